@@ -86,7 +86,7 @@ func (c *cluster) swapped(path, body string) string {
 	return string(b)
 }
 
-// ask makes a request with a token, and gives the code and the message.
+// ask makes a request with a token, and returns the code and the message.
 func (c *cluster) ask(token, method, path, body string) (int, string) {
 	c.t.Helper()
 	switch method {
@@ -120,7 +120,7 @@ func (c *cluster) ask(token, method, path, body string) (int, string) {
 	return answer.StatusCode, status.Message
 }
 
-// pod makes a pod on a node and gives its uid.
+// pod makes a pod on a node and returns its UID.
 func (c *cluster) pod(namespace, name, node, account string) string {
 	c.t.Helper()
 	var pod struct{ Metadata struct{ UID string } }
@@ -136,7 +136,7 @@ func (c *cluster) pod(namespace, name, node, account string) string {
 // TestApply: the server takes the manifests without a word of doubt, again without a change, and a CRD of networks that
 // is there stays as it is.
 func TestApply(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	c := newCluster(t)
 	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-flannel.yaml"} {
 		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f",
@@ -166,7 +166,7 @@ func TestApply(t *testing.T) {
 	c.deleted()
 }
 
-// deleted: whoever deletes weft by the file that it came with keeps the networks, pools and blocks of the cluster.
+// deleted: deleting weft by its manifest keeps the networks, pools and blocks of the cluster.
 func (c *cluster) deleted() {
 	c.t.Helper()
 	c.Do(http.MethodPost, "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions",

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// TestDirect: what KubeVirt is told of the direct binding fits together: the definition is one that the plugin
+// TestDirect: KubeVirt's configuration of the direct binding is consistent: the definition is one that the plugin
 // understands, and a manifest that names the binding gets a tap.
 func TestDirect(t *testing.T) {
 	var definition struct {
@@ -65,13 +65,13 @@ func TestDirect(t *testing.T) {
 			t.Errorf("the machine is %+v (%v), want one bound by %s", vm, err, how)
 		}
 	}
-	doc, err := os.ReadFile("../docs/direct.md")
+	doc, err := os.ReadFile("../docs/reference/direct-binding.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, want, _ := strings.Cut(string(file(t, "kubevirt/binding.yaml")), "spec:\n")
 	if !strings.Contains(string(doc), want) {
-		t.Errorf("docs/direct.md does not show the binding:\n%s", want)
+		t.Errorf("docs/reference/direct-binding.md does not show the binding:\n%s", want)
 	}
 }
 

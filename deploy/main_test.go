@@ -9,5 +9,5 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Servers listen at ports that nobody else has.
+// Servers listen at free ports.
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }

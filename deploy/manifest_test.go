@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -47,6 +48,9 @@ func TestConfigMap(t *testing.T) {
 		if err != nil || c.Network.Mode != mode || !c.Kubernetes.InCluster {
 			t.Errorf("%s: %+v, %v", file, c, err)
 		}
+		if at, err := netip.ParseAddrPort(c.Metrics.Address); err != nil || !at.Addr().IsLoopback() {
+			t.Errorf("%s: metrics are served at %q: every pod can read them", file, c.Metrics.Address)
+		}
 		agent := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec.Containers[0]
 		for _, path := range []string{
 			"/etc/cni", c.Install.BinDir, c.Install.HostRoot, "/run", "/var/lib/cni", "/var/run/netns",
@@ -63,7 +67,7 @@ func TestConfigMap(t *testing.T) {
 	}
 }
 
-// TestDaemonSet: the pod is what docs/kubernetes.md says that it is.
+// TestDaemonSet: the pod is as docs/tasks/kubernetes.md describes it.
 func TestDaemonSet(t *testing.T) {
 	for file := range agents() {
 		pod := find[appsv1.DaemonSet](t, file, "DaemonSet")[0].Spec.Template.Spec
@@ -116,7 +120,7 @@ func TestMounts(t *testing.T) {
 	}
 }
 
-// TestController: the Deployment is what docs/kubernetes.md says that it is: small, without any right on its node.
+// TestController: the Deployment is as docs/tasks/kubernetes.md describes it: small, without any right on its node.
 func TestController(t *testing.T) {
 	for file := range agents() {
 		d := find[appsv1.Deployment](t, file, "Deployment")[0]

@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # release.sh DIR: what a release consists of, into DIR: for amd64 and arm64 an archive of the static programs and one of
-# the container image, the manifests, a software bill of materials, and the checksums of all. The version is the tag of
-# the commit. The same commit and the same Go give the same bytes. It needs no network once Go has the modules.
+# the container image, the manifests, a software bill of materials, krew's manifest of `kubectl weft`, and the checksums
+# of all. The version is the tag of the commit. The same commit and the same Go give the same bytes. It needs no network once Go has the modules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=${1:?release.sh DIR}
 go=${GO:-go}
 archs=${ARCHS:-amd64 arm64}
 image=${IMAGE_NAME:-localhost/weft} # a registry's name for it, where the image is pushed to one
+url=${RELEASE_URL:-https://github.com/weft-net/weft/releases/download} # below it, the archives by version
 version=${VERSION:-$(git describe --tags --always --dirty)}
 created=$(git log -1 --format=%ct)
 export CGO_ENABLED=0
@@ -27,7 +28,7 @@ mkdir -p "$out"
 out=$(cd "$out" && pwd)
 rm -f "$out"/weft-* "$out"/SHA256SUMS
 
-# archive FILE DIR: an archive that does not tell when and by whom it was made.
+# archive FILE DIR: an archive without times and owners.
 archive() {
 	tar --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner -C "$(dirname "$2")" -cf - "$(basename "$2")" | gzip -9n >"$1"
 }
@@ -44,6 +45,7 @@ for arch in $archs; do
 		[ -d "$program" ] || programs+=("$program")
 	done
 	make --no-print-directory -s links DIR="$dir/cni"
+	ln -s weft "$dir/kubectl-weft"
 	cp LICENSE README.md CHANGELOG.md "$dir/"
 	archive "$out/weft-$version-linux-$arch.tar.gz" "$dir"
 	"$go" run ./deploy/image -name "$image:$version" -arch "$arch" -created "$created" -programs "$dir" \
@@ -52,10 +54,42 @@ done
 
 echo "release: manifests, bill of materials, checksums"
 mkdir -p "$work/manifests/weft-$version-manifests"
-for manifest in deploy/crds.yaml deploy/weft*.yaml; do
+for manifest in deploy/crds.yaml deploy/nad-crd.yaml deploy/weft*.yaml deploy/kubevirt/*.yaml; do
 	sed "s#localhost/weft:dev#$image:$version#" "$manifest" >"$work/manifests/weft-$version-manifests/$(basename "$manifest")"
 done
 archive "$out/weft-$version-manifests.tar.gz" "$work/manifests/weft-$version-manifests"
 "$go" run ./deploy/sbom -version "$version" -created "$created" "${programs[@]}" >"$out/weft-$version.spdx.json"
+
+# krew: the manifest by which `kubectl krew install --manifest` finds the archives. Its versions are semantic ones.
+krew() {
+	cat <<-END
+		apiVersion: krew.googlecontainertools.github.com/v1alpha2
+		kind: Plugin
+		metadata:
+		  name: weft
+		spec:
+		  version: v${version#v}
+		  homepage: https://github.com/weft-net/weft
+		  shortDescription: Explain, trace and test the network of pods and VMs
+		  description: |
+		    kubectl weft status, explain, trace and connectivity-test ask the agents of weft, a network stack for Kubernetes
+		    pods and virtual machines, why a pod does not reach another.
+		  platforms:
+	END
+	for arch in $archs; do
+		local file=weft-$version-linux-$arch.tar.gz
+		cat <<-END
+			  - selector:
+			      matchLabels: {os: linux, arch: $arch}
+			    uri: $url/$version/$file
+			    sha256: $(sha256sum "$out/$file" | cut -d' ' -f1)
+			    files:
+			      - {from: weft-$version/weft, to: .}
+			      - {from: weft-$version/LICENSE, to: .}
+			    bin: weft
+		END
+	done
+}
+krew >"$out/weft-krew.yaml"
 (cd "$out" && sha256sum weft-* >SHA256SUMS)
 echo "release: weft $version is in $out"

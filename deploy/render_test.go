@@ -71,12 +71,12 @@ func parse(t *testing.T, text string) object {
 func recipe(dir string) string {
 	file := filepath.Join(dir, "kustomization.yaml")
 	if _, err := os.Stat(file); err != nil {
-		file = filepath.Join(dir, "kustomization.yml") // beside files that others take for objects by their ending
+		file = filepath.Join(dir, "kustomization.yml") // next to files that others take for objects by their ending
 	}
 	return file
 }
 
-// render gives the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a
+// render returns the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a
 // DaemonSet.
 func render(t *testing.T, dir string) []string {
 	t.Helper()

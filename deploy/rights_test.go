@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"time"
+
+	"github.com/weft-net/weft/internal/apitest"
 )
 
 // try is one request of an agent and how it ends.
@@ -18,17 +20,18 @@ type try struct {
 }
 
 const (
-	statusOf     = "/api/v1/namespaces/default/pods/%s/status"
-	nodeStatus   = "/api/v1/nodes/"
-	flannels     = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
-	blocksURL    = "/apis/weft.dev/v1alpha1/addressblocks"
-	poolsURL     = "/apis/weft.dev/v1alpha1/addresspools"
-	endpointsURL = "/apis/weft.dev/v1alpha1/nodeendpoints"
-	claimsURL    = "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims"
-	movesURL     = "/apis/weft.dev/v1alpha1/namespaces/default/addressmoves"
-	requestsURL  = "/apis/weft.dev/v1alpha1/addresspoolrequests"
-	leasesURL    = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-	network      = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
+	statusOf      = "/api/v1/namespaces/default/pods/%s/status"
+	nodeStatus    = "/api/v1/nodes/"
+	flannels      = `{"metadata":{"annotations":{"flannel.alpha.coreos.com/public-ip":"10.0.0.1"}}}`
+	blocksURL     = "/apis/weft.dev/v1alpha1/addressblocks"
+	poolsURL      = "/apis/weft.dev/v1alpha1/addresspools"
+	endpointsURL  = "/apis/weft.dev/v1alpha1/nodeendpoints"
+	ipamClaimsURL = "/apis/k8s.cni.cncf.io/v1alpha1/namespaces/default/ipamclaims"
+	claimsURL     = "/apis/weft.dev/v1alpha1/namespaces/default/addressclaims"
+	movesURL      = "/apis/weft.dev/v1alpha1/namespaces/default/addressmoves"
+	requestsURL   = "/apis/weft.dev/v1alpha1/addresspoolrequests"
+	leasesURL     = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
+	network       = `{"metadata":{"annotations":{"k8s.v1.cni.cncf.io/network-status":"[]"}}}`
 )
 
 func pool(name, annotations string) string {
@@ -86,9 +89,13 @@ func (c *cluster) rights() {
 		"granted":{"10.0.2.7":"n1 for AddressClaim a/b","10.0.2.8":"n3 for AddressClaim a/b"}`))
 	c.Do(http.MethodPost, blocksURL, block("orphan", "n9", "1", `,"orphaned":true`))
 	c.Do(http.MethodPost, claimsURL, claim("theirs", "{}"))
+	c.DefineKind([]byte(apitest.IPAMClaimKind))
+	c.Do(http.MethodPost, ipamClaimsURL, `{"apiVersion":"k8s.cni.cncf.io/v1alpha1","kind":"IPAMClaim",
+		"metadata":{"name":"vm"},"spec":{"network":"lan","interface":"net1"}}`)
 	c.Do(http.MethodPost, poolsURL, pool("p", "{}"))
 	c.Do(http.MethodPost, leasesURL, lease("weft-controller"))
 	for path, body := range map[string]string{
+		ipamClaimsURL + "/vm": `{"ips":["10.0.7.1/24"]}`,
 		claimsURL + "/theirs": `{"addresses":["10.0.2.1"],"node":"n2"}`, poolsURL + "/p": `{"wanted":["n2"]}`,
 	} {
 		if code, says := c.ask("admin", swapStatus, path, status(body)); code != 200 {
@@ -112,17 +119,17 @@ func (c *cluster) rights() {
 		{"a claim", "POST", claimsURL, claim("loose", `{"virtualMachine":{"name":"db"}}`), 422, "bound to no node"},
 		{"a block asked for an address", swap, blocksURL + "/b2", `{"spec":{"asked":{}}}`, 422, "bound to no node"},
 		{"a pool's status", swapStatus, poolsURL + "/p", status(`{"wanted":["n2"]}`), 422, "bound to no node"},
-		{"a request", "POST", requestsURL, request("loose", "n1"), 422, "in its own node's name only"},
+		{"a request", "POST", requestsURL, request("loose", "n1"), 422, "requests for its own node only"},
 	} {
 		x.name = "a token of no node: " + x.name
 		c.try(loose, x)
 	}
 	if code, says := c.ask("admin", "PATCH", fmt.Sprintf(statusOf, "p2"), network); code != 200 {
-		t.Errorf("somebody else: %d %s", code, says)
+		t.Errorf("the administrator: %d %s", code, says)
 	}
 }
 
-// wide: pools and claims are safe from agents also where somebody has given them more rights than the manifests do.
+// wide: pools and claims are safe from agents also if they have more rights than in the manifests.
 func (c *cluster) wide(token string) {
 	c.Do(http.MethodPost, "/apis/rbac.authorization.k8s.io/v1/clusterroles",
 		`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"wide"},
@@ -138,11 +145,11 @@ func (c *cluster) wide(token string) {
 		}
 	}
 	for _, x := range []try{
-		{"a pool", "POST", poolsURL, pool("other", "{}"), 422, "it asks the controller"},
-		{"a pool changed", swap, poolsURL + "/p", `{"spec":{"disabled":true}}`, 422, "it asks the controller"},
-		{"a pool deleted", "DELETE", poolsURL + "/p", "", 422, "it asks the controller"},
-		{"a claim changed", "PATCH", claimsURL + "/theirs", `{"metadata":{"labels":{"a":"b"}}}`, 422, "and of no other"},
-		{"a claim deleted", "DELETE", claimsURL + "/theirs", "", 422, "an agent deletes no claims"},
+		{"a pool", "POST", poolsURL, pool("other", "{}"), 422, "create an AddressPoolRequest instead"},
+		{"a pool changed", swap, poolsURL + "/p", `{"spec":{"disabled":true}}`, 422, "create an AddressPoolRequest instead"},
+		{"a pool deleted", "DELETE", poolsURL + "/p", "", 422, "create an AddressPoolRequest instead"},
+		{"a claim changed", "PATCH", claimsURL + "/theirs", `{"metadata":{"labels":{"a":"b"}}}`, 422, "only to its own node"},
+		{"a claim deleted", "DELETE", claimsURL + "/theirs", "", 422, "an agent may not delete claims"},
 	} {
 		x.name = "with wide rights: " + x.name
 		c.try(token, x)
@@ -209,21 +216,21 @@ func (c *cluster) try(token string, x try) {
 // inForce waits until the server goes by every policy: each has an answer of its own to a request that does nothing.
 func (c *cluster) inForce(token string) {
 	c.t.Helper()
-	dry := "?dryRun=All"
+	dryRun := "?dryRun=All"
 	for _, x := range []try{
-		{"pods", "PATCH", fmt.Sprintf(statusOf, "p2") + dry, network, 422, "this one is on n2"},
-		{"nodes", "PATCH", nodeStatus + "n2/status" + dry, flannels, 422, "this one is n2"},
-		{"blocks", "POST", blocksURL + dry, block("b3", "n2", "1", ""), 422, "for its own node only"},
+		{"pods", "PATCH", fmt.Sprintf(statusOf, "p2") + dryRun, network, 422, "this one is on n2"},
+		{"nodes", "PATCH", nodeStatus + "n2/status" + dryRun, flannels, 422, "this one is n2"},
+		{"blocks", "POST", blocksURL + dryRun, block("b3", "n2", "1", ""), 422, "for its own node only"},
 		{
 			"pools", swapStatus, poolsURL + "/p",
 			status(
 				`{"wanted":["n2"],"conditions":[{"type":"Probe","status":"False","reason":"R","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`,
-			), 422, "what holds of a pool",
+			), 422, "the conditions of a pool",
 		},
-		{"claims", "POST", claimsURL + dry, claim("mine", `{}`), 422, "and no others"},
-		{"requests", "POST", requestsURL + dry, request("r2", "n2"), 422, "in its own node's name only"},
-		{"endpoints", "POST", endpointsURL + dry, endpoints("n2"), 422, "this is n2"},
-		{"moves", "POST", movesURL + dry, move("m2", "n2"), 422, "the token is of n1"},
+		{"claims", "POST", claimsURL + dryRun, claim("mine", `{}`), 422, "and no others"},
+		{"requests", "POST", requestsURL + dryRun, request("r2", "n2"), 422, "requests for its own node only"},
+		{"endpoints", "POST", endpointsURL + dryRun, endpoints("n2"), 422, "this is n2"},
+		{"moves", "POST", movesURL + dryRun, move("m2", "n2"), 422, "the token is of n1"},
 	} {
 		for until := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Millisecond) {
 			code, says := c.ask(token, x.method, x.path, x.body)
@@ -241,7 +248,7 @@ func (c *cluster) inForce(token string) {
 	}
 }
 
-// looseToken is one of the account that is bound to nothing, as somebody with the right to make tokens gets it.
+// looseToken is a token of the account that is not bound to a node, as a user with the right to create tokens gets it.
 func (c *cluster) looseToken() string {
 	c.t.Helper()
 	return string(bytes.TrimSpace([]byte(c.must("-n", "kube-system", "create", "token", "weft"))))

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Writes the tables of docs/conformance.md anew: weft's plugins, the reference plugins v1.9.1 (make peers) and, where it
+# Regenerates the tables of docs/design/conformance.md: weft's plugins, the reference plugins v1.9.1 (make peers) and, where it
 # is installed, Debian's package containernetworking-plugins. Root; minutes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ fi
 
 page=$(mktemp)
 trap 'rm -f "$page"' EXIT
-sed "\\|^$mark\$|q" docs/conformance.md >"$page"
+sed "\\|^$mark\$|q" docs/design/conformance.md >"$page"
 echo >>"$page"
 "$bin/weft" conformance --runtime "${columns[@]}" >>"$page"
-cat "$page" >docs/conformance.md
+cat "$page" >docs/design/conformance.md

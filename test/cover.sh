@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# cover.sh: runs make test and make test-e2e and says how many statements of weft's packages each reaches, and both together.
-# What the programs reach that tests run is not counted. DIR keeps the profiles.
+# cover.sh: runs make test and make test-e2e and prints the statement coverage of weft's packages, of each and of both together.
+# Programs that tests execute are not counted. DIR has the profiles.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -13,7 +13,7 @@ code=0
 for suite in test e2e; do
 	COVER=$(realpath "$dir") test/run.sh "$suite" || code=1
 done
-# A line of a profile is FILE:BEGIN,END STATEMENTS COUNT; each package's tests tell of every block, mostly that they do not reach it.
+# A line of a profile is FILE:BEGIN,END STATEMENTS COUNT; each package's tests list every block, mostly with the count 0.
 awk '
 	/^mode:/ { next }
 	{ size[$1] = $2; if ($3 > 0) { both[$1]; if (FILENAME ~ /\/e2e/) e2e[$1]; else test[$1] } }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# The demo: a cluster of three nodes with the pods of examples/ and two virtual machines on this machine, of which one migrates; who
-# reaches whom; and all away again.
+# The demo: a cluster of three nodes with the pods of examples/ and two VMs on this host, of which one is live-migrated; it tests
+# connectivity between all endpoints, and removes everything.
 #
-#   make demo             exits with 1 when a pair does not reach that should
-#   KEEP=1 make demo      leaves the lab up and says what to try next
-#   VM=0 make demo        without virtual machines, which need QEMU, and minutes where they are emulated on a busy machine
+#   make demo             exits with 1 if a connection fails that should succeed
+#   KEEP=1 make demo      keeps the lab and prints what to try next
+#   VM=0 make demo        without VMs, which need QEMU, and minutes if they are emulated on a busy host
 #
 # DIR is the lab's state directory and NODES the number of nodes.
 set -euo pipefail
@@ -26,8 +26,8 @@ if [ -z "${PREPARED:-}" ]; then
 	make --no-print-directory build
 fi
 
-# machines: whether virtual machines can be run here, and if not, why.
-machines() {
+# vms: whether VMs can run on this host, and if not, why.
+vms() {
 	local apart=-n
 	[ "$(id -u)" -eq 0 ] || apart=-Urn
 	if ! { : <>/dev/net/tun; } 2>/dev/null || ! unshare $apart ip tuntap add probe mode tap 2>/dev/null; then
@@ -43,7 +43,7 @@ if [ "$(id -u)" -ne 0 ]; then
 	fi
 	if [ -z "$keep" ] && unshare -Urnm true 2>/dev/null; then
 		echo "demo: not root, so in namespaces of this user's own"
-		[ "$VM" = 0 ] || machines || VM=0 # the guest is made of what the network has
+		[ "$VM" = 0 ] || vms || VM=0 # the guest is made of what the network has
 		tmp=$(mktemp -d)
 		trap 'rmdir "$tmp"' EXIT
 		PREPARED=1 DIR=$tmp/lab unshare -Urnm "$0"
@@ -95,11 +95,11 @@ trap 'exit 143' TERM
 
 from=examples,examples/multi-network
 if [ "$VM" != 0 ]; then
-	say "a guest for the virtual machines: a kernel of Debian's and a busybox"
-	if machines; then
+	say "a guest image for the VMs: Debian's kernel and busybox"
+	if vms; then
 		from=$from,examples/machines
 	else
-		echo "demo: virtual machines cannot be run here and are LEFT OUT" >&2
+		echo "demo: VMs cannot run on this host and are SKIPPED" >&2
 		VM=0
 	fi
 fi
@@ -117,7 +117,7 @@ $weft lab exec --dir "$dir" default/two-networks -- ip -4 -br addr show net1 | g
 $weft lab exec --dir "$dir" default/two-networks -- ip -4 route show default | grep -q 'dev eth0'
 
 if [ "$VM" != 0 ]; then
-	say "two virtual machines: one behind its pod's address (masquerade), one in its pod's place (weft-direct)"
+	say "two VMs: one with the masquerade binding, one with weft-direct"
 	for name in masked direct; do
 		at=$(dirname "$dir"/nodes/*/machines/default,$name/status.json)
 		$weft vm status --dir "$(dirname "$at")" "default/$name"
@@ -131,6 +131,21 @@ if [ "$VM" != 0 ] && [ "$nodes" -gt 1 ]; then
 	to=node1
 	[ ! -e "$dir/nodes/$to/machines/default,direct" ] || to=node2
 	$weft lab migrate --dir "$dir" direct "$to"
+fi
+
+if [ "$nodes" -gt 1 ]; then
+	say "a route is broken on purpose; weft explain names it, without sending a packet"
+	at=node1
+	! $weft lab status --dir "$dir" | grep -q '^default/web .* node1 ' || at=node2
+	ip=$($weft lab status --dir "$dir" | sed -n 's/^default\/web *\([0-9.]*\) .*/\1/p')
+	$weft lab exec --dir "$dir" $at -- ip rule add to "$ip" lookup 100
+	$weft lab exec --dir "$dir" $at -- ip route add blackhole "$ip" table 100
+	code=0
+	$weft explain --dir "$dir" $at "$ip" || code=$?
+	[ $code -eq 1 ] # something is in the way
+	$weft lab exec --dir "$dir" $at -- ip route flush table 100
+	$weft lab exec --dir "$dir" $at -- ip rule del to "$ip" lookup 100
+	$weft explain --dir "$dir" $at default/web
 fi
 
 say "who reaches whom"

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|race|bench|vm|kube: installs the Debian packages that the target needs and this machine lacks, and says so.
-# It changes nothing when all is there. Only the installation itself needs root.
+# deps.sh demo|test|race|bench|vm|kube: installs the Debian packages that the target needs and this host lacks, and prints them.
+# It changes nothing if all are installed. Only the installation needs root.
 set -euo pipefail
 
 want=${1:-test}
@@ -10,8 +10,8 @@ missing=()
 need() { # need PROGRAM PACKAGE
 	command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] || missing+=("$2")
 }
-# machines: what runs virtual machines, and what their guest is made of.
-machines() {
+# vms: packages to run VMs and to build their guest.
+vms() {
 	need qemu-system-x86_64 qemu-system-x86
 	need busybox busybox-static
 	need xz xz-utils
@@ -32,10 +32,10 @@ race)
 	need dbus-daemon dbus-daemon
 	;;
 demo)
-	if [ "${VM:-1}" != 0 ]; then machines; fi
+	if [ "${VM:-1}" != 0 ]; then vms; fi
 	;;
 test)
-	machines
+	vms
 	need virsh libvirt-clients
 	need libvirtd libvirt-daemon
 	[ -e "$(echo /usr/lib/*/libvirt/connection-driver/libvirt_driver_qemu.so)" ] || missing+=(libvirt-daemon-driver-qemu)
@@ -43,13 +43,13 @@ test)
 	need sysctl procps
 	need conntrack conntrack
 	need iptables iptables # the reference portmap's
-	need ipset ipset       # what Calico leaves behind
+	need ipset ipset       # of Calico
 	need firewalld firewalld
 	need dbus-daemon dbus-daemon
 	need dnsmasq dnsmasq-base # a real DHCP server
-	need etcd etcd-server # where flannel keeps its subnets
+	need etcd etcd-server # flannel's datastore
 	need busybox busybox-static # a guest's DHCP client
-	need xorrisofs xorriso # what cloud-init reads
+	need xorrisofs xorriso # seed images of cloud-init
 	;;
 bench)
 	need strace strace
@@ -85,7 +85,7 @@ kube)
 	exit 2
 	;;
 esac
-# br_netfilter is a module that nothing loads by itself. Without it a few tests are skipped.
+# br_netfilter is a module that is not loaded automatically. Without it a few tests are skipped.
 if [ "$want" = test ] && [ ! -e /proc/sys/net/bridge ]; then
 	echo "deps: loading the kernel's module br_netfilter: policies of guests on a bridge are tested with it"
 	if [ "$(id -u)" -eq 0 ]; then modprobe=modprobe; else modprobe="sudo -n modprobe"; fi
@@ -93,7 +93,7 @@ if [ "$want" = test ] && [ ! -e /proc/sys/net/bridge ]; then
 fi
 [ ${#missing[@]} -gt 0 ] || exit 0
 
-echo "deps: installing what $want needs and this machine lacks: ${missing[*]}"
+echo "deps: installing what $want needs and this host lacks: ${missing[*]}"
 if ! command -v apt-get >/dev/null; then
 	echo "deps: this is no Debian; install these by hand: ${missing[*]}" >&2
 	exit 1

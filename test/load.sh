@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# load.sh COMMAND…: runs a command beside LOAD (8) programs that want a processor each, and ends them with it.
+# load.sh COMMAND…: runs a command with LOAD (8) busy loops in the background, and stops them afterwards.
 set -uo pipefail
 
 busy=()

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh test|e2e: runs the tests of make test or of make test-e2e, to the end, whatever fails.
+# run.sh test|e2e: runs the tests of make test or of make test-e2e, and continues after failures.
 #
-#   PKG='blocks …'  the packages alone whose names contain one of the words
-#   COVER=DIR       leaves coverage profiles there, of all of weft's packages
+#   PKG='blocks …'  only packages whose names contain one of the words
+#   COVER=DIR       writes coverage profiles of all of weft's packages there
 #
-# The programs that the tests run are those in bin/, copied to where other users can enter. Without the reference plugins and
-# flannel's flanneld, tests that need them are skipped. What was skipped, and why, is said once, at the end, and is in
-# bin/skipped or bin/skipped-e2e, where make test-vm reads it.
+# The tests execute the programs in bin/, copied to a directory that other users can read. Without the reference plugins and
+# flannel's flanneld, tests that need them are skipped. Skipped tests and the reasons are printed once at the end, and are in
+# bin/skipped or bin/skipped-e2e, which make test-vm reads.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 
@@ -32,9 +32,9 @@ rm -f "$skipped"
 export WEFT_PROGRAMS=$programs WEFT_SKIPS=$PWD/$skipped WEFT_FLANNEL_DIR=$cache/flannel-v0.28.9 WEFT_PEER_BIN_DIR=
 [ ! -e "$cache/plugins-v1.9.1/.all" ] || WEFT_PEER_BIN_DIR=$cache/plugins-v1.9.1
 earlier=$(test/upgrade/build.sh --where)
-[ ! -e "$earlier/.all" ] || export WEFT_EARLIER_DIR=$earlier
+[ -z "$earlier" ] || export WEFT_EARLIER_DIR=$earlier
 
-# Tests are linked without what debuggers read, which takes a third of the time.
+# Tests are linked without debug information, which saves two thirds of the time.
 code=0
 run() { # run SUITE FLAG…
 	local packages begin=$SECONDS cover=()
@@ -47,7 +47,7 @@ run() { # run SUITE FLAG…
 	echo "make: $1: $((SECONDS - begin)) s"
 }
 if [ "$suite" = test ]; then
-	# What is tested is this machine's kernel, so only what does not touch it may be known from the last time.
+	# What is tested is this host's kernel, so only what does not touch it may be known from the last time.
 	run pure -short -p 4 -timeout 10m
 	run own -short -p 4 -count=1 -timeout 15m
 	run serial -short -p 1 -count=1 -timeout 10m
@@ -56,7 +56,7 @@ else
 	run e2e-serial -p 1 -count=1 -timeout 30m
 fi
 if [ -s "$skipped" ]; then
-	echo "make: SKIPPED on this machine:"
+	echo "make: SKIPPED on this host:"
 	sort -u "$skipped"
 fi
 exit $code

@@ -1,23 +1,23 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# suites.sh SUITE [WORD…]: the packages of a suite of tests, one a line; with words those alone whose names contain one.
-# Every package that has a test is in a suite of make test, in one of make test-e2e, or in both: internal/house looks.
+# suites.sh SUITE [WORD…]: prints the packages of a test suite, one per line; with words only those whose names contain one.
+# Every package with tests is in a suite of make test, of make test-e2e, or in both: internal/archtest checks that.
 #
-#   pure        make test: touch no kernel and run no program, so that go test may know their results already
-#   own         make test: have namespaces of their own, or run programs; they run beside one another
-#   serial      make test: judge times by the clock, so they run one after the other; below it is said why
-#   e2e         make test-e2e: whole systems and nothing else, and whatever go test -short leaves something out of
-#   e2e-serial  make test-e2e: those of them that judge times by the clock
+#   pure        make test: use neither kernel nor programs, so that go test can cache results
+#   own         make test: use their own namespaces, or run programs; they run in parallel
+#   serial      make test: measure times, so they run one after the other; see below
+#   e2e         make test-e2e: whole systems, and all packages that skip tests under go test -short
+#   e2e-serial  make test-e2e: those of them that measure times
 set -euo pipefail
 cd "$(dirname "$0")/.."
 module=github.com/weft-net/weft
 
-# Whole systems: agents with real servers, emulated machines, other projects' programs beside weft's. And all below test/.
+# Whole systems: agents with real servers, emulated VMs, other projects' programs. And all below test/.
 whole='
 internal/bench internal/bench/ipam internal/bench/migration internal/bench/path internal/bench/policy internal/bench/vm
 internal/conformance
-internal/plan/policy/truth
+internal/plan/policy/oracletest
 internal/vm/launch internal/vm/matrix internal/vm/qemu
 '
 
@@ -35,7 +35,7 @@ case $suite in pure | own | serial | e2e | e2e-serial) ;; *)
 	;;
 esac
 
-# chosen NAME WORD…: no word chooses everything.
+# chosen NAME WORD…: without words everything is chosen.
 chosen() {
 	local name=$1 word
 	shift
@@ -53,7 +53,7 @@ go list -f '{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}} {{join 
 		[[ $serial != *$'\n'"$name "* ]] || is=serial
 		if [[ " ${whole//$'\n'/ } " == *" $name "* || ($name == test/* && $is != pure) ]]; then
 			[[ $is == serial ]] && is=e2e-serial || is=e2e
-		elif grep -qsE 'testing\.Short\(\)|nettest\.Whole\(' "$dir"/*_test.go; then
+		elif grep -qsE 'testing\.Short\(\)|nettest\.EndToEnd\(' "$dir"/*_test.go; then
 			and=e2e
 		fi
 		[[ $is == "$suite" || $and == "$suite" ]] || continue

@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# Writes what is made from the types of api/v1alpha1 and their markers below a directory, as it stands in the repository:
+# Writes what is made from the types of api/v1alpha1 and their markers below a directory, as it is in the repository:
 #
 #   tools/generate.sh .       what make generate does
 #   tools/generate.sh DIR     elsewhere, to compare

@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressBlock is the claim of a node on a part of a pool: that the object exists is the claim. Agents make, change and
-// delete these objects; people only read them.
+// AddressBlock is a part of a pool with an affinity to one node, which allocates its addresses. Managed by weft; do not
+// create or edit it.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -22,7 +22,7 @@ type AddressBlock struct {
 	Spec AddressBlockSpec `json:"spec,omitempty"`
 }
 
-// AddressBlockSpec says who has which addresses.
+// AddressBlockSpec is the block's node, and its addresses that other nodes requested, borrowed or were granted.
 //
 // +kubebuilder:validation:XValidation:rule=`self.pool == oldSelf.pool && self.cidr == oldSelf.cidr`,message="pool and cidr cannot be changed"
 type AddressBlockSpec struct {
@@ -33,23 +33,23 @@ type AddressBlockSpec struct {
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F:.]+/[0-9]{1,3}$`
 	// +kubebuilder:validation:MaxLength=43
 	CIDR string `json:"cidr"`
-	// Node is the node that has the block.
+	// Node is the node that the block has its affinity to.
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$`
 	// +kubebuilder:validation:MaxLength=253
 	Node string `json:"node"`
-	// Machine tells that node's machine from another one that runs under the same name.
-	Machine string `json:"machine,omitempty"`
-	// Claim is a number that is new each time the block is taken into use.
+	// HostID distinguishes that node's host from another one that runs under the same node name.
+	HostID string `json:"machine,omitempty"`
+	// Claim is a number that changes each time a node claims the block.
 	Claim string `json:"claim"`
-	// Asked are addresses that other nodes ask for, with the node and perhaps the IPAMClaim that each is for.
-	Asked map[string]string `json:"asked,omitempty"`
-	// Ceded are addresses that the node gave away, each with its holder; an empty one is free for the first node that
-	// takes it.
-	Ceded map[string]string `json:"ceded,omitempty"`
-	// Granted are addresses that another node may take, each with that node and the claim in whose name. The controller
-	// writes it; the node takes the entry out as it takes the address.
+	// Requested are addresses that other nodes request, each with the node and optionally the IPAMClaim that it is for.
+	Requested map[string]string `json:"asked,omitempty"`
+	// Lent are addresses that other nodes allocate from, each with its borrower; an empty borrower means the first node
+	// that claims it.
+	Lent map[string]string `json:"ceded,omitempty"`
+	// Granted are addresses that another node may claim, each with that node and the claim that it is for. The
+	// controller adds an entry; the node removes it when it claims the address.
 	Granted map[string]string `json:"granted,omitempty"`
-	// Orphaned: the node does not exist any more. The controller writes it; any other node may take the block over then.
+	// Orphaned is true when the node no longer exists. The controller sets it; any node may then claim the block.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 

@@ -4,8 +4,8 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// AddressReservation keeps addresses of pools from being given to pods, in whichever pools they are. What pods have
-// already they keep.
+// AddressReservation excludes addresses from allocation, in all pools that contain them. Allocated addresses stay
+// allocated.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -21,15 +21,15 @@ type AddressReservation struct {
 	Spec AddressReservationSpec `json:"spec,omitempty"`
 }
 
-// AddressReservationSpec says which addresses are kept back.
+// AddressReservationSpec lists the reserved addresses.
 type AddressReservationSpec struct {
 	// Addresses are addresses and prefixes.
 	// +kubebuilder:validation:MaxItems=1024
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-fA-F:.]+(/[0-9]{1,3})?$`
 	// +kubebuilder:validation:items:MaxLength=43
 	Addresses []string `json:"addresses,omitempty"`
-	// For says to people what they are for.
-	For string `json:"for,omitempty"`
+	// Reason describes what they are reserved for.
+	Reason string `json:"for,omitempty"`
 }
 
 // AddressReservationList is a list of reservations.
@@ -42,9 +42,9 @@ type AddressReservationList struct {
 	Items []AddressReservation `json:"items"`
 }
 
-// AddressClaim is addresses that outlive pods: each pod of the namespace that names the claim in its annotation
-// weft.dev/address-claim has them, one at a time. Those of virtual machines are made by agents: the pods that a machine
-// runs in have them, and a second one stands by while the machine migrates.
+// AddressClaim is a set of addresses that outlive pods: a pod of the namespace that names the claim in its annotation
+// weft.dev/address-claim gets them, one pod at a time. Agents create claims for VMs: the VM's pods get the addresses,
+// and a second pod waits for them while the VM migrates.
 //
 // +genclient
 // +kubebuilder:object:root=true
@@ -52,7 +52,7 @@ type AddressReservationList struct {
 // +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Addresses,type=string,JSONPath=`.status.addresses`
 // +kubebuilder:printcolumn:name=Node,type=string,JSONPath=`.status.node`
-// +kubebuilder:printcolumn:name=Machine,type=string,JSONPath=`.spec.virtualMachine.name`
+// +kubebuilder:printcolumn:name=VM,type=string,JSONPath=`.spec.virtualMachine.name`
 type AddressClaim struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -62,32 +62,32 @@ type AddressClaim struct {
 	Status AddressClaimStatus `json:"status,omitempty"`
 }
 
-// AddressClaimSpec says which addresses are wanted.
+// AddressClaimSpec is the requested addresses.
 //
 // +kubebuilder:validation:XValidation:rule=`self == oldSelf`,message="a claim cannot be changed: delete it, and make another"
 type AddressClaimSpec struct {
-	// Pools are the pools that the addresses are taken from, at most one a family; empty leaves it to the network.
+	// Pools are the pools to allocate from, at most one per address family; empty means the network's pools.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=200
 	Pools []string `json:"pools,omitempty"`
-	// Addresses are certain addresses that are wanted, at most one a family; empty takes any.
+	// Addresses are specific addresses, at most one per address family; empty means any.
 	// +kubebuilder:validation:MaxItems=2
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-fA-F:.]+$`
 	// +kubebuilder:validation:items:MaxLength=39
 	Addresses []string `json:"addresses,omitempty"`
-	// VirtualMachine is the interface of a virtual machine that the addresses are promised to. Agents write it.
-	VirtualMachine *AddressClaimMachine `json:"virtualMachine,omitempty"`
+	// VirtualMachine is the interface of the VM that the addresses are reserved for. Written by agents.
+	VirtualMachine *AddressClaimVM `json:"virtualMachine,omitempty"`
 }
 
-// AddressClaimMachine is an interface of a virtual machine.
-type AddressClaimMachine struct {
-	// Name is the machine's, in the claim's namespace.
+// AddressClaimVM is an interface of a VM.
+type AddressClaimVM struct {
+	// Name is the VM's name, in the claim's namespace.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// Kind is its object's; empty where it has none.
+	// Kind is the kind of the VM's object; empty if there is no object.
 	// +kubebuilder:validation:MaxLength=63
 	Kind string `json:"kind,omitempty"`
-	// UID is its object's.
+	// UID is the UID of the VM's object.
 	// +kubebuilder:validation:MaxLength=63
 	UID string `json:"uid,omitempty"`
 	// Network is the name of the network.
@@ -98,11 +98,11 @@ type AddressClaimMachine struct {
 	Interface string `json:"interface,omitempty"`
 }
 
-// AddressClaimStatus is what the claim has. Agents write it.
+// AddressClaimStatus is the claim's addresses. Written by agents.
 type AddressClaimStatus struct {
-	// Addresses are the claim's, until it is deleted.
+	// Addresses are allocated to the claim until it is deleted.
 	Addresses []string `json:"addresses,omitempty"`
-	// Node is where they were used last.
+	// Node is the node that used them last.
 	Node string `json:"node,omitempty"`
 }
 

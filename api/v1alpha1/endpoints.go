@@ -4,9 +4,9 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// NodeEndpoints is which interfaces a node's pods have, and with which addresses. The node's agent writes it right
-// after each ADD, so that others' network policies know a pod before the kubelet tells of it. The object has the node's
-// name.
+// NodeEndpoints lists the interfaces of a node's pods and their addresses. The node's agent writes it after each ADD, so
+// that other nodes' network policies know a pod before the kubelet reports it. The object has the node's name. Managed
+// by weft; do not create or edit it.
 //
 // +genclient
 // +genclient:nonNamespaced
@@ -21,7 +21,7 @@ type NodeEndpoints struct {
 	Spec NodeEndpointsSpec `json:"spec,omitempty"`
 }
 
-// NodeEndpointsSpec is the interfaces of a node's pods.
+// NodeEndpointsSpec lists the interfaces of a node's pods.
 type NodeEndpointsSpec struct {
 	// Endpoints are the interfaces.
 	// +kubebuilder:validation:MaxItems=4096
@@ -30,13 +30,13 @@ type NodeEndpointsSpec struct {
 
 // Endpoint is an interface of a pod.
 type Endpoint struct {
-	// Namespace is the pod's.
+	// Namespace is the pod's namespace.
 	// +kubebuilder:validation:MaxLength=63
 	Namespace string `json:"namespace"`
 	// Pod is the pod's name.
 	// +kubebuilder:validation:MaxLength=253
 	Pod string `json:"pod"`
-	// UID is the pod's.
+	// UID is the pod's UID.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid,omitempty"`
 	// Network is the NetworkAttachmentDefinition, as namespace/name; empty is the cluster's network.
@@ -45,7 +45,7 @@ type Endpoint struct {
 	// Interface is the interface's name in the pod.
 	// +kubebuilder:validation:MaxLength=15
 	Interface string `json:"interface"`
-	// Addresses are those of the interface.
+	// Addresses are the interface's addresses.
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-fA-F:.]+$`
 	// +kubebuilder:validation:items:MaxLength=39

@@ -15,7 +15,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:printcolumn:name=Mode,type=string,JSONPath=`.spec.assignmentMode`
 // +kubebuilder:printcolumn:name=Encapsulation,type=string,JSONPath=`.spec.encapsulation.kind`
 // +kubebuilder:printcolumn:name=Allocatable,type=string,JSONPath=`.status.conditions[?(@.type=="Allocatable")].status`
-// +kubebuilder:printcolumn:name="Wanted by",type=string,JSONPath=`.status.wanted`
+// +kubebuilder:printcolumn:name="Exhausted on",type=string,JSONPath=`.status.wanted`
 type AddressPool struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -25,105 +25,106 @@ type AddressPool struct {
 	Status AddressPoolStatus `json:"status,omitempty"`
 }
 
-// AddressPoolSpec says which addresses a pool has, and what is to be known about them.
+// AddressPoolSpec is the pool's addresses and how they are allocated.
 //
 // +kubebuilder:validation:XValidation:rule=`has(self.assignmentMode) == has(oldSelf.assignmentMode)`,message="whether a pool is one of the cluster's network cannot be changed: its addresses may be another network's"
 type AddressPoolSpec struct {
-	// Regions are the addresses. They do not overlap, and what is there is not changed: add regions, or take one out of
-	// which no block is claimed.
+	// Regions are the addresses. They must not overlap. A region cannot be changed: add regions, or remove one that has
+	// no block.
 	// +kubebuilder:validation:MaxItems=1024
 	// +listType=map
 	// +listMapKey=cidr
 	Regions []AddressRegion `json:"regions,omitempty"`
-	// CooldownSeconds is how long an address rests after it was released. 0 is the agents' default of ten seconds.
+	// CooldownSeconds is how long a released address is not allocated again. 0 means the default of ten seconds.
 	// +kubebuilder:validation:Minimum=0
 	CooldownSeconds int32 `json:"cooldownSeconds,omitempty"`
-	// Reserved are addresses that are not given to pods.
+	// Reserved are addresses that are not allocated to pods.
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
-	// Excluded are parts of the pool of which nothing further is given. weft fills it from AddressReservations.
+	// Excluded are parts of the pool that are not allocated from. weft fills it from AddressReservations.
 	Excluded []ExcludedRange `json:"excluded,omitempty"`
-	// AssignmentMode makes this a pool of the cluster's network: Automatic gives addresses to every pod that the selectors
-	// choose, Manual only to pods that ask for this pool. Without it the pool is for networks whose configurations name
-	// it, and the fields below have no meaning.
+	// AssignmentMode makes this a pool of the cluster's network: with Automatic every pod that the selectors match can get
+	// addresses, with Manual only pods that request this pool. If it is empty the pool is for networks whose
+	// configurations name it, and the fields below have no effect.
 	// +kubebuilder:validation:Enum=Automatic;Manual
 	AssignmentMode string `json:"assignmentMode,omitempty"`
-	// NodeSelector says on which nodes pods get addresses that did not ask for this pool, in Calico's words: zone ==
-	// "west". Empty means all.
+	// NodeSelector selects the nodes whose pods get addresses without requesting this pool, in Calico's selector syntax:
+	// zone == "west". Empty means all.
 	// +kubebuilder:validation:MaxLength=4096
 	NodeSelector string `json:"nodeSelector,omitempty"`
-	// NamespaceSelector says the same of the pods' namespaces. Both must choose a pod.
+	// NamespaceSelector selects the pods' namespaces in the same way. Both must match.
 	// +kubebuilder:validation:MaxLength=4096
 	NamespaceSelector string `json:"namespaceSelector,omitempty"`
-	// AllowedUses are what the addresses are for: Workload, Tunnel, LoadBalancer. Empty means Workload and Tunnel.
+	// AllowedUses are the permitted uses: Workload, Tunnel, LoadBalancer. Empty means Workload and Tunnel.
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:Enum=Workload;Tunnel;LoadBalancer
 	AllowedUses []string `json:"allowedUses,omitempty"`
-	// Disabled: nobody gets further addresses; those that are given stay.
+	// Disabled stops allocation; allocated addresses stay allocated.
 	Disabled bool `json:"disabled,omitempty"`
-	// Encapsulation is how packets to pods on other nodes travel.
+	// Encapsulation is how packets reach pods on other nodes.
 	Encapsulation *Encapsulation `json:"encapsulation,omitempty"`
-	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
+	// NATOutgoing masquerades packets to addresses outside all pools.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
-	// MaxBlocksPerNode is how many blocks of the pool a node may have; 0 sets no bound.
+	// MaxBlocksPerNode limits the blocks of the pool per node; 0 means no limit.
 	// +kubebuilder:validation:Minimum=0
 	MaxBlocksPerNode int32 `json:"maxBlocksPerNode,omitempty"`
 }
 
-// Encapsulation is how packets between pods of two nodes travel.
+// Encapsulation is how packets between pods of two nodes are sent.
 type Encapsulation struct {
-	// Kind is none, vxlan or ipip. ipip carries IPv4 only. Left out, packets travel as network.encapsulation in the
-	// agents' configuration says.
+	// Kind is none, vxlan or ipip. ipip is for IPv4 only. The default is network.encapsulation of the agents'
+	// configuration.
 	// +kubebuilder:validation:Enum=none;vxlan;ipip
 	Kind string `json:"kind,omitempty"`
-	// When is Always, or CrossSubnet: only between nodes in different subnets. Left out it is Always.
+	// Mode is Always (the default), or CrossSubnet: only between nodes in different subnets.
 	// +kubebuilder:validation:Enum=Always;CrossSubnet
-	When string `json:"when,omitempty"`
+	Mode string `json:"when,omitempty"`
 }
 
-// ExcludedRange is a part of a pool that is not given to pods.
+// ExcludedRange is a part of a pool that is not allocated from.
 type ExcludedRange struct {
-	// CIDR is the part.
+	// CIDR is the range.
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F:.]+/[0-9]{1,3}$`
 	// +kubebuilder:validation:MaxLength=43
 	CIDR string `json:"cidr"`
-	// For says what it is for.
-	For string `json:"for,omitempty"`
-	// By is the reservation that it comes from; empty for people.
-	By string `json:"by,omitempty"`
+	// Reason describes what it is reserved for.
+	Reason string `json:"for,omitempty"`
+	// Source is the reservation that it comes from; empty if a user wrote it.
+	Source string `json:"by,omitempty"`
 }
 
-// AddressPoolStatus is what weft says of a pool.
+// AddressPoolStatus is the observed state of a pool.
 type AddressPoolStatus struct {
-	// Conditions are what holds of the pool. Allocatable says whether further addresses can be had of it.
+	// Conditions of the pool. Allocatable is true if addresses can be allocated; Consistent, if the last audit found
+	// nothing.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
-	// Wanted are the nodes that found the pool exhausted. Each node's agent writes that node; the others give back what
-	// they can spare.
+	// ExhaustedOn are the nodes that found the pool exhausted. Each node's agent adds its own node; the others release
+	// blocks and addresses that they do not need.
 	// +kubebuilder:validation:MaxItems=5000
 	// +kubebuilder:validation:items:MaxLength=253
-	Wanted []string `json:"wanted,omitempty"`
+	ExhaustedOn []string `json:"wanted,omitempty"`
 }
 
-// Condition is one thing that holds, or does not.
+// Condition is one aspect of an object's state.
 type Condition struct {
-	// Type names it.
+	// Type is the condition's name.
 	Type string `json:"type"`
 	// Status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	Status string `json:"status"`
-	// Reason is one word for programs.
+	// Reason is a word for programs.
 	Reason string `json:"reason"`
-	// Message is for people.
+	// Message is a sentence for users.
 	Message string `json:"message"`
-	// LastTransitionTime is when the status was last another one.
+	// LastTransitionTime is the last time the condition changed status.
 	// +kubebuilder:validation:Format=date-time
 	LastTransitionTime string `json:"lastTransitionTime"`
-	// ObservedGeneration is the generation of the object that this was said of.
+	// ObservedGeneration is the generation of the object that the condition describes.
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 }
 
-// AddressRegion is a part of a pool that is cut into blocks of one size.
+// AddressRegion is a part of a pool that is divided into blocks of one size.
 //
 // +kubebuilder:validation:XValidation:rule=`has(self.blockSize) == has(oldSelf.blockSize) && (!has(self.blockSize) || self.blockSize == oldSelf.blockSize)`,message="the blockSize of a region cannot be changed"
 type AddressRegion struct {
@@ -131,26 +132,26 @@ type AddressRegion struct {
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F:.]+/[0-9]{1,3}$`
 	// +kubebuilder:validation:MaxLength=43
 	CIDR string `json:"cidr"`
-	// BlockSize is the prefix length of a block. It is chosen by the size of the region where it is left out.
+	// BlockSize is the prefix length of a block. The default depends on the size of the region.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=128
 	BlockSize int32 `json:"blockSize,omitempty"`
 }
 
-// ReservedAddress is an address that somebody else has.
+// ReservedAddress is an address that is in use by another owner.
 type ReservedAddress struct {
 	// Address is the address.
 	// +kubebuilder:validation:Pattern=`^[0-9a-fA-F:.]+$`
 	// +kubebuilder:validation:MaxLength=39
 	Address string `json:"address"`
-	// For says whose it is: "namespace/name" of a pod, or any words.
-	For string `json:"for,omitempty"`
-	// ContainerID is the container of the attachment that has the address, where it is one.
+	// Owner is "namespace/name" of a pod, or free text.
+	Owner string `json:"for,omitempty"`
+	// ContainerID is the container of the attachment that has the address, if an attachment has it.
 	ContainerID string `json:"containerID,omitempty"`
 	// IfName is the interface of that attachment.
 	IfName string `json:"ifName,omitempty"`
-	// By is the program that gave the address; empty for people.
-	By string `json:"by,omitempty"`
+	// Source is the program that allocated the address; empty if a user wrote it.
+	Source string `json:"by,omitempty"`
 }
 
 // AddressPoolList is a list of pools.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command cni-conformance judges CNI plugins of any vendor by the words of the specification. weft conformance executes
+// Command cni-conformance tests CNI plugins of any vendor against the specification. weft conformance executes
 // it.
 package main
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-bench measures weft beside its peers. weft bench executes it.
+// Command weft-bench compares weft with its peers. weft bench executes it.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-cni is the CNI plugin that hands its calls to the weft agent. It starts once per call: nothing but the
+// Command weft-cni is the CNI plugin that forwards its calls to the weft agent. It starts once per call: nothing but the
 // standard library, internal/cni/shim and internal/cni/wire may be imported here.
 package main
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft-lab runs clusters, pods and virtual machines on this machine. weft executes it.
+// Command weft-lab runs clusters, pods and virtual machines on this host. weft executes it.
 package main
 
 import (

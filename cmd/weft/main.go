@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command weft is the operator's command line. What other programs are it becomes: weft agent is the program weft-agent
-// beside it.
+// Command weft is the operator's command line. It executes other programs of its directory for their commands: weft agent
+// is the program weft-agent.
 package main
 
 import (
@@ -18,10 +18,14 @@ var version = "dev"
 
 func main() {
 	env := ui.ProcessEnv(version)
-	if filepath.Base(os.Args[0]) == "flanneld" { // in the place of flannel's program
+	switch filepath.Base(os.Args[0]) {
+	case "flanneld": // a replacement of flannel's program
 		env.Args = append([]string{"flanneld"}, env.Args...)
+	case "kubectl-weft": // kubectl weft
+		env.Kubectl = true
 	}
-	if code, handed := cli.HandOn(env); handed { // before signals are caught: one that came between would be lost
+	// Before signals are caught: a signal that arrives between would be lost.
+	if code, external := cli.ExecExternal(env); external {
 		os.Exit(code)
 	}
 	os.Exit(ui.Process(version, func(ctx context.Context, _ string, _ ui.Env) int { return cli.Run(ctx, env) }))

@@ -139,7 +139,7 @@ func digest(path string) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// program is a program of the release as a package. Programs of several architectures are told apart by their digest.
+// program is a program of the release as a package. Programs of several architectures are distinguished by their digest.
 func program(path, version string, info *debug.BuildInfo, sum string) spdxPackage {
 	return spdxPackage{
 		ID: id("program", filepath.Base(path), setting(info, "GOARCH"), sum[:12]), Name: filepath.Base(path),

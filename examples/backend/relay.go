@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command backend is an example of a mesh back end of one's own, in a module of its own: weft-agent that can do what
-// weft-agent can, and has one back end more. docs/backends.md walks through it.
+// Command backend is an example of a backend of the mesh in a module of its own: weft-agent with one more backend.
+// docs/tasks/write-a-backend.md walks through it.
 package main
 
 import (
@@ -14,21 +14,20 @@ import (
 	"github.com/weft-net/weft/pkg/backend"
 )
 
-// name is what network.encapsulation calls it.
+// name is the value of network.encapsulation that selects the backend.
 const name = "example.org/relay"
 
 func main() {
 	os.Exit(agent.Run("v0.1.0", Relay(os.Getenv("RELAY_ROUTERS"))))
 }
 
-// Relay brings packets to other nodes through a router that knows the way: a machine on the nodes' network, or one of
-// the nodes, which then leads them on to the others. addresses are the router's, one of each family that pods have,
-// with commas.
+// Relay forwards packets to other nodes through a router: a host on the nodes' network, or one of the nodes. addresses
+// are the router's addresses, one of each family that pods have, separated by commas.
 func Relay(addresses string) backend.Backend {
 	routers, err := parse(addresses)
 	return backend.Backend{
 		Name: name,
-		// What is wrong with the configuration. It is asked only where the back end is used.
+		// What is wrong with the configuration. It is asked only where the backend is used.
 		Check: func(backend.Config) error {
 			if err != nil {
 				return fmt.Errorf("RELAY_ROUTERS %q in the agent's environment does not name the router's addresses: %w",
@@ -36,30 +35,30 @@ func Relay(addresses string) backend.Backend {
 			}
 			return nil
 		},
-		// What this node needs for any peer at all.
+		// Node plans what this node needs for all peers.
 		Node: func(p *backend.Planner) backend.Part { return p.Forwarding() },
-		// What it needs for one prefix of one peer, or why that cannot be reached.
+		// Peer plans what it needs for one prefix of one peer, or returns why that is unreachable.
 		Peer: func(p *backend.Planner, peer backend.Node, cidr netip.Prefix) (backend.Part, *backend.Problem) {
-			far, underlay, problem := p.Ends(peer, cidr)
+			far, underlay, problem := p.Endpoints(peer, cidr)
 			if problem != nil {
 				return backend.Part{}, problem
 			}
 			next := routers[cidr.Addr().Is6()]
-			if underlay.Address == next { // it is this node
+			if underlay.Address == next { // this node is the router
 				next = far
 			}
-			if !underlay.Reaches(next) {
+			if !underlay.IsNeighbor(next) {
 				return backend.Part{}, &backend.Problem{
 					Nodes:   []string{p.Self().Name},
-					Message: fmt.Sprintf("node %s: the router %s is no neighbor on %s", p.Self().Name, next, underlay.Link),
+					Message: fmt.Sprintf("node %s: the router %s is not a neighbor on %s", p.Self().Name, next, underlay.Link),
 					Hint:    "name a router that is on the node's network",
 				}
 			}
-			route := p.Route(cidr) // with weft's protocol and a metric of its own
+			route := p.Route(cidr) // with weft's protocol and a metric
 			route.Gw, route.Link = next, underlay.Link
 			return backend.Part{Host: backend.Space{Routes: []backend.Route{route}}}, nil
 		},
-		// What other nodes, and the router, can learn of this one.
+		// Publish returns the data for other nodes and the router.
 		Publish: func(p *backend.Planner, family int) string {
 			cidr, ok := p.PodCIDR(family)
 			if !ok {
@@ -70,7 +69,7 @@ func Relay(addresses string) backend.Backend {
 	}
 }
 
-// parse gives the router's address of each family, of IPv6 under true.
+// parse returns the router's address of each family; the key is whether it is IPv6.
 func parse(addresses string) (map[bool]netip.Addr, error) {
 	out := map[bool]netip.Addr{}
 	for text := range strings.SplitSeq(addresses, ",") {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/pkg/backend"
 )
 
-// TestRouters: addresses that are none are refused where the back end is used, not before: the program is weft-agent,
+// TestRouters: addresses that are none are refused where the backend is used, not before: the program is weft-agent,
 // too.
 func TestRouters(t *testing.T) {
 	for text, want := range map[string]string{

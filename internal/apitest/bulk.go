@@ -10,12 +10,12 @@ import (
 	"net/http"
 )
 
-// atOnce is how many objects go into one transaction: etcd takes 128.
-const atOnce = 100
+// batchSize is how many objects one transaction writes: etcd accepts 128.
+const batchSize = 100
 
-// Bulk puts objects straight into the server's etcd, by their keys below /registry, as the server itself writes them: a
-// hundred thousand pods in seconds. The server and whoever watches hear of them as of any others.
-func (s *Server) Bulk(objects func(yield func(key string, object any) bool)) {
+// BulkPut writes objects directly into the server's etcd, by their keys below /registry, as the server itself writes
+// them: a hundred thousand pods in seconds. Watches of the server report them like any others.
+func (s *Server) BulkPut(objects func(yield func(key string, object any) bool)) {
 	s.t.Helper()
 	var puts []map[string]any
 	flush := func() {
@@ -42,7 +42,7 @@ func (s *Server) Bulk(objects func(yield func(key string, object any) bool)) {
 			s.t.Fatal(err)
 		}
 		puts = append(puts, map[string]any{"requestPut": map[string]any{"key": []byte("/registry/" + key), "value": raw}})
-		if len(puts) == atOnce {
+		if len(puts) == batchSize {
 			flush()
 		}
 	}

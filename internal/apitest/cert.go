@@ -50,7 +50,7 @@ func (a *authority) pool() *x509.CertPool {
 	return pool
 }
 
-// issue makes a server's certificate for addr and this machine, also as files name.crt and name.key.
+// issue makes a server certificate for addr and 127.0.0.1, also as files name.crt and name.key.
 func (a *authority) issue(t testing.TB, dir, name string, addr netip.Addr) tls.Certificate {
 	t.Helper()
 	key := newKey(t)
@@ -79,7 +79,7 @@ func (a *authority) issue(t testing.TB, dir, name string, addr netip.Addr) tls.C
 	return pair
 }
 
-// keyPair is a key that signs tokens and its public half.
+// keyPair returns a key that signs tokens, and its public half.
 func keyPair(t testing.TB) (private, public []byte) {
 	t.Helper()
 	key := newKey(t)

@@ -17,10 +17,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Etcd is an etcd of its own, without an API server.
+// Etcd is an etcd without an API server.
 type Etcd struct {
 	URL string
-	// With TLS: its authority, and what a client shows.
+	// With TLS: the certificate authority, and the client's certificate and key.
 	CAFile, CertFile, KeyFile string
 
 	s    *Server
@@ -28,12 +28,12 @@ type Etcd struct {
 	p    *process
 }
 
-// StartEtcd starts an etcd that listens at addr in the namespace; nil is the test's own. With secure it wants TLS, and
-// a client's certificate. Where there is no etcd the test is skipped.
+// StartEtcd starts an etcd that listens at addr in the namespace; nil is the test's own. With secure it requires TLS
+// and a client certificate. Without an etcd program the test is skipped.
 func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), bin: filepath.Dir(etcdProgram(t)), ns: ns}
-	if err := s.inside(exec.Command("ip", "link", "set", "lo", "up").Run); err != nil {
+	if err := s.inNamespace(exec.Command("ip", "link", "set", "lo", "up").Run); err != nil {
 		t.Fatalf("ip link set lo up: %v", err)
 	}
 	e := &Etcd{s: s}
@@ -57,11 +57,11 @@ func StartEtcd(t testing.TB, ns *netns.NS, addr netip.Addr, secure bool) *Etcd {
 		"--advertise-client-urls", e.URL,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer,
 		"--log-level", "error")
-	e.Again()
+	e.Restart()
 	return e
 }
 
-// etcdProgram is the etcd that is built for tests, else the distribution's.
+// etcdProgram returns the etcd that is built for tests, else the distribution's.
 func etcdProgram(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("WEFT_KUBE_BIN_DIR")
@@ -73,34 +73,34 @@ func etcdProgram(t testing.TB) string {
 	}
 	path, err := exec.LookPath("etcd")
 	if err != nil {
-		nettest.Without(t, "no etcd: install etcd-server, or set WEFT_KUBE_BIN_DIR")
+		nettest.SkipMissing(t, "no etcd: install etcd-server, or set WEFT_KUBE_BIN_DIR")
 	}
 	return path
 }
 
-// Stop kills it; its data stays.
+// Stop kills the server; its data stays.
 func (e *Etcd) Stop() { e.p.kill() }
 
-// Forget takes its data away; it must not run.
-func (e *Etcd) Forget() {
+// DeleteData deletes the data of a stopped server.
+func (e *Etcd) DeleteData() {
 	if err := os.RemoveAll(e.s.path("etcd")); err != nil {
 		e.s.t.Fatal(err)
 	}
 }
 
-// Again starts it and waits until it listens.
-func (e *Etcd) Again() {
+// Restart starts a stopped server again and waits until it listens.
+func (e *Etcd) Restart() {
 	e.s.t.Helper()
 	e.p = e.s.run("etcd", e.args...)
-	e.s.listens(e.p, e.URL)
+	e.s.waitListening(e.p, e.URL)
 }
 
-// listens waits until an etcd listens.
-func (s *Server) listens(p *process, url string) {
+// waitListening waits until an etcd listens.
+func (s *Server) waitListening(p *process, url string) {
 	s.t.Helper()
 	until := time.Now().Add(startLimit)
 	for {
-		err := s.inside(func() error {
+		err := s.inNamespace(func() error {
 			c, err := (&net.Dialer{Timeout: time.Second}).DialContext(context.Background(), "tcp", url[len(scheme(url)):])
 			if err == nil {
 				_ = c.Close()

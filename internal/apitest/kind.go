@@ -9,7 +9,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// definition is what matters here of a CustomResourceDefinition.
+// IPAMClaimKind is the definition of IPAMClaims (k8snetworkplumbingwg/ipamclaims) without their schema.
+const IPAMClaimKind = `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: ipamclaims.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names: {kind: IPAMClaim, listKind: IPAMClaimList, plural: ipamclaims, singular: ipamclaim}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}
+    subresources: {status: {}}
+`
+
+// definition is the part of a CustomResourceDefinition that DefineKind reads.
 type definition struct {
 	Spec struct {
 		Group    string
@@ -21,10 +37,9 @@ type definition struct {
 	}
 }
 
-// Define makes a kind, given as the text of its CustomResourceDefinition (YAML or JSON), and waits until the server
-// serves it: neither its condition Established nor its place in the list of groups promises that the next request finds
-// it.
-func (s *Server) Define(text []byte) {
+// DefineKind creates a kind from its CustomResourceDefinition (YAML or JSON), and waits until the server serves it:
+// neither its condition Established nor its entry in the list of groups guarantees that the next request succeeds.
+func (s *Server) DefineKind(text []byte) {
 	s.t.Helper()
 	raw, err := yaml.YAMLToJSON(text)
 	if err != nil {
@@ -37,13 +52,13 @@ func (s *Server) Define(text []byte) {
 	s.Do(http.MethodPost, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", string(raw))
 	for _, v := range d.Spec.Versions {
 		if v.Served {
-			s.served("/apis/" + d.Spec.Group + "/" + v.Name + "/" + d.Spec.Names.Plural)
+			s.waitServed("/apis/" + d.Spec.Group + "/" + v.Name + "/" + d.Spec.Names.Plural)
 		}
 	}
 }
 
-// served waits until objects can be listed.
-func (s *Server) served(path string) {
+// waitServed waits until objects of the kind can be listed.
+func (s *Server) waitServed(path string) {
 	s.t.Helper()
 	var code int
 	var answer []byte

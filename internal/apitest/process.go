@@ -30,7 +30,7 @@ func (s *Server) run(name string, args ...string) *process {
 	p.cmd.Stdout, p.cmd.Stderr, p.cmd.Dir = log, log, s.dir
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	started := make(chan error, 1)
-	go p.hold(s.inside, started)
+	go p.run(s.inNamespace, started)
 	if err := <-started; err != nil {
 		s.t.Fatal(err)
 	}
@@ -38,16 +38,16 @@ func (s *Server) run(name string, args ...string) *process {
 	return p
 }
 
-// hold starts the process and waits for its end on one thread: the kernel ends the process with the thread that started
-// it.
-func (p *process) hold(inside func(func() error) error, started chan<- error) {
+// run starts the process and waits for its end on one thread: the kernel kills the process when the thread that started
+// it ends.
+func (p *process) run(inside func(func() error) error, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if os.Getpid() == syscall.Gettid() { // the main thread enters no namespace
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.hold(inside, started)
+			p.run(inside, started)
 		}()
 		<-done
 		return

@@ -16,16 +16,16 @@ import (
 	"time"
 )
 
-// Request is one that a proxy saw.
+// Request is a request that a proxy received.
 type Request struct {
 	Method, Path string
 	Query        url.Values
-	// Token is the bearer token; Code what was answered, 0 before.
+	// Token is the bearer token; Code the status of the answer, 0 before it.
 	Token string
 	Code  int
 }
 
-// Proxy stands before a server and notes each request.
+// Proxy forwards requests to a server and records each.
 type Proxy struct {
 	URL string
 
@@ -33,16 +33,16 @@ type Proxy struct {
 	mu     sync.Mutex
 	seen   []*Request
 	conns  map[net.Conn]bool
-	// refuse answers a request in the server's place when it gives a code.
+	// refuse answers a request instead of the server when it returns a status code.
 	refuse func(*http.Request) int
 }
 
-// Proxy makes a proxy that listens beside the server.
+// Proxy starts a proxy that listens at the server's address, on another port.
 func (s *Server) Proxy() *Proxy {
 	s.t.Helper()
 	host := netip.MustParseAddrPort(s.addr).Addr()
 	var l net.Listener
-	err := s.inside(func() (err error) {
+	err := s.inNamespace(func() (err error) {
 		l, err = net.Listen("tcp", netip.AddrPortFrom(host, 0).String())
 		return err
 	})
@@ -92,34 +92,34 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request, forward http.Handl
 	p.mu.Unlock()
 	if refuse != nil {
 		if code := refuse(r); code != 0 {
-			if code == http.StatusGatewayTimeout { // as the server does when its storage is late
+			if code == http.StatusGatewayTimeout { // as the server does when its storage times out
 				w.Header().Set("Retry-After", "1")
 			}
 			w.WriteHeader(code)
 			return
 		}
 	}
-	forward.ServeHTTP(&noting{w, p, seen}, r)
+	forward.ServeHTTP(&statusRecorder{w, p, seen}, r)
 }
 
-// noting notes the code of an answer.
-type noting struct {
+// statusRecorder records the status code of an answer.
+type statusRecorder struct {
 	http.ResponseWriter
 	p    *Proxy
 	seen *Request
 }
 
-func (n *noting) WriteHeader(code int) {
+func (n *statusRecorder) WriteHeader(code int) {
 	n.p.mu.Lock()
 	n.seen.Code = code
 	n.p.mu.Unlock()
 	n.ResponseWriter.WriteHeader(code)
 }
 
-// Unwrap lets the answer be flushed.
-func (n *noting) Unwrap() http.ResponseWriter { return n.ResponseWriter }
+// Unwrap lets http.ResponseController flush the answer.
+func (n *statusRecorder) Unwrap() http.ResponseWriter { return n.ResponseWriter }
 
-// Seen are the requests since the last Reset.
+// Seen returns the requests since the last Reset.
 func (p *Proxy) Seen() []Request {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,15 +137,15 @@ func (p *Proxy) Reset() {
 	p.seen = nil
 }
 
-// Refuse answers requests in the server's place where f gives a code; nil ends that.
+// Refuse answers requests instead of the server when f returns a status code; nil forwards all again.
 func (p *Proxy) Refuse(f func(*http.Request) int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.refuse = f
 }
 
-// Cut breaks all connections.
-func (p *Proxy) Cut() {
+// CloseConnections closes all connections.
+func (p *Proxy) CloseConnections() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for c, open := range p.conns {

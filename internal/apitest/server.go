@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitest runs a real etcd and a real kube-apiserver for tests, with a certificate authority of its own, in the
-// test's namespace or in one that is handed in. Nothing of it outlives the test.
+// Package apitest runs a real etcd and a real kube-apiserver for tests, with their own certificate authority, in the
+// test's namespace or in another one. Nothing of them outlives the test.
 //
-// The programs are looked for in $WEFT_KUBE_BIN_DIR, or where test/kube/build.sh puts them; without them a test is
+// The programs are taken from $WEFT_KUBE_BIN_DIR, or from where test/kube/build.sh puts them; without them a test is
 // skipped.
 package apitest
 
@@ -28,16 +28,16 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// adminToken is the token of everything.
+// adminToken is the token with all permissions.
 const adminToken = "admin"
 
-// startLimit is how long a server may take to be ready, on a machine that does other things too.
+// startLimit is how long a server may take to become ready, on a busy host.
 const startLimit = 3 * time.Minute
 
 // Server is an API server with its etcd.
 type Server struct {
 	URL string
-	// CAFile is the certificate of its authority.
+	// CAFile is the certificate of the certificate authority.
 	CAFile string
 
 	t      testing.TB
@@ -57,7 +57,7 @@ type Server struct {
 func Start(t testing.TB, ns *netns.NS, addr netip.Addr, args ...string) *Server {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), bin: programs(t), ns: ns, args: args}
-	if err := s.inside(exec.Command("ip", "link", "set", "lo", "up").Run); err != nil { // etcd is asked there
+	if err := s.inNamespace(exec.Command("ip", "link", "set", "lo", "up").Run); err != nil { // etcd listens there
 		t.Fatalf("ip link set lo up: %v", err)
 	}
 	s.addr = netip.AddrPortFrom(addr, s.port(addr)).String()
@@ -77,8 +77,8 @@ func Start(t testing.TB, ns *netns.NS, addr netip.Addr, args ...string) *Server 
 		"--advertise-client-urls", s.etcd,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "e0="+peer,
 		"--unsafe-no-fsync", "--log-level", "warn")
-	s.listens(etcd, s.etcd) // an API server gives up after 20 seconds
-	s.Again()
+	s.waitListening(etcd, s.etcd) // an API server exits after 20 seconds without etcd
+	s.Restart()
 	return s
 }
 
@@ -94,7 +94,7 @@ func programs(t testing.TB) string {
 	}
 	for _, name := range []string{"etcd", "kube-apiserver"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			nettest.Without(t, "no "+name+" in "+dir+": build it with test/kube/build.sh, or set WEFT_KUBE_BIN_DIR")
+			nettest.SkipMissing(t, "no "+name+" in "+dir+": build it with test/kube/build.sh, or set WEFT_KUBE_BIN_DIR")
 		}
 	}
 	return dir
@@ -103,8 +103,8 @@ func programs(t testing.TB) string {
 // Stop kills the API server; etcd stays.
 func (s *Server) Stop() { s.api.kill() }
 
-// Again starts the API server and waits until it is ready.
-func (s *Server) Again() {
+// Restart starts a stopped API server again and waits until it is ready.
+func (s *Server) Restart() {
 	s.t.Helper()
 	s.api = s.run("kube-apiserver", append([]string{
 		"--etcd-servers=" + s.etcd, "--secure-port=" + s.addr[strings.LastIndex(s.addr, ":")+1:], "--bind-address=0.0.0.0",
@@ -128,8 +128,8 @@ func (s *Server) Again() {
 	}
 }
 
-// Do makes a request with all rights, and fails the test when it is refused. A body is JSON, or anything that becomes
-// it.
+// Do makes a request with all permissions, and fails the test when it fails. A body is JSON as a string, or a value
+// that is marshaled to it.
 func (s *Server) Do(method, path string, body any) []byte {
 	s.t.Helper()
 	kind := "application/json"
@@ -171,12 +171,12 @@ func (s *Server) try(method, path, kind string, body []byte) (int, []byte, error
 	return answer.StatusCode, b, err
 }
 
-// HTTP is a client that trusts the server and dials from its namespace.
+// HTTP returns a client that trusts the server and dials from its namespace.
 func (s *Server) HTTP() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: s.ca.pool(), MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true,
 		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-			err = s.inside(func() error {
+			err = s.inNamespace(func() error {
 				conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 				return err
 			})
@@ -185,7 +185,7 @@ func (s *Server) HTTP() *http.Client {
 	}}
 }
 
-// Kubeconfig writes a file for a server at that URL and gives its path; an empty token is that of everything.
+// Kubeconfig writes a kubeconfig for a server at that URL and returns its path; an empty token means adminToken.
 func (s *Server) Kubeconfig(url, token string) string {
 	if token == "" {
 		token = adminToken
@@ -204,7 +204,7 @@ func (s *Server) Kubeconfig(url, token string) string {
 	return f.Name()
 }
 
-// Token makes a token of a service account that lasts as long as the pod or secret that it is bound to.
+// Token creates a token of a service account that is valid as long as the pod or secret that it is bound to.
 func (s *Server) Token(namespace, account, kind, name, uid string) string {
 	s.t.Helper()
 	var answer struct{ Status struct{ Token string } }
@@ -230,18 +230,18 @@ func (s *Server) write(name string, b []byte) {
 	}
 }
 
-func (s *Server) inside(f func() error) error {
+func (s *Server) inNamespace(f func() error) error {
 	if s.ns == nil {
 		return f()
 	}
 	return s.ns.Do(f)
 }
 
-// port is one that is free now.
+// port returns a port that is free now.
 func (s *Server) port(addr netip.Addr) uint16 {
 	s.t.Helper()
 	var port uint16
-	err := s.inside(func() error {
+	err := s.inNamespace(func() error {
 		l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
 		if err != nil {
 			return err

@@ -11,12 +11,11 @@ import (
 	"syscall"
 )
 
-// Durability is what a file survives.
+// Durability is what the content of a file survives.
 type Durability int
 
 const (
-	// CrashSafe files are whole whenever the process is killed. A power loss may take the new content, or leave an empty
-	// file.
+	// CrashSafe files are complete at whatever moment the process is killed. After a power loss the file may be empty.
 	CrashSafe Durability = iota + 1
 	// Durable files are on disk when the call returns.
 	Durable
@@ -24,37 +23,38 @@ const (
 
 // Write replaces the file at path. Its mode does not depend on the umask.
 func Write(path string, content []byte, mode fs.FileMode, d Durability) error {
-	return write(path, whole(content), mode, d, os.Rename)
+	return write(path, writerOf(content), mode, d, os.Rename)
 }
 
-// WriteFrom is Write of what fill writes. When fill fails, the file stays as it was.
+// WriteFrom is like Write, with the content that fill writes. When fill fails, the file does not change.
 func WriteFrom(path string, fill func(io.Writer) error, mode fs.FileMode, d Durability) error {
 	return write(path, fill, mode, d, os.Rename)
 }
 
-// Create is Write that replaces nothing: it fails with fs.ErrExist where there is a file, or another writer was faster.
+// Create is like Write, but never replaces a file: it fails with fs.ErrExist when there is one, or another writer was
+// faster.
 func Create(path string, content []byte, mode fs.FileMode, d Durability) error {
-	return write(path, whole(content), mode, d, func(temp, path string) error {
+	return write(path, writerOf(content), mode, d, func(temp, path string) error {
 		if err := os.Link(temp, path); err != nil {
-			return err // the temporary file is removed once, by whoever fails: its name may be another writer's by then
+			return err // finish removes the temporary file: its name may be another writer's by then
 		}
 		return os.Remove(temp)
 	})
 }
 
-// WriteVia is Write by a temporary file of the caller's choice, in the same file system. The caller makes sure that
-// nobody else uses it meanwhile, and removes what a killed writer left in it: a file that goes with a lock, for
-// instance.
+// WriteVia is like Write, with a temporary file that the caller chooses in the same file system. The caller ensures
+// that no other process uses it at the same time, and removes what a killed writer left in it. A file that belongs to a
+// lock is such a file, for instance.
 func WriteVia(temp, path string, content []byte, mode fs.FileMode, d Durability) error {
 	f, err := os.OpenFile(temp, os.O_RDWR|os.O_CREATE|os.O_TRUNC|syscall.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
-	return finish(f, path, whole(content), mode, d, os.Rename)
+	return finish(f, path, writerOf(content), mode, d, os.Rename)
 }
 
-// whole writes content.
-func whole(content []byte) func(io.Writer) error {
+// writerOf returns a function that writes content.
+func writerOf(content []byte) func(io.Writer) error {
 	return func(w io.Writer) error {
 		_, err := w.Write(content)
 		return err
@@ -71,7 +71,7 @@ func write(
 	return finish(f, path, fill, mode, d, place)
 }
 
-// finish fills an open temporary file and puts it in place.
+// finish fills an open temporary file and moves it to path.
 func finish(
 	f *os.File, path string, fill func(io.Writer) error, mode fs.FileMode, d Durability,
 	place func(temp, path string) error,
@@ -91,18 +91,18 @@ func finish(
 		_ = os.Remove(temp)
 		return errors.Join(err, f.Close())
 	}
-	// Closed last: until then the lock says that the temporary file has a writer.
+	// Closed last: until then the lock shows that the temporary file has a writer.
 	return errors.Join(f.Close(), syncDir(path, d))
 }
 
-// Symlink makes path a symbolic link to target, replacing what has that name. A link cannot be locked: the caller makes
-// sure that nobody else replaces path meanwhile.
+// Symlink makes path a symbolic link to target, replacing a file of that name. A link cannot be locked: the caller
+// ensures that nothing else replaces path at the same time.
 func Symlink(target, path string, d Durability) error {
 	return replaceByLink(path, d, func(temp string) error { return os.Symlink(target, temp) })
 }
 
-// Link gives the file at old the second name path, replacing what has that name. The caller makes sure that nobody else
-// replaces path meanwhile.
+// Link makes path a hard link to old, replacing a file of that name. The caller ensures that nothing else replaces path
+// at the same time.
 func Link(old, path string, d Durability) error {
 	return replaceByLink(path, d, func(temp string) error { return os.Link(old, temp) })
 }
@@ -118,11 +118,11 @@ func replaceByLink(path string, d Durability, link func(temp string) error) erro
 	if err := os.Rename(temp, path); err != nil {
 		return errors.Join(err, remove(temp))
 	}
-	// rename(2) does nothing when both names are the same file already.
+	// rename(2) does nothing when both names are hard links to the same file.
 	return errors.Join(remove(temp), syncDir(path, d))
 }
 
-// Remove removes the file, and what killed writers of it left. It does not mind when there is none.
+// Remove removes the file and the temporary files of killed writers. A missing file is no error.
 func Remove(path string) error {
 	errs := []error{remove(path)}
 	for n := 0; ; n++ {
@@ -133,7 +133,7 @@ func Remove(path string) error {
 	}
 }
 
-// syncDir waits until the names in the directory of path are on disk.
+// syncDir waits until the entries of the directory of path are on disk.
 func syncDir(path string, d Durability) error {
 	if d != Durable {
 		return nil
@@ -143,7 +143,7 @@ func syncDir(path string, d Durability) error {
 		return err
 	}
 	err = dir.Sync()
-	if errors.Is(err, syscall.EINVAL) { // a file system that has no such thing
+	if errors.Is(err, syscall.EINVAL) { // the file system cannot sync directories
 		err = nil
 	}
 	return errors.Join(err, dir.Close())

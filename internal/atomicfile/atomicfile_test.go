@@ -23,7 +23,7 @@ const killedWriter = "ATOMICFILE_KILLED_WRITER"
 
 func TestMain(m *testing.M) {
 	if path := os.Getenv(killedWriter); path != "" {
-		// The writer that is killed: half of the content is written, and the rest never comes.
+		// The killed writer: half of the content is written, and the rest never comes.
 		err := WriteFrom(path, func(w io.Writer) error {
 			if _, err := io.WriteString(w, "half"); err != nil {
 				return err
@@ -126,7 +126,7 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// A fill that fails, a directory that is not there, and a name that is taken by a directory leave everything as it was.
+// A fill that fails, a missing directory, and a name that a directory has leave everything unchanged.
 func TestFailure(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -151,7 +151,7 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// What a writer left that was killed between the write and the rename is not the file, and the next writer removes it.
+// The temporary file of a writer that was killed before the rename is not the file, and the next writer removes it.
 func TestKilledWriter(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "file")
@@ -160,7 +160,7 @@ func TestKilledWriter(t *testing.T) {
 	if got := names(t, dir); got != ".weft-new-file.tmp file" || read(t, path) != "old" {
 		t.Fatalf("while it writes: %s, %q", got, read(t, path))
 	}
-	// Neither Sweep nor another writer takes the file of one that lives, and the other writer does not wait.
+	// Neither Sweep nor another writer removes the temporary file of a live writer, and the other writer does not wait.
 	check(t, Sweep(dir))
 	check(t, Write(path, []byte("other"), 0o600, CrashSafe))
 	if got := names(t, dir); got != ".weft-new-file.tmp file" || read(t, path) != "other" {
@@ -208,7 +208,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestWriteVia: the caller's temporary file is not in the file's directory, and what was in it before is not read.
+// TestWriteVia: the caller's temporary file is not in the file's directory, and its earlier content does not matter.
 func TestWriteVia(t *testing.T) {
 	dir := t.TempDir()
 	temp, path := filepath.Join(dir, "temp"), filepath.Join(dir, "records", "file")
@@ -227,7 +227,7 @@ func TestWriteVia(t *testing.T) {
 	}
 }
 
-// A second name that a killed Link left is the file itself: a writer must not write into it.
+// The temporary name that a killed Link left is a hard link to the file itself: a writer must not write into it.
 func TestLeftLink(t *testing.T) {
 	dir := t.TempDir()
 	program, path := filepath.Join(dir, "program"), filepath.Join(dir, "file")
@@ -258,7 +258,7 @@ func TestLeftLink(t *testing.T) {
 	}
 }
 
-// Of many that create a file one does, and all see its whole content.
+// When many create a file, one succeeds, and all see its complete content.
 func TestCreate(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key")
@@ -318,7 +318,7 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// A name may be as long as a name can be.
+// A file's name may have the greatest length that the file system allows.
 func TestLongName(t *testing.T) {
 	dir := t.TempDir()
 	a, b := filepath.Join(dir, strings.Repeat("x", 254)+"a"), filepath.Join(dir, strings.Repeat("x", 254)+"b")
@@ -342,7 +342,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 	mount := func(disk string) (umount func()) {
 		t.Helper()
-		// Nothing goes to the disk by itself: not in time, and not because a file replaces another.
+		// Nothing is written to the disk implicitly: neither after a while, nor because a file replaces another.
 		out, err := exec.Command("mount", "-o", "loop,commit=900,noauto_da_alloc", disk, mnt).CombinedOutput()
 		if err != nil {
 			nettest.Skip(t, fmt.Sprintf("no loop device can be mounted: %v: %s", err, out))

@@ -6,23 +6,23 @@
 // The content is written to a temporary file in the same directory, which is then renamed over the file. Each call
 // names the Durability that its file needs:
 //
-//	CrashSafe   the file is whole whenever the process is killed
-//	Durable     it is also on disk when the call returns, and whole after a power loss
+//	CrashSafe   the file is complete at whatever moment the process is killed
+//	Durable     it is also on disk when the call returns, and complete after a power loss
 //
-// Durable waits twice for the disk (content, then directory). Which files of weft are durable, and why, is the table in
-// docs/durability.md; a test of internal/house compares it with the calls.
+// Durable waits for the disk twice (content, then directory). The table in docs/design/durability.md lists which files of weft
+// are durable, and why; a test of internal/archtest compares it with the calls.
 //
 // # Temporary files
 //
-// The temporary file of NAME is ".weft-new-NAME.tmp". Its writer holds an flock on it, which the kernel releases when
-// the process dies. So a temporary file without a lock is what a killed process left: the next call for the same file
-// removes it, and Sweep removes all that are in a directory. A writer that finds the name taken by a live one uses
+// The temporary file of NAME is ".weft-new-NAME.tmp". Its writer has an flock on it, which the kernel releases when the
+// process ends. So a temporary file without a lock was left by a killed process: the next call for the same file removes
+// it, and Sweep removes all such files of a directory. A writer that finds the name in use by a live one uses
 // ".weft-new-NAME.1.tmp" and so on: writers of the same file never wait for each other, and the last rename wins.
 //
-// Whoever lists a directory in which files are replaced skips these names (IsTemp); a suffix of its own does it as
-// well.
+// Code that lists a directory in which files are replaced skips these names (IsTemp), or selects files by their own
+// suffix.
 //
-// The package imports the standard library alone, so that every program can use it. internal/cni/shim does not:
-// weft-cni is made of the standard library, shim and wire. internal/ipam/hostlocal does not either: the files in its
-// directory are the reference plugin's, which other plugins read and create, too.
+// The package imports only the standard library, so that every program can use it. internal/cni/shim does not: weft-cni
+// consists of the standard library, shim and wire. internal/ipam/hostlocal does not either: the files in its directory
+// are those of the reference plugin, which other plugins read and create, too.
 package atomicfile

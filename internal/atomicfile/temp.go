@@ -15,9 +15,9 @@ import (
 const (
 	tempPrefix = ".weft-new-"
 	tempSuffix = ".tmp"
-	// longest is how much of a file's name stands in that of its temporary file, which must not be longer than 255 bytes.
-	// Two files that share one then are told apart by the lock.
-	longest = 200
+	// maxName is how many bytes of a file's name its temporary file's name includes: a name has at most 255 bytes. Two
+	// files with that beginning in common get different temporary files by the lock.
+	maxName = 200
 )
 
 // IsTemp reports whether a file of that name is a temporary one.
@@ -25,10 +25,10 @@ func IsTemp(name string) bool {
 	return strings.HasPrefix(name, tempPrefix) && strings.HasSuffix(name, tempSuffix)
 }
 
-// tempName is the n-th name of the temporary file of path.
+// tempName returns the n-th name of the temporary file of path.
 func tempName(path string, n int) string {
 	dir, name := filepath.Split(path)
-	name = tempPrefix + name[:min(len(name), longest)]
+	name = tempPrefix + name[:min(len(name), maxName)]
 	if n > 0 {
 		name += "." + strconv.Itoa(n)
 	}
@@ -57,15 +57,15 @@ func openTemp(path string) (*os.File, error) {
 		if ours {
 			return f, nil
 		}
-		// Between the two calls somebody else took it for a dead one, and removes it.
+		// Between the two calls another process took the file for an abandoned one, and removes it.
 		if err = errors.Join(err, f.Close()); err != nil {
 			return nil, err
 		}
 	}
 }
 
-// removeDead removes a temporary file that has no writer any more; dead is false while it has one, and when there is
-// none.
+// removeDead removes a temporary file whose writer is gone; dead is false while it has a writer, and when there is no
+// such file.
 func removeDead(temp string) (dead bool, err error) {
 	f, err := os.OpenFile(temp, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
 	switch {
@@ -84,8 +84,7 @@ func removeDead(temp string) (dead bool, err error) {
 	return true, remove(temp)
 }
 
-// lock takes the lock of an open temporary file; ours is false when somebody else has it, or the file is not there any
-// more.
+// lock takes the lock of an open temporary file; ours is false when another process holds it, or the file was removed.
 func lock(f *os.File, temp string) (ours bool, err error) {
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -105,7 +104,7 @@ func lock(f *os.File, temp string) (ours bool, err error) {
 	return err == nil && os.SameFile(mine, there), err
 }
 
-// Sweep removes what killed writers left in a directory. It may be called while others write.
+// Sweep removes the temporary files of killed writers from a directory. It may be called while others write.
 func Sweep(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

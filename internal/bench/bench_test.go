@@ -37,7 +37,7 @@ func TestRatiosCompareOnlyTheSameCell(t *testing.T) {
 		s.add("peer", one, "add", "ms", v)
 		s.add("weft", one, "add", "ms", v/10)
 	}
-	s.add("weft", eight, "add", "ms", 7) // the peer was not measured at eight: no ratio
+	s.add("weft", eight, "add", "ms", 7) // no ratio: the peer was not measured at concurrency 8
 	rows := s.rows(Chain{Name: "ptp"}, []string{"peer", "weft"})
 	want := []Row{
 		{Impl: "peer", Chain: "ptp", Concurrency: 1, Pods: 10, N: 3, Metric: "add", P50: 20, P95: 30, P99: 30, Unit: "ms"},
@@ -61,7 +61,7 @@ func TestReportKeysAreStable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if none := ratios(nil, func(string) bool { return true }); none == nil {
-		t.Error("no ratios are null in JSON, not a list")
+		t.Error("an empty list of ratios is null in JSON")
 	}
 	want :=
 		`{"rows":[{"impl":"","chain":"","concurrency":0,"pods":0,"n":0,"metric":"","p50":0,"p95":0,"p99":0,"unit":""}],` +
@@ -91,8 +91,8 @@ func TestParseChain(t *testing.T) {
 		{"no name", `{"plugins":[{}]}`, "name is missing", model.CodeInvalidConf},
 	} {
 		_, err := ParseChain("x.conflist", []byte(c.conf))
-		var fault *model.Fault
-		if !errors.As(err, &fault) || fault.Code != c.code || !strings.Contains(err.Error(), c.want) {
+		var modelErr *model.Error
+		if !errors.As(err, &modelErr) || modelErr.Code != c.code || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: got %v, want code %d and %q", c.name, err, c.code, c.want)
 		}
 	}
@@ -105,11 +105,11 @@ func TestChainForms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	direct, err := chain.direct("/d")
-	if err != nil || !strings.Contains(string(direct), `"dataDir":"/d/networks"`) {
-		t.Errorf("direct form: %s, %v", direct, err)
+	standalone, err := chain.standaloneList("/d")
+	if err != nil || !strings.Contains(string(standalone), `"dataDir":"/d/networks"`) {
+		t.Errorf("standalone form: %s, %v", standalone, err)
 	}
-	agent, err := chain.throughAgent("/d", "/d/s")
+	agent, err := chain.agentList("/d", "/d/s")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,9 +147,9 @@ func TestCountTrace(t *testing.T) {
 	}
 }
 
-// What is parked lives without a descriptor of its own, and ends with the parking.
-func TestParking(t *testing.T) {
-	p, err := newParking()
+// A parked file stays open without a descriptor in the table until the park is closed.
+func TestFDPark(t *testing.T) {
+	p, err := newFDPark()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -157,19 +157,19 @@ func TestParking(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(p.take(int(w.Fd())), w.Close(),
+	if err := errors.Join(p.add(int(w.Fd())), w.Close(),
 		r.SetReadDeadline(time.Now().Add(50*time.Millisecond))); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the parked end of a pipe is not open: %v", err)
+		t.Errorf("the parked end of the pipe is not open: %v", err)
 	}
 	p.close()
 	if err := r.SetReadDeadline(time.Now().Add(5 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
-		t.Errorf("the parked end of a pipe outlives the parking: %v", err)
+		t.Errorf("the parked end of the pipe is open after close: %v", err)
 	}
 }
 
@@ -190,7 +190,7 @@ func TestImpls(t *testing.T) {
 	}
 	for _, bad := range [][2][]string{{{dir, dir}, nil}, {{dir + "/none"}, nil}, {nil, {"daemon"}}} {
 		if _, err := Impls(bad[0], bad[1], dir, "/bin/weft-agent"); err == nil {
-			t.Errorf("Impls(%v) gave no error", bad)
+			t.Errorf("Impls(%v) returned no error", bad)
 		}
 	}
 }

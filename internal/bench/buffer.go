@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// lockedBuffer is a buffer that one goroutine writes while another reads.
+// lockedBuffer is a bytes.Buffer for concurrent use.
 type lockedBuffer struct {
 	mu  sync.Mutex
 	buf bytes.Buffer

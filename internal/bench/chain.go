@@ -14,33 +14,32 @@ import (
 
 // Chain is a network configuration list under test.
 type Chain struct {
-	Name string // the file's name without its ending
+	Name string // the file's name without its extension
 	list map[string]any
 
-	// several is whether the pods have further networks, of which weft takes care under the name of Multus; further is how
-	// many.
-	several bool
-	further int
+	// multus reports whether the agent is called by the plugin type multus; extra is the number of additional networks.
+	multus bool
+	extra  int
 }
 
-// ParseChain reads a configuration list; file is named in errors and gives the chain its name.
+// ParseChain parses a configuration list; file is used in errors and for the chain's name.
 func ParseChain(file string, b []byte) (Chain, error) {
 	c := Chain{Name: strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))}
 	if err := json.Unmarshal(b, &c.list); err != nil {
-		return c, model.Faultf(model.CodeDecode, "give --chain a CNI configuration list", "chain %s: %w", file, err)
+		return c, model.Errorf(model.CodeDecode, "name a CNI configuration list with --chain", "chain %s: %w", file, err)
 	}
 	if plugins, ok := c.list["plugins"].([]any); !ok || len(plugins) == 0 {
-		return c, model.Faultf(model.CodeInvalidConf, "give --chain a list with plugins",
+		return c, model.Errorf(model.CodeInvalidConf, "name a configuration list with plugins with --chain",
 			"chain %s: plugins is missing or empty", file)
 	}
 	if name, _ := c.list["name"].(string); name == "" {
-		return c, model.Faultf(model.CodeInvalidConf, "give the list a name", "chain %s: name is missing", file)
+		return c, model.Errorf(model.CodeInvalidConf, "set name in the list", "chain %s: name is missing", file)
 	}
 	return c, nil
 }
 
-// direct is the list for a runtime that executes the plugins itself, with host-local's files below dir.
-func (c Chain) direct(dir string) ([]byte, error) {
+// standaloneList returns the list for a runtime that executes the plugins directly, with host-local's files below dir.
+func (c Chain) standaloneList(dir string) ([]byte, error) {
 	b, err := json.Marshal(c.list)
 	if err != nil {
 		return nil, fmt.Errorf("chain %s: %w", c.Name, err)
@@ -63,15 +62,15 @@ func (c Chain) direct(dir string) ([]byte, error) {
 	return b, nil
 }
 
-// throughAgent is the list in the agent's form: one weft-cni object whose delegates are the chain and the further
+// agentList returns the list for the agent: one weft-cni plugin whose delegates are the chain and the additional
 // networks.
-func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
+func (c Chain) agentList(dir, socket string) ([]byte, error) {
 	delegates, err := c.delegates(dir)
 	if err != nil {
 		return nil, err
 	}
 	shim := map[string]any{"type": "weft-cni", "socket": socket, "delegates": delegates}
-	if c.several {
+	if c.multus {
 		shim["type"] = "multus"
 	}
 	if caps := c.capabilities(); len(caps) > 0 {
@@ -85,7 +84,7 @@ func (c Chain) throughAgent(dir, socket string) ([]byte, error) {
 	return b, nil
 }
 
-// has tells whether a plugin of the type is in the chain.
+// has reports whether the chain contains a plugin of the type.
 func (c Chain) has(typ string) bool {
 	plugins, _ := c.list["plugins"].([]any)
 	return slices.ContainsFunc(plugins, func(p any) bool {
@@ -94,7 +93,7 @@ func (c Chain) has(typ string) bool {
 	})
 }
 
-// capabilities are those that any plugin of the chain declares.
+// capabilities returns the capabilities declared by the plugins of the chain.
 func (c Chain) capabilities() map[string]bool {
 	out := map[string]bool{}
 	plugins, _ := c.list["plugins"].([]any)
@@ -110,8 +109,8 @@ func (c Chain) capabilities() map[string]bool {
 	return out
 }
 
-// capabilityArgs are what a runtime provides for a pod, as kubelet does: two ports of the node that no other pod of the
-// world has, and a shape. libcni hands on what the chain declares.
+// capabilityArgs returns a pod's runtime configuration as the kubelet provides it: two host ports that no other pod of
+// the world uses, and bandwidth limits. libcni passes on what the chain declares.
 func capabilityArgs(serial int) map[string]any {
 	const first, ports = 1024, 30000
 	port := func(i int) map[string]any {

@@ -20,20 +20,20 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// runner is libcni's way to execute plugins, inside the namespace that plays the node; it adds up what they cost.
+// runner implements libcni's invoke.Exec inside the node's namespace and accumulates the plugins' CPU time.
 type runner struct {
 	version.PluginDecoder
 	node *netns.NS
-	// wrap is put in front of every plugin's command line (strace).
+	// wrap is prepended to the plugins' command lines (strace).
 	wrap []string
-	// volatile is where the plugin keeps what does not outlive the machine.
+	// volatile is the plugins' directory for state that does not survive a reboot.
 	volatile string
 
 	mu  sync.Mutex
 	cpu time.Duration
 }
 
-// ExecPlugin runs one plugin by the CNI protocol.
+// ExecPlugin implements invoke.Exec.
 func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	argv := append(append([]string{}, r.wrap...), path)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
@@ -48,9 +48,9 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 	if err == nil {
 		return stdout.Bytes(), nil
 	}
-	var fault types.Error
-	if json.Unmarshal(stdout.Bytes(), &fault) == nil && fault.Msg != "" {
-		return nil, &fault
+	var cniErr types.Error
+	if json.Unmarshal(stdout.Bytes(), &cniErr) == nil && cniErr.Msg != "" {
+		return nil, &cniErr
 	}
 	return nil, errors.Join(fmt.Errorf("plugin %s: %w: %s", path, err, stderr.String()), ctx.Err())
 }
@@ -61,7 +61,7 @@ func (r *runner) account(cmd *exec.Cmd) {
 	r.cpu += cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 }
 
-// FindInPath finds a plugin as libcni does.
+// FindInPath implements invoke.Exec.
 func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 	path, err := invoke.FindInPath(plugin, paths)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 	return path, nil
 }
 
-func (r *runner) spent() time.Duration {
+func (r *runner) cpuTime() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.cpu

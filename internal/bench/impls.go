@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Impls makes the list of what is measured: the peers ("[NAME=]DIR", the name is the directory's when none is given),
-// then the forms of weft ("standalone", "agent") from binDir; agent is the program weft-agent.
+// Impls returns the implementations to measure: the peers ("[NAME=]DIR"; NAME defaults to the directory's name), then
+// the forms of weft ("standalone", "agent") from binDir; agent is the program weft-agent.
 func Impls(peers, forms []string, binDir, agent string) ([]Impl, error) {
 	var impls []Impl
 	for _, p := range peers {
@@ -28,20 +28,19 @@ func Impls(peers, forms []string, binDir, agent string) ([]Impl, error) {
 		case "agent":
 			impls = append(impls, Impl{Name: "weft-agent", BinDir: binDir, Agent: agent})
 		default:
-			return nil, model.Faultf(model.CodeInvalidConf, "give standalone, agent or both",
-				"--weft %q is no form of weft", form)
+			return nil, model.NotOneOf("--weft", form, "standalone", "agent")
 		}
 	}
 	seen := map[string]bool{}
 	for _, i := range impls {
 		if seen[i.Name] {
-			return nil, model.Faultf(model.CodeInvalidConf, "name them: --peer-bin-dir NAME=DIR",
+			return nil, model.Errorf(model.CodeInvalidConf, "name them: --peer-bin-dir NAME=DIR",
 				"--peer-bin-dir: two implementations are called %q", i.Name)
 		}
 		seen[i.Name] = true
 		if st, err := os.Stat(i.BinDir); err != nil || !st.IsDir() {
-			return nil, model.Faultf(model.CodeIO, "run make build, or install the peer's plugins",
-				"directory of %s: %s is no directory", i.Name, i.BinDir)
+			return nil, model.Errorf(model.CodeIO, "run make build, or install the peer's plugins",
+				"directory of %s: %s is not a directory", i.Name, i.BinDir)
 		}
 	}
 	return impls, nil

@@ -16,7 +16,7 @@ import (
 
 const millis = float64(time.Millisecond)
 
-// fill attaches pods that stay while the level is measured.
+// fill attaches the pods that stay present while the level is measured.
 func (w *world) fill(ctx context.Context, pods int) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.SetLimit(4)
@@ -30,19 +30,19 @@ func (w *world) fill(ctx context.Context, pods int) error {
 			if _, err = w.add(ctx, p, fmt.Sprintf("fill%05d", i)); err != nil {
 				return err
 			}
-			return w.kept.take(p.ns.Fd())
+			return w.park.add(p.ns.Fd())
 		})
 	}
 	return g.Wait()
 }
 
-// cell measures n ADD, CHECK and DEL of every implementation, a batch of one after a batch of another, in an order that
-// changes every round.
+// cell measures n ADD, CHECK and DEL calls of every implementation in batches. Implementations take turns, in an order
+// that changes every round.
 func (b *bench) cell(ctx context.Context, worlds []*world, cell Cell) error {
 	batches := max(b.cfg.N/cell.Concurrency, 1)
 	for range batches {
 		for _, i := range b.shuffle(len(worlds)) {
-			if err := b.batch(ctx, worlds[i], worlds[i].at(cell)); err != nil {
+			if err := b.batch(ctx, worlds[i], worlds[i].withNetworks(cell)); err != nil {
 				return fmt.Errorf("%s: %w", worlds[i].impl.Name, err)
 			}
 		}
@@ -55,7 +55,7 @@ func (b *bench) shuffle(n int) []int {
 	return rand.New(rand.NewPCG(b.cfg.Seed, b.rounds)).Perm(n)
 }
 
-// batch is one ADD, CHECK and DEL of as many pods as are handled at a time.
+// batch runs ADD, CHECK and DEL of as many pods as the cell's concurrency.
 func (b *bench) batch(ctx context.Context, w *world, cell Cell) error {
 	pods := make([]*pod, cell.Concurrency)
 	for i := range pods {
@@ -88,12 +88,13 @@ func (b *bench) batch(ctx context.Context, w *world, cell Cell) error {
 	if err != nil {
 		return err
 	}
-	return b.watchGone(w, cell, links-len(pods), first)
+	return b.awaitLinksGone(w, cell, links-len(pods), first)
 }
 
-// phase runs one verb for all pods of a batch at once and notes what each call took and what the batch cost.
+// phase runs one verb for all pods of a batch concurrently, and records the latency of each call and the CPU time of
+// the batch.
 func (b *bench) phase(w *world, cell Cell, verb string, pods []*pod, call func(*pod) (time.Duration, error)) error {
-	before := w.spent()
+	before := w.cpuTime()
 	g := errgroup.Group{}
 	for _, p := range pods {
 		g.Go(func() error {
@@ -106,15 +107,15 @@ func (b *bench) phase(w *world, cell Cell, verb string, pods []*pod, call func(*
 		})
 	}
 	err := g.Wait()
-	b.samples.add(w.impl.Name, cell, verb+"_cpu", "ms", float64(w.spent()-before)/millis/float64(len(pods)))
+	b.samples.add(w.impl.Name, cell, verb+"_cpu", "ms", float64(w.cpuTime()-before)/millis/float64(len(pods)))
 	return err
 }
 
-// hostLinks counts the links of the node's namespace.
+// hostLinks returns the number of links in the node's namespace.
 func (w *world) hostLinks() (int, error) {
 	n := 0
 	err := w.node.Do(func() error {
-		// A netlink dump is interrupted by the very changes that are watched here; this file is not.
+		// The changes observed here would interrupt a netlink dump; they do not interrupt a read of this file.
 		b, err := os.ReadFile("/proc/thread-self/net/dev")
 		n = bytes.Count(b, []byte(":"))
 		return err
@@ -125,9 +126,9 @@ func (w *world) hostLinks() (int, error) {
 	return n, nil
 }
 
-// watchGone waits until no more than want links are left and notes how long after the first answer of the batch that
-// was, so the figure is never too small. It looks only after the last answer: looking costs the calls time.
-func (b *bench) watchGone(w *world, cell Cell, want int, first time.Time) error {
+// awaitLinksGone waits until at most want links are left and records the time since the first DEL of the batch
+// returned, an upper bound. Polling starts after the last DEL returned, because it would slow the calls down.
+func (b *bench) awaitLinksGone(w *world, cell Cell, want int, first time.Time) error {
 	for time.Since(first) < 10*time.Second {
 		n, err := w.hostLinks()
 		if err != nil {
@@ -142,7 +143,7 @@ func (b *bench) watchGone(w *world, cell Cell, want int, first time.Time) error 
 	return fmt.Errorf("links of %s: still more than %d links 10 s after DEL", w.impl.Name, want)
 }
 
-// cycles measures whole cycles a second: new namespace, ADD, DEL.
+// cycles measures full cycles per second: new namespace, ADD, DEL.
 func (b *bench) cycles(ctx context.Context, worlds []*world, cell Cell) error {
 	n := max(b.cfg.N/4, cell.Concurrency)
 	for range 3 {
@@ -157,7 +158,7 @@ func (b *bench) cycles(ctx context.Context, worlds []*world, cell Cell) error {
 			if err := g.Wait(); err != nil {
 				return fmt.Errorf("%s: cycle: %w", w.impl.Name, err)
 			}
-			b.samples.add(w.impl.Name, w.at(cell), "cycles", "1/s", float64(n)/time.Since(start).Seconds())
+			b.samples.add(w.impl.Name, w.withNetworks(cell), "cycles", "1/s", float64(n)/time.Since(start).Seconds())
 		}
 	}
 	return nil

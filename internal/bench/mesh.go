@@ -13,67 +13,76 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// MeshConfig says what Mesh measures.
+// MeshConfig configures Mesh.
 type MeshConfig struct {
-	Peers    []int    // of the node
+	Peers    []int    // numbers of peers
 	Backends []string // host-gw, vxlan
 	N        int      // samples
-	// Changes is at how many peers one join, one leave and one new MAC address are measured; 0 leaves them out.
+	// Changes is the number of peers at which one join, one leave and one new MAC address are measured; 0 skips them.
 	Changes int
-	// Listed is up to how many peers host-gw is also measured as flannel makes it, with lists before each route: their
-	// time grows with the square.
+	// Listed is the maximum number of peers at which host-gw is also measured as flannel implements it, with route lists
+	// before each addition: their time is quadratic.
 	Listed int
-	// OnlyWeft leaves the others out.
+	// OnlyWeft skips the other ways.
 	OnlyWeft bool
 	Seed     uint64
 	Log      *slog.Logger
 }
 
-// The ways in which a mesh is brought up.
+// The ways to apply a mesh; they are values of the report.
 const (
-	wayWeft   = "weft"
-	waySingle = "one by one"
-	wayListed = "list, then add"
+	wayWeft       = "weft"
+	waySequential = "one by one"
+	wayListed     = "list, then add"
 )
 
-// mostPeers is what the addresses of the bench are enough for.
-const mostPeers = 60000
+// maxPeers is limited by the addresses that the benchmark uses.
+const maxPeers = 60000
 
-func (cfg MeshConfig) check() error {
-	if cfg.N < 1 || len(cfg.Peers) == 0 || len(cfg.Backends) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, one number of peers and one back end",
-			"bench: -n %d, %d numbers of peers, %d back ends",
-			cfg.N, len(cfg.Peers), len(cfg.Backends))
+// Check validates the configuration.
+func (cfg MeshConfig) Check() error {
+	switch {
+	case cfg.N < 1:
+		return model.OutOfRange("-n", cfg.N, "1 or more", 5)
+	case len(cfg.Peers) == 0:
+		return model.Errorf(model.CodeInvalidConf, "for example --peers 100,1000", "--peers has no value")
+	case len(cfg.Backends) == 0:
+		return model.Errorf(model.CodeInvalidConf, "for example --backends vxlan", "--backends has no value")
 	}
-	for _, n := range append([]int{cfg.Changes}, cfg.Peers...) {
-		if n < 0 || n > mostPeers {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 0 to %d", mostPeers), "bench: %d peers", n)
+	for _, f := range []struct {
+		flag   string
+		counts []int
+	}{{"--changes", []int{cfg.Changes}}, {"--peers", cfg.Peers}} {
+		for _, n := range f.counts {
+			if n < 0 || n > maxPeers {
+				return model.OutOfRange(f.flag, n, fmt.Sprintf("0 to %d", maxPeers), 1000)
+			}
 		}
 	}
 	for _, b := range cfg.Backends {
-		if b != backendHostGW && b != backendVxlan {
-			return model.Faultf(model.CodeInvalidConf, "known: host-gw, vxlan", "bench: back end %q is not measured", b)
+		if b != backendHostGW && b != backendVXLAN {
+			return model.NotOneOf("--backends", b, backendHostGW, backendVXLAN)
 		}
 	}
 	return nil
 }
 
-// Mesh measures what it takes a node to reach its peers: from what is known of the cluster to the last route, by weft
-// and by one request after the other, as flannel does it. Each sample has a namespace of its own; the ways take turns.
+// Mesh measures how long a node takes to program its peers, from the cluster's state to the last route: by weft, and by
+// sequential requests as flannel sends them. Each sample has its own namespace; the ways are interleaved.
 func Mesh(ctx context.Context, cfg MeshConfig) (MeshReport, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return MeshReport{}, err
 	}
 	m := &meshBench{cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0)), values: map[meshKey][]float64{}}
 	for _, backend := range cfg.Backends {
 		for _, peers := range slices.Sorted(slices.Values(cfg.Peers)) {
-			cfg.Log.Info("measuring", "back end", backend, "peers", peers, "n", cfg.N)
+			cfg.Log.Info("measuring a new mesh", "backend", backend, "peers", peers, "n", cfg.N)
 			if err := m.up(ctx, backend, peers); err != nil {
 				return MeshReport{}, fmt.Errorf("%s, %d peers: %w", backend, peers, err)
 			}
 		}
 		if cfg.Changes > 0 {
-			cfg.Log.Info("measuring changes", "back end", backend, "peers", cfg.Changes, "n", cfg.N)
+			cfg.Log.Info("measuring changes", "backend", backend, "peers", cfg.Changes, "n", cfg.N)
 			if err := m.changes(ctx, backend, cfg.Changes); err != nil {
 				return MeshReport{}, fmt.Errorf("%s, changes at %d peers: %w", backend, cfg.Changes, err)
 			}
@@ -93,19 +102,19 @@ func (m *meshBench) add(k meshKey, metric, unit string, v float64) {
 	m.values[k] = append(m.values[k], v)
 }
 
-// ways are the ways in which a back end is brought up.
+// ways returns the ways to measure for a backend.
 func (m *meshBench) ways(backend string, peers int) []string {
 	if m.cfg.OnlyWeft {
 		return []string{wayWeft}
 	}
-	ways := []string{wayWeft, waySingle}
+	ways := []string{wayWeft, waySequential}
 	if backend == backendHostGW && peers <= m.cfg.Listed {
 		ways = append(ways, wayListed)
 	}
 	return ways
 }
 
-// up brings all peers up.
+// up measures a mesh from scratch.
 func (m *meshBench) up(ctx context.Context, backend string, peers int) error {
 	ways := m.ways(backend, peers)
 	for range m.cfg.N {
@@ -118,7 +127,7 @@ func (m *meshBench) up(ctx context.Context, backend string, peers int) error {
 	return nil
 }
 
-// sample brings a mesh up once, in a namespace of its own.
+// sample applies a mesh once, in a new namespace.
 func (m *meshBench) sample(ctx context.Context, k meshKey) error {
 	w, err := newMeshNode(k.Backend, k.Way)
 	if err != nil {
@@ -126,32 +135,32 @@ func (m *meshBench) sample(ctx context.Context, k meshKey) error {
 	}
 	defer w.close()
 	c := w.cluster(k.Peers)
-	before := memoryNow()
-	took, err := w.hand.pass(ctx, c)
+	before := heapStats()
+	took, err := w.applier.apply(ctx, c)
 	if err != nil {
 		return err
 	}
-	after := memoryNow()
+	after := heapStats()
 	m.add(k, "time", "ms", float64(took)/millis)
-	m.add(k, "messages", "", float64(w.hand.messages()))
+	m.add(k, "messages", "", float64(w.applier.messages()))
 	m.add(k, "allocated", "MiB", float64(after.TotalAlloc-before.TotalAlloc)/(1<<20))
 	m.add(k, "kept", "MiB", max(0, float64(after.HeapAlloc)-float64(before.HeapAlloc))/(1<<20))
-	if have, err := w.reached(); err != nil || have != k.Peers {
+	if have, err := w.peerRoutes(); err != nil || have != k.Peers {
 		return fmt.Errorf("%d of %d peers have routes: %w", have, k.Peers, err)
 	}
 	runtime.KeepAlive(c)
 	return nil
 }
 
-// memoryNow is the heap after all that is not needed has gone.
-func memoryNow() runtime.MemStats {
+// heapStats returns memory statistics after a garbage collection.
+func heapStats() runtime.MemStats {
 	var s runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&s)
 	return s
 }
 
-// changes lets one more peer join and leave, and where the back end has MAC addresses change its own.
+// changes measures one peer that joins, changes its MAC address if the backend has any, and leaves.
 func (m *meshBench) changes(ctx context.Context, backend string, peers int) error {
 	ways := m.ways(backend, max(peers, m.cfg.Listed+1))
 	nodes := map[string]*meshNode{}
@@ -166,7 +175,7 @@ func (m *meshBench) changes(ctx context.Context, backend string, peers int) erro
 			return err
 		}
 		nodes[way] = w
-		if _, err := w.hand.pass(ctx, w.cluster(peers)); err != nil {
+		if _, err := w.applier.apply(ctx, w.cluster(peers)); err != nil {
 			return fmt.Errorf("%s: %w", way, err)
 		}
 	}
@@ -186,23 +195,23 @@ func (m *meshBench) oneChange(ctx context.Context, k meshKey, w *meshNode) error
 		op string
 		to *model.Cluster
 	}{{"join", more}, {"leave", less}}
-	if k.Backend == backendVxlan {
+	if k.Backend == backendVXLAN {
 		steps = slices.Insert(steps, 1, struct {
 			op string
 			to *model.Cluster
 		}{"new MAC", w.cluster(k.Peers + 1)})
-		w.renew(steps[1].to)
+		w.changeLastMAC(steps[1].to)
 	}
 	for _, s := range steps {
 		runtime.GC()
-		before := w.hand.messages()
-		took, err := w.hand.pass(ctx, s.to)
+		before := w.applier.messages()
+		took, err := w.applier.apply(ctx, s.to)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.op, err)
 		}
 		k.Op = s.op
 		m.add(k, "time", "ms", float64(took)/millis)
-		m.add(k, "messages", "", float64(w.hand.messages()-before))
+		m.add(k, "messages", "", float64(w.applier.messages()-before))
 	}
 	return nil
 }

@@ -39,18 +39,18 @@ func TestMesh(t *testing.T) {
 	}
 }
 
-func TestMeshRefusesNonsense(t *testing.T) {
+func TestMeshRejectsBadConfig(t *testing.T) {
 	for want, cfg := range map[string]bench.MeshConfig{
-		"bench: -n 0, 1 numbers of peers, 1 back ends (give -n 1 or more, one number of peers and one back end)": {
+		"-n 0 is out of range: 1 or more (for example -n 5)": {
 			Peers: []int{1}, Backends: []string{"vxlan"},
 		},
-		"bench: -1 peers (give 0 to 60000)": {
+		"--peers -1 is out of range: 0 to 60000 (for example --peers 1000)": {
 			N: 1, Peers: []int{-1}, Backends: []string{"vxlan"},
 		},
-		"bench: 70000 peers (give 0 to 60000)": {
+		"--changes 70000 is out of range: 0 to 60000 (for example --changes 1000)": {
 			N: 1, Peers: []int{1}, Changes: 70000, Backends: []string{"vxlan"},
 		},
-		`bench: back end "gre" is not measured (known: host-gw, vxlan)`: {N: 1, Peers: []int{1}, Backends: []string{"gre"}},
+		`--backends "gre" is not host-gw or vxlan (for example --backends host-gw)`: {N: 1, Peers: []int{1}, Backends: []string{"gre"}},
 	} {
 		if _, err := bench.Mesh(t.Context(), cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)

@@ -21,23 +21,23 @@ import (
 
 const (
 	backendHostGW = "host-gw"
-	backendVxlan  = "vxlan"
+	backendVXLAN  = "vxlan"
 )
 
-// hand brings a node's kernel to a picture of the cluster.
-type hand interface {
-	pass(ctx context.Context, c *model.Cluster) (time.Duration, error)
-	// messages are the rtnetlink messages so far, in both directions.
+// applier brings a node's kernel to the state of the cluster.
+type applier interface {
+	apply(ctx context.Context, c *model.Cluster) (time.Duration, error)
+	// messages returns the number of rtnetlink messages so far, in both directions.
 	messages() int
 }
 
-// meshNode is a node of the bench: a namespace with one link, on which all peers are neighbors.
+// meshNode is a node of the benchmark: a namespace with one uplink, on which all peers are neighbors.
 type meshNode struct {
 	ns      *netns.NS
 	backend string
 	conn    *kernel.Conn
-	hand    hand
-	fresh   int
+	applier applier
+	newMACs int
 }
 
 func newMeshNode(backend, way string) (*meshNode, error) {
@@ -46,9 +46,9 @@ func newMeshNode(backend, way string) (*meshNode, error) {
 		return nil, err
 	}
 	w := &meshNode{ns: ns, backend: backend}
-	if err := ns.Do(upWire); err != nil {
+	if err := ns.Do(addMeshUplink); err != nil {
 		w.close()
-		return nil, fmt.Errorf("the bench's link: %w", err)
+		return nil, fmt.Errorf("uplink: %w", err)
 	}
 	switch way {
 	case wayWeft:
@@ -56,18 +56,18 @@ func newMeshNode(backend, way string) (*meshNode, error) {
 			w.close()
 			return nil, err
 		}
-		w.hand = &weftHand{conn: w.conn, keeper: reconcile.New(reconcile.Config{
+		w.applier = &weftApplier{conn: w.conn, reconciler: reconcile.New(reconcile.Config{
 			Host: w.conn, NS: ns, Mesh: mesh.Config{Backend: backend}, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 			After: time.After,
 		})}
 	default:
-		w.hand = &singleHand{ns: ns, backend: backend, listed: way == wayListed}
+		w.applier = &sequentialApplier{ns: ns, backend: backend, listRoutes: way == wayListed}
 	}
 	return w, nil
 }
 
-// upWire makes the link of the node. Its other end is in the same namespace, and nobody listens there.
-func upWire() error {
+// addMeshUplink creates the node's uplink. Its veth peer is in the same namespace and receives nothing.
+func addMeshUplink() error {
 	if err := netlink.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "up0"}, PeerName: "up1"}); err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func upWire() error {
 	return nil
 }
 
-// close takes the links away before the namespace, so that the kernel does the work now and not in the next sample.
+// close deletes the links before the namespace, so that the kernel does the work now and not during the next sample.
 func (w *meshNode) close() {
 	_ = w.ns.Do(func() error {
 		links, err := netlink.LinkList()
@@ -111,8 +111,8 @@ func podCIDR(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)
 }
 func peerName(i int) string { return fmt.Sprintf("node-%05d", i) }
-func vtep(i, fresh int) [6]byte {
-	return [6]byte{0x0a, byte(fresh >> 8), byte(fresh), 0, byte(i >> 8), byte(i)}
+func vtep(i, serial int) [6]byte {
+	return [6]byte{0x0a, byte(serial >> 8), byte(serial), 0, byte(i >> 8), byte(i)}
 }
 
 func vtepText(mac [6]byte) string {
@@ -120,7 +120,7 @@ func vtepText(mac [6]byte) string {
 		mac[4], mac[5])
 }
 
-// cluster is a picture of the node and so many peers.
+// cluster returns the state of a cluster of the node and its peers.
 func (w *meshNode) cluster(peers int) *model.Cluster {
 	c := &model.Cluster{Self: peerName(0)}
 	for i := range peers + 1 {
@@ -132,17 +132,17 @@ func (w *meshNode) cluster(peers int) *model.Cluster {
 	return c
 }
 
-// renew gives the last peer a MAC address that it never had.
-func (w *meshNode) renew(c *model.Cluster) {
-	w.fresh++
+// changeLastMAC assigns a new MAC address to the last peer.
+func (w *meshNode) changeLastMAC(c *model.Cluster) {
+	w.newMACs++
 	last := len(c.Nodes) - 1
 	p := *c.Nodes[last].Published
-	p.Data = vtepText(vtep(last, w.fresh))
+	p.Data = vtepText(vtep(last, w.newMACs))
 	c.Nodes[last].Published = &p
 }
 
-// reached counts the routes to peers, by another reader than weft's.
-func (w *meshNode) reached() (int, error) {
+// peerRoutes returns the number of routes to peers, as read by a netlink library other than weft's.
+func (w *meshNode) peerRoutes() (int, error) {
 	n := 0
 	err := w.ns.Do(func() error {
 		routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
@@ -156,16 +156,16 @@ func (w *meshNode) reached() (int, error) {
 	return n, err
 }
 
-// weftHand is weft's reconciler.
-type weftHand struct {
-	conn   *kernel.Conn
-	keeper *reconcile.Reconciler
+// weftApplier is weft's reconciler.
+type weftApplier struct {
+	conn       *kernel.Conn
+	reconciler *reconcile.Reconciler
 }
 
-func (h *weftHand) pass(ctx context.Context, c *model.Cluster) (time.Duration, error) {
+func (a *weftApplier) apply(ctx context.Context, c *model.Cluster) (time.Duration, error) {
 	start := time.Now()
-	_, err := h.keeper.Once(ctx, c)
+	_, err := a.reconciler.Once(ctx, c)
 	return time.Since(start), err
 }
 
-func (h *weftHand) messages() int { return h.conn.Messages() }
+func (a *weftApplier) messages() int { return a.conn.Messages() }

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// meshKey is what one figure of a mesh is about.
+// meshKey identifies a value of the report.
 type meshKey struct {
 	Backend string `json:"backend"`
 	Peers   int    `json:"peers"`
@@ -20,18 +20,18 @@ type meshKey struct {
 	Unit    string `json:"unit,omitempty"`
 }
 
-// MeshRow is one figure: the median of n samples, and the least and the greatest of them.
+// MeshRow is one value of the report: the median, minimum and maximum of n samples.
 type MeshRow struct {
 	meshKey
 	N      int     `json:"n"`
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Ratio is weft's median divided by this one's, 0 where there is none.
+	// Ratio is weft's median divided by this one; 0 if there is none.
 	Ratio float64 `json:"ratio,omitempty"`
 }
 
-// MeshReport is everything that Mesh found.
+// MeshReport is the result of Mesh.
 type MeshReport struct {
 	Rows  []MeshRow `json:"rows"`
 	Notes []string  `json:"notes"`
@@ -39,8 +39,8 @@ type MeshReport struct {
 
 func (m *meshBench) report() MeshReport {
 	r := MeshReport{Notes: []string{
-		"time: from what is known of the cluster to the last route; weft's contains the plan, what is read before and after, and the search for what is stale",
-		"messages: of rtnetlink, in both directions; of the other ways they are computed from the calls",
+		"time: from the cluster's state to the last route; weft's includes the plan, the reads before and after, and the search for stale objects",
+		"messages: rtnetlink messages in both directions; for the other ways they are computed from the calls",
 	}}
 	for k, v := range m.values {
 		sorted := slices.Sorted(slices.Values(v))
@@ -52,7 +52,7 @@ func (m *meshBench) report() MeshReport {
 		}
 		r.Rows = append(r.Rows, row)
 	}
-	ops, ways := []string{"up", "join", "new MAC", "leave"}, []string{wayWeft, waySingle, wayListed}
+	ops, ways := []string{"up", "join", "new MAC", "leave"}, []string{wayWeft, waySequential, wayListed}
 	slices.SortFunc(r.Rows, func(a, b MeshRow) int {
 		return cmp.Or(cmp.Compare(a.Backend, b.Backend), cmp.Compare(slices.Index(ops, a.Op), slices.Index(ops, b.Op)),
 			cmp.Compare(a.Peers, b.Peers),
@@ -64,7 +64,7 @@ func (m *meshBench) report() MeshReport {
 // Text prints the report as a table.
 func (r MeshReport) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "BACK END\tOP\tPEERS\tMETRIC\tWAY\tMEDIAN\tMIN\tMAX\tUNIT\tN\tWEFT/THIS")
+	fmt.Fprintln(t, "BACKEND\tOP\tPEERS\tMETRIC\tWAY\tMEDIAN\tMIN\tMAX\tUNIT\tN\tWEFT/THIS")
 	for _, x := range r.Rows {
 		ratio := ""
 		if x.Ratio > 0 {

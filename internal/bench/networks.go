@@ -16,42 +16,42 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// uplink is what the further networks are made upon in the nodes of NetworksConfig.
+// uplink is the master interface of the additional networks.
 const uplink = "up0"
 
-// NetworksConfig says what Networks measures.
+// NetworksConfig configures Networks.
 type NetworksConfig struct {
-	// Chain is the pods' first network.
+	// Chain is the pods' primary network.
 	Chain Chain
 	Impls []Impl
-	// Networks are how many macvlan networks a pod has beside its first one; 0 measures the first one alone.
+	// Networks are the numbers of additional macvlan networks per pod; 0 measures the primary network only.
 	Networks    []int
-	N           int   // samples a cell
-	Concurrency []int // pods at a time
+	N           int   // samples per cell
+	Concurrency []int // concurrent pods
 	Pods        int   // present while measuring
 	Seed        uint64
 	Log         *slog.Logger
 }
 
-// most is how many further networks a pod of the bench may have.
-const most = 60
+// maxNetworks is the maximum number of additional networks per pod.
+const maxNetworks = 60
 
-// Networks measures pods with several networks. weft's agent has them as delegates of one call of its type multus; of a
-// peer its plugins are executed network by network, as thin Multus does, without the program Multus itself. All numbers
-// of networks take turns with each other, so that they can be compared.
+// Networks measures pods with multiple networks. weft's agent handles them as delegates of one call with the plugin
+// type multus; a peer's plugins are executed network by network, as thin Multus does, without the program Multus
+// itself. The numbers of networks are interleaved, so that they can be compared.
 func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 	if cfg.N < 1 || len(cfg.Impls) == 0 || len(cfg.Networks) == 0 {
-		return Report{}, model.Faultf(model.CodeInvalidConf,
+		return Report{}, model.Errorf(model.CodeInvalidConf,
 			"give -n 1 or more, one implementation and one number of networks",
 			"bench: -n %d, %d implementations, %d numbers of networks",
 			cfg.N, len(cfg.Impls), len(cfg.Networks))
 	}
 	for _, n := range cfg.Networks {
-		if n < 0 || n > most {
-			return Report{}, model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 0 to %d", most), "--networks %d", n)
+		if n < 0 || n > maxNetworks {
+			return Report{}, model.OutOfRange("--networks", n, fmt.Sprintf("0 to %d", maxNetworks), "1,3,8")
 		}
 	}
-	dir, volatile, remove, err := places()
+	dir, volatile, remove, err := runDirs()
 	if err != nil {
 		return Report{}, err
 	}
@@ -63,16 +63,17 @@ func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 	var worlds []*world
 	defer func() { closeAll(worlds) }()
 	for _, n := range cfg.Networks {
-		b.cfg.Chain = cfg.Chain.and(n)
+		b.cfg.Chain = cfg.Chain.withNetworks(n)
 		more, err := b.worlds(ctx, fmt.Sprintf("networks-%d", n), cfg.Pods)
 		worlds = append(worlds, more...)
 		if err != nil {
 			return Report{}, err
 		}
 	}
-	for _, at := range cfg.Concurrency {
-		cell := Cell{Pods: cfg.Pods, Concurrency: at}
-		cfg.Log.Info("measuring", "chain", cfg.Chain.Name, "networks", cfg.Networks, "at a time", at, "n", cfg.N)
+	for _, concurrency := range cfg.Concurrency {
+		cell := Cell{Pods: cfg.Pods, Concurrency: concurrency}
+		cfg.Log.Info("measuring a cell", "chain", cfg.Chain.Name, "networks", cfg.Networks, "concurrency", concurrency,
+			"n", cfg.N)
 		if err := b.cell(ctx, worlds, cell); err != nil {
 			return Report{}, err
 		}
@@ -81,40 +82,39 @@ func Networks(ctx context.Context, cfg NetworksConfig) (Report, error) {
 		}
 	}
 	r := b.report()
-	r.Ratios = append(r.Ratios, amongThemselves(r.Rows, cfg)...)
+	r.Ratios = append(r.Ratios, selfRatios(r.Rows, cfg)...)
 	r.Notes = append(
 		r.Notes,
-		"a peer's figures are its plugins alone, executed network by network; Multus as a plugin of its own (thin) adds 12 to 14 ms of CPU to each ADD and DEL",
+		"a peer is measured as its plugins only, executed network by network; Multus itself (thin plugin) adds 12 to 14 ms of CPU to each ADD and DEL",
 	)
 	return r, nil
 }
 
-// places makes the directories of a run: on the disk, and in memory.
-func places() (dir, volatile string, remove func(), err error) {
+// runDirs creates the directories of a run: one on disk, one on tmpfs.
+func runDirs() (dir, volatile string, remove func(), err error) {
 	if dir, err = os.MkdirTemp("", "weft-bench-"); err != nil {
 		return "", "", nil, fmt.Errorf("bench: %w", err)
 	}
-	if volatile, err = os.MkdirTemp(memoryDir(), "weft-bench-"); err != nil {
+	if volatile, err = os.MkdirTemp(tmpfsDir(), "weft-bench-"); err != nil {
 		_ = os.RemoveAll(dir)
 		return "", "", nil, fmt.Errorf("bench: %w", err)
 	}
 	return dir, volatile, func() { _, _ = os.RemoveAll(dir), os.RemoveAll(volatile) }, nil
 }
 
-// amongThemselves compares each implementation's ADD and DEL with itself at the smallest number of networks.
-func amongThemselves(rows []Row, cfg NetworksConfig) []Ratio {
+// selfRatios returns the ratios of each implementation's ADD and DEL to its own at the smallest number of networks.
+func selfRatios(rows []Row, cfg NetworksConfig) []Ratio {
 	var out []Ratio
-	least := cfg.Chain.and(slices.Min(cfg.Networks)).called()
+	base := cfg.Chain.withNetworks(slices.Min(cfg.Networks)).reportName()
 	for _, r := range rows {
-		if r.Chain == least || r.Metric != "add" && r.Metric != "del" {
+		if r.Chain == base || r.Metric != "add" && r.Metric != "del" {
 			continue
 		}
-		for _, base := range rows {
-			if base.Impl == r.Impl && base.Metric == r.Metric && base.Concurrency == r.Concurrency && base.Chain == least &&
-				base.P50 > 0 {
+		for _, b := range rows {
+			if b.Impl == r.Impl && b.Metric == r.Metric && b.Concurrency == r.Concurrency && b.Chain == base && b.P50 > 0 {
 				out = append(out, Ratio{
 					Metric: r.Metric, Chain: r.Chain, Concurrency: r.Concurrency, Pods: r.Pods,
-					Peer: r.Impl + " " + least, Weft: r.Impl, Ratio: r.P50 / base.P50,
+					Peer: r.Impl + " " + base, Weft: r.Impl, Ratio: r.P50 / b.P50,
 				})
 			}
 		}
@@ -122,29 +122,29 @@ func amongThemselves(rows []Row, cfg NetworksConfig) []Ratio {
 	return out
 }
 
-// and is the chain with n further macvlan networks, all of them Multus' delegates.
-func (c Chain) and(n int) Chain {
-	c.several, c.further = true, n
+// withNetworks returns the chain with n additional macvlan networks, all of them delegates of the type multus.
+func (c Chain) withNetworks(n int) Chain {
+	c.multus, c.extra = true, n
 	return c
 }
 
-// called is the chain's name in the report.
-func (c Chain) called() string {
-	if c.further == 0 {
+// reportName returns the chain's name in the report.
+func (c Chain) reportName() string {
+	if c.extra == 0 {
 		return c.Name
 	}
-	return c.Name + "+" + strconv.Itoa(c.further)
+	return c.Name + "+" + strconv.Itoa(c.extra)
 }
 
-// lists are the networks for a runtime that executes the plugins itself.
+// lists returns the configuration lists of all networks for a runtime that executes the plugins directly.
 func (c Chain) lists(dir string) ([][]byte, error) {
-	first, err := c.direct(dir)
+	first, err := c.standaloneList(dir)
 	if err != nil {
 		return nil, err
 	}
 	all := [][]byte{first}
-	for i := range c.further {
-		wire := Chain{Name: "macvlan", list: map[string]any{
+	for i := range c.extra {
+		macvlan := Chain{Name: "macvlan", list: map[string]any{
 			"cniVersion": c.list["cniVersion"], "name": fmt.Sprint("wire", i+1),
 			"plugins": []any{map[string]any{
 				"type": "macvlan", "master": uplink, "mode": "bridge",
@@ -153,7 +153,7 @@ func (c Chain) lists(dir string) ([][]byte, error) {
 				},
 			}},
 		}}
-		b, err := wire.direct(dir)
+		b, err := macvlan.standaloneList(dir)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (c Chain) lists(dir string) ([][]byte, error) {
 	return all, nil
 }
 
-// delegates are the lists as they stand in the agent's configuration.
+// delegates returns the lists in the form of the agent's configuration.
 func (c Chain) delegates(dir string) ([]any, error) {
 	lists, err := c.lists(dir)
 	if err != nil {
@@ -175,8 +175,8 @@ func (c Chain) delegates(dir string) ([]any, error) {
 	return all, nil
 }
 
-// plug gives the node the link that further networks are made upon.
-func (w *world) plug() error {
+// addUplink creates the master interface of the additional networks.
+func (w *world) addUplink() error {
 	err := w.node.Do(func() error {
 		pair := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: uplink}, PeerName: uplink + "p"}
 		if err := netlink.LinkAdd(pair); err != nil {

@@ -13,46 +13,49 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// RepairConfig says what Repair measures.
+// RepairConfig configures Repair.
 type RepairConfig struct {
 	// Agent is the program weft-agent, BinDir the directory of the plugins.
 	Agent, BinDir string
 	Pods          int           // attachments present
-	N             int           // samples of each thing that is taken away
-	Flushes       int           // samples of what is taken from all pods at once
-	Idle          time.Duration // how long the idle agent is watched; 0 leaves that out
+	N             int           // samples per kind of drift at one pod
+	Flushes       int           // samples per kind of drift at all pods
+	Idle          time.Duration // how long the idle agent is measured; 0 skips that
 	Seed          uint64
 	Log           *slog.Logger
 }
 
-// mostRepairPods is what the node's range of addresses is enough for, beside a namespace's descriptor for each.
-const mostRepairPods = 1000
+// maxRepairPods is limited by the node's address range and by one descriptor per pod namespace.
+const maxRepairPods = 1000
 
-func (cfg RepairConfig) check() error {
+// Check validates the configuration.
+func (cfg RepairConfig) Check() error {
 	switch {
-	case cfg.Pods < 1 || cfg.Pods > mostRepairPods:
-		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", mostRepairPods), "bench: --pods %d", cfg.Pods)
-	case cfg.N < 0 || cfg.Flushes < 0 || cfg.Idle < 0:
-		return model.Faultf(model.CodeInvalidConf, "give 0 or more", "bench: -n %d, --flushes %d, --idle %s", cfg.N,
-			cfg.Flushes, cfg.Idle)
+	case cfg.Pods < 1 || cfg.Pods > maxRepairPods:
+		return model.OutOfRange("--pods", cfg.Pods, fmt.Sprintf("1 to %d", maxRepairPods), 250)
+	case cfg.N < 0:
+		return model.OutOfRange("-n", cfg.N, "0 or more", 50)
+	case cfg.Flushes < 0:
+		return model.OutOfRange("--flushes", cfg.Flushes, "0 or more", 20)
+	case cfg.Idle < 0:
+		return model.OutOfRange("--idle", cfg.Idle, "0s or more", "1m")
 	}
 	return nil
 }
 
 const (
-	// repairCalm is between two samples: what was just looked at waits a little until it is looked at again.
-	repairCalm = time.Second
-	// repairLook is between two looks whether something is there again; repairLimit is when it is given up.
-	repairLook, repairLimit = time.Millisecond, time.Minute
+	// repairPause is the time between two samples: the agent delays repeated checks of the same object.
+	repairPause = time.Second
+	// repairPoll is the polling interval for a repair, repairTimeout its limit.
+	repairPoll, repairTimeout = time.Millisecond, time.Minute
 )
 
-// Repair measures how long the agent needs to put back what is taken from its pods, and what it costs when nothing
-// happens.
+// Repair measures how long the agent takes to repair drift at its pods, and the CPU time of an idle agent.
 func Repair(ctx context.Context, cfg RepairConfig) (RepairReport, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return RepairReport{}, err
 	}
-	dir, volatile, remove, err := places()
+	dir, volatile, remove, err := runDirs()
 	if err != nil {
 		return RepairReport{}, err
 	}
@@ -71,16 +74,16 @@ func Repair(ctx context.Context, cfg RepairConfig) (RepairReport, error) {
 	if err := b.idle(ctx); err != nil {
 		return RepairReport{}, err
 	}
-	if err := b.singles(ctx); err != nil {
+	if err := b.podDrifts(ctx); err != nil {
 		return RepairReport{}, err
 	}
-	if err := b.flushes(ctx); err != nil {
+	if err := b.flushDrifts(ctx); err != nil {
 		return RepairReport{}, err
 	}
 	return b.report(), nil
 }
 
-// routedChain is the network of the pods: the routed design, two families, with everything that it has on the node.
+// routedChain returns the pods' network: routed, dual-stack, with all its state on the node.
 func routedChain() Chain {
 	return Chain{
 		Name: "routed", list: map[string]any{"cniVersion": "1.0.0", "name": "pods", "plugins": []any{map[string]any{
@@ -104,9 +107,9 @@ type repairBench struct {
 
 func (b *repairBench) add(k repairKey, v float64) { b.values[k] = append(b.values[k], v) }
 
-// fill attaches the pods. Their namespaces stay open: the agent finds them by this process's descriptors.
+// fill attaches the pods. Their namespaces stay open, because CNI_NETNS refers to descriptors of this process.
 func (b *repairBench) fill(ctx context.Context) (err error) {
-	b.cfg.Log.Info("filling", "pods", b.cfg.Pods)
+	b.cfg.Log.Info("attaching pods", "pods", b.cfg.Pods)
 	if b.node, err = newRepairNode(b.world.node); err != nil {
 		return err
 	}
@@ -120,13 +123,13 @@ func (b *repairBench) fill(ctx context.Context) (err error) {
 			return fmt.Errorf("pod %d: %w: %s", len(b.pods), err, b.world.log.String())
 		}
 	}
-	return b.node.learn(b.pods)
+	return b.node.snapshot(b.pods)
 }
 
 func (b *repairBench) close() {
 	for _, p := range b.pods {
-		if p.kept != nil {
-			p.kept.Close()
+		if p.handle != nil {
+			p.handle.Close()
 		}
 		_ = p.ns.Close()
 	}
@@ -135,30 +138,29 @@ func (b *repairBench) close() {
 	}
 }
 
-// idle watches the agent while nothing happens.
+// idle measures the CPU time of the agent while nothing changes.
 func (b *repairBench) idle(ctx context.Context) error {
 	if b.cfg.Idle == 0 {
 		return nil
 	}
-	if err := pause(ctx, 5*repairCalm); err != nil { // what the pods' own beginnings cause is over
+	if err := pause(ctx, 5*repairPause); err != nil { // the agent has processed the changes that the ADDs caused
 		return err
 	}
-	b.cfg.Log.Info("watching the idle agent", "for", b.cfg.Idle)
-	begin, before := time.Now(), b.world.spent()
+	b.cfg.Log.Info("measuring the idle agent", "duration", b.cfg.Idle)
+	begin, before := time.Now(), b.world.cpuTime()
 	if err := pause(ctx, b.cfg.Idle); err != nil {
 		return err
 	}
-	spent, took := b.world.spent()-before, time.Since(begin)
-	b.add(repairKey{What: "idle agent", Metric: "cpu", Unit: "ms"}, float64(spent)/millis)
-	b.add(repairKey{What: "idle agent", Metric: "cpu", Unit: "% of a core"}, 100*float64(spent)/float64(took))
+	used, took := b.world.cpuTime()-before, time.Since(begin)
+	b.add(repairKey{What: "idle agent", Metric: "cpu", Unit: "ms"}, float64(used)/millis)
+	b.add(repairKey{What: "idle agent", Metric: "cpu", Unit: "% of a core"}, 100*float64(used)/float64(took))
 	return nil
 }
 
-// singles takes one thing away at a time: another pod's each time, since what goes a second time in a pod within ten
-// minutes is left.
-func (b *repairBench) singles(ctx context.Context) error {
-	all := b.node.singles()
-	b.cfg.Log.Info("taking one thing away at a time", "things", len(all), "n", b.cfg.N)
+// podDrifts causes one drift at a time, each time at another pod: the agent repairs a pod only once in ten minutes.
+func (b *repairBench) podDrifts(ctx context.Context) error {
+	all := b.node.podDrifts()
+	b.cfg.Log.Info("removing one object at a time", "kinds", len(all), "n", b.cfg.N)
 	for i := range b.cfg.N {
 		for _, j := range b.random.Perm(len(all)) {
 			d := all[j]
@@ -173,10 +175,10 @@ func (b *repairBench) singles(ctx context.Context) error {
 	return nil
 }
 
-// flushes takes a kind of thing from all pods at once.
-func (b *repairBench) flushes(ctx context.Context) error {
-	all := b.node.flushes()
-	b.cfg.Log.Info("taking something from all pods at once", "things", len(all), "n", b.cfg.Flushes)
+// flushDrifts removes all objects of a kind at once.
+func (b *repairBench) flushDrifts(ctx context.Context) error {
+	all := b.node.flushDrifts()
+	b.cfg.Log.Info("removing objects of all pods at once", "kinds", len(all), "n", b.cfg.Flushes)
 	for range b.cfg.Flushes {
 		for _, j := range b.random.Perm(len(all)) {
 			if err := b.sample(ctx, all[j], b.pods, fmt.Sprintf("all %d pods", len(b.pods))); err != nil {
@@ -187,35 +189,35 @@ func (b *repairBench) flushes(ctx context.Context) error {
 	return nil
 }
 
-// sample takes something away and waits until it is there again.
+// sample causes a drift and waits until it is repaired.
 func (b *repairBench) sample(ctx context.Context, d repairDrift, pods []*repairPod, extent string) error {
-	if err := pause(ctx, repairCalm); err != nil {
+	if err := pause(ctx, repairPause); err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := d.take(pods); err != nil {
+	if err := d.remove(pods); err != nil {
 		return fmt.Errorf("%s: %w", d.name, err)
 	}
 	for {
-		there, err := d.there(pods)
+		restored, err := d.restored(pods)
 		if err != nil {
 			return fmt.Errorf("%s: %w", d.name, err)
 		}
 		took := time.Since(begin)
-		if there {
+		if restored {
 			b.add(repairKey{Extent: extent, What: d.name, Metric: "time", Unit: "ms"}, float64(took)/millis)
 			return nil
 		}
-		if took > repairLimit {
-			return fmt.Errorf("%s: not repaired after %s: %s", d.name, repairLimit, b.world.log.String())
+		if took > repairTimeout {
+			return fmt.Errorf("%s: not repaired after %s: %s", d.name, repairTimeout, b.world.log.String())
 		}
-		if err := pause(ctx, repairLook); err != nil {
+		if err := pause(ctx, repairPoll); err != nil {
 			return err
 		}
 	}
 }
 
-// pause waits, unless the run ends.
+// pause waits for d or until the context ends.
 func pause(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// repairKey is what one figure of repairs is about.
+// repairKey identifies a value of the report.
 type repairKey struct {
 	Extent string `json:"extent,omitempty"` // one object, or all pods
 	What   string `json:"what"`
@@ -18,7 +18,7 @@ type repairKey struct {
 	Unit   string `json:"unit"`
 }
 
-// RepairRow is one figure.
+// RepairRow is one value of the report.
 type RepairRow struct {
 	repairKey
 	N   int     `json:"n"`
@@ -28,7 +28,7 @@ type RepairRow struct {
 	Max float64 `json:"max"`
 }
 
-// RepairReport is everything that Repair found.
+// RepairReport is the result of Repair.
 type RepairReport struct {
 	Pods  int         `json:"pods"`
 	Idle  string      `json:"idle"`
@@ -38,11 +38,11 @@ type RepairReport struct {
 
 func (b *repairBench) report() RepairReport {
 	r := RepairReport{Pods: len(b.pods), Idle: b.cfg.Idle.String(), Rows: []RepairRow{}, Notes: []string{
-		"time: from before the first thing is taken away until the last one is seen again, by another reader than weft's; it contains the 100 ms in which the agent gathers changes",
-		"cpu: user and system time of the agent's process; the kernel's softirq work is not counted",
+		"time: from before the first object is removed until the last one is restored, as seen by another netlink library than weft's; it includes the 100 ms for which the agent batches changes",
+		"cpu: user and system time of the agent's process; softirq time is not counted",
 	}}
 	all := make([]float64, 0, 4*b.cfg.N)
-	const any = "any of these"
+	const total = "all of these"
 	for k, v := range b.values {
 		r.Rows = append(r.Rows, repairRow(k, v))
 		if k.Extent == "one object" {
@@ -50,16 +50,16 @@ func (b *repairBench) report() RepairReport {
 		}
 	}
 	if len(all) > 0 {
-		r.Rows = append(r.Rows, repairRow(repairKey{Extent: "one object", What: any, Metric: "time", Unit: "ms"}, all))
+		r.Rows = append(r.Rows, repairRow(repairKey{Extent: "one object", What: total, Metric: "time", Unit: "ms"}, all))
 	}
-	last := func(x RepairRow) int {
-		if x.What == any {
+	isTotal := func(x RepairRow) int {
+		if x.What == total {
 			return 1
 		}
 		return 0
 	}
 	slices.SortFunc(r.Rows, func(a, b RepairRow) int {
-		return cmp.Or(-cmp.Compare(a.Extent, b.Extent), cmp.Compare(last(a), last(b)), cmp.Compare(a.What, b.What),
+		return cmp.Or(-cmp.Compare(a.Extent, b.Extent), cmp.Compare(isTotal(a), isTotal(b)), cmp.Compare(a.What, b.What),
 			-cmp.Compare(a.Unit, b.Unit))
 	})
 	return r
@@ -77,7 +77,7 @@ func repairRow(k repairKey, v []float64) RepairRow {
 func (r RepairReport) Text(w io.Writer) error {
 	fmt.Fprintf(w, "%d pods, idle for %s\n", r.Pods, r.Idle)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TAKEN FROM\tWHAT\tMETRIC\tP50\tP95\tMIN\tMAX\tUNIT\tN")
+	fmt.Fprintln(t, "SCOPE\tWHAT\tMETRIC\tP50\tP95\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\n", cmp.Or(x.Extent, "-"), x.What, x.Metric, figure(x.P50),
 			figure(x.P95), figure(x.Min), figure(x.Max), x.Unit, x.N)
@@ -91,7 +91,7 @@ func (r RepairReport) Text(w io.Writer) error {
 	return nil
 }
 
-// figure is a number with three digits that mean something.
+// figure formats a number with three significant digits.
 func figure(v float64) string {
 	switch {
 	case v >= 100:

@@ -24,7 +24,7 @@ type Row struct {
 	Unit        string  `json:"unit"`
 }
 
-// Ratio is weft's median divided by the peer's, in the same cell of the same run.
+// Ratio is weft's median divided by the peer's median in the same cell of the same run.
 type Ratio struct {
 	Metric      string  `json:"metric"`
 	Chain       string  `json:"chain"`
@@ -35,11 +35,11 @@ type Ratio struct {
 	Ratio       float64 `json:"ratio"`
 }
 
-// Report is everything a run found.
+// Report is the result of a run.
 type Report struct {
 	Rows   []Row   `json:"rows"`
 	Ratios []Ratio `json:"ratios"`
-	// Notes say what the figures do not (what was skipped and why).
+	// Notes explain the results (for example what was skipped and why).
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -73,13 +73,13 @@ func ratios(rows []Row, isPeer func(impl string) bool) []Ratio {
 // Text prints the report as tables.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "CHAIN\tPODS\tAT A TIME\tMETRIC\tIMPL\tP50\tP95\tP99\tUNIT\tN")
+	fmt.Fprintln(t, "CHAIN\tPODS\tCONCURRENCY\tMETRIC\tIMPL\tP50\tP95\tP99\tUNIT\tN")
 	for _, x := range r.Rows {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%.2f\t%.2f\t%.2f\t%s\t%d\n",
 			x.Chain, x.Pods, x.Concurrency, x.Metric, x.Impl, x.P50, x.P95, x.P99, x.Unit, x.N)
 	}
 	fmt.Fprintln(t, "\t\t\t\t\t\t\t\t\t")
-	fmt.Fprintln(t, "CHAIN\tPODS\tAT A TIME\tMETRIC\tWEFT\tPEER\tRATIO\t\t\t")
+	fmt.Fprintln(t, "CHAIN\tPODS\tCONCURRENCY\tMETRIC\tWEFT\tPEER\tRATIO\t\t\t")
 	for _, x := range r.Ratios {
 		fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%s\t%s\t%.3f\t\t\t\n", x.Chain, x.Pods, x.Concurrency, x.Metric, x.Weft,
 			x.Peer, x.Ratio)

@@ -13,35 +13,35 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Config says what a run measures.
+// Config configures Run.
 type Config struct {
 	Chain       Chain
 	Impls       []Impl
-	N           int   // samples a cell
-	Concurrency []int // calls at a time
+	N           int   // samples per cell
+	Concurrency []int // concurrent calls
 	Pods        []int // attachments present while measuring
 	Seed        uint64
-	// Strace is the program that counts syscalls, empty to leave that pass out.
+	// Strace is the strace program; empty skips the pass that counts syscalls.
 	Strace string
-	// Empty is an empty static Go program, the base of the syscall figures; may be empty.
+	// Empty is an empty static Go program, the baseline of the syscall counts; optional.
 	Empty string
 	Log   *slog.Logger
 }
 
-// Cell is one combination of pods present and calls at a time.
+// Cell is one combination of pods present and concurrent calls.
 type Cell struct {
 	Pods        int
 	Concurrency int
-	Networks    int // of a pod, beside its first
+	Networks    int // additional networks per pod
 }
 
 // Run measures every implementation in every cell.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if cfg.N < 1 || len(cfg.Impls) == 0 {
-		return Report{}, model.Faultf(model.CodeInvalidConf, "give -n 1 or more and at least one implementation",
+		return Report{}, model.Errorf(model.CodeInvalidConf, "give -n 1 or more and at least one implementation",
 			"bench: -n %d, %d implementations", cfg.N, len(cfg.Impls))
 	}
-	dir, volatile, remove, err := places()
+	dir, volatile, remove, err := runDirs()
 	if err != nil {
 		return Report{}, err
 	}
@@ -58,8 +58,8 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return b.report(), nil
 }
 
-// memoryDir is a directory in memory, or the ordinary one for temporary files where there is none.
-func memoryDir() string {
+// tmpfsDir returns a directory on tmpfs, or "", the default for temporary files, if there is none.
+func tmpfsDir() string {
 	for _, dir := range []string{"/run", "/dev/shm"} {
 		var fs unix.Statfs_t
 		if unix.Statfs(dir, &fs) == nil && fs.Type == unix.TMPFS_MAGIC {
@@ -69,21 +69,21 @@ func memoryDir() string {
 	return ""
 }
 
-// bench is a run in progress.
+// bench is the state of a run.
 type bench struct {
 	cfg Config
 	dir string
-	// volatile is in memory, as /run is on a node.
+	// volatile is on tmpfs, as /run is on a node.
 	volatile string
 	samples  *samples
 	notes    []string
 	rounds   uint64
 }
 
-// bridgePorts is how many ports the kernel gives a bridge.
+// bridgePorts is the kernel's limit of ports per bridge.
 const bridgePorts = 1023
 
-// level measures all cells with one number of pods present.
+// level measures all cells with the given number of pods present.
 func (b *bench) level(ctx context.Context, pods int) error {
 	worlds, err := b.worlds(ctx, fmt.Sprintf("pods-%d", pods), pods)
 	defer closeAll(worlds)
@@ -91,16 +91,16 @@ func (b *bench) level(ctx context.Context, pods int) error {
 		return err
 	}
 	for _, w := range worlds {
-		b.memory(w, Cell{Pods: pods, Concurrency: 1})
+		b.agentRSS(w, Cell{Pods: pods, Concurrency: 1})
 	}
-	for _, at := range b.cfg.Concurrency {
-		cell := Cell{Pods: pods, Concurrency: at}
-		if b.cfg.Chain.has("bridge") && pods+at > bridgePorts {
+	for _, concurrency := range b.cfg.Concurrency {
+		cell := Cell{Pods: pods, Concurrency: concurrency}
+		if b.cfg.Chain.has("bridge") && pods+concurrency > bridgePorts {
 			b.notes = append(b.notes,
-				fmt.Sprintf("%d pods and %d more were not measured: a bridge holds %d ports", pods, at, bridgePorts))
+				fmt.Sprintf("%d pods with %d concurrent calls were not measured: a bridge has at most %d ports", pods, concurrency, bridgePorts))
 			continue
 		}
-		b.cfg.Log.Info("measuring", "chain", b.cfg.Chain.Name, "pods", pods, "at a time", at, "n", b.cfg.N)
+		b.cfg.Log.Info("measuring a cell", "chain", b.cfg.Chain.Name, "pods", pods, "concurrency", concurrency, "n", b.cfg.N)
 		if err := b.cell(ctx, worlds, cell); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (b *bench) worlds(ctx context.Context, sub string, pods int) ([]*world, err
 			return worlds, err
 		}
 		worlds = append(worlds, w)
-		b.cfg.Log.Info("filling", "impl", impl.Name, "pods", pods)
+		b.cfg.Log.Info("attaching the pods that stay present", "impl", impl.Name, "pods", pods)
 		if err := w.fill(ctx, pods); err != nil {
 			return worlds, fmt.Errorf("%s: fill with %d pods: %w", impl.Name, pods, err)
 		}
@@ -133,7 +133,7 @@ func closeAll(worlds []*world) {
 	}
 }
 
-func (b *bench) memory(w *world, cell Cell) {
+func (b *bench) agentRSS(w *world, cell Cell) {
 	if kb, ok := w.agentKB("VmRSS"); ok {
 		b.samples.add(w.impl.Name, cell, "agent_rss", "MiB", kb/1024)
 	}

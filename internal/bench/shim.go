@@ -19,20 +19,20 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ShimConfig says which programs are compared.
+// ShimConfig configures Shim.
 type ShimConfig struct {
 	Shim  string // weft-cni
 	Empty string // an empty static Go program
-	N     int    // runs of each
+	N     int    // runs per program
 	Seed  uint64
 }
 
-// Shim measures weft-cni's whole run, fork to exit, against an agent that answers at once, beside an empty static Go
+// Shim measures weft-cni from fork to exit, with an agent that responds immediately, compared with an empty static Go
 // program.
 func Shim(ctx context.Context, cfg ShimConfig) (Report, error) {
 	for _, file := range []string{cfg.Shim, cfg.Empty} {
 		if _, err := os.Stat(file); err != nil {
-			return Report{}, model.Faultf(model.CodeIO, "run make build", "program %s is missing", file)
+			return Report{}, model.Errorf(model.CodeIO, "run make build", "program %s is missing", file)
 		}
 	}
 	dir, err := os.MkdirTemp("", "weft-bench-")
@@ -48,7 +48,7 @@ func Shim(ctx context.Context, cfg ShimConfig) (Report, error) {
 	served := make(chan struct{})
 	go func() {
 		defer close(served)
-		answerAtOnce(listener)
+		respondImmediately(listener)
 	}()
 	defer func() {
 		_ = listener.Close()
@@ -63,28 +63,28 @@ func runShim(ctx context.Context, cfg ShimConfig, socket string) (Report, error)
 		"CNI_COMMAND=ADD", "CNI_CONTAINERID=bench", "CNI_NETNS=/proc/self/ns/net", "CNI_IFNAME=eth0", "CNI_PATH=/opt/cni/bin",
 		"CNI_ARGS=IgnoreUnknown=1",
 	}
-	turns := []struct{ name, file string }{{"empty", cfg.Empty}, {"weft-cni", cfg.Shim}}
+	programs := []struct{ name, file string }{{"empty", cfg.Empty}, {"weft-cni", cfg.Shim}}
 	s := newSamples()
 	cell := Cell{Concurrency: 1}
 	order := rand.New(rand.NewPCG(cfg.Seed, 0))
 	for range cfg.N {
-		for _, i := range order.Perm(len(turns)) {
-			cmd := exec.CommandContext(ctx, turns[i].file)
+		for _, i := range order.Perm(len(programs)) {
+			cmd := exec.CommandContext(ctx, programs[i].file)
 			var out bytes.Buffer
 			cmd.Env, cmd.Stdin, cmd.Stdout = env, bytes.NewReader(conf), &out
 			start := time.Now()
 			if err := cmd.Run(); err != nil {
-				return Report{}, fmt.Errorf("bench: %s: %w: %s", turns[i].name, err, out.String())
+				return Report{}, fmt.Errorf("bench: %s: %w: %s", programs[i].name, err, out.String())
 			}
-			s.add(turns[i].name, cell, "run", "ms", float64(time.Since(start))/millis)
+			s.add(programs[i].name, cell, "run", "ms", float64(time.Since(start))/millis)
 		}
 	}
 	rows := s.rows(Chain{Name: "shim"}, []string{"empty", "weft-cni"})
 	return Report{Rows: rows, Ratios: ratios(rows, func(impl string) bool { return impl == "empty" })}, nil
 }
 
-// answerAtOnce is an agent that does nothing; it ends when the listener is closed.
-func answerAtOnce(l *net.UnixListener) {
+// respondImmediately is an agent that does nothing; it returns when the listener is closed.
+func respondImmediately(l *net.UnixListener) {
 	answer := wire.AppendAnswer(nil, 0, []byte("{\"cniVersion\":\"1.0.0\"}\n"))
 	for {
 		c, err := l.AcceptUnix()

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// samples gathers the values of one metric of one implementation in one cell.
+// samples collects values by implementation, cell and metric.
 type samples struct {
 	mu     sync.Mutex
 	values map[key][]float64
@@ -29,7 +29,7 @@ func (s *samples) add(impl string, cell Cell, metric, unit string, value float64
 	s.values[k] = append(s.values[k], value)
 }
 
-// percentile is the nearest-rank percentile of sorted values.
+// percentile returns the nearest-rank percentile of sorted values.
 func percentile(sorted []float64, p float64) float64 {
 	if len(sorted) == 0 {
 		return 0
@@ -38,7 +38,7 @@ func percentile(sorted []float64, p float64) float64 {
 	return sorted[min(max(rank, 0), len(sorted)-1)]
 }
 
-// rows turns the samples into report rows, sorted by cell, metric and implementation.
+// rows returns the report rows, sorted by cell, metric and implementation.
 func (s *samples) rows(chain Chain, order []string) []Row {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -46,8 +46,9 @@ func (s *samples) rows(chain Chain, order []string) []Row {
 	for k, v := range s.values {
 		sorted := slices.Sorted(slices.Values(v))
 		rows = append(rows, Row{
-			Impl: k.impl, Chain: chain.and(k.cell.Networks).called(), Concurrency: k.cell.Concurrency, Pods: k.cell.Pods,
-			N: len(v), Metric: k.metric,
+			Impl: k.impl, Chain: chain.withNetworks(k.cell.Networks).reportName(), Concurrency: k.cell.Concurrency,
+			Pods: k.cell.Pods,
+			N:    len(v), Metric: k.metric,
 			P50: percentile(sorted, 50), P95: percentile(sorted, 95), P99: percentile(sorted, 99), Unit: k.unit,
 		})
 	}

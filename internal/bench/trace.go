@@ -14,15 +14,14 @@ import (
 	"time"
 )
 
-// counted is what strace looks at. The Go runtime's monitor thread polls with nanosleep while anything runs, so how
-// often it does is a measure of strace's own slowness; it is left out, for every implementation and for the empty
-// program.
-const counted = "trace=!nanosleep"
+// traceFilter excludes nanosleep: the Go runtime's monitor thread polls with it, so its count depends on how slow
+// strace is. This applies to every implementation and to the empty program.
+const traceFilter = "trace=!nanosleep"
 
-// traced is how many ADDs and DELs the counting pass makes.
-const traced = 10
+// traceSamples is the number of ADDs and DELs of the tracing pass.
+const traceSamples = 10
 
-// tracePass counts execs and syscalls of ADD and DEL under strace, in worlds of its own.
+// tracePass counts execs and syscalls of ADD and DEL under strace, in separate worlds.
 func (b *bench) tracePass(ctx context.Context) error {
 	if b.cfg.Strace == "" {
 		b.notes = append(b.notes, "syscalls, execs and the plugins' memory were not counted: no strace")
@@ -48,7 +47,7 @@ func (b *bench) tracePass(ctx context.Context) error {
 		if err := b.traceWorld(ctx, w, base); err != nil {
 			return fmt.Errorf("%s: trace: %w", w.impl.Name, err)
 		}
-		if err := b.memoryPass(ctx, w); err != nil {
+		if err := b.rssPass(ctx, w); err != nil {
 			return fmt.Errorf("%s: memory: %w", w.impl.Name, err)
 		}
 	}
@@ -57,7 +56,7 @@ func (b *bench) tracePass(ctx context.Context) error {
 
 func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
 	out := filepath.Join(b.dir, "empty.strace")
-	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-e", counted, "-o", out,
+	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-e", traceFilter, "-o", out,
 		b.cfg.Empty).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
 	}
@@ -67,7 +66,7 @@ func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
 
 func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
 	cell := Cell{Pods: 1, Concurrency: 1}
-	for i := range traced {
+	for i := range traceSamples {
 		p, err := w.newPod()
 		if err != nil {
 			return err
@@ -96,10 +95,10 @@ func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
 	return nil
 }
 
-// traceCall runs one call with the plugins, and the agent where there is one, under strace.
+// traceCall runs one call with the plugins, and the agent if there is one, under strace.
 func (b *bench) traceCall(ctx context.Context, w *world, name string, call func() error) (calls, execs int, err error) {
 	out := filepath.Join(b.dir, w.impl.Name+"-"+name)
-	w.exec.wrap = []string{b.cfg.Strace, "-f", "-qq", "-e", counted, "-A", "-o", out + ".plugin"}
+	w.exec.wrap = []string{b.cfg.Strace, "-f", "-qq", "-e", traceFilter, "-A", "-o", out + ".plugin"}
 	defer func() { w.exec.wrap = nil }()
 	detach := func() error { return nil }
 	if w.agent != nil {
@@ -108,7 +107,7 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 		}
 	}
 	err = call()
-	time.Sleep(20 * time.Millisecond) // the agent's work behind its answer belongs to the call
+	time.Sleep(20 * time.Millisecond) // include the agent's work after its response
 	if derr := detach(); err == nil {
 		err = derr
 	}
@@ -123,9 +122,9 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 	return calls + more, execs + moreExecs, err
 }
 
-// attachTo puts strace on a running process and waits until every thread is held.
+// attachTo attaches strace to all threads of a running process and returns a function that detaches it.
 func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error, error) {
-	cmd := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-e", counted, "-o", out, "-p", strconv.Itoa(pid))
+	cmd := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-e", traceFilter, "-o", out, "-p", strconv.Itoa(pid))
 	var stderr lockedBuffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
@@ -136,7 +135,7 @@ func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error
 			time.Sleep(20 * time.Millisecond)
 			return func() error {
 				_ = cmd.Process.Signal(syscall.SIGINT)
-				_ = cmd.Wait() // strace ends by the signal that detached it
+				_ = cmd.Wait() // strace exits with the signal that detached it
 				return nil
 			}, nil
 		}
@@ -146,8 +145,9 @@ func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error
 	return nil, fmt.Errorf("strace: not attached to %d after 5 s: %s", pid, stderr.bytes())
 }
 
-// countTrace counts the syscalls and the successful execs in strace's output. Lines that resume an interrupted call,
-// tell of signals or of exits are not calls; the epoll_pwait and futex calls that a waiting process is found in are.
+// countTrace counts the syscalls and the successful execs in strace's output. Lines that resume an interrupted call and
+// lines about signals and exits are not calls; the epoll_pwait and futex calls in which strace finds a waiting process
+// are.
 func countTrace(path string) (calls, execs int, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -21,35 +21,34 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Impl is one way of executing a chain.
+// Impl is an implementation of the chain.
 type Impl struct {
 	Name   string
 	BinDir string
-	// Agent is the program to run as node agent, empty when the plugins work alone.
+	// Agent is the program to run as node agent; empty for standalone plugins.
 	Agent string
 	Peer  bool
 }
 
-// world is an implementation's node.
+// world is the node of one implementation.
 type world struct {
 	impl  Impl
 	node  *netns.NS
 	exec  *runner
 	cni   *libcni.CNIConfig
-	lists []*libcni.NetworkConfigList // one for each time that a runtime calls for a pod
+	lists []*libcni.NetworkConfigList // one per CNI call for a pod
 	agent *exec.Cmd
 	log   *bytes.Buffer
 
-	further int      // networks of a pod beside the first
-	kept    *parking // the namespaces of the pods that stay until the world is closed
+	extra int     // additional networks per pod
+	park  *fdPark // namespaces of the pods that stay until the world is closed
 
 	mu     sync.Mutex
-	serial int // of container ids
+	serial int // of container IDs
 	pods   int
 }
 
-// newWorld makes the node of one implementation: dir is for what is on the node's disk, volatile for what is in its
-// /run.
+// newWorld creates the node of one implementation: dir is on the node's disk, volatile is its /run.
 func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string) (*world, error) {
 	dir, volatile = filepath.Join(dir, impl.Name), filepath.Join(volatile, impl.Name)
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(volatile, 0o755)); err != nil {
@@ -59,13 +58,13 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 	if err != nil {
 		return nil, fmt.Errorf("world %s: %w", impl.Name, err)
 	}
-	kept, err := newParking()
+	park, err := newFDPark()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("world %s: %w", impl.Name, err), node.Close())
 	}
 	w := &world{
 		impl: impl, node: node, exec: &runner{node: node, volatile: filepath.Join(volatile, "journal")},
-		log: &bytes.Buffer{}, kept: kept,
+		log: &bytes.Buffer{}, park: park,
 	}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{impl.BinDir}, filepath.Join(dir, "cache"), w.exec)
 	if err = w.prepare(ctx, chain, dir, volatile); err != nil {
@@ -75,11 +74,11 @@ func newWorld(ctx context.Context, impl Impl, chain Chain, dir, volatile string)
 	return w, nil
 }
 
-// prepare gives the world its networks and, where it has one, its agent.
+// prepare creates the world's networks and starts the agent if the implementation has one.
 func (w *world) prepare(ctx context.Context, chain Chain, dir, volatile string) error {
-	w.further = chain.further
-	if w.further > 0 {
-		if err := w.plug(); err != nil {
+	w.extra = chain.extra
+	if w.extra > 0 {
+		if err := w.addUplink(); err != nil {
 			return err
 		}
 	}
@@ -87,7 +86,7 @@ func (w *world) prepare(ctx context.Context, chain Chain, dir, volatile string) 
 	if w.impl.Agent != "" {
 		socket := filepath.Join(volatile, "agent.sock")
 		var text []byte
-		if text, err = chain.throughAgent(dir, socket); err == nil {
+		if text, err = chain.agentList(dir, socket); err == nil {
 			err = w.startAgent(ctx, volatile, socket)
 		}
 		texts = [][]byte{text}
@@ -103,9 +102,9 @@ func (w *world) prepare(ctx context.Context, chain Chain, dir, volatile string) 
 	return err
 }
 
-// at is the world's own kind of a cell.
-func (w *world) at(cell Cell) Cell {
-	cell.Networks = w.further
+// withNetworks returns the cell with the world's number of additional networks.
+func (w *world) withNetworks(cell Cell) Cell {
+	cell.Networks = w.extra
 	return cell
 }
 
@@ -113,8 +112,7 @@ func (w *world) startAgent(ctx context.Context, volatile, socket string) error {
 	w.agent = exec.Command(w.impl.Agent, "agent", "--node", "bench", "--socket", socket, "--state-dir",
 		filepath.Join(volatile, "state"))
 	w.agent.Stdout, w.agent.Stderr = w.log, w.log
-	// The agent must not outlive a killed benchmark. Pdeathsig follows the starting thread, so SIGKILL of the whole
-	// benchmark is what it covers; an ordinary end stops the agent in close.
+
 	w.agent.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := w.node.Do(w.agent.Start); err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -135,11 +133,11 @@ func (w *world) close() {
 		_ = w.agent.Wait()
 		stop.Stop()
 	}
-	w.kept.close()
+	w.park.close()
 	_ = w.node.Close()
 }
 
-// nextID is a container id that this world has not used.
+// nextID returns a new container ID.
 func (w *world) nextID() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -147,7 +145,7 @@ func (w *world) nextID() string {
 	return fmt.Sprintf("bench%06d", w.serial)
 }
 
-// nextPod counts the pods of this world.
+// nextPod returns the serial number of the next pod.
 func (w *world) nextPod() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,13 +153,13 @@ func (w *world) nextPod() int {
 	return w.pods
 }
 
-// spent is the CPU time used so far on behalf of this implementation.
-func (w *world) spent() time.Duration {
-	total := w.exec.spent()
+// cpuTime returns the CPU time used so far by this implementation's processes.
+func (w *world) cpuTime() time.Duration {
+	total := w.exec.cpuTime()
 	if w.agent == nil {
 		return total
 	}
-	// The CPU clock of another process, exited threads included: clock_getcpuclockid(3).
+	// clock_getcpuclockid(3): the CPU clock of another process includes exited threads.
 	clock := int32(^w.agent.Process.Pid<<3 | 2)
 	var ts unix.Timespec
 	if unix.ClockGettime(clock, &ts) == nil {
@@ -170,7 +168,7 @@ func (w *world) spent() time.Duration {
 	return total
 }
 
-// agentKB is a memory figure of the agent from /proc/PID/status, in KiB.
+// agentKB returns a memory field of the agent's /proc/PID/status, in KiB.
 func (w *world) agentKB(field string) (float64, bool) {
 	if w.agent == nil {
 		return 0, false
@@ -178,7 +176,7 @@ func (w *world) agentKB(field string) (float64, bool) {
 	return statusKB(fmt.Sprintf("/proc/%d", w.agent.Process.Pid), field)
 }
 
-// pod is one container: a namespace without a name.
+// pod is one sandbox: an anonymous network namespace.
 type pod struct {
 	ns *netns.NS
 	rt *libcni.RuntimeConf
@@ -199,7 +197,7 @@ func (w *world) add(ctx context.Context, p *pod, id string) (time.Duration, erro
 	p.rt.ContainerID = id
 	start := time.Now()
 	for i, list := range w.lists {
-		if _, err := w.cni.AddNetworkList(ctx, list, p.call(i)); err != nil {
+		if _, err := w.cni.AddNetworkList(ctx, list, p.runtimeConf(i)); err != nil {
 			return 0, err
 		}
 	}
@@ -209,7 +207,7 @@ func (w *world) add(ctx context.Context, p *pod, id string) (time.Duration, erro
 func (w *world) check(ctx context.Context, p *pod) (time.Duration, error) {
 	start := time.Now()
 	for i, list := range w.lists {
-		if err := w.cni.CheckNetworkList(ctx, list, p.call(i)); err != nil {
+		if err := w.cni.CheckNetworkList(ctx, list, p.runtimeConf(i)); err != nil {
 			return 0, err
 		}
 	}
@@ -219,15 +217,15 @@ func (w *world) check(ctx context.Context, p *pod) (time.Duration, error) {
 func (w *world) del(ctx context.Context, p *pod) (time.Duration, error) {
 	start := time.Now()
 	for i, list := range slices.Backward(w.lists) {
-		if err := w.cni.DelNetworkList(ctx, list, p.call(i)); err != nil {
+		if err := w.cni.DelNetworkList(ctx, list, p.runtimeConf(i)); err != nil {
 			return 0, err
 		}
 	}
 	return time.Since(start), nil
 }
 
-// call is what the runtime says of the pod's network i.
-func (p *pod) call(i int) *libcni.RuntimeConf {
+// runtimeConf returns the runtime configuration of the pod's network i.
+func (p *pod) runtimeConf(i int) *libcni.RuntimeConf {
 	if i == 0 {
 		return p.rt
 	}

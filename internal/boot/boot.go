@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package boot tells boots of the machine apart: what was made in an earlier one is gone, whatever files say.
+// Package boot identifies the host's current boot: kernel state of an earlier boot is gone, although files may describe
+// it.
 package boot
 
 import (
@@ -9,7 +10,7 @@ import (
 	"strings"
 )
 
-// ID names this boot: the kernel's random/boot_id, a UUID as text.
+// ID returns the kernel's random/boot_id, a UUID as text.
 func ID() (string, error) {
 	b, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestID: the kernel's word for this boot is a UUID, the same one each time.
+// TestID: the kernel's boot ID is a UUID, and the same at each call.
 func TestID(t *testing.T) {
 	first, err := ID()
 	if err != nil {

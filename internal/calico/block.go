@@ -10,16 +10,16 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Block is an IPAMBlock: which node has it, and what of it is given.
+// Block is an IPAMBlock: its node, and its allocations.
 type Block struct {
 	CIDR netip.Prefix
-	// Node is empty for a block of no node: of load balancers, or one that a node gave up.
-	Node  string
-	Given []Given
+	// Node is empty for a block without affinity: of load balancers, or one that a node released.
+	Node        string
+	Allocations []Allocation
 }
 
-// Given is an address that Calico has given.
-type Given struct {
+// Allocation is an address that Calico has allocated.
+type Allocation struct {
 	Addr netip.Addr
 	// Handle is the name under which Calico releases it.
 	Handle string
@@ -27,12 +27,12 @@ type Given struct {
 	Pod, Node string
 	// Use is what else it is for: vxlanTunnelAddress, ipipTunnelAddress …
 	Use string
-	// VM is "namespace/name" of a KubeVirt machine that keeps the address over its pods.
+	// VM is "namespace/name" of a KubeVirt VM that keeps the address over its pods.
 	VM string
 }
 
-// Container is the container whose attachment has the address, empty where the handle names none.
-func (g Given) Container() string {
+// Container returns the ID of the container that has the address, empty if the handle has none.
+func (g Allocation) Container() string {
 	if g.Pod == "" || g.VM != "" {
 		return ""
 	}
@@ -51,7 +51,7 @@ func lastCut(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// Allocations reads an IPAMBlock. One that Calico is about to delete has nothing.
+// Allocations reads an IPAMBlock. One that Calico is deleting has none.
 func Allocations(o store.Object) (Block, error) {
 	var in struct {
 		Spec struct {
@@ -83,24 +83,24 @@ func Allocations(o store.Object) (Block, error) {
 	addr := cidr.Addr()
 	for ordinal, index := range s.Allocations {
 		if !cidr.Contains(addr) {
-			return b, fault(o, "compare with `calicoctl ipam check`",
+			return b, invalid(o, "compare with `calicoctl ipam check`",
 				"spec.allocations has %d entries, more than %s has addresses", len(s.Allocations), cidr)
 		}
 		if index != nil {
 			if *index < 0 || *index >= len(s.Attributes) {
-				return b, fault(o, "compare with `calicoctl ipam check`", "spec.allocations[%d] is %d, and there are %d attributes",
+				return b, invalid(o, "compare with `calicoctl ipam check`", "spec.allocations[%d] is %d, and there are %d attributes",
 					ordinal, *index, len(s.Attributes))
 			}
 			a := s.Attributes[*index]
-			b.Given = append(b.Given, given(addr, a.HandleID, a.Secondary))
+			b.Allocations = append(b.Allocations, newAllocation(addr, a.HandleID, a.Secondary))
 		}
 		addr = addr.Next()
 	}
 	return b, nil
 }
 
-func given(addr netip.Addr, handle string, words map[string]string) Given {
-	g := Given{Addr: addr, Handle: handle, Node: words["node"], Use: words["type"]}
+func newAllocation(addr netip.Addr, handle string, words map[string]string) Allocation {
+	g := Allocation{Addr: addr, Handle: handle, Node: words["node"], Use: words["type"]}
 	if words["pod"] != "" {
 		g.Pod = words["namespace"] + "/" + words["pod"]
 	}
@@ -110,11 +110,11 @@ func given(addr netip.Addr, handle string, words map[string]string) Given {
 	return g
 }
 
-// String says whose the address is.
-func (g Given) String() string {
+// String describes the owner of the address.
+func (g Allocation) String() string {
 	switch {
 	case g.VM != "":
-		return "machine " + g.VM
+		return "machine " + g.VM // glossary: an owner in stored reservations
 	case g.Pod != "":
 		return "pod " + g.Pod
 	case g.Use != "":

@@ -42,9 +42,9 @@ func TestPool(t *testing.T) {
 	none := model.Encapsulation{Kind: model.EncapsulationNone}
 	for _, g := range Groups() {
 		for _, c := range []struct {
-			spec   string
-			want   model.AddressPool
-			doubts []model.Doubt
+			spec     string
+			want     model.AddressPool
+			warnings []model.Warning
 		}{
 			{
 				`"cidr":"10.244.0.0/16"`,
@@ -58,35 +58,39 @@ func TestPool(t *testing.T) {
 			},
 			{
 				`"cidr":"10.0.0.0/16","blockSize":28,"vxlanMode":"CrossSubnet","ipipMode":"Never","natOutgoing":true,"disabled":true,
-				"nodeSelector":"all()","namespaceSelector":"has(x)","allowedUses":["Workload"],"assignmentMode":"Manual","disableBGPExport":true`,
+				"nodeSelector":"all()","namespaceSelector":"has(x)","allowedUses":["Workload","LoadBalancer"],"assignmentMode":"Manual","disableBGPExport":true`,
 				model.AddressPool{
 					AssignmentMode: model.AssignManual, Regions: region("10.0.0.0/16", 28), NATOutgoing: true, Disabled: true,
-					Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, When: model.EncapsulateCrossSubnet},
-					NodeSelector:  "all()", NamespaceSelector: "has(x)", AllowedUses: []model.AddressUse{model.UseWorkload},
+					Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, Mode: model.EncapsulateCrossSubnet},
+					NodeSelector:  "all()", NamespaceSelector: "has(x)",
+					AllowedUses: []model.AddressUse{model.UseWorkload, model.UseLoadBalancer},
 				},
-				[]model.Doubt{{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"}},
+				[]model.Warning{
+					{Field: "spec.allowedUses[1]", Msg: "weft assigns no addresses to Services", Hint: "leave it out"},
+					{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"},
+				},
 			},
 			{
 				`"cidr":"10.0.0.0/16","ipipMode":"Always","blockSize":22`,
 				model.AddressPool{
 					AssignmentMode: model.AssignAutomatic, Regions: region("10.0.0.0/16", 24),
-					Encapsulation: model.Encapsulation{Kind: model.EncapsulationIPIP, When: model.EncapsulateAlways},
+					Encapsulation: model.Encapsulation{Kind: model.EncapsulationIPIP, Mode: model.EncapsulateAlways},
 				},
-				[]model.Doubt{
+				[]model.Warning{
 					{
 						Field: "spec.blockSize", Msg: "blocks of /22 are larger than weft's may be: /24 is taken",
-						Hint: "nothing is to be done: a node takes more blocks",
+						Hint: "no action is needed: a node claims more blocks",
 					},
 				},
 			},
 		} {
-			got, doubts, err := Pool(object(t, g.Pools, "p", `"spec":{`+c.spec+`}`))
+			got, warnings, err := Pool(object(t, g.Pools, "p", `"spec":{`+c.spec+`}`))
 			c.want.Name, c.want.Created = "p", created
 			if d := cmp.Diff(c.want, got, netips()); err != nil || d != "" {
 				t.Errorf("%s: %v, -want +got:\n%s", c.spec, err, d)
 			}
-			if d := cmp.Diff(c.doubts, doubts); d != "" {
-				t.Errorf("%s: doubts: %s", c.spec, d)
+			if d := cmp.Diff(c.warnings, warnings); d != "" {
+				t.Errorf("%s: warnings: %s", c.spec, d)
 			}
 		}
 	}
@@ -168,7 +172,7 @@ func TestBadInput(t *testing.T) {
 		},
 	} {
 		err := c.read(object(t, c.kind, "x", c.rest))
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || err.Error() != c.want {
 			t.Errorf("%s:\n got %v\nwant %s", c.rest, err, c.want)
 		}
@@ -182,22 +186,22 @@ func TestReservationAndConfiguration(t *testing.T) {
 		)
 		var want []model.ExcludedRange
 		for _, s := range []string{"10.0.0.0/30", "10.0.1.4/30", "fd00::1/128"} {
-			want = append(want, model.ExcludedRange{CIDR: netip.MustParsePrefix(s), By: "IPReservation printers"})
+			want = append(want, model.ExcludedRange{CIDR: netip.MustParsePrefix(s), Source: "IPReservation printers"})
 		}
 		if d := cmp.Diff(want, got, netips()); err != nil || d != "" {
 			t.Errorf("%v, -want +got:\n%s", err, d)
 		}
-		c, doubts, err := Configure(
+		c, warnings, err := Configure(
 			object(t, g.Configurations, "default",
 				`"spec":{"strictAffinity":true,"autoAllocateBlocks":false,"maxBlocksPerHost":4,"ipCooldownSeconds":30}`),
 		)
-		if err != nil || c != (Configuration{MaxBlocks: 4, Cooldown: 30}) || len(doubts) != 1 ||
-			doubts[0].Field != "spec.autoAllocateBlocks" {
-			t.Errorf("%+v %v %v", c, doubts, err)
+		if err != nil || c != (Configuration{MaxBlocks: 4, Cooldown: 30}) || len(warnings) != 1 ||
+			warnings[0].Field != "spec.autoAllocateBlocks" {
+			t.Errorf("%+v %v %v", c, warnings, err)
 		}
-		if c, doubts, err := Configure(object(t, g.Configurations, "default", `"spec":{"autoAllocateBlocks":true}`)); err !=
-			nil || c != (Configuration{}) || doubts != nil {
-			t.Errorf("%+v %v %v", c, doubts, err)
+		if c, warnings, err := Configure(object(t, g.Configurations, "default", `"spec":{"autoAllocateBlocks":true}`)); err !=
+			nil || c != (Configuration{}) || warnings != nil {
+			t.Errorf("%+v %v %v", c, warnings, err)
 		}
 	}
 }
@@ -213,7 +217,7 @@ func TestAllocations(t *testing.T) {
 			{"handle_id":"k8s-pod-network.0a1b","secondary":{"namespace":"shop","node":"n2","pod":"web-0","timestamp":"x"}},
 			{"handle_id":"k8s-pod-network.vmi.shop.db","secondary":{"namespace":"shop","node":"n1","pod":"virt-launcher-db-x","vmi-name":"db"}}]}`))
 		a := netip.MustParseAddr
-		want := Block{CIDR: netip.MustParsePrefix("10.0.0.0/29"), Node: "n1", Given: []Given{
+		want := Block{CIDR: netip.MustParsePrefix("10.0.0.0/29"), Node: "n1", Allocations: []Allocation{
 			{Addr: a("10.0.0.0"), Handle: "vxlan-tunnel-addr-n1", Node: "n1", Use: "vxlanTunnelAddress"},
 			{Addr: a("10.0.0.1"), Handle: "k8s-pod-network.0a1b", Pod: "shop/web-0", Node: "n2"},
 			{
@@ -227,18 +231,20 @@ func TestAllocations(t *testing.T) {
 		}
 		words := []string{"vxlanTunnelAddress of node n1", "pod shop/web-0", "machine shop/db", "pod shop/web-0"}
 		for i, container := range []string{"", "0a1b", "", "0a1b"} {
-			if got.Given[i].Container() != container || got.Given[i].String() != words[i] {
-				t.Errorf("%s: container %q, %s", got.Given[i].Addr, got.Given[i].Container(), got.Given[i])
+			if got.Allocations[i].Container() != container || got.Allocations[i].String() != words[i] {
+				t.Errorf("%s: container %q, %s", got.Allocations[i].Addr, got.Allocations[i].Container(), got.Allocations[i])
 			}
 		}
 	}
 	g := Groups()[0]
 	if b, err := Allocations(
 		object(
-			t, g.Blocks, "x",
+			t,
+			g.Blocks,
+			"x",
 			`"spec":{"cidr":"10.0.0.0/30","affinity":"virtual:load-balancer","deleted":true,"allocations":[0,null,null,null],"attributes":[{}]}`,
 		),
-	); err != nil || b.Node != "" || len(b.Given) > 0 {
+	); err != nil || b.Node != "" || len(b.Allocations) > 0 {
 		t.Errorf("a block that is deleted: %+v %v", b, err)
 	}
 }
@@ -262,7 +268,7 @@ func FuzzObjects(f *testing.F) {
 				t.Fatalf("%+v", p)
 			}
 			if b, err := Allocations(o); err == nil {
-				for _, g := range b.Given {
+				for _, g := range b.Allocations {
 					if !b.CIDR.Contains(g.Addr) {
 						t.Fatalf("%s is not in %s", g.Addr, b.CIDR)
 					}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package calico reads Calico's objects about addresses and turns them into the model's values: IPPool, IPReservation,
-// IPAMConfig (IPAMConfiguration) and IPAMBlock, as crd.projectcalico.org/v1 and as projectcalico.org/v3. Both say the
-// same in the same fields. It only reads: nothing of Calico's is ever written.
+// IPAMConfig (IPAMConfiguration) and IPAMBlock, as crd.projectcalico.org/v1 and as projectcalico.org/v3. Both groups
+// have the same fields. It never writes Calico's objects.
 package calico
 
 import (
@@ -19,7 +19,7 @@ type Group struct {
 	Pools, Reservations, Configurations, Blocks store.Kind
 }
 
-// Groups are those groups. Where Calico's API server runs, both have the same objects.
+// Groups returns those groups. Where Calico's API server runs, both have the same objects.
 func Groups() []Group {
 	group := func(name, version, configuration, configurations string) Group {
 		return Group{
@@ -35,14 +35,14 @@ func Groups() []Group {
 	}
 }
 
-// fault is what is wrong with an object of Calico's.
-func fault(o store.Object, hint, format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, hint, "%s (%s): %w", o.Key, o.Key.Group, fmt.Errorf(format, args...))
+// invalid returns the error for an invalid object of Calico's.
+func invalid(o store.Object, hint, format string, args ...any) error {
+	return model.Errorf(model.CodeInvalidConf, hint, "%s (%s): %w", o.Key, o.Key.Group, fmt.Errorf(format, args...))
 }
 
 func decode(o store.Object, into any) error {
 	if err := json.Unmarshal(o.Raw, into); err != nil {
-		return model.Faultf(model.CodeDecode, "compare with Calico's reference", "%s (%s): %w", o.Key, o.Key.Group, err)
+		return model.Errorf(model.CodeDecode, "compare with Calico's reference", "%s (%s): %w", o.Key, o.Key.Group, err)
 	}
 	return nil
 }
@@ -50,7 +50,7 @@ func decode(o store.Object, into any) error {
 func prefix(o store.Object, field, text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err != nil || p.Addr().Is4In6() {
-		return p, fault(o, `write for example "10.244.0.0/16"`, "%s %q is no prefix", field, text)
+		return p, invalid(o, `write for example "10.244.0.0/16"`, "%s %q is no prefix", field, text)
 	}
 	return p.Masked(), nil
 }

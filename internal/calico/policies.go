@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// policyKinds are Calico's own kinds of policies, and what they are made of. Weft does not enforce them.
+// policyKinds returns Calico's own kinds of policies, and the objects that they use. weft does not enforce them.
 func policyKinds() []store.Kind {
 	var all []store.Kind
 	for _, g := range []struct{ name, version string }{{"crd.projectcalico.org", "v1"}, {"projectcalico.org", "v3"}} {
@@ -35,9 +35,9 @@ func policyKinds() []store.Kind {
 	return all
 }
 
-// Policies are the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each, sorted.
-// Those that Calico makes of Kubernetes' policies, its own tiers, and host endpoints that its controllers make are left
-// out. Objects of one name in both API groups are the same.
+// Policies returns the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each,
+// sorted. Those that Calico derives from Kubernetes' policies, its own tiers, and host endpoints of its controllers are
+// left out. Objects of one name in both API groups are the same.
 func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
 	var all []string
 	for _, kind := range policyKinds() {
@@ -46,7 +46,7 @@ func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
 			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
 		}
 		for _, o := range found {
-			if peoples(o) {
+			if userCreated(o) {
 				key := o.Key
 				key.Name = strings.TrimPrefix(key.Name, "default.") // the tier's name, which only one of the groups says
 				all = append(all, key.String())
@@ -57,8 +57,8 @@ func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// peoples reports whether people made the object, and not Calico itself.
-func peoples(o store.Object) bool {
+// userCreated reports whether a user created the object, and not Calico itself.
+func userCreated(o store.Object) bool {
 	var head struct {
 		Metadata struct {
 			Labels map[string]string `json:"labels"`
@@ -83,12 +83,12 @@ func peoples(o store.Object) bool {
 	}
 }
 
-// PoliciesFile is the file in an agent's state directory that lists Calico's policies of the cluster, as a list of
-// texts in JSON.
+// PoliciesFile is the file in an agent's state directory with the cluster's Calico policies, as a JSON list of strings.
+// The agent creates it after its first check.
 const PoliciesFile = "calico-policies.json"
 
-// Naming says how many there are, and names the first few.
-func Naming(policies []string) string {
+// Summary returns the number of policies, and the names of the first few.
+func Summary(policies []string) string {
 	const few = 5
 	text := strings.Join(policies[:min(few, len(policies))], ", ")
 	if more := len(policies) - few; more > 0 {

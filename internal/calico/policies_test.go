@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 )
 
-// TestPolicies: people's own policies of Calico's kinds are found in both groups, once each; what Calico itself made is
-// left out.
+// TestPolicies: users' policies of Calico's kinds are found in both groups, once each; what Calico itself made is left
+// out.
 func TestPolicies(t *testing.T) {
 	path := t.TempDir()
 	text := `
@@ -69,7 +69,7 @@ spec: {podSelector: {}}
 	if d := cmp.Diff(want, got); err != nil || d != "" {
 		t.Errorf("%v\n%s", err, d)
 	}
-	if text := calico.Naming(append(got, got...)); text !=
+	if text := calico.Summary(append(got, got...)); text !=
 		"8 (GlobalNetworkPolicy default-deny, HostEndpoint n1-eth0, NetworkPolicy shop/closed, Tier security, GlobalNetworkPolicy default-deny and 3 more)" {
 		t.Error(text)
 	}

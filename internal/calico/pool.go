@@ -4,6 +4,7 @@ package calico
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// How long Calico's blocks are where a pool does not say.
+// Calico's default prefix lengths of blocks.
 const (
 	blockSize4 = 26
 	blockSize6 = 122
@@ -37,8 +38,8 @@ type ipPool struct {
 	} `json:"spec"`
 }
 
-// Pool is an IPPool as a pool of weft's. Doubts are what weft does not do as Calico does.
-func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
+// Pool converts an IPPool. Warnings are differences from Calico's behavior.
+func Pool(o store.Object) (model.AddressPool, []model.Warning, error) {
 	var in ipPool
 	if err := decode(o, &in); err != nil {
 		return model.AddressPool{}, nil, err
@@ -57,16 +58,17 @@ func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
 	case "Manual":
 		pool.AssignmentMode = model.AssignManual
 	default:
-		return pool, nil, fault(o, "write Automatic or Manual", "spec.assignmentMode %q is not known", s.AssignmentMode)
+		return pool, nil, invalid(o, "write Automatic or Manual", "spec.assignmentMode %q is not known", s.AssignmentMode)
 	}
 	for i, text := range s.AllowedUses {
 		use := model.AddressUse(text)
 		if use != model.UseWorkload && use != model.UseTunnel && use != model.UseLoadBalancer {
-			return pool, nil, fault(o, "write Workload, Tunnel or LoadBalancer", "spec.allowedUses[%d] %q is not known", i, text)
+			return pool, nil, invalid(o, "write Workload, Tunnel or LoadBalancer",
+				"spec.allowedUses[%d] %q is not known", i, text)
 		}
 		pool.AllowedUses = append(pool.AllowedUses, use)
 	}
-	region, doubts, err := region(o, s.CIDR, s.BlockSize)
+	region, warnings, err := region(o, s.CIDR, s.BlockSize)
 	if err != nil {
 		return pool, nil, err
 	}
@@ -74,15 +76,21 @@ func Pool(o store.Object) (model.AddressPool, []model.Doubt, error) {
 	if pool.Encapsulation, err = encapsulation(o, s.VXLANMode, s.IPIPMode); err != nil {
 		return pool, nil, err
 	}
-	if s.DisableBGPExport {
-		doubts = append(doubts, model.Doubt{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"})
+	if i := slices.Index(pool.AllowedUses, model.UseLoadBalancer); i >= 0 {
+		warnings = append(warnings, model.Warning{
+			Field: fmt.Sprintf("spec.allowedUses[%d]", i), Msg: "weft assigns no addresses to Services", Hint: "leave it out",
+		})
 	}
-	return pool, doubts, nil
+	if s.DisableBGPExport {
+		warnings = append(warnings,
+			model.Warning{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"})
+	}
+	return pool, warnings, nil
 }
 
-// region is how the pool is cut. Blocks of weft's have 256 addresses at most; that they are smaller than Calico's does
-// no harm, as no block of the one is ever used as a block of the other.
-func region(o store.Object, cidr string, size int) (model.AddressRegion, []model.Doubt, error) {
+// region returns the pool's region with its block size. weft's blocks have at most 256 addresses; smaller blocks than
+// Calico's are no problem, as neither uses the other's blocks.
+func region(o store.Object, cidr string, size int) (model.AddressRegion, []model.Warning, error) {
 	p, err := prefix(o, "spec.cidr", cidr)
 	if err != nil {
 		return model.AddressRegion{}, nil, err
@@ -96,16 +104,17 @@ func region(o store.Object, cidr string, size int) (model.AddressRegion, []model
 		size = usual
 	}
 	if size < least || size > most || size < p.Bits() {
-		return model.AddressRegion{}, nil, fault(o, fmt.Sprintf("a prefix length from %d to %d", max(least, p.Bits()), most),
+		return model.AddressRegion{}, nil, invalid(o,
+			fmt.Sprintf("a prefix length from %d to %d", max(least, p.Bits()), most),
 			"spec.blockSize %d cannot be used in %s", size, p)
 	}
-	if smallest := bits - model.MostBlockBits; size < smallest {
-		doubt := model.Doubt{
+	if smallest := bits - model.MaxBlockBits; size < smallest {
+		warning := model.Warning{
 			Field: "spec.blockSize",
 			Msg:   fmt.Sprintf("blocks of /%d are larger than weft's may be: /%d is taken", size, smallest),
-			Hint:  "nothing is to be done: a node takes more blocks",
+			Hint:  "no action is needed: a node claims more blocks",
 		}
-		return model.AddressRegion{CIDR: p, BlockSize: smallest}, []model.Doubt{doubt}, nil
+		return model.AddressRegion{CIDR: p, BlockSize: smallest}, []model.Warning{warning}, nil
 	}
 	return model.AddressRegion{CIDR: p, BlockSize: size}, nil, nil
 }
@@ -121,18 +130,18 @@ func encapsulation(o store.Object, vxlan, ipip string) (model.Encapsulation, err
 			continue
 		case "Always", "CrossSubnet":
 		default:
-			return out, fault(o, "write Always, CrossSubnet or Never", "%s %q is not known", m.field, m.mode)
+			return out, invalid(o, "write Always, CrossSubnet or Never", "%s %q is not known", m.field, m.mode)
 		}
 		if !out.None() {
-			return out, fault(o, "one of them is Never", "spec.vxlanMode %q and spec.ipipMode %q contradict each other", vxlan,
+			return out, invalid(o, "one of them is Never", "spec.vxlanMode %q and spec.ipipMode %q contradict each other", vxlan,
 				ipip)
 		}
-		out = model.Encapsulation{Kind: m.kind, When: model.EncapsulationWhen(m.mode)}
+		out = model.Encapsulation{Kind: m.kind, Mode: model.EncapsulationMode(m.mode)}
 	}
 	return out, nil
 }
 
-// Reservation is an IPReservation: ranges of which nothing further is given.
+// Reservation reads an IPReservation: ranges that nothing more is allocated from.
 func Reservation(o store.Object) ([]model.ExcludedRange, error) {
 	var in struct {
 		Spec struct {
@@ -148,24 +157,24 @@ func Reservation(o store.Object) ([]model.ExcludedRange, error) {
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, model.ExcludedRange{CIDR: p, By: o.Key.String()})
+		out = append(out, model.ExcludedRange{CIDR: p, Source: o.Key.String()})
 	}
 	return out, nil
 }
 
-// IsReservation tells whether somebody who keeps addresses back is an IPReservation.
+// IsReservation reports whether the source of an excluded range is an IPReservation.
 func IsReservation(by string) bool { return strings.HasPrefix(by, "IPReservation ") }
 
-// Configuration is what of an IPAMConfig concerns pools.
+// Configuration is the part of an IPAMConfig about pools.
 type Configuration struct {
-	// MaxBlocks is how many blocks a node may have; 0 leaves it.
+	// MaxBlocks is how many blocks a node may have; 0: unchanged.
 	MaxBlocks int
-	// Cooldown is for how many seconds an address rests; 0 leaves it.
+	// Cooldown is how long a released address is not allocated, in seconds; 0: unchanged.
 	Cooldown int
 }
 
-// Configure reads an IPAMConfig or IPAMConfiguration. Doubts are what weft does not do as Calico does.
-func Configure(o store.Object) (Configuration, []model.Doubt, error) {
+// Configure reads an IPAMConfig or IPAMConfiguration. Warnings are differences from Calico's behavior.
+func Configure(o store.Object) (Configuration, []model.Warning, error) {
 	var in struct {
 		Spec struct {
 			StrictAffinity         *bool `json:"strictAffinity"`
@@ -181,18 +190,19 @@ func Configure(o store.Object) (Configuration, []model.Doubt, error) {
 	s := in.Spec
 	out := Configuration{MaxBlocks: s.MaxBlocksPerHost, Cooldown: max(s.IPCooldownSeconds, s.MinIPReclaimAgeSeconds)}
 	if out.MaxBlocks < 0 {
-		return out, nil, fault(o, "write how many, or 0 for no bound", "spec.maxBlocksPerHost %d is negative", out.MaxBlocks)
+		return out, nil, invalid(o, "write how many, or 0 for no bound", "spec.maxBlocksPerHost %d is negative",
+			out.MaxBlocks)
 	}
 	if s.IPCooldownSeconds < 0 || s.MinIPReclaimAgeSeconds < 0 {
-		return out, nil, fault(o, "write a number of seconds", "spec.ipCooldownSeconds %d is negative",
+		return out, nil, invalid(o, "write a number of seconds", "spec.ipCooldownSeconds %d is negative",
 			min(s.IPCooldownSeconds, s.MinIPReclaimAgeSeconds))
 	}
-	var doubts []model.Doubt
+	var warnings []model.Warning
 	if s.AutoAllocateBlocks != nil && !*s.AutoAllocateBlocks {
-		doubts = append(doubts, model.Doubt{
+		warnings = append(warnings, model.Warning{
 			Field: "spec.autoAllocateBlocks", Msg: "weft's nodes always claim blocks when they need some",
-			Hint: "give pools to nodes by nodeSelector",
+			Hint: "assign pools to nodes by nodeSelector",
 		})
 	}
-	return out, doubts, nil
+	return out, warnings, nil
 }

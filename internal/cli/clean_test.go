@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestCleanRefuses: nothing is taken away before weft serves in Calico's place.
+// TestCleanRefuses checks that clean removes nothing before weft has replaced Calico.
 func TestCleanRefuses(t *testing.T) {
 	dir, state := manifests(t, calicoCluster), t.TempDir()
 	for _, s := range []struct {
@@ -18,14 +18,20 @@ func TestCleanRefuses(t *testing.T) {
 		exit       int
 	}{
 		{"--from flannel", `--from "flannel" is not calico`, 2},
-		{"-o yaml", `output "yaml" is neither text nor json`, 2},
-		{"--state-dir " + state, "nothing says where the cluster's objects are", 2},
-		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico's are not imported", 1},
+		{"-o yaml", `--output "yaml" is not text or json`, 2},
+		{"--state-dir " + state, "no datastore is named", 2},
+		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico are not imported", 1},
 		{"import", "", 0},
 		{"policy", "weft does not enforce Calico's own policies: 1 (GlobalNetworkPolicy deny)", 1},
-		{"--drop-calico-policies --state-dir " + state + " --store-dir " + dir, "no agent has written down a mesh there", 1},
-		{"no policy", "no agent has written down a mesh there", 1},
-		{"--state-dir " + state + " --store-dir " + dir, "no agent has written down a mesh there", 1},
+		{
+			"--drop-calico-policies --state-dir " + state + " --store-dir " + dir,
+			"no agent has written a mesh status there", 1,
+		},
+		{"no policy", "no agent has written a mesh status there", 1},
+		{
+			"--state-dir " + state + " --store-dir " + dir,
+			"no agent has written a mesh status there", 1,
+		},
 	} {
 		args := append([]string{"clean"}, strings.Fields(s.args)...)
 		if s.args == "import" {

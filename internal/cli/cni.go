@@ -4,9 +4,16 @@ package cli
 
 import "github.com/spf13/cobra"
 
-// newCNICmd is the parent of the verbs about network configurations.
+// newCNICmd returns the parent of the commands for network configurations.
 func newCNICmd(env Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "cni", Short: "Check and use CNI network configurations"}
+	cmd := &cobra.Command{
+		Use:   "cni",
+		Short: "Check and use CNI network configurations",
+		Long: `Validates network configurations, and executes the plugins of a network as a container runtime does: with the same
+environment variables, the same cache of results and, like cnitool, without a container. The plugins need root.`,
+		Example: "  weft cni validate /etc/cni/net.d/00-weft.conflist\n" +
+			"  weft cni add /etc/cni/net.d/00-weft.conflist /run/netns/pod1",
+	}
 	cmd.AddCommand(newCNIValidateCmd(env))
 	cmd.AddCommand(newCNICallCmds(env)...)
 	return cmd

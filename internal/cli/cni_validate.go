@@ -17,8 +17,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// examined is the document of weft cni validate -o json.
-type examined struct {
+// validation is the output of weft cni validate -o json.
+type validation struct {
 	File string `json:"file"`
 	OK   bool   `json:"ok"`
 	cni.Report
@@ -29,16 +29,18 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 	var output, binDirs string
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
-		Short: "Check a network configuration without using it",
-		Long: "Reads a CNI network configuration (.conf, .conflist or .json; - is standard input), or those of the\n" +
-			"NetworkAttachmentDefinitions of a manifest, and says what is wrong with it: errors, with which an ADD fails, and\n" +
-			"warnings: unknown keys with the nearest known one, settings without effect, keys that stand twice or belong to the\n" +
-			"runtime, types that are neither weft's own nor programs of --cni-bin-dir, or that only the agent serves. Exits with 1 when there are errors, and with --strict\n" +
-			"also when there are warnings.",
+		Short: "Validate a network configuration without running plugins",
+		Long: "Validates a CNI network configuration (.conf, .conflist or .json; - is standard input), or those of the\n" +
+			"NetworkAttachmentDefinitions of a manifest. Errors make an ADD fail. Warnings are unknown keys (with the nearest known\n" +
+			"key), settings without effect, duplicate keys, keys that belong to the runtime, and plugin types that weft does not\n" +
+			"have and that --cni-bin-dir has no program for, or that only the agent serves. The exit code is 1 if there are errors\n" +
+			"or, with --strict, warnings.",
+		Example: "  weft cni validate --strict /etc/cni/net.d/00-weft.conflist\n" +
+			"  weft cni validate examples/multi-network/network.yaml",
 		Args: oneFile,
 		RunE: func(_ *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+				return ui.BadOutput(output, "text", "json")
 			}
 			b, err := ui.ReadConf(env, args[0])
 			if err != nil {
@@ -48,24 +50,24 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var all []examined
+			var all []validation
 			for _, c := range confs {
-				e := c.examine(filepath.SplitList(binDirs))
-				e.OK = e.Report.OK(strict)
-				all = append(all, e)
+				v := c.validate(filepath.SplitList(binDirs))
+				v.OK = v.Report.OK(strict)
+				all = append(all, v)
 			}
-			return printExamined(env.Stdout, all, strict, output)
+			return printValidations(env.Stdout, all, strict, output)
 		},
 	}
 	binDirs = cmp.Or(env.Getenv("CNI_PATH"), "/opt/cni/bin:/usr/lib/cni")
 	cmd.Flags().StringVar(&binDirs, "cni-bin-dir", binDirs,
-		"where plugins are that weft does not have; several directories are separated by :")
+		"`DIR` of other vendors' plugins; several, separated by :")
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// sharedTypes are the types of the whole cluster's addresses, which only an agent gives.
+// sharedTypes returns the IPAM types that allocate from the cluster's pools, which need the agent.
 func sharedTypes() []string {
 	var out []string
 	for _, shared := range blocks.Readers(os.ReadFile) {
@@ -75,15 +77,19 @@ func sharedTypes() []string {
 }
 
 func oneFile(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return ui.UsageError(errors.New("name one configuration file"))
+	const hint = "for example `weft cni validate /etc/cni/net.d/00-weft.conflist`, or - for standard input"
+	switch {
+	case len(args) == 0:
+		return ui.Misusef(hint, "argument FILE is missing")
+	case len(args) > 1:
+		return ui.Misusef(hint, "unexpected argument %q", args[1])
 	}
 	return nil
 }
 
-// printExamined prints the reports and returns the error that the exit code comes from. One is one document, several
-// are a list.
-func printExamined(w io.Writer, all []examined, strict bool, output string) error {
+// printValidations prints the reports and returns an error if one has errors. As JSON, one report is an object and
+// several are a list.
+func printValidations(w io.Writer, all []validation, strict bool, output string) error {
 	switch {
 	case output == "text":
 		for _, e := range all {
@@ -111,7 +117,7 @@ func printExamined(w io.Writer, all []examined, strict bool, output string) erro
 	return errors.Join(bad...)
 }
 
-func (e examined) print(w io.Writer) {
+func (e validation) print(w io.Writer) {
 	for _, p := range e.Errors {
 		fmt.Fprintf(w, "%s: error: %s\n", e.File, p)
 	}

@@ -19,15 +19,15 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// confText is a network configuration as it stands in a file, or in an object in it.
+// confText is a network configuration: a file, or spec.config of an object in the file.
 type confText struct {
-	file string // where it is, for people
+	file string // where the text is from, for messages
 	text []byte
-	// object, unless it is zero, is the NetworkAttachmentDefinition around it.
+	// object is the NetworkAttachmentDefinition that has the configuration; zero for a plain file.
 	object model.NetworkAttachment
 }
 
-// confsIn finds the configurations in a file: the file itself, or those of the NetworkAttachmentDefinitions in it.
+// confsIn returns the configurations in a file: the file itself, or those of its NetworkAttachmentDefinitions.
 func confsIn(file string, b []byte) ([]confText, error) {
 	if !manifestLike(b) {
 		return []confText{{file: file, text: b}}, nil
@@ -46,8 +46,8 @@ func confsIn(file string, b []byte) ([]confText, error) {
 			return nil, fmt.Errorf("configuration %s: %w", file, err)
 		}
 		if !o.Key.Of(store.NetworkAttachments()) {
-			return nil, model.Faultf(model.CodeInvalidConf, "give a CNI configuration, or NetworkAttachmentDefinitions",
-				"configuration %s: %s holds none", file, o.Key)
+			return nil, model.Errorf(model.CodeInvalidConf, "name a CNI configuration, or NetworkAttachmentDefinitions",
+				"configuration %s: %s has no network configuration", file, o.Key)
 		}
 		n, err := o.NetworkAttachment()
 		if err != nil {
@@ -58,7 +58,7 @@ func confsIn(file string, b []byte) ([]confText, error) {
 	return out, nil
 }
 
-// manifestLike reports whether a text is an object of Kubernetes, as JSON or YAML, and no CNI configuration.
+// manifestLike reports whether the text is a Kubernetes manifest, as JSON or YAML, rather than a CNI configuration.
 func manifestLike(b []byte) bool {
 	trimmed := bytes.TrimSpace(b)
 	if len(trimmed) == 0 {
@@ -71,7 +71,7 @@ func manifestLike(b []byte) bool {
 	return json.Unmarshal(b, &o) == nil && o.Kind != "" && o.APIVersion != ""
 }
 
-// uncommented leaves out lines that are comments.
+// uncommented removes comment lines.
 func uncommented(doc []byte) []byte {
 	lines := bytes.Split(doc, []byte("\n"))
 	return bytes.Join(
@@ -80,9 +80,9 @@ func uncommented(doc []byte) []byte {
 	)
 }
 
-// examine asks everything that can be known of a configuration on this machine.
-func (c confText) examine(binDirs []string) examined {
-	surroundings := cni.Surroundings{
+// validate checks the configuration against the plugins on this host.
+func (c confText) validate(binDirs []string) validation {
+	host := cni.Environment{
 		Name: c.object.Name, Dirs: binDirs, Attached: c.object.Name != "",
 		Find: func(program string) bool {
 			return slices.ContainsFunc(binDirs, func(dir string) bool {
@@ -92,29 +92,29 @@ func (c confText) examine(binDirs []string) examined {
 		},
 	}
 	if c.object.Name != "" {
-		surroundings.Version = "0.3.1" // what a network without a version is attached as
+		host.Version = "0.3.1" // the version of a NetworkAttachmentDefinition without cniVersion
 	}
 	planners, ipams := plugin.InAgent(), builtin.Readers(os.ReadFile)
 	var builtin []string
 	for typ := range planners {
 		builtin = append(builtin, typ)
 		if plugin.Builtin()[typ] == nil {
-			surroundings.NeedAgent = append(surroundings.NeedAgent, typ)
+			host.NeedAgent = append(host.NeedAgent, typ)
 		}
 	}
 	for typ := range ipams {
 		builtin = append(builtin, typ)
 	}
-	surroundings.NeedAgent = append(surroundings.NeedAgent, sharedTypes()...)
+	host.NeedAgent = append(host.NeedAgent, sharedTypes()...)
 	slices.Sort(builtin)
 	if c.object.Name != "" && len(c.text) == 0 {
 		report := cni.Report{Network: c.object.Name, Errors: []cni.Problem{}, Warnings: []cni.Warning{{
 			Field: "spec.config", Msg: "spec.config is empty: the configuration is the file of the network " + c.object.Name +
 				" on each node",
 		}}}
-		return examined{File: c.file, Report: report}
+		return validation{File: c.file, Report: report}
 	}
-	report := cni.ExamineIn(c.text, surroundings, planners, ipams)
-	report.Look(surroundings, builtin)
-	return examined{File: c.file, Report: report}
+	report := cni.ExamineWith(c.text, host, planners, ipams)
+	report.CheckTypes(host, builtin)
+	return validation{File: c.file, Report: report}
 }

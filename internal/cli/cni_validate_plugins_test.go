@@ -16,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Every key of every plugin is known, and a slip of the pen in it is found, with a nearest known key to offer.
+// TestEveryKeyOfEveryPlugin checks that each key of each plugin is known, and that a typo in it is a warning that
+// suggests a known key.
 func TestEveryKeyOfEveryPlugin(t *testing.T) {
 	for typ, planner := range plugin.Builtin() {
 		for _, key := range planner.Keys() {
@@ -36,16 +37,16 @@ func TestEveryKeyOfEveryPlugin(t *testing.T) {
 				case known && found != nil:
 					t.Errorf("%s: key %s: %s", typ, name, found)
 				case !known && found == nil:
-					t.Errorf("%s: key %s is none, and nobody says so", typ, name)
+					t.Errorf("%s: unknown key %s: no warning", typ, name)
 				case !known && !strings.Contains(found.Hint, "did you mean "):
-					t.Errorf("%s: key %s: no known key is offered: %s", typ, name, found)
+					t.Errorf("%s: key %s: the hint suggests no key: %s", typ, name, found)
 				}
 			}
 		}
 	}
 }
 
-// A slip in an option of each plugin is a warning, and an error under --strict.
+// TestValidateKnowsThePlugins checks that a typo in an option of each plugin is a warning, and an error with --strict.
 func TestValidateKnowsThePlugins(t *testing.T) {
 	for typ, tt := range map[string]struct{ conf, want string }{
 		"bridge": {`"ipMasqBackends":"nftables"`, `unknown key "ipMasqBackends" (did you mean ipMasqBackend?)`},
@@ -94,9 +95,10 @@ func TestValidateKnowsThePlugins(t *testing.T) {
 	}
 }
 
-// Two plugins of a list that both make the container's interface: the second one's ADD would fail.
-func TestTwoMakers(t *testing.T) {
-	for second, doubtful := range map[string]bool{
+// TestTwoInterfacePlugins checks the warning about a list with two plugins that create the container's interface: the
+// second one's ADD would fail.
+func TestTwoInterfacePlugins(t *testing.T) {
+	for second, warned := range map[string]bool{
 		`{"type":"ptp"}`: true, `{"type":"macvlan"}`: true, `{"type":"host-device"}`: true,
 		`{"type":"ipvlan","ipam":{"type":"static"}}`: true,
 		`{"type":"ipvlan"}`:                          false, `{"type":"tuning"}`: false,
@@ -106,7 +108,7 @@ func TestTwoMakers(t *testing.T) {
 			func(w cni.Warning) bool {
 				return strings.Contains(w.Msg, "a second plugin that makes the container's interface")
 			})
-		if found != doubtful {
+		if found != warned {
 			t.Errorf("bridge and %s: warned %v", second, found)
 		}
 	}

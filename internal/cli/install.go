@@ -35,15 +35,18 @@ func newInstallCmd(env Env) *cobra.Command {
 	var f installFlags
 	cmd := &cobra.Command{
 		Use:   "install --cni-bin-dir DIR",
-		Short: "Put weft's plugins and the agent's configuration where the runtime looks for them, or take them back",
-		Long: "Puts weft-cni and weft-plugin into the runtime's plugin directory, loopback where the directory has none, and, with\n" +
-			"--plugins, every plugin that weft has: calico, calico-ipam, whereabouts and weft have the node's agent do their work\n" +
-			"(these alone: --agent-plugins). With --conf-dir it derives the agent's form of the network that the runtime\n" +
-			"uses now and puts it before that file, which stays as it is. Each file is put in place whole, by renaming; doing it\n" +
-			"again changes nothing. --multus writes that form as Multus' own installation does. --remove takes all of it back.",
+		Short: "Install weft's CNI plugins and the runtime's network configuration, or remove them",
+		Long: "Installs weft-cni and weft-plugin in the runtime's plugin directory, loopback if the directory has none, and, with\n" +
+			"--plugins, all plugins of weft; the node's agent runs calico, calico-ipam, whereabouts and weft (only these:\n" +
+			"--agent-plugins). With --conf-dir it derives a configuration that calls the agent from the network that the runtime\n" +
+			"uses now. The new file sorts before that network's, which is not changed. Files are replaced atomically; installing\n" +
+			"again changes nothing. --multus writes the configuration as Multus' installation does. --remove removes all of it.",
+		Example: "  weft install --cni-bin-dir /opt/cni/bin --conf-dir /etc/cni/net.d\n" +
+			"  weft install --cni-bin-dir /opt/cni/bin --plugins --replace-foreign\n" +
+			"  weft install --cni-bin-dir /opt/cni/bin --conf-dir /etc/cni/net.d --remove",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return ui.UsageError(fmt.Errorf("%q: install has flags, no arguments", args[0]))
+				return ui.Misusef("for example `weft install --cni-bin-dir /opt/cni/bin`", "unexpected argument %q", args[0])
 			}
 			return nil
 		},
@@ -55,50 +58,64 @@ func newInstallCmd(env Env) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.cfg.BinDir, "cni-bin-dir", "", "the runtime's plugin directory (often /opt/cni/bin)")
+	fl.StringVar(&f.cfg.BinDir, "cni-bin-dir", "", "`DIR` of the runtime's plugins (often /opt/cni/bin)")
 	fl.StringVar(&f.cfg.ConfDir, "conf-dir", "",
-		"the runtime's configuration directory (often /etc/cni/net.d): derive the agent's configuration there")
-	fl.StringVar(&f.cfg.From, "from", "", "where weft-cni and weft-plugin are (default: beside this program)")
-	fl.StringVar(&f.cfg.Socket, "socket", "", "the agent's socket, for the configuration, if it is not the usual one")
+		"`DIR` of the runtime's configurations (often /etc/cni/net.d): derive the agent's configuration there")
+	fl.StringVar(&f.cfg.From, "from", "", "`DIR` of weft-cni and weft-plugin (default: this program's)")
+	fl.StringVar(
+		&f.cfg.Socket,
+		"socket",
+		"",
+		"`PATH` of the agent's socket in the configuration, if it is not the default",
+	)
 	fl.BoolVar(&f.plugins, "plugins", false,
-		"weft's programs under the names of all plugins: weft-plugin, or weft-cni where the node's agent does the work")
+		"install all plugins: as links to weft-plugin, or to weft-cni for those that the node's agent runs")
 	fl.BoolVar(&f.agentPlugins, "agent-plugins", false,
-		"weft-cni under the names of the plugins whose work the node's agent does: calico, calico-ipam, weft, whereabouts")
+		"install the plugins that the node's agent runs, as links to weft-cni: calico, calico-ipam, weft, whereabouts")
 	fl.BoolVar(&f.cfg.Replace, "replace-foreign", false,
-		"replace other vendors' programs of these names, and keep each as NAME.weft-original")
+		"replace other vendors' plugins of these names, and keep each as NAME.weft-original")
 	fl.BoolVar(&f.multus, "multus", false,
-		"Multus' form of the configuration, in 00-multus.conf: further networks for pods of another vendor's network")
-	fl.BoolVar(&f.watch, "watch", false, "go on and follow the changes of the configuration")
-	fl.BoolVar(&f.remove, "remove", false, "take everything back")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+		"write 00-multus.conf, as Multus does: additional networks for pods of another vendor's network")
+	fl.BoolVar(&f.watch, "watch", false, "keep running, and follow changes of the runtime's configuration")
+	fl.BoolVar(&f.remove, "remove", false, "remove everything that was installed")
+	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// check refuses a command line that contradicts itself and completes the others.
+const addConfDir = "add the runtime's configuration directory, often --conf-dir /etc/cni/net.d"
+
+// check rejects flags that contradict each other and fills in defaults.
 func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	for _, name := range []string{"cni-bin-dir", "conf-dir", "from", "socket"} {
 		if fl := cmd.Flags().Lookup(name); fl.Changed && fl.Value.String() == "" {
-			return fmt.Errorf("--%s is empty", name)
+			example := map[string]string{
+				"cni-bin-dir": "/opt/cni/bin",
+				"conf-dir":    "/etc/cni/net.d",
+				"from":        "bin",
+				"socket":      wire.DefaultSocket,
+			}
+			return ui.Misusef("for example --"+name+" "+example[name]+", or leave it out", "--%s is empty", name)
 		}
 	}
 	switch {
 	case f.cfg.BinDir == "":
-		return errors.New("--cni-bin-dir is missing: name the runtime's plugin directory, often /opt/cni/bin")
+		return ui.Misusef("add the runtime's plugin directory, often --cni-bin-dir /opt/cni/bin", "--cni-bin-dir is missing")
 	case f.output != "text" && f.output != "json":
-		return fmt.Errorf("output %q is neither text nor json", f.output)
+		return ui.BadOutput(f.output, "text", "json")
 	case f.cfg.Socket != "" && (!filepath.IsAbs(f.cfg.Socket) || len(f.cfg.Socket) > wire.MaxSocket):
-		return fmt.Errorf("--socket %q is no absolute path of at most %d bytes", f.cfg.Socket, wire.MaxSocket)
+		return ui.Misusef("for example --socket "+wire.DefaultSocket,
+			"--socket %q is not an absolute path of at most %d bytes", f.cfg.Socket, wire.MaxSocket)
 	case f.cfg.ConfDir == "" && f.watch:
-		return errors.New("--watch follows the directory that --conf-dir names, which is missing")
+		return ui.Misusef(addConfDir, "--watch follows the directory of --conf-dir, which is missing")
 	case f.cfg.ConfDir == "" && f.multus:
-		return errors.New("--multus writes into the directory that --conf-dir names, which is missing")
+		return ui.Misusef(addConfDir, "--multus writes into the directory of --conf-dir, which is missing")
 	case f.cfg.ConfDir == "" && f.cfg.Socket != "":
-		return errors.New("--socket is written into the configuration, and --conf-dir is missing")
+		return ui.Misusef(addConfDir, "--socket is written into the configuration of --conf-dir, which is missing")
 	}
 	if f.remove {
 		for _, name := range []string{"plugins", "agent-plugins", "multus", "replace-foreign", "watch", "from", "socket"} {
 			if cmd.Flags().Changed(name) {
-				return fmt.Errorf("--remove takes everything back: --%s says nothing there", name)
+				return ui.Misusef("leave out --"+name, "--%s has no effect with --remove, which removes everything", name)
 			}
 		}
 	}
@@ -119,8 +136,8 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	return nil
 }
 
-// needsAgent reports whether plugins of the type have an agent do their work: weft-plugin under that name could not
-// answer a call, and must not stand in the place of a program that can.
+// needsAgent reports whether the agent runs plugins of the type. weft-plugin under that name would fail, and must not
+// replace a program that works.
 func needsAgent(name string) bool {
 	return slices.Contains(wire.AgentPlugins(), name)
 }
@@ -141,7 +158,7 @@ func (f *installFlags) run(ctx context.Context, env Env) error {
 		return err
 	}
 	return install.Follow(ctx, f.cfg, func(changes []install.Change, err error) {
-		_ = f.print(env.Stdout, changes) // nobody reads: no reason to stop
+		_ = f.print(env.Stdout, changes) // a closed stdout is no reason to stop
 		if err != nil {
 			ui.Warn(env.Stderr, err)
 		}

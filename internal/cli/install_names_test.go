@@ -12,8 +12,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TestInstallNames: a name of a type that needs the agent is weft-cni's, which hands it to the agent: weft-plugin could
-// not run it.
+// TestInstallNames checks that plugins that need the agent are links to weft-cni, which calls it, not to weft-plugin.
 func TestInstallNames(t *testing.T) {
 	var f installFlags
 	cmd := &cobra.Command{}
@@ -39,8 +38,8 @@ func TestInstallNames(t *testing.T) {
 	}
 }
 
-// TestUsualKubeconfig: where nothing else says how the API server is reached, kubectl's own file does.
-func TestUsualKubeconfig(t *testing.T) {
+// TestDefaultKubeconfig checks that ~/.kube/config is used if neither a flag nor the environment names an API server.
+func TestDefaultKubeconfig(t *testing.T) {
 	home := t.TempDir()
 	run := func() string {
 		var out, errs bytes.Buffer
@@ -52,7 +51,7 @@ func TestUsualKubeconfig(t *testing.T) {
 		}})
 		return errs.String()
 	}
-	if got := run(); !bytes.Contains([]byte(got), []byte("nothing says where the cluster's objects are")) {
+	if got := run(); !bytes.Contains([]byte(got), []byte("no datastore is named")) {
 		t.Errorf("without the file: %s", got)
 	}
 	if err := os.Mkdir(filepath.Join(home, ".kube"), 0o700); err != nil {

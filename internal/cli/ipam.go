@@ -21,7 +21,15 @@ import (
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "ipam", Short: "Show, check and fill the cluster's pools of addresses", Args: cobra.NoArgs}
+	cmd := &cobra.Command{
+		Use:   "ipam",
+		Short: "Show, check and edit the cluster's address pools",
+		Long: `Shows the AddressPools of the cluster and which pods use their addresses, finds leaks, reserves addresses, moves pods from one
+pool to another, and imports the allocations of other IPAMs. The datastore is that of the agents: an API server, etcd or
+a directory of manifests.`,
+		Example: "  weft ipam show\n  weft ipam check --store-dir /run/weft/lab/store\n  weft ipam reserve 10.244.9.0/24 --for printers",
+		Args:    cobra.NoArgs,
+	}
 	cmd.AddCommand(newIPAMShowCmd(env), newIPAMCheckCmd(env), newIPAMReserveCmd(env), newIPAMReleaseCmd(env),
 		newIPAMMigrateCmd(env), newIPAMImportCmd(env))
 	return cmd
@@ -32,37 +40,40 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 	var output, agent string
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
-		Short: "Show pools of addresses, which node has which block and how much is in use, or all that is known of one address",
-		Long: "Shows pools, blocks, and where there are no pools the nodes' own ranges, each with how many addresses can be given, are in use, and are\n" +
-			"free. In use is what pods, claims and reservations say. With --agent, on a node as root, also what its agent has given.",
+		Short: "Show pools, blocks and their use, or one address",
+		Long: "Shows pools, blocks and, without pools, the nodes' ranges, each with the number of addresses that are allocatable, in use\n" +
+			"and free. Addresses of pods, claims and reservations are in use; with --agent, on a node as root, also those that its\n" +
+			"agent has allocated. With an address: its pool, block, reservation, and the pod that uses it.",
+		Example: "  weft ipam show --store-dir /run/weft/lab/store\n" +
+			"  weft ipam show 10.244.9.7",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return from.find(cmd.Context(), env.Stdout, args[0], output)
 			}
-			picture, _, err := from.look(cmd, output)
+			report, _, err := from.inspect(cmd, output)
 			if err != nil {
 				return err
 			}
-			usage := picture.Usage()
+			usage := report.Usage()
 			if agent != "" {
-				local, err := here(cmd.Context(), agent)
+				local, err := nodeState(cmd.Context(), agent)
 				if err != nil {
 					return err
 				}
-				usage = picture.Usage(local)
+				usage = report.Usage(local)
 			}
 			if output == "json" {
 				return ui.PrintJSON(env.Stdout, struct {
 					audit.Report
 					Usage audit.Usages `json:"usage"`
-				}{picture, usage})
+				}{report, usage})
 			}
-			return printPools(env.Stdout, picture, usage)
+			return printPools(env.Stdout, report, usage)
 		},
 	}
 	from.Flags(cmd, &output)
-	ipamAgentFlag(cmd, &agent, "count what it has given, too")
+	ipamAgentFlag(cmd, &agent, "count the addresses that it has allocated, too")
 	return cmd
 }
 
@@ -72,35 +83,37 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "check",
-		Short: "Look for blocks and addresses that nobody can use any more",
-		Long: "Compares pools and blocks with the nodes and pods that there are: blocks that overlap or belong to no pool or to a node\n" +
-			"that is gone, addresses that are reserved for pods that are gone, pods that have one address or that of another node.\n" +
-			"With --agent, on a node as root, also what its agent has given with its ledger and with the addresses in the kernel.\n" +
-			"With --fix it frees what can be freed without a doubt. Exits with 1 when something is left.",
+		Short: "Find leaked blocks and addresses",
+		Long: "Compares pools and blocks with the cluster's nodes and pods. Findings are blocks that overlap, that have no pool or whose\n" +
+			"node is deleted, addresses that are reserved for deleted pods, and pods that share an address or use one of another\n" +
+			"node's block. With --agent, on a node as root, it also compares the agent's allocations with its ledger and with the\n" +
+			"addresses in the kernel. With --fix it releases what is certainly leaked. The exit code is 1 if findings are left.",
+		Example: "  weft ipam check --agent\n" +
+			"  weft ipam check --store-dir /run/weft/lab/store --fix",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			picture, objects, err := from.look(cmd, output)
+			report, objects, err := from.inspect(cmd, output)
 			if err != nil {
 				return err
 			}
 			if agent != "" {
-				local, err := here(cmd.Context(), agent)
+				local, err := nodeState(cmd.Context(), agent)
 				if err != nil {
 					return err
 				}
-				picture.Compare(local)
+				report.Compare(local)
 			}
-			left, fixed := len(picture.Findings), 0
+			left, fixed := len(report.Findings), 0
 			if fix {
-				if fixed, err = picture.Fix(cmd.Context(), objects); err != nil {
+				if fixed, err = report.Fix(cmd.Context(), objects); err != nil {
 					return err
 				}
 				left -= fixed
 			}
 			if output == "json" {
-				err = ui.PrintJSON(env.Stdout, picture.Findings)
+				err = ui.PrintJSON(env.Stdout, report.Findings)
 			} else {
-				err = printLeftovers(env.Stdout, picture, fix)
+				err = printAudit(env.Stdout, report, fix)
 			}
 			if err == nil && left > 0 {
 				err = fmt.Errorf("%d findings are left", left)
@@ -109,36 +122,37 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 		},
 	}
 	from.Flags(cmd, &output)
-	cmd.Flags().BoolVar(&fix, "fix", false, "free what can be freed without a doubt")
-	ipamAgentFlag(cmd, &agent, "compare its memory, its ledger and the kernel, too")
+	cmd.Flags().BoolVar(&fix, "fix", false, "release what is certainly leaked")
+	ipamAgentFlag(cmd, &agent, "compare its allocations, its ledger and the kernel, too")
 	return cmd
 }
 
 func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
-	cmd.Flags().StringVar(into, "agent", "", "`URL` of this node's agent: "+what+" (alone: "+agentURL+")")
+	cmd.Flags().StringVar(into, "agent", "", "`URL` of this node's agent: "+what+" (without a value: "+agentURL+")")
 	cmd.Flags().Lookup("agent").NoOptDefVal = agentURL
 }
 
-// ipamSource is where the cluster's objects are.
+// ipamSource is the datastore that the commands of weft ipam read and write.
 type ipamSource struct{ objects.Source }
 
-func (f *ipamSource) look(cmd *cobra.Command, output string) (audit.Report, store.Objects, error) {
+func (f *ipamSource) inspect(cmd *cobra.Command, output string) (audit.Report, store.Objects, error) {
 	var none audit.Report
 	if output != "text" && output != "json" {
-		return none, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+		return none, nil, ui.BadOutput(output, "text", "json")
 	}
 	objects, err := f.Open()
 	if err != nil {
 		return none, nil, err
 	}
-	picture, err := audit.Inspect(cmd.Context(), objects)
-	return picture, objects, err
+	report, err := audit.Inspect(cmd.Context(), objects)
+	return report, objects, err
 }
 
 func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	if len(p.Pools) > 0 || len(u.Ranges) == 0 {
-		fmt.Fprintln(table, "POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tTOTAL\tUSED\tFREE\tGIVES\tWANTED BY")
+		fmt.Fprintln(table,
+			"POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tTOTAL\tUSED\tFREE\tALLOCATABLE\tEXHAUSTED ON")
 	}
 	conditions := model.PoolConditions(p.Pools)
 	for i, pool := range p.Pools {
@@ -152,21 +166,32 @@ func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 				n++
 			}
 		}
-		gives := "yes"
+		allocatable := "yes"
 		if c := conditions[pool.Name]; !c.True {
-			gives = c.Reason
+			allocatable = c.Reason
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", pool.Name, dash(strings.Join(regions, ", ")),
+		fmt.Fprintf(
+			table,
+			"%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n",
+			pool.Name,
+			dash(strings.Join(regions, ", ")),
 			dash(string(pool.AssignmentMode)),
-			encapsulation(pool.Encapsulation), n, len(pool.Reserved)+len(pool.Excluded), counts(u.Pools[i], u.Known), gives,
-			dash(strings.Join(pool.Wanted, ", ")))
+			encapsulation(
+				pool.Encapsulation,
+			),
+			n,
+			len(pool.Reserved)+len(pool.Excluded),
+			counts(u.Pools[i], u.Known),
+			allocatable,
+			dash(strings.Join(pool.ExhaustedOn, ", ")),
+		)
 	}
 	if len(p.Blocks) > 0 {
-		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tTOTAL\tUSED\tFREE\tCEDED\tASKED FOR")
+		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tTOTAL\tUSED\tFREE\tLENT\tREQUESTED")
 	}
 	for i, b := range p.Blocks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Ceded),
-			addrs(b.Asked))
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Lent),
+			addrs(b.Requested))
 	}
 	if len(u.Ranges) > 0 && len(p.Pools) > 0 {
 		fmt.Fprintln(table)
@@ -177,26 +202,26 @@ func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 	for _, r := range u.Ranges {
 		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Node, r.CIDR, counts(r, u.Known))
 	}
-	if len(p.Machines) > 0 {
-		fmt.Fprintln(table, "\nMACHINE\tNETWORK\tINTERFACE\tADDRESSES\tNODE")
+	if len(p.VMs) > 0 {
+		fmt.Fprintln(table, "\nVM\tNETWORK\tINTERFACE\tADDRESSES\tNODE")
 	}
-	for _, m := range p.Machines {
+	for _, m := range p.VMs {
 		var words []string
 		for _, a := range m.Addrs {
 			words = append(words, a.String())
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.Machine, m.Network, m.Interface, dash(strings.Join(words, ", ")),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.VM, m.Network, m.Interface, dash(strings.Join(words, ", ")),
 			dash(m.Node))
 	}
 	if err := table.Flush(); err != nil || u.Known {
 		return err
 	}
 	_, err := fmt.Fprintln(w,
-		"\nNo pod says which addresses it has. What a node has given is counted there, as root, with --agent.")
+		"\nNo pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.")
 	return err
 }
 
-// counts are the columns of what can be given, is in use, and is free.
+// counts returns the columns TOTAL, USED and FREE.
 func counts(u audit.Usage, known bool) string {
 	if !known {
 		return number(u.Total) + "\t-\t-"
@@ -204,7 +229,7 @@ func counts(u audit.Usage, known bool) string {
 	return fmt.Sprintf("%s\t%d\t%s", number(u.Total), u.Used, number(u.Free))
 }
 
-// number is a number for people: of very many addresses only how many they are, about.
+// number formats a number of addresses; a very large one as a power of two.
 func number(n *big.Int) string {
 	const exact = 32
 	if n.BitLen() <= exact {
@@ -213,18 +238,18 @@ func number(n *big.Int) string {
 	return fmt.Sprintf("2^%d", new(big.Int).Sub(n, big.NewInt(1)).BitLen())
 }
 
-// encapsulation is how packets travel, in a word.
+// encapsulation formats a pool's encapsulation and its mode.
 func encapsulation(e model.Encapsulation) string {
 	switch {
 	case e.None():
 		return dash(string(e.Kind))
-	case e.When == "":
+	case e.Mode == "":
 		return string(e.Kind) + " " + string(model.EncapsulateAlways)
 	}
-	return string(e.Kind) + " " + string(e.When)
+	return string(e.Kind) + " " + string(e.Mode)
 }
 
-// addrs lists addresses, each with the node that has it or asks for it.
+// addrs formats addresses, each with the node that borrows or requests it.
 func addrs(m map[netip.Addr]string) string {
 	var keys []netip.Addr
 	for a := range m {
@@ -246,7 +271,7 @@ func dash(s string) string {
 	return s
 }
 
-func printLeftovers(w io.Writer, p audit.Report, fixed bool) error {
+func printAudit(w io.Writer, p audit.Report, fixed bool) error {
 	for _, f := range p.Findings {
 		what := ""
 		switch {

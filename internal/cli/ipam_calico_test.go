@@ -59,7 +59,7 @@ spec:
   - {handle_id: k8s-pod-network.89ab, secondary: {node: n1, namespace: shop, pod: gone}}
 `
 
-// script runs verbs of weft ipam over a directory of manifests, and compares what they say.
+// script runs weft ipam commands on a directory of manifests and compares what they print.
 func script(t *testing.T, dir string, steps []step) {
 	t.Helper()
 	hint := regexp.MustCompile(`\s+hint: (.*)`)
@@ -95,56 +95,56 @@ func manifests(t *testing.T, text string) string {
 	return dir
 }
 
-// TestFromCalico: the way of docs/calico.md, from the import to the last pod of another pool.
-func TestFromCalico(t *testing.T) {
-	const taken = "" +
+// TestImportCalico follows docs/tasks/migrate-from-calico.md, from the import to the migration to another pool.
+func TestImportCalico(t *testing.T) {
+	const imported = "" +
 		"default-ipv4-ippool  10.244.0.0/16  region in blocks of /26\n" +
 		"default-ipv4-ippool  10.244.0.0     vxlanTunnelAddress of node n1  -\n" +
 		"default-ipv4-ippool  10.244.0.1     shop/web-0                     eth0\n" +
 		"default-ipv4-ippool  10.244.0.2     shop/web-1                     eth0\n" +
 		"next                 10.245.0.0/16  region in blocks of /26\n" +
 		"default-ipv4-ippool  10.244.0.0/26  block of node n1\n" +
-		"default-ipv4-ippool  10.244.0.2     ceded to node n2\n" +
-		"left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n"
+		"default-ipv4-ippool  10.244.0.2     lent to node n2\n" +
+		"skipped: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n"
 	dir := manifests(t, calicoCluster)
 	script(t, dir, []step{
 		{
-			args: "import --from calico --dry-run", want: taken +
-				"3 addresses to reserve (nothing was written), 0 were there, 1 left out\n",
+			args: "import --from calico --dry-run", want: imported +
+				"3 addresses to reserve (dry run), 0 existing, 1 skipped\n",
 		},
-		{args: "import --from calico", want: taken + "3 addresses reserved, 0 were there, 1 left out\n"},
+		{args: "import --from calico", want: imported + "3 addresses reserved, 0 existing, 1 skipped\n"},
 		{
 			args: "import --from calico",
-			want: "left out: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n0 addresses reserved, 3 were there, 1 left out\n",
+			want: "skipped: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n0 addresses reserved, 3 existing, 1 skipped\n",
 		},
 		{args: "show", want: "" +
-			"POOL                 REGIONS               MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE   GIVES  WANTED BY\n" +
-			"default-ipv4-ippool  10.244.0.0/16 in /26  Automatic  vxlan Always   1       3         65536  3     65533  yes    -\n" +
-			"next                 10.245.0.0/16 in /26  Automatic  none           0       0         65536  0     65536  yes    -\n\n" +
-			"BLOCK          POOL                 NODE  TOTAL  USED  FREE  CEDED          ASKED FOR\n" +
+			"POOL                 REGIONS               MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE   ALLOCATABLE  EXHAUSTED ON\n" +
+			"default-ipv4-ippool  10.244.0.0/16 in /26  Automatic  vxlan Always   1       3         65536  3     65533  yes          -\n" +
+			"next                 10.245.0.0/16 in /26  Automatic  none           0       0         65536  0     65536  yes          -\n\n" +
+			"BLOCK          POOL                 NODE  TOTAL  USED  FREE  LENT           REQUESTED\n" +
 			"10.244.0.0/26  default-ipv4-ippool  n1    64     3     61    10.244.0.2 n2  -\n"},
 		{args: "check", want: "2 pools, 1 blocks, 0 findings\n"},
 		{args: "show 10.244.0.2", want: "" +
 			"pool default-ipv4-ippool, region 10.244.0.0/16, block 10.244.0.0/26\n" +
 			"reserved in pool default-ipv4-ippool for shop/web-1 (by calico)\n" +
-			"block 10.244.0.0/26 of pool default-ipv4-ippool is node n1's\n" +
-			"ceded to node n2\n" +
-			"pod shop/web-1 on node n2 says that it has it\n"},
-		{args: "show 192.0.2.1", want: "outside every pool, and no pod says that it has it\n"},
+			"block 10.244.0.0/26 of pool default-ipv4-ippool has affinity to node n1\n" +
+			"lent to node n2\n" +
+			"in use by pod shop/web-1 on node n2\n"},
+		{args: "show 192.0.2.1", want: "outside of every pool, and not in use by a pod\n"},
 		{
 			args: "migrate default-ipv4-ippool --to next", exit: 1,
-			says: `pool "default-ipv4-ippool" follows Calico's (crd.projectcalico.org/IPPool) (disable it there, or make it weft's own: kubectl annotate addresspool default-ipv4-ippool weft.dev/from-)`,
+			says: `pool "default-ipv4-ippool" mirrors Calico's (crd.projectcalico.org/IPPool) (disable it there, or make it independent: kubectl annotate addresspool default-ipv4-ippool weft.dev/from-)`,
 		},
 		{
 			args: "release 10.244.0.1", exit: 1,
-			says: "address 10.244.0.1 is pod shop/web-0's (delete the pod: then its address is free)",
+			says: "address 10.244.0.1 is in use by pod shop/web-0 (delete the pod: then its address is free)",
 		},
 		{args: "release --by calico", want: "released: AddressPool default-ipv4-ippool: 10.244.0.0\n"},
-		{args: "release --by calico", want: "nothing was to be released\n"},
+		{args: "release --by calico", want: "nothing released\n"},
 	})
 }
 
-// TestReserveAndRelease: what people keep back.
+// TestReserveAndRelease checks the commands that operators use for reservations.
 func TestReserveAndRelease(t *testing.T) {
 	dir := manifests(t, `apiVersion: weft.dev/v1alpha1
 kind: AddressPool
@@ -170,25 +170,25 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 	script(t, dir, []step{
 		{
 			args: "reserve 10.0.7.0/24 10.1.0.5 --for printers",
-			want: "reserved: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24, 10.1.0.5\nkept until it goes: 10.0.7.1 pod shop/web-0\n",
+			want: "reserved: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24, 10.1.0.5\nin use until the pod is deleted: 10.0.7.1 pod shop/web-0\n",
 		},
 		{
 			args: "reserve 10.0.7.0/24", exit: 1,
 			says: "AddressReservation reserved-10-0-7-0-24 exists already (choose another --name, or release that one first)",
 		},
-		{args: "reserve 192.0.2.1", exit: 1, says: "192.0.2.1 is outside every pool (see the pools in `weft ipam show`)"},
+		{args: "reserve 192.0.2.1", exit: 1, says: "192.0.2.1 is outside of every pool (see the pools in `weft ipam show`)"},
 		{
-			args: "reserve 10.0.0.1/24", exit: 2, says: `"10.0.0.1/24" has bits set behind the prefix length: write 10.0.0.0/24`,
+			args: "reserve 10.0.0.1/24", exit: 2, says: `argument "10.0.0.1/24" has bits set behind the prefix length`,
 		},
-		{args: "reserve x", exit: 2, says: `"x" is neither an address nor a prefix`},
+		{args: "reserve x", exit: 2, says: `argument "x" is not an address or a prefix`},
 		{args: "reserve 10.0.0.1 --name A_b", exit: 2, says: `--name "A_b" cannot be used`},
 		{args: "show 10.0.7.5", want: "" +
 			"pool a, region 10.0.0.0/16, block 10.0.7.0/26\n" +
-			"kept back in pool a as a part of 10.0.7.0/24 for printers (by AddressReservation reserved-10-0-7-0-24)\n" +
-			"block 10.0.7.0/26 of pool a is node n1's\n"},
+			"excluded in pool a by 10.0.7.0/24 for printers (by AddressReservation reserved-10-0-7-0-24)\n" +
+			"block 10.0.7.0/26 of pool a has affinity to node n1\n"},
 		{
 			args: "release 10.0.7.5", exit: 1,
-			says: "10.0.7.5 is a part of 10.0.7.0/24, which AddressReservation reserved-10-0-7-0-24 keeps back (release 10.0.7.0/24, or edit that object)",
+			says: "10.0.7.5 is a part of 10.0.7.0/24, which AddressReservation reserved-10-0-7-0-24 reserves (release 10.0.7.0/24, or edit that object)",
 		},
 		{args: "release 10.0.7.0/24", want: "released: AddressReservation reserved-10-0-7-0-24: 10.0.7.0/24\n"},
 		{
@@ -198,9 +198,9 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 		{args: "release 10.1.0.5", exit: 1, says: "10.1.0.5 is not reserved"},
 		{
 			args: "release 10.0.7.1", exit: 1,
-			says: "address 10.0.7.1 is pod shop/web-0's (delete the pod: then its address is free)",
+			says: "address 10.0.7.1 is in use by pod shop/web-0 (delete the pod: then its address is free)",
 		},
-		{args: "release", exit: 2, says: "say which addresses, or --by whom they were reserved"},
+		{args: "release", exit: 2, says: "argument ADDRESS|PREFIX is missing"},
 		{
 			args: "migrate a --to b --dry-run", exit: 1,
 			want: "POD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
@@ -208,11 +208,11 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 		},
 		{
 			args: "migrate a --to b --delete", exit: 1,
-			want: "pool a gives no further addresses\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
+			want: "pool a is disabled\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
 		},
 		{args: "migrate a --to a", exit: 1, says: `pool "a" is the pool itself (name another pool behind --to)`},
 		{args: "migrate c --to a", exit: 1, says: "there is no pool \"c\" (`weft ipam show` lists the pools)"},
-		{args: "migrate b --to a", exit: 1, says: `pool "a" gives no addresses: the pool is disabled (put it right first)`},
+		{args: "migrate b --to a", exit: 1, says: `pool "a" has no allocatable addresses: the pool is disabled (fix it first)`},
 		{args: "migrate b --to b", exit: 1, says: "the pool itself"},
 	})
 	if err := os.WriteFile(filepath.Join(dir, "all.yaml"),
@@ -222,11 +222,11 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 		0o600); err != nil {
 		t.Fatal(err)
 	}
-	script(t, dir, []step{{args: "migrate a --to b --delete", want: "pool a is deleted\n"}})
+	script(t, dir, []step{{args: "migrate a --to b --delete", want: "pool a deleted\n"}})
 }
 
-// TestFromHostLocal: what a node's files say is given, where a pod of the node has it.
-func TestFromHostLocal(t *testing.T) {
+// TestImportHostLocal checks that allocations in a node's files are imported if a pod of the node has the address.
+func TestImportHostLocal(t *testing.T) {
 	dir := manifests(t, calicoCluster)
 	files := t.TempDir()
 	for name, text := range map[string]string{
@@ -246,19 +246,19 @@ func TestFromHostLocal(t *testing.T) {
 		t.Fatal(err)
 	}
 	script(t, dir, []step{
-		{args: "import --from host-local", exit: 2, says: "host-local's files are this node's: say its name by --node"},
+		{args: "import --from host-local", exit: 2, says: "--node is missing"},
 		{args: "import --from host-local --node n9 --dir " + files, exit: 1, says: `--node "n9": there is no such node`},
 		{args: "import --from host-local --node n1 --dir " + files, want: "" +
 			"pods  10.244.0.1     shop/web-0  eth0\n" +
 			"pods  10.244.0.0/27  block of node n1\n" +
-			"left out: network cbr0: address 10.244.0.2: no pod on node n1 says that it has it\n" +
-			"left out: network lan: address 192.0.2.1: no pod on node n1 says that it has it\n" +
-			"1 addresses reserved, 0 were there, 2 left out\n"},
-		{args: "import --from flannel", exit: 2, says: `--from "flannel" is none of whereabouts, calico, host-local`},
+			"skipped: network cbr0: address 10.244.0.2: no pod on node n1 has it\n" +
+			"skipped: network lan: address 192.0.2.1: no pod on node n1 has it\n" +
+			"1 addresses reserved, 0 existing, 2 skipped\n"},
+		{args: "import --from flannel", exit: 2, says: `--from "flannel" is not whereabouts, calico or host-local`},
 	})
 }
 
-// TestIPAMJSON: each verb's JSON is one value with the keys of the documents.
+// TestIPAMJSON checks that each command prints one JSON value with the documented keys.
 func TestIPAMJSON(t *testing.T) {
 	dir := manifests(t, calicoCluster)
 	for _, s := range []struct {

@@ -19,11 +19,10 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/etcd"
 )
 
-// TestIPAMOfEtcd: hosts without Kubernetes have the same verbs; the agent's own configuration says where their pools
-// are.
-func TestIPAMOfEtcd(t *testing.T) {
+// TestIPAMEtcd checks the commands without Kubernetes: the agent's configuration names the etcd with the pools.
+func TestIPAMEtcd(t *testing.T) {
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), true)
-	shelf, err := etcd.OpenShelf(etcd.Config{
+	datastore, err := etcd.OpenObjects(etcd.Config{
 		Access: etcd.Access{
 			Endpoints: []string{e.URL}, Prefix: "/hosts", CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		},
@@ -32,7 +31,7 @@ func TestIPAMOfEtcd(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = shelf.Close() }()
+	defer func() { _ = datastore.Close() }()
 	for kind, text := range map[store.Kind]string{
 		store.Nodes():         `{"apiVersion":"v1","kind":"Node","metadata":{"name":"here"}}`,
 		store.AddressPools():  `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{"regions":[{"cidr":"10.0.0.0/24","blockSize":28}]}}`,
@@ -40,7 +39,7 @@ func TestIPAMOfEtcd(t *testing.T) {
 	} {
 		o, err := store.NewObject([]byte(text))
 		if err == nil {
-			_, err = shelf.Objects().Create(t.Context(), kind, o)
+			_, err = datastore.Objects().Create(t.Context(), kind, o)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -57,9 +56,9 @@ func TestIPAMOfEtcd(t *testing.T) {
 		exit int
 		want string
 	}{
-		{"show", 0, "p     10.0.0.0/24 in /28  -     -              1       0         256    -     -     yes    -\n"},
+		{"show", 0, "p     10.0.0.0/24 in /28  -     -              1       0         256    -     -     yes          -\n"},
 		{"reserve 10.0.0.7 --for printers", 0, "AddressReservation reserved-10-0-0-7-32: 10.0.0.7\n"},
-		{"show 10.0.0.7", 0, "kept back in pool p as a part of 10.0.0.7/32 for printers"},
+		{"show 10.0.0.7", 0, "excluded in pool p by 10.0.0.7/32 for printers"},
 		{"check --fix", 0, "belongs to node \"gone\", and there is no such node (fixed: the block is free)\n"},
 		{"release 10.0.0.7", 0, "AddressReservation reserved-10-0-0-7-32: 10.0.0.7\n"},
 		{"check", 0, "1 pools, 0 blocks, 0 findings\n"},

@@ -27,27 +27,30 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// importTries is how often an import is planned anew when somebody else changes a pool meanwhile.
+// importTries is how often an import is planned again if another client changes a pool meanwhile.
 const importTries = 5
 
 func newIPAMImportCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
 	what := importSource{env: env}
 	var output string
-	var dry bool
+	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "import",
-		Short: "Take over the addresses that whereabouts, Calico or host-local have given",
-		Long: "Reads what another network has given, and reserves it in the AddressPools that weft's agents use: each address until its pod is\n" +
-			"deleted. Everything is read and checked before the first pool is written, and each pool is written in one request. Run it as\n" +
-			"often as you like: what is there already is not touched. The other network's objects and files are only read.\n\n" +
+		Short: "Import allocations of whereabouts, Calico or host-local into address pools",
+		Long: "Reserves the addresses that another IPAM has allocated in weft's AddressPools, each until its pod is deleted. The import\n" +
+			"reads and validates everything before it writes the first pool, and writes each pool in one request. It can be run\n" +
+			"again: existing reservations are not changed. The other IPAM's objects and files are only read.\n\n" +
 			"  whereabouts  IPPools, OverlappingRangeIPReservations and NodeSlicePools\n" +
-			"  calico       IPPools, IPReservations, IPAMConfigurations and IPAMBlocks; the blocks of running pods become blocks of their nodes\n" +
-			"  host-local   on each node, as root: the files below --dir; needs pools of the cluster's network that have the addresses",
+			"  calico       IPPools, IPReservations, IPAMConfigurations and IPAMBlocks; blocks of running pods keep their node affinity\n" +
+			"  host-local   on each node, as root: the files below --dir; the pools must have the addresses already",
+		Example: "  weft ipam import --from calico --dry-run\n" +
+			"  weft ipam import\n" +
+			"  weft ipam import --from host-local --node node1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if output != "text" && output != "json" {
-				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+				return ui.BadOutput(output, "text", "json")
 			}
 			if err := what.check(); err != nil {
 				return err
@@ -61,10 +64,10 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 				if plan, err = what.plan(cmd.Context(), objects); err != nil {
 					return err
 				}
-				if dry {
+				if dryRun {
 					break
 				}
-				var f *model.Fault
+				var f *model.Error
 				if err = plan.Apply(cmd.Context(), objects); errors.As(err, &f) && f.Code == model.CodeTryAgain &&
 					try < importTries {
 					continue
@@ -77,41 +80,41 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			if output == "json" {
 				return ui.PrintJSON(env.Stdout, plan)
 			}
-			return printImport(env.Stdout, plan, dry)
+			return printImport(env.Stdout, plan, dryRun)
 		},
 	}
 	from.Flags(cmd, &output)
 	what.flags(cmd)
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what would be written")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the import without writing it")
 	return cmd
 }
 
-// planned is an import before it is done.
+// planned is an import that can be applied.
 type planned interface {
 	Apply(ctx context.Context, objects store.Objects) error
 }
 
-// importSource says from whom addresses are taken over.
+// importSource is the IPAM to import from.
 type importSource struct {
 	env             Env
 	from, node, dir string
 }
 
 func (s *importSource) flags(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&s.from, "from", "whereabouts", "`WHOM`: whereabouts, calico or host-local")
-	cmd.Flags().StringVar(&s.node, "node", "", "host-local: `NAME` of this node (default: $NODE_NAME)")
-	cmd.Flags().StringVar(&s.dir, "dir", "/var/lib/cni/networks", "host-local: `DIR` of its networks")
+	cmd.Flags().StringVar(&s.from, "from", "whereabouts", "`IPAM` to import from: whereabouts, calico or host-local")
+	cmd.Flags().StringVar(&s.node, "node", "", "for host-local: `NAME` of this node (default: $NODE_NAME)")
+	cmd.Flags().StringVar(&s.dir, "dir", "/var/lib/cni/networks", "for host-local: `DIR` of its networks")
 }
 
 func (s *importSource) check() error {
 	if s.from != "whereabouts" && s.from != "calico" && s.from != "host-local" {
-		return ui.UsageError(fmt.Errorf("--from %q is none of whereabouts, calico, host-local", s.from))
+		return ui.UsageError(model.NotOneOf("--from", s.from, "whereabouts", "calico", "host-local"))
 	}
 	if s.node == "" {
 		s.node = s.env.Getenv("NODE_NAME")
 	}
 	if s.from == "host-local" && s.node == "" {
-		return ui.UsageError(errors.New("host-local's files are this node's: say its name by --node"))
+		return ui.Misusef("add --node node1, with this node's name: the files of host-local are those of one node", "--node is missing")
 	}
 	return nil
 }
@@ -121,93 +124,93 @@ func (s *importSource) plan(ctx context.Context, objects store.Objects) (planned
 	case "calico":
 		return controller.PlanCalico(ctx, objects, rand.Reader)
 	case "host-local":
-		seats, err := hostLocalSeats(s.dir)
+		allocations, err := hostLocalAllocations(s.dir)
 		if err != nil {
 			return nil, err
 		}
-		return controller.PlanHostLocal(ctx, objects, rand.Reader, s.node, seats)
+		return controller.PlanHostLocal(ctx, objects, rand.Reader, s.node, allocations)
 	}
 	return audit.PlanImport(ctx, objects, os.ReadFile)
 }
 
-// hostLocalSeats reads host-local's files: each is named by an address, and has the container and the interface that it
-// is for.
-func hostLocalSeats(dir string) ([]controller.Seat, error) {
+// hostLocalAllocations reads host-local's files: the name of each is an address, and the content the container ID and
+// the interface.
+func hostLocalAllocations(dir string) ([]controller.HostLocalAllocation, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*", "*"))
 	if err != nil {
 		return nil, err
 	}
-	var seats []controller.Seat
+	var out []controller.HostLocalAllocation
 	for _, path := range files {
 		a, err := netip.ParseAddr(filepath.Base(path))
 		if err != nil {
-			continue // the lock, and what was given last
+			continue // the lock and last_reserved_ip files
 		}
 		b, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // given back meanwhile
+			continue // released meanwhile
 		}
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "run it as root", "host-local's file: %w", err)
+			return nil, model.Errorf(model.CodeIO, "run it as root", "host-local's file: %w", err)
 		}
 		lines := strings.Fields(string(b))
-		seat := controller.Seat{Network: filepath.Base(filepath.Dir(path)), Addr: a.Unmap()}
+		one := controller.HostLocalAllocation{Network: filepath.Base(filepath.Dir(path)), Addr: a.Unmap()}
 		if len(lines) > 0 {
-			seat.ContainerID = lines[0]
+			one.ContainerID = lines[0]
 		}
 		if len(lines) > 1 {
-			seat.IfName = lines[1]
+			one.IfName = lines[1]
 		}
-		seats = append(seats, seat)
+		out = append(out, one)
 	}
-	return seats, nil
+	return out, nil
 }
 
-func printImport(w io.Writer, plan planned, dry bool) error {
+func printImport(w io.Writer, plan planned, dryRun bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	added, had := 0, 0
-	var leftOut, doubts []string
-	pool := func(name string, regions []model.AddressRegion, reserved []model.ReservedAddress, were int) {
+	added, existing := 0, 0
+	var skipped, warnings []string
+	pool := func(name string, regions []model.AddressRegion, reserved []model.ReservedAddress, had int) {
 		for _, r := range regions {
 			fmt.Fprintf(table, "%s\t%s\tregion in blocks of /%d\n", name, r.CIDR, r.BlockSize)
 		}
 		for _, r := range reserved {
-			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, r.Addr, dash(r.For), dash(r.IfName))
+			fmt.Fprintf(table, "%s\t%s\t%s\t%s\n", name, r.Addr, dash(r.Owner), dash(r.IfName))
 		}
-		added, had = added+len(reserved), had+were
+		added, existing = added+len(reserved), existing+had
 	}
 	switch plan := plan.(type) {
 	case audit.Import:
 		for _, p := range plan.Pools {
 			pool(p.Pool, p.Regions, p.Reserved, p.Had)
 		}
-		leftOut, doubts = plan.LeftOut, plan.Doubts
+		skipped, warnings = plan.LeftOut, plan.Warnings
 	case controller.Import:
 		for _, p := range plan.Pools {
-			pool(p.Pool, p.Regions, p.Reserved, p.Had)
+			pool(p.Pool, p.Regions, p.Reserved, p.Existing)
 		}
 		for _, b := range plan.Blocks {
 			fmt.Fprintf(table, "%s\t%s\tblock of node %s\n", b.Pool, b.CIDR, b.Node)
-			for _, a := range slices.SortedFunc(maps.Keys(b.Ceded), netip.Addr.Compare) {
-				node, _, _ := strings.Cut(b.Ceded[a], "/")
-				fmt.Fprintf(table, "%s\t%s\tceded to node %s\n", b.Pool, a, node)
+			for _, a := range slices.SortedFunc(maps.Keys(b.Lent), netip.Addr.Compare) {
+				node, _, _ := strings.Cut(b.Lent[a], "/")
+				fmt.Fprintf(table, "%s\t%s\tlent to node %s\n", b.Pool, a, node)
 			}
 		}
-		leftOut, doubts = plan.LeftOut, plan.Doubts
+		skipped, warnings = plan.Skipped, plan.Warnings
 	}
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	for _, s := range leftOut {
-		fmt.Fprintf(w, "left out: %s\n", s)
+	for _, s := range skipped {
+		fmt.Fprintf(w, "skipped: %s\n", s)
 	}
-	for _, s := range doubts {
-		fmt.Fprintf(w, "look at: %s\n", s)
+	for _, s := range warnings {
+		fmt.Fprintf(w, "warning: %s\n", s)
 	}
 	did := "reserved"
-	if dry {
-		did = "to reserve (nothing was written)"
+	if dryRun {
+		did = "to reserve (dry run)"
 	}
-	_, err := fmt.Fprintf(w, "%d addresses %s, %d were there, %d left out\n", added, did, had, len(leftOut))
+	_, err := fmt.Fprintf(w, "%d addresses %s, %d existing, %d skipped\n", added, did, existing, len(skipped))
 	return err
 }

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// agentURL is where the manifests have the agent answer; agentLimit is how long it may take.
-	agentURL   = "http://127.0.0.1:9119"
-	agentLimit = 5 * time.Second
-	// oldEnough is how old an attachment must be for its pod to be known.
-	oldEnough = 5 * time.Minute
+	// agentURL is the agent's address in the manifests.
+	agentURL     = "http://127.0.0.1:9119"
+	agentTimeout = 5 * time.Second
+	// settleTime is the age after which the cluster must know the pod of an attachment.
+	settleTime = 5 * time.Minute
 )
 
-// here gathers what this node knows: the agent's memory and ledger, and the addresses in the kernel.
-func here(ctx context.Context, url string) (audit.Local, error) {
-	var l audit.Local
+// nodeState collects this node's state: the agent's allocations and ledger, and the addresses in the kernel.
+func nodeState(ctx context.Context, url string) (audit.NodeState, error) {
+	var l audit.NodeState
 	var before, after audit.Allocations
-	if err := askAgent(ctx, url+"/addresses", &before); err != nil {
+	if err := getFromAgent(ctx, url+"/addresses", &before); err != nil {
 		return l, err
 	}
 	var records []struct {
@@ -42,14 +42,14 @@ func here(ctx context.Context, url string) (audit.Local, error) {
 		Result *model.Result
 		Filed  string
 	}
-	if err := askAgent(ctx, url+"/attachments", &records); err != nil {
+	if err := getFromAgent(ctx, url+"/attachments", &records); err != nil {
 		return l, err
 	}
 	paths := map[string]bool{}
 	for _, r := range records {
-		one := audit.Recorded{
-			AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > oldEnough, Pod: r.Pod,
-			Netns: r.Netns, Filed: r.Filed,
+		one := audit.LedgerEntry{
+			AttachmentKey: r.AttachmentKey, Done: r.Stage == "done", Old: time.Since(r.Since) > settleTime, Pod: r.Pod,
+			Netns: r.Netns, HostLocalDir: r.Filed,
 		}
 		if r.Result != nil {
 			for _, ip := range r.Result.IPs {
@@ -63,27 +63,27 @@ func here(ctx context.Context, url string) (audit.Local, error) {
 	if l.Kernel, l.Gone, err = inuse.Read(paths); err != nil {
 		return l, fmt.Errorf("namespaces of pods: %w", err)
 	}
-	// What came or went meanwhile is no finding: both times it must be so.
-	if err := askAgent(ctx, url+"/addresses", &after); err != nil {
+	// Allocations may change meanwhile: only what both reads have can be a finding.
+	if err := getFromAgent(ctx, url+"/addresses", &after); err != nil {
 		return l, err
 	}
 	l.Allocations = before
-	l.Filed = audit.Both(before.Filed, after.Filed)
+	l.HostLocal = audit.InBoth(before.HostLocal, after.HostLocal)
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	return l, nil
 }
 
-func askAgent(ctx context.Context, url string, into any) error {
-	ctx, cancel := context.WithTimeout(ctx, agentLimit)
+func getFromAgent(ctx context.Context, url string, into any) error {
+	ctx, cancel := context.WithTimeout(ctx, agentTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return ui.UsageError(fmt.Errorf("agent %q: %w", url, err))
 	}
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // never by a proxy
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
 	answer, err := direct.Do(r)
 	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, "does the agent run, with metrics.address set?", "%w", err)
+		return model.Errorf(model.CodeNotAvailable, "check that the agent runs and that metrics.address is set", "%w", err)
 	}
 	defer func() { _ = answer.Body.Close() }()
 	b, err := io.ReadAll(io.LimitReader(answer.Body, 64<<20))

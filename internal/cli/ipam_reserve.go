@@ -4,7 +4,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/netip"
@@ -24,12 +23,14 @@ import (
 
 func newIPAMReserveCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, name, what string
+	var output, name, purpose string
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS|PREFIX...",
-		Short: "Keep addresses of pools from being given to pods",
-		Long: "Makes an AddressReservation, and has it in force in every pool that has some of the addresses before it returns. Pods that\n" +
-			"have some of them already keep these; they are listed.",
+		Short: "Reserve addresses of pools, so that they are not allocated",
+		Long: "Creates an AddressReservation and excludes its addresses in each pool that has some of them, before it returns. Pods that\n" +
+			"use some of the addresses keep them; they are listed.",
+		Example: "  weft ipam reserve 10.244.9.0/24 --for printers\n" +
+			"  weft ipam reserve 10.244.8.7 10.244.8.8 --name routers",
 		Args: cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ranges, objects, err := from.ranges(output, args)
@@ -43,7 +44,7 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 			if err := model.CheckName("--name", name); err != nil {
 				return ui.UsageError(err)
 			}
-			change, err := controller.Reserve(cmd.Context(), objects, name, what, ranges, time.Now())
+			change, err := controller.Reserve(cmd.Context(), objects, name, purpose, ranges, time.Now())
 			if err != nil {
 				return err
 			}
@@ -51,26 +52,31 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 		},
 	}
 	from.Flags(cmd, &output)
-	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the AddressReservation (default: made of the first address)")
-	cmd.Flags().StringVar(&what, "for", "", "`WORDS` that say what the addresses are for")
+	cmd.Flags().StringVar(&name, "name", "", "`NAME` of the AddressReservation (default: derived from the first address)")
+	cmd.Flags().StringVar(&purpose, "for", "", "`PURPOSE` of the reservation, in your own words")
 	return cmd
 }
 
 func newIPAMReleaseCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, by, machine string
+	var output, by, vm string
 	cmd := &cobra.Command{
 		Use:   "release [ADDRESS|PREFIX...]",
-		Short: "Take reservations back",
-		Long: "Takes addresses out of AddressReservations, and out of what `weft ipam import` has reserved in the pools. An address that a pod\n" +
-			"has is not released: delete the pod, and its node frees it. With --machine what is promised to a virtual machine is free as soon as\n" +
-			"none of its pods has it; that of a machine whose object is deleted is so by itself.",
+		Short: "Release reservations",
+		Long: "Removes addresses from AddressReservations, and reservations that `weft ipam import` has made in the pools. An address\n" +
+			"that a pod uses is not released: delete the pod, and its node releases it. With `--machine` it releases the addresses\n" +
+			"that a VM keeps, as soon as none of its pods uses them; those of a VM whose object is deleted are released anyway.",
+		Example: "  weft ipam release 10.244.9.0/24\n" +
+			"  weft ipam release --by calico\n" +
+			"  weft ipam release --machine shop/db", // glossary: the flag's name
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if machine != "" && by == "" && len(args) == 0 {
-				return from.releaseMachine(cmd, output, machine)
+			if vm != "" && by == "" && len(args) == 0 {
+				return from.releaseVM(cmd, output, vm)
 			}
-			if machine != "" || (by == "") == (len(args) == 0) {
-				return ui.UsageError(errors.New("say which addresses, or --by whom they were reserved"))
+			if vm != "" || (by == "") == (len(args) == 0) {
+				const hint = "name addresses, or add one of --by and --machine"                         // glossary: the flag's name
+				const misused = "argument ADDRESS|PREFIX is missing, or does not fit --by or --machine" // glossary: the flag
+				return ui.Misusef(hint, misused)
 			}
 			ranges, objects, err := from.ranges(output, args)
 			if err != nil {
@@ -89,19 +95,19 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 		},
 	}
 	from.Flags(cmd, &output)
-	cmd.Flags().StringVar(&machine, "machine", "", "what is promised to the virtual machine `NAMESPACE/NAME`")
+	cmd.Flags().StringVar(&vm, "machine", "", "release the addresses that the VM `NAMESPACE/NAME` keeps")
 	cmd.Flags().StringVar(&by, "by", "",
-		"all that an import from `WHOM` (calico, host-local, whereabouts) reserved and no pod has")
+		"release the reservations of an import from `IPAM` (calico, host-local, whereabouts) that no pod uses")
 	return cmd
 }
 
-// releaseMachine takes back what is promised to a virtual machine.
-func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) error {
+// releaseVM releases the addresses that a VM keeps.
+func (f *ipamSource) releaseVM(cmd *cobra.Command, output, vm string) error {
 	_, objects, err := f.ranges(output, nil)
 	if err != nil {
 		return err
 	}
-	done, err := audit.ReleaseMachine(cmd.Context(), objects, machine)
+	done, err := audit.ReleaseVM(cmd.Context(), objects, vm)
 	if err != nil {
 		return err
 	}
@@ -110,10 +116,10 @@ func (f *ipamSource) releaseMachine(cmd *cobra.Command, output, machine string) 
 	})
 }
 
-// ranges reads addresses and prefixes, and opens the place of the cluster's objects.
+// ranges parses addresses and prefixes, and opens the datastore.
 func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store.Objects, error) {
 	if output != "text" && output != "json" {
-		return nil, nil, ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+		return nil, nil, ui.BadOutput(output, "text", "json")
 	}
 	var out []netip.Prefix
 	for _, text := range args {
@@ -123,10 +129,11 @@ func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store
 		}
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p.Addr().Is4In6() {
-			return nil, nil, ui.UsageError(fmt.Errorf("%q is neither an address nor a prefix", text))
+			return nil, nil, ui.Misusef("for example 10.42.0.7 or 10.42.0.0/24",
+				"argument %q is not an address or a prefix", text)
 		}
 		if p != p.Masked() {
-			return nil, nil, ui.UsageError(fmt.Errorf("%q has bits set behind the prefix length: write %s", text, p.Masked()))
+			return nil, nil, ui.Misusef("write "+p.Masked().String(), "argument %q has bits set behind the prefix length", text)
 		}
 		out = append(out, p)
 	}
@@ -142,10 +149,10 @@ func printChange(w io.Writer, output, did string, c controller.Change) error {
 		fmt.Fprintf(w, "%s: %s\n", did, line)
 	}
 	for _, line := range c.Held {
-		fmt.Fprintf(w, "kept until it goes: %s\n", line)
+		fmt.Fprintf(w, "in use until the pod is deleted: %s\n", line)
 	}
 	if len(c.Done) == 0 {
-		fmt.Fprintf(w, "nothing was to be %s\n", did)
+		fmt.Fprintf(w, "nothing %s\n", did)
 	}
 	return nil
 }
@@ -153,22 +160,25 @@ func printChange(w io.Writer, output, did string, c controller.Change) error {
 func newIPAMMigrateCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
 	var output, to string
-	var dry, remove bool
+	var dryRun, remove bool
 	cmd := &cobra.Command{
 		Use:   "migrate POOL --to POOL",
-		Short: "Move the pods of one pool to another",
-		Long: "Disables the first pool, and lists the pods that still have addresses of it: made anew, they get some of the other one. Run it\n" +
-			"again to see how far that is; with --delete the first pool goes when nothing is left. Exits with 1 while something is left.",
+		Short: "Migrate pods from one pool to another",
+		Long: "Disables the first pool and lists the pods that still use its addresses: when they are re-created, they get addresses of\n" +
+			"the other pool. Run it again to follow the progress. With --delete it deletes the first pool when it is empty. The exit\n" +
+			"code is 1 while something is left.",
+		Example: "  weft ipam migrate old --to new\n" +
+			"  weft ipam migrate old --to new --delete",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+				return ui.BadOutput(output, "text", "json")
 			}
 			objects, err := from.Open()
 			if err != nil {
 				return err
 			}
-			m, err := controller.Migrate(cmd.Context(), objects, args[0], to, dry, remove, time.Now())
+			m, err := controller.Migrate(cmd.Context(), objects, args[0], to, dryRun, remove, time.Now())
 			if err != nil {
 				return err
 			}
@@ -185,16 +195,16 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 		},
 	}
 	from.Flags(cmd, &output)
-	cmd.Flags().StringVar(&to, "to", "", "`POOL` whose addresses the pods get")
-	cmd.Flags().BoolVar(&dry, "dry-run", false, "only say what is left")
-	cmd.Flags().BoolVar(&remove, "delete", false, "delete the first pool when nothing is left")
+	cmd.Flags().StringVar(&to, "to", "", "`POOL` from which the pods get new addresses")
+	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what is left")
+	cmd.Flags().BoolVar(&remove, "delete", false, "delete the first pool when it is empty")
 	_ = cmd.MarkFlagRequired("to")
 	return cmd
 }
 
 func printMigration(w io.Writer, m controller.Migration) error {
 	if m.Disabled {
-		fmt.Fprintf(w, "pool %s gives no further addresses\n", m.From)
+		fmt.Fprintf(w, "pool %s is disabled\n", m.From)
 	}
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	if len(m.Pods) > 0 {
@@ -207,23 +217,23 @@ func printMigration(w io.Writer, m controller.Migration) error {
 		return err
 	}
 	if m.Deleted {
-		_, err := fmt.Fprintf(w, "pool %s is deleted\n", m.From)
+		_, err := fmt.Fprintf(w, "pool %s deleted\n", m.From)
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%d pods, %d blocks and %d reservations are left\n", len(m.Pods), m.Blocks, m.Reserved)
 	return err
 }
 
-// find prints all that is known of an address.
+// find prints what the datastore has about an address.
 func (f *ipamSource) find(ctx context.Context, w io.Writer, text, output string) error {
 	ranges, objects, err := f.ranges(output, []string{text})
 	if err != nil {
 		return err
 	}
 	if !ranges[0].IsSingleIP() {
-		return ui.UsageError(fmt.Errorf("%q is no address", text))
+		return ui.Misusef("for example 10.42.0.7", "argument %q is not an address", text)
 	}
-	found, err := controller.Find(ctx, objects, ranges[0].Addr())
+	found, err := controller.FindAddress(ctx, objects, ranges[0].Addr())
 	if err != nil {
 		return err
 	}

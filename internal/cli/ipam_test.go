@@ -45,21 +45,21 @@ func TestIPAM(t *testing.T) {
 		want string
 	}{
 		{[]string{"show"}, 0, "" +
-			"POOL  REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\n" +
-			"p     10.0.0.0/24 in /28  -     -              2       0         256    -     -     yes    a\n\n" +
-			"BLOCK         POOL  NODE  TOTAL  USED  FREE  CEDED                   ASKED FOR\n" +
+			"POOL  REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  ALLOCATABLE  EXHAUSTED ON\n" +
+			"p     10.0.0.0/24 in /28  -     -              2       0         256    -     -     yes          a\n\n" +
+			"BLOCK         POOL  NODE  TOTAL  USED  FREE  LENT                    REQUESTED\n" +
 			"10.0.0.0/28   p     a     16     -     -     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
 			"10.0.0.16/28  p     b     16     -     -     -                       -\n\n" +
-			"No pod says which addresses it has. What a node has given is counted there, as root, with --agent.\n"},
+			"No pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.\n"},
 		{[]string{"check"}, 1, "" +
-			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node \"b\", and there is no such node (--fix: the address is free)\n" +
+			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 is lent to node \"b\", and there is no such node (--fix: the address is free)\n" +
 			"AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node \"b\", and there is no such node (--fix: the block is free)\n" +
 			"1 pools, 2 blocks, 2 findings\n"},
 		{[]string{"check", "--fix", "-o", "json"}, 0, `[
   {
     "object": "AddressBlock p-10-0-0-0-28",
     "pool": "p",
-    "message": "address 10.0.0.8 was ceded to node \"b\", and there is no such node",
+    "message": "address 10.0.0.8 is lent to node \"b\", and there is no such node",
     "fix": "the address is free"
   },
   {
@@ -99,7 +99,7 @@ func TestIPAMImport(t *testing.T) {
 	}
 	const plan = "whereabouts  10.0.0.0/24  region in blocks of /30\n" +
 		"whereabouts  10.0.0.5     shop/web-0  net1\n"
-	const left = "left out: IPPool kube-system/10.0.0.0-24: address 10.0.0.6 of shop/gone: there is no such pod\n"
+	const left = "skipped: IPPool kube-system/10.0.0.0-24: address 10.0.0.6 of shop/gone: there is no such pod\n"
 	for _, c := range []struct {
 		args []string
 		want string
@@ -107,15 +107,15 @@ func TestIPAMImport(t *testing.T) {
 		{
 			[]string{
 				"import", "--dry-run",
-			}, plan + left + "1 addresses to reserve (nothing was written), 0 were there, 1 left out\n",
+			}, plan + left + "1 addresses to reserve (dry run), 0 existing, 1 skipped\n",
 		},
-		{[]string{"import"}, plan + left + "1 addresses reserved, 0 were there, 1 left out\n"},
-		{[]string{"import"}, left + "0 addresses reserved, 1 were there, 1 left out\n"},
+		{[]string{"import"}, plan + left + "1 addresses reserved, 0 existing, 1 skipped\n"},
+		{[]string{"import"}, left + "0 addresses reserved, 1 existing, 1 skipped\n"},
 		{
 			[]string{
 				"show",
 			},
-			"POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         256    1     255   yes    -\n",
+			"POOL         REGIONS             MODE  ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  ALLOCATABLE  EXHAUSTED ON\nwhereabouts  10.0.0.0/24 in /30  -     -              0       1         256    1     255   yes          -\n",
 		},
 	} {
 		var out, errs bytes.Buffer
@@ -178,17 +178,16 @@ spec: {nodeName: a, hostNetwork: true}
 status: {podIPs: [{ip: 10.1.0.8}]}
 `
 
-// TestUsage: how much is in use of pools and blocks, and of the nodes' own ranges where the cluster's network has no
-// pools.
+// TestUsage checks the use of pools, blocks and, without pools of the cluster's network, the nodes' ranges.
 func TestUsage(t *testing.T) {
 	const ranges = "NODE  RANGE          TOTAL  USED  FREE\n" +
 		"a     10.1.0.0/24    253    2     251\n" +
 		"a     fd00:1::/64    2^64   1     2^64\n" +
 		"b     10.1.1.0/30    1      0     1\n"
 	pools := func(mode string) string {
-		return "POOL  REGIONS             MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  GIVES  WANTED BY\n" +
-			"p     10.0.0.0/24 in /28  " + mode + "  -              1       4         256    3     246   yes    -\n\n" +
-			"BLOCK        POOL  NODE  TOTAL  USED  FREE  CEDED  ASKED FOR\n" +
+		return "POOL  REGIONS             MODE       ENCAPSULATION  BLOCKS  RESERVED  TOTAL  USED  FREE  ALLOCATABLE  EXHAUSTED ON\n" +
+			"p     10.0.0.0/24 in /28  " + mode + "  -              1       4         256    3     246   yes          -\n\n" +
+			"BLOCK        POOL  NODE  TOTAL  USED  FREE  LENT   REQUESTED\n" +
 			"10.0.0.0/28  p     a     16     2     7     -      -\n"
 	}
 	for name, c := range map[string]struct{ manifests, want string }{
@@ -206,15 +205,15 @@ func TestUsage(t *testing.T) {
 		exit := Run(context.Background(), Env{
 			Args: []string{"ipam", "show", "--store-dir", dir}, Getenv: os.Getenv, Stdout: &out, Stderr: &errs,
 		})
-		got, want := spaced(out.String()), spaced(c.want)
+		got, want := unaligned(out.String()), unaligned(c.want)
 		if exit != 0 || cmp.Diff(want, got) != "" {
 			t.Errorf("%s: exit %d %s\n%s", name, exit, errs.String(), cmp.Diff(want, got))
 		}
 	}
 }
 
-// spaced leaves out how wide columns are.
-func spaced(text string) string {
+// unaligned replaces the spaces between columns by one each.
+func unaligned(text string) string {
 	var out []string
 	for line := range strings.Lines(text) {
 		out = append(out, strings.Join(strings.Fields(line), " "))

@@ -9,5 +9,5 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Servers listen at ports that nobody else has.
+// TestMain runs the tests in a network namespace, in which no other process uses the ports.
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }

@@ -13,12 +13,11 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// meshStateDir is where an agent keeps what it must remember until the next boot.
+// meshStateDir is the agent's state directory in the manifests, which a reboot clears.
 const meshStateDir = "/run/weft/agent"
 
 func newMeshCmd(env Env) *cobra.Command {
@@ -26,16 +25,17 @@ func newMeshCmd(env Env) *cobra.Command {
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "mesh",
-		Short: "Show how this node reaches the pods of the other nodes",
-		Long: `Shows the plan in force for the mesh of nodes, as the agent last compared it with the kernel: its underlay,
-by which back end and with which MTU each peer is reached, over which routes, whether the kernel agrees, and which
-facts contradict each other. With --live the kernel is asked now, in the network namespace that the command runs in,
-and each thing in which it differs is told.
+		Short: "Show how this node reaches the pods of its peers",
+		Long: `Shows the mesh as the agent last reconciled it: the underlay, the backend, MTU and routes of each peer, differences
+between the plan and the kernel, and facts that contradict each other. With --live it compares the plan with the kernel
+now, in the network namespace in which the command runs, and prints each difference.
 
 Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
 lost, node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}], problems [{nodes,
 message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's host holds
 routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
+		Example: "  weft mesh --live\n" +
+			"  weft mesh --state-dir /run/weft/lab/nodes/node1/agent -o svg",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			show, err := meshOutput(output)
@@ -46,14 +46,14 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 			if err != nil {
 				return err
 			}
-			seen := meshSeen{Status: status}
+			view := meshView{Status: status}
 			if live {
-				if seen.Broken, err = reconcile.Compare(cmd.Context(), nil, status.Topology); err != nil {
+				if view.Broken, err = reconcile.Compare(cmd.Context(), nil, status.Topology); err != nil {
 					return err
 				}
-				seen.Time, seen.live = time.Now(), true
+				view.Time, view.live = time.Now(), true
 			}
-			text, err := show(seen)
+			text, err := show(view)
 			if err != nil {
 				return err
 			}
@@ -61,49 +61,47 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "the agent's state directory")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text, json, dot or svg")
-	cmd.Flags().BoolVar(&live, "live", false, "ask the kernel now")
+	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text, json, dot or svg")
+	cmd.Flags().BoolVar(&live, "live", false, "compare with the kernel now")
 	cmd.AddCommand(newMeshPingCmd(env))
 	return cmd
 }
 
-// meshSeen is a status, and what the kernel said beside it.
-type meshSeen struct {
+// meshView is the status of the mesh, with --live compared with the kernel.
+type meshView struct {
 	reconcile.Status
-	// Broken is where the kernel differs; only live.
+	// Broken is the drift of the kernel, with --live only.
 	Broken []reconcile.Broken `json:"broken,omitempty"`
 	live   bool
 }
 
-func meshOutput(name string) (func(meshSeen) (string, error), error) {
+func meshOutput(name string) (func(meshView) (string, error), error) {
 	switch name {
 	case "text":
 		return meshText, nil
 	case "json":
-		return func(s meshSeen) (string, error) {
+		return func(s meshView) (string, error) {
 			b, err := json.MarshalIndent(s, "", "  ")
 			return string(b) + "\n", err
 		}, nil
 	case "dot":
-		return func(s meshSeen) (string, error) { return meshDiagram(s).DOT(), nil }, nil
+		return func(s meshView) (string, error) { return meshDiagram(s).DOT(), nil }, nil
 	case "svg":
-		return func(s meshSeen) (string, error) { return meshDiagram(s).SVG(), nil }, nil
+		return func(s meshView) (string, error) { return meshDiagram(s).SVG(), nil }, nil
 	}
-	return nil, ui.UsageError(
-		model.Faultf(model.CodeInvalidConf, "give text, json, dot or svg", "-o %q is no output format", name),
-	)
+	return nil, ui.BadOutput(name, "text", "json", "dot", "svg")
 }
 
-func meshText(s meshSeen) (string, error) {
+func meshText(s meshView) (string, error) {
 	out := s.Topology.Text()
 	for _, f := range s.Fragments {
 		if !f.OK {
-			out += fmt.Sprintf("not in force: %s: %s\n", f.Owner, f.Error)
+			out += fmt.Sprintf("not applied: %s: %s\n", f.Owner, f.Error)
 		}
 	}
 	for _, b := range s.Broken {
-		out += fmt.Sprintf("broken: %s: %s\n", b.Owner, b)
+		out += fmt.Sprintf("drift: %s: %s\n", b.Owner, b)
 	}
 	if s.Error != "" {
 		out += fmt.Sprintf("error: %s\n", s.Error)
@@ -111,10 +109,10 @@ func meshText(s meshSeen) (string, error) {
 	return out + fmt.Sprintf("compared with the kernel at %s\n", s.Time.Format(time.RFC3339)), nil
 }
 
-// meshDiagram draws the topology as seen from self: its underlays are the wires.
-func meshDiagram(s meshSeen) graph.Diagram {
+// meshDiagram returns a diagram of the topology as this node sees it. Its underlays are the wires.
+func meshDiagram(s meshView) graph.Diagram {
 	t := s.Topology
-	d := graph.Diagram{Title: "mesh of node " + t.Self, Lines: []string{"back end " + t.Backend}}
+	d := graph.Diagram{Title: "mesh of node " + t.Self, Lines: []string{"backend " + t.Backend}}
 	self := graph.Node{Name: t.Self, Lines: []string{"this node"}}
 	for _, u := range t.Underlay {
 		i := slices.IndexFunc(self.Links, func(l graph.Link) bool { return l.Name == u.Link })
@@ -137,10 +135,10 @@ func meshDiagram(s meshSeen) graph.Diagram {
 	}
 	for _, b := range s.Broken {
 		if b.Owner == mesh.OwnerNode {
-			self.Lines = append(self.Lines, "broken: "+b.String())
+			self.Lines = append(self.Lines, "drift: "+b.String())
 		}
 	}
-	self.Bad = troubled(s, t.Self, mesh.OwnerNode)
+	self.Bad = hasProblem(s, t.Self, mesh.OwnerNode)
 	d.Nodes = append(d.Nodes, self)
 	for _, p := range t.Peers {
 		d.Nodes = append(d.Nodes, peerBox(s, p))
@@ -151,14 +149,14 @@ func meshDiagram(s meshSeen) graph.Diagram {
 	return d
 }
 
-// peerBox is a peer with how its pods are reached: back end, link, gateway, MTU.
-func peerBox(s meshSeen, p mesh.Peer) graph.Node {
-	n := graph.Node{Name: p.Name, Bad: troubled(s, p.Name, p.Fragment.Owner)}
+// peerBox returns the box of a peer: the backend, link, gateway and MTU of its pods' prefixes.
+func peerBox(s meshView, p mesh.Peer) graph.Node {
+	n := graph.Node{Name: p.Name, Bad: hasProblem(s, p.Name, p.Fragment.Owner)}
 	if p.Backend != "" {
 		n.Lines = append(n.Lines, "by "+p.Backend)
 	}
 	reached := map[netip.Prefix]bool{}
-	for _, r := range s.Topology.Reaches(p) {
+	for _, r := range s.Topology.PeerPaths(p) {
 		reached[r.CIDR] = true
 		line := r.Far.String()
 		if r.MTU > 0 {
@@ -184,14 +182,14 @@ func peerBox(s meshSeen, p mesh.Peer) graph.Node {
 	}
 	for _, b := range s.Broken {
 		if b.Owner == p.Fragment.Owner {
-			n.Lines = append(n.Lines, "broken: "+b.String())
+			n.Lines = append(n.Lines, "drift: "+b.String())
 		}
 	}
 	return n
 }
 
-// troubled tells whether a problem is about the node or its fragment is not in force.
-func troubled(s meshSeen, node, owner string) bool {
+// hasProblem reports whether a problem names the node, or its fragment is not applied.
+func hasProblem(s meshView, node, owner string) bool {
 	return slices.ContainsFunc(s.Topology.Problems, func(p mesh.Problem) bool { return slices.Contains(p.Nodes, node) }) ||
 		slices.ContainsFunc(s.Broken, func(b reconcile.Broken) bool { return b.Owner == owner }) ||
 		!s.live && slices.ContainsFunc(s.Fragments, func(f reconcile.FragmentStatus) bool {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -24,17 +23,16 @@ func newMeshPingCmd(env Env) *cobra.Command {
 	var stateDir, output string
 	cmd := &cobra.Command{
 		Use:   "ping [PEER…]",
-		Short: "Probe every peer through the overlay and the wire, and tell where a fault is",
-		Long: `Asks every peer, or those that are named, from the network namespace that the command runs in: over the
-wire, through the overlay with a small packet and with one of the pods' MTU that nobody may cut, and by datagrams
-whose checksums are left to the device. Nothing must run on the peer. The fault is told as one of underlay (the wire
-or the peer), encapsulation (a port is closed, a table is wrong), mtu (how much passes is searched for) and
-checksum. It exits with 1 when there is one, also when a peer is in the cluster and not reached by the plan. Needs
-root.
+		Short: "Probe peers over the underlay and the overlay, and report where packets are lost",
+		Long: `Probes all peers, or the named ones, from the network namespace in which the command runs: over the underlay, and
+over the overlay with a small packet, with one of the pods' MTU that must not be fragmented, and with datagrams that use
+checksum offload. The peers' kernels answer; nothing needs to run there. A fault is one of underlay (the network or the
+peer), encapsulation (a closed port, a wrong table), mtu (the largest size that passes is measured) and checksum. The
+exit code is 1 if a probe fails, or if the plan has no route to a peer. It needs root.
 
 Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState,
 mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
-		Example: "  weft mesh ping\n  weft lab exec node1 -- weft mesh ping --state-dir /run/weft/lab/nodes/node1/agent",
+		Example: "  weft mesh ping node2\n  weft lab exec node1 -- weft mesh ping --state-dir /run/weft/lab/nodes/node1/agent",
 		RunE: func(cmd *cobra.Command, peers []string) error {
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
@@ -46,35 +44,30 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 			return pingMesh(cmd, env, status.Topology, peers, output)
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "the agent's state directory")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// pinged is the outcome of weft mesh ping.
-type pinged struct {
+// pingReport is the output of weft mesh ping.
+type pingReport struct {
 	Results []probe.Result `json:"results"`
-	// Unplanned are peers that no packet is sent to.
-	Unplanned []unplanned `json:"unplanned"`
-}
-
-type unplanned struct {
-	Peer    string `json:"peer"`
-	Message string `json:"message"`
+	// Unplanned are peers to which the plan has no route; they are not probed.
+	Unplanned []probe.Unplanned `json:"unplanned"`
 }
 
 func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, output string) error {
-	targets, missing, err := meshTargets(t, peers)
+	targets, missing, err := probe.Targets(t, peers)
 	if err != nil {
 		return err
 	}
 	begin := time.Now()
 	results, err := probe.All(cmd.Context(), nil, targets)
 	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, "run it as root on the node, or by weft lab exec NODE",
+		return model.Errorf(model.CodeNotAvailable, "run it as root on the node, or with weft lab exec NODE",
 			"mesh ping: %w", err)
 	}
-	out := pinged{results, missing}
+	out := pingReport{results, missing}
 	if output == "json" {
 		enc := json.NewEncoder(env.Stdout)
 		enc.SetIndent("", "  ")
@@ -82,88 +75,34 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	} else {
 		err = out.print(env.Stdout, time.Since(begin))
 	}
-	faults := len(missing)
+	failed := len(missing)
 	for _, r := range results {
-		if r.Fault != probe.None {
-			faults++
+		if r.Problem != probe.None {
+			failed++
 		}
 	}
-	if err == nil && faults > 0 {
+	if err == nil && failed > 0 {
 		err = ui.Exit(1)
 	}
 	return err
 }
 
-// blockWay is a way that several blocks of a peer may have.
-type blockWay struct {
-	link string
-	v6   bool
-}
-
-// askable are the ways that are tried: of the blocks of one way the first, for who refuses what no pod has does not say
-// it often.
-func askable(p mesh.Peer, reaches []mesh.Reach) []mesh.Reach {
-	asked := map[blockWay]bool{}
-	return slices.DeleteFunc(slices.Clone(reaches), func(r mesh.Reach) bool {
-		way := blockWay{r.Link, r.CIDR.Addr().Is6()}
-		if !slices.Contains(p.Blocks, r.CIDR) {
-			return false
-		}
-		again := asked[way]
-		asked[way] = true
-		return again
-	})
-}
-
-// meshTargets are what is asked of the peers of a topology; of all when none are named.
-func meshTargets(t mesh.Topology, peers []string) (targets []probe.Target, missing []unplanned, err error) {
-	missing = []unplanned{}
-	for _, name := range peers {
-		if !slices.ContainsFunc(t.Peers, func(p mesh.Peer) bool { return p.Name == name }) {
-			return nil, nil, model.Faultf(model.CodeInvalidConf, "weft mesh shows them", "peer %q is not in the mesh of node %s",
-				name, t.Self)
-		}
-	}
-	for _, p := range t.Peers {
-		if len(peers) > 0 && !slices.Contains(peers, p.Name) {
-			continue
-		}
-		reaches := t.Reaches(p)
-		for _, r := range askable(p, reaches) {
-			targets = append(targets, probe.Target{
-				Name: p.Name, Backend: p.Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU,
-				Overlay: r.CIDR.Addr(), OverlayMTU: max(r.MTU, 68), Tunnel: r.Tunnel,
-			})
-		}
-		if wanted := len(p.PodCIDRs) + len(p.Blocks); len(reaches) < wanted || wanted == 0 && !t.Awaited(p) {
-			u := unplanned{p.Name, "no plan leads to it"}
-			for _, problem := range t.Problems {
-				if slices.Contains(problem.Nodes, p.Name) {
-					u.Message = problem.String()
-				}
-			}
-			missing = append(missing, u)
-		}
-	}
-	return targets, missing, nil
-}
-
-func (p pinged) print(w io.Writer, took time.Duration) error {
+func (p pingReport) print(w io.Writer, took time.Duration) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PEER\tBACK END\tPODS\tUNDERLAY\tOVERLAY\tMTU\tPASSES\tCHECKSUMS\tFAULT")
+	fmt.Fprintln(t, "PEER\tBACKEND\tPODS\tUNDERLAY\tOVERLAY\tMTU\tPASSES\tCHECKSUMS\tFAULT")
 	word := func(state string) string {
 		if state == "ok" || state == "unknown" || state == "broken" {
 			return state
 		}
 		return "–"
 	}
-	faults := 0
+	failed := 0
 	for _, r := range p.Results {
-		fault := string(r.Fault)
+		fault := string(r.Problem)
 		if fault == "" {
 			fault = "none"
 		} else {
-			faults++
+			failed++
 		}
 		passes := "–"
 		if r.Passes > 0 {
@@ -176,14 +115,14 @@ func (p pinged) print(w io.Writer, took time.Duration) error {
 		return err
 	}
 	for _, r := range p.Results {
-		if r.Fault != probe.None {
-			fmt.Fprintf(w, "%s: %s\n  hint: %s\n", r.Fault, r.Message, r.Hint)
+		if r.Problem != probe.None {
+			fmt.Fprintf(w, "%s: %s\n  hint: %s\n", r.Problem, r.Message, r.Hint)
 		}
 	}
 	for _, u := range p.Unplanned {
-		fmt.Fprintf(w, "not asked: peer %s: %s\n", u.Peer, u.Message)
+		fmt.Fprintf(w, "not probed: peer %s: %s\n", u.Peer, u.Message)
 	}
-	_, err := fmt.Fprintf(w, "%d asked in %s, %d with a fault, %d without a plan\n", len(p.Results),
-		took.Round(time.Millisecond), faults, len(p.Unplanned))
+	_, err := fmt.Fprintf(w, "%d probes, %d failed, %d unplanned (%s)\n", len(p.Results), failed, len(p.Unplanned),
+		took.Round(time.Millisecond))
 	return err
 }

@@ -17,7 +17,7 @@ func TestMeshTargets(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	targets, missing, err := meshTargets(status.Topology, nil)
+	targets, missing, err := probe.Targets(status.Topology, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,34 +28,34 @@ func TestMeshTargets(t *testing.T) {
 	if len(targets) != 1 || targets[0] != want {
 		t.Errorf("targets %+v, want %+v", targets, want)
 	}
-	if len(missing) != 1 || missing[0].Peer != "far" || !strings.Contains(missing[0].Message, "is no neighbor") {
+	if len(missing) != 1 || missing[0].Peer != "far" || !strings.Contains(missing[0].Message, "is not on-link") {
 		t.Errorf("without a plan: %+v", missing)
 	}
-	if targets, _, err = meshTargets(status.Topology, []string{"far"}); err != nil || len(targets) != 0 {
+	if targets, _, err = probe.Targets(status.Topology, []string{"far"}); err != nil || len(targets) != 0 {
 		t.Errorf("of far: %+v %v", targets, err)
 	}
 	if code, _, errs := runMesh("ping", "--state-dir", meshState(t), "nobody"); code != 1 ||
 		!strings.Contains(errs, `peer "nobody" is not in the mesh of node a`) || !strings.Contains(errs, "hint: ") {
-		t.Errorf("a peer that is none: exit %d, %s", code, errs)
+		t.Errorf("unknown peer: exit %d, %s", code, errs)
 	}
 }
 
-func TestPingedText(t *testing.T) {
+func TestPingText(t *testing.T) {
 	var b strings.Builder
-	p := pinged{[]probe.Result{
+	p := pingReport{[]probe.Result{
 		{
 			Peer: "b", Backend: "vxlan", Overlay: netip.MustParseAddr("10.244.2.0"), UnderlayState: "ok", OverlayState: "ok",
 			LargeState: "no answer", ChecksumState: "ok",
-			MTU: 1450, Passes: 1350, Fault: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more",
+			MTU: 1450, Passes: 1350, Problem: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more",
 		},
-	}, []unplanned{{"far", "no plan leads to it"}}}
+	}, []probe.Unplanned{{Peer: "far", Message: "the plan has no route to it"}}}
 	if err := p.print(&b, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"b     vxlan     10.244.2.0  ok        ok       1450  1350    ok         mtu",
-		"mtu: packets of 1450 bytes\n  hint: let the wire carry more", "not asked: peer far: no plan leads to it",
-		"1 asked in 1s, 1 with a fault, 1 without a plan",
+		"b     vxlan    10.244.2.0  ok        ok       1450  1350    ok         mtu",
+		"mtu: packets of 1450 bytes\n  hint: let the wire carry more", "not probed: peer far: the plan has no route to it",
+		"1 probes, 1 failed, 1 unplanned (1s)",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, b.String())

@@ -25,7 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// meshState writes what an agent of a node with one good and one bad peer would.
+// meshState writes the status of a mesh with one peer that is reached and one that is not.
 func meshState(t *testing.T) string {
 	t.Helper()
 	addr, prefix := netip.MustParseAddr, netip.MustParsePrefix
@@ -61,9 +61,9 @@ func runMesh(args ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// TestMeshAsks: an agent that is there is asked; while it has nothing to say, and when it is gone, what it wrote
-// counts.
-func TestMeshAsks(t *testing.T) {
+// TestMeshStatusSource checks that the status is the running agent's, and the file's before the agent's first pass and
+// without an agent.
+func TestMeshStatusSource(t *testing.T) {
 	dir := meshState(t)
 	var known atomic.Bool
 	ctx, stop := context.WithCancel(t.Context())
@@ -75,7 +75,7 @@ func TestMeshAsks(t *testing.T) {
 	go func() {
 		done <- adminapi.Routes{"GET " + adminapi.RouteMesh: func(*http.Request) (any, error) {
 			if !known.Load() {
-				return nil, model.Faultf(model.CodeNotAvailable, "", "not yet")
+				return nil, model.Errorf(model.CodeNotAvailable, "", "not yet")
 			}
 			return reconcile.Status{Self: "asked", Topology: mesh.Topology{Self: "asked"}}, nil
 		}}.ServeOn(ctx, l, slog.New(slog.DiscardHandler))
@@ -100,8 +100,8 @@ func TestMeshOutputs(t *testing.T) {
 	dir := meshState(t)
 	for output, wants := range map[string][]string{
 		"text": {
-			"node a, back end host-gw", "route 10.244.2.0/24 via 192.168.0.2 dev eth0", "peer far\n  not reached",
-			"not in force: mesh/peer/b: no such device", "1970-01-01T00:00:00Z",
+			"node a, backend host-gw", "route 10.244.2.0/24 via 192.168.0.2 dev eth0", "peer far\n  not reached",
+			"not applied: mesh/peer/b: no such device", "1970-01-01T00:00:00Z",
 		},
 		"json": {`"self": "a"`, `"owner": "mesh/peer/b"`, `"ok": false`},
 		"dot":  {"graph weft {", "192.168.0.2", "not reached 10.244.3.0/24"},

@@ -3,7 +3,10 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/netip"
 	"net/url"
@@ -13,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
@@ -20,33 +24,53 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// policyFlags are those of all verbs about policies.
-type policyFlags struct{ stateDir, namespace, output string }
+// policyFlags are the flags of all policy commands.
+type policyFlags struct {
+	source                      agents.Source
+	stateDir, namespace, output string
+}
 
 func newPolicyCmd(env Env) *cobra.Command {
-	var f policyFlags
+	f := policyFlags{source: agents.Source{Env: env}}
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Show what network policies say, and which of them decides",
-		Long: `Asks this node's agent about network policies: it answers from what it has compiled and written into the kernel.
-The agent of any node knows all policies and all pods; of a pod of another node it says what that node's agent does.`,
+		Short: "Show network policies, and which of them allows or denies a connection",
+		Long: `Queries this node's agent, which answers from the policies that it has compiled and enforces in the kernel. The agent
+of each node knows all policies and all pods, so it answers for pods of other nodes, too. With --kubeconfig, --context
+or --dir, and as kubectl weft, it queries an agent of that cluster; counters are then those of the agent's node.`,
+		Example: "  weft policy show shop/db\n" +
+			"  weft policy why shop/web shop/db:5432",
 	}
 	fs := cmd.PersistentFlags()
-	fs.StringVar(&f.stateDir, "state-dir", meshStateDir, "the agent's state directory")
-	fs.StringVarP(&f.namespace, "namespace", "n", "default", "the namespace of pods that are named without one")
-	fs.StringVarP(&f.output, "output", "o", "text", "text or json")
+	fs.StringVar(&f.stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	fs.StringVarP(
+		&f.namespace,
+		"namespace",
+		"n",
+		"",
+		"`NAMESPACE` of pods without one (default: the kubeconfig's, or default)",
+	)
+	fs.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.source.RemoteFlags(cmd, fs)
+	agents.ExcludeStateDir(cmd)
 	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f))
 	return cmd
 }
 
-// ask asks the agent and prints the answer.
-func (f *policyFlags) ask(
-	cmd *cobra.Command, env Env, what string, query url.Values, into any, text func(io.Writer),
+// query queries the agent and prints the response.
+func (f *policyFlags) query(
+	cmd *cobra.Command, env Env, what string, values url.Values, into any, text func(io.Writer),
 ) error {
 	if f.output != "text" && f.output != "json" {
-		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", f.output))
+		return ui.BadOutput(f.output, "text", "json")
 	}
-	if err := policy.Ask(cmd.Context(), adminapi.InStateDir(f.stateDir), what, query, into); err != nil {
+	var err error
+	if f.remote(cmd) {
+		err = f.ask(cmd.Context(), policy.NewRequest(what, values), into)
+	} else {
+		err = policy.Request(cmd.Context(), adminapi.InStateDir(f.stateDir), what, values, into)
+	}
+	if err != nil {
 		return err
 	}
 	if f.output == "json" {
@@ -58,28 +82,74 @@ func (f *policyFlags) ask(
 	return nil
 }
 
+// remote reports whether agents of a cluster are asked, and not this node's.
+func (f *policyFlags) remote(cmd *cobra.Command) bool {
+	return f.source.Remote() || f.source.Env.Kubectl && !cmd.Flags().Changed("state-dir")
+}
+
+// maxPolicyAgents is how many agents are asked that do not answer.
+const maxPolicyAgents = 3
+
+// setNamespace chooses the namespace of pods without one.
+func (f *policyFlags) setNamespace(cmd *cobra.Command) {
+	if f.namespace == "" {
+		f.namespace = "default"
+		if f.remote(cmd) {
+			f.namespace = f.source.Namespace()
+		}
+	}
+}
+
+// ask asks the agents of a cluster, one after another, until one answers.
+func (f *policyFlags) ask(ctx context.Context, q adminapi.Request, into any) error {
+	c, err := f.source.Open(ctx)
+	if err != nil {
+		return err
+	}
+	var last error
+	q.Timeout = askTimeout
+	for _, a := range c.Agents[:min(len(c.Agents), maxPolicyAgents)] {
+		last = a.Do(ctx, q, into)
+		var answer *model.Error
+		if last == nil || errors.As(last, &answer) && answer.Code != model.CodeIO && answer.Code != model.CodeTryAgain {
+			return last
+		}
+	}
+	return last
+}
+
 func newPolicyShowCmd(env Env, f *policyFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "show [POD]",
-		Short: "Show all policies and what they denied here, or what they say of a pod",
-		Long: `Without a pod: all policies, what of them could not be understood, whether they select no pods of the
-cluster, and how many packets they denied on this node. With one (namespace/name): for each of its interfaces and
-directions the policies that select it, and the kernel's rules in the order in which they are asked, each with the
-sets that it asks and how many elements they have.`,
+		Short: "Show all policies and their denied packets, or the policies of a pod",
+		Long: `Without a pod: all policies, the parts of them that weft does not support, whether they select no pods of the
+cluster, and how many packets they denied on this node. With a pod (namespace/name): for each of its interfaces and
+directions the policies that select it, and the nftables rules in the order of evaluation, with the sizes of their
+sets.`,
+		Example: "  weft policy show\n" +
+			"  weft policy show shop/db",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.setNamespace(cmd)
 			if len(args) == 0 {
 				var s policy.Summary
-				return f.ask(cmd, env, "summary", nil, &s, func(w io.Writer) { summaryText(w, s) })
+				return f.query(cmd, env, "summary", nil, &s, func(w io.Writer) { summaryText(w, s) })
 			}
 			pod, err := f.pod(args[0])
 			if err != nil {
 				return err
 			}
 			var v compiled.View
-			return f.ask(cmd, env, "show", url.Values{"namespace": {pod.Namespace}, "name": {pod.Name}}, &v, func(w io.Writer) {
-				viewText(w, v)
-			})
+			return f.query(
+				cmd,
+				env,
+				"show",
+				url.Values{"namespace": {pod.Namespace}, "name": {pod.Name}},
+				&v,
+				func(w io.Writer) {
+					viewText(w, v)
+				},
+			)
 		},
 	}
 }
@@ -88,16 +158,17 @@ func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 	var network string
 	cmd := &cobra.Command{
 		Use:   "why FROM TO[:PORT[/PROTOCOL]]",
-		Short: "Say which policy, rule and set element decides about a connection, on both sides",
-		Long: `FROM and TO are pods (namespace/name) or addresses; an IPv6 address before a port stands in brackets.
-PROTOCOL is tcp, udp or sctp, tcp where none is named; PORT is a number, or the name of a port of the pod TO.
-Without a port the connection is one that has none, as ping's. It exits with 0 when the connection is allowed, and
-with 1 when it is denied in a family that both have.`,
+		Short: "Show which policy, rule and set element allows or denies a connection, on both sides",
+		Long: `FROM and TO are pods (namespace/name) or addresses; write an IPv6 address with a port in brackets. PROTOCOL is tcp (the
+default), udp or sctp; PORT is a number, or the name of a port of the pod TO. Without a port it evaluates traffic that
+has none, such as ping. The exit code is 0 if the connection is allowed, and 1 if it is denied in an address family
+that both sides have.`,
 		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web shop/db:postgres\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			f.setNamespace(cmd)
 			q := url.Values{"network": {network}}
-			from, err := f.party(args[0])
+			from, err := f.peer(args[0])
 			if err != nil {
 				return err
 			}
@@ -110,7 +181,7 @@ with 1 when it is denied in a family that both have.`,
 			q.Set("protocol", protocol)
 			q.Set("port", port)
 			var all []compiled.Answer
-			err = f.ask(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, args[0], args[1], all) })
+			err = f.query(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, args[0], args[1], all) })
 			if err == nil && slices.ContainsFunc(all, func(a compiled.Answer) bool { return !a.Allowed }) {
 				err = ui.Exit(ui.Bad)
 			}
@@ -118,24 +189,29 @@ with 1 when it is denied in a family that both have.`,
 		},
 	}
 	cmd.Flags().StringVar(&network, "network", "",
-		"the network whose addresses are meant, as namespace/name; empty: the cluster's")
+		"network of the addresses, a `NAMESPACE/NAME` (default: the cluster's network)")
 	return cmd
 }
 
-// pod reads "namespace/name" or "name".
+// pod parses "namespace/name" or "name".
 func (f *policyFlags) pod(s string) (model.PodRef, error) {
 	namespace, name, ok := strings.Cut(s, "/")
 	if !ok {
 		namespace, name = f.namespace, s
 	}
 	if namespace == "" || name == "" || strings.Contains(name, "/") {
-		return model.PodRef{}, ui.UsageError(model.Faultf(model.CodeInvalidConf, "write namespace/name", "%q is no pod", s))
+		return model.PodRef{}, ui.UsageError(
+			model.Errorf(model.CodeInvalidConf, "for example shop/web", "%q is not a pod", s),
+		)
+	}
+	if err := cmp.Or(model.CheckName("namespace", namespace), model.CheckName("pod", name)); err != nil {
+		return model.PodRef{}, ui.UsageError(err)
 	}
 	return model.PodRef{Namespace: namespace, Name: name}, nil
 }
 
-// party reads a pod or an address.
-func (f *policyFlags) party(s string) (string, error) {
+// peer parses a pod or an address.
+func (f *policyFlags) peer(s string) (string, error) {
 	if a, err := netip.ParseAddr(strings.Trim(s, "[]")); err == nil {
 		return a.String(), nil
 	}
@@ -143,18 +219,18 @@ func (f *policyFlags) party(s string) (string, error) {
 	return p.String(), err
 }
 
-// portName tells whether a word may be the name of a container's port (IANA_SVC_NAME): at most 15 small letters, digits
-// and hyphens, of which one is a letter.
-func portName(s string) bool {
+// isPortName reports whether a string is a valid name of a container port (IANA_SVC_NAME): at most 15 lower case letters,
+// digits and hyphens, at least one of them a letter.
+func isPortName(s string) bool {
 	const letters, others = "abcdefghijklmnopqrstuvwxyz", "0123456789-"
 	return len(s) <= 15 && strings.Trim(s, letters+others) == "" && strings.ContainsAny(s, letters) &&
 		!strings.HasPrefix(s, "-") && !strings.HasSuffix(s, "-") && !strings.Contains(s, "--")
 }
 
-// target reads what stands behind FROM.
-func (f *policyFlags) target(s string) (party, port, protocol string, err error) {
+// target parses TO[:PORT[/PROTOCOL]].
+func (f *policyFlags) target(s string) (peer, port, protocol string, err error) {
 	bad := func(hint, format string, args ...any) error {
-		return ui.UsageError(model.Faultf(model.CodeInvalidConf, hint, format, args...))
+		return ui.UsageError(model.Errorf(model.CodeInvalidConf, hint, format, args...))
 	}
 	rest := s
 	if i := strings.LastIndex(s, "/"); i > strings.LastIndex(s, ":") && strings.Contains(s, ":") &&
@@ -163,14 +239,14 @@ func (f *policyFlags) target(s string) (party, port, protocol string, err error)
 			rest, protocol = s[:i], strings.ToUpper(s[i+1:])
 		}
 	}
-	if _, e := netip.ParseAddr(rest); e != nil { // an IPv6 address has colons of its own
+	if _, e := netip.ParseAddr(rest); e != nil { // not an IPv6 address, which has colons
 		if i := strings.LastIndex(rest, ":"); i >= 0 && !strings.HasSuffix(rest, "]") {
 			rest, port = rest[:i], rest[i+1:]
 		}
 	}
 	if port != "" {
 		n, e := strconv.ParseUint(port, 10, 16)
-		switch named := portName(port); {
+		switch named := isPortName(port); {
 		case !named && (e != nil || n == 0):
 			return "", "", "", bad("a number from 1 to 65535, or the name of a port of the pod",
 				"%q: port %q cannot be used", s, port)
@@ -181,6 +257,6 @@ func (f *policyFlags) target(s string) (party, port, protocol string, err error)
 	if protocol != "" && !slices.Contains([]string{"TCP", "UDP", "SCTP"}, protocol) {
 		return "", "", "", bad("tcp, udp or sctp", "%q: protocol %q is not known", s, strings.ToLower(protocol))
 	}
-	party, err = f.party(rest)
-	return party, port, protocol, err
+	peer, err = f.peer(rest)
+	return peer, port, protocol, err
 }

@@ -18,15 +18,15 @@ import (
 
 func summaryText(out io.Writer, s policy.Summary) {
 	if !s.Known {
-		fmt.Fprintln(out, "policies are not known yet: the kernel is as it was")
+		fmt.Fprintln(out, "policies are not synced yet: the rules in the kernel are not changed")
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	defer func() { _ = w.Flush() }()
 	fmt.Fprintf(w, "node %s: %d policies, %d interfaces\n", s.Node, len(s.Policies), s.Interfaces)
 	for _, p := range s.Policies {
-		state := "understood"
-		if p.Faults != "" {
-			state = "not understood in full: " + p.Faults
+		state := "valid"
+		if p.Unsupported != "" {
+			state = "partly unsupported: " + p.Unsupported
 		}
 		if p.SelectsNoPods {
 			state += "; selects no pods"
@@ -40,11 +40,11 @@ func summaryText(out io.Writer, s policy.Summary) {
 
 func viewText(w io.Writer, v compiled.View) {
 	if v.Note != "" {
-		fmt.Fprintf(w, "pod %s: everything is allowed: %s\n", v.Pod, v.Note)
+		fmt.Fprintf(w, "pod %s: all traffic is allowed: %s\n", v.Pod, v.Note)
 		return
 	}
-	where := "on another node, which judges it"
-	if v.Here {
+	where := "on another node, which enforces it"
+	if v.Local {
 		where = "on this node"
 	}
 	fmt.Fprintf(w, "pod %s, %s\n", v.Pod, where)
@@ -53,14 +53,14 @@ func viewText(w io.Writer, v compiled.View) {
 		if i.Network != "" {
 			name += " of " + i.Network
 		}
-		fmt.Fprintf(w, "interface %s %s%s\n", name, words(i.Addrs), at(i))
-		judgedText(w, "ingress", i.Ingress)
-		judgedText(w, "egress", i.Egress)
+		fmt.Fprintf(w, "interface %s %s%s\n", name, list(i.Addrs), enforcementPoint(i))
+		directionText(w, "ingress", i.Ingress)
+		directionText(w, "egress", i.Egress)
 	}
 }
 
-// at says where policies are enforced for an interface, and what that place cannot hold.
-func at(e compiled.Interface) string {
+// enforcementPoint describes where policies are enforced for an interface, and which traffic that point does not cover.
+func enforcementPoint(e compiled.Interface) string {
 	switch {
 	case e.Point == model.PointPort:
 		return ", enforced at bridge port " + e.HostLink
@@ -69,27 +69,27 @@ func at(e compiled.Interface) string {
 	case e.Point == model.PointTap:
 		return ", enforced at the macvtap"
 	case e.Point == model.PointDevice:
-		return ", a machine's own device " + e.Device + ": closed where a policy selects it"
+		return ", the VM's own device " + e.Device + ": all traffic is denied if a policy selects it"
 	case e.Point == model.PointPod:
-		return ", enforced in the pod, not against its own processes with NET_RAW or NET_ADMIN: their sources and what they send are open (docs/security.md)"
+		return ", enforced in the pod's namespace: processes with NET_RAW or NET_ADMIN there can bypass egress rules and the source guard (docs/design/security.md)"
 	}
 	return ""
 }
 
-func judgedText(w io.Writer, direction string, j compiled.Judged) {
+func directionText(w io.Writer, direction string, d compiled.DirectionView) {
 	switch {
-	case len(j.Selected) == 0 && !j.Isolated:
-		fmt.Fprintf(w, "  %s: no policy, everything passes\n", direction)
+	case len(d.Selected) == 0 && !d.Isolated:
+		fmt.Fprintf(w, "  %s: no policy selects the pod: all traffic is allowed\n", direction)
 		return
-	case j.Isolated:
-		fmt.Fprintf(w, "  %s: isolated by %s\n", direction, words(j.Selected))
+	case d.Isolated:
+		fmt.Fprintf(w, "  %s: isolated by %s\n", direction, list(d.Selected))
 	default:
-		fmt.Fprintf(w, "  %s: asked of %s\n", direction, words(j.Selected))
+		fmt.Fprintf(w, "  %s: selected by %s\n", direction, list(d.Selected))
 	}
-	for _, r := range j.Rules {
+	for _, r := range d.Rules {
 		by := r.Policy.String()
-		if len(r.Together) > 0 {
-			by = words(r.Together)
+		if len(r.Merged) > 0 {
+			by = list(r.Merged)
 		}
 		fmt.Fprintf(w, "    %s\n      %s", by, r.Text)
 		for _, name := range slices.Sorted(maps.Keys(r.Sets)) {
@@ -97,12 +97,12 @@ func judgedText(w io.Writer, direction string, j compiled.Judged) {
 		}
 		fmt.Fprintln(w)
 	}
-	if j.Isolated {
-		fmt.Fprintln(w, "    everything else is denied")
+	if d.Isolated {
+		fmt.Fprintln(w, "    all other traffic is denied")
 	}
 }
 
-// whyText prints what was asked about, from and to, where no policy exists, and else each pair of their addresses.
+// whyText prints the verdict for each pair of addresses or, if no policy exists, one for from and to.
 func whyText(w io.Writer, from, to string, all []compiled.Answer) {
 	for _, a := range all {
 		if a.Note != "" {
@@ -115,7 +115,7 @@ func whyText(w io.Writer, from, to string, all []compiled.Answer) {
 		}
 		what := strings.ToLower(string(a.Flow.Protocol))
 		if what == "" {
-			what = "anything without ports"
+			what = "traffic without ports"
 		} else {
 			what += " " + strconv.Itoa(int(a.Flow.DstPort))
 		}
@@ -131,40 +131,40 @@ func sideText(w io.Writer, s compiled.Side) {
 	if !s.Allowed {
 		verdict = "denied"
 	}
-	where := "by this node"
-	if !s.Here {
-		where = "by its own node"
+	where := "on this node"
+	if !s.Local {
+		where = "on the pod's node"
 	}
 	fmt.Fprintf(w, "  %s of %s: %s", s.Direction, s.Pod, verdict)
 	switch {
 	case len(s.Selected) == 0:
-		fmt.Fprintln(w, ", no policy selects it")
+		fmt.Fprintln(w, ", no policy selects the pod")
 		return
 	case len(s.Decided) == 0:
-		fmt.Fprintf(w, " %s, no rule of %s decides\n", where, words(s.Selected))
+		fmt.Fprintf(w, " %s, no rule of %s matches\n", where, list(s.Selected))
 		return
 	case s.Rule >= 0:
-		fmt.Fprintf(w, " %s, %s rule %d\n", where, words(s.Decided), s.Rule)
+		fmt.Fprintf(w, " %s, %s rule %d\n", where, list(s.Decided), s.Rule)
 	default:
-		fmt.Fprintf(w, " %s, no rule of %s allows it\n", where, words(s.Decided))
+		fmt.Fprintf(w, " %s, no rule of %s allows it\n", where, list(s.Decided))
 	}
 	if s.Text != "" {
 		fmt.Fprintf(w, "    %s: %s\n", s.Chain, s.Text)
 	}
 	if s.Element != "" {
-		fmt.Fprintf(w, "    element %s%s\n", s.Element, in(s.Set))
+		fmt.Fprintf(w, "    element %s%s\n", s.Element, ofSet(s.Set))
 	}
 }
 
-func in(set string) string {
+func ofSet(set string) string {
 	if set == "" {
 		return ""
 	}
 	return " of @" + set
 }
 
-// words are things in a row.
-func words[T fmt.Stringer](all []T) string {
+// list joins values with commas.
+func list[T fmt.Stringer](all []T) string {
 	out := make([]string, 0, len(all))
 	for _, x := range all {
 		out = append(out, x.String())

@@ -10,9 +10,9 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// TestWhatAPlaceCannotHold: policy show names what is open where rules stand in the pod itself, and nothing of the kind
-// where they stand on the node's side.
-func TestWhatAPlaceCannotHold(t *testing.T) {
+// TestEnforcementPoint checks that policy show warns that processes can bypass rules in the pod's namespace, and does
+// not warn about rules on the host side.
+func TestEnforcementPoint(t *testing.T) {
 	for name, c := range map[string]struct {
 		endpoint compiled.Interface
 		open     bool
@@ -21,8 +21,8 @@ func TestWhatAPlaceCannotHold(t *testing.T) {
 		"routed":        {compiled.Interface{Point: model.PointHost, HostLink: "cali1"}, false},
 		"bridge's port": {compiled.Interface{Point: model.PointPort, HostLink: "veth1"}, false},
 	} {
-		text := at(c.endpoint)
-		for _, word := range []string{"enforced in the pod", "NET_RAW", "NET_ADMIN", "docs/security.md"} {
+		text := enforcementPoint(c.endpoint)
+		for _, word := range []string{"enforced in the pod's namespace", "NET_RAW", "NET_ADMIN", "docs/design/security.md"} {
 			if strings.Contains(text, word) != c.open {
 				t.Errorf("%s: %q", name, text)
 			}

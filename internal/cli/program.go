@@ -13,129 +13,128 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// handed is a command of weft that another program is. weft becomes the program beside it, with the same process id,
-// environment and files, so that the program's end is the command's.
-type handed struct {
-	// words are the command's, for example vm phase1; of several whose words are given, the one with the most counts.
-	words          string
+// external is a command that another program implements. weft executes that program from its own directory (execve), so
+// the process ID, the environment and the exit code are the program's.
+type external struct {
+	// path is the command, for example vm phase1. The longest match wins.
+	path           string
 	program, short string
-	// alone tells that the program is this one command, and gets what follows it. Other programs have commands of the same
-	// words.
-	alone bool
-	// verbs are the program's commands below this one: they are suggested to who forgets the first word.
-	verbs string
+	// single reports whether the program is this command alone, and gets the arguments after it. Other programs have
+	// commands of the same path.
+	single bool
+	// subcommands are the program's commands below this one, for help and suggestions.
+	subcommands string
 }
 
-// hidden reports whether the command is for weft itself.
-func (h handed) hidden() bool { return h.short == "" }
+// hidden reports whether the command is internal to weft.
+func (x external) hidden() bool { return x.short == "" }
 
-// handedOn lists the commands that other programs are. It is compared with the programs by the test of
-// docs/commands.md.
-func handedOn() []handed {
-	return []handed{
+// externals lists the commands of other programs. A test compares the list with the programs.
+func externals() []external {
+	return []external{
 		{
-			words: "agent", program: "weft-agent",
-			short: "Run this node's agent: it answers CNI calls and keeps the routes to other nodes",
+			path: "agent", program: "weft-agent",
+			short: "Run this node's agent, which serves CNI calls and maintains the routes to other nodes",
 		},
 		{
-			words: "bench", program: "weft-bench", short: "Measure weft and its peers, interleaved in one run", alone: true,
-			verbs: "cni ipam mesh migration networks path policy repair shim vm",
+			path: "bench", program: "weft-bench", short: "Measure weft and its peers, interleaved in one run", single: true,
+			subcommands: "cni ipam mesh migration networks path policy repair shim trace vm",
 		},
 		{
-			words: "clean", program: "weft-agent",
-			short: "Take away what another network has left on this node's kernel, when weft serves in its place",
+			path: "clean", program: "weft-agent",
+			short: "Remove what another network has left in this node's kernel",
 		},
 		{
-			words: "conformance", program: "cni-conformance",
-			short: "Judge CNI plugins of any vendor by the words of the specification", alone: true,
+			path: "conformance", program: "cni-conformance",
+			short: "Check CNI plugins of any vendor against the specification", single: true,
 		},
 		{
-			words: "controller", program: "weft-controller",
-			short: "Run what is to be done once in a cluster of Kubernetes about pools of addresses", alone: true,
+			path: "controller", program: "weft-controller",
+			short: "Run the controller of a Kubernetes cluster's address pools", single: true,
 		},
 		{
-			words: "flanneld", program: "weft-agent", short: "Stand in for flannel's daemon: same flags, same files, same rules",
+			path: "flanneld", program: "weft-agent", short: "Replace flanneld: same flags, same files, same rules",
 		},
 		{
-			words: "lab", program: "weft-lab", short: "A whole cluster on this machine, in network namespaces",
-			verbs: "down exec graph migrate reach status up",
+			path: "lab", program: "weft-lab", short: "Run a whole cluster on this host, in network namespaces",
+			subcommands: "down exec graph migrate reach status up",
 		},
 		{
-			words: "sandbox", program: "weft-lab", short: "Run pods as a kubelet and its container runtime do, through CNI",
-			verbs: "exec inspect list logs run serve status stop",
+			path: "sandbox", program: "weft-lab", short: "Run pods as a kubelet and its container runtime do, through CNI",
+			subcommands: "exec inspect list logs run serve status stop",
 		},
 		{
-			words: "vm apply", program: "weft-lab",
-			short: "Bring the interfaces of a machine that runs to what its manifest says now",
+			path: "vm apply", program: "weft-lab",
+			short: "Apply the interfaces of a manifest to a running VM",
 		},
-		{words: "vm attach", program: "weft-lab", short: "Give a machine that runs another interface"},
+		{path: "vm attach", program: "weft-lab", short: "Attach a running VM to another network"},
 		{
-			words: "vm console", program: "weft-lab",
-			short: "Attach this terminal to a machine's serial console; Ctrl-] leaves it",
+			path: "vm console", program: "weft-lab",
+			short: "Attach this terminal to a VM's serial console; Ctrl-] detaches",
 		},
-		{words: "vm detach", program: "weft-lab", short: "Take an interface from a machine that runs"},
-		{words: "vm here", program: "weft-agent", short: "Say that a machine that was awaited on this node runs here now"},
-		{words: "vm image", program: "weft-lab", short: "Make the guest that weft vm run boots, and print its files"},
-		{words: "vm link", program: "weft-lab", short: "Give the guest's end of an interface its carrier, or take it"},
-		{words: "vm list", program: "weft-lab", short: "List the machines that weft vm run runs"},
+		{path: "vm detach", program: "weft-lab", short: "Detach an interface from a running VM"},
+		{path: "vm here", program: "weft-agent", short: "Report that a migrated VM runs on this node now"},
+		{path: "vm image", program: "weft-lab", short: "Make the guest that weft vm run boots, and print its files"},
+		{path: "vm link", program: "weft-lab", short: "Set the link state of a VM's interface"},
+		{path: "vm list", program: "weft-lab", short: "List the VMs that weft vm run runs"},
 		{
-			words: "vm moves", program: "weft-agent",
-			short: "Show the machines whose addresses stay with them, as this node's agent sees them",
+			path: "vm moves", program: "weft-agent",
+			short: "List the VMs on this node that keep their addresses during a live migration",
 		},
-		{words: "vm phase1", program: "weft-agent", short: "Make the network of a machine in its pod, or take it away"},
+		{path: "vm phase1", program: "weft-agent", short: "Apply a VM's network to its pod, or undo it"},
 		{
-			words: "vm phase2", program: "weft-agent",
-			short: "Give a machine's hypervisor its devices, and weft-guest its sockets",
+			path: "vm phase2", program: "weft-agent",
+			short: "Print a VM's devices for its hypervisor, and serve weft-guest",
 		},
 		{
-			words: "vm plan", program: "weft-lab",
-			short: "Show what weft would make in the pod of a VirtualMachineInstance or VirtualMachine",
+			path: "vm plan", program: "weft-lab",
+			short: "Show the network plan for the pod of a VirtualMachineInstance or VirtualMachine",
 		},
-		{words: "vm run", program: "weft-lab", short: "Run the machine of a manifest in a pod of its own"},
-		{words: "vm status", program: "weft-lab", short: "Show a machine that runs, as KubeVirt reports it"},
-		{words: "vm stop", program: "weft-lab", short: "Stop machines, and take away everything that is left of them"},
-		{words: "vm watch", program: "weft-lab"},
-		{words: "vm xml", program: "weft-lab", short: "Print the devices of a machine's network in libvirt's words"},
+		{path: "vm run", program: "weft-lab", short: "Run the VM of a manifest in a pod of its own"},
+		{path: "vm status", program: "weft-lab", short: "Show a running VM, as KubeVirt reports it"},
+		{path: "vm stop", program: "weft-lab", short: "Stop VMs and clean up after them"},
+		{path: "vm watch", program: "weft-lab"},
+		{path: "vm xml", program: "weft-lab", short: "Print the network devices of a VM as libvirt XML"},
 	}
 }
 
-// pluginProgram is the plugins without an agent, of which dhcp has a daemon.
+// pluginProgram is the program of plugins that run without an agent. Its plugin dhcp has a daemon.
 const pluginProgram = "weft-plugin"
 
-// handOn tells which program an invocation is handed to, and with which arguments: what the user wrote, what the user
-// asks help for, or what a shell wants completed.
-func handOn(args []string) (program string, argv []string, ok bool) {
+// externalFor returns the program that runs a command line, and its arguments. The command line is a command, a request
+// for help, or a completion request of a shell.
+func externalFor(args []string) (program string, argv []string, ok bool) {
 	first := 0
-	asked := len(args) > 0 && args[0] == "help"
-	completed := len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
-	if asked || completed {
+	help := len(args) > 0 && args[0] == "help"
+	completion := len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd)
+	if help || completion {
 		first = 1
 	}
-	if len(args) > 1 && args[0] == "dhcp" && args[1] == "daemon" { // by the name of the plugin; weft itself describes it
+	if len(args) > 1 && args[0] == "dhcp" && args[1] == "daemon" { // called as the plugin; weft itself prints its help
 		return pluginProgram, args, true
 	}
-	var to handed
+	var to external
 	var words []string
-	for _, h := range handedOn() {
-		w := strings.Fields(h.words)
-		given := args[first:]
-		if completed { // its last word is not written to its end
-			given = given[:max(0, len(given)-1)]
+	for _, x := range externals() {
+		w := strings.Fields(x.path)
+		typed := args[first:]
+		if completion { // the last word is incomplete
+			typed = typed[:max(0, len(typed)-1)]
 		}
-		if len(w) > len(words) && len(given) >= len(w) && slices.Equal(given[:len(w)], w) {
-			to, words = h, w
+		if len(w) > len(words) && len(typed) >= len(w) && slices.Equal(typed[:len(w)], w) {
+			to, words = x, w
 		}
 	}
 	switch {
 	case to.program == "":
 		return "", nil, false
-	case !to.alone:
+	case !to.single:
 		return to.program, append([]string{"weft"}, args...), true
 	}
-	argv = []string{"weft " + to.words}
+	argv = []string{"weft " + to.path}
 	rest := args[first+len(words):]
 	switch {
-	case asked && to.verbs == "": // it has no command help
+	case help && to.subcommands == "": // the program has no command help
 		return to.program, append(argv, "--help"), true
 	case first == 1:
 		argv = append(argv, args[0])
@@ -143,35 +142,45 @@ func handOn(args []string) (program string, argv []string, ok bool) {
 	return to.program, append(argv, rest...), true
 }
 
-// become returns only when the program cannot be executed.
-func become(env Env, program string, argv []string) error {
+// execProgram executes a program in weft's directory. It returns only if that fails.
+func execProgram(env Env, program string, argv []string) error {
 	path := filepath.Join(filepath.Dir(env.Self), program)
 	if err := env.Exec(path, argv, os.Environ()); err != nil {
-		return model.Faultf(model.CodeIO, "install "+program+" beside weft", "%s: %w", path, err)
+		return model.Errorf(model.CodeIO, "install "+program+" in the directory of weft", "%s: %w", path, err)
 	}
 	return nil
 }
 
-// addHanded adds the commands that other programs are, for lists, suggestions and completions.
-func addHanded(root *cobra.Command, env Env) {
+// addExternals adds the commands of other programs, for help, suggestions and completion.
+func addExternals(root *cobra.Command, env Env) {
 	groups := map[string]*cobra.Command{"": root}
 	add := func(group, name, short string) {
 		c := &cobra.Command{Use: name, Short: short, Hidden: short == "", DisableFlagParsing: true}
 		c.RunE = func(_ *cobra.Command, args []string) error {
-			program, argv, _ := handOn(slices.Concat(strings.Fields(group), []string{name}, args))
-			return become(env, program, argv)
+			program, argv, _ := externalFor(slices.Concat(strings.Fields(group), []string{name}, args))
+			return execProgram(env, program, argv)
 		}
 		groups[group].AddCommand(c)
 		groups[strings.TrimSpace(group+" "+name)] = c
 	}
-	vm := &cobra.Command{Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs}
+	vm := &cobra.Command{
+		Use:   "vm",
+		Short: "Run KubeVirt VMs and show their network",
+		Long: `Runs the VirtualMachineInstances and VirtualMachines of manifests under QEMU or libvirt, without KubeVirt, and changes
+the interfaces of running VMs. On a node of a cluster with KubeVirt it shows a VM's network plan, applies it to a pod,
+and lists the VMs that migrate.`,
+		Example: "  weft vm run --detach examples/vm/masquerade.yaml\n" +
+			"  weft vm plan examples/vm/bridge.yaml\n" +
+			"  weft vm moves",
+		Args: cobra.NoArgs,
+	}
 	root.AddCommand(vm)
 	groups["vm"] = vm
-	for _, h := range handedOn() {
-		w := strings.Fields(h.words)
-		add(strings.Join(w[:len(w)-1], " "), w[len(w)-1], h.short)
-		for verb := range strings.FieldsSeq(h.verbs) {
-			add(h.words, verb, "weft "+h.words+" "+verb)
+	for _, x := range externals() {
+		w := strings.Fields(x.path)
+		add(strings.Join(w[:len(w)-1], " "), w[len(w)-1], x.short)
+		for sub := range strings.FieldsSeq(x.subcommands) {
+			add(x.path, sub, "weft "+x.path+" "+sub)
 		}
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// A command of a program beside weft becomes that program, which has the arguments as they were given.
-func TestProgramBeside(t *testing.T) {
+// TestExecExternal checks that weft executes the program of an external command with the arguments of the command line.
+func TestExecExternal(t *testing.T) {
 	var path string
 	var argv []string
 	run := func(failed error, args ...string) (stderr string, code int) {
@@ -25,9 +25,9 @@ func TestProgramBeside(t *testing.T) {
 				return failed
 			},
 		}
-		code, handed := HandOn(env)
-		if !handed {
-			t.Errorf("%v is not handed on", args)
+		code, external := ExecExternal(env)
+		if !external {
+			t.Errorf("%v is not external", args)
 		}
 		return errs.String(), code
 	}
@@ -67,13 +67,14 @@ func TestProgramBeside(t *testing.T) {
 	}
 	stderr, code := run(syscall.ENOENT, "conformance")
 	if code != 1 || !strings.Contains(stderr, "/opt/weft/cni-conformance: no such file") ||
-		!strings.Contains(stderr, "hint: install cni-conformance beside weft") {
+		!strings.Contains(stderr, "hint: install cni-conformance in the directory of weft") {
 		t.Errorf("without the program: exit code %d, %s", code, stderr)
 	}
 }
 
-// What is weft's own is not handed on: lists and suggestions name the commands of all programs.
-func TestNotHandedOn(t *testing.T) {
+// TestOwnCommands checks that weft itself runs its own commands, and that help and suggestions name the commands of all
+// programs.
+func TestOwnCommands(t *testing.T) {
 	for _, c := range []struct {
 		args, says string
 		code       int
@@ -97,8 +98,8 @@ func TestNotHandedOn(t *testing.T) {
 		}
 		var out bytes.Buffer
 		env.Stdout, env.Stderr = &out, &out
-		_, handed := HandOn(env)
-		if code := Run(t.Context(), env); handed || code != c.code || !strings.Contains(out.String(), c.says) {
+		_, external := ExecExternal(env)
+		if code := Run(t.Context(), env); external || code != c.code || !strings.Contains(out.String(), c.says) {
 			t.Errorf("weft %s: exit code %d, want %d and %q in\n%s", c.args, code, c.code, c.says, out.String())
 		}
 	}

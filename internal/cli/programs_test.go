@@ -19,15 +19,15 @@ import (
 	agent "github.com/weft-net/weft/internal/node/agent/command"
 )
 
-// program is one of those that weft hands commands to, run in the process of the test.
+// program is a program with external commands, run in the test's process.
 type program struct {
 	run func(ctx context.Context, name string, env ui.Env) int
 	new func(name string, env ui.Env) *cobra.Command
-	// alone is the command of weft that the whole program is.
-	alone string
+	// single is the command of weft that the whole program is.
+	single string
 }
 
-// root is its command line, with the manners that it has when it runs.
+// root returns the program's command tree as it runs.
 func (p program) root(env ui.Env) *cobra.Command {
 	root := p.new("weft", env)
 	ui.Prepare(root, env)
@@ -41,14 +41,14 @@ func programs(t *testing.T) map[string]program {
 			run: func(ctx context.Context, name string, env ui.Env) int { return agent.Run(ctx, name, env) },
 			new: func(name string, env ui.Env) *cobra.Command { return agent.New(name, env) },
 		},
-		"weft-bench":      {run: bench.Run, new: bench.New, alone: "bench"},
-		"weft-controller": {run: controller.Run, new: controller.New, alone: "controller"},
+		"weft-bench":      {run: bench.Run, new: bench.New, single: "bench"},
+		"weft-controller": {run: controller.Run, new: controller.New, single: "controller"},
 		"weft-lab":        {run: lab.Run, new: lab.New},
-		"cni-conformance": {run: conformance.Run, new: conformance.New, alone: "conformance"},
+		"cni-conformance": {run: conformance.Run, new: conformance.New, single: "conformance"},
 	}
 }
 
-// run runs weft, and the program that it becomes, in this process.
+// run runs weft, and the program that it executes, in this process.
 func run(t *testing.T, env Env) int {
 	t.Helper()
 	env.Self = "/opt/weft/weft"
@@ -71,7 +71,7 @@ func run(t *testing.T, env Env) int {
 		its.Self, its.Args = path, argv[1:]
 		return ui.Exit(p.run(t.Context(), filepath.Base(argv[0]), its))
 	}
-	if code, handed := HandOn(env); handed {
+	if code, external := ExecExternal(env); external {
 		return code
 	}
 	return Run(t.Context(), env)

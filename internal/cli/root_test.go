@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// What is wrong with the command line itself ends with 2, as the documents say.
+// TestUsageExitCode checks the exit code of usage errors.
 func TestUsageExitCode(t *testing.T) {
 	for _, args := range [][]string{{"nosuch"}, {"mesh", "--nosuch"}, {"vm", "here"}, {"ipam", "check", "more"}} {
 		env := Env{Args: args, Stdout: io.Discard, Stderr: io.Discard, Getenv: func(string) string { return "" }}

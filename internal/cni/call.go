@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ErrNoCommand is the cause of ParseCall's error when CNI_COMMAND is absent: somebody runs the plugin by hand.
+// ErrNoCommand is the cause of ParseCall's error when CNI_COMMAND is absent: the plugin is run by hand.
 var ErrNoCommand = errors.New("CNI_COMMAND is missing")
 
 // The verbs of the protocol.
@@ -25,10 +25,10 @@ const (
 	Version = "VERSION"
 )
 
-// Call is one execution of a plugin as its caller meant it.
+// Call is one execution of a plugin, as requested by its caller.
 type Call struct {
 	Command string
-	// Request is empty but for Network, CNIVersion and CNIPath when the verb is about no attachment.
+	// Request has only Network, CNIVersion and CNIPath if the verb is not about an attachment.
 	Request model.Request
 	// Conf is standard input: one plugin's configuration; empty for VERSION.
 	Conf []byte
@@ -38,16 +38,16 @@ type Call struct {
 	NetnsOverride bool
 }
 
-// ParseCall reads a call from the environment and standard input, by the rules of the reference library: what is
-// missing or malformed in the environment is one error with code 4 that names every bad variable.
+// ParseCall parses a call from the environment and standard input, by the rules of the reference library: all missing
+// or malformed variables are reported in one error with code 4.
 func ParseCall(getenv func(string) string, stdin []byte) (Call, error) {
 	c := Call{Command: getenv("CNI_COMMAND")}
 	if c.Command == "" {
-		return c, model.Faultf(model.CodeInvalidEnv, "a container runtime sets it", "environment: %w", ErrNoCommand)
+		return c, model.Errorf(model.CodeInvalidEnv, "a container runtime sets it", "environment: %w", ErrNoCommand)
 	}
 	needs, ok := needed(c.Command)
 	if !ok {
-		return c, model.Faultf(model.CodeInvalidEnv, "one of ADD, DEL, CHECK, GC, STATUS, VERSION",
+		return c, model.Errorf(model.CodeInvalidEnv, "one of ADD, DEL, CHECK, GC, STATUS, VERSION",
 			"environment: CNI_COMMAND %q is unknown", clip(c.Command))
 	}
 	if c.Command == Version {
@@ -60,7 +60,7 @@ func ParseCall(getenv func(string) string, stdin []byte) (Call, error) {
 	return c, c.configuration()
 }
 
-// needed names the variables that a verb cannot do without.
+// needed returns the variables that a verb requires.
 func needed(verb string) ([]string, bool) {
 	switch verb {
 	case Add, Check:
@@ -104,12 +104,12 @@ func (c *Call) environment(getenv func(string) string, needs []string) error {
 		bad = append([]string{"required variables missing: " + strings.Join(missing, ", ")}, bad...)
 	}
 	if len(bad) > 0 {
-		return model.Faultf(model.CodeInvalidEnv, "", "environment: %s", strings.Join(bad, "; "))
+		return model.Errorf(model.CodeInvalidEnv, "", "environment: %s", strings.Join(bad, "; "))
 	}
 	return nil
 }
 
-// configuration reads from standard input what every verb needs, and refuses verbs that its version does not have.
+// configuration parses what every verb needs from standard input, and rejects verbs that the version does not have.
 func (c *Call) configuration() error {
 	o, err := parseObject("network configuration", c.Conf)
 	if err != nil {
@@ -118,7 +118,7 @@ func (c *Call) configuration() error {
 	var version string
 	if err := errors.Join(o.get("network configuration", "name", &c.Request.Network),
 		o.get("network configuration", "cniVersion", &version)); err != nil {
-		return model.Faultf(model.CodeDecode, "", "%w", err)
+		return model.Errorf(model.CodeDecode, "", "%w", err)
 	}
 	if err := checkNetworkName(c.Request.Network); err != nil {
 		return err
@@ -134,7 +134,7 @@ func (c *Call) configuration() error {
 		since = "1.1.0"
 	}
 	if !AtLeast(c.Request.CNIVersion, since) {
-		return model.Faultf(model.CodeIncompatibleVersion, "", "cniVersion %s has no %s, it came with %s",
+		return model.Errorf(model.CodeIncompatibleVersion, "", "cniVersion %s has no %s, it came with %s",
 			c.Request.CNIVersion, c.Command, since)
 	}
 	if c.Command == GC {
@@ -151,7 +151,7 @@ func valid(o object, network string) ([]model.AttachmentKey, error) {
 		raw, ok = o["cni.dev/attachments"]
 	}
 	if !ok {
-		return nil, model.Faultf(model.CodeInvalidConf, "an empty list says that no attachment is valid",
+		return nil, model.Errorf(model.CodeInvalidConf, "an empty list declares that no attachment is valid",
 			"GC: cni.dev/valid-attachments is missing")
 	}
 	var list []struct {
@@ -159,7 +159,7 @@ func valid(o object, network string) ([]model.AttachmentKey, error) {
 		IfName      string `json:"ifname"`
 	}
 	if err := json.Unmarshal(raw, &list); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "GC: cni.dev/valid-attachments: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "GC: cni.dev/valid-attachments: %w", err)
 	}
 	keys := make([]model.AttachmentKey, 0, len(list))
 	for _, a := range list {

@@ -22,7 +22,7 @@ func environ(pairs ...string) func(string) string {
 }
 
 func code(err error) model.Code {
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		return f.Code
 	}

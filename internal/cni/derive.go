@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Derive makes from a list what its plugins receive (SPEC section 3, "Deriving request configuration from plugin
-// configuration objects"): name and the negotiated version are filled in, runtimeConfig is given what the plugin
-// declared and the runtime provides, capabilities and reserved keys are taken out. args, which may be nil, is merged
+// Derive returns a list as its plugins receive it (SPEC section 3, "Deriving request configuration from plugin
+// configuration objects"): name and the negotiated version are set, runtimeConfig gets the capabilities that the plugin
+// declares and the runtime provides, and capabilities and reserved keys are removed. args, which may be nil, is merged
 // into args.cni of every plugin.
 func Derive(n model.Network, caps map[string]any, args map[string]any) (model.Network, error) {
 	out := n
@@ -56,8 +56,8 @@ func derivePlugin(n model.Network, p model.PluginConf, caps, args map[string]any
 	return p, err
 }
 
-// addCapabilities gives the plugin what it declared and the runtime provides. A runtimeConfig that stands in the
-// configuration already is kept where the runtime says nothing, as libcni does.
+// addCapabilities sets runtimeConfig to the declared capabilities that the runtime provides. Other keys of an existing
+// runtimeConfig are kept, as in libcni.
 func addCapabilities(o object, declared map[string]bool, provided map[string]any) error {
 	config := map[string]json.RawMessage{}
 	if err := o.get("plugin", "runtimeConfig", &config); err != nil {
@@ -73,7 +73,7 @@ func addCapabilities(o object, declared map[string]bool, provided map[string]any
 		}
 		b, err := json.Marshal(value)
 		if err != nil {
-			return model.Faultf(model.CodeInvalidConf, "", "capability %s: %w", name, err)
+			return model.Errorf(model.CodeInvalidConf, "", "capability %s: %w", name, err)
 		}
 		config[name] = b
 	}
@@ -107,8 +107,8 @@ func addArgs(o object, args map[string]any) error {
 	return o.set("args", words)
 }
 
-// WithPrev is what a foreign plugin gets on standard input: its configuration with the version and, when there is one,
-// the result before it in that version's form.
+// WithPrev returns the standard input of a foreign plugin: its configuration with the version and, if there is one, the
+// previous result in that version's format.
 func WithPrev(p model.PluginConf, cniVersion string, prev *model.Result) ([]byte, error) {
 	o, err := parseObject("plugin "+p.Type, p.Raw)
 	if err != nil {
@@ -127,7 +127,7 @@ func WithPrev(p model.PluginConf, cniVersion string, prev *model.Result) ([]byte
 	return o.raw()
 }
 
-// WithValid is what a foreign plugin gets on standard input for GC.
+// WithValid returns the standard input of a foreign plugin's GC.
 func WithValid(p model.PluginConf, cniVersion string, valid []model.AttachmentKey) ([]byte, error) {
 	type attachment struct {
 		ContainerID string `json:"containerID"`

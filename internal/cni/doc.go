@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cni speaks the words of the CNI protocol: calls (environment and standard input), network configurations,
-// results and errors, in every version from 0.1.0 to 1.1.0. Inside weft only model's values are used; this is the
-// border.
+// Package cni implements the CNI protocol: calls (environment and standard input), network configurations, results and
+// errors, in every version from 0.1.0 to 1.1.0. The rest of weft uses the values of package model only.
 //
 // # Vocabulary
 //
 //   - Call: one execution of a plugin: the verb, the attachment, the configuration.
 //   - Network: a configuration list; a single plugin's configuration becomes a list of one.
 //   - Derive: what a runtime does to a list before it calls its plugins (SPEC section 3).
-//   - Lint: what the specification does not forbid but nobody wants.
+//   - Lint: finds what the specification permits but is probably not intended.
 //
-// Everything here is read from outside and bounded: see maxConf. It starts with every call of a plugin, so it imports
+// All input is untrusted and bounded: see maxConf. The package is loaded for every call of a plugin, so it imports
 // nothing heavy.
 package cni
 

@@ -18,14 +18,13 @@ type ErrorDocument struct {
 	Details    string `json:"details,omitempty"`
 }
 
-// FormatError prints an error as the protocol wants it on standard output. A *model.Fault keeps its code, everything
-// else is 999.
+// FormatError formats an error as the protocol's error object. A *model.Error keeps its code, everything else is 999.
 func FormatError(err error, cniVersion string) []byte {
 	if cniVersion == "" {
 		cniVersion = Latest
 	}
 	d := ErrorDocument{CNIVersion: cniVersion, Code: uint(model.CodeInternal), Msg: err.Error()}
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		d.Code, d.Details = uint(f.Code), f.Hint
 		if f.Hint != "" {
@@ -39,8 +38,8 @@ func FormatError(err error, cniVersion string) []byte {
 	return append(b, '\n')
 }
 
-// ParseError reads the error object that a foreign plugin printed. ok is false when it printed none.
-func ParseError(b []byte) (f *model.Fault, ok bool) {
+// ParseError parses the error object that a foreign plugin printed. ok is false if it printed none.
+func ParseError(b []byte) (f *model.Error, ok bool) {
 	var d ErrorDocument
 	if len(b) > maxConf || json.Unmarshal(b, &d) != nil || d.Code == 0 && d.Msg == "" {
 		return nil, false
@@ -49,5 +48,5 @@ func ParseError(b []byte) (f *model.Fault, ok bool) {
 	if code == 0 {
 		code = model.CodeForeign
 	}
-	return &model.Fault{Code: code, Msg: d.Msg, Hint: d.Details}, true
+	return &model.Error{Code: code, Msg: d.Msg, Hint: d.Details}, true
 }

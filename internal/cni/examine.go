@@ -13,19 +13,19 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// ShimType is the plugin that hands its calls to the agent.
+// ShimType is the type of the plugin that forwards its calls to the agent.
 const ShimType = "weft-cni"
 
-// IsShim tells whether a plugin hands its calls to the agent: under weft's own name, or in the place of Multus.
+// IsShim reports whether a plugin forwards its calls to the agent: under weft's own name, or in place of Multus.
 func IsShim(typ string) bool { return typ == ShimType || typ == "multus" || typ == "multus-shim" }
 
-// NestedShim is the error for a list that the agent would hand to itself, and wait for.
+// NestedShim returns the error for a list that the agent would forward to itself, and deadlock.
 func NestedShim() error {
-	return model.Faultf(model.CodeInvalidConf, "put its delegates here instead",
-		"plugin %q stands in its own delegates", ShimType)
+	return model.Errorf(model.CodeInvalidConf, "put its delegates here instead",
+		"plugin %q is among its own delegates", ShimType)
 }
 
-// Report is all that can be said about a configuration without using it.
+// Report is the result of a static check of a configuration.
 type Report struct {
 	Network    string    `json:"network,omitempty"`
 	CNIVersion string    `json:"cniVersion,omitempty"`
@@ -33,10 +33,10 @@ type Report struct {
 	Errors     []Problem `json:"errors"`
 	Warnings   []Warning `json:"warnings"`
 
-	named []named // the types that stand in it
+	named []named // the types in the configuration
 }
 
-// Problem is an error in a configuration: with it, ADD fails.
+// Problem is an error in a configuration, with which ADD fails.
 type Problem struct {
 	Where string     `json:"where,omitempty"`
 	Code  model.Code `json:"code"`
@@ -44,24 +44,24 @@ type Problem struct {
 	Hint  string     `json:"hint,omitempty"`
 }
 
-// String prints the problem in one line.
+// String returns the problem in one line.
 func (p Problem) String() string {
 	return Warning{Where: p.Where, Msg: p.Msg, Hint: p.Hint}.String()
 }
 
-// Examine reads a configuration and asks every planner and allocator that it names, instead of stopping at the first
+// Examine validates a configuration with every planner and allocator that it names, instead of stopping at the first
 // error.
 func Examine(b []byte, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
-	return ExamineIn(b, Surroundings{}, planners, ipams)
+	return ExamineWith(b, Environment{}, planners, ipams)
 }
 
-// ExamineIn is Examine of a configuration that may leave out what its surroundings say.
-func ExamineIn(b []byte, s Surroundings, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
+// ExamineWith is Examine for a configuration whose name and version may come from its environment.
+func ExamineWith(b []byte, s Environment, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) Report {
 	r := Report{Errors: []Problem{}, Warnings: []Warning{}}
 	var n model.Network
 	var err error
 	if s.Name != "" || s.Version != "" {
-		b, err = fill(b, s.Name, s.Version)
+		b, err = setDefaults(b, s.Name, s.Version)
 	}
 	if err == nil {
 		n, err = ParseNetwork(b)
@@ -79,12 +79,12 @@ func ExamineIn(b []byte, s Surroundings, planners map[string]plugin.Planner, ipa
 	return r
 }
 
-// OK tells whether the configuration can be used; strict counts warnings as errors.
+// OK reports whether the configuration is valid; strict counts warnings as errors.
 func (r Report) OK(strict bool) bool { return len(r.Errors) == 0 && (!strict || len(r.Warnings) == 0) }
 
 func (r *Report) problem(where string, err error) {
 	p := Problem{Where: where, Code: model.CodeInternal, Msg: err.Error()}
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		p.Code, p.Msg, p.Hint = f.Code, f.Msg, f.Hint
 	}
@@ -128,7 +128,7 @@ func (r *Report) validate(
 	}
 }
 
-// filled has example prefixes where the node's stand for themselves by a word.
+// filled replaces the placeholder for the node's prefixes by examples.
 func filled(p model.PluginConf) model.PluginConf {
 	c := plugin.Calico{}
 	if p.Type != plugin.CalicoType || !c.WantsPrefixes(p) {
@@ -138,7 +138,7 @@ func filled(p model.PluginConf) model.PluginConf {
 		netip.PrefixFrom(netip.AddrFrom4([4]byte{10}), 24), netip.PrefixFrom(netip.AddrFrom16([16]byte{0xfd}), 64),
 	})
 	if err != nil {
-		return p // its planner says what is wrong with it
+		return p // its planner reports the error
 	}
 	return example
 }
@@ -158,7 +158,7 @@ func (r *Report) delegates(
 	}
 	if len(c.Delegates) == 0 && c.ClusterNetwork == "" {
 		r.problem(where,
-			model.Faultf(model.CodeInvalidConf, "give it the lists that the agent attaches", "delegates is empty"))
+			model.Errorf(model.CodeInvalidConf, "add the lists that the agent attaches", "delegates is empty"))
 	}
 	for i, raw := range c.Delegates {
 		at := fmt.Sprintf("%s: delegates[%d]", where, i)
@@ -171,13 +171,14 @@ func (r *Report) delegates(
 	}
 }
 
-// parseDelegate reads a network that the agent attaches: the first one may leave out its name, each its version.
+// parseDelegate parses a network that the agent attaches: the first one may leave out its name, all may leave out the
+// version.
 func parseDelegate(raw json.RawMessage, outer model.Network, i int) (model.Network, error) {
 	name := ""
 	if i == 0 {
 		name = outer.Name
 	}
-	raw, err := fill(raw, name, outer.CNIVersion)
+	raw, err := setDefaults(raw, name, outer.CNIVersion)
 	if err != nil {
 		return model.Network{}, err
 	}

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// schema is the set of paths that a configuration may have: "ranges[][].subnet"; ".*" at the end leaves everything
-// below free.
+// schema is the set of valid paths of a configuration, as "ranges[][].subnet"; ".*" at the end permits everything
+// below.
 type schema []string
 
 func listSchema() schema {
@@ -36,7 +36,7 @@ func shimSchema() schema {
 	return append(own, multus...)
 }
 
-// knows tells whether a path, or something below it, is in the schema.
+// knows reports whether a path, or something below it, is in the schema.
 func (s schema) knows(path string) bool {
 	for _, known := range s {
 		free, isFree := strings.CutSuffix(known, ".*")
@@ -53,9 +53,9 @@ func (s schema) knows(path string) bool {
 	return false
 }
 
-// suggest names the known path that was most likely meant: one spelled alike beside it, else the same word elsewhere.
+// suggest returns the known path that was most likely meant: a similar sibling key, else the same key at another place.
 func (s schema) suggest(parent, key string) string {
-	var beside []string
+	var siblings []string
 	for _, known := range s {
 		rest := known
 		if parent != "" {
@@ -68,10 +68,10 @@ func (s schema) suggest(parent, key string) string {
 			rest = rest[:i]
 		}
 		if rest != "*" {
-			beside = append(beside, rest)
+			siblings = append(siblings, rest)
 		}
 	}
-	if near := nearest(key, beside); near != "" {
+	if near := nearest(key, siblings); near != "" {
 		return near
 	}
 	for _, known := range s {
@@ -86,7 +86,7 @@ func (s schema) suggest(parent, key string) string {
 	return ""
 }
 
-// unknown lists the keys of a document that the schema does not have, as path and suggestion.
+// unknown returns the keys of a document that are not in the schema, as path and suggestion.
 func (s schema) unknown(raw json.RawMessage) [][2]string {
 	var doc any
 	if json.Unmarshal(raw, &doc) != nil {
@@ -125,7 +125,7 @@ func sorted(m map[string]any) []string {
 	return keys
 }
 
-// duplicates lists the paths of keys that stand twice in one object; the decoder takes the last one.
+// duplicates returns the paths of duplicate keys of an object; the decoder uses the last one.
 func duplicates(raw json.RawMessage) []string {
 	var out []string
 	dec := json.NewDecoder(bytes.NewReader(raw))
@@ -168,6 +168,6 @@ func duplicates(raw json.RawMessage) []string {
 		}
 		return err
 	}
-	_ = value("") // what is malformed was refused before
+	_ = value("") // malformed documents were rejected before
 	return out
 }

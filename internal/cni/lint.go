@@ -12,9 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Warning is something in a configuration that works, but hardly as it was meant.
+// Warning is about a setting that is valid, but probably not as intended.
 type Warning struct {
-	// Where is "" for the list, "plugins[0] bridge" for a plugin.
+	// Where is the location: "" for the list, "plugins[0] bridge" for a plugin.
 	Where string `json:"where,omitempty"`
 	// Field is the path of the key, "ipam.ranges[][].subnett".
 	Field string `json:"field"`
@@ -22,7 +22,7 @@ type Warning struct {
 	Hint  string `json:"hint,omitempty"`
 }
 
-// String prints the warning in one line.
+// String returns the warning in one line.
 func (w Warning) String() string {
 	s := w.Msg
 	if w.Where != "" {
@@ -34,13 +34,13 @@ func (w Warning) String() string {
 	return s
 }
 
-// doubter is a planner or allocator that knows settings which contradict each other.
-type doubter interface {
-	Doubts(conf json.RawMessage) []model.Doubt
+// warner is a planner or allocator that finds contradicting settings.
+type warner interface {
+	Warnings(conf json.RawMessage) []model.Warning
 }
 
-// Lint finds unknown keys with the nearest known one, keys that stand twice, keys that belong to the runtime, and
-// settings that have no effect. Plugins that weft has no planner for are not judged.
+// Lint finds unknown keys with the nearest known one, duplicate keys, keys that only the runtime may set, and settings
+// without effect. Plugins without a planner in weft are not checked.
 func Lint(n model.Network, planners map[string]plugin.Planner, ipams map[string]ipam.Allocator) []Warning {
 	l := linter{planners: planners, ipams: ipams}
 	l.list(n)
@@ -66,9 +66,9 @@ func (l *linter) list(n model.Network) {
 	if isList {
 		l.unknown("", listSchema(), n.Raw)
 	}
-	if l.prefix == "" { // delegates stand in the list itself
+	if l.prefix == "" { // delegates are part of the list itself
 		for _, path := range duplicates(n.Raw) {
-			l.add("", path, "remove one of them", "key %q stands twice, the last one counts", path)
+			l.add("", path, "remove one of them", "key %q is there twice, the last one counts", path)
 		}
 	}
 	makers := 0
@@ -83,7 +83,7 @@ func (l *linter) list(n model.Network) {
 	}
 }
 
-// makesInterface tells whether a plugin makes the container's interface. An ipvlan without ipam is one that is chained.
+// makesInterface reports whether a plugin creates the container's interface. An ipvlan without ipam is a chained one.
 func makesInterface(p model.PluginConf) bool {
 	switch p.Type {
 	case "bridge", "ptp", "macvlan", "vlan", "host-device", "dummy", "tap", plugin.FlannelType, plugin.CalicoType:
@@ -105,7 +105,7 @@ func (l *linter) plugin(where string, n model.Network, p model.PluginConf) {
 	allocator, addresses := l.allocator(p)
 	if known {
 		l.unknown(where, complete(planner.Keys(), allocator), p.Raw)
-		l.doubts(where, planner, p)
+		l.warnings(where, planner, p)
 		if p.Type == plugin.FlannelType {
 			l.delegate(where, p)
 		}
@@ -117,11 +117,11 @@ func (l *linter) plugin(where string, n model.Network, p model.PluginConf) {
 		l.add(where, "ipam.type", "", "ipam.type %q is none of weft's own, it will be executed as a program", ipamType(p))
 	}
 	if allocator != nil {
-		l.doubts(where, allocator, p)
+		l.warnings(where, allocator, p)
 	}
 }
 
-// delegate looks at the keys of the plugin that stands behind flannel.
+// delegate checks the keys of the plugin that flannel delegates to.
 func (l *linter) delegate(where string, p model.PluginConf) {
 	var c struct {
 		Delegate json.RawMessage `json:"delegate"`
@@ -129,7 +129,7 @@ func (l *linter) delegate(where string, p model.PluginConf) {
 	d, err := plugin.Flannel{}.Delegate(p, plugin.FlannelNode{})
 	planner := l.planners[d.Type]
 	if err != nil || planner == nil || json.Unmarshal(p.Raw, &c) != nil {
-		return // its planner says it, or nobody knows the keys
+		return // its planner reports it, or the keys are unknown
 	}
 	for _, u := range complete(planner.Keys(), nil).unknown(c.Delegate) {
 		hint := ""
@@ -140,7 +140,7 @@ func (l *linter) delegate(where string, p model.PluginConf) {
 	}
 }
 
-// allocator is the one that the plugin's ipam section names; asked says whether it names any.
+// allocator returns the allocator of the plugin's ipam section; asked reports whether it names any.
 func (l *linter) allocator(p model.PluginConf) (a ipam.Allocator, asked bool) {
 	t := ipamType(p)
 	return l.ipams[t], t != ""
@@ -159,11 +159,11 @@ func ipamType(p model.PluginConf) string {
 			Type string `json:"type"`
 		} `json:"ipam"`
 	}
-	_ = json.Unmarshal(p.Raw, &c) // a wrong type is the planner's business
+	_ = json.Unmarshal(p.Raw, &c) // the planner reports a wrong type
 	return c.IPAM.Type
 }
 
-// complete puts the allocator's keys in the place of "ipam.*".
+// complete replaces "ipam.*" by the allocator's keys.
 func complete(keys []string, a ipam.Allocator) schema {
 	var s schema
 	for _, k := range keys {
@@ -181,7 +181,7 @@ func complete(keys []string, a ipam.Allocator) schema {
 func (l *linter) unknown(where string, s schema, raw json.RawMessage) {
 	for _, u := range s.unknown(raw) {
 		if strings.HasPrefix(u[0], "cni.dev/") {
-			continue // reserved says so
+			continue // reserved reports it
 		}
 		hint := ""
 		if u[1] != "" {
@@ -191,7 +191,7 @@ func (l *linter) unknown(where string, s schema, raw json.RawMessage) {
 	}
 }
 
-// reserved finds what only a runtime may set.
+// reserved finds keys that only a runtime may set.
 func (l *linter) reserved(where string, p model.PluginConf) {
 	var o object
 	if json.Unmarshal(p.Raw, &o) != nil {
@@ -215,13 +215,13 @@ func sortedKeys(o object) []string {
 	return sorted(m)
 }
 
-func (l *linter) doubts(where string, of any, p model.PluginConf) {
-	d, ok := of.(doubter)
+func (l *linter) warnings(where string, of any, p model.PluginConf) {
+	d, ok := of.(warner)
 	if !ok {
 		return
 	}
-	for _, doubt := range d.Doubts(p.Raw) {
-		l.add(where, doubt.Field, doubt.Hint, "%s", doubt.Msg)
+	for _, warning := range d.Warnings(p.Raw) {
+		l.add(where, warning.Field, warning.Hint, "%s", warning.Msg)
 	}
 }
 

@@ -76,7 +76,7 @@ func TestLint(t *testing.T) {
 		},
 		"no idea": {conf: list(`{"type":"ptp","frobnicate":1,` + hl + `}`), want: []string{`unknown key "frobnicate"`}},
 		"twice": {
-			conf: list(`{"type":"ptp","mtu":1,"mtu":1400,` + hl + `}`), want: []string{`key "plugins[0].mtu" stands twice`},
+			conf: list(`{"type":"ptp","mtu":1,"mtu":1400,` + hl + `}`), want: []string{`key "plugins[0].mtu" is there twice`},
 		},
 		"reserved": {
 			conf: list(`{"type":"ptp","runtimeConfig":{},"cni.dev/x":1,` + hl + `}`),
@@ -98,7 +98,19 @@ func TestLint(t *testing.T) {
 		},
 		"vlan twice": {
 			conf: list(`{"type":"bridge","vlan":5,"vlanTrunk":[{"minID":4,"maxID":6}]}`),
-			want: []string{"vlan 5 is in vlanTrunk too: its frames have no tag (take it out of vlanTrunk)"},
+			want: []string{"vlan 5 is in vlanTrunk, too: its frames are untagged (take it out of vlanTrunk)"},
+		},
+		"no vlan in the trunk": {
+			conf: list(`{"type":"bridge","vlanTrunk":[{"id":1},{}]}`),
+			want: []string{"vlanTrunk[1] names no VLAN"},
+		},
+		"no vlanId": {
+			conf: list(`{"type":"vlan","master":"ens5",` + hl + `}`),
+			want: []string{"vlanId is missing: frames have a priority and no VLAN"},
+		},
+		"several devices": {
+			conf: list(`{"type":"host-device","device":"ens5","hwaddr":"02:00:00:00:00:05"}`),
+			want: []string{"hwaddr has no effect together with device, which names the device"},
 		},
 		"no ipam type": {
 			conf: list(`{"type":"bridge","ipam":{"subnet":"10.0.0.0/24"}}`),
@@ -146,8 +158,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestExamineTellsAllErrors does not stop at the first one.
-func TestExamineTellsAllErrors(t *testing.T) {
+// TestExamineReportsAllErrors does not stop at the first one.
+func TestExamineReportsAllErrors(t *testing.T) {
 	conf := `{"cniVersion":"1.0.0","name":"n","plugins":[
 		{"type":"bridge","hairpinMode":true,"promiscMode":true,"ipam":{"type":"host-local","subnet":"10.0.0.0/31"}},
 		{"type":"weft-cni","delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp"},{"name":"e"},
@@ -159,7 +171,7 @@ func TestExamineTellsAllErrors(t *testing.T) {
 		"plugins[0] bridge: ipam.subnet 10.0.0.0/31 is too small to allocate from",
 		"plugins[1] weft-cni: delegates[0]: plugins[0] ptp: plugin ptp: ipam.type is missing",
 		`plugins[1] weft-cni: delegates[1]: network "e": no plugins`,
-		`plugins[1] weft-cni: delegates[2]: plugins[0] weft-cni: plugin "weft-cni" stands in its own delegates`,
+		`plugins[1] weft-cni: delegates[2]: plugins[0] weft-cni: plugin "weft-cni" is among its own delegates`,
 		"plugins[2] weft-cni: plugin: socket is number, want string",
 	}
 	for i, w := range want {

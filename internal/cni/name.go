@@ -13,7 +13,7 @@ import (
 // The longest name of an interface that the kernel takes.
 const maxIfName = 15
 
-// CheckIfName refuses what cannot be an interface's name, by the rules of the specification.
+// CheckIfName returns an error if s is no valid interface name by the specification.
 func CheckIfName(s string) error {
 	switch {
 	case s == "":
@@ -31,8 +31,8 @@ func CheckIfName(s string) error {
 	return nil
 }
 
-// CheckWord refuses what cannot be a container id or a network name: they begin with a letter or a digit, and go on
-// with letters, digits, '_', '.' and '-'.
+// CheckWord returns an error if s is no valid container id or network name: a letter or a digit, followed by letters,
+// digits, '_', '.' and '-'.
 func CheckWord(s string) error {
 	if s == "" {
 		return errors.New("is empty")
@@ -50,7 +50,7 @@ func CheckWord(s string) error {
 	return nil
 }
 
-// CheckType refuses what cannot be a plugin's type, which names a program in a directory.
+// CheckType returns an error if s is no valid plugin type, which is the name of a program in a directory.
 func CheckType(s string) error {
 	if s == "" {
 		return errors.New("is empty")
@@ -68,10 +68,10 @@ func CheckType(s string) error {
 
 func checkNetworkName(name string) error {
 	if name == "" {
-		return model.Faultf(model.CodeInvalidConf, `add "name"`, "network configuration: name is missing")
+		return model.Errorf(model.CodeInvalidConf, `add "name"`, "network configuration: name is missing")
 	}
 	if err := CheckWord(name); err != nil {
-		return model.Faultf(model.CodeInvalidConf, "", "network configuration: name %w", err)
+		return model.Errorf(model.CodeInvalidConf, "", "network configuration: name %w", err)
 	}
 	return nil
 }

@@ -4,7 +4,7 @@ package cni
 
 import "strings"
 
-// nearest is the known word that a wrong one most likely meant, empty when none is near.
+// nearest returns the known word that is most similar to a wrong one, empty if none is similar.
 func nearest(word string, known []string) string {
 	best, least := "", max(2, len(word)/3)+1
 	for _, k := range known {
@@ -44,5 +44,5 @@ func distance(a, b string) int {
 	return last[len(b)]
 }
 
-// Nearest is the known word that a wrong one most likely meant, empty when none is near.
+// Nearest returns the known word that is most similar to a wrong one, empty if none is similar.
 func Nearest(word string, known []string) string { return nearest(word, known) }

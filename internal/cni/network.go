@@ -12,9 +12,9 @@ import (
 
 const networkNoun = "network configuration"
 
-// ParseNetwork reads a configuration list, or a single plugin's configuration as a list of one (the files .conf and
-// .json). Of the versions that a list offers the highest one that weft speaks is chosen. The plugins' Raw is as in the
-// file; Derive fills in what a runtime owes them.
+// ParseNetwork parses a configuration list, or a single plugin's configuration as a list of one (the files .conf and
+// .json). It chooses the highest supported version that a list offers. The plugins' Raw is as in the file; Derive adds
+// what a runtime has to set.
 func ParseNetwork(b []byte) (model.Network, error) {
 	o, err := parseObject(networkNoun, b)
 	if err != nil {
@@ -32,7 +32,7 @@ func ParseNetwork(b []byte) (model.Network, error) {
 		return n, err
 	}
 	if len(plugins) == 0 {
-		return n, model.Faultf(model.CodeInvalidConf, `a list has "plugins", a single plugin's configuration has "type"`,
+		return n, model.Errorf(model.CodeInvalidConf, `a list has "plugins", a single plugin's configuration has "type"`,
 			"network %q: no plugins", n.Name)
 	}
 	for i, raw := range plugins {
@@ -45,22 +45,17 @@ func ParseNetwork(b []byte) (model.Network, error) {
 	return n, nil
 }
 
-// listKeys reads the keys of a list beside its plugins.
+// listKeys parses the keys of a list, except for its plugins.
 func listKeys(o object) (model.Network, error) {
 	var n model.Network
 	var version string
 	var versions []string
 	var check, gc, inlined flag
-	err := errors.Join(
-		o.get(networkNoun, "name", &n.Name),
-		o.get(networkNoun, "cniVersion", &version),
-		o.get(networkNoun, "cniVersions", &versions),
-		o.get(networkNoun, "disableCheck", &check),
-		o.get(networkNoun, "disableGC", &gc),
-		o.get(networkNoun, "loadOnlyInlinedPlugins", &inlined),
-	)
+	err := errors.Join(o.get(networkNoun, "name", &n.Name), o.get(networkNoun, "cniVersion", &version),
+		o.get(networkNoun, "cniVersions", &versions), o.get(networkNoun, "disableCheck", &check),
+		o.get(networkNoun, "disableGC", &gc), o.get(networkNoun, "loadOnlyInlinedPlugins", &inlined))
 	if err != nil {
-		return n, model.Faultf(model.CodeDecode, "", "%w", err)
+		return n, model.Errorf(model.CodeDecode, "", "%w", err)
 	}
 	if err := checkNetworkName(n.Name); err != nil {
 		return n, err
@@ -70,9 +65,9 @@ func listKeys(o object) (model.Network, error) {
 	return n, err
 }
 
-// ParsePlugin reads what a plugin gets on standard input: its own configuration, as a network of one plugin, and the
-// result of the plugins before it. The plugin's Raw is what came, without prevResult and what else is the protocol's.
-// The network is whole also when the error is about prevResult: a DEL goes on without.
+// ParsePlugin parses the standard input of a plugin: its own configuration, as a network of one plugin, and the result
+// of the plugins before it. The plugin's Raw is without prevResult and other keys of the protocol. The network is
+// complete even if the error is about prevResult: a DEL continues without it.
 func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 	o, err := parseObject(networkNoun, b)
 	if err != nil {
@@ -107,7 +102,7 @@ func ParsePlugin(b []byte) (model.Network, *model.Result, error) {
 	return n, prev, bad
 }
 
-// prevResult reads the result before; one without a version has the configuration's.
+// prevResult parses the previous result; one without a version has the configuration's.
 func prevResult(o object, version string) (*model.Result, error) {
 	raw, ok := o["prevResult"]
 	if !ok || string(raw) == "null" {
@@ -128,7 +123,7 @@ func prevResult(o object, version string) (*model.Result, error) {
 	}
 	result, err := ParseResult(text)
 	if err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "prevResult: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "prevResult: %w", err)
 	}
 	return &result, nil
 }
@@ -140,21 +135,21 @@ func parsePluginConf(raw json.RawMessage) (model.PluginConf, error) {
 		return p, err
 	}
 	if err := errors.Join(o.get("plugin", "type", &p.Type), o.get("plugin", "capabilities", &p.Capabilities)); err != nil {
-		return p, model.Faultf(model.CodeDecode, "", "%w", err)
+		return p, model.Errorf(model.CodeDecode, "", "%w", err)
 	}
 	if err := CheckType(p.Type); err != nil {
-		return p, model.Faultf(model.CodeInvalidConf, "", "plugin: type %w", err)
+		return p, model.Errorf(model.CodeInvalidConf, "", "plugin: type %w", err)
 	}
 	return p, nil
 }
 
-// inPlugin says in which plugin of a list an error is.
+// inPlugin adds the plugin's position in the list to an error.
 func inPlugin(err error, network string, i int) error {
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) {
 		return err
 	}
-	return model.Faultf(f.Code, f.Hint, "network %q: plugins[%d]: %s", network, i, f.Msg)
+	return model.Errorf(f.Code, f.Hint, "network %q: plugins[%d]: %s", network, i, f.Msg)
 }
 
 // flag is a boolean that is also accepted as a string, as libcni does.

@@ -12,41 +12,41 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// object is a JSON object whose values stay as they came; unknown fields survive every change.
+// object is a JSON object with raw values, so that unknown fields survive every change.
 type object map[string]json.RawMessage
 
 func parseObject(what string, b []byte) (object, error) {
 	if len(b) > maxConf {
-		return nil, model.Faultf(model.CodeDecode, "", "%s: %d bytes, at most %d", what, len(b), maxConf)
+		return nil, model.Errorf(model.CodeDecode, "", "%s: %d bytes, at most %d", what, len(b), maxConf)
 	}
 	var o object
 	if err := json.Unmarshal(b, &o); err != nil {
 		return nil, decodeFault(what, b, err)
 	}
 	if o == nil {
-		return nil, model.Faultf(model.CodeDecode, "", "%s: null instead of an object", what)
+		return nil, model.Errorf(model.CodeDecode, "", "%s: null instead of an object", what)
 	}
 	return o, nil
 }
 
-// decodeFault says where in the text decoding stopped.
+// decodeFault adds the position in the text to a decoding error.
 func decodeFault(what string, b []byte, err error) error {
 	var syntax *json.SyntaxError
 	var typ *json.UnmarshalTypeError
 	switch {
 	case len(bytes.TrimSpace(b)) == 0:
-		return model.Faultf(model.CodeDecode, "", "%s: empty", what)
+		return model.Errorf(model.CodeDecode, "", "%s: empty", what)
 	case errors.As(err, &syntax):
 		line, col := place(b, syntax.Offset)
-		return model.Faultf(model.CodeDecode, "", "%s: line %d column %d: %w", what, line, col, err)
+		return model.Errorf(model.CodeDecode, "", "%s: line %d column %d: %w", what, line, col, err)
 	case errors.As(err, &typ):
-		return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value,
+		return model.Errorf(model.CodeDecode, "", "%s: %s is %s, want %s", what, fieldName(typ.Field), typ.Value,
 			kindOf(typ.Type))
 	}
-	return model.Faultf(model.CodeDecode, "", "%s: %w", what, err)
+	return model.Errorf(model.CodeDecode, "", "%s: %w", what, err)
 }
 
-// Decode reads a document and says in words of JSON what is wrong with it.
+// Decode decodes a document and describes errors in terms of JSON.
 func Decode(what string, b []byte, v any) error {
 	if err := json.Unmarshal(b, v); err != nil {
 		return decodeFault(what, b, err)
@@ -54,7 +54,7 @@ func Decode(what string, b []byte, v any) error {
 	return nil
 }
 
-// kindOf names what JSON must have for a Go type.
+// kindOf returns the name of the JSON type for a Go type.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
@@ -78,7 +78,7 @@ func place(b []byte, offset int64) (line, col int) {
 	return line, len(seen) - bytes.LastIndexByte(seen, '\n')
 }
 
-// get decodes one field; an absent or null one leaves v as it is.
+// get decodes one field; an absent or null one leaves v unchanged.
 func (o object) get(what, key string, v any) error {
 	raw, ok := o[key]
 	if !ok {
@@ -91,9 +91,9 @@ func (o object) get(what, key string, v any) error {
 			if typ.Field != "" {
 				name += "." + typ.Field
 			}
-			return model.Faultf(model.CodeDecode, "", "%s: %s is %s, want %s", what, name, typ.Value, kindOf(typ.Type))
+			return model.Errorf(model.CodeDecode, "", "%s: %s is %s, want %s", what, name, typ.Value, kindOf(typ.Type))
 		}
-		return model.Faultf(model.CodeDecode, "", "%s: %s: %w", what, key, err)
+		return model.Errorf(model.CodeDecode, "", "%s: %s: %w", what, key, err)
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func (o object) set(key string, v any) error {
 	return nil
 }
 
-// raw is the object as JSON with sorted keys.
+// raw returns the object as JSON with sorted keys.
 func (o object) raw() (json.RawMessage, error) {
 	b, err := json.Marshal(o)
 	if err != nil {

@@ -29,10 +29,10 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 // TestResultsAreThoseOfTheReferencePlugins lets the reference plugins work in throw-away namespaces and compares what
 // they print with what weft plans for the same configuration. Names and MACs that are chosen are compared by form only.
 func TestResultsAreThoseOfTheReferencePlugins(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: results are not compared with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: results are not compared with the reference plugins")
 	}
 	const v4 = `"ipam":{"type":"host-local","subnet":"10.1.0.0/24","routes":[{"dst":"0.0.0.0/0"},{"dst":"10.9.0.0/16","gw":"10.1.0.1"}],"dataDir":"DIR"}`
 	const both = `"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]],"dataDir":"DIR"}`
@@ -115,7 +115,7 @@ func planned(t *testing.T, conf, version string) ([]byte, error) {
 		return nil, err
 	}
 	p := n.Plugins[0]
-	ask := ipam.Ask{Conf: p.Raw, Network: n.Name, ContainerID: "c1", IfName: "eth0"}
+	ask := ipam.Request{Conf: p.Raw, Network: n.Name, ContainerID: "c1", IfName: "eth0"}
 	ipams := allocators()
 	if a := ipams[p.Type]; a != nil {
 		r, err := a.Add(context.Background(), ask)

@@ -37,8 +37,8 @@ type ipObject struct {
 	Interface *int   `json:"interface,omitempty"`
 }
 
-// FormatResult prints a result in the form of a version: 1.x as it is, 0.3 and 0.4 with the family of each address, 0.1
-// and 0.2 as ip4 and ip6.
+// FormatResult formats a result for a version: 1.x as it is, 0.3 and 0.4 with the family of each address, 0.1 and 0.2
+// as ip4 and ip6.
 func FormatResult(r model.Result, cniVersion string) ([]byte, error) {
 	version, err := checkVersion(cniVersion)
 	if err != nil {
@@ -63,7 +63,7 @@ func FormatResult(r model.Result, cniVersion string) ([]byte, error) {
 	}
 	b, err := json.MarshalIndent(d, "", "    ")
 	if err != nil {
-		return nil, model.Faultf(model.CodeInternal, "", "result: %w", err)
+		return nil, model.Errorf(model.CodeInternal, "", "result: %w", err)
 	}
 	if AtLeast(version, "1.0.0") {
 		return b, nil
@@ -74,21 +74,21 @@ func FormatResult(r model.Result, cniVersion string) ([]byte, error) {
 func downgrade(b []byte, version string) ([]byte, error) {
 	latest, err := types100.NewResult(b)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInternal, "", "result: %w", err)
+		return nil, model.Errorf(model.CodeInternal, "", "result: %w", err)
 	}
 	older, err := latest.GetAsVersion(version)
 	if err != nil {
-		return nil, model.Faultf(model.CodeIncompatibleVersion, "use a newer cniVersion in the configuration",
-			"result cannot be said in cniVersion %s: %w", version, err)
+		return nil, model.Errorf(model.CodeIncompatibleVersion, "use a newer cniVersion in the configuration",
+			"result cannot be converted to cniVersion %s: %w", version, err)
 	}
 	var out bytes.Buffer
 	if err := older.PrintTo(&out); err != nil {
-		return nil, model.Faultf(model.CodeInternal, "", "result: %w", err)
+		return nil, model.Errorf(model.CodeInternal, "", "result: %w", err)
 	}
 	return out.Bytes(), nil
 }
 
-// ParseResult reads a result of any version.
+// ParseResult parses a result of any version.
 func ParseResult(b []byte) (model.Result, error) {
 	const noun = "result"
 	o, err := parseObject(noun, b)
@@ -121,28 +121,28 @@ func upgrade(b []byte) ([]byte, error) {
 	}
 	latest, err := older.GetAsVersion(Latest)
 	if err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "result: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "result: %w", err)
 	}
 	if b, err = json.Marshal(latest); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "result: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "result: %w", err)
 	}
 	return b, nil
 }
 
-// checkResult refuses what would surprise whoever uses the result.
+// checkResult returns an error if a result is inconsistent.
 func checkResult(r model.Result) error {
 	for i, ip := range r.IPs {
 		if !ip.Address.IsValid() {
-			return model.Faultf(model.CodeDecode, "", "result: ips[%d]: address is missing", i)
+			return model.Errorf(model.CodeDecode, "", "result: ips[%d]: address is missing", i)
 		}
 		if ip.Interface != nil && (*ip.Interface < 0 || *ip.Interface >= len(r.Interfaces)) {
-			return model.Faultf(model.CodeDecode, "", "result: ips[%d]: interface %d is not one of the %d interfaces",
+			return model.Errorf(model.CodeDecode, "", "result: ips[%d]: interface %d is not one of the %d interfaces",
 				i, *ip.Interface, len(r.Interfaces))
 		}
 	}
 	for i, route := range r.Routes {
 		if !route.Dst.IsValid() {
-			return model.Faultf(model.CodeDecode, "", "result: routes[%d]: dst is missing", i)
+			return model.Errorf(model.CodeDecode, "", "result: routes[%d]: dst is missing", i)
 		}
 	}
 	return nil

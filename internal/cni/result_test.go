@@ -111,7 +111,7 @@ func TestBytesAreTheLibrarys(t *testing.T) {
 	}
 }
 
-func TestWhatOldVersionsCannotSay(t *testing.T) {
+func TestWhatOldVersionsCannotExpress(t *testing.T) {
 	if _, err := FormatResult(model.Result{}, "0.2.0"); err == nil {
 		t.Log("0.2.0 says a result without addresses")
 	}
@@ -138,7 +138,7 @@ func TestBadResults(t *testing.T) {
 }
 
 func TestErrors(t *testing.T) {
-	f := model.Faultf(model.CodeExhausted, "widen it", "no address in %s", "10.0.0.0/30")
+	f := model.Errorf(model.CodeExhausted, "widen it", "no address in %s", "10.0.0.0/30")
 	var d ErrorDocument
 	if err := json.Unmarshal(FormatError(fmt.Errorf("network n: %w", f), "0.4.0"), &d); err != nil {
 		t.Fatal(err)

@@ -14,12 +14,12 @@ import (
 // Latest is the newest version of the specification.
 const Latest = "1.1.0"
 
-// Versions are the versions of the specification that weft speaks, oldest first.
+// Versions returns the supported versions of the specification, oldest first.
 func Versions() []string {
 	return []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", Latest}
 }
 
-// VersionReply is the answer to VERSION.
+// VersionReply returns the reply to VERSION.
 func VersionReply() []byte {
 	b, err := json.Marshal(struct {
 		CNIVersion        string   `json:"cniVersion"`
@@ -31,8 +31,7 @@ func VersionReply() []byte {
 	return append(b, '\n')
 }
 
-// checkVersion makes the version of a configuration explicit (absent means 0.1.0) and refuses one that weft does not
-// speak.
+// checkVersion makes the version of a configuration explicit (absent means 0.1.0) and rejects an unsupported one.
 func checkVersion(v string) (string, error) {
 	if v == "" {
 		return "0.1.0", nil
@@ -40,11 +39,11 @@ func checkVersion(v string) (string, error) {
 	if slices.Contains(Versions(), v) {
 		return v, nil
 	}
-	return "", model.Faultf(model.CodeIncompatibleVersion, "use one of "+strings.Join(Versions(), ", "),
+	return "", model.Errorf(model.CodeIncompatibleVersion, "use one of "+strings.Join(Versions(), ", "),
 		"cniVersion %q is not supported", clip(v))
 }
 
-// negotiate chooses the highest version that weft speaks among those that a list offers.
+// negotiate returns the highest supported version among those that a list offers.
 func negotiate(version string, more []string) (string, error) {
 	offered := more
 	if version != "" || len(more) == 0 {
@@ -57,13 +56,13 @@ func negotiate(version string, more []string) (string, error) {
 		}
 	}
 	if best == "" {
-		return "", model.Faultf(model.CodeIncompatibleVersion, "offer one of "+strings.Join(Versions(), ", "),
+		return "", model.Errorf(model.CodeIncompatibleVersion, "offer one of "+strings.Join(Versions(), ", "),
 			"cniVersion: none of %q is supported", clip(strings.Join(offered, " ")))
 	}
 	return best, nil
 }
 
-// AtLeast tells whether version a is b or newer. An absent version is 0.1.0; a malformed one is older than all.
+// AtLeast reports whether version a is b or newer. An absent version is 0.1.0; a malformed one is older than all.
 func AtLeast(a, b string) bool { return slices.Compare(parts(a), parts(b)) >= 0 }
 
 func parts(v string) []int {
@@ -81,7 +80,7 @@ func parts(v string) []int {
 	return out
 }
 
-// clip keeps values from outside short in messages.
+// clip shortens untrusted values in messages.
 func clip(s string) string {
 	const most = 80
 	if len(s) <= most {

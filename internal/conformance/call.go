@@ -29,66 +29,66 @@ const (
 )
 
 const (
-	// maxOutput bounds what is kept of a plugin's output, bytes.
+	// maxOutput limits the recorded output of a plugin, in bytes.
 	maxOutput = 1 << 20
-	// lastWords is how long a killed plugin's children may hold its output open.
-	lastWords = 500 * time.Millisecond
+	// waitDelay is how long children of a killed plugin may keep its output open.
+	waitDelay = 500 * time.Millisecond
 )
 
-// program is a plugin's file, and how it is executed.
+// program is a plugin's executable.
 type program struct {
 	typ, path string
 	timeout   time.Duration
-	// hung counts the calls of each verb that had to be killed: a plugin that hangs is not waited for again and again.
-	mu   sync.Mutex
-	hung map[string]int
-	said []answer // everything that it has answered
+	// hangs counts the calls of each verb that timed out and were killed.
+	mu        sync.Mutex
+	hangs     map[string]int
+	responses []response // of all calls
 }
 
-// hopeless tells whether a verb has hung often enough.
-func (p *program) hopeless(verb string) bool {
+// hangsTooOften reports whether a verb has timed out too often to be called again.
+func (p *program) hangsTooOften(verb string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.hung[verb] >= enoughHangs
+	return p.hangs[verb] >= maxHangs
 }
 
-// keep remembers an answer.
-func (p *program) keep(a answer) {
+// record records a response.
+func (p *program) record(a response) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if a.hung {
-		p.hung[a.verb]++
+		p.hangs[a.verb]++
 	}
-	p.said = append(p.said, a)
+	p.responses = append(p.responses, a)
 }
 
-// enoughHangs is after how many hanging calls a verb is not executed any more.
-const enoughHangs = 2
+// maxHangs is the number of timeouts after which a verb is not executed any more.
+const maxHangs = 2
 
-// answer is what an execution has left.
-type answer struct {
+// response is the outcome of one execution.
+type response struct {
 	verb           string
 	exit           int
 	stdout, stderr []byte
 	hung           bool
-	err            error // it could not be executed
+	err            error // the program could not be executed
 }
 
 // run executes the plugin in a namespace.
-func (p *program) run(ctx context.Context, ns *netns.NS, verb string, env []string, stdin []byte) (a answer) {
-	a = answer{verb: verb, exit: -1}
-	if p.hopeless(verb) {
+func (p *program) run(ctx context.Context, ns *netns.NS, verb string, env []string, stdin []byte) (a response) {
+	a = response{verb: verb, exit: -1}
+	if p.hangsTooOften(verb) {
 		a.hung = true
 		return a
 	}
-	defer func() { p.keep(a) }()
+	defer func() { p.record(a) }()
 	cmd := exec.Command(p.path) // its own process group is killed, not only the process
-	var stdout, stderr limited
+	var stdout, stderr limitedBuffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
 	cmd.Env = append([]string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "CNI_COMMAND=" + verb}, env...)
 	cmd.Dir = "/"
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
-	cmd.WaitDelay = lastWords
+	cmd.WaitDelay = waitDelay
 	if a.err = ns.Do(cmd.Start); a.err != nil {
 		return a
 	}
@@ -105,7 +105,7 @@ func (p *program) run(ctx context.Context, ns *netns.NS, verb string, env []stri
 		a.hung = true
 	}
 	if a.hung {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may just have ended
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // it may have exited meanwhile
 		err = <-done
 	}
 	var exit *exec.ExitError
@@ -116,97 +116,97 @@ func (p *program) run(ctx context.Context, ns *netns.NS, verb string, env []stri
 	return a
 }
 
-// limited keeps the beginning of what is written.
-type limited struct{ bytes.Buffer }
+// limitedBuffer keeps the first maxOutput bytes.
+type limitedBuffer struct{ bytes.Buffer }
 
-func (l *limited) Write(b []byte) (int, error) {
-	if room := maxOutput - l.Len(); room > 0 {
-		l.Buffer.Write(b[:min(room, len(b))])
+func (l *limitedBuffer) Write(b []byte) (int, error) {
+	if space := maxOutput - l.Len(); space > 0 {
+		l.Buffer.Write(b[:min(space, len(b))])
 	}
 	return len(b), nil
 }
 
-func (a answer) ok() bool { return a.err == nil && !a.hung && a.exit == 0 }
+func (a response) ok() bool { return a.err == nil && !a.hung && a.exit == 0 }
 
-// refused tells whether the plugin ended by itself and said no.
-func (a answer) refused() bool { return a.err == nil && !a.hung && a.exit > 0 }
+// failed reports whether the plugin exited with an error, without being killed.
+func (a response) failed() bool { return a.err == nil && !a.hung && a.exit > 0 }
 
-// fault is the protocol's error object.
-type fault struct {
+// cniError is the error object of the specification.
+type cniError struct {
 	CNIVersion string `json:"cniVersion"`
 	Code       *int   `json:"code"`
 	Msg        string `json:"msg"`
 	Details    string `json:"details"`
 }
 
-// fault reads the error object; nil when there is none.
-func (a answer) fault() *fault {
-	var f fault
-	if err := one(a.stdout, &f); err != nil || f.Code == nil && f.Msg == "" {
+// cniError parses the error object; nil if there is none.
+func (a response) cniError() *cniError {
+	var f cniError
+	if err := decodeOne(a.stdout, &f); err != nil || f.Code == nil && f.Msg == "" {
 		return nil
 	}
 	return &f
 }
 
-// code is the error's code, 0 without one.
-func (a answer) code() int {
-	if f := a.fault(); f != nil && f.Code != nil {
+// code returns the error's code; 0 if there is none.
+func (a response) code() int {
+	if f := a.cniError(); f != nil && f.Code != nil {
 		return *f.Code
 	}
 	return 0
 }
 
-// text is the whole of what an answer says of a failure.
-func (a answer) text() string {
-	if f := a.fault(); f != nil {
+// text returns the error's message and details, or the raw output.
+func (a response) text() string {
+	if f := a.cniError(); f != nil {
 		return f.Msg + " " + f.Details
 	}
 	return string(a.stdout) + " " + string(a.stderr)
 }
 
-// String is an answer in a row.
-func (a answer) String() string {
+// String describes a response in a row of the report.
+func (a response) String() string {
 	switch {
 	case a.err != nil:
 		return fmt.Sprintf("%s cannot be executed: %v", a.verb, a.err)
 	case a.hung:
-		return a.verb + " does not end, and was killed"
+		return a.verb + " timed out and was killed"
 	case a.exit < 0:
-		return fmt.Sprintf("%s died of a signal: %s", a.verb, short(string(a.stderr)))
+		return fmt.Sprintf("%s was killed by a signal: %s", a.verb, short(string(a.stderr)))
 	}
-	said := "and says nothing"
-	if f := a.fault(); f != nil {
+	output := "without output"
+	if f := a.cniError(); f != nil {
 		code := "no code"
 		if f.Code != nil {
 			code = fmt.Sprintf("code %d", *f.Code)
 		}
-		said = fmt.Sprintf("(%s): %s", code, short(strings.TrimSpace(f.Msg+" "+f.Details)))
+		output = fmt.Sprintf("(%s): %s", code, short(strings.TrimSpace(f.Msg+" "+f.Details)))
 	} else if len(bytes.TrimSpace(a.stdout)) > 0 {
-		said = "and prints " + short(string(a.stdout))
+		output = "and prints " + short(string(a.stdout))
 	} else if len(bytes.TrimSpace(a.stderr)) > 0 {
-		said = "and writes to standard error " + short(string(a.stderr))
+		output = "and writes to standard error " + short(string(a.stderr))
 	}
-	return fmt.Sprintf("%s exits with %d %s", a.verb, a.exit, said)
+	return fmt.Sprintf("%s exits with %d %s", a.verb, a.exit, output)
 }
 
-// short makes a line of a text.
+// short converts a text to one line of limited length.
 func short(s string) string {
-	const most = 160
-	s = tidy(strings.Join(strings.Fields(s), " "))
-	if r := []rune(s); len(r) > most {
-		return string(r[:most]) + "…"
+	const size = 160
+	s = normalize(strings.Join(strings.Fields(s), " "))
+	if r := []rune(s); len(r) > size {
+		return string(r[:size]) + "…"
 	}
 	return s
 }
 
-// one decodes exactly one JSON document.
-func one(b []byte, into any) error {
+// decodeOne decodes exactly one JSON document.
+func decodeOne(b []byte, into any) error {
 	dec := json.NewDecoder(bytes.NewReader(b))
 	if err := dec.Decode(into); err != nil {
 		return err
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something stands after the document")
+		return errors.New("unexpected data after the document")
 	}
 	return nil
 }

@@ -15,47 +15,46 @@ import (
 	"time"
 )
 
-// shimName is the program that hands calls to the agent, agentName the agent. They are beside weft.
+// shimName is the CNI plugin that forwards calls to the agent, agentName the agent. They are in weft's directory.
 const shimName, agentName = "weft-cni", "weft-agent"
 
-// agentCaller is weft's agent, which executes the plugins of its delegates that it does not have built in. The kit is
-// the runtime that calls it.
+// agentCaller is weft's agent, which executes delegates that are not built in. The kit is the runtime that calls it.
 func agentCaller() caller {
-	list := "the list is read by the runtime that calls the agent"
+	list := "the runtime that calls the agent reads the list"
 	c := caller{
-		name: "weft agent", start: startAgent, call: throughAgent,
-		why: map[int]string{
+		name: "weft agent", start: startAgent, call: callAgent,
+		notApplicable: map[int]string{
 			3: list, 4: list, 5: list, 6: list, 7: list, 8: list, 9: list, 38: list,
-			49: "the agent makes the calls that it is asked for (items 63, 65)",
-			52: "the namespace is the runtime's", 59: "the namespace is the runtime's",
+			49: "the agent makes the requested calls (items 63, 65)",
+			52: "the runtime owns the namespace", 59: "the runtime owns the namespace",
 		},
 	}
-	own := []trial{
+	own := []runtimeCheck{
 		{23, secondAdd},
 		{37, unknownCheck},
-		{53, oneAfterTheOther},
-		{54, gcAlone},
-		{56, failedUndone},
+		{53, serializedPerContainer},
+		{54, gcExclusive},
+		{56, failedAddCleanedUp},
 		{58, recordedConfiguration},
 	}
-	for _, t := range slices.Concat(own, configTrials(), callTrials(), orderTrials(), inputTrials()) {
-		taken := slices.ContainsFunc(c.trials, func(o trial) bool { return o.item == t.item })
-		if c.why[t.item] == "" && !taken {
-			c.trials = append(c.trials, t)
+	for _, t := range slices.Concat(own, configChecks(), callChecks(), orderChecks(), inputChecks()) {
+		replaced := slices.ContainsFunc(c.checks, func(o runtimeCheck) bool { return o.item == t.item })
+		if c.notApplicable[t.item] == "" && !replaced {
+			c.checks = append(c.checks, t)
 		}
 	}
 	return c
 }
 
-func (b *bench) agentSocket() string { return filepath.Join(b.dir, "agent.sock") }
+func (b *testbed) agentSocket() string { return filepath.Join(b.dir, "agent.sock") }
 
-// startAgent starts the agent and waits until it answers.
-func startAgent(b *bench) error {
-	const patience, pause = 10 * time.Second, 10 * time.Millisecond
-	var said limited
+// startAgent starts the agent and waits until it accepts connections.
+func startAgent(b *testbed) error {
+	const timeout, pause = 10 * time.Second, 10 * time.Millisecond
+	var log limitedBuffer
 	cmd := exec.Command(filepath.Join(filepath.Dir(b.weft), agentName), "agent", "--node", "kit", "--socket",
 		b.agentSocket(), "--state-dir", filepath.Join(b.dir, "agent"))
-	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.WaitDelay = &said, &said, "/", lastWords
+	cmd.Stdout, cmd.Stderr, cmd.Dir, cmd.WaitDelay = &log, &log, "/", waitDelay
 	cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin"}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	if err := b.host.Do(cmd.Start); err != nil {
@@ -63,31 +62,31 @@ func startAgent(b *bench) error {
 	}
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
-	b.ends = append(b.ends, func() {
+	b.cleanups = append(b.cleanups, func() {
 		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL)
 		<-done
 	})
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(pause) {
+	for end := time.Now().Add(timeout); time.Now().Before(end); time.Sleep(pause) {
 		if c, err := net.Dial("unix", b.agentSocket()); err == nil {
 			return c.Close()
 		}
 		select {
 		case err := <-done:
 			done <- err
-			return fmt.Errorf("agent: it ends with %w: %s", err, short(said.String()))
+			return fmt.Errorf("agent: exits with %w: %s", err, short(log.String()))
 		default:
 		}
 	}
-	return errors.New("agent: nobody answers on its socket")
+	return errors.New("agent: no connection to its socket")
 }
 
-// throughAgent executes weft-cni as a runtime does, the list being its delegate.
-func throughAgent(b *bench, verb string, list map[string]any, flags []string) answer {
+// callAgent executes weft-cni as a runtime does, with the list as its delegate.
+func callAgent(b *testbed, verb string, list map[string]any, flags []string) response {
 	env := map[string]string{"CNI_COMMAND": strings.ToUpper(verb), "CNI_PATH": b.rec.bin()}
 	conf := map[string]any{
 		"cniVersion": "1.1.0", "name": list["name"], "type": shimName, "socket": b.agentSocket(), "delegates": []any{list},
 	}
-	flag := map[string]string{"--container-id": benchID, "--ifname": benchIf}
+	flag := map[string]string{"--container-id": testbedID, "--ifname": testbedIfName}
 	for i := 0; i+1 < len(flags); i += 2 {
 		flag[flags[i]] = flags[i+1]
 	}
@@ -111,7 +110,7 @@ func throughAgent(b *bench, verb string, list map[string]any, flags []string) an
 	}
 	stdin, err := json.Marshal(conf)
 	if err != nil {
-		return answer{verb: strings.ToUpper(verb), exit: -1, err: err}
+		return response{verb: strings.ToUpper(verb), exit: -1, err: err}
 	}
 	cmd := exec.Command(filepath.Join(filepath.Dir(b.weft), shimName))
 	for k, v := range env {
@@ -126,7 +125,7 @@ func throughAgent(b *bench, verb string, list map[string]any, flags []string) an
 	return a
 }
 
-func (b *bench) result(key string) json.RawMessage {
+func (b *testbed) result(key string) json.RawMessage {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.results[key]

@@ -4,29 +4,29 @@ package conformance
 
 import "slices"
 
-// judgment is how an item is judged on a subject.
-type judgment struct {
+// itemCheck checks an item on a subject.
+type itemCheck struct {
 	item int
-	// without tells why the item does not apply to a subject; "" when it does.
-	without func(s *subject) string
-	// since is the version of the specification that the verb came with.
+	// notApplicable returns why the item does not apply to a subject; "" if it does.
+	notApplicable func(s *subject) string
+	// since is the version of the specification that introduced the verb.
 	since string
-	// bare: it can be judged without the kernel having what the subject needs.
-	bare bool
-	run  func(w *world) verdict
+	// noKernelNeeds is set if the check does not require the kernel features of the subject.
+	noKernelNeeds bool
+	run           func(w *world) verdict
 }
 
-// judgments are all items that are judged on a directory's plugins.
-func judgments() []judgment {
+// itemChecks returns all checks of plugins.
+func itemChecks() []itemCheck {
 	all := slices.Concat(protocolChecks(), addChecks(), resultChecks(), delChecks(), checkChecks(), statusChecks(),
 		gcChecks(), delegateChecks())
-	slices.SortStableFunc(all, func(a, b judgment) int { return a.item - b.item })
+	slices.SortStableFunc(all, func(a, b itemCheck) int { return a.item - b.item })
 	return all
 }
 
-// The reasons for which an item does not apply.
+// Functions for itemCheck.notApplicable.
 
-func only(why string, roles ...role) func(*subject) string {
+func onlyFor(why string, roles ...role) func(*subject) string {
 	return func(s *subject) string {
 		if slices.Contains(roles, s.role) {
 			return ""
@@ -35,20 +35,20 @@ func only(why string, roles ...role) func(*subject) string {
 	}
 }
 
-func delegating(s *subject) string {
+func onlyDelegating(s *subject) string {
 	if !s.delegates {
 		return "it has no delegates"
 	}
 	return ""
 }
 
-// Words of the verdicts that many checks share.
+// Verdicts that many checks share.
 
-// broken is the verdict for what keeps a check from being made: the kit's own trouble, or an ADD that fails.
-func broken(err error) verdict { return fail("not judged further: %v", err) }
+// aborted is the verdict if a check cannot be completed: an error of the kit, or an ADD that fails.
+func aborted(err error) verdict { return fail("check aborted: %v", err) }
 
-// wanted is a pass, or a failure with what was seen.
-func wanted(err error) verdict {
+// passUnless returns a pass, or a failure if err is not nil.
+func passUnless(err error) verdict {
 	if err != nil {
 		return fail("%v", err)
 	}

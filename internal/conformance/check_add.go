@@ -13,29 +13,29 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func addChecks() []judgment {
-	return []judgment{
+func addChecks() []itemCheck {
+	return []itemCheck{
 		{item: 11, run: majorVersion},
-		{item: 19, run: interfaceMade, without: only("it makes no interface", maker, chained)},
+		{item: 19, run: interfaceCreated, notApplicable: onlyFor("it creates no interface", mainPlugin, metaPlugin)},
 		{item: 20, run: resultPrinted},
-		{item: 21, run: prevResultKept, without: only("it has no place in a list", maker, chained)},
-		{item: 22, run: existingInterface, without: func(s *subject) string {
-			if s.role != maker || s.ifName == "lo" {
-				return "it makes no interface"
+		{item: 21, run: prevResultKept, notApplicable: onlyFor("it is not used in a list", mainPlugin, metaPlugin)},
+		{item: 22, run: existingInterface, notApplicable: func(s *subject) string {
+			if s.role != mainPlugin || s.ifName == "lo" {
+				return "it creates no interface"
 			}
 			return ""
 		}},
 		{item: 42, run: withoutStatus},
-		{item: 55, run: manyAtOnce},
+		{item: 55, run: concurrentCalls},
 		{item: 57, run: addAfterDels},
 	}
 }
 
-// majorVersion adds by the same configuration under each supported version of the major version that is spoken.
+// majorVersion calls ADD with the same configuration in each supported version of the major version.
 func majorVersion(w *world) verdict {
 	v, err := w.versions()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	major, _, _ := strings.Cut(w.version, ".")
 	spoken := w.version
@@ -46,7 +46,7 @@ func majorVersion(w *world) verdict {
 		w.version = s
 		p, err := w.newPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := w.add(p); err != nil {
 			return fail("cniVersion %s: %v", s, err)
@@ -59,39 +59,39 @@ func majorVersion(w *world) verdict {
 	return pass()
 }
 
-// interfaceMade compares the kernel with what the result promises, also with addresses of both families.
-func interfaceMade(w *world) verdict {
-	p, err := w.attached()
+// interfaceCreated compares the kernel with the result, also for dual-stack.
+func interfaceCreated(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if w.sub.role == chained {
-		return wanted(w.sub.work(w, p))
+	if w.sub.role == metaPlugin {
+		return passUnless(w.sub.verifyWork(w, p))
 	}
-	if err := promised(p); err != nil {
+	if err := verifyResult(p); err != nil {
 		return fail("%v", err)
 	}
 	if w.ipam["type"] != hostLocal || !w.sub.delegates {
 		return pass()
 	}
-	dual, err := w.another()
+	dual, err := w.sibling()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	defer dual.close()
-	dual.ipam = dualConf(dual)
-	if p, err = dual.attached(); err != nil {
+	dual.ipam = dualStackIPAM(dual)
+	if p, err = dual.addPod(); err != nil {
 		return fail("IPv4 and IPv6: %v", err)
 	}
-	if err := promised(p); err != nil {
+	if err := verifyResult(p); err != nil {
 		return fail("IPv4 and IPv6: %v", err)
 	}
 	return pass()
 }
 
-// promised wants the addresses and routes of the result in the pod.
-func promised(p *pod) error {
-	r, err := answer{stdout: p.final}.result()
+// verifyResult checks that the pod has the addresses and routes of the result.
+func verifyResult(p *pod) error {
+	r, err := response{stdout: p.final}.result()
 	if err != nil {
 		return err
 	}
@@ -102,7 +102,7 @@ func promised(p *pod) error {
 		}
 		for _, ip := range r.IPs {
 			if !slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IPNet.String() == ip.Address }) {
-				return fmt.Errorf("the result promises %s, %s has %v", ip.Address, p.ifName, addrs)
+				return fmt.Errorf("the result has %s, but %s has %v", ip.Address, p.ifName, addrs)
 			}
 		}
 		routes, err := netlink.RouteList(l, netlink.FAMILY_ALL)
@@ -118,7 +118,7 @@ func promised(p *pod) error {
 	})
 }
 
-// in looks for a route in what the kernel has.
+// in returns an error unless the kernel's routes contain r.
 func (r resultRoute) in(routes []netlink.Route) error {
 	for _, have := range routes {
 		dst := ""
@@ -129,28 +129,28 @@ func (r resultRoute) in(routes []netlink.Route) error {
 			continue
 		}
 		if r.MTU != 0 && have.MTU != r.MTU {
-			return fmt.Errorf("the result promises the route %s with MTU %d, the kernel's has %d", r.Dst, r.MTU, have.MTU)
+			return fmt.Errorf("the result has the route %s with MTU %d, but the kernel has MTU %d", r.Dst, r.MTU, have.MTU)
 		}
 		if r.Priority != 0 && have.Priority != r.Priority {
-			return fmt.Errorf("the result promises the route %s with priority %d, the kernel's has %d", r.Dst, r.Priority,
+			return fmt.Errorf("the result has the route %s with priority %d, but the kernel has priority %d", r.Dst, r.Priority,
 				have.Priority)
 		}
 		return nil
 	}
-	return fmt.Errorf("the result promises the route %s, the pod has %v", r.Dst, routes)
+	return fmt.Errorf("the result has the route %s, but the pod has %v", r.Dst, routes)
 }
 
 func resultPrinted(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	_, err = answer{stdout: p.final}.result()
-	return wanted(err)
+	_, err = response{stdout: p.final}.result()
+	return passUnless(err)
 }
 
-// before is a prevResult that some plugin before a main one has left.
-func before(w *world, p *pod) json.RawMessage {
+// unrelatedPrevResult is the prevResult of some plugin before a main one.
+func unrelatedPrevResult(w *world, p *pod) json.RawMessage {
 	b, err := json.Marshal(map[string]any{
 		"cniVersion": w.version,
 		"interfaces": []any{map[string]any{"name": "kitprev0", "mac": "02:00:00:00:00:01", "sandbox": p.ns.Path()}},
@@ -166,30 +166,30 @@ func before(w *world, p *pod) json.RawMessage {
 func prevResultKept(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	if p.prev == nil {
-		p.prev = before(w, p)
+		p.prev = unrelatedPrevResult(w, p)
 		r.conf["prevResult"] = p.prev
 	}
-	a := w.do(r)
-	if w.sub.role == maker && w.sub.ifName != "lo" && a.refused() && a.fault() != nil {
-		return pass() // it says that it is no plugin for the middle of a list
+	a := w.execute(r)
+	if w.sub.role == mainPlugin && w.sub.ifName != "lo" && a.failed() && a.cniError() != nil {
+		return pass() // it rejects being chained
 	}
 	if !a.ok() {
-		return broken(wish(a))
+		return aborted(asError(a))
 	}
 	now, err := a.result()
 	if err != nil {
 		return fail("%v", err)
 	}
-	prev, err := answer{stdout: p.prev}.result()
+	prev, err := response{stdout: p.prev}.result()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if gone := lost(prev, now); gone != nil {
-		return fail("the result has lost %s", strings.Join(gone, ", "))
+	if gone := missingFrom(prev, now); gone != nil {
+		return fail("%s missing in the result", strings.Join(gone, ", "))
 	}
 	return pass()
 }
@@ -197,47 +197,47 @@ func prevResultKept(w *world) verdict {
 func existingInterface(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	err = p.ns.Do(func() error { return pair(p.ifName, "kitother0", nil) })
+	err = p.ns.Do(func() error { return addVeth(p.ifName, "kitother0", nil) })
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	before, err := look(w.ctx, p.ns)
+	before, err := takeSnapshot(w.ctx, p.ns)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if a := w.do(w.request(add, p)); !a.refused() {
-		return fail("%s exists already: %s", p.ifName, a)
+	if a := w.execute(w.request(add, p)); !a.failed() {
+		return fail("%s already exists: %s", p.ifName, a)
 	}
-	after, err := look(w.ctx, p.ns)
+	after, err := takeSnapshot(w.ctx, p.ns)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if c := changes(before, after); c != nil {
-		return fail("the failed ADD has changed the pod: %s", strings.Join(c, "; "))
+	if c := diff(before, after); c != nil {
+		return fail("the failed ADD changed the pod: %s", strings.Join(c, "; "))
 	}
 	return pass()
 }
 
 func withoutStatus(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
 		return fail("%v", err)
 	}
-	return wanted(w.del(p))
+	return passUnless(w.del(p))
 }
 
-// manyAtOnce attaches and detaches several pods at the same time.
-func manyAtOnce(w *world) verdict {
-	const many = 6
-	for range many {
+// concurrentCalls attaches and detaches several pods concurrently.
+func concurrentCalls(w *world) verdict {
+	const pods = 6
+	for range pods {
 		if _, err := w.newPod(); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 	}
-	together := func(do func(*pod) error) []error {
-		errs := make([]error, many)
+	inParallel := func(do func(*pod) error) []error {
+		errs := make([]error, pods)
 		var wg sync.WaitGroup
 		for i, p := range w.pods {
 			wg.Go(func() { errs[i] = do(p) })
@@ -245,12 +245,12 @@ func manyAtOnce(w *world) verdict {
 		wg.Wait()
 		return slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	}
-	if errs := together(w.add); len(errs) > 0 {
-		return fail("%d of %d ADDs at once fail: %v", len(errs), many, errs[0])
+	if errs := inParallel(w.add); len(errs) > 0 {
+		return fail("%d of %d concurrent ADDs fail: %v", len(errs), pods, errs[0])
 	}
 	owner := map[netip.Prefix]int{}
 	for _, p := range w.pods {
-		r, err := answer{stdout: p.final}.result()
+		r, err := response{stdout: p.final}.result()
 		if err != nil {
 			return fail("%v", err)
 		}
@@ -260,21 +260,21 @@ func manyAtOnce(w *world) verdict {
 				continue
 			}
 			if owner[a] != 0 {
-				return fail("%s was given to two pods", a)
+				return fail("%s was allocated to two pods", a)
 			}
 			owner[a] = p.n
 		}
 	}
-	if errs := together(w.del); len(errs) > 0 {
-		return fail("%d of %d DELs at once fail: %v", len(errs), many, errs[0])
+	if errs := inParallel(w.del); len(errs) > 0 {
+		return fail("%d of %d concurrent DELs fail: %v", len(errs), pods, errs[0])
 	}
 	return pass()
 }
 
 func addAfterDels(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	for range 2 {
 		if err := w.del(p); err != nil {
@@ -284,5 +284,5 @@ func addAfterDels(w *world) verdict {
 	if err := w.add(p); err != nil {
 		return fail("after two DELs: %v", err)
 	}
-	return wanted(w.del(p))
+	return passUnless(w.del(p))
 }

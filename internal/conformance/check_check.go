@@ -12,73 +12,76 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// checkSince is the version that CHECK came with.
+// checkSince is the version that introduced CHECK.
 const checkSince = "0.4.0"
 
-func checkChecks() []judgment {
-	makes := only("it makes no interface, address or route", maker)
-	return []judgment{
-		{item: 30, since: checkSince, run: otherPrev, without: func(s *subject) string {
-			if s.role == chained || s.ifName == "lo" {
-				return "it promises no address of its own"
+func checkChecks() []itemCheck {
+	onlyMain := onlyFor("it creates no interface, address or route", mainPlugin)
+	return []itemCheck{
+		{item: 30, since: checkSince, run: wrongPrevResult, notApplicable: func(s *subject) string {
+			if s.role == metaPlugin || s.ifName == "lo" {
+				return "it returns no address of its own"
 			}
 			return ""
 		}},
-		{item: 31, since: checkSince, run: moreRoutes, without: only("its addresses are in no namespace", maker, chained)},
-		{item: 32, since: checkSince, run: missingParts, without: makes},
-		{item: 33, since: checkSince, run: otherParts, without: func(s *subject) string {
-			if s.harm == nil {
-				return "it owns nothing else that could be taken away"
+		{
+			item: 31, since: checkSince, run: additionalRoutes,
+			notApplicable: onlyFor("it configures no namespace", mainPlugin, metaPlugin),
+		},
+		{item: 32, since: checkSince, run: missingParts, notApplicable: onlyMain},
+		{item: 33, since: checkSince, run: damagedParts, notApplicable: func(s *subject) string {
+			if s.damages == nil {
+				return "it creates nothing else"
 			}
 			return ""
 		}},
-		{item: 34, since: checkSince, run: linkDown, without: makes},
-		{item: 35, since: checkSince, run: rightAfter},
+		{item: 34, since: checkSince, run: linkDown, notApplicable: onlyMain},
+		{item: 35, since: checkSince, run: checkAfterAdd},
 	}
 }
 
-// finds wants a CHECK that fails.
-func (w *world) finds(p *pod, what string) error {
-	a := w.do(w.request(check, p))
-	if a.refused() {
+// checkMustFail returns an error unless CHECK fails.
+func (w *world) checkMustFail(p *pod, what string) error {
+	a := w.execute(w.request(check, p))
+	if a.failed() {
 		return nil
 	}
 	return fmt.Errorf("%s: %s", what, a)
 }
 
-// otherPrev promises an address that the pod does not have.
-func otherPrev(w *world) verdict {
-	p, err := w.attached()
+// wrongPrevResult calls CHECK with an address in prevResult that the pod does not have.
+func wrongPrevResult(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if err := w.check(p); err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	var r map[string]any
 	if err := json.Unmarshal(p.final, &r); err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	ips, _ := r["ips"].([]any)
 	if len(ips) == 0 {
-		return broken(fmt.Errorf("the result has no address: %s", short(string(p.final))))
+		return aborted(fmt.Errorf("the result has no address: %s", short(string(p.final))))
 	}
 	first, _ := ips[0].(map[string]any)
 	if first == nil {
-		return broken(fmt.Errorf("the result has no address: %s", short(string(p.final))))
+		return aborted(fmt.Errorf("the result has no address: %s", short(string(p.final))))
 	}
 	first["address"] = "198.51.100.9/24"
 	if p.final, err = json.Marshal(r); err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	return wanted(w.finds(p, "prevResult promises 198.51.100.9/24, which the pod does not have"))
+	return passUnless(w.checkMustFail(p, "prevResult has 198.51.100.9/24, which the pod does not have"))
 }
 
-// moreRoutes adds what a later plugin may have added.
-func moreRoutes(w *world) verdict {
-	p, err := w.attached()
+// additionalRoutes adds a route and an address, as a later plugin may have done.
+func additionalRoutes(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	err = inPod(p, p.ifName, func(l netlink.Link) error {
 		_, dst, err := net.ParseCIDR("198.18.7.0/24")
@@ -99,49 +102,49 @@ func moreRoutes(w *world) verdict {
 		return netlink.AddrAdd(l, a)
 	})
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	return wanted(w.check(p))
+	return passUnless(w.check(p))
 }
 
-// missingParts takes away the route, the address and the interface, each from a pod of its own.
+// missingParts deletes the route, the address and the interface, each in a new pod.
 func missingParts(w *world) verdict {
 	if w.sub.ifName == "lo" {
-		p, err := w.attached()
+		p, err := w.addPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := inPod(p, "lo", netlink.LinkSetDown); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
-		return wanted(w.finds(p, "lo is down"))
+		return passUnless(w.checkMustFail(p, "lo is down"))
 	}
-	for _, part := range []harm{
-		{"the default route is missing", dropDefault},
-		{"the address is missing", dropAddress},
+	for _, part := range []damage{
+		{"the default route is missing", deleteDefaultRoute},
+		{"the address is missing", deleteAddresses},
 		{"the interface is missing", func(_ *world, p *pod) error { return inPod(p, p.ifName, netlink.LinkDel) }},
 	} {
-		p, err := w.attached()
+		p, err := w.addPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := w.check(p); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := part.do(w, p); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
-		if err := w.finds(p, part.what); err != nil {
+		if err := w.checkMustFail(p, part.what); err != nil {
 			return fail("%v", err)
 		}
 		if err := w.del(p); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 	}
 	return pass()
 }
 
-func dropDefault(_ *world, p *pod) error {
+func deleteDefaultRoute(_ *world, p *pod) error {
 	return p.ns.Do(func() error {
 		list, err := netlink.RouteList(nil, netlink.FAMILY_V4)
 		if err != nil {
@@ -156,8 +159,8 @@ func dropDefault(_ *world, p *pod) error {
 	})
 }
 
-func dropAddress(_ *world, p *pod) error {
-	r, err := answer{stdout: p.final}.result()
+func deleteAddresses(_ *world, p *pod) error {
+	r, err := response{stdout: p.final}.result()
 	if err != nil {
 		return err
 	}
@@ -178,53 +181,53 @@ func dropAddress(_ *world, p *pod) error {
 	})
 }
 
-// otherParts breaks whatever else the plugin has made.
-func otherParts(w *world) verdict {
-	for _, h := range w.sub.harm {
-		p, err := w.attached()
+// damagedParts damages everything else that the plugin has configured.
+func damagedParts(w *world) verdict {
+	for _, h := range w.sub.damages {
+		p, err := w.addPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := w.check(p); err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		if err := h.do(w, p); err != nil {
-			return broken(fmt.Errorf("take away %s: %w", h.what, err))
+			return aborted(fmt.Errorf("damage %s: %w", h.what, err))
 		}
-		if err := w.finds(p, "taken away or changed: "+h.what); err != nil {
+		if err := w.checkMustFail(p, "removed or changed: "+h.what); err != nil {
 			return fail("%v", err)
 		}
 		if err := w.del(p); err != nil {
-			return fail("taken away or changed: %s: %v", h.what, err)
+			return fail("removed or changed: %s: %v", h.what, err)
 		}
 	}
 	return pass()
 }
 
 func linkDown(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if err := inPod(p, p.ifName, netlink.LinkSetDown); err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	return wanted(w.finds(p, "the interface is down"))
+	return passUnless(w.checkMustFail(p, "the interface is down"))
 }
 
-// rightAfter gives a plugin a little time, as the specification does, but no failure at first sight is hidden by it: a
-// second one in a row is one.
-func rightAfter(w *world) verdict {
+// checkAfterAdd calls CHECK after the ADD. A failure counts if a second CHECK fails, too: the specification allows a
+// plugin time to converge.
+func checkAfterAdd(w *world) verdict {
 	const convergence = time.Second
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if err = w.check(p); err == nil {
 		return pass()
 	}
 	time.Sleep(convergence)
-	if again := w.check(p); again != nil {
+	if second := w.check(p); second != nil {
 		return fail("%v", err)
 	}
 	return pass()

@@ -9,43 +9,43 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func delChecks() []judgment {
-	return []judgment{
+func delChecks() []itemCheck {
+	return []itemCheck{
 		{item: 25, run: delWithoutPrev},
 		{item: 26, run: delUndoes},
 		{item: 27, run: delTwice},
-		{item: 28, run: delOfNothing},
+		{item: 28, run: delOfMissing},
 		{item: 29, run: delWithoutNamespace},
 	}
 }
 
-// undone attaches a pod, lets end detach it, and tells what is left. What all pods share was there before.
-func undone(w *world, podToo bool, end func(p *pod) error) verdict {
-	if err := w.warm(); err != nil {
-		return broken(err)
+// testDel attaches a pod, calls detach, and fails if anything is left. Objects that pods share are created before.
+func testDel(w *world, checkPod bool, detach func(p *pod) error) verdict {
+	if err := w.warmUp(); err != nil {
+		return aborted(err)
 	}
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	host, inPod, err := w.state(p)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if !podToo {
+	if !checkPod {
 		inPod = nil
 	}
 	if err := w.add(p); err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if err := end(p); err != nil {
+	if err := detach(p); err != nil {
 		return fail("%v", err)
 	}
-	left, err := w.traces(p, host, inPod, patience)
+	left, err := w.leftovers(p, host, inPod, cleanupTimeout)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if !podToo { // the kernel takes with the namespace what was in it
+	if !checkPod { // the kernel deletes links with their namespace
 		left = slices.DeleteFunc(left, func(c string) bool { return strings.HasPrefix(c, "gone: ") })
 	}
 	if len(left) > 0 {
@@ -54,42 +54,42 @@ func undone(w *world, podToo bool, end func(p *pod) error) verdict {
 	return pass()
 }
 
-// summary is the beginning of a list.
+// summary returns the beginning of a list.
 func summary(list []string) string {
-	const most = 4
-	if len(list) > most {
-		return tidy(strings.Join(list[:most], "; ")) + "; …"
+	const size = 4
+	if len(list) > size {
+		return normalize(strings.Join(list[:size], "; ")) + "; …"
 	}
-	return tidy(strings.Join(list, "; "))
+	return normalize(strings.Join(list, "; "))
 }
 
 func delWithoutPrev(w *world) verdict {
-	return undone(w, true, func(p *pod) error {
+	return testDel(w, true, func(p *pod) error {
 		p.final = nil
 		return w.del(p)
 	})
 }
 
-// delUndoes is also about addresses of both families.
+// delUndoes checks DEL, also for dual-stack.
 func delUndoes(w *world) verdict {
-	v := undone(w, true, w.del)
+	v := testDel(w, true, w.del)
 	if v.outcome != Pass || w.ipam["type"] != hostLocal || !w.sub.delegates {
 		return v
 	}
-	dual, err := w.another()
+	dual, err := w.sibling()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	defer dual.close()
-	dual.ipam = dualConf(dual)
-	if v = undone(dual, true, dual.del); v.outcome == Fail {
+	dual.ipam = dualStackIPAM(dual)
+	if v = testDel(dual, true, dual.del); v.outcome == Fail {
 		v.seen = "IPv4 and IPv6: " + v.seen
 	}
 	return v
 }
 
 func delTwice(w *world) verdict {
-	return undone(w, true, func(p *pod) error {
+	return testDel(w, true, func(p *pod) error {
 		for range 3 {
 			if err := w.del(p); err != nil {
 				return err
@@ -99,17 +99,17 @@ func delTwice(w *world) verdict {
 	})
 }
 
-// delOfNothing detaches a pod that was never attached, and one whose interface somebody has deleted.
-func delOfNothing(w *world) verdict {
+// delOfMissing detaches a pod that was never attached, and one whose interface is already deleted.
+func delOfMissing(w *world) verdict {
 	never, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if err := w.del(never); err != nil {
 		return fail("never attached: %v", err)
 	}
-	return undone(w, false, func(p *pod) error {
-		if w.sub.role != giver && p.ifName != "lo" {
+	return testDel(w, false, func(p *pod) error {
+		if w.sub.role != ipamPlugin && p.ifName != "lo" {
 			if err := inPod(p, p.ifName, netlink.LinkDel); err != nil {
 				return err
 			}
@@ -118,24 +118,25 @@ func delOfNothing(w *world) verdict {
 	})
 }
 
-// delWithoutNamespace: the namespace is gone, and CNI_NETNS names what is no more, or nothing.
+// delWithoutNamespace calls DEL after the namespace is deleted, with its former path in CNI_NETNS, and with an empty
+// one.
 func delWithoutNamespace(w *world) verdict {
 	for _, empty := range []bool{false, true} {
-		v := undone(w, false, func(p *pod) error {
-			if err := w.gone(p); err != nil {
+		v := testDel(w, false, func(p *pod) error {
+			if err := w.removeNetns(p); err != nil {
 				return err
 			}
 			r := w.request(del, p)
 			if empty {
 				r.env["CNI_NETNS"] = ""
 			}
-			return wish(w.do(r))
+			return asError(w.execute(r))
 		})
 		if v.outcome != Pass {
 			if empty {
 				v.seen = "with an empty CNI_NETNS: " + v.seen
 			} else {
-				v.seen = "with a CNI_NETNS that is gone: " + v.seen
+				v.seen = "with a CNI_NETNS that does not exist: " + v.seen
 			}
 			return v
 		}

@@ -11,37 +11,37 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func delegateChecks() []judgment {
-	list := []judgment{
-		{item: 36, since: checkSince, run: func(w *world) verdict { return forwards(w, check) }},
-		{item: 44, since: readySince, run: func(w *world) verdict { return forwards(w, status) }},
-		{item: 48, since: readySince, run: func(w *world) verdict { return forwards(w, gc) }},
+func delegateChecks() []itemCheck {
+	list := []itemCheck{
+		{item: 36, since: checkSince, run: func(w *world) verdict { return forwardsVerb(w, check) }},
+		{item: 44, since: statusSince, run: func(w *world) verdict { return forwardsVerb(w, status) }},
+		{item: 48, since: statusSince, run: func(w *world) verdict { return forwardsVerb(w, gc) }},
 		{item: 72, run: searchedInPath},
 		{item: 73, run: sameInput},
 		{item: 74, run: resultMerged},
 		{item: 75, run: errorsReturned},
 		{item: 76, run: failedAddUndone},
-		{item: 77, run: standardError},
+		{item: 77, run: stderrPassedOn},
 	}
 	for i := range list {
-		list[i].without = delegating
+		list[i].notApplicable = onlyDelegating
 	}
 	return list
 }
 
-// recorded attaches a pod whose addresses come from the recording plugin.
-func (w *world) recorded() (*pod, error) {
-	conf, err := recordedConf(w)
+// addRecordedPod attaches a pod whose addresses are allocated by the recording plugin.
+func (w *world) addRecordedPod() (*pod, error) {
+	conf, err := recorderIPAM(w)
 	if err != nil {
 		return nil, err
 	}
 	w.ipam = conf
-	return w.attached()
+	return w.addPod()
 }
 
-// recordedPod is a pod that is not attached yet, in a world whose IPAM plugin is the kit's own.
-func (w *world) recordedPod() (*pod, error) {
-	conf, err := recordedConf(w)
+// newRecordedPod creates a pod that is not attached yet, with the recording plugin as IPAM plugin.
+func (w *world) newRecordedPod() (*pod, error) {
+	conf, err := recorderIPAM(w)
 	if err != nil {
 		return nil, err
 	}
@@ -49,25 +49,25 @@ func (w *world) recordedPod() (*pod, error) {
 	return w.newPod()
 }
 
-// call is the request of a verb, with what the verb needs.
-func (w *world) call(verb string, p *pod) answer {
+// call executes a verb.
+func (w *world) call(verb string, p *pod) response {
 	switch verb {
 	case gc:
-		return w.do(w.gcRequest(p))
+		return w.execute(w.gcRequest(p))
 	case status:
-		return w.do(w.request(status, nil))
+		return w.execute(w.request(status, nil))
 	}
-	return w.do(w.request(verb, p))
+	return w.execute(w.request(verb, p))
 }
 
-// forwards wants a delegate to be executed with a verb, and its error to be the plugin's.
-func forwards(w *world, verb string) verdict {
-	p, err := w.recorded()
+// forwardsVerb checks that the delegate is executed with a verb, and that its error is returned.
+func forwardsVerb(w *world, verb string) verdict {
+	p, err := w.addRecordedPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if err := w.rec.forget(); err != nil {
-		return broken(err)
+	if err := w.rec.reset(); err != nil {
+		return aborted(err)
 	}
 	if a := w.call(verb, p); !a.ok() {
 		return fail("%s", a)
@@ -75,12 +75,12 @@ func forwards(w *world, verb string) verdict {
 	if len(w.rec.records(verb)) == 0 {
 		return fail("the delegate is not executed for %s", verb)
 	}
-	const msg = "kit: not today"
-	if err := w.rec.refuse(recording, verb, w.version, msg); err != nil {
-		return broken(err)
+	const msg = "kit: refused"
+	if err := w.rec.setError(recorderType, verb, w.version, msg); err != nil {
+		return aborted(err)
 	}
 	a := w.call(verb, p)
-	if !a.refused() {
+	if !a.failed() {
 		return fail("the delegate's %s fails: %s", verb, a)
 	}
 	if !strings.Contains(a.text(), msg) {
@@ -89,33 +89,33 @@ func forwards(w *world, verb string) verdict {
 	return pass()
 }
 
-// searchedInPath wants the delegate found in the last directory of CNI_PATH, and missed when it is in none.
+// searchedInPath checks that the delegate is found in the last directory of CNI_PATH, and not if it is in none.
 func searchedInPath(w *world) verdict {
-	if _, err := w.recorded(); err != nil {
+	if _, err := w.addRecordedPod(); err != nil {
 		return fail("a delegate in the second directory of CNI_PATH: %v", err)
 	}
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	r.env["CNI_PATH"] = w.dir
-	if a := w.do(r); !a.refused() {
+	if a := w.execute(r); !a.failed() {
 		return fail("a delegate that is not in CNI_PATH: %s", a)
 	}
 	return pass()
 }
 
 func sameInput(w *world) verdict {
-	p, err := w.recordedPod()
+	p, err := w.newRecordedPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	r.env["CNI_ARGS"] = "IgnoreUnknown=1;KIT=yes"
 	r.conf["kitUnknownKey"] = []any{"a", 1.0}
-	if a := w.do(r); !a.ok() {
-		return broken(wish(a))
+	if a := w.execute(r); !a.ok() {
+		return aborted(asError(a))
 	}
 	given := w.rec.records(add)
 	if len(given) == 0 {
@@ -128,24 +128,24 @@ func sameInput(w *world) verdict {
 	}
 	b, err := json.Marshal(r.conf)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	want := record{stdin: b}.conf()
-	if w.sub.typ == flannelType { // its delegate is what it says, and the IPAM plugin's caller is that
+	if w.sub.typ == flannelType { // it generates its delegate's configuration
 		return pass()
 	}
 	if d := cmp.Diff(want, given[0].conf()); d != "" {
-		return fail("the delegate gets another configuration: %s", short(d))
+		return fail("the delegate gets a different configuration: %s", short(d))
 	}
 	return pass()
 }
 
 func resultMerged(w *world) verdict {
-	p, err := w.recorded()
+	p, err := w.addRecordedPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	r, err := answer{stdout: p.final}.result()
+	r, err := response{stdout: p.final}.result()
 	if err != nil {
 		return fail("%v", err)
 	}
@@ -163,21 +163,21 @@ func resultMerged(w *world) verdict {
 	return pass()
 }
 
-// errorsReturned is about the verbs that the version has.
+// errorsReturned checks all verbs of the version.
 func errorsReturned(w *world) verdict {
 	verbs := []string{del}
 	if w.version >= checkSince {
 		verbs = append([]string{check}, verbs...)
 	}
-	if w.version >= readySince {
+	if w.version >= statusSince {
 		verbs = append([]string{gc}, verbs...)
 	}
 	for _, verb := range verbs {
-		other, err := w.another()
+		other, err := w.sibling()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
-		v := forwards(other, verb)
+		v := forwardsVerb(other, verb)
 		other.close()
 		if v.outcome != Pass {
 			return v
@@ -187,33 +187,33 @@ func errorsReturned(w *world) verdict {
 }
 
 func failedAddUndone(w *world) verdict {
-	p, err := w.recordedPod()
+	p, err := w.newRecordedPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	const msg = "kit: no address today"
-	if err := w.rec.refuse(recording, add, w.version, msg); err != nil {
-		return broken(err)
+	const msg = "kit: no address"
+	if err := w.rec.setError(recorderType, add, w.version, msg); err != nil {
+		return aborted(err)
 	}
-	a := w.do(w.request(add, p))
+	a := w.execute(w.request(add, p))
 	switch {
-	case !a.refused():
+	case !a.failed():
 		return fail("the delegate's ADD fails: %s", a)
 	case !strings.Contains(a.text(), msg):
 		return fail("the delegate's ADD fails with %q: %s", msg, a)
 	case len(w.rec.records(del)) == 0:
-		return fail("the delegate gets no DEL after its ADD has failed")
+		return fail("the delegate gets no DEL after its failed ADD")
 	}
 	return pass()
 }
 
-func standardError(w *world) verdict {
-	p, err := w.recordedPod()
+func stderrPassedOn(w *world) verdict {
+	p, err := w.newRecordedPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	a := w.do(w.request(add, p))
-	if want := fmt.Sprintf("%s says %s", recording, add); !strings.Contains(string(a.stderr), want) {
+	a := w.execute(w.request(add, p))
+	if want := fmt.Sprintf("%s says %s", recorderType, add); !strings.Contains(string(a.stderr), want) {
 		return fail("the delegate writes %q to standard error, the plugin %q", want, short(string(a.stderr)))
 	}
 	return pass()

@@ -8,46 +8,47 @@ import (
 	"time"
 )
 
-func gcChecks() []judgment {
-	return []judgment{
-		{item: 46, since: readySince, run: staleRemoved},
-		{item: 47, since: readySince, run: pastErrors, without: delegating},
-		{item: 50, since: readySince, run: validSpared},
+func gcChecks() []itemCheck {
+	return []itemCheck{
+		{item: 46, since: statusSince, run: staleRemoved},
+		{item: 47, since: statusSince, run: gcContinuesAfterError, notApplicable: onlyDelegating},
+		{item: 50, since: statusSince, run: validUnchanged},
 	}
 }
 
-// stale is a pod whose namespace is gone without a DEL, beside one that lives; visible is what is left of it.
-func stale(w *world) (alive, dead *pod, host view, visible []string, err error) {
-	if alive, err = w.attached(); err != nil {
+// addStalePod attaches a pod that stays, and one whose namespace is deleted without a DEL; visible is what is left of
+// it.
+func addStalePod(w *world) (alive, dead *pod, host snapshot, visible []string, err error) {
+	if alive, err = w.addPod(); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	if host, err = look(w.ctx, w.host); err != nil {
+	if host, err = takeSnapshot(w.ctx, w.host); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	if dead, err = w.attached(); err != nil {
+	if dead, err = w.addPod(); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	if err = w.gone(dead); err != nil {
+	if err = w.removeNetns(dead); err != nil {
 		return nil, nil, nil, nil, err
 	}
-	time.Sleep(settling)
-	visible, err = w.remains(dead, host, 0)
+	time.Sleep(netnsTeardown)
+	visible, err = w.leftoversOnNode(dead, host, 0)
 	return alive, dead, host, visible, err
 }
 
-// ownLink are the links that the kit has made, with their addresses and routes: they live as long as somebody holds the
-// namespace of the other end.
-var ownLink = regexp.MustCompile(`^left: (link|address .* of|route .* dev) kit(v|hd|hp)[0-9]+`)
+// kitLinks matches links that the kit has created, with their addresses and routes: they exist as long as a process
+// holds the namespace of the peer.
+var kitLinks = regexp.MustCompile(`^left: (link|address .* of|route .* dev) kit(v|hd|hp)[0-9]+`)
 
-// settling is what the kernel may take to clear a namespace away.
-const settling = 300 * time.Millisecond
+// netnsTeardown is the time that the kernel may need to delete a namespace.
+const netnsTeardown = 300 * time.Millisecond
 
-// remains are the traces of a pod that has no namespace any more.
-func (w *world) remains(p *pod, host view, patience time.Duration) ([]string, error) {
-	left, err := w.traces(p, host, nil, patience)
+// leftoversOnNode returns the leftovers of a pod whose namespace is deleted.
+func (w *world) leftoversOnNode(p *pod, host snapshot, patience time.Duration) ([]string, error) {
+	left, err := w.leftovers(p, host, nil, patience)
 	var out []string
 	for _, c := range left {
-		if strings.HasPrefix(c, "left: ") && !ownLink.MatchString(c) {
+		if strings.HasPrefix(c, "left: ") && !kitLinks.MatchString(c) {
 			out = append(out, c)
 		}
 	}
@@ -55,19 +56,19 @@ func (w *world) remains(p *pod, host view, patience time.Duration) ([]string, er
 }
 
 func staleRemoved(w *world) verdict {
-	alive, dead, host, visible, err := stale(w)
+	alive, dead, host, visible, err := addStalePod(w)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if len(visible) == 0 {
-		return notApplied("nothing of it outlives the pod's namespace")
+		return notApplied("nothing remains after the pod's namespace is deleted")
 	}
 	if err := w.gc(alive); err != nil {
 		return fail("%v", err)
 	}
-	left, err := w.remains(dead, host, patience)
+	left, err := w.leftoversOnNode(dead, host, cleanupTimeout)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if len(left) > 0 {
 		return fail("GC has not removed %s", summary(left))
@@ -75,63 +76,63 @@ func staleRemoved(w *world) verdict {
 	return pass()
 }
 
-// pastErrors lets the delegate fail its GC: the plugin's own work is done all the same, and the error is told.
-func pastErrors(w *world) verdict {
-	conf, err := recordedConf(w)
+// gcContinuesAfterError: if the delegate's GC fails, the plugin still removes its own objects, and returns the error.
+func gcContinuesAfterError(w *world) verdict {
+	conf, err := recorderIPAM(w)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	w.ipam = conf
-	alive, dead, host, visible, err := stale(w)
+	alive, dead, host, visible, err := addStalePod(w)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	const msg = "kit: no GC today"
-	if err := w.rec.refuse(recording, gc, w.version, msg); err != nil {
-		return broken(err)
+	const msg = "kit: no GC"
+	if err := w.rec.setError(recorderType, gc, w.version, msg); err != nil {
+		return aborted(err)
 	}
-	a := w.do(w.gcRequest(alive))
-	if !a.refused() || !strings.Contains(a.text(), msg) {
-		return fail("the delegate's GC fails, and that is not told: %s", a)
+	a := w.execute(w.gcRequest(alive))
+	if !a.failed() || !strings.Contains(a.text(), msg) {
+		return fail("the delegate's GC fails, but the error is not returned: %s", a)
 	}
-	left, err := w.remains(dead, host, patience)
+	left, err := w.leftoversOnNode(dead, host, cleanupTimeout)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	if len(visible) > 0 && len(left) > 0 {
-		return fail("an error of the delegate keeps GC from removing %s", summary(left))
+		return fail("after an error of the delegate GC has not removed %s", summary(left))
 	}
 	return pass()
 }
 
-// validSpared wants nothing of a valid attachment touched, and nothing of another network.
-func validSpared(w *world) verdict {
-	p, err := w.attached()
+// validUnchanged checks that GC changes neither valid attachments nor other networks.
+func validUnchanged(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	host, inPod, err := w.state(p)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	own := naming(p.id, w.data())
-	r := w.gcRequest() // no valid attachment at all, in another network
+	own := filesNaming(p.id, w.data())
+	r := w.gcRequest() // no valid attachments, in another network
 	r.conf["name"] = w.network + "x"
 	for _, r := range []request{w.gcRequest(p), r} {
-		if a := w.do(r); !a.ok() {
+		if a := w.execute(r); !a.ok() {
 			return fail("%s", a)
 		}
 		hostNow, inPodNow, err := w.state(p)
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
-		harmed := append(changes(host, hostNow), changes(inPod, inPodNow)...)
-		if len(naming(p.id, w.data())) < len(own) {
+		harmed := append(diff(host, hostNow), diff(inPod, inPodNow)...)
+		if len(filesNaming(p.id, w.data())) < len(own) {
 			harmed = append(harmed, "gone: its reservation")
 		}
 		if len(harmed) > 0 {
-			return fail("GC of network %s has changed a valid attachment of %s: %s", r.conf["name"], w.network, summary(harmed))
+			return fail("GC of network %s changed a valid attachment of %s: %s", r.conf["name"], w.network, summary(harmed))
 		}
 	}
-	return wanted(w.check(p))
+	return passUnless(w.check(p))
 }

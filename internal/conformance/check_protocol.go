@@ -9,36 +9,36 @@ import (
 	"strings"
 )
 
-func protocolChecks() []judgment {
-	return []judgment{
+func protocolChecks() []itemCheck {
+	return []itemCheck{
 		{item: 12, run: unknownField},
-		{item: 15, bare: true, run: malformedParameters},
-		{item: 16, run: unusableName, without: func(s *subject) string {
-			if s.role == giver || s.typ == "loopback" {
-				return "it uses no interface name of the caller's"
+		{item: 15, noKernelNeeds: true, run: malformedParameters},
+		{item: 16, run: unusableIfName, notApplicable: func(s *subject) string {
+			if s.role == ipamPlugin || s.typ == "loopback" {
+				return "it does not use CNI_IFNAME"
 			}
 			return ""
 		}},
-		{item: 17, bare: true, run: exitCodes},
+		{item: 17, noKernelNeeds: true, run: exitCodes},
 		{item: 18, run: cleanOutput},
-		{item: 51, bare: true, run: versionPrinted},
-		{item: 83, bare: true, run: versionConsistent},
-		{item: 84, bare: true, run: errorObject},
-		{item: 85, bare: true, run: errorCodes},
-		{item: 86, bare: true, run: namedVariables},
-		{item: 87, bare: true, run: statusCodes},
+		{item: 51, noKernelNeeds: true, run: versionPrinted},
+		{item: 83, noKernelNeeds: true, run: versionConsistent},
+		{item: 84, noKernelNeeds: true, run: errorObject},
+		{item: 85, noKernelNeeds: true, run: errorCodes},
+		{item: 86, noKernelNeeds: true, run: namedVariables},
+		{item: 87, noKernelNeeds: true, run: statusCodes},
 	}
 }
 
 func unknownField(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	r.conf["kitUnknownKey"] = map[string]any{"a": []int{1}}
-	a := w.do(r)
-	if a.ok() || a.refused() && a.code() == 2 {
+	a := w.execute(r)
+	if a.ok() || a.failed() && a.code() == 2 {
 		return pass()
 	}
 	return fail("an unknown key: %s", a)
@@ -58,11 +58,11 @@ func malformedParameters(w *world) verdict {
 	} {
 		p, err := w.newPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
 		r := w.request(add, p)
 		r.env[c.key] = c.value
-		if a := w.do(r); !a.refused() {
+		if a := w.execute(r); !a.failed() {
 			bad = append(bad, fmt.Sprintf("%s=%q: %s", c.key, c.value, a))
 		}
 	}
@@ -72,71 +72,70 @@ func malformedParameters(w *world) verdict {
 	return pass()
 }
 
-// unusableName asks a main plugin for the name that lo has, and a chained one to work on an interface that is not
-// there.
-func unusableName(w *world) verdict {
+// unusableIfName calls a main plugin with the name lo, and a chained one with an interface that does not exist.
+func unusableIfName(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	switch {
-	case w.sub.role == maker:
+	case w.sub.role == mainPlugin:
 		r.env["CNI_IFNAME"] = "lo"
 	case slices.Contains([]string{"tuning", "vrf", "sbr", "bandwidth"}, w.sub.typ):
 		r.env["CNI_IFNAME"] = "nosuch0"
 	default:
-		return notApplied("it works on the addresses of prevResult, whatever the interface is called")
+		return notApplied("it uses the addresses of prevResult, not the interface name")
 	}
-	if a := w.do(r); !a.refused() {
+	if a := w.execute(r); !a.failed() {
 		return fail("CNI_IFNAME=%s: %s", r.env["CNI_IFNAME"], a)
 	}
 	return pass()
 }
 
-// impossible is an ADD that cannot succeed: a main plugin gets a namespace that does not exist, a chained one no
-// prevResult, an IPAM plugin no container.
-func impossible(w *world) (what string, a answer, err error) {
+// failingAdd calls ADD so that it must fail: a main plugin gets a namespace that does not exist, a chained one no
+// prevResult, an IPAM plugin no container ID.
+func failingAdd(w *world) (what string, a response, err error) {
 	p, err := w.newPod()
 	if err != nil {
-		return "", answer{}, err
+		return "", response{}, err
 	}
 	r := w.request(add, p)
 	switch w.sub.role {
-	case maker:
+	case mainPlugin:
 		what = "a namespace that does not exist"
 		r.env["CNI_NETNS"] = w.dir + "/netns/nosuch"
-	case chained:
+	case metaPlugin:
 		what = "no prevResult"
 		delete(r.conf, "prevResult")
-	case giver:
+	case ipamPlugin:
 		what = "no CNI_CONTAINERID"
 		delete(r.env, "CNI_CONTAINERID")
 	}
-	return what, w.do(r), nil
+	return what, w.execute(r), nil
 }
 
 func exitCodes(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if a := w.raw(w.request(add, p), []byte("this is no JSON")); !a.refused() {
-		return fail("a configuration that is no JSON: %s", a)
-	} else if a.fault() == nil {
-		return fail("a configuration that is no JSON: no error object: %s", a)
+	if a := w.executeRaw(w.request(add, p), []byte("this is not JSON")); !a.failed() {
+		return fail("a configuration that is not JSON: %s", a)
+	} else if a.cniError() == nil {
+		return fail("a configuration that is not JSON: no error object: %s", a)
 	}
-	what, a, err := impossible(w)
+	what, a, err := failingAdd(w)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if !a.refused() {
+	if !a.failed() {
 		return fail("%s: %s", what, a)
 	}
-	if a.fault() == nil {
+	if a.cniError() == nil {
 		return fail("%s: no error object: %s", what, a)
 	}
-	if a := w.do(request{verb: "NOSUCH", conf: w.request(add, p).conf, env: w.request(add, p).env}); !a.refused() {
+	if a := w.execute(request{verb: "NOSUCH", conf: w.request(add, p).conf, env: w.request(add, p).env}); !a.failed() {
 		return fail("an unknown CNI_COMMAND: %s", a)
 	}
 	return pass()
@@ -145,24 +144,24 @@ func exitCodes(w *world) verdict {
 func cleanOutput(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	a := w.do(w.request(add, p))
+	a := w.execute(w.request(add, p))
 	if !a.ok() {
-		return broken(wish(a))
+		return aborted(asError(a))
 	}
 	if _, err := a.result(); err != nil {
 		return fail("ADD: %v", err)
 	}
 	p.final = a.stdout
-	silent := []answer{}
+	silent := []response{}
 	if w.version >= "0.4.0" {
-		silent = append(silent, w.do(w.request(check, p)))
+		silent = append(silent, w.execute(w.request(check, p)))
 	}
 	if w.version >= "1.1.0" {
-		silent = append(silent, w.do(w.request(status, nil)), w.do(w.gcRequest(p)))
+		silent = append(silent, w.execute(w.request(status, nil)), w.execute(w.gcRequest(p)))
 	}
-	silent = append(silent, w.do(w.request(del, p)))
+	silent = append(silent, w.execute(w.request(del, p)))
 	for _, a := range silent {
 		if a.ok() && len(bytes.TrimSpace(a.stdout)) > 0 {
 			return fail("%s succeeds and prints %s", a.verb, short(string(a.stdout)))
@@ -171,7 +170,7 @@ func cleanOutput(w *world) verdict {
 	return pass()
 }
 
-// versions is the answer to VERSION.
+// versions is the result of VERSION.
 type versions struct {
 	CNIVersion string   `json:"cniVersion"`
 	Supported  []string `json:"supportedVersions"`
@@ -179,13 +178,13 @@ type versions struct {
 
 func (w *world) versions() (versions, error) {
 	var v versions
-	a := w.do(request{
+	a := w.execute(request{
 		verb: version, conf: map[string]any{"cniVersion": "1.0.0"}, env: map[string]string{"CNI_PATH": joinPath(w.path)},
 	})
-	if err := wish(a); err != nil {
+	if err := asError(a); err != nil {
 		return v, err
 	}
-	if err := one(a.stdout, &v); err != nil {
+	if err := decodeOne(a.stdout, &v); err != nil {
 		return v, fmt.Errorf("VERSION prints no JSON object: %w: %s", err, short(string(a.stdout)))
 	}
 	return v, nil
@@ -208,8 +207,8 @@ func versionConsistent(w *world) verdict {
 		return fail("%v", err)
 	}
 	for _, s := range append(v.Supported, v.CNIVersion) {
-		if !slices.Contains(known(), s) && strings.Count(s, ".") != 2 {
-			return fail("%q is no version of the specification", s)
+		if !slices.Contains(specVersions(), s) && strings.Count(s, ".") != 2 {
+			return fail("%q is not a version of the specification", s)
 		}
 	}
 	if v.CNIVersion != "1.0.0" && !slices.Contains(v.Supported, v.CNIVersion) {
@@ -217,26 +216,26 @@ func versionConsistent(w *world) verdict {
 	}
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	r := w.request(add, p)
 	r.conf["cniVersion"] = "99.0.0"
-	if a := w.do(r); !a.refused() {
+	if a := w.execute(r); !a.failed() {
 		return fail("cniVersion 99.0.0, which it does not support: %s", a)
 	} else if a.code() != 1 {
-		return fail("cniVersion 99.0.0: code 1 is wanted: %s", a)
+		return fail("cniVersion 99.0.0: want code 1: %s", a)
 	}
 	return pass()
 }
 
 func errorObject(w *world) verdict {
-	_, a, err := impossible(w)
+	_, a, err := failingAdd(w)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	f := a.fault()
+	f := a.cniError()
 	switch {
-	case !a.refused() || f == nil:
+	case !a.failed() || f == nil:
 		return fail("no error object: %s", a)
 	case f.Code == nil || *f.Code == 0:
 		return fail("the error object has no code: %s", short(string(a.stdout)))
@@ -248,11 +247,11 @@ func errorObject(w *world) verdict {
 	return pass()
 }
 
-// errorCodes looks at every error that the plugin has given so far.
+// errorCodes checks the errors of all calls so far.
 func errorCodes(w *world) verdict {
-	listed := []int{1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51} // 8, an invalid namespace, is the reference library's
-	for _, a := range w.prog.said {
-		if f := a.fault(); a.refused() && f != nil && f.Code != nil && *f.Code < 100 && !slices.Contains(listed, *f.Code) {
+	allowed := []int{1, 2, 3, 4, 5, 6, 7, 8, 11, 50, 51} // 8, an invalid namespace, is defined by the reference library
+	for _, a := range w.prog.responses {
+		if f := a.cniError(); a.failed() && f != nil && f.Code != nil && *f.Code < 100 && !slices.Contains(allowed, *f.Code) {
 			return fail("%s", a)
 		}
 	}
@@ -260,7 +259,7 @@ func errorCodes(w *world) verdict {
 }
 
 func statusCodes(w *world) verdict {
-	for _, a := range w.prog.said {
+	for _, a := range w.prog.responses {
 		if c := a.code(); a.verb != status && (c == 50 || c == 51) {
 			return fail("%s", a)
 		}
@@ -271,22 +270,22 @@ func statusCodes(w *world) verdict {
 func namedVariables(w *world) verdict {
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	for _, key := range []string{"CNI_CONTAINERID", "CNI_IFNAME", "CNI_NETNS"} {
 		r := w.request(add, p)
 		delete(r.env, key)
-		a := w.do(r)
+		a := w.execute(r)
 		switch {
-		case !a.refused():
+		case !a.failed():
 			return fail("without %s: %s", key, a)
 		case a.code() != 4:
-			return fail("without %s: code 4 is wanted: %s", key, a)
+			return fail("without %s: want code 4: %s", key, a)
 		case !strings.Contains(a.text(), key):
 			return fail("without %s: the message does not name it: %s", key, a)
 		}
 	}
-	for _, a := range w.prog.said {
+	for _, a := range w.prog.responses {
 		if a.code() == 2 && strings.TrimSpace(a.text()) == "" {
 			return fail("code 2 without a message: %s", a)
 		}

@@ -7,27 +7,27 @@ import (
 	"strings"
 )
 
-func resultChecks() []judgment {
-	return []judgment{
-		{item: 78, run: addressGiven, without: only("it is no IPAM plugin", giver)},
-		{item: 79, run: everyForm},
-		{item: 80, run: sandboxes, without: only("its result has no interfaces", maker)},
-		{item: 81, run: unchangedPrev, without: only("it is no chained plugin", chained)},
-		{item: 82, run: noInterfaces, without: only("it is no IPAM plugin", giver)},
+func resultChecks() []itemCheck {
+	return []itemCheck{
+		{item: 78, run: addressReturned, notApplicable: onlyFor("it is not an IPAM plugin", ipamPlugin)},
+		{item: 79, run: everyVersion},
+		{item: 80, run: sandboxPaths, notApplicable: onlyFor("its result has no interfaces", mainPlugin)},
+		{item: 81, run: unchangedPrev, notApplicable: onlyFor("it is not a chained plugin", metaPlugin)},
+		{item: 82, run: noInterfaces, notApplicable: onlyFor("it is not an IPAM plugin", ipamPlugin)},
 	}
 }
 
-// known are the versions of the specification.
-func known() []string {
+// specVersions returns the versions of the specification.
+func specVersions() []string {
 	return []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
 }
 
-func addressGiven(w *world) verdict {
-	p, err := w.attached()
+func addressReturned(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	r, err := answer{stdout: p.final}.result()
+	r, err := response{stdout: p.final}.result()
 	switch {
 	case err != nil:
 		return fail("%v", err)
@@ -36,34 +36,34 @@ func addressGiven(w *world) verdict {
 	case r.IPs[0].Gateway == "":
 		return fail("the result has no gateway: %s", short(string(p.final)))
 	case len(r.Routes) == 0:
-		return fail("the configuration has a route, the result none: %s", short(string(p.final)))
+		return fail("the configuration has a route, but the result has none: %s", short(string(p.final)))
 	}
 	return pass()
 }
 
-// everyForm adds by each version that the plugin says it supports.
-func everyForm(w *world) verdict {
+// everyVersion calls ADD in each version that the plugin supports.
+func everyVersion(w *world) verdict {
 	v, err := w.versions()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	for _, s := range v.Supported {
-		if !slices.Contains(known(), s) {
+		if !slices.Contains(specVersions(), s) {
 			continue
 		}
-		if s < "0.3.0" && w.sub.role == chained {
+		if s < "0.3.0" && w.sub.role == metaPlugin {
 			continue // lists came with 0.3.0
 		}
 		w.version = s
 		p, err := w.newPod()
 		if err != nil {
-			return broken(err)
+			return aborted(err)
 		}
-		a := w.do(w.request(add, p))
+		a := w.execute(w.request(add, p))
 		if !a.ok() {
 			return fail("cniVersion %s: %s", s, a)
 		}
-		if err := form(a.stdout, s, w.sub.role == giver); err != nil {
+		if err := validateResult(a.stdout, s, w.sub.role == ipamPlugin); err != nil {
 			return fail("cniVersion %s: %v", s, err)
 		}
 		p.final = a.stdout
@@ -74,20 +74,20 @@ func everyForm(w *world) verdict {
 	return pass()
 }
 
-func sandboxes(w *world) verdict {
-	p, err := w.attached()
+func sandboxPaths(w *world) verdict {
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	r, err := answer{stdout: p.final}.result()
+	r, err := response{stdout: p.final}.result()
 	if err != nil {
 		return fail("%v", err)
 	}
 	host, inPod, err := w.state(p)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	has := func(v view, name string) bool {
+	has := func(v snapshot, name string) bool {
 		return slices.ContainsFunc(v, func(line string) bool { return strings.HasPrefix(line, "link "+name+" ") })
 	}
 	found := false
@@ -96,7 +96,7 @@ func sandboxes(w *world) verdict {
 		case l.Sandbox == "" && !has(host, l.Name):
 			return fail("interface %s has no sandbox, and the node has no such interface", l.Name)
 		case l.Sandbox != "" && l.Sandbox != p.ns.Path():
-			return fail("interface %s has the sandbox %q, CNI_NETNS is %q", l.Name, l.Sandbox, p.ns.Path())
+			return fail("interface %s has the sandbox %q, but CNI_NETNS is %q", l.Name, l.Sandbox, p.ns.Path())
 		case l.Sandbox != "" && !has(inPod, l.Name):
 			return fail("interface %s is not in its sandbox", l.Name)
 		}
@@ -109,36 +109,36 @@ func sandboxes(w *world) verdict {
 }
 
 func unchangedPrev(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	prev, err := answer{stdout: p.prev}.result()
+	prev, err := response{stdout: p.prev}.result()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	now, err := answer{stdout: p.final}.result()
+	now, err := response{stdout: p.final}.result()
 	if err != nil {
 		return fail("%v", err)
 	}
-	if gone := lost(prev, now); gone != nil {
-		return fail("the result has lost %s", strings.Join(gone, ", "))
+	if gone := missingFrom(prev, now); gone != nil {
+		return fail("%s missing in the result", strings.Join(gone, ", "))
 	}
 	if len(now.IPs) != len(prev.IPs) {
-		return fail("prevResult has %d addresses, the result %d", len(prev.IPs), len(now.IPs))
+		return fail("prevResult has %d addresses, but the result has %d", len(prev.IPs), len(now.IPs))
 	}
 	if !strings.Contains(string(p.final), "10.22.0.53") {
-		return fail("the result has lost the name server 10.22.0.53")
+		return fail("the name server 10.22.0.53 is missing in the result")
 	}
 	return pass()
 }
 
 func noInterfaces(w *world) verdict {
-	p, err := w.attached()
+	p, err := w.addPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	r, err := answer{stdout: p.final}.result()
+	r, err := response{stdout: p.final}.result()
 	if err != nil {
 		return fail("%v", err)
 	}

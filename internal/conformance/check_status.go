@@ -9,51 +9,51 @@ import (
 	"slices"
 )
 
-// readySince is the version that STATUS and GC came with.
-const readySince = "1.1.0"
+// statusSince is the version that introduced STATUS and GC.
+const statusSince = "1.1.0"
 
-func statusChecks() []judgment {
-	return []judgment{
-		{item: 41, since: readySince, run: ready},
-		{item: 43, since: readySince, run: exhausted, without: func(s *subject) string {
+func statusChecks() []itemCheck {
+	return []itemCheck{
+		{item: 41, since: statusSince, run: statusSucceeds},
+		{item: 43, since: statusSince, run: statusFails, notApplicable: func(s *subject) string {
 			if s.exhaust == nil {
-				return "it needs nothing that could be missing or exhausted"
+				return "it needs no resource that could be missing or exhausted"
 			}
 			return ""
 		}},
 	}
 }
 
-// ready wants a STATUS that succeeds, before the first ADD, and leaves nothing behind.
-func ready(w *world) verdict {
-	before, err := look(w.ctx, w.host)
+// statusSucceeds checks that STATUS succeeds before the first ADD and changes nothing.
+func statusSucceeds(w *world) verdict {
+	before, err := takeSnapshot(w.ctx, w.host)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
 	files := w.files()
 	if err := w.status(); err != nil {
 		return fail("%v", err)
 	}
-	after, err := look(w.ctx, w.host)
+	after, err := takeSnapshot(w.ctx, w.host)
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	left := changes(before, after)
+	left := diff(before, after)
 	for _, f := range w.files() {
 		if !slices.Contains(files, f) {
 			left = append(left, "left: file "+f)
 		}
 	}
 	if len(left) > 0 {
-		return fail("STATUS is no question only: %s", summary(left))
+		return fail("STATUS changes state: %s", summary(left))
 	}
-	if _, err := w.attached(); err != nil {
+	if _, err := w.addPod(); err != nil {
 		return fail("STATUS succeeds, but %v", err)
 	}
 	return pass()
 }
 
-// files are what plugins have put into the world's directory.
+// files returns the files in the world's data directory.
 func (w *world) files() []string {
 	var out []string
 	_ = filepath.WalkDir(w.data(), func(path string, d os.DirEntry, err error) error {
@@ -65,27 +65,27 @@ func (w *world) files() []string {
 	return out
 }
 
-func exhausted(w *world) verdict {
+func statusFails(w *world) verdict {
 	err := w.sub.exhaust(w)
-	if errors.Is(err, errNothingToExhaust) {
+	if errors.Is(err, errInexhaustible) {
 		return notApplied("%v", err)
 	}
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	a := w.do(w.request(status, nil))
-	if !a.refused() {
-		return fail("what an ADD needs is missing or exhausted: %s", a)
+	a := w.execute(w.request(status, nil))
+	if !a.failed() {
+		return fail("a resource is missing or exhausted: %s", a)
 	}
 	if c := a.code(); c != 50 && c != 51 && c < 100 {
-		return fail("code 50, 51 or one of its own is wanted: %s", a)
+		return fail("want code 50, 51 or a plugin-specific one: %s", a)
 	}
 	p, err := w.newPod()
 	if err != nil {
-		return broken(err)
+		return aborted(err)
 	}
-	if a := w.do(w.request(add, p)); !a.refused() || a.fault() == nil {
-		return fail("after a STATUS that failed, ADD is not refused properly: %s", a)
+	if a := w.execute(w.request(add, p)); !a.failed() || a.cniError() == nil {
+		return fail("after a failed STATUS, ADD does not fail with an error object: %s", a)
 	}
-	return wanted(w.del(p))
+	return passUnless(w.del(p))
 }

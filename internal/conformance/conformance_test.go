@@ -24,8 +24,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// judge runs the program as a user does; code is its exit code.
-func judge(t *testing.T, args ...string) (report conformance.Report, code int) {
+// runReport runs the program and parses its report; code is its exit code.
+func runReport(t *testing.T, args ...string) (report conformance.Report, code int) {
 	t.Helper()
 	stdout, stderr, code := run(t, append([]string{"-o", "json"}, args...)...)
 	if code > 1 {
@@ -53,7 +53,7 @@ func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// failing are the items of a report that failed, with what was seen.
+// failing returns the failed items of a report, with what was seen.
 func failing(r conformance.Report) map[int]string {
 	m := map[int]string{}
 	for _, row := range r.Rows {
@@ -64,8 +64,8 @@ func failing(r conformance.Report) map[int]string {
 	return m
 }
 
-// broken makes a directory with one plugin: weft's own, behind a script of testdata that spoils it.
-func broken(t *testing.T, typ, defect string) string {
+// aborted creates a directory with one plugin: weft's, wrapped by a script of testdata with a defect.
+func aborted(t *testing.T, typ, defect string) string {
 	t.Helper()
 	b, err := os.ReadFile(filepath.Join("testdata", "broken", defect+".sh"))
 	if err != nil {
@@ -76,23 +76,23 @@ func broken(t *testing.T, typ, defect string) string {
 	if err := os.WriteFile(filepath.Join(dir, typ), []byte(text), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, sound := range map[string][]string{"ptp": {"host-local"}, "flannel": {"bridge", "host-local"}}[typ] {
-		// what it calls itself
-		if err := os.Symlink(filepath.Join(nettest.Programs(t), "cni", sound), filepath.Join(dir, sound)); err != nil {
+	for _, delegate := range map[string][]string{"ptp": {"host-local"}, "flannel": {"bridge", "host-local"}}[typ] {
+		// its delegates
+		if err := os.Symlink(filepath.Join(nettest.Programs(t), "cni", delegate), filepath.Join(dir, delegate)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return dir
 }
 
-// TestTheKitCanFail: each spoilt plugin fails exactly the items that its defect is about, beyond those that the sound
-// one fails.
-func TestTheKitCanFail(t *testing.T) {
+// TestDefects: each defective plugin fails exactly the items of its defect, in addition to those that the correct one
+// fails.
+func TestDefects(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
-	sound := map[string]map[int]string{}
+	correct := map[string]map[int]string{}
 	for _, typ := range []string{"flannel", "host-local", "ptp", "tuning"} {
-		r, _ := judge(t, "--bin-dir", programs, "--only", typ, "--timeout", "60s")
-		sound[typ] = failing(r)
+		r, _ := runReport(t, "--bin-dir", programs, "--only", typ, "--timeout", "60s")
+		correct[typ] = failing(r)
 		if len(r.Rows) < 40 {
 			t.Fatalf("%s: only %d rows", typ, len(r.Rows))
 		}
@@ -132,14 +132,14 @@ func TestTheKitCanFail(t *testing.T) {
 	} {
 		t.Run(tt.defect+" "+tt.typ, func(t *testing.T) {
 			t.Parallel()
-			timeout := "60s" // long enough for a busy machine
+			timeout := "60s" // long enough for a busy host
 			if strings.HasPrefix(tt.defect, "hangs") {
 				timeout = "8s"
 			}
-			r, code := judge(t, "--bin-dir", broken(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false",
+			r, code := runReport(t, "--bin-dir", aborted(t, tt.typ, tt.defect), "--only", tt.typ, "--runtime=false",
 				"--timeout", timeout)
 			want := 0
-			if _, required := r.Broken(); required > 0 {
+			if _, required := r.Failures(); required > 0 {
 				want = 1
 			}
 			if code != want {
@@ -148,7 +148,7 @@ func TestTheKitCanFail(t *testing.T) {
 			var got []int
 			seen := failing(r)
 			for n := range seen {
-				if _, anyway := sound[tt.typ][n]; !anyway {
+				if _, known := correct[tt.typ][n]; !known {
 					got = append(got, n)
 				}
 			}
@@ -163,32 +163,32 @@ func TestTheKitCanFail(t *testing.T) {
 	}
 }
 
-// TestWeft: weft's own plugins fail nothing, but for what they do on purpose: STATUS does not tell of a full range of
-// host-local, since runtimes would declare the node not ready.
+// TestWeft: weft's plugins pass, with one intended exception: STATUS does not report an exhausted range of host-local,
+// because runtimes would declare the node not ready.
 func TestWeft(t *testing.T) {
 	types, err := conformance.Present(filepath.Join(nettest.Programs(t), "cni"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	ours(t, slices.DeleteFunc(types, func(typ string) bool { return slices.Contains(rare(), typ) }))
+	expectPass(t, slices.DeleteFunc(types, func(typ string) bool { return slices.Contains(rareTypes(), typ) }))
 }
 
-// TestWeftDummyIPVlanVRF: nor do those whose link kinds small kernels lack.
-func TestWeftDummyIPVlanVRF(t *testing.T) { ours(t, rare()) }
+// TestWeftDummyIPVlanVRF: so do plugins whose link kinds minimal kernels lack.
+func TestWeftDummyIPVlanVRF(t *testing.T) { expectPass(t, rareTypes()) }
 
-func rare() []string { return []string{"dummy", "ipvlan", "vlan", "vrf"} }
+func rareTypes() []string { return []string{"dummy", "ipvlan", "vlan", "vrf"} }
 
-func ours(t *testing.T, types []string) {
+func expectPass(t *testing.T, types []string) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
 	for _, typ := range types {
 		t.Run(typ, func(t *testing.T) {
 			t.Parallel()
-			r, code := judge(t, "--bin-dir", programs, "--only", typ, "--timeout", "60s")
+			r, code := runReport(t, "--bin-dir", programs, "--only", typ, "--timeout", "60s")
 			for _, row := range r.Rows {
 				switch row.Outcome {
 				case conformance.Fail:
 					if row.Number == 43 && typ != "dhcp" && typ != "flannel" {
-						continue // it is not required, and the exit code is about what is
+						continue // not required, so the exit code is 0
 					}
 					t.Errorf("%d (%s): %s", row.Number, row.Claim, row.Seen)
 				case conformance.Unsupported:
@@ -202,7 +202,7 @@ func ours(t *testing.T, types []string) {
 	}
 }
 
-// TestCallers: weft's own callers fail nothing, but for what the agent does on purpose: its DEL goes on after an error.
+// TestCallers: weft's callers pass, with one intended exception: the agent's DEL continues after an error.
 func TestCallers(t *testing.T) {
 	var items []string
 	for _, i := range conformance.Items() {
@@ -210,11 +210,11 @@ func TestCallers(t *testing.T) {
 			items = append(items, "--item", strconv.Itoa(i.Number))
 		}
 	}
-	r, _ := judge(t,
+	r, _ := runReport(t,
 		append(items, "--runtime", "--bin-dir", filepath.Join(nettest.Programs(t), "cni"), "--only", "static")...)
 	for _, row := range r.Rows {
-		if row.Outcome == conformance.Fail && (row.Number != 63 || row.Judged != "weft agent") {
-			t.Errorf("%s, %d (%s): %s", row.Judged, row.Number, row.Claim, row.Seen)
+		if row.Outcome == conformance.Fail && (row.Number != 63 || row.Subject != "weft agent") {
+			t.Errorf("%s, %d (%s): %s", row.Subject, row.Number, row.Claim, row.Seen)
 		}
 	}
 	if r.Totals[conformance.Pass] < 50 {
@@ -222,25 +222,25 @@ func TestCallers(t *testing.T) {
 	}
 }
 
-// TestCommandLine: what cannot be meant is refused with the way out, and with the exit code for that.
+// TestCommandLine: bad usage is rejected with a message and exit code 2.
 func TestCommandLine(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
 	for _, tt := range []struct{ args, want string }{
-		{"", "--bin-dir is missing: name the directory of the plugins"},
-		{"--bin-dir /nowhere", "plugin directory: open /nowhere: no such file or directory"},
-		{"--bin-dir /proc", "has none of the plugins that can be judged without --conflist: bridge, ptp"},
-		{"--bin-dir " + programs + " --conflist /nowhere", "open /nowhere: no such file or directory"},
+		{"", "--bin-dir is missing"},
+		{"--bin-dir /nowhere", `--bin-dir "/nowhere": no such file or directory`},
+		{"--bin-dir /proc", "has none of the plugins that can be tested without --conflist: bridge, ptp"},
+		{"--bin-dir " + programs + " --conflist /nowhere", `configuration "/nowhere": no such file or directory`},
 		{"--bin-dir " + programs + " --conflist testdata/lists/none.json", `it has no "plugins"`},
 		{"--bin-dir testdata --conflist testdata/lists/vendor.conflist", `plugin "vendor-net": testdata has no such program`},
-		{"--bin-dir " + programs + " --only bridge,brigde", `--only "brigde": the plugins that can be judged are bridge`},
+		{"--bin-dir " + programs + " --only bridge,brigde", `--only "brigde" is not bridge, ptp`},
 		{"--bin-dir testdata --only ptp", `--only "ptp": testdata has no such program`},
-		{"--bin-dir " + programs + " --item 99", "--item 99: the checklist has the items 1 to 87"},
-		{"--bin-dir " + programs + " -o yaml", `output "yaml" is neither text nor json`},
-		{"--bin-dir " + programs + " --timeout 1ms", "--timeout 1ms: from 1s to 10m"},
-		{"--bin-dir " + programs + " more", `"more": conformance has flags, no arguments`},
-		{"--bin-dir " + programs + " --only=", "--only is empty: name plugins, or leave it out"},
-		{"--markdown weft=" + programs + " -o json", "--output says nothing there"},
-		{"--markdown weft", `--markdown "weft" is no NAME=DIR`},
+		{"--bin-dir " + programs + " --item 99", "--item 99 is out of range: 1 to 87"},
+		{"--bin-dir " + programs + " -o yaml", `--output "yaml" is not text or json`},
+		{"--bin-dir " + programs + " --timeout 1ms", "--timeout 1ms is out of range"},
+		{"--bin-dir " + programs + " more", `unexpected argument "more"`},
+		{"--bin-dir " + programs + " --only=", "--only has no value"},
+		{"--markdown weft=" + programs + " -o json", "--output has no effect"},
+		{"--markdown weft", `--markdown "weft" is not NAME=DIR`},
 	} {
 		stdout, stderr, code := run(t, strings.Fields(tt.args)...)
 		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.want) {
@@ -249,7 +249,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-// TestProgram: the kit's own program is the command under another name.
+// TestProgram: the program cni-conformance has the same help as weft conformance.
 func TestProgram(t *testing.T) {
 	out, err := exec.Command(filepath.Join(nettest.Programs(t), "cni-conformance"), "--help").Output()
 	if err != nil {
@@ -262,10 +262,10 @@ func TestProgram(t *testing.T) {
 	}
 }
 
-// TestNothingIsLeft: a run leaves no process, mount or file, also when it is stopped in the middle.
-func TestNothingIsLeft(t *testing.T) {
+// TestLeavesNothing: a run leaves no process, mount or file, also if it is killed.
+func TestLeavesNothing(t *testing.T) {
 	programs := filepath.Join(nettest.Programs(t), "cni")
-	look := func() string {
+	state := func() string {
 		mounts, err := os.ReadFile("/proc/self/mountinfo")
 		if err != nil {
 			t.Fatal(err)
@@ -279,25 +279,25 @@ func TestNothingIsLeft(t *testing.T) {
 		}
 		return out + "\n" + nettest.Run(t, nil, "ip", "-br", "link")
 	}
-	before := look()
-	judge(t, "--bin-dir", programs, "--only", "ptp", "--item", "26,29,55")
-	if d := cmp.Diff(before, look()); d != "" {
+	before := state()
+	runReport(t, "--bin-dir", programs, "--only", "ptp", "--item", "26,29,55")
+	if d := cmp.Diff(before, state()); d != "" {
 		t.Errorf("after a run (-before +after):\n%s", d)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, filepath.Join(nettest.Programs(t), "weft"), "conformance", "--bin-dir",
-		broken(t, "host-local", "hangs-in-del"))
+		aborted(t, "host-local", "hangs-in-del"))
 	if err := cmd.Run(); err == nil {
 		t.Error("a run that was killed succeeds")
 	}
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		left, err := exec.Command("pgrep", "-f", "sleep 1000|hangs-in-del").Output()
-		if err != nil && before == look() {
+		if err != nil && before == state() {
 			break
 		}
 		if time.Now().After(end) {
-			t.Fatalf("after a killed run: processes %s, %s", left, cmp.Diff(before, look()))
+			t.Fatalf("after a killed run: processes %s, %s", left, cmp.Diff(before, state()))
 		}
 	}
 }

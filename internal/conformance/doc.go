@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package conformance judges CNI plugins of any vendor by the words of the specification. It executes them as a runtime
-// would, in throw-away namespaces, and looks at the kernel and at files with readers of its own: never with weft's.
+// Package conformance tests CNI plugins of any vendor against the specification. It executes them as a runtime would,
+// in temporary namespaces, and inspects the kernel and files independently of weft's code.
 //
-//   - An item is a sentence of the specification, with its number in docs/conformance.md.
-//   - A subject is a plugin type that the kit knows how to configure: what it must be given, and what its work looks
-//     like.
-//   - A check is how an item is judged on one subject, in a world of its own: a node's namespace and its pods.
-//   - A row is what a check has found: pass, fail with what was seen, not supported by this kernel, or not applicable
-//     with the reason.
+//   - An item is a requirement of the specification, with its number in docs/design/conformance.md.
+//   - A subject is a plugin type that the kit can configure, and whose effects it can verify.
+//   - A check tests an item on one subject, in its own world: a node's namespace and its pods.
+//   - A row is the outcome of a check: pass, fail with what was seen, not supported by this kernel, or not applicable with
+//     the reason.
 //
-// A plugin leaves a node as it was when a second ADD and DEL change nothing that the first had not: bridges, tables and
-// chains that all pods share may stay, and nothing that is of one pod may.
+// DEL is clean if a second ADD and DEL leave no difference: bridges, tables and chains that pods share may stay,
+// objects of a single pod may not.
 //
-// Items of the runtime's side are judged on weft's callers, with recording plugins.
+// The runtime's items are checked on weft's callers, with recording plugins.
 package conformance

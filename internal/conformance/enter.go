@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Inside is the environment variable of a program that runs in the kit's namespaces.
+// Inside is the environment variable that is set for a program in the kit's namespaces.
 const Inside = "WEFT_CONFORMANCE_INSIDE"
 
-// Command starts a program in namespaces of its own: network, mounts and processes; as uid 0 of a user namespace when
-// the caller is not root. Nothing that a plugin starts, mounts or writes below /run and /var/lib is there afterwards.
+// Command returns a command that runs a program in new network, mount and PID namespaces; as UID 0 of a user namespace
+// if the caller is not root. Processes, mounts, and files below /run and /var/lib do not outlive it.
 func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
-	const patience = 5 * time.Second
+	const delay = 5 * time.Second
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.Env = append(os.Environ(), Inside+"=1")
-	cmd.WaitDelay = patience
+	cmd.WaitDelay = delay
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() == 0 {
 		attr.Unshareflags = syscall.CLONE_NEWNS // makes the mount tree private as well
@@ -37,8 +37,8 @@ func Command(ctx context.Context, program string, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// Enter furnishes the namespaces that Command has made: fresh /proc, /run and /var/lib, and the plugins and the program
-// that is judged on the runtime's items below workDir. It gives that program's new path.
+// Enter prepares the namespaces that Command has created: new /proc, /run and /var/lib, and below workDir the plugins
+// and the program that is tested as runtime. It returns that program's new path.
 func Enter(cfg Config) (weft string, err error) {
 	files := map[string]string{}
 	present, err := cfg.programs()
@@ -56,7 +56,7 @@ func Enter(cfg Config) (weft string, err error) {
 			}
 		}
 	}
-	open := map[string]int{} // what stood below /run would be hidden
+	open := map[string]int{} // files below /run are hidden by the new mounts
 	defer func() {
 		for _, fd := range open {
 			_ = unix.Close(fd)
@@ -69,7 +69,7 @@ func Enter(cfg Config) (weft string, err error) {
 		}
 		open[name] = fd
 	}
-	if err := furnish(); err != nil {
+	if err := mountPrivate(); err != nil {
 		return "", err
 	}
 	for name, fd := range open {
@@ -90,26 +90,26 @@ func Enter(cfg Config) (weft string, err error) {
 	return filepath.Join(workDir, "weft"), os.MkdirAll(filepath.Join(workDir, "bin"), 0o755)
 }
 
-func furnish() error {
+func mountPrivate() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("private mounts: %w", err)
 	}
 	if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return fmt.Errorf("fresh /proc: %w", err)
+		return fmt.Errorf("mount /proc: %w", err)
 	}
 	for _, dir := range []string{"/run", "/var/lib", "/etc/cni"} {
 		if real, err := filepath.EvalSymlinks(dir); err != nil || real != dir {
-			continue // there is no such directory to hide
+			continue // the directory does not exist
 		}
 		if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755"); err != nil {
-			return fmt.Errorf("fresh %s: %w", dir, err)
+			return fmt.Errorf("mount %s: %w", dir, err)
 		}
 	}
 	return os.MkdirAll(workDir, 0o755)
 }
 
-// remountSys shows /sys of the namespace that the thread is in. A user namespace may refuse it; then plugins that look
-// there see another node's links.
+// remountSys mounts /sys of the thread's network namespace. This may fail in a user namespace; then plugins that read
+// /sys see the links of another namespace.
 func remountSys() {
 	if err := unix.Unmount("/sys", unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
 		return

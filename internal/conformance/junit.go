@@ -38,24 +38,24 @@ type junitPlain struct {
 	Text string `xml:",chardata"`
 }
 
-// JUnit writes the report as CI systems read it: a suite for each plugin, a case for each item. A row that fails what
-// is required is a failure; one that fails what is only recommended passes, with what was seen as its output.
+// JUnit writes the report in JUnit's format: a suite for each plugin, a case for each item. A failed row is a failure
+// if its item is required; otherwise the case passes, with what was seen as its output.
 func (r *Report) JUnit(w io.Writer) error {
 	var all junitSuites
 	for _, row := range r.Rows {
-		i := slices.IndexFunc(all.Suites, func(s junitSuite) bool { return s.Name == row.Judged })
+		i := slices.IndexFunc(all.Suites, func(s junitSuite) bool { return s.Name == row.Subject })
 		if i < 0 {
 			i = len(all.Suites)
-			all.Suites = append(all.Suites, junitSuite{Name: row.Judged})
+			all.Suites = append(all.Suites, junitSuite{Name: row.Subject})
 		}
 		s := &all.Suites[i]
-		c := junitCase{Class: row.Judged, Name: fmt.Sprintf("item %d (%s): %s", row.Number, row.Word, row.Claim)}
+		c := junitCase{Class: row.Subject, Name: fmt.Sprintf("item %d (%s): %s", row.Number, row.Word, row.Claim)}
 		switch {
 		case row.Outcome == Fail && row.required():
 			c.Failure = &junitNote{row.Seen}
 			s.Failures++
 		case row.Outcome == Fail:
-			c.Output = &junitPlain{"not required, and fails: " + row.Seen}
+			c.Output = &junitPlain{"fails, but is not required: " + row.Seen}
 		case row.Outcome != Pass:
 			c.Skipped = &junitNote{fmt.Sprintf("%s: %s", row.Outcome, row.Seen)}
 			s.Skipped++

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// vendors makes a directory with plugins of types that the kit does not know: weft's own behind scripts.
-func vendors(t *testing.T, net string) string {
+// vendorPlugins creates a directory with plugins of types that the kit does not know: scripts that execute weft's.
+func vendorPlugins(t *testing.T, net string) string {
 	t.Helper()
 	dir := t.TempDir()
 	for name, real := range map[string]string{"vendor-net": net, "vendor-ports": "portmap", "host-local": "host-local"} {
@@ -27,17 +27,17 @@ func vendors(t *testing.T, net string) string {
 	return dir
 }
 
-// TestVendorsList: the plugins of any vendor are judged by their list; the exit code is about what is required alone,
-// and the JUnit report says the same.
+// TestVendorsList: the plugins of any vendor are tested with their list; only required items count for the exit code
+// and for failures in the JUnit report.
 func TestVendorsList(t *testing.T) {
 	report := filepath.Join(t.TempDir(), "report.xml")
 	list := []string{
 		"--conflist", "testdata/lists/vendor.conflist", "--junit", report, "--item", "17,19,20,26,27,29,35,36,55,72,74,79",
 	}
-	r, code := judge(t, append(list, "--bin-dir", vendors(t, "ptp"))...)
+	r, code := runReport(t, append(list, "--bin-dir", vendorPlugins(t, "ptp"))...)
 	for _, row := range r.Rows {
 		if row.Outcome == conformance.Fail {
-			t.Errorf("%s, %d (%s): %s", row.Judged, row.Number, row.Claim, row.Seen)
+			t.Errorf("%s, %d (%s): %s", row.Subject, row.Number, row.Claim, row.Seen)
 		}
 	}
 	if code != 0 || !slices.Equal(r.Plugins, []string{"vendor-net", "vendor-ports"}) || r.Totals[conformance.Pass] < 15 {
@@ -46,8 +46,8 @@ func TestVendorsList(t *testing.T) {
 	if got := suites(t, report); got.tests != len(r.Rows) || got.failures != 0 {
 		t.Errorf("JUnit: %+v, want %d tests and no failure", got, len(r.Rows))
 	}
-	r, code = judge(t, append(list, "--bin-dir", vendors(t, "loopback"))...) // which makes no interface
-	if _, required := r.Broken(); code != 1 || required == 0 || failing(r)[19] == "" {
+	r, code = runReport(t, append(list, "--bin-dir", vendorPlugins(t, "loopback"))...) // creates no interface
+	if _, required := r.Failures(); code != 1 || required == 0 || failing(r)[19] == "" {
 		t.Errorf("exit code %d, %v", code, failing(r))
 	}
 	if got := suites(t, report); got.failures == 0 {
@@ -55,9 +55,9 @@ func TestVendorsList(t *testing.T) {
 	}
 }
 
-type counted struct{ tests, failures int }
+type junitTotals struct{ tests, failures int }
 
-func suites(t *testing.T, file string) (n counted) {
+func suites(t *testing.T, file string) (n junitTotals) {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {

@@ -8,29 +8,29 @@ import (
 	"strings"
 )
 
-// Column is a vendor of the table.
+// Column is the report of one vendor.
 type Column struct {
 	Name   string
 	Report *Report
 }
 
-// Markdown prints one table of several vendors, and below it what failed.
+// Markdown prints a table of several vendors, and a list of failures.
 func Markdown(w io.Writer, columns []Column) error {
 	var b strings.Builder
 	if len(columns) > 0 {
 		fmt.Fprintf(&b, "Seen on kernel %s.\n\n", strings.SplitN(columns[0].Report.Kernel, "-", 2)[0])
 	}
-	counts(&b, columns)
-	cells(&b, columns)
+	countTable(&b, columns)
+	itemTable(&b, columns)
 	for _, c := range columns {
-		failures(&b, c)
+		failureList(&b, c)
 	}
 	runtimeRows(&b, columns)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-func counts(b *strings.Builder, columns []Column) {
+func countTable(b *strings.Builder, columns []Column) {
 	b.WriteString("| | plugins | pass | fail | not supported here | not applicable |\n|---|---|---|---|---|---|\n")
 	for _, c := range columns {
 		n := map[Outcome]int{}
@@ -44,8 +44,8 @@ func counts(b *strings.Builder, columns []Column) {
 	}
 }
 
-// cells: how many of the plugins that can be judged on an item pass, and who does not.
-func cells(b *strings.Builder, columns []Column) {
+// itemTable prints, for each item, how many plugins pass and which fail.
+func itemTable(b *strings.Builder, columns []Column) {
 	b.WriteString("\n| item | | claim |")
 	for _, c := range columns {
 		b.WriteString(" " + c.Name + " |")
@@ -57,13 +57,13 @@ func cells(b *strings.Builder, columns []Column) {
 		}
 		fmt.Fprintf(b, "| %d | %s %s | %s |", item.Number, item.Side, item.Word, item.Claim)
 		for _, c := range columns {
-			b.WriteString(" " + cell(c.Report.of(item.Number)) + " |")
+			b.WriteString(" " + itemCell(c.Report.rowsOf(item.Number)) + " |")
 		}
 		b.WriteString("\n")
 	}
 }
 
-func (r *Report) of(item int) []Row {
+func (r *Report) rowsOf(item int) []Row {
 	var out []Row
 	for _, row := range r.Rows {
 		if row.Number == item {
@@ -73,13 +73,13 @@ func (r *Report) of(item int) []Row {
 	return out
 }
 
-func cell(rows []Row) string {
+func itemCell(rows []Row) string {
 	n := map[Outcome]int{}
 	var failed []string
 	for _, r := range rows {
 		n[r.Outcome]++
 		if r.Outcome == Fail {
-			failed = append(failed, r.Judged)
+			failed = append(failed, r.Subject)
 		}
 	}
 	switch {
@@ -95,27 +95,27 @@ func cell(rows []Row) string {
 	return "n/a"
 }
 
-// failures lists what was seen of each row that failed.
-func failures(b *strings.Builder, c Column) {
+// failureList lists the failed rows.
+func failureList(b *strings.Builder, c Column) {
 	fmt.Fprintf(b, "\n### What was seen: %s\n\n", c.Name)
-	some := false
+	anyFailed := false
 	for _, rows := range byItem(c.Report.Rows) {
 		for _, g := range groups(rows) {
 			if g.outcome == Fail && rows[0].Side != "R" {
-				some = true
-				fmt.Fprintf(b, "- %d, %s: %s\n", rows[0].Number, strings.Join(g.judged, ", "), escaped(g.seen))
+				anyFailed = true
+				fmt.Fprintf(b, "- %d, %s: %s\n", rows[0].Number, strings.Join(g.subjects, ", "), escape(g.seen))
 			}
 		}
 	}
-	if !some {
+	if !anyFailed {
 		b.WriteString("Nothing failed.\n")
 	}
-	for _, l := range lacking(c.Report.Rows) {
-		fmt.Fprintf(b, "- not supported here, %s: %s\n", strings.Join(l.judged, ", "), escaped(l.seen))
+	for _, l := range unsupportedReasons(c.Report.Rows) {
+		fmt.Fprintf(b, "- not supported here, %s: %s\n", strings.Join(l.subjects, ", "), escape(l.seen))
 	}
 }
 
-// runtimeRows are about weft's caller, whoever's plugins it calls.
+// runtimeRows prints the rows of weft's callers, which are the same for all vendors.
 func runtimeRows(b *strings.Builder, columns []Column) {
 	for _, c := range columns {
 		var rows []Row
@@ -127,19 +127,19 @@ func runtimeRows(b *strings.Builder, columns []Column) {
 		if len(rows) == 0 {
 			continue
 		}
-		b.WriteString("\n### The runtime's side\n\n| item | word | claim | judged | outcome |\n|---|---|---|---|---|\n")
+		b.WriteString("\n### Runtime items\n\n| item | word | claim | subject | outcome |\n|---|---|---|---|---|\n")
 		for _, r := range rows {
 			outcome := string(r.Outcome)
 			if r.Seen != "" {
-				outcome += ": " + escaped(r.Seen)
+				outcome += ": " + escape(r.Seen)
 			}
-			fmt.Fprintf(b, "| %d | %s | %s | %s | %s |\n", r.Number, r.Word, r.Claim, r.Judged, outcome)
+			fmt.Fprintf(b, "| %d | %s | %s | %s | %s |\n", r.Number, r.Word, r.Claim, r.Subject, outcome)
 		}
 		return
 	}
 }
 
-// escaped keeps a text from being markup.
-func escaped(s string) string {
+// escape escapes Markdown.
+func escape(s string) string {
 	return strings.NewReplacer("|", "\\|", "<", "\\<", "*", "\\*", "_", "\\_").Replace(s)
 }

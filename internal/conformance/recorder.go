@@ -13,25 +13,25 @@ import (
 	"time"
 )
 
-// recording is the type of the plugin that writes down what it is given and answers what it is told.
-const recording = "kit-recorder"
+// recorderType is the type of the plugin that records its input and prints a configured result.
+const recorderType = "kit-recorder"
 
-// recorder is a directory of CNI_PATH with recording plugins, their answers and their records.
+// recorder is a directory of CNI_PATH with recording plugins, their configured results and their records.
 type recorder struct{ dir string }
 
 // record is one call of a recording plugin.
 type record struct {
-	verb  string
-	typ   string
-	env   map[string]string
-	stdin []byte
-	netns string // the namespace that it ran in
-	files string // its CNI_NETNS, as it stood: "there" or "missing"
-	// When it began and ended; only of a call that takes its time.
-	begun, ended time.Time
+	verb       string
+	typ        string
+	env        map[string]string
+	stdin      []byte
+	netns      string // its network namespace
+	netnsState string // of CNI_NETNS: "there" or "missing"
+	// Only set for calls with a delay.
+	start, end time.Time
 }
 
-// The script is plain sh, so that no vendor's library stands between a caller and what is judged.
+// The script is plain sh, so that the checks do not depend on a vendor's library.
 const script = `#!/bin/sh
 dir=%s
 me=${0##*/}
@@ -51,7 +51,7 @@ echo "$me says $CNI_COMMAND" >&2
 [ ! -e "$dir/answers/$me.$CNI_COMMAND.exit" ] || exit "$(cat "$dir/answers/$me.$CNI_COMMAND.exit")"
 `
 
-// newRecorder makes the directory with a recording plugin of each type.
+// newRecorder creates the directory with a recording plugin of each type.
 func newRecorder(dir string, types ...string) (*recorder, error) {
 	r := &recorder{dir: dir}
 	for _, sub := range []string{"bin", "calls", "answers"} {
@@ -75,8 +75,8 @@ func (r *recorder) close() {
 
 func (r *recorder) bin() string { return filepath.Join(r.dir, "bin") }
 
-// answer tells a recording plugin what to print for a verb; @N@ in it is the number of the call, from 9 on.
-func (r *recorder) answer(typ, verb string, doc any) error {
+// setResult sets a recording plugin's output for a verb; @N@ in it is replaced by the number of the call plus 9.
+func (r *recorder) setResult(typ, verb string, doc any) error {
 	b, err := json.Marshal(doc)
 	if err != nil {
 		return err
@@ -84,22 +84,22 @@ func (r *recorder) answer(typ, verb string, doc any) error {
 	return os.WriteFile(filepath.Join(r.dir, "answers", typ+"."+verb), b, 0o644)
 }
 
-// refuse tells a recording plugin to fail a verb.
-func (r *recorder) refuse(typ, verb, cniVersion, msg string) error {
-	err := r.answer(typ, verb, map[string]any{"cniVersion": cniVersion, "code": 142, "msg": msg})
+// setError makes a recording plugin fail a verb.
+func (r *recorder) setError(typ, verb, cniVersion, msg string) error {
+	err := r.setResult(typ, verb, map[string]any{"cniVersion": cniVersion, "code": 142, "msg": msg})
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(r.dir, "answers", typ+"."+verb+".exit"), []byte("1"), 0o644)
 }
 
-// slow makes a recording plugin take its time.
-func (r *recorder) slow(typ, verb string) error {
+// setDelay delays a recording plugin.
+func (r *recorder) setDelay(typ, verb string) error {
 	return os.WriteFile(filepath.Join(r.dir, "answers", typ+"."+verb+".slow"), nil, 0o644)
 }
 
-// forget drops the records.
-func (r *recorder) forget() error {
+// reset deletes the records.
+func (r *recorder) reset() error {
 	calls := filepath.Join(r.dir, "calls")
 	if err := os.RemoveAll(calls); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (r *recorder) forget() error {
 	return os.Mkdir(calls, 0o755)
 }
 
-// records reads the calls, in their order; of one verb, or of all when verb is empty.
+// records returns the calls in their order; of all verbs if verb is empty.
 func (r *recorder) records(verb string) []record {
 	entries, _ := os.ReadDir(filepath.Join(r.dir, "calls"))
 	slices.SortFunc(entries, func(a, b os.DirEntry) int {
@@ -118,19 +118,19 @@ func (r *recorder) records(verb string) []record {
 	var out []record
 	for _, e := range entries {
 		read := func(name string) string {
-			b, _ := os.ReadFile(filepath.Join(r.dir, "calls", e.Name(), name)) // a call that was killed has not all of them
+			b, _ := os.ReadFile(filepath.Join(r.dir, "calls", e.Name(), name)) // missing if the call was killed
 			return strings.TrimSpace(string(b))
 		}
 		rec := record{
 			typ: read("type"), env: map[string]string{}, stdin: []byte(read("stdin")), netns: read("netns"),
-			files: read("files"),
+			netnsState: read("files"),
 		}
 		for line := range strings.Lines(read("env")) {
 			if k, v, found := strings.Cut(strings.TrimSpace(line), "="); found {
 				rec.env[k] = v
 			}
 		}
-		rec.begun, rec.ended = r.when(e.Name(), "begun"), r.when(e.Name(), "ended")
+		rec.start, rec.end = r.modTime(e.Name(), "begun"), r.modTime(e.Name(), "ended")
 		if rec.verb = rec.env["CNI_COMMAND"]; verb == "" || verb == rec.verb {
 			out = append(out, rec)
 		}
@@ -138,8 +138,8 @@ func (r *recorder) records(verb string) []record {
 	return out
 }
 
-// when is the time at which a call has written a file.
-func (r *recorder) when(call, name string) time.Time {
+// modTime returns the time at which a call wrote a file.
+func (r *recorder) modTime(call, name string) time.Time {
 	st, err := os.Stat(filepath.Join(r.dir, "calls", call, name))
 	if err != nil {
 		return time.Time{}
@@ -147,9 +147,9 @@ func (r *recorder) when(call, name string) time.Time {
 	return st.ModTime()
 }
 
-// conf is the configuration that a call was given.
+// conf returns the configuration of a call.
 func (r record) conf() map[string]any {
 	m := map[string]any{}
-	_ = json.Unmarshal(r.stdin, &m) // what is no object has no fields
+	_ = json.Unmarshal(r.stdin, &m) // empty if it is not an object
 	return m
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func row(n int, judged string, o Outcome, seen string) Row {
-	return Row{Item: Items()[n-1], Judged: judged, Outcome: o, Seen: seen}
+func row(n int, subject string, o Outcome, seen string) Row {
+	return Row{Item: Items()[n-1], Subject: subject, Outcome: o, Seen: seen}
 }
 
 func sample() *Report {
 	r := &Report{
 		BinDir: "/x", Kernel: "6.1.2-vendor", Plugins: []string{"bridge", "ptp", "vlan"},
-		Speaks: map[string]string{"bridge": "1.1.0", "ptp": "1.1.0", "vlan": "1.0.0"},
+		Versions: map[string]string{"bridge": "1.1.0", "ptp": "1.1.0", "vlan": "1.0.0"},
 		Rows: []Row{
 			row(27, "bridge", Pass, ""), row(27, "ptp", Fail, "DEL *exits* with 1"),
 			row(27, "vlan", Unsupported, "no vlan links"),
@@ -25,7 +25,7 @@ func sample() *Report {
 			row(70, "weft cni", Pass, ""),
 		},
 	}
-	r.count()
+	r.countTotals()
 	return r
 }
 
@@ -45,12 +45,12 @@ item s word     outcome     claim
                    fail        ptp: DEL *exits* with 1
                    pass        bridge
                    unsupported vlan
-  28 P should   n/a         DEL succeeds when its resources are missing, and releases what is left
+  28 P should   n/a         DEL succeeds if resources are missing, and releases the others
                    n/a         bridge: never mind
-  70 R must     pass        capabilities is not handed on
+  70 R must     pass        capabilities is not passed on
                    pass        weft cni
 
-2 pass, 1 fail (1 of what is required), 1 not supported here, 1 not applicable
+2 pass, 1 fail (1 required), 1 not supported here, 1 not applicable
 `
 	if d := cmp.Diff(want, b.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
@@ -67,7 +67,7 @@ func TestMarkdown(t *testing.T) {
 		"| one | bridge ptp vlan | 1 | 1 | 1 | 1 |\n",
 		"| 27 | P must | a repeated DEL succeeds | 1 pass, **fail:** ptp | 1 pass, **fail:** ptp |\n",
 		"### What was seen: two\n\n- 27, ptp: DEL \\*exits\\* with 1\n- not supported here, vlan: no vlan links\n",
-		"| 70 | must | capabilities is not handed on | weft cni | pass |\n",
+		"| 70 | must | capabilities is not passed on | weft cni | pass |\n",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s", want, &b)
@@ -75,7 +75,7 @@ func TestMarkdown(t *testing.T) {
 	}
 }
 
-// Rows of two runs can be compared.
+// Rows of two runs are comparable.
 func TestTidy(t *testing.T) {
 	for in, want := range map[string]string{
 		"left: file /run/weft-conformance/worlds/kit12/data/kit12/10.23.0.3": "left: file …/data/net/10.23.0.3",
@@ -84,61 +84,61 @@ func TestTidy(t *testing.T) {
 		"journal/kit7,kit7-pod2,eth0.json":                                   "journal/net,pod2,eth0.json",
 		"mac 02:00:aa:00:00:01 of kitv2":                                     "mac MAC of kitv2",
 	} {
-		if got := tidy(in); got != want {
+		if got := normalize(in); got != want {
 			t.Errorf("%s: %s, want %s", in, got, want)
 		}
 	}
 }
 
-// The numbers of the items are their places, and every item of the plugins' side is judged.
+// Items are numbered consecutively, and every item has a check or a reason why it has none.
 func TestItems(t *testing.T) {
-	judged := map[int]bool{}
-	for _, j := range judgments() {
-		judged[j.item] = true
+	checked := map[int]bool{}
+	for _, j := range itemChecks() {
+		checked[j.item] = true
 	}
 	callers := []caller{cniCaller(), agentCaller()}
 	for _, item := range Items() {
 		for _, c := range callers {
 			if item.Side == "R" {
-				judged[item.Number] = c.why[item.Number] != "" ||
-					slices.ContainsFunc(c.trials, func(tr trial) bool { return tr.item == item.Number })
+				checked[item.Number] = c.notApplicable[item.Number] != "" ||
+					slices.ContainsFunc(c.checks, func(tr runtimeCheck) bool { return tr.item == item.Number })
 			}
 		}
 	}
 	for i, item := range Items() {
 		if item.Number != i+1 {
-			t.Errorf("item %d stands at place %d", item.Number, i+1)
+			t.Errorf("item %d is at index %d", item.Number, i+1)
 		}
-		if !judged[item.Number] {
-			t.Errorf("item %d (%s) is not judged, and nobody says why", item.Number, item.Claim)
+		if !checked[item.Number] {
+			t.Errorf("item %d (%s) has neither a check nor a reason", item.Number, item.Claim)
 		}
 	}
 }
 
-// A broken result is found out in each form.
+// Invalid results are detected in each version.
 func TestForm(t *testing.T) {
 	for _, tt := range []struct{ version, result, want string }{
 		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","gateway":"10.0.0.1"}]}`, ""},
 		{"1.1.0", `{"cniVersion":"1.0.0"}`, `cniVersion is "1.0.0", the configuration's is "1.1.0"`},
-		{"1.1.0", `{"cniVersion":"1.1.0"} {}`, "no JSON object"},
-		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2"}]}`, "no address with prefix length"},
-		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","gateway":"x"}]}`, "is no address"},
+		{"1.1.0", `{"cniVersion":"1.1.0"} {}`, "not a JSON object"},
+		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2"}]}`, "not an address with prefix length"},
+		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","gateway":"x"}]}`, "is not an address"},
 		{
 			"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","version":"4"}]}`,
 			"belongs to versions before 1.0.0",
 		},
 		{"1.1.0", `{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.2/24","interface":0}]}`, "there are 0 interfaces"},
 		{"1.1.0", `{"cniVersion":"1.1.0","ip4":{}}`, "ip4 belongs to versions before 0.3.0"},
-		{"1.1.0", `{"cniVersion":"1.1.0","routes":[{"dst":"far"}]}`, "is no prefix"},
+		{"1.1.0", `{"cniVersion":"1.1.0","routes":[{"dst":"far"}]}`, "is not a prefix"},
 		{"1.1.0", `{"cniVersion":"1.1.0","interfaces":[{}]}`, "has no name"},
 		{"0.4.0", `{"cniVersion":"0.4.0","ips":[{"address":"10.0.0.2/24","version":"4"}]}`, ""},
-		{"0.4.0", `{"cniVersion":"0.4.0","ips":[{"address":"10.0.0.2/24"}]}`, `wants "4"`},
+		{"0.4.0", `{"cniVersion":"0.4.0","ips":[{"address":"10.0.0.2/24"}]}`, `requires "4"`},
 		{"0.2.0", `{"cniVersion":"0.2.0","ip4":{"ip":"10.0.0.2/24"}}`, ""},
 		{"0.2.0", `{"cniVersion":"0.2.0","ips":[]}`, "ips belongs to versions from 0.3.0 on"},
-		{"0.2.0", `{"cniVersion":"0.2.0","ip6":{"ip":"10.0.0.2/24"}}`, "no prefix of its family"},
+		{"0.2.0", `{"cniVersion":"0.2.0","ip6":{"ip":"10.0.0.2/24"}}`, "not a prefix of its family"},
 		{"0.2.0", `{"cniVersion":"0.2.0"}`, "neither ip4 nor ip6"},
 	} {
-		err := form([]byte(tt.result), tt.version, true)
+		err := validateResult([]byte(tt.result), tt.version, true)
 		if tt.want == "" && err != nil || tt.want != "" && (err == nil || !strings.Contains(err.Error(), tt.want)) {
 			t.Errorf("%s: %v, want %q", tt.result, err, tt.want)
 		}

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// result is an ADD's answer in the forms since 0.3.0, which is all that most checks need.
+// result is an ADD's result in the format since 0.3.0, which suffices for most checks.
 type result struct {
 	CNIVersion string            `json:"cniVersion"`
 	Interfaces []resultInterface `json:"interfaces"`
@@ -38,36 +38,36 @@ type resultRoute struct {
 	Priority int    `json:"priority"`
 }
 
-func (a answer) result() (result, error) {
+func (a response) result() (result, error) {
 	var r result
-	if err := one(a.stdout, &r); err != nil {
-		return r, fmt.Errorf("the result is no JSON object: %w: %s", err, short(string(a.stdout)))
+	if err := decodeOne(a.stdout, &r); err != nil {
+		return r, fmt.Errorf("the result is not a JSON object: %w: %s", err, short(string(a.stdout)))
 	}
 	return r, nil
 }
 
-// form tells what is wrong with a result for its version.
-func form(raw []byte, version string, ipam bool) error {
+// validateResult validates a result for its version.
+func validateResult(raw []byte, version string, ipam bool) error {
 	var r map[string]json.RawMessage
-	if err := one(raw, &r); err != nil {
-		return fmt.Errorf("the result is no JSON object: %w: %s", err, short(string(raw)))
+	if err := decodeOne(raw, &r); err != nil {
+		return fmt.Errorf("the result is not a JSON object: %w: %s", err, short(string(raw)))
 	}
 	if got := strings.Trim(string(r["cniVersion"]), `"`); got != version {
 		return fmt.Errorf("cniVersion is %q, the configuration's is %q", got, version)
 	}
 	if version == "0.1.0" || version == "0.2.0" {
-		return oldForm(r, ipam)
+		return validateOld(r, ipam)
 	}
 	for _, old := range []string{"ip4", "ip6"} {
 		if r[old] != nil {
 			return fmt.Errorf("%s belongs to versions before 0.3.0", old)
 		}
 	}
-	return newForm(raw, version)
+	return validateNew(raw, version)
 }
 
-// oldForm: ip4 and ip6, each with its address and its routes.
-func oldForm(r map[string]json.RawMessage, ipam bool) error {
+// validateOld validates the format before 0.3.0: ip4 and ip6, each with its address and its routes.
+func validateOld(r map[string]json.RawMessage, ipam bool) error {
 	for _, key := range []string{"ips", "interfaces", "routes"} {
 		if r[key] != nil {
 			return fmt.Errorf("%s belongs to versions from 0.3.0 on", key)
@@ -85,16 +85,16 @@ func oldForm(r map[string]json.RawMessage, ipam bool) error {
 			return fmt.Errorf("%s: %w", key, err)
 		}
 		if p, err := netip.ParsePrefix(ip.IP); err != nil || p.Addr().Is4() != (key == "ip4") {
-			return fmt.Errorf("%s.ip %q is no prefix of its family", key, ip.IP)
+			return fmt.Errorf("%s.ip %q is not a prefix of its family", key, ip.IP)
 		}
 	}
 	if ipam && r["ip4"] == nil && r["ip6"] == nil {
-		return fmt.Errorf("there is neither ip4 nor ip6")
+		return fmt.Errorf("neither ip4 nor ip6 is set")
 	}
 	return nil
 }
 
-func newForm(raw []byte, version string) error {
+func validateNew(raw []byte, version string) error {
 	var r result
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return fmt.Errorf("the result has wrong types: %w", err)
@@ -102,15 +102,15 @@ func newForm(raw []byte, version string) error {
 	for i, ip := range r.IPs {
 		p, err := netip.ParsePrefix(ip.Address)
 		if err != nil {
-			return fmt.Errorf("ips[%d].address %q is no address with prefix length", i, ip.Address)
+			return fmt.Errorf("ips[%d].address %q is not an address with prefix length", i, ip.Address)
 		}
 		if _, err := netip.ParseAddr(ip.Gateway); ip.Gateway != "" && err != nil {
-			return fmt.Errorf("ips[%d].gateway %q is no address", i, ip.Gateway)
+			return fmt.Errorf("ips[%d].gateway %q is not an address", i, ip.Gateway)
 		}
 		family := map[bool]string{true: "4", false: "6"}[p.Addr().Is4()]
 		if slices.Contains([]string{"0.3.0", "0.3.1", "0.4.0"}, version) {
 			if ip.Version != family {
-				return fmt.Errorf("ips[%d].version is %q, version %s wants %q", i, ip.Version, version, family)
+				return fmt.Errorf("ips[%d].version is %q, version %s requires %q", i, ip.Version, version, family)
 			}
 		} else if ip.Version != "" {
 			return fmt.Errorf("ips[%d].version belongs to versions before 1.0.0", i)
@@ -121,7 +121,7 @@ func newForm(raw []byte, version string) error {
 	}
 	for i, rt := range r.Routes {
 		if _, err := netip.ParsePrefix(rt.Dst); err != nil {
-			return fmt.Errorf("routes[%d].dst %q is no prefix", i, rt.Dst)
+			return fmt.Errorf("routes[%d].dst %q is not a prefix", i, rt.Dst)
 		}
 	}
 	for i, l := range r.Interfaces {
@@ -132,8 +132,8 @@ func newForm(raw []byte, version string) error {
 	return nil
 }
 
-// lost tells what of a previous result is missing in a later one.
-func lost(prev, now result) []string {
+// missingFrom returns what is missing in a result compared with prevResult.
+func missingFrom(prev, now result) []string {
 	var out []string
 	for _, l := range prev.Interfaces {
 		if !slices.ContainsFunc(now.Interfaces, func(o resultInterface) bool {

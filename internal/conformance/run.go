@@ -17,32 +17,32 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// workDir is where the kit's own things are: a directory that only its mount namespace has.
+// workDir is the kit's directory, which exists only in its mount namespace.
 const workDir = "/run/weft-conformance"
 
-// Config is a run's order.
+// Config configures Run.
 type Config struct {
 	BinDir  string
-	Only    []string      // types; all that the directory has when empty
-	List    *List         // whose plugins are judged as it configures them; nil: the types that the kit knows
-	Items   []int         // all when empty
+	Only    []string      // types; empty: all that the directory has
+	List    *List         // plugins to test with their configuration; nil: all types that the kit knows
+	Items   []int         // empty: all
 	Timeout time.Duration // of one call
-	// Weft is the program whose callers are judged on the runtime's items; empty: they are left out.
+	// Weft is the program whose callers are tested on the runtime's items; empty skips them.
 	Weft string
-	// Progress is told before each plugin; it may be nil.
-	Progress func(judged string)
+	// Progress is called before each subject; optional.
+	Progress func(subject string)
 }
 
-// kit is a run.
+// kit is the state of a run.
 type kit struct {
-	cfg      Config
-	bin      string // the plugins, as they are executed
-	programs map[string]*program
-	lacking  map[string]string // link kinds that this kernel does not have, and what it says
-	worlds   int
+	cfg             Config
+	bin             string // directory of the plugins
+	programs        map[string]*program
+	missingFeatures map[string]string // why this kernel lacks a link kind; "" if it does not
+	worlds          int
 }
 
-// Present are the types of a directory that the kit can judge.
+// Present returns the types in a directory that the kit can test.
 func Present(dir string) ([]string, error) {
 	if _, err := os.ReadDir(dir); err != nil {
 		return nil, fmt.Errorf("plugin directory: %w", err)
@@ -55,144 +55,146 @@ func isProgram(path string) bool {
 	return err == nil && st.Mode().IsRegular() && st.Mode()&0o111 != 0
 }
 
-// Run judges the plugins of a directory. It must run where Enter has led.
+// Run tests the plugins of a directory. It must run in the namespaces that Enter has prepared.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
-	k := &kit{cfg: cfg, bin: filepath.Join(workDir, "bin"), programs: map[string]*program{}, lacking: map[string]string{}}
-	here := cfg
-	here.BinDir = k.bin
-	present, err := here.programs()
+	k := &kit{
+		cfg: cfg, bin: filepath.Join(workDir, "bin"), programs: map[string]*program{}, missingFeatures: map[string]string{},
+	}
+	inside := cfg
+	inside.BinDir = k.bin
+	present, err := inside.programs()
 	if err != nil {
 		return nil, err
 	}
 	for _, typ := range present {
-		k.programs[typ] = &program{typ: typ, path: filepath.Join(k.bin, typ), timeout: cfg.Timeout, hung: map[string]int{}}
+		k.programs[typ] = &program{typ: typ, path: filepath.Join(k.bin, typ), timeout: cfg.Timeout, hangs: map[string]int{}}
 	}
 	report := &Report{
-		BinDir: cfg.BinDir, Kernel: kernel(), Speaks: map[string]string{}, Rows: []Row{}, Plugins: []string{},
+		BinDir: cfg.BinDir, Kernel: kernel(), Versions: map[string]string{}, Rows: []Row{}, Plugins: []string{},
 	}
-	for _, s := range cfg.chosen() {
+	for _, s := range cfg.subjects() {
 		if k.programs[s.typ] == nil || len(cfg.Only) > 0 && !slices.Contains(cfg.Only, s.typ) {
 			continue
 		}
 		k.progress(s.typ)
-		rows, speaks := k.judge(ctx, s)
+		rows, version := k.checkPlugin(ctx, s)
 		report.Plugins = append(report.Plugins, s.typ)
-		report.Speaks[s.typ] = speaks
+		report.Versions[s.typ] = version
 		report.Rows = append(report.Rows, rows...)
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
 	}
 	if cfg.Weft != "" {
-		rows, err := k.judgeRuntime(ctx)
+		rows, err := k.checkRuntime(ctx)
 		if err != nil {
 			return nil, err
 		}
 		report.Rows = append(report.Rows, rows...)
 	}
 	slices.SortStableFunc(report.Rows, func(a, b Row) int { return a.Number - b.Number })
-	report.count()
+	report.countTotals()
 	return report, ctx.Err()
 }
 
-func (k *kit) progress(judged string) {
+func (k *kit) progress(subject string) {
 	if k.cfg.Progress != nil {
-		k.cfg.Progress(judged)
+		k.cfg.Progress(subject)
 	}
 }
 
-// judge makes all checks on one plugin.
-func (k *kit) judge(ctx context.Context, s *subject) ([]Row, string) {
-	speaks := k.speaks(ctx, s)
-	missing := k.missing(s)
+// checkPlugin runs all checks on one plugin.
+func (k *kit) checkPlugin(ctx context.Context, s *subject) ([]Row, string) {
+	version := k.highestVersion(ctx, s)
+	missing := k.missingFeature(s)
 	var rows []Row
-	for _, j := range judgments() {
+	for _, j := range itemChecks() {
 		if len(k.cfg.Items) > 0 && !slices.Contains(k.cfg.Items, j.item) || ctx.Err() != nil {
 			continue
 		}
 		item := Items()[j.item-1]
 		var v verdict
-		switch why := without(j, s); {
-		case why != "":
-			v = notApplied("%s", why)
-		case j.since > speaks:
-			v = notApplied("it speaks versions up to %s; this came with %s", speaks, j.since)
-		case missing != "" && !j.bare:
+		switch reason := without(j, s); {
+		case reason != "":
+			v = notApplied("%s", reason)
+		case j.since > version:
+			v = notApplied("it supports versions up to %s; the item requires %s", version, j.since)
+		case missing != "" && !j.noKernelNeeds:
 			v = unsupported("%s", missing)
 		default:
-			v = k.make(ctx, s, speaks, j)
+			v = k.runCheck(ctx, s, version, j)
 		}
-		rows = append(rows, Row{Item: item, Judged: s.typ, Outcome: v.outcome, Seen: v.seen})
+		rows = append(rows, Row{Item: item, Subject: s.typ, Outcome: v.outcome, Seen: v.seen})
 	}
-	return rows, speaks
+	return rows, version
 }
 
-func without(j judgment, s *subject) string {
-	if j.without == nil {
+func without(j itemCheck, s *subject) string {
+	if j.notApplicable == nil {
 		return ""
 	}
-	return j.without(s)
+	return j.notApplicable(s)
 }
 
-// make makes one check in a world of its own.
-func (k *kit) make(ctx context.Context, s *subject, speaks string, j judgment) verdict {
-	w, err := k.world(ctx, s, speaks)
+// runCheck runs one check in a new world.
+func (k *kit) runCheck(ctx context.Context, s *subject, version string, j itemCheck) verdict {
+	w, err := k.world(ctx, s, version)
 	if err != nil {
-		return unsupported("the kit's own world: %v", err)
+		return unsupported("setup: %v", err)
 	}
 	defer w.close()
 	return j.run(w)
 }
 
-// speaks is the highest version that the kit and the plugin know.
-func (k *kit) speaks(ctx context.Context, s *subject) string {
-	const otherwise = "1.0.0"
-	w, err := k.world(ctx, s, otherwise)
+// highestVersion returns the highest version that the kit and the plugin support.
+func (k *kit) highestVersion(ctx context.Context, s *subject) string {
+	const fallback = "1.0.0"
+	w, err := k.world(ctx, s, fallback)
 	if err != nil {
-		return otherwise
+		return fallback
 	}
 	defer w.close()
 	v, err := w.versions()
 	best := ""
-	for _, known := range known() {
+	for _, known := range specVersions() {
 		if err == nil && slices.Contains(v.Supported, known) {
 			best = known
 		}
 	}
 	if best == "" {
-		return otherwise
+		return fallback
 	}
 	return best
 }
 
-// world makes a node.
-func (k *kit) world(ctx context.Context, s *subject, speaks string) (*world, error) {
+// world creates a node.
+func (k *kit) world(ctx context.Context, s *subject, version string) (*world, error) {
 	k.worlds++
 	w := &world{
-		ctx: ctx, kit: k, sub: s, prog: k.programs[s.typ], version: speaks, network: fmt.Sprintf("kit%d", k.worlds),
+		ctx: ctx, kit: k, sub: s, prog: k.programs[s.typ], version: version, network: fmt.Sprintf("kit%d", k.worlds),
 	}
 	w.dir = filepath.Join(workDir, "worlds", w.network)
 	if err := os.MkdirAll(w.data(), 0o755); err != nil {
 		return nil, err
 	}
 	var err error
-	if w.rec, err = newRecorder(filepath.Join(workDir, "recorders", w.network), recording); err != nil {
+	if w.rec, err = newRecorder(filepath.Join(workDir, "recorders", w.network), recorderType); err != nil {
 		return nil, err
 	}
 	if w.host, err = netns.New(filepath.Join(w.dir, "node")); err != nil {
 		return nil, err
 	}
 	w.path = []string{k.bin, w.rec.bin()}
-	if w.ipam, err = k.addresses(w); err != nil {
+	if w.ipam, err = k.ipamConf(w); err != nil {
 		w.close()
 		return nil, err
 	}
 	err = w.host.Do(func() error {
 		remountSys()
-		return up("lo")
+		return setUpLink("lo")
 	})
-	if err == nil && s.node != nil && k.missing(s) == "" {
-		err = s.node(w)
+	if err == nil && s.prepareNode != nil && k.missingFeature(s) == "" {
+		err = s.prepareNode(w)
 	}
 	if err != nil {
 		w.close()
@@ -201,36 +203,37 @@ func (k *kit) world(ctx context.Context, s *subject, speaks string) (*world, err
 	return w, nil
 }
 
-// another makes a second world of the same kind.
-func (w *world) another() (*world, error) { return w.kit.world(w.ctx, w.sub, w.version) }
+// sibling creates another world with the same subject and version.
+func (w *world) sibling() (*world, error) { return w.kit.world(w.ctx, w.sub, w.version) }
 
-// addresses come from the directory's own host-local where there is one, and otherwise from the recording plugin.
-func (k *kit) addresses(w *world) (map[string]any, error) {
+// ipamConf returns the IPAM configuration: host-local if the directory has it, the recording plugin otherwise.
+func (k *kit) ipamConf(w *world) (map[string]any, error) {
 	if w.sub.ipam != nil {
-		return listedAddresses(w, w.sub.ipam), nil
+		return listIPAM(w, w.sub.ipam), nil
 	}
 	if k.programs[hostLocal] != nil {
-		return hostLocalConf(w), nil
+		return hostLocalIPAM(w), nil
 	}
-	return recordedConf(w)
+	return recorderIPAM(w)
 }
 
-// missing tells what of a subject's needs this kernel lacks. It is found out by doing.
-func (k *kit) missing(s *subject) string {
+// missingFeature returns why this kernel lacks a feature that the subject requires; "" if it does not. It tries to use
+// them.
+func (k *kit) missingFeature(s *subject) string {
 	for _, kind := range s.needs {
-		why, known := k.lacking[kind]
+		reason, known := k.missingFeatures[kind]
 		if !known {
-			why = lacks(kind)
-			k.lacking[kind] = why
+			reason = probeFeature(kind)
+			k.missingFeatures[kind] = reason
 		}
-		if why != "" {
-			return why
+		if reason != "" {
+			return reason
 		}
 	}
 	return ""
 }
 
-func lacks(kind string) string {
+func probeFeature(kind string) string {
 	if kind == "tun" {
 		f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
 		if err != nil {
@@ -245,14 +248,14 @@ func lacks(kind string) string {
 	}
 	defer func() { _ = ns.Close() }()
 	err = ns.Do(func() error {
-		if err := pair("kitprobe0", "kitprobe1", nil); err != nil {
+		if err := addVeth("kitprobe0", "kitprobe1", nil); err != nil {
 			return err
 		}
 		parent, err := netlink.LinkByName("kitprobe0")
 		if err != nil {
 			return err
 		}
-		return probe(kind, parent.Attrs().Index)
+		return addProbeLink(kind, parent.Attrs().Index)
 	})
 	if err != nil {
 		return fmt.Sprintf("this kernel has no %s links: %v", kind, err)
@@ -260,14 +263,14 @@ func lacks(kind string) string {
 	return ""
 }
 
-// probe makes a link of a kind.
-func probe(kind string, parent int) error {
+// addProbeLink creates a link of a kind.
+func addProbeLink(kind string, parent int) error {
 	a := netlink.NewLinkAttrs()
 	a.Name = "kitprobe2"
 	var l netlink.Link
 	switch kind {
 	case "veth":
-		return nil // the parent is one
+		return nil // the parent is a veth
 	case "bridge":
 		l = &netlink.Bridge{LinkAttrs: a}
 	case "dummy":

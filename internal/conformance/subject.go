@@ -15,44 +15,44 @@ import (
 type role string
 
 const (
-	maker   role = "main" // makes an interface
-	chained role = "meta" // works on what those before it have made
-	giver   role = "ipam" // gives addresses
+	mainPlugin role = "main" // creates an interface
+	metaPlugin role = "meta" // chained after other plugins
+	ipamPlugin role = "ipam" // allocates addresses
 )
 
-// subject is a plugin type: how it is configured, what it needs, and what its work looks like.
+// subject is a plugin type: how it is configured, what it requires, and how its effects are verified.
 type subject struct {
 	typ    string
 	role   role
 	ifName string
-	// delegates: it gets addresses from an IPAM plugin.
+	// delegates is set if it calls an IPAM plugin.
 	delegates bool
-	// needs are the link kinds without which this kernel cannot show it.
+	// needs are the link kinds that it requires of the kernel.
 	needs []string
-	// conf are the keys of its configuration; p has no namespace where no pod is meant.
+	// conf returns the keys of its configuration; p has no namespace for calls without a pod.
 	conf func(w *world, p *pod) map[string]any
-	// node prepares the node's namespace, furnish a pod's; either may be nil.
-	node    func(w *world) error
-	furnish func(w *world, p *pod) error
-	// work tells what is missing of a chained plugin's work.
-	work func(w *world, p *pod) error
-	// harm are the ways to break what it has made, but for interface, address and route.
-	harm []harm
-	// ipam is the section that a list of the caller's has; nil: the kit's own.
+	// prepareNode prepares the node's namespace, preparePod a pod's; both are optional.
+	prepareNode func(w *world) error
+	preparePod  func(w *world, p *pod) error
+	// verifyWork returns an error if effects of a chained plugin are missing.
+	verifyWork func(w *world, p *pod) error
+	// damages are the ways to damage its configuration, except for interface, address and route.
+	damages []damage
+	// ipam is the IPAM section of the user's list; nil: that of the kit.
 	ipam map[string]any
-	// exhaust takes away what an ADD needs, or is nil when there is no such thing.
+	// exhaust removes or exhausts a resource that an ADD requires; nil if there is none.
 	exhaust func(w *world) error
 }
 
-// harm breaks something of a plugin's own.
-type harm struct {
+// damage is a way to damage what a plugin has configured.
+type damage struct {
 	what string
 	do   func(w *world, p *pod) error
 }
 
-// subjects are all types that the kit knows, in the order of the rows.
+// subjects returns all types that the kit knows, in the order of the rows.
 func subjects() []*subject {
-	all := slices.Concat(makers(), metas(), givers())
+	all := slices.Concat(mainSubjects(), metaSubjects(), ipamSubjects())
 	for _, s := range all {
 		if s.ifName == "" {
 			s.ifName = "eth0"
@@ -61,7 +61,7 @@ func subjects() []*subject {
 	return all
 }
 
-// Types are the names of the plugins that can be judged.
+// Types returns the plugin types that the kit can test.
 func Types() []string {
 	var out []string
 	for _, s := range subjects() {
@@ -70,11 +70,11 @@ func Types() []string {
 	return out
 }
 
-// makers are the plugins that make interfaces.
-func makers() []*subject {
+// mainSubjects returns the plugins that create interfaces.
+func mainSubjects() []*subject {
 	onUplink := func(extra func(w *world, p *pod) map[string]any) func(w *world, p *pod) map[string]any {
 		return func(w *world, p *pod) map[string]any {
-			m := map[string]any{"master": uplink, "ipam": w.ipam}
+			m := map[string]any{"master": uplinkName, "ipam": w.ipam}
 			for k, v := range extra(w, p) {
 				m[k] = v
 			}
@@ -89,16 +89,16 @@ func makers() []*subject {
 		{typ: "ptp", needs: []string{"veth"}, conf: func(w *world, _ *pod) map[string]any {
 			return map[string]any{"ipMasq": true, "ipam": w.ipam}
 		}},
-		{typ: "macvlan", needs: []string{"veth", "macvlan"}, node: makeUplink, conf: onUplink(none)},
-		{typ: "ipvlan", needs: []string{"veth", "ipvlan"}, node: makeUplink, conf: onUplink(none)},
+		{typ: "macvlan", needs: []string{"veth", "macvlan"}, prepareNode: addUplink, conf: onUplink(none)},
+		{typ: "ipvlan", needs: []string{"veth", "ipvlan"}, prepareNode: addUplink, conf: onUplink(none)},
 		{
-			typ: "vlan", needs: []string{"veth", "vlan"}, node: makeUplink,
+			typ: "vlan", needs: []string{"veth", "vlan"}, prepareNode: addUplink,
 			conf: onUplink(func(_ *world, p *pod) map[string]any {
 				return map[string]any{"vlanId": 100 + p.n}
 			}),
 		},
 		{
-			typ: "host-device", needs: []string{"veth"}, node: spareDevice, furnish: giveDevice,
+			typ: "host-device", needs: []string{"veth"}, prepareNode: addNodeDevice, preparePod: addPodDevice,
 			conf: func(w *world, p *pod) map[string]any {
 				return map[string]any{"device": fmt.Sprintf("kithd%d", p.n), "ipam": w.ipam}
 			},
@@ -111,25 +111,25 @@ func makers() []*subject {
 		}},
 	}
 	for _, s := range list {
-		s.role, s.delegates, s.exhaust = maker, true, exhaustRange
+		s.role, s.delegates, s.exhaust = mainPlugin, true, exhaustRange
 	}
 	list = append(list, flannelSubject())
 	return append(list, &subject{
-		typ: "loopback", role: maker, ifName: "lo", conf: func(*world, *pod) map[string]any { return nil },
+		typ: "loopback", role: mainPlugin, ifName: "lo", conf: func(*world, *pod) map[string]any { return nil },
 	})
 }
 
-// uplink is the node's link to the world, where a plugin wants one.
-const uplink = "kitup0"
+// uplinkName is the node's uplink for plugins that require a master.
+const uplinkName = "kitup0"
 
-func makeUplink(w *world) error {
+func addUplink(w *world) error {
 	return w.host.Do(func() error {
-		return pair(uplink, "kitup1", nil)
+		return addVeth(uplinkName, "kitup1", nil)
 	})
 }
 
-// pair makes a veth pair, both ends up; the peer may live in another namespace.
-func pair(name, peer string, peerNS *netns.NS) error {
+// addVeth creates a veth pair and sets both ends up; the peer may be in another namespace.
+func addVeth(name, peer string, peerNS *netns.NS) error {
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = name
 	v := &netlink.Veth{LinkAttrs: attrs, PeerName: peer}
@@ -139,16 +139,16 @@ func pair(name, peer string, peerNS *netns.NS) error {
 	if err := netlink.LinkAdd(v); err != nil {
 		return fmt.Errorf("veth %s: %w", name, err)
 	}
-	if err := up(name); err != nil {
+	if err := setUpLink(name); err != nil {
 		return err
 	}
 	if peerNS != nil {
-		return peerNS.Do(func() error { return up(peer) })
+		return peerNS.Do(func() error { return setUpLink(peer) })
 	}
-	return up(peer)
+	return setUpLink(peer)
 }
 
-func up(name string) error {
+func setUpLink(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return fmt.Errorf("link %s: %w", name, err)
@@ -156,22 +156,22 @@ func up(name string) error {
 	return netlink.LinkSetUp(l)
 }
 
-// spareDevice is the device that a configuration names where no pod is meant.
-func spareDevice(w *world) error { return giveDevice(w, &pod{}) }
+// addNodeDevice creates the device for configurations without a pod.
+func addNodeDevice(w *world) error { return addPodDevice(w, &pod{}) }
 
-// giveDevice makes the device that the pod will get.
-func giveDevice(w *world, p *pod) error {
+// addPodDevice creates the device that is moved to the pod.
+func addPodDevice(w *world, p *pod) error {
 	return w.host.Do(func() error {
-		return pair(fmt.Sprintf("kithd%d", p.n), fmt.Sprintf("kithp%d", p.n), nil)
+		return addVeth(fmt.Sprintf("kithd%d", p.n), fmt.Sprintf("kithp%d", p.n), nil)
 	})
 }
 
-// exhaustRange leaves no address: the range has one, and a pod has taken it.
+// exhaustRange allocates the only address of the range.
 func exhaustRange(w *world) error {
 	if w.ipam["type"] != hostLocal {
-		return errNothingToExhaust
+		return errInexhaustible
 	}
 	w.ipam["rangeStart"], w.ipam["rangeEnd"] = "10.23.0.77", "10.23.0.77"
-	_, err := w.attached()
+	_, err := w.addPod()
 	return err
 }

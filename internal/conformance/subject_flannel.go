@@ -10,12 +10,12 @@ import (
 
 const flannelType = "flannel"
 
-// flannelSubject is the plugin that makes a bridge of what a flanneld says: the kit says it.
+// flannelSubject is the plugin that delegates to bridge with the subnet of flanneld's subnet.env, which the kit writes.
 func flannelSubject() *subject {
 	env := func(w *world) string { return filepath.Join(w.dir, "subnet.env") }
 	return &subject{
-		typ: flannelType, role: maker, delegates: true, needs: []string{"veth", "bridge"},
-		node: func(w *world) error {
+		typ: flannelType, role: mainPlugin, delegates: true, needs: []string{"veth", "bridge"},
+		prepareNode: func(w *world) error {
 			const text = "FLANNEL_NETWORK=10.23.0.0/16\nFLANNEL_SUBNET=10.23.0.1/24\nFLANNEL_MTU=1450\nFLANNEL_IPMASQ=false\n"
 			return os.WriteFile(env(w), []byte(text), 0o600)
 		},

@@ -11,10 +11,10 @@ import (
 
 const hostLocal = "host-local"
 
-var errNothingToExhaust = errors.New("the kit's own IPAM plugin has no end")
+var errInexhaustible = errors.New("the kit's IPAM plugin has no limit")
 
-// hostLocalConf is one range in the world's own directory.
-func hostLocalConf(w *world) map[string]any {
+// hostLocalIPAM returns a configuration with one range, with the world's data directory.
+func hostLocalIPAM(w *world) map[string]any {
 	return map[string]any{
 		"type": hostLocal, "subnet": "10.23.0.0/24", "gateway": "10.23.0.1", "dataDir": w.data(),
 		"routes": []any{
@@ -25,8 +25,8 @@ func hostLocalConf(w *world) map[string]any {
 	}
 }
 
-// dualConf gives an address of each family.
-func dualConf(w *world) map[string]any {
+// dualStackIPAM returns a configuration with a range of each family.
+func dualStackIPAM(w *world) map[string]any {
 	span := func(subnet string) []any { return []any{map[string]any{"subnet": subnet}} }
 	return map[string]any{
 		"type": hostLocal, "dataDir": w.data(), "ranges": []any{span("10.23.0.0/24"), span("fd00:23::/64")},
@@ -34,18 +34,18 @@ func dualConf(w *world) map[string]any {
 	}
 }
 
-// recordedConf makes the recording plugin give addresses, each call another one; the first is 10.25.0.9.
-func recordedConf(w *world) (map[string]any, error) {
+// recorderIPAM makes the recording plugin return a different address for each call; the first one is 10.25.0.9.
+func recorderIPAM(w *world) (map[string]any, error) {
 	answer := map[string]any{
 		"cniVersion": w.version,
 		"ips":        []any{ipEntry(w.version, "10.25.0.@N@/24", "10.25.0.1")},
 		"routes":     []any{map[string]any{"dst": "0.0.0.0/0", "gw": "10.25.0.1"}},
 		"dns":        map[string]any{"nameservers": []any{"10.25.0.53"}},
 	}
-	return map[string]any{"type": recording, "unknownKey": "kept"}, w.rec.answer(recording, add, answer)
+	return map[string]any{"type": recorderType, "unknownKey": "kept"}, w.rec.setResult(recorderType, add, answer)
 }
 
-// ipEntry is an entry of ips in the form of a version.
+// ipEntry returns an entry of ips in the format of a version.
 func ipEntry(version, address, gateway string) map[string]any {
 	m := map[string]any{"address": address, "gateway": gateway}
 	if version < "1" {
@@ -54,17 +54,17 @@ func ipEntry(version, address, gateway string) map[string]any {
 	return m
 }
 
-// givers are the IPAM plugins, called as a delegating plugin calls them.
-func givers() []*subject {
+// ipamSubjects returns the IPAM plugins, called as a delegating plugin calls them.
+func ipamSubjects() []*subject {
 	direct := func(w *world, _ *pod) map[string]any {
 		return map[string]any{"type": "kit", "ipam": w.ipam}
 	}
 	return []*subject{
 		{
-			typ: hostLocal, role: giver, conf: direct, exhaust: exhaustRange,
-			harm: []harm{{"the reservation's file", unreserve}},
+			typ: hostLocal, role: ipamPlugin, conf: direct, exhaust: exhaustRange,
+			damages: []damage{{"the reservation's file", removeReservation}},
 		},
-		{typ: "static", role: giver, conf: func(_ *world, p *pod) map[string]any {
+		{typ: "static", role: ipamPlugin, conf: func(_ *world, p *pod) map[string]any {
 			return map[string]any{"type": "kit", "ipam": map[string]any{
 				"type":      "static",
 				"addresses": []any{map[string]any{"address": fmt.Sprintf("10.24.0.%d/24", 10+p.n), "gateway": "10.24.0.1"}},
@@ -75,8 +75,8 @@ func givers() []*subject {
 	}
 }
 
-// unreserve removes the pod's reservations from host-local's directory.
-func unreserve(w *world, p *pod) error {
+// removeReservation deletes the pod's reservations from host-local's directory.
+func removeReservation(w *world, p *pod) error {
 	files, err := filepath.Glob(filepath.Join(w.data(), w.network, "10.23.*"))
 	if err != nil || len(files) == 0 {
 		return fmt.Errorf("no reservation in %s: %w", w.data(), err)

@@ -12,14 +12,14 @@ import (
 	"slices"
 )
 
-// List is a configuration list of any vendor, whose plugins are judged as it configures them.
+// List is a configuration list of any vendor, whose plugins are tested with their configuration in it.
 type List struct {
 	Name    string           `json:"name"`
 	Type    string           `json:"type"`
 	Plugins []map[string]any `json:"plugins"`
 }
 
-// ParseList reads a list, or a single plugin's configuration as a list of one.
+// ParseList parses a list, or a single plugin's configuration as a list of one.
 func ParseList(b []byte) (*List, error) {
 	var l List
 	if err := json.Unmarshal(b, &l); err != nil {
@@ -37,13 +37,13 @@ func ParseList(b []byte) (*List, error) {
 	}
 	seen := map[string]bool{}
 	for i, p := range l.Plugins {
-		typ := text(p, "type")
+		typ := stringField(p, "type")
 		if typ == "" {
 			return nil, fmt.Errorf("configuration list: plugins[%d] has no type", i)
 		}
 		if seen[typ] {
 			return nil, fmt.Errorf(
-				"configuration list: plugins[%d]: a second plugin of type %q; judge each by a list of its own", i, typ,
+				"configuration list: plugins[%d]: a second plugin of type %q; test each with its own list", i, typ,
 			)
 		}
 		seen[typ] = true
@@ -51,43 +51,44 @@ func ParseList(b []byte) (*List, error) {
 	return &l, nil
 }
 
-// Types are the list's plugins.
+// Types returns the types of the list's plugins.
 func (l *List) Types() []string {
 	var out []string
 	for _, p := range l.Plugins {
-		out = append(out, text(p, "type"))
+		out = append(out, stringField(p, "type"))
 	}
 	return out
 }
 
-// subjects are the list's plugins: the first makes the interface, each other one works on one that the kit makes.
+// subjects returns the list's plugins: the first one creates the interface, the others are chained after an interface
+// of the kit.
 func (l *List) subjects() []*subject {
 	var out []*subject
 	for i, p := range l.Plugins {
-		out = append(out, listed(p, i == 0))
+		out = append(out, listSubject(p, i == 0))
 	}
 	return out
 }
 
-// listed is a plugin as a vendor's list configures it. What its work looks like is not known: chained, it is judged by
-// the protocol and by what it leaves behind.
-func listed(conf map[string]any, first bool) *subject {
-	s := &subject{typ: text(conf, "type"), ifName: "eth0", role: chained, needs: []string{"veth"}}
+// listSubject returns a plugin with its configuration in the list. The kit cannot verify its effects: if chained, it is
+// tested on the protocol and on leftovers.
+func listSubject(conf map[string]any, first bool) *subject {
+	s := &subject{typ: stringField(conf, "type"), ifName: "eth0", role: metaPlugin, needs: []string{"veth"}}
 	if first {
-		s.role = maker
+		s.role = mainPlugin
 	} else {
-		s.furnish, s.work = giveInterface, func(*world, *pod) error { return nil }
+		s.preparePod, s.verifyWork = addPodInterface, func(*world, *pod) error { return nil }
 	}
 	if s.typ == "loopback" {
 		s.ifName = "lo"
 	}
 	addresses, _ := conf["ipam"].(map[string]any)
-	if s.delegates = text(addresses, "type") != ""; s.delegates {
+	if s.delegates = stringField(addresses, "type") != ""; s.delegates {
 		s.ipam = addresses
 	}
-	if master := text(conf, "master"); master != "" {
-		s.node = func(w *world) error {
-			return w.host.Do(func() error { return pair(master, "kitup1", nil) })
+	if master := stringField(conf, "master"); master != "" {
+		s.prepareNode = func(w *world) error {
+			return w.host.Do(func() error { return addVeth(master, "kitup1", nil) })
 		}
 	}
 	s.conf = func(w *world, p *pod) map[string]any {
@@ -106,7 +107,7 @@ func listed(conf map[string]any, first bool) *subject {
 	return s
 }
 
-// capabilityArgs are what a runtime gives a plugin for the capabilities that it declares, of those that a kubelet uses.
+// capabilityArgs returns runtimeConfig for the capabilities that a plugin declares, of those that the kubelet uses.
 func capabilityArgs(conf map[string]any, p *pod) map[string]any {
 	declared, _ := conf["capabilities"].(map[string]any)
 	values := map[string]any{
@@ -124,8 +125,8 @@ func capabilityArgs(conf map[string]any, p *pod) map[string]any {
 	return out
 }
 
-// listedAddresses is a list's own ipam section for a world: host-local keeps its files there.
-func listedAddresses(w *world, conf map[string]any) map[string]any {
+// listIPAM returns the list's IPAM section for a world, with the world's data directory for host-local.
+func listIPAM(w *world, conf map[string]any) map[string]any {
 	m := maps.Clone(conf)
 	if m["type"] == hostLocal {
 		m["dataDir"] = w.data()
@@ -133,21 +134,21 @@ func listedAddresses(w *world, conf map[string]any) map[string]any {
 	return m
 }
 
-func text(m map[string]any, key string) string {
+func stringField(m map[string]any, key string) string {
 	s, _ := m[key].(string)
 	return s
 }
 
-// chosen are the subjects of a run.
-func (c Config) chosen() []*subject {
+// subjects returns the subjects of a run.
+func (c Config) subjects() []*subject {
 	if c.List != nil {
 		return c.List.subjects()
 	}
 	return subjects()
 }
 
-// programs are the files of a directory that a run needs: what it judges, and with a list, all, for its plugins may
-// execute others.
+// programs returns the files of a directory that a run requires: its subjects, or with a list all files, because its
+// plugins may delegate to others.
 func (c Config) programs() ([]string, error) {
 	if c.List == nil {
 		return Present(c.BinDir)
@@ -161,7 +162,7 @@ func (c Config) programs() ([]string, error) {
 	return all, err
 }
 
-// executables are the names of a directory's programs.
+// executables returns the names of a directory's programs.
 func executables(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

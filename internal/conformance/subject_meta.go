@@ -16,12 +16,12 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// metas are the plugins that work on what others have made: the kit makes it itself.
-func metas() []*subject {
+// metaSubjects returns the chained plugins; the kit creates the interface.
+func metaSubjects() []*subject {
 	list := []*subject{
 		{
-			typ: "portmap", needs: []string{"veth"}, work: portReachable,
-			harm: []harm{{"its packet filter rules", flushRuleset}},
+			typ: "portmap", needs: []string{"veth"}, verifyWork: verifyPortMapping,
+			damages: []damage{{"its packet filter rules", flushRuleset}},
 			conf: func(_ *world, p *pod) map[string]any {
 				return map[string]any{"capabilities": map[string]any{"portMappings": true}, "runtimeConfig": map[string]any{
 					"portMappings": []any{map[string]any{"hostPort": hostPort(p), "containerPort": 80, "protocol": "tcp"}},
@@ -29,7 +29,8 @@ func metas() []*subject {
 			},
 		},
 		{
-			typ: "bandwidth", needs: []string{"veth"}, work: shaped, harm: []harm{{"its queueing disciplines", unshape}},
+			typ: "bandwidth", needs: []string{"veth"}, verifyWork: verifyShaping,
+			damages: []damage{{"its queueing disciplines", removeShaping}},
 			conf: func(*world, *pod) map[string]any {
 				return map[string]any{
 					"ingressRate": 8_000_000, "ingressBurst": 800_000, "egressRate": 8_000_000, "egressBurst": 800_000,
@@ -37,7 +38,7 @@ func metas() []*subject {
 			},
 		},
 		{
-			typ: "tuning", needs: []string{"veth"}, work: tuned, harm: []harm{
+			typ: "tuning", needs: []string{"veth"}, verifyWork: verifyTuning, damages: []damage{
 				{"the MTU", func(_ *world, p *pod) error {
 					return inPod(p, "eth0", func(l netlink.Link) error { return netlink.LinkSetMTU(l, 1300) })
 				}},
@@ -50,47 +51,47 @@ func metas() []*subject {
 			},
 		},
 		{
-			typ: "firewall", needs: []string{"veth"}, work: letThrough, harm: []harm{{"its packet filter rules", flushRuleset}},
+			typ: "firewall", needs: []string{"veth"}, verifyWork: verifyFirewall, damages: []damage{{"its packet filter rules", flushRuleset}},
 			conf: func(*world, *pod) map[string]any { return nil },
 		},
 		{
-			typ: "sbr", needs: []string{"veth"}, work: ruled, harm: []harm{{"its rule", unrule}},
+			typ: "sbr", needs: []string{"veth"}, verifyWork: verifyRule, damages: []damage{{"its rule", removeRule}},
 			conf: func(*world, *pod) map[string]any { return nil },
 		},
 		{
-			typ: "vrf", needs: []string{"veth", "vrf"}, work: enslaved, harm: []harm{
+			typ: "vrf", needs: []string{"veth", "vrf"}, verifyWork: verifyVRF, damages: []damage{
 				{"the link's VRF", func(_ *world, p *pod) error { return inPod(p, "eth0", netlink.LinkSetNoMaster) }},
 			},
 			conf: func(*world, *pod) map[string]any { return map[string]any{"vrfname": "kitvrf0"} },
 		},
 	}
 	for _, s := range list {
-		s.role, s.furnish = chained, giveInterface
+		s.role, s.preparePod = metaPlugin, addPodInterface
 	}
 	return list
 }
 
 func hostPort(p *pod) int { return 18080 + p.n }
 
-// nodeEnd and address are the pod's interface as the kit makes it for chained plugins.
-func nodeEnd(p *pod) string { return fmt.Sprintf("kitv%d", p.n) }
-func address(p *pod) string { return fmt.Sprintf("10.22.%d.2", p.n) }
-func gateway(p *pod) string { return fmt.Sprintf("10.22.%d.1", p.n) }
+// hostLink, podAddress and podGateway describe the interface that the kit creates for chained plugins.
+func hostLink(p *pod) string   { return fmt.Sprintf("kitv%d", p.n) }
+func podAddress(p *pod) string { return fmt.Sprintf("10.22.%d.2", p.n) }
+func podGateway(p *pod) string { return fmt.Sprintf("10.22.%d.1", p.n) }
 
-// giveInterface makes a veth pair with addresses and writes the result that a main plugin would have printed.
-func giveInterface(w *world, p *pod) error {
+// addPodInterface creates a veth pair with addresses and sets the result that a main plugin would have printed.
+func addPodInterface(w *world, p *pod) error {
 	err := w.host.Do(func() error {
-		if err := pair(nodeEnd(p), p.ifName, p.ns); err != nil {
+		if err := addVeth(hostLink(p), p.ifName, p.ns); err != nil {
 			return err
 		}
-		return addAddress(nodeEnd(p), gateway(p)+"/24")
+		return addAddress(hostLink(p), podGateway(p)+"/24")
 	})
 	if err != nil {
 		return err
 	}
 	var mac string
 	err = p.ns.Do(func() error {
-		if err := addAddress(p.ifName, address(p)+"/24"); err != nil {
+		if err := addAddress(p.ifName, podAddress(p)+"/24"); err != nil {
 			return err
 		}
 		l, err := netlink.LinkByName(p.ifName)
@@ -98,24 +99,24 @@ func giveInterface(w *world, p *pod) error {
 			return err
 		}
 		mac = l.Attrs().HardwareAddr.String()
-		if err := up("lo"); err != nil {
+		if err := setUpLink("lo"); err != nil {
 			return err
 		}
-		return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(gateway(p))})
+		return netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Gw: net.ParseIP(podGateway(p))})
 	})
 	if err != nil {
 		return err
 	}
-	ip := ipEntry(w.version, address(p)+"/24", gateway(p))
+	ip := ipEntry(w.version, podAddress(p)+"/24", podGateway(p))
 	ip["interface"] = 1
 	p.prev, err = json.Marshal(map[string]any{
 		"cniVersion": w.version,
 		"interfaces": []any{
-			map[string]any{"name": nodeEnd(p)},
+			map[string]any{"name": hostLink(p)},
 			map[string]any{"name": p.ifName, "mac": mac, "sandbox": p.ns.Path()},
 		},
 		"ips":    []any{ip},
-		"routes": []any{map[string]any{"dst": "0.0.0.0/0", "gw": gateway(p)}},
+		"routes": []any{map[string]any{"dst": "0.0.0.0/0", "gw": podGateway(p)}},
 		"dns":    map[string]any{"nameservers": []any{"10.22.0.53"}},
 	})
 	return err
@@ -143,9 +144,9 @@ func inPod(p *pod, link string, do func(netlink.Link) error) error {
 	})
 }
 
-// portReachable connects from the node to the host port.
-func portReachable(w *world, p *pod) error {
-	const patience = 2 * time.Second
+// verifyPortMapping connects from the node to the host port.
+func verifyPortMapping(w *world, p *pod) error {
+	const timeout = 2 * time.Second
 	var l net.Listener
 	err := p.ns.Do(func() (err error) {
 		l, err = net.Listen("tcp4", ":80")
@@ -156,50 +157,50 @@ func portReachable(w *world, p *pod) error {
 	}
 	defer func() { _ = l.Close() }()
 	return w.host.Do(func() error {
-		d := net.Dialer{Timeout: patience, FallbackDelay: -1}
-		c, err := d.Dial("tcp4", net.JoinHostPort(gateway(p), fmt.Sprint(hostPort(p))))
+		d := net.Dialer{Timeout: timeout, FallbackDelay: -1}
+		c, err := d.Dial("tcp4", net.JoinHostPort(podGateway(p), fmt.Sprint(hostPort(p))))
 		if err != nil {
-			return fmt.Errorf("the pod's port 80 does not answer at the node's port %d: %w", hostPort(p), err)
+			return fmt.Errorf("the pod's port 80 is not reachable at host port %d: %w", hostPort(p), err)
 		}
 		return c.Close()
 	})
 }
 
 func flushRuleset(w *world, _ *pod) error {
-	_, err := tool(w.ctx, w.host, "nft", "flush", "ruleset")
+	_, err := runTool(w.ctx, w.host, "nft", "flush", "ruleset")
 	return err
 }
 
-const shaper = "tbf"
+const shaperQdisc = "tbf"
 
-// shaped wants a token bucket for each direction, wherever it is.
-func shaped(w *world, p *pod) error {
+// verifyShaping checks that there is a token bucket for each direction, on any link.
+func verifyShaping(w *world, p *pod) error {
 	host, pod, err := w.state(p)
 	if err != nil {
 		return err
 	}
 	n := 0
 	for _, line := range slices.Concat(host, pod) {
-		if strings.HasPrefix(line, "qdisc "+shaper) {
+		if strings.HasPrefix(line, "qdisc "+shaperQdisc) {
 			n++
 		}
 	}
 	if n < 2 {
-		return fmt.Errorf("%d token buckets are in the node and the pod, 2 are wanted", n)
+		return fmt.Errorf("%d token buckets in the node and the pod, want 2", n)
 	}
 	return nil
 }
 
-func unshape(w *world, p *pod) error {
+func removeShaping(w *world, p *pod) error {
 	for _, ns := range []*netns.NS{w.host, p.ns} {
-		if err := ns.Do(unshapeHere); err != nil {
+		if err := ns.Do(removeShapingHere); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func unshapeHere() error {
+func removeShapingHere() error {
 	list, err := netlink.LinkList()
 	if err != nil {
 		return err
@@ -210,7 +211,7 @@ func unshapeHere() error {
 			return err
 		}
 		for _, q := range found {
-			if q.Type() != shaper {
+			if q.Type() != shaperQdisc {
 				continue
 			}
 			if err := netlink.QdiscDel(q); err != nil {

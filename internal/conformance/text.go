@@ -9,14 +9,14 @@ import (
 	"strings"
 )
 
-// group are the rows of an item that have found the same.
+// group is a set of rows of an item with the same outcome.
 type group struct {
-	outcome Outcome
-	seen    string
-	judged  []string
+	outcome  Outcome
+	seen     string
+	subjects []string
 }
 
-// groups puts an item's rows together, in the order of the outcomes.
+// groups groups an item's rows by outcome.
 func groups(rows []Row) []group {
 	var out []group
 	for _, o := range []Outcome{Fail, Pass, Unsupported, NotApplied} {
@@ -25,20 +25,20 @@ func groups(rows []Row) []group {
 			if r.Outcome != o {
 				continue
 			}
-			for i := range out { // why something is not supported is said once, for all items
+			for i := range out { // reasons for unsupported are printed once for all items
 				if out[i].outcome == o && (out[i].seen == r.Seen || o == Unsupported) {
-					out[i].judged = append(out[i].judged, r.Judged)
+					out[i].subjects = append(out[i].subjects, r.Subject)
 					continue rows
 				}
 			}
-			out = append(out, group{o, r.Seen, []string{r.Judged}})
+			out = append(out, group{o, r.Seen, []string{r.Subject}})
 		}
 	}
 	return out
 }
 
-// lacking are the reasons why something is not supported here, each with the plugins that it is about.
-func lacking(rows []Row) []group {
+// unsupportedReasons returns the reasons for unsupported rows, each with its plugins.
+func unsupportedReasons(rows []Row) []group {
 	var out []group
 	for _, r := range rows {
 		if r.Outcome != Unsupported {
@@ -49,14 +49,14 @@ func lacking(rows []Row) []group {
 			i = len(out)
 			out = append(out, group{outcome: Unsupported, seen: r.Seen})
 		}
-		if !slices.Contains(out[i].judged, r.Judged) {
-			out[i].judged = append(out[i].judged, r.Judged)
+		if !slices.Contains(out[i].subjects, r.Subject) {
+			out[i].subjects = append(out[i].subjects, r.Subject)
 		}
 	}
 	return out
 }
 
-// byItem cuts rows, which are in the order of the items, into those of each item.
+// byItem splits rows, which are sorted by item, by item.
 func byItem(rows []Row) [][]Row {
 	var out [][]Row
 	for i, r := range rows {
@@ -68,15 +68,15 @@ func byItem(rows []Row) [][]Row {
 	return out
 }
 
-// Text prints a report for people: a line for each item, and below it what is not a plain pass.
+// Text prints the report as text: a line for each item, followed by the outcomes of its subjects.
 func (r *Report) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "plugins of %s, kernel %s\n", r.BinDir, r.Kernel)
 	for _, typ := range r.Plugins {
-		fmt.Fprintf(&b, "  %-12s speaks %s\n", typ, r.Speaks[typ])
+		fmt.Fprintf(&b, "  %-12s speaks %s\n", typ, r.Versions[typ])
 	}
-	for _, l := range lacking(r.Rows) {
-		fmt.Fprintf(&b, "  not supported here: %s: %s\n", strings.Join(l.judged, " "), l.seen)
+	for _, l := range unsupportedReasons(r.Rows) {
+		fmt.Fprintf(&b, "  not supported here: %s: %s\n", strings.Join(l.subjects, " "), l.seen)
 	}
 	fmt.Fprintf(&b, "\n%4s %s %-8s %-11s %s\n", "item", "s", "word", "outcome", "claim")
 	for _, rows := range byItem(r.Rows) {
@@ -86,15 +86,15 @@ func (r *Report) Text(w io.Writer) error {
 			if g.outcome == NotApplied && found[0].outcome != NotApplied {
 				continue
 			}
-			line := fmt.Sprintf("%-19s%-11s %s", "", g.outcome, strings.Join(g.judged, " "))
+			line := fmt.Sprintf("%-19s%-11s %s", "", g.outcome, strings.Join(g.subjects, " "))
 			if g.seen != "" && g.outcome != Unsupported {
 				line += ": " + g.seen
 			}
 			fmt.Fprintln(&b, line)
 		}
 	}
-	_, required := r.Broken()
-	fmt.Fprintf(&b, "\n%d pass, %d fail (%d of what is required), %d not supported here, %d not applicable\n",
+	_, required := r.Failures()
+	fmt.Fprintf(&b, "\n%d pass, %d fail (%d required), %d not supported here, %d not applicable\n",
 		r.Totals[Pass], r.Totals[Fail], required, r.Totals[Unsupported], r.Totals[NotApplied])
 	_, err := io.WriteString(w, b.String())
 	return err

@@ -15,40 +15,40 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// world is a node with its pods, made for one check.
+// world is a node with its pods, created for one check.
 type world struct {
-	ctx     context.Context
-	dir     string // its own files: namespaces, addresses, records
-	host    *netns.NS
-	kit     *kit
-	sub     *subject
-	prog    *program
-	network string
-	version string   // the version of the specification that is spoken
-	path    []string // CNI_PATH
-	ipam    map[string]any
-	rec     *recorder
-	pods    []*pod
-	ends    []func() // what stops what the world has started
+	ctx      context.Context
+	dir      string // its files: namespaces, addresses, records
+	host     *netns.NS
+	kit      *kit
+	sub      *subject
+	prog     *program
+	network  string
+	version  string   // the version of the specification
+	path     []string // CNI_PATH
+	ipam     map[string]any
+	rec      *recorder
+	pods     []*pod
+	cleanups []func() // in order
 }
 
-// pod is a container's namespace and what is remembered of its attachment.
+// pod is a container's namespace and its attachment.
 type pod struct {
 	n          int
 	id, ifName string
 	ns         *netns.NS
-	prev       json.RawMessage // what an ADD gets as prevResult
-	final      json.RawMessage // what the ADD has answered
+	prev       json.RawMessage // prevResult of ADD
+	final      json.RawMessage // the result of ADD
 }
 
-// request is one call, to be changed before it is made.
+// request is a call that can be modified before it is sent.
 type request struct {
 	verb string
 	conf map[string]any
 	env  map[string]string
 }
 
-// newPod makes a namespace, and in it what the subject needs.
+// newPod creates a namespace and prepares it for the subject.
 func (w *world) newPod() (*pod, error) {
 	n := len(w.pods) + 1
 	p := &pod{n: n, id: fmt.Sprintf("%s-pod%d", w.network, n), ifName: w.sub.ifName}
@@ -58,30 +58,30 @@ func (w *world) newPod() (*pod, error) {
 	}
 	p.ns = ns
 	w.pods = append(w.pods, p)
-	if w.sub.furnish != nil {
-		if err := w.sub.furnish(w, p); err != nil {
-			return nil, fmt.Errorf("what %s works on: %w", w.sub.typ, err)
+	if w.sub.preparePod != nil {
+		if err := w.sub.preparePod(w, p); err != nil {
+			return nil, fmt.Errorf("prepare a pod for %s: %w", w.sub.typ, err)
 		}
 	}
 	return p, nil
 }
 
-// data is where plugins are told to keep their files.
+// data returns the directory that is configured for plugins' files.
 func (w *world) data() string { return filepath.Join(w.dir, "data") }
 
-// gone takes a pod's namespace away, as a runtime that is ahead of its plugins does.
-func (w *world) gone(p *pod) error {
+// removeNetns deletes a pod's namespace, as a runtime may do before it calls DEL.
+func (w *world) removeNetns(p *pod) error {
 	_ = p.ns.Close()
 	return netns.Remove(p.ns.Path())
 }
 
-// close takes the world down.
+// close removes the world.
 func (w *world) close() {
-	for _, end := range w.ends {
+	for _, end := range w.cleanups {
 		end()
 	}
 	for _, p := range w.pods {
-		_ = w.gone(p)
+		_ = w.removeNetns(p)
 	}
 	w.rec.close()
 	_ = w.host.Close()
@@ -89,7 +89,7 @@ func (w *world) close() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// request is the call that a runtime would make.
+// request returns the call that a runtime would make.
 func (w *world) request(verb string, p *pod) request {
 	r := request{verb: verb, conf: map[string]any{"cniVersion": w.version, "name": w.network, "type": w.sub.typ}}
 	r.env = map[string]string{"CNI_PATH": joinPath(w.path)}
@@ -108,17 +108,17 @@ func (w *world) request(verb string, p *pod) request {
 	return r
 }
 
-// do makes a call.
-func (w *world) do(r request) answer {
+// execute makes a call.
+func (w *world) execute(r request) response {
 	stdin, err := json.Marshal(r.conf)
 	if err != nil {
-		return answer{verb: r.verb, err: err}
+		return response{verb: r.verb, err: err}
 	}
-	return w.raw(r, stdin)
+	return w.executeRaw(r, stdin)
 }
 
-// raw makes a call with any text on standard input.
-func (w *world) raw(r request, stdin []byte) answer {
+// executeRaw makes a call with any text on standard input.
+func (w *world) executeRaw(r request, stdin []byte) response {
 	env := make([]string, 0, len(r.env))
 	for _, k := range slices.Sorted(maps.Keys(r.env)) {
 		env = append(env, k+"="+r.env[k])
@@ -126,25 +126,25 @@ func (w *world) raw(r request, stdin []byte) answer {
 	return w.prog.run(w.ctx, w.host, r.verb, env, stdin)
 }
 
-// add attaches a pod; the error says what went wrong.
+// add attaches a pod.
 func (w *world) add(p *pod) error {
-	a := w.do(w.request(add, p))
+	a := w.execute(w.request(add, p))
 	if !a.ok() {
 		return fmt.Errorf("%s", a)
 	}
 	p.final = json.RawMessage(a.stdout)
 	if !json.Valid(p.final) {
-		return fmt.Errorf("ADD succeeds, and prints no JSON: %s", short(string(a.stdout)))
+		return fmt.Errorf("ADD succeeds, but does not print JSON: %s", short(string(a.stdout)))
 	}
 	return nil
 }
 
-func (w *world) del(p *pod) error   { return wish(w.do(w.request(del, p))) }
-func (w *world) check(p *pod) error { return wish(w.do(w.request(check, p))) }
-func (w *world) status() error      { return wish(w.do(w.request(status, nil))) }
+func (w *world) del(p *pod) error   { return asError(w.execute(w.request(del, p))) }
+func (w *world) check(p *pod) error { return asError(w.execute(w.request(check, p))) }
+func (w *world) status() error      { return asError(w.execute(w.request(status, nil))) }
 
-// gc keeps the valid ones.
-func (w *world) gc(valid ...*pod) error { return wish(w.do(w.gcRequest(valid...))) }
+// gc calls GC with the valid pods.
+func (w *world) gc(valid ...*pod) error { return asError(w.execute(w.gcRequest(valid...))) }
 
 func (w *world) gcRequest(valid ...*pod) request {
 	r := w.request(gc, nil)
@@ -156,16 +156,16 @@ func (w *world) gcRequest(valid ...*pod) request {
 	return r
 }
 
-// wish turns an answer into an error unless it is a success.
-func wish(a answer) error {
+// asError returns an error unless the response is a success.
+func asError(a response) error {
 	if a.ok() {
 		return nil
 	}
 	return fmt.Errorf("%s", a)
 }
 
-// attached makes a pod and attaches it.
-func (w *world) attached() (*pod, error) {
+// addPod creates a pod and attaches it.
+func (w *world) addPod() (*pod, error) {
 	p, err := w.newPod()
 	if err != nil {
 		return nil, err
@@ -173,48 +173,48 @@ func (w *world) attached() (*pod, error) {
 	return p, w.add(p)
 }
 
-// warm lets a first pod come and go, so that what all pods share is there.
-func (w *world) warm() error {
-	p, err := w.attached()
+// warmUp attaches and detaches a first pod, so that objects that pods share exist.
+func (w *world) warmUp() error {
+	p, err := w.addPod()
 	if err != nil {
 		return err
 	}
 	return w.del(p)
 }
 
-// state is the node's namespace, and a pod's where there is one.
-func (w *world) state(p *pod) (host, inPod view, err error) {
-	if host, err = look(w.ctx, w.host); err != nil || p == nil {
+// state returns snapshots of the node, and of a pod if p is not nil.
+func (w *world) state(p *pod) (host, inPod snapshot, err error) {
+	if host, err = takeSnapshot(w.ctx, w.host); err != nil || p == nil {
 		return host, nil, err
 	}
-	inPod, err = look(w.ctx, p.ns)
+	inPod, err = takeSnapshot(w.ctx, p.ns)
 	return host, inPod, err
 }
 
-// patience is how long the kernel's own clearing away is waited for.
-const patience = 3 * time.Second
+// cleanupTimeout limits how long to wait for asynchronous cleanup by the kernel.
+const cleanupTimeout = 3 * time.Second
 
-// traces is what is still there of a pod: in the namespaces, compared with before, and in files. The kernel takes some
-// things away in its own time, which is waited for. A nil podBefore means that the pod's namespace is not looked at.
-func (w *world) traces(p *pod, hostBefore, podBefore view, patience time.Duration) ([]string, error) {
+// leftovers returns what remains of a pod: changes of the namespaces since before, and files. It waits for asynchronous
+// cleanup by the kernel. If podBefore is nil, the pod's namespace is not inspected.
+func (w *world) leftovers(p *pod, hostBefore, podBefore snapshot, patience time.Duration) ([]string, error) {
 	const pause = 20 * time.Millisecond
 	end := time.Now().Add(patience)
 	for {
-		now, err := look(w.ctx, w.host)
+		now, err := takeSnapshot(w.ctx, w.host)
 		if err != nil {
 			return nil, err
 		}
-		left := changes(hostBefore, now)
+		left := diff(hostBefore, now)
 		if podBefore != nil {
-			inPod, err := look(w.ctx, p.ns)
+			inPod, err := takeSnapshot(w.ctx, p.ns)
 			if err != nil {
 				return nil, err
 			}
-			for _, c := range changes(podBefore, inPod) {
+			for _, c := range diff(podBefore, inPod) {
 				left = append(left, c+" (in the pod)")
 			}
 		}
-		left = append(left, naming(p.id, "/run", "/var/lib", w.data())...)
+		left = append(left, filesNaming(p.id, "/run", "/var/lib", w.data())...)
 		if len(left) == 0 || time.Now().After(end) || w.ctx.Err() != nil {
 			return left, nil
 		}

@@ -14,60 +14,60 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ConditionConsistent says that pools, blocks, nodes and pods agree.
+// ConditionConsistent is the condition of a pool without findings: blocks, reservations, nodes and pods agree.
 const ConditionConsistent = "Consistent"
 
-// grace is for how long a reservation must have been a gone pod's before it goes: lists of a server that starts are
-// believed the second time.
-const grace = 15 * time.Minute
+// reservationGrace is how long a reservation's pod must have been gone before it is deleted, because the lists of a
+// starting server may be incomplete.
+const reservationGrace = 15 * time.Minute
 
-// check compares everything, and says in each pool's status whether it agrees. The only thing that it repairs are
-// reservations for pods of another network that are gone.
+// check audits all pools, blocks, nodes and pods, and writes the result into each pool's status. It repairs only
+// reservations for imported pods that are gone.
 func (c *Controller) check(ctx context.Context) error {
 	now := c.cfg.Now()
-	picture, err := audit.Inspect(ctx, c.cfg.Objects)
+	result, err := audit.Inspect(ctx, c.cfg.Objects)
 	if err != nil {
 		return err
 	}
 	c.mu.Lock()
-	c.report.Findings, c.report.Checked, c.checked = picture.Findings, now, now
+	c.report.Findings, c.report.Checked, c.checked = result.Findings, now, now
 	c.mu.Unlock()
 	var errs []error
 	still := map[string]time.Time{}
-	for _, f := range picture.Findings {
-		if !f.Leftover() {
+	for _, f := range result.Findings {
+		if !f.Stale() {
 			continue
 		}
 		id := f.Object + "\x00" + f.Msg
-		since, known := c.gone[id]
+		since, known := c.goneSince[id]
 		if !known {
 			since = now
 		}
-		if still[id] = since; known && now.Sub(since) >= grace {
+		if still[id] = since; known && now.Sub(since) >= reservationGrace {
 			err := f.Repair(ctx, c.cfg.Objects)
 			if errors.Is(err, store.ErrConflict) {
-				continue // somebody was faster: at the next look
+				continue // changed meanwhile: retried by the next audit
 			}
 			if err != nil && !errors.Is(err, store.ErrNotFound) {
 				errs = append(errs, fmt.Errorf("%s: %w", f.Object, err))
 				continue
 			}
-			c.cfg.Log.Info("reservation of a pod that is gone", "object", f.Object, "what", f.Msg)
+			c.cfg.Log.Info("reservation of a deleted pod was removed", "object", f.Object, "finding", f.Msg)
 			delete(still, id)
 		}
 	}
-	c.gone = still
-	s, err := look(ctx, c.cfg.Objects, now)
+	c.goneSince = still
+	s, err := readPools(ctx, c.cfg.Objects, now)
 	if err != nil {
 		return errors.Join(append(errs, err)...)
 	}
 	for _, name := range s.names() {
-		errs = append(errs, s.say(ctx, s.pools[name], consistent(name, picture.Findings)))
+		errs = append(errs, s.writeCondition(ctx, s.pools[name], consistent(name, result.Findings)))
 	}
 	return errors.Join(errs...)
 }
 
-// consistent is the condition of a pool by what was found of it.
+// consistent returns a pool's condition from its findings.
 func consistent(pool string, findings []audit.Finding) model.Condition {
 	n, says := 0, ""
 	for _, f := range findings {
@@ -92,7 +92,7 @@ func consistent(pool string, findings []audit.Finding) model.Condition {
 	return model.Condition{Type: ConditionConsistent, Reason: "Findings", Message: says}
 }
 
-// annotation is one of an object's.
+// annotation returns an object's annotation.
 func annotation(o store.Object, key string) string {
 	var head struct {
 		Metadata struct {

@@ -12,13 +12,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// finalizer keeps a pool of the cluster's network until no node has a block of it: addresses whose pool is gone would
-// be nobody's, and a pool that somebody makes in its place would give them twice.
+// finalizer keeps a pool of the cluster's network until no node has a block of it: addresses without a pool have no
+// owner, and a new pool with the same range would allocate them twice.
 const finalizer = "weft.dev/blocks"
 
-// finalizer is the edit that sets the finalizer, or takes it away when the pool may go. Where objects have no UID,
-// nobody waits for finalizers.
-func (s *scene) finalizer(p model.AddressPool) store.Edit {
+// finalizerEdit returns the edit that adds the finalizer, or removes it once the pool may be deleted. Objects without a
+// UID, in stores other than Kubernetes, have no finalizers.
+func (s *poolState) finalizerEdit(p model.AddressPool) store.Edit {
 	return func(fields map[string]any) error {
 		meta, ok := fields["metadata"].(map[string]any)
 		if !ok || meta["uid"] == nil {
@@ -26,9 +26,9 @@ func (s *scene) finalizer(p model.AddressPool) store.Edit {
 		}
 		have, _ := meta["finalizers"].([]any)
 		is := slices.Contains(have, any(finalizer))
-		want := p.OfCluster() && (!p.Deleted || s.held(p.Name) > 0)
+		want := p.IsClusterPool() && (!p.Deleted || s.blockCount(p.Name) > 0)
 		switch {
-		case is == want, want && p.Deleted: // nobody may add one any more
+		case is == want, want && p.Deleted: // a finalizer cannot be added to a deleted object
 			return nil
 		case want:
 			have = append(have, finalizer)
@@ -42,21 +42,21 @@ func (s *scene) finalizer(p model.AddressPool) store.Edit {
 	}
 }
 
-// conditions writes what holds of each pool.
-func (s *scene) conditions(ctx context.Context) {
+// writeConditions writes each pool's Allocatable condition.
+func (s *poolState) writeConditions(ctx context.Context) {
 	all := model.PoolConditions(s.sorted())
-	for name, err := range s.broken {
+	for name, err := range s.invalid {
 		all[name] = model.Condition{Type: model.ConditionAllocatable, Reason: model.ReasonInvalid, Message: err.Error()}
 	}
 	for _, name := range s.names() {
-		if err := s.say(ctx, s.pools[name], all[name]); err != nil {
+		if err := s.writeCondition(ctx, s.pools[name], all[name]); err != nil {
 			s.problems = append(s.problems, err)
 		}
 	}
 }
 
-// say writes a condition into a pool's status where it says something else, or was about an older state of the pool.
-func (s *scene) say(ctx context.Context, o store.Object, c model.Condition) error {
+// writeCondition writes a condition into a pool's status if it has changed, or was observed for an older generation.
+func (s *poolState) writeCondition(ctx context.Context, o store.Object, c model.Condition) error {
 	if have, is := o.Conditions()[c.Type]; is && have == c && o.Observed(c.Type) {
 		return nil
 	}
@@ -67,10 +67,10 @@ func (s *scene) say(ctx context.Context, o store.Object, c model.Condition) erro
 	got, err := s.objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
 	switch {
 	case err == nil:
-		s.take(got)
+		s.set(got)
 		return nil
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrNotFound):
-		return nil // it is looked at again
+		return nil // the next pass retries
 	}
 	return fmt.Errorf("%s: %w", o.Key, err)
 }

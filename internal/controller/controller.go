@@ -15,72 +15,71 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// Config is a Controller's.
+// Config configures a Controller.
 type Config struct {
 	Objects store.Objects
-	// Identity is this agent's name: no other may use it.
+	// Identity is the unique name of this candidate for leadership.
 	Identity string
-	// Rank tells how many others come before this agent when nobody leads; the first few ask often, all others seldom.
+	// Rank returns how many candidates precede this agent if there is no leader; the first few poll the Lease often, the
+	// others rarely.
 	Rank func() int
-	// Needed tells whether there is anything to do here; asked again and again, without cost.
+	// Needed reports whether there is anything to do. It is called often and must be cheap.
 	Needed func() bool
-	// Apart: the controller is a program of its own, and agents have no rights to do what it does. It grants what agents
-	// ask for about pools, makes Pools where they are missing, and says which nodes are gone.
-	Apart bool
-	Pools []model.AddressPool
-	// Node is the node that this program runs on: where even that one has no object, missing objects of others say
-	// nothing.
+	// Separate: the controller is a separate program, with rights that agents do not have. It grants requests of agents
+	// about pools, creates missing Pools, and marks the blocks of deleted nodes as orphaned.
+	Separate bool
+	Pools    []model.AddressPool
+	// Node is the node that this program runs on. If even its Node object is missing, the list of nodes is not trusted.
 	Node string
-	// FollowCalico tells whether pools are to follow Calico's: weft gives the addresses of the cluster's network. Nil is
-	// no.
+	// FollowCalico reports whether pools mirror Calico's, because weft allocates the addresses of the cluster's network.
+	// Nil means false.
 	FollowCalico func() bool
 	Log          *slog.Logger
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
-	// Every is how often pools are looked at, Check how often everything is compared; 0 means half a minute and ten
-	// minutes. Gone is for how long a Node object must have been missing for its blocks to be orphaned; 0 means ten
-	// minutes.
-	Every, Check, Gone time.Duration
+	// Every is the interval of reconciliation, Check that of audits; 0 means half a minute and ten minutes. NodeGoneAfter
+	// is how long a Node object must be missing before its blocks are orphaned; 0 means ten minutes.
+	Every, Check, NodeGoneAfter time.Duration
 }
 
 const (
-	every      = 30 * time.Second
-	checkEvery = 10 * time.Minute
-	// goneAfter is long enough for a node that is made again.
-	goneAfter = 10 * time.Minute
-	// soon is when it is tried again after trouble.
-	soon = 5 * time.Second
-	// seldom is how often an agent asks who leads that is not among the first.
-	seldom = 10 * time.Minute
-	first  = 5
+	poolInterval  = 30 * time.Second
+	auditInterval = 10 * time.Minute
+	// nodeGoneAfter is long enough for a node to be re-created.
+	nodeGoneAfter = 10 * time.Minute
+	// retryDelay is the first delay after an error.
+	retryDelay = 5 * time.Second
+	// followerInterval is how often an agent polls the Lease that is not among the first candidates.
+	followerInterval = 10 * time.Minute
+	candidates       = 5
 )
 
-// Controller looks after the cluster's pools while it leads.
+// Controller reconciles the cluster's pools while it is the leader.
 type Controller struct {
 	cfg   Config
 	lease lease
 
-	mu      sync.Mutex
-	report  Report
-	leading bool
-	said    string // the last trouble that was logged
-	failed  int    // passes with trouble, one after the other
-	checked time.Time
-	gone    map[string]time.Time // reservations of pods that are gone, since when
-	missed  map[string]time.Time // claims whose virtual machines are gone, since when
-	absent  map[string]time.Time // nodes that have blocks and no object, since when
-	looked  time.Time            // when nodes were looked at last
-	asked   notify.Chan          // agents ask for something
-	granted map[string]time.Time // addresses that nodes may take, since when
-	// granting: there may be such addresses.
-	granting bool
+	mu           sync.Mutex
+	report       Report
+	leading      bool
+	lastProblem  string // the last error that was logged
+	failures     int    // consecutive passes with errors
+	checked      time.Time
+	goneSince    map[string]time.Time // reservations of deleted pods, since when
+	missingSince map[string]time.Time // claims of deleted virtual machines, since when
+	absentSince  map[string]time.Time // nodes with blocks and without a Node object, since when
+	nodesListed  time.Time            // when nodes were listed last
+	requested    notify.Chan          // agents have made requests
+	grantedSince map[string]time.Time // addresses that were granted to nodes, since when
+	// grantsPending: there may be unused grants.
+	grantsPending bool
 }
 
-// Report is what a controller found last.
+// Report holds a controller's last results.
 type Report struct {
-	// Pools are the pools with what is in them.
+	// Pools are the pools in numbers.
 	Pools []PoolReport
-	// Findings are what the last comparison found; Checked is when, zero when there was none.
+	// Findings are those of the last audit; Checked is its time, zero before the first.
 	Findings []audit.Finding
 	Checked  time.Time
 }
@@ -89,57 +88,57 @@ type Report struct {
 type PoolReport struct {
 	Name        string
 	Allocatable bool
-	// Addresses are all of the pool (at most 2^62), Blocks how many of its blocks nodes have, Claimed how many addresses
-	// are in these.
+	// Addresses counts all addresses of the pool (at most 2^62), Blocks its blocks with an affinity to a node, Claimed the
+	// addresses in those blocks.
 	Addresses, Claimed float64
 	Blocks             int
 	Reserved, Excluded int
 }
 
-// New makes a controller.
+// New creates a controller.
 func New(cfg Config) *Controller {
 	if cfg.Every == 0 {
-		cfg.Every = every
+		cfg.Every = poolInterval
 	}
 	if cfg.Check == 0 {
-		cfg.Check = checkEvery
+		cfg.Check = auditInterval
 	}
-	if cfg.Gone == 0 {
-		cfg.Gone = goneAfter
+	if cfg.NodeGoneAfter == 0 {
+		cfg.NodeGoneAfter = nodeGoneAfter
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Log = cfg.Log.With("room", "controller")
+	cfg.Log = cfg.Log.With("component", "controller")
 	return &Controller{
 		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
-		gone: map[string]time.Time{}, missed: map[string]time.Time{}, absent: map[string]time.Time{},
-		asked:   notify.New(),
-		granted: map[string]time.Time{}, granting: true,
+		goneSince: map[string]time.Time{}, missingSince: map[string]time.Time{}, absentSince: map[string]time.Time{},
+		requested:    notify.New(),
+		grantedSince: map[string]time.Time{}, grantsPending: true,
 	}
 }
 
-// Run looks after pools whenever this agent leads, until ctx ends.
+// Run reconciles pools while this agent leads, until ctx ends.
 func (c *Controller) Run(ctx context.Context) error {
-	if c.cfg.Apart {
+	if c.cfg.Separate {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
-		go c.hear(ctx)
+		go c.watchRequests(ctx)
 	}
 	for {
 		pause := c.cfg.Every
 		if c.cfg.Needed == nil || c.cfg.Needed() {
-			pause = c.turn(ctx)
+			pause = c.step(ctx)
 		}
-		if err := c.rest(ctx, pause); err != nil {
+		if err := c.wait(ctx, pause); err != nil {
 			return err
 		}
 	}
 }
 
-// rest waits, and grants meanwhile what agents ask for. Who leads was found out before that: two that believe it do no
-// harm.
-func (c *Controller) rest(ctx context.Context, pause time.Duration) error {
+// wait waits for the next pass and grants requests of agents meanwhile. Leadership was checked before; two leaders for
+// a moment do no harm.
+func (c *Controller) wait(ctx context.Context, pause time.Duration) error {
 	over := c.cfg.After(pause)
 	for {
 		select {
@@ -147,88 +146,87 @@ func (c *Controller) rest(ctx context.Context, pause time.Duration) error {
 			return ctx.Err()
 		case <-over:
 			return nil
-		case <-c.asked:
+		case <-c.requested:
 		}
 		if _, leads := c.Report(); leads {
-			if _, err := c.requests(ctx); err != nil {
-				c.trouble(err) // the next pass tries it again
+			if _, err := c.grantRequests(ctx); err != nil {
+				c.logProblem(err) // the next pass retries
 			}
 		}
 	}
 }
 
-// turn leads if it can, does what is to be done, and says when to come again.
-func (c *Controller) turn(ctx context.Context) time.Duration {
-	leads, err := c.lease.hold(ctx, c.cfg.Now(), 3*c.cfg.Every)
+// step acquires or renews the Lease, runs a pass if it leads, and returns the delay of the next step.
+func (c *Controller) step(ctx context.Context) time.Duration {
+	leads, err := c.lease.acquire(ctx, c.cfg.Now(), 3*c.cfg.Every)
 	c.mu.Lock()
 	if c.leading != leads {
 		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
-		clear(c.gone) // what was seen before somebody else led is seen anew
-		clear(c.absent)
-		clear(c.granted)
-		c.granting = true
-		c.cfg.Log.Info("looks after the pools of addresses", "leads", leads)
+		clear(c.goneSince) // times from before another leader are not valid
+		clear(c.absentSince)
+		clear(c.grantedSince)
+		c.grantsPending = true
+		c.cfg.Log.Info("leadership of the controller changed", "leader", leads)
 	}
 	c.mu.Unlock()
 	switch {
 	case err != nil:
-		return c.again(err)
-	case !leads && c.cfg.Rank != nil && c.cfg.Rank() >= first:
-		return max(seldom, c.cfg.Every)
+		return c.nextDelay(err)
+	case !leads && c.cfg.Rank != nil && c.cfg.Rank() >= candidates:
+		return max(followerInterval, c.cfg.Every)
 	case !leads:
 		return c.cfg.Every
 	}
-	return c.again(c.Pass(ctx))
+	return c.nextDelay(c.Pass(ctx))
 }
 
-// again notes how it went, and says when to come again: soon after the first trouble, and less soon the longer it
-// lasts.
-func (c *Controller) again(err error) time.Duration {
-	c.trouble(err)
+// nextDelay logs an error and returns the delay of the next pass, which backs off while errors last.
+func (c *Controller) nextDelay(err error) time.Duration {
+	c.logProblem(err)
 	if err == nil {
-		c.failed = 0
+		c.failures = 0
 		return c.cfg.Every
 	}
-	pause := min(soon<<min(c.failed, 8), c.cfg.Every)
-	c.failed++
+	pause := min(retryDelay<<min(c.failures, 8), c.cfg.Every)
+	c.failures++
 	return pause
 }
 
-// Pass does once what is to be done.
+// Pass reconciles once.
 func (c *Controller) Pass(ctx context.Context) error {
 	follow, apart := c.cfg.FollowCalico != nil && c.cfg.FollowCalico(), error(nil)
-	if c.cfg.Apart {
-		asked, err := c.requests(ctx)
-		follow, apart = follow || asked, errors.Join(err, c.makePools(ctx), c.orphans(ctx), c.grants(ctx))
+	if c.cfg.Separate {
+		asked, err := c.grantRequests(ctx)
+		follow, apart = follow || asked, errors.Join(err, c.createPools(ctx), c.markOrphans(ctx), c.revokeUnusedGrants(ctx))
 	}
-	pools, err := Tend(ctx, c.cfg.Objects, c.cfg.Now(), follow)
+	pools, err := Reconcile(ctx, c.cfg.Objects, c.cfg.Now(), follow)
 	err = errors.Join(apart, err)
 	c.mu.Lock()
 	c.report.Pools = pools
 	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check
 	c.mu.Unlock()
-	err = errors.Join(err, c.machines(ctx, due))
+	err = errors.Join(err, c.releaseVMClaims(ctx, due))
 	if !due {
 		return err
 	}
 	return errors.Join(err, c.check(ctx))
 }
 
-// Report is what was found last; leads tells whether this agent looks after the pools.
+// Report returns the last results; leads reports whether this agent is the leader.
 func (c *Controller) Report() (r Report, leads bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.report, c.leading
 }
 
-// trouble logs an error once for as long as it is the same.
-func (c *Controller) trouble(err error) {
+// logProblem logs an error, unless it is the same as before.
+func (c *Controller) logProblem(err error) {
 	text := ""
 	if err != nil {
 		text = err.Error()
 	}
-	if text != c.said && text != "" {
-		c.cfg.Log.Warn("pools of addresses", "err", err)
+	if text != c.lastProblem && text != "" {
+		c.cfg.Log.Warn("pools cannot be reconciled", "err", err)
 	}
-	c.said = text
+	c.lastProblem = text
 }

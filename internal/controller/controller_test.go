@@ -51,10 +51,10 @@ func (w *world) write(name, manifests string) {
 	w.Objects = s.Objects()
 }
 
-// tend does one pass, and gives what did not go well.
-func (w *world) tend() string {
+// reconcile does one pass and returns its errors.
+func (w *world) reconcile() string {
 	w.t.Helper()
-	_, err := Tend(w.t.Context(), w.Objects, w.now, true)
+	_, err := Reconcile(w.t.Context(), w.Objects, w.now, true)
 	if err != nil {
 		return err.Error()
 	}
@@ -79,12 +79,12 @@ func (w *world) pool(name string) (model.AddressPool, string) {
 func excluded(p model.AddressPool) string {
 	var words []string
 	for _, r := range p.Excluded {
-		words = append(words, strings.TrimSpace(r.CIDR.String()+" "+r.By))
+		words = append(words, strings.TrimSpace(r.CIDR.String()+" "+r.Source))
 	}
 	return strings.Join(words, ", ")
 }
 
-const ok = "true OK: addresses can be had"
+const ok = "true OK: addresses can be allocated"
 
 const calicoPools = `apiVersion: crd.projectcalico.org/v1
 kind: IPPool
@@ -112,15 +112,15 @@ metadata: {name: default}
 spec: {strictAffinity: false, autoAllocateBlocks: true, maxBlocksPerHost: 3}
 `
 
-// TestMirror: Calico's pools become weft's, follow theirs, and go when these go and nobody has a block; pools of weft's
-// own of the same name stay as they are.
+// TestMirror: Calico's pools are mirrored, updated, and deleted with Calico's once no node has a block; weft's own
+// pools of the same name are not changed.
 func TestMirror(t *testing.T) {
 	w := newWorld(t, calicoPools)
-	if _, err := Tend(t.Context(), w.Objects, w.now, false); err != nil || w.text() != "" {
+	if _, err := Reconcile(t.Context(), w.Objects, w.now, false); err != nil || w.text() != "" {
 		t.Errorf("beside a Calico that gives the cluster's addresses: %v %s", err, w.text())
 	}
 	const trouble = `IPPool broken (crd.projectcalico.org): spec.vxlanMode "Always" and spec.ipipMode "Always" contradict each other (one of them is Never)`
-	if got := w.tend(); got != trouble {
+	if got := w.reconcile(); got != trouble {
 		t.Errorf("%s", got)
 	}
 	p, says := w.pool("default-ipv4-ippool")
@@ -128,8 +128,8 @@ func TestMirror(t *testing.T) {
 		Name: "default-ipv4-ippool", AssignmentMode: model.AssignAutomatic, NodeSelector: "all()", NATOutgoing: true,
 		MaxBlocks:     3,
 		Regions:       []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.244.0.0/16"), BlockSize: 26}},
-		Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, When: model.EncapsulateCrossSubnet},
-		Excluded:      []model.ExcludedRange{{CIDR: netip.MustParsePrefix("10.244.9.0/24"), By: "IPReservation printers"}},
+		Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, Mode: model.EncapsulateCrossSubnet},
+		Excluded:      []model.ExcludedRange{{CIDR: netip.MustParsePrefix("10.244.9.0/24"), Source: "IPReservation printers"}},
 		Created:       time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC).Unix(),
 	}
 	same := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
@@ -143,21 +143,21 @@ func TestMirror(t *testing.T) {
 		"false CIDROverlap: region 10.244.128.0/20 overlaps with region 10.244.0.0/16 of pool default-ipv4-ippool, which is older" {
 		t.Error(says)
 	}
-	// Whoever does not follow Calico leaves what came of it.
+	// Without mirroring, earlier mirrors are kept.
 	followed := w.text()
-	if _, err := Tend(t.Context(), w.Objects, w.now, false); err != nil || w.text() != followed {
+	if _, err := Reconcile(t.Context(), w.Objects, w.now, false); err != nil || w.text() != followed {
 		t.Errorf("%v %s", err, cmp.Diff(followed, w.text()))
 	}
 	// A second pass writes nothing.
 	before := w.text()
-	if w.tend(); w.text() != before {
+	if w.reconcile(); w.text() != before {
 		t.Errorf("the second pass wrote:\n%s", cmp.Diff(before, w.text()))
 	}
 	// Changed, and the reservation broken: what it kept back stays.
 	changed := strings.NewReplacer("natOutgoing: true", "disabled: true", "[10.244.9.0/24", "[10.244.9.0",
 		"maxBlocksPerHost: 3", "maxBlocksPerHost: 0").Replace(calicoPools)
 	w.write("all.yaml", changed)
-	w.tend()
+	w.reconcile()
 	p, says = w.pool("default-ipv4-ippool")
 	if p.NATOutgoing || p.MaxBlocks != 0 || excluded(p) != "10.244.9.0/24 IPReservation printers" ||
 		says != "false PoolDisabled: the pool is disabled" {
@@ -171,7 +171,7 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 `)
 	const other = "apiVersion: crd.projectcalico.org/v1\nkind: IPPool\nmetadata: {name: other}\nspec: {cidr: 10.9.0.0/16}\n"
 	w.write("all.yaml", other)
-	w.tend()
+	w.reconcile()
 	if _, says := w.pool("default-ipv4-ippool"); says != "false PoolDisabled: the pool is disabled" {
 		t.Error(says)
 	}
@@ -179,13 +179,13 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 		t.Error(says)
 	}
 	w.write("block.yaml", "")
-	w.tend()
+	w.reconcile()
 	if _, says := w.pool("default-ipv4-ippool"); !strings.Contains(says, "not found") {
 		t.Error(says)
 	}
 	// All of Calico's are gone: what followed them is weft's.
 	w.write("all.yaml", "")
-	w.tend()
+	w.reconcile()
 	if _, says := w.pool("other"); says != ok {
 		t.Error(says)
 	}
@@ -193,14 +193,14 @@ spec: {pool: default-ipv4-ippool, cidr: 10.244.0.0/26, node: n1, claim: "1"}
 	w.write("own.yaml",
 		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: a-younger}\nspec: {assignmentMode: Manual}\n")
 	w.write("all.yaml", calicoPools)
-	w.tend()
+	w.reconcile()
 	if p, _ := w.pool("a-younger"); p.AssignmentMode != model.AssignManual || len(p.Regions) > 0 {
 		t.Errorf("%+v", p)
 	}
 }
 
-// TestMirrorOfAPoolInUse: what Calico has given is reserved when the pool is made, so that nobody gets it twice; while
-// that cannot be understood no pool is made.
+// TestMirrorOfAPoolInUse: addresses that Calico has allocated are reserved when the pool is created, so that they are
+// not allocated twice; no pool is created while Calico's blocks are unreadable.
 func TestMirrorOfAPoolInUse(t *testing.T) {
 	const block = `---
 apiVersion: crd.projectcalico.org/v1
@@ -218,9 +218,9 @@ metadata: {name: web-0, namespace: shop}
 spec: {nodeName: n1}
 `
 	w := newWorld(t, calicoPools+strings.Replace(block, "[null, 0, 1]", "[null, 7]", 1))
-	if got := w.tend(); !strings.Contains(
+	if got := w.reconcile(); !strings.Contains(
 		got,
-		"new pools of Calico's are not followed: IPAMBlock 10-244-0-0-26 (crd.projectcalico.org): spec.allocations[1] is 7",
+		"new pools of Calico are not mirrored: IPAMBlock 10-244-0-0-26 (crd.projectcalico.org): spec.allocations[1] is 7",
 	) {
 		t.Error(got)
 	}
@@ -228,10 +228,10 @@ spec: {nodeName: n1}
 		t.Error(says)
 	}
 	w.write("all.yaml", calicoPools+block)
-	w.tend()
+	w.reconcile()
 	p, says := w.pool("default-ipv4-ippool")
 	want := []model.ReservedAddress{
-		{Addr: netip.MustParseAddr("10.244.0.1"), For: "shop/web-0", ContainerID: "0123", IfName: "eth0", By: "calico"},
+		{Addr: netip.MustParseAddr("10.244.0.1"), Owner: "shop/web-0", ContainerID: "0123", IfName: "eth0", Source: "calico"},
 	}
 	if d := cmp.Diff(want, p.Reserved, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); d != "" || says != ok {
 		t.Errorf("%s, -want +got:\n%s", says, d)
@@ -253,7 +253,7 @@ func (w *world) text() string {
 	return out.String()
 }
 
-// TestReservations: they are in the pools that have their addresses, and nothing of a pool that people wrote goes.
+// TestReservations: they are in the pools that have their addresses, and ranges that operators have written are kept.
 func TestReservations(t *testing.T) {
 	w := newWorld(t, `apiVersion: weft.dev/v1alpha1
 kind: AddressPool
@@ -267,7 +267,7 @@ spec: {regions: [{cidr: 10.1.0.0/16}], nodeSelector: "zone ==", assignmentMode: 
 `)
 	const reservation = "apiVersion: weft.dev/v1alpha1\nkind: AddressReservation\nmetadata: {name: r}\nspec: {for: dns, addresses: [10.0.0.10, 10.1.0.0/30, 192.168.0.1]}\n"
 	w.write("r.yaml", reservation)
-	if got := w.tend(); got != "" {
+	if got := w.reconcile(); got != "" {
 		t.Error(got)
 	}
 	is := func(wantA, wantB string) {
@@ -283,23 +283,23 @@ spec: {regions: [{cidr: 10.1.0.0/16}], nodeSelector: "zone ==", assignmentMode: 
 	}
 	is("10.0.0.10/32 AddressReservation r, 10.0.1.0/24", "10.1.0.0/30 AddressReservation r")
 	w.write("r.yaml", strings.Replace(reservation, "10.0.0.10", "10.0.0.x", 1))
-	if got := w.tend(); got !=
+	if got := w.reconcile(); got !=
 		`AddressReservation r: spec.addresses[0] "10.0.0.x" is no prefix (write for example "10.244.1.0/24")` {
 		t.Error(got)
 	}
 	is("10.0.0.10/32 AddressReservation r, 10.0.1.0/24", "10.1.0.0/30 AddressReservation r")
 	w.write("r.yaml", "")
-	w.tend()
+	w.reconcile()
 	is("10.0.1.0/24", "")
-	const people = `{"assignmentMode":"Manual","encapsulation":{},"regions":[{"cidr":"FD01::/64"}]}`
-	w.write("c.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: c}\nspec: "+people+"\n")
-	if w.tend(); !strings.Contains(w.text(), people) {
+	const operator = `{"assignmentMode":"Manual","encapsulation":{},"regions":[{"cidr":"FD01::/64"}]}`
+	w.write("c.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: c}\nspec: "+operator+"\n")
+	if w.reconcile(); !strings.Contains(w.text(), operator) {
 		t.Errorf("what people wrote is written anew: %s", w.text())
 	}
 }
 
-// TestCheck: the comparison is told of in each pool's status and in the report, and a reservation goes when its pod has
-// been gone for long enough: one look is not believed.
+// TestCheck: the result of the audit is in each pool's status and in the report, and a reservation is deleted when its
+// pod has been gone for long enough, in more than one audit.
 func TestCheck(t *testing.T) {
 	w := newWorld(t, `apiVersion: v1
 kind: Pod
@@ -320,7 +320,7 @@ spec:
   - {address: 10.0.0.8, for: the printer}
 `)
 	c := New(Config{Objects: w.Objects, Identity: "n1", Now: func() time.Time { return w.now }})
-	look := func(later time.Duration, reserved, findings int) string {
+	read := func(later time.Duration, reserved, findings int) string {
 		t.Helper()
 		w.now = w.now.Add(later)
 		if err := c.Pass(t.Context()); err != nil {
@@ -336,14 +336,14 @@ spec:
 		}
 		return o.Conditions()[ConditionConsistent].Message
 	}
-	says := look(0, 4, 4)
+	says := read(0, 4, 4)
 	if want := "4 findings, first AddressPool p: address 10.0.0.5 is reserved for pod shop/web-0 by calico, and the pod has another one"; says != want {
 		t.Errorf("%s, want %s", says, want)
 	}
-	look(time.Minute, 4, 4)     // nothing is due
-	look(grace-time.Hour, 4, 4) // a clock that jumps back: nothing is due
-	look(time.Hour, 2, 4)       // what was found before the repair
-	says = look(grace, 2, 2)
+	read(time.Minute, 4, 4)                // nothing is due
+	read(reservationGrace-time.Hour, 4, 4) // a clock that jumps back: nothing is due
+	read(time.Hour, 2, 4)                  // what was found before the repair
+	says = read(reservationGrace, 2, 2)
 	if want := `2 findings, first AddressPool p: address 10.0.0.7 is reserved for pod shop/gone by whereabouts, and there is no such pod`; says != want {
 		t.Errorf("%s, want %s", says, want)
 	}

@@ -13,15 +13,15 @@ import (
 	"github.com/weft-net/weft/internal/ipam/grants"
 )
 
-// grantLasts is for how long a node may use a grant of an address. It asks when it is about to take the address.
+// grantLasts is how long a node may use the grant of an address. It requests one right before it uses the address.
 const grantLasts = time.Minute
 
-// grants takes back what nodes were granted and have not used: the pods that it was for may have gone on.
-func (c *Controller) grants(ctx context.Context) error {
+// revokeUnusedGrants revokes grants that nodes have not used: the pods that they were for may be gone.
+func (c *Controller) revokeUnusedGrants(ctx context.Context) error {
 	c.mu.Lock()
-	look := c.granting
+	read := c.grantsPending
 	c.mu.Unlock()
-	if !look {
+	if !read {
 		return nil
 	}
 	all, err := list(ctx, c.cfg.Objects, store.AddressBlocks())
@@ -34,36 +34,36 @@ func (c *Controller) grants(ctx context.Context) error {
 	for _, o := range all {
 		b, err := o.AddressBlock()
 		if err != nil {
-			unread = true // the comparison finds it; what is granted there is looked at when it can be read
+			unread = true // the audit reports it; its grants are checked once it is readable
 			continue
 		}
 		var old []netip.Addr
 		for a, to := range b.Granted {
 			key := grantKey(o.Key.Name, a, to)
 			there[key] = true
-			since, seen := c.granted[key]
+			since, seen := c.grantedSince[key]
 			if !seen {
-				c.granted[key] = now
+				c.grantedSince[key] = now
 			} else if now.Sub(since) >= grantLasts {
 				old = append(old, a)
 			}
 		}
 		if len(old) > 0 {
 			switch err := grants.Revoke(ctx, c.cfg.Objects, o, b, old); {
-			case err == nil: // who is granted one of them again has all the time for it
+			case err == nil: // a new grant of one of them has the full time
 				for _, a := range old {
-					delete(c.granted, grantKey(o.Key.Name, a, b.Granted[a]))
+					delete(c.grantedSince, grantKey(o.Key.Name, a, b.Granted[a]))
 				}
-			case !errors.Is(err, store.ErrConflict): // else the next look takes them
+			case !errors.Is(err, store.ErrConflict): // else the next pass retries
 				errs = append(errs, err)
 			}
 		}
 	}
 	if !unread {
-		maps.DeleteFunc(c.granted, func(key string, _ time.Time) bool { return !there[key] })
+		maps.DeleteFunc(c.grantedSince, func(key string, _ time.Time) bool { return !there[key] })
 	}
 	c.mu.Lock()
-	c.granting = unread || len(there) > 0
+	c.grantsPending = unread || len(there) > 0
 	c.mu.Unlock()
 	return errors.Join(errs...)
 }

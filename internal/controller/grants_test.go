@@ -21,10 +21,10 @@ import (
 // facts are what a cluster says when node n2 asks for the address 10.77.0.5 of node n1's block for a virtual machine's
 // claim.
 type facts struct {
-	claim            string // its name
-	machine          string // in its specification
-	addresses, node  string // in its status
-	pod, ceded, more string
+	claim           string // its name
+	vm              string // in its specification
+	addresses, node string // in its status
+	pod, lent, more string
 }
 
 func (f facts) manifests() string {
@@ -43,7 +43,7 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", ceded: {%s}}
 apiVersion: v1
 kind: Pod
 %s
-%s`, f.claim, f.machine, f.addresses, f.node, f.ceded, f.pod, f.more)
+%s`, f.claim, f.vm, f.addresses, f.node, f.lent, f.pod, f.more)
 }
 
 // launcher is a pod of a virtual machine on a node.
@@ -57,13 +57,13 @@ func instanceOf(status string) string {
 }
 
 // TestGrant: an address is granted where the claim's pod is on the node that asks, and where the node that has the
-// address has said that it is the claim's; what a node's token can write of its own is no reason.
+// address has confirmed that it is the claim's; what a node's token can write of its own is no reason.
 func TestGrant(t *testing.T) {
-	claimOf := func(machine string) string {
-		return model.VMRef{Namespace: "shop", Name: machine}.Promise("weft", "eth0")
+	claimOf := func(vm string) string {
+		return model.VMRef{Namespace: "shop", Name: vm}.ClaimName("weft", "eth0")
 	}
 	const domain, incoming = `kubevirt.io/domain: db`, `kubevirt.io/domain: db, kubevirt.io/migrationJobName: job`
-	good := facts{claim: claimOf("db"), machine: "db", addresses: "10.77.0.5", node: "n1", pod: launcher("", domain, "n2")}
+	good := facts{claim: claimOf("db"), vm: "db", addresses: "10.77.0.5", node: "n1", pod: launcher("", domain, "n2")}
 	with := func(change func(*facts)) facts {
 		f := good
 		change(&f)
@@ -78,7 +78,7 @@ func TestGrant(t *testing.T) {
 			with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: "+f.claim, "n2") }), "",
 		},
 		"the address's node says it itself": {
-			with(func(f *facts) { f.node, f.ceded = "n2", `10.77.0.5: "n3/7 for AddressClaim shop/`+f.claim+`"` }), "",
+			with(func(f *facts) { f.node, f.lent = "n2", `10.77.0.5: "n3/7 for AddressClaim shop/`+f.claim+`"` }), "",
 		},
 		"target of the migration": {with(func(f *facts) {
 			f.pod, f.more = launcher("", incoming, "n2"),
@@ -88,14 +88,14 @@ func TestGrant(t *testing.T) {
 		"it runs there": {with(func(f *facts) { f.more = instanceOf("nodeName: n2") }), ""},
 		"another target": {with(func(f *facts) {
 			f.more = instanceOf("nodeName: n1, migrationState: {targetPod: other, sourcePod: third}")
-		}), "does not say that its machine is to run in pod"},
+		}), "does not name pod"},
 		"a failed migration": {with(func(f *facts) {
 			f.more = instanceOf("nodeName: n1, migrationState: {targetPod: launcher, sourcePod: other, failed: true}")
-		}), "does not say"},
+		}), "does not name pod"},
 		"no migration yet": {
-			with(func(f *facts) { f.pod, f.more = launcher("", incoming, "n2"), instanceOf("") }), "does not say",
+			with(func(f *facts) { f.pod, f.more = launcher("", incoming, "n2"), instanceOf("") }), "does not name pod",
 		},
-		"it runs elsewhere":     {with(func(f *facts) { f.more = instanceOf("nodeName: n1") }), "does not say"},
+		"it runs elsewhere":     {with(func(f *facts) { f.more = instanceOf("nodeName: n1") }), "does not name pod"},
 		"a pod of another node": {with(func(f *facts) { f.pod = launcher("", domain, "n3") }), `is on node "n3"`},
 		"a pod of no node":      {with(func(f *facts) { f.pod = launcher("", domain, `""`) }), `is on node ""`},
 		"a deleted pod": {
@@ -105,25 +105,25 @@ func TestGrant(t *testing.T) {
 		"no pod": {
 			with(func(f *facts) { f.pod = "metadata: {name: other, namespace: shop}" }), "there is no pod",
 		},
-		"a pod that is over": {with(func(f *facts) { f.pod += "\nstatus: {phase: Failed}" }), "is over"},
+		"a pod that is over": {with(func(f *facts) { f.pod += "\nstatus: {phase: Failed}" }), "has finished"},
 		"another machine's pod": {
-			with(func(f *facts) { f.pod = launcher("", "kubevirt.io/domain: web", "n2") }), "does not carry the claim",
+			with(func(f *facts) { f.pod = launcher("", "kubevirt.io/domain: web", "n2") }), "does not use the claim",
 		},
 		"a claim that lies": {
-			with(func(f *facts) { f.machine, f.pod = "web", launcher("", "kubevirt.io/domain: web", "n2") }),
-			"does not carry the claim",
+			with(func(f *facts) { f.vm, f.pod = "web", launcher("", "kubevirt.io/domain: web", "n2") }),
+			"does not use the claim",
 		},
 		"a pod that names it not": {
-			with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: other", "n2") }), "does not carry the claim",
+			with(func(f *facts) { f.pod = launcher("", "weft.dev/address-claim: other", "n2") }), "does not use the claim",
 		},
 		"another address": {with(func(f *facts) { f.addresses = "10.77.0.6" }), "does not have the address"},
 		"another claim":   {with(func(f *facts) { f.claim = "other" }), "no such claim"},
 		"written by the node that asks": {
-			with(func(f *facts) { f.node = "n2" }), `node "n1", which has the address, has not said`,
+			with(func(f *facts) { f.node = "n2" }), `node "n1", which has the address, has not confirmed`,
 		},
 		"ceded for another claim": {
-			with(func(f *facts) { f.ceded = `10.77.0.5: "n3/7 for AddressClaim shop/other"` }),
-			`node "n3", which has the address, has not said`,
+			with(func(f *facts) { f.lent = `10.77.0.5: "n3/7 for AddressClaim shop/other"` }),
+			`node "n3", which has the address, has not confirmed`,
 		},
 	} {
 		w := newWorld(t, x.manifests())
@@ -155,8 +155,8 @@ func (w *world) block(t *testing.T, name string) model.AddressBlock {
 	return b
 }
 
-// TestGrantIsTakenBack: what a node has not used in time nobody can use later.
-func TestGrantIsTakenBack(t *testing.T) {
+// TestGrantIsRevoked: a grant that a node has not used in time cannot be used later.
+func TestGrantIsRevoked(t *testing.T) {
 	const name = "pods-10-77-0-0-28"
 	w := newWorld(t, `---
 apiVersion: weft.dev/v1alpha1
@@ -168,7 +168,7 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	pass := func(after time.Duration, want int) {
 		t.Helper()
 		w.now = w.now.Add(after)
-		if err := c.grants(t.Context()); err != nil {
+		if err := c.revokeUnusedGrants(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if b := w.block(t, name); len(b.Granted) != want {
@@ -195,7 +195,7 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	pass(time.Second, 1)
 	pass(grantLasts, 0)
 	pass(time.Second, 0)
-	if c.granting {
+	if c.grantsPending {
 		t.Error("it goes on looking where nothing is granted")
 	}
 	w.write(
@@ -204,15 +204,15 @@ spec: {pool: pods, cidr: 10.77.0.0/28, node: n1, claim: "1", granted: {10.77.0.5
 	)
 	c = New(Config{Objects: w.Objects, Now: func() time.Time { return w.now }})
 	pass(time.Second, 0)
-	if !c.granting {
+	if !c.grantsPending {
 		t.Error("a block that cannot be read is forgotten, and what is granted in it")
 	}
 }
 
-// TestGrantOnKubernetes: with the rights of the manifests a machine that is started again on another node, while the
-// one that has its address is silent, gets its address there by the controller's grant, and by nothing else.
+// TestGrantOnKubernetes: with the RBAC of the manifests, a VM that is restarted on another node, while the node that
+// has its address is down, gets its address there by the controller's grant only.
 func TestGrantOnKubernetes(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s := newSplit(t)
 	stopController := s.control("c")
 	add1, stop1 := s.engine("n1")
@@ -252,7 +252,7 @@ func TestGrantOnKubernetes(t *testing.T) {
 		return err == nil && addrs[0] == addr
 	})
 	b := s.holds(addr)
-	if !strings.HasPrefix(b.Ceded[addr], "n2/") || !strings.Contains(b.Ceded[addr], " for AddressClaim default/") ||
+	if !strings.HasPrefix(b.Lent[addr], "n2/") || !strings.Contains(b.Lent[addr], " for AddressClaim default/") ||
 		len(b.Granted) > 0 {
 		t.Errorf("the block after that: %+v", b)
 	}
@@ -264,13 +264,13 @@ func TestGrantOnKubernetes(t *testing.T) {
 	}
 }
 
-// migrates: a machine that comes to node n3 brings its address along, from a node that lives and has not ceded it.
+// migrates: a VM that migrates to node n3 keeps its address, from a running node that has not lent it.
 func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
 	s.t.Helper()
 	s.engine("n3")
 	s.launcher("target", "n3", vm.Name)
 	took := func(pod string) error {
-		ask := ipam.Ask{
+		ask := ipam.Request{
 			Conf: json.RawMessage(ofCluster), Network: "net", ContainerID: pod, IfName: "eth0", VM: vm, Incoming: true,
 			Held: []netip.Addr{addr},
 			Args: [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", pod}},
@@ -278,7 +278,7 @@ func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
 		if _, err := s.last.Allocators()[2].Add(s.t.Context(), ask); err != nil { // it stands by
 			return err
 		}
-		return s.last.Allocators()[2].(ipam.Mover).Take(s.t.Context(), ask)
+		return s.last.Allocators()[2].(ipam.Transferrer).Transfer(s.t.Context(), ask)
 	}
 	if err := took("web"); err == nil || !strings.Contains(err.Error(), "has not granted it to pod default/web") {
 		s.t.Errorf("by the pod of another machine: %v", err)
@@ -294,10 +294,10 @@ func (s *split) migrates(addr netip.Addr, vm *model.VMRef) {
 }
 
 // launcher makes the pod of a virtual machine.
-func (s *split) launcher(name, node, machine string) {
+func (s *split) launcher(name, node, vm string) {
 	s.t.Helper()
 	s.Do(http.MethodPost, "/api/v1/namespaces/default/pods", fmt.Sprintf(
-		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{"kubevirt.io/domain":%q}},"spec":{"nodeName":%q,"containers":[{"name":"c","image":"i"}]}}`, name, machine, node))
+		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"annotations":{"kubevirt.io/domain":%q}},"spec":{"nodeName":%q,"containers":[{"name":"c","image":"i"}]}}`, name, vm, node))
 }
 
 // holds is the block of an address.
@@ -325,10 +325,10 @@ func (s *split) unforged(addr netip.Addr) {
 	s.t.Helper()
 	agent := s.as("weft", "n3")
 	for name, change := range map[string]func(*model.AddressBlock){
-		"that the controller has granted": func(b *model.AddressBlock) {
-			b.Ceded = map[netip.Addr]string{addr: "n3/9 for AddressClaim default/any"}
+		"or that the controller granted to its node": func(b *model.AddressBlock) {
+			b.Lent = map[netip.Addr]string{addr: "n3/9 for AddressClaim default/any"}
 		},
-		"grants no addresses": func(b *model.AddressBlock) {
+		"an agent may grant no addresses": func(b *model.AddressBlock) {
 			b.Granted = map[netip.Addr]string{addr: "n3 for AddressClaim default/any"}
 		},
 	} {

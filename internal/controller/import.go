@@ -19,64 +19,64 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Import is what of another network's addresses is taken over: pods that have them keep them, and stay reachable.
+// Import is a plan to take over addresses of another IPAM plugin: pods keep their addresses and stay reachable.
 type Import struct {
 	Pools []PoolImport `json:"pools"`
-	// Blocks are claimed for the nodes that these pods are on, so that packets find them.
+	// Blocks are claimed for the nodes of these pods, so that they are reachable.
 	Blocks []model.AddressBlock `json:"blocks"`
-	// LeftOut are addresses that are not taken over, each with its reason; Doubts are for people to look at.
-	LeftOut []string `json:"leftOut"`
-	Doubts  []string `json:"doubts"`
+	// Skipped are addresses that are not taken over, each with its reason; Warnings need the operator's attention.
+	Skipped  []string `json:"leftOut"`
+	Warnings []string `json:"doubts"`
 }
 
-// PoolImport is what one pool gets, in one write.
+// PoolImport is the import into one pool, in one write.
 type PoolImport struct {
 	Pool string `json:"pool"`
-	// New: there was no such pool.
+	// New: the pool is created.
 	New bool `json:"new,omitempty"`
-	// Regions and Reserved are new; Had is how many of the addresses the pool knew.
+	// Regions and Reserved are added; Existing is how many of the addresses were in the pool already.
 	Regions  []model.AddressRegion   `json:"regions,omitempty"`
 	Reserved []model.ReservedAddress `json:"reserved,omitempty"`
-	Had      int                     `json:"had"`
+	Existing int                     `json:"had"`
 
 	object store.Object
 	spec   model.AddressPool
 	from   string
 }
 
-// importer gathers what an import depends on.
+// importer builds an Import.
 type importer struct {
-	scene  *scene
-	pods   audit.Pods
-	nodes  map[string]bool
-	random io.Reader
-	pools  map[string]*PoolImport
-	claims map[netip.Prefix]*model.AddressBlock
-	had    map[string]bool // names of blocks that there are
-	out    Import
+	state      *poolState
+	pods       audit.Pods
+	nodes      map[string]bool
+	random     io.Reader
+	pools      map[string]*PoolImport
+	claims     map[netip.Prefix]*model.AddressBlock
+	blockNames map[string]bool // names of existing blocks
+	out        Import
 }
 
-// newImporter reads what there is. Without random no blocks are claimed.
+// newImporter reads pools, blocks, nodes and pods. Without random no blocks are claimed.
 func newImporter(ctx context.Context, objects store.Objects, random io.Reader) (*importer, error) {
-	s, err := look(ctx, objects, time.Time{})
+	s, err := readPools(ctx, objects, time.Time{})
 	if err != nil {
 		return nil, err
 	}
 	im := &importer{
-		scene: s, nodes: map[string]bool{}, random: random, pools: map[string]*PoolImport{},
-		claims: map[netip.Prefix]*model.AddressBlock{}, had: map[string]bool{},
-		out: Import{Pools: []PoolImport{}, Blocks: []model.AddressBlock{}, LeftOut: []string{}, Doubts: []string{}},
+		state: s, nodes: map[string]bool{}, random: random, pools: map[string]*PoolImport{},
+		claims: map[netip.Prefix]*model.AddressBlock{}, blockNames: map[string]bool{},
+		out: Import{Pools: []PoolImport{}, Blocks: []model.AddressBlock{}, Skipped: []string{}, Warnings: []string{}},
 	}
 	for _, name := range s.names() {
-		if err := s.broken[name]; err != nil {
+		if err := s.invalid[name]; err != nil {
 			return nil, err
 		}
-		if spec := s.specs[name]; spec.OfCluster() {
+		if spec := s.specs[name]; spec.IsClusterPool() {
 			im.pools[name] = &PoolImport{Pool: name, object: s.pools[name], spec: spec}
 		}
 	}
 	for _, b := range s.blocks {
-		im.had[store.BlockName(b.Pool, b.CIDR)] = true
+		im.blockNames[store.BlockName(b.Pool, b.CIDR)] = true
 	}
 	nodes, err := list(ctx, objects, store.Nodes())
 	if err != nil {
@@ -89,7 +89,7 @@ func newImporter(ctx context.Context, objects store.Objects, random io.Reader) (
 	return im, err
 }
 
-// pool is the pool that has an address, with its region.
+// pool returns the pool that has an address, with its region.
 func (im *importer) pool(a netip.Addr) (*PoolImport, model.AddressRegion) {
 	var specs []model.AddressPool
 	for _, p := range im.pools {
@@ -108,23 +108,23 @@ func (im *importer) pool(a netip.Addr) (*PoolImport, model.AddressRegion) {
 	return nil, model.AddressRegion{}
 }
 
-func (im *importer) leaveOut(from string, a netip.Addr, format string, args ...any) {
-	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s: %s", from, a, fmt.Sprintf(format, args...)))
+func (im *importer) skip(from string, a netip.Addr, format string, args ...any) {
+	im.out.Skipped = append(im.out.Skipped, fmt.Sprintf("%s: address %s: %s", from, a, fmt.Sprintf(format, args...)))
 }
 
-func (im *importer) doubt(format string, args ...any) {
-	im.out.Doubts = append(im.out.Doubts, fmt.Sprintf(format, args...))
+func (im *importer) warn(format string, args ...any) {
+	im.out.Warnings = append(im.out.Warnings, fmt.Sprintf(format, args...))
 }
 
-// take reserves an address, and has the node that it is on claim its block; from says where that is written.
-func (im *importer) take(from, node string, r model.ReservedAddress) error {
+// reserve reserves an address and claims its block for its node; from is the source for messages.
+func (im *importer) reserve(from, node string, r model.ReservedAddress) error {
 	p, region := im.pool(r.Addr)
 	if p == nil {
-		im.leaveOut(from, r.Addr, "no pool of the cluster's network has it")
+		im.skip(from, r.Addr, "no pool of the cluster's network has it")
 		return nil
 	}
 	if slices.ContainsFunc(p.spec.Reserved, func(have model.ReservedAddress) bool { return have.Addr == r.Addr }) {
-		p.Had++
+		p.Existing++
 	} else if !slices.ContainsFunc(p.Reserved, func(have model.ReservedAddress) bool { return have.Addr == r.Addr }) {
 		p.Reserved = append(p.Reserved, r)
 	}
@@ -132,19 +132,19 @@ func (im *importer) take(from, node string, r model.ReservedAddress) error {
 		return nil
 	}
 	if len(im.nodes) > 0 && !im.nodes[node] {
-		im.doubt("%s: address %s is on node %q, and there is no such node", from, r.Addr, node)
+		im.warn("%s: address %s is on node %q, and there is no such node", from, r.Addr, node)
 		return nil
 	}
 	return im.claim(from, p.Pool, netip.PrefixFrom(r.Addr, region.BlockSize).Masked(), node, r.Addr)
 }
 
-// claim has a node claim a block; an address on another node than its block's is ceded to that one.
+// claim claims a block for a node; an address on another node than its block's is lent to that node.
 func (im *importer) claim(from, pool string, cidr netip.Prefix, node string, a netip.Addr) error {
 	b := im.claims[cidr]
-	if b == nil && im.had[store.BlockName(pool, cidr)] {
-		for _, have := range im.scene.blocks {
-			if have.Pool == pool && have.CIDR == cidr && have.Node != node && !strings.HasPrefix(have.Ceded[a], node+"/") {
-				im.doubt("%s: address %s is on node %q, and block %s is node %q's: packets do not find it; make its pod anew", from,
+	if b == nil && im.blockNames[store.BlockName(pool, cidr)] {
+		for _, have := range im.state.blocks {
+			if have.Pool == pool && have.CIDR == cidr && have.Node != node && !strings.HasPrefix(have.Lent[a], node+"/") {
+				im.warn("%s: address %s is on node %q, and block %s is node %q's: it is unreachable; re-create its pod", from,
 					a, node, cidr, have.Node)
 			}
 		}
@@ -158,15 +158,15 @@ func (im *importer) claim(from, pool string, cidr netip.Prefix, node string, a n
 	case b == nil:
 		im.claims[cidr] = &model.AddressBlock{Pool: pool, CIDR: cidr, Node: node, Claim: number}
 	case b.Node != node:
-		if b.Ceded == nil {
-			b.Ceded = map[netip.Addr]string{}
+		if b.Lent == nil {
+			b.Lent = map[netip.Addr]string{}
 		}
-		b.Ceded[a] = node + "/" + number
+		b.Lent[a] = node + "/" + number
 	}
 	return nil
 }
 
-// number is a new number for a claim.
+// number returns a random number for a claim.
 func (im *importer) number() (string, error) {
 	var b [8]byte
 	if _, err := io.ReadFull(im.random, b[:]); err != nil {
@@ -175,10 +175,10 @@ func (im *importer) number() (string, error) {
 	return hex.EncodeToString(b[:]), nil
 }
 
-// finish puts the import in order.
+// finish sorts the import.
 func (im *importer) finish() Import {
 	for _, p := range im.pools {
-		if p.New || p.Had+len(p.Reserved) > 0 {
+		if p.New || p.Existing+len(p.Reserved) > 0 {
 			slices.SortFunc(p.Reserved, func(a, b model.ReservedAddress) int { return a.Addr.Compare(b.Addr) })
 			im.out.Pools = append(im.out.Pools, *p)
 		}
@@ -191,8 +191,8 @@ func (im *importer) finish() Import {
 	return im.out
 }
 
-// Apply writes each pool in one request, then the blocks: an address is never free to be given while its block is
-// somebody's. Who runs it again after an error goes on where it stopped.
+// Apply writes each pool in one request, then the blocks, so that an address is reserved before a node has its block.
+// It can be run again after an error and continues where it stopped.
 func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	for _, p := range im.Pools {
 		if _, err := p.apply(ctx, objects); err != nil {
@@ -204,8 +204,8 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		if err == nil {
 			_, err = objects.Create(ctx, store.AddressBlocks(), o)
 		}
-		if errors.Is(err, store.ErrExists) { // a node has claimed it since it was looked for
-			return model.Faultf(model.CodeTryAgain, "run it again", "block %s was claimed meanwhile: %w", b.CIDR, err)
+		if errors.Is(err, store.ErrExists) { // a node has claimed it meanwhile
+			return model.Errorf(model.CodeTryAgain, "run it again", "block %s was claimed meanwhile: %w", b.CIDR, err)
 		}
 		if err != nil {
 			return fmt.Errorf("block %s: %w", b.CIDR, err)
@@ -214,7 +214,7 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	return nil
 }
 
-// since is how old the pool is that a new one follows; empty where that is not known.
+// since returns the creation time of the pool that a new one mirrors; empty if unknown.
 func since(p model.AddressPool) string {
 	if p.Created == 0 {
 		return ""
@@ -242,10 +242,10 @@ func (p PoolImport) apply(ctx context.Context, objects store.Objects) (store.Obj
 	}
 	switch {
 	case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
-		return next, model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped",
+		return next, model.Errorf(model.CodeTryAgain, "run it again: it continues where it stopped",
 			"pool %q was changed meanwhile: %w", p.Pool, err)
 	case errors.Is(err, store.ErrNotFound):
-		return next, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+		return next, model.Errorf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
 			"pool %q cannot be written: %w", p.Pool, err)
 	case err != nil:
 		return next, fmt.Errorf("pool %q: %w", p.Pool, err)

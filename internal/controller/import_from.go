@@ -15,18 +15,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ifName is what Calico and host-local call the interface of a pod's own network.
+// ifName is the interface of a pod's default network in Calico and host-local.
 const ifName = "eth0"
 
-// PlanCalico says what there is to take over from Calico: its pools, the addresses that its blocks say are given, and
-// these blocks. Everything is read before; an object that cannot be understood stops it. random gives the claims'
-// numbers.
+// PlanCalico plans an import from Calico: its pools, the addresses that are allocated in its blocks, and these blocks.
+// An invalid object is an error. random is the source of the claims' numbers.
 func PlanCalico(ctx context.Context, objects store.Objects, random io.Reader) (Import, error) {
 	im, err := newImporter(ctx, objects, random)
 	if err != nil {
 		return Import{}, err
 	}
-	c, err := lookCalico(ctx, objects)
+	c, err := readCalico(ctx, objects)
 	if err != nil {
 		return Import{}, err
 	}
@@ -36,10 +35,10 @@ func PlanCalico(ctx context.Context, objects store.Objects, random io.Reader) (I
 	return im.planCalico(ctx, objects, c)
 }
 
-func (im *importer) planCalico(ctx context.Context, objects store.Objects, c calicos) (Import, error) {
+func (im *importer) planCalico(ctx context.Context, objects store.Objects, c calicoState) (Import, error) {
 	for _, p := range c.pools {
-		if _, there := im.scene.pools[p.Name]; !there && !p.Deleted {
-			im.pools[p.Name] = &PoolImport{Pool: p.Name, New: true, Regions: p.Regions, spec: p, from: c.from[p.Name]}
+		if _, there := im.state.pools[p.Name]; !there && !p.Deleted {
+			im.pools[p.Name] = &PoolImport{Pool: p.Name, New: true, Regions: p.Regions, spec: p, from: c.kinds[p.Name]}
 		}
 	}
 	seen := map[netip.Prefix]bool{}
@@ -54,11 +53,11 @@ func (im *importer) planCalico(ctx context.Context, objects store.Objects, c cal
 				return Import{}, err
 			}
 			if seen[b.CIDR] {
-				continue // the other group told of it
+				continue // read from the other API group already
 			}
 			seen[b.CIDR] = true
-			for _, given := range b.Given {
-				if err := im.given(o.Key.String(), b, given); err != nil {
+			for _, given := range b.Allocations {
+				if err := im.importAllocation(o.Key.String(), b, given); err != nil {
 					return Import{}, err
 				}
 			}
@@ -67,16 +66,16 @@ func (im *importer) planCalico(ctx context.Context, objects store.Objects, c cal
 	return im.finish(), nil
 }
 
-// create makes the pools that follow Calico's and are not there yet. What Calico has given of them is reserved in the
-// same write: a forgotten import gives no address twice.
-func (s *scene) create(ctx context.Context, c calicos) {
+// createMirrored creates missing mirrors of Calico's pools. The addresses that Calico has allocated are reserved in the
+// same write, so that no address is allocated twice even without an import.
+func (s *poolState) createMirrored(ctx context.Context, c calicoState) {
 	im, err := newImporter(ctx, s.objects, nil)
 	var plan Import
 	if err == nil {
 		plan, err = im.planCalico(ctx, s.objects, c)
 	}
 	if err != nil {
-		s.problems = append(s.problems, fmt.Errorf("new pools of Calico's are not followed: %w", err))
+		s.problems = append(s.problems, fmt.Errorf("new pools of Calico are not mirrored: %w", err))
 		return
 	}
 	for _, p := range plan.Pools {
@@ -84,64 +83,64 @@ func (s *scene) create(ctx context.Context, c calicos) {
 			continue
 		}
 		o, err := p.apply(ctx, s.objects)
-		var f *model.Fault
+		var f *model.Error
 		switch {
 		case err == nil:
-			s.take(o)
-		case errors.As(err, &f) && f.Code == model.CodeTryAgain: // somebody was faster
+			s.set(o)
+		case errors.As(err, &f) && f.Code == model.CodeTryAgain: // created meanwhile
 		default:
 			s.problems = append(s.problems, err)
 		}
 	}
 }
 
-// given takes an address over that a block of Calico's says is given.
-func (im *importer) given(from string, b calico.Block, g calico.Given) error {
-	r := model.ReservedAddress{Addr: g.Addr, For: g.String(), By: model.ByCalico}
+// importAllocation imports an address that is allocated in a block of Calico.
+func (im *importer) importAllocation(from string, b calico.Block, g calico.Allocation) error {
+	r := model.ReservedAddress{Addr: g.Addr, Owner: g.String(), Source: model.ByCalico}
 	node := g.Node
 	if node == "" {
 		node = b.Node
 	}
 	if g.Pod != "" && g.VM == "" {
-		r.For = g.Pod
+		r.Owner = g.Pod
 		if container := g.Container(); container != "" {
 			r.ContainerID, r.IfName = container, ifName
 		}
 		switch {
 		case im.pods.Gone(g.Pod):
-			im.leaveOut(from, g.Addr, "there is no pod %s", g.Pod)
+			im.skip(from, g.Addr, "there is no pod %s", g.Pod)
 			return nil
 		case im.pods.Moved(g.Pod, g.Addr):
-			im.leaveOut(from, g.Addr, "pod %s has another one", g.Pod)
+			im.skip(from, g.Addr, "pod %s has another one", g.Pod)
 			return nil
 		}
 		if is := im.pods.Node(g.Pod); is != "" && is != node {
-			im.doubt("%s: address %s is of pod %s on node %q, and the block says %q", from, g.Addr, g.Pod, is, node)
+			im.warn("%s: address %s is of pod %s on node %q, and the block says %q", from, g.Addr, g.Pod, is, node)
 			node = is
 		}
 	}
-	return im.take(from, node, r)
+	return im.reserve(from, node, r)
 }
 
-// Seat is an address that host-local has given on a node.
-type Seat struct {
+// HostLocalAllocation is an address that host-local has allocated on a node.
+type HostLocalAllocation struct {
 	Network string
 	Addr    netip.Addr
-	// ContainerID and IfName are whose it is, as host-local wrote it.
+	// ContainerID and IfName are the owner that host-local has stored.
 	ContainerID, IfName string
 }
 
-// PlanHostLocal says what there is to take over of what host-local has given on a node: an address that a pod of the
-// node says it has. The rest host-local has leaked.
+// PlanHostLocal plans an import of the addresses that host-local has allocated on a node and that are in the status of
+// a pod of the node. Host-local has leaked the others.
 func PlanHostLocal(
-	ctx context.Context, objects store.Objects, random io.Reader, node string, seats []Seat,
+	ctx context.Context, objects store.Objects, random io.Reader, node string, seats []HostLocalAllocation,
 ) (Import, error) {
 	im, err := newImporter(ctx, objects, random)
 	if err != nil {
 		return Import{}, err
 	}
 	if len(im.nodes) > 0 && !im.nodes[node] {
-		return Import{}, model.Faultf(model.CodeInvalidConf, "name the node that this is, as `kubectl get nodes` does",
+		return Import{}, model.Errorf(model.CodeInvalidConf, "use this node's name in `kubectl get nodes`",
 			"--node %q: there is no such node", node)
 	}
 	for _, s := range seats {
@@ -154,16 +153,16 @@ func PlanHostLocal(
 		}
 		switch len(pods) {
 		case 0:
-			im.leaveOut(from, s.Addr, "no pod on node %s says that it has it", node)
+			im.skip(from, s.Addr, "no pod on node %s has it", node)
 			continue
 		case 1:
 		default:
-			im.doubt("%s: address %s: pods %s say that they have it: delete all but one", from, s.Addr, strings.Join(pods, ", "))
+			im.warn("%s: address %s: pods %s have it: delete all but one", from, s.Addr, strings.Join(pods, ", "))
 		}
 		r := model.ReservedAddress{
-			Addr: s.Addr, For: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, By: model.ByHostLocal,
+			Addr: s.Addr, Owner: pods[0], ContainerID: s.ContainerID, IfName: s.IfName, Source: model.ByHostLocal,
 		}
-		if err := im.take(from, node, r); err != nil {
+		if err := im.reserve(from, node, r); err != nil {
 			return Import{}, err
 		}
 	}

@@ -44,10 +44,10 @@ func kubernetes(t *testing.T, calico map[string]string) (*apitest.Server, *world
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Define(text)
+		s.DefineKind(text)
 	}
 	for resource, kind := range calico {
-		s.Define(fmt.Appendf(nil, calicoKind, "projectcalico.org", "v3", resource, kind, strings.ToLower(kind)))
+		s.DefineKind(fmt.Appendf(nil, calicoKind, "projectcalico.org", "v3", resource, kind, strings.ToLower(kind)))
 	}
 	k, err := kube.Open(kube.Config{
 		Access: kube.Access{Kubeconfig: s.Kubeconfig(s.URL, ""), Getenv: os.Getenv}, Node: "n1", Agent: "weft-test",
@@ -61,10 +61,10 @@ func kubernetes(t *testing.T, calico map[string]string) (*apitest.Server, *world
 
 const pools = "/apis/weft.dev/v1alpha1/addresspools"
 
-// TestOnKubernetes: with a real API server, pools follow Calico's (as projectcalico.org/v3), what people wrote stays as
-// the server wants it, a pool that is deleted waits for its last block, and conditions are in the status.
+// TestOnKubernetes: with a real API server, pools mirror Calico's (as projectcalico.org/v3), changes of operators are
+// kept, a deleted pool waits for its last block, and conditions are in the status.
 func TestOnKubernetes(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s, w := kubernetes(t, map[string]string{
 		"ippools": "IPPool", "ipreservations": "IPReservation", "ipamconfigurations": "IPAMConfiguration",
 		"ipamblocks": "IPAMBlock",
@@ -77,13 +77,13 @@ func TestOnKubernetes(t *testing.T) {
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipreservations",
 		`{"apiVersion":"projectcalico.org/v3","kind":"IPReservation","metadata":{"name":"r"},
 		"spec":{"reservedCIDRs":["10.244.1.0/24","10.0.7.0/24"]}}`)
-	// No block size: nobody may add it later.
+	// No block size: it cannot be added later.
 	s.Do(http.MethodPost, pools, `{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"ours"},
 		"spec":{"assignmentMode":"Automatic","regions":[{"cidr":"10.0.0.0/16"}]}}`)
 	s.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addressblocks",
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressBlock","metadata":{"name":"ours-10-0-0-0-26"},
 		"spec":{"pool":"ours","cidr":"10.0.0.0/26","node":"n1","claim":"1"}}`)
-	if got := w.tend(); got != "" {
+	if got := w.reconcile(); got != "" {
 		t.Fatal(got)
 	}
 	theirs, says := w.pool("theirs")
@@ -98,7 +98,7 @@ func TestOnKubernetes(t *testing.T) {
 	s.Do(http.MethodDelete, "/apis/projectcalico.org/v3/ippools/theirs", nil)
 	s.Do(http.MethodDelete, pools+"/ours", nil)
 	for range 2 { // it is deleted, then the finalizer goes
-		if got := w.tend(); got != "" {
+		if got := w.reconcile(); got != "" {
 			t.Fatal(got)
 		}
 	}
@@ -106,21 +106,21 @@ func TestOnKubernetes(t *testing.T) {
 		t.Errorf("it follows a pool that is gone: %s", says)
 	}
 	if ours, says := w.pool("ours"); !ours.Deleted ||
-		says != "false Terminating: the pool goes when its last block is back" {
+		says != "false Terminating: the pool is deleted when its last block is released" {
 		t.Errorf("%+v %s", ours, says)
 	}
 	s.Do(http.MethodDelete, "/apis/weft.dev/v1alpha1/addressblocks/ours-10-0-0-0-26", nil)
-	w.tend()
+	w.reconcile()
 	if _, says := w.pool("ours"); !strings.Contains(says, "not found") {
 		t.Errorf("its last block is back: %s", says)
 	}
 	leading(t, w)
 	refused(t, w)
-	people(t, s, w)
+	operator(t, s, w)
 	pages(t, s, w)
 }
 
-// pages: all objects are visited once, also where the server gives them in pages; a kind that it does not have has
+// pages: all objects are visited once, also where the server returns them in pages; a kind that it does not have has
 // none.
 func pages(t *testing.T, s *apitest.Server, w *world) {
 	t.Helper()
@@ -150,8 +150,8 @@ func pages(t *testing.T, s *apitest.Server, w *world) {
 	}
 }
 
-// people: what `weft ipam` does, by the server's own rules.
-func people(t *testing.T, s *apitest.Server, w *world) {
+// operator: what `weft ipam` does, by the server's own rules.
+func operator(t *testing.T, s *apitest.Server, w *world) {
 	t.Helper()
 	s.Do(http.MethodPost, "/apis/projectcalico.org/v3/ipamblocks",
 		`{"apiVersion":"projectcalico.org/v3","kind":"IPAMBlock","metadata":{"name":"b"},
@@ -183,13 +183,14 @@ func leading(t *testing.T, w *world) {
 	a, b := lease{objects: w.Objects, me: "a"}, lease{objects: w.Objects, me: "b"}
 	for i, want := range []bool{true, false, true, false} {
 		l := []*lease{&a, &b}[i%2]
-		if got, err := l.hold(t.Context(), w.now.Add(time.Duration(i)*time.Second), time.Minute); err != nil || got != want {
+		if got, err := l.acquire(t.Context(), w.now.Add(time.Duration(i)*time.Second), time.Minute); err != nil ||
+			got != want {
 			t.Errorf("%d: %v %v", i, got, err)
 		}
 	}
 }
 
-// refused: the server keeps people from what would give an address twice.
+// refused: the API server rejects changes that would allocate an address twice.
 func refused(t *testing.T, w *world) {
 	t.Helper()
 	p := model.AddressPool{

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// The Lease that says who leads.
+// The Lease of the leader.
 const (
 	leaseNamespace = "kube-system"
 	leaseName      = "weft-controller"
-	// microTime is how Kubernetes writes the times of a Lease.
+	// microTime is the format of a Lease's times in Kubernetes.
 	microTime = "2006-01-02T15:04:05.000000Z07:00"
 )
 
@@ -24,13 +24,13 @@ func leases() store.Kind {
 	return store.Kind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease", Resource: "leases", Namespaced: true}
 }
 
-// lease is this agent's view of the Lease. Whether its holder lives is told by its changes, as this agent's own clock
-// has it: clocks of two nodes are never compared.
+// lease is this agent's view of the Lease. The holder is alive if the Lease changes within a time on this agent's
+// clock: clocks of two nodes are never compared.
 type lease struct {
 	objects store.Objects
 	me      string
 
-	seen  string // the version that was seen last
+	seen  string // the last observed version
 	since time.Time
 }
 
@@ -39,20 +39,20 @@ type leaseSpec struct {
 	Transitions int    `json:"leaseTransitions"`
 }
 
-// hold renews the Lease, or takes it when it is nobody's or was not renewed for so long, and tells whether it is this
-// agent's.
-func (l *lease) hold(ctx context.Context, now time.Time, long time.Duration) (bool, error) {
+// acquire renews the Lease, or takes it if it has no holder or was not renewed for long, and reports whether this agent
+// holds it.
+func (l *lease) acquire(ctx context.Context, now time.Time, long time.Duration) (bool, error) {
 	key := leases().Key(leaseNamespace, leaseName)
 	o, err := l.objects.Get(ctx, leases(), key)
 	if errors.Is(err, store.ErrNotFound) {
-		return l.make(ctx, key, now, long)
+		return l.create(ctx, key, now, long)
 	}
 	if err != nil {
 		return false, fmt.Errorf("lease %s: %w", leaseName, err)
 	}
 	var is struct{ Spec leaseSpec }
 	if err := json.Unmarshal(o.Raw, &is); err != nil {
-		is.Spec = leaseSpec{} // nobody can have written that who holds it
+		is.Spec = leaseSpec{} // invalid: no holder has written that
 	}
 	if o.Version != l.seen {
 		l.seen, l.since = o.Version, now
@@ -78,10 +78,10 @@ func (l *lease) hold(ctx context.Context, now time.Time, long time.Duration) (bo
 		return false, err
 	}
 	o, err = l.objects.CompareAndSwap(ctx, leases(), o.Version, next)
-	return l.held(o, now, err)
+	return l.written(o, now, err)
 }
 
-func (l *lease) make(ctx context.Context, key store.Key, now time.Time, long time.Duration) (bool, error) {
+func (l *lease) create(ctx context.Context, key store.Key, now time.Time, long time.Duration) (bool, error) {
 	text := now.UTC().Format(microTime)
 	raw, err := json.Marshal(map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
@@ -99,11 +99,11 @@ func (l *lease) make(ctx context.Context, key store.Key, now time.Time, long tim
 		return false, err
 	}
 	o, err = l.objects.Create(ctx, leases(), o)
-	return l.held(o, now, err)
+	return l.written(o, now, err)
 }
 
-// held is the outcome of a write: somebody else was first, or it is held now.
-func (l *lease) held(o store.Object, now time.Time, err error) (bool, error) {
+// written returns the outcome of a write: another candidate was first, or this one holds the Lease.
+func (l *lease) written(o store.Object, now time.Time, err error) (bool, error) {
 	switch {
 	case errors.Is(err, store.ErrConflict), errors.Is(err, store.ErrExists), errors.Is(err, store.ErrNotFound):
 		return false, nil

@@ -16,42 +16,42 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Migration is how far the pods of one pool have gone to another.
+// Migration is the progress of moving pods from one pool to another.
 type Migration struct {
 	From string `json:"from"`
 	To   string `json:"to"`
-	// Disabled: this run made From give nothing further.
+	// Disabled: this run has disabled From.
 	Disabled bool `json:"disabled"`
-	// Pods still have addresses of From, each "namespace/name" with its node and address.
-	Pods []Migrant `json:"pods"`
-	// Blocks are how many blocks of From nodes still have; Reserved is how many of its addresses are reserved.
+	// Pods still have addresses of From.
+	Pods []MigratingPod `json:"pods"`
+	// Blocks counts From's blocks with an affinity to a node; Reserved counts its reserved addresses.
 	Blocks   int `json:"blocks"`
 	Reserved int `json:"reserved"`
-	// Deleted: nothing was left, and From is gone.
+	// Deleted: From was empty and was deleted.
 	Deleted bool `json:"deleted"`
 }
 
-// Migrant is a pod that is still to be made anew.
-type Migrant struct {
+// MigratingPod is a pod that must be re-created to get an address of the other pool.
+type MigratingPod struct {
 	Pod  string     `json:"pod"`
 	Node string     `json:"node"`
 	Addr netip.Addr `json:"address"`
 }
 
-// Done tells whether nothing is left in the old pool.
+// Done reports whether the old pool is empty.
 func (m Migration) Done() bool { return len(m.Pods) == 0 && m.Blocks == 0 && m.Reserved == 0 }
 
-// Migrate has a pool give nothing further, and says which pods still have addresses of it: made anew they get some of
-// the other pool. A dry run writes nothing; with remove the old pool goes when nothing is left.
+// Migrate disables a pool and returns the pods that still have addresses of it; once re-created they get addresses of
+// the other pool. A dry run writes nothing; with remove the old pool is deleted once it is empty.
 func Migrate(
-	ctx context.Context, objects store.Objects, from, to string, dry, remove bool, now time.Time,
+	ctx context.Context, objects store.Objects, from, to string, dryRun, remove bool, now time.Time,
 ) (Migration, error) {
-	m := Migration{From: from, To: to, Pods: []Migrant{}}
-	s, err := look(ctx, objects, now)
+	m := Migration{From: from, To: to, Pods: []MigratingPod{}}
+	s, err := readPools(ctx, objects, now)
 	if err != nil {
 		return m, err
 	}
-	if err := s.migratable(from, to); err != nil {
+	if err := s.checkMigration(from, to); err != nil {
 		return m, err
 	}
 	pods, err := audit.ReadPods(ctx, objects)
@@ -63,12 +63,12 @@ func Migrate(
 		in := pods.In(r.CIDR)
 		for _, a := range sortedAddrs(in) {
 			for _, pod := range in[a] {
-				m.Pods = append(m.Pods, Migrant{pod, pods.Node(pod), a})
+				m.Pods = append(m.Pods, MigratingPod{pod, pods.Node(pod), a})
 			}
 		}
 	}
-	m.Blocks, m.Reserved = s.held(from), len(spec.Reserved)
-	if dry {
+	m.Blocks, m.Reserved = s.blockCount(from), len(spec.Reserved)
+	if dryRun {
 		return m, nil
 	}
 	if !spec.Disabled {
@@ -77,7 +77,7 @@ func Migrate(
 		if err != nil {
 			return m, err
 		}
-		s.take(kept)
+		s.set(kept)
 		m.Disabled = true
 	}
 	if remove && m.Done() {
@@ -88,20 +88,20 @@ func Migrate(
 	return m, nil
 }
 
-// removePool deletes the old pool as it was seen. Nodes may have claimed blocks of it until it was disabled: so they
-// are counted once more.
-func (s *scene) removePool(ctx context.Context, m *Migration) error {
-	later, err := look(ctx, s.objects, s.now)
+// removePool deletes the old pool if it is unchanged. Nodes may have claimed blocks until it was disabled, so the
+// blocks are counted again.
+func (s *poolState) removePool(ctx context.Context, m *Migration) error {
+	later, err := readPools(ctx, s.objects, s.now)
 	if err != nil {
 		return err
 	}
-	if m.Blocks = later.held(m.From); m.Blocks > 0 {
+	if m.Blocks = later.blockCount(m.From); m.Blocks > 0 {
 		return nil
 	}
 	was := s.pools[m.From]
 	switch err := s.objects.Delete(ctx, store.AddressPools(), was.Key, was.Version); {
 	case errors.Is(err, store.ErrConflict):
-		return model.Faultf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", m.From, err)
+		return model.Errorf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", m.From, err)
 	case err != nil:
 		return fmt.Errorf("pool %s: %w", m.From, err)
 	}
@@ -109,33 +109,33 @@ func (s *scene) removePool(ctx context.Context, m *Migration) error {
 	return nil
 }
 
-// migratable tells whether pods can go from one pool to another.
-func (s *scene) migratable(from, to string) error {
+// checkMigration returns an error if pods cannot migrate from one pool to another.
+func (s *poolState) checkMigration(from, to string) error {
 	for _, name := range []string{from, to} {
-		if err := s.broken[name]; err != nil {
+		if err := s.invalid[name]; err != nil {
 			return err
 		}
 		p, there := s.specs[name]
 		if !there {
-			return model.Faultf(model.CodeInvalidConf, "`weft ipam show` lists the pools", "there is no pool %q", name)
+			return model.Errorf(model.CodeInvalidConf, "`weft ipam show` lists the pools", "there is no pool %q", name)
 		}
-		if !p.OfCluster() {
-			return model.Faultf(
-				model.CodeInvalidConf, "name the other pool in that network's configuration, then make its pods anew",
+		if !p.IsClusterPool() {
+			return model.Errorf(
+				model.CodeInvalidConf, "name the other pool in that network's configuration, then re-create its pods",
 				"pool %q is not one of the cluster's network", name)
 		}
 	}
 	if from == to {
-		return model.Faultf(model.CodeInvalidConf, "name another pool behind --to", "pool %q is the pool itself", to)
+		return model.Errorf(model.CodeInvalidConf, "name another pool behind --to", "pool %q is the pool itself", to)
 	}
 	if at := annotation(s.pools[from], From); at != "" {
-		return model.Faultf(model.CodeInvalidConf,
-			fmt.Sprintf("disable it there, or make it weft's own: kubectl annotate addresspool %s %s-", from, From),
-			"pool %q follows Calico's (%s)", from, at)
+		return model.Errorf(model.CodeInvalidConf,
+			fmt.Sprintf("disable it there, or make it independent: kubectl annotate addresspool %s %s-", from, From),
+			"pool %q mirrors Calico's (%s)", from, at)
 	}
 	all := s.sorted()
 	if c := model.PoolConditions(all)[to]; !c.True {
-		return model.Faultf(model.CodeInvalidConf, "put it right first", "pool %q gives no addresses: %s", to, c.Message)
+		return model.Errorf(model.CodeInvalidConf, "fix it first", "pool %q has no allocatable addresses: %s", to, c.Message)
 	}
 	for _, v6 := range []bool{false, true} {
 		has := func(name string) bool {
@@ -146,7 +146,7 @@ func (s *scene) migratable(from, to string) error {
 		if has(from) && !has(to) && !slices.ContainsFunc(all, func(p model.AddressPool) bool {
 			return p.Name != from && p.AssignmentMode == model.AssignAutomatic && !p.Disabled && has(p.Name)
 		}) {
-			return model.Faultf(model.CodeInvalidConf, "add a region of that family to it",
+			return model.Errorf(model.CodeInvalidConf, "add a region of that family to it",
 				"pool %q has no %s addresses, and pool %q has", to, family(v6), from)
 		}
 	}
@@ -155,16 +155,16 @@ func (s *scene) migratable(from, to string) error {
 
 func family(v6 bool) string { return map[bool]string{false: "IPv4", true: "IPv6"}[v6] }
 
-// Whereabouts is all that is known of one address.
-type Whereabouts struct {
+// AddressReport is what the cluster's objects contain about one address.
+type AddressReport struct {
 	Addr  netip.Addr `json:"address"`
 	Lines []string   `json:"says"`
 }
 
-// Find says all that the cluster's objects say of an address.
-func Find(ctx context.Context, objects store.Objects, a netip.Addr) (Whereabouts, error) {
-	w := Whereabouts{Addr: a, Lines: []string{}}
-	s, err := look(ctx, objects, time.Time{})
+// FindAddress returns what the cluster's objects contain about an address.
+func FindAddress(ctx context.Context, objects store.Objects, a netip.Addr) (AddressReport, error) {
+	w := AddressReport{Addr: a, Lines: []string{}}
+	s, err := readPools(ctx, objects, time.Time{})
 	if err != nil {
 		return w, err
 	}
@@ -172,21 +172,21 @@ func Find(ctx context.Context, objects store.Objects, a netip.Addr) (Whereabouts
 	if err != nil {
 		return w, err
 	}
-	say := func(format string, args ...any) { w.Lines = append(w.Lines, fmt.Sprintf(format, args...)) }
+	add := func(format string, args ...any) { w.Lines = append(w.Lines, fmt.Sprintf(format, args...)) }
 	for _, p := range s.sorted() {
 		for _, r := range p.Regions {
 			if r.CIDR.Contains(a) {
-				say("pool %s, region %s, block %s", p.Name, r.CIDR, netip.PrefixFrom(a, r.BlockSize).Masked())
+				add("pool %s, region %s, block %s", p.Name, r.CIDR, netip.PrefixFrom(a, r.BlockSize).Masked())
 			}
 		}
 		for _, r := range p.Reserved {
 			if r.Addr == a {
-				say("reserved in pool %s for %s%s", p.Name, words(r.For, "nobody"), by(r.By))
+				add("reserved in pool %s for %s%s", p.Name, orDefault(r.Owner, "an unknown owner"), by(r.Source))
 			}
 		}
 		for _, r := range p.Excluded {
 			if r.CIDR.Contains(a) {
-				say("kept back in pool %s as a part of %s for %s%s", p.Name, r.CIDR, words(r.For, "nobody"), by(r.By))
+				add("excluded in pool %s by %s for %s%s", p.Name, r.CIDR, orDefault(r.Reason, "an unknown owner"), by(r.Source))
 			}
 		}
 	}
@@ -194,22 +194,22 @@ func Find(ctx context.Context, objects store.Objects, a netip.Addr) (Whereabouts
 		if !b.CIDR.Contains(a) {
 			continue
 		}
-		say("block %s of pool %s is node %s's", b.CIDR, b.Pool, b.Node)
-		if with, ceded := b.Ceded[a]; ceded {
+		add("block %s of pool %s has affinity to node %s", b.CIDR, b.Pool, b.Node)
+		if with, lent := b.Lent[a]; lent {
 			node, _, _ := strings.Cut(with, "/")
-			say("ceded to node %s", words(node, "whoever takes it"))
+			add("lent to node %s", orDefault(node, "any that claims it"))
 		}
 	}
 	for _, pod := range pods.Having(a) {
-		say("pod %s on node %s says that it has it", pod, words(pods.Node(pod), "unknown"))
+		add("in use by pod %s on node %s", pod, orDefault(pods.Node(pod), "unknown"))
 	}
 	if len(w.Lines) == 0 {
-		say("outside every pool, and no pod says that it has it")
+		add("outside of every pool, and not in use by a pod")
 	}
 	return w, nil
 }
 
-func words(s, otherwise string) string {
+func orDefault(s, otherwise string) string {
 	if s == "" {
 		return otherwise
 	}

@@ -15,24 +15,24 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// From is the annotation of an AddressPool that is made of another object, and follows it: the other's group and kind.
-// Whoever takes it away has a pool of weft's own.
+// From is the annotation of an AddressPool that mirrors another object: its group and kind. Without the annotation the
+// pool is independent.
 const From = "weft.dev/from"
 
-// calicos is what Calico's objects say.
-type calicos struct {
-	pools    []model.AddressPool // by age
-	from     map[string]string   // by pool: the value of the annotation
-	unreadP  map[string]bool     // pools that are there and cannot be understood
-	unreadC  bool                // so is a configuration: what pools have of it stays
-	excluded []model.ExcludedRange
-	unread   map[string]bool // reservations that cannot be understood
-	problems []error
+// calicoState is the content of Calico's objects.
+type calicoState struct {
+	pools        []model.AddressPool // by age
+	kinds        map[string]string   // value of the annotation From, by pool
+	unreadPools  map[string]bool     // invalid pools
+	unreadConfig bool                // a configuration is invalid: the pools keep their settings
+	excluded     []model.ExcludedRange
+	unread       map[string]bool // invalid reservations
+	problems     []error
 }
 
-// lookCalico reads Calico's objects. Where both groups have objects of one name, they are the same.
-func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
-	c := calicos{from: map[string]string{}, unreadP: map[string]bool{}, unread: map[string]bool{}}
+// readCalico reads Calico's objects. Objects of one name in both API groups are the same.
+func readCalico(ctx context.Context, objects store.Objects) (calicoState, error) {
+	c := calicoState{kinds: map[string]string{}, unreadPools: map[string]bool{}, unread: map[string]bool{}}
 	var conf calico.Configuration
 	reserved := map[string]bool{}
 	for _, g := range calico.Groups() {
@@ -44,7 +44,7 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 			c.pool(o)
 		}
 		if len(pools) == 0 {
-			continue // who has no pools has nothing to reserve and to configure
+			continue // without pools there is nothing to reserve or to configure
 		}
 		reservations, err := list(ctx, objects, g.Reservations)
 		if err != nil {
@@ -64,7 +64,7 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 			is, _, err := calico.Configure(o)
 			if err != nil {
 				c.problems = append(c.problems, err)
-				c.unreadC = true
+				c.unreadConfig = true
 				continue
 			}
 			conf.MaxBlocks, conf.Cooldown = cmp.Or(conf.MaxBlocks, max(is.MaxBlocks, 0)),
@@ -80,21 +80,21 @@ func lookCalico(ctx context.Context, objects store.Objects) (calicos, error) {
 	return c, nil
 }
 
-func (c *calicos) pool(o store.Object) {
-	if c.from[o.Key.Name] != "" || c.unreadP[o.Key.Name] {
+func (c *calicoState) pool(o store.Object) {
+	if c.kinds[o.Key.Name] != "" || c.unreadPools[o.Key.Name] {
 		return
 	}
 	p, _, err := calico.Pool(o)
 	if err != nil {
 		c.problems = append(c.problems, err)
-		c.unreadP[o.Key.Name] = true
+		c.unreadPools[o.Key.Name] = true
 		return
 	}
 	c.pools = append(c.pools, p)
-	c.from[p.Name] = o.Key.Group + "/" + o.Key.Kind
+	c.kinds[p.Name] = o.Key.Group + "/" + o.Key.Kind
 }
 
-func (c *calicos) reservation(o store.Object) {
+func (c *calicoState) reservation(o store.Object) {
 	ranges, err := calico.Reservation(o)
 	if err != nil {
 		c.problems = append(c.problems, err)
@@ -104,9 +104,9 @@ func (c *calicos) reservation(o store.Object) {
 	c.excluded = append(c.excluded, ranges...)
 }
 
-// mirror makes AddressPools of Calico's pools, the oldest first, and lets those go whose pool is gone. Where all of
-// Calico's pools are gone, Calico is, or its kinds for a moment: then the pools stay as they are.
-func (s *scene) mirror(ctx context.Context, c calicos) {
+// mirror creates and updates AddressPools from Calico's pools, the oldest first, and deletes those whose pool is gone.
+// If all of Calico's pools are gone, Calico was removed, or its CRDs are missing for a moment: then the pools are kept.
+func (s *poolState) mirror(ctx context.Context, c calicoState) {
 	fresh := false
 	for _, p := range c.pools {
 		o, there := s.pools[p.Name]
@@ -114,24 +114,24 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 		case !there:
 			fresh = fresh || !p.Deleted
 		case annotation(o, From) != "":
-			if is, ok := s.specs[p.Name]; ok && c.unreadC {
+			if is, ok := s.specs[p.Name]; ok && c.unreadConfig {
 				p.MaxBlocks, p.Cooldown = is.MaxBlocks, is.Cooldown
 			}
 			s.follow(ctx, o, p)
 		}
 	}
 	if fresh {
-		s.create(ctx, c)
+		s.createMirrored(ctx, c)
 	}
-	if len(c.from)+len(c.unreadP) == 0 {
+	if len(c.kinds)+len(c.unreadPools) == 0 {
 		return
 	}
 	for _, name := range s.names() {
 		o := s.pools[name]
-		if annotation(o, From) == "" || c.from[name] != "" || c.unreadP[name] || s.specs[name].Deleted {
+		if annotation(o, From) == "" || c.kinds[name] != "" || c.unreadPools[name] || s.specs[name].Deleted {
 			continue
 		}
-		if s.held(name) > 0 {
+		if s.blockCount(name) > 0 {
 			s.disable(ctx, name)
 			continue
 		}
@@ -145,13 +145,13 @@ func (s *scene) mirror(ctx context.Context, c calicos) {
 	}
 }
 
-// follow brings a mirror up to date. How it is cut stays: blocks of it are with nodes.
-func (s *scene) follow(ctx context.Context, o store.Object, p model.AddressPool) {
+// follow updates a mirror. Its regions and block sizes are kept, because nodes have its blocks.
+func (s *poolState) follow(ctx context.Context, o store.Object, p model.AddressPool) {
 	is, ok := s.specs[p.Name]
 	if !ok {
 		is = model.AddressPool{Name: p.Name}
 	}
-	p.Reserved, p.Excluded, p.Wanted = is.Reserved, is.Excluded, is.Wanted
+	p.Reserved, p.Excluded, p.ExhaustedOn = is.Reserved, is.Excluded, is.ExhaustedOn
 	if len(is.Regions) > 0 {
 		p.Regions = is.Regions
 	}
@@ -164,7 +164,7 @@ func (s *scene) follow(ctx context.Context, o store.Object, p model.AddressPool)
 	s.write(ctx, next)
 }
 
-func (s *scene) disable(ctx context.Context, name string) {
+func (s *poolState) disable(ctx context.Context, name string) {
 	spec, ok := s.specs[name]
 	if !ok || spec.Disabled {
 		return

@@ -12,12 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// orphans marks the blocks of nodes that have had no object for long enough, so that others may take them over, and
-// takes the mark back where the node is there again. That a node does not answer is no reason: its pods may well be
-// alive.
-func (c *Controller) orphans(ctx context.Context) error {
+// markOrphans marks the blocks of dead nodes as orphaned: nodes with a block affinity whose Node object has been
+// missing for NodeGoneAfter. Other nodes may reclaim such blocks. It removes the mark if the node is back. An
+// unreachable node is no reason: its pods may be alive.
+func (c *Controller) markOrphans(ctx context.Context) error {
 	now := c.cfg.Now()
-	if !c.looked.IsZero() && now.Sub(c.looked) < c.cfg.Gone/5 { // all nodes are a long list
+	if !c.nodesListed.IsZero() && now.Sub(c.nodesListed) < c.cfg.NodeGoneAfter/5 { // the list of all nodes is long
 		return nil
 	}
 	nodes := map[string]bool{}
@@ -26,9 +26,9 @@ func (c *Controller) orphans(ctx context.Context) error {
 	}); err != nil {
 		return fmt.Errorf("list of nodes: %w", err)
 	}
-	c.looked = now
+	c.nodesListed = now
 	if !nodes[c.cfg.Node] {
-		clear(c.absent)
+		clear(c.absentSince)
 		return nil
 	}
 	all, err := list(ctx, c.cfg.Objects, store.AddressBlocks())
@@ -40,17 +40,17 @@ func (c *Controller) orphans(ctx context.Context) error {
 	for _, o := range all {
 		b, err := o.AddressBlock()
 		if err != nil {
-			continue // the comparison finds it
+			continue // the audit reports it
 		}
 		owners[b.Node] = true
-		since, absent := c.absent[b.Node]
+		since, absent := c.absentSince[b.Node]
 		switch {
 		case nodes[b.Node]:
-			delete(c.absent, b.Node)
+			delete(c.absentSince, b.Node)
 		case !absent:
-			c.absent[b.Node] = now
+			c.absentSince[b.Node] = now
 		}
-		gone := !nodes[b.Node] && absent && now.Sub(since) >= c.cfg.Gone
+		gone := !nodes[b.Node] && absent && now.Sub(since) >= c.cfg.NodeGoneAfter
 		if b.Orphaned == gone || b.Orphaned && !nodes[b.Node] {
 			continue
 		}
@@ -61,12 +61,12 @@ func (c *Controller) orphans(ctx context.Context) error {
 		}
 		switch {
 		case err == nil && gone:
-			c.cfg.Log.Warn("block of a node that is gone: others may take it over", "pool", b.Pool, "block", b.CIDR.String(),
+			c.cfg.Log.Warn("block of a deleted node is orphaned: other nodes may reclaim it", "pool", b.Pool, "block", b.CIDR.String(),
 				"node", b.Node)
 		case err != nil && !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound):
 			errs = append(errs, fmt.Errorf("%s: %w", o.Key, err))
 		}
 	}
-	maps.DeleteFunc(c.absent, func(node string, _ time.Time) bool { return !owners[node] })
+	maps.DeleteFunc(c.absentSince, func(node string, _ time.Time) bool { return !owners[node] })
 	return errors.Join(errs...)
 }

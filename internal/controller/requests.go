@@ -14,11 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// hearAgain is when a watch that broke is begun again.
-const hearAgain = 2 * time.Second
+// watchRetry is the delay before a broken watch is restarted.
+const watchRetry = 2 * time.Second
 
-// hear notes that agents ask for something, until ctx ends.
-func (c *Controller) hear(ctx context.Context) {
+// watchRequests watches for requests of agents until ctx ends.
+func (c *Controller) watchRequests(ctx context.Context) {
 	for ctx.Err() == nil {
 		events, err := c.cfg.Objects.Watch(ctx, store.AddressPoolRequests())
 		if err == nil {
@@ -26,19 +26,19 @@ func (c *Controller) hear(ctx context.Context) {
 				if ev.Type == store.Deleted || ev.Type == store.Synced || ev.Type == store.Faulty {
 					continue
 				}
-				c.asked.Notify()
+				c.requested.Notify()
 			}
 		}
 		select {
 		case <-ctx.Done():
-		case <-c.cfg.After(hearAgain):
+		case <-c.cfg.After(watchRetry):
 		}
 	}
 }
 
-// requests grants what agents ask for about pools, and reports whether one of them gives addresses of the cluster's
-// network, by which Calico's pools are to be followed: such a request stays.
-func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
+// grantRequests grants requests of agents about pools. follow reports whether an agent allocates addresses of the
+// cluster's network, so that Calico's pools are mirrored; that request is kept.
+func (c *Controller) grantRequests(ctx context.Context) (follow bool, err error) {
 	all, err := list(ctx, c.cfg.Objects, store.AddressPoolRequests())
 	if err != nil {
 		return false, err
@@ -51,7 +51,7 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 		case r.Addr.IsValid():
 			err = grants.Address(ctx, c.cfg.Objects, r)
 			c.mu.Lock()
-			c.granting = true
+			c.grantsPending = true
 			c.mu.Unlock()
 		case r.Claim != "":
 			err = grants.FreeClaim(ctx, c.cfg.Objects, r.Claim)
@@ -61,16 +61,16 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 		default:
 			err = grants.Pool(ctx, c.cfg.Objects, r)
 		}
-		var f *model.Fault
+		var f *model.Error
 		if err != nil && (!errors.As(err, &f) || f.Code == model.CodeTryAgain) {
 			errs = append(errs, fmt.Errorf("request of node %s: %w", r.Node, err))
 			continue
 		}
 		if err != nil {
-			c.cfg.Log.Warn("request of a node is refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim,
+			c.cfg.Log.Warn("node's request was refused", "node", r.Node, "pool", r.Pool, "claim", r.Claim,
 				"pod", r.Pod, "err", err)
 		} else {
-			c.cfg.Log.Info("request of a node is granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(),
+			c.cfg.Log.Info("node's request was granted", "node", r.Node, "pool", r.Pool, "range", r.CIDR.String(),
 				"claim", r.Claim, "pod", r.Pod)
 		}
 		err = c.cfg.Objects.Delete(ctx, store.AddressPoolRequests(), o.Key, o.Version)
@@ -81,8 +81,8 @@ func (c *Controller) requests(ctx context.Context) (follow bool, err error) {
 	return follow, errors.Join(errs...)
 }
 
-// makePools makes the pools that the configuration names and that are not there.
-func (c *Controller) makePools(ctx context.Context) error {
+// createPools creates missing pools of the configuration.
+func (c *Controller) createPools(ctx context.Context) error {
 	if len(c.cfg.Pools) == 0 {
 		return nil
 	}
@@ -98,26 +98,26 @@ func (c *Controller) makePools(ctx context.Context) error {
 		}
 		have = append(have, p)
 	}
-	made, err := MakePools(ctx, c.cfg.Objects, c.cfg.Pools, have)
+	made, err := CreatePools(ctx, c.cfg.Objects, c.cfg.Pools, have)
 	for _, p := range made {
-		c.cfg.Log.Info("pool made", "pool", p.Name)
+		c.cfg.Log.Info("pool was created", "pool", p.Name)
 	}
 	return err
 }
 
-// MakePools makes those of the pools that are wanted and not there, and gives those that it made. What is there stays
-// as people have changed it, and no pool is made that has addresses of another one of the cluster's network.
-func MakePools(
+// CreatePools creates the wanted pools that are missing, and returns them. Existing pools keep the changes that
+// operators have made, and a pool that overlaps another one of the cluster's network is not created.
+func CreatePools(
 	ctx context.Context, objects store.Objects, want, have []model.AddressPool,
 ) (made []model.AddressPool, err error) {
 	var errs []error
 	for _, p := range want {
-		there, inTheWay := FindPool(have, p)
-		if inTheWay != "" {
+		there, overlapping := FindPool(have, p)
+		if overlapping != "" {
 			errs = append(errs,
-				fmt.Errorf("pool %s is not made: the pool %s has addresses of %s", p.Name, inTheWay, p.Regions[0].CIDR))
+				fmt.Errorf("pool %s is not created: pool %s overlaps %s", p.Name, overlapping, p.Regions[0].CIDR))
 		}
-		if there || inTheWay != "" {
+		if there || overlapping != "" {
 			continue
 		}
 		o, err := store.AddressPoolObject(store.Object{}, p)
@@ -127,29 +127,29 @@ func MakePools(
 		switch {
 		case err == nil:
 			made = append(made, p)
-		case !errors.Is(err, store.ErrExists): // another one was faster, most often
+		case !errors.Is(err, store.ErrExists): // created meanwhile by another agent
 			errs = append(errs, fmt.Errorf("pool %s: %w", p.Name, err))
 		}
 	}
 	return made, errors.Join(errs...)
 }
 
-// FindPool reports whether a pool is there, and which other one has addresses of it.
-func FindPool(have []model.AddressPool, want model.AddressPool) (there bool, inTheWay string) {
+// FindPool reports whether a pool exists, and returns another one that overlaps it.
+func FindPool(have []model.AddressPool, want model.AddressPool) (there bool, overlapping string) {
 	for _, o := range have {
 		switch {
 		case o.Name == want.Name:
 			return true, ""
 		case overlap(o, want):
-			inTheWay = o.Name
+			overlapping = o.Name
 		}
 	}
-	return false, inTheWay
+	return false, overlapping
 }
 
 // overlap reports whether two pools of the cluster's network have addresses in common.
 func overlap(a, b model.AddressPool) bool {
-	return a.OfCluster() && b.OfCluster() && slices.ContainsFunc(a.Regions, func(r model.AddressRegion) bool {
+	return a.IsClusterPool() && b.IsClusterPool() && slices.ContainsFunc(a.Regions, func(r model.AddressRegion) bool {
 		return slices.ContainsFunc(b.Regions, func(o model.AddressRegion) bool { return r.CIDR.Overlaps(o.CIDR) })
 	})
 }

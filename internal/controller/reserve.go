@@ -16,22 +16,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Change is what `weft ipam reserve` and `release` did, or found.
+// Change is the result of `weft ipam reserve` and `release`.
 type Change struct {
-	// Done are the things that were done, in words.
+	// Done describes the changes.
 	Done []string `json:"done"`
 	// Pools are the pools that have the addresses.
 	Pools []string `json:"pools"`
-	// Held are addresses that pods have: they keep them until they go.
+	// Held are addresses that pods use until they are deleted.
 	Held []string `json:"held"`
 }
 
-// Reserve makes an AddressReservation, and has it in force in the pools before it returns.
+// Reserve creates an AddressReservation, and applies it to the pools before it returns.
 func Reserve(
 	ctx context.Context, objects store.Objects, name, what string, ranges []netip.Prefix, now time.Time,
 ) (Change, error) {
 	c := Change{Done: []string{}, Pools: []string{}, Held: []string{}}
-	s, err := look(ctx, objects, now)
+	s, err := readPools(ctx, objects, now)
 	if err != nil {
 		return c, err
 	}
@@ -41,14 +41,14 @@ func Reserve(
 	}
 	var texts []string
 	for _, r := range ranges {
-		pools := s.having(r)
+		pools := s.poolsContaining(r)
 		if len(pools) == 0 {
-			return c, model.Faultf(model.CodeInvalidConf, "see the pools in `weft ipam show`",
-				"%s is outside every pool", short(r))
+			return c, model.Errorf(model.CodeInvalidConf, "see the pools in `weft ipam show`",
+				"%s is outside of every pool", addrOrPrefix(r))
 		}
 		c.Pools = append(c.Pools, pools...)
-		texts = append(texts, short(r))
-		c.Held = append(c.Held, holders(pods, r)...)
+		texts = append(texts, addrOrPrefix(r))
+		c.Held = append(c.Held, podsIn(pods, r)...)
 	}
 	slices.Sort(c.Pools)
 	c.Pools = slices.Compact(c.Pools)
@@ -58,52 +58,52 @@ func Reserve(
 	}
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return c, model.Faultf(model.CodeExists, "choose another --name, or release that one first",
+		return c, model.Errorf(model.CodeExists, "choose another --name, or release that one first",
 			"AddressReservation %s exists already", name)
 	case errors.Is(err, store.ErrNotFound):
-		return c, model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+		return c, model.Errorf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
 			"AddressReservation %s: %w", name, err)
 	case err != nil:
 		return c, fmt.Errorf("AddressReservation %s: %w", name, err)
 	}
 	c.Done = append(c.Done, fmt.Sprintf("AddressReservation %s: %s", name, strings.Join(texts, ", ")))
-	return c, enforce(ctx, objects, now)
+	return c, applyReservations(ctx, objects, now)
 }
 
-// tries is how often pools that others write at the same time are looked at anew.
-const tries = 5
+// maxTries bounds the retries on pools that are written concurrently.
+const maxTries = 5
 
-// enforce has what reservations say in all pools. Agents write pools, too, when they ask for blocks of others: who was
-// overtaken by one of them looks again, for the caller may only answer when the pools know.
-func enforce(ctx context.Context, objects store.Objects, now time.Time) error {
+// applyReservations applies the reservations to all pools. It retries pools that agents write concurrently, because the
+// caller must not return before all pools have the reservations.
+func applyReservations(ctx context.Context, objects store.Objects, now time.Time) error {
 	var overtaken []string
-	for range tries {
-		s, err := tend(ctx, objects, now, false)
+	for range maxTries {
+		s, err := reconcilePools(ctx, objects, now, false)
 		if err != nil {
 			return err
 		}
 		if err := errors.Join(s.problems...); err != nil {
 			return err
 		}
-		if overtaken = s.overtaken; len(overtaken) == 0 {
+		if overtaken = s.conflicted; len(overtaken) == 0 {
 			return nil
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "the controller goes on with it; `weft ipam show` tells when it is done",
-		"the reservations are written, but not in force yet: others write at the same time to pool %s",
+	return model.Errorf(model.CodeTryAgain, "the controller continues; `weft ipam show` lists the applied reservations",
+		"the reservations are written, but not applied yet: concurrent writes to pool %s",
 		strings.Join(overtaken, ", "))
 }
 
-// short is an address, or a prefix.
-func short(p netip.Prefix) string {
+// addrOrPrefix formats a prefix, or its single address.
+func addrOrPrefix(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
 	}
 	return p.String()
 }
 
-// having are the pools that have some of a prefix.
-func (s *scene) having(p netip.Prefix) []string {
+// poolsContaining returns the pools that overlap a prefix.
+func (s *poolState) poolsContaining(p netip.Prefix) []string {
 	var out []string
 	for _, spec := range s.sorted() {
 		if slices.ContainsFunc(spec.Regions, func(r model.AddressRegion) bool { return r.CIDR.Overlaps(p) }) {
@@ -113,8 +113,8 @@ func (s *scene) having(p netip.Prefix) []string {
 	return out
 }
 
-// holders are the addresses of a prefix that pods have, in words.
-func holders(pods audit.Pods, p netip.Prefix) []string {
+// podsIn describes the addresses of a prefix that pods use.
+func podsIn(pods audit.Pods, p netip.Prefix) []string {
 	var out []string
 	in := pods.In(p)
 	for _, a := range sortedAddrs(in) {
@@ -132,11 +132,11 @@ func sortedAddrs[V any](m map[netip.Addr]V) []netip.Addr {
 	return out
 }
 
-// Release takes reservations back: of people, and of an import. What a pod has is not released here: it would be given
-// twice.
+// Release releases reservations: those of operators, and those of an import. An address that a pod uses is not
+// released, because it would be allocated twice.
 func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, now time.Time) (Change, error) {
 	c := Change{Done: []string{}, Pools: []string{}, Held: []string{}}
-	s, err := look(ctx, objects, now)
+	s, err := readPools(ctx, objects, now)
 	if err != nil {
 		return c, err
 	}
@@ -144,8 +144,8 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 	if err != nil {
 		return c, err
 	}
-	for _, r := range ranges { // everything is looked at before the first is done
-		if err := s.releasable(pods, r); err != nil {
+	for _, r := range ranges { // everything is checked before the first change
+		if err := s.checkRelease(pods, r); err != nil {
 			return c, err
 		}
 	}
@@ -155,19 +155,19 @@ func Release(ctx context.Context, objects store.Objects, ranges []netip.Prefix, 
 			return c, err
 		}
 	}
-	return c, enforce(ctx, objects, now)
+	return c, applyReservations(ctx, objects, now)
 }
 
-// releasable tells what stands against a release.
-func (s *scene) releasable(pods audit.Pods, r netip.Prefix) error {
+// checkRelease returns an error if a range cannot be released.
+func (s *poolState) checkRelease(pods audit.Pods, r netip.Prefix) error {
 	for _, p := range s.sorted() {
 		for _, have := range p.Reserved {
 			if have.Addr != r.Addr() || !r.IsSingleIP() {
 				continue
 			}
 			if names := pods.Having(have.Addr); len(names) > 0 {
-				return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's",
-					have.Addr, strings.Join(names, ", "))
+				return model.Errorf(model.CodeInvalidConf, "delete the pod: then its address is free",
+					"address %s is in use by pod %s", have.Addr, strings.Join(names, ", "))
 			}
 			return nil
 		}
@@ -179,20 +179,20 @@ func (s *scene) releasable(pods audit.Pods, r netip.Prefix) error {
 	}
 	for _, have := range s.excluded {
 		if have.CIDR.Overlaps(r) {
-			return model.Faultf(model.CodeInvalidConf, "release "+short(have.CIDR)+", or edit that object",
-				"%s is a part of %s, which %s keeps back", short(r), have.CIDR, have.By)
+			return model.Errorf(model.CodeInvalidConf, "release "+addrOrPrefix(have.CIDR)+", or edit that object",
+				"%s is a part of %s, which %s reserves", addrOrPrefix(r), have.CIDR, have.Source)
 		}
 	}
 	if names := pods.Having(r.Addr()); len(names) > 0 && r.IsSingleIP() {
-		return model.Faultf(model.CodeInvalidConf, "delete the pod: then its address is free", "address %s is pod %s's",
-			r.Addr(), strings.Join(names, ", "))
+		return model.Errorf(model.CodeInvalidConf, "delete the pod: then its address is free",
+			"address %s is in use by pod %s", r.Addr(), strings.Join(names, ", "))
 	}
-	return model.Faultf(model.CodeInvalidConf, "`weft ipam show ADDRESS` tells about an address",
-		"%s is not reserved", short(r))
+	return model.Errorf(model.CodeInvalidConf, "`weft ipam show ADDRESS` describes an address",
+		"%s is not reserved", addrOrPrefix(r))
 }
 
-// release takes a range out of the reservations, or an address out of the pools.
-func (s *scene) release(ctx context.Context, pods audit.Pods, r netip.Prefix) ([]string, error) {
+// release removes a range from the reservations, or an address from the pools.
+func (s *poolState) release(ctx context.Context, pods audit.Pods, r netip.Prefix) ([]string, error) {
 	var done []string
 	for _, p := range s.sorted() {
 		left := slices.DeleteFunc(slices.Clone(p.Reserved), func(have model.ReservedAddress) bool {
@@ -206,8 +206,8 @@ func (s *scene) release(ctx context.Context, pods audit.Pods, r netip.Prefix) ([
 		if err != nil {
 			return done, err
 		}
-		s.take(kept) // the next range may be of the same pool
-		done = append(done, fmt.Sprintf("AddressPool %s: %s", p.Name, short(r)))
+		s.set(kept) // the next range may be in the same pool
+		done = append(done, fmt.Sprintf("AddressPool %s: %s", p.Name, addrOrPrefix(r)))
 	}
 	all, err := list(ctx, s.objects, store.AddressReservations())
 	if err != nil {
@@ -221,19 +221,19 @@ func (s *scene) release(ctx context.Context, pods audit.Pods, r netip.Prefix) ([
 		var texts []any
 		for _, have := range ranges {
 			if have.CIDR != r {
-				texts = append(texts, short(have.CIDR))
+				texts = append(texts, addrOrPrefix(have.CIDR))
 			}
 		}
 		if err := s.shrink(ctx, o, texts); err != nil {
 			return done, err
 		}
-		done = append(done, fmt.Sprintf("%s: %s", o.Key, short(r)))
+		done = append(done, fmt.Sprintf("%s: %s", o.Key, addrOrPrefix(r)))
 	}
 	return done, nil
 }
 
-// shrink leaves these addresses to a reservation; one without any goes.
-func (s *scene) shrink(ctx context.Context, o store.Object, texts []any) error {
+// shrink sets a reservation's addresses; without any it is deleted.
+func (s *poolState) shrink(ctx context.Context, o store.Object, texts []any) error {
 	if len(texts) == 0 {
 		return s.objects.Delete(ctx, store.AddressReservations(), o.Key, o.Version)
 	}
@@ -248,7 +248,7 @@ func (s *scene) shrink(ctx context.Context, o store.Object, texts []any) error {
 	return err
 }
 
-// editPool writes a pool for people: they are told when somebody was faster.
+// editPool writes a pool for a command, which reports a conflict.
 func editPool(
 	ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool,
 ) (store.Object, error) {
@@ -257,14 +257,14 @@ func editPool(
 		next, err = objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 	}
 	if errors.Is(err, store.ErrConflict) {
-		return o, model.Faultf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", spec.Name, err)
+		return o, model.Errorf(model.CodeTryAgain, "run it again", "pool %q was changed meanwhile: %w", spec.Name, err)
 	}
 	return next, err
 }
 
-// ReservedBy are the addresses that an import from somebody has reserved and that no pod has.
+// ReservedBy returns the addresses that an import has reserved and that no pod uses.
 func ReservedBy(ctx context.Context, objects store.Objects, by string) ([]netip.Prefix, error) {
-	s, err := look(ctx, objects, time.Time{})
+	s, err := readPools(ctx, objects, time.Time{})
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +275,7 @@ func ReservedBy(ctx context.Context, objects store.Objects, by string) ([]netip.
 	var out []netip.Prefix
 	for _, p := range s.sorted() {
 		for _, r := range p.Reserved {
-			if r.By == by && len(pods.Having(r.Addr)) == 0 {
+			if r.Source == by && len(pods.Having(r.Addr)) == 0 {
 				out = append(out, netip.PrefixFrom(r.Addr, r.Addr.BitLen()))
 			}
 		}

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package failpoint lets a test stand at each moment at which a thing is done: it ends the process there, makes the
-// thing fail, holds it up, or counts.
+// Package failpoint lets a test act at each step of an operation: it kills the process there, makes the step fail,
+// delays it, or counts it.
 //
-// A type whose work must be undone or taken up again after any fault has a Hook in its configuration, Step, and calls
-// it before or after each thing that it does:
+// A type whose operations must be undone or resumed after any failure has a Hook in its configuration, Failpoint, and calls
+// it before or after each step:
 //
-//	if err := cfg.Step.At("before save"); err != nil {
+//	if err := cfg.Failpoint.At("before save"); err != nil {
 //		return err
 //	}
 //
-// A program has none, so that a failpoint costs it a comparison with nil.
+// Outside tests the Hook is nil: a failpoint costs one comparison.
 package failpoint
 
-// Hook is called at each failpoint, with its name. Its error is the error of the thing that is done there. A nil Hook
-// is never called.
+// Hook is called at each failpoint, with its name. The error that it returns is the error of that step. A nil Hook is
+// never called.
 type Hook func(name string) error
 
-// At is the failpoint of that name.
+// At calls the Hook for the failpoint of that name.
 func (h Hook) At(name string) error {
 	if h == nil {
 		return nil

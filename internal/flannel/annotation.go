@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Prefix is what the annotations begin with where nobody has chosen otherwise.
+// Prefix is the default prefix of the annotations.
 const Prefix = "flannel.alpha.coreos.com"
 
 // Keys are the names of a node's annotations.
@@ -23,11 +23,11 @@ type Keys struct {
 	DataV6     string // backend-v6-data
 	PublicIP   string // public-ip
 	PublicIPv6 string // public-ipv6
-	// Not flannel's: what a node of weft says of its end of VXLAN tunnels where backend-data does not. They begin as the
-	// others do, since that is what an agent may write to its node.
-	Vtep   string // weft-vtep
-	VtepV6 string // weft-v6-vtep
-	// Written by administrators: the address that is to be published, and the address that the node has for others.
+	// weft's own: the VTEP of a node where backend-data does not have it. They have the same prefix, which is what an
+	// agent may write to its Node object.
+	VTEP   string // weft-vtep
+	VTEPV6 string // weft-v6-vtep
+	// Written by administrators: the address to publish, and the node's external address.
 	Overwrite   string // public-ip-overwrite
 	OverwriteV6 string // public-ipv6-overwrite
 	NodeIP      string // node-public-ip
@@ -36,8 +36,8 @@ type Keys struct {
 
 var annotationPrefix = regexp.MustCompile(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9._-]+-)?$`)
 
-// KeysOf gives the names under a prefix. One without a slash is a domain; behind a slash names may begin alike, and a
-// "-" is put there where it is missing.
+// KeysOf returns the names under a prefix. One without a slash is a domain; after a slash, names may have a common
+// beginning, and a missing "-" is added.
 func KeysOf(prefix string) (Keys, error) {
 	p := prefix
 	if !strings.Contains(p, "/") {
@@ -47,33 +47,33 @@ func KeysOf(prefix string) (Keys, error) {
 		p += "-"
 	}
 	if !annotationPrefix.MatchString(p) {
-		return Keys{}, model.Faultf(model.CodeInvalidConf,
+		return Keys{}, model.Errorf(model.CodeInvalidConf,
 			"write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com",
 			"kube-annotation-prefix %q begins no annotation", prefix)
 	}
 	return keysUnder(p), nil
 }
 
-// Begin is what all names under a prefix begin with.
+// Begin returns the beginning of all names under a prefix.
 func Begin(prefix string) (string, error) {
 	k, err := KeysOf(prefix)
 	return strings.TrimSuffix(k.Managed, "kube-subnet-manager"), err
 }
 
-// DefaultKeys are those under Prefix.
+// DefaultKeys returns the names under Prefix.
 func DefaultKeys() Keys { return keysUnder(Prefix + "/") }
 
 func keysUnder(p string) Keys {
 	return Keys{
 		Managed: p + "kube-subnet-manager", Type: p + "backend-type", Data: p + "backend-data", DataV6: p + "backend-v6-data",
-		Vtep: p + "weft-vtep", VtepV6: p + "weft-v6-vtep",
+		VTEP: p + "weft-vtep", VTEPV6: p + "weft-v6-vtep",
 		PublicIP: p + "public-ip", PublicIPv6: p + "public-ipv6", Overwrite: p + "public-ip-overwrite",
 		OverwriteV6: p + "public-ipv6-overwrite",
 		NodeIP:      p + "node-public-ip", NodeIPv6: p + "node-public-ipv6",
 	}
 }
 
-// Read is what a node has published; nil when it takes no part in flannel's network.
+// Read returns what a node has published; nil if it is not part of flannel's network.
 func (k Keys) Read(annotations map[string]string) (*model.Published, error) {
 	if annotations[k.Managed] != "true" {
 		return nil, nil
@@ -88,29 +88,29 @@ func (k Keys) Read(annotations map[string]string) (*model.Published, error) {
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || a.Unmap().Is4() != (key == k.PublicIP) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
+			return nil, model.Errorf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
 				"annotation %s %q is no address of its family", key, text)
 		}
 		p.Addrs = append(p.Addrs, a.Unmap())
 	}
 	for key, text := range map[string]string{k.Data: p.Data, k.DataV6: p.DataV6} {
 		if text != "" && !json.Valid([]byte(text)) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
+			return nil, model.Errorf(model.CodeInvalidConf, "correct the annotation; the node's daemon writes it when it starts",
 				"annotation %s %q is no JSON", key, short([]byte(text)))
 		}
 	}
 	return p, nil
 }
 
-// ReadVtep is what a node says of its end of VXLAN tunnels beside Read.
-func (k Keys) ReadVtep(annotations map[string]string) model.VtepWords {
-	return model.VtepWords{V4: annotations[k.Vtep], V6: annotations[k.VtepV6]}
+// ReadVTEP returns a node's VTEP, which Read does not have.
+func (k Keys) ReadVTEP(annotations map[string]string) model.VTEPData {
+	return model.VTEPData{V4: annotations[k.VTEP], V6: annotations[k.VTEPV6]}
 }
 
-// WriteVtep is the same as annotations.
-func (k Keys) WriteVtep(w model.VtepWords) map[string]string {
+// WriteVTEP returns the VTEP as annotations.
+func (k Keys) WriteVTEP(w model.VTEPData) map[string]string {
 	out := map[string]string{}
-	for key, text := range map[string]string{k.Vtep: w.V4, k.VtepV6: w.V6} {
+	for key, text := range map[string]string{k.VTEP: w.V4, k.VTEPV6: w.V6} {
 		if text != "" {
 			out[key] = text
 		}
@@ -118,7 +118,7 @@ func (k Keys) WriteVtep(w model.VtepWords) map[string]string {
 	return out
 }
 
-// data is a back end's word; "null" is what one without a word writes.
+// data returns a backend's data; "null" is that of a backend without data.
 func data(text string) string {
 	if text == "null" {
 		return ""
@@ -126,8 +126,8 @@ func data(text string) string {
 	return text
 }
 
-// Write is what a node publishes, as annotations. What an administrator has overwritten comes from have, the node's own
-// annotations. Keys of a family that is off are not named, so that they stay as they are.
+// Write returns what a node publishes, as annotations. What an administrator has overwritten comes from have, the
+// node's own annotations. Keys of a family that is off are not named, so that they stay as they are.
 func (k Keys) Write(p model.Published, have map[string]string) map[string]string {
 	out := map[string]string{k.Managed: "true", k.Type: p.Backend}
 	for _, f := range []struct {
@@ -152,8 +152,8 @@ func (k Keys) Write(p model.Published, have map[string]string) map[string]string
 	return out
 }
 
-// Public is what a node is to publish instead of its underlay's addresses, by its annotations: one that overwrites
-// comes before one that the node has for others.
+// Public returns the addresses that a node publishes instead of its underlay's, by its annotations: an overwritten one
+// precedes an external one.
 func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, keys := range [][2]string{{k.Overwrite, k.NodeIP}, {k.OverwriteV6, k.NodeIPv6}} {
@@ -164,7 +164,7 @@ func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
 			}
 			a, err := netip.ParseAddr(text)
 			if err != nil || a.Zone() != "" || a.Unmap().Is4() != (keys[0] == k.Overwrite) {
-				return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away",
+				return nil, model.Errorf(model.CodeInvalidConf, "correct the annotation, or remove it",
 					"annotation %s %q is no address of its family", key, text)
 			}
 			out = append(out, a.Unmap())
@@ -174,7 +174,7 @@ func (k Keys) Public(annotations map[string]string) ([]netip.Addr, error) {
 	return out, nil
 }
 
-// External is what the node's annotations say its addresses are for others, before any flag.
+// External returns the node's external addresses in its annotations, which precede those of flags.
 func (k Keys) External(annotations map[string]string) ([]netip.Addr, error) {
 	var out []netip.Addr
 	for _, key := range []string{k.NodeIP, k.NodeIPv6} {
@@ -184,7 +184,7 @@ func (k Keys) External(annotations map[string]string) ([]netip.Addr, error) {
 		}
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" || a.Unmap().Is4() != (key == k.NodeIP) {
-			return nil, model.Faultf(model.CodeInvalidConf, "correct the annotation, or take it away",
+			return nil, model.Errorf(model.CodeInvalidConf, "correct the annotation, or remove it",
 				"annotation %s %q is no address of its family", key, text)
 		}
 		out = append(out, a.Unmap())
@@ -202,11 +202,11 @@ func addrOf(addrs []netip.Addr, v4 bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// VtepData is vxlan's word.
-type VtepData struct {
+// VTEPData is the backend data of vxlan.
+type VTEPData struct {
 	VNI     int    `json:"VNI"`
-	VtepMAC string `json:"VtepMAC"`
+	VTEPMAC string `json:"VtepMAC"`
 }
 
-// String is the word in JSON.
-func (v VtepData) String() string { return fmt.Sprintf(`{"VNI":%d,"VtepMAC":%q}`, v.VNI, v.VtepMAC) }
+// String returns the data as JSON.
+func (v VTEPData) String() string { return fmt.Sprintf(`{"VNI":%d,"VtepMAC":%q}`, v.VNI, v.VTEPMAC) }

@@ -35,19 +35,19 @@ const (
 	ModeIPv6     = "ipv6"
 )
 
-// Backends are the types that weft has.
+// Backends returns the types that weft supports.
 func Backends() []string {
 	return []string{"vxlan", "host-gw", "udp", "wireguard", "ipip", "alloc", "extension"}
 }
 
-// foreign are types that flannel has or had and weft has not.
-func foreign() []string {
+// unsupported returns types that flannel has or had and weft does not support.
+func unsupported() []string {
 	return []string{"ipsec", "tencent-vpc", "aws-vpc", "gce", "ali-vpc"}
 }
 
 const maxPort = 1<<16 - 1
 
-// defaultBackend is a back end of a type without options.
+// defaultBackend returns a backend of a type without options.
 func defaultBackend(kind string) Backend {
 	b := Backend{Type: kind}
 	switch kind {
@@ -61,7 +61,7 @@ func defaultBackend(kind string) Backend {
 	return b
 }
 
-// options are the keys of a type, and where they go.
+// options returns the keys of a type, and their fields.
 func (b *Backend) options() []field {
 	mtu := field{"MTU", number{&b.MTU, 0, 1<<16 - 1}}
 	switch b.Type {
@@ -100,7 +100,7 @@ func (b *Backend) options() []field {
 }
 
 // parseBackend reads the object Backend.
-func parseBackend(raw json.RawMessage) (Backend, []model.Doubt, error) {
+func parseBackend(raw json.RawMessage) (Backend, []model.Warning, error) {
 	var kind string
 	head := []field{{"Type", &kind}}
 	if _, err := decode("Backend.", raw, head); err != nil {
@@ -110,20 +110,20 @@ func parseBackend(raw json.RawMessage) (Backend, []model.Doubt, error) {
 		return Backend{}, nil, err
 	}
 	b := defaultBackend(kind)
-	doubts, err := decode("Backend.", raw, append(b.options(), head...))
+	warnings, err := decode("Backend.", raw, append(b.options(), head...))
 	if err != nil {
-		return b, doubts, err
+		return b, warnings, err
 	}
-	for i := range doubts {
-		if owner := optionOf(strings.TrimPrefix(doubts[i].Field, "Backend.")); owner != "" {
-			doubts[i].Msg = fmt.Sprintf("%s is an option of %s, and Backend.Type is %s: it is ignored",
-				doubts[i].Field, owner, kind)
+	for i := range warnings {
+		if owner := optionOf(strings.TrimPrefix(warnings[i].Field, "Backend.")); owner != "" {
+			warnings[i].Msg = fmt.Sprintf("%s is an option of %s, and Backend.Type is %s: it is ignored",
+				warnings[i].Field, owner, kind)
 		}
 	}
-	return b, doubts, b.check()
+	return b, warnings, b.check()
 }
 
-// optionOf is the type that has an option of that name.
+// optionOf returns the type that has an option of that name.
 func optionOf(key string) string {
 	for _, kind := range Backends() {
 		b := Backend{Type: kind}
@@ -143,9 +143,9 @@ func checkType(kind string) error {
 	hint := "known: " + strings.Join(Backends(), ", ")
 	switch {
 	case kind == "":
-		return model.Faultf(model.CodeInvalidConf, hint, "Backend.Type is missing")
-	case contains(foreign(), kind):
-		return model.Faultf(model.CodeUnsupportedField, "use wireguard where packets must be encrypted, vxlan otherwise",
+		return model.Errorf(model.CodeInvalidConf, hint, "Backend.Type is missing")
+	case contains(unsupported(), kind):
+		return model.Errorf(model.CodeUnsupportedField, "use wireguard where packets must be encrypted, vxlan otherwise",
 			"Backend.Type %q is not supported", kind)
 	}
 	for _, known := range Backends() {
@@ -153,7 +153,7 @@ func checkType(kind string) error {
 			hint = "the nearest known is " + known
 		}
 	}
-	return model.Faultf(model.CodeInvalidConf, hint, "Backend.Type %q is not known", kind)
+	return model.Errorf(model.CodeInvalidConf, hint, "Backend.Type %q is not known", kind)
 }
 
 func contains(list []string, s string) bool {
@@ -165,21 +165,21 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// check finds what no single option shows.
+// check validates combinations of options.
 func (b Backend) check() error {
 	switch b.Type {
 	case "vxlan":
 		if b.MTU != 0 && b.MTU < 1280 {
-			return model.Faultf(model.CodeInvalidConf, "give the MTU of the nodes' network, at least 1280, or leave it out",
+			return model.Errorf(model.CodeInvalidConf, "give the MTU of the nodes' network, at least 1280, or leave it out",
 				"Backend.MTU %d leaves pods too little", b.MTU)
 		}
 	case "wireguard":
 		if !contains([]string{ModeSeparate, ModeAuto, ModeIPv4, ModeIPv6}, b.Mode) {
-			return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
+			return model.Errorf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
 				"Backend.Mode %q is not known", b.Mode)
 		}
 		if b.Mode == ModeSeparate && b.ListenPort == b.ListenPortV6 {
-			return model.Faultf(model.CodeInvalidConf, "choose another ListenPortV6, or Mode auto",
+			return model.Errorf(model.CodeInvalidConf, "choose another ListenPortV6, or Mode auto",
 				"Backend.ListenPort and Backend.ListenPortV6 are both %d", b.ListenPort)
 		}
 	}

@@ -25,10 +25,10 @@ type number struct {
 	min, max int
 }
 
-// decode fills fields from a JSON object. Keys are compared without case, as flannel's decoder does. path stands before
+// decode fills fields from a JSON object. Keys are compared without case, as flannel's decoder does. path precedes
 // the keys in what is said about them.
-func decode(path string, raw []byte, fields []field) ([]model.Doubt, error) {
-	var doubts []model.Doubt
+func decode(path string, raw []byte, fields []field) ([]model.Warning, error) {
+	var warnings []model.Warning
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
 		return nil, notObject(path, raw)
@@ -46,12 +46,12 @@ func decode(path string, raw []byte, fields []field) ([]model.Doubt, error) {
 		}
 		f, ok := find(fields, key)
 		if !ok {
-			doubts = append(doubts, unknown(path, key, fields))
+			warnings = append(warnings, unknown(path, key, fields))
 			continue
 		}
 		if seen[f.name] {
-			doubts = append(doubts, model.Doubt{
-				Field: path + key, Msg: path + key + " is given twice", Hint: "the last one counts; take the others away",
+			warnings = append(warnings, model.Warning{
+				Field: path + key, Msg: path + key + " occurs twice", Hint: "the last one counts; remove the others",
 			})
 		}
 		seen[f.name] = true
@@ -66,10 +66,10 @@ func decode(path string, raw []byte, fields []field) ([]model.Doubt, error) {
 		return nil, broken(path, err)
 	}
 	if dec.More() {
-		return nil, model.Faultf(model.CodeDecode, "leave one JSON object", "%s: something follows the closing brace",
+		return nil, model.Errorf(model.CodeDecode, "leave one JSON object", "%s: something follows the closing brace",
 			document(path))
 	}
-	return doubts, nil
+	return warnings, nil
 }
 
 func document(path string) string {
@@ -80,11 +80,11 @@ func document(path string) string {
 }
 
 func broken(path string, err error) error {
-	return model.Faultf(model.CodeDecode, "it must be one JSON object", "%s: %w", document(path), err)
+	return model.Errorf(model.CodeDecode, "it must be one JSON object", "%s: %w", document(path), err)
 }
 
 func notObject(path string, raw []byte) error {
-	return model.Faultf(model.CodeDecode, "it must be one JSON object", "%s: %s is no JSON object",
+	return model.Errorf(model.CodeDecode, "it must be one JSON object", "%s: %s is no JSON object",
 		document(path), short(raw))
 }
 
@@ -99,7 +99,7 @@ func find(fields []field, key string) (field, bool) {
 
 func (f field) set(path string, raw json.RawMessage) error {
 	wrong := func(hint, want string) error {
-		return model.Faultf(model.CodeInvalidConf, hint, "%s%s %s is no %s", path, f.name, short(raw), want)
+		return model.Errorf(model.CodeInvalidConf, hint, "%s%s %s is no %s", path, f.name, short(raw), want)
 	}
 	var text string
 	isText := json.Unmarshal(raw, &text) == nil
@@ -121,7 +121,7 @@ func (f field) set(path string, raw json.RawMessage) error {
 			return wrong("write a whole number, without quotes", "whole number")
 		}
 		if n < into.min || n > into.max {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("%d to %d are possible", into.min, into.max),
+			return model.Errorf(model.CodeInvalidConf, fmt.Sprintf("%d to %d are possible", into.min, into.max),
 				"%s%s %d is out of range", path, f.name, n)
 		}
 		*into.into = n
@@ -138,12 +138,12 @@ func (f field) set(path string, raw json.RawMessage) error {
 		}
 		*into = a.Unmap()
 	default:
-		return fmt.Errorf("%s%s: nobody knows how to read a %T", path, f.name, f.into)
+		return fmt.Errorf("%s%s: no decoder for a %T", path, f.name, f.into)
 	}
 	return nil
 }
 
-// short is a value as it stands, cut where it is long.
+// short returns a value, truncated if it is long.
 func short(raw []byte) string {
 	const most = 60
 	s := strings.TrimSpace(string(raw))
@@ -153,11 +153,11 @@ func short(raw []byte) string {
 	return s
 }
 
-// unknown is the doubt about a key that nobody reads.
-func unknown(path, key string, fields []field) model.Doubt {
-	d := model.Doubt{
+// unknown returns the warning about an unknown key.
+func unknown(path, key string, fields []field) model.Warning {
+	d := model.Warning{
 		Field: path + key, Msg: fmt.Sprintf("key %q of %s is not known and is ignored", key, document(path)),
-		Hint: "take it away",
+		Hint: "remove it",
 	}
 	best := 3 // more letters that differ are another word
 	for _, f := range fields {
@@ -168,7 +168,7 @@ func unknown(path, key string, fields []field) model.Doubt {
 	return d
 }
 
-// distance is how many letters must be put in, taken out or changed to make b of a.
+// distance returns the edit distance of two strings.
 func distance(a, b string) int {
 	if len(a) > 64 || len(b) > 64 {
 		return 64

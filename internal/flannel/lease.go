@@ -62,7 +62,7 @@ func (l Lease) Value() []byte {
 	if a, ok := addrOf(l.Published.Addrs, true); ok {
 		v.PublicIP = a.String()
 	} else if !l.Subnet.IsValid() {
-		v.PublicIP = standIn(l.IPv6Subnet).String()
+		v.PublicIP = placeholder(l.IPv6Subnet).String()
 	}
 	if a, ok := addrOf(l.Published.Addrs, false); ok {
 		s := a.String()
@@ -77,17 +77,17 @@ func (l Lease) Value() []byte {
 		}
 	}
 	b, err := json.Marshal(v)
-	if err != nil { // a word that is no JSON; what else is there is still said
+	if err != nil { // data that is no JSON; the rest is still published
 		v.BackendData, v.BackendV6Data = nil, nil
 		b, _ = json.Marshal(v)
 	}
 	return b
 }
 
-// standIn is the PublicIP of a lease without IPv4. Flannel's own daemon writes 0.0.0.0 there, takes any lease with that
-// value for its own, and so the subnet of any other node with IPv6 alone. Nobody sends to the address: it is of
-// 240.0.0.0/4, by the subnet.
-func standIn(p netip.Prefix) netip.Addr {
+// placeholder returns the PublicIP of a lease without IPv4. flanneld writes 0.0.0.0 there, and takes any lease with
+// that value for its own, and so the subnet of another IPv6-only node. The address is never used: it is of 240.0.0.0/4,
+// derived from the subnet.
+func placeholder(p netip.Prefix) netip.Addr {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(p.String()))
 	n := h.Sum32()
@@ -99,7 +99,7 @@ func standIn(p netip.Prefix) netip.Addr {
 func ParseLease(key string, value []byte) (Lease, error) {
 	var l Lease
 	bad := func(what string) error {
-		return model.Faultf(model.CodeDecode, "keys below subnets are as 10.5.34.0-24 or 10.5.34.0-24&fc00::-64",
+		return model.Errorf(model.CodeDecode, "keys below subnets are as 10.5.34.0-24 or 10.5.34.0-24&fc00::-64",
 			"subnet key %q: %s", key, what)
 	}
 	v4, v6, dual := strings.Cut(key, "&")
@@ -119,7 +119,7 @@ func ParseLease(key string, value []byte) (Lease, error) {
 	}
 	var v leaseValue
 	if err := json.Unmarshal(value, &v); err != nil {
-		return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts",
+		return l, model.Errorf(model.CodeDecode, "the node that owns it writes it again when it starts",
 			"value of subnet key %q: %w", key, err)
 	}
 	l.Published = model.Published{
@@ -135,7 +135,7 @@ func ParseLease(key string, value []byte) (Lease, error) {
 		case text == "" || text == "0.0.0.0" || text == "::", i == 0 && !l.Subnet.IsValid():
 			continue
 		case err != nil || a.Zone() != "" || a.Unmap().Is4() != (i == 0):
-			return l, model.Faultf(model.CodeDecode, "the node that owns it writes it anew when it starts",
+			return l, model.Errorf(model.CodeDecode, "the node that owns it writes it again when it starts",
 				"value of subnet key %q: address %q is none of its family", key, text)
 		}
 		l.Published.Addrs = append(l.Published.Addrs, a.Unmap())
@@ -153,7 +153,7 @@ func parsePart(s string) (netip.Prefix, bool) {
 	return p, err == nil && p == p.Masked()
 }
 
-// String is the lease for people.
+// String describes the lease in messages.
 func (l Lease) String() string {
 	var all []string
 	for _, p := range l.Subnets() {

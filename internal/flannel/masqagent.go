@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// MasqAgent is ip-masq-agent's configuration: the destinations whose packets keep the pod's own address, beside the
-// network itself.
+// MasqAgent is ip-masq-agent's configuration: the destinations whose packets keep the pod's own address, in addition to
+// the network itself.
 type MasqAgent struct {
 	// NonMasquerade are the destinations.
 	NonMasquerade []netip.Prefix
@@ -28,54 +28,54 @@ var (
 	linkLocal6 = netip.MustParsePrefix("fe80::/10")
 )
 
-// ParseMasqAgent reads the configuration, which is YAML that somebody has made JSON of. An empty file is the default:
-// nothing but link-local destinations keeps the pod's address.
-func ParseMasqAgent(text []byte) (MasqAgent, []model.Doubt, error) {
+// ParseMasqAgent decodes the configuration, which the caller has converted from YAML to JSON. An empty file is the
+// default: nothing but link-local destinations keeps the pod's address.
+func ParseMasqAgent(text []byte) (MasqAgent, []model.Warning, error) {
 	m := MasqAgent{Resync: time.Minute}
 	if len(bytes.TrimSpace(text)) == 0 {
 		return m, nil, nil
 	}
 	var resync string
 	var cidrs json.RawMessage
-	doubts, err := decode("ip-masq-agent.", text, []field{
+	warnings, err := decode("ip-masq-agent.", text, []field{
 		{"nonMasqueradeCIDRs", &cidrs},
 		{"masqLinkLocal", &m.MasqLinkLocal},
 		{"masqLinkLocalIPv6", &m.MasqLinkLocalV6},
 		{"resyncInterval", &resync},
 	})
 	if err != nil {
-		return m, doubts, err
+		return m, warnings, err
 	}
 	var list []string
 	if len(cidrs) > 0 {
 		if err := json.Unmarshal(cidrs, &list); err != nil {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example ["10.0.0.0/8"]`,
+			return m, warnings, model.Errorf(model.CodeInvalidConf, `write for example ["10.0.0.0/8"]`,
 				"ip-masq-agent.nonMasqueradeCIDRs %s is no list of prefixes", short(cidrs))
 		}
 	}
 	const most = 64 // as ip-masq-agent
 	if len(list) > most {
-		return m, doubts, model.Faultf(model.CodeInvalidConf, "join neighboring prefixes",
+		return m, warnings, model.Errorf(model.CodeInvalidConf, "join neighboring prefixes",
 			"ip-masq-agent.nonMasqueradeCIDRs has %d entries, %d are possible", len(list), most)
 	}
 	for _, text := range list {
 		p, err := netip.ParsePrefix(text)
 		if err != nil || p != p.Masked() || p.Addr().Is4In6() {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "10.0.0.0/8"`,
+			return m, warnings, model.Errorf(model.CodeInvalidConf, `write for example "10.0.0.0/8"`,
 				"ip-masq-agent.nonMasqueradeCIDRs %q is no prefix", text)
 		}
 		m.NonMasquerade = append(m.NonMasquerade, p)
 	}
 	if resync != "" {
 		if m.Resync, err = time.ParseDuration(resync); err != nil || m.Resync < time.Second {
-			return m, doubts, model.Faultf(model.CodeInvalidConf, `write for example "60s"`,
+			return m, warnings, model.Errorf(model.CodeInvalidConf, `write for example "60s"`,
 				"ip-masq-agent.resyncInterval %q is no duration of a second or more", resync)
 		}
 	}
-	return m, doubts, nil
+	return m, warnings, nil
 }
 
-// Except are all destinations that keep the pod's address.
+// Except returns all destinations that keep the pod's address.
 func (m MasqAgent) Except() []netip.Prefix {
 	out := append([]netip.Prefix{}, m.NonMasquerade...)
 	if !m.MasqLinkLocal {

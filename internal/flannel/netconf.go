@@ -16,20 +16,20 @@ type NetConf struct {
 	EnableIPv4     bool
 	EnableIPv6     bool
 	EnableNFTables bool
-	// SubnetLen and the limits are for whoever gives subnets away (etcd). 0 and the invalid address are unset; Subnets
-	// fills them.
+	// SubnetLen and the limits are for subnets that are leased in etcd. 0 and the invalid address are unset; Ranges sets
+	// defaults.
 	SubnetLen, IPv6SubnetLen     int
 	SubnetMin, SubnetMax         netip.Addr
 	IPv6SubnetMin, IPv6SubnetMax netip.Addr
 	Backend                      Backend
 }
 
-// ParseNetConf reads a configuration. The doubts are about what is allowed and hardly meant; an error names key and
-// value.
-func ParseNetConf(text []byte) (NetConf, []model.Doubt, error) {
+// ParseNetConf decodes a configuration. Warnings are about values that are valid and probably not intended; an error
+// names key and value.
+func ParseNetConf(text []byte) (NetConf, []model.Warning, error) {
 	c := NetConf{EnableIPv4: true}
 	var backend json.RawMessage
-	doubts, err := decode("", text, []field{
+	warnings, err := decode("", text, []field{
 		{"Network", &c.Network},
 		{"IPv6Network", &c.IPv6Network},
 		{"EnableIPv4", &c.EnableIPv4},
@@ -44,32 +44,32 @@ func ParseNetConf(text []byte) (NetConf, []model.Doubt, error) {
 		{"Backend", &backend},
 	})
 	if err != nil {
-		return c, doubts, err
+		return c, warnings, err
 	}
 	more, err := c.families()
-	doubts = append(doubts, more...)
+	warnings = append(warnings, more...)
 	if err != nil {
-		return c, doubts, err
+		return c, warnings, err
 	}
 	if backend == nil {
 		c.Backend = defaultBackend("udp")
-		doubts = append(doubts, model.Doubt{
-			Field: "Backend", Msg: "Backend is not given, so it is udp, as with flannel",
+		warnings = append(warnings, model.Warning{
+			Field: "Backend", Msg: "Backend is missing: it is udp, as with flannel",
 			Hint: `write "Backend": {"Type": "vxlan"} for the faster one`,
 		})
-		return c, doubts, nil
+		return c, warnings, nil
 	}
 	c.Backend, more, err = parseBackend(backend)
-	return c, append(doubts, more...), err
+	return c, append(warnings, more...), err
 }
 
 // families checks the networks against the families that are on, and takes away host bits.
-func (c *NetConf) families() ([]model.Doubt, error) {
+func (c *NetConf) families() ([]model.Warning, error) {
 	if !c.EnableIPv4 && !c.EnableIPv6 {
-		return nil, model.Faultf(model.CodeInvalidConf, "leave one of them on",
+		return nil, model.Errorf(model.CodeInvalidConf, "leave one of them on",
 			"EnableIPv4 false and EnableIPv6 false leave no network")
 	}
-	var doubts []model.Doubt
+	var warnings []model.Warning
 	for _, f := range []struct {
 		name, example string
 		prefix        *netip.Prefix
@@ -82,20 +82,20 @@ func (c *NetConf) families() ([]model.Doubt, error) {
 		p := *f.prefix
 		switch {
 		case p.IsValid() && p.Addr().Is4() != f.v4:
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+			return warnings, model.Errorf(model.CodeInvalidConf, "write for example "+f.example,
 				"%s %q is of the other family", f.name, p)
 		case f.on && !p.IsValid():
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+			return warnings, model.Errorf(model.CodeInvalidConf, "write for example "+f.example,
 				"%s is missing, and the family is on", f.name)
 		case f.on && p.Bits() == 0:
-			return doubts, model.Faultf(model.CodeInvalidConf, "write for example "+f.example,
+			return warnings, model.Errorf(model.CodeInvalidConf, "write for example "+f.example,
 				"%s %q is everything there is", f.name, p)
 		case !f.on && p.IsValid():
-			doubts = append(doubts, model.Doubt{
-				Field: f.name, Msg: f.name + " is given, but its family is off", Hint: "set EnableIPv6 true, or take it away",
+			warnings = append(warnings, model.Warning{
+				Field: f.name, Msg: f.name + " is set, but its family is off", Hint: "set EnableIPv6 true, or remove it",
 			})
 		case p.IsValid() && p != p.Masked():
-			doubts = append(doubts, model.Doubt{
+			warnings = append(warnings, model.Warning{
 				Field: f.name, Msg: f.name + " " + p.String() + " has bits set behind its length",
 				Hint: "it is read as " + p.Masked().String(),
 			})
@@ -104,10 +104,10 @@ func (c *NetConf) families() ([]model.Doubt, error) {
 			*f.prefix = p.Masked()
 		}
 	}
-	return doubts, nil
+	return warnings, nil
 }
 
-// Networks are the prefixes of the families that are on, IPv4 first.
+// Networks returns the prefixes of the families that are on, IPv4 first.
 func (c NetConf) Networks() []netip.Prefix {
 	var out []netip.Prefix
 	if c.EnableIPv4 && c.Network.IsValid() {
@@ -119,7 +119,7 @@ func (c NetConf) Networks() []netip.Prefix {
 	return out
 }
 
-// Family tells whether a family, 4 or 6, is on.
+// Family reports whether a family, 4 or 6, is on.
 func (c NetConf) Family(family int) bool {
 	if family == 4 {
 		return c.EnableIPv4

@@ -16,12 +16,12 @@ import (
 
 // TestNetConf: every key and every default of facts.
 func TestNetConf(t *testing.T) {
-	c, doubts, err := flannel.ParseNetConf(
+	c, warnings, err := flannel.ParseNetConf(
 		[]byte(`{"Network": "10.5.0.0/16", "IPv6Network": "fc00::/48", "EnableIPv6": true, "EnableNFTables": true,
 		"SubnetLen": 26, "SubnetMin": "10.5.10.0", "SubnetMax": "10.5.20.0", "IPv6SubnetLen": 64, "IPv6SubnetMin": "fc00:0:0:1::", "IPv6SubnetMax": "fc00:0:0:5::",
 		"Backend": {"Type": "vxlan", "VNI": 7, "Port": 4789, "MTU": 1500, "GBP": true, "Learning": true, "DirectRouting": true, "MacPrefix": "0E-2A"}}`))
-	if err != nil || len(doubts) != 0 {
-		t.Fatal(err, doubts)
+	if err != nil || len(warnings) != 0 {
+		t.Fatal(err, warnings)
 	}
 	want := flannel.NetConf{
 		Network: netip.MustParsePrefix("10.5.0.0/16"), IPv6Network: netip.MustParsePrefix("fc00::/48"), EnableIPv4: true,
@@ -47,27 +47,27 @@ func TestNetConf(t *testing.T) {
 		`{"Type": "alloc"}`:                       {Type: "alloc"},
 		`{"Type": "extension", "PreStartupCommand": "a", "PostStartupCommand": "b", "SubnetAddCommand": "c", "SubnetRemoveCommand": "d"}`: {Type: "extension", PreStartupCommand: "a", PostStartupCommand: "b", SubnetAddCommand: "c", SubnetRemoveCommand: "d"},
 	} {
-		c, doubts, err := flannel.ParseNetConf([]byte(`{"network": "10.5.0.0/16", "Backend": ` + backend + `}`))
-		if err != nil || len(doubts) > 0 || c.Backend != want || !c.EnableIPv4 {
-			t.Errorf("%s: %+v %v %v", backend, c.Backend, doubts, err)
+		c, warnings, err := flannel.ParseNetConf([]byte(`{"network": "10.5.0.0/16", "Backend": ` + backend + `}`))
+		if err != nil || len(warnings) > 0 || c.Backend != want || !c.EnableIPv4 {
+			t.Errorf("%s: %+v %v %v", backend, c.Backend, warnings, err)
 		}
 	}
 }
 
-func TestNetConfDoubts(t *testing.T) {
+func TestNetConfWarnings(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"Network": "10.5.0.0/16"}`: `Backend is not given, so it is udp, as with flannel / write "Backend": {"Type": "vxlan"} for the faster one`,
+		`{"Network": "10.5.0.0/16"}`: `Backend is missing: it is udp, as with flannel / write "Backend": {"Type": "vxlan"} for the faster one`,
 		`{"Network": "10.5.0.0/16", "EnableNFTable": true, "Backend": {"Type": "vxlan"}}`:      `key "EnableNFTable" of net-conf.json is not known and is ignored / the nearest known is EnableNFTables`,
-		`{"Network": "10.5.0.0/16", "color": 1, "Backend": {"Type": "vxlan"}}`:                 `key "color" of net-conf.json is not known and is ignored / take it away`,
+		`{"Network": "10.5.0.0/16", "color": 1, "Backend": {"Type": "vxlan"}}`:                 `key "color" of net-conf.json is not known and is ignored / remove it`,
 		`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan", "Vni2": 4}}`:                  `key "Vni2" of Backend is not known and is ignored / the nearest known is VNI`,
-		`{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw", "VNI": 4}}`:                 `Backend.VNI is an option of vxlan, and Backend.Type is host-gw: it is ignored / take it away`,
+		`{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw", "VNI": 4}}`:                 `Backend.VNI is an option of vxlan, and Backend.Type is host-gw: it is ignored / remove it`,
 		`{"Network": "10.5.3.1/16", "Backend": {"Type": "vxlan"}}`:                             `Network 10.5.3.1/16 has bits set behind its length / it is read as 10.5.0.0/16`,
-		`{"Network": "10.5.0.0/16", "IPv6Network": "fc00::/48", "Backend": {"Type": "vxlan"}}`: `IPv6Network is given, but its family is off / set EnableIPv6 true, or take it away`,
-		`{"Network": "10.5.0.0/16", "Network": "10.6.0.0/16", "Backend": {"Type": "vxlan"}}`:   `Network is given twice / the last one counts; take the others away`,
+		`{"Network": "10.5.0.0/16", "IPv6Network": "fc00::/48", "Backend": {"Type": "vxlan"}}`: `IPv6Network is set, but its family is off / set EnableIPv6 true, or remove it`,
+		`{"Network": "10.5.0.0/16", "Network": "10.6.0.0/16", "Backend": {"Type": "vxlan"}}`:   `Network occurs twice / the last one counts; remove the others`,
 	} {
-		_, doubts, err := flannel.ParseNetConf([]byte(text))
-		if err != nil || len(doubts) != 1 || doubts[0].Msg+" / "+doubts[0].Hint != want {
-			t.Errorf("%s:\n%v %v\nwant %s", text, doubts, err, want)
+		_, warnings, err := flannel.ParseNetConf([]byte(text))
+		if err != nil || len(warnings) != 1 || warnings[0].Msg+" / "+warnings[0].Hint != want {
+			t.Errorf("%s:\n%v %v\nwant %s", text, warnings, err, want)
 		}
 	}
 }
@@ -108,7 +108,7 @@ func TestBadNetConf(t *testing.T) {
 	} {
 		_, _, err := flannel.ParseNetConf([]byte(text))
 		var got string
-		var f *model.Fault
+		var f *model.Error
 		if errors.As(err, &f) {
 			got = f.Msg
 			if f.Hint == "" {
@@ -121,7 +121,7 @@ func TestBadNetConf(t *testing.T) {
 	}
 }
 
-// TestRanges: what is not given is filled in as flannel does.
+// TestRanges: missing values are filled in as flannel does.
 func TestRanges(t *testing.T) {
 	for text, want := range map[string]string{
 		`"Network": "10.5.0.0/16"`:                                                   "24 10.5.1.0-10.5.255.0",
@@ -151,7 +151,7 @@ func TestRanges(t *testing.T) {
 				got += strings.TrimSpace(strings.Join([]string{itoa(r.Len), short(r.First) + "-" + short(r.Last)}, " "))
 			}
 		}
-		var f *model.Fault
+		var f *model.Error
 		if errors.As(err, &f) {
 			got = f.Msg
 		}

@@ -20,17 +20,16 @@ const (
 // kubeProxyMark is the bit with which kube-proxy marks what it masquerades itself: 0x4000 under the mask 0x4000.
 const kubeProxyMark = "0x4000/0x4000"
 
-// Rules say what packets of a node's pods need beside routes.
+// Rules are the masquerade and forward rules for a node's pods.
 type Rules struct {
 	// Networks and Subnets are those of the families that are on, one a family each, in the same order.
 	Networks, Subnets []netip.Prefix
-	// Masquerade gives what leaves the network the node's address; Except are destinations beside the network that see the
-	// pod's own.
+	// Masquerade applies SNAT to packets that leave the network; Except are further destinations without SNAT.
 	Masquerade bool
 	Except     []netip.Prefix
-	// Random has ports chosen at random, so that two pods seldom fight for one.
+	// Random chooses ports at random, so that two pods seldom conflict.
 	Random bool
-	// Forward accepts what is forwarded from and to pods, whatever the policy of the chain FORWARD.
+	// Forward accepts packets that are forwarded from and to pods, whatever the policy of the chain FORWARD.
 	Forward bool
 }
 
@@ -41,7 +40,7 @@ func multicast(p netip.Prefix) string {
 	return "ff00::/8"
 }
 
-// IPTables are the rules in flannel's own chains, by the words that iptables-save prints.
+// IPTables returns the rules in flannel's own chains, as iptables-save prints them.
 func (r Rules) IPTables() []state.IPTables {
 	var out []state.IPTables
 	for i, network := range r.Networks {
@@ -100,7 +99,7 @@ func (r Rules) masqueradeRules(network, subnet netip.Prefix) []state.IPRule {
 	return out
 }
 
-// exceptions are those of the network's family.
+// exceptions returns those of the network's family.
 func (r Rules) exceptions(network netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range r.Except {

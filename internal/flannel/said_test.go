@@ -51,7 +51,7 @@ func TestAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := &model.Published{
-		Backend: "vxlan", Data: flannel.VtepData{VNI: 1, VtepMAC: "12:c6:65:89:b4:e3"}.String(),
+		Backend: "vxlan", Data: flannel.VTEPData{VNI: 1, VTEPMAC: "12:c6:65:89:b4:e3"}.String(),
 		DataV6: `{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e4"}`, Addrs: addrs("192.168.0.1", "fd00::1"),
 	}
 	if !want.Equal(got) {
@@ -103,7 +103,7 @@ func TestBadAnnotations(t *testing.T) {
 		}
 	}
 	if _, err := flannel.DefaultKeys().External(map[string]string{p + "node-public-ip": "x"}); err == nil || err.Error() !=
-		`annotation flannel.alpha.coreos.com/node-public-ip "x" is no address of its family (correct the annotation, or take it away)` {
+		`annotation flannel.alpha.coreos.com/node-public-ip "x" is no address of its family (correct the annotation, or remove it)` {
 		t.Error(err)
 	}
 }
@@ -187,13 +187,13 @@ func TestFree(t *testing.T) {
 }
 
 func TestMasqAgent(t *testing.T) {
-	m, doubts, err := flannel.ParseMasqAgent(
+	m, warnings, err := flannel.ParseMasqAgent(
 		[]byte(`{"nonMasqueradeCIDRs": ["10.0.0.0/8", "fd00::/8"], "masqLinkLocal": true, "resyncInterval": "5s"}`),
 	)
-	if err != nil || len(doubts) > 0 || m.Resync.Seconds() != 5 || !slices.Equal(m.Except(), []netip.Prefix{
+	if err != nil || len(warnings) > 0 || m.Resync.Seconds() != 5 || !slices.Equal(m.Except(), []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8"), netip.MustParsePrefix("fe80::/10"),
 	}) {
-		t.Error(m, doubts, err)
+		t.Error(m, warnings, err)
 	}
 	for text, want := range map[string]string{
 		`{"nonMasqueradeCIDRs": ["10.0.0.1/8"]}`: `ip-masq-agent.nonMasqueradeCIDRs "10.0.0.1/8" is no prefix (write for example "10.0.0.0/8")`,

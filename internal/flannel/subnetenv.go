@@ -19,7 +19,7 @@ import (
 // written.
 var ErrIncomplete = errors.New("it is incomplete")
 
-// SubnetEnv is what flanneld tells the CNI plugin of its node, in /run/flannel/subnet.env.
+// SubnetEnv is the content of /run/flannel/subnet.env, which flanneld writes for the CNI plugin.
 type SubnetEnv struct {
 	// Networks are the cluster's, IPv4 before IPv6; one a family but where a flanneld of several cluster CIDRs wrote them.
 	Networks []netip.Prefix
@@ -28,11 +28,11 @@ type SubnetEnv struct {
 	Subnet     netip.Prefix
 	IPv6Subnet netip.Prefix
 	MTU        int
-	// IPMasq tells that flanneld masquerades, so the CNI plugins need not.
+	// IPMasq: flanneld masquerades, so the CNI plugins need not.
 	IPMasq bool
 }
 
-// String is the file as flanneld writes it: each family's two lines only where the family is on.
+// String returns the file as flanneld writes it: each family's two lines only where the family is on.
 func (e SubnetEnv) String() string {
 	var b strings.Builder
 	family := func(network, subnet string, node netip.Prefix, is func(netip.Addr) bool) {
@@ -53,7 +53,7 @@ func (e SubnetEnv) String() string {
 	return b.String()
 }
 
-// SubnetEnv is what a node with these prefixes is told: its own end has the first address of each. A prefix outside of
+// SubnetEnv returns the file of a node with these prefixes: the node has the first address of each. A prefix outside of
 // the network of its family is an error, as is a node without any of a family that is on.
 func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (SubnetEnv, error) {
 	e := SubnetEnv{Networks: c.Networks(), MTU: mtu, IPMasq: masquerades}
@@ -66,7 +66,7 @@ func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (Subn
 			continue
 		}
 		if network.Bits() > cidr.Bits() || !network.Contains(cidr.Addr()) {
-			return e, model.Faultf(
+			return e, model.Errorf(
 				model.CodeInvalidConf, "give the controller manager the --cluster-cidr that net-conf.json has",
 				"podCIDR %s is not in %s %s", cidr, name, network,
 			)
@@ -74,7 +74,7 @@ func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (Subn
 		*own = netip.PrefixFrom(cidr.Masked().Addr().Next(), cidr.Bits())
 	}
 	if !e.Subnet.IsValid() && !e.IPv6Subnet.IsValid() {
-		return e, model.Faultf(
+		return e, model.Errorf(
 			model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
 			"the node has no podCIDR of a family that net-conf.json has on",
 		)
@@ -82,7 +82,7 @@ func (c NetConf) SubnetEnv(node []netip.Prefix, mtu int, masquerades bool) (Subn
 	return e, nil
 }
 
-// ParseSubnetEnv reads the file. Keys that nobody knows are passed over.
+// ParseSubnetEnv decodes the file. Unknown keys are ignored.
 func ParseSubnetEnv(text []byte) (SubnetEnv, error) {
 	var e SubnetEnv
 	var v6 []netip.Prefix
@@ -117,7 +117,7 @@ func ParseSubnetEnv(text []byte) (SubnetEnv, error) {
 	return e, e.complete(said)
 }
 
-// complete refuses a file that lacks something.
+// complete returns an error if a key is missing.
 func (e SubnetEnv) complete(said map[string]bool) error {
 	var missing []string
 	need := func(keys ...string) {

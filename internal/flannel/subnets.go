@@ -9,19 +9,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// mostFree is among how many free subnets one is chosen. Nodes that start together seldom choose the same one, and a
-// large network is not searched to its end.
+// mostFree is the number of free subnets that one is chosen from. Nodes that start together seldom choose the same one,
+// and a large network is not searched to its end.
 const mostFree = 100
 
-// Range is the subnets of one family that may be given away: First, First + one subnet, … Last.
+// Range is the subnets of one family that may be leased: First, First + one subnet, … Last.
 type Range struct {
 	Network     netip.Prefix
 	First, Last netip.Addr
 	Len         int
 }
 
-// Ranges are what subnets are chosen from, with everything that is not given filled in as flannel does: a subnet has 24
-// bits (IPv6: 64), two more than a network that is too small for that; the first one is left out.
+// Ranges returns the subnets to choose from, with flannel's defaults: a subnet has 24 bits (IPv6: 64), two more than a
+// network that is too small for that; the first one is left out.
 func (c NetConf) Ranges() (v4, v6 Range, err error) {
 	if c.EnableIPv4 {
 		v4, err = newRange("", c.Network, c.SubnetLen, 24, c.SubnetMin, c.SubnetMax)
@@ -38,7 +38,7 @@ func newRange(family string, network netip.Prefix, length, usual int, first, las
 	bits := network.Addr().BitLen()
 	if r.Len == 0 {
 		if network.Bits() > bits-4 {
-			return r, model.Faultf(model.CodeInvalidConf, "four subnets of four addresses are the least", "%s %s is too small",
+			return r, model.Errorf(model.CodeInvalidConf, "four subnets of four addresses are the least", "%s %s is too small",
 				name, network)
 		}
 		if r.Len = usual; network.Bits() > usual-2 {
@@ -46,11 +46,11 @@ func newRange(family string, network netip.Prefix, length, usual int, first, las
 		}
 	}
 	if r.Len > bits-2 {
-		return r, model.Faultf(model.CodeInvalidConf, "a subnet has four addresses at least", "%sSubnetLen %d is too long",
+		return r, model.Errorf(model.CodeInvalidConf, "a subnet has four addresses at least", "%sSubnetLen %d is too long",
 			family, r.Len)
 	}
 	if r.Len < network.Bits()+2 {
-		return r, model.Faultf(model.CodeInvalidConf, "four subnets must fit into the network",
+		return r, model.Errorf(model.CodeInvalidConf, "four subnets must fit into the network",
 			"%sSubnetLen %d is too short for %s %s", family, r.Len, name, network)
 	}
 	if !r.First.IsValid() {
@@ -64,22 +64,22 @@ func newRange(family string, network netip.Prefix, length, usual int, first, las
 		addr netip.Addr
 	}{{family + "SubnetMin", r.First}, {family + "SubnetMax", r.Last}} {
 		if !network.Contains(limit.addr) {
-			return r, model.Faultf(model.CodeInvalidConf, "choose one inside, or leave it out", "%s %s is not in %s %s",
+			return r, model.Errorf(model.CodeInvalidConf, "choose one inside, or leave it out", "%s %s is not in %s %s",
 				limit.name, limit.addr, name, network)
 		}
 		if p := netip.PrefixFrom(limit.addr, r.Len); p != p.Masked() {
-			return r, model.Faultf(model.CodeInvalidConf, "write "+p.Masked().Addr().String(),
+			return r, model.Errorf(model.CodeInvalidConf, "write "+p.Masked().Addr().String(),
 				"%s %s is no multiple of a subnet of length %d", limit.name, limit.addr, r.Len)
 		}
 	}
 	if r.Last.Less(r.First) {
-		return r, model.Faultf(model.CodeInvalidConf, "exchange them", "%sSubnetMax %s is before %sSubnetMin %s", family,
+		return r, model.Errorf(model.CodeInvalidConf, "exchange them", "%sSubnetMax %s is before %sSubnetMin %s", family,
 			r.Last, family, r.First)
 	}
 	return r, nil
 }
 
-// step goes n subnets on; the invalid address is past the end of all addresses.
+// step returns the address n subnets later; the invalid address is past the end of all addresses.
 func step(a netip.Addr, length int, n int64) netip.Addr {
 	raw := a.AsSlice()
 	size := new(big.Int).Lsh(big.NewInt(n), uint(a.BitLen()-length))
@@ -100,7 +100,7 @@ func lastSubnet(network netip.Prefix, length int) netip.Addr {
 	return last
 }
 
-// Holds tells whether a subnet is one of the range.
+// Holds reports whether a subnet is one of the range.
 func (r Range) Holds(p netip.Prefix) bool {
 	if !r.Network.IsValid() {
 		return !p.IsValid()
@@ -109,7 +109,7 @@ func (r Range) Holds(p netip.Prefix) bool {
 		!p.Addr().Less(r.First) && !r.Last.Less(p.Addr())
 }
 
-// Free are the first hundred subnets that overlap with none that are taken.
+// Free returns the first hundred subnets that do not overlap a leased one.
 func (r Range) Free(taken []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	if !r.Network.IsValid() {

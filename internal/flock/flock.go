@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flock takes the locks of files, flock(2), with a context.
+// Package flock takes file locks, flock(2), with a context.
 //
-// A lock belongs to the open file: whoever inherits the descriptor or keeps it open holds the lock, and the kernel
-// releases it when the last of them is closed, however its process ends. So no lock outlives a killed process, and "who
-// holds the lock lives" needs no process ID.
+// A lock belongs to the open file description: a process that inherits the descriptor or keeps it open holds the lock,
+// and the kernel releases it when the last descriptor is closed, however its process ends. So no lock outlives a killed
+// process, and "the holder of the lock is alive" needs no process ID.
 //
-// A blocking flock cannot be given up, so Wait polls: every 0.1 ms at first, and every 5 ms after a while.
+// A blocking flock cannot be interrupted, so Wait polls: every 0.1 ms at first, later every 5 ms.
 //
-// Whoever removes a lock's file does so while it holds the lock. Open notices that the file it has locked is not the
-// one at the path any more, and begins again.
+// A process removes a lock's file only while it holds the lock. Open notices that the file that it has locked is no
+// longer the one at the path, and tries again.
 //
-// internal/kernel does not use the package: drivers import no other room. internal/atomicfile does not either: its
-// locks are a part of how temporary files are told apart.
+// internal/kernel does not use the package: drivers import no other package of weft's. internal/atomicfile does not
+// either: its locks are a part of its protocol for temporary files.
 package flock
 
 import (
@@ -24,17 +24,17 @@ import (
 	"time"
 )
 
-// Mode is how a lock is held.
+// Mode is the kind of a lock.
 type Mode int
 
 const (
-	// Exclusive locks are held by one alone.
+	// Exclusive locks have one holder.
 	Exclusive Mode = syscall.LOCK_EX
-	// Shared locks are held by any number, while nobody holds an exclusive one.
+	// Shared locks have any number of holders, while there is no exclusive one.
 	Shared Mode = syscall.LOCK_SH
 )
 
-// ErrHeld is wrapped by Try's error when somebody else holds the lock.
+// ErrHeld is wrapped by the error of Try when another process holds the lock.
 var ErrHeld = errors.New("locked by another process")
 
 const (
@@ -76,7 +76,7 @@ func Open(ctx context.Context, path string, how Mode, mode fs.FileMode) (*os.Fil
 	return open(path, mode, func(fd uintptr) error { return Wait(ctx, fd, how) })
 }
 
-// TryOpen is Open that does not wait: it fails with ErrHeld.
+// TryOpen is like Open, but does not wait: it fails with ErrHeld.
 func TryOpen(path string, how Mode, mode fs.FileMode) (*os.File, error) {
 	return open(path, mode, func(fd uintptr) error { return Try(fd, how) })
 }
@@ -101,7 +101,7 @@ func open(path string, mode fs.FileMode, lock func(fd uintptr) error) (*os.File,
 	}
 }
 
-// Held reports whether somebody holds an exclusive lock of the file at path.
+// Held reports whether a process holds an exclusive lock on the file at path.
 func Held(path string) bool {
 	f, err := os.Open(path)
 	if err != nil {
@@ -111,7 +111,7 @@ func Held(path string) bool {
 	return errors.Is(Try(f.Fd(), Shared), ErrHeld)
 }
 
-// isAt reports whether a file is still the one at path. That there is none is no error.
+// isAt reports whether f is still the file at path. A missing file is no error.
 func isAt(f *os.File, path string) (bool, error) {
 	mine, err := f.Stat()
 	if err != nil {

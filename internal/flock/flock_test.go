@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// hold has another process hold the lock until kill.
+// hold makes another process hold the lock until kill.
 func hold(t *testing.T, path string) (kill func()) {
 	t.Helper()
 	self, err := os.Executable()
@@ -63,7 +63,7 @@ func hold(t *testing.T, path string) (kill func()) {
 	return kill
 }
 
-// A lock of another process is waited for until the context ends, and taken when that process is killed.
+// Open waits for a lock of another process until the context ends, and takes it when that process is killed.
 func TestOtherProcess(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	if Held(path) {
@@ -131,11 +131,11 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Many take a lock whose file each removes before it releases it: never two at a time.
+// Many take a lock whose file each removes before releasing it: there are never two holders.
 func TestRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	var wg sync.WaitGroup
-	alone := make(chan struct{}, 1)
+	exclusive := make(chan struct{}, 1)
 	for range 8 {
 		wg.Go(func() {
 			for range 50 {
@@ -145,7 +145,7 @@ func TestRemoved(t *testing.T) {
 					return
 				}
 				select {
-				case alone <- struct{}{}:
+				case exclusive <- struct{}{}:
 				default:
 					t.Error("two hold the lock")
 					_ = f.Close()
@@ -154,7 +154,7 @@ func TestRemoved(t *testing.T) {
 				if there, err := os.Stat(path); err != nil {
 					t.Errorf("the lock's file: %v, %v", there, err)
 				}
-				<-alone
+				<-exclusive
 				if err := errors.Join(os.Remove(path), f.Close()); err != nil {
 					t.Error(err)
 					return

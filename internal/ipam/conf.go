@@ -24,19 +24,19 @@ func Decode(field string, raw json.RawMessage, v any) error {
 	if err == nil {
 		return nil
 	}
-	var fault *model.Fault
+	var fault *model.Error
 	if errors.As(err, &fault) {
 		return fault
 	}
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
 		name := strings.Trim(field+"."+typ.Field, ".")
-		return model.Faultf(model.CodeDecode, "", "configuration: %s is %s, want %s", name, typ.Value, kind(typ.Type))
+		return model.Errorf(model.CodeDecode, "", "configuration: %s is %s, want %s", name, typ.Value, kind(typ.Type))
 	}
-	return model.Faultf(model.CodeDecode, "", "configuration: %s: %w", field, err)
+	return model.Errorf(model.CodeDecode, "", "configuration: %s: %w", field, err)
 }
 
-// kind is a type in the words of JSON.
+// kind names a type in JSON's terms.
 func kind(t reflect.Type) string {
 	if reflect.PointerTo(t).Implements(reflect.TypeFor[encoding.TextUnmarshaler]()) {
 		return "string"
@@ -52,11 +52,10 @@ func kind(t reflect.Type) string {
 
 // Invalid is the error for a setting that cannot be used.
 func Invalid(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+	return model.Errorf(model.CodeInvalidConf, hint, format, args...)
 }
 
-// CheckArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set. What Kubernetes' runtimes send is
-// known.
+// CheckArgs rejects unknown CNI_ARGS keys, unless IgnoreUnknown is set. The keys of Kubernetes' runtimes are known.
 func CheckArgs(args [][2]string) error {
 	var unknown []string
 	ignore := false
@@ -74,11 +73,11 @@ func CheckArgs(args [][2]string) error {
 	if len(unknown) == 0 || ignore {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have them ignored",
+	return model.Errorf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have them ignored",
 		"environment: CNI_ARGS: unknown keys %q", strings.Join(unknown, ", "))
 }
 
-// Arg is the value of the last pair of that name.
+// Arg returns the value of the last pair of that name.
 func Arg(args [][2]string, name string) string {
 	value := ""
 	for _, kv := range args {
@@ -92,7 +91,7 @@ func Arg(args [][2]string, name string) string {
 // Routes are the routes of a configuration.
 type Routes []model.Route
 
-// UnmarshalJSON says which field of which route cannot be read, and what stands there.
+// UnmarshalJSON names the field of a route that cannot be decoded, with its value.
 func (r *Routes) UnmarshalJSON(b []byte) error {
 	var all []json.RawMessage
 	if err := json.Unmarshal(b, &all); err != nil {
@@ -116,15 +115,15 @@ func (r *Routes) UnmarshalJSON(b []byte) error {
 		}
 		var typ *json.UnmarshalTypeError
 		if errors.As(err, &typ) && typ.Field != "" {
-			return model.Faultf(model.CodeDecode, "", "ipam.routes[%d].%s is %s, want %s", i, typ.Field, typ.Value,
+			return model.Errorf(model.CodeDecode, "", "ipam.routes[%d].%s is %s, want %s", i, typ.Field, typ.Value,
 				kind(typ.Type))
 		}
-		return model.Faultf(model.CodeDecode, "", "ipam.routes[%d]: %w", i, err)
+		return model.Errorf(model.CodeDecode, "", "ipam.routes[%d]: %w", i, err)
 	}
 	return nil
 }
 
-// Check refuses routes that the kernel would refuse: of IPv4 alone those with host bits.
+// Check rejects routes that the kernel would reject: those with host bits for IPv4 only.
 func (r Routes) Check() error {
 	for i, route := range r {
 		if !route.Dst.IsValid() {
@@ -137,7 +136,7 @@ func (r Routes) Check() error {
 			return Invalid("a route's gateway has the family of its destination",
 				"ipam.routes[%d]: dst %s and gw %s are of different families", i, route.Dst, route.GW)
 		}
-		if key, value, most := route.Unfit(); key != "" {
+		if key, value, most := route.OutOfRange(); key != "" {
 			return Invalid("leave it out for the kernel's own", "ipam.routes[%d].%s %d is not between 0 and %d", i, key, value,
 				most)
 		}
@@ -145,13 +144,13 @@ func (r Routes) Check() error {
 	return nil
 }
 
-// Doubts finds destinations that are not what they look like.
-func (r Routes) Doubts() []model.Doubt {
-	var out []model.Doubt
+// Warnings returns destinations with host bits.
+func (r Routes) Warnings() []model.Warning {
+	var out []model.Warning
 	for i, route := range r {
 		if network := route.Dst.Masked(); network != route.Dst {
 			field := fmt.Sprintf("ipam.routes[%d].dst", i)
-			out = append(out, model.Doubt{
+			out = append(out, model.Warning{
 				Field: field, Msg: fmt.Sprintf("%s %s has host bits set: the route is to %s", field, route.Dst, network),
 				Hint: "write " + network.String(),
 			})

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// addrs are the addresses that a space names, and all that are on their links.
+// addrs are the addresses that a space names, and all addresses on their links.
 type addrs struct {
 	want   []state.Addr
 	links  *links
 	reader *reader.Reader
 	found  map[string][]link.FoundAddr // by link
-	// fresh6 are the links that this Apply has given an IPv6 address.
+	// fresh6 are the links to which this Apply added an IPv6 address.
 	fresh6 []string
 }
 
@@ -40,7 +40,8 @@ func (a *addrs) read(ctx context.Context) error {
 	return nil
 }
 
-// has tells what is there of an address and whether it is as wanted; one whose duplicate check failed is not.
+// has returns the address found for a wanted one, if any, and reports whether it is as wanted; one that failed
+// duplicate address detection is not.
 func (a *addrs) has(want state.Addr) (found *link.FoundAddr, equal bool) {
 	for i, have := range a.found[want.Link] {
 		if have.Prefix != want.Prefix || want.Peer.IsValid() && have.Peer != want.Peer {
@@ -52,8 +53,8 @@ func (a *addrs) has(want state.Addr) (found *link.FoundAddr, equal bool) {
 	return nil, want.Absent
 }
 
-// batch takes off what must not be there, then adds. An address that differs is taken off first: flags of one that is
-// there are not changed.
+// batch deletes the addresses that must be absent, then adds. An address that differs is deleted first: the flags of an
+// existing one cannot be changed.
 func (a *addrs) batch() []*rtnl.Message {
 	var gone, batch []*rtnl.Message
 	for _, want := range a.want {
@@ -76,7 +77,7 @@ func (a *addrs) batch() []*rtnl.Message {
 	return append(gone, batch...)
 }
 
-// removal takes off those on links of which goes says it.
+// removal deletes the addresses that goes selects.
 func (a *addrs) removal(goes func(state.Addr) bool) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range a.want {
@@ -87,7 +88,7 @@ func (a *addrs) removal(goes func(state.Addr) bool) []*rtnl.Message {
 	return batch
 }
 
-// groups are the multicast groups in which a link's wanted IPv6 addresses are asked for.
+// groups returns the solicited-node multicast groups of a link's wanted IPv6 addresses.
 func (a *addrs) groups(on string) map[netip.Addr]bool {
 	groups := map[netip.Addr]bool{}
 	for _, want := range a.want {
@@ -103,14 +104,14 @@ func (a *addrs) diff(out *diffs) {
 		if found, equal := a.has(want); !equal {
 			have := ""
 			if found != nil {
-				have = sayAddr(want, *found)
+				have = describeAddr(want, *found)
 			}
 			out.add(want, have)
 		}
 	}
 }
 
-func (a *addrs) tell(out *state.Space) {
+func (a *addrs) report(out *state.Space) {
 	for _, want := range a.want {
 		if found, equal := a.has(want); equal {
 			out.Addrs = append(out.Addrs, want)
@@ -121,12 +122,12 @@ func (a *addrs) tell(out *state.Space) {
 	}
 }
 
-// sayAddr is an address that differs, with what its String does not tell.
-func sayAddr(want state.Addr, found link.FoundAddr) string {
+// describeAddr prints an address that differs, with properties that its String omits.
+func describeAddr(want state.Addr, found link.FoundAddr) string {
 	found.Link = want.Link
 	s := found.String()
 	if found.Failed {
-		return s + " (somebody else has it)"
+		return s + " (duplicate: another host has it)"
 	}
 	if found.NoPrefixRoute != want.NoPrefixRoute {
 		s += fmt.Sprintf(" (noprefixroute %t)", found.NoPrefixRoute)
@@ -134,7 +135,7 @@ func sayAddr(want state.Addr, found link.FoundAddr) string {
 	return s
 }
 
-// solicited is the group in which an address is asked for (RFC 4291, 2.7.1).
+// solicited returns an address's solicited-node multicast group (RFC 4291, 2.7.1).
 func solicited(a netip.Addr) netip.Addr {
 	b, ip := [16]byte{0: 0xff, 1: 0x02, 11: 0x01, 12: 0xff}, a.As16()
 	copy(b[13:], ip[13:])

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// applyTries bounds how often an Apply looks again because somebody else was quicker.
+// applyTries bounds how often an Apply reads again after losing a race with another process.
 const applyTries = 8
 
-// Apply brings what f names to what f says and touches nothing else. It is idempotent: a second Apply writes nothing.
-// When it fails, what was done so far stays; Remove undoes it. Errors name the object and wrap ErrForeign or ErrExists
-// when a wanted place belongs to somebody else, ErrMissing when a link is needed that f does not make, ErrGone when the
-// pod's namespace is needed and there is none.
+// Apply makes the objects that f names as f describes them, and touches nothing else. It is idempotent: a second Apply
+// writes nothing. When it fails, the changes made so far stay; Remove undoes them. Errors name the object and wrap
+// ErrForeign or ErrExists when another program owns an object of a wanted name, ErrMissing when a link is needed that f
+// does not make, ErrGone when the pod's namespace is needed and does not exist.
 func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 	if s.Pod == nil && !f.Pod.Empty() {
 		return fmt.Errorf("fragment %s: pod: %w", f.Owner, ErrGone)
@@ -36,7 +36,7 @@ func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 	return err
 }
 
-// apply is one Apply under way.
+// apply is one running Apply.
 type apply struct {
 	spaces    Spaces
 	host, pod *view
@@ -59,13 +59,14 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 			return err
 		}
 	}
-	if a.host.settings.reborn || a.pod.settings.reborn {
-		return fmt.Errorf("IPv6 came back with the MTU: %w", errRaced)
+	if a.host.settings.ipv6Reset || a.pod.settings.ipv6Reset {
+		return fmt.Errorf("IPv6 settings of a link were reset with its MTU: %w", errRaced)
 	}
 	return a.spaces.effects(ctx, effects, state.OnApply)
 }
 
-// hostSettings reads what the links of old hold, then writes the node's part that a link which is down accepts.
+// hostSettings reads the existing links' state, then writes those settings of the node's links that a link accepts
+// while it is down.
 func (a *apply) hostSettings(ctx context.Context) error {
 	if err := errors.Join(a.host.readAll(ctx), a.pod.readAll(ctx)); err != nil {
 		return err
@@ -82,7 +83,7 @@ func (a *apply) hostSettings(ctx context.Context) error {
 	return a.host.writeLinks(ctx)
 }
 
-// filters commits nft, iptables and zones: before anything can pass.
+// filters commits nft, iptables and firewalld zones, before any packet can pass.
 func (a *apply) filters(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
 		if err := v.filters.apply(ctx); err != nil {
@@ -92,8 +93,8 @@ func (a *apply) filters(ctx context.Context) error {
 	return nil
 }
 
-// podBatch is the pod's side in one batch. The kernel refuses an IPv6 address (EACCES) where somebody switched IPv6
-// off: then the link is looked at and IPv6 switched on.
+// podBatch writes the pod's side in one batch. The kernel refuses an IPv6 address (EACCES) when IPv6 is disabled on the
+// link: then the link is read, and IPv6 enabled.
 func (a *apply) podBatch(ctx context.Context) error {
 	if a.pod.conn == nil {
 		return nil
@@ -111,18 +112,19 @@ func (a *apply) podBatch(ctx context.Context) error {
 	if !errors.Is(err, unix.EACCES) {
 		return err
 	}
-	if err := errors.Join(a.pod.look(ctx), in(state.Pod, a.pod.sysctls.enableIPv6(a.pod.want.Addrs))); err != nil {
+	if err := errors.Join(a.pod.readLinks(ctx), in(state.Pod, a.pod.sysctls.enableIPv6(a.pod.want.Addrs))); err != nil {
 		return err
 	}
 	return a.pod.lastBatch(ctx, a.pod.addrs.batch())
 }
 
-// hostBatch is the last batch: the node's ends come up and packets flow.
+// hostBatch is the last batch: it brings the node's ends up, and packets flow.
 func (a *apply) hostBatch(ctx context.Context) error {
 	return a.host.lastBatch(ctx, a.host.settings.upBatch(func(l state.Link) bool { return l.Peer != nil }))
 }
 
-// settingsBatch is what differs of the links' settings, and what else a link that is down accepts.
+// settingsBatch returns the requests for link settings that differ, and for everything else that a link accepts while
+// it is down.
 func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 	batch, readdressed, err := v.settings.batch()
 	if err != nil {
@@ -131,7 +133,7 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 	for _, index := range readdressed {
 		v.neighs.forget(index)
 	}
-	carried, err := v.sysctls.carry()
+	carried, err := v.sysctls.linkBatch()
 	if err != nil {
 		return nil, err
 	}
@@ -139,12 +141,13 @@ func (v *view) settingsBatch() ([]*rtnl.Message, error) {
 	return slices.Concat(batch, v.settings.vlans.batch(), carried, qdiscs), err
 }
 
-// writeLinks writes what of links no message carries: settings in files, who computes checksums, joins.
+// writeLinks writes the properties of links that no rtnetlink message contains: settings in files, checksum offload,
+// joins.
 func (v *view) writeLinks(ctx context.Context) error {
 	return in(v.name, errors.Join(v.sysctls.write(aboutLink), v.checksums.write(), v.joins.make(ctx)))
 }
 
-// lastBatch sends the neighbors, routes and rules behind what is given.
+// lastBatch sends batch, followed by the neighbors, routes and rules.
 func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 	routes, err := v.routes.batch()
 	if err != nil {
@@ -152,7 +155,7 @@ func (v *view) lastBatch(ctx context.Context, batch []*rtnl.Message) error {
 	}
 	batch = slices.Concat(batch, v.neighs.batch(), v.fdbs.batch(), routes, v.rules.batch())
 	if v.name == state.Host {
-		batch = append(batch, v.settings.heard()...)
+		batch = append(batch, v.settings.readBatch()...)
 	}
-	return in(v.name, v.routes.makePlace(ctx, v.conn.rtnl.Send(ctx, batch)))
+	return in(v.name, v.routes.resolveConflicts(ctx, v.conn.rtnl.Send(ctx, batch)))
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// peerSpace is a peer of a mesh over the VXLAN device vx0.
+// peerSpace returns a peer of a mesh over the VXLAN device vx0.
 func peerSpace(i int) state.Space {
 	b := [2]byte{byte(i >> 8), byte(i)}
 	end := netip.AddrFrom4([4]byte{10, b[0], b[1], 0})
@@ -39,8 +39,8 @@ func peersFragment(from, to int) state.Fragment {
 	return f
 }
 
-// TestFewAmongMany applies, reads and removes single things where there are hundreds: it must not cost more than where
-// there are none, and must find what is there.
+// TestFewAmongMany applies, reads and removes single objects on a node that has hundreds: it must cost no more than on
+// an empty one, and must find existing objects.
 func TestFewAmongMany(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns := nettest.NS(t, "node")
@@ -62,12 +62,12 @@ func TestFewAmongMany(t *testing.T) {
 		return conn.Messages() - before
 	}
 	one := peersFragment(900, 901)
-	alone := cost(func() error { return spaces.Apply(ctx, one) })
+	baseline := cost(func() error { return spaces.Apply(ctx, one) })
 	cost(func() error { return spaces.Remove(ctx, one) })
 	many := peersFragment(1, 801)
 	cost(func() error { return spaces.Apply(ctx, many) })
-	if got := cost(func() error { return spaces.Apply(ctx, one) }); got > alone {
-		t.Errorf("one among 800 takes %d messages, alone %d", got, alone)
+	if got := cost(func() error { return spaces.Apply(ctx, one) }); got > baseline {
+		t.Errorf("one among 800 takes %d messages, alone %d", got, baseline)
 	}
 	for name, f := range map[string]state.Fragment{"one": one, "many": many} {
 		writes := conn.Writes()
@@ -97,8 +97,8 @@ func TestFewAmongMany(t *testing.T) {
 	}
 }
 
-// TestHiddenRoutes looks for single routes that the kernel does not choose: another one of the prefix is better, or a
-// part of it has a route of its own.
+// TestHiddenRoutes looks up single routes that the kernel does not choose: another route of the prefix is better, or a
+// part of it has its own route.
 func TestHiddenRoutes(t *testing.T) {
 	for name, hide := range map[string]string{
 		"nothing":    "10.9.0.0/24 via 192.168.7.2 metric 5",
@@ -139,7 +139,7 @@ func TestHiddenRoutes(t *testing.T) {
 	}
 }
 
-// TestManyMove brings hundreds of routes from one link to another, where each meets its old self.
+// TestManyMove moves hundreds of routes from one link to another, where each conflicts with its former self.
 func TestManyMove(t *testing.T) {
 	ns := nettest.NS(t, "node")
 	conn, err := kernel.Dial(ns)

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// BenchmarkApplyPtp and its siblings measure what an ADD and a DEL pay in the kernel room: the pod's sockets are opened
-// and closed inside, namespaces are made outside.
+// BenchmarkApplyPtp and its siblings measure the cost of an ADD and a DEL in this package: opening and closing the
+// pod's sockets is included, making namespaces is not.
 func BenchmarkApplyPtp(b *testing.B)    { benchmark(b, ptp, true) }
 func BenchmarkApplyBridge(b *testing.B) { benchmark(b, port, true) }
 

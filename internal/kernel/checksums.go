@@ -11,15 +11,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// checksums say of links who computes the checksums of what is sent: the sender, or whoever puts it on a wire. It is a
-// setting of ethtool's, which no link message carries.
+// checksums set whether the device computes the checksums of sent packets (offload), or the kernel. It is a setting of
+// ethtool's, which no link message contains.
 type checksums struct {
 	want  []state.Link
 	links *links
 	ns    *netns.NS
 }
 
-// read asks for those of which the space says it, and notes it with the links.
+// read reads the setting of the links for which the space has one, and records it with the links.
 func (c checksums) read() error {
 	var names []string
 	for _, l := range c.want {
@@ -34,7 +34,7 @@ func (c checksums) read() error {
 		for _, name := range names {
 			on, err := link.TxChecksum(name)
 			if errors.Is(err, enodev) {
-				continue // it went a moment ago
+				continue // the link was deleted a moment ago
 			}
 			if err != nil {
 				return err
@@ -47,7 +47,7 @@ func (c checksums) read() error {
 	})
 }
 
-// write says who computes them from now on.
+// write sets the offload where it differs.
 func (c checksums) write() error {
 	var wrong []state.Link
 	for _, l := range c.want {

@@ -19,19 +19,19 @@ import (
 )
 
 const (
-	// Group is the link group of links that wait for the reaper.
-	Group = link.DeadGroup
+	// ReaperGroup is the link group of links that wait for the reaper.
+	ReaperGroup = link.DeadGroup
 	// Protocol is weft's own route protocol number (rtnetlink(7), rtm_protocol): "w".
 	Protocol = link.Protocol
-	// SharedMark begins the ifalias of links that weft made for several owners.
+	// SharedMark is the prefix of the ifalias of links that weft made for several owners.
 	SharedMark = "weft:shared"
 )
 
-// Conn is the open sockets in one network namespace. It is safe for concurrent use.
+// Conn has the open sockets of one network namespace. It is safe for concurrent use.
 type Conn struct {
 	ns   *netns.NS
 	rtnl *rtnl.Socket
-	// reader asks over rtnl.
+	// reader reads through rtnl.
 	reader *reader.Reader
 	conf   *sysctl.Files
 	// index chooses the index of a new link.
@@ -58,23 +58,23 @@ func (c *Conn) Close() error {
 	return errors.Join(c.rtnl.Close(), c.tracked.Close(), c.Filters.Close())
 }
 
-// Writes counts the rtnetlink requests that changed or tried to change something.
+// Writes returns the number of rtnetlink requests that changed or tried to change an object.
 func (c *Conn) Writes() int { return c.rtnl.Writes() }
 
-// Messages counts the rtnetlink messages in both directions.
+// Messages returns the number of rtnetlink messages in both directions.
 func (c *Conn) Messages() int { return c.rtnl.Messages() }
 
-// Change changes tables that weft owns whole, in one transaction, and reads nothing.
+// Change changes tables that weft owns as a whole, in one transaction, without reading them.
 func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	err := c.Filters.Change(ctx, changes)
-	if errors.Is(err, nft.ErrUnfit) {
-		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	if errors.Is(err, nft.ErrStale) {
+		return fmt.Errorf("%w: %w", ErrStaleTable, err)
 	}
 	return err
 }
 
-// TakeLinks takes links away by their names, whoever made them. Missing ones are no error.
-func (c *Conn) TakeLinks(ctx context.Context, names ...string) error {
+// DeleteLinks deletes links by their names, whichever program made them. Missing ones are no error.
+func (c *Conn) DeleteLinks(ctx context.Context, names ...string) error {
 	found, err := c.reader.LinksByName(ctx, names)
 	if err != nil {
 		return err
@@ -86,13 +86,13 @@ func (c *Conn) TakeLinks(ctx context.Context, names ...string) error {
 	return c.rtnl.Send(ctx, batch)
 }
 
-// IPSets are the names of the namespace's ipsets that begin with a prefix; a kernel without ipset has none.
+// IPSets returns the names of the namespace's ipsets that have a prefix; a kernel without ipset has none.
 func (c *Conn) IPSets(prefix string) ([]string, error) { return ipset.Names(c.ns, prefix) }
 
-// TakeIPSet takes an ipset away. A missing one is no error.
-func (c *Conn) TakeIPSet(name string) error { return ipset.Destroy(c.ns, name) }
+// DeleteIPSet deletes an ipset. A missing one is no error.
+func (c *Conn) DeleteIPSet(name string) error { return ipset.Destroy(c.ns, name) }
 
-// Spaces are the two namespaces of a fragment. Pod and PodNS are nil when there is none, or when it is gone.
+// Spaces are the two namespaces of a fragment. Pod and PodNS are nil when there is none, or when it was deleted.
 type Spaces struct {
 	Host, Pod *Conn
 	PodNS     *netns.NS
@@ -105,7 +105,7 @@ func (s Spaces) conn(name state.SpaceName) *Conn {
 	return s.Host
 }
 
-// in names the namespace that an error is about.
+// in adds the namespace to an error.
 func in(name state.SpaceName, err error) error {
 	if err == nil {
 		return nil

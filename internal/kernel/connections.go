@@ -8,38 +8,43 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// connections are the tracked connections of a namespace.
+// connections are a namespace's conntrack entries.
 type connections struct {
 	ns      *netns.NS
-	tracked effect.Tracker
+	tracked effect.Conntrack
 }
 
-// Cut forgets the tracked connections that are chosen, and gives them.
-func (c *connections) Cut(choose func(state.Connection) bool) ([]state.Connection, error) {
-	return c.tracked.Cut(c.ns, choose)
+// FlushConntrack deletes the conntrack entries that choose selects, and returns them.
+func (c *connections) FlushConntrack(choose func(state.Connection) bool) ([]state.Connection, error) {
+	return c.tracked.Flush(c.ns, choose)
 }
 
-// Find gives those tracked connections of parties that are chosen, Forget has them be forgotten.
-func (c *connections) Find(parties []state.Party, choose func(state.Connection) bool) ([]Found, error) {
-	return c.tracked.Find(c.ns, parties, choose)
+// FindConntrack returns the conntrack entries of the peers that choose selects.
+func (c *connections) FindConntrack(
+	peers []state.ConntrackPeer, choose func(state.Connection) bool,
+) ([]FoundConnection, error) {
+	return c.tracked.Find(c.ns, peers, choose)
 }
 
-// Forget has the kernel forget connections that were found.
-func (c *connections) Forget(all []Found) error { return c.tracked.Forget(c.ns, all) }
+// DeleteConntrack deletes conntrack entries that FindConntrack returned.
+func (c *connections) DeleteConntrack(all []FoundConnection) error {
+	return c.tracked.Delete(c.ns, all)
+}
 
-// Found is a tracked connection that was looked for.
-type Found = effect.Found
+// FoundConnection is a conntrack entry that FindConntrack returned.
+type FoundConnection = effect.Found
 
-// Tracked gives the connections of TCP and UDP that are chosen.
-func (c *connections) Tracked(choose func(state.Connection) bool) ([]state.Tracked, error) {
+// ListConntrack returns the conntrack entries of TCP and UDP that choose selects.
+func (c *connections) ListConntrack(choose func(state.Connection) bool) ([]state.ConntrackEntry, error) {
 	return c.tracked.List(c.ns, choose)
 }
 
-// Track has connections tracked that another kernel has tracked. Of those that are known the time is lengthened, if
-// longer.
-func (c *connections) Track(all []state.Tracked, longer bool) error {
-	return c.tracked.Track(c.ns, all, longer)
+// InsertConntrack inserts conntrack entries of another kernel. With longer it extends the timeouts of existing ones.
+func (c *connections) InsertConntrack(all []state.ConntrackEntry, longer bool) error {
+	return c.tracked.Insert(c.ns, all, longer)
 }
 
-// Loosen has all packets of connections count, also those outside of the window that was seen.
-func (c *connections) Loosen(all []state.Tracked) error { return c.tracked.Loosen(c.ns, all) }
+// SetTCPLiberal makes conntrack accept all packets of TCP connections, also those outside the window that it has seen.
+func (c *connections) SetTCPLiberal(all []state.ConntrackEntry) error {
+	return c.tracked.SetTCPLiberal(c.ns, all)
+}

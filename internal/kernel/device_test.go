@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sysfs makes directories and links (from=to) below a root.
+// sysfs creates directories and links (from=to) below a root.
 func sysfs(t *testing.T, paths ...string) string {
 	t.Helper()
 	root := t.TempDir()
@@ -84,16 +84,16 @@ func TestDevices(t *testing.T) {
 		t.Fatal(err)
 	}
 	a := answers[q]
-	var told []string
+	var fromLink []string
 	for _, addr := range a.Addrs {
-		told = append(told, addr.String())
+		fromLink = append(fromLink, addr.String())
 	}
 	for _, r := range a.Routes {
-		told = append(told, r.String())
+		fromLink = append(fromLink, r.String())
 	}
 	for _, set := range a.Sysctls {
 		if strings.Contains(set.Name, "/rp_filter") || strings.Contains(set.Name, "addr_gen_mode") {
-			told = append(told, set.String())
+			fromLink = append(fromLink, set.String())
 		}
 	}
 	want := []string{
@@ -101,7 +101,7 @@ func TestDevices(t *testing.T) {
 		"route 198.51.100.0/24 via 192.0.2.1 dev ens5 table 254 scope 0 type 1",
 		"sysctl net/ipv4/conf/ens5/rp_filter = 2", "sysctl net/ipv6/conf/ens5/addr_gen_mode = 0",
 	}
-	if d := cmp.Diff(want, told); d != "" {
+	if d := cmp.Diff(want, fromLink); d != "" {
 		t.Error(d)
 	}
 	if len(a.Sysctls) != len(strings.Fields(settings["ipv4"]+" "+settings["ipv6"])) {
@@ -109,7 +109,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// Several links can have one address: a card goes before what stands upon it.
+// Several links can have one address: a physical device is preferred to links on top of it.
 func TestDeviceOfMAC(t *testing.T) {
 	s := pair(t)
 	mac := state.MAC{2, 0, 0, 0, 0, 5}

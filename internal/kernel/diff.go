@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Diff tells where the kernel and f disagree; it writes nothing.
+// Diff returns the differences between the kernel and f; it writes nothing.
 func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference, error) {
 	var out []state.Difference
 	views := map[state.SpaceName]*view{}
@@ -21,7 +21,7 @@ func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference,
 		}
 		v := newView(name, s.conn(name), want)
 		v.also = parents(f, name)
-		if err := v.look(ctx); err != nil {
+		if err := v.readLinks(ctx); err != nil {
 			return nil, err
 		}
 		v.links.withoutDead()
@@ -50,7 +50,7 @@ func (s Spaces) Diff(ctx context.Context, f state.Fragment) ([]state.Difference,
 	return out, nil
 }
 
-// diffs are what differs in a space.
+// diffs collects the differences in a space.
 type diffs struct {
 	space state.SpaceName
 	all   []state.Difference

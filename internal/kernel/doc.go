@@ -1,61 +1,61 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kernel moves network namespaces to what fragments say: it reads what a fragment names, compares, and writes
-// the difference. It knows nothing of pods, plugins or plans.
+// Package kernel makes network namespaces match fragments: it reads the objects that a fragment names, compares them,
+// and writes the differences. It knows nothing of pods, plugins or plans.
 //
-// # How Apply walks
+// # The order of Apply
 //
-//	both   settings that are about no link
-//	host   read the links by name; make those that are missing, down, in place, with final name, MAC, MTU, peer and
-//	       master (a pair's two ends are one request)
+//	both   settings that are not about a link
+//	host   read the links by name; create the missing ones, down, in place, with final name, MAC, MTU, peer and
+//	       master (both ends of a pair in one request)
 //	pod    read the links by name; compare the ends of pairs
-//	both   links upon parents, asked for in the parent's namespace, and tap devices, one by one; links that were there
-//	       into their VRF, with the addresses that they lose by it
-//	both   read what was there before this Apply
-//	host   alias, port attributes, per-interface settings, addresses; links that are no pair's end come up
-//	both   nft, as one transaction each; before it iptables and firewalld, where they are asked for
+//	both   links on top of parents, requested in the parent's namespace, and tap devices, one by one; existing links
+//	       into their VRF, restoring the addresses that they lose by it
+//	both   read the state from before this Apply
+//	host   alias, port attributes, per-interface settings, addresses; links that are not an end of a pair come up
+//	both   nft, as one transaction each; before it iptables and firewalld, if they are wanted
 //	pod    settings, qdiscs, links up, addresses, neighbors, routes, rules         (one batch)
 //	host   ends of pairs up, neighbors, routes, rules                      (one batch, last)
-//	both   wait until what came up can pass packets
+//	both   wait until the new links can pass packets
 //
-// So nothing can reach a pod before its rules stand, and a pod's routes stand before its first packet. Only what the
-// fragment names is read: an Apply costs the same beside 10 and beside 1,000 other attachments. What this Apply made is
-// not read at all.
+// So nothing can reach a pod before its rules exist, and a pod's routes exist before its first packet. Only objects
+// that the fragment names are read: an Apply costs the same on a node with 10 and with 1,000 other attachments. Objects
+// that this Apply created are not read at all.
 //
-// # Where to find a kind of thing
+// # Where each kind of object is
 //
-// How one kind is read, compared, written, removed and told is one type in one file, and each can be read alone:
-// links.go (names and indexes), linksettings.go (what is set on links), addrs.go, routes.go, neighs.go, fdbs.go,
-// rules.go, sysctls.go, qdiscs.go, portvlans.go, checksums.go, joins.go, filters.go. A view has one of each for one
-// namespace, and Apply, Diff, Read and Remove only say in which order they come. What asks the kernel is package
-// reader, what answers a planner is package observe; packages join and netfilter hold what their names say.
+// One type in one file reads, compares, writes, removes and reports one kind of object, and each can be read
+// separately: links.go (names and indexes), linksettings.go (settings of links), addrs.go, routes.go, neighs.go,
+// fdbs.go, rules.go, sysctls.go, qdiscs.go, portvlans.go, checksums.go, joins.go, filters.go. A view has one of each
+// for one namespace; Apply, Diff, Read and Remove only determine their order. Package reader queries the kernel, and
+// package observe answers planners' queries; packages join and netfilter are about joins and packet filters.
 //
-// # What is ours
+// # Ownership
 //
-// A link of a wanted name is ours when its kind is the wanted one and it bears the wanted mark (its alias); without any
-// mark, when it has the MAC that the plan chose. The two ends of a pair must know each other. A route is ours by its
-// protocol number; one of another's that has the wanted destination, metric and table is an error, and so is everything
-// else that stands in the way. A foreign thing that is exactly what is wanted is good enough, and is never removed.
+// A link of a wanted name is ours when it has the wanted kind and the wanted mark (its alias); without any mark, when
+// it has the MAC that the plan chose. The two ends of a pair must refer to each other. A route is ours by its protocol
+// number; another program's route with the wanted destination, metric and table is an error, and so is every other
+// conflicting object. A foreign object that is exactly as wanted is accepted, and is never removed.
 //
-// # Moved and given back
+// # Moved links
 //
-// A link with an origin is not made but comes from there, in one change with its new name; its alias is its old name
-// while it is away. Remove and Release send it back under that name, wherever they find it: still at its place, in the
-// pod, or put back by the kernel under another name because the pod's namespace died. What else it lost is not theirs
-// to know: Restore applies a pre-image to what is still there, and makes nothing.
+// A link with an origin is not created but moved from there, in one change with its new name; while it is away its
+// alias is its old name. Remove and Release move it back under that name, from wherever it is: still at its origin, in
+// the pod, or moved by the kernel under another name because the pod's namespace was deleted. They do not restore what
+// else it lost: Restore applies a pre-image to the objects that still exist, and creates no links.
 //
 // # Index and name
 //
-// Plans know links by name. Indexes of new links are chosen here, so that both ends of a pair can be spoken of at once;
-// the kernel refuses a taken one and another is chosen.
+// Plans name links. Indexes of new links are chosen here, so that one batch can refer to both ends of a pair; the
+// kernel refuses an index in use and another one is chosen.
 //
 // # Metrics
 //
-// A route without a metric has the kernel's default. A plan that puts hundreds of routes on one device gives each its
-// own metric: among equals the kernel's search is linear. Routes to containers each have a device of their own.
+// A route without a metric has the kernel's default. A plan that adds hundreds of routes over one device should use a
+// different metric for each: the kernel searches equal ones linearly. Routes to containers each have their own device.
 //
-// # Open as long as needed
+// # Lifetime
 //
-// A Conn uses its namespace's descriptor for as long as it lives. A pod's sockets cost few system calls and no thread
-// stays in a namespace: only settings that no link message carries enter it.
+// A Conn uses its namespace's descriptor as long as it is open. A pod's sockets cost few system calls and no thread
+// stays in a namespace: only settings that no link message contains require entering it.
 package kernel

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// effects performs those of a trigger. What is announced in a row in one space is announced at once.
+// effects performs the effects of a trigger. Consecutive announcements in one space share a socket.
 func (s Spaces) effects(ctx context.Context, effects []state.Effect, when state.Trigger) error {
 	due := make([]state.Effect, 0, len(effects))
 	for _, e := range effects {
@@ -26,7 +26,7 @@ func (s Spaces) effects(ctx context.Context, effects []state.Effect, when state.
 		c := s.conn(due[0].Space)
 		var err error
 		if due[0].Kind == state.Announce {
-			err = effect.Announce(c.ns, due[:n])
+			err = effect.SendGratuitousARP(c.ns, due[:n])
 		} else {
 			err = effect.Do(ctx, c.ns, &c.tracked, due[0])
 		}

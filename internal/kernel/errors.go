@@ -11,31 +11,32 @@ import (
 )
 
 type (
-	// Taken is the error about an element of an nft table that another owner has.
+	// Taken is the error about an element of an nft table that belongs to another owner.
 	Taken = nft.Taken
-	// BadRule is the error about a rule whose words are not understood.
+	// BadRule is the error about a rule that cannot be parsed.
 	BadRule = lang.BadRule
-	// Count is what the counters of rules with one comment say.
+	// Count is the sum of the counters of rules with the same comment.
 	Count = netfilter.Count
 )
 
-// Errors that callers branch on.
+// Errors that callers check.
 var (
-	// ErrUnfit is wrapped by the error about a change of a table that is not as its sender took it for.
-	ErrUnfit = errors.New("everything must be written")
-	// ErrForeign is wrapped when something of a wanted name exists and is not weft's or of another kind.
+	// ErrStaleTable is wrapped by the error about a change of a table whose content is not what the caller assumed.
+	ErrStaleTable = errors.New("table is not as expected")
+	// ErrForeign is wrapped when an object of a wanted name exists and is not weft's, or of another kind.
 	ErrForeign = errors.New("exists and is not weft's")
 	// ErrExists is wrapped when a link cannot be made because its name is taken.
 	ErrExists = errors.New("exists already")
-	// ErrMissing is wrapped when a fragment needs a link that is not there and that it does not make.
+	// ErrMissing is wrapped when a fragment needs a link that does not exist and that it does not make.
 	ErrMissing = errors.New("does not exist")
-	// ErrGone is wrapped when the pod's namespace is needed and there is none.
+	// ErrGone is wrapped when the pod's namespace is needed and does not exist.
 	ErrGone = errors.New("the namespace is gone")
-	// ErrFull is wrapped when a bridge has no place for another port: it has 1,023.
-	ErrFull = errors.New("has no place for another port")
-	// ErrUsed is wrapped when nothing more can be made upon a parent: it has a link of that VLAN, or is used otherwise.
-	ErrUsed = errors.New("has no place for this link")
+	// ErrFull is wrapped when a bridge cannot have another port: the limit is 1,023.
+	ErrFull = errors.New("has no free port")
+	// ErrUsed is wrapped when a parent cannot have another link: it has one with that VLAN, or is in use otherwise.
+	ErrUsed = errors.New("cannot have this link")
 
-	// errRaced is wrapped when somebody else was quicker, or had a link index that was chosen: look again.
-	errRaced = errors.New("somebody else was quicker")
+	// errRaced is wrapped when another process changed the namespace at the same time, or has a link index that was
+	// chosen: read again.
+	errRaced = errors.New("another process was faster")
 )

@@ -19,7 +19,7 @@ type fdbs struct {
 	found  map[string]map[state.MAC]link.FoundFDB // by link
 }
 
-// read looks at the forwarding tables that are spoken of.
+// read reads the forwarding tables that the space refers to.
 func (t *fdbs) read(ctx context.Context) error {
 	t.found = map[string]map[state.MAC]link.FoundFDB{}
 	wants := map[string][]state.FDB{}
@@ -66,7 +66,7 @@ func (t *fdbs) batch() []*rtnl.Message {
 	return batch
 }
 
-// removal takes away those on links that stay.
+// removal deletes the entries on links that stay.
 func (t *fdbs) removal(stays func(link string) (index int, ok bool)) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range t.want {
@@ -89,7 +89,7 @@ func (t *fdbs) diff(out *diffs) {
 	}
 }
 
-func (t *fdbs) tell(out *state.Space) {
+func (t *fdbs) report(out *state.Space) {
 	for _, want := range t.want {
 		if found, there, _ := t.has(want); there {
 			out.FDBs = append(out.FDBs, found)

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// filters are what a space names of packet filters: tables of nft, chains of iptables, addresses in firewalld's zones.
-// Each has a program or a socket of its own, which is opened when something of it is wanted.
+// filters are the packet filters of a space: tables of nft, chains of iptables, addresses in firewalld's zones. Each
+// has its own program or socket, which is used only when the space has such objects.
 type filters struct {
 	space   state.SpaceName
 	tables  []state.Table
 	chains  []state.IPTables
 	sources []state.ZoneSource
-	filters *netfilter.Filters // nil where the namespace is gone
+	filters *netfilter.Filters // nil when the namespace was deleted
 }
 
 // apply commits them: iptables and firewalld first, then the tables of nft in one transaction.
@@ -45,7 +45,7 @@ func (n filters) apply(ctx context.Context) error {
 	return aboutNFT(tables.Apply(ctx, n.tables))
 }
 
-// remove takes all of them away, as far as it goes.
+// remove removes all of them, continuing after errors.
 func (n filters) remove(ctx context.Context) error {
 	var errs []error
 	if len(n.chains) > 0 {
@@ -64,7 +64,7 @@ func (n filters) remove(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// diff adds what is not as wanted. An address is in no zone where firewalld does not run.
+// diff adds the differences. An address is in no zone while firewalld does not run.
 func (n filters) diff(ctx context.Context, out *diffs) error {
 	if len(n.tables) > 0 {
 		have, err := n.readTables(ctx)
@@ -96,8 +96,8 @@ func (n filters) diff(ctx context.Context, out *diffs) error {
 	return nil
 }
 
-// tell adds what there is of them.
-func (n filters) tell(ctx context.Context, out *state.Space) (err error) {
+// report adds the existing ones.
+func (n filters) report(ctx context.Context, out *state.Space) (err error) {
 	if len(n.tables) > 0 {
 		if out.Tables, err = n.readTables(ctx); err != nil {
 			return err
@@ -129,7 +129,7 @@ func (n filters) readTables(ctx context.Context) ([]state.Table, error) {
 	return have, aboutNFT(err)
 }
 
-// zoneOf is the zone that an address is in, "" when it is in none.
+// zoneOf returns the zone that an address is in, "" when it is in none.
 func (n filters) zoneOf(ctx context.Context, want state.ZoneSource) (string, error) {
 	zone, err := n.filters.Firewalld().Zone(ctx, want)
 	if errors.Is(err, firewalld.ErrAbsent) {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForeignNamesAreRefused: a link of a wanted name that is not the wanted one is an error that names it, and stays
-// as it is.
+// TestForeignNamesAreRefused: a link that has a wanted name but is not the wanted link causes an error that names it,
+// and is not changed.
 func TestForeignNamesAreRefused(t *testing.T) {
 	for name, test := range map[string]struct {
 		inPod bool
@@ -62,9 +62,9 @@ func TestForeignNamesAreRefused(t *testing.T) {
 	}
 }
 
-// TestTakenIndexHitsNobody: when the index that was chosen for a new link belongs to another one, that one is left
-// alone and another index is chosen.
-func TestTakenIndexHitsNobody(t *testing.T) {
+// TestIndexInUse: when the index that was chosen for a new link belongs to another link, that one is not
+// changed, and another index is chosen.
+func TestIndexInUse(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "theirs", "index", "4711", "type", "bridge")
 	nettest.Run(t, s.Host.ns, "ip", "link", "set", "theirs", "mtu", "1333")
@@ -91,8 +91,8 @@ func TestTakenIndexHitsNobody(t *testing.T) {
 	}
 }
 
-// TestForeignThingsBesideOurs: what the fragment does not name stays, on our own links as well.
-func TestForeignThingsBesideOurs(t *testing.T) {
+// TestForeignObjectsStay: objects that the fragment does not name stay, on our own links as well.
+func TestForeignObjectsStay(t *testing.T) {
 	s := pair(t)
 	f := port(1)
 	mustApply(t, s, f)
@@ -129,7 +129,8 @@ func TestForeignThingsBesideOurs(t *testing.T) {
 	}
 }
 
-// TestUnmarkedPairIsOurs: whoever made a pair and was killed before the mark is found by the MAC that the plan chose.
+// TestUnmarkedPairIsOurs: a pair whose maker was killed before setting the mark is recognized by the MAC that the plan
+// chose.
 func TestUnmarkedPairIsOurs(t *testing.T) {
 	for _, remove := range []bool{false, true} {
 		s := pair(t)
@@ -151,8 +152,9 @@ func TestUnmarkedPairIsOurs(t *testing.T) {
 	}
 }
 
-// TestLostEndIsMadeAnew: our end of a pair whose other end was moved away or renamed is taken, and the pair made anew.
-func TestLostEndIsMadeAnew(t *testing.T) {
+// TestLostEndIsRecreated: when the other end of our pair was moved away or renamed, our end is deleted and the pair
+// re-created.
+func TestLostEndIsRecreated(t *testing.T) {
 	s := pair(t)
 	f := ptp(1)
 	mustApply(t, s, f)
@@ -164,8 +166,7 @@ func TestLostEndIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestAdoptedBridgeKeepsItsMAC: a bridge that somebody else made and that was never given a MAC does not take its new
-// port's.
+// TestAdoptedBridgeKeepsItsMAC: a bridge of another program without an assigned MAC does not take its new port's.
 func TestAdoptedBridgeKeepsItsMAC(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "cni0", "type", "bridge")

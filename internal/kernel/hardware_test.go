@@ -15,13 +15,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// spareCard is the address of a network card that tests may have, in the emulated machine (test/vm).
+// spareCard is the PCI address of a network card that tests may use, in the test VM (test/vm).
 const spareCard = "0000:00:10.0"
 
-// Hardware outlives the namespace that it is in: the kernel puts it back into the first one. No virtual link does that.
+// A physical device outlives its namespace: the kernel moves it to the initial one. Virtual links do not.
 func TestHardwareFallsBack(t *testing.T) {
 	if os.Getenv("WEFT_VM") == "" {
-		nettest.Skip(t, "this machine has no network card that a test may have")
+		nettest.Skip(t, "this host has no network card that a test may have")
 	}
 	first, err := netns.Open("/proc/1/ns/net")
 	if err != nil {
@@ -57,7 +57,7 @@ func TestHardwareFallsBack(t *testing.T) {
 		f := state.Fragment{Owner: "card"}
 		f.Pod.Links = []state.Link{
 			{
-				Name: podName, From: &state.Origin{Space: state.Host, Name: name, Hardware: true}, Alias: name,
+				Name: podName, MovedFrom: &state.Origin{Space: state.Host, Name: name, Hardware: true}, Alias: name,
 				Up: state.On(), MTU: 1300,
 			},
 		}

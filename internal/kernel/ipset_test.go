@@ -9,8 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIPSets: sets are found by the beginning of their names and taken away; a missing one, and a kernel without ipset,
-// are no error.
+// TestIPSets: sets are found by prefix and deleted; a missing one, and a kernel without ipset, are no error.
 func TestIPSets(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c, err := Dial(ns)
@@ -21,7 +20,7 @@ func TestIPSets(t *testing.T) {
 	want := []string{"weft-a", "weft-b"}
 	for _, name := range append([]string{"other"}, want...) {
 		if _, err := nettest.Try(ns, "ipset", "create", name, "hash:net"); err != nil {
-			want = nil // no program, or not this kernel's
+			want = nil // no program, or none for this kernel
 		}
 	}
 	got, err := c.IPSets("weft-")
@@ -30,7 +29,7 @@ func TestIPSets(t *testing.T) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}
 	for _, name := range append(want, "weft-missing") {
-		if err := c.TakeIPSet(name); err != nil && want != nil {
+		if err := c.DeleteIPSet(name); err != nil && want != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -12,19 +12,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// joins are the joins of a tap and a link that a space names.
+// joins are the joins of a tap and a link in a space.
 type joins struct {
 	space     state.SpaceName
 	want      []state.Join
 	wantLinks []state.Link
 	links     *links
 	in        join.Namespace
-	found     map[string]state.JoinHow // by tap: the way in which it is done; missing where it is not
+	found     map[string]state.JoinMethod // by tap: the method in use; missing when they are not joined
 }
 
-// read looks how the joins are done that the space names.
+// read determines the method of each join of the space.
 func (j *joins) read(ctx context.Context) error {
-	j.found = map[string]state.JoinHow{}
+	j.found = map[string]state.JoinMethod{}
 	for _, want := range j.want {
 		tap, there := j.links.old(want.Tap)
 		link, too := j.links.old(want.Link)
@@ -42,19 +42,19 @@ func (j *joins) read(ctx context.Context) error {
 	return nil
 }
 
-// has tells what is there of a join, in words, and whether it is as wanted. Where the way is open, any will do.
+// has prints the existing join, and reports whether it is as wanted. Without a wanted method any will do.
 func (j *joins) has(want state.Join) (have string, equal bool) {
 	how, ok := j.found[want.Tap]
 	if !ok {
 		return "", false
 	}
 	found := want
-	found.How = how
-	return found.String(), want.How == "" || want.How == how
+	found.Method = how
+	return found.String(), want.Method == "" || want.Method == how
 }
 
-// make does the joins that are missing, before their links come up. Where the way is open, the first one that the
-// kernel can is taken.
+// make creates the missing joins, before their links come up. Without a wanted method it uses the first one that the
+// kernel supports.
 func (j *joins) make(ctx context.Context) error {
 	for _, want := range j.want {
 		if _, equal := j.has(want); equal {
@@ -65,7 +65,7 @@ func (j *joins) make(ctx context.Context) error {
 		if !there || !too {
 			return fmt.Errorf("%s: %w", want, ErrMissing)
 		}
-		link.PeerAway = link.PeerAway || j.endsElsewhere(want.Link)
+		link.PeerAway = link.PeerAway || j.peerInOtherSpace(want.Link)
 		if err := (join.Way{In: j.in, Join: want, Tap: tap, Link: link}).Make(ctx); err != nil {
 			return fmt.Errorf("%s: %w", want, err)
 		}
@@ -73,14 +73,14 @@ func (j *joins) make(ctx context.Context) error {
 	return nil
 }
 
-// endsElsewhere tells whether a link that this Apply made is an end of a pair between the namespaces.
-func (j *joins) endsElsewhere(name string) bool {
+// peerInOtherSpace reports whether this Apply made the link as an end of a pair between the two namespaces.
+func (j *joins) peerInOtherSpace(name string) bool {
 	return j.links.made[name] && slices.ContainsFunc(j.wantLinks, func(l state.Link) bool {
 		return l.Name == name && l.Peer != nil && l.Peer.Space != j.space
 	})
 }
 
-// end undoes those of which ours says it.
+// end removes the joins that ours selects.
 func (j *joins) end(ctx context.Context, ours func(state.Join) bool) error {
 	var errs []error
 	for _, want := range j.want {
@@ -101,7 +101,7 @@ func (j *joins) diff(out *diffs) {
 	}
 }
 
-func (j *joins) tell(out *state.Space) {
+func (j *joins) report(out *state.Space) {
 	for _, want := range j.want {
 		if _, equal := j.has(want); equal {
 			out.Joins = append(out.Joins, want)

@@ -22,23 +22,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// joining is a pod as ptp makes it, with a tap that is joined to eth0.
-func joining(how state.JoinHow) (pod, guest state.Fragment) {
+// joining returns a pod as ptp plans it, with a tap that is joined to eth0.
+func joining(how state.JoinMethod) (pod, guest state.Fragment) {
 	pod = ptp(1)
 	guest.Owner = "weft:vm/x"
 	guest.Pod.Links = []state.Link{
 		{Name: "tap0", Kind: state.Tap, MAC: state.MAC{2, 1, 1, 1, 1, 1}, Up: state.On(), Alias: guest.Owner},
 	}
 	guest.Pod.Joins = []state.Join{{
-		Tap: "tap0", Link: "eth0", How: how, Own: []netip.Addr{addr("169.254.75.10"), addr("fe80::1")},
-		Near: prefix("10.1.0.0/17"), Guest: addr("10.1.0.1"),
+		Tap: "tap0", Link: "eth0", Method: how, LocalAddrs: []netip.Addr{addr("169.254.75.10"), addr("fe80::1")},
+		ProxySubnet: prefix("10.1.0.0/17"), GuestAddr: addr("10.1.0.1"),
 		DHCP4: true, DHCP6: true, RS: true,
 	}}
 	return pod, guest
 }
 
-// withJoin begins a test of one way, which is left out where this kernel or this user cannot.
-func withJoin(t *testing.T, how state.JoinHow) (s Spaces, guest state.Fragment) {
+// withJoin starts a test of one method, and skips it when this kernel or this user does not support it.
+func withJoin(t *testing.T, how state.JoinMethod) (s Spaces, guest state.Fragment) {
 	t.Helper()
 	nettest.Need(t, "tap")
 	s = pair(t)
@@ -46,7 +46,7 @@ func withJoin(t *testing.T, how state.JoinHow) (s Spaces, guest state.Fragment) 
 	mustApply(t, s, pod)
 	err := s.Apply(t.Context(), guest)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, ebpf.ErrNotSupported) {
-		nettest.Without(t, fmt.Sprintf("links cannot be joined by %s here: %v", how, err))
+		nettest.SkipMissing(t, fmt.Sprintf("links cannot be joined by %s here: %v", how, err))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -55,9 +55,9 @@ func withJoin(t *testing.T, how state.JoinHow) (s Spaces, guest state.Fragment) 
 	return s, guest
 }
 
-// ways runs a test for each way.
-func ways(t *testing.T, f func(t *testing.T, how state.JoinHow)) {
-	for _, how := range state.JoinWays() {
+// ways runs a test for each method.
+func ways(t *testing.T, f func(t *testing.T, how state.JoinMethod)) {
+	for _, how := range state.JoinMethods() {
 		t.Run(string(how), func(t *testing.T) { f(t, how) })
 	}
 }
@@ -94,9 +94,9 @@ func udp6(port uint16) []byte {
 	return append([]byte{2, 34, byte(port >> 8), byte(port), 0, 16, 0, 0}, make([]byte, 8)...)
 }
 
-// TestJoinKeeps: what the tap's side answers stays there, all else goes out over the link, whatever it is.
+// TestJoinKeeps: frames that the tap's side answers stay there, all others leave over the link.
 func TestJoinKeeps(t *testing.T) {
-	ways(t, func(t *testing.T, how state.JoinHow) {
+	ways(t, func(t *testing.T, how state.JoinMethod) {
 		s, _ := withJoin(t, how)
 		tap := nettest.OpenTap(t, s.PodNS, "tap0", false)
 		wire := sniff(t, s.Host.ns, "veth0001")
@@ -133,7 +133,7 @@ func TestJoinKeeps(t *testing.T) {
 			"udp by multicast of IPv6": {packet6(17, "ff02::1:2", udp6(5353)...), false},
 		} {
 			if name == "a later fragment" && how == state.JoinForward {
-				continue // nft reads a port where none is; who gets it has no first fragment to put it to
+				continue // nft reads a port at its usual place even where there is none
 			}
 			if out := wire.passes(tap, c.frame); out == c.kept {
 				t.Errorf("%s: it went out: %t", name, out)
@@ -142,15 +142,15 @@ func TestJoinKeeps(t *testing.T) {
 	})
 }
 
-// TestJoinBrings: what arrives is the guest's, and never the pod's.
+// TestJoinBrings: arriving frames go to the guest, never to the pod's own IP stack.
 func TestJoinBrings(t *testing.T) {
-	ways(t, func(t *testing.T, how state.JoinHow) {
+	ways(t, func(t *testing.T, how state.JoinMethod) {
 		s, _ := withJoin(t, how)
 		tap := nettest.OpenTap(t, s.PodNS, "tap0", false)
 		wire := sniff(t, s.Host.ns, "veth0001")
 		want := ethernet(0x88b6, []byte("to the guest"), make([]byte, 40))
 		got := make([]byte, 2000)
-		// A tap that has just been opened takes no frames until the kernel has got round to it.
+		// A newly opened tap accepts no frames until a worker of the kernel has run.
 		for end, arrived := time.Now().Add(time.Minute), false; !arrived; {
 			wire.send(want)
 			_ = tap.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
@@ -170,10 +170,10 @@ func TestJoinBrings(t *testing.T) {
 	})
 }
 
-// TestJoinStays: a second pass writes nothing, what somebody takes away is missed and comes back, another way leaves
-// nothing of the one before, and in the end the pod is as it was.
+// TestJoinStays: a second pass writes nothing, a removed part is reported and restored, another method leaves nothing
+// of the previous one, and finally the pod is as it was before.
 func TestJoinStays(t *testing.T) {
-	vandals := map[state.JoinHow]func(t *testing.T, s Spaces) error{
+	externalChanges := map[state.JoinMethod]func(t *testing.T, s Spaces) error{
 		state.JoinPeer: func(t *testing.T, s Spaces) error {
 			_, err := nettest.Try(s.PodNS, "tc", "filter", "del", "dev", "tap0", "ingress")
 			return err
@@ -191,14 +191,14 @@ func TestJoinStays(t *testing.T) {
 			return err
 		},
 	}
-	ways(t, func(t *testing.T, how state.JoinHow) {
+	ways(t, func(t *testing.T, how state.JoinMethod) {
 		s, guest := withJoin(t, how)
 		before := made(t, s)
 		mustApply(t, s, guest)
 		if after := made(t, s); after != before {
 			t.Errorf("a second pass made\n%s\nof\n%s", after, before)
 		}
-		if err := vandals[how](t, s); err != nil {
+		if err := externalChanges[how](t, s); err != nil {
 			t.Fatal(err)
 		}
 		d, err := s.Diff(t.Context(), guest)
@@ -206,9 +206,9 @@ func TestJoinStays(t *testing.T) {
 			t.Errorf("the difference is %v (%v)", d, err)
 		}
 		mustApply(t, s, guest)
-		guest.Pod.Joins[0].How = state.JoinMirred
+		guest.Pod.Joins[0].Method = state.JoinMirred
 		if how == state.JoinMirred {
-			guest.Pod.Joins[0].How = state.JoinForward
+			guest.Pod.Joins[0].Method = state.JoinForward
 		}
 		mustApply(t, s, guest)
 		if err := s.Remove(t.Context(), guest); err != nil {
@@ -221,13 +221,13 @@ func TestJoinStays(t *testing.T) {
 	})
 }
 
-// TestJoinKeepsLimits: a link whose packets wait in a queue is joined in a way that has them wait there, also when the
-// queue comes later.
+// TestJoinKeepsLimits: a link with a qdisc is joined by a method that does not bypass the qdisc, also when it is added
+// later.
 func TestJoinKeepsLimits(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
 	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "root", "handle", "7766:", "tbf", "rate", "8mbit",
 		"burst", "20000", "limit", "20000")
-	guest.Pod.Joins[0].How = ""
+	guest.Pod.Joins[0].Method = ""
 	if d, err := s.Diff(t.Context(), guest); err != nil || len(d) != 1 || !strings.Contains(d[0].Want, "join tap0 eth0") {
 		t.Errorf("packets pass by a queue that came later, and the difference is %v (%v)", d, err)
 	}
@@ -235,14 +235,14 @@ func TestJoinKeepsLimits(t *testing.T) {
 	wantSame(t, s, guest)
 	peer := guest
 	peer.Pod.Joins = slices.Clone(guest.Pod.Joins)
-	peer.Pod.Joins[0].How = state.JoinPeer
+	peer.Pod.Joins[0].Method = state.JoinPeer
 	if err := s.Apply(t.Context(), peer); err == nil ||
-		!strings.Contains(err.Error(), "packets that are handed to the other end of link eth0 pass by its queue") {
+		!strings.Contains(err.Error(), "packets redirected to the other end of link eth0 bypass its qdisc") {
 		t.Errorf("joined past the queue: %v", err)
 	}
 }
 
-// TestJoinChooses: where the way is open one is found, also for a user who may load no eBPF.
+// TestJoinChooses: without a wanted method one is found, also for a user who may not load eBPF.
 func TestJoinChooses(t *testing.T) {
 	s, guest := withJoin(t, "")
 	if err := s.Remove(t.Context(), guest); err != nil {
@@ -251,7 +251,7 @@ func TestJoinChooses(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
 
-// TestJoinByTCX: where the kernel has no filters that are programs, tcx runs them: that is as good, and ends with the
+// TestJoinByTCX: when the kernel has no eBPF filters, tcx runs the programs: that is equivalent, and ends with the
 // join.
 func TestJoinByTCX(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
@@ -274,7 +274,7 @@ func TestJoinByTCX(t *testing.T) {
 		}
 		defer l.Close()
 		if err := redirect.Attach(s.PodNS, index, l); errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-			nettest.Without(t, fmt.Sprintf("no tcx in this kernel: %v", err))
+			nettest.SkipMissing(t, fmt.Sprintf("no tcx in this kernel: %v", err))
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -289,9 +289,9 @@ func TestJoinByTCX(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
 }
 
-// TestJoinBesideOthers: where somebody has a link's place for filters, tcx runs the programs, and what is somebody's
-// stays.
-func TestJoinBesideOthers(t *testing.T) {
+// TestJoinWithForeignFilter: when another program uses the link's filter position, tcx runs the programs, and the other
+// program's filter stays.
+func TestJoinWithForeignFilter(t *testing.T) {
 	s, guest := withJoin(t, state.JoinPeer)
 	if err := s.Remove(t.Context(), guest); err != nil {
 		t.Fatal(err)
@@ -299,7 +299,7 @@ func TestJoinBesideOthers(t *testing.T) {
 	nettest.Run(t, s.PodNS, "tc", "qdisc", "add", "dev", "eth0", "clsact")
 	err := s.Apply(t.Context(), guest)
 	if errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EINVAL) {
-		nettest.Without(t, fmt.Sprintf("no tcx in this kernel: %v", err))
+		nettest.SkipMissing(t, fmt.Sprintf("no tcx in this kernel: %v", err))
 	} else if err != nil {
 		t.Fatal(err)
 	}

@@ -18,11 +18,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// wire hears what arrives on a link.
+// wire captures frames that arrive on a link.
 type wire struct {
 	t  *testing.T
 	fd int
-	// sentinels counts the frames that were sent behind others.
+	// sentinels counts the frames that were sent after others.
 	sentinels uint32
 }
 
@@ -53,8 +53,7 @@ func sniff(t *testing.T, ns *netns.NS, name string) *wire {
 	return w
 }
 
-// passes sends a frame into the tap, and another one behind it that always goes out, and tells whether the first one
-// did.
+// passes sends a frame into the tap, followed by one that always passes, and reports whether the first one passed.
 func (w *wire) passes(tap *os.File, frame []byte) (out bool) {
 	w.t.Helper()
 	w.sentinels++
@@ -85,7 +84,7 @@ func (w *wire) send(frame []byte) {
 	}
 }
 
-// made is what joins have made in the pod: eBPF's programs, filters, tables.
+// made lists what joins created in the pod: eBPF programs, filters, tables.
 func made(t *testing.T, s Spaces) string {
 	t.Helper()
 	links, err := s.Pod.reader.LinksByName(t.Context(), []string{"tap0", "eth0"})

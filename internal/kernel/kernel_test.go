@@ -25,7 +25,7 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
-// pair opens two fresh namespaces, the node's and the pod's.
+// pair opens two new namespaces, the node's and the pod's.
 func pair(t testing.TB) Spaces {
 	t.Helper()
 	host, pod := nettest.NS(t, "host"), nettest.NS(t, "pod")
@@ -42,7 +42,7 @@ func dial(t testing.TB, ns *netns.NS) *Conn {
 	return c
 }
 
-// ptp is a fragment as the ptp planner makes it.
+// ptp returns a fragment as the ptp planner makes it.
 func ptp(n int) state.Fragment {
 	host, alias := fmt.Sprintf("veth%04x", n), fmt.Sprintf("weft:net/%d/eth0", n)
 	ip4, ip6 := fmt.Sprintf("10.1.%d.%d", n>>8, n&0xff), fmt.Sprintf("fd00:1::%x", n+2)
@@ -58,7 +58,7 @@ func ptp(n int) state.Fragment {
 	f.Host.Addrs = []state.Addr{
 		{Link: host, Prefix: prefix("10.1.255.1/32")},
 		{Link: host, Prefix: prefix("fd00:1::1/128"), NoDAD: true},
-		// From this one the node asks for its neighbor when it forwards.
+		// The source address of the node's neighbor solicitations when it forwards.
 		{Link: host, Prefix: prefix("fe80::1/128"), NoDAD: true, NoPrefixRoute: true},
 	}
 	f.Host.Routes = []state.Route{
@@ -83,7 +83,7 @@ func ptp(n int) state.Fragment {
 	return f
 }
 
-// port is a fragment as the bridge planner makes it.
+// port returns a fragment as the bridge planner makes it.
 func port(n int) state.Fragment {
 	f := ptp(n)
 	f.Host.Links[0].Master = "cni0"
@@ -213,7 +213,7 @@ func TestReleaseAnswersBeforeTheReaper(t *testing.T) {
 		t.Errorf("Diff does not miss dead links: %v, %v", d, err)
 	}
 	done := make(chan error)
-	go func() { done <- r.Run(ctx) }() // it begins with what is dead already
+	go func() { done <- r.Run(ctx) }() // it begins with the links that are dead already
 	defer func() { cancel(); <-done }()
 	if err := r.Wait(t.Context()); err != nil {
 		t.Fatal(err)
@@ -229,7 +229,7 @@ func TestReleaseAnswersBeforeTheReaper(t *testing.T) {
 	mustApply(t, s, f)
 }
 
-// Whoever needs a dead link's name gets it, with the reaper or without.
+// The name of a dead link can be reused, with a reaper and without.
 func TestDeadLinksAreNotInTheWay(t *testing.T) {
 	s := pair(t)
 	f := port(1)
@@ -250,7 +250,7 @@ func TestDeadLinksAreNotInTheWay(t *testing.T) {
 	}
 }
 
-func TestVandalismIsRepaired(t *testing.T) {
+func TestExternalChangesAreRepaired(t *testing.T) {
 	acts := map[string][]string{
 		"address":  {"ip", "addr", "flush", "dev", "cni0"},
 		"mtu":      {"ip", "link", "set", "veth0001", "mtu", "1300"},
@@ -286,7 +286,7 @@ func TestVandalismIsRepaired(t *testing.T) {
 	}
 }
 
-func TestForeignIsLeftAlone(t *testing.T) {
+func TestForeignLinkStays(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "cni0", "type", "veth", "peer", "name", "other")
 	nettest.Run(t, s.Host.ns, "ip", "addr", "add", "10.7.0.1/24", "dev", "cni0")

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// lower makes a link that plays the uplink of the node, and gives the namespace at the other end of its wire.
-func lower(t *testing.T, s Spaces) *netns.NS {
+// makeUplink makes a link that acts as the node's uplink, and returns the namespace at its other end.
+func makeUplink(t *testing.T, s Spaces) *netns.NS {
 	t.Helper()
 	lan := nettest.NS(t, "lan")
 	lines(t, s.Host.ns, "link add ens5 address 02:00:00:00:00:05 type veth peer name wire netns "+lan.Path(),
@@ -30,8 +30,8 @@ func lines(t *testing.T, ns *netns.NS, lines ...string) {
 	}
 }
 
-// upon is a pod with one link upon the node's uplink.
-func upon(l state.Link) state.Fragment {
+// onUplink returns a pod with one link on top of the node's uplink.
+func onUplink(l state.Link) state.Fragment {
 	l.Name, l.Alias, l.Up, l.Parent = "eth0", "weft:net/c/eth0", state.On(), &state.Parent{Space: state.Host, Name: "ens5"}
 	return state.Fragment{Owner: "c", Pod: state.Space{
 		Links: []state.Link{l},
@@ -60,29 +60,29 @@ func kinds() map[string]state.Link {
 			Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3"}, MTU: 1300,
 		},
 		"ipvlan l3s": {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3s"}},
-		"vlan":       {Kind: state.Vlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Vlan: &state.VlanAttrs{ID: 7}},
+		"vlan":       {Kind: state.VLAN, MAC: state.MAC{2, 0, 0, 0, 0, 5}, VLAN: &state.VLANAttrs{ID: 7}},
 	}
 }
 
-// Links upon an uplink are made in the pod, are what was wanted, and carry packets.
-func TestUpon(t *testing.T) {
+// Links on top of an uplink are created in the pod, are as wanted, and carry packets.
+func TestOnParent(t *testing.T) {
 	for name, l := range kinds() {
 		t.Run(name, func(t *testing.T) {
 			kind, mode, _ := strings.Cut(name, " ")
 			nettest.Need(t, kind)
 			s := pair(t)
-			lan := lower(t, s)
+			lan := makeUplink(t, s)
 			if kind == "vlan" {
 				lines(t, lan, "addr flush dev wire", "link add link wire name tagged type vlan id 7", "link set tagged up",
 					"addr add 10.7.0.1/24 dev tagged", "addr add fd00:7::1/64 dev tagged nodad")
 			}
 			layer3 := strings.HasPrefix(mode, "l3")
-			if layer3 { // nobody answers for the pod
+			if layer3 { // no address resolution for the pod
 				lines(t, lan, "neigh add 10.7.0.2 lladdr 02:00:00:00:00:05 dev wire")
 			}
 			// A link of the node has the name that the pod's is to have.
 			nettest.Run(t, s.Host.ns, "ip", "link", "add", "eth0", "type", "bridge")
-			f := upon(l)
+			f := onUplink(l)
 			mustApply(t, s, f)
 			writes := s.Host.Writes() + s.Pod.Writes()
 			mustApply(t, s, f)
@@ -112,12 +112,12 @@ func TestUpon(t *testing.T) {
 	}
 }
 
-// What is otherwise is told, and what can be changed is changed.
-func TestUponDiffers(t *testing.T) {
+// Differences are reported, and changed if they can be.
+func TestOnParentDiffers(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	s := pair(t)
-	lower(t, s)
-	f := upon(kinds()["macvlan private"])
+	makeUplink(t, s)
+	f := onUplink(kinds()["macvlan private"])
 	mustApply(t, s, f)
 	nettest.Run(t, s.PodNS, "ip", "link", "set", "eth0", "type", "macvlan", "mode", "bridge", "bcqueuelen", "3000")
 	d, err := s.Diff(t.Context(), f)
@@ -125,7 +125,7 @@ func TestUponDiffers(t *testing.T) {
 		t.Errorf("differences: %v %v", d, err)
 	}
 	mustApply(t, s, f)
-	nettest.Run(t, s.Host.ns, "ip", "link", "del", "ens5") // and with it what is upon it
+	nettest.Run(t, s.Host.ns, "ip", "link", "del", "ens5") // and with it the links on top of it
 	if d, err := s.Diff(t.Context(), f); err != nil || len(d) == 0 || d[0].Have != "" {
 		t.Errorf("differences without the parent: %v %v", d, err)
 	}
@@ -137,12 +137,12 @@ func TestUponDiffers(t *testing.T) {
 	}
 }
 
-// A parent that is a bridge's port can have no macvlan; a name that is taken is not ours.
-func TestUponRefused(t *testing.T) {
+// A parent that is a bridge port can have no macvlan; a name in use is an error.
+func TestOnParentRefused(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	s := pair(t)
-	lower(t, s)
-	f := upon(kinds()["macvlan"])
+	makeUplink(t, s)
+	f := onUplink(kinds()["macvlan"])
 	nettest.Run(t, s.PodNS, "ip", "link", "add", "eth0", "type", "bridge")
 	if err := s.Apply(t.Context(), f); !errors.Is(err, ErrForeign) {
 		t.Errorf("over another link: %v", err)
@@ -155,12 +155,12 @@ func TestUponRefused(t *testing.T) {
 	}
 }
 
-// Both the parent and the link are the pod's.
-func TestUponInPod(t *testing.T) {
+// Both the parent and the link are in the pod.
+func TestOnParentInPod(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	s := pair(t)
 	mustApply(t, s, ptp(1))
-	f := upon(kinds()["macvlan"])
+	f := onUplink(kinds()["macvlan"])
 	f.Pod.Links[0].Name, f.Pod.Links[0].Parent = "net1", &state.Parent{Space: state.Pod, Name: "eth0"}
 	f.Pod.Addrs, f.Pod.Routes = nil, nil
 	mustApply(t, s, f)
@@ -169,7 +169,7 @@ func TestUponInPod(t *testing.T) {
 	}
 }
 
-// A link that was made and not yet marked when its maker was killed is known by its MAC.
+// A link whose maker was killed before setting the mark is recognized by its MAC.
 func TestKindsHalfMade(t *testing.T) {
 	for kind, l := range map[string]state.Link{
 		"macvlan": kinds()["macvlan"], "tap": {Kind: state.Tap, MAC: state.SeedMAC("t")},
@@ -177,8 +177,8 @@ func TestKindsHalfMade(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			nettest.Need(t, kind)
 			s := pair(t)
-			lower(t, s)
-			f := upon(l)
+			makeUplink(t, s)
+			f := onUplink(l)
 			f.Pod.Addrs, f.Pod.Routes = nil, nil
 			if kind == "tap" {
 				f.Pod.Links[0].Parent = nil

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Where the older iptables are in the kernel and the host has no program that reads them, the answer says so; it is
-// another one where they drop, and where they are read and do not.
+// When the kernel has tables of iptables-legacy and the host has no program that reads them, the answer says so; it
+// differs from the answers when they drop, and when they can be read and do not.
 func TestDroppedByOlderIPTables(t *testing.T) {
 	ns := nettest.NS(t, "older")
 	for _, program := range []string{"iptables-legacy", "ip6tables-legacy"} {
 		if out, err := nettest.Try(ns, program, "-S"); err != nil {
-			nettest.Without(t, program+": "+out)
+			nettest.SkipMissing(t, program+": "+out)
 		}
 	}
 	c, err := kernel.Dial(ns)
@@ -25,7 +25,7 @@ func TestDroppedByOlderIPTables(t *testing.T) {
 	}
 	defer func() { _ = c.Close() }()
 	if have, err := c.LegacyTables(false); err != nil || len(have) == 0 {
-		nettest.Without(t, "which tables the older iptables have cannot be read here")
+		nettest.SkipMissing(t, "which tables the older iptables have cannot be read here")
 	}
 	bare := t.TempDir()
 	for _, tc := range []struct {
@@ -49,7 +49,7 @@ func TestDroppedByOlderIPTables(t *testing.T) {
 			}
 			c.Root = tc.root
 			for family, want := range tc.want {
-				q := state.Query{Space: state.Host, Dropped: state.LegacyDropped + family}
+				q := state.Query{Space: state.Host, ForwardDrop: state.LegacyForwardDrop + family}
 				got, err := kernel.Spaces{Host: c}.Observe(t.Context(), []state.Query{q})
 				if err != nil || got[q].Found != want.Found || got[q].Value != want.Value {
 					t.Errorf("family %s: %+v %v, want %+v", family, got[q], err, want)

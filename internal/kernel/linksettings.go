@@ -11,24 +11,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// linkSettings are what links that exist have of settings: address, MTU, master, attributes of a port and of their
-// kind, and whether they are up.
+// linkSettings are the settings of existing links: MAC address, MTU, master, attributes of a port and of their kind,
+// and whether they are up.
 type linkSettings struct {
 	want  []state.Link
 	links *links
 	vlans *portVLANs
-	// others are the links of the other namespace, nil where that was not looked at; without the function nobody knows.
+	// others returns the links of the other namespace, nil if they were not read; a nil function means the same.
 	others func(state.SpaceName) map[string]link.Found
 	// raised are the links that this Apply has brought up.
 	raised []state.Link
-	// reborn tells that a link has its MTU back: below 1280 it had no IPv6, and all IPv6 settings begin anew.
-	reborn bool
+	// ipv6Reset means that a link's MTU was raised to 1280 or more: below it has no IPv6, and all its IPv6 settings are
+	// reset.
+	ipv6Reset bool
 }
 
 func (s *linkSettings) read(ctx context.Context) error { return s.vlans.read(ctx) }
 
-// batch is what differs, all but the administrative state, which comes last: the kernel looks at these settings when a
-// link comes up. The kernel forgets all neighbors of the links in readdressed: they get another address.
+// batch returns the requests for settings that differ, except for the administrative state, which comes last: the
+// kernel reads these settings when a link comes up. readdressed are the links whose MAC changes, for which the kernel
+// deletes all neighbors.
 func (s *linkSettings) batch() (batch []*rtnl.Message, readdressed []int, err error) {
 	for _, l := range s.want {
 		have := s.links.found[l.Name]
@@ -37,10 +39,10 @@ func (s *linkSettings) batch() (batch []*rtnl.Message, readdressed []int, err er
 			if !c.MAC.IsZero() {
 				readdressed = append(readdressed, have.Index)
 			}
-			s.reborn = s.reborn || c.MTU >= leastIPv6 && have.MTU > 0 && have.MTU < leastIPv6
+			s.ipv6Reset = s.ipv6Reset || c.MTU >= leastIPv6 && have.MTU > 0 && have.MTU < leastIPv6
 			batch = append(batch, link.Set(have.Index, l.Name, c))
 		}
-		if s.portDiffers(l, have) { // of its own: the kernel looks at these before it looks at the master
+		if s.portDiffers(l, have) { // a separate request: the kernel applies these before the master
 			batch = append(batch, link.Set(have.Index, l.Name, link.Change{Port: l.Port}))
 		}
 		attrs, err := attrsBatch(l, have)
@@ -52,7 +54,7 @@ func (s *linkSettings) batch() (batch []*rtnl.Message, readdressed []int, err er
 	return batch, readdressed, nil
 }
 
-// upBatch is the administrative states that differ.
+// upBatch returns the requests for administrative states that differ.
 func (s *linkSettings) upBatch(which func(state.Link) bool) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, l := range s.want {
@@ -67,8 +69,8 @@ func (s *linkSettings) upBatch(which func(state.Link) bool) []*rtnl.Message {
 	return batch
 }
 
-// heard is the questions about the links that came up in this Apply, and about their masters.
-func (s *linkSettings) heard() []*rtnl.Message {
+// readBatch returns requests that read the links that this Apply brought up, and their masters.
+func (s *linkSettings) readBatch() []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, l := range s.raised {
 		batch = append(batch, link.GetIndex(s.links.index(l.Name)))
@@ -79,7 +81,7 @@ func (s *linkSettings) heard() []*rtnl.Message {
 	return batch
 }
 
-// isUp tells whether a link is up after this Apply.
+// isUp reports whether a link is up after this Apply.
 func (s *linkSettings) isUp(name string) bool {
 	for _, l := range s.want {
 		if l.Name == name && l.Up != nil {
@@ -98,7 +100,7 @@ func (s *linkSettings) diff(out *diffs) {
 	}
 }
 
-func (s *linkSettings) tell(out *state.Space) {
+func (s *linkSettings) report(out *state.Space) {
 	for _, want := range s.want {
 		have, ok := s.links.get(want.Name)
 		if _, differ := s.differs(want); !differ {
@@ -109,7 +111,7 @@ func (s *linkSettings) tell(out *state.Space) {
 	}
 }
 
-// differs tells whether a link is not as wanted, and what is there in words.
+// differs reports whether a link is not as wanted, and prints the existing one.
 func (s *linkSettings) differs(want state.Link) (says string, differ bool) {
 	have, ok := s.links.get(want.Name)
 	if !ok {
@@ -127,7 +129,7 @@ func (s *linkSettings) differs(want state.Link) (says string, differ bool) {
 	if want.Kind != state.Veth || want.Peer == nil {
 		return "", false
 	}
-	if others := s.elsewhere(want.Peer.Space); others != nil {
+	if others := s.otherSpaceLinks(want.Peer.Space); others != nil {
 		if err := pairError(want, have, others); err != nil {
 			return err.Error(), true
 		}
@@ -135,15 +137,15 @@ func (s *linkSettings) differs(want state.Link) (says string, differ bool) {
 	return "", false
 }
 
-// elsewhere are the links of a space that was looked at too.
-func (s *linkSettings) elsewhere(space state.SpaceName) map[string]link.Found {
+// otherSpaceLinks returns the links of the other space, if they were read.
+func (s *linkSettings) otherSpaceLinks(space state.SpaceName) map[string]link.Found {
 	if s.others == nil {
 		return nil
 	}
 	return s.others(space)
 }
 
-// change is what must be set on a link that exists; ok is false when nothing must. Up is left to the caller's order.
+// change returns what must be set on an existing link; ok is false when nothing must. The caller sets Up, in its order.
 func (s *linkSettings) change(want state.Link, have link.Found) (c link.Change, ok bool) {
 	if !want.MAC.IsZero() && want.MAC != have.MAC {
 		c.MAC, ok = want.MAC, true
@@ -170,7 +172,8 @@ func (s *linkSettings) change(want state.Link, have link.Found) (c link.Change, 
 	return c, ok
 }
 
-// portDiffers tells whether a port's attributes must be set; a link that changes its master begins with the kernel's.
+// portDiffers reports whether a port's attributes must be set; a link that changes its master starts with the kernel's
+// defaults.
 func (s *linkSettings) portDiffers(want state.Link, have link.Found) bool {
 	if want.Port == nil {
 		return false
@@ -182,12 +185,12 @@ func (s *linkSettings) portDiffers(want state.Link, have link.Found) bool {
 	return !covers(*want.Port, p)
 }
 
-// parentDiffers tells whether a link is not upon its parent, where both can be seen.
+// parentDiffers reports whether a link has another parent, if both could be read.
 func (s *linkSettings) parentDiffers(want state.Link, have link.Found) bool {
 	if want.Parent == nil {
 		return false
 	}
-	others := s.elsewhere(want.Parent.Space)
+	others := s.otherSpaceLinks(want.Parent.Space)
 	if others == nil {
 		return false
 	}
@@ -199,7 +202,7 @@ func differs(want, have *bool) bool { return want != nil && (have == nil || *wan
 
 func numberDiffers(want, have *int) bool { return want != nil && (have == nil || *want != *have) }
 
-// covers tells whether have agrees with every attribute that want sets.
+// covers reports whether have agrees with every attribute that want sets.
 func covers(want, have state.PortAttrs) bool {
 	return !differs(want.Hairpin, have.Hairpin) && !differs(want.Learning, have.Learning) &&
 		!differs(want.Flood, have.Flood) &&
@@ -214,23 +217,23 @@ func bridgeDiffers(want, have *state.BridgeAttrs) bool {
 	if have == nil {
 		have = &state.BridgeAttrs{}
 	}
-	return differs(want.VlanFiltering, have.VlanFiltering) || differs(want.McastSnooping, have.McastSnooping) ||
+	return differs(want.VLANFiltering, have.VLANFiltering) || differs(want.McastSnooping, have.McastSnooping) ||
 		numberDiffers(want.GroupFwdMask, have.GroupFwdMask) || numberDiffers(want.AgeingTimeSecs, have.AgeingTimeSecs)
 }
 
-// attrsDiffer tells whether the attributes of a link's kind are not as wanted.
+// attrsDiffer reports whether the attributes of a link's kind are not as wanted.
 func attrsDiffer(want state.Link, have link.Found) bool {
 	return bridgeDiffers(want.Bridge, have.Bridge) || changeable(want, have) || fixed(want, have)
 }
 
-// changeable tells whether attributes differ that can be changed on a link that exists.
+// changeable reports whether attributes differ that can be changed on an existing link.
 func changeable(want state.Link, have link.Found) bool {
 	if w := want.Macvlan; w != nil {
 		h := have.Macvlan
 		return h == nil || w.Mode != "" && w.Mode != h.Mode || numberDiffers(w.BcQueueLen, h.BcQueueLen)
 	}
-	if w := want.Vxlan; w != nil {
-		return have.Vxlan == nil || w.Local != have.Vxlan.Local || differs(w.Learning, have.Vxlan.Learning)
+	if w := want.VXLAN; w != nil {
+		return have.VXLAN == nil || w.Local != have.VXLAN.Local || differs(w.Learning, have.VXLAN.Learning)
 	}
 	if w := want.IPIP; w != nil {
 		return have.IPIP == nil || *w != *have.IPIP
@@ -239,16 +242,16 @@ func changeable(want state.Link, have link.Found) bool {
 	return w != nil && (have.Ipvlan == nil || w.Mode != "" && w.Mode != have.Ipvlan.Mode)
 }
 
-// fixed tells whether attributes differ that a link has for its lifetime.
+// fixed reports whether attributes differ that cannot be changed.
 func fixed(want state.Link, have link.Found) bool {
 	id := func(w, h *uint32) bool { return w != nil && (h == nil || *w != *h) }
 	switch {
-	case want.Vlan != nil:
-		return have.Vlan == nil || *want.Vlan != *have.Vlan
+	case want.VLAN != nil:
+		return have.VLAN == nil || *want.VLAN != *have.VLAN
 	case want.VRF != nil:
 		return have.VRF == nil || *want.VRF != *have.VRF
-	case want.Vxlan != nil:
-		return have.Vxlan == nil || !sameVxlan(*want.Vxlan, *have.Vxlan)
+	case want.VXLAN != nil:
+		return have.VXLAN == nil || !sameVXLAN(*want.VXLAN, *have.VXLAN)
 	case want.Tun != nil:
 		w, h := want.Tun, have.Tun
 		return h == nil || w.IP != h.IP || w.MultiQueue != h.MultiQueue || id(w.Owner, h.Owner) || id(w.Group, h.Group)
@@ -256,12 +259,12 @@ func fixed(want state.Link, have link.Found) bool {
 	return false
 }
 
-func sameVxlan(want, have state.VxlanAttrs) bool {
+func sameVXLAN(want, have state.VXLANAttrs) bool {
 	return want.VNI == have.VNI && want.UDPPort() == have.UDPPort() && want.Local.Is4() == have.Local.Is4() &&
 		want.GBP == have.GBP
 }
 
-// attrsBatch is what must be set of the attributes of a link's kind.
+// attrsBatch returns the requests for attributes of a link's kind that differ.
 func attrsBatch(want state.Link, have link.Found) ([]*rtnl.Message, error) {
 	switch {
 	case fixed(want, have):

@@ -16,15 +16,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// newIndex chooses a link index. The range is far above what the kernel counts up to by itself, so a clash is a rare
-// accident. The kernel refuses it; nothing else may stand in the batch that makes a link, since it would be done to the
+// newIndex chooses a link index. The range is far above the indexes that the kernel assigns, so a conflict is rare. The
+// kernel refuses it; no other request for the link may be in the batch that creates it, because it would change the
 // link that has the index.
 func newIndex() int { return 1<<28 + rand.IntN(1<<30) }
 
-// makeLinks looks at both namespaces and makes the links that are missing, in place: the node's with the other ends of
-// its pairs, then what only the pod has.
+// makeLinks reads both namespaces and creates the missing links, in place: the node's with the other ends of its pairs,
+// then links that are only in the pod.
 func (a *apply) makeLinks(ctx context.Context) error {
-	if err := a.host.look(ctx); err != nil {
+	if err := a.host.readLinks(ctx); err != nil {
 		return err
 	}
 	if err := a.host.clear(ctx); err != nil {
@@ -34,14 +34,14 @@ func (a *apply) makeLinks(ctx context.Context) error {
 		return err
 	}
 	if err := a.makeIn(ctx, a.host); errors.Is(err, ErrExists) {
-		return in(state.Host, a.taken(ctx, err))
+		return in(state.Host, a.explainPairRefusal(ctx, err))
 	} else if err != nil {
 		return in(state.Host, err)
 	}
 	if a.pod.conn == nil || a.pod.links.allMade(linkNames(a.pod.want)) {
 		return nil
 	}
-	if err := a.pod.look(ctx); err != nil {
+	if err := a.pod.readLinks(ctx); err != nil {
 		return err
 	}
 	if err := a.pod.clear(ctx); err != nil {
@@ -56,12 +56,12 @@ func (a *apply) makeLinks(ctx context.Context) error {
 	return in(state.Pod, a.makeIn(ctx, a.pod))
 }
 
-// taken reports why a pair was refused although its name is free in the node's namespace. ErrExists stays only when a
-// living link has the name of an other end: a dead one is deleted now, and a name that nothing has any more was a dead
-// link's that the reaper took between the kernel's answer and this look.
-func (a *apply) taken(ctx context.Context, err error) error {
-	if lookErr := a.pod.look(ctx); lookErr != nil {
-		return errors.Join(err, lookErr)
+// explainPairRefusal determines why a pair was refused although its name is free in the node's namespace. ErrExists remains only
+// when a live link has the name of another end: a dead one is deleted now, and a name that is free again belonged to a
+// dead link that the reaper deleted between the kernel's answer and this read.
+func (a *apply) explainPairRefusal(ctx context.Context, err error) error {
+	if readErr := a.pod.readLinks(ctx); readErr != nil {
+		return errors.Join(err, readErr)
 	}
 	if clearErr := a.pod.clear(ctx); clearErr != nil {
 		return errors.Join(err, clearErr)
@@ -70,14 +70,14 @@ func (a *apply) taken(ctx context.Context, err error) error {
 		if l.Kind != state.Veth || l.Peer == nil || l.Peer.Space != state.Pod {
 			continue
 		}
-		if _, stands := a.pod.links.found[l.Peer.Name]; stands {
+		if _, exists := a.pod.links.found[l.Peer.Name]; exists {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", errRaced, err)
 }
 
-// makeIn makes the missing links of one namespace; masters before their ports, which name them by index.
+// makeIn makes the missing links of one namespace; masters before their ports, which refer to them by index.
 func (a *apply) makeIn(ctx context.Context, v *view) error {
 	if err := v.foreign(); err != nil {
 		return err
@@ -86,10 +86,10 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 		var batch []*rtnl.Message
 		var names []string
 		for _, l := range v.want.Links {
-			if !veths && v.adopts(l) {
+			if !veths && v.needsBridgeMAC(l) {
 				batch = append(batch, link.Set(v.links.found[l.Name].Index, l.Name, link.Change{MAC: l.MAC}))
 			}
-			if _, there := v.links.found[l.Name]; there || single(l) || (l.Kind == state.Veth) != veths {
+			if _, there := v.links.found[l.Name]; there || separately(l) || (l.Kind == state.Veth) != veths {
 				continue
 			}
 			create, err := a.create(v, l)
@@ -102,36 +102,36 @@ func (a *apply) makeIn(ctx context.Context, v *view) error {
 			continue
 		}
 		if err := v.conn.rtnl.Send(ctx, batch); err != nil {
-			return v.notMade(ctx, err, names)
+			return v.explainRefusal(ctx, err, names)
 		}
 	}
 	return a.makeSingly(ctx, v)
 }
 
-// notMade tells a name that is taken from an accident after which looking again helps.
-func (v *view) notMade(ctx context.Context, err error, names []string) error {
+// explainRefusal distinguishes a name that is in use from a conflict after which reading again helps.
+func (v *view) explainRefusal(ctx context.Context, err error, names []string) error {
 	raced := fmt.Errorf("%w: %w", err, errRaced)
 	switch {
-	case errors.Is(err, unix.EBUSY): // the other end's index is another link's
+	case errors.Is(err, unix.EBUSY): // the index of the other end is in use
 		return raced
 	case errors.Is(err, unix.EXFULL):
 		return fmt.Errorf("%w: master %w", err, ErrFull)
 	case !errors.Is(err, unix.EEXIST):
 		return err
 	}
-	now, lookErr := v.conn.reader.LinksByName(ctx, names)
-	if lookErr != nil || len(now) > 0 { // somebody made it, or it was made beside the one that was refused
-		return errors.Join(raced, lookErr)
+	now, readErr := v.conn.reader.LinksByName(ctx, names)
+	if readErr != nil || len(now) > 0 { // another process made it, or it was created although its other end was refused
+		return errors.Join(raced, readErr)
 	}
 	for _, name := range names {
 		if _, taken, err := v.conn.reader.LinkByIndex(ctx, v.links.found[name].Index); err != nil || taken {
 			return errors.Join(raced, err)
 		}
 	}
-	return fmt.Errorf("%w: other end: %w", err, ErrExists) // the name is taken where the other end goes
+	return fmt.Errorf("%w: other end: %w", err, ErrExists) // the name is in use in the other end's namespace
 }
 
-// foreign refuses links that are not ours, and those that nobody makes.
+// foreign refuses links that are not ours, and missing ones that the fragment does not make.
 func (v *view) foreign() error {
 	var errs []error
 	for _, l := range v.want.Links {
@@ -149,9 +149,9 @@ func (v *view) foreign() error {
 	return errors.Join(errs...)
 }
 
-// adopts tells whether a bridge that somebody else made gets a new port: unless its MAC was written by somebody, it
-// takes the port's for its own, so the one that the plan names is written before.
-func (v *view) adopts(want state.Link) bool {
+// needsBridgeMAC reports whether a bridge that weft did not make gets a new port: unless its MAC was set explicitly, the bridge
+// takes that of its port, so the MAC that the plan names is set before.
+func (v *view) needsBridgeMAC(want state.Link) bool {
 	if _, there := v.links.old(want.Name); !there || want.Kind != state.Bridge || want.MAC.IsZero() || want.Alias != "" {
 		return false
 	}
@@ -170,8 +170,8 @@ func (v *view) makes(name string) bool {
 	return false
 }
 
-// pairs compares the two ends of each pair that was there before. A marked end without its other end is taken away, so
-// that the pair is made anew.
+// pairs compares the two ends of each pair that existed before. A marked end without its other end is deleted, so that
+// the pair is re-created.
 func (a *apply) pairs(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
 		for _, l := range v.want.Links {
@@ -195,7 +195,7 @@ func (a *apply) pairs(ctx context.Context) error {
 	return nil
 }
 
-// pairError tells why a link is not the end of the wanted pair; ErrMissing: the other end is nowhere.
+// pairError returns why a link is not the end of the wanted pair; ErrMissing: the other end does not exist.
 func pairError(want state.Link, have link.Found, others map[string]link.Found) error {
 	peer, ok := others[want.Peer.Name]
 	if !ok {
@@ -214,7 +214,7 @@ func (a *apply) view(name state.SpaceName) *view {
 	return a.host
 }
 
-// create is the request that makes l and, for a pair, its other end.
+// create returns the request that makes l and, for a pair, its other end.
 func (a *apply) create(v *view, l state.Link) (*rtnl.Message, error) {
 	master := v.links.found[l.Master].Index
 	index := v.put(l, master)
@@ -236,7 +236,7 @@ func (a *apply) create(v *view, l state.Link) (*rtnl.Message, error) {
 	return nil, fmt.Errorf("%s: other end %s is not in the fragment: %w", l, l.Peer.Name, ErrMissing)
 }
 
-// fd is a descriptor of a space's namespace, -1 when there is none.
+// fd returns a descriptor of a space's namespace, -1 when there is none.
 func (s Spaces) fd(name state.SpaceName) int {
 	switch c := s.conn(name); {
 	case name == state.Pod && s.PodNS != nil:
@@ -247,7 +247,7 @@ func (s Spaces) fd(name state.SpaceName) int {
 	return -1
 }
 
-// put notes a link that is about to be made, and chooses its index.
+// put records a link that is about to be made, and chooses its index.
 func (v *view) put(l state.Link, master int) int {
 	index := v.conn.index()
 	v.links.put(l, index, master)

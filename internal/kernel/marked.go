@@ -12,17 +12,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Marks are what tells things of one maker from those of others.
+// Marks identify the objects of one owner.
 type Marks struct {
-	// Alias is that of links. Links are the names of further ones.
+	// Alias is the ifalias of its links. Links are the names of further links.
 	Alias string
 	Links []string
-	// Protocols are those of routes.
+	// Protocols are the protocol numbers of its routes.
 	Protocols []uint8
 }
 
-// ReadMarked tells what of the namespace bears a mark: links, the permanent neighbors and forwarding entries on those,
-// and routes of the main table. It is unsorted, and cheap where others have much.
+// ReadMarked returns the objects of the namespace that have a mark: links, the permanent neighbors and forwarding
+// entries on them, and routes of the main table. It is unsorted, and its cost does not depend on objects of other
+// owners.
 func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 	var out state.Space
 	links, err := c.reader.Links(ctx, 0)
@@ -44,7 +45,7 @@ func (c *Conn) ReadMarked(ctx context.Context, m Marks) (state.Space, error) {
 			return out, err
 		}
 		out.Neighs = append(out.Neighs, neighs...)
-		if l.Kind != state.Vxlan {
+		if l.Kind != state.VXLAN {
 			continue
 		}
 		fdbs, err := c.reader.PermanentFDBs(ctx, l)

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// device makes a link in the node's namespace that plays a network card, with addresses and a route, and gives the
+// device makes a link in the node's namespace that acts as a network card, with addresses and a route, and returns the
 // fragment that moves it and its pre-image.
 func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 	t.Helper()
@@ -27,7 +27,7 @@ func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 	}
 	moved = state.Fragment{Owner: "moved"}
 	moved.Pod.Links = []state.Link{{
-		Name: "eth0", From: &state.Origin{Space: state.Host, Name: "ens5"}, Alias: "ens5", MTU: 1400,
+		Name: "eth0", MovedFrom: &state.Origin{Space: state.Host, Name: "ens5"}, Alias: "ens5", MTU: 1400,
 		MAC: state.MAC{2, 0, 0, 0, 0, 9}, Up: state.On(),
 	}}
 	moved.Pod.Addrs = []state.Addr{
@@ -47,8 +47,8 @@ func device(t *testing.T, s Spaces) (moved, before state.Fragment) {
 	return moved, before
 }
 
-func TestMovedAndGivenBack(t *testing.T) {
-	givenBack(t, device, func(t *testing.T, s Spaces, taken bool) {
+func TestMovedAndBack(t *testing.T) {
+	testMoveBack(t, device, func(t *testing.T, s Spaces, taken bool) {
 		ns, name := s.PodNS, "eth0"
 		if taken {
 			ns, name = s.Host.ns, "ens5"
@@ -59,7 +59,7 @@ func TestMovedAndGivenBack(t *testing.T) {
 	})
 }
 
-// What a killed Apply leaves: the link bears its mark and has not left.
+// A killed Apply leaves the link marked and not moved.
 func TestMarkedAndNotMoved(t *testing.T) {
 	s := pair(t)
 	moved, before := device(t, s)
@@ -78,7 +78,7 @@ func TestMarkedAndNotMoved(t *testing.T) {
 	}
 }
 
-// When a namespace dies the kernel puts physical devices back, under another name if theirs is taken.
+// When a namespace is deleted the kernel moves physical devices back, under another name if theirs is in use.
 func TestFallenBack(t *testing.T) {
 	s := pair(t)
 	moved, before := device(t, s)
@@ -93,11 +93,11 @@ func TestFallenBack(t *testing.T) {
 	}
 }
 
-// The kernel does so a while after the namespace has died.
+// The kernel does so a while after the namespace was deleted.
 func TestFallsBackLater(t *testing.T) {
 	s := pair(t)
 	moved, before := device(t, s)
-	moved.Pod.Links[0].From.Hardware = true
+	moved.Pod.Links[0].MovedFrom.Hardware = true
 	for _, argv := range []string{"ip link set ens5 down", "ip link set ens5 name away", "ip addr flush dev away"} {
 		nettest.Run(t, s.Host.ns, strings.Fields(argv)...)
 	}
@@ -120,8 +120,8 @@ func TestFallsBackLater(t *testing.T) {
 	}
 }
 
-// Who looks after the node's network may have put a route back by itself, or taken its gateway away.
-func TestGivenBackAsFarAsCanBe(t *testing.T) {
+// The node's network manager may have restored a route already, or removed its gateway.
+func TestMovedBackPartly(t *testing.T) {
 	s := pair(t)
 	moved, before := device(t, s)
 	mustApply(t, s, moved)
@@ -145,7 +145,7 @@ func TestGivenBackAsFarAsCanBe(t *testing.T) {
 	wantSame(t, s, before)
 }
 
-// A virtual link dies with its namespace: nothing can be given back, and that is no error.
+// A virtual link is deleted with its namespace: nothing can be moved back, and that is no error.
 func TestDiedAway(t *testing.T) {
 	s := pair(t)
 	moved, before := device(t, s)
@@ -172,13 +172,13 @@ func TestMoveIsRefused(t *testing.T) {
 	nettest.Run(t, s.PodNS, "ip", "link", "del", "eth0")
 	other := moved
 	other.Pod.Links = []state.Link{moved.Pod.Links[0]}
-	other.Pod.Links[0].From = &state.Origin{Space: state.Host, Name: "ens6"}
+	other.Pod.Links[0].MovedFrom = &state.Origin{Space: state.Host, Name: "ens6"}
 	if err := s.Apply(t.Context(), other); !errors.Is(err, ErrMissing) || !strings.Contains(err.Error(), "ens6") {
 		t.Errorf("of a link that is not there: %v", err)
 	}
 	lo := moved
 	lo.Pod.Links = []state.Link{moved.Pod.Links[0]}
-	lo.Pod.Links[0].From = &state.Origin{Space: state.Host, Name: "lo"}
+	lo.Pod.Links[0].MovedFrom = &state.Origin{Space: state.Host, Name: "lo"}
 	if err := s.Apply(t.Context(), lo); err == nil || !strings.Contains(err.Error(), "belongs to its namespace") {
 		t.Errorf("of lo: %v", err)
 	}

@@ -17,8 +17,8 @@ import (
 // Attributes of RTM_GETNSID and RTM_NEWNSID (linux/net_namespace.h).
 const netnsaNSID, netnsaFD = 1, 3
 
-// NamespaceID returns the id by which the Conn's namespace knows ns, by which the kernel names it in events. It assigns
-// one where there is none, and reports that: no event of ns was heard before. An id keeps no namespace alive.
+// NamespaceID returns the id by which the Conn's namespace refers to ns, and the kernel in events. It assigns an id if
+// there is none, and reports that: no event of ns was received before. An id does not keep a namespace alive.
 func (c *Conn) NamespaceID(ctx context.Context, ns *netns.NS) (id int, assigned bool, err error) {
 	for assigned := range 2 {
 		id, err := c.namespaceID(ctx, ns)
@@ -35,10 +35,10 @@ func (c *Conn) NamespaceID(ctx context.Context, ns *netns.NS) (id int, assigned 
 	return -1, false, fmt.Errorf("namespace %s has no id", ns.Path())
 }
 
-// namespaceID returns the id, -1 where there is none.
+// namespaceID returns the id, -1 if there is none.
 func (c *Conn) namespaceID(ctx context.Context, ns *netns.NS) (int, error) {
 	id := -1
-	err := c.rtnl.Ask(ctx, []*rtnl.Message{namespaceMessage(unix.RTM_GETNSID, "read the id of", ns)},
+	err := c.rtnl.Query(ctx, []*rtnl.Message{namespaceMessage(unix.RTM_GETNSID, "read the id of", ns)},
 		func(_ int, body []byte) {
 			const head = 4 // struct rtgenmsg, aligned
 			for kind, data := range netlink.Attrs(body[min(head, len(body)):]) {
@@ -56,5 +56,5 @@ func namespaceMessage(kind uint16, verb string, ns *netns.NS) *rtnl.Message {
 	return m
 }
 
-// LinkPort returns the netlink port of the Conn's rtnetlink socket: the sender of what this Conn changes.
+// LinkPort returns the netlink port of the Conn's rtnetlink socket: the sender of this Conn's changes.
 func (c *Conn) LinkPort() (uint32, error) { return c.rtnl.Port() }

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// few is how many entries of a device's table are asked for one by one; to look for more, the whole table is read.
+// few is how many entries of a device's table are read one by one; for more, the whole table is read.
 const few = 16
 
 // neighs are the neighbors and proxies that a space names.
@@ -25,14 +25,14 @@ type neighs struct {
 	found  map[neighPlace]link.FoundNeigh
 }
 
-// neighPlace is where one neighbor entry can be.
+// neighPlace identifies a neighbor entry.
 type neighPlace struct {
 	index int
 	ip    netip.Addr
 	proxy bool
 }
 
-// read looks at those of each device together.
+// read reads the entries of each device together.
 func (n *neighs) read(ctx context.Context) error {
 	n.found = map[neighPlace]link.FoundNeigh{}
 	wants := map[string][]state.Neigh{}
@@ -58,7 +58,7 @@ func (n *neighs) read(ctx context.Context) error {
 	return nil
 }
 
-// of reads at least the wanted ones of a device.
+// of reads at least the wanted entries of a device.
 func (n *neighs) of(ctx context.Context, wants []state.Neigh, index int) ([]link.FoundNeigh, error) {
 	if len(wants) <= few {
 		return n.reader.FewNeighs(ctx, wants, index)
@@ -77,7 +77,7 @@ func (n *neighs) of(ctx context.Context, wants []state.Neigh, index int) ([]link
 	return all, nil
 }
 
-// forget drops what was found on a link: the kernel forgets it too, where the link gets another address.
+// forget drops the entries that were found on a link: the kernel deletes them too, when the link's MAC changes.
 func (n *neighs) forget(index int) {
 	maps.DeleteFunc(n.found, func(p neighPlace, _ link.FoundNeigh) bool { return p.index == index })
 }
@@ -100,7 +100,7 @@ func (n *neighs) batch() []*rtnl.Message {
 	return batch
 }
 
-// removal takes away those on links that stay.
+// removal deletes the entries on links that stay.
 func (n *neighs) removal(stays func(link string) (index int, ok bool)) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range n.want {
@@ -124,7 +124,7 @@ func (n *neighs) diff(out *diffs) {
 	}
 }
 
-func (n *neighs) tell(out *state.Space) {
+func (n *neighs) report(out *state.Space) {
 	for _, want := range n.want {
 		if found, equal := n.has(want); equal {
 			out.Neighs = append(out.Neighs, want)

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Observe answers a planner's queries. A space without namespace answers that nothing is found.
+// Observe answers a planner's queries. In a space without a namespace nothing is found.
 func (s Spaces) Observe(ctx context.Context, queries []state.Query) (state.Answers, error) {
 	return observe.Spaces{Host: s.Host.observed(), Pod: s.Pod.observed()}.Answer(ctx, queries)
 }
@@ -22,8 +22,8 @@ func (c *Conn) observed() *observe.Namespace {
 	return &observe.Namespace{Reader: c.reader, Socket: c.rtnl, Settings: c.conf, Filters: c.Filters}
 }
 
-// Unfed lists the ifb links of chosen names to which no link of the namespace sends what arrives on it.
-func (c *Conn) Unfed(ctx context.Context, choose func(name string) bool) ([]string, error) {
+// UnusedIFBs returns the ifb links of chosen names to which no link of the namespace redirects arriving packets.
+func (c *Conn) UnusedIFBs(ctx context.Context, choose func(name string) bool) ([]string, error) {
 	links, err := c.reader.Links(ctx, 0)
 	if err != nil {
 		return nil, err

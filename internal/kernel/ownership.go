@@ -10,12 +10,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// foreign tells why a link of a wanted name is not ours to change, nil when it is. Ours is what bears the wanted mark.
-// One without any mark is ours when it has the MAC that the plan chose: whoever made it was killed before the mark, or
-// is about to set it.
+// foreign returns why a link of a wanted name may not be changed, nil if it may. A link with the wanted mark is ours. A
+// link without any mark is ours when it has the MAC that the plan chose: its maker was killed before setting the mark,
+// or is about to set it.
 func foreign(want state.Link, have link.Found) error {
-	if want.From != nil && have.Alias != want.From.Name {
-		return fmt.Errorf("link %s: not the one from %s: %w", want.Name, want.From.Name, ErrForeign)
+	if want.MovedFrom != nil && have.Alias != want.MovedFrom.Name {
+		return fmt.Errorf("link %s: not the one from %s: %w", want.Name, want.MovedFrom.Name, ErrForeign)
 	}
 	if want.Kind == "" {
 		return nil
@@ -28,10 +28,10 @@ func foreign(want state.Link, have link.Found) error {
 		return fmt.Errorf("link %s: a link of kind %s %w", want.Name, kind, ErrForeign)
 	}
 	switch {
-	case want.Alias == "" || want.Alias == have.Alias || want.Adopted && have.Alias == "":
+	case want.Alias == "" || want.Alias == have.Alias || want.Adopt && have.Alias == "":
 		return nil
 	case have.Alias != "" && want.Shared:
-		return nil // it was adopted, or has its mark from another plan
+		return nil // it was adopted, or another plan marked it
 	case have.Alias != "":
 		return fmt.Errorf("link %s: marked %q: %w", want.Name, have.Alias, ErrForeign)
 	case want.MAC.IsZero() || want.MAC != have.MAC:
@@ -40,8 +40,8 @@ func foreign(want state.Link, have link.Found) error {
 	return nil
 }
 
-// weftMade tells whether weft made a shared link: it is marked, or it was to be and has the MAC that was chosen for it,
-// because who made it was killed before the mark.
+// weftMade reports whether weft made a shared link: it has the mark, or its maker was killed before setting it and it
+// has the MAC that was chosen for it.
 func weftMade(want state.Link, have link.Found) bool {
 	if have.Alias == "" {
 		return strings.HasPrefix(want.Alias, SharedMark) && !want.MAC.IsZero() && want.MAC == have.MAC
@@ -49,7 +49,7 @@ func weftMade(want state.Link, have link.Found) bool {
 	return strings.HasPrefix(have.Alias, SharedMark)
 }
 
-// replaced tells whether a link that stands in the wanted one's place is nobody's.
+// replaced reports whether a link without a mark is in the place of the wanted one, and may be replaced.
 func replaced(want state.Link, have link.Found) bool {
-	return want.Replaces && have.Kind == want.Kind && have.Alias == "" && want.Alias != ""
+	return want.ReplaceUnmarked && have.Kind == want.Kind && have.Alias == "" && want.Alias != ""
 }

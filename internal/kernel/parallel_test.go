@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestParallelLives lets many attachments of one bridge come and go at once over one Conn, as an agent has it, with the
-// reaper behind them. Nobody is in another's way, and in the end the node is as it was.
+// TestParallelLives adds and removes many attachments of one bridge concurrently over one Conn, as an agent does, with
+// a running reaper. They do not interfere, and finally the node is as it was before.
 func TestParallelLives(t *testing.T) {
 	host := nettest.NS(t, "host")
 	c := dial(t, host)
@@ -64,12 +64,12 @@ func TestParallelLives(t *testing.T) {
 	}
 }
 
-// TestReadAllWhileThingsComeAndGo: with hundreds of links, something changes during every dump. It is read all the
-// same, and what does not change is always there.
+// TestReadAllWhileThingsComeAndGo: with hundreds of links, something changes during every dump. Reading succeeds
+// nevertheless, and returns all objects that do not change.
 func TestReadAllWhileThingsComeAndGo(t *testing.T) {
 	host := nettest.NS(t, "host")
 	c := dial(t, host)
-	// Pairs: a namespace with a thousand bridges dies for half a minute.
+	// Pairs: deleting a namespace with a thousand bridges takes half a minute.
 	couple := func(name string, n int) (left, right state.Link) {
 		a, b := fmt.Sprintf("%s%da", name, n), fmt.Sprintf("%s%db", name, n)
 		return state.Link{Name: a, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: b}},

@@ -18,9 +18,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The parts of a view compare and write without a kernel: what was found is given, what is asked for is read.
+// The parts of a view compare and write without a kernel: tests set the objects found, and check the requests.
 
-// requests are a batch in words.
+// requests prints a batch.
 func requests(batch []*rtnl.Message) string {
 	var out []string
 	for _, m := range batch {
@@ -36,14 +36,14 @@ func saysRequests(t *testing.T, batch []*rtnl.Message, want ...string) {
 	}
 }
 
-// differences are what a part says of what it found.
+// differences returns the differences that a part reports.
 func differences(p part) []state.Difference {
 	out := diffs{space: state.Host}
 	p.diff(&out)
 	return out.all
 }
 
-// with is a table of links: eth0 has index 7 and was there before, net1 has index 9 and was just made.
+// with returns links: eth0 has index 7 and existed before, net1 has index 9 and was just made.
 func with(t *testing.T) *links {
 	t.Helper()
 	l := newLinks()
@@ -69,7 +69,7 @@ func TestLinks(t *testing.T) {
 	if named := l.named(link.Found{MasterIndex: 9}); named.Master != "net1" {
 		t.Errorf("master of index 9 is %q", named.Master)
 	}
-	l.found["gone"] = link.Found{Group: Group}
+	l.found["gone"] = link.Found{Group: ReaperGroup}
 	if l.withoutDead(); len(l.found) != 2 {
 		t.Errorf("%d links are left of two living ones and a dead one", len(l.found))
 	}
@@ -89,12 +89,12 @@ func TestAddrs(t *testing.T) {
 		},
 	}
 	saysRequests(t, a.batch(),
-		"delete addr 10.0.0.2/24 dev ", "delete addr fd00::9/64 dev ", // with the words of what was found
+		"delete addr 10.0.0.2/24 dev ", "delete addr fd00::9/64 dev ", // as the found address prints itself
 		"add addr 10.0.0.3/24 dev eth0", "add addr fd00::9/64 dev eth0")
 	if !slices.Equal(a.fresh6, []string{"eth0"}) {
 		t.Errorf("links with a new IPv6 address: %v", a.fresh6)
 	}
-	if d := differences(a); len(d) != 3 || !strings.Contains(fmt.Sprint(d), "somebody else has it") {
+	if d := differences(a); len(d) != 3 || !strings.Contains(fmt.Sprint(d), "another host has it") {
 		t.Errorf("differences: %v", d)
 	}
 	if groups := a.groups("eth0"); !groups[addr("ff02::1:ff00:9")] || len(groups) != 1 {
@@ -145,7 +145,7 @@ func TestFDBs(t *testing.T) {
 			t.Errorf("%s where there is %s: %s", tc.want, entry, requests(batch))
 		}
 		var out state.Space
-		if f.tell(&out); len(out.FDBs) != 1 || out.FDBs[0] != entry {
+		if f.report(&out); len(out.FDBs) != 1 || out.FDBs[0] != entry {
 			t.Errorf("told %v, have %v", out.FDBs, entry)
 		}
 	}
@@ -159,8 +159,8 @@ func TestRules(t *testing.T) {
 	saysRequests(t, r.removal(), "delete "+mine.String())
 }
 
-// A route of ours that differs goes before the new one comes, another one's is refused, and a gateway's way comes
-// first.
+// A differing route of ours is deleted before the new one is added, another owner's is refused, and the route to a
+// gateway comes first.
 func TestRoutes(t *testing.T) {
 	dst, gw := prefix("10.1.0.0/16"), addr("10.0.0.254")
 	via := state.Route{Dst: dst, Gw: gw, Link: "eth0", Metric: 5}
@@ -168,7 +168,7 @@ func TestRoutes(t *testing.T) {
 	there := func(r state.Route, protocol uint8) link.FoundRoute {
 		r = link.Normal(r)
 		r.Protocol, r.Link = protocol, ""
-		return link.FoundRoute{Route: r, Index: 7, Nexthops: 1 + len(r.Beside)}
+		return link.FoundRoute{Route: r, Index: 7, Nexthops: 1 + len(r.NextHops)}
 	}
 	other := via
 	other.Gw = addr("10.0.0.253")
@@ -218,11 +218,11 @@ func TestLinkSettings(t *testing.T) {
 	want := state.Link{Name: "eth0", Kind: state.Veth, MTU: 1500, MAC: mac, Master: "net1", Up: &on}
 	s := &linkSettings{want: []state.Link{want}, links: l, vlans: &portVLANs{links: l}}
 	batch, readdressed, err := s.batch()
-	if err != nil || len(batch) != 1 || !slices.Equal(readdressed, []int{7}) || !s.reborn {
-		t.Errorf("%s; links with another address %v, IPv6 comes back %t, %v", requests(batch), readdressed, s.reborn, err)
+	if err != nil || len(batch) != 1 || !slices.Equal(readdressed, []int{7}) || !s.ipv6Reset {
+		t.Errorf("%s; links with another address %v, IPv6 comes back %t, %v", requests(batch), readdressed, s.ipv6Reset, err)
 	}
-	if len(s.upBatch(func(state.Link) bool { return true })) != 1 || len(s.heard()) != 2 {
-		t.Errorf("came up: %v, asked for %s", s.raised, requests(s.heard()))
+	if len(s.upBatch(func(state.Link) bool { return true })) != 1 || len(s.readBatch()) != 2 {
+		t.Errorf("came up: %v, asked for %s", s.raised, requests(s.readBatch()))
 	}
 	if !s.isUp("eth0") || s.isUp("net1") {
 		t.Error("eth0 comes up, net1 does not")
@@ -242,7 +242,8 @@ func TestLinkSettings(t *testing.T) {
 	}
 }
 
-// A setting of a link is told by the link before any file, and one of a link that was just made is written unread.
+// A setting of a link is read from the link's message rather than a file, and one of a new link is written without
+// reading.
 func TestSysctlsOfLinks(t *testing.T) {
 	l := with(t)
 	have := l.found["eth0"]
@@ -252,7 +253,7 @@ func TestSysctlsOfLinks(t *testing.T) {
 		return state.Sysctl{Name: "net/ipv6/conf/" + name + "/" + sysctl.AddrGenMode, Value: value}
 	}
 	s := &sysctls{want: []state.Sysctl{mode("eth0", "1"), mode("net1", "1")}, links: l, values: map[string]sysctl.Value{}}
-	batch, err := s.carry()
+	batch, err := s.linkBatch()
 	if err != nil || len(batch) != 1 || !strings.Contains(requests(batch), "net1") {
 		t.Errorf("%s %v", requests(batch), err)
 	}
@@ -287,11 +288,11 @@ func TestQdiscs(t *testing.T) {
 	}
 }
 
-// A join counts as done in any way, unless one way is wanted.
+// Any method counts for a join, unless one is wanted.
 func TestJoins(t *testing.T) {
-	j := &joins{space: state.Pod, links: with(t), found: map[string]state.JoinHow{"tap0": state.JoinMirred}}
-	for how, equal := range map[state.JoinHow]bool{"": true, state.JoinMirred: true, state.JoinForward: false} {
-		j.want = []state.Join{{Tap: "tap0", Link: "eth0", How: how}}
+	j := &joins{space: state.Pod, links: with(t), found: map[string]state.JoinMethod{"tap0": state.JoinMirred}}
+	for how, equal := range map[state.JoinMethod]bool{"": true, state.JoinMirred: true, state.JoinForward: false} {
+		j.want = []state.Join{{Tap: "tap0", Link: "eth0", Method: how}}
 		if d := differences(j); (len(d) == 0) != equal {
 			t.Errorf("done by mirred, wanted by %q: %v", how, d)
 		}
@@ -299,7 +300,7 @@ func TestJoins(t *testing.T) {
 	j.wantLinks = []state.Link{
 		{Name: "net1", Peer: &state.Peer{Space: state.Host}}, {Name: "eth0", Peer: &state.Peer{Space: state.Host}},
 	}
-	if !j.endsElsewhere("net1") || j.endsElsewhere("eth0") {
+	if !j.peerInOtherSpace("net1") || j.peerInOtherSpace("eth0") {
 		t.Error("net1 was just made as an end of a pair between the namespaces, eth0 was there")
 	}
 }

@@ -16,26 +16,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ErrNoVlans is wrapped when this kernel's bridges know no VLANs (CONFIG_BRIDGE_VLAN_FILTERING).
-var ErrNoVlans = errors.New("this kernel has no bridge VLAN filtering")
+// ErrNoVLANs is wrapped when this kernel's bridges do not support VLANs (CONFIG_BRIDGE_VLAN_FILTERING).
+var ErrNoVLANs = errors.New("this kernel has no bridge VLAN filtering")
 
-// vlanTable is what a port does with each VLAN.
-type vlanTable [link.LastVlan + 1]struct{ has, pvid, untagged bool }
+// vlanTable has the state of each VLAN of a port.
+type vlanTable [link.LastVLAN + 1]struct{ has, pvid, untagged bool }
 
-func tableOf(ranges []state.VlanRange) *vlanTable {
+func tableOf(ranges []state.VLANRange) *vlanTable {
 	var t vlanTable
 	for _, r := range ranges {
-		for id := r.First; id <= min(r.Last, link.LastVlan); id++ {
+		for id := r.First; id <= min(r.Last, link.LastVLAN); id++ {
 			t[id].has, t[id].pvid, t[id].untagged = true, r.PVID, r.Untagged
 		}
 	}
 	return &t
 }
 
-// ranges are the VLANs that are chosen, of equal ones as few ranges as possible. A PVID stands alone.
-func (t *vlanTable) ranges(choose func(id int) bool) []state.VlanRange {
-	var out []state.VlanRange
-	for id := 1; id <= link.LastVlan; id++ {
+// ranges returns the chosen VLANs, in as few ranges of equal ones as possible. The PVID is a range of its own.
+func (t *vlanTable) ranges(choose func(id int) bool) []state.VLANRange {
+	var out []state.VLANRange
+	for id := 1; id <= link.LastVLAN; id++ {
 		if !choose(id) {
 			continue
 		}
@@ -45,25 +45,25 @@ func (t *vlanTable) ranges(choose func(id int) bool) []state.VlanRange {
 			out[n-1].Last++
 			continue
 		}
-		out = append(out, state.VlanRange{First: uint16(id), Last: uint16(id), PVID: v.pvid, Untagged: v.untagged})
+		out = append(out, state.VLANRange{First: uint16(id), Last: uint16(id), PVID: v.pvid, Untagged: v.untagged})
 	}
 	return out
 }
 
-// portVLANs are what ports of bridges do with VLANs, where a space says it.
+// portVLANs are the wanted VLANs of bridge ports.
 type portVLANs struct {
 	want   []state.Link
 	links  *links
 	reader *reader.Reader
-	found  map[string][]state.VlanRange // by port
+	found  map[string][]state.VLANRange // by port
 }
 
-// read looks at those of ports that were there before, where any are wanted.
+// read reads the VLANs of ports that existed before, if any are wanted.
 func (p *portVLANs) read(ctx context.Context) error {
-	p.found = map[string][]state.VlanRange{}
+	p.found = map[string][]state.VLANRange{}
 	for _, l := range p.want {
 		f, ok := p.links.old(l.Name)
-		if l.Vlans == nil || !ok {
+		if l.VLANs == nil || !ok {
 			continue
 		}
 		all, err := p.reader.PortVLANs(ctx, f.Index)
@@ -75,22 +75,22 @@ func (p *portVLANs) read(ctx context.Context) error {
 	return nil
 }
 
-// change is what is to be taken off and put on a port. One that was just made, or that changes its bridge, has what the
-// bridge gives to every new port, which may be any.
-func (p *portVLANs) change(want state.Link, have link.Found) (gone, add []state.VlanRange) {
-	if want.Vlans == nil {
+// change returns the VLANs to delete and to add on a port. A new port, or one that changes its bridge, has the bridge's
+// defaults, which are not known.
+func (p *portVLANs) change(want state.Link, have link.Found) (gone, add []state.VLANRange) {
+	if want.VLANs == nil {
 		return nil, nil
 	}
-	w := tableOf(want.Vlans.Ranges)
+	w := tableOf(want.VLANs.Ranges)
 	fresh := p.links.made[want.Name] || want.Master != "" && p.links.index(want.Master) != have.MasterIndex
 	if fresh {
-		if !want.Vlans.Others {
-			gone = []state.VlanRange{{First: 1, Last: link.LastVlan}}
+		if !want.VLANs.Others {
+			gone = []state.VLANRange{{First: 1, Last: link.LastVLAN}}
 		}
 		return gone, w.ranges(func(id int) bool { return w[id].has })
 	}
 	h := tableOf(p.found[want.Name])
-	if !want.Vlans.Others {
+	if !want.VLANs.Others {
 		gone = h.ranges(func(id int) bool { return h[id].has && !w[id].has })
 		for i := range gone {
 			gone[i].PVID, gone[i].Untagged = false, false
@@ -99,35 +99,35 @@ func (p *portVLANs) change(want state.Link, have link.Found) (gone, add []state.
 	return gone, w.ranges(func(id int) bool { return w[id].has && w[id] != h[id] })
 }
 
-// batch brings the ports' VLANs to what is wanted.
+// batch returns the requests that make the ports' VLANs as wanted.
 func (p *portVLANs) batch() []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, l := range p.want {
 		have := p.links.found[l.Name]
 		gone, add := p.change(l, have)
 		if len(gone) > 0 {
-			batch = append(batch, link.DelVlans(have.Index, l.Name, gone))
+			batch = append(batch, link.DelVLANs(have.Index, l.Name, gone))
 		}
 		if len(add) > 0 {
-			batch = append(batch, link.AddVlans(have.Index, l.Name, add))
+			batch = append(batch, link.AddVLANs(have.Index, l.Name, add))
 		}
 	}
 	return batch
 }
 
-// explain says what the kernel means by "operation not supported".
+// explain adds the likely cause to "operation not supported".
 func (p *portVLANs) explain(err error) error {
 	vlans := slices.ContainsFunc(p.want, func(l state.Link) bool {
-		return l.Vlans != nil || l.Bridge != nil && l.Bridge.VlanFiltering != nil
+		return l.VLANs != nil || l.Bridge != nil && l.Bridge.VLANFiltering != nil
 	})
 	if vlans && errors.Is(err, unix.EOPNOTSUPP) {
-		return fmt.Errorf("%w: %w", ErrNoVlans, err)
+		return fmt.Errorf("%w: %w", ErrNoVLANs, err)
 	}
 	return err
 }
 
-// differ is what a port has of the wanted VLANs when that differs, in words.
+// differ prints a port's VLANs, and reports whether they differ from the wanted ones.
 func (p *portVLANs) differ(want state.Link, have link.Found) (says string, differ bool) {
 	gone, add := p.change(want, have)
-	return "vlans " + state.PortVlans{Ranges: p.found[want.Name]}.String(), len(gone)+len(add) > 0
+	return "vlans " + state.PortVLANs{Ranges: p.found[want.Name]}.String(), len(gone)+len(add) > 0
 }

@@ -11,26 +11,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// vlanRanges are some ranges, at most one of them the PVID.
-func vlanRanges(t *rapid.T, label string) []state.VlanRange {
+// vlanRanges generates ranges, at most one of them the PVID.
+func vlanRanges(t *rapid.T, label string) []state.VLANRange {
 	var table vlanTable
 	for range rapid.IntRange(0, 5).Draw(t, label) {
-		first := rapid.IntRange(1, link.LastVlan).Draw(t, "first")
-		last := min(link.LastVlan, first+rapid.IntRange(0, 40).Draw(t, "more"))
+		first := rapid.IntRange(1, link.LastVLAN).Draw(t, "first")
+		last := min(link.LastVLAN, first+rapid.IntRange(0, 40).Draw(t, "more"))
 		untagged := rapid.Bool().Draw(t, "untagged")
 		for id := first; id <= last; id++ {
 			table[id].has, table[id].untagged = true, untagged
 		}
 	}
-	if pvid := rapid.IntRange(0, link.LastVlan).Draw(t, "pvid"); pvid > 0 {
+	if pvid := rapid.IntRange(0, link.LastVLAN).Draw(t, "pvid"); pvid > 0 {
 		table[pvid].has, table[pvid].pvid = true, true
 	}
 	return table.ranges(func(id int) bool { return table[id].has })
 }
 
-// kernelVlans does with a port what the kernel does: a VLAN that becomes the PVID takes that from another one, one that
-// is put on again without loses it.
-func kernelVlans(have *vlanTable, gone, add []state.VlanRange) {
+// kernelVLANs changes a port as the kernel does: a VLAN that becomes the PVID takes that from another one, and one that
+// is added again without the flag loses it.
+func kernelVLANs(have *vlanTable, gone, add []state.VLANRange) {
 	for _, r := range gone {
 		for id := r.First; id <= r.Last; id++ {
 			have[id].has, have[id].pvid, have[id].untagged = false, false, false
@@ -48,17 +48,17 @@ func kernelVlans(have *vlanTable, gone, add []state.VlanRange) {
 	}
 }
 
-// TestVlanChange goes from any VLANs to any other: the port has then what is wanted, and nothing is left to be done.
-func TestVlanChange(t *testing.T) {
+// TestVLANChange changes any VLANs to any others: the port then has the wanted ones, and a second change is empty.
+func TestVLANChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		from, to := vlanRanges(t, "from"), vlanRanges(t, "to")
 		others, fresh := rapid.Bool().Draw(t, "others"), rapid.Bool().Draw(t, "fresh")
-		port := state.Link{Name: "p", Vlans: &state.PortVlans{Ranges: to, Others: others}}
-		v := &portVLANs{links: newLinks(), found: map[string][]state.VlanRange{"p": from}}
+		port := state.Link{Name: "p", VLANs: &state.PortVLANs{Ranges: to, Others: others}}
+		v := &portVLANs{links: newLinks(), found: map[string][]state.VLANRange{"p": from}}
 		v.links.made["p"] = fresh
 		have, want := tableOf(from), tableOf(to)
 		gone, add := v.change(port, link.Found{})
-		kernelVlans(have, gone, add)
+		kernelVLANs(have, gone, add)
 		for id := range have {
 			if want[id].has && have[id] != want[id] || have[id].has && !want[id].has && !others {
 				t.Fatalf("VLAN %d: %+v, want %+v", id, have[id], want[id])
@@ -71,13 +71,13 @@ func TestVlanChange(t *testing.T) {
 	})
 }
 
-// FuzzDecodeVlans: whatever the kernel says, no VLAN is out of range.
-func FuzzDecodeVlans(f *testing.F) {
+// FuzzDecodeVLANs: in any message from the kernel, no VLAN is out of range.
+func FuzzDecodeVLANs(f *testing.F) {
 	f.Add([]byte{7, 0, 0, 0, 5, 0, 0, 0, 20, 0, 1, 0, 8, 0, 1, 0, 6, 0, 100, 0, 6, 0, 2, 0, 110, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		_, ranges := link.DecodeVlans(b)
+		_, ranges := link.DecodeVLANs(b)
 		for _, r := range ranges {
-			if r.First == 0 || r.Last < r.First || r.Last > link.LastVlan {
+			if r.First == 0 || r.Last < r.First || r.Last > link.LastVLAN {
 				t.Errorf("%+v", r)
 			}
 		}

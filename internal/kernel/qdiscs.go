@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// qdiscs are the qdiscs that a space names: a root for what leaves a link, a filter for what arrives.
+// qdiscs are the qdiscs that a space names: a root qdisc for sent packets, a filter for arriving ones.
 type qdiscs struct {
 	want   []state.Qdisc
 	links  *links
@@ -21,7 +21,7 @@ type qdiscs struct {
 	found  map[string]reader.Queues // by link
 }
 
-// read looks at those of links that were there before: what this Apply made has none.
+// read reads the qdiscs of links that existed before: links made by this Apply have none.
 func (q *qdiscs) read(ctx context.Context) error {
 	q.found = map[string]reader.Queues{}
 	for _, want := range q.want {
@@ -39,7 +39,7 @@ func (q *qdiscs) read(ctx context.Context) error {
 	return nil
 }
 
-// has tells what is there of a qdisc, in words, and whether it is as wanted.
+// has prints the existing qdisc, and reports whether it is as wanted.
 func (q *qdiscs) has(want state.Qdisc) (have string, equal bool) {
 	there := q.found[want.Link]
 	if want.Kind != state.Ingress {
@@ -59,8 +59,8 @@ func (q *qdiscs) has(want state.Qdisc) (have string, equal bool) {
 	return "", false
 }
 
-// batch is the qdiscs that are missing or differ. It goes before the links come up: putting one on a link that is up
-// costs the kernel an RCU wait.
+// batch returns the requests for qdiscs that are missing or differ. They precede bringing the links up: adding a qdisc
+// to a link that is up costs the kernel an RCU wait.
 func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, want := range q.want {
@@ -78,7 +78,7 @@ func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 		case want.Kind != state.Ingress && root != nil && root.Foreign():
 			return nil, fmt.Errorf("%s: a root qdisc of kind %s and handle %x: %w", want, root.Kind, root.Handle>>16, ErrForeign)
 		case have != "" && (root == nil || root.Kind != want.Kind):
-			// one of another kind is not changed, and a filter never is
+			// one of another kind cannot be changed, and neither can a filter
 			batch = append(batch, tc.Delete(want, on.Index))
 		}
 		batch = append(batch, tc.Set(want, on.Index, to.Index)...)
@@ -86,8 +86,8 @@ func (q *qdiscs) batch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// removal takes away those on links of which stays says it. The qdisc of arriving packets goes when nobody has a filter
-// in it: joins, which have some there, end before.
+// removal deletes the qdiscs of links that stays selects. The ingress qdisc is deleted when it has no more filters of
+// other owners: joins, which have some there, end before.
 func (q *qdiscs) removal(ctx context.Context, stays func(link string) bool) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, want := range q.want {
@@ -118,7 +118,7 @@ func (q *qdiscs) diff(out *diffs) {
 	}
 }
 
-func (q *qdiscs) tell(out *state.Space) {
+func (q *qdiscs) report(out *state.Space) {
 	for _, want := range q.want {
 		if _, equal := q.has(want); equal {
 			out.Qdiscs = append(out.Qdiscs, want)

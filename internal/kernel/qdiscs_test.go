@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestEveryRateIsReadBack sets rates and bursts of all sizes and reads each as it was wanted: the kernel tells a burst
-// as the time that it takes.
+// TestEveryRateIsReadBack sets rates and bursts of all sizes and reads each as it was wanted: the kernel reports a
+// burst as a duration.
 func TestEveryRateIsReadBack(t *testing.T) {
 	s := pair(t)
 	f := ptp(1)
@@ -49,8 +49,8 @@ func TestEveryRateIsReadBack(t *testing.T) {
 	}
 }
 
-// TestForeignQdiscs: a root qdisc that somebody chose is in the way and stays; a filter beside ours stays, and the
-// qdisc that it is in.
+// TestForeignQdiscs: a root qdisc that another program set is an error and stays; a foreign filter stays, and its
+// qdisc.
 func TestForeignQdiscs(t *testing.T) {
 	nettest.Need(t, "ifb")
 	s := pair(t)
@@ -94,7 +94,7 @@ func TestForeignQdiscs(t *testing.T) {
 	}
 }
 
-// TestQdiscsOfNewLinks: what this Apply makes is not read, and shaping it takes no exchange more.
+// TestQdiscsOfNewLinks: links of this Apply are not read, and shaping them takes no additional exchange.
 func TestQdiscsOfNewLinks(t *testing.T) {
 	exchanges := func(shape bool) int {
 		s := pair(t)

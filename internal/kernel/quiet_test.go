@@ -14,10 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ears count what the kernel tells of changes in a namespace, in every group there is for them.
-type ears struct{ f *os.File }
+// notifications counts the kernel's notifications about changes in a namespace, in every group.
+type notifications struct{ f *os.File }
 
-func listen(t *testing.T, ns *netns.NS) ears {
+func listen(t *testing.T, ns *netns.NS) notifications {
 	t.Helper()
 	var fd int
 	err := ns.Do(func() (err error) {
@@ -40,11 +40,11 @@ func listen(t *testing.T, ns *netns.NS) ears {
 	}
 	f := os.NewFile(uintptr(fd), "ears")
 	t.Cleanup(func() { _ = f.Close() })
-	return ears{f}
+	return notifications{f}
 }
 
-// heard is the types of the messages until it was quiet for d.
-func (e ears) heard(t *testing.T, d time.Duration) []uint16 {
+// received returns the types of the messages, until none has arrived for d.
+func (e notifications) received(t *testing.T, d time.Duration) []uint16 {
 	t.Helper()
 	var out []uint16
 	buf := make([]byte, 64<<10)
@@ -63,7 +63,8 @@ func (e ears) heard(t *testing.T, d time.Duration) []uint16 {
 	}
 }
 
-// TestSecondApplyIsUnheard is the kernel's own word that a second Apply writes nothing: nobody is notified of anything.
+// TestSecondApplyIsUnheard: the kernel itself shows that a second Apply writes nothing, because it sends no
+// notification.
 func TestSecondApplyIsUnheard(t *testing.T) {
 	s := pair(t)
 	host, pod := listen(t, s.Host.ns), listen(t, s.Pod.ns)
@@ -71,14 +72,14 @@ func TestSecondApplyIsUnheard(t *testing.T) {
 		if err := s.Apply(t.Context(), f); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		first := len(host.heard(t, 120*time.Millisecond)) + len(pod.heard(t, 120*time.Millisecond))
+		first := len(host.received(t, 120*time.Millisecond)) + len(pod.received(t, 120*time.Millisecond))
 		if first == 0 && name != "nothing" && name != "lo" {
 			t.Errorf("%s: the first Apply was not heard, so this test proves nothing", name)
 		}
 		if err := s.Apply(t.Context(), f); err != nil {
 			t.Fatalf("%s: again: %v", name, err)
 		}
-		if again := append(host.heard(t, 50*time.Millisecond), pod.heard(t, 50*time.Millisecond)...); len(again) > 0 {
+		if again := append(host.received(t, 50*time.Millisecond), pod.received(t, 50*time.Millisecond)...); len(again) > 0 {
 			t.Errorf("%s: the second Apply was heard: messages of types %v", name, again)
 		}
 		if err := s.Remove(t.Context(), f); err != nil {
@@ -87,12 +88,12 @@ func TestSecondApplyIsUnheard(t *testing.T) {
 		if err := s.RemoveShared(t.Context(), f); err != nil {
 			t.Fatal(err)
 		}
-		host.heard(t, 50*time.Millisecond)
-		pod.heard(t, 50*time.Millisecond)
+		host.received(t, 50*time.Millisecond)
+		pod.received(t, 50*time.Millisecond)
 	}
 }
 
-// TestRequestsOfAnADD keeps the number of requests small, so that nobody adds one unawares.
+// TestRequestsOfAnADD bounds the number of requests, so that a change does not add one unnoticed.
 func TestRequestsOfAnADD(t *testing.T) {
 	for name, test := range map[string]struct {
 		plan func(int) state.Fragment

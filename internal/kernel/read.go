@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Read tells what the kernel holds of the things that want names. A thing that agrees with what want says of it is
-// given in want's own words, fields that want leaves open stay open; one that differs is given as the kernel has it; a
-// missing one is left out. So Read(want) equals want exactly when Diff finds nothing.
+// Read returns the existing objects that want names. An object that matches is returned as in want, with unset fields
+// unset; one that differs is returned as the kernel has it; a missing one is left out. So Read(want) equals want
+// exactly when Diff finds nothing.
 func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) {
-	v, err := look(ctx, state.Host, c, want)
+	v, err := readView(ctx, state.Host, c, want)
 	if err != nil {
 		return state.Space{}, err
 	}
@@ -26,13 +26,13 @@ func (c *Conn) Read(ctx context.Context, want state.Space) (state.Space, error) 
 	}
 	var out state.Space
 	for _, p := range v.parts() {
-		p.tell(&out)
+		p.report(&out)
 	}
-	return out, v.filters.tell(ctx, &out)
+	return out, v.filters.report(ctx, &out)
 }
 
-// ReadAll tells what the whole namespace holds: links, addresses, routes, permanent neighbors, rules, weft's nft
-// tables. What the kernel makes by itself is left out: connected and local routes, link-local addresses.
+// ReadAll returns all objects of the namespace: links, addresses, routes, permanent neighbors, rules, weft's nft
+// tables. It leaves out objects that the kernel creates: connected and local routes, link-local addresses.
 func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	var out state.Space
 	links, err := c.reader.Links(ctx, 0)
@@ -112,7 +112,7 @@ func (c *Conn) allRoutes(ctx context.Context, out *state.Space, links map[int]li
 // allFDBs reads the permanent entries of all VXLAN devices.
 func (c *Conn) allFDBs(ctx context.Context, out *state.Space, links map[int]link.Found) error {
 	for _, l := range links {
-		if l.Kind != state.Vxlan {
+		if l.Kind != state.VXLAN {
 			continue
 		}
 		found, err := c.reader.PermanentFDBs(ctx, l)

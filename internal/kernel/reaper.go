@@ -14,34 +14,34 @@ import (
 )
 
 const (
-	// quiet is how long no link must have died before the reaper takes the dead, and latest how long it waits for that:
-	// deleting a group costs the kernel's RCU wait once, whether it has one link or fifty, and while DELs come in a burst
-	// it would compete with them for the kernel's lock.
-	quiet  = 10 * time.Millisecond
-	latest = 25 * time.Millisecond
-	// again is how long it waits after the kernel refused.
-	again = 200 * time.Millisecond
+	// quietPeriod is how long no link must have been released before the reaper deletes the dead ones, and latest the longest
+	// wait for that: deleting a group costs the kernel's RCU wait once, whether it has one link or fifty, and during a
+	// burst of DELs it would compete with them for the kernel's lock.
+	quietPeriod = 10 * time.Millisecond
+	maxWait     = 25 * time.Millisecond
+	// retryAfter is how long it waits after the kernel refused.
+	retryAfter = 200 * time.Millisecond
 )
 
-// Reaper deletes the links that Release left behind. It has a socket of its own, so nobody waits behind it.
+// Reaper deletes the links that Release left behind. It has its own socket, so no other request waits for it.
 type Reaper struct {
 	conn *Conn
 	log  *slog.Logger
 	kick chan struct{}
 
 	mu      sync.Mutex
-	asked   uint64        // how often Kick and Wait were called
-	done    uint64        // the last call whose links are gone
-	died    time.Time     // when Kick was called last
-	changed chan struct{} // closed when done grows
+	asked   uint64        // number of calls of Kick and Wait
+	done    uint64        // the last call whose links are deleted
+	died    time.Time     // time of the last Kick
+	changed chan struct{} // closed when done increases
 }
 
-// NewReaper makes a reaper for the namespace of c. Run does the work.
+// NewReaper returns a reaper for the namespace of c. Run does the work.
 func NewReaper(c *Conn, log *slog.Logger) *Reaper {
 	return &Reaper{conn: c, log: log, kick: make(chan struct{}, 1), changed: make(chan struct{})}
 }
 
-// Kick tells the reaper that links wait, and that more may come.
+// Kick notifies the reaper that links wait, and that more may follow.
 func (r *Reaper) Kick() {
 	now := time.Now()
 	r.mu.Lock()
@@ -62,7 +62,7 @@ func (r *Reaper) ask() uint64 {
 	return n
 }
 
-// Wait waits until every link that was released before is gone. Run must be running.
+// Wait waits until every link that was released before is deleted. Run must be running.
 func (r *Reaper) Wait(ctx context.Context) error {
 	want := r.ask()
 	r.mu.Lock()
@@ -71,7 +71,7 @@ func (r *Reaper) Wait(ctx context.Context) error {
 		r.mu.Unlock()
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("dead links are not gone: %w", ctx.Err())
+			return fmt.Errorf("dead links are not deleted: %w", ctx.Err())
 		case <-changed:
 		}
 		r.mu.Lock()
@@ -80,7 +80,7 @@ func (r *Reaper) Wait(ctx context.Context) error {
 	return nil
 }
 
-// Run reaps until ctx ends, beginning with what an earlier process left.
+// Run deletes dead links until ctx ends, beginning with those of an earlier process.
 func (r *Reaper) Run(ctx context.Context) error {
 	sock, err := rtnl.Open(r.conn.ns)
 	if err != nil {
@@ -96,18 +96,18 @@ func (r *Reaper) Run(ctx context.Context) error {
 		}
 		r.gather(ctx)
 		if err := r.reap(ctx, sock); err != nil && ctx.Err() == nil {
-			r.log.Error("dead links stay for now", "room", "kernel", "err", err)
-			r.sleep(ctx, again)
+			r.log.Error("reaper could not delete dead links", "component", "kernel", "err", err)
+			r.sleep(ctx, retryAfter)
 			r.Kick()
 		}
 	}
 }
 
-// gather waits until no more links die, but not for ever.
+// gather waits until no more links are released, up to a limit.
 func (r *Reaper) gather(ctx context.Context) {
-	for end := time.Now().Add(latest); ctx.Err() == nil; {
+	for end := time.Now().Add(maxWait); ctx.Err() == nil; {
 		r.mu.Lock()
-		wait := min(time.Until(r.died.Add(quiet)), time.Until(end))
+		wait := min(time.Until(r.died.Add(quietPeriod)), time.Until(end))
 		r.mu.Unlock()
 		if wait <= 0 {
 			return
@@ -129,7 +129,7 @@ func (r *Reaper) reap(ctx context.Context, sock *rtnl.Socket) error {
 	r.mu.Lock()
 	upTo := r.asked
 	r.mu.Unlock()
-	if err := sock.Send(ctx, []*rtnl.Message{link.DeleteGroup(Group)}); err != nil {
+	if err := sock.Send(ctx, []*rtnl.Message{link.DeleteGroup(ReaperGroup)}); err != nil {
 		return err
 	}
 	r.mu.Lock()

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// renamed makes a link eth0 in the pod and gives the fragment that renames it, with a link that stands in for it, and
-// its pre-image.
+// renamed makes a link eth0 in the pod and returns the fragment that renames it and makes a substitute, and its
+// pre-image.
 func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 	t.Helper()
 	for _, argv := range []string{
@@ -25,7 +25,7 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 	f.Pod.Links = []state.Link{
 		{Name: "br", Kind: state.Bridge, MAC: state.SeedMAC("br"), Up: state.On(), Alias: "weft:x"},
 		{
-			Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Alias: "eth0",
+			Name: "eth0-nic", MovedFrom: &state.Origin{Space: state.Pod, Name: "eth0"}, Alias: "eth0",
 			MAC:    state.MAC{2, 0, 0, 0, 0, 9},
 			Master: "br", Up: state.On(), Port: &state.PortAttrs{Learning: state.Off()},
 		},
@@ -51,18 +51,16 @@ func renamed(t *testing.T, s Spaces) (f, before state.Fragment) {
 	return f, before
 }
 
-// TestRenamedAndGivenBack: a link gives its name to one that stands in for it, and has it back afterwards, wherever
-// undo begins.
-func TestRenamedAndGivenBack(t *testing.T) {
-	givenBack(t, renamed, func(t *testing.T, s Spaces, taken bool) {
+// TestRenamedAndBack: a link's name passes to a substitute and back, wherever undo begins.
+func TestRenamedAndBack(t *testing.T) {
+	testMoveBack(t, renamed, func(t *testing.T, s Spaces, taken bool) {
 		if out, err := nettest.Try(s.PodNS, "ip", "link", "show", "eth0-nic"); !taken && err == nil {
 			t.Errorf("it is still there: %s", out)
 		}
 	})
 }
 
-// TestRenamedHalf: each state in which a killed Apply or undo leaves the links is taken up by the next Apply and by
-// undo.
+// TestRenamedHalf: the next Apply and undo handle each state in which a killed Apply or undo leaves the links.
 func TestRenamedHalf(t *testing.T) {
 	halves := map[string][]string{
 		"marked":  {"link set eth0 alias eth0"},
@@ -89,7 +87,7 @@ func TestRenamedHalf(t *testing.T) {
 	}
 }
 
-// TestRenamedGone: when the link has vanished, what stands in for it is not taken for it.
+// TestRenamedGone: when the link was deleted, its substitute is not mistaken for it.
 func TestRenamedGone(t *testing.T) {
 	s := pair(t)
 	f, _ := renamed(t, s)

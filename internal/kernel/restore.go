@@ -12,8 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Restore applies f as far as what it is about is still there: a link that has gone, or a namespace, needs nothing
-// back. It makes no links.
+// Restore applies the parts of f whose links and namespaces still exist. It makes no links.
 func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		space := f.Space(name)
@@ -40,8 +39,8 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 	if !f.Host.Empty() || !f.Pod.Empty() {
 		errs = append(errs, s.Apply(ctx, f))
 	}
-	// One by one: what stands in the place of one by now, or that its gateway has gone, is no reason to keep the others
-	// back, nor to try for ever.
+	// One by one: a conflicting route, or a missing gateway, is no reason to leave out the other routes, nor to retry
+	// forever.
 	for _, gateways := range []bool{false, true} {
 		for name, list := range routes {
 			for _, r := range list {
@@ -60,7 +59,7 @@ func (s Spaces) Restore(ctx context.Context, f state.Fragment) error {
 	return errors.Join(errs...)
 }
 
-// existing leaves of a space what is about links that are there, and what is about none.
+// existing returns the objects of a space that are on existing links, or on none.
 func existing(s state.Space, there func(link string) bool) state.Space {
 	gone := func(link string) bool { return link != "" && !there(link) }
 	s.Links = slices.DeleteFunc(slices.Clone(s.Links), func(l state.Link) bool { return gone(l.Name) })

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A route that must not be there makes place for a wanted one, whoever made it, and stays where it is the wanted one.
+// An absent route is replaced by a wanted one, whichever program added it, and stays if it is the wanted one.
 func TestRouteInThePlaceOfAnother(t *testing.T) {
 	for _, family := range []struct{ all, addr, a, b, c string }{
 		{"0.0.0.0/0", "10.5.0.5/24", "10.5.0.1", "10.5.0.2", "10.5.0.3"},
@@ -36,7 +36,7 @@ func TestRouteInThePlaceOfAnother(t *testing.T) {
 				nettest.Run(t, ns, "ip", "link", "set", "wire", "up")
 				nettest.Run(t, ns, "ip", "link", "set", "net1", "up")
 				nettest.Run(t, ns, "ip", "addr", "add", family.addr, "dev", "net1", "nodad")
-				for _, gw := range tc.have { // as the reference plugins do it
+				for _, gw := range tc.have { // as the reference plugins do
 					nettest.Run(t, ns, "ip", "route", "append", family.all, "via", gw, "dev", "net1", "proto", "boot")
 				}
 				f := state.Fragment{Owner: "routes"}
@@ -56,7 +56,7 @@ func TestRouteInThePlaceOfAnother(t *testing.T) {
 				}
 				want := state.Route{Dst: prefix(family.all), Link: "net1", Gw: addr(tc.want[0])}
 				for _, gw := range tc.want[1:] {
-					want.Beside = append(want.Beside, netip.MustParseAddr(gw))
+					want.NextHops = append(want.NextHops, netip.MustParseAddr(gw))
 				}
 				f.Pod.Routes = append(f.Pod.Routes, want)
 				mustApply(t, s, f)

@@ -17,8 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// routes are the routes that a space names, and those that were found where they can be: how routes are read, compared
-// and written.
+// routes are the routes that a space names, and the existing ones in their places.
 type routes struct {
 	want   []state.Route
 	links  *links
@@ -27,7 +26,7 @@ type routes struct {
 	found  map[routePlace][]link.FoundRoute
 }
 
-// routePlace is what several routes can have in common.
+// routePlace is what identifies a route to the kernel; several can share it.
 type routePlace struct {
 	dst    netip.Prefix
 	metric uint32
@@ -36,7 +35,7 @@ type routePlace struct {
 
 func placeOf(f link.FoundRoute) routePlace { return routePlace{f.Dst, f.Metric, f.Table} }
 
-// read looks at the routes of each link, family and table that is named; at the whole table, where a route names no
+// read reads the routes of each link, family and table that the space names; the whole table, when a route names no
 // link.
 func (t *routes) read(ctx context.Context) error {
 	t.found = map[routePlace][]link.FoundRoute{}
@@ -90,7 +89,7 @@ func (t *routes) read(ctx context.Context) error {
 	return nil
 }
 
-// add adds to what is known.
+// add adds routes to those found.
 func (t *routes) add(found []link.FoundRoute) {
 	for _, f := range found {
 		at := placeOf(f)
@@ -98,8 +97,8 @@ func (t *routes) add(found []link.FoundRoute) {
 	}
 }
 
-// ask asks for single routes; sure is false when the answers do not tell, and all must be read: another route hides
-// the one that is looked for, or may do so.
+// ask reads single routes; sure is false when the answers are not conclusive, and all must be read: another route hides
+// the wanted one, or may do so.
 func (t *routes) ask(
 	ctx context.Context, wants []state.Route, table uint32,
 ) (found []link.FoundRoute, sure bool, err error) {
@@ -113,7 +112,7 @@ func (t *routes) ask(
 		switch {
 		case ok && f.Table == table && f.Dst == want.Dst && f.Metric == want.Metric:
 			found = append(found, f)
-		case ok && f.Table == table && f.Dst.Bits() < want.Dst.Bits(): // a wider one: the wanted one is not there
+		case ok && f.Table == table && f.Dst.Bits() < want.Dst.Bits(): // a wider one: the wanted one does not exist
 		default:
 			sure = false
 		}
@@ -121,18 +120,18 @@ func (t *routes) ask(
 	return found, sure, err
 }
 
-// askable tells whether a route can be asked for: the kernel tells the best route to its first address, so one that has
-// others beside it cannot. Nor can one of another table than the main one: the rules need not lead there, and that
-// there is no way to the address says nothing of it then.
+// askable reports whether a route can be read by itself: the kernel returns the best route to the prefix's first
+// address, so a route with several next hops cannot. Nor can one of another table than main: the rules may not lead
+// there, and no route to the address proves nothing then.
 func askable(r state.Route) bool {
 	main := r.Table == 0 || r.Table == unix.RT_TABLE_MAIN
-	return main && r.Link != "" && r.Metric != 0 && !r.Absent && len(r.Beside) == 0 && r.Type == 0 && !r.Coexists
+	return main && r.Link != "" && r.Metric != 0 && !r.Absent && len(r.NextHops) == 0 && r.Type == 0 && !r.Coexists
 }
 
-// has finds the route over the wanted link that has the place of want and tells whether it already equals it. Who
-// made a route is compared only when the plan says it.
+// has returns the route over the wanted link in the place of want and reports whether it equals it. The protocol is
+// compared only if the plan sets it.
 func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
-	if len(t.found) == 0 { // as where thousands are brought to a link that has none
+	if len(t.found) == 0 { // when thousands of routes are added to a link without any
 		return nil, want.Absent
 	}
 	n := link.Normal(want)
@@ -166,8 +165,7 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 	return found, want.Absent
 }
 
-// wanted reports whether a route is there because the same plan asks for it. It may ask for one in the place of a route
-// that it does not want, and for the same one.
+// wanted reports whether the same plan asks for a route. It may want one route to be absent, and an equal one to exist.
 func (t *routes) wanted(have link.FoundRoute) bool {
 	return slices.ContainsFunc(t.want, func(o state.Route) bool {
 		n := link.Normal(o)
@@ -176,40 +174,40 @@ func (t *routes) wanted(have link.FoundRoute) bool {
 	})
 }
 
-// only is the next hop of an IPv6 route that a wanted one has, without those beside it: they are routes of their own,
+// only returns the next hop of an IPv6 route that the wanted one has, without the others: they are routes of their own,
 // which the kernel lists together.
 func only(n state.Route, have link.FoundRoute) link.FoundRoute {
-	if n.Dst.Addr().Is6() && slices.Contains(have.Beside, n.Gw) {
+	if n.Dst.Addr().Is6() && slices.Contains(have.NextHops, n.Gw) {
 		have.Gw = n.Gw
 	}
 	if n.Dst.Addr().Is6() && have.Gw == n.Gw {
-		have.Beside, have.Nexthops = nil, 1
+		have.NextHops, have.Nexthops = nil, 1
 	}
 	return have
 }
 
 func routeEqual(n state.Route, have link.FoundRoute) bool {
 	v4 := n.Dst.Addr().Is4()
-	return have.Nexthops == 1+len(n.Beside) && have.Type == n.Type && sameGateways(n, have) &&
+	return have.Nexthops == 1+len(n.NextHops) && have.Type == n.Type && sameGateways(n, have) &&
 		(!n.Src.IsValid() || have.Src == n.Src) && (!v4 || *have.Scope == *n.Scope) &&
 		have.MTU == n.MTU && have.AdvMSS == n.AdvMSS && (have.OnLink == n.OnLink || !v4)
 }
 
 // sameGateways compares next hops; the kernel may list several in any order.
 func sameGateways(n state.Route, have link.FoundRoute) bool {
-	if len(n.Beside) == 0 {
+	if len(n.NextHops) == 0 {
 		return have.Gw == n.Gw
 	}
-	all := append([]netip.Addr{n.Gw}, n.Beside...)
-	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.Beside, func(gw netip.Addr) bool {
+	all := append([]netip.Addr{n.Gw}, n.NextHops...)
+	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.NextHops, func(gw netip.Addr) bool {
 		return !slices.Contains(all, gw)
 	})
 }
 
-// batch is the routes that are missing or differ, those without a gateway before those whose gateway they lead to, and
-// last the end of those that must not be there: a gateway was perhaps found through them. Only where a wanted one takes
-// their place do they go before it. One of ours that differs is taken away first: replacing compares less than all that
-// identifies a route.
+// batch returns the requests for routes that are missing or differ: first those without a gateway, then those whose
+// gateway they lead to, and last the deletion of absent ones, which a gateway may have needed. An absent route is
+// deleted earlier only when a wanted one takes its place. A differing route of ours is deleted first: the kernel's
+// replace does not compare everything that identifies a route.
 func (t *routes) batch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	gone := map[*link.FoundRoute]bool{}
@@ -226,7 +224,7 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 			if err != nil {
 				return nil, err
 			}
-			inTheWay, err := t.inTheWay(want, found)
+			inTheWay, err := t.conflicting(want, found)
 			if err != nil {
 				return nil, err
 			}
@@ -245,9 +243,9 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// inTheWay are the routes that must not be there and have the place of a wanted one, and the one that was found in its
-// place, if any; an error where that is not ours.
-func (t *routes) inTheWay(want state.Route, found *link.FoundRoute) ([]*link.FoundRoute, error) {
+// conflicting returns the absent routes in the place of a wanted one, and the one found in its place, if any; an error
+// when that is not ours.
+func (t *routes) conflicting(want state.Route, found *link.FoundRoute) ([]*link.FoundRoute, error) {
 	var all []*link.FoundRoute
 	n := link.Normal(want)
 	for _, absent := range t.want {
@@ -283,15 +281,15 @@ func oursRoute(want state.Route, have link.FoundRoute) bool {
 	return have.Protocol == link.Normal(want).Protocol
 }
 
-// makePlace deals with routes that were refused because another has their destination, metric and table, over a link
-// that was not looked at: one of ours makes place, another one's is an error.
-func (t *routes) makePlace(ctx context.Context, refused error) error {
+// resolveConflicts handles routes that were refused because another one has their destination, metric and table over a link
+// that was not read: one of ours is deleted, another owner's is an error.
+func (t *routes) resolveConflicts(ctx context.Context, refused error) error {
 	if !errors.Is(refused, unix.EEXIST) {
 		return refused
 	}
 	var batch []*rtnl.Message
 	var errs []error
-	all, err := t.elsewhere(ctx)
+	all, err := t.allInTables(ctx)
 	if err != nil {
 		return err
 	}
@@ -307,12 +305,12 @@ func (t *routes) makePlace(ctx context.Context, refused error) error {
 		more, err := replace(want, index, all[routePlace{n.Dst, n.Metric, n.Table}])
 		batch, errs = append(batch, more...), append(errs, err)
 	}
-	errs = append(errs, notAboutRoutes(refused), t.sock.Send(ctx, batch))
+	errs = append(errs, otherRefusals(refused), t.sock.Send(ctx, batch))
 	return errors.Join(errs...)
 }
 
-// replace puts a route over the link of that index in the place of those that are there. Up to the first one that is
-// equal to it, or not ours, which is an error, those that are there go.
+// replace replaces existing routes by the wanted one over the link of that index. It deletes them up to the first one
+// that is equal, or not ours, which is an error.
 func replace(want state.Route, index int, there []link.FoundRoute) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	n := link.Normal(want)
@@ -333,8 +331,8 @@ func replace(want state.Route, index int, there []link.FoundRoute) ([]*rtnl.Mess
 	return append(batch, link.AddRoute(want, index)), nil
 }
 
-// elsewhere is all routes of the tables and families in which something is missing.
-func (t *routes) elsewhere(ctx context.Context) (map[routePlace][]link.FoundRoute, error) {
+// allInTables returns all routes of the tables and families in which a wanted one is missing.
+func (t *routes) allInTables(ctx context.Context) (map[routePlace][]link.FoundRoute, error) {
 	type question struct {
 		family uint8
 		table  uint32
@@ -368,8 +366,8 @@ func familyOf(r state.Route) uint8 {
 	return unix.AF_INET
 }
 
-// notAboutRoutes leaves of refusals what was not tried again.
-func notAboutRoutes(err error) error {
+// otherRefusals returns the refusals that were not retried.
+func otherRefusals(err error) error {
 	var refused, rest rtnl.Refusals
 	if !errors.As(err, &refused) {
 		return err
@@ -385,7 +383,7 @@ func notAboutRoutes(err error) error {
 	return rest
 }
 
-// removal takes away those over links that stay, and those over no link.
+// removal deletes the routes over links that stay, and those over no link.
 func (t *routes) removal(stays func(link string) (index int, ok bool)) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range t.want {
@@ -409,7 +407,7 @@ func (t *routes) diff(out *diffs) {
 	}
 }
 
-func (t *routes) tell(out *state.Space) {
+func (t *routes) report(out *state.Space) {
 	for _, want := range t.want {
 		if found, equal := t.has(want); equal {
 			out.Routes = append(out.Routes, want)

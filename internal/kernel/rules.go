@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// rules are the routing rules that a space names, and all that there are.
+// rules are the routing rules that a space names, and all existing ones.
 type rules struct {
 	want   []state.Rule
 	reader *reader.Reader
@@ -43,7 +43,7 @@ func (r *rules) batch() []*rtnl.Message {
 	return batch
 }
 
-// removal takes away those that are nobody else's.
+// removal deletes the rules that are not shared.
 func (r *rules) removal() []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range r.want {
@@ -62,7 +62,7 @@ func (r *rules) diff(out *diffs) {
 	}
 }
 
-func (r *rules) tell(out *state.Space) {
+func (r *rules) report(out *state.Space) {
 	for _, want := range r.want {
 		if r.has(want) {
 			out.Rules = append(out.Rules, want)

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// scrub takes out of ip's words what the kernel chooses or changes by itself: indexes, multicast routes, and the order
-// of equals.
+// scrub removes from ip's output what the kernel chooses or changes itself: indexes, multicast routes, and the order of
+// equals.
 func scrub(out string) string {
 	index := regexp.MustCompile(`@if\d+`)
 	var lines []string

@@ -17,11 +17,11 @@ import (
 
 const enodev = unix.ENODEV
 
-// RemoveShared takes the shared links and tables that f names, as far as nothing uses them any more: a bridge that weft
-// made and that has no port but shared ones, which go with it, a shared port (a VLAN's gateway) whose VLAN no other
-// port has, a table without elements. Addresses go with their link; shared sysctls stay.
+// RemoveShared deletes the shared links and tables that f names and that are no longer used: a bridge that weft made
+// and that has only shared ports, which are deleted with it, a shared port (a VLAN's gateway) whose VLAN no other port
+// has, a table without elements. Addresses are deleted with their link; shared sysctls stay.
 func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
-	v, err := look(ctx, state.Host, s.Host, f.Host)
+	v, err := readView(ctx, state.Host, s.Host, f.Host)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 		if !ok || !l.Shared || l.Kind == "" || have.Kind != l.Kind || !weftMade(l, have) {
 			continue
 		}
-		delete(v.links.found, l.Name) // named twice, taken once
+		delete(v.links.found, l.Name) // named twice, deleted once
 		goes, err := v.unused(ctx, have)
 		if err != nil {
 			errs = append(errs, in(v.name, err))
@@ -55,7 +55,7 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	return errors.Join(append(errs, in(v.name, v.delete(ctx, unused)))...)
 }
 
-// unused is a shared link with what goes with it, nothing when it is used.
+// unused returns a shared link with the links that are deleted with it, nothing when it is in use.
 func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error) {
 	bridge, port := have, have
 	if have.Kind == state.Veth {
@@ -94,7 +94,7 @@ func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error
 	return []link.Found{port}, nil
 }
 
-// vlanUsed tells whether any port of a bridge but those in shared has the VLAN that a shared port has for its own.
+// vlanUsed reports whether any of the other ports of a bridge has the shared port's VLAN.
 func (v *view) vlanUsed(ctx context.Context, port link.Found, others []link.Found) (bool, error) {
 	all, err := v.conn.reader.PortVLANs(ctx, 0)
 	if err != nil {

@@ -18,18 +18,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sysctls are the settings that a space names. Those of links are told by the links themselves, as far as these do, and
-// some are written in their messages; all others are files below /proc/sys.
+// sysctls are the settings that a space names. Those of links are read from the links' messages if possible, and some
+// are written in link messages; all others are files below /proc/sys.
 type sysctls struct {
 	want  []state.Sysctl
 	links *links
 	files *sysctl.Files
-	// values are those that were read from files, or written there.
+	// values are the values read from files, or written there.
 	values map[string]sysctl.Value
 }
 
-// told is the value of a link's setting as the link's own message told it.
-func (s *sysctls) told(want state.Sysctl) (value string, ok bool) {
+// fromLink returns the value of a link's setting in the link's own message.
+func (s *sysctls) fromLink(want state.Sysctl) (value string, ok bool) {
 	c, ok := sysctl.Of(want.Name)
 	if !ok {
 		return "", false
@@ -38,12 +38,12 @@ func (s *sysctls) told(want state.Sysctl) (value string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	return c.Told(f.Conf4, f.Conf6, f.AddrGenMode)
+	return c.InLinkMessage(f.Conf4, f.Conf6, f.AddrGenMode)
 }
 
-// carried tells whether a setting is written in its link's message: the address generation mode always, and what else
-// the kernel takes there.
-func (s *sysctls) carried(want state.Sysctl) (c sysctl.Conf, ok bool) {
+// inLinkMessage reports whether a setting is written in its link's message: the address generation mode always, and others
+// that the kernel accepts there.
+func (s *sysctls) inLinkMessage(want state.Sysctl) (c sysctl.Conf, ok bool) {
 	c, ok = sysctl.Of(want.Name)
 	if !ok {
 		return c, false
@@ -55,18 +55,18 @@ func (s *sysctls) carried(want state.Sysctl) (c sysctl.Conf, ok bool) {
 	if c.IPv6 && c.Setting == sysctl.AddrGenMode {
 		return c, f.AddrGenMode >= 0 || s.links.made[c.Link]
 	}
-	return c, c.Rides() && (len(f.Conf4) > 0 || s.links.made[c.Link])
+	return c, c.WritableInLinkMessage() && (len(f.Conf4) > 0 || s.links.made[c.Link])
 }
 
-// read looks at what no link told and what was not read before. Those of a link that was just made are written
-// without asking.
+// read reads the settings that are neither in a link's message nor known. Settings of a new link are written without
+// reading.
 func (s *sysctls) read(context.Context) error {
 	var names []string
 	for _, want := range s.want {
 		c, _ := sysctl.Of(want.Name)
-		_, told := s.told(want)
-		_, carried := s.carried(want)
-		if _, read := s.values[want.Name]; !told && !carried && !read && !s.links.made[c.Link] {
+		_, fromLink := s.fromLink(want)
+		_, carried := s.inLinkMessage(want)
+		if _, read := s.values[want.Name]; !fromLink && !carried && !read && !s.links.made[c.Link] {
 			names = append(names, want.Name)
 		}
 	}
@@ -82,10 +82,10 @@ func (s *sysctls) readFiles(names []string) error {
 	return err
 }
 
-// has tells the value that is there and whether it is the wanted one.
+// has returns the existing value and reports whether it is the wanted one.
 func (s *sysctls) has(want state.Sysctl) (have string, equal bool) {
 	text := strings.Join(strings.Fields(want.Value), " ")
-	if value, ok := s.told(want); ok {
+	if value, ok := s.fromLink(want); ok {
 		return value, value == text
 	}
 	value, read := s.values[want.Name]
@@ -100,11 +100,11 @@ func (s *sysctls) has(want state.Sysctl) (have string, equal bool) {
 	return value.Text, value.Text == text
 }
 
-// carry is the requests that write the settings of links which travel in link messages.
-func (s *sysctls) carry() ([]*rtnl.Message, error) {
+// linkBatch returns the requests for link settings that are written in link messages.
+func (s *sysctls) linkBatch() ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	for _, want := range s.want {
-		c, ok := s.carried(want)
+		c, ok := s.inLinkMessage(want)
 		if _, equal := s.has(want); !ok || equal {
 			continue
 		}
@@ -121,11 +121,11 @@ func (s *sysctls) carry() ([]*rtnl.Message, error) {
 	return batch, nil
 }
 
-// write writes the others, as far as which wants them.
+// write writes the other settings that which selects.
 func (s *sysctls) write(which func(state.Sysctl) bool) error {
 	var pairs []sysctl.Pair
 	for _, want := range s.want {
-		if _, carried := s.carried(want); carried || !which(want) {
+		if _, carried := s.inLinkMessage(want); carried || !which(want) {
 			continue
 		}
 		if _, equal := s.has(want); equal {
@@ -148,8 +148,8 @@ func aboutLink(s state.Sysctl) bool {
 	return ok
 }
 
-// writeGlobals writes the settings that are about no link, before there are new links: they may say what a new link
-// begins with.
+// writeGlobals writes the settings that are not about a link, before links are created: they may be defaults for new
+// links.
 func (s *sysctls) writeGlobals() error {
 	var names []string
 	for _, want := range s.want {
@@ -163,16 +163,16 @@ func (s *sysctls) writeGlobals() error {
 	return s.write(func(want state.Sysctl) bool { return !aboutLink(want) })
 }
 
-// enableIPv6 switches IPv6 on where somebody, usually the pod's runtime, switched it off and an address needs it:
-// on the address's link and on lo. The link itself tells, because a setting of a pod is slow to find: the kernel's
-// cache of /proc/sys has one entry for each namespace under the same name.
+// enableIPv6 enables IPv6 on links where it was disabled, usually by the pod's runtime, and an address needs it: on the
+// address's link and on lo. It reads the setting from the link's message, because reading a pod's file is slow: the
+// kernel's cache of /proc/sys has one entry for each namespace under the same name.
 func (s *sysctls) enableIPv6(of []state.Addr) error {
 	var pairs []sysctl.Pair
 	for _, a := range of {
 		name := "net/ipv6/conf/" + a.Link + "/disable_ipv6"
-		have, told := s.told(state.Sysctl{Name: name})
+		have, fromLink := s.fromLink(state.Sysctl{Name: name})
 		same := func(p sysctl.Pair) bool { return p.Name == name }
-		if a.Absent || !a.Prefix.Addr().Is6() || !told || have == "0" || slices.ContainsFunc(pairs, same) {
+		if a.Absent || !a.Prefix.Addr().Is6() || !fromLink || have == "0" || slices.ContainsFunc(pairs, same) {
 			continue
 		}
 		pairs = append(pairs, sysctl.Pair{Name: name, Value: "0"})
@@ -183,7 +183,7 @@ func (s *sysctls) enableIPv6(of []state.Addr) error {
 	return s.files.Write(append(pairs, sysctl.Pair{Name: "net/ipv6/conf/lo/disable_ipv6", Value: "0"}))
 }
 
-// notifies tells whether a link is to say its addresses when it comes up.
+// notifies reports whether a link announces its addresses when it comes up.
 func (s *sysctls) notifies(name string) bool {
 	for _, want := range s.want {
 		if want.Value != "0" &&
@@ -202,7 +202,7 @@ func (s *sysctls) diff(out *diffs) {
 	}
 }
 
-func (s *sysctls) tell(out *state.Space) {
+func (s *sysctls) report(out *state.Space) {
 	for _, want := range s.want {
 		have, equal := s.has(want)
 		if !equal && !s.values[want.Name].Hidden {

@@ -11,14 +11,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// settings are those that links tell by number. A wrong number would read or write another setting.
+// settings are those that links report by number. A wrong number would read or write another setting.
 var settings = map[string]string{
 	"ipv4": "forwarding proxy_arp accept_redirects secure_redirects send_redirects rp_filter arp_filter arp_announce arp_ignore " +
 		"arp_accept arp_notify accept_local route_localnet",
 	"ipv6": "forwarding accept_ra accept_redirects autoconf proxy_ndp router_solicitations disable_ipv6 accept_dad ndisc_notify keep_addr_on_down addr_gen_mode",
 }
 
-// TestNumbersOfSettings writes each setting into its file and reads it from the link, and the other way round.
+// TestNumbersOfSettings writes each setting to its file and reads it from the link, and vice versa.
 func TestNumbersOfSettings(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Host.ns, "ip", "link", "add", "br.7", "type", "bridge")
@@ -33,11 +33,11 @@ func TestNumbersOfSettings(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := state.Sysctl{Name: name, Value: value}
-				v, err := look(t.Context(), state.Host, s.Host, state.Space{Sysctls: []state.Sysctl{want}})
+				v, err := readView(t.Context(), state.Host, s.Host, state.Space{Sysctls: []state.Sysctl{want}})
 				if err != nil {
 					t.Fatal(err)
 				}
-				if have, ok := v.sysctls.told(want); !ok || have != value {
+				if have, ok := v.sysctls.fromLink(want); !ok || have != value {
 					t.Errorf("%s = %s in the file, the link tells %q (%t)", name, value, have, ok)
 				}
 			}
@@ -50,7 +50,7 @@ func TestNumbersOfSettings(t *testing.T) {
 	}
 }
 
-// TestIPv6SwitchedOff: a runtime may have switched IPv6 off in a pod; an address of the plan needs it.
+// TestIPv6SwitchedOff: a runtime may have disabled IPv6 in a pod; an address of the plan needs it.
 func TestIPv6SwitchedOff(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Pod.ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
@@ -58,7 +58,7 @@ func TestIPv6SwitchedOff(t *testing.T) {
 	nettest.Run(t, s.Pod.ns, "ping", "-n", "-c1", "-W1", "fd00:1::1")
 }
 
-// TestSettingsThatAreMissing: a setting that this kernel does not have is an error, or forgiven.
+// TestSettingsThatAreMissing: a setting that this kernel does not have is an error, or ignored.
 func TestSettingsThatAreMissing(t *testing.T) {
 	s := pair(t)
 	missing := state.Sysctl{Name: "net/ipv9/forward", Value: "1"}
@@ -74,7 +74,7 @@ func TestSettingsThatAreMissing(t *testing.T) {
 	}
 }
 
-// A setting that can only be written is written each time, and is no difference.
+// A write-only setting is written each time, and is no difference.
 func TestHiddenSetting(t *testing.T) {
 	s := pair(t)
 	flush := state.Sysctl{Name: "net/ipv4/route/flush", Value: "1"}

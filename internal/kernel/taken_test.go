@@ -13,15 +13,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNameTakenByADyingLink: the kernel refuses a pair because of a dead link's name in the pod, and the reaper takes
-// that link before Apply looks. That is a race, not a taken name; a living link of that name is.
+// TestNameTakenByADyingLink: the kernel refuses a pair because a dead link in the pod has the name, and the reaper
+// deletes that link before Apply reads. That is a race, not a name in use; a live link of that name is.
 func TestNameTakenByADyingLink(t *testing.T) {
 	s := pair(t)
 	f := port(1)
 	refused := fmt.Errorf("other end: %w", ErrExists)
 	taken := func() error {
 		a := &apply{spaces: s, host: newView(state.Host, s.Host, f.Host), pod: newView(state.Pod, s.Pod, f.Pod)}
-		return a.taken(t.Context(), refused)
+		return a.explainPairRefusal(t.Context(), refused)
 	}
 	if err := taken(); !errors.Is(err, errRaced) {
 		t.Errorf("the name is free again: %v, want a race", err)
@@ -36,7 +36,7 @@ func TestNameTakenByADyingLink(t *testing.T) {
 }
 
 // TestSameNameAfterRelease makes pairs whose end in the pod has the name of one that was just released, while the
-// reaper works.
+// reaper runs.
 func TestSameNameAfterRelease(t *testing.T) {
 	s := pair(t)
 	r := NewReaper(s.Host, slog.New(slog.DiscardHandler))

@@ -38,7 +38,7 @@ func forwards(f state.Fragment) state.Fragment {
 }
 
 // TestPacketsPassWhenApplyReturns sends the first packet of each family from a new pod and to it, without waiting and
-// without a second try: what is lost because the kernel is not ready costs a second.
+// without a retry: a packet that is lost because the kernel is not ready costs a second.
 func TestPacketsPassWhenApplyReturns(t *testing.T) {
 	for name, plan := range map[string]func(int) state.Fragment{"ptp": ptp, "bridge": dual} {
 		t.Run(name, func(t *testing.T) {
@@ -127,14 +127,14 @@ func echo(t *testing.T, from, to *netns.NS, addr string) {
 	}
 }
 
-// TestNewEndSaysItsAddress: with arp_notify the neighbors on the bridge hear of a new pod, although its end came up
+// TestNewEndSaysItsAddress: with arp_notify the neighbors on the bridge learn of a new pod, although its end came up
 // before it had a carrier.
 func TestNewEndSaysItsAddress(t *testing.T) {
 	s := pair(t)
 	mustApply(t, s, port(1))
 	pod := nettest.NS(t, "second")
 	b := Spaces{Host: s.Host, Pod: dial(t, pod), PodNS: pod}
-	// The first pod knows the address of the second by an older MAC.
+	// The first pod has an outdated MAC for the second one's address.
 	nettest.Run(t, s.PodNS, "ip", "neigh", "replace", "10.1.0.2", "lladdr", "02:00:00:00:00:99", "dev", "eth0",
 		"nud", "stale")
 	f := port(2)
@@ -153,8 +153,8 @@ func TestNewEndSaysItsAddress(t *testing.T) {
 	}
 }
 
-// TestReleasedLinksAreGoneSoon releases attachments one after the other, as DELs come, and measures how long each link
-// lives on.
+// TestReleasedLinksAreGoneSoon releases attachments one after the other, as DELs do, and measures how long each link
+// still exists.
 func TestReleasedLinksAreGoneSoon(t *testing.T) {
 	host := nettest.NS(t, "host")
 	c := dial(t, host)
@@ -194,7 +194,7 @@ func TestReleasedLinksAreGoneSoon(t *testing.T) {
 	}
 	slices.Sort(took)
 	t.Logf("links were gone after %v (median), %v (all)", took[pods/2], took[pods-1])
-	if took[pods/2] > 2*time.Second { // 20 to 30 ms on a quiet machine: weft bench cni measures it
+	if took[pods/2] > 2*time.Second { // 20 to 30 ms on a quiet host: weft bench cni measures it
 		t.Errorf("links were gone after %v (median)", took[pods/2])
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// overlay is a link of a mesh with the way to one peer.
+// overlay returns a link of a mesh with the route to one peer.
 func overlay(l state.Link, own, other string, via netip.Addr) state.Fragment {
-	l.Up, l.Alias, l.Adopted, l.Remade = state.On(), "weft:mesh", true, true
+	l.Up, l.Alias, l.Adopt, l.Recreate = state.On(), "weft:mesh", true, true
 	host := func(a string) netip.Prefix { ip := addr(a); return netip.PrefixFrom(ip, ip.BitLen()) }
 	return state.Fragment{Owner: "mesh", Host: state.Space{
 		Links:  []state.Link{l},
@@ -22,7 +22,7 @@ func overlay(l state.Link, own, other string, via netip.Addr) state.Fragment {
 	}}
 }
 
-// A device for a program in user space is made, repaired, told from a tap device, and goes.
+// A tun device is created, repaired, distinguished from a tap device, and deleted.
 func TestTun(t *testing.T) {
 	nettest.Need(t, "tap")
 	s := pair(t)
@@ -40,13 +40,13 @@ func TestTun(t *testing.T) {
 		!strings.Contains(out, "persist on") {
 		t.Errorf("flannel0: %s", out)
 	}
-	for _, vandal := range []string{
+	for _, externalChange := range []string{
 		"ip link del flannel0", "ip link set flannel0 mtu 1300", "ip link set flannel0 down", "ip addr flush dev flannel0",
 	} {
-		nettest.Run(t, ns, strings.Fields(vandal)...)
+		nettest.Run(t, ns, strings.Fields(externalChange)...)
 		mustApply(t, s, f)
 	}
-	lines(t, ns, "link del flannel0", "tuntap add flannel0 mode tap") // of no mark, and of the wrong kind
+	lines(t, ns, "link del flannel0", "tuntap add flannel0 mode tap") // without a mark, and of the wrong kind
 	if d, err := s.Diff(t.Context(), f); err != nil || len(d) == 0 {
 		t.Errorf("a tap device is taken for a tun device: %v, %v", d, err)
 	}
@@ -59,11 +59,11 @@ func TestTun(t *testing.T) {
 	}
 }
 
-// IPv4 in IPv4: made, carries packets, repaired, follows the node's address on the device that is there, and goes.
+// IPv4 in IPv4: made, carries packets, repaired, follows the node's address on the existing device, and deleted.
 func TestIPIP(t *testing.T) {
 	nettest.Need(t, "ipip")
 	a := pair(t)
-	lan := lower(t, a)
+	lan := makeUplink(t, a)
 	b := Spaces{Host: dial(t, lan)}
 	device := func(local string) state.Link {
 		return state.Link{Name: "flannel.ipip", Kind: state.IPIP, MTU: 1480, IPIP: &state.IPIPAttrs{Local: addr(local)}}
@@ -83,13 +83,13 @@ func TestIPIP(t *testing.T) {
 		"local 10.7.0.254 ttl inherit nopmtudisc") {
 		t.Errorf("flannel.ipip: %s", out)
 	}
-	for _, vandal := range []string{
+	for _, externalChange := range []string{
 		"ip link del flannel.ipip", "ip link set flannel.ipip mtu 1300", "ip link set flannel.ipip down",
 		"ip tunnel change flannel.ipip local 10.7.0.253",
 	} {
-		nettest.Run(t, ns, strings.Fields(vandal)...)
+		nettest.Run(t, ns, strings.Fields(externalChange)...)
 		if d, err := a.Diff(t.Context(), near); err != nil || len(d) == 0 {
-			t.Errorf("after %q: %v, %v", vandal, d, err)
+			t.Errorf("after %q: %v, %v", externalChange, d, err)
 		}
 		mustApply(t, a, near)
 		ping()

@@ -15,13 +15,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// view is what one namespace holds of the things that a space names: a part for each kind of them. A part has what is
-// wanted of its kind and what was found, and finds links by name in links; it knows no other part.
+// view holds one namespace's objects that a space names: a part for each kind of them. A part has the wanted and the
+// found objects of its kind, and finds links by name in links; it does not know other parts.
 type view struct {
 	name state.SpaceName
-	conn *Conn // nil where the namespace is gone
+	conn *Conn // nil when the namespace was deleted
 	want state.Space
-	// also are further links to look at: parents of links.
+	// also are further links to read: parents of links.
 	also []string
 
 	links     *links
@@ -38,14 +38,14 @@ type view struct {
 	filters   filters
 }
 
-// part is one kind of thing in a namespace.
+// part is one kind of object in a namespace.
 type part interface {
-	// read looks at what there is of the wanted ones, on the links that were there before.
+	// read reads the existing objects among the wanted ones, on links that existed before.
 	read(ctx context.Context) error
-	// diff adds those that are not as wanted.
+	// diff adds the differences.
 	diff(out *diffs)
-	// tell adds what there is: what agrees with what is wanted in its words, what differs as the kernel has it.
-	tell(out *state.Space)
+	// report adds the existing objects: matching ones as wanted, differing ones as the kernel has them.
+	report(out *state.Space)
 }
 
 func newView(name state.SpaceName, c *Conn, want state.Space) *view {
@@ -81,18 +81,19 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 	return v
 }
 
-// parts are all but the links themselves and the packet filters, in the order in which differences are told.
+// parts returns all parts except for the links themselves and the packet filters, in the order in which differences are
+// reported.
 func (v *view) parts() []part {
 	return []part{v.settings, v.addrs, v.routes, v.neighs, v.fdbs, v.rules, v.sysctls, v.joins, v.qdiscs}
 }
 
-// look reads the links that a space names.
-func look(ctx context.Context, name state.SpaceName, c *Conn, want state.Space) (*view, error) {
+// readView reads the links that a space names.
+func readView(ctx context.Context, name state.SpaceName, c *Conn, want state.Space) (*view, error) {
 	v := newView(name, c, want)
-	return v, v.look(ctx)
+	return v, v.readLinks(ctx)
 }
 
-func (v *view) look(ctx context.Context) error {
+func (v *view) readLinks(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
 	}
@@ -110,7 +111,7 @@ func (v *view) look(ctx context.Context) error {
 	return in(v.name, v.checksums.read())
 }
 
-// readAll reads everything else that the space names, for the links that were there before.
+// readAll reads everything else that the space names, for the links that existed before.
 func (v *view) readAll(ctx context.Context) error {
 	if v.conn == nil {
 		return nil
@@ -123,7 +124,7 @@ func (v *view) readAll(ctx context.Context) error {
 	return nil
 }
 
-// linkNames are all links that a space speaks of, in the order in which it does.
+// linkNames returns all links that a space refers to, in order.
 func linkNames(s state.Space) []string {
 	var names []string
 	add := func(name string) {

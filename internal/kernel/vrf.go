@@ -12,12 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A link that is put into a VRF, or taken out of one, is taken down and up again by the kernel, and loses its routes
-// and its IPv6 addresses with that. Addresses that somebody gave it are put back here; which routes it has then is the
-// plan's business: those of before were another table's.
+// When a link enters or leaves a VRF, the kernel takes it down and up again, and deletes its routes and its IPv6
+// addresses. This file restores addresses that were added explicitly; routes are up to the plan, because the earlier
+// ones were in another table.
 
-// enslave puts links that were there before into their VRF, before they are looked at. One that this Apply made has no
-// addresses yet, and goes there with its other settings.
+// enslave moves links that existed before into their VRF, before they are read. A link made by this Apply has no
+// addresses yet, and moves there with its other settings.
 func (a *apply) enslave(ctx context.Context) error {
 	for _, v := range []*view{a.host, a.pod} {
 		for _, l := range v.want.Links {
@@ -36,8 +36,8 @@ func (a *apply) enslave(ctx context.Context) error {
 	return nil
 }
 
-// remaster changes a link's master, 0 for none, and puts back the addresses that are lost by it. They were the link's
-// before, so nobody is asked whether he has them.
+// remaster changes a link's master, 0 for none, and restores the addresses that are lost by it. They were the link's
+// before, so duplicate address detection is skipped.
 func (v *view) remaster(ctx context.Context, have link.Found, master int) error {
 	before, err := v.conn.reader.Addrs(ctx, have.Index)
 	if err != nil {
@@ -64,8 +64,8 @@ func (v *view) remaster(ctx context.Context, have link.Found, master int) error 
 	return v.conn.rtnl.Send(ctx, batch)
 }
 
-// leaveVRFs takes links that stay out of the VRFs that the space put them into. A VRF that weft made goes with its last
-// link.
+// leaveVRFs takes links that stay out of the VRFs that the space put them into. A VRF that weft made is deleted with
+// its last link.
 func (r *removal) leaveVRFs(ctx context.Context, v *view) error {
 	if v.conn == nil {
 		return nil

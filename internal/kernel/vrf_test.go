@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// enslaved puts the pod's link into a VRF.
+// enslaved returns a pod whose link is in a VRF.
 func enslaved(name string) state.Fragment {
 	return state.Fragment{Owner: "vrf", Pod: state.Space{
 		Links: []state.Link{
@@ -29,7 +29,7 @@ func enslaved(name string) state.Fragment {
 	}}
 }
 
-// A link goes into a VRF and out again, with its addresses; the VRF goes with its last link.
+// A link enters a VRF and leaves it, with its addresses; the VRF is deleted with its last link.
 func TestVRF(t *testing.T) {
 	nettest.Need(t, "vrf")
 	for _, when := range []string{"with the link", "afterwards"} {
@@ -81,7 +81,7 @@ func TestVRF(t *testing.T) {
 	}
 }
 
-// A VRF stays while another link is in it, and when somebody else made it.
+// A VRF stays while another link is in it, and when weft did not make it.
 func TestVRFStays(t *testing.T) {
 	nettest.Need(t, "vrf")
 	s := pair(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// canned are states that a node with one pod may be in. Those that share a link's name differ in everything else.
+// canned returns states of a node with one pod. Those that share a link's name differ in everything else.
 func canned() map[string]state.Fragment {
 	out := map[string]state.Fragment{"nothing": {}, "ptp": ptp(1), "ptp of another": ptp(2), "bridge": port(1)}
 
@@ -124,7 +124,7 @@ func canned() map[string]state.Fragment {
 
 func ptr[T any](v T) *T { return &v }
 
-// gone is what old names and next does not: the fragment to be removed between the two.
+// gone returns the objects in old that are not in next: the fragment to be removed between the two.
 func gone(old, next state.Fragment) state.Fragment {
 	out := state.Fragment{Owner: old.Owner}
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -143,7 +143,7 @@ func gone(old, next state.Fragment) state.Fragment {
 	return out
 }
 
-// differsFor gives the difference that is left after d: the kernel makes an IPv6 address's own route a little later.
+// differsFor returns the difference that remains after d: the kernel adds an IPv6 address's own route a little later.
 func differsFor(d time.Duration, diff func() string) string {
 	for end := time.Now().Add(d); ; time.Sleep(10 * time.Millisecond) {
 		if out := diff(); out == "" || time.Now().After(end) {
@@ -158,11 +158,11 @@ func except[T any](old, next []T, key func(T) string) []T {
 	})
 }
 
-// TestAnyStateToAnyState walks through the canned states at random. However it came to one, the kernel holds what the
-// state says, a second Apply writes nothing, and the whole of both namespaces is what it was the first time.
+// TestAnyStateToAnyState walks through the canned states at random. Whatever the path, the kernel has the objects of
+// the state, a second Apply writes nothing, and both namespaces are exactly as on the first visit.
 func TestAnyStateToAnyState(t *testing.T) {
 	s := pair(t)
-	for _, c := range []*Conn{s.Host, s.Pod} { // that lo came up is never undone
+	for _, c := range []*Conn{s.Host, s.Pod} { // bringing lo up is never undone
 		nettest.Run(t, c.ns, "ip", "link", "set", "lo", "up")
 	}
 	states := canned()
@@ -194,9 +194,9 @@ func TestAnyStateToAnyState(t *testing.T) {
 		}
 		at = next
 		if first, seen := whole[next]; seen && step%4 != 0 {
-			continue // ip's many words take most of the time
+			continue // ip's long output takes most of the time
 		} else if !seen {
-			time.Sleep(20 * time.Millisecond) // what the kernel does by itself is done
+			time.Sleep(20 * time.Millisecond) // the kernel has finished its own changes
 			whole[next] = everything(t, s)
 		} else if diff := differsFor(time.Second, func() string { return cmp.Diff(first, everything(t, s)) }); diff != "" {
 			t.Fatalf("%s: the namespaces are not what they were the first time (-first +now):\n%s", label, diff)
@@ -204,7 +204,7 @@ func TestAnyStateToAnyState(t *testing.T) {
 	}
 }
 
-// wantRead compares what Read says of both namespaces with the fragment.
+// wantRead compares what Read returns for both namespaces with the fragment.
 func wantRead(t *testing.T, s Spaces, f state.Fragment, label string) {
 	t.Helper()
 	wantSame(t, s, f)
@@ -229,8 +229,8 @@ func text(t *testing.T, v any) string {
 	return string(b)
 }
 
-// everything is what ip, which knows nothing of this package, says of both namespaces, without what is chosen by
-// chance.
+// everything returns the output of ip, which is independent of this package, for both namespaces, without randomly
+// chosen values.
 func everything(t *testing.T, s Spaces) string {
 	t.Helper()
 	out := ""

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// link is the plugin that joins pods to a node, and gives them addresses.
+// link returns the configuration of the plugin that attaches pods to a node, with its IPAM.
 func (s Spec) link(n Node, dataDir string) map[string]any {
 	type object = map[string]any
 	var ranges, routes []any
@@ -31,17 +31,17 @@ func (s Spec) link(n Node, dataDir string) map[string]any {
 		ipam["routes"] = routes
 		return object{"type": "bridge", "bridge": "weft0", "isGateway": true, "hairpinMode": true, "ipam": ipam}
 	}
-	if s.pools() {
+	if s.usesPools() {
 		ipam = object{"type": "calico-ipam"}
 		for _, family := range []int{4, 6} {
-			ipam[fmt.Sprintf("assign_ipv%d", family)] = strconv.FormatBool(s.has(family))
+			ipam[fmt.Sprintf("assign_ipv%d", family)] = strconv.FormatBool(s.hasFamily(family))
 		}
 	}
 	return object{"type": "calico", "policy": object{"type": "k8s"}, "ipam": ipam}
 }
 
-// has tells whether the cluster has addresses of a family (4 or 6).
-func (s Spec) has(family int) bool {
+// hasFamily reports whether the cluster has addresses of a family (4 or 6).
+func (s Spec) hasFamily(family int) bool {
 	for _, c := range s.ClusterCIDRs {
 		if c.Addr().Is4() == (family == 4) {
 			return true
@@ -50,14 +50,14 @@ func (s Spec) has(family int) bool {
 	return false
 }
 
-// writePools makes a pool of each of the cluster's prefixes, but of those in which the manifests have one.
+// writePools creates a pool for each of the cluster's prefixes, unless the manifests have a pool that overlaps it.
 func writePools(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
-	if !l.Spec.pools() {
+	if !l.Spec.usesPools() {
 		return nil
 	}
 	var errs []error
 	for i, cidr := range l.Spec.ClusterCIDRs {
-		if inPools(c.Pools, cidr) {
+		if overlapsPool(c.Pools, cidr) {
 			continue
 		}
 		const size, size6 = 26, 122 // blocks of 64 addresses
@@ -76,11 +76,11 @@ func writePools(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 	return errors.Join(errs...)
 }
 
-// inPools tells whether a prefix has addresses of one of the pools.
-func inPools(pools []model.AddressPool, cidr netip.Prefix) bool {
+// overlapsPool reports whether a prefix overlaps one of the pools.
+func overlapsPool(pools []model.AddressPool, cidr netip.Prefix) bool {
 	for _, p := range pools {
 		for _, r := range p.Regions {
-			if p.OfCluster() && r.CIDR.Overlaps(cidr) {
+			if p.IsClusterPool() && r.CIDR.Overlaps(cidr) {
 				return true
 			}
 		}

@@ -23,15 +23,15 @@ type Dir string
 const (
 	markerName = "lab.json"
 	lockName   = "lock"
-	// longestSocket is the longest socket path below a state directory; the kernel allows 107 bytes in all.
-	longestSocket = len("/nodes/node200/sandbox/sandbox.sock")
+	// maxSocket is the length of the longest socket path in a state directory; the kernel's limit is 107 bytes in all.
+	maxSocket = len("/nodes/node200/sandbox/sandbox.sock")
 )
 
-// At makes a Dir of a path as a user writes it.
+// At returns the Dir of a user's path.
 func At(path string) (Dir, error) {
 	abs, err := filepath.Abs(path)
 	if err == nil {
-		// A lab reached through a link is the lab behind it.
+		// A symbolic link to a lab is that lab.
 		if real, err := filepath.EvalSymlinks(abs); err == nil {
 			abs = real
 		}
@@ -39,8 +39,8 @@ func At(path string) (Dir, error) {
 	if err != nil {
 		return "", fmt.Errorf("state directory %q: %w", path, err)
 	}
-	if len(abs)+longestSocket > 107 {
-		return "", model.Faultf(model.CodeInvalidConf, fmt.Sprintf("choose a path of at most %d bytes", 107-longestSocket),
+	if len(abs)+maxSocket > 107 {
+		return "", model.Errorf(model.CodeInvalidConf, fmt.Sprintf("choose a path of at most %d bytes", 107-maxSocket),
 			"state directory %q is too long for the sockets in it", abs)
 	}
 	return Dir(abs), nil
@@ -50,21 +50,21 @@ func (d Dir) at(elem ...string) string {
 	return filepath.Join(append([]string{string(d)}, elem...)...)
 }
 
-// NS is where the namespace of a node is bound.
+// NS returns the path of a node's network namespace.
 func (d Dir) NS(node string) string { return d.at("ns", node) }
 
-// Store is the directory of the cluster's manifests.
+// Store returns the directory of the cluster's manifests.
 func (d Dir) Store() string { return d.at("store") }
 
-// Bin is the CNI binary directory.
+// Bin returns the CNI binary directory.
 func (d Dir) Bin() string { return d.at("bin") }
 
-// Node is a path below a node's directory.
+// Node returns a path in a node's directory.
 func (d Dir) Node(node string, elem ...string) string {
 	return d.at(append([]string{"nodes", node}, elem...)...)
 }
 
-// Marker says whose directory it is.
+// Marker identifies the lab of a state directory.
 type Marker struct {
 	Version int    `json:"weftLab"`
 	Phase   string `json:"phase"` // starting, up, going
@@ -79,7 +79,7 @@ const (
 	phaseUp       = "up"
 )
 
-// read reads the marker. It is os.ErrNotExist when there is no lab.
+// read reads the marker. It returns os.ErrNotExist if there is no lab.
 func (d Dir) read() (Marker, error) {
 	var m Marker
 	b, err := os.ReadFile(d.at(markerName))
@@ -87,12 +87,12 @@ func (d Dir) read() (Marker, error) {
 		return m, err
 	}
 	if err := json.Unmarshal(b, &m); err != nil || m.Version == 0 {
-		return m, model.Faultf(model.CodeDecode, "choose another --dir, or remove the directory yourself",
-			"state directory %s: %s is no lab's marker", d, markerName)
+		return m, model.Errorf(model.CodeDecode, "choose another --dir, or remove the directory yourself",
+			"state directory %s: %s is not the marker of a lab", d, markerName)
 	}
 	if m.Version > markerVersion {
-		return m, model.Faultf(model.CodeDecode, "use the weft that made it",
-			"state directory %s was made by a newer weft (version %d)", d, m.Version)
+		return m, model.Errorf(model.CodeDecode, "use the version of weft that created it",
+			"state directory %s was created by a newer version of weft (%d)", d, m.Version)
 	}
 	return m, nil
 }
@@ -112,11 +112,11 @@ func (d Dir) Open() (Marker, error) {
 }
 
 func (d Dir) noLab() error {
-	return model.Faultf(model.CodeInvalidConf, "make one with `weft lab up`, or name its directory with --dir",
+	return model.Errorf(model.CodeInvalidConf, "create one with `weft lab up`, or choose its directory with --dir",
 		"no lab in %s", d)
 }
 
-// lock takes the lock of the state directory, which must exist; another holder is given a moment to end.
+// lock locks the state directory, which must exist. It waits two seconds for another command.
 func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -125,19 +125,19 @@ func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
 	case err == nil:
 		return func() { _ = f.Close() }, nil
 	case limited.Err() != nil && errors.Is(err, limited.Err()):
-		return nil, model.Faultf(model.CodeTryAgain, "wait for it, or stop it",
-			"another weft command is at work on the lab in %s", d)
+		return nil, model.Errorf(model.CodeTryAgain, "wait for it, or stop it",
+			"another weft command is using the lab in %s", d)
 	}
 	return nil, d.unwritable(err)
 }
 
 func (d Dir) unwritable(err error) error {
-	return model.Faultf(model.CodeIO, "run as root, or choose another with --dir",
-		"state directory %s cannot be written: %w", d, plain(err))
+	return model.Errorf(model.CodeIO, "run as root, or choose another one with --dir",
+		"state directory %s is not writable: %w", d, withoutPath(err))
 }
 
-// plain takes the path out of a file error whose message names it already.
-func plain(err error) error {
+// withoutPath removes the path from a file error whose message contains it already.
+func withoutPath(err error) error {
 	var p *os.PathError
 	if errors.As(err, &p) {
 		return p.Err
@@ -145,12 +145,13 @@ func plain(err error) error {
 	return err
 }
 
-// claim makes d this lab's, or says whose it is. It returns what was in it: the marker of an earlier lab, if any.
+// claim creates and locks the directory, or refuses it if it belongs to something else. It returns the marker of an earlier
+// lab, if any.
 func (d Dir) claim(ctx context.Context) (unlock func(), old *Marker, err error) {
 	if err := os.MkdirAll(string(d), 0o755); err != nil {
 		return nil, nil, d.unwritable(err)
 	}
-	if err := d.foreign(); err != nil {
+	if err := d.checkForeign(); err != nil {
 		return nil, nil, err
 	}
 	if unlock, err = d.lock(ctx); err != nil {
@@ -167,8 +168,8 @@ func (d Dir) claim(ctx context.Context) (unlock func(), old *Marker, err error) 
 	return nil, nil, err
 }
 
-// foreign tells whether the directory holds something and is no lab's: nothing in it must ever be touched.
-func (d Dir) foreign() error {
+// checkForeign refuses a directory with files of other programs, which must never be touched.
+func (d Dir) checkForeign() error {
 	entries, err := os.ReadDir(string(d))
 	if err != nil {
 		return d.unwritable(err)
@@ -179,9 +180,9 @@ func (d Dir) foreign() error {
 		}
 	}
 	for _, e := range entries {
-		if e.Name() != lockName && !strings.HasPrefix(e.Name(), "."+markerName+".") { // a marker in the making
-			return model.Faultf(model.CodeInvalidConf, "choose an empty or new directory with --dir",
-				"state directory %s belongs to something else: it holds %q and no %s", d, e.Name(), markerName)
+		if e.Name() != lockName && !strings.HasPrefix(e.Name(), "."+markerName+".") { // a temporary file of the marker
+			return model.Errorf(model.CodeInvalidConf, "choose an empty or new directory with --dir",
+				"state directory %s belongs to something else: it contains %q and no %s", d, e.Name(), markerName)
 		}
 	}
 	return nil

@@ -15,7 +15,7 @@ import (
 
 func quiet(string, ...any) {}
 
-func TestForeignDirectoryIsNeverTouched(t *testing.T) {
+func TestForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	precious := filepath.Join(dir, "precious")
 	if err := os.WriteFile(precious, []byte("x"), 0o644); err != nil {
@@ -27,9 +27,9 @@ func TestForeignDirectoryIsNeverTouched(t *testing.T) {
 	}
 	_, _, claimed := d.claim(context.Background())
 	for what, err := range map[string]error{"claim": claimed, "down": d.Down(context.Background(), quiet)} {
-		var f *model.Fault
-		if !errors.As(err, &f) || !strings.Contains(f.Msg, `it holds "precious"`) {
-			t.Errorf("%s: got %v, want a fault that names the file", what, err)
+		var f *model.Error
+		if !errors.As(err, &f) || !strings.Contains(f.Msg, `it contains "precious"`) {
+			t.Errorf("%s: got %v, want an error that names the file", what, err)
 		}
 	}
 	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
@@ -47,8 +47,8 @@ func TestDownIsIdempotentAndComplete(t *testing.T) {
 		t.Fatalf("claim: %v %v", old, err)
 	}
 	if err := d.Down(context.Background(), quiet); err == nil ||
-		!strings.Contains(err.Error(), "another weft command is at work") {
-		t.Errorf("while an up is at work: got %v", err)
+		!strings.Contains(err.Error(), "another weft command is using") {
+		t.Errorf("during another up: got %v", err)
 	}
 	unlock()
 	if err := d.write(Marker{Phase: phaseStarting}); err != nil {
@@ -57,7 +57,7 @@ func TestDownIsIdempotentAndComplete(t *testing.T) {
 	if err := os.MkdirAll(d.Node("node1", "agent"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A namespace file without a namespace is what an up leaves that was killed between making and mounting it.
+	// An up that was killed between creating and mounting a namespace leaves its file.
 	if err := os.MkdirAll(d.at("ns"), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +74,13 @@ func TestDownIsIdempotentAndComplete(t *testing.T) {
 	}
 }
 
-func TestMarkerOfOthers(t *testing.T) {
+func TestForeignMarker(t *testing.T) {
 	d := Dir(t.TempDir())
 	for text, want := range map[string]string{
-		"not json":         "is no lab's marker",
-		"{}":               "is no lab's marker",
-		`{"weftLab": 99}`:  "was made by a newer weft",
-		`{"weftLab":"no"}`: "is no lab's marker",
+		"not json":         "is not the marker of a lab",
+		"{}":               "is not the marker of a lab",
+		`{"weftLab": 99}`:  "was created by a newer version of weft",
+		`{"weftLab":"no"}`: "is not the marker of a lab",
 	} {
 		if err := os.WriteFile(d.at(markerName), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -89,14 +89,14 @@ func TestMarkerOfOthers(t *testing.T) {
 			t.Errorf("marker %s: got %v, want %q", text, err, want)
 		}
 		if err := d.Down(context.Background(), quiet); err == nil {
-			t.Errorf("marker %s: down took the directory away", text)
+			t.Errorf("marker %s: down removed the directory", text)
 		}
 	}
 }
 
-func TestOtherLabsName(t *testing.T) {
-	u := Up{Dir: Dir(t.TempDir()), Spec: Spec{Name: "mine"}, Say: quiet}
-	err := u.replace(Marker{Phase: phaseUp, Layout: Layout{Spec: Spec{Name: "yours"}}})
+func TestNameOfAnotherLab(t *testing.T) {
+	u := Up{Dir: Dir(t.TempDir()), Spec: Spec{Name: "mine"}, Logf: quiet}
+	err := u.checkExisting(Marker{Phase: phaseUp, Layout: Layout{Spec: Spec{Name: "yours"}}})
 	if err == nil || !strings.Contains(err.Error(), `belongs to lab "yours", not to "mine"`) {
 		t.Errorf("got %v", err)
 	}
@@ -112,7 +112,7 @@ func TestUnusablePaths(t *testing.T) {
 	}
 	for _, path := range []string{filepath.Join(file, "below"), "/proc/nowhere"} {
 		if _, _, err := Dir(path).claim(context.Background()); err == nil ||
-			!strings.Contains(err.Error(), "cannot be written") {
+			!strings.Contains(err.Error(), "is not writable") {
 			t.Errorf("%s: got %v", path, err)
 		}
 	}

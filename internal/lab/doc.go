@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lab is a whole cluster on one machine. A node is a network namespace with an agent process and a sandbox
-// runtime process of this same program; nodes are joined by wires, which are bridges in a namespace of their own.
+// Package lab runs a whole cluster on one host. A node is a network namespace with an agent process and a sandbox runtime
+// process; nodes are connected by wires, which are bridges in a namespace of their own.
 //
-// # Where things are
+// # Files
 //
-// Everything a lab makes is below its state directory, so labs do not know each other and down needs nothing else:
+// All files of a lab are in its state directory, so that labs are independent and down needs nothing else:
 //
-//	DIR/lab.json            the marker: whose directory this is, and the layout
-//	DIR/lock                held by the command at work
+//	DIR/lab.json            the marker: the lab's name, phase and layout
+//	DIR/lock                locked by the current command
 //	DIR/ns/wires, ns/NODE   the namespaces
 //	DIR/store/*.yaml        the cluster's manifests
 //	DIR/bin/                the CNI binary directory
 //	DIR/nodes/NODE/         a node: net.d (CNI configuration), cache, agent (ledger), sandbox, logs, sockets, pid files
 //
-// # How a lab ends
+// # Cleanup
 //
-// A lab does not rely on having been brought up completely, nor on its processes' good will. Down finds processes by
-// the namespaces they are in and by the mark in their environment, kills them, takes away what is mounted below DIR and
-// then DIR itself, the marker last. So whatever was killed when, the next down (or up) finds all of it.
+// Down works for a lab in any state. It finds processes by their namespaces and by an environment variable, kills them,
+// unmounts everything in DIR and removes DIR, the marker last. So the next down (or up) removes everything, whatever
+// process was killed at whatever time.
 package lab

@@ -12,25 +12,25 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Progress is told what a long command is doing, one line at a time.
+// Progress reports the progress of a long command, one line at a time.
 type Progress func(format string, args ...any)
 
-// Down takes the lab in d away, whatever state it is in: processes, mounts, namespaces and files. No lab is no error.
-func (d Dir) Down(ctx context.Context, say Progress) error {
+// Down removes the lab in d, in whatever state it is, if it exists: processes, mounts, namespaces and files.
+func (d Dir) Down(ctx context.Context, logf Progress) error {
 	_, err := os.Stat(string(d))
 	if errors.Is(err, os.ErrNotExist) {
-		say("no lab in %s, nothing to take down", d)
+		logf("no lab in %s, nothing to take down", d)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("state directory %s: %w", d, plain(err))
+		return fmt.Errorf("state directory %s: %w", d, withoutPath(err))
 	}
-	if err := d.foreign(); err != nil {
+	if err := d.checkForeign(); err != nil {
 		return err
 	}
-	// Of an up that was killed at its very beginning an empty directory is left. Remove takes no other.
+	// An up that was killed right after its start leaves an empty directory. Remove fails for any other.
 	if os.Remove(string(d)) == nil {
-		say("no lab in %s, nothing to take down but the empty directory", d)
+		logf("no lab in %s, nothing to take down but the empty directory", d)
 		return nil
 	}
 	unlock, err := d.lock(ctx)
@@ -42,17 +42,17 @@ func (d Dir) Down(ctx context.Context, say Progress) error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	say("taking down lab %s in %s", m.Layout.Spec.Name, d)
-	return d.takeDown(ctx)
+	logf("taking down lab %s in %s", m.Layout.Spec.Name, d)
+	return d.takeDownLocked(ctx)
 }
 
-// takeDown removes everything; the caller holds the lock. Each step finds what is there by looking, not by remembering.
-func (d Dir) takeDown(ctx context.Context) error {
+// takeDownLocked removes everything. Each step finds by itself what exists, independent of the layout.
+func (d Dir) takeDownLocked(ctx context.Context) error {
 	namespaces, err := d.namespacesBelow()
 	if err != nil {
 		return fmt.Errorf("namespaces of the lab: %w", err)
 	}
-	err = killAll(ctx, func() ([]process.ID, error) { return inhabitants(namespaces, string(d)) })
+	err = killAll(ctx, func() ([]process.ID, error) { return labProcesses(namespaces, string(d)) })
 	if err != nil {
 		return err
 	}
@@ -78,13 +78,12 @@ func (d Dir) takeDown(ctx context.Context) error {
 	return nil
 }
 
-// undone takes down what a failed up has made; it has its own deadline, for up may have failed because it was told to
-// stop.
-func (d Dir) undone(ctx context.Context, cause error) error {
+// rollback removes what a failed up has created. It has its own deadline, because up may have failed by cancellation.
+func (d Dir) rollback(ctx context.Context, cause error) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 30*time.Second)
 	defer cancel()
-	if err := d.takeDown(ctx); err != nil {
-		return errors.Join(cause, fmt.Errorf("take down what was made: %w", err))
+	if err := d.takeDownLocked(ctx); err != nil {
+		return errors.Join(cause, fmt.Errorf("rollback: %w", err))
 	}
 	return cause
 }

@@ -12,44 +12,47 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// Seen is what a node's agent says of its mesh.
-type Seen struct {
+// MeshStatus is the status of a node's mesh.
+type MeshStatus struct {
 	Topology mesh.Topology
-	// Broken is in what the kernel differs, in words.
-	Broken []string
+	// Drift describes differences between the kernel and the topology.
+	Drift []string
 }
 
-// Diagram draws the lab as it is, with the tunnels between nodes as networks of their own; meshes are by the nodes'
-// names, and may be missing.
-func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
-	d := graph.Diagram{Title: "lab " + st.Name}
+// Diagram draws the lab, with tunnels as additional wires. meshes has the status of meshes by node name, as far as it is
+// known.
+func (st Status) Diagram(l Layout, meshes map[string]MeshStatus) graph.Diagram {
+	d := graph.Diagram{Title: st.title()}
+	for _, s := range st.Skipped {
+		d.Lines = append(d.Lines, s.Name+": "+s.Reason)
+	}
 	for _, w := range l.Wires {
-		d.Wires = append(d.Wires, graph.Wire{Name: w.Name, Lines: words(w.Prefixes)})
+		d.Wires = append(d.Wires, graph.Wire{Name: w.Name, Lines: toStrings(w.Prefixes)})
 	}
 	for _, n := range st.Nodes {
 		node := graph.Node{Name: n.Name, Bad: n.Agent != procRunning || n.Sandbox != procRunning}
-		node.Lines = append([]string{"pods from"}, words(n.PodCIDRs)...)
+		node.Lines = append([]string{"pod CIDRs"}, toStrings(n.PodCIDRs)...)
 		for w, addrs := range n.Wires {
 			node.Links = append(node.Links, graph.Link{
-				Wire: l.Wires[w].Name, Name: fmt.Sprintf("eth%d", w), Lines: words(addrs),
+				Wire: l.Wires[w].Name, Name: fmt.Sprintf("eth%d", w), Lines: toStrings(addrs),
 			})
 		}
-		if seen, ok := meshes[n.Name]; ok {
-			seen.draw(&d, &node)
+		if status, ok := meshes[n.Name]; ok {
+			status.draw(&d, &node)
 		}
 		for _, p := range st.Pods {
 			if p.Node != n.Name {
 				continue
 			}
 			pod := graph.Pod{
-				Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "default/"), Lines: words(p.IPs), Bad: p.problem() != "",
+				Name: strings.TrimPrefix(p.Namespace+"/"+p.Name, "default/"), Lines: toStrings(p.IPs), Bad: p.problem() != "",
 			}
 			if p.HostNetwork {
 				pod.Lines = []string{"host network"}
 			}
-			for _, further := range p.Networks {
-				pod.Lines = append(pod.Lines, further.Interface+" in "+further.Name)
-				pod.Lines = append(pod.Lines, words(further.IPs)...)
+			for _, network := range p.Networks {
+				pod.Lines = append(pod.Lines, network.Interface+" in "+network.Name)
+				pod.Lines = append(pod.Lines, toStrings(network.IPs)...)
 			}
 			node.Pods = append(node.Pods, pod)
 		}
@@ -58,16 +61,25 @@ func (st Status) Diagram(l Layout, meshes map[string]Seen) graph.Diagram {
 	return d
 }
 
-// draw adds a node's tunnels, and what is wrong with them.
-func (s Seen) draw(d *graph.Diagram, node *graph.Node) {
-	node.Lines = append(node.Lines, "back end "+s.Topology.Backend)
+// title returns the heading of the diagram. The default name, lab, is not repeated.
+func (st Status) title() string {
+	name := "lab"
+	if st.Name != name {
+		name += " " + st.Name
+	}
+	return fmt.Sprintf("%s: %d nodes, %d pods", name, len(st.Nodes), len(st.Pods))
+}
+
+// draw adds a node's tunnels and their drift.
+func (s MeshStatus) draw(d *graph.Diagram, node *graph.Node) {
+	node.Lines = append(node.Lines, "backend "+s.Topology.Backend)
 	backends, order := map[string]string{}, []string{}
 	for _, p := range s.Topology.Peers {
-		reaches := s.Topology.Reaches(p)
-		if len(reaches) == 0 && !s.Topology.Awaited(p) {
-			node.Lines, node.Bad = append(node.Lines, "does not reach "+p.Name), true
+		paths := s.Topology.PeerPaths(p)
+		if len(paths) == 0 && !s.Topology.WaitsForAddresses(p) {
+			node.Lines, node.Bad = append(node.Lines, "no path to "+p.Name), true
 		}
-		for _, r := range reaches {
+		for _, r := range paths {
 			if r.Tunnel && backends[r.Link] == "" {
 				backends[r.Link], order = p.Backend, append(order, r.Link)
 			}
@@ -84,19 +96,19 @@ func (s Seen) draw(d *graph.Diagram, node *graph.Node) {
 				l.Lines = append(l.Lines, a.Prefix.Addr().String())
 			}
 		}
-		for _, have := range s.Topology.Node.Host.Links {
-			if have.Name == link && have.MTU > 0 {
-				l.Lines = append(l.Lines, fmt.Sprintf("MTU %d", have.MTU))
+		for _, planned := range s.Topology.Node.Host.Links {
+			if planned.Name == link && planned.MTU > 0 {
+				l.Lines = append(l.Lines, fmt.Sprintf("MTU %d", planned.MTU))
 			}
 		}
 		node.Links = append(node.Links, l)
 	}
-	for _, b := range s.Broken {
-		node.Lines, node.Bad = append(node.Lines, "broken: "+b), true
+	for _, b := range s.Drift {
+		node.Lines, node.Bad = append(node.Lines, "drift: "+b), true
 	}
 }
 
-func words[T netip.Addr | netip.Prefix](in []T) []string {
+func toStrings[T netip.Addr | netip.Prefix](in []T) []string {
 	var out []string
 	for _, v := range in {
 		out = append(out, fmt.Sprint(v))

@@ -11,77 +11,77 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
 const (
-	// guestPort is where a guest answers to which all ports lead.
+	// guestPort is the port at which a guest replies if the manifest does not limit its ports.
 	guestPort = 7007
-	// guestTime bounds what a guest is asked to do, guestTry one try of it: it may be emulated.
-	guestTime = time.Minute
-	guestTry  = 5 * time.Second
-	// together is how many targets fit into one line of a console.
-	together = 40
+	// guestTimeout bounds a command in a guest, probeTimeout one of its probes; the guest may be emulated.
+	guestTimeout = time.Minute
+	probeTimeout = 5 * time.Second
+	// maxTargets is the number of targets that fit into one line of a console.
+	maxTargets = 40
 )
 
-// guest sends packets from inside a machine.
+// guest probes from inside a VM, by its console.
 type guest struct {
 	console *qemu.Console
 	ports   map[string]uint16
 }
 
-// Port is where it answers.
-func (g *guest) Port(p reach.Proto) uint16 { return g.ports[strings.TrimRight(string(p), "46")] }
+// Port returns the port at which the guest replies.
+func (g *guest) Port(p connectivity.Proto) uint16 { return g.ports[strings.TrimRight(string(p), "46")] }
 
-// Try has the guest try others.
-func (g *guest) Try(ctx context.Context, targets []reach.Target) []error {
+// Probe probes targets from inside the guest.
+func (g *guest) Probe(ctx context.Context, targets []connectivity.Target) []error {
 	out := make([]error, len(targets))
-	for from := 0; from < len(targets); from += together {
-		g.some(ctx, targets[from:min(from+together, len(targets))], out[from:])
+	for from := 0; from < len(targets); from += maxTargets {
+		g.probeBatch(ctx, targets[from:min(from+maxTargets, len(targets))], out[from:])
 	}
 	return out
 }
 
-func (g *guest) some(ctx context.Context, targets []reach.Target, out []error) {
-	ctx, cancel := context.WithTimeout(ctx, guestTime)
+func (g *guest) probeBatch(ctx context.Context, targets []connectivity.Target, out []error) {
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
-	line := "guest-tools try " + guestTry.String()
+	line := "guest-tools try " + probeTimeout.String()
 	for _, t := range targets {
 		line += fmt.Sprintf(" %s,%s,%s", t.Proto, t.To, t.Name)
 	}
-	said, err := g.console.Run(ctx, line)
+	output, err := g.console.Run(ctx, line)
 	for i := range targets {
-		_, rest, ok := strings.Cut(said, fmt.Sprintf("try %d ", i))
-		answer, _, _ := strings.Cut(rest, "\n")
+		_, rest, ok := strings.Cut(output, fmt.Sprintf("try %d ", i))
+		result, _, _ := strings.Cut(rest, "\n")
 		switch {
 		case err != nil:
 			out[i] = err
 		case !ok:
-			out[i] = errors.New("the guest says nothing")
-		case answer != "ok":
-			out[i] = errors.New(answer)
+			out[i] = errors.New("no result from the guest")
+		case result != "ok":
+			out[i] = errors.New(result)
 		}
 	}
 }
 
-// around tells whether a pod is the one around a machine: its network is the guest's.
-func (st Status) around(p PodStatus) bool {
-	for _, m := range st.Machines {
+// isVMPod reports whether a pod is the pod of a VM, which has the pod's addresses.
+func (st Status) isVMPod(p PodStatus) bool {
+	for _, m := range st.VMs {
 		if m.Pod == p.Namespace+"/"+p.Name {
 			return true
 		}
 	}
-	return p.Annotations[launch.DomainNote] != ""
+	return p.Annotations[launch.DomainAnnotation] != ""
 }
 
-// guests adds the machines to those that are reached.
-func (st Status) guests(ctx context.Context, endpoints *[]reach.Endpoint) (done func()) {
+// addVMs adds the VMs to the endpoints. The caller must call done afterwards.
+func (st Status) addVMs(ctx context.Context, endpoints *[]connectivity.Endpoint) (done func()) {
 	var consoles []*qemu.Console
-	for _, m := range st.Machines {
-		e := reach.Endpoint{Name: guestName(m), Addrs: guestAddrs(m)}
+	for _, m := range st.VMs {
+		e := connectivity.Endpoint{Name: endpointName(m), Addrs: vmAddrs(m)}
 		g, err := openGuest(ctx, m, e.Name)
 		if err != nil {
 			e.Problem = err.Error()
@@ -98,11 +98,11 @@ func (st Status) guests(ctx context.Context, endpoints *[]reach.Endpoint) (done 
 	}
 }
 
-// guestName is what a machine is called among those who are reached.
-func guestName(m launch.Status) string { return "vm/" + m.Key() }
+// endpointName returns the name of a VM's endpoint.
+func endpointName(m launch.Status) string { return "vm/" + m.Key() }
 
-// guestAddrs are those by which others reach a machine.
-func guestAddrs(m launch.Status) (out []netip.Addr) {
+// vmAddrs returns the VM's addresses in the cluster's network.
+func vmAddrs(m launch.Status) (out []netip.Addr) {
 	for _, i := range m.Interfaces {
 		for _, text := range i.IPs {
 			if a, err := netip.ParseAddr(text); err == nil && i.PodInterfaceName == "eth0" {
@@ -113,12 +113,12 @@ func guestAddrs(m launch.Status) (out []netip.Addr) {
 	return out
 }
 
-// openGuest has a guest answer those who ask it.
+// openGuest opens a VM's console and starts the guest's listener.
 func openGuest(ctx context.Context, m launch.Status, name string) (*guest, error) {
-	ctx, cancel := context.WithTimeout(ctx, guestTime)
+	ctx, cancel := context.WithTimeout(ctx, guestTimeout)
 	defer cancel()
 	if m.Phase != launch.Running {
-		return nil, fmt.Errorf("machine %s is %s", m.Key(), m.Phase)
+		return nil, fmt.Errorf("VM %s is %s", m.Key(), m.Phase)
 	}
 	ports, err := guestPorts(m)
 	if err != nil {
@@ -146,7 +146,8 @@ func openGuest(ctx context.Context, m launch.Status, name string) (*guest, error
 	return g, nil
 }
 
-// guestPorts are the ports by which a guest can be asked: where the manifest lists ports, only those lead to it.
+// guestPorts returns the ports at which a guest replies, by protocol. If the manifest lists ports, only those reach the
+// guest.
 func guestPorts(m launch.Status) (map[string]uint16, error) {
 	data, err := os.ReadFile(m.Dir + ".yaml")
 	if err != nil {

@@ -12,35 +12,35 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// What a lab may be.
+// Limits of a lab.
 const (
-	MaxNodes = 200 // so that a wire's /24 numbers them
+	MaxNodes = 200 // a wire has a /24
 	MaxWires = 8
 )
 
-// Spec is what a lab is asked to be.
+// Spec is the specification of a lab.
 type Spec struct {
 	Name         string         `json:"name"`
 	Nodes        int            `json:"nodes"`
 	Wires        int            `json:"wires"`
-	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one a family
-	// Encapsulation is the agents' back end: host-gw, which it also is when empty, vxlan, udp, ipip or wireguard, or one
-	// of an agent that somebody has added it to, DOMAIN/NAME.
+	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one of each family
+	// Encapsulation is the agents' backend: host-gw (the default), vxlan, udp, ipip or wireguard, or a custom backend of
+	// the agent, DOMAIN/NAME.
 	Encapsulation string `json:"encapsulation,omitempty"`
-	// Design is how pods are joined to their node: routed, which it also is when empty, or bridge.
+	// Design is how pods are attached to their node: routed (the default) or bridge.
 	Design string `json:"design,omitempty"`
-	// Addresses is what pods are numbered from: podCIDRs, a prefix a node, which it also is when empty, or pools, blocks
-	// of the whole ClusterCIDRs.
+	// Addresses is how pod addresses are allocated: from podCIDRs (the default), one prefix for each node, or from pools,
+	// blocks of the ClusterCIDRs.
 	Addresses string `json:"addresses,omitempty"`
 }
 
-// pools tells whether pods are numbered from blocks.
-func (s Spec) pools() bool { return s.Addresses == "pools" }
+// usesPools reports whether pods get addresses from blocks.
+func (s Spec) usesPools() bool { return s.Addresses == "pools" }
 
-// wireMTU is that of the wires, in bytes.
+// wireMTU is the MTU of the wires, in bytes.
 const wireMTU = 1500
 
-// podMTU is what fits through the tunnels, in bytes; 0: there are none.
+// podMTU returns the MTU of pods with a tunneling backend, or 0 without a tunnel.
 func (s Spec) podMTU() int {
 	family := 4
 	if slices.ContainsFunc(s.ClusterCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
@@ -52,20 +52,20 @@ func (s Spec) podMTU() int {
 	return 0
 }
 
-// Layout is a lab with everything numbered: a pure function of the spec.
+// Layout is a lab with all names and addresses: a pure function of the spec.
 type Layout struct {
 	Spec  Spec   `json:"spec"`
 	Wires []Wire `json:"wires"`
 	Nodes []Node `json:"nodes"`
 }
 
-// Wire is an Ethernet segment that every node is on.
+// Wire is an Ethernet segment that every node is connected to.
 type Wire struct {
 	Name     string         `json:"name"`
 	Prefixes []netip.Prefix `json:"prefixes"`
 }
 
-// Node is a machine of the lab.
+// Node is a node of the lab.
 type Node struct {
 	Name string `json:"name"`
 	// Addrs are the node's addresses on each wire (eth0, eth1, …), IPv4 then IPv6.
@@ -73,13 +73,13 @@ type Node struct {
 	PodCIDRs []netip.Prefix   `json:"podCIDRs"`
 }
 
-// wiresRange is where the wires are numbered from; the cluster must stay out of it.
-func wiresRange() []netip.Prefix {
+// wirePrefixes returns the prefixes of the wires' addresses, which the cluster CIDRs must not overlap.
+func wirePrefixes() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("172.18.0.0/16"), netip.MustParsePrefix("fd18::/32")}
 }
 
-// Lay numbers the lab, or says which field of the spec makes no sense.
-func (s Spec) Lay() (Layout, error) {
+// Layout computes the layout, or returns an error about an invalid field of the spec.
+func (s Spec) Layout() (Layout, error) {
 	if err := s.check(); err != nil {
 		return Layout{}, err
 	}
@@ -93,13 +93,13 @@ func (s Spec) Lay() (Layout, error) {
 	for i := range s.Nodes {
 		n := Node{Name: fmt.Sprintf("node%d", i+1)}
 		for _, w := range l.Wires {
-			n.Addrs = append(n.Addrs, []netip.Prefix{host(w.Prefixes[0], i+1), host(w.Prefixes[1], i+1)})
+			n.Addrs = append(n.Addrs, []netip.Prefix{nthAddr(w.Prefixes[0], i+1), nthAddr(w.Prefixes[1], i+1)})
 		}
 		for _, c := range s.ClusterCIDRs {
-			if s.pools() {
+			if s.usesPools() {
 				break
 			}
-			p, err := cut(c, i, s.Nodes)
+			p, err := nodeCIDR(c, i, s.Nodes)
 			if err != nil {
 				return Layout{}, err
 			}
@@ -111,85 +111,78 @@ func (s Spec) Lay() (Layout, error) {
 }
 
 func (s Spec) check() error {
-	if err := model.CheckName("name of the lab", s.Name); err != nil {
+	if err := model.CheckName("--name", s.Name); err != nil {
 		return err
 	}
 	if s.Nodes < 1 || s.Nodes > MaxNodes {
-		return fault("choose 1 to %d", "number of nodes %d cannot be", MaxNodes, s.Nodes)
+		return model.OutOfRange("--nodes", s.Nodes, fmt.Sprintf("1 to %d", MaxNodes), 3)
 	}
 	if s.Wires < 1 || s.Wires > MaxWires {
-		return fault("choose 1 to %d", "number of wires %d cannot be", MaxWires, s.Wires)
+		return model.OutOfRange("--wires", s.Wires, fmt.Sprintf("1 to %d", MaxWires), 2)
 	}
 	if !slices.Contains([]string{"", "host-gw", "vxlan", "udp", "ipip", "wireguard"}, s.Encapsulation) &&
-		!model.OwnBackend(s.Encapsulation) {
-		return model.Faultf(
-			model.CodeInvalidConf,
-			"host-gw, vxlan, udp, ipip or wireguard; with --agent also DOMAIN/NAME, a back end of your own",
-			"encapsulation %q is not known", s.Encapsulation,
-		)
+		!model.IsCustomBackend(s.Encapsulation) {
+		return model.NotOneOf("--encapsulation", s.Encapsulation, "host-gw", "vxlan", "udp", "ipip", "wireguard",
+			"DOMAIN/NAME, a custom backend of --agent")
 	}
 	switch {
 	case !slices.Contains([]string{"", "routed", "bridge"}, s.Design):
-		return model.Faultf(model.CodeInvalidConf, "routed or bridge", "design %q is not known", s.Design)
+		return model.NotOneOf("--design", s.Design, "routed", "bridge")
 	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
-		return model.Faultf(model.CodeInvalidConf, "podCIDRs or pools", "addresses %q are not known", s.Addresses)
-	case s.Encapsulation == "ipip" && s.has(6):
-		return model.Faultf(model.CodeInvalidConf, "choose IPv4 alone, for example --cluster-cidr 10.42.0.0/16",
-			"encapsulation ipip carries IPv4 only, and the cluster CIDR has IPv6")
-	case s.pools() && s.Design == "bridge":
-		return model.Faultf(model.CodeInvalidConf, "a bridge's pods are of one prefix a node",
-			"addresses from pools cannot be with design bridge")
+		return model.NotOneOf("--addresses", s.Addresses, "podCIDRs", "pools")
+	case s.Encapsulation == "ipip" && s.hasFamily(6):
+		return model.Errorf(model.CodeInvalidConf, "choose IPv4 only, for example --cluster-cidr 10.42.0.0/16",
+			"encapsulation ipip supports IPv4 only, but the cluster CIDR has IPv6")
+	case s.usesPools() && s.Design == "bridge":
+		return model.Errorf(model.CodeInvalidConf, "use design routed, or addresses podCIDRs",
+			"design bridge does not support addresses from pools")
 	}
 	if len(s.ClusterCIDRs) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "for example 10.42.0.0/16,fd42::/48", "cluster CIDR is empty")
+		return model.Errorf(model.CodeInvalidConf, "for example 10.42.0.0/16,fd42::/48", "cluster CIDR is empty")
 	}
 	for i, c := range s.ClusterCIDRs {
 		if c != c.Masked() {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("write %s", c.Masked()),
-				"cluster CIDR %s has bits set behind the prefix length", c)
+			return model.Errorf(model.CodeInvalidConf, fmt.Sprintf("write %s", c.Masked()),
+				"cluster CIDR %s has bits set after the prefix length", c)
 		}
 		for _, d := range s.ClusterCIDRs[:i] {
 			if c.Addr().Is4() == d.Addr().Is4() {
-				return model.Faultf(model.CodeInvalidConf, "give at most one IPv4 and one IPv6 prefix",
-					"cluster CIDRs %s and %s are of one family", d, c)
+				return model.Errorf(model.CodeInvalidConf, "use at most one IPv4 and one IPv6 prefix",
+					"cluster CIDRs %s and %s are of the same family", d, c)
 			}
 		}
-		for _, w := range wiresRange() {
+		for _, w := range wirePrefixes() {
 			if c.Overlaps(w) {
-				return model.Faultf(model.CodeInvalidConf, "choose another, for example 10.42.0.0/16,fd42::/48",
-					"cluster CIDR %s overlaps %s, which numbers the lab's wires", c, w)
+				return model.Errorf(model.CodeInvalidConf, "choose another, for example 10.42.0.0/16,fd42::/48",
+					"cluster CIDR %s overlaps %s, the range of the lab's wires", c, w)
 			}
 		}
 	}
 	return nil
 }
 
-func fault(hint, msg string, limit, have int) error {
-	return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(hint, limit), msg, have)
-}
-
-// host is the nth address of the prefix.
-func host(p netip.Prefix, n int) netip.Prefix {
+// nthAddr returns the nth address of a prefix.
+func nthAddr(p netip.Prefix, n int) netip.Prefix {
 	b := p.Addr().AsSlice()
 	b[len(b)-1] = byte(n)
 	a, _ := netip.AddrFromSlice(b)
 	return netip.PrefixFrom(a, p.Bits())
 }
 
-// cut is node i's part of a cluster prefix: a /24 or /64 where n of them fit, else an nth part. A /24 counts from 1
-// when there is room, so that node1 has 10.42.1.0/24.
-func cut(c netip.Prefix, i, n int) (netip.Prefix, error) {
+// nodeCIDR returns node i's part of a cluster prefix: a /24 or /64 if n of them fit, else an nth part. Numbering starts at
+// 1 if there is space for one more, so that node1 has 10.42.1.0/24.
+func nodeCIDR(c netip.Prefix, i, n int) (netip.Prefix, error) {
 	size, smallest := 24, 29
 	if c.Addr().Is6() {
 		size, smallest = 64, 125
 	}
-	need := 0 // bits that tell the nodes apart
+	need := 0 // bits of the node's number
 	for 1<<need < n {
 		need++
 	}
 	bits := max(size, c.Bits()+need)
 	if bits > smallest {
-		return c, model.Faultf(model.CodeInvalidConf, fmt.Sprintf("choose a /%d or shorter", smallest-need),
+		return c, model.Errorf(model.CodeInvalidConf, fmt.Sprintf("choose a /%d or shorter", smallest-need),
 			"cluster CIDR %s is too small for %d nodes", c, n)
 	}
 	if 1<<min(bits-c.Bits(), 16) > n {

@@ -22,8 +22,8 @@ func prefixes(s string) []netip.Prefix {
 	return out
 }
 
-func TestLayoutNumbersNodes(t *testing.T) {
-	l, err := Spec{Name: "t", Nodes: 2, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Lay()
+func TestLayout(t *testing.T) {
+	l, err := Spec{Name: "t", Nodes: 2, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -31,9 +31,9 @@ func TestLayoutNumbersNodes(t *testing.T) {
 	for _, n := range l.Nodes {
 		line := n.Name
 		for _, w := range n.Addrs {
-			line += " " + strings.Join(words(w), " ")
+			line += " " + strings.Join(toStrings(w), " ")
 		}
-		got = append(got, line+" pods "+strings.Join(words(n.PodCIDRs), " "))
+		got = append(got, line+" pods "+strings.Join(toStrings(n.PodCIDRs), " "))
 	}
 	want := []string{
 		"node1 172.18.0.1/24 fd18::1/64 172.18.1.1/24 fd18:0:0:1::1/64 pods 10.42.1.0/24 fd42:0:0:1::/64",
@@ -44,33 +44,32 @@ func TestLayoutNumbersNodes(t *testing.T) {
 	}
 }
 
-func TestSpecThatMakesNoSense(t *testing.T) {
+func TestInvalidSpec(t *testing.T) {
 	for _, c := range []struct {
 		nodes, wires int
 		cidrs, want  string
 	}{
-		{0, 2, "10.42.0.0/16", "number of nodes 0"},
-		{201, 2, "10.42.0.0/16", "number of nodes 201"},
-		{3, 0, "10.42.0.0/16", "number of wires 0"},
-		{3, 9, "10.42.0.0/16", "number of wires 9"},
+		{0, 2, "10.42.0.0/16", "--nodes 0 is out of range"},
+		{201, 2, "10.42.0.0/16", "--nodes 201 is out of range"},
+		{3, 0, "10.42.0.0/16", "--wires 0 is out of range"},
+		{3, 9, "10.42.0.0/16", "--wires 9 is out of range"},
 		{3, 2, "", "cluster CIDR is empty"},
 		{3, 2, "10.42.0.1/16", "cluster CIDR 10.42.0.1/16 has bits set"},
-		{3, 2, "10.42.0.0/16 10.43.0.0/16", "10.42.0.0/16 and 10.43.0.0/16 are of one family"},
+		{3, 2, "10.42.0.0/16 10.43.0.0/16", "10.42.0.0/16 and 10.43.0.0/16 are of the same family"},
 		{3, 2, "172.16.0.0/12", "cluster CIDR 172.16.0.0/12 overlaps 172.18.0.0/16"},
 		{3, 2, "10.42.0.0/28", "cluster CIDR 10.42.0.0/28 is too small for 3 nodes"},
 		{3, 2, "fd42::/124", "cluster CIDR fd42::/124 is too small for 3 nodes"},
 	} {
-		_, err := Spec{Name: "t", Nodes: c.nodes, Wires: c.wires, ClusterCIDRs: prefixes(c.cidrs)}.Lay()
-		var f *model.Fault
+		_, err := Spec{Name: "t", Nodes: c.nodes, Wires: c.wires, ClusterCIDRs: prefixes(c.cidrs)}.Layout()
+		var f *model.Error
 		if !errors.As(err, &f) || !strings.Contains(f.Msg, c.want) || f.Hint == "" {
-			t.Errorf("%d nodes, %d wires, %s: got %v; want a fault %q with a way out", c.nodes, c.wires, c.cidrs, err, c.want)
+			t.Errorf("%d nodes, %d wires, %s: got %v; want an error %q with a hint", c.nodes, c.wires, c.cidrs, err, c.want)
 		}
 	}
 }
 
-// Whatever prefix is cut for however many nodes: parts lie inside it and do not overlap, and they are as large as usual
-// where that is possible.
-func TestCutsDoNotOverlap(t *testing.T) {
+// TestNodeCIDRsDoNotOverlap: for any prefix and number of nodes, the nodes' prefixes are inside of it and do not overlap.
+func TestNodeCIDRsDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := netip.MustParsePrefix("10.128.0.0/9").Addr()
 		bits := rapid.IntRange(9, 29).Draw(t, "bits")
@@ -82,7 +81,7 @@ func TestCutsDoNotOverlap(t *testing.T) {
 		n := rapid.IntRange(1, MaxNodes).Draw(t, "nodes")
 		var parts []netip.Prefix
 		for i := range n {
-			p, err := cut(c, i, n)
+			p, err := nodeCIDR(c, i, n)
 			if err != nil {
 				if i > 0 {
 					t.Fatalf("node %d is refused but node 0 was not: %v", i, err)

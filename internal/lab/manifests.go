@@ -19,10 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// fill makes the lab's store of the *.yaml files of directories (none when there are none): copies them, adds the
-// nodes, the pods around machines and the pods' namespaces, gives every pod a node. It returns the pods, the machines,
-// and the objects of kinds that weft does not know.
-func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []machine, others []string, err error) {
+// fillStore creates the lab's store: it copies the manifests, adds nodes, the pods of VMs and namespaces, and schedules
+// all pods. It returns the pods, the VMs, and the names of objects that nothing in a lab handles.
+func (u Up) fillStore(ctx context.Context, l Layout) (pods []model.Pod, vms []labVM, others []string, err error) {
 	d := u.Dir
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
 		return nil, nil, nil, fmt.Errorf("store: %w", err)
@@ -39,11 +38,11 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 	}
 	problems, err := s.Problems()
 	if err = errors.Join(append(problems, err)...); err != nil {
-		return nil, nil, nil, asWritten(err, written)
+		return nil, nil, nil, withOriginalPaths(err, written)
 	}
-	if !u.NoMachines {
-		if machines, err = wrapMachines(ctx, s); err != nil {
-			return nil, nil, nil, asWritten(err, written)
+	if !u.NoVMs {
+		if vms, err = createVMPods(ctx, s); err != nil {
+			return nil, nil, nil, withOriginalPaths(err, written)
 		}
 	}
 	objects, err := s.List("")
@@ -52,31 +51,31 @@ func (u Up) fill(ctx context.Context, l Layout) (pods []model.Pod, machines []ma
 	}
 	c, problems := store.Cluster(objects)
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, nil, asWritten(err, written)
+		return nil, nil, nil, withOriginalPaths(err, written)
 	}
 	for _, o := range objects {
-		if !known(o) && !isMachine(o) {
+		if !handled(o) && !isVM(o) {
 			others = append(others, o.Key.String())
 		}
 	}
-	if pods, err = place(c, l); err != nil {
+	if pods, err = schedule(c, l); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := runnable(s, pods); err != nil {
+	if err := validatePods(s, pods); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(ctx, s, c, l)); err != nil {
 		return nil, nil, nil, err
 	}
-	for i := range machines {
-		machines[i].place(pods)
+	for i := range vms {
+		vms[i].setNode(pods)
 	}
-	return pods, machines, others, writePods(ctx, s, c, pods)
+	return pods, vms, others, writePods(ctx, s, c, pods)
 }
 
-// known tells whether the lab or its agents act on the object: Calico's pools and reservations become weft's own, for
+// handled reports whether the lab or its agents handle the object. Agents convert Calico's pools and reservations, for
 // example.
-func known(o store.Object) bool {
+func handled(o store.Object) bool {
 	switch o.Key.Group {
 	case "", "networking.k8s.io":
 		return slices.Contains([]string{"Node", "Pod", "Namespace", "NetworkPolicy"}, o.Key.Kind)
@@ -89,12 +88,13 @@ func known(o store.Object) bool {
 	return false
 }
 
-// copyManifests copies the files of a directory and notes where each was. A name that another directory has too is made
-// another one.
+// copyManifests copies the files of a directory and records the original path of each. It renames a file if another
+// directory has one of the same name.
 func (d Dir) copyManifests(from string, written map[string]string) error {
 	entries, err := os.ReadDir(from)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "--from %q: %w", from, plain(err))
+		return model.Errorf(model.CodeIO, "choose a directory of Kubernetes manifests", "--from %q: %w", from,
+			withoutPath(err))
 	}
 	n := 0
 	for _, e := range entries {
@@ -103,8 +103,8 @@ func (d Dir) copyManifests(from string, written map[string]string) error {
 		}
 		b, err := os.ReadFile(filepath.Join(from, e.Name()))
 		if err != nil {
-			return model.Faultf(model.CodeIO, "make the file readable", "manifest %s: %w",
-				filepath.Join(from, e.Name()), plain(err))
+			return model.Errorf(model.CodeIO, "make the file readable", "manifest %s: %w",
+				filepath.Join(from, e.Name()), withoutPath(err))
 		}
 		to := filepath.Join(d.Store(), e.Name())
 		for written[to] != "" {
@@ -117,23 +117,23 @@ func (d Dir) copyManifests(from string, written map[string]string) error {
 		n++
 	}
 	if n == 0 {
-		return model.Faultf(model.CodeInvalidConf, "only *.yaml directly in the directory are read",
-			"--from %q holds no manifest", from)
+		return model.Errorf(model.CodeInvalidConf, "only *.yaml files directly in the directory are read",
+			"--from %q contains no manifest", from)
 	}
 	return nil
 }
 
-// asWritten names files in an error as the user knows them: in the directory they were copied from.
-func asWritten(err error, written map[string]string) error {
+// withOriginalPaths replaces paths in an error by the paths of the files from which they were copied.
+func withOriginalPaths(err error, written map[string]string) error {
 	name := func(s string) string {
 		for to, from := range written {
 			s = strings.ReplaceAll(s, to, from)
 		}
 		return s
 	}
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) && len(unwrapAll(err)) == 1 {
-		return &model.Fault{Code: f.Code, Msg: name(f.Msg), Hint: f.Hint, Err: f.Err}
+		return &model.Error{Code: f.Code, Msg: name(f.Msg), Hint: f.Hint, Err: f.Err}
 	}
 	return errors.New(name(err.Error()))
 }
@@ -145,18 +145,18 @@ func unwrapAll(err error) []error {
 	return []error{err}
 }
 
-// runnable lets the sandbox runtime's reader look at every pod, before anything is made.
-func runnable(s *dir.Store, pods []model.Pod) error {
+// validatePods validates all pods as the sandbox runtime does, before anything is created.
+func validatePods(s *dir.Store, pods []model.Pod) error {
 	for _, p := range pods {
 		o, err := s.Get(store.PodKey(p.Namespace, p.Name))
 		if err == nil {
 			_, _, err = pod.Parse(o.Raw, "manifest")
 		}
-		var f *model.Fault
+		var f *model.Error
 		if errors.As(err, &f) {
 			name := fmt.Sprintf("pod %s/%s: ", p.Namespace, p.Name)
 			msg := strings.TrimPrefix(strings.TrimPrefix(f.Msg, "manifest: document 1: "), name)
-			return &model.Fault{Code: f.Code, Msg: name + msg, Hint: f.Hint, Err: f}
+			return &model.Error{Code: f.Code, Msg: name + msg, Hint: f.Hint, Err: f}
 		}
 		if err != nil {
 			return err
@@ -165,8 +165,8 @@ func runnable(s *dir.Store, pods []model.Pod) error {
 	return nil
 }
 
-// place gives every pod a node: the one it names, else the one with the fewest pods so far.
-func place(c model.Cluster, l Layout) ([]model.Pod, error) {
+// schedule assigns a node to each pod: its nodeName, or the node with the fewest pods.
+func schedule(c model.Cluster, l Layout) ([]model.Pod, error) {
 	load := map[string]int{}
 	for _, n := range l.Nodes {
 		load[n.Name] = 0
@@ -175,14 +175,14 @@ func place(c model.Cluster, l Layout) ([]model.Pod, error) {
 	hint := fmt.Sprintf("the lab's nodes are node1 to %s; use one of them, or more --nodes", last)
 	for _, n := range c.Nodes {
 		if _, ok := load[n.Name]; !ok {
-			return nil, model.Faultf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is no node of this lab",
+			return nil, model.Errorf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is not a node of this lab",
 				n.Name, n.Name)
 		}
 	}
 	pods := slices.Clone(c.Pods)
 	for _, p := range pods {
 		if _, ok := load[p.Node]; p.Node != "" && !ok {
-			return nil, model.Faultf(model.CodeInvalidConf, hint, "pod %s/%s: spec.nodeName %q is no node of this lab",
+			return nil, model.Errorf(model.CodeInvalidConf, hint, "pod %s/%s: spec.nodeName %q is not a node of this lab",
 				p.Namespace, p.Name, p.Node)
 		}
 		load[p.Node]++
@@ -216,7 +216,7 @@ func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 			}
 			continue
 		}
-		// The manifest's labels and annotations stay; the numbers are the lab's.
+		// Keep the manifest's labels and annotations, and set the lab's addresses.
 		_, err = s.Modify(ctx, o.Key, func(fields map[string]any) error {
 			var ours map[string]any
 			if err := json.Unmarshal(o.Raw, &ours); err != nil {
@@ -232,7 +232,7 @@ func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 	return nil
 }
 
-// addrs are the node's addresses on all wires; by those on the first one it is found.
+// addrs returns the node's addresses on all wires, beginning with those on the first, which peers use.
 func (n Node) addrs() []netip.Addr {
 	var out []netip.Addr
 	for w := range n.Addrs {
@@ -272,20 +272,20 @@ func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.
 		}
 	}
 	for _, p := range pods {
-		if _, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), placed(p)); err != nil {
+		if _, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), bindPod(p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// placed is the edit that gives a pod its node and a uid, so that everybody knows it by the same one.
-func placed(p model.Pod) store.Edit {
+// bindPod returns an edit that sets a pod's node and UID, so that all agents and runtimes use the same UID.
+func bindPod(p model.Pod) store.Edit {
 	return func(fields map[string]any) error {
 		meta, _ := fields["metadata"].(map[string]any)
 		spec, _ := fields["spec"].(map[string]any)
 		if meta == nil || spec == nil {
-			return model.Faultf(model.CodeInvalidConf, "a pod has metadata and spec.containers",
+			return model.Errorf(model.CodeInvalidConf, "a pod has metadata and spec.containers",
 				"pod %s/%s: field spec is missing", p.Namespace, p.Name)
 		}
 		meta["uid"], meta["namespace"] = p.UID, p.Namespace

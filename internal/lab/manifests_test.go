@@ -17,7 +17,7 @@ import (
 
 func testLayout(t *testing.T) Layout {
 	t.Helper()
-	l, err := Spec{Name: "t", Nodes: 3, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Lay()
+	l, err := Spec{Name: "t", Nodes: 3, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,19 +44,19 @@ func podText(name, more string) string {
 		"containers: [{name: c, command: [sleep, '60']}]}\n"
 }
 
-func TestStoreIsFilled(t *testing.T) {
+func TestFillStore(t *testing.T) {
 	from := manifests(t, map[string]string{
 		"a.yaml":       podText("a", "") + "---\n" + podText("b", ""),
 		"c.yaml":       podText("c", "nodeName: node1, "),
 		"d.yaml":       strings.Replace(podText("d", ""), "name: d", "name: d, namespace: far, uid: u-1", 1),
 		"node.yaml":    "apiVersion: v1\nkind: Node\nmetadata: {name: node2, labels: {disk: fast}}\n",
 		"deploy.yaml":  "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x, namespace: far}\n",
-		"other.json":   "{ this is none of ours",
+		"other.json":   "{ not a manifest",
 		"sub/e.yaml":   podText("e", ""),
 		".hidden.yaml": "neither: this",
 	})
 	d := Dir(t.TempDir())
-	pods, _, others, err := Up{Dir: d, From: []string{from}}.fill(context.Background(), testLayout(t))
+	pods, _, others, err := Up{Dir: d, From: []string{from}}.fillStore(context.Background(), testLayout(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +97,7 @@ func TestStoreIsFilled(t *testing.T) {
 	}
 }
 
-func TestManifestFaultsAreNamed(t *testing.T) {
+func TestInvalidManifests(t *testing.T) {
 	for _, c := range []struct {
 		files map[string]string
 		want  string
@@ -105,8 +105,8 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "a.yaml"},
 		{map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nspec: {}\n"}, "metadata.name is missing"},
 		{
-			map[string]string{"a.yaml": podText("a", "nodeName: elsewhere, ")},
-			`spec.nodeName "elsewhere" is no node of this lab`,
+			map[string]string{"a.yaml": podText("a", "nodeName: node9, ")},
+			`spec.nodeName "node9" is not a node of this lab`,
 		},
 		{
 			map[string]string{"a.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"},
@@ -115,13 +115,13 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 		{map[string]string{"a.yaml": podText("a", "hostNetwrk: true, ")}, `unknown field "hostNetwrk"`},
 		{
 			map[string]string{"a.yaml": "apiVersion: v1\nkind: Node\nmetadata: {name: alpha}\n"},
-			`"alpha" is no node of this lab`,
+			`"alpha" is not a node of this lab`,
 		},
-		{map[string]string{"a.json": "{}"}, "holds no manifest"},
+		{map[string]string{"a.json": "{}"}, "contains no manifest"},
 	} {
 		from := manifests(t, c.files)
 		d := Dir(t.TempDir())
-		_, _, _, err := Up{Dir: d, From: []string{from}}.fill(context.Background(), testLayout(t))
+		_, _, _, err := Up{Dir: d, From: []string{from}}.fillStore(context.Background(), testLayout(t))
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("got %v, want %q", err, c.want)
 		}
@@ -131,7 +131,7 @@ func TestManifestFaultsAreNamed(t *testing.T) {
 	}
 	if _, _, _, err := (Up{
 		Dir: Dir(t.TempDir()), From: []string{"/nowhere"},
-	}).fill(context.Background(), testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
+	}).fillStore(context.Background(), testLayout(t)); err == nil || !strings.Contains(err.Error(), `--from "/nowhere"`) {
 		t.Errorf("got %v", err)
 	}
 }

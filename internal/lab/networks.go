@@ -10,21 +10,21 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// networkStatus is the annotation by which agents say which networks a pod has.
+// networkStatus is the annotation with the status of a pod's networks.
 const networkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// PodNetwork is a network that a pod has beside the cluster's.
+// PodNetwork is an additional network of a pod.
 type PodNetwork struct {
 	Name      string       `json:"name"`
 	Interface string       `json:"interface"`
 	IPs       []netip.Addr `json:"ips"`
 }
 
-// networksOf reads the annotation of a pod; what cannot be read says nothing.
+// networksOf parses a pod's annotation; it returns no networks if the annotation is invalid.
 func networksOf(annotations map[string]string) []PodNetwork {
 	var all []struct {
 		Name, Interface string
@@ -50,14 +50,14 @@ func networksOf(annotations map[string]string) []PodNetwork {
 	return out
 }
 
-// on is the pod as an end of one of its networks, with its namespace open. others are the ends that the network has
-// already: an address that one of them has, too, is a problem.
-func (p PodStatus) on(n PodNetwork, others []reach.Endpoint) reach.Endpoint {
-	e := reach.Endpoint{Name: p.Namespace + "/" + p.Name, Addrs: n.IPs}
+// endpointOn returns the pod's endpoint in one of its networks, with its namespace open. Its problem is set if one of the
+// other endpoints of the network has the same address.
+func (p PodStatus) endpointOn(n PodNetwork, others []connectivity.Endpoint) connectivity.Endpoint {
+	e := connectivity.Endpoint{Name: p.Namespace + "/" + p.Name, Addrs: n.IPs}
 	for _, other := range others {
 		i := slices.IndexFunc(n.IPs, func(a netip.Addr) bool { return slices.Contains(other.Addrs, a) })
 		if i >= 0 && other.Name != e.Name {
-			e.Problem = fmt.Sprintf("it has address %s, and so has %s", n.IPs[i], other.Name)
+			e.Problem = fmt.Sprintf("address %s is also used by %s", n.IPs[i], other.Name)
 		}
 	}
 	var err error
@@ -67,10 +67,9 @@ func (p PodStatus) on(n PodNetwork, others []reach.Endpoint) reach.Endpoint {
 	return e
 }
 
-// reachOn tries the pods of each further network among each other. Of a network that one pod alone has there is nothing
-// to try.
-func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Network, error) {
-	of := map[string][]reach.Endpoint{}
+// testNetworks tests connectivity in each additional network that at least two pods have.
+func (st Status) testNetworks(ctx context.Context, timeout time.Duration) ([]connectivity.Network, error) {
+	of := map[string][]connectivity.Endpoint{}
 	var names []string
 	defer func() {
 		for _, all := range of {
@@ -83,26 +82,26 @@ func (st Status) reachOn(ctx context.Context, timeout time.Duration) ([]reach.Ne
 	}()
 	for _, p := range st.Pods {
 		for _, n := range p.Networks {
-			if p.over() || p.problem() != "" || len(n.IPs) == 0 {
+			if p.finished() || p.problem() != "" || len(n.IPs) == 0 {
 				continue
 			}
 			if of[n.Name] == nil {
 				names = append(names, n.Name)
 			}
-			of[n.Name] = append(of[n.Name], p.on(n, of[n.Name]))
+			of[n.Name] = append(of[n.Name], p.endpointOn(n, of[n.Name]))
 		}
 	}
 	slices.Sort(names)
-	var out []reach.Network
+	var out []connectivity.Network
 	for _, name := range names {
 		if len(of[name]) < 2 {
 			continue
 		}
-		r, err := reach.Run(ctx, reach.Config{Endpoints: of[name], Timeout: timeout, Expect: st.expect})
+		r, err := connectivity.Run(ctx, connectivity.Config{Endpoints: of[name], Timeout: timeout, Expect: st.expect(name)})
 		if err != nil {
 			return nil, fmt.Errorf("network %s: %w", name, err)
 		}
-		out = append(out, reach.Network{Network: name, Report: r})
+		out = append(out, connectivity.Network{Network: name, Report: r})
 	}
 	return out, nil
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// metricsAddress is where an agent serves its metrics, and what it has allocated, in its node's namespace: where the
-// commands expect it.
+// metricsAddress is the default address of an agent's metrics and allocations, in its node's namespace.
 const metricsAddress = "127.0.0.1:9119"
 
 // The processes of a node.
@@ -34,7 +33,7 @@ const (
 
 func roles() []string { return []string{roleAgent, roleSandbox} }
 
-// linkPlugins makes the CNI binary directory.
+// linkPlugins creates the CNI binary directory.
 func (u Up) linkPlugins() error {
 	if err := os.MkdirAll(u.Dir.Bin(), 0o755); err != nil {
 		return u.Dir.unwritable(err)
@@ -43,8 +42,8 @@ func (u Up) linkPlugins() error {
 	for _, dir := range u.BinDirs {
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			return model.Faultf(model.CodeIO, "run `make build`, or name a CNI binary directory with --cni-bin-dir",
-				"CNI binary directory %q: %w", dir, plain(err))
+			return model.Errorf(model.CodeIO, "run `make build`, or choose a CNI binary directory with --cni-bin-dir",
+				"CNI binary directory %q: %w", dir, withoutPath(err))
 		}
 		dir, err := filepath.Abs(dir)
 		if err != nil {
@@ -60,14 +59,14 @@ func (u Up) linkPlugins() error {
 	}
 	for _, name := range []string{"weft-cni", "loopback"} {
 		if !have[name] {
-			return model.Faultf(model.CodeIO, "run `make build`, or name a directory that has it with --cni-bin-dir",
-				"CNI plugin %q is in none of %s", name, strings.Join(u.BinDirs, ", "))
+			return model.Errorf(model.CodeIO, "run `make build`, or choose a directory that has it with --cni-bin-dir",
+				"CNI plugin %q not found in %s", name, strings.Join(u.BinDirs, ", "))
 		}
 	}
 	return nil
 }
 
-// conflist is a node's network configuration: the design that was asked for, and portmap, in the agent's form.
+// conflist returns a node's network configuration for the agent: the plugin of the design, and portmap.
 func (d Dir) conflist(s Spec, n Node) ([]byte, error) {
 	type object = map[string]any
 	link := s.link(n, d.Node(n.Name, "ipam"))
@@ -89,10 +88,10 @@ func (d Dir) conflist(s Spec, n Node) ([]byte, error) {
 	}, "", "  ")
 }
 
-// AgentSocket is where the agent of a node listens.
+// AgentSocket returns the path of the agent's socket on a node.
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
-// startNode writes a node's configuration and starts its processes. When one of them ends, died is told.
+// startNode writes a node's configuration and starts its processes. It calls died when one of them exits.
 func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
 		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
@@ -112,10 +111,10 @@ func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 	}
 	defer func() { _ = ns.Close() }()
 	for _, role := range roles() {
-		if err := u.start(ns, n.Name, role, u.command(n, role), died); err != nil {
+		if err := u.startProcess(ns, n.Name, role, u.command(n, role), died); err != nil {
 			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
 		}
-		if err := ready(ctx, u.Dir.socket(n.Name, role)); err != nil {
+		if err := awaitListener(ctx, u.Dir.socket(n.Name, role)); err != nil {
 			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
 		}
 	}
@@ -144,8 +143,8 @@ func (u Up) command(n Node, role string) []string {
 	return argv
 }
 
-// start starts a process that outlives this one.
-func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(error)) error {
+// startProcess starts a process that survives this one.
+func (u Up) startProcess(ns *netns.NS, node, role string, argv []string, died func(error)) error {
 	logPath := u.Dir.Node(node, role+".log")
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -153,9 +152,9 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(erro
 	}
 	defer func() { _ = log.Close() }()
 	cmd := exec.Command(argv[0], argv[1:]...)
-	// The drop-in plugins that the runtime executes (loopback) keep their journal in the lab too.
+	// The standalone plugins that the runtime executes (loopback) also have their journal in the lab.
 	cmd.Dir, cmd.Env = "/",
-		append([]string{markVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
+		append([]string{labVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
 	if role == roleAgent {
 		cmd.Env = append(cmd.Env, u.AgentEnv...)
 	}
@@ -167,16 +166,16 @@ func (u Up) start(ns *netns.NS, node, role string, argv []string, died func(erro
 	p, ok := process.Read(cmd.Process.Pid)
 	go func() {
 		err := cmd.Wait()
-		died(fmt.Errorf("node %s: %s ended (%s): %s", node, role, cmd.ProcessState, lastWords(logPath, err)))
+		died(fmt.Errorf("node %s: %s exited (%s): %s", node, role, cmd.ProcessState, logTail(logPath, err)))
 	}()
 	if !ok {
-		return nil // ended at once; died says why
+		return nil // it exited already; died gets the error
 	}
 	return process.WriteJSON(u.Dir.pidFile(node, role), p)
 }
 
-// ready waits until somebody listens at the socket.
-func ready(ctx context.Context, socket string) error {
+// awaitListener waits until a process listens at the socket.
+func awaitListener(ctx context.Context, socket string) error {
 	ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	for {
@@ -186,23 +185,23 @@ func ready(ctx context.Context, socket string) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("does not listen: %w", err)
+			return fmt.Errorf("not listening: %w", err)
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
 }
 
-// lastWords is the end of a process's log, which goes away with the lab.
-func lastWords(path string, err error) string {
+// logTail returns the last lines of a process's log, which is removed with the lab.
+func logTail(path string, err error) string {
 	b, _ := os.ReadFile(path)
 	if len(b) == 0 {
-		return fmt.Sprintf("its log is empty, %v", err)
+		return fmt.Sprintf("empty log, %v", err)
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-4):], " / ")
 }
 
-// socket is where a process of a node listens.
+// socket returns the path of the socket of a node's process.
 func (d Dir) socket(node, role string) string {
 	if role == roleAgent {
 		return d.AgentSocket(node)
@@ -212,8 +211,8 @@ func (d Dir) socket(node, role string) string {
 
 func (d Dir) pidFile(node, role string) string { return d.Node(node, role+".pid") }
 
-// runs tells whether a process of a node runs.
-func (d Dir) runs(node, role string) bool {
+// running reports whether a process of a node is running.
+func (d Dir) running(node, role string) bool {
 	var p process.ID
 	return process.ReadJSON(d.pidFile(node, role), &p) == nil && p.Alive()
 }

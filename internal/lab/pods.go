@@ -20,19 +20,18 @@ import (
 )
 
 const (
-	// startLimit is how long a pod may take to start its containers.
-	startLimit = time.Minute
-	// parallel is how many nodes or pods are worked on at a time.
+	// podTimeout bounds the start and the stop of a pod.
+	podTimeout = time.Minute
+	// parallel is the number of nodes or pods that are handled in parallel.
 	parallel = 8
 )
 
-// Sandboxes talks to a node's sandbox runtime.
+// Sandboxes returns a client of a node's sandbox runtime.
 func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d.sandboxDir(node)) }
 
 func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
-// runPods runs each pod on its node, and writes its addresses into the store. Pods that do not run are a standingError:
-// the others do.
+// runPods runs each pod on its node and writes its status to the store. If some pods fail, it returns an incompleteError.
 func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
@@ -40,16 +39,16 @@ func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	}
 	var group errgroup.Group
 	group.SetLimit(parallel)
-	bad := make([]string, len(pods))
+	failed := make([]string, len(pods))
 	for i, p := range pods {
 		group.Go(func() error {
-			box, err := u.runPod(ctx, s, p)
+			running, err := u.runPod(ctx, s, p)
 			if err == nil {
-				err = publish(ctx, s, l.find(p.Node), box)
+				err = writePodStatus(ctx, s, l.findNode(p.Node), running)
 			}
 			if err != nil && ctx.Err() == nil {
-				bad[i] = fmt.Sprintf("pod %s/%s on %s: %v", p.Namespace, p.Name, p.Node, err)
-				u.Say("%s", bad[i])
+				failed[i] = fmt.Sprintf("pod %s/%s on %s: %v", p.Namespace, p.Name, p.Node, err)
+				u.Logf("%s", failed[i])
 				return nil
 			}
 			return err
@@ -58,16 +57,16 @@ func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	bad = slices.DeleteFunc(bad, func(s string) bool { return s == "" })
-	if len(bad) == 0 {
+	failed = slices.DeleteFunc(failed, func(s string) bool { return s == "" })
+	if len(failed) == 0 {
 		return nil
 	}
 	hint := fmt.Sprintf("correct the manifest; see `weft lab status --dir %[1]s` and %[1]s/nodes/NODE/logs", u.Dir)
-	return standing(hint, "%d of %d pods do not run: %s", len(bad), len(pods), strings.Join(bad, "; "))
+	return incomplete(hint, "%d of %d pods are not running: %s", len(failed), len(pods), strings.Join(failed, "; "))
 }
 
 func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod, error) {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	o, err := s.Get(store.PodKey(p.Namespace, p.Name))
 	if err != nil {
@@ -79,46 +78,46 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 		return sandbox.Pod{}, err
 	}
 	for _, a := range applied.Pods {
-		// That no image is pulled is true of all pods; up says it once.
+		// Images are ignored for all pods, which up reports once.
 		rest := slices.DeleteFunc(a.Ignored, func(s string) bool { return strings.HasPrefix(s, "image ") })
 		if len(rest) > 0 {
-			u.Say("note: pod %s/%s: not done: %s", p.Namespace, p.Name, strings.Join(rest, ", "))
+			u.Logf("note: pod %s/%s: ignored: %s", p.Namespace, p.Name, strings.Join(rest, ", "))
 		}
 	}
 	var last sandbox.Pod
-	said := ""
+	logged := ""
 	err = runtime.Watch(ctx, p.Namespace, p.Name, func(d *sandbox.Detail) (bool, error) {
 		if d == nil {
-			return false, errors.New("it is gone")
+			return false, errors.New("the pod was deleted")
 		}
 		last = d.Pod
-		if why := strings.TrimPrefix(last.Reason+": "+last.Message, ": "); last.State == "Pending" && last.Message != "" &&
-			why != said {
-			said = why
-			u.Say("pod %s/%s waits: %s", p.Namespace, p.Name, why)
+		if reason := strings.TrimPrefix(last.Reason+": "+last.Message, ": "); last.State == "Pending" &&
+			last.Message != "" && reason != logged {
+			logged = reason
+			u.Logf("pod %s/%s is waiting: %s", p.Namespace, p.Name, reason)
 		}
 		return last.State != "Pending", startError(last)
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		err = model.Faultf(model.CodeTryAgain, "", "does not run after %v: %s: %s", startLimit, last.Reason, last.Message)
+		err = model.Errorf(model.CodeTryAgain, "", "not running after %v: %s: %s", podTimeout, last.Reason, last.Message)
 	}
 	return last, err
 }
 
-// startError is about commands that do not exist: waiting will not help.
+// startError returns the error of a container whose command cannot be started, which is permanent.
 func startError(p sandbox.Pod) error {
 	for _, c := range p.Containers {
 		if c.State == "exited" && c.Reason == "StartError" {
-			return model.Faultf(
-				model.CodeInvalidConf, "correct the manifest; the machine's own programs are what containers have",
+			return model.Errorf(
+				model.CodeInvalidConf, "correct the manifest; containers have the host's programs",
 				"container %s: %s", c.Name, c.Message)
 		}
 	}
 	return nil
 }
 
-// publish writes what the runtime says of a pod into the store, as a kubelet does.
-func publish(ctx context.Context, s *dir.Store, n Node, p sandbox.Pod) error {
+// writePodStatus writes a pod's status to the store, as a kubelet does.
+func writePodStatus(ctx context.Context, s *dir.Store, n Node, p sandbox.Pod) error {
 	host := n.addrsOn(0)
 	status := store.PodStatus{Phase: p.State, IPs: podIPs(p), HostIP: host[0]}
 	if p.HostNetwork {
@@ -137,8 +136,8 @@ func podIPs(p sandbox.Pod) []netip.Addr {
 	return out
 }
 
-// find is the node of that name.
-func (l Layout) find(name string) Node {
+// findNode returns the node with a name, or a node without addresses.
+func (l Layout) findNode(name string) Node {
 	for _, n := range l.Nodes {
 		if n.Name == name {
 			return n
@@ -149,18 +148,19 @@ func (l Layout) find(name string) Node {
 
 type podKey struct{ namespace, name string }
 
-// sandboxes asks every node's runtime what it runs. A node that does not answer is an error beside the others' answers.
-func (d Dir) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox.Pod, error) {
+// runningPods lists the pods of all nodes' runtimes. If some runtimes do not respond, it returns the other pods and an
+// error.
+func (d Dir) runningPods(ctx context.Context, l Layout) (map[podKey]sandbox.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
-	answers := make([][]sandbox.Pod, len(l.Nodes))
+	lists := make([][]sandbox.Pod, len(l.Nodes))
 	problems := make([]error, len(l.Nodes))
 	var group errgroup.Group
 	group.SetLimit(parallel)
 	for i, n := range l.Nodes {
 		group.Go(func() error {
 			var err error
-			if answers[i], err = d.Sandboxes(n.Name).List(ctx); err != nil {
+			if lists[i], err = d.Sandboxes(n.Name).List(ctx); err != nil {
 				problems[i] = fmt.Errorf("node %s: %w", n.Name, err)
 			}
 			return nil
@@ -168,7 +168,7 @@ func (d Dir) sandboxes(ctx context.Context, l Layout) (map[podKey]sandbox.Pod, e
 	}
 	_ = group.Wait()
 	all := map[podKey]sandbox.Pod{}
-	for _, list := range answers {
+	for _, list := range lists {
 		for _, p := range list {
 			all[podKey{p.Namespace, p.Name}] = p
 		}

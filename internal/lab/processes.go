@@ -17,12 +17,12 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// markVar is set in the environment of every process a lab starts; its value is the state directory.
-const markVar = "WEFT_LAB"
+// labVar is an environment variable of all processes of a lab; its value is the state directory.
+const labVar = "WEFT_LAB"
 
-// inhabitants are the processes in one of the namespaces (by inode), those with the mark in their environment, and all
-// their descendants. This process and its forebears are never among them.
-func inhabitants(namespaces map[uint64]bool, mark string) ([]process.ID, error) {
+// labProcesses returns the processes in one of the namespaces (by inode), the processes with labVar set to dir, and all
+// their descendants, but never this process and its ancestors.
+func labProcesses(namespaces map[uint64]bool, dir string) ([]process.ID, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, err
@@ -42,7 +42,7 @@ func inhabitants(namespaces map[uint64]bool, mark string) ([]process.ID, error) 
 	}
 	found := map[int]bool{}
 	for pid := range all {
-		found[pid] = namespaces[netnsOf(pid)] || hasMark(pid, mark)
+		found[pid] = namespaces[netnsOf(pid)] || inLab(pid, dir)
 	}
 	var out []process.ID
 	for pid, p := range all {
@@ -75,12 +75,22 @@ func netnsOf(pid int) uint64 {
 	return st.Ino
 }
 
-func hasMark(pid int, mark string) bool {
+// inLab reports whether a process belongs to the lab in dir: labVar is set to dir in its environment, and it sees the
+// same directory there. In another mount namespace the path may be that of another lab.
+func inLab(pid int, dir string) bool {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	return err == nil && bytes.Contains(append([]byte{0}, b...), []byte("\x00"+markVar+"="+mark+"\x00"))
+	if err != nil || !bytes.Contains(append([]byte{0}, b...), []byte("\x00"+labVar+"="+dir+"\x00")) {
+		return false
+	}
+	theirs, err := os.Stat(fmt.Sprintf("/proc/%d/root%s", pid, dir))
+	if err != nil {
+		return true // it sees no directory there: the lab's was removed, or it is a container
+	}
+	ours, err := os.Stat(dir)
+	return err == nil && os.SameFile(ours, theirs)
 }
 
-// killAll kills what find finds until it finds nothing.
+// killAll kills the processes that find returns, until there are none.
 func killAll(ctx context.Context, find func() ([]process.ID, error)) error {
 	deadline := time.Now().Add(10 * time.Second)
 	for wait := time.Millisecond; ; wait = min(2*wait, 50*time.Millisecond) {
@@ -94,14 +104,14 @@ func killAll(ctx context.Context, find func() ([]process.ID, error)) error {
 			}
 		}
 		if time.Now().After(deadline) || ctx.Err() != nil {
-			return fmt.Errorf("%d processes still run after SIGKILL, the first is %d: %w", len(left), left[0].PID, ctx.Err())
+			return fmt.Errorf("%d processes survive SIGKILL, the first is %d: %w", len(left), left[0].PID, ctx.Err())
 		}
 		time.Sleep(wait)
 	}
 }
 
-// namespacesBelow are the inodes of the network namespaces bound below the state directory, but never that of this
-// process.
+// namespacesBelow returns the inodes of network namespaces that are mounted in the state directory, but never this
+// process's own.
 func (d Dir) namespacesBelow() (map[uint64]bool, error) {
 	points, err := mountsBelow(string(d))
 	if err != nil {
@@ -120,7 +130,7 @@ func (d Dir) namespacesBelow() (map[uint64]bool, error) {
 
 type mountPoint struct{ path, kind string }
 
-// mountsBelow lists what is mounted below a directory, the topmost mounts last.
+// mountsBelow lists the mounts in a directory, in the order in which they were mounted.
 func mountsBelow(dir string) ([]mountPoint, error) {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -142,7 +152,7 @@ func mountsBelow(dir string) ([]mountPoint, error) {
 	return out, nil
 }
 
-// unmountAll takes away everything mounted below the directory, the last mounted first.
+// unmountAll unmounts everything in a directory, the last mount first.
 func unmountAll(dir string) error {
 	for range 100 {
 		points, err := mountsBelow(dir)
@@ -159,5 +169,5 @@ func unmountAll(dir string) error {
 			return errors.Join(problems...)
 		}
 	}
-	return fmt.Errorf("unmount: %s is mounted over and over", dir)
+	return fmt.Errorf("unmount: %s still has mounts", dir)
 }

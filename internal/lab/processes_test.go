@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// running starts a process that a test leaves to others to end.
-func running(t *testing.T, ns *netns.NS, env []string, argv ...string) (pid int, ended <-chan error) {
+// start starts a process, which the tested code has to kill.
+func start(t *testing.T, ns *netns.NS, env []string, argv ...string) (pid int, ended <-chan error) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), env...)
@@ -32,24 +32,28 @@ func running(t *testing.T, ns *netns.NS, env []string, argv ...string) (pid int,
 	return cmd.Process.Pid, done
 }
 
-func TestInhabitantsAreFoundAndOnlyThey(t *testing.T) {
+func TestLabProcesses(t *testing.T) {
 	d := Dir(t.TempDir())
 	ns, err := netns.New(d.NS("node1"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = ns.Close(); _ = netns.Remove(d.NS("node1")) })
-	inside, insideEnded := running(t, ns, nil, "sleep", "60")
-	_, markedEnded := running(t, nil, []string{markVar + "=" + string(d)}, "sh", "-c",
-		"unset "+markVar+"; sleep 60 & wait")
-	other, _ := running(t, nil, []string{markVar + "=" + string(d) + "2"}, "sleep", "60")
+	inside, insideEnded := start(t, ns, nil, "sleep", "60")
+	_, markedEnded := start(t, nil, []string{labVar + "=" + string(d)}, "sh", "-c",
+		"unset "+labVar+"; sleep 60 & wait")
+	other, _ := start(t, nil, []string{labVar + "=" + string(d) + "2"}, "sleep", "60")
+
+	// Another lab has the same path in another mount namespace.
+	hidden, _ := start(t, nil, []string{labVar + "=" + string(d)}, "unshare", "--mount", "sh", "-ec",
+		"mount -t tmpfs weft-other "+string(d)+"; exec sleep 60")
 
 	namespaces, err := d.namespacesBelow()
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func() ([]process.ID, error) { return inhabitants(namespaces, string(d)) }
-	eventually(t, "inhabitant, marked one and its child", func() bool {
+	find := func() ([]process.ID, error) { return labProcesses(namespaces, string(d)) }
+	eventually(t, "process in the namespace, process with the variable, and its child", func() bool {
 		found, err := find()
 		return err == nil && len(found) == 3 &&
 			slices.ContainsFunc(found, func(p process.ID) bool { return p.PID == inside }) &&
@@ -65,13 +69,15 @@ func TestInhabitantsAreFoundAndOnlyThey(t *testing.T) {
 			t.Fatal("a process of the lab survived")
 		}
 	}
-	if _, ok := process.Read(other); !ok {
-		t.Error("a process of another lab was killed")
+	for _, pid := range []int{other, hidden} {
+		if _, ok := process.Read(pid); !ok {
+			t.Errorf("process %d of another lab was killed", pid)
+		}
 	}
 }
 
-// The test's own namespace may be bound somewhere in a state directory: nobody in it must die.
-func TestOwnNamespaceIsNeverTheLabs(t *testing.T) {
+// TestOwnNamespace: if the test's own namespace is mounted in a state directory, its processes are not killed.
+func TestOwnNamespace(t *testing.T) {
 	d := Dir(t.TempDir())
 	path := filepath.Join(string(d), "ns", "own")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -93,7 +99,7 @@ func TestOwnNamespaceIsNeverTheLabs(t *testing.T) {
 	}
 }
 
-// A pid file whose number belongs to a later process tells of a dead one.
+// TestPIDFileOfAnotherProcess: a PID file whose PID was reused does not count as running.
 func TestPIDFileOfAnotherProcess(t *testing.T) {
 	d := Dir(t.TempDir())
 	if err := os.MkdirAll(d.Node("node1"), 0o755); err != nil {
@@ -107,7 +113,7 @@ func TestPIDFileOfAnotherProcess(t *testing.T) {
 		if err := process.WriteJSON(d.pidFile("node1", roleAgent), c.id); err != nil {
 			t.Fatal(err)
 		}
-		if got := d.runs("node1", roleAgent); got != c.want {
+		if got := d.running("node1", roleAgent); got != c.want {
 			t.Errorf("%+v runs: %v", c.id, got)
 		}
 	}

@@ -13,21 +13,24 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// Status is a lab as it is now. The keys of its JSON form are stable.
+// Status is the status of a lab. The keys of its JSON form are stable.
 type Status struct {
 	Name  string       `json:"name"`
 	Dir   string       `json:"dir"`
 	Phase string       `json:"phase"` // starting or up
 	Nodes []NodeStatus `json:"nodes"`
 	Pods  []PodStatus  `json:"pods"`
-	// Machines are the virtual machines that run, each in one of the pods.
-	Machines []launch.Status `json:"machines"`
-	// Problems say what could not be found out, which processes are dead, and which pods have no sandbox.
+	// VMs are the running VMs, each in one of the pods.
+	VMs []launch.Status `json:"machines"` // glossary: a stable key
+	// Skipped are the Services, which do not work in a lab, each with the reason.
+	Skipped []connectivity.Skip `json:"skipped"`
+	// Problems are errors of the inspection, dead processes, and pods without a sandbox.
 	Problems []string `json:"problems"`
 }
 
@@ -41,7 +44,7 @@ const (
 // NodeStatus is a node of a lab.
 type NodeStatus struct {
 	Name     string         `json:"name"`
-	IPs      []netip.Addr   `json:"ips"`   // on the first wire, by which the cluster knows the node
+	IPs      []netip.Addr   `json:"ips"`   // on the first wire, as in the Node object
 	Wires    [][]netip.Addr `json:"wires"` // on each wire
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Agent    string         `json:"agent"`   // running or dead
@@ -59,9 +62,9 @@ type PodStatus struct {
 	Annotations map[string]string `json:"annotations"`
 	UID         string            `json:"uid"`
 	HostNetwork bool              `json:"hostNetwork"`
-	// Networks are those beside the cluster's.
+	// Networks are the additional networks.
 	Networks []PodNetwork `json:"networks"`
-	// State is as the sandbox runtime says, and Missing when it knows no such pod; Reason says why it is not Running.
+	// State is the state in the sandbox runtime, or Missing; Reason explains why it is not Running.
 	State  string `json:"state"`
 	Reason string `json:"reason"`
 	Ready  bool   `json:"ready"`
@@ -69,7 +72,7 @@ type PodStatus struct {
 	Netns  string `json:"netns"`
 }
 
-// Status looks at the lab as it is now.
+// Status inspects the lab.
 func (d Dir) Status(ctx context.Context) (Status, error) {
 	m, err := d.Open()
 	if err != nil {
@@ -77,57 +80,59 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	}
 	st := Status{
 		Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{},
-		Machines: []launch.Status{}, Problems: []string{},
+		VMs: []launch.Status{}, Problems: []string{},
 	}
 	problem := func(err error) {
 		if err != nil {
 			st.Problems = append(st.Problems, err.Error())
 		}
 	}
-	live, err := d.sandboxes(ctx, m.Layout)
+	running, err := d.runningPods(ctx, m.Layout)
+	problem(err)
+	st.Skipped, err = d.skippedServices()
 	problem(err)
 	pods, err := d.pods()
 	problem(err)
 	count := map[string]int{}
 	for _, p := range pods {
 		count[p.Node]++
-		st.Pods = append(st.Pods, d.pod(p, live[podKey{p.Namespace, p.Name}]))
+		st.Pods = append(st.Pods, d.podStatus(p, running[podKey{p.Namespace, p.Name}]))
 	}
-	taken, err := d.blocks()
+	blocks, err := d.blocks()
 	problem(err)
 	for _, n := range m.Layout.Nodes {
-		ns := d.node(n, count[n.Name])
-		ns.PodCIDRs = append(ns.PodCIDRs, taken[n.Name]...)
+		ns := d.nodeStatus(n, count[n.Name])
+		ns.PodCIDRs = append(ns.PodCIDRs, blocks[n.Name]...)
 		st.Nodes = append(st.Nodes, ns)
-		machines, err := launch.ReadAll(d.Machines(n.Name))
+		vms, err := launch.ReadAll(d.VMs(n.Name))
 		problem(err)
-		st.Machines = append(st.Machines, machines...)
+		st.VMs = append(st.VMs, vms...)
 	}
-	st.Problems = append(st.Problems, st.wrong()...)
+	st.Problems = append(st.Problems, st.problems()...)
 	return st, nil
 }
 
-// wrong lists the processes that are dead and the pods that do not run.
-func (st Status) wrong() []string {
+// problems lists dead processes and pods that are not running.
+func (st Status) problems() []string {
 	var out []string
 	for _, n := range st.Nodes {
 		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox} {
 			if state != procRunning {
 				out = append(out,
-					fmt.Sprintf("node %s: its %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
+					fmt.Sprintf("node %s: %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
 			}
 		}
 	}
 	slices.Sort(out)
 	for _, p := range st.Pods {
-		if problem := p.problem(); problem != "" && !p.over() {
+		if problem := p.problem(); problem != "" && !p.finished() {
 			out = append(out, problem)
 		}
 	}
 	return out
 }
 
-// blocks are what each node has taken of the cluster's pools.
+// blocks returns the blocks of each node in the cluster's pools.
 func (d Dir) blocks() (map[string][]netip.Prefix, error) {
 	s, err := dir.Open(d.Store())
 	if err != nil {
@@ -140,14 +145,14 @@ func (d Dir) blocks() (map[string][]netip.Prefix, error) {
 	c, problems := store.Cluster(objects)
 	out := map[string][]netip.Prefix{}
 	for _, b := range c.Blocks {
-		if slices.ContainsFunc(c.Pools, func(p model.AddressPool) bool { return p.Name == b.Pool && p.OfCluster() }) {
+		if slices.ContainsFunc(c.Pools, func(p model.AddressPool) bool { return p.Name == b.Pool && p.IsClusterPool() }) {
 			out[b.Node] = append(out[b.Node], b.CIDR)
 		}
 	}
 	return out, errors.Join(append(problems, err)...)
 }
 
-// pods are those of the store.
+// pods returns the pods of the store.
 func (d Dir) pods() ([]model.Pod, error) {
 	s, err := dir.Open(d.Store())
 	if err != nil {
@@ -161,18 +166,19 @@ func (d Dir) pods() ([]model.Pod, error) {
 	return c.Pods, errors.Join(problems...)
 }
 
-// pod joins what the store and what the node's runtime say; a runtime that does not know it leaves it missing.
-func (d Dir) pod(p model.Pod, box sandbox.Pod) PodStatus {
+// podStatus combines the pod's object in the store with its state in the node's runtime, which may be empty.
+func (d Dir) podStatus(p model.Pod, running sandbox.Pod) PodStatus {
 	ps := PodStatus{
 		Name: p.Name, Namespace: p.Namespace, Node: p.Node, IPs: p.IPs, Annotations: map[string]string{}, UID: p.UID,
 		HostNetwork: p.HostNetwork, State: stateMissing,
 	}
-	if box.Name != "" {
-		ps.State, ps.Ready, ps.ID, ps.Netns, ps.Reason = box.State, box.Ready, box.ID, box.Netns, box.Message
-		if len(box.IPs) > 0 {
-			ps.IPs = podIPs(box)
+	if running.Name != "" {
+		ps.State, ps.Ready, ps.ID = running.State, running.Ready, running.ID
+		ps.Netns, ps.Reason = running.Netns, running.Message
+		if len(running.IPs) > 0 {
+			ps.IPs = podIPs(running)
 		}
-		maps.Copy(ps.Annotations, box.Annotations)
+		maps.Copy(ps.Annotations, running.Annotations)
 	}
 	maps.Copy(ps.Annotations, p.Annotations)
 	ps.Networks = networksOf(ps.Annotations)
@@ -185,13 +191,13 @@ func (d Dir) pod(p model.Pod, box sandbox.Pod) PodStatus {
 	return ps
 }
 
-func (d Dir) node(n Node, pods int) NodeStatus {
+func (d Dir) nodeStatus(n Node, pods int) NodeStatus {
 	ns := NodeStatus{Name: n.Name, IPs: n.addrsOn(0), PodCIDRs: n.PodCIDRs, Netns: d.NS(n.Name), Pods: pods}
 	for w := range n.Addrs {
 		ns.Wires = append(ns.Wires, n.addrsOn(w))
 	}
 	state := func(role string) string {
-		if d.runs(n.Name, role) {
+		if d.running(n.Name, role) {
 			return procRunning
 		}
 		return procDead
@@ -200,8 +206,8 @@ func (d Dir) node(n Node, pods int) NodeStatus {
 	return ns
 }
 
-// Place is where a command can run: a node, or a pod on it.
-type Place struct {
+// Location is a node or a pod, where a command can run.
+type Location struct {
 	Name  string
 	Node  string
 	Netns string
@@ -209,30 +215,30 @@ type Place struct {
 	Namespace, Pod string
 }
 
-// Find finds a node or pod by the name a user gives: NODE, POD or NAMESPACE/POD.
-func (st Status) Find(name string) (Place, error) {
-	var found []Place
+// Find finds a node or pod by a user's name: NODE, POD or NAMESPACE/POD.
+func (st Status) Find(name string) (Location, error) {
+	var found []Location
 	var names []string
 	for _, n := range st.Nodes {
 		names = append(names, n.Name)
 		if n.Name == name {
-			found = append(found, Place{Name: name, Node: name, Netns: n.Netns})
+			found = append(found, Location{Name: name, Node: name, Netns: n.Netns})
 		}
 	}
 	for _, p := range st.Pods {
 		full := p.Namespace + "/" + p.Name
 		names = append(names, full)
 		if name == full || name == p.Name {
-			found = append(found, Place{Name: full, Node: p.Node, Netns: p.Netns, Namespace: p.Namespace, Pod: p.Name})
+			found = append(found, Location{Name: full, Node: p.Node, Netns: p.Netns, Namespace: p.Namespace, Pod: p.Name})
 		}
 	}
 	switch len(found) {
 	case 1:
 		return found[0], nil
 	case 0:
-		return Place{}, model.Faultf(model.CodeInvalidConf, "there are "+strings.Join(names, ", "),
-			"no node or pod is called %q", name)
+		return Location{}, model.Errorf(model.CodeInvalidConf, "there are "+strings.Join(names, ", "),
+			"node or pod %q not found", name)
 	}
-	return Place{}, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s",
-		name, found[0].Name, found[1].Name)
+	return Location{}, model.Errorf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is ambiguous: %s and %s", name,
+		found[0].Name, found[1].Name)
 }

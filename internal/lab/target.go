@@ -16,62 +16,70 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// await makes a pod on the other node that awaits the machine, and a machine in it without a state yet.
-func (j *journey) await(ctx context.Context, l Layout) (there launch.Status, pod string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, bootLimit)
+// startTarget runs a pod on the target node, and in it a VM that waits for the migration.
+func (j *migrator) startTarget(ctx context.Context, l Layout) (target launch.Status, pod string, err error) {
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
-	p, err := j.writePod(ctx)
+	p, err := j.createTargetPod(ctx)
+	if p.Name != "" {
+		pod = p.Namespace + "/" + p.Name
+	}
 	if err != nil {
-		return there, "", err
+		return target, pod, err
 	}
-	pod = p.Namespace + "/" + p.Name
-	if err := j.allow(ctx, p.Name); err != nil {
-		return there, pod, fmt.Errorf("machine %s: %w", j.here.Key(), err)
+	if err := j.authorizeTarget(ctx, p.Name); err != nil {
+		return target, pod, fmt.Errorf("VM %s: %w", j.source.Key(), err)
 	}
-	box, err := j.up.runPod(ctx, j.store, p)
+	running, err := j.up.runPod(ctx, j.store, p)
 	if err == nil {
-		err = publish(ctx, j.store, l.find(p.Node), box)
+		err = writePodStatus(ctx, j.store, l.findNode(p.Node), running)
 	}
 	if err != nil {
-		return there, pod, fmt.Errorf("pod %s on %s: %w", pod, p.Node, err)
+		return target, pod, fmt.Errorf("pod %s on %s: %w", pod, p.Node, err)
 	}
 	died := make(chan error, 1)
-	target := machine{Launch: j.conf, raw: j.raw, node: j.Node}
-	dir, err := j.up.startMachine(target, box, func(err error) { died <- err }, "--incoming")
+	dir, err := j.up.startVM(
+		labVM{Launch: j.conf, raw: j.raw, node: j.Node},
+		running,
+		func(err error) { died <- err },
+		"--incoming",
+	)
 	if err != nil {
-		return there, pod, err
+		return target, pod, err
 	}
 	for {
 		st, found, err := launch.Read(dir)
 		switch {
 		case err != nil:
-			return there, pod, err
+			return target, pod, err
 		case found:
-			there = st
+			target = st
 		}
-		if there.Phase == launch.Running {
-			return there, pod, nil
+		if target.Phase == launch.Running {
+			return target, pod, nil
 		}
 		select {
 		case err := <-died:
 			return launch.Status{}, pod, err
 		case <-ctx.Done():
-			return there, pod, ctx.Err()
+			return target, pod, ctx.Err()
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 }
 
-// writePod writes the target's pod down, under the first name that is free.
-func (j *journey) writePod(ctx context.Context) (model.Pod, error) {
+// createTargetPod creates the target's pod object under the first free name. After an error the pod has a name if its
+// object was created: the caller deletes it.
+func (j *migrator) createTargetPod(ctx context.Context) (model.Pod, error) {
 	for n := 2; ; n++ {
-		name := fmt.Sprintf("%s-%d", launch.PodName(j.here.Name), n)
-		if _, err := j.store.Get(store.PodKey(j.here.Namespace, name)); err == nil {
+		name := fmt.Sprintf("%s-%d", launch.PodName(j.source.Name), n)
+		if _, err := j.store.Get(store.PodKey(j.source.Namespace, name)); err == nil {
 			continue
 		}
 		conf := j.conf
 		conf.Node = j.Node
-		text, err := launch.Target(conf, name, fmt.Sprintf("%s-to-%s", j.here.Name, j.Node), []string{"sleep", "infinity"})
+		text, err := launch.TargetPodManifest(conf, name, fmt.Sprintf("%s-to-%s", j.source.Name, j.Node),
+			[]string{"sleep", "infinity"})
 		if err != nil {
 			return model.Pod{}, err
 		}
@@ -82,37 +90,39 @@ func (j *journey) writePod(ctx context.Context) (model.Pod, error) {
 		if err != nil {
 			return model.Pod{}, err
 		}
-		return j.placed(ctx, name)
+		p, err := j.bindTargetPod(ctx, name)
+		p.Namespace, p.Name = j.source.Namespace, name
+		return p, err
 	}
 }
 
-// placed gives the target's pod its uid.
-func (j *journey) placed(ctx context.Context, name string) (model.Pod, error) {
+// bindTargetPod sets the node and the UID of the target's pod.
+func (j *migrator) bindTargetPod(ctx context.Context, name string) (model.Pod, error) {
 	pods, err := j.Dir.pods()
 	if err != nil {
 		return model.Pod{}, err
 	}
 	for _, p := range pods {
-		if p.Namespace == j.here.Namespace && p.Name == name {
-			_, err := j.store.Modify(ctx, store.PodKey(p.Namespace, p.Name), placed(p))
+		if p.Namespace == j.source.Namespace && p.Name == name {
+			_, err := j.store.Modify(ctx, store.PodKey(p.Namespace, p.Name), bindPod(p))
 			return p, err
 		}
 	}
-	return model.Pod{}, fmt.Errorf("pod %s/%s: %w", j.here.Namespace, name, store.ErrNotFound)
+	return model.Pod{}, fmt.Errorf("pod %s/%s: %w", j.source.Namespace, name, store.ErrNotFound)
 }
 
-// end ends a machine on a node without asking its guest, and its pod. Each may not be there.
-func (j *journey) end(ctx context.Context, st launch.Status, node, pod string) error {
-	ctx, cancel := context.WithTimeout(ctx, startLimit)
+// stopVM stops a VM on a node without ACPI shutdown, and its pod, as far as they exist.
+func (j *migrator) stopVM(ctx context.Context, st launch.Status, node, pod string) error {
+	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	if st.Dir != "" && st.Runner.Alive() {
 		if err := qemu.Quit(ctx, st.Dir); err != nil {
-			return fmt.Errorf("machine %s on %s: %w", st.Key(), node, err)
+			return fmt.Errorf("VM %s on %s: %w", st.Key(), node, err)
 		}
 		for st.Runner.Alive() {
 			select {
 			case <-ctx.Done():
-				return fmt.Errorf("machine %s on %s does not end: %w", st.Key(), node, ctx.Err())
+				return fmt.Errorf("VM %s on %s does not stop: %w", st.Key(), node, ctx.Err())
 			case <-time.After(10 * time.Millisecond):
 			}
 		}
@@ -120,19 +130,19 @@ func (j *journey) end(ctx context.Context, st launch.Status, node, pod string) e
 	if pod == "" {
 		return nil
 	}
-	return j.endPod(ctx, node, pod)
+	return j.stopPod(ctx, node, pod)
 }
 
-func (j *journey) endPod(ctx context.Context, node, pod string) error {
+func (j *migrator) stopPod(ctx context.Context, node, pod string) error {
 	namespace, name, _ := strings.Cut(pod, "/")
-	boxes, now := j.Dir.Sandboxes(node), time.Duration(0)
-	err := boxes.Stop(ctx, namespace, name, &now, true)
-	var f *model.Fault
+	runtime, grace := j.Dir.Sandboxes(node), time.Duration(0)
+	err := runtime.Stop(ctx, namespace, name, &grace, true)
+	var f *model.Error
 	if errors.As(err, &f) && f.Code == model.CodeUnknownContainer {
 		err = nil
 	}
 	if err == nil {
-		err = boxes.Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) { return d == nil, nil })
+		err = runtime.Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) { return d == nil, nil })
 	}
 	if err == nil {
 		err = j.store.Delete(ctx, store.PodKey(namespace, name), "")
@@ -143,47 +153,49 @@ func (j *journey) endPod(ctx context.Context, node, pod string) error {
 	return nil
 }
 
-// find finds the machine where it runs: what a migration that was killed has left is another one of that name, which
-// does not.
-func (j *journey) find(ctx context.Context, st Status) (here launch.Status, err error) {
-	var names, not []string
-	for _, m := range st.Machines {
+// findVM finds the running VM. A killed migration may have left another VM of the same name, which is not running.
+func (j *migrator) findVM(ctx context.Context, st Status) (found launch.Status, err error) {
+	var names, stopped []string
+	for _, m := range st.VMs {
 		names = append(names, m.Key())
-		if m.Key() != j.Machine && m.Name != j.Machine {
+		if m.Key() != j.VM && m.Name != j.VM {
 			continue
 		}
-		state, err := stateOf(ctx, m)
+		state, err := hypervisorState(ctx, m)
 		switch {
 		case err != nil:
-			not = append(not, fmt.Sprintf("on %s: %v", m.Node, err))
+			stopped = append(stopped, fmt.Sprintf("on %s: %v", m.Node, err))
 		case state != "running":
-			not = append(not, fmt.Sprintf("on %s it is %s", m.Node, state))
-		case here.Name != "" && here.Key() != m.Key():
-			return here, model.Faultf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is the name of several: %s and %s",
-				j.Machine, here.Key(), m.Key())
+			stopped = append(stopped, fmt.Sprintf("on %s it is %s", m.Node, state))
+		case found.Name != "" && found.Key() != m.Key():
+			return found, model.Errorf(model.CodeInvalidConf, "write NAMESPACE/NAME", "%q is ambiguous: %s and %s", j.VM,
+				found.Key(), m.Key())
 		default:
-			here = m
+			found = m
 		}
 	}
 	switch {
-	case here.Name != "":
-		return here, nil
-	case len(not) > 0:
-		return here, model.Faultf(model.CodeInvalidEnv, "see `weft lab status`", "machine %s does not run: %s", j.Machine,
-			strings.Join(not, "; "))
+	case found.Name != "":
+		return found, nil
+	case len(stopped) > 0:
+		return found, model.Errorf(model.CodeInvalidEnv, "see `weft lab status`", "VM %s is not running: %s", j.VM,
+			strings.Join(stopped, "; "))
 	}
-	return here, model.Faultf(model.CodeInvalidConf,
-		fmt.Sprintf("there are %v; machines come with --from of `weft lab up`", names), "no machine is called %q", j.Machine)
+	hint := "add VMs with --from of `weft lab up`"
+	if len(names) > 0 {
+		hint = "there are " + strings.Join(names, ", ")
+	}
+	return found, model.Errorf(model.CodeInvalidConf, hint, "VM %q not found", j.VM)
 }
 
-// stateOf is what the hypervisor says of a machine.
-func stateOf(ctx context.Context, m launch.Status) (string, error) {
+// hypervisorState returns the state of a VM in its hypervisor.
+func hypervisorState(ctx context.Context, m launch.Status) (string, error) {
 	if m.Phase != launch.Running {
 		return string(m.Phase), nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, guestTry)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	q, err := qemu.Control(ctx, m.Dir)
+	q, err := qemu.DialControl(ctx, m.Dir)
 	if err != nil {
 		return "", err
 	}
@@ -191,35 +203,36 @@ func stateOf(ctx context.Context, m launch.Status) (string, error) {
 	return q.State(ctx)
 }
 
-// tidy takes away what a migration of the machine that was killed has left: pods around it in which it does not run.
-func (j *journey) tidy(ctx context.Context, st Status) error {
+// cleanUp removes pods that a killed migration of the VM has left.
+func (j *migrator) cleanUp(ctx context.Context, st Status) error {
 	for _, p := range st.Pods {
 		pod := p.Namespace + "/" + p.Name
-		if pod == j.here.Pod || p.Namespace != j.here.Namespace || p.Annotations[launch.DomainNote] != j.here.Name {
+		if pod == j.source.Pod || p.Namespace != j.source.Namespace ||
+			p.Annotations[launch.DomainAnnotation] != j.source.Name {
 			continue
 		}
 		var left launch.Status
-		for _, m := range st.Machines {
+		for _, m := range st.VMs {
 			if m.Pod == pod && m.Phase != launch.Dead {
 				left = m
 			}
 		}
-		j.Say("taking away pod %s on %s, where machine %s does not run", pod, p.Node, j.here.Key())
-		if err := j.end(ctx, left, p.Node, pod); err != nil {
+		j.Logf("removing pod %s on %s, where VM %s is not running", pod, p.Node, j.source.Key())
+		if err := j.stopVM(ctx, left, p.Node, pod); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// witness is who holds a connection to a machine: the node or pod of a name, or else a pod or a node that the machine
-// neither leaves nor goes to, or else the node that it leaves.
-func (st Status) witness(name string, m launch.Status, to string) (Place, error) {
+// choosePeer returns the node or pod with a name, or, if the name is empty, a pod or a node that is neither on the source
+// nor on the target node, or else the source node.
+func (st Status) choosePeer(name string, m launch.Status, to string) (Location, error) {
 	if name != "" {
 		return st.Find(name)
 	}
 	for _, p := range st.Pods {
-		if p.Node != m.Node && p.Node != to && !p.HostNetwork && !p.over() && !st.around(p) && p.problem() == "" {
+		if p.Node != m.Node && p.Node != to && !p.HostNetwork && !p.finished() && !st.isVMPod(p) && p.problem() == "" {
 			return st.Find(p.Namespace + "/" + p.Name)
 		}
 	}

@@ -21,28 +21,30 @@ type Up struct {
 	Spec Spec
 	// From are directories whose *.yaml files are the cluster's manifests; may be empty.
 	From []string
-	// BinDirs are directories of CNI plugins; of two of one name the first counts.
+	// BinDirs are directories of CNI plugins; the first with a plugin wins.
 	BinDirs []string
-	// Self is this program, Agent weft-agent, and Env the environment that the processes of the nodes get.
+	// Self is this program, Agent is weft-agent, and Env is the environment of the nodes' processes.
 	Self, Agent string
 	Env         []string
-	// AgentEnv is added to it for the agents: what back ends of one's own are told.
+	// AgentEnv is added to Env for agents, to configure custom backends.
 	AgentEnv []string
-	Say      Progress
-	// NoMachines leaves virtual machines out.
-	NoMachines bool
+	Logf     Progress
+	// ConnectivityTimeout bounds the time until all nodes reach each other's pods.
+	ConnectivityTimeout time.Duration
+	// NoVMs skips VMs.
+	NoVMs bool
 }
 
-// Run makes the lab, or leaves nothing behind.
+// Run creates the lab, or leaves nothing behind.
 func (u Up) Run(ctx context.Context) error {
-	layout, err := u.Spec.Lay()
+	layout, err := u.Spec.Layout()
 	if err != nil {
 		return err
 	}
-	if err := mayMakeNamespaces(); err != nil {
+	if err := checkPrivileges(); err != nil {
 		return err
 	}
-	if err := u.able(ctx); err != nil {
+	if err := u.preflight(ctx); err != nil {
 		return err
 	}
 	unlock, old, err := u.Dir.claim(ctx)
@@ -51,11 +53,11 @@ func (u Up) Run(ctx context.Context) error {
 	}
 	defer func() { unlock() }()
 	if old != nil {
-		if err := u.replace(*old); err != nil {
+		if err := u.checkExisting(*old); err != nil {
 			return err
 		}
-		if err := u.Dir.takeDown(ctx); err != nil {
-			return fmt.Errorf("lab %s that was here before: %w", old.Layout.Spec.Name, err)
+		if err := u.Dir.takeDownLocked(ctx); err != nil {
+			return fmt.Errorf("previous lab %s: %w", old.Layout.Spec.Name, err)
 		}
 		unlock()
 		if unlock, _, err = u.Dir.claim(ctx); err != nil {
@@ -63,64 +65,64 @@ func (u Up) Run(ctx context.Context) error {
 			return err
 		}
 	}
-	begun := time.Now()
-	making, died := context.WithCancelCause(ctx)
+	started := time.Now()
+	creating, died := context.WithCancelCause(ctx)
 	defer died(nil)
-	var stands *standingError
-	switch err := u.make(making, layout, died); {
-	case errors.As(err, &stands):
-		return model.Faultf(model.CodeTryAgain, stands.hint, "lab %s stands in %s, but: %s", u.Spec.Name, u.Dir,
-			stands.problem)
+	var partial *incompleteError
+	switch err := u.create(creating, layout, died); {
+	case errors.As(err, &partial):
+		return model.Errorf(model.CodeTryAgain, partial.hint, "lab %s in %s is incomplete: %s", u.Spec.Name, u.Dir,
+			partial.problem)
 	case err != nil:
-		return u.Dir.undone(ctx, reason(ctx, making, err))
+		return u.Dir.rollback(ctx, cause(ctx, creating, err))
 	}
-	u.Say("lab %s is up in %s after %.1f s", u.Spec.Name, u.Dir, time.Since(begun).Seconds())
+	u.Logf("lab %s is up in %s after %.1f s", u.Spec.Name, u.Dir, time.Since(started).Seconds())
 	return nil
 }
 
-// standingError is what is wrong with a lab that is left standing: its reason can be looked for only while it runs.
-type standingError struct{ problem, hint string }
+// incompleteError is an error of a lab that is not rolled back, so that the cause can be inspected.
+type incompleteError struct{ problem, hint string }
 
-func (e *standingError) Error() string { return e.problem }
+func (e *incompleteError) Error() string { return e.problem }
 
-func standing(hint, format string, args ...any) error {
-	return &standingError{problem: fmt.Sprintf(format, args...), hint: hint}
+func incomplete(hint, format string, args ...any) error {
+	return &incompleteError{problem: fmt.Sprintf(format, args...), hint: hint}
 }
 
-// reason finds out why making ended with err: up was told to stop, or a process of the lab is no more. The latter may
-// be felt through its socket a moment before it is known.
-func reason(ctx, making context.Context, err error) error {
+// cause returns why creating failed with err: up was canceled, or a process of the lab has exited. An error of that
+// process's socket may precede its exit.
+func cause(ctx, creating context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("stopped: %w", context.Cause(ctx))
 	}
 	select {
-	case <-making.Done():
-		return context.Cause(making)
+	case <-creating.Done():
+		return context.Cause(creating)
 	case <-time.After(100 * time.Millisecond):
 		return err
 	}
 }
 
-// replace decides about a lab that is in the directory already: one that was killed is cleared away, others stay.
-func (u Up) replace(old Marker) error {
+// checkExisting refuses to replace an existing lab, unless it has the same name and was killed.
+func (u Up) checkExisting(old Marker) error {
 	if have := old.Layout.Spec.Name; have != u.Spec.Name {
-		return model.Faultf(model.CodeExists, "choose another --dir, or take that one down first",
+		return model.Errorf(model.CodeExists, "choose another --dir, or take that one down first",
 			"state directory %s belongs to lab %q, not to %q", u.Dir, have, u.Spec.Name)
 	}
 	if old.Phase == phaseUp && u.Dir.alive(old.Layout) {
-		return model.Faultf(
+		return model.Errorf(
 			model.CodeExists, fmt.Sprintf("take it down with `weft lab down --dir %s`, or choose another --dir", u.Dir),
-			"lab %q is up in %s already", u.Spec.Name, u.Dir)
+			"lab %q is running in %s already", u.Spec.Name, u.Dir)
 	}
-	u.Say("clearing away what is left of a killed lab")
+	u.Logf("removing a killed lab")
 	return nil
 }
 
-// alive tells whether every process of the lab runs.
+// alive reports whether every process of the lab is running.
 func (d Dir) alive(l Layout) bool {
 	for _, n := range l.Nodes {
 		for _, role := range roles() {
-			if !d.runs(n.Name, role) {
+			if !d.running(n.Name, role) {
 				return false
 			}
 		}
@@ -128,26 +130,26 @@ func (d Dir) alive(l Layout) bool {
 	return true
 }
 
-// make makes the lab. died is called with the reason when a process of it ends, and ends ctx.
-func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
+// create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.
+func (u Up) create(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
 	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	pods, machines, others, err := u.fill(ctx, l)
+	pods, vms, others, err := u.fillStore(ctx, l)
 	if err != nil {
 		return err
 	}
 	if len(others) > 0 {
-		u.Say("note: kept in the store, but nothing acts on them: %s", strings.Join(others, ", "))
+		u.Logf("note: in the store, but ignored: %s", strings.Join(others, ", "))
 	}
 	if err := u.linkPlugins(); err != nil {
 		return err
 	}
-	u.Say("making %d nodes on %d wires", len(l.Nodes), len(l.Wires))
-	if err := u.Dir.cable(ctx, l); err != nil {
+	u.Logf("creating %d nodes on %d wires", len(l.Nodes), len(l.Wires))
+	if err := u.Dir.createNetwork(ctx, l); err != nil {
 		return err
 	}
-	u.Say("starting agents and sandbox runtimes")
+	u.Logf("starting agents and sandbox runtimes")
 	group, gctx := errgroup.WithContext(ctx)
 	group.SetLimit(parallel)
 	for _, n := range l.Nodes {
@@ -157,35 +159,35 @@ func (u Up) make(ctx context.Context, l Layout, died context.CancelCauseFunc) er
 		return err
 	}
 	if len(pods) > 0 {
-		u.Say("running %d pods (no images: the machine's own files are their root)", len(pods))
+		u.Logf("running %d pods (no images: the root filesystem is the host's)", len(pods))
 	}
-	var stands *standingError
-	bad := u.runPods(ctx, l, pods)
-	if bad != nil && !errors.As(bad, &stands) {
-		return bad
+	var partial *incompleteError
+	failedPods := u.runPods(ctx, l, pods)
+	if failedPods != nil && !errors.As(failedPods, &partial) {
+		return failedPods
 	}
-	if err := u.runMachines(ctx, machines, died); err != nil {
+	if err := u.runVMs(ctx, vms, died); err != nil {
 		return err
 	}
-	err = u.settle(ctx)
-	if err != nil && !errors.As(err, &stands) {
+	err = u.awaitConnectivity(ctx)
+	if err != nil && !errors.As(err, &partial) {
 		return err
 	}
 	if err := u.Dir.write(Marker{Phase: phaseUp, Layout: l}); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	if bad != nil {
-		return bad
+	if failedPods != nil {
+		return failedPods
 	}
 	return err
 }
 
-// mayMakeNamespaces tells an ordinary user the way out before anything is touched.
-func mayMakeNamespaces() error {
+// checkPrivileges refuses an unprivileged user, with a hint, before anything is changed.
+func checkPrivileges() error {
 	if os.Geteuid() == 0 {
 		return nil
 	}
-	return model.Faultf(
-		model.CodeIO, "use sudo; or open a shell with `unshare -Urnm` and use weft in there, with a --dir of your own",
-		"a lab makes network namespaces, which needs root: %w", errors.New("this is an ordinary user"))
+	return model.Errorf(
+		model.CodeIO, "use sudo; or run weft in a shell that `unshare -Urnm` opens, with a --dir of your own",
+		"a lab creates network namespaces, which needs root: %w", errors.New("this user is not root"))
 }

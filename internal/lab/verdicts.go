@@ -8,20 +8,26 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// mostVerdicts is how many connections an agent is asked about at a time.
-const mostVerdicts = 2000
+// maxVerdicts is the maximum number of flows in one query to an agent.
+const maxVerdicts = 2000
 
-// expect says what the lab's network policies say of flows. Of each it asks the agent of the node that it goes to. An
-// agent that is dead has left its rules in the kernel and is stood in for by another one; without any, nothing is known
-// to be denied.
-func (st Status) expect(ctx context.Context, flows []reach.Flow) ([]bool, error) {
+// expect returns a function that evaluates the lab's network policies for flows in a network; "" is the cluster's.
+func (st Status) expect(network string) func(context.Context, []connectivity.Flow) ([]bool, error) {
+	return func(ctx context.Context, flows []connectivity.Flow) ([]bool, error) {
+		return st.verdicts(ctx, network, flows)
+	}
+}
+
+// verdicts queries the agent of each flow's target node. For a dead agent, whose rules remain in the kernel, another agent
+// evaluates the policies; without any agent, all flows are expected to be allowed.
+func (st Status) verdicts(ctx context.Context, network string, flows []connectivity.Flow) ([]bool, error) {
 	out := make([]bool, len(flows))
 	byNode := map[string][]int{}
 	for i, f := range flows {
@@ -34,21 +40,21 @@ func (st Status) expect(ctx context.Context, flows []reach.Flow) ([]bool, error)
 	}
 	for node, indexes := range byNode {
 		for len(indexes) > 0 {
-			some := indexes[:min(len(indexes), mostVerdicts)]
-			indexes = indexes[len(some):]
-			queries := make([]compiled.Query, 0, len(some))
-			for _, i := range some {
-				queries = append(queries, query(flows[i]))
+			batch := indexes[:min(len(indexes), maxVerdicts)]
+			indexes = indexes[len(batch):]
+			queries := make([]compiled.Query, 0, len(batch))
+			for _, i := range batch {
+				queries = append(queries, query(network, flows[i]))
 			}
 			var verdicts []bool
-			err := untilKnown(ctx, func() (err error) {
-				verdicts, err = policy.AskVerdicts(ctx, st.adminSocket(node), queries)
+			err := retryUntilSynced(ctx, func() (err error) {
+				verdicts, err = policy.RequestVerdicts(ctx, st.adminSocket(node), queries)
 				return err
 			})
 			if err != nil {
 				return nil, fmt.Errorf("node %s: %w", node, err)
 			}
-			for k, i := range some {
+			for k, i := range batch {
 				out[i] = verdicts[k]
 			}
 		}
@@ -56,15 +62,15 @@ func (st Status) expect(ctx context.Context, flows []reach.Flow) ([]bool, error)
 	return out, nil
 }
 
-// noPolicies reports whether the nodes' agents know no policy, or there is no agent to ask.
+// noPolicies reports whether there are no policies, or no agent is running.
 func (st Status) noPolicies(ctx context.Context, nodes map[string][]int) (bool, error) {
 	for node := range nodes {
 		if node == "" {
 			continue
 		}
 		var s policy.Summary
-		ask := func() error { return policy.Ask(ctx, st.adminSocket(node), "summary", nil, &s) }
-		if err := untilKnown(ctx, ask); err != nil {
+		get := func() error { return policy.Request(ctx, st.adminSocket(node), "summary", nil, &s) }
+		if err := retryUntilSynced(ctx, get); err != nil {
 			return false, fmt.Errorf("node %s: %w", node, err)
 		}
 		if !s.Known || len(s.Policies) > 0 {
@@ -74,18 +80,25 @@ func (st Status) noPolicies(ctx context.Context, nodes map[string][]int) (bool, 
 	return true, nil
 }
 
-func query(f reach.Flow) compiled.Query {
-	q := compiled.Query{From: compiled.Party{Addr: f.Src}, To: compiled.Party{Addr: f.Dst.Addr()}, Port: f.Dst.Port()}
+func query(network string, f connectivity.Flow) compiled.Query {
+	q := compiled.Query{
+		From: compiled.ConnectionEnd{
+			Addr: f.Src,
+		},
+		To:      compiled.ConnectionEnd{Addr: f.Dst.Addr()},
+		Network: network,
+		Port:    f.Dst.Port(),
+	}
 	switch f.Proto {
-	case reach.TCP4, reach.TCP6:
+	case connectivity.TCP4, connectivity.TCP6:
 		q.Protocol = model.TCP
-	case reach.UDP4, reach.UDP6:
+	case connectivity.UDP4, connectivity.UDP6:
 		q.Protocol = model.UDP
 	}
 	return q
 }
 
-// agentOf is the node whose agent knows best about an endpoint of reach; "" when no agent runs.
+// agentOf returns the node of an endpoint if its agent is running, else another node with a running agent, or "".
 func (st Status) agentOf(endpoint string) string {
 	home := endpoint
 	for _, p := range st.Pods {
@@ -93,8 +106,8 @@ func (st Status) agentOf(endpoint string) string {
 			home = p.Node
 		}
 	}
-	for _, m := range st.Machines {
-		if guestName(m) == endpoint {
+	for _, m := range st.VMs {
+		if endpointName(m) == endpoint {
 			home = m.Node
 		}
 	}
@@ -117,12 +130,11 @@ func (st Status) adminSocket(node string) string {
 	return adminapi.InStateDir(Dir(st.Dir).Node(node, "agent"))
 }
 
-// untilKnown asks an agent that runs until it listens and knows the policies, which it does not at once when it has
-// just started.
-func untilKnown(ctx context.Context, ask func() error) error {
+// retryUntilSynced retries a query while the agent does not listen or has not synced its policies, right after its start.
+func retryUntilSynced(ctx context.Context, query func() error) error {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(50 * time.Millisecond) {
-		err := ask()
-		var f *model.Fault
+		err := query()
+		var f *model.Error
 		again := errors.Is(err, adminapi.ErrNoServer) || errors.As(err, &f) && f.Code == model.CodeTryAgain
 		if !again || ctx.Err() != nil || time.Now().After(deadline) {
 			return err

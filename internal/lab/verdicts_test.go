@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// TestUntilKnown: an agent that has just started is asked again until it listens and knows the policies; another error
-// is final.
-func TestUntilKnown(t *testing.T) {
+// TestRetryUntilSynced: a query is retried until the agent listens and has synced its policies; other errors are returned
+// immediately.
+func TestRetryUntilSynced(t *testing.T) {
 	final := errors.New("final")
 	for _, tt := range []struct {
 		name    string
@@ -23,15 +23,15 @@ func TestUntilKnown(t *testing.T) {
 		{"at once", []error{nil}, nil},
 		{
 			"late", []error{
-				fmt.Errorf("n1: %w", adminapi.ErrNoServer), model.Faultf(model.CodeTryAgain, "", "not known yet"), nil,
+				fmt.Errorf("n1: %w", adminapi.ErrNoServer), model.Errorf(model.CodeTryAgain, "", "not known yet"), nil,
 			}, nil,
 		},
 		{"final", []error{adminapi.ErrNoServer, final, nil}, final},
 	} {
-		asked := 0
-		err := untilKnown(t.Context(), func() error { asked++; return tt.answers[asked-1] })
-		if !errors.Is(err, tt.want) || err == nil && asked != len(tt.answers) {
-			t.Errorf("%s: %v after %d questions", tt.name, err, asked)
+		queries := 0
+		err := retryUntilSynced(t.Context(), func() error { queries++; return tt.answers[queries-1] })
+		if !errors.Is(err, tt.want) || err == nil && queries != len(tt.answers) {
+			t.Errorf("%s: %v after %d queries", tt.name, err, queries)
 		}
 	}
 }

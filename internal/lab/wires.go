@@ -11,10 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// wires is the name of the namespace that holds the bridges; no node is called so.
+// wires is the name of the bridges' namespace; no node has this name.
 const wires = "wires"
 
-// bridges is what the namespace of the wires holds by itself.
+// bridges returns the bridges of the wires.
 func (l Layout) bridges() state.Fragment {
 	f := state.Fragment{Owner: "lab/wires"}
 	for _, w := range l.Wires {
@@ -22,19 +22,19 @@ func (l Layout) bridges() state.Fragment {
 			Name: w.Name, Kind: state.Bridge, Up: state.On(), Bridge: &state.BridgeAttrs{McastSnooping: state.Off()},
 		})
 	}
-	// The wires are a switch: they have no addresses and hear no router.
+	// The wires are layer 2 only: without addresses and router advertisements.
 	f.Host.Sysctls = append(f.Host.Sysctls,
 		state.Sysctl{Name: "net/ipv6/conf/all/disable_ipv6", Value: "1", IfPresent: true},
 		state.Sysctl{Name: "net/ipv6/conf/default/disable_ipv6", Value: "1", IfPresent: true})
 	return f
 }
 
-// node is node i with its cables: the host space is the wires', the pod space the node's.
-func (l Layout) node(i int) state.Fragment {
+// nodeLinks returns node i's links: the host space is the namespace of the wires, the pod space the node's.
+func (l Layout) nodeLinks(i int) state.Fragment {
 	n := l.Nodes[i]
 	f := state.Fragment{Owner: "lab/" + n.Name}
 	f.Pod.Links = append(f.Pod.Links, state.Link{Name: "lo", Up: state.On()})
-	// A node answers on each wire for itself, whatever the machine's own setting was.
+	// A node accepts packets on every wire, whatever the host's default of rp_filter is.
 	f.Pod.Sysctls = append(f.Pod.Sysctls,
 		state.Sysctl{Name: "net/ipv4/conf/all/rp_filter", Value: "0"},
 		state.Sysctl{Name: "net/ipv4/conf/default/rp_filter", Value: "0"})
@@ -56,9 +56,8 @@ func (l Layout) node(i int) state.Fragment {
 	return f
 }
 
-// neighbors are node i's entries for all others on a wire. They are written down, not learned, because the kernel has
-// one limit of learned entries (gc_thresh3, 1024 a family) for all namespaces together, which 17 nodes come to by
-// themselves and which somebody else on the machine may have used up.
+// neighbors returns node i's permanent neighbor entries for all others on a wire. Learned entries would not suffice: the
+// kernel limits them (gc_thresh3, 1024 per family) for all namespaces of the host in total, and 17 nodes need more.
 func (l Layout) neighbors(i, w int) []state.Neigh {
 	eth := fmt.Sprintf("eth%d", w)
 	var out []state.Neigh
@@ -75,8 +74,8 @@ func (l Layout) neighbors(i, w int) []state.Neigh {
 
 func (n Node) mac(eth string) state.MAC { return state.SeedMAC("lab/" + n.Name + "/" + eth) }
 
-// cable makes the wires and plugs the nodes in.
-func (d Dir) cable(ctx context.Context, l Layout) (err error) {
+// createNetwork creates the wires and the nodes' namespaces and links.
+func (d Dir) createNetwork(ctx context.Context, l Layout) (err error) {
 	ns := map[string]*netns.NS{}
 	defer func() {
 		for _, n := range ns {
@@ -108,7 +107,7 @@ func (d Dir) cable(ctx context.Context, l Layout) (err error) {
 	}
 	for i, n := range l.Nodes {
 		s := kernel.Spaces{Host: conns[wires], Pod: conns[n.Name], PodNS: ns[n.Name]}
-		if err := s.Apply(ctx, l.node(i)); err != nil {
+		if err := s.Apply(ctx, l.nodeLinks(i)); err != nil {
 			return fmt.Errorf("node %s: %w", n.Name, err)
 		}
 	}

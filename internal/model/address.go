@@ -12,51 +12,50 @@ import (
 type AddressPool struct {
 	Name    string          `json:"name"`
 	Regions []AddressRegion `json:"regions,omitempty"`
-	// Cooldown is how long an address rests after it was released, in seconds; 0 leaves it to the engine.
+	// Cooldown is how many seconds pass before a released address is allocated again; 0 is the engine's default.
 	Cooldown int `json:"cooldownSeconds,omitempty"`
-	// Reserved are addresses that no block gives.
+	// Reserved are addresses that are not allocated from any block.
 	Reserved []ReservedAddress `json:"reserved,omitempty"`
-	// Excluded are parts of the pool of which no block gives anything, beyond what it has given already.
+	// Excluded are ranges of the pool that are not allocated from; addresses already in use stay.
 	Excluded []ExcludedRange `json:"excluded,omitempty"`
-	// Wanted are the nodes that found the pool exhausted: whoever has addresses to spare gives them back.
-	Wanted []string `json:"wanted,omitempty"`
+	// ExhaustedOn are the nodes that found the pool exhausted: other nodes release the blocks that they can spare.
+	ExhaustedOn []string `json:"wanted,omitempty"`
 
-	// AssignmentMode says whose the addresses are. Without one the pool is for networks whose configurations name it. With
-	// one it is a pool of the cluster's network, and the fields below have a meaning.
+	// AssignmentMode is empty for a pool of networks whose configurations name it. Otherwise it is a pool of the cluster's
+	// network, and the fields below have a meaning.
 	AssignmentMode AssignmentMode `json:"assignmentMode,omitempty"`
-	// NodeSelector and NamespaceSelector say on which nodes, and to pods of which namespaces, addresses are given that
-	// nobody asked of this pool: texts for ParseExpression.
+	// NodeSelector and NamespaceSelector select the nodes, and the namespaces of pods, for which addresses are allocated
+	// automatically: texts for ParseExpression.
 	NodeSelector      string `json:"nodeSelector,omitempty"`
 	NamespaceSelector string `json:"namespaceSelector,omitempty"`
-	// AllowedUses are what the addresses are for; empty means pods and tunnels.
+	// AllowedUses are the purposes of the addresses; empty means pods and tunnels.
 	AllowedUses []AddressUse `json:"allowedUses,omitempty"`
-	// Disabled: nobody gets further addresses; those that are given stay.
+	// Disabled: no further addresses are allocated; those in use stay.
 	Disabled bool `json:"disabled,omitempty"`
-	// Encapsulation is how packets to pods of other nodes travel.
+	// Encapsulation is how packets to pods of other nodes are encapsulated.
 	Encapsulation Encapsulation `json:"encapsulation,omitzero"`
-	// NATOutgoing: packets to addresses outside all pools leave under the node's address.
+	// NATOutgoing: packets from the pool to addresses outside all pools are masqueraded.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
-	// MaxBlocks is how many blocks of the pool a node may have; 0 sets no bound.
+	// MaxBlocks limits the blocks of the pool that a node may have; 0 is no limit.
 	MaxBlocks int `json:"maxBlocksPerNode,omitempty"`
-	// Created is when the object came to be, in seconds since 1970: of two pools with the same addresses the older one
-	// gives them.
+	// Created is the object's creation time, in seconds since 1970: of two pools that overlap, the older one is used.
 	Created int64 `json:"created,omitempty"`
-	// Deleted: the object is about to go, and waits until its last block is back.
+	// Deleted: the object has a deletion timestamp, and its finalizer waits for the release of the last block.
 	Deleted bool `json:"deleted,omitempty"`
 }
 
-// AssignmentMode says how a pool of the cluster's network is chosen.
+// AssignmentMode is how a pool of the cluster's network is chosen.
 type AssignmentMode string
 
 // The modes.
 const (
-	// AssignAutomatic: by every pod whose node and namespace the pool selects.
+	// AssignAutomatic: for every pod whose node and namespace the pool selects.
 	AssignAutomatic AssignmentMode = "Automatic"
-	// AssignManual: only by who asks for this pool.
+	// AssignManual: only for pods that request this pool.
 	AssignManual AssignmentMode = "Manual"
 )
 
-// AddressUse is what an address is for.
+// AddressUse is the purpose of an address.
 type AddressUse string
 
 // The uses.
@@ -66,13 +65,13 @@ const (
 	UseLoadBalancer AddressUse = "LoadBalancer"
 )
 
-// Encapsulation is how packets between pods of two nodes travel.
+// Encapsulation is how packets between pods of two nodes are encapsulated, and between which nodes.
 type Encapsulation struct {
 	Kind EncapsulationKind `json:"kind,omitempty"`
-	When EncapsulationWhen `json:"when,omitempty"`
+	Mode EncapsulationMode `json:"when,omitempty"`
 }
 
-// EncapsulationKind is into what packets are wrapped; the zero value leaves it to the node's configuration.
+// EncapsulationKind is the tunnel protocol; the zero value leaves it to the node's configuration.
 type EncapsulationKind string
 
 // The kinds.
@@ -82,23 +81,23 @@ const (
 	EncapsulationIPIP  EncapsulationKind = "ipip"
 )
 
-// EncapsulationWhen is between which nodes; the zero value is Always.
-type EncapsulationWhen string
+// EncapsulationMode is between which nodes packets are encapsulated; the zero value is Always.
+type EncapsulationMode string
 
-// The times.
+// The modes.
 const (
-	EncapsulateAlways EncapsulationWhen = "Always"
+	EncapsulateAlways EncapsulationMode = "Always"
 	// EncapsulateCrossSubnet: between nodes whose underlays are different subnets.
-	EncapsulateCrossSubnet EncapsulationWhen = "CrossSubnet"
+	EncapsulateCrossSubnet EncapsulationMode = "CrossSubnet"
 )
 
-// None tells whether the pool itself wraps nothing.
+// None reports whether the pool itself does not ask for encapsulation.
 func (e Encapsulation) None() bool { return e.Kind == "" || e.Kind == EncapsulationNone }
 
-// OfCluster tells whether this is a pool of the cluster's network.
-func (p AddressPool) OfCluster() bool { return p.AssignmentMode != "" }
+// IsClusterPool reports whether this is a pool of the cluster's network.
+func (p AddressPool) IsClusterPool() bool { return p.AssignmentMode != "" }
 
-// Allows tells whether addresses of the pool may be used so.
+// Allows reports whether addresses of the pool may have this use.
 func (p AddressPool) Allows(use AddressUse) bool {
 	if len(p.AllowedUses) == 0 {
 		return use == UseWorkload || use == UseTunnel
@@ -106,87 +105,87 @@ func (p AddressPool) Allows(use AddressUse) bool {
 	return slices.Contains(p.AllowedUses, use)
 }
 
-// AddressRegion is a part of a pool that is cut into blocks of one size. Regions of a pool do not overlap, and one that
-// is there does not change: two nodes must never cut in different ways.
+// AddressRegion is a part of a pool that is divided into blocks of one size. Regions of a pool do not overlap, and an
+// existing region is immutable: two nodes must never divide it in different ways.
 type AddressRegion struct {
 	CIDR netip.Prefix `json:"cidr"`
 	// BlockSize is the prefix length of a block.
 	BlockSize int `json:"blockSize"`
 }
 
-// ReservedAddress is an address that somebody else has: another IPAM, a machine that is no pod.
+// ReservedAddress is an address that something else uses: another IPAM, a host that is no pod.
 type ReservedAddress struct {
 	Addr netip.Addr `json:"address"`
-	// For says whose it is: "namespace/name" of a pod, or any words.
-	For string `json:"for,omitempty"`
-	// ContainerID and IfName name the attachment that has it, where it is one.
+	// Owner is "namespace/name" of the pod that uses the address, or any text.
+	Owner string `json:"for,omitempty"`
+	// ContainerID and IfName name the attachment that uses it, if one does.
 	ContainerID string `json:"containerID,omitempty"`
 	IfName      string `json:"ifName,omitempty"`
-	// By is the program that gave it, empty for people.
-	By string `json:"by,omitempty"`
+	// Source is the program that allocated it, empty if an operator reserved it.
+	Source string `json:"by,omitempty"`
 }
 
-// Who reserved addresses that an import took over from another network.
+// The sources of addresses that an import took over from another network.
 const (
 	ByCalico    = "calico"
 	ByHostLocal = "host-local"
 )
 
-// ExcludedRange is a part of a pool that is not given to pods.
+// ExcludedRange is a part of a pool that is not allocated to pods.
 type ExcludedRange struct {
 	CIDR netip.Prefix `json:"cidr"`
-	// For says what it is for, By which reservation it comes from.
-	For string `json:"for,omitempty"`
-	By  string `json:"by,omitempty"`
+	// Reason describes what it is reserved for, Source is the reservation that it comes from.
+	Reason string `json:"for,omitempty"`
+	Source string `json:"by,omitempty"`
 }
 
-// AddressBlock is the claim of one node on the addresses of a CIDR: that the object exists is the claim.
+// AddressBlock is the affinity of a CIDR to one node: the node claims it by the creation of the object.
 type AddressBlock struct {
 	Pool string       `json:"pool"`
 	CIDR netip.Prefix `json:"cidr"`
 	Node string       `json:"node"`
-	// Machine tells the machine that has the block from another one that runs under the same name; empty where it did not
-	// say.
-	Machine string `json:"machine,omitempty"`
-	// Claim is a number that is new each time a node takes the block into use. It tells a late word of an earlier claim
-	// from one of this claim.
+	// MachineID distinguishes the host that has the block from another host with the same node name; empty if unknown.
+	MachineID string `json:"machine,omitempty"`
+	// Claim is a random number that changes each time a node claims the block. By it a late request of an earlier claim is
+	// recognized.
 	Claim string `json:"claim"`
-	// Asked are addresses of the block that other nodes ask for, with these nodes.
-	Asked map[netip.Addr]string `json:"asked,omitempty"`
-	// Ceded are addresses that the block's node gave away, each with its holder ("node/claim"); an empty one is free for
-	// whoever takes it first.
-	Ceded map[netip.Addr]string `json:"ceded,omitempty"`
-	// Granted are addresses that the controller lets a node take, each with the node and the claim in whose name ("node
-	// for claim").
+	// Requested are addresses of the block that other nodes request, with the names of these nodes.
+	Requested map[netip.Addr]string `json:"asked,omitempty"`
+	// Lent are addresses that the block's node lends, each with its borrower ("node/claim"); an empty one is free for the
+	// first node that borrows it.
+	Lent map[netip.Addr]string `json:"ceded,omitempty"`
+	// Granted are addresses that the controller assigned to a node, each with the node and the address claim ("node for
+	// claim").
 	Granted map[netip.Addr]string `json:"granted,omitempty"`
-	// Orphaned: the controller found that the block's node does not exist any more. Another node may take the block over.
+	// Orphaned: the controller found that the block's node does not exist any more. Another node may claim the block.
 	Orphaned bool `json:"orphaned,omitempty"`
 }
 
-// PoolRequest is what the agent of a node asks the controller for, which alone writes pools.
+// PoolRequest is a request of an agent to the controller, because only the controller writes pools.
 type PoolRequest struct {
 	Node string `json:"node"`
-	// Pool is to have CIDR, which is cut for so many Addresses. Without a pool, Calico's pools are to be followed.
+	// Pool is to have a region CIDR with blocks for this number of Addresses. Without a pool, the controller is to import
+	// Calico's pools.
 	Pool      string       `json:"pool,omitempty"`
 	CIDR      netip.Prefix `json:"cidr,omitzero"`
 	Addresses int          `json:"addresses,omitempty"`
 	// Network is whereabouts' network_name of the range, if it has one.
 	Network string `json:"network,omitempty"`
-	// Claim, in the place of a pool, is the AddressClaim of a virtual machine ("namespace/name") that is to lose addresses
-	// that no pool gives any more.
+	// Claim, instead of a pool, is the AddressClaim of a VM ("namespace/name") that is to lose the addresses that are in
+	// no pool any more.
 	Claim string `json:"claim,omitempty"`
-	// Addr, of the block CIDR of the pool, is to be granted to Node in the name of Claim, which Pod ("namespace/name")
-	// carries there; IPAM: the claim is an IPAMClaim.
+	// Addr, of the block CIDR of the pool, is to be granted to Node for Claim, which Pod ("namespace/name") uses there;
+	// IPAM: the claim is an IPAMClaim.
 	Addr netip.Addr `json:"address,omitzero"`
 	Pod  string     `json:"pod,omitempty"`
 	IPAM bool       `json:"ipam,omitempty"`
 }
 
-// MostBlockBits bounds a block: 2 to this power is the most addresses that one can have.
-const MostBlockBits = 8
+// MaxBlockBits limits the size of a block: it has at most 2 to this power addresses.
+const MaxBlockBits = 8
 
-// BlockSize is the prefix length of the blocks of a region of which so many addresses are for use: large enough that a
-// node seldom claims one, small enough that a pool has blocks for many nodes.
+// BlockSize returns the prefix length of the blocks of a region with this number of usable addresses: large enough that
+// a node seldom claims one, small enough that a pool has blocks for many nodes.
 func BlockSize(region netip.Prefix, usable int) int {
 	const usual, blocks = 6, 32 // 64 addresses in a block; 32 blocks where 64 addresses are too many
 	bits := 0
@@ -196,18 +195,18 @@ func BlockSize(region netip.Prefix, usable int) int {
 	return max(region.Bits(), region.Addr().BitLen()-bits)
 }
 
-// Holder is the node that has an address of the block: the block's own, or the one that it was given away to; empty
-// while it is free for whoever takes it first.
+// Holder returns the node that may allocate an address of the block: the block's own, or the one that borrowed it;
+// empty while a lent address is free.
 func (b AddressBlock) Holder(a netip.Addr) string {
-	with, ceded := b.Ceded[a]
-	if !ceded {
+	borrower, lent := b.Lent[a]
+	if !lent {
 		return b.Node
 	}
-	node, _, _ := strings.Cut(with, "/")
+	node, _, _ := strings.Cut(borrower, "/")
 	return node
 }
 
-// PoolFamilies are the families (4, 6) of those pools that are chosen, sorted.
+// PoolFamilies returns the IP families (4, 6) of the pools for which choose returns true, sorted.
 func PoolFamilies(pools []AddressPool, choose func(AddressPool) bool) []int {
 	var out []int
 	for _, p := range pools {

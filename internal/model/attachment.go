@@ -18,16 +18,16 @@ type AttachmentKey struct {
 // String is "network/container id/interface", the owner of the attachment's fragment.
 func (k AttachmentKey) String() string { return k.Network + "/" + k.ContainerID + "/" + k.IfName }
 
-// PluginConf is one plugin object of a network configuration list, still as JSON. Raw is what the plugin receives but
-// for prevResult: name, cniVersion and runtimeConfig (declared capabilities that the caller provided) are filled in,
-// capabilities taken out.
+// PluginConf is one plugin object of a network configuration list, as JSON. Raw is the configuration for the plugin,
+// without prevResult: name, cniVersion and runtimeConfig (declared capabilities that the caller provided) are filled
+// in, capabilities removed.
 type PluginConf struct {
 	Type         string          `json:"type"`
 	Capabilities map[string]bool `json:"capabilities,omitempty"`
 	Raw          json.RawMessage `json:"raw"`
 }
 
-// Network is one CNI network configuration list.
+// Network is a CNI network configuration list.
 type Network struct {
 	Name         string       `json:"name"`
 	CNIVersion   string       `json:"cniVersion"`
@@ -38,30 +38,30 @@ type Network struct {
 	Raw json.RawMessage `json:"-"`
 }
 
-// Request is what a caller asks for: attach this container's interface to the network, or undo it.
+// Request is a CNI call's parameters: attach this container's interface to the network, or detach it.
 type Request struct {
 	Network     string `json:"network"`
 	CNIVersion  string `json:"cniVersion"` // the version of the result, as negotiated
 	ContainerID string `json:"containerID"`
-	// Netns is the path of the container's network namespace as the caller named it; empty on DEL when it is gone.
+	// Netns is CNI_NETNS, the path of the container's network namespace; empty on DEL when it is gone.
 	Netns  string `json:"netns,omitempty"`
 	IfName string `json:"ifName"`
 	// Args are the pairs of CNI_ARGS in their order.
 	Args [][2]string `json:"args,omitempty"`
-	// CNIPath is CNI_PATH split: where foreign plugins are searched.
+	// CNIPath is CNI_PATH, split: the directories of foreign plugins.
 	CNIPath []string `json:"cniPath,omitempty"`
-	// Part names the runtime's own call ("network/interface") when that holds several networks, of which this is one.
+	// Part names the runtime's call ("network/interface") when it attaches several networks, of which this is one.
 	Part string `json:"part,omitempty"`
 	// Origin is nil where no pod is known.
 	Origin *Origin `json:"origin,omitempty"`
 }
 
-// Key is the attachment that the request is about.
+// Key returns the key of the request's attachment.
 func (r Request) Key() AttachmentKey {
 	return AttachmentKey{Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName}
 }
 
-// Arg is the value of the last CNI_ARGS pair of that name.
+// Arg returns the value of the last CNI_ARGS pair of that name.
 func (r Request) Arg(name string) (string, bool) {
 	for i := len(r.Args) - 1; i >= 0; i-- {
 		if r.Args[i][0] == name {
@@ -71,18 +71,18 @@ func (r Request) Arg(name string) (string, bool) {
 	return "", false
 }
 
-// Result is what an ADD gives, in the terms of CNI 1.1.0 (SPEC section 5). Older forms are converted at the border.
+// Result is the result of an ADD, as in CNI 1.1.0 (SPEC section 5). Package cni converts older versions.
 type Result struct {
 	Interfaces []Interface `json:"interfaces,omitempty"`
 	IPs        []IP        `json:"ips,omitempty"`
 	Routes     []Route     `json:"routes,omitempty"`
 	DNS        DNS         `json:"dns,omitzero"`
-	// PluginRoutes are the routes as the plugins gave them, where others became of them because the pod has several
-	// networks; nil: they are Routes. Callers do not get them.
+	// PluginRoutes are the routes as the plugins returned them, where Routes differ because the pod has several networks;
+	// nil: they are Routes. They are not in the result for callers.
 	PluginRoutes []Route `json:"pluginRoutes,omitzero"`
 }
 
-// Interface is one link that an attachment made or uses.
+// Interface is one link that an attachment created or uses.
 type Interface struct {
 	Name string `json:"name"`
 	MAC  string `json:"mac,omitempty"`
@@ -112,9 +112,9 @@ type Route struct {
 	Scope    *int         `json:"scope,omitempty"`
 }
 
-// Unfit names the first number of a route that the kernel has no room for, by its key, and the largest one that fits;
-// the key is empty where all of them fit. No number may be below 0.
-func (r Route) Unfit() (key string, value, most int) {
+// OutOfRange returns the key of the first number of the route that is out of the kernel's range, its value and the
+// largest valid one; the key is empty if all are in range. Negative numbers are out of range.
+func (r Route) OutOfRange() (key string, value, limit int) {
 	at := func(p *int) int {
 		if p == nil {
 			return 0
@@ -122,8 +122,8 @@ func (r Route) Unfit() (key string, value, most int) {
 		return *p
 	}
 	for _, n := range []struct {
-		key         string
-		value, most int
+		key          string
+		value, limit int
 	}{
 		{"mtu", r.MTU, math.MaxUint16},
 		{"advmss", r.AdvMSS, math.MaxUint16},
@@ -131,14 +131,14 @@ func (r Route) Unfit() (key string, value, most int) {
 		{"table", at(r.Table), math.MaxUint32},
 		{"scope", at(r.Scope), math.MaxUint8},
 	} {
-		if n.value < 0 || n.value > n.most {
-			return n.key, n.value, n.most
+		if n.value < 0 || n.value > n.limit {
+			return n.key, n.value, n.limit
 		}
 	}
 	return "", 0, 0
 }
 
-// DNS is what a network says about name resolution.
+// DNS is a network's configuration of name resolution.
 type DNS struct {
 	Nameservers []string `json:"nameservers,omitempty"`
 	Domain      string   `json:"domain,omitempty"`
@@ -146,7 +146,7 @@ type DNS struct {
 	Options     []string `json:"options,omitempty"`
 }
 
-// IsZero tells whether nothing is set.
+// IsZero reports whether nothing is set.
 func (d DNS) IsZero() bool {
 	return len(d.Nameservers)+len(d.Search)+len(d.Options) == 0 && d.Domain == ""
 }

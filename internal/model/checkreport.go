@@ -2,39 +2,39 @@
 
 package model
 
-// CheckReport is the outcome of a CHECK of all attachments of a node.
+// CheckReport is the result of a CHECK of all attachments of a node.
 type CheckReport struct {
-	// Attachments counts the finished ones, Unchecked those of them that another call was about, or that time was too
-	// short for.
+	// Attachments counts the finished ones, Unchecked those that were skipped: another call used them, or the time ran
+	// out.
 	Attachments int            `json:"attachments"`
 	Unchecked   int            `json:"unchecked,omitempty"`
 	Problems    []CheckProblem `json:"problems,omitempty"`
 }
 
-// CheckProblem is an attachment that is not as its ADD left it.
+// CheckProblem is an attachment whose kernel state differs from its plan.
 type CheckProblem struct {
 	Attachment string `json:"attachment"`
 	Pod        string `json:"pod,omitempty"`
-	// Gone: the pod's namespace is not there any more.
+	// Gone: the pod's network namespace does not exist any more.
 	Gone bool `json:"gone,omitempty"`
-	// Says is the error of CHECK.
-	Says string `json:"says,omitempty"`
+	// Message is the error that CHECK returned.
+	Message string `json:"says,omitempty"`
 }
 
-// MachineReport is the outcome of a comparison of all virtual machines of a node with their pods.
-type MachineReport struct {
-	Machines int `json:"machines"`
-	// Unreadable is what is wrong with records that could not be read; empty where all could be.
-	Unreadable string           `json:"unreadable,omitempty"`
-	Problems   []MachineProblem `json:"problems,omitempty"`
+// VMReport is the result of a comparison of all VMs of a node with their pods.
+type VMReport struct {
+	VMs int `json:"machines"`
+	// Unreadable is why records could not be read; empty if all were read.
+	Unreadable string      `json:"unreadable,omitempty"`
+	Problems   []VMProblem `json:"problems,omitempty"`
 }
 
-// MachineProblem is a virtual machine that is not in its pod as it was made.
-type MachineProblem struct {
-	Machine string `json:"machine"`
-	// Gone: the pod is not there any more. Unfinished: a call about the machine was not brought to its end.
+// VMProblem is a VM whose pod differs from its plan.
+type VMProblem struct {
+	VM string `json:"machine"`
+	// Gone: the pod does not exist any more. Unfinished: a change of the VM was interrupted.
 	Gone       bool `json:"gone,omitempty"`
 	Unfinished bool `json:"unfinished,omitempty"`
-	// Says is what is wrong.
-	Says string `json:"says,omitempty"`
+	// Message describes the problem.
+	Message string `json:"says,omitempty"`
 }

@@ -7,47 +7,47 @@ import (
 	"slices"
 )
 
-// Node is a machine of the cluster.
+// Node is a host of the cluster.
 type Node struct {
 	Name string `json:"name"`
-	// Addrs are the node's own addresses (InternalIP), at most one a family is used.
+	// Addrs are the node's addresses (InternalIP); the first of each family is used.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
-	// Public are the addresses that the node is to publish instead of those of its underlay (flannel's public-ip and
-	// public-ip-overwrite: a node behind address translation), at most one a family is used.
+	// Public are the addresses that the node publishes instead of those of its underlay (flannel's public-ip and
+	// public-ip-overwrite: a node behind NAT); the first of each family is used.
 	Public []netip.Addr `json:"public,omitempty"`
-	// PodCIDRs are the prefixes that the node's pods are numbered from, at most one a family is used.
+	// PodCIDRs are the prefixes of the node's pods; the first of each family is used.
 	PodCIDRs    []netip.Prefix    `json:"podCIDRs,omitempty"`
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Published is what the node says of how its pods are reached; nil when it says nothing.
+	// Published is how the node's pods are reached, as the node publishes it; nil if it publishes nothing.
 	Published *Published `json:"published,omitempty"`
-	// Vtep is what the node says of its end of VXLAN tunnels where Published does not: its own back end is another one, or
-	// the rest is not told.
-	Vtep VtepWords `json:"vtep,omitzero"`
-	// Brought are addresses outside of all pools and prefixes that the node's pods have brought along.
-	Brought []Brought `json:"brought,omitempty"`
+	// VTEP is the node's VXLAN tunnel endpoint if Published does not have it: the node's backend is another one, or
+	// unknown.
+	VTEP VTEPData `json:"vtep,omitzero"`
+	// UnmanagedAddress are addresses outside of all pools and prefixes that the node's pods have brought along.
+	Unmanaged []UnmanagedAddress `json:"brought,omitempty"`
 }
 
-// VtepWords are in JSON, as vxlan's own in Published; empty where the node says nothing.
-type VtepWords struct {
+// VTEPData are a VTEP's parameters in JSON, as those of backend vxlan in Published; empty if the node publishes none.
+type VTEPData struct {
 	V4 string `json:"v4,omitempty"`
 	V6 string `json:"v6,omitempty"`
 }
 
-// Published is what a node says of how its pods are reached, as flannel's node annotations and subnet leases do,
-// whoever wrote them.
+// Published is how a node's pods are reached, as in flannel's node annotations and subnet leases. Flannel's own daemon
+// may have written it.
 type Published struct {
-	// Backend is the back end's type: vxlan, host-gw, wireguard …
+	// Backend is the backend's type: vxlan, host-gw, wireguard …
 	Backend string `json:"backend"`
-	// Data and DataV6 are the back end's own words in JSON, for its IPv4 and its IPv6 side; empty where it has none.
+	// Data and DataV6 are the backend's own parameters in JSON, for IPv4 and for IPv6; empty if it has none.
 	Data   string `json:"data,omitempty"`
 	DataV6 string `json:"dataV6,omitempty"`
-	// Addrs are where the node's end of a tunnel is found (PublicIP, PublicIPv6), at most one a family. They come before
+	// Addrs are the node's tunnel addresses (PublicIP, PublicIPv6), at most one for each family. They take precedence over
 	// Node.Addrs.
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 }
 
-// Equal tells whether two nodes say the same; nil is a node that says nothing.
+// Equal reports whether two nodes publish the same; nil is a node that publishes nothing.
 func (p *Published) Equal(o *Published) bool {
 	if p == nil || o == nil {
 		return p == o
@@ -64,14 +64,14 @@ type Pod struct {
 	HostNetwork bool              `json:"hostNetwork,omitempty"`
 	Phase       string            `json:"phase,omitempty"`
 	IPs         []netip.Addr      `json:"ips,omitempty"`
-	Ports       []PodPort         `json:"ports,omitempty"` // that have names
+	Ports       []PodPort         `json:"ports,omitempty"` // named ports only
 	Labels      map[string]string `json:"labels,omitempty"`
 	Annotations map[string]string `json:"annotations,omitempty"`
 }
 
-// Cluster is a snapshot of what a node knows. It is never changed after it was handed out.
+// Cluster is a snapshot of the datastore for one node. It is immutable.
 type Cluster struct {
-	// Self is the name of the node this snapshot was made for.
+	// Self is the name of the node that the snapshot is for.
 	Self       string
 	Nodes      []Node // sorted by name
 	Pods       []Pod  // sorted by namespace and name

@@ -2,11 +2,12 @@
 
 package model
 
-// PublishedDevice is a device as the driver of a dynamic resource has published it, with what it says for networks.
+// PublishedDevice is a device of a ResourceSlice (dynamic resource allocation), with its attributes for network
+// plugins.
 type PublishedDevice struct {
 	Pool string
 	Name string
-	// ID is the device's for the plugins of networks, Resource that by which networks name such devices.
+	// ID is the device's ID for network plugins, Resource the resource name by which networks refer to such devices.
 	ID       string
 	Resource string
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model holds the cluster's nouns as plain values: nodes, pods, networks, attachments. Nothing here touches a
-// kernel, a file or an API server, and nothing here knows Kubernetes' or CNI's own types.
+// Package model has the cluster's objects as plain values: nodes, pods, networks, attachments. It has no access to the
+// kernel, files or an API server, and does not import Kubernetes' or CNI's types.
 package model

@@ -4,7 +4,7 @@ package model
 
 import "testing"
 
-// TestPoint: where the packets of an endpoint can be seen decides where policies are enforced on it.
+// Policies are enforced where the packets of an endpoint can be filtered.
 func TestPoint(t *testing.T) {
 	for name, tt := range map[string]struct {
 		in           WorkloadEndpoint
@@ -15,7 +15,7 @@ func TestPoint(t *testing.T) {
 		"routed, a VM's": {
 			WorkloadEndpoint{HostLink: "tap1", HostEnd: HostEndRouted, VM: true}, PointHost, "tap1", "",
 		},
-		"routed, beside a device": {
+		"routed, with a device": {
 			WorkloadEndpoint{HostLink: "cali1", HostEnd: HostEndRouted, Device: "0000:03:02.1"}, PointHost, "cali1", "",
 		},
 		"a port":           {WorkloadEndpoint{HostLink: "veth1", HostEnd: HostEndPort}, PointPort, "veth1", ""},

@@ -23,43 +23,42 @@ const (
 	CodeInternal            Code = 999
 
 	// Weft's own codes.
-	CodeExists    Code = 100 // the interface exists already
+	CodeExists    Code = 100 // the interface already exists
 	CodeExhausted Code = 101 // no address is free
 	CodeDiffers   Code = 102 // CHECK found the kernel different from the plan
 	CodeForeign   Code = 103 // a foreign plugin failed without a code
-	CodeTaken     Code = 104 // another attachment has a port of the node, or the MAC upon a master
+	CodeInUse     Code = 104 // another attachment uses the host port, or the MAC address on the master
 )
 
-// Fault is an error a caller can act on: a CNI code, what is wrong (with field and value) and the way out.
-type Fault struct {
+// Error is an error with a CNI code, a message that names field and value, and a hint how to fix it.
+type Error struct {
 	Code Code
-	// Msg says what is wrong and names field and value.
+	// Msg describes the error and names field and value.
 	Msg string
-	// Hint says how to put it right; may be empty.
+	// Hint is how to fix it; may be empty.
 	Hint string
 	Err  error // the cause, may be nil
 }
 
-// Faultf makes a Fault; %w is understood.
-func Faultf(code Code, hint, format string, args ...any) *Fault {
+// Errorf returns an Error with a formatted message; %w is supported.
+func Errorf(code Code, hint, format string, args ...any) *Error {
 	err := fmt.Errorf(format, args...)
-	return &Fault{Code: code, Msg: err.Error(), Hint: hint, Err: err}
+	return &Error{Code: code, Msg: err.Error(), Hint: hint, Err: err}
 }
 
-// Error is the message and the way out.
-func (f *Fault) Error() string {
-	if f.Hint == "" {
-		return f.Msg
+// Error returns the message and the hint.
+func (e *Error) Error() string {
+	if e.Hint == "" {
+		return e.Msg
 	}
-	return f.Msg + " (" + f.Hint + ")"
+	return e.Msg + " (" + e.Hint + ")"
 }
 
-// Unwrap is the cause.
-func (f *Fault) Unwrap() error { return f.Err }
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Err }
 
-// Doubt is something in a configuration that is allowed and hardly meant: a setting without effect, two that
-// contradict each other.
-type Doubt struct {
+// Warning is a problem of a valid configuration: a setting without effect, or two that contradict each other.
+type Warning struct {
 	Field string `json:"field"`
 	Msg   string `json:"message"`
 	Hint  string `json:"hint,omitempty"`

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Expression is a condition on labels in Calico's words:
+// Expression is a selector in Calico's syntax:
 //
 //	all()   has(k)   k == "v"   k != "v"   k in {"a", "b"}   k not in {"a"}
 //	k contains "v"   k starts with "v"   k ends with "v"   !…   … && …   … || …   (…)
 //
-// A label that is missing has no value: != and not in are true of it, all other comparisons false. The zero value and
-// the empty text are true of everything.
+// A missing label has no value: != and not in match it, all other comparisons do not. The zero value and the empty text
+// match everything.
 type Expression struct {
 	text string
 	root condition
@@ -24,40 +24,40 @@ type condition interface {
 	matches(labels map[string]string) bool
 }
 
-// ParseExpression reads an expression. An error says where it cannot be read.
+// ParseExpression parses an expression. The error has the position of the first invalid token.
 func ParseExpression(text string) (Expression, error) {
 	p := expressionParser{scan: expressionScanner{text: text}}
 	p.next()
 	if p.tok.kind == tokenEnd {
-		return Expression{text: text}, p.fault()
+		return Expression{text: text}, p.firstError()
 	}
-	root := p.either()
+	root := p.parseOr()
 	if p.err == nil && p.tok.kind != tokenEnd {
-		p.fail(`join conditions by "&&" or "||"`, "%s is too much", p.tok)
+		p.fail(`join conditions with "&&" or "||"`, "unexpected %s", p.tok)
 	}
-	if err := p.fault(); err != nil {
+	if err := p.firstError(); err != nil {
 		return Expression{text: text}, err
 	}
 	return Expression{text: text, root: root}, nil
 }
 
-// Matches tells whether the condition is true of the labels.
+// Matches reports whether the expression matches the labels.
 func (e Expression) Matches(labels map[string]string) bool {
 	return e.root == nil || e.root.matches(labels)
 }
 
-// String is the text that the expression was read from.
+// String returns the text that the expression was parsed from.
 func (e Expression) String() string { return e.text }
 
-// comparison compares one label with values; it says how in the words of the expression.
+// comparison compares one label with values; the operator is as in the expression's text.
 type comparison struct {
-	label, how string
-	values     []string
+	label, operator string
+	values          []string
 }
 
 func (c comparison) matches(labels map[string]string) bool {
 	have, is := labels[c.label]
-	switch c.how {
+	switch c.operator {
 	case "has":
 		return is
 	case "==", "in":
@@ -73,26 +73,26 @@ func (c comparison) matches(labels map[string]string) bool {
 	}
 }
 
-// everything is all().
-type everything struct{}
+// allCondition is all().
+type allCondition struct{}
 
-func (everything) matches(map[string]string) bool { return true }
+func (allCondition) matches(map[string]string) bool { return true }
 
-// opposite is !….
-type opposite struct{ of condition }
+// notCondition is !….
+type notCondition struct{ of condition }
 
-func (o opposite) matches(labels map[string]string) bool { return !o.of.matches(labels) }
+func (n notCondition) matches(labels map[string]string) bool { return !n.of.matches(labels) }
 
-// eitherOf is … || …, bothOf … && …; each has two parts or more.
+// orCondition is … || …, andCondition … && …; each has two parts or more.
 type (
-	eitherOf []condition
-	bothOf   []condition
+	orCondition  []condition
+	andCondition []condition
 )
 
-func (e eitherOf) matches(labels map[string]string) bool {
-	return slices.ContainsFunc(e, func(c condition) bool { return c.matches(labels) })
+func (o orCondition) matches(labels map[string]string) bool {
+	return slices.ContainsFunc(o, func(c condition) bool { return c.matches(labels) })
 }
 
-func (b bothOf) matches(labels map[string]string) bool {
-	return !slices.ContainsFunc(b, func(c condition) bool { return !c.matches(labels) })
+func (a andCondition) matches(labels map[string]string) bool {
+	return !slices.ContainsFunc(a, func(c condition) bool { return !c.matches(labels) })
 }

@@ -4,19 +4,18 @@ package model
 
 import "fmt"
 
-// deepest bounds how far parentheses of an expression nest: what a person wrote nests less, and each level costs stack.
-const deepest = 100
+// maxDepth limits the nesting of parentheses: hand-written expressions nest less, and each level uses stack.
+const maxDepth = 100
 
-// expressionParser reads an expression by descent. After the first error it goes on without harm and remembers that
-// error.
+// expressionParser is a recursive descent parser. It keeps the first error; after it, the rest of the text is skipped.
 type expressionParser struct {
 	scan  expressionScanner
 	tok   token
 	depth int
-	err   *Fault
+	err   *Error
 }
 
-func (p *expressionParser) fault() error {
+func (p *expressionParser) firstError() error {
 	if p.err == nil {
 		return nil
 	}
@@ -25,7 +24,7 @@ func (p *expressionParser) fault() error {
 
 func (p *expressionParser) fail(hint, format string, args ...any) {
 	if p.err == nil {
-		p.err = Faultf(CodeInvalidConf, hint, "selector %q, character %d: %s", p.scan.text, p.tok.at+1,
+		p.err = Errorf(CodeInvalidConf, hint, "selector %q, character %d: %s", p.scan.text, p.tok.at+1,
 			fmt.Sprintf(format, args...))
 	}
 	p.tok = token{kind: tokenEnd, at: p.tok.at}
@@ -40,8 +39,8 @@ func (p *expressionParser) next() {
 	}
 }
 
-// take goes on behind the sign if it is next.
-func (p *expressionParser) take(sign string) bool {
+// acceptSign consumes the next token if it is the sign.
+func (p *expressionParser) acceptSign(sign string) bool {
 	if p.tok.kind != tokenSign || p.tok.text != sign {
 		return false
 	}
@@ -49,8 +48,8 @@ func (p *expressionParser) take(sign string) bool {
 	return true
 }
 
-// word goes on behind the word if it is next.
-func (p *expressionParser) word(w string) bool {
+// acceptWord consumes the next token if it is the word.
+func (p *expressionParser) acceptWord(w string) bool {
 	if p.tok.kind != tokenWord || p.tok.text != w {
 		return false
 	}
@@ -58,10 +57,10 @@ func (p *expressionParser) word(w string) bool {
 	return true
 }
 
-func (p *expressionParser) either() condition {
-	parts := eitherOf{p.both()}
-	for p.take("||") {
-		parts = append(parts, p.both())
+func (p *expressionParser) parseOr() condition {
+	parts := orCondition{p.parseAnd()}
+	for p.acceptSign("||") {
+		parts = append(parts, p.parseAnd())
 	}
 	if len(parts) == 1 {
 		return parts[0]
@@ -69,10 +68,10 @@ func (p *expressionParser) either() condition {
 	return parts
 }
 
-func (p *expressionParser) both() condition {
-	parts := bothOf{p.one()}
-	for p.take("&&") {
-		parts = append(parts, p.one())
+func (p *expressionParser) parseAnd() condition {
+	parts := andCondition{p.parseUnary()}
+	for p.acceptSign("&&") {
+		parts = append(parts, p.parseUnary())
 	}
 	if len(parts) == 1 {
 		return parts[0]
@@ -80,126 +79,126 @@ func (p *expressionParser) both() condition {
 	return parts
 }
 
-// one reads a condition that is not made of others by && and ||.
-func (p *expressionParser) one() condition {
+// parseUnary parses a condition that is not joined by && or ||.
+func (p *expressionParser) parseUnary() condition {
 	negated := false
-	for p.take("!") {
+	for p.acceptSign("!") {
 		negated = !negated
 	}
-	c := p.plain()
+	c := p.parsePrimary()
 	if negated {
-		return opposite{c}
+		return notCondition{c}
 	}
 	return c
 }
 
-func (p *expressionParser) plain() condition {
-	if p.take("(") {
-		if p.depth++; p.depth > deepest {
-			p.fail("write it with fewer parentheses", "more than %d parentheses are open", deepest)
-			return everything{}
+func (p *expressionParser) parsePrimary() condition {
+	if p.acceptSign("(") {
+		if p.depth++; p.depth > maxDepth {
+			p.fail("write it with fewer parentheses", "more than %d parentheses are open", maxDepth)
+			return allCondition{}
 		}
-		c := p.either()
+		c := p.parseOr()
 		p.depth--
-		p.want(")")
+		p.expectSign(")")
 		return c
 	}
 	if p.tok.kind != tokenWord {
-		p.fail(`write for example 'zone == "a"', 'has(zone)' or 'all()'`, "%s stands where a condition begins", p.tok)
-		return everything{}
+		p.fail(`write for example 'zone == "a"', 'has(zone)' or 'all()'`, "%s instead of a condition", p.tok)
+		return allCondition{}
 	}
 	label := p.tok.text
 	p.next()
 	if p.tok.kind == tokenSign && p.tok.text == "(" {
-		return p.function(label)
+		return p.parseFunction(label)
 	}
-	return p.comparison(label)
+	return p.parseComparison(label)
 }
 
-// function reads what follows the name of a function.
-func (p *expressionParser) function(name string) condition {
+// parseFunction parses what follows the name of a function.
+func (p *expressionParser) parseFunction(name string) condition {
 	p.next()
 	switch name {
 	case "all":
-		p.want(")")
-		return everything{}
+		p.expectSign(")")
+		return allCondition{}
 	case "has":
 		label := p.tok.text
 		if p.tok.kind != tokenWord {
-			p.fail("write for example 'has(zone)'", "%s is no label", p.tok)
+			p.fail("write for example 'has(zone)'", "%s is not a label", p.tok)
 		}
 		p.next()
-		p.want(")")
-		return comparison{label: label, how: "has"}
+		p.expectSign(")")
+		return comparison{label: label, operator: "has"}
 	case "global":
-		p.fail("leave it out, or write 'all()'",
-			"global() chooses Calico's objects without a namespace, which have no addresses of pools")
+		p.fail("remove it, or write 'all()'",
+			"global() selects Calico's objects without a namespace, which have no addresses of pools")
 	default:
 		p.fail("the functions are 'all()' and 'has(label)'", "there is no function %q", name)
 	}
-	return everything{}
+	return allCondition{}
 }
 
-func (p *expressionParser) comparison(label string) condition {
+func (p *expressionParser) parseComparison(label string) condition {
 	c := comparison{label: label}
 	switch {
-	case p.take("=="):
-		c.how = "=="
-	case p.take("!="):
-		c.how = "!="
-	case p.word("contains"):
-		c.how = "contains"
-	case p.word("starts"):
-		c.how = p.with("starts")
-	case p.word("ends"):
-		c.how = p.with("ends")
-	case p.word("in"):
-		return p.set(label, "in")
-	case p.word("not"):
-		if !p.word("in") {
-			p.fail(`write 'not in {"a", "b"}'`, "%s stands behind 'not'", p.tok)
+	case p.acceptSign("=="):
+		c.operator = "=="
+	case p.acceptSign("!="):
+		c.operator = "!="
+	case p.acceptWord("contains"):
+		c.operator = "contains"
+	case p.acceptWord("starts"):
+		c.operator = p.expectWith("starts")
+	case p.acceptWord("ends"):
+		c.operator = p.expectWith("ends")
+	case p.acceptWord("in"):
+		return p.parseSet(label, "in")
+	case p.acceptWord("not"):
+		if !p.acceptWord("in") {
+			p.fail(`write 'not in {"a", "b"}'`, "%s after 'not'", p.tok)
 		}
-		return p.set(label, "not in")
+		return p.parseSet(label, "not in")
 	default:
-		p.fail("after a label: ==, !=, in, not in, contains, starts with, ends with", "%s stands behind the label %q",
+		p.fail("after a label: ==, !=, in, not in, contains, starts with, ends with", "%s after the label %q",
 			p.tok, label)
 	}
-	c.values = []string{p.value()}
+	c.values = []string{p.parseValue()}
 	return c
 }
 
-func (p *expressionParser) with(verb string) string {
-	if !p.word("with") {
-		p.fail(fmt.Sprintf(`write '%s with "text"'`, verb), "%s stands behind '%s'", p.tok, verb)
+func (p *expressionParser) expectWith(verb string) string {
+	if !p.acceptWord("with") {
+		p.fail(fmt.Sprintf(`write '%s with "text"'`, verb), "%s after '%s'", p.tok, verb)
 	}
 	return verb + " with"
 }
 
-func (p *expressionParser) value() string {
+func (p *expressionParser) parseValue() string {
 	v := p.tok.text
 	if p.tok.kind != tokenText {
-		p.fail("put quotes around the value", "%s is no value", p.tok)
+		p.fail("put quotation marks around the value", "%s is not a quoted value", p.tok)
 	}
 	p.next()
 	return v
 }
 
-// set reads {"a", "b"}. It may be empty, and may end with a comma.
-func (p *expressionParser) set(label, how string) condition {
-	c := comparison{label: label, how: how}
-	p.want("{")
+// parseSet parses {"a", "b"}. It may be empty, and may end with a comma.
+func (p *expressionParser) parseSet(label, how string) condition {
+	c := comparison{label: label, operator: how}
+	p.expectSign("{")
 	for p.tok.kind == tokenText {
-		c.values = append(c.values, p.value())
-		if !p.take(",") {
+		c.values = append(c.values, p.parseValue())
+		if !p.acceptSign(",") {
 			break
 		}
 	}
-	p.want("}")
+	p.expectSign("}")
 	return c
 }
 
-func (p *expressionParser) want(sign string) {
-	if !p.take(sign) {
-		p.fail("", "%s stands where %q is missing", p.tok, sign)
+func (p *expressionParser) expectSign(sign string) {
+	if !p.acceptSign(sign) {
+		p.fail("", "%s instead of %q", p.tok, sign)
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// tokenKind is what a token of an expression is.
+// tokenKind is the kind of a token of an expression.
 type tokenKind int
 
 const (
 	tokenEnd  tokenKind = iota
 	tokenWord           // a label or an operator's word
-	tokenText           // what stands in quotes
+	tokenText           // a quoted string
 	tokenSign           // == != && || ! ( ) { } ,
 )
 
@@ -23,7 +23,7 @@ type token struct {
 	at   int
 }
 
-// String names the token in messages.
+// String returns the token's name for messages.
 func (t token) String() string {
 	switch t.kind {
 	case tokenEnd:
@@ -40,11 +40,11 @@ type expressionScanner struct {
 	pos  int
 }
 
-// complaint is what is wrong with a character.
-type complaint struct{ msg, hint string }
+// scanError is an error at a character.
+type scanError struct{ msg, hint string }
 
-// next gives the next token; at the end it gives the end again and again.
-func (s *expressionScanner) next() (token, *complaint) {
+// next returns the next token; at the end of the text it returns tokenEnd each time.
+func (s *expressionScanner) next() (token, *scanError) {
 	for s.pos < len(s.text) && strings.IndexByte(" \t\r\n", s.text[s.pos]) >= 0 {
 		s.pos++
 	}
@@ -63,7 +63,7 @@ func (s *expressionScanner) next() (token, *complaint) {
 	if q := rest[0]; q == '"' || q == '\'' {
 		end := strings.IndexByte(rest[1:], q)
 		if end < 0 {
-			return t, &complaint{"a text begins here and does not end", fmt.Sprintf("put %c behind it", q)}
+			return t, &scanError{"the text is not terminated", fmt.Sprintf("end it with %c", q)}
 		}
 		s.pos += end + 2
 		t.kind, t.text = tokenText, rest[1:1+end]
@@ -74,8 +74,8 @@ func (s *expressionScanner) next() (token, *complaint) {
 		n++
 	}
 	if n == 0 {
-		return t, &complaint{
-			fmt.Sprintf("%q cannot be understood", []rune(rest)[0]), "the signs are ==, !=, &&, ||, !, ( ), { } and the comma",
+		return t, &scanError{
+			fmt.Sprintf("unexpected character %q", []rune(rest)[0]), "the signs are ==, !=, &&, ||, !, ( ), { } and the comma",
 		}
 	}
 	s.pos += n

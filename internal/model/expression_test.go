@@ -70,29 +70,29 @@ func TestExpressionMatches(t *testing.T) {
 	}
 }
 
-func TestExpressionFaults(t *testing.T) {
+func TestExpressionErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"zone":             `selector "zone", character 5: the end stands behind the label "zone" (after a label: ==, !=, in, not in, contains, starts with, ends with)`,
-		`zone = "a"`:       `selector "zone = \"a\"", character 6: '=' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
-		`zone == a`:        `selector "zone == a", character 9: 'a' is no value (put quotes around the value)`,
-		`zone == "a`:       `selector "zone == \"a", character 9: a text begins here and does not end (put " behind it)`,
-		`has(zone`:         `selector "has(zone", character 9: the end stands where ")" is missing`,
-		`has()`:            `selector "has()", character 5: ')' is no label (write for example 'has(zone)')`,
+		"zone":             `selector "zone", character 5: the end after the label "zone" (after a label: ==, !=, in, not in, contains, starts with, ends with)`,
+		`zone = "a"`:       `selector "zone = \"a\"", character 6: unexpected character '=' (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
+		`zone == a`:        `selector "zone == a", character 9: 'a' is not a quoted value (put quotation marks around the value)`,
+		`zone == "a`:       `selector "zone == \"a", character 9: the text is not terminated (end it with ")`,
+		`has(zone`:         `selector "has(zone", character 9: the end instead of ")"`,
+		`has()`:            `selector "has()", character 5: ')' is not a label (write for example 'has(zone)')`,
 		`any()`:            `selector "any()", character 5: there is no function "any" (the functions are 'all()' and 'has(label)')`,
-		`global()`:         `selector "global()", character 8: global() chooses Calico's objects without a namespace, which have no addresses of pools (leave it out, or write 'all()')`,
-		`all() all()`:      `selector "all() all()", character 7: 'all' is too much (join conditions by "&&" or "||")`,
-		`&& all()`:         `selector "&& all()", character 1: '&&' stands where a condition begins (write for example 'zone == "a"', 'has(zone)' or 'all()')`,
-		`(all()`:           `selector "(all()", character 7: the end stands where ")" is missing`,
-		`zone in "a"`:      `selector "zone in \"a\"", character 9: the text "a" stands where "{" is missing`,
-		`zone in {"a" "b"`: `selector "zone in {\"a\" \"b\"", character 14: the text "b" stands where "}" is missing`,
-		`zone not "a"`:     `selector "zone not \"a\"", character 10: the text "a" stands behind 'not' (write 'not in {"a", "b"}')`,
-		`zone ends "a"`:    `selector "zone ends \"a\"", character 11: the text "a" stands behind 'ends' (write 'ends with "text"')`,
-		`zone & has(a)`:    `selector "zone & has(a)", character 6: '&' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
+		`global()`:         `selector "global()", character 8: global() selects Calico's objects without a namespace, which have no addresses of pools (remove it, or write 'all()')`,
+		`all() all()`:      `selector "all() all()", character 7: unexpected 'all' (join conditions with "&&" or "||")`,
+		`&& all()`:         `selector "&& all()", character 1: '&&' instead of a condition (write for example 'zone == "a"', 'has(zone)' or 'all()')`,
+		`(all()`:           `selector "(all()", character 7: the end instead of ")"`,
+		`zone in "a"`:      `selector "zone in \"a\"", character 9: the text "a" instead of "{"`,
+		`zone in {"a" "b"`: `selector "zone in {\"a\" \"b\"", character 14: the text "b" instead of "}"`,
+		`zone not "a"`:     `selector "zone not \"a\"", character 10: the text "a" after 'not' (write 'not in {"a", "b"}')`,
+		`zone ends "a"`:    `selector "zone ends \"a\"", character 11: the text "a" after 'ends' (write 'ends with "text"')`,
+		`zone & has(a)`:    `selector "zone & has(a)", character 6: unexpected character '&' (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
 	} {
 		_, err := ParseExpression(text)
-		var f *Fault
+		var f *Error
 		if !errors.As(err, &f) || f.Code != CodeInvalidConf {
-			t.Errorf("%s: %v is no fault of a configuration", text, err)
+			t.Errorf("%s: %v is not an error with code CodeInvalidConf", text, err)
 			continue
 		}
 		if err.Error() != want {

@@ -7,12 +7,12 @@ import (
 	"testing"
 )
 
-// TestHolder: an address is its block's node's until that one gives it away.
+// An address belongs to its block's node unless it is lent.
 func TestHolder(t *testing.T) {
 	a := func(s string) netip.Addr { return netip.MustParseAddr("10.1.0." + s) }
 	b := AddressBlock{
 		CIDR: netip.MustParsePrefix("10.1.0.0/28"), Node: "one",
-		Ceded: map[netip.Addr]string{a("2"): "two/7", a("3"): "", a("4"): "one/9"},
+		Lent: map[netip.Addr]string{a("2"): "two/7", a("3"): "", a("4"): "one/9"},
 	}
 	for last, want := range map[string]string{"1": "one", "2": "two", "3": "", "4": "one"} {
 		if got := b.Holder(a(last)); got != want {

@@ -4,8 +4,8 @@ package model
 
 import "strings"
 
-// CheckName refuses what Kubernetes does not take as a name of a node or a pod: an RFC 1123 subdomain of at most 253
-// characters. The field is named in the error.
+// CheckName returns an error, which names the field, unless the name is valid for a node or pod in Kubernetes: an RFC
+// 1123 subdomain of at most 253 characters.
 func CheckName(field, name string) error {
 	const most, hint = 253,
 		"lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them"
@@ -16,12 +16,12 @@ func CheckName(field, name string) error {
 	if ok {
 		return nil
 	}
-	return Faultf(CodeInvalidConf, hint, "%s %q cannot be used", field, name)
+	return Errorf(CodeInvalidConf, hint, "%s %q cannot be used", field, name)
 }
 
-// OwnBackend reports whether a name is that of a mesh back end which somebody has added to weft's (pkg/backend): such
-// names are DOMAIN/NAME, as example.org/relay. Whether an agent has it, that agent knows.
-func OwnBackend(name string) bool {
+// IsCustomBackend reports whether a name has the form of a mesh backend that is not weft's own (pkg/backend):
+// DOMAIN/NAME, as example.org/relay. Only the agent can check whether it has that backend.
+func IsCustomBackend(name string) bool {
 	domain, own, ok := strings.Cut(name, "/")
 	return ok && CheckName("", domain) == nil && CheckName("", own) == nil
 }

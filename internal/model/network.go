@@ -4,59 +4,62 @@ package model
 
 import "encoding/json"
 
-// NetworkAttachment is a NetworkAttachmentDefinition: a network that pods may ask for by its name.
+// NetworksAnnotation is the annotation with the networks that a pod requests (Multus, NetworkSelectionElement).
+const NetworksAnnotation = "k8s.v1.cni.cncf.io/networks"
+
+// NetworkAttachment is a NetworkAttachmentDefinition: a network that pods may select by name.
 type NetworkAttachment struct {
 	Namespace   string            `json:"namespace"`
 	Name        string            `json:"name"`
 	Annotations map[string]string `json:"annotations,omitempty"`
-	// Config is the CNI configuration as it was written, one plugin's or a list; empty when a file on the node has it.
+	// Config is the CNI configuration as written, of one plugin or a list; empty if it is in a file on the node.
 	Config string `json:"config,omitempty"`
 }
 
-// String is "namespace/name", as annotations and the status of pods name it.
+// String returns "namespace/name", as in pods' annotations and network status.
 func (n NetworkAttachment) String() string { return n.Namespace + "/" + n.Name }
 
-// PodRef names a pod beyond doubt.
+// PodRef identifies a pod.
 type PodRef struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"` // empty: whatever pod has the name
+	UID       string `json:"uid,omitempty"` // empty: any pod of that name
 }
 
 // String is "namespace/name".
 func (p PodRef) String() string { return p.Namespace + "/" + p.Name }
 
-// Event is something that its owner should hear about an object of the cluster.
+// Event is a Kubernetes event about an object of the cluster.
 type Event struct {
 	Warning bool
 	Reason  string // CamelCase, for programs
-	Message string // for people
+	Message string // for users
 }
 
-// Origin says why an attachment exists: which pod has it, and in which words.
+// Origin is the pod of an attachment, and how the pod selected the network.
 type Origin struct {
 	Pod PodRef `json:"pod"`
-	// Network is what people call the network: "namespace/name" of a NetworkAttachment, or a configuration's name.
+	// Network is the network's name for users: "namespace/name" of a NetworkAttachment, or a configuration's name.
 	Network string `json:"network"`
-	// Primary is the pod's first network, Asked what the pod's annotation says of another one, as JSON; a network that the
-	// node's configuration gives to every pod is neither.
-	Primary bool            `json:"primary,omitempty"`
-	Asked   json.RawMessage `json:"asked,omitempty"`
-	// Call is the runtime's own configuration: with it, further networks are attached later. Only the first network has
-	// it.
-	Call json.RawMessage `json:"call,omitempty"`
-	// Alone tells that a runtime has executed the network's plugin by itself, in a list of others: the pod's further
-	// networks, and its network status, are not weft's.
-	Alone bool `json:"alone,omitempty"`
+	// Primary: the network is the pod's first one. Selection is the element of the pod's annotation for another one, as
+	// JSON; it is empty for a network that the node's configuration attaches to every pod.
+	Primary   bool            `json:"primary,omitempty"`
+	Selection json.RawMessage `json:"asked,omitempty"`
+	// RuntimeConf is the CNI configuration that the runtime passed: further networks are attached later with it. Only the
+	// first network has it.
+	RuntimeConf json.RawMessage `json:"call,omitempty"`
+	// SinglePlugin: the runtime executed the network's plugin directly, in a configuration list with other plugins: weft
+	// does not manage the pod's further networks or its network status.
+	SinglePlugin bool `json:"alone,omitempty"`
 	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
 	Annotations [][2]string `json:"annotations,omitempty"`
-	// NoVersion tells that the network is one that the pod chose, and that its configuration has no cniVersion.
+	// NoVersion: the pod selected the network, and its configuration has no cniVersion.
 	NoVersion bool `json:"noVersion,omitempty"`
-	// Device is the device that the interface is made of, DeviceFile the file that tells of it.
+	// Device is the ID of the interface's device, DeviceFile the device information file.
 	Device     string `json:"device,omitempty"`
 	DeviceFile string `json:"deviceFile,omitempty"`
-	// VM is the virtual machine that the pod is there for. Incoming: the machine runs elsewhere, and migrates into this
-	// pod. Keep says whether its addresses stay with it.
+	// VM is the VM that runs in the pod. Incoming: the VM runs on another node, and migrates into this pod. Keep is
+	// whether its addresses stay with it.
 	VM       *VMRef      `json:"vm,omitempty"`
 	Incoming bool        `json:"incoming,omitempty"`
 	Keep     KeepAddress `json:"keep,omitempty"`

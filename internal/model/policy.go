@@ -7,24 +7,24 @@ import (
 	"strings"
 )
 
-// PolicyKind is a kind of objects that say who may talk to whom.
+// PolicyKind is a kind of network policy objects.
 type PolicyKind string
 
-// The kinds that weft understands.
+// The kinds that weft enforces.
 const (
 	KindNetworkPolicy        PolicyKind = "NetworkPolicy"
 	KindClusterNetworkPolicy PolicyKind = "ClusterNetworkPolicy"
 	KindMultiNetworkPolicy   PolicyKind = "MultiNetworkPolicy"
 )
 
-// PolicyKey names a policy.
+// PolicyKey identifies a policy.
 type PolicyKey struct {
 	Kind      PolicyKind `json:"kind"`
 	Namespace string     `json:"namespace,omitempty"`
 	Name      string     `json:"name"`
 }
 
-// String is "Kind namespace/name".
+// String returns "Kind namespace/name".
 func (k PolicyKey) String() string {
 	if k.Namespace == "" {
 		return string(k.Kind) + " " + k.Name
@@ -45,26 +45,26 @@ func (k PolicyKey) Compare(o PolicyKey) int {
 
 // Policy is a policy of any kind.
 //
-// A NetworkPolicy isolates the pods that it selects in the directions that are on, and its rules, all of which accept,
-// are exceptions from that; what several say is added up. A ClusterNetworkPolicy isolates nobody: its rules are asked
-// in their order, policies of a tier by priority, and the first that matches decides.
+// A NetworkPolicy isolates the pods that it selects in the directions that are on, and its rules, which all accept, are
+// exceptions to that; several policies are additive. A ClusterNetworkPolicy does not isolate pods: its rules are
+// evaluated in order, the policies of a tier by priority, and the first rule that matches decides.
 type Policy struct {
 	PolicyKey
-	// Tier and Priority are a ClusterNetworkPolicy's; a lower priority is asked earlier.
+	// Tier and Priority are a ClusterNetworkPolicy's; a lower priority is evaluated earlier.
 	Tier     PolicyTier `json:"tier,omitempty"`
 	Priority int        `json:"priority,omitempty"`
-	// Networks are those whose interfaces a MultiNetworkPolicy is about, as "namespace/name"; the others are about the
-	// cluster's network.
+	// Networks are the networks of a MultiNetworkPolicy, as "namespace/name"; other policies apply to the cluster's
+	// network.
 	Networks []string        `json:"networks,omitempty"`
 	Subject  PodPeer         `json:"subject"`
 	Ingress  PolicyDirection `json:"ingress,omitzero"`
 	Egress   PolicyDirection `json:"egress,omitzero"`
-	// Faults say what could not be understood. The policy fails closed there: what would accept does not, what would deny
-	// or pass on denies everything.
-	Faults []string `json:"faults,omitempty"`
+	// Errors describe the parts that are invalid. The policy fails closed there: an invalid rule that would accept does
+	// not match, one that would deny or pass denies everything.
+	Errors []string `json:"faults,omitempty"`
 }
 
-// PolicyTier says when a ClusterNetworkPolicy is asked.
+// PolicyTier is when a ClusterNetworkPolicy is evaluated.
 type PolicyTier string
 
 // The tiers: before and after NetworkPolicies.
@@ -73,17 +73,17 @@ const (
 	TierBaseline PolicyTier = "Baseline"
 )
 
-// PolicyDirection is what a policy says of what its subjects receive, or of what they send.
+// PolicyDirection is the ingress or egress part of a policy.
 type PolicyDirection struct {
 	On    bool         `json:"on"`
 	Rules []PolicyRule `json:"rules,omitempty"`
 }
 
-// PolicyRule is true of a connection if one of the peers and one of the ports is.
+// PolicyRule matches a connection if one of its peers and one of its ports does.
 type PolicyRule struct {
 	Name   string       `json:"name,omitempty"`
 	Action PolicyAction `json:"action"`
-	// AnyPeer and AnyPort: no peers, no ports are asked for, everything is meant. Otherwise an empty list is true of
+	// AnyPeer and AnyPort: the rule has no list of peers or ports and matches all. Otherwise an empty list matches
 	// nothing.
 	AnyPeer bool         `json:"anyPeer,omitempty"`
 	Peers   []PolicyPeer `json:"peers,omitempty"`
@@ -91,32 +91,32 @@ type PolicyRule struct {
 	Ports   []PolicyPort `json:"ports,omitempty"`
 }
 
-// PolicyAction is what a rule does with a connection that it is true of.
+// PolicyAction is the action of a rule on a connection that it matches.
 type PolicyAction string
 
-// The actions. Pass leaves it to the next tier.
+// The actions. Pass continues with the next tier.
 const (
 	PolicyAccept PolicyAction = "Accept"
 	PolicyDeny   PolicyAction = "Deny"
 	PolicyPass   PolicyAction = "Pass"
 )
 
-// PolicyPeer is the other end of a connection: one of the three is set.
+// PolicyPeer is the other end of a connection: exactly one field is set.
 type PolicyPeer struct {
 	Pods  *PodPeer  `json:"pods,omitempty"`
 	Block *IPBlock  `json:"ipBlock,omitempty"`
 	Nodes *Selector `json:"nodes,omitempty"`
 }
 
-// PodPeer selects pods. Pods of the host's network are never selected.
+// PodPeer selects pods. Pods with host networking are never selected.
 type PodPeer struct {
-	// Namespace is the only namespace to look in; where it is empty, Namespaces selects them.
+	// Namespace is the only namespace of the pods; if it is empty, Namespaces selects them.
 	Namespace  string   `json:"namespace,omitempty"`
 	Namespaces Selector `json:"namespaceSelector,omitzero"`
 	Pods       Selector `json:"podSelector,omitzero"`
 }
 
-// String is the same for all that say the same.
+// String returns the same text for equal peers.
 func (p PodPeer) String() string {
 	if p.Namespace != "" {
 		return p.Namespace + ":" + p.Pods.String()
@@ -124,13 +124,13 @@ func (p PodPeer) String() string {
 	return "[" + p.Namespaces.String() + "]:" + p.Pods.String()
 }
 
-// IPBlock is a range of addresses without some others.
+// IPBlock is a range of addresses with exceptions.
 type IPBlock struct {
 	CIDR   netip.Prefix   `json:"cidr"`
 	Except []netip.Prefix `json:"except,omitempty"`
 }
 
-// PolicyPort is a port, a range of ports, or a port by the name that the receiving pod gave it.
+// PolicyPort is a port, a range of ports, or a named port of the receiving pod.
 type PolicyPort struct {
 	// Protocol is TCP, UDP or SCTP; with a name it may be empty, which is any.
 	Protocol Protocol `json:"protocol,omitempty"`
@@ -140,7 +140,7 @@ type PolicyPort struct {
 	Name  string `json:"name,omitempty"`
 }
 
-// Protocol is a transport protocol, in Kubernetes' words.
+// Protocol is a transport protocol, as in the Kubernetes API.
 type Protocol string
 
 // The protocols that have ports in policies.
@@ -150,7 +150,7 @@ const (
 	SCTP Protocol = "SCTP"
 )
 
-// PodPort is a port that a container of a pod gave a name.
+// PodPort is a named port of a container of a pod.
 type PodPort struct {
 	Name     string   `json:"name"`
 	Protocol Protocol `json:"protocol"`

@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Condition is one thing that an object's status says, in Kubernetes' words.
+// Condition is a condition of an object's status, as in the Kubernetes API.
 type Condition struct {
 	Type    string `json:"type"`
 	True    bool   `json:"true"`
 	Reason  string `json:"reason"`  // CamelCase, for programs
-	Message string `json:"message"` // for people
+	Message string `json:"message"` // for users
 }
 
-// ConditionAllocatable says that addresses can be had of the pool.
+// ConditionAllocatable is true if addresses can be allocated from the pool.
 const ConditionAllocatable = "Allocatable"
 
 // The reasons of ConditionAllocatable.
@@ -28,13 +28,13 @@ const (
 	ReasonCIDROverlap      = "CIDROverlap"
 	ReasonBadSelector      = "BadSelector"
 	ReasonBadEncapsulation = "BadEncapsulation"
-	ReasonInvalid          = "Invalid" // the object cannot be understood
+	ReasonNoServedUse      = "NoServedUse"
+	ReasonInvalid          = "Invalid" // the object is invalid
 )
 
-// PoolConditions says of each pool, by its name, whether further addresses can be had of it, by all pools that there
-// are. Whoever has the same pools comes to the same conclusion, so that no node has to be told. Pools of the cluster's
-// network must not have an address twice: the older one gives it. Pools of other networks may be two networks' in the
-// same addresses.
+// PoolConditions returns, by pool name, whether further addresses can be allocated from each pool. It depends on the
+// pools only, so that every node comes to the same conclusion. Pools of the cluster's network must not overlap: the
+// older one is used. Pools of other networks may overlap.
 func PoolConditions(pools []AddressPool) map[string]Condition {
 	out := make(map[string]Condition, len(pools))
 	byAge := slices.Clone(pools)
@@ -43,7 +43,7 @@ func PoolConditions(pools []AddressPool) map[string]Condition {
 	})
 	for i, p := range byAge {
 		c := p.condition()
-		if c.True && p.OfCluster() {
+		if c.True && p.IsClusterPool() {
 			c = overlap(p, byAge[:i], c)
 		}
 		out[p.Name] = c
@@ -51,13 +51,13 @@ func PoolConditions(pools []AddressPool) map[string]Condition {
 	return out
 }
 
-// Allocatable are the pools of which further addresses can be had.
+// Allocatable returns the pools from which further addresses can be allocated.
 func Allocatable(pools []AddressPool) []AddressPool {
 	conditions := PoolConditions(pools)
 	return slices.DeleteFunc(slices.Clone(pools), func(p AddressPool) bool { return !conditions[p.Name].True })
 }
 
-// condition is what a pool says of itself.
+// condition returns the pool's condition, without regard to other pools.
 func (p AddressPool) condition() Condition {
 	not := func(reason, format string, args ...any) Condition {
 		return Condition{Type: ConditionAllocatable, Reason: reason, Message: fmt.Sprintf(format, args...)}
@@ -72,22 +72,31 @@ func (p AddressPool) condition() Condition {
 	for _, r := range p.Regions {
 		if p.Encapsulation.Kind == EncapsulationIPIP && r.CIDR.Addr().Is6() {
 			return not(ReasonBadEncapsulation,
-				"encapsulation ipip carries IPv4 only, and region %s is IPv6: take vxlan, or none", r.CIDR)
+				"encapsulation ipip carries IPv4 only, and region %s is IPv6: use vxlan or none", r.CIDR)
 		}
 	}
 	switch {
 	case p.Deleted:
-		return not(ReasonTerminating, "the pool goes when its last block is back")
+		return not(ReasonTerminating, "the pool is deleted when its last block is released")
 	case p.Disabled:
 		return not(ReasonPoolDisabled, "the pool is disabled")
 	}
-	return Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be had"}
+	const services = "LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services"
+	forServices := p.Allows(UseLoadBalancer)
+	if forServices && !p.Allows(UseWorkload) && !p.Allows(UseTunnel) {
+		return not(ReasonNoServedUse, services)
+	}
+	c := Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be allocated"}
+	if forServices {
+		c.Message += "; " + services
+	}
+	return c
 }
 
-// overlap is the condition of a pool of the cluster's network beside those that are older.
+// overlap returns the condition of a pool of the cluster's network, given the older pools.
 func overlap(p AddressPool, older []AddressPool, c Condition) Condition {
 	for _, o := range older {
-		if !o.OfCluster() {
+		if !o.IsClusterPool() {
 			continue
 		}
 		for _, r := range p.Regions {

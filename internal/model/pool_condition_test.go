@@ -10,8 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPoolConditions: what is wrong with a pool is told in words, and never depends on the order in which pools are
-// listed.
+// The message names what is wrong with a pool, and does not depend on the order in which pools are listed.
 func TestPoolConditions(t *testing.T) {
 	region := func(cidr string) []AddressRegion {
 		return []AddressRegion{{CIDR: netip.MustParsePrefix(cidr), BlockSize: 26}}
@@ -24,7 +23,7 @@ func TestPoolConditions(t *testing.T) {
 		{Name: "same-a", AssignmentMode: AssignAutomatic, Regions: region("10.1.0.0/16"), Created: 4},
 		{Name: "lan", Regions: region("10.0.0.0/16"), Created: 5},
 		{Name: "disabled", AssignmentMode: AssignAutomatic, Disabled: true, Regions: region("10.2.0.0/16")},
-		{Name: "beside-disabled", AssignmentMode: AssignAutomatic, Regions: region("10.2.0.0/24"), Created: 9},
+		{Name: "overlaps-disabled", AssignmentMode: AssignAutomatic, Regions: region("10.2.0.0/24"), Created: 9},
 		{Name: "going", AssignmentMode: AssignAutomatic, Deleted: true, Disabled: true, Regions: region("10.3.0.0/16")},
 		{Name: "selector", AssignmentMode: AssignAutomatic, NodeSelector: "zone = 'a'", Regions: region("10.4.0.0/16")},
 		{Name: "namespace", AssignmentMode: AssignAutomatic, NamespaceSelector: "has()", Regions: region("10.5.0.0/16")},
@@ -32,11 +31,19 @@ func TestPoolConditions(t *testing.T) {
 			Name: "ipip6", AssignmentMode: AssignAutomatic, Encapsulation: Encapsulation{Kind: EncapsulationIPIP},
 			Regions: region("fd00::/64"),
 		},
+		{
+			Name: "services", AssignmentMode: AssignAutomatic, AllowedUses: []AddressUse{UseLoadBalancer},
+			Regions: region("10.6.0.0/16"),
+		},
+		{
+			Name: "services-too", AssignmentMode: AssignAutomatic, AllowedUses: []AddressUse{UseTunnel, UseLoadBalancer},
+			Regions: region("10.7.0.0/16"),
+		},
 	}
 	no := func(reason, message string) Condition {
 		return Condition{Type: ConditionAllocatable, Reason: reason, Message: message}
 	}
-	ok := Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be had"}
+	ok := Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be allocated"}
 	want := map[string]Condition{
 		"old": ok, "same-a": ok, "lan": ok,
 		"young": no(ReasonCIDROverlap,
@@ -46,17 +53,23 @@ func TestPoolConditions(t *testing.T) {
 		"same-b": no(ReasonCIDROverlap,
 			"region 10.1.0.0/16 overlaps with region 10.1.0.0/16 of pool same-a, which is older"),
 		"disabled": no(ReasonPoolDisabled, "the pool is disabled"),
-		"beside-disabled": no(ReasonCIDROverlap,
+		"overlaps-disabled": no(ReasonCIDROverlap,
 			"region 10.2.0.0/24 overlaps with region 10.2.0.0/16 of pool disabled, which is older"),
-		"going": no(ReasonTerminating, "the pool goes when its last block is back"),
+		"going": no(ReasonTerminating, "the pool is deleted when its last block is released"),
 		"selector": no(
 			ReasonBadSelector,
-			`nodeSelector: selector "zone = 'a'", character 6: '=' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
+			`nodeSelector: selector "zone = 'a'", character 6: unexpected character '=' (the signs are ==, !=, &&, ||, !, ( ), { } and the comma)`,
 		),
 		"namespace": no(ReasonBadSelector,
-			`namespaceSelector: selector "has()", character 5: ')' is no label (write for example 'has(zone)')`),
+			`namespaceSelector: selector "has()", character 5: ')' is not a label (write for example 'has(zone)')`),
 		"ipip6": no(ReasonBadEncapsulation,
-			"encapsulation ipip carries IPv4 only, and region fd00::/64 is IPv6: take vxlan, or none"),
+			"encapsulation ipip carries IPv4 only, and region fd00::/64 is IPv6: use vxlan or none"),
+		"services": no(ReasonNoServedUse,
+			"LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services"),
+		"services-too": {
+			Type: ConditionAllocatable, True: true, Reason: ReasonOK,
+			Message: "addresses can be allocated; LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services",
+		},
 	}
 	random := rand.New(rand.NewSource(1))
 	for range 20 {
@@ -65,8 +78,8 @@ func TestPoolConditions(t *testing.T) {
 		}
 		random.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
 	}
-	if n := len(Allocatable(pools)); n != 3 {
-		t.Errorf("%d pools are allocatable, want 3", n)
+	if n := len(Allocatable(pools)); n != 4 {
+		t.Errorf("%d pools are allocatable, want 4", n)
 	}
 }
 

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Selector is Kubernetes' condition on labels. Everything in it must be true; the zero value is true of everything.
+// Selector is Kubernetes' label selector. All its parts must match; the zero value matches everything.
 type Selector struct {
 	Labels       map[string]string     `json:"matchLabels,omitempty"`
 	Requirements []SelectorRequirement `json:"matchExpressions,omitempty"`
@@ -22,10 +22,10 @@ type SelectorRequirement struct {
 	Values []string   `json:"values,omitempty"`
 }
 
-// SelectorOp is how a label is compared.
+// SelectorOp is the operator of a requirement.
 type SelectorOp string
 
-// The comparisons. A label that is missing is not in any list.
+// The operators. A missing label is not in any list.
 const (
 	SelectIn           SelectorOp = "In"
 	SelectNotIn        SelectorOp = "NotIn"
@@ -33,7 +33,7 @@ const (
 	SelectDoesNotExist SelectorOp = "DoesNotExist"
 )
 
-// Matches tells whether the condition is true of the labels. A comparison that is unknown is true of nothing.
+// Matches reports whether the selector matches the labels. An unknown operator matches nothing.
 func (s Selector) Matches(labels map[string]string) bool {
 	for k, v := range s.Labels {
 		if have, is := labels[k]; !is || have != v {
@@ -63,12 +63,12 @@ func (r SelectorRequirement) matches(labels map[string]string) bool {
 	return false
 }
 
-// Everything tells whether the selector is true of whatever labels.
-func (s Selector) Everything() bool { return len(s.Labels)+len(s.Requirements) == 0 }
+// Empty reports whether the selector matches all labels.
+func (s Selector) Empty() bool { return len(s.Labels)+len(s.Requirements) == 0 }
 
-// String is the same for all selectors that say the same in another order.
+// String returns the same text for selectors that differ in order only.
 func (s Selector) String() string {
-	if s.Everything() {
+	if s.Empty() {
 		return "all"
 	}
 	var parts []string
@@ -102,7 +102,8 @@ func (r SelectorRequirement) String() string {
 	return quoted(r.Key) + " " + quoted(string(r.Op)) + " " + list
 }
 
-// quoted is the text itself where it is a label's, so that two conditions never look alike.
+// quoted returns the text, in quotation marks unless it is valid in a label, so that different selectors have different
+// texts.
 func quoted(s string) string {
 	if s == "" || strings.ContainsFunc(s, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune("-_./", r)

@@ -9,37 +9,37 @@ import (
 	"strings"
 )
 
-// VMRef names a virtual machine. Its addresses are the machine's, whichever pod it runs in.
+// VMRef identifies a VM. Its addresses belong to the VM, not to the pod that it runs in.
 type VMRef struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
-	UID       string `json:"uid,omitempty"` // empty: whatever machine has the name
+	UID       string `json:"uid,omitempty"` // empty: any VM of that name
 }
 
 // String is "namespace/name".
 func (v VMRef) String() string { return v.Namespace + "/" + v.Name }
 
-// KeepAddress says whether a machine's addresses stay with it.
+// KeepAddress is whether a VM's addresses stay with it when its pod is replaced.
 type KeepAddress string
 
-// How addresses stay.
+// The values of KeepAddress.
 const (
-	// KeepWhere: where the network's IPAM can do that.
-	KeepWhere KeepAddress = ""
-	// KeepAlways: an IPAM that cannot is an error.
+	// KeepIfSupported: if the network's IPAM supports it.
+	KeepIfSupported KeepAddress = ""
+	// KeepAlways: an IPAM that does not support it is an error.
 	KeepAlways KeepAddress = "true"
-	// KeepNever: the addresses are the pod's.
+	// KeepNever: the addresses are released with the pod.
 	KeepNever KeepAddress = "false"
 )
 
-// The pairs of CNI_ARGS that say what annotations say where there is no pod.
+// The keys of CNI_ARGS that replace the annotations if there is no pod.
 const (
 	argVM       = "WEFT_VM"
 	argIncoming = "WEFT_INCOMING"
 	argKeep     = "WEFT_KEEP_ADDRESS"
 )
 
-// VM is the virtual machine that the attachment is of; nil: of none.
+// VM returns the VM of the attachment, or nil.
 func (r Request) VM() *VMRef {
 	if r.Origin != nil && r.Origin.VM != nil {
 		return r.Origin.VM
@@ -52,7 +52,7 @@ func (r Request) VM() *VMRef {
 	return &VMRef{Namespace: namespace, Name: name}
 }
 
-// Incoming tells whether the machine runs elsewhere, and is to migrate into this attachment's container.
+// Incoming reports whether the VM runs on another node and is to migrate into this attachment's container.
 func (r Request) Incoming() bool {
 	if r.Origin != nil && r.Origin.VM != nil {
 		return r.Origin.Incoming
@@ -61,8 +61,8 @@ func (r Request) Incoming() bool {
 	return text == "1"
 }
 
-// Keeps says whether the machine's addresses stay with it.
-func (r Request) Keeps() KeepAddress {
+// KeepAddress returns whether the VM's addresses stay with it.
+func (r Request) KeepAddress() KeepAddress {
 	if r.Origin != nil && r.Origin.VM != nil {
 		return r.Origin.Keep
 	}
@@ -70,12 +70,12 @@ func (r Request) Keeps() KeepAddress {
 	return KeepAddress(text)
 }
 
-// CheckVM refuses what CNI_ARGS say of a machine when it cannot be meant.
+// CheckVM validates what CNI_ARGS contain about a VM.
 func (r Request) CheckVM() error {
 	if text, is := r.Arg(argVM); is {
 		namespace, name, ok := strings.Cut(text, "/")
 		if !ok {
-			return Faultf(CodeInvalidEnv, "as default/db", "environment: CNI_ARGS %s %q is no namespace and name", argVM, text)
+			return Errorf(CodeInvalidEnv, "as default/db", "environment: CNI_ARGS %s %q is not NAMESPACE/NAME", argVM, text)
 		}
 		for _, part := range []string{namespace, name} {
 			if err := CheckName("environment: CNI_ARGS "+argVM+":", part); err != nil {
@@ -84,35 +84,35 @@ func (r Request) CheckVM() error {
 		}
 	}
 	if text, is := r.Arg(argIncoming); is && text != "1" && text != "0" {
-		return Faultf(CodeInvalidEnv, "1 or 0", "environment: CNI_ARGS %s %q is neither 1 nor 0", argIncoming, text)
+		return Errorf(CodeInvalidEnv, "1 or 0", "environment: CNI_ARGS %s %q is neither 1 nor 0", argIncoming, text)
 	}
-	switch k := r.Keeps(); k {
-	case KeepWhere, KeepAlways, KeepNever:
+	switch k := r.KeepAddress(); k {
+	case KeepIfSupported, KeepAlways, KeepNever:
 		return nil
 	default:
-		return Faultf(CodeInvalidEnv, "true or false", "environment: CNI_ARGS %s %q is neither true nor false",
+		return Errorf(CodeInvalidEnv, "true or false", "environment: CNI_ARGS %s %q is neither true nor false",
 			argKeep, string(k))
 	}
 }
 
-// promiseName bounds how much of a machine's name is in that of its promise.
-const promiseName = 40
+// maxClaimVMName limits the part of a claim's name that is the VM's name.
+const maxClaimVMName = 40
 
-// Promise names the promise of addresses to a machine's interface on a network: for people first, then beyond doubt.
-func (v VMRef) Promise(network, ifName string) string {
+// ClaimName returns the name of the AddressClaim of a VM's interface on a network: a readable part, then a unique one.
+func (v VMRef) ClaimName(network, ifName string) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q %q", v.String(), network, ifName))
 	name := v.Name
-	if len(name) > promiseName {
-		name = strings.TrimRight(name[:promiseName], "-.")
+	if len(name) > maxClaimVMName {
+		name = strings.TrimRight(name[:maxClaimVMName], "-.")
 	}
 	return "vm-" + name + "-" + hex.EncodeToString(sum[:5])
 }
 
-// MAC is the hardware address of a machine's interface on a network: always the same, and no other machine's.
+// MAC returns the MAC address of a VM's interface on a network: stable, and unique in the cluster.
 func (v VMRef) MAC(network, ifName string) [6]byte {
 	sum := sha256.Sum256(fmt.Appendf(nil, "mac %q %q %q", v.String(), network, ifName))
 	var mac [6]byte
 	copy(mac[:], sum[:])
-	mac[0] = mac[0]&^3 | 2 // of one link, given locally
+	mac[0] = mac[0]&^3 | 2 // unicast, locally administered
 	return mac
 }

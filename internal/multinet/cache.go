@@ -15,14 +15,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Leftover is what Multus remembers of a sandbox that it attached: whoever takes its place does the DEL.
-type Leftover struct {
-	// Attachments are in the order in which they were made.
+// Cached is Multus' cache of a sandbox that it attached: the program that replaces Multus does the DEL.
+type Cached struct {
+	// Attachments are in the order in which they were created.
 	Attachments []Attachment
 	files       []string
 }
 
-// cached is one element of Multus' memory of a sandbox.
+// cached is one element of Multus' cache of a sandbox.
 type cached struct {
 	Conf struct {
 		Name string `json:"name"`
@@ -44,40 +44,40 @@ type cached struct {
 // passthru is the plugin that Multus puts before an auxiliary chain. It does nothing.
 const passthru = "passthru"
 
-// result is what the reference library remembers of one attachment.
+// result is the reference library's cached result of one attachment.
 type result struct {
 	CapabilityArgs map[string]any  `json:"capabilityArgs"`
 	Result         json.RawMessage `json:"result"`
 }
 
-// Left reads Multus' memory of the sandbox of a call. Nothing remembered is no error.
-func Left(call cni.Call, s Settings) (Leftover, error) {
+// ReadCache reads Multus' cache of the sandbox of a call. A missing cache is no error.
+func ReadCache(call cni.Call, s Settings) (Cached, error) {
 	path := filepath.Join(s.seen(s.CNIDir), call.Request.ContainerID)
 	raw, err := readFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Leftover{}, nil
+		return Cached{}, nil
 	}
 	if err != nil {
-		return Leftover{}, err
+		return Cached{}, err
 	}
 	var list []cached
 	if err := cni.Decode(path, raw, &list); err != nil {
-		return Leftover{}, err
+		return Cached{}, err
 	}
-	left := Leftover{}
+	left := Cached{}
 	for i, c := range list {
 		a, files, err := c.attachment(call, s, i)
 		if err != nil {
-			return Leftover{}, within(err, fmt.Sprintf("%s: element %d", path, i+1))
+			return Cached{}, within(err, fmt.Sprintf("%s: element %d", path, i+1))
 		}
 		left.Attachments = append(left.Attachments, a)
 		left.files = append(left.files, files...)
 	}
-	left.files = append(left.files, path) // last: as long as it is there, DEL is done again
+	left.files = append(left.files, path) // removed last: while it exists, DEL is repeated
 	return left, nil
 }
 
-// attachment is one network as Multus attached it, and the files that are about it alone.
+// attachment returns one network as Multus attached it, and its own files.
 func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, []string, error) {
 	name := c.Conf.Name
 	if name == "" {
@@ -106,17 +106,17 @@ func (c cached) attachment(call cni.Call, s Settings, i int) (Attachment, []stri
 	var prev *model.Result
 	if text, err := readFile(files[0]); err == nil && json.Unmarshal(text, &had) == nil && len(had.Result) > 0 {
 		if p, err := cni.ParseResult(had.Result); err == nil {
-			prev = &p // a DEL goes on without
+			prev = &p // a DEL continues without it
 		}
 	}
-	if told, _ := had.CapabilityArgs[deviceFileCap].(string); filepath.Dir(told) == attached {
-		files = append(files, s.seen(told))
+	if changed, _ := had.CapabilityArgs[deviceFileCap].(string); filepath.Dir(changed) == attached {
+		files = append(files, s.seen(changed))
 	}
 	n, err = cni.Derive(n, had.CapabilityArgs, nil)
 	return Attachment{Label: c.Name, Network: n, Request: r, Prev: prev}, files, err
 }
 
-// configuration is what the network's plugins got.
+// configuration returns the configuration that the network's plugins got.
 func (c cached) configuration() (json.RawMessage, error) {
 	if len(c.Whole.Bytes) == 0 || len(c.Whole.Plugins) == 0 {
 		return c.Bytes, nil
@@ -131,13 +131,13 @@ func (c cached) configuration() (json.RawMessage, error) {
 	}
 	var err error
 	if keys["plugins"], err = json.Marshal(plugins); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "CNINetworkConfigList: plugins: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "CNINetworkConfigList: plugins: %w", err)
 	}
 	return json.Marshal(keys)
 }
 
-// Forget takes Multus' memory away, once all of it is undone.
-func (l Leftover) Forget() error {
+// Forget removes Multus' cache, once all of it is undone.
+func (l Cached) Forget() error {
 	var errs []error
 	for _, path := range l.files {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -147,7 +147,7 @@ func (l Leftover) Forget() error {
 	return errors.Join(errs...)
 }
 
-// withBin puts the directory that the configuration names before those of CNI_PATH.
+// withBin prepends the directory in the configuration to those of CNI_PATH.
 func withBin(s Settings, path []string) []string {
 	if s.BinDir == "" {
 		return path

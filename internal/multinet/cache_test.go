@@ -36,7 +36,7 @@ func TestLeft(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	left, err := Left(call, s)
+	left, err := ReadCache(call, s)
 	if err != nil || len(left.Attachments) != 2 {
 		t.Fatalf("%+v %v", left, err)
 	}
@@ -56,13 +56,13 @@ func TestLeft(t *testing.T) {
 	if entries, _ := os.ReadDir(filepath.Join(dir, "results")); len(entries) != 0 {
 		t.Errorf("results are left: %v", entries)
 	}
-	if again, err := Left(call, s); err != nil || len(again.Attachments) != 0 {
+	if again, err := ReadCache(call, s); err != nil || len(again.Attachments) != 0 {
 		t.Errorf("%+v %v", again, err)
 	}
 }
 
 // What Multus read from a file it remembers whole in one place and in part in the other; the plugin that does nothing
-// is left out; what told of a device goes.
+// is left out; what reported of a device goes.
 func TestLeftOfFiles(t *testing.T) {
 	dir, root := t.TempDir(), t.TempDir()
 	encode := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
@@ -76,10 +76,10 @@ func TestLeftOfFiles(t *testing.T) {
 			encode(
 				`{"cniVersion":"0.3.1","name":"cluster","plugins":[{"type":"passthru"},{"type":"calico","datastore":"kubernetes"}]}`,
 			)))
-	const told = attached + "/app-vf-c1_eth0"
-	write(t, filepath.Join(root, dir, "results", "cluster-c1-eth0"), `{"capabilityArgs":{"CNIDeviceInfoFile":"`+told+`"}}`)
-	write(t, filepath.Join(root, told), `{}`)
-	left, err := Left(callOf(t, fmt.Sprintf(delegates, "")), Settings{CNIDir: dir, Root: root})
+	const changed = attached + "/app-vf-c1_eth0"
+	write(t, filepath.Join(root, dir, "results", "cluster-c1-eth0"), `{"capabilityArgs":{"CNIDeviceInfoFile":"`+changed+`"}}`)
+	write(t, filepath.Join(root, changed), `{}`)
+	left, err := ReadCache(callOf(t, fmt.Sprintf(delegates, "")), Settings{CNIDir: dir, Root: root})
 	if err != nil || len(left.Attachments) != 1 {
 		t.Fatalf("%+v %v", left, err)
 	}
@@ -93,7 +93,7 @@ func TestLeftOfFiles(t *testing.T) {
 	if err := left.Forget(); err != nil {
 		t.Error(err)
 	}
-	for _, path := range []string{told, dir + "/c1", dir + "/results/cluster-c1-eth0"} {
+	for _, path := range []string{changed, dir + "/c1", dir + "/results/cluster-c1-eth0"} {
 		if _, err := os.Stat(filepath.Join(root, path)); err == nil {
 			t.Errorf("%s is left", path)
 		}
@@ -106,7 +106,7 @@ func FuzzLeft(f *testing.F) {
 		dir := t.TempDir()
 		write(t, filepath.Join(dir, "c1"), text)
 		call := callOf(t, fmt.Sprintf(delegates, ""))
-		left, err := Left(call, Settings{CNIDir: dir})
+		left, err := ReadCache(call, Settings{CNIDir: dir})
 		if err == nil && len(left.Attachments) > 0 {
 			_ = left.Forget()
 		}

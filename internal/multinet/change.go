@@ -13,23 +13,23 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Held is an attachment that a running pod has because it asked for it.
-type Held struct {
-	IfName string
-	Asked  json.RawMessage // the selection
+// Current is an attachment of a running pod that its annotation requested.
+type Current struct {
+	IfName    string
+	Selection json.RawMessage // the selection
 }
 
-// Wanted is an attachment that a running pod asks for and does not have.
-type Wanted struct {
+// Addition is an attachment that a running pod requests and does not have.
+type Addition struct {
 	Selection Selection
 	IfName    string
 	Element   int // of the annotation, from 1
 }
 
-// Compare says what is to be removed (indexes of held) and added so that a running pod has what it asks for now. What
-// is asked for in the same words stays as it is, wherever it stands in the list. others are the interfaces that the pod
-// has for other reasons.
-func Compare(held []Held, list []Selection, others []string) (remove []int, add []Wanted, err error) {
+// Compare returns which attachments to remove (indexes of held) and to add so that a running pod has what its
+// annotation requests. Unchanged elements keep their attachment, wherever they are in the list. others are the pod's
+// interfaces that no annotation requested.
+func Compare(held []Current, list []Selection, others []string) (remove []int, add []Addition, err error) {
 	kept := map[int]bool{}
 	used := map[string]string{}
 	for _, name := range others {
@@ -41,7 +41,7 @@ func Compare(held []Held, list []Selection, others []string) (remove []int, add 
 		if err != nil {
 			return nil, nil, fmt.Errorf("network %s: %w", s.Network(), err)
 		}
-		same := func(k int) bool { return !kept[k] && string(held[k].Asked) == string(words) }
+		same := func(k int) bool { return !kept[k] && string(held[k].Selection) == string(words) }
 		if k := firstOf(len(held), same); k >= 0 {
 			kept[k] = true
 			used[held[k].IfName] = "network " + s.Network()
@@ -54,10 +54,10 @@ func Compare(held []Held, list []Selection, others []string) (remove []int, add 
 			remove = append(remove, k)
 		}
 	}
-	for _, i := range open { // first those that insist on a name
+	for _, i := range open { // first those that request an interface name
 		if name := list[i].Interface; name != "" {
 			if by, ok := used[name]; ok {
-				return nil, nil, model.Faultf(model.CodeInvalidConf, "give each its own",
+				return nil, nil, model.Errorf(model.CodeInvalidConf, "give each its own",
 					"interface %s: both %s and network %s are to have it",
 					name, by, list[i].Network())
 			}
@@ -65,7 +65,7 @@ func Compare(held []Held, list []Selection, others []string) (remove []int, add 
 		}
 	}
 	for _, i := range open {
-		w := Wanted{Selection: list[i], IfName: list[i].Interface, Element: i + 1}
+		w := Addition{Selection: list[i], IfName: list[i].Interface, Element: i + 1}
 		for n := 1; w.IfName == ""; n++ {
 			if name := "net" + strconv.Itoa(n); used[name] == "" {
 				w.IfName, used[name] = name, "network "+list[i].Network()
@@ -85,9 +85,9 @@ func firstOf(n int, ok func(int) bool) int {
 	return -1
 }
 
-// Further is one more network of a running pod. The call is that of its first one.
+// Further returns an additional network of a running pod. The call is that of its first one.
 func (r *Resolver) Further(
-	ctx context.Context, call cni.Call, pod model.Pod, want Wanted, devicesUsed []string,
+	ctx context.Context, call cni.Call, pod model.Pod, want Addition, devicesUsed []string,
 ) (Attachment, error) {
 	s, err := ParseSettings(call, r.Root)
 	if err != nil {
@@ -99,27 +99,27 @@ func (r *Resolver) Further(
 		return Attachment{}, within(err, fmt.Sprintf("annotation %s: element %d", NetworksKey, want.Element))
 	}
 	if want.Selection.DefaultRoute != nil {
-		return Attachment{}, model.Faultf(model.CodeUnsupportedField, "make the pod anew",
-			"annotation %s: element %d: network %s: default-route is given when a pod starts, this one runs", NetworksKey,
+		return Attachment{}, model.Errorf(model.CodeUnsupportedField, "re-create the pod",
+			"annotation %s: element %d: network %s: default-route can only be set when a pod starts, and this one runs", NetworksKey,
 			want.Element, src.label)
 	}
 	const further = 1 // not the first
 	src.ifName, src.routes = want.IfName, src.defaultRoute(further, nil)
 	a, err := attachment(call, s, further, src)
 	if err != nil {
-		return a, w.place(err, len(s.Delegates), src)
+		return a, w.locate(err, len(s.Delegates), src)
 	}
 	a.Request.Origin, err = w.origin(further, src, a)
 	return a, err
 }
 
-// Call is the runtime's call that an attachment came from, as a call for further ones.
+// Call returns the runtime's call of an attachment, for additional ones.
 func Call(first model.Request) (cni.Call, error) {
-	if first.Origin == nil || len(first.Origin.Call) == 0 {
-		return cni.Call{}, model.Faultf(model.CodeInternal, "",
+	if first.Origin == nil || len(first.Origin.RuntimeConf) == 0 {
+		return cni.Call{}, model.Errorf(model.CodeInternal, "",
 			"attachment %s: the runtime's configuration is not recorded", first.Key())
 	}
-	call := cni.Call{Command: cni.Add, Conf: first.Origin.Call, Request: first}
+	call := cni.Call{Command: cni.Add, Conf: first.Origin.RuntimeConf, Request: first}
 	call.Request.Origin, call.Request.Part = nil, ""
 	call.Request.Network = first.Part[:max(len(first.Part)-len(first.IfName)-1, 0)]
 	call.Request.Args = slices.Clone(first.Args)

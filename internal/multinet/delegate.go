@@ -18,44 +18,44 @@ import (
 
 // Attachment is one network of a call.
 type Attachment struct {
-	// Label is what people call the network.
+	// Label names the network in messages.
 	Label   string
 	Network model.Network // as its plugins get it
 	Request model.Request
-	// Prev is what the runtime's other plugins made before this one, for the first network only.
+	// Prev is the result of the runtime's earlier plugins, for the first network only.
 	Prev *model.Result
-	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
+	// NamespaceLabels are those of the pod's namespace, nil if unknown.
 	NamespaceLabels map[string]string
-	// Parallel permits that it is attached at the same time as its neighbors.
+	// Parallel allows it to be attached concurrently with its neighbors.
 	Parallel bool
 
-	// deviceInfo is where the device's own program told of it.
+	// deviceInfo is the device information file of the device plugin.
 	deviceInfo string
 }
 
-// source is a network before it is made ready for its plugins.
+// source is a network before it is prepared for its plugins.
 type source struct {
 	label string
 	raw   json.RawMessage
-	// name is the network's where the configuration has none; empty: it must have one.
+	// name is the default of the network's name; empty: the configuration must have one.
 	name string
-	// bare are plugins that stand behind nothing: they get an empty result.
+	// bare are plugins without predecessors: they get an empty result.
 	bare bool
-	// ifName is what the interface is called, where that is decided.
+	// ifName is the name of the interface, if it is determined.
 	ifName string
-	// routes says what becomes of its default routes; nil: they are as its plugins make them.
+	// routes changes its default routes; nil: they are as its plugins create them.
 	routes *plugin.DefaultRouteConf
-	asked
+	podRequest
 }
 
-// asked is what a pod wants of a network beside what the configuration says.
-type asked struct {
+// podRequest is what a pod requests of a network besides its configuration.
+type podRequest struct {
 	selection *Selection
-	device    string // a device that the network's interface is to be made of
+	device    string // the device for the network's interface
 	resource  string // the device's
 }
 
-// Delegates are the networks that a configuration spells out. Those that it names are not among them.
+// Delegates returns the networks that a configuration contains, without those that it names.
 func Delegates(call cni.Call, s Settings) ([]Attachment, error) {
 	outer, err := outerOf(call)
 	if err != nil {
@@ -83,19 +83,19 @@ func delegateSource(s Settings, i int, raw json.RawMessage) source {
 	return src
 }
 
-// outerOf is the prevResult of the call.
+// outerOf returns the prevResult of the call.
 func outerOf(call cni.Call) (*model.Result, error) {
 	if call.Command == cni.GC || call.Command == cni.Status || !bytes.Contains(call.Conf, []byte(`"prevResult"`)) {
 		return nil, nil
 	}
 	_, prev, err := cni.ParsePlugin(call.Conf)
 	if call.Command == cni.Del {
-		return prev, nil // it goes on without
+		return prev, nil // continue without it
 	}
 	return prev, err
 }
 
-// attachment makes network i of a call ready for its plugins.
+// attachment prepares network i of a call for its plugins.
 func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error) {
 	raw, err := complete(src.raw, src.name, call.Request.CNIVersion)
 	if err != nil {
@@ -113,7 +113,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	if i > 0 {
 		caps, args = podWide(caps), nil
 		if r.IfName = ifName(i, r.IfName, src); r.IfName != "" && r.IfName == call.Request.IfName {
-			return Attachment{}, model.Faultf(model.CodeInvalidConf, "give the first network another CNI_IFNAME",
+			return Attachment{}, model.Errorf(model.CodeInvalidConf, "set another CNI_IFNAME for the first network",
 				"interface %s: the name is taken by the first network", r.IfName)
 		}
 		r.Args = withoutAddress(r.Args)
@@ -142,7 +142,7 @@ func attachment(call cni.Call, s Settings, i int, src source) (Attachment, error
 	}, nil
 }
 
-// ifName is what network i of a call calls its interface; a call about no attachment has no name.
+// ifName returns the interface name of network i of a call; a call without an attachment has none.
 func ifName(i int, first string, src source) string {
 	switch {
 	case i == 0 || first == "":
@@ -155,15 +155,15 @@ func ifName(i int, first string, src source) string {
 	return "net" + strconv.Itoa(i)
 }
 
-// Part names the runtime's own call.
+// Part identifies the runtime's own call.
 func Part(r model.Request) string { return r.Network + "/" + r.IfName }
 
-// complete fills in what a network leaves to those around it: the version and the name. What is filled in stands first:
-// a key that is there after all, with a value that is no string, has the last word.
+// complete adds a network's default version and name. They come first in the object, so that an existing key with a
+// value that is no string overrides them.
 func complete(raw json.RawMessage, name, version string) (json.RawMessage, error) {
 	body, ok := bytes.CutPrefix(bytes.TrimLeft(raw, " \t\r\n"), []byte("{"))
 	if !ok {
-		return nil, model.Faultf(model.CodeDecode, "a network is a JSON object", "%.40q is no object", string(raw))
+		return nil, model.Errorf(model.CodeDecode, "a network is a JSON object", "%.40q is no object", string(raw))
 	}
 	head := []byte{'{'}
 	fill := func(key, value string) {
@@ -192,8 +192,8 @@ func (src source) noVersion() bool {
 	return (!ok || have == "") && !bytes.Contains(src.raw, []byte(`"cniVersions"`))
 }
 
-// podWide keeps of the runtime's capabilities those that speak of the pod; the others (addresses, ports, bandwidth) are
-// meant for its first network alone.
+// podWide returns the runtime's capabilities about the whole pod; the others (addresses, ports, bandwidth) apply to its
+// first network only.
 func podWide(caps map[string]any) map[string]any {
 	kept := map[string]any{}
 	for _, name := range []string{annotationsCap, "cgroupPath"} {
@@ -204,7 +204,7 @@ func podWide(caps map[string]any) map[string]any {
 	return kept
 }
 
-// withoutAddress takes the pairs of CNI_ARGS away that are meant for the first network alone.
+// withoutAddress removes the pairs of CNI_ARGS that apply to the first network only.
 func withoutAddress(args [][2]string) [][2]string {
 	var kept [][2]string
 	for _, pair := range args {
@@ -215,15 +215,15 @@ func withoutAddress(args [][2]string) [][2]string {
 	return kept
 }
 
-// inDelegate says in which delegate an error is.
+// inDelegate adds the delegate to an error.
 func inDelegate(err error, name string, i int) error {
 	where := fmt.Sprintf("network %s: delegates[%d]", name, i)
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) {
 		return fmt.Errorf("%s: %w", where, err)
 	}
 	return within(err, where)
 }
 
-// IfName is what network i of a call calls its interface when nobody asks for another name.
+// IfName returns the default interface name of network i of a call.
 func IfName(i int, first string) string { return ifName(i, first, source{}) }

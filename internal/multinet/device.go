@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// DeviceInfo tells of the device that an interface is made of, in the words of the device information specification.
+// DeviceInfo describes the device of an interface, as in the device information specification.
 type DeviceInfo struct {
 	Type      string       `json:"type,omitempty"`
 	Version   string       `json:"version,omitempty"`
@@ -49,7 +49,7 @@ type MemifDevice struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// ReadDeviceInfo reads what a file tells of a device; nil when there is no such file or nothing to be understood in it.
+// ReadDeviceInfo reads a device information file; nil if it does not exist or is invalid.
 func ReadDeviceInfo(path string) *DeviceInfo {
 	if path == "" {
 		return nil
@@ -65,9 +65,9 @@ func ReadDeviceInfo(path string) *DeviceInfo {
 	return &d
 }
 
-// DropDeviceInfo takes the file of an attachment away.
+// DropDeviceInfo removes the file of an attachment.
 func DropDeviceInfo(path string) {
 	if path != "" {
-		_ = os.Remove(path) // it is about a device that nobody has any more
+		_ = os.Remove(path) // its device is no longer in use
 	}
 }

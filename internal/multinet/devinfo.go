@@ -12,40 +12,40 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Where programs tell each other of devices: those that hand them out, and those that make interfaces of them.
+// Directories of device information files: those of device plugins, and those of CNI plugins.
 const (
 	handedOut = "/var/run/k8s.cni.cncf.io/devinfo/dp"
 	attached  = "/var/run/k8s.cni.cncf.io/devinfo/cni"
 )
 
-// deviceFileCap is the capability by which a plugin is told where it finds the device, or tells of it.
+// deviceFileCap is the capability with the path of a plugin's device information file.
 const deviceFileCap = "CNIDeviceInfoFile"
 
-// id is the device that an interface is to be made of.
-func (a asked) id() string {
+// id returns the device for an interface.
+func (a podRequest) id() string {
 	if a.device == "" && a.selection != nil {
 		return a.selection.DeviceID
 	}
 	return a.device
 }
 
-// info is where the program that handed the device out told of it.
-func (a asked) info(s Settings) string {
+// info returns the path of the device plugin's file.
+func (a podRequest) info(s Settings) string {
 	if a.device == "" {
 		return ""
 	}
 	return s.seen(filepath.Join(handedOut, flat(a.resource+"-"+a.device+"-device.json")))
 }
 
-// deviceFile is where an attachment tells of its device.
+// deviceFile returns the path of an attachment's file.
 func deviceFile(label string, r model.Request) string {
 	return filepath.Join(attached, flat(label+"-"+r.ContainerID+"_"+r.IfName))
 }
 
-// flat makes one file's name of several words.
+// flat returns a name without slashes, for a file.
 func flat(name string) string { return strings.ReplaceAll(name, "/", "-") }
 
-// KeepDeviceInfo copies what was told of the attachment's device to where its plugins look for it.
+// KeepDeviceInfo copies the device plugin's file to the path that the attachment's plugins read.
 func (a Attachment) KeepDeviceInfo() error {
 	if a.deviceInfo == "" || a.Request.Origin == nil {
 		return nil
@@ -59,10 +59,10 @@ func (a Attachment) KeepDeviceInfo() error {
 	}
 	path := a.Request.Origin.DeviceFile
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return model.Faultf(model.CodeIO, "", "device information %s: %w", path, plain(err))
+		return model.Errorf(model.CodeIO, "", "device information %s: %w", path, plain(err))
 	}
 	if err := os.WriteFile(path, raw, 0o444); err != nil {
-		return model.Faultf(model.CodeIO, "", "device information %s: %w", path, plain(err))
+		return model.Errorf(model.CodeIO, "", "device information %s: %w", path, plain(err))
 	}
 	return nil
 }

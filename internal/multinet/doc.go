@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package multinet finds out to which networks a pod is to be attached: those that the runtime's configuration names,
-// and those that the pod asks for in its annotations by the names of NetworkAttachmentDefinitions. It speaks Multus'
-// words, so that what was written for Multus means the same here. It attaches nothing.
+// Package multinet resolves the networks of a pod: those in the runtime's configuration, and those that the pod's
+// annotations request by the names of NetworkAttachmentDefinitions. It reads Multus' keys and annotations with Multus'
+// meaning. It attaches nothing.
 //
 // # Vocabulary
 //
 //   - Settings: the runtime's configuration, with Multus' keys.
-//   - Selection: one element of a pod's annotation: a network by its name, and what the pod wants of it.
-//   - Attachment: one network of one pod with everything that a CNI call for it needs.
+//   - Selection: one element of a pod's annotation: a network by its name, and what the pod requests of it.
+//   - Attachment: one network of one pod with all that a CNI call for it needs.
 //
 // # The picture
 //

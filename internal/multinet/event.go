@@ -17,10 +17,10 @@ const (
 	ReasonRemoved = "RemovedInterface"
 	ReasonUnknown = "NoNetworkFound"
 	ReasonFailed  = "FailedNetwork"
-	ReasonDoubt   = "DoubtfulNetwork"
+	ReasonWarning = "NetworkWarning"
 )
 
-// Added says that the pod has got an interface; nothing when the network made none.
+// Added returns the event of a new interface; none if the network created none.
 func Added(ifName, label string, r model.Result) (model.Event, bool) {
 	ips := make([]string, 0, len(r.IPs))
 	for _, ip := range r.IPs {
@@ -32,12 +32,12 @@ func Added(ifName, label string, r model.Result) (model.Event, bool) {
 	return e, len(r.Interfaces) > 0 || len(ips) > 0
 }
 
-// Removed says that an interface was taken from a running pod.
+// Removed returns the event of an interface that was removed from a running pod.
 func Removed(ifName, label string) model.Event {
 	return model.Event{Reason: ReasonRemoved, Message: fmt.Sprintf("Remove %s of %s", ifName, label)}
 }
 
-// Failed says why the pod does not get its networks.
+// Failed returns the event with the reason why the pod does not get its networks.
 func Failed(err error) model.Event {
 	e := model.Event{Warning: true, Reason: ReasonFailed, Message: oneLine(err)}
 	if errors.Is(err, store.ErrNotFound) {
@@ -46,12 +46,12 @@ func Failed(err error) model.Event {
 	return e
 }
 
-// Doubt tells of something in an annotation that is hardly meant.
-func Doubt(text string) model.Event {
-	return model.Event{Warning: true, Reason: ReasonDoubt, Message: text}
+// Warning returns the event of something in an annotation that is probably not intended.
+func Warning(text string) model.Event {
+	return model.Event{Warning: true, Reason: ReasonWarning, Message: text}
 }
 
-// maxMessage is what Kubernetes takes as an event's message.
+// maxMessage is the longest message of an event that Kubernetes accepts, in bytes.
 const maxMessage = 1024
 
 func oneLine(err error) string {
@@ -65,7 +65,7 @@ func oneLine(err error) string {
 // ReasonEdited is that of Edited.
 const ReasonEdited = "NetworkEdited"
 
-// Edited says that a network was changed while a pod is attached to it.
+// Edited returns the event of a network that was changed while a pod is attached to it.
 func Edited(ifName, label string) model.Event {
 	return model.Event{
 		Reason: ReasonEdited,

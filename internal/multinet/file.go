@@ -18,12 +18,12 @@ import (
 // maxFile bounds a configuration's file.
 const maxFile = 4 << 20 // bytes
 
-// namedFile is the configuration of that name in a directory: of the files .conf, .conflist and .json, sorted, the
+// namedFile returns the configuration of that name in a directory: of the files .conf, .conflist and .json, sorted, the
 // first that has the name; any that is the first when name is empty.
 func namedFile(dir, name string) (json.RawMessage, error) {
 	files, err := confFiles(dir, ".conf", ".conflist", ".json")
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
+		return nil, model.Errorf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
 			"directory %s: %w", dir, plain(err))
 	}
 	var bad []error
@@ -44,21 +44,21 @@ func namedFile(dir, name string) (json.RawMessage, error) {
 		}
 	}
 	if len(bad) > 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "",
+		return nil, model.Errorf(model.CodeInvalidConf, "",
 			"directory %s: no configuration with the name %q, and what cannot be read: %w", dir, name, errors.Join(bad...))
 	}
 	if name == "" {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "directory %s holds no configuration", dir)
+		return nil, model.Errorf(model.CodeInvalidConf, "", "directory %s holds no configuration", dir)
 	}
-	return nil, model.Faultf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
+	return nil, model.Errorf(model.CodeInvalidConf, "write it there, or put it into the object's spec.config",
 		"directory %s holds no configuration with the name %q", dir, name)
 }
 
-// pathFile is the configuration at a path: a file, or the first of a directory.
+// pathFile returns the configuration at a path: a file, or the first of a directory.
 func pathFile(path string) (json.RawMessage, error) {
 	st, err := os.Stat(path)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "file %s: %w", path, plain(err))
+		return nil, model.Errorf(model.CodeInvalidConf, "", "file %s: %w", path, plain(err))
 	}
 	if st.IsDir() {
 		return namedFile(path, "")
@@ -70,7 +70,7 @@ func pathFile(path string) (json.RawMessage, error) {
 	return chained(path, raw)
 }
 
-// chained adds to a list the plugins that stand in files of their own, in the directory of the list's name beside it.
+// chained adds to a list the plugins in the files of the directory with the list's name, next to it.
 func chained(path string, raw json.RawMessage) (json.RawMessage, error) {
 	var list struct {
 		Name    string            `json:"name"`
@@ -98,14 +98,14 @@ func chained(path string, raw json.RawMessage) (json.RawMessage, error) {
 	return json.Marshal(keys)
 }
 
-// chain are the plugins in the directory of that name, in the order of their files.
+// chain returns the plugins in the directory of that name, in the order of their files.
 func chain(dir, name string) ([]json.RawMessage, error) {
 	files, err := confFiles(filepath.Join(dir, name), ".conf")
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(files) == 0 {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "directory %s: %w", filepath.Join(dir, name), plain(err))
+		return nil, model.Errorf(model.CodeIO, "", "directory %s: %w", filepath.Join(dir, name), plain(err))
 	}
 	var plugins []json.RawMessage
 	for _, path := range files {
@@ -122,7 +122,7 @@ func chain(dir, name string) ([]json.RawMessage, error) {
 	return plugins, nil
 }
 
-// confFiles are the files of a directory with one of the endings, sorted.
+// confFiles returns the files of a directory with one of the extensions, sorted.
 func confFiles(dir string, endings ...string) ([]string, error) {
 	entries, err := os.ReadDir(dir) // sorted
 	if err != nil {
@@ -140,7 +140,7 @@ func confFiles(dir string, endings ...string) ([]string, error) {
 func readFile(path string) (json.RawMessage, error) {
 	st, err := os.Stat(path)
 	if err == nil && (!st.Mode().IsRegular() || st.Size() > maxFile) {
-		return nil, model.Faultf(model.CodeInvalidConf, "",
+		return nil, model.Errorf(model.CodeInvalidConf, "",
 			"file %s is no configuration: no regular file of at most %d bytes", path, maxFile)
 	}
 	if err == nil {
@@ -149,10 +149,10 @@ func readFile(path string) (json.RawMessage, error) {
 			return raw, nil
 		}
 	}
-	return nil, model.Faultf(model.CodeIO, "", "file %s: %w", path, plain(err))
+	return nil, model.Errorf(model.CodeIO, "", "file %s: %w", path, plain(err))
 }
 
-// plain takes the path out of a file error whose message names it already.
+// plain removes the path from a file error whose message has it already.
 func plain(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {

@@ -36,24 +36,24 @@ func labelOf(raw json.RawMessage) string {
 	var head struct {
 		Name string `json:"name"`
 	}
-	_ = json.Unmarshal(raw, &head) // whoever parses the whole tells what is wrong
+	_ = json.Unmarshal(raw, &head) // the full decoder reports errors
 	return head.Name
 }
 
-// first is the network that the pod wants as its first one.
+// first returns the network that the pod requests as its first one.
 func (w *resolving) first(ctx context.Context, text string) (source, error) {
-	list, doubts, err := ParseSelections(DefaultKey, text, w.s.MultusNamespace)
+	list, warnings, err := ParseSelections(DefaultKey, text, w.s.MultusNamespace)
 	if err != nil {
 		return source{}, err
 	}
-	w.doubts = append(w.doubts, doubts...)
+	w.warnings = append(w.warnings, warnings...)
 	if len(list) != 1 {
-		return source{}, model.Faultf(model.CodeInvalidConf, "name one network", "annotation %s: %d networks, want one: %q",
+		return source{}, model.Errorf(model.CodeInvalidConf, "name one network", "annotation %s: %d networks, want one: %q",
 			DefaultKey, len(list), text)
 	}
 	s := &list[0]
 	if s.Interface != "" && s.Interface != w.call.Request.IfName {
-		return source{}, model.Faultf(model.CodeInvalidConf, "leave it out",
+		return source{}, model.Errorf(model.CodeInvalidConf, "leave it out",
 			"annotation %s: interface %q: the runtime calls the pod's first interface %q",
 			DefaultKey, s.Interface, w.call.Request.IfName)
 	}
@@ -64,10 +64,10 @@ func (w *resolving) first(ctx context.Context, text string) (source, error) {
 	return src, nil
 }
 
-// selected is a network that the pod asks for.
+// selected returns a network that the pod requests.
 func (w *resolving) selected(ctx context.Context, s *Selection) (source, error) {
 	if !w.s.mayUse(w.pod.Namespace, s.Namespace) {
-		return source{}, model.Faultf(model.CodeInvalidConf,
+		return source{}, model.Errorf(model.CodeInvalidConf,
 			"use a network of the pod's own namespace, or name the other one in globalNamespaces",
 			"network %s: the node keeps namespaces apart (namespaceIsolation), and the pod is in namespace %s", s.Network(),
 			w.pod.Namespace)
@@ -75,19 +75,19 @@ func (w *resolving) selected(ctx context.Context, s *Selection) (source, error) 
 	return w.defined(ctx, s)
 }
 
-// defined is the network of a NetworkAttachmentDefinition.
+// defined returns the network of a NetworkAttachmentDefinition.
 func (w *resolving) defined(ctx context.Context, s *Selection) (source, error) {
-	src := source{label: s.Network(), name: s.Name, asked: asked{selection: s}}
+	src := source{label: s.Network(), name: s.Name, podRequest: podRequest{selection: s}}
 	n, err := w.r.Cluster.Network(ctx, s.Namespace, s.Name)
 	if errors.Is(err, store.ErrNotFound) {
-		return src, &model.Fault{
-			Code: model.CodeInvalidConf, Hint: "make one with `kubectl apply`, or correct the name", Err: store.ErrNotFound,
+		return src, &model.Error{
+			Code: model.CodeInvalidConf, Hint: "create one with `kubectl apply`, or correct the name", Err: store.ErrNotFound,
 			Msg: fmt.Sprintf("network %s: there is no NetworkAttachmentDefinition %s in namespace %s", s.Network(), s.Name,
 				s.Namespace),
 		}
 	}
 	if err != nil {
-		return src, model.Faultf(model.CodeTryAgain, "", "network %s is not known yet: %w", s.Network(), err)
+		return src, model.Errorf(model.CodeTryAgain, "", "network %s is not known yet: %w", s.Network(), err)
 	}
 	if src.raw = json.RawMessage(n.Config); strings.TrimSpace(n.Config) == "" {
 		if src.raw, err = namedFile(w.s.seen(w.s.ConfDir), s.Name); err != nil {
@@ -101,11 +101,11 @@ func (w *resolving) defined(ctx context.Context, s *Selection) (source, error) {
 	if s.DeviceID != "" {
 		return src, nil
 	}
-	return src, w.device(ctx, n, &src.asked)
+	return src, w.device(ctx, n, &src.podRequest)
 }
 
 // device takes the next device of the resource that a network names.
-func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *asked) error {
+func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *podRequest) error {
 	resource := n.Annotations[ResourceKey]
 	if resource == "" || w.r.Devices == nil || w.pod == nil {
 		return nil
@@ -113,7 +113,7 @@ func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *as
 	if w.devices == nil {
 		var err error
 		if w.devices, err = w.r.Devices.Of(ctx, ref(*w.pod)); err != nil {
-			return model.Faultf(model.CodeTryAgain, "", "network %s: devices of resource %s: %w", n, resource, err)
+			return model.Errorf(model.CodeTryAgain, "", "network %s: devices of resource %s: %w", n, resource, err)
 		}
 		for name, ids := range w.devices {
 			w.devices[name] = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(w.used, id) })
@@ -127,14 +127,14 @@ func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *as
 	return nil
 }
 
-// auxiliary is the chain of plugins that stand in a directory beside the cluster's network and make no interface.
+// auxiliary returns the chain of plugins in the directory next to the cluster's network that create no interface.
 func (w *resolving) auxiliary() (*source, error) {
 	name := w.s.AuxiliaryChain
 	if name == "" {
 		return nil, nil
 	}
 	if !strings.Contains(w.s.ClusterNetwork, "/") {
-		return nil, model.Faultf(model.CodeInvalidConf, "name clusterNetwork by its path",
+		return nil, model.Errorf(model.CodeInvalidConf, "name clusterNetwork by its path",
 			"network %s: auxiliaryCNIChainName %q needs a clusterNetwork that is a path, which %q is not",
 			w.s.Name, name, w.s.ClusterNetwork)
 	}

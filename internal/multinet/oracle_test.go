@@ -22,7 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 )
 
-// network is what one network of a pod gave, as Multus and weft both get it: the text that a plugin has printed.
+// network is the result of one network of a pod, as Multus and weft both get it: the text that a plugin has printed.
 type network struct {
 	Name    string
 	Version string
@@ -143,10 +143,10 @@ func devices() []*nad.DeviceInfo {
 	}
 }
 
-// keeper is an API server that keeps one pod.
-type keeper struct{ pod corev1.Pod }
+// recorder is an API server that keeps one pod.
+type recorder struct{ pod corev1.Pod }
 
-func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (k *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPut {
 		k.pod = corev1.Pod{}
 		if err := json.NewDecoder(r.Body).Decode(&k.pod); err != nil {
@@ -160,7 +160,7 @@ func (k *keeper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // multus writes the annotation with the library that Multus does it with.
-func (k *keeper) multus(t *rapid.T, client kubernetes.Interface, all []network) string {
+func (k *recorder) multus(t *rapid.T, client kubernetes.Interface, all []network) string {
 	var statuses []nad.NetworkStatus
 	for i, n := range all {
 		printed, err := create.CreateFromBytes([]byte(n.Printed))
@@ -182,9 +182,10 @@ func (k *keeper) multus(t *rapid.T, client kubernetes.Interface, all []network) 
 	return k.pod.Annotations[StatusKey]
 }
 
-// TestStatusIsMultus compares the annotation with that of Multus, byte for byte, whatever the networks gave.
+// TestStatusIsMultus compares the annotation with that of Multus, byte for byte, whatever the results of the networks
+// are.
 func TestStatusIsMultus(t *testing.T) {
-	k := &keeper{}
+	k := &recorder{}
 	server := httptest.NewServer(k)
 	defer server.Close()
 	client, err := kubernetes.NewForConfig(&rest.Config{

@@ -14,20 +14,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// pathKeys are the keys by which a configuration has the agent, which is root, read or write files of the node,
-// wherever in it they are: host-local's and tuning's directory, host-local's resolver, flannel's subnet file,
-// whereabouts' flat file. The socket of dhcp's daemon is what a plugin of another vendor has weft's or anybody's dhcp
-// speak to, as root; the agent itself asks no daemon.
+// pathKeys returns the keys by which a configuration makes the agent, which is root, read or write files of the node:
+// host-local's and tuning's directory, host-local's resolver, flannel's subnet file, whereabouts' flat file. The socket
+// of dhcp's daemon is what a dhcp plugin connects to, as root; the agent itself calls no daemon.
 func pathKeys() []string {
 	return []string{"dataDir", "resolvConf", "subnetFile", "configuration_path", "daemonSocketPath"}
 }
 
-// checkPaths refuses a configuration whose author may not be trusted with the node's files, where it names one that is
-// not below the permitted ones. It looks at every key, also where one stands twice: decoders differ in which of them
-// they take, and some join both.
+// checkPaths rejects a configuration of an untrusted author that names a path which is not below the permitted ones. It
+// checks every key, duplicates too: decoders differ in which of them they use, and some merge both.
 func checkPaths(raw json.RawMessage, permitted []string) error {
-	if !json.Valid(raw) { // nor deeper than decoders go
-		return nil // whoever parses the whole tells what is wrong
+	if !json.Valid(raw) { // also limits the depth
+		return nil // the full decoder reports errors
 	}
 	w := pathWalk{json.NewDecoder(bytes.NewReader(raw)), permitted}
 	return w.value("", "")
@@ -69,13 +67,13 @@ func (w pathWalk) value(at, key string) error {
 		if !text || path == "" || !named || below(path, w.permitted) {
 			return nil
 		}
-		return model.Faultf(
+		return model.Errorf(
 			model.CodeInvalidConf,
-			"leave it out, choose a path below one of these, or have the node's administrator add it to network.permitPaths of the agent's configuration",
+			"leave it out, choose a path below one of these, or add it to network.permitPaths of the agent's configuration",
 			"%s %q: a NetworkAttachmentDefinition may name files of the node below %s only", at, path,
 			strings.Join(w.permitted, ", "))
 	}
-	_, err = w.Token() // what ends it
+	_, err = w.Token() // the closing delimiter
 	return err
 }
 
@@ -91,8 +89,7 @@ func below(path string, permitted []string) bool {
 	})
 }
 
-// clean is a path in the form in which paths are compared: /var/run has been another name of /run for as long as there
-// are both.
+// clean returns a path in canonical form, with /run for /var/run.
 func clean(path string) string {
 	path = filepath.Clean(path)
 	if rest, is := strings.CutPrefix(path, "/var/run"); is && (rest == "" || rest[0] == '/') {

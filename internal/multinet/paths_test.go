@@ -41,7 +41,7 @@ func TestPermittedPaths(t *testing.T) {
 		b.networks["app/mine"] = model.NetworkAttachment{Namespace: "app", Name: "mine", Config: config}
 		call := callOf(t, fmt.Sprintf(delegates, ""))
 		_, err := (&Resolver{Cluster: b, PermitPaths: permitted}).Resolve(t.Context(), call)
-		var f *model.Fault
+		var f *model.Error
 		switch {
 		case want == "" && err != nil && strings.Contains(err.Error(), "files of the node"):
 			t.Errorf("%s: %v", config, err)

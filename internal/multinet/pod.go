@@ -10,10 +10,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// annotationsCap is the capability by which a runtime tells a pod's annotations.
+// annotationsCap is the capability by which a runtime passes a pod's annotations.
 const annotationsCap = "io.kubernetes.cri.pod-annotations"
 
-// find finds the pod of the call: in memory, in what the runtime says, or by a question. nil: the call is about none.
+// find returns the pod of the call: from the cache, from the runtime's capabilities, or by a request. nil: the call has
+// no pod.
 func (w *resolving) find(ctx context.Context) (*model.Pod, error) {
 	r := w.call.Request
 	namespace, _ := r.Arg("K8S_POD_NAMESPACE")
@@ -24,23 +25,23 @@ func (w *resolving) find(ctx context.Context) (*model.Pod, error) {
 	}
 	pod := model.Pod{Namespace: namespace, Name: name, UID: uid}
 	if said, ok := annotations(w.s.RuntimeConfig[annotationsCap]); ok {
-		// It is what the kubelet started the pod with, so there is nothing to ask and nothing to wait for.
+		// The kubelet started the pod with these annotations, so no request is needed.
 		pod.Annotations = said
 		return &pod, nil
 	}
 	found, err := w.r.Cluster.Pod(ctx, ref(pod))
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		// A static pod, of which the cluster is told later, or somebody tries the network out: it gets what every pod gets.
+		// A static pod, whose object is created later, or a test call without a pod: it gets the default networks.
 		return &pod, nil
 	case err != nil:
-		return nil, model.Faultf(model.CodeTryAgain, "", "pod %s/%s is not known yet: %w", namespace, name, err)
+		return nil, model.Errorf(model.CodeTryAgain, "", "pod %s/%s is not known yet: %w", namespace, name, err)
 	}
-	found.UID = uid // of a static pod the cluster knows a picture with a uid of its own
+	found.UID = uid // the mirror pod of a static pod has a different UID
 	return &found, nil
 }
 
-// annotations are those that a runtime tells.
+// annotations returns those that a runtime passes.
 func annotations(v any) (map[string]string, bool) {
 	said, ok := v.(map[string]any)
 	if !ok {

@@ -10,25 +10,25 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// How long an ADD waits for the cluster's network. After that the kubelet is better told to try again.
+// How long an ADD waits for the cluster's network, before it fails with "try again".
 const (
 	readyLimit = 10 * time.Second
 	readyStep  = 100 * time.Millisecond
 )
 
-// Ready tells whether the cluster's network has written its file.
+// Ready returns an error unless the cluster's network has written its file.
 func (s Settings) Ready() error {
 	if s.ReadinessFile == "" {
 		return nil
 	}
 	if _, err := os.Stat(s.seen(s.ReadinessFile)); err != nil {
-		return model.Faultf(model.CodeTryAgain, "the file comes when the cluster's network is ready",
+		return model.Errorf(model.CodeTryAgain, "the file comes when the cluster's network is ready",
 			"network %s: readinessindicatorfile %q: %w", s.Name, s.ReadinessFile, plain(err))
 	}
 	return nil
 }
 
-// waitReady waits a while for the file.
+// waitReady waits for the file, for a limited time.
 func (s Settings) waitReady(ctx context.Context) error {
 	err := s.Ready()
 	if err == nil {

@@ -11,47 +11,47 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Resolver finds the networks of pods.
+// Resolver resolves the networks of pods.
 type Resolver struct {
-	// Cluster is nil where nobody knows of pods and networks: then a pod has what the node's configuration gives it.
+	// Cluster is nil if there is no cluster: then a pod has the networks of the node's configuration only.
 	Cluster Cluster
-	// Devices is nil where there are no devices to hand out.
+	// Devices is nil if there are no devices.
 	Devices Devices
-	// Keep says whether the addresses of virtual machines stay with them, where their pods do not.
+	// Keep reports whether the addresses of virtual machines stay with them by default.
 	Keep model.KeepAddress
 	// PermitPaths are the files and directories of the node that a network's object may name; nil: any.
 	PermitPaths []string
-	// Root is where the agent sees the node's files; empty: where they are.
+	// Root is the directory at which the agent sees the node's files; empty: /.
 	Root string
 }
 
-// Devices are those that the kubelet gave to pods.
+// Devices returns the devices that the kubelet assigned to pods.
 type Devices interface {
-	// Of are the ids of a pod's devices by the names of their resources, sorted.
+	// Of returns the IDs of a pod's devices by the names of their resources, sorted.
 	Of(ctx context.Context, pod model.PodRef) (map[string][]string, error)
 }
 
-// Plan is to which networks a pod is to be attached.
+// Plan has the networks of a pod.
 type Plan struct {
-	// Pod is nil where the call is about no pod of a cluster.
+	// Pod is nil if the call has no pod of a cluster.
 	Pod         *model.Pod
 	Attachments []Attachment
-	// Doubts are what in the annotations is allowed and hardly meant.
-	Doubts []string
+	// Warnings are about annotations that are valid and probably not intended.
+	Warnings []string
 }
 
-// resolving is the work on one call.
+// resolving is the resolution of one call.
 type resolving struct {
-	r       *Resolver
-	call    cni.Call
-	s       Settings
-	pod     *model.Pod
-	devices map[string][]string // those that no attachment has yet
-	used    []string            // devices that attachments have already
-	doubts  []string
+	r        *Resolver
+	call     cni.Call
+	s        Settings
+	pod      *model.Pod
+	devices  map[string][]string // those without an attachment
+	used     []string            // devices that attachments have already
+	warnings []string
 }
 
-// Resolve finds the networks of an ADD.
+// Resolve resolves the networks of an ADD.
 func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	s, err := ParseSettings(call, r.Root)
 	if err != nil {
@@ -70,12 +70,12 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	}
 	all, err := w.attachments(sources)
 	if err == nil {
-		err = w.say(ctx, all)
+		err = w.addPodSettings(ctx, all)
 	}
-	return Plan{Pod: w.pod, Attachments: all, Doubts: w.doubts}, err
+	return Plan{Pod: w.pod, Attachments: all, Warnings: w.warnings}, err
 }
 
-// attachments makes the networks ready.
+// attachments prepares the networks for their plugins.
 func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 	prev, err := outerOf(w.call)
 	if err != nil {
@@ -87,10 +87,10 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 	for i, src := range sources {
 		a, err := attachment(w.call, w.s, i, src)
 		if err != nil {
-			return nil, w.place(err, i, src)
+			return nil, w.locate(err, i, src)
 		}
 		if other, ok := names[a.Request.IfName]; ok {
-			return nil, model.Faultf(model.CodeInvalidConf, "give each its own",
+			return nil, model.Errorf(model.CodeInvalidConf, "give each its own",
 				"interface %s: both network %s and network %s are to have it",
 				a.Request.IfName, other, a.Label)
 		}
@@ -107,9 +107,9 @@ func (w *resolving) attachments(sources []source) ([]Attachment, error) {
 	return all, nil
 }
 
-// place says in which network an error is.
-func (w *resolving) place(err error, i int, src source) error {
-	// What was filled in has moved the places in the text.
+// locate adds the network to an error.
+func (w *resolving) locate(err error, i int, src source) error {
+	// Added defaults have moved the offsets in the text.
 	if bad := cni.Decode("its configuration", src.raw, &map[string]json.RawMessage{}); bad != nil {
 		err = bad
 	}
@@ -122,7 +122,7 @@ func (w *resolving) place(err error, i int, src source) error {
 	return within(err, "network "+w.s.Name+": network "+src.label)
 }
 
-// origin is what is remembered of an attachment beside what was done.
+// origin returns what is recorded of an attachment besides its plan.
 func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, error) {
 	if w.pod == nil {
 		return nil, nil
@@ -134,18 +134,18 @@ func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, erro
 	if o.Device != "" {
 		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
 	}
-	if err := w.machine(o); err != nil {
+	if err := w.readVM(o); err != nil {
 		return nil, err
 	}
 	if i == 0 {
-		o.Call = w.call.Conf
+		o.RuntimeConf = w.call.Conf
 		return o, nil
 	}
 	if src.selection == nil {
 		return o, nil
 	}
 	var err error
-	if o.Asked, err = json.Marshal(src.selection); err != nil {
+	if o.Selection, err = json.Marshal(src.selection); err != nil {
 		return nil, fmt.Errorf("network %s: %w", a.Label, err)
 	}
 	return o, nil
@@ -155,9 +155,9 @@ func ref(p model.Pod) model.PodRef {
 	return model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}
 }
 
-// sources are the networks in their order: the node's, then those that the pod asks for.
+// sources returns the networks in order: the node's, then those that the pod requests.
 func (w *resolving) sources(ctx context.Context) ([]source, error) {
-	all, err := w.given(ctx)
+	all, err := w.defaultNetworks(ctx)
 	if err != nil || w.pod == nil {
 		return all, err
 	}
@@ -166,11 +166,11 @@ func (w *resolving) sources(ctx context.Context) ([]source, error) {
 			return nil, err
 		}
 	}
-	list, doubts, err := ParseSelections(NetworksKey, w.pod.Annotations[NetworksKey], w.pod.Namespace)
+	list, warnings, err := ParseSelections(NetworksKey, w.pod.Annotations[NetworksKey], w.pod.Namespace)
 	if err != nil {
 		return nil, err
 	}
-	w.doubts = append(w.doubts, doubts...)
+	w.warnings = append(w.warnings, warnings...)
 	for i := range list {
 		src, err := w.selected(ctx, &list[i])
 		if err != nil {
@@ -185,8 +185,8 @@ func (w *resolving) sources(ctx context.Context) ([]source, error) {
 	return append(all, *aux), nil
 }
 
-// given are the networks that the node's configuration gives to the pod.
-func (w *resolving) given(ctx context.Context) ([]source, error) {
+// defaultNetworks returns the networks that the node's configuration adds to the pod.
+func (w *resolving) defaultNetworks(ctx context.Context) ([]source, error) {
 	var all []source
 	for i, raw := range w.s.Delegates {
 		all = append(all, delegateSource(w.s, i, raw))
@@ -213,14 +213,14 @@ func (w *resolving) given(ctx context.Context) ([]source, error) {
 	return all, nil
 }
 
-// Given are the networks that the node's configuration gives to every pod, for calls that are about no pod.
-func (r *Resolver) Given(ctx context.Context, call cni.Call) ([]Attachment, error) {
+// DefaultNetworks returns the networks that the node's configuration adds to every pod, for calls without a pod.
+func (r *Resolver) DefaultNetworks(ctx context.Context, call cni.Call) ([]Attachment, error) {
 	s, err := ParseSettings(call, r.Root)
 	if err != nil {
 		return nil, err
 	}
 	w := &resolving{r: r, call: call, s: s}
-	sources, err := w.given(ctx)
+	sources, err := w.defaultNetworks(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ func (r *Resolver) Given(ctx context.Context, call cni.Call) ([]Attachment, erro
 	for i, src := range sources {
 		a, err := attachment(call, s, i, src)
 		if err != nil {
-			return nil, w.place(err, i, src)
+			return nil, w.locate(err, i, src)
 		}
 		all = append(all, a)
 	}

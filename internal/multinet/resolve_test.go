@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// book is a cluster that stands in a test.
+// book is the datastore of a test.
 type book struct {
 	pods     map[string]model.Pod
 	networks map[string]model.NetworkAttachment
@@ -90,7 +90,7 @@ func callOf(t *testing.T, conf string) cni.Call {
 	return call
 }
 
-// lines tells of a plan: label, network, interface, the plugins with what they get.
+// lines describes a plan: label, network, interface, the plugins with what they get.
 func lines(t *testing.T, p Plan) []string {
 	t.Helper()
 	var out []string
@@ -256,7 +256,7 @@ func write(t *testing.T, path, text string) {
 	}
 }
 
-// What a runtime tells of a pod is not asked for.
+// What a runtime reports of a pod is not asked for.
 func TestAnnotationsOfTheRuntime(t *testing.T) {
 	b := world(nil)
 	conf := fmt.Sprintf(delegates,
@@ -266,7 +266,7 @@ func TestAnnotationsOfTheRuntime(t *testing.T) {
 		t.Errorf("%d networks, %d questions, %v", len(got.Attachments), b.asked, err)
 	}
 	o := got.Attachments[1].Request.Origin
-	if o == nil || o.Network != "app/plain" || string(o.Asked) != `{"name":"plain","namespace":"app"}` || o.Primary ||
+	if o == nil || o.Network != "app/plain" || string(o.Selection) != `{"name":"plain","namespace":"app"}` || o.Primary ||
 		o.Pod.UID != "u1" {
 		t.Errorf("origin %+v", o)
 	}
@@ -278,7 +278,7 @@ func TestBadNetworks(t *testing.T) {
 		{
 			"", "nonsuch",
 			element +
-				"network app/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace app (make one with `kubectl apply`, or correct the name)",
+				"network app/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace app (create one with `kubectl apply`, or correct the name)",
 		},
 		{
 			`,"namespaceIsolation":true`, "other/far", element +
@@ -286,13 +286,13 @@ func TestBadNetworks(t *testing.T) {
 		},
 		{
 			"", "plain@eth0",
-			`network app/plain: interface eth0: the name is taken by the first network (give the first network another CNI_IFNAME)`,
+			`network app/plain: interface eth0: the name is taken by the first network (set another CNI_IFNAME for the first network)`,
 		},
 		{
 			"", "plain,plain@net1",
 			`interface net1: both network app/plain and network app/plain are to have it (give each its own)`,
 		},
-		{"", "loop", `network app/loop: plugin "weft-cni" stands in its own delegates (put its delegates here instead)`},
+		{"", "loop", `network app/loop: plugin "weft-cni" is among its own delegates (put its delegates here instead)`},
 		{
 			"", "broken",
 			`network app/broken: its configuration: line 2 column 10: invalid character '}' looking for beginning of value`,
@@ -331,7 +331,7 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
-// What was told of a device stands where the plugin looks for it, and in the network status.
+// The device information is where the plugin reads it, and in the network status.
 func TestDeviceInfo(t *testing.T) {
 	b, root := world(map[string]string{NetworksKey: "vf"}), t.TempDir()
 	write(t, filepath.Join(root, handedOut, "example.com-vf-0000:01:00.1-device.json"),
@@ -373,7 +373,7 @@ func TestUnknownPod(t *testing.T) {
 	}
 	b.down = true
 	_, err = (&Resolver{Cluster: b}).Resolve(t.Context(), call)
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain ||
 		f.Msg != "pod app/web is not known yet: the API server does not answer" {
 		t.Error(err)

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// routes says for each network what becomes of its default routes. Where a pod names a gateway, the network that it is
-// on has the default route of that family and no other one has; with an empty list of gateways it has those of both
-// families as its plugins make them. Where a pod names none, those of its first network stay.
+// routes decides the default routes of each network. If a pod requests a gateway, only the gateway's network has the
+// default route of that family; with an empty list of gateways the network keeps those of both families. Otherwise only
+// those of the pod's first network stay.
 func routes(all []source) {
 	taken := map[string]int{} // by family, the network that has the default route
 	for i, src := range all {
@@ -43,7 +43,7 @@ func familyOf(is4 bool) string {
 	return "6"
 }
 
-// defaultRoute is nil where there is nothing to decide.
+// defaultRoute returns nil if there is nothing to decide.
 func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRouteConf {
 	var c plugin.DefaultRouteConf
 	for _, family := range []string{"4", "6"} {
@@ -66,8 +66,8 @@ func (src source) defaultRoute(i int, taken map[string]int) *plugin.DefaultRoute
 	return &c
 }
 
-// mayRoute reports whether a network may make a default route at all: most further networks do not, and cost nothing
-// then. What a foreign plugin makes, nobody knows.
+// mayRoute reports whether a network may create a default route: most additional networks do not, and cost nothing
+// then. A foreign plugin may.
 func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 	for _, p := range n.Plugins {
 		planner := planners[p.Type]
@@ -81,7 +81,7 @@ func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 		}
 		ipam, err := planner.IPAM(p)
 		if err != nil || len(ipam) == 0 {
-			continue // what is wrong is said by those who validate it
+			continue // the validation reports errors
 		}
 		if typ, _ := wire.Field(ipam, "type"); !slices.Contains([]string{
 			"host-local", "static", "whereabouts", "weft", "calico-ipam",
@@ -92,7 +92,7 @@ func mayRoute(n model.Network, planners map[string]plugin.Planner) bool {
 	return false
 }
 
-// withRoutes puts the decision behind a network's plugins.
+// withRoutes appends the decision to a network's plugins.
 func withRoutes(n *model.Network, decided *plugin.DefaultRouteConf) error {
 	if decided == nil {
 		return nil

@@ -18,7 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Selection is one network that a pod asks for, and what it wants of it. The keys are the standard's.
+// Selection is one network that a pod requests, and its settings (NetworkSelectionElement in the Multus sources). The
+// keys are the standard's.
 type Selection struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
@@ -32,7 +33,7 @@ type Selection struct {
 	Bandwidth      json.RawMessage `json:"bandwidth,omitempty"`
 	DeviceID       string          `json:"deviceID,omitempty"`
 	CNIArgs        map[string]any  `json:"cni-args,omitempty"`
-	// DefaultRoute are the gateways of the pod's default routes; nil leaves the default routes alone.
+	// DefaultRoute are the gateways of the pod's default routes; nil: they are unchanged.
 	DefaultRoute []netip.Addr `json:"default-route,omitempty"`
 	// Claim names the IPAMClaim that has the addresses.
 	Claim string `json:"ipam-claim-reference,omitempty"`
@@ -41,18 +42,18 @@ type Selection struct {
 // Network is "namespace/name".
 func (s Selection) Network() string { return s.Namespace + "/" + s.Name }
 
-// maxSelections bounds what a pod may ask for.
+// maxSelections bounds how many networks a pod may request.
 const maxSelections = 63
 
-// ParseSelections reads an annotation in either of its forms: names with commas between them, or a JSON list. key is
-// the annotation's, for errors; namespace is that of networks that name none. doubts are keys that nobody knows.
-func ParseSelections(key, text, namespace string) (list []Selection, doubts []string, err error) {
+// ParseSelections parses an annotation in either of its forms: comma-separated names, or a JSON list. key is the
+// annotation's, for errors; namespace is that of networks that name none. The warnings are about unknown keys.
+func ParseSelections(key, text, namespace string) (list []Selection, warnings []string, err error) {
 	noun := "annotation " + key
 	if !utf8.ValidString(text) {
-		return nil, nil, model.Faultf(model.CodeDecode, "", "%s is no UTF-8", noun)
+		return nil, nil, model.Errorf(model.CodeDecode, "", "%s is no UTF-8", noun)
 	}
 	if strings.ContainsAny(text, `[{"`) {
-		list, doubts, err = parseJSON(noun, text)
+		list, warnings, err = parseJSON(noun, text)
 	} else {
 		list, err = parseNames(noun, text)
 	}
@@ -60,7 +61,7 @@ func ParseSelections(key, text, namespace string) (list []Selection, doubts []st
 		return nil, nil, err
 	}
 	if len(list) > maxSelections {
-		return nil, nil, model.Faultf(model.CodeInvalidConf, "", "%s: %d networks, at most %d", noun, len(list),
+		return nil, nil, model.Errorf(model.CodeInvalidConf, "", "%s: %d networks, at most %d", noun, len(list),
 			maxSelections)
 	}
 	for i := range list {
@@ -76,7 +77,7 @@ func ParseSelections(key, text, namespace string) (list []Selection, doubts []st
 			return nil, nil, within(err, fmt.Sprintf("%s: element %d", noun, i+1))
 		}
 	}
-	return list, doubts, apart(noun, list)
+	return list, warnings, checkDistinct(noun, list)
 }
 
 // parseNames reads "[namespace/]name[@interface],…".
@@ -111,7 +112,7 @@ func parseNames(noun, text string) ([]Selection, error) {
 }
 
 func malformed(noun, item string) error {
-	return model.Faultf(
+	return model.Errorf(
 		model.CodeInvalidConf, "write [namespace/]name[@interface], with commas between them, or a JSON list",
 		"%s: %q cannot be read", noun, item)
 }
@@ -123,11 +124,11 @@ func parseJSON(noun, text string) ([]Selection, []string, error) {
 		return nil, nil, err
 	}
 	list := make([]Selection, 0, len(raw))
-	var doubts []string
+	var warnings []string
 	for i, r := range raw {
 		where := fmt.Sprintf("%s: element %d", noun, i+1)
 		if bytes.Equal(bytes.TrimSpace(r), []byte("null")) {
-			return nil, nil, model.Faultf(model.CodeDecode, "", "%s is null, want object", where)
+			return nil, nil, model.Errorf(model.CodeDecode, "", "%s is null, want object", where)
 		}
 		var s Selection
 		if err := decodeSelection(where, r, &s); err != nil {
@@ -136,33 +137,33 @@ func parseJSON(noun, text string) ([]Selection, []string, error) {
 		var keys map[string]json.RawMessage
 		_ = json.Unmarshal(r, &keys) // was read just now
 		for _, k := range slices.Sorted(maps.Keys(keys)) {
-			if d := doubtKey(k); d != "" {
-				doubts = append(doubts, where+": "+d)
+			if d := warnKey(k); d != "" {
+				warnings = append(warnings, where+": "+d)
 			}
 		}
 		list = append(list, s)
 	}
-	return list, doubts, nil
+	return list, warnings, nil
 }
 
-// decodeSelection says which field is wrong.
+// decodeSelection decodes a selection; its error names the field.
 func decodeSelection(where string, raw json.RawMessage, s *Selection) error {
 	err := json.Unmarshal(raw, s)
 	if err == nil || errors.As(err, new(*json.UnmarshalTypeError)) || errors.As(err, new(*json.SyntaxError)) {
 		return cni.Decode(where, raw, s)
 	}
-	// netip says which text is wrong, and not in which field.
+	// netip's error has the value, and not the field.
 	var routes struct {
 		Gateways []string `json:"default-route"`
 	}
 	_ = json.Unmarshal(raw, &routes) // is a list of texts, or the error were another
 	for _, text := range routes.Gateways {
 		if _, bad := netip.ParseAddr(text); bad != nil {
-			return model.Faultf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`,
+			return model.Errorf(model.CodeDecode, `gateways are addresses, as ["10.1.0.1"]`,
 				"%s: default-route: %q is no address", where, text)
 		}
 	}
-	return model.Faultf(model.CodeDecode, "", "%s: %w", where, err)
+	return model.Errorf(model.CodeDecode, "", "%s: %w", where, err)
 }
 
 func selectionKeys() []string {
@@ -173,8 +174,8 @@ func selectionKeys() []string {
 	}
 }
 
-// doubtKey says what is doubtful about a key; others than the standard's are reverse domain names.
-func doubtKey(key string) string {
+// warnKey returns the warning about a key; keys that are not the standard's are reverse domain names.
+func warnKey(key string) string {
 	known := selectionKeys()
 	if strings.Contains(key, ".") || slices.ContainsFunc(known, func(k string) bool { return strings.EqualFold(k, key) }) {
 		return ""
@@ -185,44 +186,44 @@ func doubtKey(key string) string {
 	return fmt.Sprintf("key %q is unknown", key)
 }
 
-// check refuses values that nothing could be made of.
+// check rejects invalid values.
 func (s *Selection) check() error {
 	if s.Name == "" {
-		return model.Faultf(model.CodeInvalidConf, "name a NetworkAttachmentDefinition", "name is missing")
+		return model.Errorf(model.CodeInvalidConf, "name a NetworkAttachmentDefinition", "name is missing")
 	}
 	if err := errors.Join(model.CheckName("name", s.Name), model.CheckName("namespace", s.Namespace)); err != nil {
 		return err
 	}
 	if s.Interface != "" {
 		if err := cni.CheckIfName(s.Interface); err != nil {
-			return model.Faultf(model.CodeInvalidConf, "", "interface %w", err)
+			return model.Errorf(model.CodeInvalidConf, "", "interface %w", err)
 		}
 	}
 	for _, text := range s.IPs {
 		if _, err := parseIP(text); err != nil {
-			return model.Faultf(model.CodeInvalidConf, `write for example "10.1.2.3/24" or "10.1.2.3"`,
+			return model.Errorf(model.CodeInvalidConf, `write for example "10.1.2.3/24" or "10.1.2.3"`,
 				"ips: %q is no address", text)
 		}
 	}
 	if _, err := net.ParseMAC(s.MAC); s.MAC != "" && err != nil {
-		return model.Faultf(model.CodeInvalidConf, `write for example "02:00:00:00:00:01"`, "mac %q is no MAC address", s.MAC)
+		return model.Errorf(model.CodeInvalidConf, `write for example "02:00:00:00:00:01"`, "mac %q is no MAC address", s.MAC)
 	}
 	if _, err := net.ParseMAC(s.InfinibandGUID); s.InfinibandGUID != "" && err != nil {
-		return model.Faultf(model.CodeInvalidConf, "eight bytes with colons between them", "infiniband-guid %q is no GUID",
+		return model.Errorf(model.CodeInvalidConf, "eight bytes with colons between them", "infiniband-guid %q is no GUID",
 			s.InfinibandGUID)
 	}
 	if s.Claim != "" && len(s.IPs) > 0 {
-		return model.Faultf(model.CodeInvalidConf, "leave one of them out", "ips and ipam-claim-reference exclude each other")
+		return model.Errorf(model.CodeInvalidConf, "leave one of them out", "ips and ipam-claim-reference exclude each other")
 	}
 	for _, gw := range s.DefaultRoute {
 		if !gw.IsValid() || gw.IsUnspecified() || gw.Zone() != "" {
-			return model.Faultf(model.CodeInvalidConf, "", "default-route: %q cannot be a gateway", gw)
+			return model.Errorf(model.CodeInvalidConf, "", "default-route: %q cannot be a gateway", gw)
 		}
 	}
 	return s.checkObjects()
 }
 
-// checkObjects looks at the values that are handed on as they are.
+// checkObjects checks the values that are passed on unchanged.
 func (s *Selection) checkObjects() error {
 	var ports []struct {
 		HostPort      int    `json:"hostPort"`
@@ -254,11 +255,11 @@ func parseIP(text string) (netip.Addr, error) {
 	return a.Unmap(), err
 }
 
-// within puts a place before an error's words.
+// within prefixes an error with its place.
 func within(err error, where string) error {
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
-		return &model.Fault{Code: f.Code, Msg: where + ": " + f.Msg, Hint: f.Hint, Err: f.Err}
+		return &model.Error{Code: f.Code, Msg: where + ": " + f.Msg, Hint: f.Hint, Err: f.Err}
 	}
 	return fmt.Errorf("%s: %w", where, err)
 }

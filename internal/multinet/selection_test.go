@@ -43,9 +43,9 @@ func TestSelections(t *testing.T) {
 		},
 		{`[{"name":"a","ipam-claim-reference":"claim"}]`, []Selection{{Name: "a", Namespace: "pods", Claim: "claim"}}},
 	} {
-		got, doubts, err := ParseSelections(NetworksKey, tc.text, "pods")
-		if err != nil || len(doubts) > 0 {
-			t.Errorf("%s: %v %v", tc.text, doubts, err)
+		got, warnings, err := ParseSelections(NetworksKey, tc.text, "pods")
+		if err != nil || len(warnings) > 0 {
+			t.Errorf("%s: %v %v", tc.text, warnings, err)
 			continue
 		}
 		if d := cmp.Diff(tc.want, got, cmpopts.EquateComparable(netip.Addr{}), cmpopts.EquateEmpty()); d != "" {
@@ -54,14 +54,14 @@ func TestSelections(t *testing.T) {
 	}
 }
 
-func TestDoubts(t *testing.T) {
-	_, doubts, err := ParseSelections(NetworksKey, `[{"name":"a","interfaces":"b","example.com/x":1,"zzzzzzzzz":2}]`,
+func TestWarnings(t *testing.T) {
+	_, warnings, err := ParseSelections(NetworksKey, `[{"name":"a","interfaces":"b","example.com/x":1,"zzzzzzzzz":2}]`,
 		"pods")
 	want := []string{
 		`annotation k8s.v1.cni.cncf.io/networks: element 1: key "interfaces" is unknown, is "interface" meant?`,
 		`annotation k8s.v1.cni.cncf.io/networks: element 1: key "zzzzzzzzz" is unknown`,
 	}
-	if d := cmp.Diff(want, doubts); d != "" || err != nil {
+	if d := cmp.Diff(want, warnings); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
 }
@@ -77,7 +77,7 @@ func TestBadSelections(t *testing.T) {
 		"a@b@c":                                 `"a@b@c" cannot be read` + form,
 		"A":                                     `element 1: name "A" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 		"a@b c":                                 `element 1: interface "b c" contains ' '; no '/', ':' or white space`,
-		"a@n,b@n":                               `elements 1 and 2 ask for one interface, "n" (give each its own)`,
+		"a@n,b@n":                               `elements 1 and 2 request one interface, "n" (set a different one in each)`,
 		`[{"name":"a"`:                          `line 1 column 12: unexpected end of JSON input`,
 		"[\n{\"name\":\"a\"},\n{oops}]":         `line 3 column 2: invalid character 'o' looking for beginning of object key string`,
 		`{"name":"a"}`:                          `it is object, want list`,
@@ -94,9 +94,9 @@ func TestBadSelections(t *testing.T) {
 		`[{"name":"a","portMappings":[{"hostPort":"x"}]}]`:                                      `element 1: portMappings: hostPort is string, want int`,
 		`[{"name":"a","bandwidth":[]}]`:                                                         `element 1: bandwidth: it is array, want object`,
 		`[{"name":"a","ips":["10.0.0.1"],"ipam-claim-reference":"c"}]`:                          `element 1: ips and ipam-claim-reference exclude each other (leave one of them out)`,
-		`[{"name":"a","mac":"02:00:00:00:00:0A"},{"name":"b","mac":"0200.0000.000a"}]`:          `elements 1 and 2 ask for one mac, "02:00:00:00:00:0a" (give each its own)`,
-		`[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:01"}]`:       `elements 1 and 2 ask for one mac, "02:00:00:00:00:01" (give each its own)`,
-		`[{"name":"a","ips":["10.0.0.1"]},{"name":"a","ips":["10.0.0.1/24"]}]`:                  `elements 1 and 2 ask for one address, 10.0.0.1 of network pods/a (give each its own)`,
+		`[{"name":"a","mac":"02:00:00:00:00:0A"},{"name":"b","mac":"0200.0000.000a"}]`:          `elements 1 and 2 request one mac, "02:00:00:00:00:0a" (set a different one in each)`,
+		`[{"name":"a","mac":"02:00:00:00:00:01"},{"name":"b","mac":"02:00:00:00:00:01"}]`:       `elements 1 and 2 request one mac, "02:00:00:00:00:01" (set a different one in each)`,
+		`[{"name":"a","ips":["10.0.0.1"]},{"name":"a","ips":["10.0.0.1/24"]}]`:                  `elements 1 and 2 request one address, 10.0.0.1 of network pods/a (set a different one in each)`,
 		`[{"name":"a","default-route":["10.0.0.1"]},{"name":"b","default-route":["10.0.1.1"]}]`: `elements 1 and 2 both have a default-route of one family (keep one of them; several gateways of one network share the load)`,
 		strings.Repeat("a,", 70) + "a":                                                          `71 networks, at most 63`,
 	} {

@@ -18,7 +18,7 @@ import (
 // Settings are the runtime's configuration of the agent, or of Multus: the keys are the same.
 type Settings struct {
 	Name string `json:"name"`
-	// Socket is weft-cni's business, but it would take the default for one that it cannot read.
+	// Socket is used by weft-cni, which would use the default for an invalid one.
 	Socket    string            `json:"socket"`
 	Delegates []json.RawMessage `json:"delegates"`
 	// RuntimeConfig is what the runtime provides for the declared capabilities.
@@ -28,12 +28,12 @@ type Settings struct {
 	} `json:"args"`
 
 	// ClusterNetwork and DefaultNetworks name networks: a NetworkAttachmentDefinition, a configuration in ConfDir, a
-	// directory or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks may
-	// stand beside both.
+	// directory or a file. Where there is a ClusterNetwork, Delegates do not count, as with Multus; DefaultNetworks are
+	// added to both.
 	ClusterNetwork  string   `json:"clusterNetwork"`
 	DefaultNetworks []string `json:"defaultNetworks"`
 	ConfDir         string   `json:"confDir"`
-	CNIDir          string   `json:"cniDir"` // Multus' memory
+	CNIDir          string   `json:"cniDir"` // Multus' cache
 	BinDir          string   `json:"binDir"`
 	// ReadinessFile is a file that the cluster's network writes when it is ready.
 	ReadinessFile string `json:"readinessindicatorfile"`
@@ -43,8 +43,8 @@ type Settings struct {
 	SystemNamespaces   []string `json:"systemNamespaces"` // their pods get no DefaultNetworks
 	MultusNamespace    string   `json:"multusNamespace"`
 	AuxiliaryChain     string   `json:"auxiliaryCNIChainName"`
-	// Parallel lets the foreign plugins of several networks of a pod be executed at the same time. The standard forbids
-	// it, so it is asked for. The first network is attached before the others all the same.
+	// Parallel executes the foreign plugins of a pod's networks concurrently. The standard forbids that, so it is off by
+	// default. The first network is always attached before the others.
 	Parallel bool `json:"parallelNetworks"`
 
 	// Root is where the agent sees the node's files.
@@ -54,7 +54,7 @@ type Settings struct {
 // hostPrefix is where Multus' daemon sees the node's files: its configurations name them so.
 const hostPrefix = "/host"
 
-// seen is a path of the configuration as the agent sees it.
+// seen returns a path of the configuration as the agent sees it.
 func (s Settings) seen(path string) string {
 	at := filepath.Join(s.Root, path)
 	if _, err := os.Stat(at); errors.Is(err, fs.ErrNotExist) && onNode(path) != path {
@@ -63,7 +63,7 @@ func (s Settings) seen(path string) string {
 	return at
 }
 
-// onNode is a path as the node has it.
+// onNode returns a path as the node has it.
 func onNode(path string) string {
 	if rest, ok := strings.CutPrefix(path, hostPrefix+"/"); ok {
 		return "/" + rest
@@ -80,7 +80,7 @@ const (
 
 const example = `"delegates": [{"type": "ptp", "ipam": {…}}]`
 
-// maxDelegates bounds the networks that a configuration gives to every pod.
+// maxDelegates bounds the networks that a configuration adds to every pod.
 const maxDelegates = 64
 
 // ParseSettings reads the configuration of a call. root is where the node's files are.
@@ -97,20 +97,20 @@ func ParseSettings(call cni.Call, root string) (Settings, error) {
 		s.Delegates = nil
 	}
 	if len(s.Delegates) == 0 && s.ClusterNetwork == "" {
-		return s, model.Faultf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)
+		return s, model.Errorf(model.CodeInvalidConf, example, "network %s: delegates: missing or empty", s.Name)
 	}
 	if n := len(s.Delegates); n > maxDelegates {
-		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: delegates: %d networks, at most %d", s.Name, n,
+		return s, model.Errorf(model.CodeInvalidConf, "", "network %s: delegates: %d networks, at most %d", s.Name, n,
 			maxDelegates)
 	}
 	if n := len(s.DefaultNetworks); n > maxDelegates {
-		return s, model.Faultf(model.CodeInvalidConf, "", "network %s: defaultNetworks: %d networks, at most %d", s.Name, n,
+		return s, model.Errorf(model.CodeInvalidConf, "", "network %s: defaultNetworks: %d networks, at most %d", s.Name, n,
 			maxDelegates)
 	}
 	return s, nil
 }
 
-// mayUse tells whether a pod of one namespace may use a network of another.
+// mayUse reports whether a pod of one namespace may use a network of another.
 func (s Settings) mayUse(pod, network string) bool {
 	if !s.NamespaceIsolation || pod == network {
 		return true
@@ -123,7 +123,7 @@ func (s Settings) mayUse(pod, network string) bool {
 	return false
 }
 
-// system tells whether pods of the namespace are spared the default networks.
+// system reports whether pods of the namespace get no default networks.
 func (s Settings) system(namespace string) bool {
 	return slices.Contains(s.SystemNamespaces, namespace)
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Got is what an attachment gave the pod.
+// Got is the result of an attachment.
 type Got struct {
 	Label   string
 	Primary bool
@@ -22,8 +22,8 @@ type Got struct {
 	Version string
 }
 
-// Gave is what an attachment gave, of which origin tells; the network is as its plugins get it.
-func Gave(origin *model.Origin, n model.Network, r model.Result) Got {
+// NewGot returns the result of an attachment with its origin; the network is as its plugins get it.
+func NewGot(origin *model.Origin, n model.Network, r model.Result) Got {
 	g := Got{
 		Label: origin.Network, Primary: origin.Primary, Result: r, Device: ReadDeviceInfo(origin.DeviceFile),
 		Version: n.CNIVersion,
@@ -99,7 +99,7 @@ func (g Got) entries() []statusEntry {
 		return nil
 	}
 	for _, ip := range r.IPs {
-		k := len(out) - 1 // whose interface is not said is the last one's
+		k := len(out) - 1 // an address without an interface is the last one's
 		if ip.Interface != nil {
 			var ok bool
 			if k, ok = at[*ip.Interface]; !ok {
@@ -127,7 +127,7 @@ func defaultEntry(ips []model.IP, at map[int]int) (int, bool) {
 	return 0, true
 }
 
-// gateways are those of the default routes. A route without one is written as Multus does.
+// gateways returns those of the default routes. A route without one is written as Multus does.
 func gateways(routes []model.Route) []string {
 	var out []string
 	for _, r := range routes {

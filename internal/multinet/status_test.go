@@ -98,7 +98,7 @@ func TestStatus(t *testing.T) {
 }
 
 // Several interfaces of one network in the container are an element each; the default is where the first gateway is.
-func TestStatusSeveralInterfaces(t *testing.T) {
+func TestStatusManyInterfaces(t *testing.T) {
 	r := model.Result{
 		Interfaces: []model.Interface{{Name: "a", Sandbox: "/ns"}, {Name: "host"}, {Name: "b", Sandbox: "/ns"}},
 		IPs: []model.IP{

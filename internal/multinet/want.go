@@ -12,15 +12,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// wanted is what a selection adds to what the plugins of a network get.
+// wanted is what a selection adds to the configuration of a network's plugins.
 type wanted struct {
 	caps map[string]any // runtimeConfig
 	args map[string]any // args.cni
 }
 
-// want turns what the pod asks of a network into capabilities and arguments. A capability must be declared by a plugin:
-// otherwise nobody would give the pod what it asks for.
-func (a asked) want(n *model.Network, r *model.Request) (wanted, error) {
+// want converts the pod's requests to capabilities and arguments. A plugin must declare each capability: otherwise the
+// request would be ignored.
+func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 	w := wanted{caps: map[string]any{}, args: map[string]any{}}
 	if a.device != "" {
 		if err := withDevice(n, a.device); err != nil {
@@ -44,7 +44,7 @@ func (a asked) want(n *model.Network, r *model.Request) (wanted, error) {
 	}
 	for _, c := range s.capabilities() {
 		if !slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Capabilities[c.name] }) {
-			return w, model.Faultf(model.CodeUnsupportedField,
+			return w, model.Errorf(model.CodeUnsupportedField,
 				`add "capabilities": {"`+c.name+`": true} to the plugin that serves it`,
 				"%s: no plugin of network %s declares the capability %s", c.key, n.Name, c.name)
 		}
@@ -53,13 +53,13 @@ func (a asked) want(n *model.Network, r *model.Request) (wanted, error) {
 	return w, nil
 }
 
-// capability is what a key of a selection is called in a plugin's configuration.
+// capability is the name of a selection's key in a plugin's configuration.
 type capability struct {
 	key, name string
 	value     any
 }
 
-// capabilities are those that the selection needs.
+// capabilities returns those that the selection needs.
 func (s *Selection) capabilities() []capability {
 	var all []capability
 	add := func(yes bool, key, name string, value any) {
@@ -76,13 +76,13 @@ func (s *Selection) capabilities() []capability {
 	return all
 }
 
-// present tells whether there is a value that says something.
+// present reports whether a value is not empty.
 func present(raw json.RawMessage) bool {
 	text := strings.TrimSpace(string(raw))
 	return text != "" && text != "null" && text != "[]" && text != "{}"
 }
 
-// withDevice names the device in every plugin of a network, under both names that plugins know.
+// withDevice sets the device in every plugin of a network, by both names that plugins read.
 func withDevice(n *model.Network, device string) error {
 	plugins := make([]model.PluginConf, 0, len(n.Plugins))
 	for _, p := range n.Plugins {
@@ -104,7 +104,7 @@ func withDevice(n *model.Network, device string) error {
 	return nil
 }
 
-// merged is both maps in one; the second has the last word.
+// merged returns both maps in one; the second overrides the first.
 func merged(a, b map[string]any) map[string]any {
 	if len(b) == 0 {
 		return a

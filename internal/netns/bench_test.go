@@ -8,7 +8,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// BenchmarkDo is what a visit to a namespace costs: about what its four system calls cost.
+// BenchmarkDo measures entering and leaving a namespace: about the cost of its four system calls.
 func BenchmarkDo(b *testing.B) {
 	ns := nettest.NS(b, "ns")
 	for b.Loop() {

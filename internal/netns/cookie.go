@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cookie is a number that no other namespace has until the machine boots again, as opposed to that of ID: an inode's
-// number is given to the next one that is made. It is 0 where the kernel does not tell it (before Linux 5.14).
+// Cookie returns a number that no other namespace has until the host reboots. An ID, by contrast, is an inode number,
+// which the kernel reuses for a later namespace. It is 0 where the kernel has no cookies (before Linux 5.14).
 func (n *NS) Cookie() (cookie uint64, err error) {
 	err = n.Do(func() error {
 		fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -30,8 +30,8 @@ func (n *NS) Cookie() (cookie uint64, err error) {
 	return cookie, nil
 }
 
-// Again opens the namespace once more: the two are closed each by itself.
-func (n *NS) Again() (*NS, error) {
+// Duplicate opens the namespace a second time; each NS is closed independently.
+func (n *NS) Duplicate() (*NS, error) {
 	if n.closed.Load() {
 		return nil, fmt.Errorf("namespace %s: %w", n.path, os.ErrClosed)
 	}

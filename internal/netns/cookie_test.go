@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCookie: namespaces that have one inode number after each other have another cookie each.
+// TestCookie: namespaces that have the same inode number one after the other have different cookies.
 func TestCookie(t *testing.T) {
 	seen := map[uint64]bool{}
 	for range 20 {
@@ -34,7 +34,7 @@ func TestCookie(t *testing.T) {
 
 func TestAgain(t *testing.T) {
 	ns := nettest.NS(t, "ns")
-	again, err := ns.Again()
+	again, err := ns.Duplicate()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func TestAgain(t *testing.T) {
 	if err := again.Close(); err != nil {
 		t.Error(err)
 	}
-	if _, err := again.Again(); err == nil {
+	if _, err := again.Duplicate(); err == nil {
 		t.Error("a closed namespace was opened again")
 	}
 	if err := ns.Do(func() error { return nil }); err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns opens, makes and enters network namespaces. It is the one place in weft that calls setns and
-// unshare: a thread that is left in the wrong namespace is the worst bug a network daemon can have, so the code that
-// can cause it is small and stands alone.
+// Package netns opens, makes and enters network namespaces. It is the only package in weft that calls setns and
+// unshare: a thread that is left in the wrong namespace is the worst bug that a network daemon can have, so the code
+// that can cause it is small and separate.
 package netns
 
 import (
@@ -17,11 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrGone is wrapped by errors about a namespace path that does not exist, or exists and is no network namespace any
-// more (the usual state after the runtime has unmounted it).
+// ErrGone is wrapped by errors about a namespace path that does not exist, or that is no longer a network namespace
+// (the usual state after the runtime has unmounted it).
 var ErrGone = errors.New("network namespace is gone")
 
-// notNetns is an ErrGone of a path that still names something.
+// notNetns is the ErrGone of a path that exists but is not a network namespace.
 type notNetns struct{}
 
 func (notNetns) Error() string        { return "not a network namespace" }
@@ -29,7 +29,7 @@ func (notNetns) Is(target error) bool { return target == ErrGone }
 
 // NS is an open network namespace. The namespace lives at least as long as the NS is open.
 type NS struct {
-	fd     int // a bare descriptor: an os.File would be offered to the poller, which costs five system calls
+	fd     int // a bare descriptor: an os.File would be registered with the poller, which costs five system calls
 	path   string
 	closed atomic.Bool
 }
@@ -47,8 +47,8 @@ func Open(path string) (*NS, error) {
 	return FromFD(fd, path)
 }
 
-// FromFD takes over an open descriptor of a namespace, as weft-cni passes one along; path is kept for messages and
-// results only. It closes fd when that is no network namespace.
+// FromFD takes ownership of an open descriptor of a namespace, such as one received from weft-cni; path is used in
+// messages and results only. FromFD closes fd when it is not a network namespace.
 func FromFD(fd int, path string) (*NS, error) {
 	kind, err := unix.IoctlRetInt(fd, unix.NS_GET_NSTYPE)
 	if err != nil || kind != unix.CLONE_NEWNET {
@@ -65,10 +65,10 @@ func Current() (*NS, error) {
 	return Open(self)
 }
 
-// Path is the path the namespace was opened by.
+// Path returns the path by which the namespace was opened.
 func (n *NS) Path() string { return n.path }
 
-// Fd is the namespace's descriptor; it stays owned by n.
+// Fd returns the namespace's descriptor; n still owns it.
 func (n *NS) Fd() int { return n.fd }
 
 // Close releases the descriptor. A second Close does nothing.
@@ -79,7 +79,7 @@ func (n *NS) Close() error {
 	return unix.Close(n.fd)
 }
 
-// ID names the namespace for as long as it lives: its inode number on nsfs.
+// ID returns the namespace's inode number on nsfs, which is unique while the namespace exists.
 func (n *NS) ID() (uint64, error) {
 	if n.closed.Load() {
 		return 0, fmt.Errorf("namespace %s: %w", n.path, os.ErrClosed)
@@ -91,7 +91,7 @@ func (n *NS) ID() (uint64, error) {
 	return st.Ino, nil
 }
 
-// Same tells whether a and b are one namespace.
+// Same reports whether a and b are the same namespace.
 func Same(a, b *NS) (bool, error) {
 	ia, err := a.ID()
 	if err != nil {
@@ -102,40 +102,42 @@ func Same(a, b *NS) (bool, error) {
 }
 
 // Do runs f on a thread that is inside the namespace. f must not start goroutines that rely on it. A nil NS means the
-// namespace the process is in.
+// namespace of the process.
 //
-// The calling goroutine's own thread enters and comes back: to hand f to another thread costs more than all the rest,
-// and on a busy machine a wait. A thread that could not come back (it was not its owner's to enter) goes nowhere: then
-// f runs on a thread of its own, which is never unlocked and dies with its goroutine instead of poisoning others.
+// The calling goroutine's own thread enters the namespace and returns: passing f to another thread costs more than
+// everything else, and waits on a busy host. A thread that may not re-enter its own namespace (its owner lacks the
+// privilege) does not enter another one: then f runs on a separate thread, which stays locked and ends with its
+// goroutine if it cannot return.
 func (n *NS) Do(f func() error) error {
 	if n == nil {
 		return f()
 	}
-	if n.closed.Load() { // its number may be another file's by now
+	if n.closed.Load() { // the descriptor's number may be another file's by now
 		return fmt.Errorf("enter namespace %s: %w", n.path, os.ErrClosed)
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if unix.Gettid() == unix.Getpid() {
-		return n.elsewhere(f)
+		return n.doOnNewThread(f)
 	}
 	back, err := unix.Open(self, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("namespace of this thread: %w", err)
 	}
 	defer func() { _ = unix.Close(back) }()
-	if unix.Setns(back, unix.CLONE_NEWNET) != nil { // what will be asked for afterwards
-		return n.elsewhere(f)
+	if unix.Setns(back, unix.CLONE_NEWNET) != nil { // check that returning will be allowed
+		return n.doOnNewThread(f)
 	}
 	if err := unix.Setns(n.fd, unix.CLONE_NEWNET); err != nil {
 		return fmt.Errorf("enter namespace %s: %w", n.path, err)
 	}
-	defer home(back)
+	defer leave(back)
 	return f()
 }
 
-// home brings the thread back. It was allowed to a moment ago, so all that can be missing is memory for a few pointers.
-func home(back int) {
+// leave returns the thread to its namespace. The same call succeeded a moment ago, so it can fail only when the kernel
+// has no memory for a few pointers.
+func leave(back int) {
 	const tries = 100
 	var err error
 	for range tries {
@@ -144,13 +146,13 @@ func home(back int) {
 		}
 		time.Sleep(time.Millisecond)
 	}
-	panic(fmt.Sprintf("a thread cannot leave a network namespace: %v", err)) // going on would be worse
+	panic(fmt.Sprintf("a thread cannot leave a network namespace: %v", err)) // continuing would be worse
 }
 
-// elsewhere is Do on a thread of its own.
-func (n *NS) elsewhere(f func() error) error {
+// doOnNewThread is Do on a thread of its own.
+func (n *NS) doOnNewThread(f func() error) error {
 	done := make(chan error, 1)
-	alone(func() {
+	onNewThread(func() {
 		back, err := unix.Open(self, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			runtime.UnlockOSThread()
@@ -172,10 +174,10 @@ func (n *NS) elsewhere(f func() error) error {
 	return <-done
 }
 
-// alone runs f on a locked thread, which ends with f unless f unlocks it. It is never the process's first thread: that
-// one cannot end, it would stay in the namespace where f left it, and the whole process (/proc/PID/ns, /proc/self/net)
-// would seem to live there.
-func alone(f func()) {
+// onNewThread runs f on a locked thread, which ends with f unless f unlocks it. It never uses the process's first
+// thread: that one cannot end, so it would stay in the namespace where f left it, and the whole process (/proc/PID/ns,
+// /proc/self/net) would appear to be there.
+func onNewThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
@@ -183,7 +185,7 @@ func alone(f func()) {
 			return
 		}
 		done := make(chan struct{})
-		alone(func() { // on another thread, for this goroutine keeps the first one
+		onNewThread(func() { // on another thread, because this goroutine is locked to the first one
 			defer close(done)
 			f()
 		})
@@ -192,7 +194,7 @@ func alone(f func()) {
 	}()
 }
 
-// New makes a fresh namespace and binds it to path, which must not exist; missing parent directories are made. The
+// New makes a new namespace and binds it to path, which must not exist; missing parent directories are created. The
 // caller removes it with Remove.
 func New(path string) (*NS, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -204,7 +206,7 @@ func New(path string) (*NS, error) {
 	}
 	_ = f.Close()
 	done := make(chan error, 1)
-	alone(func() {
+	onNewThread(func() {
 		// The thread ends with this function, and with it the only other reference to the namespace.
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- fmt.Errorf("unshare network namespace: %w", err)
@@ -219,14 +221,14 @@ func New(path string) (*NS, error) {
 	return Open(path)
 }
 
-// Anonymous makes a fresh namespace that has no path: it is gone when the NS is closed and no process is in it.
+// Anonymous makes a new namespace without a path: it ends when the NS is closed and no process is in it.
 func Anonymous() (*NS, error) {
 	type answer struct {
 		ns  *NS
 		err error
 	}
 	done := make(chan answer, 1)
-	alone(func() {
+	onNewThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
 			done <- answer{nil, fmt.Errorf("unshare network namespace: %w", err)}
 			return
@@ -238,7 +240,7 @@ func Anonymous() (*NS, error) {
 	return a.ns, a.err
 }
 
-// Remove unmounts a namespace made by New and removes its file. A path that is not there is no error.
+// Remove unmounts a namespace made by New and removes its file. A missing path is no error.
 func Remove(path string) error {
 	if err := unix.Unmount(path, unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) &&
 		!errors.Is(err, unix.ENOENT) {

@@ -33,7 +33,7 @@ func TestOpenOfWhatIsNone(t *testing.T) {
 			}
 		}
 	}
-	// What the runtime leaves behind when it has unmounted the namespace.
+	// What remains when the runtime has unmounted the namespace.
 	if err := unix.Unmount(ns.Path(), unix.MNT_DETACH); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func inode(t *testing.T) uint64 {
 }
 
 // TestDoLeavesNoThreadBehind enters namespaces from many goroutines, also with functions that fail or that leave the
-// thread in yet another namespace; no thread that goroutines run on later is anywhere but at home.
+// thread in yet another namespace: no thread that later runs goroutines is outside its own namespace.
 func TestDoLeavesNoThreadBehind(t *testing.T) {
 	home := inode(t)
 	namespaces := []*netns.NS{nettest.NS(t, "a"), nettest.NS(t, "b")}
@@ -118,7 +118,7 @@ func TestDoLeavesNoThreadBehind(t *testing.T) {
 				if got := inode(t); got != want {
 					t.Errorf("inside namespace %d, want %d", got, want)
 				}
-				if i%8 == 0 { // poison: what f does to the thread stays with the thread
+				if i%8 == 0 { // what f does to the thread must stay with the thread
 					return unix.Unshare(unix.CLONE_NEWNET)
 				}
 				return boom

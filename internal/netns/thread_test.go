@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// The process's first thread never ends, so what it is in is what the world takes the process to be in.
+// The process's first thread never ends, so its namespace is what /proc shows as that of the process.
 func TestFirstThreadStaysWhereItIs(t *testing.T) {
 	before, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

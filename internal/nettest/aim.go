@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// Aim chooses at which moment of a call its process is killed. How long a call takes is measured once, and by a machine
-// that may have been busier than it is later: each miss moves the aim forward, each hit back.
+// Aim chooses at which moment of a call its process is killed. The duration of a call is measured once, possibly while
+// the host was busier than later: each miss moves the moment forward, each hit back.
 type Aim struct{ usual, now time.Duration }
 
-// NewAim aims at calls that take so long.
+// NewAim returns an Aim for calls that usually take so long.
 func NewAim(usual time.Duration) *Aim { return &Aim{usual: usual, now: usual} }
 
-// Moment is when to kill, counted from the call's beginning.
+// Moment returns when to kill, counted from the beginning of the call.
 func (a *Aim) Moment() time.Duration { return rand.N(max(a.now, 1)) }
 
-// Told learns whether the last kill hit a live call.
-func (a *Aim) Told(hit bool) {
+// Record records whether the last kill hit a live call.
+func (a *Aim) Record(hit bool) {
 	if hit {
 		a.now = min(a.usual, a.now*5/4)
 	} else {

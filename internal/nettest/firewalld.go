@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// bus is a D-Bus that lets everybody do everything.
+// bus configures a D-Bus that allows everything.
 const bus = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -27,13 +27,13 @@ const bus = `<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configura
 </busconfig>
 `
 
-// Firewalld starts Debian's firewalld for a network namespace (nil: the test's own), and the D-Bus that it is on: over
-// an empty /run that nobody but the test sees. Both end with the test. Without the programs the test is skipped.
+// Firewalld starts Debian's firewalld for a network namespace (nil: the test's own), and the D-Bus that it uses, on an
+// empty /run that only the test sees. Both end with the test. Without the programs the test is skipped.
 func Firewalld(t testing.TB, ns *netns.NS) *FirewalldProcess {
 	t.Helper()
 	for _, name := range []string{"firewalld", "firewall-cmd", "dbus-daemon"} {
 		if _, err := exec.LookPath(name); err != nil {
-			Without(t, "no "+name+" on this machine: firewalld is not tested (test/deps.sh test installs it)")
+			SkipMissing(t, "no "+name+" on this host: firewalld is not tested (test/deps.sh test installs it)")
 		}
 	}
 	if err := syscall.Mount("tmpfs", "/run", "tmpfs", 0, ""); err != nil {
@@ -67,7 +67,7 @@ type FirewalldProcess struct {
 	stop func()
 }
 
-// Start starts firewalld, and waits until it answers.
+// Start starts firewalld, and waits until it responds.
 func (f *FirewalldProcess) Start() {
 	f.t.Helper()
 	f.stop = f.start("firewalld", "--nofork", "--nopid", "--system-config", f.dir, "--log-file",
@@ -76,7 +76,7 @@ func (f *FirewalldProcess) Start() {
 	f.until(func() bool { _, err := Try(nil, "firewall-cmd", "--state"); return err == nil })
 }
 
-// Stop ends firewalld; the bus stays.
+// Stop stops firewalld; the bus stays.
 func (f *FirewalldProcess) Stop() { f.stop() }
 
 // Cmd runs firewall-cmd.
@@ -92,8 +92,8 @@ func (f *FirewalldProcess) start(argv ...string) (stop func()) {
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	var said strings.Builder
-	cmd.Stdout, cmd.Stderr = &said, &said
+	var output strings.Builder
+	cmd.Stdout, cmd.Stderr = &output, &output
 	started, ended := make(chan error), make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -116,7 +116,7 @@ func (f *FirewalldProcess) start(argv ...string) (stop func()) {
 			<-ended
 		}
 		if f.t.Failed() {
-			f.t.Logf("%s said:\n%s", strings.Join(argv, " "), said.String())
+			f.t.Logf("%s said:\n%s", strings.Join(argv, " "), output.String())
 		}
 	})
 }

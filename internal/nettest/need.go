@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Features are what Need can probe, each with the arguments of ip that need it.
+// Features returns the features that Need can probe, each with the ip commands that need it.
 func Features() map[string][]string {
 	const lower = "link add lower type bridge"
 	return map[string][]string{
@@ -24,19 +24,19 @@ func Features() map[string][]string {
 		"wireguard": {"link add probe type wireguard"},
 		"ipip":      {"link add probe type ipip local 127.0.0.1 remote 127.0.0.2"},
 		"tap":       {"tuntap add probe mode tap"},
-		// A bridge that knows VLANs.
+		// A VLAN-aware bridge.
 		"vlan_filtering": {"link add probe type bridge vlan_filtering 1"},
 	}
 }
 
-// Need skips the test, in one loud line, when the kernel lacks one of the Features: it is probed by doing. With
-// WEFT_NO_SKIP set a missing feature fails the test instead.
+// Need skips the test, with a message in one line, when the kernel lacks one of the Features, which it probes by use.
+// With WEFT_NO_SKIP set a missing feature fails the test instead.
 func Need(t testing.TB, features ...string) {
 	t.Helper()
 	known := Features()
 	for _, feature := range features {
 		if known[feature] == nil {
-			t.Fatalf("nettest: nobody knows how to probe %q", feature)
+			t.Fatalf("nettest: unknown feature %q", feature)
 		}
 		ns := NS(t, "probe-"+feature)
 		for _, line := range known[feature] {
@@ -48,8 +48,8 @@ func Need(t testing.TB, features ...string) {
 	}
 }
 
-// NeedBridgeNetfilter skips the test where rules of IP do not see what bridges forward: br_netfilter is a module that
-// nothing loads by itself (test/deps.sh does).
+// NeedBridgeNetfilter skips the test when IP rules do not see bridged packets: br_netfilter is a module that nothing
+// loads automatically (test/deps.sh does).
 func NeedBridgeNetfilter(t testing.TB) {
 	t.Helper()
 	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nettest gives tests the real kernel in throw-away namespaces. No test of weft touches the namespaces of the
-// machine it runs on.
+// Package nettest runs tests on the real kernel, in throw-away namespaces. No test of weft touches the host's own
+// namespaces.
 package nettest
 
 import (
@@ -21,31 +21,31 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-const inside = "WEFT_NETTEST_INSIDE"
+const insideEnv = "WEFT_NETTEST_INSIDE"
 
-// kernel stands before the reasons for which a test is run in the emulated machine (test/vm) instead.
+// kernel is the prefix of the reasons for which a test runs in the test VM (test/vm) instead.
 const kernel = "kernel: "
 
-// Runner is a testing.M, or what looks at more when its tests have run.
+// Runner is a testing.M, or a wrapper that checks more after the tests.
 type Runner interface{ Run() int }
 
 // Main runs the tests of a package in a fresh network and mount namespace, as uid 0 of a fresh user namespace when the
 // caller is not root. Use it as TestMain: os.Exit(nettest.Main(m)).
 func Main(m Runner) int { return enter(m, 0) }
 
-// enter runs the tests in fresh namespaces, of further kinds when more asks for them.
+// enter runs the tests in new namespaces, with the additional kinds in more.
 func enter(m Runner, more uintptr) int {
-	if os.Getenv(inside) != "" {
-		return runApart(m)
+	if os.Getenv(insideEnv) != "" {
+		return runTests(m)
 	}
-	return spawn(more, os.Stdout, os.Args[1:], inside+"=1")
+	return spawn(more, os.Stdout, os.Args[1:], insideEnv+"=1")
 }
 
-// runDir is where weft's programs keep what nobody has told them to keep elsewhere: sockets, journals, queued calls.
+// runDir is the default directory of weft's programs for sockets, journals and queued calls.
 const runDir = "/run/weft"
 
-// ownRun gives the tests a runDir of their own, so that packages that are tested beside one another do not meet in it,
-// and nothing stays in that of the machine. An ordinary user cannot write there, and needs none.
+// ownRun mounts a runDir for these tests only, so that packages that are tested in parallel do not share it, and
+// nothing remains in the host's. An unprivileged user cannot write there, and needs none.
 func ownRun() error {
 	if err := os.MkdirAll(runDir, 0o700); errors.Is(err, fs.ErrPermission) {
 		return nil
@@ -58,8 +58,9 @@ func ownRun() error {
 	return nil
 }
 
-// runApart runs the tests where nobody else is.
-func runApart(m Runner) int {
+// runTests runs the tests in namespaces of their own.
+func runTests(m Runner) int {
+	syscall.CloseOnExec(hostFD) // programs of tests do not hold it
 	if err := ownRun(); err != nil {
 		fmt.Fprintln(os.Stderr, "nettest:", err)
 		return 2
@@ -67,7 +68,7 @@ func runApart(m Runner) int {
 	return m.Run()
 }
 
-// spawn runs this program with other arguments in fresh namespaces.
+// spawn runs this program with other arguments in new namespaces.
 func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 	self, err := os.Executable()
 	if err != nil {
@@ -77,6 +78,13 @@ func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 	cmd := exec.Command(self, args...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, out, os.Stderr
 	cmd.Env = append(os.Environ(), env...)
+	host, err := os.Open("/proc/self/ns/net")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "nettest:", err)
+		return 2
+	}
+	defer func() { _ = host.Close() }()
+	cmd.ExtraFiles = []*os.File{host} // hostFD
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
 	if os.Geteuid() != 0 {
 		attr.Cloneflags |= syscall.CLONE_NEWUSER
@@ -88,7 +96,7 @@ func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 	}
 	attr.Cloneflags |= more
 	cmd.SysProcAttr = attr
-	// What prevents a child from outliving its parent is told of the parent's thread, which must not end before.
+	// Pdeathsig refers to the parent's thread, which must not end before the child.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	err = cmd.Run()
@@ -98,8 +106,8 @@ func spawn(more uintptr, out io.Writer, args []string, env ...string) int {
 	}
 	if err != nil {
 		note(filepath.Base(self),
-			fmt.Sprintf("this machine refuses namespaces to an ordinary user, nothing was tested: %v", err))
-		fmt.Fprintf(os.Stderr, "nettest: SKIP: this machine refuses namespaces to an ordinary user, nothing was tested: %v\n",
+			fmt.Sprintf("this host refuses namespaces to an ordinary user, nothing was tested: %v", err))
+		fmt.Fprintf(os.Stderr, "nettest: SKIP: this host refuses namespaces to an ordinary user, nothing was tested: %v\n",
 			err)
 		return 0
 	}
@@ -137,12 +145,12 @@ func Run(t testing.TB, ns *netns.NS, argv ...string) string {
 // Try is Run without failing the test.
 func Try(ns *netns.NS, argv ...string) (string, error) {
 	out, err := try(ns, argv)
-	// Somebody else's change, anywhere on the machine, makes the kernel break off what ip lists.
+	// A concurrent change, even in another namespace, makes the kernel interrupt the dump that ip lists.
 	for tries := 0; tries < 50 && err == nil && strings.Contains(out, "Dump was interrupted"); tries++ {
 		out, err = try(ns, argv)
 	}
 	if err == nil {
-		// So ip grumbles, now and then more often, at a link whose other end is in no named namespace.
+		// ip prints this occasionally for a link whose other end is in an unnamed namespace.
 		out = strings.ReplaceAll(out, "Error: Peer netns reference is invalid.\n", "")
 	}
 	return out, err
@@ -159,24 +167,25 @@ func try(ns *netns.NS, argv []string) (string, error) {
 	return b.String(), err
 }
 
-// Skip skips the test loudly, or fails it when WEFT_NO_SKIP is set.
+// Skip skips the test and reports it, or fails it when WEFT_NO_SKIP is set.
 func Skip(t testing.TB, why string) {
 	t.Helper()
 	if os.Getenv("WEFT_NO_SKIP") != "" {
 		t.Fatalf("WEFT_NO_SKIP is set, but: %s", why)
 	}
-	Without(t, kernel+why)
+	SkipMissing(t, kernel+why)
 }
 
-// Without skips the test loudly for want of what no kernel can give: a program, another user.
-func Without(t testing.TB, why string) {
+// SkipMissing skips the test and reports it, because something is missing that is not a part of the kernel: a program,
+// another user.
+func SkipMissing(t testing.TB, why string) {
 	t.Helper()
 	note(t.Name(), why)
 	t.Skipf("SKIP: %s", why)
 }
 
-// note writes a skip into the file WEFT_SKIPS: "go test" keeps to itself what a package that passes has printed, and a
-// skip that nobody sees is no loud one.
+// note writes a skip to the file WEFT_SKIPS: "go test" does not print the output of a package that passes, and a skip
+// must not go unnoticed.
 func note(what, why string) {
 	path := os.Getenv("WEFT_SKIPS")
 	if path == "" {

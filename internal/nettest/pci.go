@@ -11,15 +11,15 @@ import (
 	"testing"
 )
 
-// PCI gives the test a network interface on a PCI bus: its address ("0000:00:10.0") and the name of its link, which is
-// in the test's own namespace, down, until the test ends; /sys is that namespace's. Only the emulated machine (test/vm)
-// has such interfaces to give away: a real machine's are never touched.
+// PCI provides the test with a network interface on a PCI bus: its address ("0000:00:10.0") and the name of its link,
+// which is in the test's own namespace, down, until the test ends; /sys is mounted for that namespace. Only the
+// test VM (test/vm) has spare interfaces: a real host's are never touched.
 func PCI(t testing.TB) (address, link string) {
 	t.Helper()
 	if os.Getenv("WEFT_VM") == "" {
-		Skip(t, "only the emulated machine has network interfaces on a PCI bus to give away")
+		Skip(t, "only the test VM has network interfaces on a PCI bus to give away")
 	}
-	devices, err := filepath.Glob("/sys/class/net/*/device") // /sys is still that of the machine's first namespace
+	devices, err := filepath.Glob("/sys/class/net/*/device") // /sys is still that of the initial namespace
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,7 @@ func PCI(t testing.TB) (address, link string) {
 		if err := syscall.Unmount("/sys", syscall.MNT_DETACH); err != nil {
 			t.Error(err)
 		}
-		// Wherever it is now, under whatever name: the tests' namespaces give it back to the machine when they end.
+		// Whatever its name and namespace are now: when the tests' namespaces end, the link returns to the initial one.
 		_, _ = Try(nil, "ip", "link", "set", link, "down")
 		_, _ = Try(nil, "ip", "link", "set", link, "netns", "1")
 	})

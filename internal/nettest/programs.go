@@ -12,22 +12,22 @@ import (
 	"testing"
 )
 
-const programs = "WEFT_NETTEST_PROGRAMS"
+const programsEnv = "WEFT_NETTEST_PROGRAMS"
 
-// MainWithPrograms is Main for packages whose tests run weft's own programs: it builds them first, as the ordinary user
-// that the caller may be, and removes them afterwards. Programs tells where they are. The tests have a PID namespace of
-// their own too, so that no agent and no pod outlives them, however they end.
+// MainWithPrograms is Main for packages whose tests run weft's own programs: it builds them first, as the caller's
+// user, and removes them afterwards. Programs returns their directory. The tests have a PID namespace of their own too,
+// so that no agent and no pod outlives them, however they end.
 func MainWithPrograms(m *testing.M) int {
-	if os.Getenv(inside) != "" {
+	if os.Getenv(insideEnv) != "" {
 		if err := syscall.Mount("proc", "/proc", "proc", syscall.MS_NOSUID|syscall.MS_NODEV|syscall.MS_NOEXEC,
 			""); err != nil {
 			fmt.Fprintln(os.Stderr, "nettest: mount /proc:", err)
 			return 2
 		}
-		return runApart(m)
+		return runTests(m)
 	}
-	if dir := os.Getenv("WEFT_PROGRAMS"); dir != "" { // where there is no Go to build them with
-		if err := os.Setenv(programs, dir); err != nil {
+	if dir := os.Getenv("WEFT_PROGRAMS"); dir != "" { // the test VM has no Go to build them with
+		if err := os.Setenv(programsEnv, dir); err != nil {
 			fmt.Fprintln(os.Stderr, "nettest:", err)
 			return 2
 		}
@@ -39,7 +39,7 @@ func MainWithPrograms(m *testing.M) int {
 		err = build(dir)
 	}
 	if err == nil {
-		err = os.Setenv(programs, dir)
+		err = os.Setenv(programsEnv, dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "nettest: build weft:", err)
@@ -48,17 +48,17 @@ func MainWithPrograms(m *testing.M) int {
 	return enter(m, syscall.CLONE_NEWPID)
 }
 
-// Programs is a directory with weft and all programs beside it, guest-tools, and cni, a CNI binary directory.
+// Programs returns a directory with all programs of weft, guest-tools, and cni, a CNI binary directory.
 func Programs(t testing.TB) string {
 	t.Helper()
-	dir := os.Getenv(programs)
+	dir := os.Getenv(programsEnv)
 	if dir == "" {
 		t.Fatal("nettest: TestMain must call MainWithPrograms")
 	}
 	return dir
 }
 
-// Program puts one of weft's programs at a path: as it is in WEFT_PROGRAMS, or else built.
+// Program puts one of weft's programs at a path: a copy from WEFT_PROGRAMS, or newly built.
 func Program(t testing.TB, name, to string) {
 	t.Helper()
 	if dir := os.Getenv("WEFT_PROGRAMS"); dir != "" {

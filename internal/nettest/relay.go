@@ -11,17 +11,17 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Relay plays a virtual machine's network card: it opens a tap that is there, as a hypervisor does, and carries its
-// frames to and from a tap of its own, eth0 in the guest's namespace, with the guest's address. It ends with the test.
+// Relay acts as the network card of a VM: it opens an existing tap, as a hypervisor does, and forwards frames between
+// it and a tap of its own, eth0 in the guest's namespace, with the guest's MAC address. It ends with the test.
 func Relay(t testing.TB, pod *netns.NS, tap string, queues bool, guest *netns.NS, mac string) {
 	t.Helper()
 	own, theirs := OpenTap(t, guest, "eth0", false), OpenTap(t, pod, tap, queues)
 	Run(t, guest, "ip", "link", "set", "eth0", "address", mac, "up")
-	Carry(t, own, theirs)
+	ForwardFrames(t, own, theirs)
 }
 
-// Carry carries frames between two open taps, until the test ends.
-func Carry(t testing.TB, own, theirs *os.File) {
+// ForwardFrames forwards frames between two open taps, until the test ends.
+func ForwardFrames(t testing.TB, own, theirs *os.File) {
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]*os.File{{own, theirs}, {theirs, own}} {
 		go func() {
@@ -32,7 +32,7 @@ func Carry(t testing.TB, own, theirs *os.File) {
 				if err != nil {
 					return
 				}
-				_, _ = way[1].Write(frame[:n]) // a link that is down takes none
+				_, _ = way[1].Write(frame[:n]) // a link that is down accepts none
 			}
 		}()
 	}
@@ -43,8 +43,8 @@ func Carry(t testing.TB, own, theirs *os.File) {
 	})
 }
 
-// OpenTap opens a tap in a namespace, and makes it where it is not there. It can be read by many and closed at any
-// time.
+// OpenTap opens a tap in a namespace, and creates it if it does not exist. Several goroutines may read it, and it may
+// be closed at any time.
 func OpenTap(t testing.TB, ns *netns.NS, name string, queues bool) *os.File {
 	t.Helper()
 	flags := uint16(unix.IFF_TAP | unix.IFF_NO_PI)

@@ -9,15 +9,15 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// IP runs ip with the words of a line.
+// IP runs ip with the arguments in line.
 func IP(t testing.TB, ns *netns.NS, line string) string {
 	t.Helper()
 	return Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
 }
 
-// Subnet gives a pod's eth0 an address of each family in a subnet, and wire, which is far at its other end, the
-// gateways'.
-func Subnet(t testing.TB, pod, far *netns.NS) {
+// ConfigureSubnet assigns a pod's eth0 an address of each family in a subnet, and the gateway addresses to its other
+// end, wire in far.
+func ConfigureSubnet(t testing.TB, pod, far *netns.NS) {
 	t.Helper()
 	IP(t, pod, "addr add 10.244.1.5/24 dev eth0")
 	IP(t, pod, "addr add fd00:1::5/64 dev eth0 nodad")
@@ -27,9 +27,9 @@ func Subnet(t testing.TB, pod, far *netns.NS) {
 	IP(t, pod, "route add default via fd00:1::1")
 }
 
-// Routed gives a pod's eth0 an address of its own and a gateway outside of any subnet, which wire is, far at its other
-// end.
-func Routed(t testing.TB, pod, far *netns.NS) {
+// ConfigureRouted assigns a pod's eth0 a /32 address and a gateway outside any subnet, whose address its other end,
+// wire in far, has.
+func ConfigureRouted(t testing.TB, pod, far *netns.NS) {
 	t.Helper()
 	IP(t, pod, "addr add 10.244.1.5/32 dev eth0")
 	IP(t, pod, "route add 169.254.1.1 dev eth0 scope link")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// Notifications that nobody has received are one, and one that comes after a receive is another.
+// Pending notifications are merged into one; one that comes after a receive is separate.
 func TestCoalesce(t *testing.T) {
 	c := New()
 	for range 2 {
@@ -24,7 +24,8 @@ func TestCoalesce(t *testing.T) {
 	Chan(nil).Notify() // does not wait
 }
 
-// Whatever many change, the receiver has seen the last change when it has received the last notification.
+// However many goroutines change the state, the receiver has seen the last change when it has received the last
+// notification.
 func TestNothingIsMissed(t *testing.T) {
 	const writers, changes = 8, 1000
 	c := New()

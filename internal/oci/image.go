@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oci writes a container image as one file, from nothing but files: no Docker, no registry, no base image. What
-// comes out is an OCI image layout in a tar, as `ctr images import`, `podman load` and `skopeo copy oci-archive:` take
-// it.
+// Package oci builds a container image from files, without Docker, a registry or a base image. It writes an OCI image
+// layout as a tar archive, for `ctr images import`, `podman load` and `skopeo copy oci-archive:`.
 //
-// The same files, names and time give the same bytes: entries are sorted, owners and times are set, and nothing of the
-// machine that it is written on gets in.
+// Images are reproducible: the same files, names and time give the same bytes. Entries are sorted, owners and times are
+// fixed, and nothing depends on the build host.
 package oci
 
 import (
@@ -23,7 +22,7 @@ import (
 	"time"
 )
 
-// The media types of the parts.
+// Media types of the OCI image specification.
 const (
 	typeIndex    = "application/vnd.oci.image.index.v1+json"
 	typeManifest = "application/vnd.oci.image.manifest.v1+json"
@@ -39,20 +38,20 @@ type File struct {
 	Link    string
 }
 
-// Image says what to write.
+// Image describes an image.
 type Image struct {
-	// Name is the image's name with its tag, as the runtime will know it.
+	// Name is the image reference with its tag.
 	Name       string
 	Arch       string // as GOARCH
 	Created    time.Time
 	Entrypoint []string
-	Cmd        []string // arguments where the container is given none
+	Cmd        []string // default arguments of the entrypoint
 	Env        []string
 	Labels     map[string]string
 	Files      []File
 }
 
-// descriptor points to a blob.
+// descriptor refers to a blob by its digest.
 type descriptor struct {
 	MediaType   string            `json:"mediaType"`
 	Digest      string            `json:"digest"`
@@ -104,7 +103,7 @@ type history struct {
 	CreatedBy string    `json:"created_by"`
 }
 
-// Write writes the archive.
+// Write writes the image as a tar archive.
 func (i Image) Write(w io.Writer) error {
 	i.Created = i.Created.UTC().Truncate(time.Second)
 	plain, packed, err := i.layer()
@@ -130,7 +129,7 @@ func (i Image) Write(w io.Writer) error {
 	top := describe(typeManifest, man)
 	top.Platform = &on
 	_, tag, _ := strings.Cut(path.Base(i.Name), ":")
-	// The first is the specification's, the second is where containerd looks for the whole name.
+	// The first key is from the specification; containerd reads the full name from the second.
 	top.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": i.Name}
 	idx, err := json.Marshal(index{2, typeIndex, []descriptor{top}})
 	if err != nil {
@@ -148,13 +147,13 @@ func (i Image) Write(w io.Writer) error {
 	return archive(w, files, i.Created)
 }
 
-// layer is the one layer of the image, as a tar and packed.
+// layer returns the image's only layer, as a plain and as a compressed tar.
 func (i Image) layer() (plain, packed []byte, err error) {
 	var tarred, zipped bytes.Buffer
 	if err := archive(&tarred, i.Files, i.Created); err != nil {
 		return nil, nil, err
 	}
-	z := gzip.NewWriter(&zipped) // its header holds no name and no time
+	z := gzip.NewWriter(&zipped) // the default header has no name and no time
 	if _, err := z.Write(tarred.Bytes()); err != nil {
 		return nil, nil, err
 	}
@@ -164,16 +163,16 @@ func (i Image) layer() (plain, packed []byte, err error) {
 	return tarred.Bytes(), zipped.Bytes(), nil
 }
 
-// archive writes files, and the directories they stand in, as a tar.
+// archive writes files and their parent directories as a tar.
 func archive(w io.Writer, files []File, at time.Time) error {
 	all := map[string]File{}
 	for _, f := range files {
 		name := path.Clean(f.Path)
 		if !path.IsAbs(f.Path) || name == "/" || name != f.Path {
-			return fmt.Errorf("image: %q is no clean absolute path of a file", f.Path)
+			return fmt.Errorf("image: %q is not a clean absolute path of a file", f.Path)
 		}
 		if _, twice := all[name]; twice {
-			return fmt.Errorf("image: %s stands twice", name)
+			return fmt.Errorf("image: duplicate file %s", name)
 		}
 		all[name] = f
 	}
@@ -183,7 +182,7 @@ func archive(w io.Writer, files []File, at time.Time) error {
 		names = append(names, name)
 		for dir := path.Dir(name); dir != "/" && !dirs[dir]; dir = path.Dir(dir) {
 			if _, file := all[dir]; file {
-				return fmt.Errorf("image: %s is a file, and %s is below it", dir, name)
+				return fmt.Errorf("image: %s is a file, but %s is below it", dir, name)
 			}
 			dirs[dir] = true
 			names = append(names, dir)

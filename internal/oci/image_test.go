@@ -30,7 +30,7 @@ func small() Image {
 	}
 }
 
-// unpack reads a tar as lines of what is there, and the files' content.
+// unpack reads a tar: one line for each entry, and the content of files.
 func unpack(t *testing.T, r io.Reader) (lines []string, content map[string][]byte) {
 	t.Helper()
 	content = map[string][]byte{}
@@ -56,7 +56,7 @@ func unpack(t *testing.T, r io.Reader) (lines []string, content map[string][]byt
 	}
 }
 
-// TestImage follows the digests from the index down to the files, as a runtime does.
+// TestImage follows the digests from the index to the files, as a runtime does.
 func TestImage(t *testing.T) {
 	var out bytes.Buffer
 	if err := small().Write(&out); err != nil {
@@ -126,18 +126,18 @@ func TestReproducible(t *testing.T) {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(first.Bytes(), again.Bytes()) {
-			t.Fatal("other bytes")
+			t.Fatal("the bytes differ")
 		}
 	}
 }
 
 func TestBadFiles(t *testing.T) {
 	for want, files := range map[string][]File{
-		`image: "weft" is no clean absolute path of a file`:    {{Path: "weft"}},
-		`image: "/a/../b" is no clean absolute path of a file`: {{Path: "/a/../b"}},
-		`image: "/" is no clean absolute path of a file`:       {{Path: "/"}},
-		"image: /a stands twice":                               {{Path: "/a"}, {Path: "/a"}},
-		"image: /a is a file, and /a/b is below it":            {{Path: "/a"}, {Path: "/a/b"}},
+		`image: "weft" is not a clean absolute path of a file`:    {{Path: "weft"}},
+		`image: "/a/../b" is not a clean absolute path of a file`: {{Path: "/a/../b"}},
+		`image: "/" is not a clean absolute path of a file`:       {{Path: "/"}},
+		"image: duplicate file /a":                                {{Path: "/a"}, {Path: "/a"}},
+		"image: /a is a file, but /a/b is below it":               {{Path: "/a"}, {Path: "/a/b"}},
 	} {
 		i := small()
 		i.Files = files

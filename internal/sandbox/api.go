@@ -19,9 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// listen opens the socket. The one before us is dead: we hold the lock.
+// listen opens the API socket. The lock on the state directory excludes other servers, so an existing socket is stale.
 func listen(stateDir string) (net.Listener, error) {
-	path, done, err := reachable(stateDir)
+	path, done, err := socketPath(stateDir)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,8 @@ func listen(stateDir string) (net.Listener, error) {
 	return l, os.Chmod(Socket(stateDir), 0o600)
 }
 
-// reachable is the socket's path, or a short way to it: the kernel takes 107 bytes.
-func reachable(stateDir string) (path string, done func(), err error) {
+// socketPath returns the socket's path, or a shorter one by a file descriptor: the kernel limits it to 107 bytes.
+func socketPath(stateDir string) (path string, done func(), err error) {
 	if path := Socket(stateDir); len(path) < 108 {
 		return path, func() {}, nil
 	}
@@ -51,12 +51,12 @@ func reachable(stateDir string) (path string, done func(), err error) {
 	}, nil
 }
 
-// Status is the server as a whole.
+// Status is the state of the server.
 type Status struct {
 	PID     int              `json:"pid"`
 	Pods    int              `json:"pods"`
 	Network confdir.Snapshot `json:"network"`
-	// Healthy is the event generator's health, Discarded the events it lost.
+	// Healthy is the health of the PLEG; Discarded counts events that it dropped.
 	Healthy   bool          `json:"healthy"`
 	Discarded uint64        `json:"discarded"`
 	Recovered engine.Report `json:"recovered"`
@@ -66,20 +66,20 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
 		ok, _ := s.pleg.Healthy()
-		answer(w, Status{
+		respond(w, Status{
 			PID: os.Getpid(), Pods: s.count(), Network: s.confs.Snapshot(), Healthy: ok, Discarded: s.pleg.Discarded(),
 			Recovered: s.report,
 		}, nil)
 	})
-	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { answer(w, s.List(), nil) })
+	mux.HandleFunc("GET /v1/pods", func(w http.ResponseWriter, _ *http.Request) { respond(w, s.List(), nil) })
 	mux.HandleFunc("POST /v1/pods", s.post)
 	mux.HandleFunc("GET /v1/pods/{namespace}/{name}", func(w http.ResponseWriter, r *http.Request) {
 		worker, err := s.find(r.PathValue("namespace"), r.PathValue("name"))
 		if err != nil {
-			answer(w, nil, err)
+			respond(w, nil, err)
 			return
 		}
-		answer(w, worker.detail(), nil)
+		respond(w, worker.detail(), nil)
 	})
 	mux.HandleFunc("DELETE /v1/pods/{namespace}/{name}", s.delete)
 	srv := &http.Server{
@@ -90,7 +90,7 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 		defer close(ended)
 		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		_ = srv.Shutdown(last) // requests that are being answered are
+		_ = srv.Shutdown(last) // finishes requests that are in progress
 	})
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		stop()
@@ -103,62 +103,62 @@ func (s *Server) api(ctx context.Context, l net.Listener) error {
 func (s *Server) post(w http.ResponseWriter, r *http.Request) {
 	pods, others, err := pod.Read(r.Body, r.URL.Query().Get("source"))
 	if err != nil {
-		answer(w, nil, err)
+		respond(w, nil, err)
 		return
 	}
-	out := AppliedAll{Others: others}
+	out := ApplyResult{Others: others}
 	for _, p := range pods {
 		a, err := s.apply(p, "")
 		if err != nil {
-			answer(w, nil, err)
+			respond(w, nil, err)
 			return
 		}
 		out.Pods = append(out.Pods, a)
 	}
-	answer(w, out, nil)
+	respond(w, out, nil)
 }
 
-// AppliedAll is what became of a manifest.
-type AppliedAll struct {
-	Pods   []Applied `json:"pods"`
-	Others []string  `json:"others,omitempty"` // objects that are no pods
+// ApplyResult is the result of applying a manifest.
+type ApplyResult struct {
+	Pods   []AppliedPod `json:"pods"`
+	Others []string     `json:"others,omitempty"` // objects of other kinds, which are ignored
 }
 
 func (s *Server) delete(w http.ResponseWriter, r *http.Request) {
 	worker, err := s.find(r.PathValue("namespace"), r.PathValue("name"))
 	if err != nil {
-		answer(w, nil, err)
+		respond(w, nil, err)
 		return
 	}
 	var grace *time.Duration
 	if q := r.URL.Query().Get("grace"); q != "" {
 		g, err := time.ParseDuration(q)
 		if err != nil || g < 0 {
-			answer(w, nil, model.Faultf(model.CodeInvalidConf, "write for example 5s", "grace %q is no duration", q))
+			respond(w, nil, model.Errorf(model.CodeInvalidConf, "write for example 5s", "grace %q is not a duration", q))
 			return
 		}
 		grace = &g
 	}
-	answer(w, struct{}{}, s.end(worker, grace, r.URL.Query().Get("force") == "true"))
+	respond(w, struct{}{}, s.terminate(worker, grace, r.URL.Query().Get("force") == "true"))
 }
 
-// wireError is an error on the socket.
-type wireError struct {
+// apiError is the body of an error response.
+type apiError struct {
 	Code model.Code `json:"code"`
 	Msg  string     `json:"message"`
 	Hint string     `json:"hint,omitempty"`
 }
 
-func answer(w http.ResponseWriter, v any, err error) {
+func respond(w http.ResponseWriter, v any, err error) {
 	w.Header().Set("Content-Type", "application/json")
 	if err != nil {
-		e := wireError{Code: model.CodeInternal, Msg: err.Error()}
-		var f *model.Fault
+		e := apiError{Code: model.CodeInternal, Msg: err.Error()}
+		var f *model.Error
 		if errors.As(err, &f) {
-			e = wireError{Code: f.Code, Msg: f.Msg, Hint: f.Hint}
+			e = apiError{Code: f.Code, Msg: f.Msg, Hint: f.Hint}
 		}
 		w.WriteHeader(http.StatusUnprocessableEntity)
 		v = e
 	}
-	_ = json.NewEncoder(w).Encode(v) // the client is gone when it cannot be told
+	_ = json.NewEncoder(w).Encode(v) // fails only if the client has disconnected
 }

@@ -4,8 +4,8 @@ package sandbox
 
 import "time"
 
-// backOff delays the restarts of containers: none before the first, then start, doubling up to limit; a container that
-// ran for reset begins again.
+// backOff delays the restarts of containers, as the kubelet does: the first restart is immediate, the second waits for
+// start, and each later one twice as long, up to limit. A container that ran for reset starts over.
 type backOff struct {
 	start, limit, reset time.Duration
 	entries             map[string]backOffEntry
@@ -13,15 +13,15 @@ type backOff struct {
 
 type backOffEntry struct {
 	delay time.Duration
-	since time.Time // when the restart that set the delay was made
+	since time.Time // of the last restart
 }
 
 func newBackOff(t Times) *backOff {
 	return &backOff{start: t.BackOff, limit: t.BackOffCap, reset: t.BackOffReset, entries: map[string]backOffEntry{}}
 }
 
-// left is how long a container that ended at finished must still wait.
-func (b *backOff) left(name string, finished, now time.Time) time.Duration {
+// remaining returns how long a container that exited at finished must still wait.
+func (b *backOff) remaining(name string, finished, now time.Time) time.Duration {
 	e, ok := b.entries[name]
 	if !ok || finished.Sub(e.since) >= b.reset {
 		return 0
@@ -29,7 +29,7 @@ func (b *backOff) left(name string, finished, now time.Time) time.Duration {
 	return max(0, finished.Add(e.delay).Sub(now))
 }
 
-// next records that the container is restarted now.
+// next records a restart of the container.
 func (b *backOff) next(name string, finished, now time.Time) {
 	e, ok := b.entries[name]
 	switch {
@@ -42,5 +42,5 @@ func (b *backOff) next(name string, finished, now time.Time) {
 	b.entries[name] = e
 }
 
-// delay is the present delay, for messages.
+// delay returns the current delay, for messages.
 func (b *backOff) delay(name string) time.Duration { return b.entries[name].delay }

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// The cache may be shared with other callers: what is theirs is left alone, at the start and by the plugins' GC. What
-// belonged to a namespace of ours and to no sandbox is taken away.
+// TestCacheIsShared: other runtimes may share the CNI cache. Their attachments are not deleted, neither at start nor by
+// GC. Attachments in this runtime's namespaces that no sandbox owns are deleted.
 func TestCacheIsShared(t *testing.T) {
 	w := newWorld(t)
 	conf := strings.Replace(stubNet, `"cniVersion":"1.0.0"`, `"cniVersion":"1.1.0"`, 1)

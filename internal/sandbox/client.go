@@ -19,16 +19,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Client talks to the server of a state directory.
+// Client is a client of the server of a state directory.
 type Client struct {
 	dir  string
 	http *http.Client
 }
 
-// ErrNoServer is wrapped by errors about a state directory that no server answers for.
-var ErrNoServer = errors.New("no sandbox runtime runs")
+// ErrNoServer is wrapped by errors about a state directory without a running server.
+var ErrNoServer = errors.New("no sandbox runtime is running")
 
-// NewClient makes a client; it connects when it is used.
+// NewClient returns a client, which connects for each request.
 func NewClient(stateDir string) *Client {
 	dir, err := filepath.Abs(stateDir)
 	if err != nil {
@@ -37,7 +37,7 @@ func NewClient(stateDir string) *Client {
 	c := &Client{dir: dir}
 	c.http = &http.Client{Transport: &http.Transport{
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-			path, done, err := reachable(c.dir)
+			path, done, err := socketPath(c.dir)
 			if err != nil {
 				return nil, err
 			}
@@ -63,20 +63,21 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, body
 			break
 		}
 		if errors.Is(err, syscall.ECONNRESET) || errors.Is(err, io.EOF) {
-			time.Sleep(10 * time.Millisecond) // the server is just ending; every request may be made twice
+			time.Sleep(10 * time.Millisecond) // the server is shutting down; every request is idempotent
 			continue
 		}
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return model.Faultf(model.CodeIO, "`weft sandbox run` or `weft sandbox serve` starts one",
+			return model.Errorf(model.CodeIO, "`weft sandbox run` or `weft sandbox serve` starts one",
 				"%w for the state directory %s", ErrNoServer, c.dir)
 		}
 		if errors.Is(err, syscall.ENOTDIR) {
-			return model.Faultf(model.CodeIO, "name another one with --state-dir", "state directory %s is no directory", c.dir)
+			return model.Errorf(model.CodeIO, "choose another one with --state-dir",
+				"state directory %s is not a directory", c.dir)
 		}
 		return fmt.Errorf("sandbox runtime of %s: %w", c.dir, err)
 	}
 	if resp == nil {
-		return fmt.Errorf("sandbox runtime of %s: it ends, or does not answer", c.dir)
+		return fmt.Errorf("sandbox runtime of %s: no response; it may be shutting down", c.dir)
 	}
 	defer func() { _ = resp.Body.Close() }()
 	b, err := io.ReadAll(resp.Body)
@@ -84,11 +85,11 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, body
 		return fmt.Errorf("sandbox runtime of %s: %w", c.dir, err)
 	}
 	if resp.StatusCode != http.StatusOK {
-		var e wireError
+		var e apiError
 		if json.Unmarshal(b, &e) != nil || e.Msg == "" {
 			return fmt.Errorf("sandbox runtime of %s: %s: %.200s", c.dir, resp.Status, b)
 		}
-		return &model.Fault{Code: e.Code, Msg: e.Msg, Hint: e.Hint}
+		return &model.Error{Code: e.Code, Msg: e.Msg, Hint: e.Hint}
 	}
 	if into == nil {
 		return nil
@@ -99,31 +100,31 @@ func (c *Client) do(ctx context.Context, method, path string, q url.Values, body
 	return nil
 }
 
-// Status asks for the server as a whole.
+// Status returns the state of the server.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var st Status
 	return st, c.do(ctx, http.MethodGet, "/v1/status", nil, nil, &st)
 }
 
-// List asks for all pods.
+// List returns all pods.
 func (c *Client) List(ctx context.Context) ([]Pod, error) {
 	var out []Pod
 	return out, c.do(ctx, http.MethodGet, "/v1/pods", nil, nil, &out)
 }
 
-// Get asks for one pod.
+// Get returns one pod.
 func (c *Client) Get(ctx context.Context, namespace, name string) (Detail, error) {
 	var d Detail
 	return d, c.do(ctx, http.MethodGet, "/v1/pods/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), nil, nil, &d)
 }
 
-// Apply makes the pods of a manifest desired; source names it in messages.
-func (c *Client) Apply(ctx context.Context, manifest []byte, source string) (AppliedAll, error) {
-	var out AppliedAll
+// Apply applies a manifest: its pods will run. Messages refer to the manifest by source.
+func (c *Client) Apply(ctx context.Context, manifest []byte, source string) (ApplyResult, error) {
+	var out ApplyResult
 	return out, c.do(ctx, http.MethodPost, "/v1/pods", url.Values{"source": {source}}, manifest, &out)
 }
 
-// Stop makes a pod undesired; a nil grace means the pod's own. It does not wait.
+// Stop deletes a pod; a nil grace means the pod's own grace period. It does not wait.
 func (c *Client) Stop(ctx context.Context, namespace, name string, grace *time.Duration, force bool) error {
 	q := url.Values{}
 	if grace != nil {
@@ -135,11 +136,11 @@ func (c *Client) Stop(ctx context.Context, namespace, name string, grace *time.D
 	return c.do(ctx, http.MethodDelete, "/v1/pods/"+url.PathEscape(namespace)+"/"+url.PathEscape(name), q, nil, nil)
 }
 
-// Watch asks for a pod again and again until done says so, or ctx ends. A pod that is gone is handed over as nil.
+// Watch polls a pod until done returns true or an error, or ctx ends. It passes nil for a pod that does not exist.
 func (c *Client) Watch(ctx context.Context, namespace, name string, done func(*Detail) (bool, error)) error {
 	for wait := 5 * time.Millisecond; ; wait = min(2*wait, 200*time.Millisecond) {
 		d, err := c.Get(ctx, namespace, name)
-		var f *model.Fault
+		var f *model.Error
 		p := &d
 		switch {
 		case errors.As(err, &f) && f.Code == model.CodeUnknownContainer:

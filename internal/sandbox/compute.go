@@ -13,34 +13,34 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// status is what there is of a pod: sandboxes and containers, the newest first.
+// status is the observed state of a pod: sandboxes and containers, the newest first.
 type status struct {
-	boxes      []engine.Sandbox
+	sandboxes  []engine.Sandbox
 	containers []container.Status
 }
 
-func newStatus(boxes []engine.Sandbox, cs []container.Status) status {
-	slices.SortFunc(boxes, func(a, b engine.Sandbox) int {
+func newStatus(sandboxes []engine.Sandbox, cs []container.Status) status {
+	slices.SortFunc(sandboxes, func(a, b engine.Sandbox) int {
 		return cmp.Or(cmp.Compare(b.Config.Attempt, a.Config.Attempt), b.Created.Compare(a.Created), cmp.Compare(a.ID, b.ID))
 	})
 	slices.SortFunc(cs, func(a, b container.Status) int {
 		return cmp.Or(b.Created.Compare(a.Created), cmp.Compare(b.Attempt, a.Attempt), cmp.Compare(a.ID, b.ID))
 	})
-	return status{boxes, cs}
+	return status{sandboxes, cs}
 }
 
-// box is the newest sandbox; nil when there is none.
-func (s status) box() *engine.Sandbox {
-	if len(s.boxes) == 0 {
+// sandbox returns the newest sandbox, or nil.
+func (s status) sandbox() *engine.Sandbox {
+	if len(s.sandboxes) == 0 {
 		return nil
 	}
-	return &s.boxes[0]
+	return &s.sandboxes[0]
 }
 
-func (s status) ready() bool { return len(s.boxes) > 0 && s.boxes[0].State == engine.Ready }
+func (s status) ready() bool { return len(s.sandboxes) > 0 && s.sandboxes[0].State == engine.Ready }
 
-// of is the newest container of that name, in any sandbox; nil when there is none.
-func (s status) of(name string) *container.Status {
+// newest returns the newest container with a name, in any sandbox, or nil.
+func (s status) newest(name string) *container.Status {
 	for i := range s.containers {
 		if s.containers[i].Name == name {
 			return &s.containers[i]
@@ -49,45 +49,45 @@ func (s status) of(name string) *container.Status {
 	return nil
 }
 
-// here is of, within the newest sandbox.
-func (s status) here(name string) *container.Status {
+// current returns the newest container with a name in the newest sandbox, or nil.
+func (s status) current(name string) *container.Status {
 	for i := range s.containers {
-		if s.containers[i].Name == name && s.containers[i].Sandbox == s.boxes[0].ID {
+		if s.containers[i].Name == name && s.containers[i].Sandbox == s.sandboxes[0].ID {
 			return &s.containers[i]
 		}
 	}
 	return nil
 }
 
-// actions are what has to be done to bring a pod to what it shall be.
+// actions are the changes that bring a pod from its observed to its desired state (the kubelet's podActions).
 type actions struct {
-	// createSandbox: what there is is ended first.
+	// createSandbox: the pod needs a new sandbox; the old one is stopped first.
 	createSandbox bool
 	attempt       int
-	// start are the containers to start, in order; a container that has ended here before is subject to back-off.
+	// start are the containers to start, in order. Restarts of a container are subject to back-off.
 	start []pod.Container
-	// remove are containers that were made and never started, and such that nobody knows anything about.
+	// remove are containers that were created but never started, and containers in an unknown state.
 	remove []container.Status
-	// waitInit: the ordinary containers wait for this init container.
+	// waitInit is the init container that the regular containers wait for.
 	waitInit string
 }
 
-// compute decides. It is a pure function of what shall be and what is.
-func compute(p *v1.Pod, st status) actions {
+// computeActions is a pure function of the desired and the observed state.
+func computeActions(p *v1.Pod, st status) actions {
 	var a actions
-	if _, over := phase(p, st); over {
+	if _, terminal := phase(p, st); terminal {
 		return a
 	}
 	if !st.ready() {
 		a.createSandbox = true
-		if b := st.box(); b != nil {
+		if b := st.sandbox(); b != nil {
 			a.attempt = b.Config.Attempt + 1
 		}
 		return a
 	}
 	all := pod.Containers(p)
 	for _, c := range all {
-		if c.Kind == container.Ephemeral && st.of(c.Name) == nil {
+		if c.Kind == container.Ephemeral && st.newest(c.Name) == nil {
 			a.start = append(a.start, c)
 		}
 	}
@@ -97,22 +97,22 @@ func compute(p *v1.Pod, st status) actions {
 		}
 	}
 	for _, c := range all {
-		if c.Kind != container.Ordinary {
+		if c.Kind != container.Regular {
 			continue
 		}
-		if s := st.of(c.Name); s != nil && s.State == container.Exited && !shallRestart(p, c)(s.ExitCode) {
-			continue // it has ended for good, be it in a sandbox that died since
+		if s := st.newest(c.Name); s != nil && s.State == container.Exited && !shouldRestart(p, c)(s.ExitCode) {
+			continue // it exited permanently, maybe in an earlier sandbox
 		}
-		a.want(c, st, shallRestart(p, c))
+		a.startIfStopped(c, st, shouldRestart(p, c))
 	}
 	return a
 }
 
-// initDone tells whether the containers after this init container may start.
+// initDone reports whether the containers after this init container can start.
 func (a *actions) initDone(c pod.Container, st status) bool {
-	s := st.here(c.Name)
-	if sidecar(c) {
-		a.want(c, st, func(int) bool { return true })
+	s := st.current(c.Name)
+	if isSidecar(c) {
+		a.startIfStopped(c, st, func(int) bool { return true })
 		if s == nil || s.State != container.Running {
 			a.waitInit = c.Name
 			return false
@@ -123,18 +123,18 @@ func (a *actions) initDone(c pod.Container, st status) bool {
 		return true
 	}
 	a.waitInit = c.Name
-	a.want(c, st, func(code int) bool { return code != 0 })
+	a.startIfStopped(c, st, func(code int) bool { return code != 0 })
 	return false
 }
 
-// sidecar tells whether an init container goes on beside the ordinary ones.
-func sidecar(c pod.Container) bool {
+// isSidecar reports whether a container is a restartable init container, which runs along with the regular containers.
+func isSidecar(c pod.Container) bool {
 	return c.Kind == container.Init && c.RestartPolicy != nil && *c.RestartPolicy == v1.ContainerRestartPolicyAlways
 }
 
-// want starts a container that does not run, if it has not ended for good.
-func (a *actions) want(c pod.Container, st status, restart func(code int) bool) {
-	s := st.here(c.Name)
+// startIfStopped starts a container that does not run, unless it exited and restart returns false.
+func (a *actions) startIfStopped(c pod.Container, st status, restart func(code int) bool) {
+	s := st.current(c.Name)
 	switch {
 	case s == nil:
 		a.start = append(a.start, c)
@@ -147,12 +147,12 @@ func (a *actions) want(c pod.Container, st status, restart func(code int) bool) 
 	}
 }
 
-func shallRestart(p *v1.Pod, c pod.Container) func(code int) bool {
+func shouldRestart(p *v1.Pod, c pod.Container) func(code int) bool {
 	return func(code int) bool {
 		switch {
 		case c.Kind == container.Ephemeral:
 			return false
-		case sidecar(c):
+		case isSidecar(c):
 			return true
 		}
 		switch p.Spec.RestartPolicy {
@@ -161,45 +161,45 @@ func shallRestart(p *v1.Pod, c pod.Container) func(code int) bool {
 		case v1.RestartPolicyOnFailure:
 			return code != 0
 		}
-		return c.Kind == container.Ordinary || code != 0
+		return c.Kind == container.Regular || code != 0
 	}
 }
 
-// phase is the pod's phase; over tells that it has ended for good.
-func phase(p *v1.Pod, st status) (ph v1.PodPhase, over bool) {
+// phase returns the pod's phase; terminal is true if it will not change any more.
+func phase(p *v1.Pod, st status) (ph v1.PodPhase, terminal bool) {
 	never := p.Spec.RestartPolicy == v1.RestartPolicyNever
-	failed, running, ended, missing := false, false, 0, 0
-	ordinary := 0
+	failed, running, exited, missing := false, false, 0, 0
+	regular := 0
 	for _, c := range pod.Containers(p) {
-		s := st.of(c.Name)
+		s := st.newest(c.Name)
 		switch c.Kind {
 		case container.Init:
-			if never && !sidecar(c) && s != nil && s.State == container.Exited && s.ExitCode != 0 {
+			if never && !isSidecar(c) && s != nil && s.State == container.Exited && s.ExitCode != 0 {
 				return v1.PodFailed, true
 			}
-		case container.Ordinary:
-			ordinary++
+		case container.Regular:
+			regular++
 			switch {
 			case s == nil || s.State == container.Created:
 				missing++
 			case s.State != container.Exited:
 				running = true
-			case shallRestart(p, c)(s.ExitCode):
-				running = true // it will
+			case shouldRestart(p, c)(s.ExitCode):
+				running = true // after its restart
 			default:
-				ended++
+				exited++
 				failed = failed || s.ExitCode != 0
 			}
 		}
 	}
 	switch {
-	case ended == ordinary && failed:
+	case exited == regular && failed:
 		return v1.PodFailed, true
-	case ended == ordinary:
+	case exited == regular:
 		return v1.PodSucceeded, true
-	case never && !st.ready() && len(st.boxes) > 0 && (running || ended > 0):
-		return v1.PodFailed, true // its sandbox died, and nothing may start again
-	case missing == 0 && (running || ended > 0):
+	case never && !st.ready() && len(st.sandboxes) > 0 && (running || exited > 0):
+		return v1.PodFailed, true // its sandbox died, and its containers must not be restarted
+	case missing == 0 && (running || exited > 0):
 		return v1.PodRunning, false
 	}
 	return v1.PodPending, false

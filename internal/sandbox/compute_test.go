@@ -15,10 +15,10 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// A pod is written as its policy and its containers (i: init, s: sidecar, e: ephemeral, c: ordinary), what there is as
-// sandboxes (r: ready, n: not ready; the newest first) and containers: NAME@SANDBOX=r (running), c (created), u
-// (unknown), or an exit code.
-func TestCompute(t *testing.T) {
+// TestComputeActions writes a pod as its restart policy and its containers (i: init, s: sidecar, e: ephemeral, c:
+// regular), and its observed state as sandboxes (r: ready, n: not ready; the newest first) and containers:
+// NAME@SANDBOX=r (running), c (created), u (unknown), or an exit code.
+func TestComputeActions(t *testing.T) {
 	for _, tc := range []struct{ policy, pod, is, want string }{
 		{"Always", "c1", "", "Pending create=0"},
 		{"Always", "c1", "n", "Pending create=1"},
@@ -30,15 +30,15 @@ func TestCompute(t *testing.T) {
 		{"Always", "c1", "r c1@0=u", "Running start=c1 remove=c1"},
 		{"Always", "c1", "n c1@0=137", "Running create=1"},
 		{"Always", "c1", "rn c1@1=137", "Running start=c1"},
-		{"OnFailure", "c1", "r c1@0=0", "Succeeded over"},
+		{"OnFailure", "c1", "r c1@0=0", "Succeeded terminal"},
 		{"OnFailure", "c1", "r c1@0=1", "Running start=c1"},
 		{"OnFailure", "c1 c2", "r c1@0=0 c2@0=r", "Running"},
 		{"OnFailure", "c1 c2", "rn c1@1=0 c2@1=137", "Running start=c2"},
-		{"OnFailure", "c1", "n c1@0=0", "Succeeded over"},
-		{"Never", "c1", "r c1@0=0", "Succeeded over"},
-		{"Never", "c1 c2", "r c1@0=0 c2@0=3", "Failed over"},
+		{"OnFailure", "c1", "n c1@0=0", "Succeeded terminal"},
+		{"Never", "c1", "r c1@0=0", "Succeeded terminal"},
+		{"Never", "c1 c2", "r c1@0=0 c2@0=3", "Failed terminal"},
 		{"Never", "c1 c2", "r c1@0=3 c2@0=r", "Running"},
-		{"Never", "c1 c2", "n c1@0=0 c2@0=r", "Failed over"},
+		{"Never", "c1 c2", "n c1@0=0 c2@0=r", "Failed terminal"},
 		{"Never", "c1", "n", "Pending create=1"},
 		{"Always", "i1 i2 c1", "r", "Pending start=i1 init=i1"},
 		{"Always", "i1 i2 c1", "r i1@0=r", "Pending init=i1"},
@@ -46,7 +46,7 @@ func TestCompute(t *testing.T) {
 		{"Always", "i1 i2 c1", "r i1@0=0", "Pending start=i2 init=i2"},
 		{"Always", "i1 i2 c1", "r i1@0=0 i2@0=0", "Pending start=c1"},
 		{"Always", "i1 c1", "rn i1@1=0 c1@1=137", "Running start=i1 init=i1"},
-		{"Never", "i1 c1", "r i1@0=1", "Failed over"},
+		{"Never", "i1 c1", "r i1@0=1", "Failed terminal"},
 		{"Never", "i1 c1", "r i1@0=0", "Pending start=c1"},
 		{"Always", "s1 c1", "r", "Pending start=s1 init=s1"},
 		{"Always", "s1 c1", "r s1@0=r", "Pending start=c1"},
@@ -55,20 +55,20 @@ func TestCompute(t *testing.T) {
 		{"Always", "e1 i1 c1", "r e1@0=1", "Pending start=i1 init=i1"},
 		{"Always", "e1 c1", "rn e1@1=1", "Pending start=c1"},
 	} {
-		p, st := picture(t, tc.policy, tc.pod, tc.is)
-		if got := decision(p, st); got != tc.want {
+		p, st := parseCase(t, tc.policy, tc.pod, tc.is)
+		if got := summary(p, st); got != tc.want {
 			t.Errorf("%s %q with %q: %s, want %s", tc.policy, tc.pod, tc.is, got, tc.want)
 		}
 	}
 }
 
-func decision(p *v1.Pod, st status) string {
-	ph, over := phase(p, st)
+func summary(p *v1.Pod, st status) string {
+	ph, terminal := phase(p, st)
 	out := string(ph)
-	if over {
-		out += " over"
+	if terminal {
+		out += " terminal"
 	}
-	a := compute(p, st)
+	a := computeActions(p, st)
 	if a.createSandbox {
 		out += fmt.Sprintf(" create=%d", a.attempt)
 	}
@@ -89,7 +89,7 @@ func decision(p *v1.Pod, st status) string {
 	return out
 }
 
-func picture(t *testing.T, policy, names, is string) (*v1.Pod, status) {
+func parseCase(t *testing.T, policy, names, is string) (*v1.Pod, status) {
 	t.Helper()
 	text := "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec:\n  restartPolicy: " + policy + "\n"
 	lists := map[byte]string{}
@@ -110,7 +110,7 @@ func picture(t *testing.T, policy, names, is string) (*v1.Pod, status) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var boxes []engine.Sandbox
+	var sandboxes []engine.Sandbox
 	var cs []container.Status
 	for i, f := range strings.Fields(is) {
 		if i == 0 {
@@ -121,7 +121,7 @@ func picture(t *testing.T, policy, names, is string) (*v1.Pod, status) {
 				if s == 'n' {
 					b.State = engine.NotReady
 				}
-				boxes = append(boxes, b)
+				sandboxes = append(sandboxes, b)
 			}
 			continue
 		}
@@ -142,5 +142,5 @@ func picture(t *testing.T, policy, names, is string) (*v1.Pod, status) {
 		}
 		cs = append(cs, c)
 	}
-	return pods[0], newStatus(boxes, cs)
+	return pods[0], newStatus(sandboxes, cs)
 }

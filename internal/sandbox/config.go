@@ -14,80 +14,81 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Config is what a Server is made from.
+// Config configures a Server.
 type Config struct {
 	StateDir string
 	ConfDir  string
 	BinDirs  []string
 	CacheDir string
 	LogDir   string
-	// PodsDir is a directory of manifests that is followed; empty for none.
+	// PodsDir is a directory of manifests of static pods, which the server watches; empty for none.
 	PodsDir  string
 	Node     string
 	PodCIDRs []netip.Prefix
 	// ClusterDNS and Domain are for pods whose dnsPolicy is ClusterFirst.
 	ClusterDNS []string
 	Domain     string
-	// Args are the command line's flags, remembered for whoever starts the next runtime of the directory.
+	// Args are the flags of the command line, stored for the next runtime of the state directory.
 	Args []string
-	// UntilIdle ends the server when its last pod is gone.
+	// UntilIdle stops the server after its last pod is gone.
 	UntilIdle bool
-	// Self is the program to start again for pause and containers, with its leading arguments.
+	// Self is this program with its leading arguments; it is executed again for pause and containers.
 	Self []string
 	Log  *slog.Logger
 	Now  func() time.Time
-	Step func(name string) // a hook for fault tests; nil is fine
+	// Failpoint, which may be nil, is called at each step.
+	Failpoint func(name string)
 
 	Times Times
 }
 
-// Times are the periods of the kubelet's half.
+// Times are the intervals and delays of the kubelet's part.
 type Times struct {
-	Relist     time.Duration // between two looks at what runs
-	Ill        time.Duration // how old the last look may be
+	Relist     time.Duration // the PLEG's relist period
+	Unhealthy  time.Duration // the age of the last relist above which the PLEG is unhealthy
 	BackOff    time.Duration // before the second restart of a container
 	BackOffCap time.Duration
-	// BackOffReset is how long a container must have run for its back-off to be forgotten.
+	// BackOffReset is how long a container must have run to reset its back-off.
 	BackOffReset time.Duration
-	Retry        time.Duration // before a sandbox is tried again; doubles up to RetryCap
+	Retry        time.Duration // before a failed sync is retried; doubles up to RetryCap
 	RetryCap     time.Duration
 	Housekeeping time.Duration
 }
 
-// KubeletTimes are the kubelet's.
+// KubeletTimes returns the kubelet's defaults.
 func KubeletTimes() Times {
 	return Times{
-		Relist: time.Second, Ill: 3 * time.Minute,
+		Relist: time.Second, Unhealthy: 3 * time.Minute,
 		BackOff: 10 * time.Second, BackOffCap: 5 * time.Minute, BackOffReset: 10 * time.Minute,
 		Retry: time.Second, RetryCap: 10 * time.Second, Housekeeping: 2 * time.Second,
 	}
 }
 
-// Socket is where the server of a state directory listens.
+// Socket returns the path of the API socket of a state directory's server.
 func Socket(stateDir string) string { return filepath.Join(stateDir, "sandbox.sock") }
 
-// Orphans tells whether pods are left in a state directory that no runtime serves, and the flags of the last one.
-func Orphans(stateDir string) (args []string, some bool) {
+// Orphans reports whether a state directory without a running server has pods, and returns the flags of the last server.
+func Orphans(stateDir string) (args []string, found bool) {
 	for _, dir := range []string{"pods", "sandboxes", "checkpoints", "netns"} {
 		entries, _ := os.ReadDir(filepath.Join(stateDir, dir))
-		some = some || len(entries) > 0
+		found = found || len(entries) > 0
 	}
 	if process.ReadJSON(filepath.Join(stateDir, argsFile), &args) != nil {
-		return nil, false // no runtime was ever here
+		return nil, false // no server has ever used the directory
 	}
-	return args, some
+	return args, found
 }
 
 const argsFile = "args.json"
 
 func (c Config) node() pod.Node {
-	resolv, _ := os.ReadFile("/etc/resolv.conf") // none: pods get none
+	resolv, _ := os.ReadFile("/etc/resolv.conf") // if it cannot be read, pods get an empty one
 	return pod.Node{
 		Name: c.Node, LogDir: c.LogDir, PodCIDRs: c.PodCIDRs, ClusterDNS: c.ClusterDNS, Domain: c.Domain, ResolvConf: resolv,
 	}
 }
 
-// check refuses a state directory that cannot be used or is something else.
+// check refuses a state directory that is not writable or belongs to something else.
 func (c Config) check() error {
 	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
 		return unwritable(c.StateDir, err)
@@ -103,8 +104,8 @@ func (c Config) check() error {
 		}
 	}
 	if !ours {
-		return model.Faultf(model.CodeInvalidConf, "name an empty or a new directory with --state-dir",
-			"state directory %s holds something else (%s)", c.StateDir, entries[0].Name())
+		return model.Errorf(model.CodeInvalidConf, "choose an empty or a new directory with --state-dir",
+			"state directory %s contains other files (%s)", c.StateDir, entries[0].Name())
 	}
 	probe, err := os.CreateTemp(c.StateDir, ".probe")
 	if err != nil {
@@ -115,6 +116,6 @@ func (c Config) check() error {
 }
 
 func unwritable(dir string, err error) error {
-	return model.Faultf(model.CodeIO, "name another one with --state-dir, or run as root",
+	return model.Errorf(model.CodeIO, "choose another one with --state-dir, or run as root",
 		"state directory %s is not writable: %w", dir, err)
 }

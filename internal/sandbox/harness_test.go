@@ -26,25 +26,25 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// The test binary is also the runtime, its pause, its monitors and its init stages.
+// TestMain also runs the runtime, its pause processes, monitors and init stages in the test binary.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 2 && os.Args[1] == "sandbox" {
 		switch os.Args[2] {
 		case "test-serve":
 			os.Exit(testServe())
 		case "test-greet":
-			testGreet()
+			testHello()
 			os.Exit(1)
 		}
-		code, _ := container.Hidden(os.Args[:1], os.Args[2:], os.Stderr)
+		code, _ := container.Reexec(os.Args[:1], os.Args[2:], os.Stderr)
 		os.Exit(code)
 	}
 	os.Exit(nettest.Main(m))
 }
 
 const (
-	worldVar = "WEFT_TEST_WORLD" // all processes of a test's world have it
-	killVar  = "WEFT_TEST_KILL"  // at which step the runtime kills itself
+	worldVar = "WEFT_TEST_WORLD" // is set for all processes of a test's world
+	killVar  = "WEFT_TEST_KILL"  // the step at which the runtime kills itself
 )
 
 // testServe is the runtime process of a test.
@@ -59,7 +59,7 @@ func testServe() int {
 	}
 	var n atomic.Int64
 	last, _ := os.OpenFile(w.path("last-step"), os.O_CREATE|os.O_WRONLY, 0o600)
-	cfg.Step = func(name string) {
+	cfg.Failpoint = func(name string) {
 		_, _ = last.WriteAt(fmt.Appendf(nil, "%-60s", name), 0)
 		if n.Add(1)-1 == kill {
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -73,14 +73,14 @@ func testServe() int {
 	return 0
 }
 
-// world is a node of one test: directories, stub plugins, and at most one runtime.
+// world is the node of one test: directories, stub plugins, and at most one runtime.
 type world struct {
 	t   testing.TB
 	dir string
 	cmd *exec.Cmd
 }
 
-// out is what the runtimes said.
+// out returns the output of the runtimes.
 func (w *world) out() string { return w.text(w.path("runtime.log")) }
 
 func (w *world) path(elem ...string) string {
@@ -93,7 +93,7 @@ func (w *world) config() Config {
 		LogDir: w.path("logs"), PodsDir: w.path("manifests"), Node: "here", Self: os.Args[:1], Now: time.Now,
 		Log: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Times: Times{
-			Relist: 40 * time.Millisecond, Ill: 10 * time.Second, BackOff: 300 * time.Millisecond,
+			Relist: 40 * time.Millisecond, Unhealthy: 10 * time.Second, BackOff: 300 * time.Millisecond,
 			BackOffCap:   600 * time.Millisecond,
 			BackOffReset: time.Minute, Retry: 50 * time.Millisecond, RetryCap: 200 * time.Millisecond,
 			Housekeeping: 100 * time.Millisecond,
@@ -101,7 +101,7 @@ func (w *world) config() Config {
 	}
 }
 
-// stub is a CNI plugin that writes down how it was called and keeps one file per attachment.
+// stub is a CNI plugin that records its calls and has one file for each attachment.
 const stub = `#!/bin/sh
 d='%s'; me=${0##*/}
 conf=$(cat)
@@ -111,7 +111,7 @@ fi
 echo "$CNI_COMMAND $me $CNI_IFNAME $CNI_CONTAINERID $CNI_NETNS $CNI_ARGS" >> "$d/calls"
 printf '%%s' "$conf" > "$d/stdin-$CNI_COMMAND-$me"
 if [ -e "$d/fail-$CNI_COMMAND-$me" ]; then
-  echo "{\"cniVersion\":\"1.0.0\",\"code\":42,\"msg\":\"stub $me refuses $CNI_COMMAND\",\"details\":\"told to\"}"; exit 1
+  echo "{\"cniVersion\":\"1.0.0\",\"code\":42,\"msg\":\"stub $me refuses $CNI_COMMAND\",\"details\":\"as configured\"}"; exit 1
 fi
 f="$d/alloc/$me-$CNI_CONTAINERID-$CNI_IFNAME"
 case $CNI_COMMAND in
@@ -135,7 +135,7 @@ const stubNet = `{"cniVersion":"1.0.0","name":"stubs","plugins":[
  {"type":"stub","capabilities":{"portMappings":true,"bandwidth":true,"dns":true,"io.kubernetes.cri.pod-annotations":true}},
  {"type":"second","capabilities":{"portMappings":true}}]}`
 
-// newWorld makes a world with stub plugins; at its end nothing of it is left.
+// newWorld returns a world with stub plugins, which is removed at the end of the test.
 func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{t: t, dir: t.TempDir()}
@@ -150,7 +150,7 @@ func newWorld(t testing.TB) *world {
 	w.write("net.d/10-stubs.conflist", stubNet)
 	t.Cleanup(func() {
 		w.kill()
-		if err := process.KillMarked(context.Background(), worldVar, w.dir); err != nil {
+		if err := process.KillByEnv(context.Background(), worldVar, w.dir); err != nil {
 			t.Error(err)
 		}
 		entries, _ := os.ReadDir(w.path("state/netns"))
@@ -188,7 +188,7 @@ func (w *world) read(name string) string {
 	return string(b)
 }
 
-// start starts the runtime; it kills itself at the step of that number (-1: at none).
+// start starts the runtime, which kills itself at the step with a number (-1: at none).
 func (w *world) start(killAt int) *Client {
 	w.t.Helper()
 	w.cmd = exec.Command(os.Args[0], "sandbox", "test-serve")
@@ -216,7 +216,7 @@ func (w *world) dead() bool {
 	return !ok || !id.Alive()
 }
 
-// kill kills the runtime, if there is one, and waits.
+// kill kills the runtime, if it runs, and waits.
 func (w *world) kill() {
 	if w.cmd != nil {
 		_ = w.cmd.Process.Kill()
@@ -225,7 +225,7 @@ func (w *world) kill() {
 	}
 }
 
-// quit asks the runtime to end and waits.
+// quit stops the runtime and waits.
 func (w *world) quit() {
 	w.t.Helper()
 	_ = w.cmd.Process.Signal(syscall.SIGTERM)
@@ -244,7 +244,7 @@ func (w *world) eventually(what string, ok func() bool) {
 	}
 }
 
-// manifest is a pod whose containers are given as YAML lines.
+// manifest returns the manifest of a pod whose containers are passed as YAML.
 func (w *world) manifest(name, spec string) []byte {
 	return fmt.Appendf(
 		nil, "apiVersion: v1\nkind: Pod\nmetadata: {name: %s}\nspec:\n  terminationGracePeriodSeconds: 0\n%s\n",
@@ -254,7 +254,7 @@ func (w *world) manifest(name, spec string) []byte {
 const sleeper = `  containers:
   - {name: main, image: x, command: [sleep, "1000"], ENV}`
 
-// apply makes a pod and waits for its state.
+// apply applies a manifest and waits for the pod's state.
 func (w *world) apply(c *Client, manifest []byte, name, state string) Detail {
 	w.t.Helper()
 	if _, err := c.Apply(context.Background(), manifest, "test"); err != nil {
@@ -283,11 +283,11 @@ func (w *world) stop(c *Client, name string) {
 	}
 	w.eventually("pod "+name+" is gone", func() bool {
 		_, err := c.Get(context.Background(), "default", name)
-		return err != nil && strings.Contains(err.Error(), "there is no pod")
+		return err != nil && strings.Contains(err.Error(), "not found")
 	})
 }
 
-// clean fails the test when anything of any pod is left. The runtime must have ended.
+// clean fails the test if anything of a pod is left. The runtime must have stopped.
 func (w *world) clean(when string) {
 	w.t.Helper()
 	for _, dir := range []string{
@@ -298,7 +298,7 @@ func (w *world) clean(when string) {
 			w.t.Errorf("%s: left: %s/%s", when, dir, e.Name())
 		}
 	}
-	left, err := process.Marked(worldVar, w.dir)
+	left, err := process.ByEnv(worldVar, w.dir)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -315,13 +315,13 @@ func (w *world) clean(when string) {
 	}
 }
 
-// calls are the lines that the stub plugins wrote.
+// calls returns the lines that the stub plugins wrote.
 func (w *world) calls() []string {
 	b, _ := os.ReadFile(w.path("calls"))
 	return strings.Fields(strings.ReplaceAll(string(b), " ", "\x00"))
 }
 
-// verbs are the calls as "VERB plugin interface".
+// verbs returns the calls as "VERB plugin interface".
 func (w *world) verbs() []string {
 	var out []string
 	for _, c := range w.calls() {

@@ -15,28 +15,28 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// killedPod has an init container and two ordinary ones, so that there are many steps to be killed at.
+// killedPod has an init container and two regular ones, so that there are many steps at which the runtime can be killed.
 const killedPod = `  initContainers:
   - {name: init, image: x, command: ["true"], ENV}
   containers:
   - {name: a, image: x, command: [sleep, "1000"], ENV}
   - {name: b, image: x, command: [sleep, "1000"], ENV}`
 
-// lastStep is where the runtime was when it was killed.
+// lastStep returns the last step of the killed runtime.
 func (w *world) lastStep() string {
 	b, _ := os.ReadFile(w.path("last-step"))
 	return strings.TrimSpace(string(b))
 }
 
-// settle starts the runtime again; if it knows the pod, the pod must come to run. Then it is stopped, and nothing is
-// left.
+// settle restarts the runtime. If it knows the pod, the pod must reach its state Running. Then settle stops the pod and
+// checks that nothing is left.
 func (w *world) settle(name, when string, running bool) {
 	w.t.Helper()
 	c := w.start(-1)
 	d, err := c.Get(context.Background(), "default", name)
 	switch {
 	case err != nil && running:
-		w.t.Fatalf("%s: the pod was forgotten: %v", when, err)
+		w.t.Fatalf("%s: the pod was lost: %v", when, err)
 	case err == nil && d.State != "Terminating":
 		w.await(c, name, "Running")
 		fallthrough
@@ -51,9 +51,9 @@ func (w *world) settle(name, when string, running bool) {
 	w.clean(when)
 }
 
-// The runtime is killed at every step of running a pod. Started again, it brings the pod to run.
+// TestKilledAtEveryStepOfRun kills the runtime at every step of running a pod. A restarted runtime runs the pod.
 func TestKilledAtEveryStepOfRun(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	kills := 0
 	for k := 0; ; k++ {
@@ -69,7 +69,7 @@ func TestKilledAtEveryStepOfRun(t *testing.T) {
 			return ran || w.dead()
 		})
 		if ran && !w.dead() {
-			w.kill() // or stopping would reach step k
+			w.kill() // otherwise stopping would reach step k
 			w.settle("web", "after the last step", true)
 			break
 		}
@@ -83,9 +83,9 @@ func TestKilledAtEveryStepOfRun(t *testing.T) {
 	}
 }
 
-// The runtime is killed at every step of stopping a pod. Started again, it goes on stopping.
+// TestKilledAtEveryStepOfStop kills the runtime at every step of stopping a pod. A restarted runtime continues to stop it.
 func TestKilledAtEveryStepOfStop(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	kills := 0
 	for k := 0; ; k++ {
@@ -100,7 +100,7 @@ func TestKilledAtEveryStepOfStop(t *testing.T) {
 		gone := false
 		w.eventually("the runtime dies, or the pod is gone", func() bool {
 			_, err := c.Get(context.Background(), "default", "web")
-			gone = err != nil && strings.Contains(err.Error(), "there is no pod")
+			gone = err != nil && strings.Contains(err.Error(), "not found")
 			return gone || w.dead()
 		})
 		if gone {
@@ -118,7 +118,8 @@ func TestKilledAtEveryStepOfStop(t *testing.T) {
 	}
 }
 
-// The runtime is killed at random moments while pods come and go. In the end nothing is left.
+// TestKilledAtRandomMoments kills the runtime at random times while pods are created and deleted. In the end nothing is
+// left.
 func TestKilledAtRandomMoments(t *testing.T) {
 	n := 200
 	if s := os.Getenv("WEFT_KILLS"); s != "" {
@@ -132,7 +133,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := newWorld(t)
 	live := 0
-	aim := 80 * time.Millisecond // the longest wait: it follows the speed of the machine
+	aim := 80 * time.Millisecond // the maximum wait, adapted to the speed of the host
 	name := ""
 	for i := range n {
 		c := w.start(-1)
@@ -169,7 +170,7 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	}
 }
 
-// empty stops all pods and looks for what is left.
+// empty stops all pods and checks that nothing is left.
 func (w *world) empty(when string) {
 	w.t.Helper()
 	c := w.start(-1)
@@ -184,7 +185,8 @@ func (w *world) empty(when string) {
 	w.clean(when)
 }
 
-// A plugin that a killed runtime was executing goes on. Its ADD must not end after the DEL of the next runtime.
+// TestPluginOutlivesTheRuntime: a plugin continues after its runtime was killed. Its ADD must not finish after the DEL of
+// the next runtime.
 func TestPluginOutlivesTheRuntime(t *testing.T) {
 	w := newWorld(t)
 	w.write("slow-ADD-stub", "0.7")

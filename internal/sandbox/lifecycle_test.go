@@ -16,24 +16,25 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Ephemeral containers start first, init containers one after the other, and ordinary ones when all of those succeeded.
+// TestOrderOfContainers: ephemeral containers start first, then init containers in order, and regular ones after all of
+// those have succeeded.
 func TestOrderOfContainers(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
-	say := func(what string) string {
+	script := func(what string) string {
 		return fmt.Sprintf(`command: [sh, -c, "echo %s >> %s; %s"], ENV`, what, w.path("order"), "%s")
 	}
 	d := w.apply(c, w.manifest("web", `  restartPolicy: OnFailure
   ephemeralContainers:
-  - {name: debug, image: x, `+fmt.Sprintf(say("debug"), "sleep 0.01")+`}
+  - {name: debug, image: x, `+fmt.Sprintf(script("debug"), "sleep 0.01")+`}
   initContainers:
-  - {name: one, image: x, `+fmt.Sprintf(say("one"), "test -e "+w.path("once")+" || { touch "+w.path("once")+"; sleep 0.1; exit 3; }")+`}
-  - {name: side, image: x, restartPolicy: Always, `+fmt.Sprintf(say("side"), "exec sleep 1000")+`}
-  - {name: two, image: x, `+fmt.Sprintf(say("two"), "sleep 0.1")+`}
+  - {name: one, image: x, `+fmt.Sprintf(script("one"), "test -e "+w.path("once")+" || { touch "+w.path("once")+"; sleep 0.1; exit 3; }")+`}
+  - {name: side, image: x, restartPolicy: Always, `+fmt.Sprintf(script("side"), "exec sleep 1000")+`}
+  - {name: two, image: x, `+fmt.Sprintf(script("two"), "sleep 0.1")+`}
   containers:
-  - {name: main, image: x, `+fmt.Sprintf(say("main"), "sleep 0.1")+`}`), "web", "Succeeded")
+  - {name: main, image: x, `+fmt.Sprintf(script("main"), "sleep 0.1")+`}`), "web", "Succeeded")
 	order := strings.Fields(w.read("order"))
-	if order[0] != "debug" && order[1] != "debug" { // it starts first, but nobody waits for it
+	if order[0] != "debug" && order[1] != "debug" { // it starts first, but the others do not wait for it
 		t.Errorf("order %q", order)
 	}
 	var rest []string
@@ -48,7 +49,7 @@ func TestOrderOfContainers(t *testing.T) {
 			t.Errorf("init container one was restarted %d times", cv.Restarts)
 		}
 	}
-	w.eventually("a pod that has ended gives its network back", func() bool {
+	w.eventually("the network of a succeeded pod is torn down", func() bool {
 		entries, _ := os.ReadDir(w.path("alloc"))
 		return len(entries) == 0
 	})
@@ -57,7 +58,7 @@ func TestOrderOfContainers(t *testing.T) {
 	w.clean("after stop")
 }
 
-// An init container that fails for good makes the pod fail, and nothing else starts.
+// TestInitFails: an init container that fails permanently makes the pod fail, and no other container starts.
 func TestInitFails(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -73,8 +74,8 @@ func TestInitFails(t *testing.T) {
 	w.clean("after stop")
 }
 
-// A container that ends is started again: at once, then after the back-off, which doubles up to its cap. Its dead ones
-// are cleaned up but for the newest, with their logs.
+// TestRestartsBackOff: a container that exits is restarted, at first immediately, then after the back-off, which doubles
+// up to its limit. All dead containers but the newest are removed with their logs.
 func TestRestartsBackOff(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -95,11 +96,11 @@ func TestRestartsBackOff(t *testing.T) {
 		}
 	}
 	var d Detail
-	w.eventually("it says that it backs off", func() bool {
+	w.eventually("the back-off is reported", func() bool {
 		d, _ = c.Get(context.Background(), "default", "web")
 		return d.Reason == "CrashLoopBackOff" && d.State == "Running" && !d.Ready
 	})
-	// The ones before it go after it has ended.
+	// Older ones are removed after it has exited.
 	w.eventually("the newest container and its log are left", func() bool {
 		d, _ = c.Get(context.Background(), "default", "web")
 		logs, _ := os.ReadDir(w.path("logs", "default_web_"+d.UID, "main"))
@@ -110,7 +111,7 @@ func TestRestartsBackOff(t *testing.T) {
 	w.clean("after stop")
 }
 
-// Pods go on when the runtime dies. What a container wrote and how it ended meanwhile is known afterwards.
+// TestPodsOutliveTheRuntime: pods survive the runtime. The next runtime knows the logs and exit codes of the meantime.
 func TestPodsOutliveTheRuntime(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -132,8 +133,8 @@ func TestPodsOutliveTheRuntime(t *testing.T) {
 	if d.Containers[1].ExitCode != 7 || d.Containers[0].Process != before.Containers[0].Process || d.ID != before.ID {
 		t.Errorf("before %+v\nafter %+v", before.Pod, d.Pod)
 	}
-	// Nobody sees how a container ends whose monitor was killed: the kernel kills it too, and its code is unknown.
-	monitors, err := process.Marked(container.Mark, d.ID)
+	// If a monitor is killed, the kernel kills its container too, whose exit code is unknown then.
+	monitors, err := process.ByEnv(container.EnvSandbox, d.ID)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func TestPodsOutliveTheRuntime(t *testing.T) {
 	w.clean("after stop")
 }
 
-// A sandbox whose pause process dies is replaced; the pod runs again, with a new network.
+// TestSandboxDies: a sandbox whose pause process dies is replaced by one with a new network.
 func TestSandboxDies(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -172,7 +173,7 @@ func TestSandboxDies(t *testing.T) {
 	w.clean("after stop")
 }
 
-// A number that the kernel gave to another process is not ours, whatever our files say.
+// TestForeignProcessSurvives: a process that has reused a recorded PID is not killed.
 func TestForeignProcessSurvives(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -188,14 +189,14 @@ func TestForeignProcessSurvives(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	w.empty("with a wrong process number") // this test would be dead
+	w.empty("with a reused PID") // a wrong signal would kill this test
 	if pause.Alive() {
 		t.Error("the pause process lives")
 	}
 }
 
-// Checkpoints and sandboxes are compared: what has lost its other half is cleaned up.
-func TestLostHalves(t *testing.T) {
+// TestLostFiles: the runtime recovers from the loss of any of its files.
+func TestLostFiles(t *testing.T) {
 	for name, lose := range map[string]func(w *world, id string) error{
 		"directory":  func(w *world, id string) error { return os.RemoveAll(w.path("state/sandboxes", id)) },
 		"record":     func(w *world, id string) error { return os.Remove(w.path("state/sandboxes", id, "config.json")) },
@@ -203,9 +204,9 @@ func TestLostHalves(t *testing.T) {
 		"checksum": func(w *world, id string) error {
 			return os.WriteFile(w.path("state/checkpoints", id+".json"), []byte(`{"checksum":"00","data":{}}`), 0o600)
 		},
-		"desire": func(w *world, _ string) error { return os.RemoveAll(w.path("state/pods")) },
-		"cache":  func(w *world, _ string) error { return os.RemoveAll(w.path("cache/results")) },
-		"name":   func(w *world, _ string) error { return os.RemoveAll(w.path("state/names")) },
+		"pod":   func(w *world, _ string) error { return os.RemoveAll(w.path("state/pods")) },
+		"cache": func(w *world, _ string) error { return os.RemoveAll(w.path("cache/results")) },
+		"name":  func(w *world, _ string) error { return os.RemoveAll(w.path("state/names")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
@@ -215,7 +216,7 @@ func TestLostHalves(t *testing.T) {
 			if err := lose(w, d.ID); err != nil {
 				t.Fatal(err)
 			}
-			if name != "desire" {
+			if name != "pod" {
 				c = w.start(-1)
 				w.eventually("it runs", func() bool {
 					d, err := c.Get(context.Background(), "default", "web")
@@ -228,8 +229,8 @@ func TestLostHalves(t *testing.T) {
 	}
 }
 
-// A network that is not given back keeps the pod from going, with a clear word; --force gives it up.
-func TestStopIsRepeated(t *testing.T) {
+// TestStopIsRetried: if a network cannot be torn down, the pod stays Terminating with a message; --force removes it.
+func TestStopIsRetried(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
 	w.apply(c, w.manifest("web", sleeper), "web", "Running")
@@ -237,7 +238,7 @@ func TestStopIsRepeated(t *testing.T) {
 	if err := c.Stop(context.Background(), "default", "web", new(time.Duration), false); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("it says why", func() bool {
+	w.eventually("the message is set", func() bool {
 		d, err := c.Get(context.Background(), "default", "web")
 		return err == nil && d.State == "Terminating" && strings.Contains(d.Message, "stub stub refuses DEL")
 	})
@@ -251,7 +252,7 @@ func TestStopIsRepeated(t *testing.T) {
 	w.quit()
 }
 
-// The namespace may be gone before the pod is stopped: then the plugins hear of none.
+// TestNamespaceGoneBeforeStop: if the namespace is gone before the pod is stopped, DEL gets an empty CNI_NETNS.
 func TestNamespaceGoneBeforeStop(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -265,14 +266,14 @@ func TestNamespaceGoneBeforeStop(t *testing.T) {
 	w.stop(c, "web")
 	for _, call := range w.calls()[3:] {
 		if f := strings.Split(call, "\x00"); f[4] != "" {
-			t.Errorf("%s was told of namespace %q", f[1], f[4])
+			t.Errorf("%s got CNI_NETNS %q", f[1], f[4])
 		}
 	}
 	w.quit()
 	w.clean("after stop")
 }
 
-// An ephemeral container is added to a pod that runs; it is never started again.
+// TestEphemeralIsAdded: an ephemeral container can be added to a running pod and is never restarted.
 func TestEphemeralIsAdded(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -293,14 +294,14 @@ func TestEphemeralIsAdded(t *testing.T) {
 		t.Errorf("it ran %q", got)
 	}
 	if _, err := c.Apply(context.Background(), w.manifest("web", sleeper), "test"); err == nil {
-		t.Error("an ephemeral container was taken away again")
+		t.Error("an ephemeral container was removed")
 	}
 	w.stop(c, "web")
 	w.quit()
 	w.clean("after stop")
 }
 
-// A pod that is stopped in the middle of an ADD: the plugin may end in peace, then everything is taken back.
+// TestStopInTheMiddleOfAdd: if a pod is stopped during ADD, the plugin finishes, and DEL follows.
 func TestStopInTheMiddleOfAdd(t *testing.T) {
 	w := newWorld(t)
 	w.write("slow-ADD-stub", "0.5")

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// realWorld is a world with weft's own plugins, which work on the real kernel.
+// realWorld returns a world with weft's own plugins.
 func realWorld(t *testing.T) *world {
 	t.Helper()
 	w := newWorld(t)
@@ -38,7 +38,7 @@ func realWorld(t *testing.T) *world {
 	return w
 }
 
-// host is what the node's network looks like, without what changes by itself.
+// host returns the state of the node's network, without parts that change by themselves.
 func host(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -58,7 +58,7 @@ func (w *world) oldConf(t *testing.T) {
 	w.write("net.d/99-loopback.conf", `{"cniVersion": "0.2.0", "name": "lo", "type": "loopback"}`)
 }
 
-// The two old files that are still in use: single plugins of version 0.2.0.
+// TestOldConfigurations uses two old configurations that are still common: single plugins of version 0.2.0.
 func TestOldConfigurations(t *testing.T) {
 	w := realWorld(t)
 	w.oldConf(t)
@@ -85,15 +85,16 @@ func TestOldConfigurations(t *testing.T) {
 	}
 	w.quit()
 	w.clean("after stop")
-	nettest.Run(t, nil, "ip", "link", "del", "cni0") // the bridge plugin leaves its bridge, as the original does
+	nettest.Run(t, nil, "ip", "link", "del",
+		"cni0") // the bridge plugin does not delete its bridge, like the reference plugin
 	if after := host(t); after != before {
 		t.Errorf("the node was\n%s\nand is\n%s", before, after)
 	}
 }
 
-// Killed at random moments with plugins that work on the kernel, the node is as before.
+// TestKilledWithRealPlugins: after kills at random times with real plugins, the node's network is as before.
 func TestKilledWithRealPlugins(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := realWorld(t)
 	w.oldConf(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
@@ -122,7 +123,7 @@ func TestKilledWithRealPlugins(t *testing.T) {
 	_, _ = nettest.Try(nil, "ip", "link", "del", "cni0")
 	after := host(t)
 	for end := time.Now().Add(5 * time.Second); after != before && time.Now().Before(end); after = host(t) {
-		time.Sleep(20 * time.Millisecond) // links die behind their namespace
+		time.Sleep(20 * time.Millisecond) // the kernel deletes links after their namespace
 	}
 	if after != before {
 		t.Errorf("the node was\n%s\nand is\n%s", before, after)
@@ -133,13 +134,13 @@ func TestKilledWithRealPlugins(t *testing.T) {
 	t.Logf("%d kills, %d of them hit a live call", n, hits)
 }
 
-// A hostPort leads into the pod when the network has a plugin for it: weft's portmap, or the reference's.
+// TestHostPort: with a portmap plugin, weft's or the reference's, a hostPort reaches the pod.
 func TestHostPort(t *testing.T) { hostPortBy(t, "bridge") }
 
 func TestHostPortByForeignPlugin(t *testing.T) {
 	peer := os.Getenv("WEFT_PEER_BIN_DIR")
 	if peer == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR names no directory with the reference portmap")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set to a directory with the reference portmap")
 	}
 	hostPortBy(t, filepath.Join(peer, "portmap"))
 }
@@ -184,7 +185,7 @@ func hostPortBy(t *testing.T, program string) {
 	nettest.Run(t, nil, "ip", "link", "del", "cni0")
 }
 
-// outside is a namespace on a wire to the node, which is 192.0.2.1 there.
+// outside returns a namespace with a link to the node, which has 192.0.2.1 there.
 func (w *world) outside(t *testing.T) *netns.NS {
 	t.Helper()
 	ns := nettest.NS(t, "outside")
@@ -197,7 +198,7 @@ func (w *world) outside(t *testing.T) *netns.NS {
 	return ns
 }
 
-// echoServer is a command that greets everybody who connects to port 80: this test binary again.
+// echoServer returns a command of this test binary that greets each client at port 80.
 func echoServer(t *testing.T) []string {
 	t.Helper()
 	self, err := os.Executable()
@@ -207,8 +208,8 @@ func echoServer(t *testing.T) []string {
 	return []string{self, "sandbox", "test-greet"}
 }
 
-// testGreet answers until it cannot.
-func testGreet() {
+// testHello serves until it fails.
+func testHello() {
 	l, err := net.Listen("tcp", ":80")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// A pod is attached loopback first, then to the default network; what the plugins are told is what a kubelet's runtime
-// tells them; and everything is taken back in reverse.
+// TestRunAndStop: a pod is attached to loopback first, then to the default network; the plugins get the same arguments as
+// from a kubelet's runtime; and DEL is called in reverse order.
 func TestRunAndStop(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -77,7 +77,7 @@ spec:
 	w.clean("after stop")
 }
 
-// checkLog looks into the log: its place, its form, and what the container saw.
+// checkLog checks the log: its path, its format, and the container's output.
 func (w *world) checkLog(d Detail) {
 	w.t.Helper()
 	path := w.path("logs", "default_web_"+d.UID, "main", "0.log")
@@ -104,7 +104,7 @@ func (w *world) text(path string) string {
 	return string(b)
 }
 
-// When a network refuses, the pod is taken off both again, the sandbox ends, and all errors are reported together.
+// TestRollBack: if a network fails, the pod is detached from both, the sandbox is stopped, and all errors are reported.
 func TestRollBack(t *testing.T) {
 	w := newWorld(t)
 	w.write("fail-ADD-second", "")
@@ -114,12 +114,12 @@ func TestRollBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	var d Detail
-	w.eventually("the failure is told", func() bool {
+	w.eventually("the failure is reported", func() bool {
 		d, _ = c.Get(context.Background(), "default", "web")
 		return d.Reason == "FailedCreatePodSandBox"
 	})
 	for _, part := range []string{
-		"stub second refuses ADD", "code 42, told to", "tear down the network", "stub stub refuses DEL",
+		"stub second refuses ADD", "code 42, as configured", "tear down the network", "stub stub refuses DEL",
 	} {
 		if !strings.Contains(d.Message, part) {
 			t.Errorf("message %q lacks %q", d.Message, part)
@@ -140,7 +140,7 @@ func TestRollBack(t *testing.T) {
 	if d.Attempt == 0 {
 		t.Error("the sandbox that works is still the first attempt")
 	}
-	w.eventually("the dead sandboxes are collected", func() bool {
+	w.eventually("the dead sandboxes are garbage-collected", func() bool {
 		d, _ = c.Get(context.Background(), "default", "web")
 		return len(d.Sandboxes) == 1
 	})
@@ -149,7 +149,7 @@ func TestRollBack(t *testing.T) {
 	w.clean("after stop")
 }
 
-// A pod in the node's network needs no CNI at all, not even a network that is ready.
+// TestHostNetwork: a pod with hostNetwork needs no CNI, not even a ready network.
 func TestHostNetwork(t *testing.T) {
 	w := newWorld(t)
 	if err := os.Remove(w.path("net.d/10-stubs.conflist")); err != nil {
@@ -170,7 +170,8 @@ func TestHostNetwork(t *testing.T) {
 	w.clean("after stop")
 }
 
-// A pod waits for a network to become ready, says so, and runs as soon as one is; a bad file is named and skipped.
+// TestWaitsForTheNetwork: a pod waits for a ready network, with a reason, and runs as soon as there is one. Bad files are
+// reported and skipped.
 func TestWaitsForTheNetwork(t *testing.T) {
 	w := newWorld(t)
 	if err := os.Rename(w.path("net.d/10-stubs.conflist"), w.path("aside")); err != nil {
@@ -203,7 +204,7 @@ func TestWaitsForTheNetwork(t *testing.T) {
 	w.clean("after stop")
 }
 
-// Containers are in the pod's namespaces, and where they are private in their own.
+// TestNamespaces: containers share the pod's namespaces, and have their own mount and PID namespaces.
 func TestNamespaces(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -246,7 +247,8 @@ func TestNamespaces(t *testing.T) {
 	w.clean("after stop")
 }
 
-// noForeignNamespaces: a container that keeps the binds of namespaces keeps the networks of dead pods alive.
+// noForeignNamespaces checks that the container has no bind mounts of namespaces, which would keep the networks of dead
+// pods alive.
 func (w *world) noForeignNamespaces(d Detail) {
 	w.t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/mountinfo", d.Containers[0].Process.PID))
@@ -255,7 +257,7 @@ func (w *world) noForeignNamespaces(d Detail) {
 	}
 }
 
-// The pods directory is followed: files that come, change and go start, replace and end pods.
+// TestPodsDirectory: adding, changing and removing files in the pods directory starts, replaces and terminates pods.
 func TestPodsDirectory(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -275,21 +277,21 @@ func TestPodsDirectory(t *testing.T) {
 		return err == nil && len(pods) == 0
 	})
 	if !strings.Contains(w.out(), "metadata.name is missing") {
-		t.Error("the bad manifest is not named in the log")
+		t.Error("the bad manifest is not logged")
 	}
 	w.quit()
-	w.clean("after the file went")
+	w.clean("after the file was removed")
 }
 
-// The state directory refuses what it cannot be.
+// TestStateDirectory: Serve refuses a directory of another program, and one with a running server.
 func TestStateDirectory(t *testing.T) {
 	w := newWorld(t)
 	cfg := w.config()
-	if err := os.MkdirAll(filepath.Join(cfg.StateDir, "somebody-elses"), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Join(cfg.StateDir, "foreign"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	if err := Serve(context.Background(), cfg); err == nil ||
-		!strings.Contains(err.Error(), "holds something else (somebody-elses)") {
+		!strings.Contains(err.Error(), "contains other files (foreign)") {
 		t.Errorf("foreign directory: %v", err)
 	}
 	if err := os.RemoveAll(cfg.StateDir); err != nil {
@@ -304,7 +306,7 @@ func TestStateDirectory(t *testing.T) {
 	w.quit()
 }
 
-// A name that a crash left behind is recovered: the stale sandbox goes, and the name is taken again.
+// TestNameConflict: if a crash left a name reserved, the stale sandbox is removed and the name reserved again.
 func TestNameConflict(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)
@@ -312,9 +314,9 @@ func TestNameConflict(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.write("state/names/default_web_"+string(p[0].UID)+"_0", "somebody\n")
+	w.write("state/names/default_web_"+string(p[0].UID)+"_0", "stale\n")
 	d := w.apply(c, w.manifest("web", sleeper), "web", "Running")
-	if !strings.Contains(w.out(), "the name of a sandbox is taken by a stale one") {
+	if !strings.Contains(w.out(), "removing a stale sandbox with the same name") {
 		t.Error("the conflict is not logged")
 	}
 	if got := w.read("state/names/default_web_" + d.UID + "_0"); got != d.ID+"\n" {
@@ -325,7 +327,7 @@ func TestNameConflict(t *testing.T) {
 	w.clean("after stop")
 }
 
-// On a full disk a pod is refused with one clear message and nothing is begun; when there is room again, it runs.
+// TestDiskFull: on a full disk a pod is refused with a message and not started; when there is space again, it runs.
 func TestDiskFull(t *testing.T) {
 	w := newWorld(t)
 	if err := os.Mkdir(w.path("state"), 0o700); err != nil {
@@ -349,14 +351,14 @@ func TestDiskFull(t *testing.T) {
 		!strings.Contains(err.Error(), "pod default/web") {
 		t.Errorf("apply: %v", err)
 	}
-	// With room for the pod's own record and no more, its sandbox is what cannot be made.
+	// With space for the pod's record only, the sandbox cannot be created.
 	if err := os.Truncate(w.path("state/filler"), fileSize(t, w.path("state/filler"))-8192); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Apply(context.Background(), w.manifest("web", sleeper), "test"); err != nil {
 		t.Fatal(err)
 	}
-	w.eventually("it says why", func() bool {
+	w.eventually("the message is set", func() bool {
 		d, err := c.Get(context.Background(), "default", "web")
 		return err == nil && strings.Contains(d.Message, "no space left on device")
 	})
@@ -381,7 +383,7 @@ func fileSize(t *testing.T, path string) int64 {
 	return st.Size()
 }
 
-// Many pods at once, and all of them gone again.
+// TestManyAtOnce runs many pods in parallel and stops them.
 func TestManyAtOnce(t *testing.T) {
 	w := newWorld(t)
 	c := w.start(-1)

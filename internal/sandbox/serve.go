@@ -27,22 +27,22 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	engine  *engine.Engine
-	plumber *network.Plumber
+	network *network.Attacher
 	confs   *confdir.Watcher
 	pleg    *pleg.Relister
-	shelf   shelf
+	store   podStore
 	report  engine.Report
 
 	mu      sync.Mutex
-	workers map[string]*worker // by pod uid
-	ctx     context.Context    // of the workers; set by Run
+	workers map[string]*worker // by pod UID
+	ctx     context.Context    // of the workers; set by run
 	running sync.WaitGroup
-	closing bool // the server ends because no pod is left: new ones are refused
+	closing bool // the server stops because no pod is left; it refuses new ones
 	idle    notify.Chan
 }
 
-// Serve runs the server of a state directory until ctx ends. Pods go on when it ends, however that happens; the next
-// server of the same directory finds them again.
+// Serve runs the server of a state directory until ctx ends. Pods survive it; the next server of the same directory
+// resumes them.
 func Serve(ctx context.Context, cfg Config) error {
 	cfg, err := cfg.absolute()
 	if err != nil {
@@ -53,7 +53,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	}
 	lock, err := process.Lock(ctx, filepath.Join(cfg.StateDir, "lock"), 2*time.Second)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "use that one, or another --state-dir",
+		return model.Errorf(model.CodeIO, "use that one, or another --state-dir",
 			"state directory %s is in use by another runtime: %w", cfg.StateDir, err)
 	}
 	defer func() { _ = lock.Close() }()
@@ -67,7 +67,7 @@ func Serve(ctx context.Context, cfg Config) error {
 	return s.run(ctx)
 }
 
-// absolute makes all paths absolute: the processes of pods have other working directories.
+// absolute makes all paths absolute, because the processes of pods have other working directories.
 func (c Config) absolute() (Config, error) {
 	if c.Times == (Times{}) {
 		c.Times = KubeletTimes()
@@ -95,22 +95,22 @@ func (c Config) absolute() (Config, error) {
 
 func newServer(ctx context.Context, cfg Config) (*Server, error) {
 	s := &Server{
-		cfg: cfg, log: cfg.Log.With("room", "sandbox"), shelf: shelf{filepath.Join(cfg.StateDir, "pods")},
+		cfg: cfg, log: cfg.Log.With("component", "sandbox"), store: podStore{filepath.Join(cfg.StateDir, "pods")},
 		workers: map[string]*worker{}, idle: notify.New(),
 	}
-	s.plumber = network.New(network.Config{
-		BinDirs: cfg.BinDirs, CacheDir: cfg.CacheDir, Stderr: os.Stderr, Step: cfg.Step,
+	s.network = network.New(network.Config{
+		BinDirs: cfg.BinDirs, CacheDir: cfg.CacheDir, Stderr: os.Stderr, Failpoint: cfg.Failpoint,
 	})
-	s.confs = confdir.NewWatcher(ctx, cfg.ConfDir, cfg.BinDirs, s.plumber.Validator(), cfg.Log)
+	s.confs = confdir.NewWatcher(ctx, cfg.ConfDir, cfg.BinDirs, s.network.Validator(), cfg.Log)
 	var err error
 	s.engine, err = engine.New(engine.Config{
-		StateDir: cfg.StateDir, Self: cfg.Self, Net: s.plumber, Networks: s.confs.Snapshot, Log: cfg.Log, Now: cfg.Now,
-		Step: cfg.Step,
+		StateDir: cfg.StateDir, Self: cfg.Self, Net: s.network, Networks: s.confs.Snapshot, Log: cfg.Log, Now: cfg.Now,
+		Failpoint: cfg.Failpoint,
 	})
 	if err != nil {
 		return nil, err
 	}
-	s.pleg = pleg.New(pleg.Config{List: s.list, Period: cfg.Times.Relist, Threshold: cfg.Times.Ill, Now: cfg.Now})
+	s.pleg = pleg.New(pleg.Config{List: s.list, Period: cfg.Times.Relist, Threshold: cfg.Times.Unhealthy, Now: cfg.Now})
 	return s, nil
 }
 
@@ -119,19 +119,19 @@ func (s *Server) run(ctx context.Context) error {
 	defer cancel()
 	rep, err := s.engine.Recover(ctx)
 	s.report = rep
-	s.log.Info("recovered", "report", rep)
+	s.log.Info("runtime recovered", "report", rep)
 	if err != nil {
-		s.log.Warn("not everything could be cleaned up, the next start tries again", "error", err)
+		s.log.Warn("cleanup is incomplete; the next start retries", "err", err)
 	}
 	if list := s.confs.Snapshot().Default; list != nil {
-		if err := s.plumber.GC(ctx, list); err != nil {
-			s.log.Warn("network garbage collection", "error", err)
+		if err := s.network.GC(ctx, list); err != nil {
+			s.log.Warn("garbage collection of the network failed", "err", err)
 		}
 	}
 	s.ctx = ctx
 	s.pleg.Relist(ctx)
 	if err := s.resume(); err != nil {
-		s.log.Warn("what shall run is not wholly known", "error", err)
+		s.log.Warn("some stored pods cannot be read", "err", err)
 	}
 	listener, err := listen(s.cfg.StateDir)
 	if err != nil {
@@ -142,14 +142,14 @@ func (s *Server) run(ctx context.Context) error {
 	failed := make(chan error, 3)
 	s.running.Go(func() { failed <- s.confs.Run(ctx) })
 	s.running.Go(func() { failed <- s.api(ctx, listener) })
-	s.running.Go(func() { failed <- s.followDir(ctx) })
-	s.log.Info("serving", "stateDir", s.cfg.StateDir)
+	s.running.Go(func() { failed <- s.watchDir(ctx) })
+	s.log.Info("runtime is serving", "stateDir", s.cfg.StateDir)
 	err = s.loop(ctx, failed)
 	cancel()
 	return errors.Join(err, s.wait())
 }
 
-// wait waits for the workers to leave what they are doing; pods themselves go on.
+// wait waits for the workers to stop. Pods continue to run.
 func (s *Server) wait() error {
 	done := make(chan struct{})
 	go func() { s.running.Wait(); close(done) }()
@@ -157,11 +157,11 @@ func (s *Server) wait() error {
 	case <-done:
 		return nil
 	case <-time.After(20 * time.Second):
-		return errors.New("a pod's worker does not end; the next start recovers")
+		return errors.New("a pod worker does not stop; the next start recovers its pod")
 	}
 }
 
-// loop is the sync loop: it hands what happens to the workers.
+// loop is the sync loop: it dispatches events to the workers.
 func (s *Server) loop(ctx context.Context, failed <-chan error) error {
 	housekeeping := time.NewTicker(s.cfg.Times.Housekeeping)
 	defer housekeeping.Stop()
@@ -175,13 +175,13 @@ func (s *Server) loop(ctx context.Context, failed <-chan error) error {
 				return err
 			}
 		case e := <-s.pleg.Watch():
-			s.poke(e.PodUID) // started, died or removed: its worker looks, restarts and cleans up the dead
+			s.notify(e.PodUID) // the pod's worker restarts and garbage-collects containers
 		case <-s.confs.Changed():
-			s.poke("")
+			s.notify("")
 		case <-housekeeping.C:
 			s.housekeep()
 			if idle++; time.Duration(idle)*s.cfg.Times.Housekeeping > time.Minute && s.close() {
-				return nil // whoever started it never came
+				return nil // no client has applied a pod since the start
 			}
 		case <-s.idle:
 			if s.close() {
@@ -191,24 +191,24 @@ func (s *Server) loop(ctx context.Context, failed <-chan error) error {
 	}
 }
 
-// poke wakes the worker of a pod; with an empty uid, all.
-func (s *Server) poke(uid string) {
+// notify wakes the worker of a pod, or all workers if uid is empty.
+func (s *Server) notify(uid string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for id, w := range s.workers {
 		if uid == "" || uid == id {
-			w.poke()
+			w.wake.Notify()
 		}
 	}
 }
 
-// close tells whether the server shall end because no pod is left.
+// close reports whether the server must stop because no pod is left.
 func (s *Server) close() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.closing = s.cfg.UntilIdle && len(s.workers) == 0
 	if s.closing {
-		s.log.Info("no pod is left")
+		s.log.Info("stopping, because no pod is left")
 	}
 	return s.closing
 }
@@ -219,18 +219,18 @@ func (s *Server) count() int {
 	return len(s.workers)
 }
 
-// housekeep ends pods that run and are not desired by anybody.
+// housekeep terminates orphaned pods.
 func (s *Server) housekeep() {
 	if ok, err := s.pleg.Healthy(); !ok {
-		s.log.Warn("pods are not synchronized", "why", err)
+		s.log.Warn("PLEG is not healthy; pods are not synced", "err", err)
 	}
 	for _, b := range s.engine.Sandboxes() {
-		s.adopt(b)
+		s.terminateOrphan(b)
 	}
 }
 
-// start gives a pod a worker; the caller holds s.mu.
-func (s *Server) start(d desired) {
+// startWorkerLocked starts a worker for a pod.
+func (s *Server) startWorkerLocked(d desired) {
 	w := s.newWorker(d)
 	s.workers[w.uid] = w
 	s.running.Go(func() {
@@ -246,7 +246,7 @@ func (s *Server) start(d desired) {
 	})
 }
 
-// list is what the event generator looks at.
+// list lists the containers for the PLEG.
 func (s *Server) list(context.Context) (pleg.Pods, error) {
 	out := pleg.Pods{}
 	put := func(uid, id string, st pleg.State) {
@@ -275,7 +275,7 @@ func (s *Server) list(context.Context) (pleg.Pods, error) {
 	return out, nil
 }
 
-// networkProblem says why no pod can be attached now; empty when one can.
+// networkProblem returns why pods cannot be attached now, or "" if they can.
 func (s *Server) networkProblem() string {
 	if p := s.confs.Snapshot().Problem; p != "" {
 		return fmt.Sprintf("network is not ready: %s", p)

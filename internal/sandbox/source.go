@@ -19,9 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
 
-// followDir keeps the pods of a directory of manifests running: a file that is gone ends its pods, one that changes
-// replaces them. A file that cannot be read is named, and its pods are left as they are.
-func (s *Server) followDir(ctx context.Context) error {
+// watchDir runs the static pods of a directory: removing a file terminates its pods, changing it replaces them. A file
+// that cannot be read is logged, and its pods are not touched.
+func (s *Server) watchDir(ctx context.Context) error {
 	if s.cfg.PodsDir == "" {
 		<-ctx.Done()
 		return nil
@@ -31,15 +31,15 @@ func (s *Server) followDir(ctx context.Context) error {
 		return fmt.Errorf("pods directory: %w", err)
 	}
 	defer func() { _ = n.Close() }()
-	told := map[string]string{}
+	logged := map[string]string{}
 	for {
-		_ = n.Add(s.cfg.PodsDir) // until it exists, the timer looks
-		s.readDir(told)
+		_ = n.Add(s.cfg.PodsDir) // fails until the directory exists; until then the timer triggers
+		s.readDir(logged)
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-n.Events:
-			time.Sleep(20 * time.Millisecond) // files are written in several steps
+			time.Sleep(20 * time.Millisecond) // a file may be written in several steps
 		drain:
 			for {
 				select {
@@ -54,21 +54,22 @@ func (s *Server) followDir(ctx context.Context) error {
 	}
 }
 
-// readDir compares the directory with what is desired. told remembers which complaints were logged.
-func (s *Server) readDir(told map[string]string) {
+// readDir compares the directory with the desired pods. logged has the last error of each file, so that it is logged only
+// once.
+func (s *Server) readDir(logged map[string]string) {
 	entries, err := os.ReadDir(s.cfg.PodsDir)
-	complain := func(path string, err error) {
+	warn := func(path string, err error) {
 		text := ""
 		if err != nil {
 			text = err.Error()
 		}
-		if told[path] != text && text != "" {
-			s.log.Warn("manifest", "file", path, "error", err)
+		if logged[path] != text && text != "" {
+			s.log.Warn("manifest of static pods failed", "file", path, "err", err)
 		}
-		told[path] = text
+		logged[path] = text
 	}
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		complain(s.cfg.PodsDir, err)
+		warn(s.cfg.PodsDir, err)
 		return
 	}
 	want := map[types.UID]bool{}
@@ -83,24 +84,23 @@ func (s *Server) readDir(told map[string]string) {
 		if err != nil {
 			broken[path] = true
 		}
-		complain(path, err)
+		warn(path, err)
 		for _, p := range pods {
 			want[p.UID] = true
 			_, err := s.apply(p, path)
-			complain(path+"#"+pod.Name(p), err)
+			warn(path+"#"+pod.Name(p), err)
 		}
 	}
-	for _, w := range s.all() {
+	for _, w := range s.allWorkers() {
 		d := w.desired()
 		if d.Source != "" && filepath.Dir(d.Source) == s.cfg.PodsDir && !want[d.Pod.UID] && !broken[d.Source] &&
 			d.Deleted == nil {
-			complain(d.Source+"#end", s.end(w, nil, false))
+			warn(d.Source+"#end", s.terminate(w, nil, false))
 		}
 	}
 }
 
-// staticPods reads a manifest. The uid of a pod without one is made from its text, so that a changed pod is another
-// one.
+// staticPods reads a manifest. The UID of a pod without one is a hash of its spec, so that a changed pod is a new pod.
 func staticPods(path string) ([]*v1.Pod, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -20,110 +20,111 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// status looks at the pod.
+// status returns the observed state of the pod.
 func (w *worker) status() status { return newStatus(w.s.engine.StatusOf(w.uid)) }
 
-// syncPod makes the pod run: a sandbox, then its containers. An error has been said already; it is tried again later.
+// syncPod runs the pod: a sandbox, then its containers. It has reported an error that it returns; the worker retries
+// later.
 func (w *worker) syncPod(ctx context.Context, d desired) (after time.Duration, err error) {
 	if ok, err := w.s.pleg.Healthy(); !ok {
-		w.say("PLEGNotHealthy", err.Error())
+		w.setReason("PLEGNotHealthy", err.Error())
 		return 0, err
 	}
 	st := w.status()
-	if err := w.sweep(ctx, st); err != nil {
-		w.say("FailedCleanUp", err.Error())
+	if err := w.collectGarbage(ctx, st); err != nil {
+		w.setReason("FailedCleanUp", err.Error())
 		return 0, err
 	}
-	acts := compute(d.Pod, st)
+	acts := computeActions(d.Pod, st)
 	if acts.createSandbox {
 		if st, err = w.newSandbox(ctx, d.Pod, st, acts.attempt); err != nil {
 			return 0, err
 		}
-		acts = compute(d.Pod, st)
+		acts = computeActions(d.Pod, st)
 	}
-	if _, over := phase(d.Pod, st); over {
+	if _, terminal := phase(d.Pod, st); terminal {
 		return 0, w.finish(ctx, st)
 	}
 	for _, c := range acts.remove {
 		if err := w.s.engine.RemoveContainer(ctx, c.Sandbox, c.ID); err != nil {
-			w.say("FailedCleanUp", err.Error())
+			w.setReason("FailedCleanUp", err.Error())
 			return 0, err
 		}
 	}
 	return w.startContainers(ctx, d.Pod, st, acts)
 }
 
-// finish gives back the network of a pod that has ended for good. Its records stay until it is deleted.
+// finish stops the sandboxes of a pod that has succeeded or failed. Their records stay until the pod is deleted.
 func (w *worker) finish(ctx context.Context, st status) error {
-	for _, b := range st.boxes {
+	for _, b := range st.sandboxes {
 		if b.State != engine.Ready {
 			continue
 		}
 		if err := w.s.engine.StopPodSandbox(ctx, b.ID); err != nil {
-			w.say("FailedKillPod", err.Error())
+			w.setReason("FailedKillPod", err.Error())
 			return err
 		}
 	}
-	w.say("", "")
+	w.setReason("", "")
 	return nil
 }
 
-// sweep removes what is dead and not needed any more: of each container all dead ones but the newest, and all sandboxes
-// but the newest in which no such container is.
-func (w *worker) sweep(ctx context.Context, st status) error {
+// collectGarbage removes dead containers and sandboxes. It keeps the newest of each container and the sandboxes that
+// contain them.
+func (w *worker) collectGarbage(ctx context.Context, st status) error {
 	var errs []error
 	needed := map[string]bool{}
 	for _, c := range st.containers {
-		if st.of(c.Name).ID == c.ID {
+		if st.newest(c.Name).ID == c.ID {
 			needed[c.Sandbox] = true
 		}
 	}
-	for i, b := range st.boxes {
+	for i, b := range st.sandboxes {
 		if i > 0 && !needed[b.ID] {
 			errs = append(errs, w.s.engine.RemovePodSandbox(ctx, b.ID))
 		}
 	}
 	for _, c := range st.containers {
-		newest := st.of(c.Name)
-		if c.ID != newest.ID && c.State == container.Exited && (len(st.boxes) == 0 || c.Sandbox == st.boxes[0].ID) {
+		newest := st.newest(c.Name)
+		if c.ID != newest.ID && c.State == container.Exited && (len(st.sandboxes) == 0 || c.Sandbox == st.sandboxes[0].ID) {
 			errs = append(errs, w.s.engine.RemoveContainer(ctx, c.Sandbox, c.ID))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// newSandbox ends what is left of the old sandbox and makes a new one.
+// newSandbox stops the old sandbox and runs a new one.
 func (w *worker) newSandbox(ctx context.Context, p *v1.Pod, st status, attempt int) (status, error) {
-	if why := w.s.networkProblem(); why != "" && !p.Spec.HostNetwork {
-		w.say("NetworkNotReady", why)
-		return st, errors.New(why)
+	if problem := w.s.networkProblem(); problem != "" && !p.Spec.HostNetwork {
+		w.setReason("NetworkNotReady", problem)
+		return st, errors.New(problem)
 	}
-	if b := st.box(); b != nil {
+	if b := st.sandbox(); b != nil {
 		if err := w.s.engine.StopPodSandbox(ctx, b.ID); err != nil {
-			w.say("FailedKillPod", err.Error())
+			w.setReason("FailedKillPod", err.Error())
 			return st, err
 		}
 	}
 	cfg, err := pod.Config(p, w.s.cfg.node(), attempt)
 	if err != nil {
-		w.say("InvalidPod", err.Error())
+		w.setReason("InvalidPod", err.Error())
 		return st, err
 	}
 	id, err := w.s.engine.RunPodSandbox(ctx, cfg)
 	if err != nil {
-		w.say("FailedCreatePodSandBox", err.Error())
+		w.setReason("FailedCreatePodSandBox", err.Error())
 		return st, err
 	}
-	w.log.Info("sandbox runs", "sandbox", id[:12], "attempt", attempt)
+	w.log.Info("sandbox is running", "sandbox", id[:12], "attempt", attempt)
 	return w.status(), nil
 }
 
-// startContainers starts what may start now. It returns when to look again for those that must wait.
+// startContainers starts the containers that can start now. It returns the time until the next of the others can start.
 func (w *worker) startContainers(ctx context.Context, p *v1.Pod, st status, acts actions) (time.Duration, error) {
-	box := st.box()
-	files, err := w.files(p, box)
+	sandbox := st.sandbox()
+	files, err := w.files(p, sandbox)
 	if err != nil {
-		w.say("FailedCreateFiles", err.Error())
+		w.setReason("FailedCreateFiles", err.Error())
 		return 0, err
 	}
 	var after time.Duration
@@ -132,10 +133,10 @@ func (w *worker) startContainers(ctx context.Context, p *v1.Pod, st status, acts
 	for _, c := range acts.start {
 		attempt := 0
 		now := w.s.cfg.Now()
-		if old := st.of(c.Name); old != nil {
+		if old := st.newest(c.Name); old != nil {
 			attempt = old.Attempt + 1
-			if old.State == container.Exited && old.Sandbox == box.ID {
-				if left := w.restarts.left(c.Name, old.Finished, now); left > 0 {
+			if old.State == container.Exited && old.Sandbox == sandbox.ID {
+				if left := w.restarts.remaining(c.Name, old.Finished, now); left > 0 {
 					waiting = fmt.Sprintf("back-off %v restarting container %s", w.restarts.delay(c.Name), c.Name)
 					after = earlier(after, left)
 					continue
@@ -145,28 +146,29 @@ func (w *worker) startContainers(ctx context.Context, p *v1.Pod, st status, acts
 				attempt = old.Attempt
 			}
 		}
-		spec := pod.Spec(p, c, w.s.cfg.node(), attempt, addrs(box.Net.IPs), files)
-		if err := w.s.engine.StartContainer(ctx, box.ID, spec); err != nil {
+		spec := pod.Spec(p, c, w.s.cfg.node(), attempt, addrs(sandbox.Net.IPs), files)
+		if err := w.s.engine.StartContainer(ctx, sandbox.ID, spec); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	switch {
 	case len(errs) > 0:
-		w.say("FailedStart", errors.Join(errs...).Error())
-		return earlier(after, w.s.cfg.Times.Relist), nil // the dead container is seen, and its back-off counts
+		w.setReason("FailedStart", errors.Join(errs...).Error())
+		return earlier(after, w.s.cfg.Times.Relist), nil // the next sync finds the dead container and applies its back-off
 	case waiting != "":
-		w.say("CrashLoopBackOff", waiting)
+		w.setReason("CrashLoopBackOff", waiting)
 	case acts.waitInit != "":
-		w.say("", "")
-		return earlier(after, whileInit), nil
+		w.setReason("", "")
+		return earlier(after, initInterval), nil
 	default:
-		w.say("", "")
+		w.setReason("", "")
 	}
 	return after, nil
 }
 
-// whileInit is how often a pod is looked at whose init containers run: the next one need not wait for the next relist.
-const whileInit = 50 * time.Millisecond
+// initInterval is the time between two syncs of a pod whose init containers run, so that the next one does not wait for
+// the next relist.
+const initInterval = 50 * time.Millisecond
 
 func earlier(a, b time.Duration) time.Duration {
 	if a == 0 || b < a {
@@ -183,15 +185,15 @@ func addrs(ips []netip.Addr) []string {
 	return out
 }
 
-// files writes what the containers see instead of the node's own files.
-func (w *worker) files(p *v1.Pod, box *engine.Sandbox) ([]container.File, error) {
-	dir := w.s.engine.SandboxDir(box.ID)
+// files writes the files that are mounted over the node's in the pod's containers.
+func (w *worker) files(p *v1.Pod, sandbox *engine.Sandbox) ([]container.File, error) {
+	dir := w.s.engine.SandboxDir(sandbox.ID)
 	texts := map[string][]byte{
-		"/etc/resolv.conf": pod.Resolver(p, w.s.cfg.node(), box.Net.DNS).ResolvConf(),
+		"/etc/resolv.conf": pod.Resolver(p, w.s.cfg.node(), sandbox.Net.DNS).ResolvConf(),
 	}
 	if !p.Spec.HostNetwork {
 		texts["/etc/hostname"] = []byte(pod.Hostname(p) + "\n")
-		texts["/etc/hosts"] = pod.Hosts(p, addrs(box.Net.IPs))
+		texts["/etc/hosts"] = pod.Hosts(p, addrs(sandbox.Net.IPs))
 	}
 	var out []container.File
 	for _, target := range []string{"/etc/resolv.conf", "/etc/hostname", "/etc/hosts"} {
@@ -210,7 +212,7 @@ func (w *worker) files(p *v1.Pod, box *engine.Sandbox) ([]container.File, error)
 	return out, nil
 }
 
-// syncTerminatingPod ends the containers, all at once and with their grace period, then the sandboxes.
+// syncTerminatingPod stops the containers in parallel, with the grace period, then the sandboxes.
 func (w *worker) syncTerminatingPod(ctx context.Context, d desired) error {
 	st := w.status()
 	var all sync.WaitGroup
@@ -225,10 +227,10 @@ func (w *worker) syncTerminatingPod(ctx context.Context, d desired) error {
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	for _, b := range st.boxes {
+	for _, b := range st.sandboxes {
 		err := w.s.engine.StopPodSandbox(ctx, b.ID)
 		if err != nil && d.Deleted.Force {
-			w.log.Warn("the network is given up", "error", err)
+			w.log.Warn("network cannot be torn down; abandoning it because of --force", "err", err)
 			err = w.s.engine.AbandonPodSandbox(ctx, b.ID)
 		}
 		errs = append(errs, err)
@@ -236,9 +238,9 @@ func (w *worker) syncTerminatingPod(ctx context.Context, d desired) error {
 	return errors.Join(errs...)
 }
 
-// syncTerminatedPod takes away everything that is left of the pod, what was desired last.
+// syncTerminatedPod removes everything that belongs to the pod, its desired state last.
 func (w *worker) syncTerminatedPod(ctx context.Context, d desired) error {
-	for _, b := range w.status().boxes {
+	for _, b := range w.status().sandboxes {
 		if err := w.s.engine.RemovePodSandbox(ctx, b.ID); err != nil {
 			return err
 		}
@@ -246,9 +248,9 @@ func (w *worker) syncTerminatedPod(ctx context.Context, d desired) error {
 	if err := os.RemoveAll(pod.LogDir(d.Pod, w.s.cfg.LogDir)); err != nil {
 		return fmt.Errorf("logs: %w", err)
 	}
-	if err := w.s.shelf.remove(w.uid); err != nil {
+	if err := w.s.store.remove(w.uid); err != nil {
 		return err
 	}
-	w.log.Info("pod is gone")
+	w.log.Info("pod was removed")
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// worker brings one pod to what it shall be. It is the only one that touches the pod.
+// worker syncs one pod to its desired state. No other goroutine changes the pod.
 type worker struct {
 	s    *Server
 	uid  string
@@ -23,15 +23,15 @@ type worker struct {
 
 	mu     sync.Mutex
 	want   desired
-	cancel context.CancelFunc // of the sync that is going on
-	reason string             // why it is not what it shall be yet
-	why    string
+	cancel context.CancelFunc // of the current sync
+	// reason and message explain why the pod is not in its desired state.
+	reason, message string
 
 	restarts *backOff
 	retry    time.Duration
 }
 
-// stage is where a pod is in its life.
+// stage is the stage of a pod's lifecycle.
 type stage int
 
 const (
@@ -46,16 +46,11 @@ func (s *Server) newWorker(d desired) *worker {
 		log:      s.log.With("pod", d.Pod.Namespace+"/"+d.Pod.Name),
 		restarts: newBackOff(s.cfg.Times),
 	}
-	w.poke()
+	w.wake.Notify()
 	return w
 }
 
-// poke makes the worker look again.
-func (w *worker) poke() {
-	w.wake.Notify()
-}
-
-// update changes what shall be. A sync that is going on is interrupted when the pod shall end.
+// update replaces the desired state. A deletion cancels the current sync.
 func (w *worker) update(d desired) {
 	w.mu.Lock()
 	w.want = d
@@ -63,7 +58,7 @@ func (w *worker) update(d desired) {
 		w.cancel()
 	}
 	w.mu.Unlock()
-	w.poke()
+	w.wake.Notify()
 }
 
 func (w *worker) desired() desired {
@@ -74,24 +69,24 @@ func (w *worker) desired() desired {
 
 func (w *worker) pod() *v1.Pod { return w.desired().Pod }
 
-// say records why the pod is not what it shall be; it is logged when it is new.
-func (w *worker) say(reason, why string) {
+// setReason records why the pod is not in its desired state, and logs a change.
+func (w *worker) setReason(reason, message string) {
 	w.mu.Lock()
-	news := w.reason != reason || w.why != why
-	w.reason, w.why = reason, why
+	changed := w.reason != reason || w.message != message
+	w.reason, w.message = reason, message
 	w.mu.Unlock()
-	if news && reason != "" {
-		w.log.Warn("pod", "reason", reason, "why", why)
+	if changed && reason != "" {
+		w.log.Warn("pod is not in its desired state", "reason", reason, "message", message)
 	}
 }
 
-func (w *worker) said() (reason, why string) {
+func (w *worker) lastReason() (reason, message string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.reason, w.why
+	return w.reason, w.message
 }
 
-// run works until the pod is gone or ctx ends.
+// run syncs the pod until it is removed or ctx ends.
 func (w *worker) run(ctx context.Context) {
 	at := syncing
 	var again <-chan time.Time
@@ -110,7 +105,7 @@ func (w *worker) run(ctx context.Context) {
 		}
 		if next != at {
 			at = next
-			w.poke()
+			w.wake.Notify()
 			continue
 		}
 		if after > 0 {
@@ -119,7 +114,7 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sync makes one step; it returns the next stage, and after how long to look again (0: when something happens).
+// sync runs once; it returns the next stage, and the time until the next sync (0: at the next event).
 func (w *worker) sync(ctx context.Context, at stage) (next stage, after time.Duration) {
 	ctx, cancel := context.WithCancel(ctx)
 	w.mu.Lock()
@@ -143,12 +138,12 @@ func (w *worker) sync(ctx context.Context, at stage) (next stage, after time.Dur
 		if err = w.syncTerminatingPod(ctx, d); err == nil {
 			return terminated, 0
 		}
-		w.say("FailedKillPod", err.Error())
+		w.setReason("FailedKillPod", err.Error())
 	case terminated:
 		if err = w.syncTerminatedPod(ctx, d); err == nil {
 			return terminated, 0
 		}
-		w.say("FailedCleanUp", err.Error())
+		w.setReason("FailedCleanUp", err.Error())
 	}
 	if err != nil {
 		t := w.s.cfg.Times

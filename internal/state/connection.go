@@ -4,21 +4,22 @@ package state
 
 import "net/netip"
 
-// Connection is one that the kernel tracks.
+// Connection is a connection in the kernel's connection tracking (conntrack).
 type Connection struct {
 	// Proto is the number of the transport protocol.
 	Proto uint8 `json:"proto"`
-	// From is who began it, To whom it was sent to; the ports of a protocol without ports are 0.
-	From netip.AddrPort `json:"from"`
-	To   netip.AddrPort `json:"to"`
-	// Answers is who answers: To, or what that was translated to. Back is where the answers go: From, or what that was
-	// translated to.
-	Answers netip.AddrPort `json:"answers"`
-	Back    netip.AddrPort `json:"back"`
+	// Src and Dst are the original direction's source and destination; the ports of a protocol without ports are 0.
+	Src netip.AddrPort `json:"from"`
+	Dst netip.AddrPort `json:"to"`
+	// ReplySrc and ReplyDst are the reply direction's source and destination: Dst and Src, or what those were
+	// translated to by NAT.
+	ReplySrc netip.AddrPort `json:"answers"`
+	ReplyDst netip.AddrPort `json:"back"`
 }
 
-// Party is who begins or answers connections.
-type Party struct {
-	Addr            netip.Addr
-	Begins, Answers bool
+// ConntrackPeer is an address of conntrack entries. It matches connections that an address originates (Src), responds
+// to (ReplySrc), or both.
+type ConntrackPeer struct {
+	Addr                 netip.Addr
+	Originates, Responds bool
 }

@@ -2,11 +2,11 @@
 
 package state
 
-// Device identifies a network device of the machine by one of its fields; the others are empty.
+// Device identifies a network device of the node by one of its fields; the others are empty.
 type Device struct {
 	// Name is the link's name.
 	Name string `json:"name,omitempty"`
-	// MAC is the link's hardware address.
+	// MAC is the link's MAC address.
 	MAC MAC `json:"mac,omitzero"`
 	// Path is the device's directory below /sys/devices.
 	Path string `json:"path,omitempty"`
@@ -16,5 +16,5 @@ type Device struct {
 	ID string `json:"id,omitempty"`
 }
 
-// IsZero tells whether nothing is asked for.
+// IsZero reports whether no field is set.
 func (d Device) IsZero() bool { return d == Device{} }

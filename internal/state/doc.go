@@ -1,22 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package state holds the kernel's nouns as plain values: links, addresses, routes, rules, neighbors, sysctls and nft
-// tables. A plan is made of them, a driver reads them back, and everything prints itself.
+// Package state represents kernel objects as plain values: links, addresses, routes, rules, neighbors, sysctls and nft
+// tables. A plan consists of them, a driver reads them back, and each prints itself.
 //
 // # Vocabulary
 //
 //   - Space: what one network namespace should hold, or holds.
-//   - Fragment: the part of a node's state that one owner (an attachment, a peer) answers for. It names objects in two
-//     spaces: the node's (Host) and, for an attachment, the pod's (Pod).
+//   - Fragment: the part of a node's state that has one owner (an attachment, a peer). It names objects in two spaces:
+//     the node's (Host) and, for an attachment, the pod's (Pod).
 //   - Partial: an unset field (zero value, nil pointer) is not compared and not written.
-//   - Shared: an object that several owners name. Remove leaves it in place; RemoveShared takes it when its last owner
-//     is gone.
+//   - Shared: an object with several owners. Remove leaves it; RemoveShared removes it when its last owner is gone.
 //
-// Never in a state: ifindexes, handles, connected and local routes, link-local addresses the kernel chose. Drivers turn
-// names into indexes.
+// A state never contains interface indexes, handles, connected and local routes, or link-local addresses that the
+// kernel chose. Drivers translate names to indexes.
 package state
 
-// SpaceName says which of a fragment's two namespaces something is in.
+// SpaceName selects one of a fragment's two namespaces.
 type SpaceName string
 
 // The two spaces of a fragment.
@@ -36,17 +35,17 @@ type Space struct {
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
 	Tables  []Table  `json:"tables,omitempty"`
 	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
-	// Joins make wires of taps and other links.
+	// Joins connect taps and other links.
 	Joins []Join `json:"joins,omitempty"`
-	// Sources are addresses in zones of firewalld; the node's own namespace only.
+	// Sources are source addresses of firewalld's zones; in the node's own namespace only.
 	Sources []ZoneSource `json:"sources,omitempty"`
-	// IPTables is what must be visible to plugins that use the iptables programs; the node's own namespace only.
+	// IPTables are chains and rules for plugins that use the iptables programs; in the node's own namespace only.
 	IPTables []IPTables `json:"iptables,omitempty"`
 }
 
-// Fragment is one owner's part of the state of a node.
+// Fragment is the part of a node's state that has one owner.
 type Fragment struct {
-	// Owner keys the fragment, for example "attachment/<container id>/eth0" or "mesh/peer/node2".
+	// Owner identifies the fragment, for example "attachment/<container id>/eth0" or "mesh/peer/node2".
 	Owner   string   `json:"owner"`
 	Host    Space    `json:"host"`
 	Pod     Space    `json:"pod"`
@@ -61,14 +60,15 @@ func (f *Fragment) Space(name SpaceName) *Space {
 	return &f.Host
 }
 
-// Merge adds what g names to f; the owner stays f's. What g says of a link or a setting that f names already counts.
+// Merge adds the objects of g to f; the owner remains that of f. Where g changes a link or a setting that f already
+// has, the values of g win.
 func (f *Fragment) Merge(g Fragment) {
 	f.Host.merge(g.Host)
 	f.Pod.merge(g.Pod)
 	f.Effects = append(f.Effects, g.Effects...)
 }
 
-// Empty tells whether the space names nothing.
+// Empty reports whether the space has no objects.
 func (s Space) Empty() bool {
 	return len(s.Links)+len(s.Addrs)+len(s.Routes)+len(s.Rules)+len(s.Neighs)+len(s.FDBs)+len(s.Sysctls)+len(s.Tables)+
 		len(s.Qdiscs)+len(s.Joins)+len(s.Sources)+len(s.IPTables) == 0

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Effect is something done once when its trigger happens; it is no part of "Read equals plan".
+// Effect is an action performed once, when its trigger occurs; Read and Diff ignore it.
 type Effect struct {
 	Kind  EffectKind   `json:"kind"`
 	When  Trigger      `json:"when,omitempty"`
@@ -18,7 +18,7 @@ type Effect struct {
 	Flows []Flow       `json:"flows,omitempty"`
 }
 
-// Trigger says when an effect is due.
+// Trigger is the moment at which an effect is performed.
 type Trigger string
 
 // The triggers.
@@ -29,30 +29,30 @@ const (
 	OnRemove Trigger = "remove"
 )
 
-// EffectKind names an effect.
+// EffectKind is the kind of an effect.
 type EffectKind string
 
-// The effects that plans ask for.
+// The effects that plans use.
 const (
 	// Announce sends a gratuitous ARP or an unsolicited neighbor advertisement for each address, after the link is up.
 	Announce EffectKind = "announce"
 	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
 	WaitDAD EffectKind = "wait-dad"
-	// FlushConntrack forgets the tracked connections that match one of the flows: what they were translated to is no
-	// longer true.
+	// FlushConntrack deletes the conntrack entries that match one of the flows, because their translation is out of
+	// date.
 	FlushConntrack EffectKind = "flush-conntrack"
 )
 
-// Flow matches tracked connections by what is set.
+// Flow matches conntrack entries; unset fields match all.
 type Flow struct {
 	IPv6 bool `json:"ipv6,omitempty"`
 	// Proto is tcp, udp or sctp.
 	Proto string `json:"proto,omitempty"`
-	// Port and Dst are what the connection was first sent to.
+	// Port and Dst are the original destination.
 	Port uint16     `json:"port,omitempty"`
 	Dst  netip.Addr `json:"dst,omitzero"`
-	// To is who answers.
-	To netip.Addr `json:"to,omitzero"`
+	// ReplySrc is the address that replies.
+	ReplySrc netip.Addr `json:"to,omitzero"`
 }
 
 // String prints the flow as conntrack(8) does.
@@ -70,8 +70,8 @@ func (f Flow) String() string {
 	if f.Port != 0 {
 		words = append(words, fmt.Sprintf("dport=%d", f.Port))
 	}
-	if f.To.IsValid() {
-		words = append(words, "reply-src="+f.To.String())
+	if f.ReplySrc.IsValid() {
+		words = append(words, "reply-src="+f.ReplySrc.String())
 	}
 	return strings.Join(words, " ")
 }

@@ -7,7 +7,7 @@ import (
 	"net/netip"
 )
 
-// FDB is a permanent entry in the forwarding table of a VXLAN device: behind which tunnel a MAC address is.
+// FDB is a permanent entry in the forwarding table of a VXLAN device: the VTEP (Dst) behind which a MAC address is.
 type FDB struct {
 	Link string     `json:"link"`
 	MAC  MAC        `json:"mac"`

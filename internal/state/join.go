@@ -8,55 +8,58 @@ import (
 	"strings"
 )
 
-// Join makes one wire of a tap and another link of the same space: what a guest sends through the tap leaves over the
-// link, and what arrives there is the guest's. Neither end hears of it, but for what the tap's side keeps.
+// Join connects a tap and another link of the same space: frames that the guest sends through the tap leave over the
+// link, and frames that arrive on the link go to the guest. The namespace's own IP stack receives only what the fields
+// below keep on the tap's side.
 type Join struct {
 	Tap  string `json:"tap"`
 	Link string `json:"link"`
-	// How is the way in which it is done; unset, the best one that the kernel can.
-	How JoinHow `json:"how,omitempty"`
-	// Own are addresses that the tap's side answers for: who asks for them is kept, and of what is sent to them DHCP,
-	// ICMPv6 and DHCPv6.
-	Own []netip.Addr `json:"own,omitempty"`
-	// Near is a subnet all of which the tap's side answers for when the guest asks who has an address of it.
-	Near netip.Prefix `json:"near,omitzero"`
-	// Guest is the guest's own address in that subnet, for which nobody answers.
-	Guest netip.Addr `json:"guest,omitzero"`
-	// These keep what guests ask of servers: by broadcast of DHCP, by multicast of DHCPv6, of routers.
+	// Method is the data path; unset, the best one that the kernel supports.
+	Method JoinMethod `json:"how,omitempty"`
+	// LocalAddrs are addresses that the tap's side answers for: ARP and neighbor solicitations for them are kept, and
+	// of the packets to them DHCP, ICMPv6 and DHCPv6.
+	LocalAddrs []netip.Addr `json:"own,omitempty"`
+	// ProxySubnet is a subnet for all of whose addresses the tap's side answers the guest's ARP and neighbor
+	// solicitations.
+	ProxySubnet netip.Prefix `json:"near,omitzero"`
+	// GuestAddr is the guest's own address in ProxySubnet, which is never answered for.
+	GuestAddr netip.Addr `json:"guest,omitzero"`
+	// These keep the guest's requests to servers on the tap's side: DHCP broadcasts, DHCPv6 multicasts, router
+	// solicitations.
 	DHCP4 bool `json:"dhcp4,omitempty"`
 	DHCP6 bool `json:"dhcp6,omitempty"`
 	RS    bool `json:"rs,omitempty"`
 }
 
-// JoinHow is a way to join links.
-type JoinHow string
+// JoinMethod is a data path between joined links.
+type JoinMethod string
 
-// The ways.
+// The methods.
 const (
-	// JoinPeer: eBPF hands what the guest sends to the link's other end, which is a veth's in another namespace. It costs
-	// a frame two thirds of what the others do, which are nearly alike.
-	JoinPeer JoinHow = "redirect-peer"
-	// JoinRedirect: eBPF sends it over the link, which may have no such end, or a queue that is not to be passed by.
-	JoinRedirect JoinHow = "redirect"
-	// JoinForward: nft's netdev family, where eBPF cannot be loaded.
-	JoinForward JoinHow = "nft-fwd"
-	// JoinMirred: filters of traffic control.
-	JoinMirred JoinHow = "mirred"
+	// JoinPeer: eBPF redirects the guest's frames to the link's other end, which must be a veth's end in another
+	// namespace. A frame costs two thirds of what it costs with the other methods, which are nearly alike.
+	JoinPeer JoinMethod = "redirect-peer"
+	// JoinRedirect: eBPF sends frames over the link, which may have no such end, or a queue that must not be bypassed.
+	JoinRedirect JoinMethod = "redirect"
+	// JoinForward: nft's netdev family, for kernels and users that cannot load eBPF.
+	JoinForward JoinMethod = "nft-fwd"
+	// JoinMirred: filters of traffic control (tc) with the action mirred.
+	JoinMirred JoinMethod = "mirred"
 )
 
-// JoinWays are all ways in the order in which they are tried.
-func JoinWays() []JoinHow { return []JoinHow{JoinPeer, JoinRedirect, JoinForward, JoinMirred} }
+// JoinMethods returns all methods, in the order in which they are tried.
+func JoinMethods() []JoinMethod { return []JoinMethod{JoinPeer, JoinRedirect, JoinForward, JoinMirred} }
 
-// String prints what is joined, and what is kept.
+// String prints the links that are joined, and what is kept.
 func (j Join) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "join %s %s", j.Tap, j.Link)
-	word(&b, "how", string(j.How))
-	for _, ip := range j.Own {
+	word(&b, "how", string(j.Method))
+	for _, ip := range j.LocalAddrs {
 		word(&b, "own", ip.String())
 	}
-	if j.Near.IsValid() {
-		word(&b, "near", j.Near.String())
+	if j.ProxySubnet.IsValid() {
+		word(&b, "near", j.ProxySubnet.String())
 	}
 	for _, k := range []struct {
 		on   bool

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Parent is the link that a macvlan, ipvlan or vlan link is made upon; it may be in the other space.
+// Parent is the lower link of a macvlan, ipvlan or vlan link; it may be in the other space.
 type Parent struct {
 	Space SpaceName `json:"space"`
 	Name  string    `json:"name"`
@@ -18,7 +18,7 @@ type Parent struct {
 type MacvlanAttrs struct {
 	// Mode is private, vepa, bridge or passthru.
 	Mode string `json:"mode,omitempty"`
-	// BcQueueLen is how many broadcasts may wait on the parent for its macvlan links.
+	// BcQueueLen is how many broadcast frames may be queued on the parent for its macvlan links.
 	BcQueueLen *int `json:"bcQueueLen,omitempty"`
 }
 
@@ -28,8 +28,8 @@ type IpvlanAttrs struct {
 	Mode string `json:"mode,omitempty"`
 }
 
-// VlanAttrs are the attributes of a vlan link.
-type VlanAttrs struct {
+// VLANAttrs are the attributes of a vlan link.
+type VLANAttrs struct {
 	ID int `json:"id"`
 }
 
@@ -38,54 +38,54 @@ type VRFAttrs struct {
 	Table uint32 `json:"table"`
 }
 
-// VxlanAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). Only Local, within its family, and Learning can
+// VXLANAttrs are the attributes of a VXLAN device (IFLA_VXLAN_*). Only Local, within its family, and Learning can
 // change; Learning is not compared when it is unset.
-type VxlanAttrs struct {
-	// VNI is the network's number, 24 bits.
+type VXLANAttrs struct {
+	// VNI is the VXLAN network identifier, 24 bits.
 	VNI uint32 `json:"vni"`
-	// Port is the UDP port; 0 is the kernel's, 8472.
+	// Port is the UDP port; 0 is DefaultVXLANPort.
 	Port uint16 `json:"port,omitempty"`
-	// Local is the node's own end of the tunnels.
+	// Local is the node's own tunnel address.
 	Local netip.Addr `json:"local"`
-	// Learning has the device note who sent what from where.
+	// Learning lets the device learn which VTEP a MAC address is behind from the frames that it receives.
 	Learning *bool `json:"learning,omitempty"`
-	// GBP carries the sender's mark as a group policy tag.
+	// GBP carries the packet's mark as a VXLAN group policy tag.
 	GBP bool `json:"gbp,omitempty"`
 }
 
-// UDPPort is the port that counts.
-func (a VxlanAttrs) UDPPort() uint16 {
+// UDPPort returns the port in effect.
+func (a VXLANAttrs) UDPPort() uint16 {
 	if a.Port == 0 {
-		return DefaultVxlanPort
+		return DefaultVXLANPort
 	}
 	return a.Port
 }
 
-// DefaultVxlanPort is what the kernel takes when none is given, and flannel with it.
-const DefaultVxlanPort = 8472
+// DefaultVXLANPort is the kernel's default, which flannel uses too.
+const DefaultVXLANPort = 8472
 
-// IPIPAttrs are the attributes of an ipip device: it has any number of far ends, each the gateway of a route.
+// IPIPAttrs are the attributes of an ipip device; it has any number of remote ends, each the gateway of a route.
 type IPIPAttrs struct {
-	// Local is the node's own end of the tunnels.
+	// Local is the node's own tunnel address.
 	Local netip.Addr `json:"local"`
 }
 
-// TunAttrs are the attributes of a persistent tap device. They are given when it is made and never change.
+// TunAttrs are the attributes of a persistent tap device. They are set when it is created and never change.
 type TunAttrs struct {
-	// IP has the device carry IP packets instead of Ethernet: a tun device, which has no MAC.
+	// IP makes the device carry IP packets instead of Ethernet frames: a tun device, which has no MAC address.
 	IP         bool `json:"ip,omitempty"`
 	MultiQueue bool `json:"multiQueue,omitempty"`
-	// Owner and Group are who may open the device beside root, by number.
+	// Owner and Group are the user and group IDs that may open the device besides root.
 	Owner *uint32 `json:"owner,omitempty"`
 	Group *uint32 `json:"group,omitempty"`
-	// SELinux is the security context in which the device is made; written only, and only where SELinux is on.
+	// SELinux is the security context in which the device is created; written only, and only where SELinux is enabled.
 	SELinux string `json:"selinux,omitempty"`
 }
 
-// attrs prints what only links of some kinds have.
+// attrs prints the attributes that only links of some kinds have.
 func (l Link) attrs(b *strings.Builder) {
 	if l.Parent != nil {
-		fmt.Fprintf(b, " upon %s@%s", l.Parent.Name, l.Parent.Space)
+		fmt.Fprintf(b, " upon %s@%s", l.Parent.Name, l.Parent.Space) // glossary: part of the listing format
 	}
 	if l.Macvlan != nil {
 		word(b, "mode", l.Macvlan.Mode)
@@ -94,16 +94,16 @@ func (l Link) attrs(b *strings.Builder) {
 	if l.Ipvlan != nil {
 		word(b, "mode", l.Ipvlan.Mode)
 	}
-	if l.Vlan != nil {
-		fmt.Fprintf(b, " id %d", l.Vlan.ID)
+	if l.VLAN != nil {
+		fmt.Fprintf(b, " id %d", l.VLAN.ID)
 	}
 	if l.VRF != nil {
 		fmt.Fprintf(b, " table %d", l.VRF.Table)
 	}
-	if l.Vxlan != nil {
-		fmt.Fprintf(b, " id %d local %s port %d", l.Vxlan.VNI, l.Vxlan.Local, l.Vxlan.UDPPort())
-		flag(b, "learning", l.Vxlan.Learning)
-		if l.Vxlan.GBP {
+	if l.VXLAN != nil {
+		fmt.Fprintf(b, " id %d local %s port %d", l.VXLAN.VNI, l.VXLAN.Local, l.VXLAN.UDPPort())
+		flag(b, "learning", l.VXLAN.Learning)
+		if l.VXLAN.GBP {
 			b.WriteString(" gbp")
 		}
 	}

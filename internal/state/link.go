@@ -10,8 +10,8 @@ import (
 // Kind is a link's kind as rtnetlink names it (IFLA_INFO_KIND).
 type Kind string
 
-// The kinds that weft makes. The empty kind names a link that somebody else made (lo, a physical device): it is
-// changed, never created and never deleted.
+// The kinds that weft makes. The empty kind means a link that weft did not make (lo, a physical device): it is changed,
+// but never created and never deleted.
 const (
 	Veth   Kind = "veth"
 	Bridge Kind = "bridge"
@@ -20,15 +20,15 @@ const (
 	// These have a parent.
 	Macvlan Kind = "macvlan"
 	Ipvlan  Kind = "ipvlan"
-	Vlan    Kind = "vlan"
+	VLAN    Kind = "vlan"
 	VRF     Kind = "vrf"
-	// Vxlan carries Ethernet over UDP.
-	Vxlan Kind = "vxlan"
+	// VXLAN carries Ethernet over UDP.
+	VXLAN Kind = "vxlan"
 	// Tap is a persistent tap or tun device; the kernel calls both by one name.
 	Tap Kind = "tun"
 	// IPIP carries IPv4 in IPv4.
 	IPIP Kind = "ipip"
-	// Wireguard encrypts. Its keys and peers are no part of the link: they are secret, and another driver's.
+	// Wireguard encrypts. Its keys and peers are not part of the link: they are secret, and set by another driver.
 	Wireguard Kind = "wireguard"
 )
 
@@ -36,52 +36,55 @@ const (
 type Link struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind,omitempty"`
-	// MAC is the link's hardware address, unset when zero.
+	// MAC is the link's MAC address; the zero MAC is unset.
 	MAC MAC `json:"mac,omitzero"`
 	// MTU in bytes; 0 is unset.
 	MTU int `json:"mtu,omitempty"`
 	// TxQLen is the length of the transmit queue in packets.
 	TxQLen *int `json:"txQLen,omitempty"`
-	// Queues is how many queues a veth link is made with, in each direction; 0 is one. It is not compared.
+	// Queues is the number of queues in each direction that a veth link is created with; 0 means one. It is not
+	// compared.
 	Queues int `json:"queues,omitempty"`
 	// Up is the administrative state.
 	Up *bool `json:"up,omitempty"`
 	// Master is the bridge (later: VRF, bond) the link is enslaved to, by name in the same space.
 	Master string `json:"master,omitempty"`
-	// Alias is the ifalias; weft writes the owner's mark into it.
+	// Alias is the ifalias, which contains the owner's mark.
 	Alias    string `json:"alias,omitempty"`
 	Promisc  *bool  `json:"promisc,omitempty"`
 	AllMulti *bool  `json:"allmulti,omitempty"`
 	// Peer is the other end of a veth pair. Both ends are named in the fragment and made in one request.
 	Peer *Peer `json:"peer,omitempty"`
-	// From says where the link is now: it is not made but moved here, under its new name. Remove moves it back.
-	From *Origin `json:"from,omitempty"`
-	// Parent is what a macvlan, ipvlan or vlan link is made upon.
+	// MovedFrom is where the link was before: it is not created but moved from there, under its new name. Remove moves
+	// it back.
+	MovedFrom *Origin `json:"from,omitempty"`
+	// Parent is the lower link of a macvlan, ipvlan or vlan link.
 	Parent *Parent `json:"parent,omitempty"`
 	// These hold the attributes of links of those kinds.
 	Macvlan *MacvlanAttrs `json:"macvlan,omitempty"`
 	Ipvlan  *IpvlanAttrs  `json:"ipvlan,omitempty"`
-	Vlan    *VlanAttrs    `json:"vlan,omitempty"`
+	VLAN    *VLANAttrs    `json:"vlan,omitempty"`
 	VRF     *VRFAttrs     `json:"vrf,omitempty"`
-	Vxlan   *VxlanAttrs   `json:"vxlan,omitempty"`
+	VXLAN   *VXLANAttrs   `json:"vxlan,omitempty"`
 	Tun     *TunAttrs     `json:"tun,omitempty"`
 	IPIP    *IPIPAttrs    `json:"ipip,omitempty"`
 	// Bridge holds the attributes of a bridge device.
 	Bridge *BridgeAttrs `json:"bridge,omitempty"`
 	// Port holds the attributes of the link as a bridge's port.
 	Port *PortAttrs `json:"port,omitempty"`
-	// Vlans are the VLANs of the link as a bridge's port.
-	Vlans *PortVlans `json:"vlans,omitempty"`
+	// VLANs are the VLANs of the link as a bridge's port.
+	VLANs *PortVLANs `json:"vlans,omitempty"`
 	// Shared marks a link with several owners: Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
-	// Remade lets Apply delete a link of the owner's and make it anew where it has attributes that cannot be changed.
-	Remade bool `json:"remade,omitempty"`
-	// Replaces lets Apply delete what nobody has marked and has the name and the kind, and make the link in its place.
-	Replaces bool `json:"replaces,omitempty"`
-	// Adopted lets Apply take a link of the wanted kind for the owner's that has no mark, whoever made it.
-	Adopted bool `json:"adopted,omitempty"`
-	// TxChecksum has the link's device compute the checksums of what is sent through it (ethtool's tx-checksumming); off:
-	// the kernel does.
+	// Recreate lets Apply delete and re-create a link of the owner's when attributes differ that cannot be changed.
+	Recreate bool `json:"remade,omitempty"`
+	// ReplaceUnmarked lets Apply delete a link of the same name and kind that has no mark, and make the link in its
+	// place.
+	ReplaceUnmarked bool `json:"replaces,omitempty"`
+	// Adopt lets Apply treat a link of the wanted kind that has no mark as the owner's, whichever program made it.
+	Adopt bool `json:"adopted,omitempty"`
+	// TxChecksum makes the link's device compute the checksums of sent packets (ethtool's tx-checksumming); off: the
+	// kernel computes them.
 	TxChecksum *bool `json:"txChecksum,omitempty"`
 }
 
@@ -91,17 +94,18 @@ type Peer struct {
 	Name  string    `json:"name"`
 }
 
-// Origin is where a moved link was, and where it goes back to.
+// Origin is where a moved link was, and where Remove moves it back to.
 type Origin struct {
 	Space SpaceName `json:"space"`
 	Name  string    `json:"name"`
-	// Hardware outlives the namespace that it is in: the kernel puts it back, a while after the namespace has died.
+	// Hardware marks a physical device, which outlives its namespace: the kernel moves it to the initial namespace a
+	// while after its own was deleted.
 	Hardware bool `json:"hardware,omitempty"`
 }
 
 // BridgeAttrs are the attributes of a bridge device (IFLA_BR_*).
 type BridgeAttrs struct {
-	VlanFiltering  *bool `json:"vlanFiltering,omitempty"`
+	VLANFiltering  *bool `json:"vlanFiltering,omitempty"`
 	McastSnooping  *bool `json:"mcastSnooping,omitempty"`
 	GroupFwdMask   *int  `json:"groupFwdMask,omitempty"`
 	AgeingTimeSecs *int  `json:"ageingTimeSecs,omitempty"`
@@ -138,15 +142,15 @@ func (l Link) String() string {
 	if l.Peer != nil {
 		fmt.Fprintf(&b, " peer %s@%s", l.Peer.Name, l.Peer.Space)
 	}
-	if l.From != nil {
-		fmt.Fprintf(&b, " from %s@%s", l.From.Name, l.From.Space)
+	if l.MovedFrom != nil {
+		fmt.Fprintf(&b, " from %s@%s", l.MovedFrom.Name, l.MovedFrom.Space)
 	}
 	l.attrs(&b)
 	flag(&b, "promisc", l.Promisc)
 	flag(&b, "allmulti", l.AllMulti)
 	flag(&b, "tx_checksum", l.TxChecksum)
 	if l.Bridge != nil {
-		flag(&b, "vlan_filtering", l.Bridge.VlanFiltering)
+		flag(&b, "vlan_filtering", l.Bridge.VLANFiltering)
 		flag(&b, "mcast_snooping", l.Bridge.McastSnooping)
 		number(&b, "group_fwd_mask", l.Bridge.GroupFwdMask)
 		number(&b, "ageing_time", l.Bridge.AgeingTimeSecs)
@@ -160,17 +164,17 @@ func (l Link) String() string {
 		flag(&b, "isolated", l.Port.Isolated)
 		flag(&b, "neigh_suppress", l.Port.NeighSupp)
 	}
-	if l.Vlans != nil {
-		word(&b, "vlans", l.Vlans.String())
+	if l.VLANs != nil {
+		word(&b, "vlans", l.VLANs.String())
 	}
 	word(&b, "alias", l.Alias)
 	return b.String()
 }
 
-// On and Off are the two set values of an optional flag.
+// On returns a pointer to true, for an optional flag.
 func On() *bool { v := true; return &v }
 
-// Off is the set value false of an optional flag.
+// Off returns a pointer to false, for an optional flag.
 func Off() *bool { v := false; return &v }
 
 func word(b *strings.Builder, key, value string) {

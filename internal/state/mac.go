@@ -8,10 +8,10 @@ import (
 	"net"
 )
 
-// MAC is a 48-bit hardware address as a comparable value; the zero MAC is unset.
+// MAC is a 48-bit MAC address as a comparable value; the zero MAC is unset.
 type MAC [6]byte
 
-// ParseMAC parses the colon form of a 48-bit address.
+// ParseMAC parses a 48-bit address with colons.
 func ParseMAC(s string) (MAC, error) {
 	hw, err := net.ParseMAC(s)
 	if err != nil {
@@ -23,7 +23,8 @@ func ParseMAC(s string) (MAC, error) {
 	return MAC(hw), nil
 }
 
-// SeedMAC derives a locally administered unicast address from a seed, so that a plan made twice chooses the same one.
+// SeedMAC derives a locally administered unicast address from a seed, so that each computation of a plan chooses the
+// same address.
 func SeedMAC(seed string) MAC {
 	sum := sha256.Sum256([]byte(seed))
 	m := MAC(sum[:6])
@@ -31,16 +32,16 @@ func SeedMAC(seed string) MAC {
 	return m
 }
 
-// IsZero tells whether the address is unset.
+// IsZero reports whether the address is unset.
 func (m MAC) IsZero() bool { return m == MAC{} }
 
-// String prints the colon form.
+// String prints the address with colons.
 func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
 
-// MarshalText prints the colon form.
+// MarshalText prints the address with colons.
 func (m MAC) MarshalText() ([]byte, error) { return []byte(m.String()), nil }
 
-// UnmarshalText parses the colon form.
+// UnmarshalText parses an address with colons.
 func (m *MAC) UnmarshalText(b []byte) error {
 	p, err := ParseMAC(string(b))
 	*m = p

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// withLink adds a link. One that is not made here and is there already (a plugin's change to what another one makes)
-// says more about that one: what it sets counts.
+// withLink adds a link. A link without a kind that is already in the list is a plugin's change to a link that another
+// plugin makes: the fields that it sets win.
 func withLink(links []Link, l Link) []Link {
 	i := slices.IndexFunc(links, func(o Link) bool { return o.Name == l.Name })
-	if i < 0 || l.Kind != "" || l.From != nil {
+	if i < 0 || l.Kind != "" || l.MovedFrom != nil {
 		return append(links, l)
 	}
 	links = slices.Clone(links)
@@ -55,8 +55,7 @@ func set[T comparable](to *T, from T) {
 	}
 }
 
-// withRoute adds a route. One that must not be there (a plugin moves it to another table) takes back what was said
-// before.
+// withRoute adds a route. An absent route (a plugin moves it to another table) removes the earlier route from the list.
 func withRoute(routes []Route, r Route) []Route {
 	if r.Absent {
 		const main = 254 // RT_TABLE_MAIN
@@ -68,7 +67,7 @@ func withRoute(routes []Route, r Route) []Route {
 	return append(routes, r)
 }
 
-// withSysctl adds a setting; of two values of one the later counts.
+// withSysctl adds a setting; of two values of the same setting the later one wins.
 func withSysctl(settings []Sysctl, s Sysctl) []Sysctl {
 	i := slices.IndexFunc(settings, func(o Sysctl) bool { return o.Name == s.Name })
 	if i < 0 {

@@ -2,24 +2,37 @@
 
 package state
 
-// TableChange is what separates two values of one table that weft owns whole: what to write when nothing is read. The
-// driver does all of it in one transaction, in the order of the fields.
+// TableChange is the difference between two values of a table that weft owns as a whole: it is written without reading
+// the table. The driver writes all of it in one transaction, in the order of the fields.
 type TableChange struct {
 	Family string `json:"family"`
 	Name   string `json:"name"`
-	// MakeSets are new, with their elements.
-	MakeSets []Set `json:"makeSets,omitempty"`
-	// MakeChains are new; of one that is there the rules are exchanged.
-	MakeChains []Chain `json:"makeChains,omitempty"`
-	// DropElements and AddElements name elements of sets that stay. One whose value changes is dropped and added.
-	DropElements []Set `json:"dropElements,omitempty"`
-	AddElements  []Set `json:"addElements,omitempty"`
-	// DropChains and DropSets are used by nobody any more.
-	DropChains []string `json:"dropChains,omitempty"`
-	DropSets   []string `json:"dropSets,omitempty"`
+	// AddSets are new sets, with their elements.
+	AddSets []Set `json:"makeSets,omitempty"`
+	// AddChains are new chains, or existing ones whose rules are replaced.
+	AddChains []Chain `json:"makeChains,omitempty"`
+	// DeleteElements and AddElements are elements of sets that stay. An element whose value changes is deleted and
+	// added.
+	DeleteElements []Set `json:"dropElements,omitempty"`
+	AddElements    []Set `json:"addElements,omitempty"`
+	// DeleteChains and DeleteSets are no longer referenced.
+	DeleteChains []string `json:"dropChains,omitempty"`
+	DeleteSets   []string `json:"dropSets,omitempty"`
 }
 
-// Empty tells whether there is nothing to write.
+// Empty reports whether the change writes nothing.
 func (c TableChange) Empty() bool {
-	return len(c.MakeSets)+len(c.MakeChains)+len(c.DropElements)+len(c.AddElements)+len(c.DropChains)+len(c.DropSets) == 0
+	return len(
+		c.AddSets,
+	)+len(
+		c.AddChains,
+	)+len(
+		c.DeleteElements,
+	)+len(
+		c.AddElements,
+	)+len(
+		c.DeleteChains,
+	)+len(
+		c.DeleteSets,
+	) == 0
 }

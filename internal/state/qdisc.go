@@ -9,29 +9,29 @@ type QdiscKind string
 
 // The kinds that weft makes.
 const (
-	// TBF lets what leaves over the link pass at a rate.
+	// TBF limits the rate at which packets leave over the link.
 	TBF QdiscKind = "tbf"
-	// Ingress sends what comes in over the link through another link of the same space (an ifb), which shapes it.
+	// Ingress redirects packets that arrive on the link to another link of the same space (an ifb), which shapes them.
 	Ingress QdiscKind = "ingress"
 )
 
-// Qdisc is a link's queueing discipline: the root one, or, of kind Ingress, that of arriving packets.
+// Qdisc is a link's queueing discipline: the root one, or, with the kind Ingress, the one for arriving packets.
 type Qdisc struct {
 	Link string    `json:"link"`
 	Kind QdiscKind `json:"kind"`
-	// Rate in bytes a second, Burst and Limit in bytes, of TBF. Limit is what may wait.
+	// Rate in bytes per second, Burst and Limit in bytes, of TBF. Limit is how much may be queued.
 	Rate  uint64 `json:"rate,omitempty"`
 	Burst uint32 `json:"burst,omitempty"`
 	Limit uint32 `json:"limit,omitempty"`
-	// Peak is the rate, in bytes a second, at which the burst itself passes, and PeakBurst what of it passes at once; 0 is
-	// as fast as the link.
+	// Peak is the maximum rate of the burst, in bytes per second, and PeakBurst its bucket in bytes; 0 means the speed
+	// of the link.
 	Peak      uint64 `json:"peak,omitempty"`
 	PeakBurst uint32 `json:"peakBurst,omitempty"`
-	// Redirect is where an Ingress sends to.
+	// Redirect is the link to which an Ingress redirects.
 	Redirect string `json:"redirect,omitempty"`
 }
 
-// String prints the qdisc with tc's words.
+// String prints the qdisc as tc(8) does.
 func (q Qdisc) String() string {
 	if q.Kind == Ingress {
 		return fmt.Sprintf("qdisc ingress dev %s redirect dev %s", q.Link, q.Redirect)

@@ -4,81 +4,86 @@ package state
 
 import "net/netip"
 
-// Query is something a planner must know of the kernel before it plans. Exactly one of the fields beside Space is set.
+// Query is a question about the kernel that a planner needs answered before it plans. Exactly one field is set besides
+// Space.
 type Query struct {
 	Space SpaceName `json:"space"`
-	// Link asks for a link by name, with its addresses.
+	// Link queries a link by name, with its addresses.
 	Link string `json:"link,omitempty"`
-	// DefaultLink asks for the link of the default route of the family "4" or "6".
+	// DefaultLink queries the link of the default route of the family "4" or "6".
 	DefaultLink string `json:"defaultLink,omitempty"`
-	// Except leaves the routes over a link out of DefaultLink.
+	// Except excludes the routes over a link from DefaultLink.
 	Except string `json:"except,omitempty"`
-	// Sysctl asks for a setting's value.
+	// Sysctl queries a setting's value.
 	Sysctl string `json:"sysctl,omitempty"`
-	// Routes asks for the routes over a link.
+	// Routes queries the routes over a link.
 	Routes string `json:"routes,omitempty"`
-	// Main makes of Routes all those of the main table, the kernel's own included.
+	// Main extends Routes to all routes of the main table, including those that the kernel adds.
 	Main bool `json:"main,omitempty"`
-	// Neighs asks for the neighbors of a link that somebody has set: the kernel does not ask for those.
+	// Neighs queries the permanent neighbors of a link, which the kernel does not resolve.
 	Neighs string `json:"neighs,omitempty"`
-	// Gateways asks for the hardware addresses of the gateways of the routes over a link; one that is not known is asked
-	// for on the wire.
+	// Gateways queries the MAC addresses of the gateways of the routes over a link; unknown ones are resolved on the
+	// wire.
 	Gateways string `json:"gateways,omitempty"`
-	// OtherEnd asks for the other end of the veth link of that name: where it is in the other space, as far as it is
-	// there. That of a tap that is marked is the tap of the same mark.
+	// OtherEnd queries the peer of the veth link of that name, if it is in the other space. For a tap with a mark it is
+	// the tap with the same mark.
 	OtherEnd string `json:"otherEnd,omitempty"`
-	// Dropped asks whether a base chain of nft refuses what it does not accept of what is forwarded in the family "4" or
-	// "6", as Docker and firewalls have it: Answer.Value is "family table chain". With LegacyDropped before the family it
-	// is about the FORWARD chain of the older iptables, which nft does not show. Where these are in the kernel and the
-	// host has no program that reads them, Found is false and Answer.Value says so.
-	Dropped string `json:"dropped,omitempty"`
-	// Chain asks whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD". Answer.Value
-	// names the kinds of iptables, as words: KindNFT where it is there, KindLegacy where only their program knows.
+	// ForwardDrop queries whether a base chain of nft drops what it does not accept of forwarded packets in the family
+	// "4" or "6", as Docker and firewalls configure it: Answer.Value is "family table chain". With the prefix
+	// LegacyForwardDrop it is about the FORWARD chain of iptables-legacy, which nft does not show. When the kernel has
+	// that chain and the host has no program that reads it, Found is false and Answer.Value says so.
+	ForwardDrop string `json:"dropped,omitempty"`
+	// Chain queries whether the node may have a chain of iptables, as nft names it: "ip filter CNI-FORWARD".
+	// Answer.Value lists the kinds of iptables as words: KindNFT if the chain exists there, KindLegacy if only that
+	// program can tell.
 	Chain string `json:"chain,omitempty"`
-	// Firewalld asks whether firewalld runs on the node.
+	// Comment makes Chain query the rules of that nftables chain that have this comment: Answer.Count is their number.
+	Comment string `json:"comment,omitempty"`
+	// Firewalld queries whether firewalld runs on the node.
 	Firewalld bool `json:"firewalld,omitempty"`
-	// LinkOf asks for the link that holds an address, with all its addresses.
+	// LinkOf queries the link that holds an address, with all its addresses.
 	LinkOf netip.Addr `json:"linkOf,omitzero"`
-	// RouteTo asks for the link over which packets to an address leave.
+	// RouteTo queries the link over which packets to an address leave.
 	RouteTo netip.Addr `json:"routeTo,omitzero"`
-	// Device asks for a network device of the machine by what is known of its hardware.
+	// Device queries a network device of the node by its hardware properties.
 	Device Device `json:"device,omitzero"`
-	// Tables asks which routing tables are in use, and for the rules.
+	// Tables queries which routing tables are in use, and the rules.
 	Tables bool `json:"tables,omitempty"`
-	// File asks for the text of a file of the machine, by its path.
+	// File queries the content of a file of the node, by its path.
 	File string `json:"file,omitempty"`
-	// Tap asks whether tap devices can be made; where not, Answer.Value says why.
+	// Tap queries whether tap devices can be made; if not, Answer.Value is the reason.
 	Tap bool `json:"tap,omitempty"`
-	// Program asks for a program of the host by its name; Answer.Value is its path.
+	// Program queries a program of the host by its name; Answer.Value is its path.
 	Program string `json:"program,omitempty"`
 }
 
-// Answer is what the kernel said to a query. A thing that is not there has Found false.
+// Answer is the kernel's answer to a query. Found is false when the object does not exist.
 type Answer struct {
 	Found  bool    `json:"found"`
 	Link   Link    `json:"link,omitzero"`
 	Addrs  []Addr  `json:"addrs,omitempty"`
 	Routes []Route `json:"routes,omitempty"`
 	Value  string  `json:"value,omitempty"`
+	Count  int     `json:"count,omitempty"`
 	Rules  []Rule  `json:"rules,omitempty"`
 	Neighs []Neigh `json:"neighs,omitempty"`
-	// Sysctls are a device's own settings.
+	// Sysctls are the device's own settings.
 	Sysctls []Sysctl `json:"sysctls,omitempty"`
-	// Tables are the numbers of the routing tables that hold a route, that a rule leads to or that a VRF has.
+	// Tables are the numbers of the routing tables that have a route, or that a rule or a VRF refers to.
 	Tables []uint32 `json:"tables,omitempty"`
-	// Driver is the driver of a device's hardware and PCI its address, where they are known. A device that a program
-	// drives by itself is Found without a link.
+	// Driver is the driver of the device's hardware and PCI its address, if known. A device that a program drives in
+	// user space is Found without a link.
 	Driver string `json:"driver,omitempty"`
 	PCI    string `json:"pci,omitempty"`
 }
 
-// Answers maps queries to what the kernel said.
+// Answers maps queries to answers.
 type Answers map[Query]Answer
 
 // Difference is one place where the kernel and a fragment disagree.
 type Difference struct {
 	Space SpaceName `json:"space"`
-	// Want is what the fragment names and Have what the kernel holds; an empty Have means that it is missing.
+	// Want is what the fragment names and Have what the kernel has; an empty Have means that it is missing.
 	Want string `json:"want,omitempty"`
 	Have string `json:"have,omitempty"`
 }
@@ -91,11 +96,11 @@ func (d Difference) String() string {
 	return string(d.Space) + ": want " + d.Want + ", have " + d.Have
 }
 
-// The kinds of iptables that are named where a chain is asked for.
+// The kinds of iptables in the answer to Query.Chain.
 const (
 	KindNFT    = "nft"
 	KindLegacy = "legacy"
 )
 
-// LegacyDropped is put before the family in Query.Dropped.
-const LegacyDropped = "legacy "
+// LegacyForwardDrop is the prefix of the family in Query.ForwardDrop.
+const LegacyForwardDrop = "legacy "

@@ -12,18 +12,18 @@ import (
 type Addr struct {
 	Link   string       `json:"link"`
 	Prefix netip.Prefix `json:"prefix"` // address and prefix length, host bits kept
-	// Peer is the far address of a point-to-point address, unset when invalid.
+	// Peer is the remote address of a point-to-point address; an invalid one is unset.
 	Peer netip.Prefix `json:"peer,omitzero"`
 	// NoDAD skips duplicate address detection (IFA_F_NODAD); written, not compared.
 	NoDAD bool `json:"nodad,omitempty"`
 	// NoPrefixRoute keeps the kernel from adding the connected route (IFA_F_NOPREFIXROUTE).
 	NoPrefixRoute bool `json:"noprefixroute,omitempty"`
-	// NoBroadcast leaves out the broadcast address that an IPv4 address has otherwise; written, not compared.
+	// NoBroadcast omits the broadcast address that an IPv4 address gets by default; written, not compared.
 	NoBroadcast bool `json:"nobroadcast,omitempty"`
 	// Shared marks an address with several owners (a bridge's gateway address): Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
-	// Absent turns the wish round: the link must not have this address (a bridge's forceAddress). Apply takes it off,
-	// before it adds others; Remove does not bring it back.
+	// Absent means that the link must not have this address (a bridge's forceAddress). Apply deletes it before it adds
+	// others; Remove does not restore it.
 	Absent bool `json:"absent,omitempty"`
 }
 
@@ -39,11 +39,11 @@ func (a Addr) String() string {
 	return s
 }
 
-// Scope is a route's scope as the kernel numbers it; nil in a Route means: link for a route without gateway, else
+// Scope is a route's scope as the kernel numbers it; nil in a Route means link for a route without a gateway, else
 // universe.
 type Scope uint8
 
-// The scopes routes are made with (rtnetlink(7)).
+// The scopes of routes (rtnetlink(7)).
 const (
 	ScopeUniverse Scope = 0
 	ScopeSite     Scope = 200
@@ -51,16 +51,16 @@ const (
 	ScopeHost     Scope = 254
 )
 
-// Route is a unicast route. Destination, Metric and Table together identify it.
+// Route is a unicast route. Dst, Metric and Table together identify it.
 type Route struct {
 	Dst netip.Prefix `json:"dst"`
 	Gw  netip.Addr   `json:"gw,omitzero"`
-	// Beside are further gateways over the same link; they share the load with Gw.
-	Beside []netip.Addr `json:"beside,omitempty"`
-	Link   string       `json:"link,omitempty"`
-	Src    netip.Addr   `json:"src,omitzero"`
-	// Metric is the route's priority. 0 leaves it to the driver, which then chooses by its rules (IPv6: 1024). Routes of
-	// one device should have unique metrics: the kernel's search among equals is linear.
+	// NextHops are further gateways over the same link, which share the load with Gw (ECMP).
+	NextHops []netip.Addr `json:"beside,omitempty"`
+	Link     string       `json:"link,omitempty"`
+	Src      netip.Addr   `json:"src,omitzero"`
+	// Metric is the route's priority. 0 is the driver's default (IPv6: 1024). Routes of one device should have unique
+	// metrics: the kernel searches equal ones linearly.
 	Metric uint32 `json:"metric,omitempty"`
 	// Table is the routing table; 0 is main (254).
 	Table  uint32 `json:"table,omitempty"`
@@ -70,15 +70,15 @@ type Route struct {
 	OnLink bool   `json:"onlink,omitempty"`
 	// Type is the kernel's route type; 0 is unicast, RTN_BLACKHOLE is 6, RTN_UNREACHABLE 7.
 	Type uint8 `json:"type,omitempty"`
-	// Protocol says who made it; 0 lets the driver write weft's own number.
+	// Protocol is the route's origin (rtm_protocol); 0 is weft's own number.
 	Protocol uint8 `json:"protocol,omitempty"`
 	Shared   bool  `json:"shared,omitempty"`
-	// Absent turns the wish round: there must be no such route, whoever made it (routes that move to another table). Apply
-	// takes it away when all others are there; Remove does not bring it back.
+	// Absent means that there must be no such route, whichever program added it (routes that move to another table).
+	// Apply deletes it after all others exist; Remove does not restore it.
 	Absent bool `json:"absent,omitempty"`
-	// Coexists says that other routes to the destination, of the same metric and table and over other links or gateways,
-	// may be there as well, whoever made them: each interface of a pod has its own. The kernel takes the newest one of
-	// IPv4; it shares the load between those of IPv6.
+	// Coexists allows other routes to the destination with the same metric and table over other links or gateways,
+	// whichever program added them: each interface of a pod has its own. The kernel uses the newest one for IPv4; for
+	// IPv6 it shares the load among them.
 	Coexists bool `json:"coexists,omitempty"`
 }
 
@@ -92,7 +92,7 @@ func (r Route) String() string {
 	if r.Gw.IsValid() {
 		word(&b, "via", r.Gw.String())
 	}
-	for _, gw := range r.Beside {
+	for _, gw := range r.NextHops {
 		word(&b, "and", gw.String())
 	}
 	word(&b, "dev", r.Link)
@@ -135,7 +135,7 @@ type Rule struct {
 	Table    uint32       `json:"table"`
 	IPv6     bool         `json:"ipv6,omitempty"`
 	Shared   bool         `json:"shared,omitempty"`
-	// Foreign lets Remove take the rule whoever made it; without, only weft's own.
+	// Foreign lets Remove delete the rule whichever program added it; otherwise only weft's own.
 	Foreign bool `json:"foreign,omitempty"`
 }
 
@@ -178,15 +178,15 @@ func (n Neigh) String() string {
 	return fmt.Sprintf("neigh %s lladdr %s dev %s", n.IP, n.MAC, n.Link)
 }
 
-// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward"). Those of a link that the same
-// space names need no file: net/ipv4/conf/LINK/… and net/ipv6/conf/LINK/addr_gen_mode can ride in the link's own
-// message (IFLA_AF_SPEC: IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE).
+// Sysctl is one setting below /proc/sys, named with slashes ("net/ipv4/ip_forward"). Settings of a link in the same
+// space need no file: net/ipv4/conf/LINK/… and net/ipv6/conf/LINK/addr_gen_mode can be part of the link's own message
+// (IFLA_AF_SPEC: IFLA_INET_CONF, IFLA_INET6_ADDR_GEN_MODE).
 type Sysctl struct {
 	Name  string `json:"name"`
 	Value string `json:"value"`
-	// Shared settings (ip_forward) outlive their owners; all others go with their link.
+	// Shared settings (ip_forward) outlive their owners; all others end with their link.
 	Shared bool `json:"shared,omitempty"`
-	// IfPresent forgives a setting that this kernel or namespace does not have (IPv6 switched off at boot).
+	// IfPresent ignores a setting that this kernel or namespace does not have (IPv6 disabled at boot).
 	IfPresent bool `json:"ifPresent,omitempty"`
 }
 

@@ -14,14 +14,14 @@ import (
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func addr(s string) netip.Addr     { return netip.MustParseAddr(s) }
 
-// TestStrings: everything prints itself as ip(8) would be told it, set fields only.
+// TestStrings: each value prints itself as an argument of ip(8), set fields only.
 func TestStrings(t *testing.T) {
 	one, scope, seven, eight := 1, ScopeLink, uint32(7), uint32(8)
 	for want, value := range map[string]fmt.Stringer{
 		"link eth0": Link{Name: "eth0"},
 		"link br0 kind bridge mac 02:00:00:00:00:01 mtu 1400 up on promisc off vlan_filtering off group_fwd_mask 1 alias weft:shared": Link{
 			Name: "br0", Kind: Bridge, MAC: MAC{2, 0, 0, 0, 0, 1}, MTU: 1400, Up: On(), Promisc: Off(), Alias: "weft:shared",
-			Bridge: &BridgeAttrs{VlanFiltering: Off(), GroupFwdMask: &one},
+			Bridge: &BridgeAttrs{VLANFiltering: Off(), GroupFwdMask: &one},
 		},
 		"link v kind veth master br0 peer eth0@pod hairpin on isolated off": Link{
 			Name: "v", Kind: Veth, Master: "br0", Peer: &Peer{Space: Pod, Name: "eth0"},
@@ -35,15 +35,15 @@ func TestStrings(t *testing.T) {
 			Name: "e", Kind: Ipvlan, Parent: &Parent{Pod, "e0"}, Ipvlan: &IpvlanAttrs{Mode: "l3s"},
 		},
 		"link e kind vlan upon ens5@host id 0": Link{
-			Name: "e", Kind: Vlan, Parent: &Parent{Host, "ens5"}, Vlan: &VlanAttrs{},
+			Name: "e", Kind: VLAN, Parent: &Parent{Host, "ens5"}, VLAN: &VLANAttrs{},
 		},
 		"link blue kind vrf table 7": Link{Name: "blue", Kind: VRF, VRF: &VRFAttrs{Table: 7}},
 		"link e kind tun multi_queue user 7 group 8 context a:b:c": Link{
 			Name: "e", Kind: Tap, Tun: &TunAttrs{MultiQueue: true, Owner: &seven, Group: &eight, SELinux: "a:b:c"},
 		},
 		"link p master br0 vlans 1 pvid untagged, 5-6": Link{
-			Name: "p", Master: "br0", Vlans: &PortVlans{
-				Ranges: []VlanRange{{First: 1, Last: 1, PVID: true, Untagged: true}, {First: 5, Last: 6}},
+			Name: "p", Master: "br0", VLANs: &PortVLANs{
+				Ranges: []VLANRange{{First: 1, Last: 1, PVID: true, Untagged: true}, {First: 5, Last: 6}},
 			},
 		},
 		"ip6tables table nat":          IPTables{IPv6: true, Table: "nat"},
@@ -115,7 +115,7 @@ func TestMAC(t *testing.T) {
 	}
 }
 
-// full is a space in which every list has something.
+// full returns a space in which every list has an element.
 func full(mark string) Space {
 	return Space{
 		Links:  []Link{{Name: mark, Up: On(), Peer: &Peer{Pod, "p"}}},
@@ -125,14 +125,14 @@ func full(mark string) Space {
 		FDBs:     []FDB{{Link: mark, MAC: MAC{1}, Dst: addr("10.0.0.1")}},
 		Tables:   []Table{{Name: mark, Sets: []Set{{Name: "s", Elements: []Element{{Key: []string{"a"}}}}}}},
 		Qdiscs:   []Qdisc{{Link: mark, Kind: TBF, Rate: 1}},
-		Joins:    []Join{{Tap: mark, Link: "e", Own: []netip.Addr{addr("fe80::1")}, Near: prefix("10.0.0.0/8"), RS: true}},
+		Joins:    []Join{{Tap: mark, Link: "e", LocalAddrs: []netip.Addr{addr("fe80::1")}, ProxySubnet: prefix("10.0.0.0/8"), RS: true}},
 		Sources:  []ZoneSource{{Zone: mark, Source: prefix("10.0.0.0/8")}},
 		IPTables: []IPTables{{Table: "nat", Chains: []IPChain{{Name: mark, Rules: []IPRule{{Text: "-j RETURN"}}}}}},
 	}
 }
 
-// TestMergeAndEmpty looks at every list of a space by reflection, so that a new one is not forgotten.
-// What a later plugin says of a link that an earlier one makes is said of that link.
+// TestMergeChanges checks every list of a space by reflection, so that a new one is not forgotten. A later plugin's
+// change to an earlier plugin's link becomes a part of that link.
 func TestMergeChanges(t *testing.T) {
 	made := Link{Name: "e", Kind: Veth, MAC: MAC{1}, MTU: 1500, Up: On(), Alias: "m", Peer: &Peer{Host, "p"}}
 	ten := 10
@@ -165,15 +165,15 @@ func TestMergeChanges(t *testing.T) {
 	}
 }
 
-// A route that moves is wanted in its new place only.
+// A route that moves is wanted in its new table only.
 func TestMergeMovesRoutes(t *testing.T) {
 	r := Route{Dst: prefix("::/0"), Gw: addr("fd00::1"), Link: "e"}
-	elsewhere, gone := r, r
-	elsewhere.Table, gone.Absent, gone.Metric, gone.Table = 7, true, 1024, 254
-	f := Fragment{Pod: Space{Routes: []Route{r, elsewhere, {Dst: r.Dst, Link: "f"}}}}
+	otherTable, gone := r, r
+	otherTable.Table, gone.Absent, gone.Metric, gone.Table = 7, true, 1024, 254
+	f := Fragment{Pod: Space{Routes: []Route{r, otherTable, {Dst: r.Dst, Link: "f"}}}}
 	before := f
 	f.Merge(Fragment{Pod: Space{Routes: []Route{gone}}})
-	if want := []Route{elsewhere, {Dst: r.Dst, Link: "f"}, gone}; !reflect.DeepEqual(f.Pod.Routes, want) {
+	if want := []Route{otherTable, {Dst: r.Dst, Link: "f"}, gone}; !reflect.DeepEqual(f.Pod.Routes, want) {
 		t.Errorf("have %v, want %v", f.Pod.Routes, want)
 	}
 	if !reflect.DeepEqual(before.Pod.Routes[0], r) {
@@ -206,7 +206,7 @@ func TestMergeAndEmpty(t *testing.T) {
 	}
 }
 
-// TestFragmentSurvivesJSON: records hold fragments.
+// TestFragmentSurvivesJSON: attachment records contain fragments.
 func TestFragmentSurvivesJSON(t *testing.T) {
 	want := Fragment{
 		Owner: "o", Host: full("a"), Pod: full("b"), Effects: []Effect{

@@ -4,37 +4,37 @@ package state
 
 import "net/netip"
 
-// Tracked is a connection with all that another kernel must be told to go on tracking it.
-type Tracked struct {
+// ConntrackEntry is a connection with everything that another kernel needs to continue tracking it.
+type ConntrackEntry struct {
 	Connection
-	// Timeout is for how many seconds it is remembered without a packet.
+	// Timeout is the remaining lifetime without a packet, in seconds.
 	Timeout uint32 `json:"timeout,omitempty"`
 	Mark    uint32 `json:"mark,omitempty"`
-	// Answered tells that packets went both ways, Assured that it is kept when room is short.
-	Answered bool `json:"answered,omitempty"`
-	Assured  bool `json:"assured,omitempty"`
+	// SeenReply means that packets went both ways, Assured that the kernel keeps the entry when the table is full.
+	SeenReply bool `json:"answered,omitempty"`
+	Assured   bool `json:"assured,omitempty"`
 	// TCP is nil for other protocols.
-	TCP *TrackedTCP `json:"tcp,omitempty"`
+	TCP *ConntrackTCP `json:"tcp,omitempty"`
 }
 
-// TrackedTCP is what is known of a TCP connection beside its ends.
-type TrackedTCP struct {
-	// State is the kernel's number of it (linux/netfilter/nf_conntrack_tcp.h).
+// ConntrackTCP is the state of a TCP connection.
+type ConntrackTCP struct {
+	// State is the kernel's number of the state (linux/netfilter/nf_conntrack_tcp.h).
 	State uint8 `json:"state"`
-	// Scale and Flags are those of both directions, that of who began it first.
+	// Scale (window scaling) and Flags are those of the original direction and of the reply direction.
 	Scale [2]uint8 `json:"scale"`
 	Flags [2]uint8 `json:"flags"`
 }
 
-// Same tells whether both are the same connection in the same state; for how long it is remembered does not matter.
-func (t Tracked) Same(o Tracked) bool {
+// Same reports whether both are the same connection in the same state, whatever their timeouts.
+func (t ConntrackEntry) Same(o ConntrackEntry) bool {
 	if (t.TCP == nil) != (o.TCP == nil) || t.TCP != nil && *t.TCP != *o.TCP {
 		return false
 	}
-	return t.Connection == o.Connection && t.Mark == o.Mark && t.Answered == o.Answered && t.Assured == o.Assured
+	return t.Connection == o.Connection && t.Mark == o.Mark && t.SeenReply == o.SeenReply && t.Assured == o.Assured
 }
 
-// Concerns tells whether an address is at one of the connection's ends, before or after translation.
-func (c Connection) Concerns(a netip.Addr) bool {
-	return c.From.Addr() == a || c.To.Addr() == a || c.Answers.Addr() == a || c.Back.Addr() == a
+// HasAddr reports whether an address is an end of the connection, before or after translation.
+func (c Connection) HasAddr(a netip.Addr) bool {
+	return c.Src.Addr() == a || c.Dst.Addr() == a || c.ReplySrc.Addr() == a || c.ReplyDst.Addr() == a
 }

@@ -7,26 +7,26 @@ import (
 	"strings"
 )
 
-// PortVlans are the VLANs of a bridge's port.
-type PortVlans struct {
+// PortVLANs are the VLANs of a bridge's port.
+type PortVLANs struct {
 	// Ranges are in ascending order and do not overlap.
-	Ranges []VlanRange `json:"ranges"`
-	// Others leaves what the port has besides, such as the bridge's default VLAN. Otherwise it has exactly the ranges.
+	Ranges []VLANRange `json:"ranges"`
+	// Others keeps further VLANs of the port, such as the bridge's default VLAN. Otherwise it has exactly the ranges.
 	Others bool `json:"others,omitempty"`
 }
 
-// VlanRange is the VLANs from First to Last.
-type VlanRange struct {
+// VLANRange is the VLANs from First to Last.
+type VLANRange struct {
 	First uint16 `json:"first"`
 	Last  uint16 `json:"last"`
-	// PVID is the VLAN of what comes in without a tag: one VLAN of a port.
+	// PVID makes it the VLAN of frames that arrive without a tag: one VLAN of a port.
 	PVID bool `json:"pvid,omitempty"`
-	// Untagged takes the tag off what goes out.
+	// Untagged removes the tag from frames that leave.
 	Untagged bool `json:"untagged,omitempty"`
 }
 
-// String prints the VLANs with the words of bridge(8).
-func (v PortVlans) String() string {
+// String prints the VLANs as bridge(8) does.
+func (v PortVLANs) String() string {
 	words := make([]string, 0, len(v.Ranges))
 	for _, r := range v.Ranges {
 		s := fmt.Sprint(r.First)

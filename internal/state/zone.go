@@ -7,13 +7,13 @@ import (
 	"net/netip"
 )
 
-// ZoneSource is an address whose packets firewalld treats by the rules of a zone, until it is reloaded.
+// ZoneSource is a source address in a zone of firewalld, until firewalld is reloaded.
 type ZoneSource struct {
 	Zone   string       `json:"zone"`
 	Source netip.Prefix `json:"source"`
 }
 
-// String prints it with firewall-cmd's words.
+// String prints the source as firewall-cmd does.
 func (z ZoneSource) String() string {
 	return fmt.Sprintf("firewalld zone %s source %s", z.Zone, z.Source)
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent is weft-agent as a function, for programs that are weft-agent with mesh back ends of their own (package
-// backend beside this one).
+// Package agent is weft-agent as a function, for programs that add backends to it (package backend).
 package agent
 
 import (
@@ -12,13 +11,12 @@ import (
 	"github.com/weft-net/weft/pkg/backend"
 )
 
-// Run runs the command line of weft-agent, as this process was called, to its end, and returns the exit code: for main,
-// which exits with it. It ends with SIGTERM and the interrupt. A program that is called flanneld takes flannel's flags.
-// version is what --version says; further are back ends beside weft's own, by whose names network.encapsulation and
-// --encapsulation choose them.
+// Run runs the command line of weft-agent with the arguments of this process, until SIGTERM or an interrupt, and returns
+// the exit code. A program with the name flanneld takes flannel's flags. version is what --version prints; further are
+// backends in addition to weft's own, which network.encapsulation and --encapsulation select by their names.
 func Run(version string, further ...backend.Backend) int {
 	return ui.Process(version, func(ctx context.Context, name string, env ui.Env) int {
-		if name == "flanneld" { // in the place of flannel's program
+		if name == "flanneld" { // instead of flannel's program
 			name, env.Args = "weft-agent", append([]string{name}, env.Args...)
 		}
 		return command.Run(ctx, name, env, further...)

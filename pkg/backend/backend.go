@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package backend is for writing a mesh back end of your own, outside of weft's repository: a way in which packets get
-// from node to node, as vxlan and host-gw are. A program with it is a few lines (package agent beside this one):
+// Package backend has the types to write a backend of the mesh outside weft's repository: how packets get from node to
+// node, as vxlan and host-gw do. A program with a backend of its own is a few lines (package agent):
 //
 //	func main() { os.Exit(agent.Run("v1.0.0", myBackend())) }
 //
-// It is weft-agent with one back end more: network.encapsulation takes its name, and `weft lab up --agent PROGRAM
-// --encapsulation NAME` shows it on one machine. docs/backends.md walks through an example.
+// The program is weft-agent with one more backend: network.encapsulation takes its name, and `weft lab up --agent PROGRAM
+// --encapsulation NAME` runs it on one host. docs/tasks/write-a-backend.md walks through an example.
 //
-// # What a back end is
+// # Backends
 //
-// A Backend is a name and pure functions. They are given what the cluster's nodes say and what the kernel answered, and
-// say which links, addresses, routes, neighbors, rules and tables should be there. They change nothing: weft makes what
-// they say, compares it with the kernel whenever either changes, repairs it, and takes it away when nobody says it any
-// more. So a back end is tested without a kernel, and cannot leak.
+// A Backend is a name and pure functions. From what the cluster's nodes publish and what the kernel answered they compute
+// the links, addresses, routes, neighbors, rules and tables that should exist. They change nothing: weft creates these
+// objects, compares them with the kernel whenever either changes, repairs them, and removes what is no longer planned. So
+// a backend is tested without a kernel, and cannot leak.
 //
 // # Stability
 //
-// The names here are weft's own, under other names: they change as little as they can before 1.0, and CHANGELOG.md says
-// when they do.
+// The names here are aliases of weft's own types. They change as little as possible before 1.0; CHANGELOG.md lists the
+// changes.
 package backend
 
 import (
@@ -27,57 +27,57 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// What a back end is made of.
+// The parts of a backend.
 type (
-	// Backend is one way to bring packets from node to node.
+	// Backend is one way to forward packets between nodes.
 	Backend = mesh.Backend
-	// Planner is what its functions plan by: the node that is planned for, its underlay, what the kernel answered.
+	// Planner is the input of its functions: the node, its underlay, the observed state of the kernel.
 	Planner = mesh.Planner
-	// Part is what they say: what the node's own namespace should hold, and the largest packet that fits through.
-	Part = mesh.Part
-	// Problem is why a peer is not reached, with the way out.
+	// Part is their output: what should exist in the node's network namespace, and the MTU.
+	Part = mesh.BackendState
+	// Problem is the reason why a peer is unreachable, with a hint.
 	Problem = mesh.Problem
-	// Underlay is the link to the other nodes.
+	// Underlay is the interface to the other nodes.
 	Underlay = mesh.Underlay
-	// Tunnel is what a process in user space must keep where the kernel has no device.
+	// Tunnel is a tunnel in user space, for backends without a kernel device.
 	Tunnel = mesh.Tunnel
-	// Config is how the node's mesh is configured.
+	// Config is the configuration of the node's mesh.
 	Config = mesh.Config
-	// Node is a node of the cluster, as its objects say.
+	// Node is a node of the cluster, from the datastore.
 	Node = model.Node
-	// Published is what a node tells the others for its back end.
+	// Published is what a node publishes for its backend.
 	Published = model.Published
 )
 
-// Things of the kernel that a Part is made of. Unset fields are not compared with the kernel.
+// These are the kernel objects of a Part. Unset fields are not compared with the kernel.
 type (
-	// Space is what one namespace holds.
+	// Space is the state of one network namespace.
 	Space = state.Space
 	// Link is an interface.
 	Link = state.Link
-	// Kind is what a link is: vxlan, dummy ….
+	// Kind is the kind of a link: vxlan, dummy ….
 	Kind = state.Kind
-	// MAC is a hardware address.
+	// MAC is a MAC address.
 	MAC = state.MAC
-	// VxlanAttrs is what a link of kind Vxlan has beside.
-	VxlanAttrs = state.VxlanAttrs
-	// IPIPAttrs is what a link of kind IPIP has beside.
+	// VXLANAttrs are the attributes of a link of kind VXLAN.
+	VXLANAttrs = state.VXLANAttrs
+	// IPIPAttrs are the attributes of a link of kind IPIP.
 	IPIPAttrs = state.IPIPAttrs
-	// TunAttrs is what a link of kind Tun has beside.
+	// TunAttrs are the attributes of a link of kind Tun.
 	TunAttrs = state.TunAttrs
-	// VlanAttrs is what a link of kind Vlan has beside.
-	VlanAttrs = state.VlanAttrs
-	// Parent is the link that another one is made upon.
+	// VLANAttrs are the attributes of a link of kind VLAN.
+	VLANAttrs = state.VLANAttrs
+	// Parent is the parent interface of a link.
 	Parent = state.Parent
 	// Addr is an address of a link.
 	Addr = state.Addr
 	// Route is a route.
 	Route = state.Route
-	// Rule is a rule of policy routing.
+	// Rule is a policy routing rule.
 	Rule = state.Rule
 	// Neigh is a permanent neighbor entry.
 	Neigh = state.Neigh
-	// FDB is an entry of a device's forwarding table.
+	// FDB is an entry of a device's forwarding database.
 	FDB = state.FDB
 	// Sysctl is a setting below /proc/sys.
 	Sysctl = state.Sysctl
@@ -87,26 +87,26 @@ type (
 	Table = state.Table
 	// Chain is a chain of a table.
 	Chain = state.Chain
-	// NftRule is a rule of a chain, in the words of nft.
+	// NftRule is a rule of a chain, in nft syntax.
 	NftRule = state.NftRule
 	// Set is a set or a map of a table.
 	Set = state.Set
 	// Element is an element of a set.
 	Element = state.Element
-	// Effect is what happens once when something has changed.
+	// Effect is an action after a change.
 	Effect = state.Effect
-	// Query is a question to the kernel.
+	// Query is a query of the kernel's state.
 	Query = state.Query
-	// Answer is what the kernel answered.
+	// Answer is the result of a query.
 	Answer = state.Answer
 )
 
-// The kinds of links that weft's driver makes.
+// These are the kinds of links that weft can create.
 const (
 	Bridge    = state.Bridge
 	Dummy     = state.Dummy
-	Vlan      = state.Vlan
-	Vxlan     = state.Vxlan
+	VLAN      = state.VLAN
+	VXLAN     = state.VXLAN
 	Tun       = state.Tap
 	IPIP      = state.IPIP
 	Wireguard = state.Wireguard
@@ -114,18 +114,18 @@ const (
 )
 
 const (
-	// Mark is the alias of a back end's own links, by which they are found again when nobody wants them any more.
+	// Mark is the alias of a backend's own links, by which they are found and removed when they are no longer planned.
 	Mark = mesh.Mark
-	// Protocol is that of the mesh's routes in the kernel's tables; other programs' routes stay untouched.
+	// Protocol is the protocol of the mesh's routes; routes of other protocols are not changed.
 	Protocol = mesh.Protocol
 )
 
-// Data is what a node publishes for a back end over a family (4 or 6): what the other side's Backend.Publish said;
-// empty when it publishes nothing, or for another back end.
+// Data is what a node publishes for a backend over a family (4 or 6): what the other side's Backend.Publish said;
+// empty when it publishes nothing, or for another backend.
 func Data(n Node, backend string, family int) string { return mesh.Data(n, backend, family) }
 
-// On and Off are values for fields that may be unset.
+// On returns true for a field that may be unset.
 func On() *bool { return state.On() }
 
-// Off is On's opposite.
+// Off returns false for a field that may be unset.
 func Off() *bool { return state.Off() }

@@ -24,7 +24,7 @@ import (
 	"github.com/weft-net/weft/pkg/client"
 )
 
-// Servers listen at ports that nobody else has.
+// Servers listen at free ports.
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 // A program in a pod lists the pools of its cluster.
@@ -49,9 +49,9 @@ func Example() {
 	}
 }
 
-// TestClient: pools are made, followed, changed and deleted, and the server refuses what it must.
+// TestClient: pools are created, followed, changed and deleted, and the server refuses what it must.
 func TestClient(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
 	files, err := filepath.Glob("../../deploy/crds/weft.dev_*.yaml")
 	if err != nil || len(files) == 0 {
@@ -62,7 +62,7 @@ func TestClient(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Define(text)
+		s.DefineKind(text)
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", s.Kubeconfig(s.URL, ""))
 	if err != nil {
@@ -101,11 +101,11 @@ func TestClient(t *testing.T) {
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "cannot be changed") {
 		t.Errorf("a pool becomes one of the cluster's network: %v", err)
 	}
-	pool.Status.Wanted = []string{"a"}
+	pool.Status.ExhaustedOn = []string{"a"}
 	if pool, err = pools.UpdateStatus(ctx, pool, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if len(pool.Status.Wanted) != 1 || pool.Spec.Regions[0].BlockSize != 28 {
+	if len(pool.Status.ExhaustedOn) != 1 || pool.Spec.Regions[0].BlockSize != 28 {
 		t.Errorf("with its status: %+v", pool)
 	}
 	if err := pools.Delete(ctx, "p", metav1.DeleteOptions{}); err != nil {

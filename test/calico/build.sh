@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh: builds Calico's own CNI plugin and node daemon of the pinned release into the cache, for the test that takes a
-# cluster over from them. CALICO_SOURCE is a repository of Calico's, a URL or a directory.
+# build.sh: builds Calico's CNI plugin and node daemon of the pinned release into the cache, for the test that migrates a
+# cluster from Calico. CALICO_SOURCE is a repository of Calico's, a URL or a directory.
 set -euo pipefail
 
 version=v3.32.1

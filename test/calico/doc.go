@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calico tests that weft takes a cluster over in which Calico serves: Calico's own plugin, IPAM and Felix, on a
-// real API server with Calico's own kinds. `make takeover` builds them and runs it; it is skipped without
+// Package calico tests the migration of a cluster from Calico to weft: with Calico's plugin, IPAM and Felix, on a real
+// API server with Calico's CRDs. `make takeover` builds them and runs the tests; they are skipped without
 //
-//	WEFT_CALICO_DIR=D   where build.sh has put Calico's programs and kinds
+//	WEFT_CALICO_DIR=D   the directory of Calico's programs and CRDs, built by build.sh
 //
-// What people do then, by docs/calico.md, the test does with the same commands.
+// The test runs the commands of docs/tasks/migrate-from-calico.md.
 package calico

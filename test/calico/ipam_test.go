@@ -19,23 +19,23 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIPAMOfOriginal: Calico's own plugin stays in the runtime's directory and executes the program calico-ipam there,
-// which is a link to weft-cni: the agent gives the address, Calico's plugin makes the interface.
-func TestIPAMOfOriginal(t *testing.T) {
+// TestCalicoPluginWithWeftIPAM: Calico's plugin stays in the runtime's directory and executes calico-ipam, which is a
+// link to weft-cni: the agent allocates the address, Calico's plugin creates the interface.
+func TestCalicoPluginWithWeftIPAM(t *testing.T) {
 	c := newCluster(t, map[string]string{"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "nft"})
 	c.Do(http.MethodPost, "/api/v1/namespaces", fields{"metadata": fields{"name": namespace}})
 	for _, n := range c.nodes {
-		n.calicos()
-		n.felix.end(syscall.SIGTERM)
+		n.installCalicoConfig()
+		n.felix.stop(syscall.SIGTERM)
 	}
 	t.Logf("weft ipam import --from calico\n%s", c.weft("ipam", "import", "--from", "calico"))
 	for _, n := range c.nodes {
-		n.begin()
-		c.until(n.name+" knows its mesh", func() bool {
+		n.startAgent()
+		c.until(n.name+" has its mesh", func() bool {
 			_, err := os.Stat(filepath.Join(n.dir, "state", "mesh.json"))
 			return err == nil
 		})
-		c.until(n.name+" is cleaned", func() bool { return n.clean() })
+		c.until(n.name+" is clean", func() bool { return n.clean() })
 	}
 	bin := t.TempDir()
 	original := filepath.Join(bin, "calico")
@@ -50,18 +50,18 @@ func TestIPAMOfOriginal(t *testing.T) {
 	}
 
 	n1, n2 := c.nodes[0], c.nodes[1]
-	list := n1.originals()
+	list := n1.calicoConfig()
 	other := n2.pod("other", nil)
 	for round := range 2 {
-		p := n1.podBy(fmt.Sprint("own", round), nil, list, bin)
+		p := n1.podWith(fmt.Sprint("own", round), nil, list, bin)
 		c.until("other reaches "+p.name, func() bool { return other.reaches(p) })
 		c.until(p.name+" reaches other", func() bool { return p.reaches(other) })
 		if out := nettest.Run(t, n1.ns, "ip", "-br", "link"); !strings.Contains(out, "cali") {
-			t.Errorf("Calico's plugin has made no interface:\n%s", out)
+			t.Errorf("Calico's plugin has created no interface:\n%s", out)
 		}
 		held := c.weft("ipam", "show", p.addr.String())
 		if !strings.Contains(held, namespace+"/"+p.name) {
-			t.Errorf("weft ipam show does not say who has %s:\n%s", p.addr, held)
+			t.Errorf("weft ipam show does not print the owner of %s:\n%s", p.addr, held)
 		}
 		err := p.n.ns.Do(func() error {
 			ctx, cancel := context.WithTimeout(t.Context(), limit)
@@ -72,13 +72,13 @@ func TestIPAMOfOriginal(t *testing.T) {
 			t.Errorf("CHECK of %s: %v", p.name, err)
 		}
 		addr := p.addr
-		p.gone(list)
+		p.detach(list)
 		c.until("the address of "+p.name+" is released", func() bool {
 			return !strings.Contains(c.weft("ipam", "show", addr.String()), namespace+"/"+p.name)
 		})
 	}
-	c.until("nothing is left over", func() bool { return strings.Contains(c.weft("ipam", "check"), " 0 findings") })
-	n1.agent.end(syscall.SIGTERM)
+	c.until("there are no leftovers", func() bool { return strings.Contains(c.weft("ipam", "check"), " 0 findings") })
+	n1.agent.stop(syscall.SIGTERM)
 	l, err := ledger.Open(filepath.Join(n1.dir, "state"))
 	if err != nil {
 		t.Fatal(err)
@@ -89,8 +89,8 @@ func TestIPAMOfOriginal(t *testing.T) {
 	}
 }
 
-// originals is Calico's own configuration, which says where the agent of this node is.
-func (n *node) originals() *libcni.NetworkConfigList {
+// calicoConfig returns Calico's configuration with the socket of this node's agent.
+func (n *node) calicoConfig() *libcni.NetworkConfigList {
 	t := n.c.t
 	t.Helper()
 	var conf struct {

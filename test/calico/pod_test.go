@@ -23,26 +23,26 @@ import (
 
 const namespace = "shop"
 
-// pod is a pod, as a kubelet and its runtime make it.
+// pod is a pod, created as by the kubelet and its runtime.
 type pod struct {
 	n    *node
 	name string
 	ns   *netns.NS
-	addr netip.Addr   // its first one
-	all  []netip.Addr // one of each family
+	addr netip.Addr   // the first one
+	all  []netip.Addr // one per family
 	cni  *libcni.CNIConfig
 	list *libcni.NetworkConfigList
 	conf *libcni.RuntimeConf
 }
 
-// pod has the runtime's configuration of the moment attach a new pod.
+// pod attaches a new pod with the runtime's current configuration.
 func (n *node) pod(name string, labels fields) *pod {
 	n.c.t.Helper()
-	return n.podBy(name, labels, n.network(), n.c.calico, filepath.Join(nettest.Programs(n.c.t), "cni"))
+	return n.podWith(name, labels, n.network(), n.c.calico, filepath.Join(nettest.Programs(n.c.t), "cni"))
 }
 
-// podBy has a configuration attach a new pod, by the programs of some directories.
-func (n *node) podBy(name string, labels fields, list *libcni.NetworkConfigList, programs ...string) *pod {
+// podWith attaches a new pod with a configuration and the plugins of some directories.
+func (n *node) podWith(name string, labels fields, list *libcni.NetworkConfigList, programs ...string) *pod {
 	c := n.c
 	c.t.Helper()
 	path := "/api/v1/namespaces/" + namespace + "/pods"
@@ -50,9 +50,9 @@ func (n *node) podBy(name string, labels fields, list *libcni.NetworkConfigList,
 		"metadata": fields{"name": name, "labels": labels},
 		"spec":     fields{"nodeName": n.name, "containers": []fields{{"name": "c", "image": "i"}}},
 	})
-	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.given))), list: list}
+	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.owners))), list: list}
 	ip(c.t, p.ns, "link set lo up")
-	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // Calico's plugin has much to say
+	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // discard the logs of Calico's plugin
 	p.cni = libcni.NewCNIConfigWithCacheDir(programs, filepath.Join(n.dir, "cache"), exec)
 	id := fmt.Sprintf("id-%s-%d", name, time.Now().UnixNano())
 	p.conf = &libcni.RuntimeConf{ContainerID: id, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
@@ -61,10 +61,10 @@ func (n *node) podBy(name string, labels fields, list *libcni.NetworkConfigList,
 	p.add()
 	var ips []fields
 	for _, a := range p.all {
-		if who := c.given[a]; who != "" {
-			c.t.Fatalf("%s has been given %s, which %s has", name, a, who)
+		if owner := c.owners[a]; owner != "" {
+			c.t.Fatalf("%s got the address %s, which is allocated to %s", name, a, owner)
 		}
-		c.given[a] = name
+		c.owners[a] = name
 		ips = append(ips, fields{"ip": a.String()})
 	}
 	c.Do(http.MethodPatch, path+"/"+name+"/status", fields{"status": fields{
@@ -73,7 +73,7 @@ func (n *node) podBy(name string, labels fields, list *libcni.NetworkConfigList,
 	return p
 }
 
-// network is the configuration that a runtime takes: the first one.
+// network returns the configuration that a runtime uses: the first one.
 func (n *node) network() *libcni.NetworkConfigList {
 	n.c.t.Helper()
 	files, err := libcni.ConfFiles(n.confDir(), []string{".conflist"})
@@ -90,8 +90,8 @@ func (n *node) network() *libcni.NetworkConfigList {
 
 func (n *node) confDir() string { return filepath.Join(n.dir, "net.d") }
 
-// calicos puts the runtime's configuration in place, as Calico's installer does.
-func (n *node) calicos() {
+// installCalicoConfig installs the runtime's configuration, as Calico's installer does.
+func (n *node) installCalicoConfig() {
 	n.c.t.Helper()
 	text := fmt.Sprintf(
 		`{"name":"k8s-pod-network","cniVersion":"0.3.1","plugins":[{"type":"calico","log_level":"warning","log_file_path":%q,"datastore_type":"kubernetes",
@@ -106,13 +106,13 @@ func (n *node) calicos() {
 	}
 }
 
-// add is tried for as long as a kubelet's patience.
+// add retries ADD as the kubelet does, until the limit.
 func (p *pod) add() {
 	c := p.n.c
 	c.t.Helper()
 	var err error
 	for deadline := time.Now().Add(limit); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		if err = p.once(); err == nil {
+		if err = p.addOnce(); err == nil {
 			return
 		}
 		_ = p.del()
@@ -120,7 +120,7 @@ func (p *pod) add() {
 	c.t.Fatalf("%s on %s: %v", p.name, p.n.name, err)
 }
 
-func (p *pod) once() error {
+func (p *pod) addOnce() error {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return p.n.ns.Do(func() error { // plugins are executed in the node's namespace
@@ -133,14 +133,14 @@ func (p *pod) once() error {
 			return err
 		}
 		p.all = nil
-		for _, given := range r.IPs {
-			addr, _ := netip.AddrFromSlice(given.Address.IP)
+		for _, ip := range r.IPs {
+			addr, _ := netip.AddrFromSlice(ip.Address.IP)
 			p.all = append(p.all, addr.Unmap())
 		}
 		slices.SortFunc(p.all, netip.Addr.Compare)
 		p.addr = p.all[0]
 		if (len(p.all) == 2) != p.n.dual {
-			return fmt.Errorf("it has the addresses %s", p.all)
+			return fmt.Errorf("the pod has the addresses %s", p.all)
 		}
 		return nil
 	})
@@ -152,17 +152,17 @@ func (p *pod) del() error {
 	return p.n.ns.Do(func() error { return p.cni.DelNetworkList(ctx, p.list, p.conf) })
 }
 
-// gone ends a pod; list is what the runtime has its network taken away by.
-func (p *pod) gone(list *libcni.NetworkConfigList) {
+// detach removes a pod; list is the configuration that the runtime uses for DEL.
+func (p *pod) detach(list *libcni.NetworkConfigList) {
 	c := p.n.c
 	c.t.Helper()
 	p.list = list
 	if err := p.del(); err != nil {
 		c.t.Errorf("DEL of %s by %s: %v", p.name, list.Name, err)
 	}
-	_, _ = nettest.Try(p.ns, "ip", "link", "del", "eth0") // as it goes with its namespace
+	_, _ = nettest.Try(p.ns, "ip", "link", "del", "eth0") // as with its namespace
 	c.Do(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
 	for _, a := range p.all {
-		delete(c.given, a)
+		delete(c.owners, a)
 	}
 }

@@ -13,26 +13,25 @@ import (
 	"time"
 )
 
-// stream is what one pod sends another, a datagram every few milliseconds.
+// stream is traffic from one pod to another, a datagram every few milliseconds.
 type stream struct {
 	name    string
 	sent    atomic.Int64
 	arrived atomic.Int64
-	// longest is the longest time in which nothing arrived.
+	// longest is the longest time without a received datagram.
 	mu      sync.Mutex
 	last    time.Time
 	longest time.Duration
 	stop    func()
 }
 
-const pace = 5 * time.Millisecond
+const interval = 5 * time.Millisecond
 
-// streamTo sends one flow; knocks sends each datagram as a connection of its own, which nothing that is established
-// lets through.
-func (p *pod) streamTo(to *pod) *stream { return p.send(to, 7000, false) }
-func (p *pod) knocksAt(to *pod) *stream { return p.send(to, 7001, true) }
+// streamTo sends one flow; connectionsTo sends each datagram as a new connection, which is not allowed as established.
+func (p *pod) streamTo(to *pod) *stream      { return p.send(to, 7000, false) }
+func (p *pod) connectionsTo(to *pod) *stream { return p.send(to, 7001, true) }
 
-func (p *pod) send(to *pod, port uint16, anew bool) *stream {
+func (p *pod) send(to *pod, port uint16, newConn bool) *stream {
 	t := p.n.c.t
 	t.Helper()
 	s := &stream{name: p.name + " to " + to.name, last: time.Now()}
@@ -46,18 +45,18 @@ func (p *pod) send(to *pod, port uint16, anew bool) *stream {
 	end, ended := make(chan struct{}), make(chan struct{}, 2)
 	go func() {
 		defer func() { ended <- struct{}{} }()
-		s.take(in, p.addr)
+		s.receiveLoop(in, p.addr)
 	}()
 	go func() {
 		defer func() { ended <- struct{}{} }()
-		_ = p.ns.Do(func() error { // on the thread that is in the namespace
-			s.give(end, netip.AddrPortFrom(to.addr, port), anew)
+		_ = p.ns.Do(func() error { // on the thread in the namespace
+			s.sendLoop(end, netip.AddrPortFrom(to.addr, port), newConn)
 			return nil
 		})
 	}()
 	s.stop = sync.OnceFunc(func() {
 		close(end)
-		time.Sleep(200 * time.Millisecond) // what is on its way
+		time.Sleep(200 * time.Millisecond) // datagrams in flight
 		_ = in.Close()
 		<-ended
 		<-ended
@@ -66,10 +65,10 @@ func (p *pod) send(to *pod, port uint16, anew bool) *stream {
 	return s
 }
 
-func (s *stream) give(end <-chan struct{}, to netip.AddrPort, anew bool) {
+func (s *stream) sendLoop(end <-chan struct{}, to netip.AddrPort, newConn bool) {
 	var conn *net.UDPConn
 	var b [8]byte
-	for tick := time.NewTicker(pace); ; {
+	for tick := time.NewTicker(interval); ; {
 		select {
 		case <-end:
 			tick.Stop()
@@ -86,15 +85,15 @@ func (s *stream) give(end <-chan struct{}, to netip.AddrPort, anew bool) {
 			}
 		}
 		binary.BigEndian.PutUint64(b[:], uint64(s.sent.Add(1)))
-		_, _ = conn.Write(b[:]) // one that is refused is lost
-		if anew {
+		_, _ = conn.Write(b[:]) // a failed write counts as lost
+		if newConn {
 			_ = conn.Close()
 			conn = nil
 		}
 	}
 }
 
-func (s *stream) take(in *net.UDPConn, from netip.Addr) {
+func (s *stream) receiveLoop(in *net.UDPConn, from netip.Addr) {
 	for b := make([]byte, 16); ; {
 		_, sender, err := in.ReadFromUDPAddrPort(b)
 		if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrClosed) {
@@ -112,11 +111,11 @@ func (s *stream) take(in *net.UDPConn, from netip.Addr) {
 	}
 }
 
-// lost is how many datagrams did not arrive until now.
+// lost returns the number of datagrams that have not arrived so far.
 func (s *stream) lost() int64 { return s.sent.Load() - s.arrived.Load() }
 
-// gap is the longest time in which nothing arrived.
-func (s *stream) gap() time.Duration {
+// longestGap returns the longest time without a received datagram.
+func (s *stream) longestGap() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.longest

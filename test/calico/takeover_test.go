@@ -18,9 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestTakeOver is the way of docs/calico.md, from a cluster in which Calico serves to one in which nothing of it is
-// left.
-func TestTakeOver(t *testing.T) {
+// TestMigration follows docs/tasks/migrate-from-calico.md, from a cluster with Calico to one without anything of it.
+func TestMigration(t *testing.T) {
 	for name, conf := range map[string]map[string]string{
 		"vxlan iptables-legacy": {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "legacy"},
 		"vxlan iptables-nft":    {"CALICO_IPV4POOL_VXLAN": "Always", "FELIX_IPTABLESBACKEND": "nft"},
@@ -31,14 +30,14 @@ func TestTakeOver(t *testing.T) {
 		},
 		"subnet nft": {"CALICO_IPV4POOL_VXLAN": "CrossSubnet", "FELIX_NFTABLESMODE": "Enabled"},
 	} {
-		t.Run(name, func(t *testing.T) { takeOver(newCluster(t, conf)) })
+		t.Run(name, func(t *testing.T) { migrate(newCluster(t, conf)) })
 	}
 }
 
-// mostLost is a fifth of a second's datagrams. Most often none is lost.
-const mostLost = 40
+// maxLost is the number of datagrams in a fifth of a second. Usually none is lost.
+const maxLost = 40
 
-func takeOver(c *cluster) {
+func migrate(c *cluster) {
 	t := c.t
 	c.Do(http.MethodPost, "/api/v1/namespaces", fields{"metadata": fields{"name": namespace}})
 	c.Do(http.MethodPost, "/apis/networking.k8s.io/v1/namespaces/"+namespace+"/networkpolicies", fields{
@@ -49,10 +48,10 @@ func takeOver(c *cluster) {
 		},
 	})
 	n1, n2 := c.nodes[0], c.nodes[1]
-	calicos := map[*node]*libcni.NetworkConfigList{}
+	calicoLists := map[*node]*libcni.NetworkConfigList{}
 	for _, n := range c.nodes {
-		n.calicos()
-		calicos[n] = n.network()
+		n.installCalicoConfig()
+		calicoLists[n] = n.network()
 	}
 	db, near := n1.pod("db", fields{"app": "db"}), n1.pod("near", fields{"app": "friend"})
 	far, other := n2.pod("far", fields{"app": "friend"}), n2.pod("other", fields{"app": "other"})
@@ -61,34 +60,34 @@ func takeOver(c *cluster) {
 	}
 	c.until("other does not reach db", func() bool { return !other.reaches(db) })
 
-	c.serves(db, near, far, other)
+	c.expectConnectivity(db, near, far, other)
 	streams := []*stream{far.streamTo(db), near.streamTo(far), far.streamTo(near)}
-	denied := other.knocksAt(db)
+	denied := other.connectionsTo(db)
 	report := func(when string) {
 		t.Helper()
 		for _, s := range streams {
-			t.Logf("%s: %s: %d sent, %d lost, nothing came for %s at most", when, s.name, s.sent.Load(), s.lost(), s.gap())
+			t.Logf("%s: %s: %d sent, %d lost, longest gap %s", when, s.name, s.sent.Load(), s.lost(), s.longestGap())
 		}
 		t.Logf("%s: %s: %d sent, %d arrived", when, denied.name, denied.sent.Load(), denied.arrived.Load())
 	}
-	report("Calico serves")
+	report("Calico is running")
 	for _, n := range c.nodes {
-		n.felix.end(syscall.SIGTERM)
+		n.felix.stop(syscall.SIGTERM)
 	}
-	report("Felix has ended")
+	report("Felix is stopped")
 	t.Logf("weft ipam import --from calico\n%s", c.weft("ipam", "import", "--from", "calico"))
 	for _, n := range c.nodes {
-		n.begin()
+		n.startAgent()
 	}
-	report("weft has begun")
+	report("the agents are running")
 	for _, n := range c.nodes {
-		c.until(n.name+" is cleaned", func() bool { return n.clean("--keep-tunnels") })
+		c.until(n.name+" is clean", func() bool { return n.clean("--keep-tunnels") })
 	}
-	report("rules and routes of Calico's are taken away")
+	report("Calico's rules and routes are removed")
 	for _, n := range c.nodes {
-		c.until(n.name+" is cleaned", func() bool { return n.clean() })
+		c.until(n.name+" is clean", func() bool { return n.clean() })
 	}
-	report("tunnels of Calico's are taken away")
+	report("Calico's tunnels are removed")
 	late, more := n1.pod("late", fields{"app": "other"}), n2.pod("more", fields{"app": "friend"})
 	for _, pair := range [][2]*pod{
 		{late, near},
@@ -104,38 +103,38 @@ func takeOver(c *cluster) {
 		c.until(pair[0].name+" reaches "+pair[1].name, func() bool { return pair[0].reaches(pair[1]) })
 	}
 	if late.reaches(db) {
-		t.Error("late reaches db, and the policy does not allow it")
+		t.Error("late reaches db, which the policy denies")
 	}
-	c.serves(db, near, far, other, late, more)
-	n1.agent.end(syscall.SIGKILL)
-	n1.begin()
-	report("the agent of n1 was killed, and is there again")
+	c.expectConnectivity(db, near, far, other, late, more)
+	n1.agent.stop(syscall.SIGKILL)
+	n1.startAgent()
+	report("the agent of n1 was killed and restarted")
 	for i := range 12 {
-		c.nodes[i%2].pod(fmt.Sprint("crowd", i), nil)
+		c.nodes[i%2].pod(fmt.Sprint("more", i), nil)
 	}
-	report("more pods have come")
+	report("more pods are attached")
 	for _, s := range streams {
 		s.stop()
-		t.Logf("%s: of %d datagrams %d were lost", s.name, s.sent.Load(), s.lost())
-		if s.lost() > mostLost || s.sent.Load() < 200 {
-			t.Errorf("%s: of %d datagrams %d were lost", s.name, s.sent.Load(), s.lost())
+		t.Logf("%s: %d datagrams, %d lost", s.name, s.sent.Load(), s.lost())
+		if s.lost() > maxLost || s.sent.Load() < 200 {
+			t.Errorf("%s: %d datagrams, %d lost", s.name, s.sent.Load(), s.lost())
 		}
 	}
 	if denied.stop(); denied.arrived.Load() > 0 || denied.sent.Load() < 200 {
-		t.Errorf("%s: of %d datagrams that the policy denies %d arrived", denied.name, denied.sent.Load(),
+		t.Errorf("%s: %d datagrams that the policy denies, %d arrived", denied.name, denied.sent.Load(),
 			denied.arrived.Load())
 	}
-	db.gone(calicos[n1])
-	far.gone(calicos[n2])
-	near.gone(n1.network())
-	other.gone(n2.network())
+	db.detach(calicoLists[n1])
+	far.detach(calicoLists[n2])
+	near.detach(n1.network())
+	other.detach(n2.network())
 	again := n1.pod("db", fields{"app": "db"})
 	c.until("more reaches the new db", func() bool { return more.reaches(again) })
 	if late.reaches(again) {
-		t.Error("late reaches the new db, and the policy does not allow it")
+		t.Error("late reaches the new db, which the policy denies")
 	}
 	for _, n := range c.nodes {
-		n.nothingOfCalicos()
+		n.expectNoCalico()
 	}
 	t.Logf("weft ipam release --by calico\n%s", c.weft("ipam", "release", "--by", "calico"))
 	if out := c.weft("ipam", "check"); !strings.Contains(out, " 0 findings") {
@@ -143,11 +142,11 @@ func takeOver(c *cluster) {
 	}
 }
 
-// nothingOfCalicos: beside its files.
-func (n *node) nothingOfCalicos() {
+// expectNoCalico checks that nothing of Calico is left except for files.
+func (n *node) expectNoCalico() {
 	t := n.c.t
 	t.Helper()
-	if out := n.weft("clean", "--dry-run"); !strings.HasPrefix(out, "0 things") {
+	if out := n.weft("clean", "--dry-run"); !strings.HasPrefix(out, "0 objects") {
 		t.Errorf("%s: weft clean --dry-run:\n%s", n.name, out)
 	}
 	for _, cmd := range []string{
@@ -167,7 +166,7 @@ func (n *node) nothingOfCalicos() {
 	}
 }
 
-// clean tells whether weft clean has done its work; what it waits for is said.
+// clean reports whether weft clean succeeded.
 func (n *node) clean(args ...string) bool {
 	t := n.c.t
 	t.Helper()
@@ -182,12 +181,12 @@ func (n *node) clean(args ...string) bool {
 	return true
 }
 
-// reaches tells whether a ping is answered.
+// reaches reports whether a ping gets a reply.
 func (p *pod) reaches(to *pod) bool {
 	return p.n.c.answers(p.ns, to)
 }
 
-// answers tells whether a pod answers from each of its addresses.
+// answers reports whether a pod replies from each of its addresses.
 func (c *cluster) answers(from *netns.NS, p *pod) bool {
 	for _, a := range p.all {
 		if _, err := nettest.Try(from, "ping", "-c1", "-W1", a.String()); err != nil {
@@ -197,8 +196,9 @@ func (c *cluster) answers(from *netns.NS, p *pod) bool {
 	return true
 }
 
-// serves: nodes reach pods, and pods what is outside. Nodes other than a pod's own are judged as anybody.
-func (c *cluster) serves(pods ...*pod) {
+// expectConnectivity checks that nodes reach pods, and pods external hosts. Other nodes than the pod's are subject to
+// policy.
+func (c *cluster) expectConnectivity(pods ...*pod) {
 	c.t.Helper()
 	for _, p := range pods {
 		for _, n := range c.nodes {
@@ -206,20 +206,20 @@ func (c *cluster) serves(pods ...*pod) {
 				c.until(n.name+" reaches "+p.name, func() bool { return c.answers(n.ns, p) })
 			}
 		}
-		c.until(p.name+" reaches what is outside", func() bool {
+		c.until(p.name+" reaches an external host", func() bool {
 			_, err := nettest.Try(p.ns, "ping", "-c1", "-W1", hubAddr)
 			return err == nil
 		})
 	}
 }
 
-// weft runs a verb as an administrator.
+// weft runs a command as an administrator.
 func (c *cluster) weft(args ...string) string {
 	c.t.Helper()
 	return c.nodes[0].weft(args...)
 }
 
-// weft runs a verb on the node.
+// weft runs a command on the node.
 func (n *node) weft(args ...string) string {
 	n.c.t.Helper()
 	out, err := n.try(args...)
@@ -243,8 +243,8 @@ func (n *node) try(args ...string) (string, error) {
 	return string(out), err
 }
 
-// begin starts weft's agent on the node.
-func (n *node) begin() {
+// startAgent starts weft's agent on the node.
+func (n *node) startAgent() {
 	c := n.c
 	c.t.Helper()
 	file, ready := filepath.Join(n.dir, "weft.yaml"), filepath.Join(n.dir, "ready")
@@ -256,8 +256,8 @@ func (n *node) begin() {
 		c.t.Fatal(err)
 	}
 	n.agent = n.start("agent", os.Environ(), filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--config", file)
-	c.until("the agent has put its network in place", func() bool {
-		n.agent.alive()
+	c.until("the agent has written its network configuration", func() bool {
+		n.agent.mustRun()
 		_, err := os.Stat(filepath.Join(n.confDir(), "00-weft.conflist"))
 		return err == nil
 	})

@@ -24,18 +24,18 @@ import (
 
 func TestMain(m *testing.M) {
 	if os.Getenv(calicoDir) == "" {
-		os.Exit(m.Run()) // nothing is built for nothing
+		os.Exit(m.Run()) // the tests are skipped: do not build programs
 	}
 	os.Exit(nettest.MainWithPrograms(m))
 }
 
-// calicoDir says where build.sh has put Calico's programs.
+// calicoDir is the variable with the directory of Calico's programs, built by build.sh.
 const calicoDir = "WEFT_CALICO_DIR"
 
-// limit is how long anything may take, on a machine that does other things too.
+// limit is the timeout of all waits, for a busy host.
 const limit = 2 * time.Minute
 
-// hubAddr is where the API server is.
+// hubAddr is the address of the API server.
 const hubAddr = "192.168.7.100"
 
 type fields = map[string]any
@@ -47,22 +47,22 @@ type cluster struct {
 	calico string // the directory of Calico's programs
 	hub    *netns.NS
 	nodes  []*node
-	// given is who has got each address, by whichever network.
-	given map[netip.Addr]string
+	// owners are the pods by address, over all networks.
+	owners map[netip.Addr]string
 }
 
 func newCluster(t *testing.T, conf map[string]string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, calico: os.Getenv(calicoDir), given: map[netip.Addr]string{}}
+	c := &cluster{t: t, calico: os.Getenv(calicoDir), owners: map[netip.Addr]string{}}
 	if c.calico == "" {
-		nettest.Without(t, calicoDir+" is not set: make takeover builds Calico's own programs, and runs this")
+		nettest.SkipMissing(t, calicoDir+" is not set: make takeover builds Calico's programs and runs this test")
 	}
 	for _, program := range []string{"iptables-save", "iptables-restore", "ipset", "nft"} {
 		if _, err := exec.LookPath(program); err != nil {
-			nettest.Without(t, "no "+program+": Calico needs it")
+			nettest.SkipMissing(t, program+" is missing, which Calico needs")
 		}
 	}
-	own(t, "/var/lib")
+	overlayDir(t, "/var/lib")
 	c.hub = nettest.NS(t, "hub")
 	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0",
 		"addr add fd07::100/64 dev br0 nodad")
@@ -70,7 +70,7 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 	for _, kinds := range []string{
 		filepath.Join(c.calico, "crds", "crd.projectcalico.org_*.yaml"), "../../deploy/crds/*.yaml",
 	} {
-		c.defined(kinds)
+		c.defineKinds(kinds)
 	}
 	for num := range 2 {
 		c.nodes = append(c.nodes, c.node(num+1, conf))
@@ -78,8 +78,8 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 	return c
 }
 
-// own has the test's namespace of mounts see a copy of a directory: Calico writes files of the node there.
-func own(t *testing.T, dir string) {
+// overlayDir mounts an overlay over a directory in the test's mount namespace: Calico writes files of the node there.
+func overlayDir(t *testing.T, dir string) {
 	t.Helper()
 	upper, work := t.TempDir(), t.TempDir()
 	if err := syscall.Mount("overlay", dir, "overlay", 0,
@@ -96,19 +96,19 @@ func ip(t testing.TB, ns *netns.NS, lines ...string) {
 	}
 }
 
-// defined makes the kinds of some files.
-func (c *cluster) defined(glob string) {
+// defineKinds creates the CRDs of some files.
+func (c *cluster) defineKinds(glob string) {
 	c.t.Helper()
 	files, err := filepath.Glob(glob)
 	if err != nil || len(files) == 0 {
-		c.t.Fatalf("%s: no kinds: %v", glob, err)
+		c.t.Fatalf("%s: no CRDs: %v", glob, err)
 	}
 	for _, f := range files {
 		text, err := os.ReadFile(f)
 		if err != nil {
 			c.t.Fatal(err)
 		}
-		c.Define(text)
+		c.DefineKind(text)
 	}
 }
 
@@ -116,12 +116,12 @@ func (c *cluster) until(what string, ok func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("%s: not within %s", what, limit)
+			c.t.Fatalf("%s: not after %s", what, limit)
 		}
 	}
 }
 
-// node is a machine.
+// node is a node with Calico and weft.
 type node struct {
 	c    *cluster
 	name string
@@ -129,12 +129,12 @@ type node struct {
 	ns   *netns.NS
 	dir  string
 	env  []string // Calico's
-	dual bool     // its pods have addresses of both families
-	// felix and agent are the daemons that run, nil while there is none.
+	dual bool     // its pods are dual-stack
+	// felix and agent are the running daemons; nil if not running.
 	felix, agent *daemon
 }
 
-// node makes a machine and its Node, and has Calico begin on it.
+// node creates a node and its Node object, and starts Calico on it.
 func (c *cluster) node(num int, conf map[string]string) *node {
 	t := c.t
 	t.Helper()
@@ -164,7 +164,7 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 		"FELIX_FELIXHOSTNAME=" + name, "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT", "FELIX_HEALTHENABLED=true",
 		"FELIX_USAGEREPORTINGENABLED=false", "FELIX_LOGSEVERITYSCREEN=Warning", "FELIX_LOGSEVERITYSYS=none",
 		"FELIX_LOGFILEPATH=none", "FELIX_ENDPOINTSTATUSPATHPREFIX=none", "FELIX_XDPENABLED=false",
-		"FELIX_DebugSkipCTLBCleanup=true", // what it does with eBPF is not in a program without C
+		"FELIX_DebugSkipCTLBCleanup=true", // programs built without cgo have no eBPF
 	}
 	if !n.dual {
 		n.env = append(n.env, "FELIX_IPV6SUPPORT=false")
@@ -172,17 +172,17 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 	for key, value := range conf {
 		n.env = append(n.env, key+"="+value)
 	}
-	n.once("-startup")
-	n.once("-allocate-tunnel-addrs", "-allocate-tunnel-addrs-run-once")
+	n.runOnce("-startup")
+	n.runOnce("-allocate-tunnel-addrs", "-allocate-tunnel-addrs-run-once")
 	n.felix = n.start("felix", n.env, filepath.Join(c.calico, "calico-node"), "-felix")
 	c.until("felix is ready", func() bool {
-		n.felix.alive()
+		n.felix.mustRun()
 		return n.ready()
 	})
 	return n
 }
 
-// ready tells whether Felix says that it is.
+// ready reports whether Felix is ready.
 func (n *node) ready() bool {
 	var answer []byte
 	err := n.ns.Do(func() error {
@@ -201,8 +201,8 @@ func (n *node) ready() bool {
 	return err == nil && bytes.HasPrefix(answer, []byte("HTTP/1.0 2"))
 }
 
-// once runs a part of Calico's that ends.
-func (n *node) once(args ...string) {
+// runOnce runs a command of Calico's that exits.
+func (n *node) runOnce(args ...string) {
 	n.c.t.Helper()
 	cmd := exec.Command(filepath.Join(n.c.calico, "calico-node"), args...)
 	cmd.Env = n.env
@@ -212,7 +212,7 @@ func (n *node) once(args ...string) {
 	}
 }
 
-// daemon is a process that runs.
+// daemon is a running process.
 type daemon struct {
 	t    *testing.T
 	name string
@@ -243,7 +243,7 @@ func (n *node) start(name string, env []string, argv ...string) *daemon {
 		_ = d.cmd.Wait()
 	}()
 	t.Cleanup(func() {
-		d.end(syscall.SIGKILL)
+		d.stop(syscall.SIGKILL)
 		if t.Failed() {
 			b, _ := os.ReadFile(d.log)
 			t.Logf("%s:\n%s", d.name, b[max(0, len(b)-6000):])
@@ -252,8 +252,8 @@ func (n *node) start(name string, env []string, argv ...string) *daemon {
 	return d
 }
 
-// end ends a process, and waits for it.
-func (d *daemon) end(signal syscall.Signal) {
+// stop signals a process and waits for it.
+func (d *daemon) stop(signal syscall.Signal) {
 	_ = d.cmd.Process.Signal(signal)
 	select {
 	case <-d.done:
@@ -263,12 +263,12 @@ func (d *daemon) end(signal syscall.Signal) {
 	}
 }
 
-// alive fails the test when the daemon has ended by itself.
-func (d *daemon) alive() {
+// mustRun fails the test if the daemon has exited.
+func (d *daemon) mustRun() {
 	d.t.Helper()
 	select {
 	case <-d.done:
-		d.t.Fatalf("%s has ended: %v", d.name, d.cmd.ProcessState)
+		d.t.Fatalf("%s has exited: %v", d.name, d.cmd.ProcessState)
 	default:
 	}
 }

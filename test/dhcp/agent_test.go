@@ -19,7 +19,7 @@ func (n *node) agent() *process {
 		n.path("agent.sock"), "--state-dir", n.path("agent"))
 }
 
-// The agent keeps leases itself: no daemon. Killed and started again it goes on with them.
+// The agent manages leases without a daemon, and continues with them after it is killed and restarted.
 func TestAgent(t *testing.T) {
 	const bridge, after = `"type":"bridge","bridge":"dbr0"`, `{"type":"loopback"}`
 	for name, keys := range map[string]struct{ plugin, dhcp, after, want string }{
@@ -38,7 +38,7 @@ func TestAgent(t *testing.T) {
 			conf := fmt.Sprintf(`{"cniVersion":"1.1.0","name":"net","type":"weft-cni","socket":%q,"delegates":[{"plugins":[
 				{%s,"ipam":{"type":"dhcp"%s}},%s]}]}`, n.path("agent.sock"), keys.plugin, keys.dhcp, keys.after)
 			ns := n.pod(false)
-			result := n.must(bin, "weft-cni", "ADD", conf, "c1", ns)
+			result := n.mustCall(bin, "weft-cni", "ADD", conf, "c1", ns)
 			var r struct{ IPs []struct{ Address string } }
 			if err := json.Unmarshal([]byte(result), &r); err != nil {
 				t.Fatal(err)
@@ -58,19 +58,22 @@ func TestAgent(t *testing.T) {
 			if link := nettest.Run(t, ns, "ip", "link", "show", "eth0"); name == "chain" && !strings.Contains(link, "mtu 1400") {
 				t.Errorf("tuning: %s", link)
 			}
-			n.must(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
-			n.must(bin, "weft-cni", "STATUS", conf, "", nil)
+			n.mustCall(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
+			n.mustCall(bin, "weft-cni", "STATUS", conf, "", nil)
 			agent.kill()
 			agent = n.agent()
 			if strings.Contains(keys.want, "10.9") {
 				before := strings.Count(n.log.String(), "DHCPACK")
 				n.until("a renewal", func() bool { return strings.Count(n.log.String(), "DHCPACK") > before })
 			}
-			n.must(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
-			n.must(bin, "weft-cni", "DEL", withPrev(conf, result), "c1", ns)
-			n.returned("DEL")
-			n.until("eth0 is gone", func() bool { _, err := nettest.Try(ns, "ip", "link", "show", "eth0"); return err != nil })
-			agent.end(15)
+			n.mustCall(bin, "weft-cni", "CHECK", withPrev(conf, result), "c1", ns)
+			n.mustCall(bin, "weft-cni", "DEL", withPrev(conf, result), "c1", ns)
+			n.expectNoLeases("DEL")
+			n.until("eth0 is deleted", func() bool {
+				_, err := nettest.Try(ns, "ip", "link", "show", "eth0")
+				return err != nil
+			})
+			agent.stop(15)
 			if left, _ := filepath.Glob(n.path("agent/dhcp/*.json*")); len(left) > 0 {
 				t.Errorf("leases left: %v", left)
 			}
@@ -78,7 +81,7 @@ func TestAgent(t *testing.T) {
 	}
 }
 
-// Without a server the agent's ADD says so, and leaves nothing.
+// Without a server the agent's ADD fails with that reason and leaves nothing.
 func TestAgentFails(t *testing.T) {
 	n := newNode(t)
 	bin := filepath.Join(nettest.Programs(t), "cni")
@@ -93,5 +96,5 @@ func TestAgentFails(t *testing.T) {
 	if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
 		t.Errorf("eth0 is left: %s", out)
 	}
-	agent.end(15)
+	agent.stop(15)
 }

@@ -15,27 +15,27 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// The flags of the reference daemon have their effect.
+// The flags of the reference daemon are supported.
 func TestFlags(t *testing.T) {
 	n := newNode(t)
 	weft, bin := filepath.Join(nettest.Programs(t), "weft"), filepath.Join(nettest.Programs(t), "cni")
 	ns := n.pod(true)
-	// A root with the socket's directory, in which the namespaces of the node are seen too.
+	// A root directory with the socket's directory, in which the node's namespaces are visible, too.
 	root := n.path("root")
 	nettest.Run(t, nil, "mkdir", "-p", root+"/tmp")
 	nettest.Run(t, nil, "mount", "--rbind", "/tmp", root+"/tmp")
 	t.Cleanup(func() { nettest.Run(t, nil, "umount", "-l", root+"/tmp") })
-	d := n.start(weft, "serving leases", "dhcp", "daemon", "-hostprefix", root, "-socketpath", n.path("dhcp.sock"),
+	d := n.start(weft, "serves leases", "dhcp", "daemon", "-hostprefix", root, "-socketpath", n.path("dhcp.sock"),
 		"-pidfile", n.path("pid"),
 		"-statedir", n.path("state"), "-broadcast", "-timeout=2s", "--resendmax", "1s", "-resendtimeout", "3s")
 	if b, err := os.ReadFile(n.path("pid")); err != nil || string(b) != strconv.Itoa(d.cmd.Process.Pid) {
 		t.Errorf("pid file: %q, %v", b, err)
 	}
 	conf := n.conf("1.0.0", "dhcp", "")
-	n.must(bin, "dhcp", "ADD", conf, "c1", ns)
-	n.must(bin, "dhcp", "DEL", conf, "c1", ns)
-	n.returned("DEL")
-	d.end(15)
+	n.mustCall(bin, "dhcp", "ADD", conf, "c1", ns)
+	n.mustCall(bin, "dhcp", "DEL", conf, "c1", ns)
+	n.expectNoLeases("DEL")
+	d.stop(15)
 	for _, name := range []string{"pid", "dhcp.sock"} {
 		if _, err := os.Stat(n.path(name)); err == nil {
 			t.Errorf("%s is left", name)
@@ -43,7 +43,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// Wrong flags are refused with field and value.
+// Bad flags are rejected with field and value.
 func TestBadFlags(t *testing.T) {
 	n := newNode(t)
 	weft := filepath.Join(nettest.Programs(t), "weft")
@@ -52,17 +52,17 @@ func TestBadFlags(t *testing.T) {
 		text string
 	}{
 		"-pidfile pid": {
-			2, `weft: wrong usage: -pidfile "pid" is not absolute` + "\nhint: write the path from the root\n",
+			2, `weft: -pidfile "pid" is not an absolute path` + "\nhint: for example -pidfile /run/weft/dhcp.pid\n",
 		},
 		"-timeout 0": {
-			2, "weft: wrong usage: -timeout 0s is not above 0\nhint: a duration, for example 10s\n",
+			2, "weft: -timeout 0s is not a positive duration\nhint: for example -timeout 10s\n",
 		},
 		"-resendmax -1s": {
-			2, "weft: wrong usage: -resendmax -1s is not above 0\nhint: a duration, for example 10s\n",
+			2, "weft: -resendmax -1s is not a positive duration\nhint: for example -resendmax 10s\n",
 		},
-		"-resendtimeout soon":               {2, `invalid value "soon" for flag -resendtimeout`},
-		"-strange":                          {2, "flag provided but not defined: -strange"},
-		"more":                              {2, `argument "more" is not understood`},
+		"-resendtimeout soon":               {2, `weft: -resendtimeout "soon" is not a duration with a unit`},
+		"-strange":                          {2, "weft: unknown flag -strange"},
+		"more":                              {2, `weft: unexpected argument "more"`},
 		"-statedir /proc/none":              {1, `weft: directory of leases "/proc/none":`},
 		"-socketpath " + n.path(longName()): {1, "weft: socket: "},
 	} {
@@ -77,8 +77,8 @@ func TestBadFlags(t *testing.T) {
 
 func longName() string { return strings.Repeat("x", 120) }
 
-// A socket that systemd has opened is used; a second daemon is refused.
-func TestSocketOfSystemd(t *testing.T) {
+// The daemon uses a socket that systemd has opened; a second daemon is rejected.
+func TestSystemdSocket(t *testing.T) {
 	n := newNode(t)
 	weft, bin := filepath.Join(nettest.Programs(t), "weft"), filepath.Join(nettest.Programs(t), "cni")
 	l, err := net.Listen("unix", n.socket())
@@ -93,12 +93,12 @@ func TestSocketOfSystemd(t *testing.T) {
 	cmd := exec.Command("sh", "-c", `LISTEN_PID=$$ LISTEN_FDS=1 exec "$0" dhcp daemon -socketpath /nowhere -statedir "$1"`,
 		weft, n.path("state"))
 	cmd.ExtraFiles = []*os.File{file}
-	n.run(cmd, "serving leases")
+	n.run(cmd, "serves leases")
 	ns := n.pod(true)
 	conf := n.conf("1.0.0", "dhcp", "")
-	n.must(bin, "dhcp", "ADD", conf, "c1", ns)
-	n.must(bin, "dhcp", "DEL", conf, "c1", ns)
-	n.returned("DEL")
+	n.mustCall(bin, "dhcp", "ADD", conf, "c1", ns)
+	n.mustCall(bin, "dhcp", "DEL", conf, "c1", ns)
+	n.expectNoLeases("DEL")
 	for state, want := range map[string]string{
 		n.path("state"): "another process keeps it", n.path("other"): "another daemon answers there",
 	} {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp holds tests only: a wire with a real DHCP server (Debian's dnsmasq) and containers on it; weft's
-// plugins, its daemon and its agent on one side, the reference plugin dhcp and its daemon on the other, in every
-// combination; daemons and agents are killed, and what is left over is counted, here and at the server.
+// Package dhcp holds only tests: a network with a real DHCP server (Debian's dnsmasq) and containers; weft's plugins,
+// daemon and agent with the reference plugin dhcp and its daemon, in every combination. Daemons and agents are killed,
+// and leftovers are counted on the node and at the server.
 package dhcp

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Every plugin dhcp with every daemon: the reference's plugin asks weft's daemon, and weft's plugin the reference's.
+// Every dhcp plugin works with every daemon: the reference plugin with weft's daemon, and weft's plugin with the
+// reference's.
 func TestPluginsAndDaemons(t *testing.T) {
 	for _, tc := range []struct {
 		daemon string
@@ -24,14 +25,14 @@ func TestPluginsAndDaemons(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bin := filepath.Join(nettest.Programs(t), "cni")
 			if tc.peer {
-				bin = peers(t)
+				bin = referenceDir(t)
 			}
 			n := newNode(t)
 			n.daemon(tc.daemon)
 			for _, version := range []string{"0.4.0", "1.0.0"} {
 				ns := n.pod(true)
 				conf := n.conf(version, "dhcp", "")
-				result := n.must(bin, "dhcp", "ADD", conf, "c1", ns)
+				result := n.mustCall(bin, "dhcp", "ADD", conf, "c1", ns)
 				var r struct {
 					CNIVersion string
 					IPs        []struct{ Address, Gateway string }
@@ -49,27 +50,27 @@ func TestPluginsAndDaemons(t *testing.T) {
 				if dns := strings.Join(r.DNS.Nameservers, " "); tc.daemon != "reference" && dns != "10.9.0.53" {
 					t.Errorf("name servers %q", dns)
 				}
-				if addr, _, _ := strings.Cut(r.IPs[0].Address, "/"); n.given() != addr {
-					t.Errorf("the server gave %s, the plugin %s", n.given(), addr)
+				if addr, _, _ := strings.Cut(r.IPs[0].Address, "/"); n.leased() != addr {
+					t.Errorf("the server leased %s, the plugin returned %s", n.leased(), addr)
 				}
-				if again := n.must(bin, "dhcp", "ADD", conf, "c1", ns); again != result {
-					t.Errorf("the same ADD again: %s", again)
+				if again := n.mustCall(bin, "dhcp", "ADD", conf, "c1", ns); again != result {
+					t.Errorf("a repeated ADD: %s", again)
 				}
-				n.must(bin, "dhcp", "CHECK", withPrev(conf, result), "c1", ns)
+				n.mustCall(bin, "dhcp", "CHECK", withPrev(conf, result), "c1", ns)
 				for range 2 {
-					n.must(bin, "dhcp", "DEL", withPrev(conf, result), "c1", ns)
+					n.mustCall(bin, "dhcp", "DEL", withPrev(conf, result), "c1", ns)
 				}
-				if tc.daemon == "reference" { // its message goes nowhere while the address is not on the interface
+				if tc.daemon == "reference" { // its DHCPRELEASE is not sent without the address on the interface
 					n.until("DEL", func() bool { return strings.Contains(n.log.String(), "releasing lease") })
 					return
 				}
-				n.returned("DEL")
+				n.expectNoLeases("DEL")
 			}
 		})
 	}
 }
 
-// The verbs that the reference plugin lacks, and what happens without a daemon.
+// The verbs that the reference plugin lacks, and errors without a daemon.
 func TestVerbs(t *testing.T) {
 	n := newNode(t)
 	bin := filepath.Join(nettest.Programs(t), "cni")
@@ -86,23 +87,23 @@ func TestVerbs(t *testing.T) {
 	}
 	wants("STATUS", "", `"code": 50`, "no daemon at ipam.daemonSocketPath", "weft dhcp daemon")
 	wants("ADD", "c1", `"code": 11`, "no daemon at ipam.daemonSocketPath", "weft dhcp daemon")
-	n.must(bin, "dhcp", "DEL", conf, "c1", ns)
-	if !strings.Contains(n.log.String(), "the lease is not released") {
-		t.Error("DEL without a daemon says nothing")
+	n.mustCall(bin, "dhcp", "DEL", conf, "c1", ns)
+	if !strings.Contains(n.log.String(), "dhcp daemon did not release the lease") {
+		t.Error("DEL without a daemon prints nothing")
 	}
 	daemon := n.daemon("weft")
-	n.must(bin, "dhcp", "STATUS", conf, "", nil)
-	result := n.must(bin, "dhcp", "ADD", conf, "c1", ns)
-	n.must(bin, "dhcp", "ADD", conf, "c2", n.pod(true))
+	n.mustCall(bin, "dhcp", "STATUS", conf, "", nil)
+	result := n.mustCall(bin, "dhcp", "ADD", conf, "c1", ns)
+	n.mustCall(bin, "dhcp", "ADD", conf, "c2", n.pod(true))
 	valid := strings.Replace(conf, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1)
-	n.must(bin, "dhcp", "GC", valid, "", nil)
-	n.until("GC", func() bool { return len(strings.Fields(n.given())) == 1 })
-	n.must(bin, "dhcp", "CHECK", withPrev(conf, result), "c1", ns)
-	n.must(bin, "dhcp", "DEL", conf, "c1", ns)
+	n.mustCall(bin, "dhcp", "GC", valid, "", nil)
+	n.until("GC", func() bool { return len(strings.Fields(n.leased())) == 1 })
+	n.mustCall(bin, "dhcp", "CHECK", withPrev(conf, result), "c1", ns)
+	n.mustCall(bin, "dhcp", "DEL", conf, "c1", ns)
 	conf = withPrev(conf, result)
 	wants("CHECK", "c1", `"code": 102`, "no lease is kept")
-	n.returned("DEL")
-	daemon.end(15)
+	n.expectNoLeases("DEL")
+	daemon.stop(15)
 	if left, _ := filepath.Glob(n.path("state/*.json")); len(left) > 0 {
 		t.Errorf("leases left: %v", left)
 	}
@@ -121,20 +122,20 @@ func TestMainPlugins(t *testing.T) {
 			n := newNode(t)
 			bin := weft
 			if tc.main == "reference" {
-				bin = mixed(t, n, weft, tc.ipam)
+				bin = mixedBinDir(t, n, weft, tc.ipam)
 			}
 			n.daemon("weft")
 			ns := n.pod(false)
 			conf := n.conf("1.0.0", "bridge", tc.keys)
-			result := n.must(bin, "bridge", "ADD", conf, "c1", ns)
+			result := n.mustCall(bin, "bridge", "ADD", conf, "c1", ns)
 			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.9.0.1")
 			if out := nettest.Run(t, ns, "ip", "route"); !strings.Contains(out, "default via 10.9.0.1") {
 				t.Errorf("routes: %s", out)
 			}
-			n.must(bin, "bridge", "CHECK", withPrev(conf, result), "c1", ns)
+			n.mustCall(bin, "bridge", "CHECK", withPrev(conf, result), "c1", ns)
 			n.until("a renewal", func() bool { return strings.Count(n.log.String(), "DHCPACK") > 1 })
-			n.must(bin, "bridge", "DEL", withPrev(conf, result), "c1", ns)
-			n.returned("DEL")
+			n.mustCall(bin, "bridge", "DEL", withPrev(conf, result), "c1", ns)
+			n.expectNoLeases("DEL")
 			if out, err := nettest.Try(ns, "ip", "link", "show", "eth0"); err == nil {
 				t.Errorf("eth0 is left: %s", out)
 			}
@@ -142,12 +143,12 @@ func TestMainPlugins(t *testing.T) {
 	}
 }
 
-// mixed is a CNI binary directory with the reference's bridge and somebody's dhcp.
-func mixed(t *testing.T, n *node, weft, ipam string) string {
+// mixedBinDir returns a CNI binary directory with bridge and dhcp of different vendors.
+func mixedBinDir(t *testing.T, n *node, weft, ipam string) string {
 	t.Helper()
-	from := map[string]string{"bridge": peers(t), "dhcp": weft}
+	from := map[string]string{"bridge": referenceDir(t), "dhcp": weft}
 	if ipam == "reference" {
-		from["dhcp"] = peers(t)
+		from["dhcp"] = referenceDir(t)
 	}
 	bin := n.path("bin")
 	for name, dir := range from {

@@ -13,35 +13,35 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A daemon that is killed and started again goes on with its leases; what happened meanwhile it finds out.
+// A daemon that is killed and restarted continues with its leases, and detects what changed meanwhile.
 func TestDaemonKilled(t *testing.T) {
 	n := newNode(t)
 	bin := filepath.Join(nettest.Programs(t), "cni")
 	daemon := n.daemon("weft")
 	conf := n.conf("1.0.0", "bridge", bridged)
-	stays, dies, leaves := n.pod(false), n.pod(false), n.pod(false)
-	result := n.must(bin, "bridge", "ADD", conf, "c1", stays)
-	n.must(bin, "bridge", "ADD", conf, "c2", dies)
-	n.must(bin, "bridge", "ADD", conf, "c3", leaves)
+	stays, killed, leaves := n.pod(false), n.pod(false), n.pod(false)
+	result := n.mustCall(bin, "bridge", "ADD", conf, "c1", stays)
+	n.mustCall(bin, "bridge", "ADD", conf, "c2", killed)
+	n.mustCall(bin, "bridge", "ADD", conf, "c3", leaves)
 	daemon.kill()
-	if err := netns.Remove(dies.Path()); err != nil {
+	if err := netns.Remove(killed.Path()); err != nil {
 		t.Fatal(err)
 	}
-	_ = dies.Close()
-	n.must(bin, "bridge", "DEL", conf, "c3", leaves) // nobody is there to release its lease
+	_ = killed.Close()
+	n.mustCall(bin, "bridge", "DEL", conf, "c3", leaves) // no daemon is running that could release its lease
 	before := strings.Count(n.log.String(), "DHCPACK")
 	n.daemon("weft")
 	n.until("a renewal", func() bool { return strings.Count(n.log.String(), "DHCPACK") > before })
-	n.until("release of what is gone", func() bool { return len(strings.Fields(n.given())) == 1 })
-	n.must(bin, "bridge", "CHECK", withPrev(conf, result), "c1", stays)
-	n.must(bin, "bridge", "DEL", withPrev(conf, result), "c1", stays)
-	n.returned("DEL")
+	n.until("release of the deleted pod's lease", func() bool { return len(strings.Fields(n.leased())) == 1 })
+	n.mustCall(bin, "bridge", "CHECK", withPrev(conf, result), "c1", stays)
+	n.mustCall(bin, "bridge", "DEL", withPrev(conf, result), "c1", stays)
+	n.expectNoLeases("DEL")
 	if left, _ := filepath.Glob(n.path("state/*.json")); len(left) > 0 {
 		t.Errorf("leases left: %v", left)
 	}
 }
 
-// A daemon that is killed at any moment of an ADD leaves nothing that the DEL after its restart does not take.
+// After a daemon is killed at any moment of an ADD, DEL after its restart removes everything.
 func TestDaemonKilledAtAnyMoment(t *testing.T) {
 	n := newNode(t)
 	bin := filepath.Join(nettest.Programs(t), "cni")
@@ -60,13 +60,13 @@ func TestDaemonKilledAtAnyMoment(t *testing.T) {
 		time.Sleep(aim.Moment())
 		daemon.kill()
 		err := <-done
-		if aim.Told(err != nil); err != nil {
+		if aim.Record(err != nil); err != nil {
 			hit++
 		}
 		daemon = n.daemon("weft")
-		n.must(bin, "dhcp", "DEL", conf, id, ns)
-		n.returned(fmt.Sprintf("kill %d", i))
-		daemon.end(15)
+		n.mustCall(bin, "dhcp", "DEL", conf, id, ns)
+		n.expectNoLeases(fmt.Sprintf("kill %d", i))
+		daemon.stop(15)
 	}
 	t.Logf("%d of %d kills hit a live call", hit, kills)
 	if hit < kills/4 {
@@ -77,11 +77,11 @@ func TestDaemonKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// A plugin that is killed while it waits for a lease: its daemon gives up, and what was granted is given back.
-func TestCallerGone(t *testing.T) {
+// If a plugin is killed while it waits for a lease, its daemon stops the exchange and releases the lease.
+func TestPluginKilled(t *testing.T) {
 	n := newNode(t)
 	n.daemon("weft")
-	ns := n.pod(false) // without an interface on the wire, so that nobody answers
+	ns := n.pod(false) // not connected, so that no server responds
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other")
 	nettest.Run(t, ns, "ip", "link", "set", "other", "up")
 	bin := filepath.Join(nettest.Programs(t), "cni")
@@ -93,7 +93,7 @@ func TestCallerGone(t *testing.T) {
 	if err == nil {
 		t.Fatalf("ADD: %s", out)
 	}
-	n.until("the daemon gives up", func() bool {
+	n.until("the daemon stops the exchange", func() bool {
 		left, _ := filepath.Glob(n.path("state/*.json*"))
 		return len(left) == 0
 	})

@@ -22,29 +22,29 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// node is a node with a wire on which a DHCP server is. Everything runs in a namespace of the test's.
+// node is a node with a bridge and a DHCP server. Everything runs in a namespace of the test.
 type node struct {
 	t      *testing.T
 	dir    string
 	ns     *netns.NS
 	leases string // dnsmasq's file
-	log    lines
+	log    logBuffer
 	n      int
 }
 
-// lines is a log that can be read while it is written.
-type lines struct {
+// logBuffer is a bytes.Buffer for concurrent use.
+type logBuffer struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (l *lines) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.Write(p)
 }
 
-func (l *lines) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
@@ -55,7 +55,7 @@ const bridged = `"bridge":"dbr0"`
 func newNode(t *testing.T) *node {
 	t.Helper()
 	if _, err := exec.LookPath("dnsmasq"); err != nil {
-		nettest.Without(t, "no dnsmasq: apt-get install dnsmasq-base")
+		nettest.SkipMissing(t, "dnsmasq is missing: apt-get install dnsmasq-base")
 	}
 	n := &node{t: t, dir: t.TempDir(), ns: nettest.NS(t, "node")}
 	n.leases = filepath.Join(n.dir, "dnsmasq.leases")
@@ -86,16 +86,16 @@ type process struct {
 	done chan error
 }
 
-// start starts a program and waits until it has said a word.
-func (n *node) start(program, word string, args ...string) *process {
+// start starts a program and waits until it prints a text.
+func (n *node) start(program, text string, args ...string) *process {
 	n.t.Helper()
-	return n.run(exec.Command(program, args...), word)
+	return n.run(exec.Command(program, args...), text)
 }
 
-// run is start; with an empty word it does not wait.
-func (n *node) run(cmd *exec.Cmd, word string) *process {
+// run starts a command; with an empty text it does not wait.
+func (n *node) run(cmd *exec.Cmd, text string) *process {
 	n.t.Helper()
-	before := strings.Count(n.log.String(), word)
+	before := strings.Count(n.log.String(), text)
 	p := &process{n: n, cmd: cmd, done: make(chan error, 1)}
 	cmd.Stdout, cmd.Stderr = &n.log, &n.log
 	if err := n.ns.Do(cmd.Start); err != nil {
@@ -103,21 +103,21 @@ func (n *node) run(cmd *exec.Cmd, word string) *process {
 	}
 	go func() { p.done <- cmd.Wait() }()
 	n.t.Cleanup(p.kill)
-	if word != "" {
-		n.until(cmd.Path+" runs", func() bool { return strings.Count(n.log.String(), word) > before })
+	if text != "" {
+		n.until(cmd.Path+" runs", func() bool { return strings.Count(n.log.String(), text) > before })
 	}
 	return p
 }
 
-func (p *process) kill() { p.end(syscall.SIGKILL) }
+func (p *process) kill() { p.stop(syscall.SIGKILL) }
 
-func (p *process) end(sig syscall.Signal) {
+func (p *process) stop(sig syscall.Signal) {
 	_ = p.cmd.Process.Signal(sig)
 	select {
 	case err := <-p.done:
-		p.done <- err // for the next one who asks
+		p.done <- err // for further calls
 	case <-time.After(20 * time.Second):
-		p.n.t.Errorf("%s does not end", p.cmd.Path)
+		p.n.t.Errorf("%s does not exit", p.cmd.Path)
 	}
 }
 
@@ -129,11 +129,11 @@ func (n *node) until(what string, ok func() bool) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	n.t.Fatalf("%s: not within 15 s", what)
+	n.t.Fatalf("%s: not after 15 s", what)
 }
 
-// given are the addresses that the server has given away.
-func (n *node) given() string {
+// leased returns the addresses that the server has leased.
+func (n *node) leased() string {
 	b, _ := os.ReadFile(n.leases)
 	var out []string
 	for line := range strings.Lines(string(b)) {
@@ -144,9 +144,9 @@ func (n *node) given() string {
 	return strings.Join(out, " ")
 }
 
-func (n *node) returned(what string) {
+func (n *node) expectNoLeases(what string) {
 	n.t.Helper()
-	n.until(what+": the server has its addresses back", func() bool { return n.given() == "" })
+	n.until(what+": all leases are released", func() bool { return n.leased() == "" })
 }
 
 func (n *node) path(elem string) string { return filepath.Join(n.dir, elem) }
@@ -154,37 +154,37 @@ func (n *node) path(elem string) string { return filepath.Join(n.dir, elem) }
 func (n *node) socket() string { return n.path("dhcp.sock") }
 
 // daemon starts a daemon: weft's, weft's by the name of the plugin, or the reference's.
-func (n *node) daemon(who string) *process {
+func (n *node) daemon(impl string) *process {
 	n.t.Helper()
-	_ = os.Remove(n.socket()) // the reference daemon does not replace what a killed one left
+	_ = os.Remove(n.socket()) // the reference daemon does not replace a stale socket
 	args := []string{"daemon", "-socketpath", n.socket(), "-timeout", "3s", "-resendmax", "1s", "-resendtimeout", "6s"}
-	switch who {
+	switch impl {
 	case "weft":
-		return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "serving leases",
+		return n.start(filepath.Join(nettest.Programs(n.t), "weft"), "serves leases",
 			append(append([]string{"dhcp"}, args...), "-statedir", n.path("state"))...)
 	case "weft-plugin":
-		return n.start(filepath.Join(nettest.Programs(n.t), "cni", "dhcp"), "serving leases",
+		return n.start(filepath.Join(nettest.Programs(n.t), "cni", "dhcp"), "serves leases",
 			append(args, "-statedir", n.path("state"))...)
 	}
-	p := n.start(filepath.Join(peers(n.t), "dhcp"), "", args...)
+	p := n.start(filepath.Join(referenceDir(n.t), "dhcp"), "", args...)
 	n.until("the reference daemon listens", func() bool { _, err := os.Stat(n.socket()); return err == nil })
 	return p
 }
 
-// peers is where the reference plugins are.
-func peers(t *testing.T) string {
+// referenceDir returns the directory of the reference plugins.
+func referenceDir(t *testing.T) string {
 	t.Helper()
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugin dhcp")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: the reference plugin dhcp is not tested")
 	}
 	if _, err := os.Stat(filepath.Join(bin, "dhcp")); err != nil {
-		nettest.Without(t, "no reference plugin dhcp in WEFT_PEER_BIN_DIR")
+		nettest.SkipMissing(t, "no reference plugin dhcp in WEFT_PEER_BIN_DIR")
 	}
 	return bin
 }
 
-// pod is a namespace; with a link it has an interface on the wire, as a main plugin would have made it before IPAM.
+// pod creates a namespace; with link it has an interface on the bridge, as a main plugin creates it before IPAM.
 func (n *node) pod(link bool) *netns.NS {
 	n.t.Helper()
 	n.n++
@@ -197,7 +197,7 @@ func (n *node) pod(link bool) *netns.NS {
 	return ns
 }
 
-// conf is a configuration of one plugin with dhcp.
+// conf returns the configuration of one plugin with dhcp.
 func (n *node) conf(version, typ, keys string) string {
 	if keys != "" {
 		keys += ","
@@ -231,7 +231,7 @@ func (n *node) call(bin, typ, verb, conf, id string, ns *netns.NS) (string, erro
 	return stdout.String(), nil
 }
 
-func (n *node) must(bin, typ, verb, conf, id string, ns *netns.NS) string {
+func (n *node) mustCall(bin, typ, verb, conf, id string, ns *netns.NS) string {
 	n.t.Helper()
 	out, err := n.call(bin, typ, verb, conf, id, ns)
 	if err != nil {

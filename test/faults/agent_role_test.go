@@ -25,7 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// order is what the test tells the agent's process to do.
+// order is a request of the test to the agent's process.
 type order struct {
 	Verb, ID, Netns, Conf string
 	BinDir                string
@@ -33,17 +33,17 @@ type order struct {
 	How                   string
 }
 
-// reply is what it says.
+// reply is the response to an order.
 type reply struct {
 	Err    string
 	Code   int    // of the CNI error
-	Hint   string // what to do about it
+	Hint   string // the hint
 	IPs    []string
-	Steps  int // so far, with everything that follows the answer
+	Steps  int // so far, including the work after the response
 	Report string
 }
 
-// agentProcess is the part of an agent that these tests are about: attach with a ledger and a reaper.
+// agentProcess is the part of an agent under test: package attach with a ledger and garbage collection.
 func agentProcess(dir string) int {
 	err := serveOrders(dir)
 	if err != nil {
@@ -58,7 +58,7 @@ func serveOrders(dir string) error {
 	if err != nil {
 		return err
 	}
-	memory, err := ledger.Open(dir)
+	records, err := ledger.Open(dir)
 	if err != nil {
 		return err
 	}
@@ -68,16 +68,16 @@ func serveOrders(dir string) error {
 	go func() { _ = reaper.Run(ctx) }()
 	steps := &stepper{}
 	a := attach.New(attach.Config{
-		Memory: memory, Host: host, Planners: plugin.Builtin(), Reaper: reaper, Now: time.Now, Boot: "this boot",
+		Records: records, Host: host, Planners: plugin.Builtin(), Reaper: reaper, Now: time.Now, Boot: "this boot",
 		Allocators: map[string]ipam.Allocator{"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true})},
-		Exec:       &foreign.Runner{Env: os.Environ()}, Step: steps.step, Linger: time.Millisecond,
+		Exec:       &foreign.Runner{Env: os.Environ()}, Failpoint: steps.step, Linger: time.Millisecond,
 	})
 	report, err := a.Recover(ctx)
 	if err != nil {
 		return err
 	}
 	out := json.NewEncoder(os.Stdout)
-	if err := out.Encode(reply{Report: report.String(), Err: text(errors.Join(report.Problems...))}); err != nil {
+	if err := out.Encode(reply{Report: report.String(), Err: errorText(errors.Join(report.Problems...))}); err != nil {
 		return err
 	}
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
@@ -86,7 +86,7 @@ func serveOrders(dir string) error {
 			return err
 		}
 		steps.reset(o.How, o.At)
-		r := obey(ctx, a, o)
+		r := executeOrder(ctx, a, o)
 		if o.How == "count" {
 			if err := a.Drain(ctx); err != nil {
 				return err
@@ -97,17 +97,17 @@ func serveOrders(dir string) error {
 			return err
 		}
 	}
-	return errors.Join(a.Drain(ctx), memory.Close())
+	return errors.Join(a.Drain(ctx), records.Close())
 }
 
-func text(err error) string {
+func errorText(err error) string {
 	if err == nil {
 		return ""
 	}
 	return err.Error()
 }
 
-func obey(ctx context.Context, a *attach.Attacher, o order) reply {
+func executeOrder(ctx context.Context, a *attach.Attacher, o order) reply {
 	job, err := makeJob(o)
 	if err != nil {
 		return reply{Err: err.Error()}
@@ -130,8 +130,8 @@ func obey(ctx context.Context, a *attach.Attacher, o order) reply {
 	case "GC":
 		err = a.GC(ctx, job, nil)
 	}
-	r.Err = text(err)
-	var fault *model.Fault
+	r.Err = errorText(err)
+	var fault *model.Error
 	if errors.As(err, &fault) {
 		r.Code, r.Hint = int(fault.Code), fault.Hint
 	}

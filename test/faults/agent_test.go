@@ -26,7 +26,7 @@ type agent struct {
 	out  *json.Decoder
 }
 
-// start starts an agent, which recovers before it answers.
+// start starts an agent, which recovers before it responds.
 func (w *world) start(dir string) *agent {
 	w.t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -52,8 +52,8 @@ func (w *world) start(dir string) *agent {
 	return a
 }
 
-// ask gives an order; ok is false when the agent died over it.
-func (a *agent) ask(o order) (reply, bool) {
+// execute sends an order; ok is false if the agent died.
+func (a *agent) execute(o order) (reply, bool) {
 	a.w.t.Helper()
 	o.BinDir = a.w.bin
 	var r reply
@@ -68,16 +68,16 @@ func (a *agent) ask(o order) (reply, bool) {
 	return r, true
 }
 
-func (a *agent) must(o order) reply {
+func (a *agent) mustExecute(o order) reply {
 	a.w.t.Helper()
-	r, ok := a.ask(o)
+	r, ok := a.execute(o)
 	if !ok || r.Err != "" {
-		a.w.t.Fatalf("%s %s: answered %v: %s", o.Verb, o.ID, ok, r.Err)
+		a.w.t.Fatalf("%s %s: response %v: %s", o.Verb, o.ID, ok, r.Err)
 	}
 	return r
 }
 
-// stop ends the agent as SIGTERM would, and waits.
+// stop ends the agent as by SIGTERM and waits.
 func (a *agent) stop() {
 	_ = a.pipe.Close()
 	timer := time.AfterFunc(20*time.Second, func() { _ = a.cmd.Process.Kill() })
@@ -85,8 +85,8 @@ func (a *agent) stop() {
 	_ = a.cmd.Wait()
 }
 
-// empty checks that a stopped agent's ledger holds nothing.
-func (a *agent) empty(what string) {
+// expectEmptyLedger checks that a stopped agent's ledger has no records.
+func (a *agent) expectEmptyLedger(what string) {
 	a.w.t.Helper()
 	l, err := ledger.Open(a.dir)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *agent) empty(what string) {
 	}
 }
 
-// lists are configurations of an agent: whole, and cut by foreign plugins.
+// lists returns configuration lists: with weft's plugins only, and with foreign plugins in between.
 func (w *world) lists() map[string]string {
 	inner := func(typ string) string {
 		return strings.Replace(w.conf(typ), `"cniVersion":"1.1.0","name":"faulty",`, "", 1)
@@ -114,22 +114,22 @@ func (w *world) lists() map[string]string {
 	}
 }
 
-// An agent killed at any step undoes, when it is started again, what it had not finished.
+// A restarted agent undoes the operations that a killed one has not finished, whatever the step was.
 func TestAgentKilledAtEveryStep(t *testing.T) {
 	for name := range newWorld(t).lists() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			conf := w.lists()[name]
-			before := look(t, w.dirs()...)
+			before := takeSnapshot(t, w.dirs()...)
 			dir := t.TempDir()
 			first := w.pod()
 			a := w.start(dir)
 			steps := map[string]int{}
 			for _, verb := range []string{"ADD", "DEL"} {
-				steps[verb] = a.must(order{Verb: verb, ID: first.id, Netns: first.netns, Conf: conf, How: "count"}).Steps
+				steps[verb] = a.mustExecute(order{Verb: verb, ID: first.id, Netns: first.netns, Conf: conf, How: "count"}).Steps
 			}
 			a.stop()
-			same(t, "ADD and DEL", before, w.dirs()...)
+			expectSameHost(t, "ADD and DEL", before, w.dirs()...)
 			kills, hits := 0, 0
 			for verb, n := range steps {
 				for k := 1; k <= n; k++ {
@@ -139,31 +139,31 @@ func TestAgentKilledAtEveryStep(t *testing.T) {
 					if verb == "DEL" {
 						add := o
 						add.Verb = "ADD"
-						a.must(add)
+						a.mustExecute(add)
 					}
 					o.How, o.At = "kill", k
 					kills++
-					if _, answered := a.ask(o); !answered {
+					if _, answered := a.execute(o); !answered {
 						hits++
 					}
-					waitDeath(t, a)
+					awaitDeath(t, a)
 					if k%2 == 0 {
-						w.kill(p)
+						w.removeNetns(p)
 					}
 					what := fmt.Sprintf("%s killed at step %d of %d", verb, k, n)
 					a = w.start(dir)
 					if verb == "DEL" && k == 1 || verb == "ADD" && k == n {
-						// The attachment is whole: nothing has begun, or all is done but the answer.
+						// The attachment is complete: nothing has begun, or only the response is missing.
 						o.Verb, o.How = "DEL", ""
-						a.must(o)
+						a.mustExecute(o)
 					}
 					a.stop()
-					same(t, what, before, w.dirs()...)
-					a.empty(what)
-					w.kill(p)
+					expectSameHost(t, what, before, w.dirs()...)
+					a.expectEmptyLedger(what)
+					w.removeNetns(p)
 				}
 			}
-			t.Logf("%d steps of ADD, %d of DEL: %d kills, %d before the answer", steps["ADD"], steps["DEL"], kills, hits)
+			t.Logf("%d steps of ADD, %d of DEL: %d kills, %d before the response", steps["ADD"], steps["DEL"], kills, hits)
 			if hits < kills/4 {
 				t.Errorf("only %d of %d kills hit a live call", hits, kills)
 			}
@@ -171,7 +171,7 @@ func TestAgentKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-func waitDeath(t testing.TB, a *agent) {
+func awaitDeath(t testing.TB, a *agent) {
 	t.Helper()
 	dead := make(chan struct{})
 	go func() { _, _ = a.cmd.Process.Wait(); close(dead) }()
@@ -183,35 +183,35 @@ func waitDeath(t testing.TB, a *agent) {
 	}
 }
 
-// An error at any step of ADD is undone by that ADD.
+// If any step of ADD fails, ADD undoes the others.
 func TestAgentFailsAtEveryStep(t *testing.T) {
 	for name := range newWorld(t).lists() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			conf := w.lists()[name]
-			before := look(t, w.dirs()...)
+			before := takeSnapshot(t, w.dirs()...)
 			a := w.start(t.TempDir())
 			first := w.pod()
 			o := order{Verb: "ADD", ID: first.id, Netns: first.netns, Conf: conf, How: "count"}
-			n := a.must(o).Steps
+			n := a.mustExecute(o).Steps
 			o.Verb = "DEL"
-			a.must(o)
+			a.mustExecute(o)
 			for k := 1; k <= n; k++ {
 				p := w.pod()
-				r, ok := a.ask(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf, How: "error", At: k})
+				r, ok := a.execute(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf, How: "error", At: k})
 				if !ok || !strings.Contains(r.Err, errStep.Error()) {
 					t.Fatalf("ADD with an error at step %d of %d: %v %s", k, n, ok, r.Err)
 				}
-				same(t, fmt.Sprintf("ADD failed at step %d of %d", k, n), before, w.dirs()...)
-				w.kill(p)
+				expectSameHost(t, fmt.Sprintf("ADD failed at step %d of %d", k, n), before, w.dirs()...)
+				w.removeNetns(p)
 			}
 			a.stop()
-			a.empty("after failed ADDs")
+			a.expectEmptyLedger("after failed ADDs")
 		})
 	}
 }
 
-// An agent killed at random moments leaves nothing.
+// An agent that is killed at random moments leaves nothing.
 func TestAgentKilledAtRandom(t *testing.T) {
 	kills := 200
 	if testing.Short() {
@@ -219,14 +219,14 @@ func TestAgentKilledAtRandom(t *testing.T) {
 	}
 	w := newWorld(t)
 	conf := w.lists()["bridge, foreign, lo"]
-	before := look(t, w.dirs()...)
+	before := takeSnapshot(t, w.dirs()...)
 	dir := t.TempDir()
 	p := w.pod()
 	a := w.start(dir)
 	took := map[string]*nettest.Aim{}
 	for _, verb := range []string{"ADD", "DEL"} {
 		start := time.Now()
-		a.must(order{Verb: verb, ID: p.id, Netns: p.netns, Conf: conf})
+		a.mustExecute(order{Verb: verb, ID: p.id, Netns: p.netns, Conf: conf})
 		took[verb] = nettest.NewAim(time.Since(start))
 	}
 	hits := 0
@@ -234,28 +234,28 @@ func TestAgentKilledAtRandom(t *testing.T) {
 		p := w.pod()
 		o := order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}
 		if i%2 == 1 {
-			a.must(o)
+			a.mustExecute(o)
 			o.Verb = "DEL"
 		}
 		process := a.cmd.Process
 		aim := took[o.Verb]
 		time.AfterFunc(aim.Moment(), func() { _ = process.Kill() })
-		_, answered := a.ask(o)
-		if aim.Told(!answered); !answered {
+		_, answered := a.execute(o)
+		if aim.Record(!answered); !answered {
 			hits++
 		}
-		waitDeath(t, a)
+		awaitDeath(t, a)
 		if i%4 >= 2 {
-			w.kill(p)
+			w.removeNetns(p)
 		}
 		a = w.start(dir)
 		o.Verb = "DEL"
-		a.must(o)
-		w.kill(p)
+		a.mustExecute(o)
+		w.removeNetns(p)
 		if i%10 == 9 || i == kills-1 {
 			a.stop()
-			same(t, fmt.Sprintf("kill %d", i), before, w.dirs()...)
-			a.empty(fmt.Sprintf("kill %d", i))
+			expectSameHost(t, fmt.Sprintf("kill %d", i), before, w.dirs()...)
+			a.expectEmptyLedger(fmt.Sprintf("kill %d", i))
 			a = w.start(dir)
 		}
 	}

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// A foreign plugin dies with the agent that waits for it: it must not go on with an ADD that the next agent undoes.
+// A foreign plugin is killed with the agent that waits for it: it must not continue an ADD that the next agent undoes.
 func TestForeignPluginDiesWithTheAgent(t *testing.T) {
 	w := newWorld(t)
 	conf := strings.Replace(w.lists()["bridge, foreign, lo"], `"marks"`, `"slow":true,"marks"`, 1)
-	before := look(t, w.dirs()...)
+	before := takeSnapshot(t, w.dirs()...)
 	dir := t.TempDir()
 	a := w.start(dir)
 	p := w.pod()
-	go func() { _, _ = a.ask(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}) }()
+	go func() { _, _ = a.execute(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}) }()
 	var pid string
-	wait(t, "the foreign plugin runs", func() bool {
+	waitFor(t, "the foreign plugin runs", func() bool {
 		b, err := os.ReadFile(filepath.Join(w.marks, p.id+".eth0"))
 		pid = string(b)
 		return err == nil && pid != ""
@@ -29,22 +29,22 @@ func TestForeignPluginDiesWithTheAgent(t *testing.T) {
 	if err := a.cmd.Process.Kill(); err != nil {
 		t.Fatal(err)
 	}
-	waitDeath(t, a)
-	wait(t, "the foreign plugin is gone", func() bool {
+	awaitDeath(t, a)
+	waitFor(t, "the foreign plugin is gone", func() bool {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", pid))
-		return err != nil || strings.Contains(string(b), ") Z ") // a zombie, where nobody waits for orphans
+		return err != nil || strings.Contains(string(b), ") Z ") // a zombie if no init process reaps orphans
 	})
 	a = w.start(dir)
 	a.stop()
-	same(t, "killed beside a foreign plugin", before, w.dirs()...)
-	a.empty("killed beside a foreign plugin")
+	expectSameHost(t, "killed beside a foreign plugin", before, w.dirs()...)
+	a.expectEmptyLedger("killed beside a foreign plugin")
 }
 
-func wait(t testing.TB, what string, f func() bool) {
+func waitFor(t testing.TB, what string, f func() bool) {
 	t.Helper()
 	for until := time.Now().Add(10 * time.Second); !f(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatalf("not within 10 s: %s", what)
+			t.Fatalf("not after 10 s: %s", what)
 		}
 	}
 }

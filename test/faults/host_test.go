@@ -17,22 +17,22 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// host is everything that an attachment may leave behind on a node, in words.
+// host is the state of a node that an attachment may leave something in.
 type host struct {
 	Links, Addrs, Routes4, Routes6, Rules []map[string]any
 	Nft                                   string
 	Files                                 []string
 }
 
-// look reads the host; dirs are where files may be left.
-func look(t testing.TB, dirs ...string) host {
+// takeSnapshot reads the host's state; dirs are the directories of files.
+func takeSnapshot(t testing.TB, dirs ...string) host {
 	t.Helper()
 	h := host{
-		Links:   words(t, "ip", "-j", "link", "show"),
-		Addrs:   words(t, "ip", "-j", "addr", "show"),
-		Routes4: words(t, "ip", "-j", "route", "show", "table", "all"),
-		Routes6: words(t, "ip", "-j", "-6", "route", "show", "table", "all"),
-		Rules:   words(t, "ip", "-j", "rule", "show"),
+		Links:   ipObjects(t, "ip", "-j", "link", "show"),
+		Addrs:   ipObjects(t, "ip", "-j", "addr", "show"),
+		Routes4: ipObjects(t, "ip", "-j", "route", "show", "table", "all"),
+		Routes6: ipObjects(t, "ip", "-j", "-6", "route", "show", "table", "all"),
+		Rules:   ipObjects(t, "ip", "-j", "rule", "show"),
 		Nft:     nettest.Run(t, nil, "nft", "list", "ruleset"),
 	}
 	for _, dir := range dirs {
@@ -41,8 +41,8 @@ func look(t testing.TB, dirs ...string) host {
 	return h
 }
 
-// words runs ip and leaves out what differs between two looks at the same thing.
-func words(t testing.TB, argv ...string) []map[string]any {
+// ipObjects runs ip -j and removes volatile fields.
+func ipObjects(t testing.TB, argv ...string) []map[string]any {
 	t.Helper()
 	var list []map[string]any
 	out := nettest.Run(t, nil, argv...)
@@ -53,16 +53,16 @@ func words(t testing.TB, argv ...string) []map[string]any {
 		t.Fatalf("%s: %v", strings.Join(argv, " "), err)
 	}
 	for _, m := range list {
-		forget(m)
+		dropVolatile(m)
 	}
-	// The kernel adds these when a link gets a carrier and has seen nobody else with its address.
+	// The kernel adds these when a link has a carrier, after duplicate address detection.
 	return slices.DeleteFunc(list, func(m map[string]any) bool {
 		dst, _ := m["dst"].(string)
 		return strings.HasPrefix(dst, "fe80:") || strings.HasPrefix(dst, "ff00:")
 	})
 }
 
-func forget(m map[string]any) {
+func dropVolatile(m map[string]any) {
 	for _, key := range []string{
 		"ifindex", "link_index", "stats64", "valid_life_time", "preferred_life_time", "operstate",
 		"flags", "expires", "link_netnsid", "tentative",
@@ -72,13 +72,13 @@ func forget(m map[string]any) {
 	if infos, ok := m["addr_info"].([]any); ok {
 		for _, info := range infos {
 			if mm, ok := info.(map[string]any); ok {
-				forget(mm)
+				dropVolatile(mm)
 			}
 		}
 	}
 }
 
-// filesIn lists files, but for locks and the counters of host-local, which stay.
+// filesIn lists files, except for locks and counters of host-local, which stay.
 func filesIn(t testing.TB, dir string) []string {
 	t.Helper()
 	var out []string
@@ -102,12 +102,12 @@ func filesIn(t testing.TB, dir string) []string {
 	return out
 }
 
-// same waits a moment for the host to be as it was: the kernel takes links of a dead namespace in its own time.
-func same(t testing.TB, what string, before host, dirs ...string) {
+// expectSameHost waits until the host is as before: the kernel deletes links of a namespace asynchronously.
+func expectSameHost(t testing.TB, what string, before host, dirs ...string) {
 	t.Helper()
 	diff := ""
 	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
-		if diff = cmp.Diff(before, look(t, dirs...)); diff == "" {
+		if diff = cmp.Diff(before, takeSnapshot(t, dirs...)); diff == "" {
 			return
 		}
 	}

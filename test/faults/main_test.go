@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// The test binary plays all the parts: by the name of a link it is a plugin, by a variable it is an agent.
+// The test binary has several roles: by the name of a link it is a plugin, by a variable it is an agent.
 const (
 	stepVar  = "WEFT_FAULT_STEP"  // the number of the step at which to fail
 	howVar   = "WEFT_FAULT_HOW"   // "kill", "error", or "count": print the number of steps to standard error
@@ -41,13 +41,13 @@ func TestMain(m *testing.M) {
 	os.Exit(nettest.Main(m))
 }
 
-// pluginProcess is weft-plugin with a hook at its steps.
+// pluginProcess is weft-plugin with a failpoint at each step.
 func pluginProcess() int {
 	steps := &stepper{how: os.Getenv(howVar)}
 	steps.at, _ = strconv.Atoi(os.Getenv(stepVar))
 	code := standalone.Main(context.Background(), standalone.Env{
 		Argv0: os.Args[0], Args: os.Args[1:], Getenv: os.Getenv, Environ: os.Environ(),
-		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Step: steps.step,
+		Stdin: os.Stdin, Stdout: os.Stdout, Stderr: os.Stderr, Now: time.Now, Failpoint: steps.step,
 	})
 	if steps.how == "count" {
 		fmt.Fprint(os.Stderr, steps.n)
@@ -57,7 +57,7 @@ func pluginProcess() int {
 
 var errStep = errors.New("made to fail")
 
-// stepper counts steps and fails at one.
+// stepper counts steps and fails at one of them.
 type stepper struct {
 	mu    sync.Mutex
 	how   string
@@ -93,7 +93,7 @@ func (s *stepper) step(name string) error {
 	return nil
 }
 
-// markerPlugin is a foreign plugin that leaves a file for each attachment and hands the result on.
+// markerPlugin is a foreign plugin that creates a file for each attachment and passes the result on.
 func markerPlugin() int {
 	in, err := io.ReadAll(os.Stdin)
 	if err != nil {

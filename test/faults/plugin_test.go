@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// world is a node with weft's plugins in a directory of their own.
+// world is a node with weft's plugins in a separate directory.
 type world struct {
 	t       testing.TB
 	bin     string // plugins
@@ -33,17 +33,17 @@ type world struct {
 
 func newWorld(t testing.TB) *world {
 	t.Helper()
-	// What an earlier test left is not this one's before.
+	// Wait for the cleanup of earlier tests.
 	_, _ = nettest.Try(nil, "ip", "link", "del", "wbr0")
 	_, _ = nettest.Try(nil, "nft", "flush", "ruleset")
-	const patience = 30 * time.Second // the kernel takes the links of a dead namespace in its own time
+	const patience = 30 * time.Second // the kernel deletes links of a namespace asynchronously
 	for until := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		out, _ := nettest.Try(nil, "ip", "-o", "link", "show", "type", "veth")
 		if out == "" {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("links of an earlier test are still there: %s", out)
+			t.Fatalf("links of an earlier test still exist: %s", out)
 		}
 	}
 	dir := t.TempDir()
@@ -67,10 +67,10 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// dirs are where files may be left.
+// dirs returns the directories of files.
 func (w *world) dirs() []string { return []string{w.data, w.journal, w.marks} }
 
-// conf is a configuration of one of weft's interface plugins, with everything that leaves something behind.
+// conf returns a configuration of one of weft's interface plugins, with all features that create state.
 func (w *world) conf(typ string) string {
 	return fmt.Sprintf(
 		`{"cniVersion":"1.1.0","name":"faulty","type":%q,"bridge":"wbr0","isDefaultGateway":true,"ipMasq":true,
@@ -91,12 +91,12 @@ func (w *world) pod() *pod {
 	if p.ns, err = netns.New(p.netns); err != nil {
 		w.t.Fatal(err)
 	}
-	w.t.Cleanup(func() { w.kill(p) })
+	w.t.Cleanup(func() { w.removeNetns(p) })
 	return p
 }
 
-// kill takes the pod's namespace away; a second time does nothing.
-func (w *world) kill(p *pod) {
+// removeNetns deletes the pod's namespace; a second call does nothing.
+func (w *world) removeNetns(p *pod) {
 	if p.ns == nil {
 		return
 	}
@@ -106,22 +106,22 @@ func (w *world) kill(p *pod) {
 	p.ns = nil
 }
 
-// outcome is how a call ended.
+// outcome is the result of a call.
 type outcome struct {
 	stdout, stderr string
 	killed         bool
 	err            error
 }
 
-// fault says where a call is to fail; the zero value nowhere.
-type fault struct {
+// failure says where a call fails; the zero value means nowhere.
+type failure struct {
 	how string
 	at  int
-	// after kills the call after a time, and quarter-way calls count as missed.
+	// after kills the call after a time.
 	after time.Duration
 }
 
-func (w *world) call(verb, conf string, p *pod, f fault) outcome {
+func (w *world) call(verb, conf string, p *pod, f failure) outcome {
 	w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -150,20 +150,20 @@ func (w *world) call(verb, conf string, p *pod, f fault) outcome {
 	return o
 }
 
-// must is a call that has to succeed.
-func (w *world) must(verb, conf string, p *pod) outcome {
+// mustCall is a call that must succeed.
+func (w *world) mustCall(verb, conf string, p *pod) outcome {
 	w.t.Helper()
-	o := w.call(verb, conf, p, fault{})
+	o := w.call(verb, conf, p, failure{})
 	if o.err != nil {
 		w.t.Fatalf("%s %s: %v %s %s", verb, p.id, o.err, o.stdout, o.stderr)
 	}
 	return o
 }
 
-// count is how many steps a call has.
+// count returns the number of steps of a call.
 func (w *world) count(verb, conf string, p *pod) int {
 	w.t.Helper()
-	o := w.call(verb, conf, p, fault{how: "count"})
+	o := w.call(verb, conf, p, failure{how: "count"})
 	n, err := strconv.Atoi(o.stderr)
 	if o.err != nil || err != nil || n == 0 {
 		w.t.Fatalf("count %s: %v %s %s", verb, o.err, o.stdout, o.stderr)
@@ -171,7 +171,7 @@ func (w *world) count(verb, conf string, p *pod) int {
 	return n
 }
 
-// gc is a configuration for GC with these valid attachments.
+// gc returns a configuration for GC with these valid attachments.
 func gc(conf string, valid ...*pod) string {
 	var list []string
 	for _, p := range valid {
@@ -180,7 +180,7 @@ func gc(conf string, valid ...*pod) string {
 	return strings.Replace(conf, "{", `{"cni.dev/valid-attachments":[`+strings.Join(list, ",")+`],`, 1)
 }
 
-// withPrev is a configuration with the result of the ADD.
+// withPrev returns a configuration with the result of the ADD as prevResult.
 func withPrev(conf, result string) string {
 	return strings.Replace(conf, "{", `{"prevResult":`+result+`,`, 1)
 }

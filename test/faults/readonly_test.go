@@ -18,63 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// fragile makes dir a file system of its own that the kernel makes read-only, whatever is open there, as soon as it
-// meets an error in it: a remount would be refused while an agent has files open. It returns how to break it, and how
-// to have it mended while nobody uses it.
-func fragile(t testing.TB, dir string) (breakIt, mend func()) {
-	t.Helper()
-	image := filepath.Join(t.TempDir(), "image")
-	f, err := os.Create(image)
-	if err == nil {
-		err = f.Truncate(16 << 20)
-	}
-	if err == nil {
-		err = f.Close()
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, program := range []string{"mke2fs", "e2fsck", "losetup"} {
-		if _, err := exec.LookPath(program); err != nil {
-			nettest.Without(t, "no "+program+": the file system that breaks is an ext4")
-		}
-	}
-	nettest.Run(t, nil, "mke2fs", "-q", "-t", "ext4", "-O", "^has_journal", image)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	out, err := nettest.Try(nil, "losetup", "--find", "--show", image)
-	if err != nil {
-		nettest.Skip(t, "no loop device: "+out)
-	}
-	device := strings.TrimSpace(out)
-	t.Cleanup(func() { nettest.Run(t, nil, "losetup", "--detach", device) })
-	mount := func() { nettest.Run(t, nil, "mount", "-t", "ext4", "-o", "errors=remount-ro", device, dir) }
-	mount()
-	t.Cleanup(func() { nettest.Run(t, nil, "umount", dir) })
-	trigger := filepath.Join("/sys/fs/ext4", filepath.Base(device), "trigger_fs_error")
-	breakIt = func() {
-		if err := os.WriteFile(trigger, []byte("1"), 0o200); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "probe"), nil, 0o600); !isReadOnly(err) {
-			t.Fatalf("the file system is not read-only: %v", err)
-		}
-	}
-	mend = func() {
-		nettest.Run(t, nil, "umount", dir)
-		_, _ = nettest.Try(nil, "e2fsck", "-fy", device) // its exit code says that it has mended something
-		mount()
-	}
-	return breakIt, mend
-}
-
-func isReadOnly(err error) bool {
-	return err != nil && strings.Contains(err.Error(), syscall.EROFS.Error())
-}
-
-// refuse has every thread of an agent fail to write its ledger, as in a read-only file system, until allow is called.
-func (a *agent) refuse(t testing.TB) (allow func()) {
+// failWrites makes all writes of an agent to its ledger fail, as on a read-only file system, until allow is called.
+func (a *agent) failWrites(t testing.TB) (allow func()) {
 	t.Helper()
 	const writes = "pwrite64,fdatasync,fsync,ftruncate"
 	pid := a.cmd.Process.Pid
@@ -102,12 +47,12 @@ func (a *agent) refuse(t testing.TB) (allow func()) {
 	}
 }
 
-// An agent whose state directory becomes read-only under it refuses ADDs and leaves nothing of them; what is attached
-// goes on, and all is done that was not when the directory can be written again.
+// An agent whose state directory becomes read-only rejects ADDs and leaves nothing of them; attachments keep working,
+// and pending work is done when the directory is writable again.
 func TestAgentWhoseStateBecomesReadOnly(t *testing.T) {
-	t.Run("until its file system is mended", func(t *testing.T) {
+	t.Run("until the file system is writable", func(t *testing.T) {
 		dir := filepath.Join(t.TempDir(), "state")
-		breakIt, mend := fragile(t, dir)
+		breakIt, mend := nettest.FragileDir(t, dir)
 		stateBecomesReadOnly(t, dir, func(a *agent) func() {
 			breakIt()
 			return func() {
@@ -121,7 +66,7 @@ func TestAgentWhoseStateBecomesReadOnly(t *testing.T) {
 		if out, err := nettest.Try(nil, "strace", "-q", "-o", "/dev/null", "true"); err != nil {
 			nettest.Skip(t, "strace does not work here: "+out)
 		}
-		stateBecomesReadOnly(t, filepath.Join(t.TempDir(), "state"), func(a *agent) func() { return a.refuse(t) })
+		stateBecomesReadOnly(t, filepath.Join(t.TempDir(), "state"), func(a *agent) func() { return a.failWrites(t) })
 	})
 }
 
@@ -130,13 +75,13 @@ func stateBecomesReadOnly(t *testing.T, dir string, freeze func(*agent) func()) 
 	t.Helper()
 	w := newWorld(t)
 	conf := w.lists()["bridge"]
-	before := look(t, w.dirs()...)
+	before := takeSnapshot(t, w.dirs()...)
 	a := w.start(dir)
 	var pods []*pod
 	addr := map[*pod]string{}
 	for range 4 {
 		p := w.pod()
-		addr[p], _, _ = strings.Cut(a.must(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}).IPs[0], "/")
+		addr[p], _, _ = strings.Cut(a.mustExecute(order{Verb: "ADD", ID: p.id, Netns: p.netns, Conf: conf}).IPs[0], "/")
 		pods = append(pods, p)
 	}
 	speak := func() {
@@ -144,11 +89,11 @@ func stateBecomesReadOnly(t *testing.T, dir string, freeze func(*agent) func()) 
 		nettest.Run(t, pods[1].ns, "ping", "-n", "-c1", "-W10", addr[pods[2]])
 		nettest.Run(t, pods[3].ns, "ping", "-n", "-c1", "-W10", addr[pods[1]])
 	}
-	attached := look(t, w.dirs()...)
+	attached := takeSnapshot(t, w.dirs()...)
 	thaw := freeze(a)
 	refused := w.pod()
 	for range 3 {
-		r, ok := a.ask(order{Verb: "ADD", ID: refused.id, Netns: refused.netns, Conf: conf})
+		r, ok := a.execute(order{Verb: "ADD", ID: refused.id, Netns: refused.netns, Conf: conf})
 		if !ok {
 			t.Fatal("the agent died")
 		}
@@ -156,30 +101,30 @@ func stateBecomesReadOnly(t *testing.T, dir string, freeze func(*agent) func()) 
 			r.Hint == "" {
 			t.Fatalf("ADD: code %d, %q, hint %q", r.Code, r.Err, r.Hint)
 		}
-		same(t, "ADD with a read-only state", attached, w.dirs()...)
+		expectSameHost(t, "ADD with a read-only state", attached, w.dirs()...)
 	}
-	unique(t, pods)
+	expectUniqueAddrs(t, pods)
 	speak()
-	// A DEL that cannot be remembered is an error, after which the runtime asks again, or it is done.
+	// A DEL that cannot be recorded either fails, and the runtime retries it, or succeeds.
 	gone := pods[0]
-	r, ok := a.ask(order{Verb: "DEL", ID: gone.id, Netns: gone.netns, Conf: conf})
+	r, ok := a.execute(order{Verb: "DEL", ID: gone.id, Netns: gone.netns, Conf: conf})
 	t.Logf("DEL: %q", r.Err)
 	if !ok {
 		t.Fatal("the agent died")
 	} else if r.Err != "" && (r.Code != int(model.CodeIO) || !strings.Contains(r.Err, dir) || r.Hint == "") {
 		t.Fatalf("DEL: code %d, %q, hint %q", r.Code, r.Err, r.Hint)
 	}
-	// What has never been there is no error.
-	a.must(order{Verb: "DEL", ID: refused.id, Netns: refused.netns, Conf: conf})
-	unique(t, pods[1:])
+	// DEL of an unknown attachment is no error.
+	a.mustExecute(order{Verb: "DEL", ID: refused.id, Netns: refused.netns, Conf: conf})
+	expectUniqueAddrs(t, pods[1:])
 	thaw()
 	speak()
-	a.must(order{Verb: "ADD", ID: refused.id, Netns: refused.netns, Conf: conf})
-	unique(t, append(pods[1:len(pods):len(pods)], refused))
+	a.mustExecute(order{Verb: "ADD", ID: refused.id, Netns: refused.netns, Conf: conf})
+	expectUniqueAddrs(t, append(pods[1:len(pods):len(pods)], refused))
 	for _, p := range append(pods, refused) {
-		a.must(order{Verb: "DEL", ID: p.id, Netns: p.netns, Conf: conf})
+		a.mustExecute(order{Verb: "DEL", ID: p.id, Netns: p.netns, Conf: conf})
 	}
-	same(t, "everything detached", before, w.dirs()...)
+	expectSameHost(t, "everything detached", before, w.dirs()...)
 	a.stop()
-	a.empty("everything detached")
+	a.expectEmptyLedger("everything detached")
 }

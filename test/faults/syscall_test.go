@@ -16,14 +16,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// changing are the system calls by which a plugin changes or asks anything.
-const changing = "write,pwrite64,sendto,sendmsg,openat,rename,renameat,renameat2,unlink,unlinkat,linkat,mkdirat,setns,flock"
+// tracedCalls are the system calls by which a plugin changes or queries state.
+const tracedCalls = "write,pwrite64,sendto,sendmsg,openat,rename,renameat,renameat2,unlink,unlinkat,linkat,mkdirat,setns,flock"
 
-// traced runs a plugin under strace, which kills it at its k-th changing system call (of one thread).
-func (w *world) traced(verb, conf string, p *pod, k int) (killed bool) {
+// runTraced runs a plugin under strace, which kills it at the k-th traced system call of a thread.
+func (w *world) runTraced(verb, conf string, p *pod, k int) (killed bool) {
 	w.t.Helper()
-	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+changing,
-		"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", changing, k), filepath.Join(w.bin, "bridge"))
+	cmd := exec.Command("strace", "-f", "-q", "-o", "/dev/null", "-e", "trace="+tracedCalls,
+		"-e", fmt.Sprintf("inject=%s:signal=KILL:when=%d", tracedCalls, k), filepath.Join(w.bin, "bridge"))
 	cmd.Env = append(os.Environ(), "CNI_COMMAND="+verb, "CNI_PATH="+w.bin, "WEFT_JOURNAL_DIR="+w.journal,
 		"CNI_CONTAINERID="+p.id, "CNI_IFNAME=eth0", "CNI_NETNS="+p.netns, "GOMAXPROCS=1")
 	var out bytes.Buffer
@@ -40,7 +40,7 @@ func (w *world) traced(verb, conf string, p *pod, k int) (killed bool) {
 	return killed
 }
 
-// A plugin killed at any of the system calls that change something leaves nothing that its DEL does not undo.
+// After a plugin is killed at any of these system calls, DEL undoes everything.
 func TestPluginKilledAtEverySystemCall(t *testing.T) {
 	if out, err := nettest.Try(nil, "strace", "-q", "-o", "/dev/null", "true"); err != nil {
 		nettest.Skip(t, "strace does not work here: "+out)
@@ -51,23 +51,23 @@ func TestPluginKilledAtEverySystemCall(t *testing.T) {
 	}
 	w := newWorld(t)
 	conf := w.conf("bridge")
-	keeper := w.pod()
-	w.must("ADD", conf, keeper)
-	before := look(t, w.dirs()...)
+	other := w.pod()
+	w.mustCall("ADD", conf, other)
+	before := takeSnapshot(t, w.dirs()...)
 	kills := 0
 	for _, verb := range []string{"ADD", "DEL"} {
 		for k := 1; ; k += stride {
 			p := w.pod()
 			if verb == "DEL" {
-				w.must("ADD", conf, p)
+				w.mustCall("ADD", conf, p)
 			}
-			killed := w.traced(verb, conf, p, k)
+			killed := w.runTraced(verb, conf, p, k)
 			if k%2 == 0 {
-				w.kill(p)
+				w.removeNetns(p)
 			}
-			w.must("DEL", conf, p)
-			same(t, fmt.Sprintf("%s killed at system call %d", verb, k), before, w.dirs()...)
-			w.kill(p)
+			w.mustCall("DEL", conf, p)
+			expectSameHost(t, fmt.Sprintf("%s killed at system call %d", verb, k), before, w.dirs()...)
+			w.removeNetns(p)
 			if !killed {
 				break
 			}

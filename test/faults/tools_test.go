@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// small makes dir a file system with room for a few files.
-func small(t testing.TB, dir, size string) {
+// smallFS mounts a tmpfs with a size limit at dir.
+func smallFS(t testing.TB, dir, size string) {
 	t.Helper()
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -25,8 +25,8 @@ func readOnly(t testing.TB, dir string) {
 	nettest.Run(t, nil, "mount", "-o", "remount,bind,ro", dir)
 }
 
-// unique checks that no two pods have one address.
-func unique(t testing.TB, pods []*pod) {
+// expectUniqueAddrs checks that pods have no duplicate addresses.
+func expectUniqueAddrs(t testing.TB, pods []*pod) {
 	t.Helper()
 	seen := map[string]string{}
 	for _, p := range pods {

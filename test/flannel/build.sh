@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh: builds flannel's own flanneld of the pinned release into the cache, for the tests that set weft beside it. It is
-# got as a Go module. One back end, tencent-vpc, is left out: the module that it needs is not to be had everywhere, and no
-# test uses it. Where a C compiler is missing the back end udp is left out too.
+# build.sh: builds flannel's flanneld of the pinned release into the cache, for the tests that compare weft with it. It is
+# downloaded as a Go module. The backend tencent-vpc is omitted: the module that it requires is not available everywhere, and no
+# test uses it. Without a C compiler the backend udp is omitted, too.
 set -euo pipefail
 
 version=v0.28.9
 cache=${CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/weft}/flannel-$version
-if [ ! -x "$cache/flannel" ]; then # its CNI plugin, the last release that is to be had as a module
+if [ ! -x "$cache/flannel" ]; then # its CNI plugin, the last release that is available as a module
 	mkdir -p "$cache"
 	GOBIN=$cache CGO_ENABLED=0 go install -trimpath -ldflags '-s -w' github.com/containernetworking/plugins/plugins/meta/flannel@v0.9.1
 fi

@@ -21,8 +21,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// leased is a cluster whose nodes lease their subnets in an etcd.
-func leased(t *testing.T, conf string) (*cluster, *apitest.Etcd) {
+// newEtcdCluster creates a cluster whose nodes lease their subnets in etcd.
+func newEtcdCluster(t *testing.T, conf string) (*cluster, *apitest.Etcd) {
 	t.Helper()
 	c := newCluster(t)
 	e := apitest.StartEtcd(t, c.hub, netip.MustParseAddr(hubAddr), false)
@@ -31,8 +31,8 @@ func leased(t *testing.T, conf string) (*cluster, *apitest.Etcd) {
 	return c, e
 }
 
-// ask uses etcd from the hub.
-func (c *cluster) ask(e *apitest.Etcd, f func(context.Context, *clientv3.Client) error) {
+// withEtcd calls f with a client of etcd in the hub's namespace.
+func (c *cluster) withEtcd(e *apitest.Etcd, f func(context.Context, *clientv3.Client) error) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -51,17 +51,17 @@ func (c *cluster) ask(e *apitest.Etcd, f func(context.Context, *clientv3.Client)
 
 func (c *cluster) put(e *apitest.Etcd, key, value string) {
 	c.t.Helper()
-	c.ask(e, func(ctx context.Context, client *clientv3.Client) error {
+	c.withEtcd(e, func(ctx context.Context, client *clientv3.Client) error {
 		_, err := client.Put(ctx, "/coreos.com/network/"+key, value)
 		return err
 	})
 }
 
-// leases are keys and values below subnets.
+// leases returns the keys and values below subnets.
 func (c *cluster) leases(e *apitest.Etcd) map[string]string {
 	c.t.Helper()
 	out := map[string]string{}
-	c.ask(e, func(ctx context.Context, client *clientv3.Client) error {
+	c.withEtcd(e, func(ctx context.Context, client *clientv3.Client) error {
 		answer, err := client.Get(ctx, "/coreos.com/network/subnets/", clientv3.WithPrefix())
 		if err != nil {
 			return err
@@ -74,162 +74,162 @@ func (c *cluster) leases(e *apitest.Etcd) map[string]string {
 	return out
 }
 
-// TestMixedEtcd: one node with weft's daemon and one with flannel's own, in one network.
+// TestMixedEtcd: one node with weft's flanneld and one with flannel's, in one network.
 func TestMixedEtcd(t *testing.T) {
-	needReal(t)
+	needFlanneld(t)
 	for _, backend := range []string{"host-gw", "vxlan", "udp"} {
 		t.Run(backend, func(t *testing.T) {
 			if backend == "udp" {
 				needUDP(t)
 			}
-			mixed(t, backend)
+			testMixed(t, backend)
 		})
 	}
 }
 
-// TestMixedIPIP and TestMixedWireGuard have names of their own: not every kernel has these tunnels.
+// TestMixedIPIP and TestMixedWireGuard are separate tests, because not every kernel has these tunnels.
 func TestMixedIPIP(t *testing.T) {
 	nettest.Need(t, "ipip")
-	mixed(t, "ipip")
+	testMixed(t, "ipip")
 }
 
 func TestMixedWireGuard(t *testing.T) {
 	nettest.Need(t, "wireguard")
-	mixed(t, "wireguard")
+	testMixed(t, "wireguard")
 }
 
-func mixed(t *testing.T, backend string) {
+func testMixed(t *testing.T, backend string) {
 	t.Helper()
-	needReal(t)
-	c, _ := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
+	needFlanneld(t)
+	c, _ := newEtcdCluster(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
 	a, b := c.node(1), c.node(2)
 	a.start(weft)
-	b.start(real)
-	a.podded()
-	b.podded()
+	b.start(flanneld)
+	a.addPod()
+	b.addPod()
 	c.reach(a, b)
 }
 
-// needUDP skips the test where there is no tun device, or flannel's own daemon was built without a C compiler.
+// needUDP skips the test without a tun device, or if flannel's flanneld was built without cgo.
 func needUDP(t *testing.T) {
 	t.Helper()
 	nettest.Need(t, "tap")
-	program, err := os.ReadFile(needReal(t))
+	program, err := os.ReadFile(needFlanneld(t))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if !bytes.Contains(program, []byte("flannel/pkg/backend/udp.")) {
-		nettest.Without(t, "flannel's own flanneld was built without a C compiler and has no back end udp")
+		nettest.SkipMissing(t, "flannel's flanneld was built without cgo and has no backend udp")
 	}
 }
 
-// TestTakeOverEtcd: weft's daemon takes the place of flannel's own, and gives it back.
-func TestTakeOverEtcd(t *testing.T) {
-	needReal(t)
+// TestReplaceEtcd: weft's flanneld replaces flannel's, and flannel's replaces weft's.
+func TestReplaceEtcd(t *testing.T) {
+	needFlanneld(t)
 	for _, backend := range []string{"host-gw", "vxlan"} {
-		t.Run(backend, func(t *testing.T) { takeOver(t, backend) })
+		t.Run(backend, func(t *testing.T) { testReplace(t, backend) })
 	}
 }
 
-// TestTakeOverIPIP and TestTakeOverWireGuard have names of their own: not every kernel has these tunnels.
-func TestTakeOverIPIP(t *testing.T) {
+// TestReplaceIPIP and TestReplaceWireGuard are separate tests, because not every kernel has these tunnels.
+func TestReplaceIPIP(t *testing.T) {
 	nettest.Need(t, "ipip")
-	takeOver(t, "ipip")
+	testReplace(t, "ipip")
 }
 
-func TestTakeOverWireGuard(t *testing.T) {
+func TestReplaceWireGuard(t *testing.T) {
 	nettest.Need(t, "wireguard")
-	takeOver(t, "wireguard")
+	testReplace(t, "wireguard")
 }
 
-func takeOver(t *testing.T, backend string) {
+func testReplace(t *testing.T, backend string) {
 	t.Helper()
-	needReal(t)
-	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
+	needFlanneld(t)
+	c, e := newEtcdCluster(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "`+backend+`"}}`)
 	a, b := c.node(1), c.node(2)
-	a.start(real)
-	b.start(real)
-	a.podded()
-	b.podded()
+	a.start(flanneld)
+	b.start(flanneld)
+	a.addPod()
+	b.addPod()
 	c.reach(a, b)
-	before, file, device := c.leases(e), a.file(), a.device(backend)
+	before, file, device := c.leases(e), a.subnetEnv(), a.device(backend)
 	flow := c.connect(a, b)
 	become := func(kind string) {
 		a.stop()
 		a.start(kind, "--healthz-port=8081")
 		c.until("ready", a.ready)
-		flow.goesOn(50)
-		c.same(kind+": leases", before, c.leases(e))
-		c.same(kind+": subnet.env", file, a.file())
-		c.same(kind+": device", device, a.device(backend))
+		flow.awaitRounds(50)
+		c.expectEqual(kind+": leases", before, c.leases(e))
+		c.expectEqual(kind+": subnet.env", file, a.subnetEnv())
+		c.expectEqual(kind+": device", device, a.device(backend))
 		c.reach(a, b)
 	}
-	for _, kind := range []string{weft, real, weft} {
+	for _, kind := range []string{weft, flanneld, weft} {
 		become(kind)
 	}
 	if backend == "wireguard" {
-		// flannel's own deletes the device when it ends and when it starts, and packets are lost with it
+		// flannel's flanneld deletes the device at exit and at start, which loses packets
 		flow.close()
 		flow = c.connect(a, b)
 		become(weft)
 	}
-	flow.end()
+	flow.closeAndVerify()
 }
 
-// TestEtcdAway: nothing is torn down while etcd is away, and what happened meanwhile is made up for.
+// TestEtcdAway: nothing is removed while etcd is unavailable, and changes meanwhile are applied afterwards.
 func TestEtcdAway(t *testing.T) {
-	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
+	c, e := newEtcdCluster(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
 	a, b := c.node(1), c.node(2)
 	e.Stop()
 	a.launch(weft)
 	b.launch(weft)
-	time.Sleep(time.Second) // they wait
-	a.alive()
+	time.Sleep(time.Second) // they wait for etcd
+	a.mustRun()
 	if _, err := os.Stat(a.subnetFile()); err == nil {
-		t.Fatal("a subnet, and nobody who gave it")
+		t.Fatal("a subnet without etcd")
 	}
-	e.Again()
+	e.Restart()
 	for _, n := range []*node{a, b} {
-		n.await()
-		n.podded()
+		n.awaitSubnet()
+		n.addPod()
 	}
 	c.reach(a, b)
 	flow := c.connect(a, b)
 	before := c.leases(e)
 	e.Stop()
-	flow.goesOn(100)
+	flow.awaitRounds(100)
 	c.reach(a, b)
-	a.stop() // and one of them starts while etcd is away
+	a.stop() // and one of them starts while etcd is unavailable
 	a.launch(weft)
-	flow.goesOn(100)
-	e.Again()
+	flow.awaitRounds(100)
+	e.Restart()
 	c.until("the same leases", func() bool { return len(c.leases(e)) == 2 })
-	c.same("leases", before, c.leases(e))
-	flow.goesOn(10)
+	c.expectEqual("leases", before, c.leases(e))
+	flow.awaitRounds(10)
 	d := c.node(3)
 	d.start(weft)
-	d.podded()
+	d.addPod()
 	c.reach(a, d)
-	flow.end()
+	flow.closeAndVerify()
 }
 
-// TestMoved: a node that gets another address is found by its peers, with the subnet that it has.
-func TestMoved(t *testing.T) {
-	c, e := leased(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
+// TestAddressChanged: peers reach a node whose address changes, and it keeps its subnet.
+func TestAddressChanged(t *testing.T) {
+	c, e := newEtcdCluster(t, `{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`)
 	a, b := c.node(1), c.node(2)
 	for _, n := range []*node{a, b} {
 		n.start(weft)
-		n.podded()
+		n.addPod()
 	}
 	c.reach(a, b)
 	before := slices.Sorted(maps.Keys(c.leases(e)))
 	ip(t, a.ns, "addr del "+a.addr()+"/24 dev eth0", "addr add 192.168.7.51/24 dev eth0",
 		"route replace default via "+hubAddr)
-	c.until("the peer knows", func() bool {
+	c.until("the peer's FDB entry", func() bool {
 		return strings.Contains(nettest.Run(t, b.ns, "bridge", "fdb", "show", "dev", "flannel.1"), "dst 192.168.7.51")
 	})
 	c.reach(a, b)
-	c.same("subnets", before, slices.Sorted(maps.Keys(c.leases(e))))
+	c.expectEqual("subnets", before, slices.Sorted(maps.Keys(c.leases(e))))
 	ip(t, b.ns, "link set eth0 mtu 1400")
-	c.until("the new MTU in subnet.env", func() bool { b.await(); return b.env.MTU == 1350 })
+	c.until("the new MTU in subnet.env", func() bool { b.awaitSubnet(); return b.env.MTU == 1350 })
 }

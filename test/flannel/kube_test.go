@@ -15,18 +15,18 @@ import (
 	"github.com/weft-net/weft/internal/apitest"
 )
 
-// fields is an object of Kubernetes.
+// fields is a Kubernetes object.
 type fields = map[string]any
 
-// kubed is a cluster whose nodes have their subnets from a Kubernetes.
-type kubed struct {
+// kubeCluster is a cluster whose nodes' subnets are allocated by Kubernetes.
+type kubeCluster struct {
 	*cluster
 	server  *apitest.Server
 	netConf string
 }
 
-// on makes a cluster at a server that other clusters have used before.
-func (s *kubed) on(t *testing.T, server *apitest.Server, conf string, more ...string) {
+// setUp creates a cluster at a server that earlier clusters have used.
+func (s *kubeCluster) setUp(t *testing.T, server *apitest.Server, conf string, more ...string) {
 	t.Helper()
 	s.server = server
 	path := filepath.Join(t.TempDir(), "net-conf.json")
@@ -46,14 +46,14 @@ func (s *kubed) on(t *testing.T, server *apitest.Server, conf string, more ...st
 	})
 }
 
-// node makes a machine and its Node.
-func (s *kubed) node(num int, annotations fields) *node {
+// node creates a node and its Node object.
+func (s *kubeCluster) node(num int, annotations fields) *node {
 	s.t.Helper()
 	n := s.cluster.node(num)
 	if annotations == nil {
 		annotations = fields{}
 	}
-	annotations["node.alpha.kubernetes.io/ttl"] = "0" // flannel's own daemon dies of a node without any
+	annotations["node.alpha.kubernetes.io/ttl"] = "0" // flannel's flanneld crashes for a node without annotations
 	v4, v6 := fmt.Sprintf("10.5.%d.0/24", num), fmt.Sprintf("fc00:5:0:%d::/64", num)
 	s.server.Do(http.MethodPost, "/api/v1/nodes", fields{
 		"apiVersion": "v1", "kind": "Node", "metadata": fields{"name": n.name, "annotations": annotations},
@@ -62,8 +62,8 @@ func (s *kubed) node(num int, annotations fields) *node {
 	return n
 }
 
-// said are the node's annotations and the condition NetworkUnavailable.
-func (s *kubed) said(n *node) (annotations map[string]string, condition string) {
+// nodeState returns the node's annotations and the condition NetworkUnavailable.
+func (s *kubeCluster) nodeState(n *node) (annotations map[string]string, condition string) {
 	s.t.Helper()
 	var o struct {
 		Metadata struct{ Annotations map[string]string }
@@ -84,88 +84,88 @@ func (s *kubed) said(n *node) (annotations map[string]string, condition string) 
 
 const dual = `{"Network": "10.5.0.0/16", "EnableIPv6": true, "IPv6Network": "fc00:5::/48", "Backend": {"Type": "%s"}}`
 
-// TestKube is everything that can be seen at one API server; each part has a cluster of its own.
+// TestKube runs all tests with one API server; each part has its own cluster.
 func TestKube(t *testing.T) {
 	first := newCluster(t)
 	server := apitest.Start(t, first.hub, netip.MustParseAddr(hubAddr))
 	for _, part := range []struct {
 		name, backend string
-		run           func(*kubed, string)
+		run           func(*kubeCluster, string)
 	}{
-		{"mixed", "host-gw", (*kubed).mixed},
-		{"mixed", "vxlan", (*kubed).mixed},
-		{"take over", "vxlan", (*kubed).takeOver},
-		{"annotations", "vxlan", (*kubed).annotated},
-		{"away", "vxlan", (*kubed).away},
-		{"bad", "vxlan", (*kubed).bad},
-		{"renumbered", "vxlan", (*kubed).renumbered},
+		{"mixed", "host-gw", (*kubeCluster).testMixed},
+		{"mixed", "vxlan", (*kubeCluster).testMixed},
+		{"take over", "vxlan", (*kubeCluster).testReplace},
+		{"annotations", "vxlan", (*kubeCluster).testAnnotations},
+		{"away", "vxlan", (*kubeCluster).testServerAway},
+		{"bad", "vxlan", (*kubeCluster).testBadConfig},
+		{"renumbered", "vxlan", (*kubeCluster).testRenumbered},
 	} {
 		t.Run(part.name+" "+part.backend, func(t *testing.T) {
 			c := *first
 			c.t, c.nodes = t, map[string]*node{}
-			s := &kubed{cluster: &c}
-			s.on(t, server, fmt.Sprintf(dual, part.backend))
+			s := &kubeCluster{cluster: &c}
+			s.setUp(t, server, fmt.Sprintf(dual, part.backend))
 			part.run(s, part.backend)
 		})
 	}
 }
 
-// mixed: one node with weft's daemon and one with flannel's own, both families.
-func (s *kubed) mixed(string) {
-	needReal(s.t)
+// testMixed: one node with weft's flanneld and one with flannel's, dual-stack.
+func (s *kubeCluster) testMixed(string) {
+	needFlanneld(s.t)
 	a, b := s.node(1, nil), s.node(2, nil)
 	a.start(weft)
-	b.start(real)
-	a.podded()
-	b.podded()
+	b.start(flanneld)
+	a.addPod()
+	b.addPod()
 	s.reach(a, b)
 }
 
-// takeOver: weft's daemon takes the place of flannel's own, and gives it back.
-func (s *kubed) takeOver(backend string) {
-	needReal(s.t)
+// testReplace: weft's flanneld replaces flannel's, and flannel's replaces weft's.
+func (s *kubeCluster) testReplace(backend string) {
+	needFlanneld(s.t)
 	a, b := s.node(1, nil), s.node(2, nil)
-	a.start(real)
-	b.start(real)
-	a.podded()
-	b.podded()
+	a.start(flanneld)
+	b.start(flanneld)
+	a.addPod()
+	b.addPod()
 	s.reach(a, b)
-	before, file, device := "", a.file(), a.device(backend)
-	annotations, _ := s.said(a)
+	before, file, device := "", a.subnetEnv(), a.device(backend)
+	annotations, _ := s.nodeState(a)
 	flow := s.connect(a, b)
-	for _, kind := range []string{weft, real, weft} {
+	for _, kind := range []string{weft, flanneld, weft} {
 		a.stop()
 		a.start(kind, "--healthz-port=8081")
 		s.until("ready", a.ready)
-		flow.goesOn(50)
-		now, condition := s.said(a)
-		s.same(kind+": annotations", annotations, now)
+		flow.awaitRounds(50)
+		now, condition := s.nodeState(a)
+		s.expectEqual(kind+": annotations", annotations, now)
 		if before == "" {
 			before = condition
 		}
-		s.same(kind+": condition", before, condition)
-		if backend == "host-gw" { // flannel says 1450 for every family of vxlan, of which 20 are too many for IPv6
-			s.same(kind+": subnet.env", file, a.file())
+		s.expectEqual(kind+": condition", before, condition)
+		if backend == "host-gw" { // flannel uses 1450 for vxlan in both families, which is 20 too large for IPv6
+			s.expectEqual(kind+": subnet.env", file, a.subnetEnv())
 		}
-		s.same(kind+": device", device, a.device(backend))
+		s.expectEqual(kind+": device", device, a.device(backend))
 		s.reach(a, b)
 	}
-	flow.end()
+	flow.closeAndVerify()
 }
 
-// annotated: what a node says of itself, under any prefix, and what administrators say of it.
-func (s *kubed) annotated(string) {
+// testAnnotations: annotations that a node publishes, with any prefix, and those that administrators set.
+func (s *kubeCluster) testAnnotations(string) {
 	s.args = append(s.args, "--kube-annotation-prefix=example.com/net")
 	a := s.node(1, fields{
 		"example.com/net-public-ip-overwrite": "203.0.113.9", "flannel.alpha.coreos.com/public-ip": "junk",
 	})
 	b := s.node(2, nil)
-	s.node(3, nil) // takes no part
+	s.node(3, nil) // not in the network
 	a.start(weft)
 	b.start(weft)
 	const p = "example.com/net-"
 	said := func(n *node) (out string) {
-		all, condition := s.said(n)
+		all, condition := s.nodeState(n)
 		for _, key := range []string{"kube-subnet-manager", "backend-type", "public-ip", "public-ipv6"} {
 			out += all[p+key] + " "
 		}
@@ -175,50 +175,50 @@ func (s *kubed) annotated(string) {
 	for n, want := range map[*node]string{
 		a: "true vxlan 203.0.113.9 fd07::1 " + up, b: "true vxlan 192.168.7.2 fd07::2 " + up,
 	} {
-		s.until(n.name+" says "+want, func() bool { return said(n) == want })
+		s.until(n.name+" has "+want, func() bool { return said(n) == want })
 	}
 	s.server.Do(http.MethodPatch, "/api/v1/nodes/"+b.name, fields{
 		"metadata": fields{"annotations": fields{p + "backend-data": nil, p + "public-ip": "192.0.2.1"}},
 	})
-	s.until("what somebody took away is written again", func() bool {
-		all, _ := s.said(b)
+	s.until("a removed annotation is restored", func() bool {
+		all, _ := s.nodeState(b)
 		return strings.Contains(all[p+"backend-data"], "VtepMAC") && all[p+"public-ip"] == "192.168.7.2"
 	})
-	s.until("no route to who takes no part", func() bool {
+	s.until("no route to a node that is not in the network", func() bool {
 		routes := a.routes()
 		return strings.Contains(routes, "10.5.2.0/24") && !strings.Contains(routes, "10.5.3.0/24")
 	})
 }
 
-// away: nothing is torn down while the API server is away, also not by a daemon that starts, and a daemon that starts
-// then is ready when the server is back.
-func (s *kubed) away(string) {
+// testServerAway: nothing is removed while the API server is unavailable, also not by a daemon that starts; such a
+// daemon is ready when the server is back.
+func (s *kubeCluster) testServerAway(string) {
 	a, b := s.node(1, nil), s.node(2, nil)
 	a.start(weft)
 	b.start(weft)
-	a.podded()
-	b.podded()
+	a.addPod()
+	b.addPod()
 	s.reach(a, b)
-	flow, file := s.connect(a, b), a.file()
+	flow, file := s.connect(a, b), a.subnetEnv()
 	s.server.Stop()
-	flow.goesOn(100)
+	flow.awaitRounds(100)
 	a.stop()
 	a.launch(weft, "--healthz-port=8081")
-	flow.goesOn(100)
+	flow.awaitRounds(100)
 	if a.ready() {
-		s.t.Error("ready, and it has not seen the cluster")
+		s.t.Error("ready without a connection to the cluster")
 	}
-	s.server.Again()
+	s.server.Restart()
 	s.until("ready", a.ready)
-	s.same("subnet.env", file, a.file())
+	s.expectEqual("subnet.env", file, a.subnetEnv())
 	s.reach(a, b)
-	flow.end()
+	flow.closeAndVerify()
 }
 
-// bad: what the daemon says of a cluster that is none of its network, and what it does not wait for.
-func (s *kubed) bad(string) {
+// testBadConfig: the daemon's errors for a bad cluster or configuration, without waiting.
+func (s *kubeCluster) testBadConfig(string) {
 	a := s.node(1, nil)
-	nowhere := filepath.Join(a.dir, "nowhere")
+	unreachable := filepath.Join(a.dir, "nowhere")
 	for _, tt := range []struct {
 		conf, words string
 		more, env   []string
@@ -236,13 +236,13 @@ func (s *kubed) bad(string) {
 			nil,
 		},
 		{
-			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: open " + nowhere,
-			[]string{"--net-config-path=" + nowhere},
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "--net-config-path: " + unreachable,
+			[]string{"--net-config-path=" + unreachable},
 			nil,
 		},
 		{
-			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + nowhere,
-			[]string{"--kubeconfig-file=" + nowhere},
+			`{"Network": "10.5.0.0/16", "Backend": {"Type": "vxlan"}}`, "kubernetes.kubeconfig \"" + unreachable,
+			[]string{"--kubeconfig-file=" + unreachable},
 			nil,
 		},
 		{
@@ -258,13 +258,13 @@ func (s *kubed) bad(string) {
 			s.env = func(string) []string { return tt.env }
 		}
 		a.launch(weft, tt.more...)
-		s.until(tt.words, func() bool { return a.ended() })
+		s.until(tt.words, func() bool { return a.exited() })
 		log, err := os.ReadFile(a.run.log)
 		if err != nil || !strings.Contains(string(log), tt.words) || a.run.cmd.ProcessState.ExitCode() != 1 {
 			s.t.Errorf("%v: no %q in\n%s", err, tt.words, log)
 		}
 	}
 	if _, err := os.Stat(a.subnetFile()); err == nil {
-		s.t.Error("a subnet file of nothing")
+		s.t.Error("a subnet file without a subnet")
 	}
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// flannels are the lines about flannel in what iptables-save prints, in their order, with how often each is there.
-func (n *node) flannels(v6 bool) []string {
+// flannelRules returns the lines of iptables-save about flannel, in order, with their counts.
+func (n *node) flannelRules(v6 bool) []string {
 	n.c.t.Helper()
 	program := "iptables-save"
 	if v6 {
@@ -30,7 +30,7 @@ func (n *node) flannels(v6 bool) []string {
 	return out
 }
 
-// nft is a table, empty where it is not there.
+// nft returns a table; empty if it does not exist.
 func (n *node) nft(family, table string) string {
 	out, err := nettest.Try(n.ns, "nft", "list", "table", family, table)
 	if err != nil {
@@ -39,45 +39,45 @@ func (n *node) nft(family, table string) string {
 	return out
 }
 
-// TestRules: the rules are flannel's own, are there once, come back when somebody takes them away, and leave when they
-// are not wanted any more.
+// TestRules: the rules are those of flannel, exist once, are restored when deleted, and are removed when not needed any
+// more.
 func TestRules(t *testing.T) {
-	needReal(t)
+	needFlanneld(t)
 	const iptables, changed = `{"Network": "10.5.0.0/16", "Backend": {"Type": "host-gw"}}`,
 		`{"Network": "10.6.0.0/16", "Backend": {"Type": "host-gw"}}`
 	const nftables = `{"Network": "10.5.0.0/16", "EnableNFTables": true, "Backend": {"Type": "host-gw"}}`
-	c, e := leased(t, iptables)
+	c, e := newEtcdCluster(t, iptables)
 	a := c.node(1)
 	again := func(kind string, more ...string) {
 		t.Helper()
 		a.stop()
 		a.start(kind, append(more, "--healthz-port=8081")...)
 		c.until("ready", a.ready)
-		a.await() // the file of this one
+		a.awaitSubnet() // its subnet file
 	}
-	a.start(real)
-	c.until("flannel's rules", func() bool { return len(a.flannels(false)) == 10 })
-	theirs := a.flannels(false)
+	a.start(flanneld)
+	c.until("flannel's rules", func() bool { return len(a.flannelRules(false)) == 10 })
+	flannelRules := a.flannelRules(false)
 	again(weft)
-	c.same("rules", theirs, a.flannels(false))
+	c.expectEqual("rules", flannelRules, a.flannelRules(false))
 	nettest.Run(t, a.ns, "iptables", "-t", "nat", "-F", "FLANNEL-POSTRTG")
 	nettest.Run(t, a.ns, "iptables", "-F", "FORWARD")
-	c.until("the rules again", func() bool { return slices.Equal(theirs, a.flannels(false)) })
+	c.until("the restored rules", func() bool { return slices.Equal(flannelRules, a.flannelRules(false)) })
 
 	c.put(e, "config", changed)
 	again(weft)
-	want := strings.NewReplacer("10.5.", "10.6.").Replace(strings.Join(theirs, "\n"))
+	want := strings.NewReplacer("10.5.", "10.6.").Replace(strings.Join(flannelRules, "\n"))
 	subnet := a.env.Subnet.Masked().String()
-	for i, line := range a.flannels(false) {
-		if strings.Contains(line, "10.5.") || !strings.Contains(line, "10.6.") && strings.Contains(theirs[i], "10.5.") {
+	for i, line := range a.flannelRules(false) {
+		if strings.Contains(line, "10.5.") || !strings.Contains(line, "10.6.") && strings.Contains(flannelRules[i], "10.5.") {
 			t.Errorf("rule of another network: %s (own subnet %s)\nall: %s", line, subnet, want)
 		}
 	}
 
 	c.put(e, "config", nftables)
 	again(weft)
-	if left := a.flannels(false); len(left) > 0 || strings.Contains(nettest.Run(t, a.ns, "iptables-save"), "FLANNEL") {
-		t.Errorf("left of the other form: %s", left)
+	if left := a.flannelRules(false); len(left) > 0 || strings.Contains(nettest.Run(t, a.ns, "iptables-save"), "FLANNEL") {
+		t.Errorf("rules of the other kind are left: %s", left)
 	}
 	c.until("tables", func() bool { return strings.Contains(a.nft("ip", "flannel-ipv4"), "masquerade fully-random") })
 	tables := a.nft("ip", "flannel-ipv4")
@@ -90,27 +90,27 @@ func TestRules(t *testing.T) {
 		}
 	}
 	nettest.Run(t, a.ns, "nft", "flush", "ruleset")
-	c.until("the tables again", func() bool { return a.nft("ip", "flannel-ipv4") == tables })
+	c.until("the restored tables", func() bool { return a.nft("ip", "flannel-ipv4") == tables })
 	again(weft, "--ip-masq-fully-random-disable", "--iptables-forward-rules=false")
 	if now := a.nft("ip", "flannel-ipv4"); strings.Contains(now, "fully-random") ||
 		strings.Contains(now, "chain forward") || !strings.Contains(now, "masquerade") {
-		t.Errorf("not as the flags say:\n%s", now)
+		t.Errorf("not as configured by flags:\n%s", now)
 	}
 
 	c.put(e, "config", iptables)
 	again(weft, "--ip-blackhole-route")
 	if now := a.nft("ip", "flannel-ipv4"); now != "" {
-		t.Errorf("left of the other form:\n%s", now)
+		t.Errorf("tables of the other kind are left:\n%s", now)
 	}
 	c.until("blackhole", func() bool { return strings.Contains(a.routes(), "blackhole "+a.env.Subnet.Masked().String()) })
 	again(weft, "--ip-masq=false")
-	for _, line := range a.flannels(false) {
+	for _, line := range a.flannelRules(false) {
 		if strings.HasPrefix(line, "nat") {
-			t.Errorf("left of masquerading: %s", line)
+			t.Errorf("a masquerade rule is left: %s", line)
 		}
 	}
 	if strings.Contains(a.routes(), "blackhole") {
-		t.Errorf("left of --ip-blackhole-route:\n%s", a.routes())
+		t.Errorf("the route of --ip-blackhole-route is left:\n%s", a.routes())
 	}
 
 	except := filepath.Join(a.dir, "ip-masq-agent")
@@ -121,7 +121,7 @@ func TestRules(t *testing.T) {
 	}
 	has := func(cidr string) func() bool {
 		return func() bool {
-			return slices.Contains(a.flannels(false), `nat -A FLANNEL-POSTRTG -s 10.5.0.0/16 -d `+cidr+
+			return slices.Contains(a.flannelRules(false), `nat -A FLANNEL-POSTRTG -s 10.5.0.0/16 -d `+cidr+
 				` -m comment --comment "flanneld masq" -j RETURN`)
 		}
 	}
@@ -131,8 +131,8 @@ func TestRules(t *testing.T) {
 		c.until("exception of "+cidr, has(cidr))
 	}
 	write("nonMasqueradeCIDRs: [10.98.0.0/16]\nmasqLinkLocal: true\nresyncInterval: 1s\n")
-	c.until("another exception", has("10.98.0.0/16"))
+	c.until("the other exception", has("10.98.0.0/16"))
 	if has("10.99.0.0/16")() || has("169.254.0.0/16")() {
-		t.Errorf("exceptions of before: %s", a.flannels(false))
+		t.Errorf("old exceptions: %s", a.flannelRules(false))
 	}
 }

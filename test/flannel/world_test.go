@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flannel_test sets weft's flanneld beside flannel's own: in one cluster, and in its place.
+// Package flannel_test tests weft's flanneld with flannel's: in one cluster, and as a replacement.
 package flannel_test
 
 import (
@@ -21,17 +21,17 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// limit is how long anything may take, on a machine that does other things too.
+// limit is the timeout of all waits, for a busy host.
 const limit = time.Minute
 
-// The two kinds of daemons.
+// The two implementations.
 const (
-	weft = "weft"
-	real = "flannel"
+	weft     = "weft"
+	flanneld = "flannel"
 )
 
-// needReal skips the test where flannel's own daemon cannot be had.
-func needReal(t testing.TB) string {
+// needFlanneld skips the test if flannel's flanneld is not available.
+func needFlanneld(t testing.TB) string {
 	t.Helper()
 	dir := os.Getenv("WEFT_FLANNEL_DIR")
 	if dir == "" {
@@ -43,23 +43,23 @@ func needReal(t testing.TB) string {
 	}
 	path := filepath.Join(dir, "flanneld")
 	if _, err := os.Stat(path); err != nil {
-		nettest.Without(t, "no flanneld of flannel's own: build it with test/flannel/build.sh, or set WEFT_FLANNEL_DIR")
+		nettest.SkipMissing(t, "flannel's flanneld is missing: build it with test/flannel/build.sh, or set WEFT_FLANNEL_DIR")
 	}
 	if _, err := os.Stat("/proc/sys/net/bridge/bridge-nf-call-iptables"); err != nil {
-		nettest.Skip(t, "flannel's own flanneld wants br_netfilter, which this kernel has not loaded")
+		nettest.Skip(t, "flannel's flanneld requires br_netfilter, which is not loaded")
 	}
 	return path
 }
 
-// hubAddr is where etcd and the API server are, and the way out of the nodes.
+// hubAddr is the address of etcd and the API server, and the nodes' default gateway.
 const hubAddr = "192.168.7.100"
 
-// cluster is machines on one switch.
+// cluster is nodes on one bridge.
 type cluster struct {
 	t     *testing.T
 	hub   *netns.NS
 	nodes map[string]*node
-	// args are what both kinds of daemon are started with.
+	// args are the arguments of both implementations.
 	args []string
 	env  func(name string) []string
 }
@@ -72,7 +72,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// node is a machine with one pod.
+// node is a node with one pod.
 type node struct {
 	c    *cluster
 	name string
@@ -91,7 +91,7 @@ func ip(t testing.TB, ns *netns.NS, lines ...string) {
 	}
 }
 
-// node makes the machine number num.
+// node creates node num.
 func (c *cluster) node(num int) *node {
 	c.t.Helper()
 	name := fmt.Sprintf("n%d", num)
@@ -103,12 +103,12 @@ func (c *cluster) node(num int) *node {
 		fmt.Sprintf("link add p%d address 02:00:00:00:ff:%02x type veth peer name eth0 address 02:00:00:00:00:%02x netns %s",
 			num, num, num, n.ns.Path()),
 		fmt.Sprintf("link set p%d master br0 up", num))
-	// its other end's namespace may take a while
+	// its peer may be deleted with its namespace later
 	c.t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) })
 	ip(c.t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr()+"/24 dev eth0",
 		fmt.Sprintf("addr add fd07::%d/64 dev eth0 nodad", num),
 		"route add default via "+hubAddr, "route add default via fd07::100")
-	// As kubelet and others have it; flannel's own daemon leaves it to them.
+	// As set by the kubelet and others; flannel's flanneld does not set them.
 	nettest.Run(c.t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	c.nodes[name] = n
 	return n
@@ -118,7 +118,7 @@ func (n *node) addr() string { return fmt.Sprintf("192.168.7.%d", n.num) }
 
 func (n *node) subnetFile() string { return filepath.Join(n.dir, "subnet.env") }
 
-// process is a daemon that runs.
+// process is a running daemon.
 type process struct {
 	kind string
 	cmd  *exec.Cmd
@@ -126,20 +126,20 @@ type process struct {
 	done chan struct{}
 }
 
-// start starts a daemon of a kind, and waits until its subnet file is there.
+// start starts a daemon and waits until its subnet file exists.
 func (n *node) start(kind string, more ...string) {
 	n.c.t.Helper()
 	n.launch(kind, more...)
-	n.await()
+	n.awaitSubnet()
 }
 
-// await waits for the subnet file.
-func (n *node) await() {
+// awaitSubnet waits for the subnet file.
+func (n *node) awaitSubnet() {
 	n.c.t.Helper()
 	n.c.until(n.name+" has a subnet", func() bool {
 		text, err := os.ReadFile(n.subnetFile())
 		if err != nil {
-			n.alive()
+			n.mustRun()
 			return false
 		}
 		n.env, err = flannel.ParseSubnetEnv(text)
@@ -152,8 +152,8 @@ func (n *node) launch(kind string, more ...string) {
 	t := n.c.t
 	t.Helper()
 	argv := []string{filepath.Join(nettest.Programs(t), "weft"), "flanneld"}
-	if kind == real {
-		argv = []string{needReal(t)}
+	if kind == flanneld {
+		argv = []string{needFlanneld(t)}
 	}
 	argv = append(argv, n.c.args...)
 	argv = append(argv, "-subnet-file="+n.subnetFile())
@@ -178,22 +178,22 @@ func (n *node) launch(kind string, more ...string) {
 	}()
 	n.run = p
 	t.Cleanup(func() {
-		p.end(syscall.SIGKILL)
-		if t.Failed() && n.run == p { // the last one's file has them all
+		p.stop(syscall.SIGKILL)
+		if t.Failed() && n.run == p { // the log is appended to
 			b, _ := os.ReadFile(p.log)
 			t.Logf("%s, %s:\n%s", n.name, kind, b[max(0, len(b)-6000):])
 		}
 	})
 }
 
-// end ends a process, and waits for it.
-func (p *process) end(signal syscall.Signal) {
+// stop signals a process and waits for it.
+func (p *process) stop(signal syscall.Signal) {
 	_ = p.cmd.Process.Signal(signal)
 	<-p.done
 }
 
-// ended tells whether the daemon has ended.
-func (n *node) ended() bool {
+// exited reports whether the daemon has exited.
+func (n *node) exited() bool {
 	select {
 	case <-n.run.done:
 		return true
@@ -202,34 +202,34 @@ func (n *node) ended() bool {
 	}
 }
 
-// alive fails the test when the daemon has ended by itself.
-func (n *node) alive() {
+// mustRun fails the test if the daemon has exited.
+func (n *node) mustRun() {
 	n.c.t.Helper()
-	if n.ended() {
-		n.c.t.Fatalf("%s: the daemon has ended: %v", n.name, n.run.cmd.ProcessState)
+	if n.exited() {
+		n.c.t.Fatalf("%s: the daemon has exited: %v", n.name, n.run.cmd.ProcessState)
 	}
 }
 
-// stop ends the daemon as an administrator does. Flannel's own sometimes waits for itself then and never ends.
+// stop stops the daemon as an administrator does. Flannel's flanneld sometimes deadlocks then.
 func (n *node) stop() {
 	n.c.t.Helper()
 	_ = n.run.cmd.Process.Signal(syscall.SIGTERM)
 	patience := limit
-	if n.run.kind == real {
+	if n.run.kind == flanneld {
 		patience = 2 * time.Second
 	}
 	select {
 	case <-n.run.done:
 	case <-time.After(patience):
-		n.run.end(syscall.SIGKILL)
+		n.run.stop(syscall.SIGKILL)
 		if n.run.kind == weft {
-			n.c.t.Errorf("%s: weft's daemon does not end", n.name)
+			n.c.t.Errorf("%s: weft's daemon does not exit", n.name)
 		}
 	}
 }
 
-// podded gives the node its pod, as the CNI plugin would by subnet.env.
-func (n *node) podded() {
+// addPod attaches the node's pod, as the CNI plugin would with subnet.env.
+func (n *node) addPod() {
 	t := n.c.t
 	t.Helper()
 	ip(
@@ -252,13 +252,13 @@ func (n *node) podded() {
 	}
 }
 
-// routes are those of the node.
+// routes returns the node's routes.
 func (n *node) routes() string {
 	n.c.t.Helper()
 	return nettest.Run(n.c.t, n.ns, "ip", "route")
 }
 
-// pods are the addresses of the node's pod.
+// pods returns the addresses of the node's pod.
 func (n *node) pods() []string {
 	var out []string
 	for _, p := range []netip.Prefix{n.env.Subnet, n.env.IPv6Subnet} {
@@ -273,12 +273,12 @@ func (c *cluster) until(what string, ok func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("%s: not within %s", what, limit)
+			c.t.Fatalf("%s: not after %s", what, limit)
 		}
 	}
 }
 
-// reach sends packets of the largest size that a pod may send, both ways.
+// reach pings with the largest packets that a pod can send, in both directions.
 func (c *cluster) reach(a, b *node) {
 	c.t.Helper()
 	for _, way := range [][2]*node{{a, b}, {b, a}} {
@@ -286,7 +286,7 @@ func (c *cluster) reach(a, b *node) {
 			headers, most := 28, min(a.env.MTU, b.env.MTU)
 			if strings.Contains(to, ":") {
 				headers = 48
-				if most == 1450 { // what flannel's own says for every family: 20 too many where IPv6 travels over IPv6
+				if most == 1450 { // flannel's value for both families: 20 too large for IPv6 over IPv6
 					most = 1430
 				}
 			}

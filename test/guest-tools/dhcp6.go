@@ -22,7 +22,7 @@ const (
 	clientID, serverID, iana, iaAddr, elapsed, nameservers = 1, 2, 3, 5, 8, 23
 )
 
-// dhcp6 asks until it has an address.
+// dhcp6 solicits until it has an address.
 func dhcp6(link, script string) error {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
@@ -36,7 +36,7 @@ func dhcp6(link, script string) error {
 	}
 }
 
-// lease is one exchange. The address of the link's own may not be there yet.
+// lease runs one exchange. The link-local address may not exist yet.
 func lease(i *net.Interface, script string) error {
 	conn, err := net.ListenUDP("udp6", &net.UDPAddr{Port: 546, Zone: i.Name})
 	if err != nil {
@@ -49,7 +49,8 @@ func lease(i *net.Interface, script string) error {
 	}
 	duid := append([]byte{0, 3, 0, 1}, i.HardwareAddr...)
 	own := append(option(clientID, duid), option(elapsed, []byte{0, 0})...)
-	offer, err := ask(conn, i, append(append([]byte{solicit}, id...), append(own, option(iana, make([]byte, 12))...)...),
+	offer, err := exchange(conn, i, append(append([]byte{solicit}, id...),
+		append(own, option(iana, make([]byte, 12))...)...),
 		advertise)
 	if err != nil {
 		return err
@@ -59,15 +60,16 @@ func lease(i *net.Interface, script string) error {
 		return errors.New("the offer has no address")
 	}
 	own = append(own, option(serverID, has[serverID])...)
-	answer, err := ask(conn, i, append(append([]byte{request}, id...), append(own, option(iana, has[iana])...)...), reply)
+	answer, err := exchange(conn, i, append(append([]byte{request}, id...),
+		append(own, option(iana, has[iana])...)...), reply)
 	if err != nil {
 		return err
 	}
-	return believe(i, script, options(answer[4:]))
+	return configure(i, script, options(answer[4:]))
 }
 
-// believe has the script make the guest's network of an answer.
-func believe(i *net.Interface, script string, has map[uint16][]byte) error {
+// configure runs the script with the values of a reply.
+func configure(i *net.Interface, script string, has map[uint16][]byte) error {
 	if len(has[iana]) < 12 {
 		return errors.New("the answer has no address")
 	}
@@ -86,8 +88,8 @@ func believe(i *net.Interface, script string, has map[uint16][]byte) error {
 	return cmd.Run()
 }
 
-// ask sends a message and awaits the answer to it.
-func ask(conn *net.UDPConn, i *net.Interface, message []byte, want byte) ([]byte, error) {
+// exchange sends a message and waits for the reply.
+func exchange(conn *net.UDPConn, i *net.Interface, message []byte, want byte) ([]byte, error) {
 	if _, err := conn.WriteToUDP(message, &net.UDPAddr{
 		IP: net.ParseIP("ff02::1:2"), Port: 547, Zone: i.Name,
 	}); err != nil {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command guest-tools does in an emulated guest what busybox cannot.
+// Command guest-tools has tools for an emulated guest that busybox lacks.
 //
-//	guest-tools dhcp6 LINK SCRIPT                 asks for an address by DHCPv6 and runs SCRIPT bound6 with ip, dns, interface
-//	guest-tools udp ADDR:PORT INTERVAL            sends a numbered packet at each interval, for ever
-//	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and awaits its echo; says how that ended
-//	guest-tools echo PORT                         gives back what it gets, TCP and UDP
-//	guest-tools talk PORT INTERVAL                sends a numbered line at each interval to whoever calls
-//	guest-tools answer PORT NAME                  says its name to those who ask, as weft lab reach does, and does as talk for weft lab migrate
-//	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… asks them so, and prints who answered
+//	guest-tools dhcp6 LINK SCRIPT                 requests an address by DHCPv6 and runs SCRIPT bound6 with ip, dns, interface
+//	guest-tools udp ADDR:PORT INTERVAL            sends a numbered packet at each interval, forever
+//	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and waits for its echo; prints the error at the end
+//	guest-tools echo PORT                         echoes, TCP and UDP
+//	guest-tools talk PORT INTERVAL                sends a numbered line at each interval on each connection
+//	guest-tools answer PORT NAME                  responds with its name to weft lab reach, and serves as talk for weft lab migrate
+//	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… connects to them as weft lab reach does, and prints the results
 package main
 
 import (
@@ -42,17 +42,17 @@ func run(args []string) error {
 			return err
 		}
 		if args[0] == "udp" {
-			return packets(conn.(*net.UDPConn), every)
+			return sendPackets(conn.(*net.UDPConn), every)
 		}
-		return lines(conn, every)
+		return exchangeLines(conn, every)
 	case len(args) == 2 && args[0] == "echo":
-		return echo(args[1])
+		return serveEcho(args[1])
 	case len(args) == 3 && args[0] == "talk":
 		every, err := time.ParseDuration(args[2])
 		if err != nil {
 			return err
 		}
-		return talk(args[1], every)
+		return serveLines(args[1], every)
 	}
 	if len(args) == 3 && args[0] == "answer" {
 		return answer(args[1], args[2])
@@ -69,8 +69,8 @@ func run(args []string) error {
 	)
 }
 
-// lines ends with the connection.
-func lines(conn net.Conn, every time.Duration) error {
+// exchangeLines returns when the connection fails.
+func exchangeLines(conn net.Conn, every time.Duration) error {
 	r := bufio.NewReader(conn)
 	tick := time.NewTicker(every)
 	for n := 0; ; n++ {
@@ -82,13 +82,13 @@ func lines(conn net.Conn, every time.Duration) error {
 			return fmt.Errorf("line %d: %w", n, err)
 		}
 		if got != fmt.Sprintf("%d\n", n) {
-			return fmt.Errorf("line %d came back as %q", n, got)
+			return fmt.Errorf("line %d was echoed as %q", n, got)
 		}
 		<-tick.C
 	}
 }
 
-func echo(port string) error {
+func serveEcho(port string) error {
 	l, err := net.Listen("tcp", ":"+port)
 	if err != nil {
 		return err

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// packets sends numbers, and does not mind who is not there. It sleeps in the kernel by itself: where a machine is
-// emulated and has just come to another host, all that the runtime does for a timer would be translated anew before the
-// first packet.
-func packets(conn *net.UDPConn, every time.Duration) error {
+// sendPackets sends numbers and ignores errors. It sleeps in a system call: after a live migration of an emulated VM,
+// the code of the Go runtime's timers would be translated again before the first packet.
+func sendPackets(conn *net.UDPConn, every time.Duration) error {
 	file, err := conn.File()
 	if err != nil {
 		return err

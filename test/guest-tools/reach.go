@@ -18,8 +18,8 @@ import (
 	"time"
 )
 
-// answer says who it is to all who ask, TCP and UDP, as weft lab reach asks. Who wishes it to talk gets numbered lines,
-// one each time that the wish says.
+// answer responds with its name over TCP and UDP, as weft lab reach requests it. A client can request numbered lines at
+// an interval instead.
 func answer(port, name string) error {
 	p, err := net.ListenPacket("udp", ":"+port)
 	if err != nil {
@@ -52,7 +52,7 @@ func answer(port, name string) error {
 			if every, is := strings.CutPrefix(line, "weft talk "); is {
 				if pause, err := time.ParseDuration(strings.TrimSpace(every)); err == nil && pause > 0 {
 					_ = conn.SetDeadline(time.Time{})
-					say(conn, pause)
+					sendLines(conn, pause)
 				}
 				return
 			}
@@ -61,7 +61,7 @@ func answer(port, name string) error {
 	}
 }
 
-// try tries targets (proto,addr:port,name), all at once, and prints for each its number and "ok" or what went wrong.
+// try tries targets (proto,addr:port,name) concurrently, and prints for each its number and "ok" or the error.
 func try(timeout time.Duration, targets []string) error {
 	out := make([]string, len(targets))
 	var all sync.WaitGroup
@@ -126,7 +126,7 @@ func tryOne(deadline time.Time, target string) error {
 	}
 }
 
-// ping sends echo requests until one is answered.
+// ping sends echo requests until a reply arrives.
 func ping(deadline time.Time, to netip.Addr) error {
 	network, kind, reply := "ip4:icmp", byte(8), byte(0)
 	if to.Is6() {
@@ -154,7 +154,7 @@ func ping(deadline time.Time, to netip.Addr) error {
 				break
 			}
 			got := b[:n]
-			if to.Is4() && n > 20 { // the packet's head comes with it
+			if to.Is4() && n > 20 { // the IPv4 header is included
 				got = got[min(int(b[0]&15)*4, n):]
 			}
 			if len(got) >= 8 && got[0] == reply && binary.BigEndian.Uint16(got[4:]) == id {
@@ -165,7 +165,7 @@ func ping(deadline time.Time, to netip.Addr) error {
 	return os.ErrDeadlineExceeded
 }
 
-// checksum is IPv4's; that of ICMPv6 the kernel computes.
+// checksum is the Internet checksum; the kernel computes that of ICMPv6.
 func checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// talk sends numbered lines to whoever calls, and does not listen.
-func talk(port string, every time.Duration) error {
+// serveLines sends numbered lines on each connection, and reads nothing.
+func serveLines(port string, every time.Duration) error {
 	l, err := net.Listen("tcp", ":"+port)
 	if err != nil {
 		return err
@@ -21,13 +21,13 @@ func talk(port string, every time.Duration) error {
 		}
 		go func() {
 			defer func() { _ = conn.Close() }()
-			say(conn, every)
+			sendLines(conn, every)
 		}()
 	}
 }
 
-// say sends numbered lines until nobody takes them.
-func say(conn net.Conn, every time.Duration) {
+// sendLines sends numbered lines until a write fails.
+func sendLines(conn net.Conn, every time.Duration) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	for n := 0; ; n++ {

@@ -22,7 +22,7 @@ func (s *stage) others(i int) map[string]netip.Addr {
 	}
 }
 
-const unanswered = "a routed link has no other host: the kernel takes the frame for itself or for no protocol"
+const unanswered = "a routed link has no other host, nor has what a translation of addresses hides; on a bridge, what is for the router gets to no pod"
 
 // claims are what only a neighbor, a router or a DHCP server may say.
 func claims() []attack {
@@ -40,7 +40,8 @@ func claims() []attack {
 		row("ARP for others' addresses", func(s *stage, m *magazine) {
 			for what, is := range s.others(0) {
 				for _, dst := range []mac{broadcast(), s.pod("near").mac, s.router} {
-					m.add(fmt.Sprintf("%s, to %x", what, dst), func(w []byte) send {
+					arrives := s.bridged() && !slices.Equal(dst, s.router)
+					m.expect(arrives, fmt.Sprintf("%s, to %x", what, dst), func(w []byte) send {
 						return send{
 							Link:  "eth0",
 							Frame: slices.Concat(ether(dst, s.me.mac, typeARP, arp(s.me.mac, is, dst, s.pod("near").addrs[0])), w),
@@ -51,7 +52,7 @@ func claims() []attack {
 		}),
 		row("ARP with another Ethernet address in it", func(s *stage, m *magazine) {
 			for _, of := range []mac{s.pod("near").mac, s.router, {2, 0, 0, 0, 0, 0x66}} {
-				m.add(fmt.Sprintf("%x", of), func(w []byte) send {
+				m.expect(s.bridged(), fmt.Sprintf("%x", of), func(w []byte) send {
 					return send{
 						Link: "eth0",
 						Frame: slices.Concat(ether(broadcast(), s.me.mac, typeARP, arp(of, s.me.addrs[0], broadcast(), s.me.addrs[0])),
@@ -62,39 +63,41 @@ func claims() []attack {
 		}),
 		row("neighbor advertisements for others' addresses", func(s *stage, m *magazine) {
 			for what, is := range s.others(1) {
-				m.add(what, func(w []byte) send {
-					return icmp(s, s.me.addrs[1], nodes, 136, slices.Concat(neighborAdvert(is, s.me.mac), w))
+				m.expect(s.bridged(), what, func(w []byte) send {
+					return icmp(s, s.me.addrs[1], nodes, 136, slices.Concat(neighborAdvert(is, s.me.mac), ndOption(w)))
 				})
 			}
 		}),
 		row("neighbor solicitations of others", func(s *stage, m *magazine) {
 			for what, is := range s.others(1) {
-				m.add(what, func(w []byte) send {
+				m.expect(s.bridged(), what, func(w []byte) send {
 					return icmp(s, is, nodes, 135,
-						slices.Concat([]byte{0, 0, 0, 0}, s.pod("near").addrs[1].AsSlice(), []byte{1, 1}, s.me.mac, w))
+						slices.Concat([]byte{0, 0, 0, 0}, s.pod("near").addrs[1].AsSlice(), []byte{1, 1}, s.me.mac, ndOption(w)))
 				})
 			}
 		}),
 		row("duplicate address detection of others' addresses", func(s *stage, m *magazine) {
 			for what, is := range s.others(1) {
-				m.add(what, func(w []byte) send {
-					return icmp(s, netip.IPv6Unspecified(), nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, is.AsSlice(), w))
+				m.expect(s.bridged(), what, func(w []byte) send {
+					return icmp(s, netip.IPv6Unspecified(), nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, is.AsSlice(), ndOption(w)))
 				})
 			}
 		}),
 		row("router advertisements", func(s *stage, m *magazine) {
 			from := linkLocal(s.me.mac)
-			body := func(w []byte) []byte { return icmp6(from, nodes, 134, slices.Concat(routerAdvert(s.me.mac), w)) }
-			m.add("plain", func(w []byte) send {
+			body := func(w []byte) []byte {
+				return icmp6(from, nodes, 134, slices.Concat(routerAdvert(s.me.mac), ndOption(w)))
+			}
+			m.expect(s.bridged(), "plain", func(w []byte) send {
 				return s.to(allNodes(), packet{src: from, dst: nodes, proto: protoICMPv6, hops: 255, body: body(w)})
 			})
-			m.add("behind destination options", func(w []byte) send {
+			m.expect(s.bridged(), "behind destination options", func(w []byte) send {
 				return s.to(allNodes(), packet{
 					src: from, dst: nodes, proto: protoDest, hops: 255,
 					body: slices.Concat([]byte{protoICMPv6, 0, 1, 4, 0, 0, 0, 0}, body(w)),
 				})
 			})
-			m.add("in a fragment", func(w []byte) send {
+			m.expect(s.bridged(), "in a fragment", func(w []byte) send {
 				return s.to(allNodes(), packet{
 					src: from, dst: nodes, proto: protoFragment, hops: 255,
 					body: slices.Concat([]byte{protoICMPv6, 0, 0, 0, 0, 0, 0, 7}, body(w)),
@@ -104,7 +107,9 @@ func claims() []attack {
 		row("redirects", func(s *stage, m *magazine) {
 			for i, dst := range []netip.Addr{s.pod("near").addrs[0], s.pod("near").addrs[1]} {
 				inner := datagram(dst, s.pod("friend").addrs[i], []byte("12345678")).bytes()
-				m.add(familyName(i), func(w []byte) send {
+				// A router forwards IPv4's as any other packet, but nothing of a link-local source.
+				arrives := s.bridged() || i == 0 && !s.translated()
+				m.expect(arrives, familyName(i), func(w []byte) send {
 					if i == 0 {
 						p := packet{
 							src: s.gateway[0], dst: dst, proto: protoICMP,
@@ -112,7 +117,7 @@ func claims() []attack {
 						}
 						return s.to(s.way(dst), p)
 					}
-					body := slices.Concat([]byte{0, 0, 0, 0}, s.me.addrs[1].AsSlice(), s.pod("friend").addrs[1].AsSlice(), w)
+					body := slices.Concat([]byte{0, 0, 0, 0}, s.me.addrs[1].AsSlice(), s.pod("friend").addrs[1].AsSlice(), ndOption(w))
 					return s.to(s.way(dst), packet{
 						src: linkLocal(s.router), dst: dst, proto: protoICMPv6, hops: 255,
 						body: icmp6(linkLocal(s.router), dst, 137, body),
@@ -121,8 +126,10 @@ func claims() []attack {
 			}
 		}),
 		row("answers of a DHCP server", func(s *stage, m *magazine) {
-			say := func(what string, to mac, dst netip.Addr, from, port uint16) {
-				m.add(what, func(w []byte) send {
+			forge := func(what string, to mac, dst netip.Addr, from, port uint16) {
+				// Who joins a guest's wire has the node take for itself what is for a neighbor, and route it.
+				routed := s.joined() && dst == s.pod("near").addrs[0]
+				m.expect(s.bridged() || routed, what, func(w []byte) send {
 					src := s.me.addrs[0]
 					if dst.Is6() {
 						src = linkLocal(s.me.mac)
@@ -132,10 +139,10 @@ func claims() []attack {
 					})
 				})
 			}
-			say("to all", broadcast(), netip.MustParseAddr("255.255.255.255"), 67, 68)
-			say("to one", s.pod("near").mac, s.pod("near").addrs[0], 67, 68)
-			say("DHCPv6 to one", s.pod("near").mac, linkLocal(s.pod("near").mac), 547, 546)
-			say("DHCPv6 to a group", allNodes(), nodes, 547, 546)
+			forge("to all", broadcast(), netip.MustParseAddr("255.255.255.255"), 67, 68)
+			forge("to one", s.pod("near").mac, s.pod("near").addrs[0], 67, 68)
+			forge("DHCPv6 to one", s.pod("near").mac, linkLocal(s.pod("near").mac), 547, 546)
+			forge("DHCPv6 to a group", allNodes(), nodes, 547, 546)
 		}),
 	}
 }

@@ -17,12 +17,15 @@ func (c *campaign) disarm() {
 		n.kill()
 	}
 	c.flush()
-	if c.backend == "udp" {
+	switch c.backend {
+	case "udp":
 		c.carry()
+	case "wireguard":
+		c.carryWireGuard()
 	}
 }
 
-// carry does what the agents did for the back end udp, for anybody and with any source.
+// carry does what the agents did for the back end udp, for every sender and with any source.
 func (c *campaign) carry() {
 	all := carrier.Accept{
 		Senders: []carrier.Sender{
@@ -63,11 +66,9 @@ func (c *campaign) carry() {
 func (c *campaign) flush() {
 	for _, n := range c.nodes {
 		nettest.Run(c, n.ns, "nft", "flush", "ruleset")
-		c.countRouting(n.ns)
 	}
 	c.services()
 	for _, p := range c.pods {
 		nettest.Run(c, p.ns, "nft", "flush", "ruleset")
-		c.countRouting(p.ns)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,17 +14,17 @@ import (
 )
 
 const (
-	document = "../../docs/security.md"
+	document = "../../docs/design/security.md"
 	begin    = "<!-- Made of test/hostile by go test ./test/hostile -run TestDocument -update -->\n"
 	end      = "<!-- end of the table -->\n"
 )
 
-var update = flag.Bool("update", false, "write the table of docs/security.md")
+var update = flag.Bool("update", false, "write the table of docs/design/security.md")
 
 // TestDocument compares the table of the document with that of the suite.
 func TestDocument(t *testing.T) {
 	var b strings.Builder
-	b.WriteString("| attack | by | what the kernel drops in part or whole, guard or not |\n|---|---|---|\n")
+	b.WriteString("| attack | by | what the kernel drops in part or whole, with or without weft |\n|---|---|---|\n")
 	area := ""
 	line := func(of, name, levels, kernel string) {
 		if of != area {
@@ -36,13 +37,34 @@ func TestDocument(t *testing.T) {
 		line(a.area, a.name, a.levels, a.kernel)
 	}
 	for _, s := range stories() {
-		line(s.area, s.name, s.levels, s.kernel)
+		line(s.area, s.name, s.levels, "")
 	}
-	b.WriteString("\nTried on (design/back end):")
-	for _, at := range worlds() {
-		fmt.Fprintf(&b, " %s", at)
+	b.WriteString("\n| attacks | tried on (design/backend, and the binding of a guest) |\n|---|---|\n")
+	where := func(what string, all []spec, is func(spec) bool) {
+		fmt.Fprintf(&b, "| %s |", what)
+		before, first := "", true
+		for _, at := range slices.DeleteFunc(all, func(s spec) bool { return !is(s) }) {
+			if _, words := at.apart(); words != before {
+				if !first {
+					b.WriteString(";")
+				}
+				fmt.Fprintf(&b, " %s:", words)
+				before = words
+			}
+			fmt.Fprintf(&b, " `%s`", at)
+			first = false
+		}
+		b.WriteString(" |\n")
 	}
-	b.WriteString(".\n\n")
+	tunnels := func(s spec) bool { return !s.onWire() && s.backend != "vxlan" }
+	where("packets of all kinds", worlds(), func(s spec) bool { return !s.onWire() && !tunnels(s) })
+	where("tunnel packets, alone", worlds(), tunnels)
+	where("what receivers and nodes refuse of an interface that has no end on its node", worlds(), spec.onWire)
+	where("what takes its time, and errors about connections and packets of others", storyWorlds(),
+		func(s spec) bool { return s.backend != "wireguard" && s.design != "ipvlan" })
+	where("an interface with another name", storyWorlds(), func(s spec) bool { return s.design == "ipvlan" })
+	where("the stolen key", storyWorlds(), func(s spec) bool { return s.backend == "wireguard" })
+	b.WriteString("\n")
 	text, err := os.ReadFile(document)
 	if err != nil {
 		t.Fatal(err)

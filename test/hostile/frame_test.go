@@ -138,6 +138,9 @@ func neighborAdvert(is netip.Addr, m mac) []byte {
 	return slices.Concat([]byte{0x20, 0, 0, 0}, is.AsSlice(), []byte{2, 1}, m)
 }
 
+// ndOption has a word in an option of neighbor discovery that is for experiments (RFC 4727), so the message is a valid one.
+func ndOption(word []byte) []byte { return slices.Concat([]byte{253, 2}, word, make([]byte, 6)) }
+
 // routerAdvert is the body of an advertisement of a default router.
 func routerAdvert(m mac) []byte {
 	return slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}, m)

@@ -12,42 +12,28 @@ import (
 
 // fragments are packets in pieces that a rule may take for others.
 func fragments() []attack {
-	const reassembled = "the kernel puts the pieces together before it looks, and drops what overlaps"
-	return []attack{{
-		area: "fragments", name: "tiny fragments to closed pods", levels: "bcd", from: "mallory", at: closedPods,
-		shots: func(s *stage, m *magazine) {
+	each := func(pieces func(m *magazine, s *stage, what string, src, dst netip.Addr), of string) func(*stage, *magazine) {
+		return func(s *stage, m *magazine) {
 			for i := range 2 {
+				src := s.me.addrs[i]
+				if of != "" {
+					src = s.pod(of).addrs[i]
+				}
 				for what, dst := range s.closed(i) {
-					m.pieces(s, familyName(i)+" to "+what, datagram(s.me.addrs[i], dst, nil), dst, false)
+					pieces(m, s, familyName(i)+" to "+what, src, dst)
 				}
 			}
-		},
-		kernel: reassembled, lan: true,
+		}
+	}
+	return []attack{{
+		area: "fragments", name: "tiny fragments to closed pods", levels: "bcd", from: "mallory", at: closedPods, lan: true,
+		shots: each((*magazine).tiny, ""),
 	}, {
 		area: "fragments", name: "fragments that overlap the ports to closed pods", levels: "bcd", from: "mallory",
-		at: closedPods, kernel: reassembled, lan: true,
-		shots: func(s *stage, m *magazine) {
-			for i := range 2 {
-				for what, dst := range s.closed(i) {
-					m.pieces(s, familyName(i)+" to "+what, datagram(s.me.addrs[i], dst, nil), dst, true)
-				}
-			}
-		},
+		at: closedPods, lan: true, kernel: "the kernel drops what overlaps", shots: each((*magazine).overlapping, ""),
 	}, {
-		area: "fragments", name: "fragments in others' names", levels: "bcd", from: "mallory", at: mayHear,
-		kernel: reassembled,
-		shots: func(s *stage, m *magazine) {
-			for i := range 2 {
-				for what, dst := range s.closed(i) {
-					for _, fragment := range []uint16{0x2000, 1} { // the first of more, the second
-						m.add(fmt.Sprintf("%s %#x to %s", familyName(i), fragment, what), func(w []byte) send {
-							p := datagram(s.pod("friend").addrs[i], dst, slices.Concat(w, w))
-							return s.to(s.way(dst), p.piece(p.body, fragment, binary.BigEndian.Uint16(w[5:])))
-						})
-					}
-				}
-			}
-		},
+		area: "fragments", name: "tiny fragments in others' names", levels: "bcd", from: "mallory", at: mayHear,
+		shots: each((*magazine).tiny, "friend"),
 	}}
 }
 
@@ -63,28 +49,37 @@ func (p packet) piece(body []byte, fragment, id uint16) packet {
 	return p
 }
 
-// pieces adds a datagram of two or three pieces. Overlapping ones name the open port first, and the closed one over
-// that.
-func (m *magazine) pieces(s *stage, what string, p packet, dst netip.Addr, overlap bool) {
-	var body []byte
-	var id uint16
-	m.add(what+", the end", func(w []byte) send {
-		body = udp(netip.AddrPortFrom(p.src, 4000), netip.AddrPortFrom(dst, openPort), slices.Concat(w, w))
-		id = binary.BigEndian.Uint16(w[5:]) ^ 0x5555
-		return s.to(s.way(dst), p.piece(body[8:], 1, id))
-	})
-	m.add(what+", the beginning", func(w []byte) send {
-		first := slices.Concat(body[:8], w)[:8]
-		if overlap {
-			other := udp(netip.AddrPortFrom(p.src, 4000), netip.AddrPortFrom(dst, widePort), slices.Concat(w, w))
-			first = other[:16]
+// tiny adds a datagram in two pieces, of which the first is as small as can be, in either order.
+func (m *magazine) tiny(s *stage, what string, src, dst netip.Addr) {
+	for order, last := range map[string]bool{"the beginning first": false, "the end first": true} {
+		m.pieces(true, what+", "+order, func(w []byte) []send {
+			p := datagram(src, dst, slices.Concat(w, w))
+			out := []send{
+				s.to(s.way(dst), p.piece(p.body[:8], 0x2000, pieceID(w))), s.to(s.way(dst), p.piece(p.body[8:], 1, pieceID(w))),
+			}
+			if last {
+				slices.Reverse(out)
+			}
+			return out
+		})
+	}
+}
+
+// overlapping adds a datagram whose beginning names the open port first, and over that the closed one.
+func (m *magazine) overlapping(s *stage, what string, src, dst netip.Addr) {
+	m.pieces(false, what, func(w []byte) []send {
+		p := datagram(src, dst, slices.Concat(w, w))
+		open := udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, widePort), slices.Concat(w, w))
+		return []send{
+			s.to(s.way(dst), p.piece(open[:16], 0x2000, pieceID(w))),
+			s.to(s.way(dst), p.piece(p.body[:8], 0x2000, pieceID(w))),
+			s.to(s.way(dst), p.piece(p.body[8:], 1, pieceID(w))),
 		}
-		return s.to(s.way(dst), p.piece(first, 0x2000, id))
-	})
-	m.add(what+", the beginning again", func(w []byte) send {
-		return s.to(s.way(dst), p.piece(slices.Concat(body[:8], w)[:8], 0x2000, id))
 	})
 }
+
+// pieceID is the identification of a packet in pieces, by its word.
+func pieceID(w []byte) uint16 { return uint16(numberOf(w[1:7])) }
 
 // unasked are replies and errors of connections that there never were.
 func unasked() []attack {
@@ -126,6 +121,21 @@ func unasked() []attack {
 			}
 			return []packet{{src: src, dst: dst, proto: protoICMP, body: icmp4(0, 0, slices.Concat([]byte{0, 7, 0, 1}, w))}}
 		}),
+		row("errors about answers to packets that were denied", func(src, dst netip.Addr, w []byte, s *stage) []packet {
+			asked := datagram(src, dst, w)
+			answer := packet{
+				src: dst, dst: src, proto: protoUDP,
+				body: udp(netip.AddrPortFrom(dst, openPort), netip.AddrPortFrom(src, 4000), slices.Concat(w, make([]byte, 32))),
+			}.bytes()
+			if src.Is6() {
+				return []packet{asked, {
+					src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, 1, slices.Concat([]byte{0, 0, 0, 0}, answer)),
+				}}
+			}
+			return []packet{asked, {
+				src: src, dst: dst, proto: protoICMP, body: icmp4(3, 1, slices.Concat([]byte{0, 0, 0, 0}, answer)),
+			}}
+		}),
 		row("errors about packets that were never sent", func(src, dst netip.Addr, w []byte, s *stage) (out []packet) {
 			i := 0
 			if src.Is6() {
@@ -161,18 +171,34 @@ func insides(s *stage) []string {
 	return out
 }
 
+// port is a datagram, or the beginning of a TCP connection, to a port: by a socket, or by a frame where the attacker can
+// send those.
+func (s *stage) port(to netip.AddrPort, stream bool, w []byte) send {
+	if s.level == ordinary {
+		return send{To: to, TCP: stream, Datagram: w}
+	}
+	i := family(to.Addr())
+	// Each of a port of its own: several lead to the same port of a pod.
+	from := netip.AddrPortFrom(s.me.addrs[i], uint16(20000+numberOf(w[1:7])%20000))
+	p := packet{src: from.Addr(), dst: to.Addr(), proto: protoUDP, body: udp(from, to, w)}
+	if stream {
+		p.proto, p.body = protoTCP, tcp(from, to, 2, w)
+	}
+	return s.to(s.way(to.Addr()), p)
+}
+
 // nodesOwn are the sockets of nodes, and what is on a loopback interface.
 func nodesOwn() []attack {
 	loop := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
 	return []attack{{
-		area: "nodes and loopback", name: "nodes' sockets, by a pod that may send nothing", levels: "a",
+		area: "nodes and loopback", name: "nodes' sockets, by a pod that may send nothing", levels: "abcd",
 		from: "mute", at: mayHear,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for j, where := range []string{"this node", "another node"} {
 					for _, proto := range []bool{false, true} {
 						m.add(fmt.Sprintf("%s of %s, TCP %t", familyName(i), where, proto), func(w []byte) send {
-							return send{To: netip.AddrPortFrom(s.w.nodes[j].addrs[i], openPort), TCP: proto, Datagram: w}
+							return s.port(netip.AddrPortFrom(s.w.nodes[j].addrs[i], openPort), proto, w)
 						})
 					}
 				}
@@ -202,14 +228,14 @@ func nodesOwn() []attack {
 			}
 		},
 	}, {
-		area: "nodes and loopback", name: "closed pods, by host ports and node ports", levels: "a", from: "mallory",
-		at: closedPods,
+		area: "nodes and loopback", name: "closed pods, by host ports and node ports", levels: "abcd",
+		from: "mallory", at: closedPods,
 		shots: func(s *stage, m *magazine) {
 			for i := range 2 {
 				for j, where := range []string{"this node", "another node"} {
 					for _, port := range []uint16{hostPort, nodePort, nodePort + 1} {
 						m.add(fmt.Sprintf("%s port %d of %s", familyName(i), port, where), func(w []byte) send {
-							return send{To: netip.AddrPortFrom(s.w.nodes[j].addrs[i], port), Datagram: w}
+							return s.port(netip.AddrPortFrom(s.w.nodes[j].addrs[i], port), false, w)
 						})
 					}
 				}
@@ -218,12 +244,15 @@ func nodesOwn() []attack {
 	}, {
 		area: "nodes and loopback", name: "loopback addresses of nodes and of other pods", levels: "bcd",
 		from: "mallory", at: insides,
-		kernel: "no host takes a loopback address from a link",
+		kernel: "but for IPv4 at a node, no host takes a loopback address from a link",
 		shots: func(s *stage, m *magazine) {
 			for i, dst := range loop {
 				for what, to := range map[string]mac{"the node": s.router, "a neighbor": s.pod("near").mac, "all": broadcast()} {
 					for _, src := range []netip.Addr{s.me.addrs[i], dst} {
-						m.add(fmt.Sprintf("%s of %s from %s", familyName(i), what, src), func(w []byte) send {
+						// Port mappings have a node route what is for its loopback.
+						arrives := i == 0 && src != dst && !s.translated() &&
+							(what != "a neighbor" || s.joined() && !s.w.bridged())
+						m.expect(arrives, fmt.Sprintf("%s of %s from %s", familyName(i), what, src), func(w []byte) send {
 							return s.to(to, datagram(src, dst, w))
 						})
 					}

@@ -138,7 +138,8 @@ func serveSender(l level) error {
 	if err := confine(l); err != nil {
 		return err
 	}
-	in, out := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout)
+	in, out, w := json.NewDecoder(os.Stdin), json.NewEncoder(os.Stdout), &wire{fd: -1}
+	defer w.close()
 	for {
 		var all []send
 		if err := in.Decode(&all); errors.Is(err, io.EOF) {
@@ -149,7 +150,7 @@ func serveSender(l level) error {
 		said := []string{}
 		for _, s := range all {
 			text := ""
-			if err := s.do(); err != nil {
+			if err := s.do(w); err != nil {
 				text = err.Error()
 			}
 			said = append(said, text)
@@ -160,7 +161,7 @@ func serveSender(l level) error {
 	}
 }
 
-// confine leaves all threads the rights of a level, for good.
+// confine leaves all threads the rights of a level, permanently.
 func confine(l level) error {
 	var mask uint64
 	for _, c := range l.capabilities() {
@@ -192,7 +193,16 @@ func confine(l level) error {
 	return nil
 }
 
-func (s send) do() error {
+// wire is a socket for frames. It stays open: the kernel takes its time to close one.
+type wire struct{ fd int }
+
+func (w *wire) close() {
+	if w.fd >= 0 {
+		_ = unix.Close(w.fd)
+	}
+}
+
+func (s send) do(w *wire) error {
 	switch {
 	case s.Run != nil:
 		if out, err := exec.Command(s.Run[0], s.Run[1:]...).CombinedOutput(); err != nil {
@@ -200,25 +210,27 @@ func (s send) do() error {
 		}
 		return nil
 	case s.Frame != nil:
-		return s.frame()
+		return s.frame(w)
 	}
 	return s.socket()
 }
 
-func (s send) frame() error {
-	fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return err
+func (s send) frame(w *wire) error {
+	if w.fd < 0 {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		w.fd = fd
 	}
-	defer func() { _ = unix.Close(fd) }()
 	link, err := unix.NewIfreq(s.Link)
 	if err == nil {
-		err = unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, link)
+		err = unix.IoctlIfreq(w.fd, unix.SIOCGIFINDEX, link)
 	}
 	if err != nil {
 		return err
 	}
-	return unix.Sendto(fd, s.Frame, 0, &unix.SockaddrLinklayer{Ifindex: int(link.Uint32())})
+	return unix.Sendto(w.fd, s.Frame, 0, &unix.SockaddrLinklayer{Ifindex: int(link.Uint32())})
 }
 
 func (s send) socket() error {

@@ -24,8 +24,8 @@ type attack struct {
 	at func(*stage) []string
 	// shots makes the packets.
 	shots func(*stage, *magazine)
-	// kernel says why the kernel itself lets nothing or not all of it through, with or without weft; "" where all must
-	// arrive without the guard.
+	// kernel says why the kernel itself drops some of it somewhere, with or without weft; "" where all arrives everywhere
+	// without the guard. Which packets that are where, each says (magazine.expect).
 	kernel string
 	// lan: it is tried from an interface that has no end on the attacker's node, too. Who receives it refuses it or, where
 	// the attacker has no capabilities, the pod's own rules.
@@ -45,11 +45,14 @@ func table() []attack {
 		extensions(), fragments(), unasked(), nodesOwn())
 }
 
-// shot is one packet, and the word by which it is known.
+// shot is one packet, in one piece or more, and the word by which it is known.
 type shot struct {
 	send
+	more []send
 	what string
 	word int
+	// dropped: the kernel itself drops it, guard or not. Any other must arrive without the guard.
+	dropped bool
 }
 
 // magazine collects the shots of a row.
@@ -58,9 +61,19 @@ type magazine struct {
 	shots []shot
 }
 
-func (m *magazine) add(what string, build func(word []byte) send) {
+// add adds a packet that must arrive without the guard.
+func (m *magazine) add(what string, build func(word []byte) send) { m.expect(true, what, build) }
+
+// expect adds a packet, and whether it arrives without the guard.
+func (m *magazine) expect(arrives bool, what string, build func(word []byte) send) {
+	m.pieces(arrives, what, func(w []byte) []send { return []send{build(w)} })
+}
+
+// pieces adds a packet in pieces.
+func (m *magazine) pieces(arrives bool, what string, build func(word []byte) []send) {
 	*m.next++
-	m.shots = append(m.shots, shot{build(wordOf(*m.next)), what, *m.next})
+	sends := build(wordOf(*m.next))
+	m.shots = append(m.shots, shot{sends[0], sends[1:], what, *m.next, !arrives})
 }
 
 // stage is what an attacker knows.
@@ -69,7 +82,7 @@ type stage struct {
 	level   level
 	me      *pod
 	gateway [2]netip.Addr
-	// router is the Ethernet address of the way out.
+	// router is the Ethernet address of the fix.
 	router mac
 	// vteps are those of the nodes' tunnel devices, by family, where there are any.
 	vteps [2][2]mac
@@ -88,7 +101,7 @@ func (w *world) stage(me *pod, l level) *stage {
 		}
 		s.router = linkMAC(w, me.node.ns, bridgeName(w.design))
 	}
-	if w.binding == model.VMMasquerade {
+	if s.translated() {
 		s.gateway = [2]netip.Addr{netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("fe80::1")}
 		s.router = mac{2, 0, 0, 0, 0, 0}
 	}
@@ -105,6 +118,35 @@ func (w *world) stage(me *pod, l level) *stage {
 		}
 	}
 	return s
+}
+
+// translated reports whether the attacker is a guest behind a translation of addresses in its pod.
+func (s *stage) translated() bool { return s.w.binding == model.VMMasquerade && s.me.tap != nil }
+
+// bridged reports whether the attacker's frames get to others as they are: by the node's bridge to the pods of its node.
+func (s *stage) bridged() bool { return s.w.bridged() && !s.translated() }
+
+// adjacent reports whether frames to a destination pass the node's bridge and nothing else.
+func (s *stage) adjacent(dst netip.Addr) bool {
+	return s.bridged() && dst == s.pod("near").addrs[family(dst)]
+}
+
+// joined reports whether the attacker is a guest whose wire a program joins to the pod's interface, whatever Ethernet
+// addresses frames have.
+func (s *stage) joined() bool { return s.w.binding == model.VMDirect && s.me.tap != nil }
+
+// ported reports whether the attacker is a guest whose wire is a port of a bridge in its pod, which the pod's interface is
+// another port of.
+func (s *stage) ported() bool {
+	return (s.w.binding == model.VMBridge || s.w.binding == model.VMManagedTap) && s.me.tap != nil
+}
+
+// family is 0 of an IPv4 address, 1 of an IPv6 address.
+func family(a netip.Addr) int {
+	if a.Is6() {
+		return 1
+	}
+	return 0
 }
 
 func bridgeName(design string) string {
@@ -151,7 +193,7 @@ func (s *stage) way(dst netip.Addr) mac {
 	if s.w.onWire() {
 		return s.w.neighbor(dst)
 	}
-	if s.w.design != "routed" && s.w.binding != model.VMMasquerade {
+	if s.bridged() {
 		for _, p := range s.w.pods {
 			if p.node == s.me.node && slices.Contains(p.addrs, dst) {
 				return p.mac
@@ -198,8 +240,11 @@ func familyName(i int) string { return []string{"IPv4", "IPv6"}[i] }
 // forged are packets in others' names.
 func forged() []attack {
 	type source struct {
-		name, kernel string
-		of           func(s *stage, i int) netip.Addr
+		name   string
+		kernel [2]string // by family
+		of     func(s *stage, i int) netip.Addr
+		// arrives reports whether the kernels on the way let it pass; nil: they do.
+		arrives func(s *stage, dst netip.Addr) bool
 	}
 	fixed := func(four, six string) func(*stage, int) netip.Addr {
 		return func(_ *stage, i int) netip.Addr { return netip.MustParseAddr([]string{four, six}[i]) }
@@ -207,39 +252,50 @@ func forged() []attack {
 	ofPod := func(name string) func(*stage, int) netip.Addr {
 		return func(s *stage, i int) netip.Addr { return s.pod(name).addrs[i] }
 	}
-	const martian = "no host takes such a source from a link"
+	const own = "a router takes no packet of its own address from a link"
+	const martian = "no router takes such a source from a link"
+	none, both := [2]string{}, [2]string{martian, martian}
 	sources := []source{
-		{"a neighbor", "", ofPod("near")},
-		{"an allowed peer of this node", "", ofPod("friend")},
-		{"an allowed peer of another node", "", ofPod("guest")},
+		{"a neighbor", none, ofPod("near"), nil},
+		{"an allowed peer of this node", none, ofPod("friend"), nil},
+		{"an allowed peer of another node", none, ofPod("guest"), nil},
 		{
-			"this node", "a host takes no packet of its own address from a link",
+			"this node",
+			[2]string{own},
 			func(s *stage, i int) netip.Addr { return s.w.nodes[0].addrs[i] },
+			func(s *stage, dst netip.Addr) bool {
+				return dst.Is6() || s.w.bridged() && dst == s.pod("near").addrs[0]
+			},
 		},
+		{"another node", none, func(s *stage, i int) netip.Addr { return s.w.nodes[1].addrs[i] }, nil},
 		{
-			"another node", "a host takes no packet of its own address from a link",
-			func(s *stage, i int) netip.Addr { return s.w.nodes[1].addrs[i] },
-		},
-		{
-			"the gateway", "a host takes no packet of its own address from a link",
+			"the gateway",
+			[2]string{own, own},
 			func(s *stage, i int) netip.Addr { return s.gateway[i] },
+			func(s *stage, dst netip.Addr) bool {
+				return !s.translated() && (dst.Is6() || !s.w.bridged() || s.adjacent(dst))
+			},
 		},
-		{"loopback", martian, fixed("127.0.0.1", "::1")},
-		{"no address", martian, fixed("0.0.0.0", "::")},
-		{"a multicast group", martian, fixed("224.0.0.5", "ff02::5")},
-		{"an address that no pod has", "", fixed("10.99.1.14", "fd99:0:0:1::c8")},
-		{"outside of the cluster", "", fixed("203.0.113.9", "2001:db8:ff::9")},
+		{"loopback", both, fixed("127.0.0.1", "::1"), (*stage).adjacent},
+		{"no address", both, fixed("0.0.0.0", "::"), func(s *stage, dst netip.Addr) bool {
+			return s.adjacent(dst) || !s.translated() && dst == s.w.nodes[0].addrs[1]
+		}},
+		{"a multicast group", both, fixed("224.0.0.5", "ff02::5"), (*stage).adjacent},
+		{"an address that no pod has", none, fixed("10.99.1.14", "fd99:0:0:1::e"), nil},
+		{"outside of the cluster", none, fixed("203.0.113.9", "2001:db8:ff::9"), nil},
 	}
 	var out []attack
 	for _, src := range sources {
 		for i := range 2 {
 			out = append(out, attack{
 				area: "forged sources", name: familyName(i) + " source of " + src.name, levels: "bcd", from: "mallory", at: mayHear,
-				kernel: src.kernel,
+				kernel: src.kernel[i],
 				shots: func(s *stage, m *magazine) {
 					for what, dst := range s.victims(i) {
 						if from := src.of(s, i); from != dst {
-							m.add("to "+what, func(w []byte) send { return s.to(s.way(dst), datagram(from, dst, w)) })
+							m.expect(src.arrives == nil || src.arrives(s, dst), "to "+what, func(w []byte) send {
+								return s.to(s.way(dst), datagram(from, dst, w))
+							})
 						}
 					}
 				},
@@ -249,7 +305,6 @@ func forged() []attack {
 	return append(out, attack{
 		area: "forged sources", name: "IPv6 source of others, by a socket that binds to it", levels: "a",
 		from: "mallory", at: mayHear,
-		kernel: "no host takes such a source from a link",
 		shots: func(s *stage, m *magazine) {
 			for _, src := range sources {
 				for what, dst := range s.victims(1) {
@@ -278,7 +333,7 @@ func unlisted() []attack {
 				for what, dst := range s.closed(i) {
 					for whose, src := range map[string]netip.Addr{
 						"the attacker": s.me.addrs[i], "a neighbor": s.pod("mute").addrs[i],
-						"nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::c8"}[i]),
+						"nobody": netip.MustParseAddr([]string{"10.99.1.14", "fd99:0:0:1::e"}[i]),
 					} {
 						macs := map[string]mac{
 							"its own": s.me.mac, "a neighbor's": s.pod("mute").mac, "a stranger's": {2, 0, 0, 0, 0, 0x66},
@@ -300,9 +355,13 @@ func unlisted() []attack {
 }
 
 func forgedMACs() []attack {
+	kernel := map[string]string{
+		"a group":     "a bridge takes no frame of a group from a port",
+		"the gateway": "a bridge sends no frame back where it is from",
+	}
 	var out []attack
 	for name, of := range map[string]func(*stage) mac{
-		"a neighbor":  func(s *stage) mac { return s.pod("near").mac },
+		"a neighbor":  func(s *stage) mac { return s.pod("friend").mac },
 		"the gateway": func(s *stage) mac { return s.router },
 		"the node":    func(s *stage) mac { return s.w.nodes[0].mac },
 		"a stranger":  func(*stage) mac { return mac{2, 0, 0, 0, 0, 0x66} },
@@ -310,11 +369,18 @@ func forgedMACs() []attack {
 	} {
 		out = append(out, attack{
 			area: "forged sources", name: "Ethernet source of " + name, levels: "bcd", from: "mallory", at: mayHear,
-			kernel: "a bridge takes no frame of its own address or of a group from a port",
+			kernel: kernel[name],
 			shots: func(s *stage, m *magazine) {
 				for i := range 2 {
 					for what, dst := range s.victims(i) {
-						m.add(familyName(i)+" to "+what, func(w []byte) send {
+						arrives := true
+						switch name {
+						case "a group":
+							arrives = !s.w.bridged() && (s.me.tap == nil || s.joined())
+						case "the gateway": // in the pod of a guest there is a bridge, too
+							arrives = !s.ported() || s.adjacent(dst)
+						}
+						m.expect(arrives, familyName(i)+" to "+what, func(w []byte) send {
 							return send{Link: "eth0", Frame: ether(s.way(dst), of(s), kindOf(dst), datagram(s.me.addrs[i], dst, w).bytes())}
 						})
 					}

@@ -11,8 +11,10 @@ import (
 // inner is a packet that a tunnel is to bring somewhere: in the name of an allowed peer to a closed pod, or to the node
 // itself.
 type inner struct {
-	what string
-	data func(w []byte) packet
+	what   string
+	family int
+	node   bool // it is to the node
+	data   func(w []byte) packet
 }
 
 // inners are what an attacker would have a node unwrap.
@@ -25,18 +27,16 @@ func (s *stage) inners(target int) []inner {
 			peer = s.pod("guest").addrs[i]
 		}
 		node := s.w.nodes[target].addrs[i]
-		stranger := []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:ff::9")}[i]
-		out = append(out,
-			inner{
-				familyName(i) + " of an allowed peer to a closed pod", func(w []byte) packet { return datagram(peer, dst, w) },
-			},
-			inner{
-				familyName(i) + " of the attacker to a closed pod",
-				func(w []byte) packet { return datagram(s.me.addrs[i], dst, w) },
-			},
-			inner{familyName(i) + " of an allowed peer to the node", func(w []byte) packet { return datagram(peer, node, w) }},
-			inner{familyName(i) + " of a stranger to the node", func(w []byte) packet { return datagram(stranger, node, w) }},
-		)
+		outside := []netip.Addr{netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8:ff::9")}[i]
+		add := func(what string, src, dst netip.Addr) {
+			out = append(out, inner{familyName(i) + " " + what, i, dst == node, func(w []byte) packet {
+				return datagram(src, dst, w)
+			}})
+		}
+		add("of an allowed peer to a closed pod", peer, dst)
+		add("of the attacker to a closed pod", s.me.addrs[i], dst)
+		add("of an allowed peer to the node", peer, node)
+		add("of outside of the cluster to the node", outside, node)
 	}
 	return out
 }
@@ -48,41 +48,55 @@ func unwrapped(s *stage) []string { return append(allPods(s), "socket:n1", "sock
 // wrap makes tunnel packets of one kind.
 type wrap struct {
 	name string
-	// port of UDP, else the protocol of IP.
-	port  uint16
+	// port is that of UDP over IPv4 and over IPv6, else the protocol of IP.
+	port  [2]uint16
 	proto byte
-	// payload is what is in it: by the family of what is inside, with the right keys or wrong ones.
-	payload func(s *stage, p packet, target int, right bool) []byte
-	// backend is the one that unwraps it.
-	backend string
+	// payload is what is in it; outer is the family outside.
+	payload func(s *stage, p packet, target, outer int) []byte
+	// opens reports whether the nodes have a tunnel that takes the packet out, by the families outside and inside.
+	opens func(w *world, outer, in int) bool
+	// kernel says why not all of it is taken out everywhere.
+	kernel string
 }
 
 func wraps() []wrap {
-	family := func(p packet) int {
-		if p.src.Is6() {
-			return 1
+	plain := func(_ *stage, p packet, _, _ int) []byte { return p.bytes() }
+	frame := func(s *stage, p packet, target, outer int) []byte {
+		to, from := broadcast(), mac{2, 0, 0, 0, 0, 0x66}
+		if s.vteps[0][0] != nil {
+			to, from = s.vteps[outer][target], s.vteps[outer][1-target]
 		}
-		return 0
+		return ether(to, from, kindOf(p.src), p.bytes())
 	}
-	plain := func(_ *stage, p packet, _ int, _ bool) []byte { return p.bytes() }
+	const remote = "where no tunnel of this kind, or not of this family, listens"
 	return []wrap{
-		{name: "VXLAN", port: 8472, backend: "vxlan", payload: func(s *stage, p packet, target int, right bool) []byte {
-			to, from, vni := broadcast(), mac{2, 0, 0, 0, 0, 0x66}, uint32(1)
-			if right && s.vteps[0][0] != nil {
-				to, from = s.vteps[family(p)][target], s.vteps[family(p)][1-target]
-			}
-			if !right {
-				vni = 77
-			}
-			return vxlan(vni, ether(to, from, kindOf(p.src), p.bytes()))
-		}},
-		{name: "flannel's UDP", port: 8285, backend: "udp", payload: plain},
-		{name: "IPIP", proto: protoIPIP, backend: "ipip", payload: plain},
-		{name: "SIT", proto: protoSIT, payload: plain},
-		{name: "WireGuard", port: 51820, payload: func(_ *stage, p packet, _ int, _ bool) []byte {
-			// without the key there is no right one
-			return slices.Concat([]byte{4, 0, 0, 0}, make([]byte, 12), p.bytes(), make([]byte, 16))
-		}},
+		{
+			name: "VXLAN with the right network and Ethernet address", port: [2]uint16{8472, 8472}, kernel: remote,
+			payload: func(s *stage, p packet, target, outer int) []byte { return vxlan(1, frame(s, p, target, outer)) },
+			opens:   func(w *world, _, _ int) bool { return w.backend == "vxlan" },
+		},
+		{
+			name: "VXLAN of another network", port: [2]uint16{8472, 8472}, kernel: "the tunnel takes none of a wrong network",
+			payload: func(s *stage, p packet, target, outer int) []byte { return vxlan(77, frame(s, p, target, outer)) },
+		},
+		{
+			name: "flannel's UDP", port: [2]uint16{8285, 8285}, payload: plain, kernel: remote,
+			opens: func(w *world, outer, in int) bool { return w.backend == "udp" && outer == in },
+		},
+		{
+			name: "IPIP", proto: protoIPIP, payload: plain, kernel: remote,
+			opens: func(w *world, _, in int) bool { return w.backend == "ipip" && in == 0 },
+		},
+		{
+			name: "SIT", proto: protoSIT, payload: plain, kernel: remote,
+			opens: func(w *world, _, in int) bool { return w.backend == "ipip" && in == 1 },
+		},
+		{
+			name: "WireGuard without a key", port: [2]uint16{51820, 51821}, kernel: "the tunnel takes none without a key",
+			payload: func(_ *stage, p packet, _, _ int) []byte {
+				return slices.Concat([]byte{4, 0, 0, 0}, make([]byte, 12), p.bytes(), make([]byte, 16))
+			},
+		},
 	}
 }
 
@@ -90,55 +104,51 @@ func wraps() []wrap {
 func tunnels() []attack {
 	var out []attack
 	for _, t := range wraps() {
-		kernel := func(right bool) string {
-			if !right {
-				return "the tunnel takes none of a wrong network or Ethernet address"
-			}
-			return "no tunnel of this kind, or not of this family, listens there"
-		}
-		for _, right := range []bool{true, false} {
-			name := t.name
-			if t.name == "VXLAN" {
-				name += map[bool]string{true: " with the right network and Ethernet address", false: " of another network"}[right]
-			} else if !right {
-				continue
-			}
-			if t.port != 0 {
-				out = append(out, attack{
-					area: "tunnel packets", name: name + ", by a socket", levels: "a", from: "mallory", at: unwrapped,
-					kernel: kernel(right),
-					shots: func(s *stage, m *magazine) {
-						each(s, func(what string, target, outer int, in inner) {
-							m.add(what, func(w []byte) send {
-								return send{
-									To:       netip.AddrPortFrom(s.w.nodes[target].addrs[outer], t.port),
-									Datagram: t.payload(s, in.data(w), target, right),
-								}
-							})
+		row := func(source string, levels string, shot func(s *stage, target, outer int, data []byte) send) {
+			out = append(out, attack{
+				area: "tunnel packets", name: t.name + ", " + source, levels: levels, from: "mallory", at: unwrapped,
+				kernel: t.kernel, lan: source != others,
+				shots: func(s *stage, m *magazine) {
+					each(s, func(what string, target, outer int, in inner) {
+						m.expect(t.arrives(s, source, target, outer, in), what, func(w []byte) send {
+							return shot(s, target, outer, t.payload(s, in.data(w), target, outer))
 						})
-					},
-				})
-			}
-			for _, source := range []string{"its own name", "another node's name"} {
-				out = append(out, attack{
-					area: "tunnel packets", name: name + ", in " + source, levels: "bcd", from: "mallory", at: unwrapped,
-					kernel: kernel(right), lan: source == "its own name",
-					shots: func(s *stage, m *magazine) {
-						each(s, func(what string, target, outer int, in inner) {
-							src, dst := s.me.addrs[outer], s.w.nodes[target].addrs[outer]
-							if source != "its own name" {
-								src = s.w.nodes[1-target].addrs[outer]
-							}
-							m.add(what, func(w []byte) send {
-								return s.to(s.way(dst), t.outer(src, dst, t.payload(s, in.data(w), target, right)))
-							})
-						})
-					},
-				})
-			}
+					})
+				},
+			})
 		}
+		if t.proto == 0 {
+			row(bySocket, "a", func(s *stage, target, outer int, data []byte) send {
+				return send{To: netip.AddrPortFrom(s.w.nodes[target].addrs[outer], t.port[outer]), Datagram: data}
+			})
+		}
+		row(own, "bcd", func(s *stage, target, outer int, data []byte) send {
+			dst := s.w.nodes[target].addrs[outer]
+			return s.to(s.way(dst), t.outer(s.me.addrs[outer], dst, data))
+		})
+		row(others, "bcd", func(s *stage, target, outer int, data []byte) send {
+			dst := s.w.nodes[target].addrs[outer]
+			return s.to(s.way(dst), t.outer(s.w.nodes[1-target].addrs[outer], dst, data))
+		})
 	}
 	return out
+}
+
+// In which name a tunnel packet is.
+const bySocket, own, others = "by a socket", "in its own name", "in another node's name"
+
+// arrives reports whether what is in a tunnel packet gets where it is to, where no guard is.
+func (t wrap) arrives(s *stage, source string, target, outer int, in inner) bool {
+	switch {
+	case t.opens == nil || !t.opens(s.w, outer, in.family):
+		return false
+	case source == others && target == 1 && outer == 0: // a router takes no packet of its own address from a link
+		return false
+	case s.w.onWire():
+		// A macvlan does not reach its own node, a pod has no route to any, and no node has one to what is on the wire.
+		return source != bySocket && (target == 1 || s.w.design == "ipvlan") && in.node
+	}
+	return true
 }
 
 // each calls f for each node, each family outside and each packet inside.
@@ -153,11 +163,11 @@ func each(s *stage, f func(what string, target, outer int, in inner)) {
 }
 
 func (t wrap) outer(src, dst netip.Addr, payload []byte) packet {
-	if t.port == 0 {
+	if t.proto != 0 {
 		return packet{src: src, dst: dst, proto: t.proto, body: payload}
 	}
 	return packet{
 		src: src, dst: dst, proto: protoUDP,
-		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port), payload),
+		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port[family(dst)]), payload),
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience is how long anything may take on a busy VM.
 const patience = time.Minute
 
 // world is a cluster of two nodes on one wire, with an agent each, and libcni in the runtime's place.
@@ -47,8 +47,42 @@ type spec struct {
 	binding model.VMBinding
 }
 
+// carries reports whether packets of a family get from node to node.
+func (s spec) carries(family int) bool { return family == 0 || s.backend != "ipip" }
+
 // onWire reports whether the pods' interfaces are on the nodes' own wire, and have no end on their node.
 func (s spec) onWire() bool { return s.design == "macvlan" || s.design == "ipvlan" }
+
+// need skips the test where the kernel lacks what the world is made of.
+func (s spec) need(t *testing.T) {
+	t.Helper()
+	switch s.backend {
+	case "vxlan", "ipip":
+		nettest.Need(t, s.backend)
+	case "wireguard", "udp": // which agents carry where the kernel does not
+		nettest.Need(t, "tap")
+	}
+	if s.onWire() {
+		nettest.Need(t, s.design)
+	}
+}
+
+// apart is the feature for which the tests of a world have a name of their own, as not every kernel has it: make test-vm finds
+// them by it. Words say where they run.
+func (s spec) apart() (feature, words string) {
+	switch {
+	case s.design == "ipvlan":
+		return "IPVlan", "where the kernel has it and by `make test-vm`"
+	case s.backend == "ipip":
+		return "IPIP", "where the kernel has it and by `make test-vm`"
+	case s.backend == "wireguard":
+		return "WireGuard", "by the agents where the kernel has none and by the kernel in `make test-vm`"
+	}
+	return "", ""
+}
+
+// bridged reports whether the pods of a node are on a bridge.
+func (s spec) bridged() bool { return s.design == "bridge" || s.design == "flannel" }
 
 func (s spec) String() string {
 	if s.binding != "" {
@@ -82,12 +116,7 @@ type pod struct {
 // newWorld starts the nodes and their agents.
 func newWorld(t *testing.T, as spec) *world {
 	t.Helper()
-	if slices.Contains([]string{"vxlan", "wireguard", "ipip"}, as.backend) {
-		nettest.Need(t, as.backend)
-	}
-	if as.design == "ipvlan" {
-		nettest.Need(t, "ipvlan")
-	}
+	as.need(t)
 	w := &world{T: t, spec: as, dir: t.TempDir(), pods: map[string]*pod{}, wire: nettest.NS(t, "wire")}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{filepath.Join(nettest.Programs(t), "cni")},
 		filepath.Join(w.dir, "cache"), nil)
@@ -101,6 +130,9 @@ func newWorld(t *testing.T, as spec) *world {
 	}
 	w.manifests()
 	for _, n := range w.nodes {
+		if w.backend == "ipip" {
+			n.foreignTunnels()
+		}
 		n.start()
 	}
 	return w
@@ -116,7 +148,7 @@ func (w *world) node(i int) {
 	n.addrs = []netip.Addr{
 		netip.MustParseAddr(fmt.Sprintf("192.168.77.%d", i)), netip.MustParseAddr(fmt.Sprintf("fd00:77::%d", i)),
 	}
-	n.podCIDRs = []string{fmt.Sprintf("10.99.%d.0/28", i), fmt.Sprintf("fd99:0:0:%d::/64", i)}
+	n.podCIDRs = []string{fmt.Sprintf("10.99.%d.0/28", i), fmt.Sprintf("fd99:0:0:%d::/124", i)}
 	nettest.IP(w, w.wire, "link add "+n.name+" type veth peer name eth0 netns "+n.ns.Path())
 	nettest.IP(w, w.wire, "link set "+n.name+" master switch up")
 	// The link-local address is there at once, and not in the middle of everything.
@@ -140,6 +172,21 @@ func (w *world) node(i int) {
 			map[string]any{"type": "InternalIP", "address": n.addrs[1].String()},
 		}},
 	})
+}
+
+// foreignTunnels makes tunnels that are not the mesh's, as an administrator may have: they take out what is in packets of
+// any sender.
+func (n *node) foreignTunnels() {
+	for link, kind := range map[string]string{
+		"sit9": "sit local " + n.addrs[0].String() + " mode ip6ip",
+		"tnl9": "ip6tnl local " + n.addrs[1].String() + " mode any",
+	} {
+		n.w.until("a tunnel of type "+kind, func() bool { // the kernel may be loading its module for another world
+			_, err := nettest.Try(n.ns, append([]string{"ip"}, strings.Fields("link add "+link+" type "+kind)...)...)
+			return err == nil
+		})
+		nettest.IP(n.w, n.ns, "link set "+link+" up")
+	}
 }
 
 // object writes a manifest into the cluster's store, or changes it.
@@ -267,7 +314,7 @@ func (n *node) list() *libcni.NetworkConfigList {
 			fmt.Appendf(
 				nil, `{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "weft-cni", "socket": %q, "delegates": [
 			{"cniVersion": "1.0.0", "name": "lan", "type": %q, "master": "eth0", "ipam": {"type": "host-local", "dataDir": %q, "ranges": [
-				[{"subnet": "10.99.0.0/16", "rangeStart": "10.99.%s.2", "rangeEnd": "10.99.%s.13"}], [{"subnet": "fd99::/48", "rangeStart": "fd99:0:0:%s::2", "rangeEnd": "fd99:0:0:%s::99"}]]}}]}]}`,
+				[{"subnet": "10.99.0.0/16", "rangeStart": "10.99.%s.2", "rangeEnd": "10.99.%s.13"}], [{"subnet": "fd99::/48", "rangeStart": "fd99:0:0:%s::2", "rangeEnd": "fd99:0:0:%s::d"}]]}}]}]}`,
 				n.socket(), n.w.design, n.w.path(n.name, "addresses"), i, i, i, i))
 		if err != nil {
 			n.w.Fatal(err)
@@ -312,7 +359,7 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 			"portMappings": []any{map[string]any{"hostPort": hostPort, "containerPort": openPort, "protocol": "udp"}},
 		}
 	}
-	if w.binding != "" && (name == "mallory" || name == "mute") {
+	if w.guest(name) {
 		p.conf.Args = append(p.conf.Args, [2]string{"WEFT_VM", "shop/" + name})
 	}
 	w.until("ADD of "+name, func() bool {
@@ -339,6 +386,11 @@ func (w *world) add(name string, n *node, ns *netns.NS) *pod {
 	p.mac = linkMAC(w, ns, "eth0")
 	w.pods[name] = p
 	return p
+}
+
+// guest reports whether a pod is that of a guest: attackers are, where guests attack.
+func (w *world) guest(name string) bool {
+	return w.binding != "" && (name == "mallory" || name == "mute" || strings.HasPrefix(name, "early"))
 }
 
 // del detaches a pod.
@@ -405,7 +457,7 @@ func (w *world) manifests() {
 func (w *world) populate() {
 	for _, name := range []string{"near", "friend", "mute", "mallory"} {
 		p := w.add(name, w.nodes[0], w.podNS(name))
-		if w.binding != "" && (name == "mallory" || name == "mute") {
+		if w.guest(name) {
 			w.boot(p)
 		}
 	}

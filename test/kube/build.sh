@@ -1,13 +1,13 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [npa] [flannel] [images] [cached]: builds what the test cluster is made of, once, into
-# the cache by version: no image, registry or Docker is asked. Without arguments: all but the suites of others (upstream, npa) and flannel. The first build of
-# Kubernetes takes 10 to 20 minutes on two processors; whoever comes meanwhile waits for it. "cached" builds nothing that takes
-# long, so but for the images: it fails when the others would build.
+# build.sh [kube] [containerd] [coredns] [agnhost] [upstream] [npa] [flannel] [images] [cached]: builds the programs of the test cluster, once, into
+# the cache by version, without images, registries or Docker. Without arguments: all except other projects' suites (upstream, npa) and flannel. The first build of
+# Kubernetes takes 10 to 20 minutes on two CPUs; concurrent calls wait for it. "cached" builds only images, and fails if anything
+# else would be built.
 #
-# A program is built beside its place and renamed, with a sum of its sources, so that a build that was killed leaves nothing
-# that looks whole.
+# A program is built at a temporary path and renamed, with a checksum of its sources, so that a killed build leaves no partial
+# program.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/lib/versions.sh"
@@ -15,12 +15,12 @@ export CGO_ENABLED=0 GOFLAGS=-buildvcs=false
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# The sum of what a program is made from: sources here, and the flags.
+# The checksum of a program's sources and flags.
 sum() { # sum WORD FILE...
 	{ echo "$1" "$(go version)"; shift; cat "$@"; } | sha256sum | cut -c1-32
 }
 
-# build NAME STAMP DIR COMMAND...: COMMAND puts files into $out; they are renamed into DIR, unless that is done already.
+# build NAME STAMP DIR COMMAND...: COMMAND writes files to $out, which are renamed into DIR; skipped if DIR is up to date.
 build() {
 	local name=$1 stamp=$2 dir=$3; shift 3
 	[ "$(cat "$dir/.$name" 2>/dev/null)" != "$stamp" ] || return 0
@@ -61,7 +61,7 @@ coredns() { go_build coredns -ldflags '-s -w' -o "$out/coredns" .; }
 agnhost() { go_build upstream -ldflags '-s -w' -o "$out/agnhost" k8s.io/kubernetes/test/images/agnhost; }
 upstream() { (cd "$here/upstream" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/network.test" .); }
 
-# The suite, the kinds that it tests, and its image, which is not in $KUBE_IMAGES: no other cluster needs it.
+# The suite, the CRDs that it tests, and its image, which is not in $KUBE_IMAGES: no other cluster needs it.
 npa() {
 	(cd "$here/npa" && ${WEFT_NICE:-nice} go test -c -trimpath -ldflags '-s -w' -o "$out/npa.test" sigs.k8s.io/network-policy-api/conformance &&
 		cat "$(go list -m -f '{{.Dir}}' sigs.k8s.io/network-policy-api)/config/crd/experimental/policy.networking.k8s.io_clusternetworkpolicies.yaml" >"$out/crd.yaml") || return
@@ -70,7 +70,7 @@ npa() {
 		"$(readlink -f "$(command -v busybox)")=/bin/busybox" @/bin/busybox=/bin/sh
 }
 
-# The last of the reference plugins that had it; flannel's own module, which it became, cannot be had from the proxy.
+# The last release of the reference plugins with flannel; flannel's own module is not available from the proxy.
 flannel() { GOBIN=$out go install -trimpath -ldflags '-s -w' github.com/containernetworking/plugins/plugins/meta/flannel@v0.9.1; }
 
 # image NAME [-flag...] SOURCE=PATH...
@@ -88,7 +88,7 @@ images() {
 	files+=("$(readlink -f "$(command -v busybox)")=/bin/busybox" /usr/bin/curl=/usr/bin/curl /usr/bin/dig=/usr/bin/dig /usr/bin/getent=/usr/bin/getent /usr/bin/wget=/usr/bin/wget /bin/nc.openbsd=/bin/nc /bin/dash=/bin/sh)
 	for p in $(busybox --list); do case $p in busybox | nc | sh | wget) ;; *) files+=("@/bin/busybox=/bin/$p") ;; esac; done
 	image -name "$IMAGE_AGNHOST" -entrypoint /agnhost -cmd pause -o "$out/agnhost.tar" "$KUBE_BIN/coredns=/coredns" "${files[@]}" || return
-	image -name "$IMAGE_DNS" -entrypoint /bin/sh -o "$out/dns.tar" "${files[@]}" # the specs of DNS ask also a glibc
+	image -name "$IMAGE_DNS" -entrypoint /bin/sh -o "$out/dns.tar" "${files[@]}" # the DNS specs also test glibc
 }
 
 building=yes

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# burst.sh [PODS] [ROUNDS] [CNI...]: how long a node takes until so many pods, all asked for at once, are ready: with each network, in
-# turns. By default 250 pods, 3 rounds, and constant, weft and reference. All nodes are of one cluster, each with its own network, so that
-# the control plane is the same one. Prints a line for each: network, round, seconds until all are ready, seconds until all have gone, seconds
-# of processor time of all that is on the node for both, and the machine's load before, which is mostly that of the round before; and the
-# medians, with their ratio to the first network's. On a machine that others use too, the processor time says more.
+# burst.sh [PODS] [ROUNDS] [CNI...]: measures how long a node takes until PODS pods that are created at once are ready, with each network
+# in turn. By default 250 pods, 3 rounds, and constant, weft and reference. All nodes are of one cluster, each with its own network, so that
+# the control plane is the same one. Prints a line for each: network, round, seconds until all are ready, seconds until all are deleted, seconds
+# of CPU time of the whole node for both, and the host's load before, which is mostly that of the previous round; and the medians, with
+# their ratio to the first network's. On a shared host the CPU time is more meaningful.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 pods=${1:-250} rounds=${2:-3}
@@ -21,7 +21,7 @@ cluster up --cni "$(IFS=,; echo "$*")" --nodes $# --max-pods 270 --no-dns
 
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN{printf "%.1f", b-a}'; }
-# cpu NODE: nanoseconds of processor time of its control group.
+# cpu NODE: nanoseconds of CPU time of its cgroup.
 cpu() {
 	cat "/sys/fs/cgroup/cpuacct/wk-burst-$1/cpuacct.usage" 2>/dev/null || awk '$1=="usage_usec"{print $2 "000"}' "/sys/fs/cgroup/wk-burst-$1/cpu.stat"
 }
@@ -56,10 +56,10 @@ burst() {
 	printf '%s\t%s\t%s\n' "$up" "$down" "$(awk -v a="$used" -v b="$(cpu "$1")" 'BEGIN{printf "%.1f", (b-a)/1e9}')"
 }
 
-for i in $(seq $#); do burst "node$i" 10 >/dev/null; done # what is slow the first time only
+for i in $(seq $#); do burst "node$i" 10 >/dev/null; done # warm-up
 for round in $(seq "$rounds"); do
 	for i in $(seq $#); do
-		at=$(((i + round - 2) % $# + 1)) # each is once the first
+		at=$(((i + round - 2) % $# + 1)) # each is the first one once
 		sleep 15
 		printf '%s\t%s\t%s\t%s\n' "${!at}" "$round" "$(cut -d' ' -f1 /proc/loadavg)" "$(burst "node$at" "$pods")" |
 			awk -F'\t' -v OFS='\t' '{print $1, $2, $4, $5, $6, $3}' | tee -a "$lines"

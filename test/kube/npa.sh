@@ -4,8 +4,8 @@
 # npa.sh [RUN]: the conformance suite of network-policy-api (ClusterNetworkPolicy) in a cluster of weft; RUN is a regular expression of its
 # cases. Writes a table of what passed and failed to bin/npa.md.
 #
-#	WEFT_E2E_CLUSTER=N   takes a cluster that is there
-#	WEFT_NPA_EXEMPT=...  features that are left out
+#	WEFT_E2E_CLUSTER=N   uses an existing cluster
+#	WEFT_NPA_EXEMPT=...  features to skip
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 repo=$(cd "$here/../.." && pwd)
@@ -26,7 +26,7 @@ kc get crd clusternetworkpolicies.policy.networking.k8s.io >/dev/null 2>&1 || ne
 kc apply -f "$suite/crd.yaml"
 kc wait --for=condition=Established crd/clusternetworkpolicies.policy.networking.k8s.io --timeout=60s
 "$here/cluster" load --name "$name" "$suite/npa.tar"
-# Agents look now and then for kinds that were not there when they started.
+# Agents periodically look for CRDs that did not exist when they started.
 [ -z "${new-}" ] || sleep 40
 mkdir -p "$repo/bin"
 [ -e /proc/net/sctp ] || echo "npa: this kernel may have no SCTP: the pods speak its first packets by hand then (test/kube/sctp)" >&2

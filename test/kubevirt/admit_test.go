@@ -22,20 +22,20 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// spoken finds what weft says of fields: a path, and why.
-var spoken = regexp.MustCompile(`(spec(?:\.[A-Za-z0-9]+(?:\[\d+\])?)+): (.*?)(?:; spec\.|\n|$)`)
+// fieldError matches weft's messages about fields: a path and the reason.
+var fieldError = regexp.MustCompile(`(spec(?:\.[A-Za-z0-9]+(?:\[\d+\])?)+): (.*?)(?:; spec\.|\n|$)`)
 
-// more are weft's own rules, beyond those of this part of KubeVirt's.
-var more = regexp.MustCompile(
-	`is the address of interface|is the index of interface|is the place of|is no place in the order|no binding plugin` +
-		`|carried by a process|from resource claims|is no index|is no subnet|has no room|has no addresses|an option holds|bound by masquerade already|is not a unicast address` +
+// weftOnly are weft's own rules, beyond those of this part of KubeVirt's.
+var weftOnly = regexp.MustCompile(
+	`is the address of interface|is already the (?:address|ACPI index|boot order) of|is not a boot order|binding plugin "[^"]*" is not known` +
+		`|passt is not supported|from resource claims|is not an ACPI index|is not a subnet|is too small for|has no addresses|bytes; the maximum is|already has the masquerade binding|is not a unicast address` +
 		`|overlaps the pod's own`)
 
-// complaint is one of weft's, or of KubeVirt's.
-type complaint struct{ field, why string }
+// finding is an error of weft or KubeVirt.
+type finding struct{ field, why string }
 
-// refused is what weft says of a machine.
-func refused(t *testing.T, file string) (out []complaint) {
+// weftFindings returns weft's errors for a VMI.
+func weftFindings(t *testing.T, file string) (out []finding) {
 	t.Helper()
 	said, err := try(program("weft"), "vm", "plan", "--binding", "managed=managedTap", file)
 	if err == nil {
@@ -43,11 +43,11 @@ func refused(t *testing.T, file string) (out []complaint) {
 	}
 	text := err.Error()
 	for at := 0; ; {
-		found := spoken.FindStringSubmatchIndex(text[at:])
+		found := fieldError.FindStringSubmatchIndex(text[at:])
 		if found == nil {
 			break
 		}
-		out = append(out, complaint{text[at+found[2] : at+found[3]], text[at+found[4] : at+found[5]]})
+		out = append(out, finding{text[at+found[2] : at+found[3]], text[at+found[4] : at+found[5]]})
 		at += found[5]
 	}
 	if len(out) == 0 {
@@ -56,26 +56,26 @@ func refused(t *testing.T, file string) (out []complaint) {
 	return out
 }
 
-// about tells whether a field is the one that somebody else names, or a part of it. KubeVirt names an interface's name,
-// a list or the whole machine where it means something of that.
-func about(weft, kubevirt string) bool {
+// matches reports whether a field is the one that KubeVirt names, or a part of it. KubeVirt sometimes names an
+// interface's name, a list or the whole VMI instead of a field in it.
+func matches(weft, kubevirt string) bool {
 	kubevirt = strings.TrimSuffix(kubevirt, ".name")
-	if kubevirt == "spec.interfaces" { // there is no such field
+	if kubevirt == "spec.interfaces" { // no such field exists
 		kubevirt = "spec.networks"
 	}
 	rest, ok := strings.CutPrefix(weft, kubevirt)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-func twice(c complaint) bool {
+func twice(c finding) bool {
 	return strings.HasPrefix(c.field, "spec.networks[") &&
-		(strings.Contains(c.why, "stands before it") || strings.Contains(c.why, "are both the pod's default"))
+		(strings.Contains(c.why, "duplicate network name") || strings.Contains(c.why, "are both the pod's default"))
 }
 
-// compare has KubeVirt and weft judge machines.
-func compare(t *testing.T, machines []v1.VirtualMachineInstance, table io.Writer) (both, fine int) {
+// compare validates VMIs by KubeVirt and weft.
+func compare(t *testing.T, vmis []v1.VirtualMachineInstance, table io.Writer) (both, fine int) {
 	t.Helper()
-	in, err := json.Marshal(machines)
+	in, err := json.Marshal(vmis)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,11 +86,11 @@ func compare(t *testing.T, machines []v1.VirtualMachineInstance, table io.Writer
 		t.Fatal(err)
 	}
 	var theirs [][]metav1.StatusCause
-	if err := json.Unmarshal(text, &theirs); err != nil || len(theirs) != len(machines) {
+	if err := json.Unmarshal(text, &theirs); err != nil || len(theirs) != len(vmis) {
 		t.Fatalf("%v: %s", err, text)
 	}
 	file := filepath.Join(t.TempDir(), "vm.json")
-	for i, vmi := range machines {
+	for i, vmi := range vmis {
 		text, err := json.Marshal(vmi)
 		if err == nil {
 			err = os.WriteFile(file, text, 0o644)
@@ -98,25 +98,25 @@ func compare(t *testing.T, machines []v1.VirtualMachineInstance, table io.Writer
 		if err != nil {
 			t.Fatal(err)
 		}
-		ours := refused(t, file)
+		ours := weftFindings(t, file)
 		var wrong []string
 		write(table, theirs[i], ours)
 		for _, c := range theirs[i] {
-			if strings.HasPrefix(c.Message, "Macvtap network binding") { // weft has it
+			if strings.HasPrefix(c.Message, "Macvtap network binding") { // weft supports it
 				continue
 			}
-			if !slices.ContainsFunc(ours, func(o complaint) bool { return about(o.field, c.Field) }) {
+			if !slices.ContainsFunc(ours, func(o finding) bool { return matches(o.field, c.Field) }) {
 				wrong = append(wrong, fmt.Sprintf("KubeVirt alone: %s: %s", c.Field, c.Message))
 			}
 		}
 		for _, o := range ours {
-			if !more.MatchString(o.why) && !slices.ContainsFunc(theirs[i], func(c metav1.StatusCause) bool {
-				return about(o.field, c.Field)
+			if !weftOnly.MatchString(o.why) && !slices.ContainsFunc(theirs[i], func(c metav1.StatusCause) bool {
+				return matches(o.field, c.Field)
 			}) {
 				wrong = append(wrong, fmt.Sprintf("weft alone: %s: %s", o.field, o.why))
 			}
 		}
-		if slices.ContainsFunc(ours, twice) && len(theirs[i]) > 0 { // which of two networks does the rest mean?
+		if slices.ContainsFunc(ours, twice) && len(theirs[i]) > 0 { // the rest is ambiguous
 			wrong = nil
 		}
 		if len(wrong) > 0 {
@@ -138,8 +138,8 @@ func seed() uint64 {
 	return n
 }
 
-// write adds a line to a table of what both say.
-func write(table io.Writer, theirs []metav1.StatusCause, ours []complaint) {
+// write adds a row with both messages to a table.
+func write(table io.Writer, theirs []metav1.StatusCause, ours []finding) {
 	var left, right []string
 	for _, c := range theirs {
 		left = append(left, fmt.Sprintf("`%s` %s", c.Field, c.Message))
@@ -150,16 +150,16 @@ func write(table io.Writer, theirs []metav1.StatusCause, ours []complaint) {
 	_, _ = fmt.Fprintf(table, "| %s | %s |\n", strings.Join(left, "; "), strings.Join(right, "; "))
 }
 
-// TestAdmitted: machines made at random, good and bad, are judged by KubeVirt's webhook and by weft.
+// TestAdmitted: random VMIs, valid and invalid, are validated by KubeVirt's webhook and by weft.
 func TestAdmitted(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed(), 9))
-	var machines []v1.VirtualMachineInstance
+	var vmis []v1.VirtualMachineInstance
 	for range 400 {
-		machines = append(machines, anyMachine(random))
+		vmis = append(vmis, randomVMI(random))
 	}
-	both, fine := compare(t, machines, io.Discard)
-	t.Logf("%d machines: %d refused by both, %d by nobody", len(machines), both, fine)
+	both, fine := compare(t, vmis, io.Discard)
+	t.Logf("%d VMIs: %d rejected by both, %d by neither", len(vmis), both, fine)
 	if both < 100 || fine < 50 {
-		t.Error("too few of a kind to say much")
+		t.Error("too few of a kind")
 	}
 }

@@ -13,14 +13,14 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestBad: each rule of KubeVirt's webhook, broken alone. With -v a table of what both say is written beside the
-// programs.
+// TestBad: each rule of KubeVirt's webhook is violated separately. With -v a table of both messages is written to the
+// directory of the programs.
 func TestBad(t *testing.T) {
 	const pods, two = "[{name: default, pod: {}}]", "[{name: default, pod: {}}, {name: b, multus: {networkName: b}}]"
 	masquerade := func(rest string) string { return "[{name: default, masquerade: {}, " + rest + "}]" }
 	bridge := func(rest string) string { return "[{name: default, bridge: {}, " + rest + "}]" }
 	eleven := strings.Repeat("{protocol: TCP, start: 1, end: 1}, ", 11)
-	var machines []v1.VirtualMachineInstance
+	var vmis []v1.VirtualMachineInstance
 	for _, c := range [][2]string{
 		{"[{name: x, bridge: {}}]", "[]"},
 		{"[]", "[{name: x, pod: {}}]"},
@@ -77,12 +77,12 @@ func TestBad(t *testing.T) {
 		if err := yaml.UnmarshalStrict([]byte(text), &vmi); err != nil {
 			t.Fatalf("%v\n%s", err, text)
 		}
-		machines = append(machines, vmi)
+		vmis = append(vmis, vmi)
 	}
 	var table strings.Builder
-	both, _ := compare(t, machines, &table)
-	if both != len(machines) {
-		t.Errorf("%d of %d are refused by both", both, len(machines))
+	both, _ := compare(t, vmis, &table)
+	if both != len(vmis) {
+		t.Errorf("%d of %d are rejected by both", both, len(vmis))
 	}
 	if testing.Verbose() {
 		if err := os.WriteFile(filepath.Join(filepath.Dir(program("kubevirt-net")), "refused.md"), []byte(table.String()),

@@ -14,10 +14,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestDirect: in a pod that was attached as KubeVirt asks for, by the definition that weft ships, KubeVirt finds the
-// taps of the plugin weft-direct, and tells libvirt what weft would.
+// TestDirect: in a pod that is attached as KubeVirt requests, with weft's NetworkAttachmentDefinition, KubeVirt finds
+// the taps of the plugin weft-direct, and generates the same libvirt XML as weft.
 func TestDirect(t *testing.T) {
-	file := machine(
+	file := writeVMI(
 		t,
 		"[{name: default, binding: {name: weft-direct}}, {name: blue, binding: {name: weft-direct}, bootOrder: 1, state: down}]",
 		"[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]", "", "")
@@ -26,26 +26,26 @@ func TestDirect(t *testing.T) {
 	for _, network := range p.attach(t, file) {
 		t.Logf("%s is bound by weft-direct", network)
 	}
-	before := p.see(t)
+	before := p.state(t)
 	theirs := p.kubevirt(t, file)
-	if d := cmp.Diff(before, p.see(t)); d != "" {
+	if d := cmp.Diff(before, p.state(t)); d != "" {
 		t.Errorf("KubeVirt's first phase changes the pod (-before +after):\n%s", d)
 	}
 	ours := must(t, program("weft"), "vm", "xml", "--nic",
 		"default,mtu=1450,mac="+podMAC+",address=10.244.0.10/24,gateway="+gateway4,
 		"--nic", "blue,mtu=1450,mac=02:00:00:00:00:09,address=10.7.0.5/24", file)
 	if d := cmp.Diff(nics(t, theirs), nics(t, ours)); d != "" {
-		t.Errorf("libvirt's words (-KubeVirt +weft):\n%s", d)
+		t.Errorf("libvirt XML (-KubeVirt +weft):\n%s", d)
 	}
 	for i, tap := range []string{"tap0", "tap" + strings.TrimPrefix(blue, "pod")} {
 		if got := nics(t, theirs)[i].Target.Dev; got != tap || before.Links[tap].Kind != "tun" ||
 			before.Links[tap].Tap["user"] != "qemu" {
-			t.Errorf("KubeVirt takes %s; there is %+v", got, before.Links[tap])
+			t.Errorf("KubeVirt uses %s; the pod has %+v", got, before.Links[tap])
 		}
 	}
 }
 
-// attach calls the plugin for each binding in the annotation that KubeVirt gives the pod, as multus would.
+// attach calls the plugin for each binding in the annotation that KubeVirt sets on the pod, as Multus would.
 func (p pod) attach(t *testing.T, file string) (networks []string) {
 	t.Helper()
 	var asked []struct {

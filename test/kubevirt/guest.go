@@ -16,23 +16,23 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv6"
 )
 
-// Answer is one of a DHCP server's: what it is, the address that it gives, and its options, in hexadecimal.
-type Answer struct {
+// Reply is a message of a DHCP server: its type, the address, and its options in hexadecimal.
+type Reply struct {
 	Kind    string
 	Address string
 	Options map[int]string
 }
 
-// Answers are what a guest was told: by DHCP, after it asked for another address than its own, and by DHCPv6.
-type Answers struct {
-	Offer, Ack, Other *Answer
-	Advertise, Reply  *Answer
+// Replies are the replies to a guest: by DHCP, to a request for another address, and by DHCPv6.
+type Replies struct {
+	Offer, Ack, Other *Reply
+	Advertise, Reply  *Reply
 }
 
 const patience = 3 * time.Second
 
-// ask is a guest behind a tap. What nobody answers is left out.
-func ask(tap, mac string) error {
+// askDHCP acts as a guest behind a tap. Replies that do not arrive are omitted.
+func askDHCP(tap, mac string) error {
 	hw, err := net.ParseMAC(mac)
 	if err != nil {
 		return err
@@ -42,20 +42,20 @@ func ask(tap, mac string) error {
 		return err
 	}
 	defer func() { _ = f.Close() }()
-	w := &wire{f: f, mac: hw}
-	var said Answers
-	err = errors.Join(w.ask4(&said), w.ask6(&said))
+	w := &guestTap{f: f, mac: hw}
+	var said Replies
+	err = errors.Join(w.exchange4(&said), w.exchange6(&said))
 	return errors.Join(err, json.NewEncoder(os.Stdout).Encode(said))
 }
 
-// until calls what looks at each frame, until it is content or patience is at its end.
-func (w *wire) until(say func() error, content func(f frame) bool) error {
+// until passes each frame to a function until that returns true, or until the timeout.
+func (w *guestTap) until(send func() error, content func(f frame) bool) error {
 	for end := time.Now().Add(patience); time.Now().Before(end); {
-		if err := say(); err != nil {
+		if err := send(); err != nil {
 			return err
 		}
 		for pause := time.Now().Add(patience / 4); ; {
-			f, err := w.hear(pause)
+			f, err := w.receive(pause)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
@@ -70,9 +70,9 @@ func (w *wire) until(say func() error, content func(f frame) bool) error {
 	return nil
 }
 
-func (w *wire) ask4(said *Answers) error {
-	exchange := func(m *dhcpv4.DHCPv4, into **Answer) (answer *dhcpv4.DHCPv4, err error) {
-		err = w.until(func() error { return w.say4(m.ToBytes()) }, func(f frame) bool {
+func (w *guestTap) exchange4(said *Replies) error {
+	exchange := func(m *dhcpv4.DHCPv4, into **Reply) (answer *dhcpv4.DHCPv4, err error) {
+		err = w.until(func() error { return w.send4(m.ToBytes()) }, func(f frame) bool {
 			got, err := dhcpv4.FromBytes(f.payload)
 			if f.port != 68 || err != nil || got.TransactionID != m.TransactionID {
 				return false
@@ -108,17 +108,17 @@ func (w *wire) ask4(said *Answers) error {
 	return err
 }
 
-func told4(m *dhcpv4.DHCPv4) *Answer {
-	a := &Answer{Kind: m.MessageType().String(), Address: m.YourIPAddr.String(), Options: map[int]string{}}
+func told4(m *dhcpv4.DHCPv4) *Reply {
+	a := &Reply{Kind: m.MessageType().String(), Address: m.YourIPAddr.String(), Options: map[int]string{}}
 	for code, value := range m.Options {
 		a.Options[int(code)] = hex.EncodeToString(value)
 	}
 	return a
 }
 
-func (w *wire) ask6(said *Answers) error {
-	exchange := func(m *dhcpv6.Message, into **Answer) (answer *dhcpv6.Message, err error) {
-		err = w.until(func() error { return w.say6(m.ToBytes()) }, func(f frame) bool {
+func (w *guestTap) exchange6(said *Replies) error {
+	exchange := func(m *dhcpv6.Message, into **Reply) (answer *dhcpv6.Message, err error) {
+		err = w.until(func() error { return w.send6(m.ToBytes()) }, func(f frame) bool {
 			got, err := dhcpv6.MessageFromBytes(f.payload)
 			if f.port != 546 || err != nil || got.TransactionID != m.TransactionID {
 				return false
@@ -144,8 +144,8 @@ func (w *wire) ask6(said *Answers) error {
 	return err
 }
 
-func told6(m *dhcpv6.Message) *Answer {
-	a := &Answer{Kind: m.MessageType.String(), Options: map[int]string{}}
+func told6(m *dhcpv6.Message) *Reply {
+	a := &Reply{Kind: m.MessageType.String(), Options: map[int]string{}}
 	for _, o := range m.Options.Options {
 		switch o.Code() {
 		case dhcpv6.OptionClientID:
@@ -162,8 +162,8 @@ func told6(m *dhcpv6.Message) *Answer {
 	return a
 }
 
-// own is the guest's link-local address.
-func (w *wire) own() netip.Addr {
+// own returns the guest's link-local address.
+func (w *guestTap) own() netip.Addr {
 	m := w.mac
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, m[1], m[2], 0xff, 0xfe, m[3], m[4], m[5]})
 }

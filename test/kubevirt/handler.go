@@ -34,7 +34,7 @@ import (
 	"kubevirt.io/kubevirt/pkg/vmitrait"
 )
 
-// gates is a cluster with all that has a meaning for weft switched on.
+// gates is a cluster configuration with all features that weft supports enabled.
 type gates struct{}
 
 func (gates) IsBridgeInterfaceOnPodNetworkEnabled() bool { return true }
@@ -43,18 +43,18 @@ func (gates) NetworkDevicesWithDRAGateEnabled() bool     { return true }
 func (gates) PortRangesSpecGateEnabled() bool            { return true }
 
 func admit(in io.Reader, out io.Writer) error {
-	var machines []v1.VirtualMachineInstance
-	if err := json.NewDecoder(in).Decode(&machines); err != nil {
+	var vmis []v1.VirtualMachineInstance
+	if err := json.NewDecoder(in).Decode(&vmis); err != nil {
 		return err
 	}
-	said := make([][]metav1.StatusCause, len(machines))
-	for i := range machines {
-		said[i] = admitter.Validate(field.NewPath("spec"), &machines[i].Spec, gates{})
+	said := make([][]metav1.StatusCause, len(vmis))
+	for i := range vmis {
+		said[i] = admitter.Validate(field.NewPath("spec"), &vmis[i].Spec, gates{})
 	}
 	return json.NewEncoder(out).Encode(said)
 }
 
-// annotate prints the pod's annotation that multus reads.
+// annotate prints the pod's annotation for Multus.
 func annotate(vmi *v1.VirtualMachineInstance) error {
 	text, err := multus.GenerateCNIAnnotation(vmi.Namespace, vmi.Spec.Domain.Devices.Interfaces,
 		vmi.Spec.Networks, plugins())
@@ -65,15 +65,15 @@ func annotate(vmi *v1.VirtualMachineInstance) error {
 	return err
 }
 
-// kernel is KubeVirt's way to the kernel. Where that has no dummy interfaces, a bridge without ports takes their place,
-// as with weft.
-type kernel struct {
+// fallbackNetLink is KubeVirt's netlink driver. If the kernel has no dummy interfaces, a bridge without ports is used
+// instead, as in weft.
+type fallbackNetLink struct {
 	driver.NetLink
 	procsys.ProcSys
 	virtchroot.VirtCHRoot
 }
 
-func (k kernel) LinkAdd(link netlink.Link) error {
+func (k fallbackNetLink) LinkAdd(link netlink.Link) error {
 	err := k.NetLink.LinkAdd(link)
 	if link.Type() == "dummy" && errors.Is(err, unix.EOPNOTSUPP) {
 		return k.NetLink.LinkAdd(&netlink.Bridge{LinkAttrs: *link.Attrs()})
@@ -81,7 +81,7 @@ func (k kernel) LinkAdd(link netlink.Link) error {
 	return err
 }
 
-// phase1 is for a machine that starts, plug for one that runs.
+// phase1 is for a VMI that starts, plug for a running one.
 func phase1(vmi *v1.VirtualMachineInstance, args []string) error {
 	return setup(vmi, network.FilterNetsForVMStartup(vmi), args)
 }
@@ -90,7 +90,7 @@ func plug(vmi *v1.VirtualMachineInstance, args []string) error {
 	return setup(vmi, network.FilterNetsForLiveUpdate(vmi), args)
 }
 
-// setup is what NetConf.Setup does: that one leaves no way to hand in a kernel.
+// setup does the same as NetConf.Setup, which does not allow to replace the driver.
 func setup(vmi *v1.VirtualMachineInstance, networks []v1.Network, args []string) error {
 	pid, err := strconv.Atoi(args[0])
 	if err != nil {
@@ -110,13 +110,14 @@ func setup(vmi *v1.VirtualMachineInstance, networks []v1.Network, args []string)
 	pod := netpod.NewNetPod(networks, vmispec.FilterInterfacesByNetworks(vmi.Spec.Domain.Devices.Interfaces, networks),
 		string(vmi.UID), pid, owner,
 		int(converter.NetworkQueuesCapacity(vmi)),
-		netpod.NewState(&states, netns.New(pid)), netpod.WithNMStateAdapter(nmstate.New(nmstate.WithAdapter(kernel{}))),
+		netpod.NewState(&states, netns.New(pid)),
+		netpod.WithNMStateAdapter(nmstate.New(nmstate.WithAdapter(fallbackNetLink{}))),
 		netpod.WithMasqueradeAdapter(nat), netpod.WithBindingPlugins(plugins()),
 		netpod.WithVMIIfaceStatuses(vmi.Status.Interfaces))
 	return pod.Setup()
 }
 
-// status prints status.interfaces of a machine whose domain's interfaces are in a file.
+// status prints status.interfaces of a VMI; the domain's interfaces are in a file.
 func status(vmi *v1.VirtualMachineInstance, args []string) error {
 	text, err := os.ReadFile(args[0])
 	if err != nil {

@@ -45,6 +45,6 @@ func phase2(vmi *v1.VirtualMachineInstance) error {
 		return err
 	}
 	fmt.Println(string(text))
-	_, _ = os.Stdin.Read(make([]byte, 1)) // its end is this one's
+	_, _ = os.Stdin.Read(make([]byte, 1)) // exit at EOF
 	return nil
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Kubevirt-net does to a pod's network what KubeVirt does, with KubeVirt's own code, so that weft's tests have somebody
-// to ask who is not weft. Each verb is a part of KubeVirt's: the webhook, virt-handler and virt-launcher, and one plays
-// the guest.
+// Kubevirt-net configures a pod's network with KubeVirt's code, as an independent implementation for weft's tests. Each
+// command is a part of KubeVirt: the webhook, virt-handler and virt-launcher; one acts as the guest.
 package main
 
 import (
@@ -14,11 +13,11 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-const usage = `kubevirt-net admit <FILES         what the webhook says of machines: a list of manifests in, a list of its causes out
+const usage = `kubevirt-net admit <FILES         validates VMIs by the webhook: reads a list of manifests, prints a list of causes
 kubevirt-net annotate FILE        which networks virt-controller has the pod attached to
 kubevirt-net phase1 FILE PID      what virt-handler does in the network of the pod that process PID is in
-kubevirt-net plug FILE PID        what it does there when interfaces of a machine that runs come or go
-kubevirt-net phase2 FILE          what virt-launcher does there: prints libvirt's words, answers DHCP until it is ended
+kubevirt-net plug FILE PID        what it does when interfaces are hot-plugged or unplugged
+kubevirt-net phase2 FILE          what virt-launcher does there: prints libvirt XML, serves DHCP until it is stopped
 kubevirt-net status FILE DOMAIN   what virt-handler then says of the interfaces
 kubevirt-net ask TAP MAC          is a guest that asks for its addresses`
 
@@ -44,7 +43,7 @@ func run(args []string) error {
 		return admit(os.Stdin, os.Stdout)
 	}
 	if len(args) == 3 && args[0] == "ask" {
-		return ask(args[1], args[2])
+		return askDHCP(args[1], args[2])
 	}
 	if len(args) == 0 || verbs[args[0]].do == nil || len(args) != 2+verbs[args[0]].args {
 		return errors.New("\n" + usage)
@@ -65,7 +64,7 @@ func read(file string) (*v1.VirtualMachineInstance, error) {
 	return &vmi, yaml.UnmarshalStrict(text, &vmi)
 }
 
-// plugins are the binding plugins that the cluster's KubeVirt object would name.
+// plugins are the binding plugins in the cluster's KubeVirt object.
 func plugins() map[string]v1.InterfaceBindingPlugin {
 	return map[string]v1.InterfaceBindingPlugin{
 		"weft-direct": {

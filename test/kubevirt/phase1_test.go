@@ -16,15 +16,15 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// machine writes a manifest and gives its name. Its interfaces and networks are in YAML's flow form; rest goes below
-// spec.domain.devices.
-func machine(t *testing.T, interfaces, networks, annotations, more string) string {
+// writeVMI writes a manifest and returns its file. Interfaces and networks are in YAML's flow style; more is added
+// below spec.domain.devices.
+func writeVMI(t *testing.T, interfaces, networks, annotations, more string) string {
 	t.Helper()
 	file, transport, far := filepath.Join(t.TempDir(), "vm.yaml"), "", ""
 	if strings.Contains(annotations, "migrationTransportUnix") {
 		transport = "\n  migrationTransport: Unix"
 	}
-	if strings.Contains(networks, "blue") { // as virt-controller notes it
+	if strings.Contains(networks, "blue") { // as set by virt-controller
 		far = ", {name: blue, podInterfaceName: " + blue + ", infoSource: multus-status}"
 	}
 	text := fmt.Sprintf(`apiVersion: kubevirt.io/v1
@@ -46,7 +46,7 @@ status:
 	return file
 }
 
-// TestPhase1: what virt-handler and weft leave in two pods that were alike.
+// TestPhase1: the state of two equal pods after phase 1 by virt-handler and by weft.
 func TestPhase1(t *testing.T) {
 	const (
 		pods   = "[{name: default, pod: {}}]"
@@ -54,7 +54,7 @@ func TestPhase1(t *testing.T) {
 		both   = "[{name: default, %s: {}}, {name: blue, bridge: {}}]"
 		istio  = `sidecar.istio.io/inject: "true"`
 		queues = "networkInterfaceMultiqueue: true, "
-		// A few ports, and ranges.
+		// Ports and port ranges.
 		ports  = "[{name: default, masquerade: {}, ports: [{port: 80}, {port: 22}, {port: 53, protocol: UDP}]}]"
 		ranges = "[{name: default, masquerade: {}, portRanges: [{protocol: TCP, start: 80, end: 90}, {protocol: UDP, start: 53, end: 53}]}]"
 	)
@@ -97,7 +97,7 @@ func TestPhase1(t *testing.T) {
 		{"masquerade and bridge", fmt.Sprintf(both, "masquerade"), second, "", "", dual[:1]},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			file := machine(t, c.interfaces, c.networks, c.annotations, c.more)
+			file := writeVMI(t, c.interfaces, c.networks, c.annotations, c.more)
 			kubevirt, weft := newPod(t, c.addrs...), newPod(t, c.addrs...)
 			if c.networks == second {
 				kubevirt.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
@@ -106,8 +106,8 @@ func TestPhase1(t *testing.T) {
 			must(t, program("kubevirt-net"), "phase1", file, itoa(kubevirt.pid))
 			must(t, program("weft"), "vm", "phase1", "--agent", "", "--binding", "managed=managedTap", "--netns", weft.netns,
 				"--state-dir", t.TempDir(), file)
-			want, got := kubevirt.see(t), weft.see(t)
-			want.Rules = slices.DeleteFunc(want.Rules, own6)
+			want, got := kubevirt.state(t), weft.state(t)
+			want.Rules = slices.DeleteFunc(want.Rules, loopbackRules)
 			if d := cmp.Diff(want, got); d != "" {
 				t.Errorf("(-KubeVirt +weft):\n%s", d)
 			}
@@ -115,5 +115,5 @@ func TestPhase1(t *testing.T) {
 	}
 }
 
-// blue is what KubeVirt calls the pod's link of a network of that name.
+// blue is KubeVirt's name for the pod's link of the network blue.
 const blue = "pod16477688c0e"

@@ -17,7 +17,7 @@ import (
 	"libvirt.org/go/libvirtxml"
 )
 
-// serve starts something that prints the devices and then answers a guest; it ends with the test.
+// serve starts a program that prints the devices and then serves a guest, until the end of the test.
 func serve(t *testing.T, argv ...string) (devices string) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -51,7 +51,7 @@ func serve(t *testing.T, argv ...string) (devices string) {
 	return ""
 }
 
-// nics reads libvirt's words.
+// nics parses libvirt XML.
 func nics(t *testing.T, text string) []libvirtxml.DomainInterface {
 	t.Helper()
 	var list struct {
@@ -65,7 +65,7 @@ func nics(t *testing.T, text string) []libvirtxml.DomainInterface {
 
 var anyMAC = regexp.MustCompile(`mac address="([^"]*)"`)
 
-// TestPhase2: what libvirt is told of a machine, what its guest is told by DHCP, and what status.interfaces says of it.
+// TestPhase2: the libvirt XML of a VMI, the DHCP replies to its guest, and its status.interfaces.
 func TestPhase2(t *testing.T) {
 	const (
 		pods    = "[{name: default, pod: {}}]"
@@ -108,7 +108,7 @@ func TestPhase2(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			file := machine(t, c.interfaces, c.networks, "", c.more)
+			file := writeVMI(t, c.interfaces, c.networks, "", c.more)
 			kubevirt, weft := newPod(t, c.addrs...), newPod(t, c.addrs...)
 			if c.networks == second {
 				kubevirt.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
@@ -118,11 +118,11 @@ func TestPhase2(t *testing.T) {
 			want, got := nics(t, theirs), nics(t, ours)
 			for i := range want {
 				if d := want[i].Driver; d != nil && d.Name == "vhost" {
-					d.Name = "" // so libvirt takes it where the kernel has it, and else does without
+					d.Name = "" // so libvirt uses vhost-net only if the kernel has it
 				}
 			}
 			if d := cmp.Diff(want, got); d != "" {
-				t.Errorf("libvirt's words (-KubeVirt +weft):\n%s", d)
+				t.Errorf("libvirt XML (-KubeVirt +weft):\n%s", d)
 			}
 			if c.silent {
 				return
@@ -130,10 +130,10 @@ func TestPhase2(t *testing.T) {
 			their, our := kubevirt.asks(t, "tap0", theirs), weft.asks(t, "tap0", ours)
 			if want4 := c.addrs[0] != dual[1]; (their.Ack != nil) != want4 ||
 				(their.Reply != nil) != (strings.Contains(c.interfaces, "masquerade") && len(c.addrs) > 1 || !want4) {
-				t.Errorf("KubeVirt's own answers: %+v", their)
+				t.Errorf("KubeVirt's replies: %+v", their)
 			}
 			t.Logf("%+v", their.Ack)
-			forgive(t, their, our)
+			ignoreIntended(t, their, our)
 			if d := cmp.Diff(their, our); d != "" {
 				t.Errorf("DHCP (-KubeVirt +weft):\n%s", d)
 			}
@@ -141,7 +141,7 @@ func TestPhase2(t *testing.T) {
 	}
 }
 
-// kubevirt does to the pod what KubeVirt's parts do, weft what weft's do; what a hypervisor is told is theirs.
+// kubevirt configures the pod by KubeVirt's code, weft by weft's; both return the hypervisor's devices.
 func (p pod) kubevirt(t *testing.T, file string) (devices string) {
 	t.Helper()
 	must(t, program("kubevirt-net"), "phase1", file, itoa(p.pid))
@@ -163,17 +163,17 @@ func (p pod) weft(t *testing.T, file string) (devices string) {
 	return devices
 }
 
-// forgive takes out what weft says otherwise, and means to: it refuses an address that is another's, and DHCPv6 tells
-// the domains that DHCP does.
-func forgive(t *testing.T, want, got Answers) {
+// ignoreIntended removes intended differences: weft rejects a request for another guest's address, and sends the search
+// domains by DHCPv6, too.
+func ignoreIntended(t *testing.T, want, got Replies) {
 	t.Helper()
 	if want.Other != nil && got.Other != nil {
 		if want.Other.Kind != "ACK" || got.Other.Kind != "NAK" {
-			t.Errorf("who asks for another's address gets %s of KubeVirt, %s of weft", want.Other.Kind, got.Other.Kind)
+			t.Errorf("a request for another guest's address gets %s from KubeVirt, %s from weft", want.Other.Kind, got.Other.Kind)
 		}
-		*want.Other, *got.Other = Answer{}, Answer{}
+		*want.Other, *got.Other = Reply{}, Reply{}
 	}
-	for _, a := range []*Answer{got.Advertise, got.Reply} {
+	for _, a := range []*Reply{got.Advertise, got.Reply} {
 		const domains4, domains6 = 119, 24
 		if a == nil {
 			continue
@@ -185,7 +185,7 @@ func forgive(t *testing.T, want, got Answers) {
 	}
 }
 
-// start has a program run as long as the test.
+// start runs a program until the end of the test.
 func start(t *testing.T, argv ...string) {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -203,8 +203,8 @@ func start(t *testing.T, argv ...string) {
 	})
 }
 
-// asks is a guest behind a tap of the pod.
-func (p pod) asks(t *testing.T, tap, devices string) (out Answers) {
+// asks acts as a guest behind a tap of the pod.
+func (p pod) asks(t *testing.T, tap, devices string) (out Replies) {
 	t.Helper()
 	mac := anyMAC.FindStringSubmatch(devices)
 	if err := json.Unmarshal([]byte(p.run(t, program("kubevirt-net"), "ask", tap, mac[1])), &out); err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPlug: an interface comes to a machine that is there, and leaves it again. KubeVirt leaves the pod's link as it
-// was for the machine, without name and addresses; weft gives it back. KubeVirt also counts anew what comes later: its
-// bridge has the address of the first one's, whom its DHCP server then is not.
+// TestPlug: an interface is hot-plugged into a running VM and unplugged. KubeVirt leaves the pod's link configured for
+// the VM, without name and addresses; weft restores it. KubeVirt also numbers hot-plugged interfaces from zero: their
+// bridge has the address of the first one's, which is not that of the DHCP server.
 func TestPlug(t *testing.T) {
 	const first, second = "{name: default, bridge: {}}",
 		"[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]"
@@ -20,20 +20,20 @@ func TestPlug(t *testing.T) {
 	for _, p := range []pod{kubevirt, weft} {
 		p.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
 	}
-	alike := kubevirt.see(t)
+	alike := kubevirt.state(t)
 	far := "k6t-" + strings.TrimPrefix(blue, "pod")
 	for _, c := range []struct{ step, verb, interfaces, networks string }{
 		{"start", "phase1", "[" + first + "]", "[{name: default, pod: {}}]"},
 		{"plug", "plug", "[" + first + ", {name: blue, bridge: {}}]", second},
 		{"unplug", "plug", "[" + first + ", {name: blue, bridge: {}, state: absent}]", second},
 	} {
-		file := machine(t, c.interfaces, c.networks, "", "")
+		file := writeVMI(t, c.interfaces, c.networks, "", "")
 		must(t, program("kubevirt-net"), c.verb, file, itoa(kubevirt.pid))
 		must(t, program("weft"), "vm", "phase1", "--agent", "", "--netns", weft.netns, "--state-dir", dir, file)
-		want, got := kubevirt.see(t), weft.see(t)
+		want, got := kubevirt.state(t), weft.state(t)
 		bridge, there := want.Links[far]
 		if there != (c.step == "plug") {
-			t.Errorf("%s: KubeVirt's own bridge: %v", c.step, there)
+			t.Errorf("%s: KubeVirt's bridge: %v", c.step, there)
 		}
 		if there {
 			if !slices.Equal(bridge.Addrs, []string{"169.254.75.10/32"}) {

@@ -18,10 +18,10 @@ var (
 	protoSet = regexp.MustCompile(`meta l4proto \. th dport (tcp|udp) \. (\S+)`)
 )
 
-// plain is nft's listing as a list of single rules: sets are written out, one rule for each element, and order counts
-// only between what goes back and what does something. The two tables of addresses' translation have one name. The
-// guard's table is weft's alone.
-func plain(listing string) []string {
+// normalizeRules converts nft's listing to a list of single rules: sets are expanded to one rule per element, and order
+// is kept only between returns and other verdicts. The NAT tables get the same name. The guard's table exists only in
+// weft.
+func normalizeRules(listing string) []string {
 	var out []string
 	for table := range strings.SplitSeq(listing, "\ntable ") {
 		head, body, _ := strings.Cut(strings.TrimPrefix(strings.TrimSpace(table), "table "), " {\n")
@@ -60,7 +60,7 @@ func plain(listing string) []string {
 				if is != was {
 					stage, was = stage+1, is
 				}
-				for _, one := range spread(line) {
+				for _, one := range expandSets(line) {
 					out = append(out, fmt.Sprintf("%s %s %s %d: %s", family, name, title, stage, one))
 				}
 			}
@@ -73,8 +73,8 @@ func plain(listing string) []string {
 	return slices.Compact(out)
 }
 
-// spread writes a rule once for each element of its sets.
-func spread(rule string) []string {
+// expandSets expands a rule to one for each element of its sets.
+func expandSets(rule string) []string {
 	found := anySet.FindStringSubmatchIndex(rule)
 	if found == nil {
 		rule = narrow.ReplaceAllStringFunc(rule, func(s string) string {
@@ -87,16 +87,16 @@ func spread(rule string) []string {
 	}
 	all := map[string]bool{}
 	for element := range strings.SplitSeq(rule[found[2]:found[3]], ",") {
-		for _, one := range spread(rule[:found[0]] + strings.TrimSpace(element) + rule[found[1]:]) {
+		for _, one := range expandSets(rule[:found[0]] + strings.TrimSpace(element) + rule[found[1]:]) {
 			all[one] = true
 		}
 	}
 	return slices.Sorted(maps.Keys(all))
 }
 
-// own6 are KubeVirt's rules about ::1, which weft leaves out: the kernel takes no packet from or to ::1 over a link,
-// they never do anything.
-func own6(rule string) bool {
+// loopbackRules matches KubeVirt's rules for ::1, which weft omits: they have no effect, because the kernel drops
+// packets from or to ::1 on a link.
+func loopbackRules(rule string) bool {
 	for _, chain := range []string{"input", "output", "KUBEVIRT_POSTINBOUND"} {
 		if strings.HasPrefix(rule, "ip6 nat "+chain) {
 			return true

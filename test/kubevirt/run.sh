@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh [FLAGS of go test]: KubeVirt's own network code beside weft's, in namespaces (root). Where KubeVirt's module cannot be had that is said
-# loudly, and nothing is compared.
+# run.sh [FLAGS of go test]: compares KubeVirt's network code with weft's, in namespaces (root). If KubeVirt's module is not available, it
+# prints that and compares nothing.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bin=${WEFT_BIN_DIR:-$(cd "$here/../.." && pwd)/bin}

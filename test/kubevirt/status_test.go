@@ -13,10 +13,10 @@ import (
 	v1 "kubevirt.io/api/core/v1"
 )
 
-// TestStatus: status.interfaces of machines that run, in two pods that were alike.
+// TestStatus: status.interfaces of running VMs, in two equal pods.
 func TestStatus(t *testing.T) {
 	if out, err := exec.Command(program("weft"), "vm", "image").CombinedOutput(); err != nil {
-		t.Skipf("SKIP: no guest can be made here, so no machine runs: %s", out)
+		t.Skipf("SKIP: no guest image can be built, so no VM runs: %s", out)
 	}
 	const second = "[{name: default, pod: {}}, {name: blue, multus: {networkName: blue}}]"
 	for _, c := range []struct{ name, interfaces string }{
@@ -25,7 +25,7 @@ func TestStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			file := machine(t, c.interfaces, second, "", "networkInterfaceMultiqueue: true, ")
+			file := writeVMI(t, c.interfaces, second, "", "networkInterfaceMultiqueue: true, ")
 			kubevirt, weft := newPod(t, "10.244.0.10/24", "fd00:244::10/64"), newPod(t, "10.244.0.10/24", "fd00:244::10/64")
 			for _, p := range []pod{kubevirt, weft} {
 				p.link(t, blue, "02:00:00:00:00:09", "10.7.0.5/24")
@@ -45,7 +45,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// runs has weft run a machine in the pod, and tells what it says of its interfaces.
+// runs runs a VM in the pod by weft, and returns its status.interfaces.
 func (p pod) runs(t *testing.T, file string) []v1.VirtualMachineInstanceNetworkInterface {
 	t.Helper()
 	dir := t.TempDir()

@@ -13,19 +13,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire is a guest's: a tap that it holds.
-type wire struct {
+// guestTap is an open tap of a guest.
+type guestTap struct {
 	f   *os.File
 	mac net.HardwareAddr
 }
 
-// frame is what a guest has heard: a datagram, and the port that it came to.
+// frame is a received datagram and its destination port.
 type frame struct {
 	port    uint16
 	payload []byte
 }
 
-// open takes the tap as a hypervisor does, with many queues where it has many.
+// open opens the tap as a hypervisor does, with multiple queues if it has them.
 func open(name string) (*os.File, error) {
 	var last error
 	for _, flags := range []uint16{0, unix.IFF_MULTI_QUEUE} {
@@ -51,7 +51,7 @@ const (
 	protoUDP, protoICMP6             = 17, 58
 )
 
-func (w *wire) ether(to net.HardwareAddr, kind uint16) []byte {
+func (w *guestTap) ether(to net.HardwareAddr, kind uint16) []byte {
 	b := append(append([]byte{}, to...), w.mac...)
 	return binary.BigEndian.AppendUint16(b, kind)
 }
@@ -63,8 +63,8 @@ func udp(from, to uint16, payload []byte) []byte {
 	return append(append(b, 0, 0), payload...)
 }
 
-// say4 broadcasts a client's datagram of DHCP.
-func (w *wire) say4(payload []byte) error {
+// send4 broadcasts a DHCP datagram of a client.
+func (w *guestTap) send4(payload []byte) error {
 	body := udp(68, 67, payload)
 	ip := make([]byte, head4)
 	ip[0], ip[8], ip[9] = 0x45, 64, protoUDP
@@ -75,13 +75,13 @@ func (w *wire) say4(payload []byte) error {
 	return err
 }
 
-// say6 sends a client's datagram of DHCPv6 to all servers.
-func (w *wire) say6(payload []byte) error {
+// send6 sends a DHCPv6 datagram of a client to all servers.
+func (w *guestTap) send6(payload []byte) error {
 	body := udp(546, 547, payload)
 	return w.packet6(net.HardwareAddr{0x33, 0x33, 0, 1, 0, 2}, netip.MustParseAddr("ff02::1:2"), protoUDP, body, 6)
 }
 
-func (w *wire) packet6(to net.HardwareAddr, dst netip.Addr, proto byte, body []byte, sum int) error {
+func (w *guestTap) packet6(to net.HardwareAddr, dst netip.Addr, proto byte, body []byte, sum int) error {
 	ip := make([]byte, head6)
 	ip[0], ip[6], ip[7] = 0x60, proto, 255
 	binary.BigEndian.PutUint16(ip[4:], uint16(len(body)))
@@ -109,8 +109,8 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// hear waits for the next datagram for the guest, and answers who asks where the guest is.
-func (w *wire) hear(end time.Time) (frame, error) {
+// receive waits for the next datagram to the guest, and responds to neighbor solicitations.
+func (w *guestTap) receive(end time.Time) (frame, error) {
 	if err := w.f.SetReadDeadline(end); err != nil {
 		return frame{}, err
 	}
@@ -130,7 +130,7 @@ func (w *wire) hear(end time.Time) (frame, error) {
 		case kind == 0x86dd && len(p) > head6+headUDP && p[6] == protoUDP:
 			p = p[head6:]
 		case kind == 0x86dd && len(p) >= head6+24 && p[6] == protoICMP6 && p[head6] == 135:
-			if err := w.here(net.HardwareAddr(b[6:12]), p); err != nil {
+			if err := w.advertise(net.HardwareAddr(b[6:12]), p); err != nil {
 				return frame{}, err
 			}
 			continue
@@ -141,8 +141,8 @@ func (w *wire) hear(end time.Time) (frame, error) {
 	}
 }
 
-// here answers a neighbor solicitation for the guest's own address.
-func (w *wire) here(to net.HardwareAddr, p []byte) error {
+// advertise responds to a neighbor solicitation for the guest's address.
+func (w *guestTap) advertise(to net.HardwareAddr, p []byte) error {
 	src, _ := netip.AddrFromSlice(p[8:24])
 	target, _ := netip.AddrFromSlice(p[head6+8 : head6+24])
 	if target != w.own() || src.IsUnspecified() {

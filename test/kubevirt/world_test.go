@@ -16,8 +16,8 @@ import (
 
 const inside = "WEFT_TRUTH_INSIDE"
 
-// prepare has a /run and a /var (one whose run is no link, as in KubeVirt's images), and the user and group that
-// KubeVirt's images have.
+// prepare creates /run and /var (with a real directory run, as in KubeVirt's images), and the user and group of
+// KubeVirt's images.
 const prepare = `mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /var
 mkdir -p /var/run/kubevirt-private
@@ -27,8 +27,7 @@ mount --bind /var/passwd /etc/passwd
 mount --bind /var/group /etc/group
 ip link set lo up`
 
-// TestMain has everything happen in namespaces that end with the tests: of the network, of mounts (KubeVirt writes
-// below /var), of processes.
+// TestMain runs the tests in new network, mount (KubeVirt writes below /var) and PID namespaces.
 func TestMain(m *testing.M) {
 	if os.Getuid() != 0 || os.Getenv("WEFT_BIN_DIR") == "" {
 		fmt.Fprintln(os.Stderr, "SKIP: KubeVirt's code beside weft's: make truth-kubevirt, as root")
@@ -52,7 +51,7 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// program is one that make has built: weft's, or one of KubeVirt's code.
+// program returns the path of a built program: weft's, or one with KubeVirt's code.
 func program(name string) string {
 	dir := os.Getenv("WEFT_BIN_DIR")
 	if name == "kubevirt-net" || name == "virt-chroot" {
@@ -61,7 +60,7 @@ func program(name string) string {
 	return filepath.Join(dir, name)
 }
 
-// must runs a program to its end.
+// must runs a program, which must succeed.
 func must(t *testing.T, argv ...string) string {
 	t.Helper()
 	out, err := try(argv...)
@@ -90,14 +89,14 @@ const (
 	farGateway = "169.254.1.1"
 )
 
-// pod is a network namespace with a link eth0 whose other end is the tests'; it has a host name, a resolv.conf and a
-// /var of its own.
+// pod is a network namespace with a link eth0 whose peer belongs to the tests; it has its own host name, resolv.conf
+// and /var.
 type pod struct {
 	pid   int
 	netns string
 }
 
-// newPod makes one. Its addresses are CIDRs; one of a single address has its gateway outside of any subnet.
+// newPod creates a pod. Addresses are CIDRs; a single-address CIDR has a gateway outside of any subnet.
 func newPod(t *testing.T, addrs ...string) pod {
 	t.Helper()
 	conf := filepath.Join(t.TempDir(), "resolv.conf")
@@ -132,7 +131,7 @@ func newPod(t *testing.T, addrs ...string) pod {
 	return p
 }
 
-// link gives the pod another end of a veth pair.
+// link adds another end of a veth pair to the pod.
 func (p pod) link(t *testing.T, name, mac string, addrs ...string) {
 	t.Helper()
 	far := fmt.Sprintf("h%d%.4s", p.pid, strings.TrimPrefix(name, "pod"))
@@ -163,7 +162,7 @@ func (p pod) link(t *testing.T, name, mac string, addrs ...string) {
 	}
 }
 
-// in is a command line of the pod's: in its network, and where what is there matters among its files.
+// in returns a command line that runs in the pod's network namespace, and if needed with its files.
 func (p pod) in(argv ...string) []string {
 	return append([]string{"nsenter", "-t", strconv.Itoa(p.pid), "-n", "-m", "-u", "--"}, argv...)
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestBackendOfOnesOwn: the example of a back end in a module outside of weft's builds, and its agent runs a cluster:
-// what is for other nodes goes by the node that is named as the router. weft's own agent refuses its name.
-func TestBackendOfOnesOwn(t *testing.T) {
+// TestCustomBackend: the example of a backend in a separate module builds, and its agent runs a cluster: traffic to
+// other nodes goes through the configured router node. weft's agent rejects the backend.
+func TestCustomBackend(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
-		nettest.Without(t, "there is no Go to build the example with")
+		nettest.SkipMissing(t, "Go is missing to build the example")
 	}
 	program := filepath.Join(t.TempDir(), "relay-agent")
 	build := exec.Command("go", "build", "-buildvcs=false", "-trimpath", "-tags", "grpcnotrace", "-ldflags", "-s -w", "-o",
@@ -31,7 +31,7 @@ func TestBackendOfOnesOwn(t *testing.T) {
 		"lab", "up", "--nodes", "3", "--from", examples2(t), "--encapsulation", "example.org/relay", "--dir", dir,
 	}
 
-	if a := weft(t, up...); a.code != 1 || !strings.Contains(a.stderr, `back end "example.org/relay" is not known`) {
+	if a := weft(t, up...); a.code != 1 || !strings.Contains(a.stderr, `backend "example.org/relay" is not known`) {
 		t.Errorf("weft's own agent: exit %d\n%s", a.code, a.stderr)
 	}
 	up = append(up, "--agent", program)
@@ -57,7 +57,7 @@ func TestBackendOfOnesOwn(t *testing.T) {
 			}
 			if r := must(t, "lab", "exec", n.Name, "--dir", dir, "--", "ip", family, "route", "show",
 				cidr.String()); !strings.Contains(r.stdout, "via "+want+" ") {
-				t.Errorf("%s leads %s not by %s: %s", n.Name, cidr, want, r.stdout)
+				t.Errorf("%s does not route %s via %s: %s", n.Name, cidr, want, r.stdout)
 			}
 		}
 	}

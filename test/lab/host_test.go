@@ -5,7 +5,6 @@ package lab_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"os"
 	"os/exec"
@@ -20,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// answer is what a command line gave.
-type answer struct {
+// result is the output and exit code of a command line.
+type result struct {
 	stdout, stderr string
 	code           int
 }
@@ -31,8 +30,8 @@ func command(t testing.TB, args ...string) *exec.Cmd {
 	return exec.Command(filepath.Join(nettest.Programs(t), "weft"), args...)
 }
 
-// weft runs the program to its end.
-func weft(t testing.TB, args ...string) answer {
+// weft runs the program.
+func weft(t testing.TB, args ...string) result {
 	t.Helper()
 	cmd := command(t, args...)
 	var out, errs bytes.Buffer
@@ -40,11 +39,11 @@ func weft(t testing.TB, args ...string) answer {
 	timer := time.AfterFunc(2*time.Minute, func() { _ = cmd.Process.Kill() })
 	defer timer.Stop()
 	_ = cmd.Run()
-	return answer{stdout: out.String(), stderr: errs.String(), code: cmd.ProcessState.ExitCode()}
+	return result{stdout: out.String(), stderr: errs.String(), code: cmd.ProcessState.ExitCode()}
 }
 
-// must is weft that has to succeed.
-func must(t testing.TB, args ...string) answer {
+// must runs the program, which must succeed.
+func must(t testing.TB, args ...string) result {
 	t.Helper()
 	a := weft(t, args...)
 	if a.code != 0 {
@@ -53,7 +52,7 @@ func must(t testing.TB, args ...string) answer {
 	return a
 }
 
-// labDir is a state directory whose lab is taken down at the end. It is short, for sockets are in it.
+// labDir creates a state directory, whose lab is removed at the end. Its path is short because of sockets in it.
 func labDir(t testing.TB) string {
 	t.Helper()
 	parent, err := os.MkdirTemp("", "wl")
@@ -70,7 +69,7 @@ func labDir(t testing.TB) string {
 	return dir
 }
 
-// decode reads a JSON answer.
+// decode parses JSON.
 func decode[T any](t testing.TB, text string) T {
 	t.Helper()
 	var v T
@@ -80,13 +79,13 @@ func decode[T any](t testing.TB, text string) T {
 	return v
 }
 
-// host is the machine as far as a lab could change it.
+// host is the state of the host that a lab could change.
 type host struct {
 	links, rules, mounts string
 	processes            []string
 }
 
-func look(t testing.TB, dir string) host {
+func takeSnapshot(t testing.TB, dir string) host {
 	t.Helper()
 	mounts, err := os.ReadFile("/proc/self/mounts")
 	if err != nil {
@@ -100,7 +99,7 @@ func look(t testing.TB, dir string) host {
 	}
 }
 
-// processesOf are the processes that name the lab's directory in their arguments or environment.
+// processesOf returns the processes with the lab's directory in their arguments or environment.
 func processesOf(dir string) []string {
 	var out []string
 	found, _ := filepath.Glob("/proc/[0-9]*")
@@ -114,12 +113,12 @@ func processesOf(dir string) []string {
 	return out
 }
 
-// same fails the test when the host is not as it was. Processes get a moment to be reaped.
-func (h host) same(t testing.TB, dir string) {
+// expectSame fails the test if the host has changed. It waits a moment for processes to be reaped.
+func (h host) expectSame(t testing.TB, dir string) {
 	t.Helper()
 	var now host
 	for range 50 {
-		now = look(t, dir)
+		now = takeSnapshot(t, dir)
 		if len(now.processes) == len(h.processes) {
 			break
 		}
@@ -132,7 +131,7 @@ func (h host) same(t testing.TB, dir string) {
 		{"processes", strings.Join(h.processes, "\n"), strings.Join(now.processes, "\n")},
 	} {
 		if c.was != c.is {
-			t.Errorf("%s of the host: were\n%s\nare\n%s", c.what, c.was, c.is)
+			t.Errorf("%s of the host: before\n%s\nare\n%s", c.what, c.was, c.is)
 		}
 	}
 	if _, err := os.Stat(dir); err == nil {
@@ -140,16 +139,22 @@ func (h host) same(t testing.TB, dir string) {
 	}
 }
 
-// within bounds a test's waiting.
+// within waits until ok returns true, for d at most.
 func within(t testing.TB, d time.Duration, what string, ok func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), d)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("not within %s: %s", d, what)
-		case <-time.After(20 * time.Millisecond):
+	if !sometime(d, ok) {
+		t.Fatalf("not after %s: %s", d, what)
+	}
+}
+
+// sometime reports whether something is so within a time.
+func sometime(d time.Duration, ok func() bool) bool {
+	for end := time.Now().Add(d); ; time.Sleep(20 * time.Millisecond) {
+		if ok() {
+			return true
+		}
+		if time.Now().After(end) {
+			return false
 		}
 	}
 }

@@ -15,10 +15,10 @@ import (
 
 const waitUnit = time.Second
 
-// A lab whose up is killed, at any moment, is taken down by the next down, or cleared away by the next up.
+// A lab whose up is killed at any moment is removed by the next down or up.
 func TestKilledUp(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	from := examples2(t)
 	args := []string{"lab", "up", "--nodes", "2", "--from", from, "--dir", dir}
 	whole := time.Minute
@@ -46,14 +46,14 @@ func TestKilledUp(t *testing.T) {
 			}
 		}
 		if i%4 == 3 {
-			// The next up clears away what the killed one left, unless it was killed when all was done.
-			if a := weft(t, args...); a.code != 0 && !strings.Contains(a.stderr, "is up in "+dir+" already") {
+			// The next up removes what the killed one left, unless that had finished.
+			if a := weft(t, args...); a.code != 0 && !strings.Contains(a.stderr, "is running in "+dir+" already") {
 				t.Fatalf("round %d, seed %d: up: %s", i, seed, a.stderr)
 			}
 			allReach(t, dir, 4*3*6)
 		}
 		must(t, "lab", "down", "--dir", dir)
-		before.same(t, dir)
+		before.expectSame(t, dir)
 		if t.Failed() {
 			t.Fatalf("round %d, seed %d", i, seed)
 		}
@@ -64,10 +64,10 @@ func TestKilledUp(t *testing.T) {
 	}
 }
 
-// A process of a node that is killed during up is an error that names it, at once; nothing is left.
+// If a process of a node is killed during up, up fails immediately and names it; nothing is left.
 func TestKilledHelpers(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	from := examples2(t)
 	dice := rand.New(rand.NewPCG(1, uint64(time.Now().UnixNano())))
 	const rounds = 12
@@ -91,16 +91,16 @@ func TestKilledHelpers(t *testing.T) {
 		_ = id.Signal(syscall.SIGKILL)
 		if err := <-ended; err != nil {
 			hit++
-			if !strings.Contains(stderr.String(), "node node2: "+role+" ended (signal: killed)") {
-				t.Errorf("up says:\n%s", stderr.String())
+			if !strings.Contains(stderr.String(), "node node2: "+role+" exited (signal: killed)") {
+				t.Errorf("up prints:\n%s", stderr.String())
 			}
-			before.same(t, dir)
+			before.expectSame(t, dir)
 		}
 		if took := time.Since(begun); took > 10*time.Second {
 			t.Errorf("up took %s", took)
 		}
 		must(t, "lab", "down", "--dir", dir)
-		before.same(t, dir)
+		before.expectSame(t, dir)
 	}
 	t.Logf("%d of %d kills hit a live up", hit, rounds)
 	if hit < rounds/4 {
@@ -108,10 +108,10 @@ func TestKilledHelpers(t *testing.T) {
 	}
 }
 
-// Down itself is killed: the next one finishes.
+// If down is killed, the next one finishes.
 func TestKilledDown(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	hit := 0
 	const rounds = 6
 	for i := range rounds {
@@ -127,10 +127,10 @@ func TestKilledDown(t *testing.T) {
 			hit++
 		}
 		must(t, "lab", "down", "--dir", dir)
-		before.same(t, dir)
+		before.expectSame(t, dir)
 	}
 	t.Logf("%d of %d kills hit a live down", hit, rounds)
-	if hit < 2 { // the first two come at once and after 2 ms
+	if hit < 2 { // the first two kills are at 0 and 2 ms
 		t.Errorf("only %d of %d kills hit a live down", hit, rounds)
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/weft-net/weft/internal/lab"
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -31,17 +31,17 @@ func status(t testing.TB, dir string) lab.Status {
 	return decode[lab.Status](t, must(t, "lab", "status", "--dir", dir, "-o", "json").stdout)
 }
 
-// meanwhile is the status of a lab in which something may be amiss at the moment, and its exit code.
-func meanwhile(t testing.TB, dir string) (lab.Status, int) {
+// degradedStatus returns the status of a lab that may have problems, and the exit code.
+func degradedStatus(t testing.TB, dir string) (lab.Status, int) {
 	t.Helper()
 	a := weft(t, "lab", "status", "--dir", dir, "-o", "json")
 	return decode[lab.Status](t, a.stdout), a.code
 }
 
-func reachOf(t testing.TB, dir string) (reach.Report, int) {
+func reachOf(t testing.TB, dir string) (connectivity.Report, int) {
 	t.Helper()
 	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "1s")
-	return decode[reach.Report](t, a.stdout), a.code
+	return decode[connectivity.Report](t, a.stdout), a.code
 }
 
 func allReach(t testing.TB, dir string, pairs int) {
@@ -54,26 +54,26 @@ func allReach(t testing.TB, dir string, pairs int) {
 
 func TestThreeNodesWithTheExamples(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	up := must(t, "lab", "up", "--nodes", "3", "--from", examples, "--dir", dir)
-	t.Logf("up said:\n%s", up.stderr)
+	t.Logf("up printed:\n%s", up.stderr)
 	if up.stdout != "" || !strings.Contains(up.stderr, "lab is up") {
-		t.Errorf("up printed %q and said %q", up.stdout, up.stderr)
+		t.Errorf("up printed %q to stdout and %q to stderr", up.stdout, up.stderr)
 	}
 	st := status(t, dir)
 	t.Run("status", func(t *testing.T) { checkStatus(t, st) })
 	t.Run("reach", func(t *testing.T) { allReach(t, dir, 8*7*6) })
 	t.Run("keys", func(t *testing.T) { checkKeys(t, dir) })
-	t.Run("reach has teeth", func(t *testing.T) { checkTeeth(t, dir, st) })
+	t.Run("reach detects failures", func(t *testing.T) { checkReachDetectsFailure(t, dir, st) })
 	t.Run("exec", func(t *testing.T) { checkExec(t, dir, st) })
 	t.Run("graph", func(t *testing.T) { checkGraph(t, dir, st) })
 	t.Run("second up", func(t *testing.T) {
-		if a := weft(t, "lab", "up", "--dir", dir); a.code != 1 || !strings.Contains(a.stderr, "is up in "+dir+" already") {
+		if a := weft(t, "lab", "up", "--dir", dir); a.code != 1 || !strings.Contains(a.stderr, "is running in "+dir+" already") {
 			t.Errorf("exit %d, %s", a.code, a.stderr)
 		}
 	})
 	must(t, "lab", "down", "--dir", dir)
-	before.same(t, dir)
+	before.expectSame(t, dir)
 	must(t, "lab", "down", "--dir", dir)
 }
 
@@ -98,7 +98,7 @@ func checkStatus(t *testing.T, st lab.Status) {
 			t.Errorf("hostNetwork pod %s has %v, its node %v", p.Name, p.IPs, own[p.Node])
 		}
 		if !p.HostNetwork && (!cidr[p.Node][0].Contains(p.IPs[0]) || !cidr[p.Node][1].Contains(p.IPs[1])) {
-			t.Errorf("pod %s has %v, its node gives from %v", p.Name, p.IPs, cidr[p.Node])
+			t.Errorf("pod %s has %v, its node's CIDR is %v", p.Name, p.IPs, cidr[p.Node])
 		}
 		if p.Name == "pinned" && p.Node != "node2" {
 			t.Errorf("pod pinned is on %s", p.Node)
@@ -123,8 +123,8 @@ func checkKeys(t *testing.T, dir string) {
 	}
 }
 
-// checkTeeth takes a way away and wants to see it missed.
-func checkTeeth(t *testing.T, dir string, st lab.Status) {
+// checkReachDetectsFailure removes a route and checks that lab reach reports it.
+func checkReachDetectsFailure(t *testing.T, dir string, st lab.Status) {
 	web := st.Pods[slices.IndexFunc(st.Pods, func(p lab.PodStatus) bool { return p.Name == "web" })]
 	exec := func(argv ...string) {
 		must(t, append([]string{"lab", "exec", web.Node, "--dir", dir, "--"}, argv...)...)
@@ -139,7 +139,7 @@ func checkTeeth(t *testing.T, dir string, st lab.Status) {
 		t.Fatalf("exit %d, %+v", code, r)
 	}
 	for _, f := range r.Failed {
-		if f.To != "default/web" || f.Proto != reach.ICMP4 || !f.Expected || f.Error == "" || f.From == web.Node {
+		if f.To != "default/web" || f.Proto != connectivity.ICMP4 || !f.Expected || f.Error == "" || f.From == web.Node {
 			t.Errorf("failed holds %+v", f)
 		}
 	}
@@ -161,7 +161,7 @@ func checkExec(t *testing.T, dir string, st lab.Status) {
 		t.Errorf("exit 7 became %d, %s", a.code, a.stderr)
 	}
 	if a := weft(t, "lab", "exec", "--dir", dir, "nobody", "--", "true"); a.code != 1 ||
-		!strings.Contains(a.stderr, `no node or pod is called "nobody"`) {
+		!strings.Contains(a.stderr, `node or pod "nobody" not found`) {
 		t.Errorf("nobody: %d, %s", a.code, a.stderr)
 	}
 }
@@ -177,11 +177,11 @@ func checkGraph(t *testing.T, dir string, st lab.Status) {
 	}
 }
 
-// Two labs with the same name, nodes and addresses, one of which is taken down while the other goes on.
-func TestTwoLabsBesideEachOther(t *testing.T) {
+// Two labs with the same name, nodes and addresses, one of which is removed while the other keeps running.
+func TestTwoLabs(t *testing.T) {
 	a, b := labDir(t), labDir(t)
-	before := look(t, b)
-	done := make(chan answer, 2)
+	before := takeSnapshot(t, b)
+	done := make(chan result, 2)
 	for _, dir := range []string{a, b} {
 		go func() { done <- weft(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir) }()
 	}
@@ -194,26 +194,24 @@ func TestTwoLabsBesideEachOther(t *testing.T) {
 	must(t, "lab", "down", "--dir", a)
 	allReach(t, b, 4*3*6)
 	must(t, "lab", "down", "--dir", b)
-	before.same(t, b)
+	before.expectSame(t, b)
 }
 
-// Through a tunnel everything reaches everything, with packets that just fit.
+// All pairs are connected through a tunnel, with packets of the maximum size.
 func TestVxlan(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	tunnel(t, "vxlan", "dev flannel.1", 1430)
 }
 
-// The agents themselves carry what the kernel does not.
+// The agents forward packets in user space.
 func TestUDP(t *testing.T) { tunnel(t, "udp", "dev flannel0", 1452) }
 
-// WireGuard lets in what a node answers to pods from its address on any wire.
+// WireGuard accepts responses of a node to pods from any of its addresses.
 func TestWireguard(t *testing.T) { tunnel(t, "wireguard", "dev flannel-wg", 1420) }
 
-func tunnel(t *testing.T, how, route string, mtu int) {
+// waitForRoute waits until node1 has a route with this text.
+func waitForRoute(t *testing.T, dir, route string) {
 	t.Helper()
-	dir := labDir(t)
-	before := look(t, dir)
-	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir, "--encapsulation", how)
 	for begin := time.Now(); ; time.Sleep(50 * time.Millisecond) {
 		out := must(t, "lab", "exec", "--dir", dir, "node1", "--", "ip", "route").stdout
 		if strings.Contains(out, route) {
@@ -223,7 +221,16 @@ func tunnel(t *testing.T, how, route string, mtu int) {
 			t.Fatalf("routes of node1: %s", out)
 		}
 	}
+}
+
+func tunnel(t *testing.T, encapsulation, route string, mtu int) {
+	t.Helper()
+	dir := labDir(t)
+	before := takeSnapshot(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir, "--encapsulation", encapsulation)
+	waitForRoute(t, dir, route)
 	allReach(t, dir, 4*3*6)
+	verifyExplained(t, dir, "one", "two")
 	for _, p := range status(t, dir).Pods {
 		if p.Node == "node1" {
 			continue
@@ -238,14 +245,14 @@ func tunnel(t *testing.T, how, route string, mtu int) {
 		}
 	}
 	must(t, "lab", "down", "--dir", dir)
-	before.same(t, dir)
+	before.expectSame(t, dir)
 }
 
-// A hostPort leads from any node to the pod when the reference portmap is there to serve it.
+// A hostPort is reachable from any node with the reference portmap.
 func TestHostPort(t *testing.T) {
 	peer := os.Getenv("WEFT_PEER_BIN_DIR")
 	if _, err := os.Stat(filepath.Join(peer, "portmap")); peer == "" || err != nil {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR names no directory with the reference portmap")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR names no directory with the reference portmap")
 	}
 	dir := labDir(t)
 	must(t, "lab", "up", "--nodes", "3", "--from", examples, "--dir", dir, "--cni-bin-dir", peer)
@@ -284,8 +291,8 @@ func TestHostPort(t *testing.T) {
 	}
 }
 
-// Whatever runs in a lab keeps its files in the state directory: the usual places stay empty.
-func TestNothingOutsideTheStateDirectory(t *testing.T) {
+// Processes of a lab keep their files in the state directory: the default directories stay empty.
+func TestNothingOutsideStateDir(t *testing.T) {
 	dir := labDir(t)
 	usual := []string{"/run", "/var/lib", "/var/log"}
 	for _, at := range usual {
@@ -295,23 +302,49 @@ func TestNothingOutsideTheStateDirectory(t *testing.T) {
 	must(t, "lab", "up", "--from", examples, "--dir", dir)
 	must(t, "lab", "reach", "--dir", dir)
 	for _, at := range usual {
-		// mount(8) itself makes /run/mount.
+		// mount(8) creates /run/mount.
 		if left := nettest.Run(t, nil, "find", at, "-mindepth", "1", "-not", "-path", "/run/mount*"); left != "" {
-			t.Errorf("in %s there is\n%s", at, left)
+			t.Errorf("files in %s:\n%s", at, left)
 		}
 	}
 	must(t, "lab", "down", "--dir", dir)
 }
 
-// More neighbors than the kernel's tables hold: 24 nodes on two wires have 1,104 a family, the limit is 1,024 for all
-// namespaces together.
+// More neighbors than the kernel's default limit: 24 nodes on two links have 1,104 per family, the limit of all
+// namespaces together is 1,024. Their inotify instances are what lab up counts before it starts: by default the kernel
+// allows 128 for all programs together.
 func TestManyNodes(t *testing.T) {
 	dir := labDir(t)
 	must(t, "lab", "up", "--nodes", "24", "--dir", dir)
 	allReach(t, dir, 24*23*6)
+	if n := inotifyInstances(t, dir); n == 0 || n > 24*4 {
+		t.Errorf("%d inotify instances, want 1 to %d", n, 24*4)
+	}
 }
 
-// examples2 is two pods for two nodes.
+// inotifyInstances counts those of the processes whose command line has the text.
+func inotifyInstances(t testing.TB, text string) (n int) {
+	t.Helper()
+	processes, err := filepath.Glob("/proc/[0-9]*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, process := range processes {
+		command, err := os.ReadFile(filepath.Join(process, "cmdline"))
+		if err != nil || !strings.Contains(string(command), text) {
+			continue // other processes may end while this looks
+		}
+		files, _ := filepath.Glob(filepath.Join(process, "fd", "*"))
+		for _, file := range files {
+			if to, err := os.Readlink(file); err == nil && to == "anon_inode:inotify" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// examples2 writes manifests of two pods for two nodes.
 func examples2(t testing.TB) string {
 	dir := t.TempDir()
 	for _, name := range []string{"one", "two"} {
@@ -324,10 +357,10 @@ func examples2(t testing.TB) string {
 	return dir
 }
 
-// What goes wrong in up leaves nothing behind.
+// A failed up leaves nothing.
 func TestFailedUpLeavesNothing(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	bad := t.TempDir()
 	if err := os.WriteFile(filepath.Join(bad, "pod.yaml"),
 		[]byte("apiVersion: v1\nkind: Pod\nmetadata: {name: x}\nspec: {containers: []}\n"), 0o644); err != nil {
@@ -345,13 +378,13 @@ func TestFailedUpLeavesNothing(t *testing.T) {
 		if a.code == 0 || !strings.Contains(a.stderr, args[1]) && args[0] != "--from" {
 			t.Errorf("%v: exit %d, %s", args, a.code, a.stderr)
 		}
-		before.same(t, dir)
+		before.expectSame(t, dir)
 	}
 }
 
 func TestInterruptedUpLeavesNothing(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	cmd := command(t, "lab", "up", "--dir", dir, "--from", examples2(t))
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -362,13 +395,13 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	if code := cmd.ProcessState.ExitCode(); code != 1 {
 		t.Errorf("exit %d, want 1", code)
 	}
-	before.same(t, dir)
+	before.expectSame(t, dir)
 }
 
-// An agent or a runtime that is killed shows in the status, and down does not need it.
-func TestDownWithoutTheProcesses(t *testing.T) {
+// The status reports an agent or a runtime that is killed, and down works without it.
+func TestDownWithoutProcesses(t *testing.T) {
 	dir := labDir(t)
-	before := look(t, dir)
+	before := takeSnapshot(t, dir)
 	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir)
 	for _, role := range []string{"agent", "sandbox"} {
 		var p process.ID
@@ -380,13 +413,13 @@ func TestDownWithoutTheProcesses(t *testing.T) {
 		}
 	}
 	within(t, 10*waitUnit, "the dead to show", func() bool {
-		st, code := meanwhile(t, dir)
+		st, code := degradedStatus(t, dir)
 		return st.Nodes[0].Agent == "dead" && st.Nodes[0].Sandbox == "dead" && code == 1
 	})
-	// The network of a node outlives its agent; what only the runtime knows does not.
+	// The network of a node outlives its agent; the state of the runtime does not.
 	if r, code := reachOf(t, dir); code != 1 || r.Reached == 0 {
 		t.Errorf("reach: exit %d, %+v", code, r)
 	}
 	must(t, "lab", "down", "--dir", dir)
-	before.same(t, dir)
+	before.expectSame(t, dir)
 }

@@ -14,38 +14,38 @@ import (
 	"github.com/weft-net/weft/internal/lab"
 )
 
-// other is the node where a machine is not.
-func other(t *testing.T, st lab.Status, name string) string {
+// otherNode returns the node on which a VM does not run.
+func otherNode(t *testing.T, st lab.Status, name string) string {
 	t.Helper()
-	for _, m := range st.Machines {
+	for _, m := range st.VMs {
 		if m.Name == name {
 			return map[string]string{"node1": "node2", "node2": "node1"}[m.Node]
 		}
 	}
-	t.Fatalf("no machine %s: %+v", name, st.Machines)
+	t.Fatalf("no VM %s: %+v", name, st.VMs)
 	return ""
 }
 
-// migrated has a machine go to the other node with its addresses.
-func migrated(t *testing.T, dir string, before lab.Status, name string) {
+// testMigration migrates a VM to the other node, with its addresses.
+func testMigration(t *testing.T, dir string, before lab.Status, name string) {
 	t.Helper()
-	to := other(t, before, name)
+	to := otherNode(t, before, name)
 	m := decode[lab.Migration](t, must(t, "lab", "migrate", name, to, "--dir", dir, "-o", "json").stdout)
 	if m.To != to || m.Resets != 0 || m.Pause <= 0 || m.Took <= 0 || m.Pod == "" {
 		t.Errorf("%+v", m)
 	}
 	st := status(t, dir)
-	if other(t, st, name) == to || len(st.Machines) != len(before.Machines) || len(st.Pods) != len(before.Pods) {
-		t.Errorf("%s has gone to %s: machines %+v, pods %+v", name, to, st.Machines, st.Pods)
+	if otherNode(t, st, name) == to || len(st.VMs) != len(before.VMs) || len(st.Pods) != len(before.Pods) {
+		t.Errorf("%s migrated to %s: VMs %+v, pods %+v", name, to, st.VMs, st.Pods)
 	}
-	for _, was := range before.Machines {
-		for _, is := range st.Machines {
+	for _, was := range before.VMs {
+		for _, is := range st.VMs {
 			if d := cmp.Diff(was.Interfaces, is.Interfaces); was.Name == is.Name && d != "" {
 				t.Error(d)
 			}
 		}
 	}
-	// As KubeVirt says it, so that agents know it where nothing else tells them.
+	// The annotations are KubeVirt's, so that agents detect the migration.
 	if b, err := os.ReadFile(
 		filepath.Join(dir, "store", map[string]string{"masked": "masquerade.yaml", "direct": "direct.yaml"}[name]),
 	); err != nil ||
@@ -54,9 +54,9 @@ func migrated(t *testing.T, dir string, before lab.Status, name string) {
 	}
 }
 
-// killed kills a migration as soon as there is a second pod: the machine goes on where it is, and the next migration
-// takes the pod away.
-func killed(t *testing.T, dir, name, to string) {
+// testKilledMigration kills a migration as soon as the target pod exists: the VM continues on its node, and the next
+// migration removes the pod.
+func testKilledMigration(t *testing.T, dir, name, to string) {
 	t.Helper()
 	pods := len(status(t, dir).Pods)
 	cmd := command(t, "lab", "migrate", name, to, "--dir", dir)
@@ -64,11 +64,11 @@ func killed(t *testing.T, dir, name, to string) {
 		t.Fatal(err)
 	}
 	for deadline := time.Now().Add(time.Minute); ; {
-		if st, _ := meanwhile(t, dir); len(st.Pods) != pods { // the second one may have no network yet
+		if st, _ := degradedStatus(t, dir); len(st.Pods) != pods { // the target pod may have no network yet
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Error("no pod awaits the machine")
+			t.Error("no target pod")
 			break
 		}
 	}

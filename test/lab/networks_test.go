@@ -15,16 +15,16 @@ import (
 
 const multiNetwork = examples + "/multi-network"
 
-// twoNetworks is the lab of examples/multi-network.
-type twoNetworks struct {
+// multiNetworkLab is the lab of examples/multi-network.
+type multiNetworkLab struct {
 	t     *testing.T
 	dir   string
 	store *dir.Store
 }
 
-func newTwoNetworks(t *testing.T) *twoNetworks {
+func newTwoNetworks(t *testing.T) *multiNetworkLab {
 	t.Helper()
-	l := &twoNetworks{t: t, dir: labDir(t)}
+	l := &multiNetworkLab{t: t, dir: labDir(t)}
 	must(t, "lab", "up", "--nodes", "1", "--from", multiNetwork, "--dir", l.dir)
 	var err error
 	if l.store, err = dir.Open(filepath.Join(l.dir, "store")); err != nil {
@@ -33,13 +33,13 @@ func newTwoNetworks(t *testing.T) *twoNetworks {
 	return l
 }
 
-func (l *twoNetworks) ip(args ...string) string {
+func (l *multiNetworkLab) ip(args ...string) string {
 	l.t.Helper()
 	argv := append([]string{"lab", "exec", "--dir", l.dir, "default/two-networks", "--", "ip"}, args...)
 	return weft(l.t, argv...).stdout
 }
 
-func (l *twoNetworks) annotation(key string) string {
+func (l *multiNetworkLab) annotation(key string) string {
 	l.t.Helper()
 	o, err := l.store.Get(store.PodKey("default", "two-networks"))
 	if err != nil {
@@ -52,7 +52,7 @@ func (l *twoNetworks) annotation(key string) string {
 	return p.Annotations[key]
 }
 
-func (l *twoNetworks) ask(networks string) {
+func (l *multiNetworkLab) setNetworks(networks string) {
 	l.t.Helper()
 	edit := store.Annotate(map[string]string{multinet.NetworksKey: networks})
 	if _, err := l.store.Modify(l.t.Context(), store.PodKey("default", "two-networks"), edit); err != nil {
@@ -60,8 +60,8 @@ func (l *twoNetworks) ask(networks string) {
 	}
 }
 
-// events are the messages of the pod's events with their reasons.
-func (l *twoNetworks) events() string {
+// events returns the reasons and messages of the pod's events.
+func (l *multiNetworkLab) events() string {
 	l.t.Helper()
 	list, err := l.store.List("Event")
 	if err != nil {
@@ -75,12 +75,12 @@ func (l *twoNetworks) events() string {
 	return strings.Join(all, "\n")
 }
 
-func (l *twoNetworks) wantEvent(text string) {
+func (l *multiNetworkLab) wantEvent(text string) {
 	l.t.Helper()
 	within(l.t, 10*waitUnit, "event "+text, func() bool { return strings.Contains(l.events(), text) })
 }
 
-// The pod of examples/multi-network has a second network, and the default route stays with the first.
+// The pod of examples/multi-network has a second network; the default route uses the first one.
 func TestMultiNetwork(t *testing.T) {
 	l := newTwoNetworks(t)
 	if out := l.ip("-4", "-br", "addr", "show", "net1"); !strings.Contains(out, "10.37.132.20/24") {
@@ -104,11 +104,11 @@ func TestMultiNetwork(t *testing.T) {
 	must(t, "lab", "down", "--dir", l.dir)
 }
 
-// What a running pod asks for anew it gets, and what it asks for no longer it loses.
-func TestNetworksOfARunningPod(t *testing.T) {
+// A running pod is attached to networks that are added to its annotation, and detached from those that are removed.
+func TestNetworksOfRunningPod(t *testing.T) {
 	l := newTwoNetworks(t)
 	start := time.Now()
-	l.ask("macvlan-conf,macvlan-conf@lan")
+	l.setNetworks("macvlan-conf,macvlan-conf@lan")
 	within(t, 10*waitUnit, "interface lan", func() bool {
 		return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.21/24")
 	})
@@ -116,7 +116,7 @@ func TestNetworksOfARunningPod(t *testing.T) {
 	within(t, 10*waitUnit, "its status", func() bool {
 		return strings.Contains(l.annotation(multinet.StatusKey), `"interface": "lan"`)
 	})
-	l.ask("macvlan-conf@lan,nonsuch")
+	l.setNetworks("macvlan-conf@lan,nonsuch")
 	within(t, 10*waitUnit, "the end of net1", func() bool { return !strings.Contains(l.ip("-br", "link"), "net1") })
 	within(t, 10*waitUnit, "its status", func() bool {
 		return !strings.Contains(l.annotation(multinet.StatusKey), `"interface": "net1"`)
@@ -125,17 +125,17 @@ func TestNetworksOfARunningPod(t *testing.T) {
 	l.wantEvent(
 		"Warning NoNetworkFound: annotation k8s.v1.cni.cncf.io/networks: element 2: network default/nonsuch: there is no NetworkAttachmentDefinition nonsuch in namespace default",
 	)
-	l.ask("[oops")
+	l.setNetworks("[oops")
 	l.wantEvent(
 		"Warning FailedNetwork: annotation k8s.v1.cni.cncf.io/networks: line 1 column 2: invalid character 'o' looking for beginning of value",
 	)
 	if out := l.ip("-br", "link"); !strings.Contains(out, "lan") {
-		t.Errorf("an annotation that cannot be read has taken a network away: %s", out)
+		t.Errorf("a malformed annotation has detached a network: %s", out)
 	}
 	must(t, "lab", "down", "--dir", l.dir)
 }
 
-// A network that is edited is told to the pods that have it, and changes nothing for them.
+// If a network is edited, its pods get an event; their interfaces do not change.
 func TestEditedNetwork(t *testing.T) {
 	l := newTwoNetworks(t)
 	key := store.NetworkAttachments().Key("default", "macvlan-conf")
@@ -150,7 +150,7 @@ func TestEditedNetwork(t *testing.T) {
 	l.wantEvent(
 		"Normal NetworkEdited: Network default/macvlan-conf was edited: net1 stays as it is, new attachments get the new configuration",
 	)
-	l.ask("macvlan-conf,macvlan-conf@lan")
+	l.setNetworks("macvlan-conf,macvlan-conf@lan")
 	within(t, 10*waitUnit, "interface lan", func() bool {
 		return strings.Contains(l.ip("-4", "-br", "addr", "show", "lan"), "10.37.132.40/24")
 	})

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// cluster is what the lab's store says.
+// clusterOf reads the lab's store.
 func clusterOf(t *testing.T, lab string) (c struct {
 	ips    map[string][]netip.Addr // by pod
 	blocks map[netip.Prefix]struct{ node, pool string }
@@ -46,8 +46,8 @@ func inNode(t *testing.T, lab, place string, argv ...string) string {
 	return must(t, append([]string{"lab", "exec", "--dir", lab, place, "--"}, argv...)...).stdout
 }
 
-// A lab's pods are routed: no bridge, one address each, the gateway a permanent neighbor; and everybody reaches
-// everybody, with addresses of the nodes' prefixes and with blocks of pools.
+// A lab's pods are routed: no bridge, one address per family, the gateway a permanent neighbor; and all pairs are
+// connected, with addresses of the nodes' prefixes and with blocks of pools.
 func TestRouted(t *testing.T) {
 	for _, addresses := range []string{"podCIDRs", "pools"} {
 		t.Run(addresses, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRouted(t *testing.T) {
 			c := clusterOf(t, lab)
 			for cidr := range c.blocks {
 				if addresses == "podCIDRs" {
-					t.Errorf("block %s, and nobody asked for blocks", cidr)
+					t.Errorf("block %s without pools", cidr)
 				}
 			}
 			for _, a := range c.ips["web"] {
@@ -91,7 +91,7 @@ func TestRouted(t *testing.T) {
 	}
 }
 
-// The bridge stays possible.
+// The bridge design is available, too.
 func TestBridge(t *testing.T) {
 	lab := labDir(t)
 	must(t, "lab", "up", "--nodes", "3", "--from", examples, "--design", "bridge", "--dir", lab)
@@ -99,7 +99,7 @@ func TestBridge(t *testing.T) {
 		t.Errorf("routes of db: %s", out)
 	}
 	if a := weft(t, "lab", "up", "--design", "bridge", "--addresses", "pools", "--dir", lab+"2"); a.code == 0 ||
-		!strings.Contains(a.stderr, "addresses from pools cannot be with design bridge") {
+		!strings.Contains(a.stderr, "design bridge does not support addresses from pools") {
 		t.Errorf("a bridge with pools: %d %s", a.code, a.stderr)
 	}
 }
@@ -131,8 +131,8 @@ spec:
   containers: [{name: c, image: none, command: [sleep, infinity]}]
 `
 
-// Two pools at once, one through tunnels and one without; a pod asks for the second, and each reaches all.
-func TestPoolsSideBySide(t *testing.T) {
+// Two pools, one with a tunnel and one without; a pod requests the second one, and all pairs are connected.
+func TestTwoPools(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	from, lab := t.TempDir(), labDir(t)
 	text := pooled
@@ -164,7 +164,7 @@ func TestPoolsSideBySide(t *testing.T) {
 		case !strings.Contains(line, " via "):
 		case strings.HasPrefix(line, "10.42.0.") && !strings.Contains(line, "dev flannel.1"),
 			strings.HasPrefix(line, "10.43.0.") && !strings.Contains(line, "dev eth0"):
-			t.Errorf("the wrong way: %s", line)
+			t.Errorf("wrong route: %s", line)
 		}
 	}
 	if strings.Count(routes, "10.42.0.") < 4 || strings.Count(routes, "10.43.0.") < 4 {
@@ -175,7 +175,7 @@ func TestPoolsSideBySide(t *testing.T) {
 	})
 	if out := inNode(t, lab, "node1", "nft", "list", "table", "inet", "weft-cluster"); !strings.Contains(out,
 		"ip saddr @open4 return") {
-		t.Errorf("what is hidden: %s", out)
+		t.Errorf("masquerade rules: %s", out)
 	}
 	within(t, 10*waitUnit, "weft mesh ping", func() bool {
 		a := weft(t, "lab", "exec", "--dir", lab, "node1", "--", filepath.Join(nettest.Programs(t), "weft"), "mesh", "ping",

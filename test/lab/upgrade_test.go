@@ -16,101 +16,108 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/lab"
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/process"
-	"github.com/weft-net/weft/internal/vm/gap"
+	"github.com/weft-net/weft/internal/vm/downtime"
 )
 
-// earlier is the program weft of an earlier commit (test/upgrade/build.sh).
-func earlier(t *testing.T) string {
+// earlier returns the directories with the programs of earlier commits (test/upgrade/build.sh).
+func earlier(t *testing.T) []string {
 	t.Helper()
-	dir := os.Getenv("WEFT_EARLIER_DIR")
-	if dir == "" {
-		nettest.Without(t,
+	dirs := os.Getenv("WEFT_EARLIER_DIR")
+	if dirs == "" {
+		nettest.SkipMissing(t,
 			"there are no programs of an earlier commit: build them with test/upgrade/build.sh, and set WEFT_EARLIER_DIR")
 	}
-	return filepath.Join(dir, "weft")
+	return filepath.SplitList(dirs)
 }
 
-// TestUpgradeOfAgents: agents of an earlier commit leave running pods and machines behind, and today's go on with them.
-// No connection ends, everything reaches everything, no address is given twice, and what goes afterwards is gone.
+// TestUpgradeOfAgents: agents of an earlier commit leave running pods, VMs and their state on disk behind, and today's
+// continue with them. No connection ends, all pairs are connected, no address is allocated twice, and DEL leaves
+// nothing.
 func TestUpgradeOfAgents(t *testing.T) {
-	old := earlier(t)
+	for _, dir := range earlier(t) {
+		t.Run(filepath.Base(dir), func(t *testing.T) { upgradeFrom(t, filepath.Join(dir, "weft")) })
+	}
+}
+
+// upgradeFrom replaces agents of the program old by today's.
+func upgradeFrom(t *testing.T, old string) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "qemu-system-x86_64 is missing")
 	}
 	nettest.Need(t, "tap")
 	if a := weft(t, "vm", "image"); a.code != 0 {
-		nettest.Without(t, a.stderr)
+		nettest.SkipMissing(t, a.stderr)
 	}
 	dir := labDir(t)
-	before := look(t, dir)
+	hostBefore := takeSnapshot(t, dir)
 	up := exec.Command(old, "lab", "up", "--nodes", "2", "--from", examples2(t)+","+examples+"/machines", "--addresses",
 		"pools", "--dir", dir)
 	if out, err := up.CombinedOutput(); err != nil {
 		t.Fatalf("up of the earlier commit: %v\n%s", err, out)
 	}
-	was := status(t, dir)
-	// It also has the guests begin to answer.
+	before := status(t, dir)
+	// This also waits until the guests respond.
 	if out, err := exec.Command(old, "lab", "reach", "--dir", dir, "--timeout", "20s").CombinedOutput(); err != nil {
 		t.Fatalf("reach of the earlier commit: %v\n%s", err, out)
 	}
-	if len(was.Pods) != 4 || len(was.Machines) != 2 {
-		t.Fatalf("the earlier commit's lab has %d pods and %d machines, want 4 and 2: %+v", len(was.Pods),
-			len(was.Machines), was)
+	if len(before.Pods) != 4 || len(before.VMs) != 2 {
+		t.Fatalf("the earlier commit's lab has %d pods and %d VMs, want 4 and 2: %+v", len(before.Pods),
+			len(before.VMs), before)
 	}
 
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	calls := connections(ctx, t, was)
+	calls := openConnections(ctx, t, before)
 	begun := time.Now()
 	replaceAgent(t, dir, "node1", syscall.SIGKILL)
-	calls.goOn(ctx, t)
+	calls.expectProgress(ctx, t)
 	replaceAgent(t, dir, "node2", syscall.SIGTERM)
-	calls.goOn(ctx, t)
+	calls.expectProgress(ctx, t)
 
-	sameAddresses(t, was, status(t, dir))
+	expectSameAddresses(t, before, status(t, dir))
 	a := weft(t, "lab", "reach", "--dir", dir, "-o", "json", "--timeout", "20s") // guests are emulated
-	run := decode[reach.Report](t, a.stdout)
+	run := decode[connectivity.Report](t, a.stdout)
 	if pairs := 6 * 5 * 6; a.code != 0 || run.Pairs != pairs || run.Reached != pairs {
 		t.Errorf("reach: exit %d, %d of %d reach, want %d; failed: %+v", a.code, run.Reached, run.Pairs, pairs, run.Failed)
 	}
-	for _, node := range was.Nodes {
-		checked(t, dir, node.Name)
+	for _, node := range before.Nodes {
+		checkNode(t, dir, node.Name)
 	}
-	newPods(t, dir, was)
-	calls.goOn(ctx, t)
+	testNewPods(t, dir, before)
+	calls.expectProgress(ctx, t)
 	calls.report(t, begun)
 	cancel()
 	must(t, "lab", "down", "--dir", dir)
-	before.same(t, dir)
+	hostBefore.expectSame(t, dir)
 }
 
-// checked: CHECK finds every attachment of a node as it was made, and the machines are in their pods.
-func checked(t *testing.T, dir, node string) {
+// checkNode checks that CHECK succeeds for every attachment of a node, and that VMs are in their pods.
+func checkNode(t *testing.T, dir, node string) {
 	t.Helper()
 	a := weft(t, "lab", "exec", node, "--dir", dir, "--", filepath.Join(nettest.Programs(t), "weft"), "doctor",
 		"--socket", filepath.Join(dir, "nodes", node, "agent", "agent.sock"), "-o", "json")
-	looked := 0
+	checks := 0
 	for _, f := range decode[struct {
 		Findings []struct{ Check, Level, Says string }
 	}](t, a.stdout).Findings {
 		if f.Check == "attachments" || f.Check == "machines" {
-			looked++
+			checks++
 			if f.Level != "ok" {
 				t.Errorf("doctor on %s: %s: %s: %s", node, f.Check, f.Level, f.Says)
 			}
 		}
 	}
-	if looked != 2 {
-		t.Errorf("doctor on %s did not look at attachments and machines: %s", node, a.stdout)
+	if checks != 2 {
+		t.Errorf("doctor on %s did not check attachments and VMs: %s", node, a.stdout)
 	}
 }
 
-// replaceAgent ends a node's agent, and begins today's in its place: with its arguments, environment and namespaces.
-func replaceAgent(t *testing.T, dir, node string, how syscall.Signal) {
+// replaceAgent stops a node's agent and starts today's with the same arguments, environment and namespaces.
+func replaceAgent(t *testing.T, dir, node string, signal syscall.Signal) {
 	t.Helper()
 	file := filepath.Join(dir, "nodes", node, "agent.pid")
 	b, err := os.ReadFile(file)
@@ -119,17 +126,18 @@ func replaceAgent(t *testing.T, dir, node string, how syscall.Signal) {
 	}
 	id := decode[process.ID](t, string(b))
 	proc := fmt.Sprintf("/proc/%d/", id.PID)
-	args, environ := zeroed(t, proc+"cmdline"), zeroed(t, proc+"environ")
+	args, environ := nulSeparated(t, proc+"cmdline"), nulSeparated(t, proc+"environ")
 	ns, err := netns.Open(proc + "ns/net")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = ns.Close() }()
-	if err := id.Signal(how); err != nil {
+	if err := id.Signal(signal); err != nil {
 		t.Fatal(err)
 	}
-	patience := time.AfterFunc(5*time.Second, func() { _ = id.Signal(syscall.SIGKILL) }) // as kubelet's ends, later
-	defer patience.Stop()
+	// Like the kubelet's grace period, but shorter.
+	kill := time.AfterFunc(5*time.Second, func() { _ = id.Signal(syscall.SIGKILL) })
+	defer kill.Stop()
 	eventually(t, "the end of the agent of "+node, func() bool { return !id.Alive() })
 
 	log, err := os.OpenFile(filepath.Join(dir, "nodes", node, "agent.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
@@ -144,7 +152,7 @@ func replaceAgent(t *testing.T, dir, node string, how syscall.Signal) {
 	if err := ns.Do(cmd.Start); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // lab down has ended it, unless the test failed before
+	t.Cleanup(func() { // lab down has stopped it unless the test failed before
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if t.Failed() {
@@ -154,7 +162,7 @@ func replaceAgent(t *testing.T, dir, node string, how syscall.Signal) {
 	})
 	now, ok := process.Read(cmd.Process.Pid)
 	if !ok {
-		t.Fatalf("the agent of today ended at once")
+		t.Fatalf("today's agent exited immediately")
 	}
 	if err := process.WriteJSON(file, now); err != nil {
 		t.Fatal(err)
@@ -165,8 +173,8 @@ func replaceAgent(t *testing.T, dir, node string, how syscall.Signal) {
 	})
 }
 
-// zeroed reads a list that ends each string with a zero byte.
-func zeroed(t *testing.T, file string) []string {
+// nulSeparated reads a list of NUL-terminated strings.
+func nulSeparated(t *testing.T, file string) []string {
 	t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -179,16 +187,16 @@ func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !f(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited for %s in vain", what)
+			t.Fatalf("%s: not after a minute", what)
 		}
 	}
 }
 
-// flows are connections that go on: one end says a numbered line each 10 ms.
-type flows map[string]*gap.Peer
+// connections are connections on which one end sends a numbered line every 10 ms.
+type connections map[string]*downtime.Peer
 
-// connections has pod one call pod two and both guests, at each of their addresses.
-func connections(ctx context.Context, t *testing.T, st lab.Status) flows {
+// openConnections connects pod one to pod two and both guests, at each of their addresses.
+func openConnections(ctx context.Context, t *testing.T, st lab.Status) connections {
 	t.Helper()
 	spaces := map[string]*netns.NS{}
 	addrs := map[string][]netip.Addr{}
@@ -201,8 +209,8 @@ func connections(ctx context.Context, t *testing.T, st lab.Status) flows {
 		spaces[p.Name], addrs[p.Name] = ns, p.IPs
 	}
 	const guestPort, podPort = 7007, 7008
-	talk(ctx, t, spaces["two"], podPort)
-	out := flows{}
+	serveLines(ctx, t, spaces["two"], podPort)
+	out := connections{}
 	for name, all := range addrs {
 		port := uint16(guestPort)
 		switch name {
@@ -212,19 +220,19 @@ func connections(ctx context.Context, t *testing.T, st lab.Status) flows {
 			port = podPort
 		}
 		for _, addr := range all {
-			call := &gap.Peer{Now: time.Now}
-			if err := call.Hear(ctx, spaces["one"], netip.AddrPortFrom(addr, port), "weft talk 10ms"); err != nil {
+			call := &downtime.Peer{Now: time.Now}
+			if err := call.ReadStream(ctx, spaces["one"], netip.AddrPortFrom(addr, port), "weft talk 10ms"); err != nil {
 				t.Fatalf("%s at %s: %v", name, addr, err)
 			}
 			out[name+" at "+addr.String()] = call
 		}
 	}
-	out.goOn(ctx, t)
+	out.expectProgress(ctx, t)
 	return out
 }
 
-// talk says numbered lines to everybody who calls, as the guests do.
-func talk(ctx context.Context, t *testing.T, ns *netns.NS, port int) {
+// serveLines sends numbered lines on each connection, as the guests do.
+func serveLines(ctx context.Context, t *testing.T, ns *netns.NS, port int) {
 	t.Helper()
 	var l net.Listener
 	if err := ns.Do(func() (err error) {
@@ -253,8 +261,8 @@ func talk(ctx context.Context, t *testing.T, ns *netns.NS, port int) {
 	}()
 }
 
-// goOn waits until something new has come on each connection; one that ended, or lacks a line, is an error.
-func (f flows) goOn(ctx context.Context, t *testing.T) {
+// expectProgress waits for new lines on each connection; a closed connection or a missing line is an error.
+func (f connections) expectProgress(ctx context.Context, t *testing.T) {
 	t.Helper()
 	since := time.Now()
 	for name, call := range f {
@@ -264,32 +272,32 @@ func (f flows) goOn(ctx context.Context, t *testing.T) {
 	}
 }
 
-func (f flows) report(t *testing.T, since time.Time) {
+func (f connections) report(t *testing.T, since time.Time) {
 	t.Helper()
 	for name, call := range f {
-		t.Logf("connection to %s: the longest pause %s", name, call.Around(since).Stream.Round(time.Millisecond))
+		t.Logf("connection to %s: longest pause %s", name, call.Measure(since).Stream.Round(time.Millisecond))
 	}
 }
 
-// sameAddresses: pods and machines have what they had.
-func sameAddresses(t *testing.T, was, is lab.Status) {
+// expectSameAddresses checks that pods and VMs have the same addresses as before.
+func expectSameAddresses(t *testing.T, before, after lab.Status) {
 	t.Helper()
 	had := map[string]string{}
-	for _, p := range was.Pods {
+	for _, p := range before.Pods {
 		had[p.Namespace+"/"+p.Name] = fmt.Sprint(p.Node, p.IPs)
 	}
-	for _, p := range is.Pods {
+	for _, p := range after.Pods {
 		if got := fmt.Sprint(p.Node, p.IPs); got != had[p.Namespace+"/"+p.Name] {
 			t.Errorf("pod %s has %s, had %s", p.Name, got, had[p.Namespace+"/"+p.Name])
 		}
 	}
-	if len(is.Problems) != 0 || len(is.Pods) != len(was.Pods) || len(is.Machines) != len(was.Machines) {
-		t.Errorf("after the upgrade: problems %q, %d pods, %d machines", is.Problems, len(is.Pods), len(is.Machines))
+	if len(after.Problems) != 0 || len(after.Pods) != len(before.Pods) || len(after.VMs) != len(before.VMs) {
+		t.Errorf("after the upgrade: problems %q, %d pods, %d VMs", after.Problems, len(after.Pods), len(after.VMs))
 	}
 }
 
-// newPods: pods that come after the upgrade have addresses that nobody has, and reach those from before.
-func newPods(t *testing.T, dir string, was lab.Status) {
+// testNewPods checks that new pods have unique addresses and reach earlier pods.
+func testNewPods(t *testing.T, dir string, before lab.Status) {
 	t.Helper()
 	const more = 4
 	for i := range more {
@@ -302,20 +310,20 @@ func newPods(t *testing.T, dir string, was lab.Status) {
 	}
 	var st lab.Status
 	eventually(t, "the new pods", func() bool {
-		st, _ = meanwhile(t, dir)
+		st, _ = degradedStatus(t, dir)
 		ready := 0
 		for _, p := range st.Pods {
 			if p.Ready && len(p.IPs) == 2 {
 				ready++
 			}
 		}
-		return ready == len(was.Pods)+more
+		return ready == len(before.Pods)+more
 	})
 	owner := map[netip.Addr]string{}
 	for _, p := range st.Pods {
 		for _, a := range p.IPs {
 			if o := owner[a]; o != "" {
-				t.Errorf("%s is that of %s and of %s", a, o, p.Name)
+				t.Errorf("%s is allocated to %s and to %s", a, o, p.Name)
 			}
 			owner[a] = p.Name
 		}

@@ -14,14 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// agent is a weft agent's process.
+// agent is the process of a weft agent.
 type agent struct {
 	cmd  *exec.Cmd
 	log  log
 	dead chan struct{}
 }
 
-// startAgent starts one and waits until it answers.
+// startAgent starts an agent and waits until it is ready.
 func (n *node) startAgent() *agent {
 	n.t.Helper()
 	a := &agent{dead: make(chan struct{})}
@@ -54,7 +54,7 @@ func (n *node) startAgent() *agent {
 	return a
 }
 
-// stop ends the agent as a service manager would.
+// stop stops the agent as a service manager does.
 func (a *agent) stop() {
 	_ = a.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -64,13 +64,13 @@ func (a *agent) stop() {
 	}
 }
 
-// kill ends it at once.
+// kill sends SIGKILL.
 func (a *agent) kill() {
 	_ = a.cmd.Process.Kill()
 	<-a.dead
 }
 
-// log keeps what an agent says.
+// log collects an agent's log.
 type log struct {
 	mu sync.Mutex
 	b  bytes.Buffer

@@ -15,12 +15,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// ownRun gives the test a /run and a /var/lib of its own, where plugins keep what they have to remember.
-func ownRun(t *testing.T) {
+// mountRun mounts a private /run and /var/lib, where plugins store state.
+func mountRun(t *testing.T) {
 	t.Helper()
 	for _, dir := range []string{"/run", "/var/lib"} {
 		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755"); err != nil {
-			nettest.Without(t, fmt.Sprintf("tmpfs cannot be mounted on %s: %v", dir, err))
+			nettest.SkipMissing(t, fmt.Sprintf("tmpfs cannot be mounted on %s: %v", dir, err))
 		}
 		t.Cleanup(func() {
 			if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -30,10 +30,10 @@ func ownRun(t *testing.T) {
 	}
 }
 
-// number is a count that the environment can make larger.
-func number(name string, usual int) int {
+// number returns a count, which an environment variable can override.
+func number(name string, fallback int) int {
 	if n, err := strconv.Atoi(os.Getenv(name)); err == nil && n > 0 {
 		return n
 	}
-	return usual
+	return fallback
 }

@@ -27,15 +27,15 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// node is a node with a runtime and, perhaps, an agent.
+// node is a node with a runtime and optionally an agent.
 type node struct {
 	t      *testing.T
-	dir    string // short: sockets lie in it
+	dir    string // short, because of sockets in it
 	runner *runner
 	cni    *libcni.CNIConfig
 	list   *libcni.NetworkConfigList
 	agent  *agent
-	keeper *pod
+	other  *pod
 
 	mu     sync.Mutex
 	serial int
@@ -47,10 +47,10 @@ type pod struct {
 	rt        *libcni.RuntimeConf
 }
 
-// newNode makes a node whose runtime executes the plugins itself, or hands the chain to an agent.
-func newNode(t *testing.T, throughAgent bool) *node {
+// newNode creates a node whose runtime executes the plugins directly, or through an agent.
+func newNode(t *testing.T, withAgent bool) *node {
 	t.Helper()
-	ownRun(t)
+	mountRun(t)
 	dir, err := os.MkdirTemp("", "wl")
 	if err != nil {
 		t.Fatal(err)
@@ -63,22 +63,22 @@ func newNode(t *testing.T, throughAgent bool) *node {
 	}
 	n.cni = libcni.NewCNIConfigWithCacheDir(bins, dir+"/cache", n.runner)
 	conf := n.chain()
-	if throughAgent {
-		conf = shimmed(t, conf, dir+"/cni.sock")
+	if withAgent {
+		conf = agentChain(t, conf, dir+"/cni.sock")
 		n.agent = n.startAgent()
 	}
 	if n.list, err = libcni.NetworkConfFromBytes(conf); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(n.tidy)
-	n.keeper = n.pod()
-	if err := n.add(n.keeper); err != nil {
+	t.Cleanup(n.cleanUp)
+	n.other = n.pod()
+	if err := n.add(n.other); err != nil {
 		t.Fatalf("ADD: %v", err)
 	}
 	return n
 }
 
-// chain is the realistic one, or another of the folder.
+// chain returns the realistic chain, or another one of the directory.
 func (n *node) chain() []byte {
 	n.t.Helper()
 	b, err := os.ReadFile("../chains/" + cmp.Or(os.Getenv("WEFT_LEAKS_CHAIN"), "pod") + ".conflist")
@@ -89,7 +89,7 @@ func (n *node) chain() []byte {
 	if err := json.Unmarshal(b, &list); err != nil {
 		n.t.Fatal(err)
 	}
-	list["cniVersion"] = "1.1.0" // of which GC is
+	list["cniVersion"] = "1.1.0" // for GC
 	for _, p := range list["plugins"].([]any) {
 		if ipam, ok := p.(map[string]any)["ipam"].(map[string]any); ok {
 			ipam["dataDir"] = n.dir + "/networks"
@@ -101,8 +101,8 @@ func (n *node) chain() []byte {
 	return b
 }
 
-// shimmed is the agent's form of a chain.
-func shimmed(t *testing.T, chain []byte, socket string) []byte {
+// agentChain returns the chain as delegates of weft-cni.
+func agentChain(t *testing.T, chain []byte, socket string) []byte {
 	t.Helper()
 	b, err := json.Marshal(map[string]any{
 		"cniVersion": "1.1.0", "name": "bench-pod", "plugins": []any{map[string]any{
@@ -145,8 +145,8 @@ func (n *node) pod() *pod {
 	return p
 }
 
-// end takes a pod's namespace away.
-func (n *node) end(p *pod) {
+// removeNetns deletes a pod's namespace.
+func (n *node) removeNetns(p *pod) {
 	if _, err := os.Stat(p.netns); err != nil {
 		return
 	}
@@ -155,10 +155,10 @@ func (n *node) end(p *pod) {
 	}
 }
 
-// tidy takes away what a failed test leaves.
-func (n *node) tidy() {
+// cleanUp removes what a failed test leaves.
+func (n *node) cleanUp() {
 	if n.agent != nil {
-		n.agent.stop() // or it would mend what is flushed here
+		n.agent.stop() // or it would repair what is flushed here
 	}
 	left, _ := filepath.Glob(n.dir + "/ns/*")
 	for _, path := range left {
@@ -172,20 +172,20 @@ func (n *node) tidy() {
 	}
 }
 
-func bounded(t *testing.T) (context.Context, context.CancelFunc) {
+func withTimeout(t *testing.T) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(t.Context(), 2*time.Minute)
 }
 
 func (n *node) add(p *pod) error {
-	ctx, cancel := bounded(n.t)
+	ctx, cancel := withTimeout(n.t)
 	defer cancel()
 	_, err := n.cni.AddNetworkList(ctx, n.list, p.rt)
 	return err
 }
 
-// attach is add with the address that the pod got.
+// attach is add that returns the pod's address.
 func (n *node) attach(p *pod) (string, error) {
-	ctx, cancel := bounded(n.t)
+	ctx, cancel := withTimeout(n.t)
 	defer cancel()
 	r, err := n.cni.AddNetworkList(ctx, n.list, p.rt)
 	if err != nil {
@@ -201,20 +201,36 @@ func (n *node) attach(p *pod) (string, error) {
 	return full.IPs[0].Address.IP.String(), nil
 }
 
+// attachAsRuntime attaches a pod as a runtime does: an ADD that is to be tried again later (code 11) is followed by a DEL
+// and another ADD. On a busy host an agent may not answer a ping within the time that weft-cni waits.
+func (n *node) attachAsRuntime(p *pod) (ip string, retries int, err error) {
+	for end := time.Now().Add(2 * time.Minute); ; retries++ {
+		ip, err = n.attach(p)
+		var refused *types.Error
+		if err == nil || !errors.As(err, &refused) || refused.Code != types.ErrTryAgainLater || time.Now().After(end) {
+			return ip, retries, err
+		}
+		time.Sleep(100 * time.Millisecond)
+		if err := n.del(p); err != nil {
+			return ip, retries, err
+		}
+	}
+}
+
 func (n *node) del(p *pod) error {
-	ctx, cancel := bounded(n.t)
+	ctx, cancel := withTimeout(n.t)
 	defer cancel()
 	return n.cni.DelNetworkList(ctx, n.list, p.rt)
 }
 
 func (n *node) check(p *pod) error {
-	ctx, cancel := bounded(n.t)
+	ctx, cancel := withTimeout(n.t)
 	defer cancel()
 	return n.cni.CheckNetworkList(ctx, n.list, p.rt)
 }
 
 func (n *node) gc(valid ...*pod) error {
-	ctx, cancel := bounded(n.t)
+	ctx, cancel := withTimeout(n.t)
 	defer cancel()
 	args := &libcni.GCArgs{}
 	for _, p := range valid {
@@ -223,29 +239,29 @@ func (n *node) gc(valid ...*pod) error {
 	return n.cni.GCNetworkList(ctx, n.list, args)
 }
 
-// runner is libcni's way to execute plugins, with a killer.
+// runner implements libcni's invoke.Exec and can kill plugins.
 type runner struct {
 	version.PluginDecoder
 
-	mu      sync.Mutex
-	doomed  bool // whoever runs is killed, or else whoever starts next
-	running *os.Process
-	at      string // the plugin that was killed
+	mu       sync.Mutex
+	killNext bool // kill the running plugin, or else the next one
+	running  *os.Process
+	at       string // the plugin that was killed
 }
 
-// doom kills what runs after a time. The function that it gives ends the danger, and tells which plugin was killed.
-func (r *runner) doom(after time.Duration) func() string {
+// killAfter kills the plugin that runs after a time. The returned function cancels that, and returns the killed plugin.
+func (r *runner) killAfter(after time.Duration) func() string {
 	r.mu.Lock()
 	r.at = ""
 	r.mu.Unlock()
-	over := false // the timer may have fired and wait for the lock while the danger ends
+	over := false // the timer may have fired and wait for the lock
 	timer := time.AfterFunc(after, func() {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if over {
 			return
 		}
-		r.doomed = true
+		r.killNext = true
 		if r.running != nil {
 			_ = r.running.Kill()
 		}
@@ -254,22 +270,22 @@ func (r *runner) doom(after time.Duration) func() string {
 		timer.Stop()
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		over, r.doomed = true, false
+		over, r.killNext = true, false
 		return r.at
 	}
 }
 
-// ExecPlugin runs one plugin.
+// ExecPlugin implements invoke.Exec.
 func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, path)
 	var stdout, stderr bytes.Buffer
 	cmd.Env, cmd.Stdin, cmd.Stdout, cmd.Stderr = environ, bytes.NewReader(stdin), &stdout, &stderr
-	cmd.WaitDelay = time.Second // a killed plugin's children hold its output
+	cmd.WaitDelay = time.Second // children of a killed plugin keep its output open
 	r.mu.Lock()
 	err := cmd.Start()
 	if err == nil {
 		r.running = cmd.Process
-		if r.doomed {
+		if r.killNext {
 			_ = cmd.Process.Kill()
 		}
 	}
@@ -282,20 +298,20 @@ func (r *runner) ExecPlugin(ctx context.Context, path string, stdin []byte, envi
 	defer r.mu.Unlock()
 	r.running = nil
 	if status, ok := cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signaled() {
-		r.at, r.doomed = filepath.Base(path), false
+		r.at, r.killNext = filepath.Base(path), false
 		return nil, fmt.Errorf("%s was killed", filepath.Base(path))
 	}
 	if err == nil || errors.Is(err, exec.ErrWaitDelay) {
 		return stdout.Bytes(), nil
 	}
-	var fault types.Error
-	if json.Unmarshal(stdout.Bytes(), &fault) == nil && fault.Msg != "" {
-		return nil, &fault
+	var cniErr types.Error
+	if json.Unmarshal(stdout.Bytes(), &cniErr) == nil && cniErr.Msg != "" {
+		return nil, &cniErr
 	}
 	return nil, fmt.Errorf("plugin %s: %w: %s", path, err, stderr.String())
 }
 
-// FindInPath finds a plugin as libcni does.
+// FindInPath implements invoke.Exec.
 func (r *runner) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }

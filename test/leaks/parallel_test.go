@@ -9,30 +9,32 @@ import (
 	"time"
 )
 
-// TestParallel attaches many pods at once: no error, no address twice, and nothing is left when they have gone.
+// TestParallel attaches many pods concurrently: no errors but "try again later", no duplicate addresses, and nothing is left after DEL.
 func TestParallel(t *testing.T) {
 	for _, mode := range []string{"agent", "plugins"} {
 		atOnce := number("WEFT_LEAKS_AT_ONCE", 500)
 		if mode == "plugins" {
-			atOnce = min(atOnce, 50) // 2,500 processes at once are the machine's limits, not the plugins'
+			atOnce = min(atOnce, 50) // 2,500 concurrent processes would test the host's limits
 		}
 		if mode == "agent" && os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 			continue
 		}
 		t.Run(mode, func(t *testing.T) {
 			n := newNode(t, mode == "agent")
-			before := n.look()
+			before := n.takeSnapshot()
 			pods := make([]*pod, number("WEFT_LEAKS_PODS", 500))
 			for i := range pods {
 				pods[i] = n.pod()
 			}
 			var mu sync.Mutex
 			seen := map[string]string{}
+			retried := 0
 			start := time.Now()
 			each(pods, atOnce, func(p *pod) {
-				ip, err := n.attach(p)
+				ip, retries, err := n.attachAsRuntime(p)
 				mu.Lock()
 				defer mu.Unlock()
+				retried += retries
 				if err != nil {
 					t.Errorf("ADD %s: %v", p.id, err)
 				} else if other := seen[ip]; other != "" {
@@ -47,22 +49,22 @@ func TestParallel(t *testing.T) {
 					t.Errorf("DEL %s: %v", p.id, err)
 				}
 			})
-			t.Logf("%d pods, %d calls at once: ADD %v, DEL %v", len(pods), atOnce, added.Round(time.Millisecond),
-				time.Since(start).Round(time.Millisecond))
+			t.Logf("%d pods, %d concurrent calls: ADD %v, %d retried, DEL %v", len(pods), atOnce, added.Round(time.Millisecond),
+				retried, time.Since(start).Round(time.Millisecond))
 			for _, p := range pods {
-				n.end(p)
+				n.removeNetns(p)
 			}
-			if _, left := n.leaked(before, 20*time.Second); len(left) > 0 {
-				t.Errorf("left, %d things: %.2000q", len(left), left)
+			if _, left := n.leaks(before, 20*time.Second); len(left) > 0 {
+				t.Errorf("left, %d objects: %.2000q", len(left), left)
 			}
-			if err := n.check(n.keeper); err != nil {
-				t.Errorf("CHECK of the pod that stays: %v", err)
+			if err := n.check(n.other); err != nil {
+				t.Errorf("CHECK of the other pod: %v", err)
 			}
 		})
 	}
 }
 
-// each does f for all pods, so many at once.
+// each calls f for all pods, atOnce concurrently.
 func each(pods []*pod, atOnce int, f func(*pod)) {
 	var wg sync.WaitGroup
 	slots := make(chan struct{}, atOnce)

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestRepair: what somebody flushes on the node is there again within a second, while the agent runs.
+// TestRepair: a running agent repairs what is flushed on the node within a second.
 func TestRepair(t *testing.T) {
 	if os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 		t.Skip("no agent, no repair")
@@ -22,10 +22,10 @@ func TestRepair(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	before := n.look()
-	for name, vandal := range map[string][]string{
+	before := n.takeSnapshot()
+	for name, commands := range map[string][]string{
 		"flush": {"nft flush ruleset"},
-		// A firewall's reload empties what it finds and fills in its own.
+		// A firewall's reload flushes all rules and writes its own.
 		"reload": {
 			"nft flush ruleset", "nft add table inet firewalld",
 			"nft add chain inet firewalld c { type filter hook input priority 10; }",
@@ -34,34 +34,35 @@ func TestRepair(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var left []string
-			for range 6 { // a machine that is busy has several tries
-				if left = n.harmed(before, vandal); len(left) == 0 {
+			for range 6 { // several tries for a busy host
+				if left = n.disturb(before, commands); len(left) == 0 {
 					return
 				}
 			}
-			t.Errorf("a second later: %s", left)
+			t.Errorf("after a second: %s", left)
 		})
 	}
-	if err := n.check(n.keeper); err != nil {
+	if err := n.check(n.other); err != nil {
 		t.Error(err)
 	}
 }
 
-// harmed does what a vandal does, and says what is not repaired a second later. In the end everything must be.
-func (n *node) harmed(before things, vandal []string) (late []string) {
+// disturb runs commands that cause drift, and returns what is not repaired after a second. Finally all must be
+// repaired.
+func (n *node) disturb(before objects, commands []string) (late []string) {
 	n.t.Helper()
-	for _, line := range vandal {
+	for _, line := range commands {
 		nettest.Run(n.t, nil, "sh", "-c", strings.ReplaceAll(strings.ReplaceAll(line, "{", `'{`), "}", `}'`))
 	}
-	_, left := n.leaked(before, time.Second)
+	_, left := n.leaks(before, time.Second)
 	_, _ = nettest.Try(nil, "nft", "delete", "table", "inet", "firewalld")
 	for _, what := range left {
 		if !strings.Contains(what, "firewalld") {
 			late = append(late, what)
 		}
 	}
-	if _, left := n.leaked(before, 20*time.Second); len(left) > 0 {
-		n.t.Fatalf("not repaired at all: %s", left)
+	if _, left := n.leaks(before, 20*time.Second); len(left) > 0 {
+		n.t.Fatalf("not repaired: %s", left)
 	}
 	return late
 }

@@ -14,40 +14,39 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// ending is what happens to a pod whose ADD, or DEL, was killed. It gives false when a second ADD of the same ID
-// failed.
-type ending struct {
+// scenario is what happens to a pod whose ADD or DEL was killed.
+type scenario struct {
 	name string
 	del  bool // kill DELs, not ADDs
 	do   func(n *node, p *pod, killed string) error
-	// after ends all of them.
+	// after is called after all calls.
 	after func(n *node) error
 }
 
-func endings() []ending {
-	return []ending{
+func scenarios() []scenario {
+	return []scenario{
 		{name: "ADD killed, DEL", do: func(n *node, p *pod, _ string) error { return n.del(p) }},
 		{name: "ADD killed, namespace gone, DEL", do: func(n *node, p *pod, _ string) error {
-			n.end(p)
+			n.removeNetns(p)
 			return n.del(p)
 		}},
-		{name: "ADD killed, same ID, DEL", do: again},
+		{name: "ADD killed, same ID, DEL", do: addAgain},
 		{
-			name: "ADD killed, GC only", do: func(n *node, p *pod, _ string) error { n.end(p); return nil },
-			after: func(n *node) error { return n.gc(n.keeper) },
+			name: "ADD killed, GC only", do: func(n *node, p *pod, _ string) error { n.removeNetns(p); return nil },
+			after: func(n *node) error { return n.gc(n.other) },
 		},
 		{name: "DEL killed, DEL", del: true, do: func(n *node, p *pod, _ string) error { return n.del(p) }},
 		{name: "DEL killed, namespace gone, DEL", del: true, do: func(n *node, p *pod, _ string) error {
-			n.end(p)
+			n.removeNetns(p)
 			return n.del(p)
 		}},
 	}
 }
 
-// again ADDs the same ID a second time. It must succeed; but where nothing remembers the chain as a whole, and its
-// first plugin was done when it or a later one was killed, that one answers as the original plugin does: the interface
+// addAgain repeats the ADD of the same ID. It must succeed, with one exception: without a record of the chain, and if
+// the first plugin was done when a plugin was killed, that plugin fails as the reference plugin does: the interface
 // exists.
-func again(n *node, p *pod, _ string) error {
+func addAgain(n *node, p *pod, _ string) error {
 	done, _ := filepath.Glob("/run/weft/journal/bridge/done/*," + p.id + ",*")
 	err := n.add(p)
 	if len(done) > 0 && err != nil && strings.Contains(err.Error(), "attached to network") {
@@ -59,7 +58,7 @@ func again(n *node, p *pod, _ string) error {
 	return err
 }
 
-// row is a line of the table.
+// row is a row of the table.
 type row struct {
 	mode, ending string
 	calls, hits  int
@@ -67,10 +66,10 @@ type row struct {
 	leaks        map[string]int
 	list         []string
 	killed       map[string]int
-	keeper       error
+	otherErr     error
 }
 
-// TestLeaks makes the table.
+// TestLeaks runs all scenarios and prints the table.
 func TestLeaks(t *testing.T) {
 	modes := []string{"plugins", "agent, shim killed", "agent killed"}
 	if os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
@@ -78,23 +77,23 @@ func TestLeaks(t *testing.T) {
 	}
 	var rows []row
 	for _, mode := range modes {
-		for _, e := range endings() {
+		for _, e := range scenarios() {
 			t.Run(mode+"/"+e.name, func(t *testing.T) {
 				n := newNode(t, mode != "plugins")
-				r := n.suffer(e, mode == "agent killed", number("WEFT_LEAKS_N", 25))
+				r := n.runScenario(e, mode == "agent killed", number("WEFT_LEAKS_N", 25))
 				r.mode = mode
 				rows = append(rows, r)
-				r.judge(t)
+				r.check(t)
 			})
 		}
 	}
-	t.Logf("what was left:\n%s", table(rows))
+	t.Logf("leaks:\n%s", table(rows))
 }
 
-// suffer kills calls at random moments, ends each pod, and counts what is left.
-func (n *node) suffer(e ending, killAgent bool, calls int) row {
+// runScenario kills calls at random moments, runs the scenario for each pod, and counts leaks.
+func (n *node) runScenario(e scenario, killAgent bool, calls int) row {
 	n.t.Helper()
-	before := n.look() // first: links of pods that have gone may live for a moment
+	before := n.takeSnapshot() // first: links of deleted pods may exist for a moment
 	aim := nettest.NewAim(n.duration(e.del))
 	r := row{ending: e.name, calls: calls, killed: map[string]int{}}
 	for range calls {
@@ -106,15 +105,15 @@ func (n *node) suffer(e ending, killAgent bool, calls int) row {
 			}
 			call = n.del
 		}
-		who := n.strike(func() error { return call(p) }, aim.Moment(), killAgent)
-		if aim.Told(who != ""); who != "" {
+		who := n.callAndKill(func() error { return call(p) }, aim.Moment(), killAgent)
+		if aim.Record(who != ""); who != "" {
 			r.hits++
 			r.killed[who]++
 		}
 		if err := e.do(n, p, who); err != nil {
 			r.failed = append(r.failed, err.Error())
 		}
-		n.end(p)
+		n.removeNetns(p)
 	}
 	if e.after != nil {
 		if err := e.after(n); err != nil {
@@ -125,12 +124,12 @@ func (n *node) suffer(e ending, killAgent bool, calls int) row {
 	if os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 		patience = time.Second
 	}
-	r.leaks, r.list = n.leaked(before, patience)
-	r.keeper = n.check(n.keeper)
+	r.leaks, r.list = n.leaks(before, patience)
+	r.otherErr = n.check(n.other)
 	return r
 }
 
-// duration is how long a call takes that nobody kills.
+// duration returns the duration of a call that is not killed.
 func (n *node) duration(del bool) time.Duration {
 	n.t.Helper()
 	best := time.Minute
@@ -149,16 +148,16 @@ func (n *node) duration(del bool) time.Duration {
 			took = time.Since(start)
 		}
 		best = min(best, took)
-		n.end(p)
+		n.removeNetns(p)
 	}
 	return best
 }
 
-// strike kills a plugin, or the agent, a while into a call, and tells who was killed while the call lived.
-func (n *node) strike(call func() error, after time.Duration, agent bool) string {
+// callAndKill kills a plugin, or the agent, some time after the start of a call, and returns what was killed during it.
+func (n *node) callAndKill(call func() error, after time.Duration, agent bool) string {
 	n.t.Helper()
 	if !agent {
-		safe := n.runner.doom(after)
+		safe := n.runner.killAfter(after)
 		_ = call()
 		return safe()
 	}
@@ -167,20 +166,20 @@ func (n *node) strike(call func() error, after time.Duration, agent bool) string
 		defer close(done)
 		_ = call()
 	}()
-	who := "agent"
+	victim := "agent"
 	select {
 	case <-done:
-		who = ""
+		victim = ""
 	case <-time.After(after):
 	}
 	n.agent.kill()
 	<-done
 	n.agent = n.startAgent()
-	return who
+	return victim
 }
 
-// judge is the law: nothing is left, nothing that belongs to others is lost, and kills have hit.
-func (r row) judge(t *testing.T) {
+// check checks that nothing is left, nothing of others is lost, and kills have hit.
+func (r row) check(t *testing.T) {
 	t.Helper()
 	if r.hits < r.calls/4 {
 		t.Errorf("only %d of %d kills hit a live call", r.hits, r.calls)
@@ -189,13 +188,13 @@ func (r row) judge(t *testing.T) {
 		return
 	}
 	for _, f := range r.failed {
-		t.Errorf("afterwards: %s", f)
+		t.Errorf("after the scenario: %s", f)
 	}
 	if len(r.list) > 0 {
-		t.Errorf("left, %d things: %s", len(r.list), strings.Join(r.list[:min(len(r.list), 30)], "\n"))
+		t.Errorf("left, %d objects: %s", len(r.list), strings.Join(r.list[:min(len(r.list), 30)], "\n"))
 	}
-	if r.keeper != nil {
-		t.Errorf("CHECK of the pod that nobody touched: %v", r.keeper)
+	if r.otherErr != nil {
+		t.Errorf("CHECK of the other pod: %v", r.otherErr)
 	}
 }
 

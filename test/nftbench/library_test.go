@@ -22,8 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// library is the driver that weft would have on google/nftables: lang compiles, the library sends and reads, and a
-// socket beside it asks for the generation, which the library's batches cannot name.
+// library is a driver based on google/nftables: lang compiles, the library sends and reads, and a separate socket reads
+// the generation, which the library's batches do not support.
 type library struct {
 	conn  *nftables.Conn
 	guard *netlink.Conn
@@ -47,7 +47,7 @@ func dialLibrary(tb testing.TB, ns *netns.NS) *library {
 	return &library{conn, guard}
 }
 
-// generation asks for the ruleset's generation.
+// generation returns the ruleset's generation.
 func (l *library) generation() (uint32, error) {
 	answers, err := l.guard.Execute(netlink.Message{
 		Header: netlink.Header{Type: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Flags: netlink.Request},
@@ -69,8 +69,7 @@ func (l *library) generation() (uint32, error) {
 	return 0, errors.New("an answer without a generation")
 }
 
-// guarded flushes what f adds, and reports whether anybody else changed the ruleset meanwhile: then all would be read
-// again.
+// guarded flushes what f adds, and returns an error if another program changed the ruleset meanwhile.
 func (l *library) guarded(f func() error) error {
 	before, err := l.generation()
 	if err != nil {
@@ -89,7 +88,7 @@ func (l *library) guarded(f func() error) error {
 	return err
 }
 
-// add makes sets with their elements, and chains with their rules, of a compiled table; the table itself with whole.
+// add adds sets with their elements, and chains with their rules, of a compiled table; with whole also the table.
 func (l *library) add(t *lang.Table, whole bool) error {
 	table := &nftables.Table{Family: nftables.TableFamily(t.Family), Name: t.Name}
 	if whole {
@@ -119,7 +118,7 @@ func (l *library) add(t *lang.Table, whole bool) error {
 		}
 		l.conn.AddChain(chains[i])
 	}
-	for i, s := range t.Sets { // their verdicts need the chains
+	for i, s := range t.Sets { // their verdicts refer to the chains
 		elements := make([]nftables.SetElement, len(s.Elements))
 		for k, e := range s.Elements {
 			elements[k] = element(s, e)
@@ -188,7 +187,7 @@ func element(s lang.Set, e lang.Element) nftables.SetElement {
 	return out
 }
 
-// expression is the library's form of the kinds that the tables here have.
+// expression converts the expressions that occur in these tables to the library's types.
 func expression(e lang.Expr) (expr.Any, error) {
 	dreg, sreg := uint32(0), uint32(0)
 	if e.Dreg != 0 {
@@ -226,22 +225,22 @@ func expression(e lang.Expr) (expr.Any, error) {
 	return nil, fmt.Errorf("expression %s: no form of the library's here", e.Name)
 }
 
-// apply makes a whole table, or adds what is named of one.
+// apply writes a whole table, or adds the named parts of one.
 func (l *library) apply(in state.Table, whole bool) error {
 	compiled, err := lang.Compile([]state.Table{in})
 	if err != nil {
 		return err
 	}
 	t := compiled[0]
-	if !whole { // sets and chains are there
+	if !whole { // sets and chains exist
 		t.Chains = nil
 	}
 	return l.guarded(func() error { return l.add(t, whole) })
 }
 
-// change makes a chain and adds elements that lead to it.
+// change adds a chain and elements that jump to it.
 func (l *library) change(in state.TableChange) error {
-	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Chains: in.MakeChains}, true)
+	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Chains: in.AddChains}, true)
 	if err != nil {
 		return err
 	}
@@ -261,7 +260,7 @@ func (l *library) change(in state.TableChange) error {
 	return l.conn.Flush()
 }
 
-// read reads all of a table, under the guard.
+// read reads a whole table and checks the generation.
 func (l *library) read(family byte, name string) (sets, elements, rules int, err error) {
 	before, err := l.generation()
 	if err != nil {

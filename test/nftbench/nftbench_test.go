@@ -31,7 +31,7 @@ func text(lines ...string) []state.NftRule {
 	return out
 }
 
-// ruleset is a node's table: masquerade, host ports, and the endpoint chains of so many pods.
+// ruleset returns a node's table: masquerade, host ports, and the endpoint chains of pods.
 func ruleset(pods int) state.Table {
 	t := state.Table{
 		Family: family, Name: name,
@@ -54,7 +54,7 @@ func ruleset(pods int) state.Table {
 			t.Sets[k].Elements = append(t.Sets[k].Elements, one.Sets[k].Elements...)
 		}
 		c := endpoint(i)
-		t.Chains = append(t.Chains, c.MakeChains...)
+		t.Chains = append(t.Chains, c.AddChains...)
 		t.Sets[3].Elements = append(t.Sets[3].Elements, c.AddElements[0].Elements...)
 	}
 	return t
@@ -62,7 +62,7 @@ func ruleset(pods int) state.Table {
 
 func ip(i int) string { return fmt.Sprintf("10.%d.%d.%d", 1+i>>14, i>>7&127, 1+i&127) }
 
-// pod is what an ADD of the realistic chain puts into shared sets: bridge's masquerade, two of portmap's ports.
+// pod returns the elements that an ADD adds to shared sets: bridge's masquerade, two of portmap's ports.
 func pod(i int) state.Table {
 	owner := fmt.Sprintf("weft:net:container%d:eth0", i)
 	e := func(val []string, key ...string) state.Element {
@@ -80,12 +80,12 @@ func pod(i int) state.Table {
 	}}
 }
 
-// endpoint is a pod's chain, and the element that leads to it.
+// endpoint returns a pod's chain, and the element that jumps to it.
 func endpoint(i int) state.TableChange {
 	chain := fmt.Sprintf("ep-%d", i)
 	return state.TableChange{
 		Family: family, Name: name,
-		MakeChains: []state.Chain{
+		AddChains: []state.Chain{
 			{Name: chain, Rules: text("ct state established,related accept", "ip saddr @peers tcp dport 80 accept",
 				"ip saddr @peers udp dport 53 accept", "ip saddr 192.0.2.0/24 accept", "meta mark 0x00000001 accept",
 				"counter drop")},
@@ -97,11 +97,11 @@ func endpoint(i int) state.TableChange {
 	}
 }
 
-// pair is both drivers, each in a namespace that holds the same ruleset.
+// pair is both drivers, each in a namespace with the same ruleset.
 type pair struct {
 	weft    *nft.Conn
 	lib     *library
-	witness *nft.Conn // weft's, where the library works
+	witness *nft.Conn // weft's driver in the library's namespace
 }
 
 func both(tb testing.TB, pods int) pair {
@@ -132,7 +132,7 @@ func shared(t state.Table) state.Table {
 	return t
 }
 
-// TestSame: what both make of one plan is the same ruleset, or it would be no comparison.
+// TestSame: both drivers write the same ruleset.
 func TestSame(t *testing.T) {
 	p := both(t, 5)
 	for i := 5; i < 8; i++ {
@@ -155,12 +155,12 @@ func TestSame(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := lang.Diff([]state.Table{ruleset(8)}, have); len(d) > 0 {
-			t.Errorf("%s has made something else: %v", who, d)
+			t.Errorf("the ruleset of %s differs: %v", who, d)
 		}
 	}
 }
 
-// compare runs both in turns and reports the median time of each, their ratio, and what one run allocates.
+// compare runs both alternately and reports median times, their ratio, and allocations per run.
 func compare(b *testing.B, weft, library func(i int) error) {
 	b.Helper()
 	sides := []func(int) error{weft, library}
@@ -206,14 +206,14 @@ func BenchmarkAdd(b *testing.B) {
 		func(i int) error { return p.lib.apply(pod(200+i), false) })
 }
 
-// BenchmarkChain: an endpoint's chain of six rules, and the element that leads to it.
+// BenchmarkChain: an endpoint's chain of six rules, and the element that jumps to it.
 func BenchmarkChain(b *testing.B) {
 	p := both(b, 100)
 	compare(b, func(i int) error { return p.weft.Change(b.Context(), []state.TableChange{endpoint(200 + i)}) },
 		func(i int) error { return p.lib.change(endpoint(200 + i)) })
 }
 
-// BenchmarkRuleset: a whole table of 200 pods: 1,000 elements and 1,200 rules, made and deleted.
+// BenchmarkRuleset: a whole table of 200 pods: 1,000 elements and 1,200 rules, created and deleted.
 func BenchmarkRuleset(b *testing.B) {
 	p := both(b, -1)
 	in := ruleset(200)
@@ -230,8 +230,8 @@ func BenchmarkRuleset(b *testing.B) {
 	})
 }
 
-// BenchmarkRead: that table read back. weft brings it into text as well, and compares it with the plan; the library
-// only reads.
+// BenchmarkRead: that table read back. weft also converts it to text and compares it with the plan; the library only
+// reads.
 func BenchmarkRead(b *testing.B) {
 	p := both(b, 200)
 	in := ruleset(200)

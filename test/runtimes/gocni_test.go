@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package runtimes has no code: its tests use weft as container runtimes do, with the runtimes' own libraries.
+// Package runtimes has only tests: they use weft as container runtimes do, with the runtimes' libraries.
 package runtimes
 
 import (
@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// node is what a node of a cluster has, and containerd's library in containerd's place.
+// node is a node with containerd's CNI library instead of containerd.
 type node struct {
 	t    *testing.T
 	dir  string
@@ -31,7 +31,7 @@ type node struct {
 
 func newNode(t *testing.T) *node {
 	t.Helper()
-	// The library keeps what it remembers below /var/lib, wherever it is asked to look.
+	// The library's cache is always below /var/lib.
 	if err := unix.Mount("tmpfs", "/var/lib", "tmpfs", 0, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func (n *node) write(name, text string) {
 	}
 }
 
-// agent starts the agent in a mode and waits until its configuration is there.
+// agent starts the agent in a mode and waits until its configuration exists.
 func (n *node) agent(mode, form, more string) {
 	n.t.Helper()
 	n.write("weft.yaml",
@@ -94,7 +94,7 @@ func (n *node) agent(mode, form, more string) {
 	n.t.Fatalf("no %s", form)
 }
 
-// containerd is its library, as the CRI plugin sets it up.
+// containerd returns the library, configured as by the CRI plugin.
 func (n *node) containerd() gocni.CNI {
 	n.t.Helper()
 	c, err := gocni.New(gocni.WithMinNetworkCount(2), gocni.WithPluginConfDir(n.path("net.d")),
@@ -109,14 +109,14 @@ func (n *node) containerd() gocni.CNI {
 	return c
 }
 
-// TestContainerd: containerd's library takes both configurations that an agent writes, and gets pods attached and
-// detached by them; while the agent is away it is told so, and a DEL is not lost.
+// TestContainerd: containerd's library attaches and detaches pods with both kinds of configurations that an agent
+// writes; without the agent it gets an error, and a DEL is not lost.
 func TestContainerd(t *testing.T) {
 	const bridge = `{"cniVersion":"0.4.0","name":"theirs","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,
 		"ipam":{"type":"host-local","subnet":"10.7.0.0/24"}},{"type":"portmap","capabilities":{"portMappings":true}}]}`
 	for _, x := range []struct {
 		mode, form, more, name string
-		status                 bool // the runtime asks for STATUS: a list has cniVersions, a single plugin has not
+		status                 bool // the runtime calls STATUS: only a list has cniVersions
 	}{
 		{"cluster", "00-weft.conflist", ", podCIDRs: [10.7.0.0/24]", "weft", true},
 		{"multus", "00-multus.conf", "", "theirs", false},
@@ -151,7 +151,7 @@ func TestContainerd(t *testing.T) {
 				t.Errorf("%+v", r.Interfaces)
 			}
 			if rules := nettest.Run(t, nil, "nft", "list", "ruleset"); !strings.Contains(rules, "8080") {
-				t.Errorf("no port of the node: %s", rules)
+				t.Errorf("no host port: %s", rules)
 			}
 			n.stop()
 			if err := c.Status(); (err != nil) != x.status {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// size is how large the cluster is, and what is done in it.
+// size is the size of the cluster and of the measurements.
 type size struct {
 	nodes, pods, writes int
 	churn               time.Duration
@@ -35,10 +35,10 @@ func sizes() size {
 	return size{nodes: 10, pods: 200, writes: 5, churn: time.Second}
 }
 
-// perNode are the pods of each node.
-func (s size) perNode() int { return s.pods / s.nodes }
+// podsPerNode returns the number of pods per node.
+func (s size) podsPerNode() int { return s.pods / s.nodes }
 
-// locals are the pods of the agent's own node, of the namespace shop.
+// locals is the number of pods of the agent's node, in the namespace shop.
 const locals = 10
 
 type fields = map[string]any
@@ -75,14 +75,14 @@ func newCluster(t *testing.T) *cluster {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c.Define(text)
+			c.DefineKind(text)
 		}
 	}
 	t.Cleanup(func() { c.stop() })
 	return c
 }
 
-// start starts the agent and waits until it answers calls.
+// start starts the agent and waits until it is ready.
 func (c *cluster) start() {
 	c.t.Helper()
 	cmd := exec.Command(filepath.Join(nettest.Programs(c.t), "weft-agent"), "agent", "--node", "n0", "--socket",
@@ -141,7 +141,7 @@ func (c *cluster) stop() {
 	c.agent = nil
 }
 
-// attach has the local pods get their network.
+// attach attaches the local pods.
 func (c *cluster) attach() {
 	c.t.Helper()
 	plugin := fmt.Sprintf(
@@ -165,7 +165,7 @@ func (c *cluster) attach() {
 			{"K8S_POD_UID", "uid-" + name},
 			{"K8S_POD_INFRA_CONTAINER_ID", conf.ContainerID},
 		}
-		until := time.Now().Add(3 * time.Minute) // while it does not know all policies it says: try again
+		until := time.Now().Add(3 * time.Minute) // until policies are synced ADD fails with "try again"
 		for {
 			_, err := cni.AddNetworkList(c.t.Context(), list, conf)
 			if err == nil {

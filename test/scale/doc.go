@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale measures one agent in a cluster of thousands of nodes that are there as objects alone, of a real API
-// server: what it keeps of each pod, how long a write takes until it is enforced, and what pods that come and go cost
-// it.
+// Package scale measures one agent in a cluster of thousands of nodes, which exist only as objects of a real API
+// server: its memory per pod, the latency from a write to enforcement, and the CPU time for pods that are created and
+// deleted.
 //
 //	WEFT_SCALE=1 go test -count=1 -v -timeout 30m ./test/scale     5,000 nodes, 100,000 pods; some minutes
 //
-// Without WEFT_SCALE the cluster is small, and the figures say nothing.
+// Without WEFT_SCALE the cluster is small, and the measurements are not meaningful.
 package scale

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// made is when everything was made.
+// made is the creation time of all objects.
 const made = "2026-01-01T00:00:00Z"
 
 // number is one of the pods of other nodes.
 type number int
 
-func (c *cluster) nodeOf(n number) int { return 1 + int(n)/c.perNode() }
+func (c *cluster) nodeOf(n number) int { return 1 + int(n)/c.podsPerNode() }
 func (n number) name() string          { return fmt.Sprintf("pod-%06d", int(n)) }
 func (n number) uid() string           { return fmt.Sprintf("uid-%06d", int(n)) }
 func (n number) namespace() string     { return fmt.Sprintf("team-%d", int(n)%100) }
@@ -37,7 +37,7 @@ func (n number) labels() map[string]string {
 	return l
 }
 
-// pod is a pod's object as the server keeps it.
+// pod returns a Pod object.
 func pod(namespace, name, uid, node string, labels map[string]string, addr string) fields {
 	status := fields{
 		"phase": "Running", "conditions": []fields{
@@ -65,11 +65,11 @@ func pod(namespace, name, uid, node string, labels map[string]string, addr strin
 	}
 }
 
-// published is what a node's agent says of its pods.
+// published returns the object that a node's agent publishes about its pods.
 func (c *cluster) published(node int, more ...number) fields {
 	var all []fields
-	for i := range c.perNode() {
-		more = append(more, number((node-1)*c.perNode()+i))
+	for i := range c.podsPerNode() {
+		more = append(more, number((node-1)*c.podsPerNode()+i))
 	}
 	for _, n := range more {
 		all = append(all, fields{
@@ -85,8 +85,8 @@ func (c *cluster) published(node int, more ...number) fields {
 	}
 }
 
-// small is what there is without the other nodes: the namespaces, the local node with its pods, and their policies.
-func (c *cluster) small(yield func(string, any) bool) {
+// createLocal creates the namespaces, the local node with its pods, and their policies.
+func (c *cluster) createLocal(yield func(string, any) bool) {
 	for _, ns := range append(teams(), "shop") {
 		o := fields{
 			"apiVersion": "v1", "kind": "Namespace", "metadata": fields{
@@ -139,8 +139,8 @@ func (c *cluster) small(yield func(string, any) bool) {
 	}
 }
 
-// large is everything else.
-func (c *cluster) large(yield func(string, any) bool) {
+// createRemote creates all other objects.
+func (c *cluster) createRemote(yield func(string, any) bool) {
 	for i := 1; i <= c.nodes; i++ {
 		if !yield(fmt.Sprint("minions/n", i), node(i)) || !yield(fmt.Sprint("weft.dev/nodeendpoints/n", i), c.published(i)) {
 			return
@@ -175,8 +175,8 @@ func node(i int) fields {
 	}
 }
 
-// served waits until the server tells of as many pods as there should be.
-func (c *cluster) served(want int) {
+// awaitServer waits until the server lists all pods.
+func (c *cluster) awaitServer(want int) {
 	c.t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
 		var list struct {
@@ -190,7 +190,7 @@ func (c *cluster) served(want int) {
 			return
 		}
 		if time.Now().After(end) {
-			c.t.Fatalf("the server tells of %d pods, not %d", list.Metadata.RemainingItemCount+len(list.Items), want)
+			c.t.Fatalf("the server lists %d pods, want %d", list.Metadata.RemainingItemCount+len(list.Items), want)
 		}
 	}
 }
@@ -202,8 +202,8 @@ func (c *cluster) get(path string, into any) {
 	}
 }
 
-// inTheKernel waits until the node's tables name an address.
-func (c *cluster) inTheKernel(a netip.Addr) {
+// awaitKernel waits until the node's nftables contain an address.
+func (c *cluster) awaitKernel(a netip.Addr) {
 	c.t.Helper()
 	for end := time.Now().Add(5 * time.Minute); ; time.Sleep(50 * time.Millisecond) {
 		out, _ := nettest.Try(c.node, "nft", "list", "table", "inet", "weft-policy")

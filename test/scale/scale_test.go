@@ -20,39 +20,39 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestScale prints what it has measured.
+// TestScale prints its measurements.
 func TestScale(t *testing.T) {
 	c := newCluster(t)
-	c.Bulk(c.small)
-	c.served(locals)
+	c.BulkPut(c.createLocal)
+	c.awaitServer(locals)
 	c.start()
 	c.attach()
-	few := c.memory()
+	few := c.residentSet()
 	c.stop()
 
 	began := time.Now()
-	c.Bulk(c.large)
-	c.served(locals + c.pods)
+	c.BulkPut(c.createRemote)
+	c.awaitServer(locals + c.pods)
 	t.Logf("%d nodes, %d pods: in the API server after %s", c.nodes, c.pods, time.Since(began).Round(time.Second))
-	kernel := hear(t, c.node)
+	kernel := newNFTMonitor(t, c.node)
 	began = time.Now()
 	c.start()
 	last := number(c.pods - 100 + (100-c.pods%100)%100) // the last one that is a peer of all
-	c.inTheKernel(last.addr())
-	t.Logf("agent: everything enforced %s after its start", time.Since(began).Round(10*time.Millisecond))
+	c.awaitKernel(last.addr())
+	t.Logf("agent: all policies enforced %s after its start", time.Since(began).Round(10*time.Millisecond))
 	kernel.drain()
-	many := c.memory()
+	many := c.residentSet()
 	t.Logf("memory of the agent: %.1f MiB with %d pods, %.1f MiB with %d: %d bytes a pod", mib(few), locals, mib(many),
 		c.pods, (many-few)/c.pods)
 
 	c.latency(kernel)
-	c.churning()
+	c.churnPods()
 }
 
 func mib(bytes int) float64 { return float64(bytes) / (1 << 20) }
 
-// memory is the agent's resident set, when it has come to rest.
-func (c *cluster) memory() int {
+// residentSet returns the agent's resident set after a settle time.
+func (c *cluster) residentSet() int {
 	c.t.Helper()
 	best := 0
 	for range 3 {
@@ -71,7 +71,7 @@ func (c *cluster) memory() int {
 	return best
 }
 
-// rest is how long one waits for garbage to be given back.
+// rest returns the time until garbage is returned to the kernel.
 func (c *cluster) rest() time.Duration {
 	if c.pods > 1000 {
 		return 10 * time.Second
@@ -79,12 +79,12 @@ func (c *cluster) rest() time.Duration {
 	return 50 * time.Millisecond
 }
 
-// latency has a remote pod be published, a pod's label change and a policy get one more block, and measures until the
-// kernel has it.
-func (c *cluster) latency(kernel *ear) {
+// latency measures the time until a published remote pod, a changed pod label, and a new block of a policy are in the
+// kernel.
+func (c *cluster) latency(kernel *nftMonitor) {
 	var published, labeled, policy []time.Duration
 	for i := range c.writes {
-		n := number(c.pods + i*100) // one that is a peer of all
+		n := number(c.pods + i*100) // a peer of all local pods
 		name := fmt.Sprint("n", 1+i%c.nodes)
 		object := pod(n.namespace(), n.name(), n.uid(), name, n.labels(), "")
 		c.Do(http.MethodPost, "/api/v1/namespaces/"+n.namespace()+"/pods", object)
@@ -94,7 +94,7 @@ func (c *cluster) latency(kernel *ear) {
 		published = append(published, kernel.until(c.t, n.addr().AsSlice(), func() {
 			c.Do(http.MethodPatch, "/apis/weft.dev/v1alpha1/nodeendpoints/"+name, fields{"spec": spec})
 		}))
-		m := number(i*100%c.pods + 1 + i*100/c.pods) // one that is not
+		m := number(i*100%c.pods + 1 + i*100/c.pods) // not a peer
 		labeled = append(labeled, kernel.until(c.t, m.addr().AsSlice(), func() {
 			c.Do(http.MethodPatch, "/api/v1/namespaces/"+m.namespace()+"/pods/"+m.name(), fields{
 				"metadata": fields{"labels": fields{"tier": "front"}},
@@ -115,7 +115,7 @@ func (c *cluster) latency(kernel *ear) {
 		at := func(p int) time.Duration {
 			return m.all[min(len(m.all)-1, len(m.all)*p/100)].Round(100 * time.Microsecond)
 		}
-		c.t.Logf("from before the API write until it is enforced, %s: p50 %s, p99 %s, most %s, n=%d", m.what, at(50), at(99),
+		c.t.Logf("from the API write until enforcement, %s: p50 %s, p99 %s, max %s, n=%d", m.what, at(50), at(99),
 			at(100), len(m.all))
 	}
 }
@@ -126,8 +126,8 @@ func (c *cluster) uid(path string) string {
 	return o.Metadata.UID
 }
 
-// churning has a thousand pods a minute come and as many go, and measures the agent's processor time.
-func (c *cluster) churning() {
+// churnPods creates and deletes a thousand pods per minute, and measures the agent's CPU time.
+func (c *cluster) churnPods() {
 	before, began, done := c.cpu(), time.Now(), 0
 	for next := began; time.Since(began) < c.churn; done++ {
 		n := number(c.pods + (c.writes+done)*100 + done%100)
@@ -145,13 +145,13 @@ func (c *cluster) churning() {
 		time.Sleep(time.Until(next))
 	}
 	took := time.Since(began)
-	c.t.Logf("%d pods came and went in %s: the agent took %s of processor time, %.2f %% of one processor, %s a pod", done,
+	c.t.Logf("%d pods created and deleted in %s: the agent used %s of CPU time, %.2f %% of one CPU, %s per pod", done,
 		took.Round(time.Millisecond),
 		(c.cpu() - before).Round(time.Millisecond), 100*(c.cpu()-before).Seconds()/took.Seconds(),
 		((c.cpu() - before) / time.Duration(done)).Round(10*time.Microsecond))
 }
 
-// cpu is the agent's user and system time.
+// cpu returns the agent's user and system time.
 func (c *cluster) cpu() time.Duration {
 	c.t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.agent.Process.Pid))
@@ -166,27 +166,27 @@ func (c *cluster) cpu() time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// ear hears each change of a namespace's nft tables as the kernel commits it.
-type ear struct{ fd int }
+// nftMonitor receives each committed change of a namespace's nftables.
+type nftMonitor struct{ fd int }
 
-func hear(t *testing.T, ns *netns.NS) *ear {
+func newNFTMonitor(t *testing.T, ns *netns.NS) *nftMonitor {
 	t.Helper()
-	e := &ear{}
+	e := &nftMonitor{}
 	err := ns.Do(func() (err error) {
 		if e.fd, err = unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER); err != nil {
 			return err
 		}
-		_ = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20) // where that is allowed
+		_ = unix.SetsockoptInt(e.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 32<<20) // best effort
 		return unix.Bind(e.fd, &unix.SockaddrNetlink{Family: unix.AF_NETLINK, Groups: 1 << (unix.NFNLGRP_NFTABLES - 1)})
 	})
 	if err != nil {
-		nettest.Without(t, fmt.Sprintf("nobody may hear the kernel's changes here: %v", err))
+		nettest.SkipMissing(t, fmt.Sprintf("nftables monitoring is not permitted: %v", err))
 	}
 	t.Cleanup(func() { _ = unix.Close(e.fd) })
 	return e
 }
 
-func (e *ear) drain() {
+func (e *nftMonitor) drain() {
 	for b := make([]byte, 1<<16); ; {
 		if _, _, err := unix.Recvfrom(e.fd, b, unix.MSG_DONTWAIT); errors.Is(err, unix.EAGAIN) {
 			return
@@ -194,8 +194,8 @@ func (e *ear) drain() {
 	}
 }
 
-// until writes and waits until the kernel tells of those bytes.
-func (e *ear) until(t testing.TB, want []byte, write func()) time.Duration {
+// until calls write and waits until a change contains the bytes.
+func (e *nftMonitor) until(t testing.TB, want []byte, write func()) time.Duration {
 	t.Helper()
 	e.drain()
 	heard := make(chan time.Time, 1)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scripts_test runs the scripts beside it: the command line as a user sees it.
+// Package scripts_test runs the scripts in its directory, which test the command line.
 //
-// A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" wants it to
-// fail, "stdout" and "stderr" match what it said; "code N" runs one that ends with N. weft, the CNI binary directory
-// $CNI_BIN and $EXAMPLES are there; each script runs in an empty directory, with the network namespace of the test run.
-// The conditions "tap" and "ipip" report whether such devices can be made.
+// A script is a *.txt file in the form of rogpeppe/go-internal's testscript: "exec" runs a program, "!" expects it to
+// fail, "stdout" and "stderr" match its output; "code N" expects the exit code N. weft, the CNI binary directory
+// $CNI_BIN and $EXAMPLES are available; each script runs in an empty directory, in the network namespace of the test
+// run. The conditions "tap" and "ipip" report whether such devices can be created.
 package scripts_test
 
 import (
@@ -45,7 +45,7 @@ func TestScripts(t *testing.T) {
 		Condition: func(name string) (bool, error) {
 			switch name {
 			case "tap":
-			case "ipip": // made in the namespace of the test run, and taken away again
+			case "ipip": // created in the namespace of the test run and deleted
 				err := exec.Command("ip", "link", "add", "weft-probe", "type", "ipip", "local", "127.0.0.1", "remote",
 					"127.0.0.2").Run()
 				if err != nil {
@@ -67,7 +67,7 @@ func TestScripts(t *testing.T) {
 			env.Setenv("EXAMPLES", examples)
 			env.Setenv("LAB", filepath.Join(short, filepath.Base(env.WorkDir)[len("script-"):]))
 			env.Defer(func() {
-				unmount(env.WorkDir) // what a script that failed has left mounted
+				unmount(env.WorkDir) // mounts that a failed script has left
 				_ = os.RemoveAll(env.WorkDir)
 			})
 			return nil
@@ -75,7 +75,7 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// code runs a program that must end with an exit code: code N PROGRAM [ARG…].
+// code runs a program that must exit with a code: code N PROGRAM [ARG…].
 func code(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: code N PROGRAM [ARG…]")
@@ -93,7 +93,7 @@ func code(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// unmount takes away what is mounted below a directory.
+// unmount unmounts everything below a directory.
 func unmount(dir string) {
 	mounts, _ := os.ReadFile("/proc/self/mounts")
 	for line := range strings.Lines(string(mounts)) {

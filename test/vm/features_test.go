@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestFeatures probes by doing what the tests of weft's packages ask of a kernel. On a machine that lacks one it says
-// so, and the emulated machine is where it must be there.
+// TestFeatures probes the kernel features that the tests of weft's packages require. A missing one is skipped on a
+// host, and an error in the test VM.
 func TestFeatures(t *testing.T) {
 	for name := range nettest.Features() {
 		t.Run(name, func(t *testing.T) { nettest.Need(t, name) })
@@ -33,7 +33,7 @@ func TestSCTP(t *testing.T) {
 	}
 }
 
-// TestBridgeFamily: nft in bridges, which small kernels have without what rules need.
+// TestBridgeFamily: the nftables bridge family with all expressions, some of which minimal kernels lack.
 func TestBridgeFamily(t *testing.T) {
 	ns := nettest.NS(t, "nft")
 	rules := "add table bridge t; add chain bridge t c { type filter hook prerouting priority 0; }; " +
@@ -41,14 +41,14 @@ func TestBridgeFamily(t *testing.T) {
 	for line := range strings.SplitSeq(rules, "; add ") {
 		line = "add " + strings.TrimPrefix(line, "add ")
 		if out, err := nettest.Try(ns, "nft", line); err != nil {
-			nettest.Skip(t, fmt.Sprintf("this kernel refuses nft %s: %s", line, strings.TrimSpace(out)))
+			nettest.Skip(t, fmt.Sprintf("this kernel rejects nft %s: %s", line, strings.TrimSpace(out)))
 		}
 	}
 }
 
-// TestPCI: a network interface on a PCI bus can be given away.
+// TestPCI: a network interface on a PCI bus can be moved to a namespace.
 func TestPCI(t *testing.T) {
-	for range 2 { // it is given back, too
+	for range 2 { // it is moved back, too
 		t.Run("taken", func(t *testing.T) {
 			address, link := nettest.PCI(t)
 			nettest.Run(t, nil, "ip", "link", "show", link)
@@ -60,7 +60,7 @@ func TestPCI(t *testing.T) {
 	}
 }
 
-// TestVFIO: a PCI device can be bound to a driver for user space, as DPDK wants it; then it has no link.
+// TestVFIO: a PCI device can be bound to vfio-pci, as DPDK requires; then it has no link.
 func TestVFIO(t *testing.T) {
 	address, link := nettest.PCI(t)
 	device := "/sys/bus/pci/devices/" + address
@@ -81,6 +81,6 @@ func TestVFIO(t *testing.T) {
 		t.Errorf("driver %q, %v", driver, err)
 	}
 	if out, err := nettest.Try(nil, "ip", "link", "show", link); err == nil {
-		t.Errorf("the link is still there: %s", out)
+		t.Errorf("the link still exists: %s", out)
 	}
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/awk -f
 # SPDX-License-Identifier: Apache-2.0
 #
-# report.awk LIST OUT: what the tests inside the machine said, as "go test -v" says it: one line for each test, why a test
-# was skipped, all that a package printed that failed. Exit code 1 when a test failed, when a package did not come to its
-# end, or when nothing was tested.
+# report.awk LIST OUT: prints the results of the tests in the VM like "go test -v": one line per test, why a test was
+# skipped, and the output of failed packages. Exit code 1 if a test failed, if a package did not finish, or if nothing was
+# tested.
 { sub(/\r$/, "") }
 
 FILENAME == ARGV[1] { listed[++packages] = $1; next }

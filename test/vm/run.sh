@@ -1,28 +1,29 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# run.sh: the kernel tests that this machine's kernel cannot run, on a distribution's kernel in an emulated machine.
+# run.sh: runs the kernel tests that the host's kernel does not support, on a distribution's kernel in a VM.
 #
-#   make test-vm                 the tests named below, and those that "make test" and "make test-e2e" skipped for want of a feature
+#   make test-vm                 the tests named below, and those that "make test", "make test-e2e" and "make test-hostile" skipped because a feature is missing
 #   RUN='TestVlan' make test-vm  these tests only             PKGS='internal/kernel/link …'  of these packages only
 #   KERNEL=linux-image-cloud-amd64 make test-vm               another of Debian's kernels
-#   LIMIT=1200 MEM=3072           seconds for the whole run of the machine; its memory, MiB      KEEP=1  leaves its files
+#   LIMIT=1800 MEM=3072           timeout in seconds; memory in MiB      KEEP=1  keeps the files
 #
-# It needs no root, but for installing what is missing. /dev/kvm is not used: the emulated machine behaves the same
-# everywhere. The kernel's package is unpacked below ~/.cache/weft, never installed. A test that is skipped inside for
-# want of a kernel feature counts as failed (WEFT_NO_SKIP). Exit code 0: all passed, 1: not, 2: it could not be tried.
+# It needs no root except to install missing packages. /dev/kvm is not used: the test VM behaves the same
+# everywhere. The kernel's package is unpacked below ~/.cache/weft, never installed. A test that is skipped there
+# because of a missing kernel feature counts as failed (WEFT_NO_SKIP). Exit code 0: all passed, 1: failures, 2: not run.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 KERNEL=${KERNEL:-}
-LIMIT=${LIMIT:-1200}
+LIMIT=${LIMIT:-1800}
 MEM=${MEM:-3072}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
 # The drivers' tests are run whole; of the other packages those tests whose names tell of a link type or feature that small
-# kernels lack, and whatever the last "make test" and "make test-e2e" wrote into bin/skipped and bin/skipped-e2e for want of a feature.
+# kernels lack, and whatever the last "make test", "make test-e2e" and "make test-hostile" wrote into bin/skipped, bin/skipped-e2e and
+# bin/skipped-hostile because a feature is missing.
 WORDS='Dummy|I[Pp]vlan|IPVlan|V[Ll][Aa][Nn]|Vrf|VRF|S[Cc][Tt][Pp]|HostDevice|P[Cc][Ii]|DPDK|Wireguard|WireGuard|I[Pp][Ii][Pp]|Spoof'
 WHOLE='^(test/vm|internal/kernel(/.*)?)$'
-# An emulated processor is ten times slower: tests that judge a time by the clock are not for here.
+# An emulated CPU is ten times slower: tests that measure times are not run.
 UNFIT='
 internal/kernel TestAnyStateToAnyState
 internal/kernel TestReleasedLinksAreGoneSoon
@@ -36,12 +37,12 @@ die() {
 	exit 2
 }
 
-# packages: those that have something to run.
+# packages: those with tests to run.
 packages() {
 	local dir
 	find internal test -name '*_test.go' -print0 | xargs -0 -r grep -l nettest | xargs -r -n1 dirname | sort -u | while read -r dir; do
 		if [[ $dir =~ $WHOLE ]] || grep -qE "^func Test[A-Za-z0-9_]*($WORDS)" "$dir"/*_test.go ||
-			grep -qs "^$dir Test[^ ]*: kernel: " bin/skipped bin/skipped-e2e; then
+			grep -qs "^$dir Test[^ ]*: kernel: " bin/skipped bin/skipped-e2e bin/skipped-hostile; then
 			echo "$dir"
 		fi
 	done
@@ -51,8 +52,8 @@ packages() {
 test/deps.sh vm
 [ -x bin/weft ] || die "make build first"
 
-# kernel: prints the directory that holds vmlinuz and modules.img of the newest kernel that apt offers (or, without
-# apt's answer, of the newest that is here already).
+# kernel: prints the directory with vmlinuz and modules.img of the newest kernel that apt offers (or, if apt fails, of the newest
+# one in the cache).
 kernel() {
 	local meta pkg version dir
 	for meta in ${KERNEL:-linux-image-6.12-cloud-amd64 linux-image-cloud-amd64}; do
@@ -94,7 +95,7 @@ unpack() {
 	mv "$tmp" "$dir"
 }
 
-# chosen PKG BINARY: the -test.run pattern for a package, or nothing. To list tests no programs are built.
+# chosen PKG BINARY: the -test.run pattern for a package, or nothing. Programs are not built to list tests.
 chosen() {
 	local pkg=$1 bin=$2 top
 	if [ -n "${RUN:-}" ]; then
@@ -108,14 +109,14 @@ chosen() {
 	fi
 	{
 		WEFT_TEST_BIN=$PWD/bin WEFT_PROGRAMS=$PWD/bin "$bin" -test.list "$WORDS" | grep '^Test' || true
-		cat bin/skipped bin/skipped-e2e 2>/dev/null | sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p"|| true
+		cat bin/skipped bin/skipped-e2e bin/skipped-hostile 2>/dev/null | sed -n "s|^$pkg \(Test[^: ]*\): kernel: .*|\1|p"|| true
 	} | sort -u | awk '
 		# A test with all its subtests makes the single ones of them needless.
 		{ split($0, part, "/"); if (part[1] != $0 && part[1] in whole) next; if (part[1] == $0) whole[$0] = 1
 		  gsub(/[].[*+?(){}|^$\\]/, "\\\\&"); gsub(/\//, "$/^"); printf "%s^%s$", sep, $0; sep = "|" }'
 }
 
-# programs DIR: the programs that tests call, from this machine, with the libraries that they need.
+# programs DIR: copies the programs that tests execute from the host, with their libraries.
 programs() {
 	local root=$1 p path lib
 	for p in ip bridge tc nft iptables iptables-save iptables-restore ip6tables ip6tables-save ip6tables-restore \
@@ -136,7 +137,7 @@ programs() {
 	done <"$root/../libs"
 }
 
-# file ROOT PATH: copies PATH to the same place below ROOT, and each file that it is a link to, one after the other.
+# file ROOT PATH: copies PATH to the same path below ROOT, following symbolic links one by one.
 file() {
 	local path=$2 dir next
 	while :; do
@@ -179,7 +180,7 @@ tests() {
 	[ ! -e "$cache/flannel-v0.28.9/flanneld" ] || cp -r "$cache/flannel-v0.28.9" "$root/weft/flannel"
 }
 
-# image DIR: the machine's disks and its first program.
+# image DIR: builds the test VM's disks and initrd.
 image() {
 	local dir=$1 root=$1/root
 	mkdir -p "$root"/{dev,proc,sys,run,tmp,etc,root,var/lib,lib/modules,usr/bin,usr/sbin,usr/lib,usr/lib64}
@@ -207,10 +208,10 @@ image() {
 	(cd "$dir/initrd" && find . | cpio --quiet -o -H newc -R 0:0) >"$dir/initrd.img"
 }
 
-# boot DIR: the machine, until it switches itself off or its time is over. Its console goes to DIR/console, what the
-# tests say to DIR/out. It dies with this script, also when nothing can be trapped. Its two processors take turns on one
-# thread: the kernel patches its own code while it runs (static keys), and with a thread for each qemu now and then runs
-# a half patched instruction, which ends in an oops of the kernel (mptcp_net-next issue 471 is the same).
+# boot DIR: runs the test VM until it powers off or times out. The console goes to DIR/console, the tests' output to
+# DIR/out. It is killed with this script, also by SIGKILL. Its two CPUs share one thread: the kernel patches its own code (static
+# keys), and with a thread per CPU QEMU sometimes executes a partially patched instruction, which causes a kernel oops
+# (mptcp_net-next issue 471 is the same).
 boot() {
 	local dir=$1 pid i
 	: >"$dir/out"

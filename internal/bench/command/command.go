@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -35,23 +36,28 @@ type benchFlags struct {
 	output      string
 }
 
-// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a
-// command of another program that executes this one.
+// Run runs the command line and returns the exit code. name is the displayed name: the program's name, or the command
+// of another program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
 
-// New is the command line as users meet it.
+// New returns the root command.
 func New(name string, env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "weft-bench", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
 		Short: "Measure weft and its peers, interleaved in one run",
+		Long: `Measures weft and other implementations on this host, in temporary network namespaces; the host's network is not
+changed. The measurements of all implementations are interleaved in one run, so that the load of the host affects all
+of them alike. Most commands need root.`,
+		Example: "  weft bench shim\n  weft bench mesh --peers 100,1000 -n 3\n  weft bench repair --pods 50 --idle 0s",
 	}
 	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env),
-		newBenchPathCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env), newBenchPolicyCmd(env), newBenchVMCmd(env),
+		newBenchPathCmd(env), newBenchTraceCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env),
+		newBenchPolicyCmd(env), newBenchVMCmd(env),
 		newBenchMigrationCmd(env), newBenchPartCmd(env))
 	return cmd
 }
 
-// agentProgram is the agent that is measured, beside this program.
+// agentProgram returns the path of weft-agent, in the directory of this program.
 func agentProgram(env ui.Env) string { return filepath.Join(filepath.Dir(env.Self), "weft-agent") }
 
 func newBenchCNICmd(env ui.Env) *cobra.Command {
@@ -60,57 +66,67 @@ func newBenchCNICmd(env ui.Env) *cobra.Command {
 		Use:   "cni --chain FILE",
 		Short: "Measure ADD, CHECK and DEL of a configuration list",
 		Long: `Measures ADD, CHECK and DEL of a configuration list through libcni: for each --peer-bin-dir ([NAME=]DIR), for weft's
-standalone plugins and for weft's agent, interleaved in one run. Each has its own network namespace as node, so the
-machine's own network is not touched. Times are what the caller waits; CPU is user and system time of all processes,
-the agent's included (the kernel's softirq work is not counted); execs and syscalls come from a pass of its own under
-strace. Needs root.`,
+standalone plugins and for weft's agent, interleaved in one run. Each runs in its own network namespace; the host's
+network is not changed. Times are latencies as the caller sees them; CPU is user and system time of all processes,
+including the agent (softirq time is not counted); execs and syscalls are counted in a separate pass under strace.
+Needs root.`,
+		Example: "  weft bench cni --chain test/chains/ptp4.conflist --weft agent --pods 100\n" +
+			"  weft bench cni --chain test/chains/ptp4.conflist --peer-bin-dir /opt/cni/bin -n 60 --concurrency 1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runBenchCNI(cmd, env, f) },
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.chain, "chain", "", "configuration list to measure (required)")
-	fl.StringArrayVar(&f.peers, "peer-bin-dir", nil, "[NAME=]DIR of a peer's plugins; may be given several times")
-	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.StringSliceVar(&f.impls, "weft", []string{"standalone", "agent"}, "forms of weft to measure")
-	fl.IntVarP(&f.n, "n", "n", 100, "samples in each cell")
-	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8, 32}, "calls at a time")
-	fl.IntSliceVar(&f.pods, "pods", []int{10}, "attachments present while measuring")
-	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which implementations take turns")
-	fl.BoolVar(&f.noTrace, "no-trace", false, "leave out the pass that counts syscalls")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	fl.StringVar(&f.chain, "chain", "", "`FILE` of the configuration list to measure (required)")
+	fl.StringArrayVar(&f.peers, "peer-bin-dir", nil, "`[NAME=]DIR` of a peer's plugins; repeatable")
+	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.StringSliceVar(&f.impls, "weft", []string{"standalone", "agent"}, "`FORM` of weft to measure: standalone or agent; several, separated by commas")
+	fl.IntVarP(&f.n, "n", "n", 100, "`COUNT` of samples per cell")
+	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8, 32}, "`COUNT` of concurrent calls; several, separated by commas")
+	fl.IntSliceVar(&f.pods, "pods", []int{10}, "`COUNT` of attachments present while measuring; several, separated by commas")
+	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of implementations")
+	fl.BoolVar(&f.noTrace, "no-trace", false, "skip the pass that counts syscalls")
+	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// check refuses at once what would otherwise come out in the middle of the run, or after it.
+// check validates the flags before the run.
 func (f benchFlags) check() error {
-	if err := ui.TextOrJSON(f.output); err != nil {
+	if err := cmp.Or(ui.TextOrJSON(f.output), samples(f.n)); err != nil {
 		return err
 	}
 	for _, c := range f.concurrency {
 		if c < 1 {
-			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c))
+			return ui.UsageError(model.OutOfRange("--concurrency", c, "1 or more", "1,8"))
 		}
 	}
 	for _, n := range f.pods {
 		if n < 0 {
-			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 0 or more", "--pods %d", n))
+			return ui.UsageError(model.OutOfRange("--pods", n, "0 or more", 10))
 		}
 	}
 	if f.chain == "" {
-		return ui.UsageError(model.Faultf(model.CodeInvalidConf, "name a configuration list", "--chain is missing"))
+		return ui.Misusef("add --chain /etc/cni/net.d/00-weft.conflist", "--chain is missing")
 	}
 	return nil
 }
 
-// readChain reads the configuration list to measure, and says what is doubtful about it.
+// samples validates the number of samples.
+func samples(n int) error {
+	if n < 1 {
+		return ui.UsageError(model.OutOfRange("-n", n, "1 or more", 100))
+	}
+	return nil
+}
+
+// readChain reads and validates the configuration list to measure, and prints warnings.
 func readChain(env ui.Env, file string) (bench.Chain, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return bench.Chain{}, model.Faultf(model.CodeIO, "name a configuration list", "--chain: %w", err)
+		return bench.Chain{}, ui.FileError("for example --chain /etc/cni/net.d/00-weft.conflist", "--chain", file, err)
 	}
 	report := cni.Examine(b, plugin.Builtin(), builtin.Readers(os.ReadFile))
 	for _, p := range report.Errors {
-		return bench.Chain{}, model.Faultf(p.Code, p.Hint, "--chain %s: %s", file, cni.Problem{Where: p.Where, Msg: p.Msg})
+		return bench.Chain{}, model.Errorf(p.Code, p.Hint, "--chain %s: %s", file, cni.Problem{Where: p.Where, Msg: p.Msg})
 	}
 	for _, w := range report.Warnings {
 		fmt.Fprintf(env.Stderr, "weft: warning: --chain %s: %s\n", file, w)
@@ -154,11 +170,13 @@ func newBenchNetworksCmd(env ui.Env) *cobra.Command {
 	var pods int
 	cmd := &cobra.Command{
 		Use:   "networks --chain FILE",
-		Short: "Measure pods with several networks",
-		Long: `Measures ADD, CHECK and DEL of pods that have macvlan networks beside the first one, which is the chain:
-through weft's agent under Multus' name, and with each --peer-bin-dir, whose plugins are executed network by
-network, as Multus does. Multus itself (thin) would add 12 to 14 ms of CPU to a peer's ADD and DEL. All numbers of
-networks take turns in one run. Needs root.`,
+		Short: "Measure pods with multiple networks",
+		Long: `Measures ADD, CHECK and DEL of pods with additional macvlan networks; the primary network is the chain. weft's agent is
+called by the plugin type multus; the plugins of each --peer-bin-dir are executed network by network, as Multus does.
+Multus itself (thin plugin) would add 12 to 14 ms of CPU to a peer's ADD and DEL. The numbers of networks are
+interleaved in one run. Needs root.`,
+		Example: "  weft bench networks --chain test/chains/ptp4.conflist\n" +
+			"  weft bench networks --chain test/chains/ptp4.conflist --peer-bin-dir /opt/cni/bin --networks 1,8 -n 30",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			f.pods = []int{pods}
@@ -184,15 +202,15 @@ networks take turns in one run. Needs root.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.chain, "chain", "", "configuration list of the first network (required)")
-	fl.IntSliceVar(&networks, "networks", []int{1, 3, 8}, "macvlan networks beside the first")
-	fl.StringArrayVar(&f.peers, "peer-bin-dir", nil, "[NAME=]DIR of a peer's plugins; may be given several times")
-	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.IntVarP(&f.n, "n", "n", 100, "samples in each cell")
-	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8}, "pods at a time")
-	fl.IntVar(&pods, "pods", 10, "pods present while measuring")
-	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which implementations take turns")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	fl.StringVar(&f.chain, "chain", "", "`FILE` of the primary network's configuration list (required)")
+	fl.IntSliceVar(&networks, "networks", []int{1, 3, 8}, "`COUNT` of additional macvlan networks; several, separated by commas")
+	fl.StringArrayVar(&f.peers, "peer-bin-dir", nil, "`[NAME=]DIR` of a peer's plugins; repeatable")
+	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.IntVarP(&f.n, "n", "n", 100, "`COUNT` of samples per cell")
+	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8}, "`COUNT` of concurrent pods; several, separated by commas")
+	fl.IntVar(&pods, "pods", 10, "`COUNT` of pods present while measuring")
+	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of implementations")
+	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
@@ -200,10 +218,15 @@ func newBenchShimCmd(env ui.Env) *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
 		Use:   "shim",
-		Short: "Measure weft-cni's whole run against an agent that answers at once, beside an empty static Go program",
-		Args:  cobra.NoArgs,
+		Short: "Measure weft-cni with an agent that responds immediately, compared with an empty static Go program",
+		Long: `Executes weft-cni, which forwards each CNI call to the agent, and an empty static Go program in a random order, and
+reports times, CPU time and memory of both. The difference is the cost of weft-cni itself. It needs neither root nor an
+agent: this program answers the calls.`,
+		Example: "  weft bench shim\n" +
+			"  weft bench shim -n 2000 -o json",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(f.output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(f.output), samples(f.n)); err != nil {
 				return err
 			}
 			report, err := bench.Shim(cmd.Context(), bench.ShimConfig{
@@ -217,10 +240,10 @@ func newBenchShimCmd(env ui.Env) *cobra.Command {
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.IntVarP(&f.n, "n", "n", 500, "runs of each program")
-	fl.Uint64Var(&f.seed, "seed", 1, "seed of the order in which the programs take turns")
-	fl.StringVarP(&f.output, "output", "o", "text", "text or json")
+	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.IntVarP(&f.n, "n", "n", 500, "`COUNT` of runs of each program")
+	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of programs")
+	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 

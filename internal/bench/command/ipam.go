@@ -24,17 +24,19 @@ func newBenchIPAMCmd(env ui.Env) *cobra.Command {
 	var kubeconfig, output string
 	cmd := &cobra.Command{
 		Use:   "ipam",
-		Short: "Measure how fast addresses are given and recorded, and how fast blocks are claimed",
-		Long: `Measures recorded allocations on one node: an address is chosen from the node's blocks, its record is in
-the ledger's file before the call returns, and it is marked as done; then all are released. Afterwards the file is
-opened again: an answer that is not there, or an address that was given twice, is an error. Calls that come together
-share a transaction.
+		Short: "Measure the rates of recorded address allocations and of block claims",
+		Long: `Measures recorded allocations on one node: an address is allocated from the node's blocks, its record is in
+the ledger's file before the call returns, and the record is marked as done; then all addresses are released. The
+ledger is opened again and compared: a missing record or a duplicate allocation is an error. Concurrent calls share
+a transaction.
 
 With --kubeconfig, --agents agents claim --blocks blocks each of one pool at the same time, each with its own
-connection to the API server. The pool bears a name of its own and is of no network; it goes with its blocks when
-the run ends. Conflicts are requests that the server refused because somebody else was faster.
+connection to the API server. The pool has a unique name and is not routed; the pool and its blocks are deleted at
+the end of the run. Conflicts are requests that the API server rejected because another agent was faster.
 
 Keys of -o json: rows [{metric, atATime, unit, n, p50, p99, min, max}], notes.`,
+		Example: "  weft bench ipam\n" +
+			"  weft bench ipam --kubeconfig /etc/kubernetes/admin.conf --agents 10",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ui.TextOrJSON(output); err != nil {
@@ -65,40 +67,38 @@ Keys of -o json: rows [{metric, atATime, unit, n, p50, p99, min, max}], notes.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&cfg.Dir, "dir", cfg.Dir, "`DIR` for ledgers and journals, of the file system that is to be measured")
-	fl.IntVar(&cfg.Count, "count", 20000, "addresses in a sample")
-	fl.IntVarP(&cfg.N, "n", "n", 5, "samples")
-	fl.IntSliceVar(&cfg.Concurrency, "concurrency", []int{1, 8, 32}, "calls at a time")
-	fl.StringVar(&kubeconfig, "kubeconfig", "", "`FILE` that says how an API server is reached: measure claims there, too")
-	fl.IntVar(&cfg.Agents, "agents", 50, "agents that claim blocks")
-	fl.IntVar(&cfg.Blocks, "blocks", 4, "blocks that each agent claims")
-	fl.IntVar(&cfg.Rounds, "rounds", 3, "how often they do")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+	fl.StringVar(&cfg.Dir, "dir", cfg.Dir, "`DIR` for ledgers and journals, on the file system to measure")
+	fl.IntVar(&cfg.Count, "count", 20000, "`COUNT` of addresses per sample")
+	fl.IntVarP(&cfg.N, "n", "n", 5, "`COUNT` of samples")
+	fl.IntSliceVar(&cfg.Concurrency, "concurrency", []int{1, 8, 32}, "`COUNT` of concurrent calls; several, separated by commas")
+	fl.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of an API server: measure claims, too")
+	fl.IntVar(&cfg.Agents, "agents", 50, "`COUNT` of agents that claim blocks, with --kubeconfig")
+	fl.IntVar(&cfg.Blocks, "blocks", 4, "`COUNT` of blocks that each agent claims, with --kubeconfig")
+	fl.IntVar(&cfg.Rounds, "rounds", 3, "`COUNT` of rounds of claims, with --kubeconfig")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// checkBenchIPAM refuses what would otherwise come out in the middle of the run.
+// checkBenchIPAM validates the flags before the run.
 func checkBenchIPAM(cfg benchipam.Config) error {
 	const most = 1 << 20 // a quarter of the pool
 	for _, f := range []struct {
-		flag        string
-		value, most int
+		flag                 string
+		value, most, example int
 	}{
-		{"--count", cfg.Count, most},
-		{"-n", cfg.N, most},
-		{"--agents", cfg.Agents, 4096},
-		{"--blocks", cfg.Blocks, 16},
-		{"--rounds", cfg.Rounds, most},
+		{"--count", cfg.Count, most, 20000},
+		{"-n", cfg.N, most, 5},
+		{"--agents", cfg.Agents, 4096, 50},
+		{"--blocks", cfg.Blocks, 16, 4},
+		{"--rounds", cfg.Rounds, most, 3},
 	} {
 		if f.value < 1 || f.value > f.most {
-			return ui.UsageError(
-				model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 1 to %d", f.most), "%s %d cannot be used", f.flag, f.value),
-			)
+			return ui.UsageError(model.OutOfRange(f.flag, f.value, fmt.Sprintf("1 to %d", f.most), f.example))
 		}
 	}
 	for _, c := range cfg.Concurrency {
 		if c < 1 {
-			return ui.UsageError(model.Faultf(model.CodeInvalidConf, "give 1 or more", "--concurrency %d calls at a time", c))
+			return ui.UsageError(model.OutOfRange("--concurrency", c, "1 or more", "1,8"))
 		}
 	}
 	return nil

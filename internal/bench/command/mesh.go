@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -20,17 +21,19 @@ func newBenchMeshCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "mesh",
-		Short: "Measure how a node reaches its peers, beside one netlink request after the other",
-		Long: `Brings the routes and tunnels to peers up in throw-away network namespaces: by weft's reconciler, and by one netlink
-request after the other, as flannel does it; for host-gw also with the lists that flannel asks for before each route, up
-to --listed peers. Then one peer joins, changes its MAC address and leaves. The ways take turns; given are medians of n
-samples, weft's ratio to each, and the rtnetlink messages of both directions. Needs root; the machine's own network is
-not touched.
+		Short: "Measure how a node programs its peers, compared with sequential netlink requests",
+		Long: `Programs the routes and tunnels to peers in temporary network namespaces: by weft's reconciler, and by sequential netlink
+requests, as flannel does; for host-gw also with the route lists that flannel reads before each addition, up to --listed
+peers. Then one peer joins, changes its MAC address and leaves. The ways are interleaved; the report has medians of n
+samples, weft's ratio to each, and the rtnetlink messages in both directions. Needs root; the host's network is not
+changed.
 
 Keys of -o json: rows [{backend, peers, op, way, metric, unit, n, median, min, max, ratio}], notes.`,
+		Example: "  weft bench mesh --peers 100,1000 -n 3\n" +
+			"  weft bench mesh --backends vxlan -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -43,17 +46,17 @@ Keys of -o json: rows [{backend, peers, op, way, metric, unit, n, median, min, m
 		},
 	}
 	fl := cmd.Flags()
-	fl.IntSliceVar(&cfg.Peers, "peers", []int{100, 1000, 5000, 10000}, "numbers of peers")
-	fl.StringSliceVar(&cfg.Backends, "backends", []string{"host-gw", "vxlan"}, "back ends to measure")
-	fl.IntVarP(&cfg.N, "n", "n", 5, "samples")
-	fl.IntVar(&cfg.Changes, "changes", 10000, "peers present when one joins, changes and leaves; 0 leaves that out")
-	fl.IntVar(&cfg.Listed, "listed", 1000, "up to how many peers flannel's lists are measured")
-	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which the ways take turns")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+	fl.IntSliceVar(&cfg.Peers, "peers", []int{100, 1000, 5000, 10000}, "`COUNT` of peers; several, separated by commas")
+	fl.StringSliceVar(&cfg.Backends, "backends", []string{"host-gw", "vxlan"}, "`BACKEND` to measure: host-gw or vxlan; several, separated by commas")
+	fl.IntVarP(&cfg.N, "n", "n", 5, "`COUNT` of samples")
+	fl.IntVar(&cfg.Changes, "changes", 10000, "`COUNT` of peers present when one joins, changes and leaves; 0 skips that")
+	fl.IntVar(&cfg.Listed, "listed", 1000, "largest `COUNT` of peers for flannel's route lists")
+	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of methods")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// printTable prints what can print itself.
+// printTable prints a report as text or JSON.
 func printTable(env ui.Env, output string, report interface{ Text(w io.Writer) error }) error {
 	if output == "text" {
 		return report.Text(env.Stdout)

@@ -3,16 +3,18 @@
 package command
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/migration"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/vm/gap"
+	"github.com/weft-net/weft/internal/vm/downtime"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
@@ -21,35 +23,44 @@ func newBenchMigrationCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "migration",
-		Short: "Measure what a live migration costs the connections of a virtual machine",
-		Long: `Builds three nodes with agents in throw-away network namespaces, boots a guest under QEMU on the first one,
-and has it go to the second one and back, with its address and under a network policy. A peer on the third node
-notes when packets of the guest arrive, of a flow of one each 5 ms, and lines of it on connections that the peer has
-begun. A connection that ends is an error. Needs root, qemu-system-x86_64 and busybox (static), and weft's own
-programs beside this one (--bin-dir); the guest is made of a distribution's kernel, which is fetched where it is not
-in the cache. The machine's own network is not touched.
+		Short: "Measure the downtime of live migrations of a VM",
+		Long: `Creates three nodes with agents in temporary network namespaces, boots a guest under QEMU on the first one,
+and migrates it to the second one and back, with its address and under a network policy. A peer on the third node
+records the arrival of the guest's packets, of a flow of one every 5 ms, and of its lines on connections that the
+peer has opened. A connection that is closed is an error. Needs root, qemu-system-x86_64, busybox (static), and
+weft's programs in the directory of this one (--bin-dir for plugins); the guest uses a distribution's kernel, which is
+downloaded if it is not cached. The host's network is not changed.
 
 Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, notes.`,
+		Example: "  weft bench migration\n" +
+			"  weft bench migration --binding masquerade --encapsulation host-gw -n 4",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), samples(cfg.N)); err != nil {
 				return err
 			}
+			bindings := []string{string(model.VMDirect), string(model.VMMasquerade), string(model.VMBridge)}
+			if !slices.Contains(bindings, string(cfg.Binding)) {
+				return ui.UsageError(model.NotOneOf("--binding", string(cfg.Binding), bindings...))
+			}
+			if known := []string{"vxlan", "ipip", "wireguard", "udp", "host-gw"}; !slices.Contains(known, cfg.Encapsulation) {
+				return ui.UsageError(model.NotOneOf("--encapsulation", cfg.Encapsulation, known...))
+			}
 			programs := filepath.Dir(env.Self)
-			image, err := guestimage.Usual(programs)
+			image, err := guestimage.DefaultConfig(programs)
 			if err != nil {
 				return err
 			}
-			image.Say = func(format string, args ...any) { fmt.Fprintf(env.Stderr, format+"\n", args...) }
-			if cfg.Image, err = image.Make(cmd.Context()); err != nil {
+			image.Progress = func(format string, args ...any) { fmt.Fprintf(env.Stderr, format+"\n", args...) }
+			if cfg.Image, err = image.Build(cmd.Context()); err != nil {
 				return err
 			}
 			cfg.Agent, cfg.Speaker, cfg.Log = agentProgram(env), filepath.Join(programs, "weft-guest"),
 				slog.New(slog.DiscardHandler)
-			cfg.Went = func(n int, g gap.Gap) {
+			cfg.OnMigration = func(n int, g downtime.Measurement) {
 				fmt.Fprintf(
 					env.Stderr, "migration %d: first packet after %s, blackout %s, answers %s, stream %s, %d packets lost\n", n+1,
-					g.First, g.Blackout, g.Answers, g.Stream, g.Lost,
+					g.FirstPacket, g.Blackout, g.Replies, g.Stream, g.Lost,
 				)
 			}
 			report, err := migration.Run(cmd.Context(), cfg)
@@ -60,11 +71,16 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 		},
 	}
 	fl := cmd.Flags()
-	fl.IntVarP(&cfg.N, "n", "n", 10, "migrations")
+	fl.IntVarP(&cfg.N, "n", "n", 10, "`COUNT` of migrations")
 	fl.StringVar(&cfg.Encapsulation, "encapsulation", "vxlan",
-		"how packets between the nodes travel: vxlan, ipip, wireguard, udp or host-gw")
-	fl.StringVar((*string)(&cfg.Binding), "binding", string(model.VMDirect), "the machine's binding: direct or masquerade")
-	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+		"`BACKEND` between the nodes: vxlan, ipip, wireguard, udp or host-gw")
+	fl.StringVar(
+		(*string)(&cfg.Binding),
+		"binding",
+		string(model.VMDirect),
+		"`BINDING` of the VM: direct, masquerade or bridge",
+	)
+	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -18,19 +19,21 @@ func newBenchPathCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "path",
-		Short: "Measure packets from pod to pod, beside flannel's design and the bare wire",
-		Long: `Builds nodes of flannel's design (bridge, br_netfilter, its rules), of weft's (pods joined by ptp, and by
-bridge) and the bare wire, in throw-away network namespaces, and measures from pod to pod on one node and across
-two: TCP and UDP request/response, connections, packets and one stream. In each round every way takes each test
-once, in a new order. flannel's udp is the real flanneld's (--flanneld), with an etcd (--etcd). Needs root, iptables
-and weft's own plugins (--bin-dir); the machine's own network is not touched. With --guards weft's designs are
-measured with and without the guards of tunnels and of bridges' ports that agents have, instead of beside flannel's.
+		Short: "Measure pod-to-pod traffic, compared with flannel's dataplane and the bare wire",
+		Long: `Creates nodes with flannel's dataplane (bridge, br_netfilter, its rules), with weft's (pods attached by ptp, and by
+bridge) and the bare wire, in temporary network namespaces, and measures pod-to-pod traffic on one node and across
+two: TCP and UDP request/response, connections, packets and one stream. In each round every way runs each test once,
+in a random order. flannel's udp uses the real flanneld (--flanneld), with an etcd (--etcd). Needs root, iptables and
+weft's plugins (--bin-dir); the host's network is not changed. With --guards weft's designs are compared with and
+without the source guards of tunnels and bridge ports that agents enforce, instead of with flannel's.
 
 Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax,
 unguarded, unguardedMin, unguardedMax, wire}], notes.`,
+		Example: "  weft bench path --backends host-gw,vxlan\n" +
+			"  weft bench path --guards --backends host-gw,vxlan --tests \"tcp rr,udp rr\" -n 31 --span 150ms",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -43,30 +46,30 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 	}
 	fl := cmd.Flags()
 	fl.StringSliceVar(&cfg.Backends, "backends", []string{"host-gw", "vxlan", "udp"},
-		"back ends to measure; what is on one node is of the first")
-	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: tcp rr, udp rr, connect, packets, stream)")
-	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
-	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "how long one test of one way takes")
-	fl.BoolVar(&cfg.Guards, "guards", false, "compare with the same without guards, not with flannel's design")
-	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.StringVar(&cfg.Flanneld, "flanneld", "", "the program flanneld, built with its udp back end")
-	fl.StringVar(&cfg.Etcd, "etcd", "", "the program etcd")
-	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which ways take turns")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+		"`BACKEND` to measure: host-gw, vxlan or udp; several, separated by commas; traffic on one node uses the first one")
+	fl.StringSliceVar(&cfg.Tests, "tests", nil, "`TEST` to run: tcp rr, udp rr, connect, packets or stream; several, separated by commas (default: all)")
+	fl.IntVarP(&cfg.N, "n", "n", 7, "`COUNT` of rounds")
+	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "`DURATION` of one test of one way, 1ms to 10s")
+	fl.BoolVar(&cfg.Guards, "guards", false, "compare with weft without source guards, not with flannel's dataplane")
+	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.StringVar(&cfg.Flanneld, "flanneld", "", "`FILE` of the program flanneld, built with its udp backend")
+	fl.StringVar(&cfg.Etcd, "etcd", "", "`FILE` of the program etcd")
+	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of ways")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// newBenchPartCmd is what the bench starts of itself.
+// newBenchPartCmd returns the hidden command for the processes that the benchmark starts.
 func newBenchPartCmd(env ui.Env) *cobra.Command {
-	cmd := &cobra.Command{Use: "part", Short: "A part of a measurement, started by weft bench path", Hidden: true}
-	cmd.AddCommand(newBenchCardCmd(env),
+	cmd := &cobra.Command{Use: "part", Short: "A process of a measurement, started by weft-bench", Hidden: true}
+	cmd.AddCommand(newBenchNICCmd(env),
 		&cobra.Command{
 			Use: "end", Args: cobra.NoArgs,
-			RunE: func(*cobra.Command, []string) error { return path.End(env.Stdin, env.Stdout) },
+			RunE: func(*cobra.Command, []string) error { return path.ServeOrders(env.Stdin, env.Stdout) },
 		},
 		&cobra.Command{
 			Use: "node", Args: cobra.NoArgs,
-			RunE: func(cmd *cobra.Command, _ []string) error { return path.Node(cmd.Context(), env.Stdin, env.Stdout) },
+			RunE: func(cmd *cobra.Command, _ []string) error { return path.RunNode(cmd.Context(), env.Stdin, env.Stdout) },
 		})
 	return cmd
 }

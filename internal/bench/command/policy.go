@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -17,19 +18,21 @@ func newBenchPolicyCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "policy",
-		Short: "Measure what network policies cost, beside iptables, Calico's and kube-router's rules",
-		Long: `Builds nodes with two routed pods in throw-away network namespaces: one without any rules, and for each
-number of policies and peers one with rules as iptables' users write them (a rule for each peer), one each with
-ipset and rules as Calico and kube-router write them, and one of weft's. The policies select the server; the peers
-are dealt out among them, and the client is the last peer of the last policy. In each round every node takes each
-test once, in a new order. Then it is measured how long programming takes: so many entries (pods' addresses; ranges
-of an ipBlock), and one more. Needs root, iptables and ipset; the machine's own network is not touched.
+		Short: "Measure the cost of network policies, compared with rules of iptables, Calico and kube-router",
+		Long: `Creates nodes with two routed pods in temporary network namespaces: one without any rules, and for each
+number of policies and peers one with a plain iptables rule per peer, one each with ipsets and rules as Calico and
+kube-router write them, and one with weft's. The policies select the server; the peers are distributed over them,
+and the client is the last peer of the last policy. In each round every node runs each test once, in a random
+order. Then the programming time is measured: all entries (pod addresses; address ranges of an ipBlock), and one
+more. Needs root, iptables and ipset; the host's network is not changed.
 
 Keys of -o json: rows [{engine, policies, peers, blocks, test, unit, n, median, min, max, routed, routedMin, routedMax,
 few, fewMin, fewMax}], notes.`,
+		Example: "  weft bench policy --policies 1 --peers 0,1000\n" +
+			"  weft bench policy --engines routed,calico,weft -n 3 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -42,14 +45,14 @@ few, fewMin, fewMax}], notes.`,
 	}
 	fl := cmd.Flags()
 	fl.StringSliceVar(&cfg.Engines, "engines", nil,
-		"engines to measure (default all: routed, iptables, calico, kube-router, weft)")
-	fl.IntSliceVar(&cfg.Policies, "policies", []int{0, 1, 10, 1000}, "policies that select the server")
-	fl.IntSliceVar(&cfg.Peers, "peers", []int{0, 100, 1000, 10000}, "peers that the policies name together")
-	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default connect, tcp rr)")
-	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
-	fl.DurationVar(&cfg.Span, "span", 150*time.Millisecond, "how long one test of one node takes")
-	fl.IntVar(&cfg.Program, "program", 10000, "entries to program; 0 leaves that out")
-	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which nodes take turns")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+		"`ENGINE` to measure: routed, iptables, calico, kube-router or weft; several, separated by commas (default: all)")
+	fl.IntSliceVar(&cfg.Policies, "policies", []int{0, 1, 10, 1000}, "`COUNT` of policies that select the server; several, separated by commas")
+	fl.IntSliceVar(&cfg.Peers, "peers", []int{0, 100, 1000, 10000}, "`COUNT` of peers of all policies together; several, separated by commas")
+	fl.StringSliceVar(&cfg.Tests, "tests", nil, "`TEST` to run, as for weft bench path; several, separated by commas (default: connect, tcp rr)")
+	fl.IntVarP(&cfg.N, "n", "n", 7, "`COUNT` of rounds")
+	fl.DurationVar(&cfg.Span, "span", 150*time.Millisecond, "`DURATION` of one test of one node")
+	fl.IntVar(&cfg.Program, "program", 10000, "`COUNT` of entries to program; 0 skips that")
+	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of nodes")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"log/slog"
 	"path/filepath"
 	"time"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/weft-net/weft/internal/bench"
 	"github.com/weft-net/weft/internal/cli/ui"
-	"github.com/weft-net/weft/internal/model"
 )
 
 func newBenchRepairCmd(env ui.Env) *cobra.Command {
@@ -19,29 +19,23 @@ func newBenchRepairCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "repair",
-		Short: "Measure how long the agent takes to put back what is taken from running pods, and what it costs when idle",
-		Long: `Attaches --pods routed pods of two families to an agent in a network namespace of its own, watches the
-agent's CPU for --idle while nothing happens, then takes one thing of one pod away, -n times of each kind (a route
-or a neighbor on the node, the link on the node down, the address in the pod), and something of all pods at once,
---flushes times of each kind (their routes, their links down, all rules). Given is the time until everything is
-there again. Needs root and nft; the machine's own network is not touched.
+		Short: "Measure how long the agent takes to repair drift at running pods, and its CPU time when idle",
+		Long: `Attaches --pods routed dual-stack pods to an agent in a temporary network namespace, measures the agent's CPU time
+for --idle while nothing changes, then causes drift at one pod, -n times of each kind (deletes a route or a neighbor
+on the node, sets the host interface down, deletes the address in the pod), and at all pods at once, --flushes times
+of each kind (deletes routes, sets host interfaces down, flushes all rules). The report has the time until everything
+is repaired. Needs root and nft; the host's network is not changed.
 
-In a pod a thing is put back once in ten minutes, so of its address there are at most as many samples as pods.
+The agent repairs an object in a pod once in ten minutes, so there are at most as many samples of the pod's address as
+pods.
 
 Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min, max}], notes.`,
+		Example: "  weft bench repair --pods 50 --idle 0s\n" +
+			"  weft bench repair -n 0 --flushes 0 --idle 10m",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
 				return err
-			}
-			for flag, n := range map[string]int{
-				"-n": cfg.N, "--flushes": cfg.Flushes, "--pods": cfg.Pods - 1, "--idle": int(cfg.Idle),
-			} {
-				if n < 0 {
-					return ui.UsageError(
-						model.Faultf(model.CodeInvalidConf, "give 0 or more; of pods, 1 or more", "%s is too small", flag),
-					)
-				}
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))
 			report, err := bench.Repair(cmd.Context(), cfg)
@@ -52,12 +46,12 @@ Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "directory of weft's own plugins")
-	fl.IntVar(&cfg.Pods, "pods", 250, "attachments present")
-	fl.IntVarP(&cfg.N, "n", "n", 50, "samples of each thing that is taken from one pod")
-	fl.IntVar(&cfg.Flushes, "flushes", 20, "samples of each thing that is taken from all pods at once")
-	fl.DurationVar(&cfg.Idle, "idle", time.Minute, "how long the idle agent is watched; 0 leaves that out")
-	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which things are taken away")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
+	fl.IntVar(&cfg.Pods, "pods", 250, "`COUNT` of attachments present")
+	fl.IntVarP(&cfg.N, "n", "n", 50, "`COUNT` of samples per kind of drift at one pod")
+	fl.IntVar(&cfg.Flushes, "flushes", 20, "`COUNT` of samples per kind of drift at all pods")
+	fl.DurationVar(&cfg.Idle, "idle", time.Minute, "`DURATION` of measuring the idle agent; 0s skips that")
+	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of drifts")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }

@@ -3,15 +3,16 @@
 package command
 
 import (
+	"cmp"
 	"log/slog"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/vm"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/model"
 )
 
 func newBenchVMCmd(env ui.Env) *cobra.Command {
@@ -19,19 +20,20 @@ func newBenchVMCmd(env ui.Env) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:   "vm",
-		Short: "Measure the ways between a virtual machine and its pod's network, beside the in-pod bridge",
-		Long: `Builds a node with two routed pods for each binding of virtual machines, in throw-away network namespaces:
-in one pod is the machine, made as weft vm phase1 makes it, the other one is its peer. Measured are the processor's
-time for a frame of 64 bytes each way with a card in user space, without any guest, and, with a guest in a namespace
-behind such a card, TCP request/response, connections and one stream each way. In each round every node takes each
-test once, in a new order. The plain pod, without a machine, is the limit. Needs root; the machine's own network is
-not touched.
+		Short: "Measure the bindings between a VM and its pod's network, compared with the in-pod bridge",
+		Long: `Creates a node with two routed pods for each binding, in temporary network namespaces: one pod has the VM, set up
+as by weft vm phase1, the other one is its peer. Measures the CPU time per frame of 64 bytes in each direction with a
+NIC in user space, without a guest, and, with a guest in a namespace behind such a NIC, TCP request/response,
+connections and one stream in each direction. In each round every node runs each test once, in a random order. The
+plain pod, without a VM, is the upper limit. Needs root; the host's network is not changed.
 
 Keys of -o json: rows [{design, test, unit, n, median, min, max, rate, base, baseMin, baseMax, masquerade,
 masqueradeMin, masqueradeMax, pod}], notes.`,
+		Example: "  weft bench vm --designs pod,direct-peer,bridge\n" +
+			"  weft bench vm --tests \"frames out,tcp rr\" -n 11 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
+			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -43,23 +45,24 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 		},
 	}
 	fl := cmd.Flags()
-	fl.StringSliceVar(&cfg.Designs, "designs", nil, "designs to measure (default all: "+
-		strings.Join(vm.Designs(), ", ")+")")
-	fl.StringSliceVar(&cfg.Tests, "tests", nil, "tests to take (default all: "+strings.Join(vm.Tests(), ", ")+")")
-	fl.IntVarP(&cfg.N, "n", "n", 7, "rounds")
-	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "how long one test of one node takes")
-	fl.IntVar(&cfg.Starts, "starts", 100, "machines of each design to start; 0 leaves that out")
-	fl.Uint64Var(&cfg.Seed, "seed", 1, "seed of the order in which nodes take turns")
-	fl.StringVarP(&output, "output", "o", "text", "text or json")
+	fl.StringSliceVar(&cfg.Designs, "designs", nil, "`DESIGN` to measure: "+
+		model.OneOf(vm.Designs())+"; several, separated by commas (default: all)")
+	fl.StringSliceVar(&cfg.Tests, "tests", nil, "`TEST` to run: "+model.OneOf(vm.Tests())+
+		"; several, separated by commas (default: all)")
+	fl.IntVarP(&cfg.N, "n", "n", 7, "`COUNT` of rounds")
+	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "`DURATION` of one test of one node")
+	fl.IntVar(&cfg.Starts, "starts", 100, "`COUNT` of VMs of each design to start; 0 skips that")
+	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of nodes")
+	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// newBenchCardCmd is the card of a machine.
-func newBenchCardCmd(env ui.Env) *cobra.Command {
+// newBenchNICCmd returns the command for the NIC process of a VM.
+func newBenchNICCmd(env ui.Env) *cobra.Command {
 	var guest bool
 	cmd := &cobra.Command{
 		Use: "card", Args: cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error { return vm.Card(os.Stdin, env.Stdout, guest) },
+		RunE: func(*cobra.Command, []string) error { return vm.RunNIC(os.Stdin, env.Stdout, guest) },
 	}
 	cmd.Flags().BoolVar(&guest, "guest", false, "there is a guest")
 	return cmd

@@ -19,16 +19,16 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// size is the prefix length of the blocks that agents claim: 64 addresses each.
-const size = 26
+// claimedSize is the prefix length of the blocks that agents claim: 64 addresses each.
+const claimedSize = 26
 
-// meter counts an agent's requests.
+// meter counts requests to the datastore.
 type meter struct {
 	store.Objects
 	now func() time.Time
 
 	mu        *sync.Mutex
-	creates   *[]float64 // how long claims took that were taken, in ms
+	creates   *[]float64 // latencies of successful claims, in ms
 	conflicts *int
 	requests  *int
 }
@@ -42,7 +42,7 @@ func (m meter) count(err error) {
 	}
 }
 
-// Create is a claim.
+// Create counts the request; of an AddressBlock it is a claim, whose latency is recorded.
 func (m meter) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
 	begin := m.now()
 	got, err := m.Objects.Create(ctx, kind, o)
@@ -55,7 +55,7 @@ func (m meter) Create(ctx context.Context, kind store.Kind, o store.Object) (sto
 	return got, err
 }
 
-// CompareAndSwap is counted.
+// CompareAndSwap counts the request.
 func (m meter) CompareAndSwap(
 	ctx context.Context, kind store.Kind, version string, o store.Object,
 ) (store.Object, error) {
@@ -64,21 +64,21 @@ func (m meter) CompareAndSwap(
 	return got, err
 }
 
-// Get is counted.
+// Get counts the request.
 func (m meter) Get(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
 	o, err := m.Objects.Get(ctx, kind, key)
 	m.count(nil)
 	return o, err
 }
 
-// List is counted.
+// List counts the request.
 func (m meter) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
 	all, err := m.Objects.List(ctx, kind)
 	m.count(nil)
 	return all, err
 }
 
-// claims has all agents take their blocks at the same time.
+// claims measures block claims of all agents at the same time.
 func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 	objects, closeStore, err := cfg.Open("bench-0")
 	if err != nil {
@@ -86,17 +86,17 @@ func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 	}
 	defer func() { _ = closeStore() }()
 	pool := name("bench-ipam", cfg.Now())
-	o, err := manifest(pool, region, size)
+	o, err := manifest(pool, region, claimedSize)
 	if err != nil {
 		return err
 	}
 	if _, err := objects.Create(ctx, store.AddressPools(), o); err != nil {
-		return fmt.Errorf("pool of the measurement: %w", err)
+		return fmt.Errorf("pool: %w", err)
 	}
-	defer func() { clean(context.WithoutCancel(ctx), cfg, objects, pool) }()
+	defer func() { cleanUp(context.WithoutCancel(ctx), cfg, objects, pool) }()
 	path, err := os.MkdirTemp(cfg.Dir, "bench-ipam-")
 	if err != nil {
-		return fmt.Errorf("directory of the measurement: %w", err)
+		return fmt.Errorf("directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(path) }()
 	var mu sync.Mutex
@@ -130,7 +130,7 @@ func claims(ctx context.Context, cfg Config, round int, r *Report) error {
 	return nil
 }
 
-// agent takes addresses until it has its blocks.
+// agent allocates addresses until it has claimed its blocks.
 func agent(
 	ctx context.Context, cfg Config, m meter, dir, node, pool string, ready, done *sync.WaitGroup, start chan struct{},
 ) error {
@@ -163,17 +163,17 @@ func agent(
 		}
 	}
 	<-start
-	for i := range cfg.Blocks << (32 - size) {
-		ask := weftipam.Ask{Conf: conf(pool), Network: "bench", ContainerID: fmt.Sprint(i), IfName: "eth0"}
-		if _, err := alloc.Add(ctx, ask); err != nil {
+	for i := range cfg.Blocks << (32 - claimedSize) {
+		req := weftipam.Request{Conf: conf(pool), Network: "bench", ContainerID: fmt.Sprint(i), IfName: "eth0"}
+		if _, err := alloc.Add(ctx, req); err != nil {
 			return fmt.Errorf("agent %s, address %d: %w", node, i, err)
 		}
 	}
 	return nil
 }
 
-// clean takes away what the measurement has made.
-func clean(ctx context.Context, cfg Config, objects store.Objects, pool string) {
+// cleanUp deletes the pool and its blocks.
+func cleanUp(ctx context.Context, cfg Config, objects store.Objects, pool string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	all, err := objects.List(ctx, store.AddressBlocks())
@@ -187,6 +187,6 @@ func clean(ctx context.Context, cfg Config, objects store.Objects, pool string) 
 		err = errors.Join(err, objects.Delete(ctx, store.AddressPools(), o.Key, o.Version))
 	}
 	if err != nil {
-		cfg.Log.Warn("left behind", "pool", pool, "err", err)
+		cfg.Log.Warn("deletion of the benchmark's pool failed", "pool", pool, "err", err)
 	}
 }

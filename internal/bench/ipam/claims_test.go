@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestClaims: agents claim blocks of one pool of a real API server, and nothing is left of it.
+// TestClaims: agents claim blocks of one pool through a real API server, and the pool and its blocks are deleted.
 func TestClaims(t *testing.T) {
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
 	for _, name := range []string{"addresspools", "addressblocks"} {
@@ -28,7 +28,7 @@ func TestClaims(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Define(text)
+		s.DefineKind(text)
 	}
 	open := func(node string) (store.Objects, func() error, error) {
 		k, err := kube.Open(kube.Config{
@@ -58,7 +58,7 @@ func TestClaims(t *testing.T) {
 	}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks()} {
 		if left, err := objects.List(context.Background(), kind); err != nil || len(left) > 0 {
-			t.Errorf("%s: %d are left, error %v", kind.Resource, len(left), err)
+			t.Errorf("%s: %d objects are left, error %v", kind.Resource, len(left), err)
 		}
 	}
 	for _, row := range r.Rows {

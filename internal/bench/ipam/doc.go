@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipam measures how fast addresses are given: recorded allocations on one node, and claims of blocks by many
-// agents against one store.
+// Package ipam measures the rate of address allocations: recorded allocations on one node, and block claims by many
+// agents against one datastore.
 //
-// A recorded allocation is what an ADD does for its address: the engine chooses it, the record with it is in the
-// ledger's file before the call returns, and it is marked as done. After the run the ledger is opened again, and what
-// it lacks of the answers, or has twice, is an error.
+// A recorded allocation is an ADD's work for its address: the engine allocates it, the record is in the ledger's file
+// before the call returns, and the record is marked as done. After the run the ledger is opened again; a missing or
+// duplicate allocation is an error.
 package ipam

@@ -13,17 +13,17 @@ import (
 // Row is one metric.
 type Row struct {
 	Metric string `json:"metric"`
-	// AtATime is how many calls, or agents, there were at a time.
-	AtATime int     `json:"atATime"`
-	Unit    string  `json:"unit"`
-	N       int     `json:"n"`
-	P50     float64 `json:"p50"`
-	P99     float64 `json:"p99"`
-	Min     float64 `json:"min"`
-	Max     float64 `json:"max"`
+	// Concurrency is the number of concurrent calls or agents.
+	Concurrency int     `json:"atATime"`
+	Unit        string  `json:"unit"`
+	N           int     `json:"n"`
+	P50         float64 `json:"p50"`
+	P99         float64 `json:"p99"`
+	Min         float64 `json:"min"`
+	Max         float64 `json:"max"`
 }
 
-// Report is everything that Run found.
+// Report is the result of Run.
 type Report struct {
 	Rows  []Row    `json:"rows"`
 	Notes []string `json:"notes"`
@@ -31,11 +31,11 @@ type Report struct {
 	values map[Row][]float64
 }
 
-func (r *Report) add(metric string, atATime int, unit string, values ...float64) {
+func (r *Report) add(metric string, concurrency int, unit string, values ...float64) {
 	if r.values == nil {
 		r.values = map[Row][]float64{}
 	}
-	k := Row{Metric: metric, AtATime: atATime, Unit: unit}
+	k := Row{Metric: metric, Concurrency: concurrency, Unit: unit}
 	r.values[k] = append(r.values[k], values...)
 }
 
@@ -50,11 +50,11 @@ func (r *Report) finish(cfg Config) {
 		r.Rows = append(r.Rows, row)
 	}
 	slices.SortFunc(r.Rows, func(a, b Row) int {
-		return cmp.Or(cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.AtATime, b.AtATime))
+		return cmp.Or(cmp.Compare(a.Metric, b.Metric), cmp.Compare(a.Concurrency, b.Concurrency))
 	})
 	if cfg.N > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf(
-			"each sample gives %d addresses; every one was in the ledger's file when its call returned, and the file was opened again and compared", cfg.Count))
+			"each sample allocates %d addresses; each was in the ledger's file when its call returned, and the file was opened again and compared", cfg.Count))
 	}
 	if cfg.Open == nil {
 		r.Notes = append(r.Notes, "claims were not measured: give --kubeconfig")
@@ -64,9 +64,9 @@ func (r *Report) finish(cfg Config) {
 // Text prints the report.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "METRIC\tAT A TIME\tP50\tP99\tMIN\tMAX\tUNIT\tN")
+	fmt.Fprintln(t, "METRIC\tCONCURRENCY\tP50\tP99\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
-		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\n", x.Metric, x.AtATime, x.P50, x.P99, x.Min,
+		fmt.Fprintf(t, "%s\t%d\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\n", x.Metric, x.Concurrency, x.P50, x.P99, x.Min,
 			x.Max, x.Unit, x.N)
 	}
 	if err := t.Flush(); err != nil {

@@ -19,32 +19,32 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Config says what is measured.
+// Config configures Run.
 type Config struct {
-	// Dir is where ledgers and journals are made; what is made there goes again.
+	// Dir is the directory for ledgers and journals, which are deleted after the run.
 	Dir string
-	// Count is how many addresses are given in one sample, N how many samples there are.
+	// Count is the number of addresses per sample, N the number of samples.
 	Count, N    int
 	Concurrency []int
 	// Agents claim blocks of one pool at the same time, Blocks each, Rounds times.
 	Agents, Blocks, Rounds int
-	// Open gives an agent's own way to the store; nil: claims are not measured.
+	// Open opens an agent's own connection to the datastore; nil skips the claims.
 	Open func(node string) (store.Objects, func() error, error)
 	Now  func() time.Time
 	Log  *slog.Logger
 }
 
-// pool is the pool that is made for a run. It is no cluster's network: nobody routes it.
+// region is the address range of the pool that a run creates. It is not routed.
 const region = "10.128.0.0/10"
 
-// conf is what a pod of the pool is configured with.
+// conf returns the network configuration of the pool's pods.
 func conf(pool string) json.RawMessage {
 	return json.RawMessage(
 		`{"cniVersion":"1.0.0","name":"bench","type":"calico","ipam":{"type":"calico-ipam","ipv4_pools":["` + pool + `"]}}`,
 	)
 }
 
-// manifest is a pool of the cluster's network that only who names it takes from.
+// manifest returns a pool with manual assignment: addresses are allocated from it only if a pod names it.
 func manifest(name, cidr string, size int) (store.Object, error) {
 	return store.AddressPoolObject(store.Object{}, model.AddressPool{
 		Name: name, AssignmentMode: model.AssignManual, Regions: []model.AddressRegion{
@@ -53,13 +53,13 @@ func manifest(name, cidr string, size int) (store.Object, error) {
 	})
 }
 
-// Run measures.
+// Run measures allocations, and claims if cfg.Open is set.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	var r Report
 	for n := range cfg.N {
 		order := rand.New(rand.NewPCG(1, uint64(n))).Perm(len(cfg.Concurrency))
 		for _, i := range order {
-			if err := one(ctx, cfg, cfg.Concurrency[i], &r); err != nil {
+			if err := sample(ctx, cfg, cfg.Concurrency[i], &r); err != nil {
 				return r, err
 			}
 		}
@@ -75,18 +75,18 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return r, nil
 }
 
-// one is a sample: a node with an empty ledger.
-func one(ctx context.Context, cfg Config, concurrency int, r *Report) error {
+// sample measures a node with an empty ledger.
+func sample(ctx context.Context, cfg Config, concurrency int, r *Report) error {
 	path, err := os.MkdirTemp(cfg.Dir, "bench-ipam-")
 	if err != nil {
-		return fmt.Errorf("directory of the measurement: %w", err)
+		return fmt.Errorf("directory: %w", err)
 	}
 	defer func() { _ = os.RemoveAll(path) }()
-	shelf := filepath.Join(path, "store")
-	if err := os.Mkdir(shelf, 0o700); err != nil {
-		return fmt.Errorf("directory of the measurement: %w", err)
+	storeDir := filepath.Join(path, "store")
+	if err := os.Mkdir(storeDir, 0o700); err != nil {
+		return fmt.Errorf("directory: %w", err)
 	}
-	s, err := dir.Open(shelf)
+	s, err := dir.Open(storeDir)
 	if err != nil {
 		return err
 	}

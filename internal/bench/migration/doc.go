@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package migration measures what a live migration costs the connections of a virtual machine. Three nodes with agents
-// stand on one wire. On the third one is a peer; between the other two a real guest under QEMU goes to and fro, with
-// the pod's address and a policy that lets the peer call it and lets itself send to one port of the peer. It sends a
-// packet each 5 ms, and answers lines of a connection that the peer has begun: what the machine sends on that is
-// allowed only as long as the connection is known.
+// Package migration measures the effect of live migrations on the connections of a VM. Three nodes with agents share
+// one wire. The third one has a peer; a real guest under QEMU migrates between the other two and back, with the pod's
+// address and a policy that allows the peer to connect to it, and itself to send to one port of the peer. It sends a
+// packet every 5 ms, and responds on a connection that the peer has opened: those packets are allowed only while the
+// connection is tracked.
 package migration

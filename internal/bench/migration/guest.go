@@ -17,21 +17,21 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// guest is the machine in one of its pods.
+// guest is the VM in one of its pods.
 type guest struct {
 	pod  *pod
-	qemu *qemu.Machine
+	qemu *qemu.VM
 	stop context.CancelFunc
 	done chan error
 }
 
-// bootTime is how long a guest may take: it is emulated, perhaps on a machine that is busy.
+// bootTime limits boot and migration: the guest is emulated, perhaps on a busy host.
 const bootTime = 150 * time.Second
 
-// input is the machine, with one interface on the pods' network.
+// input returns the planner's input for a VM with one interface on the pod network.
 func input(binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
-		Namespace: namespace, Name: machineName, Path: "spec", Hostname: machineName,
+		Namespace: namespace, Name: vmName, Path: "spec", Hostname: vmName,
 		Interfaces: []model.VMInterface{{
 			Name: "default", Binding: binding, Model: "virtio",
 			Network: model.VMNetwork{
@@ -42,36 +42,36 @@ func input(binding model.VMBinding) plan.Input {
 	}}
 }
 
-// start runs the machine in a pod; incoming is how it gets its state, empty for one that boots.
+// start runs the VM in a pod; incoming is the URI of an incoming migration, empty to boot.
 func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, error) {
 	h, err := host.Open(ctx, host.Config{Socket: p.node.socket(), Log: w.cfg.Log})
 	if err != nil {
 		return nil, err
 	}
 	g := &guest{pod: p, done: make(chan error, 1)}
-	life, stop := context.WithCancel(ctx)
+	runCtx, stop := context.WithCancel(ctx)
 	g.stop = stop
 	up := make(chan struct{})
 	c := launch.Config{
-		Dir: w.path("machine-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding),
-		Speaker: w.cfg.Speaker, Log: w.cfg.Log,
+		Dir: w.path("vm-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding),
+		WeftGuest: w.cfg.Speaker, Log: w.cfg.Log,
 		QEMU: qemu.Config{
-			Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.Memory, Incoming: incoming,
+			Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.MinMemory, Incoming: incoming,
 		},
-		Hypervisor: func(ctx context.Context, c qemu.Config) (_ launch.Machine, err error) {
+		Hypervisor: func(ctx context.Context, c qemu.Config) (_ launch.VM, err error) {
 			for _, d := range c.Devices {
-				if c.Taps[d.Name], err = qemu.Open(p.ns, d); err != nil { // closed by who gave the map
+				if c.Taps[d.Name], err = qemu.OpenTap(p.ns, d); err != nil { // the caller closes the map's files
 					return nil, err
 				}
 			}
 			g.qemu, err = qemu.Start(ctx, c)
 			return g.qemu, err
 		},
-		Up:    func(launch.Status) { close(up) },
-		About: launch.Status{Namespace: namespace, Name: machineName},
+		OnRunning: func(launch.Status) { close(up) },
+		Status:    launch.Status{Namespace: namespace, Name: vmName},
 	}
 	go func() {
-		err := c.Run(life)
+		err := c.Run(runCtx)
 		g.done <- errors.Join(err, h.Close())
 	}()
 	select {
@@ -79,22 +79,22 @@ func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, err
 		return g, nil
 	case err := <-g.done:
 		stop()
-		return nil, fmt.Errorf("machine on %s: %w", p.node.name, err)
+		return nil, fmt.Errorf("VM on node %s: %w", p.node.name, err)
 	}
 }
 
-// end ends the machine in this pod, and the pod.
+// end kills the VM in this pod and detaches the pod.
 func (g *guest) end(ctx context.Context) error {
 	if g.qemu != nil {
 		g.qemu.Kill()
 	}
 	g.stop()
-	<-g.done // that it was killed is no news
+	<-g.done // an error is expected: it was killed
 	return g.pod.end(ctx)
 }
 
-// boots waits until the guest has its address, and has it do commands.
-func (g *guest) boots(ctx context.Context, commands ...string) error {
+// awaitBoot waits until the guest has its address, and runs commands in it.
+func (g *guest) awaitBoot(ctx context.Context, commands ...string) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
 	c, err := qemu.OpenConsole(ctx, g.qemu.Dir)
@@ -115,7 +115,7 @@ func (g *guest) boots(ctx context.Context, commands ...string) error {
 	return nil
 }
 
-// migrate has the machine go on in another pod, where it is awaited, and gives when it began to run there.
+// migrate migrates the VM to another pod, whose hypervisor waits for it, and returns when it resumed there.
 func (g *guest) migrate(ctx context.Context, to *guest) (resumed time.Time, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()

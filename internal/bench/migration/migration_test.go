@@ -12,29 +12,29 @@ import (
 	"github.com/weft-net/weft/internal/bench/migration"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
-	"github.com/weft-net/weft/internal/vm/gap"
+	"github.com/weft-net/weft/internal/vm/downtime"
 	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// TestMigration: a guest under QEMU goes to another node and back, with its address, under a policy that lets it answer
-// and not call: the connections that its peer has begun go on, also where the guest alone speaks on one, and behind its
-// pod's translation, by VXLAN and through WireGuard; no line is lost or changed.
+// TestMigration: a guest under QEMU migrates to another node and back, with its address, under a policy that allows it
+// to respond and not to connect: established connections of its peer continue, also if only the guest sends, and with
+// the masquerade binding, over VXLAN and WireGuard; no line is lost or changed.
 func TestMigration(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "qemu-system-x86_64 is missing")
 	}
 	nettest.Need(t, "vxlan")
 	nettest.Need(t, "tap")
 	programs := nettest.Programs(t)
-	c, err := guestimage.Usual(programs)
+	c, err := guestimage.DefaultConfig(programs)
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
-	image, err := c.Make(t.Context())
+	image, err := c.Build(t.Context())
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
 	for binding, encapsulation := range map[model.VMBinding]string{
 		model.VMDirect: "vxlan", model.VMMasquerade: "wireguard",
@@ -44,7 +44,7 @@ func TestMigration(t *testing.T) {
 				Agent: filepath.Join(programs, "weft-agent"), BinDir: filepath.Join(programs, "cni"),
 				Speaker: filepath.Join(programs, "weft-guest"), Image: image,
 				Encapsulation: encapsulation, Binding: binding, N: 2, Log: slog.New(slog.DiscardHandler),
-				Went: func(n int, g gap.Gap) { t.Logf("migration %d: %+v", n+1, g) },
+				OnMigration: func(n int, g downtime.Measurement) { t.Logf("migration %d: %+v", n+1, g) },
 			})
 			if err != nil {
 				t.Fatal(err)

@@ -16,23 +16,23 @@ import (
 	"github.com/weft-net/weft/internal/vm/child"
 )
 
-// node is a node with its agent.
+// node is a node with an agent.
 type node struct {
 	w       *world
 	name    string
 	ns      *netns.NS
-	plumber *network.Plumber
+	plumber *network.Attacher
 	log     *os.File
 }
 
-// pod is a pod.
+// pod is an attached pod.
 type pod struct {
-	node              *node
-	namespace, name   string
-	machine, incoming bool
-	ns                *netns.NS
-	addr              netip.Addr
-	attached          []network.Attachment
+	node            *node
+	namespace, name string
+	vm, incoming    bool
+	ns              *netns.NS
+	addr            netip.Addr
+	attached        []network.Attachment
 }
 
 func (w *world) node(ctx context.Context, i int) (*node, error) {
@@ -41,7 +41,7 @@ func (w *world) node(ctx context.Context, i int) (*node, error) {
 	if n.ns, err = w.namespace(n.name); err != nil {
 		return nil, err
 	}
-	if err := w.plug(i, n.ns); err != nil {
+	if err := w.connect(i, n.ns); err != nil {
 		return nil, err
 	}
 	for _, sub := range []string{"net.d", "cache"} {
@@ -67,7 +67,7 @@ func (w *world) node(ctx context.Context, i int) (*node, error) {
 	w.undo = append(w.undo, func() error { c.Kill(); return nil })
 	n.plumber = network.New(network.Config{BinDirs: []string{w.cfg.BinDir}, CacheDir: n.path("cache"), Stderr: n.log})
 	return n, until(ctx, "node "+n.name+": its network configuration", func() bool {
-		_, err := n.list()
+		_, err := n.confList()
 		return err == nil
 	})
 }
@@ -78,22 +78,22 @@ func (n *node) path(elem ...string) string {
 
 func (n *node) socket() string { return n.path("agent.sock") }
 
-// list is the configuration that the agent has made for the runtime.
-func (n *node) list() ([]byte, error) {
+// confList returns the configuration list that the agent has written for the runtime.
+func (n *node) confList() ([]byte, error) {
 	return os.ReadFile(filepath.Join(n.path("net.d"), "00-weft.conflist"))
 }
 
-// run makes a pod and attaches it.
+// run creates a pod and attaches it.
 func (n *node) run(ctx context.Context, p pod) (*pod, error) {
 	p.node = n
 	var err error
 	if p.ns, err = n.w.namespace(p.name); err != nil {
 		return nil, err
 	}
-	if err := n.w.pod(ctx, p); err != nil {
+	if err := n.w.createPod(ctx, p); err != nil {
 		return nil, err
 	}
-	text, err := n.list()
+	text, err := n.confList()
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (n *node) run(ctx context.Context, p pod) (*pod, error) {
 		return nil, err
 	}
 	p.attached = []network.Attachment{{IfName: network.IfDefault, List: list.Bytes}}
-	// The agent knows of the pod a moment after it was written down.
+	// The agent sees the pod shortly after its creation.
 	var last error
 	err = until(ctx, "pod "+p.name, func() bool {
 		var got network.Result
@@ -132,12 +132,12 @@ func (p *pod) end(ctx context.Context) error {
 	return p.node.plumber.TearDownPod(ctx, p.sandbox(), p.attached)
 }
 
-// said is what the agent has said at the last.
-func (n *node) said() string {
-	const most = 4 << 10
+// logTail returns the end of the agent's log.
+func (n *node) logTail() string {
+	const size = 4 << 10
 	b, err := os.ReadFile(n.path("agent.log"))
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("\nagent of %s:\n%s", n.name, b[max(0, len(b)-most):])
+	return fmt.Sprintf("\nagent of %s:\n%s", n.name, b[max(0, len(b)-size):])
 }

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/bench/rounds"
-	"github.com/weft-net/weft/internal/vm/gap"
+	"github.com/weft-net/weft/internal/vm/downtime"
 )
 
-// Row is one thing that was measured of each migration, in milliseconds.
+// Row is one duration that was measured of each migration, in milliseconds.
 type Row struct {
 	What   string  `json:"what"`
 	N      int     `json:"n"`
@@ -21,29 +21,29 @@ type Row struct {
 	Max    float64 `json:"max"`
 }
 
-// Report is everything that Run found.
+// Report is the result of Run.
 type Report struct {
 	Rows []Row `json:"rows"`
-	// Resets are connections that ended: Run fails with the first.
+	// Resets is the number of connections that were closed: Run fails with the first.
 	Resets int      `json:"resets"`
 	Notes  []string `json:"notes"`
 }
 
-func newReport(cfg Config, gaps []gap.Gap) Report {
+func newReport(cfg Config, gaps []downtime.Measurement) Report {
 	r := Report{Notes: []string{
-		"first packet: from the hypervisor's word that the machine goes on (RESUME) to its first packet at the peer, of a flow of one each 5 ms",
-		"blackout: from the last packet before to that one; answers: the longest time between two on a connection (TCP), of one each 10 ms; stream: that between two lines of the machine on another, on which only it speaks",
-		"the machine is emulated (TCG), packets between nodes travel by " + cfg.Encapsulation + ", its binding " +
-			string(cfg.Binding) + "; the time for which the hypervisor stops it is in blackout, answers and stream",
+		"first packet: from the hypervisor's RESUME event to the VM's first packet at the peer, of a flow of one packet every 5 ms",
+		"blackout: from the last packet before to that one; answers: the longest time between two responses on a TCP connection, of one every 10 ms; stream: the longest time between two lines on another TCP connection, on which only the VM sends",
+		"the VM is emulated (TCG), encapsulation " + cfg.Encapsulation + ", binding " +
+			string(cfg.Binding) + "; the hypervisor's downtime is included in blackout, answers and stream",
 	}}
 	for _, of := range []struct {
 		what string
-		take func(gap.Gap) time.Duration
+		take func(downtime.Measurement) time.Duration
 	}{
-		{"first packet", func(g gap.Gap) time.Duration { return g.First }},
-		{"blackout", func(g gap.Gap) time.Duration { return g.Blackout }},
-		{"answers", func(g gap.Gap) time.Duration { return g.Answers }},
-		{"stream", func(g gap.Gap) time.Duration { return g.Stream }},
+		{"first packet", func(g downtime.Measurement) time.Duration { return g.FirstPacket }},
+		{"blackout", func(g downtime.Measurement) time.Duration { return g.Blackout }},
+		{"answers", func(g downtime.Measurement) time.Duration { return g.Replies }},
+		{"stream", func(g downtime.Measurement) time.Duration { return g.Stream }},
 	} {
 		var all []float64
 		for _, g := range gaps {
@@ -61,10 +61,10 @@ func newReport(cfg Config, gaps []gap.Gap) Report {
 	return r
 }
 
-// Text prints a table.
+// Text prints the report as a table.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "GAP\tMEDIAN\tLEAST\tMOST\tUNIT\tN")
+	fmt.Fprintln(t, "GAP\tMEDIAN\tMIN\tMAX\tUNIT\tN")
 	for _, x := range r.Rows {
 		fmt.Fprintf(t, "%s\t%.4g\t%.4g\t%.4g\tms\t%d\n", x.What, x.Median, x.Min, x.Max, x.N)
 	}

@@ -20,33 +20,33 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// world is the cluster while it is up.
+// world is a running cluster.
 type world struct {
 	cfg   Config
 	dir   string
 	store *dir.Store
 	wire  *netns.NS
 	nodes []*node
-	// undo is done backwards.
+	// undo is executed in reverse order.
 	undo []func() error
 }
 
-// namespace is that of the machine's pods; who the machine speaks to is in another one.
-const namespace, machineName = "machines", "db"
+// namespace is that of the VM's pods; its peer is in another one.
+const namespace, vmName = "vms", "db"
 
-// configuration is what the agents go by. Of a pool can be said how it is reached if that is vxlan, ipip or none; of
-// the cluster the other ways as well.
+// configuration is the agents' configuration file. The encapsulation is the cluster's, because a pool supports only
+// vxlan, ipip and none.
 const configuration = `install: {confDir: %q}
 network: {mode: cluster, encapsulation: %s, wireguardKeyFile: %q, pools: [{cidr: 10.77.0.0/24, blockSize: 28}]}
 `
 
-// policyText keeps the machine from all that the measurement does not need.
-const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"machines","name":"db"},"spec":{
+// policyText denies all traffic of the VM except for that of the measurement.
+const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"namespace":"vms","name":"db"},"spec":{
 "podSelector":{},"policyTypes":["Ingress","Egress"],
 "ingress":[{"ports":[{"protocol":"TCP","port":7},{"protocol":"TCP","port":19}]}],
 "egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
 
-// newWorld makes the wire, the nodes and their agents.
+// newWorld creates the wire, the nodes and their agents.
 func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
 	w = &world{cfg: cfg}
 	defer func() {
@@ -67,7 +67,7 @@ func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
 	if w.wire, err = w.namespace("wire"); err != nil {
 		return w, err
 	}
-	if err := w.wire.Do(bridge); err != nil {
+	if err := w.wire.Do(addBridge); err != nil {
 		return w, fmt.Errorf("wire: %w", err)
 	}
 	if err := w.objects(ctx); err != nil {
@@ -87,7 +87,7 @@ func (w *world) path(elem ...string) string {
 	return filepath.Join(append([]string{w.dir}, elem...)...)
 }
 
-// close takes everything away.
+// close removes everything.
 func (w *world) close() error {
 	var errs []error
 	for _, f := range slices.Backward(w.undo) {
@@ -97,7 +97,7 @@ func (w *world) close() error {
 	return errors.Join(errs...)
 }
 
-// namespace makes a network namespace that has a path.
+// namespace creates a network namespace with a path.
 func (w *world) namespace(name string) (*netns.NS, error) {
 	path := w.path(name + ".ns")
 	ns, err := netns.New(path)
@@ -105,10 +105,10 @@ func (w *world) namespace(name string) (*netns.NS, error) {
 		return nil, err
 	}
 	w.undo = append(w.undo, func() error { return errors.Join(ns.Close(), netns.Remove(path)) })
-	return ns, ns.Do(func() error { return up("lo") })
+	return ns, ns.Do(func() error { return setUpLink("lo") })
 }
 
-func up(name string) error {
+func setUpLink(name string) error {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
 		return err
@@ -116,19 +116,19 @@ func up(name string) error {
 	return netlink.LinkSetUp(l)
 }
 
-func bridge() error {
+func addBridge() error {
 	b := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "wire"}}
 	if err := netlink.LinkAdd(b); err != nil {
 		return err
 	}
-	return up("wire")
+	return setUpLink("wire")
 }
 
-// nodeAddr is a node's own address.
+// nodeAddr returns a node's address.
 func nodeAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 168, 77, byte(i + 1)}) }
 
-// plug joins a node to the wire.
-func (w *world) plug(i int, ns *netns.NS) error {
+// connect connects a node to the wire.
+func (w *world) connect(i int, ns *netns.NS) error {
 	port := fmt.Sprintf("n%d", i+1)
 	err := w.wire.Do(func() error {
 		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: port}, PeerName: "eth0", PeerNamespace: netlink.NsFd(ns.Fd())}
@@ -157,14 +157,14 @@ func (w *world) plug(i int, ns *netns.NS) error {
 		if err != nil {
 			return err
 		}
-		// A node has a way out: without one it does not answer for the gateway of a pod that asks, as a guest on a bridge
-		// does.
-		out := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: nodeAddr(253).AsSlice()}
-		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l), netlink.RouteAdd(out))
+		// Without a default route the node does not respond to ARP for a pod's gateway by proxy ARP, which a guest on a
+		// bridge needs.
+		route := &netlink.Route{LinkIndex: l.Attrs().Index, Gw: nodeAddr(253).AsSlice()}
+		return errors.Join(netlink.AddrAdd(l, addr), netlink.LinkSetUp(l), netlink.RouteAdd(route))
 	})
 }
 
-// objects writes the cluster down.
+// objects creates the objects of the cluster.
 func (w *world) objects(ctx context.Context) error {
 	for i := range 3 {
 		o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i+1), Addrs: []netip.Addr{nodeAddr(i)}})
@@ -176,7 +176,7 @@ func (w *world) objects(ctx context.Context) error {
 		}
 	}
 	for _, text := range []string{
-		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"machines"}}`,
+		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"vms"}}`,
 		`{"apiVersion":"v1","kind":"Namespace","metadata":{"name":"peers"}}`, policyText,
 	} {
 		o, err := store.NewObject([]byte(text))
@@ -190,11 +190,11 @@ func (w *world) objects(ctx context.Context) error {
 	return nil
 }
 
-// pod writes a pod down, as who schedules it does.
-func (w *world) pod(ctx context.Context, p pod) error {
+// createPod creates a scheduled pod object.
+func (w *world) createPod(ctx context.Context, p pod) error {
 	annotations := ""
-	if p.machine {
-		annotations = `,"annotations":{"kubevirt.io/domain":"` + machineName + `"`
+	if p.vm {
+		annotations = `,"annotations":{"kubevirt.io/domain":"` + vmName + `"`
 		if p.incoming {
 			annotations += `,"kubevirt.io/migrationJobName":"` + p.name + `"`
 		}
@@ -210,9 +210,9 @@ func (w *world) pod(ctx context.Context, p pod) error {
 	if err != nil || !p.incoming {
 		return err
 	}
-	// Who migrates the machine says which pod it goes to.
+	// An AddressMove names the target pod of the migration.
 	o, err = store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: p.namespace, Name: p.name, Machine: machineName, Addrs: []netip.Addr{p.addr}, Target: p.node.name,
+		Namespace: p.namespace, Name: p.name, VM: vmName, Addrs: []netip.Addr{p.addr}, Target: p.node.name,
 		TargetPod: p.name,
 	})
 	if err == nil {
@@ -221,14 +221,14 @@ func (w *world) pod(ctx context.Context, p pod) error {
 	return err
 }
 
-// until waits for something, a minute at most.
-func until(ctx context.Context, what string, ok func() bool) error {
+// until waits until ok returns true, for a minute at most.
+func until(ctx context.Context, name string, ok func() bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	for !ok() {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%s: %w", what, ctx.Err())
+			return fmt.Errorf("%s: %w", name, ctx.Err())
 		case <-time.After(5 * time.Millisecond):
 		}
 	}

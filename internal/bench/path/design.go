@@ -14,26 +14,25 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/weft-net/weft/internal/bench/part"
+	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// network is what all pods are in.
-func network() netip.Prefix { return netip.MustParsePrefix("10.244.0.0/16") }
+// clusterCIDR returns the range of all pods.
+func clusterCIDR() netip.Prefix { return netip.MustParsePrefix("10.244.0.0/16") }
 
 func wireAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 31, 0, byte(i + 1)}) }
 
-// world is one design while it is up.
+// world is a running design.
 type world struct {
-	// what it is: of nobody, flannel's, weft's; how nodes are joined, and how pods.
-	maker, backend, joined string
-	// guarded: pods' links and tunnels are, as an agent has them; without, as they would be with no guard at all.
+	// impl is wire, flannel or weft; backend joins the nodes; plugin joins weft's pods.
+	impl, backend, plugin string
+	// guarded reports whether pods' links and tunnels have source guards, as with an agent.
 	guarded   bool
 	dir       string
 	nodes     [2]node
-	processes []*part.Process
-	// ns are all namespaces.
-	ns []*netns.NS
+	processes []*subprocess.Process
+	ns        []*netns.NS
 }
 
 // node is one of a world's two nodes.
@@ -49,16 +48,16 @@ type pod struct {
 }
 
 func (w *world) name() string {
-	if w.joined == "" {
-		return w.maker
+	if w.plugin == "" {
+		return w.impl
 	}
 	if !w.guarded {
-		return w.maker + " " + w.joined + unguarded
+		return w.impl + " " + w.plugin + unguarded
 	}
-	return w.maker + " " + w.joined
+	return w.impl + " " + w.plugin
 }
 
-// unguarded is at the end of a design's name that is without guards.
+// unguarded is the suffix of names of designs without source guards.
 const unguarded = " unguarded"
 
 func (w *world) namespace() (*netns.NS, error) {
@@ -69,8 +68,8 @@ func (w *world) namespace() (*netns.NS, error) {
 	return ns, err
 }
 
-// lay makes the two nodes and the wire.
-func (w *world) lay() error {
+// addNodes creates the two nodes and the wire.
+func (w *world) addNodes() error {
 	for i := range w.nodes {
 		ns, err := w.namespace()
 		if err != nil {
@@ -78,18 +77,18 @@ func (w *world) lay() error {
 		}
 		w.nodes[i] = node{ns: ns, cidr: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i + 1), 0}), 24)}
 	}
-	if err := pair(w.nodes[0].ns, "eth0", w.nodes[1].ns, "eth0"); err != nil {
+	if err := addVeth(w.nodes[0].ns, "eth0", w.nodes[1].ns, "eth0"); err != nil {
 		return fmt.Errorf("wire: %w", err)
 	}
 	for i, n := range w.nodes {
-		if err := n.ns.Do(func() error { return address("eth0", netip.PrefixFrom(wireAddr(i), 24)) }); err != nil {
+		if err := n.ns.Do(func() error { return setUpLink("eth0", netip.PrefixFrom(wireAddr(i), 24)) }); err != nil {
 			return fmt.Errorf("wire: %w", err)
 		}
 	}
 	return nil
 }
 
-// close ends everything.
+// close stops the processes and deletes the namespaces.
 func (w *world) close() {
 	for _, p := range w.processes {
 		p.Stop()
@@ -99,16 +98,16 @@ func (w *world) close() {
 	}
 }
 
-// pair joins two namespaces.
-func pair(a *netns.NS, an string, b *netns.NS, bn string) error {
+// addVeth connects two namespaces by a veth pair.
+func addVeth(a *netns.NS, an string, b *netns.NS, bn string) error {
 	return a.Do(func() error {
 		l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: an}, PeerName: bn, PeerNamespace: netlink.NsFd(b.Fd())}
 		return netlink.LinkAdd(l)
 	})
 }
 
-// address brings a link up, and lo with it.
-func address(name string, prefixes ...netip.Prefix) error {
+// setUpLink assigns addresses to a link and sets it and lo up.
+func setUpLink(name string, prefixes ...netip.Prefix) error {
 	for _, name := range []string{"lo", name} {
 		l, err := netlink.LinkByName(name)
 		if err != nil {
@@ -132,46 +131,46 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 func gatewayOf(cidr netip.Prefix) netip.Addr { return cidr.Masked().Addr().Next() }
 
-// set writes a setting in the calling thread's namespace.
-func set(name, value string) error {
+// sysctl writes a sysctl in the calling thread's namespace.
+func sysctl(name, value string) error {
 	if err := os.WriteFile(filepath.Join("/proc/sys", name), []byte(value), 0o644); err != nil {
-		return fmt.Errorf("setting %s: %w", name, err)
+		return fmt.Errorf("sysctl %s: %w", name, err)
 	}
 	return nil
 }
 
-// bridged makes the pods of a node as flannel's usual configuration has them: ports of the bridge cni0, in hairpin
-// mode, with the node's settings that kube-proxy needs.
-func (w *world) bridged(n *node, pods, mtu int) error {
+// addBridge creates the pods of a node as in flannel's default configuration: ports of the bridge cni0, in hairpin
+// mode, with the sysctls that kube-proxy needs.
+func (w *world) addBridge(n *node, pods, mtu int) error {
 	err := n.ns.Do(func() error {
 		err := netlink.LinkAdd(&netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "cni0", MTU: mtu}})
 		if err == nil {
-			err = address("cni0", netip.PrefixFrom(gatewayOf(n.cidr), n.cidr.Bits()))
+			err = setUpLink("cni0", netip.PrefixFrom(gatewayOf(n.cidr), n.cidr.Bits()))
 		}
-		return errors.Join(err, set("net/ipv4/ip_forward", "1"), bridgeFilter())
+		return errors.Join(err, sysctl("net/ipv4/ip_forward", "1"), enableBridgeNetfilter())
 	})
 	if err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
 	for i := range pods {
-		if err := w.port(n, i, mtu); err != nil {
+		if err := w.addBridgePod(n, i, mtu); err != nil {
 			return fmt.Errorf("pod: %w", err)
 		}
 	}
 	return nil
 }
 
-// bridgeFilter has iptables see what the bridge passes on: kube-proxy's services need it on every node.
-func bridgeFilter() error { return set("net/bridge/bridge-nf-call-iptables", "1") }
+// enableBridgeNetfilter passes bridged packets to iptables, which kube-proxy's services need on every node.
+func enableBridgeNetfilter() error { return sysctl("net/bridge/bridge-nf-call-iptables", "1") }
 
-// port makes one pod on the bridge.
-func (w *world) port(n *node, i, mtu int) error {
+// addBridgePod creates one pod on the bridge.
+func (w *world) addBridgePod(n *node, i, mtu int) error {
 	ns, err := w.namespace()
 	if err != nil {
 		return err
 	}
 	host := "veth" + strconv.Itoa(i)
-	if err := pair(n.ns, host, ns, "eth0"); err != nil {
+	if err := addVeth(n.ns, host, ns, "eth0"); err != nil {
 		return err
 	}
 	err = n.ns.Do(func() error {
@@ -192,7 +191,7 @@ func (w *world) port(n *node, i, mtu int) error {
 	p := pod{ns: ns, addr: netip.AddrFrom4([4]byte{10, 244, n.cidr.Addr().As4()[2], byte(10 + i)})}
 	n.pods = append(n.pods, p)
 	return ns.Do(func() error {
-		if err := address("eth0", netip.PrefixFrom(p.addr, n.cidr.Bits())); err != nil {
+		if err := setUpLink("eth0", netip.PrefixFrom(p.addr, n.cidr.Bits())); err != nil {
 			return err
 		}
 		l, err := netlink.LinkByName("eth0")
@@ -204,15 +203,15 @@ func (w *world) port(n *node, i, mtu int) error {
 	})
 }
 
-// up brings a design up.
-func (b *bench) up(ctx context.Context, w *world) (err error) {
+// setUp creates a design.
+func (b *bench) setUp(ctx context.Context, w *world) (err error) {
 	if w.dir, err = os.MkdirTemp(b.dir, "world-"); err != nil {
 		return err
 	}
-	if err = w.lay(); err != nil {
+	if err = w.addNodes(); err != nil {
 		return err
 	}
-	switch w.maker {
+	switch w.impl {
 	case "wire":
 		for i := range w.nodes {
 			w.nodes[i].pods = []pod{{w.nodes[i].ns, wireAddr(i)}}

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flannel brings flannel's design up: host-gw and vxlan by hand, with the rules that flannel documents, udp by the real
-// program.
+// flannel creates flannel's design: host-gw and vxlan with the routes and rules that flannel documents, udp with the
+// real flanneld.
 func (b *bench) flannel(ctx context.Context, w *world) error {
 	mtu := 1500
 	switch w.backend {
@@ -30,18 +30,18 @@ func (b *bench) flannel(ctx context.Context, w *world) error {
 	}
 	for i := range w.nodes {
 		n, peer := &w.nodes[i], w.nodes[1-i]
-		if err := w.bridged(n, 2, mtu); err != nil {
+		if err := w.addBridge(n, 2, mtu); err != nil {
 			return err
 		}
 		if w.backend == "udp" {
 			continue
 		}
 		err := n.ns.Do(func() error {
-			if err := rules(n.cidr); err != nil {
+			if err := addRules(n.cidr); err != nil {
 				return err
 			}
 			if w.backend == "vxlan" {
-				return vxlan(i, n.cidr, peer.cidr)
+				return addVxlan(i, n.cidr, peer.cidr)
 			}
 			return netlink.RouteAdd(&netlink.Route{Dst: ipNet(peer.cidr), Gw: wireAddr(1 - i).AsSlice()})
 		})
@@ -52,9 +52,9 @@ func (b *bench) flannel(ctx context.Context, w *world) error {
 	return nil
 }
 
-// rules are flannel's, for iptables-restore.
-func rules(pods netip.Prefix) error {
-	cluster := network().String()
+// addRules writes flannel's rules by iptables-restore.
+func addRules(pods netip.Prefix) error {
+	cluster := clusterCIDR().String()
 	text := strings.NewReplacer("CLUSTER", cluster, "PODS", pods.String()).Replace(`*nat
 :FLANNEL-POSTRTG - [0:0]
 -A POSTROUTING -m comment --comment "flanneld masq" -j FLANNEL-POSTRTG
@@ -80,8 +80,8 @@ COMMIT
 	return nil
 }
 
-// vxlan makes the device and what leads to the one peer.
-func vxlan(i int, own, peer netip.Prefix) error {
+// addVxlan creates the device and the peer's route, neighbor and FDB entry.
+func addVxlan(i int, own, peer netip.Prefix) error {
 	up, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return err
@@ -95,18 +95,18 @@ func vxlan(i int, own, peer netip.Prefix) error {
 	if err := netlink.LinkAdd(dev); err != nil {
 		return err
 	}
-	if err := address("flannel.1", netip.PrefixFrom(own.Addr(), 32)); err != nil {
+	if err := setUpLink("flannel.1", netip.PrefixFrom(own.Addr(), 32)); err != nil {
 		return err
 	}
 	index := dev.Attrs().Index
-	end := peer.Addr().AsSlice()
+	vtep := peer.Addr().AsSlice()
 	return errors.Join(
 		netlink.NeighSet(&netlink.Neigh{
-			LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: end, HardwareAddr: mac(1 - i),
+			LinkIndex: index, State: netlink.NUD_PERMANENT, Type: unix.RTN_UNICAST, IP: vtep, HardwareAddr: mac(1 - i),
 		}),
 		netlink.NeighSet(&netlink.Neigh{
 			LinkIndex: index, State: netlink.NUD_PERMANENT, Family: unix.AF_BRIDGE, Flags: netlink.NTF_SELF,
 			IP: wireAddr(1 - i).AsSlice(), HardwareAddr: mac(1 - i),
 		}),
-		netlink.RouteReplace(&netlink.Route{Dst: ipNet(peer), Gw: end, LinkIndex: index, Flags: int(netlink.FLAG_ONLINK)}))
+		netlink.RouteReplace(&netlink.Route{Dst: ipNet(peer), Gw: vtep, LinkIndex: index, Flags: int(netlink.FLAG_ONLINK)}))
 }

@@ -18,25 +18,25 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/bench/part"
+	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// etcdPort is where the first node's etcd listens.
+// etcdPort is the port of the first node's etcd.
 const etcdPort = "2379"
 
-// flanneld starts the real program on both nodes of a world, and etcd on the first. The subnets are the program's
-// choice.
+// flanneld starts flanneld on both nodes of a world, and etcd on the first. flanneld chooses the subnets.
 func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 	url := "http://" + net.JoinHostPort(wireAddr(0).String(), etcdPort)
-	etcd, err := part.Start(w.nodes[0].ns, -1, b.cfg.Etcd, "--data-dir", filepath.Join(w.dir, "etcd"), "--unsafe-no-fsync",
+	etcd, err := subprocess.Start(w.nodes[0].ns, -1, b.cfg.Etcd, "--data-dir", filepath.Join(w.dir, "etcd"),
+		"--unsafe-no-fsync",
 		"--listen-client-urls", url, "--advertise-client-urls", url, "--listen-peer-urls", "http://127.0.0.1:0",
 		"--log-level", "error")
 	if err != nil {
 		return 0, err
 	}
-	w.processes = append([]*part.Process{etcd}, w.processes...)
-	conf := fmt.Sprintf(`{"Network":%q,"Backend":{"Type":"udp"}}`, network())
+	w.processes = append([]*subprocess.Process{etcd}, w.processes...)
+	conf := fmt.Sprintf(`{"Network":%q,"Backend":{"Type":"udp"}}`, clusterCIDR())
 	if err := wait(ctx, "etcd", func() error {
 		return put(ctx, w.nodes[0].ns, url, "/coreos.com/network/config", conf)
 	}); err != nil {
@@ -45,12 +45,12 @@ func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 	for i := range w.nodes {
 		n := &w.nodes[i]
 		file := filepath.Join(w.dir, "subnet"+strconv.Itoa(i)+".env")
-		p, err := part.Start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0",
+		p, err := subprocess.Start(n.ns, -1, b.cfg.Flanneld, "-etcd-endpoints="+url, "-subnet-file="+file, "-iface=eth0",
 			"-ip-masq=true")
 		if err != nil {
 			return 0, err
 		}
-		w.processes = append([]*part.Process{p}, w.processes...)
+		w.processes = append([]*subprocess.Process{p}, w.processes...)
 		err = wait(ctx, "flanneld", func() error {
 			text, err := os.ReadFile(file)
 			if err != nil {
@@ -66,7 +66,7 @@ func (b *bench) flanneld(ctx context.Context, w *world) (mtu int, err error) {
 	return mtu, nil
 }
 
-// subnet reads flannel's subnet.env.
+// subnet parses flannel's subnet.env.
 func subnet(text string) (cidr netip.Prefix, mtu int, err error) {
 	err = errors.New("no FLANNEL_SUBNET yet")
 	for line := range strings.Lines(text) {
@@ -82,7 +82,7 @@ func subnet(text string) (cidr netip.Prefix, mtu int, err error) {
 	return cidr, mtu, err
 }
 
-// wait tries until it works, ten seconds at most.
+// wait retries until try succeeds, for ten seconds at most.
 func wait(ctx context.Context, what string, try func() error) error {
 	err := try()
 	for end := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(end) && ctx.Err() == nil; err = try() {
@@ -94,7 +94,7 @@ func wait(ctx context.Context, what string, try func() error) error {
 	return nil
 }
 
-// put writes a key by etcd's JSON gateway, from inside a namespace.
+// put writes a key through etcd's JSON gateway, from inside a namespace.
 func put(ctx context.Context, ns *netns.NS, url, key, value string) error {
 	encode := base64.StdEncoding.EncodeToString
 	body := fmt.Sprintf(`{"key":%q,"value":%q}`, encode([]byte(key)), encode([]byte(value)))
@@ -112,13 +112,13 @@ func put(ctx context.Context, ns *netns.NS, url, key, value string) error {
 	if err != nil {
 		return err
 	}
-	answer, err := (&http.Client{Transport: transport, Timeout: 2 * time.Second}).Do(r)
+	response, err := (&http.Client{Transport: transport, Timeout: 2 * time.Second}).Do(r)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }()
-	if text, _ := io.ReadAll(answer.Body); answer.StatusCode != http.StatusOK {
-		return fmt.Errorf("etcd: %s: %s", answer.Status, text)
+	defer func() { _ = response.Body.Close() }()
+	if text, _ := io.ReadAll(response.Body); response.StatusCode != http.StatusOK {
+		return fmt.Errorf("etcd: %s: %s", response.Status, text)
 	}
 	return nil
 }

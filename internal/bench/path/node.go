@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// nodeOrder is what a node of weft's design is told.
+// nodeOrder is the configuration of a node of weft's design.
 type nodeOrder struct {
 	Cluster model.Cluster
 	Mesh    nodeMesh
@@ -30,15 +30,15 @@ type nodeMesh struct {
 	Masquerade []netip.Prefix
 }
 
-// nodeOutcome says that the node reaches its peer; MTU is 0 where a pod's packets may be as large as the wire's.
+// nodeOutcome reports that the node's mesh is programmed; MTU is 0 if pods can use the wire's MTU.
 type nodeOutcome struct {
 	MTU   int
 	Error string `json:",omitempty"`
 }
 
-// Node is the life of a node of weft's design: a reconciler that makes one pass in the process's own namespace, and the
-// tunnels that it wants, until in ends.
-func Node(ctx context.Context, in io.Reader, out io.Writer) error {
+// RunNode runs a node of weft's design until EOF on in: a reconciler that makes one pass in the process's own
+// namespace, and the tunnels of its plan.
+func RunNode(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o nodeOrder
 	d := json.NewDecoder(in)
 	if err := d.Decode(&o); err != nil {
@@ -52,11 +52,11 @@ func Node(ctx context.Context, in io.Reader, out io.Writer) error {
 	quiet := slog.New(slog.DiscardHandler)
 	runner := tunnel.New(tunnel.Config{Random: rand.Reader, Log: quiet, Now: time.Now, After: time.After})
 	defer runner.Close()
-	keeper := reconcile.New(reconcile.Config{
+	reconciler := reconcile.New(reconcile.Config{
 		Host: conn, Mesh: mesh.Config{Backend: o.Mesh.Backend, Masquerade: o.Mesh.Masquerade}, Runner: runner, Log: quiet,
 		Now: time.Now, After: time.After,
 	})
-	status, err := keeper.Once(ctx, &o.Cluster)
+	status, err := reconciler.Once(ctx, &o.Cluster)
 	result := nodeOutcome{MTU: status.Topology.PodMTU()}
 	if err == nil && len(status.Topology.Problems) > 0 {
 		err = fmt.Errorf("%s", status.Topology.Problems[0])

@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// TestRun takes every test of every way once, for a moment: it shows that packets arrive, not how fast.
+// TestRun runs every test of every way once, for a moment: it shows that packets arrive, not how fast.
 func TestRun(t *testing.T) {
 	if _, err := exec.LookPath("iptables-restore"); err != nil {
-		nettest.Skip(t, "no iptables-restore, which writes flannel's rules")
+		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
 	}
 	nettest.NeedBridgeNetfilter(t)
 	nettest.Need(t, "vxlan")
@@ -48,7 +48,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestGuards measures each of weft's designs with guards and without.
+// TestGuards measures each of weft's designs with source guards and without.
 func TestGuards(t *testing.T) {
 	nettest.NeedBridgeNetfilter(t)
 	dir := nettest.Programs(t)
@@ -79,16 +79,16 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-func TestRunRefusesNonsense(t *testing.T) {
+func TestRunRejectsBadConfig(t *testing.T) {
 	for want, cfg := range map[string]path.Config{
-		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)": {Span: time.Second},
-		"bench: -n 1, --span 2h0m0s (give -n 1 or more, and --span between 1ms and 10s)": {
+		"-n 0 is out of range: 1 or more (for example -n 7)": {Span: time.Second},
+		"--span 2h0m0s is out of range: 1ms to 10s (for example --span 300ms)": {
 			N: 1, Span: 2 * time.Hour,
 		},
-		`bench: back end "ipip" is not measured (known: host-gw, vxlan, udp)`: {
+		`--backends "ipip" is not host-gw, vxlan or udp (for example --backends host-gw)`: {
 			N: 1, Span: time.Second, Backends: []string{"ipip"},
 		},
-		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {
+		`--tests "sctp" is not tcp rr, udp rr, connect, packets or stream (for example --tests "tcp rr")`: {
 			N: 1, Span: time.Second, Tests: []string{"sctp"},
 		},
 	} {

@@ -21,19 +21,19 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Flannel is the ratio to flannel's design with the same back end, Wire that to the bare wire: the medians of the
-	// rounds' ratios; FlannelMin and FlannelMax are the least and the greatest of them. 0 where there is none.
+	// Flannel is the ratio to flannel's design with the same backend, Wire the ratio to the bare wire: medians of the
+	// rounds' ratios, with minimum and maximum. 0 if there is none.
 	Flannel    float64 `json:"flannel,omitempty"`
 	FlannelMin float64 `json:"flannelMin,omitempty"`
 	FlannelMax float64 `json:"flannelMax,omitempty"`
 	Wire       float64 `json:"wire,omitempty"`
-	// Unguarded is the ratio to the same design without guards, in the same way.
+	// Unguarded is the ratio to the same design without source guards.
 	Unguarded    float64 `json:"unguarded,omitempty"`
 	UnguardedMin float64 `json:"unguardedMin,omitempty"`
 	UnguardedMax float64 `json:"unguardedMax,omitempty"`
 }
 
-// Report is everything that Run found.
+// Report is the result of Run.
 type Report struct {
 	Rows  []Row    `json:"rows"`
 	Notes []string `json:"notes"`
@@ -41,8 +41,8 @@ type Report struct {
 
 func (b *bench) report() Report {
 	r := Report{Notes: append(b.notes,
-		"per second; client and server are pinned to a processor each; every round takes every way in a new order",
-		"ratios are the medians of the rounds' ratios, with the least and the greatest; connections of the test connect end with a reset")}
+		"values are per second; client and server are pinned to a CPU each; every round runs every way in a new order",
+		"ratios are the medians of the rounds' ratios, with minimum and maximum; connections of the test connect end with a reset")}
 	for _, w := range b.ways {
 		for _, test := range b.cfg.Tests {
 			values := b.values[test][w]
@@ -72,7 +72,7 @@ func (b *bench) peer(test, where, backend, design string) []float64 {
 	return nil
 }
 
-// Text prints a table of figures and one of ratios.
+// Text prints a table of values and tables of ratios.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	var tests []string
@@ -81,9 +81,9 @@ func (r Report) Text(w io.Writer) error {
 			tests = append(tests, x.Test)
 		}
 	}
-	head := "WHERE\tBACK END\tDESIGN\t" + strings.ToUpper(strings.Join(tests, "\t")) + "\tN"
+	header := "WHERE\tBACKEND\tDESIGN\t" + strings.ToUpper(strings.Join(tests, "\t")) + "\tN"
 	table := func(title string, cell func(Row) string) {
-		fmt.Fprintf(t, "%s\n%s", title, head)
+		fmt.Fprintf(t, "%s\n%s", title, header)
 		for i, x := range r.Rows {
 			if i%len(tests) == 0 {
 				fmt.Fprintf(t, "\n%s\t%s\t%s", x.Where, x.Backend, x.Design)

@@ -14,47 +14,50 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Config says what Run measures.
+// Config configures Run.
 type Config struct {
 	Backends []string // host-gw, vxlan, udp
 	Tests    []string // all when empty
 	N        int      // rounds
-	// Span is how long one test of one way takes.
+	// Span is the duration of one test of one way.
 	Span time.Duration
 	Seed uint64
-	// Guards compares weft's designs with themselves without guards, instead of with flannel's.
+	// Guards compares weft's designs with and without source guards, instead of with flannel's design.
 	Guards bool
-	// Self is weft-bench, BinDir the directory of weft's plugins.
+	// Self is the program weft-bench, BinDir the directory of weft's plugins.
 	Self, BinDir string
-	// Flanneld and Etcd are programs; without them flannel's udp is left out.
+	// Flanneld and Etcd are programs; without them flannel's udp is skipped.
 	Flanneld, Etcd string
 	Log            *slog.Logger
 }
 
-func (cfg Config) check() error {
-	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s",
-			"bench: -n %d, --span %s", cfg.N, cfg.Span)
+// Check validates the configuration.
+func (cfg Config) Check() error {
+	if cfg.N < 1 {
+		return model.OutOfRange("-n", cfg.N, "1 or more", 7)
+	}
+	if cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
+		return model.OutOfRange("--span", cfg.Span, "1ms to 10s", "300ms")
 	}
 	for _, b := range cfg.Backends {
-		if !slices.Contains([]string{"host-gw", "vxlan", "udp"}, b) {
-			return model.Faultf(model.CodeInvalidConf, "known: host-gw, vxlan, udp", "bench: back end %q is not measured", b)
+		if known := []string{"host-gw", "vxlan", "udp"}; !slices.Contains(known, b) {
+			return model.NotOneOf("--backends", b, known...)
 		}
 	}
 	for _, t := range cfg.Tests {
 		if !slices.Contains(Tests(), t) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("known: %q", Tests()), "bench: there is no test %q", t)
+			return model.NotOneOf("--tests", t, Tests()...)
 		}
 	}
 	return nil
 }
 
-// way is one path of packets that is measured.
+// way is one measured path between two pods.
 type way struct {
 	Where   string `json:"where"` // same node, across
 	Backend string `json:"backend,omitempty"`
 	Design  string `json:"design"`
-	ends    *Ends
+	pair    *Pair
 }
 
 type bench struct {
@@ -64,15 +67,15 @@ type bench struct {
 	ways   []*way
 	notes  []string
 	random *rand.Rand
-	values map[string]map[*way][]float64 // by test, a value a round
+	values map[string]map[*way][]float64 // by test, one value per round
 }
 
-// Run brings all designs up and measures them.
+// Run creates all designs and measures them.
 func Run(ctx context.Context, cfg Config) (Report, error) {
 	if len(cfg.Tests) == 0 {
 		cfg.Tests = Tests()
 	}
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return Report{}, err
 	}
 	dir, err := os.MkdirTemp("", "weft-bench-")
@@ -87,14 +90,14 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	}
 	for _, test := range cfg.Tests {
 		b.values[test] = map[*way][]float64{}
-		for _, w := range b.ways { // neighbors are found, and programs are in memory
+		for _, w := range b.ways { // warm up neighbor caches and programs
 			if _, err := b.once(w, test, 20*time.Millisecond); err != nil {
 				return Report{}, err
 			}
 		}
 	}
 	for round := range cfg.N {
-		cfg.Log.Info("measuring", "round", round+1, "of", cfg.N)
+		cfg.Log.Info("measuring traffic", "round", round+1, "of", cfg.N)
 		for _, test := range cfg.Tests {
 			for _, i := range b.random.Perm(len(b.ways)) {
 				if err := ctx.Err(); err != nil {
@@ -113,19 +116,19 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 
 func (b *bench) close() {
 	for _, w := range b.ways {
-		w.ends.Close()
+		w.pair.Close()
 	}
 	for _, w := range b.worlds {
 		w.close()
 	}
 }
 
-// build brings the designs up. On one node all back ends are alike; what is measured there is of the first one.
+// build creates the designs. Traffic within a node does not depend on the backend and is measured with the first one.
 func (b *bench) build(ctx context.Context) error {
-	plan := []*world{{maker: "wire"}}
+	plan := []*world{{impl: "wire"}}
 	for _, backend := range b.cfg.Backends {
-		ptp, bridge := world{maker: "weft", backend: backend, joined: "ptp", guarded: true},
-			world{maker: "weft", backend: backend, joined: "bridge", guarded: true}
+		ptp, bridge := world{impl: "weft", backend: backend, plugin: "ptp", guarded: true},
+			world{impl: "weft", backend: backend, plugin: "bridge", guarded: true}
 		plan = append(plan, &ptp, &bridge)
 		if b.cfg.Guards {
 			bare, bareBridge := ptp, bridge
@@ -136,44 +139,44 @@ func (b *bench) build(ctx context.Context) error {
 		if backend == "udp" && (b.cfg.Flanneld == "" || b.cfg.Etcd == "") {
 			b.notes = append(b.notes, "flannel's udp was not measured: it needs --flanneld and --etcd")
 		} else {
-			plan = append(plan, &world{maker: "flannel", backend: backend})
+			plan = append(plan, &world{impl: "flannel", backend: backend})
 		}
 	}
 	for _, w := range plan {
 		b.worlds = append(b.worlds, w)
-		b.cfg.Log.Info("building", "design", w.name(), "back end", w.backend)
-		if err := b.up(ctx, w); err != nil {
+		b.cfg.Log.Info("creating a design", "design", w.name(), "backend", w.backend)
+		if err := b.setUp(ctx, w); err != nil {
 			return fmt.Errorf("%s %s: %w", w.name(), w.backend, err)
 		}
-		if w.maker != "wire" && w.backend == b.cfg.Backends[0] {
-			if err := b.way("same node", w, w.nodes[0].pods[0], w.nodes[0].pods[1]); err != nil {
+		if w.impl != "wire" && w.backend == b.cfg.Backends[0] {
+			if err := b.addWay("same node", w, w.nodes[0].pods[0], w.nodes[0].pods[1]); err != nil {
 				return err
 			}
 		}
-		if err := b.way("across", w, w.nodes[0].pods[0], w.nodes[1].pods[0]); err != nil {
+		if err := b.addWay("across", w, w.nodes[0].pods[0], w.nodes[1].pods[0]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// way starts the two ends.
-func (b *bench) way(where string, w *world, from, to pod) error {
+// addWay starts the client and the server of a way.
+func (b *bench) addWay(where string, w *world, from, to pod) error {
 	v := &way{Where: where, Design: w.name()}
 	if where == "across" {
 		v.Backend = w.backend
 	}
 	var err error
-	if v.ends, err = Join(b.cfg.Self, from.ns, to.ns, to.addr); err != nil {
+	if v.pair, err = StartPair(b.cfg.Self, from.ns, to.ns, to.addr); err != nil {
 		return err
 	}
 	b.ways = append(b.ways, v)
 	return nil
 }
 
-// once takes one test of one way: what was done per second.
+// once runs one test of one way and returns its rate per second.
 func (b *bench) once(w *way, test string, span time.Duration) (float64, error) {
-	v, err := w.ends.Once(test, span)
+	v, err := w.pair.Once(test, span)
 	if err != nil {
 		return 0, fmt.Errorf("%s, %s %s, %s: %w", w.Where, w.Design, w.Backend, test, err)
 	}

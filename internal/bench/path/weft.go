@@ -12,33 +12,32 @@ import (
 	"os/exec"
 	"path/filepath"
 
-	"github.com/weft-net/weft/internal/bench/part"
+	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// weft brings weft's design up: each node's mesh by the reconciler, in a process of its own, and pods by weft's own
-// plugin.
+// weft creates weft's design: each node's mesh by the reconciler, in its own process, and pods by weft's plugin.
 func (b *bench) weft(ctx context.Context, w *world) error {
 	mtu := 0
 	for i := range w.nodes {
-		o := nodeOrder{Mesh: nodeMesh{Backend: w.backend, Masquerade: []netip.Prefix{network()}}}
+		o := nodeOrder{Mesh: nodeMesh{Backend: w.backend, Masquerade: []netip.Prefix{clusterCIDR()}}}
 		o.Cluster.Self = nodeName(i)
 		for j, n := range w.nodes {
 			o.Cluster.Nodes = append(o.Cluster.Nodes, model.Node{
 				Name: nodeName(j), Addrs: []netip.Addr{wireAddr(j)}, PodCIDRs: []netip.Prefix{n.cidr},
 			})
 		}
-		p, err := part.Start(w.nodes[i].ns, -1, b.cfg.Self, "part", "node")
+		p, err := subprocess.Start(w.nodes[i].ns, -1, b.cfg.Self, "part", "node")
 		if err != nil {
 			return err
 		}
 		w.processes = append(w.processes, p)
 		var result nodeOutcome
-		if err := p.Tell(o); err != nil {
+		if err := p.Send(o); err != nil {
 			return err
 		}
-		if err := p.Hear(&result); err != nil {
+		if err := p.Receive(&result); err != nil {
 			return err
 		}
 		if result.Error != "" {
@@ -49,13 +48,13 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 			if err := w.nodes[i].ns.Do(func() error {
 				return exec.CommandContext(ctx, "nft", "delete", "table", "inet", mesh.GuardTable).Run()
 			}); err != nil {
-				return fmt.Errorf("node %s: guard of tunnels: %w", nodeName(i), err)
+				return fmt.Errorf("node %s: delete source guard of tunnels: %w", nodeName(i), err)
 			}
 		}
 	}
 	for i := range w.nodes {
 		for j := range 2 {
-			if err := b.plug(ctx, w, &w.nodes[i], fmt.Sprintf("pod%d-%d", i, j), mtu); err != nil {
+			if err := b.attachPod(ctx, w, &w.nodes[i], fmt.Sprintf("pod%d-%d", i, j), mtu); err != nil {
 				return err
 			}
 		}
@@ -65,14 +64,14 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 
 func nodeName(i int) string { return string(rune('a' + i)) }
 
-// plug executes weft's plugin for one pod.
-func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int) error {
+// attachPod executes weft's plugin for one pod.
+func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu int) error {
 	ns, err := w.namespace()
 	if err != nil {
 		return err
 	}
 	conf := map[string]any{
-		"cniVersion": "1.0.0", "name": "pods", "type": w.joined, "ipMasq": false,
+		"cniVersion": "1.0.0", "name": "pods", "type": w.plugin, "ipMasq": false,
 		"ipam": map[string]any{
 			"type": "host-local", "dataDir": filepath.Join(w.dir, "ipam", n.cidr.Addr().String()),
 			"ranges": []any{[]any{map[string]any{"subnet": n.cidr.String()}}},
@@ -82,14 +81,14 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 	if mtu > 0 {
 		conf["mtu"] = mtu
 	}
-	if w.joined == "bridge" {
+	if w.plugin == "bridge" {
 		conf["bridge"], conf["isDefaultGateway"], conf["hairpinMode"], conf["guard"] = "cni0", true, true, w.guarded
 	}
 	stdin, err := json.Marshal(conf)
 	if err != nil {
 		return err
 	}
-	cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.BinDir, w.joined))
+	cmd := exec.CommandContext(ctx, filepath.Join(b.cfg.BinDir, w.plugin))
 	cmd.Env = []string{
 		"CNI_COMMAND=ADD", "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_PATH=" + b.cfg.BinDir,
 		fmt.Sprintf("CNI_NETNS=/proc/%d/fd/%d", os.Getpid(), ns.Fd()),
@@ -98,7 +97,7 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 	var out bytes.Buffer
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &out, &out
 	if err = n.ns.Do(func() error {
-		if err := bridgeFilter(); err != nil { // as on any node of Kubernetes
+		if err := enableBridgeNetfilter(); err != nil { // as on any Kubernetes node
 			return err
 		}
 		return cmd.Start()
@@ -106,7 +105,7 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 		err = cmd.Wait()
 	}
 	if err != nil {
-		return fmt.Errorf("plugin %s: %w: %s", w.joined, err, out.String())
+		return fmt.Errorf("plugin %s: %w: %s", w.plugin, err, out.String())
 	}
 	var result struct {
 		IPs []struct {
@@ -114,7 +113,7 @@ func (b *bench) plug(ctx context.Context, w *world, n *node, id string, mtu int)
 		} `json:"ips"`
 	}
 	if err := json.Unmarshal(out.Bytes(), &result); err != nil || len(result.IPs) != 1 {
-		return fmt.Errorf("plugin %s: no address in %s", w.joined, out.String())
+		return fmt.Errorf("plugin %s: no address in %s", w.plugin, out.String())
 	}
 	n.pods = append(n.pods, pod{ns, result.IPs[0].Address.Addr()})
 	return nil

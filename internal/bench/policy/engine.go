@@ -11,34 +11,34 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Cell is what is programmed.
+// Cell is a set of policies to program.
 type Cell struct {
-	// Policies select the server's pod, each with its share of the Peers.
+	// Policies is the number of policies that select the server's pod; the Peers are distributed over them.
 	Policies int `json:"policies"`
 	Peers    int `json:"peers"`
-	// Blocks makes the peers ranges of addresses (ipBlock) instead of pods.
+	// Blocks makes the peers address ranges (ipBlock) instead of pods.
 	Blocks bool `json:"blocks,omitempty"`
 }
 
 func (c Cell) String() string {
-	what := "peers"
+	kind := "peers"
 	if c.Blocks {
-		what = "ipBlocks"
+		kind = "ipBlocks"
 	}
-	return fmt.Sprintf("%d policies, %d %s", c.Policies, c.Peers, what)
+	return fmt.Sprintf("%d policies, %d %s", c.Policies, c.Peers, kind)
 }
 
-// engine turns a cell into what a node's kernel keeps. One value serves one node.
+// engine programs a cell into a node's kernel. One value serves one node.
 type engine interface {
 	name() string
-	// program makes the node allow the cell's peers, and the client, the server's port, and nobody else.
+	// program allows only the cell's peers and the client to connect to the server's port.
 	program(node *netns.NS, c Cell) error
-	// more allows one more peer, in the first policy.
-	more(node *netns.NS, c Cell, p netip.Prefix) error
+	// addPeer allows one more peer, in the first policy.
+	addPeer(node *netns.NS, c Cell, p netip.Prefix) error
 	close()
 }
 
-// Engines are the names of all engines.
+// Engines returns the names of all engines.
 func Engines() []string { return []string{"routed", "iptables", "calico", "kube-router", "weft"} }
 
 func newEngine(name string) engine {
@@ -55,15 +55,15 @@ func newEngine(name string) engine {
 	return routed{}
 }
 
-// routed is no engine.
+// routed is the baseline: no rules.
 type routed struct{}
 
-func (routed) name() string                             { return "routed" }
-func (routed) program(*netns.NS, Cell) error            { return nil }
-func (routed) more(*netns.NS, Cell, netip.Prefix) error { return nil }
-func (routed) close()                                   {}
+func (routed) name() string                                { return "routed" }
+func (routed) program(*netns.NS, Cell) error               { return nil }
+func (routed) addPeer(*netns.NS, Cell, netip.Prefix) error { return nil }
+func (routed) close()                                      {}
 
-// peer is the peer with that number: a pod's address, or a range of addresses.
+// peer returns peer i: a pod's address, or an address range.
 func (c Cell) peer(i int) netip.Prefix {
 	if c.Blocks {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{byte(64 + i>>12), byte(i >> 4), byte(i<<4) & 0xf0, 0}), 28)
@@ -71,7 +71,7 @@ func (c Cell) peer(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(64 + i>>16), byte(i >> 8), byte(i)}), 32)
 }
 
-// peersOf are those of one policy; the client is the last one of the last policy.
+// peersOf returns the peers of one policy; the client is the last one of the last policy.
 func (c Cell) peersOf(policy int) []netip.Prefix {
 	var out []netip.Prefix
 	for i := policy; i < c.Peers; i += c.Policies {
@@ -83,16 +83,16 @@ func (c Cell) peersOf(policy int) []netip.Prefix {
 	return out
 }
 
-// rules is an engine of iptables' rules.
+// rules is an engine that writes iptables rules.
 type rules struct{ style style }
 
-// style is how somebody writes rules: texts for ipset restore and iptables-restore.
+// style is a way to write rules: input for ipset restore and iptables-restore.
 type style interface {
 	name() string
 	sets(c Cell) string
 	rules(c Cell) string
-	// one are the texts for one more peer.
-	one(c Cell, p netip.Prefix) (sets, rules string)
+	// addPeer returns the input for one more peer.
+	addPeer(c Cell, p netip.Prefix) (sets, rules string)
 }
 
 func (r *rules) name() string { return r.style.name() }
@@ -102,12 +102,12 @@ func (r *rules) program(node *netns.NS, c Cell) error {
 	return restore(node, r.style.sets(c), r.style.rules(c))
 }
 
-func (r *rules) more(node *netns.NS, c Cell, p netip.Prefix) error {
-	s, t := r.style.one(c, p)
+func (r *rules) addPeer(node *netns.NS, c Cell, p netip.Prefix) error {
+	s, t := r.style.addPeer(c, p)
 	return restore(node, s, t)
 }
 
-// restore runs the programs that Calico's and kube-router's daemons run.
+// restore runs the programs that Calico and kube-router run.
 func restore(node *netns.NS, sets, rules string) error {
 	for _, v := range []struct {
 		text string

@@ -17,11 +17,11 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// TestRun takes every test of every engine once, for a moment: it shows that the client's packets arrive, not how fast.
+// TestRun runs every test of every engine once, for a moment: it shows that the client's packets arrive, not how fast.
 func TestRun(t *testing.T) {
 	for _, p := range []string{"iptables-restore", "ipset"} {
 		if _, err := exec.LookPath(p); err != nil {
-			nettest.Without(t, "no "+p+", which writes the peers' rules")
+			nettest.SkipMissing(t, p+" is missing; it writes the rules of the other engines")
 		}
 	}
 	report, err := policy.Run(t.Context(), policy.Config{
@@ -31,7 +31,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Three cells of four engines and the routed way, two tests each; programming of four engines, pods and blocks.
+	// Three cells of four engines and the routed baseline, two tests each; programming by four engines, pods and blocks.
 	if got, want := len(report.Rows), (3*4+1)*2+4*2*2; got != want {
 		t.Errorf("%d rows, want %d", got, want)
 	}
@@ -46,16 +46,16 @@ func TestRun(t *testing.T) {
 	}
 }
 
-func TestRunRefusesNonsense(t *testing.T) {
+func TestRunRejectsBadConfig(t *testing.T) {
 	for want, cfg := range map[string]policy.Config{
-		"bench: -n 0, --span 1s (give -n 1 or more, and --span between 1ms and 10s)": {Span: time.Second},
-		`bench: there is no engine "pf" (known: ["routed" "iptables" "calico" "kube-router" "weft"])`: {
+		"-n 0 is out of range: 1 or more (for example -n 7)": {Span: time.Second},
+		`--engines "pf" is not routed, iptables, calico, kube-router or weft (for example --engines routed)`: {
 			N: 1, Span: time.Second, Engines: []string{"pf"},
 		},
-		`bench: there is no test "sctp" (known: ["tcp rr" "udp rr" "connect" "packets" "stream"])`: {
+		`--tests "sctp" is not tcp rr, udp rr, connect, packets or stream (for example --tests "tcp rr")`: {
 			N: 1, Span: time.Second, Tests: []string{"sctp"},
 		},
-		"bench: -1 policies, peers or entries (give 0 to 524288)": {N: 1, Span: time.Second, Peers: []int{-1}},
+		"--peers -1 is out of range: 0 to 524288 (for example --peers 100)": {N: 1, Span: time.Second, Peers: []int{-1}},
 	} {
 		if _, err := policy.Run(t.Context(), cfg); err == nil || err.Error() != want {
 			t.Errorf("got %v\nwant %s", err, want)

@@ -21,8 +21,8 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Routed is the ratio to the way without any engine, Few that to the same engine and as many policies with the fewest
-	// peers: the medians of the rounds' ratios; the others are the least and the greatest of them. 0 where there is none.
+	// Routed is the ratio to the baseline without an engine, Few the ratio to the same engine with the same number of
+	// policies and the fewest peers: medians of the rounds' ratios, with minimum and maximum. 0 if there is none.
 	Routed    float64 `json:"routed,omitempty"`
 	RoutedMin float64 `json:"routedMin,omitempty"`
 	RoutedMax float64 `json:"routedMax,omitempty"`
@@ -31,7 +31,7 @@ type Row struct {
 	FewMax    float64 `json:"fewMax,omitempty"`
 }
 
-// Report is everything that Run found.
+// Report is the result of Run.
 type Report struct {
 	Rows  []Row    `json:"rows"`
 	Notes []string `json:"notes"`
@@ -39,17 +39,17 @@ type Report struct {
 
 func (b *bench) report() Report {
 	r := Report{Notes: []string{
-		"per second, or milliseconds; client and server are pinned to a processor each; every round takes every world in a new order",
-		"ratios are the medians of the rounds' ratios, with the least and the greatest; connections end with a reset",
-		"iptables, calico and kube-router are programmed by iptables-restore and ipset restore, as their daemons do; starting these programs is in their times",
+		"values are per second, or milliseconds; client and server are pinned to a CPU each; every round runs every world in a new order",
+		"ratios are the medians of the rounds' ratios, with minimum and maximum; connections end with a reset",
+		"iptables, calico and kube-router are programmed by iptables-restore and ipset restore, as their agents do; the times include the start of these programs",
 	}}
 	cells := b.cfg.cells()
 	for _, test := range append(slices.Clone(b.cfg.Tests), testProgram, testOneMore) {
-		of := cells
+		measured := cells
 		if test == testProgram || test == testOneMore {
-			of = []Cell{{Policies: 1, Peers: b.cfg.Program}, {Policies: 1, Peers: b.cfg.Program, Blocks: true}}
+			measured = []Cell{{Policies: 1, Peers: b.cfg.Program}, {Policies: 1, Peers: b.cfg.Program, Blocks: true}}
 		}
-		for _, c := range of {
+		for _, c := range measured {
 			for _, name := range b.cfg.Engines {
 				if v := b.values[key{name, test, c}]; len(v) > 0 {
 					r.Rows = append(r.Rows, b.row(name, test, c, v))
@@ -67,23 +67,23 @@ func (b *bench) row(name, test string, c Cell, v []float64) Row {
 		row.Unit = "ms"
 		return row
 	}
-	first := c
+	fewest := c
 	for _, other := range b.cfg.cells() {
-		if other.Policies == c.Policies && other.Peers < first.Peers {
-			first = other
+		if other.Policies == c.Policies && other.Peers < fewest.Peers {
+			fewest = other
 		}
 	}
-	row.Few, row.FewMin, row.FewMax = rounds.Spread(rounds.Quotients(v, b.values[key{name, test, first}]))
+	row.Few, row.FewMin, row.FewMax = rounds.Spread(rounds.Quotients(v, b.values[key{name, test, fewest}]))
 	row.Routed, row.RoutedMin, row.RoutedMax = rounds.Spread(
 		rounds.Quotients(v, b.values[key{"routed", test, b.cfg.cells()[0]}]),
 	)
 	return row
 }
 
-// Text prints a table.
+// Text prints the report as a table.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TEST\tPOLICIES\tENTRIES\tKIND\tENGINE\tMEDIAN\tLEAST\tMOST\tUNIT\tTO ROUTED\tTO FEWEST PEERS\tN")
+	fmt.Fprintln(t, "TEST\tPOLICIES\tENTRIES\tKIND\tENGINE\tMEDIAN\tMIN\tMAX\tUNIT\tVS ROUTED\tVS FEWEST PEERS\tN")
 	for _, x := range r.Rows {
 		kind := "pods"
 		if x.Blocks {

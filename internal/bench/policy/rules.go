@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// chains is one chain for a policy and one rule for a peer.
+// chains writes one chain per policy and one rule per peer.
 type chains struct{}
 
 func (chains) name() string     { return "iptables" }
@@ -33,11 +33,11 @@ func (chains) rules(c Cell) string {
 	return b.String()
 }
 
-func (chains) one(_ Cell, p netip.Prefix) (sets, rules string) {
+func (chains) addPeer(_ Cell, p netip.Prefix) (sets, rules string) {
 	return "", fmt.Sprintf("*filter\n-A POLICY-0 -s %s -p tcp -m tcp --dport 7000 -j ACCEPT\nCOMMIT\n", p)
 }
 
-// setsOf are one set for a policy.
+// setsOf returns one ipset per policy.
 func setsOf(c Cell, kind, name string) string {
 	var b strings.Builder
 	for i := range c.Policies {
@@ -49,7 +49,7 @@ func setsOf(c Cell, kind, name string) string {
 	return b.String()
 }
 
-// plain is an address without its length where it is one.
+// plain formats a prefix, without its length if it is a single address.
 func plain(p netip.Prefix) string {
 	if p.IsSingleIP() {
 		return p.Addr().String()
@@ -57,8 +57,9 @@ func plain(p netip.Prefix) string {
 	return p.String()
 }
 
-// calico is the shape of its iptables data plane: a dispatch to a chain for each end of a pod, which jumps into a chain
-// for each policy, whose rule looks into a set and leaves a mark. A pod without policies goes to its profile.
+// calico writes rules like Calico's iptables dataplane: dispatch chains jump to one chain per endpoint and direction,
+// which jumps to one chain per policy, whose rule matches an ipset and sets a mark. An endpoint without policies uses
+// its profile.
 type calico struct{}
 
 func (calico) name() string       { return "calico" }
@@ -112,12 +113,12 @@ func (calico) rules(c Cell) string {
 	return b.String()
 }
 
-func (calico) one(_ Cell, p netip.Prefix) (sets, rules string) {
+func (calico) addPeer(_ Cell, p netip.Prefix) (sets, rules string) {
 	return "add cali40s0 " + plain(p) + "\n", ""
 }
 
-// kubeRouter is the shape of its rules: a chain for each pod that has policies, a chain for each policy with a set of
-// sources and one of destinations, marks, and the end of the pod's chain that refuses what bears none.
+// kubeRouter writes rules like kube-router's: one chain per pod, which jumps to one chain per policy with a set of
+// sources and a set of destinations, marks, and rejects unmarked packets at its end.
 type kubeRouter struct{}
 
 func (kubeRouter) name() string { return "kube-router" }
@@ -163,13 +164,13 @@ func (kubeRouter) rules(c Cell) string {
 	}
 	line("-A KUBE-ROUTER-FORWARD -m mark --mark 0x20000/0x20000 -j ACCEPT")
 	for i := range c.Policies {
-		for _, end := range []string{"MARK --set-xmark 0x10000/0x10000", "RETURN"} {
+		for _, target := range []string{"MARK --set-xmark 0x10000/0x10000", "RETURN"} {
 			mark := ""
-			if end == "RETURN" {
+			if target == "RETURN" {
 				mark = "-m mark --mark 0x10000/0x10000 "
 			}
 			line(
-				"-A KUBE-NWPLCY-%d -p tcp -m set --match-set KUBE-SRC-%d src -m set --match-set KUBE-DST-%d dst -m tcp --dport 7000 %s-j %s", i, i, i, mark, end,
+				"-A KUBE-NWPLCY-%d -p tcp -m set --match-set KUBE-SRC-%d src -m set --match-set KUBE-DST-%d dst -m tcp --dport 7000 %s-j %s", i, i, i, mark, target,
 			)
 		}
 	}
@@ -177,6 +178,6 @@ func (kubeRouter) rules(c Cell) string {
 	return b.String()
 }
 
-func (kubeRouter) one(_ Cell, p netip.Prefix) (sets, rules string) {
+func (kubeRouter) addPeer(_ Cell, p netip.Prefix) (sets, rules string) {
 	return "add KUBE-SRC-0 " + plain(p) + "\n", ""
 }

@@ -10,35 +10,38 @@ import (
 	"slices"
 	"time"
 
-	"github.com/weft-net/weft/internal/bench/byhand"
+	"github.com/weft-net/weft/internal/bench/baseline"
 	"github.com/weft-net/weft/internal/bench/path"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Config says what Run measures.
+// Config configures Run.
 type Config struct {
 	Engines  []string // all when empty
 	Policies []int
 	Peers    []int
 	Tests    []string // of bench/path; connect and tcp rr when empty
 	N        int      // rounds
-	// Span is how long one test of one world takes.
+	// Span is the duration of one test of one world.
 	Span time.Duration
-	// Program is how many entries are programmed; 0 leaves that out.
+	// Program is the number of entries to program; 0 skips that.
 	Program int
 	Seed    uint64
-	// Self is weft-bench.
+	// Self is the program weft-bench.
 	Self string
 	Log  *slog.Logger
 }
 
-// maxPeers is what fits into the addresses that peers have.
+// maxPeers is limited by the peers' address range.
 const maxPeers = 1 << 19
 
-func (cfg *Config) check() error {
-	if cfg.N < 1 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, and --span between 1ms and 10s",
-			"bench: -n %d, --span %s", cfg.N, cfg.Span)
+// Check validates the configuration and sets defaults.
+func (cfg *Config) Check() error {
+	if cfg.N < 1 {
+		return model.OutOfRange("-n", cfg.N, "1 or more", 7)
+	}
+	if cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
+		return model.OutOfRange("--span", cfg.Span, "1ms to 10s", "150ms")
 	}
 	if len(cfg.Engines) == 0 {
 		cfg.Engines = Engines()
@@ -48,24 +51,28 @@ func (cfg *Config) check() error {
 	}
 	for _, e := range cfg.Engines {
 		if !slices.Contains(Engines(), e) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("known: %q", Engines()), "bench: there is no engine %q", e)
+			return model.NotOneOf("--engines", e, Engines()...)
 		}
 	}
 	for _, t := range cfg.Tests {
 		if !slices.Contains(path.Tests(), t) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("known: %q", path.Tests()), "bench: there is no test %q", t)
+			return model.NotOneOf("--tests", t, path.Tests()...)
 		}
 	}
-	for _, n := range append(slices.Clone(cfg.Policies), append(cfg.Peers, cfg.Program)...) {
-		if n < 0 || n > maxPeers {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("give 0 to %d", maxPeers),
-				"bench: %d policies, peers or entries", n)
+	for _, f := range []struct {
+		flag   string
+		counts []int
+	}{{"--policies", cfg.Policies}, {"--peers", cfg.Peers}, {"--program", []int{cfg.Program}}} {
+		for _, n := range f.counts {
+			if n < 0 || n > maxPeers {
+				return model.OutOfRange(f.flag, n, fmt.Sprintf("0 to %d", maxPeers), 100)
+			}
 		}
 	}
 	return nil
 }
 
-// cells are those of the run: without policies there are no peers.
+// cells returns the cells of the run: without policies there are no peers.
 func (cfg Config) cells() []Cell {
 	var out []Cell
 	for _, p := range cfg.Policies {
@@ -90,16 +97,16 @@ type bench struct {
 	cfg    Config
 	worlds []*world
 	random *rand.Rand
-	values map[key][]float64 // a value a round
+	values map[key][]float64 // one value per round
 }
 
-// Run brings all worlds up, measures their packets, and then how long programming takes.
+// Run sets up all worlds, measures their traffic, and then the time to program rules.
 func Run(ctx context.Context, cfg Config) (Report, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return Report{}, err
 	}
 	b := &bench{cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0)), values: map[key][]float64{}}
-	err := b.packets(ctx)
+	err := b.traffic(ctx)
 	for _, w := range b.worlds {
 		w.close()
 	}
@@ -112,12 +119,12 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return b.report(), nil
 }
 
-func (b *bench) packets(ctx context.Context) error {
+func (b *bench) traffic(ctx context.Context) error {
 	if err := b.build(); err != nil {
 		return err
 	}
 	for round := range b.cfg.N {
-		b.cfg.Log.Info("measuring", "round", round+1, "of", b.cfg.N)
+		b.cfg.Log.Info("measuring traffic", "round", round+1, "of", b.cfg.N)
 		for _, test := range b.cfg.Tests {
 			for _, i := range b.random.Perm(len(b.worlds)) {
 				if err := ctx.Err(); err != nil {
@@ -135,7 +142,7 @@ func (b *bench) packets(ctx context.Context) error {
 	return nil
 }
 
-// build brings all worlds up, and has neighbors found and programs in memory.
+// build sets up all worlds, and warms up neighbor caches and programs.
 func (b *bench) build() error {
 	cells := b.cfg.cells()
 	for _, c := range cells {
@@ -145,8 +152,8 @@ func (b *bench) build() error {
 			}
 			w := &world{engine: newEngine(name), cell: c}
 			b.worlds = append(b.worlds, w)
-			b.cfg.Log.Info("building", "engine", name, "cell", c.String())
-			if err := w.up(b.cfg.Self); err != nil {
+			b.cfg.Log.Info("setting up a world", "engine", name, "cell", c.String())
+			if err := w.setUp(b.cfg.Self); err != nil {
 				return fmt.Errorf("%s, %s: %w", name, c, err)
 			}
 			for _, test := range b.cfg.Tests {
@@ -160,23 +167,23 @@ func (b *bench) build() error {
 }
 
 func (w *world) once(test string, span time.Duration) (float64, error) {
-	v, err := w.ends.Once(test, span)
+	v, err := w.load.Once(test, span)
 	if err != nil {
 		return 0, fmt.Errorf("%s, %s, %s: %w", w.engine.name(), w.cell, test, err)
 	}
 	return v, nil
 }
 
-// The tests of programming; each value is milliseconds.
+// The tests of programming; values are milliseconds.
 const (
 	testProgram = "program"
 	testOneMore = "one more"
 )
 
-// program takes each engine in a node of its own: all entries, then one more.
+// program measures each engine on a new node: all entries, then one more.
 func (b *bench) program(ctx context.Context) error {
 	for round := range b.cfg.N {
-		b.cfg.Log.Info("programming", "round", round+1, "of", b.cfg.N)
+		b.cfg.Log.Info("measuring programming", "round", round+1, "of", b.cfg.N)
 		for _, blocks := range []bool{false, true} {
 			c := Cell{Policies: 1, Peers: b.cfg.Program, Blocks: blocks}
 			for _, i := range b.random.Perm(len(b.cfg.Engines)) {
@@ -196,17 +203,17 @@ func (b *bench) program(ctx context.Context) error {
 
 func (b *bench) programOnce(e engine, c Cell) error {
 	defer e.close()
-	node, err := byhand.NewNode()
+	node, err := baseline.NewNode()
 	if err != nil {
 		return err
 	}
 	defer func() { _ = node.Close() }()
-	// What a node has before: the same policies, empty sets.
+	// Warm up with the same policies and empty sets.
 	if err := e.program(node, Cell{Policies: 1, Blocks: c.Blocks}); err != nil {
 		return err
 	}
 	e.close()
-	fresh, err := byhand.NewNode()
+	fresh, err := baseline.NewNode()
 	if err != nil {
 		return err
 	}
@@ -217,7 +224,7 @@ func (b *bench) programOnce(e engine, c Cell) error {
 	}
 	all := time.Since(begin)
 	begin = time.Now()
-	if err := e.more(fresh, c, c.peer(c.Peers)); err != nil {
+	if err := e.addPeer(fresh, c, c.peer(c.Peers)); err != nil {
 		return err
 	}
 	one := time.Since(begin)

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// weft is the compiler and the driver as they run in the agent: facts come one by one, and what they change is written
-// in one transaction.
+// weft uses the policy planner and the kernel driver as the agent does: objects arrive one by one, and the resulting
+// changes are written in one transaction.
 type weft struct {
 	index *policy.Index
 	conn  *kernel.Conn
@@ -32,8 +32,8 @@ func (w *weft) close() {
 	w.conn = nil
 }
 
-// space is the namespace of all.
-const space = "bench"
+// podNamespace is the namespace of all pods.
+const podNamespace = "bench"
 
 func (w *weft) program(node *netns.NS, c Cell) error {
 	var err error
@@ -41,33 +41,33 @@ func (w *weft) program(node *netns.NS, c Cell) error {
 		return err
 	}
 	w.index = policy.New(policy.Config{Node: "a"})
-	w.index.SetNamespace(model.Namespace{Name: space})
+	w.index.SetNamespace(model.Namespace{Name: podNamespace})
 	for link, p := range map[string]model.Pod{
 		clientLink: {
 			Name: "client", Labels: map[string]string{"of": strconv.Itoa(c.Policies - 1)}, IPs: []netip.Addr{clientAddr()},
 		},
 		serverLink: {Name: "server", Labels: map[string]string{"app": "server"}, IPs: []netip.Addr{serverAddr()}},
 	} {
-		p.Namespace, p.UID, p.Node, p.Phase = space, p.Name, "a", "Running"
+		p.Namespace, p.UID, p.Node, p.Phase = podNamespace, p.Name, "a", "Running"
 		w.index.SetPod(p)
 		w.index.SetEndpoint(model.WorkloadEndpoint{
-			Pod: model.PodRef{Namespace: space, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link,
+			Pod: model.PodRef{Namespace: podNamespace, Name: p.Name, UID: p.UID}, Node: "a", IfName: "eth0", HostLink: link,
 			Addrs: p.IPs, HostEnd: model.HostEndRouted,
 		})
 	}
 	for i := range c.Policies {
-		w.policy(c, i)
+		w.setPolicy(c, i)
 		for _, p := range c.peersOf(i) {
 			if !c.Blocks && p.Addr() != clientAddr() {
-				w.pod(i, p.Addr())
+				w.setPeerPod(i, p.Addr())
 			}
 		}
 	}
-	return w.whole()
+	return w.writeAll()
 }
 
-// whole has the kernel hold the tables, as at the agent's start.
-func (w *weft) whole() error {
+// writeAll writes all tables, as the agent does when it starts.
+func (w *weft) writeAll() error {
 	var all []state.Table
 	for _, t := range w.index.Tables() {
 		all = append(all, t.Table)
@@ -80,18 +80,18 @@ func (w *weft) whole() error {
 	return tables.Apply(context.Background(), all)
 }
 
-// pod is a peer of a policy, on another node.
-func (w *weft) pod(policy int, addr netip.Addr) {
+// setPeerPod adds a peer of a policy, a pod on another node.
+func (w *weft) setPeerPod(policy int, addr netip.Addr) {
 	w.pods++
 	w.index.SetPod(model.Pod{
-		Namespace: space, Name: fmt.Sprintf("peer-%d", w.pods), UID: fmt.Sprintf("uid-%d", w.pods), Node: "b",
+		Namespace: podNamespace, Name: fmt.Sprintf("peer-%d", w.pods), UID: fmt.Sprintf("uid-%d", w.pods), Node: "b",
 		Phase:  "Running",
 		Labels: map[string]string{"of": strconv.Itoa(policy)}, IPs: []netip.Addr{addr},
 	})
 }
 
-// policy is one that lets its peers in: the pods that bear its number, or ranges of addresses.
-func (w *weft) policy(c Cell, i int, more ...netip.Prefix) {
+// setPolicy sets policy i, which allows its peers: pods with its label, or address ranges.
+func (w *weft) setPolicy(c Cell, i int, more ...netip.Prefix) {
 	rule := model.PolicyRule{
 		Action: model.PolicyAccept, Ports: []model.PolicyPort{{Protocol: model.TCP, First: 7000, Last: 7000}},
 	}
@@ -100,26 +100,28 @@ func (w *weft) policy(c Cell, i int, more ...netip.Prefix) {
 			rule.Peers = append(rule.Peers, model.PolicyPeer{Block: &model.IPBlock{CIDR: p}})
 		}
 	} else {
-		of := &model.PodPeer{Namespace: space, Pods: model.Selector{Labels: map[string]string{"of": strconv.Itoa(i)}}}
-		rule.Peers = []model.PolicyPeer{{Pods: of}}
+		pods := &model.PodPeer{
+			Namespace: podNamespace, Pods: model.Selector{Labels: map[string]string{"of": strconv.Itoa(i)}},
+		}
+		rule.Peers = []model.PolicyPeer{{Pods: pods}}
 	}
 	w.index.SetPolicy(model.Policy{
-		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: space, Name: fmt.Sprintf("policy-%d", i)},
-		Subject:   model.PodPeer{Namespace: space, Pods: model.Selector{Labels: map[string]string{"app": "server"}}},
+		PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: podNamespace, Name: fmt.Sprintf("policy-%d", i)},
+		Subject:   model.PodPeer{Namespace: podNamespace, Pods: model.Selector{Labels: map[string]string{"app": "server"}}},
 		Ingress:   model.PolicyDirection{On: true, Rules: []model.PolicyRule{rule}},
 	})
 }
 
-func (w *weft) more(_ *netns.NS, c Cell, p netip.Prefix) error {
+func (w *weft) addPeer(_ *netns.NS, c Cell, p netip.Prefix) error {
 	if c.Blocks {
-		w.policy(c, 0, p)
+		w.setPolicy(c, 0, p)
 	} else {
-		w.pod(0, p.Addr())
+		w.setPeerPod(0, p.Addr())
 	}
 	return w.write()
 }
 
-// write has the kernel hear what changed.
+// write writes the changes since the last write.
 func (w *weft) write() error {
 	var changes []state.TableChange
 	for _, c := range w.index.Changes() {

@@ -6,12 +6,12 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/weft-net/weft/internal/bench/byhand"
+	"github.com/weft-net/weft/internal/bench/baseline"
 	"github.com/weft-net/weft/internal/bench/path"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// The host ends of the two pods.
+// The host interfaces of the two pods.
 const (
 	clientLink = "cali0000000000a"
 	serverLink = "cali0000000000b"
@@ -20,19 +20,19 @@ const (
 func clientAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 32, 0, 1}) }
 func serverAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 32, 0, 2}) }
 
-// world is one engine's node in one cell.
+// world is the node of one engine in one cell.
 type world struct {
 	engine engine
 	cell   Cell
 	node   *netns.NS
 	pods   []*netns.NS
-	ends   *path.Ends
+	load   *path.Pair
 }
 
-// up makes the node, its two pods, what the engine puts there and the two ends of the load.
-func (w *world) up(self string) error {
+// setUp creates the node and its two pods, programs the engine, and starts client and server.
+func (w *world) setUp(self string) error {
 	var err error
-	if w.node, err = byhand.NewNode(); err != nil {
+	if w.node, err = baseline.NewNode(); err != nil {
 		return err
 	}
 	for _, p := range []struct {
@@ -44,20 +44,20 @@ func (w *world) up(self string) error {
 			return err
 		}
 		w.pods = append(w.pods, ns)
-		if err := byhand.Plug(w.node, ns, p.link, p.addr); err != nil {
+		if err := baseline.AddPod(w.node, ns, p.link, p.addr); err != nil {
 			return fmt.Errorf("pod %s: %w", p.addr, err)
 		}
 	}
 	if err := w.engine.program(w.node, w.cell); err != nil {
 		return fmt.Errorf("program: %w", err)
 	}
-	w.ends, err = path.Join(self, w.pods[0], w.pods[1], serverAddr())
+	w.load, err = path.StartPair(self, w.pods[0], w.pods[1], serverAddr())
 	return err
 }
 
 func (w *world) close() {
-	if w.ends != nil {
-		w.ends.Close()
+	if w.load != nil {
+		w.load.Close()
 	}
 	w.engine.close()
 	for _, ns := range append(w.pods, w.node) {

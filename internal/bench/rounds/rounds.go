@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rounds compares what was measured in rounds in which all took turns: quotients are made of one round's
-// values, and the median of the quotients is told, not the quotient of medians.
+// Package rounds compares values that were measured in interleaved rounds: a ratio is the median of the rounds'
+// quotients, not the quotient of medians.
 package rounds
 
 import (
@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// Quotients are those of the same rounds; rounds without a base are left out.
+// Quotients returns a[i]/base[i] for each round; rounds with a base of 0 are skipped.
 func Quotients(a, base []float64) []float64 {
 	var out []float64
 	for i := range min(len(a), len(base)) {
@@ -20,8 +20,8 @@ func Quotients(a, base []float64) []float64 {
 	return out
 }
 
-// Spread is the median of values, the least and the greatest; zeros where there are none.
-func Spread(values []float64) (median, least, most float64) {
+// Spread returns the median, minimum and maximum of values; zeros if there are none.
+func Spread(values []float64) (median, low, high float64) {
 	if len(values) == 0 {
 		return 0, 0, 0
 	}
@@ -30,13 +30,13 @@ func Spread(values []float64) (median, least, most float64) {
 	return (s[(n-1)/2] + s[n/2]) / 2, s[0], s[n-1]
 }
 
-// Ratio prints a spread, the median alone where there is nothing else, and a dash for none.
-func Ratio(median, least, most float64) string {
+// Ratio formats a spread; only the median if high is 0, and a dash if the median is 0.
+func Ratio(median, low, high float64) string {
 	switch {
 	case median == 0:
 		return "–"
-	case most == 0:
+	case high == 0:
 		return fmt.Sprintf("%.2f", median)
 	}
-	return fmt.Sprintf("%.2f (%.2f–%.2f)", median, least, most)
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", median, low, high)
 }

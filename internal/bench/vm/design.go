@@ -9,48 +9,48 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Base is the design that the others are compared with.
+// Base is the design to which the others are compared.
 const Base = "bridge"
 
-// The other designs that reports name.
+// Other designs that reports refer to.
 const (
-	limit      = "pod"
+	plainPod   = "pod"
 	masquerade = "masquerade"
 )
 
-// design is one way between machine and network.
+// design is a binding, or a variant of one.
 type design struct {
 	name    string
-	binding model.VMBinding // empty: the plain pod
-	// soft is KubeVirt's older form: the kernel computes the checksums of what the pod's bridge sends.
-	soft bool
-	// guarded has weft see to it that a guest speaks for itself alone, which KubeVirt does not.
+	binding model.VMBinding // empty for the plain pod
+	// softChecksums is KubeVirt's older form: the kernel computes checksums of packets that the pod's bridge sends.
+	softChecksums bool
+	// guarded enables weft's source guard, which KubeVirt does not have.
 	guarded bool
-	// how the direct binding joins tap and link.
-	how state.JoinHow
-	// host has no link in the pod: the tap is the node's.
-	host bool
+	// join is how the direct binding joins tap and link.
+	join state.JoinMethod
+	// hostTap has the tap on the node and no link in the pod.
+	hostTap bool
 }
 
 func designs() []design {
 	return []design{
-		{name: limit},
-		{name: "direct-host", binding: model.VMDirect, host: true, guarded: true},
-		{name: "direct-peer", binding: model.VMDirect, how: state.JoinPeer, guarded: true},
-		{name: "direct-fwd", binding: model.VMDirect, how: state.JoinForward, guarded: true},
-		{name: "direct-redirect", binding: model.VMDirect, how: state.JoinRedirect, guarded: true},
-		{name: "direct-mirred", binding: model.VMDirect, how: state.JoinMirred, guarded: true},
+		{name: plainPod},
+		{name: "direct-host", binding: model.VMDirect, hostTap: true, guarded: true},
+		{name: "direct-peer", binding: model.VMDirect, join: state.JoinPeer, guarded: true},
+		{name: "direct-fwd", binding: model.VMDirect, join: state.JoinForward, guarded: true},
+		{name: "direct-redirect", binding: model.VMDirect, join: state.JoinRedirect, guarded: true},
+		{name: "direct-mirred", binding: model.VMDirect, join: state.JoinMirred, guarded: true},
 		{name: "macvtap", binding: model.VMMacvtap},
 		{name: Base, binding: model.VMBridge},
 		{name: "bridge-guarded", binding: model.VMBridge, guarded: true},
-		{name: "bridge-older", binding: model.VMBridge, soft: true},
+		{name: "bridge-older", binding: model.VMBridge, softChecksums: true},
 		{name: masquerade, binding: model.VMMasquerade},
 		{name: "masquerade-guarded", binding: model.VMMasquerade, guarded: true},
-		{name: "masquerade-older", binding: model.VMMasquerade, soft: true},
+		{name: "masquerade-older", binding: model.VMMasquerade, softChecksums: true},
 	}
 }
 
-// Designs are the names of all designs.
+// Designs returns the names of all designs.
 func Designs() []string {
 	var out []string
 	for _, d := range designs() {
@@ -59,7 +59,7 @@ func Designs() []string {
 	return out
 }
 
-func find(name string) (design, bool) {
+func findDesign(name string) (design, bool) {
 	all := designs()
 	i := slices.IndexFunc(all, func(d design) bool { return d.name == name })
 	if i < 0 {

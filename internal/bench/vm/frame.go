@@ -8,22 +8,22 @@ import (
 	"net/netip"
 )
 
-// vnetHeader stands before each frame of a tap: nothing is left to the other side.
+// vnetHeader is the size of the virtio-net header before each frame of a tap; zeros request no offloads.
 const vnetHeader = 10
 
-// size of a frame in bytes, without its check sequence.
-const size = 64
+// frameSize is the size of a frame in bytes, without its FCS.
+const frameSize = 64
 
 const headers = 14 + 20 + 8
 
-// frame is a datagram of UDP in 64 bytes.
+// frame returns a frame of 64 bytes with a UDP datagram.
 func frame(toMAC, fromMAC net.HardwareAddr, from, to netip.Addr) []byte {
 	const port, discard = 40000, 9
 	return datagram(toMAC, fromMAC, netip.AddrPortFrom(from, port), netip.AddrPortFrom(to, discard),
-		make([]byte, size-headers))
+		make([]byte, frameSize-headers))
 }
 
-// datagram is one of UDP. Its checksum is left out, as IPv4 allows.
+// datagram returns a frame with a UDP datagram, without the UDP checksum, which is optional over IPv4.
 func datagram(toMAC, fromMAC net.HardwareAddr, from, to netip.AddrPort, payload []byte) []byte {
 	b := make([]byte, 0, headers+len(payload))
 	b = append(append(b, toMAC...), fromMAC...)

@@ -10,34 +10,33 @@ import (
 
 	"github.com/vishvananda/netlink"
 
-	"github.com/weft-net/weft/internal/bench/byhand"
+	"github.com/weft-net/weft/internal/bench/baseline"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// place is where a guest is: what it has, and who its gateway is.
-type place struct {
+// guestNet is the network configuration of a guest.
+type guestNet struct {
 	addr       netip.Prefix
 	mac        net.HardwareAddr
 	gateway    netip.Addr
 	gatewayMAC net.HardwareAddr
-	// known is the hardware address by which the node knows the machine's pod.
-	known net.HardwareAddr
-	mtu   int
+	// nodeMAC is the MAC address by which the node reaches the VM.
+	nodeMAC net.HardwareAddr
+	mtu     int
 }
 
-// place is what the plan of the machine makes of the guest. Who has which hardware address is known from the start, to
-// all that are on its way.
-func (w *world) place(n phase1.Network) (place, error) {
-	p := place{
-		addr: netip.PrefixFrom(machineAddr(), 32), gateway: byhand.Gateway(), gatewayMAC: byhand.MAC(), mtu: n.Device.MTU,
+// guestNet returns the guest's configuration from the VM's plan, and adds permanent neighbors along the path.
+func (w *world) guestNet(n phase1.Network) (guestNet, error) {
+	p := guestNet{
+		addr: netip.PrefixFrom(vmAddr(), 32), gateway: baseline.Gateway(), gatewayMAC: baseline.MAC(), mtu: n.Device.MTU,
 	}
 	var err error
 	if p.mac, err = parseMAC(n.Device.MAC); err != nil {
 		return p, err
 	}
-	p.known = p.mac
+	p.nodeMAC = p.mac
 	if w.binding == model.VMMasquerade {
 		if n.Guest == nil || n.Guest.DHCP4 == nil {
 			return p, errors.New("the plan has no address for the guest")
@@ -50,16 +49,16 @@ func (w *world) place(n phase1.Network) (place, error) {
 		if err != nil {
 			return p, err
 		}
-		p.known = pod.Attrs().HardwareAddr
-		if err := know(w.pod, n.Guest.Link, p.addr.Addr(), p.mac); err != nil {
+		p.nodeMAC = pod.Attrs().HardwareAddr
+		if err := addNeighbor(w.pod, n.Guest.Link, p.addr.Addr(), p.mac); err != nil {
 			return p, err
 		}
 	}
-	return p, know(w.node, w.wire, machineAddr(), p.known)
+	return p, addNeighbor(w.node, w.hostLink, vmAddr(), p.nodeMAC)
 }
 
-// know tells a namespace who has an address that is behind a link.
-func know(ns *netns.NS, link string, addr netip.Addr, mac net.HardwareAddr) error {
+// addNeighbor adds a permanent neighbor and a route for an address behind a link.
+func addNeighbor(ns *netns.NS, link string, addr netip.Addr, mac net.HardwareAddr) error {
 	l, err := linkOf(ns, link)
 	if err != nil {
 		return err
@@ -75,8 +74,8 @@ func know(ns *netns.NS, link string, addr netip.Addr, mac net.HardwareAddr) erro
 	})
 }
 
-// inhabit makes the guest's link, and gives it what the guest would learn by DHCP.
-func inhabit(guest *netns.NS, p place) error {
+// configureGuest creates the guest's link and configures it as DHCP would.
+func configureGuest(guest *netns.NS, p guestNet) error {
 	err := guest.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
 		if err != nil {
@@ -100,7 +99,7 @@ func inhabit(guest *netns.NS, p place) error {
 	if err != nil {
 		return fmt.Errorf("guest: %w", err)
 	}
-	if err := know(guest, "eth0", p.gateway, p.gatewayMAC); err != nil {
+	if err := addNeighbor(guest, "eth0", p.gateway, p.gatewayMAC); err != nil {
 		return fmt.Errorf("guest: %w", err)
 	}
 	l, err := linkOf(guest, "eth0")
@@ -112,16 +111,16 @@ func inhabit(guest *netns.NS, p place) error {
 	})
 }
 
-// macvtapLink is what a CNI plugin would have left in the pod.
+// macvtapLink is the macvtap that a CNI plugin would have created in the pod.
 const macvtapLink = "macvtap0"
 
-func macvtap(pod *netns.NS) error {
+func addMacvtap(pod *netns.NS) error {
 	parent, err := linkOf(pod, "eth0")
 	if err != nil {
 		return err
 	}
 	return pod.Do(func() error {
-		// what the machine has not taken waits there
+		// TxQLen limits the frames that wait for the VM.
 		attrs := netlink.LinkAttrs{Name: macvtapLink, ParentIndex: parent.Attrs().Index, TxQLen: 1000}
 		l := &netlink.Macvtap{Macvlan: netlink.Macvlan{LinkAttrs: attrs, Mode: netlink.MACVLAN_MODE_BRIDGE}}
 		if err := netlink.LinkAdd(l); err != nil {

@@ -13,9 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// onNode makes the tap on the node that stands in the place of the pod's wire. It is without its guards: the other
-// designs' wires have none, either.
-func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
+// addHostTap creates the tap on the node that replaces the pod's veth pair. It has no source guard, like the veth pairs
+// of the other designs.
+func (w *world) addHostTap(ctx context.Context) (phase1.Network, error) {
 	var n phase1.Network
 	s := kernel.Spaces{PodNS: w.pod}
 	var err error
@@ -34,7 +34,7 @@ func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
 	}
 	in := plugin.Input{
 		Conf: conf, Request: model.Request{Network: "bench", ContainerID: "vm", IfName: "eth0", Netns: w.pod.Path()},
-		IPAM: &model.Result{IPs: []model.IP{{Address: netip.PrefixFrom(machineAddr(), 32)}}},
+		IPAM: &model.Result{IPs: []model.IP{{Address: netip.PrefixFrom(vmAddr(), 32)}}},
 	}
 	planner := plugin.Calico{}
 	queries, err := planner.Observe(in)
@@ -49,8 +49,8 @@ func (w *world) onNode(ctx context.Context) (phase1.Network, error) {
 		return n, err
 	}
 	step.Fragment.Host.Tables = nil
-	made := step.Result.Interfaces
-	w.wire = made[0].Name
-	n.Device = model.VMDevice{Target: w.wire, MAC: made[1].MAC, MTU: mtu}
+	links := step.Result.Interfaces
+	w.hostLink = links[0].Name
+	n.Device = model.VMDevice{Target: w.hostLink, MAC: links[1].MAC, MTU: mtu}
 	return n, s.Apply(ctx, step.Fragment)
 }

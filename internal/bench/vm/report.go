@@ -22,11 +22,10 @@ type Row struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	// Rate is how many frames arrived in a second, the median.
+	// Rate is the median number of frames that arrived per second.
 	Rate float64 `json:"rate,omitempty"`
-	// Base is the ratio to bridge, Masquerade that to masquerade, Pod that to the plain pod: the medians of the rounds'
-	// ratios, with the least and the greatest. All are of the time that a thing takes, so less is better. 0 where there is
-	// none.
+	// Base is the ratio to bridge, Masquerade the ratio to masquerade, Pod the ratio to the plain pod: medians of the
+	// rounds' ratios, with minimum and maximum. All are ratios of durations, so less is better. 0 if there is none.
 	Base          float64 `json:"base,omitempty"`
 	BaseMin       float64 `json:"baseMin,omitempty"`
 	BaseMax       float64 `json:"baseMax,omitempty"`
@@ -36,7 +35,7 @@ type Row struct {
 	Pod           float64 `json:"pod,omitempty"`
 }
 
-// Report is everything that Run found.
+// Report is the result of Run.
 type Report struct {
 	Rows  []Row    `json:"rows"`
 	Notes []string `json:"notes"`
@@ -44,11 +43,11 @@ type Report struct {
 
 func (b *bench) report() Report {
 	r := Report{Notes: append(b.notes,
-		"ratios are of the time that a frame, an answer, a connection or a bit takes: less is better; the medians of the rounds' ratios, with the least and the greatest",
-		"frames: 64 bytes, one system call for each, on one processor; the time of one is the processor's time of its whole way",
-		"requests and connections: what would be done in a second if each took as long as the typical one",
-		"in: from the peer to the machine; older: checksums by the kernel, as with KubeVirt until 1.7")}
-	for _, test := range append(slices.Clone(b.cfg.Tests), testTap, testFirst, testMemory) {
+		"ratios are of the time per frame, request, connection or bit: less is better; medians of the rounds' ratios, with minimum and maximum",
+		"frames: 64 bytes, one system call each, on one CPU; the time per frame is the CPU time of its whole path",
+		"requests and connections: the rate computed from the median duration",
+		"in: from the peer to the VM; older: checksums by the kernel, as with KubeVirt until 1.7")}
+	for _, test := range append(slices.Clone(b.cfg.Tests), testTap, testFirst, testRSS) {
 		for _, name := range b.cfg.Designs {
 			k := key{name, test}
 			v := b.times(k)
@@ -61,8 +60,8 @@ func (b *bench) report() Report {
 			row.Base, row.BaseMin, row.BaseMax = rounds.Spread(rounds.Quotients(v, b.times(key{Base, test})))
 			peer := b.times(key{masquerade, test})
 			row.Masquerade, row.MasqueradeMin, row.MasqueradeMax = rounds.Spread(rounds.Quotients(v, peer))
-			row.Pod, _, _ = rounds.Spread(rounds.Quotients(v, b.times(key{limit, test})))
-			if test == testMemory {
+			row.Pod, _, _ = rounds.Spread(rounds.Quotients(v, b.times(key{plainPod, test})))
+			if test == testRSS {
 				row.Base, row.Masquerade = 0, 0
 			}
 			r.Rows = append(r.Rows, row)
@@ -77,7 +76,7 @@ func unit(test string) string {
 		return "µs"
 	case isStart(test):
 		return "ms"
-	case test == testMemory:
+	case test == testRSS:
 		return "MiB"
 	case strings.HasPrefix(test, path.TestStream):
 		return "Gbit/s"
@@ -89,7 +88,7 @@ func isFrames(test string) bool { return strings.HasPrefix(test, "frames") }
 
 func isStart(test string) bool { return test == testTap || test == testFirst }
 
-// times are the values as the time that a thing takes.
+// times returns the values as durations.
 func (b *bench) times(k key) []float64 {
 	v := b.values[k]
 	if isFrames(k.test) || isStart(k.test) {
@@ -102,10 +101,10 @@ func (b *bench) times(k key) []float64 {
 	return out
 }
 
-// Text prints a table.
+// Text prints the report as a table.
 func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "TEST\tDESIGN\tMEDIAN\tLEAST\tMOST\tUNIT\tFRAMES/S\tTO BRIDGE\tTO MASQUERADE\tTO POD\tN")
+	fmt.Fprintln(t, "TEST\tDESIGN\tMEDIAN\tMIN\tMAX\tUNIT\tFRAMES/S\tVS BRIDGE\tVS MASQUERADE\tVS POD\tN")
 	for _, x := range r.Rows {
 		rate := ""
 		if x.Rate > 0 {

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The tests of frames: from the machine to where its pod's wire ends on the node, and from there; and from the machine
-// to another pod of that node, and from that. Those of TCP are bench/path's, from the guest and to the guest.
+// The tests of frames: from the VM to its host interface and back, and from the VM to another pod of the node and back.
+// The tests of TCP are those of bench/path, from the guest and to the guest.
 const (
 	TestOut     = "frames out"
 	TestIn      = "frames in"
@@ -30,7 +30,7 @@ const (
 
 const toGuest = " in"
 
-// Tests are all tests.
+// Tests returns the names of all tests.
 func Tests() []string {
 	return []string{
 		TestOut, TestIn, TestOutPeer, TestInPeer, path.TestTCP, path.TestConnect, path.TestStream, path.TestTCP + toGuest,
@@ -38,26 +38,32 @@ func Tests() []string {
 	}
 }
 
-// Config says what Run measures.
+// Config configures Run.
 type Config struct {
 	Designs []string // all when empty
 	Tests   []string // all when empty
 	N       int      // rounds
-	// Span is how long one test of one world takes.
+	// Span is the duration of one test of one world.
 	Span time.Duration
-	// Starts is how many machines of each design are started; then, where masquerade is measured, weft-guest is. 0 leaves
-	// that out.
+	// Starts is the number of VMs of each design to start; the memory of weft-guest is measured, too, if masquerade is
+	// among the designs. 0 skips both.
 	Starts int
 	Seed   uint64
-	// Self is weft-bench; weft-guest is beside it.
+	// Self is the program weft-bench; weft-guest is in the same directory.
 	Self string
 	Log  *slog.Logger
 }
 
-func (cfg *Config) check() error {
-	if cfg.N < 1 || cfg.Starts < 0 || cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
-		return model.Faultf(model.CodeInvalidConf, "give -n 1 or more, --span between 1ms and 10s, and --starts 0 or more",
-			"bench: -n %d, --span %s, --starts %d", cfg.N, cfg.Span, cfg.Starts)
+// Check validates the configuration and sets defaults.
+func (cfg *Config) Check() error {
+	if cfg.N < 1 {
+		return model.OutOfRange("-n", cfg.N, "1 or more", 7)
+	}
+	if cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
+		return model.OutOfRange("--span", cfg.Span, "1ms to 10s", "200ms")
+	}
+	if cfg.Starts < 0 {
+		return model.OutOfRange("--starts", cfg.Starts, "0 or more", 100)
 	}
 	if len(cfg.Designs) == 0 {
 		cfg.Designs = Designs()
@@ -66,13 +72,13 @@ func (cfg *Config) check() error {
 		cfg.Tests = Tests()
 	}
 	for _, d := range cfg.Designs {
-		if _, ok := find(d); !ok {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("known: %q", Designs()), "bench: there is no design %q", d)
+		if _, ok := findDesign(d); !ok {
+			return model.NotOneOf("--designs", d, Designs()...)
 		}
 	}
 	for _, t := range cfg.Tests {
 		if !slices.Contains(Tests(), t) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf("known: %q", Tests()), "bench: there is no test %q", t)
+			return model.NotOneOf("--tests", t, Tests()...)
 		}
 	}
 	return nil
@@ -86,14 +92,14 @@ type bench struct {
 	dir    string
 	worlds []*world
 	random *rand.Rand
-	// values has one of each round; those of frames are microseconds each, and rates are beside them.
+	// values has one value per round: microseconds for frames; rates has the frames per second.
 	values, rates map[key][]float64
 	notes         []string
 }
 
-// Run brings all worlds up and measures them.
+// Run creates all worlds and measures them.
 func Run(ctx context.Context, cfg Config) (Report, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.Check(); err != nil {
 		return Report{}, err
 	}
 	dir, err := os.MkdirTemp(volatile(), "weft-bench-")
@@ -110,7 +116,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 		return Report{}, err
 	}
 	if cfg.Starts > 0 && slices.Contains(cfg.Designs, masquerade) {
-		if err := b.memory(ctx); err != nil {
+		if err := b.guestRSS(ctx); err != nil {
 			return Report{}, err
 		}
 	}
@@ -120,7 +126,7 @@ func Run(ctx context.Context, cfg Config) (Report, error) {
 	return b.report(), nil
 }
 
-// volatile is where records are on a node: not on a disk.
+// volatile returns a directory on tmpfs, where records are on a node.
 func volatile() string {
 	const run = "/run"
 	if unix.Access(run, unix.W_OK) == nil {
@@ -129,13 +135,13 @@ func volatile() string {
 	return ""
 }
 
-// traffic has all worlds take turns.
+// traffic measures all worlds, interleaved.
 func (b *bench) traffic(ctx context.Context) error {
 	if err := b.build(ctx); err != nil {
 		return err
 	}
 	for round := range b.cfg.N {
-		b.cfg.Log.Info("measuring", "round", round+1, "of", b.cfg.N)
+		b.cfg.Log.Info("measuring traffic", "round", round+1, "of", b.cfg.N)
 		for _, test := range b.cfg.Tests {
 			for _, i := range b.random.Perm(len(b.worlds)) {
 				if err := ctx.Err(); err != nil {
@@ -154,17 +160,17 @@ func (b *bench) traffic(ctx context.Context) error {
 	return nil
 }
 
-// build brings all worlds up, and has programs in memory.
+// build creates all worlds and warms up the programs.
 func (b *bench) build(ctx context.Context) error {
 	for i, name := range b.cfg.Designs {
-		d, _ := find(name)
+		d, _ := findDesign(name)
 		w := &world{design: d, dir: filepath.Join(b.dir, strconv.Itoa(i))}
 		if err := os.Mkdir(w.dir, 0o700); err != nil {
 			return err
 		}
-		b.cfg.Log.Info("building", "design", name)
+		b.cfg.Log.Info("creating a world", "design", name)
 		b.worlds = append(b.worlds, w)
-		if err := w.up(ctx, b.cfg.Self); err != nil {
+		if err := w.setUp(ctx, b.cfg.Self); err != nil {
 			return fmt.Errorf("%s: %w", name, err)
 		}
 		if err := w.wait(ctx); err != nil {
@@ -179,7 +185,7 @@ func (b *bench) build(ctx context.Context) error {
 	return nil
 }
 
-// wait sends until frames arrive: a link that was opened is not yet one that a bridge forwards to.
+// wait sends frames until one arrives: a bridge does not forward to a port immediately after its tap is opened.
 func (w *world) wait(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -197,15 +203,15 @@ func (b *bench) close() {
 	}
 }
 
-// once takes one test: its value, and of frames how many arrive in a second.
+// once runs one test and returns its value; for frames also the rate per second.
 func (w *world) once(test string, span time.Duration) (value, rate float64, err error) {
 	switch test {
 	case TestOut, TestIn, TestOutPeer, TestInPeer:
 		value, rate, err = w.frames(test, span)
 	case path.TestTCP, path.TestConnect, path.TestStream:
-		value, err = w.from.Typical(test, span)
+		value, err = w.outbound.Typical(test, span)
 	default:
-		value, err = w.to.Typical(test[:len(test)-len(toGuest)], span)
+		value, err = w.inbound.Typical(test[:len(test)-len(toGuest)], span)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("%s, %s: %w", w.name, test, err)

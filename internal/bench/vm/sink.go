@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// sink lets nothing pass that arrives over a link, until it is closed: what is behind that link's end does not count.
+// sink drops all frames that a link receives until it is closed, so that only the path to the link is measured.
 func sink(ns *netns.NS, name string) (link.Link, error) {
 	l, err := linkOf(ns, name)
 	if err != nil {

@@ -15,9 +15,9 @@ import (
 	device "github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// openTap opens a tap in a namespace as QEMU does, and makes it where it is not there.
+// openTap opens a tap in a namespace as QEMU does, and creates it if it is missing.
 func openTap(ns *netns.NS, name string) (*os.File, error) {
-	return opened(ns, name, func() (*os.File, error) {
+	return openDevice(ns, name, func() (*os.File, error) {
 		fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return nil, err
@@ -28,17 +28,17 @@ func openTap(ns *netns.NS, name string) (*os.File, error) {
 
 // openMacvtap opens the device of a macvtap.
 func openMacvtap(ns *netns.NS, name string) (*os.File, error) {
-	return opened(ns, name, func() (*os.File, error) {
+	return openDevice(ns, name, func() (*os.File, error) {
 		tap, ok := device.Find(name)
 		if !ok {
-			return nil, errors.New("it is no macvtap")
+			return nil, errors.New("not a macvtap")
 		}
 		return tap.Open()
 	})
 }
 
-// opened opens a device for taps and says which one is meant: large segments and checksums are left to the other side.
-func opened(ns *netns.NS, name string, open func() (*os.File, error)) (*os.File, error) {
+// openDevice opens a tap device and attaches it to the named tap, with checksum and segmentation offload.
+func openDevice(ns *netns.NS, name string, open func() (*os.File, error)) (*os.File, error) {
 	var out *os.File
 	err := ns.Do(func() error {
 		f, err := open()
@@ -55,7 +55,7 @@ func opened(ns *netns.NS, name string, open func() (*os.File, error)) (*os.File,
 			err = unix.IoctlSetInt(fd, unix.TUNSETOFFLOAD, unix.TUN_F_CSUM|unix.TUN_F_TSO4|unix.TUN_F_TSO6)
 		}
 		if err == nil {
-			err = unix.SetNonblock(fd, false) // a card waits for frames
+			err = unix.SetNonblock(fd, false) // the NIC process blocks
 		}
 		if err != nil {
 			_ = f.Close()
@@ -70,14 +70,14 @@ func opened(ns *netns.NS, name string, open func() (*os.File, error)) (*os.File,
 	return out, nil
 }
 
-// packetSocket sends and takes whole frames on a link; one that is deaf takes none.
-func packetSocket(ns *netns.NS, name string, deaf bool) (*os.File, error) {
+// packetSocket opens a packet socket on a link; with sendOnly it receives no frames.
+func packetSocket(ns *netns.NS, name string, sendOnly bool) (*os.File, error) {
 	l, err := linkOf(ns, name)
 	if err != nil {
 		return nil, err
 	}
-	protocol := uint16(0x0300) // ETH_P_ALL, turned
-	if deaf {
+	protocol := uint16(0x0300) // ETH_P_ALL in network byte order
+	if sendOnly {
 		protocol = 0
 	}
 	fd := -1
@@ -95,7 +95,7 @@ func packetSocket(ns *netns.NS, name string, deaf bool) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// linkOf reads a link.
+// linkOf returns a link.
 func linkOf(ns *netns.NS, name string) (l netlink.Link, err error) {
 	err = ns.Do(func() error {
 		l, err = netlink.LinkByName(name)
@@ -110,7 +110,7 @@ func linkOf(ns *netns.NS, name string) (l netlink.Link, err error) {
 func parseMAC(s string) (net.HardwareAddr, error) {
 	m, err := net.ParseMAC(s)
 	if err != nil {
-		return nil, fmt.Errorf("address of the machine: %w", err)
+		return nil, fmt.Errorf("MAC address of the VM: %w", err)
 	}
 	return m, nil
 }

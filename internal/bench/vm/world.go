@@ -10,58 +10,58 @@ import (
 	"net/netip"
 	"os"
 
-	"github.com/weft-net/weft/internal/bench/byhand"
-	"github.com/weft-net/weft/internal/bench/part"
+	"github.com/weft-net/weft/internal/bench/baseline"
 	"github.com/weft-net/weft/internal/bench/path"
+	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// The host ends of the two pods.
+// The host interfaces of the two pods.
 const (
-	machineLink = "cali0000000000a"
-	peerLink    = "cali0000000000b"
+	vmLink   = "cali0000000000a"
+	peerLink = "cali0000000000b"
 )
 
-// The pod with the machine has the first address, its peer the second one. Behind them are addresses that the node
-// knows and no stack has: what is sent there is not answered.
-func machineAddr() netip.Addr { return netip.AddrFrom4([4]byte{10, 32, 0, 1}) }
-func peerAddr() netip.Addr    { return netip.AddrFrom4([4]byte{10, 32, 0, 2}) }
-func behindPeer() netip.Addr  { return netip.AddrFrom4([4]byte{10, 32, 0, 3}) }
-func behindPod() netip.Addr   { return netip.AddrFrom4([4]byte{10, 32, 0, 4}) }
+// vmAddr is the address of the VM's pod; its peer has the second one. The addresses behind them have neighbor entries on
+// the node, but no network stack, so nothing responds to frames that are sent there.
+func vmAddr() netip.Addr     { return netip.AddrFrom4([4]byte{10, 32, 0, 1}) }
+func peerAddr() netip.Addr   { return netip.AddrFrom4([4]byte{10, 32, 0, 2}) }
+func behindPeer() netip.Addr { return netip.AddrFrom4([4]byte{10, 32, 0, 3}) }
+func behindPod() netip.Addr  { return netip.AddrFrom4([4]byte{10, 32, 0, 4}) }
 
-// nobody is the hardware address of those that nobody has.
-func nobody() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 9} }
+// unusedMAC is the MAC address of the addresses without a network stack.
+func unusedMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 9} }
 
-// world is one design while it is up.
+// world is a running design.
 type world struct {
 	design
 	dir  string
 	node *netns.NS
-	// wire is the node's end of what leads to the machine.
-	wire string
-	// ends of the network: the machine's pod, its peer, and the guest, which is the pod where there is no machine.
+	// hostLink is the VM's host interface.
+	hostLink string
+	// pod is the VM's pod. guest is the pod if there is no VM.
 	pod, peer, guest *netns.NS
-	card             *part.Process
-	// from and to are the ends of the load from the guest to the peer, and of that to the guest.
-	from, to *path.Ends
-	// sent are the frames of the machine, taken those of its peer, and as the node hands them on.
-	sent, taken, handed []byte
+	nic              *subprocess.Process
+	// outbound is the load from the guest to the peer, inbound from the peer to the guest.
+	outbound, inbound *path.Pair
+	// fromVM is the frame of the VM, fromPeer that of its peer, and fromNode the same as the node forwards it.
+	fromVM, fromPeer, fromNode []byte
 }
 
-func (w *world) up(ctx context.Context, self string) error {
-	if err := w.lay(); err != nil {
+func (w *world) setUp(ctx context.Context, self string) error {
+	if err := w.addPods(); err != nil {
 		return err
 	}
 	var files []*os.File
 	defer func() {
 		for _, f := range files {
-			_ = f.Close() // the card has them
+			_ = f.Close() // the NIC process has inherited them
 		}
 	}()
-	tap, err := w.machine(ctx)
+	tap, err := w.setUpVM(ctx)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (w *world) up(ctx context.Context, self string) error {
 	for _, of := range []struct {
 		ns   *netns.NS
 		link string
-	}{{w.node, w.wire}, {w.peer, "eth0"}} {
+	}{{w.node, w.hostLink}, {w.peer, "eth0"}} {
 		f, err := packetSocket(of.ns, of.link, true)
 		if err != nil {
 			return err
@@ -84,57 +84,57 @@ func (w *world) up(ctx context.Context, self string) error {
 		}
 		files, argv = append(files, own), append(argv, "--guest")
 	}
-	if w.card, err = part.StartWith(w.node, 0, files, argv...); err != nil {
+	if w.nic, err = subprocess.StartWith(w.node, 0, files, argv...); err != nil {
 		return err
 	}
 	var ready outcome
-	if err := w.card.Hear(&ready); err != nil {
+	if err := w.nic.Receive(&ready); err != nil {
 		return err
 	}
-	if w.from, err = path.JoinOn(self, w.guest, w.peer, peerAddr(), 0); err != nil {
+	if w.outbound, err = path.StartPairOn(self, w.guest, w.peer, peerAddr(), 0); err != nil {
 		return err
 	}
-	w.to, err = path.JoinOn(self, w.peer, w.guest, machineAddr(), 0)
+	w.inbound, err = path.StartPairOn(self, w.peer, w.guest, vmAddr(), 0)
 	return err
 }
 
-// lay makes the node and the two pods.
-func (w *world) lay() error {
+// addPods creates the node and the two pods.
+func (w *world) addPods() error {
 	var err error
-	if w.node, err = byhand.NewNode(); err != nil {
+	if w.node, err = baseline.NewNode(); err != nil {
 		return err
 	}
-	w.wire = machineLink
+	w.hostLink = vmLink
 	for _, p := range []struct {
 		ns   **netns.NS
 		link string
 		addr netip.Addr
-	}{{&w.pod, machineLink, machineAddr()}, {&w.peer, peerLink, peerAddr()}} {
+	}{{&w.pod, vmLink, vmAddr()}, {&w.peer, peerLink, peerAddr()}} {
 		if *p.ns, err = netns.Anonymous(); err != nil {
 			return err
 		}
-		if w.host && p.link == machineLink {
+		if w.hostTap && p.link == vmLink {
 			continue
 		}
-		if err := byhand.Plug(w.node, *p.ns, p.link, p.addr); err != nil {
+		if err := baseline.AddPod(w.node, *p.ns, p.link, p.addr); err != nil {
 			return fmt.Errorf("pod %s: %w", p.addr, err)
 		}
 	}
-	return know(w.node, peerLink, behindPeer(), nobody())
+	return addNeighbor(w.node, peerLink, behindPeer(), unusedMAC())
 }
 
-// machine makes what the design has in the pod and opens the machine's side of it.
-func (w *world) machine(ctx context.Context) (*os.File, error) {
+// setUpVM creates the design's interfaces in the pod and returns the VM's device.
+func (w *world) setUpVM(ctx context.Context) (*os.File, error) {
 	peer, err := linkOf(w.peer, "eth0")
 	if err != nil {
 		return nil, err
 	}
 	if w.binding == "" {
 		w.guest = w.pod
-		w.sent = frame(byhand.MAC(), nobody(), behindPod(), behindPeer())
-		w.taken = frame(byhand.MAC(), peer.Attrs().HardwareAddr, behindPeer(), behindPod())
-		w.handed = frame(nobody(), byhand.MAC(), behindPeer(), behindPod())
-		if err := know(w.node, w.wire, behindPod(), nobody()); err != nil {
+		w.fromVM = frame(baseline.MAC(), unusedMAC(), behindPod(), behindPeer())
+		w.fromPeer = frame(baseline.MAC(), peer.Attrs().HardwareAddr, behindPeer(), behindPod())
+		w.fromNode = frame(unusedMAC(), baseline.MAC(), behindPeer(), behindPod())
+		if err := addNeighbor(w.node, w.hostLink, behindPod(), unusedMAC()); err != nil {
 			return nil, err
 		}
 		return packetSocket(w.pod, "eth0", false)
@@ -146,42 +146,42 @@ func (w *world) machine(ctx context.Context) (*os.File, error) {
 	if w.guest, err = netns.Anonymous(); err != nil {
 		return nil, err
 	}
-	at, err := w.place(n)
+	guest, err := w.guestNet(n)
 	if err != nil {
 		return nil, err
 	}
-	w.sent = w.frameOf(at)
-	w.taken = frame(byhand.MAC(), peer.Attrs().HardwareAddr, behindPeer(), machineAddr())
-	w.handed = frame(at.known, byhand.MAC(), behindPeer(), machineAddr())
-	if err := inhabit(w.guest, at); err != nil {
+	w.fromVM = w.frameFrom(guest)
+	w.fromPeer = frame(baseline.MAC(), peer.Attrs().HardwareAddr, behindPeer(), vmAddr())
+	w.fromNode = frame(guest.nodeMAC, baseline.MAC(), behindPeer(), vmAddr())
+	if err := configureGuest(w.guest, guest); err != nil {
 		return nil, err
 	}
-	return w.open(n)
+	return w.openTap(n)
 }
 
-// open is what a hypervisor does.
-func (w *world) open(n phase1.Network) (*os.File, error) {
+// openTap opens the VM's device as a hypervisor does.
+func (w *world) openTap(n phase1.Network) (*os.File, error) {
 	if w.binding == model.VMMacvtap {
 		return openMacvtap(w.pod, n.Device.Target)
 	}
-	if w.host {
+	if w.hostTap {
 		return openTap(w.node, n.Device.Target)
 	}
 	return openTap(w.pod, n.Device.Target)
 }
 
-// frameOf is what the machine sends, as it writes it.
-func (*world) frameOf(at place) []byte {
-	return append(make([]byte, vnetHeader), frame(at.gatewayMAC, at.mac, at.addr.Addr(), behindPeer())...)
+// frameFrom returns a frame of the guest to an address behind the peer, with the virtio-net header.
+func (*world) frameFrom(guest guestNet) []byte {
+	return append(make([]byte, vnetHeader), frame(guest.gatewayMAC, guest.mac, guest.addr.Addr(), behindPeer())...)
 }
 
-// phase1 brings the machine into the pod.
+// phase1 runs phase 1 of the VM in the pod.
 func (w *world) phase1(ctx context.Context) (phase1.Network, error) {
-	if w.host {
-		return w.onNode(ctx)
+	if w.hostTap {
+		return w.addHostTap(ctx)
 	}
 	if w.binding == model.VMMacvtap {
-		if err := macvtap(w.pod); err != nil {
+		if err := addMacvtap(w.pod); err != nil {
 			return phase1.Network{}, err
 		}
 	}
@@ -193,7 +193,7 @@ func (w *world) phase1(ctx context.Context) (phase1.Network, error) {
 	return r.Networks[0], nil
 }
 
-// input is what the planner is told of the machine.
+// input returns the planner's input for the VM.
 func input(d design) plan.Input {
 	nic := model.VMInterface{Name: "default", Binding: d.binding, Model: "virtio"}
 	nic.Network = model.VMNetwork{Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.0.2.0/24")}
@@ -201,17 +201,17 @@ func input(d design) plan.Input {
 		nic.PodLink = macvtapLink
 	}
 	vm := model.VM{Namespace: "bench", Name: "vm", Path: "spec", Hostname: "vm", Interfaces: []model.VMInterface{nic}}
-	return plan.Input{VM: vm, SoftChecksums: d.soft, TrustGuest: !d.guarded, Join: d.how}
+	return plan.Input{VM: vm, SoftChecksums: d.softChecksums, TrustGuest: !d.guarded, Join: d.join}
 }
 
 func (w *world) close() {
-	for _, e := range []*path.Ends{w.from, w.to} {
+	for _, e := range []*path.Pair{w.outbound, w.inbound} {
 		if e != nil {
 			e.Close()
 		}
 	}
-	if w.card != nil {
-		w.card.Stop()
+	if w.nic != nil {
+		w.nic.Stop()
 	}
 	if w.guest == w.pod {
 		w.guest = nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agentconf reads the agents' configuration for the programs that go by it, with flags set over the file.
+// Package agentconf loads the agent's configuration. Flags override the file.
 package agentconf
 
 import (
@@ -13,11 +13,12 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// GCPercent keeps the programs small that run all the time. A call leaves the agent about 200 KiB of garbage, so that
-// with it the collector runs once in thirty calls.
+// GCPercent bounds the heap of long-running programs. A CNI call leaves about 200 KiB of garbage in the agent, so the
+// collector runs once in thirty calls.
 const GCPercent = 200
 
-// Complete reads the file, sets the flags over it that were given, and checks the whole.
+// Complete loads the file, applies the flags that the command line sets, takes the node's name from NODE_NAME or the
+// host name if it is missing, and validates the result.
 func Complete(c *config.Config, file string, getenv func(string) string, flags *pflag.FlagSet) error {
 	if file != "" {
 		given := map[string]string{}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/netip"
@@ -20,47 +21,47 @@ import (
 	"github.com/weft-net/weft/internal/node/reconcile"
 )
 
-// answerLimit is how long whoever is asked may take.
-const answerLimit = 3 * time.Second
+// callTimeout is the timeout of a call of the agent.
+const callTimeout = 3 * time.Second
 
-// agentAnswers asks as weft-cni does when an answer is late.
-func agentAnswers(ctx context.Context, n Node) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+// agentAlive probes the agent's liveness socket, as weft-cni does when an answer is late.
+func agentAlive(ctx context.Context, n Node) []Finding {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	path := wire.PingSocket(n.Config.Socket)
 	conn, err := (&net.Dialer{}).DialContext(ctx, "unix", path)
 	if err != nil {
-		return bad("start it: kubectl -n kube-system get pods -l app.kubernetes.io/name=weft, or weft agent",
+		return bad("start the agent: kubectl -n kube-system get pods -l app.kubernetes.io/name=weft, or weft agent",
 			"no agent at %s: %v", n.Config.Socket, err)
 	}
 	defer func() { _ = conn.Close() }()
-	if err := conn.SetDeadline(time.Now().Add(answerLimit)); err != nil {
+	if err := conn.SetDeadline(time.Now().Add(callTimeout)); err != nil {
 		return bad("", "agent at %s: %v", n.Config.Socket, err)
 	}
 	if _, err := io.ReadFull(conn, make([]byte, wire.AnswerHeader)); err != nil {
-		return bad("its log says what it does; it may be stopped", "the agent at %s does not answer: %v",
+		return bad("see the agent's log; the process may be stopped", "the agent at %s does not answer: %v",
 			n.Config.Socket, err)
 	}
 	return nil
 }
 
-// agentReady asks the agent itself.
+// agentReady reads the agent's readiness.
 func agentReady(ctx context.Context, n Node) []Finding {
 	url, ok := localURL(n.Config.Metrics.Address, "/readyz")
 	if !ok {
-		return skip("not asked: metrics.address is not set")
+		return skip("not checked: metrics.address is not set")
 	}
 	body, status, err := fetch(ctx, url)
 	switch {
 	case err != nil:
-		return bad("does the agent run?", "%s: %v", url, err)
+		return bad("check that the agent runs", "%s: %v", url, err)
 	case status != http.StatusOK:
 		return bad("", "the agent is not ready: %s", strings.TrimSpace(string(body)))
 	}
 	return nil
 }
 
-// localURL is where the agent of this node is asked over HTTP.
+// localURL returns a URL of this node's agent; a wildcard address becomes the loopback address.
 func localURL(address, path string) (string, bool) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -73,13 +74,13 @@ func localURL(address, path string) (string, bool) {
 }
 
 func fetch(ctx context.Context, url string) (body []byte, status int, err error) {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, 0, err
 	}
-	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // never by a proxy
+	direct := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}} // without a proxy
 	answer, err := direct.Do(r)
 	if err != nil {
 		return nil, 0, err
@@ -89,80 +90,90 @@ func fetch(ctx context.Context, url string) (body []byte, status int, err error)
 	return body, answer.StatusCode, err
 }
 
-// runtimeReady asks the runtime what it thinks of the network.
+// runtimeReady reads the NetworkReady condition of the container runtime.
 func runtimeReady(ctx context.Context, n Node) []Finding {
 	endpoint := n.Config.Runtime.Endpoint
 	switch endpoint {
 	case "":
-		return skip("not asked: runtime.endpoint is not set")
+		return skip("not checked: runtime.endpoint is not set")
 	case "auto":
 		var err error
 		if endpoint, err = cri.Find(cri.Endpoints()); err != nil {
-			return warn(hintOf(err), "%s", bare(err))
+			return warn(hintOf(err), "%s", message(err))
 		}
 	}
 	client, err := cri.Dial(endpoint)
 	if err != nil {
-		return warn(hintOf(err), "%s", bare(err))
+		return warn(hintOf(err), "%s", message(err))
 	}
 	defer func() { _ = client.Close() }()
 	ready, why, err := client.Network(ctx)
 	switch {
 	case err != nil:
-		return warn(hintOf(err), "%s", bare(err))
+		return warn(hintOf(err), "%s", message(err))
 	case !ready:
-		return bad("the node is NotReady until that is put right", "the runtime at %s: %s", endpoint, why)
+		return bad("the node stays NotReady until this is fixed", "the runtime at %s: %s", endpoint, why)
 	}
 	return nil
 }
 
-// meshInForce asks the agent about the other nodes.
-func meshInForce(ctx context.Context, n Node) []Finding {
+// meshReconciled reads the status of the mesh.
+func meshReconciled(ctx context.Context, n Node) []Finding {
 	if n.Config.StoreDir == "" && !n.Config.Kubernetes.InCluster && n.Config.Kubernetes.Kubeconfig == "" {
-		return skip("there is none: the agent knows no cluster")
+		return n.unknown("no mesh: the agent is not configured for a cluster")
 	}
 	if n.Config.Network.Mode == config.ModeMultus {
-		return skip("there is none: the routes to other nodes are another vendor's")
+		return skip("no mesh: another vendor's plugin routes between nodes")
 	}
 	status, err := reconcile.AskStatus(ctx, n.Config.StateDir)
+	if errors.Is(err, fs.ErrNotExist) && !n.AgentAnswers {
+		return n.unknown("")
+	}
 	if err != nil {
-		return warn(hintOf(err), "%s", bare(err))
+		return warn(hintOf(err), "%s", message(err))
 	}
 	var out []Finding
 	if status.Error != "" {
-		out = append(out, bad("weft mesh shows which part", "%s", status.Error)...)
+		out = append(out, bad("see weft mesh", "%s", status.Error)...)
 	}
 	for _, p := range status.Topology.Problems {
 		out = append(out, warn(p.Hint, "%s", p.Message)...)
 	}
+	if len(out) == 0 && !n.AgentAnswers {
+		return n.unknown("") // the status file may be of an agent that has ended
+	}
 	return out
 }
 
-// nameTaken reads what the agent has written down about other machines of its name.
-func nameTaken(_ context.Context, n Node) []Finding {
-	machines, err := blocks.Strangers(n.Config.StateDir)
+// duplicateNode reads which other hosts have claimed blocks with this node's name.
+func duplicateNode(_ context.Context, n Node) []Finding {
+	hosts, err := blocks.DuplicateNodes(n.Config.StateDir)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && len(hosts) == 0 && !n.AgentAnswers {
+		return n.unknown("not checked: this node has no address blocks")
+	}
 	if err != nil {
 		return warn("", "journal of address blocks: %v", err)
 	}
-	if len(machines) == 0 {
+	if len(hosts) == 0 {
 		return nil
 	}
 	return bad(
-		"give each agent its own --node; where this machine was installed anew, the blocks of the old one are its own after ten minutes",
-		"another machine has claimed addresses as this node: %s", strings.Join(machines, ", "))
+		"set a unique --node for each agent; if this host was reinstalled, it takes over its former blocks after ten minutes",
+		"another host has claimed addresses with this node's name: %s", strings.Join(hosts, ", "))
 }
 
-// hintOf and bare are the two halves of an error for people.
+// hintOf returns the hint of an error.
 func hintOf(err error) string {
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		return f.Hint
 	}
 	return ""
 }
 
-func bare(err error) string {
-	var f *model.Fault
+// message returns the text of an error without its hint.
+func message(err error) string {
+	var f *model.Error
 	if errors.As(err, &f) {
 		return f.Msg
 	}

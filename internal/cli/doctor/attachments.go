@@ -16,68 +16,89 @@ import (
 )
 
 const (
-	// checkLimit is how long the agent may take for all of its attachments.
-	checkLimit = 40 * time.Second
-	// mostDrifted bounds the attachments that are named.
-	mostDrifted = 20
+	// checkTimeout is the timeout of the agent's CHECK of all attachments.
+	checkTimeout = 40 * time.Second
+	// maxDrifted is how many attachments are listed.
+	maxDrifted = 20
 )
 
-// Ask is the node as its agent runs, with the flags that were set over its file; fallback where no agent answers at its
-// socket.
-func Ask(ctx context.Context, fallback config.Config, source string) Node {
-	ctx, cancel := context.WithTimeout(ctx, answerLimit)
+// FromAgent returns the node with the settings of its running agent, flags included, or with fallback if no agent answers
+// at its socket.
+func FromAgent(ctx context.Context, fallback config.Config, source string) Node {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	n := Node{Config: fallback, Source: "no agent answers: looked at by " + source}
+	n := Node{Config: fallback, Source: "from " + source + ": no agent answers"}
 	var b json.RawMessage
-	err := ask(ctx, fallback.Socket, http.MethodGet, adminapi.RouteSettings, &b)
+	err := callAgent(ctx, fallback.Socket, http.MethodGet, adminapi.RouteSettings, &b)
 	if err == nil {
 		own := fallback
 		if err = json.Unmarshal(b, &own); err == nil {
-			n.Config, n.Source = own, "as the agent at "+fallback.Socket+" runs, which was found by "+source
+			n.Config, n.AgentAnswers = own, true
+			n.Source = "from the agent at " + fallback.Socket + " (socket from " + source + ")"
 		}
 	}
-	if err != nil && !away(err) {
-		n.Source = "the agent does not say how it runs (" + bare(err) + "): looked at by " + source
+	n.AgentHangs = errors.Is(err, context.DeadlineExceeded)
+	if err != nil && !noAgent(err) {
+		n.Source = "from " + source + ": the agent does not report its settings: " + message(err)
 	}
 	n.NodeRoot = n.Config.Install.HostRoot
 	return n
 }
 
-// settingsUsed says what the other looks go by.
-func settingsUsed(_ context.Context, n Node) []Finding {
+// settingsSource reports where the settings are from.
+func settingsSource(_ context.Context, n Node) []Finding {
 	if n.Source == "" {
-		return skip("not said where the settings are from")
+		return skip("the source of the settings is not known")
 	}
-	return []Finding{{Level: Good, Says: n.Source}}
+	return []Finding{{Level: Good, Message: n.Source}}
 }
 
-// away reports whether there is no agent at a socket.
-func away(err error) bool {
+// unknown skips a check of something that only the agent knows. The reason is used if the agent answers.
+func (n Node) unknown(reason string) []Finding {
+	if !n.AgentAnswers {
+		reason = "not checked: no agent answers at " + n.Config.Socket
+	}
+	return skip("%s", reason)
+}
+
+// noAgent reports whether the error means that no agent answers at the socket.
+func noAgent(err error) bool {
 	return errors.Is(err, adminapi.ErrNoServer) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// ask asks the agent whose socket for CNI calls is given, on its other one.
-func ask(ctx context.Context, socket, method, route string, into any) error {
+// callAgent calls the agent's admin API; socket is its socket for CNI calls.
+func callAgent(ctx context.Context, socket, method, route string, into any) error {
 	return adminapi.Request{
-		Socket: adminapi.Path(socket), Method: method, Path: route, Timeout: checkLimit, Server: "agent",
+		Socket: adminapi.Path(socket), Method: method, Path: route, Timeout: checkTimeout, Server: "agent",
 	}.Do(ctx, into)
 }
 
-// attachmentsWhole has the agent check all attachments: nobody else may open its ledger.
-func attachmentsWhole(ctx context.Context, n Node) []Finding {
-	ctx, cancel := context.WithTimeout(ctx, checkLimit)
+// haveAgentCheck has the agent make a check that only it can make. Unless ok, out reports why there is no report.
+func (n Node) haveAgentCheck(ctx context.Context, route string, report any) (out []Finding, ok bool) {
+	if n.AgentHangs {
+		return skip("not checked: the agent does not answer at %s", n.Config.Socket), false
+	}
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	var report model.CheckReport
-	err := ask(ctx, n.Config.Socket, http.MethodPost, adminapi.RouteCheck, &report)
+	err := callAgent(ctx, n.Config.Socket, http.MethodPost, route, report)
 	switch {
-	case err != nil && away(err):
-		return skip("not checked: no agent answers at %s", n.Config.Socket)
+	case err != nil && noAgent(err):
+		return skip("not checked: no agent answers at %s", n.Config.Socket), false
 	case err != nil:
-		return warn(hintOf(err), "not checked: %s", bare(err))
+		return warn(hintOf(err), "not checked: %s", message(err)), false
+	}
+	return nil, true
+}
+
+// attachmentsIntact has the agent check all attachments, because only the agent may open its ledger.
+func attachmentsIntact(ctx context.Context, n Node) []Finding {
+	var report model.CheckReport
+	if out, ok := n.haveAgentCheck(ctx, adminapi.RouteCheck, &report); !ok {
+		return out
 	}
 	var out []Finding
 	for i, p := range report.Problems {
-		if i == mostDrifted {
+		if i == maxDrifted {
 			out = append(out, bad("", "%d further attachments differ", len(report.Problems)-i)...)
 			break
 		}
@@ -86,25 +107,25 @@ func attachmentsWhole(ctx context.Context, n Node) []Finding {
 			name = p.Pod + " (" + p.Attachment + ")"
 		}
 		if p.Gone {
-			out = append(out, warn("the runtime's DEL or a GC detaches it", "%s: its network namespace has gone", name)...)
+			out = append(out, warn("the runtime's DEL or a GC deletes it", "%s: its network namespace is gone", name)...)
 			continue
 		}
 		out = append(
 			out,
 			bad(
-				"the agent's log says whether it repairs that, and what it leaves as the pod's own; delete the pod to have it as planned", "%s: %s", name, strings.TrimSpace(p.Says),
+				"see the agent's log for repairs and for changes by the pod that it leaves; or re-create the pod", "%s: %s", name, strings.TrimSpace(p.Message),
 			)...,
 		)
 	}
 	if report.Unchecked > 0 {
 		out = append(
 			out,
-			skip("%d of %d attachments were not checked: they are being attached or detached, or time was up", report.Unchecked,
+			skip("%d of %d attachments were not checked: ADD or DEL is in progress, or the time was up", report.Unchecked,
 				report.Attachments)...,
 		)
 	}
 	if len(out) == 0 && report.Attachments == 0 {
-		return []Finding{{Level: Good, Says: "there are none"}}
+		return []Finding{{Level: Good, Message: "no attachments"}}
 	}
 	return out
 }

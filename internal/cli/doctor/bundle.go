@@ -10,25 +10,30 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"syscall"
 	"time"
+
+	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/explainer"
+	"github.com/weft-net/weft/internal/plan/explain"
 )
 
 const (
-	bundleFile    = 8 << 20 // bytes, the most of one file
-	programsLimit = 10 * time.Second
+	bundleFile     = 8 << 20 // bytes, the limit of one file
+	programTimeout = 10 * time.Second
 )
 
-// secret finds the keys of JSON and YAML whose values are nobody's business. Keys that say where a secret is are kept.
+// secret matches keys of JSON and YAML that hold a secret, with the value. It does not match keys that hold a path of one.
 var secret = regexp.MustCompile(
 	`(?i)("?[a-z_-]*(?:token|password|passwd|secret|psk|privatekey|private_key|apikey|client-key-data|bearer)"?\s*:\s*)("(?:[^"\\]|\\.)*"|[^\s,}\]]+)`,
 )
 
-// Redact replaces the values of keys that speak of secrets.
+// Redact replaces the values of keys that name secrets.
 func Redact(b []byte) []byte { return secret.ReplaceAll(b, []byte(`${1}"(left out)"`)) }
 
 // part is a file of the bundle.
@@ -37,8 +42,8 @@ type part struct {
 	make func(ctx context.Context) ([]byte, error)
 }
 
-// Bundle writes what helps to understand a node, as a gzipped tar below weft/. A part that cannot be had is there as
-// NAME.error. It holds no Secrets, no tokens and nothing of the pods' environment.
+// Bundle writes diagnostics of a node as a gzipped tar archive below weft/. A part that fails is replaced by NAME.error.
+// The archive has no Secrets, no tokens and no environment of pods.
 func Bundle(ctx context.Context, n Node, version string, now time.Time, w io.Writer) error {
 	z := gzip.NewWriter(w)
 	t := tar.NewWriter(z)
@@ -69,6 +74,7 @@ func (n Node) parts(version string, now time.Time) []part {
 		{"doctor.json", func(ctx context.Context) ([]byte, error) { return indented(Examine(ctx, n)) }},
 		{"configuration.json", func(context.Context) ([]byte, error) { return indented(n.Config) }},
 		{"mesh.json", file(filepath.Join(n.Config.StateDir, "mesh.json"))},
+		{explain.RecordFile, n.explained},
 		{"os-release", file(filepath.Join(n.NodeRoot, "/etc/os-release"))},
 	}
 	for _, path := range []string{"metrics", "attachments", "addresses"} {
@@ -110,7 +116,39 @@ func (n Node) parts(version string, now time.Time) []part {
 	return parts
 }
 
-// file reads a file, as far as it goes into the bundle.
+// explained returns what the agent has answered to weft explain lately.
+func (n Node) explained(ctx context.Context) ([]byte, error) {
+	var r explain.Record
+	q := adminapi.Request{
+		Method:  http.MethodGet,
+		Path:    explainer.RouteRecord,
+		Socket:  adminapi.InStateDir(n.Config.StateDir),
+		Timeout: callTimeout,
+		Server:  "agent",
+		Hint:    "start the agent",
+	}
+	if err := q.Do(ctx, &r); err != nil {
+		return nil, err
+	}
+	redactRules(r.Answers)
+	return json.MarshalIndent(r, "", "  ") // Redact would damage texts with quotes in them
+}
+
+// redactRules redacts the texts of other programs' rules.
+func redactRules(answers explain.Answers) {
+	for _, a := range answers {
+		if a.Chains == nil {
+			continue
+		}
+		for _, c := range a.Chains.Chains {
+			for i := range c.Rules {
+				c.Rules[i].Text = string(Redact([]byte(c.Rules[i].Text)))
+			}
+		}
+	}
+}
+
+// file returns a function that reads a file up to the limit.
 func file(path string) func(context.Context) ([]byte, error) {
 	return func(context.Context) ([]byte, error) {
 		f, err := os.Open(path)
@@ -128,9 +166,9 @@ func indented(v any) ([]byte, error) {
 	return Redact(append(b, '\n')), err
 }
 
-// output executes a program of the node's.
+// output runs a program of the node and returns what it prints.
 func (n Node) output(ctx context.Context, args []string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, programsLimit)
+	ctx, cancel := context.WithTimeout(ctx, programTimeout)
 	defer cancel()
 	path := ""
 	for _, dir := range []string{"/usr/sbin", "/usr/bin", "/sbin", "/bin", "/usr/local/sbin", "/usr/local/bin"} {

@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/calico"
 )
 
-// calicoPolicies looks at what the agent has found of Calico's own policies.
+// calicoPolicies reads which of Calico's own policies the agent has found.
 func calicoPolicies(_ context.Context, n Node) []Finding {
 	b, err := os.ReadFile(filepath.Join(n.Config.StateDir, calico.PoliciesFile))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil
+		return n.unknown("the agent has not listed Calico's policies")
 	}
 	var policies []string
 	if err == nil {
@@ -27,8 +27,11 @@ func calicoPolicies(_ context.Context, n Node) []Finding {
 		return warn("", "Calico's policies: %v", err)
 	}
 	if len(policies) == 0 {
+		if !n.AgentAnswers {
+			return n.unknown("")
+		}
 		return nil
 	}
 	return warn("rewrite them as NetworkPolicy or ClusterNetworkPolicy, or delete them",
-		"Calico's own policies are not enforced by weft: %s", calico.Naming(policies))
+		"weft does not enforce Calico's own policies: %s", calico.Summary(policies))
 }

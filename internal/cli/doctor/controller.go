@@ -13,13 +13,16 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// controllerRuns looks at what the agent has found of the controller, which in Kubernetes is a program of its own.
-func controllerRuns(_ context.Context, n Node) []Finding {
+// controllerLease reads whether the agent has found the Lease of a running controller.
+func controllerLease(_ context.Context, n Node) []Finding {
 	if !n.Config.Kubernetes.InCluster {
-		return skip("without Kubernetes, or with a kubeconfig, agents do the controller's work")
+		return skip("not needed: without kubernetes.inCluster the agents do the controller's work")
 	}
 	b, err := os.ReadFile(filepath.Join(n.Config.StateDir, blocks.NoControllerFile))
 	if errors.Is(err, fs.ErrNotExist) {
+		if !n.AgentAnswers {
+			return n.unknown("")
+		}
 		return nil
 	}
 	why := ""
@@ -30,7 +33,7 @@ func controllerRuns(_ context.Context, n Node) []Finding {
 		return warn("", "controller: %v", err)
 	}
 	return warn(
-		"apply the Deployment weft-controller of the manifests of this version (deploy/weft.yaml), and look at its log",
-		"nobody looks after the pools of addresses: %s", why,
+		"apply the Deployment weft-controller of this version's manifests (deploy/weft.yaml), and see its log",
+		"no controller reconciles the address pools: %s", why,
 	)
 }

@@ -6,6 +6,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"compress/gzip"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -27,13 +28,13 @@ import (
 const own = `{"cniVersion":"1.0.0","name":"weft","plugins":[{"type":"weft-cni","delegates":[{"cniVersion":"1.0.0","name":"weft",` +
 	`"plugins":[{"type":"ptp","ipam":{"type":"host-local"}},{"type":"theirs","token":"s3cret"}]}]}]}`
 
-// world is a node on which all is well.
+// world is a node without problems.
 type world struct {
 	t    *testing.T
 	node Node
 	dir  string
-	// ready is what /readyz says; empty is ready.
-	ready string
+	// notReady is the response of /readyz; empty if the agent is ready.
+	notReady string
 }
 
 func newWorld(t *testing.T) *world {
@@ -48,7 +49,7 @@ func newWorld(t *testing.T) *world {
 	c.Socket, c.StateDir = filepath.Join(dir, "agent.sock"), dir
 	c.Network.Mode = config.ModeCluster
 	c.Install = config.Install{ConfDir: filepath.Join(dir, "net.d"), BinDir: "/bin"}
-	w.node = Node{Config: c, Root: filepath.Join(dir, "root"), NodeRoot: filepath.Join(dir, "host")}
+	w.node = Node{Config: c, AgentAnswers: true, Root: filepath.Join(dir, "root"), NodeRoot: filepath.Join(dir, "host")}
 	w.write("net.d/00-weft.conflist", own, 0o644)
 	w.write("net.d/10-a.conflist", `{"cniVersion":"1.0.0","name":"a","plugins":[{"type":"bridge"}]}`, 0o644)
 	w.write("net.d/note.txt", "{", 0o644)
@@ -66,8 +67,8 @@ func newWorld(t *testing.T) *world {
 	}
 	w.pong()
 	web := httptest.NewServer(http.HandlerFunc(func(r http.ResponseWriter, _ *http.Request) {
-		if w.ready != "" {
-			http.Error(r, w.ready, http.StatusServiceUnavailable)
+		if w.notReady != "" {
+			http.Error(r, w.notReady, http.StatusServiceUnavailable)
 		}
 	}))
 	t.Cleanup(web.Close)
@@ -75,7 +76,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// pong answers pings as an agent does.
+// pong answers liveness probes as the agent does.
 func (w *world) pong() {
 	l, err := net.Listen("unix", wire.PingSocket(w.node.Config.Socket))
 	if err != nil {
@@ -107,34 +108,42 @@ func (w *world) write(name, text string, mode os.FileMode) {
 	}
 }
 
+// writeState writes the files of the agent's state directory that the checks read.
+func (w *world) writeState() {
+	w.write("calico-policies.json", "[]", 0o600)
+	w.write("blocks/blocks.json", `{"version":1,"node":"n1","blocks":[]}`, 0o600)
+	w.write("mesh.json", `{"self":"n1","topology":{}}`, 0o644)
+	w.node.Config.Kubernetes.InCluster = true
+}
+
 func (w *world) remove(name string) {
 	if err := os.Remove(filepath.Join(w.dir, name)); err != nil {
 		w.t.Fatal(err)
 	}
 }
 
-// trouble are the findings that are not good, as lines.
-func (w *world) trouble() []string {
+// problems returns the findings of level warn and bad, as lines.
+func (w *world) problems() []string {
 	var out []string
 	for _, f := range Examine(w.t.Context(), w.node) {
 		if f.Level != Good && f.Level != Skip {
-			says := strings.ReplaceAll(strings.ReplaceAll(f.Says, w.dir, "DIR"), w.node.Config.Metrics.Address, "ADDRESS")
+			says := strings.ReplaceAll(strings.ReplaceAll(f.Message, w.dir, "DIR"), w.node.Config.Metrics.Address, "ADDRESS")
 			out = append(out, string(f.Level)+" "+f.Check+": "+says)
 		}
 	}
 	return out
 }
 
-func TestWell(t *testing.T) {
+func TestNoProblems(t *testing.T) {
 	w := newWorld(t)
 	all := Examine(t.Context(), w.node)
-	if trouble := w.trouble(); trouble != nil || len(all) != len(looks()) || Worst(all) != Good {
-		t.Errorf("%q, %+v", trouble, all)
+	if problems := w.problems(); problems != nil || len(all) != len(checks()) || Worst(all) != Good {
+		t.Errorf("%q, %+v", problems, all)
 	}
 }
 
-// TestTrouble: each thing that is wrong is found, and nothing else is.
-func TestTrouble(t *testing.T) {
+// TestProblems checks that each problem is found, and nothing else.
+func TestProblems(t *testing.T) {
 	for name, x := range map[string]struct {
 		do   func(w *world)
 		want []string
@@ -147,12 +156,12 @@ func TestTrouble(t *testing.T) {
 			},
 		},
 		"not ready": {
-			func(w *world) { w.ready = "network configuration: no prefix" },
+			func(w *world) { w.notReady = "network configuration: no prefix" },
 			[]string{"bad ready: the agent is not ready: network configuration: no prefix"},
 		},
 		"queue": {
 			func(w *world) {
-				w.write("queue/1"+wire.QueueSuffix, queuedDel("c1", "eth0"), 0o600)
+				w.write("queue/1"+wire.QueueSuffix, queuedDEL("c1", "eth0"), 0o600)
 				old := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 				if err := os.Chtimes(filepath.Join(w.dir, "queue/1"+wire.QueueSuffix), old, old); err != nil {
 					w.t.Fatal(err)
@@ -160,8 +169,8 @@ func TestTrouble(t *testing.T) {
 				w.write("queue/2"+wire.BadSuffix, "", 0o600)
 			},
 			[]string{
-				`warn queue: 1 DELs wait in DIR/queue: eth0 of container c1, network "net", since 2026-01-02T03:04:05Z (1.del)`,
-				"warn queue: 1 DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")",
+				`warn queue: 1 queued DELs in DIR/queue: eth0 of container c1, network "net", since 2026-01-02T03:04:05Z (1.del)`,
+				"warn queue: 1 queued DELs in DIR/queue cannot be read (" + wire.BadSuffix + ")",
 			},
 		},
 		"no program": {
@@ -180,7 +189,7 @@ func TestTrouble(t *testing.T) {
 			func(w *world) { w.write("net.d/20-b.conf", "{", 0o644) },
 			[]string{"bad configuration: DIR/net.d/20-b.conf: network configuration: unexpected end of JSON input"},
 		},
-		"somebody first": {
+		"another vendor's file first": {
 			func(w *world) {
 				w.write("net.d/00-a.conflist", `{"cniVersion":"1.0.0","name":"first","plugins":[{"type":"theirs"}]}`, 0o644)
 			},
@@ -200,7 +209,20 @@ func TestTrouble(t *testing.T) {
 		},
 		"connections": {
 			func(w *world) { w.write("root/proc/sys/net/netfilter/nf_conntrack_count", "950\n", 0o644) },
-			[]string{"warn kernel: 950 of 1000 connections are tracked: new ones will be dropped"},
+			[]string{"warn kernel: conntrack has 950 of 1000 entries: when it is full, new connections are dropped"},
+		},
+		"all connections": {
+			func(w *world) { w.write("root/proc/sys/net/netfilter/nf_conntrack_count", "1000\n", 0o644) },
+			[]string{"bad kernel: conntrack has 1000 of 1000 entries: new connections are dropped"},
+		},
+		"Calico's policies": {
+			func(w *world) {
+				w.write("calico-policies.json", `["GlobalNetworkPolicy deny-all","NetworkPolicy shop/allow-db"]`, 0o600)
+			},
+			[]string{
+				"warn policies: weft does not enforce Calico's own policies: " +
+					"2 (GlobalNetworkPolicy deny-all, NetworkPolicy shop/allow-db)",
+			},
 		},
 		"no runtime": {
 			func(w *world) { w.node.Config.Runtime.Endpoint = "unix:///none/cri.sock" },
@@ -222,20 +244,20 @@ func TestTrouble(t *testing.T) {
 			func(w *world) {
 				w.write("blocks/blocks.json", `{"version":1,"node":"n1","blocks":[],"strangers":["0123456789abcdef"]}`, 0o600)
 			},
-			[]string{"bad name: another machine has claimed addresses as this node: 0123456789abcdef"},
+			[]string{"bad name: another host has claimed addresses with this node's name: 0123456789abcdef"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			x.do(w)
-			if diff := cmp.Diff(x.want, w.trouble()); diff != "" {
+			if diff := cmp.Diff(x.want, w.problems()); diff != "" {
 				t.Error(diff)
 			}
 		})
 	}
 }
 
-// TestBundle: everything is in it, what cannot be had says why, and no secret gets out.
+// TestBundle checks that each part is in the bundle, or the error of a part that failed, and that no secret is.
 func TestBundle(t *testing.T) {
 	w := newWorld(t)
 	w.write("host/usr/bin/nft", "#!/bin/sh\n", 0o755) // it has no shell
@@ -296,8 +318,8 @@ func TestRedact(t *testing.T) {
 	}
 }
 
-// queuedDel is what weft-cni writes into the queue.
-func queuedDel(id, ifName string) string {
+// queuedDEL returns a file of the queue as weft-cni writes it.
+func queuedDEL(id, ifName string) string {
 	const conf = `{"cniVersion":"1.0.0","name":"net","type":"weft-cni"}`
 	env := []string{"CNI_COMMAND=DEL", "CNI_CONTAINERID=" + id, "CNI_IFNAME=" + ifName, "CNI_PATH=/opt/cni/bin"}
 	b := wire.AppendEnv(make([]byte, wire.RequestHeader), env)
@@ -305,13 +327,12 @@ func queuedDel(id, ifName string) string {
 	return string(append(b, conf...))
 }
 
-// TestOlderIPTables: rules that nobody can read are told of, for each family that has the table, and are no trouble
-// where a program for them is there.
-func TestOlderIPTables(t *testing.T) {
+// TestLegacyIPTables checks the warning about a legacy filter table that no program can list, for each family.
+func TestLegacyIPTables(t *testing.T) {
 	w := newWorld(t)
-	before := len(w.trouble())
+	before := len(w.problems())
 	w.write("root/proc/net/ip_tables_names", "nat\n", 0o644)
-	if now := w.trouble(); len(now) != before {
+	if now := w.problems(); len(now) != before {
 		t.Errorf("without a filter table: %q", now)
 	}
 	w.write("root/proc/net/ip_tables_names", "nat\nfilter\n", 0o644)
@@ -319,14 +340,14 @@ func TestOlderIPTables(t *testing.T) {
 	want := func(programs ...string) {
 		t.Helper()
 		var got []string
-		for _, line := range w.trouble() {
+		for _, line := range w.problems() {
 			if rest, is := strings.CutPrefix(line, "warn iptables: "); is {
 				program, _, _ := strings.Cut(rest, " ")
 				got = append(got, program)
 			}
 		}
 		if !slices.Equal(got, programs) {
-			t.Errorf("it tells of %q, want %q", got, programs)
+			t.Errorf("warned about %q, want %q", got, programs)
 		}
 	}
 	want("iptables", "ip6tables")
@@ -334,4 +355,41 @@ func TestOlderIPTables(t *testing.T) {
 	want("ip6tables")
 	w.write("host/usr/sbin/ip6tables-legacy-save", "program", 0o755)
 	want()
+}
+
+// TestWithin: checks that are not finished when the time is over are not waited for, and are not good.
+func TestWithin(t *testing.T) {
+	w := newWorld(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := Within(ctx, w.node, "agent")
+	if len(all) < len(checks())-1 {
+		t.Errorf("%d findings of %d checks", len(all), len(checks()))
+	}
+	for _, f := range all {
+		if f.Check == "agent" {
+			t.Errorf("left out: %+v", f)
+		}
+	}
+	if got := Within(t.Context(), w.node); !slices.Equal(got, Examine(t.Context(), w.node)) {
+		t.Errorf("with time: %+v", got)
+	}
+}
+
+// TestHangingCheck: a check that hangs is a finding of level skip.
+func TestHangingCheck(t *testing.T) {
+	hang := make(chan struct{})
+	defer close(hang)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	got := within(ctx, Node{}, []check{
+		{"disk", "", func(context.Context, Node) []Finding { <-hang; return nil }},
+		{"queue", "empty", func(context.Context, Node) []Finding { return nil }},
+	})
+	want := []Finding{
+		{Check: "disk", Level: Skip, Message: "not checked: the time ran out"}, {Check: "queue", Level: Good, Message: "empty"},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
 }

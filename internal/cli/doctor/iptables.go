@@ -14,9 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// iptablesRead says when the older iptables may drop packets and nobody can see it: the plugin firewall takes then what
-// does not count there.
-func iptablesRead(ctx context.Context, n Node) []Finding {
+// legacyIPTables warns when the legacy iptables filter table exists and no program can list it: its rules may drop
+// packets, and the plugin firewall does not see them.
+func legacyIPTables(ctx context.Context, n Node) []Finding {
 	var out []Finding
 	for _, v6 := range []bool{false, true} {
 		file := "/proc/net/ip_tables_names"
@@ -26,13 +26,13 @@ func iptablesRead(ctx context.Context, n Node) []Finding {
 		b, err := os.ReadFile(filepath.Join(n.Root, file))
 		switch {
 		case os.IsPermission(err):
-			return skip("which tables the older iptables have is root's to know: %v", err)
+			return skip("not checked: listing legacy iptables tables needs root: %v", err)
 		case err != nil || !slices.Contains(strings.Fields(string(b)), "filter"):
 			continue
 		}
 		reads, err := iptables.New(nil, n.NodeRoot).ReadsLegacy(ctx, v6)
 		if err != nil {
-			out = append(out, skip("iptables of the older kind: %v", err)...)
+			out = append(out, skip("legacy iptables: %v", err)...)
 		} else if !reads {
 			d := plugin.UnreadLegacy(state.IPTables{IPv6: v6, Table: "filter"}.String())
 			out = append(out, warn(d.Hint, "%s", d.Msg)...)

@@ -16,11 +16,11 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// mostQueued is how many entries of the queue are named one by one.
-const mostQueued = 5
+// maxQueued is how many entries of the queue are listed.
+const maxQueued = 5
 
-// queueEmpty looks at the DELs that wait for the agent.
-func queueEmpty(_ context.Context, n Node) []Finding {
+// queuedDELs lists the DELs that wait for the agent.
+func queuedDELs(_ context.Context, n Node) []Finding {
 	dir := wire.QueueDir(n.Config.Socket)
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -41,20 +41,22 @@ func queueEmpty(_ context.Context, n Node) []Finding {
 		}
 	}
 	if len(waiting) > 0 {
-		const hint = "a running agent retries them, and its log says why they fail: bring the missing plugin back, or have the runtime run GC; a file that is removed is a DEL that is never done"
-		out = append(out, warn(hint, "%d DELs wait in %s: %s", len(waiting), dir, queued(dir, waiting))...)
+		const hint = "the agent retries them, and its log has the reason: reinstall a missing plugin, or have the runtime run GC; removing a file drops its DEL"
+		out = append(out, warn(hint, "%d queued DELs in %s: %s", len(waiting), dir, queued(dir, waiting))...)
 	}
 	if unreadable > 0 {
-		out = append(out,
-			warn("look at them, then take them away", "%d DELs in %s cannot be read (%s)", unreadable, dir, wire.BadSuffix)...)
+		out = append(
+			out,
+			warn("inspect the files, then remove them", "%d queued DELs in %s cannot be read (%s)", unreadable, dir,
+				wire.BadSuffix)...)
 	}
 	return out
 }
 
-// queued names the oldest entries.
+// queued describes the first entries.
 func queued(dir string, names []string) string {
 	var words []string
-	for _, name := range names[:min(len(names), mostQueued)] {
+	for _, name := range names[:min(len(names), maxQueued)] {
 		words = append(words, entry(filepath.Join(dir, name)))
 	}
 	if more := len(names) - len(words); more > 0 {
@@ -63,7 +65,7 @@ func queued(dir string, names []string) string {
 	return strings.Join(words, "; ")
 }
 
-// entry says which attachment an entry is about, and since when it waits.
+// entry describes one queued DEL: the attachment and the time since it waits.
 func entry(path string) string {
 	name := filepath.Base(path)
 	st, err := os.Stat(path)

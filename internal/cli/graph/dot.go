@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// DOT is the diagram in Graphviz' language.
+// DOT returns the diagram in Graphviz' language.
 func (d Diagram) DOT() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "graph weft {\n\tgraph [label=%s, labelloc=t, fontname=monospace]\n", label(d.Title, d.Lines))

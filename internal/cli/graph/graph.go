@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package graph draws a cluster: wires as bars, nodes as boxes that hang on them, pods as boxes inside. The same
-// diagram is written as dot for Graphviz and, with a layout of its own, as SVG that any browser shows; no external
-// program is needed; it is also told as text and as JSON. Output depends on the diagram alone.
+// Package graph draws a cluster: wires as bars, nodes as boxes below them, pods as boxes in the nodes. It writes a diagram
+// as dot for Graphviz, as SVG with a layout of its own, as text and as JSON. The output is deterministic.
 //
 //	wire ─┬──────────────────┬────────
 //	wire ─┼──┬───────────────┼──┬─────
@@ -12,7 +11,7 @@
 //	    └──────────┘       └──────────┘
 package graph
 
-// Diagram is what is drawn.
+// Diagram is a cluster to draw.
 type Diagram struct {
 	Title string   `json:"title"`
 	Lines []string `json:"lines,omitempty"` // below the title
@@ -20,25 +19,25 @@ type Diagram struct {
 	Nodes []Node   `json:"nodes"`           // from left to right
 }
 
-// Wire is a network that nodes hang on.
+// Wire is a network that nodes are connected to.
 type Wire struct {
 	Name  string   `json:"name"`
-	Lines []string `json:"lines,omitempty"` // behind the name
-	// Tunnel draws the network as one that runs through others.
+	Lines []string `json:"lines,omitempty"` // after the name
+	// Tunnel draws the network as an overlay, with dashes.
 	Tunnel bool `json:"tunnel,omitempty"`
 }
 
-// Node is a machine.
+// Node is a node of the cluster.
 type Node struct {
 	Name  string   `json:"name"`
 	Lines []string `json:"lines,omitempty"`
 	Links []Link   `json:"links,omitempty"`
 	Pods  []Pod    `json:"pods,omitempty"`
-	// Bad draws the node as one that something is wrong with.
+	// Bad marks a node that has a problem.
 	Bad bool `json:"bad,omitempty"`
 }
 
-// Link is a node's connection to a wire. One to a wire that the diagram does not have is drawn without a line.
+// Link is a node's connection to a wire. If the diagram does not have the wire, it is drawn without a line.
 type Link struct {
 	Wire  string   `json:"wire"`
 	Name  string   `json:"name"` // the interface

@@ -17,7 +17,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 func sample(nodes, pods int) Diagram {
 	d := Diagram{
@@ -65,13 +65,13 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d := cmp.Diff(string(want), got); d != "" {
-			t.Errorf("%s (-want +got), write anew with -update:\n%s", name, d)
+			t.Errorf("%s (-want +got), update with -update:\n%s", name, d)
 		}
 	}
 }
 
-// TestNothingOverlaps: whatever is drawn, boxes do not lie on each other, what is inside stays inside, and text fits.
-func TestNothingOverlaps(t *testing.T) {
+// TestNoOverlap checks that boxes do not overlap, that inner boxes are inside the outer one, and that text fits.
+func TestNoOverlap(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		l := diagrams(r).layout()
 		var nodes []box
@@ -102,7 +102,7 @@ func TestNothingOverlaps(t *testing.T) {
 	})
 }
 
-// TestWellFormed: any text at all makes an SVG that an XML parser takes.
+// TestWellFormed checks that the SVG is valid XML for any text.
 func TestWellFormed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		d := diagrams(r)

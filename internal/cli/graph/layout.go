@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// All lengths are in pixels. The font is monospace, whose letters are 0.6 of its size wide whatever the machine calls
-// it, so widths can be computed; letter is a little more, to be safe.
+// All lengths are in pixels. The glyphs of a monospace font are 0.6 of its size wide, so widths can be computed without
+// the font; letter is a little more, to be safe.
 const (
 	fontSize  = 12.0
 	letter    = 7.4
@@ -17,7 +17,7 @@ const (
 	gap       = 22.0
 	barHeight = 24.0
 	barGap    = 12.0
-	dropRoom  = 26.0 // between the lowest bar and the nodes
+	dropSpace = 26.0 // between the lowest bar and the nodes
 	titleSize = 17.0
 	// rowWidth is how wide a row of nodes may grow before the next begins.
 	rowWidth = 1300.0
@@ -50,7 +50,7 @@ func (b block) height() float64 {
 
 func textWidth(s string) float64 { return float64(utf8.RuneCountInString(s)) * letter }
 
-// placedNode is a node with its place and those of its parts.
+// placedNode is a node with the positions of its box and its parts.
 type placedNode struct {
 	Node
 	box
@@ -65,7 +65,7 @@ type row struct {
 	nodes []placedNode
 }
 
-// layout is a diagram with places.
+// layout is a diagram with positions.
 type layout struct {
 	Diagram
 	rows []row
@@ -83,7 +83,7 @@ func (d Diagram) layout() layout {
 	for _, nodes := range d.wrap() {
 		r := row{}
 		x, bottom := left+gap, 0.0
-		top := y + float64(len(d.Wires))*(barHeight+barGap) + dropRoom
+		top := y + float64(len(d.Wires))*(barHeight+barGap) + dropSpace
 		if len(d.Wires) == 0 {
 			top = y
 		}
@@ -114,7 +114,7 @@ func (d Diagram) layout() layout {
 	return l
 }
 
-// wrap sizes the nodes and cuts them into rows.
+// wrap computes the nodes' sizes and breaks them into rows.
 func (d Diagram) wrap() [][]placedNode {
 	rows := [][]placedNode{nil}
 	width := 0.0
@@ -129,7 +129,7 @@ func (d Diagram) wrap() [][]placedNode {
 	return rows
 }
 
-// size places a node's parts in a box at 0,0.
+// size positions a node's parts in a box at 0,0.
 func size(n Node) placedNode {
 	p := placedNode{Node: n}
 	x, y := pad, 0.0
@@ -166,8 +166,8 @@ func size(n Node) placedNode {
 	return p
 }
 
-// columnsFor is in how many columns pods stand: as many as the width that is used anyway has room for, more when the
-// box would get much higher than wide.
+// columnsFor returns the number of columns of pods: as many as fit into the width of the node's links and label, more if
+// the box would be much higher than wide.
 func columnsFor(pods int, inner, cell float64) int {
 	if pods == 0 || cell == 0 {
 		return 1

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// colors of a wire and of the links to it.
+// colors are those of a wire and of the links to it.
 type colors struct{ fill, line string }
 
 func shade(i int) colors {
@@ -32,10 +32,45 @@ const (
 	podLine = "#8c959f"
 )
 
+// dark maps each color to its counterpart for viewers that prefer a dark color scheme.
+func dark() [][2]string {
+	return [][2]string{
+		{podBg, "#0d1117"},
+		{nodeBg, "#161b22"},
+		{ink, "#e6edf3"},
+		{soft, "#9da7b1"},
+		{podLine, "#6e7681"},
+		{badBg, "#3c1618"},
+		{badInk, "#ff7b72"},
+		{shade(0).fill, "#12314f"},
+		{shade(0).line, "#58a6ff"},
+		{shade(1).fill, "#4a2f12"},
+		{shade(1).line, "#e3a15a"},
+		{shade(2).fill, "#173d1d"},
+		{shade(2).line, "#56d364"},
+		{shade(3).fill, "#38214a"},
+		{shade(3).line, "#c297e8"},
+		{shade(4).fill, "#3f3808"},
+		{shade(4).line, "#d4bf3a"},
+		{shade(5).fill, "#4a1a20"},
+		{shade(5).line, "#f28b94"},
+	}
+}
+
+// style writes a style sheet that replaces the colors if the viewer prefers a dark color scheme, also in an <img>. A
+// viewer without style sheets shows the light colors.
+func (s *svg) style() {
+	s.WriteString("<style>@media (prefers-color-scheme: dark) {\n")
+	for _, c := range dark() {
+		fmt.Fprintf(s, "[fill=%q] { fill: %s } [stroke=%q] { stroke: %s }\n", c[0], c[1], c[0], c[1])
+	}
+	s.WriteString("}</style>\n")
+}
+
 // svg writes elements.
 type svg struct{ strings.Builder }
 
-// SVG is the diagram as a picture.
+// SVG returns the diagram as an SVG image.
 func (d Diagram) SVG() string {
 	l := d.layout()
 	var s svg
@@ -43,7 +78,8 @@ func (d Diagram) SVG() string {
 		&s,
 		`<svg xmlns="http://www.w3.org/2000/svg" width="%.0f" height="%.0f" viewBox="0 0 %.0f %.0f" font-family="monospace" font-size="%g">`+"\n", l.w, l.h, l.w, l.h, fontSize,
 	)
-	s.rect(box{0, 0, l.w, l.h}, "#ffffff", "none", 0)
+	s.style()
+	s.rect(box{0, 0, l.w, l.h}, podBg, "none", 0)
 	s.text(pad, pad+titleSize, d.Title, ink, fmt.Sprintf(` font-size="%g" font-weight="bold"`, titleSize))
 	s.block(pad, pad+titleSize+4, block{"", d.Lines})
 	wires := map[string]int{}
@@ -65,7 +101,7 @@ func (d Diagram) SVG() string {
 	return s.String()
 }
 
-// trunks join the copies of a wire when the nodes stand in several rows.
+// trunks connect the copies of a wire if the nodes are in several rows.
 func (s *svg) trunks(l layout) {
 	if len(l.rows) < 2 {
 		return
@@ -80,7 +116,7 @@ func (s *svg) trunks(l layout) {
 	}
 }
 
-// drops are the lines from nodes up to their wires. They run behind the bars of other wires.
+// drops draws the lines from nodes up to their wires, behind the bars of other wires.
 func (s *svg) drops(r row, all []Wire, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
@@ -91,7 +127,7 @@ func (s *svg) drops(r row, all []Wire, wires map[string]int) {
 	}
 }
 
-// dots mark the wire that a line ends at.
+// dots marks the wire at which a line ends.
 func (s *svg) dots(r row, wires map[string]int) {
 	for _, n := range r.nodes {
 		for i, c := range n.chips {
@@ -143,7 +179,7 @@ func (s *svg) node(n placedNode, wires map[string]int) {
 func (b box) mid() float64    { return b.y + b.h/2 }
 func (b box) center() float64 { return b.x + b.w/2 }
 
-// dashes are what a tunnel is drawn with.
+// dashes returns the stroke attribute of a tunnel.
 func dashes(w Wire) string {
 	if w.Tunnel {
 		return ` stroke-dasharray="7 4"`
@@ -165,7 +201,7 @@ func (s *svg) stroke(x1, y1, x2, y2 float64, color, more string) {
 		color, more)
 }
 
-// block writes a name in bold and lines under it in a softer color, below y.
+// block writes a name in bold and the lines below it in a softer color, starting at y.
 func (s *svg) block(x, y float64, b block) {
 	y += leading - 3
 	if b.name != "" {
@@ -184,7 +220,7 @@ func (s *svg) text(x, y float64, text, color, more string) {
 	}
 }
 
-// escape makes text of anything: XML has no way to write most control characters.
+// escape escapes text for XML, which cannot represent most control characters.
 func escape(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0xfffe || r == 0xffff {

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Text is the diagram in lines: what is indented belongs to what stands above it.
+// Text returns the diagram as indented lines.
 func (d Diagram) Text() string {
 	var b strings.Builder
 	line := func(indent int, what string, words ...string) {
@@ -44,8 +44,8 @@ func bad(name string, is bool) string {
 	return name
 }
 
-// JSON is the diagram for programs: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links
-// [{wire, name, lines}], pods [{name, lines, bad}]}].
+// JSON returns the diagram as JSON: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links [{wire,
+// name, lines}], pods [{name, lines, bad}]}].
 func (d Diagram) JSON() string {
 	out, _ := json.MarshalIndent(d, "", "  ") // strings and flags cannot fail
 	return string(out) + "\n"

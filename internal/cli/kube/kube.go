@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kube opens the API server for a command: it finds the kubeconfig where kubectl would, or the service account
-// in a pod. Of the command line's packages it alone knows cluster/store/kube, and through it client-go.
+// Package kube connects a command to the API server, by the kubeconfig that kubectl would use or, in a pod, the service
+// account. It is the only package of the command line that imports cluster/store/kube, and with it client-go.
 package kube
 
 import (
@@ -16,30 +16,36 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 )
 
-// Open opens the API server that a kubeconfig names, that of $KUBECONFIG without one, in a pod the server of the pod's
-// service account, and else that of ~/.kube/config. False: none of them is there.
+// Open connects to the API server of the kubeconfig, else of $KUBECONFIG, else in a pod of the service account, else of
+// ~/.kube/config. found is false if none of them exists.
 func Open(env ui.Env, kubeconfig string) (objects store.Objects, found bool, err error) {
-	access := kube.Access{Kubeconfig: kubeconfig, Getenv: env.Getenv}
-	if access.Kubeconfig == "" {
-		access.Kubeconfig = env.Getenv("KUBECONFIG")
-	}
-	access.InCluster = access.Kubeconfig == "" && env.Getenv("KUBERNETES_SERVICE_HOST") != ""
-	if access.Kubeconfig == "" && !access.InCluster {
-		access.Kubeconfig = homeKubeconfig(env.Getenv("HOME"))
-	}
-	if access.Kubeconfig == "" && !access.InCluster {
+	access, found := AccessOf(env, kubeconfig, "")
+	if !found {
 		return nil, false, nil
 	}
 	objects, err = open(env, access)
 	return objects, true, err
 }
 
-// OpenConfigured opens the API server of an agent's configuration.
+// AccessOf returns how Open finds the API server. With a context it is that of a kubeconfig.
+func AccessOf(env ui.Env, kubeconfig, context string) (access kube.Access, found bool) {
+	access = kube.Access{Kubeconfig: kubeconfig, Context: context, Getenv: env.Getenv}
+	if access.Kubeconfig == "" {
+		access.Kubeconfig = env.Getenv("KUBECONFIG")
+	}
+	access.InCluster = access.Kubeconfig == "" && context == "" && env.Getenv("KUBERNETES_SERVICE_HOST") != ""
+	if access.Kubeconfig == "" && !access.InCluster {
+		access.Kubeconfig = homeKubeconfig(env.Getenv("HOME"))
+	}
+	return access, access.Kubeconfig != "" || access.InCluster
+}
+
+// OpenConfigured connects to the API server of an agent's configuration.
 func OpenConfigured(env ui.Env, k config.Kubernetes) (store.Objects, error) {
 	return open(env, kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: env.Getenv})
 }
 
-// homeKubeconfig is kubectl's own file in a home directory, empty where there is none.
+// homeKubeconfig returns the path of kubectl's default file in a home directory, empty if it does not exist.
 func homeKubeconfig(home string) string {
 	if home == "" {
 		return ""
@@ -52,12 +58,17 @@ func homeKubeconfig(home string) string {
 }
 
 func open(env ui.Env, access kube.Access) (store.Objects, error) {
-	s, err := kube.Open(kube.Config{
-		Access: access, Node: "command-line", Agent: "weft/" + env.Version,
-		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
-	})
+	s, err := OpenStore(env, access)
 	if err != nil {
 		return nil, err
 	}
 	return s.Objects(), nil
+}
+
+// OpenStore connects to an API server; nothing is requested yet.
+func OpenStore(env ui.Env, access kube.Access) (*kube.Store, error) {
+	return kube.Open(kube.Config{
+		Access: access, Node: "command-line", Agent: "weft/" + env.Version,
+		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
+	})
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
-// TestOpen opens files that are no kubeconfigs: the error names the one that was chosen.
+// TestOpen opens files that are not kubeconfigs: the error names the one that was chosen.
 func TestOpen(t *testing.T) {
 	home := t.TempDir()
 	own := filepath.Join(home, ".kube", "config")

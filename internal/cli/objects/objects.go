@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package objects opens the cluster's objects for a command: a directory of manifests, an API server or an etcd, as
-// flags, an agent's configuration or the environment say.
+// Package objects opens the cluster's datastore for a command: a directory of manifests, an API server or etcd, from
+// flags, an agent's configuration or the environment.
 package objects
 
 import (
 	"log/slog"
+	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -19,45 +20,50 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Source says where the cluster's objects are.
+// Source is the cluster's datastore, as flags name it.
 type Source struct {
 	Env ui.Env
-	// Config is the file of an agent's configuration, where the flag names one.
+	// Config is the path of an agent's configuration; empty without the flag.
 	Config               string
 	storeDir, kubeconfig string
 }
 
-// Flags adds the flags that say it, and -o.
+// Flags adds the flags of the datastore, and -o.
 func (f *Source) Flags(cmd *cobra.Command, output *string) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
-		"`FILE` that says how the API server is reached (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
+		"kubeconfig `FILE` (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	cmd.Flags().StringVar(&f.Config, "config", "",
-		"`FILE` of an agent's configuration, which says it: a directory, an API server or an etcd")
+		"`FILE` of an agent's configuration: use its datastore (directory, API server or etcd)")
 	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
-	cmd.Flags().StringVarP(output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(output, "output", "o", "text", "output `FORMAT`: text or json")
 }
 
-// Open opens them.
+// Open opens the datastore.
 func (f *Source) Open() (store.Objects, error) {
 	if f.Config != "" {
-		return f.ofAgent()
+		return f.openConfigured()
 	}
 	if f.storeDir != "" {
 		return openDir(f.storeDir)
 	}
+	if f.kubeconfig != "" {
+		if _, err := os.Stat(f.kubeconfig); err != nil {
+			return nil, ui.FileError("for example --kubeconfig /etc/kubernetes/admin.conf", "--kubeconfig", f.kubeconfig, err)
+		}
+	}
 	objects, found, err := kube.Open(f.Env, f.kubeconfig)
 	if !found {
 		return nil, ui.UsageError(
-			model.Faultf(model.CodeInvalidConf, "give --store-dir, --kubeconfig or --config",
-				"nothing says where the cluster's objects are"),
+			model.Errorf(model.CodeInvalidConf, "add --store-dir, --kubeconfig or --config, for example --store-dir /run/weft/lab/store",
+				"no datastore is named"),
 		)
 	}
 	return objects, err
 }
 
-// ofAgent opens the store of an agent.
-func (f *Source) ofAgent() (store.Objects, error) {
+// openConfigured opens the datastore of an agent's configuration.
+func (f *Source) openConfigured() (store.Objects, error) {
 	c, err := config.Load(f.Config)
 	switch {
 	case err != nil:
@@ -69,8 +75,8 @@ func (f *Source) ofAgent() (store.Objects, error) {
 	case c.Kubernetes.InCluster || c.Kubernetes.Kubeconfig != "":
 		return kube.OpenConfigured(f.Env, c.Kubernetes)
 	}
-	return nil, model.Faultf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints there",
-		"%s: that agent has no cluster", f.Config)
+	return nil, model.Errorf(model.CodeInvalidConf, "set storeDir, kubernetes or etcd.endpoints in that file",
+		"%s: the agent has no datastore", f.Config)
 }
 
 func openDir(path string) (store.Objects, error) {
@@ -81,9 +87,9 @@ func openDir(path string) (store.Objects, error) {
 	return s.Objects(), nil
 }
 
-// openEtcd opens an etcd; its connection ends with the program.
+// openEtcd connects to etcd; the connection ends with the program.
 func (f *Source) openEtcd(e config.Etcd) (store.Objects, error) {
-	s, err := etcd.OpenShelf(etcd.Config{
+	s, err := etcd.OpenObjects(etcd.Config{
 		Access: etcd.Access{
 			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 			Username: e.Username, Password: e.Password,

@@ -3,39 +3,40 @@
 package ui
 
 import (
-	"fmt"
+	"log/slog"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/weft-net/weft/internal/model"
 )
 
-// OutputFlag adds -o with its allowed values, the first the default.
+// LogLevelFlag adds --log-level.
+func LogLevelFlag(f *pflag.FlagSet, level *slog.Level) {
+	f.TextVar(level, "log-level", slog.LevelInfo, "lowest `LEVEL` that is logged: debug, info, warn or error")
+	f.Lookup("log-level").DefValue = "info"
+}
+
+// OutputFlag adds -o with its allowed values. The first is the default.
 func OutputFlag(cmd *cobra.Command, values ...string) *string {
-	output := cmd.Flags().StringP("output", "o", values[0], strings.Join(values, " or "))
+	output := cmd.Flags().StringP("output", "o", values[0], "output `FORMAT`: "+model.OneOf(values))
 	cmd.PreRunE = func(*cobra.Command, []string) error {
 		if slices.Contains(values, *output) {
 			return nil
 		}
-		return UsageError(fmt.Errorf("--output %q is not %s", *output, strings.Join(values, " or ")))
+		return BadOutput(*output, values...)
 	}
 	return output
 }
 
-// TextOrJSON refuses another output format.
+// TextOrJSON rejects other output formats.
 func TextOrJSON(o string) error {
 	if o != "text" && o != "json" {
-		return UsageError(model.Faultf(model.CodeInvalidConf, "give text or json", "-o %q is no output format", o))
+		return BadOutput(o, "text", "json")
 	}
 	return nil
 }
 
-// NoArgs refuses arguments.
-func NoArgs(_ *cobra.Command, args []string) error {
-	if len(args) > 0 {
-		return UsageError(fmt.Errorf("argument %q is too much", args[0]))
-	}
-	return nil
-}
+// NoArgs rejects arguments.
+func NoArgs(cmd *cobra.Command, args []string) error { return cobra.MaximumNArgs(0)(cmd, args) }

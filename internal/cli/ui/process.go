@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// Process runs a command line as this process was called, to its end, and returns the exit code, with which main exits.
-// Its context ends with SIGTERM and the interrupt. name is what the process was called by, version what --version says.
+// Process runs this process' command line and returns the exit code for main. SIGTERM and SIGINT cancel the context. name
+// is the base name of argv[0]; version is printed by --version.
 func Process(version string, run func(ctx context.Context, name string, env Env) int) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	return run(ctx, filepath.Base(os.Args[0]), ProcessEnv(version))
 }
 
-// ProcessEnv is the outside world of this process.
+// ProcessEnv returns the environment of this process.
 func ProcessEnv(version string) Env {
 	self, err := os.Executable()
 	if err != nil {

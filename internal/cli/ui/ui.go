@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ui is what the command lines of weft's programs have in common.
+// Package ui has the conventions of the command lines of all weft programs: output, errors, exit codes, help.
 //
 // # Rules of the user interface
 //
-// Results go to stdout, everything else to stderr. Messages begin with "weft: ", in lower case, without a full stop at
-// the end. An error says what is wrong with field and value, and on a second line, "hint: ", the way out. -o json
-// prints one JSON document with stable keys. Exit codes: 0 done, and the answer is good; 1 it failed, or the answer is
-// bad; 2 the question is bad.
+// Results go to stdout, everything else to stderr. Messages begin with "weft: ", in lower case, without a period. An
+// error names the field and the value, and a second line, "hint: ", says how to fix it. -o json prints one JSON document
+// with stable keys. Exit codes: 0 success; 1 the command failed, or what it checks is bad; 2 usage error.
 package ui
 
 import (
@@ -16,22 +15,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/goflag"
 )
 
-// The exit codes of every command. CNI programs keep the protocol's, exec its command's.
+// The exit codes of all commands, but CNI plugins, which have the protocol's, and exec, which has its command's.
 const (
-	Good   = 0 // it is done, or the answer is good
-	Bad    = 1 // it failed, or the answer is bad
-	Misuse = 2 // the question is bad: an unknown command or flag, a missing argument, a malformed value
+	Good   = 0 // success
+	Bad    = 1 // the command failed, or what it checks is bad
+	Misuse = 2 // usage error: an unknown command or flag, a missing argument, a malformed value
 )
 
-// Env is the outside world as a command line sees it; main hands it in.
+// Env is the environment of a command line, which main passes in.
 type Env struct {
 	Args    []string // without the program's name
 	Stdin   io.Reader
@@ -39,26 +39,28 @@ type Env struct {
 	Stderr  io.Writer
 	Getenv  func(string) string
 	Version string
-	// Self is the path of the running program, for verbs that start further processes of it.
+	// Self is the path of the running program, for commands that start further processes of it.
 	Self string
+	// Kubectl reports that kubectl executes the program as its plugin, kubectl-weft.
+	Kubectl bool
 	// Exec replaces the running program, as syscall.Exec does.
 	Exec func(path string, argv, environ []string) error
 }
 
-// exitError is the exit code of a command that has said what there is to say.
+// exitError is the exit code of a command that has printed its own message.
 type exitError struct{ code int }
 
 func (e exitError) Error() string { return fmt.Sprintf("exit code %d", e.code) }
 
-// Exit is the error of a command that has said what there is to say and ends with an exit code.
+// Exit returns an error that sets the exit code and prints nothing.
 func Exit(code int) error { return exitError{code} }
 
-// usageError is an error of the command line itself.
+// usageError marks usage errors.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// UsageError makes an error one of the command line itself; nil stays nil.
+// UsageError marks an error as a usage error; nil stays nil.
 func UsageError(err error) error {
 	if err == nil {
 		return nil
@@ -66,20 +68,21 @@ func UsageError(err error) error {
 	return usageError{err}
 }
 
-// IsUsageError reports whether an error is one of the command line itself.
+// IsUsageError reports whether an error is a usage error.
 func IsUsageError(err error) bool {
 	var usage usageError
 	return errors.As(err, &usage)
 }
 
-// Run runs a command line to its end and returns the exit code. The command becomes strict about its arguments.
+// Run runs a command line and returns the exit code.
 func Run(ctx context.Context, root *cobra.Command, env Env) int {
 	Prepare(root, env)
 	root.SetArgs(env.Args)
-	return Code(root.ExecuteContext(ctx), env)
+	cmd, err := root.ExecuteContextC(ctx)
+	return Code(withHint(cmd, err), env)
 }
 
-// Code says what went wrong, unless the command has said it, and gives the exit code.
+// Code prints an error, unless the command has printed it, and returns the exit code.
 func Code(err error, env Env) int {
 	if err == nil {
 		return Good
@@ -97,16 +100,26 @@ func Code(err error, env Env) int {
 
 // Warn prints an error, and its hint on a second line.
 func Warn(w io.Writer, err error) {
-	msg := err.Error()
-	var fault *model.Fault
-	if errors.As(err, &fault) && fault.Hint != "" {
-		fmt.Fprintf(w, "weft: %s\nhint: %s\n", strings.TrimSuffix(msg, " ("+fault.Hint+")"), fault.Hint)
-		return
-	}
-	fmt.Fprintf(w, "weft: %s\n", msg)
+	fmt.Fprintf(w, "weft: %s\n", plainPaths(goflag.Message(err), err))
 }
 
-// Prepare gives a program's command the manners that all of them have.
+// plainPaths removes the names of system calls from the errors of package os in a message, and a path that the message
+// has anyway: "mesh.json: open mesh.json: no such file" becomes "mesh.json: no such file".
+func plainPaths(msg string, err error) string {
+	var p *fs.PathError
+	if !errors.As(err, &p) {
+		return msg
+	}
+	text := p.Error()
+	plain := strings.TrimPrefix(text, p.Op+" ")
+	before, _, found := strings.Cut(msg, text)
+	if found && strings.Contains(before, p.Path) {
+		plain = p.Err.Error()
+	}
+	return strings.Replace(msg, text, plain, 1)
+}
+
+// Prepare sets the conventions of this package on a program's root command.
 func Prepare(root *cobra.Command, env Env) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.Version = env.Version
@@ -116,13 +129,17 @@ func Prepare(root *cobra.Command, env Env) {
 	root.SetFlagErrorFunc(flagError)
 	if root.HasSubCommands() {
 		root.SetHelpCommand(help())
+		if groups := root.Groups(); len(groups) > 0 { // help and completion are in the last section
+			root.SetHelpCommandGroupID(groups[len(groups)-1].ID)
+			root.SetCompletionCommandGroupID(groups[len(groups)-1].ID)
+		}
 		root.InitDefaultHelpCmd()
 		root.InitDefaultCompletionCmd()
 	}
 	strict(root)
 }
 
-// PrintJSON prints one document.
+// PrintJSON prints one JSON document.
 func PrintJSON(w io.Writer, v any) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
@@ -136,7 +153,7 @@ func ReadConf(env Env, name string) ([]byte, error) {
 	if name != "-" {
 		f, err := os.Open(name)
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "name a file, or - for standard input", "configuration: %w", err)
+			return nil, FileError("name a file, or - for standard input", "configuration", name, err)
 		}
 		defer f.Close()
 		in = f

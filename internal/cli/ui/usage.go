@@ -3,8 +3,8 @@
 package ui
 
 import (
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,31 +14,34 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// strict makes errors of the command line known as such, in cmd and all commands below it: cobra has no type for them,
-// and prints help, with success, for an unknown command of a group.
+// strict marks usage errors of cmd and all commands below it: cobra has no type for them, and for an unknown command of a
+// group it prints help and exits with 0.
 func strict(cmd *cobra.Command) {
 	if cmd.HasSubCommands() {
 		strictGroup(cmd)
 	}
 	check := cmd.Args
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
-		var err error
 		if check != nil {
-			err = check(cmd, args)
-		}
-		for _, further := range []func() error{cmd.ValidateRequiredFlags, cmd.ValidateFlagGroups} {
-			if err == nil {
-				err = further()
+			if err := check(cmd, args); err != nil {
+				return argsError(cmd, args, err)
 			}
 		}
-		return UsageError(err)
+		return requiredError(cmd)
 	}
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		// pflag prints an empty list as a default, except of the types of which it knows "[]", and only that, to be none.
+		known := []string{"stringSlice", "stringArray", "intSlice"}
+		if f.DefValue == "[]" && !slices.Contains(known, f.Value.Type()) {
+			f.DefValue = ""
+		}
+	})
 	for _, c := range cmd.Commands() {
 		strict(c)
 	}
 }
 
-// strictGroup refuses words that are no command of the group, and, where the group does nothing itself, their absence.
+// strictGroup rejects an unknown command of the group and, if the group is not runnable, a missing one.
 func strictGroup(cmd *cobra.Command) {
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -50,7 +53,7 @@ func strictGroup(cmd *cobra.Command) {
 		return
 	}
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cmd.SetOut(cmd.ErrOrStderr()) // it is no answer
+		cmd.SetOut(cmd.ErrOrStderr()) // it is not a result
 		if err := cmd.Help(); err != nil {
 			return err
 		}
@@ -58,7 +61,7 @@ func strictGroup(cmd *cobra.Command) {
 	}
 }
 
-// unknownCommand suggests the nearest command of the group, or one of that name elsewhere.
+// unknownCommand suggests the nearest command of the group, or one of that name in another group.
 func unknownCommand(group *cobra.Command, word string) error {
 	hint := fmt.Sprintf("`%s --help` lists the commands", group.CommandPath())
 	var names []string
@@ -69,14 +72,14 @@ func unknownCommand(group *cobra.Command, word string) error {
 	}
 	if near := cni.Nearest(word, names); near != "" {
 		hint = fmt.Sprintf("did you mean `%s %s`?", group.CommandPath(), near)
-	} else if there := elsewhere(group.Root(), word); len(there) > 0 {
+	} else if there := findByName(group.Root(), word); len(there) > 0 {
 		hint = fmt.Sprintf("did you mean `%s`?", strings.Join(there, "` or `"))
 	}
-	return model.Faultf(model.CodeInvalidConf, hint, "unknown command %q for %q", word, group.CommandPath())
+	return model.Errorf(model.CodeInvalidConf, hint, "unknown command %q for %q", word, group.CommandPath())
 }
 
-// elsewhere finds the commands of that very name.
-func elsewhere(cmd *cobra.Command, name string) []string {
+// findByName returns the paths of all commands of that name.
+func findByName(cmd *cobra.Command, name string) []string {
 	var out []string
 	for _, c := range cmd.Commands() {
 		if !c.IsAvailableCommand() {
@@ -85,35 +88,12 @@ func elsewhere(cmd *cobra.Command, name string) []string {
 		if c.Name() == name {
 			out = append(out, c.CommandPath())
 		}
-		out = append(out, elsewhere(c, name)...)
+		out = append(out, findByName(c, name)...)
 	}
 	return out
 }
 
-// flagError is what is wrong with a flag. A word before it that is no command is the error that comes first.
-func flagError(cmd *cobra.Command, err error) error {
-	if words := cmd.Flags().Args(); cmd.HasSubCommands() && len(words) > 0 {
-		return UsageError(unknownCommand(cmd, words[0]))
-	}
-	var unknown *pflag.NotExistError
-	if !errors.As(err, &unknown) {
-		return UsageError(err)
-	}
-	hint := fmt.Sprintf("`%s --help` lists the flags", cmd.CommandPath())
-	name := unknown.GetSpecifiedName()
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	if near := cni.Nearest(name, names); len(name) > 1 && near != "" {
-		hint = fmt.Sprintf("did you mean --%s?", near)
-	}
-	return UsageError(model.Faultf(model.CodeInvalidConf, hint, "%w", err))
-}
-
-// help replaces cobra's own, which succeeds for commands that there are not.
+// help replaces cobra's help command, which exits with 0 for an unknown command.
 func help() *cobra.Command {
 	return &cobra.Command{
 		Use:   "help [COMMAND]",

@@ -19,19 +19,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Least sizes of packets that every link must carry: RFC 791 and RFC 8200.
+// Minimum MTUs by RFC 791 and RFC 8200, and maximum values.
 const (
-	leastMTU4 = 68
-	leastMTU6 = 1280
-	mostMTU   = 65535
-	mostVNI   = 1<<24 - 1
-	mostPort  = 65535
+	minMTU4 = 68
+	minMTU6 = 1280
+	maxMTU  = 65535
+	maxVNI  = 1<<24 - 1
+	maxPort = 65535
 )
 
-// leastGC keeps the comparison with the runtime from becoming work in itself.
-const leastGC = 10 * time.Second
+// minGCInterval bounds the load of the comparison with the runtime.
+const minGCInterval = 10 * time.Second
 
-// Check refuses what cannot work.
+// Check validates the configuration.
 func (c Config) Check() error {
 	for _, check := range []func() error{
 		c.checkNetwork, c.checkNode, c.checkKubernetes, c.checkFlannel, c.checkCIDRs, c.checkRest,
@@ -153,7 +153,7 @@ func (c Config) checkNetwork() error {
 	return n.checkMasquerade()
 }
 
-// checkMultus refuses what has no effect beside another vendor's network, and the settings for one where there is none.
+// checkMultus rejects settings without effect with another vendor's network, and settings for one if there is none.
 func (c Config) checkMultus() error {
 	n := c.Network
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
@@ -167,23 +167,23 @@ func (c Config) checkMultus() error {
 }
 
 func (n Network) checkMTU() error {
-	least := leastMTU4
+	least := minMTU4
 	if slices.ContainsFunc(slices.Concat(n.PodCIDRs, n.ClusterCIDRs), func(p netip.Prefix) bool {
 		return p.Addr().Is6()
 	}) {
-		least = leastMTU6
+		least = minMTU6
 	}
 	if n.MTUFile != "" && !filepath.IsAbs(n.MTUFile) {
 		return invalid("for example /var/lib/calico/mtu", "network.mtuFile %q is no absolute path", n.MTUFile)
 	}
-	if n.MTU != 0 && (n.MTU < least || n.MTU > mostMTU) {
+	if n.MTU != 0 && (n.MTU < least || n.MTU > maxMTU) {
 		return invalid("leave it out, and it is that of the node's interface", "network.mtu %d is not between %d and %d",
-			n.MTU, least, mostMTU)
+			n.MTU, least, maxMTU)
 	}
 	return nil
 }
 
-// checkMasquerade compares the prefixes that are not masqueraded with what is.
+// checkMasquerade validates the prefixes of masquerading.
 func (n Network) checkMasquerade() error {
 	if n.Mode == ModeFlannel && len(n.ClusterCIDRs) > 0 {
 		return invalid("leave it out: flannel.netConf says it",
@@ -242,9 +242,9 @@ func (c Config) checkRest() error {
 		(!unix || !filepath.IsAbs(path)) {
 		return invalid("as unix:///run/containerd/containerd.sock, or auto", "runtime.endpoint %q is no socket", r.Endpoint)
 	}
-	if time.Duration(r.GCInterval) < leastGC {
+	if time.Duration(r.GCInterval) < minGCInterval {
 		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s",
-			time.Duration(r.GCInterval), leastGC)
+			time.Duration(r.GCInterval), minGCInterval)
 	}
 	if a := c.Metrics.Address; a != "" {
 		host, port, err := net.SplitHostPort(a)
@@ -260,9 +260,9 @@ func (c Config) checkRest() error {
 }
 
 func invalid(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+	return model.Errorf(model.CodeInvalidConf, hint, format, args...)
 }
 
 func unsupported(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeUnsupportedField, hint, format, args...)
+	return model.Errorf(model.CodeUnsupportedField, hint, format, args...)
 }

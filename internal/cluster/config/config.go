@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config is the agent's configuration: one file, YAML or JSON, as a file of the node or the key of a ConfigMap
-// that is mounted. Load reads it, completes it with the defaults and refuses what cannot work, with the path of the key
-// and its value. Flags of `weft agent` are set over it afterwards, and Check looks at the whole once more.
+// Package config is the agent's configuration: one file, YAML or JSON, on the node or mounted from a ConfigMap. Load
+// reads it, sets defaults and validates it; errors name the path of the key and its value. Flags of `weft agent`
+// override it afterwards, and Check validates the result again.
 //
-// docs/configuration.md is made of the comments and the defaults in this file:
+// docs/reference/configuration.md is generated from the comments and the defaults in this file:
 //
 //	go test ./internal/cluster/config -run TestReference -update
 package config
@@ -15,267 +15,257 @@ import (
 	"time"
 )
 
-// Config is the whole file. Every key may be left out.
+// Config is the whole file. Every key is optional.
 type Config struct {
-	// Node is the node's name in the cluster; empty is the machine's host name, as the kubelet takes it.
+	// Node is the node's name in the cluster; empty is the host name, as the kubelet uses it.
 	Node string `json:"node"`
 	// Socket is where `weft-cni` finds the agent; only root may connect.
 	Socket string `json:"socket"`
 	// StateDir is the directory of the ledger of attachments; best on a file system that a boot empties.
 	StateDir string `json:"stateDir"`
-	// StoreDir is a directory of the cluster's manifests, where there is no Kubernetes.
+	// StoreDir is a directory with the cluster's manifests, without Kubernetes.
 	StoreDir string `json:"storeDir"`
-	// AddressDir is where host-local keeps the addresses of a network whose configuration names no `dataDir`, as the
-	// reference plugin has it.
+	// AddressDir is the directory of host-local's addresses of networks without `dataDir`, as in the reference plugin.
 	AddressDir string `json:"addressDir"`
 	// ReadyFile is written, with the agent's process id, once calls are answered.
 	ReadyFile string `json:"readyFile"`
-	// LogLevel is the least level that is logged: DEBUG, INFO, WARN or ERROR. A change of this key in the file is followed
-	// while the agent runs; every other key needs a restart of the agent, which pods do not notice.
+	// LogLevel is the lowest level that is logged: DEBUG, INFO, WARN or ERROR. A change of this key is applied while the
+	// agent runs; every other key needs a restart of the agent, which does not disrupt pods.
 	LogLevel slog.Level `json:"logLevel"`
 
-	// Kubernetes says how the API server is reached.
+	// Kubernetes configures the access to the API server.
 	Kubernetes Kubernetes `json:"kubernetes"`
-	// Etcd is an etcd with the cluster's objects, where there is no Kubernetes.
+	// Etcd is an etcd with the cluster's objects, without Kubernetes.
 	Etcd Etcd `json:"etcd"`
 	// Network is the pods' network.
 	Network Network `json:"network"`
-	// Flannel is what weft has in common with the nodes of a flannel cluster.
+	// Flannel configures the interoperation with flannel.
 	Flannel Flannel `json:"flannel"`
 	// Multus holds Multus' keys for the mode `multus`.
 	Multus Multus `json:"multus"`
-	// Policy is about NetworkPolicy.
+	// Policy configures the enforcement of NetworkPolicy.
 	Policy Policy `json:"policy"`
-	// VirtualMachines are about pods in which machines run.
+	// VirtualMachines are settings for pods with VMs.
 	VirtualMachines VirtualMachines `json:"virtualMachines"`
-	// Runtime is the container runtime's side.
+	// Runtime configures the access to the container runtime.
 	Runtime Runtime `json:"runtime"`
-	// Install says where the runtime looks for plugins and configurations, as the agent sees these directories.
+	// Install are the runtime's directories of plugins and configurations, as mounted in the agent.
 	Install Install `json:"install"`
-	// Metrics are for Prometheus.
+	// Metrics configures Prometheus' metrics.
 	Metrics Metrics `json:"metrics"`
 }
 
-// Kubernetes says how the API server is reached. With neither key the agent knows no Kubernetes.
+// Kubernetes configures the access to the API server. With neither key the agent does not use Kubernetes.
 type Kubernetes struct {
-	// InCluster takes the address and the token that every pod is given. The token's file is read again as it is renewed.
+	// InCluster uses the service account of the agent's pod. A renewed token is read again.
 	InCluster bool `json:"inCluster"`
-	// Kubeconfig is the path of a kubeconfig file, for an agent that is no pod.
+	// Kubeconfig is the path of a kubeconfig file, for an agent outside of a pod.
 	Kubeconfig string `json:"kubeconfig"`
-	// Server is the URL of the API server where it is another than that of InCluster or Kubeconfig: an agent that must not
-	// wait for kube-proxy names the server itself.
+	// Server overrides the URL of the API server of InCluster or Kubeconfig, for example to be independent of kube-proxy.
 	Server string `json:"server"`
 }
 
-// Etcd says how an etcd is reached in which hosts without Kubernetes keep what they share: pools of addresses, their
-// blocks, and the networks that pods may ask for.
+// Etcd configures the access to an etcd in which hosts without Kubernetes share objects: pools of addresses, their
+// blocks, and the networks that pods may request.
 type Etcd struct {
-	// Endpoints are the URLs of its members; none: there is no etcd.
+	// Endpoints are the URLs of its members; none: etcd is not used.
 	Endpoints []string `json:"endpoints"`
-	// Prefix stands before all keys.
+	// Prefix is the prefix of all keys.
 	Prefix string `json:"prefix"`
-	// CAFile is the file of the certificate authority that the members are known by.
+	// CAFile is the file with the CA certificate of the members.
 	CAFile string `json:"caFile"`
-	// CertFile is the file of the certificate that the agent shows.
+	// CertFile is the file with the agent's client certificate.
 	CertFile string `json:"certFile"`
-	// KeyFile is the file of its key.
+	// KeyFile is the file with its key.
 	KeyFile string `json:"keyFile"`
-	// Username is the agent's name in an etcd that knows users.
+	// Username is the agent's user in an etcd with authentication.
 	Username string `json:"username"`
-	// Password is that user's.
+	// Password is the user's password.
 	Password string `json:"password"`
 }
 
 // Network is the pods' network.
 type Network struct {
-	// Mode is what the agent puts into the runtime's configuration directory: `none`; `cluster`, weft's own network as the
-	// pods' first; `flannel`, that of a kube-flannel ConfigMap, in flannel's place; or `multus`, the first network of
-	// another vendor with weft in front of it, as Multus does. An agent that starts in mode `multus` takes the routes away
-	// that one in another mode has left.
+	// Mode is the CNI configuration that the agent installs: `none`; `cluster`, weft's own network as the pods' default
+	// network; `flannel`, that of a kube-flannel ConfigMap, replacing flannel; or `multus`, the default network of another
+	// vendor behind weft, replacing Multus. In mode `multus` the agent removes the routes of earlier modes when it starts.
 	Mode Mode `json:"mode"`
 	// Name is the name of the network in mode `cluster`.
 	Name string `json:"name"`
-	// Design is how pods are joined to their node in mode `cluster`: `routed`, each by a link of its own and a route to
-	// its address, or `bridge`.
+	// Design is how pods are connected to their node in mode `cluster`: `routed`, a veth pair and a route for each pod, or
+	// `bridge`.
 	Design Design `json:"design"`
-	// Permit are annotations of Calico's that pods may use on weft's own network beside those that all may:
-	// `ipAddrsNoIpam`, `floatingIPs`, `allowedSourcePrefixes`. Whoever may make a pod can then take addresses that are
-	// others'.
+	// Permit are privileged annotations of Calico that pods may use on weft's own network: `ipAddrsNoIpam`, `floatingIPs`,
+	// `allowedSourcePrefixes`. With them, a user who may create pods can take addresses of others.
 	Permit []string `json:"permit"`
-	// PermitPaths are the files and directories of the node that a NetworkAttachmentDefinition of Kubernetes may name, and
-	// what is below them, by `dataDir`, `resolvConf`, `subnetFile`, `configuration_path` and `daemonSocketPath`: root
-	// reads, writes and speaks to these. addressDir is permitted besides; `/` is all. Configurations of the node's own
-	// directories may name any.
+	// PermitPaths are the files and directories of the node, including their content, that a NetworkAttachmentDefinition
+	// may name by `dataDir`, `resolvConf`, `subnetFile`, `configuration_path` and `daemonSocketPath`: the agent accesses
+	// these as root. addressDir is always permitted; `/` permits all. Configurations in the node's own directories may
+	// name any path.
 	PermitPaths []string `json:"permitPaths"`
-	// PodAddresses are the prefixes, outside of the network's own, of which pods may bring addresses along by
-	// `ipAddrsNoIpam` and `floatingIPs` that all nodes lead to; none: only the pod's own node does. All nodes are to have
-	// the same.
+	// PodAddresses are further prefixes whose addresses all nodes route to if pods use them by `ipAddrsNoIpam` or
+	// `floatingIPs`; none: only the pod's own node does. The value must be the same on all nodes.
 	PodAddresses []netip.Prefix `json:"podAddresses"`
-	// Addresses says what pods are numbered from: `podCIDRs`, the prefix of their node, or `pools`, blocks that nodes take
-	// from pools of the whole cluster; empty is `pools` where Pools names any.
+	// Addresses selects the IPAM of pods: `podCIDRs`, the prefixes of their node, or `pools`, blocks of cluster-wide
+	// pools; empty is `pools` if Pools is not empty.
 	Addresses Addresses `json:"addresses"`
-	// Pools are pools of addresses for the pods of the whole cluster.
+	// Pools are cluster-wide pools of addresses for pods.
 	Pools []Pool `json:"pools"`
-	// PodCIDRs are the prefixes of this node's pods, at most one a family; none: those of the Node object.
+	// PodCIDRs are the prefixes of this node's pods, at most one per family; none: those of the Node object.
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	// ClusterCIDRs are the prefixes that all nodes' pods are in. What goes from a pod to anywhere else has the node's
-	// address when Masquerade is set; none: the pods' addresses are never hidden.
+	// ClusterCIDRs are the prefixes of the pods of all nodes. Packets of pods to other destinations are masqueraded if
+	// Masquerade is set; none: packets are never masqueraded.
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"`
-	// Interface is the interface to the other nodes: `auto` is the one that has the node's own address (what it has
-	// published, else its InternalIP), a name is that one. The others learn its address from what the node publishes on
-	// Kubernetes.
+	// Interface is the uplink to the other nodes: `auto` is the link with the node's own address (the published one, else
+	// its InternalIP), else the name of a link. Its address is published to the other nodes in Kubernetes.
 	Interface string `json:"interface"`
-	// MTU of the pods' interfaces, in bytes; 0 is what fits: with `vxlan` that of the interface to the other nodes less 50
-	// bytes, 70 where pods have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that
-	// of a new link, 1500.
+	// MTU of the pods' interfaces, in bytes; 0 is automatic: with `vxlan` that of the uplink less 50 bytes, 70 if pods
+	// have IPv6; with `udp` less 28 or 48, with `ipip` less 20, with `wireguard` less 80; else that of a new link, 1500.
 	MTU int `json:"mtu"`
-	// MTUFile is a file that says the MTU of the pods' interfaces, written for plugins of others: Calico's with `"mtu": 0`
+	// MTUFile is a file to which the MTU of the pods' interfaces is written, for other plugins: Calico's with `"mtu": 0`
 	// reads /var/lib/calico/mtu. Empty: none is written.
 	MTUFile string `json:"mtuFile"`
-	// Encapsulation is how packets get from node to node: `host-gw`, routes without encapsulation, for nodes on one
-	// network; `vxlan`; `udp`, flannel's, carried by the agent itself; `ipip`, IPv4 alone; or `wireguard`, encrypted. A
-	// node that says of itself that it is reached in another one of these ways is reached in that one.
+	// Encapsulation is the backend between nodes: `host-gw`, routes without encapsulation, for nodes on one network;
+	// `vxlan`; `udp`, flannel's, forwarded by the agent itself; `ipip`, IPv4 only; or `wireguard`, encrypted. A node that
+	// advertises another backend is reached by that one.
 	Encapsulation string `json:"encapsulation"`
 	// VNI is the number of the VXLAN, 1 to 16777215.
 	VNI int `json:"vni"`
-	// VxlanPort is the UDP port of the VXLAN.
-	VxlanPort int `json:"vxlanPort"`
-	// VxlanGBP carries the sender's mark in the VXLAN as a group policy tag.
-	VxlanGBP bool `json:"vxlanGBP"`
-	// VxlanLearning has the VXLAN note who sent what from where. The agent tells it anyway.
-	VxlanLearning bool `json:"vxlanLearning"`
-	// UnderlayMTU is the largest packet between nodes, in bytes, for `vxlan` and `wireguard`; 0 is what the interface to
-	// the other nodes takes.
+	// VXLANPort is the UDP port of the VXLAN.
+	VXLANPort int `json:"vxlanPort"`
+	// VXLANGBP carries the sender's mark in the VXLAN as a group policy tag.
+	VXLANGBP bool `json:"vxlanGBP"`
+	// VXLANLearning enables learning of the VXLAN device. The agent configures the forwarding entries anyway.
+	VXLANLearning bool `json:"vxlanLearning"`
+	// UnderlayMTU is the MTU between nodes, in bytes, for `vxlan` and `wireguard`; 0 is that of the uplink.
 	UnderlayMTU int `json:"underlayMTU"`
-	// DirectRouting has nodes on one network reach each other without `vxlan` or `ipip`.
+	// DirectRouting disables `vxlan` or `ipip` between nodes on one network.
 	DirectRouting bool `json:"directRouting"`
-	// UDPPort is the port of `udp`.
+	// UDPPort is the UDP port of `udp`.
 	UDPPort int `json:"udpPort"`
 	// WireguardPort is the UDP port of `wireguard`.
 	WireguardPort int `json:"wireguardPort"`
-	// WireguardPortV6 is that of its device for IPv6.
+	// WireguardPortV6 is the UDP port of its device for IPv6.
 	WireguardPortV6 int `json:"wireguardPortV6"`
-	// WireguardKeyFile is the file of the node's private key; it is made when it is missing.
+	// WireguardKeyFile is the file of the node's private key; it is created if missing.
 	WireguardKeyFile string `json:"wireguardKeyFile"`
-	// WireguardPSKFile is the file of a key that all nodes share; empty: there is none.
+	// WireguardPSKFile is the file of a pre-shared key of all nodes; empty: none.
 	WireguardPSKFile string `json:"wireguardPSKFile"`
-	// WireguardKeepalive is how often a node hears of this one though there is nothing to say; 0 is never.
+	// WireguardKeepalive is the interval of keepalives to other nodes; 0 disables them.
 	WireguardKeepalive Duration `json:"wireguardKeepalive"`
-	// WireguardMode is `separate`, a device for each family, or `ipv4`, `ipv6` or `auto`: one device, whose packets travel
-	// over that family.
+	// WireguardMode is `separate`, a device for each family, or `ipv4`, `ipv6` or `auto`: one device with an underlay of
+	// that family.
 	WireguardMode string `json:"wireguardMode"`
-	// Masquerade hides the pods behind the node's address on their way out of ClusterCIDRs.
+	// Masquerade masquerades (SNAT) packets of pods to destinations outside of ClusterCIDRs with the node's address.
 	Masquerade bool `json:"masquerade"`
-	// NonMasqueradeCIDRs are further destinations that see the pods' own addresses. Packets from there are accepted from
-	// tunnels, too.
+	// NonMasqueradeCIDRs are further destinations without masquerading. Packets from there are also accepted from tunnels.
 	NonMasqueradeCIDRs []netip.Prefix `json:"nonMasqueradeCIDRs"`
 	// MasqAgentConfig is the path of a configuration of ip-masq-agent (`nonMasqueradeCIDRs`, `masqLinkLocal`,
-	// `masqLinkLocalIPv6`, `resyncInterval`), whose exceptions count too and are followed; while there is no such file,
-	// nothing but link-local destinations is excepted.
+	// `masqLinkLocalIPv6`, `resyncInterval`), whose exceptions apply too and are watched; without the file only link-local
+	// destinations are excepted.
 	MasqAgentConfig string `json:"masqAgentConfig"`
-	// MasqueradeRandom takes random ports for hidden connections, so that two that begin at once do not want the same one.
+	// MasqueradeRandom uses random ports for masqueraded connections, so that concurrent ones do not conflict.
 	MasqueradeRandom bool `json:"masqueradeRandom"`
-	// SourceGuard drops what a pod sends in the name of another: with a MAC or an address, in ARP and neighbor discovery,
-	// too, that is not its own. False trusts all pods of weft's own network in the design `bridge`; routed pods are always
-	// guarded. Other networks have the key `guard` of the plugin bridge.
+	// SourceGuard drops spoofed packets of pods: with a MAC or an address that is not the pod's own, also in ARP and
+	// neighbor discovery. False disables it for pods of weft's own network in the design `bridge`; it is always enabled
+	// for routed pods. Other networks have the key `guard` of the plugin bridge.
 	SourceGuard bool `json:"sourceGuard"`
-	// Blackhole refuses packets to addresses of the node's own PodCIDRs that no pod has, instead of sending them
-	// elsewhere.
+	// Blackhole rejects packets to unused addresses of the node's own PodCIDRs, instead of forwarding them.
 	Blackhole bool `json:"blackhole"`
 }
 
-// Flannel is what weft has in common with the nodes of a flannel cluster. NetConf, CNIConf and SubnetFile are for
-// network.mode `flannel` alone.
+// Flannel configures the interoperation with flannel. NetConf, CNIConf and SubnetFile are for network.mode `flannel`
+// only.
 type Flannel struct {
-	// Publish has an agent in Kubernetes say in its Node's annotations how the node is reached, as flannel does, and that
-	// its network is available; nodes of flannel and of weft reach each other by that. Without Kubernetes it has an agent
-	// write into its Node's manifest what others cannot know otherwise: keys of wireguard, VtepMACs. What other nodes say
-	// is read in any case.
+	// Publish publishes in Kubernetes how the node is reached, in flannel's annotations of its Node, and that its network
+	// is available; nodes of flannel and of weft reach each other by these annotations. Without Kubernetes it publishes
+	// WireGuard keys and VTEP MACs in the Node's manifest. The annotations of other nodes are always read.
 	Publish bool `json:"publish"`
-	// AnnotationPrefix is what these annotations begin with: flannel's `--kube-annotation-prefix`.
+	// AnnotationPrefix is the prefix of these annotations: flannel's `--kube-annotation-prefix`.
 	AnnotationPrefix string `json:"annotationPrefix"`
-	// NetConf is flannel's own configuration of the network, the key `net-conf.json` of the ConfigMap: it says the prefix
-	// that all nodes' pods are in, and the back end with its keys, in the place of Network's.
+	// NetConf is flannel's own configuration of the network, the key `net-conf.json` of the ConfigMap: it has the prefix
+	// of all nodes' pods and the backend with its keys, instead of those in Network.
 	NetConf string `json:"netConf"`
-	// CNIConf is the key `cni-conf.json` of the ConfigMap. It is put into install.confDir as `10-flannel.conflist`, as
-	// flannel does it, and the agent's form of it before that; where the file is missing, that is made of what lies there.
+	// CNIConf is the key `cni-conf.json` of the ConfigMap. It is installed in install.confDir as `10-flannel.conflist`, as
+	// flannel does, and the agent's configuration, which precedes it, is derived from it; without the file it is derived
+	// from the installed one.
 	CNIConf string `json:"cniConf"`
-	// SubnetFile is written for the plugin `flannel`.
+	// SubnetFile is the file that is written for the plugin `flannel`.
 	SubnetFile string `json:"subnetFile"`
 }
 
-// Multus holds Multus' keys for network.mode `multus`. They are written into 00-multus.conf; an empty key is as Multus
-// has it.
+// Multus holds Multus' keys for network.mode `multus`. They are written into 00-multus.conf; an empty key has Multus'
+// default.
 type Multus struct {
 	// NamespaceIsolation keeps pods from using networks of other namespaces.
 	NamespaceIsolation bool `json:"namespaceIsolation"`
-	// GlobalNamespaces are namespaces whose networks every pod may use; `default` always is one.
+	// GlobalNamespaces are namespaces whose networks every pod may use; `default` is always one.
 	GlobalNamespaces []string `json:"globalNamespaces"`
-	// SystemNamespaces are those whose pods get no DefaultNetworks; empty is `kube-system`.
+	// SystemNamespaces are namespaces whose pods get no DefaultNetworks; empty is `kube-system`.
 	SystemNamespaces []string `json:"systemNamespaces"`
-	// Namespace is where the networks of DefaultNetworks are looked for; empty is `kube-system`.
+	// Namespace is the namespace of the networks of DefaultNetworks; empty is `kube-system`.
 	Namespace string `json:"namespace"`
 	// DefaultNetworks are further networks for every pod.
 	DefaultNetworks []string `json:"defaultNetworks"`
-	// ReadinessIndicatorFile is a file that the cluster's network writes when it is ready; pods wait for it.
+	// ReadinessIndicatorFile is a file that the default network writes when it is ready; pods wait for it.
 	ReadinessIndicatorFile string `json:"readinessIndicatorFile"`
-	// NetworkDir holds the configurations of networks whose objects have none; empty is `/etc/cni/multus/net.d`.
+	// NetworkDir is the directory with the configurations of networks whose objects have none; empty is
+	// `/etc/cni/multus/net.d`.
 	NetworkDir string `json:"networkDir"`
 }
 
-// Policy is about NetworkPolicy.
+// Policy configures the enforcement of NetworkPolicy.
 type Policy struct {
-	// Mode is what is done about NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects: `enforce` has them be
-	// obeyed, `none` does nothing about them, `auto` is `enforce` with network.mode `cluster` and `none`, where no other
-	// vendor does it.
+	// Mode is whether NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects are enforced: `enforce`, `none`,
+	// or `auto`, which is `enforce` with network.mode `cluster` and `none`, where no other vendor enforces them.
 	Mode string `json:"mode"`
-	// Established is what becomes of connections that a changed policy does not allow any more: `cut` ends them, `keep`
-	// lets them go on.
+	// Established is how connections are handled that a changed policy no longer allows: `cut` ends them, `keep` keeps
+	// them.
 	Established string `json:"established"`
-	// Log is which packets are logged with the names of the policies that decided: `denied`, at most 10 in a second of
-	// each policy, or `none`.
+	// Log selects the packets that are logged with the names of the deciding policies: `denied`, at most 10 per second and
+	// policy, or `none`.
 	Log string `json:"log"`
-	// LogGroup is the group of the kernel's nflog by which they come; another program must not listen to it.
+	// LogGroup is the nflog group for these packets; no other program may listen to it.
 	LogGroup int `json:"logGroup"`
 }
 
-// VirtualMachines are about pods in which machines run (KubeVirt's).
+// VirtualMachines are settings for pods with VMs (KubeVirt's).
 type VirtualMachines struct {
-	// KeepAddresses says whether a machine's addresses and MAC stay with it, whichever pod it runs in: `possible`, where
-	// IPAM can do that; `always`, else the pod does not start; `never`. Its annotation `weft.dev/keep-vm-address` comes
-	// before ([ipam.md](ipam.md#virtual-machines)).
+	// KeepAddresses is whether a VM keeps its addresses and MAC, whichever pod it runs in: `possible`, if IPAM supports
+	// it; `always`, else the pod does not start; `never`. The VM's annotation `weft.dev/keep-vm-address` takes precedence
+	// ([pools and blocks](../concepts/pools-and-blocks.md)).
 	KeepAddresses string `json:"keepAddresses"`
 }
 
-// Runtime is the container runtime's side.
+// Runtime configures the access to the container runtime.
 type Runtime struct {
-	// Endpoint is the runtime's CRI socket, as `unix:///run/containerd/containerd.sock`; `auto` takes the first one that
-	// is there, containerd's or CRI-O's; empty: sandboxes are not listed and the agent collects nothing.
+	// Endpoint is the runtime's CRI socket, as `unix:///run/containerd/containerd.sock`; `auto` uses the first existing
+	// one, containerd's or CRI-O's; empty: sandboxes are not listed and there is no garbage collection.
 	Endpoint string `json:"endpoint"`
 	// GCInterval is how often the attachments are compared with the runtime's list of sandboxes.
 	GCInterval Duration `json:"gcInterval"`
 }
 
-// Install says where the runtime's directories are, as the agent sees them.
+// Install are the runtime's directories, as mounted in the agent.
 type Install struct {
-	// ConfDir is the runtime's configuration directory. It is needed by the modes `cluster` and `multus`, and made when it
-	// is missing.
+	// ConfDir is the runtime's configuration directory. It is required by the modes `cluster` and `multus`, and created if
+	// missing.
 	ConfDir string `json:"confDir"`
-	// BinDir is the runtime's plugin directory; `weft doctor` looks there for what the runtime will execute.
+	// BinDir is the runtime's plugin directory; `weft doctor` checks it for the plugins that the runtime executes.
 	BinDir string `json:"binDir"`
-	// HostRoot is where the agent sees the node's file system, when it runs in a container: other vendors' plugins are
-	// executed there, with the node's own programs.
+	// HostRoot is where the node's root file system is mounted, if the agent runs in a container: other vendors' plugins
+	// are executed there, with the node's own programs.
 	HostRoot string `json:"hostRoot"`
 }
 
-// Metrics are for Prometheus.
+// Metrics configures Prometheus' metrics.
 type Metrics struct {
 	// Address is where `/metrics`, `/healthz`, `/readyz` and `/loglevel` are served, as `127.0.0.1:9119` or `:9119`; empty
-	// is nowhere. The log level is changed, and `/attachments` and `/addresses` are told, on the node itself alone.
+	// disables it. Changing the log level, `/attachments` and `/addresses` are available on the node itself only.
 	Address string `json:"address"`
 }
 
-// Duration is a time in Go's notation, as 5m or 30s.
+// Duration is a duration in Go's notation, as 5m or 30s.
 type Duration time.Duration
 
 // UnmarshalText reads "5m".
@@ -288,14 +278,14 @@ func (d *Duration) UnmarshalText(b []byte) error {
 // MarshalText writes "5m0s".
 func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
 
-// Default is the configuration of an agent without a file.
+// Default returns the configuration of an agent without a file.
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Etcd: Etcd{Prefix: "/weft"},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1,
-			VxlanPort: 8472,
+			VXLANPort: 8472,
 			UDPPort:   8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey",
 			WireguardMode:    "separate",
 			MasqueradeRandom: true, SourceGuard: true,

@@ -73,8 +73,8 @@ func TestParse(t *testing.T) {
 		Network: Network{
 			PermitPaths: Default().Network.PermitPaths,
 			Mode:        ModeCluster, Name: "pods", Design: DesignRouted, Addresses: AddressesPodCIDRs, Interface: "auto",
-			MTU: 1400, Encapsulation: "vxlan", VNI: 7, VxlanPort: 4789, DirectRouting: true, Masquerade: true,
-			VxlanGBP: true, VxlanLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823,
+			MTU: 1400, Encapsulation: "vxlan", VNI: 7, VXLANPort: 4789, DirectRouting: true, Masquerade: true,
+			VXLANGBP: true, VXLANLearning: true, UnderlayMTU: 1480, UDPPort: 8286, WireguardPort: 51822, WireguardPortV6: 51823,
 			WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
 			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")},
@@ -122,7 +122,7 @@ func TestBadInput(t *testing.T) {
 		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}":     `network.addresses "all" is not known (podCIDRs or pools)`,
 		"network: {addresses: podCIDRs, pools: [{cidr: 10.1.0.0/16}]}":                                                                      `network.addresses "podCIDRs" and network.pools contradict each other (leave one out)`,
-		"network: {design: bridge, pools: [{cidr: 10.1.0.0/16}]}":                                                                           `network.design "bridge" cannot be with addresses from pools (a bridge's pods are of one prefix a node: take design routed, or network.addresses podCIDRs)`,
+		"network: {design: bridge, pools: [{cidr: 10.1.0.0/16}]}":                                                                           `network.design "bridge" does not support addresses from pools (a bridge needs one prefix per node: use design routed, or network.addresses podCIDRs)`,
 		"network: {podCIDRs: [10.1.0.0/24], addresses: pools}":                                                                              `network.podCIDRs and addresses from pools contradict each other (leave one out)`,
 		"{network: {mode: multus, addresses: pools}, install: {confDir: /c}}":                                                               `network.mode "multus" has no pools (leave network.pools and network.addresses out)`,
 		"network: {pools: [{name: a}]}":                                                                                                     "network.pools[0].cidr is missing (as 10.244.0.0/16)",
@@ -137,15 +137,15 @@ func TestBadInput(t *testing.T) {
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: gre}]}":                                                                       `network.pools[0].encapsulation "gre" is not known (none or vxlan or ipip)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulation: vxlan, encapsulate: Never}]}":                                                 `network.pools[0].encapsulate "Never" is not known (Always or CrossSubnet)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, encapsulate: Always}]}":                                                                      `network.pools[0].encapsulate has no effect with encapsulation "" (leave it out, or name vxlan or ipip)`,
-		"install: {confDir: /c}\nnetwork: {mode: cluster, podAddresses: [172.16.0.0/24]}":                                                   "network.podAddresses has no effect: pods may not bring addresses along (add ipAddrsNoIpam or floatingIPs to network.permit)",
+		"install: {confDir: /c}\nnetwork: {mode: cluster, podAddresses: [172.16.0.0/24]}":                                                   "network.podAddresses has no effect: pods may not use such addresses (add ipAddrsNoIpam or floatingIPs to network.permit)",
 		"install: {confDir: /c}\nnetwork: {mode: cluster, permit: [floatingIPs], podAddresses: [172.16.0.1/24]}":                            "network.podAddresses[0] 172.16.0.1/24 has bits beyond its length (did you mean 172.16.0.0/24?)",
-		"install: {confDir: /c}\nnetwork: {mode: cluster, permit: [floatingIPs], podAddresses: [10.0.0.0/8], pools: [{cidr: 10.7.0.0/16}]}": "network.podAddresses[0] 10.0.0.0/8 overlaps 10.7.0.0/16, which pods are numbered from (a prefix outside of the network's own)",
+		"install: {confDir: /c}\nnetwork: {mode: cluster, permit: [floatingIPs], podAddresses: [10.0.0.0/8], pools: [{cidr: 10.7.0.0/16}]}": "network.podAddresses[0] 10.0.0.0/8 overlaps 10.7.0.0/16, a prefix of the network (a prefix outside of the network's own)",
 		"install: {confDir: /c}\nnetwork: {mode: cluster, permit: [floatingIPs], podAddresses: [\"fe80::/64\"]}":                            "network.podAddresses[0] fe80::/64 has no addresses of pods (a unicast prefix)",
-		"install: {confDir: /c}\nnetwork: {mode: multus, permit: [floatingIPs], podAddresses: [172.16.0.0/24]}":                             `network.podAddresses has no effect with network.mode "multus" (leave it out: the other vendor leads packets to pods)`,
+		"install: {confDir: /c}\nnetwork: {mode: multus, permit: [floatingIPs], podAddresses: [172.16.0.0/24]}":                             `network.podAddresses has no effect with network.mode "multus" (leave it out: the other vendor routes to pods)`,
 		"network: {permit: [floatingIPs, hwAddr]}":                                                                                          `network.permit[1] "hwAddr" is not known (ipAddrsNoIpam, floatingIPs or allowedSourcePrefixes)`,
 		"network: {pools: [{cidr: 10.1.0.0/16, assignmentMode: Never}]}":                                                                    `network.pools[0].assignmentMode "Never" is not known (Automatic or Manual)`,
 		`network: {pools: [{cidr: "fd00::/64", encapsulation: ipip}]}`:                                                                      `network.pools[0].encapsulation "ipip" carries IPv4 only, and the pool is fd00::/64 (use vxlan)`,
-		`network: {pools: [{cidr: 10.1.0.0/16, nodeSelector: "zone =="}]}`:                                                                  `network.pools[0].nodeSelector "zone ==": selector "zone ==", character 8: the end is no value (put quotes around the value)`,
+		`network: {pools: [{cidr: 10.1.0.0/16, nodeSelector: "zone =="}]}`:                                                                  `network.pools[0].nodeSelector "zone ==": selector "zone ==", character 8: the end is not a quoted value (put quotation marks around the value)`,
 		"network: {mtu: large}":                                           "network.mtu is a string, want number",
 		"network: {mtuFile: mtu}":                                         `network.mtuFile "mtu" is no absolute path (for example /var/lib/calico/mtu)`,
 		"network: {mode: multus, mtuFile: /m}":                            `network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode "multus" (leave it out: the other vendor's configuration says it)`,
@@ -158,7 +158,7 @@ func TestBadInput(t *testing.T) {
 		"network: {mode: cluster}":                                        `install.confDir is missing, and network.mode "cluster" writes there (often /etc/cni/net.d)`,
 		"network: {name: a/b}":                                            `network.name "a/b" cannot be used (letters, digits, '_', '.' and '-')`,
 		"network: {interface: eth0/1}":                                    `network.interface "eth0/1" is no name of a link (auto, or the name of one of the node's links)`,
-		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard; a back end of your own is named DOMAIN/NAME)`,
+		"network: {encapsulation: geneve}":                                `network.encapsulation "geneve" is not supported (host-gw, vxlan, udp, ipip or wireguard; a backend of your own is named DOMAIN/NAME)`,
 		"network: {encapsulation: ipsec}":                                 `network.encapsulation "ipsec" is not supported (use wireguard)`,
 		"network: {encapsulation: tencent-vpc}":                           `network.encapsulation "tencent-vpc" is not supported (use wireguard)`,
 		"network: {encapsulation: udp, udpPort: 65536}":                   "network.udpPort 65536 is not between 1 and 65535 (flannel's is 8285)",
@@ -218,7 +218,7 @@ func TestBadInput(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("%s\n got: %v\nwant: %s", text, err, want)
 		}
-		var fault *model.Fault
+		var fault *model.Error
 		if err != nil && !errors.As(err, &fault) {
 			t.Errorf("%s: no code", text)
 		}
@@ -242,7 +242,7 @@ func TestLoad(t *testing.T) {
 		": network.mtu 1 is not between 68 and 65535 (leave it out, and it is that of the node's interface)" {
 		t.Errorf("%v", err)
 	}
-	write(strings.Repeat("#", most+1))
+	write(strings.Repeat("#", maxSize+1))
 	for _, bad := range []string{path, dir, filepath.Join(dir, "none"), "/dev/zero"} {
 		if _, err := Load(bad); err == nil || !strings.Contains(err.Error(), bad) {
 			t.Errorf("%s: %v", bad, err)
@@ -255,7 +255,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"network":{"podCIDRs":["10.0.0.0/8"],"mtu":1e3}}`))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		c, err := Parse(b)
-		var fault *model.Fault
+		var fault *model.Error
 		switch {
 		case err != nil && !errors.As(err, &fault):
 			t.Errorf("%q: an error without a code: %v", b, err)

@@ -18,22 +18,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// most bounds the size of a configuration.
-const most = 1 << 20 // bytes, as a ConfigMap's
+// maxSize bounds the size of a configuration.
+const maxSize = 1 << 20 // bytes, as a ConfigMap's
 
-// Load reads a file.
+// Load reads a configuration file.
 func Load(path string) (Config, error) {
 	const hint = "name a file with --config, or leave it out for the defaults"
 	info, err := os.Stat(path)
 	if err != nil {
-		return Config{}, model.Faultf(model.CodeIO, hint, "configuration: %w", err)
+		return Config{}, model.Errorf(model.CodeIO, hint, "configuration: %w", err)
 	}
-	if !info.Mode().IsRegular() || info.Size() > most {
-		return Config{}, model.Faultf(model.CodeIO, hint, "configuration %s is no regular file of at most 1 MiB", path)
+	if !info.Mode().IsRegular() || info.Size() > maxSize {
+		return Config{}, model.Errorf(model.CodeIO, hint, "configuration %s is no regular file of at most 1 MiB", path)
 	}
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return Config{}, model.Faultf(model.CodeIO, hint, "configuration: %w", err)
+		return Config{}, model.Errorf(model.CodeIO, hint, "configuration: %w", err)
 	}
 	c, err := Parse(b)
 	if err != nil {
@@ -42,30 +42,30 @@ func Load(path string) (Config, error) {
 	return c, nil
 }
 
-// within says in which file an error is.
+// within adds the file's path to an error.
 func within(path string, err error) error {
-	fault, ok := err.(*model.Fault) //nolint:errorlint // Parse gives nothing else, and gives it bare
+	fault, ok := err.(*model.Error) //nolint:errorlint // Parse gives nothing else, and gives it bare
 	if !ok {
 		return fmt.Errorf("configuration %s: %w", path, err)
 	}
-	return &model.Fault{
+	return &model.Error{
 		Code: fault.Code, Hint: fault.Hint, Msg: "configuration " + path + ": " + fault.Msg, Err: fault.Err,
 	}
 }
 
-// Parse reads a configuration over the defaults and checks it.
+// Parse parses a configuration over the defaults and validates it.
 func Parse(b []byte) (Config, error) {
 	c := Default()
 	doc, err := yaml.YAMLToJSONStrict(b)
 	if err != nil {
 		why := strings.TrimPrefix(err.Error(), "yaml: ")
-		return c, model.Faultf(model.CodeDecode, "write it as YAML or JSON, each key once", "it cannot be read: %s", why)
+		return c, model.Errorf(model.CodeDecode, "write it as YAML or JSON, each key once", "it cannot be read: %s", why)
 	}
 	var tree any
 	d := json.NewDecoder(bytes.NewReader(doc))
 	d.UseNumber()
 	if err := d.Decode(&tree); err != nil {
-		return c, model.Faultf(model.CodeDecode, "", "it cannot be read: %w", err)
+		return c, model.Errorf(model.CodeDecode, "", "it cannot be read: %w", err)
 	}
 	if tree == nil { // an empty file
 		return c, c.Check()
@@ -76,7 +76,7 @@ func Parse(b []byte) (Config, error) {
 	return c, c.Check()
 }
 
-// set puts a JSON value into the field at a path.
+// set sets the field at a path to a JSON value.
 func set(path string, field reflect.Value, value any) error {
 	if value == nil {
 		return nil // the key without a value leaves the default
@@ -132,7 +132,7 @@ func setObject(path string, field reflect.Value, value any) error {
 		i := slices.Index(names, key)
 		if i < 0 {
 			hint := "the keys here are " + strings.Join(names, ", ")
-			return model.Faultf(model.CodeUnsupportedField, hint, "%s: unknown key", join(path, key))
+			return model.Errorf(model.CodeUnsupportedField, hint, "%s: unknown key", join(path, key))
 		}
 		if err := set(join(path, key), field.Field(i), object[key]); err != nil {
 			return err
@@ -160,7 +160,7 @@ func setList(path string, field reflect.Value, value any) error {
 	return nil
 }
 
-// keysOf are the keys of an object, in the order of its fields.
+// keysOf returns the keys of an object, in the order of its fields.
 func keysOf(t reflect.Type) []string {
 	var names []string
 	for i := range t.NumField() {
@@ -202,14 +202,14 @@ func mistyped(path string, value any, want string) error {
 	if path == "" {
 		path = "the file"
 	}
-	return model.Faultf(model.CodeDecode, "", "%s is %s, want %s", path, kind, want)
+	return model.Errorf(model.CodeDecode, "", "%s is %s, want %s", path, kind, want)
 }
 
 func bad(path, value, want string) error {
-	return model.Faultf(model.CodeInvalidConf, "", "%s %q is not %s", path, value, want)
+	return model.Errorf(model.CodeInvalidConf, "", "%s %q is not %s", path, value, want)
 }
 
-// reason says what a text should have been.
+// reason returns what a text should have been.
 func reason(field reflect.Value, err error) string {
 	switch field.Type().Name() {
 	case "Prefix":

@@ -18,7 +18,7 @@ const (
 	ModeMultus  Mode = "multus"
 )
 
-// Design is how pods are joined to their node.
+// Design is how pods are connected to their node.
 type Design string
 
 // The designs.
@@ -27,16 +27,16 @@ const (
 	DesignBridge Design = "bridge"
 )
 
-// Addresses says what pods are numbered from.
+// Addresses is the IPAM of pods.
 type Addresses string
 
-// What pods are numbered from.
+// The IPAMs of pods.
 const (
 	AddressesPodCIDRs Addresses = "podCIDRs"
 	AddressesPools    Addresses = "pools"
 )
 
-// checkPermit refuses what is no annotation that needs a permission.
+// checkPermit validates PermitPaths and Permit.
 func (n Network) checkPermit() error {
 	for i, path := range n.PermitPaths {
 		if !filepath.IsAbs(path) {
@@ -51,18 +51,18 @@ func (n Network) checkPermit() error {
 	return n.checkPodAddresses()
 }
 
-// checkPodAddresses refuses prefixes of addresses that no pod may bring, or that are the network's own.
+// checkPodAddresses rejects prefixes that no pod may use, or that are the network's own.
 func (n Network) checkPodAddresses() error {
 	if len(n.PodAddresses) == 0 {
 		return nil
 	}
 	if n.Mode == ModeMultus {
-		return invalid("leave it out: the other vendor leads packets to pods",
+		return invalid("leave it out: the other vendor routes to pods",
 			"network.podAddresses has no effect with network.mode %q", n.Mode)
 	}
 	if n.Mode == ModeCluster && !slices.Contains(n.Permit, "ipAddrsNoIpam") && !slices.Contains(n.Permit, "floatingIPs") {
 		return invalid("add ipAddrsNoIpam or floatingIPs to network.permit",
-			"network.podAddresses has no effect: pods may not bring addresses along")
+			"network.podAddresses has no effect: pods may not use such addresses")
 	}
 	own := slices.Concat(n.PodCIDRs, n.ClusterCIDRs)
 	for _, p := range n.Pools {
@@ -75,7 +75,7 @@ func (n Network) checkPodAddresses() error {
 		for _, o := range own {
 			if p.Overlaps(o) {
 				return invalid("a prefix outside of the network's own",
-					"network.podAddresses[%d] %s overlaps %s, which pods are numbered from", i, p, o)
+					"network.podAddresses[%d] %s overlaps %s, a prefix of the network", i, p, o)
 			}
 		}
 	}

@@ -4,7 +4,7 @@ package config
 
 import "slices"
 
-// The words of Policy.
+// Values of Policy's fields.
 const (
 	PolicyAuto    = "auto"
 	PolicyEnforce = "enforce"
@@ -17,7 +17,7 @@ const (
 	LogNone   = "none"
 )
 
-// Enforced tells whether policies are obeyed where the network is of that mode.
+// Enforced reports whether policies are enforced with a network mode.
 func (p Policy) Enforced(m Mode) bool {
 	return p.Mode == PolicyEnforce || p.Mode == PolicyAuto && (m == ModeCluster || m == ModeNone)
 }

@@ -11,37 +11,37 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Pool is a pool of addresses for the pods of the whole cluster. Agents make an AddressPool of it where there is none
-// of that name; from then on the object counts ([routed.md](routed.md)).
+// Pool is a cluster-wide pool of addresses for pods. An AddressPool is created from it if there is none of that name;
+// from then on the object counts ([routed pods](../concepts/routed-pods.md)).
 type Pool struct {
-	// Name is that of the AddressPool; empty is made of the prefix, as `pool-10-244-0-0-16`.
+	// Name is the name of the AddressPool; empty is derived from the prefix, as `pool-10-244-0-0-16`.
 	Name string `json:"name"`
 	// CIDR is the prefix.
 	CIDR netip.Prefix `json:"cidr"`
-	// BlockSize is the prefix length of the blocks that nodes take from it; 0 is chosen by the size of the pool.
+	// BlockSize is the prefix length of its blocks; 0 is chosen by the size of the pool.
 	BlockSize int `json:"blockSize"`
-	// Encapsulation is how packets get to the pods of other nodes: `none`, `vxlan` or `ipip`; empty is as
+	// Encapsulation is the backend to the pods of other nodes: `none`, `vxlan` or `ipip`; empty is
 	// `network.encapsulation`.
 	Encapsulation string `json:"encapsulation"`
-	// Encapsulate is `Always`, or `CrossSubnet`: only between nodes that are not on one network.
+	// Encapsulate is `Always`, or `CrossSubnet`: only between nodes on different networks.
 	Encapsulate string `json:"encapsulate"`
-	// NATOutgoing hides these pods behind the node's address on their way out of all pools.
+	// NATOutgoing masquerades (SNAT) packets of these pods to destinations outside of all pools.
 	NATOutgoing bool `json:"natOutgoing"`
-	// NodeSelector says on which nodes pods are given addresses of it, as `zone == "west"`; empty is all.
+	// NodeSelector selects the nodes whose pods get addresses of the pool, as `zone == "west"`; empty is all.
 	NodeSelector string `json:"nodeSelector"`
-	// NamespaceSelector says so of the pods' namespaces.
+	// NamespaceSelector selects the namespaces of these pods; empty is all.
 	NamespaceSelector string `json:"namespaceSelector"`
-	// AssignmentMode is `Automatic`, or `Manual`: only to pods that ask for this pool.
+	// AssignmentMode is `Automatic`, or `Manual`: only for pods that request this pool.
 	AssignmentMode string `json:"assignmentMode"`
 }
 
-// Model is the pool that agents make.
+// Model returns the pool that is created.
 func (p Pool) Model() model.AddressPool {
 	out := model.AddressPool{
 		Name: p.Name, NATOutgoing: p.NATOutgoing, NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
 		AssignmentMode: model.AssignAutomatic,
 		Encapsulation: model.Encapsulation{
-			Kind: model.EncapsulationKind(p.Encapsulation), When: model.EncapsulationWhen(p.Encapsulate),
+			Kind: model.EncapsulationKind(p.Encapsulation), Mode: model.EncapsulationMode(p.Encapsulate),
 		},
 		Regions: []model.AddressRegion{{CIDR: p.CIDR, BlockSize: p.BlockSize}},
 	}
@@ -58,7 +58,7 @@ func (p Pool) Model() model.AddressPool {
 	return out
 }
 
-// PoolModels are the pools that agents make, or the controller.
+// PoolModels returns the pools that are created.
 func (n Network) PoolModels() (out []model.AddressPool) {
 	for _, p := range n.Pools {
 		out = append(out, p.Model())
@@ -66,12 +66,12 @@ func (n Network) PoolModels() (out []model.AddressPool) {
 	return out
 }
 
-// FromPools tells whether pods are numbered from blocks of pools.
+// FromPools reports whether pods get addresses from blocks of pools.
 func (n Network) FromPools() bool {
 	return n.Addresses == AddressesPools || n.Addresses == "" && len(n.Pools) > 0
 }
 
-// checkDesign refuses what contradicts itself about the pods' links and addresses.
+// checkDesign rejects contradicting settings of the pods' links and addresses.
 func (n Network) checkDesign() error {
 	switch {
 	case n.Design != DesignRouted && n.Design != DesignBridge:
@@ -86,8 +86,8 @@ func (n Network) checkDesign() error {
 	}
 	switch {
 	case n.Design == DesignBridge:
-		return invalid("a bridge's pods are of one prefix a node: take design routed, or network.addresses podCIDRs",
-			"network.design %q cannot be with addresses from pools", n.Design)
+		return invalid("a bridge needs one prefix per node: use design routed, or network.addresses podCIDRs",
+			"network.design %q does not support addresses from pools", n.Design)
 	case len(n.PodCIDRs) > 0:
 		return invalid("leave one out", "network.podCIDRs and addresses from pools contradict each other")
 	case n.Mode == ModeFlannel || n.Mode == ModeMultus:
@@ -120,7 +120,7 @@ func (p Pool) check(at string, before []Pool) error {
 		return err
 	}
 	most := p.CIDR.Addr().BitLen()
-	if least := max(p.CIDR.Bits(), most-model.MostBlockBits); p.BlockSize != 0 &&
+	if least := max(p.CIDR.Bits(), most-model.MaxBlockBits); p.BlockSize != 0 &&
 		(p.BlockSize < least || p.BlockSize > most) {
 		return invalid("leave it out, and it fits the pool", "%s.blockSize %d is not between %d and %d", at,
 			p.BlockSize, least, most)

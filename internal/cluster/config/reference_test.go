@@ -18,11 +18,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write docs/configuration.md")
+var update = flag.Bool("update", false, "write docs/reference/configuration.md")
 
-const page = "../../../docs/configuration.md"
+const page = "../../../docs/reference/configuration.md"
 
-// TestReference compares docs/configuration.md with the comments and the defaults in config.go.
+// TestReference compares docs/reference/configuration.md with the comments and the defaults in config.go.
 func TestReference(t *testing.T) {
 	says := map[string]string{}
 	for _, name := range []string{"config.go", "pool.go"} {
@@ -54,7 +54,8 @@ func TestReference(t *testing.T) {
 	}
 }
 
-// comments are those of the file's types and their fields, as "Type" and "Type.Field", each in one line.
+// comments are those of the file's types, with their line breaks, and of their fields, each in one line, as "Type" and
+// "Type.Field".
 func comments(file *ast.File) map[string]string {
 	out := map[string]string{}
 	oneLine := func(c *ast.CommentGroup) string { return strings.Join(strings.Fields(c.Text()), " ") }
@@ -64,7 +65,7 @@ func comments(file *ast.File) map[string]string {
 			continue
 		}
 		spec := g.Specs[0].(*ast.TypeSpec)
-		out[spec.Name.Name] = oneLine(g.Doc)
+		out[spec.Name.Name] = strings.TrimSpace(g.Doc.Text())
 		if s, ok := spec.Type.(*ast.StructType); ok {
 			for _, f := range s.Fields.List {
 				out[spec.Name.Name+"."+f.Names[0].Name] = oneLine(f.Doc)
@@ -77,14 +78,16 @@ func comments(file *ast.File) map[string]string {
 const intro = `<!-- Made of internal/cluster/config/config.go by go test ./internal/cluster/config -run TestReference -update -->
 # The agent's configuration
 
-` + "`weft agent --config FILE`" + ` reads one file, YAML or JSON; in Kubernetes it is the key ` + "`weft.yaml`" + ` of the ConfigMap ` + "`weft`" + ` ([kubernetes.md](kubernetes.md)).
-Every key may be left out. Flags of the command line are set over the file. A key that is not known, a value that cannot be used and one that is
-not supported yet are errors that name the key, and the agent does not start.
+` + "`weft agent --config FILE`" + ` reads one file, YAML or JSON; in Kubernetes, the key ` + "`weft.yaml`" + ` of the ConfigMap ` + "`weft`" + `
+([install weft on a cluster](../tasks/kubernetes.md)). Every key is optional. Flags of the command line override the
+file. An unknown key, an invalid value and one that is not supported yet are errors that name the key, and the agent
+does not start.
 
 ` + "```yaml" + `
 ` + example + "```" + `
 
-That is a node's own network in a cluster, for an agent that is no pod. ` + "`weft doctor --config FILE`" + ` looks at the node that such a file describes.
+That is a node's own network in a cluster, for an agent that is not a pod. ` + "`weft doctor --config FILE`" + ` checks the
+node that such a file describes.
 
 `
 

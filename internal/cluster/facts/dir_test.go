@@ -18,9 +18,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestThePictureFollows: however quickly manifests come and go, the picture ends as the directory does. What goes and
+// TestSnapshotFollows: however quickly manifests come and go, the picture ends as the directory does. What goes and
 // comes back between two looks at the directory must not be lost.
-func TestThePictureFollows(t *testing.T) {
+func TestSnapshotFollows(t *testing.T) {
 	s, err := dir.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package facts is a node's picture of the cluster: immutable snapshots in the model's terms, and word that there is a
-// new one. Everybody below (mesh, policy, attachments) plans from a snapshot and never asks a store.
+// Package facts maintains a node's view of the cluster: immutable snapshots of the model, and notifications of new
+// ones. The consumers (mesh, policy, attachments) plan from a snapshot and never query a store.
 //
-// The picture is made of the source's events alone, so it cannot be ahead of them. Changes are coalesced: a snapshot is
-// made when nothing has changed for 20 ms, and at the latest 50 ms after the first change. While the source cannot be
-// read, the last snapshot stays.
+// Snapshots are computed from the source's watch only. Changes are coalesced: a snapshot is created when nothing has
+// changed for 20 ms, and at the latest 50 ms after the first change. While the source is unavailable, the last snapshot
+// stays.
 package facts
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -21,23 +20,25 @@ import (
 )
 
 const (
-	quiet   = 20 * time.Millisecond
-	longest = 50 * time.Millisecond
+	quiet    = 20 * time.Millisecond
+	maxDelay = 50 * time.Millisecond
+	// retry is the time between two attempts to watch a source that is unavailable.
+	retry = time.Second
 )
 
-// Source is where facts come from: a directory of manifests, later an API server.
+// Source is where facts come from: a directory of manifests, an etcd or an API server.
 type Source interface {
-	// Watch tells what is there, then that this was all, and then every change until ctx ends, when it closes the channel.
+	// Watch sends all objects, then Synced, then every change until ctx ends, when it closes the channel.
 	Watch(ctx context.Context) (<-chan store.Event, error)
 }
 
-// Clock gives a channel that fires after a while; time.After is one.
+// Clock returns a channel that fires after a duration; time.After is one.
 type Clock func(time.Duration) <-chan time.Time
 
-// Facts follows a source. Run does the work.
+// Facts watches a source while Run runs.
 type Facts struct {
-	// Sized, which may be nil, is told how many nodes the cluster has when that is another number. It is set before Run.
-	Sized func(nodes int)
+	// OnNodeCount, which may be nil, is called when the number of nodes changes. It must be set before Run.
+	OnNodeCount func(nodes int)
 
 	source Source
 	self   string
@@ -50,26 +51,26 @@ type Facts struct {
 	subscribers map[notify.Chan]bool
 }
 
-// New makes the facts of the node called self.
+// New creates the facts of the node named self.
 func New(source Source, self string, log *slog.Logger, clock Clock) *Facts {
 	return &Facts{
-		source: source, self: self, log: log.With("room", "facts"), after: clock,
+		source: source, self: self, log: log.With("component", "facts"), after: clock,
 		synced: make(chan struct{}), subscribers: map[notify.Chan]bool{},
 	}
 }
 
-// Cluster is the newest snapshot, nil before the first. It must not be changed.
+// Cluster returns the latest snapshot, nil before the first. It must not be modified.
 func (f *Facts) Cluster() *model.Cluster {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.cluster
 }
 
-// Synced is closed when there is a first snapshot.
+// Synced is closed once there is a snapshot.
 func (f *Facts) Synced() <-chan struct{} { return f.synced }
 
-// Subscribe gives a channel that holds a token while there is a snapshot the subscriber has not been told of, and what
-// ends the subscription.
+// Subscribe returns a channel that holds a token while there is a new snapshot, and a function that ends the
+// subscription.
 func (f *Facts) Subscribe() (changed <-chan struct{}, cancel func()) {
 	c := notify.New()
 	f.mu.Lock()
@@ -85,13 +86,13 @@ func (f *Facts) Subscribe() (changed <-chan struct{}, cancel func()) {
 	}
 }
 
-// Run follows the source until ctx ends.
+// Run watches the source until ctx ends.
 func (f *Facts) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	events, err := f.source.Watch(ctx)
-	if err != nil {
-		return fmt.Errorf("facts: %w", err)
+	events := f.watch(ctx)
+	if events == nil {
+		return nil
 	}
 	objects := map[store.Key]store.Object{}
 	synced := false
@@ -107,10 +108,10 @@ func (f *Facts) Run(ctx context.Context) error {
 			switch {
 			case first:
 				f.publish(objects)
-			case f.take(objects, e) && synced:
+			case f.apply(objects, e) && synced:
 				due = f.after(quiet)
 				if latest == nil {
-					latest = f.after(longest)
+					latest = f.after(maxDelay)
 				}
 			}
 			continue
@@ -122,15 +123,34 @@ func (f *Facts) Run(ctx context.Context) error {
 	}
 }
 
-// take notes an event; false when the picture is as before.
-func (f *Facts) take(objects map[store.Key]store.Object, e store.Event) bool {
+// watch begins to watch the source, which may be unavailable: it existed when the agent opened it. It returns nil when ctx
+// ends before.
+func (f *Facts) watch(ctx context.Context) <-chan store.Event {
+	for logged := false; ; logged = true {
+		events, err := f.source.Watch(ctx)
+		if err == nil {
+			return events
+		}
+		if !logged {
+			f.log.Error("the datastore cannot be watched; it is tried again", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-f.after(retry):
+		}
+	}
+}
+
+// apply applies an event; it returns false if the objects are unchanged.
+func (f *Facts) apply(objects map[store.Key]store.Object, e store.Event) bool {
 	switch e.Type {
 	case store.Added, store.Modified:
 		objects[e.Object.Key] = e.Object
 	case store.Deleted:
 		delete(objects, e.Object.Key)
 	case store.Faulty:
-		f.log.Warn("left out, or kept as it was before", "error", e.Err)
+		f.log.Warn("object is invalid; its last valid version is used, if any", "err", e.Err)
 		return false
 	default:
 		return false
@@ -138,7 +158,7 @@ func (f *Facts) take(objects map[store.Key]store.Object, e store.Event) bool {
 	return true
 }
 
-// publish makes a snapshot and tells the subscribers.
+// publish makes a snapshot and notifies the subscribers.
 func (f *Facts) publish(objects map[store.Key]store.Object) {
 	all := make([]store.Object, 0, len(objects))
 	for _, o := range objects {
@@ -146,13 +166,13 @@ func (f *Facts) publish(objects map[store.Key]store.Object) {
 	}
 	c, problems := store.Cluster(all)
 	for _, err := range problems {
-		f.log.Warn("left out", "error", err)
+		f.log.Warn("object is invalid; ignoring it", "err", err)
 	}
 	c.Self = f.self
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.Sized != nil && (f.cluster == nil || len(f.cluster.Nodes) != len(c.Nodes)) {
-		f.Sized(len(c.Nodes))
+	if f.OnNodeCount != nil && (f.cluster == nil || len(f.cluster.Nodes) != len(c.Nodes)) {
+		f.OnNodeCount(len(c.Nodes))
 	}
 	if f.cluster == nil {
 		close(f.synced)

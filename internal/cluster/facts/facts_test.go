@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// source tells what it is told to tell.
+// source sends the events of its channel.
 type source struct{ events chan store.Event }
 
 func (s source) Watch(ctx context.Context) (<-chan store.Event, error) {
@@ -62,7 +62,48 @@ func start(t *testing.T) (source, *facts.Facts, func()) {
 	}
 }
 
-func TestNothingBeforeAllIsTold(t *testing.T) {
+// away is a source that is unavailable for some attempts.
+type away struct {
+	source
+	attempts *int
+}
+
+func (a away) Watch(ctx context.Context) (<-chan store.Event, error) {
+	if *a.attempts--; *a.attempts >= 0 {
+		return nil, errors.New("no such directory")
+	}
+	return a.source.Watch(ctx)
+}
+
+// A source that is unavailable at the start is watched once it is there; waiting for it ends with the context.
+func TestSourceIsAway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 5
+		s := away{source{make(chan store.Event)}, &attempts}
+		f := facts.New(s, "me", slog.New(slog.DiscardHandler), time.After)
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		s.node(t, store.Added, 1)
+		s.events <- store.Event{Type: store.Synced}
+		<-f.Synced()
+		if n := len(f.Cluster().Nodes); n != 1 {
+			t.Errorf("%d nodes", n)
+		}
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		attempts = 1000
+		ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := f.Run(ctx); err != nil || attempts > 950 {
+			t.Errorf("%v, %d attempts left", err, attempts)
+		}
+	})
+}
+
+func TestNoSnapshotBeforeSynced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, f, stop := start(t)
 		defer stop()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package filecluster is a cluster in a directory of manifests, as resolvers of networks and reporters of pods see one:
-// it reads pods, namespaces and network attachments, and writes annotations and events.
+// Package filecluster is a cluster in a directory of manifests: it reads pods, namespaces and network attachments, and
+// writes annotations and events.
 package filecluster
 
 import (
@@ -21,8 +21,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Cluster reads objects from this node's snapshot or, when they are too new for it, from the files. What became of pods
-// is written into the files.
+// Cluster reads objects from this node's snapshot or, if they are newer than it, from the files. Annotations and events
+// are written into the files.
 type Cluster struct {
 	Facts *facts.Facts
 	Store *dir.Store
@@ -30,7 +30,7 @@ type Cluster struct {
 	Now   func() time.Time
 }
 
-// Pod is the pod as it is known.
+// Pod returns a pod.
 func (f Cluster) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 	if c := f.Facts.Cluster(); c != nil {
 		i, ok := slices.BinarySearchFunc(c.Pods, ref, func(p model.Pod, r model.PodRef) int {
@@ -51,7 +51,7 @@ func (f Cluster) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 	return p, err
 }
 
-// Network is the network of that name.
+// Network returns the network of that name.
 func (f Cluster) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
 	if c := f.Facts.Cluster(); c != nil {
 		for _, n := range c.Networks {
@@ -67,7 +67,7 @@ func (f Cluster) Network(ctx context.Context, namespace, name string) (model.Net
 	return o.NetworkAttachment()
 }
 
-// Namespace is the namespace of that name.
+// Namespace returns the namespace of that name.
 func (f Cluster) Namespace(ctx context.Context, name string) (model.Namespace, error) {
 	if c := f.Facts.Cluster(); c != nil {
 		i, ok := slices.BinarySearchFunc(c.Namespaces, name, func(n model.Namespace, name string) int {
@@ -106,7 +106,7 @@ func (f Cluster) Annotate(ctx context.Context, pod model.PodRef, annotations map
 	return err
 }
 
-// Event writes an event of a pod. What happens again is counted.
+// Event writes an event of a pod. Repeated events are counted.
 func (f Cluster) Event(ctx context.Context, pod model.PodRef, e model.Event) error {
 	typ := "Normal"
 	if e.Warning {

@@ -16,7 +16,7 @@ import (
 
 const addressVersion = Group + "/" + v1alpha1.Version
 
-// AddressPool is the object as the model's pool. A region without a block size gets the size for a pool of its size.
+// AddressPool returns the object as a pool. A region without a block size gets the default for its size.
 func (o Object) AddressPool() (model.AddressPool, error) {
 	var p struct {
 		Metadata lifetime                   `json:"metadata"`
@@ -27,11 +27,11 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		return model.AddressPool{}, err
 	}
 	pool := model.AddressPool{
-		Name: o.Key.Name, Cooldown: int(p.Spec.CooldownSeconds), Wanted: p.Status.Wanted,
+		Name: o.Key.Name, Cooldown: int(p.Spec.CooldownSeconds), ExhaustedOn: p.Status.ExhaustedOn,
 		Created: p.Metadata.created(), Deleted: !p.Metadata.DeletionTimestamp.IsZero(),
 	}
 	if pool.Cooldown < 0 {
-		return pool, o.fault("write a number of seconds", "spec.cooldownSeconds %d is negative", pool.Cooldown)
+		return pool, o.errorf("write a number of seconds", "spec.cooldownSeconds %d is negative", pool.Cooldown)
 	}
 	for i, r := range p.Spec.Regions {
 		region, err := o.region(fmt.Sprintf("spec.regions[%d]", i), r)
@@ -40,7 +40,7 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		}
 		for j, other := range pool.Regions {
 			if other.CIDR.Overlaps(region.CIDR) {
-				return pool, o.fault("take one of them out", "spec.regions[%d].cidr %s overlaps with spec.regions[%d].cidr %s", i,
+				return pool, o.errorf("take one of them out", "spec.regions[%d].cidr %s overlaps with spec.regions[%d].cidr %s", i,
 					region.CIDR, j, other.CIDR)
 			}
 		}
@@ -52,7 +52,7 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 			return pool, err
 		}
 		pool.Reserved = append(pool.Reserved, model.ReservedAddress{
-			Addr: a, For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By,
+			Addr: a, Owner: r.Owner, ContainerID: r.ContainerID, IfName: r.IfName, Source: r.Source,
 		})
 	}
 	for i, r := range p.Spec.Excluded {
@@ -60,7 +60,7 @@ func (o Object) AddressPool() (model.AddressPool, error) {
 		if err != nil {
 			return pool, err
 		}
-		pool.Excluded = append(pool.Excluded, model.ExcludedRange{CIDR: cidr, For: r.For, By: r.By})
+		pool.Excluded = append(pool.Excluded, model.ExcludedRange{CIDR: cidr, Reason: r.Reason, Source: r.Source})
 	}
 	return pool, o.ofCluster(&pool, p.Spec)
 }
@@ -74,19 +74,19 @@ func (o Object) region(field string, r v1alpha1.AddressRegion) (model.AddressReg
 	if size == 0 {
 		size = model.BlockSize(cidr, hosts(cidr))
 	}
-	if most := cidr.Addr().BitLen(); size < cidr.Bits() || size > most || most-size > model.MostBlockBits {
-		return model.AddressRegion{}, o.fault(
-			fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MostBlockBits), most),
+	if most := cidr.Addr().BitLen(); size < cidr.Bits() || size > most || most-size > model.MaxBlockBits {
+		return model.AddressRegion{}, o.errorf(
+			fmt.Sprintf("a prefix length from %d to %d", max(cidr.Bits(), most-model.MaxBlockBits), most),
 			"%s.blockSize %d cannot be used in %s", field, size, cidr)
 	}
 	return model.AddressRegion{CIDR: cidr, BlockSize: size}, nil
 }
 
-// hosts is how many addresses a prefix has, or a lot.
+// hosts returns the number of addresses of a prefix, at most 2^30.
 func hosts(p netip.Prefix) int { return 1 << min(p.Addr().BitLen()-p.Bits(), 30) }
 
-// AddressPoolObject is o, or a new object, saying what the pool says. Fields that weft does not know stay, and so does
-// the status: Wanted is written by WithWanted.
+// AddressPoolObject returns o, or a new object, with the content of the pool. Unknown fields and the status are kept:
+// ExhaustedOn is written by WithWanted.
 func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	spec := clusterSpecOf(p)
 	var err error
@@ -106,19 +106,19 @@ func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	}
 	for _, r := range p.Reserved {
 		spec.Reserved = append(spec.Reserved, v1alpha1.ReservedAddress{
-			Address: r.Addr.String(), For: r.For, ContainerID: r.ContainerID, IfName: r.IfName, By: r.By,
+			Address: r.Addr.String(), Owner: r.Owner, ContainerID: r.ContainerID, IfName: r.IfName, Source: r.Source,
 		})
 	}
 	for _, r := range p.Excluded {
-		spec.Excluded = append(spec.Excluded, v1alpha1.ExcludedRange{CIDR: r.CIDR.String(), For: r.For, By: r.By})
+		spec.Excluded = append(spec.Excluded,
+			v1alpha1.ExcludedRange{CIDR: r.CIDR.String(), Reason: r.Reason, Source: r.Source})
 	}
 	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
 		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing",
 		"maxBlocksPerNode")
 }
 
-// sizesLeftOut are the regions whose block size the object does not say. The API server does not let anybody add it
-// later.
+// sizesLeftOut returns the regions without a block size. The API server rejects adding it later.
 func (o Object) sizesLeftOut() map[netip.Prefix]bool {
 	var p struct{ Spec v1alpha1.AddressPoolSpec }
 	if len(o.Raw) == 0 || o.decode(&p) != nil {
@@ -133,15 +133,15 @@ func (o Object) sizesLeftOut() map[netip.Prefix]bool {
 	return out
 }
 
-// int32 is a number of the model as the API has it.
+// int32 converts a number of the model to the API's type.
 func (o Object) int32(field string, n int) (int32, error) {
 	if n < math.MinInt32 || n > math.MaxInt32 {
-		return 0, o.fault("write a smaller number", "%s %d is no number of 32 bits", field, n)
+		return 0, o.errorf("write a smaller number", "%s %d is no number of 32 bits", field, n)
 	}
 	return int32(n), nil
 }
 
-// AddressBlock is the object as the model's block.
+// AddressBlock returns the object as a block.
 func (o Object) AddressBlock() (model.AddressBlock, error) {
 	var b struct{ Spec v1alpha1.AddressBlockSpec }
 	if err := o.decode(&b); err != nil {
@@ -152,20 +152,20 @@ func (o Object) AddressBlock() (model.AddressBlock, error) {
 		return model.AddressBlock{}, err
 	}
 	block := model.AddressBlock{
-		Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, Machine: b.Spec.Machine, Claim: b.Spec.Claim,
+		Pool: b.Spec.Pool, CIDR: cidr, Node: b.Spec.Node, MachineID: b.Spec.HostID, Claim: b.Spec.Claim,
 		Orphaned: b.Spec.Orphaned,
 	}
 	if want := BlockName(block.Pool, cidr); o.Key.Name != want {
-		return block, o.fault("delete it; weft makes these objects itself", "spec: pool %q and cidr %s belong to the name %q",
-			block.Pool, cidr, want)
+		return block, o.errorf("delete it; weft makes these objects itself",
+			"spec: pool %q and cidr %s belong to the name %q", block.Pool, cidr, want)
 	}
-	if cidr.Addr().BitLen()-cidr.Bits() > model.MostBlockBits {
-		return block, o.fault("delete it; weft makes these objects itself", "spec.cidr %s is too large for a block", cidr)
+	if cidr.Addr().BitLen()-cidr.Bits() > model.MaxBlockBits {
+		return block, o.errorf("delete it; weft makes these objects itself", "spec.cidr %s is too large for a block", cidr)
 	}
-	if block.Asked, err = o.addrMap("spec.asked", cidr, b.Spec.Asked); err != nil {
+	if block.Requested, err = o.addrMap("spec.asked", cidr, b.Spec.Requested); err != nil {
 		return block, err
 	}
-	if block.Ceded, err = o.addrMap("spec.ceded", cidr, b.Spec.Ceded); err != nil {
+	if block.Lent, err = o.addrMap("spec.ceded", cidr, b.Spec.Lent); err != nil {
 		return block, err
 	}
 	block.Granted, err = o.addrMap("spec.granted", cidr, b.Spec.Granted)
@@ -183,18 +183,18 @@ func (o Object) addrMap(field string, cidr netip.Prefix, in map[string]string) (
 			return nil, err
 		}
 		if !cidr.Contains(a) {
-			return nil, o.fault("take it out", "%s: %s is not in %s", field, a, cidr)
+			return nil, o.errorf("take it out", "%s: %s is not in %s", field, a, cidr)
 		}
 		out[a] = v
 	}
 	return out, nil
 }
 
-// AddressBlockObject is o, or a new object, saying what the block says.
+// AddressBlockObject returns o, or a new object, with the content of the block.
 func AddressBlockObject(o Object, b model.AddressBlock) (Object, error) {
 	spec := v1alpha1.AddressBlockSpec{
-		Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, Machine: b.Machine,
-		Claim: b.Claim, Asked: texts(b.Asked), Ceded: texts(b.Ceded),
+		Pool: b.Pool, CIDR: b.CIDR.String(), Node: b.Node, HostID: b.MachineID,
+		Claim: b.Claim, Requested: texts(b.Requested), Lent: texts(b.Lent),
 		Granted: texts(b.Granted), Orphaned: b.Orphaned,
 	}
 	return o.withSpec(AddressBlocks().Key("", BlockName(b.Pool, b.CIDR)), spec, "pool", "cidr", "node", "machine", "claim",
@@ -212,13 +212,13 @@ func texts(in map[netip.Addr]string) map[string]string {
 	return out
 }
 
-// BlockName is the name of a block's object. Two nodes that want one block make one name, and the second cannot.
+// BlockName returns the name of a block's object. It is unique, so that only one of two nodes can create it.
 func BlockName(pool string, cidr netip.Prefix) string {
 	addr := strings.NewReplacer(".", "-", ":", "-").Replace(cidr.Addr().StringExpanded())
 	return pool + "-" + addr + "-" + strconv.Itoa(cidr.Bits())
 }
 
-// withSpec is the object with these fields of its spec replaced; without a version it is made.
+// withSpec returns the object with these fields of its spec replaced; an empty object is created.
 func (o Object) withSpec(key Key, spec any, owned ...string) (Object, error) {
 	if o.Key == (Key{}) {
 		o.Key = key

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// AddressClaim is the object as the model's claim. Along with an error it returns what could be decoded: the addresses
-// of a claim are not to be allocated again because another of its fields is invalid.
+// AddressClaim returns the object as a claim. Along with an error it returns what could be decoded: the addresses of a
+// claim are not to be allocated again because another of its fields is invalid.
 func (o Object) AddressClaim() (model.AddressClaim, error) {
 	var c struct {
 		Metadata struct {
@@ -34,7 +34,7 @@ func (o Object) AddressClaim() (model.AddressClaim, error) {
 func NewAddressClaim(c model.AddressClaim) (Object, error) {
 	spec := v1alpha1.AddressClaimSpec{Pools: c.Pools, Addresses: c.Requested}
 	if m := c.VM; m != (model.ClaimedInterface{}) {
-		spec.VirtualMachine = &v1alpha1.AddressClaimMachine{
+		spec.VirtualMachine = &v1alpha1.AddressClaimVM{
 			Name: m.Name, Kind: m.Kind, UID: m.UID, Network: m.Network, Interface: m.IfName,
 		}
 	}
@@ -60,6 +60,6 @@ func WithClaimStatus(addresses []string, node string) Edit {
 // NewAddressReservation is a new object that keeps these addresses from being allocated.
 func NewAddressReservation(name, purpose string, addresses []string) (Object, error) {
 	return Object{}.withSpec(AddressReservations().Key("", name), v1alpha1.AddressReservationSpec{
-		Addresses: addresses, For: purpose,
+		Addresses: addresses, Reason: purpose,
 	})
 }

@@ -21,9 +21,9 @@ type metadata struct {
 	Annotations map[string]string `json:"annotations"`
 }
 
-// Node is the object as the model's node.
+// Node returns the object as a node.
 func (o Object) Node() (model.Node, error) {
-	if n, ok := o.known.(model.Node); ok {
+	if n, ok := o.value.(model.Node); ok {
 		return n, nil
 	}
 	var n struct {
@@ -48,7 +48,7 @@ func (o Object) Node() (model.Node, error) {
 	case len(cidrs) == 0 && n.Spec.PodCIDR != "":
 		cidrs, field = []string{n.Spec.PodCIDR}, "spec.podCIDR"
 	case len(cidrs) > 0 && n.Spec.PodCIDR != "" && n.Spec.PodCIDR != cidrs[0]:
-		return node, o.fault("leave spec.podCIDR out, or make it the first of spec.podCIDRs",
+		return node, o.errorf("leave spec.podCIDR out, or make it the first of spec.podCIDRs",
 			"spec.podCIDR %q contradicts spec.podCIDRs %q", n.Spec.PodCIDR, cidrs)
 	}
 	for i, s := range cidrs {
@@ -68,14 +68,14 @@ func (o Object) Node() (model.Node, error) {
 		}
 		node.Addrs = append(node.Addrs, ip)
 	}
-	node.Brought = readBrought(node.Annotations[BroughtAnnotation])
+	node.Unmanaged = parseUnmanaged(node.Annotations[UnmanagedAnnotation])
 	return o.published(node)
 }
 
-// published adds what flannel's annotations say.
+// published adds the content of flannel's annotations.
 func (o Object) published(node model.Node) (model.Node, error) {
 	keys, err := flannel.DefaultKeys(), error(nil)
-	node.Vtep = keys.ReadVtep(node.Annotations)
+	node.VTEP = keys.ReadVTEP(node.Annotations)
 	if node.Published, err = keys.Read(node.Annotations); err == nil {
 		node.Public, err = keys.Public(node.Annotations)
 	}
@@ -85,10 +85,10 @@ func (o Object) published(node model.Node) (model.Node, error) {
 	return node, nil
 }
 
-// Pod is the object as the model's pod. A pod without a uid gets one that is derived from its name, so that everybody
-// who reads the same manifest knows it by the same one.
+// Pod returns the object as a pod. A pod without a uid gets one that is derived from its name, so that all readers of
+// the manifest use the same one.
 func (o Object) Pod() (model.Pod, error) {
-	if p, ok := o.known.(model.Pod); ok {
+	if p, ok := o.value.(model.Pod); ok {
 		return p, nil
 	}
 	var p struct {
@@ -130,9 +130,9 @@ func (o Object) Pod() (model.Pod, error) {
 	return pod, nil
 }
 
-// Namespace is the object as the model's namespace.
+// Namespace returns the object as a namespace.
 func (o Object) Namespace() (model.Namespace, error) {
-	if n, ok := o.known.(model.Namespace); ok {
+	if n, ok := o.value.(model.Namespace); ok {
 		return n, nil
 	}
 	var n struct {
@@ -142,14 +142,14 @@ func (o Object) Namespace() (model.Namespace, error) {
 	return model.Namespace{Name: o.Key.Name, Labels: n.Metadata.Labels, Annotations: n.Metadata.Annotations}, err
 }
 
-// DeriveUID is the uid of an object whose manifest has none.
+// DeriveUID returns the uid of an object whose manifest has none.
 func DeriveUID(k Key) string {
 	sum := sha256.Sum256([]byte("weft uid " + k.Group + " " + k.String()))
 	return fmt.Sprintf("%x-%x-%x-%x-%x", sum[0:4], sum[4:6], sum[6:8], sum[8:10], sum[10:16])
 }
 
-// Cluster is the model's picture of the objects: sorted, objects that cannot be understood left out and told about.
-// Self is left empty.
+// Cluster returns the objects as a sorted snapshot, and the errors of invalid objects, which are left out. Self is left
+// empty.
 func Cluster(objects []Object) (model.Cluster, []error) {
 	var c model.Cluster
 	var problems []error
@@ -175,10 +175,10 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 			n, err := o.NetworkAttachment()
 			add(err, func() { c.Networks = append(c.Networks, n) })
 		case o.Key.Of(AddressPools()):
-			p, err := o.knownPool()
+			p, err := o.poolValue()
 			add(err, func() { c.Pools = append(c.Pools, p) })
 		case o.Key.Of(AddressBlocks()):
-			b, err := o.knownBlock()
+			b, err := o.blockValue()
 			add(err, func() { c.Blocks = append(c.Blocks, b) })
 		}
 	}
@@ -197,17 +197,17 @@ func Cluster(objects []Object) (model.Cluster, []error) {
 	return c, problems
 }
 
-// knownPool is AddressPool for who does not change it.
-func (o Object) knownPool() (model.AddressPool, error) {
-	if p, ok := o.known.(model.AddressPool); ok {
+// poolValue is AddressPool for callers that do not modify it.
+func (o Object) poolValue() (model.AddressPool, error) {
+	if p, ok := o.value.(model.AddressPool); ok {
 		return p, nil
 	}
 	return o.AddressPool()
 }
 
-// knownBlock is AddressBlock for who does not change it: there are thousands, and a snapshot is made of all of them.
-func (o Object) knownBlock() (model.AddressBlock, error) {
-	if b, ok := o.known.(model.AddressBlock); ok {
+// blockValue is AddressBlock for callers that do not modify it: a snapshot has thousands of them.
+func (o Object) blockValue() (model.AddressBlock, error) {
+	if b, ok := o.value.(model.AddressBlock); ok {
 		return b, nil
 	}
 	return o.AddressBlock()
@@ -215,25 +215,25 @@ func (o Object) knownBlock() (model.AddressBlock, error) {
 
 func (o Object) decode(into any) error {
 	if err := json.Unmarshal(o.Raw, into); err != nil {
-		return o.fault("compare with `kubectl explain "+strings.ToLower(o.Key.Kind)+"`", "%w", err)
+		return o.errorf("compare with `kubectl explain "+strings.ToLower(o.Key.Kind)+"`", "%w", err)
 	}
 	return nil
 }
 
-func (o Object) fault(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, hint, "%s: %w", o.Key, fmt.Errorf(format, args...))
+func (o Object) errorf(hint, format string, args ...any) error {
+	return model.Errorf(model.CodeInvalidConf, hint, "%s: %w", o.Key, fmt.Errorf(format, args...))
 }
 
 func (o Object) prefix(field, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
-		return p, o.fault(`write for example "10.244.1.0/24"`, "%s %q is no prefix", field, s)
+		return p, o.errorf(`write for example "10.244.1.0/24"`, "%s %q is no prefix", field, s)
 	}
 	if p.Addr().Is4In6() {
-		return p, o.fault("write the IPv4 form", "%s %q is an IPv4 prefix in IPv6 clothes", field, s)
+		return p, o.errorf("write the IPv4 form", "%s %q is an IPv4-mapped IPv6 prefix", field, s)
 	}
 	if p != p.Masked() {
-		return p, o.fault(fmt.Sprintf("write %q", p.Masked()), "%s %q has bits set behind the prefix length", field, s)
+		return p, o.errorf(fmt.Sprintf("write %q", p.Masked()), "%s %q has bits set behind the prefix length", field, s)
 	}
 	return p, nil
 }
@@ -241,7 +241,7 @@ func (o Object) prefix(field, s string) (netip.Prefix, error) {
 func (o Object) addr(field, s string) (netip.Addr, error) {
 	ip, err := netip.ParseAddr(s)
 	if err != nil || ip.Zone() != "" {
-		return ip, o.fault(`write for example "192.168.0.1"`, "%s %q is no IP address", field, s)
+		return ip, o.errorf(`write for example "192.168.0.1"`, "%s %q is no IP address", field, s)
 	}
 	return ip.Unmap(), nil
 }

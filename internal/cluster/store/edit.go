@@ -10,20 +10,20 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// PodStatus is what weft writes back to a pod.
+// PodStatus is the part of a pod's status that weft writes.
 type PodStatus struct {
-	Phase  string       // Pending, Running, Succeeded, Failed; empty leaves it
-	IPs    []netip.Addr // nil leaves them, empty takes them away
-	HostIP netip.Addr   // invalid leaves it
-	// Annotations are merged into those that are there; an empty value takes the annotation away.
+	Phase  string       // Pending, Running, Succeeded, Failed; empty keeps it
+	IPs    []netip.Addr // nil keeps them, empty removes them
+	HostIP netip.Addr   // invalid keeps it
+	// Annotations are merged into those that are there; an empty value removes the annotation.
 	Annotations map[string]string
 }
 
 // Edit changes an object's fields in place.
 type Edit func(fields map[string]any) error
 
-// Edited is o after the edit, its version that of the new content. Fields that the edit does not touch stay as they
-// are. The name must stay.
+// Edited returns o after the edit, with the version of the new content. Other fields are kept. The name must not
+// change.
 func (o Object) Edited(edit Edit) (Object, error) {
 	fields, err := decodeFields(o.Raw)
 	if err != nil {
@@ -74,12 +74,12 @@ func (s PodStatus) Edit(fields map[string]any) error {
 	return nil
 }
 
-// Annotate is the edit that merges annotations into an object; an empty value takes the annotation away.
+// Annotate is the edit that merges annotations into an object; an empty value removes the annotation.
 func Annotate(annotations map[string]string) Edit {
 	return func(fields map[string]any) error { return annotate(fields, annotations) }
 }
 
-// AssignNode is the edit that gives a pod to a node.
+// AssignNode is the edit that binds a pod to a node.
 func AssignNode(node string) Edit {
 	return func(fields map[string]any) error {
 		spec, err := child(fields, "spec")
@@ -91,7 +91,7 @@ func AssignNode(node string) Edit {
 	}
 }
 
-// NodeObject is a Node manifest of the model's node.
+// NodeObject returns a Node manifest of the model's node.
 func NodeObject(n model.Node) (Object, error) {
 	meta := map[string]any{"name": n.Name}
 	if len(n.Labels) > 0 {
@@ -139,7 +139,7 @@ func annotate(fields map[string]any, annotations map[string]string) error {
 	return nil
 }
 
-// child is the object at key; it is made when it is missing.
+// child returns the object at key; it is created if missing.
 func child(fields map[string]any, key string) (map[string]any, error) {
 	switch v := fields[key].(type) {
 	case map[string]any:
@@ -149,6 +149,6 @@ func child(fields map[string]any, key string) (map[string]any, error) {
 		fields[key] = m
 		return m, nil
 	default:
-		return nil, model.Faultf(model.CodeInvalidConf, "write a mapping", "field %s is %T", key, v)
+		return nil, model.Errorf(model.CodeInvalidConf, "write a mapping", "field %s is %T", key, v)
 	}
 }

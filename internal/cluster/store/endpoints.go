@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// NodeEndpoints is the object as the interfaces of a node's pods. The object's name is the node's.
+// NodeEndpoints returns the object as the endpoints of a node's pods. The object's name is the node's.
 func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
-	if all, ok := o.known.([]model.WorkloadEndpoint); ok {
+	if all, ok := o.value.([]model.WorkloadEndpoint); ok {
 		return all, nil
 	}
 	var e struct{ Spec v1alpha1.NodeEndpointsSpec }
@@ -22,7 +22,8 @@ func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
 	all := make([]model.WorkloadEndpoint, 0, len(e.Spec.Endpoints))
 	for i, s := range e.Spec.Endpoints {
 		if s.Namespace == "" || s.Pod == "" || s.Interface == "" {
-			return nil, o.fault("delete it; weft makes these objects itself", "spec.endpoints[%d] names no pod and interface", i)
+			return nil, o.errorf("delete it; weft makes these objects itself",
+				"spec.endpoints[%d] names no pod and interface", i)
 		}
 		one := model.WorkloadEndpoint{
 			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network,
@@ -40,7 +41,7 @@ func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
 	return all, nil
 }
 
-// NodeEndpointsObject is o, or a new object, saying which interfaces the node's pods have.
+// NodeEndpointsObject returns o, or a new object, with the endpoints of the node's pods.
 func NodeEndpointsObject(o Object, node string, all []model.WorkloadEndpoint) (Object, error) {
 	spec := v1alpha1.NodeEndpointsSpec{Endpoints: make([]v1alpha1.Endpoint, 0, len(all))}
 	for _, e := range all {
@@ -55,15 +56,15 @@ func NodeEndpointsObject(o Object, node string, all []model.WorkloadEndpoint) (O
 	return o.withSpec(NodeEndpoints().Key("", node), spec, "endpoints")
 }
 
-// Lean is the object without its JSON, for those who keep many and want what weft understood of them alone.
-func (o Object) Lean() Object {
-	if o.known != nil {
+// WithoutRaw returns the object without its JSON if it has a decoded value, to save memory.
+func (o Object) WithoutRaw() Object {
+	if o.value != nil {
 		o.Raw = nil
 	}
 	return o
 }
 
-// UID is the uid of the object, empty where it has none.
+// UID returns the uid of the object, empty if it has none.
 func (o Object) UID() string {
 	var head struct {
 		Metadata struct {
@@ -76,7 +77,8 @@ func (o Object) UID() string {
 	return head.Metadata.UID
 }
 
-// OwnedBy has the object be deleted by the API server when its owner is. An owner without a uid has no say.
+// OwnedBy adds an ownerReference, so that the API server deletes the object with its owner. An owner without a uid is
+// ignored.
 func (o Object) OwnedBy(owner Object) (Object, error) {
 	var head struct {
 		APIVersion string `json:"apiVersion"`

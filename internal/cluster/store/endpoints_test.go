@@ -26,7 +26,7 @@ func TestNodeEndpoints(t *testing.T) {
 	if o, err = NewObject(o.Raw); err != nil || !o.Key.Of(NodeEndpoints()) || o.Key.Name != "n1" {
 		t.Fatalf("%v %v", o.Key, err)
 	}
-	got, err := o.Lean().NodeEndpoints()
+	got, err := o.WithoutRaw().NodeEndpoints()
 	same := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if d := cmp.Diff(want, got, same); err != nil || d != "" {
 		t.Errorf("%v %s", err, d)

@@ -9,10 +9,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// AddressMoves are virtual machines that migrate with their addresses.
+// AddressMoves is the kind of live migrations of VMs with their addresses.
 func AddressMoves() Kind { return Kind{Group, "v1alpha1", "AddressMove", "addressmoves", true} }
 
-// AddressMove is the object as the model's move.
+// AddressMove returns the object as a move.
 func (o Object) AddressMove() (model.AddressMove, error) {
 	var m struct{ Spec v1alpha1.AddressMoveSpec }
 	if err := o.decode(&m); err != nil {
@@ -20,11 +20,11 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 	}
 	s := m.Spec
 	out := model.AddressMove{
-		Namespace: o.Key.Namespace, Name: o.Key.Name, Machine: s.Machine, Target: s.Target, TargetPod: s.TargetPod,
-		Source: s.Source, Connections: s.Connections, Left: s.Left,
+		Namespace: o.Key.Namespace, Name: o.Key.Name, VM: s.VM, Target: s.Target, TargetPod: s.TargetPod,
+		Source: s.Source, Connections: s.Connections, Departed: s.Departed,
 	}
 	if s.Target == "" || len(s.Addresses) == 0 {
-		return out, o.fault("delete it; weft makes these objects itself", "spec names no target or no address")
+		return out, o.errorf("delete it; weft makes these objects itself", "spec names no target or no address")
 	}
 	for i, text := range s.Addresses {
 		a, err := o.addr(fmt.Sprintf("spec.addresses[%d]", i), text)
@@ -36,11 +36,11 @@ func (o Object) AddressMove() (model.AddressMove, error) {
 	return out, nil
 }
 
-// AddressMoveObject is o, or a new object, saying what the move says.
+// AddressMoveObject returns o, or a new object, with the content of the move.
 func AddressMoveObject(o Object, m model.AddressMove) (Object, error) {
 	s := v1alpha1.AddressMoveSpec{
-		Machine: m.Machine, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections,
-		Left: m.Left,
+		VM: m.VM, Target: m.Target, TargetPod: m.TargetPod, Source: m.Source, Connections: m.Connections,
+		Departed: m.Departed,
 	}
 	for _, a := range m.Addrs {
 		s.Addresses = append(s.Addresses, a.String())

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// A move is the same after it was written and read, and keeps what others have written beside it.
+// A move is the same after it was written and read, and keeps keys that others have added.
 func TestAddressMove(t *testing.T) {
 	want := model.AddressMove{
-		Namespace: "shop", Name: "db-1", Machine: "db", Addrs: []netip.Addr{
+		Namespace: "shop", Name: "db-1", VM: "db", Addrs: []netip.Addr{
 			netip.MustParseAddr("10.1.0.5"), netip.MustParseAddr("fd00::5"),
 		}, Target: "n2", TargetPod: "db-2",
 	}
@@ -30,7 +30,7 @@ func TestAddressMove(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want.Source, want.Connections, want.Left = "n1", []byte{0, 1, 2, 255}, true
+	want.Source, want.Connections, want.Departed = "n1", []byte{0, 1, 2, 255}, true
 	if o, err = store.AddressMoveObject(o, want); err != nil {
 		t.Fatal(err)
 	}

@@ -4,10 +4,10 @@ package store
 
 import "github.com/weft-net/weft/internal/model"
 
-// NetworkAttachment is the object as the model's network. Its configuration is not read here: one that cannot be
-// understood concerns whoever asks for it.
+// NetworkAttachment returns the object as a network. Its configuration is not parsed here: an invalid one affects only
+// its users.
 func (o Object) NetworkAttachment() (model.NetworkAttachment, error) {
-	if n, ok := o.known.(model.NetworkAttachment); ok {
+	if n, ok := o.value.(model.NetworkAttachment); ok {
 		return n, nil
 	}
 	var n struct {

@@ -15,12 +15,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// What callers of a store branch on.
+// The errors of a store that callers branch on.
 var (
 	ErrNotFound = errors.New("not found")
 	ErrExists   = errors.New("exists already")
 	// ErrConflict: the object was changed since it was read. Read it again.
 	ErrConflict = errors.New("changed since it was read")
+	// ErrForbidden: the user does not have the right.
+	ErrForbidden = errors.New("forbidden")
 )
 
 // Key names an object.
@@ -48,33 +50,33 @@ func (k Key) String() string {
 	return k.Kind + " " + k.Namespace + "/" + k.Name
 }
 
-// Object is one object as it is kept.
+// Object is one stored object.
 type Object struct {
 	Key     Key             `json:"key"`
 	Version string          `json:"version"`
 	Raw     json.RawMessage `json:"raw"`
 
-	known any // the model's value, for the kinds that weft understands
+	value any // the decoded value, for the kinds that weft uses
 }
 
-// Event says that an object came, changed or went.
+// Event is a change of an object.
 type Event struct {
 	Type   EventType
-	Object Object // for Deleted: as it was last
-	Err    error  // for Faulty: what is wrong
+	Object Object // for Deleted: the last version
+	Err    error  // for Faulty: the error
 }
 
-// EventType is what happened to an object.
+// EventType is the type of an Event.
 type EventType string
 
-// What can happen to an object.
+// The types of events.
 const (
 	Added    EventType = "added"
 	Modified EventType = "modified"
 	Deleted  EventType = "deleted"
-	// Synced: all that was there when the watch began has been told. It has no object and comes once.
+	// Synced: all objects that existed when the watch began were sent. It has no object and is sent once.
 	Synced EventType = "synced"
-	// Faulty: something cannot be read or understood; told once for as long as it lasts.
+	// Faulty: an object or file is invalid; sent once per error.
 	Faulty EventType = "faulty"
 )
 
@@ -90,12 +92,12 @@ type header struct {
 // label is a label of RFC 1123.
 var label = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`)
 
-// NewObject makes an Object of an object's JSON. It refuses one without apiVersion, kind or a usable name, and a Node,
-// Pod or Namespace that cannot be understood.
+// NewObject returns an Object of an object's JSON. It rejects one without apiVersion, kind or a valid name, and an
+// invalid Node, Pod or Namespace.
 func NewObject(raw []byte) (Object, error) {
 	var h header
 	if err := json.Unmarshal(raw, &h); err != nil {
-		return Object{}, model.Faultf(model.CodeDecode,
+		return Object{}, model.Errorf(model.CodeDecode,
 			"apiVersion, kind and metadata.name are texts; put quotes around a name like \"on\" or \"1\"", "manifest: %w", err)
 	}
 	if h.APIVersion == "" {
@@ -121,25 +123,25 @@ func NewObject(raw []byte) (Object, error) {
 	if err != nil {
 		return Object{}, fmt.Errorf("manifest of %s: %w", key, err)
 	}
-	canonical, err := json.Marshal(fields) // keys sorted, blanks gone
+	canonical, err := json.Marshal(fields) // keys sorted, no white space
 	if err != nil {
 		return Object{}, fmt.Errorf("manifest of %s: %w", key, err)
 	}
 	sum := sha256.Sum256(canonical)
 	o := Object{Key: key, Version: hex.EncodeToString(sum[:8]), Raw: canonical}
-	o.known, err = understand(o)
+	o.value, err = decodeValue(o)
 	return o, err
 }
 
-// decodeFields keeps all digits of numbers.
+// decodeFields decodes a document without loss of digits of numbers.
 func decodeFields(raw []byte) (fields map[string]any, err error) {
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	dec.UseNumber()
 	return fields, dec.Decode(&fields)
 }
 
-// understand is the object as the model's value, nil for a kind that weft does not understand.
-func understand(o Object) (any, error) {
+// decodeValue returns the object as the model's value, nil for a kind that weft does not use.
+func decodeValue(o Object) (any, error) {
 	switch {
 	case o.Is("Node"):
 		return o.Node()
@@ -149,7 +151,7 @@ func understand(o Object) (any, error) {
 		return o.Namespace()
 	case o.Key.Of(NetworkAttachments()):
 		return o.NetworkAttachment()
-	case o.Key.Of(AddressPools()): // one that is wrong is told about where it is used
+	case o.Key.Of(AddressPools()): // an error is reported where the pool is used
 		if p, err := o.AddressPool(); err == nil {
 			return p, nil
 		}
@@ -165,11 +167,11 @@ func understand(o Object) (any, error) {
 	return nil, nil
 }
 
-// Is tells whether the object is of that core kind.
+// Is reports whether the object is of that core kind.
 func (o Object) Is(kind string) bool { return o.Key.Group == "" && o.Key.Kind == kind }
 
 func missing(field, hint string) error {
-	return model.Faultf(model.CodeInvalidConf, hint, "field %s is missing", field)
+	return model.Errorf(model.CodeInvalidConf, hint, "field %s is missing", field)
 }
 
 func checkNames(k Key) error {
@@ -179,15 +181,15 @@ func checkNames(k Key) error {
 		return model.CheckName(k.Kind+": metadata.name", k.Name)
 	case k.Group == "" && k.Kind == "Namespace":
 		if len(k.Name) > 63 || !label.MatchString(k.Name) {
-			return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63),
+			return model.Errorf(model.CodeInvalidConf, fmt.Sprintf(dns, 63),
 				"Namespace: metadata.name %q cannot be used", k.Name)
 		}
 	case k.Name == "." || k.Name == ".." || strings.ContainsAny(k.Name, "/%\x00"):
-		return model.Faultf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used",
+		return model.Errorf(model.CodeInvalidConf, "leave out '/' and '%'", "%s: metadata.name %q cannot be used",
 			k.Kind, k.Name)
 	}
 	if k.Namespace != "" && (len(k.Namespace) > 63 || !label.MatchString(k.Namespace)) {
-		return model.Faultf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "%s: metadata.namespace %q cannot be used",
+		return model.Errorf(model.CodeInvalidConf, fmt.Sprintf(dns, 63), "%s: metadata.namespace %q cannot be used",
 			k, k.Namespace)
 	}
 	return nil

@@ -4,7 +4,7 @@ package store
 
 import "context"
 
-// Kind names the objects of one kind. Version and Resource are for places that have to be asked by URL.
+// Kind identifies a kind of objects. Version and Resource are for stores with URLs.
 type Kind struct {
 	Group, Version, Kind, Resource string
 	Namespaced                     bool
@@ -13,23 +13,23 @@ type Kind struct {
 // AddressPools are weft's pools of addresses.
 func AddressPools() Kind { return Kind{Group, "v1alpha1", "AddressPool", "addresspools", false} }
 
-// AddressBlocks are the claims of nodes on parts of a pool.
+// AddressBlocks are parts of a pool with affinity to a node.
 func AddressBlocks() Kind { return Kind{Group, "v1alpha1", "AddressBlock", "addressblocks", false} }
 
-// AddressPoolRequests are what agents ask the controller for about pools.
+// AddressPoolRequests are requests of agents to the controller about pools.
 func AddressPoolRequests() Kind {
 	return Kind{Group, "v1alpha1", "AddressPoolRequest", "addresspoolrequests", false}
 }
 
-// AddressReservations are addresses that people keep back.
+// AddressReservations are addresses that operators reserve.
 func AddressReservations() Kind {
 	return Kind{Group, "v1alpha1", "AddressReservation", "addressreservations", false}
 }
 
-// AddressClaims are addresses that stay with a name.
+// AddressClaims are addresses that are kept for a name.
 func AddressClaims() Kind { return Kind{Group, "v1alpha1", "AddressClaim", "addressclaims", true} }
 
-// IPAMClaims are addresses that stay with a workload (k8snetworkplumbingwg/ipamclaims).
+// IPAMClaims are addresses that are kept for a workload (k8snetworkplumbingwg/ipamclaims).
 func IPAMClaims() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1alpha1", "IPAMClaim", "ipamclaims", true}
 }
@@ -39,38 +39,41 @@ func VirtualMachines() Kind {
 	return Kind{"kubevirt.io", "v1", "VirtualMachine", "virtualmachines", true}
 }
 
-// VirtualMachineInstances are KubeVirt's machines that run, or are to run: one of a VirtualMachine has its name.
+// VirtualMachineInstances are KubeVirt's running or starting VMs: one of a VirtualMachine has its name.
 func VirtualMachineInstances() Kind {
 	return Kind{"kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances", true}
 }
 
-// WhereaboutsPools are what whereabouts has allocated.
+// WhereaboutsPools are the allocations of whereabouts.
 func WhereaboutsPools() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", true}
 }
 
-// WhereaboutsReservations are addresses that whereabouts has given whatever the range: each object's name is one.
+// WhereaboutsReservations are addresses that whereabouts has allocated across ranges: each object's name is one.
 func WhereaboutsReservations() Kind {
 	return Kind{
 		"whereabouts.cni.cncf.io", "v1alpha1", "OverlappingRangeIPReservation", "overlappingrangeipreservations", true,
 	}
 }
 
-// WhereaboutsSlices are ranges of which whereabouts gives each node a slice.
+// WhereaboutsSlices are ranges of which whereabouts assigns each node a slice.
 func WhereaboutsSlices() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "NodeSlicePool", "nodeslicepools", true}
 }
 
-// NetworkAttachments are the networks that pods ask for beside the cluster's (k8snetworkplumbingwg).
+// NetworkAttachments are the further networks that pods request (k8snetworkplumbingwg).
 func NetworkAttachments() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions", true}
 }
 
-// Nodes are the machines.
+// Nodes are the cluster's nodes.
 func Nodes() Kind { return Kind{"", "v1", "Node", "nodes", false} }
 
 // Pods are the pods of all nodes.
 func Pods() Kind { return Kind{"", "v1", "Pod", "pods", true} }
+
+// Services are the cluster's.
+func Services() Kind { return Kind{"", "v1", "Service", "services", true} }
 
 // Namespaces are the cluster's.
 func Namespaces() Kind { return Kind{"", "v1", "Namespace", "namespaces", false} }
@@ -85,18 +88,18 @@ func ClusterNetworkPolicies() Kind {
 	return Kind{"policy.networking.k8s.io", "v1alpha2", "ClusterNetworkPolicy", "clusternetworkpolicies", false}
 }
 
-// MultiNetworkPolicies are about the networks beside the cluster's (k8snetworkplumbingwg).
+// MultiNetworkPolicies are policies for further networks (k8snetworkplumbingwg).
 func MultiNetworkPolicies() Kind {
 	return Kind{"k8s.cni.cncf.io", "v1beta1", "MultiNetworkPolicy", "multi-networkpolicies", true}
 }
 
-// NodeEndpoints are the addresses that nodes have given their pods, one object a node.
+// NodeEndpoints are the endpoints of a node's pods, one object per node.
 func NodeEndpoints() Kind { return Kind{Group, "v1alpha1", "NodeEndpoints", "nodeendpoints", false} }
 
 // Group is the API group of weft's own kinds.
 const Group = "weft.dev"
 
-// Of tells whether the key names an object of the kind.
+// Of reports whether the key is of the kind.
 func (k Key) Of(kind Kind) bool { return k.Group == kind.Group && k.Kind == kind.Kind }
 
 // Key names an object of the kind.
@@ -104,25 +107,25 @@ func (k Kind) Key(namespace, name string) Key {
 	return Key{Group: k.Group, Kind: k.Kind, Namespace: namespace, Name: name}
 }
 
-// Objects is a place where objects of any kind are read and written one by one. An error wraps ErrNotFound, ErrExists
-// or ErrConflict where it is one of these; after any other error of a write nobody knows whether it was done.
+// Objects is a store in which objects of any kind are read and written one by one. Errors wrap ErrNotFound, ErrExists
+// or ErrConflict; after any other error of a write its outcome is unknown.
 type Objects interface {
 	Get(ctx context.Context, kind Kind, key Key) (Object, error)
 	List(ctx context.Context, kind Kind) ([]Object, error)
-	// Watch tells what is there, then Synced once, then every change until ctx ends, when it closes the channel.
+	// Watch sends all objects, then Synced once, then every change until ctx ends, when it closes the channel.
 	Watch(ctx context.Context, kinds ...Kind) (<-chan Event, error)
-	// Create gives the object as it is kept.
+	// Create returns the object as stored.
 	Create(ctx context.Context, kind Kind, o Object) (Object, error)
-	// CompareAndSwap replaces the object if it still has the version, and gives it as it is kept.
+	// CompareAndSwap replaces the object if it still has the version, and returns it as stored.
 	CompareAndSwap(ctx context.Context, kind Kind, version string, next Object) (Object, error)
-	// CompareAndSwapStatus is CompareAndSwap for the status of a kind that keeps it apart.
+	// CompareAndSwapStatus is CompareAndSwap for the status of a kind with a status subresource.
 	CompareAndSwapStatus(ctx context.Context, kind Kind, version string, next Object) (Object, error)
-	// Delete takes the object away if it still has the version.
+	// Delete deletes the object if it still has the version.
 	Delete(ctx context.Context, kind Kind, key Key, version string) error
 }
 
-// Each visits all objects of a kind, in pages where the place has pages: of a hundred thousand pods no more is in
-// memory at once than the caller keeps.
+// Each visits all objects of a kind, in pages if the store supports them, so that a hundred thousand pods are not in
+// memory at once.
 func Each(ctx context.Context, objects Objects, kind Kind, visit func(Object)) error {
 	if paged, is := objects.(interface {
 		Each(ctx context.Context, kind Kind, visit func(Object)) error

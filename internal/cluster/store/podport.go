@@ -4,7 +4,7 @@ package store
 
 import "github.com/weft-net/weft/internal/model"
 
-// podContainer is what is read of a container.
+// podContainer is the decoded part of a container.
 type podContainer struct {
 	RestartPolicy string    `json:"restartPolicy,omitempty"`
 	Ports         []podPort `json:"ports,omitempty"`
@@ -16,7 +16,8 @@ type podPort struct {
 	ContainerPort int    `json:"containerPort,omitempty"`
 }
 
-// namedPorts are the ports that policies can name. An initial container that goes on running is one like the others.
+// namedPorts returns the named ports, for policies. Sidecars, which are init containers with restartPolicy Always, are
+// included.
 func namedPorts(containers, initial []podContainer) []model.PodPort {
 	var out []model.PodPort
 	add := func(c podContainer) {

@@ -10,11 +10,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// policyFor is the annotation that says which networks a MultiNetworkPolicy is about.
+// policyFor is the annotation with the networks of a MultiNetworkPolicy.
 const policyFor = "k8s.v1.cni.cncf.io/policy-for"
 
-// networkPolicy is a NetworkPolicy or a MultiNetworkPolicy: the latter has the same words. Rules are read one by one,
-// so that one that cannot be understood does not take the others with it.
+// networkPolicy is a NetworkPolicy or a MultiNetworkPolicy, which has the same spec. Rules are decoded one by one, so
+// that an invalid one does not affect the others.
 type networkPolicy struct {
 	Metadata metadata `json:"metadata"`
 	Spec     struct {
@@ -28,7 +28,7 @@ type networkPolicy struct {
 // Policy is the object as the model's policy. What cannot be understood of a rule is in its Faults, and fails closed
 // there. The error is about a policy of which not even that is known which pods it selects.
 func (o Object) Policy() (model.Policy, error) {
-	if p, ok := o.known.(model.Policy); ok {
+	if p, ok := o.value.(model.Policy); ok {
 		return p, nil
 	}
 	key := model.PolicyKey{Kind: model.PolicyKind(o.Key.Kind), Namespace: o.Key.Namespace, Name: o.Key.Name}
@@ -44,7 +44,7 @@ func (o Object) Policy() (model.Policy, error) {
 	case o.Key.Of(ClusterNetworkPolicies()):
 		return o.clusterPolicy(key)
 	}
-	return model.Policy{PolicyKey: key}, o.fault("", "is no policy")
+	return model.Policy{PolicyKey: key}, o.errorf("", "is no policy")
 }
 
 func (o Object) networkPolicy(key model.PolicyKey) (model.Policy, error) {
@@ -57,7 +57,7 @@ func (o Object) networkPolicy(key model.PolicyKey) (model.Policy, error) {
 	var err error
 	p.Subject.Namespace = key.Namespace
 	if p.Subject.Pods, err = selectorOf("spec.podSelector", in.Spec.PodSelector); err != nil {
-		return p, o.fault(seeExplain(o.Key), "%w", err)
+		return p, o.errorf(seeExplain(o.Key), "%w", err)
 	}
 	types := in.Spec.PolicyTypes
 	if len(types) == 0 {
@@ -75,11 +75,11 @@ func (o Object) networkPolicy(key model.PolicyKey) (model.Policy, error) {
 			r.fault("spec.policyTypes[%d] %q is neither Ingress nor Egress", i, name)
 		}
 	}
-	p.Faults = r.faults
+	p.Errors = r.faults
 	return p, nil
 }
 
-// policyNetworks are the networks that a MultiNetworkPolicy names; a name alone is of the policy's namespace.
+// policyNetworks returns the networks of a MultiNetworkPolicy; a name without a namespace is in the policy's namespace.
 func (o Object) policyNetworks() ([]string, error) {
 	var in struct {
 		Metadata metadata `json:"metadata"`
@@ -98,17 +98,17 @@ func (o Object) policyNetworks() ([]string, error) {
 			namespace, rest = o.Key.Namespace, name
 		}
 		if namespace == "" || rest == "" || strings.Contains(rest, "/") {
-			return nil, o.fault(hint, "annotation %s: %q names no network", policyFor, name)
+			return nil, o.errorf(hint, "annotation %s: %q names no network", policyFor, name)
 		}
 		out = append(out, namespace+"/"+rest)
 	}
 	if len(out) == 0 {
-		return nil, o.fault(hint, "annotation %s is missing: the policy is about no network", policyFor)
+		return nil, o.errorf(hint, "annotation %s is missing: the policy is about no network", policyFor)
 	}
 	return out, nil
 }
 
-// policyReader reads the rules of a policy and notes what cannot be understood.
+// policyReader decodes the rules of a policy and collects errors.
 type policyReader struct {
 	faults []string
 }
@@ -117,7 +117,7 @@ func (r *policyReader) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// rules reads the rules of a NetworkPolicy. All of them accept, so that a part that cannot be understood is left out.
+// rules decodes the rules of a NetworkPolicy. All of them accept, so that an invalid part is left out.
 func (r *policyReader) rules(field, peers string, in []json.RawMessage, namespace string) []model.PolicyRule {
 	var out []model.PolicyRule
 	for i, raw := range in {

@@ -103,7 +103,7 @@ spec:
 	}
 }
 
-// A policy says what it isolates: by its types, or, without these, ingress, and egress where it has rules for it.
+// A policy isolates by its types or, without types, ingress, and egress if it has egress rules.
 func TestPolicyTypes(t *testing.T) {
 	for spec, want := range map[string][2]bool{
 		`{podSelector: {}}`:                                             {true, false},
@@ -121,14 +121,14 @@ func TestPolicyTypes(t *testing.T) {
 	}
 }
 
-// What cannot be understood of a rule is told, and leaves the rest as it is; a rule never becomes wider by it.
+// An invalid part of a rule is reported and does not affect the rest; it never makes a rule wider.
 func TestNetworkPolicyFaults(t *testing.T) {
 	for rule, want := range map[string]string{
 		`{from: [{ipBlock: {cidr: 10.0.0/8}}]}`:                         `spec.ingress[0].from[0].ipBlock.cidr "10.0.0/8" is no prefix like 10.0.0.0/8`,
 		`{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [11.0.0.0/9]}}]}`: `spec.ingress[0].from[0].ipBlock.except[0] "11.0.0.0/9" is not inside of 10.0.0.0/8`,
 		`{from: [{ipBlock: {cidr: 10.0.0.0/8, except: ["fd00::/9"]}}]}`: `spec.ingress[0].from[0].ipBlock.except[0] "fd00::/9" is not inside of 10.0.0.0/8`,
-		`{from: [{ipBlock: {cidr: "::ffff:10.0.0.0/90"}}]}`:             `spec.ingress[0].from[0].ipBlock.cidr "::ffff:10.0.0.0/90" is an IPv4 prefix in IPv6 clothes`,
-		`{from: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}`:      `spec.ingress[0].from[0] has ipBlock beside a selector: one of them is too much`,
+		`{from: [{ipBlock: {cidr: "::ffff:10.0.0.0/90"}}]}`:             `spec.ingress[0].from[0].ipBlock.cidr "::ffff:10.0.0.0/90" is an IPv4-mapped IPv6 prefix`,
+		`{from: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}`:      `spec.ingress[0].from[0] has both ipBlock and a selector: only one of them is allowed`,
 		`{from: [{}]}`:                `spec.ingress[0].from[0] has neither podSelector nor namespaceSelector nor ipBlock`,
 		`{from: [{fooSelector: {}}]}`: `spec.ingress[0].from[0] has neither podSelector nor namespaceSelector nor ipBlock`,
 		`{from: [{podSelector: {matchExpressions: [{key: a, operator: Is}]}}]}`:                  `spec.ingress[0].from[0].podSelector.matchExpressions[0].operator "Is" is none of In, NotIn, Exists, DoesNotExist`,
@@ -139,8 +139,8 @@ func TestNetworkPolicyFaults(t *testing.T) {
 		`{ports: [{port: 0}]}`:                `spec.ingress[0].ports[0].port 0 is no port from 1 to 65535`,
 		`{ports: [{port: 70000}]}`:            `spec.ingress[0].ports[0].port 70000 is no port from 1 to 65535`,
 		`{ports: [{port: 80, endPort: 79}]}`:  `spec.ingress[0].ports[0].port 80: the range ends at 79, want 80 to 65535`,
-		`{ports: [{endPort: 79}]}`:            `spec.ingress[0].ports[0].endPort 79 stands without port`,
-		`{ports: [{port: web, endPort: 79}]}`: `spec.ingress[0].ports[0].endPort 79 stands beside a port by name, "web"`,
+		`{ports: [{endPort: 79}]}`:            `spec.ingress[0].ports[0].endPort 79 is set without port`,
+		`{ports: [{port: web, endPort: 79}]}`: `spec.ingress[0].ports[0].endPort 79 is set with a port by name, "web"`,
 		`{ports: [{port: "80"}]}`:             `spec.ingress[0].ports[0].port "80": a port's name has at most 15 lower case letters, digits and '-', among them a letter`,
 		`{ports: [{port: 1.5}]}`:              `spec.ingress[0].ports[0].port 1.5 is neither a number nor a name`,
 	} {
@@ -149,7 +149,7 @@ func TestNetworkPolicyFaults(t *testing.T) {
 			t.Errorf("%s: %v", rule, err)
 			continue
 		}
-		if diff := cmp.Diff([]string{want}, p.Faults); diff != "" {
+		if diff := cmp.Diff([]string{want}, p.Errors); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", rule, diff)
 		}
 		if r := p.Ingress.Rules; len(r) != 2 || len(r[0].Peers)+len(r[0].Ports) != 0 || r[0].AnyPeer && r[0].AnyPort ||
@@ -197,7 +197,7 @@ func TestPoliciesThatAreNone(t *testing.T) {
 		},
 		{
 			cnp, `spec: {tier: Admin, priority: 1, subject: {namespaces: {}, pods: {podSelector: {}}}}`,
-			"ClusterNetworkPolicy p: spec.subject has namespaces beside pods: one of them is too much (compare with `kubectl explain clusternetworkpolicy.spec`)",
+			"ClusterNetworkPolicy p: spec.subject has both namespaces and pods: only one of them is allowed (compare with `kubectl explain clusternetworkpolicy.spec`)",
 		},
 	} {
 		version, kind, _ := strings.Cut(c.kind, " ")

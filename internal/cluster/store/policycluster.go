@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// clusterPolicy reads a ClusterNetworkPolicy.
+// clusterPolicy decodes a ClusterNetworkPolicy.
 func (o Object) clusterPolicy(key model.PolicyKey) (model.Policy, error) {
 	p := model.Policy{PolicyKey: key}
 	var in struct {
@@ -29,32 +29,32 @@ func (o Object) clusterPolicy(key model.PolicyKey) (model.Policy, error) {
 	switch p.Tier = model.PolicyTier(in.Spec.Tier); p.Tier {
 	case model.TierAdmin, model.TierBaseline:
 	default:
-		return p, o.fault("write Admin or Baseline", "spec.tier %q cannot be used", in.Spec.Tier)
+		return p, o.errorf("write Admin or Baseline", "spec.tier %q cannot be used", in.Spec.Tier)
 	}
 	if in.Spec.Priority == nil {
-		return p, o.fault("write a number from 0 to 1000", "spec.priority is missing")
+		return p, o.errorf("write a number from 0 to 1000", "spec.priority is missing")
 	}
 	if p.Priority = *in.Spec.Priority; p.Priority < 0 || p.Priority > 1000 {
-		return p, o.fault("write a number from 0 to 1000", "spec.priority %d cannot be used", p.Priority)
+		return p, o.errorf("write a number from 0 to 1000", "spec.priority %d cannot be used", p.Priority)
 	}
 	subject, err := podsPeer("spec.subject", in.Spec.Subject)
 	if err == nil && subject == nil {
 		err = errors.New("spec.subject has neither namespaces nor pods")
 	}
 	if err != nil {
-		return p, o.fault(seeExplain(o.Key), "%w", err)
+		return p, o.errorf(seeExplain(o.Key), "%w", err)
 	}
 	p.Subject = *subject
 	var r policyReader
 	p.Ingress.Rules = r.clusterRules("spec.ingress", in.Spec.Ingress, false)
 	p.Egress.Rules = r.clusterRules("spec.egress", in.Spec.Egress, true)
 	p.Ingress.On, p.Egress.On = len(p.Ingress.Rules) > 0, len(p.Egress.Rules) > 0
-	p.Faults = r.faults
+	p.Errors = r.faults
 	return p, nil
 }
 
-// clusterRules reads rules. One that cannot be understood is replaced by what the specification wants then: a rule that
-// accepts by nothing, any other by one that denies everything.
+// clusterRules decodes rules. An invalid one fails closed, as the specification requires: an accept rule is dropped,
+// any other is replaced by one that denies everything.
 func (r *policyReader) clusterRules(field string, in []json.RawMessage, egress bool) []model.PolicyRule {
 	var out []model.PolicyRule
 	for i, raw := range in {
@@ -116,7 +116,7 @@ func clusterRule(at string, raw json.RawMessage, egress bool) (model.PolicyRule,
 	return out, nil
 }
 
-// podsPeer reads "namespaces" or "pods"; nil when there is neither.
+// podsPeer decodes "namespaces" or "pods"; nil if there is neither.
 func podsPeer(field string, raw json.RawMessage) (*model.PodPeer, error) {
 	var in struct {
 		Namespaces json.RawMessage `json:"namespaces"`
@@ -134,7 +134,7 @@ func podsPeer(field string, raw json.RawMessage) (*model.PodPeer, error) {
 	out, err := &model.PodPeer{}, error(nil)
 	switch {
 	case isSet(in.Namespaces) && in.Pods != nil:
-		return nil, fmt.Errorf("%s has namespaces beside pods: one of them is too much", field)
+		return nil, fmt.Errorf("%s has both namespaces and pods: only one of them is allowed", field)
 	case isSet(in.Namespaces):
 		out.Namespaces, err = selectorOf(field+".namespaces", in.Namespaces)
 	case in.Pods != nil:
@@ -147,7 +147,7 @@ func podsPeer(field string, raw json.RawMessage) (*model.PodPeer, error) {
 	return out, err
 }
 
-// clusterPeer reads a peer, which may be several networks.
+// clusterPeer decodes a peer, which may be several networks.
 func clusterPeer(field string, raw json.RawMessage, egress bool) ([]model.PolicyPeer, error) {
 	var in struct {
 		Nodes    json.RawMessage `json:"nodes"`
@@ -182,7 +182,7 @@ func clusterPeer(field string, raw json.RawMessage, egress bool) ([]model.Policy
 	return out, nil
 }
 
-// clusterPort reads an entry of "protocols".
+// clusterPort decodes an entry of "protocols".
 func clusterPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 	type ports struct {
 		Port *struct {

@@ -52,7 +52,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	if diff := cmp.Diff(want, p.Egress.Rules, cmpopts.EquateEmpty(), samePrefix()); diff != "" {
 		t.Errorf("want (-), got (+):\n%s", diff)
 	}
-	if p.Ingress.On || !p.Egress.On || p.Priority != 3 || p.Tier != model.TierAdmin || len(p.Faults) > 0 {
+	if p.Ingress.On || !p.Egress.On || p.Priority != 3 || p.Tier != model.TierAdmin || len(p.Errors) > 0 {
 		t.Errorf("%+v", p)
 	}
 }
@@ -112,7 +112,7 @@ func TestClusterNetworkPolicyFaults(t *testing.T) {
 		if c.becomes == everything {
 			want = model.PolicyRule{Action: model.PolicyDeny, AnyPeer: true, AnyPort: true}
 		}
-		if diff := cmp.Diff([]model.PolicyRule{want}, rules) + cmp.Diff([]string{c.fault}, p.Faults); diff != "" {
+		if diff := cmp.Diff([]model.PolicyRule{want}, rules) + cmp.Diff([]string{c.fault}, p.Errors); diff != "" {
 			t.Errorf("%s: want (-), got (+):\n%s", c.rule, diff)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// selectorOf reads a selector; one that is missing selects everything.
+// selectorOf decodes a selector; a missing one selects everything.
 func selectorOf(field string, raw json.RawMessage) (model.Selector, error) {
 	var s model.Selector
 	if len(raw) == 0 {
@@ -42,7 +42,7 @@ func selectorOf(field string, raw json.RawMessage) (model.Selector, error) {
 	return s, nil
 }
 
-// networkPeer reads a peer of a NetworkPolicy.
+// networkPeer decodes a peer of a NetworkPolicy.
 func networkPeer(field string, raw json.RawMessage, namespace string) (model.PolicyPeer, error) {
 	var in struct {
 		Pods       json.RawMessage `json:"podSelector"`
@@ -58,7 +58,7 @@ func networkPeer(field string, raw json.RawMessage, namespace string) (model.Pol
 	pods, namespaces := isSet(in.Pods), isSet(in.Namespaces)
 	switch {
 	case in.Block != nil && (pods || namespaces):
-		return model.PolicyPeer{}, fmt.Errorf("%s has ipBlock beside a selector: one of them is too much", field)
+		return model.PolicyPeer{}, fmt.Errorf("%s has both ipBlock and a selector: only one of them is allowed", field)
 	case in.Block != nil:
 		b, err := blockOf(field+".ipBlock", in.Block.CIDR, in.Block.Except)
 		return model.PolicyPeer{Block: &b}, err
@@ -79,7 +79,7 @@ func networkPeer(field string, raw json.RawMessage, namespace string) (model.Pol
 
 func isSet(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
 
-// blockOf reads a block of addresses and what is left out of it.
+// blockOf decodes an ipBlock.
 func blockOf(field, cidr string, except []string) (model.IPBlock, error) {
 	var b model.IPBlock
 	var err error
@@ -100,7 +100,7 @@ func blockOf(field, cidr string, except []string) (model.IPBlock, error) {
 	return b, nil
 }
 
-// blockPrefix reads a prefix as Kubernetes does: bits behind its length do not matter.
+// blockPrefix parses a prefix as Kubernetes does: host bits are ignored.
 func blockPrefix(field, s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
@@ -108,14 +108,14 @@ func blockPrefix(field, s string) (netip.Prefix, error) {
 	}
 	if p.Addr().Is4In6() {
 		if p.Bits() < 96 {
-			return p, fmt.Errorf("%s %q is an IPv4 prefix in IPv6 clothes", field, s)
+			return p, fmt.Errorf("%s %q is an IPv4-mapped IPv6 prefix", field, s)
 		}
 		p = netip.PrefixFrom(p.Addr().Unmap(), p.Bits()-96)
 	}
 	return p.Masked(), nil
 }
 
-// networkPort reads a port of a NetworkPolicy.
+// networkPort decodes a port of a NetworkPolicy.
 func networkPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 	var in struct {
 		Protocol *string         `json:"protocol"`
@@ -136,7 +136,7 @@ func networkPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 	}
 	if !isSet(in.Port) {
 		if in.EndPort != nil {
-			return out, fmt.Errorf("%s.endPort %d stands without port", field, *in.EndPort)
+			return out, fmt.Errorf("%s.endPort %d is set without port", field, *in.EndPort)
 		}
 		return out, nil
 	}
@@ -145,7 +145,7 @@ func networkPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 			return out, fmt.Errorf("%s.port %q: %w", field, out.Name, err)
 		}
 		if in.EndPort != nil {
-			return out, fmt.Errorf("%s.endPort %d stands beside a port by name, %q", field, *in.EndPort, out.Name)
+			return out, fmt.Errorf("%s.endPort %d is set with a port by name, %q", field, *in.EndPort, out.Name)
 		}
 		return out, nil
 	}
@@ -172,7 +172,7 @@ func portNumbers(field string, first, last int64) (uint16, uint16, error) {
 	return uint16(first), uint16(last), nil //nolint:gosec // both are ports, see above
 }
 
-// checkPortName refuses what no container can call a port.
+// checkPortName returns an error if s is no valid port name.
 func checkPortName(s string) error {
 	ok := len(s) <= 15 && label.MatchString(s) && !strings.Contains(s, "--") &&
 		strings.ContainsFunc(s, func(r rune) bool { return r >= 'a' && r <= 'z' })

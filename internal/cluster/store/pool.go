@@ -13,17 +13,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// lifetime is when an object came, and when somebody wanted it to go.
+// lifetime is the creation and the deletion time of an object.
 type lifetime struct {
 	CreationTimestamp time.Time         `json:"creationTimestamp"`
 	DeletionTimestamp time.Time         `json:"deletionTimestamp"`
 	Annotations       map[string]string `json:"annotations"`
 }
 
-// Since is the annotation of a pool that is as old as another object, of which it was made: that one's age.
+// Since is the annotation of a mirrored pool with the creation time of the original.
 const Since = Group + "/since"
 
-// created is the first of these in seconds, 0 where nobody said it.
+// created returns the earlier of both creation times in Unix seconds, 0 if unknown.
 func (l lifetime) created() int64 {
 	created := l.CreationTimestamp
 	if since, err := time.Parse(time.RFC3339, l.Annotations[Since]); err == nil &&
@@ -36,14 +36,14 @@ func (l lifetime) created() int64 {
 	return created.Unix()
 }
 
-// ofCluster adds what a pool of the cluster's network says. Selectors are not read here: one that is wrong makes the
-// pool give nothing further, and what it gave stays reachable.
+// ofCluster adds the fields of a pool of the cluster's network. Selectors are not parsed here: an invalid one disables
+// allocation, and allocated addresses stay reachable.
 func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) error {
 	pool.AssignmentMode = model.AssignmentMode(s.AssignmentMode)
 	pool.NodeSelector, pool.NamespaceSelector = s.NodeSelector, s.NamespaceSelector
 	pool.Disabled, pool.NATOutgoing, pool.MaxBlocks = s.Disabled, s.NATOutgoing, int(s.MaxBlocksPerNode)
 	if s.MaxBlocksPerNode < 0 {
-		return o.fault("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
+		return o.errorf("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
 	}
 	if err := oneOf(o, "spec.assignmentMode", pool.AssignmentMode, "", model.AssignAutomatic,
 		model.AssignManual); err != nil {
@@ -61,17 +61,17 @@ func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) e
 		return nil
 	}
 	pool.Encapsulation = model.Encapsulation{
-		Kind: model.EncapsulationKind(s.Encapsulation.Kind), When: model.EncapsulationWhen(s.Encapsulation.When),
+		Kind: model.EncapsulationKind(s.Encapsulation.Kind), Mode: model.EncapsulationMode(s.Encapsulation.Mode),
 	}
 	if err := oneOf(o, "spec.encapsulation.kind", pool.Encapsulation.Kind, "", model.EncapsulationNone,
 		model.EncapsulationVXLAN, model.EncapsulationIPIP); err != nil {
 		return err
 	}
-	return oneOf(o, "spec.encapsulation.when", pool.Encapsulation.When, "", model.EncapsulateAlways,
+	return oneOf(o, "spec.encapsulation.when", pool.Encapsulation.Mode, "", model.EncapsulateAlways,
 		model.EncapsulateCrossSubnet)
 }
 
-// oneOf refuses a word that is none of those; an empty one among them is not told of.
+// oneOf returns an error if the value is none of the valid ones.
 func oneOf[T ~string](o Object, field string, word T, words ...T) error {
 	if slices.Contains(words, word) {
 		return nil
@@ -88,10 +88,10 @@ func oneOf[T ~string](o Object, field string, word T, words ...T) error {
 		}
 		hint += string(w)
 	}
-	return o.fault(hint, "%s %q is not known", field, word)
+	return o.errorf(hint, "%s %q is not known", field, word)
 }
 
-// clusterSpecOf is what a pool of the cluster's network says beyond others.
+// clusterSpecOf returns the fields that only a pool of the cluster's network has.
 func clusterSpecOf(p model.AddressPool) v1alpha1.AddressPoolSpec {
 	s := v1alpha1.AddressPoolSpec{
 		AssignmentMode: string(p.AssignmentMode), NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
@@ -101,12 +101,12 @@ func clusterSpecOf(p model.AddressPool) v1alpha1.AddressPoolSpec {
 		s.AllowedUses = append(s.AllowedUses, string(u))
 	}
 	if p.Encapsulation != (model.Encapsulation{}) {
-		s.Encapsulation = &v1alpha1.Encapsulation{Kind: string(p.Encapsulation.Kind), When: string(p.Encapsulation.When)}
+		s.Encapsulation = &v1alpha1.Encapsulation{Kind: string(p.Encapsulation.Kind), Mode: string(p.Encapsulation.Mode)}
 	}
 	return s
 }
 
-// AddressReservation is the object as ranges that no pod gets, each with what it is for and by which reservation.
+// AddressReservation returns the object as excluded ranges, each with its purpose and the reservation's key.
 func (o Object) AddressReservation() ([]model.ExcludedRange, error) {
 	var r struct {
 		Spec v1alpha1.AddressReservationSpec `json:"spec"`
@@ -123,12 +123,12 @@ func (o Object) AddressReservation() ([]model.ExcludedRange, error) {
 		} else if cidr, err = o.prefix(field, text); err != nil {
 			return nil, err
 		}
-		out = append(out, model.ExcludedRange{CIDR: cidr, For: r.Spec.For, By: o.Key.String()})
+		out = append(out, model.ExcludedRange{CIDR: cidr, Reason: r.Spec.Reason, Source: o.Key.String()})
 	}
 	return out, nil
 }
 
-// Conditions are those of the object's status, by their types.
+// Conditions returns the object's conditions, by type.
 func (o Object) Conditions() map[string]model.Condition {
 	var s struct {
 		Status struct{ Conditions []v1alpha1.Condition }
@@ -143,8 +143,8 @@ func (o Object) Conditions() map[string]model.Condition {
 	return out
 }
 
-// Observed tells whether a condition of the object's status is about the object as it is: its generation. Where objects
-// have none, it is.
+// Observed reports whether a condition of the object's status is about its current generation; true if objects have no
+// generation.
 func (o Object) Observed(conditionType string) bool {
 	var s struct {
 		Metadata struct{ Generation int64 }
@@ -161,7 +161,7 @@ func (o Object) Observed(conditionType string) bool {
 	return false
 }
 
-// WithWanted is the edit that writes into a pool's status which nodes found it exhausted.
+// WithWanted is the edit that writes the nodes that found the pool exhausted into its status.
 func WithWanted(nodes []string) Edit {
 	return func(fields map[string]any) error {
 		status, err := child(fields, "status")
@@ -182,8 +182,8 @@ func WithWanted(nodes []string) Edit {
 	}
 }
 
-// WithCondition is the edit that writes a condition into an object's status. The time of its last transition changes
-// with its truth alone.
+// WithCondition is the edit that writes a condition into an object's status. lastTransitionTime changes only with its
+// status.
 func WithCondition(c model.Condition, now time.Time) Edit {
 	return func(fields map[string]any) error {
 		status, err := child(fields, "status")

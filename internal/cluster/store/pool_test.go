@@ -43,7 +43,7 @@ func TestPoolRoundTrip(t *testing.T) {
 				Kind: rapid.SampledFrom([]model.EncapsulationKind{
 					"", model.EncapsulationNone, model.EncapsulationVXLAN, model.EncapsulationIPIP,
 				}).Draw(t, "kind"),
-				When: rapid.SampledFrom([]model.EncapsulationWhen{
+				Mode: rapid.SampledFrom([]model.EncapsulationMode{
 					"", model.EncapsulateAlways, model.EncapsulateCrossSubnet,
 				}).Draw(t, "when"),
 			},
@@ -51,9 +51,9 @@ func TestPoolRoundTrip(t *testing.T) {
 		for i := range rapid.IntRange(0, 2).Draw(t, "regions") {
 			addr := netip.AddrFrom4([4]byte{10, byte(i), 0, 0})
 			p.Regions = append(p.Regions, model.AddressRegion{CIDR: netip.PrefixFrom(addr, 16), BlockSize: 26})
-			p.Reserved = append(p.Reserved, model.ReservedAddress{Addr: addr, For: word.Draw(t, "for"), By: word.Draw(t, "by")})
+			p.Reserved = append(p.Reserved, model.ReservedAddress{Addr: addr, Owner: word.Draw(t, "for"), Source: word.Draw(t, "by")})
 			p.Excluded = append(p.Excluded, model.ExcludedRange{
-				CIDR: netip.PrefixFrom(addr, 30), For: word.Draw(t, "for"), By: word.Draw(t, "by"),
+				CIDR: netip.PrefixFrom(addr, 30), Reason: word.Draw(t, "for"), Source: word.Draw(t, "by"),
 			})
 		}
 		return p
@@ -122,7 +122,7 @@ func TestReservation(t *testing.T) {
 	got, err := reservation(`"10.0.0.7","10.1.0.0/24","fd00::/120","::ffff:10.0.0.8"`)
 	var want []model.ExcludedRange
 	for _, s := range []string{"10.0.0.7/32", "10.1.0.0/24", "fd00::/120", "10.0.0.8/32"} {
-		want = append(want, model.ExcludedRange{CIDR: netip.MustParsePrefix(s), For: "printers", By: "AddressReservation r"})
+		want = append(want, model.ExcludedRange{CIDR: netip.MustParsePrefix(s), Reason: "printers", Source: "AddressReservation r"})
 	}
 	if d := cmp.Diff(want, got, netips()); err != nil || d != "" {
 		t.Errorf("%v, -want +got:\n%s", err, d)

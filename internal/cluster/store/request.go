@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// AddressPoolRequest is the object as the model's request.
+// AddressPoolRequest returns the object as a request.
 func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 	var p struct {
 		Spec v1alpha1.AddressPoolRequestSpec
@@ -36,13 +36,13 @@ func (o Object) AddressPoolRequest() (model.PoolRequest, error) {
 	var err error
 	r.CIDR, err = o.prefix("spec.cidr", p.Spec.CIDR)
 	if err == nil && r.Addresses <= 0 {
-		err = o.fault("write how many addresses of the range are for use",
+		err = o.errorf("write how many addresses of the range are for use",
 			"spec.addresses %d is no number of addresses", r.Addresses)
 	}
 	return r, err
 }
 
-// addressRequest reads a request for a single address of a block.
+// addressRequest decodes a request for a single address of a block.
 func (o Object) addressRequest(r *model.PoolRequest, spec v1alpha1.AddressPoolRequestSpec) (err error) {
 	r.Pod, r.IPAM = spec.Pod, spec.ClaimKind == IPAMClaims().Kind
 	if r.Addr, err = o.addr("spec.address", spec.Address); err != nil {
@@ -52,17 +52,17 @@ func (o Object) addressRequest(r *model.PoolRequest, spec v1alpha1.AddressPoolRe
 		return err
 	}
 	if !r.CIDR.Contains(r.Addr) {
-		return o.fault("name the block that it is in", "spec.address %s is not in spec.cidr %s", r.Addr, r.CIDR)
+		return o.errorf("name the block that it is in", "spec.address %s is not in spec.cidr %s", r.Addr, r.CIDR)
 	}
 	for field, value := range map[string]string{"spec.claim": r.Claim, "spec.pod": r.Pod} {
 		if namespace, name, is := strings.Cut(value, "/"); !is || namespace == "" || name == "" {
-			return o.fault("write namespace/name", "%s %q is no namespace and name", field, value)
+			return o.errorf("write namespace/name", "%s %q is no namespace and name", field, value)
 		}
 	}
 	return model.CheckName("spec.pool", r.Pool)
 }
 
-// AddressPoolRequestObject is a new object that says what the request says. The same request has the same name.
+// AddressPoolRequestObject returns a new object with the content of the request. The same request has the same name.
 func AddressPoolRequestObject(r model.PoolRequest) (Object, error) {
 	spec := v1alpha1.AddressPoolRequestSpec{Node: r.Node, Pool: r.Pool, Network: r.Network, Claim: r.Claim}
 	var err error

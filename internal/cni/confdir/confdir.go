@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package confdir loads the network configurations of a directory as a container runtime does, and follows the
+// Package confdir loads the network configurations of a directory as a container runtime does, and watches the
 // directory.
 //
-// Files end in .conf, .conflist or .json. The first one in lexical order that is good is the default network. A file is
-// good when it can be parsed, every plugin that it names exists in the binary directories, and each of them speaks the
-// configuration's version; a bad file is named and skipped. A file whose only plugin is loopback is never the default
-// network: it says how the loopback network, which every pod gets first, is configured.
+// Files end in .conf, .conflist or .json. The first valid one in lexical order is the default network. A file is valid
+// if it can be parsed, all its plugins exist in the binary directories, and each of them supports the configuration's
+// version; an invalid file is reported and skipped. A file whose only plugin is loopback is never the default network:
+// it configures the loopback network, which every pod gets first.
 package confdir
 
 import (
@@ -31,41 +31,41 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Loopback is the network that every pod is attached to first, unless a file says otherwise.
+// Loopback is the network that every pod is attached to first, unless a file configures another one.
 const Loopback = `{"cniVersion":"1.0.0","name":"cni-loopback","plugins":[{"type":"loopback"}]}`
 
-// Network is a list that can be executed. Its Bytes hold all of its plugins, also those that stood in further files.
+// Network is a list that can be executed. Its Bytes hold all of its plugins, also those from further files.
 type Network = libcni.NetworkConfigList
 
-// File is what was made of one file.
+// File is the result of loading one file.
 type File struct {
 	Path    string `json:"path"`
 	Network string `json:"network,omitempty"`
-	// Error says why the file is skipped.
+	// Error is the reason why the file is skipped.
 	Error    string   `json:"error,omitempty"`
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Snapshot is the directory as it was read. It is never changed.
+// Snapshot is the content of the directory. It is immutable.
 type Snapshot struct {
 	Dir   string `json:"dir"`
 	Files []File `json:"files"`
 	// Network is the name of the default network; empty when there is none.
 	Network string `json:"network,omitempty"`
-	// Default and Loopback are the networks that a pod is attached to; nil when there is none.
+	// Default and Loopback are the networks that a pod is attached to; nil if there is none.
 	Default  *Network `json:"-"`
 	Loopback *Network `json:"-"`
-	// Problem says why no pod can be attached; empty when all is well.
+	// Problem is the reason why no pod can be attached, else empty.
 	Problem string `json:"problem,omitempty"`
 }
 
-// Validator executes what a list must be asked before it counts; libcni's CNIConfig is one.
+// Validator validates a list by executing its plugins; libcni's CNIConfig is one.
 type Validator interface {
 	ValidateNetworkList(ctx context.Context, list *libcni.NetworkConfigList) ([]string, error)
 	GetStatusNetworkList(ctx context.Context, list *libcni.NetworkConfigList) error
 }
 
-// Load reads the directory. What is wrong stands in the snapshot.
+// Load reads the directory. Errors are in the snapshot.
 func Load(ctx context.Context, dir string, v Validator) Snapshot {
 	s := Snapshot{Dir: dir}
 	paths, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
@@ -91,7 +91,7 @@ func Load(ctx context.Context, dir string, v Validator) Snapshot {
 	return s
 }
 
-// complete fills in the loopback network and says whether pods can be attached.
+// complete adds the default loopback network and sets Problem.
 func (s *Snapshot) complete(ctx context.Context, v Validator) {
 	var problems []string
 	if s.Loopback == nil {
@@ -141,7 +141,7 @@ func loadFile(ctx context.Context, path string, v Validator) (File, *Network) {
 	return f, list
 }
 
-// parseFile reads a configuration as libcni does and checks it as weft does: names, keys, versions.
+// parseFile parses a configuration as libcni does and validates it as weft does: names, keys, versions.
 func parseFile(path string) (*Network, []string, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
@@ -168,15 +168,15 @@ func parseFile(path string) (*Network, []string, error) {
 	return list, warnings, nil
 }
 
-// Parse reads a list, or a single plugin's configuration as a list of one. dir is where further plugins of a list are
-// looked for, in a directory of the network's name.
+// Parse parses a list, or a single plugin's configuration as a list of one. Further plugins of a list are read from the
+// directory dir/NETWORK.
 func Parse(b []byte, dir string) (*Network, error) {
 	var probe struct {
 		Plugins *json.RawMessage `json:"plugins"`
 		Type    string           `json:"type"`
 	}
 	if err := json.Unmarshal(b, &probe); err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "network configuration: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "network configuration: %w", err)
 	}
 	if probe.Plugins == nil && probe.Type != "" {
 		single, err := libcni.NetworkPluginConfFromBytes(b)
@@ -187,7 +187,7 @@ func Parse(b []byte, dir string) (*Network, error) {
 		if err != nil {
 			return nil, err
 		}
-		return sound(list, false)
+		return normalize(list, false)
 	}
 	list, err := libcni.NetworkConfFromBytes(b)
 	if err != nil {
@@ -199,20 +199,20 @@ func Parse(b []byte, dir string) (*Network, error) {
 			return nil, err
 		}
 		list.Plugins = append(list.Plugins, more...)
-		return sound(list, len(more) > 0)
+		return normalize(list, len(more) > 0)
 	}
-	return sound(list, false)
+	return normalize(list, false)
 }
 
-// sound refuses plugin types that are no file names before any plugin is executed, and writes the list anew when its
-// bytes lack plugins of further files, or hold a prevResult: that is the runtime's to insert.
-func sound(list *Network, further bool) (*Network, error) {
+// normalize rejects plugin types that are not file names before any plugin is executed, and rewrites the list if its
+// bytes lack plugins of further files, or have a prevResult, which only the runtime may set.
+func normalize(list *Network, further bool) (*Network, error) {
 	if len(list.Plugins) == 0 {
 		return nil, errors.New("no plugins")
 	}
 	for i, p := range list.Plugins {
 		if err := cni.CheckType(p.Network.Type); err != nil {
-			return nil, model.Faultf(model.CodeInvalidConf, "", "plugins[%d].type %w", i, err)
+			return nil, model.Errorf(model.CodeInvalidConf, "", "plugins[%d].type %w", i, err)
 		}
 		further = further || len(p.Network.RawPrevResult) > 0
 	}

@@ -4,6 +4,7 @@ package confdir
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -17,48 +18,47 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// Watcher keeps a snapshot of a configuration directory that is up to date.
+// Watcher maintains a current snapshot of a configuration directory.
 type Watcher struct {
 	dir  string
 	bins []string
 	v    Validator
 	log  *slog.Logger
 	now  atomic.Pointer[Snapshot]
-	// Changed holds a token when the snapshot has changed since it was last taken.
+	// notified when the snapshot has changed
 	changed notify.Chan
 }
 
-// NewWatcher loads the directory once. bins are the directories of the plugins: what appears there can make a bad file
-// good.
+// NewWatcher loads the directory once. bins are the directories of the plugins: a new plugin can make a file valid.
 func NewWatcher(ctx context.Context, dir string, bins []string, v Validator, log *slog.Logger) *Watcher {
-	w := &Watcher{dir: dir, bins: bins, v: v, log: log.With("room", "confdir"), changed: notify.New()}
+	w := &Watcher{dir: dir, bins: bins, v: v, log: log.With("component", "confdir"), changed: notify.New()}
 	w.reload(ctx)
 	return w
 }
 
-// Snapshot is the directory as it was last read.
+// Snapshot returns the last snapshot.
 func (w *Watcher) Snapshot() Snapshot { return *w.now.Load() }
 
-// Changed holds a token when the snapshot is another than before.
+// Changed returns a channel that holds a token after the snapshot has changed.
 func (w *Watcher) Changed() <-chan struct{} { return w.changed }
 
 const (
 	quiet = 30 * time.Millisecond // files are written in several steps
-	// Networks that are not ready are asked again often; beside the file notifications everything is looked at now and
-	// then.
+	// A network that is not ready is polled often. Besides the file notifications everything is reloaded periodically.
 	whenNotReady = time.Second
 	whenReady    = 30 * time.Second
 )
 
-// Run follows the directories until ctx ends.
+// Run watches the directories until ctx ends.
 func (w *Watcher) Run(ctx context.Context) error {
 	n, err := fsnotify.NewWatcher()
 	if err != nil {
-		return err // the caller's descriptors are used up
+		return fmt.Errorf("%s cannot be watched (the limit of inotify instances is the sysctl fs.inotify.max_user_instances): %w",
+			w.dir, err)
 	}
 	defer func() { _ = n.Close() }()
 	for {
-		// A directory that did not exist, or was replaced, is added again; adding twice is no error.
+		// A directory that did not exist, or was replaced, is added again; adding it twice is no error.
 		w.watchAll(n)
 		period := whenReady
 		if w.Snapshot().Problem != "" {
@@ -67,19 +67,19 @@ func (w *Watcher) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-n.Errors: // lost events: look at everything
+		case <-n.Errors: // events were lost: reload everything
 		case e := <-n.Events:
 			if !w.concerns(e.Name) {
 				continue
 			}
-			w.settle(ctx, n)
+			w.drain(ctx, n)
 		case <-time.After(period):
 		}
 		w.reload(ctx)
 	}
 }
 
-// watchAll watches the directories, and of each its nearest forebear that exists.
+// watchAll watches the directories, or the nearest existing parent of each.
 func (w *Watcher) watchAll(n *fsnotify.Watcher) {
 	for _, dir := range append([]string{w.dir}, w.bins...) {
 		for ; n.Add(dir) != nil && dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
@@ -90,7 +90,7 @@ func (w *Watcher) watchAll(n *fsnotify.Watcher) {
 	}
 }
 
-// concerns reports whether a path lies in one of the directories, or on the way to one.
+// concerns reports whether a path is in one of the directories, or is a parent of one.
 func (w *Watcher) concerns(path string) bool {
 	for _, dir := range append([]string{w.dir}, w.bins...) {
 		if path == dir || filepath.Dir(path) == dir || strings.HasPrefix(dir, path+"/") {
@@ -100,8 +100,8 @@ func (w *Watcher) concerns(path string) bool {
 	return false
 }
 
-// settle swallows events until there are none for a moment.
-func (w *Watcher) settle(ctx context.Context, n *fsnotify.Watcher) {
+// drain discards events until there are none for a moment.
+func (w *Watcher) drain(ctx context.Context, n *fsnotify.Watcher) {
 	for range 100 {
 		select {
 		case <-ctx.Done():
@@ -121,21 +121,21 @@ func (w *Watcher) reload(ctx context.Context) {
 	if old != nil && reflect.DeepEqual(*old, s) {
 		return
 	}
-	w.tell(s)
+	w.logSnapshot(s)
 	w.changed.Notify()
 }
 
-func (w *Watcher) tell(s Snapshot) {
+func (w *Watcher) logSnapshot(s Snapshot) {
 	for _, f := range s.Files {
 		if f.Error != "" {
-			w.log.Warn("network configuration is skipped", "file", f.Path, "error", f.Error)
+			w.log.Warn("network configuration is invalid; skipping it", "path", f.Path, "err", f.Error)
 		}
 		for _, warning := range f.Warnings {
-			w.log.Warn("network configuration", "file", f.Path, "warning", warning)
+			w.log.Warn("network configuration has a warning", "path", f.Path, "warning", warning)
 		}
 	}
 	if s.Problem != "" {
-		w.log.Warn("no pod can be attached", "why", s.Problem)
+		w.log.Warn("pods cannot be attached", "err", s.Problem)
 		return
 	}
 	w.log.Info("network is ready", "network", s.Default.Name, "loopback", s.Loopback.Name)

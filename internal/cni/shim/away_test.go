@@ -61,7 +61,7 @@ func absences() map[string]func(t *testing.T, socket string) {
 	}
 }
 
-// listen makes a socket that nobody serves.
+// listen makes a socket that is not served.
 func listen(t *testing.T, socket string, backlog int) int {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -78,7 +78,7 @@ func listen(t *testing.T, socket string, backlog int) int {
 }
 
 func TestAgentAway(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := build(t)
 	for name, prepare := range absences() {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestAgentAway(t *testing.T) {
 	}
 }
 
-// slowness is what a busy machine adds to any run: it is measured by runs that do nothing.
+// slowness is what a busy host adds to any run: it is measured by runs that do nothing.
 func slowness(t *testing.T, bin string) time.Duration {
 	t.Helper()
 	var most time.Duration
@@ -154,7 +154,7 @@ func TestQueueOnFullDisk(t *testing.T) {
 	bin := build(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4096,nr_inodes=3"); err != nil {
-		nettest.Skip(t, fmt.Sprintf("this machine lets nobody here mount a tmpfs: %v", err))
+		nettest.Skip(t, fmt.Sprintf("a tmpfs cannot be mounted here: %v", err))
 	}
 	defer func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) }()
 	socket := filepath.Join(dir, "agent.sock")

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package shim hands a CNI call to the agent: environment, stdin and the namespace's descriptor go over a unix socket,
-// an exit code and stdout come back. It is all that weft-cni does, and weft-cni starts once per call, so this package
-// speaks to the kernel by package syscall: fmt, net and encoding/json would cost more than its work (decision 0016).
+// Package shim forwards a CNI call to the agent: it sends the environment, stdin and the namespace's file descriptor
+// over a unix socket and receives an exit code and stdout. It is all of weft-cni, which is started for every call, so
+// the package uses package syscall: fmt, net and encoding/json would cost more than its work (decision 0016).
 //
-// By the link names of plugins that only an agent runs (wire.AgentPlugins) it does the same, and says in whose name:
-// another vendor's list, or a plugin that has an IPAM plugin executed, is what calls then.
+// Executed under the name of a plugin that only an agent runs (wire.AgentPlugins) it does the same, and passes that
+// name. The caller is then another vendor's list, or a plugin that executes its IPAM plugin.
 //
 // # While the agent is away
 //
-// Away means: no socket, refused, or neither an answer nor one to a ping within 0.7 s. Then VERSION is answered here as
-// always, ADD, CHECK and GC fail with code 11 (try again later) and STATUS with 50, all in under a second; DEL is
-// written to a queue beside the socket and reported done: the agent does it when it is back, before anything else of
-// that attachment.
+// The agent is away if there is no socket, the connection is refused, or neither the call nor a ping is answered within
+// 0.7 s. Then VERSION is answered by the shim as always, ADD, CHECK and GC fail with code 11 (try again later) and
+// STATUS with 50, all in under a second. DEL is written to a queue next to the socket and succeeds: the agent executes
+// it when it is back, before any other call for that attachment.
 //
-// An agent that is there but has no answer yet is waited for, but no longer than wire.CallMillis (60 s).
+// The shim waits for a busy agent for up to wire.CallMillis (60 s).
 package shim

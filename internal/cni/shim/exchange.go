@@ -8,7 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// exchange asks the agent. An error means that there was no answer, whatever the agent did with the request.
+// exchange sends the call to the agent and returns its answer. After an error the agent may still have handled the
+// request.
 func (c *call) exchange() (exit int, out []byte, err error) {
 	fd, err := dial(c.socket)
 	if err != nil {
@@ -25,7 +26,7 @@ func (c *call) exchange() (exit int, out []byte, err error) {
 	return exit, out, err
 }
 
-// ping tells whether the agent is there.
+// ping reports whether the agent is running.
 func ping(socket string) bool {
 	fd, err := dial(wire.PingSocket(socket))
 	if err != nil {
@@ -36,7 +37,7 @@ func ping(socket string) bool {
 	return err == nil && exit == 0
 }
 
-// dial connects. The send timeout set here bounds connecting (to an agent whose backlog is full) and sending.
+// dial connects. Its send timeout bounds connecting (to an agent whose backlog is full) and sending.
 func dial(socket string) (int, error) {
 	fd, err := syscall.Socket(syscall.AF_UNIX, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -52,15 +53,15 @@ func dial(socket string) (int, error) {
 		}
 	}
 	_ = syscall.Close(fd)
-	return -1, timely(err)
+	return -1, timeoutError(err)
 }
 
-// send hands the request over, with the namespace's descriptor beside its first byte.
+// send sends the request, with the namespace's file descriptor attached to its first byte.
 func (c *call) send(fd int) error {
 	h := wire.Header{Env: len(c.frame) - len(c.conf) - wire.RequestHeader, Conf: len(c.conf)}
 	var rights []byte
 	if path := getenv(c.env.Environ, "CNI_NETNS"); path != "" {
-		// O_NONBLOCK: should the path be a pipe without a writer, open would wait for ever.
+		// O_NONBLOCK: if the path is a pipe without a writer, open would block.
 		ns, err := syscall.Open(path, syscall.O_RDONLY|syscall.O_CLOEXEC|syscall.O_NONBLOCK, 0)
 		if errno, ok := err.(syscall.Errno); ok {
 			h.Errno = uint16(errno)
@@ -69,30 +70,30 @@ func (c *call) send(fd int) error {
 		}
 	}
 	h.Put(c.frame)
-	return hand(fd, c.frame, rights)
+	return sendFrame(fd, c.frame, rights)
 }
 
-// hand writes a frame, with rights beside its first byte.
-func hand(fd int, rest, rights []byte) error {
+// sendFrame writes a frame, with rights attached to its first byte.
+func sendFrame(fd int, rest, rights []byte) error {
 	for len(rest) > 0 {
 		n, err := syscall.SendmsgN(fd, rest, rights, nil, syscall.MSG_NOSIGNAL)
 		if err == syscall.EINTR {
 			continue
 		}
 		if err != nil {
-			return timely(err)
+			return timeoutError(err)
 		}
 		rest, rights = rest[n:], nil
 	}
 	return nil
 }
 
-// receive waits for the answer; wire.ErrSilent when nothing of it comes in time.
+// receive waits for the answer; wire.ErrSilent if nothing arrives in time.
 func receive(fd, ms int) (exit int, out []byte, err error) {
 	if err := syscall.SetsockoptTimeval(fd, syscall.SOL_SOCKET, syscall.SO_RCVTIMEO, millis(ms)); err != nil {
 		return 0, nil, err
 	}
-	b, err := more(fd, make([]byte, 0, 8<<10), wire.AnswerHeader)
+	b, err := readAtLeast(fd, make([]byte, 0, 8<<10), wire.AnswerHeader)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -100,14 +101,14 @@ func receive(fd, ms int) (exit int, out []byte, err error) {
 	if err != nil {
 		return 0, nil, err
 	}
-	if b, err = more(fd, b, wire.AnswerHeader+a.Len); err != nil {
+	if b, err = readAtLeast(fd, b, wire.AnswerHeader+a.Len); err != nil {
 		return 0, nil, err
 	}
 	return a.Exit, b[wire.AnswerHeader : wire.AnswerHeader+a.Len], nil
 }
 
-// more reads until b has at least size bytes.
-func more(fd int, b []byte, size int) ([]byte, error) {
+// readAtLeast reads until b has at least size bytes.
+func readAtLeast(fd int, b []byte, size int) ([]byte, error) {
 	for len(b) < size {
 		if len(b) == cap(b) {
 			b = append(b, 0)[:len(b)]
@@ -120,7 +121,7 @@ func more(fd int, b []byte, size int) ([]byte, error) {
 			return b, wire.ErrBroken
 		}
 		if err != nil {
-			return b, timely(err)
+			return b, timeoutError(err)
 		}
 		if n == 0 {
 			return b, wire.ErrBroken
@@ -135,8 +136,8 @@ func millis(ms int) *syscall.Timeval {
 	return &tv
 }
 
-// timely gives a socket's timeout its name.
-func timely(err error) error {
+// timeoutError converts a socket's timeout to wire.ErrSilent.
+func timeoutError(err error) error {
 	if err == syscall.EAGAIN || err == syscall.EWOULDBLOCK {
 		return wire.ErrSilent
 	}

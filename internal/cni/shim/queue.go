@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// keep writes the DEL to the queue: complete and on disk under its name, or not at all. On an error it names the path.
-func (c *call) keep() (path string, err error) {
+// enqueue writes the DEL to the queue, atomically and synced to the disk. On an error it returns the path.
+func (c *call) enqueue() (path string, err error) {
 	wire.Header{Env: len(c.frame) - len(c.conf) - wire.RequestHeader, Conf: len(c.conf)}.Put(c.frame)
 	dir := wire.QueueDir(c.socket)
 	name := wire.QueueName(c.env.UnixNano(), c.env.Pid)
@@ -24,7 +24,7 @@ func (c *call) keep() (path string, err error) {
 	return dir, syncDir(dir)
 }
 
-// write makes the file temp, and its directory when that is missing.
+// write creates the file temp, and its directory if missing.
 func (c *call) write(dir, temp string) error {
 	const flags = syscall.O_WRONLY | syscall.O_CREAT | syscall.O_EXCL | syscall.O_CLOEXEC
 	fd, err := syscall.Open(temp, flags, 0o600)
@@ -60,7 +60,7 @@ func writeAll(fd int, b []byte) error {
 	return nil
 }
 
-// mkdir makes dir and what is missing above it.
+// mkdir creates dir and missing parents.
 func mkdir(dir string, mode uint32) error {
 	err := syscall.Mkdir(dir, mode)
 	if err == syscall.ENOENT && dir != wire.Dir(dir) {

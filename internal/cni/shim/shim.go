@@ -8,19 +8,19 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// Env is the outside world; main hands it in.
+// Env is the process environment, passed by main.
 type Env struct {
 	Environ []string
 	// Stdin, Stdout and Stderr are descriptors.
 	Stdin, Stdout, Stderr int
 	// Argv0 is the name under which the program was executed.
 	Argv0 string
-	// UnixNano is the clock and Pid the process, which together name an entry of the queue.
+	// UnixNano is the clock and Pid the process id, which together make the name of a queue entry unique.
 	UnixNano func() int64
 	Pid      int
 }
 
-// The codes of the CNI specification that are given here (model.Code, which this package must not import).
+// The error codes of the CNI specification that are used here (model.Code, which this package must not import).
 const (
 	codeEnv     = 4
 	codeIO      = 5
@@ -29,11 +29,11 @@ const (
 	codeNoReady = 50
 )
 
-const about = "weft-cni: a CNI plugin that hands its calls to the weft agent; a container runtime executes it (CNI_COMMAND is not set)\n"
+const usage = "weft-cni: a CNI plugin that forwards its calls to the weft agent; a container runtime executes it (CNI_COMMAND is not set)\n"
 
 const versions = `{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}` + "\n"
 
-// call is one CNI call on its way.
+// call is one CNI call in progress.
 type call struct {
 	env     Env
 	command string
@@ -42,15 +42,15 @@ type call struct {
 	socket  string
 }
 
-// Run does the call and returns the exit code.
+// Run handles the call and returns the exit code.
 func Run(env Env) int {
 	c := call{env: env, command: getenv(env.Environ, "CNI_COMMAND")}
 	if c.command == "" {
-		put(env.Stderr, []byte(about))
+		put(env.Stderr, []byte(usage))
 		return 0
 	}
 	if c.command == "VERSION" {
-		return c.give(0, []byte(versions))
+		return c.reply(0, []byte(versions))
 	}
 	if code, msg := c.read(); code != 0 {
 		return c.fail(code, msg, "")
@@ -62,12 +62,12 @@ func Run(env Env) int {
 	}
 	exit, out, err := c.exchange()
 	if err == nil {
-		return c.give(exit, out)
+		return c.reply(exit, out)
 	}
-	return c.away(err)
+	return c.answerWithoutAgent(err)
 }
 
-// read gathers the environment and stdin into the frame; a code other than 0 says what is wrong.
+// read collects the environment and stdin in the frame; code is 0 or that of an error.
 func (c *call) read() (code int, msg string) {
 	b := wire.AppendEnv(make([]byte, wire.RequestHeader, 8<<10), c.env.Environ)
 	if name := wire.AgentPlugin(c.env.Argv0); name != "" {
@@ -86,6 +86,12 @@ func (c *call) read() (code int, msg string) {
 		if err == syscall.EINTR {
 			continue
 		}
+		if err == syscall.EAGAIN {
+			err = ready(c.env.Stdin, false)
+			if err == nil {
+				continue
+			}
+		}
 		if err != nil {
 			return codeIO, "stdin: " + err.Error()
 		}
@@ -100,8 +106,8 @@ func (c *call) read() (code int, msg string) {
 	return 0, ""
 }
 
-// away answers without the agent; why is what kept it from answering.
-func (c *call) away(why error) int {
+// answerWithoutAgent answers the call itself; why is the reason why the agent does not.
+func (c *call) answerWithoutAgent(why error) int {
 	msg := "weft agent does not answer at " + c.socket + ": " + why.Error()
 	const hint = "is `weft agent` running on this node?"
 	switch c.command {
@@ -110,23 +116,23 @@ func (c *call) away(why error) int {
 	case "STATUS":
 		return c.fail(codeNoReady, msg, hint)
 	case "DEL":
-		if path, err := c.keep(); err != nil {
-			return c.fail(codeIO, "DEL can not be kept for later: "+path+": "+err.Error(), msg+"; "+hint)
+		if path, err := c.enqueue(); err != nil {
+			return c.fail(codeIO, "DEL cannot be queued: "+path+": "+err.Error(), msg+"; "+hint)
 		}
 		return 0
 	}
 	return c.fail(codeEnv, "CNI_COMMAND: unknown value "+c.command, "")
 }
 
-// give hands an answer to the runtime.
-func (c *call) give(exit int, out []byte) int {
+// reply writes an answer to stdout.
+func (c *call) reply(exit int, out []byte) int {
 	if !put(c.env.Stdout, out) {
 		return 1
 	}
 	return exit
 }
 
-// fail hands a CNI error object to the runtime.
+// fail writes a CNI error object to stdout.
 func (c *call) fail(code int, msg, details string) int {
 	version, found := wire.Field(c.conf, "cniVersion")
 	if !found {
@@ -142,7 +148,7 @@ func (c *call) fail(code int, msg, details string) int {
 	if details != "" {
 		b = wire.AppendString(append(b, `,"details":`...), details)
 	}
-	return c.give(1, append(b, "}\n"...))
+	return c.reply(1, append(b, "}\n"...))
 }
 
 func getenv(environ []string, name string) string {
@@ -157,7 +163,7 @@ func getenv(environ []string, name string) string {
 func put(fd int, b []byte) bool {
 	for len(b) > 0 {
 		n, err := syscall.Write(fd, b)
-		if err == syscall.EINTR {
+		if err == syscall.EINTR || err == syscall.EAGAIN && ready(fd, true) == nil {
 			continue
 		}
 		if err != nil {
@@ -166,4 +172,24 @@ func put(fd int, b []byte) bool {
 		b = b[n:]
 	}
 	return true
+}
+
+// ready waits until a descriptor can be read or written. A runtime may pass the non-blocking end of a pipe; making it
+// blocking would also change the runtime's own end of a socket or a terminal.
+func ready(fd int, write bool) error {
+	const most = 30 // valid for any word size
+	if fd > most {
+		return syscall.EBADF
+	}
+	for {
+		var set syscall.FdSet
+		set.Bits[0] = 1 << fd
+		in, out := &set, (*syscall.FdSet)(nil)
+		if write {
+			in, out = out, in
+		}
+		if _, err := syscall.Select(fd+1, in, out, nil, nil); err != syscall.EINTR {
+			return err
+		}
+	}
 }

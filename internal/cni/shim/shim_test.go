@@ -69,7 +69,7 @@ func run(t testing.TB, bin, conf string, env ...string) reply {
 	return r
 }
 
-// agent listens at socket and gives each request to answer on its connection; pings it answers as an agent does.
+// agent listens at socket and passes each request to answer on its connection; pings it answers as an agent does.
 func agent(t testing.TB, socket string, answer func(conn *net.UnixConn, r wire.Request, files []int)) {
 	t.Helper()
 	for _, path := range []string{socket, wire.PingSocket(socket)} {

@@ -2,12 +2,11 @@
 
 package wire
 
-// maxDepth bounds nesting as encoding/json does.
+// maxDepth limits nesting, as encoding/json does.
 const maxDepth = 10000
 
-// Field finds the string value of a key of the JSON object doc, at its top level; the last one counts, as it does
-// for encoding/json. It is not found when doc is no valid object up to its end or the value is no string. Keys are
-// compared exactly.
+// Field returns the string value of a top-level key of the JSON object doc; the last one counts, as in encoding/json.
+// It is not found if doc is not a valid object or the value is not a string. Keys are compared exactly.
 func Field(doc []byte, key string) (string, bool) {
 	s := scanner{doc: doc}
 	t, found := s.find(key)
@@ -17,7 +16,7 @@ func Field(doc []byte, key string) (string, bool) {
 	return t.String(), true
 }
 
-// Socket is where the configuration says that the agent listens.
+// Socket returns the path of the agent's socket in the configuration.
 func Socket(conf []byte) string {
 	if s, ok := Field(conf, "socket"); ok && s != "" {
 		return s
@@ -69,7 +68,7 @@ func (s *scanner) space() {
 	}
 }
 
-// peek is the next byte that is no white space, 0 at the end.
+// peek returns the next byte that is not white space, 0 at the end.
 func (s *scanner) peek() byte {
 	s.space()
 	if s.at == len(s.doc) {
@@ -96,7 +95,7 @@ func (s *scanner) name() (text, bool) {
 	return t, ok && s.take(':')
 }
 
-// comma consumes a comma behind which something else than an end follows.
+// comma consumes a comma that is not followed by an end.
 func (s *scanner) comma() bool { return s.take(',') && s.peek() != '}' && s.peek() != ']' }
 
 // object skips an object.

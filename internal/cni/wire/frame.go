@@ -2,7 +2,7 @@
 
 package wire
 
-// The sizes of the two headers.
+// These are the sizes of the two headers.
 const (
 	RequestHeader = 16
 	AnswerHeader  = 12
@@ -13,22 +13,22 @@ const (
 	flagNetns = 1
 )
 
-// VerbName is the variable that names what programs of the version before this one ask beyond CNI's verbs, which have
-// CNI_COMMAND instead; today's ask on the agent's other socket (internal/node/adminapi). The
-// configuration is then that verb's own words, and so is what belongs on stdout.
+// VerbName is the variable with the verb of a request that is not CNI's, from programs of the previous version; current
+// ones use the agent's admin socket (internal/node/adminapi). The format of the configuration and of stdout is then the
+// verb's own.
 const VerbName = "WEFT_VERB"
 
-// Header says what a request holds.
+// Header describes the content of a request.
 type Header struct {
-	// Netns tells that the namespace's descriptor is passed along.
+	// Netns: the namespace's file descriptor is attached.
 	Netns bool
-	// Errno is why CNI_NETNS could not be opened, 0 when it was or when there is none.
+	// Errno is the error of opening CNI_NETNS, else 0.
 	Errno uint16
 	Env   int // bytes
 	Conf  int // bytes
 }
 
-// Size is the length of the whole request.
+// Size returns the length of the whole request.
 func (h Header) Size() int { return RequestHeader + h.Env + h.Conf }
 
 // Put writes the header to b, which has at least RequestHeader bytes.
@@ -43,7 +43,7 @@ func (h Header) Put(b []byte) {
 	put32(b[12:], uint32(h.Conf))
 }
 
-// ParseHeader reads a request's header and checks its limits.
+// ParseHeader parses a request's header and checks its limits.
 func ParseHeader(b []byte) (Header, error) {
 	if len(b) < RequestHeader {
 		return Header{}, ErrShort
@@ -67,15 +67,14 @@ func ParseHeader(b []byte) (Header, error) {
 	}, nil
 }
 
-// Request is a call as it travels.
+// Request is a received call.
 type Request struct {
 	Header
 	env  []byte
 	conf []byte
 }
 
-// ParseRequest reads a whole request; it refuses one that is shorter or longer than its header says. The request keeps
-// b.
+// ParseRequest parses a whole request; its length must match its header. The request retains b.
 func ParseRequest(b []byte) (Request, error) {
 	h, err := ParseHeader(b)
 	if err != nil {
@@ -91,10 +90,10 @@ func ParseRequest(b []byte) (Request, error) {
 	return Request{Header: h, env: b[RequestHeader:cut:cut], conf: b[cut:]}, nil
 }
 
-// Stdin is the configuration as the runtime wrote it.
+// Stdin returns the configuration as the runtime wrote it.
 func (r Request) Stdin() []byte { return r.conf }
 
-// Getenv is the value of a variable that was handed over, empty when it was not.
+// Getenv returns the value of a variable of the request, else empty.
 func (r Request) Getenv(name string) string {
 	rest := r.env
 	for len(rest) > 0 {
@@ -111,7 +110,7 @@ func (r Request) Getenv(name string) string {
 	return ""
 }
 
-// AppendEnv appends the variables that a call consists of (CNI_*) from an environment of NAME=VALUE strings.
+// AppendEnv appends the CNI_* variables of an environment of NAME=VALUE strings.
 func AppendEnv(b []byte, environ []string) []byte {
 	for _, e := range environ {
 		if len(e) > 4 && e[:4] == "CNI_" {
@@ -122,7 +121,7 @@ func AppendEnv(b []byte, environ []string) []byte {
 	return b
 }
 
-// Answer is what the header of an answer says.
+// Answer is the header of an answer.
 type Answer struct {
 	Exit int // exit code
 	Len  int // bytes that follow
@@ -137,7 +136,7 @@ func AppendAnswer(b []byte, exit int, stdout []byte) []byte {
 	return append(append(b, h[:]...), stdout...)
 }
 
-// ParseAnswer reads the header of an answer.
+// ParseAnswer parses the header of an answer.
 func ParseAnswer(b []byte) (Answer, error) {
 	if len(b) < AnswerHeader {
 		return Answer{}, ErrShort

@@ -2,7 +2,7 @@
 
 package wire
 
-// What each side accepts. A request beyond them is refused, not cut.
+// The limits of both sides. A larger request is rejected, not truncated.
 const (
 	MaxEnv    = 64 << 10 // bytes of CNI_* variables
 	MaxConf   = 4 << 20  // bytes of configuration
@@ -11,14 +11,14 @@ const (
 
 // How long weft-cni waits, in milliseconds. All but the last together stay below a second.
 const (
-	// ConnectMillis bounds connecting and handing over.
+	// ConnectMillis bounds connecting and sending.
 	ConnectMillis = 250
-	// AnswerMillis is how long a call may take before weft-cni asks whether the agent is there at all.
+	// AnswerMillis is how long a call may take before weft-cni pings the agent.
 	AnswerMillis = 300
-	// PingMillis bounds the answer to that.
+	// PingMillis bounds the answer to the ping.
 	PingMillis = 400
-	// CallMillis bounds a whole call. Kubelet gives a sandbox 2 to 4 minutes; an agent that needs more than one to attach
-	// a pod is better asked again.
+	// CallMillis bounds a whole call. The kubelet's timeout for a sandbox is 2 to 4 minutes; if an agent needs more than
+	// one to attach a pod, a retry is better.
 	CallMillis = 60_000
 )
 
@@ -29,20 +29,20 @@ const DefaultSocket = "/run/weft/agent.sock"
 // fits into a sockaddr_un with its NUL.
 const MaxSocket = 107 - len(PingSuffix)
 
-// PingSuffix is what PingSocket adds.
+// PingSuffix is the suffix of the ping socket.
 const PingSuffix = ".ping"
 
-// PingSocket is where the agent tells whether it is there: who connects is given an empty answer, unasked. It is a
-// socket of its own, so that nobody waits behind the calls.
+// PingSocket returns the path of the agent's ping socket: it sends an empty answer to each connection, without a
+// request. It is a separate socket, so that pings do not wait for calls.
 func PingSocket(socket string) string { return socket + PingSuffix }
 
-// Error is a word that does not follow the protocol.
+// Error is an error of the protocol.
 type Error string
 
-// Error is the message.
+// Error returns the message.
 func (e Error) Error() string { return string(e) }
 
-// What can be wrong with a frame.
+// Errors of a frame.
 const (
 	ErrMagic   Error = "not a weft frame"
 	ErrVersion Error = "weft frame of another version"
@@ -53,7 +53,7 @@ const (
 	ErrAnswer  Error = "answer is larger than 8 MiB"
 )
 
-// What an agent may do instead of answering.
+// Errors of an agent that does not answer.
 const (
 	ErrSilent Error = "no answer in time"
 	ErrBroken Error = "the connection broke before the answer"

@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// PluginVar is the variable of a request that names the plugin in whose name weft-cni was executed: one that the agent
-// has built in. It is not there where the call is for the agent's own configuration, or Multus'.
+// PluginVar is the variable of a request with the name of the built-in plugin as which weft-cni was executed. It is
+// missing if the call is for the agent's own configuration, or Multus'.
 const PluginVar = "WEFT_PLUGIN"
 
-// AgentPlugin is the plugin that a program's first argument names, where that is one whose work an agent does; else
-// empty.
+// AgentPlugin returns the name of the plugin that argv[0] names, if only an agent runs it; else empty.
 func AgentPlugin(argv0 string) string {
 	name := argv0[strings.LastIndexByte(argv0, '/')+1:]
 	if slices.Contains(AgentPlugins(), name) {
@@ -21,5 +20,5 @@ func AgentPlugin(argv0 string) string {
 	return ""
 }
 
-// AgentPlugins are all of them.
+// AgentPlugins returns the plugins that only an agent runs.
 func AgentPlugins() []string { return []string{"calico", "calico-ipam", "weft", "whereabouts"} }

@@ -2,17 +2,17 @@
 
 package wire
 
-// What the files of the queue are called: a DEL that waits, one being written, and one that nobody can read.
+// The names of the queue's files: a queued DEL, one being written, and an unreadable one.
 const (
 	QueueSuffix = ".del"
 	TempPrefix  = ".tmp-"
 	BadSuffix   = ".bad"
 )
 
-// QueueDir is the directory of the DELs that could not be handed over: "queue" beside the socket.
+// QueueDir returns the directory of the queued DELs: "queue" next to the socket.
 func QueueDir(socket string) string { return Dir(socket) + "/queue" }
 
-// Dir is the directory of a path, as path.Dir gives it for a clean one.
+// Dir returns the directory of a clean path, as path.Dir does.
 func Dir(path string) string {
 	for i := len(path) - 1; i >= 0; i-- {
 		if path[i] == '/' {
@@ -25,7 +25,7 @@ func Dir(path string) string {
 	return "."
 }
 
-// QueueName names an entry so that names sort by time and no two processes choose the same one.
+// QueueName returns the name of an entry. Names sort by time and are unique among processes.
 func QueueName(unixNano int64, pid int) string {
 	return string(append(pad(nil, uint64(unixNano), 20), '-')) + string(pad(nil, uint64(pid), 10)) + QueueSuffix
 }

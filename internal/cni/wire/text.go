@@ -4,26 +4,26 @@ package wire
 
 import "unicode/utf8"
 
-// text is a string as it stands between its quotes.
+// text is the raw content of a JSON string.
 type text struct {
 	raw []byte
-	odd bool // it has escapes or is not ASCII, and so does not stand for itself
+	odd bool // it has escapes or is not ASCII, so raw is not its value
 }
 
-// String is the meaning. What is no UTF-8 becomes U+FFFD, as encoding/json has it.
+// String returns the value. Invalid UTF-8 becomes U+FFFD, as in encoding/json.
 func (t text) String() string {
 	if !t.odd {
 		return string(t.raw)
 	}
 	b := make([]byte, 0, len(t.raw)+8)
 	for s := (scanner{doc: t.raw}); s.at < len(s.doc); {
-		r, _ := s.character() // str has looked at it
+		r, _ := s.character() // validated by str
 		b = utf8.AppendRune(b, r)
 	}
 	return string(b)
 }
 
-// is tells whether the text means v, without building anything.
+// is reports whether the text's value is v, without allocating.
 func (t text) is(v string) bool {
 	if !t.odd {
 		return string(t.raw) == v
@@ -142,7 +142,7 @@ func (s *scanner) unit() (rune, bool) {
 func AppendString(b []byte, v string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')
-	for _, r := range v { // invalid bytes come as U+FFFD
+	for _, r := range v { // invalid bytes are read as U+FFFD
 		switch {
 		case r == '"' || r == '\\':
 			b = append(b, '\\', byte(r))

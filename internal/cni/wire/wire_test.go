@@ -115,7 +115,7 @@ func TestField(t *testing.T) {
 	}
 }
 
-// fieldByJSON is what encoding/json says, the judge of Field.
+// fieldByJSON is Field implemented by encoding/json, for comparison.
 func fieldByJSON(doc []byte, key string) (string, bool) {
 	if c := bytes.TrimLeft(doc, " \t\r\n"); len(c) == 0 || c[0] != '{' {
 		return "", false
@@ -139,7 +139,7 @@ func FuzzField(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, doc []byte, key string) {
 		if !utf8.ValidString(key) {
-			return // encoding/json would have mended it
+			return // encoding/json replaces invalid UTF-8
 		}
 		got, found := Field(doc, key)
 		want, wanted := fieldByJSON(doc, key)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command is the command line of weft-controller, which runs the controller as a program of its own: beside
-// agents that have no rights to do what it does.
+// Package command is the command line of weft-controller, which runs the controller as a separate program, with rights
+// that agents do not have.
 package command
 
 import (
@@ -18,35 +18,37 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// controllerMemory is a soft limit, above which the collector works harder.
-const controllerMemory = 32 << 20 // bytes
+// softLimit is the soft memory limit of Go's garbage collector.
+const softLimit = 32 << 20 // bytes
 
-// Run runs the command line and returns the exit code. name is how the user has called it: the program's name, or a
-// command of another program that executes this one.
+// Run runs the command line and returns the exit code. name is the name for the usage text: the program's, or a command
+// of a program that executes this one.
 func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
 
-// New is the command line as users meet it.
+// New returns the command line.
 func New(name string, env ui.Env) *cobra.Command {
 	c := config.Default()
 	var file, metricsAddress string
 	cmd := &cobra.Command{
 		Use: "weft-controller", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
-		Short: "Run what is to be done once in a cluster of Kubernetes about pools of addresses",
-		Long: `Run the controller until SIGTERM. It makes and changes pools of addresses, by what the configuration,
-people and Calico's objects say and agents ask for, says which nodes are gone, and writes what holds of pools into
-their status. It is a program beside the agents because its account may write what theirs may not. One of several
-leads, by a Lease.
+		Short: "Run the controller of a Kubernetes cluster's address pools",
+		Long: `Runs the controller until SIGTERM. It creates and updates pools of addresses from the configuration,
+the objects of operators and of Calico, and the requests of agents, marks the blocks of deleted nodes as
+orphaned, and writes conditions into the status of pools. It is a separate program because its service account
+has rights that agents do not have. Of several instances one is the leader, by a Lease.
 
-Where the cluster's objects are in a directory or an etcd, or an agent has a kubeconfig of its own, agents do this
+If the cluster's objects are in a directory or an etcd, or an agent has a kubeconfig of its own, agents do this
 themselves.`,
+		Example: "  weft controller --config /etc/weft/weft.yaml\n" +
+			"  weft controller --kubeconfig /etc/kubernetes/admin.conf --metrics-address 127.0.0.1:9120",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := agentconf.Complete(&c, file, env.Getenv, cmd.Flags()); err != nil {
 				return err
 			}
-			c.Metrics.Address = metricsAddress // the configuration's is the agent's
+			c.Metrics.Address = metricsAddress // the configuration's address is the agent's
 			debug.SetGCPercent(agentconf.GCPercent)
-			debug.SetMemoryLimit(controllerMemory)
+			debug.SetMemoryLimit(softLimit)
 			level := new(slog.LevelVar)
 			level.Set(c.LogLevel)
 			identity := env.Getenv("POD_NAME")
@@ -54,7 +56,7 @@ themselves.`,
 				identity = "controller on " + c.Node
 			}
 			log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
-			return serve(cmd.Context(), serving{
+			return serve(cmd.Context(), options{
 				c: c, identity: identity, version: env.Version, getenv: env.Getenv, level: level, log: log, now: time.Now,
 				after: time.After,
 				ready: func() { fmt.Fprintln(env.Stdout, "ready") },
@@ -63,10 +65,10 @@ themselves.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&file, "config", "", "`FILE` of the agents' configuration, YAML or JSON (default: none)")
-	f.StringVar(&c.Node, "node", "", "`NAME` of the node that it runs on (default: $NODE_NAME, or the host name)")
-	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
-	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
-	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
-	f.StringVar(&metricsAddress, "metrics-address", "", "serve /metrics, /healthz and /loglevel at `ADDRESS`")
+	f.StringVar(&c.Node, "node", "", "`NAME` of the node on which it runs (default: $NODE_NAME, or the host name)")
+	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "connect to the API server with the pod's service account")
+	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the API server")
+	ui.LogLevelFlag(f, &c.LogLevel)
+	f.StringVar(&metricsAddress, "metrics-address", "", "HOST:PORT `ADDRESS` for /metrics, /healthz and /loglevel (default: none)")
 	return cmd
 }

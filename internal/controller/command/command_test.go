@@ -22,9 +22,9 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestServe: the program makes the configuration's pools on a real API server, and tells of them.
+// TestServe: the program creates the configuration's pools on a real API server, and reports them.
 func TestServe(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
 	files, err := filepath.Glob("../../../deploy/crds/weft.dev_*.yaml")
 	if err != nil || len(files) == 0 {
@@ -35,13 +35,13 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Define(text)
+		s.DefineKind(text)
 	}
 	s.Do(http.MethodPost, "/api/v1/nodes", `{"apiVersion":"v1","kind":"Node","metadata":{"name":"n1"}}`)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ended := make(chan error, 1)
-	one := serving{
+	one := options{
 		c: config.Config{
 			Node: "n1", Kubernetes: config.Kubernetes{Kubeconfig: s.Kubeconfig(s.URL, "")},
 			Metrics: config.Metrics{Address: "127.0.0.1:9120"},
@@ -67,7 +67,7 @@ func TestServe(t *testing.T) {
 	text := ""
 	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		text = metrics()
-		if strings.Contains(text, "\nweft_controller_leads 1") &&
+		if strings.Contains(text, "\nweft_controller_leader 1") &&
 			strings.Contains(text, `weft_pool_addresses{pool="pool-10-77-0-0-24"} 256`) {
 			break
 		}
@@ -79,8 +79,8 @@ func TestServe(t *testing.T) {
 	if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
-	err = serve(t.Context(), serving{log: one.log})
-	if err == nil || !strings.Contains(err.Error(), "the controller has no Kubernetes") {
+	err = serve(t.Context(), options{log: one.log})
+	if err == nil || !strings.Contains(err.Error(), "the controller needs Kubernetes") {
 		t.Errorf("without Kubernetes: %v", err)
 	}
 }

@@ -17,10 +17,10 @@ import (
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// serving is what a controller is run by. Of the configuration it goes by kubernetes, network and metrics.
-type serving struct {
+// options are the options of a controller. Of the configuration it uses kubernetes, network and metrics.
+type options struct {
 	c config.Config
-	// identity tells it from others of its kind.
+	// identity is unique among controllers.
 	identity, version string
 	getenv            func(string) string
 	level             *slog.LevelVar
@@ -30,15 +30,15 @@ type serving struct {
 	ready             func()
 }
 
-// serve runs it until ctx ends.
-func serve(ctx context.Context, s serving) error {
+// serve runs the controller until ctx ends.
+func serve(ctx context.Context, s options) error {
 	k := s.c.Kubernetes
 	if !k.InCluster && k.Kubeconfig == "" {
-		return model.Faultf(model.CodeInvalidConf,
-			"set kubernetes.inCluster or kubernetes.kubeconfig; with a directory or an etcd agents do it themselves",
-			"the controller has no Kubernetes")
+		return model.Errorf(model.CodeInvalidConf,
+			"set kubernetes.inCluster or kubernetes.kubeconfig; with a directory or an etcd, agents run the controller themselves",
+			"the controller needs Kubernetes")
 	}
-	kube.LogTo(s.log.With("room", "client-go"))
+	kube.LogTo(s.log.With("component", "client-go"))
 	cluster, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: s.getenv},
 		Node:   s.c.Node, Agent: "weft-controller/" + s.version, Log: s.log, Now: s.now, After: s.after,
@@ -47,7 +47,7 @@ func serve(ctx context.Context, s serving) error {
 		return err
 	}
 	c := controller.New(controller.Config{
-		Objects: cluster.Objects(), Identity: s.identity, Apart: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
+		Objects: cluster.Objects(), Identity: s.identity, Separate: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
 		FollowCalico: s.c.Network.FromPools, Log: s.log, Now: s.now, After: s.after,
 	})
 	parts, ctx := errgroup.WithContext(ctx)
@@ -57,8 +57,8 @@ func serve(ctx context.Context, s serving) error {
 			return err
 		}
 		m := metrics.New(s.version)
-		controller.Measure(m, c)
-		web := &metrics.Server{Metrics: m, Level: s.level, Log: s.log.With("room", "metrics")}
+		controller.RegisterMetrics(m, c)
+		web := &metrics.Server{Metrics: m, Level: s.level, Log: s.log.With("component", "metrics")}
 		parts.Go(func() error { return web.Run(ctx, l) })
 	}
 	if k.InCluster {
@@ -69,7 +69,7 @@ func serve(ctx context.Context, s serving) error {
 	return parts.Wait()
 }
 
-// ended drops the error of a context that has ended.
+// ended drops the error of a canceled context.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

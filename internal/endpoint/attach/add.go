@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// addAll attaches one container to one or several networks, all or none. Neighbors in the list that are built in and
-// have nothing of the node in common are planned one after the other and applied at once. failed is the job whose error
-// it is.
+// addAll attaches one container to one or several networks, all or none. Consecutive built-in networks that share no
+// object of the node are planned one by one and applied in one pass. failed is the index of the job that the error is
+// about.
 func (a *adder) addAll(ctx context.Context, jobs []Job) (results []model.Result, failed int, err error) {
 	if len(jobs) == 0 {
 		return nil, 0, nil
@@ -44,11 +44,11 @@ func (a *adder) addAll(ctx context.Context, jobs []Job) (results []model.Result,
 	return b.results, 0, nil
 }
 
-// admit refuses, before anything is touched, what cannot be attached. Of jobs that stand for others it makes those.
+// admit validates all jobs before anything is changed, and resolves plugins that delegate to another one.
 func (a *adder) admit(jobs []Job) (id uint64, failed int, err error) {
 	for i, job := range jobs {
 		if job.Netns == nil {
-			return 0, i, model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
+			return 0, i, model.Errorf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 		}
 		if id, err = a.namespaces.id(job); err == nil {
 			jobs[i], err = a.resolver.resolve(job)

@@ -12,29 +12,29 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 )
 
-// adder attaches containers: it has what the runs of an ADD need.
+// adder handles ADD: it holds what the runs need.
 type adder struct {
 	boot       string
 	agent      bool
 	namespaces *namespaces
 	locks      *lockSet
-	records    *recordStore
+	records    *notifyingStore
 	catalog    *catalog
 	resolver   *resolver
 	delegates  *delegator
 	hook       *policyHook
 	unmanaged  *unmanaged
 	dscp       *dscpMarks
-	settler    *settler
-	undoer     *undoer
+	prior      *priorAdd
+	rollback   *rollback
 	cooling    *cooling
 	reaper     *kernel.Reaper
-	gates      func(ctx context.Context, urls []string) error // nil: nothing is waited for
+	gates      func(ctx context.Context, urls []string) error // nil: no plugin waits
 	log        *slog.Logger
 	now        func() time.Time
 	fail       failpoint.Hook
 
-	doubted sync.Map // the doubts of plans that were told
+	loggedWarnings sync.Map // warnings of plans that were logged already, by message
 }
 
 func (a *adder) newRecord(job Job, netnsID uint64) Record {
@@ -46,10 +46,10 @@ func (a *adder) newRecord(job Job, netnsID uint64) Record {
 	}
 }
 
-// waitGates waits for what the plugins of a job wait for.
+// waitGates waits until the readiness URLs of the job's plugins answer.
 func (a *adder) waitGates(ctx context.Context, job Job) error {
 	for _, conf := range job.Network.Plugins {
-		of := a.catalog.can(conf).Gates
+		of := a.catalog.capabilities(conf).Gates
 		if of == nil || a.gates == nil {
 			continue
 		}

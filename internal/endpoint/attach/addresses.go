@@ -12,20 +12,21 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// addresses asks the IPAM sections of the runs' plugins: their addresses are chosen only, and the plan's promise is
-// theirs too, or promised, all in one, and taken. What is given can be given back by its owner's name alone.
-func (g *group) addresses(ctx context.Context) error {
+// allocateAddresses allocates the addresses of all runs. Where every allocator can reserve, addresses are reserved
+// only, and are recorded together with the plan. Otherwise the intention to allocate is recorded first. An allocated
+// address can be released by its owner's name alone.
+func (g *group) allocateAddresses(ctx context.Context) error {
 	asks := false
 	err := g.each(func(r *run) error {
-		err := r.ipamActs()
+		err := r.addIPAMActs()
 		asks = asks || len(r.seg.types) > 0
 		return err
 	})
 	if err != nil || !asks {
 		return err
 	}
-	if g.holdable() {
-		return g.hold(ctx)
+	if g.canReserve() {
+		return g.reserveAddresses(ctx)
 	}
 	if err := g.write("promise addresses", Pending); err != nil {
 		return err
@@ -33,13 +34,13 @@ func (g *group) addresses(ctx context.Context) error {
 	return g.each(func(r *run) error { return r.allocateAll(ctx) })
 }
 
-// holdable reports whether the addresses of all runs can be chosen before they are taken. A network that comes twice
-// would wait for itself, as two IPAM sections of one network would for each other.
-func (g *group) holdable() bool {
+// canReserve reports whether the addresses of all runs can be reserved before they are allocated. A network that is in
+// the list twice would wait for its own reservation, and so would two IPAM sections of one network.
+func (g *group) canReserve() bool {
 	networks := map[string]bool{}
 	for _, r := range g.runs {
 		for _, typ := range r.seg.types {
-			if g.a.catalog.ofIPAM(typ).Hold == nil || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
+			if g.a.catalog.ipamCapabilities(typ).Reserve == nil || len(r.seg.types) > 1 || networks[r.job.Request.Network] {
 				return false
 			}
 			networks[r.job.Request.Network] = true
@@ -48,9 +49,9 @@ func (g *group) holdable() bool {
 	return true
 }
 
-// hold chooses the addresses of all runs. Everybody goes through the networks in the order of their names, so that no
-// two pods wait for each other.
-func (g *group) hold(ctx context.Context) error {
+// reserveAddresses reserves the addresses of all runs. Every call goes through the networks in the order of their
+// names, so that no two pods wait for each other.
+func (g *group) reserveAddresses(ctx context.Context) error {
 	byName := slices.SortedFunc(slices.Values(g.runs), func(a, b *run) int {
 		return cmp.Compare(a.job.Request.Network, b.job.Request.Network)
 	})
@@ -58,19 +59,19 @@ func (g *group) hold(ctx context.Context) error {
 		if len(r.seg.types) == 0 {
 			continue
 		}
-		if err := r.choose(ctx); err != nil {
-			g.bad = r
+		if err := r.reserve(ctx); err != nil {
+			g.failedRun = r
 			return err
 		}
 	}
 	return nil
 }
 
-// take takes the addresses that were chosen, after their promise. That some were taken when one cannot be is no harm:
-// all were promised. An agent does it beside what follows; the function that is returned waits for it.
-func (g *group) take() (func() error, error) {
+// commitAddresses allocates the reserved addresses after they were recorded. If one of several fails, the record covers
+// all of them. An agent allocates in the background; the returned function waits for the result.
+func (g *group) commitAddresses() (func() error, error) {
 	nothing := func() error { return nil }
-	var holds []ipam.Hold
+	var holds []ipam.Reservation
 	for _, r := range g.runs {
 		if r.hold != nil {
 			holds = append(holds, r.hold)
@@ -80,14 +81,14 @@ func (g *group) take() (func() error, error) {
 	if len(holds) == 0 {
 		return nothing, nil
 	}
-	if !g.a.agent { // a thread more would cost a short process more than it saves
-		if err := keepAll(holds); err != nil {
+	if !g.a.agent { // in a short-lived process a thread costs more than it saves
+		if err := commitHolds(holds); err != nil {
 			return nothing, err
 		}
 		return nothing, g.a.fail.At("after ipam")
 	}
 	done := make(chan error, 1)
-	go func() { done <- keepAll(holds) }()
+	go func() { done <- commitHolds(holds) }()
 	return func() error {
 		if err := <-done; err != nil {
 			return err
@@ -96,28 +97,28 @@ func (g *group) take() (func() error, error) {
 	}, nil
 }
 
-// keepAll ends the holds: it keeps them up to the first error, and drops the others.
-func keepAll(holds []ipam.Hold) (err error) {
+// commitHolds commits the reservations up to the first error and drops the others.
+func commitHolds(holds []ipam.Reservation) (err error) {
 	for _, h := range holds {
 		if err == nil {
-			err = h.Keep()
+			err = h.Commit()
 		}
-		h.Drop()
+		h.Cancel()
 	}
 	return err
 }
 
-// drop gives up addresses that were chosen and never promised.
-func (g *group) drop() {
+// dropHolds drops reservations that were never recorded.
+func (g *group) dropHolds() {
 	for _, r := range g.runs {
 		if r.hold != nil {
-			r.hold.Drop()
+			r.hold.Cancel()
 		}
 	}
 }
 
-// ipamActs adds the acts of the IPAM sections of the segment's plugins.
-func (r *run) ipamActs() error {
+// addIPAMActs adds an act for each IPAM section of the segment's plugins.
+func (r *run) addIPAMActs() error {
 	r.seg.acts, r.seg.types = len(r.rec.Acts), map[int]string{}
 	for k := r.seg.from; k < r.seg.to; k++ {
 		typ, err := r.a.catalog.ipamType(r.job.Network.Plugins[k])
@@ -132,16 +133,16 @@ func (r *run) ipamActs() error {
 	return nil
 }
 
-// allocateAll does the segment's promised IPAM acts.
+// allocateAll performs the segment's recorded IPAM acts.
 func (r *run) allocateAll(ctx context.Context) error {
-	r.seg.given = map[int]*model.Result{}
+	r.seg.results = map[int]*model.Result{}
 	for n := r.seg.acts; n < len(r.rec.Acts); n++ {
 		k := r.rec.Acts[n].Plugin
 		typ := r.seg.types[k]
 		result, err := r.allocate(ctx, k, typ)
 		if err != nil {
 			if r.a.catalog.allocators[typ] != nil {
-				// It gave nothing, so nothing is to be given back, least of all what an earlier ADD has.
+				// Nothing was allocated, so nothing is released, least of all what an earlier ADD has.
 				r.rec.Acts = r.rec.Acts[:n]
 			} else {
 				r.rec.Acts = r.rec.Acts[:n+1]
@@ -149,18 +150,18 @@ func (r *run) allocateAll(ctx context.Context) error {
 			return err
 		}
 		r.rec.Acts[n].IPs = result.IPs
-		r.seg.given[k] = &result
+		r.seg.results[k] = &result
 		if err := r.a.fail.At("after ipam"); err != nil {
 			return err
 		}
 	}
-	return r.rested(ctx)
+	return r.waitCooldown(ctx)
 }
 
 func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, error) {
 	conf := r.job.Network.Plugins[k]
 	if alloc := r.a.catalog.allocators[typ]; alloc != nil {
-		q, err := r.ask(conf)
+		q, err := r.allocateRequest(conf)
 		if err != nil {
 			return model.Result{}, err
 		}
@@ -169,13 +170,12 @@ func (r *run) allocate(ctx context.Context, k int, typ string) (model.Result, er
 	return r.a.delegates.add(ctx, r.job, conf, typ, r.chain.Prev)
 }
 
-// choose has the addresses of the segment's only IPAM section named and not given yet: they and the plan are one
-// promise then.
-func (r *run) choose(ctx context.Context) error {
+// reserve reserves the addresses of the segment's only IPAM section, so that they are recorded together with the plan.
+func (r *run) reserve(ctx context.Context) error {
 	act := &r.rec.Acts[r.seg.acts]
-	q, err := r.ask(r.job.Network.Plugins[act.Plugin])
+	q, err := r.allocateRequest(r.job.Network.Plugins[act.Plugin])
 	if err == nil {
-		r.hold, err = r.a.catalog.ofIPAM(r.seg.types[act.Plugin]).Hold.Hold(ctx, q)
+		r.hold, err = r.a.catalog.ipamCapabilities(r.seg.types[act.Plugin]).Reserve.Reserve(ctx, q)
 	}
 	if err != nil {
 		r.rec.Acts = r.rec.Acts[:r.seg.acts]
@@ -184,17 +184,17 @@ func (r *run) choose(ctx context.Context) error {
 	r.rec.Standby = r.rec.Standby || r.hold.Standby()
 	result := r.hold.Result()
 	act.IPs = result.IPs
-	r.seg.given = map[int]*model.Result{act.Plugin: &result}
-	return r.rested(ctx)
+	r.seg.results = map[int]*model.Result{act.Plugin: &result}
+	return r.waitCooldown(ctx)
 }
 
-// rested waits until no dead link has one of the given addresses any more.
-func (r *run) rested(ctx context.Context) error {
+// waitCooldown waits until no dead link has one of the allocated addresses.
+func (r *run) waitCooldown(ctx context.Context) error {
 	if !r.a.agent {
 		return nil
 	}
 	var addrs []netip.Addr
-	for _, result := range r.seg.given {
+	for _, result := range r.seg.results {
 		for _, ip := range result.IPs {
 			addrs = append(addrs, ip.Address.Addr())
 		}

@@ -18,7 +18,7 @@ import (
 func TestOnePromise(t *testing.T) {
 	n := newNode(t)
 	var have []string
-	n.cfg.Step = func(s string) error {
+	n.cfg.Failpoint = func(s string) error {
 		if strings.HasPrefix(s, "after ") {
 			have = append(have, s)
 		}
@@ -38,11 +38,11 @@ func TestOnePromise(t *testing.T) {
 	}
 }
 
-// An address that was chosen for an ADD which then failed before its promise keeps nobody waiting, and is not taken.
-func TestChosenAndDropped(t *testing.T) {
+// An address that was reserved for an ADD that failed before it was recorded is not allocated and blocks no other ADD.
+func TestReservedAndDropped(t *testing.T) {
 	n := newNode(t)
 	cut := true
-	n.cfg.Step = func(s string) error {
+	n.cfg.Failpoint = func(s string) error {
 		if cut && s == "before promise plan" {
 			return errors.New("cut here")
 		}

@@ -38,7 +38,7 @@ func TestAddCheckDel(t *testing.T) {
 		if err := n.Del(t.Context(), job); err != nil {
 			t.Errorf("DEL: %v", err)
 		}
-		// DEL's answer leaves a dead link for some 30 ms, and nobody can use it.
+		// DEL's answer leaves a dead link for some 30 ms, which passes no packets.
 		if out, err := nettest.Try(ns, "ping", "-c1", "-W1", "10.8.0.1"); err == nil {
 			t.Errorf("eth0 passes packets after DEL: %s", out)
 		}
@@ -55,13 +55,13 @@ func TestAddCheckDel(t *testing.T) {
 	n.clean("DEL")
 }
 
-// CHECK says what differs.
+// CHECK reports what differs.
 func TestCheckFindsVandals(t *testing.T) {
 	n := newNode(t)
 	for _, tt := range []struct {
-		name   string
-		vandal func(ns *netns.NS)
-		words  string
+		name     string
+		outsider func(ns *netns.NS)
+		words    string
 	}{
 		{"address", func(ns *netns.NS) { nettest.Run(t, ns, "ip", "addr", "del", "10.8.0.2/24", "dev", "eth0") }, "10.8.0.2"},
 		{"route", func(ns *netns.NS) { nettest.Run(t, ns, "ip", "route", "del", "default") }, "0.0.0.0/0"},
@@ -76,7 +76,7 @@ func TestCheckFindsVandals(t *testing.T) {
 			job := n.job(n.list(bridge), id, ns)
 			result := n.add(job)
 			job.Prev = &result
-			tt.vandal(ns)
+			tt.outsider(ns)
 			wantCode(t, "CHECK", n.Check(t.Context(), job), model.CodeDiffers, tt.words)
 			if err := n.Del(t.Context(), job); err != nil {
 				t.Errorf("DEL: %v", err)
@@ -118,7 +118,7 @@ func TestSameAddAgain(t *testing.T) {
 	n.clean("DEL")
 }
 
-func TestInterfaceThatNobodyPromised(t *testing.T) {
+func TestInterfaceWithoutRecord(t *testing.T) {
 	n := newNode(t)
 	id, ns := n.pod()
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "other")

@@ -13,23 +13,23 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// batch is the ADD of one or several networks of one container, under way.
+// batch is an ADD in progress: one or several networks of one container.
 type batch struct {
 	a       *adder
 	id      uint64 // of the container's namespace
 	spaces  kernel.Spaces
 	jobs    []Job
 	results []model.Result
-	runs    []*run // those that were begun, in their order
+	runs    []*run // begun so far, in order
 }
 
-// add attaches the jobs in their order, neighbors together where they can be.
+// add attaches the jobs in order, consecutive ones as a group where possible.
 func (b *batch) add(ctx context.Context) (failed int, err error) {
 	for i := 0; i < len(b.jobs); {
-		n := b.parallel(i)
+		n := b.parallelPrefix(i)
 		attach := b.attachParallel
 		if n < 2 {
-			n, attach = b.together(i), b.attach
+			n, attach = b.batchSize(i), b.attach
 		}
 		if failed, err := attach(ctx, i, n); err != nil {
 			return failed, err
@@ -39,7 +39,7 @@ func (b *batch) add(ctx context.Context) (failed int, err error) {
 	return 0, nil
 }
 
-// attach attaches the n jobs from i on together.
+// attach attaches n jobs, from i on, as one group.
 func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 	begun := len(b.runs)
 	if failed, err := b.begin(ctx, i, n); err != nil || len(b.runs) == begun {
@@ -47,14 +47,15 @@ func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 	}
 	g := &group{a: b.a, spaces: b.spaces, runs: slices.Clone(b.runs[begun:])}
 	if err = g.attach(ctx); err == nil {
-		b.keep(g)
+		b.setResults(g)
 		return 0, nil
 	}
-	if !errors.Is(err, errTogether) || ctx.Err() != nil {
+	if !errors.Is(err, errBatch) || ctx.Err() != nil {
 		return g.failed(), err
 	}
-	// One by one, the one that is wrong shows itself.
-	b.a.log.Info("networks are attached one by one", "container", b.jobs[i].Request.ContainerID, "err", err)
+	// Attached one by one, the failing network identifies itself.
+	b.a.log.Info("pod's networks cannot be attached as a group; attaching them one by one",
+		"container", b.jobs[i].Request.ContainerID, "err", err)
 	if bad := b.undo(ctx, begun); bad != nil {
 		return g.failed(), errors.Join(err, bad)
 	}
@@ -66,8 +67,8 @@ func (b *batch) attach(ctx context.Context, i, n int) (failed int, err error) {
 	return 0, nil
 }
 
-// attachParallel attaches the n jobs from i on at the same time: their foreign plugins are executed beside each other,
-// their built-in ones take turns. When one fails, the others are ended.
+// attachParallel attaches n jobs, from i on, concurrently: foreign plugins run in parallel, built-in ones take turns.
+// The first failure cancels the others.
 func (b *batch) attachParallel(ctx context.Context, i, n int) (failed int, err error) {
 	begun := len(b.runs)
 	if failed, err := b.begin(ctx, i, n); err != nil {
@@ -79,24 +80,24 @@ func (b *batch) attachParallel(ctx context.Context, i, n int) (failed int, err e
 	var all sync.WaitGroup
 	var first sync.Once
 	for _, r := range b.runs[begun:] {
-		g := &group{a: b.a, spaces: b.spaces, runs: []*run{r}, turn: &turn}
+		g := &group{a: b.a, spaces: b.spaces, runs: []*run{r}, planLock: &turn}
 		all.Go(func() {
 			if bad := g.attach(ctx); bad != nil {
-				first.Do(func() { failed, err = r.index, bad }) // those that it ends fail after it
+				first.Do(func() { failed, err = r.index, bad }) // the canceled ones fail later
 				cancel()
 				return
 			}
-			b.keep(g)
+			b.setResults(g)
 		})
 	}
 	all.Wait()
 	return failed, err
 }
 
-// begin begins the runs of the n jobs from i on, but for those that an earlier call has done already.
+// begin begins the runs of n jobs, from i on. A job that an earlier call has finished gets that call's result.
 func (b *batch) begin(ctx context.Context, i, n int) (failed int, err error) {
 	for k := i; k < i+n; k++ {
-		same, before, err := b.a.settler.settle(ctx, b.jobs[k], b.id, b.spaces)
+		same, before, err := b.a.prior.resolve(ctx, b.jobs[k], b.id, b.spaces)
 		if err != nil {
 			return k, err
 		}
@@ -111,16 +112,15 @@ func (b *batch) begin(ctx context.Context, i, n int) (failed int, err error) {
 	return 0, nil
 }
 
-// keep notes the results of a group.
-func (b *batch) keep(g *group) {
+// setResults stores the results of a group.
+func (b *batch) setResults(g *group) {
 	for _, r := range g.runs {
 		b.results[r.index] = *r.rec.Result
 	}
 }
 
-// undo undoes the runs from the given one on, backwards. Those that were done already are pending again before anything
-// of them goes: nobody repairs them meanwhile, and who comes after a kill, or after an undo that failed, goes on with
-// it.
+// undo undoes the runs from index from on, in reverse. Runs that were done are marked as pending first, so that they
+// are not repaired meanwhile, and a later call continues the undo after a crash or a failure.
 func (b *batch) undo(ctx context.Context, from int) error {
 	var errs []error
 	var done []Record
@@ -134,24 +134,24 @@ func (b *batch) undo(ctx context.Context, from int) error {
 		if err == nil {
 			err = b.a.records.put(done...)
 		}
-		if err != nil { // as where a release begins: no reason to keep the addresses and the links
-			b.a.log.Warn("records are not marked as pending again", "first", done[0].Key().String(), "err", err)
+		if err != nil { // as in markReleasing: no reason to keep the addresses and the links
+			b.a.log.Warn("records cannot be marked as pending again", "first", done[0].Key().String(), "err", err)
 		}
 	}
 	for _, r := range slices.Backward(b.runs[from:]) {
-		if r.promised {
-			errs = append(errs, b.a.undoer.abandon(ctx, r.rec, b.spaces))
+		if r.recorded {
+			errs = append(errs, b.a.rollback.abandon(ctx, r.rec, b.spaces))
 		}
 	}
 	b.runs = b.runs[:from]
 	return errors.Join(errs...)
 }
 
-// together is how many jobs from i on are planned together.
-func (b *batch) together(i int) int {
+// batchSize returns how many jobs, from i on, are planned as one group.
+func (b *batch) batchSize(i int) int {
 	n, own := 0, 0
 	for _, job := range b.jobs[i:] {
-		apart, plain := b.a.catalog.plain(job)
+		apart, plain := b.a.catalog.batchable(job)
 		if !plain {
 			break
 		}
@@ -166,15 +166,15 @@ func (b *batch) together(i int) int {
 	return max(n, 1)
 }
 
-// parallel is how many jobs from i on are executed at the same time: neighbors that may be and that have foreign
-// plugins, whose time is spent in waiting for programs.
-func (b *batch) parallel(i int) int {
+// parallelPrefix returns how many jobs, from i on, are attached concurrently: consecutive ones that permit it and have
+// foreign plugins, which spend their time waiting for programs.
+func (b *batch) parallelPrefix(i int) int {
 	n := 0
 	for _, job := range b.jobs[i:] {
 		if !job.Parallel {
 			break
 		}
-		if _, plain := b.a.catalog.plain(job); plain || needsOthers(job) {
+		if _, plain := b.a.catalog.batchable(job); plain || needsOtherNetworks(job) {
 			break
 		}
 		n++
@@ -182,7 +182,7 @@ func (b *batch) parallel(i int) int {
 	return n
 }
 
-// needsOthers reports whether a job is about what another network of the container has made.
-func needsOthers(job Job) bool {
+// needsOtherNetworks reports whether a job depends on an interface of another network of the container.
+func needsOtherNetworks(job Job) bool {
 	return slices.ContainsFunc(job.Network.Plugins, func(p model.PluginConf) bool { return p.Type == plugin.DirectType })
 }

@@ -19,8 +19,8 @@ func BenchmarkCycle(b *testing.B) {
 	for name, conf := range map[string]string{"bridge": bridge, "ptp": ptp, "routed": routed} {
 		b.Run(name, func(b *testing.B) {
 			n := routedNode(b)
-			keeper, ns := n.pod()
-			n.add(n.job(n.list(conf), keeper, ns))
+			store, ns := n.pod()
+			n.add(n.job(n.list(conf), store, ns))
 			var add, del time.Duration
 			for i := 0; b.Loop(); i++ {
 				path := b.TempDir() + "/ns"

@@ -12,20 +12,20 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// catalog is what can be said of a plugin's configuration by itself: which planner and which allocator are for it,
-// whether they find it good, and what they can do beside planning and giving.
+// catalog answers questions about one plugin's configuration: its planner, its allocator, its capabilities and whether
+// it is valid.
 type catalog struct {
 	planners   map[string]plugin.Planner
 	allocators map[string]ipam.Allocator
-	delegates  *delegator // knows which other programs there are
-	known      known
+	delegates  *delegator // finds the programs of foreign plugins
+	cache      confCache
 }
 
-// validate refuses a list that can never be added, before anything is touched: every plugin is asked, and every program
-// that will be executed is there.
+// validate rejects an invalid list before anything is changed: every planner and allocator validates its configuration,
+// and every foreign program exists.
 func (c *catalog) validate(job Job) error {
 	if len(job.Network.Plugins) == 0 {
-		return model.Faultf(model.CodeInvalidConf, "", "network %q: no plugins", job.Network.Name)
+		return model.Errorf(model.CodeInvalidConf, "", "network %q: no plugins", job.Network.Name)
 	}
 	if err := job.Request.CheckVM(); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (c *catalog) validatePlugin(job Job, conf model.PluginConf) error {
 		err := c.delegates.find(conf.Type, job.Request.CNIPath)
 		return err
 	}
-	if c.known.get(conf).valid {
+	if c.cache.get(conf).valid {
 		return nil
 	}
 	if _, err := c.decoded(p, conf); err != nil {
@@ -66,53 +66,53 @@ func (c *catalog) validatePlugin(job Job, conf model.PluginConf) error {
 		if alloc != nil {
 			err = alloc.Validate(conf.Raw)
 		}
-		c.known.set(conf, func(k *knownConf) { k.valid = err == nil })
+		c.cache.set(conf, func(k *cachedConf) { k.valid = err == nil })
 		return err
 	}
 	err = c.delegates.find(typ, job.Request.CNIPath)
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
-		return model.Faultf(f.Code, f.Hint, "ipam.type %s", f.Msg)
+		return model.Errorf(f.Code, f.Hint, "ipam.type %s", f.Msg)
 	}
 	return err
 }
 
-// checkKeeps refuses an IPAM that cannot keep the addresses of a virtual machine, where they have to stay.
+// checkKeeps rejects an IPAM type that cannot keep the addresses of a virtual machine that requires it.
 func (c *catalog) checkKeeps(r model.Request, conf model.PluginConf) error {
 	vm := r.VM()
-	if vm == nil || r.Keeps() != model.KeepAlways {
+	if vm == nil || r.KeepAddress() != model.KeepAlways {
 		return nil
 	}
 	typ, err := c.ipamType(conf)
 	if err != nil || typ == "" {
 		return err
 	}
-	why := "it knows nothing of virtual machines"
-	if k := c.ofIPAM(typ).Keep; k != nil {
-		if why = k.Keeps(ask(r, conf)); why == "" {
+	why := "it does not support virtual machines"
+	if k := c.ipamCapabilities(typ).Sticky; k != nil {
+		if why = k.NotSticky(allocateRequest(r, conf)); why == "" {
 			return nil
 		}
 	}
-	return model.Faultf(model.CodeInvalidConf,
-		`take them from pools (docs/ipam.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
+	return model.Errorf(model.CodeInvalidConf,
+		`take them from pools (docs/concepts/pools-and-blocks.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
 		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
 }
 
-// decoded is a configuration as its planner has read it, once for all calls.
+// decoded returns a configuration as decoded by its planner, cached for all calls.
 func (c *catalog) decoded(p plugin.Planner, conf model.PluginConf) (*plugin.Decoded, error) {
-	if k := c.known.get(conf); k.decoded != nil {
+	if k := c.cache.get(conf); k.decoded != nil {
 		return k.decoded, nil
 	}
 	d, err := plugin.Decode(p, conf)
 	if err != nil {
 		return nil, err
 	}
-	c.known.set(conf, func(k *knownConf) { k.decoded = d })
+	c.cache.set(conf, func(k *cachedConf) { k.decoded = d })
 	return d, nil
 }
 
-// input is what a planner is asked about a built-in plugin's configuration. One that cannot be planned is handed over
-// as it stands: the planner says again what is wrong with it, or goes by as much of it as is valid.
+// input returns a planner's input for a built-in plugin. An invalid configuration is passed undecoded: the planner
+// reports the error again, or uses the valid part.
 func (c *catalog) input(conf model.PluginConf, r model.Request) plugin.Input {
 	in := plugin.Input{Conf: conf, Request: r}
 	if d, err := c.decoded(c.planners[conf.Type], conf); err == nil {
@@ -121,29 +121,29 @@ func (c *catalog) input(conf model.PluginConf, r model.Request) plugin.Input {
 	return in
 }
 
-// can is what the planner of a plugin can do beside planning; of a foreign one it is nothing.
-func (c *catalog) can(conf model.PluginConf) plugin.Capabilities {
+// capabilities returns the optional capabilities of a plugin's planner; none for a foreign plugin.
+func (c *catalog) capabilities(conf model.PluginConf) plugin.Capabilities {
 	if p := c.planners[conf.Type]; p != nil {
 		return p.Capabilities()
 	}
 	return plugin.Capabilities{}
 }
 
-// ofIPAM is what the allocator of a type can do beside giving; of a foreign one it is nothing.
-func (c *catalog) ofIPAM(typ string) ipam.Capabilities {
+// ipamCapabilities returns the optional capabilities of an IPAM type's allocator; none for a foreign one.
+func (c *catalog) ipamCapabilities(typ string) ipam.Capabilities {
 	if alloc := c.allocators[typ]; alloc != nil {
 		return alloc.Capabilities()
 	}
 	return ipam.Capabilities{}
 }
 
-// ipamType is the type of a built-in plugin's IPAM section, empty when it has none.
+// ipamType returns the type of a built-in plugin's IPAM section, empty if it has none.
 func (c *catalog) ipamType(conf model.PluginConf) (string, error) {
 	p := c.planners[conf.Type]
 	if p == nil {
 		return "", nil
 	}
-	if k := c.known.get(conf); k.typed {
+	if k := c.cache.get(conf); k.typed {
 		return k.ipam, nil
 	}
 	section, err := p.IPAM(conf)
@@ -157,34 +157,34 @@ func (c *catalog) ipamType(conf model.PluginConf) (string, error) {
 		section = []byte("{}")
 	}
 	if err := json.Unmarshal(section, &s); err != nil {
-		return "", model.Faultf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
+		return "", model.Errorf(model.CodeDecode, "", "plugin %s: ipam: %w", conf.Type, err)
 	}
-	c.known.set(conf, func(k *knownConf) { k.typed, k.ipam = true, s.Type })
+	c.cache.set(conf, func(k *cachedConf) { k.typed, k.ipam = true, s.Type })
 	return s.Type, nil
 }
 
-// ask is what an allocator is asked for a plugin of a request.
-func ask(r model.Request, conf model.PluginConf) ipam.Ask {
-	q := ipam.Ask{
+// allocateRequest returns the allocation request for a plugin of a CNI request.
+func allocateRequest(r model.Request, conf model.PluginConf) ipam.Request {
+	q := ipam.Request{
 		Conf: conf.Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args, Netns: r.Netns,
 	}
-	if vm := r.VM(); vm != nil && r.Keeps() != model.KeepNever {
-		q.VM, q.Incoming, q.Unproven = vm, r.Incoming(), r.Origin != nil && r.Origin.VM != nil
+	if vm := r.VM(); vm != nil && r.KeepAddress() != model.KeepNever {
+		q.VM, q.Incoming, q.UnverifiedVM = vm, r.Incoming(), r.Origin != nil && r.Origin.VM != nil
 	}
 	return q
 }
 
-// wishes are what the request's pod says of the addresses that a plugin's IPAM gives.
-func (c *catalog) wishes(r model.Request, conf model.PluginConf) (model.AddressWishes, error) {
-	if of := c.can(conf).Wishes; of != nil {
+// requestedAddresses returns what the pod requests of its addresses by annotations.
+func (c *catalog) requestedAddresses(r model.Request, conf model.PluginConf) (model.AddressRequest, error) {
+	if of := c.capabilities(conf).AddressRequest; of != nil {
 		return of(c.input(conf, r))
 	}
-	return model.AddressWishes{}, nil
+	return model.AddressRequest{}, nil
 }
 
-// plain reports whether a job can be planned beside others: everything is built in and its addresses are known before.
-// apart is one that has nothing of the node in common with others: no bridge, no table.
-func (c *catalog) plain(job Job) (apart, plain bool) {
+// batchable reports whether a job can be planned in a group: all plugins are built in, and the addresses are known
+// before the interface exists. apart reports whether it shares no object of the node, such as a bridge or a table.
+func (c *catalog) batchable(job Job) (apart, plain bool) {
 	apart = true
 	if len(job.saves) > 0 {
 		return false, false
@@ -194,21 +194,21 @@ func (c *catalog) plain(job Job) (apart, plain bool) {
 		case "macvlan", "ipvlan", "dummy":
 		case "ptp", "bridge", plugin.CalicoType, "portmap", "bandwidth", "firewall", "tuning":
 			apart = false
-		default: // unknown, or one that asks the kernel for what neighbors are about to change
+		default: // foreign, or its plan depends on what the group is about to change
 			return false, false
 		}
 		if c.planners[conf.Type] == nil {
 			return false, false
 		}
 		typ, err := c.ipamType(conf)
-		if err != nil || c.late(typ) {
+		if err != nil || c.needsLink(typ) {
 			return false, false
 		}
 	}
 	return apart, true
 }
 
-// builtinTypes are the types of the job's plugins that are built in: what a foreign one left is that one's to take.
+// builtinTypes returns the types of the job's built-in plugins; a foreign plugin cleans up after itself.
 func (c *catalog) builtinTypes(job Job) []string {
 	var types []string
 	for _, conf := range job.Network.Plugins {
@@ -219,9 +219,9 @@ func (c *catalog) builtinTypes(job Job) []string {
 	return types
 }
 
-// late reports whether an IPAM type is asked when the interface exists and is up: an allocator that sends packets, and
-// every foreign one, of which nobody knows what it needs.
-func (c *catalog) late(typ string) bool {
+// needsLink reports whether an IPAM type allocates only once the interface is up: an allocator that sends packets, and
+// every foreign one, whose needs are unknown.
+func (c *catalog) needsLink(typ string) bool {
 	if typ == "" {
 		return false
 	}

@@ -15,7 +15,8 @@ import (
 
 const failing = `case $CNI_COMMAND in ADD|CHECK|STATUS) echo '{"code":111,"msg":"not today"}'; exit 1;; esac`
 
-// A foreign plugin stands at its place: it gets the result of those before it, and its answer goes on to those behind.
+// A foreign plugin is executed in its place: it gets the result of the earlier plugins, and its result is passed to the
+// later ones.
 func TestForeignPluginInTheMiddle(t *testing.T) {
 	n := newNode(t)
 	n.plugin("other", `[ "$CNI_COMMAND" = ADD ] || exit 0
@@ -76,7 +77,7 @@ echo "$in" | sed 's/.*"prevResult"://; s/}$//; s/,"type":.*//; s/"mac": *"[^"]*"
 	n.clean("DEL")
 }
 
-// When the last plugin fails, those before it are undone in reverse, and the failed one is asked to undo as well.
+// If the last plugin fails, the earlier ones are undone in reverse, and the failed one is called with DEL as well.
 func TestForeignPluginFails(t *testing.T) {
 	n := newNode(t)
 	n.plugin("first", passOn)
@@ -125,7 +126,7 @@ func TestValidateFirst(t *testing.T) {
 	}
 }
 
-// Addresses of a foreign IPAM plugin are used, and given back by DEL and by a failed ADD.
+// Addresses of a foreign IPAM plugin are used, and released by DEL and by a failed ADD.
 func TestForeignIPAM(t *testing.T) {
 	n := newNode(t)
 	n.plugin(
@@ -190,7 +191,7 @@ func TestExhausted(t *testing.T) {
 	n.clean("DEL")
 }
 
-// GC leaves what is valid and takes the rest, whoever remembers it.
+// GC keeps valid attachments and removes the rest, with or without a record.
 func TestGC(t *testing.T) {
 	n := newNode(t)
 	n.plugin("other", passOn)
@@ -241,8 +242,8 @@ func TestGC(t *testing.T) {
 	n.clean("GC without any valid attachment")
 }
 
-// A hundred attachments are collected in about the time of one, with records and without: one after the other took 3 s
-// on a quiet machine. One that is busy has several tries.
+// A hundred attachments are collected in about the time of one, with and without records: one by one it took 3 s on an
+// idle host. A busy host gets several tries.
 func TestGCOfMany(t *testing.T) {
 	n := newNode(t)
 	for _, recorded := range []bool{true, false} {
@@ -257,7 +258,7 @@ func TestGCOfMany(t *testing.T) {
 	}
 }
 
-// collect makes attachments that nobody wants and tells how long their GC takes.
+// collect makes attachments that are not valid and returns how long their GC takes.
 func (n *node) collect(many int, recorded bool) time.Duration {
 	n.t.Helper()
 	conf := n.list(bridge)
@@ -280,8 +281,8 @@ func (n *node) collect(many int, recorded bool) time.Duration {
 	return took
 }
 
-// GC goes on after an error and tells all of them.
-func TestGCGoesOn(t *testing.T) {
+// GC continues after an error and returns all of them.
+func TestGCContinues(t *testing.T) {
 	n := newNode(t)
 	n.plugin("broken", `[ "$CNI_COMMAND" = GC ] && { echo '{"code":112,"msg":"no broom"}'; exit 1; }; exit 0`)
 	n.plugin("other", passOn)

@@ -12,18 +12,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// checker answers CHECK and STATUS. It changes nothing.
+// checker handles CHECK and STATUS. It changes nothing.
 type checker struct {
 	host       *kernel.Conn
 	boot       string
 	agent      bool
 	namespaces *namespaces
 	locks      *lockSet
-	records    *recordStore
+	records    *notifyingStore
 	catalog    *catalog
 	resolver   *resolver
 	delegates  *delegator
-	machines   *machinesIn
+	vms        *podVMs
 }
 
 // check reports whether an attachment is still as its ADD left it. The error lists what differs.
@@ -35,7 +35,7 @@ func (c *checker) check(ctx context.Context, job Job) error {
 		return err
 	}
 	if job.Netns == nil {
-		return model.Faultf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
+		return model.Errorf(model.CodeInvalidNetns, "", "CNI_NETNS %q is no network namespace", job.Request.Netns)
 	}
 	job, err := c.resolver.resolveRecorded(job)
 	if err != nil {
@@ -59,7 +59,7 @@ func (c *checker) check(ctx context.Context, job Job) error {
 		return err
 	}
 	if found && rec.Stage != Done {
-		return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again", "attachment %s is %s", rec.Key(), rec.Stage)
+		return model.Errorf(model.CodeDiffers, "DEL it, then ADD it again", "attachment %s is %s", rec.Key(), rec.Stage)
 	}
 	var diff []string
 	prev := job.Prev
@@ -75,7 +75,7 @@ func (c *checker) check(ctx context.Context, job Job) error {
 		return err
 	}
 	if len(diff) > 0 {
-		return model.Faultf(model.CodeDiffers, "DEL the attachment and ADD it again",
+		return model.Errorf(model.CodeDiffers, "DEL the attachment and ADD it again",
 			"network %q, container %s, interface %s: %s",
 			job.Request.Network, job.Request.ContainerID, job.Request.IfName, strings.Join(diff, "; "))
 	}
@@ -86,11 +86,11 @@ func (c *checker) check(ctx context.Context, job Job) error {
 func (c *checker) checkRecord(
 	ctx context.Context, rec Record, prev *model.Result, spaces kernel.Spaces,
 ) ([]string, error) {
-	want, err := expected(ctx, c.agent, rec, prev, spaces)
+	want, err := expectedFragment(ctx, c.agent, rec, prev, spaces)
 	if err != nil {
 		return nil, err
 	}
-	found, err := spaces.Diff(ctx, c.machines.compose(rec.Key(), want))
+	found, err := spaces.Diff(ctx, c.vms.compose(rec.Key(), want))
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +110,7 @@ func (c *checker) checkRecord(
 	return diff, nil
 }
 
-// checkPlugins asks allocators and foreign plugins.
+// checkPlugins runs the CHECK of allocators and foreign plugins.
 func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result, standby bool) error {
 	for _, conf := range job.Network.Plugins {
 		if c.catalog.planners[conf.Type] == nil {
@@ -129,7 +129,7 @@ func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result,
 		if alloc := c.catalog.allocators[typ]; alloc == nil {
 			err = c.delegates.check(ctx, job, conf, typ, prev)
 		} else if prev != nil {
-			q := ask(job.Request, conf)
+			q := allocateRequest(job.Request, conf)
 			q.Standby = standby
 			err = alloc.Check(ctx, q, *prev)
 		}
@@ -140,11 +140,10 @@ func (c *checker) checkPlugins(ctx context.Context, job Job, prev *model.Result,
 	return nil
 }
 
-// checkConf compares the container with what its configuration says, when nothing is recorded, and adds to what
-// differs.
+// checkConf compares an unrecorded attachment with what its configuration implies, and appends the differences.
 func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, diff []string) ([]string, error) {
 	for _, conf := range job.Network.Plugins {
-		p := c.catalog.can(conf).Check
+		p := c.catalog.capabilities(conf).Check
 		if p == nil {
 			continue
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// checkTime is how long the CHECK of one attachment may take among those of all.
+// checkTime bounds the CHECK of one attachment in checkAll.
 const checkTime = 5 * time.Second
 
 // checkAll checks every finished attachment, as its runtime would, until ctx ends. It changes nothing.
@@ -31,7 +31,7 @@ func (c *checker) checkAll(ctx context.Context) (model.CheckReport, error) {
 		if err == nil {
 			continue
 		}
-		p := model.CheckProblem{Attachment: rec.Key().String(), Gone: errors.Is(err, netns.ErrGone), Says: err.Error()}
+		p := model.CheckProblem{Attachment: rec.Key().String(), Gone: errors.Is(err, netns.ErrGone), Message: err.Error()}
 		if pod := rec.pod(); pod.Name != "" {
 			p.Pod = pod.String()
 		}
@@ -40,7 +40,7 @@ func (c *checker) checkAll(ctx context.Context) (model.CheckReport, error) {
 	return report, err
 }
 
-// checkOne checks one attachment; checked is false where that was not possible now.
+// checkOne checks one attachment; checked is false if it is busy or changed meanwhile.
 func (c *checker) checkOne(ctx context.Context, rec Record) (checked bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -12,8 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// decodeCounter is a planner that counts how often it reads a configuration, and how often it is asked by one that
-// nobody has read for it.
+// decodeCounter is a planner that counts how often it decodes a configuration, and how often it gets an undecoded one.
 type decodeCounter struct {
 	plugin.Planner
 	decodes, undecoded *atomic.Int32
@@ -40,8 +39,7 @@ func (c decodeCounter) note(in plugin.Input) {
 	}
 }
 
-// Each element of a list is decoded once, however often its planner is asked about it, and once for all the calls that
-// have it.
+// Each element of a list is decoded once, however often its planner is called, and once for all the calls that have it.
 func TestConfigurationIsDecodedOnce(t *testing.T) {
 	n := newNode(t)
 	var decodes, undecoded atomic.Int32

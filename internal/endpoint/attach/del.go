@@ -14,18 +14,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// deleter undoes attachments for a DEL.
+// deleter handles DEL.
 type deleter struct {
-	agent      bool // a DEL is fast
+	agent      bool // DEL returns before the links are gone
 	boot       string
 	namespaces *namespaces
 	locks      *lockSet
-	records    *recordStore
+	records    *notifyingStore
 	catalog    *catalog
-	machines   *machinesIn
+	vms        *podVMs
 	unmanaged  *unmanaged
 	dscp       *dscpMarks
-	undoer     *undoer
+	rollback   *rollback
 	deriver    *deriver
 	cooling    *cooling
 	queue      *releaseQueue
@@ -33,10 +33,9 @@ type deleter struct {
 	fail       failpoint.Hook
 }
 
-// delAll undoes one or several attachments of one container; the errors are those of the jobs. What AddAll plans
-// together is taken from the kernel together: each link that goes by itself makes the kernel wait, and eight that go at
-// once make it wait as long as one. What cannot be undone together is undone by itself, whatever happens with the
-// others.
+// delAll undoes one or several attachments of one container; it returns one error per job. Attachments that AddAll
+// plans as a group are removed from the kernel as a group, because deleting eight links at once takes as long as
+// deleting one. The others are undone one by one, independently of each other.
 func (d *deleter) delAll(ctx context.Context, jobs []Job) []error {
 	errs := make([]error, len(jobs))
 	if len(jobs) == 0 {
@@ -44,23 +43,23 @@ func (d *deleter) delAll(ctx context.Context, jobs []Job) []error {
 	}
 	var done map[model.AttachmentKey]bool
 	if len(jobs) > 1 {
-		err := d.inTurn(ctx, jobs[0], func() error { done = d.delTogether(ctx, jobs); return nil })
+		err := d.withContainerLock(ctx, jobs[0], func() error { done = d.delBatch(ctx, jobs); return nil })
 		if err != nil {
 			return fill(errs, err)
 		}
 	}
-	// A turn for each: a foreign plugin may take long, and who buries what is gone waits for the turn no longer than a
-	// limit.
+	// Each takes the container's lock by itself: a foreign plugin may take long, and garbage collection waits for the lock
+	// for a limited time.
 	for i, job := range jobs {
 		if !done[job.Request.Key()] {
-			errs[i] = d.inTurn(ctx, job, func() error { return d.del(ctx, job) })
+			errs[i] = d.withContainerLock(ctx, job, func() error { return d.del(ctx, job) })
 		}
 	}
 	return errs
 }
 
-// inTurn does something about a job when it is its container's turn.
-func (d *deleter) inTurn(ctx context.Context, job Job, do func() error) error {
+// withContainerLock calls do while it holds the lock of the job's container.
+func (d *deleter) withContainerLock(ctx context.Context, job Job, do func() error) error {
 	return locked(ctx, func(ctx context.Context) (func(), error) {
 		return d.locks.of(job.Request.Network).Container(ctx, job.Request.ContainerID)
 	}, do)
@@ -73,21 +72,21 @@ func fill(errs []error, err error) []error {
 	return errs
 }
 
-// del undoes one attachment, whatever is recorded of it. The container's turn is the caller's.
+// del undoes one attachment in any stage. The caller holds the container's lock.
 func (d *deleter) del(ctx context.Context, job Job) error {
 	if _, err := d.namespaces.id(job); err != nil {
 		return err
 	}
 	var unfinished *Record
-	var tables []state.Table // that nobody else will look after
-	err := locked(ctx, d.locks.of(job.Request.Network).Together, func() error {
+	var tables []state.Table // that no other cleanup removes
+	err := locked(ctx, d.locks.of(job.Request.Network).RLock, func() error {
 		rec, found, err := d.records.get(job.Request.Key())
 		switch {
 		case err != nil:
 			return err
 		case !found:
 			tables = plugin.SharedTables()
-			return d.deriver.deriveSaved(ctx, job)
+			return d.deriver.undoDerivedSaved(ctx, job)
 		case rec.Stage == Pending:
 			unfinished = &rec
 			return nil
@@ -103,20 +102,20 @@ func (d *deleter) del(ctx context.Context, job Job) error {
 	if unfinished != nil {
 		spaces, done := d.namespaces.forDel(job, *unfinished)
 		defer done()
-		return d.undoer.abandon(ctx, *unfinished, spaces)
+		return d.rollback.abandon(ctx, *unfinished, spaces)
 	}
-	d.tidyTables(ctx, tables)
+	d.removeEmptyTables(ctx, tables)
 	return err
 }
 
-// delTogether undoes those of several jobs that can be undone together, and tells which it has done. What it has not is
-// undone again by itself, which says what is wrong.
-func (d *deleter) delTogether(ctx context.Context, jobs []Job) map[model.AttachmentKey]bool {
-	if !d.agent || len(jobs) < 2 || d.machines.has(jobs[0].Request.ContainerID) {
+// delBatch undoes the jobs that can be undone as a group, and returns which succeeded. The others are undone one by one
+// afterwards, which reports their errors.
+func (d *deleter) delBatch(ctx context.Context, jobs []Job) map[model.AttachmentKey]bool {
+	if !d.agent || len(jobs) < 2 || d.vms.has(jobs[0].Request.ContainerID) {
 		return nil
 	}
 	done := map[model.AttachmentKey]bool{}
-	err := locked(ctx, d.locks.main.Together, func() error {
+	err := locked(ctx, d.locks.main.RLock, func() error {
 		records := d.releasable(jobs)
 		if len(records) < 2 {
 			return nil
@@ -130,27 +129,27 @@ func (d *deleter) delTogether(ctx context.Context, jobs []Job) map[model.Attachm
 		return errors.Join(errs...)
 	})
 	if err != nil {
-		d.log.Info("networks are detached one by one", "container", jobs[0].Request.ContainerID, "err", err)
+		d.log.Info("pod's networks cannot be detached as a group; detaching them one by one",
+			"container", jobs[0].Request.ContainerID, "err", err)
 	}
 	return done
 }
 
-// releasable are the records of several jobs that can be undone together: of one namespace, finished, all built in,
-// without anything that was there before and comes back, and with at most one that has something of the node in common
-// with others.
+// releasable returns the records of the jobs that can be undone as a group: of one namespace, finished, all plugins
+// built in, nothing to restore, and at most one that shares objects of the node.
 func (d *deleter) releasable(jobs []Job) []Record {
 	var records []Record
 	own := 0
 	for _, job := range jobs {
 		rec, found, err := d.records.get(job.Request.Key())
-		if err != nil || !found || rec.Stage == Pending || rec.Boot != d.boot || !plainActs(rec) ||
+		if err != nil || !found || rec.Stage == Pending || rec.Boot != d.boot || !batchableActs(rec) ||
 			len(records) > 0 && rec.NetnsID != records[0].NetnsID {
 			continue
 		}
 		if _, err := d.namespaces.id(job); err != nil {
 			continue
 		}
-		apart, plain := d.catalog.plain(Job{Network: rec.Network})
+		apart, plain := d.catalog.batchable(Job{Network: rec.Network})
 		if !plain || !apart && own > 0 {
 			continue
 		}
@@ -162,9 +161,8 @@ func (d *deleter) releasable(jobs []Job) []Record {
 	return records
 }
 
-// plainActs reports whether a record's acts are addresses first and then what they were for, which nothing was changed
-// for.
-func plainActs(rec Record) bool {
+// batchableActs reports whether a record's acts are allocations followed by fragments that replaced nothing.
+func batchableActs(rec Record) bool {
 	applied := false
 	for _, act := range rec.Acts {
 		switch act.Kind {
@@ -184,16 +182,16 @@ func plainActs(rec Record) bool {
 	return applied
 }
 
-// release undoes finished attachments: as a DEL, that is fast where a reaper runs, and what several of them applied
-// goes in one pass over the kernel. The errors are those of the records.
+// release undoes finished attachments for a DEL, in one pass over the kernel; in an agent the reaper deletes the links
+// later. It returns one error per record.
 func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...Record) []error {
 	errs := make([]error, len(records))
-	if err := d.releasing(records); err != nil {
+	if err := d.markReleasing(records); err != nil {
 		return fill(errs, err)
 	}
 	if !d.agent {
 		for i, rec := range records {
-			if errs[i] = d.undoer.undo(ctx, rec, spaces, spaces.Remove); errs[i] == nil {
+			if errs[i] = d.rollback.undo(ctx, rec, spaces, spaces.Remove); errs[i] == nil {
 				errs[i] = d.records.forget(rec.Key())
 			}
 		}
@@ -204,16 +202,16 @@ func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...
 	}
 	taken := error(nil)
 	if len(records) > 1 {
-		taken = d.takeAll(ctx, spaces, records)
+		taken = d.removeApplied(ctx, spaces, records)
 	}
 	for i, rec := range records {
 		switch {
 		case taken != nil:
 			errs[i] = taken
 		case len(records) > 1:
-			errs[i] = d.giveBack(ctx, rec, spaces)
+			errs[i] = d.releaseAddresses(ctx, rec, spaces)
 		default:
-			errs[i] = d.undoer.undo(ctx, rec, spaces, spaces.Release)
+			errs[i] = d.rollback.undo(ctx, rec, spaces, spaces.Release)
 		}
 		if errs[i] != nil {
 			d.cooling.end(rec.Request.Network, addresses(rec))
@@ -226,8 +224,8 @@ func (d *deleter) release(ctx context.Context, spaces kernel.Spaces, records ...
 	return errs
 }
 
-// releasing writes that the undo of finished attachments begins.
-func (d *deleter) releasing(records []Record) error {
+// markReleasing records that the undo of finished attachments begins.
+func (d *deleter) markReleasing(records []Record) error {
 	if err := d.fail.At("before releasing"); err != nil {
 		return err
 	}
@@ -240,15 +238,15 @@ func (d *deleter) releasing(records []Record) error {
 	}
 	if len(begun) > 0 {
 		if err := d.records.put(begun...); err != nil {
-			// A memory that cannot be written is no reason to keep the addresses and the links.
-			d.log.Warn("records are not marked as releasing", "first", begun[0].Key().String(), "err", err)
+			// A failing disk is no reason to keep the addresses and the links.
+			d.log.Warn("records cannot be marked as releasing", "first", begun[0].Key().String(), "err", err)
 		}
 	}
 	return d.fail.At("after releasing")
 }
 
-// takeAll takes from the kernel what the records applied, in one pass.
-func (d *deleter) takeAll(ctx context.Context, spaces kernel.Spaces, records []Record) error {
+// removeApplied removes from the kernel what the records applied, in one pass.
+func (d *deleter) removeApplied(ctx context.Context, spaces kernel.Spaces, records []Record) error {
 	if err := d.fail.At("before undo " + string(ActApply)); err != nil {
 		return err
 	}
@@ -262,15 +260,15 @@ func (d *deleter) takeAll(ctx context.Context, spaces kernel.Spaces, records []R
 	return d.fail.At("after undo " + string(ActApply))
 }
 
-// giveBack removes the files of a record whose fragments are taken, and gives its addresses back.
-func (d *deleter) giveBack(ctx context.Context, rec Record, spaces kernel.Spaces) error {
+// releaseAddresses removes the files of a record whose fragments are removed, and releases its addresses.
+func (d *deleter) releaseAddresses(ctx context.Context, rec Record, spaces kernel.Spaces) error {
 	for _, act := range rec.Acts {
 		if err := removeFiles(act.Files); err != nil {
 			return err
 		}
 	}
 	rec.Acts = addressActs(rec.Acts)
-	return d.undoer.undo(ctx, rec, spaces, spaces.Release)
+	return d.rollback.undo(ctx, rec, spaces, spaces.Release)
 }
 
 func addressActs(acts []Act) []Act {
@@ -283,24 +281,24 @@ func addressActs(acts []Act) []Act {
 	return out
 }
 
-// tidyTables takes tables without elements, when nobody else is busy: who is will do it. Errors do not matter to the
-// DEL that is done.
-func (d *deleter) tidyTables(ctx context.Context, tables []state.Table) {
+// removeEmptyTables removes tables without elements, unless another call is in progress, which will do it. Errors are
+// only logged: the DEL is done.
+func (d *deleter) removeEmptyTables(ctx context.Context, tables []state.Table) {
 	if len(tables) == 0 {
 		return
 	}
 	locks, ok := d.locks.main.(interface {
-		TryAlone() (release func(), ok bool)
+		TryLock() (release func(), ok bool)
 	})
 	if !ok {
 		return
 	}
-	release, ok := locks.TryAlone()
+	release, ok := locks.TryLock()
 	if !ok {
 		return
 	}
 	defer release()
-	if err := d.undoer.removeShared(ctx, state.Fragment{Host: state.Space{Tables: tables}}); err != nil {
-		d.log.Warn("empty table stays", "err", err)
+	if err := d.rollback.removeShared(ctx, state.Fragment{Host: state.Space{Tables: tables}}); err != nil {
+		d.log.Warn("empty nftables table cannot be removed", "err", err)
 	}
 }

@@ -20,7 +20,7 @@ func TestDelAll(t *testing.T) {
 	n.uplink()
 	passes := 0
 	cfg := n.cfg
-	cfg.Step = func(name string) error {
+	cfg.Failpoint = func(name string) error {
 		if name == "after undo apply" {
 			passes++
 		}
@@ -73,7 +73,7 @@ func TestDelAllFailsAnywhere(t *testing.T) {
 		}
 		cfg := n.cfg
 		seen, at := 0, ""
-		cfg.Step = func(name string) error {
+		cfg.Failpoint = func(name string) error {
 			if strings.Contains(name, "forget") || strings.Contains(name, "shared") {
 				return nil // behind the answer
 			}
@@ -108,14 +108,14 @@ func TestDelAllFailsAnywhere(t *testing.T) {
 }
 
 // An address that a pod brought along is free when its networks are detached, however long their links take to go.
-func TestDelAllFreesBroughtAddresses(t *testing.T) {
+func TestDelAllFreesUnmanagedAddresses(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	const brings = "cni.projectcalico.org/ipAddrsNoIpam"
 	n, _ := wishingNode(t)
 	n.uplink()
 	held := make(chan struct{})
 	var armed atomic.Bool
-	n.cfg.Step = func(name string) error {
+	n.cfg.Failpoint = func(name string) error {
 		if name == "before forget" && armed.CompareAndSwap(true, false) {
 			<-held // as those wait that are behind it
 		}
@@ -125,7 +125,7 @@ func TestDelAllFreesBroughtAddresses(t *testing.T) {
 	let := sync.OnceFunc(func() { close(held) })
 	defer let()
 	first := n.saying(calicoOpen, "web-0", brings, `["10.8.0.60"]`)
-	second := n.job(strings.Replace(n.list(beside), `"name":"net"`, `"name":"wire"`, 1),
+	second := n.job(strings.Replace(n.list(other), `"name":"net"`, `"name":"wire"`, 1),
 		first.Request.ContainerID, first.Netns)
 	second.Request.IfName = "net1"
 	jobs := []attach.Job{first, second}

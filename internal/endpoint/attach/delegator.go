@@ -11,18 +11,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// delegator executes the plugins that are not built in, each verb as the network's version of the protocol has it.
+// delegator executes foreign plugins, each verb as the network's CNI version defines it.
 type delegator struct {
 	exec *foreign.Runner
 }
 
-// find refuses a plugin whose program is in none of the directories.
+// find returns an error if the plugin's program is in none of the directories.
 func (d *delegator) find(typ string, path []string) error {
 	_, err := d.exec.Find(typ, path)
 	return err
 }
 
-// add has a plugin do its ADD behind those whose result is given.
+// add executes the ADD of a plugin with the result of the plugins before it.
 func (d *delegator) add(
 	ctx context.Context, job Job, conf model.PluginConf, typ string, prev *model.Result,
 ) (model.Result, error) {
@@ -41,7 +41,7 @@ func (d *delegator) add(
 	return result, nil
 }
 
-// del executes the DEL of a plugin with the last result known.
+// del executes the DEL of a plugin with the last known result.
 func (d *delegator) del(
 	ctx context.Context, n model.Network, r model.Request, conf model.PluginConf, typ string, prev *model.Result,
 ) error {
@@ -65,7 +65,7 @@ func (d *delegator) status(ctx context.Context, job Job, conf model.PluginConf, 
 	return d.run(ctx, cni.Status, job.Network, job.Request, conf, typ, nil)
 }
 
-// gc hands the list of valid attachments to a plugin.
+// gc executes the GC of a plugin with the list of valid attachments.
 func (d *delegator) gc(
 	ctx context.Context, job Job, conf model.PluginConf, typ string, valid []model.AttachmentKey,
 ) error {
@@ -80,7 +80,7 @@ func (d *delegator) gc(
 	return err
 }
 
-// run executes a verb that answers nothing.
+// run executes a verb without a result.
 func (d *delegator) run(
 	ctx context.Context, verb string, n model.Network, r model.Request, conf model.PluginConf, typ string,
 	prev *model.Result,

@@ -8,29 +8,30 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/weft-net/weft/internal/endpoint/leftover"
+	"github.com/weft-net/weft/internal/endpoint/cleanup"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// deriver undoes attachments that nothing is recorded of.
+// deriver undoes attachments without a record.
 type deriver struct {
 	host       *kernel.Conn
 	namespaces *namespaces
 	catalog    *catalog
 	resolver   *resolver
 	delegates  *delegator
-	undoer     *undoer
+	rollback   *rollback
 	log        *slog.Logger
 }
 
-// derive undoes an attachment that nothing is recorded of: what the configuration and the marks lead to. It goes on
-// after an error.
-func (v *deriver) derive(ctx context.Context, job Job) error {
+// undoDerived undoes an attachment without a record: it removes what its configuration and its marks identify. It
+// continues after an error.
+func (v *deriver) undoDerived(ctx context.Context, job Job) error {
 	var errs []error
-	whole := false // a list that does not make the interface is a part of one, and the interface another part's
+	// A list without the plugin that creates the interface is a part of a list; another part owns the interface.
+	whole := false
 	for _, conf := range slices.Backward(job.Network.Plugins) {
 		p := v.catalog.planners[conf.Type]
 		if p == nil {
@@ -39,27 +40,27 @@ func (v *deriver) derive(ctx context.Context, job Job) error {
 		}
 		typ, err := v.catalog.ipamType(conf)
 		if err != nil {
-			v.log.Warn("no address is released: the ipam section is not valid", "network", job.Network.Name,
+			v.log.Warn("addresses cannot be released: the ipam section is invalid", "network", job.Network.Name,
 				"plugin", conf.Type, "err", err)
 		}
-		if v.catalog.late(typ) { // it may need the interface to give the addresses back
+		if v.catalog.needsLink(typ) { // it may need the interface to release the addresses
 			errs = append(errs, v.releaseAddresses(ctx, job, conf, typ))
 		}
-		errs = append(errs, v.traces(ctx, job, conf))
+		errs = append(errs, v.undoTraces(ctx, job, conf))
 		if p.Capabilities().MakesInterface {
 			whole = true
-			errs = append(errs, v.takeInterface(ctx, job))
+			errs = append(errs, v.deleteInterface(ctx, job))
 		}
-		if !v.catalog.late(typ) {
+		if !v.catalog.needsLink(typ) {
 			errs = append(errs, v.releaseAddresses(ctx, job, conf, typ))
 		}
 	}
 	key := job.Request.Key()
 	errs = append(errs,
-		leftover.Take(ctx, v.host, v.catalog.builtinTypes(job), leftover.Scope{Network: key.Network, Key: &key}))
+		cleanup.Remove(ctx, v.host, v.catalog.builtinTypes(job), cleanup.Scope{Network: key.Network, Key: &key}))
 	mark := plugin.Mark(key)
 	return errors.Join(
-		append(errs, v.undoer.removeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...,
+		append(errs, v.rollback.removeMarked(ctx, whole, func(m string) bool { return sameMark(m, mark) }))...,
 	)
 }
 
@@ -68,18 +69,18 @@ func (v *deriver) releaseAddresses(ctx context.Context, job Job, conf model.Plug
 		return nil
 	}
 	if alloc := v.catalog.allocators[typ]; alloc != nil {
-		return alloc.Del(ctx, ask(job.Request, conf))
+		return alloc.Del(ctx, allocateRequest(job.Request, conf))
 	}
 	return v.delegates.del(ctx, job.Network, job.Request, conf, typ, job.Prev)
 }
 
-// interfaceKinds are the kinds of the interfaces that plugins make.
+// interfaceKinds returns the kinds of the interfaces that plugins create.
 func interfaceKinds() []state.Kind {
-	return []state.Kind{state.Veth, state.Macvlan, state.Ipvlan, state.Vlan, state.Dummy, state.Tap}
+	return []state.Kind{state.Veth, state.Macvlan, state.Ipvlan, state.VLAN, state.Dummy, state.Tap}
 }
 
-// takeInterface deletes the container's interface, which a virtual link's other end follows.
-func (v *deriver) takeInterface(ctx context.Context, job Job) error {
+// deleteInterface deletes the container's interface, and with it the other end of a veth pair.
+func (v *deriver) deleteInterface(ctx context.Context, job Job) error {
 	if job.Netns == nil {
 		return nil
 	}
@@ -100,9 +101,10 @@ func (v *deriver) takeInterface(ctx context.Context, job Job) error {
 	})
 }
 
-// traces undoes what the reference plugin did, as far as its traces tell: also when the container's namespace has gone.
-func (v *deriver) traces(ctx context.Context, job Job, conf model.PluginConf) error {
-	t := v.catalog.can(conf).Trace
+// undoTraces undoes what the reference plugin did, as far as it can be identified, also if the container's namespace is
+// gone.
+func (v *deriver) undoTraces(ctx context.Context, job Job, conf model.PluginConf) error {
+	t := v.catalog.capabilities(conf).Trace
 	if t == nil {
 		return nil
 	}
@@ -123,21 +125,21 @@ func (v *deriver) traces(ctx context.Context, job Job, conf model.PluginConf) er
 	}
 	step := t.Traces(in)
 	act := Act{Kind: ActApply, Fragment: &step.Fragment}
-	act.keep(step.Restore)
+	act.setRestore(step.Restore)
 	if step.Backup != nil {
 		act.Files = []plugin.File{*step.Backup}
 	}
-	return v.undoer.takeBack(ctx, Record{Request: job.Request}, act, spaces, spaces.Remove)
+	return v.rollback.undoApply(ctx, Record{Request: job.Request}, act, spaces, spaces.Remove)
 }
 
-// deriveSaved undoes an attachment that nothing is recorded of, by the delegate that the reference plugin wrote down.
-// Where there is none, the one that flanneld's word leads to now may do; without that, or with a configuration that is
-// refused, there is nothing to be found, and what the other plugins of the list made is taken away all the same.
-func (v *deriver) deriveSaved(ctx context.Context, job Job) error {
+// undoDerivedSaved undoes an attachment without a record by the delegate that the reference plugin has saved, else by
+// the delegate that flanneld's subnet file yields now. Without either the flannel plugin is skipped, and what the other
+// plugins of the list made is removed all the same.
+func (v *deriver) undoDerivedSaved(ctx context.Context, job Job) error {
 	var files []plugin.File
 	job, err := v.resolver.replace(v.resolver.withAny(job),
 		func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
-			d, path, err := saved(conf, job.Request)
+			d, path, err := findSaved(conf, job.Request)
 			if path != "" {
 				files = append(files, plugin.File{Path: path})
 				return d, nil
@@ -148,7 +150,7 @@ func (v *deriver) deriveSaved(ctx context.Context, job Job) error {
 				}
 			}
 			if err != nil {
-				v.log.Warn("no delegate to detach", "network", job.Network.Name, "err", err)
+				v.log.Warn("flannel's delegate cannot be determined", "network", job.Network.Name, "err", err)
 				return conf, nil
 			}
 			return d, nil
@@ -156,7 +158,7 @@ func (v *deriver) deriveSaved(ctx context.Context, job Job) error {
 	if err != nil {
 		return err
 	}
-	if err := v.derive(ctx, job); err != nil {
+	if err := v.undoDerived(ctx, job); err != nil {
 		return err
 	}
 	return removeFiles(files)

@@ -12,50 +12,61 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// driftWindow is the time within which the same drift in a pod a second time means that the pod wants it so.
+// driftWindow: drift in a pod that recurs within this time is taken to be the pod's intention.
 const driftWindow = 10 * time.Minute
 
-// driftKey names one thing of an attachment that can drift.
+// driftKey identifies one object of an attachment that can drift.
 type driftKey struct {
 	space state.SpaceName
 	want  string
 }
 
-// driftPast is what is remembered of a drift.
-type driftPast struct {
+// driftHistory is the history of a drift.
+type driftHistory struct {
 	// repaired is the time of the last repair, zero before the first one.
 	repaired time.Time
-	// left: it was reported and left, and has not been as planned since.
-	left bool
-	// recurring: it was reported as coming back within the window.
+	// left: the drift was reported, was not repaired and still exists. changed: it was left because the object was
+	// changed and not missing; a link that was changed and goes down later is another drift.
+	left, changed bool
+	// recurring: it was reported as recurring within the window.
 	recurring bool
 }
 
-// decision is what is done about a drift.
+// decision says how a drift is handled.
 type decision struct {
-	// repair puts back what is planned; else it is left.
+	// repair: the planned state is restored; else the drift is left.
 	repair bool
-	// recurs: the same thing was repaired less than driftWindow ago.
+	// recurs: the same object was repaired less than driftWindow ago.
 	recurs bool
-	// report: it is not known yet to those who read the log.
+	// report: it was not logged yet.
 	report bool
 }
 
-// decide is the policy of repairs. On the node everything that weft made is put back, each time. In a pod the same
-// holds for a guest's joins and for weft's own rules, which fail closed; what else is missing is put back once in
-// driftWindow, and what differs is left: the pod's own processes may want it so. What cannot be put back is left
-// everywhere.
-func decide(d state.Difference, can bool, past driftPast, now time.Time) decision {
+// found is a difference, and what is known about its object.
+type found struct {
+	state.Difference
+	// fixable: the object can be repaired.
+	fixable bool
+	// joins: the object is a port of a bridge in the pod, which joins a guest with its network.
+	joins bool
+}
+
+// decide is the repair policy. On the node everything that weft made is always repaired. In a pod so are the joins of
+// guests, also by a bridge, and weft's own rules, which fail closed; other missing objects are repaired once per
+// driftWindow, and changed ones are left, because the pod's processes may have changed them on purpose. What cannot be
+// repaired is left.
+func decide(d found, past driftHistory, now time.Time) decision {
 	recurs := !past.repaired.IsZero() && now.Sub(past.repaired) < driftWindow
-	ours := d.Space == state.Host || kindOf(d) == "join" || kindOf(d) == "nft"
+	ours := d.Space == state.Host || kindOf(d.Difference) == "join" || kindOf(d.Difference) == "nft" ||
+		d.joins && otherMaster(d.Difference)
 	switch {
-	case !can:
+	case !d.fixable:
 		return decision{report: !past.left}
 	case ours:
 		return decision{repair: true, recurs: recurs, report: !recurs || !past.recurring}
-	case past.left:
+	case past.left && (!past.changed || d.Have == "" || !missing(d.Difference)):
 		return decision{}
-	case !missing(d):
+	case !missing(d.Difference):
 		return decision{report: true}
 	case recurs:
 		return decision{recurs: true, report: true}
@@ -63,8 +74,8 @@ func decide(d state.Difference, can bool, past driftPast, now time.Time) decisio
 	return decision{repair: true, report: true}
 }
 
-// missing reports whether something is not there, or is switched off, rather than being another thing. A setting always
-// has a value, so that one which differs is one that is missing.
+// missing reports whether an object is absent, down or without its master, rather than changed. A sysctl always has a
+// value, so a different value counts as missing.
 func missing(d state.Difference) bool {
 	switch kindOf(d) {
 	case "sysctl":
@@ -72,7 +83,7 @@ func missing(d state.Difference) bool {
 	case "no":
 		return false
 	case "link":
-		return d.Have == "" || lacksUp(d)
+		return d.Have == "" || lacksUp(d) || otherMaster(d) && masterOf(d.Have) == ""
 	}
 	return d.Have == ""
 }
@@ -82,51 +93,68 @@ func lacksUp(d state.Difference) bool {
 	return strings.Contains(d.Want+" ", " up on ") && strings.Contains(d.Have+" ", " up off ")
 }
 
-// kindOf is the first word of what should be there: "link", "addr", "route" …, "no" for what should not.
+// otherMaster reports whether an existing link is not a port of the master that it should have.
+func otherMaster(d state.Difference) bool {
+	want := masterOf(d.Want)
+	return kindOf(d) == "link" && want != "" && d.Have != "" && want != masterOf(d.Have)
+}
+
+// masterOf returns the master of a link as it is printed, empty if it has none.
+func masterOf(link string) string {
+	link, _, _ = strings.Cut(link, " alias ") // comes last, and may contain anything
+	_, rest, _ := strings.Cut(link, " master ")
+	name, _, _ := strings.Cut(rest, " ")
+	return name
+}
+
+// kindOf returns the first word of the planned state: "link", "addr", "route" …, or "no" for an object that must not
+// exist.
 func kindOf(d state.Difference) string {
 	kind, _, _ := strings.Cut(d.Want, " ")
 	return kind
 }
 
-// after is what is remembered when a decision was carried out.
-func (p driftPast) after(d decision, now time.Time) driftPast {
+// update returns the history after a decision was carried out.
+func (p driftHistory) update(of state.Difference, d decision, now time.Time) driftHistory {
 	p.recurring = d.recurs && (p.recurring || d.report)
+	if !p.left {
+		p.changed = !missing(of)
+	}
 	if p.left = !d.repair; d.repair {
 		p.repaired = now
 	}
 	return p
 }
 
-// drifts remembers the drift of attachments.
+// drifts stores the drift history of attachments.
 type drifts struct {
 	mu sync.Mutex
-	of map[model.AttachmentKey]map[driftKey]driftPast // nil where nothing has drifted
+	of map[model.AttachmentKey]map[driftKey]driftHistory // nil where nothing has drifted
 }
 
-// past returns what is remembered of a drift.
-func (d *drifts) past(key model.AttachmentKey, of state.Difference) driftPast {
+// history returns the history of a drift.
+func (d *drifts) history(key model.AttachmentKey, of state.Difference) driftHistory {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.of[key][driftKey{of.Space, of.Want}]
 }
 
-// note remembers what was done about a drift.
+// note stores how a drift was handled.
 func (d *drifts) note(key model.AttachmentKey, of state.Difference, c decision, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.of == nil {
-		d.of = map[model.AttachmentKey]map[driftKey]driftPast{}
+		d.of = map[model.AttachmentKey]map[driftKey]driftHistory{}
 	}
 	if d.of[key] == nil {
-		d.of[key] = map[driftKey]driftPast{}
+		d.of[key] = map[driftKey]driftHistory{}
 	}
 	k := driftKey{of.Space, of.Want}
-	d.of[key][k] = d.of[key][k].after(c, now)
+	d.of[key][k] = d.of[key][k].update(of, c, now)
 }
 
-// settle forgets what was left and is as planned again, and repairs that are too long ago to matter. found is all that
-// differs.
-func (d *drifts) settle(key model.AttachmentKey, found []state.Difference, now time.Time) {
+// prune deletes the history of drifts that are gone, and of repairs older than driftWindow. found is the current drift.
+func (d *drifts) prune(key model.AttachmentKey, found []state.Difference, now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for k, past := range d.of[key] {
@@ -144,7 +172,7 @@ func (d *drifts) settle(key model.AttachmentKey, found []state.Difference, now t
 	}
 }
 
-// drop forgets an attachment.
+// drop deletes an attachment's history.
 func (d *drifts) drop(key model.AttachmentKey) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

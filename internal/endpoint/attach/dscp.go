@@ -10,25 +10,25 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474), by the node's end of its
+// DSCPMark is the DSCP (RFC 2474) of a pod's packets that leave the cluster. Link is the node's end of the pod's
 // interface.
-type Marked struct {
+type DSCPMark struct {
 	Link string
 	DSCP uint8
 }
 
-// dscpMarks remembers which pods have asked for a code point.
+// dscpMarks stores which pods request a DSCP.
 type dscpMarks struct {
 	catalog *catalog
 
 	mu sync.Mutex
-	by map[model.AttachmentKey]Marked // nil where nobody has
+	by map[model.AttachmentKey]DSCPMark // nil if no pod does
 }
 
-// note notes what the pod of a record asks for, when the record is done.
+// note stores the DSCP that the pod of a finished record requests.
 func (m *dscpMarks) note(rec Record) {
 	for _, conf := range rec.Network.Plugins {
-		of := m.catalog.can(conf).DSCP
+		of := m.catalog.capabilities(conf).DSCP
 		if of == nil {
 			continue
 		}
@@ -39,28 +39,30 @@ func (m *dscpMarks) note(rec Record) {
 		}
 		m.mu.Lock()
 		if m.by == nil {
-			m.by = map[model.AttachmentKey]Marked{}
+			m.by = map[model.AttachmentKey]DSCPMark{}
 		}
-		m.by[rec.Key()] = Marked{link, class}
+		m.by[rec.Key()] = DSCPMark{link, class}
 		m.mu.Unlock()
 	}
 }
 
-// drop forgets an attachment's.
+// drop deletes an attachment's mark.
 func (m *dscpMarks) drop(k model.AttachmentKey) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.by, k)
 }
 
-// list returns those who have asked, by their links.
-func (m *dscpMarks) list() []Marked {
+// list returns the marks, ordered by link.
+func (m *dscpMarks) list() []DSCPMark {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	var out []Marked
+	var out []DSCPMark
 	for _, asked := range m.by {
 		out = append(out, asked)
 	}
-	slices.SortFunc(out, func(a, b Marked) int { return cmp.Or(cmp.Compare(a.Link, b.Link), cmp.Compare(a.DSCP, b.DSCP)) })
+	slices.SortFunc(out, func(a, b DSCPMark) int {
+		return cmp.Or(cmp.Compare(a.Link, b.Link), cmp.Compare(a.DSCP, b.DSCP))
+	})
 	return out
 }

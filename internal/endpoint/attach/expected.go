@@ -11,11 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// expected is the record's fragment, less what plugins behind the planned ones may have changed: where others follow,
-// the container's links have the MAC that the result says, any MTU, and any settings (tuning is such a plugin), and
-// their routes may be in another table (sbr, vrf). What a plugin says of a link that it does not make is what it is
-// there for, and stays.
-func expected(
+// expectedFragment returns the record's fragment without what later foreign plugins may have changed: the links in the
+// container have the MAC of the result, any MTU and any sysctls (tuning), and their routes may be in another table
+// (sbr, vrf). A fragment that only changes links that others made is returned as it is.
+func expectedFragment(
 	ctx context.Context, agent bool, rec Record, prev *model.Result, spaces kernel.Spaces,
 ) (state.Fragment, error) {
 	f := rec.Fragment()
@@ -23,7 +22,7 @@ func expected(
 	for _, act := range rec.Acts {
 		others = others || act.Kind == ActExec
 	}
-	if made := func(l state.Link) bool { return l.Kind != "" || l.From != nil }; !others ||
+	if made := func(l state.Link) bool { return l.Kind != "" || l.MovedFrom != nil }; !others ||
 		!slices.ContainsFunc(f.Pod.Links, made) {
 		return f, nil
 	}
@@ -41,12 +40,12 @@ func expected(
 	}
 	f.Pod.Links, f.Pod.Sysctls = links, nil
 	var err error
-	f.Pod.Routes, err = notMoved(ctx, f.Pod.Routes, spaces)
+	f.Pod.Routes, err = dropMovedRoutes(ctx, f.Pod.Routes, spaces)
 	return f, err
 }
 
-// notMoved leaves out the routes of the main table that are in another one.
-func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
+// dropMovedRoutes drops the main table's routes that are in another table.
+func dropMovedRoutes(ctx context.Context, routes []state.Route, spaces kernel.Spaces) ([]state.Route, error) {
 	var queries []state.Query
 	for _, r := range routes {
 		if q := (state.Query{Space: state.Pod, Routes: r.Link}); r.Table == 0 && r.Link != "" &&
@@ -61,9 +60,9 @@ func notMoved(ctx context.Context, routes []state.Route, spaces kernel.Spaces) (
 	return slices.DeleteFunc(slices.Clone(routes), func(r state.Route) bool {
 		const main = 254 // RT_TABLE_MAIN
 		same := func(o state.Route) bool { return o.Dst == r.Dst && o.Gw == r.Gw }
-		elsewhere := func(o state.Route) bool { return same(o) && o.Table != main }
+		moved := func(o state.Route) bool { return same(o) && o.Table != main }
 		there := func(o state.Route) bool { return same(o) && o.Table == main }
 		have := answers[state.Query{Space: state.Pod, Routes: r.Link}].Routes
-		return r.Table == 0 && slices.ContainsFunc(have, elsewhere) && !slices.ContainsFunc(have, there)
+		return r.Table == 0 && slices.ContainsFunc(have, moved) && !slices.ContainsFunc(have, there)
 	}), nil
 }

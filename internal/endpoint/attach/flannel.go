@@ -15,23 +15,23 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// A plugin of type flannel stands for another one. Before anything is done for a job, that one is put in its place: the
-// rest of the room plans, records and undoes the delegate, and never sees flannel.
+// A plugin of type flannel delegates to another one. It is replaced by its delegate before anything is done for a job:
+// the rest of the package plans, records and undoes the delegate only.
 //
-// As the reference plugin does, the delegate is written down under the container's name, so that the DEL of one undoes
-// the ADD of the other.
+// As in the reference plugin, the delegate is saved in a file named after the container, so that either plugin can undo
+// the other's ADD.
 
-// hasDelegates reports whether a job has a plugin that stands for another one.
+// hasDelegates reports whether a job has a plugin that delegates.
 func (r *resolver) hasDelegates(job Job) bool {
 	return slices.ContainsFunc(job.Network.Plugins, r.delegates)
 }
 
-// delegates reports whether a plugin stands for another one.
+// delegates reports whether a plugin delegates to another one.
 func (r *resolver) delegates(conf model.PluginConf) bool {
 	return conf.Type == plugin.FlannelType && r.catalog.planners[conf.Type] != nil
 }
 
-// replace gives a job with what replace says for each plugin that stands for another one.
+// replace returns the job with each delegating plugin replaced by the result of the function.
 func (r *resolver) replace(
 	job Job, replace func(job *Job, conf model.PluginConf) (model.PluginConf, error),
 ) (Job, error) {
@@ -52,7 +52,7 @@ func (r *resolver) replace(
 	return job, nil
 }
 
-// resolve puts delegates in their places, by what flanneld says now.
+// resolve replaces delegating plugins by their delegates, from flanneld's current subnet file.
 func (r *resolver) resolve(job Job) (Job, error) {
 	job, err := r.withNode(job)
 	if err == nil {
@@ -67,12 +67,12 @@ func (r *resolver) resolve(job Job) (Job, error) {
 			return d, err
 		}
 		paths, err := plugin.Flannel{}.Saved(conf, job.Request)
-		job.saves = append(job.saves, save{paths, string(d.Raw)})
+		job.saves = append(job.saves, savedDelegate{paths, string(d.Raw)})
 		return d, err
 	})
 }
 
-// resolveRecorded puts the delegates in their places that the container has, whatever flanneld says by now.
+// resolveRecorded replaces delegating plugins by the delegates that the container was attached with.
 func (r *resolver) resolveRecorded(job Job) (Job, error) {
 	if !r.hasDelegates(job) && !slices.ContainsFunc(job.Network.Plugins, r.changes) {
 		return job, nil
@@ -92,7 +92,7 @@ func (r *resolver) resolveRecorded(job Job) (Job, error) {
 		return job, err
 	}
 	return r.replace(job, func(job *Job, conf model.PluginConf) (model.PluginConf, error) {
-		d, _, err := saved(conf, job.Request)
+		d, _, err := findSaved(conf, job.Request)
 		if err != nil || d.Type != "" {
 			return d, err
 		}
@@ -100,8 +100,9 @@ func (r *resolver) resolveRecorded(job Job) (Job, error) {
 	})
 }
 
-// resolveAnyhow puts delegates in their places for what can do without the node's subnets.
-func (r *resolver) resolveAnyhow(job Job) Job {
+// resolveLenient replaces delegating plugins by their delegates where the node's subnets are not needed; an invalid job
+// is returned unchanged.
+func (r *resolver) resolveLenient(job Job) Job {
 	job = r.withAny(job)
 	resolved, err := r.replace(job, func(_ *Job, conf model.PluginConf) (model.PluginConf, error) {
 		if d, err := delegate(conf); err == nil {
@@ -110,12 +111,12 @@ func (r *resolver) resolveAnyhow(job Job) Job {
 		return plugin.Flannel{}.Delegate(conf, plugin.FlannelNode{})
 	})
 	if err != nil {
-		return job // its configuration is wrong, and so is whatever would be made of it
+		return job // the configuration is invalid
 	}
 	return resolved
 }
 
-// delegate is the plugin that conf stands for on this node now.
+// delegate returns the plugin that conf delegates to on this node now.
 func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	path, err := plugin.Flannel{}.SubnetFile(conf)
 	if err != nil {
@@ -123,7 +124,7 @@ func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return conf, model.Faultf(model.CodeTryAgain, "flanneld writes it: is it running, and has the node a subnet?",
+		return conf, model.Errorf(model.CodeTryAgain, "flanneld writes it: is it running, and has the node a subnet?",
 			"plugin flannel: subnetFile %s is not there yet", path)
 	}
 	var env flannel.SubnetEnv
@@ -132,10 +133,10 @@ func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	}
 	switch {
 	case errors.Is(err, flannel.ErrIncomplete):
-		return conf, model.Faultf(model.CodeTryAgain, "perhaps flanneld is just writing it",
+		return conf, model.Errorf(model.CodeTryAgain, "perhaps flanneld is just writing it",
 			"plugin flannel: subnetFile %s: %w", path, err)
 	case err != nil:
-		return conf, model.Faultf(model.CodeInvalidConf, "flanneld writes it anew when it starts",
+		return conf, model.Errorf(model.CodeInvalidConf, "flanneld rewrites it when it starts",
 			"plugin flannel: subnetFile %s: %w", path, err)
 	}
 	node := plugin.FlannelNode{Networks: env.Networks, MTU: env.MTU, IPMasq: env.IPMasq}
@@ -148,14 +149,14 @@ func delegate(conf model.PluginConf) (model.PluginConf, error) {
 	return plugin.Flannel{}.Delegate(conf, node)
 }
 
-// saved is the delegate that is written down for a container, of this network; its type is empty when there is none. A
-// file that cannot be understood is none.
-func saved(conf model.PluginConf, r model.Request) (d model.PluginConf, path string, err error) {
+// findSaved returns the delegate that is saved for a container of this network; its type is empty if there is none. An
+// unreadable file counts as none.
+func findSaved(conf model.PluginConf, r model.Request) (d model.PluginConf, path string, err error) {
 	paths, err := plugin.Flannel{}.Saved(conf, r)
 	if err != nil {
 		return d, "", err
 	}
-	for _, path := range slices.Backward(paths) { // the second one is this interface's own
+	for _, path := range slices.Backward(paths) { // the second path is specific to the interface
 		if d, ok := readSaved(path, r.Network); ok {
 			return d, path, nil
 		}
@@ -178,8 +179,8 @@ func readSaved(path, network string) (d model.PluginConf, ok bool) {
 	return model.PluginConf{Type: c.Type, Raw: text}, true
 }
 
-// saveAct is the writing down of a run's delegates. What stands in the reference plugin's place is another network's of
-// the same container: that plugin would write over it.
+// saveAct returns the act that saves a run's delegates. If the reference plugin's path is in use by another network of
+// the container, the second path is used; the reference plugin would overwrite it.
 func (r *run) saveAct() Act {
 	act := Act{Kind: ActSave}
 	for _, s := range r.job.saves {
@@ -192,8 +193,8 @@ func (r *run) saveAct() Act {
 	return act
 }
 
-// sweepSaved takes away the delegates that are written down for containers of the network which are not valid.
-func (r *resolver) sweepSaved(job Job, keep map[model.AttachmentKey]bool) error {
+// removeStaleDelegates removes the saved delegates of the network's containers that are not valid.
+func (r *resolver) removeStaleDelegates(job Job, validKeys map[model.AttachmentKey]bool) error {
 	var errs []error
 	for _, conf := range job.Network.Plugins {
 		if !r.delegates(conf) {
@@ -205,11 +206,11 @@ func (r *resolver) sweepSaved(job Job, keep map[model.AttachmentKey]bool) error 
 		}
 		entries, err := os.ReadDir(dir)
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			errs = append(errs, model.Faultf(model.CodeIO, "", "plugin flannel: dataDir: %w", err))
+			errs = append(errs, model.Errorf(model.CodeIO, "", "plugin flannel: dataDir: %w", err))
 		}
 		for _, e := range entries {
 			path := filepath.Join(dir, e.Name())
-			if _, ok := readSaved(path, job.Network.Name); ok && !wanted(e.Name(), keep) {
+			if _, ok := readSaved(path, job.Network.Name); ok && !wanted(e.Name(), validKeys) {
 				errs = append(errs, removeFiles([]plugin.File{{Path: path}}))
 			}
 		}
@@ -217,8 +218,8 @@ func (r *resolver) sweepSaved(job Job, keep map[model.AttachmentKey]bool) error 
 	return errors.Join(errs...)
 }
 
-func wanted(name string, keep map[model.AttachmentKey]bool) bool {
-	for k := range keep {
+func wanted(name string, validKeys map[model.AttachmentKey]bool) bool {
+	for k := range validKeys {
 		if name == k.ContainerID || name == k.ContainerID+"."+k.IfName {
 			return true
 		}

@@ -36,7 +36,7 @@ func (n *node) saved() string {
 	return strings.Join(names, " ")
 }
 
-// kube-flannel's list in an agent: the delegate is planned with what stands behind it, recorded, and undone by the
+// kube-flannel's list in an agent: the delegate is planned with what comes after it, recorded, and undone by the
 // record.
 func TestFlannel(t *testing.T) {
 	n := newNode(t)
@@ -97,7 +97,7 @@ func TestFlannelOfTheOriginal(t *testing.T) {
 	id, ns := n.pod()
 	job := n.job(n.list(flannelPlugin), id, ns)
 	n.add(job)
-	if err := n.ledger.Delete(job.Request.Key()); err != nil { // nobody remembers; the file is the original's
+	if err := n.ledger.Delete(job.Request.Key()); err != nil { // no record; the file is the reference plugin's
 		t.Fatal(err)
 	}
 	n.lease(strings.ReplaceAll(lease, "10.42.3", "10.42.4"))
@@ -120,7 +120,7 @@ func TestFlannelFailsAnywhere(t *testing.T) {
 	for k, steps := 0, 1; k < steps; k++ {
 		var seen []string
 		cfg := n.cfg
-		cfg.Step = func(name string) error {
+		cfg.Failpoint = func(name string) error {
 			seen = append(seen, name)
 			if len(seen) == k+1 {
 				return errStep

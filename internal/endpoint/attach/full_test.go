@@ -27,7 +27,7 @@ func TestFullBridge(t *testing.T) {
 	id, ns = n.pod()
 	next := n.job(n.list(bridge), id, ns)
 	_, err := n.Add(t.Context(), next)
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(err.Error(), "1,023") {
 		t.Fatalf("ADD to a full bridge: %v", err)
 	}

@@ -15,30 +15,31 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// group is runs that go through their lists side by side: one run, or several whose lists are plain, which have one
-// segment each. What one step does for all of them is one write, one transaction, one pass over the kernel.
+// group is one run, or several batchable runs with one segment each, that are attached in lockstep: each step is one
+// write, one transaction and one pass over the kernel for all.
 type group struct {
-	a      *adder
-	spaces kernel.Spaces
-	runs   []*run
-	bad    *run // whose error it is; nil: of all, or of nobody
+	a         *adder
+	spaces    kernel.Spaces
+	runs      []*run
+	failedRun *run // the run that failed; nil: all, or none
 
-	// turn, which may be nil, is held while built-in plugins are planned and applied, where other networks of the pod are
-	// attached at the same time: what one planner sees of the pod must still be true when its plan is applied.
-	turn sync.Locker
+	// planLock, which may be nil, is held while built-in plugins are planned and applied if other networks of the pod are
+	// attached concurrently: what a planner observes of the pod must still hold when its plan is applied.
+	planLock sync.Locker
 }
 
-// errTogether marks what failed for several networks at once, so that nobody knows whose it is.
-var errTogether = errors.New("networks of one pod")
+// errBatch is wrapped by an error that cannot be attributed to one network of the group.
+var errBatch = errors.New("networks of one pod")
 
-// attach does all of an ADD, beside the calls for other containers. What it has promised when it fails, others undo.
+// attach performs an ADD, concurrently with calls for other containers. After an error the caller undoes what is
+// recorded.
 func (g *group) attach(ctx context.Context) error {
-	release, err := g.a.locks.of(g.runs[0].job.Request.Network).Together(ctx)
+	release, err := g.a.locks.of(g.runs[0].job.Request.Network).RLock(ctx)
 	if err != nil {
 		return err
 	}
 	defer release()
-	defer g.drop()
+	defer g.dropHolds()
 	if err := g.save(); err != nil {
 		return err
 	}
@@ -50,25 +51,25 @@ func (g *group) attach(ctx context.Context) error {
 	if err := g.each(func(r *run) error { return r.conclude(ctx) }); err != nil {
 		return err
 	}
-	if err := g.guard(ctx, g.runs...); err != nil {
+	if err := g.enforcePolicy(ctx, g.runs...); err != nil {
 		return err
 	}
-	// The runs stay pending: should this fail, their undo is that of an unfinished ADD.
+	// The runs stay pending: if this fails, they are undone as an unfinished ADD.
 	if err := g.write("done", Done); err != nil {
 		return err
 	}
-	g.tell()
+	g.notifyDone()
 	return nil
 }
 
-// segment does what comes next in the lists: a foreign plugin, or the built-in ones up to the next cut.
+// segment handles the next part of the lists: a foreign plugin, or the built-in ones up to the next cut.
 func (g *group) segment(ctx context.Context) error {
 	if r := g.runs[0]; r.foreign() {
 		return g.exec(ctx, r)
 	}
-	if g.turn != nil {
-		g.turn.Lock()
-		defer g.turn.Unlock()
+	if g.planLock != nil {
+		g.planLock.Lock()
+		defer g.planLock.Unlock()
 	}
 	if err := g.each((*run).open); err != nil {
 		return err
@@ -76,7 +77,7 @@ func (g *group) segment(ctx context.Context) error {
 	if err := g.links(ctx); err != nil {
 		return err
 	}
-	if err := g.addresses(ctx); err != nil {
+	if err := g.allocateAddresses(ctx); err != nil {
 		return err
 	}
 	if err := g.observe(ctx); err != nil {
@@ -88,11 +89,11 @@ func (g *group) segment(ctx context.Context) error {
 	return g.apply(ctx, "plan", g.runs)
 }
 
-// links makes the interfaces whose IPAM needs them.
+// links creates the interfaces that IPAM needs before it allocates.
 func (g *group) links(ctx context.Context) error {
 	var late []*run
 	err := g.each(func(r *run) error {
-		made, err := r.link(ctx)
+		made, err := r.planLink(ctx)
 		if made {
 			late = append(late, r)
 		}
@@ -104,8 +105,7 @@ func (g *group) links(ctx context.Context) error {
 	return g.apply(ctx, "link", late)
 }
 
-// observe asks the kernel at once what the first planners of several runs must know; a planner by itself asks for
-// itself.
+// observe answers the queries of the first planners of several runs with one request. A single run queries by itself.
 func (g *group) observe(ctx context.Context) error {
 	if len(g.runs) < 2 {
 		return nil
@@ -117,7 +117,7 @@ func (g *group) observe(ctx context.Context) error {
 		in.Chain.Prev, in.Answers = r.chain.Prev, state.Answers{}
 		more, err := g.a.catalog.planners[conf.Type].Observe(in)
 		if err != nil {
-			return nil // whoever plans says it again, and in which network
+			return nil // the planner reports the error again, with the network's name
 		}
 		for _, q := range more {
 			if !slices.Contains(queries, q) {
@@ -127,14 +127,13 @@ func (g *group) observe(ctx context.Context) error {
 	}
 	known, err := g.spaces.Observe(ctx, queries)
 	for _, r := range g.runs {
-		r.seg.known = known
+		r.seg.answers = known
 	}
-	return g.ofAll(err)
+	return g.wrapShared(err)
 }
 
-// apply promises the last acts of runs of the group and does them: the promise is written and the guard stands before
-// the kernel is touched, so that a process that is killed at any step leaves nothing that no record tells of, and no
-// packet goes unguarded. The name is the promise's, for fault tests.
+// apply records the last acts of the runs and performs them. The record is written and policy is enforced before the
+// kernel is changed: a crash leaves nothing without a record, and no packet bypasses policy. name is the failpoint's.
 func (g *group) apply(ctx context.Context, name string, runs []*run) error {
 	if err := g.write("promise "+name, Pending); err != nil {
 		return err
@@ -142,7 +141,7 @@ func (g *group) apply(ctx context.Context, name string, runs []*run) error {
 	if err := g.each(func(r *run) error { return g.a.unmanaged.check(ctx, r.rec) }); err != nil {
 		return err
 	}
-	if err := g.guard(ctx, g.runs...); err != nil {
+	if err := g.enforcePolicy(ctx, g.runs...); err != nil {
 		return err
 	}
 	all := state.Fragment{Owner: plugin.Owner(runs[0].job.Request.Key())}
@@ -152,15 +151,15 @@ func (g *group) apply(ctx context.Context, name string, runs []*run) error {
 		all.Merge(*act.Fragment)
 		files = append(files, act.Files...)
 	}
-	return g.ofAll(g.perform(ctx, all, files))
+	return g.wrapShared(g.perform(ctx, all, files))
 }
 
-// perform applies what was promised.
+// perform applies what was recorded.
 func (g *group) perform(ctx context.Context, f state.Fragment, files []plugin.File) error {
 	if err := writeFiles(files); err != nil {
 		return err
 	}
-	kept, err := g.take()
+	kept, err := g.commitAddresses()
 	if err != nil {
 		return err
 	}
@@ -169,25 +168,25 @@ func (g *group) perform(ctx context.Context, f state.Fragment, files []plugin.Fi
 		return keepErr
 	}
 	if errors.Is(err, kernel.ErrFull) && g.a.agent {
-		// The dead keep their place until they are gone.
+		// Dead links occupy their bridge ports until they are deleted.
 		if err = g.a.reaper.Wait(ctx); err == nil {
 			err = g.spaces.Apply(ctx, f)
 		}
 	}
 	if err != nil {
-		return applyFault(err, g.runs[0].job.Network.Name, f)
+		return applyError(err, g.runs[0].job.Network.Name, f)
 	}
 	return g.a.fail.At("after apply")
 }
 
-// exec executes the foreign plugin of a run at its place in the list. Its answer is a fact for those behind it.
+// exec executes a run's next plugin, which is foreign. Its result is the input of the plugins after it.
 func (g *group) exec(ctx context.Context, r *run) error {
 	r.rec.Acts = append(r.rec.Acts, Act{Kind: ActExec, Plugin: r.at})
 	r.rec.Result = r.chain.Prev
 	if err := g.write("promise exec", Pending); err != nil {
 		return err
 	}
-	if err := g.guard(ctx, r); err != nil {
+	if err := g.enforcePolicy(ctx, r); err != nil {
 		return err
 	}
 	conf := r.job.Network.Plugins[r.at]
@@ -200,7 +199,7 @@ func (g *group) exec(ctx context.Context, r *run) error {
 	return g.a.fail.At("after exec")
 }
 
-// save writes down the delegates of the runs.
+// save saves the delegates of the runs.
 func (g *group) save() error {
 	var files []plugin.File
 	for _, r := range g.runs {
@@ -222,7 +221,7 @@ func (g *group) save() error {
 	return g.a.fail.At("after save")
 }
 
-// write writes the records of all runs at once. The name is the step's, for fault tests.
+// write writes the records of all runs in one transaction. name is the failpoint's.
 func (g *group) write(name string, stage Stage) error {
 	if err := g.a.fail.At("before " + name); err != nil {
 		return err
@@ -237,27 +236,27 @@ func (g *group) write(name string, stage Stage) error {
 		return err
 	}
 	for _, r := range g.runs {
-		r.promised, r.done = true, stage == Done
+		r.recorded, r.done = true, stage == Done
 	}
 	return g.a.fail.At("after " + name)
 }
 
-// guard has policy stand for the interfaces of runs, as far as that is known and news to it.
-func (g *group) guard(ctx context.Context, runs ...*run) error {
-	var news []model.WorkloadEndpoint
+// enforcePolicy enforces policy on the runs' interfaces that are known and not admitted yet.
+func (g *group) enforcePolicy(ctx context.Context, runs ...*run) error {
+	var added []model.WorkloadEndpoint
 	for _, r := range runs {
 		is, ok := g.a.hook.of(r.rec)
 		if !ok || r.admitted != nil && r.admitted.Equal(is) {
 			continue
 		}
-		news = append(news, is)
+		added = append(added, is)
 		r.admitted = &is
 	}
-	return g.a.hook.admit(ctx, news)
+	return g.a.hook.admit(ctx, added)
 }
 
-// tell tells everybody that the runs are done.
-func (g *group) tell() {
+// notifyDone notifies the other components that the runs are done.
+func (g *group) notifyDone() {
 	var admitted []model.AttachmentKey
 	for _, r := range g.runs {
 		if r.admitted != nil && !r.rec.Standby {
@@ -267,33 +266,33 @@ func (g *group) tell() {
 	g.a.hook.attached(admitted)
 	for _, r := range g.runs {
 		g.a.dscp.note(r.rec)
-		g.a.hook.moved(r.rec)
+		g.a.hook.vmChanged(r.rec)
 	}
 }
 
-// each does f for the runs, up to the first error, which is that run's.
+// each calls f for each run up to the first error, which is attributed to that run.
 func (g *group) each(f func(r *run) error) error {
 	for _, r := range g.runs {
 		if err := f(r); err != nil {
-			g.bad = r
+			g.failedRun = r
 			return err
 		}
 	}
 	return nil
 }
 
-// failed is the job whose error the group's is.
+// failed returns the index of the job that the group's error is about.
 func (g *group) failed() int {
-	if g.bad != nil {
-		return g.bad.index
+	if g.failedRun != nil {
+		return g.failedRun.index
 	}
 	return g.runs[0].index
 }
 
-// ofAll marks an error of which nobody knows whose it is.
-func (g *group) ofAll(err error) error {
+// wrapShared wraps an error that cannot be attributed to one run.
+func (g *group) wrapShared(err error) error {
 	if err == nil || len(g.runs) == 1 {
 		return err
 	}
-	return fmt.Errorf("%w: %w", errTogether, err)
+	return fmt.Errorf("%w: %w", errBatch, err)
 }

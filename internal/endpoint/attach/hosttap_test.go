@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestHostTapIsTheEnd: policy, and what else asks for the node's end of an interface, is told of the tap on the node.
+// TestHostTapIsTheEnd: the tap on the node is the node's end of the interface, for policy and others.
 func TestHostTapIsTheEnd(t *testing.T) {
 	const mark = "weft:net/c1/eth0"
 	f := state.Fragment{}
@@ -19,7 +19,7 @@ func TestHostTapIsTheEnd(t *testing.T) {
 	f.Pod.Links = []state.Link{{Name: "eth0", Kind: state.Tap, Alias: mark}}
 	r := Record{
 		Request: model.Request{Network: "net", ContainerID: "c1", IfName: "eth0"},
-		Acts:    []Act{{Kind: ActApply, Fragment: &f, Guests: []model.Guest{{Link: "cali1", OnNode: true}}}},
+		Acts:    []Act{{Kind: ActApply, Fragment: &f, Guests: []model.GuestConfig{{Link: "cali1", OnNode: true}}}},
 	}
 	if got := r.HostLink(); got != "cali1" {
 		t.Errorf("the node's end is %q", got)

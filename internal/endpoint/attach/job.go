@@ -7,27 +7,27 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Job is what one call is about.
+// Job is one network of a call.
 type Job struct {
 	Network model.Network
 	Request model.Request
-	// Prev is the result that the caller handed in.
+	// Prev is the caller's prevResult.
 	Prev *model.Result
-	// Netns is the container's namespace, nil when it is gone.
+	// Netns is the container's network namespace, nil if it is gone.
 	Netns *netns.NS
 	// OwnNetns permits that Netns is the node's own (CNI_NETNS_OVERRIDE).
 	OwnNetns bool
-	// NamespaceLabels are those of the pod's namespace, nil where they are not known.
+	// NamespaceLabels are the labels of the pod's Kubernetes namespace, nil if unknown.
 	NamespaceLabels map[string]string
-	// Parallel permits AddAll to execute foreign plugins beside those of its neighbors that permit it, too.
+	// Parallel permits AddAll to execute foreign plugins concurrently with those of adjacent jobs that permit it too.
 	Parallel bool
 
-	// saves are the delegates to be remembered; see resolver.
-	saves []save
+	// saves are the delegates to be saved; see resolver.
+	saves []savedDelegate
 }
 
-// save is a delegate to be written down, in the first of the paths that nobody has.
-type save struct {
+// savedDelegate is a delegate to be saved, in the first of the paths that is unused.
+type savedDelegate struct {
 	paths []string
 	text  string
 }

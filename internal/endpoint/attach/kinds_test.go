@@ -42,7 +42,7 @@ func (n *node) unplug() {
 	n.clean("all verbs")
 }
 
-// gone wants that links are no more, once those that DEL left to die are dead.
+// gone checks that links do not exist, once those that DEL released are deleted.
 func (n *node) gone(ns *netns.NS, links ...string) {
 	n.t.Helper()
 	n.drain()
@@ -53,7 +53,7 @@ func (n *node) gone(ns *netns.NS, links ...string) {
 	}
 }
 
-// A list upon an uplink is planned whole: what follows changes what is made.
+// A list on an uplink is planned as a whole: later plugins change what is created.
 func TestKindsInLists(t *testing.T) {
 	for name, tc := range map[string]struct{ kind, first string }{"macvlan": {"macvlan", onWire}, "tap": {"tap", tapped}} {
 		t.Run(name, func(t *testing.T) {
@@ -157,7 +157,7 @@ func TestKindsRecover(t *testing.T) {
 	}
 }
 
-// Foreign IPAM is asked over an interface that is up, as a DHCP client is.
+// Foreign IPAM is executed while the interface is up, as a DHCP client needs it.
 func TestMacvlanLate(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	n := newNode(t)

@@ -13,17 +13,16 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Locks keep calls apart: one at a time for a container, any number for different containers, and none beside a GC. A
-// container's lock is always taken before the gate (Together or Alone).
+// Locks serialize calls: one at a time per container, any number for different containers, none during a GC. A
+// container's lock is always acquired before the gate (RLock or Lock).
 type Locks interface {
 	Container(ctx context.Context, id string) (release func(), err error)
-	Together(ctx context.Context) (release func(), err error)
-	Alone(ctx context.Context) (release func(), err error)
+	RLock(ctx context.Context) (release func(), err error)
+	Lock(ctx context.Context) (release func(), err error)
 }
 
-// lockSet are the locks of networks. A plugin that the agent executes for an attachment, whose locks are held
-// meanwhile, may have the agent allocate its addresses: that is recorded under a network of its own, and has locks of
-// its own.
+// lockSet holds the locks of networks. A foreign plugin that the agent executes, while the attachment's locks are held,
+// may call the agent for IPAM. Such allocations are recorded under a network of their own, with separate locks.
 type lockSet struct {
 	main     Locks
 	ipamOnly Locks
@@ -37,7 +36,7 @@ func (l *lockSet) of(network string) Locks {
 	return l.main
 }
 
-// locked does f while holding a lock.
+// locked calls f while it holds a lock.
 func locked(ctx context.Context, lock func(context.Context) (func(), error), f func() error) error {
 	release, err := lock(ctx)
 	if err != nil {
@@ -47,28 +46,28 @@ func locked(ctx context.Context, lock func(context.Context) (func(), error), f f
 	return f()
 }
 
-// memoryLocks are the locks of one process.
-type memoryLocks struct {
+// processLocks are locks within one process.
+type processLocks struct {
 	gate       *semaphore.Weighted
 	mu         sync.Mutex
-	containers map[string]*waiting
+	containers map[string]*containerLock
 }
 
-type waiting struct {
-	turn  *semaphore.Weighted
+type containerLock struct {
+	sem   *semaphore.Weighted
 	users int
 }
 
-func newMemoryLocks() *memoryLocks {
-	return &memoryLocks{gate: semaphore.NewWeighted(math.MaxInt32), containers: map[string]*waiting{}}
+func newProcessLocks() *processLocks {
+	return &processLocks{gate: semaphore.NewWeighted(math.MaxInt32), containers: map[string]*containerLock{}}
 }
 
-// Container waits for the container's turn.
-func (l *memoryLocks) Container(ctx context.Context, id string) (func(), error) {
+// Container locks a container.
+func (l *processLocks) Container(ctx context.Context, id string) (func(), error) {
 	l.mu.Lock()
 	w := l.containers[id]
 	if w == nil {
-		w = &waiting{turn: semaphore.NewWeighted(1)}
+		w = &containerLock{sem: semaphore.NewWeighted(1)}
 		l.containers[id] = w
 	}
 	w.users++
@@ -80,20 +79,22 @@ func (l *memoryLocks) Container(ctx context.Context, id string) (func(), error) 
 			delete(l.containers, id)
 		}
 	}
-	if err := w.turn.Acquire(ctx, 1); err != nil {
+	if err := w.sem.Acquire(ctx, 1); err != nil {
 		leave()
 		return nil, busy("container "+id, err)
 	}
-	return func() { w.turn.Release(1); leave() }, nil
+	return func() { w.sem.Release(1); leave() }, nil
 }
 
-// Together joins the calls that go side by side.
-func (l *memoryLocks) Together(ctx context.Context) (func(), error) { return l.pass(ctx, 1) }
+// RLock acquires the gate in shared mode, as ADD and DEL do.
+func (l *processLocks) RLock(ctx context.Context) (func(), error) { return l.acquireGate(ctx, 1) }
 
-// Alone waits until no other call is under way and keeps new ones out.
-func (l *memoryLocks) Alone(ctx context.Context) (func(), error) { return l.pass(ctx, math.MaxInt32) }
+// Lock acquires the gate exclusively, as GC does: it waits for the calls in progress and blocks new ones.
+func (l *processLocks) Lock(ctx context.Context) (func(), error) {
+	return l.acquireGate(ctx, math.MaxInt32)
+}
 
-func (l *memoryLocks) pass(ctx context.Context, n int64) (func(), error) {
+func (l *processLocks) acquireGate(ctx context.Context, n int64) (func(), error) {
 	if err := l.gate.Acquire(ctx, n); err != nil {
 		return nil, busy("node", err)
 	}
@@ -101,5 +102,5 @@ func (l *memoryLocks) pass(ctx context.Context, n int64) (func(), error) {
 }
 
 func busy(what string, err error) error {
-	return model.Faultf(model.CodeTryAgain, "another call is under way", "%s: lock: %w", what, err)
+	return model.Errorf(model.CodeTryAgain, "another call is under way", "%s: lock: %w", what, err)
 }

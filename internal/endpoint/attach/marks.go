@@ -8,10 +8,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sameMark tells whether a mark that was found is the wanted one. The comment of an nft element holds less than an
-// ifalias, so it may be the beginning of it.
+// sameMark reports whether a mark that was found is the wanted one. The comment of an nftables element is shorter than
+// an ifalias and may be truncated.
 func sameMark(found, want string) bool {
-	const shortest = 100 // nobody cuts a mark below this
+	const shortest = 100 // no mark is truncated below this
 	return found == want || len(found) >= shortest && strings.HasPrefix(want, found)
 }
 

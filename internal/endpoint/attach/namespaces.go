@@ -10,14 +10,14 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// namespaces opens those that a call or a record is about, the node's beside the container's.
+// namespaces opens the network namespaces of a call or a record: the node's and the container's.
 type namespaces struct {
 	host   *kernel.Conn
 	boot   string
-	hostID func() (uint64, error) // of the node's
+	hostID func() (uint64, error) // inode of the node's namespace
 }
 
-// id names the job's namespace and refuses the node's own.
+// id returns the inode of the job's namespace, and an error if it is the node's own.
 func (n *namespaces) id(job Job) (uint64, error) {
 	if job.Netns == nil {
 		return 0, nil
@@ -31,13 +31,13 @@ func (n *namespaces) id(job Job) (uint64, error) {
 		return 0, err
 	}
 	if id == own && !job.OwnNetns {
-		return 0, model.Faultf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
+		return 0, model.Errorf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
 			"CNI_NETNS %q is the namespace of the node itself", job.Request.Netns)
 	}
 	return id, nil
 }
 
-// open opens the container's namespace beside the node's.
+// open opens the container's namespace.
 func (n *namespaces) open(ns *netns.NS) (kernel.Spaces, func(), error) {
 	s := kernel.Spaces{Host: n.host, PodNS: ns}
 	if ns == nil {
@@ -51,31 +51,31 @@ func (n *namespaces) open(ns *netns.NS) (kernel.Spaces, func(), error) {
 	return s, func() { _ = pod.Close() }, nil
 }
 
-// ofRecord opens the namespaces of a record. The container's is left out when the path names another one by now: a
-// link of that name there is somebody else's.
+// ofRecord opens the namespaces of a record. The container's is left out if the path refers to another namespace by
+// now: a link of that name there is not ours.
 func (n *namespaces) ofRecord(rec Record) (kernel.Spaces, func()) {
-	alone := kernel.Spaces{Host: n.host}
+	hostOnly := kernel.Spaces{Host: n.host}
 	if rec.Request.Netns == "" || rec.NetnsID == 0 || rec.Boot != n.boot {
-		return alone, func() {}
+		return hostOnly, func() {}
 	}
 	ns, err := netns.Open(rec.Request.Netns)
 	if err != nil {
-		return alone, func() {}
+		return hostOnly, func() {}
 	}
 	id, err := ns.ID()
 	if err != nil || id != rec.NetnsID {
 		_ = ns.Close()
-		return alone, func() {}
+		return hostOnly, func() {}
 	}
 	s, done, err := n.open(ns)
 	if err != nil {
 		_ = ns.Close()
-		return alone, func() {}
+		return hostOnly, func() {}
 	}
 	return s, func() { done(); _ = ns.Close() }
 }
 
-// forDel prefers the namespace that the caller has open.
+// forDel is ofRecord for a DEL; it prefers the namespace that the caller has open.
 func (n *namespaces) forDel(job Job, rec Record) (kernel.Spaces, func()) {
 	if job.Netns != nil {
 		if id, err := job.Netns.ID(); err == nil && id == rec.NetnsID {

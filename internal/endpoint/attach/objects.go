@@ -12,51 +12,52 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// objectIndex maps what the kernel names in an event to the finished attachments that it is about. What is being
-// attached or detached is not in it, so that an agent's own calls cause no looks.
+// objectIndex maps the objects that kernel events name to the finished attachments that own them. Attachments in
+// progress are not in it, so that an agent's own calls trigger no repairs.
 type objectIndex struct {
-	mu     sync.Mutex
-	of     map[model.AttachmentKey]*objects
-	links  map[string]map[model.AttachmentKey]struct{}       // of the node
-	places map[netip.Prefix]map[model.AttachmentKey]struct{} // routes and neighbors of the node
-	rules  map[model.AttachmentKey]struct{}                  // attachments with policy routing rules on the node
-	pods   map[uint64]*podNamespace                          // by the namespace's inode
-	byNSID map[int]uint64
-	// unknown are ids of namespaces that changes were reported of and that may be a pod's.
+	mu       sync.Mutex
+	of       map[model.AttachmentKey]*objects
+	links    map[string]map[model.AttachmentKey]struct{}       // of the node
+	prefixes map[netip.Prefix]map[model.AttachmentKey]struct{} // routes and neighbors of the node
+	rules    map[model.AttachmentKey]struct{}                  // attachments with policy routing rules on the node
+	pods     map[uint64]*podNamespace                          // by the namespace's inode
+	byNSID   map[int]uint64
+	// unknown are the nsids of reported changes that may belong to a pod.
 	unknown map[int]struct{}
-	// ignored are ids that are none of the attachments', as far as it is known: while a namespace waits for its id, one of
-	// them may be its.
+	// ignored are nsids that belong to no attachment, as far as known: while a namespace waits for its nsid, one of them
+	// may be it.
 	ignored map[int]struct{}
-	// fresh: a namespace waits for its id.
-	fresh bool
+	// needsNSID: the nsid of a namespace is not resolved yet.
+	needsNSID bool
 }
 
-// objects are what one attachment has on the node.
+// objects are an attachment's objects on the node.
 type objects struct {
-	links  map[string]state.Link
-	places []netip.Prefix
-	macs   map[netip.Addr]state.MAC // of neighbors
-	inPod  map[netip.Addr]struct{}  // neighbors in the pod
-	netns  uint64
+	state.Space
+	links    map[string]state.Link
+	prefixes []netip.Prefix
+	inPod    map[netip.Addr]struct{} // neighbors in the pod
+	tables   bool                    // the pod has nft tables of it
+	netns    uint64
 }
 
-// podNamespace is the network namespace of attachments.
+// podNamespace is a pod's network namespace.
 type podNamespace struct {
 	path string
-	nsid int // -1 while it is not known
+	nsid int // -1 while unknown
 	keys map[model.AttachmentKey]struct{}
 }
 
 func newObjectIndex() *objectIndex {
 	return &objectIndex{
 		of: map[model.AttachmentKey]*objects{}, links: map[string]map[model.AttachmentKey]struct{}{},
-		places: map[netip.Prefix]map[model.AttachmentKey]struct{}{}, rules: map[model.AttachmentKey]struct{}{},
+		prefixes: map[netip.Prefix]map[model.AttachmentKey]struct{}{}, rules: map[model.AttachmentKey]struct{}{},
 		pods: map[uint64]*podNamespace{}, byNSID: map[int]uint64{}, unknown: map[int]struct{}{}, ignored: map[int]struct{}{},
 	}
 }
 
-// note brings the index to what a record says: a finished attachment is in it, any other is not. It reports whether
-// there is now a new namespace whose id must be asked for, and none before.
+// note updates the index from a record: a finished attachment is added, any other is removed. It reports whether a nsid
+// must be resolved now and none had to before.
 func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -66,18 +67,19 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	}
 	key, f := rec.Key(), rec.Fragment()
 	o := &objects{
-		links: map[string]state.Link{}, macs: map[netip.Addr]state.MAC{}, inPod: map[netip.Addr]struct{}{},
-		netns: rec.NetnsID,
+		Space: f.Host, links: map[string]state.Link{}, inPod: map[netip.Addr]struct{}{},
+		tables: len(f.Pod.Tables)+len(f.Pod.Joins) > 0, // a join may be a table
+		netns:  rec.NetnsID,
 	}
+	o.Tables, o.IPTables, o.Sources = nil, nil, nil // their changes name no attachment
 	for _, l := range f.Host.Links {
 		o.links[l.Name] = l
 	}
 	for _, r := range f.Host.Routes {
-		o.places = append(o.places, r.Dst.Masked())
+		o.prefixes = append(o.prefixes, r.Dst.Masked())
 	}
 	for _, n := range f.Host.Neighs {
-		o.places = append(o.places, netip.PrefixFrom(n.IP, n.IP.BitLen()))
-		o.macs[n.IP] = n.MAC
+		o.prefixes = append(o.prefixes, netip.PrefixFrom(n.IP, n.IP.BitLen()))
 	}
 	for _, n := range f.Pod.Neighs {
 		o.inPod[n.IP] = struct{}{}
@@ -85,8 +87,8 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	for name := range o.links {
 		join(x.links, name, key)
 	}
-	for _, place := range o.places {
-		join(x.places, place, key)
+	for _, place := range o.prefixes {
+		join(x.prefixes, place, key)
 	}
 	if len(f.Host.Rules) > 0 {
 		x.rules[key] = struct{}{}
@@ -99,13 +101,13 @@ func (x *objectIndex) note(rec Record, finished bool) (fresh bool) {
 	if pod == nil {
 		pod = &podNamespace{path: rec.Request.Netns, nsid: -1, keys: map[model.AttachmentKey]struct{}{}}
 		x.pods[rec.NetnsID] = pod
-		x.fresh, fresh = true, !x.fresh
+		x.needsNSID, fresh = true, !x.needsNSID
 	}
 	pod.keys[key] = struct{}{}
 	return fresh
 }
 
-// drop takes an attachment out of the index.
+// drop removes an attachment from the index.
 func (x *objectIndex) drop(key model.AttachmentKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -120,8 +122,8 @@ func (x *objectIndex) dropLocked(key model.AttachmentKey) {
 	for name := range o.links {
 		leave(x.links, name, key)
 	}
-	for _, place := range o.places {
-		leave(x.places, place, key)
+	for _, place := range o.prefixes {
+		leave(x.prefixes, place, key)
 	}
 	delete(x.rules, key)
 	delete(x.of, key)
@@ -129,7 +131,7 @@ func (x *objectIndex) dropLocked(key model.AttachmentKey) {
 		if delete(pod.keys, key); len(pod.keys) == 0 {
 			delete(x.pods, o.netns)
 			if delete(x.byNSID, pod.nsid); pod.nsid >= 0 {
-				x.ignored[pod.nsid] = struct{}{} // what a DEL takes away is no reason to ask whose it was
+				x.ignored[pod.nsid] = struct{}{} // changes that the DEL causes need no resolution
 			}
 		}
 	}
@@ -148,44 +150,38 @@ func leave[K comparable](m map[K]map[model.AttachmentKey]struct{}, k K, key mode
 	}
 }
 
-// onNode returns the attachments that a change in the node's namespace may have taken something from.
-func (x *objectIndex) onNode(c watch.Change) []model.AttachmentKey {
+// onNode returns the attachments that a change in the node's namespace concerns: lost are those one of whose objects it
+// removed or overwrote, near those that have objects next to it. more reports whether a container has a VM, which may
+// have changed the MAC of a neighbor.
+func (x *objectIndex) onNode(c watch.Change, more func(container string) bool) (lost, near []model.AttachmentKey) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	var out []model.AttachmentKey
+	var all map[model.AttachmentKey]struct{}
 	switch c.Kind {
 	case watch.Lost:
-		return list(x.of)
+		return nil, list(x.of)
 	case watch.Rule:
-		return list(x.rules)
+		all = x.rules
 	case watch.Link, watch.Addr, watch.Queue, watch.Setting:
-		for key := range x.links[c.Link] {
-			if c.Kind != watch.Link || x.of[key].links[c.Link].Name != "" && linkDrifts(x.of[key].links[c.Link], c) {
-				out = append(out, key)
-			}
-		}
+		all = x.links[c.Link]
 	case watch.Route, watch.Neigh:
-		for key := range x.places[c.Place()] {
-			if mac, known := x.of[key].macs[c.Addr]; c.Kind == watch.Neigh && !c.Gone && known && mac == state.MAC(c.MAC) {
-				continue
-			}
-			out = append(out, key)
+		all = x.prefixes[c.Place()]
+	}
+	for key := range all {
+		switch x.of[key].effect(c, func() bool { return more(key.ContainerID) }) {
+		case lossOf:
+			lost = append(lost, key)
+		case nearby:
+			near = append(near, key)
 		}
 	}
-	return out
+	return lost, near
 }
 
-// linkDrifts reports whether a link's message says something else than the plan.
-func linkDrifts(want state.Link, c watch.Change) bool {
-	return c.Gone || c.Down && want.Up != nil && *want.Up || c.Freed && want.Master != "" ||
-		want.MTU != 0 && c.MTU != 0 && c.MTU != want.MTU ||
-		!want.MAC.IsZero() && c.MAC != [6]byte{} && state.MAC(c.MAC) != want.MAC
-}
-
-// inPod returns the attachments of the namespace that a change was made in. A namespace that is not known yet is noted;
-// unknown reports the first of several. Of neighbors those alone count that an attachment has made: what a pod has
-// learned the kernel forgets all the time. more reports whether something else than the attachment is in a container,
-// whose neighbors are not known here.
+// inPod returns the attachments of the namespace that a change was made in. An unknown nsid is stored; unknown reports
+// the first one. Only neighbors that an attachment has created count, because learned ones expire all the time, and
+// tables of nft only if it has some. more reports whether a container has a VM, whose neighbors and tables are not known
+// here.
 func (x *objectIndex) inPod(
 	c watch.Change, more func(container string) bool,
 ) (keys []model.AttachmentKey, unknown bool) {
@@ -205,11 +201,11 @@ func (x *objectIndex) inPod(
 		if pod := x.pods[inode]; pod != nil {
 			return slices.DeleteFunc(list(pod.keys), func(key model.AttachmentKey) bool {
 				_, made := x.of[key].inPod[c.Addr]
-				return c.Kind == watch.Neigh && !made && !more(key.ContainerID)
+				return (c.Kind == watch.Neigh && !made || c.Kind == watch.NftTable && !x.of[key].tables) && !more(key.ContainerID)
 			}), false
 		}
 	}
-	if _, ignored := x.ignored[c.NSID]; ignored && !x.fresh {
+	if _, ignored := x.ignored[c.NSID]; ignored && !x.needsNSID {
 		return nil, false
 	}
 	before := len(x.unknown)
@@ -217,15 +213,15 @@ func (x *objectIndex) inPod(
 	return nil, before == 0
 }
 
-// unresolved reports whether namespaces wait for their ids, and whether changes wait for that.
+// unresolved reports whether nsids must be resolved, and whether changes wait for that.
 func (x *objectIndex) unresolved() (fresh, waiting bool) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.fresh, len(x.unknown) > 0
+	return x.needsNSID, len(x.unknown) > 0
 }
 
-// nameless returns the paths of namespaces whose id is not known, by inode.
-func (x *objectIndex) nameless() map[uint64]string {
+// withoutNSID returns the paths of namespaces whose nsid is unknown, by inode.
+func (x *objectIndex) withoutNSID() map[uint64]string {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	paths := map[uint64]string{}
@@ -237,9 +233,9 @@ func (x *objectIndex) nameless() map[uint64]string {
 	return paths
 }
 
-// resolve notes ids of namespaces and returns the attachments of those that changes were reported of before, or could
-// not be.
-func (x *objectIndex) resolve(ids map[uint64]int, unheard []uint64) []model.AttachmentKey {
+// resolve stores nsids and returns the attachments that may have changed before: their nsid was reported with a change,
+// or was assigned only now, so that the kernel could not report it.
+func (x *objectIndex) resolve(ids map[uint64]int, unreported []uint64) []model.AttachmentKey {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	var out []model.AttachmentKey
@@ -250,7 +246,7 @@ func (x *objectIndex) resolve(ids map[uint64]int, unheard []uint64) []model.Atta
 		}
 		pod.nsid, x.byNSID[id] = id, inode
 		delete(x.ignored, id)
-		if _, waits := x.unknown[id]; waits || slices.Contains(unheard, inode) {
+		if _, waits := x.unknown[id]; waits || slices.Contains(unreported, inode) {
 			out = append(out, list(pod.keys)...)
 			delete(x.unknown, id)
 		}
@@ -258,7 +254,7 @@ func (x *objectIndex) resolve(ids map[uint64]int, unheard []uint64) []model.Atta
 	for id := range x.unknown {
 		x.ignored[id] = struct{}{}
 	}
-	x.fresh, x.unknown = false, map[int]struct{}{}
+	x.needsNSID, x.unknown = false, map[int]struct{}{}
 	return out
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNeighborsInPods: that the kernel forgets a neighbor that a pod has learned is no reason to look at its
-// attachments; that one goes which an attachment has made is, and so is any other change. Where a machine is in the
-// container any neighbor may be its.
+// TestNeighborsInPods: an expired neighbor that a pod has learned triggers no check of its attachments; the loss of one
+// that an attachment has made does, and so does any other change. If there is a VM in the container, any neighbor may
+// be the VM's.
 func TestNeighborsInPods(t *testing.T) {
 	gateway, learned := netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("10.8.0.9")
 	rec := Record{
@@ -30,11 +30,11 @@ func TestNeighborsInPods(t *testing.T) {
 	x.note(rec, true)
 	x.resolve(map[uint64]int{7: 3}, nil)
 	for _, c := range []struct {
-		name    string
-		kind    watch.Kind
-		addr    netip.Addr
-		machine bool
-		want    int
+		name string
+		kind watch.Kind
+		addr netip.Addr
+		vm   bool
+		want int
 	}{
 		{"its gateway", watch.Neigh, gateway, false, 1},
 		{"one that it has learned", watch.Neigh, learned, false, 0},
@@ -44,9 +44,35 @@ func TestNeighborsInPods(t *testing.T) {
 	} {
 		change := watch.Change{NSID: 3}
 		change.Kind, change.Addr, change.Gone = c.kind, c.addr, true
-		keys, unknown := x.inPod(change, func(string) bool { return c.machine })
+		keys, unknown := x.inPod(change, func(string) bool { return c.vm })
 		if len(keys) != c.want || unknown {
 			t.Errorf("%s: %d attachments, want %d, unknown %v", c.name, len(keys), c.want, unknown)
+		}
+	}
+}
+
+// TestEffectOnRules: the loss of a policy routing rule on the node counts for the attachment that has it; the loss of
+// others is a change next to it.
+func TestEffectOnRules(t *testing.T) {
+	from := netip.MustParsePrefix("10.8.0.2/32")
+	o := &objects{Space: state.Space{Rules: []state.Rule{{Priority: 100, From: from, Table: 77}}}}
+	rule := func(priority, table uint32, from netip.Prefix) watch.Change {
+		c := watch.Change{From: from}
+		c.Kind, c.Gone, c.Metric, c.Table = watch.Rule, true, priority, table
+		return c
+	}
+	for name, c := range map[string]struct {
+		change watch.Change
+		want   changeEffect
+	}{
+		"its rule":         {rule(100, 77, from), lossOf},
+		"another priority": {rule(101, 77, from), nearby},
+		"another table":    {rule(100, 78, from), nearby},
+		"another source":   {rule(100, 77, netip.MustParsePrefix("10.8.0.3/32")), nearby},
+		"any source":       {rule(100, 77, netip.Prefix{}), nearby},
+	} {
+		if got := o.effect(c.change, func() bool { return false }); got != c.want {
+			t.Errorf("%s: effect %d, want %d", name, got, c.want)
 		}
 	}
 }
@@ -61,7 +87,7 @@ func TestChangesOfUnknown(t *testing.T) {
 			},
 		}
 	}
-	nobody := func(string) bool { return false }
+	noPod := func(string) bool { return false }
 	gone := watch.Change{NSID: 3}
 	gone.Kind, gone.Gone = watch.Addr, true
 	x := newObjectIndex()
@@ -70,17 +96,17 @@ func TestChangesOfUnknown(t *testing.T) {
 	}
 	x.resolve(map[uint64]int{7: 3, 8: 4}, nil)
 	x.drop(rec("c1", 7).Key())
-	if _, unknown := x.inPod(gone, nobody); unknown {
+	if _, unknown := x.inPod(gone, noPod); unknown {
 		t.Error("what is taken away by a DEL asks for an id")
 	}
 	if fresh, waiting := x.unresolved(); fresh || waiting {
 		t.Errorf("fresh %v, waiting %v: nothing is to be asked", fresh, waiting)
 	}
 	x.note(rec("c3", 9), true)
-	if _, unknown := x.inPod(gone, nobody); !unknown {
+	if _, unknown := x.inPod(gone, noPod); !unknown {
 		t.Error("a change in a namespace that may be a new pod's is not noted")
 	}
-	if _, again := x.inPod(gone, nobody); again {
+	if _, again := x.inPod(gone, noPod); again {
 		t.Error("one namespace is asked for twice")
 	}
 	if keys := x.resolve(map[uint64]int{9: 3}, nil); len(keys) != 1 || keys[0] != rec("c3", 9).Key() {

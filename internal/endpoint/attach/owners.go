@@ -9,13 +9,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// owners are the recorded attachments of each network, with the serials of their records.
+// owners tracks the recorded attachments of each network, with the serials of their records.
 type owners struct {
 	mu sync.Mutex
 	of map[string]map[model.AttachmentKey]int64
 }
 
-// written notes a record.
+// written adds a record.
 func (o *owners) written(rec Record) {
 	k := rec.Key()
 	o.mu.Lock()
@@ -26,7 +26,7 @@ func (o *owners) written(rec Record) {
 	o.of[k.Network][k] = rec.Serial
 }
 
-// has reports whether the record is the one that is remembered, and not one of a later ADD.
+// has reports whether the record is current, and not replaced by a later ADD.
 func (o *owners) has(rec Record) bool {
 	k := rec.Key()
 	o.mu.Lock()
@@ -35,7 +35,7 @@ func (o *owners) has(rec Record) bool {
 	return ok && serial == rec.Serial
 }
 
-// forgotten notes that a record is gone.
+// forgotten removes a record.
 func (o *owners) forgotten(k model.AttachmentKey) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -53,7 +53,7 @@ func (o *owners) last(k model.AttachmentKey) bool {
 	return len(o.of[k.Network]) == 0 || len(o.of[k.Network]) == 1 && mine
 }
 
-// cooling counts the dead links that still have an address, by network and address.
+// cooling counts the dead links that still hold an address, by network and address.
 type cooling struct {
 	mu sync.Mutex
 	of map[string]int
@@ -78,7 +78,7 @@ func (c *cooling) end(network string, addrs []netip.Addr) {
 	}
 }
 
-// any reports whether a dead link has one of the addresses.
+// any reports whether a dead link holds one of the addresses.
 func (c *cooling) any(network string, addrs []netip.Addr) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

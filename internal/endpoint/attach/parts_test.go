@@ -11,23 +11,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// failing is a memory that fails when it is told to.
+// failing is a RecordStore that fails on demand.
 type failing struct {
-	Memory
+	RecordStore
 	err error
 }
 
 func (f *failing) Put(...Record) error              { return f.err }
 func (f *failing) Delete(model.AttachmentKey) error { return f.err }
 
-// What could not be written or removed nobody hears of: who goes by the records would go by others than those that
-// stand.
-func TestRecordStoreTellsOfWhatStands(t *testing.T) {
+// A failed write or delete is not reported to the listeners, whose state would differ from the stored records.
+func TestNotifyingStoreReportsSuccessOnly(t *testing.T) {
 	var heard []string
-	memory := &failing{}
+	disk := &failing{}
 	failed := errors.New("no space")
-	store := &recordStore{
-		memory:  memory,
+	store := &notifyingStore{
+		store:   disk,
 		written: []func(Record){func(r Record) { heard = append(heard, "written "+r.Request.ContainerID) }},
 		forgotten: []func(model.AttachmentKey){
 			func(k model.AttachmentKey) { heard = append(heard, "forgotten "+k.ContainerID) },
@@ -40,14 +39,14 @@ func TestRecordStoreTellsOfWhatStands(t *testing.T) {
 	if err := store.forget(one.Key()); err != nil {
 		t.Fatal(err)
 	}
-	memory.err = failed
+	disk.err = failed
 	if err := store.put(one); !errors.Is(err, failed) {
 		t.Errorf("put: %v", err)
 	}
 	if err := store.forget(two.Key()); !errors.Is(err, failed) {
 		t.Errorf("forget: %v", err)
 	}
-	memory.err, store.fail = nil, func(string) error { return failed }
+	disk.err, store.fail = nil, func(string) error { return failed }
 	if err := store.forget(two.Key()); !errors.Is(err, failed) {
 		t.Errorf("forget at a failpoint: %v", err)
 	}

@@ -43,8 +43,8 @@ func TestPortInAList(t *testing.T) {
 		t.Errorf("the bridge is not known: %s", out)
 	}
 	_, err := n.Add(t.Context(), two)
-	wantCode(t, "second", err, model.CodeTaken, "hostPort 8080/tcp is taken by attachment net/"+first)
-	if _, found, err := n.cfg.Memory.Get(two.Request.Key()); found || err != nil {
+	wantCode(t, "second", err, model.CodeInUse, "hostPort 8080/tcp is taken by attachment net/"+first)
+	if _, found, err := n.cfg.Records.Get(two.Request.Key()); found || err != nil {
 		t.Errorf("a record of the second is left: %v", err)
 	}
 	one.Prev = &result
@@ -79,7 +79,7 @@ func TestPortUndone(t *testing.T) {
 		t.Run(step, func(t *testing.T) {
 			n := newNode(t)
 			id, ns := n.pod()
-			n.cfg.Step = func(s string) error {
+			n.cfg.Failpoint = func(s string) error {
 				if s == step {
 					return errors.New("cut here")
 				}

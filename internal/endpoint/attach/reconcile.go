@@ -13,36 +13,38 @@ import (
 )
 
 const (
-	// rulesQuiet gathers deleted rules: a firewall that reloads deletes one table after another.
+	// rulesQuiet coalesces deletions of rules: a firewall that reloads deletes one table after another.
 	rulesQuiet = 50 * time.Millisecond
-	// slowRulesPeriod is how often rules of legacy iptables and firewalld are looked at, which report nothing.
+	// slowRulesPeriod is how often rules of legacy iptables and firewalld are compared, which report no changes.
 	slowRulesPeriod = 5 * time.Minute
-	// resolveLate is how long a new pod's namespace may wait for its id, resolveSoon is how long where changes wait for
-	// it: there are some with each ADD and DEL, and to ask takes the node's socket from the next one.
+	// resolveLate is how long a new pod's namespace may wait for its nsid, resolveSoon how long if changes wait for it.
+	// Each ADD and DEL causes some changes, and a query blocks the node's socket for the next call.
 	resolveLate, resolveSoon = time.Second, 50 * time.Millisecond
+	// podTables is the prefix of the names of attachments' nft tables in pods. Policies' tables have another one.
+	podTables = "weft_"
 )
 
-// Reconciling is what the reconciler of attachments needs beside the Attacher's own configuration.
-type Reconciling struct {
+// ReconcileConfig configures Reconcile.
+type ReconcileConfig struct {
 	After func(time.Duration) <-chan time.Time
-	// Quiet are tables of nft that another component repairs, and the sockets by which it writes them.
-	Quiet []watch.Own
+	// OtherOwners are the nftables tables that other components repair, with the netlink ports that write them.
+	OtherOwners []watch.Owner
 }
 
-// reconciler keeps attachments as they were made.
+// reconciler repairs the drift of attachments.
 type reconciler struct {
 	*repairer
-	Reconciling
-	rules <-chan struct{} // rules on the node were deleted; nil where nothing reports it
-	// When rules, rules that nothing reports, the next attachment of the pass, and new namespaces are looked at.
+	ReconcileConfig
+	rules <-chan struct{} // notified when rules on the node were deleted; nil: not reported
+	// The next check of reported rules, of unreported rules, of the next attachment of the pass, and of new namespaces.
 	rulesDue, slowDue, passDue, resolveDue time.Time
 }
 
-// reconcile puts back what is taken away of finished attachments, until ctx ends: all of them at the start, then what
-// the kernel reports, and one after the other what it does not report. Namespaces of pods are watched from the node's,
-// which keeps none alive.
-func (p *repairer) reconcile(ctx context.Context, c Reconciling) error {
-	r := &reconciler{repairer: p, Reconciling: c}
+// reconcile repairs the drift of finished attachments until ctx ends: all of them at the start, then those that the
+// kernel reports, and in a slow pass all others. Pod namespaces are watched through the node's nsids, which does not
+// keep them alive.
+func (p *repairer) reconcile(ctx context.Context, c ReconcileConfig) error {
+	r := &reconciler{repairer: p, ReconcileConfig: c}
 	ctx, cancel := context.WithCancel(ctx)
 	ended := r.listen(ctx)
 	defer func() {
@@ -53,7 +55,7 @@ func (p *repairer) reconcile(ctx context.Context, c Reconciling) error {
 	}()
 	now := p.now()
 	r.rulesDue, r.slowDue, r.passDue, r.resolveDue = now, now.Add(slowRulesPeriod), now.Add(repairPeriod/10), now
-	p.queue.add(now, p.index.all()...)
+	p.queue.add(now, changeOnNode, p.index.all()...)
 	for ctx.Err() == nil {
 		if wait := r.step(ctx); wait > 0 && ctx.Err() == nil {
 			r.wait(ctx, wait)
@@ -62,7 +64,7 @@ func (p *repairer) reconcile(ctx context.Context, c Reconciling) error {
 	return nil
 }
 
-// listen begins to hear of changes. What cannot be heard of is found by the pass.
+// listen subscribes to changes. What is not reported is found by the pass.
 func (r *reconciler) listen(ctx context.Context) (ended []<-chan struct{}) {
 	port, err := r.host.LinkPort()
 	if err == nil {
@@ -72,41 +74,51 @@ func (r *reconciler) listen(ctx context.Context) (ended []<-chan struct{}) {
 		}
 	}
 	if err != nil {
-		r.log.Warn("drift on the node is found by the periodic pass only", "err", err)
+		r.log.Warn("changes on the node cannot be watched; drift is found by the periodic pass only", "err", err)
 	}
 	done, err := watch.Changes(ctx, nil, watch.Scope{Others: true}, r.inPod)
 	if err != nil {
-		r.log.Warn("drift in pods is found by the periodic pass only", "err", err)
+		r.log.Warn("changes in pods cannot be watched; drift is found by the periodic pass only", "err", err)
 	} else {
 		ended = append(ended, done)
 	}
 	own, err := r.host.Port()
 	if err == nil {
-		r.rules, err = watch.RulesGone(ctx, nil, own, r.Quiet...)
+		r.rules, err = watch.RulesGone(ctx, nil, own, r.OtherOwners...)
 	}
 	if err != nil {
-		r.log.Warn("deleted rules are found by the periodic pass only", "err", err)
+		r.log.Warn("deletions of rules cannot be watched; they are found by the periodic pass only", "err", err)
+		return ended
+	}
+	if done, err = watch.TableChanges(ctx, nil, podTables, own, r.inPod); err != nil {
+		r.log.Warn("rules in pods cannot be watched; drift is found by the periodic pass only", "err", err)
+	} else {
+		ended = append(ended, done)
 	}
 	return ended
 }
 
-// onNode takes a change in the node's namespace.
-func (r *reconciler) onNode(c watch.Change) { r.queue.add(r.now(), r.index.onNode(c)...) }
+// onNode handles a change in the node's namespace.
+func (r *reconciler) onNode(c watch.Change) {
+	lost, near := r.index.onNode(c, r.vms.has)
+	r.queue.add(r.now(), lossOnNode, lost...)
+	r.queue.add(r.now(), changeOnNode, near...)
+}
 
-// inPod takes a change in another namespace.
+// inPod handles a change in another namespace.
 func (r *reconciler) inPod(c watch.Change) {
 	now := r.now()
-	if c.Kind == watch.Lost && !r.queue.mayLose(now) {
+	if c.Kind == watch.Lost && !r.queue.allowLossPass(now) {
 		return
 	}
-	keys, unknown := r.index.inPod(c, r.machines.has)
-	r.queue.add(now, keys...)
+	keys, unknown := r.index.inPod(c, r.vms.has)
+	r.queue.add(now, changeInPod, keys...)
 	if unknown {
 		r.queue.wake.Notify()
 	}
 }
 
-// step does one thing that is due, or gives the time until something is.
+// step does one check that is due, or returns the time until the next one.
 func (r *reconciler) step(ctx context.Context) time.Duration {
 	now := r.now()
 	r.resolve(ctx, now)
@@ -121,13 +133,13 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 	if !r.passDue.After(now) {
 		key, is, wait := r.queue.next(r.index.all)
 		if r.passDue = now.Add(max(wait, repairQuiet)); is {
-			r.lookAt(ctx, key, wholeAttachment)
+			r.repairOne(ctx, key, causeSet{}, wholeAttachment)
 			return 0
 		}
 	}
-	key, is, wait := r.queue.take(now)
+	key, by, is, wait := r.queue.take(now)
 	if is {
-		r.lookAt(ctx, key, withoutRules)
+		r.repairOne(ctx, key, by, withoutRules)
 		return 0
 	}
 	for _, due := range []time.Time{r.rulesDue, r.slowDue, r.passDue, r.resolveDue} {
@@ -138,32 +150,32 @@ func (r *reconciler) step(ctx context.Context) time.Duration {
 	return max(wait, time.Millisecond)
 }
 
-// lookAt repairs one attachment and notes when it may be looked at again.
-func (r *reconciler) lookAt(ctx context.Context, key model.AttachmentKey, how extent) {
-	drifted, err := r.repair(ctx, key, repairGlance, how, false)
-	if r.queue.looked(key, drifted, r.index.has(key), err, r.now()) && ctx.Err() == nil {
-		r.log.Error("attachment cannot be repaired; it is tried again", "attachment", key.String(), "err", err)
+// repairOne repairs one attachment and schedules its next check.
+func (r *reconciler) repairOne(ctx context.Context, key model.AttachmentKey, by causeSet, how repairScope) {
+	drifted, err := r.repair(ctx, key, repairTryWait, how, false)
+	if r.queue.finished(key, by, drifted, r.index.has(key), err, r.now()) && ctx.Err() == nil {
+		r.log.Error("attachment cannot be repaired; retrying", "attachment", key.String(), "err", err)
 	}
 }
 
-// repairRules looks after the rules of all attachments.
+// repairRules repairs the rules of all attachments.
 func (r *reconciler) repairRules(ctx context.Context, slowOnly bool) {
 	err := r.repairAllRules(ctx, slowOnly)
 	if err != nil && ctx.Err() == nil {
-		r.log.Error("rules of attachments cannot be repaired; it is tried again", "err", err)
+		r.log.Error("rules of attachments cannot be repaired; retrying", "err", err)
 	}
 	now := r.now()
 	switch {
 	case slowOnly:
 		r.slowDue = now.Add(slowRulesPeriod)
 	case err != nil:
-		r.rulesDue = now.Add(repairAgain)
+		r.rulesDue = now.Add(repairRetry)
 	default:
 		r.rulesDue = time.Time{}
 	}
 }
 
-// wait waits for a change, at most a while.
+// wait waits for a change or a timeout.
 func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -180,8 +192,7 @@ func (r *reconciler) wait(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// resolve asks for the ids of namespaces, of several at once: soon where changes wait for it, a little later where a
-// pod is only new.
+// resolve queries nsids, several at once: soon if changes wait for it, later if there are only new pods.
 func (r *reconciler) resolve(ctx context.Context, now time.Time) {
 	fresh, waiting := r.index.unresolved()
 	if !fresh && !waiting {
@@ -199,11 +210,11 @@ func (r *reconciler) resolve(ctx context.Context, now time.Time) {
 		return
 	}
 	r.resolveDue = time.Time{}
-	ids, unheard := map[uint64]int{}, []uint64{}
-	for inode, path := range r.index.nameless() {
+	ids, unreported := map[uint64]int{}, []uint64{}
+	for inode, path := range r.index.withoutNSID() {
 		ns, err := netns.Open(path)
 		if err != nil {
-			continue // the pod goes
+			continue // the pod is being deleted
 		}
 		if id, err := ns.ID(); err == nil && id == inode {
 			nsid, assigned, err := r.host.NamespaceID(ctx, ns)
@@ -211,10 +222,10 @@ func (r *reconciler) resolve(ctx context.Context, now time.Time) {
 				ids[inode] = nsid
 			}
 			if assigned {
-				unheard = append(unheard, inode)
+				unreported = append(unreported, inode)
 			}
 		}
 		_ = ns.Close()
 	}
-	r.queue.add(now, r.index.resolve(ids, unheard)...)
+	r.queue.add(now, changeInPod, r.index.resolve(ids, unreported)...)
 }

@@ -15,110 +15,108 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// RecordVersion is the form of a record that this program writes. A record of a newer form is refused and never
+// RecordVersion is the format of the records that this program writes. A record of a newer format is rejected and never
 // deleted.
 const RecordVersion = 1
 
 // ErrNewer is wrapped by the error about a record that a newer program wrote.
 var ErrNewer = errors.New("record of a newer version")
 
-// Stage says how far an attachment is.
+// Stage is the progress of an attachment.
 type Stage string
 
 // The stages of an attachment.
 const (
-	Pending   Stage = "pending"   // promised; what a killed call leaves, it is undone
+	Pending   Stage = "pending"   // recorded, not finished; undone if its call was killed
 	Done      Stage = "done"      // the caller has the result
-	Releasing Stage = "releasing" // its DEL has begun; it is undone
+	Releasing Stage = "releasing" // its DEL has begun; the undo is completed
 )
 
-// Record is what is remembered of one attachment, or of a virtual machine in a pod: enough to undo it with nothing else
-// at hand.
+// Record is the stored state of one attachment, or of a virtual machine in a pod. It suffices to undo it.
 type Record struct {
 	Version int    `json:"version"`
-	Boot    string `json:"boot,omitempty"` // the boot id of the machine when it was written
+	Boot    string `json:"boot,omitempty"` // the node's boot id when it was written
 	Stage   Stage  `json:"stage"`
-	// Serial tells two ADDs of one key apart.
+	// Serial distinguishes two ADDs of one key.
 	Serial  int64         `json:"serial"` // unix nanoseconds of the ADD
 	Request model.Request `json:"request"`
 	NetnsID uint64        `json:"netnsID,omitempty"`
-	// Network is the configuration as the ADD had it.
+	// Network is the configuration of the ADD.
 	Network model.Network `json:"network"`
-	// Acts are what was done, or was about to be done, in this order. Undo goes backwards.
+	// Acts are the steps that were done, or were about to be done, in order. They are undone in reverse.
 	Acts []Act `json:"acts,omitempty"`
-	// Result is the last result: of a done record, the one the caller has.
+	// Result is the last result; in a done record, the one that was returned to the caller.
 	Result *model.Result `json:"result,omitempty"`
-	// Standby: another attachment uses the addresses, and here nothing leads to them or speaks for them. Withheld is what
-	// does, as it is to be applied when they are taken over.
+	// Standby: another attachment has the addresses, and this node does not route to them or announce them. Deferred is
+	// the state that Activate applies.
 	Standby  bool            `json:"standby,omitempty"`
-	Withheld *state.Fragment `json:"withheld,omitempty"`
-	// Turning: the Activate or Retire that has made it so has not come to its end.
-	Turning bool `json:"turning,omitempty"`
-	// Looks is what was seen of the interface.
-	Looks Looks `json:"looks,omitzero"`
-	// Machine is set in the record of a virtual machine.
-	Machine *Machine `json:"machine,omitempty"`
+	Deferred *state.Fragment `json:"withheld,omitempty"`
+	// Switching: Activate or Retire has begun and has not finished.
+	Switching bool `json:"turning,omitempty"`
+	// Observed is what was observed of the interface.
+	Observed ObservedInterface `json:"looks,omitzero"`
+	// VM is set in the record of a virtual machine.
+	VM *VM `json:"machine,omitempty"`
 }
 
-// Looks is what was seen of an interface that plugins have made without saying so.
-type Looks struct {
-	// Tap: a foreign plugin has made the interface, as a macvtap.
+// ObservedInterface is what was observed of an interface that a foreign plugin has created without reporting it.
+type ObservedInterface struct {
+	// Tap: a foreign plugin has created the interface, as a macvtap.
 	Tap bool `json:"tap,omitempty"`
-	// End is the node's end of an interface that a foreign plugin has made, where it has one; EndPort tells that it is a
-	// bridge's port.
+	// End is the node's end of an interface that a foreign plugin has created, if any; EndPort: it is a port of a bridge.
 	End     string `json:"end,omitempty"`
 	EndPort bool   `json:"endPort,omitempty"`
-	// Device is the PCI address of the interface where a program drives that by itself, and no link of it is in the
-	// container.
+	// Device is the PCI address of an interface that a program drives in user space, without a link in the container.
 	Device string `json:"device,omitempty"`
 }
 
-// ActKind says what an act is.
+// ActKind is the kind of an act.
 type ActKind string
 
 // The kinds of acts.
 const (
-	ActIPAM  ActKind = "ipam"  // the plugin's IPAM section was asked for addresses
+	ActIPAM  ActKind = "ipam"  // addresses were allocated for the plugin's IPAM section
 	ActApply ActKind = "apply" // a fragment was applied
 	ActExec  ActKind = "exec"  // a foreign plugin was executed
-	ActSave  ActKind = "save"  // a delegate was written down
+	ActSave  ActKind = "save"  // a delegate was saved
 
-	ActMachine ActKind = "machine" // a virtual machine was given what it needs of its pod
+	ActVM ActKind = "machine" // a virtual machine was connected in its pod
 )
 
-// Act is one step of an ADD. It is promised before it is done.
+// Act is one step of an ADD, as in a write-ahead log: it is recorded before it is done, so that a rollback finds what
+// to undo, also after the agent was killed.
 type Act struct {
 	Kind ActKind `json:"kind"`
 	// Plugin indexes Network.Plugins, for ipam and exec.
 	Plugin int `json:"plugin"`
-	// IPs are what IPAM gave.
+	// IPs are the addresses that were allocated.
 	IPs []model.IP `json:"ips,omitempty"`
 	// Fragment is what was applied.
 	Fragment *state.Fragment `json:"fragment,omitempty"`
-	// Restore is what was there before of what the fragment changes. It is applied when the fragment has been removed.
+	// Restore is the state that the fragment changed. It is applied when the fragment has been removed.
 	Restore *state.Fragment `json:"restore,omitempty"`
-	// Files are written before the kernel is touched and go with the act.
+	// Files are written before the kernel is changed and are removed with the act.
 	Files []plugin.File `json:"files,omitempty"`
-	// Guests is what guests are told on wires that the fragment makes.
-	Guests []model.Guest `json:"guests,omitempty"`
-	// Fresh names the fragment's shared links that were not there before.
-	Fresh []string `json:"fresh,omitempty"`
-	// State says how far the act of a machine's interface is. Other acts have none: all of a record are undone, or none,
-	// and what a machine's interfaces have in common goes with the last of them.
+	// Guests are the DHCP and router advertisement settings of guests on links that the fragment creates.
+	Guests []model.GuestConfig `json:"guests,omitempty"`
+	// NewLinks are the names of the fragment's shared links that did not exist before.
+	NewLinks []string `json:"fresh,omitempty"`
+	// State is the progress of the act of a VM's interface. Other acts have none: they are undone with the whole record,
+	// and what a VM's interfaces share is undone with the last of them.
 	State ActState `json:"state,omitempty"`
-	// Interface is the machine's that the act is about; nil in the act of what all its interfaces need of the pod.
-	Interface *MachineInterface `json:"interface,omitempty"`
-	// Given is the device of the node that the machine's user was given.
-	Given *Given `json:"given,omitempty"`
+	// Interface is the VM's interface; nil in the act of what all its interfaces share.
+	Interface *VMInterface `json:"interface,omitempty"`
+	// Granted is the device of the node that the hypervisor's user was granted.
+	Granted *GrantedDevice `json:"given,omitempty"`
 }
 
-// Key is the attachment that the record is about.
+// Key returns the record's attachment.
 func (r Record) Key() model.AttachmentKey { return r.Request.Key() }
 
-// Since is when the ADD began.
+// Since returns when the ADD began.
 func (r Record) Since() time.Time { return time.Unix(0, r.Serial) }
 
-// Fragment is everything that the record's acts applied, in one.
+// Fragment returns everything that the record's acts applied, merged.
 func (r Record) Fragment() state.Fragment {
 	var f state.Fragment
 	for _, act := range r.Acts {
@@ -131,16 +129,16 @@ func (r Record) Fragment() state.Fragment {
 	return f
 }
 
-// Guests is what guests are told on wires that the record's acts have made.
-func (r Record) Guests() []model.Guest {
-	var out []model.Guest
+// Guests returns the settings of guests on links that the record's acts have created.
+func (r Record) Guests() []model.GuestConfig {
+	var out []model.GuestConfig
 	for _, act := range r.Acts {
 		out = append(out, act.Guests...)
 	}
 	return out
 }
 
-// Joins are the joins that the record's acts have made in the pod.
+// Joins returns the joins that the record's acts have made in the pod.
 func (r Record) Joins() []state.Join {
 	var out []state.Join
 	for _, act := range r.Acts {
@@ -151,28 +149,28 @@ func (r Record) Joins() []state.Join {
 	return out
 }
 
-// Memory keeps records. The ledger (agent) and the journal (standalone) implement it.
-type Memory interface {
-	// Put writes records of one container, of one stage. An error leaves a record as it was before; the ledger, which
-	// alone is handed several, writes all of them or none.
+// RecordStore stores records. The ledger (agent) and the journal (standalone) implement it.
+type RecordStore interface {
+	// Put writes records of one container and one stage. After an error a record is unchanged. Only the ledger gets
+	// several records at once; it writes all or none.
 	Put(records ...Record) error
 	Get(k model.AttachmentKey) (Record, bool, error)
-	// List gives all records that can be read; the error joins what is wrong with the others.
+	// List returns all readable records; the error joins those of the unreadable ones.
 	List() ([]Record, error)
 	Delete(k model.AttachmentKey) error
 }
 
-// Encode is the stored form of a record.
+// Encode returns the stored form of a record.
 func Encode(r Record) ([]byte, error) {
 	r.Version = RecordVersion
 	b, err := json.Marshal(r)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
+		return nil, model.Errorf(model.CodeInternal, "", "record %s: %w", r.Key(), err)
 	}
 	return b, nil
 }
 
-// CheckStored refuses the stored form of a record that a newer program wrote, without reading all of it.
+// CheckStored returns an error if a stored record was written by a newer program, without decoding all of it.
 func CheckStored(where string, b []byte) error {
 	if bytes.HasPrefix(b, []byte(`{"version":`+strconv.Itoa(RecordVersion)+`,`)) {
 		return nil
@@ -183,7 +181,7 @@ func CheckStored(where string, b []byte) error {
 	return nil
 }
 
-// Decode reads the stored form; where names the place in errors.
+// Decode decodes the stored form; where is the location for errors.
 func Decode(where string, b []byte) (Record, error) {
 	var r Record
 	err := json.Unmarshal(b, &r)
@@ -194,16 +192,16 @@ func Decode(where string, b []byte) (Record, error) {
 		Version int `json:"version"`
 	}
 	if json.Unmarshal(b, &v) == nil && v.Version > RecordVersion {
-		return Record{}, model.Faultf(model.CodeIO, "start the newer weft, or let it DEL the attachment",
+		return Record{}, model.Errorf(model.CodeIO, "start the newer weft, or let it DEL the attachment",
 			"%s: version %d, this program knows %d: %w", where, v.Version, RecordVersion, ErrNewer)
 	}
 	if err == nil {
 		err = errors.New("no version")
 	}
-	return Record{}, model.Faultf(model.CodeIO, "", "%s: unreadable record: %w", where, err)
+	return Record{}, model.Errorf(model.CodeIO, "", "%s: unreadable record: %w", where, err)
 }
 
-// addresses are what a record's acts were given.
+// addresses returns the addresses that were allocated for a record.
 func addresses(rec Record) []netip.Addr {
 	var out []netip.Addr
 	for _, act := range rec.Acts {
@@ -224,7 +222,7 @@ func sharedTables(f state.Fragment) []state.Table {
 	return out
 }
 
-// sum is fragments in one, which shares nothing with them.
+// sum merges fragments into a new one, which shares no memory with them.
 func sum(owner string, parts ...state.Fragment) state.Fragment {
 	f := state.Fragment{Owner: owner}
 	for _, part := range parts {
@@ -233,7 +231,7 @@ func sum(owner string, parts ...state.Fragment) state.Fragment {
 	return f
 }
 
-// pod is the record's pod, the zero value where it is none's.
+// pod returns the record's pod, the zero value if it has none.
 func (r Record) pod() model.PodRef {
 	if o := r.Request.Origin; o != nil {
 		return o.Pod

@@ -7,42 +7,42 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// recordStore keeps the records, and has those know of each change who go by them.
-type recordStore struct {
-	memory    Memory
+// notifyingStore notifies listeners of each successful change of a record.
+type notifyingStore struct {
+	store     RecordStore
 	fail      failpoint.Hook
 	written   []func(Record)
 	forgotten []func(model.AttachmentKey)
 }
 
-func (s *recordStore) get(k model.AttachmentKey) (Record, bool, error) { return s.memory.Get(k) }
+func (s *notifyingStore) get(k model.AttachmentKey) (Record, bool, error) { return s.store.Get(k) }
 
-// list returns all records that can be read; the error joins what is wrong with the others.
-func (s *recordStore) list() ([]Record, error) { return s.memory.List() }
+// list returns all readable records; the error joins those of the unreadable ones.
+func (s *notifyingStore) list() ([]Record, error) { return s.store.List() }
 
-// put writes records of one container, of one stage.
-func (s *recordStore) put(records ...Record) error {
-	if err := s.memory.Put(records...); err != nil {
+// put writes records of one container and one stage.
+func (s *notifyingStore) put(records ...Record) error {
+	if err := s.store.Put(records...); err != nil {
 		return err
 	}
 	for _, r := range records {
-		for _, tell := range s.written {
-			tell(r)
+		for _, notify := range s.written {
+			notify(r)
 		}
 	}
 	return nil
 }
 
 // forget removes a record.
-func (s *recordStore) forget(k model.AttachmentKey) error {
+func (s *notifyingStore) forget(k model.AttachmentKey) error {
 	if err := s.fail.At("before forget"); err != nil {
 		return err
 	}
-	if err := s.memory.Delete(k); err != nil {
+	if err := s.store.Delete(k); err != nil {
 		return err
 	}
-	for _, tell := range s.forgotten {
-		tell(k)
+	for _, notify := range s.forgotten {
+		notify(k)
 	}
 	return nil
 }

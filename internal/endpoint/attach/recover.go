@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// recoverTime is how long the undo of one record may take when an agent starts.
+// recoverTime bounds the undo of one record when an agent starts.
 const recoverTime = 15 * time.Second
 
-// recoverer deals with the records that a killed process left.
+// recoverer handles the records that a killed process has left.
 type recoverer struct {
 	boot       string
 	namespaces *namespaces
 	locks      *lockSet
-	records    *recordStore
+	records    *notifyingStore
 	owners     *owners
 	repairer   *repairer
 	unmanaged  *unmanaged
 	dscp       *dscpMarks
-	machines   *machinesIn
-	undoer     *undoer
+	vms        *podVMs
+	rollback   *rollback
 }
 
-// Report says what Recover found.
+// Report summarizes a Recover.
 type Report struct {
-	// Kept are finished attachments, Undone those a killed agent left, Dropped those of another boot.
+	// Kept counts finished attachments, Undone those that a killed agent had left, Dropped those of another boot.
 	Kept, Undone, Dropped int
-	// Problems are records, also of machines, that could not be read or undone; they stay.
+	// Problems are the errors of records, also of VMs, that could not be read or undone; those records stay.
 	Problems []error
 }
 
-// String is the report in one line.
+// String returns the report in one line.
 func (r Report) String() string {
 	return fmt.Sprintf("%d attachments kept, %d undone, %d of another boot dropped, %d problems",
 		r.Kept, r.Undone, r.Dropped, len(r.Problems))
 }
 
-// run brings memory and kernel together when an agent starts, before it takes calls: what was not finished is undone,
-// of attachments and of the machines upon them; what an earlier boot left is forgotten and its addresses are free. The
-// reaper must be running.
+// run reconciles records and kernel when an agent starts, before it accepts calls: unfinished attachments and VM
+// interfaces are undone; records of an earlier boot are dropped and their addresses released. The reaper must be
+// running.
 func (r *recoverer) run(ctx context.Context) (Report, error) {
 	var report Report
-	release, err := r.locks.main.Alone(ctx)
+	release, err := r.locks.main.Lock(ctx)
 	if err != nil {
 		return report, err
 	}
@@ -57,7 +57,7 @@ func (r *recoverer) run(ctx context.Context) (Report, error) {
 	for _, rec := range records {
 		r.owners.written(rec)
 		if rec.Boot == r.boot {
-			r.unmanaged.take(rec, r.unmanaged.of(rec))
+			r.unmanaged.add(rec, r.unmanaged.addrsOf(rec))
 		}
 		if rec.Boot == r.boot && rec.Stage == Done {
 			r.dscp.note(rec)
@@ -71,7 +71,7 @@ func (r *recoverer) run(ctx context.Context) (Report, error) {
 		}
 		undone = append(undone, rec)
 	}
-	forgotten, err := r.undoer.finish(ctx, undone)
+	forgotten, err := r.rollback.finish(ctx, undone)
 	if err != nil {
 		report.Problems = append(report.Problems, err)
 	}
@@ -82,26 +82,27 @@ func (r *recoverer) run(ctx context.Context) (Report, error) {
 			report.Dropped++
 		}
 	}
-	r.machines.recover(ctx, &report) // what is left of them when their attachments have gone
+	r.vms.recover(ctx, &report) // after their attachments
 	return report, ctx.Err()
 }
 
-// undoOne undoes one record. A foreign plugin that hangs must not keep the agent from starting.
+// undoOne undoes one record, within recoverTime: a foreign plugin that hangs must not block the agent's start.
 func (r *recoverer) undoOne(ctx context.Context, rec Record) error {
 	ctx, cancel := context.WithTimeout(ctx, recoverTime)
 	defer cancel()
 	spaces, done := r.namespaces.ofRecord(rec)
 	defer done()
-	return r.undoer.undo(ctx, rec, spaces, spaces.Release)
+	return r.rollback.undo(ctx, rec, spaces, spaces.Release)
 }
 
-// leftover undoes what a killed call left, unless it is finished or gone by now. The caller holds the container's lock.
-func (r *recoverer) leftover(ctx context.Context, rec Record) error {
+// undoUnfinished undoes the attachment of a killed call, unless it is finished or gone by now. The caller holds the
+// container's lock.
+func (r *recoverer) undoUnfinished(ctx context.Context, rec Record) error {
 	now, found, err := r.records.get(rec.Key())
 	if err != nil || !found || now.Stage == Done {
 		return err
 	}
 	spaces, done := r.namespaces.ofRecord(now)
 	defer done()
-	return r.undoer.abandon(ctx, now, spaces)
+	return r.rollback.abandon(ctx, now, spaces)
 }

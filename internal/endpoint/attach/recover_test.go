@@ -23,7 +23,7 @@ var errCut = errors.New("cut here")
 func (n *node) cut(at string) *attach.Attacher {
 	cfg := n.cfg
 	stopped := false
-	cfg.Step = func(name string) error {
+	cfg.Failpoint = func(name string) error {
 		if stopped = stopped || name == at; stopped {
 			return errCut
 		}
@@ -108,7 +108,7 @@ func TestRecoverKeepsNewerRecords(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	n.cfg.Memory = l
+	n.cfg.Records = l
 	a := attach.New(n.cfg)
 	report, err := a.Recover(t.Context())
 	if err != nil || len(report.Problems) != 1 || !errors.Is(report.Problems[0], attach.ErrNewer) {
@@ -155,7 +155,7 @@ func TestAddOverRemains(t *testing.T) {
 	n.clean("DEL")
 }
 
-// Calls for one container wait for each other; a GC waits for all; who cannot wait is told to try again.
+// Calls for one container wait for each other; a GC waits for all; a call whose context ends gets "try again".
 func TestOneAtATime(t *testing.T) {
 	n := newNode(t)
 	n.plugin("slow", `sleep 0.4`+"\n"+passOn)

@@ -13,38 +13,38 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// linger is how long an agent keeps a bridge or a table without owners, because the next ADD will want it.
+// linger is how long an agent keeps a bridge or a table without owners, because the next ADD is likely to need it.
 const linger = 500 * time.Millisecond
 
-// releaseQueue looks after what a fast DEL leaves: a record until its links are dead, an address until nobody can
-// answer for it, shared objects for a while after their last owner.
+// releaseQueue cleans up after a fast DEL: it keeps a record until its links are deleted, an address until no dead link
+// can answer for it, and shared objects for a while after their last owner.
 type releaseQueue struct {
-	owners  *owners
-	cooling *cooling
-	locks   *lockSet
-	records *recordStore
-	undoer  *undoer
-	reaper  *kernel.Reaper
-	linger  time.Duration // of shared objects
-	now     func() time.Time
-	log     *slog.Logger
+	owners   *owners
+	cooling  *cooling
+	locks    *lockSet
+	records  *notifyingStore
+	rollback *rollback
+	reaper   *kernel.Reaper
+	linger   time.Duration // of shared objects
+	now      func() time.Time
+	log      *slog.Logger
 
 	mu     sync.Mutex
-	dead   []Record    // released, their links perhaps not yet gone
-	idle   []idleOwner // the last of their networks, which still hold shared objects
-	busy   bool        // a goroutine works on dead and idle
+	dead   []Record    // released, their links may still exist
+	idle   []idleOwner // the last attachments of their networks, which still own shared objects
+	busy   bool        // a goroutine is processing dead and idle
 	hurry  bool        // do not linger
 	wake   notify.Chan
-	waiter []chan struct{} // for nothing to be left
+	waiter []chan struct{} // closed when the queue is empty
 }
 
-// idleOwner is the record of the last attachment of a network, and when what it shared is removed.
+// idleOwner is the record of a network's last attachment, and when its shared objects are removed.
 type idleOwner struct {
 	rec Record
 	due time.Time
 }
 
-// enqueue leaves a released record to a goroutine that forgets it when its links are dead.
+// enqueue queues a released record, which is deleted once its links are gone.
 func (q *releaseQueue) enqueue(rec Record) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +57,7 @@ func (q *releaseQueue) enqueue(rec Record) {
 	}
 }
 
-// drain waits until nothing is left to look after, without lingering.
+// drain waits until the queue is empty, without lingering.
 func (q *releaseQueue) drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.hurry = true
@@ -77,7 +77,7 @@ func (q *releaseQueue) drain(ctx context.Context) error {
 	}
 }
 
-// run works until nothing is left.
+// run processes the queue until it is empty.
 func (q *releaseQueue) run() {
 	for {
 		q.mu.Lock()
@@ -101,28 +101,28 @@ func (q *releaseQueue) run() {
 	}
 }
 
-// finish waits for the reaper and forgets the records.
+// finish waits for the reaper and deletes the records.
 func (q *releaseQueue) finish(dead []Record) {
-	ctx, cancel := patient(context.Background())
+	ctx, cancel := detached(context.Background())
 	defer cancel()
 	if err := q.reaper.Wait(ctx); err != nil {
-		q.log.Warn("dead links are not gone yet", "err", err)
+		q.log.Warn("dead links were not deleted in time", "err", err)
 	}
 	for _, rec := range dead {
 		q.cooling.end(rec.Request.Network, addresses(rec))
-		if _, any := q.undoer.sharedOf(rec); any && q.owners.last(rec.Key()) {
+		if _, any := q.rollback.sharedObjects(rec); any && q.owners.last(rec.Key()) {
 			q.mu.Lock()
 			q.idle = append(q.idle, idleOwner{rec, q.now().Add(q.linger)})
 			q.mu.Unlock()
 			continue
 		}
 		if err := q.unlessReplaced(ctx, rec, func() error { return q.records.forget(rec.Key()) }); err != nil {
-			q.log.Error("released record stays", "attachment", rec.Key().String(), "err", err)
+			q.log.Error("record of a released attachment cannot be deleted", "attachment", rec.Key().String(), "err", err)
 		}
 	}
 }
 
-// unlessReplaced does something about a released record, unless another ADD has taken its place.
+// unlessReplaced calls f, unless a later ADD has replaced the released record.
 func (q *releaseQueue) unlessReplaced(ctx context.Context, rec Record, f func() error) error {
 	release, err := q.locks.of(rec.Request.Network).Container(ctx, rec.Request.ContainerID)
 	if err != nil {
@@ -135,7 +135,7 @@ func (q *releaseQueue) unlessReplaced(ctx context.Context, rec Record, f func() 
 	return f()
 }
 
-// removeIdle waits until the next shared objects are due, or for something to be enqueued, and removes them.
+// removeIdle removes the next shared objects when they are due; it returns early if a record is enqueued.
 func (q *releaseQueue) removeIdle() {
 	q.mu.Lock()
 	next, hurry := q.idle[0], q.hurry
@@ -152,17 +152,17 @@ func (q *releaseQueue) removeIdle() {
 	q.mu.Lock()
 	q.idle = q.idle[1:]
 	q.mu.Unlock()
-	ctx, cancel := patient(context.Background())
+	ctx, cancel := detached(context.Background())
 	defer cancel()
 	err := q.unlessReplaced(ctx, next.rec, func() error {
 		if !q.owners.last(next.rec.Key()) {
-			return q.records.forget(next.rec.Key()) // others have come, they look after what they share
+			return q.records.forget(next.rec.Key()) // other attachments own the shared objects now
 		}
-		return locked(ctx, q.locks.main.Alone, func() error {
+		return locked(ctx, q.locks.main.Lock, func() error {
 			if q.owners.last(next.rec.Key()) {
-				shared, _ := q.undoer.sharedOf(next.rec)
-				shared.Host.Tables = plugin.SharedTables() // those of its neighbors, too, that went before it
-				if err := q.undoer.removeShared(ctx, shared); err != nil {
+				shared, _ := q.rollback.sharedObjects(next.rec)
+				shared.Host.Tables = plugin.SharedTables() // also those of attachments that were released before
+				if err := q.rollback.removeShared(ctx, shared); err != nil {
 					return err
 				}
 			}
@@ -170,6 +170,6 @@ func (q *releaseQueue) removeIdle() {
 		})
 	})
 	if err != nil {
-		q.log.Error("shared objects without owner stay", "attachment", next.rec.Key().String(), "err", err)
+		q.log.Error("shared objects without owners cannot be removed", "attachment", next.rec.Key().String(), "err", err)
 	}
 }

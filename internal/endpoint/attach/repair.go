@@ -16,17 +16,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// repairer keeps finished attachments as their ADDs have left them.
+// repairer repairs the drift of finished attachments.
 type repairer struct {
 	host       *kernel.Conn
 	boot       string
 	agent      bool
 	namespaces *namespaces
 	locks      *lockSet
-	records    *recordStore
-	machines   *machinesIn
-	repaired   func(things []string)                 // nil: nobody counts
-	event      func(pod model.PodRef, e model.Event) // nil: nobody reads
+	records    *notifyingStore
+	vms        *podVMs
+	repaired   func(things []string)                 // nil: repairs are not counted
+	event      func(pod model.PodRef, e model.Event) // nil: no events
 	log        *slog.Logger
 	now        func() time.Time
 	fail       failpoint.Hook
@@ -36,45 +36,45 @@ type repairer struct {
 	drifts drifts
 }
 
-// written has a finished attachment be watched, and no other.
+// written adds a finished attachment to the index, and removes any other.
 func (p *repairer) written(r Record) {
 	if !p.agent {
 		return
 	}
-	if p.index.note(r, r.Stage == Done && !r.Turning && r.Boot == p.boot) {
+	if p.index.note(r, r.Stage == Done && !r.Switching && r.Boot == p.boot) {
 		p.queue.wake.Notify()
 	}
 }
 
-// forgotten has an attachment be watched no longer.
+// forgotten removes an attachment from the index.
 func (p *repairer) forgotten(k model.AttachmentKey) {
 	p.index.drop(k)
 	p.drifts.drop(k)
 }
 
-// How long a repair waits for a container that another call is about: first hardly, so that the others are repaired
-// soon, then longer.
+// How long a repair waits for a container's lock: briefly at first, so that other attachments are repaired soon, then
+// longer.
 const (
-	repairGlance = 5 * time.Millisecond
-	repairWait   = 5 * time.Second
+	repairTryWait = 5 * time.Millisecond
+	repairWait    = 5 * time.Second
 )
 
-// extent is how much of an attachment is looked at.
-type extent int
+// repairScope is the part of an attachment that is compared.
+type repairScope int
 
 const (
-	// wholeAttachment is all but the rules of the host's own programs, which each need a process.
-	wholeAttachment extent = iota
-	// withoutRules is wholeAttachment without the rules of nft on the node, whose loss is reported by itself: to read them
-	// costs most.
+	// wholeAttachment is everything but rules of iptables and firewalld, which need a process each.
+	wholeAttachment repairScope = iota
+	// withoutRules is wholeAttachment without the nftables rules on the node: their deletion is reported separately, and
+	// reading them is expensive.
 	withoutRules
-	// nodeRulesOnly are the rules on the node: nft, iptables, firewalld.
+	// nodeRulesOnly are the rules on the node: nftables, iptables, firewalld.
 	nodeRulesOnly
 )
 
-// repairAllRules puts back what others have taken away of the attachments' rules on the node: elements and tables of
-// nft, rules of the iptables programs, sources in firewalld's zones. With slowOnly it looks only at attachments with
-// rules of the latter two, which report nothing. A second one writes nothing.
+// repairAllRules restores the attachments' rules on the node that other programs have removed: nftables elements and
+// tables, iptables rules, sources in firewalld's zones. With slowOnly it checks only attachments with rules of the
+// latter two, which report no changes. It is idempotent.
 func (p *repairer) repairAllRules(ctx context.Context, slowOnly bool) error {
 	records, err := p.records.list()
 	errs := []error{err}
@@ -85,7 +85,7 @@ func (p *repairer) repairAllRules(ctx context.Context, slowOnly bool) error {
 		if slowOnly && len(rules.IPTables)+len(rules.Sources) == 0 || r.Stage != Done || rules.Empty() {
 			continue
 		}
-		switch _, err := p.repair(ctx, r.Key(), repairGlance, nodeRulesOnly, whole[r.Key()]); {
+		switch _, err := p.repair(ctx, r.Key(), repairTryWait, nodeRulesOnly, whole[r.Key()]); {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case errors.Is(err, context.DeadlineExceeded):
@@ -101,8 +101,8 @@ func (p *repairer) repairAllRules(ctx context.Context, slowOnly bool) error {
 	return errors.Join(errs...)
 }
 
-// wholeChains are the attachments whose rules of iptables are all there. They are looked at in one: each reading is a
-// program to be executed, and every DEL of such an attachment, which deletes rules, calls for a RepairRules.
+// wholeChains returns the attachments whose iptables rules are complete. They are read at once, because each read
+// executes a program, and every DEL of such an attachment triggers a RepairRules.
 func (p *repairer) wholeChains(ctx context.Context, records []Record) map[model.AttachmentKey]bool {
 	var keys []model.AttachmentKey
 	var values [][]state.IPTables
@@ -114,9 +114,9 @@ func (p *repairer) wholeChains(ctx context.Context, records []Record) map[model.
 	if len(keys) == 0 {
 		return nil
 	}
-	whole, err := p.host.IPTables().Whole(ctx, values)
+	whole, err := p.host.IPTables().Complete(ctx, values)
 	if err != nil {
-		return nil // the repair of each will say it
+		return nil // each repair will report it
 	}
 	out := map[model.AttachmentKey]bool{}
 	for i, key := range keys {
@@ -125,10 +125,10 @@ func (p *repairer) wholeChains(ctx context.Context, records []Record) map[model.
 	return out
 }
 
-// repair looks after one attachment. It holds the container's lock: between a look at the record and the kernel no DEL
-// may begin, so that nothing is put back of an attachment that goes.
+// repair repairs one attachment. It holds the container's lock, so that no DEL begins between reading the record and
+// changing the kernel.
 func (p *repairer) repair(
-	ctx context.Context, key model.AttachmentKey, patience time.Duration, how extent, chainsWhole bool,
+	ctx context.Context, key model.AttachmentKey, patience time.Duration, how repairScope, chainsWhole bool,
 ) (bool, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -137,13 +137,13 @@ func (p *repairer) repair(
 		return false, err
 	}
 	defer release()
-	leave, err := p.locks.of(key.Network).Together(wait)
+	leave, err := p.locks.of(key.Network).RLock(wait)
 	if err != nil {
 		return false, err
 	}
 	defer leave()
 	rec, found, err := p.records.get(key)
-	if err != nil || !found || rec.Stage != Done || rec.Turning || rec.Boot != p.boot {
+	if err != nil || !found || rec.Stage != Done || rec.Switching || rec.Boot != p.boot {
 		return false, err
 	}
 	if how != nodeRulesOnly {
@@ -166,17 +166,17 @@ func (p *repairer) repair(
 	return p.repairSpaces(ctx, rec, state.Fragment{Host: host}, kernel.Spaces{Host: p.host})
 }
 
-// repairWhole looks after everything of an attachment whose pod is there.
-func (p *repairer) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces, how extent) (bool, error) {
+// repairWhole repairs an attachment whose pod exists.
+func (p *repairer) repairWhole(ctx context.Context, rec Record, spaces kernel.Spaces, how repairScope) (bool, error) {
 	prev := rec.Result
 	if prev == nil {
 		prev = &model.Result{}
 	}
-	want, err := expected(ctx, p.agent, rec, prev, spaces)
+	want, err := expectedFragment(ctx, p.agent, rec, prev, spaces)
 	if err != nil {
 		return false, err
 	}
-	want = p.machines.compose(rec.Key(), want)
+	want = p.vms.compose(rec.Key(), want)
 	want.Host.IPTables, want.Host.Sources = nil, nil
 	if how == withoutRules {
 		want.Host.Tables = nil
@@ -184,30 +184,30 @@ func (p *repairer) repairWhole(ctx context.Context, rec Record, spaces kernel.Sp
 	return p.repairSpaces(ctx, rec, want, spaces)
 }
 
-// repairSpaces compares and puts back.
+// repairSpaces compares the kernel with the wanted state and repairs it.
 func (p *repairer) repairSpaces(
 	ctx context.Context, rec Record, want state.Fragment, spaces kernel.Spaces,
 ) (bool, error) {
-	// A route that the pod has put in the place of one on the same link differs; it is not one that coexists with a
-	// missing one.
+	// A route by which the pod has replaced one on the same link counts as a changed route, not as a missing one next
+	// to a foreign one.
 	compared := want
 	compared.Pod.Routes = slices.Clone(want.Pod.Routes)
 	for i := range compared.Pod.Routes {
 		compared.Pod.Routes[i].Coexists = false
 	}
-	found, err := spaces.Diff(ctx, compared)
+	differences, err := spaces.Diff(ctx, compared)
 	if err != nil {
 		return false, err
 	}
 	now := p.now()
 	if spaces.Pod != nil && len(want.Host.Tables) == len(nodeRules(rec).Tables) {
-		p.drifts.settle(rec.Key(), found, now)
+		p.drifts.prune(rec.Key(), differences, now)
 	}
-	if len(found) == 0 {
+	if len(differences) == 0 {
 		return false, nil
 	}
-	r := repairOf(want, found, func(d state.Difference, can bool) decision {
-		return decide(d, can, p.drifts.past(rec.Key(), d), now)
+	r := planRepair(want, differences, func(d found) decision {
+		return decide(d, p.drifts.history(rec.Key(), d.Difference), now)
 	})
 	if r.host.Tables, err = p.stillOwned(ctx, rec, r.host.Tables); err != nil {
 		return true, err
@@ -222,8 +222,8 @@ func (p *repairer) repairSpaces(
 	return p.reportDrift(rec, r, now), p.fail.At("after repair")
 }
 
-// stillOwned leaves out tables whose elements pass from owner to owner, where the record's link has gone: by now its
-// name may be that of another one's.
+// stillOwned drops tables with elements keyed by a link's name if the record's link is gone: another attachment may use
+// the name by now.
 func (p *repairer) stillOwned(ctx context.Context, rec Record, tables []state.Table) ([]state.Table, error) {
 	passing := func(t state.Table) bool {
 		return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Owned && len(s.Elements) > 0 })
@@ -252,35 +252,35 @@ func (p *repairer) stillOwned(ctx context.Context, rec Record, tables []state.Ta
 	return tables, nil
 }
 
-// nodeRules are those of a record's fragment that stand in the node's namespace.
+// nodeRules returns the rules of a record's fragment in the node's namespace.
 func nodeRules(rec Record) state.Space {
 	host := rec.Fragment().Host
 	return state.Space{Tables: host.Tables, Sources: host.Sources, IPTables: host.IPTables}
 }
 
-// reportDrift remembers, counts and logs what was decided, and reports whether anything was put back.
+// reportDrift stores, counts and logs the decisions, and reports whether anything was repaired.
 func (p *repairer) reportDrift(rec Record, r repairPlan, now time.Time) (repaired bool) {
 	key, pod := rec.Key(), rec.pod()
 	var things []string
 	for _, d := range r.decided {
 		p.drifts.note(key, d.Difference, d.decision, now)
-		log := p.log.With("attachment", key.String(), "pod", pod.String(), "namespace", string(d.Space), "object", d.Want,
+		log := p.log.With("attachment", key.String(), "pod", pod.String(), "netns", string(d.Space), "object", d.Want,
 			"age", now.Sub(rec.Since()).Round(time.Second).String())
-		outcome := "it was put back"
+		outcome := "it was repaired"
 		if d.repair {
 			things = append(things, d.Want)
 		} else {
-			outcome = "it is left as it is"
+			outcome = "it is not repaired"
 		}
 		switch {
 		case !d.report:
 			continue
 		case d.repair && !d.recurs:
-			log.Info("repaired drift of an attachment", "have", d.Have)
+			log.Info("drift of an attachment was repaired", "have", d.Have)
 		case !d.repair && !d.recurs:
-			log.Warn("attachment differs from its plan; it is left as it is", "have", d.Have)
+			log.Warn("attachment differs from its plan; it is not repaired", "have", d.Have)
 		default:
-			log.Warn("drift of an attachment came back within ten minutes; "+outcome, "have", d.Have)
+			log.Warn("drift of an attachment recurred within ten minutes; "+outcome, "have", d.Have)
 			p.driftEvent(pod, rec, d.Difference, outcome)
 		}
 	}

@@ -26,11 +26,11 @@ func TestRepairRules(t *testing.T) {
 	const foreign = "add table inet foreign; add set inet foreign s { type ipv4_addr; elements = { 10.8.0.2 }; }"
 	ruleset := func() string { return nettest.Run(t, nil, "nft", "-s", "list", "ruleset") }
 	before := ruleset()
-	for name, vandal := range map[string]string{
+	for name, outsider := range map[string]string{
 		"nothing": "list tables", "all": "flush ruleset", "a table": "delete table inet weft",
 		"elements": "flush set inet weft masq4", "a chain": "flush chain inet weft postrouting",
 	} {
-		nettest.Run(t, nil, "nft", vandal)
+		nettest.Run(t, nil, "nft", outsider)
 		nettest.Run(t, nil, "nft", foreign)
 		if err := n.RepairRules(t.Context(), false); err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -60,8 +60,8 @@ func TestRepairRules(t *testing.T) {
 	n.clean("DEL")
 }
 
-// RepairRules beside ADDs and DELs brings nothing back of an attachment that has gone.
-func TestRepairBesideCalls(t *testing.T) {
+// RepairRules during ADDs and DELs restores nothing of a deleted attachment.
+func TestRepairDuringCalls(t *testing.T) {
 	n := newNode(t)
 	conf := n.list(bridge)
 	ctx, cancel := context.WithCancel(t.Context())

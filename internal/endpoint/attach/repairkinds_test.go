@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/nettest"
 )
 
 // kindDrift is a drift, the kind of thing that it takes away, and whether the kernel reports it.
@@ -22,21 +23,37 @@ type kindDrift struct {
 
 const shaper = `{"type":"bandwidth","ingressRate":80000000,"ingressBurst":8000000,"egressRate":80000000,"egressBurst":8000000}`
 
-// kindChains are networks of two families with everything that an attachment can have on the node.
+// kindChains are networks of two families with everything that an attachment can have on the node, and a guest's
+// network on one of them, whose join is an nft table in the pod.
 func kindChains() map[string]string {
 	return map[string]string{
+		"direct": `{"type":"weft-direct","link":"eth0","join":"nft-fwd"}`,
 		"routed": strings.Replace(calico, `"mtu":1400`, `"mtu":1400,"policy_setup_timeout_seconds":0`, 1) + "," + shaper,
-		"bridge": `{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipMasq":true,"capabilities":{"portMappings":true},"ipam":{"type":"host-local","dataDir":"DATA",
+		"bridge": `{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipMasq":true,"hairpinMode":true,"capabilities":{"portMappings":true},"ipam":{"type":"host-local","dataDir":"DATA",
 			"ranges":[[{"subnet":"10.8.0.0/24"}],[{"subnet":"fd00:8::/64"}]]}},{"type":"tuning","sysctl":{"net.ipv4.conf.eth0.arp_filter":"1"}},` + shaper,
 	}
 }
 
 func kindDrifts(design string) []kindDrift {
+	const join = "netdev weft_join_tap0"
+	if design == "direct" {
+		return []kindDrift{
+			{drift: drift{name: "a table in the pod", pod: "nft delete table " + join}, kind: "join"},
+			{drift: drift{name: "rules in the pod", pod: "nft flush chain " + join + " guest"}, kind: "join"},
+			{drift: drift{name: "a rule that is added in the pod", pod: "nft insert rule " + join + " guest drop"}, kind: "join"},
+		}
+	}
 	both := []kindDrift{
 		{drift: drift{name: "IPv6 address in the pod", pod: "ip addr del POD6/PLEN6 dev eth0"}, kind: "addr"},
 		{drift: drift{name: "IPv6 default route in the pod", pod: "ip -6 route del default"}, kind: "route"},
 		{drift: drift{name: "shaper in the pod", pod: "tc qdisc del dev eth0 root"}, kind: "qdisc"},
 		{drift: drift{name: "shaper of the node's end", node: "tc qdisc del dev HOST root"}, kind: "qdisc"},
+		{
+			drift: drift{
+				name: "rate of the node's end", node: "tc qdisc change dev HOST root tbf rate 800mbit burst 1mb latency 10ms",
+			},
+			kind: "qdisc",
+		},
 	}
 	if design == "routed" {
 		return append(both,
@@ -58,10 +75,15 @@ func kindDrifts(design string) []kindDrift {
 				drift: drift{name: "elements of the IPv6 source guard", node: "nft flush set inet weft_source own6"}, kind: "nft",
 			},
 			kindDrift{drift: drift{name: "the source guard's table", node: "nft delete table inet weft_source"}, kind: "nft"},
+			kindDrift{
+				drift: drift{name: "a rule of others in the source guard", node: "nft insert rule inet weft_source prerouting accept"},
+				kind:  "nft",
+			},
 		)
 	}
 	return append(both,
 		kindDrift{drift: drift{name: "IPv6 gateway address", node: "ip addr del fd00:8::1/64 dev abr0"}, kind: "addr"},
+		kindDrift{drift: drift{name: "hairpin mode of the port", node: "bridge link set dev HOST hairpin off"}, kind: "link"},
 		kindDrift{drift: drift{name: "masquerade of IPv6", node: "nft flush set inet weft masq6"}, kind: "nft"},
 		kindDrift{drift: drift{name: "forwarding of the node", node: "sysctl -qw net/ipv4/ip_forward=0"}, kind: "sysctl"},
 		kindDrift{
@@ -86,7 +108,7 @@ func (c *counted) note(things []string) {
 	}
 }
 
-// take gives the kinds since the last take.
+// take returns the kinds since the last take.
 func (c *counted) take() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,12 +148,13 @@ func TestRepairKinds(t *testing.T) {
 				}
 				n.pass()
 			}
-			n.reconcile(t)
+			idle := n.reconcilePolling(t)
 			for _, d := range kindDrifts(design) {
 				n.pass()
 				if d.quiet {
 					continue
 				}
+				idle() // the pass is over: only an event makes it look again
 				do(d)
 				n.whole(t, d.name, job)
 			}
@@ -142,19 +165,69 @@ func TestRepairKinds(t *testing.T) {
 	}
 }
 
-// newKindNode attaches a pod, and gives what takes things from it.
-func newKindNode(t *testing.T, design, chain string) (*repairNode, *counted, attach.Job, func(kindDrift)) {
+// reconcilePolling runs the reconciler until the test ends. idle waits until nothing is due any more, by the node's clock.
+func (r *repairNode) reconcilePolling(t *testing.T) (idle func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done, nothing := make(chan struct{}), make(chan struct{}, 1)
+	after := func(wait time.Duration) <-chan time.Time {
+		// time is what the test says it is; it may look as often as it likes
+		if wait > time.Second { // nothing is due because of what was heard
+			select {
+			case nothing <- struct{}{}:
+			default:
+			}
+		}
+		return time.After(10 * time.Millisecond)
+	}
+	go func() {
+		defer close(done)
+		if err := r.Reconcile(ctx, attach.ReconcileConfig{After: after}); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return func() {
+		t.Helper()
+		for range 3 { // the third time it has looked at all that was due before
+			select {
+			case <-nothing:
+			case <-time.After(30 * time.Second):
+				t.Fatal("something is always due")
+			}
+		}
+	}
+}
+
+// newKindNode attaches a pod, and returns what takes things from it.
+func newKindNode(
+	t *testing.T, design, chain string, edit ...func(*attach.Config),
+) (*repairNode, *counted, attach.Job, func(kindDrift)) {
 	t.Helper()
 	n := newRepairNode(t, design == "routed")
 	c := &counted{kinds: map[string]int{}}
 	n.cfg.Repaired = c.note
+	for _, e := range edit {
+		e(&n.cfg)
+	}
 	n.Attacher = attach.New(n.cfg)
-	job := n.podJob(chain, "web-0")
+	first := chain
+	if design == "direct" {
+		nettest.Need(t, "tap")
+		first = kindChains()["bridge"]
+	}
+	job := n.podJob(first, "web-0")
 	result := n.add(job)
 	job.Prev = &result
 	host := result.Interfaces[0].Name
-	if design == "bridge" {
+	if design != "routed" {
 		host = result.Interfaces[1].Name
+	}
+	if design == "direct" {
+		job = n.job(n.list(chain), job.Request.ContainerID, job.Netns)
+		job.Request.IfName = "net1"
+		r := n.add(job)
+		job.Prev = &r
 	}
 	v4, v6 := result.IPs[0].Address, result.IPs[1].Address
 	return n, c, job, func(d kindDrift) {
@@ -171,38 +244,16 @@ func TestRepairByPass(t *testing.T) {
 	for design, chain := range kindChains() {
 		t.Run(design, func(t *testing.T) {
 			n, _, job, do := newKindNode(t, design, chain)
-			ctx, cancel := context.WithCancel(t.Context())
-			done, idle := make(chan struct{}), make(chan struct{}, 1)
-			after := func(wait time.Duration) <-chan time.Time {
-				// time is what the test says it is; it may look as often as it likes
-				if wait > time.Second { // nothing is due because of what was heard
-					select {
-					case idle <- struct{}{}:
-					default:
-					}
-				}
-				return time.After(10 * time.Millisecond)
-			}
-			go func() {
-				defer close(done)
-				if err := n.Reconcile(ctx, attach.Reconciling{After: after}); err != nil {
-					t.Error(err)
-				}
-			}()
-			defer func() { cancel(); <-done }()
+			idle := n.reconcilePolling(t)
 			for _, d := range kindDrifts(design) {
 				if !d.quiet {
 					continue
 				}
 				n.pass()
 				n.whole(t, "before", job)
-				for range 3 { // the third time it has looked at all that was due before
-					<-idle
-				}
+				idle()
 				do(d)
-				for range 3 {
-					<-idle
-				}
+				idle()
 				if err := n.Check(t.Context(), job); err == nil {
 					t.Errorf("%s: was put back before the pass", d.name)
 				}
@@ -216,7 +267,12 @@ func TestRepairByPass(t *testing.T) {
 // whole waits until an attachment is as planned.
 func (r *repairNode) whole(t *testing.T, what string, job attach.Job) {
 	t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	r.wholeWithin(t, 30*time.Second, what, job)
+}
+
+func (r *repairNode) wholeWithin(t *testing.T, limit time.Duration, what string, job attach.Job) {
+	t.Helper()
+	for limit := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
 		err := r.Check(t.Context(), job)
 		if err == nil {
 			return

@@ -83,6 +83,35 @@ func TestPodsOwnChangesStay(t *testing.T) {
 	n.clean("DEL")
 }
 
+// TestDownAfterOwnChange: a link that the pod has changed on purpose, and that goes down later, is brought up again as
+// the pod has changed it.
+func TestDownAfterOwnChange(t *testing.T) {
+	n := newRepairNode(t, false)
+	job := n.podJob(bridge, "web-0")
+	n.add(job)
+	repair := func(want bool) {
+		t.Helper()
+		if repaired, err := n.Repair(t.Context(), job.Request.Key()); err != nil || repaired != want {
+			t.Errorf("repaired %v, want %v: %v", repaired, want, err)
+		}
+	}
+	nettest.Run(t, job.Netns, "ip", "link", "set", "eth0", "address", "02:00:00:00:00:09")
+	repair(false)
+	nettest.Run(t, job.Netns, "ip", "link", "set", "eth0", "down")
+	repair(true)
+	if is := nettest.Run(t, job.Netns, "ip", "link", "show", "eth0"); !strings.Contains(is, ",UP") ||
+		!strings.Contains(is, "02:00:00:00:00:09") {
+		t.Errorf("the link is %s", is)
+	}
+	repair(false)
+	nettest.Run(t, job.Netns, "ip", "link", "set", "eth0", "down")
+	repair(false) // the second time it is the pod's will
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
 // TestNamespaceEnds: a namespace that is deleted while the reconciler watches it and repairs in it is gone, and with it
 // its links on the node. What was of it is not made again.
 func TestNamespaceEnds(t *testing.T) {
@@ -118,15 +147,15 @@ func TestNamespaceEnds(t *testing.T) {
 	n.clean("DEL")
 }
 
-// TestRepairBesideDEL: while others take things away without end, calls succeed, and nothing is put back of what has
+// TestRepairDuringDEL: while others take things away without end, calls succeed, and nothing is put back of what has
 // gone.
-func TestRepairBesideDEL(t *testing.T) {
+func TestRepairDuringDEL(t *testing.T) {
 	n := newRepairNode(t, false)
 	n.reconcile(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	var calls, vandal sync.WaitGroup
+	var calls, outsider sync.WaitGroup
 	conf := n.list(bridge)
-	vandal.Go(func() {
+	outsider.Go(func() {
 		for ctx.Err() == nil {
 			_, _ = nettest.Try(nil, "ip", "addr", "flush", "dev", "abr0")
 			_, _ = nettest.Try(nil, "nft", "flush", "ruleset")
@@ -153,7 +182,7 @@ func TestRepairBesideDEL(t *testing.T) {
 	kept.Prev = &result
 	calls.Wait()
 	cancel()
-	vandal.Wait()
+	outsider.Wait()
 	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		err := n.Check(t.Context(), kept)
 		if err == nil {

@@ -50,7 +50,7 @@ func (r *repairNode) reconcile(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := r.Reconcile(ctx, attach.Reconciling{After: time.After}); err != nil {
+		if err := r.Reconcile(ctx, attach.ReconcileConfig{After: time.After}); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -186,7 +186,14 @@ func TestRepair(t *testing.T) {
 				settled(t, d.name+", by event", before, job.Netns)
 				t.Logf("%s: %v", d.name, time.Since(begin).Round(time.Millisecond))
 			}
-			if n.events.Load() != 0 || n.counts.Load() == 0 {
+			// Between two commands of one drift a busy host may have repaired the first: the second is the second time.
+			inParts := 0
+			for _, d := range all {
+				if strings.Contains(d.node+d.pod, ";") {
+					inParts++
+				}
+			}
+			if int(n.events.Load()) > inParts || n.counts.Load() == 0 {
 				t.Errorf("%d events, %d things repaired", n.events.Load(), n.counts.Load())
 			}
 			if err := n.Del(t.Context(), job); err != nil {

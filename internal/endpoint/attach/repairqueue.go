@@ -14,69 +14,97 @@ import (
 )
 
 const (
-	// repairQuiet gathers changes: a flush reports each route, and looks again whether anything is left, so that what was
-	// put back in between would go a second time.
+	// repairQuiet coalesces changes: `ip route flush` reports each route and checks again whether any is left, so that a
+	// route that is repaired in between would be deleted again.
 	repairQuiet = 100 * time.Millisecond
-	// leastGap is between two looks at one attachment. It doubles with each look that finds nothing to do, up to mostGap:
-	// who is root in a pod may change things without end.
-	leastGap, mostGap = 300 * time.Millisecond, 30 * time.Second
-	// repairAgain is when a repair that failed is tried again; it doubles up to repairPeriod.
-	repairAgain = time.Second
-	// repairBusy is when an attachment is looked at again that another call is about.
+	// minGap is the least time between two checks of an attachment. It doubles with each check that finds no drift, up to
+	// maxGap: root in a pod can cause changes at will, and so can programs on the node that change objects of their own
+	// next to weft's. Each cause has its own gap, so that neither delays other repairs. It does not double when an
+	// object of the attachment on the node was removed or overwritten.
+	minGap, maxGap = 300 * time.Millisecond, 30 * time.Second
+	// repairRetry is when a failed repair is retried; it doubles up to repairPeriod.
+	repairRetry = time.Second
+	// repairBusy is when an attachment is checked again that another call had locked.
 	repairBusy = 100 * time.Millisecond
-	// repairPeriod is how long a pass over all attachments takes, one after the other. It finds what the kernel does not
-	// report: settings in pods, and what was lost while events were.
+	// repairPeriod is the duration of a pass over all attachments. It finds what the kernel does not report: sysctls in
+	// pods, and lost events.
 	repairPeriod = 30 * time.Minute
-	// lostGap is between two passes because events of pods were lost.
+	// lostGap is the least time between two passes that lost events of pods cause.
 	lostGap = 30 * time.Second
 )
 
-// repairQueue is which attachments are to be looked at, and when.
+// cause is why an attachment is checked.
+type cause int
+
+const (
+	// changeOnNode: something changed next to the attachment's objects on the node.
+	changeOnNode cause = iota
+	// lossOnNode: an object of the attachment on the node was removed or overwritten.
+	lossOnNode
+	changeInPod
+	causes // how many there are
+)
+
+// causeSet holds the causes of one check. A check of the pass has none.
+type causeSet [causes]bool
+
+// repairQueue schedules the checks of attachments.
 type repairQueue struct {
-	mu    sync.Mutex
-	due   map[model.AttachmentKey]time.Time
-	pace  map[model.AttachmentKey]pace
-	lost  time.Time // the last pass because events of pods were lost
-	wake  notify.Chan
-	round []model.AttachmentKey // of the pass over all
-	step  time.Duration         // between two of them
+	mu       sync.Mutex
+	due      map[model.AttachmentKey]dueCheck
+	backoffs map[model.AttachmentKey]backoff
+	lost     time.Time // the last pass that lost events of pods caused
+	wake     notify.Chan
+	round    []model.AttachmentKey // the rest of the pass over all
+	step     time.Duration         // between two attachments of the pass
 }
 
-// pace is what is remembered of the looks at an attachment.
-type pace struct {
-	last   time.Time
-	gap    time.Duration
-	failed time.Duration
-	said   string
+// dueCheck is when and why an attachment is to be checked.
+type dueCheck struct {
+	at time.Time
+	by causeSet
+}
+
+// backoff is the schedule of an attachment's checks.
+type backoff struct {
+	last    time.Time
+	gap     [causes]time.Duration
+	retry   time.Duration
+	lastErr string
 }
 
 func newRepairQueue() *repairQueue {
 	return &repairQueue{
-		due: map[model.AttachmentKey]time.Time{}, pace: map[model.AttachmentKey]pace{}, wake: notify.New(),
+		due: map[model.AttachmentKey]dueCheck{}, backoffs: map[model.AttachmentKey]backoff{}, wake: notify.New(),
 	}
 }
 
-// add has attachments be looked at soon.
-func (q *repairQueue) add(now time.Time, keys ...model.AttachmentKey) {
+// add schedules checks of attachments.
+func (q *repairQueue) add(now time.Time, by cause, keys ...model.AttachmentKey) {
 	if len(keys) == 0 {
 		return
 	}
 	q.mu.Lock()
 	for _, key := range keys {
+		c, waits := q.due[key]
 		at := now.Add(repairQuiet)
-		if p, looked := q.pace[key]; looked && p.last.Add(p.gap).After(at) {
-			at = p.last.Add(p.gap)
+		if p, seen := q.backoffs[key]; seen {
+			if next := p.last.Add(max(p.gap[by], minGap)); next.After(at) {
+				at = next
+			}
 		}
-		if have, waits := q.due[key]; !waits || at.Before(have) {
-			q.due[key] = at
+		if !waits || at.Before(c.at) {
+			c.at = at
 		}
+		c.by[by] = true
+		q.due[key] = c
 	}
 	q.mu.Unlock()
 	q.wake.Notify()
 }
 
-// mayLose reports whether a pass may be made because events of pods were lost: a pod can cause that at will.
-func (q *repairQueue) mayLose(now time.Time) bool {
+// allowLossPass reports whether lost events of pods may trigger a pass now: a pod can cause them at will.
+func (q *repairQueue) allowLossPass(now time.Time) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !q.lost.IsZero() && now.Sub(q.lost) < lostGap {
@@ -86,50 +114,57 @@ func (q *repairQueue) mayLose(now time.Time) bool {
 	return true
 }
 
-// take gives an attachment that is due, or how long none will be.
-func (q *repairQueue) take(now time.Time) (key model.AttachmentKey, is bool, wait time.Duration) {
+// take returns an attachment that is due and why, or the time until the next one is.
+func (q *repairQueue) take(now time.Time) (key model.AttachmentKey, by causeSet, is bool, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	wait = math.MaxInt64
-	for k, at := range q.due {
-		if !at.After(now) {
+	for k, c := range q.due {
+		if !c.at.After(now) {
 			delete(q.due, k)
-			return k, true, 0
+			return k, c.by, true, 0
 		}
-		wait = min(wait, at.Sub(now))
+		wait = min(wait, c.at.Sub(now))
 	}
-	return key, false, wait
+	return key, by, false, wait
 }
 
-// looked notes the outcome of a look and reports whether an error is a new one.
-func (q *repairQueue) looked(key model.AttachmentKey, drifted, there bool, err error, now time.Time) (news bool) {
+// finished stores the outcome of a check and reports whether its error is a new one.
+func (q *repairQueue) finished(
+	key model.AttachmentKey, by causeSet, drifted, there bool, err error, now time.Time,
+) (newError bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if !there {
-		delete(q.pace, key)
+		delete(q.backoffs, key)
 		return false
 	}
-	p := q.pace[key]
+	p := q.backoffs[key]
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		q.due[key] = now.Add(repairBusy)
+		q.due[key] = dueCheck{at: now.Add(repairBusy), by: by}
 		return false
 	case err != nil:
-		p.failed = min(max(2*p.failed, repairAgain), repairPeriod)
-		q.due[key] = now.Add(p.failed)
-		news = p.said != err.Error()
-		p.said = err.Error()
-	case drifted || now.Sub(p.last) > 2*mostGap:
-		p.gap, p.failed, p.said = leastGap, 0, ""
+		p.retry = min(max(2*p.retry, repairRetry), repairPeriod)
+		q.due[key] = dueCheck{at: now.Add(p.retry), by: by}
+		newError = p.lastErr != err.Error()
+		p.lastErr = err.Error()
+	case drifted || now.Sub(p.last) > 2*maxGap:
+		p.gap, p.retry, p.lastErr = [causes]time.Duration{}, 0, ""
 	default:
-		p.gap, p.failed, p.said = min(max(2*p.gap, leastGap), mostGap), 0, ""
+		p.retry, p.lastErr = 0, ""
+		for i, is := range by {
+			if is && cause(i) != lossOnNode {
+				p.gap[i] = min(max(2*p.gap[i], minGap), maxGap)
+			}
+		}
 	}
 	p.last = now
-	q.pace[key] = p
-	return news
+	q.backoffs[key] = p
+	return newError
 }
 
-// next is the next attachment of the pass over all, and the time until the one behind it.
+// next returns the next attachment of the pass over all, and the time until the one after it.
 func (q *repairQueue) next(all func() []model.AttachmentKey) (key model.AttachmentKey, is bool, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

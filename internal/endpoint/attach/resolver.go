@@ -11,23 +11,23 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// resolver completes configurations by what stands outside of them: what the cluster says of the node, what the pod
-// asks for, and the plugins that one of type flannel stands for.
+// resolver completes configurations by what depends on the node and the pod: the node's settings in the cluster, the
+// pod's annotations, and the delegates of the flannel plugin.
 type resolver struct {
 	catalog *catalog
-	node    func() Node // nil: nothing is known of the node
-	records *recordStore
+	node    func() Node // nil: the node's settings are unknown
+	records *notifyingStore
 }
 
-// Node is what the cluster says of this node, as far as configurations leave it open.
+// Node holds the cluster's settings for this node, for what configurations leave open.
 type Node struct {
-	// PodCIDRs are the prefixes of its pods.
+	// PodCIDRs are the prefixes of the node's pods.
 	PodCIDRs []netip.Prefix
-	// MTU is that of its pods; 0 leaves it to the kernel.
+	// MTU is the MTU of the node's pods; 0 is the kernel's default.
 	MTU int
 }
 
-// nodeFacts is what is known of this node now.
+// nodeFacts returns the current settings of this node.
 func (r *resolver) nodeFacts() Node {
 	if r.node == nil {
 		return Node{}
@@ -35,7 +35,7 @@ func (r *resolver) nodeFacts() Node {
 	return r.node()
 }
 
-// podMTU is the node's word for a plugin that asks for it, else 0.
+// podMTU returns the node's MTU for plugins that use it, else 0.
 func (r *resolver) podMTU(conf model.PluginConf) int {
 	if conf.Type != plugin.CalicoType {
 		return 0
@@ -43,17 +43,17 @@ func (r *resolver) podMTU(conf model.PluginConf) int {
 	return r.nodeFacts().MTU
 }
 
-// wantsPrefixes reports whether a plugin's configuration names the node's prefixes by a word.
+// wantsPrefixes reports whether a plugin's configuration has the placeholder for the node's prefixes.
 func (r *resolver) wantsPrefixes(conf model.PluginConf) bool {
 	return conf.Type == plugin.CalicoType && r.catalog.planners[conf.Type] != nil && plugin.Calico{}.WantsPrefixes(conf)
 }
 
-// changes reports whether a plugin's configuration may be another one by what the node and the pod say.
+// changes reports whether a plugin's configuration depends on the node or the pod.
 func (r *resolver) changes(conf model.PluginConf) bool {
 	return conf.Type == plugin.CalicoType && r.catalog.planners[conf.Type] != nil
 }
 
-// withPrefixes puts prefixes in the place of the words for them.
+// withPrefixes replaces placeholders by prefixes.
 func (r *resolver) withPrefixes(job Job, prefixes func() []netip.Prefix) (Job, error) {
 	if !slices.ContainsFunc(job.Network.Plugins, r.wantsPrefixes) {
 		return job, nil
@@ -72,12 +72,12 @@ func (r *resolver) withPrefixes(job Job, prefixes func() []netip.Prefix) (Job, e
 	return job, nil
 }
 
-// withNode is withPrefixes by what is known now.
+// withNode is withPrefixes with the node's prefixes.
 func (r *resolver) withNode(job Job) (Job, error) {
 	return r.withPrefixes(job, func() []netip.Prefix { return r.nodeFacts().PodCIDRs })
 }
 
-// withPod has a plugin ask no IPAM where the pod brings its addresses along.
+// withPod drops a plugin's IPAM section if the pod has unmanaged addresses.
 func (r *resolver) withPod(job Job) (Job, error) {
 	for i, conf := range job.Network.Plugins {
 		if conf.Type != plugin.CalicoType || r.catalog.planners[conf.Type] == nil {
@@ -95,18 +95,18 @@ func (r *resolver) withPod(job Job) (Job, error) {
 	return job, nil
 }
 
-// ask is what an allocator is asked for an ADD.
-func (r *run) ask(conf model.PluginConf) (ipam.Ask, error) {
-	q := ask(r.job.Request, conf)
+// allocateRequest returns the allocation request of an ADD.
+func (r *run) allocateRequest(conf model.PluginConf) (ipam.Request, error) {
+	q := allocateRequest(r.job.Request, conf)
 	var err error
-	if q.Wishes, err = r.a.catalog.wishes(r.job.Request, conf); err != nil {
+	if q.PodRequest, err = r.a.catalog.requestedAddresses(r.job.Request, conf); err != nil {
 		return q, err
 	}
-	q.Wishes.NamespaceLabels = r.job.NamespaceLabels
+	q.PodRequest.NamespaceLabels = r.job.NamespaceLabels
 	return q, nil
 }
 
-// withAny is withPrefixes for what gives addresses back: that goes by their owner's name, wherever they are from.
+// withAny is withPrefixes for a release of addresses, which goes by the owner's name, whatever their prefix.
 func (r *resolver) withAny(job Job) Job {
 	any := func() []netip.Prefix {
 		known := r.nodeFacts().PodCIDRs
@@ -116,5 +116,5 @@ func (r *resolver) withAny(job Job) Job {
 	if filled, err := r.withPrefixes(job, any); err == nil {
 		return filled
 	}
-	return job // its configuration is wrong, and so is whatever would be made of it
+	return job // the configuration is invalid
 }

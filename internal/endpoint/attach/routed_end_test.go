@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// What keeps a pod from speaking in others' names stands until its link is down: nothing that it sends under another's
+// What keeps a pod from speaking in others' names stays until its link is down: nothing that it sends under another's
 // address while it is detached arrives.
 func TestRoutedSourceUntilTheEnd(t *testing.T) {
 	n := routedNode(t)
@@ -46,7 +46,7 @@ func TestRoutedSourceUntilTheEnd(t *testing.T) {
 
 const floodPort = 9999
 
-// count counts the datagrams that arrive in a namespace until it is asked.
+// count counts the datagrams that arrive in a namespace until it is called.
 func count(t *testing.T, ns *netns.NS, at netip.Addr) (arrived func() int64) {
 	t.Helper()
 	var c net.PacketConn
@@ -99,15 +99,15 @@ func flood(t *testing.T, ns *netns.NS, from, to netip.Addr) (stop func()) {
 	return func() { halt.Store(true); <-done; _ = c.Close() }
 }
 
-// An address that a pod brings along, or that is to lead to it, is nobody else's on the node: not one that IPAM gave,
-// not one that another brought, not the node's; and what IPAM gives is not one that somebody brought.
-func TestRoutedBroughtAddresses(t *testing.T) {
+// An unmanaged or floating address of a pod is unique on the node: it is not allocated by IPAM, not another pod's
+// unmanaged address and not the node's; and IPAM allocates no address that is in use as an unmanaged one.
+func TestRoutedUnmanagedAddresses(t *testing.T) {
 	const brings, floats = "cni.projectcalico.org/ipAddrsNoIpam", "cni.projectcalico.org/floatingIPs"
 	n, _ := wishingNode(t)
 	live := n.saying(calicoOpen, "live", "cni.projectcalico.org/ipAddrs", `["10.8.0.50"]`)
-	brought := n.saying(calicoOpen, "brought", brings, `["10.8.0.60"]`, floats, `["198.51.100.7"]`)
+	unmanaged := n.saying(calicoOpen, "brought", brings, `["10.8.0.60"]`, floats, `["198.51.100.7"]`)
 	n.add(live)
-	n.add(brought)
+	n.add(unmanaged)
 	refused := func(what string) {
 		t.Helper()
 		for name, c := range map[string]struct {
@@ -116,26 +116,26 @@ func TestRoutedBroughtAddresses(t *testing.T) {
 			want string
 		}{
 			"IPAM's": {
-				[]string{brings, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live",
+				[]string{brings, `["10.8.0.50"]`}, model.CodeInUse, "address 10.8.0.50 is taken by pod default/live",
 			},
 			"IPAM's as floating": {
-				[]string{floats, `["10.8.0.50"]`}, model.CodeTaken, "address 10.8.0.50 is taken by pod default/live",
+				[]string{floats, `["10.8.0.50"]`}, model.CodeInUse, "address 10.8.0.50 is taken by pod default/live",
 			},
 			"another's": {
-				[]string{brings, `["10.8.0.60"]`}, model.CodeTaken, "address 10.8.0.60 is taken by pod default/brought",
+				[]string{brings, `["10.8.0.60"]`}, model.CodeInUse, "address 10.8.0.60 is taken by pod default/brought",
 			},
 			"another's floating": {
-				[]string{brings, `["198.51.100.7"]`}, model.CodeTaken, "address 198.51.100.7 is taken by pod default/brought",
+				[]string{brings, `["198.51.100.7"]`}, model.CodeInUse, "address 198.51.100.7 is taken by pod default/brought",
 			},
 			"another's by IPAM": {
 				[]string{"cni.projectcalico.org/ipAddrs", `["10.8.0.60"]`},
-				model.CodeTaken,
+				model.CodeInUse,
 				"address 10.8.0.60 is taken by pod default/brought",
 			},
-			"the node's":          {[]string{brings, `["192.0.2.7"]`}, model.CodeTaken, "192.0.2.7 is the node's own, on lo"},
-			"the node's floating": {[]string{floats, `["192.0.2.7"]`}, model.CodeTaken, "192.0.2.7 is the node's own, on lo"},
+			"the node's":          {[]string{brings, `["192.0.2.7"]`}, model.CodeInUse, "192.0.2.7 is the node's own, on lo"},
+			"the node's floating": {[]string{floats, `["192.0.2.7"]`}, model.CodeInUse, "192.0.2.7 is the node's own, on lo"},
 			"the gateway's": {
-				[]string{brings, `["169.254.1.1"]`}, model.CodeInvalidConf, `"169.254.1.1" is no address of a host`,
+				[]string{brings, `["169.254.1.1"]`}, model.CodeInvalidConf, `"169.254.1.1" is not a host address`,
 			},
 		} {
 			_, err := n.Add(t.Context(), n.saying(calicoOpen, "new", c.says...))
@@ -151,7 +151,7 @@ func TestRoutedBroughtAddresses(t *testing.T) {
 		t.Error(err)
 	}
 	refused("after a restart")
-	if err := errors.Join(n.Del(t.Context(), live), n.Del(t.Context(), brought)); err != nil {
+	if err := errors.Join(n.Del(t.Context(), live), n.Del(t.Context(), unmanaged)); err != nil {
 		t.Error(err)
 	}
 	n.drain()

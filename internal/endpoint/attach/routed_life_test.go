@@ -48,8 +48,8 @@ func TestRoutedHostPort(t *testing.T) {
 	n.clean("DEL")
 }
 
-// A pod's next sandbox has the same name on the node. It has to wait until the DEL of the one before; what somebody
-// else left of that name goes.
+// A pod's next sandbox has the same name on the node. It has to wait for the DEL of the previous one; a foreign link of
+// that name is removed.
 func TestRoutedSandboxAgain(t *testing.T) {
 	n := routedNode(t)
 	first, _ := n.routedPod(calico, "web-0")
@@ -61,7 +61,7 @@ func TestRoutedSandboxAgain(t *testing.T) {
 		t.Error(err)
 	}
 	n.add(second)
-	if err := n.Del(t.Context(), first); err != nil { // once more, as a runtime may
+	if err := n.Del(t.Context(), first); err != nil { // again, as a runtime may
 		t.Error(err)
 	}
 	if err := n.Check(t.Context(), second); err != nil {
@@ -92,7 +92,7 @@ func TestRoutedFailsAnywhere(t *testing.T) {
 	for k, steps := 0, 1; k < steps; k++ {
 		var seen []string
 		cfg := n.cfg
-		cfg.Step = func(name string) error {
+		cfg.Failpoint = func(name string) error {
 			if seen = append(seen, name); len(seen) == k+1 {
 				return errStep
 			}
@@ -121,7 +121,7 @@ func TestRoutedFailsAnywhere(t *testing.T) {
 	}
 }
 
-// Rules that others flush come back; records that are lost are found by the marks; GC keeps who is valid.
+// Rules that others flush come back; records that are lost are found by the marks; GC keeps valid attachments.
 func TestRoutedRepairAndGC(t *testing.T) {
 	n, _ := wishingNode(t)
 	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/floatingIPs", `["198.51.100.7"]`, qos+"egressPacketRate",
@@ -129,7 +129,7 @@ func TestRoutedRepairAndGC(t *testing.T) {
 	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["10.8.0.10"]`)
 	n.add(a)
 	n.add(b)
-	ruleset := func() (out string) { // in one order, whoever was made first
+	ruleset := func() (out string) { // sorted, independent of the order of creation
 		for _, table := range plugin.SharedTables() {
 			if text, err := nettest.Try(nil, "nft", "-s", "list", "table", table.Family, table.Name); err == nil {
 				out += text
@@ -138,16 +138,16 @@ func TestRoutedRepairAndGC(t *testing.T) {
 		return out
 	}
 	before := ruleset()
-	for _, vandal := range []string{
+	for _, outsider := range []string{
 		"flush ruleset", "delete table inet weft_source", "flush set arp weft_source own4",
 		"flush set inet weft_qos packets_out",
 	} {
-		nettest.Run(t, nil, "nft", vandal)
+		nettest.Run(t, nil, "nft", outsider)
 		if err := n.RepairRules(t.Context(), false); err != nil {
-			t.Errorf("%s: %v", vandal, err)
+			t.Errorf("%s: %v", outsider, err)
 		}
 		if d := cmp.Diff(before, ruleset()); d != "" {
-			t.Errorf("%s (-before +after):\n%s", vandal, d)
+			t.Errorf("%s (-before +after):\n%s", outsider, d)
 		}
 	}
 	if err := n.GC(t.Context(), n.job(n.list(calicoOpen), "", nil), []model.AttachmentKey{b.Request.Key()}); err != nil {
@@ -195,7 +195,7 @@ func TestRoutedLateIPAM(t *testing.T) {
 }
 
 // A pod may have IPv6 alone, in a namespace where the runtime has switched it off.
-func TestRoutedIPv6Alone(t *testing.T) {
+func TestRoutedIPv6Only(t *testing.T) {
 	n, _ := wishingNode(t)
 	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["fd00:8::33"]`)
 	b := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrs", `["fd00:8::34"]`)

@@ -20,8 +20,8 @@ import (
 
 const qos = "qos.projectcalico.org/"
 
-// Limits of bandwidth are token buckets, with a peak where one is asked for; what the annotations of the pod say comes
-// before what a bandwidth plugin behind is told.
+// Bandwidth limits are token buckets, with a peak rate if requested; the pod's annotations take precedence over a later
+// bandwidth plugin's configuration.
 func TestRoutedBandwidth(t *testing.T) {
 	n, _ := wishingNode(t)
 	job := n.saying(
@@ -79,19 +79,19 @@ func TestRoutedLimits(t *testing.T) {
 		t.Errorf("%d connections of 4 of a pod without a limit", got)
 	}
 	marks := func(of *attach.Attacher) bool {
-		all := of.Marked()
+		all := of.DSCPMarks()
 		return len(all) == 1 && all[0].DSCP == 46 && strings.HasPrefix(all[0].Link, "cali")
 	}
 	again := attach.New(n.cfg)
 	if report, err := again.Recover(t.Context()); err != nil || report.Kept != 3 || !marks(n.Attacher) || !marks(again) {
-		t.Errorf("%v, %v: marked %v, after a restart %v", report, err, n.Marked(), again.Marked())
+		t.Errorf("%v, %v: marked %v, after a restart %v", report, err, n.DSCPMarks(), again.DSCPMarks())
 	}
 	for _, job := range []attach.Job{job, few, free} {
 		if err := n.Del(t.Context(), job); err != nil {
 			t.Error(err)
 		}
 	}
-	if got := n.Marked(); len(got) > 0 {
+	if got := n.DSCPMarks(); len(got) > 0 {
 		t.Errorf("marked when all are gone: %v", got)
 	}
 	n.clean("DEL")
@@ -160,7 +160,7 @@ func dial(addr string) error {
 // the node.
 func TestRoutedConnectionsRefused(t *testing.T) {
 	if _, err := exec.LookPath("conntrack"); err != nil {
-		nettest.Without(t, "no conntrack program")
+		nettest.SkipMissing(t, "no conntrack program")
 	}
 	n, _ := wishingNode(t)
 	out := n.saying(calicoOpen, "out", qos+"egressMaxConnections", "1", "cni.projectcalico.org/ipAddrs",

@@ -89,8 +89,7 @@ func TestRoutedPod(t *testing.T) {
 	n.clean("DEL")
 }
 
-// A pod speaks for itself alone: with its own hardware address and its own addresses, to no loopback address of the
-// node.
+// A pod speaks for itself alone: with its own MAC address and its own addresses, to no loopback address of the node.
 func TestRoutedSource(t *testing.T) {
 	n := routedNode(t)
 	a, first := n.routedPod(calico, "web-0")
@@ -124,7 +123,7 @@ func TestRoutedSource(t *testing.T) {
 	heard("own address", true, "-I", own6, to6)
 	ip("link", "set", "eth0", "address", "02:00:00:00:00:66")
 	ip("neigh", "replace", "169.254.1.1", "lladdr", "ee:ee:ee:ee:ee:ee", "dev", "eth0")
-	heard("another hardware address", false, "-I", own4, to4)
+	heard("another MAC address", false, "-I", own4, to4)
 	ip("link", "set", "eth0", "address", first.Interfaces[1].MAC)
 	ip("neigh", "replace", "169.254.1.1", "lladdr", "ee:ee:ee:ee:ee:ee", "dev", "eth0")
 	heard("own address", true, "-I", own4, to4)

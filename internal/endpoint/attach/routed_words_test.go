@@ -17,23 +17,25 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// wished is an allocator that gives what is wished for, or one address, and notes the wishes.
+// wished is an allocator that returns what is requested, or one address, and notes the wishes.
 type wished struct {
-	asked []model.AddressWishes
+	asked []model.AddressRequest
 	freed int
 	given map[string]bool
 }
 
-func (*wished) Type() string                                              { return "calico-ipam" }
-func (*wished) Capabilities() ipam.Capabilities                           { return ipam.Capabilities{} }
-func (*wished) Keys() []string                                            { return nil }
-func (*wished) Validate(json.RawMessage) error                            { return nil }
-func (*wished) Status(context.Context, ipam.Ask) error                    { return nil }
-func (*wished) GC(context.Context, ipam.Ask, []model.AttachmentKey) error { return nil }
-func (w *wished) Del(context.Context, ipam.Ask) error                     { w.freed++; return nil }
-func (w *wished) Add(_ context.Context, ask ipam.Ask) (out model.Result, _ error) {
-	w.asked = append(w.asked, ask.Wishes)
-	addrs := ask.Wishes.Addrs
+func (*wished) Type() string { return "calico-ipam" }
+
+func (*wished) Capabilities() ipam.Capabilities                               { return ipam.Capabilities{} }
+func (*wished) Keys() []string                                                { return nil }
+func (*wished) Validate(json.RawMessage) error                                { return nil }
+func (*wished) Status(context.Context, ipam.Request) error                    { return nil }
+func (*wished) GC(context.Context, ipam.Request, []model.AttachmentKey) error { return nil }
+func (w *wished) Del(context.Context, ipam.Request) error                     { w.freed++; return nil }
+
+func (w *wished) Add(_ context.Context, ask ipam.Request) (out model.Result, _ error) {
+	w.asked = append(w.asked, ask.PodRequest)
+	addrs := ask.PodRequest.Addrs
 	if len(addrs) == 0 {
 		addrs = []netip.Addr{netip.MustParseAddr("10.8.0.9")}
 	}
@@ -47,10 +49,10 @@ func (w *wished) Add(_ context.Context, ask ipam.Ask) (out model.Result, _ error
 	return out, nil
 }
 
-func (w *wished) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
+func (w *wished) Check(_ context.Context, ask ipam.Request, prev model.Result) error {
 	for _, ip := range prev.IPs {
 		if !w.given[ask.ContainerID+" "+ip.Address.Addr().String()] {
-			return model.Faultf(model.CodeDiffers, "", "address %s is not held for %s", ip.Address, ask.ContainerID)
+			return model.Errorf(model.CodeDiffers, "", "address %s is not held for %s", ip.Address, ask.ContainerID)
 		}
 	}
 	return nil
@@ -70,7 +72,7 @@ func (n *node) saying(conf, name string, annotations ...string) attach.Job {
 	return job
 }
 
-// wishing is a node with such an allocator.
+// wishingNode returns a node with such an allocator.
 func wishingNode(t *testing.T) (*node, *wished) {
 	n, w := routedNode(t), &wished{}
 	n.cfg.Allocators["calico-ipam"] = w
@@ -78,15 +80,14 @@ func wishingNode(t *testing.T) (*node, *wished) {
 	return n, w
 }
 
-// What a pod says of its addresses reaches the allocator, or goes past it, and what it says of its hardware address is
-// so.
+// What a pod's annotations request reaches the allocator, or bypasses IPAM, and its MAC address is the requested one.
 func TestRoutedWishes(t *testing.T) {
 	n, w := wishingNode(t)
 	job := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/ipAddrs", `["10.8.0.33","fd00:8::33"]`,
 		"cni.projectcalico.org/ipv4pools", `["blue"]`,
 		"cni.projectcalico.org/ipFamilies", `["IPv4","IPv6"]`, "cni.projectcalico.org/hwAddr", "02:00:00:00:00:33")
 	result := n.add(job)
-	want := []model.AddressWishes{{
+	want := []model.AddressRequest{{
 		NamespaceLabels: map[string]string{"team": "a"}, Pools4: []string{"blue"},
 		Families: []model.IPFamily{model.IPv4, model.IPv6},
 		Addrs:    []netip.Addr{netip.MustParseAddr("10.8.0.33"), netip.MustParseAddr("fd00:8::33")},
@@ -149,7 +150,7 @@ func TestRoutedFloating(t *testing.T) {
 	}
 	taken := n.saying(calicoOpen, "web-2", word, `["198.51.100.8"]`)
 	_, err := n.Add(t.Context(), taken)
-	wantCode(t, "taken", err, model.CodeTaken, "address 198.51.100.8 is taken by pod default/web-0 (attachment net/"+
+	wantCode(t, "taken", err, model.CodeInUse, "address 198.51.100.8 is taken by pod default/web-0 (attachment net/"+
 		a.Request.ContainerID)
 	_, err = n.Add(t.Context(), n.saying(calicoOpen, "web-3", word, `["2001:db8:7::9"]`))
 	wantCode(t, "other family", err, model.CodeInvalidConf, "2001:db8:7::9: the pod has no address of its family")
@@ -168,7 +169,7 @@ func TestRoutedFloating(t *testing.T) {
 	n.clean("DEL")
 }
 
-// What a pod may say beside its own addresses.
+// A pod may send from prefixes in addition to its own addresses.
 func TestRoutedSourcePrefixes(t *testing.T) {
 	n, _ := wishingNode(t)
 	a := n.saying(calicoOpen, "web-0", "cni.projectcalico.org/allowedSourcePrefixes", `["192.168.77.0/24","fd77::/64"]`,

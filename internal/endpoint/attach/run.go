@@ -20,34 +20,34 @@ type run struct {
 	index    int // among the jobs of the batch
 	job      Job
 	spaces   kernel.Spaces
-	rec      Record                  // pending, also when it was written that it is done
-	promised bool                    // the record has been written
-	done     bool                    // and says that the attachment is done
-	admitted *model.WorkloadEndpoint // what the guard has been told
-	hold     ipam.Hold               // addresses that are chosen and not taken
+	rec      Record                  // stage pending here, also after it was stored as done
+	recorded bool                    // the record is stored
+	done     bool                    // the record is stored as done
+	admitted *model.WorkloadEndpoint // what policy is enforced on
+	hold     ipam.Reservation        // reserved addresses, not allocated yet
 	chain    plugin.Chain
-	at       int // the plugin that comes next
+	at       int // index of the next plugin
 	seg      segment
 }
 
-// segment is built-in plugins of a run up to a cut, which are planned and applied in one.
+// segment is a run's built-in plugins up to a cut, which are planned and applied at once.
 type segment struct {
 	from, to int
-	made     *linked               // the first one's interface, where its addresses need that
-	acts     int                   // where the IPAM acts begin
-	types    map[int]string        // of the IPAM sections, by plugin
-	given    map[int]*model.Result // by them
-	known    state.Answers         // about the kernel
+	link     *linkBeforeIPAM       // the first plugin's interface, if IPAM needs it
+	acts     int                   // index of the first IPAM act
+	types    map[int]string        // IPAM types by plugin
+	results  map[int]*model.Result // IPAM results by plugin
+	answers  state.Answers         // of the kernel
 }
 
-// ended reports whether nothing is left of the list.
+// ended reports whether all plugins of the list are done.
 func (r *run) ended() bool { return r.at >= len(r.job.Network.Plugins) }
 
-// foreign reports whether the plugin that comes next is not built in.
+// foreign reports whether the next plugin is not built in.
 func (r *run) foreign() bool { return r.a.catalog.planners[r.job.Network.Plugins[r.at].Type] == nil }
 
-// open begins the segment of the built-in plugins that come next. They must stop before a foreign plugin, or one whose
-// IPAM needs the interface and is asked between two acts.
+// open begins a segment with the next built-in plugins. It ends before a foreign plugin, or one whose IPAM needs the
+// interface and runs between two acts.
 func (r *run) open() error {
 	plugins := r.job.Network.Plugins
 	j := r.at + 1
@@ -56,42 +56,42 @@ func (r *run) open() error {
 		if err != nil {
 			return err
 		}
-		if r.a.catalog.late(typ) {
+		if r.a.catalog.needsLink(typ) {
 			break
 		}
 	}
 	r.seg = segment{from: r.at, to: j}
-	r.chain.Open = state.Fragment{}
+	r.chain.Pending = state.Fragment{}
 	r.at = j
 	return nil
 }
 
-// conclude has the record say what the list came to, and what is seen of the interface.
+// conclude stores the list's result and the observed interface in the record.
 func (r *run) conclude(ctx context.Context) error {
 	if r.chain.Prev == nil {
 		r.chain.Prev = &model.Result{}
 	}
 	r.rec.Result = r.chain.Prev
-	return r.look(ctx)
+	return r.inspect(ctx)
 }
 
-// applyFault says what a person can do about an error of applying a network's fragment.
-func applyFault(err error, network string, f state.Fragment) error {
-	if fault := ofPorts(err); fault != nil {
+// applyError adds a hint to an error of applying a network's fragment.
+func applyError(err error, network string, f state.Fragment) error {
+	if fault := portError(err); fault != nil {
 		return fault
 	}
-	if fault := ofMAC(err, network, f); fault != nil {
+	if fault := macError(err, network, f); fault != nil {
 		return fault
 	}
 	if errors.Is(err, kernel.ErrFull) {
-		return model.Faultf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
+		return model.Errorf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", network, err)
 	}
 	if errors.Is(err, kernel.ErrUsed) {
-		return model.Faultf(model.CodeInvalidConf, "choose another master or VLAN", "network %q: %w", network, err)
+		return model.Errorf(model.CodeInvalidConf, "choose another master or VLAN", "network %q: %w", network, err)
 	}
-	if errors.Is(err, kernel.ErrNoVlans) {
-		return model.Faultf(
+	if errors.Is(err, kernel.ErrNoVLANs) {
+		return model.Errorf(
 			model.CodeInvalidConf, "leave vlan and vlanTrunk out, or boot a kernel with CONFIG_BRIDGE_VLAN_FILTERING",
 			"network %q: %w", network, err)
 	}

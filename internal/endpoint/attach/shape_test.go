@@ -11,7 +11,7 @@ import (
 )
 
 // TestShapedDevice limits a device that the same list moves into the container: it has no end on the node, or one that
-// nobody planned. It comes back without limits.
+// is not planned. It is returned without limits.
 func TestShapedDevice(t *testing.T) {
 	nettest.Need(t, "ifb", "macvlan")
 	n := newNode(t)
@@ -48,8 +48,8 @@ func TestShapedDevice(t *testing.T) {
 	}
 }
 
-// TestGuardedComeAndGo lets pods that share a bridge, its name in sets and three tables come and go beside each other:
-// the last one's tables go while the next one's are made.
+// TestGuardedComeAndGo lets pods that share a bridge, its name in sets and three tables come and go concurrently: the
+// last one's tables go while the next one's are created.
 func TestGuardedComeAndGo(t *testing.T) {
 	n := newNode(t)
 	const pods, rounds = 12, 4

@@ -37,7 +37,7 @@ spec: {assignmentMode: Automatic, regions: [{cidr: "fd00:8::/112", blockSize: 12
 `
 )
 
-// migrating is a node whose addresses come of pools, and another one that has the machine.
+// migrating is a node with addresses from pools, and another node that runs the VM.
 type migrating struct {
 	*node
 	here, there *blocks.Engine
@@ -69,20 +69,20 @@ func newMigrating(t *testing.T) *migrating {
 		guard: &watchman{t: t, last: map[string]model.WorkloadEndpoint{}},
 	}
 	m.cfg.Allocators["calico-ipam"] = m.here.Allocators()[2]
-	m.cfg.Guard, m.cfg.Moved = m.guard, func(key model.AttachmentKey) { m.moved = append(m.moved, key) }
+	m.cfg.Policy, m.cfg.VMChanged = m.guard, func(key model.AttachmentKey) { m.moved = append(m.moved, key) }
 	m.Attacher = attach.New(m.cfg)
 	return m
 }
 
-// source has the machine run on the other node.
+// source runs the VM on the other node.
 func (m *migrating) source(vm string) []netip.Addr {
 	m.t.Helper()
-	h, err := m.there.Allocators()[2].(ipam.Holder).Hold(m.t.Context(), ipam.Ask{
+	h, err := m.there.Allocators()[2].(ipam.Reserver).Reserve(m.t.Context(), ipam.Request{
 		Conf: json.RawMessage(pooled), Network: "net", ContainerID: "source", IfName: "eth0",
 		VM: &model.VMRef{Namespace: "default", Name: vm},
 	})
 	if err == nil {
-		err = h.Keep()
+		err = h.Commit()
 	}
 	if err != nil {
 		m.t.Fatal(err)
@@ -94,7 +94,7 @@ func (m *migrating) source(vm string) []netip.Addr {
 	return addrs
 }
 
-// target is a pod that the machine migrates into.
+// target is the pod that the VM migrates to.
 func (m *migrating) target(vm, pod string) attach.Job {
 	job := m.saying(pooled, pod)
 	job.Request.Origin.VM, job.Request.Origin.Incoming = &model.VMRef{Namespace: "default", Name: vm}, true
@@ -160,8 +160,8 @@ func TestStandby(t *testing.T) {
 	}
 	state := func(what string, standby bool, ways int) {
 		t.Helper()
-		if rec := m.record(job); rec.Standby != standby || (rec.Withheld != nil) != standby {
-			t.Errorf("%s: the record stands by: %t, withheld %v", what, rec.Standby, rec.Withheld)
+		if rec := m.record(job); rec.Standby != standby || (rec.Deferred != nil) != standby {
+			t.Errorf("%s: the record is a standby: %t, deferred: %v", what, rec.Standby, rec.Deferred)
 		}
 		if n := m.ways(addrs); n != ways {
 			t.Errorf("%s: %d ways lead there, want %d", what, n, ways)
@@ -228,7 +228,7 @@ func TestStandby(t *testing.T) {
 func TestStandbyKilled(t *testing.T) {
 	m := newMigrating(t)
 	addrs := m.source("db")
-	for i, at := range []string{"before activate", "after record active", "after ways", "after take"} {
+	for i, at := range []string{"before activate", "after record active", "after address state", "after transfer"} {
 		job := m.target("db", "target"+string(rune('a'+i)))
 		m.add(job)
 		if m.record(job).Standby != true {
@@ -260,10 +260,9 @@ func TestStandbyKilled(t *testing.T) {
 	}
 }
 
-// TestMachineMAC: a machine's interface has the same hardware address in each of its pods, unless somebody says another
-// or that nothing is to stay; where addresses have to stay, an IPAM that cannot do that is refused before anything is
-// touched.
-func TestMachineMAC(t *testing.T) {
+// TestVMMAC: a VM's interface has the same MAC address in each of its pods, unless another one is configured or keeping
+// is disabled. If addresses must be kept, an IPAM type that cannot do that is rejected before anything is changed.
+func TestVMMAC(t *testing.T) {
 	m := newMigrating(t)
 	mac := func(pod string, change func(*model.Origin)) string {
 		t.Helper()
@@ -296,9 +295,9 @@ func TestMachineMAC(t *testing.T) {
 	job.Request.Args = [][2]string{{"WEFT_VM", "default/db"}, {"WEFT_KEEP_ADDRESS", "true"}}
 	_, err := m.Add(t.Context(), job)
 	wantCode(t, "an IPAM that keeps nothing", err, model.CodeInvalidConf,
-		`ipam.type "static" cannot keep the addresses of virtual machine default/db: it knows nothing of virtual machines`)
+		`ipam.type "static" cannot keep the addresses of virtual machine default/db: it does not support virtual machines`)
 	for _, bad := range []struct{ key, value, says string }{
-		{"WEFT_VM", "db", `CNI_ARGS WEFT_VM "db" is no namespace and name`},
+		{"WEFT_VM", "db", `CNI_ARGS WEFT_VM "db" is not NAMESPACE/NAME`},
 		{"WEFT_VM", "default/d b", `WEFT_VM`},
 		{"WEFT_INCOMING", "yes", `CNI_ARGS WEFT_INCOMING "yes" is neither 1 nor 0`},
 		{"WEFT_KEEP_ADDRESS", "yes", `CNI_ARGS WEFT_KEEP_ADDRESS "yes" is neither true nor false`},

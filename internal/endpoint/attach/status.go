@@ -38,7 +38,7 @@ func (c *checker) status(ctx context.Context, job Job) error {
 			continue
 		}
 		if alloc := c.catalog.allocators[typ]; alloc != nil {
-			err = notAvailable(alloc.Status(ctx, ipam.Ask{Conf: conf.Raw, Network: job.Network.Name}))
+			err = notAvailable(alloc.Status(ctx, ipam.Request{Conf: conf.Raw, Network: job.Network.Name}))
 		} else {
 			err = c.delegates.status(ctx, job, conf, typ)
 		}
@@ -50,7 +50,7 @@ func (c *checker) status(ctx context.Context, job Job) error {
 }
 
 func (c *checker) ready(ctx context.Context, conf model.PluginConf) error {
-	p := c.catalog.can(conf).Readiness
+	p := c.catalog.capabilities(conf).Readiness
 	if p == nil {
 		return nil
 	}
@@ -62,11 +62,11 @@ func (c *checker) ready(ctx context.Context, conf model.PluginConf) error {
 	return p.Ready(in)
 }
 
-// notAvailable gives an error STATUS's code for "no ADD can succeed".
+// notAvailable sets the STATUS code of an error for "no ADD can succeed".
 func notAvailable(err error) error {
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code == model.CodeNotAvailable || f.Code == model.CodeLimited {
 		return err
 	}
-	return model.Faultf(model.CodeNotAvailable, f.Hint, "%s", f.Msg)
+	return model.Errorf(model.CodeNotAvailable, f.Hint, "%s", f.Msg)
 }

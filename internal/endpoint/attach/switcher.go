@@ -13,27 +13,27 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// switcher has finished attachments take their addresses over, or stand by.
+// switcher switches finished attachments between active and standby.
 type switcher struct {
 	host    *kernel.Conn
 	boot    string
 	locks   *lockSet
-	records *recordStore
+	records *notifyingStore
 	catalog *catalog
 	hook    *policyHook
 	fail    failpoint.Hook
 }
 
-// A virtual machine that migrates has two attachments for a while, with the same addresses. One of them stands by: all
-// of it is made, policy stands, but nothing on the node leads to its addresses, nothing from there is let in in their
-// name, and nobody is told of them.
+// During a live migration a VM has two attachments with the same addresses. One of them is the standby: it is complete
+// and policy is enforced, but its node does not route to the addresses, does not accept packets from them and does not
+// advertise them.
 
-// activate has a finished attachment that stood by take its addresses over: what leads to them is applied in one batch,
-// they are taken from where they were, and others are told. Of one that has them already all of it is made sure of once
-// more.
+// activate makes a finished standby attachment the active one: routes are applied in one batch, IPAM transfers the
+// addresses, and the other components are notified. It is idempotent. It sends no gratuitous ARP: the addresses are
+// routed.
 func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error {
-	return s.turn(ctx, key, "activate", func(rec Record) error {
-		ways := rec.ways()
+	return s.withFinished(ctx, key, "activate", func(rec Record) error {
+		addrState := rec.addressState()
 		if rec.Standby {
 			rec = rec.active()
 			if err := s.records.put(rec); err != nil {
@@ -43,23 +43,23 @@ func (s *switcher) activate(ctx context.Context, key model.AttachmentKey) error 
 				return err
 			}
 		}
-		if err := s.applyWays(ctx, rec, ways); err != nil {
+		if err := s.applyAddressState(ctx, rec, addrState); err != nil {
 			return err
 		}
-		if err := s.takeAddresses(ctx, rec); err != nil {
+		if err := s.transferAddresses(ctx, rec); err != nil {
 			return err
 		}
-		return s.tellTurned(ctx, rec)
+		return s.finishSwitch(ctx, rec)
 	})
 }
 
-// retire has a finished attachment stand by: nothing leads to its addresses here any more. Another one has them, or is
-// about to.
+// retire makes a finished attachment the standby: this node no longer routes to its addresses, because another
+// attachment has them or is about to.
 func (s *switcher) retire(ctx context.Context, key model.AttachmentKey) error {
-	return s.turn(ctx, key, "retire", func(rec Record) error {
-		ways := rec.ways()
+	return s.withFinished(ctx, key, "retire", func(rec Record) error {
+		addrState := rec.addressState()
 		if !rec.Standby {
-			rec = rec.standing()
+			rec = rec.standby()
 			if err := s.records.put(rec); err != nil {
 				return err
 			}
@@ -67,22 +67,27 @@ func (s *switcher) retire(ctx context.Context, key model.AttachmentKey) error {
 				return err
 			}
 		}
-		f := state.Fragment{Owner: plugin.Owner(key), Host: ways}
+		f := state.Fragment{Owner: plugin.Owner(key), Host: addrState}
 		if err := (kernel.Spaces{Host: s.host}).Remove(ctx, f); err != nil {
 			return err
 		}
-		return s.tellTurned(ctx, rec)
+		return s.finishSwitch(ctx, rec)
 	})
 }
 
-// turn does something with a finished attachment that no other call does anything with meanwhile.
-func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name string, do func(Record) error) error {
+// withFinished calls do with a finished attachment while it holds the locks.
+func (s *switcher) withFinished(
+	ctx context.Context,
+	key model.AttachmentKey,
+	name string,
+	do func(Record) error,
+) error {
 	release, err := s.locks.main.Container(ctx, key.ContainerID)
 	if err != nil {
 		return err
 	}
 	defer release()
-	leave, err := s.locks.main.Together(ctx)
+	leave, err := s.locks.main.RLock(ctx)
 	if err != nil {
 		return err
 	}
@@ -92,9 +97,9 @@ func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name strin
 	case err != nil:
 		return err
 	case !found:
-		return model.Faultf(model.CodeUnknownContainer, "", "%s: there is no attachment %s", name, key)
+		return model.Errorf(model.CodeUnknownContainer, "", "%s: there is no attachment %s", name, key)
 	case rec.Stage != Done || rec.Boot != s.boot:
-		return model.Faultf(model.CodeTryAgain, "", "%s: attachment %s is %s", name, key, rec.Stage)
+		return model.Errorf(model.CodeTryAgain, "", "%s: attachment %s is %s", name, key, rec.Stage)
 	}
 	if err := s.fail.At("before " + name); err != nil {
 		return err
@@ -105,11 +110,14 @@ func (s *switcher) turn(ctx context.Context, key model.AttachmentKey, name strin
 	return s.fail.At("after " + name)
 }
 
-// applyWays leads to the addresses: all routes, and the neighbors that they need, in one.
-func (s *switcher) applyWays(ctx context.Context, rec Record, ways state.Space) error {
-	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: ways}
+// applyAddressState applies the routes to the addresses, and the neighbors that they need, in one batch.
+func (s *switcher) applyAddressState(ctx context.Context, rec Record, addrState state.Space) error {
+	f := state.Fragment{Owner: plugin.Owner(rec.Key()), Host: addrState}
 	for _, n := range rec.Fragment().Host.Neighs {
-		if slices.ContainsFunc(ways.Routes, func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP }) {
+		if slices.ContainsFunc(
+			addrState.Routes,
+			func(r state.Route) bool { return r.Link == n.Link && r.Dst.Addr() == n.IP },
+		) {
 			f.Host.Neighs = append(f.Host.Neighs, n)
 		}
 	}
@@ -119,11 +127,11 @@ func (s *switcher) applyWays(ctx context.Context, rec Record, ways state.Space) 
 	if err := (kernel.Spaces{Host: s.host}).Apply(ctx, f); err != nil {
 		return err
 	}
-	return s.fail.At("after ways")
+	return s.fail.At("after address state")
 }
 
-// takeAddresses has the allocators take the record's addresses from where they were.
-func (s *switcher) takeAddresses(ctx context.Context, rec Record) error {
+// transferAddresses has the allocators transfer the record's addresses to this attachment.
+func (s *switcher) transferAddresses(ctx context.Context, rec Record) error {
 	for _, act := range rec.Acts {
 		if act.Kind != ActIPAM || act.Plugin >= len(rec.Network.Plugins) {
 			continue
@@ -133,31 +141,31 @@ func (s *switcher) takeAddresses(ctx context.Context, rec Record) error {
 		if err != nil {
 			return err
 		}
-		mover := s.catalog.ofIPAM(typ).Move
+		mover := s.catalog.ipamCapabilities(typ).Transfer
 		if mover == nil {
 			continue
 		}
-		q := ask(rec.Request, conf)
+		q := allocateRequest(rec.Request, conf)
 		for _, ip := range act.IPs {
 			q.Held = append(q.Held, ip.Address.Addr())
 		}
-		if q.Wishes, err = s.catalog.wishes(rec.Request, conf); err != nil {
+		if q.PodRequest, err = s.catalog.requestedAddresses(rec.Request, conf); err != nil {
 			return err
 		}
-		if err := mover.Take(ctx, q); err != nil {
+		if err := mover.Transfer(ctx, q); err != nil {
 			return err
 		}
 	}
-	return s.fail.At("after take")
+	return s.fail.At("after transfer")
 }
 
-// tellTurned tells who goes by which attachment has the addresses, when all is done for it.
-func (s *switcher) tellTurned(ctx context.Context, rec Record) error {
-	if rec.Turning {
-		rec.Turning = false
+// finishSwitch marks a switch as finished and notifies the other components.
+func (s *switcher) finishSwitch(ctx context.Context, rec Record) error {
+	if rec.Switching {
+		rec.Switching = false
 		if err := s.records.put(rec); err != nil {
 			return err
 		}
 	}
-	return s.hook.turned(ctx, rec)
+	return s.hook.standbyChanged(ctx, rec)
 }

@@ -16,8 +16,9 @@ import (
 const tuned = `{"type":"tuning","mac":"02:00:00:00:00:77","mtu":1400,"promisc":true,"allmulti":true,"txQLen":55,"dataDir":"DATA/tuning",
 	"sysctl":{"net.ipv4.conf.IFNAME.arp_filter":"1","net.core.somaxconn":"500"}}`
 
-// What the list makes is made as tuning wants it: there is no pre-image of the interface, and no message more.
-func TestTunedAsItIsMade(t *testing.T) {
+// What the list creates is created as tuning configures it: there is no pre-image of the interface, and no message
+// more.
+func TestTunedAtCreation(t *testing.T) {
 	n := newNode(t)
 	for name, plugin := range map[string]string{
 		"bridge": bridge, "ptp": `{"type":"ptp","ipam":{"type":"host-local","subnet":"10.8.0.0/24","dataDir":"DATA"}}`,
@@ -77,8 +78,8 @@ func wantTuned(t *testing.T, ns *netns.NS) {
 	}
 }
 
-// Behind a foreign plugin, and behind IPAM that needs the interface, that interface is there and is changed: what was
-// made by somebody else is given back.
+// Behind a foreign plugin, and behind IPAM that needs the interface, that interface is there and is changed: the state
+// of an interface that another plugin made is restored.
 func TestTunedAfterwards(t *testing.T) {
 	n := newNode(t)
 	n.plugin("looker", looker)
@@ -117,7 +118,7 @@ esac; exit 0`)
 }
 
 // sources is a list whose interface has its routes in tables of their own, made that way.
-func TestRoutedBySourceAsItIsMade(t *testing.T) {
+func TestRoutedBySourceAtCreation(t *testing.T) {
 	n := newNode(t)
 	id, ns := n.pod()
 	dual := `{"type":"bridge","bridge":"abr0","isDefaultGateway":true,"ipam":{"type":"host-local","dataDir":"DATA",
@@ -169,7 +170,7 @@ func TestLentAndCut(t *testing.T) {
 	} {
 		nettest.Run(t, nil, strings.Fields(argv)...)
 	}
-	looks := func() string {
+	observed := func() string {
 		return nettest.Run(t, nil, "ip", "-d", "link", "show", "card") +
 			nettest.Run(t, nil, "ip", "-4", "addr", "show", "card") +
 			nettest.Run(t, nil, "ip", "route", "show", "dev", "card")
@@ -177,7 +178,7 @@ func TestLentAndCut(t *testing.T) {
 	id, ns := n.pod()
 	conf := n.list(lent, tuned)
 	job := n.job(conf, id, ns)
-	before := looks()
+	before := observed()
 	n.add(job)
 	wantTuned(t, ns)
 	if err := n.Del(t.Context(), job); err != nil {
@@ -186,7 +187,7 @@ func TestLentAndCut(t *testing.T) {
 	back := func(what string) {
 		t.Helper()
 		n.drain()
-		if got := looks(); got != before {
+		if got := observed(); got != before {
 			t.Errorf("%s:\n%s\nbefore:\n%s", what, got, before)
 		}
 		if list, err := n.ledger.List(); err != nil || len(list) > 0 || len(n.reserved()) > 0 {
@@ -236,7 +237,7 @@ func TestLentAndCut(t *testing.T) {
 func (n *node) stepsOf(job attach.Job) (adds, dels []string) {
 	n.t.Helper()
 	cfg, list := n.cfg, &adds
-	cfg.Step = func(name string) error { *list = append(*list, name); return nil }
+	cfg.Failpoint = func(name string) error { *list = append(*list, name); return nil }
 	a := attach.New(cfg)
 	if _, err := a.Add(n.t.Context(), job); err != nil {
 		n.t.Fatal(err)
@@ -251,7 +252,7 @@ func (n *node) stepsOf(job attach.Job) (adds, dels []string) {
 // cutAt is cut, at the step of that number.
 func (n *node) cutAt(at int) *attach.Attacher {
 	cfg, i := n.cfg, 0
-	cfg.Step = func(string) error {
+	cfg.Failpoint = func(string) error {
 		if i++; i > at {
 			return errCut
 		}
@@ -260,7 +261,7 @@ func (n *node) cutAt(at int) *attach.Attacher {
 	return attach.New(cfg)
 }
 
-// A device that is lent before its addresses are known: they are given back while it is still there.
+// A device is moved to the pod before its addresses are known: they are released while it is still there.
 func TestLentBeforeItsAddresses(t *testing.T) {
 	n := newNode(t)
 	n.plugin("looker", looker)

@@ -16,14 +16,14 @@ import (
 func TestNetworkTwice(t *testing.T) {
 	dual := strings.Replace(bridge, `"subnet":"10.8.0.0/24"`,
 		`"ranges":[[{"subnet":"10.8.0.0/24"}],[{"subnet":"fd08::/64"}]]`, 1)
-	for name, together := range map[string]bool{"together": true, "one by one": false} {
+	for name, batch := range map[string]bool{"together": true, "one by one": false} {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			id, ns := n.pod()
 			jobs := []attach.Job{n.job(n.list(dual), id, ns), n.job(n.list(dual), id, ns)}
 			jobs[1].Request.IfName = "net1"
 			var results []model.Result
-			if together {
+			if batch {
 				var err error
 				if results, _, err = n.AddAll(t.Context(), jobs); err != nil {
 					t.Fatal(err)

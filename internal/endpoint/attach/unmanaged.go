@@ -12,20 +12,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// unmanaged remembers which pods have addresses that no IPAM gave them. Nobody else sees to it that no two pods have
-// the same one.
+// unmanaged tracks addresses of pods outside of IPAM. It alone ensures that no two pods have the same one.
 type unmanaged struct {
-	catalog   *catalog
-	records   *recordStore
-	boot      string
-	elsewhere func(ctx context.Context, addr netip.Addr, pod model.PodRef) error // nil: there is no other node
+	catalog        *catalog
+	records        *notifyingStore
+	boot           string
+	remoteConflict func(ctx context.Context, addr netip.Addr, pod model.PodRef) error // nil: not checked
 
 	mu sync.Mutex
-	by map[netip.Addr][]Record // nil where nobody brings any
+	by map[netip.Addr][]Record // nil if there are none
 }
 
-// take notes the addresses of a record.
-func (u *unmanaged) take(rec Record, addrs []netip.Addr) {
+// add adds the unmanaged addresses of a record.
+func (u *unmanaged) add(rec Record, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
 	}
@@ -41,7 +40,7 @@ func (u *unmanaged) take(rec Record, addrs []netip.Addr) {
 	}
 }
 
-// drop forgets an attachment's.
+// drop removes an attachment's addresses.
 func (u *unmanaged) drop(k model.AttachmentKey) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -57,8 +56,8 @@ func (u *unmanaged) drop(k model.AttachmentKey) {
 	}
 }
 
-// other is another pod's attachment that brought an address.
-func (u *unmanaged) other(rec Record, a netip.Addr) (Record, bool) {
+// conflicting returns another pod's record with the same unmanaged address.
+func (u *unmanaged) conflicting(rec Record, a netip.Addr) (Record, bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	for _, o := range u.by[a] {
@@ -69,7 +68,7 @@ func (u *unmanaged) other(rec Record, a netip.Addr) (Record, bool) {
 	return Record{}, false
 }
 
-// samePod reports whether two records are of one pod: of one sandbox, or of one and the next.
+// samePod reports whether two records belong to one pod: to the same sandbox, or to successive ones.
 func samePod(a, b Record) bool {
 	if a.Request.ContainerID == b.Request.ContainerID {
 		return true
@@ -79,24 +78,24 @@ func samePod(a, b Record) bool {
 	return okX && okY && x.Pod.Namespace == y.Pod.Namespace && x.Pod.Name == y.Pod.Name
 }
 
-// of are the addresses that the pod of a record brought along.
-func (u *unmanaged) of(rec Record) []netip.Addr {
+// addrsOf returns the unmanaged addresses of a record's pod.
+func (u *unmanaged) addrsOf(rec Record) []netip.Addr {
 	var out []netip.Addr
 	for _, conf := range rec.Network.Plugins {
-		if of := u.catalog.can(conf).Brought; of != nil {
+		if of := u.catalog.capabilities(conf).Unmanaged; of != nil {
 			out = append(out, of(u.catalog.input(conf, rec.Request))...)
 		}
 	}
 	return out
 }
 
-// check refuses a record with an address that another pod of this node has, where one of both brought it along. It is
-// called when it is promised and nothing is applied: of two that come at once at least one sees the other.
+// check returns an error if another pod has an address of the record and one of the two is unmanaged. It is called
+// after the record is written and before it is applied, so that of two concurrent ADDs at least one sees the other.
 func (u *unmanaged) check(ctx context.Context, rec Record) error {
-	own := u.of(rec)
-	u.take(rec, own)
+	own := u.addrsOf(rec)
+	u.add(rec, own)
 	for _, addr := range slices.Concat(own, addresses(rec)) {
-		if o, is := u.other(rec, addr); is {
+		if o, is := u.conflicting(rec, addr); is {
 			return takenBy(addr, o)
 		}
 	}
@@ -109,7 +108,7 @@ func (u *unmanaged) check(ctx context.Context, rec Record) error {
 	return u.checkLocal(rec, own)
 }
 
-// checkLocal refuses addresses that IPAM gave to another pod of this node.
+// checkLocal returns an error if IPAM has allocated one of the addresses to another pod of this node.
 func (u *unmanaged) checkLocal(rec Record, addrs []netip.Addr) error {
 	records, err := u.records.list()
 	if err != nil && len(records) == 0 {
@@ -128,28 +127,29 @@ func (u *unmanaged) checkLocal(rec Record, addrs []netip.Addr) error {
 	return nil
 }
 
-// checkRemote refuses addresses that another node has. Who stands by has those of the pod that it will follow.
+// checkRemote returns an error if one of the addresses is in use on another node. A standby attachment has the
+// addresses of the active one.
 func (u *unmanaged) checkRemote(ctx context.Context, rec Record, addrs []netip.Addr) error {
-	if u.elsewhere == nil || rec.Standby {
+	if u.remoteConflict == nil || rec.Standby {
 		return nil
 	}
 	g, _ := rec.Endpoint()
 	for _, addr := range addrs {
-		if err := u.elsewhere(ctx, addr, g.Pod); err != nil {
+		if err := u.remoteConflict(ctx, addr, g.Pod); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Brought is an address that a pod has brought along, or that leads to it.
-type Brought struct {
+// UnmanagedAddr is an unmanaged or floating address of a pod.
+type UnmanagedAddr struct {
 	Addr netip.Addr
 	Pod  model.PodRef
 }
 
-// list returns those of the pods that are attached and do not stand by, in order.
-func (u *unmanaged) list() ([]Brought, error) {
+// list returns the addresses of active attachments, sorted.
+func (u *unmanaged) list() ([]UnmanagedAddr, error) {
 	u.mu.Lock()
 	by := map[model.AttachmentKey][]netip.Addr{}
 	for addr, recs := range u.by {
@@ -158,7 +158,7 @@ func (u *unmanaged) list() ([]Brought, error) {
 		}
 	}
 	u.mu.Unlock()
-	var out []Brought
+	var out []UnmanagedAddr
 	for k, addrs := range by {
 		rec, found, err := u.records.get(k)
 		if err != nil {
@@ -169,10 +169,10 @@ func (u *unmanaged) list() ([]Brought, error) {
 			continue
 		}
 		for _, addr := range addrs {
-			out = append(out, Brought{addr, g.Pod})
+			out = append(out, UnmanagedAddr{addr, g.Pod})
 		}
 	}
-	slices.SortFunc(out, func(a, b Brought) int {
+	slices.SortFunc(out, func(a, b UnmanagedAddr) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Pod.String(), b.Pod.String()), cmp.Compare(a.Pod.UID, b.Pod.UID))
 	})
 	return out, nil
@@ -183,6 +183,6 @@ func takenBy(addr netip.Addr, o Record) error {
 	if g, ok := o.Endpoint(); ok {
 		who = "pod " + g.Pod.String() + " (attachment " + who + ")"
 	}
-	return model.Faultf(model.CodeTaken, "choose another address, or delete that pod",
+	return model.Errorf(model.CodeInUse, "choose another address, or delete that pod",
 		"address %s is taken by %s", addr, who)
 }

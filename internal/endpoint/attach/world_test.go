@@ -30,7 +30,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainParallel(m, 2)) }
 
 // node is a node with an agent's Attacher, in the test's own namespace.
 type node struct {
@@ -51,15 +51,15 @@ func newNode(t testing.TB) *node {
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := ledger.Open(t.TempDir())
+	store, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
 	log := slog.New(slog.DiscardHandler)
 	reaper := kernel.NewReaper(host, log)
-	n := &node{t: t, ledger: memory, data: t.TempDir(), bin: t.TempDir()}
+	n := &node{t: t, ledger: store, data: t.TempDir(), bin: t.TempDir()}
 	n.cfg = attach.Config{
-		Memory: memory, Host: host, Planners: plugin.Builtin(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
+		Records: store, Host: host, Planners: plugin.Builtin(), Reaper: reaper, Now: time.Now, Boot: "this boot", Log: log,
 		Allocators: map[string]ipam.Allocator{
 			"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New(),
 		},
@@ -73,7 +73,7 @@ func newNode(t testing.TB) *node {
 		n.drain()
 		cancel()
 		<-done
-		if err := errors.Join(memory.Close(), host.Close()); err != nil {
+		if err := errors.Join(store.Close(), host.Close()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -123,7 +123,7 @@ func (n *node) list(plugins ...string) string {
 	)
 }
 
-// job is a call for a new container, or for the one whose namespace is given.
+// job is a call for a new container, or for the one with this namespace.
 func (n *node) job(conf string, id string, ns *netns.NS) attach.Job {
 	n.t.Helper()
 	network, err := cni.ParseNetwork([]byte(conf))
@@ -189,7 +189,7 @@ func (n *node) clean(what string) {
 
 func wantCode(t testing.TB, what string, err error, code model.Code, words ...string) {
 	t.Helper()
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != code {
 		t.Errorf("%s: want code %d, got %v", what, code, err)
 		return
@@ -201,7 +201,7 @@ func wantCode(t testing.TB, what string, err error, code model.Code, words ...st
 	}
 }
 
-// diff compares results as people read them.
+// diff compares results as text.
 func diff(a, b model.Result) string {
 	text := func(r model.Result) string {
 		b, err := json.MarshalIndent(r, "", " ")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreign executes the CNI plugins that weft has not built in, by the protocol: environment, configuration on
+// Package foreign executes CNI plugins that are not built into weft, by the CNI protocol: environment, configuration on
 // standard input, result or error object on standard output.
 package foreign
 
@@ -23,28 +23,28 @@ import (
 )
 
 const (
-	// maxStdout bounds what a plugin may answer, maxStderr what of its complaints is kept for the error. Bytes.
+	// maxStdout bounds a plugin's result, maxStderr the part of its stderr that is kept for the error. Bytes.
 	maxStdout = 1 << 20
 	maxStderr = 4 << 10
-	// DefaultTimeout is how long a plugin may take.
+	// DefaultTimeout bounds the execution of a plugin.
 	DefaultTimeout = 90 * time.Second
-	// A plugin file that is just being written ("text file busy") is tried again.
+	// A plugin file that is being written ("text file busy") is retried.
 	busyTries = 20
 	busyWait  = 100 * time.Millisecond
-	// lastWords is how long a killed plugin's children may hold its output open.
-	lastWords = time.Second
+	// outputGrace is how long a killed plugin's children may hold its output open.
+	outputGrace = time.Second
 )
 
 // Runner executes plugins.
 type Runner struct {
-	// Env is the environment plugins inherit; its CNI_ variables are not handed on.
+	// Env is the environment that plugins inherit, without its CNI_ variables.
 	Env []string
-	// Stderr gets what plugins write there; nil drops it.
+	// Stderr receives the plugins' stderr; nil drops it.
 	Stderr io.Writer
-	// Timeout is how long one execution may take; 0 means DefaultTimeout.
+	// Timeout bounds one execution; 0 means DefaultTimeout.
 	Timeout time.Duration
-	// Root is where the node's file system is seen, when this process has another: plugins are executed among the node's
-	// files, with the paths that the runtime means. Empty is this process' own.
+	// Root is the path of the node's root file system, if this process has another one: plugins are executed with chroot
+	// there, so that the runtime's paths are valid. Empty is this process' own root.
 	Root string
 }
 
@@ -56,10 +56,10 @@ type Call struct {
 	Conf    []byte // standard input
 }
 
-// Find gives the path of a plugin's program.
+// Find returns the path of a plugin's program.
 func (r *Runner) Find(pluginType string, dirs []string) (string, error) {
 	if err := cni.CheckType(pluginType); err != nil {
-		return "", model.Faultf(model.CodeInvalidConf, "", "plugin type %w", err)
+		return "", model.Errorf(model.CodeInvalidConf, "", "plugin type %w", err)
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, pluginType)
@@ -67,11 +67,11 @@ func (r *Runner) Find(pluginType string, dirs []string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", model.Faultf(model.CodeInvalidConf, "install it there, or correct the configuration",
+	return "", model.Errorf(model.CodeInvalidConf, "install it there, or correct the configuration",
 		"plugin %q: no such program in %q", pluginType, strings.Join(dirs, ":"))
 }
 
-// Run executes a plugin and gives what it printed. The error has the plugin's own code.
+// Run executes a plugin and returns its stdout. The error has the plugin's own code.
 func (r *Runner) Run(ctx context.Context, c Call) ([]byte, error) {
 	path, err := r.Find(c.Type, c.Request.CNIPath)
 	if err != nil {
@@ -96,8 +96,8 @@ func (r *Runner) Run(ctx context.Context, c Call) ([]byte, error) {
 	}
 }
 
-// once runs the program on a thread of its own kind: the plugin dies with weft (Pdeathsig), so that a restarted weft
-// never undoes an ADD that is still running; the kernel ties that to the thread, which therefore must outlive it.
+// once runs the program once. The plugin dies with weft (Pdeathsig), so that a restarted weft never undoes an ADD that
+// is still running. The kernel ties Pdeathsig to the thread, which is therefore locked until the plugin has ended.
 func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -114,26 +114,26 @@ func (r *Runner) once(ctx context.Context, path string, c Call) ([]byte, error) 
 		cmd.SysProcAttr.Chroot, cmd.Dir = r.Root, "/"
 	}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	cmd.WaitDelay = lastWords
+	cmd.WaitDelay = outputGrace
 	err := cmd.Run()
 	switch {
 	case err == nil && stdout.over:
-		return nil, model.Faultf(model.CodeDecode, "", "plugin %s %s: answer longer than %d bytes", c.Type, c.Verb, maxStdout)
+		return nil, model.Errorf(model.CodeDecode, "", "plugin %s %s: answer longer than %d bytes", c.Type, c.Verb, maxStdout)
 	case err == nil:
 		return stdout.kept, nil
 	case ctx.Err() != nil:
-		return nil, model.Faultf(model.CodeTryAgain, "", "plugin %s %s: no answer in time: %w", c.Type, c.Verb, ctx.Err())
+		return nil, model.Errorf(model.CodeTryAgain, "", "plugin %s %s: no answer in time: %w", c.Type, c.Verb, ctx.Err())
 	}
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
-		return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w", c.Type, c.Verb, err)
+		return nil, model.Errorf(model.CodeForeign, "", "plugin %s %s: %w", c.Type, c.Verb, err)
 	}
 	if f, ok := cni.ParseError(stdout.kept); ok {
-		return nil, &model.Fault{
+		return nil, &model.Error{
 			Code: f.Code, Msg: fmt.Sprintf("plugin %s %s: %s", c.Type, c.Verb, f.Msg), Hint: f.Hint, Err: f,
 		}
 	}
-	return nil, model.Faultf(model.CodeForeign, "", "plugin %s %s: %w: %s", c.Type, c.Verb, err,
+	return nil, model.Errorf(model.CodeForeign, "", "plugin %s %s: %w: %s", c.Type, c.Verb, err,
 		bytes.TrimSpace(stderr.kept))
 }
 
@@ -156,14 +156,14 @@ func (r *Runner) environ(c Call) []string {
 		"CNI_IFNAME="+c.Request.IfName, "CNI_ARGS="+strings.Join(args, ";"))
 }
 
-// bounded keeps the first bytes written to it and swallows the others.
+// bounded keeps the first bytes written to it and discards the rest.
 type bounded struct {
 	kept []byte
 	most int
 	over bool
 }
 
-// Write never fails: a plugin that talks too much is not stopped by a full pipe.
+// Write never fails, so that a plugin with a lot of output does not block on a full pipe.
 func (b *bounded) Write(p []byte) (int, error) {
 	keep := min(len(p), b.most-len(b.kept))
 	b.over = b.over || keep < len(p)

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// plugin writes a shell script that acts as a plugin and gives its directory.
+// plugin writes a shell script that acts as a plugin and returns its directory.
 func plugin(t *testing.T, script string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -85,7 +85,7 @@ func TestFailures(t *testing.T) {
 			}
 			start := time.Now()
 			_, err := r.Run(t.Context(), call(dir, "ADD"))
-			var f *model.Fault
+			var f *model.Error
 			if !errors.As(err, &f) || f.Code != tt.code || !strings.Contains(f.Msg, tt.msg) {
 				t.Errorf("%v", err)
 			}
@@ -101,7 +101,7 @@ func TestMissingProgram(t *testing.T) {
 	_, err := r.Run(context.Background(), foreign.Call{
 		Verb: "ADD", Type: "nobody", Request: model.Request{CNIPath: []string{"/a", "/b"}},
 	})
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeInvalidConf || !strings.Contains(f.Msg, `"nobody"`) ||
 		!strings.Contains(f.Msg, "/a:/b") {
 		t.Errorf("%v", err)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// executable tells whether a path is a program. Below Root, links are followed as a process in there would.
+// executable reports whether a path is a program. Symbolic links are resolved within Root.
 func (r *Runner) executable(path string) bool {
 	if r.Root == "" {
 		st, err := os.Stat(path)

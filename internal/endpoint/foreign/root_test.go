@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 // TestRoot: a plugin is found and executed below Root, through a link that is meant for a process in there.
 func TestRoot(t *testing.T) {
 	root := t.TempDir()
-	// This machine's files, but for /mnt: the plugin needs its libraries.
+	// This host's files, but for /mnt: the plugin needs its libraries.
 	if err := unix.Mount("/", root, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		t.Fatal(err)
 	}

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal keeps the records of attachments of a plugin that runs without an agent: one file per attachment,
-// renamed into place. What a killed call leaves lies in the folder "pending" and is undone by the next call for that
-// network; the folder "done" holds what DEL needs.
+// Package journal stores the records of attachments of a standalone plugin: one file per attachment, written
+// atomically. Unfinished attachments are in the folder "pending" and are undone by the next call for that network; the
+// folder "done" holds what DEL needs.
 //
 //	DIR/TYPE/pending/NETWORK,CONTAINER,INTERFACE.json
 //	DIR/TYPE/done/…
-//	DIR/locks/…                     one file for each container that a call is about, and the record it is writing
+//	DIR/locks/…                     one lock file for each container with a call in progress, and the record being written
 //
-// An unfinished record is always found under pending, so a call that has nothing to undo reads one small folder.
+// All unfinished records are under pending, so a call with nothing to undo reads one small folder.
 package journal
 
 import (
@@ -38,7 +38,7 @@ type Journal struct {
 	locks string
 }
 
-// Open opens, or makes, the journal of a plugin type below dir.
+// Open opens or creates the journal of a plugin type below dir.
 func Open(dir, pluginType string) (*Journal, error) {
 	j := &Journal{dir: filepath.Join(dir, pluginType), locks: filepath.Join(dir, "locks")}
 	for _, d := range []string{filepath.Join(j.dir, pending), filepath.Join(j.dir, done), j.locks} {
@@ -50,11 +50,11 @@ func Open(dir, pluginType string) (*Journal, error) {
 }
 
 func unusable(dir string, err error) error {
-	return model.Faultf(model.CodeIO, "set WEFT_JOURNAL_DIR to a directory that can be written and has room",
+	return model.Errorf(model.CodeIO, "set WEFT_JOURNAL_DIR to a writable directory with free space",
 		"journal directory %q: %w", dir, err)
 }
 
-// Put writes records, one by one; the caller has the container's lock.
+// Put writes records one by one; the caller holds the container's lock.
 func (j *Journal) Put(records ...attach.Record) error {
 	for _, r := range records {
 		if err := j.put(r); err != nil {
@@ -64,8 +64,8 @@ func (j *Journal) Put(records ...attach.Record) error {
 	return nil
 }
 
-// put writes a record. A finished one moves to done; one that is being released moves back with nothing written, so DEL
-// works on a full disk.
+// put writes a record. A finished one moves to done. One that is being released is only renamed back, so that DEL works
+// on a full disk.
 func (j *Journal) put(r attach.Record) error {
 	key := r.Key()
 	if r.Stage == attach.Releasing && os.Rename(j.path(done, key), j.path(pending, key)) == nil {
@@ -84,7 +84,7 @@ func (j *Journal) put(r attach.Record) error {
 			return err
 		}
 	}
-	// The temporary file lies beside the container's lock and goes with it, should this process be killed.
+	// The temporary file is next to the container's lock file and is removed with it if this process is killed.
 	if err := atomicfile.WriteVia(j.lockPath(key.ContainerID)+draft, j.path(folder, key), b, 0o600,
 		atomicfile.CrashSafe); err != nil {
 		return unusable(filepath.Dir(j.dir), err)
@@ -103,7 +103,7 @@ func (j *Journal) checkOld(folder string, key model.AttachmentKey) error {
 	return attach.CheckStored(j.path(folder, key), b)
 }
 
-// Get reads a record. One under pending is unfinished and one under done is done, whatever they say.
+// Get reads a record. Its folder decides whether it is unfinished or done, not its content.
 func (j *Journal) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 	for _, folder := range []string{pending, done} {
 		r, found, err := j.read(folder, j.path(folder, key))
@@ -135,14 +135,14 @@ func (j *Journal) read(folder, path string) (attach.Record, bool, error) {
 	return r, true, nil
 }
 
-// List reads all records. The error joins what is wrong with unreadable ones.
+// List reads all records. The error joins those of unreadable ones.
 func (j *Journal) List() ([]attach.Record, error) {
-	return j.both(func(string) bool { return true })
+	return j.listAll(func(string) bool { return true })
 }
 
 // Find reads the records of a container's interface, whatever their networks.
 func (j *Journal) Find(containerID, ifName string) ([]attach.Record, error) {
-	all, err := j.both(func(name string) bool {
+	all, err := j.listAll(func(name string) bool {
 		return strings.HasSuffix(name, ","+containerID+","+ifName+suffix) || strings.HasPrefix(name, hashed)
 	})
 	return slices.DeleteFunc(all, func(r attach.Record) bool {
@@ -150,8 +150,8 @@ func (j *Journal) Find(containerID, ifName string) ([]attach.Record, error) {
 	}), err
 }
 
-// Unfinished reads the records of a network that no call has finished: of calls under way, and of killed ones. An empty
-// network is any.
+// Unfinished reads the unfinished records of a network: of calls in progress, and of killed ones. An empty name means
+// any network.
 func (j *Journal) Unfinished(network string) ([]attach.Record, error) {
 	all, err := j.list(pending, func(name string) bool {
 		return network == "" || strings.HasPrefix(name, network+",") || strings.HasPrefix(name, hashed)
@@ -159,8 +159,8 @@ func (j *Journal) Unfinished(network string) ([]attach.Record, error) {
 	return slices.DeleteFunc(all, func(r attach.Record) bool { return network != "" && r.Request.Network != network }), err
 }
 
-// both reads both folders. What is in both is unfinished.
-func (j *Journal) both(maybe func(name string) bool) ([]attach.Record, error) {
+// listAll reads both folders. A record in both is unfinished.
+func (j *Journal) listAll(maybe func(name string) bool) ([]attach.Record, error) {
 	first, err1 := j.list(pending, maybe)
 	rest, err2 := j.list(done, maybe)
 	seen := map[model.AttachmentKey]bool{}
@@ -175,7 +175,7 @@ func (j *Journal) both(maybe func(name string) bool) ([]attach.Record, error) {
 	return first, errors.Join(err1, err2)
 }
 
-// list reads the records of a folder whose file name may be the right one.
+// list reads the records of a folder whose file name matches.
 func (j *Journal) list(folder string, maybe func(name string) bool) ([]attach.Record, error) {
 	entries, err := os.ReadDir(filepath.Join(j.dir, folder))
 	if err != nil {
@@ -215,7 +215,8 @@ func (j *Journal) remove(folder string, key model.AttachmentKey) error {
 
 const hashed = "sha256-"
 
-// path is a record's file. Neither a network nor a container id holds a comma; what would be too long is hashed.
+// path returns a record's file. Names of networks and container ids contain no comma; a name that is too long is
+// hashed.
 func (j *Journal) path(folder string, k model.AttachmentKey) string {
 	name := k.Network + "," + k.ContainerID + "," + k.IfName
 	const most = 200 // of 255

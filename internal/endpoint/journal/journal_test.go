@@ -216,11 +216,11 @@ func TestNewerVersionIsKept(t *testing.T) {
 	}
 }
 
-// A directory that cannot be written is refused with code 5 and a way out, also when it is full or read-only.
+// A directory that cannot be written is refused with code 5 and a hint, also when it is full or read-only.
 func TestUnusableDirectory(t *testing.T) {
 	refused := func(what string, err error) {
 		t.Helper()
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Hint, "WEFT_JOURNAL_DIR") {
 			t.Errorf("%s: %v", what, err)
 		}
@@ -288,33 +288,33 @@ func TestContainerLock(t *testing.T) {
 
 func TestGate(t *testing.T) {
 	j := open(t, t.TempDir())
-	first, err := j.Together(t.Context())
+	first, err := j.RLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	second, err := j.Together(t.Context())
+	second, err := j.RLock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, ok := j.TryAlone(); ok {
+	if _, ok := j.TryLock(); ok {
 		t.Error("alone beside two others")
 	}
 	short, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	var f *model.Fault
-	if _, err := j.Alone(short); !errors.As(err, &f) || f.Code != model.CodeTryAgain {
+	var f *model.Error
+	if _, err := j.Lock(short); !errors.As(err, &f) || f.Code != model.CodeTryAgain {
 		t.Errorf("alone beside two others: %v", err)
 	}
 	first()
 	second()
-	alone, err := j.Alone(t.Context())
+	exclusive, err := j.Lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := j.TryContainer("a"); !ok {
 		t.Error("a container's lock is not the gate")
 	}
-	alone()
+	exclusive()
 }
 
 func TestTryContainerWhileHeld(t *testing.T) {
@@ -334,8 +334,8 @@ func TestTryContainerWhileHeld(t *testing.T) {
 	again()
 }
 
-// Who wants to be alone gets there, however many come one after the other.
-func TestAloneIsNotStarved(t *testing.T) {
+// Lock succeeds however many shared locks follow each other.
+func TestLockIsNotStarved(t *testing.T) {
 	j := open(t, t.TempDir())
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -344,7 +344,7 @@ func TestAloneIsNotStarved(t *testing.T) {
 		wg.Go(func() {
 			time.Sleep(time.Duration(i) * 3 * time.Millisecond) // so that there is always one inside
 			for ctx.Err() == nil {
-				release, err := j.Together(ctx)
+				release, err := j.RLock(ctx)
 				if err != nil {
 					return
 				}
@@ -354,7 +354,7 @@ func TestAloneIsNotStarved(t *testing.T) {
 		})
 	}
 	time.Sleep(50 * time.Millisecond)
-	release, err := j.Alone(ctx)
+	release, err := j.Lock(ctx)
 	if err != nil {
 		t.Error(err)
 	} else {

@@ -15,32 +15,33 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The locks are flocks, so a killed call holds none. All plugin types share them.
+// The locks are flocks, so a killed call releases them. All plugin types share them.
 
 const (
 	gateName = "gate"
-	turnName = "turn" // whoever wants to be alone at the gate holds it; all others pass it on their way
-	draft    = ".tmp" // behind a lock's name: a record that is being written
+	// turnName is held by the call that waits for the exclusive gate; the others pass through it, so that it is not starved.
+	turnName = "turn"
+	draft    = ".tmp" // suffix of a lock's name: a record that is being written
 )
 
-// leave removes a lock's file, with what was left beside it, and then gives the lock back.
-func leave(f *os.File, path string) {
+// unlock removes a lock's file and the temporary file next to it, and then releases the lock.
+func unlock(f *os.File, path string) {
 	_ = os.Remove(path + draft)
 	_ = os.Remove(path)
 	_ = f.Close()
 }
 
-// Container keeps other calls for the container out until release is called.
+// Container locks a container until release is called.
 func (j *Journal) Container(ctx context.Context, id string) (release func(), err error) {
 	path := j.lockPath(id)
-	f, err := j.lock(ctx, path, flock.Exclusive)
+	f, err := j.acquire(ctx, path, flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	return func() { leave(f, path) }, nil
+	return func() { unlock(f, path) }, nil
 }
 
-// TryContainer is Container that does not wait: ok is false while a call for the container is under way.
+// TryContainer is Container without waiting: ok is false while a call for the container is in progress.
 func (j *Journal) TryContainer(id string) (release func(), ok bool) { return j.try(j.lockPath(id)) }
 
 func (j *Journal) try(path string) (release func(), ok bool) {
@@ -48,30 +49,30 @@ func (j *Journal) try(path string) (release func(), ok bool) {
 	if err != nil {
 		return nil, false
 	}
-	return func() { leave(f, path) }, true
+	return func() { unlock(f, path) }, true
 }
 
-// Together joins the calls that go side by side: all but those that are Alone.
-func (j *Journal) Together(ctx context.Context) (release func(), err error) {
-	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), flock.Shared)
+// RLock acquires the gate in shared mode.
+func (j *Journal) RLock(ctx context.Context) (release func(), err error) {
+	turn, err := j.acquire(ctx, filepath.Join(j.locks, turnName), flock.Shared)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = turn.Close() }()
-	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), flock.Shared)
+	f, err := j.acquire(ctx, filepath.Join(j.locks, gateName), flock.Shared)
 	if err != nil {
 		return nil, err
 	}
 	return func() { _ = f.Close() }, nil
 }
 
-// Alone waits until no other call is under way and keeps new ones out, from the moment that it begins to wait.
-func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
-	turn, err := j.lock(ctx, filepath.Join(j.locks, turnName), flock.Exclusive)
+// Lock acquires the gate exclusively. New shared locks are blocked from the moment that it begins to wait.
+func (j *Journal) Lock(ctx context.Context) (release func(), err error) {
+	turn, err := j.acquire(ctx, filepath.Join(j.locks, turnName), flock.Exclusive)
 	if err != nil {
 		return nil, err
 	}
-	f, err := j.lock(ctx, filepath.Join(j.locks, gateName), flock.Exclusive)
+	f, err := j.acquire(ctx, filepath.Join(j.locks, gateName), flock.Exclusive)
 	if err != nil {
 		_ = turn.Close()
 		return nil, err
@@ -79,14 +80,14 @@ func (j *Journal) Alone(ctx context.Context) (release func(), err error) {
 	return func() { _ = f.Close(); _ = turn.Close() }, nil
 }
 
-// lock waits for a lock.
-func (j *Journal) lock(ctx context.Context, path string, how flock.Mode) (*os.File, error) {
+// acquire waits for a flock.
+func (j *Journal) acquire(ctx context.Context, path string, how flock.Mode) (*os.File, error) {
 	f, err := flock.Open(ctx, path, how, 0o600)
 	switch {
 	case err == nil:
 		return f, nil
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
-		return nil, model.Faultf(model.CodeTryAgain, "another call is under way", "%w", err)
+		return nil, model.Errorf(model.CodeTryAgain, "another call is under way", "%w", err)
 	}
 	return nil, unusable(filepath.Dir(j.locks), err)
 }
@@ -100,8 +101,8 @@ func (j *Journal) lockPath(id string) string {
 	return filepath.Join(j.locks, id+".lock")
 }
 
-// TryAlone is Alone that does not wait: ok is false while another call is under way.
-func (j *Journal) TryAlone() (release func(), ok bool) {
+// TryLock is Lock without waiting: ok is false while another call is in progress.
+func (j *Journal) TryLock() (release func(), ok bool) {
 	f, err := flock.TryOpen(filepath.Join(j.locks, gateName), flock.Exclusive, 0o600)
 	if err != nil {
 		return nil, false
@@ -109,7 +110,7 @@ func (j *Journal) TryAlone() (release func(), ok bool) {
 	return func() { _ = f.Close() }, true
 }
 
-// SweepLocks removes the lock files that killed calls left.
+// SweepLocks removes the lock files of killed calls.
 func (j *Journal) SweepLocks() error {
 	entries, err := os.ReadDir(j.locks)
 	if err != nil {

@@ -12,18 +12,17 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// writer makes one transaction of all that is to be written at a moment. Who comes while one is under way waits for the
-// next, which takes everybody that waits; who comes alone does not wait. A call is answered when what it wrote is in
-// the file.
+// writer batches concurrent writes into one transaction. Writes that arrive during a transaction wait for the next one,
+// which includes all of them; a single write does not wait. A write returns once it is in the file.
 type writer struct {
-	db   *bbolt.DB
-	turn chan struct{} // held by who commits
+	db  *bbolt.DB
+	sem chan struct{} // held by the goroutine that commits
 
 	mu    sync.Mutex
 	queue []*write
 }
 
-// write is what one call writes. It changes nothing when it fails.
+// write is one queued write. It changes nothing if it fails.
 type write struct {
 	bucket string
 	do     func(bk *bbolt.Bucket) error
@@ -31,9 +30,9 @@ type write struct {
 	done   chan struct{}
 }
 
-func newWriter(db *bbolt.DB) *writer { return &writer{db: db, turn: make(chan struct{}, 1)} }
+func newWriter(db *bbolt.DB) *writer { return &writer{db: db, sem: make(chan struct{}, 1)} }
 
-// write does what is to be written to a bucket, and tells how that went.
+// write performs a write to a bucket and returns its error.
 func (w *writer) write(bucket string, do func(bk *bbolt.Bucket) error) error {
 	one := &write{bucket: bucket, do: do, done: make(chan struct{})}
 	w.mu.Lock()
@@ -42,33 +41,33 @@ func (w *writer) write(bucket string, do func(bk *bbolt.Bucket) error) error {
 	select {
 	case <-one.done:
 		return one.err
-	case w.turn <- struct{}{}:
+	case w.sem <- struct{}{}:
 	}
-	defer func() { <-w.turn }() // also after a panic: the next one must not wait for ever
+	defer func() { <-w.sem }() // also after a panic, so that the next one does not block
 	w.mu.Lock()
-	all := w.queue // without this one, when it was done meanwhile
+	all := w.queue // without this one if it was committed meanwhile
 	w.queue = nil
 	w.mu.Unlock()
 	w.commit(all)
 	return one.err
 }
 
-// commit writes all in one transaction; where that fails, each in its own, so that each has its own error.
+// commit writes all in one transaction; if that fails, each in its own, so that each has its own error.
 func (w *writer) commit(all []*write) {
 	defer func() {
 		for _, one := range all {
 			close(one.done)
 		}
 	}()
-	if len(all) > 0 && w.together(all) != nil && len(all) > 1 {
+	if len(all) > 0 && w.transact(all) != nil && len(all) > 1 {
 		for i := range all {
-			_ = w.together(all[i : i+1])
+			_ = w.transact(all[i : i+1])
 		}
 	}
 }
 
-// together is one transaction. One write that fails, or panics, undoes it for all.
-func (w *writer) together(all []*write) (err error) {
+// transact runs one transaction. One write that fails or panics rolls it back for all.
+func (w *writer) transact(all []*write) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("%w: %v (in %s)", errPanic, p, origin())
@@ -90,7 +89,7 @@ func (w *writer) together(all []*write) (err error) {
 // errPanic is wrapped by the error of a write that panicked.
 var errPanic = errors.New("panic")
 
-// origin is the function that panicked. It is called by the deferred function that recovers.
+// origin returns the function that panicked. It must be called by the deferred function that recovers.
 func origin() string {
 	pcs := make([]uintptr, 16)
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs)])

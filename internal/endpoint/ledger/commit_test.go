@@ -26,8 +26,8 @@ import (
 // manyWriters is the value of the environment that has a process write from many goroutines.
 const manyWriters = "WEFT_TEST_LEDGER_MANY"
 
-// Calls that come together each get their own answer; one that is refused does not take others with it.
-func TestTogether(t *testing.T) {
+// Concurrent writes each get their own error; a failed one does not fail the others.
+func TestConcurrentWrites(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir)
 	if err := errors.Join(l.Put(record(7, attach.Done)), l.Close()); err != nil {
@@ -97,7 +97,7 @@ func transactions(t *testing.T, path string) int {
 	return tx.ID()
 }
 
-// writeMany writes from many goroutines until it is killed, and says what was answered.
+// writeMany writes from many goroutines until it is killed, and prints which writes succeeded.
 func writeMany(dir string) {
 	l, err := ledger.Open(dir)
 	if err != nil {

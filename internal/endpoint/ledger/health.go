@@ -11,27 +11,26 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// ErrStuck is wrapped when writes do not end, or panic: only another process can help.
+// ErrStuck is wrapped if writes do not end, or panic: the process must be restarted.
 var ErrStuck = errors.New("writes are stuck")
 
 const (
-	// healthFresh is how long one look serves everyone that asks: a write for each question would be at the mercy of
-	// those that ask.
+	// healthFresh is how long one probe's result is reused, so that frequent callers cause no more writes.
 	healthFresh = time.Second
 	// healthWait is how long a write may take before it counts as stuck.
 	healthWait = 4 * time.Second
 )
 
-// health is what the last write that only looks has shown.
+// health is the result of the last probe.
 type health struct {
-	mu    sync.Mutex
-	doing chan struct{} // closed when the write under way ends; nil when there is none
-	fresh bool          // err is the answer, without another write
-	err   error         // of the last one that ended
+	mu      sync.Mutex
+	running chan struct{} // closed when the probe in progress ends; nil: none
+	fresh   bool          // err is returned without another probe
+	err     error         // of the last probe
 }
 
-// Health writes a transaction without content, and reports how that went: ErrStuck when it does not end within four
-// seconds or panics, another error when the file cannot be written.
+// Health probes the ledger with an empty transaction. It returns ErrStuck if the transaction does not end within four
+// seconds or panics, and another error if the file cannot be written.
 func (l *Ledger) Health() error {
 	h := &l.health
 	h.mu.Lock()
@@ -39,11 +38,11 @@ func (l *Ledger) Health() error {
 		defer h.mu.Unlock()
 		return h.err
 	}
-	if h.doing == nil {
-		h.doing = make(chan struct{})
-		go l.look(h.doing)
+	if h.running == nil {
+		h.running = make(chan struct{})
+		go l.probe(h.running)
 	}
-	doing := h.doing
+	doing := h.running
 	h.mu.Unlock()
 	t := time.NewTimer(healthWait)
 	defer t.Stop()
@@ -63,15 +62,15 @@ func (h *health) stale() {
 	h.fresh = false
 }
 
-// look is the write. At most one is under way, however long it takes.
-func (l *Ledger) look(done chan struct{}) {
+// probe writes an empty transaction. At most one probe is in progress, however long it takes.
+func (l *Ledger) probe(done chan struct{}) {
 	err := l.write(func(*bbolt.Bucket) error { return nil })
 	if errors.Is(err, errPanic) {
 		err = fmt.Errorf("%w: %w", ErrStuck, err)
 	}
 	l.health.mu.Lock()
 	defer l.health.mu.Unlock()
-	l.health.err, l.health.doing, l.health.fresh = l.fault(err), nil, true
+	l.health.err, l.health.running, l.health.fresh = l.wrap(err), nil, true
 	time.AfterFunc(healthFresh, l.health.stale)
 	close(done)
 }

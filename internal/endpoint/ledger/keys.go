@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Keys are the attachments of a container, by network and interface. Only names are read, no records.
+// Keys returns the attachments of a container, by network and interface. Only keys are read, no records.
 func (l *Records) Keys(containerID string) ([]model.AttachmentKey, error) {
 	var keys []model.AttachmentKey
 	prefix := []byte(containerID + "\x00")
@@ -24,15 +24,15 @@ func (l *Records) Keys(containerID string) ([]model.AttachmentKey, error) {
 		}
 		return nil
 	})
-	return keys, l.fault(err)
+	return keys, l.wrap(err)
 }
 
-// Len is how many attachments there are.
+// Len returns the number of attachments.
 func (l *Records) Len() (int, error) {
 	n := 0
 	err := l.db.View(func(tx *bbolt.Tx) error {
 		n = tx.Bucket([]byte(l.bucket)).Stats().KeyN
 		return nil
 	})
-	return n, l.fault(err)
+	return n, l.wrap(err)
 }

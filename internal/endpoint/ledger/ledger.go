@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps the agent's records, of attachments and of virtual machines in pods, in one bbolt file. Every
-// write is in the kernel's page cache when Put returns, in a transaction of its own or one with others that came at the
-// same time: it survives SIGKILL. It is not synced to the disk: what it tells of dies with the machine as well, and a
-// record of another boot is dropped by attach.Recover.
+// Package ledger is the agent's write-ahead log: it stores the records of attachments and of virtual machines in pods,
+// in one bbolt file. Concurrent writes share a transaction. When Put returns, the write is in the kernel's page cache
+// and survives SIGKILL. It is not synced to the disk: the recorded kernel objects do not survive a reboot either, and
+// attach.Recover drops records of another boot.
 //
-// One process has the file open; commands ask the agent.
+// Only the agent opens the file; commands query the agent.
 package ledger
 
 import (
@@ -27,21 +27,21 @@ import (
 )
 
 const (
-	fileName    = "ledger.db"
-	attachments = "attachments" // the bucket of their records
-	machines    = "machines"    // that of virtual machines'
-	lockWait    = 2 * time.Second
-	// addressSpace is reserved for the map of the file, so that it is not mapped anew while it grows.
+	fileName         = "ledger.db"
+	attachmentBucket = "attachments" // the bucket of the records of attachments
+	vmBucket         = "machines"    // the bucket of the records of virtual machines
+	lockWait         = 2 * time.Second
+	// addressSpace is reserved for the mapping of the file, so that it is not remapped while it grows.
 	addressSpace = 32 << 20
 )
 
-// Ledger is an open ledger. It is safe for concurrent use. Its own records are those of attachments.
+// Ledger is an open ledger. It is safe for concurrent use. Its embedded Records are those of attachments.
 type Ledger struct {
 	Records
 	health health
 }
 
-// Records are the ledger's records of one kind.
+// Records are the ledger's records of one bucket.
 type Records struct {
 	db     *bbolt.DB
 	out    *writer
@@ -49,13 +49,13 @@ type Records struct {
 	bucket string
 }
 
-// Machines are the records of virtual machines: nobody who goes through the attachments meets them.
-func (l *Ledger) Machines() *Records {
-	return &Records{db: l.db, out: l.out, dir: l.dir, bucket: machines}
+// VMs returns the records of virtual machines, which are separate from those of attachments.
+func (l *Ledger) VMs() *Records {
+	return &Records{db: l.db, out: l.out, dir: l.dir, bucket: vmBucket}
 }
 
-// Open opens, or makes, the ledger in dir. A file that a power loss has torn is put aside; one that was torn in this
-// boot is an error.
+// Open opens or creates the ledger in dir. A file that a power loss has corrupted is renamed; one that was corrupted
+// during this boot is an error.
 func Open(dir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(dir, err)
@@ -63,7 +63,7 @@ func Open(dir string) (*Ledger, error) {
 	path := filepath.Join(dir, fileName)
 	err := verify(path)
 	if errors.Is(err, berrors.ErrInvalid) && !sameBoot(dir) {
-		// The machine has gone down since, and with it all that the file told of but addresses, which GC finds.
+		// The node has rebooted since: the recorded objects are gone, except for addresses, which GC releases.
 		err = os.Rename(path, path+".torn")
 	}
 	if err != nil {
@@ -73,8 +73,8 @@ func Open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, err
 	}
-	noteBoot(dir)
-	l.keep()
+	writeBoot(dir)
+	l.ensureReserve()
 	return l, nil
 }
 
@@ -87,14 +87,14 @@ func open(dir string) (*Ledger, error) {
 		return nil, unusable(dir, err)
 	}
 	err = db.Update(func(tx *bbolt.Tx) error {
-		_, err1 := tx.CreateBucketIfNotExists([]byte(attachments))
-		_, err2 := tx.CreateBucketIfNotExists([]byte(machines))
+		_, err1 := tx.CreateBucketIfNotExists([]byte(attachmentBucket))
+		_, err2 := tx.CreateBucketIfNotExists([]byte(vmBucket))
 		return errors.Join(err1, err2)
 	})
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	return &Ledger{Records: Records{db: db, out: newWriter(db), dir: dir, bucket: attachments}}, nil
+	return &Ledger{Records: Records{db: db, out: newWriter(db), dir: dir, bucket: attachmentBucket}}, nil
 }
 
 // Close closes the file.
@@ -105,7 +105,7 @@ func (l *Ledger) Close() error {
 	return nil
 }
 
-// Put writes records, all or none. It refuses to write over one of a newer version.
+// Put writes records, all or none. It does not overwrite a record of a newer version.
 func (l *Records) Put(records ...attach.Record) error {
 	texts := make([][]byte, len(records))
 	releasing := true
@@ -117,7 +117,7 @@ func (l *Records) Put(records ...attach.Record) error {
 		releasing = releasing && r.Stage == attach.Releasing
 	}
 	put := func() error {
-		return l.fault(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
+		return l.wrap(l.write(func(bk *bbolt.Bucket) error { return l.putAll(bk, records, texts) }))
 	}
 	if releasing {
 		return l.withReserve(put)
@@ -139,7 +139,7 @@ func (l *Records) putAll(bk *bbolt.Bucket, records []attach.Record, texts [][]by
 	return nil
 }
 
-// check refuses to write where a record of a newer version stands.
+// check returns an error if the record is of a newer version.
 func check(bk *bbolt.Bucket, where string, k []byte) error {
 	if old := bk.Get(k); old != nil {
 		return attach.CheckStored(where, old)
@@ -161,22 +161,22 @@ func (l *Records) Get(key model.AttachmentKey) (attach.Record, bool, error) {
 		found = err == nil
 		return err
 	})
-	return r, found, l.fault(err)
+	return r, found, l.wrap(err)
 }
 
-// List reads all records, by container, network and interface. The error joins what is wrong with unreadable ones.
+// List reads all records, by container, network and interface. The error joins those of unreadable ones.
 func (l *Records) List() ([]attach.Record, error) {
 	return l.list(func([]byte) bool { return true })
 }
 
-// InNamespace is List for the attachments of one network namespace. The others are hardly looked at.
+// InNamespace returns the attachments of one network namespace. It decodes only matching records.
 func (l *Records) InNamespace(id uint64) ([]attach.Record, error) {
 	words := []byte(`"netnsID":` + strconv.FormatUint(id, 10) + `,`)
 	all, err := l.list(func(b []byte) bool { return bytes.Contains(b, words) })
 	return slices.DeleteFunc(all, func(r attach.Record) bool { return r.NetnsID != id }), err
 }
 
-// list reads the records whose stored form is wanted.
+// list decodes the records whose stored form is wanted.
 func (l *Records) list(wanted func(stored []byte) bool) ([]attach.Record, error) {
 	var out []attach.Record
 	var bad []error
@@ -194,21 +194,21 @@ func (l *Records) list(wanted func(stored []byte) bool) ([]attach.Record, error)
 			return nil
 		})
 	})
-	return out, errors.Join(append(bad, l.fault(err))...)
+	return out, errors.Join(append(bad, l.wrap(err))...)
 }
 
-// Delete removes a record; one that is not there is no error, one of a newer version is.
+// Delete removes a record. A missing one is no error; one of a newer version is.
 func (l *Records) Delete(key model.AttachmentKey) error {
 	return l.withReserve(func() error {
 		return l.update(key, func(bk *bbolt.Bucket, k []byte) error { return bk.Delete(k) })
 	})
 }
 
-// write does one transaction, with others' or alone.
+// write performs a write, in a transaction that it may share.
 func (l *Records) write(do func(bk *bbolt.Bucket) error) error { return l.out.write(l.bucket, do) }
 
 func (l *Records) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {
-	return l.fault(l.write(func(bk *bbolt.Bucket) error {
+	return l.wrap(l.write(func(bk *bbolt.Bucket) error {
 		k := name(key)
 		if err := check(bk, l.where(key), k); err != nil {
 			return err
@@ -217,7 +217,7 @@ func (l *Records) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, 
 	}))
 }
 
-// name is a record's key in the bucket, a container's side by side; no part can hold a zero.
+// name returns a record's key in the bucket. Those of a container are adjacent; no part contains a NUL.
 func name(k model.AttachmentKey) []byte {
 	return []byte(k.ContainerID + "\x00" + k.Network + "\x00" + k.IfName)
 }
@@ -226,24 +226,24 @@ func (l *Records) where(k model.AttachmentKey) string {
 	return "ledger " + l.dir + ": record " + k.String()
 }
 
-// fault turns an error of the file into one with a code and a way out.
-func (l *Records) fault(err error) error {
-	var f *model.Fault
+// wrap adds a code and a hint to an error of the file.
+func (l *Records) wrap(err error) error {
+	var f *model.Error
 	if err == nil || errors.As(err, &f) {
 		return err
 	}
-	return model.Faultf(model.CodeIO, "is the file system full or read-only?", "ledger %s: %w", l.dir, err)
+	return model.Errorf(model.CodeIO, "is the file system full or read-only?", "ledger %s: %w", l.dir, err)
 }
 
 func unusable(dir string, err error) error {
 	switch {
 	case errors.Is(err, berrors.ErrTimeout):
-		return model.Faultf(model.CodeIO, "stop the other agent, or choose another --state-dir",
+		return model.Errorf(model.CodeIO, "stop the other agent, or choose another --state-dir",
 			"state directory %q: another process has its ledger open", dir)
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
 		errors.Is(err, berrors.ErrVersionMismatch):
-		return model.Faultf(model.CodeIO, "move the file away; GC then finds what it told of by its marks",
-			"state directory %q: %s is no ledger: %w", dir, fileName, err)
+		return model.Errorf(model.CodeIO, "move the file away; GC then finds the recorded attachments by their marks",
+			"state directory %q: %s is not a ledger: %w", dir, fileName, err)
 	}
-	return model.Faultf(model.CodeIO, "choose a --state-dir that can be written", "state directory %q: %w", dir, err)
+	return model.Errorf(model.CodeIO, "choose a writable --state-dir", "state directory %q: %w", dir, err)
 }

@@ -199,7 +199,7 @@ func TestSecondOpenNamesTheDirectory(t *testing.T) {
 	dir := t.TempDir()
 	open(t, dir)
 	_, err := ledger.Open(dir)
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || f.Hint == "" {
 		t.Fatalf("%#v", err)
 	}
@@ -214,7 +214,7 @@ func TestUnusableDirectory(t *testing.T) {
 	}
 	for _, dir := range []string{file, filepath.Join(file, "below"), garbage} {
 		_, err := ledger.Open(dir)
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || f.Hint == "" {
 			t.Errorf("%s: %v", dir, err)
 		}
@@ -258,7 +258,7 @@ func TestTornFile(t *testing.T) {
 			_ = l.Close()
 			continue
 		}
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) || f.Hint == "" {
 			t.Errorf("round %d: %v", round, err)
 		}
@@ -279,7 +279,7 @@ func TestTornFile(t *testing.T) {
 	}
 }
 
-// A full disk refuses a Put with code 5 and leaves what was there; deleting still works once there is room.
+// A full disk refuses a Put with code 5 and leaves what was there; deleting still works.
 func TestFullDisk(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "small")
 	if err := os.Mkdir(dir, 0o700); err != nil {
@@ -297,14 +297,14 @@ func TestFullDisk(t *testing.T) {
 	for i := 1; i < 1000 && err == nil; i++ {
 		err = l.Put(record(i, attach.Pending))
 	}
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) {
 		t.Fatalf("Put on a full disk: %v", err)
 	}
 	if _, ok, err := l.Get(record(0, "").Key()); !ok || err != nil {
 		t.Errorf("record from before: %v %v", ok, err)
 	}
-	// What is released has room kept for it, also where that is several records at once.
+	// The reserve suffices to mark records as releasing, also several at once.
 	if err := l.Put(record(0, attach.Releasing), record(1, attach.Releasing), record(2, attach.Releasing)); err != nil {
 		t.Errorf("releasing on a full disk: %v", err)
 	}
@@ -373,23 +373,22 @@ func TestKilledWriter(t *testing.T) {
 	}
 }
 
-// TestMachines: the records of machines are kept beside those of attachments, and neither are met by who goes through
-// the others.
-func TestMachines(t *testing.T) {
+// TestVMs: the records of VMs and those of attachments are separate.
+func TestVMs(t *testing.T) {
 	dir := t.TempDir()
 	l := open(t, dir)
-	attachment, machine := record(1, attach.Done), attach.Record{
-		Stage: attach.Pending, Boot: "boot", Machine: &attach.Machine{Key: "shop/vm1", Pod: "c1"},
+	attachment, vm := record(1, attach.Done), attach.Record{
+		Stage: attach.Pending, Boot: "boot", VM: &attach.VM{Key: "shop/vm1", Pod: "c1"},
 		Request: model.Request{Network: "shop/vm1", ContainerID: "c1", IfName: "vm"},
 	}
-	if err := errors.Join(l.Put(attachment), l.Machines().Put(machine), l.Close()); err != nil {
+	if err := errors.Join(l.Put(attachment), l.VMs().Put(vm), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	l = open(t, dir)
 	for _, kind := range []struct {
 		have *ledger.Records
 		want attach.Record
-	}{{&l.Records, attachment}, {l.Machines(), machine}} {
+	}{{&l.Records, attachment}, {l.VMs(), vm}} {
 		kind.want.Version = attach.RecordVersion
 		all, err := kind.have.List()
 		if d := cmp.Diff([]attach.Record{kind.want}, all); d != "" || err != nil {
@@ -399,10 +398,10 @@ func TestMachines(t *testing.T) {
 	if keys, err := l.Keys("c1"); len(keys) != 1 || err != nil {
 		t.Errorf("attachments of the container: %v (%v)", keys, err)
 	}
-	if err := l.Delete(machine.Key()); err != nil {
+	if err := l.Delete(vm.Key()); err != nil {
 		t.Error(err)
 	}
-	if _, found, err := l.Machines().Get(machine.Key()); !found || err != nil {
+	if _, found, err := l.VMs().Get(vm.Key()); !found || err != nil {
 		t.Errorf("found: %t (%v)", found, err)
 	}
 }

@@ -9,14 +9,14 @@ import (
 	"syscall"
 )
 
-// A record is deleted by writing pages, so on a full disk there must be room for that: a file that gives way. Bytes.
+// Deleting a record writes pages. A reserve file is removed on a full disk to make that possible. Bytes.
 const (
 	reserveName = "reserve"
 	reserveSize = 32 << 10
 )
 
-// keep makes the reserve if it is not there. Without room there is none; that is no error.
-func (l *Records) keep() {
+// ensureReserve creates the reserve file if it is missing. A full disk is no error.
+func (l *Records) ensureReserve() {
 	path := filepath.Join(l.dir, reserveName)
 	if st, err := os.Stat(path); err == nil && st.Size() == reserveSize {
 		return
@@ -26,7 +26,7 @@ func (l *Records) keep() {
 	}
 }
 
-// withReserve does what must not fail for want of room.
+// withReserve calls f, and again without the reserve file if the disk is full.
 func (l *Records) withReserve(f func() error) error {
 	err := f()
 	if !errors.Is(err, syscall.ENOSPC) {
@@ -36,6 +36,6 @@ func (l *Records) withReserve(f func() error) error {
 		return err
 	}
 	err = f()
-	l.keep()
+	l.ensureReserve()
 	return err
 }

@@ -16,17 +16,17 @@ import (
 	"github.com/weft-net/weft/internal/boot"
 )
 
-const bootName = "boot" // the file that says in which boot the ledger was last opened
+const bootName = "boot" // the file with the boot id of the last Open
 
-// sameBoot tells whether the ledger was opened in this boot before. When in doubt it was.
+// sameBoot reports whether the ledger was opened in this boot before; true if unknown.
 func sameBoot(dir string) bool {
 	then, err1 := os.ReadFile(filepath.Join(dir, bootName))
 	now, err2 := boot.ID()
 	return err1 != nil || err2 != nil || string(bytes.TrimSpace(then)) == now
 }
 
-// noteBoot writes down which boot this is. Without it a torn file is not put aside, no more.
-func noteBoot(dir string) {
+// writeBoot stores the boot id. If that fails, a corrupt file is not renamed at the next start.
+func writeBoot(dir string) {
 	now, err := boot.ID()
 	if err != nil {
 		return
@@ -37,9 +37,8 @@ func noteBoot(dir string) {
 	}
 }
 
-// verify reads every page of a file that is there. The library trusts its pages, reads them through a map of the file,
-// and looks at all of them in a goroutine of its own when it opens a file for writing: a torn one would take the
-// process down.
+// verify reads every page of an existing file. bbolt trusts its pages, reads them through a memory mapping, and scans
+// them in its own goroutine when it opens a file for writing: a corrupt file would crash the process.
 func verify(path string) (err error) {
 	st, err := os.Stat(path)
 	if errors.Is(err, os.ErrNotExist) || err == nil && st.Size() == 0 {
@@ -63,11 +62,11 @@ func verify(path string) (err error) {
 	}
 	defer func() { _ = db.Close() }()
 	return db.View(func(tx *bbolt.Tx) error {
-		return errors.Join(verifyBucket(tx.Bucket([]byte(attachments))), verifyBucket(tx.Bucket([]byte(machines))))
+		return errors.Join(verifyBucket(tx.Bucket([]byte(attachmentBucket))), verifyBucket(tx.Bucket([]byte(vmBucket))))
 	})
 }
 
-// verifyBucket reads a bucket; nil is one that an earlier version has not made.
+// verifyBucket reads a bucket; nil: an earlier version did not create it.
 func verifyBucket(bk *bbolt.Bucket) error {
 	if bk == nil {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Who waits while somebody writes is written in one transaction.
+// Writes that wait for a transaction share the next one.
 func TestOneTransactionForAllThatWait(t *testing.T) {
 	l, err := Open(t.TempDir())
 	if err != nil {
@@ -29,7 +29,7 @@ func TestOneTransactionForAllThatWait(t *testing.T) {
 	}
 	before := last()
 	const n = 50
-	l.out.turn <- struct{}{} // somebody writes
+	l.out.sem <- struct{}{} // a transaction is in progress
 	var all sync.WaitGroup
 	for i := range n {
 		all.Go(func() {
@@ -50,7 +50,7 @@ func TestOneTransactionForAllThatWait(t *testing.T) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	<-l.out.turn
+	<-l.out.sem
 	all.Wait()
 	if made := last() - before; made != 1 {
 		t.Errorf("%d transactions for %d calls", made, n)
@@ -80,7 +80,7 @@ func TestPanicInAWrite(t *testing.T) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		l.out.turn <- struct{}{} // until all wait: they are one transaction
+		l.out.sem <- struct{}{} // until all wait: they are one transaction
 		var all sync.WaitGroup
 		for i, name := range names {
 			all.Go(func() { errs[i] = l.write(put(name)) })
@@ -90,7 +90,7 @@ func TestPanicInAWrite(t *testing.T) {
 			waiting = len(l.out.queue)
 			l.out.mu.Unlock()
 		}
-		<-l.out.turn
+		<-l.out.sem
 		all.Wait()
 		errs = append(errs, l.write(put("after")))
 	}()
@@ -124,8 +124,8 @@ func TestHealthOfAStuckWriter(t *testing.T) {
 	if err := l.Health(); err != nil {
 		t.Errorf("health of a new ledger: %v", err)
 	}
-	l.health.stale()         // the first answer does not serve for the second
-	l.out.turn <- struct{}{} // whoever writes does not end
+	l.health.stale()        // the first answer does not serve for the second
+	l.out.sem <- struct{}{} // a write that does not end
 	var all sync.WaitGroup
 	for range 3 {
 		all.Go(func() {
@@ -135,7 +135,7 @@ func TestHealthOfAStuckWriter(t *testing.T) {
 		})
 	}
 	all.Wait()
-	<-l.out.turn
+	<-l.out.sem
 	for end := time.Now().Add(time.Minute); l.Health() != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("health stays %v", l.Health())

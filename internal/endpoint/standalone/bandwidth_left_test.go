@@ -10,12 +10,12 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestBandwidthOfTheReference takes down what the reference bandwidth made: by DEL, also without the container, and by
-// GC when the container's interface has gone.
+// TestBandwidthOfTheReference removes what the reference bandwidth created: by DEL, also without the container, and by
+// GC when the container's interface is deleted.
 func TestBandwidthOfTheReference(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: nothing of the reference bandwidth is taken over")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: nothing of the reference bandwidth is taken over")
 	}
 	nettest.Need(t, "ifb")
 	ifbs := func() int {

@@ -21,10 +21,10 @@ const (
 	shaping = `"ingressRate":8000000,"ingressBurst":160000,"egressRate":4000000,"egressBurst":160000`
 )
 
-// with puts a result into a configuration.
+// with adds a result to a configuration.
 func with(prev, conf string) string { return strings.Replace(conf, "{", `{"prevResult":`+prev+`,`, 1) }
 
-// addressOf is the first address of a result.
+// addressOf returns the first address of a result.
 func addressOf(t *testing.T, result string) string {
 	t.Helper()
 	var r struct{ IPs []struct{ Address string } }
@@ -35,9 +35,9 @@ func addressOf(t *testing.T, result string) string {
 	return ip
 }
 
-// The bounds below are wide, because machines that run tests are busy; what counts is the upper one.
+// The bounds are wide, because hosts that run tests are busy; only the upper one is significant.
 
-// speed sends size bytes over TCP and gives the bytes a second at which the other side read them.
+// speed sends size bytes over TCP and returns the rate at which the peer received them, in bytes per second.
 func speed(t *testing.T, from, to *netns.NS, addr string, size int) float64 {
 	t.Helper()
 	var l net.Listener
@@ -80,7 +80,7 @@ func between(t *testing.T, what string, got, least, most float64) {
 	}
 }
 
-// TestBandwidthOnAPair measures both directions of a pair, compares, and takes the limits away.
+// TestBandwidthOnAPair measures both directions of a pair, runs CHECK, and removes the limits.
 func TestBandwidthOnAPair(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
@@ -98,7 +98,7 @@ func TestBandwidthOnAPair(t *testing.T) {
 	between(t, "egress", speed(t, ns, here, "10.6.0.1", 1<<19), 100_000, 700_000)
 	h.must("bandwidth", "CHECK", shaped, ns)
 
-	for _, vandal := range []struct {
+	for _, change := range []struct {
 		ns   *netns.NS
 		argv string
 		want string
@@ -109,10 +109,10 @@ func TestBandwidthOnAPair(t *testing.T) {
 		{ns, "tc qdisc del dev eth0 root", "missing qdisc tbf dev eth0"},
 		{here, "tc qdisc del dev " + hostEnd(t, prev) + " root", "missing qdisc tbf dev veth"},
 	} {
-		nettest.Run(t, vandal.ns, strings.Fields(vandal.argv)...)
+		nettest.Run(t, change.ns, strings.Fields(change.argv)...)
 		a := h.call("bandwidth", "CHECK", shaped, ns)
-		if a.code() != 102 || !strings.Contains(a.stdout, vandal.want) {
-			t.Errorf("CHECK after %s: %s", vandal.argv, a.stdout)
+		if a.code() != 102 || !strings.Contains(a.stdout, change.want) {
+			t.Errorf("CHECK after %s: %s", change.argv, a.stdout)
 		}
 		h.must("bandwidth", "DEL", shaped, ns)
 		h.must("bandwidth", "ADD", shaped, ns)
@@ -156,7 +156,7 @@ func hostEnd(t *testing.T, result string) string {
 	return ""
 }
 
-// TestBandwidthWithoutHostEnd measures a macvlan interface, of which the node has no end.
+// TestBandwidthWithoutHostEnd measures a macvlan interface, which has no peer on the node.
 func TestBandwidthWithoutHostEnd(t *testing.T) {
 	nettest.Need(t, "macvlan", "ifb")
 	h := newHost(t)
@@ -193,7 +193,7 @@ func TestBandwidthWithoutHostEnd(t *testing.T) {
 	}
 }
 
-// TestBandwidthOfTwoInterfaces shapes two interfaces of one network in one container, and one of them no more.
+// TestBandwidthOfTwoInterfaces shapes two interfaces of one network in one container, and then only one of them.
 func TestBandwidthOfTwoInterfaces(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")

@@ -8,16 +8,25 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCheckOfPortsWithoutRecord: CHECK sees that mappings were flushed, whoever made them and with whatever backend.
+// TestCheckOfPortsWithoutRecord: CHECK detects flushed mappings, independent of the plugin and the backend that created
+// them.
 func TestCheckOfPortsWithoutRecord(t *testing.T) {
 	bin := peerBin(t)
 	for name, tt := range map[string]struct {
 		options string
 		ours    bool
+		flush   []string // instead of the whole ruleset
 	}{
 		"reference": {}, "reference nftables": {options: `,"backend":"nftables"`},
-		"reference iptables": {options: `,"backend":"iptables"`},
-		"weft":               {ours: true}, "weft iptables": {options: `,"backend":"iptables"`, ours: true},
+		"reference nftables, chain": {
+			options: `,"backend":"nftables"`, flush: []string{"chain", "ip", "cni_hostport", "hostports"},
+		},
+		"reference nftables, masquerading": {
+			options: `,"backend":"nftables"`, flush: []string{"chain", "ip", "cni_hostport", "masquerading"},
+		},
+		"reference nftables, table": {options: `,"backend":"nftables"`, flush: []string{"table", "ip", "cni_hostport"}},
+		"reference iptables":        {options: `,"backend":"iptables"`},
+		"weft":                      {ours: true}, "weft iptables": {options: `,"backend":"iptables"`, ours: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -35,7 +44,10 @@ func TestCheckOfPortsWithoutRecord(t *testing.T) {
 				h.peer(bin, "portmap", "ADD", ports, ns)
 			}
 			h.must("portmap", "CHECK", ports, ns)
-			nettest.Run(t, nil, "nft", "flush", "ruleset")
+			if tt.flush == nil {
+				tt.flush = []string{"ruleset"}
+			}
+			nettest.Run(t, nil, append([]string{"nft", "flush"}, tt.flush...)...)
 			if a := h.call("portmap", "CHECK", ports, ns); a.code() != 102 {
 				t.Errorf("CHECK of flushed mappings: %+v", a)
 			}
@@ -44,7 +56,7 @@ func TestCheckOfPortsWithoutRecord(t *testing.T) {
 	}
 }
 
-// TestCheckOfVRFWithoutRecord: CHECK sees that the interface has left its VRF.
+// TestCheckOfVRFWithoutRecord: CHECK detects that the interface is no longer in its VRF.
 func TestCheckOfVRFWithoutRecord(t *testing.T) {
 	nettest.Need(t, "vrf")
 	h := newHost(t)

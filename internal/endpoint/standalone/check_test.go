@@ -11,11 +11,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCheckOfTheReferencesPods: weft's CHECK of what the reference plugin made sees whatever is taken from it.
+// TestCheckOfTheReferencesPods: weft's CHECK of a pod of the reference plugin detects each removed object.
 func TestCheckOfTheReferencesPods(t *testing.T) {
 	bin := peerBin(t)
 	for _, typ := range []string{"bridge", "ptp"} {
-		for _, vandal := range []struct {
+		for _, change := range []struct {
 			name, says string
 			do         func(ns *netns.NS, end string)
 		}{
@@ -42,10 +42,10 @@ func TestCheckOfTheReferencesPods(t *testing.T) {
 				func(_ *netns.NS, end string) { nettest.Run(t, nil, "ip", "link", "set", end, "nomaster") },
 			},
 		} {
-			if typ == "ptp" && vandal.name == "bridge" {
+			if typ == "ptp" && change.name == "bridge" {
 				continue
 			}
-			t.Run(typ+"-"+vandal.name, func(t *testing.T) {
+			t.Run(typ+"-"+change.name, func(t *testing.T) {
 				h := newHost(t)
 				ns := nettest.NS(t, "c1")
 				c := conf("1.0.0", typ, strings.Replace(bridged, `"dataDir"`, `"routes":[{"dst":"192.0.2.0/24"}],"dataDir"`, 1))
@@ -57,11 +57,11 @@ func TestCheckOfTheReferencesPods(t *testing.T) {
 					t.Fatal(err)
 				}
 				end := result.Interfaces[len(result.Interfaces)-2].Name
-				vandal.do(ns, end)
+				change.do(ns, end)
 				a := h.call(typ, "CHECK", strings.Replace(c, "{", `{"prevResult":`+text+`,`, 1), ns)
-				if vandal.says == "" && a.exit != 0 || vandal.says != "" &&
-					(a.code() != 102 || !strings.Contains(a.stdout, vandal.says)) {
-					t.Errorf("CHECK: %+v, want %s", a, vandal.says)
+				if change.says == "" && a.exit != 0 || change.says != "" &&
+					(a.code() != 102 || !strings.Contains(a.stdout, change.says)) {
+					t.Errorf("CHECK: %+v, want %s", a, change.says)
 				}
 				h.must(typ, "DEL", c, ns)
 				_, _ = nettest.Try(nil, "ip", "link", "del", "elsewhere")

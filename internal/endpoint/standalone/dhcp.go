@@ -7,28 +7,22 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"strings"
 
+	"github.com/weft-net/weft/internal/goflag"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
-	"github.com/weft-net/weft/internal/model"
 )
 
-// daemon is "dhcp daemon", which the reference plugin has in the same program.
+// daemon runs "dhcp daemon", as the reference plugin does.
 func daemon(ctx context.Context, env Env) int {
 	ctx, stop := env.Notify(ctx)
 	defer stop()
-	err := lease.Command(ctx, env.Args[1:], lease.Outside{
+	err := lease.Command(ctx, env.Args[1:], lease.Env{
 		Name: "weft dhcp daemon", Getenv: env.Getenv, Stderr: env.Stderr, Now: env.Now, Random: rand.Reader,
 	})
 	if err == nil {
 		return 0
 	}
-	msg, hint := err.Error(), ""
-	var fault *model.Fault
-	if errors.As(err, &fault) && fault.Hint != "" {
-		msg, hint = strings.TrimSuffix(msg, " ("+fault.Hint+")"), "hint: "+fault.Hint+"\n"
-	}
-	fmt.Fprintf(env.Stderr, "weft: %s\n%s", msg, hint)
+	fmt.Fprintf(env.Stderr, "weft: %s\n", goflag.Message(err))
 	if errors.Is(err, lease.ErrUsage) {
 		return 2
 	}

@@ -23,7 +23,7 @@ type guarded struct {
 	conf                 string
 }
 
-// guard attaches a container to a bridge and puts the firewall before it. plugin runs a plugin: weft's or another.
+// guard attaches a container to a bridge, followed by firewall. plugin runs a plugin: weft's or another.
 func guard(
 	t *testing.T, h *host, plugin func(name, verb, conf string, g *guarded) string, g *guarded, n int, options string,
 ) {
@@ -45,7 +45,7 @@ func guard(
 	sameJSON(t, g.prev, plugin("firewall", "ADD", g.conf, g))
 }
 
-// world is pods on three bridges with a policy each, two of each kind, and a bridge without a policy.
+// world has pods on three bridges with a policy each, two of each kind, and a bridge without a policy.
 func world() []*guarded {
 	return []*guarded{
 		{name: "same-a", bridge: "fwbr1", policy: "same-bridge"},
@@ -57,7 +57,7 @@ func world() []*guarded {
 	}
 }
 
-// allowed is the matrix of the reference plugin: what leaves a bridge with a policy does not reach another such bridge;
+// allowed is the reference plugin's matrix: packets from a bridge with a policy do not reach another such bridge;
 // isolated containers do not reach each other.
 func allowed(from, to *guarded) bool {
 	if from.bridge == to.bridge {
@@ -97,7 +97,7 @@ func checkMatrix(t *testing.T, pods []*guarded, allowed func(from, to *guarded) 
 	}
 }
 
-// checkNode looks that every pod reaches the node and the node every pod, whatever its policy.
+// checkNode checks that every pod reaches the node and the node every pod, whatever its policy.
 func checkNode(t *testing.T, pods []*guarded) {
 	t.Helper()
 	for _, g := range pods {
@@ -115,8 +115,8 @@ func sweepBridges(t *testing.T) {
 	})
 }
 
-// TestFirewallMatrix attaches pods of every policy and sends packets between all of them, with weft's own tables: where
-// what a bridge passes is shown to the chains of IP, and where it is not.
+// TestFirewallMatrix attaches pods of every policy and sends packets between all of them, with weft's own tables, with
+// and without bridge netfilter.
 func TestFirewallMatrix(t *testing.T) {
 	const seen = "/proc/sys/net/bridge/bridge-nf-call-ip"
 	before, err := os.ReadFile(seen + "tables")
@@ -136,7 +136,7 @@ func TestFirewallMatrix(t *testing.T) {
 	t.Run("iptables", func(t *testing.T) { matrix(t, "iptables", "CNI-ISOLATION") })
 }
 
-// matrix does so with a backend, which shows itself in nft's ruleset.
+// matrix does so with a backend, which is visible in nft's ruleset.
 func matrix(t *testing.T, backend, sign string) {
 	h := newHost(t)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
@@ -156,11 +156,11 @@ func matrix(t *testing.T, backend, sign string) {
 	for _, g := range pods {
 		weft("firewall", "CHECK", g.conf, g)
 	}
-	vandal := []string{"nft", "delete", "element", "inet", "weft_firewall", "pods4", "{", pods[0].v4, "}"}
+	change := []string{"nft", "delete", "element", "inet", "weft_firewall", "pods4", "{", pods[0].v4, "}"}
 	if backend == "iptables" {
-		vandal = []string{"iptables", "-D", "CNI-FORWARD", "-s", pods[0].v4, "-j", "ACCEPT"}
+		change = []string{"iptables", "-D", "CNI-FORWARD", "-s", pods[0].v4, "-j", "ACCEPT"}
 	}
-	nettest.Run(t, nil, vandal...)
+	nettest.Run(t, nil, change...)
 	if a := h.call("firewall", "CHECK", pods[0].conf, pods[0].ns, "CNI_CONTAINERID="+pods[0].name); a.code() != 102 ||
 		!strings.Contains(a.stdout, pods[0].v4) {
 		t.Errorf("CHECK without its element: %s", a.stdout)
@@ -184,7 +184,7 @@ func matrix(t *testing.T, backend, sign string) {
 	}
 }
 
-// TestFirewallBehindPtp keeps containers apart that have no bridge, and lets GC take what no record tells of.
+// TestFirewallBehindPtp isolates containers without a bridge, and GC removes objects without a record.
 func TestFirewallBehindPtp(t *testing.T) {
 	h := newHost(t)
 	var pods []*guarded
@@ -209,7 +209,7 @@ func TestFirewallBehindPtp(t *testing.T) {
 		t.Errorf("the container's own link is left in a set: %s", out)
 	}
 	checkMatrix(t, pods[1:], allowed)
-	h.journal = t.TempDir() // nobody remembers
+	h.journal = t.TempDir() // no record is left
 	h.must(
 		"firewall", "GC",
 		`{"cniVersion":"1.1.0","name":"net","type":"firewall","cni.dev/valid-attachments":[{"containerID":"ptp-isolated","ifname":"eth0"}]}`, nil,
@@ -227,12 +227,12 @@ func TestFirewallBehindPtp(t *testing.T) {
 	}
 }
 
-// TestFirewallMatrixOfTheReference shows that the matrix is the reference plugin's.
+// TestFirewallMatrixOfTheReference runs the matrix with the reference plugin.
 func TestFirewallMatrixOfTheReference(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: the matrix is not compared with the reference firewall's")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: the matrix is not compared with the reference firewall's")
 	}
 	h := newHost(t)
 	sweepBridges(t)
@@ -255,7 +255,7 @@ func TestFirewallMatrixOfTheReference(t *testing.T) {
 	}
 }
 
-// saved is the filter tables as iptables-save shows them, without counters, in the order of chains and rules.
+// saved returns the filter tables as iptables-save prints them, without counters, sorted by chains and rules.
 func saved(t *testing.T) string {
 	t.Helper()
 	var out []string
@@ -271,13 +271,13 @@ func saved(t *testing.T) string {
 	return strings.Join(out, "")
 }
 
-// TestFirewallRulesOfTheReference compares the iptables that weft makes with those of the reference plugin, line by
-// line, and lets each take down what the other made.
+// TestFirewallRulesOfTheReference compares weft's iptables rules with those of the reference plugin, line by line, and
+// each removes what the other created.
 func TestFirewallRulesOfTheReference(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: rules are not compared with the reference firewall's")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: rules are not compared with the reference firewall's")
 	}
 	for _, policy := range []string{"open", "same-bridge", "isolated"} {
 		t.Run(policy, func(t *testing.T) {

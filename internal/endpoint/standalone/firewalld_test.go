@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// outside joins a namespace that plays the world to the node.
+// outside connects the node to a namespace that acts as an external host.
 func outside(t *testing.T) {
 	t.Helper()
 	world := nettest.NS(t, "world")
@@ -23,8 +23,8 @@ func outside(t *testing.T) {
 	nettest.Run(t, world, "ip", "route", "add", "default", "via", "192.0.2.1")
 }
 
-// TestFirewallWithFirewalld attaches pods behind a firewalld that lets nobody through but who is in a zone for that: it
-// is found by itself, as by the reference plugin.
+// TestFirewallWithFirewalld attaches pods behind a firewalld that accepts only sources in a trusted zone: it is
+// detected, as by the reference plugin.
 func TestFirewallWithFirewalld(t *testing.T) {
 	fw := nettest.Firewalld(t, nil)
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
@@ -71,7 +71,7 @@ func TestFirewallWithFirewalld(t *testing.T) {
 			if got := list(); got != "" {
 				t.Errorf("sources after DEL: %q", got)
 			}
-			if bin := os.Getenv("WEFT_PEER_BIN_DIR"); bin != "" { // one takes away what the other gave
+			if bin := os.Getenv("WEFT_PEER_BIN_DIR"); bin != "" { // one removes what the other added
 				h.peerOf(bin, "firewall", "ADD", g.conf, g.ns, g.name)
 				weft("firewall", "DEL", g.conf, g)
 				if got := list(); got != "" {
@@ -83,12 +83,12 @@ func TestFirewallWithFirewalld(t *testing.T) {
 	}
 }
 
-// TestFirewallWithoutFirewalld asks for firewalld where there is none.
+// TestFirewallWithoutFirewalld configures firewalld on a node without it.
 func TestFirewallWithoutFirewalld(t *testing.T) {
 	h := newHost(t)
 	c := `{"cniVersion":"1.1.0","name":"n","type":"firewall","backend":"firewalld"}`
 	if _, err := os.Stat("/run/dbus/system_bus_socket"); err == nil {
-		nettest.Without(t, "this machine has a D-Bus of its own")
+		nettest.SkipMissing(t, "this host has a D-Bus of its own")
 	}
 	if a := h.call("firewall", "STATUS", c, nil); a.code() != 50 ||
 		!strings.Contains(a.stdout, "firewalld is not on the system's D-Bus") {
@@ -104,8 +104,8 @@ func TestFirewallWithoutFirewalld(t *testing.T) {
 	h.must("ptp", "DEL", conf("1.0.0", "ptp", routed), ns)
 }
 
-// TestFirewallWhereForwardDrops attaches a pod where somebody, as Docker does, lets iptables drop what it does not
-// accept: an accept in weft's own table does not count against that.
+// TestFirewallWhereForwardDrops attaches a pod on a node whose iptables drop by default, as with Docker: accept in
+// weft's own table does not override that.
 func TestFirewallWhereForwardDrops(t *testing.T) {
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "nft", "flush", "ruleset") })
 	h := newHost(t)

@@ -20,13 +20,13 @@ const subnetEnv = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.3.1/24\nFL
 const dualEnv = "FLANNEL_NETWORK=10.42.0.0/16\nFLANNEL_SUBNET=10.42.3.1/24\nFLANNEL_IPV6_NETWORK=fd00:42::/56\nFLANNEL_IPV6_SUBNET=fd00:42:0:3::1/64\n" +
 	"FLANNEL_MTU=1430\nFLANNEL_IPMASQ=false\n"
 
-// cbr0 is kube-flannel's plugin; its files are the test's.
+// cbr0 is kube-flannel's configuration, with the test's files.
 const cbr0 = `{"cniVersion":"VERSION","name":"cbr0","type":"flannel","subnetFile":"DATA/subnet.env","dataDir":"DATA/flannel",
 "delegate":{"bridge":"sbr0","hairpinMode":true,"isDefaultGateway":true},"ipam":{"dataDir":"DATA"}}`
 
 func flannelConf(version string) string { return strings.Replace(cbr0, "VERSION", version, 1) }
 
-// lease writes what a flanneld says.
+// lease writes flanneld's subnet file.
 func (h *host) lease(text string) {
 	h.t.Helper()
 	if err := os.WriteFile(h.data+"/subnet.env", []byte(text), 0o644); err != nil {
@@ -34,7 +34,7 @@ func (h *host) lease(text string) {
 	}
 }
 
-// saved are the delegates that are written down.
+// saved returns the saved delegates.
 func (h *host) saved() string {
 	var names []string
 	entries, _ := os.ReadDir(h.data + "/flannel")
@@ -44,7 +44,7 @@ func (h *host) saved() string {
 	return strings.Join(names, " ")
 }
 
-// flannelPeers is a directory with the real plugin and those that it delegates to.
+// flannelPeers returns a directory with the real plugin and those that it delegates to.
 func flannelPeers(t *testing.T) string {
 	t.Helper()
 	peers, dir := os.Getenv("WEFT_PEER_BIN_DIR"), os.Getenv("WEFT_FLANNEL_DIR")
@@ -53,7 +53,7 @@ func flannelPeers(t *testing.T) string {
 	}
 	program := filepath.Join(dir, "flannel")
 	if _, err := os.Stat(program); err != nil || peers == "" {
-		nettest.Without(t,
+		nettest.SkipMissing(t,
 			"no "+program+" (test/flannel/build.sh) or WEFT_PEER_BIN_DIR is not set: not compared with the flannel plugin")
 	}
 	bin := t.TempDir()
@@ -77,7 +77,8 @@ func (h *host) nothingLeft(ns *netns.NS, what string) {
 	}
 }
 
-// All verbs: the delegate is a bridge with what flanneld says, it is written down where the original has it, and goes.
+// All verbs: the delegate is a bridge with flanneld's subnet, it is saved where the reference plugin saves it, and
+// deleted.
 func TestFlannelVerbs(t *testing.T) {
 	h := newHost(t)
 	h.lease(subnetEnv)
@@ -120,7 +121,7 @@ func TestFlannelVerbs(t *testing.T) {
 	h.nothingLeft(ns, "GC")
 }
 
-// Two such networks of one container do not take each other's delegate.
+// Two such networks of one container have separate delegates.
 func TestTwoFlannelNetworksOfOnePod(t *testing.T) {
 	h := newHost(t)
 	h.lease(subnetEnv)
@@ -148,7 +149,7 @@ func TestTwoFlannelNetworksOfOnePod(t *testing.T) {
 	}
 }
 
-// Of two networks of one container the original remembers the second alone. Both are taken down all the same.
+// The reference plugin saves only the second of two networks of one container. Both are deleted nevertheless.
 func TestTwoFlannelNetworksOfTheOriginal(t *testing.T) {
 	h := newHost(t)
 	h.lease(subnetEnv)
@@ -236,7 +237,7 @@ func TestBadFlannel(t *testing.T) {
 		`"delegate":{`:       {`"delegate":{"name":"x",`, 7, `plugin flannel: delegate.name \"x\" must not be set`},
 		`"hairpinMode"`:      {`"ipam":{},"hairpinMode"`, 7, `plugin flannel: delegate.ipam must not be set`},
 		`"isDefaultGateway"`: {`"type":5,"isDefaultGateway"`, 6, `plugin flannel: delegate.type is number, want string`},
-		`"bridge":"sbr0"`:    {`"type":"flannel"`, 7, `plugin flannel: delegate.type \"flannel\" stands for itself`},
+		`"bridge":"sbr0"`:    {`"type":"flannel"`, 7, `plugin flannel: delegate.type \"flannel\" is the plugin itself`},
 		`"hairpinMode":true`: {`"hairpinMode":"yes"`, 6, `plugin bridge: hairpinMode is string, want bool`},
 		`"dataDir":"DATA"`:   {`"type":""`, 7, `plugin flannel: ipam.type \"\" names no plugin`},
 		`{"dataDir":"DATA"}`: {`"host-local"`, 6, `plugin flannel: ipam is string, want object`},
@@ -247,9 +248,9 @@ func TestBadFlannel(t *testing.T) {
 	h.nothingLeft(ns, "what was refused")
 }
 
-// Results and what is written down are the original's, and what one made the other takes down.
+// Results and saved delegates equal the reference plugin's, and each deletes what the other created.
 func TestFlannelAndItsOriginal(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := flannelPeers(t)
 	for name, tt := range map[string]struct{ lease, conf string }{
 		"kube-flannel": {subnetEnv, cbr0},
@@ -302,7 +303,7 @@ func TestFlannelAndItsOriginal(t *testing.T) {
 	}
 }
 
-// plain is a result without what differs from ADD to ADD: names and hardware addresses of new links.
+// plain returns a result without what differs between ADDs: names and MAC addresses of new links.
 func plain(t *testing.T, result string) map[string]any {
 	t.Helper()
 	var r map[string]any

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// Two cards on one wire, by their addresses on the bus as sysfs tells them, are lent to two containers, which then
-// reach each other, and come back.
+// Two network cards on one network, named by their PCI addresses in sysfs, are moved into two containers, which then
+// reach each other, and back.
 func TestHostDevicePCIHardware(t *testing.T) {
 	if os.Getenv("WEFT_VM") == "" {
-		nettest.Skip(t, "this machine has no network cards that a test may have")
+		nettest.Skip(t, "this host has no network cards that a test may have")
 	}
 	h := newHost(t)
 	h.root = t.TempDir()
@@ -68,7 +68,7 @@ func TestHostDevicePCIHardware(t *testing.T) {
 	h.nothingOf("host-device")
 }
 
-// pid is this process as the machine's first namespace of processes knows it.
+// pid returns the ID of this process in the initial PID namespace.
 func pid() string {
 	link, err := os.Readlink("/proc/self")
 	if err != nil {

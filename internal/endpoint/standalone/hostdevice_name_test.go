@@ -11,13 +11,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A device whose name is taken on the node at DEL stays in the container, and comes back with all that it had when the
-// name is free.
+// A device whose name is in use on the node at DEL stays in the container, and is moved back with all its settings when
+// the name is free.
 func TestHostDeviceNameTaken(t *testing.T) {
 	h := newHost(t)
 	h.card()
 	ns := quickNS(t)
-	before := cardLooks(t)
+	before := cardState(t)
 	c := conf("1.1.0", "host-device", `,"device":"ens5"`+lentIPAM)
 	prev := withPrev(c, h.must("host-device", "ADD", c, ns).stdout)
 	nettest.Run(t, nil, "ip", "link", "add", "ens5", "type", "bridge")
@@ -33,18 +33,18 @@ func TestHostDeviceNameTaken(t *testing.T) {
 	}
 	nettest.Run(t, nil, "ip", "link", "del", "ens5")
 	h.must("host-device", "DEL", prev, ns)
-	if after := cardLooks(t); after != before {
+	if after := cardState(t); after != before {
 		t.Errorf("the node before\n%s\nand after\n%s", before, after)
 	}
 }
 
-// So does one that the kernel has put on the node, because the container's namespace died: DEL says so, and the next
-// one ends it.
+// So does one that the kernel moved to the node because the container's namespace was deleted: DEL reports it, and the
+// next DEL restores it.
 func TestHostDeviceFallenNameTaken(t *testing.T) {
 	h := newHost(t)
 	h.card()
 	ns := quickNS(t)
-	before := cardLooks(t)
+	before := cardState(t)
 	c := conf("1.1.0", "host-device", `,"device":"ens5"`+lentIPAM)
 	prev := withPrev(c, h.must("host-device", "ADD", c, ns).stdout)
 	// A virtual device would go with its namespace, so the kernel's part is played: it keeps the alias.
@@ -55,7 +55,7 @@ func TestHostDeviceFallenNameTaken(t *testing.T) {
 	}
 	nettest.Run(t, nil, "ip", "link", "del", "ens5")
 	h.must("host-device", "DEL", prev, nil)
-	if after := cardLooks(t); after != before {
+	if after := cardState(t); after != before {
 		t.Errorf("the node before\n%s\nand after\n%s", before, after)
 	}
 }

@@ -16,7 +16,7 @@ import (
 
 const lentIPAM = `,"ipam":{"type":"host-local","ranges":[[{"subnet":"10.6.0.0/24"}],[{"subnet":"fd00:6::/64"}]],"routes":[{"dst":"0.0.0.0/0"}],"dataDir":"DATA"}`
 
-// card makes a link that plays a network card, with everything that a card can have.
+// card creates a link that acts as a network card, with all possible settings.
 func (h *host) card() {
 	h.t.Helper()
 	_, _ = nettest.Try(nil, "ip", "link", "del", "wire")
@@ -57,7 +57,7 @@ func (h *host) card() {
 	}
 }
 
-// quickNS is a container's namespace in which nobody waits for duplicates of addresses.
+// quickNS is a container's namespace without duplicate address detection.
 func quickNS(t *testing.T) *netns.NS {
 	t.Helper()
 	ns := nettest.NS(t, "c1")
@@ -65,15 +65,15 @@ func quickNS(t *testing.T) *netns.NS {
 	return ns
 }
 
-// cardLooks is the node as people see it.
-func cardLooks(t *testing.T) string {
+// cardState returns the node's state as printed by ip.
+func cardState(t *testing.T) string {
 	t.Helper()
 	rp := nettest.Run(t, nil, "sysctl", "net.ipv4.conf.ens5.rp_filter", "net.ipv6.conf.ens5.accept_ra",
 		"net.ipv4.conf.ens5.arp_notify")
-	return steady(looks(t, nil) + rp)
+	return steady(stateOf(t, nil) + rp)
 }
 
-// steady leaves out what the kernel's workers do in their own time, and the order in which links came up.
+// steady omits what the kernel changes asynchronously, and the order in which links came up.
 func steady(out string) string {
 	var lines []string
 	for line := range strings.Lines(out) {
@@ -93,12 +93,13 @@ func TestHostDevice(t *testing.T) {
 		"path":    `,"kernelpath":"/sys/devices/pci0000:00/0000:00:05.0"`, "bus": `,"pciBusID":"0000:00:05.0"`,
 		"runtime":   `,"pciBusID":"0000:00:06.0","runtimeConfig":{"deviceID":"0000:00:05.0"}`,
 		"auxiliary": `,"runtimeConfig":{"deviceID":"mlx5_core.sf.2"}`,
+		"first":     `,"device":"ens5","hwaddr":"02:00:00:00:00:99","kernelpath":"/nowhere","pciBusID":"0000:00:06.0"`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			h.card()
 			ns := quickNS(t)
-			before, empty := cardLooks(t), steady(looks(t, ns))
+			before, empty := cardState(t), steady(stateOf(t, ns))
 			c := conf("1.1.0", "host-device", options+lentIPAM)
 			h.must("host-device", "STATUS", c, nil)
 			result := h.must("host-device", "ADD", c, ns).stdout
@@ -132,10 +133,10 @@ func TestHostDevice(t *testing.T) {
 				"txqueuelen", "5")
 			h.must("host-device", "DEL", prev, ns)
 			h.must("host-device", "DEL", prev, ns)
-			if got := cardLooks(t); got != before {
+			if got := cardState(t); got != before {
 				t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 			}
-			if got := steady(looks(t, ns)); got != empty {
+			if got := steady(stateOf(t, ns)); got != empty {
 				t.Errorf("container after DEL\n%s\nbefore ADD\n%s", got, empty)
 			}
 			h.nothingOf("host-device")
@@ -152,7 +153,7 @@ func (h *host) nothingOf(typ string) {
 	}
 }
 
-// A port of a bridge comes back as one.
+// A bridge port is a port again after DEL.
 func TestHostDeviceOfBridge(t *testing.T) {
 	h := newHost(t)
 	h.card()
@@ -168,18 +169,18 @@ func TestHostDeviceOfBridge(t *testing.T) {
 	}
 }
 
-// A device that a program drives has no link: only its address is given out.
+// A device with a userspace driver has no link: only its address is allocated.
 func TestHostDeviceDPDK(t *testing.T) {
 	h := newHost(t)
 	h.card()
 	ns := quickNS(t)
-	before, empty := cardLooks(t), steady(looks(t, ns))
+	before, empty := cardState(t), steady(stateOf(t, ns))
 	c := conf("1.1.0", "host-device", `,"pciBusID":"0000:00:06.0"`+lentIPAM)
 	a := h.must("host-device", "ADD", c, ns)
 	if !strings.Contains(a.stdout, `"address": "10.6.0.2/24"`) || !strings.Contains(a.stdout, `"pciID": "0000:00:06.0"`) {
 		t.Errorf("ADD: %s", a.stdout)
 	}
-	if cardLooks(t) != before || steady(looks(t, ns)) != empty {
+	if cardState(t) != before || steady(stateOf(t, ns)) != empty {
 		t.Error("something moved")
 	}
 	h.must("host-device", "CHECK", withPrev(c, a.stdout), ns)
@@ -218,14 +219,14 @@ func TestHostDeviceCut(t *testing.T) {
 	h := newHost(t)
 	h.card()
 	ns := quickNS(t)
-	before, empty := cardLooks(t), steady(looks(t, ns))
+	before, empty := cardState(t), steady(stateOf(t, ns))
 	c := conf("1.1.0", "host-device", `,"device":"ens5"`+lentIPAM)
 	same := func(what string) {
 		t.Helper()
-		if got := cardLooks(t); got != before {
+		if got := cardState(t); got != before {
 			t.Errorf("%s:\n%s\nbefore:\n%s", what, got, before)
 		}
-		if got := steady(looks(t, ns)); got != empty {
+		if got := steady(stateOf(t, ns)); got != empty {
 			t.Errorf("%s: container\n%s\nbefore:\n%s", what, got, empty)
 		}
 		h.nothingOf("host-device")
@@ -253,11 +254,11 @@ func TestHostDeviceCut(t *testing.T) {
 	h.must("host-device", "DEL", c, ns)
 }
 
-// A device that one lent is taken back by the other.
+// A device that one program moved is moved back by the other.
 func TestHostDeviceExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	h := newHost(t)
 	h.card()

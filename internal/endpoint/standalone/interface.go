@@ -22,7 +22,7 @@ import (
 
 const journalDir = "/run/weft/journal"
 
-// interfacePlugin is a call of a plugin that has a planner.
+// interfacePlugin handles a call of a plugin with a planner.
 type interfacePlugin struct {
 	env        Env
 	typ        string
@@ -30,17 +30,21 @@ type interfacePlugin struct {
 	allocators map[string]ipam.Allocator
 }
 
-// do runs one call. confErr is what is wrong with its configuration: only DEL can do without one.
+// do handles one call. confErr is the error of its configuration: only DEL works without one.
 func (p interfacePlugin) do(ctx context.Context, call cni.Call, confErr error) ([]byte, error) {
 	job := attach.Job{Request: call.Request, OwnNetns: call.NetnsOverride}
 	if confErr == nil {
 		job.Network, job.Prev, confErr = cni.ParsePlugin(call.Conf)
+		if confErr != nil && call.Command == cni.Del && len(job.Network.Plugins) > 0 {
+			logger(p.env, p.typ).Warn("DEL continues without the previous result", "err", confErr)
+			confErr = nil
+		}
 	}
 	if confErr != nil && call.Command != cni.Del {
 		return nil, confErr
 	}
 	if confErr == nil {
-		job.Network.Plugins[0].Type = p.typ // whose name we are called by, as the reference plugins do
+		job.Network.Plugins[0].Type = p.typ // the name under which the program was executed, as in the reference plugins
 	}
 	ns, err := openNetns(call)
 	if err != nil {
@@ -52,7 +56,7 @@ func (p interfacePlugin) do(ctx context.Context, call cni.Call, confErr error) (
 	}
 	s, err := p.open()
 	if err != nil {
-		return nil, unready(call, err)
+		return nil, statusError(call, err)
 	}
 	defer s.close()
 	if call.Command == cni.Del {
@@ -61,7 +65,7 @@ func (p interfacePlugin) do(ctx context.Context, call cni.Call, confErr error) (
 	return s.verb(ctx, call, job)
 }
 
-// service is what a call works with.
+// service holds what a call needs.
 type service struct {
 	*attach.Attacher
 	journal *journal.Journal
@@ -84,14 +88,14 @@ func (p interfacePlugin) open() (*service, error) {
 	}
 	host, err := kernel.Dial(nil)
 	if err != nil {
-		return nil, fmt.Errorf("node's namespace: %w", err)
+		return nil, fmt.Errorf("node's network namespace: %w", err)
 	}
 	host.Root = p.env.Root
 	s := &service{journal: j, host: host, log: logger(p.env, p.typ)}
 	s.Attacher = attach.New(attach.Config{
-		Memory: j, Locks: j, Host: host, Planners: p.planners, Allocators: p.allocators, Log: s.log, Now: p.env.Now,
+		Records: j, Locks: j, Host: host, Planners: p.planners, Allocators: p.allocators, Log: s.log, Now: p.env.Now,
 		Exec: &foreign.Runner{Env: p.env.Environ, Stderr: p.env.Stderr},
-		Boot: bootID, Step: p.env.Step,
+		Boot: bootID, Failpoint: p.env.Failpoint,
 	})
 	return s, nil
 }
@@ -101,7 +105,7 @@ func (s *service) close() { _ = s.host.Close() }
 func (s *service) verb(ctx context.Context, call cni.Call, job attach.Job) ([]byte, error) {
 	switch call.Command {
 	case cni.Add:
-		s.leftovers(ctx, job)
+		s.undoKilled(ctx, job)
 		result, err := s.Add(ctx, job)
 		if err != nil {
 			return nil, err
@@ -109,7 +113,7 @@ func (s *service) verb(ctx context.Context, call cni.Call, job attach.Job) ([]by
 		return cni.FormatResult(result, call.Request.CNIVersion)
 	case cni.Check:
 		if job.Prev == nil {
-			return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
+			return nil, model.Errorf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
 		}
 		return nil, s.Check(ctx, job)
 	case cni.Status:
@@ -117,13 +121,13 @@ func (s *service) verb(ctx context.Context, call cni.Call, job attach.Job) ([]by
 	case cni.GC:
 		return nil, errors.Join(s.GC(ctx, job, call.Valid), s.journal.SweepLocks())
 	}
-	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
+	return nil, model.Errorf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
 }
 
-// del detaches by the record of the call's network. When there is none the network may have another name since the ADD,
-// or no configuration any more: then it is the record of the container's interface, whatever its network.
+// del detaches by the record of the call's network. If there is none, because the network was renamed since the ADD or
+// its configuration is gone, it uses the records of the container's interface, whatever their network.
 func (s *service) del(ctx context.Context, job attach.Job, confErr error) error {
-	s.leftovers(ctx, job)
+	s.undoKilled(ctx, job)
 	var errs []error
 	found := false
 	if confErr == nil {
@@ -149,12 +153,12 @@ func (s *service) del(ctx context.Context, job attach.Job, confErr error) error 
 	return errors.Join(errs...)
 }
 
-// leftovers undoes what killed calls of this network left for other containers. That is a favor: what goes wrong with
-// it is not this call's fault, and is tried again by the next one.
-func (s *service) leftovers(ctx context.Context, job attach.Job) {
+// undoKilled undoes what killed calls of this network have left for other containers. Errors are only logged, because
+// this call did not cause them; the next call retries.
+func (s *service) undoKilled(ctx context.Context, job attach.Job) {
 	records, err := s.journal.Unfinished(job.Request.Network)
 	if err != nil {
-		s.log.Warn("unfinished records", "err", err)
+		s.log.Warn("unfinished records cannot be read", "err", err)
 	}
 	for _, rec := range records {
 		if rec.Request.ContainerID == job.Request.ContainerID {
@@ -162,16 +166,16 @@ func (s *service) leftovers(ctx context.Context, job attach.Job) {
 		}
 		release, ok := s.journal.TryContainer(rec.Request.ContainerID)
 		if !ok {
-			continue // its call is under way
+			continue // its call is in progress
 		}
-		if err := s.Leftover(ctx, rec); err != nil {
-			s.log.Warn("what a killed call left is not undone", "attachment", rec.Key().String(), "err", err)
+		if err := s.UndoUnfinished(ctx, rec); err != nil {
+			s.log.Warn("attachment of a killed call cannot be undone", "attachment", rec.Key().String(), "err", err)
 		}
 		release()
 	}
 }
 
-// openNetns opens the container's namespace; nil when the verb can do without and it is gone.
+// openNetns opens the container's namespace; nil if it is gone and the verb works without it.
 func openNetns(call cni.Call) (*netns.NS, error) {
 	if call.Request.Netns == "" {
 		return nil, nil
@@ -183,14 +187,14 @@ func openNetns(call cni.Call) (*netns.NS, error) {
 	case call.Command == cni.Del && errors.Is(err, netns.ErrGone):
 		return nil, nil
 	}
-	return nil, model.Faultf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?", "CNI_NETNS: %w", err)
+	return nil, model.Errorf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?", "CNI_NETNS: %w", err)
 }
 
-// unready is STATUS's word for a plugin that could not do an ADD.
-func unready(call cni.Call, err error) error {
-	var f *model.Fault
+// statusError returns STATUS's error code for a plugin that cannot do an ADD.
+func statusError(call cni.Call, err error) error {
+	var f *model.Error
 	if call.Command == cni.Status && errors.As(err, &f) {
-		return model.Faultf(model.CodeNotAvailable, f.Hint, "%s", f.Msg)
+		return model.Errorf(model.CodeNotAvailable, f.Hint, "%s", f.Msg)
 	}
 	return err
 }

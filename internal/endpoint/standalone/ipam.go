@@ -11,21 +11,21 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// ipamPlugin is a call of an IPAM plugin: its files are all that it remembers.
+// ipamPlugin handles a call of an IPAM plugin, which has no state but its own files.
 type ipamPlugin struct {
 	alloc ipam.Allocator
 }
 
 func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	network, prev, err := cni.ParsePlugin(call.Conf)
-	if err != nil && (call.Command != cni.Del || len(network.Plugins) == 0) { // DEL goes on without prevResult
+	if err != nil && (call.Command != cni.Del || len(network.Plugins) == 0) { // DEL continues without prevResult
 		return nil, err
 	}
 	if err := refuseOwn(call); err != nil {
 		return nil, err
 	}
 	r := call.Request
-	ask := ipam.Ask{
+	ask := ipam.Request{
 		Conf: network.Plugins[0].Raw, Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName, Args: r.Args,
 		Netns: r.Netns,
 	}
@@ -40,7 +40,7 @@ func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 		return nil, p.alloc.Del(ctx, ask)
 	case cni.Check:
 		if prev == nil {
-			return nil, model.Faultf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
+			return nil, model.Errorf(model.CodeInvalidConf, "CHECK needs the result of the ADD", "prevResult is missing")
 		}
 		return nil, p.alloc.Check(ctx, ask, *prev)
 	case cni.Status:
@@ -48,11 +48,10 @@ func (p ipamPlugin) do(ctx context.Context, call cni.Call) ([]byte, error) {
 	case cni.GC:
 		return nil, p.alloc.GC(ctx, ask, call.Valid)
 	}
-	return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
+	return nil, model.Errorf(model.CodeInvalidEnv, "", "environment: CNI_COMMAND %q is unknown", call.Command)
 }
 
-// refuseOwn refuses the namespace that the caller is in. One that does not exist is no matter here: an address is not
-// in a namespace.
+// refuseOwn rejects the caller's own network namespace. A missing namespace is no error: IPAM does not enter it.
 func refuseOwn(call cni.Call) error {
 	if call.Request.Netns == "" || call.NetnsOverride {
 		return nil
@@ -71,6 +70,6 @@ func refuseOwn(call cni.Call) error {
 	if err != nil || !same {
 		return err
 	}
-	return model.Faultf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
+	return model.Errorf(model.CodeInvalidNetns, "name the container's namespace, or set CNI_NETNS_OVERRIDE=1",
 		"CNI_NETNS %q is the namespace of the node itself", call.Request.Netns)
 }

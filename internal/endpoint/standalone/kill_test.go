@@ -16,7 +16,7 @@ import (
 
 const bePlugin = "WEFT_TEST_BE_PLUGIN"
 
-// TestBeKilled is no test: it is the plugin that TestKilled kills.
+// TestBeKilled is not a test: it is the plugin that TestKilled kills.
 func TestBeKilled(t *testing.T) {
 	name := os.Getenv(bePlugin)
 	if name == "" {
@@ -28,7 +28,7 @@ func TestBeKilled(t *testing.T) {
 	})
 }
 
-// A plugin that is killed at any moment leaves nothing that its DEL does not put right.
+// A plugin that is killed at any moment leaves nothing that its DEL does not remove.
 func TestKilled(t *testing.T) {
 	for _, typ := range []string{"host-device", "tuning", "sbr"} {
 		t.Run(typ, func(t *testing.T) {
@@ -43,13 +43,13 @@ func TestKilled(t *testing.T) {
 				defer h.must("host-device", "DEL", lend, ns)
 			}
 			c := conf("1.1.0", typ, options)
-			look := func() string {
+			inspect := func() string {
 				if typ == "host-device" {
-					return cardLooks(t) + steady(looks(t, ns))
+					return cardState(t) + steady(stateOf(t, ns))
 				}
-				return steady(looks(t, ns))
+				return steady(stateOf(t, ns))
 			}
-			before := look()
+			before := inspect()
 			usual := time.Hour
 			for range 3 {
 				begin := time.Now()
@@ -66,11 +66,11 @@ func TestKilled(t *testing.T) {
 					h.killed(typ, "ADD", c, ns, time.Hour)
 				}
 				hit := h.killed(typ, verb, c, ns, aim.Moment())
-				if aim.Told(hit); hit {
+				if aim.Record(hit); hit {
 					hits++
 				}
 				h.must(typ, "DEL", c, ns)
-				if got := look(); got != before {
+				if got := inspect(); got != before {
 					t.Fatalf("%s killed, DEL\n%s\nbefore\n%s", verb, got, before)
 				}
 				if typ == "host-device" {
@@ -85,7 +85,7 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// killed runs a plugin in a process of its own and kills it after a while; it tells whether it was still alive.
+// killed runs a plugin in a process of its own and kills it after a while; it reports whether it was still alive.
 func (h *host) killed(name, verb, conf string, ns *netns.NS, after time.Duration) bool {
 	h.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBeKilled$")

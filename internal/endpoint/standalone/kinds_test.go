@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// uplink is a link of the node that leads to a network with a router; it gives that one's namespace.
+// uplink creates a link of the node to a network with a router, and returns the router's namespace.
 func (h *host) uplink() *netns.NS {
 	h.t.Helper()
 	_, _ = nettest.Try(nil, "ip", "link", "del", "ens5")
@@ -35,11 +35,11 @@ func ipLines(t *testing.T, ns *netns.NS, lines ...string) {
 	}
 }
 
-// wired is IPAM of both families with a route that has everything.
+// wired is an ipam section of both families with a route that has all attributes.
 const wired = `,"ipam":{"type":"static","addresses":[{"address":"10.7.0.5/24","gateway":"10.7.0.1"},{"address":"fd00:7::5/64","gateway":"fd00:7::1"}],
 	"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0","priority":77},{"dst":"172.16.0.0/16","gw":"10.7.0.1","mtu":1300,"advmss":1200,"priority":9,"table":50,"scope":0}]}`
 
-// routesHonored looks for what wired asks for.
+// routesHonored checks wired's routes.
 func routesHonored(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	for argv, want := range map[string]string{
@@ -47,21 +47,21 @@ func routesHonored(t *testing.T, ns *netns.NS) {
 		"ip route":               "default via 10.7.0.1 dev eth0",
 		"ip -6 route":            "default via fd00:7::1 dev eth0 proto 119 metric 77",
 	} {
-		out := strings.ReplaceAll(nettest.Run(t, ns, strings.Fields(argv)...), " linkdown", "") // a tap that nobody reads
+		out := strings.ReplaceAll(nettest.Run(t, ns, strings.Fields(argv)...), " linkdown", "") // a tap without a reader
 		if !strings.Contains(out, want) {
 			t.Errorf("%s: %q is missing: %s", argv, want, out)
 		}
 	}
 }
 
-// calm is a namespace as people see it, less what a bridge learns from its ports.
+// calm returns a namespace's state as printed by ip, without what a bridge learns from its ports.
 func calm(t *testing.T, ns *netns.NS) string {
 	t.Helper()
-	return regexp.MustCompile(`tso_max_size \d+`).ReplaceAllString(steady(looks(t, ns)), "")
+	return regexp.MustCompile(`tso_max_size \d+`).ReplaceAllString(steady(stateOf(t, ns)), "")
 }
 
-// life adds an attachment, lets look at it, and goes through all the other verbs.
-func (h *host) life(typ, options string, ns *netns.NS, look func(result string)) {
+// life adds an attachment, calls inspect, and executes all other verbs.
+func (h *host) life(typ, options string, ns *netns.NS, inspect func(result string)) {
 	h.t.Helper()
 	t := h.t
 	c := conf("1.1.0", typ, options)
@@ -71,7 +71,7 @@ func (h *host) life(typ, options string, ns *netns.NS, look func(result string))
 	if a := h.call(typ, "ADD", c, ns); a.code() != 100 {
 		t.Errorf("a second ADD: %s", a.stdout)
 	}
-	look(result)
+	inspect(result)
 	checked := withPrev(c, result)
 	h.must(typ, "CHECK", checked, ns)
 	h.must(typ, "GC", strings.Replace(c, "{", `{"cni.dev/valid-attachments":[{"containerID":"c1","ifname":"eth0"}],`, 1),
@@ -153,7 +153,7 @@ func TestMacvlan(t *testing.T) {
 	}
 }
 
-// Without ipam the container joins the wire; in the container the wire may be that of another of its links.
+// Without ipam the container gets layer 2 only; the parent may also be another interface of the container.
 func TestMacvlanL2(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	h := newHost(t)
@@ -172,7 +172,7 @@ func TestMacvlanL2(t *testing.T) {
 	}
 }
 
-// A bridge's port has no place for a macvlan.
+// A bridge port cannot be the parent of a macvlan.
 func TestMacvlanOnPort(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	h := newHost(t)
@@ -181,7 +181,7 @@ func TestMacvlanOnPort(t *testing.T) {
 	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr0")
 	ipLines(t, nil, "link add sbr0 type bridge", "link set ens5 master sbr0")
 	if a := h.call("macvlan", "ADD", conf("1.1.0", "macvlan", `,"master":"ens5"`+wired), ns); a.code() != 7 ||
-		!strings.Contains(a.stdout, "parent ens5 has no place for this link") {
+		!strings.Contains(a.stdout, "parent ens5 cannot have this link") {
 		t.Errorf("ADD: %s", a.stdout)
 	}
 	if left := nettest.Run(t, ns, "ip", "-o", "link"); strings.Count(left, "\n") != 1 {
@@ -201,7 +201,7 @@ func TestMacvlanArgs(t *testing.T) {
 	h.must("macvlan", "DEL", conf("1.1.0", "macvlan", ``), ns)
 }
 
-// What does not go is said, by STATUS before and by ADD.
+// Errors are reported by STATUS and by ADD.
 func TestMastersThatDoNotGo(t *testing.T) {
 	h := newHost(t)
 	h.uplink()
@@ -213,8 +213,7 @@ func TestMastersThatDoNotGo(t *testing.T) {
 		}
 		for options, want := range map[string]string{
 			`,"master":"ens9"`:             `master \"ens9\" does not exist on the node`,
-			`,"master":"ens5","mtu":1451`:  `mtu 1451 is above the 1450 of master \"ens5\"`,
-			`,"master":"lo"`:               `master \"lo\" leads nowhere`,
+			`,"master":"lo"`:               `master \"lo\" cannot be used`,
 			`,"master":"ens5","mtu":"all"`: `mtu is string, want int`,
 		} {
 			c := conf("1.1.0", typ, options+more)
@@ -225,6 +224,13 @@ func TestMastersThatDoNotGo(t *testing.T) {
 				t.Errorf("%s ADD %s: %s", typ, options, a.stdout)
 			}
 			h.must(typ, "DEL", conf("1.1.0", typ, `,"master":"ens9"`+more), ns)
+		}
+		if typ != "ipvlan" { // whose kernel module takes any MTU
+			c := conf("1.1.0", typ, `,"master":"ens5","mtu":1451`+more)
+			want := `mtu 1451 is above the 1450 of master \"ens5\"`
+			if a := h.call(typ, "ADD", c, ns); a.code() != 7 || !strings.Contains(a.stdout, want) {
+				t.Errorf("%s ADD above the master's MTU: %s", typ, a.stdout)
+			}
 		}
 		c := conf("1.1.0", typ, `,"master":"ens9","linkInContainer":true`+more)
 		h.must(typ, "STATUS", c, nil)
@@ -245,7 +251,7 @@ func TestMastersThatDoNotGo(t *testing.T) {
 	}
 }
 
-// A container's IPv6 address that somebody on the wire has is refused.
+// A duplicate IPv6 address is rejected.
 func TestMacvlanDuplicate(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	h := newHost(t)
@@ -287,7 +293,20 @@ func TestIpvlan(t *testing.T) {
 	}
 }
 
-// Behind a plugin that gave addresses an ipvlan needs neither ipam nor master.
+// TestIpvlanMTU: an ipvlan link may have a larger MTU than its master, as with the reference plugin.
+func TestIpvlanMTU(t *testing.T) {
+	nettest.Need(t, "ipvlan")
+	h := newHost(t)
+	h.uplink()
+	ns := quickNS(t)
+	c := conf("1.1.0", "ipvlan", `,"master":"ens5","mtu":1451`+wired)
+	h.must("ipvlan", "STATUS", c, nil)
+	h.must("ipvlan", "ADD", c, ns)
+	wantLink(t, ns, "mtu 1451")
+	h.must("ipvlan", "DEL", c, ns)
+}
+
+// After a plugin that returned addresses, ipvlan needs neither ipam nor master.
 func TestIpvlanChained(t *testing.T) {
 	nettest.Need(t, "ipvlan")
 	h := newHost(t)
@@ -311,7 +330,7 @@ func TestIpvlanChained(t *testing.T) {
 	h.must("ipvlan", "DEL", c, ns)
 }
 
-func TestVlan(t *testing.T) {
+func TestVLAN(t *testing.T) {
 	nettest.Need(t, "vlan")
 	h := newHost(t)
 	lan := h.uplink()
@@ -329,7 +348,7 @@ func TestVlan(t *testing.T) {
 	h.must("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
 	other := nettest.NS(t, "c2")
 	if a := h.call("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), other,
-		"CNI_CONTAINERID=c2"); a.code() != 7 || !strings.Contains(a.stdout, "VLAN 7 is another one's") {
+		"CNI_CONTAINERID=c2"); a.code() != 7 || !strings.Contains(a.stdout, "VLAN 7 is in use") {
 		t.Errorf("a second container in the VLAN: %s", a.stdout)
 	}
 	h.must("vlan", "DEL", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)
@@ -380,11 +399,11 @@ func TestTap(t *testing.T) {
 	}
 }
 
-// An attachment that one made can be checked and taken down by the other.
+// An attachment of one program can be checked and deleted by the other.
 func TestKindsExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	for typ, options := range map[string]string{
 		"macvlan": `,"master":"ens5","mode":"private"`, "tap": "", "ipvlan": `,"master":"ens5"`,

@@ -19,12 +19,12 @@ func peerBin(t *testing.T) string {
 	t.Helper()
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: nothing of the reference plugins is looked at")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: nothing of the reference plugins is looked at")
 	}
 	return bin
 }
 
-// rules are the lines of all netfilter rules of the node that speak of a word.
+// rules returns the lines of all netfilter rules of the node that contain a word.
 func rules(t *testing.T, word string) []string {
 	t.Helper()
 	var out []string
@@ -45,7 +45,7 @@ func wantRules(t *testing.T, when, word string, there bool) {
 	}
 }
 
-// legacy makes the reference plugins and the test use the older iptables, while weft finds both.
+// legacy makes the reference plugins and the test use iptables-legacy, while weft finds both variants.
 func legacy(t *testing.T) {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func legacy(t *testing.T) {
 		for _, rest := range []string{"", "-save", "-restore"} {
 			path, err := exec.LookPath(program + "-legacy" + rest)
 			if err != nil {
-				nettest.Without(t, "no "+program+"-legacy"+rest+" on this machine")
+				nettest.SkipMissing(t, "no "+program+"-legacy"+rest+" on this host")
 			}
 			if err := os.Symlink(path, filepath.Join(dir, program+rest)); err != nil {
 				t.Fatal(err)
@@ -66,7 +66,7 @@ func legacy(t *testing.T) {
 	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
 }
 
-// flushed begins and ends with no netfilter rules at all.
+// flushed starts and ends without netfilter rules.
 func flushed(t *testing.T) {
 	t.Helper()
 	nettest.Run(t, nil, "nft", "flush", "ruleset")
@@ -76,8 +76,8 @@ func flushed(t *testing.T) {
 const dualMasq = `,"bridge":"sbr0","isGateway":true,"ipMasq":true,"ipam":{"type":"host-local","dataDir":"DATA",` +
 	`"ranges":[[{"subnet":"10.6.0.0/24"}],[{"subnet":"fd06::/64"}]]}`
 
-// What the reference plugins forget when the namespace is gone before the DEL, weft's DEL takes, and nothing of another
-// container; weft's GC takes what no valid attachment of the network owns.
+// weft's DEL removes what the reference plugins leave if the namespace is deleted before the DEL, and nothing of
+// another container; weft's GC removes what no valid attachment of the network owns.
 func TestLeftoversOfTheReference(t *testing.T) {
 	bin := peerBin(t)
 	for name, c := range map[string]struct{ typ, conf string }{

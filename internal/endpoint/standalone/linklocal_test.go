@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A container on a bridge that is not the gateway asks the routers of the wire behind it when IPAM gives it no IPv6
-// address. One whose gateway is the bridge is silent.
+// A container on a bridge that is not the gateway solicits routers if IPAM returns no IPv6 address. One whose gateway
+// is the bridge does not.
 func TestLinkLocalOnTheWire(t *testing.T) {
 	for rest, want := range map[string]bool{
 		`,"bridge":"sbr0"`:                              true,

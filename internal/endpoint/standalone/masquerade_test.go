@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// chains are the lines of both families' nat tables, sorted: in nft the order of chains is that of their making.
+// chains returns the lines of both families' nat tables, sorted: nft lists chains in the order of their creation.
 func chains(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -30,8 +30,8 @@ func chains(t *testing.T) []string {
 	return out
 }
 
-// TestMasqueradeChainsAreTheReferences: the same container, the same addresses, the same lines of iptables-save; and
-// each one's DEL takes the other's.
+// TestMasqueradeChainsAreTheReferences: the same container and addresses yield the same lines of iptables-save, and
+// each program's DEL removes the other's rules.
 func TestMasqueradeChainsAreTheReferences(t *testing.T) {
 	bin := peerBin(t)
 	for name, c := range map[string]struct{ typ, conf string }{
@@ -81,11 +81,11 @@ func TestMasqueradeChainsAreTheReferences(t *testing.T) {
 	}
 }
 
-// TestMasqueradeIsChecked: a chain that somebody emptied is told by CHECK, in the words of iptables.
+// TestMasqueradeIsChecked: CHECK reports a flushed chain, in iptables syntax.
 func TestMasqueradeIsChecked(t *testing.T) {
 	h := newHost(t)
 	if out, err := nettest.Try(nil, "iptables", "-t", "nat", "-L"); err != nil {
-		nettest.Without(t, "iptables does not work here: "+out)
+		nettest.SkipMissing(t, "iptables does not work here: "+out)
 	}
 	flushed(t)
 	ns := nettest.NS(t, "c1")
@@ -114,8 +114,7 @@ func hide(t *testing.T, dir string) {
 	t.Cleanup(func() { _ = syscall.Unmount(real, syscall.MNT_DETACH) })
 }
 
-// TestWithoutIPTables: a machine without the program says so before anything is done; STATUS says it before anybody
-// asks.
+// TestWithoutIPTables: on a node without the program ADD fails before anything is changed, and STATUS reports it.
 func TestWithoutIPTables(t *testing.T) {
 	h := newHost(t)
 	t.Setenv("PATH", t.TempDir())
@@ -126,7 +125,7 @@ func TestWithoutIPTables(t *testing.T) {
 	for _, typ := range []string{"bridge", "ptp"} {
 		conf := conf("1.1.0", typ, `,"ipMasq":true,"ipMasqBackend":"iptables"`+hostLocal)
 		says := `plugin ` + typ +
-			`: ipMasqBackend \"iptables\" needs the program iptables-restore, which this machine does not have`
+			`: ipMasqBackend \"iptables\" needs the program iptables-restore, which is not on this node`
 		if a := h.call(typ, "ADD", conf, ns); a.code() != 7 || !strings.Contains(a.stdout, says) {
 			t.Errorf("%s ADD: %+v", typ, a)
 		}

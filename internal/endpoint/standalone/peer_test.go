@@ -34,12 +34,12 @@ func (h *host) peerOf(bin, name, verb, conf string, ns *netns.NS, id string, env
 	return string(out)
 }
 
-// An attachment that one made can be checked and taken down by the other, so that the programs can be exchanged under
+// An attachment of one program can be checked and deleted by the other, so that the programs can be exchanged under
 // running pods.
 func TestExchangedUnderRunningPods(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	for _, typ := range []string{"bridge", "ptp"} {
 		t.Run(typ, func(t *testing.T) {

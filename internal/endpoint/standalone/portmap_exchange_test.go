@@ -16,7 +16,7 @@ const someMappings = `{"hostPort":8080,"containerPort":80,"protocol":"tcp"},{"ho
 	{"hostPort":9999,"containerPort":99,"protocol":"sctp"},{"hostPort":8081,"containerPort":80,"protocol":"tcp","hostIP":"192.0.2.10"},
 	{"hostPort":8082,"containerPort":80,"protocol":"tcp","hostIP":"2001:db8::1"},{"hostPort":8083,"containerPort":80,"protocol":"tcp","hostIP":"0.0.0.0"}`
 
-// manyMappings are more than fit into one rule.
+// manyMappings returns more mappings than fit into one rule.
 func manyMappings() string {
 	var out []string
 	for i := range 17 {
@@ -29,7 +29,7 @@ func manyMappings() string {
 	return strings.Join(out, ",")
 }
 
-// natTables are the nat tables as iptables-save says them, without counters and what begins a dump.
+// natTables returns the nat tables as printed by iptables-save, without counters and headers.
 func natTables(t *testing.T) string {
 	t.Helper()
 	var out []string
@@ -43,8 +43,7 @@ func natTables(t *testing.T) string {
 	return strings.Join(out, "\n")
 }
 
-// The chains of the iptables backend are the reference plugin's to the letter; either takes down what the other has
-// made.
+// The chains of the iptables backend equal the reference plugin's; each program removes what the other created.
 func TestPortmapIPTablesIsTheReferences(t *testing.T) {
 	bin := peerBin(t)
 	for name, c := range map[string]struct{ options, mappings string }{
@@ -104,7 +103,7 @@ func TestPortmapIPTablesIsTheReferences(t *testing.T) {
 	}
 }
 
-// weft's DEL takes the rules that the reference plugin made with nft, and those of no other container.
+// weft's DEL removes the rules that the reference plugin created with nft, and those of no other container.
 func TestPortmapOfTheReferencesNft(t *testing.T) {
 	bin := peerBin(t)
 	h := newHost(t)
@@ -130,7 +129,7 @@ func TestPortmapOfTheReferencesNft(t *testing.T) {
 	}
 }
 
-// GC takes what the reference plugin left with iptables of containers that are no more.
+// GC removes what the reference plugin left in iptables for deleted containers.
 func TestPortmapGCOfTheReferences(t *testing.T) {
 	bin := peerBin(t)
 	h := newHost(t)

@@ -16,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// What is mapped goes without namespace, mappings or record; GC takes what no valid attachment owns, and nothing else.
+// Mappings are removed without namespace, mappings in the configuration, or record; GC removes what no valid attachment
+// owns, and nothing else.
 func TestPortmapGoes(t *testing.T) {
 	for name, c := range map[string]struct{ options, mark string }{
 		"nftables": {"", "weft:n/"},
@@ -67,7 +68,7 @@ func TestPortmapGoes(t *testing.T) {
 	}
 }
 
-// STATUS says that a backend is missing.
+// STATUS reports a missing backend.
 func TestPortmapStatus(t *testing.T) {
 	h := newHost(t)
 	h.must("portmap", "STATUS", conf("1.1.0", "portmap", ""), nil)
@@ -85,7 +86,7 @@ func TestPortmapStatus(t *testing.T) {
 	}
 }
 
-// TestPortmapSCTP sends SCTP by a port of the node, in both families.
+// TestPortmapSCTP sends SCTP to a port of the node, in both families.
 func TestPortmapSCTP(t *testing.T) {
 	h := newHost(t)
 	flushed(t)

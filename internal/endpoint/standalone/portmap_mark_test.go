@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// referenceChains makes the chains that the reference portmap leaves on a node for ever, and an entry for a container
+// referenceChains creates the chains that the reference portmap never removes from a node, and an entry for a container
 // if one is named.
 func referenceChains(t *testing.T, container string) {
 	t.Helper()
@@ -29,9 +29,9 @@ func referenceChains(t *testing.T, container string) {
 	}
 }
 
-// A container sees who speaks to its hostPorts, also on a node where the reference portmap has run: its chain
-// masquerades every packet with its mark.
-func TestPortmapKeepsClientsBesideReference(t *testing.T) {
+// A container sees the source address of connections to its hostPorts, also on a node where the reference portmap has
+// run: its chain masquerades every packet with its mark.
+func TestPortmapKeepsClientsWithReference(t *testing.T) {
 	for name, options := range map[string]string{"its own mark": "", "the reference's mark": `,"markMasqBit":13`} {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
@@ -62,7 +62,7 @@ func TestPortmapKeepsClientsBesideReference(t *testing.T) {
 	}
 }
 
-// GC takes the reference portmap's chains that all containers share when none is left, and not before.
+// GC removes the reference portmap's shared chains when no container uses them, and not before.
 func TestGCOfSharedPortChains(t *testing.T) {
 	h := newHost(t)
 	flushed(t)

@@ -31,7 +31,7 @@ func twins(t *testing.T, h *host) (ns [2]*netns.NS, prev [2]string, gone func())
 	}
 }
 
-// records are what is remembered of attachments.
+// records returns the records of attachments.
 func records(t *testing.T, h *host) []string {
 	t.Helper()
 	found, err := filepath.Glob(h.journal + "/*/*/*.json")
@@ -45,7 +45,7 @@ func onPort(hostPort int, hostIP string) string {
 	return fmt.Sprintf(`{"hostPort":%d,"containerPort":80,"protocol":"tcp","hostIP":%q}`, hostPort, hostIP)
 }
 
-// A port that another container has is refused; nothing of that container's is touched, and nothing is left of the
+// A port that another container uses is rejected; nothing of that container is changed, and nothing is left of the
 // second.
 func TestPortmapTaken(t *testing.T) {
 	h := newHost(t)
@@ -92,7 +92,7 @@ func TestPortmapTaken(t *testing.T) {
 	}
 }
 
-// A condition that is not understood is refused, and nothing is left.
+// An invalid condition is rejected, and nothing is left.
 func TestPortmapConditionRefused(t *testing.T) {
 	h := newHost(t)
 	flushed(t)
@@ -116,14 +116,14 @@ func TestPortmapConditionRefused(t *testing.T) {
 	}
 }
 
-// CHECK names what is missing or leads elsewhere; DEL and ADD repair it.
+// CHECK names what is missing or points elsewhere; DEL and ADD repair it.
 func TestPortmapCheck(t *testing.T) {
 	h := newHost(t)
 	flushed(t)
 	ns, prev, gone := twins(t, h)
 	defer gone()
 	ports := mapped(prev[0], "", onPort(8080, "")+","+onPort(8081, "192.0.2.1"))
-	for vandal, want := range map[string]string{
+	for change, want := range map[string]string{
 		"nft delete element inet weft_hostports ports4 { tcp . 8080 }":                "tcp . 8080",
 		"nft delete element inet weft_hostports ports4_at { 192.0.2.1 . tcp . 8081 }": "192.0.2.1 . tcp . 8081",
 		"nft delete element inet weft_hostports self4 { 10.6.0.2 . 10.6.0.2 }":        "set self4 element",
@@ -138,8 +138,8 @@ func TestPortmapCheck(t *testing.T) {
 	} {
 		h.must("portmap", "ADD", ports, ns[0], "CNI_CONTAINERID=c0")
 		h.must("portmap", "CHECK", ports, ns[0], "CNI_CONTAINERID=c0")
-		for one := range strings.SplitSeq(strings.TrimPrefix(vandal, "nft "), " ; ") {
-			if strings.HasPrefix(vandal, "nft ") {
+		for one := range strings.SplitSeq(strings.TrimPrefix(change, "nft "), " ; ") {
+			if strings.HasPrefix(change, "nft ") {
 				nettest.Run(t, nil, "nft", one)
 			} else {
 				nettest.Run(t, nil, strings.Fields(one)...)
@@ -147,18 +147,18 @@ func TestPortmapCheck(t *testing.T) {
 		}
 		if a := h.call("portmap", "CHECK", ports, ns[0], "CNI_CONTAINERID=c0"); a.code() != 102 ||
 			!strings.Contains(a.stdout, want) {
-			t.Errorf("CHECK after %q: %s", vandal, a.stdout)
+			t.Errorf("CHECK after %q: %s", change, a.stdout)
 		}
 		h.must("portmap", "DEL", ports, ns[0], "CNI_CONTAINERID=c0")
-		nettest.Run(t, nil, "nft", "flush", "ruleset") // a stranger's element stays, as it should
+		nettest.Run(t, nil, "nft", "flush", "ruleset") // an element of another owner stays, as it should
 	}
 }
 
-// Datagrams go where the new mapping leads at once, and those to a container that has gone to nobody: the kernel
-// remembers connections of datagrams as long as they come.
+// Datagrams follow a new mapping immediately, and those to a deleted container are dropped: conntrack keeps an entry as
+// long as datagrams arrive.
 func TestPortmapForgetsConnections(t *testing.T) {
 	if _, err := exec.LookPath("conntrack"); err != nil {
-		nettest.Without(t, "no conntrack program")
+		nettest.SkipMissing(t, "no conntrack program")
 	}
 	h := newHost(t)
 	flushed(t)
@@ -189,7 +189,7 @@ func TestPortmapForgetsConnections(t *testing.T) {
 	if left := list(); strings.Contains(left, "=") {
 		t.Errorf("after DEL: %s", left)
 	}
-	track("--dst-nat " + addressOf(t, prev[1]) + ":53") // somebody else's
+	track("--dst-nat " + addressOf(t, prev[1]) + ":53") // another program's
 	h.must("portmap", "ADD", mapped(prev[0], "", onPort(5353, "")), ns[0], "CNI_CONTAINERID=c0")
 	h.must("portmap", "DEL", mapped(prev[0], "", onPort(5353, "")), ns[0], "CNI_CONTAINERID=c0")
 	if left := list(); !strings.Contains(left, "udp") || !strings.Contains(left, "tcp") {
@@ -200,12 +200,12 @@ func TestPortmapForgetsConnections(t *testing.T) {
 	h.must("portmap", "DEL", second, ns[1], "CNI_CONTAINERID=c1")
 }
 
-// TestPortmapOptions looks at what each option does to packets.
+// TestPortmapOptions checks the effect of each option on packets.
 func TestPortmapOptions(t *testing.T) {
 	for name, c := range map[string]struct {
 		options            string
 		backend            bool
-		world, other       string // as whom the world is seen, by its first and by its other address
+		world, other       string // source address that the container sees of the world, via its first and its other address
 		loopback, neighbor bool
 	}{
 		"plain":                  {"", true, "192.0.2.2", "192.0.2.3", true, true},

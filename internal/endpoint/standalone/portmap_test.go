@@ -18,7 +18,7 @@ import (
 const dualRanges = `"ipam":{"type":"host-local","dataDir":"DATA","ranges":[[{"subnet":"10.6.0.0/24"}],[{"subnet":"fd00:6::/64"}]],
 	"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"}]}`
 
-// mainPlugins join containers to the node, for both families.
+// mainPlugins connect containers to the node, for both families.
 func mainPlugins() map[string]string {
 	return map[string]string{
 		"bridge": conf("1.0.0", "bridge", `,"bridge":"sbr0","isDefaultGateway":true,`+dualRanges),
@@ -26,8 +26,8 @@ func mainPlugins() map[string]string {
 	}
 }
 
-// beyond is a machine beside the node, which has the addresses 192.0.2.1, 192.0.2.10 and 2001:db8::1 there and knows no
-// way to containers.
+// beyond is a host next to the node, which has the addresses 192.0.2.1, 192.0.2.10 and 2001:db8::1 there and no route
+// to containers.
 func beyond(t *testing.T) *netns.NS {
 	t.Helper()
 	world := nettest.NS(t, "world")
@@ -41,7 +41,7 @@ func beyond(t *testing.T) *netns.NS {
 	return world
 }
 
-// serve answers on a port of a container with the sender's address, in both families.
+// serve responds on a port of a container with the client's address, in both families.
 func serve(t *testing.T, ns *netns.NS, network string, port int) {
 	t.Helper()
 	for _, family := range []string{"4", "6"} {
@@ -89,7 +89,7 @@ func answerWho(t *testing.T, network, at string) error {
 	return nil
 }
 
-// seen speaks to an address and says as whom it was seen; "" when nobody answers.
+// seen sends to an address and returns the source address that the server saw; "" without a response.
 func seen(from *netns.NS, network, to string) string {
 	var c net.Conn
 	err := from.Do(func() (err error) {
@@ -115,13 +115,13 @@ func seen(from *netns.NS, network, to string) string {
 	return ""
 }
 
-// mapped is a portmap's configuration over a result.
+// mapped returns a portmap configuration with a previous result.
 func mapped(prev, options, mappings string) string {
 	return with(prev, conf("1.0.0", "portmap", options+`,"runtimeConfig":{"portMappings":[`+mappings+`]}`))
 }
 
-// settled waits until no address of the node is tentative: until then a bridge asks nobody for packets that it
-// forwards.
+// settled waits until no address of the node is tentative: until then a bridge does not resolve the destinations of
+// forwarded packets.
 func settled(t *testing.T) {
 	t.Helper()
 	for range 50 {
@@ -168,7 +168,7 @@ func TestPortmapTraffic(t *testing.T) {
 			for _, c := range []struct {
 				from        *netns.NS
 				network, to string
-				want        string // * is anybody
+				want        string // * is any source
 			}{
 				{world, "tcp", "192.0.2.1:8080", "192.0.2.2"},
 				{world, "tcp", "192.0.2.10:8080", "192.0.2.2"},

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A list whose ADD failed because a plugin refuses its configuration is deleted with the same one. The runtime calls
-// the DEL of the plugin that made the interface only if those of all plugins behind it succeed.
+// A list whose ADD failed because a plugin rejects its configuration is deleted with the same configuration. The
+// runtime calls the DEL of the plugin that created the interface only if those of all later plugins succeed.
 func TestDelOfRefused(t *testing.T) {
 	for typ, configurations := range map[string][]string{
 		"bandwidth": {`,"ingressRate":-1,"ingressBurst":5`, `,"ingressRate":"x"`},
@@ -41,6 +41,8 @@ func TestDelOfRefused(t *testing.T) {
 			for _, c := range []string{
 				conf("1.0.0", typ, rest),
 				conf("1.0.0", typ, rest+`,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.6.0.2/24"}]}`),
+				conf("1.0.0", typ, rest+`,"prevResult":{"cniVersion":"1.0.0","ips":[{"address":"10.6.0.2"}]}`),
+				conf("1.0.0", typ, rest+`,"prevResult":5`),
 			} {
 				if a := h.call(typ, "ADD", c, ns); a.exit == 0 {
 					t.Errorf("ADD is not refused: %s", c)
@@ -53,8 +55,8 @@ func TestDelOfRefused(t *testing.T) {
 	}
 }
 
-// The DEL of a list reaches the bridge, and tuning gives back what its file says even if another key of the
-// configuration is not valid.
+// The DEL of a list reaches the bridge, and tuning restores what its file contains even if another key of the
+// configuration is invalid.
 func TestDelOfRefusedList(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// podRoutes are the routes of a container, without what one of the two programs alone says of them: who made them, and
-// that a gateway is on the link.
+// podRoutes returns the routes of a container, without what only one of the two programs sets: the protocol, and that a
+// gateway is on-link.
 func podRoutes(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var out []string
@@ -46,8 +46,8 @@ const (
 
 func static(words string) string { return `,"ipam":{"type":"static",` + words + `}` }
 
-// Containers have the routes that they have with the reference plugins, also those that look odd, and one attachment's
-// DEL leaves the routes of the others.
+// Containers have the same routes as with the reference plugins, also unusual ones, and one attachment's DEL leaves the
+// routes of the others.
 func TestRoutesOfContainers(t *testing.T) {
 	for name, all := range map[string][]attachment{
 		"two default routes": {
@@ -58,9 +58,19 @@ func TestRoutesOfContainers(t *testing.T) {
 			{"eth0", "ptp", static(firstNet + defaults)},
 			{"net1", "bridge", `,"bridge":"sbr1","isGateway":true` + static(secondNet+defaults)},
 		},
+		"bridge and macvlan": {
+			{"eth0", "bridge", `,"bridge":"sbr0","isGateway":true` + static(firstNet+defaults)},
+			{"net1", "macvlan", `,"master":"rlow0"` + static(secondNet+defaults)},
+		},
 		"own subnet through a gateway": {
 			{
 				"eth0", "bridge", `,"bridge":"sbr0","isGateway":true` +
+					static(firstNet+`,"routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"fd01::/64","gw":"fd01::1"}]`),
+			},
+		},
+		"own subnet of macvlan through a gateway": {
+			{
+				"eth0", "macvlan", `,"master":"rlow0"` +
 					static(firstNet+`,"routes":[{"dst":"10.1.0.0/24","gw":"10.1.0.1"},{"dst":"fd01::/64","gw":"fd01::1"}]`),
 			},
 		},
@@ -95,6 +105,11 @@ func TestRoutesOfContainers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := newHost(t)
 			_, _ = nettest.Try(nil, "ip", "link", "del", "sbr1")
+			if slices.ContainsFunc(all, func(a attachment) bool { return a.typ == "macvlan" }) {
+				nettest.Need(t, "macvlan")
+				nettest.Run(t, nil, "sh", "-ec", "ip link add rlow0 type veth peer name rlow1; ip link set rlow0 up; ip link set rlow1 up")
+				t.Cleanup(func() { nettest.Run(t, nil, "ip", "link", "del", "rlow0") })
+			}
 			var seen [2][]string
 			peer := os.Getenv("WEFT_PEER_BIN_DIR")
 			for who := range seen {
@@ -146,7 +161,7 @@ func TestRoutesOfContainers(t *testing.T) {
 	}
 }
 
-// IPv6 addresses outlive a link that is down for a while.
+// IPv6 addresses stay while a link is down.
 func TestAddressesWhileDown(t *testing.T) {
 	for _, a := range []attachment{
 		{"eth0", "bridge", `,"bridge":"sbr0"` + static(firstNet)}, {"eth0", "ptp", static(firstNet)},

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// twoNets is a container with two networks, the second of two families and two addresses of one, and what the ADD of
-// the second printed.
+// twoNets is a container with two networks, the second with both families and two addresses of one, and the result of
+// the ADD of the second.
 func (h *host) twoNets(ns *netns.NS) string {
 	h.t.Helper()
 	_, _ = nettest.Try(nil, "ip", "link", "del", "sbr1")
@@ -33,7 +33,7 @@ func TestSBR(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	prev := h.twoNets(ns)
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	c := withPrev(conf("1.1.0", "sbr", ""), prev)
 	result := h.must("sbr", "ADD", c, ns, "CNI_IFNAME=net1").stdout
 	if strings.Join(strings.Fields(result), "") != strings.Join(strings.Fields(prev), "") {
@@ -65,21 +65,21 @@ func TestSBR(t *testing.T) {
 	h.must("sbr", "CHECK", withPrev(conf("1.1.0", "sbr", ""), result), ns, "CNI_IFNAME=net1")
 	h.must("bridge", "CHECK", withPrev(strings.Replace(second, `"name":"n"`, `"name":"m"`, 1), result), ns,
 		"CNI_IFNAME=net1")
-	after := looks(t, ns)
-	for _, vandal := range []string{
+	after := stateOf(t, ns)
+	for _, change := range []string{
 		"ip rule del from 10.7.0.5", "ip route del default table 100", "ip route add 10.7.0.0/24 dev net1 src 10.7.0.5",
 	} {
-		nettest.Run(t, ns, strings.Fields(vandal)...)
+		nettest.Run(t, ns, strings.Fields(change)...)
 		if a := h.call("sbr", "CHECK", c, ns, "CNI_IFNAME=net1"); a.code() != 102 {
-			t.Errorf("CHECK after %q: %s", vandal, a.stdout)
+			t.Errorf("CHECK after %q: %s", change, a.stdout)
 		}
 		_, _ = nettest.Try(ns, "ip", "route", "del", "10.7.0.0/24", "dev", "net1", "proto", "boot")
 		h.must("sbr", "DEL", c, ns, "CNI_IFNAME=net1")
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 		}
 		h.must("sbr", "ADD", c, ns, "CNI_IFNAME=net1")
-		if got := looks(t, ns); got != after {
+		if got := stateOf(t, ns); got != after {
 			t.Errorf("after the second ADD\n%s\nafter the first\n%s", got, after)
 		}
 	}
@@ -94,7 +94,7 @@ func TestSBRWithTable(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	prev := h.twoNets(ns)
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	c := withPrev(conf("1.1.0", "sbr", `,"table":77`), prev)
 	h.must("sbr", "ADD", c, ns, "CNI_IFNAME=net1")
 	if out := nettest.Run(t, ns, "ip", "rule"); strings.Count(out, "lookup 77") != 2 {
@@ -105,7 +105,7 @@ func TestSBRWithTable(t *testing.T) {
 	}
 	h.must("sbr", "CHECK", c, ns, "CNI_IFNAME=net1")
 	h.must("sbr", "DEL", c, ns, "CNI_IFNAME=net1")
-	if got := looks(t, ns); got != before {
+	if got := stateOf(t, ns); got != before {
 		t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 	}
 	h.delSecond(ns)
@@ -115,11 +115,11 @@ func TestSBRCut(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	prev := h.twoNets(ns)
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	c := withPrev(conf("1.1.0", "sbr", ""), prev)
 	same := func(what string) {
 		t.Helper()
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("%s:\n%s\nbefore:\n%s", what, got, before)
 		}
 	}
@@ -141,11 +141,11 @@ func TestSBRCut(t *testing.T) {
 	h.delSecond(ns)
 }
 
-// The reference plugin makes the same rules and tables, and each takes the other's rules away.
+// The reference plugin creates the same rules and tables, and each program removes the other's rules.
 func TestSBRExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	h := newHost(t)
 	tables := func(ns *netns.NS) string {

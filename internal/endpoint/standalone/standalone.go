@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package standalone is a CNI plugin without an agent: the program weft-plugin, which acts as the plugin whose name it
-// is called by. It takes the reference plugin's place: the same configuration in, the same result out, the same
-// host-local files.
+// Package standalone implements CNI plugins without an agent: the program weft-plugin acts as the plugin under whose
+// name it is executed. It replaces the reference plugins: same configuration, same results, same host-local files.
 package standalone
 
 import (
@@ -26,13 +25,13 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// program is the name under which no plugin is meant.
+// program is the program's own name, which is no plugin.
 const program = "weft-plugin"
 
-// maxStdin bounds the configuration, in bytes; cni refuses longer ones with a message.
+// maxStdin bounds the configuration, in bytes; package cni rejects longer ones.
 const maxStdin = 1<<20 + 1
 
-// Env is the outside world; main hands it in.
+// Env is the process environment, passed by main.
 type Env struct {
 	Argv0   string
 	Args    []string // without the program's name
@@ -43,12 +42,12 @@ type Env struct {
 	Stderr  io.Writer
 	Now     func() time.Time
 	Version string
-	// Notify ends the context with SIGINT or SIGTERM, for a daemon: a call catches no signal.
+	// Notify cancels the context on SIGINT or SIGTERM, for the daemon; a call catches no signal.
 	Notify func(context.Context) (context.Context, context.CancelFunc)
-	// Root is the directory below which the machine's files are, /sys and /etc; "" is "/".
+	// Root is the directory with the node's /sys and /etc; "" is "/".
 	Root string
-	// Step is for fault tests; see attach.Config.
-	Step failpoint.Hook
+	// Failpoint is for fault tests; see attach.Config.
+	Failpoint failpoint.Hook
 }
 
 // Main runs one call and returns the exit code.
@@ -56,7 +55,7 @@ func Main(ctx context.Context, env Env) int {
 	name := filepath.Base(env.Argv0)
 	planners, allocators := plugin.Builtin(), builtinAllocators(logger(env, name))
 	if planners[name] == nil && allocators[name] == nil {
-		return about(env, types(planners, allocators))
+		return usage(env, types(planners, allocators))
 	}
 	if name == dhcp.Type && len(env.Args) > 0 && env.Args[0] == "daemon" {
 		return daemon(ctx, env)
@@ -68,12 +67,12 @@ func Main(ctx context.Context, env Env) int {
 	}
 	stdin, err := io.ReadAll(io.LimitReader(env.Stdin, maxStdin))
 	if err != nil {
-		return fail(env, "", model.Faultf(model.CodeIO, "", "standard input: %w", err))
+		return fail(env, "", model.Errorf(model.CodeIO, "", "standard input: %w", err))
 	}
 	call, err := cni.ParseCall(env.Getenv, stdin)
 	var out []byte
 	switch {
-	// An environment that was good and a configuration that was not: a DEL does what it can.
+	// A valid environment with an invalid configuration: a DEL does what it can.
 	case planners[name] != nil &&
 		(err == nil && call.Command != cni.Version || call.Command == cni.Del && call.Conf != nil):
 		out, err = interfacePlugin{env: env, typ: name, planners: planners, allocators: allocators}.do(ctx, call, err)
@@ -124,8 +123,8 @@ func fail(env Env, cniVersion string, err error) int {
 	return 1
 }
 
-// about is for people who run the program by its own name.
-func about(env Env, types []string) int {
+// usage handles an execution under the program's own name.
+func usage(env Env, types []string) int {
 	if len(env.Args) == 1 {
 		switch arg := env.Args[0]; {
 		case arg == "--list":
@@ -135,17 +134,17 @@ func about(env Env, types []string) int {
 			fmt.Fprintln(env.Stdout, program, env.Version)
 			return 0
 		case slices.Contains(types, arg):
-			fmt.Fprintf(env.Stderr, "weft: %s is chosen by the name of the program\nhint: ln -s %s /opt/cni/bin/%s\n", arg,
+			fmt.Fprintf(env.Stderr, "weft: %s is selected by the name of the program\nhint: ln -s %s /opt/cni/bin/%s\n", arg,
 				program, arg)
 			return 2
 		}
 	}
 	if env.Getenv("CNI_COMMAND") != "" {
-		return fail(env, "", model.Faultf(model.CodeInvalidConf, "link it to one of "+strings.Join(types, ", "),
+		return fail(env, "", model.Errorf(model.CodeInvalidConf, "link it to one of "+strings.Join(types, ", "),
 			"plugin %q is not built in", filepath.Base(env.Argv0)))
 	}
-	fmt.Fprintf(env.Stderr, `%s acts as the CNI plugin whose name it is called by.
-  %s --list    the plugins that it can be, one per line
+	fmt.Fprintf(env.Stderr, `%s acts as the CNI plugin under whose name it is executed.
+  %s --list    list the built-in plugins, one per line
 `, program, program)
 	if len(env.Args) == 0 {
 		return 0
@@ -153,7 +152,7 @@ func about(env Env, types []string) int {
 	return 2
 }
 
-// logger writes to standard error, which is free for that.
+// logger writes to standard error.
 func logger(env Env, typ string) *slog.Logger {
 	drop := func(_ []string, a slog.Attr) slog.Attr {
 		if a.Key == slog.TimeKey {

@@ -19,15 +19,15 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainParallel(m, 2)) }
 
-// host is a machine with weft's plugins and perhaps others.
+// host is a node with weft's plugins and perhaps others.
 type host struct {
 	t       *testing.T
 	journal string
 	data    string
 	bin     string
-	root    string             // the machine's files, / when empty
+	root    string             // the node's files, / if empty
 	step    func(string) error // see attach.Config
 }
 
@@ -57,7 +57,7 @@ func (a answer) code() int {
 	return e.Code
 }
 
-// call runs a plugin; env are K=V pairs beside those of the container.
+// call runs a plugin; env are K=V pairs in addition to those of the container.
 func (h *host) call(name, verb, conf string, ns *netns.NS, env ...string) answer {
 	h.t.Helper()
 	vars := map[string]string{
@@ -74,7 +74,7 @@ func (h *host) call(name, verb, conf string, ns *netns.NS, env ...string) answer
 	exit := standalone.Main(h.t.Context(), standalone.Env{
 		Argv0: "/opt/cni/bin/" + name, Getenv: func(k string) string { return vars[k] }, Environ: os.Environ(), Now: time.Now,
 		Stdin: strings.NewReader(strings.ReplaceAll(conf, "DATA", h.data)), Stdout: &stdout, Stderr: &stderr, Version: "test",
-		Root: h.root, Step: h.step,
+		Root: h.root, Failpoint: h.step,
 	})
 	return answer{exit, stdout.String(), stderr.String()}
 }
@@ -138,7 +138,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// Nonsense is refused with the code of the specification, and nothing is changed.
+// Invalid input is rejected with the code of the specification, and nothing is changed.
 func TestRefused(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
@@ -231,7 +231,7 @@ func TestVerbs(t *testing.T) {
 	}
 }
 
-// DEL of an address goes on without a prevResult that nobody understands, as the reference plugin does.
+// DEL of an address ignores an unreadable prevResult, as the reference plugin does.
 func TestDelWithBadPrevResult(t *testing.T) {
 	for _, prev := range []string{`{"cniVersion":"1.0.0","ips":"x"}`, `{"cniVersion":"9.0.0"}`, `"text"`, `null`} {
 		for _, typ := range []string{"host-local", "bridge"} {
@@ -247,7 +247,7 @@ func TestDelWithBadPrevResult(t *testing.T) {
 	}
 }
 
-// DEL needs no configuration that is as it was, nor any at all, when the attachment is recorded.
+// DEL of a recorded attachment needs neither the same nor any configuration.
 func TestDelWithAnotherConfiguration(t *testing.T) {
 	good := conf("1.0.0", "bridge", bridged)
 	for name, c := range map[string]string{
@@ -331,7 +331,7 @@ echo from the pool >&2
 	}
 }
 
-// The plugin that is meant is the one whose name was called, as with the reference plugins.
+// The name of the executable selects the plugin, as with the reference plugins.
 func TestCalledByName(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")

@@ -25,8 +25,8 @@ const (
 }`
 )
 
-// looks is a namespace as people see it, without what counts by itself.
-func looks(t *testing.T, ns *netns.NS) string {
+// stateOf returns a namespace's state as printed by ip, without counters.
+func stateOf(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	out := ""
 	for _, argv := range []string{
@@ -48,7 +48,7 @@ func TestTuning(t *testing.T) {
 	ns := nettest.NS(t, "c1")
 	b := conf("1.1.0", "bridge", bridged)
 	prev := h.must("bridge", "ADD", b, ns).stdout
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	c := withPrev(conf("1.1.0", "tuning", tunedOptions), prev)
 	result := h.must("tuning", "ADD", c, ns).stdout
 	if !strings.Contains(result, `"mac": "02:00:00:00:00:77"`) || !strings.Contains(result, `"mtu": 1400`) {
@@ -75,25 +75,25 @@ func TestTuning(t *testing.T) {
 	checked := withPrev(conf("1.1.0", "tuning", tunedOptions), result)
 	h.must("tuning", "CHECK", checked, ns)
 	h.must("bridge", "CHECK", withPrev(b, result), ns)
-	for _, vandal := range []string{
+	for _, change := range []string{
 		"ip link set eth0 mtu 1300", "ip link set eth0 promisc off", "ip link set eth0 allmulticast off",
 		"ip link set eth0 txqueuelen 9",
 		"ip link set eth0 address 02:00:00:00:00:78", "sysctl -qw net.core.somaxconn=400",
 		"sysctl -qw net.ipv4.conf.eth0.arp_filter=0",
 	} {
-		nettest.Run(t, ns, strings.Fields(vandal)...)
+		nettest.Run(t, ns, strings.Fields(change)...)
 		if a := h.call("tuning", "CHECK", checked, ns); a.code() != 102 {
-			t.Errorf("CHECK after %q: %s", vandal, a.stdout)
+			t.Errorf("CHECK after %q: %s", change, a.stdout)
 		}
 		h.must("tuning", "DEL", c, ns)
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 		}
 		h.must("tuning", "ADD", c, ns)
 	}
 	h.must("tuning", "DEL", c, ns)
 	h.must("tuning", "DEL", c, ns)
-	if got := looks(t, ns); got != before {
+	if got := stateOf(t, ns); got != before {
 		t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 	}
 	for _, pattern := range []string{h.data + "/tuning/*", h.journal + "/*/tuning/*.json"} {
@@ -104,7 +104,7 @@ func TestTuning(t *testing.T) {
 	h.must("bridge", "DEL", b, ns)
 }
 
-// The node's list says what may be set.
+// The node's allow list limits the sysctls.
 func TestTuningAllowList(t *testing.T) {
 	h := newHost(t)
 	h.root = t.TempDir()
@@ -129,17 +129,17 @@ func TestTuningAllowList(t *testing.T) {
 	h.must("tuning", "DEL", c, ns)
 }
 
-// Wherever a call is cut, and whatever comes then, everything is as it was before.
+// Whatever failpoint interrupts a call, and whatever verb follows, the previous state is restored.
 func TestTuningCut(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
 	c := withPrev(conf("1.1.0", "tuning", tunedOptions), prev)
 	clean := func(what string) {
 		t.Helper()
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("%s:\n%s\nbefore:\n%s", what, got, before)
 		}
 		for _, pattern := range []string{h.data + "/tuning/*", h.journal + "/*/tuning/*.json"} {
@@ -179,12 +179,12 @@ func TestTuningCut(t *testing.T) {
 	}
 }
 
-// A list may have the plugin twice. The runtime then calls the same program twice for one attachment.
+// A list may have the plugin twice. The runtime then executes the same program twice for one attachment.
 func TestTuningTwice(t *testing.T) {
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
 	nettest.Run(t, ns, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "wire")
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	prev := `{"cniVersion":"1.1.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
 	one := withPrev(conf("1.1.0", "tuning", `,"dataDir":"DATA/tuning","mtu":1400,"sysctl":{"net.core.somaxconn":"500"}`),
 		prev)
@@ -196,7 +196,7 @@ func TestTuningTwice(t *testing.T) {
 		h.must("tuning", "ADD", one, ns)
 		h.must("tuning", "ADD", two, ns)
 		if again {
-			h.must("tuning", "ADD", two, ns) // without a DEL, but the same: it is done anew
+			h.must("tuning", "ADD", two, ns) // without a DEL, but the same: it is repeated
 			h.must("tuning", "ADD", one, ns)
 			h.must("tuning", "ADD", two, ns)
 		}
@@ -208,7 +208,7 @@ func TestTuningTwice(t *testing.T) {
 		h.must("tuning", "CHECK", two, ns)
 		h.must("tuning", "DEL", two, ns)
 		h.must("tuning", "DEL", one, ns)
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("after DEL\n%s\nbefore ADD\n%s", got, before)
 		}
 		if left, _ := filepath.Glob(h.data + "/tuning/*"); len(left) > 0 {
@@ -217,11 +217,11 @@ func TestTuningTwice(t *testing.T) {
 	}
 }
 
-// A container that one tuned is given back by the other.
+// What one program tuned in a container is restored by the other.
 func TestTuningExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	h := newHost(t)
 	ns := nettest.NS(t, "c1")
@@ -230,10 +230,10 @@ func TestTuningExchanged(t *testing.T) {
 		"sysctl"`)
 	prev := `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() + `"}]}`
 	c := withPrev(conf("1.0.0", "tuning", options), prev)
-	before := looks(t, ns)
+	before := stateOf(t, ns)
 	same := func(who string) {
 		t.Helper()
-		if got := looks(t, ns); got != before {
+		if got := stateOf(t, ns); got != before {
 			t.Errorf("%s:\n%s\nbefore:\n%s", who, got, before)
 		}
 		if left, _ := filepath.Glob(h.data + "/tuning/*"); len(left) > 0 {
@@ -263,8 +263,8 @@ func TestTuningExchanged(t *testing.T) {
 	}
 }
 
-// eachCut makes a call stop at its first, its second … step, as a kill would, and does then after each. It tells how
-// often.
+// eachCut interrupts a call at its first, second … failpoint, as a kill would, and calls after each time. It returns
+// how often.
 func (h *host) eachCut(name, verb, conf string, ns *netns.NS, then func(step string), env ...string) int {
 	h.t.Helper()
 	for n := 1; ; n++ {

@@ -9,9 +9,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestVlanSharedWithTheReference: containers of one VLAN, made by both, reach each other and the gateway, whose link
-// either has made; each one's DEL takes the other's.
-func TestVlanSharedWithTheReference(t *testing.T) {
+// TestVLANSharedWithTheReference: containers of one VLAN, created by both programs, reach each other and the gateway,
+// whose link either program created; each one's DEL removes the other's.
+func TestVLANSharedWithTheReference(t *testing.T) {
 	bin := peerBin(t)
 	if out, err := nettest.Try(nettest.NS(t, "probe"), "ip", "link", "add", "br0", "type", "bridge", "vlan_filtering",
 		"1"); err != nil {

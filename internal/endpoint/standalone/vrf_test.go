@@ -16,7 +16,7 @@ import (
 const vrfNet = `,"bridge":"sbr0","isGateway":true,"ipam":{"type":"static","addresses":[{"address":"10.6.0.5/24","gateway":"10.6.0.1"},{"address":"fd00:6::5/64","gateway":"fd00:6::1"}],
 	"routes":[{"dst":"0.0.0.0/0"},{"dst":"::/0"},{"dst":"172.16.0.0/16","table":50}]}`
 
-// inVRF looks whether the container's interface is in a VRF, with its addresses and routes.
+// inVRF checks whether the container's interface is in a VRF, with its addresses and routes.
 func inVRF(t *testing.T, ns *netns.NS, vrf, table string) {
 	t.Helper()
 	for argv, want := range map[string]string{
@@ -35,13 +35,13 @@ func inVRF(t *testing.T, ns *netns.NS, vrf, table string) {
 	}
 }
 
-// A VRF is made for the first interface and goes with the last one; the interface is as before then.
+// A VRF is created for the first interface and deleted with the last one; the interface is then as before.
 func TestVRF(t *testing.T) {
 	nettest.Need(t, "vrf")
 	h := newHost(t)
 	ns := quickNS(t)
 	prev := h.must("bridge", "ADD", conf("1.1.0", "bridge", vrfNet), ns).stdout
-	before := steady(looks(t, ns))
+	before := steady(stateOf(t, ns))
 	c := withPrev(conf("1.1.0", "vrf", `,"vrfname":"blue"`), prev)
 	h.must("vrf", "STATUS", conf("1.1.0", "vrf", `,"vrfname":"blue"`), nil)
 	result := h.must("vrf", "ADD", c, ns).stdout
@@ -65,7 +65,7 @@ func TestVRF(t *testing.T) {
 	for range 2 {
 		h.must("vrf", "DEL", c, ns)
 	}
-	if got := vrfless(steady(looks(t, ns))); got != vrfless(before) {
+	if got := vrfless(steady(stateOf(t, ns))); got != vrfless(before) {
 		t.Errorf("DEL left\n%s\nof\n%s", got, before)
 	}
 	h.must("vrf", "ADD", c, ns)
@@ -76,8 +76,7 @@ func TestVRF(t *testing.T) {
 	}
 }
 
-// vrfless leaves out the rule that the kernel makes for the first VRF of a namespace, and keeps, and what counts
-// routes.
+// vrfless omits the rule that the kernel adds for the first VRF of a namespace, and keeps, and route counters.
 func vrfless(s string) string {
 	var lines []string
 	for line := range strings.Lines(s) {
@@ -88,7 +87,7 @@ func vrfless(s string) string {
 	return strings.Join(lines, "")
 }
 
-// Two interfaces share a VRF. One with another table is refused.
+// Two interfaces share a VRF. One with another table is rejected.
 func TestVRFShared(t *testing.T) {
 	nettest.Need(t, "vrf")
 	h := newHost(t)
@@ -116,11 +115,11 @@ func TestVRFShared(t *testing.T) {
 	}
 }
 
-// What one enslaved can be checked and taken out by the other.
+// The membership that one program created can be checked and removed by the other.
 func TestVRFExchanged(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not exchanged with the reference plugins")
 	}
 	nettest.Need(t, "vrf")
 	h := newHost(t)

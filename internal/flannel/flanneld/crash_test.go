@@ -63,7 +63,7 @@ func child() int {
 		After:  time.After,
 		Random: func(int) int { return 0 }, Entropy: rand.Reader,
 		Ready: func() { _ = os.WriteFile(os.Getenv(childReady), nil, 0o600) },
-		Step: func(name string) error {
+		Failpoint: func(name string) error {
 			if left--; left == 0 {
 				fmt.Fprintln(os.Stderr, "killed at", name)
 				return syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -78,8 +78,8 @@ func child() int {
 	return 0
 }
 
-// machineNS is a node of which nothing is known yet.
-func machineNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
+// hostNS is a node of which nothing is known yet.
+func hostNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
 	t.Helper()
 	ns := nettest.NS(t, fmt.Sprint("node", num))
 	port := fmt.Sprint("p", num)
@@ -98,7 +98,7 @@ func machineNS(t *testing.T, hub *netns.NS, num int) *netns.NS {
 	return ns
 }
 
-// state is everything that a daemon makes in its node.
+// stateOf returns everything that a daemon creates on its node.
 func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 	t.Helper()
 	var b strings.Builder
@@ -128,7 +128,7 @@ func stateOf(t *testing.T, ns *netns.NS, subnetFile string) string {
 // TestKilled: a daemon that is killed at any step leaves nothing that the next one does not bring to where one that was
 // never killed does.
 func TestKilled(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	hub := nettest.NS(t, "hub")
 	for _, line := range []string{
@@ -167,7 +167,7 @@ func TestKilled(t *testing.T) {
 		if _, err := c.Delete(ctx, "/coreos.com/network/subnets/10.5.1.0-24"); err != nil {
 			t.Fatal(err)
 		}
-		ns, dir := machineNS(t, hub, step), t.TempDir()
+		ns, dir := hostNS(t, hub, step), t.TempDir()
 		file := filepath.Join(dir, "subnet.env")
 		flags := "--ip-masq --etcd-endpoints=" + e.URL + " --subnet-file=" + file
 		killed := false

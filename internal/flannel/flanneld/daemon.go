@@ -24,10 +24,10 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// insistFirst and insistLongest are how long something waits that did not succeed.
-const insistFirst, insistLongest = 250 * time.Millisecond, 5 * time.Second
+// retryFirst and retryMax bound the pause before a retry.
+const retryFirst, retryMax = 250 * time.Millisecond, 5 * time.Second
 
-// Config is a daemon's.
+// Config configures a daemon.
 type Config struct {
 	Options
 	// NS is the namespace that it works in; nil is the process's own.
@@ -43,11 +43,11 @@ type Config struct {
 	Entropy io.Reader
 	// Ready is called when subnet.env is written and the rules are there; it may be nil.
 	Ready func()
-	// Step, which may be nil, is told what was just done: a test kills the process there.
-	Step failpoint.Hook
+	// Failpoint is called after each operation, for fault tests; it may be nil.
+	Failpoint failpoint.Hook
 }
 
-// daemon is one that runs.
+// daemon is a running daemon.
 type daemon struct {
 	cfg    Config
 	log    *slog.Logger
@@ -58,18 +58,18 @@ type daemon struct {
 	conf   flannel.NetConf
 	mgr    manager
 	rules  *rules
-	// public are the node's addresses for others, where they are other ones. lost holds a token when the interface has
-	// lost an address.
+	// public are the node's external addresses, where they differ from the underlay's. lost has a token when the interface
+	// has lost an address.
 	public []netip.Addr
 	lost   notify.Chan
 }
 
-// Run is the daemon, until ctx ends.
+// Run runs the daemon until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	if err := cfg.Check(); err != nil {
 		return err
 	}
-	d := &daemon{cfg: cfg, log: cfg.Log.With("room", "flanneld"), health: newHealth(), lost: notify.New()}
+	d := &daemon{cfg: cfg, log: cfg.Log.With("component", "flanneld"), health: newHealth(), lost: notify.New()}
 	stop, err := d.health.serve(ctx, cfg.HealthzIP, cfg.HealthzPort, d.log)
 	if err != nil {
 		return err
@@ -90,7 +90,7 @@ func (d *daemon) run(ctx context.Context) error {
 	if err := d.openManager(ctx); err != nil {
 		return err
 	}
-	if err := d.insist(ctx, "network's configuration", func() error { return d.configure(ctx) }); err != nil {
+	if err := d.retry(ctx, "read the network configuration", func() error { return d.configure(ctx) }); err != nil {
 		return err
 	}
 	if err := d.findPublic(ctx); err != nil {
@@ -100,19 +100,27 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.log.Info("interface", "link", u.Link, "addrs", u.Addrs, "public", u.external())
+	d.log.Info(
+		"daemon chose the interface to the other nodes",
+		"interface",
+		u.Link,
+		"addresses",
+		u.Addrs,
+		"public",
+		u.external(),
+	)
 	previous := d.previous()
 	var g grant
-	err = d.insist(ctx, "subnet", func() (err error) {
+	err = d.retry(ctx, "acquire a subnet", func() (err error) {
 		g, err = d.mgr.acquire(ctx, request{conf: d.conf, underlay: u, previous: previous, published: d.published(u)})
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	d.log.Info("subnet", "node", g.name, "subnets", g.subnets)
-	_ = d.cfg.Step.At("subnet")
-	return d.live(ctx, g, u)
+	d.log.Info("daemon acquired a subnet", "node", g.name, "subnets", g.subnets)
+	_ = d.cfg.Failpoint.At("subnet")
+	return d.runAll(ctx, g, u)
 }
 
 func (d *daemon) openManager(ctx context.Context) error {
@@ -126,26 +134,26 @@ func (d *daemon) openManager(ctx context.Context) error {
 	return err
 }
 
-// insist does something until it succeeds, unless it never can: the configuration is wrong.
-func (d *daemon) insist(ctx context.Context, what string, f func() error) error {
-	said := ""
-	for wait := insistFirst; ; wait = min(2*wait, insistLongest) {
+// retry calls f until it succeeds, or fails with an invalid configuration.
+func (d *daemon) retry(ctx context.Context, what string, f func() error) error {
+	reported := ""
+	for wait := retryFirst; ; wait = min(2*wait, retryMax) {
 		err := f()
-		var fault *model.Fault
-		hopeless := errors.As(err, &fault) &&
-			(fault.Code == model.CodeInvalidConf || fault.Code == model.CodeUnsupportedField || fault.Code == model.CodeDecode)
+		var e *model.Error
+		hopeless := errors.As(err, &e) &&
+			(e.Code == model.CodeInvalidConf || e.Code == model.CodeUnsupportedField || e.Code == model.CodeDecode)
 		switch {
 		case err == nil:
-			d.health.well(what)
+			d.health.clearProblem(what)
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case hopeless && d.cfg.KubeSubnetMgr && !d.health.isReady():
 			return err
-		case err.Error() != said: // etcd's configuration can be corrected while the daemon waits
-			said = err.Error()
-			d.log.Warn("waiting", "for", what, "err", err)
-			d.health.ill(what, err)
+		case err.Error() != reported: // etcd's configuration can be corrected while the daemon waits
+			reported = err.Error()
+			d.log.Warn("daemon could not continue; it retries", "task", what, "err", err)
+			d.health.setProblem(what, err)
 		}
 		select {
 		case <-d.cfg.After(wait):
@@ -161,7 +169,7 @@ func (d *daemon) configure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	conf, doubts, err := flannel.ParseNetConf(text)
+	conf, warnings, err := flannel.ParseNetConf(text)
 	if err != nil {
 		return err
 	}
@@ -170,16 +178,16 @@ func (d *daemon) configure(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, doubt := range doubts {
-		d.log.Warn(doubt.Msg, "hint", doubt.Hint)
+	for _, warning := range warnings {
+		d.log.Warn("network configuration has a warning", "warning", warning.Msg, "hint", warning.Hint)
 	}
 	d.conf = conf
 	d.mesh, err = d.meshConfig()
-	d.log.Info("network", "networks", conf.Networks(), "backend", conf.Backend.Type)
+	d.log.Info("daemon read the network configuration", "networks", conf.Networks(), "backend", conf.Backend.Type)
 	return err
 }
 
-// published plans what the node publishes, before it has a lease that says so.
+// published returns what the node publishes, before it has a lease.
 func (d *daemon) published(
 	u Underlay,
 ) func(context.Context, string, []netip.Prefix, *model.Published) (model.Published, error) {
@@ -195,13 +203,13 @@ func (d *daemon) published(
 			return model.Published{}, err
 		}
 		t, err := mesh.Plan(c, cfg, answers)
-		_ = d.cfg.Step.At("planned")
+		_ = d.cfg.Failpoint.At("planned")
 		return t.Publish, err
 	}
 }
 
-// live keeps everything until ctx ends.
-func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
+// runAll runs all parts until ctx ends.
+func (d *daemon) runAll(ctx context.Context, g grant, u Underlay) error {
 	s := &source{Source: d.mgr, conf: d.conf, self: u.self(g.name, g.subnets, nil), moved: make(chan Underlay)}
 	s.last = s.self
 	if k, ok := d.mgr.(*kubernetes); ok {
@@ -214,10 +222,10 @@ func (d *daemon) live(ctx context.Context, g grant, u Underlay) error {
 	keep(f.Run)
 	keep(d.mgr.keep)
 	keep(d.rules.run)
-	keep(func(ctx context.Context) error { return d.follow(ctx, u, s.moved) })
+	keep(func(ctx context.Context) error { return d.followAddresses(ctx, u, s.moved) })
 	keep(reconcile.New(reconcile.Config{
 		Facts: f, Host: d.host, NS: d.cfg.NS, Mesh: d.mesh, Runner: d.runner, StatusFile: d.cfg.StatusFile,
-		Passed: d.passed, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
+		Passed: d.afterPass, Log: d.cfg.Log, Now: d.cfg.Now, After: d.cfg.After,
 	}).Run)
 	return parts.Wait()
 }

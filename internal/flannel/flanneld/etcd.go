@@ -20,11 +20,11 @@ type leases struct {
 	d        *daemon
 	registry *etcd.Registry
 
-	mu      sync.Mutex
-	name    string
-	keeper  *etcd.Keeper
-	said    model.Published // what the node publishes
-	strange model.Published // what another node has written into its lease
+	mu          sync.Mutex
+	name        string
+	renewer     *etcd.LeaseRenewer
+	said        model.Published // what the node publishes
+	conflicting model.Published // what another node has written into its lease
 }
 
 func (d *daemon) newLeases() (*leases, error) {
@@ -57,11 +57,11 @@ func (l *leases) acquire(ctx context.Context, ask request) (grant, error) {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.name, l.keeper = h.Name(), l.registry.Keep(h, time.Duration(l.d.cfg.RenewMargin)*time.Minute)
+	l.name, l.renewer = h.Name(), l.registry.Renewer(h, time.Duration(l.d.cfg.RenewMargin)*time.Minute)
 	return grant{name: h.Name(), subnets: h.Subnets()}, nil
 }
 
-// Watch tells of the leases as nodes, and the keeper when the node's own is gone.
+// Watch sends the leases as nodes, and wakes the renewer when the node's own is gone.
 func (l *leases) Watch(ctx context.Context) (<-chan store.Event, error) {
 	events, err := l.registry.Watch(ctx)
 	if err != nil {
@@ -72,7 +72,7 @@ func (l *leases) Watch(ctx context.Context) (<-chan store.Event, error) {
 		defer close(out)
 		for e := range events {
 			if e.Object.Key.Name == l.name {
-				l.own(e)
+				l.handleOwnLease(e)
 			}
 			select {
 			case out <- e:
@@ -83,39 +83,39 @@ func (l *leases) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return out, nil
 }
 
-// own looks at what happens to the node's own lease.
-func (l *leases) own(e store.Event) {
+// handleOwnLease handles an event of the node's own lease.
+func (l *leases) handleOwnLease(e store.Event) {
 	if e.Type == store.Deleted {
-		l.keeper.Gone()
+		l.renewer.KeyGone()
 		return
 	}
 	n, err := e.Object.Node()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if err != nil || n.Published == nil || l.said.Backend == "" || n.Published.Equal(&l.said) ||
-		n.Published.Equal(&l.strange) {
+		n.Published.Equal(&l.conflicting) {
 		return
 	}
-	l.strange = *n.Published
+	l.conflicting = *n.Published
 	l.d.log.Error(
-		"somebody else writes into this node's lease: another node has the same public address, and so the same subnet",
-		"lease", l.name, "addrs", n.Published.Addrs, "data", n.Published.Data, "dataV6", n.Published.DataV6, "hint",
-		"give each node an address of its own: --iface, --public-ip")
+		"another node writes into this node's lease: it has the same public address, and so the same subnet",
+		"lease", l.name, "addresses", n.Published.Addrs, "data", n.Published.Data, "dataV6", n.Published.DataV6, "hint",
+		"configure a different address on each node: --iface, --public-ip")
 }
 
 func (l *leases) publish(p model.Published) {
 	l.mu.Lock()
 	l.said = p
 	l.mu.Unlock()
-	l.keeper.Publish(p)
+	l.renewer.Publish(p)
 }
 
-// renumbered has etcd asked over a new connection: one from an address that the node has lost waits for its deadline.
+// renumbered opens a new connection to etcd: one from an address that the node has lost would wait for its deadline.
 func (l *leases) renumbered() { l.registry.Reconnect() }
 
-func (l *leases) keep(ctx context.Context) error { return l.keeper.Run(ctx) }
+func (l *leases) keep(ctx context.Context) error { return l.renewer.Run(ctx) }
 
-// external are the addresses that other nodes are told.
+// external returns the addresses that the node publishes.
 func (u Underlay) external() []netip.Addr {
 	var out []netip.Addr
 	for _, a := range u.Addrs {

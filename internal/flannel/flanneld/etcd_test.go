@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// What another node writes into this node's lease is told once, also where it differs in the data of IPv6 alone.
+// What another node writes into this node's lease is logged once, also where it differs in the data of IPv6 alone.
 func TestOverwrittenLease(t *testing.T) {
 	var log bytes.Buffer
 	own := model.Published{
@@ -28,7 +28,7 @@ func TestOverwrittenLease(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.own(store.Event{Type: store.Modified, Object: o})
+		l.handleOwnLease(store.Event{Type: store.Modified, Object: o})
 	}
 	event(own)
 	if log.Len() > 0 {
@@ -39,7 +39,7 @@ func TestOverwrittenLease(t *testing.T) {
 	for range 2 {
 		event(other)
 	}
-	if n := strings.Count(log.String(), "somebody else writes into this node's lease"); n != 1 {
+	if n := strings.Count(log.String(), "another node writes into this node's lease"); n != 1 {
 		t.Errorf("told %d times: %s", n, &log)
 	}
 	if !strings.Contains(log.String(), "02:00:00:00:00:02") {

@@ -19,7 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// health is what /readyz tells: a daemon is ready once subnet.env is written and the rules are there, and from then on.
+// health is the state of /readyz: a daemon is ready once subnet.env is written and the rules are installed, and from
+// then on.
 type health struct {
 	mu      sync.Mutex
 	trouble map[string]string
@@ -31,19 +32,19 @@ func newHealth() *health {
 	return &health{trouble: map[string]string{"mesh": yet, "subnet file": yet, "rules": yet}}
 }
 
-func (h *health) ill(part string, err error) {
+func (h *health) setProblem(part string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.trouble[part] = err.Error()
 }
 
-func (h *health) well(part string) {
+func (h *health) clearProblem(part string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.trouble, part)
 }
 
-// becameReady tells, once, that nothing stands in the way any more.
+// becameReady returns true once, when no problem is left.
 func (h *health) becameReady() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -54,15 +55,15 @@ func (h *health) becameReady() bool {
 	return true
 }
 
-// isReady tells whether it ever was.
+// isReady reports whether the daemon has been ready.
 func (h *health) isReady() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.ready
 }
 
-// why is what stands in the way of being ready; "" is nothing.
-func (h *health) why() string {
+// problem returns why the daemon is not ready; empty: it is.
+func (h *health) problem() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.ready {
@@ -78,7 +79,7 @@ func (h *health) why() string {
 	return strings.Join(all, "; ")
 }
 
-// serve answers /healthz and /readyz; port 0 is nowhere.
+// serve serves /healthz and /readyz; port 0: it does not.
 func (h *health) serve(ctx context.Context, ip string, port int, log *slog.Logger) (stop func(), err error) {
 	if port == 0 {
 		return func() {}, nil
@@ -86,13 +87,13 @@ func (h *health) serve(ctx context.Context, ip string, port int, log *slog.Logge
 	at := net.JoinHostPort(ip, strconv.Itoa(port))
 	l, err := net.Listen("tcp", at)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "choose another --healthz-port; 0 is none",
+		return nil, model.Errorf(model.CodeInvalidConf, "choose another --healthz-port; 0 is none",
 			"--healthz-ip %s, --healthz-port %d: %w", ip, port, err)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "flanneld is running") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if why := h.why(); why != "" {
+		if why := h.problem(); why != "" {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprint(w, "flanneld is not ready yet: "+why)
 			return
@@ -104,7 +105,7 @@ func (h *health) serve(ctx context.Context, ip string, port int, log *slog.Logge
 	go func() {
 		defer close(done)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("health is not served any more", "err", err)
+			log.Error("daemon could not serve the health port", "err", err)
 		}
 	}()
 	return func() {

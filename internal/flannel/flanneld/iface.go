@@ -18,22 +18,22 @@ type Underlay struct {
 	Link string
 	// Addrs are its addresses that count, one for each family that is on.
 	Addrs []netip.Addr
-	// Public are the addresses that other nodes are told; where there is none of a family it is the interface's.
+	// Public are the published addresses; without one of a family it is the interface's.
 	Public []netip.Addr
 }
 
-// machine is what is known of the machine's interfaces.
-type machine struct {
+// hostLinks are the host's interfaces.
+type hostLinks struct {
 	state.Space
-	// defaults are the links of the default routes, by family; reach is the one to --iface-can-reach. Empty: there is
-	// none.
+	// defaults are the links of the default routes, by family; reach is that of the route to --iface-can-reach. Empty:
+	// there is none.
 	defaults map[int]string
 	reach    string
 }
 
 func compile(expr string) (*regexp.Regexp, error) { return regexp.Compile(expr) }
 
-// questions are what must be asked beside what there is.
+// questions returns the route lookups that the choice needs.
 func (o Options) questions() map[string]state.Query {
 	out := map[string]state.Query{
 		"4": {Space: state.Host, DefaultLink: "4"},
@@ -45,10 +45,10 @@ func (o Options) questions() map[string]state.Query {
 	return out
 }
 
-// choice is one way to choose an interface: what was asked for, and what came of it.
+// choice is one way to choose an interface, and its result.
 type choice struct {
 	asked string
-	// link is the one that was found, with the addresses that it was found by; why is why there is none.
+	// link is the interface, with the addresses that matched; why is why there is none.
 	link  string
 	addrs []netip.Addr
 	why   string
@@ -56,7 +56,7 @@ type choice struct {
 
 // choose finds the interface to the other nodes as flannel does: by --iface in their order, then --iface-regex, then
 // --iface-can-reach; without any of these by --public-ip, else by the default route.
-func (o Options) choose(m machine, families []int, public []netip.Addr) (Underlay, error) {
+func (o Options) choose(m hostLinks, families []int, public []netip.Addr) (Underlay, error) {
 	var tried []choice
 	for _, c := range o.choices(m, families, public) {
 		if c.why == "" {
@@ -73,11 +73,11 @@ func (o Options) choose(m machine, families []int, public []netip.Addr) (Underla
 	for _, c := range tried {
 		why = append(why, c.asked+": "+c.why)
 	}
-	return Underlay{}, model.Faultf(model.CodeInvalidConf, "there are "+m.String(), "no interface to the other nodes: %s",
+	return Underlay{}, model.Errorf(model.CodeInvalidConf, "there are "+m.String(), "no interface to the other nodes: %s",
 		strings.Join(why, "; "))
 }
 
-func (o Options) choices(m machine, families []int, public []netip.Addr) []choice {
+func (o Options) choices(m hostLinks, families []int, public []netip.Addr) []choice {
 	var out []choice
 	for _, word := range o.Ifaces {
 		out = append(out, m.named("--iface "+word, word))
@@ -105,7 +105,7 @@ func (o Options) choices(m machine, families []int, public []netip.Addr) []choic
 }
 
 // named finds the link of a name or an address.
-func (m machine) named(asked, word string) choice {
+func (m hostLinks) named(asked, word string) choice {
 	c := choice{asked: asked}
 	if a, err := netip.ParseAddr(word); err == nil {
 		i := slices.IndexFunc(m.Addrs, func(have state.Addr) bool { return have.Prefix.Addr() == a.Unmap() })
@@ -124,7 +124,7 @@ func (m machine) named(asked, word string) choice {
 }
 
 // matching finds the first link one of whose addresses matches, else the first whose name does.
-func (m machine) matching(expr string, families []int) choice {
+func (m hostLinks) matching(expr string, families []int) choice {
 	c := choice{asked: "--iface-regex " + expr}
 	re, err := compile(expr)
 	if err != nil {
@@ -156,8 +156,8 @@ func (m machine) matching(expr string, families []int) choice {
 	return c
 }
 
-// byDefault is the link of the default route.
-func (m machine) byDefault(families []int) choice {
+// byDefault returns the link of the default route.
+func (m hostLinks) byDefault(families []int) choice {
 	c := choice{asked: "default route"}
 	for _, family := range families {
 		link := m.defaults[family]
@@ -175,7 +175,7 @@ func (m machine) byDefault(families []int) choice {
 }
 
 // underlay completes a choice with an address of each family.
-func (m machine) underlay(c choice, families []int) (Underlay, string) {
+func (m hostLinks) underlay(c choice, families []int) (Underlay, string) {
 	u := Underlay{Link: c.link}
 	for _, family := range families {
 		if i := slices.IndexFunc(c.addrs, func(a netip.Addr) bool { return familyOf(a) == family }); i >= 0 {
@@ -191,8 +191,8 @@ func (m machine) underlay(c choice, families []int) (Underlay, string) {
 	return u, ""
 }
 
-// usable are a link's addresses of a family, those that are valid everywhere first.
-func (m machine) usable(link string, family int) []netip.Addr {
+// usable returns a link's addresses of a family, those of global scope first.
+func (m hostLinks) usable(link string, family int) []netip.Addr {
 	var global, local []netip.Addr
 	for _, a := range m.Addrs {
 		ip := a.Prefix.Addr()
@@ -208,7 +208,7 @@ func (m machine) usable(link string, family int) []netip.Addr {
 }
 
 // String lists the interfaces.
-func (m machine) String() string {
+func (m hostLinks) String() string {
 	var out []string
 	for _, l := range m.Links {
 		var addrs []string

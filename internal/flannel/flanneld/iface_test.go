@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-func machineOf(t *testing.T, defaults map[int]string, links ...any) machine {
+func linksOf(t *testing.T, defaults map[int]string, links ...any) hostLinks {
 	t.Helper()
-	m := machine{defaults: defaults}
+	m := hostLinks{defaults: defaults}
 	for _, v := range links {
 		switch v := v.(type) {
 		case string:
@@ -27,7 +27,7 @@ func machineOf(t *testing.T, defaults map[int]string, links ...any) machine {
 // TestChoose: which interface is chosen, and why none is.
 func TestChoose(t *testing.T) {
 	p := netip.MustParsePrefix
-	m := machineOf(t, map[int]string{4: "eth0", 6: "eth1"}, "lo", p("127.0.0.1/8"), "eth0", p("169.254.1.1/16"),
+	m := linksOf(t, map[int]string{4: "eth0", 6: "eth1"}, "lo", p("127.0.0.1/8"), "eth0", p("169.254.1.1/16"),
 		p("192.168.0.1/24"), p("fd00::1/64"),
 		"eth1", p("10.0.0.1/8"), p("10.0.0.2/8"), p("fe80::2/64"), p("fd01::2/64"), "tun0")
 	m.reach = "eth1"

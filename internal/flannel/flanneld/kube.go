@@ -21,7 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// again is how long a write to the API server waits that has failed.
+// again is the pause before a failed write to the API server is retried.
 const again = 2 * time.Second
 
 // kubernetes is the manager of a cluster whose nodes have podCIDRs.
@@ -52,7 +52,7 @@ func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 	k.node = d.cfg.Getenv("NODE_NAME")
 	pod, namespace := d.cfg.Getenv("POD_NAME"), d.cfg.Getenv("POD_NAMESPACE")
 	if k.node == "" && (pod == "" || namespace == "") {
-		return nil, model.Faultf(model.CodeInvalidEnv, "set NODE_NAME, or POD_NAME and POD_NAMESPACE",
+		return nil, model.Errorf(model.CodeInvalidEnv, "set NODE_NAME, or POD_NAME and POD_NAMESPACE",
 			"NODE_NAME, POD_NAME %q and POD_NAMESPACE %q do not name the node", pod, namespace)
 	}
 	open := func(node string) (*kube.Store, error) {
@@ -68,7 +68,7 @@ func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = d.insist(ctx, "name of the node", func() (err error) {
+		err = d.retry(ctx, "find the name of the node", func() (err error) {
 			if k.node, err = asking.NodeOf(ctx, namespace, pod); err == nil && k.node == "" {
 				err = fmt.Errorf("pod %s/%s runs on no node yet", namespace, pod)
 			}
@@ -85,13 +85,13 @@ func (d *daemon) newKubernetes(ctx context.Context) (*kubernetes, error) {
 func (k *kubernetes) netConf(context.Context) ([]byte, error) {
 	text, err := os.ReadFile(k.d.cfg.NetConfPath)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "mount the ConfigMap kube-flannel-cfg there",
+		return nil, model.Errorf(model.CodeInvalidConf, "mount the ConfigMap kube-flannel-cfg there",
 			"--net-config-path: %w", err)
 	}
 	return text, nil
 }
 
-// self asks for the node's own object.
+// self reads the node's own object.
 func (k *kubernetes) self(ctx context.Context) (model.Node, error) {
 	o, err := k.api.Node(ctx, k.node, k.begin, flannel.Prefix+"/")
 	if err != nil {
@@ -112,7 +112,7 @@ func (k *kubernetes) note(annotations map[string]string) {
 
 func (k *kubernetes) external(ctx context.Context) ([]netip.Addr, error) {
 	var out []netip.Addr
-	err := k.d.insist(ctx, "node "+k.node, func() error {
+	err := k.d.retry(ctx, "read node "+k.node, func() error {
 		n, err := k.self(ctx)
 		if err == nil {
 			out, err = flannel.DefaultKeys().External(n.Annotations)
@@ -132,12 +132,12 @@ func (k *kubernetes) acquire(ctx context.Context, ask request) (grant, error) {
 	for _, network := range ask.conf.Networks() {
 		i := slices.IndexFunc(n.PodCIDRs, func(p netip.Prefix) bool { return familyOf(p.Addr()) == familyOf(network.Addr()) })
 		if i < 0 {
-			return g, model.Faultf(model.CodeTryAgain,
-				"have the controller manager give out podCIDRs: --allocate-node-cidrs, --cluster-cidr "+network.String(),
+			return g, model.Errorf(model.CodeTryAgain,
+				"let the controller manager allocate podCIDRs: --allocate-node-cidrs, --cluster-cidr "+network.String(),
 				"node %s has no podCIDR of the family of %s", k.node, network)
 		}
 		if p := n.PodCIDRs[i]; p.Bits() < network.Bits() || !network.Contains(p.Addr()) {
-			return g, model.Faultf(
+			return g, model.Errorf(
 				model.CodeInvalidConf, "make Network of net-conf.json the --cluster-cidr of the controller manager",
 				"node %s: its podCIDR %s is not in the network %s", k.node, p, network)
 		}
@@ -146,16 +146,16 @@ func (k *kubernetes) acquire(ctx context.Context, ask request) (grant, error) {
 	return g, nil
 }
 
-// Watch tells of the nodes that take part.
+// Watch sends the nodes of flannel's network.
 func (k *kubernetes) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return k.api.WatchNodes(ctx, k.begin, flannel.Prefix+"/")
 }
 
-// takesPart tells whether a node is one of flannel's. The node itself is, even before it has said so.
+// takesPart reports whether a node is part of flannel's network. This node is, even before it has its annotations.
 func (k *kubernetes) takesPart(n model.Node) bool {
 	if n.Name == k.node {
 		k.note(n.Annotations)
-		k.nudge()
+		k.wakeUp()
 		return true
 	}
 	return n.Published != nil
@@ -165,18 +165,17 @@ func (k *kubernetes) publish(p model.Published) {
 	k.mu.Lock()
 	k.want = &p
 	k.mu.Unlock()
-	k.nudge()
+	k.wakeUp()
 }
 
-// renumbered has the API server asked over new connections: the client's own keepalive finds one that is dead after 45
-// s.
+// renumbered opens new connections to the API server: the client's own keepalive detects a dead one only after 45 s.
 func (k *kubernetes) renumbered() { k.api.Reconnect() }
 
-func (k *kubernetes) nudge() {
+func (k *kubernetes) wakeUp() {
 	k.wake.Notify()
 }
 
-// due are the annotations that are not as they should be, under the cluster's prefix.
+// due returns the annotations to write, under the cluster's prefix.
 func (k *kubernetes) due() map[string]string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -192,10 +191,10 @@ func (k *kubernetes) due() map[string]string {
 	return out
 }
 
-// keep writes what the node says of itself, once and whenever somebody has changed it.
+// keep writes the node's annotations, and repairs them when another client has changed them.
 func (k *kubernetes) keep(ctx context.Context) error {
 	said := !k.d.cfg.SetNodeNetworkUnavailable
-	told := ""
+	changed := ""
 	for {
 		var retry <-chan time.Time
 		due := k.due()
@@ -210,15 +209,15 @@ func (k *kubernetes) keep(ctx context.Context) error {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
-				if err.Error() != told {
-					told = err.Error()
-					k.d.log.Warn("the node's status is not written; it is tried again", "err", err)
+				if err.Error() != changed {
+					changed = err.Error()
+					k.d.log.Warn("daemon could not write the node's status; it retries", "err", err)
 				}
 				retry = k.d.cfg.After(again)
 			default:
-				said, told = true, ""
+				said, changed = true, ""
 				k.wrote(due)
-				k.d.log.Info("node is annotated", "annotations", slices.Sorted(maps.Keys(due)), "available", condition)
+				k.d.log.Info("daemon annotated the node", "annotations", slices.Sorted(maps.Keys(due)), "available", condition)
 			}
 		}
 		select {
@@ -230,7 +229,7 @@ func (k *kubernetes) keep(ctx context.Context) error {
 	}
 }
 
-// wrote notes what the server has now; the watch may tell an older state for a moment.
+// wrote records the server's current annotations; the watch may be behind.
 func (k *kubernetes) wrote(annotations map[string]string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -244,7 +243,7 @@ func (k *kubernetes) wrote(annotations map[string]string) {
 	k.have = have
 }
 
-// ended tells whether an error is nothing but the end.
+// ended returns nil if an error is only the end of ctx.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && (err == nil || errors.Is(err, ctx.Err())) {
 		return nil

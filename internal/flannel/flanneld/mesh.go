@@ -26,8 +26,8 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 		if _, err := io.ReadFull(d.cfg.Entropy, seed); err != nil {
 			return cfg, err
 		}
-		cfg.VtepSeed = hex.EncodeToString(seed)
-		cfg.Vxlan = mesh.Vxlan{
+		cfg.VTEPSeed = hex.EncodeToString(seed)
+		cfg.VXLAN = mesh.VXLAN{
 			VNI: uint32(b.VNI), Port: uint16(b.Port), GBP: b.GBP, Learning: b.Learning,
 			DirectRouting: b.DirectRouting, MTU: b.MTU,
 		}
@@ -42,7 +42,7 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 			Network: d.conf.Network, NetworkV6: d.conf.IPv6Network,
 		}
 	case "wireguard":
-		w := mesh.Wireguard{
+		w := mesh.WireGuard{
 			ListenPort: uint16(b.ListenPort), ListenPortV6: uint16(b.ListenPortV6), MTU: b.MTU,
 			PersistentKeepaliveInterval: b.PersistentKeepaliveInterval, Mode: b.Mode,
 			KeyFile: d.cfg.Getenv("WIREGUARD_KEY_FILE"),
@@ -60,7 +60,7 @@ func (d *daemon) meshConfig() (mesh.Config, error) {
 				return cfg, err
 			}
 		}
-		cfg.Wireguard = w
+		cfg.WireGuard = w
 	}
 	return cfg, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/flannel"
+	"github.com/weft-net/weft/internal/goflag"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -41,7 +42,7 @@ type Options struct {
 	StatusFile string // for weft mesh
 }
 
-// list is a flag that may be given several times.
+// list is a flag that may be repeated.
 type list struct{ into *[]string }
 
 func (l list) String() string {
@@ -56,141 +57,152 @@ func (l list) Set(s string) error {
 	return nil
 }
 
-// NewFlags makes flanneld's flags, with one dash or two, and sets o to their defaults.
+// NewFlags returns flanneld's flags, with one dash or two, and sets o to their defaults.
 func NewFlags(o *Options) *flag.FlagSet {
 	f := flag.NewFlagSet("flanneld", flag.ContinueOnError)
 	f.StringVar(&o.EtcdEndpoints, "etcd-endpoints", "http://127.0.0.1:4001,http://127.0.0.1:2379",
 		"comma-separated `URLS` of etcd")
-	f.StringVar(&o.EtcdPrefix, "etcd-prefix", "/coreos.com/network", "what all keys in etcd begin with")
+	f.StringVar(&o.EtcdPrefix, "etcd-prefix", "/coreos.com/network", "`PREFIX` of all keys in etcd")
 	f.StringVar(&o.EtcdKeyFile, "etcd-keyfile", "", "`FILE` of the client's key for etcd")
 	f.StringVar(&o.EtcdCertFile, "etcd-certfile", "", "`FILE` of the client's certificate for etcd")
-	f.StringVar(&o.EtcdCAFile, "etcd-cafile", "", "`FILE` of the authorities that etcd is trusted by")
-	f.StringVar(&o.EtcdUsername, "etcd-username", "", "user of etcd")
-	f.StringVar(&o.EtcdPassword, "etcd-password", "", "the user's password")
+	f.StringVar(&o.EtcdCAFile, "etcd-cafile", "", "`FILE` of the CA certificates for etcd")
+	f.StringVar(&o.EtcdUsername, "etcd-username", "", "`USER` of etcd")
+	f.StringVar(&o.EtcdPassword, "etcd-password", "", "`PASSWORD` of the user of etcd")
 	f.Var(list{
 		&o.Ifaces,
-	}, "iface", "`NAME` or address of the interface to the other nodes; several times: the first that fits")
+	}, "iface", "`NAME` or address of the interface to the other nodes; repeatable: the first one that matches")
 	f.Var(list{
 		&o.IfaceRegexes,
-	}, "iface-regex", "regular expression of the interface's name or address; several times; after all of --iface")
-	f.StringVar(&o.IfaceCanReach, "iface-can-reach", "", "take the interface through which this `ADDRESS` is reached")
-	f.StringVar(&o.SubnetFile, "subnet-file", "/run/flannel/subnet.env", "`FILE` that is written for the CNI plugin")
-	f.StringVar(&o.PublicIP, "public-ip", "", "IPv4 `ADDRESS` that other nodes reach this one at")
-	f.StringVar(&o.PublicIPv6, "public-ipv6", "", "IPv6 `ADDRESS` that other nodes reach this one at")
+	}, "iface-regex", "`REGEXP` of the interface's name or address; repeatable; tried after all of --iface")
+	f.StringVar(&o.IfaceCanReach, "iface-can-reach", "", "use the interface of the route to this `ADDRESS`")
+	f.StringVar(&o.SubnetFile, "subnet-file", "/run/flannel/subnet.env", "`FILE` written for the CNI plugin")
+	f.StringVar(&o.PublicIP, "public-ip", "", "IPv4 `ADDRESS` at which other nodes reach this one")
+	f.StringVar(&o.PublicIPv6, "public-ipv6", "", "IPv6 `ADDRESS` at which other nodes reach this one")
 	f.IntVar(&o.RenewMargin, "subnet-lease-renew-margin", 60,
-		"renew the lease in etcd so many `MINUTES` before it ends, 1 to 1439")
-	f.BoolVar(&o.IPMasq, "ip-masq", false, "give what leaves the network the node's address")
-	f.BoolVar(&o.NoRandomFully, "ip-masq-fully-random-disable", false, "choose ports in order when masquerading")
+		"`MINUTES` before its end at which the lease in etcd is renewed, 1 to 1439")
+	f.BoolVar(&o.IPMasq, "ip-masq", false, "masquerade (SNAT) traffic that leaves the pod network")
+	f.BoolVar(&o.NoRandomFully, "ip-masq-fully-random-disable", false, "do not randomize ports when masquerading")
 	f.BoolVar(&o.KubeSubnetMgr, "kube-subnet-mgr", false, "get the subnet from Kubernetes instead of etcd")
-	f.StringVar(&o.KubeAPIURL, "kube-api-url", "", "`URL` of the API server; in a pod it is known")
+	f.StringVar(&o.KubeAPIURL, "kube-api-url", "", "`URL` of the API server (default: in a pod, its own cluster's)")
 	f.StringVar(&o.KubeAnnotationPrefix, "kube-annotation-prefix", flannel.Prefix,
-		"what the annotations of nodes begin with")
-	f.StringVar(&o.Kubeconfig, "kubeconfig-file", "", "`FILE` by which the API server is reached; not needed in a pod")
+		"`PREFIX` of the annotations of nodes")
+	f.StringVar(
+		&o.Kubeconfig,
+		"kubeconfig-file",
+		"",
+		"kubeconfig `FILE` of the API server (default: in a pod, its service account)",
+	)
 	f.StringVar(&o.HealthzIP, "healthz-ip", "0.0.0.0", "`ADDRESS` of /healthz and /readyz")
-	f.IntVar(&o.HealthzPort, "healthz-port", 0, "`PORT` of /healthz and /readyz; 0 is none")
-	f.IntVar(&o.Resync, "iptables-resync", 5, "look at the rules every so many `SECONDS`")
-	f.BoolVar(&o.ForwardRules, "iptables-forward-rules", true, "accept what is forwarded from and to pods")
+	f.IntVar(&o.HealthzPort, "healthz-port", 0, "`PORT` of /healthz and /readyz; 0 disables them")
+	f.IntVar(&o.Resync, "iptables-resync", 5, "`SECONDS` between two checks of the rules")
+	f.BoolVar(&o.ForwardRules, "iptables-forward-rules", true, "accept traffic forwarded from and to pods")
 	f.BoolVar(&o.Blackhole, "ip-blackhole-route", false,
-		"refuse packets to addresses of this node's subnet that no pod has")
+		"add a blackhole route for this node's subnet: drop packets to addresses that no pod has")
 	f.StringVar(&o.NetConfPath, "net-config-path", "/etc/kube-flannel/net-conf.json",
 		"`FILE` of the network's configuration, with --kube-subnet-mgr")
 	f.BoolVar(&o.SetNodeNetworkUnavailable, "set-node-network-unavailable", true,
-		"clear the node's condition NetworkUnavailable when ready")
+		"clear the node's condition NetworkUnavailable when the network is ready")
 	f.BoolVar(&o.Version, "version", false, "print the version and exit")
-	f.IntVar(&o.Verbosity, "v", 0, "`LEVEL` of the log; from 2 on everything is logged")
-	_ = f.String("vmodule", "", "taken for compatibility, without effect")
-	_ = f.String("log_backtrace_at", "", "taken for compatibility, without effect")
+	f.IntVar(&o.Verbosity, "v", 0, "`LEVEL` of the log; 2 and above log at debug level")
+	_ = f.String("vmodule", "", "`PATTERN=LEVEL`, accepted for compatibility, without effect")
+	_ = f.String("log_backtrace_at", "", "`FILE:LINE`, accepted for compatibility, without effect")
 	f.StringVar(&o.MasqConfig, "ip-masq-config", "",
-		"`FILE` of ip-masq-agent's configuration: more destinations that see the pods' own addresses")
-	f.StringVar(&o.StatusFile, "status-file", "", "`FILE` that weft mesh reads")
+		"`FILE` of ip-masq-agent's configuration: further destinations that are not masqueraded")
+	f.StringVar(&o.StatusFile, "status-file", "", "`FILE` of the mesh's status, for weft mesh (default: none)")
 	return f
 }
 
-// FromEnv sets the flags that were not given from FLANNELD_<FLAG>.
+// FromEnv sets the flags that were not set on the command line from FLANNELD_<FLAG>.
 func FromEnv(f *flag.FlagSet, getenv func(string) string) error {
-	given := map[string]bool{}
-	f.Visit(func(one *flag.Flag) { given[one.Name] = true })
+	set := map[string]bool{}
+	f.Visit(func(one *flag.Flag) { set[one.Name] = true })
 	var err error
 	f.VisitAll(func(one *flag.Flag) {
 		name := "FLANNELD_" + strings.ToUpper(strings.ReplaceAll(one.Name, "-", "_"))
 		value := getenv(name)
-		if value == "" || given[one.Name] || err != nil {
+		if value == "" || set[one.Name] || err != nil {
 			return
 		}
 		if e := f.Set(one.Name, value); e != nil {
-			err = model.Faultf(model.CodeInvalidEnv, "it is the flag --"+one.Name, "%s %q: %w", name, value, e)
+			err = model.Errorf(model.CodeInvalidEnv, "it sets the flag --"+one.Name, "%s %q is not %s", name, value,
+				goflag.Kind(one))
 		}
 	})
 	return err
 }
 
-// checkEnv reads the variables that flannel's daemon reads beside its flags. Both are without effect here: events are
-// not queued, and a daemon whose API server is away waits and goes on. What flannel refuses is refused.
+// checkEnv validates the variables that flanneld reads besides its flags, as flanneld does. They have no effect here:
+// events are not queued, and the daemon waits while its API server does not answer.
 func checkEnv(getenv func(string) string) error {
-	const depth, goOn = "EVENT_QUEUE_DEPTH", "CONT_WHEN_CACHE_NOT_READY"
+	const depth, continueKey = "EVENT_QUEUE_DEPTH", "CONT_WHEN_CACHE_NOT_READY"
 	if text := getenv(depth); text != "" {
 		if n, err := strconv.Atoi(text); err != nil || n < 0 {
-			return model.Faultf(model.CodeInvalidEnv, "flannel's is 5000; it has no effect",
-				"%s %q is no number of events", depth, text)
+			return model.Errorf(model.CodeInvalidEnv, "flannel's is 5000; it has no effect",
+				"%s %q is not a number of events", depth, text)
 		}
 	}
-	if text := getenv(goOn); text != "" {
+	if text := getenv(continueKey); text != "" {
 		if _, err := strconv.ParseBool(text); err != nil {
-			return model.Faultf(model.CodeInvalidEnv, "true or false; it has no effect",
-				"%s %q is neither true nor false", goOn, text)
+			return model.Errorf(model.CodeInvalidEnv, "true or false; it has no effect",
+				"%s %q is not true or false", continueKey, text)
 		}
 	}
 	return nil
 }
 
-// Check finds what cannot work.
+// Check validates the flags.
 func (o Options) Check() error {
 	bad := func(hint, format string, args ...any) error {
-		return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+		return model.Errorf(model.CodeInvalidConf, hint, format, args...)
 	}
 	for _, a := range []struct {
 		flag, text string
 		v4         bool
-	}{{"public-ip", o.PublicIP, true}, {"public-ipv6", o.PublicIPv6, false}} {
+		example    string
+	}{{"public-ip", o.PublicIP, true, "192.0.2.7"}, {"public-ipv6", o.PublicIPv6, false, "2001:db8::7"}} {
 		if a.text == "" {
 			continue
 		}
 		ip, err := netip.ParseAddr(a.text)
 		if err != nil || ip.Zone() != "" || ip.Is4() != a.v4 {
-			return bad("write an address of that family", "--%s %q is no address of its family", a.flag, a.text)
+			return bad("for example --"+a.flag+" "+a.example, "--%s %q is not an address of its family", a.flag, a.text)
 		}
 	}
 	if o.IfaceCanReach != "" {
 		if _, err := netip.ParseAddr(o.IfaceCanReach); err != nil {
-			return bad("write the address of another node", "--iface-can-reach %q is no address", o.IfaceCanReach)
+			return bad("use the address of another node, for example --iface-can-reach 192.0.2.7",
+				"--iface-can-reach %q is not an IP address", o.IfaceCanReach)
 		}
 	}
 	switch {
 	case o.RenewMargin < 1 || o.RenewMargin > 1439:
-		return bad("1 to 1439 minutes are possible: a lease lasts for a day",
-			"--subnet-lease-renew-margin %d is out of range", o.RenewMargin)
+		return bad("for example --subnet-lease-renew-margin 60: a lease lasts for a day",
+			"--subnet-lease-renew-margin %d is out of range: 1 to 1439 minutes", o.RenewMargin)
 	case o.Resync < 1 || o.Resync > int(math.MaxInt64/time.Second):
-		return bad("flannel's is 5", "--iptables-resync %d is no number of seconds", o.Resync)
+		return bad("for example --iptables-resync 5", "--iptables-resync %d is out of range: 1 to %d seconds", o.Resync,
+			int(math.MaxInt64/time.Second))
 	case o.HealthzPort < 0 || o.HealthzPort > 65535:
-		return bad("0 is none", "--healthz-port %d is no port", o.HealthzPort)
+		return bad("for example --healthz-port 8080; 0 disables it", "--healthz-port %d is out of range: 0 to 65535",
+			o.HealthzPort)
 	case o.SubnetFile == "":
-		return bad("flannel's is /run/flannel/subnet.env", "--subnet-file is empty")
+		return bad("for example --subnet-file /run/flannel/subnet.env", "--subnet-file is empty")
 	}
 	if ip, err := netip.ParseAddr(o.HealthzIP); o.HealthzPort > 0 && (err != nil || ip.Zone() != "") {
-		return bad("0.0.0.0 is any", "--healthz-ip %q is no address", o.HealthzIP)
+		return bad("for example --healthz-ip 0.0.0.0", "--healthz-ip %q is not an IP address", o.HealthzIP)
 	}
 	if _, err := flannel.KeysOf(o.KubeAnnotationPrefix); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	for _, r := range o.IfaceRegexes {
 		if _, err := compile(r); err != nil {
-			return bad("write for example eth.* or 192\\.168\\..*", "--iface-regex %q: %w", r, err)
+			return bad(`for example --iface-regex 'eth.*'`, "--iface-regex %q is not a regular expression: %s", r,
+				strings.TrimPrefix(err.Error(), "error parsing regexp: "))
 		}
 	}
 	return nil
 }
 
-// public are the addresses of the flags.
+// public returns the addresses of the flags.
 func (o Options) public() []netip.Addr {
 	var out []netip.Addr
 	for _, text := range []string{o.PublicIP, o.PublicIPv6} {

@@ -62,7 +62,7 @@ func TestEnvironment(t *testing.T) {
 		t.Errorf("%+v %v", o, err)
 	}
 	_, err = parse(t, map[string]string{"FLANNELD_IP_MASQ": "perhaps"})
-	if err == nil || !strings.HasPrefix(err.Error(), `FLANNELD_IP_MASQ "perhaps": `) {
+	if err == nil || !strings.HasPrefix(err.Error(), `FLANNELD_IP_MASQ "perhaps" is not true or false (`) {
 		t.Error(err)
 	}
 }
@@ -70,18 +70,18 @@ func TestEnvironment(t *testing.T) {
 // TestBadOptions: each fault names flag and value.
 func TestBadOptions(t *testing.T) {
 	for args, want := range map[string]string{
-		"--public-ip=fd00::1":              `--public-ip "fd00::1" is no address of its family (write an address of that family)`,
-		"--public-ipv6=10.0.0.1":           `--public-ipv6 "10.0.0.1" is no address of its family (write an address of that family)`,
-		"--iface-can-reach=host":           `--iface-can-reach "host" is no address (write the address of another node)`,
-		"--subnet-lease-renew-margin=0":    `--subnet-lease-renew-margin 0 is out of range (1 to 1439 minutes are possible: a lease lasts for a day)`,
-		"--subnet-lease-renew-margin=1440": `--subnet-lease-renew-margin 1440 is out of range (1 to 1439 minutes are possible: a lease lasts for a day)`,
-		"--iptables-resync=9223372037":     `--iptables-resync 9223372037 is no number of seconds (flannel's is 5)`,
-		"--iptables-resync=0":              `--iptables-resync 0 is no number of seconds (flannel's is 5)`,
-		"--healthz-port=70000":             `--healthz-port 70000 is no port (0 is none)`,
-		"--subnet-file=":                   `--subnet-file is empty (flannel's is /run/flannel/subnet.env)`,
-		"--healthz-port=80 --healthz-ip=x": `--healthz-ip "x" is no address (0.0.0.0 is any)`,
+		"--public-ip=fd00::1":              `--public-ip "fd00::1" is not an address of its family (for example --public-ip 192.0.2.7)`,
+		"--public-ipv6=10.0.0.1":           `--public-ipv6 "10.0.0.1" is not an address of its family (for example --public-ipv6 2001:db8::7)`,
+		"--iface-can-reach=host":           `--iface-can-reach "host" is not an IP address (use the address of another node, for example --iface-can-reach 192.0.2.7)`,
+		"--subnet-lease-renew-margin=0":    `--subnet-lease-renew-margin 0 is out of range: 1 to 1439 minutes (for example --subnet-lease-renew-margin 60: a lease lasts for a day)`,
+		"--subnet-lease-renew-margin=1440": `--subnet-lease-renew-margin 1440 is out of range: 1 to 1439 minutes (for example --subnet-lease-renew-margin 60: a lease lasts for a day)`,
+		"--iptables-resync=9223372037":     `--iptables-resync 9223372037 is out of range: 1 to 9223372036 seconds (for example --iptables-resync 5)`,
+		"--iptables-resync=0":              `--iptables-resync 0 is out of range: 1 to 9223372036 seconds (for example --iptables-resync 5)`,
+		"--healthz-port=70000":             `--healthz-port 70000 is out of range: 0 to 65535 (for example --healthz-port 8080; 0 disables it)`,
+		"--subnet-file=":                   `--subnet-file is empty (for example --subnet-file /run/flannel/subnet.env)`,
+		"--healthz-port=80 --healthz-ip=x": `--healthz-ip "x" is not an IP address (for example --healthz-ip 0.0.0.0)`,
 		"--kube-annotation-prefix=UPPER":   `--kube-annotation-prefix "UPPER" begins no annotation (write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com)`,
-		"--iface-regex=(":                  "--iface-regex \"(\": error parsing regexp: missing closing ): `(` (write for example eth.* or 192\\.168\\..*)",
+		"--iface-regex=(":                  "--iface-regex \"(\" is not a regular expression: missing closing ): `(` (for example --iface-regex 'eth.*')",
 	} {
 		_, err := parse(t, nil, strings.Fields(args)...)
 		if fmt.Sprint(err) != want {
@@ -90,14 +90,14 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-func TestEnvironmentBesideTheFlags(t *testing.T) {
+func TestEnvironmentAndFlags(t *testing.T) {
 	for name, tt := range map[string]struct{ key, value, says string }{
 		"none":      {},
 		"depth":     {"EVENT_QUEUE_DEPTH", "10000", ""},
-		"bad depth": {"EVENT_QUEUE_DEPTH", "many", `EVENT_QUEUE_DEPTH "many" is no number of events`},
+		"bad depth": {"EVENT_QUEUE_DEPTH", "many", `EVENT_QUEUE_DEPTH "many" is not a number of events`},
 		"go on":     {"CONT_WHEN_CACHE_NOT_READY", "true", ""},
 		"bad choice": {
-			"CONT_WHEN_CACHE_NOT_READY", "perhaps", `CONT_WHEN_CACHE_NOT_READY "perhaps" is neither true nor false`,
+			"CONT_WHEN_CACHE_NOT_READY", "perhaps", `CONT_WHEN_CACHE_NOT_READY "perhaps" is not true or false`,
 		},
 	} {
 		err := checkEnv(func(key string) string {

@@ -23,11 +23,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// settle is how long the rules wait after a sign that somebody has changed them: who does, does more. pace is how often
-// such signs may have them looked at: where kube-proxy writes rules all day, looking costs as much.
+// settle is the delay after an external change of the rules, because more changes usually follow. pace limits how often
+// external changes cause a check: where kube-proxy writes rules all day, checks are expensive.
 const settle, pace = 100 * time.Millisecond, 800 * time.Millisecond
 
-// rules keeps flannel's rules: in the form that is configured, and nothing of the other form.
+// rules maintains flannel's rules in the configured form, and removes those of the other form.
 type rules struct {
 	d    *daemon
 	wake notify.Chan
@@ -41,7 +41,7 @@ func newRules(d *daemon, subnets []netip.Prefix) *rules {
 	return &rules{d: d, wake: notify.New(), subnets: subnets}
 }
 
-// set says what the node's subnets are by now.
+// set sets the node's subnets.
 func (r *rules) set(subnets []netip.Prefix) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,7 +52,7 @@ func (r *rules) set(subnets []netip.Prefix) {
 	r.wake.Notify()
 }
 
-// wanted are the rules.
+// wanted returns the rules.
 func (r *rules) wanted() flannel.Rules {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -67,7 +67,7 @@ func (r *rules) wanted() flannel.Rules {
 	return w
 }
 
-// run looks at the rules until ctx ends: now and then, and when somebody deletes any.
+// run checks the rules until ctx ends: periodically, and when another program deletes any.
 func (r *rules) run(ctx context.Context) error {
 	signs, err := watch.TablesGone(ctx, r.d.cfg.NS)
 	if err != nil {
@@ -83,13 +83,13 @@ func (r *rules) run(ctx context.Context) error {
 		err := r.apply(ctx)
 		last := r.d.cfg.Now()
 		if err == nil && !cleared {
-			err = r.clear(ctx)
+			err = r.removeStale(ctx)
 			cleared = err == nil
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		said = r.tell(err, said)
+		said = r.logResult(err, said)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -106,19 +106,19 @@ func (r *rules) run(ctx context.Context) error {
 	}
 }
 
-func (r *rules) tell(err error, said string) string {
+func (r *rules) logResult(err error, said string) string {
 	if err == nil {
 		if said != "" {
-			r.d.log.Info("rules are as they should be again")
+			r.d.log.Info("daemon repaired the rules")
 		}
-		r.d.health.well("rules")
-		_ = r.d.cfg.Step.At("rules")
+		r.d.health.clearProblem("rules")
+		_ = r.d.cfg.Failpoint.At("rules")
 		r.d.mayBeReady()
 		return ""
 	}
-	r.d.health.ill("rules", err)
+	r.d.health.setProblem("rules", err)
 	if err.Error() != said {
-		r.d.log.Error("rules are not as they should be", "err", err)
+		r.d.log.Error("daemon could not apply the rules", "err", err)
 	}
 	return err.Error()
 }
@@ -140,8 +140,8 @@ func (r *rules) apply(ctx context.Context) error {
 	return err
 }
 
-// clear takes away what is of another form or another configuration: flannel's tables and chains that nobody wants.
-func (r *rules) clear(ctx context.Context) error {
+// removeStale removes flannel's tables and chains of the other form or another configuration.
+func (r *rules) removeStale(ctx context.Context) error {
 	w := r.wanted()
 	var errs []error
 	var tables []state.Table
@@ -168,8 +168,8 @@ func (r *rules) clear(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// clearChain takes one chain away by every kind of iptables that the host has: the plain name may have meant another
-// one when flannel made it. The kind in use keeps a chain that is wanted.
+// clearChain deletes one chain with every variant of iptables on the host: the plain name may have meant another
+// variant when flannel created it. The variant in use keeps a wanted chain.
 func (r *rules) clearChain(ctx context.Context, t state.IPTables, chain string, wanted bool) error {
 	conn := r.d.host.IPTables()
 	legacy, err := r.d.host.LegacyTables(t.IPv6)
@@ -187,17 +187,17 @@ func (r *rules) clearChain(ctx context.Context, t state.IPTables, chain string, 
 		return nil
 	}
 	if _, err := iptables.Find("", t.Program()+"-restore"); err != nil {
-		return nil // nobody has made any
+		return nil // there are no tables
 	}
-	errs := []error{plain.Take(ctx, t, choose)}
+	errs := []error{plain.Delete(ctx, t, choose)}
 	if _, err := iptables.Find("", t.Program()+"-legacy-restore"); err == nil && slices.Contains(legacy, t.Table) {
-		errs = append(errs, conn.Of(iptables.Legacy).Take(ctx, t, choose))
+		errs = append(errs, conn.Of(iptables.Legacy).Delete(ctx, t, choose))
 	}
 	return errors.Join(errs...)
 }
 
-// exceptions reads ip-masq-agent's configuration, and says when to read it again. A file that cannot be read or
-// understood changes nothing.
+// exceptions reads ip-masq-agent's configuration, and returns when to read it again. An invalid or unreadable file
+// changes nothing.
 func (r *rules) exceptions(first bool) time.Duration {
 	text, err := os.ReadFile(r.d.cfg.MasqConfig)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -213,7 +213,7 @@ func (r *rules) exceptions(first bool) time.Duration {
 		m, _, err = flannel.ParseMasqAgent(text)
 	}
 	if err != nil {
-		r.d.log.Warn("--ip-masq-config: what was known stays in force", "path", r.d.cfg.MasqConfig, "err", err)
+		r.d.log.Warn("daemon could not read --ip-masq-config; the last valid configuration stays in force", "path", r.d.cfg.MasqConfig, "err", err)
 		return time.Minute
 	}
 	r.mu.Lock()

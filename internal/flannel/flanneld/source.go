@@ -14,19 +14,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// source is a manager's nodes as the mesh is to see them: those that take part, with the families that are on, and the
-// node itself with the interface that was chosen. The node itself never goes.
+// source is a manager's nodes for the mesh: those of flannel's network, with the families that are on, and the node
+// itself with the chosen interface. The node itself is never removed.
 type source struct {
 	facts.Source
 	conf     flannel.NetConf
 	self     model.Node
 	takeNode func(model.Node) bool // nil takes all
-	// moved is where the node has an interface with other addresses from.
+	// moved receives the interface when its addresses have changed.
 	moved chan Underlay
-	last  model.Node // the node itself, as the manager told it last
+	last  model.Node // the node itself, in the manager's last event
 }
 
-// Watch tells of the nodes.
+// Watch sends the nodes.
 func (s *source) Watch(ctx context.Context) (<-chan store.Event, error) {
 	events, err := s.Source.Watch(ctx)
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *source) Watch(ctx context.Context) (<-chan store.Event, error) {
 			case u := <-s.moved:
 				moved := u.self(s.self.Name, s.self.PodCIDRs, nil)
 				s.self.Addrs, s.self.Public = moved.Addrs, moved.Public
-				if o, err := object(s.seen(s.last)); err == nil {
+				if o, err := object(s.meshNode(s.last)); err == nil {
 					send(store.Event{Type: store.Modified, Object: o})
 				}
 			}
@@ -66,7 +66,7 @@ func (s *source) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return out, nil
 }
 
-// change is an event as the mesh is to hear of it; false when it is nothing to it.
+// change returns an event for the mesh; false if it does not concern the mesh.
 func (s *source) change(known map[store.Key]bool, e store.Event) (store.Event, bool) {
 	if e.Type == store.Synced || e.Type == store.Faulty {
 		return e, true
@@ -86,7 +86,7 @@ func (s *source) change(known map[store.Key]bool, e store.Event) (store.Event, b
 		delete(known, key)
 		return store.Event{Type: store.Deleted, Object: e.Object}, was
 	}
-	o, err := object(s.seen(n))
+	o, err := object(s.meshNode(n))
 	if err != nil {
 		return store.Event{Type: store.Faulty, Object: e.Object, Err: err}, true
 	}
@@ -98,8 +98,8 @@ func (s *source) change(known map[store.Key]bool, e store.Event) (store.Event, b
 	return store.Event{Type: kind, Object: o}, true
 }
 
-// seen is a node as the mesh is to see it.
-func (s *source) seen(n model.Node) model.Node {
+// meshNode returns a node for the mesh.
+func (s *source) meshNode(n model.Node) model.Node {
 	off := func(a netip.Addr) bool { return !s.conf.Family(familyOf(a)) }
 	n.PodCIDRs = slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return off(p.Addr()) })
 	n.Addrs = slices.DeleteFunc(slices.Clone(n.Addrs), off)
@@ -113,13 +113,13 @@ func (s *source) seen(n model.Node) model.Node {
 	}
 	s.last = n
 	n.Addrs = s.self.Addrs
-	for _, a := range s.self.Public { // what an administrator overwrites comes before
+	for _, a := range s.self.Public { // an administrator's address takes precedence
 		if !slices.ContainsFunc(n.Public, func(p netip.Addr) bool { return p.Is4() == a.Is4() }) {
 			n.Public = append(n.Public, a)
 		}
 	}
 	n.PodCIDRs = slices.DeleteFunc(n.PodCIDRs, func(p netip.Prefix) bool { return !s.inside(p) })
-	if len(n.PodCIDRs) == 0 { // whoever took them away: pods have addresses of them
+	if len(n.PodCIDRs) == 0 { // keep removed ones: pods have addresses of them
 		n.PodCIDRs = s.self.PodCIDRs
 	}
 	return n

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// findPublic finds out what others are to reach the node by, where that was said.
+// findPublic finds the node's configured external addresses.
 func (d *daemon) findPublic(ctx context.Context) (err error) {
 	if d.public, err = d.mgr.external(ctx); err != nil {
 		return err
@@ -28,7 +28,7 @@ func (d *daemon) findPublic(ctx context.Context) (err error) {
 // underlay finds the interface to the other nodes.
 func (d *daemon) underlay(ctx context.Context) (Underlay, error) {
 	spaces := kernel.Spaces{Host: d.host}
-	m := machine{defaults: map[int]string{}}
+	m := hostLinks{defaults: map[int]string{}}
 	var err error
 	if m.Space, err = d.host.ReadAll(ctx); err != nil {
 		return Underlay{}, err
@@ -68,7 +68,7 @@ func (d *daemon) families() []int {
 	return out
 }
 
-// self is the node itself, as the mesh is to see it.
+// self returns the node itself for the mesh.
 func (u Underlay) self(name string, subnets []netip.Prefix, had *model.Published) model.Node {
 	n := model.Node{Name: name, Addrs: u.Addrs, PodCIDRs: subnets, Published: had}
 	for i, a := range u.external() {
@@ -79,24 +79,34 @@ func (u Underlay) self(name string, subnets []netip.Prefix, had *model.Published
 	return n
 }
 
-// follow chooses the interface anew when it has lost an address: somebody has given the machine another one.
-func (d *daemon) follow(ctx context.Context, u Underlay, moved chan<- Underlay) error {
+// followAddresses chooses the interface again when it has lost an address, because the host was renumbered.
+func (d *daemon) followAddresses(ctx context.Context, u Underlay, moved chan<- Underlay) error {
 	for {
 		select {
 		case <-d.lost:
 		case <-ctx.Done():
 			return nil
 		}
-		d.mgr.renumbered() // the choice may need to ask what is said of the node
+		d.mgr.renumbered() // the choice may need to read the Node object
 		now := u
-		if d.insist(ctx, "interface", func() (err error) { now, err = d.underlay(ctx); return err }) != nil {
-			d.log.Error("the interface to the other nodes is gone")
+		if d.retry(ctx, "find the interface", func() (err error) { now, err = d.underlay(ctx); return err }) != nil {
+			d.log.Error("interface to the other nodes is gone")
 			continue
 		}
 		if now.Link == u.Link && slices.Equal(now.Addrs, u.Addrs) {
 			continue // it is back
 		}
-		d.log.Info("interface changed", "link", now.Link, "addrs", now.Addrs, "public", now.external(), "before", u.Addrs)
+		d.log.Info(
+			"interface changed",
+			"interface",
+			now.Link,
+			"addresses",
+			now.Addrs,
+			"public",
+			now.external(),
+			"before",
+			u.Addrs,
+		)
 		u = now
 		d.mgr.renumbered()
 		select {

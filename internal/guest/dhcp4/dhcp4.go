@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp4 is a DHCP server for one guest: its one lease is a value, and to each packet there is one answer or
-// none. It remembers nothing and does nothing; whoever has a socket carries the answers. What it reads comes from a
-// guest, who may write anything.
+// Package dhcp4 is a stateless DHCP server for one guest. The lease is fixed, and Answer maps each request to at most one
+// reply; the caller owns the socket. Requests come from a guest and are not trusted.
 package dhcp4
 
 import (
@@ -13,81 +12,81 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Where things are in a packet (RFC 2131, 2), and the words of options (RFC 2132).
+// Offsets in a packet (RFC 2131, 2) and option codes (RFC 2132).
 const (
 	ciaddr, yiaddr, giaddr, chaddr = 12, 16, 24, 28
 	cookieAt, optionsAt            = 236, 240
 	cookie                         = 0x63825363
-	leastPacket                    = 300 // BOOTP's: some clients take no shorter one
+	minPacket                      = 300 // as in BOOTP: some clients drop shorter packets
 
-	optMask, optRouter, optDNS, optHostname, optDomain = 1, 3, 6, 12, 15
-	optMTU, optNTP                                     = 26, 42
-	optRequested, optLease, optType, optServer         = 50, 51, 53, 54
-	optMessage, optMaxSize                             = 56, 57
-	optTFTP, optBootFile, optSearch, optRoutes         = 66, 67, 119, 121
-	optPad, optEnd                                     = 0, 255
+	optMask, optRouter, optDNS, optHostname, optDomain  = 1, 3, 6, 12, 15
+	optMTU, optNTP                                      = 26, 42
+	optRequested, optLease, optType, optServer          = 50, 51, 53, 54
+	optMessage, optMaxSize                              = 56, 57
+	optTFTP, optBootFile, optSearch, optClasslessRoutes = 66, 67, 119, 121
+	optPad, optEnd                                      = 0, 255
 
 	discover, offer, request, ack, nak, inform = 1, 2, 3, 5, 6, 8
 
-	// leaseSeconds is KubeVirt's: the guest has the address for as long as it runs.
+	// leaseSeconds is the same as in KubeVirt: the guest keeps its address as long as it runs.
 	leaseSeconds = 999 * 24 * 60 * 60
-	// leastSize is what each client takes (RFC 2131, 2), of a datagram with its headers.
-	leastSize, headers = 576, 28
-	longest            = 255
+	// minSize is the datagram size, with headers, that every client accepts (RFC 2131, 2).
+	minSize, headers = 576, 28
+	maxOption        = 255
 )
 
-// Broadcast is where an answer goes whose guest has no address yet.
+// Broadcast is the destination of replies to a guest that has no address yet.
 func Broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// Answer is the answer to a packet and the address that it goes to; nil is none.
-func Answer(g model.Guest, packet []byte) (reply []byte, to netip.Addr) {
+// Answer returns the reply to a packet and its destination, or nil if the packet gets no reply.
+func Answer(g model.GuestConfig, packet []byte) (reply []byte, to netip.Addr) {
 	q, ok := parse(packet)
 	if !ok || g.DHCP4 == nil || g.MAC != "" && mac(q.packet) != g.MAC {
 		return nil, netip.Addr{}
 	}
-	l := *g.DHCP4
+	l := lease(*g.DHCP4)
 	switch q.kind {
 	case discover:
-		return l4(l).lease(q, offer), Broadcast()
+		return l.reply(q, offer), Broadcast()
 	case inform:
 		if q.client != l.Address.Addr() {
 			return nil, netip.Addr{}
 		}
-		return l4(l).lease(q, inform), q.client
+		return l.reply(q, inform), q.client
 	case request:
-		return l4(l).confirm(q)
+		return l.confirm(q)
 	}
 	return nil, netip.Addr{}
 }
 
-// confirm answers a guest that wants to have an address, or to keep one.
-func (l l4) confirm(q query) ([]byte, netip.Addr) {
+// confirm answers DHCPREQUEST: a guest selects, renews or rebinds an address.
+func (l lease) confirm(q query) ([]byte, netip.Addr) {
 	if q.server.IsValid() && q.server != l.Server {
 		return nil, netip.Addr{} // it has chosen another server
 	}
-	wants := q.requested
-	if !wants.IsValid() {
-		wants = q.client
+	addr := q.requested
+	if !addr.IsValid() {
+		addr = q.client
 	}
-	if wants != l.Address.Addr() {
-		return l.refuse(q), Broadcast()
+	if addr != l.Address.Addr() {
+		return l.nak(q), Broadcast()
 	}
-	if q.client == wants {
-		return l.lease(q, ack), q.client
+	if q.client == addr {
+		return l.reply(q, ack), q.client
 	}
-	return l.lease(q, ack), Broadcast()
+	return l.reply(q, ack), Broadcast()
 }
 
-// query is what counts of a packet.
+// query is a parsed request.
 type query struct {
 	packet            []byte
 	kind              byte
-	client            netip.Addr // the address that it has
+	client            netip.Addr // ciaddr
 	requested, server netip.Addr
-	size              int // of the longest datagram that it takes
+	size              int // the maximum datagram size that the client accepts
 }
 
-// parse reads a packet; ok is false when nobody can answer it.
+// parse reads a packet; ok is false if it is not a valid request.
 func parse(p []byte) (q query, ok bool) {
 	const bootRequest, ethernet, macLen = 1, 1, 6
 	if len(p) < optionsAt || p[0] != bootRequest || p[1] != ethernet || p[2] != macLen ||
@@ -95,9 +94,9 @@ func parse(p []byte) (q query, ok bool) {
 		return q, false
 	}
 	if [4]byte(p[giaddr:]) != [4]byte{} {
-		return q, false // on the guest's own wire is no relay
+		return q, false // there is no relay between a guest and this server
 	}
-	q = query{packet: p, size: leastSize}
+	q = query{packet: p, size: minSize}
 	if a := [4]byte(p[ciaddr:]); a != [4]byte{} {
 		q.client = netip.AddrFrom4(a)
 	}
@@ -124,11 +123,11 @@ func (q *query) option(code byte, value []byte) {
 	case code == optServer && len(value) == 4:
 		q.server = netip.AddrFrom4([4]byte(value))
 	case code == optMaxSize && len(value) == 2:
-		q.size = max(leastSize, int(binary.BigEndian.Uint16(value)))
+		q.size = max(minSize, int(binary.BigEndian.Uint16(value)))
 	}
 }
 
-// mac is the address of who asks.
+// mac returns the client's MAC address.
 func mac(p []byte) string {
 	const hex = "0123456789abcdef"
 	out := make([]byte, 0, 17)
@@ -141,42 +140,42 @@ func mac(p []byte) string {
 	return string(out)
 }
 
-// l4 is a lease that is written into packets.
-type l4 model.GuestDHCP4
+// lease encodes the guest's lease in replies.
+type lease model.GuestDHCP4
 
-// head is a packet that answers another one, without options.
+// head returns a reply without options.
 func head(q query) []byte {
 	const bootReply = 2
-	r := make([]byte, optionsAt, leastPacket)
-	copy(r, q.packet[:ciaddr]) // kind of hardware, transaction, flags
+	r := make([]byte, optionsAt, minPacket)
+	copy(r, q.packet[:ciaddr]) // htype, hlen, xid, flags
 	r[0], r[3], r[8], r[9] = bootReply, 0, 0, 0
 	copy(r[chaddr:chaddr+16], q.packet[chaddr:])
 	binary.BigEndian.PutUint32(r[cookieAt:], cookie)
 	return r
 }
 
-// refuse has the guest forget an address and ask anew: it has one of a pod before.
-func (l l4) refuse(q query) []byte {
+// nak returns a DHCPNAK: the guest has the address of an earlier pod and must request a new one.
+func (l lease) nak(q query) []byte {
 	r := head(q)
 	r = option(r, optType, []byte{nak})
 	r = option(r, optServer, l.Server.AsSlice())
-	r = option(r, optMessage, []byte("the address is not this machine's"))
+	r = option(r, optMessage, []byte("the address is not assigned to this VM"))
 	return finish(r)
 }
 
 func finish(r []byte) []byte {
 	r = append(r, optEnd)
-	for len(r) < leastPacket {
+	for len(r) < minPacket {
 		r = append(r, optPad)
 	}
 	return r
 }
 
-// option appends an option. One that is longer than its length can say stands there in parts (RFC 3396).
+// option appends an option, split into parts if it is longer than 255 bytes (RFC 3396).
 func option(r []byte, code byte, value []byte) []byte {
-	for len(value) > longest {
-		r = append(append(r, code, longest), value[:longest]...)
-		value = value[longest:]
+	for len(value) > maxOption {
+		r = append(append(r, code, maxOption), value[:maxOption]...)
+		value = value[maxOption:]
 	}
 	if len(value) == 0 {
 		return r
@@ -194,5 +193,5 @@ func addrs(list []netip.Addr) []byte {
 	return out
 }
 
-// search is the option of domains to search (RFC 3397): what one option holds of them.
-func search(names []string) []byte { return domains.Append(nil, names, longest) }
+// search encodes the domain search option (RFC 3397), as many domains as one option can hold.
+func search(names []string) []byte { return domains.Append(nil, names, maxOption) }

@@ -17,8 +17,8 @@ import (
 
 const guestMAC = "02:00:00:00:00:77"
 
-func guest() model.Guest {
-	return model.Guest{MAC: guestMAC, DHCP4: &model.GuestDHCP4{
+func guest() model.GuestConfig {
+	return model.GuestConfig{MAC: guestMAC, DHCP4: &model.GuestDHCP4{
 		Address: netip.MustParsePrefix("10.244.1.5/32"), Server: netip.MustParseAddr("169.254.75.10"),
 		Router: netip.MustParseAddr("169.254.1.1"),
 		Routes: []model.GuestRoute{
@@ -28,14 +28,14 @@ func guest() model.Guest {
 		},
 		MTU: 1450, Hostname: "vm1", Domain: "shop.svc.cluster.local", DNS: []netip.Addr{netip.MustParseAddr("10.96.0.10")},
 		Search: []string{"shop.svc.cluster.local", "cluster.local"},
-		Chosen: model.VMDHCP{
+		Options: model.VMDHCP{
 			BootFileName: "pxe.0", TFTPServerName: "tftp.example", NTPServers: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 			Private: []model.VMDHCPOption{{Option: 240, Value: "extra"}},
 		},
 	}}
 }
 
-// ask makes a packet with another implementation than ours.
+// ask builds a request with another DHCP implementation.
 func ask(t testing.TB, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier) *dhcpv4.DHCPv4 {
 	t.Helper()
 	hw, err := net.ParseMAC(guestMAC)
@@ -49,7 +49,7 @@ func ask(t testing.TB, kind dhcpv4.MessageType, modifiers ...dhcpv4.Modifier) *d
 	return m
 }
 
-func answer(t *testing.T, g model.Guest, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr) {
+func answer(t *testing.T, g model.GuestConfig, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, netip.Addr) {
 	t.Helper()
 	reply, to := Answer(g, m.ToBytes())
 	if reply == nil {
@@ -60,13 +60,13 @@ func answer(t *testing.T, g model.Guest, m *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, neti
 		t.Fatal(err)
 	}
 	if r.TransactionID != m.TransactionID || r.OpCode != dhcpv4.OpcodeBootReply || r.ClientHWAddr.String() != guestMAC ||
-		len(reply) < leastPacket {
+		len(reply) < minPacket {
 		t.Errorf("answer: %s", r.Summary())
 	}
 	return r, to
 }
 
-// TestOptions: everything that KubeVirt tells a guest is told.
+// TestOptions: an offer has all options that KubeVirt's DHCP server sends.
 func TestOptions(t *testing.T) {
 	r, to := answer(t, guest(), ask(t, dhcpv4.MessageTypeDiscover))
 	if r == nil || r.MessageType() != dhcpv4.MessageTypeOffer || to != Broadcast() ||
@@ -155,17 +155,17 @@ func TestRequests(t *testing.T) {
 			case c.want == dhcpv4.MessageTypeNak && !r.YourIPAddr.IsUnspecified():
 				t.Errorf("refused with an address: %s", r.YourIPAddr)
 			case c.kind == dhcpv4.MessageTypeInform && r != nil && r.IPAddressLeaseTime(0) != 0:
-				t.Error("told with a lease")
+				t.Error("DHCPINFORM is answered with a lease time")
 			}
 		})
 	}
 }
 
-// TestLength: no packet is longer than the guest takes; the manifest's own options go first.
+// TestLength: no packet is longer than the guest accepts; the manifest's own options are left out first.
 func TestLength(t *testing.T) {
 	g := guest()
 	for i := range 31 {
-		g.DHCP4.Chosen.Private = append(g.DHCP4.Chosen.Private, model.VMDHCPOption{
+		g.DHCP4.Options.Private = append(g.DHCP4.Options.Private, model.VMDHCPOption{
 			Option: uint8(224 + i), Value: strings.Repeat("x", 255),
 		})
 	}
@@ -185,7 +185,7 @@ func TestLength(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a guest says, an answer is one that another implementation reads, and not longer than it may be.
+// FuzzAnswer: the reply to any packet is valid for another implementation, and goes to the guest only.
 func FuzzAnswer(f *testing.F) {
 	f.Add(ask(f, dhcpv4.MessageTypeDiscover).ToBytes())
 	f.Add(ask(f, dhcpv4.MessageTypeRequest, dhcpv4.WithClientIP(net.IPv4(10, 244, 1, 5))).ToBytes())

@@ -10,12 +10,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// lease offers or confirms the lease, or, to a guest that has its address already, tells the rest. Options that the
-// manifest has chosen come last, as far as the guest takes a packet of that length.
-func (l l4) lease(q query, kind byte) []byte {
+// reply offers or acknowledges the lease, or answers DHCPINFORM with options only. The manifest's own options come last
+// and are left out if the packet would be longer than the guest accepts.
+func (l lease) reply(q query, kind byte) []byte {
 	r := head(q)
-	told := kind == inform
-	if told {
+	informed := kind == inform
+	if informed {
 		kind = ack
 		copy(r[ciaddr:], q.client.AsSlice())
 	} else {
@@ -26,12 +26,12 @@ func (l l4) lease(q query, kind byte) []byte {
 	}
 	r = option(r, optType, []byte{kind})
 	r = option(r, optServer, l.Server.AsSlice())
-	if !told {
+	if !informed {
 		r = option(r, optLease, binary.BigEndian.AppendUint32(nil, leaseSeconds))
 	}
 	r = option(r, optMask, net.CIDRMask(l.Address.Bits(), l.Address.Addr().BitLen()))
 	for _, o := range l.options() {
-		if most := max(q.size, leastSize) - headers; len(r)+len(o.value)+2*(1+len(o.value)/longest)+1 > most {
+		if limit := max(q.size, minSize) - headers; len(r)+len(o.value)+2*(1+len(o.value)/maxOption)+1 > limit {
 			continue
 		}
 		r = option(r, o.code, o.value)
@@ -44,9 +44,9 @@ type opt struct {
 	value []byte
 }
 
-// options are the lease's in the order in which they are left out last.
-func (l l4) options() []opt {
-	out := []opt{{optRoutes, routes(l.Routes)}}
+// options returns the lease's options, the most important first.
+func (l lease) options() []opt {
+	out := []opt{{optClasslessRoutes, routes(l.Routes)}}
 	if l.Router.IsValid() {
 		out = append(out, opt{optRouter, l.Router.AsSlice()})
 	}
@@ -56,10 +56,10 @@ func (l l4) options() []opt {
 	out = append(out,
 		opt{optDNS, addrs(l.DNS)}, opt{optHostname, text(l.Hostname)}, opt{optDomain, text(l.Domain)},
 		opt{optSearch, search(l.Search)},
-		opt{optTFTP, text(l.Chosen.TFTPServerName)}, opt{optBootFile, text(l.Chosen.BootFileName)}, opt{
-			optNTP, addrs(l.Chosen.NTPServers),
+		opt{optTFTP, text(l.Options.TFTPServerName)}, opt{optBootFile, text(l.Options.BootFileName)}, opt{
+			optNTP, addrs(l.Options.NTPServers),
 		})
-	for _, o := range l.Chosen.Private {
+	for _, o := range l.Options.Private {
 		const first, last = 224, 254
 		if o.Option >= first && o.Option <= last {
 			out = append(out, opt{o.Option, text(o.Value)})
@@ -68,10 +68,10 @@ func (l l4) options() []opt {
 	return out
 }
 
-func text(s string) []byte { return []byte(s[:min(len(s), longest)]) }
+func text(s string) []byte { return []byte(s[:min(len(s), maxOption)]) }
 
-// routes is option 121 (RFC 3442): each destination in as few bytes as it has, and its gateway, 0.0.0.0 for what is on
-// the wire.
+// routes encodes classless static routes (option 121, RFC 3442): each destination in as few bytes as possible and its
+// gateway, which is 0.0.0.0 for on-link destinations.
 func routes(list []model.GuestRoute) []byte {
 	var out []byte
 	for _, r := range list {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp6 is a DHCPv6 server for one guest (RFC 8415): its one lease is a value, and to each message there is one
-// answer or none. It remembers nothing and does nothing. What it reads comes from a guest, who may write anything.
+// Package dhcp6 is a stateless DHCPv6 server for one guest (RFC 8415). The lease is fixed, and Answer maps each message to
+// at most one reply; the caller owns the socket. Messages come from a guest and are not trusted.
 package dhcp6
 
 import (
@@ -23,16 +23,16 @@ const (
 
 	success, noAddrs, notOnLink, noPrefix = 0, 2, 4, 6
 
-	// leaseSeconds is KubeVirt's: the guest has the address for as long as it runs.
+	// leaseSeconds is the same as in KubeVirt: the guest keeps its address as long as it runs.
 	leaseSeconds = 999 * 24 * 60 * 60
-	// mostIdentities bounds an answer: a guest has few interfaces and asks for few things.
-	mostIdentities = 8
-	mostDUID       = 130
-	mostSearch     = 255
+	// maxIdentities bounds the size of a reply: a guest needs few identity associations.
+	maxIdentities = 8
+	maxDUID       = 130
+	maxSearch     = 255
 )
 
-// Answer is the answer to a message, which goes to where that came from; nil is none.
-func Answer(g model.Guest, message []byte) []byte {
+// Answer returns the reply to a message, for the message's source, or nil if the message gets no reply.
+func Answer(g model.GuestConfig, message []byte) []byte {
 	q, ok := parse(message)
 	own, err := net.ParseMAC(g.LinkMAC)
 	if !ok || g.DHCP6 == nil || err != nil || len(own) != 6 {
@@ -61,15 +61,16 @@ func Answer(g model.Guest, message []byte) []byte {
 	return l.answer(q)
 }
 
-// query is what counts of a message.
+// query is a parsed message.
 type query struct {
 	kind           byte
 	client, server []byte
 	rapid          bool
-	// identities are what the guest wants addresses or prefixes for, with the addresses that it names.
+	// identities are the guest's identity associations.
 	identities []identity
 }
 
+// identity is an identity association (IA_NA, IA_TA or IA_PD) with the addresses that the guest lists in it.
 type identity struct {
 	kind  uint16
 	id    []byte // four bytes
@@ -84,14 +85,14 @@ func parse(m []byte) (q query, ok bool) {
 	q.kind = m[0]
 	ok = each(m[head:], func(code uint16, value []byte) {
 		switch {
-		case code == optClient && len(value) <= mostDUID:
+		case code == optClient && len(value) <= maxDUID:
 			q.client = value
 		case code == optServer:
 			q.server = append([]byte{}, value...)
 		case code == optRapid:
 			q.rapid = true
 		case (code == optIANA || code == optIAPD) && len(value) >= 12, code == optIATA && len(value) >= 4:
-			if len(q.identities) < mostIdentities {
+			if len(q.identities) < maxIdentities {
 				q.identities = append(q.identities, identityOf(code, value))
 			}
 		}
@@ -99,7 +100,7 @@ func parse(m []byte) (q query, ok bool) {
 	return q, ok
 }
 
-// each calls f with each option; false when what stands there is none.
+// each calls f with each option; it returns false if the options are malformed.
 func each(o []byte, f func(code uint16, value []byte)) bool {
 	for len(o) > 0 {
 		if len(o) < 4 {
@@ -122,14 +123,14 @@ func identityOf(code uint16, value []byte) identity {
 		inner = value[12:]
 	}
 	each(inner, func(code uint16, value []byte) {
-		if code == optIAAddr && len(value) >= 24 && len(i.addrs) < mostIdentities {
+		if code == optIAAddr && len(value) >= 24 && len(i.addrs) < maxIdentities {
 			i.addrs = append(i.addrs, netip.AddrFrom16([16]byte(value)))
 		}
 	})
 	return i
 }
 
-// lease is the lease with the answer that is being written.
+// lease is the guest's lease and the reply that is being built.
 type lease struct {
 	model.GuestDHCP6
 	out []byte
@@ -146,7 +147,7 @@ func status(code uint16, message string) []byte {
 	return option(optStatus, append(binary.BigEndian.AppendUint16(nil, code), message...))
 }
 
-// answer writes what a kind of message wants to hear.
+// answer builds the reply to a message by its type.
 func (l *lease) answer(q query) []byte {
 	switch q.kind {
 	case solicit:
@@ -165,7 +166,7 @@ func (l *lease) answer(q query) []byte {
 		case all:
 			l.out = append(l.out, status(success, "")...)
 		default:
-			l.out = append(l.out, status(notOnLink, "the address is not this machine's")...)
+			l.out = append(l.out, status(notOnLink, "the address is not assigned to this VM")...)
 		}
 		return l.out
 	case release, decline:
@@ -175,11 +176,11 @@ func (l *lease) answer(q query) []byte {
 	default:
 		return nil
 	}
-	l.rest()
+	l.dnsOptions()
 	return l.out
 }
 
-// holds tells whether the guest names addresses, and whether all of them are its.
+// holds reports whether the guest lists addresses, and whether all of them are its own.
 func (l *lease) holds(q query) (named, all bool) {
 	all = true
 	for _, i := range q.identities {
@@ -190,22 +191,22 @@ func (l *lease) holds(q query) (named, all bool) {
 	return named, all
 }
 
-// identities gives the address to the first that wants one, and nothing to others. What else a guest believes to have
-// it is told to forget.
+// identities assigns the address to the first IA_NA and refuses the other associations. Other addresses that the guest
+// lists get lifetime 0, so that it removes them.
 func (l *lease) identities(q query) {
-	given := false
+	assigned := false
 	for _, i := range q.identities {
 		body := append([]byte{}, i.id...)
 		if i.kind != optIATA {
-			body = append(body, make([]byte, 8)...) // when to renew is the guest's choice
+			body = append(body, make([]byte, 8)...) // T1 and T2: the guest chooses when to renew
 		}
 		switch {
 		case i.kind == optIAPD:
 			body = append(body, status(noPrefix, "there are no prefixes")...)
-		case i.kind == optIATA || given:
+		case i.kind == optIATA || assigned:
 			body = append(body, status(noAddrs, "there is one address")...)
 		default:
-			given = true
+			assigned = true
 			body = append(body, address(l.Address, leaseSeconds)...)
 			for _, a := range i.addrs {
 				if a != l.Address {
@@ -222,8 +223,8 @@ func address(a netip.Addr, seconds uint32) []byte {
 	return option(optIAAddr, binary.BigEndian.AppendUint32(value, seconds))
 }
 
-// rest is what every guest is told.
-func (l *lease) rest() {
+// dnsOptions appends the DNS servers and the search domains.
+func (l *lease) dnsOptions() {
 	var servers []byte
 	for _, s := range l.DNS {
 		if s.Is6() {
@@ -233,7 +234,7 @@ func (l *lease) rest() {
 	if len(servers) > 0 {
 		l.option(optDNS, servers)
 	}
-	if search := domains.Append(nil, l.Search, mostSearch); len(search) > 0 {
+	if search := domains.Append(nil, l.Search, maxSearch); len(search) > 0 {
 		l.option(optSearch, search)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 const own = "fd10:0:2::2"
 
-func guest() model.Guest {
-	return model.Guest{LinkMAC: "02:00:00:00:00:00", DHCP6: &model.GuestDHCP6{
+func guest() model.GuestConfig {
+	return model.GuestConfig{LinkMAC: "02:00:00:00:00:00", DHCP6: &model.GuestDHCP6{
 		Address: netip.MustParseAddr(own), DNS: []netip.Addr{netip.MustParseAddr("fd00:96::a")},
 		Search: []string{"shop.svc.cluster.local", "cluster.local"},
 	}}
@@ -28,7 +28,7 @@ func duid(last byte) dhcpv6.DUID {
 	return &dhcpv6.DUIDLL{HWType: iana.HWTypeEthernet, LinkLayerAddr: net.HardwareAddr{2, 0, 0, 0, 0, last}}
 }
 
-// ask makes a message with another implementation than ours.
+// ask builds a message with another DHCPv6 implementation.
 func ask(t testing.TB, kind dhcpv6.MessageType, modifiers ...dhcpv6.Modifier) *dhcpv6.Message {
 	t.Helper()
 	m, err := dhcpv6.NewMessage(append([]dhcpv6.Modifier{dhcpv6.WithClientID(duid(7))}, modifiers...)...)
@@ -39,7 +39,7 @@ func ask(t testing.TB, kind dhcpv6.MessageType, modifiers ...dhcpv6.Modifier) *d
 	return m
 }
 
-func wants(addrs ...string) dhcpv6.Modifier {
+func withIANA(addrs ...string) dhcpv6.Modifier {
 	var list []dhcpv6.OptIAAddress
 	for _, a := range addrs {
 		list = append(list, dhcpv6.OptIAAddress{IPv6Addr: net.ParseIP(a)})
@@ -50,11 +50,11 @@ func wants(addrs ...string) dhcpv6.Modifier {
 	}
 }
 
-// TestMessages: each kind of message with its answer.
+// TestMessages: each type of message and its reply.
 func TestMessages(t *testing.T) {
 	ours, anothers, rapid := dhcpv6.WithServerID(duid(0)), dhcpv6.WithServerID(duid(9)),
 		dhcpv6.WithOption(&dhcpv6.OptionGeneric{OptionCode: dhcpv6.OptionRapidCommit})
-	nobody := func(d dhcpv6.DHCPv6) { d.(*dhcpv6.Message).Options.Del(dhcpv6.OptionClientID) }
+	noClientID := func(d dhcpv6.DHCPv6) { d.(*dhcpv6.Message).Options.Del(dhcpv6.OptionClientID) }
 	for name, c := range map[string]struct {
 		kind      dhcpv6.MessageType
 		modifiers []dhcpv6.Modifier
@@ -62,39 +62,39 @@ func TestMessages(t *testing.T) {
 		address   string
 		status    iana.StatusCode
 	}{
-		"solicit": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants()}, dhcpv6.MessageTypeAdvertise, own, 0},
+		"solicit": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{withIANA()}, dhcpv6.MessageTypeAdvertise, own, 0},
 		"solicit rapidly": {
-			dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), rapid}, dhcpv6.MessageTypeReply, own, 0,
+			dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{withIANA(), rapid}, dhcpv6.MessageTypeReply, own, 0,
 		},
-		"solicit of a server": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), ours}, 0, "", 0},
+		"solicit of a server": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{withIANA(), ours}, 0, "", 0},
 		"request": {
-			dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0,
+			dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{withIANA(own), ours}, dhcpv6.MessageTypeReply, own, 0,
 		},
-		"request of another": {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own), anothers}, 0, "", 0},
-		"request of nobody":  {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
+		"request of another":       {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{withIANA(own), anothers}, 0, "", 0},
+		"request without a server": {dhcpv6.MessageTypeRequest, []dhcpv6.Modifier{withIANA(own)}, 0, "", 0},
 		"renew": {
-			dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, own, 0,
+			dhcpv6.MessageTypeRenew, []dhcpv6.Modifier{withIANA(own), ours}, dhcpv6.MessageTypeReply, own, 0,
 		},
-		"rebind": {dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, own, 0},
+		"rebind": {dhcpv6.MessageTypeRebind, []dhcpv6.Modifier{withIANA(own)}, dhcpv6.MessageTypeReply, own, 0},
 		"confirm": {
-			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants(own)}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{withIANA(own)}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
 		},
 		"confirm another": {
-			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants("fd00::9")}, dhcpv6.MessageTypeReply, "", iana.StatusNotOnLink,
+			dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{withIANA("fd00::9")}, dhcpv6.MessageTypeReply, "", iana.StatusNotOnLink,
 		},
-		"confirm nothing": {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{wants()}, 0, "", 0},
+		"confirm nothing": {dhcpv6.MessageTypeConfirm, []dhcpv6.Modifier{withIANA()}, 0, "", 0},
 		"release": {
-			dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+			dhcpv6.MessageTypeRelease, []dhcpv6.Modifier{withIANA(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
 		},
 		"decline": {
-			dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{wants(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
+			dhcpv6.MessageTypeDecline, []dhcpv6.Modifier{withIANA(own), ours}, dhcpv6.MessageTypeReply, "", iana.StatusSuccess,
 		},
 		"information": {dhcpv6.MessageTypeInformationRequest, nil, dhcpv6.MessageTypeReply, "", 0},
 		"information unnamed": {
-			dhcpv6.MessageTypeInformationRequest, []dhcpv6.Modifier{nobody}, dhcpv6.MessageTypeReply, "", 0,
+			dhcpv6.MessageTypeInformationRequest, []dhcpv6.Modifier{noClientID}, dhcpv6.MessageTypeReply, "", 0,
 		},
-		"solicit unnamed": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{wants(), nobody}, 0, "", 0},
-		"an answer":       {dhcpv6.MessageTypeReply, []dhcpv6.Modifier{wants(own)}, 0, "", 0},
+		"solicit unnamed": {dhcpv6.MessageTypeSolicit, []dhcpv6.Modifier{withIANA(), noClientID}, 0, "", 0},
+		"an answer":       {dhcpv6.MessageTypeReply, []dhcpv6.Modifier{withIANA(own)}, 0, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := ask(t, c.kind, c.modifiers...)
@@ -137,9 +137,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestIdentities: one address is given; others are taken back, and what else is wanted is refused.
+// TestIdentities: one address is assigned; other addresses get lifetime 0, and other associations are refused.
 func TestIdentities(t *testing.T) {
-	m := ask(t, dhcpv6.MessageTypeRebind, wants("fd00::9", own))
+	m := ask(t, dhcpv6.MessageTypeRebind, withIANA("fd00::9", own))
 	m.AddOption(&dhcpv6.OptIANA{IaId: [4]byte{9}})
 	m.AddOption(&dhcpv6.OptIAPD{IaId: [4]byte{8}})
 	r, err := dhcpv6.MessageFromBytes(Answer(guest(), m.ToBytes()))
@@ -159,11 +159,11 @@ func TestIdentities(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a guest says, an answer is one that another implementation reads, and bounded.
+// FuzzAnswer: the reply to any message is well-formed and of bounded size.
 func FuzzAnswer(f *testing.F) {
-	f.Add(ask(f, dhcpv6.MessageTypeSolicit, wants()).ToBytes())
-	f.Add(ask(f, dhcpv6.MessageTypeRequest, wants(own, "fd00::9"), dhcpv6.WithServerID(duid(0))).ToBytes())
-	f.Add(ask(f, dhcpv6.MessageTypeConfirm, wants(own)).ToBytes())
+	f.Add(ask(f, dhcpv6.MessageTypeSolicit, withIANA()).ToBytes())
+	f.Add(ask(f, dhcpv6.MessageTypeRequest, withIANA(own, "fd00::9"), dhcpv6.WithServerID(duid(0))).ToBytes())
+	f.Add(ask(f, dhcpv6.MessageTypeConfirm, withIANA(own)).ToBytes())
 	f.Fuzz(func(t *testing.T, message []byte) {
 		out := Answer(guest(), message)
 		if out == nil {
@@ -173,16 +173,16 @@ func FuzzAnswer(f *testing.F) {
 		if len(out) > most {
 			t.Fatalf("%d bytes", len(out))
 		}
-		sound := true
+		wellFormed := true
 		each(out[4:], func(code uint16, value []byte) {
 			switch code {
 			case optIANA, optIAPD:
-				sound = sound && each(value[12:], func(uint16, []byte) {})
+				wellFormed = wellFormed && each(value[12:], func(uint16, []byte) {})
 			case optIATA:
-				sound = sound && each(value[4:], func(uint16, []byte) {})
+				wellFormed = wellFormed && each(value[4:], func(uint16, []byte) {})
 			}
 		})
-		if !sound || !each(out[4:], func(uint16, []byte) {}) {
+		if !wellFormed || !each(out[4:], func(uint16, []byte) {}) {
 			t.Fatalf("%x", out)
 		}
 	})

@@ -1,25 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domains writes domain names as they stand in options: labels with their lengths (RFC 1035, 3.1), not
-// compressed.
+// Package domains encodes domain names for DHCP and RA options: length-prefixed labels (RFC 1035, 3.1), not compressed.
 package domains
 
 import "strings"
 
 const (
-	mostLabel = 63
-	mostName  = 255
+	maxLabel = 63
+	maxName  = 255
 )
 
-// Append appends the names, in order, as long as no more than most bytes are appended. What is no name is left out.
-func Append(b []byte, names []string, most int) []byte {
-	begin := len(b)
+// Append appends the names, in order, up to limit bytes. It skips invalid names.
+func Append(b []byte, names []string, limit int) []byte {
+	start := len(b)
 	for _, name := range names {
 		wire, ok := encode(name)
 		if !ok {
 			continue
 		}
-		if len(b)-begin+len(wire) > most {
+		if len(b)-start+len(wire) > limit {
 			break
 		}
 		b = append(b, wire...)
@@ -30,12 +29,12 @@ func Append(b []byte, names []string, most int) []byte {
 func encode(name string) (wire []byte, ok bool) {
 	name = strings.TrimSuffix(name, ".")
 	for label := range strings.SplitSeq(name, ".") {
-		if label == "" || len(label) > mostLabel ||
+		if label == "" || len(label) > maxLabel ||
 			strings.ContainsFunc(label, func(r rune) bool { return r <= ' ' || r > '~' }) {
 			return nil, false
 		}
 		wire = append(append(wire, byte(len(label))), label...)
 	}
 	wire = append(wire, 0)
-	return wire, len(wire) <= mostName
+	return wire, len(wire) <= maxName
 }

@@ -11,7 +11,7 @@ func TestAppend(t *testing.T) {
 	long := strings.Repeat("a", 64)
 	for _, c := range []struct {
 		names []string
-		most  int
+		limit int
 		want  string
 	}{
 		{[]string{"cluster.local"}, 255, "\x07cluster\x05local\x00"},
@@ -21,7 +21,7 @@ func TestAppend(t *testing.T) {
 		{[]string{strings.Repeat("abc.", 70) + "d", "e"}, 500, "\x01e\x00"},
 		{nil, 255, ""},
 	} {
-		if got := Append([]byte("x"), c.names, c.most); string(got) != "x"+c.want {
+		if got := Append([]byte("x"), c.names, c.limit); string(got) != "x"+c.want {
 			t.Errorf("%q: %q, want %q", c.names, got, "x"+c.want)
 		}
 	}

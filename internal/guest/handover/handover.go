@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover gives guests' wires, words and open sockets, to the process that serves them, over a unix socket.
-// One connection is one hand-over: the length of the words and the sockets in one message, then the words.
+// Package handover passes guests' interfaces, configuration and open sockets, over a unix socket (SCM_RIGHTS) to the
+// process that serves them. Each hand-over is one message with the length of the configuration and the sockets, followed
+// by the configuration as JSON.
 package handover
 
 import (
@@ -20,40 +21,42 @@ import (
 )
 
 const (
-	// mostWords bounds what is taken in; mostSockets is what one message carries (SCM_MAX_FD).
-	mostWords   = 4 << 20
-	mostSockets = 253
-	version     = 1
+	// maxConfig bounds what Receive accepts; maxSockets is the limit of one message (SCM_MAX_FD).
+	maxConfig  = 4 << 20
+	maxSockets = 253
+	version    = 1
 )
 
-// words are what goes beside the sockets. Each wire says which of the sockets, in order, are its own.
-type words struct {
-	Version int    `json:"version"`
-	Wires   []wire `json:"wires"`
+// payload is sent along with the sockets. Each interface lists which of the sockets, in order, are its own.
+type payload struct {
+	Version    int         `json:"version"`
+	Interfaces []ifPayload `json:"wires"`
 }
 
-type wire struct {
-	Guest model.Guest `json:"guest"`
-	DHCP4 bool        `json:"dhcp4,omitempty"`
-	DHCP6 bool        `json:"dhcp6,omitempty"`
-	RA    bool        `json:"ra,omitempty"`
+type ifPayload struct {
+	Guest model.GuestConfig `json:"guest"`
+	DHCP4 bool              `json:"dhcp4,omitempty"`
+	DHCP6 bool              `json:"dhcp6,omitempty"`
+	RA    bool              `json:"ra,omitempty"`
 }
 
-// Give hands wires over. The sockets stay open here, too.
-func Give(c *net.UnixConn, wires []serve.Wire) error {
-	w := words{Version: version}
+// Send sends interfaces. The sockets stay open in this process, too.
+func Send(c *net.UnixConn, interfaces []serve.Interface) error {
+	w := payload{Version: version}
 	var fds []int
-	for _, from := range wires {
+	for _, from := range interfaces {
 		s := from.Sockets
-		w.Wires = append(w.Wires, wire{Guest: from.Guest, DHCP4: s.DHCP4 != nil, DHCP6: s.DHCP6 != nil, RA: s.RA != nil})
+		w.Interfaces = append(w.Interfaces, ifPayload{
+			Guest: from.Guest, DHCP4: s.DHCP4 != nil, DHCP6: s.DHCP6 != nil, RA: s.RA != nil,
+		})
 		for _, f := range []*os.File{s.DHCP4, s.DHCP6, s.RA} {
 			if f != nil {
 				fds = append(fds, int(f.Fd()))
 			}
 		}
 	}
-	if len(fds) > mostSockets {
-		return fmt.Errorf("hand-over: %d sockets, at most %d fit", len(fds), mostSockets)
+	if len(fds) > maxSockets {
+		return fmt.Errorf("hand-over: %d sockets, at most %d fit", len(fds), maxSockets)
 	}
 	text, err := json.Marshal(w)
 	if err != nil {
@@ -72,29 +75,29 @@ func Give(c *net.UnixConn, wires []serve.Wire) error {
 	return nil
 }
 
-// Take takes wires.
-func Take(c *net.UnixConn) ([]serve.Wire, error) {
-	head, control := make([]byte, 4), make([]byte, unix.CmsgSpace(4*mostSockets))
+// Receive receives interfaces.
+func Receive(c *net.UnixConn) ([]serve.Interface, error) {
+	head, control := make([]byte, 4), make([]byte, unix.CmsgSpace(4*maxSockets))
 	n, rest, _, _, err := c.ReadMsgUnix(head, control)
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
-	files, err := take(control[:rest])
+	files, err := receivedFiles(control[:rest])
 	if err != nil {
 		return nil, err
 	}
-	wires, err := read(c, head[:n], files)
+	interfaces, err := read(c, head[:n], files)
 	if err != nil {
 		for _, f := range files {
 			_ = f.Close()
 		}
 		return nil, fmt.Errorf("hand-over: %w", err)
 	}
-	return wires, nil
+	return interfaces, nil
 }
 
-// take takes the sockets out of a message.
-func take(control []byte) (files []*os.File, err error) {
+// receivedFiles returns the sockets in a control message.
+func receivedFiles(control []byte) (files []*os.File, err error) {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {
 		return nil, fmt.Errorf("hand-over: %w", err)
@@ -106,35 +109,35 @@ func take(control []byte) (files []*os.File, err error) {
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
-			files = append(files, os.NewFile(uintptr(fd), "handed over"))
+			files = append(files, os.NewFile(uintptr(fd), "received socket"))
 		}
 	}
 	return files, nil
 }
 
-// read reads the words and gives each wire its sockets.
-func read(c io.Reader, head []byte, files []*os.File) ([]serve.Wire, error) {
+// read reads the configuration and assigns the sockets to the interfaces.
+func read(c io.Reader, head []byte, files []*os.File) ([]serve.Interface, error) {
 	if len(head) != 4 {
-		return nil, errors.New("it ended early")
+		return nil, errors.New("the message is too short")
 	}
 	n := binary.BigEndian.Uint32(head)
-	if n > mostWords {
-		return nil, fmt.Errorf("%d bytes of words, at most %d are taken", n, mostWords)
+	if n > maxConfig {
+		return nil, fmt.Errorf("%d bytes of configuration, at most %d are accepted", n, maxConfig)
 	}
 	text := make([]byte, n)
 	if _, err := io.ReadFull(c, text); err != nil {
 		return nil, err
 	}
-	var w words
+	var w payload
 	if err := json.Unmarshal(text, &w); err != nil {
 		return nil, err
 	}
 	if w.Version != version {
-		return nil, fmt.Errorf("version %d, %d is known", w.Version, version)
+		return nil, fmt.Errorf("version %d, want %d", w.Version, version)
 	}
 	next := 0
-	out := make([]serve.Wire, len(w.Wires))
-	for i, from := range w.Wires {
+	out := make([]serve.Interface, len(w.Interfaces))
+	for i, from := range w.Interfaces {
 		out[i].Guest = from.Guest
 		s := &out[i].Sockets
 		for _, to := range []struct {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestBadWords: what does not agree with the sockets is refused.
-func TestBadWords(t *testing.T) {
+// TestBadPayload: a configuration that does not match the sockets is refused.
+func TestBadPayload(t *testing.T) {
 	size := func(n int) []byte { return binary.BigEndian.AppendUint32(nil, uint32(n)) }
 	const one = `{"version":1,"wires":[{"guest":{},"dhcp4":true}]}`
 	for _, c := range []struct {
@@ -23,10 +23,10 @@ func TestBadWords(t *testing.T) {
 		{size(len(one)), one, 0, "0 sockets, more were announced"},
 		{size(len(one)), one, 2, "2 sockets, 1 were announced"},
 		{size(len(one) + 1), one, 1, "unexpected EOF"},
-		{size(mostWords + 1), "", 0, "4194305 bytes of words, at most 4194304 are taken"},
+		{size(maxConfig + 1), "", 0, "4194305 bytes of configuration, at most 4194304 are accepted"},
 		{size(1), "{", 0, "unexpected end of JSON input"},
-		{size(13), `{"version":2}`, 0, "version 2, 1 is known"},
-		{nil, "", 0, "it ended early"},
+		{size(13), `{"version":2}`, 0, "version 2, want 1"},
+		{nil, "", 0, "the message is too short"},
 	} {
 		_, err := read(bytes.NewReader([]byte(c.text)), c.head, make([]*os.File, c.files))
 		if err == nil && c.want != "" || err != nil && err.Error() != c.want {

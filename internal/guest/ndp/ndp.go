@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ndp is a router for one guest (RFC 4861): what it advertises is a value. It says that the way out is here and
-// that addresses come by DHCPv6; without that a guest has an address and no route. What it reads comes from a guest,
-// who may write anything. Checksums are the kernel's.
+// Package ndp sends router advertisements to one guest (RFC 4861). They make this end the guest's default router and refer
+// it to DHCPv6 for addresses; DHCPv6 alone would leave a guest without a default route. Solicitations come from a guest
+// and are not trusted. The kernel computes checksums.
 package ndp
 
 import (
@@ -19,29 +19,29 @@ const (
 
 	optSource, optPrefix, optMTU, optDNS, optSearch = 1, 3, 5, 25, 31
 
-	// Lifetime is for how many seconds an advertisement holds.
+	// Lifetime is the router lifetime in seconds.
 	Lifetime = 1800
-	// Interval is after how many seconds another one is due.
+	// Interval is the time between unsolicited advertisements in seconds.
 	Interval = 200
 
 	hopLimit = 64
-	// managed and other tell the guest to ask by DHCPv6 for addresses and for the rest.
+	// managed and other are the M and O flags: addresses and other configuration come by DHCPv6.
 	managed, other = 0x80, 0x40
 	onLink         = 0x80
-	mostSearch     = 248
+	maxSearch      = 248
 )
 
-// AllNodes is where advertisements go that nobody asked for.
+// AllNodes is the destination of unsolicited advertisements.
 func AllNodes() netip.Addr { return netip.MustParseAddr("ff02::1") }
 
-// Solicited tells whether a message that came from an address asks for an advertisement (RFC 4861, 6.1.1). The hop
-// limit, which is 255 where no router was on the way, is for the caller's socket to know.
+// Solicited reports whether a message is a valid router solicitation (RFC 4861, 6.1.1). Its hop limit must be 255: a
+// router between the guest and this end would have decremented it.
 func Solicited(message []byte, from netip.Addr, hops int) bool {
-	const least, farthest = 8, 255
-	if len(message) < least || message[0] != solicitation || message[1] != 0 || hops != farthest {
+	const header, maxHops = 8, 255
+	if len(message) < header || message[0] != solicitation || message[1] != 0 || hops != maxHops {
 		return false
 	}
-	for o := message[least:]; len(o) > 0; {
+	for o := message[header:]; len(o) > 0; {
 		if len(o) < 2 || o[1] == 0 || len(o) < 8*int(o[1]) {
 			return false
 		}
@@ -53,8 +53,8 @@ func Solicited(message []byte, from netip.Addr, hops int) bool {
 	return true
 }
 
-// Advertisement is what the guest is told. Lifetime 0 takes it back: the router is about to go.
-func Advertisement(g model.Guest, lifetime uint16) []byte {
+// Advertisement returns the router advertisement for a guest, or nil if it gets none. Lifetime 0 withdraws the router.
+func Advertisement(g model.GuestConfig, lifetime uint16) []byte {
 	if g.RA == nil {
 		return nil
 	}
@@ -72,11 +72,11 @@ func Advertisement(g model.Guest, lifetime uint16) []byte {
 		out = binary.BigEndian.AppendUint32(out, 1<<32-1)
 		out = append(append(out, 0, 0, 0, 0), ra.Prefix.Masked().Addr().AsSlice()...)
 	}
-	return append(out, names(ra, uint32(lifetime))...)
+	return append(out, dnsOptions(ra, uint32(lifetime))...)
 }
 
-// names are the options of RFC 8106.
-func names(ra model.GuestRA, lifetime uint32) []byte {
+// dnsOptions returns the RDNSS and DNSSL options (RFC 8106).
+func dnsOptions(ra model.GuestRA, lifetime uint32) []byte {
 	var servers, out []byte
 	for _, s := range ra.DNS {
 		if s.Is6() && len(servers) < 16*100 {
@@ -87,7 +87,7 @@ func names(ra model.GuestRA, lifetime uint32) []byte {
 		out = append(out, optDNS, byte(1+len(servers)/8), 0, 0)
 		out = append(binary.BigEndian.AppendUint32(out, lifetime), servers...)
 	}
-	if search := domains.Append(nil, ra.Search, mostSearch); len(search) > 0 {
+	if search := domains.Append(nil, ra.Search, maxSearch); len(search) > 0 {
 		for len(search)%8 != 0 {
 			search = append(search, 0)
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-func guest() model.Guest {
-	return model.Guest{LinkMAC: "02:00:00:00:00:00", RA: &model.GuestRA{
+func guest() model.GuestConfig {
+	return model.GuestConfig{LinkMAC: "02:00:00:00:00:00", RA: &model.GuestRA{
 		Prefix: netip.MustParsePrefix("fd10:0:2::/120"), MTU: 1450,
 		DNS:    []netip.Addr{netip.MustParseAddr("fd00:96::a"), netip.MustParseAddr("10.96.0.10")},
 		Search: []string{"cluster.local"},
@@ -21,22 +21,22 @@ func guest() model.Guest {
 func TestAdvertisement(t *testing.T) {
 	const want = "8600000040c007080000000000000000" + // a router for 1800 s; addresses and the rest by DHCPv6
 		"0101020000000000" + "05010000000005aa" + // its address; MTU 1450
-		"03047880ffffffffffffffff00000000fd100000000200000000000000000000" + // fd10:0:2::/120 is on the wire
-		"1903000000000708fd00009600000000000000000000000a" + // a server of names
-		"1f030000000007080763" + "6c7573746572056c6f63616c0000" // a domain to search
+		"03047880ffffffffffffffff00000000fd100000000200000000000000000000" + // fd10:0:2::/120 is on-link
+		"1903000000000708fd00009600000000000000000000000a" + // a DNS server
+		"1f030000000007080763" + "6c7573746572056c6f63616c0000" // a search domain
 	if got := hex.EncodeToString(Advertisement(guest(), Lifetime)); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
 	if got := Advertisement(guest(), 0); got[6] != 0 || got[7] != 0 {
-		t.Errorf("taken back: %x", got)
+		t.Errorf("withdrawn: %x", got)
 	}
-	if got := Advertisement(model.Guest{}, Lifetime); got != nil {
+	if got := Advertisement(model.GuestConfig{}, Lifetime); got != nil {
 		t.Errorf("%x", got)
 	}
 }
 
 func TestSolicited(t *testing.T) {
-	from, nobody := netip.MustParseAddr("fe80::7"), netip.IPv6Unspecified()
+	from, unspecified := netip.MustParseAddr("fe80::7"), netip.IPv6Unspecified()
 	const plain, source = "8500000000000000", "01010200000000"
 	for _, c := range []struct {
 		message string
@@ -45,9 +45,9 @@ func TestSolicited(t *testing.T) {
 		want    bool
 	}{
 		{plain, from, 255, true},
-		{plain, nobody, 255, true},
+		{plain, unspecified, 255, true},
 		{plain + source + "77", from, 255, true},
-		{plain + source + "77", nobody, 255, false},
+		{plain + source + "77", unspecified, 255, false},
 		{plain, from, 254, false},
 		{plain[:14], from, 255, false},
 		{"8501000000000000", from, 255, false},

@@ -22,16 +22,16 @@ import (
 )
 
 const (
-	mostPacket  = 9000
+	maxPacket   = 9000
 	clientPort4 = 68
-	// pace is the least time from one packet of a guest to the next: who says more is heard later, or not at all, and has
-	// this process do no more for that.
+	// pace is the minimum time between two packets of a guest. A guest that floods the socket only fills its buffer; it
+	// does not make this process work more.
 	pace = time.Millisecond
 )
 
-// read reads packets until the socket is closed. That the wire was down for a while is no end.
+// read reads packets until the socket is closed. It continues if the link is down for a while.
 func read(conn net.PacketConn, take func(packet []byte, from net.Addr)) error {
-	buf := make([]byte, mostPacket)
+	buf := make([]byte, maxPacket)
 	for {
 		n, from, err := conn.ReadFrom(buf)
 		switch {
@@ -45,9 +45,9 @@ func read(conn net.PacketConn, take func(packet []byte, from net.Addr)) error {
 	}
 }
 
-// dhcp4Loop answers DHCP. A guest that has the pod's own address is told everything by broadcast: a packet to that
-// address would not leave the pod.
-func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+// dhcp4Loop answers DHCP. A guest that has the pod's own address gets all replies by broadcast: a packet to that address
+// would not leave the pod.
+func dhcp4Loop(g model.GuestConfig, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
 	out := newSender(conn, log, "DHCP answer")
 	return func(context.Context) error {
 		err := read(conn, func(packet []byte, _ net.Addr) {
@@ -64,7 +64,7 @@ func dhcp4Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 	}
 }
 
-func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+func dhcp6Loop(g model.GuestConfig, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
 	out := newSender(conn, log, "DHCPv6 answer")
 	return func(context.Context) error {
 		err := read(conn, func(packet []byte, from net.Addr) {
@@ -79,8 +79,8 @@ func dhcp6Loop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(contex
 	}
 }
 
-// raLoop advertises now and then, and to whoever asks.
-func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
+// raLoop sends router advertisements at intervals and to each solicitation.
+func raLoop(g model.GuestConfig, conn net.PacketConn, log *slog.Logger) func(context.Context) error {
 	out := newSender(conn, log, "advertisement")
 	advertise := func(to net.Addr) { out.send(ndp.Advertisement(g, ndp.Lifetime), to) }
 	return func(ctx context.Context) error {
@@ -100,11 +100,11 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 				case <-ctx.Done():
 					return
 				case <-due.C:
-					advertise(everybody())
+					advertise(allNodes())
 				}
 			}
 		})
-		buf, control := make([]byte, mostPacket), make([]byte, 128)
+		buf, control := make([]byte, maxPacket), make([]byte, 128)
 		for {
 			time.Sleep(pace)
 			n, rest, _, from, err := raw.ReadMsgIP(buf, control)
@@ -119,18 +119,18 @@ func raLoop(g model.Guest, conn net.PacketConn, log *slog.Logger) func(context.C
 			case ip.IsLinkLocalUnicast():
 				advertise(&net.IPAddr{IP: ip.AsSlice()})
 			case ip.IsUnspecified():
-				advertise(everybody())
+				advertise(allNodes())
 			}
 		}
 	}
 }
 
-// everybody is all nodes on a wire; the socket is bound to it.
-func everybody() net.Addr {
+// allNodes is the all-nodes multicast address; the socket is bound to the link.
+func allNodes() net.Addr {
 	return &net.IPAddr{IP: ndp.AllNodes().AsSlice()}
 }
 
-// hops is how many more routers a packet could have passed; -1 where that is not told.
+// hops returns a packet's hop limit, or -1 if the control message does not have it.
 func hops(control []byte) int {
 	messages, err := unix.ParseSocketControlMessage(control)
 	if err != nil {

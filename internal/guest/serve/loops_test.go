@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// flood is a guest that has always another packet, to which nothing can be sent.
+// flood is the socket of a guest that sends packets without a pause; each write to it fails.
 type flood struct {
 	net.PacketConn
 	left int
@@ -37,7 +37,7 @@ func (f *flood) WriteTo(_ []byte, to net.Addr) (int, error) {
 	return 0, fmt.Errorf("to %s: %w", to, reason)
 }
 
-// TestFlood: a guest that says more and more has no more done for it, and the log tells each reason once.
+// TestFlood: packets of a guest that floods the socket are read at a limited rate, and each errno is logged once.
 func TestFlood(t *testing.T) {
 	const packets = 50
 	var log bytes.Buffer
@@ -51,7 +51,7 @@ func TestFlood(t *testing.T) {
 	if took := time.Since(begun); !errors.Is(err, io.EOF) || took < packets*pace {
 		t.Errorf("%d packets in %s: %v", packets, took, err)
 	}
-	if said := strings.Count(log.String(), "answer not sent"); said != 2 {
-		t.Errorf("said %d times:\n%s", said, &log)
+	if logged := strings.Count(log.String(), "answer not sent"); logged != 2 {
+		t.Errorf("logged %d times:\n%s", logged, &log)
 	}
 }

@@ -22,50 +22,50 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/guest/giver"
+	"github.com/weft-net/weft/internal/guest/fdserver"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestProgram: weft-guest serves as a user with one right, CAP_NET_BIND_SERVICE, in little memory. One that was killed
-// is started again, and serves on, and so does one whose giver was started again, with what that one gives.
+// TestProgram: weft-guest serves as a user with one capability, CAP_NET_BIND_SERVICE, in little memory. A weft-guest that
+// replaces a killed one continues to serve; so does one whose fdserver restarts, with the new configuration.
 func TestProgram(t *testing.T) {
 	pod, guest := world(t)
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
-	dir := readable(t)
+	dir := worldReadableDir(t)
 	program := filepath.Join(dir, "weft-guest")
 	nettest.Program(t, "weft-guest", program)
-	g := words()
-	_, end := given(t, pod, g)
+	g := config()
+	_, end := listening(t, pod, g)
 	c := udp(t, guest, "udp4", ":68")
-	first := started(t, pod, program)
+	first := startGuest(t, pod, program)
 	address(t, c, "10.0.2.2", true)
-	rights(t, first.Process.Pid)
-	killed(t, first)
-	second := started(t, pod, program)
+	checkCapabilities(t, first.Process.Pid)
+	kill(t, first)
+	second := startGuest(t, pod, program)
 	address(t, c, "10.0.2.2", true)
 	end()
-	address(t, c, "10.0.2.2", true) // it serves on alone
+	address(t, c, "10.0.2.2", true) // it serves without the fdserver
 	g.DHCP4.Address = netip.MustParsePrefix("10.0.2.3/24")
-	other, end := given(t, pod, g)
+	other, end := listening(t, pod, g)
 	defer end()
 	address(t, c, "10.0.2.3", false)
 	changed := g
 	changed.DHCP4 = &model.GuestDHCP4{Address: netip.MustParsePrefix("10.0.2.4/24"), Server: g.DHCP4.Server, MTU: 1450}
-	other.Set([]model.Guest{changed})
+	other.Set([]model.GuestConfig{changed})
 	address(t, c, "10.0.2.4", false)
-	killed(t, second)
+	kill(t, second)
 }
 
-// given gives a guest's wire in the pod until end.
-func given(t *testing.T, pod *netns.NS, g model.Guest) (*giver.Giver, func()) {
+// listening runs an fdserver for a guest's interface in the pod until end is called.
+func listening(t *testing.T, pod *netns.NS, g model.GuestConfig) (*fdserver.Server, func()) {
 	t.Helper()
-	out, err := giver.Listen(pod, "@weft-guest", 107, slog.New(slog.NewTextHandler(t.Output(), nil)))
+	out, err := fdserver.Listen(pod, "@weft-guest", 107, slog.New(slog.NewTextHandler(t.Output(), nil)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out.Set([]model.Guest{g})
+	out.Set([]model.GuestConfig{g})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() { done <- out.Run(ctx) }()
@@ -77,8 +77,8 @@ func given(t *testing.T, pod *netns.NS, g model.Guest) (*giver.Giver, func()) {
 	})
 }
 
-// started starts the program in the pod as a user with one right.
-func started(t *testing.T, pod *netns.NS, program string) *exec.Cmd {
+// startGuest starts the program in the pod as a user with one capability.
+func startGuest(t *testing.T, pod *netns.NS, program string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(program)
 	cmd.Stderr = t.Output()
@@ -87,7 +87,7 @@ func started(t *testing.T, pod *netns.NS, program string) *exec.Cmd {
 	}
 	err := pod.Do(cmd.Start)
 	if errors.Is(err, syscall.EINVAL) || errors.Is(err, syscall.EPERM) {
-		nettest.Without(t, fmt.Sprintf("no process of another user can be started: %v", err))
+		nettest.SkipMissing(t, fmt.Sprintf("no process of another user can be startGuest: %v", err))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +101,7 @@ func started(t *testing.T, pod *netns.NS, program string) *exec.Cmd {
 	return cmd
 }
 
-func killed(t *testing.T, cmd *exec.Cmd) {
+func kill(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	_ = cmd.Process.Kill()
 	if err := cmd.Wait(); err == nil || !strings.Contains(err.Error(), "killed") {
@@ -109,8 +109,7 @@ func killed(t *testing.T, cmd *exec.Cmd) {
 	}
 }
 
-// address asks for an address until the guest is offered the one that is wanted; with only, no other one may be
-// offered.
+// address sends DHCPDISCOVER until the guest is offered the wanted address; with only, no other one may be offered.
 func address(t *testing.T, c net.PacketConn, want string, only bool) {
 	t.Helper()
 	discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}),
@@ -136,8 +135,8 @@ func address(t *testing.T, c net.PacketConn, want string, only bool) {
 	t.Fatalf("offered %s, want %s", got, want)
 }
 
-// rights checks what a process may, and how much memory it has.
-func rights(t *testing.T, pid int) {
+// checkCapabilities checks a process's capabilities, user and memory.
+func checkCapabilities(t *testing.T, pid int) {
 	t.Helper()
 	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -156,18 +155,18 @@ func rights(t *testing.T, pid int) {
 				t.Errorf("it runs as %s", value)
 			}
 		case "VmRSS":
-			const most = 15 << 10
+			const limit = 15 << 10
 			kib, err := strconv.Atoi(strings.TrimSuffix(value, " kB"))
-			if err != nil || kib > most {
-				t.Errorf("it holds %s, want less than %d kB", value, most)
+			if err != nil || kib > limit {
+				t.Errorf("VmRSS is %s, want less than %d kB", value, limit)
 			}
 			t.Logf("resident: %s", value)
 		}
 	}
 }
 
-// readable is a directory that other users may look into.
-func readable(t *testing.T) string {
+// worldReadableDir returns a directory that other users can read.
+func worldReadableDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "weft-guest")
 	if err != nil {

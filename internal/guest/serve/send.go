@@ -10,18 +10,18 @@ import (
 	"syscall"
 )
 
-// sender sends answers. Each reason for which that fails is told once: a guest may have it fail as often as it likes.
+// sender sends replies. It logs each errno once, because a guest can make sending fail as often as it likes.
 type sender struct {
 	conn net.PacketConn
 	log  *slog.Logger
 	what string
 
-	mu   sync.Mutex
-	said map[syscall.Errno]bool
+	mu     sync.Mutex
+	logged map[syscall.Errno]bool
 }
 
 func newSender(conn net.PacketConn, log *slog.Logger, what string) *sender {
-	return &sender{conn: conn, log: log, what: what, said: map[syscall.Errno]bool{}}
+	return &sender{conn: conn, log: log, what: what, logged: map[syscall.Errno]bool{}}
 }
 
 func (s *sender) send(answer []byte, to net.Addr) {
@@ -29,13 +29,13 @@ func (s *sender) send(answer []byte, to net.Addr) {
 	if err == nil {
 		return
 	}
-	var reason syscall.Errno // 0 is any other
+	var reason syscall.Errno // 0 stands for all other errors
 	_ = errors.As(err, &reason)
 	s.mu.Lock()
-	again := s.said[reason]
-	s.said[reason] = true
+	again := s.logged[reason]
+	s.logged[reason] = true
 	s.mu.Unlock()
 	if !again {
-		s.log.Warn(s.what+" not sent", "to", to.String(), "error", err.Error())
+		s.log.Warn(s.what+" not sent", "to", to.String(), "err", err)
 	}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package serve answers guests on sockets that somebody else has opened. It needs no rights: what it says are values,
-// who it says them to is bound to the sockets.
+// Package serve runs DHCP, DHCPv6 and router advertisements for guests, on sockets that another process has opened. It
+// needs no capabilities: each socket is bound to the link of one guest.
 package serve
 
 import (
@@ -18,12 +18,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Sockets are those of one wire; nil where nothing is said.
+// Sockets are the sockets of one interface; nil where a protocol is not served.
 type Sockets struct {
 	DHCP4, DHCP6, RA *os.File
 }
 
-// Close closes them.
+// Close closes the sockets.
 func (s Sockets) Close() error {
 	var errs []error
 	for _, f := range []*os.File{s.DHCP4, s.DHCP6, s.RA} {
@@ -34,31 +34,31 @@ func (s Sockets) Close() error {
 	return errors.Join(errs...)
 }
 
-// Wire is a guest's wire with its sockets.
-type Wire struct {
-	Guest   model.Guest
+// Interface is a guest's interface and the sockets that serve it.
+type Interface struct {
+	Guest   model.GuestConfig
 	Sockets Sockets
 }
 
-// Config is what all wires have.
+// Config configures Run.
 type Config struct {
-	// StartedDir is where it is noted, for each wire, that DHCP is served: KubeVirt's launcher looks there. "" is nowhere.
+	// StartedDir is the directory of the marker files, one for each interface, by which KubeVirt's launcher knows that DHCP
+	// is served. If it is empty, Run writes none.
 	StartedDir string
 	Log        *slog.Logger
 }
 
-// mark is what stands in a note of ours; KubeVirt's are empty.
+// mark is the content of weft's marker files; KubeVirt's are empty.
 const mark = "weft-guest\n"
 
-// Run answers on all wires until the context ends, or until one of them cannot be heard any more. It closes the
-// sockets.
-func (c Config) Run(ctx context.Context, wires []Wire) error {
+// Run serves all interfaces until the context ends or reading one of the sockets fails. It closes the sockets.
+func (c Config) Run(ctx context.Context, interfaces []Interface) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var group sync.WaitGroup
 	var once sync.Once
 	var first error
-	for _, w := range wires {
+	for _, w := range interfaces {
 		loops, err := c.loops(w)
 		if err != nil {
 			once.Do(func() { first = err })
@@ -75,13 +75,13 @@ func (c Config) Run(ctx context.Context, wires []Wire) error {
 		}
 	}
 	group.Wait()
-	for _, w := range wires {
+	for _, w := range interfaces {
 		_ = w.Sockets.Close()
 	}
 	return first
 }
 
-// loop is one socket with what is done for it.
+// loop is one socket and the loop that serves it.
 type loop struct {
 	conn  net.PacketConn
 	serve func(ctx context.Context) error
@@ -99,7 +99,7 @@ func (l loop) run(ctx context.Context) error {
 	return err
 }
 
-func (c Config) loops(w Wire) ([]loop, error) {
+func (c Config) loops(w Interface) ([]loop, error) {
 	var out []loop
 	fail := func(err error) ([]loop, error) {
 		for _, l := range out {
@@ -107,24 +107,24 @@ func (c Config) loops(w Wire) ([]loop, error) {
 		}
 		return nil, fmt.Errorf("interface %s: %w", w.Guest.Interface, err)
 	}
-	ours, err := c.started(w.Guest)
+	ours, err := c.markStarted(w.Guest)
 	if err != nil {
 		return fail(err)
 	}
 	log := c.Log.With("interface", w.Guest.Interface)
 	if !ours {
-		log.Info("somebody else serves DHCP there already")
+		log.Info("DHCP is served by another server already")
 	}
 	for _, s := range []struct {
-		file  *os.File
-		wants bool
-		serve func(net.PacketConn) func(context.Context) error
+		file   *os.File
+		serves bool
+		serve  func(net.PacketConn) func(context.Context) error
 	}{
 		{w.Sockets.DHCP4, ours, func(p net.PacketConn) func(context.Context) error { return dhcp4Loop(w.Guest, p, log) }},
 		{w.Sockets.DHCP6, ours, func(p net.PacketConn) func(context.Context) error { return dhcp6Loop(w.Guest, p, log) }},
 		{w.Sockets.RA, true, func(p net.PacketConn) func(context.Context) error { return raLoop(w.Guest, p, log) }},
 	} {
-		if s.file == nil || !s.wants {
+		if s.file == nil || !s.serves {
 			continue
 		}
 		conn, err := net.FilePacketConn(s.file)
@@ -136,8 +136,8 @@ func (c Config) loops(w Wire) ([]loop, error) {
 	return out, nil
 }
 
-// started notes that DHCP is served on a wire; ours is false where somebody else has noted it.
-func (c Config) started(g model.Guest) (ours bool, err error) {
+// markStarted writes the marker file of an interface; ours is false if another server has written it.
+func (c Config) markStarted(g model.GuestConfig) (ours bool, err error) {
 	if c.StartedDir == "" || g.DHCP4 == nil && g.DHCP6 == nil {
 		return true, nil
 	}
@@ -146,13 +146,13 @@ func (c Config) started(g model.Guest) (ours bool, err error) {
 		return false, nil
 	}
 	if err := os.WriteFile(path, []byte(mark), 0o604); err != nil {
-		return false, fmt.Errorf("note that DHCP is served: %w", err)
+		return false, fmt.Errorf("marker file of DHCP: %w", err)
 	}
 	return true, nil
 }
 
-// addrOf is where a packet came from, without the link: the socket is bound to it, and the net package does not know
-// links with numbers above 1<<24, which weft's have, where it runs in another namespace.
+// addrOf returns a packet's source address without its zone. The socket is bound to the link anyway, and the net package
+// cannot resolve the zone of a link in another namespace whose index is above 1<<24, as weft's are.
 func addrOf(a net.Addr) netip.Addr {
 	switch a := a.(type) {
 	case *net.UDPAddr:

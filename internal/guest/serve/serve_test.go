@@ -31,9 +31,9 @@ func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 const guestMAC = "02:00:00:00:00:77"
 
-// words are those of a guest with translated addresses.
-func words() model.Guest {
-	return model.Guest{
+// config is the configuration of a guest with masquerade binding.
+func config() model.GuestConfig {
+	return model.GuestConfig{
 		Interface: "default", PodLink: "eth0", Link: "k6t-eth0", LinkMAC: "02:00:00:00:00:00",
 		DHCP4: &model.GuestDHCP4{
 			Address: netip.MustParsePrefix("10.0.2.2/24"), Server: netip.MustParseAddr("10.0.2.1"),
@@ -61,9 +61,8 @@ func world(t *testing.T) (pod, guest *netns.NS) {
 	return pod, guest
 }
 
-// served has a guest served in the way that weft-guest does, from sockets that were handed over, and gives what ends
-// it.
-func served(t *testing.T, pod *netns.NS, g model.Guest, dir string) (stop func()) {
+// startServing serves a guest as weft-guest does, on sockets that were passed over a unix socket, until stop is called.
+func startServing(t *testing.T, pod *netns.NS, g model.GuestConfig, dir string) (stop func()) {
 	t.Helper()
 	s, err := sockets.Open(pod, g)
 	if err != nil {
@@ -73,17 +72,17 @@ func served(t *testing.T, pod *netns.NS, g model.Guest, dir string) (stop func()
 	if err != nil {
 		t.Fatal(err)
 	}
-	giver, taker := end(t, pair[0]), end(t, pair[1])
-	if err := handover.Give(giver, []serve.Wire{{Guest: g, Sockets: s}}); err != nil {
+	server, client := end(t, pair[0]), end(t, pair[1])
+	if err := handover.Send(server, []serve.Interface{{Guest: g, Sockets: s}}); err != nil {
 		t.Fatal(err)
 	}
-	wires, err := handover.Take(taker)
+	interfaces, err := handover.Receive(client)
 	if err := errors.Join(err, s.Close()); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
-	go func() { done <- serve.Config{StartedDir: dir, Log: slog.New(slog.DiscardHandler)}.Run(ctx, wires) }()
+	go func() { done <- serve.Config{StartedDir: dir, Log: slog.New(slog.DiscardHandler)}.Run(ctx, interfaces) }()
 	return func() {
 		cancel()
 		if err := <-done; err != nil {
@@ -146,14 +145,14 @@ func exchange(t *testing.T, c net.PacketConn, message []byte, to net.Addr) []byt
 	return nil
 }
 
-// TestGuest: a guest gets addresses of both families, and its kernel a default route, from sockets that were handed
-// over; and again when the server was started anew.
+// TestGuest: on sockets that were passed over a unix socket, a guest gets addresses of both families and a default route;
+// and again after the server restarted.
 func TestGuest(t *testing.T) {
 	pod, guest := world(t)
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "addrgenmode", "eui64")
 	dir := t.TempDir()
 	for round := range 2 {
-		stop := served(t, pod, words(), dir)
+		stop := startServing(t, pod, config(), dir)
 		nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
 		c := udp(t, guest, "udp4", ":68")
 		discover, err := dhcpv4.New(dhcpv4.WithHwAddr(net.HardwareAddr{2, 0, 0, 0, 0, 0x77}),
@@ -199,14 +198,14 @@ func waitFor(t *testing.T, what string, is func() bool) {
 	t.Fatalf("no %s", what)
 }
 
-// TestStarted: where somebody else has noted that DHCP is served, only advertisements are sent.
+// TestStarted: if another server's marker file exists, only router advertisements are sent.
 func TestStarted(t *testing.T) {
 	pod, guest := world(t)
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "dhcp_started-eth0"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	stop := served(t, pod, words(), dir)
+	stop := startServing(t, pod, config(), dir)
 	defer stop()
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "up")
 	waitFor(t, "IPv6 default route", func() bool {
@@ -227,10 +226,10 @@ func TestStarted(t *testing.T) {
 	}
 }
 
-// TestGone: a link that is not there is told.
+// TestGone: Open reports a missing link.
 func TestGone(t *testing.T) {
 	pod := nettest.NS(t, "pod")
-	_, err := sockets.Open(pod, words())
+	_, err := sockets.Open(pod, config())
 	if err == nil || !strings.HasPrefix(err.Error(), "sockets on k6t-eth0: ") {
 		t.Error(err)
 	}

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package session is all that weft-guest does: it asks for the wires of its pod, serves them, takes others when they
-// change, and asks again when who gave them has gone. It serves on meanwhile.
+// Package session is the main loop of weft-guest: it receives the interfaces of its pod and their sockets from an
+// fdserver, serves them, and receives them again when they change. If the fdserver goes away, it continues to serve and
+// reconnects.
 package session
 
 import (
@@ -16,34 +17,33 @@ import (
 )
 
 const (
-	// patience is how long who gives may take for the first wires once it has said hello.
-	patience = 10 * time.Second
-	// again is when who was not there is looked for again.
-	again = 250 * time.Millisecond
+	// receiveTimeout bounds the time from the server's hello to the first interfaces.
+	receiveTimeout = 10 * time.Second
+	// retryInterval is the time between two attempts to connect.
+	retryInterval = 250 * time.Millisecond
 )
 
-// Config is a session's.
+// Config configures a session.
 type Config struct {
-	// Socket is where wires are given: @NAME in the network namespace, or a path.
+	// Socket is the fdserver's address: @NAME in the network namespace, or a path.
 	Socket string
 	Serve  serve.Config
 	Log    *slog.Logger
 	After  func(time.Duration) <-chan time.Time
 }
 
-// session is one under way.
 type session struct {
 	Config
-	// stop ends the serving of the present wires and waits for it; broken tells why one ended by itself.
+	// stop stops serving the current interfaces and waits for that; failed has the error of one that stopped by itself.
 	stop   func()
-	broken chan error
+	failed chan error
 }
 
-// Run serves until the context ends, or until a wire cannot be heard any more.
+// Run serves until the context ends or serving an interface fails.
 func (c Config) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	s := &session{Config: c, stop: func() {}, broken: make(chan error, 1)}
+	s := &session{Config: c, stop: func() {}, failed: make(chan error, 1)}
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -51,7 +51,7 @@ func (c Config) Run(ctx context.Context) error {
 	}()
 	var err error
 	select {
-	case err = <-s.broken:
+	case err = <-s.failed:
 		cancel(err)
 	case <-ctx.Done():
 	}
@@ -60,27 +60,27 @@ func (c Config) Run(ctx context.Context) error {
 	return err
 }
 
-// loop asks again and again.
+// loop connects to the fdserver, again and again.
 func (s *session) loop(ctx context.Context) {
 	last := ""
 	for ctx.Err() == nil {
-		err := s.ask(ctx)
-		if err != nil && err.Error() != last && ctx.Err() == nil { // one that stays away is one line
+		err := s.connect(ctx)
+		if err != nil && err.Error() != last && ctx.Err() == nil { // log an error that persists only once
 			last = err.Error()
-			s.Log.Info("waiting for wires", "socket", s.Socket, "err", last)
+			s.Log.Info("waiting for sockets", "socket", s.Socket, "err", last)
 		}
 		if err == nil {
 			last = ""
 		}
 		select {
 		case <-ctx.Done():
-		case <-s.After(again):
+		case <-s.After(retryInterval):
 		}
 	}
 }
 
-// ask takes wires from one who gives them until that one has gone. No error: there were some.
-func (s *session) ask(ctx context.Context) error {
+// connect receives interfaces from an fdserver until the connection ends. It returns nil if it has received any.
+func (s *session) connect(ctx context.Context) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", s.Socket)
 	if err != nil {
 		return err
@@ -91,42 +91,42 @@ func (s *session) ask(ctx context.Context) error {
 	}
 	defer func() { _ = unix.Close() }()
 	defer context.AfterFunc(ctx, func() { _ = unix.Close() })()
-	if err := handover.Hear(unix); err != nil { // another weft-guest may be served now, or for long
+	if err := handover.WaitHello(unix); err != nil { // this blocks while another weft-guest is connected
 		return err
 	}
 	s.stop()
 	s.stop = func() {}
-	if err := handover.Answer(unix); err != nil {
+	if err := handover.Ready(unix); err != nil {
 		return err
 	}
-	late := time.AfterFunc(patience, func() { _ = unix.Close() })
+	late := time.AfterFunc(receiveTimeout, func() { _ = unix.Close() })
 	defer late.Stop()
-	taken := false
+	received := false
 	for {
-		wires, err := handover.Take(unix)
+		interfaces, err := handover.Receive(unix)
 		if err != nil {
-			if taken {
+			if received {
 				return nil
 			}
 			return err
 		}
-		taken = true
+		received = true
 		late.Stop()
 		s.stop()
-		s.Log.Info("serving", "wires", len(wires))
-		s.begin(ctx, wires)
+		s.Log.Info("serving guests", "interfaces", len(interfaces))
+		s.start(ctx, interfaces)
 	}
 }
 
-// begin serves wires beside all else.
-func (s *session) begin(ctx context.Context, wires []serve.Wire) {
+// start serves interfaces in the background.
+func (s *session) start(ctx context.Context, interfaces []serve.Interface) {
 	serving, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		if err := s.Serve.Run(serving, wires); err != nil && serving.Err() == nil {
+		if err := s.Serve.Run(serving, interfaces); err != nil && serving.Err() == nil {
 			select {
-			case s.broken <- err:
+			case s.failed <- err:
 			default:
 			}
 		}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sockets opens, in a pod's namespace and with the rights of the node, the sockets by which guests are spoken
-// to. Each is bound to one wire, so that whoever gets it can speak to that guest alone.
+// Package sockets opens the sockets for DHCP, DHCPv6 and router advertisements in a pod's namespace, with the node's
+// privileges. Each socket is bound to one link: a process that receives it can reach only that guest.
 package sockets
 
 import (
@@ -19,14 +19,14 @@ import (
 
 const (
 	serverPort4, serverPort6 = 67, 547
-	// icmp6Filter and blockAll are linux/icmpv6.h's: a bit is set for each type that is thrown away.
+	// icmp6Filter is ICMPV6_FILTER of linux/icmpv6.h: a set bit drops the type.
 	icmp6Filter  = 1
 	solicitation = 133
 	hopLimit     = 255
 )
 
-// Open opens the sockets that a guest's words need.
-func Open(pod *netns.NS, g model.Guest) (s serve.Sockets, err error) {
+// Open opens the sockets that a guest's configuration needs.
+func Open(pod *netns.NS, g model.GuestConfig) (s serve.Sockets, err error) {
 	err = pod.Do(func() error {
 		link, err := net.InterfaceByName(g.Link)
 		if err != nil {
@@ -59,8 +59,8 @@ func Open(pod *netns.NS, g model.Guest) (s serve.Sockets, err error) {
 	return s, nil
 }
 
-// opened makes a socket, gives it options, and closes it where one fails.
-func opened(family, kind, proto int, link *net.Interface, options func(fd int) error) (int, error) {
+// openSocket opens a socket, binds it to the link and sets its options.
+func openSocket(family, kind, proto int, link *net.Interface, options func(fd int) error) (int, error) {
 	fd, err := unix.Socket(family, kind|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, proto)
 	if err != nil {
 		return -1, err
@@ -75,7 +75,7 @@ func opened(family, kind, proto int, link *net.Interface, options func(fd int) e
 	return fd, nil
 }
 
-// option is one of a socket's numbers.
+// option is a socket option with an integer value.
 type option struct{ level, name, value int }
 
 func set(fd int, options ...option) error {
@@ -87,10 +87,10 @@ func set(fd int, options ...option) error {
 	return nil
 }
 
-// dhcp4 is not shared (no SO_REUSEADDR): two servers on one wire would each get half of what a guest says. Servers on
-// other wires of the pod do not meet it.
+// dhcp4 does not set SO_REUSEADDR: two servers on one link would each get only a part of the guest's packets. Servers on
+// other links of the pod do not conflict.
 func dhcp4(link *net.Interface) (int, error) {
-	return opened(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
+	return openSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
 		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
 			return err
 		}
@@ -99,7 +99,7 @@ func dhcp4(link *net.Interface) (int, error) {
 }
 
 func dhcp6(link *net.Interface) (int, error) {
-	return opened(unix.AF_INET6, unix.SOCK_DGRAM, 0, link, func(fd int) error {
+	return openSocket(unix.AF_INET6, unix.SOCK_DGRAM, 0, link, func(fd int) error {
 		if err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}); err != nil {
 			return err
 		}
@@ -111,7 +111,7 @@ func dhcp6(link *net.Interface) (int, error) {
 }
 
 func advertisements(link *net.Interface) (int, error) {
-	return opened(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, link, func(fd int) error {
+	return openSocket(unix.AF_INET6, unix.SOCK_RAW, unix.IPPROTO_ICMPV6, link, func(fd int) error {
 		var filter unix.ICMPv6Filter
 		for i := range filter.Data {
 			filter.Data[i] = 1<<32 - 1

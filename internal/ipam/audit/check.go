@@ -16,41 +16,41 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Report is all that the store says about addresses.
+// Report has all objects about addresses, and the findings.
 type Report struct {
 	Pools  []model.AddressPool  `json:"pools"`
 	Blocks []model.AddressBlock `json:"blocks"`
-	// Machines are what is promised to virtual machines.
-	Machines []claims.MachinePromise `json:"machines,omitempty"`
-	// Findings are what is wrong, or left over.
+	// VMs are the claims of virtual machines.
+	VMs []claims.VMClaim `json:"machines,omitempty"`
+	// Findings are errors and stale reservations.
 	Findings []Finding `json:"findings"`
 
-	promised map[netip.Addr]string // by claims, whatever kind
-	nodes    map[string]bool       // empty: nobody writes Node objects here
-	pods     podIndex
-	ranges   map[string][]netip.Prefix     // the nodes' own, by node
-	machines map[string]model.AddressBlock // by node: the first block that says which machine has it
+	claimed map[netip.Addr]string // by claims of all kinds
+	nodes   map[string]bool       // empty: there are no Node objects
+	pods    podIndex
+	ranges  map[string][]netip.Prefix     // podCIDRs, by node
+	hosts   map[string]model.AddressBlock // by node: the first block with a machine ID
 }
 
-// Finding is one thing that is wrong, or left over.
+// Finding is one error or stale reservation.
 type Finding struct {
 	Object string `json:"object"`
-	// Pool is the pool that it is about; empty where that is none, or not known.
+	// Pool is the pool that it is about; empty: none, or unknown.
 	Pool string `json:"pool,omitempty"`
 	Msg  string `json:"message"`
-	// Fix says what --fix does about it; empty: it is left to the operator.
+	// Fix is what --fix does about it; empty: nothing.
 	Fix string `json:"fix,omitempty"`
 
 	fix func(context.Context, store.Objects) error
-	// leftover: a reservation of another network's pod that is gone.
-	leftover bool
+	// stale marks a reservation for a deleted pod of another network.
+	stale bool
 }
 
-// Leftover reports whether this is a reservation for a pod of another network that is gone: nobody has to be asked
-// about it.
-func (f Finding) Leftover() bool { return f.leftover }
+// Stale reports whether this is a reservation for a deleted pod of another network, which can be removed without
+// confirmation.
+func (f Finding) Stale() bool { return f.stale }
 
-// Repair does what Fix says.
+// Repair applies Fix.
 func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 	if f.fix == nil {
 		return nil
@@ -58,11 +58,11 @@ func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
 	return f.fix(ctx, objects)
 }
 
-// Inspect reads everything and examines it.
+// Inspect reads all objects and checks them.
 func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 	p := Report{
 		nodes: map[string]bool{}, pods: podIndex{}, ranges: map[string][]netip.Prefix{},
-		machines: map[string]model.AddressBlock{},
+		hosts: map[string]model.AddressBlock{},
 	}
 	raw := map[string]store.Object{}
 	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.Nodes()} {
@@ -89,7 +89,7 @@ func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 			}
 		}
 	}
-	// Pods last: one for which something is reserved is there already.
+	// Pods are listed last, so that pods with a reservation exist by then.
 	if err := store.Each(ctx, objects, store.Pods(), p.pods.note); err != nil && !errors.Is(err, store.ErrNotFound) {
 		return p, fmt.Errorf("list of pods: %w", err)
 	}
@@ -100,7 +100,7 @@ func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 		}
 		return a.CIDR.Addr().Compare(b.CIDR.Addr())
 	})
-	if err := p.learnPromises(ctx, objects); err != nil {
+	if err := p.readClaims(ctx, objects); err != nil {
 		return p, err
 	}
 	for _, pool := range p.Pools {
@@ -112,7 +112,7 @@ func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 		p.examineBlock(overlaps[i], b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
 	}
 	p.examinePods()
-	return p, p.examineKept(ctx, objects)
+	return p, p.examineClaims(ctx, objects)
 }
 
 func note[T any](into *[]T, read func() (T, error)) error {
@@ -131,7 +131,7 @@ func (p *Report) found(
 	})
 }
 
-// poolOf is the pool that an object is about.
+// poolOf returns the pool that an object is about.
 func poolOf(o store.Object) string {
 	switch {
 	case o.Key.Of(store.AddressPools()):
@@ -167,36 +167,36 @@ func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 			s.Reserved = slices.DeleteFunc(slices.Clone(s.Reserved), func(x model.ReservedAddress) bool { return x == r })
 		}))
 	}
-	for _, n := range pool.Wanted {
+	for _, n := range pool.ExhaustedOn {
 		if p.gone(n) {
-			p.found(o, unwanted(o.Key, n), "it is taken out", "node %q waits for addresses, and there is no such node", n)
+			p.found(o, removeExhausted(o.Key, n), "it is removed", "node %q is in status.exhaustedOn, and there is no such node", n)
 		}
 	}
 }
 
-// examineReserved looks at an address that is reserved for a pod of another network, or by another program.
+// examineReserved checks an address that is reserved for a pod of another network, or by another program.
 func (p *Report) examineReserved(
 	o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error,
 ) {
-	const how = "the reservation goes"
-	switch moving := r.By == model.ByCalico || r.By == model.ByHostLocal; {
-	case r.By == "":
+	const how = "the reservation is removed"
+	switch moving := r.Source == model.ByCalico || r.Source == model.ByHostLocal; {
+	case r.Source == "":
 		return
-	case moving && p.pods.moved(r.For, r.Addr):
-		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.For, r.By)
-		p.Findings[len(p.Findings)-1].leftover = true
-	case p.pods.gone(r.For):
-		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.For, r.By)
-		p.Findings[len(p.Findings)-1].leftover = moving
-	case !moving && p.pods.denies(r.For, r.Addr):
+	case moving && p.pods.moved(r.Owner, r.Addr):
+		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.Owner, r.Source)
+		p.Findings[len(p.Findings)-1].stale = true
+	case p.pods.gone(r.Owner):
+		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.Owner, r.Source)
+		p.Findings[len(p.Findings)-1].stale = moving
+	case !moving && p.pods.denies(r.Owner, r.Addr):
 		p.found(
 			o, nil, "",
-			"address %s is reserved for pod %s by %s, and the pod does not say that it has it: take it out of spec.reserved if that is so", r.Addr, r.For, r.By,
+			"address %s is reserved for pod %s by %s, and the pod does not report it: remove it from spec.reserved if it is unused", r.Addr, r.Owner, r.Source,
 		)
 	}
 }
 
-// examineBlock looks at a block; overlap is another one, perhaps of another pool, that has some of its addresses.
+// examineBlock checks a block; overlap is another one, perhaps of another pool, that overlaps it.
 func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock, o store.Object) {
 	pool := p.pool(b.Pool)
 	switch {
@@ -205,13 +205,13 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 	case !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool {
 		return r.CIDR.Contains(b.CIDR.Addr()) && r.BlockSize == b.CIDR.Bits()
 	}):
-		p.found(o, nil, "", "block %s is none of pool %q as it is cut now", b.CIDR, b.Pool)
+		p.found(o, nil, "", "block %s does not match the regions of pool %q", b.CIDR, b.Pool)
 	}
-	if other := p.machines[b.Node]; b.Machine != "" && other.Machine == "" {
-		p.machines[b.Node] = b
-	} else if b.Machine != "" && other.Machine != b.Machine {
-		p.found(o, nil, "", "node %q is two machines: block %s is of machine %s, block %s of machine %s", b.Node, b.CIDR,
-			b.Machine, other.CIDR, other.Machine)
+	if other := p.hosts[b.Node]; b.MachineID != "" && other.MachineID == "" {
+		p.hosts[b.Node] = b
+	} else if b.MachineID != "" && other.MachineID != b.MachineID {
+		p.found(o, nil, "", "node %q runs on two hosts: block %s has machine ID %s, block %s has machine ID %s", b.Node, b.CIDR,
+			b.MachineID, other.CIDR, other.MachineID)
 	}
 	if overlap != nil {
 		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR,
@@ -230,43 +230,43 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 		}, "the block is free", "block %s belongs to node %q, and there is no such node", b.CIDR, b.Node)
 		return
 	}
-	p.examineCeded(b, o)
+	p.examineLent(b, o)
 }
 
 // gone reports whether there is no such node, as far as nodes are known.
 func (p *Report) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[node] }
 
-// examineCeded looks at the addresses that nodes which are gone have of a block, or ask for.
-func (p *Report) examineCeded(b model.AddressBlock, o store.Object) {
-	for _, a := range slices.SortedFunc(maps.Keys(b.Asked), netip.Addr.Compare) {
-		node, _, _ := strings.Cut(b.Asked[a], claims.For)
+// examineLent checks the addresses of a block that deleted nodes have borrowed or request.
+func (p *Report) examineLent(b model.AddressBlock, o store.Object) {
+	for _, a := range slices.SortedFunc(maps.Keys(b.Requested), netip.Addr.Compare) {
+		node, _, _ := strings.Cut(b.Requested[a], claims.EntrySeparator)
 		if p.gone(node) {
 			p.found(o, func(ctx context.Context, objects store.Objects) error {
 				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
-					was := s.Asked[a] == b.Asked[a]
-					s.Asked = without(s.Asked, a)
+					was := s.Requested[a] == b.Requested[a]
+					s.Requested = without(s.Requested, a)
 					return was
 				})
-			}, "nobody asks for it", "node %q asks for address %s, and there is no such node", node, a)
+			}, "the request is removed", "node %q requests address %s, and there is no such node", node, a)
 		}
 	}
-	for _, a := range slices.SortedFunc(maps.Keys(b.Ceded), netip.Addr.Compare) {
-		if node, _, is := strings.Cut(b.Ceded[a], "/"); !is || !p.gone(node) || p.promised[a] != "" {
-			continue // who it is promised to takes it from there
+	for _, a := range slices.SortedFunc(maps.Keys(b.Lent), netip.Addr.Compare) {
+		if node, _, is := strings.Cut(b.Lent[a], "/"); !is || !p.gone(node) || p.claimed[a] != "" {
+			continue // the claim's next pod reclaims it
 		}
-		node, _, _ := strings.Cut(b.Ceded[a], "/")
+		node, _, _ := strings.Cut(b.Lent[a], "/")
 		p.found(o, func(ctx context.Context, objects store.Objects) error {
 			return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
-				was := s.Ceded[a] == b.Ceded[a]
-				s.Ceded = with(s.Ceded, a, "")
+				was := s.Lent[a] == b.Lent[a]
+				s.Lent = with(s.Lent, a, "")
 				return was
 			})
 		},
-			"the address is free", "address %s was ceded to node %q, and there is no such node", a, node)
+			"the address is free", "address %s is lent to node %q, and there is no such node", a, node)
 	}
 }
 
-// editBlock changes a block as it is now; change reports whether it is still to be done.
+// editBlock changes the current version of a block, if change returns true.
 func editBlock(ctx context.Context, objects store.Objects, key store.Key, change func(*model.AddressBlock) bool) error {
 	now, err := objects.Get(ctx, store.AddressBlocks(), key)
 	if err != nil {
@@ -283,7 +283,7 @@ func editBlock(ctx context.Context, objects store.Objects, key store.Key, change
 	return err
 }
 
-// without is a map less one entry; the old map stays as it is.
+// without returns a copy of a map without one entry.
 func without(m map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
 	out := map[netip.Addr]string{}
 	maps.Copy(out, m)
@@ -291,14 +291,14 @@ func without(m map[netip.Addr]string, a netip.Addr) map[netip.Addr]string {
 	return out
 }
 
-// with is a map with one entry more.
+// with returns a copy of a map with one more entry.
 func with(m map[netip.Addr]string, a netip.Addr, value string) map[netip.Addr]string {
 	out := without(m, a)
 	out[a] = value
 	return out
 }
 
-// Fix does what can be done about the findings, and gives how many there were of these.
+// Fix repairs the findings that can be repaired, and returns how many it repaired.
 func (p Report) Fix(ctx context.Context, objects store.Objects) (int, error) {
 	n := 0
 	var errs []error

@@ -60,9 +60,9 @@ metadata: {name: misnamed}
 spec: {pool: p, cidr: 10.0.0.32/28, node: a, claim: "5"}
 `
 
-func TestLookAndFix(t *testing.T) {
+func TestInspectAndFix(t *testing.T) {
 	s := cluster(t, troubled)
-	look := func() (Report, []string) {
+	check := func() (Report, []string) {
 		t.Helper()
 		p, err := Inspect(context.Background(), s.Objects())
 		if err != nil {
@@ -74,29 +74,29 @@ func TestLookAndFix(t *testing.T) {
 		}
 		return p, words
 	}
-	forPeople := []string{
+	report := []string{
 		`AddressBlock misnamed: AddressBlock misnamed: spec: pool "p" and cidr 10.0.0.32/28 belong to the name "p-10-0-0-32-28" (delete it; weft makes these objects itself); `,
 	}
-	cut := `AddressBlock p-10-0-0-24-29: block 10.0.0.24/29 is none of pool "p" as it is cut now; `
+	cut := `AddressBlock p-10-0-0-24-29: block 10.0.0.24/29 does not match the regions of pool "p"; `
 	noPool := `AddressBlock q-10-0-0-0-28: there is no pool "q"; `
-	want := append([]string{}, forPeople...)
+	want := append([]string{}, report...)
 	want = append(want,
-		`AddressPool p: address 10.0.0.6 is reserved for pod shop/web-1 by whereabouts, and there is no such pod; the reservation goes`,
-		`AddressPool p: node "gone" waits for addresses, and there is no such node; it is taken out`,
-		`AddressBlock p-10-0-0-0-28: address 10.0.0.8 was ceded to node "gone", and there is no such node; the address is free`,
+		`AddressPool p: address 10.0.0.6 is reserved for pod shop/web-1 by whereabouts, and there is no such pod; the reservation is removed`,
+		`AddressPool p: node "gone" is in status.exhaustedOn, and there is no such node; it is removed`,
+		`AddressBlock p-10-0-0-0-28: address 10.0.0.8 is lent to node "gone", and there is no such node; the address is free`,
 		`AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node "gone", and there is no such node; the block is free`,
 		cut,
 		`AddressBlock p-10-0-0-24-29: block 10.0.0.24/29 of node "a" overlaps with block 10.0.0.16/28 of node "gone"; `,
 		noPool,
 	)
-	p, got := look()
+	p, got := check()
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)
 	}
 	if n, err := p.Fix(context.Background(), s.Objects()); err != nil || n != 4 {
 		t.Errorf("fixed %d, error %v", n, err)
 	}
-	if _, got := look(); cmp.Diff(append(forPeople, cut, noPool), got) != "" {
+	if _, got := check(); cmp.Diff(append(report, cut, noPool), got) != "" {
 		t.Errorf("left: %q", got)
 	}
 }
@@ -116,11 +116,11 @@ func cluster(t *testing.T, manifests ...string) *dir.Store {
 	return s
 }
 
-// TestTwoMachines: a node whose blocks two machines have written is found.
-func TestTwoMachines(t *testing.T) {
-	block := func(name, cidr, machine string) string {
+// TestTwoHosts: a node whose blocks have two machine IDs is found.
+func TestTwoHosts(t *testing.T) {
+	block := func(name, cidr, vm string) string {
 		return "apiVersion: weft.dev/v1alpha1\nkind: AddressBlock\nmetadata: {name: p-" + name + "}\n" +
-			"spec: {pool: p, cidr: " + cidr + ", node: a, claim: \"1\", machine: " + machine + "}\n"
+			"spec: {pool: p, cidr: " + cidr + ", node: a, claim: \"1\", machine: " + vm + "}\n"
 	}
 	s := cluster(t,
 		"apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: p}\nspec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}]}\n",
@@ -131,7 +131,7 @@ func TestTwoMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []string{
-		`AddressBlock p-10-0-0-32-28: node "a" is two machines: block 10.0.0.32/28 is of machine two, block 10.0.0.0/28 of machine one; `,
+		`AddressBlock p-10-0-0-32-28: node "a" runs on two hosts: block 10.0.0.32/28 has machine ID two, block 10.0.0.0/28 has machine ID one; `,
 	}
 	if d := cmp.Diff(want, said(p)); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)

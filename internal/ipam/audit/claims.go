@@ -14,27 +14,27 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// examineKept looks at what operators keep back, and at the addresses that stay with claims.
-func (p *Report) examineKept(ctx context.Context, objects store.Objects) error {
-	for _, look := range []struct {
+// examineClaims checks reservations, and the addresses of claims.
+func (p *Report) examineClaims(ctx context.Context, objects store.Objects) error {
+	for _, check := range []struct {
 		kind    store.Kind
 		examine func(store.Object)
 	}{
 		{store.AddressReservations(), p.examineReservation},
 		{store.AddressClaims(), p.claimExaminer()},
 	} {
-		all, err := objects.List(ctx, look.kind)
+		all, err := objects.List(ctx, check.kind)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return fmt.Errorf("list of %s: %w", look.kind.Resource, err)
+			return fmt.Errorf("list of %s: %w", check.kind.Resource, err)
 		}
 		for _, o := range all {
-			look.examine(o)
+			check.examine(o)
 		}
 	}
 	return nil
 }
 
-// examineReservation finds reservations that keep nothing back.
+// examineReservation finds reservations without effect.
 func (p *Report) examineReservation(o store.Object) {
 	ranges, err := o.AddressReservation()
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *Report) examineReservation(o store.Object) {
 	}
 }
 
-// poolsOf are the pools that have some of a prefix.
+// poolsOf returns the pools that overlap a prefix.
 func (p *Report) poolsOf(cidr netip.Prefix) []string {
 	var out []string
 	for _, pool := range p.Pools {
@@ -58,11 +58,12 @@ func (p *Report) poolsOf(cidr netip.Prefix) []string {
 	return out
 }
 
-// claimExaminer finds two claims with one address, and addresses of claims that no pool of the cluster's network has.
+// claimExaminer returns a check that finds two claims with one address, and claimed addresses that no pool of the
+// cluster's network has.
 func (p *Report) claimExaminer() func(store.Object) {
 	first := map[netip.Addr]string{}
 	return func(o store.Object) {
-		ofMachine := slices.ContainsFunc(p.Machines, func(m claims.MachinePromise) bool {
+		ofVM := slices.ContainsFunc(p.VMs, func(m claims.VMClaim) bool {
 			return m.Claim == o.Key.Namespace+"/"+o.Key.Name
 		})
 		in, err := o.AddressClaim()
@@ -73,18 +74,18 @@ func (p *Report) claimExaminer() func(store.Object) {
 		for _, text := range in.Addresses {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
-				p.found(o, nil, "", "status.addresses: %q is no address: delete the claim, and make it anew", text)
+				p.found(o, nil, "", "status.addresses: %q is no address: delete the claim, and create it again", text)
 				continue
 			}
 			var pool string
 			for _, name := range p.poolsOf(netip.PrefixFrom(a, a.BitLen())) {
-				if p.pool(name).OfCluster() || ofMachine {
+				if p.pool(name).IsClusterPool() || ofVM {
 					pool = name
 				}
 			}
 			switch was, taken := first[a]; {
 			case taken:
-				p.found(o, nil, "", "address %s is %s's, too: delete one of them", a, was)
+				p.found(o, nil, "", "address %s is also in %s: delete one of them", a, was)
 			case pool == "":
 				p.found(o, nil, "", "address %s is in no pool of the cluster's network: no pod can get it", a)
 			}

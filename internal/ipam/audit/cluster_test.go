@@ -128,9 +128,9 @@ metadata: {name: late-10-0-64-32-27}
 spec: {pool: late, cidr: 10.0.64.32/27, node: b, claim: "4"}
 `
 
-// TestLookAtTheCluster: what pods' status says of addresses is compared with pools and blocks of the cluster's network;
-// a pool of another network may have the same addresses.
-func TestLookAtTheCluster(t *testing.T) {
+// TestInspectCluster: the addresses in pods' status are compared with pools and blocks of the cluster's network; a pool
+// of another network may have the same addresses.
+func TestInspectCluster(t *testing.T) {
 	s := cluster(t, ofTheCluster)
 	p, err := Inspect(context.Background(), s.Objects())
 	if err != nil {
@@ -138,20 +138,20 @@ func TestLookAtTheCluster(t *testing.T) {
 	}
 	var got []string
 	for _, f := range p.Findings {
-		got = append(got, fmt.Sprintf("%s [%s]: %s; %s %v", f.Object, f.Pool, f.Msg, f.Fix, f.Leftover()))
+		got = append(got, fmt.Sprintf("%s [%s]: %s; %s %v", f.Object, f.Pool, f.Msg, f.Fix, f.Stale()))
 	}
 	want := []string{
-		`AddressPool big [big]: address 10.0.9.9 is reserved for pod shop/fine by calico, and the pod has another one; the reservation goes true`,
-		`AddressPool late [late]: nothing is given of it: region 10.0.64.0/24 overlaps with region 10.0.0.0/16 of pool big, which is older;  false`,
-		`AddressPool words [words]: nothing is given of it: nodeSelector: selector "zone = x", character 6: '=' cannot be understood (the signs are ==, !=, &&, ||, !, ( ), { } and the comma);  false`,
+		`AddressPool big [big]: address 10.0.9.9 is reserved for pod shop/fine by calico, and the pod has another one; the reservation is removed true`,
+		`AddressPool late [late]: it is not allocatable: region 10.0.64.0/24 overlaps with region 10.0.0.0/16 of pool big, which is older;  false`,
+		`AddressPool words [words]: it is not allocatable: nodeSelector: selector "zone = x", character 6: unexpected character '=' (the signs are ==, !=, &&, ||, !, ( ), { } and the comma);  false`,
 		`AddressBlock late-10-0-64-32-27 [late]: block 10.0.64.32/27 of node "b" overlaps with block 10.0.64.0/26 of node "a";  false`,
-		`Pod shop/astray [big]: it is on node "b" and says that it has address 10.0.0.3, which is in block 10.0.0.0/26 of node "a": make the pod anew;  false`,
-		`Pod shop/nowhere [big]: it says that it has address 10.0.9.1 of pool "big", which is in no node's block: make the pod anew;  false`,
+		`Pod shop/astray [big]: it is on node "b" and reports address 10.0.0.3, which is in block 10.0.0.0/26 of node "a": re-create the pod;  false`,
+		`Pod shop/nowhere [big]: it reports address 10.0.9.1 of pool "big", which is in no node's block: re-create the pod;  false`,
 		`AddressReservation r []: 192.0.2.1/32 is in no pool;  false`,
 		`AddressReservation words []: AddressReservation words: spec.addresses[0] "printer" is no prefix (write for example "10.244.1.0/24");  false`,
-		`AddressClaim shop/two []: address 10.0.0.9 is AddressClaim shop/one's, too: delete one of them;  false`,
+		`AddressClaim shop/two []: address 10.0.0.9 is also in AddressClaim shop/one: delete one of them;  false`,
 		`AddressClaim shop/two []: address 10.9.0.1 is in no pool of the cluster's network: no pod can get it;  false`,
-		`AddressClaim shop/two []: status.addresses: "x" is no address: delete the claim, and make it anew;  false`,
+		`AddressClaim shop/two []: status.addresses: "x" is no address: delete the claim, and create it again;  false`,
 	}
 	if d := cmp.Diff(want, got); d != "" {
 		t.Errorf("findings (-want +got):\n%s", d)
@@ -176,15 +176,15 @@ func TestOverlaps(t *testing.T) {
 		clash := func(x, y model.AddressBlock) bool {
 			return x.CIDR.Overlaps(y.CIDR) && (x.Pool == y.Pool || x.Pool != "c" && y.Pool != "c")
 		}
-		told := p.overlaps()
-		for i, other := range told {
+		reported := p.overlaps()
+		for i, other := range reported {
 			if !clash(p.Blocks[i], *other) {
 				t.Fatalf("%v and %v", p.Blocks[i], *other)
 			}
 		}
 		for i, x := range p.Blocks {
 			for j, y := range p.Blocks {
-				if i != j && clash(x, y) && told[i] == nil && told[j] == nil {
+				if i != j && clash(x, y) && reported[i] == nil && reported[j] == nil {
 					t.Fatalf("%v and %v are not told of", x, y)
 				}
 			}

@@ -19,16 +19,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Import is what of another program's addresses is to be reserved in which pools.
+// Import lists which of another program's addresses are to be reserved in which pools.
 type Import struct {
 	Pools []PoolImport `json:"pools"`
-	// LeftOut are addresses that are not taken over, each with its reason.
+	// LeftOut are addresses that are not imported, each with its reason.
 	LeftOut []string `json:"leftOut"`
-	// Doubts are what people should look at: what is imported may not be the whole truth.
-	Doubts []string `json:"doubts"`
+	// Warnings are inconsistencies that an operator should check.
+	Warnings []string `json:"doubts"`
 }
 
-// PoolImport is what one pool gets, in one write.
+// PoolImport is what is added to one pool, in one write.
 type PoolImport struct {
 	Pool string `json:"pool"`
 	// Regions and Reserved are new; Had is how many of the addresses the pool knew.
@@ -38,10 +38,10 @@ type PoolImport struct {
 
 	object store.Object
 	spec   model.AddressPool
-	seen   map[netip.Addr]bool // two objects may tell of one address
+	seen   map[netip.Addr]bool // two objects may have one address
 }
 
-// importer gathers what an import depends on.
+// importer collects what an import depends on.
 type importer struct {
 	foreign whereabouts.Objects
 	ranges  []blocks.Range
@@ -50,10 +50,10 @@ type importer struct {
 	pods    podIndex
 	sizes   map[target]int // how many addresses of a target are for use
 	placed  map[netip.Addr]bool
-	// housed are the objects of which an address belongs somewhere, homeless the addresses that belong nowhere.
-	housed   map[store.Key]bool
-	homeless []whereabouts.Allocation
-	out      Import
+	// matched are the objects of which an address belongs somewhere, homeless the addresses that belong nowhere.
+	matched   map[store.Key]bool
+	unmatched []whereabouts.Allocation
+	out       Import
 }
 
 // target is a network of a pool.
@@ -68,14 +68,13 @@ func largest(a, b target) int {
 		strings.Compare(a.pool, b.pool))
 }
 
-// PlanImport says what there is to import from whereabouts. Everything is read before; an object that cannot be
-// understood stops it. readFile reads whereabouts' flat file, where that is on this machine; nil means that there is
-// none.
+// PlanImport returns what to import from whereabouts. An invalid object is an error. readFile reads whereabouts' flat
+// file on this node; nil means that there is none.
 func PlanImport(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) (Import, error) {
 	im := importer{
 		pools: map[string]*PoolImport{}, pods: podIndex{}, sizes: map[target]int{}, placed: map[netip.Addr]bool{},
-		housed: map[store.Key]bool{},
-		out:    Import{Pools: []PoolImport{}, LeftOut: []string{}, Doubts: []string{}},
+		matched: map[store.Key]bool{},
+		out:     Import{Pools: []PoolImport{}, LeftOut: []string{}, Warnings: []string{}},
 	}
 	var err error
 	if im.foreign, err = whereabouts.Read(ctx, whereabouts.ListerOf(objects)); err != nil {
@@ -87,7 +86,7 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 	for _, g := range im.foreign.Allocations {
 		im.place(g)
 	}
-	im.homelessLeft()
+	im.leaveOutUnmatched()
 	for _, t := range slices.SortedFunc(maps.Keys(im.sizes), largest) {
 		im.pools[t.pool].enlarge(t.network, im.sizes[t])
 	}
@@ -100,12 +99,15 @@ func PlanImport(ctx context.Context, objects store.Objects, readFile func(string
 	return im.out, nil
 }
 
-// read learns of pools, blocks, networks and pods.
+// read reads pools, blocks, networks and pods.
 func (im *importer) read(ctx context.Context, objects store.Objects, readFile func(string) ([]byte, error)) error {
 	for _, kind := range []store.Kind{
 		store.AddressPools(), store.AddressBlocks(), store.NetworkAttachments(), store.Pods(),
 	} {
-		all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) })
+		all, err := store.WithTimeout(
+			ctx,
+			func(ctx context.Context) ([]store.Object, error) { return objects.List(ctx, kind) },
+		)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return store.Unreachable("list of "+kind.Resource, err)
 		}
@@ -131,34 +133,34 @@ func (im *importer) read(ctx context.Context, objects store.Objects, readFile fu
 	return nil
 }
 
-// network notes the ranges of a network. What is wrong with it is told to who asks for it; here it may be that its
-// range is in a file that this machine does not have.
+// network adds the ranges of a network. An ADD reports its errors; here its range may be in a file that this node does
+// not have.
 func (im *importer) network(readFile func(string) ([]byte, error), o store.Object) {
 	n, err := o.NetworkAttachment()
 	if err != nil {
 		return
 	}
-	for _, conf := range blocks.Shared([]model.NetworkAttachment{n}) {
+	for _, conf := range blocks.PoolConfigs([]model.NetworkAttachment{n}) {
 		ranges, err := blocks.Ranges(conf, readFile)
 		if err != nil {
-			im.out.Doubts = append(im.out.Doubts, fmt.Sprintf("%s: its ranges are not known here: %s", o.Key, err))
+			im.out.Warnings = append(im.out.Warnings, fmt.Sprintf("%s: its ranges are not known here: %s", o.Key, err))
 		}
 		im.ranges = append(im.ranges, ranges...)
 	}
 }
 
-// place reserves an address in each pool that may give it.
+// place reserves an address in each pool that could allocate it.
 func (im *importer) place(g whereabouts.Allocation) {
-	if !g.Claimed && im.pods.gone(g.For) {
+	if !g.Claimed && im.pods.gone(g.Owner) {
 		im.leaveOut(g, "there is no such pod")
 		return
 	}
 	targets := im.targets(g)
 	if len(targets) == 0 && !im.placed[g.Addr] {
-		im.homeless = append(im.homeless, g)
+		im.unmatched = append(im.unmatched, g)
 		return
 	}
-	im.housed[g.From] = true
+	im.matched[g.From] = true
 	for t, size := range targets {
 		if have := im.sizes[t]; have == 0 || size < have {
 			im.sizes[t] = size
@@ -170,18 +172,18 @@ func (im *importer) place(g whereabouts.Allocation) {
 	}
 }
 
-// homelessLeft tells which objects have no reading that belongs anywhere.
-func (im *importer) homelessLeft() {
-	for _, g := range im.homeless {
-		if !im.housed[g.From] {
-			im.housed[g.From] = true
+// leaveOutUnmatched reports the objects without an address in any pool.
+func (im *importer) leaveOutUnmatched() {
+	for _, g := range im.unmatched {
+		if !im.matched[g.From] {
+			im.matched[g.From] = true
 			im.leaveOut(g, "no IPPool and no network has that address")
 		}
 	}
 }
 
-// targets are the networks that an address belongs to, with how many of their addresses are for use: those of the
-// networks that there are, or else what whereabouts itself says.
+// targets returns the networks that an address belongs to, with how many of their addresses are allocatable: by
+// NetworkAttachmentDefinitions, or else by whereabouts' own objects.
 func (im *importer) targets(g whereabouts.Allocation) map[target]int {
 	out := map[target]int{}
 	for _, r := range im.ranges {
@@ -203,14 +205,15 @@ func (im *importer) targets(g whereabouts.Allocation) map[target]int {
 }
 
 func (im *importer) leaveOut(g whereabouts.Allocation, why string) {
-	im.out.LeftOut = append(im.out.LeftOut, fmt.Sprintf("%s: address %s of %s: %s", g.From, g.Addr, dashed(g.For), why))
+	im.out.LeftOut = append(im.out.LeftOut,
+		fmt.Sprintf("%s: address %s of %s: %s", g.From, g.Addr, ownerOrNone(g.Owner), why))
 }
 
-func (im *importer) doubt(format string, args ...any) {
-	im.out.Doubts = append(im.out.Doubts, fmt.Sprintf(format, args...))
+func (im *importer) warn(format string, args ...any) {
+	im.out.Warnings = append(im.out.Warnings, fmt.Sprintf(format, args...))
 }
 
-// reserve takes an address over, and says what does not go together.
+// reserve reserves an address in a pool, and adds warnings about contradictions.
 func (im *importer) reserve(p *PoolImport, g whereabouts.Allocation) {
 	if p.seen[g.Addr] {
 		return
@@ -223,12 +226,12 @@ func (im *importer) reserve(p *PoolImport, g whereabouts.Allocation) {
 	im.placed[g.Addr] = true
 	if first && !g.Claimed {
 		for _, other := range im.pods.having(g.Addr) {
-			if other != g.For {
-				im.doubt("%s: address %s is given to %s, and pod %s says that it has it", g.From, g.Addr, dashed(g.For), other)
+			if other != g.Owner {
+				im.warn("%s: address %s is allocated to %s, and pod %s reports it", g.From, g.Addr, ownerOrNone(g.Owner), other)
 			}
 		}
-		if im.pods.denies(g.For, g.Addr) {
-			im.doubt("%s: address %s is given to pod %s, which does not say that it has it", g.From, g.Addr, g.For)
+		if im.pods.denies(g.Owner, g.Addr) {
+			im.warn("%s: address %s is allocated to pod %s, which does not report it", g.From, g.Addr, g.Owner)
 		}
 	}
 	if slices.ContainsFunc(p.spec.Reserved, func(r model.ReservedAddress) bool { return r.Addr == g.Addr }) {
@@ -237,21 +240,21 @@ func (im *importer) reserve(p *PoolImport, g whereabouts.Allocation) {
 	}
 	for _, b := range im.blocks {
 		if b.Pool == p.Pool && b.CIDR.Contains(g.Addr) {
-			im.doubt("%s: address %s is in block %s, which node %s claimed before: weft may have given it", g.From, g.Addr,
+			im.warn("%s: address %s is in block %s, which node %s claimed before: weft may have allocated it", g.From, g.Addr,
 				b.CIDR, b.Node)
 		}
 	}
 	p.Reserved = append(p.Reserved, g.ReservedAddress)
 }
 
-func dashed(s string) string {
+func ownerOrNone(s string) string {
 	if s == "" {
-		return "nobody"
+		return "no owner"
 	}
 	return s
 }
 
-// enlarge adds what the pool does not have of a network, cut for so many addresses.
+// enlarge adds what the pool does not have of a network, with a block size for so many addresses.
 func (p *PoolImport) enlarge(network netip.Prefix, size int) {
 	had := model.AddressPool{Regions: append(slices.Clone(p.spec.Regions), p.Regions...)}
 	for _, cidr := range grants.Missing(had, network) {
@@ -259,7 +262,7 @@ func (p *PoolImport) enlarge(network netip.Prefix, size int) {
 	}
 }
 
-// Apply writes each pool, complete, in one request. Who runs it again after an error goes on where it stopped.
+// Apply writes each pool in one request. Running it again after an error continues where it stopped.
 func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 	for _, p := range im.Pools {
 		if len(p.Regions)+len(p.Reserved) == 0 {
@@ -272,7 +275,7 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		if err != nil {
 			return err
 		}
-		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			if p.object.Version == "" {
 				return objects.Create(ctx, store.AddressPools(), next)
 			}
@@ -280,10 +283,10 @@ func (im Import) Apply(ctx context.Context, objects store.Objects) error {
 		})
 		switch {
 		case errors.Is(err, store.ErrExists), errors.Is(err, store.ErrConflict):
-			return model.Faultf(model.CodeTryAgain, "run it again: it goes on where it stopped",
+			return model.Errorf(model.CodeTryAgain, "run it again: it continues where it stopped",
 				"pool %q was changed meanwhile: %w", p.Pool, err)
 		case errors.Is(err, store.ErrNotFound):
-			return model.Faultf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
+			return model.Errorf(model.CodeNotAvailable, "install the definitions of deploy/crds first",
 				"pool %q cannot be written: %w", p.Pool, err)
 		case err != nil:
 			return fmt.Errorf("pool %q: %w", p.Pool, err)

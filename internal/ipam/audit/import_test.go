@@ -25,7 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// whereaboutsLeft are whereabouts' objects and what stands around them, in the form that v0.9.4 writes.
+// whereaboutsLeft are whereabouts' objects and what surrounds them, in the form that v0.9.4 writes.
 func whereaboutsLeft() []string {
 	status := func(ips string) string {
 		return `"annotations":{"k8s.v1.cni.cncf.io/network-status":"[{\"name\":\"lan\",\"interface\":\"net1\",\"ips\":[` +
@@ -80,8 +80,8 @@ whereabouts-blue 10.1.0.1 shop/web-3 c5 net1
 whereabouts-blue 10.1.0.8 shop/web-3 c9 net1
 left out: IPPool default/10.1.0.0-24: address 10.1.0.2 of shop/gone: there is no such pod
 left out: OverlappingRangeIPReservation default/10.9.9.9: address 10.9.9.9 of shop/web-3: no IPPool and no network has that address
-look at: IPPool default/10.1.0.0-24: address 10.1.0.3 is given to shop/web-1, and pod shop/web-2 says that it has it
-look at: IPPool default/10.1.0.0-24: address 10.1.0.4 is given to pod shop/web-2, which does not say that it has it
+look at: IPPool default/10.1.0.0-24: address 10.1.0.3 is allocated to shop/web-1, and pod shop/web-2 reports it
+look at: IPPool default/10.1.0.0-24: address 10.1.0.4 is allocated to pod shop/web-2, which does not report it
 `
 
 func words(im Import) string {
@@ -91,13 +91,13 @@ func words(im Import) string {
 			fmt.Fprintf(&out, "%s %s in /%d\n", p.Pool, r.CIDR, r.BlockSize)
 		}
 		for _, r := range p.Reserved {
-			fmt.Fprintln(&out, p.Pool, r.Addr, r.For, r.ContainerID, r.IfName)
+			fmt.Fprintln(&out, p.Pool, r.Addr, r.Owner, r.ContainerID, r.IfName)
 		}
 	}
 	for _, s := range im.LeftOut {
 		fmt.Fprintln(&out, "left out: "+s)
 	}
-	for _, s := range im.Doubts {
+	for _, s := range im.Warnings {
 		fmt.Fprintln(&out, "look at: "+s)
 	}
 	return out.String()
@@ -151,7 +151,7 @@ func TestImportPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	engine.Restore(context.Background(), nil)
-	got, err := engine.Allocators()[1].Add(context.Background(), ipam.Ask{
+	got, err := engine.Allocators()[1].Add(context.Background(), ipam.Request{
 		Conf: json.RawMessage(`{"cniVersion":"1.0.0","name":"net","type":"macvlan",
 			"ipam":{"type":"whereabouts","range":"10.1.0.0/24","range_start":"10.1.0.1","range_end":"10.1.0.20"}}`),
 		Network: "net", ContainerID: "1", IfName: "net1",
@@ -175,13 +175,13 @@ func TestImportRefuses(t *testing.T) {
 	for bad, want := range map[string]string{
 		object(
 			"IPPool", "x", `{"range":"10.0.0.0","allocations":{}}`,
-		): `IPPool n/x: spec.range "10.0.0.0" is no prefix`,
+		): `IPPool n/x: spec.range "10.0.0.0" is not a prefix`,
 		object(
 			"IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"256":{"id":"c"}}}`,
-		): `IPPool n/x: spec.allocations: "256" is no offset in 10.0.0.0/24`,
+		): `IPPool n/x: spec.allocations: "256" is not an offset in 10.0.0.0/24`,
 		object(
 			"IPPool", "x", `{"range":"10.0.0.0/24","allocations":{"-1":{"id":"c"}}}`,
-		): `IPPool n/x: spec.allocations: "-1" is no offset in 10.0.0.0/24`,
+		): `IPPool n/x: spec.allocations: "-1" is not an offset in 10.0.0.0/24`,
 		object(
 			"IPPool", "x", `{"range":5}`,
 		): `IPPool n/x: json: cannot unmarshal number`,
@@ -189,7 +189,7 @@ func TestImportRefuses(t *testing.T) {
 			`{"podref":"n/p"}`): `metadata.name "blue-printer" has no address`,
 		object(
 			"NodeSlicePool", "s", `{"range":"everything","sliceSize":"/26"}`,
-		): `NodeSlicePool n/s: spec.range "everything" is no prefix`,
+		): `NodeSlicePool n/s: spec.range "everything" is not a prefix`,
 		`{"apiVersion":"weft.dev/v1alpha1","kind":"AddressPool","metadata":{"name":"p"},"spec":{"regions":[{"cidr":"x"}]}}`: `spec.regions[0].cidr "x"`,
 	} {
 		s := cluster(t, good, bad)
@@ -205,13 +205,13 @@ func TestImportRefuses(t *testing.T) {
 
 // TestImportOnKubernetes: the same from a real API server that knows whereabouts' kinds.
 func TestImportOnKubernetes(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
 	crd, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", "weft.dev_addresspools.yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Define(crd)
+	s.DefineKind(crd)
 	define(s, "k8s.cni.cncf.io", "v1", "NetworkAttachmentDefinition", "network-attachment-definitions",
 		`{"config":{"type":"string"}}`)
 	define(s, "whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools",
@@ -260,7 +260,7 @@ func define(s *apitest.Server, group, version, kind, plural, properties string, 
 	if len(required) > 0 {
 		spec += `,"required":["` + strings.Join(required, `","`) + `"]`
 	}
-	s.Define(fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1",
+	s.DefineKind(fmt.Appendf(nil, `{"apiVersion":"apiextensions.k8s.io/v1",
 		"kind":"CustomResourceDefinition","metadata":{"name":"%[4]s.%[1]s"},"spec":{"group":%[1]q,"scope":"Namespaced",
 		"names":{"kind":%[3]q,"plural":%[4]q,"singular":%[5]q,"listKind":"%[3]sList"},
 		"versions":[{"name":%[2]q,"served":true,"storage":true,"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":%[6]s}}}}]}}`,

@@ -9,4 +9,4 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) } // API servers listen at ports that nobody else has
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) } // API servers listen at ports that no process else has

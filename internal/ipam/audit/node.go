@@ -12,44 +12,44 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Allocations are what a node may allocate, and has allocated: from pools, and in host-local's directories.
+// Allocations lists what a node may allocate, and has allocated: from pools, and in host-local's directories.
 type Allocations struct {
 	blocks.Allocations
-	Filed []Filed `json:"filed,omitempty"`
+	HostLocal []HostLocalDir `json:"filed,omitempty"`
 }
 
-// Recorded is an attachment as the ledger has it.
-type Recorded struct {
+// LedgerEntry is an attachment in the ledger.
+type LedgerEntry struct {
 	model.AttachmentKey
-	// Done: it was answered for; before and after, its addresses come and go.
+	// Done: its ADD has succeeded; before and after, its addresses change.
 	Done bool
-	// Old: it has been there for so long that its pod's object must be known.
+	// Old: it is old enough that its pod's object must be known.
 	Old   bool
 	Pod   string // "namespace/name"
 	Netns string
 	Addrs []netip.Addr
-	// Filed is the directory of host-local's that its addresses are from; empty where they are not, or not alone.
-	Filed string
+	// HostLocalDir is host-local's directory with its addresses; empty: not all of them are host-local's.
+	HostLocalDir string
 }
 
-// Seen is an address that the kernel has in a namespace.
-type Seen struct {
+// ObservedAddress is an address that the kernel has in a namespace.
+type ObservedAddress struct {
 	Netns, IfName string
 	Addr          netip.Addr
 }
 
-// Local is what a node itself knows.
-type Local struct {
+// NodeState is a node's own state.
+type NodeState struct {
 	Allocations
-	Ledger []Recorded
-	Kernel []Seen
-	// Gone are the namespaces of the ledger that are not there any more.
+	Ledger []LedgerEntry
+	Kernel []ObservedAddress
+	// Gone are the namespaces in the ledger that no longer exist.
 	Gone []string
 }
 
-// Compare adds to the findings what does not agree between this node's memory, its ledger, the kernel, and the pods
-// that there are. None of it is repaired from here: the agent does that, or a pod has to be made anew.
-func (p *Report) Compare(l Local) {
+// Compare adds findings about differences between this node's allocations, its ledger, the kernel, and pods. It repairs
+// none: the agent does, or a pod must be re-created.
+func (p *Report) Compare(l NodeState) {
 	ledger := map[model.AttachmentKey]bool{}
 	for _, r := range l.Ledger {
 		ledger[r.AttachmentKey] = true
@@ -58,10 +58,10 @@ func (p *Report) Compare(l Local) {
 	for _, h := range l.Held {
 		held[h.Addr] = true
 		if h.ContainerID == blocks.OwnContainer {
-			continue // the node's own end of a tunnel
+			continue // the node's tunnel address
 		}
 		if h.AttachmentKey != (model.AttachmentKey{}) && !ledger[h.AttachmentKey] {
-			p.local("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay",
+			p.foundOnNode("address %s of pool %q is held for %s, and the ledger has no such attachment: restart the agent, pods stay",
 				h.Addr, h.Pool, name(h.AttachmentKey))
 		}
 	}
@@ -69,30 +69,30 @@ func (p *Report) Compare(l Local) {
 	for _, r := range l.Ledger {
 		p.compareRecord(l, r, held, owner)
 	}
-	p.compareFiled(l)
-	known := map[Seen]bool{}
+	p.compareHostLocal(l)
+	known := map[ObservedAddress]bool{}
 	for _, r := range l.Ledger {
 		for _, a := range r.Addrs {
-			known[Seen{r.Netns, r.IfName, a}] = true
+			known[ObservedAddress{r.Netns, r.IfName, a}] = true
 		}
 	}
 	for _, s := range l.Kernel {
 		if l.contains(s.Addr) && !held[s.Addr] && !known[s] {
-			p.local(
-				"address %s is on %s in %s, and this node may give it to somebody else: end what lives there, or reserve it in the pool", s.Addr, s.IfName, s.Netns,
+			p.foundOnNode(
+				"address %s is on %s in %s, and this node may allocate it again: stop what uses it, or reserve it in the pool", s.Addr, s.IfName, s.Netns,
 			)
 		}
 	}
 }
 
-// compareRecord looks at one attachment; owner tells whose an address is by those before.
-func (p *Report) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, owner map[netip.Addr]string) {
+// compareRecord checks one attachment; owner has the addresses of those before.
+func (p *Report) compareRecord(l NodeState, r LedgerEntry, held map[netip.Addr]bool, owner map[netip.Addr]string) {
 	if !r.Done {
 		return
 	}
 	if r.Old && p.pods.gone(r.Pod) {
-		p.local(
-			"%s is of pod %s, and there is no such pod: the agent takes it away when the runtime does not list its sandbox",
+		p.foundOnNode(
+			"%s is of pod %s, and there is no such pod: the agent removes it when the runtime does not list its sandbox",
 			name(r.AttachmentKey), r.Pod,
 		)
 	}
@@ -103,19 +103,19 @@ func (p *Report) compareRecord(l Local, r Recorded, held map[netip.Addr]bool, ow
 		}
 		switch {
 		case owner[a] != "":
-			p.local("address %s is in the ledger for %s and for %s: delete one of the pods", a, owner[a], name(r.AttachmentKey))
+			p.foundOnNode("address %s is in the ledger for %s and for %s: delete one of the pods", a, owner[a], name(r.AttachmentKey))
 		case !held[a]:
-			p.local("address %s is in the ledger for %s, and may be given to somebody else: restart the agent, pods stay", a,
+			p.foundOnNode("address %s is in the ledger for %s, and may be allocated again: restart the agent, pods stay", a,
 				name(r.AttachmentKey))
 		}
 		owner[a] = name(r.AttachmentKey)
 		switch {
 		case gone:
-			p.local(
-				"address %s is held for %s, whose namespace %s is gone: the agent takes it away when the runtime does not list its sandbox", a, name(r.AttachmentKey), r.Netns,
+			p.foundOnNode(
+				"address %s is held for %s, whose namespace %s is gone: the agent removes it when the runtime does not list its sandbox", a, name(r.AttachmentKey), r.Netns,
 			)
-		case r.Netns != "" && !slices.Contains(l.Kernel, Seen{r.Netns, r.IfName, a}):
-			p.local("address %s is held for %s, which does not have it: delete the pod", a, name(r.AttachmentKey))
+		case r.Netns != "" && !slices.Contains(l.Kernel, ObservedAddress{r.Netns, r.IfName, a}):
+			p.foundOnNode("address %s is held for %s, which does not have it: delete the pod", a, name(r.AttachmentKey))
 		}
 	}
 }
@@ -125,7 +125,7 @@ func (g Allocations) contains(a netip.Addr) bool {
 	return slices.ContainsFunc(g.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
 }
 
-func (p *Report) local(format string, args ...any) {
+func (p *Report) foundOnNode(format string, args ...any) {
 	p.Findings = append(p.Findings, Finding{Object: "this node", Msg: fmt.Sprintf(format, args...)})
 }
 
@@ -133,23 +133,23 @@ func name(k model.AttachmentKey) string {
 	return "interface " + k.IfName + " of container " + k.ContainerID
 }
 
-// examinePods compares the addresses that pods say they have with pools and blocks. An address that is in two pools may
-// belong to either, and says nothing.
+// examinePods compares the addresses that pods report with pools and blocks. An address that is in two pools may belong
+// to either, and is skipped.
 func (p *Report) examinePods() {
 	first := map[netip.Addr]string{}
-	find := p.places()
+	find := p.indexBlocks()
 	for _, pod := range p.pods.names() {
 		one := p.pods[pod]
 		for _, a := range one.addrs {
 			pool := p.onlyPool(a)
-			if pool == nil || one.over {
+			if pool == nil || one.finished {
 				continue
 			}
-			say := func(format string, args ...any) {
+			report := func(format string, args ...any) {
 				p.Findings = append(p.Findings, Finding{Object: "Pod " + pod, Pool: pool.Name, Msg: fmt.Sprintf(format, args...)})
 			}
 			if was, taken := first[a]; taken {
-				say("address %s of pool %q: pod %s says that it has it, too: delete one of them", a, pool.Name, was)
+				report("address %s of pool %q: pod %s reports it, too: delete one of them", a, pool.Name, was)
 			}
 			first[a] = pod
 			if one.node == "" || slices.ContainsFunc(pool.Reserved, func(r model.ReservedAddress) bool { return r.Addr == a }) {
@@ -157,16 +157,16 @@ func (p *Report) examinePods() {
 			}
 			switch b := find.block(pool, a); {
 			case b == nil:
-				say("it says that it has address %s of pool %q, which is in no node's block: make the pod anew", a, pool.Name)
-			case b.Node != one.node && !strings.HasPrefix(b.Ceded[a], one.node+"/"):
-				say("it is on node %q and says that it has address %s, which is in block %s of node %q: make the pod anew",
+				report("it reports address %s of pool %q, which is in no node's block: re-create the pod", a, pool.Name)
+			case b.Node != one.node && !strings.HasPrefix(b.Lent[a], one.node+"/"):
+				report("it is on node %q and reports address %s, which is in block %s of node %q: re-create the pod",
 					one.node, a, b.CIDR, b.Node)
 			}
 		}
 	}
 }
 
-// onlyPool is the pool that an address is in, nil where it is in none or in several.
+// onlyPool returns the pool that has an address, nil if none or more than one has it.
 func (p *Report) onlyPool(a netip.Addr) *model.AddressPool {
 	var found *model.AddressPool
 	for i, pool := range p.Pools {

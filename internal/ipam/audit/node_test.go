@@ -79,14 +79,14 @@ spec: {pool: p, cidr: 10.0.0.16/28, node: gone, claim: "2"}
 func TestLeaksOfTheCluster(t *testing.T) {
 	s := cluster(t, leaks)
 	want := []string{
-		`AddressPool p: address 10.0.0.5 is reserved for pod shop/fine by whereabouts, and the pod does not say that it has it: take it out of spec.reserved if that is so; `,
-		`AddressBlock p-10-0-0-0-28: node "lost" asks for address 10.0.0.9, and there is no such node; nobody asks for it`,
+		`AddressPool p: address 10.0.0.5 is reserved for pod shop/fine by whereabouts, and the pod does not report it: remove it from spec.reserved if it is unused; `,
+		`AddressBlock p-10-0-0-0-28: node "lost" requests address 10.0.0.9, and there is no such node; the request is removed`,
 		`AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node "gone", and there is no such node, but 1 pods are on it: delete them first; `,
-		`Pod shop/twice: address 10.0.0.1 of pool "p": pod shop/fine says that it has it, too: delete one of them; `,
-		`Pod shop/unclaimed: it says that it has address 10.0.0.200 of pool "p", which is in no node's block: make the pod anew; `,
-		`Pod shop/wrong: it is on node "b" and says that it has address 10.0.0.2, which is in block 10.0.0.0/28 of node "a": make the pod anew; `,
+		`Pod shop/twice: address 10.0.0.1 of pool "p": pod shop/fine reports it, too: delete one of them; `,
+		`Pod shop/unclaimed: it reports address 10.0.0.200 of pool "p", which is in no node's block: re-create the pod; `,
+		`Pod shop/wrong: it is on node "b" and reports address 10.0.0.2, which is in block 10.0.0.0/28 of node "a": re-create the pod; `,
 	}
-	look := func() Report {
+	check := func() Report {
 		t.Helper()
 		p, err := Inspect(context.Background(), s.Objects())
 		if err != nil {
@@ -94,14 +94,14 @@ func TestLeaksOfTheCluster(t *testing.T) {
 		}
 		return p
 	}
-	p := look()
+	p := check()
 	if d := cmp.Diff(want, said(p)); d != "" {
 		t.Errorf("-want +got:\n%s", d)
 	}
 	if n, err := p.Fix(context.Background(), s.Objects()); err != nil || n != 1 {
 		t.Errorf("fixed %d, error %v", n, err)
 	}
-	if left := said(look()); len(left) != len(want)-1 {
+	if left := said(check()); len(left) != len(want)-1 {
 		t.Errorf("left: %q", left)
 	}
 }
@@ -121,72 +121,74 @@ func key(id string) model.AttachmentKey {
 // TestLeaksOfANode plants each kind of leak between memory, ledger, kernel and pods.
 func TestLeaksOfANode(t *testing.T) {
 	a := netip.MustParseAddr
-	recorded := func(id, pod string, addrs ...netip.Addr) Recorded {
-		return Recorded{AttachmentKey: key(id), Done: true, Old: true, Pod: pod, Netns: "/run/netns/" + id, Addrs: addrs}
+	recorded := func(id, pod string, addrs ...netip.Addr) LedgerEntry {
+		return LedgerEntry{AttachmentKey: key(id), Done: true, Old: true, Pod: pod, Netns: "/run/netns/" + id, Addrs: addrs}
 	}
-	good := func() Local {
-		return Local{
+	good := func() NodeState {
+		return NodeState{
 			Allocations: Allocations{Allocations: blocks.Allocations{
 				Node: "a", Blocks: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/28")},
 				Held: []blocks.HeldAddress{
 					{Pool: "p", Addr: a("10.0.0.1"), AttachmentKey: key("one")}, {Pool: "p", Addr: a("10.0.0.2"), Claim: "shop/db"},
 				},
 			}},
-			Ledger: []Recorded{
+			Ledger: []LedgerEntry{
 				recorded("one", "shop/web-0", a("10.0.0.1")), recorded("theirs", "shop/web-0", a("192.168.0.1")),
 				{AttachmentKey: key("begun"), Netns: "/run/netns/begun"},
 			},
-			Kernel: []Seen{{"/run/netns/one", "net1", a("10.0.0.1")}, {"/run/netns/one", "lo", a("127.0.0.1")}},
+			Kernel: []ObservedAddress{{"/run/netns/one", "net1", a("10.0.0.1")}, {"/run/netns/one", "lo", a("127.0.0.1")}},
 		}
 	}
 	const one = "interface net1 of container one"
 	for name, c := range map[string]struct {
-		plant func(*Local)
+		plant func(*NodeState)
 		want  []string
 	}{
-		"nothing": {func(*Local) {}, nil},
-		"held, and not recorded": {func(l *Local) {
+		"nothing": {func(*NodeState) {}, nil},
+		"held, and not recorded": {func(l *NodeState) {
 			l.Held = append(l.Held, blocks.HeldAddress{Pool: "p", Addr: a("10.0.0.3"), AttachmentKey: key("lost")})
 		}, []string{
 			`this node: address 10.0.0.3 of pool "p" is held for interface net1 of container lost, and the ledger has no such attachment: restart the agent, pods stay; `,
 		}},
 		"recorded, and not held": {
-			func(l *Local) { l.Held = nil }, []string{
+			func(l *NodeState) { l.Held = nil }, []string{
 				`this node: address 10.0.0.1 is in the ledger for ` + one +
-					`, and may be given to somebody else: restart the agent, pods stay; `,
+					`, and may be allocated again: restart the agent, pods stay; `,
 			},
 		},
-		"recorded twice": {func(l *Local) {
+		"recorded twice": {func(l *NodeState) {
 			l.Ledger = append(l.Ledger, recorded("two", "shop/web-0", a("10.0.0.1")))
-			l.Kernel = append(l.Kernel, Seen{"/run/netns/two", "net1", a("10.0.0.1")})
+			l.Kernel = append(l.Kernel, ObservedAddress{"/run/netns/two", "net1", a("10.0.0.1")})
 		}, []string{
 			`this node: address 10.0.0.1 is in the ledger for ` + one +
 				` and for interface net1 of container two: delete one of the pods; `,
 		}},
 		"no such pod": {
-			func(l *Local) { l.Ledger[0].Pod = "shop/gone" },
+			func(l *NodeState) { l.Ledger[0].Pod = "shop/gone" },
 			[]string{
 				`this node: ` + one +
-					` is of pod shop/gone, and there is no such pod: the agent takes it away when the runtime does not list its sandbox; `,
+					` is of pod shop/gone, and there is no such pod: the agent removes it when the runtime does not list its sandbox; `,
 			},
 		},
-		"a pod not yet known": {func(l *Local) { l.Ledger[0].Pod, l.Ledger[0].Old = "shop/new", false }, nil},
+		"a pod not yet known": {func(l *NodeState) { l.Ledger[0].Pod, l.Ledger[0].Old = "shop/new", false }, nil},
 		"namespace gone": {
-			func(l *Local) { l.Gone, l.Kernel = []string{"/run/netns/one"}, nil },
+			func(l *NodeState) { l.Gone, l.Kernel = []string{"/run/netns/one"}, nil },
 			[]string{
 				`this node: address 10.0.0.1 is held for ` + one +
-					`, whose namespace /run/netns/one is gone: the agent takes it away when the runtime does not list its sandbox; `,
+					`, whose namespace /run/netns/one is gone: the agent removes it when the runtime does not list its sandbox; `,
 			},
 		},
 		"address taken away": {
-			func(l *Local) { l.Kernel = nil }, []string{
+			func(l *NodeState) { l.Kernel = nil }, []string{
 				`this node: address 10.0.0.1 is held for ` + one + `, which does not have it: delete the pod; `,
 			},
 		},
 		"nobody's address": {
-			func(l *Local) { l.Kernel = append(l.Kernel, Seen{"/run/netns/x", "eth9", a("10.0.0.7")}) },
+			func(l *NodeState) {
+				l.Kernel = append(l.Kernel, ObservedAddress{"/run/netns/x", "eth9", a("10.0.0.7")})
+			},
 			[]string{
-				`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may give it to somebody else: end what lives there, or reserve it in the pool; `,
+				`this node: address 10.0.0.7 is on eth9 in /run/netns/x, and this node may allocate it again: stop what uses it, or reserve it in the pool; `,
 			},
 		},
 	} {

@@ -13,24 +13,24 @@ import (
 	"github.com/weft-net/weft/internal/ipam/grants"
 )
 
-// podIndex has the pods that there are; none at all means that pods are not known here.
+// podIndex has all pods; empty: pods are not known.
 type podIndex map[string]podInfo // by "namespace/name"
 
-// podInfo is what a pod says of itself.
+// podInfo is a pod's node and addresses.
 type podInfo struct {
 	node string
-	// over: its containers have ended for good, and its network is gone or about to be.
-	over bool
-	// silent: it runs with an address of the cluster's network, and does not say which.
-	silent bool
-	// told: its annotation says which addresses it has.
-	told  bool
-	addrs []netip.Addr
-	// ips are those that its status says: of the cluster's network.
+	// finished: its containers have finished, and its network is gone or about to be.
+	finished bool
+	// unreported: it runs without a reported address of the cluster's network.
+	unreported bool
+	// annotated: its network-status annotation has its addresses.
+	annotated bool
+	addrs     []netip.Addr
+	// ips are those of its status: of the cluster's network.
 	ips []netip.Addr
 }
 
-// note takes a pod in. One that cannot be read has everything and says nothing.
+// note adds a pod. An invalid one counts as present, without addresses.
 func (p podIndex) note(o store.Object) {
 	name := o.Key.Namespace + "/" + o.Key.Name
 	pod, err := o.Pod()
@@ -38,13 +38,13 @@ func (p podIndex) note(o store.Object) {
 		p[name] = podInfo{}
 		return
 	}
-	one := podInfo{node: pod.Node, over: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
+	one := podInfo{node: pod.Node, finished: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
 	if !pod.HostNetwork {
 		one.ips, one.addrs = pod.IPs, slices.Clone(pod.IPs)
 	}
 	var networks []struct{ IPs []string }
 	if text := pod.Annotations[grants.NetworkStatus]; text != "" && json.Unmarshal([]byte(text), &networks) == nil {
-		one.told = true
+		one.annotated = true
 		for _, n := range networks {
 			for _, ip := range n.IPs {
 				if a, err := netip.ParseAddr(ip); err == nil && !slices.Contains(one.addrs, a.Unmap()) {
@@ -53,34 +53,35 @@ func (p podIndex) note(o store.Object) {
 			}
 		}
 	}
-	one.silent = one.node != "" && !one.over && !pod.HostNetwork && len(one.addrs) == 0
+	one.unreported = one.node != "" && !one.finished && !pod.HostNetwork && len(one.addrs) == 0
 	p[name] = one
 }
 
-// gone reports whether there is no pod of that name, as far as pods are known. Other words than a name are nobody's.
+// gone reports whether there is no pod of that name, as far as pods are known. Text that is not a name is not a deleted
+// pod.
 func (p podIndex) gone(ref string) bool {
 	_, there := p[ref]
 	return len(p) > 0 && !there && strings.Count(ref, "/") == 1 && !strings.Contains(ref, " ")
 }
 
-// names are those of all pods, in order.
+// names returns the names of all pods, sorted.
 func (p podIndex) names() []string { return slices.Sorted(maps.Keys(p)) }
 
-// on are the pods that are on a node and not over.
+// on counts the pods on a node that have not finished.
 func (p podIndex) on(node string) (n int) {
 	for _, one := range p {
-		if one.node == node && !one.over {
+		if one.node == node && !one.finished {
 			n++
 		}
 	}
 	return n
 }
 
-// having are the pods that say that they have an address.
+// having returns the pods that report an address.
 func (p podIndex) having(a netip.Addr) []string {
 	var out []string
 	for name, one := range p {
-		if !one.over && slices.Contains(one.addrs, a) {
+		if !one.finished && slices.Contains(one.addrs, a) {
 			out = append(out, name)
 		}
 	}
@@ -88,23 +89,23 @@ func (p podIndex) having(a netip.Addr) []string {
 	return out
 }
 
-// denies reports whether a pod says which addresses it has, and not this one.
+// denies reports whether a pod reports other addresses in its annotation, and not this one.
 func (p podIndex) denies(ref string, a netip.Addr) bool {
 	one := p[ref]
-	return one.told && !slices.Contains(one.addrs, a)
+	return one.annotated && !slices.Contains(one.addrs, a)
 }
 
-// moved reports whether the pod of that name has addresses in the cluster's network, and not this one: what had it is
-// gone, and another pod has its name.
+// moved reports whether the pod of that name has other addresses in the cluster's network: the pod that had this one
+// was replaced.
 func (p podIndex) moved(ref string, a netip.Addr) bool {
 	one := p[ref]
 	return len(one.ips) > 0 && !slices.Contains(one.ips, a)
 }
 
-// silent reports whether there is a pod that has an address and does not say which.
-func (p podIndex) silent() bool {
+// anyUnreported reports whether a pod has an address and does not report it.
+func (p podIndex) anyUnreported() bool {
 	for _, one := range p {
-		if one.silent {
+		if one.unreported {
 			return true
 		}
 	}

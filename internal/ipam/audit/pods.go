@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Pods are the pods that there are, by what they say of their addresses.
+// Pods are all pods, with the addresses that they report.
 type Pods struct {
 	pods   podIndex
 	having map[netip.Addr][]string
@@ -26,7 +26,7 @@ func ReadPods(ctx context.Context, objects store.Objects) (Pods, error) {
 	for _, name := range p.pods.names() {
 		one := p.pods[name]
 		for _, a := range one.addrs {
-			if !one.over {
+			if !one.finished {
 				p.having[a] = append(p.having[a], name)
 			}
 		}
@@ -40,13 +40,13 @@ func (p Pods) Gone(name string) bool { return p.pods.gone(name) }
 // Moved reports whether that pod has other addresses in the cluster's network, and not this one.
 func (p Pods) Moved(name string, a netip.Addr) bool { return p.pods.moved(name, a) }
 
-// Node is the node that the pod is on.
+// Node returns the node that the pod is on.
 func (p Pods) Node(name string) string { return p.pods[name].node }
 
-// Having are the pods that say that they have an address, in order.
+// Having returns the pods that report an address, sorted.
 func (p Pods) Having(a netip.Addr) []string { return p.having[a] }
 
-// In are the addresses of a prefix that pods say they have.
+// In returns the addresses of a prefix that pods report.
 func (p Pods) In(cidr netip.Prefix) map[netip.Addr][]string {
 	out := map[netip.Addr][]string{}
 	for a, names := range p.having {

@@ -15,30 +15,30 @@ import (
 // Usage is how much of a pool, a block or a node's range is in use.
 type Usage struct {
 	Pool string `json:"pool,omitempty"`
-	// Node is whose the block or the range is.
+	// Node is the node of the block or the range.
 	Node string        `json:"node,omitempty"`
 	CIDR *netip.Prefix `json:"cidr,omitempty"` // of blocks and ranges
-	// Total are all addresses that can be given, Used those that a pod, a claim or a reservation has. Free is the rest,
-	// less what is excluded.
+	// Total counts all allocatable addresses, Used those that a pod, a claim or a reservation has. Free is the rest
+	// without excluded ones.
 	Total *big.Int `json:"total"`
 	Used  int      `json:"used"`
 	Free  *big.Int `json:"free"`
 }
 
-// Usages are how much is in use.
+// Usages is the usage of pools, blocks and ranges.
 type Usages struct {
 	Pools  []Usage `json:"pools,omitempty"`
 	Blocks []Usage `json:"blocks,omitempty"`
 	// Ranges are the nodes' own prefixes, where the cluster's network has no pools.
 	Ranges []Usage `json:"ranges,omitempty"`
-	// Known: something says which addresses are in use. Else Used is 0, and means nothing.
+	// Known: it is known which addresses are in use. Otherwise Used is 0 and has no meaning.
 	Known bool `json:"known"`
 }
 
-// Usage counts what is in use by what the store says, and by what nodes themselves do.
-func (p *Report) Usage(nodes ...Local) Usages {
+// Usage counts addresses in use, by the datastore and by the state of nodes.
+func (p *Report) Usage(nodes ...NodeState) Usages {
 	taken := p.taken(nodes)
-	u := Usages{Known: len(taken) > 0 || len(nodes) > 0 || len(p.pods) > 0 && !p.pods.silent()}
+	u := Usages{Known: len(taken) > 0 || len(nodes) > 0 || len(p.pods) > 0 && !p.pods.anyUnreported()}
 	ofPool := false
 	for _, pool := range p.Pools {
 		ofPool = ofPool || pool.AssignmentMode != ""
@@ -62,7 +62,7 @@ func (p *Report) Usage(nodes ...Local) Usages {
 	for _, name := range sortedKeys(p.ranges) {
 		for _, cidr := range p.ranges[name] {
 			one := usageOf(Usage{Node: name, CIDR: &cidr}, []netip.Prefix{cidr}, model.AddressPool{}, taken)
-			// host-local gives neither the network's own address, nor the gateway's, nor the broadcast address.
+			// host-local allocates neither the network's own address, nor the gateway's, nor the broadcast address.
 			kept := int64(2)
 			if cidr.Addr().Is4() {
 				kept++
@@ -75,15 +75,15 @@ func (p *Report) Usage(nodes ...Local) Usages {
 	return u
 }
 
-// taken are the addresses that somebody has, in order.
-func (p *Report) taken(nodes []Local) []netip.Addr {
+// taken returns the addresses in use, sorted.
+func (p *Report) taken(nodes []NodeState) []netip.Addr {
 	var out []netip.Addr
 	for _, one := range p.pods {
-		if !one.over {
+		if !one.finished {
 			out = append(out, one.addrs...)
 		}
 	}
-	for a := range p.promised {
+	for a := range p.claimed {
 		out = append(out, a)
 	}
 	for _, pool := range p.Pools {
@@ -98,7 +98,7 @@ func (p *Report) taken(nodes []Local) []netip.Addr {
 		for _, r := range l.Ledger {
 			out = append(out, r.Addrs...)
 		}
-		for _, f := range l.Filed {
+		for _, f := range l.HostLocal {
 			for _, e := range f.Entries {
 				out = append(out, e.Addr)
 			}
@@ -108,7 +108,7 @@ func (p *Report) taken(nodes []Local) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// usageOf counts what is in use of some prefixes of a pool.
+// usageOf counts the addresses in use in some prefixes of a pool.
 func usageOf(u Usage, parts []netip.Prefix, pool model.AddressPool, taken []netip.Addr) Usage {
 	u.Total = new(big.Int)
 	var used []netip.Addr
@@ -134,7 +134,7 @@ func positive(u Usage) Usage {
 	return u
 }
 
-// within are those of sorted addresses that a prefix has.
+// within returns those of sorted addresses that a prefix contains.
 func within(sorted []netip.Addr, p netip.Prefix) []netip.Addr {
 	begin, _ := slices.BinarySearchFunc(sorted, p.Masked().Addr(), netip.Addr.Compare)
 	end := begin
@@ -144,7 +144,7 @@ func within(sorted []netip.Addr, p netip.Prefix) []netip.Addr {
 	return sorted[begin:end]
 }
 
-// excludedOf are the parts of some prefixes that a pool does not give, none of them twice.
+// excludedOf returns the excluded parts of some prefixes of a pool, without duplicates.
 func excludedOf(parts []netip.Prefix, pool model.AddressPool) []netip.Prefix {
 	var all []netip.Prefix
 	for _, e := range pool.Excluded {
@@ -161,7 +161,7 @@ func excludedOf(parts []netip.Prefix, pool model.AddressPool) []netip.Prefix {
 	slices.SortFunc(all, func(a, b netip.Prefix) int { return cmp.Compare(a.Bits(), b.Bits()) })
 	var out []netip.Prefix
 	for _, e := range all {
-		if !slices.ContainsFunc(out, e.Overlaps) { // it is in one that is larger
+		if !slices.ContainsFunc(out, e.Overlaps) { // a larger one contains it
 			out = append(out, e)
 		}
 	}

@@ -61,7 +61,7 @@ func TestAddressClaim(t *testing.T) {
 	a, b := join(t, path, "a", calm), join(t, path, "b", calm)
 	add := func(n *node, id, claim string, more ...string) string {
 		t.Helper()
-		got, err := n.addCluster(calicoConf(more...), id, model.AddressWishes{Claim: "shop/" + claim})
+		got, err := n.addCluster(calicoConf(more...), id, model.AddressRequest{Claim: "shop/" + claim})
 		if err != nil {
 			return err.Error()
 		}
@@ -77,13 +77,13 @@ func TestAddressClaim(t *testing.T) {
 	if !strings.HasPrefix(first, "10.1.") {
 		t.Fatal(first)
 	}
-	kind, key := claims.Place(claims.OfAddressClaim + "shop/db")
+	kind, key := claims.ObjectKey(claims.AddressClaimPrefix + "shop/db")
 	is(object(t, s.Objects(), kind, key), `"status":{"addresses":["`+strings.TrimSuffix(first, "/32")+`"],"node":"a"}`)
 	is(add(a, "second", "db"), "is taken by interface net1 of container first")
 	a.del("first")
 	now = now.Add(time.Hour)
 	for i := range 20 {
-		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressWishes{}); err != nil ||
+		if got, err := a.addCluster(calicoConf(), "other"+strings.Repeat("x", i), model.AddressRequest{}); err != nil ||
 			got == first {
 			t.Fatalf("%s, error %v: somebody else has the claim's address", got, err)
 		}
@@ -108,11 +108,11 @@ func TestAddressClaim(t *testing.T) {
 	is(add(a, "x", "words"),
 		`AddressClaim shop/words: spec.addresses[0] "printer" is no address (an address, for example 10.1.0.5)`)
 	is(add(a, "x", "outside"), "address 192.0.2.1 is in no pool of the cluster's network")
-	is(add(a, "x", "missing"), "AddressClaim shop/missing does not exist (make it, or take the annotation away)")
+	is(add(a, "x", "missing"), "AddressClaim shop/missing does not exist (create it, or remove the annotation)")
 
-	// The pod comes back on the other node: the first cedes the address.
+	// The pod comes back on the other node: the first lends the address.
 	is(add(b, "moved", "db"), `is with node "a", which does not answer`)
-	tendAll(t, a)
+	reconcileAll(t, a)
 	is(add(b, "moved", "db"), first)
 	b.del("moved")
 
@@ -125,8 +125,8 @@ func TestAddressClaim(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 3 {
-		now = now.Add(claimLook)
-		tendAll(t, b)
+		now = now.Add(claimPoll)
+		reconcileAll(t, b)
 	}
 	for _, h := range b.engine.Allocations().Held {
 		if h.Claim != "" {
@@ -135,14 +135,14 @@ func TestAddressClaim(t *testing.T) {
 	}
 }
 
-// tendAll has an engine do what is to be done.
-func tendAll(t *testing.T, n *node) {
+// reconcileAll has an engine do what is to be done.
+func reconcileAll(t *testing.T, n *node) {
 	t.Helper()
-	n.engine.mem.synced = false
-	for _, p := range n.engine.mem.pools {
-		p.full = false
+	n.engine.state.synced = false
+	for _, p := range n.engine.state.pools {
+		p.noFreeBlock = false
 	}
-	if err := n.engine.follower.tend(context.Background()); err != nil {
+	if err := n.engine.reconciler.reconcile(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,33 +13,33 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// affinity is which blocks are this node's: it claims them, takes them up again, and gives them up.
+// affinity manages the blocks that are assigned to this node: it claims, renews and releases them.
 type affinity struct {
-	cfg       *Config
-	clock     *clock
-	mem       *memory
-	namesakes *namesakes
-	journal   *journalFile
-	registry  *registry
-	requests  *requests
+	cfg        *Config
+	clock      *clock
+	state      *nodeState
+	duplicates *duplicateNodes
+	journal    *journalFile
+	registry   *registry
+	requests   *requests
 }
 
-// alone takes the turn to claim for a pool, with the pool as the store has it.
-func (af *affinity) alone(ctx context.Context, w want) (*pool, func(), error) {
+// lockPool takes the pool's claim lock, and makes sure that the pool has the want's addresses.
+func (af *affinity) lockPool(ctx context.Context, w want) (*pool, func(), error) {
 	if af.cfg.Objects == nil {
-		return nil, nil, model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"%s: addresses of a pool need the cluster's store, and this agent has none", w.field)
+		return nil, nil, model.Errorf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"%s: addresses of a pool need a datastore, and this agent has none", w.field)
 	}
-	af.mem.mu.Lock()
-	p := af.mem.pool(w.pool)
-	af.mem.mu.Unlock()
+	af.state.mu.Lock()
+	p := af.state.poolLocked(w.pool)
+	af.state.mu.Unlock()
 	select {
-	case p.turn <- struct{}{}:
+	case p.claimLock <- struct{}{}:
 	case <-ctx.Done():
-		return nil, nil, model.Faultf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
+		return nil, nil, model.Errorf(model.CodeTryAgain, "", "%s: waiting for others that claim addresses: %w",
 			w.field, ctx.Err())
 	}
-	release := func() { <-p.turn }
+	release := func() { <-p.claimLock }
 	if err := af.cover(ctx, p, w); err != nil {
 		release()
 		return nil, nil, err
@@ -47,229 +47,242 @@ func (af *affinity) alone(ctx context.Context, w want) (*pool, func(), error) {
 	return p, release, nil
 }
 
-// create claims a block; false when somebody else has it.
-func (af *affinity) create(ctx context.Context, p *pool, cidr netip.Prefix) (bool, error) {
-	claim, err := af.registry.number()
+// claimBlock claims a block; false if another node has it.
+func (af *affinity) claimBlock(ctx context.Context, p *pool, cidr netip.Prefix) (bool, error) {
+	claim, err := af.registry.newClaim()
 	if err != nil {
 		return false, err
 	}
-	spec := model.AddressBlock{Pool: p.name, CIDR: cidr, Node: af.cfg.Node, Machine: af.cfg.Machine, Claim: claim}
+	spec := model.AddressBlock{Pool: p.name, CIDR: cidr, Node: af.cfg.Node, MachineID: af.cfg.MachineID, Claim: claim}
 	o, err := store.AddressBlockObject(store.Object{}, spec)
 	if err != nil {
 		return false, err
 	}
-	if err := af.cfg.Step.At("before create"); err != nil {
+	if err := af.cfg.Failpoint.At("before create"); err != nil {
 		return false, err
 	}
-	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return af.cfg.Objects.Create(ctx, store.AddressBlocks(), o)
 	})
 	switch {
 	case errors.Is(err, store.ErrExists):
-		return false, af.meet(ctx, p, cidr)
+		return false, af.readOwner(ctx, p, cidr)
 	case errors.Is(err, store.ErrNotFound):
-		return false, model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
+		return false, model.Errorf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
 			"block %s cannot be claimed: %w", cidr, err)
 	case err != nil:
-		// It may be there or come yet. Then Run finds it, and it is taken into use with a new claim.
+		// The outcome is unknown. If the object exists, or appears later, Run adopts it with a new claim.
 		return false, store.Unreachable("claim of block "+cidr.String(), err)
 	}
-	if err := af.cfg.Step.At("after create"); err != nil {
+	if err := af.cfg.Failpoint.At("after create"); err != nil {
 		return false, err
 	}
-	if yields, err := af.registry.yield(ctx, p, got, cidr); yields || err != nil {
+	if yields, err := af.registry.releaseConflicting(ctx, p, got, cidr); yields || err != nil {
 		return false, err
 	}
-	if err := af.promises(ctx, p, cidr); err != nil {
+	if err := af.markClaimed(ctx, p, cidr); err != nil {
 		return false, err
 	}
-	af.own(p, got, spec)
+	af.addBlock(p, got, spec)
 	return true, af.journal.save()
 }
 
-// own takes a block into use.
-func (af *affinity) own(p *pool, o store.Object, spec model.AddressBlock) {
-	af.mem.mu.Lock()
-	defer af.mem.mu.Unlock()
-	delete(p.others, spec.CIDR)
+// addBlock starts allocating from a block.
+func (af *affinity) addBlock(p *pool, o store.Object, spec model.AddressBlock) {
+	af.state.mu.Lock()
+	defer af.state.mu.Unlock()
+	delete(p.remote, spec.CIDR)
 	b := &block{
-		cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, stands: owned, away: map[netip.Addr]bool{},
+		cidr: spec.CIDR, parent: spec.CIDR, claim: spec.Claim, state: owned, lent: map[netip.Addr]bool{},
 		touched: af.clock.now(),
 	}
 	if was := p.blocks[spec.CIDR]; was != nil {
 		b.spec, b.offers = was.spec, was.offers
 	}
-	b.learn(o, spec, af.clock.now())
-	for a := range spec.Ceded {
-		b.away[a] = true
+	b.updateLocked(o, spec, af.clock.now())
+	for a := range spec.Lent {
+		b.lent[a] = true
 	}
-	p.put(spec.CIDR, b)
-	af.cfg.Log.Info("block claimed", "pool", p.name, "block", spec.CIDR.String())
+	p.setBlockLocked(spec.CIDR, b)
+	af.cfg.Log.Info("agent claimed a block", "pool", p.name, "block", spec.CIDR.String())
 }
 
-// meet learns whose block it is.
-func (af *affinity) meet(ctx context.Context, p *pool, cidr netip.Prefix) error {
-	o, spec, err := af.registry.read(ctx, p.name, cidr)
+// readOwner reads which node has a block, and adopts it if it is this one.
+func (af *affinity) readOwner(ctx context.Context, p *pool, cidr netip.Prefix) error {
+	o, spec, err := af.registry.readBlock(ctx, p.name, cidr)
 	if errors.Is(err, store.ErrNotFound) {
-		return nil // it went again
+		return nil // it was deleted meanwhile
 	}
 	if err != nil {
 		return err
 	}
-	ours := af.namesakes.ours(spec)
-	af.mem.mu.Lock()
+	ours := af.duplicates.owns(spec)
+	af.state.mu.Lock()
 	unknown := p.blocks[cidr] == nil
 	if !ours {
-		p.others[cidr] = spec
+		p.remote[cidr] = spec
 	}
-	af.mem.mu.Unlock()
+	af.state.mu.Unlock()
 	if ours && unknown {
 		return af.adopt(ctx, p, o, spec)
 	}
 	return nil
 }
 
-// adopt takes a block into use that the store says is ours, and that this engine does not know: a claim whose answer
-// was lost, or a lost journal. With the new claim, no late request about the old one counts.
+// adopt takes a block into use that the datastore assigns to this node and that this engine does not know: the answer
+// to a claim, or the journal, was lost. The new claim makes delayed requests about the old one fail.
 func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec model.AddressBlock) error {
-	if unheld := af.mem.unheld(spec.CIDR); len(unheld) == size(spec.CIDR) && len(spec.Ceded) == 0 {
-		if yields, err := af.registry.yield(ctx, p, o, spec.CIDR); yields || err != nil {
+	if unheld := af.state.unheld(spec.CIDR); len(unheld) == size(spec.CIDR) && len(spec.Lent) == 0 {
+		if yields, err := af.registry.releaseConflicting(ctx, p, o, spec.CIDR); yields || err != nil {
 			return err
 		}
 	}
-	if err := af.promises(ctx, p, spec.CIDR); err != nil {
+	if err := af.markClaimed(ctx, p, spec.CIDR); err != nil {
 		return err
 	}
-	got, spec, err := af.registry.swap(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+	got, spec, err := af.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
 	if err != nil {
 		return err
 	}
-	af.flush(ctx, af.mem.unheld(spec.CIDR)) // who knows what was given of it
-	af.own(p, got, spec)
+	af.flush(ctx, af.state.unheld(spec.CIDR)) // what was allocated from it is unknown
+	af.addBlock(p, got, spec)
 	return af.journal.save()
 }
 
-// refresh reads a block of ours; false when it is gone, which is told where it should not be.
+// refresh reads one of this node's blocks; false if this node no longer has it, which is logged unless the node
+// released it.
 func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error) {
-	o, spec, err := af.registry.read(ctx, p.name, b.parent)
+	o, spec, err := af.registry.readBlock(ctx, p.name, b.parent)
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return false, err
 	}
 	ours := err == nil && spec.Node == af.cfg.Node && spec.Claim == b.claim
-	if b.single() {
-		ours = err == nil && spec.Ceded[b.cidr.Addr()] == af.cfg.Node+"/"+b.claim
+	if b.borrowed() {
+		ours = err == nil && spec.Lent[b.cidr.Addr()] == af.cfg.Node+"/"+b.claim
 	}
 	if ours {
-		af.mem.mu.Lock()
+		af.state.mu.Lock()
 		if b.object.Version != o.Version {
-			p.tell()
+			p.notifyLocked()
 		}
-		b.learn(o, spec, af.clock.now())
-		for a := range spec.Ceded {
-			b.away[a] = !b.single()
+		b.updateLocked(o, spec, af.clock.now())
+		for a := range spec.Lent {
+			b.lent[a] = !b.borrowed()
 		}
-		found := b.stands == lost
-		af.mem.mu.Unlock()
-		if found { // a server that starts may have denied it; with a new claim it is ours for certain
+		found := b.state == lost
+		af.state.mu.Unlock()
+		if found { // an API server that was starting may have missed it; the new claim proves ownership
 			return true, af.recover(ctx, p, b)
 		}
 		return true, nil
 	}
-	if b.stands == releasing {
+	if b.state == releasing {
 		return false, af.forget(p, b)
 	}
-	if err == nil && !b.single() && spec.Node == af.cfg.Node && !af.namesakes.usurped(b, spec) {
-		return true, af.adopt(ctx, p, o, spec) // ours, by an answer that was lost
+	if err == nil && !b.borrowed() && spec.Node == af.cfg.Node && !af.duplicates.ownershipLost(b, spec) {
+		return true, af.adopt(ctx, p, o, spec) // ours: the answer was lost
 	}
-	if with := spec.Ceded[b.cidr.Addr()]; err == nil && b.single() &&
-		af.namesakes.claimedHere(thing(p.name, b.cidr), with) {
-		_, err := af.grab(ctx, p, b.cidr.Addr(), claims.In(with), o, spec) // the same of a single address
+	if with := spec.Lent[b.cidr.Addr()]; err == nil && b.borrowed() &&
+		af.duplicates.claimedHere(claimKey(p.name, b.cidr), with) {
+		_, err := af.claimBorrowed(ctx, p, b.cidr.Addr(), claims.OfEntry(with), o, spec) // the same for a borrowed address
 		return true, err
 	}
-	af.mem.mu.Lock()
-	if err == nil && p.movedOn(b, spec, af.cfg.Node) {
-		af.mem.mu.Unlock()
+	af.state.mu.Lock()
+	if err == nil && p.transferred(b, spec, af.cfg.Node) {
+		af.state.mu.Unlock()
 		return false, af.forget(p, b)
 	}
-	first := b.stands != lost
-	b.stands = lost
-	af.mem.mu.Unlock()
+	first := b.state != lost
+	b.state = lost
+	af.state.mu.Unlock()
 	if first {
-		af.cfg.Log.Error("block is ours no more: nothing is given from it", "pool", p.name, "block", b.cidr.String(),
-			"node", spec.Node)
+		af.cfg.Log.Error(
+			"agent lost ownership of a block; it stops allocating from it",
+			"pool",
+			p.name,
+			"block",
+			b.cidr.String(),
+			"node",
+			spec.Node,
+		)
 		return false, af.journal.save()
 	}
 	return false, nil
 }
 
-// renew takes a block whose return has begun into use again. The new claim makes sure that the return never happens.
+// renew writes a block with a new claim, which makes a delete that is under way fail.
 func (af *affinity) renew(ctx context.Context, p *pool, b *block) error {
-	o, spec, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
+	o, spec, err := af.registry.updateBlock(
+		ctx,
+		b.object,
+		b.spec,
+		func(s *model.AddressBlock, claim string) { s.Claim = claim },
+	)
 	if err != nil {
 		return store.IgnoreConflict(err)
 	}
-	af.own(p, o, spec)
+	af.addBlock(p, o, spec)
 	return af.journal.save()
 }
 
-// release asks the store to forget a claim.
+// release deletes a block's object, or returns a borrowed address.
 func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 	there, err := af.refresh(ctx, p, b)
 	if err != nil || !there {
 		return err
 	}
-	if b.single() {
-		_, _, err := af.registry.swap(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
+	if b.borrowed() {
+		_, _, err := af.registry.updateBlock(ctx, b.object, b.spec, func(s *model.AddressBlock, _ string) {
 			a, to := b.cidr.Addr(), ""
-			if node, _, _ := strings.Cut(s.Asked[a], claims.For); node != "" {
+			if node, _, _ := strings.Cut(s.Requested[a], claims.EntrySeparator); node != "" {
 				to = node + "/"
 			}
-			s.Ceded, s.Asked = having(s.Ceded, a, to), lacking(s.Asked, a)
+			s.Lent, s.Requested = withEntry(s.Lent, a, to), withoutEntry(s.Requested, a)
 		})
 		if err != nil {
-			return store.IgnoreConflict(err) // once more, later
+			return store.IgnoreConflict(err) // retried later
 		}
 		return af.forget(p, b)
 	}
-	for a, with := range b.spec.Ceded {
-		if !b.nobodys(a, with, af.clock.now()) {
-			return af.renew(ctx, p, b) // somebody took a ceded address: the block has to stay
+	for a, with := range b.spec.Lent {
+		if !b.reclaimable(a, with, af.clock.now()) {
+			return af.renew(ctx, p, b) // a node borrowed an address: keep the block
 		}
 	}
-	if err := af.cfg.Step.At("before delete"); err != nil {
+	if err := af.cfg.Failpoint.At("before delete"); err != nil {
 		return err
 	}
-	_, err = store.Bounded(ctx, func(ctx context.Context) (struct{}, error) {
+	_, err = store.WithTimeout(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)
 	})
 	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return store.IgnoreConflict(store.Unreachable("return of block "+b.cidr.String(), err))
 	}
-	if err := af.cfg.Step.At("after delete"); err != nil {
+	if err := af.cfg.Failpoint.At("after delete"); err != nil {
 		return err
 	}
 	return af.forget(p, b)
 }
 
-// forget takes a block out of memory and journal.
+// forget removes a block from the state and the journal.
 func (af *affinity) forget(p *pool, b *block) error {
-	af.mem.mu.Lock()
+	af.state.mu.Lock()
 	if p.blocks[b.cidr] == b {
-		p.put(b.cidr, nil)
+		p.setBlockLocked(b.cidr, nil)
 	}
-	if !b.single() {
-		delete(p.others, b.cidr)
+	if !b.borrowed() {
+		delete(p.remote, b.cidr)
 	}
-	af.mem.mu.Unlock()
-	af.cfg.Log.Info("block returned", "pool", p.name, "block", b.cidr.String())
+	af.state.mu.Unlock()
+	af.cfg.Log.Info("agent released a block", "pool", p.name, "block", b.cidr.String())
 	return af.journal.save()
 }
 
-// recover takes a block, or a ceded address, into use that was thought to be lost.
+// recover takes a block or a borrowed address into use again that was considered lost.
 func (af *affinity) recover(ctx context.Context, p *pool, b *block) error {
-	if !b.single() {
+	if !b.borrowed() {
 		return af.renew(ctx, p, b)
 	}
-	_, err := af.grab(ctx, p, b.cidr.Addr(), claims.In(b.claim), b.object, b.spec)
+	_, err := af.claimBorrowed(ctx, p, b.cidr.Addr(), claims.OfEntry(b.claim), b.object, b.spec)
 	return err
 }

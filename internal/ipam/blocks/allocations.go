@@ -8,10 +8,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Allocations are what an engine may allocate, and has allocated.
+// Allocations lists what an engine may allocate from, and what it has allocated.
 type Allocations struct {
 	Node   string         `json:"node"`
-	Blocks []netip.Prefix `json:"blocks"` // of all pools, and single addresses that others lent
+	Blocks []netip.Prefix `json:"blocks"` // of all pools, and borrowed addresses
 	Held   []HeldAddress  `json:"held"`
 }
 

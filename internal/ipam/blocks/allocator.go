@@ -12,26 +12,26 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Allocator is an engine under one of its names.
+// Allocator is an engine under one of its IPAM types.
 type Allocator struct {
 	e   *Engine
 	typ string
 }
 
-// Allocators are the engine's names: weft's own, and that of the program whose configurations it takes.
+// Allocators returns the engine under each of its IPAM types: weft's own, whereabouts' and Calico's.
 func (e *Engine) Allocators() []ipam.Allocator {
 	return []ipam.Allocator{&Allocator{e, TypeWeft}, &Allocator{e, TypeWhereabouts}, &Cluster{Allocator{e, TypeCalico}}}
 }
 
-// Readers are the same names for who only checks configurations.
+// Readers returns the same types for checking configurations only.
 func Readers(readFile func(string) ([]byte, error)) []ipam.Allocator {
 	return build(Config{ReadFile: readFile}).Allocators()
 }
 
-// Type is the allocator's name.
+// Type returns the IPAM type.
 func (a *Allocator) Type() string { return a.typ }
 
-// Keys are the options.
+// Keys returns the known options.
 func (a *Allocator) Keys() []string {
 	keys := []string{
 		"type", "range", "range_start", "range_end", "exclude[]", "ipRanges[].range", "ipRanges[].range_start",
@@ -50,63 +50,63 @@ func (a *Allocator) Keys() []string {
 		"etcd_ca_cert_file")
 }
 
-// Validate refuses a configuration that can never give an address.
+// Validate rejects a configuration that can never allocate an address.
 func (a *Allocator) Validate(conf json.RawMessage) error {
-	_, err := a.e.chooser.settings(ipam.Ask{Conf: conf})
+	_, err := a.e.poolSelector.settings(ipam.Request{Conf: conf})
 	return err
 }
 
-// Add gives one address of each range, and the static ones.
-func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	g, err := a.get(ctx, ask)
+// Add allocates one address of each range, and the static ones.
+func (a *Allocator) Add(ctx context.Context, req ipam.Request) (model.Result, error) {
+	g, err := a.get(ctx, req)
 	return g.result, err
 }
 
-// Hold is Add for a record that is written before the addresses are used.
-func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
-	g, err := a.get(ctx, ask)
+// Reserve is Add for a record that is written before the addresses are used.
+func (a *Allocator) Reserve(ctx context.Context, req ipam.Request) (ipam.Reservation, error) {
+	g, err := a.get(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return &hold{e: a.e, got: g}, nil
+	return &reservation{e: a.e, got: g}, nil
 }
 
-// get gives addresses.
-func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
+// get allocates addresses.
+func (a *Allocator) get(ctx context.Context, req ipam.Request) (g got, err error) {
 	e := a.e
-	s, err := e.chooser.settings(ask)
+	s, err := e.poolSelector.settings(req)
 	if err != nil {
 		return g, err
 	}
-	if err := e.obtainer.resolve(ctx, &s); err != nil {
+	if err := e.acquirer.resolve(ctx, &s); err != nil {
 		return g, err
 	}
-	claim, err := e.claims.claimed(ctx, ask, &s)
+	claim, err := e.claims.claimed(ctx, req, &s)
 	if err != nil {
 		return g, err
 	}
 	if err := s.assign(); err != nil {
 		return g, err
 	}
-	g.result, g.holder = model.Result{Routes: s.routes, DNS: s.dns}, holder{ask.Key(), s.claim}
-	g.standby = ask.Incoming && (claim.silent || s.said(claim.object))
+	g.result, g.holder = model.Result{Routes: s.routes, DNS: s.dns}, holder{req.Key(), s.claim}
+	g.standby = req.Incoming && (claim.storeSilent || s.namedIn(claim.object))
 	for _, w := range s.wants {
 		address := w.addr
 		if !g.standby {
-			if address, err = e.obtainer.take(ctx, w, g.holder); err != nil {
-				e.mem.unget(g.result.IPs, g.holder)
+			if address, err = e.acquirer.allocate(ctx, w, g.holder); err != nil {
+				e.state.rollback(g.result.IPs, g.holder)
 				return g, err
 			}
 		}
 		ip := model.IP{Address: netip.PrefixFrom(address, w.network.Bits())}
-		if s.leads(w) {
+		if s.hasGateway(w) {
 			ip.Gateway = s.gateway
 		}
 		g.result.IPs = append(g.result.IPs, ip)
 	}
 	if !g.standby {
 		if err := e.claims.keepClaim(ctx, claim, g.result.IPs); err != nil {
-			e.mem.unget(g.result.IPs, g.holder)
+			e.state.rollback(g.result.IPs, g.holder)
 			return g, err
 		}
 	}
@@ -114,9 +114,9 @@ func (a *Allocator) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	return g, nil
 }
 
-// leads tells whether the gateway is that of a range: of the one that it is in, and of any of its family where it is in
-// none.
-func (s *settings) leads(w want) bool {
+// hasGateway reports whether the gateway belongs to a range: the one that contains it, or any of its family if none
+// does.
+func (s *settings) hasGateway(w want) bool {
 	if !s.gateway.IsValid() || s.gateway.BitLen() != w.network.Addr().BitLen() {
 		return false
 	}
@@ -124,27 +124,27 @@ func (s *settings) leads(w want) bool {
 	return !inOne || w.network.Contains(s.gateway)
 }
 
-// Del gives back what the attachment has. It needs no valid configuration, and no store.
-func (a *Allocator) Del(_ context.Context, ask ipam.Ask) error {
-	key := ask.Key()
-	for poolName, addrs := range a.e.mem.heldBy(func(h holder, addr netip.Addr) bool { return h.key == key }, ask.Held) {
+// Del releases what the attachment has. It needs no valid configuration and no datastore.
+func (a *Allocator) Del(_ context.Context, req ipam.Request) error {
+	key := req.Key()
+	for poolName, addrs := range a.e.state.heldBy(func(h holder, addr netip.Addr) bool { return h.key == key }, req.Held) {
 		for _, addr := range addrs {
-			a.e.mem.free(poolName, addr, key)
+			a.e.state.release(poolName, addr, key)
 		}
 	}
-	a.e.mem.settle(func(h holder) bool { return h.key == key })
-	a.e.dropForeign(ask)
+	a.e.state.forgetUnknown(func(h holder) bool { return h.key == key })
+	a.e.dropForeign(req)
 	return nil
 }
 
-// Check tells whether the attachment holds the addresses that prev says.
-func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
-	s, err := a.e.chooser.settings(ask)
-	if err != nil || ask.Standby {
+// Check reports whether the attachment holds the addresses of prev.
+func (a *Allocator) Check(_ context.Context, req ipam.Request, prev model.Result) error {
+	s, err := a.e.poolSelector.settings(req)
+	if err != nil || req.Standby {
 		return err
 	}
-	key := ask.Key()
-	held := a.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, nil)
+	key := req.Key()
+	held := a.e.state.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, nil)
 	has := map[netip.Addr]bool{}
 	for _, addrs := range held {
 		for _, addr := range addrs {
@@ -162,41 +162,41 @@ func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) er
 		wanted = 1
 	}
 	if found < wanted {
-		return model.Faultf(
-			model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+		return model.Errorf(
+			model.CodeDiffers, "the address may be allocated again: DEL the attachment and ADD it again",
 			"%s: of the addresses of prevResult, %d are held for container %s interface %s, want %d", a.typ, found,
-			ask.ContainerID, ask.IfName, wanted)
+			req.ContainerID, req.IfName, wanted)
 	}
 	return nil
 }
 
-// Status tells whether an address can be given, without side effects.
-func (a *Allocator) Status(ctx context.Context, ask ipam.Ask) error {
-	s, err := a.e.chooser.settings(ask)
+// Status reports whether an address can be allocated, without side effects.
+func (a *Allocator) Status(ctx context.Context, req ipam.Request) error {
+	s, err := a.e.poolSelector.settings(req)
 	if err != nil {
 		return err
 	}
 	return a.e.status(ctx, s)
 }
 
-// GC takes back what belongs to the network and to none of the valid attachments.
-func (a *Allocator) GC(_ context.Context, ask ipam.Ask, valid []model.AttachmentKey) error {
+// GC releases what belongs to the network and to none of the valid attachments.
+func (a *Allocator) GC(_ context.Context, req ipam.Request, valid []model.AttachmentKey) error {
 	keep := map[model.AttachmentKey]bool{}
 	for _, k := range valid {
-		k.Network = ask.Network
+		k.Network = req.Network
 		keep[k] = true
 	}
 	stale := func(h holder) bool {
-		return h.key.Network == ask.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
+		return h.key.Network == req.Network && !keep[h.key] && h.key.ContainerID != "" && h.key.ContainerID != OwnContainer
 	}
-	for poolName, addrs := range a.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
+	for poolName, addrs := range a.e.state.heldBy(func(h holder, _ netip.Addr) bool { return stale(h) }, nil) {
 		for _, addr := range addrs {
-			a.e.mem.mu.Lock()
-			key := a.e.mem.pools[poolName].held[addr].key
-			a.e.mem.mu.Unlock()
-			a.e.mem.free(poolName, addr, key)
+			a.e.state.mu.Lock()
+			key := a.e.state.pools[poolName].held[addr].key
+			a.e.state.mu.Unlock()
+			a.e.state.release(poolName, addr, key)
 		}
 	}
-	a.e.mem.settle(stale)
+	a.e.state.forgetUnknown(stale)
 	return nil
 }

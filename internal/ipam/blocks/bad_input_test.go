@@ -53,7 +53,7 @@ func TestBadInput(t *testing.T) {
 		},
 		{
 			whereabouts(`"ipRanges":[{"range":"10.1.0.0/24","exclude":["10.1.0.0/16"]}]`), 7,
-			`ipam.ipRanges[0].range "10.1.0.0/24" has no address that can be given (widen the range, or exclude less)`,
+			`ipam.ipRanges[0].range "10.1.0.0/24" has no allocatable address (widen the range, or exclude less)`,
 		},
 		{
 			whereabouts(`"range":"10.1.0.0/24","gateway":"g"`), 7,
@@ -78,7 +78,7 @@ func TestBadInput(t *testing.T) {
 		},
 	} {
 		err := Readers(nil)[1].Validate(json.RawMessage(c.conf))
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != c.code || err.Error() != c.want {
 			t.Errorf("%s:\n got %v\nwant code %d: %s", c.conf, err, c.code, c.want)
 		}
@@ -120,7 +120,7 @@ func TestBadRequests(t *testing.T) {
 		},
 		{
 			conf(`"runtimeConfig":{"ips":["10.1.0.0/24"]}`), nil,
-			`ips: address 10.1.0.0 is not among the addresses that can be given: 10.1.0.1-10.1.0.254 (choose one of these)`,
+			`ips: address 10.1.0.0 is not among the allocatable addresses: 10.1.0.1-10.1.0.254 (choose one of these)`,
 		},
 		{
 			conf(`"runtimeConfig":{"ips":["10.1.0.4/24","10.1.0.5/24"]}`), nil,
@@ -133,10 +133,10 @@ func TestBadRequests(t *testing.T) {
 		{
 			conf(`"args":{"cni":{"ipam-claim-reference":"c","ips":["10.1.0.4"]}}`),
 			[][2]string{{"K8S_POD_NAMESPACE", "n"}},
-			`ipam-claim-reference "c" and ips 10.1.0.4: only one of them can say the address (leave ips out: the claim says which)`,
+			`ipam-claim-reference "c" and ips 10.1.0.4: only one of them can request the address (leave ips out: the claim has the addresses)`,
 		},
 	} {
-		s, err := e.chooser.settings(ipam.Ask{Conf: json.RawMessage(c.conf), Args: c.args})
+		s, err := e.poolSelector.settings(ipam.Request{Conf: json.RawMessage(c.conf), Args: c.args})
 		if err == nil {
 			err = s.checkClaim()
 		}
@@ -154,7 +154,7 @@ func FuzzSettings(f *testing.F) {
 	f.Add(`{"ipam":{"type":"weft","pool":"a"}}`, "")
 	e := Readers(nil)[1].(*Allocator).e
 	f.Fuzz(func(t *testing.T, conf, ip string) {
-		s, err := e.chooser.settings(ipam.Ask{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
+		s, err := e.poolSelector.settings(ipam.Request{Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}}})
 		if err != nil {
 			return
 		}

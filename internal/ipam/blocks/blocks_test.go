@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 	if words := os.Getenv(killedAt); words != "" {
 		os.Exit(lifeMain(words))
 	}
-	os.Exit(nettest.Main(leakless{m})) // API servers listen at ports that nobody else has
+	os.Exit(nettest.Main(leakless{m})) // API servers listen at ports that no other process has
 }
 
 // leakless looks for goroutines that tests have left.
@@ -47,7 +47,7 @@ func (m leakless) Run() int {
 	return 0
 }
 
-func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {
+func TestAllocateInOrderAndOnce(t *testing.T) {
 	_, path := cluster(t, nil)
 	a, b := join(t, path, "a", nil), join(t, path, "b", nil)
 	conf := rangeConf1("10.37.132.0/24", `"range_start":"10.37.132.20","range_end":"10.37.132.50","gateway":"10.37.132.1"`)
@@ -57,20 +57,20 @@ func TestAddressesAreGivenInOrderAndOnce(t *testing.T) {
 	if got := b.mustAdd(conf, "c2"); got != "[10.37.132.21]" {
 		t.Errorf("second address %s", got)
 	}
-	result, err := a.engine.Allocators()[1].Add(context.Background(), a.ask(conf, key("c3")))
+	result, err := a.engine.Allocators()[1].Add(context.Background(), a.req(conf, key("c3")))
 	if err != nil || result.IPs[0].Address.String() != "10.37.132.22/24" ||
 		result.IPs[0].Gateway.String() != "10.37.132.1" {
 		t.Errorf("result %v, error %v", result, err)
 	}
 }
 
-// TestAddAsksNobody: once a node has blocks, ADD and DEL send no request.
-func TestAddAsksNobody(t *testing.T) {
+// TestAddIsLocal: once a node has blocks, ADD and DEL send no request.
+func TestAddIsLocal(t *testing.T) {
 	_, path := cluster(t, nil)
 	a := join(t, path, "a", nil)
 	conf := rangeConf1("10.0.0.0/16")
 	a.mustAdd(conf, "first")
-	if err := a.engine.follower.tend(context.Background()); err != nil {
+	if err := a.engine.reconciler.reconcile(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	before := a.line.count()
@@ -82,7 +82,7 @@ func TestAddAsksNobody(t *testing.T) {
 	if n := a.line.count() - before; n != 0 {
 		t.Errorf("%d requests for 100 ADDs and a DEL", n)
 	}
-	// Killed and started again, the store still away: it goes on, and gives none twice.
+	// After a kill and restart without the datastore it continues, and allocates no address twice.
 	a.start()
 	seen := map[netip.Addr]bool{}
 	for _, addrs := range a.ledger {
@@ -97,7 +97,7 @@ func TestAddAsksNobody(t *testing.T) {
 			break
 		}
 	}
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain {
 		t.Errorf("used up while the store is away: %v", err)
 	}
@@ -126,9 +126,9 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 		}
 	}
 	for _, id := range ids("b", 76) {
-		// as a runtime, which tries again when a busy machine's store does not answer in time
+		// as a runtime, which tries again when the datastore of a busy host does not answer in time
 		_, err := b.add(conf, id)
-		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrSilent) && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrNoAnswer) && time.Now().Before(end); {
 			_, err = b.add(conf, id)
 		}
 		if err != nil {
@@ -163,8 +163,7 @@ func checkOnce(t interface{ Errorf(string, ...any) }, nodes ...*node) {
 	}
 }
 
-// TestEmptyBlocksGoBack: a node that uses a pool no more has nothing of it in the end but a spare block, and then not
-// even that.
+// TestEmptyBlocksGoBack: a node that no longer uses a pool keeps only a spare block, and later not even that.
 func TestEmptyBlocksGoBack(t *testing.T) {
 	s, path := cluster(t, nil)
 	now := time.Unix(1000, 0)
@@ -179,7 +178,7 @@ func TestEmptyBlocksGoBack(t *testing.T) {
 	after := func(d time.Duration) int {
 		now = now.Add(d)
 		for range 2 {
-			if err := a.engine.follower.tend(context.Background()); err != nil {
+			if err := a.engine.reconciler.reconcile(context.Background()); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -202,10 +201,10 @@ func TestEmptyBlocksGoBack(t *testing.T) {
 	}
 }
 
-// TestCertainAddress: of this node's block, of nobody's, of another node's; taken, and outside.
-func TestCertainAddress(t *testing.T) {
+// TestSpecificAddress: of this node's block, of an unclaimed one, of another node's; allocated, and outside.
+func TestSpecificAddress(t *testing.T) {
 	_, path := cluster(t, nil)
-	quick := func(c *Config) { c.Cooldown, c.Patience = 50*time.Millisecond, 5*time.Second }
+	quick := func(c *Config) { c.Cooldown, c.WaitLimit = 50*time.Millisecond, 5*time.Second }
 	a, b := join(t, path, "a", quick), join(t, path, "b", quick)
 	a.run()
 	b.run()
@@ -220,13 +219,13 @@ func TestCertainAddress(t *testing.T) {
 	}{
 		{a, "a2", "10.0.0.3", "[10.0.0.3]"},
 		{a, "a3", "10.0.0.3", "ipam: address 10.0.0.3 is taken by interface net1 of container a2 (network net)"},
-		{b, "b1", "10.0.0.3", "ipam: address 10.0.0.3 is taken by somebody on node a"},
-		{b, "b2", "10.0.0.2", "[10.0.0.2]"}, // node a cedes it
+		{b, "b1", "10.0.0.3", "ipam: address 10.0.0.3 is taken by an attachment on node a"},
+		{b, "b2", "10.0.0.2", "[10.0.0.2]"}, // node a lends it
 		{a, "a4", "10.0.0.2", "ipam: address 10.0.0.2 is taken by node b"},
 		{b, "b3", "10.0.0.77", "[10.0.0.77]"},
 		{
 			b, "b4", "10.0.0.200",
-			"ips: address 10.0.0.200 is not among the addresses that can be given: 10.0.0.1-10.0.0.127 (choose one of these)",
+			"ips: address 10.0.0.200 is not among the allocatable addresses: 10.0.0.1-10.0.0.127 (choose one of these)",
 		},
 		{b, "b5", "10.9.0.1", "ips: address 10.9.0.1 is in no range that is left for this attachment: 10.0.0.0/24"},
 	} {
@@ -249,18 +248,18 @@ func TestCertainAddress(t *testing.T) {
 	checkOnce(t, a, b)
 }
 
-// TestAnswerWithoutNews: who asks for a certain address gets its answer also where no watch tells of it. The refusal of
-// node a puts the block back as it was, so a watch that tells only the last state has nothing to tell; here node b hears
-// nothing at all.
-func TestAnswerWithoutNews(t *testing.T) {
+// TestAnswerWithoutEvent: a request for a specific address is answered even if no watch reports the answer. The refusal
+// of node a puts the block back as it was, so a watch that reports only the last state has nothing to report; here node
+// b hears nothing at all.
+func TestAnswerWithoutEvent(t *testing.T) {
 	_, path := cluster(t, nil)
-	patient := func(c *Config) { c.Patience = time.Minute }
+	patient := func(c *Config) { c.WaitLimit = time.Minute }
 	a, b := join(t, path, "a", patient), join(t, path, "b", patient)
 	a.run()
 	conf := rangeConf1("10.0.0.0/24")
 	a.mustAdd(conf, "a1") // 10.0.0.1
 	_, err := b.add(conf, "b1", [2]string{"IP", "10.0.0.1"})
-	if err == nil || !strings.HasPrefix(err.Error(), "ipam: address 10.0.0.1 is taken by somebody on node a") {
+	if err == nil || !strings.HasPrefix(err.Error(), "ipam: address 10.0.0.1 is taken by an attachment on node a") {
 		t.Errorf("%v", err)
 	}
 }
@@ -273,7 +272,7 @@ func TestExpected(t *testing.T) {
 	a.engine.Expect([]json.RawMessage{
 		json.RawMessage(large), json.RawMessage(small), json.RawMessage(`{"type":"macvlan"}`),
 	}, 20)
-	if err := a.engine.follower.tend(context.Background()); err != nil {
+	if err := a.engine.reconciler.reconcile(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	before := a.line.count()

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// candidate is a block that nobody has: the first, or where somebody was faster, one of the next few. In a pool of the
-// cluster's network each node begins at a place of its own, so that they seldom want the same one.
-func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
+// candidate returns an unclaimed block: the first, or after a conflict one of the next few at random. In a pool of the
+// cluster's network each node starts at a hash of its name, so that nodes seldom choose the same block.
+func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, error) {
 	pick := 0
 	if anyOf {
 		var b [1]byte
@@ -24,7 +24,7 @@ func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if most := p.spec.MaxBlocks; most > 0 && p.own() >= most {
+	if most := p.spec.MaxBlocks; most > 0 && p.blockCount() >= most {
 		return netip.Prefix{}, false, nil
 	}
 	var found netip.Prefix
@@ -35,11 +35,11 @@ func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 			}
 			part := keep([]span{s}, whole(r.CIDR))[0]
 			middle := part.from
-			if p.spec.OfCluster() {
-				middle = place(part, r, m.cfg.Node)
+			if p.spec.IsClusterPool() {
+				middle = firstBlock(part, r, m.cfg.Node)
 			}
 			for _, row := range [][2]netip.Addr{{middle, part.to}, {part.from, middle.Prev()}} {
-				if cidr := p.unheld(row[0], row[1], r, w, &pick); cidr.IsValid() {
+				if cidr := p.unclaimedBetween(row[0], row[1], r, w, &pick); cidr.IsValid() {
 					found = cidr
 				}
 				if pick < 0 {
@@ -51,17 +51,17 @@ func (m *memory) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, err
 	return found, found.IsValid(), nil
 }
 
-// unheld is the pick-th block between two addresses that nobody has, or the last one; pick is counted down.
-func (p *pool) unheld(from, to netip.Addr, r model.AddressRegion, w want, pick *int) (found netip.Prefix) {
+// unclaimedBetween returns the pick-th unclaimed block between two addresses, or the last one; pick is counted down.
+func (p *pool) unclaimedBetween(from, to netip.Addr, r model.AddressRegion, w want, pick *int) (found netip.Prefix) {
 	for a := from; a.IsValid() && !to.Less(a) && *pick >= 0; {
 		cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 		if i := slices.IndexFunc(p.spec.Excluded, func(x model.ExcludedRange) bool {
 			return x.CIDR.Bits() <= cidr.Bits() && x.CIDR.Contains(cidr.Addr())
-		}); i >= 0 { // it may be larger than anybody could go through
+		}); i >= 0 { // it may be too large to iterate over
 			a = last(p.spec.Excluded[i].CIDR.Masked()).Next()
 			continue
 		}
-		if p.unclaimed(cidr) && p.useful(cidr, w) {
+		if p.unclaimed(cidr) && p.hasAddressFor(cidr, w) {
 			found = cidr
 			*pick--
 		}
@@ -70,11 +70,11 @@ func (p *pool) unheld(from, to netip.Addr, r model.AddressRegion, w want, pick *
 	return found
 }
 
-// place is the beginning of the block of a region at which a node begins to look.
-func place(part span, r model.AddressRegion, node string) netip.Addr {
+// firstBlock returns the first address of the block at which a node starts its search in a region.
+func firstBlock(part span, r model.AddressRegion, node string) netip.Addr {
 	sum := fnv.New32a()
 	_, _ = sum.Write([]byte(node))
-	bits := min(r.BlockSize-r.CIDR.Bits(), 31) // so many lead from block to block
+	bits := min(r.BlockSize-r.CIDR.Bits(), 31) // bits that number the blocks of the region
 	n := uint64(sum.Sum32()) % (1 << bits)
 	b := r.CIDR.Masked().Addr().AsSlice()
 	for i := range bits {
@@ -90,33 +90,33 @@ func place(part span, r model.AddressRegion, node string) netip.Addr {
 	return a
 }
 
-// own is how many blocks this node has.
-func (p *pool) own() (n int) {
+// blockCount returns how many blocks this node has.
+func (p *pool) blockCount() (n int) {
 	for _, b := range p.order {
-		if !b.single() && b.stands != lost {
+		if !b.borrowed() && b.state != lost {
 			n++
 		}
 	}
 	return n
 }
 
-// unclaimed tells whether nobody is known to have a block, or one that overlaps with it.
+// unclaimed reports whether no node is known to have the block, or one that overlaps it.
 func (p *pool) unclaimed(cidr netip.Prefix) bool {
 	if _, ours := p.blocks[cidr]; ours {
 		return false
 	}
-	_, others := p.others[cidr]
-	return !others && !p.contested(cidr)
+	_, others := p.remote[cidr]
+	return !others && !p.overlaps(cidr)
 }
 
-// useful tells whether a block has an address for a want.
-func (p *pool) useful(cidr netip.Prefix, w want) bool {
-	useful := false
+// hasAddressFor reports whether a block has an address for a want.
+func (p *pool) hasAddressFor(cidr netip.Prefix, w want) bool {
+	found := false
 	each(cidr, func(a netip.Addr) bool {
 		_, reserved := p.reserved[a]
 		_, held := p.held[a]
-		useful = w.allows(a) && !reserved && !held && !p.excluded(a)
-		return !useful
+		found = w.allows(a) && !reserved && !held && !p.excluded(a)
+		return !found
 	})
-	return useful
+	return found
 }

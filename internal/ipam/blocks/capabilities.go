@@ -4,12 +4,12 @@ package blocks
 
 import "github.com/weft-net/weft/internal/ipam"
 
-// Capabilities says what it can beside giving: choose before it gives, take over from another node, keep for machines.
+// Capabilities returns the optional features: reservations, transfers between nodes, and addresses that stay with VMs.
 func (a *Allocator) Capabilities() ipam.Capabilities {
-	return ipam.Capabilities{Hold: a, Move: a, Keep: a}
+	return ipam.Capabilities{Reserve: a, Transfer: a, Sticky: a}
 }
 
-// Capabilities are those of an Allocator; a Cluster chooses in its own way.
+// Capabilities returns the features of an Allocator; a Cluster has its own Reserve.
 func (c *Cluster) Capabilities() ipam.Capabilities {
-	return ipam.Capabilities{Hold: c, Move: c, Keep: c}
+	return ipam.Capabilities{Reserve: c, Transfer: c, Sticky: c}
 }

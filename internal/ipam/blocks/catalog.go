@@ -12,33 +12,33 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// catalog is what is known of the pools of the cluster's network, used here or not.
+// catalog is the cache of all pools of the cluster's network, used on this node or not.
 type catalog struct {
-	// known: all of them have been told.
+	// known: all pools have been listed.
 	known bool
 	pools map[string]model.AddressPool
-	// told are those that a watch has told so far.
-	told map[string]bool
-	// choices are those that give addresses, by name; nil: to be made of the pools.
+	// seen are the pools that the current watch has sent so far.
+	seen map[string]bool
+	// choices are the allocatable pools, by name; nil: computed from the pools at the next use.
 	choices []choice
-	// conditions say why others do not; nil: to be made of the pools.
+	// conditions say why others are not allocatable; nil: computed at the next use.
 	conditions map[string]model.Condition
 }
 
 func newCatalog() catalog { return catalog{pools: map[string]model.AddressPool{}} }
 
-// choice is a pool of the cluster's network, read.
+// choice is an allocatable pool with its selectors parsed.
 type choice struct {
 	model.AddressPool
 	nodes, namespaces model.Expression
-	// wants are its addresses of IPv4 and of IPv6; without spans it has none.
+	// wants are its addresses of IPv4 and of IPv6; a want without spans has none.
 	wants [2]want
 }
 
-// put takes in what a pool says.
-func (c *catalog) put(spec model.AddressPool) (news bool) {
+// put adds or updates a pool, and reports whether that changes the choice of pools.
+func (c *catalog) put(spec model.AddressPool) (changed bool) {
 	was, had := c.pools[spec.Name]
-	if !spec.OfCluster() {
+	if !spec.IsClusterPool() {
 		c.drop(spec.Name)
 		return had
 	}
@@ -50,7 +50,7 @@ func (c *catalog) put(spec model.AddressPool) (news bool) {
 	return true
 }
 
-// sameChoice tells whether two states of a pool are the same to who chooses.
+// sameChoice reports whether two states of a pool are the same for the choice of pools.
 func sameChoice(a, b model.AddressPool) bool {
 	return a.AssignmentMode == b.AssignmentMode && a.NodeSelector == b.NodeSelector &&
 		a.NamespaceSelector == b.NamespaceSelector &&
@@ -66,7 +66,7 @@ func (c *catalog) drop(name string) {
 	}
 }
 
-// refusal says why a pool gives nothing to anybody; empty: it does.
+// refusal returns why a pool is not allocatable; empty: it is.
 func (c *catalog) refusal(name string) string {
 	if c.conditions == nil {
 		c.conditions = model.PoolConditions(c.all())
@@ -77,27 +77,27 @@ func (c *catalog) refusal(name string) string {
 	return ""
 }
 
-// begin notes that a watch tells everything anew, end that it has.
-func (c *catalog) begin() { c.told = map[string]bool{} }
+// beginResync starts a full comparison with a new watch; endResync drops the pools that the watch did not send.
+func (c *catalog) beginResync() { c.seen = map[string]bool{} }
 
-func (c *catalog) end() {
+func (c *catalog) endResync() {
 	for name := range c.pools {
-		if c.told != nil && !c.told[name] {
+		if c.seen != nil && !c.seen[name] {
 			c.drop(name)
 		}
 	}
-	c.told, c.known = nil, true
+	c.seen, c.known = nil, true
 }
 
-// all are the pools by name.
+// all returns the pools, sorted by name.
 func (c *catalog) all() []model.AddressPool {
 	out := slices.Collect(maps.Values(c.pools))
 	slices.SortFunc(out, func(a, b model.AddressPool) int { return strings.Compare(a.Name, b.Name) })
 	return out
 }
 
-// offer are the pools that give addresses.
-func (c *catalog) offer() []choice {
+// allocatable returns the pools that addresses can be allocated from.
+func (c *catalog) allocatable() []choice {
 	if c.choices != nil {
 		return c.choices
 	}
@@ -125,7 +125,7 @@ func (c *catalog) offer() []choice {
 	return c.choices
 }
 
-// want is what to take of the pool for a family; false when it has nothing of it.
+// want returns the want for an address of a family; false if the pool has none of it.
 func (c choice) want(f model.IPFamily) (want, bool) {
 	w := c.wants[0]
 	if f == model.IPv6 {
@@ -134,8 +134,8 @@ func (c choice) want(f model.IPFamily) (want, bool) {
 	return w, len(w.spans) > 0
 }
 
-// called tells whether a word names the pool: its name, or one of its regions.
-func called(p model.AddressPool, word string) bool {
+// matchesPool reports whether a word names the pool: its name, or one of its regions.
+func matchesPool(p model.AddressPool, word string) bool {
 	if p.Name == word {
 		return true
 	}
@@ -145,13 +145,13 @@ func called(p model.AddressPool, word string) bool {
 	})
 }
 
-// listed takes in all pools as they were a moment ago. What a watch has told meanwhile is newer, and stays.
-func (c *catalog) listed(all []store.Object) {
+// addListed adds the pools of a list. What a watch has sent meanwhile is newer, and stays.
+func (c *catalog) addListed(all []store.Object) {
 	if c.known {
 		return
 	}
 	for _, o := range all {
-		if spec, err := o.AddressPool(); err == nil && !c.told[o.Key.Name] {
+		if spec, err := o.AddressPool(); err == nil && !c.seen[o.Key.Name] {
 			c.put(spec)
 		}
 	}

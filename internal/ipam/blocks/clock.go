@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// clock tells the time, which never goes back.
+// clock is monotonic, also if the system's time is set back.
 type clock struct {
 	read func() time.Time
 
 	mu   sync.Mutex
-	last time.Time     // what was read last
-	back time.Duration // how far it went back in all
+	last time.Time     // the last reading
+	back time.Duration // the sum of all steps back
 }
 
 func (c *clock) now() time.Time {

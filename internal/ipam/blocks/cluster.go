@@ -12,48 +12,48 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TypeCalico is the name of the allocator that chooses among the pools of the cluster's network.
+// TypeCalico is the IPAM type of the cluster's network.
 const TypeCalico = "calico-ipam"
 
-// OwnContainer stands in the place of a container's id for what the node itself has, its end of a tunnel.
+// OwnContainer is used as the container ID of the node's own addresses, such as its tunnel address.
 const OwnContainer = "node"
 
-// Cluster is an engine as the allocator of the cluster's network: it chooses among the network's pools.
+// Cluster is an engine as the allocator of the cluster's network: it selects among the network's pools.
 type Cluster struct{ Allocator }
 
-// Keys are the options.
+// Keys returns the known options.
 func (c *Cluster) Keys() []string {
 	return []string{"type", "assign_ipv4", "assign_ipv6", "ipv4_pools[]", "ipv6_pools[]"}
 }
 
-// Validate refuses a configuration that can never give an address.
+// Validate rejects a configuration that can never allocate an address.
 func (c *Cluster) Validate(conf json.RawMessage) error {
-	_, err := c.e.chooser.clusterSettings(ipam.Ask{Conf: conf})
+	_, err := c.e.poolSelector.clusterSettings(ipam.Request{Conf: conf})
 	return err
 }
 
-// Doubts finds nothing: all that can be said here has an effect.
-func (c *Cluster) Doubts(json.RawMessage) []model.Doubt { return nil }
+// Warnings returns none: all options have an effect.
+func (c *Cluster) Warnings(json.RawMessage) []model.Warning { return nil }
 
-// Add gives an address of each family, all or none.
-func (c *Cluster) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	got, err := c.get(ctx, ask)
+// Add allocates an address of each family, all or none.
+func (c *Cluster) Add(ctx context.Context, req ipam.Request) (model.Result, error) {
+	got, err := c.get(ctx, req)
 	return got.result, err
 }
 
-// got is what an attachment is given, and as whom.
+// got is the result for an attachment, and the holder of its addresses.
 type got struct {
 	result model.Result
 	holder holder
-	// standby: somebody else has the addresses, and this attachment holds none.
+	// standby: another attachment has the addresses, and this one holds none.
 	standby bool
 }
 
-// get gives addresses.
-func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
-	conf, err := c.e.chooser.clusterSettings(ask)
+// get allocates addresses.
+func (c *Cluster) get(ctx context.Context, req ipam.Request) (g got, err error) {
+	conf, err := c.e.poolSelector.clusterSettings(req)
 	if err == nil {
-		err = c.e.chooser.learn(ctx)
+		err = c.e.poolSelector.loadPools(ctx)
 	}
 	if err != nil {
 		return g, err
@@ -61,129 +61,129 @@ func (c *Cluster) get(ctx context.Context, ask ipam.Ask) (g got, err error) {
 	if c.e.cfg.Unrouted {
 		c.e.unrouted.Do(func() {
 			c.e.cfg.Log.Warn(
-				"a pod gets an address of the cluster's pools, and no node is told a way there: set network.addresses: pools on all of them",
-				"network", ask.Network)
+				"pod has an address of the cluster's pools, and no node has a route to it: set network.addresses: pools on all nodes",
+				"network", req.Network)
 		})
 	}
-	claim, err := c.e.claims.claimFor(ctx, ask)
+	claim, err := c.e.claims.claimFor(ctx, req)
 	if err != nil {
 		return g, err
 	}
-	g.holder = holder{key: ask.Key(), claim: claim.id}
-	if addrs, is := claim.standby(ask); is {
+	g.holder = holder{key: req.Key(), claim: claim.id}
+	if addrs, is := claim.standby(req); is {
 		g.standby = true
 		for _, a := range addrs {
 			g.result.IPs = append(g.result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 		}
 		return g, nil
 	}
-	wants, err := c.e.chooser.wantsFor(conf, ask, claim)
+	wants, err := c.e.poolSelector.wantsFor(conf, req, claim)
 	if err != nil {
 		return g, err
 	}
-	claim.forClaimed(wants)
+	claim.bindWants(wants)
 	result, h := model.Result{}, g.holder
 	for _, alternatives := range wants {
-		a, err := c.e.obtainer.takeAny(ctx, alternatives, h)
+		a, err := c.e.acquirer.allocateAny(ctx, alternatives, h)
 		if err != nil {
-			c.e.mem.unget(result.IPs, h)
+			c.e.state.rollback(result.IPs, h)
 			return g, err
 		}
 		result.IPs = append(result.IPs, model.IP{Address: netip.PrefixFrom(a, a.BitLen())})
 	}
 	if err := c.e.claims.writeClaim(ctx, claim, result.IPs); err != nil {
-		c.e.mem.unget(result.IPs, h)
+		c.e.state.rollback(result.IPs, h)
 		return g, err
 	}
 	g.result = result
 	return g, nil
 }
 
-// Hold chooses addresses for a record that is written before they are used: an address of this node's blocks has no
-// other memory.
-func (c *Cluster) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
-	g, err := c.get(ctx, ask)
+// Reserve chooses addresses before the caller writes its record: that record is the only one of an address of this
+// node's blocks.
+func (c *Cluster) Reserve(ctx context.Context, req ipam.Request) (ipam.Reservation, error) {
+	g, err := c.get(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	return &hold{e: c.e, got: g}, nil
+	return &reservation{e: c.e, got: g}, nil
 }
 
-type hold struct {
+type reservation struct {
 	e *Engine
 	got
 	over bool
 }
 
-// Standby tells whether another attachment has the addresses.
-func (h *hold) Standby() bool { return h.standby }
+// Standby reports whether another attachment has the addresses.
+func (h *reservation) Standby() bool { return h.standby }
 
-// Result is what was chosen.
-func (h *hold) Result() model.Result { return h.result }
+// Result returns the chosen addresses.
+func (h *reservation) Result() model.Result { return h.result }
 
-// Keep has nothing to write: the record does.
-func (h *hold) Keep() error {
+// Commit writes nothing: the caller's record is enough.
+func (h *reservation) Commit() error {
 	h.over = true
 	return nil
 }
 
-// Drop gives the addresses back, unless they were kept.
-func (h *hold) Drop() {
+// Cancel releases the addresses, unless they were committed.
+func (h *reservation) Cancel() {
 	if !h.over {
 		h.over = true
-		h.e.mem.unget(h.result.IPs, h.holder)
+		h.e.state.rollback(h.result.IPs, h.holder)
 	}
 }
 
-// Del gives back what the attachment has; what another program has given to it, and was reserved for it, is free, too.
-func (c *Cluster) Del(ctx context.Context, ask ipam.Ask) error {
-	err := c.Allocator.Del(ctx, ask)
-	if len(ask.Held) > 0 {
+// Del releases what the attachment has, and the pool's reservations for addresses that another program allocated to it.
+func (c *Cluster) Del(ctx context.Context, req ipam.Request) error {
+	err := c.Allocator.Del(ctx, req)
+	if len(req.Held) > 0 {
 		return err
 	}
-	c.e.mem.mu.Lock()
-	defer c.e.mem.mu.Unlock()
-	for name, spec := range c.e.mem.catalog.pools {
+	c.e.state.mu.Lock()
+	defer c.e.state.mu.Unlock()
+	for name, spec := range c.e.state.catalog.pools {
 		its := func(r model.ReservedAddress) bool {
-			return r.By != "" && r.ContainerID == ask.ContainerID && r.IfName == ask.IfName
+			return r.Source != "" && r.ContainerID == req.ContainerID && r.IfName == req.IfName
 		}
 		if slices.ContainsFunc(spec.Reserved, its) {
-			p := c.e.mem.pool(name)
-			p.dropped = append(p.dropped, ask.Key())
+			p := c.e.state.poolLocked(name)
+			p.deleted = append(p.deleted, req.Key())
 			c.e.kick.Notify()
 		}
 	}
 	return err
 }
 
-// Check tells whether the attachment has the addresses of prev.
-func (c *Cluster) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
-	if err := c.Validate(ask.Conf); err != nil || ask.Standby {
+// Check reports whether the attachment has the addresses of prev.
+func (c *Cluster) Check(_ context.Context, req ipam.Request, prev model.Result) error {
+	if err := c.Validate(req.Conf); err != nil || req.Standby {
 		return err
 	}
-	key := ask.Key()
+	key := req.Key()
 	for _, ip := range prev.IPs {
-		held := c.e.mem.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
+		held := c.e.state.heldBy(func(h holder, _ netip.Addr) bool { return h.key == key }, []netip.Addr{ip.Address.Addr()})
 		if len(held) == 0 {
-			return model.Faultf(
-				model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
+			return model.Errorf(
+				model.CodeDiffers, "the address may be allocated again: DEL the attachment and ADD it again",
 				"%s: address %s of prevResult is not held for container %s interface %s", c.typ, ip.Address.Addr(),
-				ask.ContainerID, ask.IfName)
+				req.ContainerID, req.IfName)
 		}
 	}
 	return nil
 }
 
-// Status tells whether an address of each family could be given, without side effects.
-func (c *Cluster) Status(ctx context.Context, ask ipam.Ask) error {
-	conf, err := c.e.chooser.clusterSettings(ask)
+// Status reports whether an address of each family could be allocated, without side effects.
+func (c *Cluster) Status(ctx context.Context, req ipam.Request) error {
+	conf, err := c.e.poolSelector.clusterSettings(req)
 	if err == nil {
-		err = c.e.chooser.learn(ctx)
+		err = c.e.poolSelector.loadPools(ctx)
 	}
 	if err != nil {
 		return err
 	}
-	wants, err := c.e.chooser.clusterWants(conf, ask)
+	wants, err := c.e.poolSelector.clusterWants(conf, req)
 	if err != nil {
 		return err
 	}

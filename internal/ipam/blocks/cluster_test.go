@@ -41,10 +41,10 @@ func calicoConf(more ...string) string {
 }
 
 // addCluster is an ADD of the cluster's network with its record.
-func (n *node) addCluster(conf, id string, wishes model.AddressWishes) (string, error) {
-	ask := n.ask(conf, key(id))
-	ask.Wishes = wishes
-	result, err := n.engine.Allocators()[2].Add(context.Background(), ask)
+func (n *node) addCluster(conf, id string, podRequest model.AddressRequest) (string, error) {
+	req := n.req(conf, key(id))
+	req.PodRequest = podRequest
+	result, err := n.engine.Allocators()[2].Add(context.Background(), req)
 	if err != nil {
 		return "", err
 	}
@@ -62,7 +62,7 @@ func labels(l map[string]string) func(*Config) {
 	return func(c *Config) { c.Labels = func() (map[string]string, bool) { return l, l != nil } }
 }
 
-// in tells which pools the addresses of an answer are of, by their first two parts.
+// in returns which pools the addresses of an answer are of, by their first two parts.
 func in(answer string) string {
 	var out []string
 	for word := range strings.FieldsSeq(answer) {
@@ -98,81 +98,81 @@ func TestClusterPools(t *testing.T) {
 	shop := map[string]string{"team": "shop"}
 	for i, c := range []struct {
 		node, conf string
-		wishes     model.AddressWishes
+		podRequest model.AddressRequest
 		want       string
 	}{
-		{"n1", four, model.AddressWishes{}, "10.1"},
-		{"n1", both, model.AddressWishes{}, "10.1 fd00:0006"},
-		{"n1", calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":true`), model.AddressWishes{}, "fd00:0006"},
-		{"n1", four, model.AddressWishes{Families: []model.IPFamily{model.IPv6, model.IPv4}}, "fd00:0006 10.1"},
-		{"n2", four, model.AddressWishes{NamespaceLabels: shop}, "10.2"},
-		{"n2", four, model.AddressWishes{NamespaceLabels: map[string]string{"team": "x"}}, "10.3"},
-		{"n2", four, model.AddressWishes{}, "10.3"},
-		{"n2", four, model.AddressWishes{Use: model.UseTunnel}, "10.2"},
-		{"n4", four, model.AddressWishes{Use: model.UseTunnel}, "10.6"},
-		{"n4", four, model.AddressWishes{Pools4: []string{"d-manual"}}, "10.4"},
-		{"n4", four, model.AddressWishes{Pools4: []string{"10.1.0.0/16"}}, "10.1"}, // selectors do not matter to who asks
-		{"n4", four, model.AddressWishes{Pools4: []string{"e-off", "d-manual"}}, "10.4"},
-		{"n4", calicoConf(`"ipv4_pools":["c-all"]`), model.AddressWishes{}, "10.3"},
-		{"n4", calicoConf(`"ipv4_pools":["c-all"]`), model.AddressWishes{Pools4: []string{"d-manual"}}, "10.4"},
-		{"blind", calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), model.AddressWishes{}, "fd00:0006"},
-		{"n4", four, model.AddressWishes{Addrs: addrs("10.4.0.77")}, "10.4"},
-		{"n4", four, model.AddressWishes{Addrs: addrs("10.1.7.7 fd00:6::77")}, "10.1 fd00:0006"},
+		{"n1", four, model.AddressRequest{}, "10.1"},
+		{"n1", both, model.AddressRequest{}, "10.1 fd00:0006"},
+		{"n1", calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":true`), model.AddressRequest{}, "fd00:0006"},
+		{"n1", four, model.AddressRequest{Families: []model.IPFamily{model.IPv6, model.IPv4}}, "fd00:0006 10.1"},
+		{"n2", four, model.AddressRequest{NamespaceLabels: shop}, "10.2"},
+		{"n2", four, model.AddressRequest{NamespaceLabels: map[string]string{"team": "x"}}, "10.3"},
+		{"n2", four, model.AddressRequest{}, "10.3"},
+		{"n2", four, model.AddressRequest{Use: model.UseTunnel}, "10.2"},
+		{"n4", four, model.AddressRequest{Use: model.UseTunnel}, "10.6"},
+		{"n4", four, model.AddressRequest{Pools4: []string{"d-manual"}}, "10.4"},
+		{"n4", four, model.AddressRequest{Pools4: []string{"10.1.0.0/16"}}, "10.1"}, // selectors do not matter to this request
+		{"n4", four, model.AddressRequest{Pools4: []string{"e-off", "d-manual"}}, "10.4"},
+		{"n4", calicoConf(`"ipv4_pools":["c-all"]`), model.AddressRequest{}, "10.3"},
+		{"n4", calicoConf(`"ipv4_pools":["c-all"]`), model.AddressRequest{Pools4: []string{"d-manual"}}, "10.4"},
+		{"blind", calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), model.AddressRequest{}, "fd00:0006"},
+		{"n4", four, model.AddressRequest{Addrs: addrs("10.4.0.77")}, "10.4"},
+		{"n4", four, model.AddressRequest{Addrs: addrs("10.1.7.7 fd00:6::77")}, "10.1 fd00:0006"},
 
 		{
 			"n4", four,
-			model.AddressWishes{},
-			`11 IPv4 address: no pool is for this pod: pool "a-rack1": its nodeSelector rack == '1' does not select this node; pool "b-shop": its nodeSelector rack == '2' does not select this node; pool "c-all": its nodeSelector rack in {'2','3'} does not select this node; pool "d-manual": it gives addresses only to who asks for it (assignmentMode Manual); pool "f-tunnel": it is not for the use Workload (allowedUses Tunnel); and 2 more (change a pool, or name one in the pod's annotation)`,
+			model.AddressRequest{},
+			`11 IPv4 address: no pool is for this pod: pool "a-rack1": its nodeSelector rack == '1' does not select this node; pool "b-shop": its nodeSelector rack == '2' does not select this node; pool "c-all": its nodeSelector rack in {'2','3'} does not select this node; pool "d-manual": it serves only pods that request it (assignmentMode Manual); pool "f-tunnel": it is not for the use Workload (allowedUses Tunnel); and 2 more (change a pool, or name one in the pod's annotation)`,
 		},
 		{
 			"n4", four,
-			model.AddressWishes{Pools4: []string{"nope"}},
-			`11 annotation ipv4pools: there is no pool "nope" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
+			model.AddressRequest{Pools4: []string{"nope"}},
+			`11 annotation ipv4pools: there is no pool "nope" in the cluster's network (create an AddressPool with an assignmentMode, or name another one)`,
 		},
 		{
 			"n4", four,
-			model.AddressWishes{Pools4: []string{"lan"}},
-			`11 annotation ipv4pools: there is no pool "lan" in the cluster's network (make an AddressPool with an assignmentMode, or name another one)`,
+			model.AddressRequest{Pools4: []string{"lan"}},
+			`11 annotation ipv4pools: there is no pool "lan" in the cluster's network (create an AddressPool with an assignmentMode, or name another one)`,
 		},
 		{
 			"n4", calicoConf(`"ipv4_pools":["g-six"]`),
-			model.AddressWishes{},
+			model.AddressRequest{},
 			`7 ipam.ipv4_pools: pool "g-six" has no IPv4 addresses (name a pool that has)`,
 		},
 		{
 			"n4", four,
-			model.AddressWishes{Pools4: []string{"e-off", "f-tunnel", "h-late"}},
-			`11 annotation ipv4pools: pool "e-off" gives no addresses: the pool is disabled; pool "f-tunnel" is not for the use Workload (allowedUses Tunnel); pool "h-late" gives no addresses: region 10.3.128.0/17 overlaps with region 10.3.0.0/16 of pool c-all, which is older (name another pool)`,
+			model.AddressRequest{Pools4: []string{"e-off", "f-tunnel", "h-late"}},
+			`11 annotation ipv4pools: pool "e-off" is not allocatable: the pool is disabled; pool "f-tunnel" is not for the use Workload (allowedUses Tunnel); pool "h-late" is not allocatable: region 10.3.128.0/17 overlaps with region 10.3.0.0/16 of pool c-all, which is older (name another pool)`,
 		},
 		{
 			"n4", four,
-			model.AddressWishes{Addrs: addrs("10.4.0.77")},
+			model.AddressRequest{Addrs: addrs("10.4.0.77")},
 			`101 ipAddrs: address 10.4.0.77 is taken by interface net1 of container c15 (network net) (ask for another address, or release that one first)`,
 		},
 		{
 			"n1", four,
-			model.AddressWishes{Addrs: addrs("10.4.0.78 10.4.0.79")},
+			model.AddressRequest{Addrs: addrs("10.4.0.78 10.4.0.79")},
 			`7 ipAddrs: 10.4.0.78 and 10.4.0.79 are of one family (ask for one IPv4 and one IPv6 address at most)`,
 		},
 		{
 			"n1", four,
-			model.AddressWishes{Addrs: addrs("10.9.0.1")},
-			`7 ipAddrs: address 10.9.0.1 is in no pool of the cluster's network (choose an address of a pool, or make a pool that has it)`,
+			model.AddressRequest{Addrs: addrs("10.9.0.1")},
+			`7 ipAddrs: address 10.9.0.1 is in no pool of the cluster's network (choose an address of a pool, or create a pool that has it)`,
 		},
 		{
 			"n1", four,
-			model.AddressWishes{Addrs: addrs("10.5.0.1")},
-			`11 ipAddrs: address 10.5.0.1 is in pool "e-off", which gives none: the pool is disabled (choose an address of another pool)`,
+			model.AddressRequest{Addrs: addrs("10.5.0.1")},
+			`11 ipAddrs: address 10.5.0.1 is in pool "e-off", which is not allocatable: the pool is disabled (choose an address of another pool)`,
 		},
 		{
 			"n1", four,
-			model.AddressWishes{Families: []model.IPFamily{"IPX"}},
+			model.AddressRequest{Families: []model.IPFamily{"IPX"}},
 			`7 annotation ipFamilies: "IPX" is no family ("IPv4" or "IPv6")`,
 		},
 	} {
-		got, err := nodes[c.node].addCluster(c.conf, fmt.Sprint("c", i), c.wishes)
+		got, err := nodes[c.node].addCluster(c.conf, fmt.Sprint("c", i), c.podRequest)
 		got = in(got)
-		var f *model.Fault
+		var f *model.Error
 		if errors.As(err, &f) {
 			got = fmt.Sprint(uint(f.Code), " ", err)
 		} else if err != nil {
@@ -199,7 +199,7 @@ func TestClusterBadConf(t *testing.T) {
 		): `ipam.assign_ipv4 "perhaps" is neither true nor false (write "true" or "false")`,
 		calicoConf(
 			`"assign_ipv4":"false"`,
-		): `ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give (set one of them to true)`,
+		): `ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to allocate (set one of them to true)`,
 		calicoConf(`"ipv4_pools":"a"`):      `configuration: ipam.ipv4_pools is string, want list`,
 		calicoConf(`"ipv6_pools":["a",""]`): `ipam.ipv6_pools[1] is empty (a pool's name or its CIDR)`,
 	} {
@@ -214,37 +214,37 @@ func TestClusterHalfIsReleased(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"a.yaml": poolYAML("four", "10.1.0.0/30", 30), "b.yaml": poolYAML("six", "fd00::/126", 126),
 	})
-	a := join(t, path, "a", func(c *Config) { c.Patience = 50 * time.Millisecond })
+	a := join(t, path, "a", func(c *Config) { c.WaitLimit = 50 * time.Millisecond })
 	conf := calicoConf(`"assign_ipv6":"true"`)
 	for i := range 3 {
-		if _, err := a.addCluster(conf, fmt.Sprint("c", i), model.AddressWishes{}); err != nil {
+		if _, err := a.addCluster(conf, fmt.Sprint("c", i), model.AddressRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := a.addCluster(calicoConf(`"assign_ipv4":"false"`, `"assign_ipv6":"true"`), "six",
-		model.AddressWishes{}); err != nil {
+		model.AddressRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := a.addCluster(conf, "half", model.AddressWishes{})
+	_, err := a.addCluster(conf, "half", model.AddressRequest{})
 	if err == nil ||
 		!strings.HasPrefix(err.Error(),
 			`IPv6 address: no address is free in fd00::-fd00::3 of pool "six": 4 of 4 are held on this node`) {
 		t.Errorf("no IPv6 address: %v", err)
 	}
-	if got, err := a.addCluster(calicoConf(), "four", model.AddressWishes{}); err != nil || got != "10.1.0.3/32" {
+	if got, err := a.addCluster(calicoConf(), "four", model.AddressRequest{}); err != nil || got != "10.1.0.3/32" {
 		t.Errorf("the IPv4 address of the half: %q, %v", got, err)
 	}
 }
 
-// TestClusterSeveralPools: when one is used up, the next one gives; when all are, the message names them.
-func TestClusterSeveralPools(t *testing.T) {
+// TestClusterManyPools: when one is used up, the next one is used; when all are, the message names them.
+func TestClusterManyPools(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"a.yaml": poolYAML("a", "10.1.0.0/31", 32), "b.yaml": poolYAML("b", "10.2.0.0/31", 31),
 	})
-	a := join(t, path, "a", func(c *Config) { c.Patience = 100 * time.Millisecond })
+	a := join(t, path, "a", func(c *Config) { c.WaitLimit = 100 * time.Millisecond })
 	var got []string
 	for i := range 4 {
-		one, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{})
+		one, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressRequest{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,33 +254,33 @@ func TestClusterSeveralPools(t *testing.T) {
 	if want := []string{"10.1.0.0/32", "10.1.0.1/32", "10.2.0.0/32", "10.2.0.1/32"}; !slices.Equal(got, want) {
 		t.Errorf("addresses %v", got)
 	}
-	_, err := a.addCluster(calicoConf(), "more", model.AddressWishes{})
-	var f *model.Fault
+	_, err := a.addCluster(calicoConf(), "more", model.AddressRequest{})
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeExhausted || !strings.Contains(err.Error(), `of pool "a"`) ||
 		!strings.Contains(err.Error(), `of pool "b"`) {
 		t.Errorf("one too many: %v", err)
 	}
 }
 
-// TestClusterWithoutStore: what was known of pools is known after a restart, so that an agent goes on while the store
-// is away, and nothing that is reserved or excluded is given.
+// TestClusterWithoutStore: what was known of pools is known after a restart, so that an agent continues while the
+// datastore is away, and nothing that is reserved or excluded is allocated.
 func TestClusterWithoutStore(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"a.yaml": poolYAML("a", "10.1.0.0/29", 29, "  reserved: [{address: 10.1.0.2, for: a printer}]\n"),
 		"b.yaml": poolYAML("b", "10.2.0.0/24", 26, "  namespaceSelector: has(x)\n"),
 	})
 	a := join(t, path, "a", nil)
-	if _, err := a.addCluster(calicoConf(), "c1", model.AddressWishes{}); err != nil {
+	if _, err := a.addCluster(calicoConf(), "c1", model.AddressRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.engine.follower.tend(context.Background()); err != nil {
+	if err := a.engine.reconciler.reconcile(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	a.line.set(true, false)
 	a.start()
 	var got []string
 	for i := range 20 {
-		one, err := a.addCluster(calicoConf(), fmt.Sprint("d", i), model.AddressWishes{})
+		one, err := a.addCluster(calicoConf(), fmt.Sprint("d", i), model.AddressRequest{})
 		if err != nil {
 			break
 		}
@@ -290,8 +290,8 @@ func TestClusterWithoutStore(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
-	_, err := a.addCluster(calicoConf(), "more", model.AddressWishes{})
-	var f *model.Fault
+	_, err := a.addCluster(calicoConf(), "more", model.AddressRequest{})
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain {
 		t.Errorf("used up while the store is away: %v", err)
 	}
@@ -324,7 +324,7 @@ func TestClusterSpare(t *testing.T) {
 	before := a.line.count()
 	a.line.set(true, false)
 	for i := range 16 {
-		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{}); err != nil {
+		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -332,11 +332,11 @@ func TestClusterSpare(t *testing.T) {
 	a.line.set(false, false)
 	eventually(t, "a spare block", func() bool { return count("b") == 2 && len(a.engine.Allocations().Blocks) == 2 })
 	for i := range 16 {
-		if _, err := a.addCluster(calicoConf(), fmt.Sprint("d", i), model.AddressWishes{}); err != nil {
+		if _, err := a.addCluster(calicoConf(), fmt.Sprint("d", i), model.AddressRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := a.addCluster(calicoConf(), "more", model.AddressWishes{}); err == nil ||
+	if _, err := a.addCluster(calicoConf(), "more", model.AddressRequest{}); err == nil ||
 		!strings.Contains(err.Error(), "maxBlocksPerNode 2") {
 		t.Errorf("a third block: %v", err)
 	}
@@ -349,30 +349,30 @@ func TestClusterSpare(t *testing.T) {
 func TestClusterHold(t *testing.T) {
 	_, path := cluster(t, map[string]string{"a.yaml": poolYAML("a", "10.1.0.0/24", 28)})
 	a := join(t, path, "a", nil)
-	holder := a.engine.Allocators()[2].(ipam.Holder)
-	get := func(id string) (ipam.Hold, string) {
-		h, err := holder.Hold(context.Background(), a.ask(calicoConf(), key(id)))
+	holder := a.engine.Allocators()[2].(ipam.Reserver)
+	get := func(id string) (ipam.Reservation, string) {
+		h, err := holder.Reserve(context.Background(), a.req(calicoConf(), key(id)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		return h, h.Result().IPs[0].Address.String()
 	}
 	h, first := get("c1")
-	h.Drop()
+	h.Cancel()
 	h, second := get("c2")
 	if second != first {
 		t.Errorf("%s was dropped, and %s comes", first, second)
 	}
-	if err := h.Keep(); err != nil {
+	if err := h.Commit(); err != nil {
 		t.Fatal(err)
 	}
-	h.Drop()
+	h.Cancel()
 	if _, third := get("c3"); third == second {
 		t.Errorf("%s was kept, and comes again", second)
 	}
 }
 
-// TestClusterImported: what another program gave to a pod is reserved until the pod's DEL.
+// TestClusterImported: what another program has allocated to a pod is reserved until the pod's DEL.
 func TestClusterImported(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)
@@ -383,20 +383,20 @@ func TestClusterImported(t *testing.T) {
 	)
 	a := join(t, path, "a", still(h, &now))
 	for i := range 3 {
-		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{}); err != nil {
+		if _, err := a.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressRequest{}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got, err := a.addCluster(calicoConf(), "early", model.AddressWishes{}); err == nil {
+	if got, err := a.addCluster(calicoConf(), "early", model.AddressRequest{}); err == nil {
 		t.Errorf("%s is given, and is the old pod's", got)
 	}
-	if err := a.engine.Allocators()[2].Del(t.Context(), a.ask(calicoConf(), key("old"))); err != nil {
+	if err := a.engine.Allocators()[2].Del(t.Context(), a.req(calicoConf(), key("old"))); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.engine.Tend(t.Context()); err != nil {
+	if err := a.engine.Reconcile(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := a.addCluster(calicoConf(), "late", model.AddressWishes{}); err != nil || got != "10.1.0.0/32" {
+	if got, err := a.addCluster(calicoConf(), "late", model.AddressRequest{}); err != nil || got != "10.1.0.0/32" {
 		t.Errorf("after the old pod's DEL: %s, %v", got, err)
 	}
 }

@@ -21,7 +21,7 @@ type clusterConf struct {
 	requested []netip.Addr
 }
 
-// flag is a boolean that may be written as a text.
+// flag is a boolean that may be written as a string.
 type flag bool
 
 // UnmarshalJSON reads true, "true", false and "false".
@@ -31,45 +31,45 @@ func (f *flag) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// mostConfs bounds how many configurations are remembered.
+// mostConfs bounds how many configurations are cached.
 const mostConfs = 64
 
-// readConf is a configuration as it was read.
+// readConf is a decoded configuration.
 type readConf struct {
 	clusterConf
 	outer outer
 }
 
-// confs are the configurations that were read last: nearly all pods come with the same one.
+// confs caches decoded configurations: nearly all pods have the same one.
 type confs struct {
 	mu   sync.Mutex
 	read map[string]readConf
 }
 
-// clusterSettings are the configuration of an attachment, and which addresses its caller wants.
-func (ch *chooser) clusterSettings(ask ipam.Ask) (clusterConf, error) {
-	ch.confs.mu.Lock()
-	r, known := ch.confs.read[string(ask.Conf)]
-	ch.confs.mu.Unlock()
+// clusterSettings decodes the configuration of an attachment, with the addresses that the runtime requests.
+func (ps *poolSelector) clusterSettings(req ipam.Request) (clusterConf, error) {
+	ps.confs.mu.Lock()
+	r, known := ps.confs.read[string(req.Conf)]
+	ps.confs.mu.Unlock()
 	if !known {
 		var err error
-		if r, err = readCluster(ask.Conf); err != nil {
+		if r, err = readCluster(req.Conf); err != nil {
 			return clusterConf{}, err
 		}
-		ch.confs.mu.Lock()
-		if ch.confs.read == nil || len(ch.confs.read) >= mostConfs {
-			ch.confs.read = map[string]readConf{}
+		ps.confs.mu.Lock()
+		if ps.confs.read == nil || len(ps.confs.read) >= mostConfs {
+			ps.confs.read = map[string]readConf{}
 		}
-		ch.confs.read[string(ask.Conf)] = r
-		ch.confs.mu.Unlock()
+		ps.confs.read[string(req.Conf)] = r
+		ps.confs.mu.Unlock()
 	}
 	var s settings
-	err := s.readRequests(ask, r.outer)
+	err := s.readRequests(req, r.outer)
 	r.requested = s.requested
 	return r.clusterConf, err
 }
 
-// readCluster reads a configuration.
+// readCluster decodes a configuration.
 func readCluster(conf json.RawMessage) (readConf, error) {
 	var c readConf
 	var in struct {
@@ -99,7 +99,7 @@ func readCluster(conf json.RawMessage) (readConf, error) {
 	}
 	if len(c.families) == 0 {
 		return c, ipam.Invalid("set one of them to true",
-			"ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to give")
+			"ipam.assign_ipv4 and ipam.assign_ipv6 are both false: there is nothing to allocate")
 	}
 	c.pools = map[model.IPFamily][]string{model.IPv4: in.Pools4, model.IPv6: in.Pools6}
 	for _, list := range []struct {

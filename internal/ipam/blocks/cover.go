@@ -14,11 +14,11 @@ import (
 )
 
 // cover makes sure that the pool has the addresses of a want, where the want may add them. Regions are only ever added,
-// in one compare-and-swap, so that nodes that see the same range for the first time agree on how it is cut.
+// in one compare-and-swap, so that nodes that see the same range for the first time agree on its block size.
 func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
-	af.mem.mu.Lock()
+	af.state.mu.Lock()
 	known := p.object.Version != "" && len(p.lacks(w)) == 0
-	af.mem.mu.Unlock()
+	af.state.mu.Unlock()
 	if known {
 		return nil
 	}
@@ -29,30 +29,30 @@ func (af *affinity) cover(ctx context.Context, p *pool, w want) error {
 			return err
 		}
 		if done {
-			return af.registry.look(ctx, p) // what others have need not be tried
+			return af.registry.refreshRemote(ctx, p) // learn which blocks other nodes have
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
+	return model.Errorf(model.CodeTryAgain, "are the definitions of deploy/crds installed?",
 		"pool %q cannot be written", p.name)
 }
 
-// lacks are the parts of a want's network that the pool does not have.
+// lacks returns the parts of a want's network that the pool does not have.
 func (p *pool) lacks(w want) []netip.Prefix {
 	if !w.network.IsValid() {
-		return nil // whatever the pool has will do
+		return nil // any address of the pool will do
 	}
 	return grants.Missing(p.spec, w.network)
 }
 
 func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error) {
 	kind := store.AddressPools()
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return af.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	missing := errors.Is(err, store.ErrNotFound)
 	switch {
 	case missing && !w.grow:
-		return false, model.Faultf(model.CodeInvalidConf, "make an AddressPool of that name", "%s: there is no pool %q",
+		return false, model.Errorf(model.CodeInvalidConf, "create an AddressPool of that name", "%s: there is no pool %q",
 			w.field, p.name)
 	case missing:
 		o = store.Object{}
@@ -65,26 +65,26 @@ func (af *affinity) coverOnce(ctx context.Context, p *pool, w want) (bool, error
 			return false, err
 		}
 	}
-	af.mem.mu.Lock()
-	af.mem.see(p, o, spec)
+	af.state.mu.Lock()
+	af.state.updatePoolLocked(p, o, spec)
 	lacks := p.lacks(w)
-	af.mem.mu.Unlock()
+	af.state.mu.Unlock()
 	if len(lacks) == 0 {
 		return true, nil
 	}
 	if !w.grow {
-		return false, model.Faultf(model.CodeInvalidConf,
+		return false, model.Errorf(model.CodeInvalidConf,
 			"add it to spec.regions of the pool, or choose addresses that are there",
 			"%s: pool %q does not have %s", w.field, p.name, w.network)
 	}
 	return af.enlarge(ctx, p, w, o, spec, lacks)
 }
 
-// enlarge adds regions, and with them what whereabouts has given of them.
+// enlarge adds regions, and reservations for what whereabouts has allocated of them.
 func (af *affinity) enlarge(
 	ctx context.Context, p *pool, w want, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
 ) (bool, error) {
-	if af.cfg.Apart {
+	if af.cfg.SeparateController {
 		return af.requests.requestRange(ctx, p, w)
 	}
 	next, spec, err := grants.Extended(ctx, af.cfg.Objects, o, spec, lacks, model.PoolRequest{
@@ -93,23 +93,23 @@ func (af *affinity) enlarge(
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", w.field, err)
 	}
-	if err := af.cfg.Step.At("before pool"); err != nil {
+	if err := af.cfg.Failpoint.At("before pool"); err != nil {
 		return false, err
 	}
-	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		if o.Version == "" {
 			return af.cfg.Objects.Create(ctx, store.AddressPools(), next)
 		}
 		return af.cfg.Objects.CompareAndSwap(ctx, store.AddressPools(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrExists) || errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return false, nil // somebody was faster: look again
+		return false, nil // another node was faster: read it again
 	}
 	if err != nil {
 		return false, store.Unreachable("pool "+p.name, err)
 	}
-	af.mem.mu.Lock()
-	af.mem.see(p, got, spec)
-	af.mem.mu.Unlock()
-	return true, af.cfg.Step.At("after pool")
+	af.state.mu.Lock()
+	af.state.updatePoolLocked(p, got, spec)
+	af.state.mu.Unlock()
+	return true, af.cfg.Failpoint.At("after pool")
 }

@@ -1,51 +1,52 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package blocks gives addresses that are unique in the whole cluster. A node claims blocks of a pool in the cluster's
-// store and gives addresses from them out of its memory: an ADD asks nobody.
+// Package blocks allocates addresses that are unique in the whole cluster. A node claims blocks of a pool in the datastore
+// and allocates from them out of its local state: most ADDs need no request to the datastore.
 //
-// What it knows of the plugin whereabouts, whose configurations it takes, is in package whereabouts below it. Whether
-// what the store says of addresses is true is looked at by package audit, which reads objects and no engine.
+// Package whereabouts below it reads the configurations and objects of the plugin whereabouts. Package audit compares the
+// objects in the datastore with pods and nodes, without an engine.
 //
 // # Vocabulary
 //
-//   - Pool: regions of addresses, each cut into blocks of one size. What is cut stays cut: two nodes can never see
+//   - Pool: regions of addresses, each divided into blocks of one size. The division never changes: two nodes never see
 //     overlapping blocks.
-//   - Block: an object of the store. That it exists is the claim of the node it names; Create decides between two
+//   - Block: an object in the datastore. Its existence is the claim of the node that it names; Create decides between two
 //     nodes.
-//   - Claim (of a block): a number, new each time the block is taken into use. A late word about an earlier claim
-//     cannot be taken for one about this.
-//   - Ceded: an address of a block that its node gave away, recorded in the block's object. Whoever writes its name
-//     there first has it: a block of one address. So a small pool is used up to its last address.
-//   - Want: one address that an attachment is to have: the pool, and which of its addresses will do.
-//   - Held: given to an attachment. Resting: released, and not given again for a while.
+//   - Claim (of a block): a random number, new each time a node starts to use the block. It makes delayed requests about
+//     an earlier claim fail.
+//   - Lent, borrowed: an address of a block that its node lets another node allocate, recorded in the block's object. The
+//     first node that writes its name there borrows it, as if it were a block of one address. So a small pool is used up
+//     to its last address.
+//   - Want: a request for one address: the pool, and which of its addresses are acceptable.
+//   - Held: allocated to an attachment. Cooling: released, and not allocated again before its cooldown is over.
 //
-// # The parts
+// # Parts
 //
-// Each owns what it knows, and knows those above it and none below. An Engine builds them.
+// Each owns its state, and depends on those above it only. An Engine builds them.
 //
-//	memory         pools, blocks and who holds what: an ADD is served from it alone. Its lock is never held over a request
-//	namesakes      what another machine claimed that runs as the same node
-//	journalFile    what an engine that starts must know
-//	chooser        which addresses of which pools an attachment is to have
-//	registry       the store's objects of pools and blocks
-//	requests       what the controller is asked for
-//	addressClaims  promises of addresses: IPAMClaims, AddressClaims, and those of virtual machines
-//	affinity       which blocks are this node's: claims them, takes them up again, gives them up
-//	obtainer       an address for an attachment: from memory, else by the store or from another node
-//	returner       gives back what is not needed, and what others ask for
-//	follower       hears what changes, and does what no ADD waits for
+//	nodeState       pools, blocks and allocations: an ADD is served from it. Its mutex is never locked during a request
+//	duplicateNodes  claims of another host that runs as the same node
+//	journalFile     what an engine restores after a restart
+//	poolSelector    which addresses of which pools may serve an attachment
+//	registry        the objects of pools and blocks in the datastore
+//	requests        requests to the controller
+//	addressClaims   IPAMClaims, AddressClaims, and those of virtual machines
+//	affinity        this node's blocks: claims, renews and releases them
+//	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node
+//	releaser        releases what is not needed, and lends what other nodes request
+//	reconciler      watches the datastore, and does the work that no ADD waits for
 //
-// # Who remembers what
+// # Where state is
 //
-//	the store     which node has which block
-//	the journal   blocks.json in the agent's state directory: which blocks this node may give from without asking, and those
-//	              whose return has begun
-//	the ledger    which attachment holds which address (attach writes it before it touches the kernel)
+//	datastore  which node has which block
+//	journal    blocks.json in the agent's state directory: the blocks that this node may allocate from, and those whose
+//	           release has begun
+//	ledger     which attachment has which address (attach writes it before it changes the kernel)
 //
-// # No address twice
+// # Uniqueness
 //
-// A block is in the journal only after the store took the claim, and "releasing" is in the journal before the store is
-// asked to forget it. A releasing block gives nothing until its object is seen gone, or was written with a new claim,
-// which makes any delayed request of the old one fail. A request whose outcome is unknown counts as what is worse. A
-// block of a machine that does not answer stays its block; it is taken over only when its Node object is gone.
+// A block is in the journal only after the datastore has accepted the claim, and "releasing" is in the journal before the
+// object is deleted. Nothing is allocated from a releasing block until its object is gone, or was written with a new
+// claim, which makes delayed requests of the old one fail. A request with an unknown outcome counts as the worse case. An
+// unreachable node keeps its blocks; they are taken over only when its Node object is gone.
 package blocks

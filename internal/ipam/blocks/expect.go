@@ -9,117 +9,118 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// roomy is how many blocks a range must have for each node, for all of them to hold one that they may never need.
-const roomy = 4
+// minBlocksPerNode is how many blocks a range must have per node for each node to claim a spare one in advance.
+const minBlocksPerNode = 4
 
-// Expect says which configurations (plugin objects) may come, in a cluster of so many nodes: where a range has room for
-// that, a block is claimed before the first pod asks. What was expected before and is not any more goes back in time.
+// Expect sets the configurations (plugin objects) that pods may use, in a cluster of so many nodes. Where a range is
+// large enough, a block is claimed before the first pod needs it. Blocks that are no longer expected are released in
+// time.
 func (e *Engine) Expect(confs []json.RawMessage, nodes int) {
 	var wants []want
 	var cluster []clusterConf
 	for _, conf := range confs {
 		if typeOf(conf) == TypeCalico {
-			if c, err := e.chooser.clusterSettings(ipam.Ask{Conf: conf}); err == nil {
+			if c, err := e.poolSelector.clusterSettings(ipam.Request{Conf: conf}); err == nil {
 				cluster = append(cluster, c)
 			}
 			continue
 		}
-		if s, err := e.chooser.settings(ipam.Ask{Conf: conf}); err == nil {
+		if s, err := e.poolSelector.settings(ipam.Request{Conf: conf}); err == nil {
 			wants = append(wants, s.wants...)
 		}
 	}
-	e.mem.mu.Lock()
-	e.chooser.cluster, e.chooser.nodes = cluster, nodes
-	for _, p := range e.mem.pools {
+	e.state.mu.Lock()
+	e.poolSelector.cluster, e.poolSelector.nodes = cluster, nodes
+	for _, p := range e.state.pools {
 		clear(p.expected)
 	}
-	e.chooser.expect(wants, nodes)
-	if len(cluster) > 0 && !e.mem.used { // the pools are to be known
-		e.mem.used = true
+	e.poolSelector.expectLocked(wants, nodes)
+	if len(cluster) > 0 && !e.state.used { // load the pools
+		e.state.used = true
 		e.kick.Notify()
 	}
-	e.mem.mu.Unlock()
-	e.chooser.expectCluster()
+	e.state.mu.Unlock()
+	e.poolSelector.expectCluster()
 }
 
-// expectCluster expects what the cluster's network gives on this node, by the pools that there are now.
-func (ch *chooser) expectCluster() {
-	ch.mem.mu.Lock()
-	defer ch.mem.mu.Unlock()
-	if len(ch.cluster) == 0 || !ch.mem.catalog.known {
+// expectCluster expects the configurations of the cluster's network, with the current pools.
+func (ps *poolSelector) expectCluster() {
+	ps.state.mu.Lock()
+	defer ps.state.mu.Unlock()
+	if len(ps.cluster) == 0 || !ps.state.catalog.known {
 		return
 	}
 	var wants []want
-	for _, c := range ch.cluster {
+	for _, c := range ps.cluster {
 		for _, f := range c.families {
 			var some []want
 			var err error
 			if words := c.pools[f]; len(words) > 0 {
-				some, err = ch.asked(f, words, "", model.UseWorkload)
+				some, err = ps.named(f, words, "", model.UseWorkload)
 			} else {
-				some, err = ch.automatic(f, ipam.Ask{})
+				some, err = ps.automatic(f, ipam.Request{})
 			}
 			if err == nil {
 				wants = append(wants, some[0])
 			}
 		}
 	}
-	for name := range ch.mem.catalog.pools {
-		if p := ch.mem.pools[name]; p != nil {
+	for name := range ps.state.catalog.pools {
+		if p := ps.state.pools[name]; p != nil {
 			clear(p.expected)
 		}
 	}
-	ch.expect(wants, ch.nodes)
+	ps.expectLocked(wants, ps.nodes)
 }
 
 func typeOf(conf json.RawMessage) string {
 	var c struct{ IPAM struct{ Type string } }
-	_ = json.Unmarshal(conf, &c) // one that cannot be read has no type
+	_ = json.Unmarshal(conf, &c) // invalid JSON has no type
 	return c.IPAM.Type
 }
 
-// expect has blocks claimed for what may be wanted; the caller holds the lock.
-func (ch *chooser) expect(wants []want, nodes int) {
+// expectLocked adds demands for wants that may come.
+func (ps *poolSelector) expectLocked(wants []want, nodes int) {
 	for _, w := range wants {
 		size := model.BlockSize(w.network, count(w.spans))
-		if r, known := ch.region(w); known {
+		if r, known := ps.regionLocked(w); known {
 			size = r.BlockSize
 		}
-		if count(w.spans)>>(w.network.Addr().BitLen()-size) < roomy*max(nodes, 1) {
+		if count(w.spans)>>(w.network.Addr().BitLen()-size) < minBlocksPerNode*max(nodes, 1) {
 			continue
 		}
-		p := ch.mem.pool(w.pool)
+		p := ps.state.poolLocked(w.pool)
 		p.expected[w.id()] = w
-		if d := p.wants[w.id()]; d != nil {
-			d.last = ch.clock.now()
+		if d := p.demands[w.id()]; d != nil {
+			d.last = ps.clock.now()
 			continue
 		}
-		p.wants[w.id()] = &demand{want: w, last: ch.clock.now()}
-		ch.kick.Notify()
+		p.demands[w.id()] = &demand{want: w, last: ps.clock.now()}
+		ps.kick.Notify()
 	}
 }
 
-// region is how the beginning of a want is cut, where that is known; the caller holds the lock.
-func (ch *chooser) region(w want) (model.AddressRegion, bool) {
+// regionLocked returns the region that a want begins in, where that is known.
+func (ps *poolSelector) regionLocked(w want) (model.AddressRegion, bool) {
 	if len(w.spans) == 0 {
 		return model.AddressRegion{}, false
 	}
-	p := ch.mem.pools[w.pool]
+	p := ps.state.pools[w.pool]
 	if p == nil || len(p.spec.Regions) == 0 {
-		p = &pool{spec: ch.mem.catalog.pools[w.pool]}
+		p = &pool{spec: ps.state.catalog.pools[w.pool]}
 	}
 	return p.region(w.spans[0].from)
 }
 
-// Shared are the plugin objects of networks whose addresses come from pools.
-func Shared(networks []model.NetworkAttachment) []json.RawMessage {
+// PoolConfigs returns the plugin objects of networks whose addresses come from pools.
+func PoolConfigs(networks []model.NetworkAttachment) []json.RawMessage {
 	var out []json.RawMessage
 	for _, n := range networks {
 		var list struct {
 			Plugins []json.RawMessage `json:"plugins"`
 		}
 		if json.Unmarshal([]byte(n.Config), &list) != nil {
-			continue // who asks for it is told
+			continue // an ADD reports the error
 		}
 		if len(list.Plugins) == 0 {
 			list.Plugins = []json.RawMessage{json.RawMessage(n.Config)}

@@ -4,16 +4,16 @@ package blocks
 
 import "context"
 
-// Tend is what Run does when a watch has told everything, once.
-func (e *Engine) Tend(ctx context.Context) error {
-	e.mem.mu.Lock()
-	e.mem.synced = false
-	for _, p := range e.mem.pools {
-		p.stale, p.full = true, false
+// Reconcile is one pass of Run after a full resync.
+func (e *Engine) Reconcile(ctx context.Context) error {
+	e.state.mu.Lock()
+	e.state.synced = false
+	for _, p := range e.state.pools {
+		p.stale, p.noFreeBlock = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	e.mem.mu.Unlock()
-	return e.follower.tend(ctx)
+	e.state.mu.Unlock()
+	return e.reconciler.reconcile(ctx)
 }

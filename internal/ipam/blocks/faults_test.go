@@ -34,7 +34,7 @@ func newTale(t *testing.T, k int) *tale {
 	}
 	w.a = join(t, path, "a", func(c *Config) {
 		calm(c)
-		c.Step = func(string) error {
+		c.Failpoint = func(string) error {
 			if w.left--; w.left <= 0 {
 				w.ended = true
 				return errCrash
@@ -46,22 +46,22 @@ func newTale(t *testing.T, k int) *tale {
 	return w
 }
 
-func (w *tale) tend(n *node) {
-	n.engine.mem.synced = false // all that a watch would have told
-	for _, p := range n.engine.mem.pools {
-		p.stale, p.full = true, false
+func (w *tale) reconcile(n *node) {
+	n.engine.state.synced = false // as after a new watch
+	for _, p := range n.engine.state.pools {
+		p.stale, p.noFreeBlock = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	_ = n.engine.follower.tend(context.Background())
+	_ = n.engine.reconciler.reconcile(context.Background())
 }
 
-// tell tells the tale until node a meets its end.
-func (w *tale) tell() {
+// run runs the steps until node a is killed.
+func (w *tale) run() {
 	conf := rangeConf1("10.0.0.0/27")
 	a, b := w.a, w.b
-	certain := func(n *node, id, ip string) func() {
+	specific := func(n *node, id, ip string) func() {
 		return func() { _, _ = n.add(conf, id, [2]string{"IP", ip}) }
 	}
 	add := func(n *node, id string) func() { return func() { _, _ = n.add(conf, id) } }
@@ -72,16 +72,20 @@ func (w *tale) tell() {
 			}
 		}
 	}
-	tend := func(n *node) func() { return func() { w.tend(n) } }
+	reconcile := func(n *node) func() { return func() { w.reconcile(n) } }
 	later := func(s int) func() { return func() { w.now = w.now.Add(time.Duration(s) * time.Second) } }
 	for _, f := range []func(){
-		add(a, "a1"), tend(a), add(b, "b1"), tend(b), certain(a, "a3", "10.0.0.13"), certain(a, "a2", "10.0.0.21"),
-		tend(b), tend(b),
-		certain(a, "a2", "10.0.0.21"), certain(b, "b2", "10.0.0.5"), tend(a), certain(b, "b2", "10.0.0.5"), tend(a),
-		del(a, "a2"), later(20), tend(a),
-		tend(a), tend(b), del(a, "a3"), del(b, "b2"), later(20), tend(b), tend(b), tend(a), later(70), tend(a), later(70),
-		tend(a), del(a, "a1"), later(70), tend(a), tend(a),
-		later(70), tend(a), later(800), tend(a), tend(a), later(100), tend(a),
+		add(a, "a1"), reconcile(a), add(b, "b1"), reconcile(b), specific(a, "a3", "10.0.0.13"),
+		specific(a, "a2", "10.0.0.21"),
+		reconcile(b), reconcile(b),
+		specific(a, "a2", "10.0.0.21"), specific(b, "b2", "10.0.0.5"), reconcile(a),
+		specific(b, "b2", "10.0.0.5"), reconcile(a),
+		del(a, "a2"), later(20), reconcile(a),
+		reconcile(a), reconcile(b), del(a, "a3"), del(b, "b2"), later(20), reconcile(b), reconcile(b),
+		reconcile(a), later(70), reconcile(a),
+		later(70),
+		reconcile(a), del(a, "a1"), later(70), reconcile(a), reconcile(a),
+		later(70), reconcile(a), later(800), reconcile(a), reconcile(a), later(100), reconcile(a),
 	} {
 		f()
 		if w.ended {
@@ -90,8 +94,8 @@ func (w *tale) tell() {
 	}
 }
 
-// grab takes all that a node can get.
-func (w *tale) grab(n *node, name string) {
+// claimLent takes all that a node can get.
+func (w *tale) claimLent(n *node, name string) {
 	for i := range 40 {
 		if _, err := n.add(rangeConf1("10.0.0.0/27"), fmt.Sprint(name, i)); err != nil {
 			return
@@ -101,7 +105,7 @@ func (w *tale) grab(n *node, name string) {
 
 // TestAnyFaultAtAnyStep: killed between any two steps, or cut off there: no address twice, and in the end none lost.
 func TestAnyFaultAtAnyStep(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, fault := range []string{
 		"killed", "killed, its last words late", "killed, its journal lost", "killed, its journal lost, its last words late",
 		"answers lost, then killed",
@@ -120,7 +124,7 @@ func TestAnyFaultAtAnyStep(t *testing.T) {
 				case "answers lost, then killed":
 					w.deaf()
 				}
-				w.tell()
+				w.run()
 				if !w.ended && stride == 1 || k > 60 {
 					break
 				}
@@ -145,8 +149,8 @@ func TestAnyFaultAtAnyStep(t *testing.T) {
 
 // late holds back what node a writes shortly before its end.
 func (w *tale) late() {
-	step := w.a.config.Step
-	w.a.engine.cfg.Step = func(name string) error {
+	step := w.a.config.Failpoint
+	w.a.engine.cfg.Failpoint = func(name string) error {
 		w.a.line.late = w.left <= 2
 		return step(name)
 	}
@@ -154,39 +158,39 @@ func (w *tale) late() {
 
 // deaf loses the answers of what node a writes shortly before its end.
 func (w *tale) deaf() {
-	step := w.a.config.Step
-	w.a.engine.cfg.Step = func(name string) error {
+	step := w.a.config.Failpoint
+	w.a.engine.cfg.Failpoint = func(name string) error {
 		w.a.line.set(false, w.left <= 4)
 		return step(name)
 	}
 }
 
-// aftermath: node a goes on alone, then everything comes together again.
+// aftermath: node a continues alone, then everything is connected again.
 func (w *tale) aftermath() {
 	w.a.line.late = false
 	w.a.line.set(true, false)
-	w.tend(w.b)
-	w.grab(w.a, "alone")
-	w.grab(w.b, "beside")
+	w.reconcile(w.b)
+	w.claimLent(w.a, "alone")
+	w.claimLent(w.b, "beside")
 	checkOnce(w.t, w.a, w.b)
 	w.a.line.set(false, false)
-	w.tend(w.a)
-	w.grab(w.a, "together")
+	w.reconcile(w.a)
+	w.claimLent(w.a, "together")
 	w.a.line.deliver()
-	w.tend(w.b)
-	w.grab(w.b, "later")
+	w.reconcile(w.b)
+	w.claimLent(w.b, "later")
 	for range 4 {
 		w.now = w.now.Add(20 * time.Second)
-		w.tend(w.a)
-		w.tend(w.b)
+		w.reconcile(w.a)
+		w.reconcile(w.b)
 	}
-	w.grab(w.a, "at last")
-	w.grab(w.b, "at last too")
+	w.claimLent(w.a, "at last")
+	w.claimLent(w.b, "at last too")
 	for range 3 {
-		w.tend(w.a)
-		w.tend(w.b)
-		w.grab(w.a, "more")
-		w.grab(w.b, "more")
+		w.reconcile(w.a)
+		w.reconcile(w.b)
+		w.claimLent(w.a, "more")
+		w.claimLent(w.b, "more")
 	}
 	checkOnce(w.t, w.a, w.b)
 	if n := len(w.a.ledger) + len(w.b.ledger); n != 30 {

@@ -29,7 +29,7 @@ func (c *handedClock) pass(d time.Duration) time.Time {
 	return c.now
 }
 
-// TestTwoWeeksOfCooldown: pods come and go for two weeks, by a clock that the test moves. No address is given again
+// TestTwoWeeksOfCooldown: pods come and go for two weeks, by a clock that the test moves. No address is allocated again
 // before it has rested, and none twice at once, over restarts of the agent, each of which ends all rests.
 func TestTwoWeeksOfCooldown(t *testing.T) {
 	const rests, most = 10 * time.Minute, 40

@@ -12,14 +12,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestClaimThatLies: another node's agent may write addresses of this node into the claim of a machine that runs here.
-// This node does not sign that with its name.
+// TestClaimThatLies: another node's agent may write addresses of this node into the claim of a VM that runs here. This
+// node does not sign that with its name.
 func TestClaimThatLies(t *testing.T) {
 	_, path := cluster(t, map[string]string{
 		"four.yaml": poolYAML("four", "10.1.0.0/27", 29), "six.yaml": poolYAML("six", "fd01::/112", 124),
-		"vm.yaml": machineManifest("db", "u1"),
+		"vm.yaml": vmManifest("db", "u1"),
 	})
-	a := join(t, path, "a", func(c *Config) { c.Apart = true })
+	a := join(t, path, "a", func(c *Config) { c.SeparateController = true })
 	words := strings.Fields(a.runs("db", "pod1", false, `"assign_ipv4":"true"`, `"assign_ipv6":"true"`))
 	if len(words) != 2 {
 		t.Fatalf("the machine has %v", words)
@@ -28,7 +28,7 @@ func TestClaimThatLies(t *testing.T) {
 	kind := store.AddressClaims()
 	key := kind.Key("shop", model.VMRef{
 		Namespace: "shop", Name: "db",
-	}.Promise(a.machineAsk("db", "pod1", calicoConf()).Network, a.machineAsk("db", "pod1", calicoConf()).IfName))
+	}.ClaimName(a.vmRequest("db", "pod1", calicoConf()).Network, a.vmRequest("db", "pod1", calicoConf()).IfName))
 	writes := func(addrs ...string) {
 		t.Helper()
 		o, err := a.config.Objects.Get(t.Context(), kind, key)
@@ -71,8 +71,8 @@ func TestClaimThatLies(t *testing.T) {
 	writes(words[0], neighbor(six).String())
 	a.del("pod1")
 	if said := a.runs("db", "pod2", false, `"assign_ipv4":"true"`, `"assign_ipv6":"false"`); signed() ||
-		!strings.Contains(said, "has not given to it") {
-		t.Errorf("the node signs what it has not given: %s", said)
+		!strings.Contains(said, "did not allocate to it") {
+		t.Errorf("the node signs what it did not allocate: %s", said)
 	}
 }
 

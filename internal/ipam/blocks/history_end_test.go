@@ -27,7 +27,7 @@ func TestHistory(t *testing.T) {
 		h.act()
 		if i%1000 == 0 {
 			h.overlaps()
-			h.promisesAgree()
+			h.checkClaims()
 		}
 	}
 	t.Logf("%d operations, %d engines killed: %v", ops, h.kills, h.done)
@@ -41,14 +41,14 @@ func TestHistory(t *testing.T) {
 		n.line.deliver()
 		h.steps[name] = -1
 	}
-	h.unmakeAll()
+	h.deleteVMs()
 	if h.overlaid == 0 {
 		t.Error("no pool came to overlap with another")
 	}
-	// what a pool has that gives nothing further comes back when its pods are gone
+	// what a pool has that allocates nothing more comes back when its pods are gone
 	h.delIn(netip.MustParsePrefix("10.5.0.0/16"))
 	h.settle()
-	const want = 255 + 32 + 32*rivalPools
+	const want = 255 + 32 + 32*overlappingPools
 	for range 600 { // all that is left, by turns
 		if h.add2(); len(h.four()) >= want {
 			break
@@ -88,20 +88,20 @@ func (h *history) delIn(in netip.Prefix) {
 	}
 }
 
-// settle lets time pass, and all nodes work, until nothing is under way: nobody has written anything for longer than it
-// takes until what a machine left behind is its successor's.
+// settle lets time pass, and all nodes work, until nothing is pending: there were no writes for longer than it takes a
+// host to take over its predecessor's blocks.
 func (h *history) settle() {
 	const step, most = 4 * time.Minute, 200
 	quiet, version := time.Duration(0), 0
 	for range most {
 		h.now = h.now.Add(step)
 		for _, name := range h.names {
-			h.tend(h.nodes[name])
+			h.reconcile(h.nodes[name])
 		}
 		if quiet += step; h.dir.version != version {
 			quiet, version = 0, h.dir.version
 		}
-		if quiet > 2*asleep {
+		if quiet > 2*unusedTime {
 			return
 		}
 	}
@@ -115,7 +115,7 @@ func (h *history) add2() {
 		n := h.nodes[name]
 		h.next++
 		id := fmt.Sprint("c", h.next)
-		if _, err := n.addCluster(calicoConf(), id, model.AddressWishes{}); err == nil {
+		if _, err := n.addCluster(calicoConf(), id, model.AddressRequest{}); err == nil {
 			for _, a := range n.ledger[key(id)] {
 				if by, twice := h.has[a]; twice {
 					h.t.Fatalf("address %s is given to %s of node %s, and %s has it", a, id, n.name, by)
@@ -124,7 +124,7 @@ func (h *history) add2() {
 			}
 			continue
 		}
-		h.tend(n)
+		h.reconcile(n)
 	}
 }
 

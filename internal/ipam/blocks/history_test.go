@@ -18,7 +18,7 @@ import (
 )
 
 // history is a long life of a small cluster: pods come and go, nodes lose the store, are killed at any step, die and
-// are made anew, clocks jump, pools change. Every answer is compared with all that was answered before.
+// are reinstalled, clocks jump, pools change. Every answer is compared with all that was answered before.
 type history struct {
 	t     *testing.T
 	rand  *rand.Rand
@@ -31,20 +31,20 @@ type history struct {
 	// skew is how far a node's clock is off.
 	skew  map[string]time.Duration
 	steps map[string]int
-	// has says who has an address, released when it was released last on which node and not flushed there since.
+	// has maps an address to its owner, released when it was released last on which node and not flushed there since.
 	has      map[netip.Addr]string
 	unclean  map[string]map[netip.Addr]bool
 	next     int
 	done     map[string]int // by kind of operation
 	kills    int
 	disabled bool
-	roamers  []*roamer
-	overlaid int // of the rivalPools, how many another pool has as well by now
+	vms      []*historyVM
+	overlaid int // of the overlappingPools, how many another pool has as well by now
 	moved    int // of these, how many have lost their addresses to that one
 }
 
-// rivalPools are pools whose addresses an older pool is given as well, one after the other, while they are in use.
-const rivalPools = 6
+// overlappingPools are pools whose addresses an older pool gets as well, one after the other, while they are in use.
+const overlappingPools = 6
 
 func newHistory(t *testing.T, seed uint64) *history {
 	files := []string{
@@ -53,7 +53,7 @@ func newHistory(t *testing.T, seed uint64) *history {
 		poolYAML("c", "fd00:3::/120", 124),
 		poolYAML("d", "10.1.0.128/25", 28), // overlaps with a: nothing may come of it
 	}
-	for i := range rivalPools {
+	for i := range overlappingPools {
 		files = append(files, poolYAML(fmt.Sprint("e", i), fmt.Sprintf("10.5.%d.0/27", i), 29))
 	}
 	h := &history{
@@ -83,10 +83,10 @@ func (h *history) join(name string) {
 	h.nodes[name] = join(h.t, h.path, name, func(c *Config) {
 		h.lines[name] = c.Objects.(*line)
 		h.lines[name].Objects = h.dir
-		c.Machine = fmt.Sprint(name, h.next)
+		c.MachineID = fmt.Sprint(name, h.next)
 		c.Now = func() time.Time { return h.now.Add(h.skew[name]) }
 		c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- h.now; return ch }
-		c.Step = func(string) error { return h.step(name) }
+		c.Failpoint = func(string) error { return h.step(name) }
 		c.Flush = func(_ context.Context, addrs []netip.Addr) error {
 			for _, a := range addrs {
 				delete(h.unclean[name], a)
@@ -119,7 +119,7 @@ func (h *history) act() {
 		what = h.del(n)
 	case p < 920:
 		what = "tend"
-		h.tend(n)
+		h.reconcile(n)
 	case p < 945:
 		what = "later"
 		h.now = h.now.Add(time.Duration([]int{1, 5, 11, 70, 700}[h.rand.IntN(5)]) * time.Second)
@@ -144,7 +144,7 @@ func (h *history) act() {
 		h.pool()
 	default:
 		what = "node made anew"
-		h.anew(name)
+		h.reinstall(name)
 	}
 	h.done[what]++
 	if h.steps[name] == 0 {
@@ -162,24 +162,26 @@ func (h *history) add(n *node) string {
 	if len(h.has) > 330 {
 		return h.del(n)
 	}
-	conf, wishes := calicoConf(), model.AddressWishes{}
+	conf, podRequest := calicoConf(), model.AddressRequest{}
 	switch h.rand.IntN(8) {
 	case 0, 1:
 		conf = calicoConf(`"assign_ipv6":"true"`)
 	case 2:
-		wishes.Pools4 = []string{"b", "a"}
+		podRequest.Pools4 = []string{"b", "a"}
 	case 3:
-		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(h.rand.IntN(256))})}
+		podRequest.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 1, 0, byte(h.rand.IntN(256))})}
 	case 4:
-		wishes.Addrs = []netip.Addr{netip.AddrFrom4([4]byte{10, 5, byte(h.rand.IntN(rivalPools)), byte(h.rand.IntN(32))})}
+		podRequest.Addrs = []netip.Addr{
+			netip.AddrFrom4([4]byte{10, 5, byte(h.rand.IntN(overlappingPools)), byte(h.rand.IntN(32))}),
+		}
 	case 5:
-		wishes.Pools4 = []string{fmt.Sprint("e", h.rand.IntN(rivalPools)), "b"}
+		podRequest.Pools4 = []string{fmt.Sprint("e", h.rand.IntN(overlappingPools)), "b"}
 	case 6, 7:
-		return h.machineOp(n)
+		return h.vmOp(n)
 	}
 	h.next++
 	id := fmt.Sprint("c", h.next)
-	if _, err := n.addCluster(conf, id, wishes); err != nil {
+	if _, err := n.addCluster(conf, id, podRequest); err != nil {
 		return "add, refused"
 	}
 	for _, a := range n.ledger[key(id)] {
@@ -209,55 +211,55 @@ func (h *history) del(n *node) string {
 	})
 	k := ids[h.rand.IntN(len(ids))]
 	for _, a := range n.ledger[k] {
-		h.unclean[n.name][a] = !strings.HasPrefix(h.has[a], ofMachine) // a machine's connections are its own
+		h.unclean[n.name][a] = !strings.HasPrefix(h.has[a], ofVM) // a VM keeps its connections
 	}
 	h.freed(n.ledger[k])
 	if h.rand.IntN(20) == 0 { // killed before the record is gone
-		_ = n.engine.Allocators()[2].Del(context.Background(), n.ask("", k, n.ledger[k]...))
+		_ = n.engine.Allocators()[2].Del(context.Background(), n.req("", k, n.ledger[k]...))
 		n.start()
 	}
 	n.del(k.ContainerID)
 	return "del"
 }
 
-// tend is what Run does when a watch has told everything.
-func (h *history) tend(n *node) {
+// reconcile is what Run does after a full resync.
+func (h *history) reconcile(n *node) {
 	if h.rand.IntN(3) == 0 {
-		n.engine.mem.mu.Lock()
-		n.engine.mem.synced = false
-		n.engine.mem.mu.Unlock()
+		n.engine.state.mu.Lock()
+		n.engine.state.synced = false
+		n.engine.state.mu.Unlock()
 	}
-	h.tendAll(n)
+	h.reconcileAll(n)
 }
 
-func (h *history) tendAll(n *node) {
+func (h *history) reconcileAll(n *node) {
 	e := n.engine
 	all, err := n.line.List(context.Background(), store.AddressPools())
-	e.mem.mu.Lock()
+	e.state.mu.Lock()
 	if err == nil {
-		e.mem.catalog.begin()
+		e.state.catalog.beginResync()
 		for _, o := range all {
-			e.mem.hearPool(store.Event{Type: store.Modified, Object: o})
+			e.state.handlePoolEventLocked(store.Event{Type: store.Modified, Object: o})
 		}
-		e.mem.catalog.end()
+		e.state.catalog.endResync()
 	}
-	for _, p := range e.mem.pools {
-		p.stale, p.full = true, false
+	for _, p := range e.state.pools {
+		p.stale, p.noFreeBlock = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	e.mem.mu.Unlock()
+	e.state.mu.Unlock()
 	if all, err := n.line.List(context.Background(), store.AddressBlocks()); err == nil {
 		for _, o := range all {
-			e.follower.hear(store.Event{Type: store.Modified, Object: o})
+			e.reconciler.handleEvent(store.Event{Type: store.Modified, Object: o})
 		}
 	}
-	_ = e.follower.tend(context.Background())
+	_ = e.reconciler.reconcile(context.Background())
 }
 
-// pool has people change a pool: it is disabled and enabled, and given regions that younger pools have, and that these
-// lose later.
+// pool changes a pool as users do: it is disabled and enabled, and given regions that younger pools have, and that
+// these lose later.
 func (h *history) pool() {
 	if h.moved < h.overlaid && h.rand.IntN(3) == 0 {
 		narrow(h.t, h.dir, fmt.Sprint("e", h.moved), fmt.Sprintf("10.5.%d.0/27", h.moved))
@@ -273,7 +275,7 @@ func (h *history) pool() {
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	if h.rand.IntN(4) == 0 && h.overlaid < rivalPools {
+	if h.rand.IntN(4) == 0 && h.overlaid < overlappingPools {
 		sizes := []int{28, 29, 30}
 		spec.Regions = append(spec.Regions, model.AddressRegion{
 			CIDR: netip.MustParsePrefix(fmt.Sprintf("10.5.%d.0/27", h.overlaid)), BlockSize: sizes[h.overlaid%len(sizes)],
@@ -292,8 +294,8 @@ func (h *history) pool() {
 	}
 }
 
-// anew has a machine die for good, with its pods and all that it remembers; later its name is given to another one.
-func (h *history) anew(name string) {
+// reinstall removes a host permanently, with its pods and its state; later another host gets its name.
+func (h *history) reinstall(name string) {
 	old := h.nodes[name]
 	old.line.deliver()
 	old.line.set(true, false)
@@ -307,7 +309,7 @@ func (h *history) anew(name string) {
 		h.now = h.now.Add(10 * time.Minute)
 		for _, other := range h.names {
 			if other != name {
-				h.tend(h.nodes[other])
+				h.reconcile(h.nodes[other])
 				if h.steps[other] == 0 {
 					h.kill(h.nodes[other])
 				}
@@ -319,8 +321,8 @@ func (h *history) anew(name string) {
 	h.join(name)
 }
 
-// overlaps looks whether two blocks of one pool overlap, or one is of a pool that gives nothing. Blocks of two pools
-// may, until one of their nodes has seen the other's.
+// overlaps looks whether two blocks of one pool overlap, or one is of a pool that allocates nothing. Blocks of two
+// pools may, until one of their nodes has seen the other's.
 func (h *history) overlaps() {
 	all, err := h.dir.List(context.Background(), store.AddressBlocks())
 	if err != nil {

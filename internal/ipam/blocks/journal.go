@@ -23,18 +23,18 @@ const (
 	journalVersion = 1
 )
 
-// journal is what an engine remembers over its own death.
+// journal is what an engine restores after a restart.
 type journal struct {
 	Version int            `json:"version"`
 	Node    string         `json:"node"`
 	Blocks  []journalBlock `json:"blocks"`
-	// Sticky are the addresses of IPAMClaims.
+	// Sticky are the addresses of claims.
 	Sticky []journalSticky `json:"sticky,omitempty"`
-	// Pools are those that blocks are of, and those of the cluster's network: so that an engine that starts knows what is
-	// reserved, and what to choose from, also when the store does not answer.
+	// Pools are the pools of the blocks, and those of the cluster's network: so that an engine that starts knows
+	// reservations and pools also when the datastore does not answer.
 	Pools []model.AddressPool `json:"pools,omitempty"`
-	// Strangers are other machines that run as this node: for people.
-	Strangers []string `json:"strangers,omitempty"`
+	// DuplicateNodes are the machine IDs of other hosts that run as this node, for `weft doctor`.
+	DuplicateNodes []string `json:"strangers,omitempty"`
 }
 
 type journalBlock struct {
@@ -42,8 +42,8 @@ type journalBlock struct {
 	CIDR   netip.Prefix `json:"cidr"`
 	Parent netip.Prefix `json:"parent"`
 	Claim  string       `json:"claim"`
-	Stands standing     `json:"stands"`
-	Away   []netip.Addr `json:"away,omitempty"`
+	State  blockState   `json:"stands"`
+	Lent   []netip.Addr `json:"away,omitempty"`
 }
 
 type journalSticky struct {
@@ -52,18 +52,18 @@ type journalSticky struct {
 	Claim string     `json:"claim"`
 }
 
-// journalFile writes what an engine that starts must know.
+// journalFile reads and writes the journal.
 type journalFile struct {
-	cfg       *Config
-	mem       *memory
-	namesakes *namesakes
+	cfg        *Config
+	state      *nodeState
+	duplicates *duplicateNodes
 
-	writing sync.Mutex // taken before the memory's
+	writing sync.Mutex // locked before the state's
 }
 
 func (jf *journalFile) journalPath() string { return filepath.Join(jf.cfg.Dir, journalName) }
 
-// load reads the journal. One of another node, or of a newer program, is refused: what it says must not be forgotten.
+// load reads the journal. One of another node, or of a newer program, is an error: its content must not be lost.
 func (jf *journalFile) load() error {
 	path := jf.journalPath()
 	b, err := os.ReadFile(path)
@@ -71,50 +71,49 @@ func (jf *journalFile) load() error {
 		return nil
 	}
 	if err != nil {
-		return model.Faultf(model.CodeIO, "choose a --state-dir that can be read", "journal of address blocks: %w", err)
+		return model.Errorf(model.CodeIO, "choose a --state-dir that can be read", "journal of address blocks: %w", err)
 	}
 	var j journal
 	if err := json.Unmarshal(b, &j); err != nil {
-		return model.Faultf(model.CodeDecode, "move it away: the cluster's store tells which blocks this node has",
+		return model.Errorf(model.CodeDecode, "move it away: the datastore has this node's blocks",
 			"journal of address blocks %s: %w", path, err)
 	}
 	if j.Version > journalVersion {
-		return model.Faultf(model.CodeIO, "use the newer program",
+		return model.Errorf(model.CodeIO, "use the newer program",
 			"journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
 	}
 	if j.Node != jf.cfg.Node {
-		return model.Faultf(model.CodeIO, "give this node its old name, or choose another --state-dir",
+		return model.Errorf(model.CodeIO, "give this node its old name, or choose another --state-dir",
 			"journal of address blocks %s is of node %q, this is node %q", path, j.Node, jf.cfg.Node)
 	}
 	for _, spec := range j.Pools {
-		if jf.mem.catalog.put(spec) {
-			jf.mem.catalog.known = true
+		if jf.state.catalog.put(spec) {
+			jf.state.catalog.known = true
 		}
 		if slices.ContainsFunc(j.Blocks, func(b journalBlock) bool { return b.Pool == spec.Name }) {
-			jf.mem.pool(spec.Name).read(spec)
+			jf.state.poolLocked(spec.Name).setSpecLocked(spec)
 		}
 	}
 	for _, jb := range j.Blocks {
-		b := &block{cidr: jb.CIDR, parent: jb.Parent, claim: jb.Claim, stands: jb.Stands, away: map[netip.Addr]bool{}}
-		for _, a := range jb.Away {
-			b.away[a] = true
+		b := &block{cidr: jb.CIDR, parent: jb.Parent, claim: jb.Claim, state: jb.State, lent: map[netip.Addr]bool{}}
+		for _, a := range jb.Lent {
+			b.lent[a] = true
 		}
-		jf.mem.pool(jb.Pool).put(jb.CIDR, b)
+		jf.state.poolLocked(jb.Pool).setBlockLocked(jb.CIDR, b)
 	}
 	for _, s := range j.Sticky {
-		jf.mem.pool(s.Pool).held[s.Addr] = holder{claim: s.Claim}
+		jf.state.poolLocked(s.Pool).held[s.Addr] = holder{claim: s.Claim}
 	}
 	return nil
 }
 
-// save writes what the engine knows now into the journal; the caller does not hold the lock. It is on the disk when
-// save returns: a return that is begun must not be forgotten, whatever dies.
+// save writes the current state into the journal, durably: a release that has begun must survive a crash of the host.
 func (jf *journalFile) save() error {
 	jf.writing.Lock()
 	defer jf.writing.Unlock()
 	text, err := json.MarshalIndent(jf.snapshot(), "", " ")
 	if err == nil {
-		err = jf.cfg.Step.At("before journal")
+		err = jf.cfg.Failpoint.At("before journal")
 	}
 	if err == nil {
 		err = os.MkdirAll(jf.cfg.Dir, 0o700)
@@ -123,38 +122,38 @@ func (jf *journalFile) save() error {
 		err = atomicfile.Write(jf.journalPath(), text, 0o600, atomicfile.Durable)
 	}
 	if err == nil {
-		err = jf.cfg.Step.At("after journal")
+		err = jf.cfg.Failpoint.At("after journal")
 	}
 	if err != nil {
-		jf.mem.mu.Lock()
-		jf.mem.unsaved = true
-		jf.mem.mu.Unlock()
+		jf.state.mu.Lock()
+		jf.state.unsaved = true
+		jf.state.mu.Unlock()
 		return fmt.Errorf("journal of address blocks %s: %w", jf.journalPath(), err)
 	}
 	return nil
 }
 
 func (jf *journalFile) snapshot() journal {
-	jf.mem.mu.Lock()
-	defer jf.mem.mu.Unlock()
-	jf.mem.unsaved = false
+	jf.state.mu.Lock()
+	defer jf.state.mu.Unlock()
+	jf.state.unsaved = false
 	j := journal{
-		Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, Strangers: jf.namesakes.toPeople(),
-		Pools: jf.mem.catalog.all(),
+		Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.report(),
+		Pools: jf.state.catalog.all(),
 	}
-	for _, p := range jf.mem.pools {
-		if _, in := jf.mem.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
+	for _, p := range jf.state.pools {
+		if _, in := jf.state.catalog.pools[p.name]; !in && len(p.spec.Regions) > 0 {
 			j.Pools = append(j.Pools, p.spec)
 		}
 		for _, b := range p.order {
-			if b.stands == lost {
+			if b.state == lost {
 				continue
 			}
-			jb := journalBlock{Pool: p.name, CIDR: b.cidr, Parent: b.parent, Claim: b.claim, Stands: b.stands}
-			for a := range b.away {
-				jb.Away = append(jb.Away, a)
+			jb := journalBlock{Pool: p.name, CIDR: b.cidr, Parent: b.parent, Claim: b.claim, State: b.state}
+			for a := range b.lent {
+				jb.Lent = append(jb.Lent, a)
 			}
-			slices.SortFunc(jb.Away, netip.Addr.Compare)
+			slices.SortFunc(jb.Lent, netip.Addr.Compare)
 			j.Blocks = append(j.Blocks, jb)
 		}
 		for a, h := range p.held {
@@ -174,20 +173,19 @@ func (jf *journalFile) snapshot() journal {
 	return j
 }
 
-// keepBack has nobody here get an address that is about to be this node's, whatever becomes of that, but the claim
-// whose it is.
-func (jf *journalFile) keepBack(p *pool, a netip.Addr, claim string) error {
-	jf.mem.mark(p, a, claim)
-	return jf.saveMarks()
+// reserveForClaim makes sure that this node allocates an address to no attachment but the claim's, before it becomes
+// this node's.
+func (jf *journalFile) reserveForClaim(p *pool, a netip.Addr, claim string) error {
+	jf.state.markClaim(p, a, claim)
+	return jf.saveIfUnsaved()
 }
 
-// saveMarks writes the journal if it lacks something, such as a mark that was noted and not written: a write to the
-// store that makes an address this node's may be the last thing that this engine does, and the next one must not give
-// it to anybody else.
-func (jf *journalFile) saveMarks() error {
-	jf.mem.mu.Lock()
-	unsaved := jf.mem.unsaved
-	jf.mem.mu.Unlock()
+// saveIfUnsaved writes the journal if it is out of date. An engine may end right after a datastore write that makes a
+// claimed address this node's, and the next engine must know the claim.
+func (jf *journalFile) saveIfUnsaved() error {
+	jf.state.mu.Lock()
+	unsaved := jf.state.unsaved
+	jf.state.mu.Unlock()
 	if !unsaved {
 		return nil
 	}

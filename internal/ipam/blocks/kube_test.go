@@ -31,7 +31,7 @@ func kubernetes(t *testing.T) *apitest.Server {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.Define(text)
+		s.DefineKind(text)
 	}
 	return s
 }
@@ -51,7 +51,7 @@ func over(t *testing.T, s *apitest.Server, url, name string) *kube.Store {
 // TestOnKubernetes: two nodes share a range on a real API server, which is stopped for a while; one node is killed
 // meanwhile.
 func TestOnKubernetes(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	s := kubernetes(t)
 	_, path := cluster(t, nil)
 	var nodes []*node
@@ -96,7 +96,7 @@ func TestOnKubernetes(t *testing.T) {
 	again := func(n *node, id string) {
 		t.Helper()
 		var err error
-		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); {
+		for limit := time.Now().Add(5 * time.Minute); time.Now().Before(limit); {
 			// as a runtime does: a handful of requests a second go to the server
 			if _, err = n.add(conf, id); err == nil {
 				return
@@ -117,10 +117,10 @@ func TestOnKubernetes(t *testing.T) {
 
 	// Without the server: from memory, without a request, also after a kill.
 	eventually(t, "b has a spare block", func() bool {
-		b.engine.mem.mu.Lock()
-		defer b.engine.mem.mu.Unlock()
-		p := b.engine.mem.pools["whereabouts"]
-		return !p.tight() && p.spare(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
+		b.engine.state.mu.Lock()
+		defer b.engine.state.mu.Unlock()
+		p := b.engine.state.pools["whereabouts"]
+		return !p.exhausted() && p.hasFree(want{spans: []span{usable(netip.MustParsePrefix("10.0.0.0/25"))}}, time.Now(), nil, 2)
 	})
 	s.Stop()
 	proxies[1].Reset()
@@ -136,13 +136,13 @@ func TestOnKubernetes(t *testing.T) {
 			break
 		}
 	}
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain ||
-		!strings.Contains(err.Error(), "the cluster's store does not answer") {
+		!strings.Contains(err.Error(), "the datastore does not answer") {
 		t.Errorf("used up without the server: %v", err)
 	}
 	checkOnce(t, a, b)
-	s.Again()
+	s.Restart()
 	b.run()
 	b.del("dark0") // it may have had all that node a left
 	again(b, "light")

@@ -26,8 +26,8 @@ func (s slow) List(ctx context.Context, kind store.Kind) ([]store.Object, error)
 	return all, err
 }
 
-// TestLearnIsOvertakenByAWatch: the first ADD asks for the pools by itself. What the watch has told while the answer
-// was on its way is newer, whether it has told everything or not.
+// TestLearnIsOvertakenByAWatch: the first ADD lists the pools by itself. What the watch has sent meanwhile is newer,
+// whether it has sent everything or not.
 func TestLearnIsOvertakenByAWatch(t *testing.T) {
 	for _, whole := range []bool{false, true} {
 		_, path := cluster(t, map[string]string{"a.yaml": poolYAML("a", "10.1.0.0/24", 28, "")})
@@ -44,22 +44,22 @@ func TestLearnIsOvertakenByAWatch(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			e.mem.mu.Lock()
-			defer e.mem.mu.Unlock()
-			e.mem.catalog.begin()
-			e.mem.hearPool(store.Event{Type: store.Modified, Object: o})
+			e.state.mu.Lock()
+			defer e.state.mu.Unlock()
+			e.state.catalog.beginResync()
+			e.state.handlePoolEventLocked(store.Event{Type: store.Modified, Object: o})
 			if whole {
-				e.mem.catalog.end()
+				e.state.catalog.endResync()
 			}
 		}}
-		if err := e.chooser.learn(t.Context()); err != nil {
+		if err := e.poolSelector.loadPools(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		e.mem.mu.Lock()
-		if !e.mem.catalog.pools["a"].Disabled {
+		e.state.mu.Lock()
+		if !e.state.catalog.pools["a"].Disabled {
 			t.Errorf("everything told: %v: an older answer stands in the place of what a watch has told", whole)
 		}
-		e.mem.mu.Unlock()
+		e.state.mu.Unlock()
 	}
 }
 
@@ -69,17 +69,17 @@ func TestGarbageOfAnUnknownPool(t *testing.T) {
 	a := join(t, path, "a", nil)
 	addr := netip.MustParseAddr("10.1.0.5")
 	for _, id := range []string{"gone", "kept"} {
-		a.engine.Restore(t.Context(), []ipam.Ask{a.ask(calicoConf(), key(id), addr)})
+		a.engine.Restore(t.Context(), []ipam.Request{a.req(calicoConf(), key(id), addr)})
 		addr = addr.Next()
 	}
-	if err := a.engine.Allocators()[1].GC(t.Context(), ipam.Ask{Network: "net"}, []model.AttachmentKey{
+	if err := a.engine.Allocators()[1].GC(t.Context(), ipam.Request{Network: "net"}, []model.AttachmentKey{
 		key("kept"),
 	}); err != nil {
 		t.Fatal(err)
 	}
-	a.engine.mem.mu.Lock()
-	defer a.engine.mem.mu.Unlock()
-	if h := a.engine.mem.homeless; len(h) != 1 || h[netip.MustParseAddr("10.1.0.6")].key != key("kept") {
+	a.engine.state.mu.Lock()
+	defer a.engine.state.mu.Unlock()
+	if h := a.engine.state.unknownPool; len(h) != 1 || h[netip.MustParseAddr("10.1.0.6")].key != key("kept") {
 		t.Errorf("%v is held of pools that are not known", h)
 	}
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// machine is a small cluster whose nodes lose their way to the store, are killed at any step, and go on.
-type machine struct {
+// modelCluster is a small cluster whose nodes lose their way to the store, are killed at any step, and continue.
+type modelCluster struct {
 	t       *rapid.T
 	dir     store.Objects
 	nodes   []*node
@@ -36,7 +36,7 @@ func TestNoAddressTwice(t *testing.T) {
 			"ippool.yaml": "apiVersion: whereabouts.cni.cncf.io/v1alpha1\nkind: IPPool\nmetadata: {name: 10.0.0.0-26, namespace: kube-system}\n" +
 				"spec: {range: 10.0.0.0/26, allocations: {\"9\": {id: old, podref: default/old, ifname: net1}}}\n",
 		})
-		m := &machine{t: rt, dir: s.Objects(), now: time.Unix(1e9, 0), confs: []string{
+		m := &modelCluster{t: rt, dir: s.Objects(), now: time.Unix(1e9, 0), confs: []string{
 			rangeConf1("10.0.0.0/26"), rangeConf1("10.0.0.0/28"), rangeConf1("10.0.0.4-10.0.0.20/24"),
 			rangeConf1("fd00::/124", `"exclude":["fd00::8/126"]`),
 		}}
@@ -45,11 +45,11 @@ func TestNoAddressTwice(t *testing.T) {
 			m.nodes = append(m.nodes, join(t, path, name, func(c *Config) {
 				c.Now = func() time.Time { return m.now }
 				c.After = func(time.Duration) <-chan time.Time { ch := make(chan time.Time, 1); ch <- m.now; return ch }
-				c.Step = func(string) error { return m.step(i) }
+				c.Failpoint = func(string) error { return m.step(i) }
 			}))
 		}
 		rt.Repeat(map[string]func(*rapid.T){
-			"add": m.add, "add again": m.add, "certain": m.certain, "del": m.del, "tend": m.tend, "tend once more": m.tend,
+			"add": m.add, "add again": m.add, "certain": m.specific, "del": m.del, "tend": m.reconcile, "tend once more": m.reconcile,
 			"later": m.later, "cut": m.cut, "late": m.late, "deliver": m.deliver, "kill": m.kill,
 			"kill at a step": m.arm, "": m.check,
 		})
@@ -59,19 +59,19 @@ func TestNoAddressTwice(t *testing.T) {
 }
 
 // step ends a node's operation when its time has come.
-func (m *machine) step(i int) error {
+func (m *modelCluster) step(i int) error {
 	if m.steps[i] < 0 {
 		return nil
 	}
 	if m.steps[i]--; m.steps[i] >= 0 {
 		return nil
 	}
-	m.steps[i] = 0 // nothing of it goes on
+	m.steps[i] = 0 // nothing of it continues
 	return errCrash
 }
 
-// after looks whether an operation met its end, and starts the node anew.
-func (m *machine) after(i int) {
+// after restarts the node if an operation was killed.
+func (m *modelCluster) after(i int) {
 	m.ops++
 	if m.steps[i] != 0 {
 		return
@@ -81,16 +81,16 @@ func (m *machine) after(i int) {
 	m.nodes[i].start()
 }
 
-func (m *machine) pick(t *rapid.T) int { return rapid.IntRange(0, len(m.nodes)-1).Draw(t, "node") }
+func (m *modelCluster) pick(t *rapid.T) int { return rapid.IntRange(0, len(m.nodes)-1).Draw(t, "node") }
 
-func (m *machine) add(t *rapid.T) {
+func (m *modelCluster) add(t *rapid.T) {
 	i := m.pick(t)
 	m.next++
 	_, _ = m.nodes[i].add(rapid.SampledFrom(m.confs).Draw(t, "conf"), fmt.Sprint("c", m.next))
 	m.after(i)
 }
 
-func (m *machine) certain(t *rapid.T) {
+func (m *modelCluster) specific(t *rapid.T) {
 	i := m.pick(t)
 	m.next++
 	a := netip.AddrFrom4([4]byte{10, 0, 0, byte(rapid.IntRange(1, 62).Draw(t, "address"))})
@@ -98,7 +98,7 @@ func (m *machine) certain(t *rapid.T) {
 	m.after(i)
 }
 
-func (m *machine) del(t *rapid.T) {
+func (m *modelCluster) del(t *rapid.T) {
 	i := m.pick(t)
 	n := m.nodes[i]
 	var ids []string
@@ -111,46 +111,46 @@ func (m *machine) del(t *rapid.T) {
 	slices.Sort(ids)
 	id := rapid.SampledFrom(ids).Draw(t, "container")
 	if rapid.Bool().Draw(t, "killed before the record is gone") {
-		_ = n.engine.Allocators()[1].Del(context.Background(), n.ask("", key(id), n.ledger[key(id)]...))
+		_ = n.engine.Allocators()[1].Del(context.Background(), n.req("", key(id), n.ledger[key(id)]...))
 		n.start()
 	}
 	n.del(id)
 	m.after(i)
 }
 
-func (m *machine) tend(t *rapid.T) {
+func (m *modelCluster) reconcile(t *rapid.T) {
 	i := m.pick(t)
 	if rapid.Bool().Draw(t, "anew") {
-		m.nodes[i].engine.mem.synced = false
+		m.nodes[i].engine.state.synced = false
 	}
-	for _, p := range m.nodes[i].engine.mem.pools { // what a watch would have told
-		p.stale, p.full = true, false
+	for _, p := range m.nodes[i].engine.state.pools { // as after events of a watch
+		p.stale, p.noFreeBlock = true, false
 		for _, b := range p.order {
 			b.stale = true
 		}
 	}
-	_ = m.nodes[i].engine.follower.tend(context.Background())
+	_ = m.nodes[i].engine.reconciler.reconcile(context.Background())
 	m.after(i)
 }
 
-func (m *machine) later(t *rapid.T) {
+func (m *modelCluster) later(t *rapid.T) {
 	m.now = m.now.Add(time.Duration(rapid.SampledFrom([]int{1, 11, 70, 700}).Draw(t, "seconds")) * time.Second)
 }
 
-func (m *machine) cut(t *rapid.T) {
+func (m *modelCluster) cut(t *rapid.T) {
 	m.nodes[m.pick(t)].line.set(rapid.Bool().Draw(t, "cut"), rapid.Bool().Draw(t, "deaf"))
 }
 
-func (m *machine) late(t *rapid.T) { m.nodes[m.pick(t)].line.late = rapid.Bool().Draw(t, "late") }
+func (m *modelCluster) late(t *rapid.T) { m.nodes[m.pick(t)].line.late = rapid.Bool().Draw(t, "late") }
 
-func (m *machine) deliver(t *rapid.T) { m.nodes[m.pick(t)].line.deliver() }
+func (m *modelCluster) deliver(t *rapid.T) { m.nodes[m.pick(t)].line.deliver() }
 
-func (m *machine) kill(t *rapid.T) { m.nodes[m.pick(t)].start() }
+func (m *modelCluster) kill(t *rapid.T) { m.nodes[m.pick(t)].start() }
 
-func (m *machine) arm(t *rapid.T) { m.steps[m.pick(t)] = rapid.IntRange(1, 12).Draw(t, "steps") }
+func (m *modelCluster) arm(t *rapid.T) { m.steps[m.pick(t)] = rapid.IntRange(1, 12).Draw(t, "steps") }
 
 // check is what must always be.
-func (m *machine) check(t *rapid.T) {
+func (m *modelCluster) check(t *rapid.T) {
 	checkOnce(t, m.nodes...)
 	for _, n := range m.nodes {
 		for k, addrs := range n.ledger {

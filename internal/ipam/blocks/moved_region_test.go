@@ -41,25 +41,25 @@ func narrow(t *testing.T, h *heap, name, cidr string) {
 	}
 }
 
-// hear has a node be told of the objects of a kind by its watch, which is live, and work.
+// hear sends the objects of a kind to a node as events of a watch, and reconciles it.
 func (n *node) hear(h *heap, kind store.Kind) {
 	n.t.Helper()
 	all, err := h.List(context.Background(), kind)
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.engine.mem.setLive(true)
+	n.engine.state.setWatching(true)
 	for _, o := range all {
-		n.engine.follower.hear(store.Event{Type: store.Modified, Object: o})
+		n.engine.reconciler.handleEvent(store.Event{Type: store.Modified, Object: o})
 	}
-	if err := n.engine.follower.tend(context.Background()); err != nil {
+	if err := n.engine.reconciler.reconcile(context.Background()); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
-// TestMovedRegion: people move a region from one pool to another while pods have addresses of it. Whoever starts anew
-// meanwhile, with its journal or without, and whoever has heard of what: none of these addresses is given a second
-// time, and all of them are given by the other pool when they are back.
+// TestMovedRegion: users move a region from one pool to another while pods have addresses of it. Whichever engine
+// restarts meanwhile, with its journal or without, and whatever events it has seen: none of these addresses is
+// allocated a second time, and all of them are allocatable from the other pool after their release.
 func TestMovedRegion(t *testing.T) {
 	const moved = "10.2.0.0/28"
 	for _, c := range []struct {
@@ -78,17 +78,17 @@ func TestMovedRegion(t *testing.T) {
 		for _, size := range []int{28, 30, 31} {
 			t.Run(fmt.Sprint(c.name, ", blocks of /", size), func(t *testing.T) {
 				h := newHeap(t, poolYAML("old", "10.1.0.0/28", 30), poolYAML("young", moved, 30, "  nodeSelector: all()\n"))
-				widen(t, h, "young", "10.3.0.0/28", 30) // it goes on with that
+				widen(t, h, "young", "10.3.0.0/28", 30) // it continues with that
 				now := time.Unix(1e9, 0)
 				clock := func() time.Time { return now }
 				n1, n2 := at(t, h, "n1", nil, clock), at(t, h, "n2", nil, clock)
-				if _, err := n2.addCluster(calicoConf(), "warm", model.AddressWishes{Pools4: []string{"old"}}); err != nil {
+				if _, err := n2.addCluster(calicoConf(), "warm", model.AddressRequest{Pools4: []string{"old"}}); err != nil {
 					t.Fatal(err)
 				}
-				n2.tend()
+				n2.reconcile()
 				seen := map[string]bool{}
 				for i := range 3 {
-					a, err := n1.addCluster(calicoConf(), fmt.Sprint("first", i), model.AddressWishes{
+					a, err := n1.addCluster(calicoConf(), fmt.Sprint("first", i), model.AddressRequest{
 						Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, 2, 0, byte(5 * i)})},
 					})
 					if err != nil {
@@ -105,7 +105,7 @@ func TestMovedRegion(t *testing.T) {
 					for i := range 40 {
 						for _, n := range []*node{n2, n1} {
 							id := fmt.Sprintf("more%d-%d", round, i)
-							if a, err := n.addCluster(calicoConf(), id, model.AddressWishes{Pools4: []string{"old", "young"}}); err == nil {
+							if a, err := n.addCluster(calicoConf(), id, model.AddressRequest{Pools4: []string{"old", "young"}}); err == nil {
 								if seen[a] {
 									t.Fatalf("address %s is given twice", a)
 								}
@@ -118,8 +118,8 @@ func TestMovedRegion(t *testing.T) {
 				more(0)
 				for round := range 3 {
 					now = now.Add(20 * time.Minute)
-					n1.tend()
-					n2.tend()
+					n1.reconcile()
+					n2.reconcile()
 					more(1 + round)
 				}
 				for _, addr := range slices.Collect(maps.Keys(seen)) { // all of it comes back
@@ -136,8 +136,8 @@ func TestMovedRegion(t *testing.T) {
 				}
 				for range 6 {
 					now = now.Add(20 * time.Minute)
-					n1.tend()
-					n2.tend()
+					n1.reconcile()
+					n2.reconcile()
 				}
 				more(9)
 				for i := range 16 {

@@ -21,8 +21,8 @@ func TestNamedPool(t *testing.T) {
 		t.Errorf("addresses %s", got)
 	}
 	for pool, want := range map[string]string{
-		"idle": `ipam.pool: pool "idle" gives no addresses: it is disabled or about to go (choose another pool, or enable it)`,
-		"none": `ipam.pool: there is no pool "none" (make an AddressPool of that name)`,
+		"idle": `ipam.pool: pool "idle" allocates no addresses: it is disabled or being deleted (choose another pool, or enable it)`,
+		"none": `ipam.pool: there is no pool "none" (create an AddressPool of that name)`,
 	} {
 		if _, err := a.add(conf(pool), "c2"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("pool %s: %v", pool, err)

@@ -13,11 +13,11 @@ import (
 )
 
 // TestAwayWhilePodsComeAndGo: a real API server is stopped for a while, in which pods come and go on three nodes whose
-// engines live; one of these is started anew. No ADD fails that has an address on its node, none is given twice, and
+// engines live; one of these is restarted. No ADD fails that has an address on its node, none is allocated twice, and
 // when the server is back the nodes get further blocks. WEFT_OUTAGE lengthens the while, to ten minutes (10m) for
 // example.
 func TestAwayWhilePodsComeAndGo(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	away := 2 * time.Second
 	if text := os.Getenv("WEFT_OUTAGE"); text != "" {
 		var err error
@@ -47,7 +47,7 @@ func TestAwayWhilePodsComeAndGo(t *testing.T) {
 		t.Helper()
 		for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 			n := nodes[next%len(nodes)]
-			if _, err := n.addCluster(calicoConf(), fmt.Sprintf("c%09d", next), model.AddressWishes{}); err != nil {
+			if _, err := n.addCluster(calicoConf(), fmt.Sprintf("c%09d", next), model.AddressRequest{}); err != nil {
 				t.Fatalf("pod %d: %v", next, err)
 			}
 			for next++; len(n.ledger) > most; {
@@ -69,13 +69,13 @@ func TestAwayWhilePodsComeAndGo(t *testing.T) {
 	nodes[0].start()
 	nodes[0].run()
 	churn(away / 2)
-	s.Again()
+	s.Restart()
 	most = 60
 	for range 3 * 60 { // more than they had: of new blocks
 		n := nodes[next%len(nodes)]
 		var err error
 		for limit := time.Now().Add(time.Minute); time.Now().Before(limit); time.Sleep(50 * time.Millisecond) {
-			if _, err = n.addCluster(calicoConf(), fmt.Sprintf("c%09d", next), model.AddressWishes{}); err == nil {
+			if _, err = n.addCluster(calicoConf(), fmt.Sprintf("c%09d", next), model.AddressRequest{}); err == nil {
 				break
 			}
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// still gives a node a clock that stands, and the objects of a heap.
+// still configures a node with a stopped clock, and the objects of a heap.
 func still(h *heap, now *time.Time) func(*Config) {
 	return func(c *Config) {
 		c.Objects.(*line).Objects = h
@@ -20,8 +20,8 @@ func still(h *heap, now *time.Time) func(*Config) {
 	}
 }
 
-// TestTenMinutesWithoutStore: for ten minutes pods come and go every second on two nodes that nobody answers, and one
-// of them is started anew meanwhile. No ADD fails, no address is twice, and afterwards the nodes go on as before.
+// TestTenMinutesWithoutStore: for ten minutes pods come and go every second on two nodes without a datastore, and one
+// of them is restarted meanwhile. No ADD fails, no address is twice, and afterwards the nodes continue as before.
 func TestTenMinutesWithoutStore(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)
@@ -32,7 +32,7 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 		t.Helper()
 		for _, n := range nodes {
 			next++
-			if _, err := n.addCluster(calicoConf(), fmt.Sprint("c", next), model.AddressWishes{}); err != nil {
+			if _, err := n.addCluster(calicoConf(), fmt.Sprint("c", next), model.AddressRequest{}); err != nil {
 				t.Fatalf("%s: %v", now, err)
 			}
 			if len(n.ledger) > 40 {
@@ -45,7 +45,7 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 				}
 				n.del(oldest)
 			}
-			_ = n.engine.Tend(t.Context())
+			_ = n.engine.Reconcile(t.Context())
 		}
 		now = now.Add(time.Second)
 		checkOnce(t, nodes...)
@@ -73,7 +73,7 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 		}
 		for range 8 {
 			now = now.Add(4 * time.Minute)
-			_ = n.engine.Tend(t.Context())
+			_ = n.engine.Reconcile(t.Context())
 		}
 	}
 	for key := range h.objects {
@@ -83,26 +83,26 @@ func TestTenMinutesWithoutStore(t *testing.T) {
 	}
 }
 
-// TestTwoOwnersOfABlock: a node that nobody could reach for so long that its object is gone loses its block to another
-// one. When it comes back it gives nothing of it, whatever its memory and its journal say, also after a restart.
+// TestTwoOwnersOfABlock: a node that was unreachable for so long that its object is gone loses its block to another
+// one. When it comes back it allocates nothing of it, whatever its memory and its journal say, also after a restart.
 func TestTwoOwnersOfABlock(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	_, path := cluster(t, nil)
 	h := newHeap(t, poolYAML("p", "10.1.0.0/28", 29), nodeYAML("a"), nodeYAML("b"))
 	a, b := join(t, path, "a", still(h, &now)), join(t, path, "b", still(h, &now))
-	if _, err := a.addCluster(calicoConf(), "a1", model.AddressWishes{}); err != nil {
+	if _, err := a.addCluster(calicoConf(), "a1", model.AddressRequest{}); err != nil {
 		t.Fatal(err)
 	}
-	_ = a.engine.Tend(t.Context())
+	_ = a.engine.Reconcile(t.Context())
 	a.del("a1")
 	a.line.set(true, false)
 	object := h.objects[store.NodeKey("a")]
 	delete(h.objects, object.Key)
 	for i := range 16 { // all of the pool
-		if _, err := b.addCluster(calicoConf(), fmt.Sprint("b", i), model.AddressWishes{}); err != nil {
+		if _, err := b.addCluster(calicoConf(), fmt.Sprint("b", i), model.AddressRequest{}); err != nil {
 			now = now.Add(11 * time.Minute)
-			_ = b.engine.Tend(t.Context())
-			if _, err := b.addCluster(calicoConf(), fmt.Sprint("b", i), model.AddressWishes{}); err != nil {
+			_ = b.engine.Reconcile(t.Context())
+			if _, err := b.addCluster(calicoConf(), fmt.Sprint("b", i), model.AddressRequest{}); err != nil {
 				t.Fatalf("address %d of b: %v", i, err)
 			}
 		}
@@ -113,8 +113,8 @@ func TestTwoOwnersOfABlock(t *testing.T) {
 		if restart {
 			a.start()
 		}
-		_ = a.engine.Tend(t.Context())
-		if got, err := a.addCluster(calicoConf(), fmt.Sprint("a", restart), model.AddressWishes{}); err == nil {
+		_ = a.engine.Reconcile(t.Context())
+		if got, err := a.addCluster(calicoConf(), fmt.Sprint("a", restart), model.AddressRequest{}); err == nil {
 			t.Errorf("a gives %s, which b has", got)
 		}
 	}

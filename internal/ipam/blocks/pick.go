@@ -10,27 +10,27 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// rest is how an address rests.
-type rest struct {
+// cooling is the cooldown of a released address.
+type cooling struct {
 	until time.Time
-	// dirty: the kernel may still track connections of who had it.
-	dirty bool
+	// needsFlush: conntrack may still have entries of its last owner.
+	needsFlush bool
 }
 
-// over tells whether an address may be given again.
-func (r rest) over(now time.Time) bool { return !r.dirty && !now.Before(r.until) }
+// finished reports whether the address may be allocated again.
+func (r cooling) finished(now time.Time) bool { return !r.needsFlush && !now.Before(r.until) }
 
-// next is when to look at it again.
-func (r rest) next(now time.Time) time.Time {
-	if soon := now.Add(often); r.dirty && r.until.Before(soon) {
-		return soon // when it is clean, that is told
+// nextCheck returns when to check it again.
+func (r cooling) nextCheck(now time.Time) time.Time {
+	if soon := now.Add(pollInterval); r.needsFlush && r.until.Before(soon) {
+		return soon // the flush resets the block's nextFree
 	}
 	return r.until
 }
 
-// free tells whether an address of a block may be given; rested permits one that rests.
+// free reports whether an address of a block may be allocated; rested allows one in cooldown.
 func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
-	if b.stands != owned || b.away[a] {
+	if b.state != owned || b.lent[a] {
 		return false
 	}
 	if _, held := p.held[a]; held {
@@ -42,92 +42,94 @@ func (p *pool) free(b *block, a netip.Addr, now time.Time, rested bool) bool {
 	if len(p.spec.Excluded) > 0 && p.excluded(a) {
 		return false
 	}
-	if _, is := p.rivalOf(a); is {
+	if _, is := p.overlappingBlock(a); is {
 		return false
 	}
-	return rested || p.resting[a].over(now)
+	return rested || p.cooling[a].finished(now)
 }
 
-// excluded tells whether a part of the pool that is given to nobody has an address.
+// excluded reports whether an address is in an excluded range of the pool.
 func (p *pool) excluded(a netip.Addr) bool {
 	return slices.ContainsFunc(p.spec.Excluded, func(x model.ExcludedRange) bool { return x.CIDR.Contains(a) })
 }
 
-// pick is the first address for a want. When tired, one that rests will do: that which has rested longest.
-func (p *pool) pick(w want, now time.Time, tired bool) (netip.Addr, bool) {
+// pick returns the first free address for a want. With ignoreCooldown it may be one in cooldown: the one whose cooldown
+// ends first.
+func (p *pool) pick(w want, now time.Time, ignoreCooldown bool) (netip.Addr, bool) {
 	var best netip.Addr
 	for _, b := range p.order {
-		if b.stands != owned || b.dry || w.addr.IsValid() && !b.cidr.Contains(w.addr) || !tired && now.Before(b.pause) {
+		if b.state != owned || b.exhausted || w.addr.IsValid() && !b.cidr.Contains(w.addr) ||
+			!ignoreCooldown && now.Before(b.nextFree) {
 			continue
 		}
 		if w.addr.IsValid() {
-			if w.allows(w.addr) && p.free(b, w.addr, now, tired) {
+			if w.allows(w.addr) && p.free(b, w.addr, now, ignoreCooldown) {
 				return w.addr, true
 			}
 			continue
 		}
-		a, done := p.look(b, w, now, tired)
+		a, done := p.pickFrom(b, w, now, ignoreCooldown)
 		switch {
 		case !a.IsValid():
 		case done:
 			return a, true
-		case !best.IsValid() || p.resting[a].until.Before(p.resting[best].until):
+		case !best.IsValid() || p.cooling[a].until.Before(p.cooling[best].until):
 			best = a
 		}
 	}
 	return best, best.IsValid()
 }
 
-// look is pick in one block; done: what was found needs no comparison with other blocks.
-func (p *pool) look(b *block, w want, now time.Time, tired bool) (best netip.Addr, done bool) {
-	dry, pause := true, now.Add(unpaused)
+// pickFrom is pick in one block; done: the address needs no comparison with other blocks.
+func (p *pool) pickFrom(b *block, w want, now time.Time, ignoreCooldown bool) (best netip.Addr, done bool) {
+	exhausted, pause := true, now.Add(maxNextFree)
 	each(b.cidr, func(a netip.Addr) bool {
 		if !p.free(b, a, now, true) {
 			return true
 		}
-		dry = false
-		over := p.resting[a].over(now)
-		if next := p.resting[a].next(now); next.Before(pause) {
+		exhausted = false
+		over := p.cooling[a].finished(now)
+		if next := p.cooling[a].nextCheck(now); next.Before(pause) {
 			pause = next
 		}
 		switch {
-		case !w.allows(a) || !over && !tired:
-		case over && !tired:
+		case !w.allows(a) || !over && !ignoreCooldown:
+		case over && !ignoreCooldown:
 			best, done = a, true
-		case !best.IsValid() || p.resting[a].until.Before(p.resting[best].until):
+		case !best.IsValid() || p.cooling[a].until.Before(p.cooling[best].until):
 			best = a
 		}
 		return !done
 	})
 	if !done {
-		b.dry, b.pause = dry, pause
+		b.exhausted, b.nextFree = exhausted, pause
 	}
 	return best, done
 }
 
-// give gives an address.
-func (p *pool) give(a netip.Addr, h holder, now time.Time) {
-	delete(p.resting, a)
+// assignLocked allocates an address to a holder.
+func (p *pool) assignLocked(a netip.Addr, h holder, now time.Time) {
+	delete(p.cooling, a)
 	p.held[a] = h
-	p.gives++
+	p.allocations++
 	if b := p.blockOf(a); b != nil {
 		b.idle, b.touched = time.Time{}, now
 	}
 }
 
-// spare tells whether so many addresses for a want are free now, those of one block left out.
-func (p *pool) spare(w want, now time.Time, but *block, n int) bool {
-	return p.count(w, now, but, n) >= n
+// hasFree reports whether n addresses for a want are free now, without those of the block but.
+func (p *pool) hasFree(w want, now time.Time, but *block, n int) bool {
+	return p.countFree(w, now, but, n) >= n
 }
 
-// count is how many addresses for a want are free now, those of one block left out; it stops at most.
-func (p *pool) count(w want, now time.Time, but *block, most int) int {
+// countFree counts the free addresses for a want, without those of the block but, up to most.
+func (p *pool) countFree(w want, now time.Time, but *block, most int) int {
 	n := 0
-	for _, b := range slices.Backward(p.order) { // the last were claimed last, most often
+	for _, b := range slices.Backward(p.order) { // the last blocks are usually the newest
 		if n >= most {
 			break
 		}
-		if b == but || b.dry || b.stands != owned || now.Before(b.pause) {
+		if b == but || b.exhausted || b.state != owned || now.Before(b.nextFree) {
 			continue
 		}
 		each(b.cidr, func(a netip.Addr) bool {

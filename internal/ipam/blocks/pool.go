@@ -12,30 +12,30 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// want is one address that an attachment is to have.
+// want is a request for one address.
 type want struct {
 	pool string
-	// grow permits to make the pool, or to add the network to it.
+	// grow allows creating the pool, or adding the network to it.
 	grow bool
-	// network is the subnet of the addresses, spans are those of it that will do.
+	// network is the subnet of the address; spans are the acceptable addresses in it.
 	network netip.Prefix
 	spans   []span
-	// addr, where it is valid, is the only one that will do.
+	// addr, if valid, is the only acceptable address.
 	addr netip.Addr
-	// claim is the IPAMClaim that addr belongs to.
+	// claim is the ID of the claim that owns addr.
 	claim string
-	// machine: the claim is a virtual machine's promise, and pod ("namespace/name") is the one that it is to run in.
-	machine bool
-	pod     string
-	// alias is the network_name of the configuration.
+	// vm: the claim is a virtual machine's, which is to run in pod ("namespace/name").
+	vm  bool
+	pod string
+	// alias is network_name in the configuration.
 	alias string
 	// field names the place in the configuration, for messages.
 	field string
-	// name is id, where it was made beforehand.
+	// name caches id.
 	name string
 }
 
-// id tells two wants apart that are served by different addresses.
+// id identifies the set of acceptable addresses.
 func (w want) id() string {
 	if w.name != "" {
 		return w.name
@@ -51,122 +51,124 @@ func (w want) allows(a netip.Addr) bool {
 	return inSpans(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
 }
 
-// holder is who has an address: an attachment, or a claim that outlives attachments, or a claim by its attachment.
+// holder is the owner of an address: an attachment, a claim that outlives attachments, or a claim through its
+// attachment.
 type holder struct {
 	key   model.AttachmentKey
-	claim string // "namespace/name" of an IPAMClaim
+	claim string // the claim's ID
 }
 
-// standing is how a block stands with this node.
-type standing string
+// blockState is the state of a block on this node.
+type blockState string
 
 const (
-	owned     standing = "owned"
-	releasing standing = "releasing" // its return has begun; nothing is given from it
-	lost      standing = "lost"      // the store says it is not ours; nothing is given from it
+	owned     blockState = "owned"
+	releasing blockState = "releasing" // it is being released; nothing is allocated from it
+	lost      blockState = "lost"      // the datastore assigns it to another node; nothing is allocated from it
 )
 
-// block is what this node knows of a block of its own, or of an address that another node ceded to it.
+// block is a block of this node, or a borrowed address.
 type block struct {
 	cidr   netip.Prefix
-	parent netip.Prefix // of the object; cidr, but for a ceded address
+	parent netip.Prefix // the object's CIDR; cidr, unless the address is borrowed
 	claim  string
-	stands standing
-	// object is the store's, as it was last seen; without a version it has not been seen since the start.
+	state  blockState
+	// object is the last known object; without a version it has not been read since the start.
 	object store.Object
 	spec   model.AddressBlock
-	// away are addresses that were ceded, or are about to be.
-	away map[netip.Addr]bool
-	// idle is since when nothing of it is held, touched when something of it was last given.
+	// lent are addresses that are lent to other nodes, or about to be.
+	lent map[netip.Addr]bool
+	// idle is since when nothing of it is allocated; touched is the time of the last allocation.
 	idle, touched time.Time
-	// stale: the store says something else than what was seen.
+	// stale: the object has changed since it was read.
 	stale bool
-	// offers are since when addresses of it are offered to one node that has not taken them.
+	// offers are the addresses that are offered to one node that has not taken them, and since when.
 	offers map[netip.Addr]time.Time
-	// dry: all of it was seen to be held, reserved or away, and nothing has become free since. It is not looked through.
-	dry bool
-	// pause is until when nothing of it is free, because what is not held rests.
-	pause time.Time
+	// exhausted: all its addresses are allocated, reserved or lent. It is skipped until one becomes free.
+	exhausted bool
+	// nextFree is when the first cooldown ends; until then nothing of it is free.
+	nextFree time.Time
 }
 
-func (b *block) single() bool { return b.cidr != b.parent }
+func (b *block) borrowed() bool { return b.cidr != b.parent }
 
 // offerTime is how long an address is kept for the node that it was offered to.
 const offerTime = 10 * time.Second
 
-// learn takes over what the store says of the block; the caller holds the lock.
-func (b *block) learn(o store.Object, spec model.AddressBlock, now time.Time) {
+// updateLocked sets the block's object.
+func (b *block) updateLocked(o store.Object, spec model.AddressBlock, now time.Time) {
 	offers := map[netip.Addr]time.Time{}
-	for a, with := range spec.Ceded {
+	for a, with := range spec.Lent {
 		if len(with) < 2 || !strings.HasSuffix(with, "/") {
 			continue
 		}
 		offers[a] = now
-		if since, was := b.offers[a]; was && b.spec.Ceded[a] == with {
+		if since, was := b.offers[a]; was && b.spec.Lent[a] == with {
 			offers[a] = since
 		}
 	}
-	b.object, b.spec, b.offers, b.dry, b.pause = o, spec, offers, false, time.Time{}
+	b.object, b.spec, b.offers, b.exhausted, b.nextFree = o, spec, offers, false, time.Time{}
 }
 
-// nobodys tells whether an address that the block ceded is with nobody: free for anybody, offered in vain, or given
-// back to the block's own node.
-func (b *block) nobodys(a netip.Addr, with string, now time.Time) bool {
+// reclaimable reports whether no node uses a lent address: it is lent to any node, its offer has expired, or it was
+// returned to the block's node.
+func (b *block) reclaimable(a netip.Addr, with string, now time.Time) bool {
 	since, offered := b.offers[a]
 	return with == "" || with == b.spec.Node+"/" || offered && now.Sub(since) >= offerTime
 }
 
-// pool is what this node knows of a pool.
+// pool is the state of a pool on this node. nodeState's mutex protects it.
 type pool struct {
-	name     string
-	turn     chan struct{} // one at a time claims
-	spec     model.AddressPool
-	object   store.Object // without a version the pool has not been seen
-	reserved map[netip.Addr]model.ReservedAddress
-	blocks   map[netip.Prefix]*block
-	order    []*block                            // by address
-	others   map[netip.Prefix]model.AddressBlock // as far as is known
-	rivals   map[netip.Prefix]model.AddressBlock // of other pools with some of this one's addresses; nearly always none
-	held     map[netip.Addr]holder
-	resting  map[netip.Addr]rest
-	gives    int // how often an address was given
-	wants    map[string]*demand
-	expected map[string]want
-	hungry   int                   // calls that wait for an address
-	asking   map[netip.Addr]bool   // certain addresses that another node was asked for
-	looked   time.Time             // when claims were last looked for
-	missed   map[netip.Addr]bool   // addresses whose claims were not found the last time
-	dropped  []model.AttachmentKey // deleted, and not recorded here: another program may have reserved for them
-	stale    bool                  // the store says something else of the pool than what was seen
-	scarce   time.Time             // when somebody last found the pool exhausted
-	full     bool                  // no block is to be had, as far as is known
-	changed  chan struct{}         // closed when something is seen that may help who waits
+	name          string
+	claimLock     chan struct{} // at most one caller claims or releases blocks
+	spec          model.AddressPool
+	object        store.Object // without a version the pool has not been read
+	reserved      map[netip.Addr]model.ReservedAddress
+	blocks        map[netip.Prefix]*block
+	order         []*block                            // by address
+	remote        map[netip.Prefix]model.AddressBlock // known blocks of other nodes
+	overlapping   map[netip.Prefix]model.AddressBlock // blocks of other pools that overlap this one; usually none
+	held          map[netip.Addr]holder
+	cooling       map[netip.Addr]cooling
+	allocations   int // number of allocations so far
+	demands       map[string]*demand
+	expected      map[string]want
+	waiting       int                 // calls that wait for an address
+	requested     map[netip.Addr]bool // specific addresses that were requested from another node
+	claimsChecked time.Time           // when claims were last checked
+	missingClaim  map[netip.Addr]bool // addresses whose claims were missing in the last check
+	// deleted are deleted attachments without a record here: another program may have reservations for them.
+	deleted     []model.AttachmentKey
+	stale       bool          // the object has changed since it was read
+	exhaustedAt time.Time     // when the pool was last exhausted on a node
+	noFreeBlock bool          // no unclaimed block is known
+	changed     chan struct{} // closed when something changes that may help a waiting call
 }
 
-// demand is a want that comes again and again.
+// demand is a want that keeps coming.
 type demand struct {
 	want want
 	last time.Time
-	// calm: before so many addresses of the pool were given, it need not be looked whether enough are free.
-	calm int
+	// nextCheck is the number of allocations at which the free addresses are counted again.
+	nextCheck int
 }
 
-// unpaused bounds for how long a block is not looked through.
-const unpaused = time.Minute
+// maxNextFree bounds how long a block is skipped.
+const maxNextFree = time.Minute
 
 func newPool(name string) *pool {
 	return &pool{
-		name: name, turn: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
+		name: name, claimLock: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
-		others: map[netip.Prefix]model.AddressBlock{}, rivals: map[netip.Prefix]model.AddressBlock{},
-		held: map[netip.Addr]holder{}, resting: map[netip.Addr]rest{},
-		wants: map[string]*demand{}, expected: map[string]want{}, asking: map[netip.Addr]bool{},
-		missed: map[netip.Addr]bool{}, changed: make(chan struct{}),
+		remote: map[netip.Prefix]model.AddressBlock{}, overlapping: map[netip.Prefix]model.AddressBlock{},
+		held: map[netip.Addr]holder{}, cooling: map[netip.Addr]cooling{},
+		demands: map[string]*demand{}, expected: map[string]want{}, requested: map[netip.Addr]bool{},
+		missingClaim: map[netip.Addr]bool{}, changed: make(chan struct{}),
 	}
 }
 
-// put adds or takes (nil) the block of a prefix.
-func (p *pool) put(cidr netip.Prefix, b *block) {
+// setBlockLocked sets or (nil) removes the block of a prefix.
+func (p *pool) setBlockLocked(cidr netip.Prefix, b *block) {
 	if b == nil {
 		delete(p.blocks, cidr)
 	} else {
@@ -177,19 +179,19 @@ func (p *pool) put(cidr netip.Prefix, b *block) {
 		p.order = append(p.order, b)
 	}
 	slices.SortFunc(p.order, func(a, b *block) int { return a.cidr.Addr().Compare(b.cidr.Addr()) })
-	p.tell()
+	p.notifyLocked()
 }
 
-// tell wakes who waits for a change.
-func (p *pool) tell() {
-	p.full = false
+// notifyLocked wakes the calls that wait for a change.
+func (p *pool) notifyLocked() {
+	p.noFreeBlock = false
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// blockOf is the block of this node, or the single address, that has an address.
+// blockOf returns this node's block, or borrowed address, that has an address.
 func (p *pool) blockOf(a netip.Addr) *block {
-	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil && b.stands != lost {
+	if b := p.blocks[netip.PrefixFrom(a, a.BitLen())]; b != nil && b.state != lost {
 		return b
 	}
 	if r, known := p.region(a); known {
@@ -197,32 +199,32 @@ func (p *pool) blockOf(a netip.Addr) *block {
 	}
 	var of *block
 	for _, b := range p.order {
-		if b.cidr.Contains(a) && (of == nil || b.single()) {
+		if b.cidr.Contains(a) && (of == nil || b.borrowed()) {
 			of = b
 		}
 	}
 	return of
 }
 
-// empty tells whether nothing of a block is held, rests or is with another node.
+// empty reports whether no address of a block is allocated, cooling down or lent.
 func (p *pool) empty(b *block, now time.Time) bool {
 	empty := true
 	each(b.cidr, func(a netip.Addr) bool {
 		_, held := p.held[a]
-		if held && p.blockOf(a) == b || !p.resting[a].over(now) {
+		if held && p.blockOf(a) == b || !p.cooling[a].finished(now) {
 			empty = false
 		}
 		return empty
 	})
-	for a, with := range b.spec.Ceded {
-		if b.cidr.Contains(a) && !b.single() && !b.nobodys(a, with, now) {
+	for a, with := range b.spec.Lent {
+		if b.cidr.Contains(a) && !b.borrowed() && !b.reclaimable(a, with, now) {
 			return false
 		}
 	}
 	return empty
 }
 
-// region is the part of the pool that an address is in.
+// region returns the region of the pool that has an address.
 func (p *pool) region(a netip.Addr) (model.AddressRegion, bool) {
 	for _, r := range p.spec.Regions {
 		if r.CIDR.Contains(a) {
@@ -232,21 +234,21 @@ func (p *pool) region(a netip.Addr) (model.AddressRegion, bool) {
 	return model.AddressRegion{}, false
 }
 
-// see takes over what the store says of the pool.
-func (p *pool) see(o store.Object, spec model.AddressPool, now time.Time) {
+// updateLocked sets the pool's object.
+func (p *pool) updateLocked(o store.Object, spec model.AddressPool, now time.Time) {
 	p.object = o
-	p.read(spec)
-	if p.tight() {
-		p.scarce = now
+	p.setSpecLocked(spec)
+	if p.exhausted() {
+		p.exhaustedAt = now
 	}
 	for _, b := range p.order {
-		b.dry, b.pause = false, time.Time{}
+		b.exhausted, b.nextFree = false, time.Time{}
 	}
-	p.tell()
+	p.notifyLocked()
 }
 
-// read takes over what a pool says.
-func (p *pool) read(spec model.AddressPool) {
+// setSpecLocked sets the pool's spec.
+func (p *pool) setSpecLocked(spec model.AddressPool) {
 	p.spec = spec
 	clear(p.reserved)
 	for _, r := range spec.Reserved {
@@ -254,8 +256,8 @@ func (p *pool) read(spec model.AddressPool) {
 	}
 }
 
-// closed tells whether the pool gives nothing more to anybody.
-func (p *pool) closed() bool { return p.spec.OfCluster() && (p.spec.Disabled || p.spec.Deleted) }
+// disabled reports whether nothing more is allocated from the pool.
+func (p *pool) disabled() bool { return p.spec.IsClusterPool() && (p.spec.Disabled || p.spec.Deleted) }
 
-// tight tells whether somebody found the pool exhausted.
-func (p *pool) tight() bool { return len(p.spec.Wanted) > 0 }
+// exhausted reports whether a node has reported the pool as exhausted.
+func (p *pool) exhausted() bool { return len(p.spec.ExhaustedOn) > 0 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// readRange reads "10.1.0.0/16", "10.1.0.5/16" (the same) or "10.1.0.5-10.1.0.9/16".
+// readRange parses "10.1.0.0/16", "10.1.0.5/16" (the same) or "10.1.0.5-10.1.0.9/16".
 func readRange(field string, r rangeConf) (want, error) {
 	w := want{field: field}
 	start, rest, both := strings.Cut(r.Range, "-")
@@ -74,8 +74,8 @@ func readExclude(s string) (netip.Prefix, error) {
 	return p.Masked(), err
 }
 
-// usable are the addresses of a network that a host can have: not the first and the last, as whereabouts does for both
-// families, unless there are no others.
+// usable returns the addresses of a network that a host can have: without the first and the last, as in whereabouts for
+// both families, unless there are no others.
 func usable(p netip.Prefix) span {
 	s := whole(p)
 	if p.Addr().BitLen()-p.Bits() < 2 {
@@ -84,7 +84,7 @@ func usable(p netip.Prefix) span {
 	return span{s.from.Next(), s.to.Prev()}
 }
 
-// keep are the spans as far as they lie in one.
+// keep returns the spans clipped to one.
 func keep(spans []span, in span) []span {
 	var out []span
 	for _, s := range spans {

@@ -17,44 +17,43 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// registry is the store's objects of pools and blocks: how they are read and changed, and what of them is not this
-// node's.
+// registry reads and writes the objects of pools and blocks, and tracks those of other nodes.
 type registry struct {
-	cfg       *Config
-	clock     *clock
-	mem       *memory
-	namesakes *namesakes
+	cfg        *Config
+	clock      *clock
+	state      *nodeState
+	duplicates *duplicateNodes
 
 	mu      sync.Mutex
-	missing map[string]time.Time // nodes that have no object, since when
-	// clean are the pools in which no other pool has blocks, each with the versions of all pools when that was seen.
+	missing map[string]time.Time // nodes without a Node object, since when
+	// clean are the pools that no block of another pool overlaps, with the versions of all pools at that time.
 	clean map[string]map[string]string
 }
 
-// swap writes a block anew. change gets a new number for a claim.
-func (rg *registry) swap(
+// updateBlock changes a block by compare-and-swap. change gets a new claim.
+func (rg *registry) updateBlock(
 	ctx context.Context, o store.Object, spec model.AddressBlock, change func(*model.AddressBlock, string),
 ) (store.Object, model.AddressBlock, error) {
-	claim, err := rg.number()
+	claim, err := rg.newClaim()
 	if err != nil {
 		return o, spec, err
 	}
 	change(&spec, claim)
 	if spec.Node == rg.cfg.Node {
-		spec.Machine, spec.Orphaned = rg.cfg.Machine, false
+		spec.MachineID, spec.Orphaned = rg.cfg.MachineID, false
 	}
 	next, err := store.AddressBlockObject(o, spec)
 	if err != nil {
 		return o, spec, err
 	}
-	if err := rg.cfg.Step.At("before swap"); err != nil {
+	if err := rg.cfg.Failpoint.At("before swap"); err != nil {
 		return o, spec, err
 	}
-	got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	got, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	if err == nil {
-		err = rg.cfg.Step.At("after swap")
+		err = rg.cfg.Failpoint.At("after swap")
 	}
 	if err != nil {
 		return o, spec, store.Unreachable("block "+spec.CIDR.String(), err)
@@ -62,12 +61,12 @@ func (rg *registry) swap(
 	return got, spec, nil
 }
 
-// read is a block as the store has it.
-func (rg *registry) read(
+// readBlock reads a block's object.
+func (rg *registry) readBlock(
 	ctx context.Context, poolName string, cidr netip.Prefix,
 ) (store.Object, model.AddressBlock, error) {
 	kind := store.AddressBlocks()
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", store.BlockName(poolName, cidr)))
 	})
 	if err != nil {
@@ -77,9 +76,9 @@ func (rg *registry) read(
 	return o, spec, err
 }
 
-// look learns of all blocks of a pool.
-func (rg *registry) look(ctx context.Context, p *pool) error {
-	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+// refreshRemote lists all blocks of a pool.
+func (rg *registry) refreshRemote(ctx context.Context, p *pool) error {
+	all, err := store.WithTimeout(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return rg.cfg.Objects.List(ctx, store.AddressBlocks())
 	})
 	if err != nil {
@@ -91,49 +90,49 @@ func (rg *registry) look(ctx context.Context, p *pool) error {
 		if err != nil || spec.Pool != p.name {
 			continue
 		}
-		if spec.Node != rg.cfg.Node || !rg.has(p, spec.CIDR) && !rg.namesakes.ours(spec) {
+		if spec.Node != rg.cfg.Node || !rg.hasBlock(p, spec.CIDR) && !rg.duplicates.owns(spec) {
 			others[spec.CIDR] = spec
 		}
 	}
-	rg.mem.mu.Lock()
-	defer rg.mem.mu.Unlock()
-	p.others = others
-	rg.meetRivals(p, all)
+	rg.state.mu.Lock()
+	defer rg.state.mu.Unlock()
+	p.remote = others
+	rg.setOverlappingLocked(p, all)
 	return nil
 }
 
-// has tells whether this node has a block.
-func (rg *registry) has(p *pool, cidr netip.Prefix) bool {
-	rg.mem.mu.Lock()
-	defer rg.mem.mu.Unlock()
+// hasBlock reports whether this node has a block.
+func (rg *registry) hasBlock(p *pool, cidr netip.Prefix) bool {
+	rg.state.mu.Lock()
+	defer rg.state.mu.Unlock()
 	return p.blocks[cidr] != nil
 }
 
-// lookUnlessLive learns of all blocks where no watch tells of them.
-func (rg *registry) lookUnlessLive(ctx context.Context, p *pool) error {
-	rg.mem.mu.Lock()
-	live := rg.mem.live
-	rg.mem.mu.Unlock()
+// refreshUnlessWatching lists all blocks, unless a watch keeps them current.
+func (rg *registry) refreshUnlessWatching(ctx context.Context, p *pool) error {
+	rg.state.mu.Lock()
+	live := rg.state.watching
+	rg.state.mu.Unlock()
 	if live {
 		return nil
 	}
-	return rg.look(ctx, p)
+	return rg.refreshRemote(ctx, p)
 }
 
-// number is a new number for a claim.
-func (rg *registry) number() (string, error) {
+// newClaim returns a new random claim.
+func (rg *registry) newClaim() (string, error) {
 	var b [8]byte
 	if _, err := io.ReadFull(rg.cfg.Random, b[:]); err != nil {
-		return "", fmt.Errorf("number for a claim: %w", err)
+		return "", fmt.Errorf("random claim: %w", err)
 	}
 	claim := hex.EncodeToString(b[:])
-	rg.namesakes.sends(claim)
+	rg.duplicates.recordClaim(claim)
 	return claim, nil
 }
 
-func (rg *registry) hasObject(ctx context.Context, node string) (bool, error) {
+func (rg *registry) nodeExists(ctx context.Context, node string) (bool, error) {
 	kind := store.Nodes()
-	_, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", node))
 	})
 	if errors.Is(err, store.ErrNotFound) {
@@ -145,22 +144,22 @@ func (rg *registry) hasObject(ctx context.Context, node string) (bool, error) {
 	return true, nil
 }
 
-// isGone reports whether a block's node has had no object for long enough, as this node's own clock has it, or the
-// controller's.
-func (rg *registry) isGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
+// isNodeGone reports whether a block's node has had no Node object for Config.NodeGoneAfter, by this node's clock or
+// the controller's.
+func (rg *registry) isNodeGone(ctx context.Context, spec model.AddressBlock) (bool, error) {
 	node := spec.Node
 	if rg.cfg.Nodes != nil {
 		if nodes := rg.cfg.Nodes(); nodes == nil || nodes[node] {
-			return false, nil // what is missing there is asked for
+			return false, nil // only for nodes missing in the cache the API server is asked
 		}
 	}
-	there, err := rg.hasObject(ctx, node)
+	there, err := rg.nodeExists(ctx, node)
 	if err != nil {
 		return false, err
 	}
 	self := there
 	if !there {
-		if self, err = rg.hasObject(ctx, rg.cfg.Node); err != nil {
+		if self, err = rg.nodeExists(ctx, rg.cfg.Node); err != nil {
 			return false, err
 		}
 	}
@@ -170,64 +169,64 @@ func (rg *registry) isGone(ctx context.Context, spec model.AddressBlock) (bool, 
 		delete(rg.missing, node)
 		return false, nil
 	}
-	if rg.cfg.Apart {
-		return spec.Orphaned, nil // the controller has waited
+	if rg.cfg.SeparateController {
+		return spec.Orphaned, nil // the controller has waited for its NodeGoneAfter
 	}
 	since, known := rg.missing[node]
 	if !known {
 		rg.missing[node] = rg.clock.now()
 		return false, nil
 	}
-	return rg.clock.now().Sub(since) >= rg.cfg.Gone, nil
+	return rg.clock.now().Sub(since) >= rg.cfg.NodeGoneAfter, nil
 }
 
-// say tells the other nodes that this one found the pool exhausted, or that this is over.
-func (rg *registry) say(ctx context.Context, p *pool, hungry bool) error {
+// setExhausted reports to the other nodes that the pool is exhausted on this node, or no longer is.
+func (rg *registry) setExhausted(ctx context.Context, p *pool, exhausted bool) error {
 	const tries = 10
 	for range tries {
 		if err := rg.readPool(ctx, p); err != nil {
 			return err
 		}
-		rg.mem.mu.Lock()
+		rg.state.mu.Lock()
 		o, spec := p.object, p.spec
-		rg.mem.mu.Unlock()
-		if o.Version == "" || slices.Contains(spec.Wanted, rg.cfg.Node) == hungry {
+		rg.state.mu.Unlock()
+		if o.Version == "" || slices.Contains(spec.ExhaustedOn, rg.cfg.Node) == exhausted {
 			return nil
 		}
-		if spec.Wanted = slices.DeleteFunc(slices.Clone(spec.Wanted), func(n string) bool {
+		if spec.ExhaustedOn = slices.DeleteFunc(slices.Clone(spec.ExhaustedOn), func(n string) bool {
 			return n == rg.cfg.Node
-		}); hungry {
-			spec.Wanted = append(spec.Wanted, rg.cfg.Node)
+		}); exhausted {
+			spec.ExhaustedOn = append(spec.ExhaustedOn, rg.cfg.Node)
 		}
-		next, err := o.Edited(store.WithWanted(spec.Wanted))
+		next, err := o.Edited(store.WithWanted(spec.ExhaustedOn))
 		if err != nil {
 			return err
 		}
-		got, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		got, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			return rg.cfg.Objects.CompareAndSwapStatus(ctx, store.AddressPools(), o.Version, next)
 		})
 		if err == nil {
-			rg.mem.mu.Lock()
-			rg.mem.see(p, got, spec)
-			rg.mem.mu.Unlock()
+			rg.state.mu.Lock()
+			rg.state.updatePoolLocked(p, got, spec)
+			rg.state.mu.Unlock()
 			return nil
 		}
 		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrNotFound) {
 			return store.Unreachable("pool "+p.name, err)
 		}
 	}
-	return nil // others are as hungry: the pool says so already
+	return nil // other nodes write at the same time: the pool is reported as exhausted already
 }
 
 func (rg *registry) readPool(ctx context.Context, p *pool) error {
 	kind := store.AddressPools()
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return rg.cfg.Objects.Get(ctx, kind, kind.Key("", p.name))
 	})
 	if errors.Is(err, store.ErrNotFound) {
-		rg.mem.mu.Lock()
-		p.object = store.Object{} // the next claim makes it again, or says that it is missing
-		rg.mem.mu.Unlock()
+		rg.state.mu.Lock()
+		p.object = store.Object{} // the next claim creates it again, or reports that it is missing
+		rg.state.mu.Unlock()
 		return nil
 	}
 	if err != nil {
@@ -237,8 +236,8 @@ func (rg *registry) readPool(ctx context.Context, p *pool) error {
 	if err != nil {
 		return err
 	}
-	rg.mem.mu.Lock()
-	rg.mem.see(p, o, spec)
-	rg.mem.mu.Unlock()
+	rg.state.mu.Lock()
+	rg.state.updatePoolLocked(p, o, spec)
+	rg.state.mu.Unlock()
 	return nil
 }

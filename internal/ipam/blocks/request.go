@@ -10,61 +10,61 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// readRequests reads which addresses the caller wants, each of one range: from CNI_ARGS, args.cni.ips and
-// runtimeConfig.ips, one after the other the same address once.
-func (s *settings) readRequests(ask ipam.Ask, o outer) error {
-	if err := ipam.CheckArgs(ask.Args); err != nil {
+// readRequests reads the addresses that the runtime requests, one of each range: from CNI_ARGS, args.cni.ips and
+// runtimeConfig.ips, without duplicates.
+func (s *settings) readRequests(req ipam.Request, o outer) error {
+	if err := ipam.CheckArgs(req.Args); err != nil {
 		return err
 	}
-	for item := range strings.SplitSeq(ipam.Arg(ask.Args, "IP"), ",") {
+	for item := range strings.SplitSeq(ipam.Arg(req.Args, "IP"), ",") {
 		if strings.TrimSpace(item) != "" {
-			if err := s.request("environment: CNI_ARGS IP", item, model.CodeInvalidEnv); err != nil {
+			if err := s.addRequested("environment: CNI_ARGS IP", item, model.CodeInvalidEnv); err != nil {
 				return err
 			}
 		}
 	}
 	for _, v := range o.Args.CNI.IPs {
-		if err := s.request("args.cni.ips", v, model.CodeInvalidConf); err != nil {
+		if err := s.addRequested("args.cni.ips", v, model.CodeInvalidConf); err != nil {
 			return err
 		}
 	}
 	for _, v := range o.RuntimeConfig.IPs {
-		if err := s.request("runtimeConfig.ips", v, model.CodeInvalidConf); err != nil {
+		if err := s.addRequested("runtimeConfig.ips", v, model.CodeInvalidConf); err != nil {
 			return err
 		}
 	}
-	if gw := ipam.Arg(ask.Args, "GATEWAY"); gw != "" && !s.gateway.IsValid() {
+	if gw := ipam.Arg(req.Args, "GATEWAY"); gw != "" && !s.gateway.IsValid() {
 		a, err := netip.ParseAddr(strings.TrimSpace(gw))
 		if err != nil {
-			return model.Faultf(model.CodeInvalidEnv, "an address, for example 10.1.0.1",
+			return model.Errorf(model.CodeInvalidEnv, "an address, for example 10.1.0.1",
 				"environment: CNI_ARGS GATEWAY %q is no address", gw)
 		}
 		s.gateway = a.Unmap()
 	}
 	if name := o.Args.CNI.Claim; name != "" {
 		if len(s.requested) > 0 {
-			return ipam.Invalid("leave ips out: the claim says which",
-				"ipam-claim-reference %q and ips %s: only one of them can say the address", name, s.requested[0])
+			return ipam.Invalid("leave ips out: the claim has the addresses",
+				"ipam-claim-reference %q and ips %s: only one of them can request the address", name, s.requested[0])
 		}
-		s.claim = ipam.Arg(ask.Args, "K8S_POD_NAMESPACE") + "/" + name
+		s.claim = ipam.Arg(req.Args, "K8S_POD_NAMESPACE") + "/" + name
 	}
 	return nil
 }
 
-// checkClaim refuses a claim of no namespace. A configuration is also read where no pod is: that is no error yet.
+// checkClaim rejects a claim without a namespace. A configuration is also read without a pod, where that is no error.
 func (s *settings) checkClaim() error {
 	if name, without := strings.CutPrefix(s.claim, "/"); without {
-		return model.Faultf(model.CodeInvalidEnv, "",
+		return model.Errorf(model.CodeInvalidEnv, "",
 			"ipam-claim-reference %q: CNI_ARGS does not say the pod's namespace (K8S_POD_NAMESPACE)", name)
 	}
 	return nil
 }
 
-// request notes one address. Multus tells each in two ways, so the same one may come again.
-func (s *settings) request(field, value string, code model.Code) error {
+// addRequested adds an address once: Multus passes each in two ways.
+func (s *settings) addRequested(field, value string, code model.Code) error {
 	a, err := ipam.ParseAddr(value)
 	if err != nil {
-		return model.Faultf(code, "an address, for example 10.1.0.5", "%s %q is no address", field, strings.TrimSpace(value))
+		return model.Errorf(code, "an address, for example 10.1.0.5", "%s %q is no address", field, strings.TrimSpace(value))
 	}
 	for _, have := range s.requested {
 		if have == a {
@@ -75,7 +75,7 @@ func (s *settings) request(field, value string, code model.Code) error {
 	return nil
 }
 
-// assign gives each requested address to the want that it is for.
+// assign sets each requested address in the want that it is for.
 func (s *settings) assign() error {
 	for _, a := range s.requested {
 		found, near := false, ""
@@ -94,7 +94,7 @@ func (s *settings) assign() error {
 			continue
 		}
 		if near != "" {
-			return ipam.Invalid("choose one of these", "ips: address %s is not among the addresses that can be given: %s", a,
+			return ipam.Invalid("choose one of these", "ips: address %s is not among the allocatable addresses: %s", a,
 				near)
 		}
 		return ipam.Invalid("ask for one address of each range at most",

@@ -8,12 +8,12 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// Restore tells the engine which addresses recorded attachments have: before it is asked for any.
-func (e *Engine) Restore(ctx context.Context, asks []ipam.Ask) {
+// Restore sets which addresses the recorded attachments have. It is called before the first allocation.
+func (e *Engine) Restore(ctx context.Context, reqs []ipam.Request) {
 	var held []Held
-	for _, ask := range asks {
-		s, err := e.chooser.settings(ipam.Ask{Conf: ask.Conf})
-		for _, a := range ask.Held {
+	for _, req := range reqs {
+		s, err := e.poolSelector.settings(ipam.Request{Conf: req.Conf})
+		for _, a := range req.Held {
 			name := s.pool
 			for _, w := range s.wants {
 				if w.network.Contains(a) {
@@ -21,12 +21,12 @@ func (e *Engine) Restore(ctx context.Context, asks []ipam.Ask) {
 				}
 			}
 			if err == nil && name != "" {
-				held = append(held, Held{name, a, ask.Key()})
+				held = append(held, Held{name, a, req.Key()})
 				continue
 			}
-			held = append(held, e.mem.home(a, ask.Key())...)
+			held = append(held, e.state.poolsOf(a, req.Key())...)
 		}
 	}
-	e.mem.restore(held)
-	e.affinity.rinseAll(ctx)
+	e.state.restore(held)
+	e.affinity.flushUnheld(ctx)
 }

@@ -19,11 +19,11 @@ const (
 	TypeWhereabouts = whereabouts.Type
 )
 
-// settings are a configuration, read and checked.
+// settings is a decoded and validated configuration.
 type settings struct {
 	wants  []want
 	static []model.IP
-	// pool is set where a pool is named and no range: the pool's regions say what will do.
+	// pool is set where a pool is named and no range: all its regions are acceptable.
 	pool      string
 	requested []netip.Addr
 	gateway   netip.Addr
@@ -32,7 +32,7 @@ type settings struct {
 	claim     string // "namespace/name" of an IPAMClaim
 }
 
-// outer is what matters of the plugin object.
+// outer is the relevant part of the plugin object.
 type outer struct {
 	CNIVersion    string          `json:"cniVersion"`
 	IPAM          json.RawMessage `json:"ipam"`
@@ -73,23 +73,23 @@ type inner struct {
 	} `json:"addresses"`
 	Overlapping *bool  `json:"enable_overlapping_ranges"`
 	NetworkName string `json:"network_name"`
-	// of no consequence; they must have the right type
+	// no effect; checked for its type only
 	Path string `json:"configuration_path"`
 }
 
-// settings reads the configuration of an attachment.
-func (ch *chooser) settings(ask ipam.Ask) (settings, error) {
+// settings decodes and validates the configuration of an attachment.
+func (ps *poolSelector) settings(req ipam.Request) (settings, error) {
 	var s settings
 	var o outer
 	var in inner
-	if err := ipam.Decode("", ask.Conf, &o); err != nil {
+	if err := ipam.Decode("", req.Conf, &o); err != nil {
 		return s, err
 	}
 	if len(o.IPAM) == 0 {
 		return s, ipam.Invalid(`add "ipam": {"type": "whereabouts", "range": "10.1.0.0/16"}`,
 			"configuration: ipam is missing")
 	}
-	section, err := whereabouts.Complete(o.IPAM, ch.cfg.ReadFile)
+	section, err := whereabouts.Complete(o.IPAM, ps.cfg.ReadFile)
 	if err != nil {
 		return s, err
 	}
@@ -111,7 +111,7 @@ func (ch *chooser) settings(ask ipam.Ask) (settings, error) {
 	if err := s.readRanges(in); err != nil {
 		return s, err
 	}
-	if err := s.readRequests(ask, o); err != nil {
+	if err := s.readRequests(req, o); err != nil {
 		return s, err
 	}
 	return s, s.families(o.CNIVersion)
@@ -186,7 +186,7 @@ func (s *settings) readRanges(in inner) error {
 		}
 		w.alias, w.spans = in.NetworkName, s.withoutOwn(w.spans)
 		if len(w.spans) == 0 {
-			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no address that can be given",
+			return ipam.Invalid("widen the range, or exclude less", "%s.range %q has no allocatable address",
 				w.field, r.Range)
 		}
 		s.wants = append(s.wants, w)
@@ -194,7 +194,7 @@ func (s *settings) readRanges(in inner) error {
 	return nil
 }
 
-// withoutOwn are the spans without the gateway and the static addresses.
+// withoutOwn returns the spans without the gateway and the static addresses.
 func (s *settings) withoutOwn(spans []span) []span {
 	if s.gateway.IsValid() {
 		spans = without(spans, span{s.gateway, s.gateway})
@@ -205,8 +205,8 @@ func (s *settings) withoutOwn(spans []span) []span {
 	return spans
 }
 
-// poolName is the pool of a range that names none. Ranges of one pool share their addresses, so that none is given
-// twice however they overlap; a network_name sets a pool apart, and so does a range that is not to look at others.
+// poolName returns the pool of a range that names none. Ranges of one pool share their addresses, so that overlapping ranges
+// never allocate one twice. A network_name, or a range that may overlap others, has a pool of its own.
 func poolName(in inner, w want) string {
 	name := TypeWhereabouts
 	if in.Type != TypeWhereabouts {
@@ -232,7 +232,7 @@ func poolName(in inner, w want) string {
 
 func (s *settings) families(cniVersion string) error {
 	v4, v6 := 0, 0
-	tell := func(a netip.Addr) {
+	add := func(a netip.Addr) {
 		if a.Is4() {
 			v4++
 		} else {
@@ -240,10 +240,10 @@ func (s *settings) families(cniVersion string) error {
 		}
 	}
 	for _, w := range s.wants {
-		tell(w.network.Addr())
+		add(w.network.Addr())
 	}
 	for _, ip := range s.static {
-		tell(ip.Address.Addr())
+		add(ip.Address.Addr())
 	}
 	return ipam.OnePerFamily(cniVersion, v4, v6)
 }

@@ -60,7 +60,7 @@ func openLife(path, node string, left int) (*life, error) {
 	l.engine, err = Open(Config{
 		Objects: s.Objects(), Node: node, Dir: filepath.Join(path, node, "blocks"), Now: func() time.Time { return l.now },
 		After:  func(time.Duration) <-chan time.Time { c := make(chan time.Time, 1); c <- l.now; return c },
-		Random: rand.New(rand.NewSource(int64(left))), Step: l.step,
+		Random: rand.New(rand.NewSource(int64(left))), Failpoint: l.step,
 	})
 	if err != nil {
 		return nil, err
@@ -74,15 +74,15 @@ func openLife(path, node string, left int) (*life, error) {
 	if err != nil {
 		return nil, err
 	}
-	var asks []ipam.Ask
+	var reqs []ipam.Request
 	for _, r := range records {
-		ask := askFor(r.Request.ContainerID)
+		req := askFor(r.Request.ContainerID)
 		for _, ip := range r.Acts[0].IPs {
-			ask.Held = append(ask.Held, ip.Address.Addr())
+			req.Held = append(req.Held, ip.Address.Addr())
 		}
-		asks = append(asks, ask)
+		reqs = append(reqs, req)
 	}
-	l.engine.Restore(context.Background(), asks)
+	l.engine.Restore(context.Background(), reqs)
 	for _, r := range records { // as attach does at its start
 		if r.Stage != attach.Done {
 			if err := l.del(r.Request.ContainerID); err != nil {
@@ -93,17 +93,17 @@ func openLife(path, node string, left int) (*life, error) {
 	return l, nil
 }
 
-func askFor(id string) ipam.Ask {
-	return ipam.Ask{Conf: json.RawMessage(lifeConf), Network: "net", ContainerID: id, IfName: "eth0"}
+func askFor(id string) ipam.Request {
+	return ipam.Request{Conf: json.RawMessage(lifeConf), Network: "net", ContainerID: id, IfName: "eth0"}
 }
 
 // add is an ADD as far as it is about the address.
 func (l *life) add(id string) error {
-	h, err := l.alloc.Hold(context.Background(), askFor(id))
+	h, err := l.alloc.Reserve(context.Background(), askFor(id))
 	if err != nil {
 		return err
 	}
-	defer h.Drop()
+	defer h.Cancel()
 	result := h.Result()
 	rec := attach.Record{
 		Stage: attach.Pending, Request: model.Request{Network: "net", ContainerID: id, IfName: "eth0"},
@@ -114,7 +114,7 @@ func (l *life) add(id string) error {
 		return err
 	}
 	_ = l.step("after promise")
-	if err := h.Keep(); err != nil {
+	if err := h.Commit(); err != nil {
 		return err
 	}
 	rec.Stage = attach.Done
@@ -135,19 +135,19 @@ func (l *life) del(id string) error {
 		return err
 	}
 	_ = l.step("after releasing")
-	ask := askFor(id)
+	req := askFor(id)
 	for _, ip := range rec.Acts[0].IPs {
-		ask.Held = append(ask.Held, ip.Address.Addr())
+		req.Held = append(req.Held, ip.Address.Addr())
 	}
-	if err := l.alloc.Del(context.Background(), ask); err != nil {
+	if err := l.alloc.Del(context.Background(), req); err != nil {
 		return err
 	}
 	_ = l.step("before forget")
 	return l.ledger.Delete(rec.Key())
 }
 
-// tell is a life: pods come and go, more than a block has, and the empty blocks go back.
-func (l *life) tell() error {
+// run is a life: pods come and go, more than a block has, and the empty blocks go back.
+func (l *life) run() error {
 	var errs []error
 	for round := range 2 {
 		for i := range 11 {
@@ -158,7 +158,7 @@ func (l *life) tell() error {
 		}
 		for range 3 {
 			l.now = l.now.Add(2 * time.Minute)
-			errs = append(errs, l.engine.Tend(context.Background()))
+			errs = append(errs, l.engine.Reconcile(context.Background()))
 		}
 	}
 	return errors.Join(errs...)
@@ -171,7 +171,7 @@ func lifeMain(words string) int {
 	if err == nil {
 		var l *life
 		if l, err = openLife(path, "a", left); err == nil {
-			err = l.tell()
+			err = l.run()
 		}
 	}
 	if err != nil {
@@ -184,7 +184,7 @@ func lifeMain(words string) int {
 // TestKilledAtAnyStep: SIGKILL at each step of claims, allocations, releases and returns. What comes after has no
 // address twice, and loses none.
 func TestKilledAtAnyStep(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	kills := 0
 	for step := 1; ; step++ {
 		path := fastDir(t)
@@ -220,7 +220,8 @@ func TestKilledAtAnyStep(t *testing.T) {
 	}
 }
 
-// after goes on where the killed process ended, beside another node, until all addresses of the pool are in use.
+// after continues where the killed process ended, together with another node, until all addresses of the pool are in
+// use.
 func after(t *testing.T, path string) {
 	t.Helper()
 	a, err := openLife(path, "a", 0)
@@ -238,7 +239,7 @@ func after(t *testing.T, path string) {
 		for i, n := range nodes {
 			n.now = n.now.Add(20 * time.Second)
 			if n.add(fmt.Sprint("after", i, "-", round)) != nil {
-				_ = n.engine.Tend(context.Background())
+				_ = n.engine.Reconcile(context.Background())
 			}
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// span is a row of addresses, both ends included.
+// span is a range of addresses, both ends included.
 type span struct{ from, to netip.Addr }
 
 func (s span) String() string { return s.from.String() + "-" + s.to.String() }
@@ -18,10 +18,10 @@ func (s span) overlaps(p netip.Prefix) bool {
 	return s.from.BitLen() == p.Addr().BitLen() && !s.to.Less(p.Addr()) && !last(p).Less(s.from)
 }
 
-// whole is the span of a prefix.
+// whole returns the span of a prefix.
 func whole(p netip.Prefix) span { return span{p.Masked().Addr(), last(p)} }
 
-// last is the last address of a prefix.
+// last returns the last address of a prefix.
 func last(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -31,7 +31,7 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// without are the spans with a row of addresses taken out.
+// without returns the spans minus one.
 func without(spans []span, out span) []span {
 	var rest []span
 	for _, s := range spans {
@@ -53,7 +53,7 @@ func inSpans(spans []span, a netip.Addr) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.contains(a) })
 }
 
-// count is how many addresses the spans have, at most so many as can matter.
+// count returns how many addresses the spans have, capped at most.
 func count(spans []span) int {
 	const most = 1 << 30
 	n := 0
@@ -71,7 +71,7 @@ func count(spans []span) int {
 	return min(n, most)
 }
 
-// each goes through the addresses of a prefix until visit says no. A block has few.
+// each calls visit for the addresses of a prefix until it returns false.
 func each(p netip.Prefix, visit func(netip.Addr) bool) {
 	for a := p.Addr(); a.IsValid() && p.Contains(a); a = a.Next() {
 		if !visit(a) {
@@ -80,5 +80,5 @@ func each(p netip.Prefix, visit func(netip.Addr) bool) {
 	}
 }
 
-// size is how many addresses a block has.
+// size returns how many addresses a block has.
 func size(block netip.Prefix) int { return 1 << (block.Addr().BitLen() - block.Bits()) }

@@ -9,44 +9,44 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// status tells whether each want could be served: from memory, or else by the store.
+// status reports whether each want could be served: from this node's blocks, or else by the datastore.
 func (e *Engine) status(ctx context.Context, s settings) error {
 	if e.cfg.Objects == nil {
-		return model.Faultf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
-			"addresses of a pool need the cluster's store, and this agent has none")
+		return model.Errorf(model.CodeNotAvailable, "start the agent with --store-dir or with a cluster",
+			"addresses of a pool need a datastore, and this agent has none")
 	}
 	now := e.clock.now()
 	for _, w := range s.wants {
-		e.mem.mu.Lock()
-		p := e.mem.pools[w.pool]
-		free := p != nil && p.spare(w, now, nil, 1)
-		e.mem.mu.Unlock()
+		e.state.mu.Lock()
+		p := e.state.pools[w.pool]
+		free := p != nil && p.hasFree(w, now, nil, 1)
+		e.state.mu.Unlock()
 		if free {
 			continue
 		}
-		if _, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+		if _, err := store.WithTimeout(ctx, func(ctx context.Context) ([]store.Object, error) {
 			return e.cfg.Objects.List(ctx, store.AddressPools())
 		}); err != nil {
-			return model.Faultf(model.CodeNotAvailable, "",
-				"%s: no address of this node is free, and the cluster's store does not answer: %w", w.field, err)
+			return model.Errorf(model.CodeNotAvailable, "",
+				"%s: no address of this node is free, and the datastore does not answer: %w", w.field, err)
 		}
 	}
 	return nil
 }
 
-// Counts are how much of what an engine has.
+// Counts are an engine's numbers of blocks and addresses.
 type Counts struct{ Blocks, Free, Held int }
 
-// ServesCluster tells whether anybody here has asked, or may ask, for addresses of the cluster's network.
+// ServesCluster reports whether addresses of the cluster's network were requested on this node, or may be.
 func (e *Engine) ServesCluster() bool {
-	e.mem.mu.Lock()
-	defer e.mem.mu.Unlock()
-	return e.chooser.serving || len(e.chooser.cluster) > 0
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	return e.poolSelector.serving || len(e.poolSelector.cluster) > 0
 }
 
-// Used tells whether anybody here has asked for pools.
+// Used reports whether addresses of pools were requested on this node.
 func (e *Engine) Used() bool {
-	e.mem.mu.Lock()
-	defer e.mem.mu.Unlock()
-	return e.mem.used
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
+	return e.state.used
 }

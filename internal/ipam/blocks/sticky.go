@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -14,18 +15,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// claimLook is how often a claim that nobody uses is looked for.
-const claimLook = time.Minute
+// claimPoll is how often the claims of unused addresses are checked.
+const claimPoll = time.Minute
 
-// claimed reads the attachment's IPAMClaim, or what is promised to its virtual machine: the addresses that it has are
-// requested.
-func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings) (addressClaim, error) {
+// claimed reads the attachment's IPAMClaim, or its VM's claim, and requests the addresses in it.
+func (ac *addressClaims) claimed(ctx context.Context, req ipam.Request, s *settings) (addressClaim, error) {
 	if s.claim == "" {
-		if len(s.requested) > 0 || len(s.wants) == 0 { // people have the last word
+		if len(s.requested) > 0 || len(s.wants) == 0 { // an explicit request wins
 			return addressClaim{}, nil
 		}
-		c, err := ac.machineClaim(ctx, ask)
-		s.promised(c)
+		c, err := ac.vmClaim(ctx, req)
+		s.requestClaimed(c)
 		return c, err
 	}
 	if err := s.checkClaim(); err != nil {
@@ -33,7 +33,7 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 	}
 	o, err := ac.readIPAMClaim(ctx, s.claim)
 	if errors.Is(err, store.ErrNotFound) {
-		return o, model.Faultf(model.CodeInvalidConf, "make it, or take ipam-claim-reference out of the pod's annotation",
+		return o, model.Errorf(model.CodeInvalidConf, "create it, or remove ipam-claim-reference from the pod's annotation",
 			"IPAMClaim %s does not exist", s.claim)
 	}
 	if err != nil {
@@ -41,7 +41,7 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 	}
 	var c claims.IPAMClaim
 	if err := json.Unmarshal(o.object.Raw, &c); err != nil {
-		return o, model.Faultf(model.CodeDecode, "put the object right", "IPAMClaim %s: %w", s.claim, err)
+		return o, model.Errorf(model.CodeDecode, "correct the object", "IPAMClaim %s: %w", s.claim, err)
 	}
 	ips, field := c.Status.IPs, "status.ips"
 	if len(ips) == 0 {
@@ -56,46 +56,42 @@ func (ac *addressClaims) claimed(ctx context.Context, ask ipam.Ask, s *settings)
 		s.requested = append(s.requested, a)
 	}
 	for i := range s.wants {
-		s.wants[i].claim, s.wants[i].machine, s.wants[i].pod = s.claim, ask.VM != nil, podOf(ask)
+		s.wants[i].claim, s.wants[i].vm, s.wants[i].pod = s.claim, req.VM != nil, podOf(req)
 	}
 	return o, nil
 }
 
-// promised requests what is promised to a virtual machine, as far as the ranges have it still.
-func (s *settings) promised(c addressClaim) {
+// requestClaimed requests the addresses of a VM's claim, as far as the ranges still have them.
+func (s *settings) requestClaimed(c addressClaim) {
 	s.claim = c.id
 	for _, a := range c.addrs {
 		for i := range s.wants {
 			if w := &s.wants[i]; !w.addr.IsValid() && w.network.Contains(a) && inSpans(w.spans, a) {
-				w.addr, w.claim, w.machine, w.pod, w.field = a, c.id, true, c.pod, "virtual machine "+c.machine.String()
+				w.addr, w.claim, w.vm, w.pod, w.field = a, c.id, true, c.pod, "virtual machine "+c.vm.String()
 				break
 			}
 		}
 	}
 }
 
-// said tells whether a claim has all addresses that are wanted.
-func (s *settings) said(claim store.Object) bool {
+// namedIn reports whether a claim names the addresses of all wants.
+func (s *settings) namedIn(claim store.Object) bool {
 	for _, w := range s.wants {
-		if !w.addr.IsValid() || !claims.Says(claim, w.addr) {
+		if !w.addr.IsValid() || !claims.Names(claim, w.addr) {
 			return false
 		}
 	}
 	return len(s.wants) > 0 && claim.Version != ""
 }
 
-// keepClaim writes the addresses into the claim, before anybody uses them: the claim is what tells the next pod.
+// keepClaim writes the addresses into the claim before they are used, for the next pod.
 func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []model.IP) error {
-	if kind, _ := claims.Place(c.id); c.id == "" || kind == store.AddressClaims() {
+	if kind, _ := claims.ObjectKey(c.id); c.id == "" || kind == store.AddressClaims() {
 		return ac.writeClaim(ctx, c, ips)
 	}
 	o := c.object
-	if err := ac.journal.save(); err != nil { // the address stays the claim's when the pod has gone
-		return model.Faultf(model.CodeIO, "is the file system full or read-only?", "%w", err)
-	}
-	var words []any
-	for _, ip := range ips {
-		words = append(words, ip.Address.String())
+	if err := ac.journal.save(); err != nil { // the claim keeps the address when the pod is deleted
+		return model.Errorf(model.CodeIO, "is the file system full or read-only?", "%w", err)
 	}
 	next, err := o.Edited(func(fields map[string]any) error {
 		status, ok := fields["status"].(map[string]any)
@@ -103,22 +99,41 @@ func (ac *addressClaims) keepClaim(ctx context.Context, c addressClaim, ips []mo
 			status = map[string]any{}
 			fields["status"] = status
 		}
-		status["ips"] = words
+		status["ips"] = claimIPs(ips, status["ips"])
 		return nil
 	})
 	if err != nil || next.Version == o.Version || sameJSON(next.Raw, o.Raw) {
 		return err
 	}
-	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return ac.cfg.Objects.CompareAndSwapStatus(ctx, store.IPAMClaims(), o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) || errors.Is(err, store.ErrNotFound) {
-		return model.Faultf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
+		return model.Errorf(model.CodeTryAgain, "", "IPAMClaim %s was changed meanwhile: %w", c.id, err)
 	}
 	if err != nil {
 		return store.Unreachable("IPAMClaim "+c.id, err)
 	}
 	return nil
+}
+
+// claimIPs returns the addresses for a claim's status: those that its pod has, and then those that the claim had before.
+// An agent removes none, and in Kubernetes may not: another node's token could otherwise release a VM's address.
+func claimIPs(ips []model.IP, before any) []any {
+	var out []any
+	have := map[netip.Addr]bool{}
+	for _, ip := range ips {
+		out = append(out, ip.Address.String())
+		have[ip.Address.Addr()] = true
+	}
+	old, _ := before.([]any)
+	for _, v := range old {
+		text, _ := v.(string)
+		if a, err := ipam.ParseAddr(text); err != nil || !have[a] {
+			out = append(out, v)
+		}
+	}
+	return out
 }
 
 func sameJSON(a, b json.RawMessage) bool { return string(a) == string(b) }

@@ -4,14 +4,18 @@ package blocks
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/claims"
+	"github.com/weft-net/weft/internal/model"
 )
 
 const claimObject = "apiVersion: k8s.cni.cncf.io/v1alpha1\nkind: IPAMClaim\nmetadata: {name: vm, namespace: shop}\nspec: {network: net, interface: net1}\n"
@@ -57,7 +61,7 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	a.del("first")
 	now = now.Add(time.Hour)
 	for i := range 20 {
-		a.mustAdd(rangeConf1("10.0.0.0/27"), "other"+strings.Repeat("x", i)) // nobody else gets it
+		a.mustAdd(rangeConf1("10.0.0.0/27"), "other"+strings.Repeat("x", i)) // it is allocated to nothing else
 	}
 	must(a, "third")
 	a.del("third")
@@ -65,48 +69,48 @@ func TestClaimKeepsItsAddress(t *testing.T) {
 	must(a, "fourth")
 	a.del("fourth")
 
-	// The pod comes back on the other node: the first cedes the address.
-	tend := func(n *node) {
+	// The pod comes back on the other node: the first lends the address.
+	reconcile := func(n *node) {
 		t.Helper()
-		n.engine.mem.synced = false
-		for _, p := range n.engine.mem.pools {
-			p.full = false
+		n.engine.state.synced = false
+		for _, p := range n.engine.state.pools {
+			p.noFreeBlock = false
 		}
-		if err := n.engine.follower.tend(context.Background()); err != nil {
+		if err := n.engine.reconciler.reconcile(context.Background()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := b.claim("moved", "vm"); err == nil {
 		t.Error("node a cannot have answered yet")
 	}
-	tend(a)
+	reconcile(a)
 	must(b, "moved")
 	if _, err := a.claim("back", "vm"); err == nil ||
 		!strings.Contains(err.Error(), `address 10.0.0.1 is with node "b", which does not answer`) {
 		t.Errorf("the claim on both nodes: %v", err)
 	}
-	tend(b) // it says no
+	reconcile(b) // it says no
 	b.del("moved")
 
-	// And back: the node that has it now is asked.
+	// And back: it is requested from the node that has it now.
 	if _, err := a.claim("back", "vm"); err == nil {
 		t.Error("node b cannot have answered yet")
 	}
-	tend(b)
-	tend(b)
+	reconcile(b)
+	reconcile(b)
 	must(a, "back")
 	if _, err := b.claim("again", "vm"); err == nil {
 		t.Error("the claim is used on node a")
 	}
-	tend(a)
+	reconcile(a)
 	a.del("back")
 	if err := os.Remove(filepath.Join(path, "claim.yaml")); err != nil {
 		t.Fatal(err)
 	}
 	for range 6 {
 		now = now.Add(2 * time.Minute)
-		tend(b)
-		tend(a)
+		reconcile(b)
+		reconcile(a)
 	}
 	if addrs, err := a.add(rangeConf1("10.0.0.0/27"), "free again", [2]string{"IP", "10.0.0.1"}); err != nil ||
 		addrs[0].String() != "10.0.0.1" {
@@ -152,7 +156,7 @@ func TestBadClaims(t *testing.T) {
 	})
 	a := join(t, path, "a", nil)
 	for claim, want := range map[string]string{
-		"none": "IPAMClaim shop/none does not exist (make it, or take ipam-claim-reference out of the pod's annotation)",
+		"none": "IPAMClaim shop/none does not exist (create it, or remove ipam-claim-reference from the pod's annotation)",
 		"far":  "ips: address 10.9.0.1 is in no range that is left for this attachment: 10.0.0.0/27 (ask for one address of each range at most)",
 		"odd":  `IPAMClaim shop/odd: status.ips[0] "x" is no address (an address, for example 10.1.0.5/24)`,
 		"wish": "",
@@ -160,6 +164,24 @@ func TestBadClaims(t *testing.T) {
 		got, err := a.claim(claim, claim)
 		if want == "" && (err != nil || got != "10.0.0.7") || want != "" && (err == nil || err.Error() != want) {
 			t.Errorf("%s: %s, error %v\nwant %s", claim, got, err, want)
+		}
+	}
+}
+
+// TestClaimIPs: a claim's status keeps the addresses that it had, after those that its pod has now.
+func TestClaimIPs(t *testing.T) {
+	now := []model.IP{{Address: netip.MustParsePrefix("10.0.0.2/24")}, {Address: netip.MustParsePrefix("fd00::2/64")}}
+	for _, c := range []struct {
+		name         string
+		before, want any
+	}{
+		{"a claim without addresses", nil, []any{"10.0.0.2/24", "fd00::2/64"}},
+		{"the same again", []any{"fd00::2/64", "10.0.0.2"}, []any{"10.0.0.2/24", "fd00::2/64"}},
+		{"another one before", []any{"10.9.0.7/24", "10.0.0.2/24"}, []any{"10.0.0.2/24", "fd00::2/64", "10.9.0.7/24"}},
+		{"not an address", []any{"x", 5}, []any{"10.0.0.2/24", "fd00::2/64", "x", 5}},
+	} {
+		if d := cmp.Diff(c.want, any(claimIPs(now, c.before))); d != "" {
+			t.Errorf("%s: %s", c.name, d)
 		}
 	}
 }

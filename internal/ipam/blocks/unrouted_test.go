@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestUnrouted: a list with calico-ipam works where nobody is told the ways to the pools' addresses; that is said once.
+// TestUnrouted: a list with calico-ipam works where no node has routes to the pools' addresses; one warning is logged.
 func TestUnrouted(t *testing.T) {
 	for _, unrouted := range []bool{false, true} {
 		_, path := cluster(t, map[string]string{"a.yaml": poolYAML("a", "10.1.0.0/24", 28)})
@@ -21,7 +21,7 @@ func TestUnrouted(t *testing.T) {
 			c.Unrouted, c.Log = unrouted, slog.New(slog.NewTextHandler(&log, nil))
 		})
 		for i := range 3 {
-			if _, err := n.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressWishes{}); err != nil {
+			if _, err := n.addCluster(calicoConf(), fmt.Sprint("c", i), model.AddressRequest{}); err != nil {
 				t.Fatal(err)
 			}
 		}

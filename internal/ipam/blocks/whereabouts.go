@@ -9,39 +9,39 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// dropForeign has the reservation of an attachment forgotten that another program made: one that no record tells of. It
-// is done behind the answer.
-func (e *Engine) dropForeign(ask ipam.Ask) {
-	if len(ask.Held) > 0 {
+// dropForeign schedules the removal of a reservation that another program made for an attachment without a record. The
+// reconciler does it after the DEL has returned.
+func (e *Engine) dropForeign(req ipam.Request) {
+	if len(req.Held) > 0 {
 		return
 	}
-	s, err := e.chooser.settings(ipam.Ask{Conf: ask.Conf})
+	s, err := e.poolSelector.settings(ipam.Request{Conf: req.Conf})
 	if err != nil {
 		return
 	}
-	e.mem.mu.Lock()
-	defer e.mem.mu.Unlock()
+	e.state.mu.Lock()
+	defer e.state.mu.Unlock()
 	for _, w := range s.wants {
-		p := e.mem.pool(w.pool)
-		p.dropped = append(p.dropped, ask.Key())
+		p := e.state.poolLocked(w.pool)
+		p.deleted = append(p.deleted, req.Key())
 		e.kick.Notify()
 	}
 }
 
-// Range is a range of addresses that a configuration has added to its pool.
+// Range is a range of addresses that a configuration adds to its pool.
 type Range struct {
 	Pool string
 	CIDR netip.Prefix
 	// NetworkName is whereabouts' network_name.
 	NetworkName string
-	// Addresses are how many of it are for use.
+	// Addresses is how many of it are allocatable.
 	Addresses int
 }
 
-// Ranges are those that a configuration of either name adds to pools. With an error come those that were read before
-// it.
+// Ranges returns the ranges that a configuration of either type adds to pools. With an error come those that were read
+// before it.
 func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Range, error) {
-	s, err := (&chooser{cfg: &Config{ReadFile: readFile}}).settings(ipam.Ask{Conf: conf})
+	s, err := (&poolSelector{cfg: &Config{ReadFile: readFile}}).settings(ipam.Request{Conf: conf})
 	var out []Range
 	for _, w := range s.wants {
 		if w.grow {
@@ -51,8 +51,7 @@ func Ranges(conf json.RawMessage, readFile func(string) ([]byte, error)) ([]Rang
 	return out, err
 }
 
-// RangeOf is the range of a whole network that whereabouts allocates from, as a configuration without further options
-// would have it.
+// RangeOf returns the range of a configuration of whereabouts that has only the network.
 func RangeOf(network netip.Prefix, networkName string) Range {
 	name := poolName(inner{Type: TypeWhereabouts, NetworkName: networkName}, want{})
 	return Range{Pool: name, CIDR: network, NetworkName: networkName, Addresses: count([]span{usable(network)})}

@@ -37,7 +37,7 @@ const everyKey = `{
 func TestEveryKeyIsTaken(t *testing.T) {
 	_, path := cluster(t, nil)
 	a := join(t, path, "a", nil)
-	result, err := a.engine.Allocators()[1].Add(context.Background(), a.ask(everyKey, key("c")))
+	result, err := a.engine.Allocators()[1].Add(context.Background(), a.req(everyKey, key("c")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestEachKey(t *testing.T) {
 	a := join(t, path, "a", nil)
 	const lease, store, log = "blocks are claimed with compare-and-swap, no leader is elected",
 		"the agent knows where the cluster's objects are", "the agent has one log"
-	for i, c := range []struct{ ipam, want, doubt string }{
+	for i, c := range []struct{ ipam, want, warning string }{
 		{`"range":"10.0.0.0/24"`, "10.0.0.1/24", ""},
 		{`"range":"10.1.0.5-10.1.0.9/24"`, "10.1.0.5/24", ""},
 		{`"range":"fd00::/64"`, "fd00::1/64", ""},
@@ -122,7 +122,7 @@ func TestEachKey(t *testing.T) {
 	} {
 		conf := `{"cniVersion":"1.0.0","name":"net","type":"macvlan","ipam":{"type":"whereabouts",` + c.ipam + `}}`
 		allocator := a.engine.Allocators()[1]
-		result, err := allocator.Add(context.Background(), a.ask(conf, key(fmt.Sprint("k", i))))
+		result, err := allocator.Add(context.Background(), a.req(conf, key(fmt.Sprint("k", i))))
 		if err != nil {
 			t.Errorf("%s: %v", c.ipam, err)
 			continue
@@ -140,19 +140,19 @@ func TestEachKey(t *testing.T) {
 		if n := len(result.DNS.Nameservers); n > 0 {
 			got = append(got, "dns", fmt.Sprint(n))
 		}
-		doubt := ""
+		warning := ""
 		for _, d := range allocator.(interface {
-			Doubts(json.RawMessage) []model.Doubt
-		}).Doubts(json.RawMessage(conf)) {
-			doubt += d.Msg
+			Warnings(json.RawMessage) []model.Warning
+		}).Warnings(json.RawMessage(conf)) {
+			warning += d.Msg
 		}
-		if strings.Join(got, " ") != c.want || doubt != c.doubt {
-			t.Errorf("%s: %q, want %q; said %q, want %q", c.ipam, strings.Join(got, " "), c.want, doubt, c.doubt)
+		if strings.Join(got, " ") != c.want || warning != c.warning {
+			t.Errorf("%s: %q, want %q; said %q, want %q", c.ipam, strings.Join(got, " "), c.want, warning, c.warning)
 		}
 	}
 }
 
-func TestExcludedIsNotGiven(t *testing.T) {
+func TestExcludedIsNotAllocated(t *testing.T) {
 	_, path := cluster(t, nil)
 	a := join(t, path, "a", nil)
 	conf := rangeConf1("10.0.0.0/28", `"exclude":["10.0.0.0/30","10.0.0.6","10.0.0.12/30"],"gateway":"10.0.0.9"`)
@@ -218,7 +218,7 @@ func TestFlatFile(t *testing.T) {
 	}
 }
 
-// TestImport: what whereabouts has given is not given again, and free when its attachment is deleted.
+// TestImport: what whereabouts has allocated is not allocated again, and free when its attachment is deleted.
 func TestImport(t *testing.T) {
 	s, path := cluster(t, map[string]string{"w.yaml": `
 apiVersion: whereabouts.cni.cncf.io/v1alpha1
@@ -247,12 +247,12 @@ spec:
 	if err == nil || !strings.Contains(err.Error(), "address fd00::1:0:1 is taken by shop/web-0 (by whereabouts)") {
 		t.Errorf("an address that whereabouts gave: %v", err)
 	}
-	if err := a.engine.Allocators()[1].Del(context.Background(), ipam.Ask{
+	if err := a.engine.Allocators()[1].Del(context.Background(), ipam.Request{
 		Conf: json.RawMessage(conf), Network: "net", ContainerID: "c-one", IfName: "net1",
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.engine.follower.tend(context.Background()); err != nil {
+	if err := a.engine.reconciler.reconcile(context.Background()); err != nil {
 		t.Fatal(err)
 	}
 	if addrs, err := a.add(conf, "4", [2]string{"IP", "10.0.0.1"}); err != nil || addrs[0].String() != "10.0.0.1" {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package builtin lists the allocators that weft has, for programs that read configurations and give no addresses.
+// Package builtin lists weft's allocators, for programs that only validate configurations.
 package builtin
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/static"
 )
 
-// Readers are the allocators by their types.
+// Readers returns the allocators by their types.
 func Readers(readFile func(string) ([]byte, error)) map[string]ipam.Allocator {
 	host, fixed, leased := hostlocal.New(hostlocal.Config{}), static.New(), dhcp.New(nil)
 	table := map[string]ipam.Allocator{host.Type(): host, fixed.Type(): fixed, leased.Type(): leased}

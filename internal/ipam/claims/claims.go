@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claims reads the objects that promise addresses over the life of a pod: IPAMClaims, for networks that a pod
-// asks for, and AddressClaims, for the cluster's network, which also virtual machines have.
+// Package claims reads the objects by which addresses outlive a pod: IPAMClaims, for additional networks of a pod, and
+// AddressClaims, for the cluster's network and for virtual machines.
 //
-// In blocks, journals and messages a claim is a text: "namespace/name" is an IPAMClaim, and an AddressClaim has
-// OfAddressClaim before that.
+// OfEntry blocks, journals and messages a claim is a text: "namespace/name" is an IPAMClaim, and an AddressClaim has
+// AddressClaimPrefix before that.
 package claims
 
 import (
@@ -17,50 +17,50 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// OfAddressClaim stands before the name of an AddressClaim in a claim's text.
-const OfAddressClaim = "AddressClaim "
+// AddressClaimPrefix begins the ID of an AddressClaim.
+const AddressClaimPrefix = "AddressClaim "
 
-// Place is where the object of a claim is.
-func Place(claim string) (store.Kind, store.Key) {
-	if name, is := strings.CutPrefix(claim, OfAddressClaim); is {
+// ObjectKey returns the kind and the key of a claim's object.
+func ObjectKey(claim string) (store.Kind, store.Key) {
+	if name, is := strings.CutPrefix(claim, AddressClaimPrefix); is {
 		namespace, name, _ := strings.Cut(name, "/")
 		return store.AddressClaims(), store.AddressClaims().Key(namespace, name)
 	}
 	return store.IPAMClaims(), IPAMKey(claim)
 }
 
-// IPAMKey is the key of the IPAMClaim of that text.
+// IPAMKey returns the key of the IPAMClaim of that ID.
 func IPAMKey(claim string) store.Key {
 	namespace, name, _ := strings.Cut(claim, "/")
 	return store.IPAMClaims().Key(namespace, name)
 }
 
-// Words names a claim for people.
-func Words(claim string) string {
-	if strings.HasPrefix(claim, OfAddressClaim) {
+// Describe names a claim in messages.
+func Describe(claim string) string {
+	if strings.HasPrefix(claim, AddressClaimPrefix) {
 		return claim
 	}
 	return "IPAMClaim " + claim
 }
 
-// For stands between the node that asks, or has, and the claim that it is for.
-const For = " for "
+// EntrySeparator separates a node from the claim that it requests or has an address for, in entries of a block.
+const EntrySeparator = " for "
 
-// ForWhom is what is added for a claim, if there is one.
-func ForWhom(claim string) string {
+// EntrySuffix returns what an entry of a block has for a claim, if there is one.
+func EntrySuffix(claim string) string {
 	if claim == "" {
 		return ""
 	}
-	return For + claim
+	return EntrySeparator + claim
 }
 
-// In is the claim for which something was written, if any.
-func In(text string) string {
-	_, claim, _ := strings.Cut(text, For)
+// OfEntry returns the claim in an entry of a block, if any.
+func OfEntry(text string) string {
+	_, claim, _ := strings.Cut(text, EntrySeparator)
 	return claim
 }
 
-// IPAMClaim is what matters of an IPAMClaim.
+// IPAMClaim is the relevant part of an IPAMClaim.
 type IPAMClaim struct {
 	Spec struct {
 		IPRequests []string `json:"ipRequests"`
@@ -70,9 +70,9 @@ type IPAMClaim struct {
 	} `json:"status"`
 }
 
-// Addresses are the addresses that a claim has.
+// Addresses returns the addresses of a claim.
 func Addresses(o store.Object) (out []netip.Addr) {
-	texts, _ := Texts(o) // of a claim that is invalid, what can be read
+	texts, _ := Texts(o) // the valid ones of an invalid claim
 	for _, text := range texts {
 		if a, err := ipam.ParseAddr(text); err == nil {
 			out = append(out, a)
@@ -81,7 +81,7 @@ func Addresses(o store.Object) (out []netip.Addr) {
 	return out
 }
 
-// Texts are the addresses that an AddressClaim or an IPAMClaim has, as the object says them.
+// Texts returns the addresses of an AddressClaim or an IPAMClaim as they are in the object.
 func Texts(o store.Object) ([]string, error) {
 	if o.Key.Of(store.AddressClaims()) {
 		c, err := o.AddressClaim()
@@ -92,8 +92,8 @@ func Texts(o store.Object) ([]string, error) {
 	return c.Status.IPs, err
 }
 
-// Says reports whether a claim has an address. When in doubt it has.
-func Says(o store.Object, a netip.Addr) bool {
+// Names reports whether a claim has an address. An invalid claim counts as having it.
+func Names(o store.Object, a netip.Addr) bool {
 	texts, err := Texts(o)
 	return err != nil || slices.ContainsFunc(texts, func(text string) bool {
 		b, err := ipam.ParseAddr(text)
@@ -101,28 +101,28 @@ func Says(o store.Object, a netip.Addr) bool {
 	})
 }
 
-// MachinePromise is what is promised to an interface of a virtual machine.
-type MachinePromise struct {
-	Machine   string       `json:"machine"` // "namespace/name"
+// VMClaim has the addresses of an interface of a virtual machine.
+type VMClaim struct {
+	VM        string       `json:"machine"` // "namespace/name"
 	Network   string       `json:"network"`
 	Interface string       `json:"interface"`
 	Addrs     []netip.Addr `json:"addresses"`
-	Node      string       `json:"node,omitempty"` // where they were used last
-	// Claim is the AddressClaim that says so, "namespace/name".
+	Node      string       `json:"node,omitempty"` // that used them last
+	// Claim is the AddressClaim, "namespace/name".
 	Claim string `json:"claim"`
 }
 
-// PromiseOf reads a claim; false: it is no machine's.
-func PromiseOf(o store.Object) (MachinePromise, bool) {
+// VMClaimOf decodes the claim of a VM; false: it is not one.
+func VMClaimOf(o store.Object) (VMClaim, bool) {
 	if !o.Key.Of(store.AddressClaims()) {
-		return MachinePromise{}, false
+		return VMClaim{}, false
 	}
 	c, err := o.AddressClaim()
 	if err != nil || c.VM.Name == "" {
-		return MachinePromise{}, false
+		return VMClaim{}, false
 	}
-	return MachinePromise{
-		Machine: o.Key.Namespace + "/" + c.VM.Name, Network: c.VM.Network, Interface: c.VM.IfName, Addrs: Addresses(o),
+	return VMClaim{
+		VM: o.Key.Namespace + "/" + c.VM.Name, Network: c.VM.Network, Interface: c.VM.IfName, Addrs: Addresses(o),
 		Node:  c.Node,
 		Claim: o.Key.Namespace + "/" + o.Key.Name,
 	}, true

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package dhcp gives addresses from DHCP servers on the container's wire, as the reference plugin of that name: it
-// reads the settings, and asks a daemon for what they say. Whoever keeps the leases (the agent, or `weft dhcp daemon`)
-// is in dhcp/lease; the words between the two are in dhcp/rpc, those on the wire in dhcp/exchange.
+// Package dhcp assigns addresses of DHCP servers on the container's network, as the reference plugin of that name: it
+// decodes the settings, and calls a daemon. The leases are managed in dhcp/lease, by the agent or `weft dhcp daemon`;
+// the calls between the two are in dhcp/rpc, the DHCP clients in dhcp/exchange.
 package dhcp
 
 // Type is the allocator's name in "ipam": {"type": …}.

@@ -11,7 +11,7 @@ import (
 // maxOption is how long the value of a DHCPv4 option can be, in bytes.
 const maxOption = 255
 
-// The options (RFC 2132) that weft itself speaks of.
+// The options (RFC 2132) that weft uses itself.
 const (
 	optPad           = 0
 	optSubnetMask    = 1
@@ -32,9 +32,9 @@ const (
 	optEnd           = 255
 )
 
-// usual are the options that are asked for where the configuration does not say otherwise: the reference plugin's two,
-// and those that the result has room for.
-func usual() []uint8 {
+// defaultRequest returns the options that are requested by default: the reference plugin's two, and those that a CNI
+// result can carry.
+func defaultRequest() []uint8 {
 	return []uint8{
 		optSubnetMask, optClasslessRte, optRouters, optStaticRoutes, optDNSServers, optDomainName, optDomainSearch,
 		optInterfaceMTU,
@@ -66,8 +66,8 @@ func optionCode(list string, i int, option string) (uint8, error) {
 	return uint8(n), nil
 }
 
-// ownBusiness tells why an option cannot be provided, empty when it can.
-func ownBusiness(code uint8) string {
+// notProvidable returns why an option cannot be provided; empty: it can.
+func notProvidable(code uint8) string {
 	switch code {
 	case optRequestedAddr, optMessageType, optServerID:
 		return "the protocol's own"

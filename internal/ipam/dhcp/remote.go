@@ -16,15 +16,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// hintDaemon is the way out where there is no daemon.
+// hintDaemon is the hint if there is no daemon.
 const hintDaemon = "start one: weft dhcp daemon, or the reference plugin's: dhcp daemon"
 
-// Remote asks a daemon for addresses: weft's, or the reference plugin's.
+// Remote calls a daemon for leases: weft's, or the reference plugin's.
 type Remote struct {
 	log *slog.Logger
 }
 
-// New makes an allocator. Its log may be nil.
+// New returns an allocator. log may be nil.
 func New(log *slog.Logger) *Remote {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -38,54 +38,54 @@ func (*Remote) Type() string { return Type }
 // Keys are the options.
 func (*Remote) Keys() []string { return Keys() }
 
-// Capabilities tells that messages go through the attachment's interface.
+// Capabilities returns NeedsLink: messages go through the attachment's interface.
 func (*Remote) Capabilities() ipam.Capabilities { return ipam.Capabilities{NeedsLink: true} }
 
-// Validate refuses a configuration that can never give an address.
+// Validate rejects a configuration that can never allocate an address.
 func (*Remote) Validate(conf json.RawMessage) error {
 	_, err := Read(conf, nil)
 	return err
 }
 
 // Add gets a lease.
-func (r *Remote) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	set, err := Read(ask.Conf, ask.Args)
+func (r *Remote) Add(ctx context.Context, req ipam.Request) (model.Result, error) {
+	set, err := Read(req.Conf, req.Args)
 	if err != nil {
 		return model.Result{}, err
 	}
-	return r.call(ctx, set.Socket, rpc.Allocate, ask, ask.Conf)
+	return r.call(ctx, set.Socket, rpc.Allocate, req, req.Conf)
 }
 
-// Del gives the lease back. A daemon that is away gives back by itself what is gone when it comes back; that is no
-// reason to keep a container from being deleted.
-func (r *Remote) Del(ctx context.Context, ask ipam.Ask) error {
-	_, err := r.call(ctx, socketOf(ask.Conf), rpc.Release, ask, ask.Conf)
+// Del releases the lease. A daemon that is not running is no error, so that the container can be deleted: after its
+// restart it releases leases of deleted containers itself.
+func (r *Remote) Del(ctx context.Context, req ipam.Request) error {
+	_, err := r.call(ctx, socketOf(req.Conf), rpc.Release, req, req.Conf)
 	if err != nil && !errors.Is(err, rpc.ErrDaemon) {
-		r.log.Warn("the lease is not released", "err", err)
+		r.log.Warn("dhcp daemon did not release the lease", "err", err)
 		return nil
 	}
 	return err
 }
 
-// Check tells whether the daemon keeps the leases that prev says. The reference daemon can only be asked for the lease
-// again, which gets a new one where there is none.
-func (r *Remote) Check(ctx context.Context, ask ipam.Ask, prev model.Result) error {
-	set, err := Read(ask.Conf, ask.Args)
+// Check reports whether the daemon has the leases of prev. The reference daemon can only allocate again, which acquires
+// a new lease if there is none.
+func (r *Remote) Check(ctx context.Context, req ipam.Request, prev model.Result) error {
+	set, err := Read(req.Conf, req.Args)
 	if err != nil {
 		return err
 	}
-	stdin, err := cni.WithPrev(model.PluginConf{Type: Type, Raw: ask.Conf}, version(ask.Conf), &prev)
+	stdin, err := cni.WithPrev(model.PluginConf{Type: Type, Raw: req.Conf}, version(req.Conf), &prev)
 	if err != nil {
 		return err
 	}
-	_, err = r.call(ctx, set.Socket, rpc.Inspect, ask, stdin)
+	_, err = r.call(ctx, set.Socket, rpc.Inspect, req, stdin)
 	if errors.Is(err, rpc.ErrDaemon) {
-		return model.Faultf(model.CodeDiffers, "", "%w", errors.Unwrap(err)) // the daemon has said what to do
+		return model.Errorf(model.CodeDiffers, "", "%w", errors.Unwrap(err)) // the daemon has said what to do
 	}
 	if !errors.Is(err, rpc.ErrNoMethod) {
 		return err
 	}
-	have, err := r.Add(ctx, ask)
+	have, err := r.Add(ctx, req)
 	if err != nil {
 		return err
 	}
@@ -95,34 +95,34 @@ func (r *Remote) Check(ctx context.Context, ask ipam.Ask, prev model.Result) err
 			found = found || p.Address == ip.Address
 		}
 		if !found {
-			return model.Faultf(model.CodeDiffers, "DEL it, then ADD it again",
+			return model.Errorf(model.CodeDiffers, "DEL it, then ADD it again",
 				"dhcp: prevResult does not have the leased address %s", ip.Address)
 		}
 	}
 	return nil
 }
 
-// Status tells whether there is a daemon.
-func (r *Remote) Status(ctx context.Context, ask ipam.Ask) error {
-	set, err := Read(ask.Conf, nil)
+// Status reports whether there is a daemon.
+func (r *Remote) Status(ctx context.Context, req ipam.Request) error {
+	set, err := Read(req.Conf, nil)
 	if err != nil {
 		return err
 	}
 	c, err := rpc.Dial(ctx, set.Socket)
 	if err != nil {
-		return model.Faultf(model.CodeNotAvailable, hintDaemon, "dhcp: no daemon at ipam.daemonSocketPath %q: %w",
+		return model.Errorf(model.CodeNotAvailable, hintDaemon, "dhcp: no daemon at ipam.daemonSocketPath %q: %w",
 			set.Socket, err)
 	}
 	return c.Close()
 }
 
-// GC has the leases released that no valid attachment has. The reference daemon cannot do that.
-func (r *Remote) GC(ctx context.Context, ask ipam.Ask, valid []model.AttachmentKey) error {
-	stdin, err := cni.WithValid(model.PluginConf{Type: Type, Raw: ask.Conf}, version(ask.Conf), valid)
+// GC releases the leases of no valid attachment. The reference daemon cannot do that.
+func (r *Remote) GC(ctx context.Context, req ipam.Request, valid []model.AttachmentKey) error {
+	stdin, err := cni.WithValid(model.PluginConf{Type: Type, Raw: req.Conf}, version(req.Conf), valid)
 	if err != nil {
 		return err
 	}
-	_, err = r.call(ctx, socketOf(ask.Conf), rpc.Collect, ask, stdin)
+	_, err = r.call(ctx, socketOf(req.Conf), rpc.Collect, req, stdin)
 	if errors.Is(err, rpc.ErrNoMethod) {
 		r.log.Warn("the reference daemon cannot collect leases", "err", err)
 		return nil
@@ -130,24 +130,29 @@ func (r *Remote) GC(ctx context.Context, ask ipam.Ask, valid []model.AttachmentK
 	return err
 }
 
-// call does one call of the daemon.
-func (r *Remote) call(ctx context.Context, socket, method string, ask ipam.Ask, stdin []byte) (model.Result, error) {
+// call calls the daemon once.
+func (r *Remote) call(
+	ctx context.Context,
+	socket, method string,
+	req ipam.Request,
+	stdin []byte,
+) (model.Result, error) {
 	none := model.Result{}
 	c, err := rpc.Dial(ctx, socket)
 	if err != nil {
-		return none, model.Faultf(model.CodeTryAgain, hintDaemon,
+		return none, model.Errorf(model.CodeTryAgain, hintDaemon,
 			"dhcp: no daemon at ipam.daemonSocketPath %q: %w", socket, err)
 	}
 	defer func() { _ = c.Close() }()
-	args := rpc.Args{ContainerID: ask.ContainerID, IfName: ask.IfName, Args: join(ask.Args), StdinData: stdin}
-	if ask.Netns != "" { // the daemon may run in another directory
-		if args.Netns, err = filepath.Abs(ask.Netns); err != nil {
+	args := rpc.Args{ContainerID: req.ContainerID, IfName: req.IfName, Args: join(req.Args), StdinData: stdin}
+	if req.Netns != "" { // the daemon may run in another directory
+		if args.Netns, err = filepath.Abs(req.Netns); err != nil {
 			return none, err
 		}
 	}
 	result, err := c.Call(ctx, method, args)
 	if err != nil {
-		return none, model.Faultf(model.CodeTryAgain, "", "%w", err)
+		return none, model.Errorf(model.CodeTryAgain, "", "%w", err)
 	}
 	return result, nil
 }
@@ -160,7 +165,7 @@ func join(args [][2]string) string {
 	return strings.Join(pairs, ";")
 }
 
-// socketOf reads nothing but the daemon's socket, because DEL and GC must work with a configuration that is broken.
+// socketOf decodes only the daemon's socket, because DEL and GC must work with an invalid configuration.
 func socketOf(raw json.RawMessage) string {
 	var c struct {
 		IPAM struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Settings are an ipam section, read and checked.
+// Settings is a decoded and validated ipam section.
 type Settings struct {
 	// Socket is the daemon's.
 	Socket string
@@ -20,7 +20,7 @@ type Settings struct {
 	IPv4, IPv6 bool
 	// Provide are options that are sent with each IPv4 message.
 	Provide []Option
-	// Request are the IPv4 options that the server is asked for.
+	// Request are the requested IPv4 options.
 	Request []uint8
 	// Priority is the metric of the routes, 0 the kernel's.
 	Priority int
@@ -85,14 +85,14 @@ func Read(raw json.RawMessage, args [][2]string) (Settings, error) {
 	return s, s.request(in)
 }
 
-// provide lists what is sent. The value stands in the configuration; an argument of that name goes before it.
+// provide returns the options to send. The value is in the configuration; a CNI argument of that name takes precedence.
 func (s *Settings) provide(in section, args [][2]string) error {
 	for i, p := range in.Provide {
 		code, err := optionCode("ipam.provide", i, p.Option)
 		if err != nil {
 			return err
 		}
-		if why := ownBusiness(code); why != "" {
+		if why := notProvidable(code); why != "" {
 			return ipam.Invalid("remove it", "ipam.provide[%d].option %q is %s", i, p.Option, why)
 		}
 		if len(p.Value) > maxOption {
@@ -105,7 +105,7 @@ func (s *Settings) provide(in section, args [][2]string) error {
 				continue
 			}
 			if value, given = kv[1], true; len(value) > maxOption {
-				return model.Faultf(model.CodeInvalidEnv, "an option holds 255 bytes",
+				return model.Errorf(model.CodeInvalidEnv, "an option holds 255 bytes",
 					"environment: CNI_ARGS %s for ipam.provide[%d].option %q has %d bytes", p.FromArg, i, p.Option, len(value))
 			}
 		}
@@ -116,7 +116,7 @@ func (s *Settings) provide(in section, args [][2]string) error {
 	return nil
 }
 
-// request lists what is asked for: the options that stand there, and the usual ones unless they are to be skipped.
+// request returns the requested options: the configured ones, and the default ones unless they are skipped.
 func (s *Settings) request(in section) error {
 	skip := false
 	for i, r := range in.Request {
@@ -128,17 +128,17 @@ func (s *Settings) request(in section) error {
 		if err != nil {
 			return err
 		}
-		s.ask(code)
+		s.req(code)
 	}
 	if !skip {
-		for _, code := range usual() {
-			s.ask(code)
+		for _, code := range defaultRequest() {
+			s.req(code)
 		}
 	}
 	return nil
 }
 
-func (s *Settings) ask(code uint8) {
+func (s *Settings) req(code uint8) {
 	for _, have := range s.Request {
 		if have == code {
 			return

@@ -139,7 +139,7 @@ func TestRefusals(t *testing.T) {
 		},
 	} {
 		_, err := Read(json.RawMessage(tc.conf), tc.args)
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code {
 			t.Errorf("%.90s: error %v, want code %d", tc.conf, err, tc.code)
 			continue
@@ -151,7 +151,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestDoubts(t *testing.T) {
+func TestWarnings(t *testing.T) {
 	for keys, want := range map[string]string{
 		``:                             "",
 		`,"provide":[{"option":"12"}]`: "ipam.provide[0]",
@@ -161,7 +161,7 @@ func TestDoubts(t *testing.T) {
 		`,"request":[{"skipDefault":true},{"option":"3"}]`: "ipam.request",
 	} {
 		var fields []string
-		for _, d := range New(nil).Doubts(json.RawMessage(object(keys))) {
+		for _, d := range New(nil).Warnings(json.RawMessage(object(keys))) {
 			fields = append(fields, d.Field)
 			if d.Msg == "" || d.Hint == "" {
 				t.Errorf("%s: %+v", keys, d)
@@ -184,7 +184,7 @@ func FuzzRead(f *testing.F) {
 	f.Fuzz(func(t *testing.T, conf, arg string) {
 		name, value, _ := strings.Cut(arg, "=")
 		s, err := Read(json.RawMessage(conf), [][2]string{{name, value}})
-		var fault *model.Fault
+		var fault *model.Error
 		if err != nil {
 			if !errors.As(err, &fault) || fault.Code == 0 {
 				t.Errorf("error without a code: %v", err)

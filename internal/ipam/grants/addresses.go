@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package grants is the controller's side of what nodes ask for in AddressPoolRequests: a range for a pool, an address
-// of another node's block, addresses that a machine's claim is to lose. A node's token cannot write these objects; the
-// controller looks whether the request is true, and writes them.
+// Package grants serves AddressPoolRequests in the controller: a range for a pool, an address of another node's block,
+// the removal of addresses from a VM's claim. A node's token cannot write these objects; the controller verifies the
+// request, and writes them.
 package grants
 
 import (
@@ -19,39 +19,38 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// What the controller goes by before it grants an address is what the asking node's token cannot write: on which node a
-// pod is, which claim and which machine its annotations name, what the machine's instance says, and what the node that
-// has the address says of it. A claim's addresses alone are no proof, for agents write them.
+// Before it grants an address the controller checks only facts that the requesting node's token cannot write: the pod's
+// node, the claim and the VM in its annotations, the VirtualMachineInstance, and what the node that has the address
+// reports. The addresses in a claim are no proof, because agents write them.
 
 const (
-	// claimAnnotation names the AddressClaim of a pod, machineAnnotation the virtual machine that runs in it,
-	// networksAnnotation the networks with their IPAMClaims, and incomingAnnotation is on a pod into which a machine is to
-	// migrate.
+	// claimAnnotation names the AddressClaim of a pod, vmAnnotation the virtual machine that runs in it,
+	// networksAnnotation the networks with their IPAMClaims; incomingAnnotation is on the target pod of a live migration.
 	claimAnnotation    = "weft.dev/address-claim"
-	machineAnnotation  = "kubevirt.io/domain"
-	networksAnnotation = "k8s.v1.cni.cncf.io/networks"
+	vmAnnotation       = "kubevirt.io/domain"
+	networksAnnotation = model.NetworksAnnotation
 	incomingAnnotation = "kubevirt.io/migrationJobName"
 )
 
-// Address lets a node take one address of another's block in the name of a claim, where that is where the claim is
-// used. A refusal is an error of code CodeInvalidConf.
+// Address grants a node one address of another node's block for a claim, if the claim is used on that node. A refusal
+// is an error with CodeInvalidConf.
 func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
 	id := r.Claim
 	if !r.IPAM {
-		id = claims.OfAddressClaim + r.Claim
+		id = claims.AddressClaimPrefix + r.Claim
 	}
 	refuse := func(format string, args ...any) error {
-		return ipam.Invalid("", "address %s for %s: "+format, append([]any{r.Addr, claims.Words(id)}, args...)...)
+		return ipam.Invalid("", "address %s for %s: "+format, append([]any{r.Addr, claims.Describe(id)}, args...)...)
 	}
-	kind, key := claims.Place(id)
+	kind, key := claims.ObjectKey(id)
 	claim, err := found(ctx, objects, kind, key)
 	if err != nil {
 		return err
 	}
-	if claim.Version == "" || dying(claim) || !slices.Contains(claims.Addresses(claim), r.Addr) {
+	if claim.Version == "" || terminating(claim) || !slices.Contains(claims.Addresses(claim), r.Addr) {
 		return refuse("there is no such claim, or it does not have the address")
 	}
-	if err := carried(ctx, objects, r, claim, refuse); err != nil {
+	if err := checkPod(ctx, objects, r, claim, refuse); err != nil {
 		return err
 	}
 	blockKind := store.AddressBlocks()
@@ -65,7 +64,7 @@ func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) er
 		if err != nil {
 			return err
 		}
-		entry := r.Node + claims.For + id
+		entry := r.Node + claims.EntrySeparator + id
 		has, err := permitted(ctx, objects, b, claim, r, entry, refuse)
 		if has || err != nil {
 			return err
@@ -78,39 +77,42 @@ func Address(ctx context.Context, objects store.Objects, r model.PoolRequest) er
 		if err != nil {
 			return err
 		}
-		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			return objects.CompareAndSwap(ctx, blockKind, o.Version, next)
 		})
 		if err == nil || store.IgnoreConflict(err) != nil {
 			return err
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "", "block %s changes all the time", r.CIDR)
+	return model.Errorf(model.CodeTryAgain, "", "block %s keeps changing", r.CIDR)
 }
 
-// permitted looks whether a node may take a block's address for a claim. It reports true where there is nothing to be
-// granted: the node has the address, or was granted it, or it is free for whoever takes it first.
+// permitted checks whether a node may take a block's address for a claim. It returns true if no grant is needed: the
+// node has the address or its grant, or the address is lent to any node.
 func permitted(ctx context.Context, objects store.Objects, b model.AddressBlock, claim store.Object,
 	r model.PoolRequest, entry string, refuse func(string, ...any) error,
 ) (bool, error) {
-	with, ceded := b.Ceded[r.Addr]
+	with, lent := b.Lent[r.Addr]
 	holder := b.Holder(r.Addr)
 	switch {
-	case holder == r.Node || ceded && with == "" || b.Granted[r.Addr] == entry:
+	case holder == r.Node || lent && with == "" || b.Granted[r.Addr] == entry:
 		return true, nil
-	case ceded && claims.In(with) == claims.In(entry): // the node that has it says whose it is
+	case lent && claims.OfEntry(with) == claims.OfEntry(entry): // the node that has it confirms the claim
 		return false, nil
 	}
-	told, err := toldBy(ctx, objects, holder, claim, r.Addr)
-	if err != nil || told {
+	confirmed, err := confirmedBy(ctx, objects, holder, claim, r.Addr)
+	if err != nil || confirmed {
 		return false, err
 	}
-	return false, refuse("node %q, which has the address, has not said that it is the claim's", holder)
+	return false, refuse("node %q, which has the address, has not confirmed that it is the claim's", holder)
 }
 
-// found is an object, without a version where there is none.
+// found returns an object, without a version if it does not exist.
 func found(ctx context.Context, objects store.Objects, kind store.Kind, key store.Key) (store.Object, error) {
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	o, err := store.WithTimeout(
+		ctx,
+		func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) },
+	)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
 		return store.Object{}, nil
@@ -120,8 +122,8 @@ func found(ctx context.Context, objects store.Objects, kind store.Kind, key stor
 	return o, nil
 }
 
-// dying reports whether an object is about to go.
-func dying(o store.Object) bool {
+// terminating reports whether an object is being deleted.
+func terminating(o store.Object) bool {
 	var m struct {
 		Metadata struct {
 			DeletionTimestamp string `json:"deletionTimestamp"`
@@ -130,9 +132,9 @@ func dying(o store.Object) bool {
 	return json.Unmarshal(o.Raw, &m) != nil || m.Metadata.DeletionTimestamp != ""
 }
 
-// carried makes sure that the pod of the request is on the node that asks, lives, carries the claim, and is where its
-// machine is to be.
-func carried(
+// checkPod checks that the pod of the request runs on the requesting node, uses the claim, and that its VM runs in it
+// or migrates to it.
+func checkPod(
 	ctx context.Context, objects store.Objects, r model.PoolRequest, claim store.Object, refuse func(string, ...any) error,
 ) error {
 	kind := store.Pods()
@@ -141,7 +143,7 @@ func carried(
 	if err != nil {
 		return err
 	}
-	if o.Version == "" || dying(o) {
+	if o.Version == "" || terminating(o) {
 		return refuse("there is no pod %s", r.Pod)
 	}
 	pod, err := o.Pod()
@@ -149,33 +151,33 @@ func carried(
 	case err != nil:
 		return refuse("pod %s: %w", r.Pod, err)
 	case pod.Node == "" || pod.Node != r.Node:
-		return refuse("pod %s is on node %q, and node %q asks", r.Pod, pod.Node, r.Node)
+		return refuse("pod %s is on node %q, and the request is node %q's", r.Pod, pod.Node, r.Node)
 	case pod.Phase == "Succeeded" || pod.Phase == "Failed":
-		return refuse("pod %s is over", r.Pod)
-	case pod.Namespace != claim.Key.Namespace || len(carries(pod, claim)) == 0:
-		return refuse("pod %s does not carry the claim", r.Pod)
+		return refuse("pod %s has finished", r.Pod)
+	case pod.Namespace != claim.Key.Namespace || len(claimNetworks(pod, claim)) == 0:
+		return refuse("pod %s does not use the claim", r.Pod)
 	}
-	name := pod.Annotations[machineAnnotation]
+	name := pod.Annotations[vmAnnotation]
 	if name == "" {
 		return nil
 	}
 	instances := store.VirtualMachineInstances()
 	o, err = found(ctx, objects, instances, instances.Key(pod.Namespace, name))
 	if err != nil || o.Version == "" {
-		return err // without KubeVirt there is none
+		return err // there is none without KubeVirt
 	}
-	var i machineInstance
+	var i vmInstance
 	if err := json.Unmarshal(o.Raw, &i); err != nil {
 		return refuse("VirtualMachineInstance %s: %w", o.Key, err)
 	}
 	if !i.runsIn(pod) {
-		return refuse("VirtualMachineInstance %s does not say that its machine is to run in pod %s", o.Key, r.Pod)
+		return refuse("VirtualMachineInstance %s does not name pod %s as its pod or migration target", o.Key, r.Pod)
 	}
 	return nil
 }
 
-// machineInstance is what KubeVirt says of where a machine runs.
-type machineInstance struct {
+// vmInstance is where KubeVirt runs a VM.
+type vmInstance struct {
 	Status struct {
 		NodeName  string `json:"nodeName"`
 		Migration *struct {
@@ -187,10 +189,9 @@ type machineInstance struct {
 	} `json:"status"`
 }
 
-// runsIn reports whether the machine runs in a pod, or may be about to: it is the target of its migration, or the
-// source of one that has not come to its end or has failed, or no migration is under way and the machine is on that
-// node or on none.
-func (i machineInstance) runsIn(pod model.Pod) bool {
+// runsIn reports whether the VM runs in a pod, or may soon: the pod is the target of its migration, or the source of
+// one that is pending or has failed, or there is no migration and the VM is on the pod's node or on none.
+func (i vmInstance) runsIn(pod model.Pod) bool {
 	if m := i.Status.Migration; m != nil &&
 		(m.TargetPod == pod.Name && !m.Failed || m.SourcePod == pod.Name && (m.Failed || !m.Completed)) {
 		return true
@@ -203,17 +204,17 @@ func (i machineInstance) runsIn(pod model.Pod) bool {
 	return i.Status.NodeName == pod.Node
 }
 
-// NetworkStatus is the annotation that says which addresses a pod has.
+// NetworkStatus is the annotation with a pod's addresses.
 const NetworkStatus = "k8s.v1.cni.cncf.io/network-status"
 
-// carries are the networks of a pod that a claim is for, "*" where it names none; empty: the pod does not carry it. A
-// promise to a machine counts by its name, which only that machine's can have: agents write the rest.
-func carries(pod model.Pod, claim store.Object) []string {
+// claimNetworks returns the networks of a pod that use a claim, "*" where it names none; empty: the pod does not use
+// it. The claim of a VM is identified by its name only: agents write the rest.
+func claimNetworks(pod model.Pod, claim store.Object) []string {
 	if claim.Key.Of(store.AddressClaims()) {
-		m, is := claims.PromiseOf(claim)
-		vm := model.VMRef{Namespace: pod.Namespace, Name: pod.Annotations[machineAnnotation]}
+		m, is := claims.VMClaimOf(claim)
+		vm := model.VMRef{Namespace: pod.Namespace, Name: pod.Annotations[vmAnnotation]}
 		if pod.Annotations[claimAnnotation] == claim.Key.Name ||
-			is && vm.Name != "" && claim.Key.Name == vm.Promise(m.Network, m.Interface) {
+			is && vm.Name != "" && claim.Key.Name == vm.ClaimName(m.Network, m.Interface) {
 			return []string{"*"}
 		}
 		return nil
@@ -237,15 +238,14 @@ func carries(pod model.Pod, claim store.Object) []string {
 	return out
 }
 
-// toldBy reports whether the node that has an address has said that it is the claim's: it was the last to write the
-// claim, which agents do in their own node's name alone, or a pod there carries the claim and says, in its node's
-// words, that it has the address for it.
-func toldBy(
+// confirmedBy reports whether the node that has an address has confirmed that it is the claim's: status.node, which
+// agents set to their own node only, names it, or a pod on it uses the claim and has the address in its network-status.
+func confirmedBy(
 	ctx context.Context, objects store.Objects, holder string, claim store.Object, a netip.Addr,
-) (told bool, err error) {
+) (confirmed bool, err error) {
 	if claim.Key.Of(store.AddressClaims()) {
 		c, err := claim.AddressClaim()
-		said := err == nil && c.Node != "" && c.Node == holder // one that cannot be decoded says nothing
+		said := err == nil && c.Node != "" && c.Node == holder // an invalid claim confirms nothing
 		return said, nil
 	}
 	err = store.Each(ctx, objects, store.Pods(), func(o store.Object) {
@@ -260,18 +260,18 @@ func toldBy(
 		if json.Unmarshal([]byte(pod.Annotations[NetworkStatus]), &has) != nil {
 			return
 		}
-		networks := carries(pod, claim)
+		networks := claimNetworks(pod, claim)
 		for _, n := range has {
-			told = told || slices.Contains(networks, n.Name) && slices.Contains(n.IPs, a.String())
+			confirmed = confirmed || slices.Contains(networks, n.Name) && slices.Contains(n.IPs, a.String())
 		}
 	})
 	if err != nil {
 		return false, store.Unreachable("list of pods", err)
 	}
-	return told, nil
+	return confirmed, nil
 }
 
-// Revoke takes grants of a block back that their nodes have not used.
+// Revoke removes unused grants from a block.
 func Revoke(
 	ctx context.Context, objects store.Objects, o store.Object, b model.AddressBlock, addrs []netip.Addr,
 ) error {
@@ -283,7 +283,7 @@ func Revoke(
 	if err != nil {
 		return err
 	}
-	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwap(ctx, store.AddressBlocks(), o.Version, next)
 	})
 	return err

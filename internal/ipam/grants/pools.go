@@ -17,13 +17,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Pool does what an agent asks for: the pool gets what it lacks of the range. Pools of the cluster's network are
-// people's; a request for one is refused with an error of code CodeInvalidConf.
+// Pool serves an agent's request for a range: it adds what the pool lacks of it. Users manage pools of the cluster's
+// network; a request for one is refused with CodeInvalidConf.
 func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error {
 	kind := store.AddressPools()
 	const tries = 10
 	for range tries {
-		o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		o, err := store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			return objects.Get(ctx, kind, kind.Key("", r.Pool))
 		})
 		spec := model.AddressPool{Name: r.Pool}
@@ -37,8 +37,8 @@ func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error
 				return err
 			}
 		}
-		if spec.OfCluster() {
-			return ipam.Invalid("choose another network_name, or give the pool another name",
+		if spec.IsClusterPool() {
+			return ipam.Invalid("choose another network_name, or rename the pool",
 				"pool %q is one of the cluster's network: nothing is added for node %s", r.Pool, r.Node)
 		}
 		lacks := Missing(spec, r.CIDR)
@@ -49,7 +49,7 @@ func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error
 		if err != nil {
 			return err
 		}
-		_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+		_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 			if o.Version == "" {
 				return objects.Create(ctx, kind, next)
 			}
@@ -59,10 +59,10 @@ func Pool(ctx context.Context, objects store.Objects, r model.PoolRequest) error
 			return err
 		}
 	}
-	return model.Faultf(model.CodeTryAgain, "", "pool %q changes all the time", r.Pool)
+	return model.Errorf(model.CodeTryAgain, "", "pool %q keeps changing", r.Pool)
 }
 
-// Missing are the parts of a range that a pool does not have.
+// Missing returns the parts of a range that a pool does not have.
 func Missing(p model.AddressPool, network netip.Prefix) []netip.Prefix {
 	var have []netip.Prefix
 	for _, r := range p.Regions {
@@ -71,7 +71,7 @@ func Missing(p model.AddressPool, network netip.Prefix) []netip.Prefix {
 	return minus(network, have)
 }
 
-// minus is a prefix without the parts that others cover already, as prefixes.
+// minus returns a prefix without the parts that others cover, as prefixes.
 func minus(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	overlap := false
 	for _, o := range others {
@@ -87,7 +87,7 @@ func minus(p netip.Prefix, others []netip.Prefix) []netip.Prefix {
 	return append(minus(low, others), minus(high, others)...)
 }
 
-// halves cuts a prefix into two.
+// halves splits a prefix into two.
 func halves(p netip.Prefix) (low, high netip.Prefix) {
 	b := p.Addr().AsSlice()
 	b[p.Bits()/8] |= 0x80 >> (p.Bits() % 8)
@@ -95,7 +95,7 @@ func halves(p netip.Prefix) (low, high netip.Prefix) {
 	return netip.PrefixFrom(p.Addr(), p.Bits()+1), netip.PrefixFrom(second, p.Bits()+1)
 }
 
-// Extended is the pool with further regions, and with what whereabouts has given of them.
+// Extended returns the pool with more regions, and with reservations for what whereabouts has allocated of them.
 func Extended(
 	ctx context.Context, objects store.Objects, o store.Object, spec model.AddressPool, lacks []netip.Prefix,
 	r model.PoolRequest,
@@ -112,18 +112,21 @@ func Extended(
 	return next, spec, err
 }
 
-// FreeClaim takes addresses out of the claim of a virtual machine that no pool gives any more: the next pod of the
-// machine gets others.
+// FreeClaim removes addresses from the claim of a virtual machine that no pool can allocate any more: the next pod of
+// the VM gets others.
 func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
-	kind, key := claims.Place(claims.OfAddressClaim + claim)
-	o, err := store.Bounded(ctx, func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) })
+	kind, key := claims.ObjectKey(claims.AddressClaimPrefix + claim)
+	o, err := store.WithTimeout(
+		ctx,
+		func(ctx context.Context) (store.Object, error) { return objects.Get(ctx, kind, key) },
+	)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}
 	if err != nil {
 		return store.Unreachable(claim, err)
 	}
-	all, err := store.Bounded(ctx, func(ctx context.Context) ([]store.Object, error) {
+	all, err := store.WithTimeout(ctx, func(ctx context.Context) ([]store.Object, error) {
 		return objects.List(ctx, store.AddressPools())
 	})
 	if err != nil {
@@ -133,11 +136,11 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	for _, o := range all {
 		p, err := o.AddressPool()
 		if err != nil {
-			return err // it may be the one
+			return err // it may be the pool that has them
 		}
 		pools = append(pools, p)
 	}
-	pools = slices.DeleteFunc(model.Allocatable(pools), func(p model.AddressPool) bool { return !p.OfCluster() })
+	pools = slices.DeleteFunc(model.Allocatable(pools), func(p model.AddressPool) bool { return !p.IsClusterPool() })
 	given := func(text any) bool {
 		word, _ := text.(string)
 		a, err := netip.ParseAddr(word)
@@ -156,11 +159,11 @@ func FreeClaim(ctx context.Context, objects store.Objects, claim string) error {
 	if err != nil || bytes.Equal(next.Raw, o.Raw) {
 		return err
 	}
-	_, err = store.Bounded(ctx, func(ctx context.Context) (store.Object, error) {
+	_, err = store.WithTimeout(ctx, func(ctx context.Context) (store.Object, error) {
 		return objects.CompareAndSwapStatus(ctx, kind, o.Version, next)
 	})
 	if errors.Is(err, store.ErrConflict) {
-		return model.Faultf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", claim, err)
+		return model.Errorf(model.CodeTryAgain, "", "%s was changed meanwhile: %w", claim, err)
 	}
 	return store.IgnoreConflict(err)
 }

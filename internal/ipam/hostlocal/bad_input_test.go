@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Bad input is refused with field, value and the way out.
+// Bad input is refused with field, value and a hint.
 func TestBadInput(t *testing.T) {
 	for _, tc := range []struct {
 		conf string
@@ -95,10 +95,10 @@ func TestBadInput(t *testing.T) {
 		{
 			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"},{"subnet":"10.1.0.0/25"}]]}}`,
 			nil, 7,
-			"ipam.ranges[0]: ranges 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.0.126 overlap (an address can be given once only: move or shorten one of the two)",
+			"ipam.ranges[0]: ranges 10.1.0.1-10.1.0.254 and 10.1.0.1-10.1.0.126 overlap (ranges must not overlap: move or shorten one of the two)",
 		},
 		{
-			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.1.0.0/16"}]]}}`, nil, 7, "ipam.ranges[1] 10.1.0.1-10.1.255.254 overlaps with ipam.ranges[0] 10.1.0.1-10.1.0.254 (an address can be given once only: move or shorten one of the two)",
+			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"10.1.0.0/16"}]]}}`, nil, 7, "ipam.ranges[1] 10.1.0.1-10.1.255.254 overlaps with ipam.ranges[0] 10.1.0.1-10.1.0.254 (ranges must not overlap: move or shorten one of the two)",
 		},
 		{
 			`{"cniVersion":"1.0.0","ipam":{"type":"host-local","subnet":"10.1.0.0/24","routes":{}}}`, nil, 6,
@@ -211,9 +211,9 @@ func TestBadInput(t *testing.T) {
 			`cniVersion "0.2.0" does not support more than one address per family (2 IPv4, 0 IPv6) (use cniVersion 0.3.0 or newer)`,
 		},
 	} {
-		ask := ipam.Ask{Conf: json.RawMessage(tc.conf), Network: "n", ContainerID: "c", IfName: "eth0", Args: tc.args}
-		_, err := New(Config{DataDir: t.TempDir()}).Add(context.Background(), ask)
-		var f *model.Fault
+		req := ipam.Request{Conf: json.RawMessage(tc.conf), Network: "n", ContainerID: "c", IfName: "eth0", Args: tc.args}
+		_, err := New(Config{DataDir: t.TempDir()}).Add(context.Background(), req)
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || f.Error() != tc.want {
 			t.Errorf("%s %v:\n got  %v\n want %d %s", tc.conf, tc.args, err, tc.code, tc.want)
 		}
@@ -226,7 +226,7 @@ func TestKeysInAnyCase(t *testing.T) {
 		"IPAM":{"Subnet":"10.1.0.0/24","RangeStart":"10.1.0.7","ROUTES":[{"DST":"10.9.0.0/16","Priority":5}]}}`
 	r, err := New(Config{
 		DataDir: t.TempDir(),
-	}).Add(context.Background(), ipam.Ask{Conf: json.RawMessage(conf), Network: "n", ContainerID: "c", IfName: "eth0"})
+	}).Add(context.Background(), ipam.Request{Conf: json.RawMessage(conf), Network: "n", ContainerID: "c", IfName: "eth0"})
 	if err != nil || len(r.IPs) != 2 || r.IPs[0].Address.String() != "10.2.0.9/24" ||
 		r.IPs[1].Address.String() != "10.1.0.7/24" ||
 		len(r.Routes) != 1 || r.Routes[0].Priority != 5 {

@@ -23,21 +23,21 @@ const (
 	unfinished = ".new" // a file without an owner yet, where the file system cannot make one without a name
 )
 
-// owner is what a file of an address says.
+// owner returns the content of an address file.
 func owner(containerID, ifName string) string {
 	return strings.TrimSpace(strings.TrimSpace(containerID) + separator + ifName)
 }
 
-// directory is a network's directory, locked.
+// directory is a network's locked directory.
 type directory struct {
 	path string
 	lock int
-	done chan struct{} // the turn to give back
+	done chan struct{} // this process's lock, to release
 }
 
 // open locks the network's directory. Without create, a missing directory is nil: nothing is reserved there.
 func (a *Allocator) open(ctx context.Context, path string, create bool) (*directory, error) {
-	turn, err := a.wait(ctx, path)
+	turn, err := a.lock(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -47,30 +47,30 @@ func (a *Allocator) open(ctx context.Context, path string, create bool) (*direct
 		if errors.Is(err, fs.ErrNotExist) && !create {
 			return nil, nil
 		}
-		return nil, broken(path, err)
+		return nil, ioError(path, err)
 	}
 	if err := flock.Wait(ctx, uintptr(fd), flock.Exclusive); err != nil {
 		_ = unix.Close(fd)
 		<-turn
-		return nil, model.Faultf(model.CodeTryAgain, "", "host-local: lock of %s: %w", path, err)
+		return nil, model.Errorf(model.CodeTryAgain, "", "host-local: lock of %s: %w", path, err)
 	}
 	return &directory{path: path, lock: fd, done: turn}, nil
 }
 
-// wait takes this process's turn at a directory.
-func (a *Allocator) wait(ctx context.Context, path string) (chan struct{}, error) {
+// lock takes this process's lock of a directory.
+func (a *Allocator) lock(ctx context.Context, path string) (chan struct{}, error) {
 	a.mu.Lock()
-	turn := a.turn[path]
+	turn := a.locks[path]
 	if turn == nil {
 		turn = make(chan struct{}, 1)
-		a.turn[path] = turn
+		a.locks[path] = turn
 	}
 	a.mu.Unlock()
 	select {
 	case turn <- struct{}{}:
 		return turn, nil
 	case <-ctx.Done():
-		return nil, model.Faultf(model.CodeTryAgain, "", "host-local: waiting for %s: %w", path, ctx.Err())
+		return nil, model.Errorf(model.CodeTryAgain, "", "host-local: waiting for %s: %w", path, ctx.Err())
 	}
 }
 
@@ -87,7 +87,7 @@ func openLock(path string, create bool) (int, error) {
 	return open(name, flags, 0o750)
 }
 
-// close gives the lock back: it goes with its descriptor.
+// close releases the locks: that of the file ends with its descriptor.
 func (d *directory) close() {
 	_ = unix.Close(d.lock)
 	<-d.done
@@ -97,21 +97,21 @@ func (d *directory) file(a netip.Addr) string { return filepath.Join(d.path, a.S
 
 func (d *directory) remove(a netip.Addr) error {
 	if err := unix.Unlink(d.file(a)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return broken(d.file(a), err)
+		return ioError(d.file(a), err)
 	}
 	return nil
 }
 
 func (d *directory) removeUnfinished() { _ = unix.Unlink(filepath.Join(d.path, unfinished)) }
 
-// isFree tells whether an address has no file.
+// isFree reports whether an address has no file.
 func (d *directory) isFree(a netip.Addr) (bool, error) {
 	err := unix.Access(d.file(a), unix.F_OK)
 	if errors.Is(err, unix.ENOENT) {
 		return true, nil
 	}
 	if err != nil {
-		return false, broken(d.file(a), err)
+		return false, ioError(d.file(a), err)
 	}
 	return false, nil
 }
@@ -144,12 +144,12 @@ func (d *directory) heldBy(containerID, ifName string) ([]netip.Addr, error) {
 func (d *directory) each(visit func(netip.Addr, string)) error {
 	names, err := taken(d.path)
 	if err != nil {
-		return broken(d.path, err)
+		return ioError(d.path, err)
 	}
 	for a := range names {
 		content, err := readSmall(d.file(a))
 		if err != nil {
-			return broken(d.file(a), err)
+			return ioError(d.file(a), err)
 		}
 		visit(a, content)
 	}
@@ -179,8 +179,8 @@ func taken(path string) (map[netip.Addr]bool, error) {
 	return out, nil
 }
 
-// broken says that the directory cannot be used.
-func broken(path string, err error) error {
+// ioError returns the error for a directory or file that cannot be used.
+func ioError(path string, err error) error {
 	hint := ""
 	switch {
 	case errors.Is(err, unix.ENOSPC):
@@ -188,5 +188,5 @@ func broken(path string, err error) error {
 	case errors.Is(err, unix.EROFS), errors.Is(err, fs.ErrPermission):
 		hint = "set ipam.dataDir to a directory that can be written"
 	}
-	return model.Faultf(model.CodeIO, hint, "host-local: %s: %w", path, err)
+	return model.Errorf(model.CodeIO, hint, "host-local: %s: %w", path, err)
 }

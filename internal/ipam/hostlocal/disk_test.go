@@ -45,7 +45,7 @@ func TestFullDisk(t *testing.T) {
 	given := 0
 	var err error
 	for i := 0; err == nil && i < 100; i++ {
-		if _, err = a.Add(context.Background(), ask(conf, fmt.Sprint("c", i))); err == nil {
+		if _, err = a.Add(context.Background(), req(conf, fmt.Sprint("c", i))); err == nil {
 			given += 2
 		}
 	}
@@ -55,7 +55,7 @@ func TestFullDisk(t *testing.T) {
 	if have := len(taken2(t, dir)); have != given || given == 0 {
 		t.Errorf("%d files for %d addresses given", have, given)
 	}
-	if err := a.Del(context.Background(), ask(conf, "c0")); err != nil {
+	if err := a.Del(context.Background(), req(conf, "c0")); err != nil {
 		t.Errorf("DEL on a full file system: %v", err)
 	}
 }
@@ -64,24 +64,24 @@ func TestReadOnlyDisk(t *testing.T) {
 	dir := mount(t, "size=64k")
 	a := New(Config{DataDir: dir})
 	conf := section(`{"type":"host-local","subnet":"10.1.0.0/24"}`)
-	if _, err := a.Add(context.Background(), ask(conf, "c1")); err != nil {
+	if _, err := a.Add(context.Background(), req(conf, "c1")); err != nil {
 		t.Fatal(err)
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
 		nettest.Skip(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
 	}
 	for verb, err := range map[string]error{
-		"ADD": func() error { _, err := a.Add(context.Background(), ask(conf, "c2")); return err }(),
-		"DEL": a.Del(context.Background(), ask(conf, "c1")),
+		"ADD": func() error { _, err := a.Add(context.Background(), req(conf, "c2")); return err }(),
+		"DEL": a.Del(context.Background(), req(conf, "c1")),
 	} {
 		if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, dir) ||
 			!strings.Contains(f.Hint, "dataDir") {
 			t.Errorf("%s: %+v", verb, f)
 		}
 	}
-	elsewhere := ask(conf, "")
-	elsewhere.Network = "new" // its directory is yet to be made
-	for _, q := range []ipam.Ask{ask(conf, ""), elsewhere} {
+	other := req(conf, "")
+	other.Network = "new" // its directory is yet to be made
+	for _, q := range []ipam.Request{req(conf, ""), other} {
 		if f := fault(t, a.Status(context.Background(), q)); f.Code != model.CodeNotAvailable ||
 			!strings.Contains(f.Msg, dir) || f.Hint == "" {
 			t.Errorf("STATUS of %s: %+v", q.Network, f)
@@ -97,7 +97,7 @@ func TestFileSystemsWithoutUnnamedFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer d.close()
-	r, err := d.namedReservation("c1\r\neth0")
+	r, err := d.newNamedOwnerFile("c1\r\neth0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,7 +128,7 @@ func TestWaitingForTheLockEnds(t *testing.T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	for name, a := range map[string]*Allocator{"another process": New(Config{DataDir: dir}), "this process": other} {
-		if _, err := a.Add(ctx, ask(conf, "c1")); fault(t, err).Code != model.CodeTryAgain {
+		if _, err := a.Add(ctx, req(conf, "c1")); fault(t, err).Code != model.CodeTryAgain {
 			t.Errorf("%s holds the lock: %v", name, err)
 		}
 	}

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostlocal gives addresses from ranges that this node owns and remembers them in files: the same files, with
-// the same lock, as the reference plugin host-local, so that both can serve one network in turns.
+// Package hostlocal allocates addresses from ranges that this node owns and records them in files: the same files, with
+// the same lock, as the reference plugin host-local, so that both can serve one network.
 //
 //	<dataDir>/<network>/
-//	  lock                  flock: held by whoever changes the directory
-//	  last_reserved_ip.<i>  where the round robin through range set i stands
+//	  lock                  flock: held during a change of the directory
+//	  last_reserved_ip.<i>  the last allocated address of range set i (round robin)
 //	  10.1.0.5              "<container id>\r\n<interface>" of the attachment that has the address
 //
 // A file of an address is complete when it appears: it is written without a name and then linked, so a killed process
-// leaves no empty one. (The reference plugin's may; GC takes them.)
+// leaves no empty one. (The reference plugin's may; GC removes them.)
 package hostlocal
 
 import (
@@ -24,31 +24,31 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// DataDir is where the reference plugin keeps its directories.
+// DataDir is the reference plugin's data directory.
 const DataDir = "/var/lib/cni/networks"
 
-// Config says how an allocator works.
+// Config configures an allocator.
 type Config struct {
 	// DataDir is used where the configuration has no dataDir; empty is the reference plugin's.
 	DataDir string
-	// CallerKnows says that the caller itself refuses a second ADD of an attachment. Otherwise Add reads every file of
-	// the network to find out.
+	// CallerKnows: the caller itself rejects a second ADD of an attachment. Otherwise Add reads every file of the network
+	// to find out.
 	CallerKnows bool
 }
 
-// Allocator gives addresses from ranges. It is safe for concurrent use.
+// Allocator allocates addresses from ranges. It is safe for concurrent use.
 type Allocator struct {
-	cfg  Config
-	mu   sync.Mutex
-	turn map[string]chan struct{} // by directory: one of this process at a time, before the lock file
+	cfg   Config
+	mu    sync.Mutex
+	locks map[string]chan struct{} // by directory: one of this process at a time, before the lock file
 }
 
-// New makes an allocator.
+// New returns an allocator.
 func New(cfg Config) *Allocator {
 	if cfg.DataDir == "" {
 		cfg.DataDir = DataDir
 	}
-	return &Allocator{cfg: cfg, turn: map[string]chan struct{}{}}
+	return &Allocator{cfg: cfg, locks: map[string]chan struct{}{}}
 }
 
 // Type is "host-local".
@@ -63,28 +63,28 @@ func (*Allocator) Keys() []string {
 	}
 }
 
-// Validate refuses ranges that are malformed, too small or overlap.
+// Validate rejects ranges that are malformed, too small or overlap.
 func (a *Allocator) Validate(conf json.RawMessage) error {
-	_, err := a.settings(ipam.Ask{Conf: conf, Network: "x"})
+	_, err := a.settings(ipam.Request{Conf: conf, Network: "x"})
 	return err
 }
 
 // Add reserves one address of every range set.
-func (a *Allocator) Add(ctx context.Context, ask ipam.Ask) (model.Result, error) {
-	h, err := a.Hold(ctx, ask)
+func (a *Allocator) Add(ctx context.Context, req ipam.Request) (model.Result, error) {
+	h, err := a.Reserve(ctx, req)
 	if err != nil {
 		return model.Result{}, err
 	}
-	return h.Result(), h.Keep()
+	return h.Result(), h.Commit()
 }
 
-// Hold chooses one address of every range set and keeps the network's directory locked.
-func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
-	set, err := a.settings(ask)
+// Reserve chooses one address of every range set and keeps the network's directory locked.
+func (a *Allocator) Reserve(ctx context.Context, req ipam.Request) (ipam.Reservation, error) {
+	set, err := a.settings(req)
 	if err != nil {
 		return nil, err
 	}
-	h := &hold{owner: owner(ask.ContainerID, ask.IfName), routes: set.routes}
+	h := &pendingReservation{owner: owner(req.ContainerID, req.IfName), routes: set.routes}
 	if set.resolvConf != "" {
 		if h.dns, err = readResolvConf(set.resolvConf); err != nil {
 			return nil, err
@@ -94,17 +94,17 @@ func (a *Allocator) Hold(ctx context.Context, ask ipam.Ask) (ipam.Hold, error) {
 		return nil, err
 	}
 	if !a.cfg.CallerKnows {
-		err = set.refuseSecond(h.d, ask)
+		err = set.refuseSecond(h.d, req)
 	}
-	var promised []netip.Addr
+	var keptAddrs []netip.Addr
 	if err == nil {
-		promised, err = h.d.promised(ask)
+		keptAddrs, err = h.d.keptFor(req)
 	}
 	if err == nil {
-		err = h.choose(set, promised)
+		err = h.choose(set, keptAddrs)
 	}
 	if err != nil {
-		h.Drop()
+		h.Cancel()
 		return nil, err
 	}
 	return h, nil
@@ -118,30 +118,30 @@ func join(addrs []netip.Addr) string {
 	return strings.Join(words, ", ")
 }
 
-// refuseSecond refuses an attachment that has an address of a range already, unless it asks for certain addresses: then
-// taking them fails by itself.
-func (s settings) refuseSecond(d *directory, ask ipam.Ask) error {
+// refuseSecond rejects an attachment that has an address of a range already, unless it requests specific addresses:
+// allocating them again fails anyway.
+func (s settings) refuseSecond(d *directory, req ipam.Request) error {
 	if len(s.requested) > 0 {
 		return nil
 	}
-	held, err := d.heldBy(ask.ContainerID, ask.IfName)
+	held, err := d.heldBy(req.ContainerID, req.IfName)
 	if err != nil {
 		return err
 	}
 	for _, addr := range held {
 		for _, set := range s.sets {
 			if set.contains(addr) {
-				return model.Faultf(model.CodeExists, "DEL the attachment first",
-					"%s has been allocated to %s, duplicate allocation is not allowed", addr, ask.ContainerID)
+				return model.Errorf(model.CodeExists, "DEL the attachment first",
+					"%s has been allocated to %s, duplicate allocation is not allowed", addr, req.ContainerID)
 			}
 		}
 	}
 	return nil
 }
 
-// Del gives back every address of the attachment. It needs no valid configuration but the network and the directory.
-func (a *Allocator) Del(ctx context.Context, ask ipam.Ask) error {
-	dir, err := a.directoryOf(ask)
+// Del releases every address of the attachment. It needs no valid configuration but the network and the directory.
+func (a *Allocator) Del(ctx context.Context, req ipam.Request) error {
+	dir, err := a.directoryOf(req)
 	if err != nil {
 		return err
 	}
@@ -150,18 +150,18 @@ func (a *Allocator) Del(ctx context.Context, ask ipam.Ask) error {
 		return err
 	}
 	defer d.close()
-	held := slices.DeleteFunc(slices.Clone(ask.Held), func(addr netip.Addr) bool {
-		return !d.isHeldBy(addr, ask.ContainerID, ask.IfName)
+	held := slices.DeleteFunc(slices.Clone(req.Held), func(addr netip.Addr) bool {
+		return !d.isHeldBy(addr, req.ContainerID, req.IfName)
 	})
-	if len(ask.Held) == 0 {
-		if held, err = d.heldBy(ask.ContainerID, ask.IfName); err != nil {
+	if len(req.Held) == 0 {
+		if held, err = d.heldBy(req.ContainerID, req.IfName); err != nil {
 			return err
 		}
 	}
 	for _, addr := range held {
 		var err error
-		if ask.VM != nil {
-			err = d.promise(addr, *ask.VM, ask.IfName)
+		if req.VM != nil {
+			err = d.keepFor(addr, *req.VM, req.IfName)
 		} else {
 			err = d.remove(addr)
 		}

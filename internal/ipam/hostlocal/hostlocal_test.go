@@ -21,19 +21,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-func ask(conf, id string) ipam.Ask {
-	return ipam.Ask{Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0"}
+func req(conf, id string) ipam.Request {
+	return ipam.Request{Conf: json.RawMessage(conf), Network: "net", ContainerID: id, IfName: "eth0"}
 }
 
 func section(ipamJSON string) string {
 	return `{"cniVersion":"1.0.0","name":"net","type":"bridge","ipam":` + ipamJSON + `}`
 }
 
-func fault(t *testing.T, err error) *model.Fault {
+func fault(t *testing.T, err error) *model.Error {
 	t.Helper()
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) {
-		t.Fatalf("error %v (%T), want a *model.Fault", err, err)
+		t.Fatalf("error %v (%T), want a *model.Error", err, err)
 	}
 	return f
 }
@@ -52,7 +52,7 @@ func TestFilesAreThoseOfTheReferencePlugin(t *testing.T) {
 	conf := section(
 		`{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00::/64"}]],"routes":[{"dst":"0.0.0.0/0"}]}`,
 	)
-	r, err := a.Add(context.Background(), ask(conf, "c1"))
+	r, err := a.Add(context.Background(), req(conf, "c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,10 +66,10 @@ func TestFilesAreThoseOfTheReferencePlugin(t *testing.T) {
 	if diff := cmp.Diff(want, tree(t, filepath.Join(dir, "net"))); diff != "" {
 		t.Errorf("files (-want +got):\n%s", diff)
 	}
-	if err := a.Del(context.Background(), ask(conf, "c1")); err != nil {
+	if err := a.Del(context.Background(), req(conf, "c1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Del(context.Background(), ask(conf, "c1")); err != nil {
+	if err := a.Del(context.Background(), req(conf, "c1")); err != nil {
 		t.Errorf("second DEL: %v", err)
 	}
 	delete(want, "10.1.0.2")
@@ -103,7 +103,7 @@ func TestRoundRobinSkipsWhatHostsCannotHave(t *testing.T) {
 	)
 	var got []string
 	for i := range 5 {
-		r, err := a.Add(context.Background(), ask(conf, fmt.Sprint("c", i)))
+		r, err := a.Add(context.Background(), req(conf, fmt.Sprint("c", i)))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -112,17 +112,17 @@ func TestRoundRobinSkipsWhatHostsCannotHave(t *testing.T) {
 	if want := "10.1.0.1 10.1.0.2 10.1.0.4 10.1.0.5 10.1.0.6"; strings.Join(got, " ") != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
-	_, err := a.Add(context.Background(), ask(conf, "more"))
+	_, err := a.Add(context.Background(), req(conf, "more"))
 	if f := fault(t, err); f.Code != model.CodeExhausted || !strings.Contains(f.Msg, "10.1.0.0-10.1.0.7") || f.Hint == "" {
 		t.Errorf("exhausted: %+v", f)
 	}
-	// The address given back last is not the one given next.
+	// The address released last is not the one allocated next.
 	for _, id := range []string{"c0", "c3"} {
-		if err := a.Del(context.Background(), ask(conf, id)); err != nil {
+		if err := a.Del(context.Background(), req(conf, id)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	r, err := a.Add(context.Background(), ask(conf, "new"))
+	r, err := a.Add(context.Background(), req(conf, "new"))
 	if err != nil || r.IPs[0].Address.Addr().String() != "10.1.0.1" {
 		t.Errorf("after the end comes the beginning: %v %v", r, err)
 	}
@@ -131,10 +131,10 @@ func TestRoundRobinSkipsWhatHostsCannotHave(t *testing.T) {
 func TestSecondAddIsAnError(t *testing.T) {
 	a := New(Config{DataDir: t.TempDir()})
 	conf := section(`{"type":"host-local","subnet":"10.1.0.0/24"}`)
-	if _, err := a.Add(context.Background(), ask(conf, "c1")); err != nil {
+	if _, err := a.Add(context.Background(), req(conf, "c1")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := a.Add(context.Background(), ask(conf, "c1"))
+	_, err := a.Add(context.Background(), req(conf, "c1"))
 	if want := "10.1.0.2 has been allocated to c1, duplicate allocation is not allowed"; fault(t, err).Msg != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -179,7 +179,7 @@ func TestRequestedAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
 			a := New(Config{DataDir: dir})
-			q := ask(tc.conf, "c1")
+			q := req(tc.conf, "c1")
 			q.Args = tc.args
 			r, err := a.Add(context.Background(), q)
 			if tc.code != 0 {
@@ -256,16 +256,16 @@ func TestLegacyFilesAndGC(t *testing.T) {
 		}
 	}
 	ctx := context.Background()
-	if err := a.Check(ctx, ask(conf, "old"), model.Result{}); err != nil {
+	if err := a.Check(ctx, req(conf, "old"), model.Result{}); err != nil {
 		t.Errorf("CHECK of a legacy file: %v", err)
 	}
 	for address, holds := range map[string]bool{"10.1.0.2/24": true, "10.1.0.9/24": false, "192.0.2.9/24": false} {
 		prev := model.Result{IPs: []model.IP{{Address: netip.MustParsePrefix(address)}}}
-		if err := a.Check(ctx, ask(conf, "old"), prev); (err == nil) != holds {
+		if err := a.Check(ctx, req(conf, "old"), prev); (err == nil) != holds {
 			t.Errorf("CHECK of a prevResult with %s: %v", address, err)
 		}
 	}
-	err := a.GC(ctx, ask(conf, ""), []model.AttachmentKey{
+	err := a.GC(ctx, req(conf, ""), []model.AttachmentKey{
 		{ContainerID: "old", IfName: "eth0"}, {ContainerID: "c1", IfName: "eth0"},
 	})
 	if err != nil {
@@ -275,10 +275,10 @@ func TestLegacyFilesAndGC(t *testing.T) {
 	if diff := cmp.Diff(want, tree(t, net)); diff != "" {
 		t.Errorf("files after GC (-want +got):\n%s", diff)
 	}
-	if err := a.Del(ctx, ask(conf, "old")); err != nil {
+	if err := a.Del(ctx, req(conf, "old")); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Check(ctx, ask(conf, "old"), model.Result{}); fault(t, err).Code != model.CodeDiffers {
+	if err := a.Check(ctx, req(conf, "old"), model.Result{}); fault(t, err).Code != model.CodeDiffers {
 		t.Errorf("CHECK after DEL: %v", err)
 	}
 }
@@ -286,19 +286,19 @@ func TestLegacyFilesAndGC(t *testing.T) {
 func TestDelNeedsNoConfiguration(t *testing.T) {
 	dir := t.TempDir()
 	a := New(Config{DataDir: dir})
-	if _, err := a.Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1")); err !=
+	if _, err := a.Add(context.Background(), req(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1")); err !=
 		nil {
 		t.Fatal(err)
 	}
 	for _, conf := range []string{"", "{", section(`{"subnet":"10.1.0.0/31"}`)} {
-		if err := a.Del(context.Background(), ask(conf, "c1")); err != nil {
+		if err := a.Del(context.Background(), req(conf, "c1")); err != nil {
 			t.Errorf("DEL with configuration %q: %v", conf, err)
 		}
 	}
 	if n := len(taken2(t, dir)); n != 0 {
 		t.Errorf("%d addresses left", n)
 	}
-	held := ask("", "c2")
+	held := req("", "c2")
 	held.Held = []netip.Addr{netip.MustParseAddr("10.1.0.2")}
 	other := filepath.Join(dir, "net", "10.1.0.2")
 	if err := os.WriteFile(other, []byte("c3\r\neth0"), 0o600); err != nil {
@@ -316,20 +316,20 @@ func TestCheckAndStatus(t *testing.T) {
 	ctx := context.Background()
 	a := New(Config{DataDir: t.TempDir()})
 	conf := section(`{"type":"host-local","subnet":"10.1.0.0/30"}`)
-	if err := a.Status(ctx, ask(conf, "")); err != nil {
+	if err := a.Status(ctx, req(conf, "")); err != nil {
 		t.Errorf("STATUS before the first ADD: %v", err)
 	}
-	r, err := a.Add(ctx, ask(conf, "c1"))
+	r, err := a.Add(ctx, req(conf, "c1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Check(ctx, ask(conf, "c1"), r); err != nil {
+	if err := a.Check(ctx, req(conf, "c1"), r); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}
-	if err := a.Check(ctx, ask(conf, "c2"), r); fault(t, err).Code != model.CodeDiffers {
+	if err := a.Check(ctx, req(conf, "c2"), r); fault(t, err).Code != model.CodeDiffers {
 		t.Errorf("CHECK of another container: %v", err)
 	}
-	if err := a.Status(ctx, ask(conf, "")); err != nil {
+	if err := a.Status(ctx, req(conf, "")); err != nil {
 		t.Errorf("STATUS of an exhausted range: %v", err)
 	}
 }
@@ -349,7 +349,7 @@ func TestParallelAddsNeverMeet(t *testing.T) {
 			if i%2 == 1 {
 				a = two // as another process: another descriptor of the lock
 			}
-			r, err := a.Add(ctx, ask(conf, id))
+			r, err := a.Add(ctx, req(conf, id))
 			if err != nil {
 				t.Errorf("%s: %v", id, err)
 				return
@@ -375,7 +375,7 @@ func TestUnusableDirectory(t *testing.T) {
 	}
 	_, err := New(Config{
 		DataDir: file,
-	}).Add(context.Background(), ask(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1"))
+	}).Add(context.Background(), req(section(`{"type":"host-local","subnet":"10.1.0.0/24"}`), "c1"))
 	if f := fault(t, err); f.Code != model.CodeIO || !strings.Contains(f.Msg, file) {
 		t.Errorf("got %+v, want code 5 naming %s", f, file)
 	}
@@ -389,7 +389,7 @@ func TestResolvConf(t *testing.T) {
 	}
 	a := New(Config{DataDir: t.TempDir()})
 	r, err := a.Add(context.Background(),
-		ask(section(`{"type":"host-local","subnet":"10.1.0.0/24","resolvConf":"`+name+`"}`), "c1"))
+		req(section(`{"type":"host-local","subnet":"10.1.0.0/24","resolvConf":"`+name+`"}`), "c1"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,26 +19,26 @@ type Entry struct {
 	ContainerID, IfName string
 }
 
-// Directory returns where the addresses of a network are.
-func (a *Allocator) Directory(ask ipam.Ask) (string, error) { return a.directoryOf(ask) }
+// Directory returns the directory of a network.
+func (a *Allocator) Directory(req ipam.Request) (string, error) { return a.directoryOf(req) }
 
-// List returns the directory of a network and what it holds, promises to virtual machines left out. It waits for no
-// lock: what comes or goes meanwhile is in it, or not.
-func (a *Allocator) List(ask ipam.Ask) (dir string, entries []Entry, err error) {
-	if dir, err = a.directoryOf(ask); err != nil {
+// List returns the directory of a network and its entries, without addresses kept for virtual machines. It takes no
+// lock: concurrent changes may be missing.
+func (a *Allocator) List(req ipam.Request) (dir string, entries []Entry, err error) {
+	if dir, err = a.directoryOf(req); err != nil {
 		return "", nil, err
 	}
 	names, err := taken(dir)
 	if err != nil {
-		return dir, nil, broken(dir, err)
+		return dir, nil, ioError(dir, err)
 	}
 	for addr := range names {
 		content, err := readSmall(filepath.Join(dir, addr.String()))
-		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(content, machinePrefix) {
+		if errors.Is(err, fs.ErrNotExist) || strings.HasPrefix(content, vmPrefix) {
 			continue
 		}
 		if err != nil {
-			return dir, nil, broken(dir, err)
+			return dir, nil, ioError(dir, err)
 		}
 		id, ifName, _ := strings.Cut(content, separator)
 		entries = append(entries, Entry{addr, id, ifName})

@@ -35,8 +35,8 @@ func (n *naive) add(id string) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// TestAgainstTheNaiveModel lets random ADDs, DELs and GCs run: every answer is the model's, so no address is ever given
-// twice and none is outside the range.
+// TestAgainstTheNaiveModel lets random ADDs, DELs and GCs run: every answer is the model's, so no address is ever
+// allocated twice and none is outside the range.
 func TestAgainstTheNaiveModel(t *testing.T) {
 	root := t.TempDir()
 	runs := 0
@@ -77,12 +77,12 @@ func (r *run) add(rt *rapid.T) {
 	r.made++
 	id := fmt.Sprint("c", r.made)
 	want, ok := r.n.add(id)
-	got, err := r.a.Add(context.Background(), ask(r.conf, id))
+	got, err := r.a.Add(context.Background(), req(r.conf, id))
 	switch {
 	case ok && (err != nil || got.IPs[0].Address.Addr() != want):
 		rt.Fatalf("ADD %s: %v %v, want %s", id, got.IPs, err, want)
 	case !ok:
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != model.CodeExhausted {
 			rt.Fatalf("ADD %s to a full range: %v %v", id, got.IPs, err)
 		}
@@ -94,7 +94,7 @@ func (r *run) pick(rt *rapid.T) string {
 }
 
 func (r *run) del(rt *rapid.T) {
-	q := ask(r.conf, r.pick(rt))
+	q := req(r.conf, r.pick(rt))
 	for a, id := range r.n.owner {
 		if id == q.ContainerID {
 			if rapid.Bool().Draw(rt, "held") {
@@ -116,7 +116,7 @@ func (r *run) gc(rt *rapid.T) {
 			delete(r.n.owner, a)
 		}
 	}
-	if err := r.a.GC(context.Background(), ask(r.conf, ""), []model.AttachmentKey{
+	if err := r.a.GC(context.Background(), req(r.conf, ""), []model.AttachmentKey{
 		{ContainerID: keep, IfName: "eth0"},
 	}); err != nil {
 		rt.Fatal(err)
@@ -124,7 +124,7 @@ func (r *run) gc(rt *rapid.T) {
 }
 
 func (r *run) check(rt *rapid.T) {
-	dir, err := r.a.directoryOf(ipam.Ask{Network: "net"})
+	dir, err := r.a.directoryOf(ipam.Request{Network: "net"})
 	if err != nil {
 		rt.Fatal(err)
 	}
@@ -155,7 +155,7 @@ func FuzzSettings(f *testing.F) {
 	}
 	a := New(Config{DataDir: "/nowhere"})
 	f.Fuzz(func(t *testing.T, conf, key, value string) {
-		q := ask(conf, "c")
+		q := req(conf, "c")
 		q.Args = [][2]string{{key, value}}
 		s, err := a.settings(q)
 		if err != nil {
@@ -185,11 +185,11 @@ func BenchmarkAddDel(b *testing.B) {
 	a := New(Config{DataDir: b.TempDir(), CallerKnows: true})
 	conf := section(`{"type":"host-local","subnet":"10.1.0.0/16"}`)
 	for b.Loop() {
-		r, err := a.Add(context.Background(), ask(conf, "c1"))
+		r, err := a.Add(context.Background(), req(conf, "c1"))
 		if err != nil {
 			b.Fatal(err)
 		}
-		q := ask(conf, "c1")
+		q := req(conf, "c1")
 		q.Held = []netip.Addr{r.IPs[0].Address.Addr()}
 		if err := a.Del(context.Background(), q); err != nil {
 			b.Fatal(err)

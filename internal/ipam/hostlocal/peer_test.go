@@ -24,7 +24,7 @@ func peer(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(os.Getenv("WEFT_PEER_BIN_DIR"), "host-local")
 	if os.Getenv("WEFT_PEER_BIN_DIR") == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: not compared with the reference plugin host-local")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: not compared with the reference plugin host-local")
 	}
 	return path
 }
@@ -58,8 +58,8 @@ func runPeer(ctx context.Context, t *testing.T, bin, verb, id, conf string) (net
 	return r.IPs[0].Address.Addr(), nil
 }
 
-// TestBesideTheReferencePlugin serves one network by both programs in turns.
-func TestBesideTheReferencePlugin(t *testing.T) {
+// TestWithReferencePlugin serves one network by both programs in turns.
+func TestWithReferencePlugin(t *testing.T) {
 	bin := peer(t)
 	dir := t.TempDir()
 	conf := section(`{"type":"host-local","subnet":"10.1.0.0/27","dataDir":"` + dir + `"}`)
@@ -71,9 +71,9 @@ func TestBesideTheReferencePlugin(t *testing.T) {
 			return runPeer(ctx, t, bin, verb, id, conf)
 		}
 		if verb == "DEL" {
-			return netip.Addr{}, a.Del(ctx, ask(conf, id))
+			return netip.Addr{}, a.Del(ctx, req(conf, id))
 		}
-		r, err := a.Add(ctx, ask(conf, id))
+		r, err := a.Add(ctx, req(conf, id))
 		if err != nil {
 			return netip.Addr{}, err
 		}
@@ -113,7 +113,7 @@ func TestBesideTheReferencePlugin(t *testing.T) {
 }
 
 // TestKilledAtRandom kills a process that allocates, again and again. What it leaves is complete, and the reference
-// plugin goes on from there.
+// plugin continues from there.
 func TestKilledAtRandom(t *testing.T) {
 	if dir := os.Getenv("WEFT_TEST_ALLOCATE"); dir != "" {
 		allocateForever(t, dir)
@@ -149,7 +149,7 @@ func TestKilledAtRandom(t *testing.T) {
 		t.Errorf("only %d of %d kills hit a live allocation", hits, kills)
 	}
 	conf := section(`{"type":"host-local","subnet":"10.0.0.0/8","dataDir":"` + dir + `"}`)
-	if err := New(Config{}).GC(context.Background(), ask(conf, ""), nil); err != nil {
+	if err := New(Config{}).GC(context.Background(), req(conf, ""), nil); err != nil {
 		t.Fatal(err)
 	}
 	if left := taken2(t, dir); len(left) != 0 {
@@ -166,7 +166,7 @@ func allocateForever(t *testing.T, dir string) {
 	a := New(Config{DataDir: dir, CallerKnows: true})
 	for i := 0; ; i++ {
 		_, err := a.Add(context.Background(),
-			ask(section(`{"type":"host-local","subnet":"10.0.0.0/8"}`), fmt.Sprintf("r%s-%d", os.Getenv("WEFT_TEST_ROUND"), i)))
+			req(section(`{"type":"host-local","subnet":"10.0.0.0/8"}`), fmt.Sprintf("r%s-%d", os.Getenv("WEFT_TEST_ROUND"), i)))
 		if err != nil {
 			t.Fatal(err)
 		}

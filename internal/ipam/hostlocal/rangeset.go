@@ -14,11 +14,11 @@ import (
 
 const exhaustedHint = "DEL attachments that are no longer there (weft cni gc), or widen the range"
 
-const apart = "an address can be given once only: move or shorten one of the two"
+const overlapHint = "ranges must not overlap: move or shorten one of the two"
 
 // rangeSet is a list of ranges of one family; an attachment gets one address of it.
 type rangeSet struct {
-	name  string // where it stands in the configuration
+	name  string // its path in the configuration
 	spans []span
 }
 
@@ -43,7 +43,7 @@ func readSet(name string, conf []spanConf) (rangeSet, error) {
 		}
 		for _, o := range set.spans {
 			if s.overlaps(o) {
-				return set, ipam.Invalid(apart, "%s: ranges %s and %s overlap", name, o, s)
+				return set, ipam.Invalid(overlapHint, "%s: ranges %s and %s overlap", name, o, s)
 			}
 		}
 		set.spans = append(set.spans, s)
@@ -82,12 +82,12 @@ func (rs rangeSet) at(a netip.Addr) int {
 
 func (rs rangeSet) contains(a netip.Addr) bool { return rs.at(a) >= 0 }
 
-// choose finds the wanted address or, without one, the next free one behind the last.
+// choose returns the requested address or, without one, the next free one after the last.
 func (rs rangeSet) choose(d *directory, last, want netip.Addr) (model.IP, error) {
 	var got netip.Addr
 	var err error
 	if want.IsValid() {
-		got, err = want, rs.available(d, want)
+		got, err = want, rs.checkAvailable(d, want)
 	} else {
 		got, err = rs.next(d, last)
 	}
@@ -97,27 +97,27 @@ func (rs rangeSet) choose(d *directory, last, want netip.Addr) (model.IP, error)
 	return rs.ip(got), nil
 }
 
-// ip is an address of the set as a result names it.
+// ip returns an address of the set for a result.
 func (rs rangeSet) ip(a netip.Addr) model.IP {
 	s := rs.spans[rs.at(a)]
 	return model.IP{Address: netip.PrefixFrom(a, s.subnet.Bits()), Gateway: s.gateway}
 }
 
-// available tells why a requested address cannot be given.
-func (rs rangeSet) available(d *directory, want netip.Addr) error {
+// checkAvailable returns why a requested address cannot be allocated.
+func (rs rangeSet) checkAvailable(d *directory, want netip.Addr) error {
 	if s := rs.spans[rs.at(want)]; !s.usable(want) {
 		return ipam.Invalid("ask for another address",
 			"requested address %s is the gateway, the network or the broadcast address of %s", want, s.subnet)
 	}
 	free, err := d.isFree(want)
 	if err == nil && !free {
-		err = model.Faultf(model.CodeExhausted, "ask for another address, or DEL the attachment that has it",
+		err = model.Errorf(model.CodeExhausted, "ask for another address, or DEL the attachment that has it",
 			"requested address %s is not available in %s %s", want, rs.name, rs)
 	}
 	return err
 }
 
-// next walks once through the set, beginning behind the last address given.
+// next searches the set once, beginning after the last allocated address.
 func (rs rangeSet) next(d *directory, last netip.Addr) (netip.Addr, error) {
 	const patience = 64 // tries, before the directory is listed instead
 	tries := 0
@@ -139,11 +139,11 @@ func (rs rangeSet) next(d *directory, last netip.Addr) (netip.Addr, error) {
 			}
 		}
 	}
-	return netip.Addr{}, model.Faultf(model.CodeExhausted, exhaustedHint, "no address is free in %s %s (directory %s)",
+	return netip.Addr{}, model.Errorf(model.CodeExhausted, exhaustedHint, "no address is free in %s %s (directory %s)",
 		rs.name, rs, d.path)
 }
 
-// from yields every usable address once, beginning behind last; a last that is in no range begins at the first.
+// from yields every usable address once, beginning after last; if last is in no range, at the first.
 func (rs rangeSet) from(last netip.Addr) func(yield func(netip.Addr) bool) {
 	return func(yield func(netip.Addr) bool) {
 		begin := rs.at(last)

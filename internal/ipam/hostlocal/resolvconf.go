@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// readResolvConf reads what resolv.conf(5) says, as the reference plugin does.
+// readResolvConf reads a resolv.conf(5) file, as the reference plugin does.
 func readResolvConf(name string) (model.DNS, error) {
 	const most = 1 << 16 // bytes
 	f, err := os.Open(name)

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// settings are a configuration, read and checked.
+// settings is a decoded and validated configuration.
 type settings struct {
 	dir        string
 	sets       []rangeSet
@@ -20,7 +20,7 @@ type settings struct {
 	resolvConf string
 }
 
-// outer is what matters of the plugin object.
+// outer is the relevant part of the plugin object.
 type outer struct {
 	CNIVersion    string          `json:"cniVersion"`
 	IPAM          json.RawMessage `json:"ipam"`
@@ -47,10 +47,10 @@ type inner struct {
 	ResolvConf string       `json:"resolvConf"`
 }
 
-func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
+func (a *Allocator) settings(req ipam.Request) (settings, error) {
 	var s settings
 	var o outer
-	if err := ipam.Decode("", ask.Conf, &o); err != nil {
+	if err := ipam.Decode("", req.Conf, &o); err != nil {
 		return s, err
 	}
 	if len(o.IPAM) == 0 {
@@ -62,7 +62,7 @@ func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
 		return s, err
 	}
 	var err error
-	if s.dir, err = a.directoryOf(ask); err != nil {
+	if s.dir, err = a.directoryOf(req); err != nil {
 		return s, err
 	}
 	s.routes, s.resolvConf = in.Routes, in.ResolvConf
@@ -72,11 +72,11 @@ func (a *Allocator) settings(ask ipam.Ask) (settings, error) {
 	if s.sets, err = readSets(o, in); err != nil {
 		return s, err
 	}
-	s.requested, err = requested(ask, o)
+	s.requested, err = requested(req, o)
 	return s, err
 }
 
-// readSets lists the range sets: the runtime's, the single one in the old style, then ranges.
+// readSets returns the range sets: the runtime's, the single one in the old style, then ranges.
 func readSets(o outer, in inner) ([]rangeSet, error) {
 	type named struct {
 		name  string
@@ -104,7 +104,7 @@ func readSets(o outer, in inner) ([]rangeSet, error) {
 		}
 		for _, other := range sets {
 			if set.overlaps(other) {
-				return nil, ipam.Invalid(apart, "%s %s overlaps with %s %s", set.name, set, other.name, other)
+				return nil, ipam.Invalid(overlapHint, "%s %s overlaps with %s %s", set.name, set, other.name, other)
 			}
 		}
 		if set.spans[0].start.Is4() {
@@ -117,21 +117,21 @@ func readSets(o outer, in inner) ([]rangeSet, error) {
 	return sets, ipam.OnePerFamily(o.CNIVersion, v4, v6)
 }
 
-// requested are the addresses that the caller wants: from CNI_ARGS, args.cni.ips and runtimeConfig.ips, all of them.
-func requested(ask ipam.Ask, o outer) ([]netip.Addr, error) {
-	if err := ipam.CheckArgs(ask.Args); err != nil {
+// requested returns the addresses that the runtime requests: from CNI_ARGS, args.cni.ips and runtimeConfig.ips.
+func requested(req ipam.Request, o outer) ([]netip.Addr, error) {
+	if err := ipam.CheckArgs(req.Args); err != nil {
 		return nil, err
 	}
 	var out []netip.Addr
 	add := func(field, value string, code model.Code) error {
 		addr, err := ipam.ParseAddr(value)
 		if err != nil {
-			return model.Faultf(code, "an address, for example 10.1.0.5", "%s %q: %w", field, value, err)
+			return model.Errorf(code, "an address, for example 10.1.0.5", "%s %q: %w", field, value, err)
 		}
 		out = append(out, addr)
 		return nil
 	}
-	if v := ipam.Arg(ask.Args, "IP"); v != "" {
+	if v := ipam.Arg(req.Args, "IP"); v != "" {
 		if err := add("environment: CNI_ARGS IP", v, model.CodeInvalidEnv); err != nil {
 			return nil, err
 		}
@@ -161,23 +161,23 @@ func unique(addrs []netip.Addr) []netip.Addr {
 	return out
 }
 
-// directoryOf is the directory of the network. It reads nothing else of the configuration, because DEL and GC must work
-// with one that is broken.
-func (a *Allocator) directoryOf(ask ipam.Ask) (string, error) {
+// directoryOf returns the directory of the network. It decodes nothing else of the configuration, because DEL and GC
+// must work with an invalid one.
+func (a *Allocator) directoryOf(req ipam.Request) (string, error) {
 	var conf struct {
 		IPAM struct {
 			DataDir string `json:"dataDir"`
 		} `json:"ipam"`
 	}
-	_ = json.Unmarshal(ask.Conf, &conf) // whatever could be read
-	if filepath.Base(ask.Network) != ask.Network || ask.Network == "." || ask.Network == ".." {
-		return "", ipam.Invalid("", "network name %q cannot be a directory's name", ask.Network)
+	_ = json.Unmarshal(req.Conf, &conf) // ignore errors
+	if filepath.Base(req.Network) != req.Network || req.Network == "." || req.Network == ".." {
+		return "", ipam.Invalid("", "network name %q cannot be a directory's name", req.Network)
 	}
 	root := conf.IPAM.DataDir
 	if root == "" {
 		root = a.cfg.DataDir
 	}
-	return filepath.Join(root, ask.Network), nil
+	return filepath.Join(root, req.Network), nil
 }
 
 func (s settings) contains(addr netip.Addr) bool {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 )
 
-// spanConf is a range as a configuration writes it.
+// spanConf is a range in a configuration.
 type spanConf struct {
 	Subnet     string `json:"subnet"`
 	RangeStart string `json:"rangeStart"`
@@ -24,8 +24,8 @@ type span struct {
 	gateway    netip.Addr
 }
 
-// readSpan checks a range and fills in what it leaves out: the gateway is the first address, the range goes from the
-// first to the last one.
+// readSpan validates a range and sets defaults: the gateway is the first address, the range goes from the first to the
+// last one.
 func readSpan(name string, c spanConf) (span, error) {
 	var s span
 	var err error
@@ -85,7 +85,7 @@ func optional(name, value string, otherwise netip.Addr) (netip.Addr, error) {
 	return a.Unmap(), nil
 }
 
-// lastOf is the last address that a host can have: the one before the broadcast address, for IPv6 the last.
+// lastOf returns the last address that a host can have: the one before the broadcast address, for IPv6 the last.
 func lastOf(p netip.Prefix) netip.Addr {
 	b := p.Addr().AsSlice()
 	for bit := p.Bits(); bit < len(b)*8; bit++ {
@@ -106,7 +106,7 @@ func (s span) overlaps(o span) bool {
 	return s.start.Is4() == o.start.Is4() && !s.end.Less(o.start) && !o.end.Less(s.start)
 }
 
-// usable tells whether a host can have the address: not the network's, not the broadcast address, not the gateway's.
+// usable reports whether a host can have the address: it is not the network's, the broadcast or the gateway's address.
 func (s span) usable(a netip.Addr) bool {
 	if a == s.gateway || a == s.subnet.Addr() {
 		return false

@@ -16,17 +16,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Check tells whether the attachment still holds the addresses of prev that lie in the ranges or, when prev has none of
-// them, any address of prev; and when prev has no address, any at all.
-func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) error {
-	set, err := a.settings(ask)
+// Check reports whether the attachment still has the addresses of prev that are in the ranges; if prev has none of
+// these, any address of prev; if prev has no address, any at all.
+func (a *Allocator) Check(ctx context.Context, req ipam.Request, prev model.Result) error {
+	set, err := a.settings(req)
 	if err != nil {
 		return err
 	}
 	gone := func(what string) error {
-		return model.Faultf(
-			model.CodeDiffers, "the address may be given to somebody else: DEL the attachment and ADD it again",
-			"host-local: %s is not reserved for container %s interface %s in %s", what, ask.ContainerID, ask.IfName, set.dir)
+		return model.Errorf(
+			model.CodeDiffers, "the address may be allocated again: DEL the attachment and ADD it again",
+			"host-local: %s is not reserved for container %s interface %s in %s", what, req.ContainerID, req.IfName, set.dir)
 	}
 	d, err := a.open(ctx, set.dir, false)
 	if err != nil {
@@ -43,14 +43,14 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 			continue
 		}
 		expected++
-		if !d.isHeldBy(addr, ask.ContainerID, ask.IfName) {
+		if !d.isHeldBy(addr, req.ContainerID, req.IfName) {
 			return gone(addr.String())
 		}
 	}
 	if expected > 0 {
 		return nil
 	}
-	held, err := d.heldBy(ask.ContainerID, ask.IfName)
+	held, err := d.heldBy(req.ContainerID, req.IfName)
 	if err != nil {
 		return err
 	}
@@ -68,22 +68,22 @@ func (a *Allocator) Check(ctx context.Context, ask ipam.Ask, prev model.Result) 
 	return gone("any address of prevResult")
 }
 
-// Status tells whether the configuration is valid and its directory can be used. A range set without a free address is
-// no error, as with the reference plugin: runtimes that hear of one declare the whole node not ready, and Kubernetes
-// then evicts the very pods that have the addresses.
-func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
-	set, err := a.settings(ask)
+// Status reports whether the configuration is valid and its directory can be used. A range set without a free address
+// is no error, as with the reference plugin: a runtime would mark the whole node as not ready, and Kubernetes would
+// evict the pods that have the addresses.
+func (a *Allocator) Status(_ context.Context, req ipam.Request) error {
+	set, err := a.settings(req)
 	if err != nil {
 		return err
 	}
 	if err := writable(set.dir); err != nil {
-		return model.Faultf(model.CodeNotAvailable, "make it writable, or choose another dataDir",
+		return model.Errorf(model.CodeNotAvailable, "make it writable, or choose another dataDir",
 			"host-local: directory %s: %w", set.dir, err)
 	}
 	return nil
 }
 
-// writable tells whether files can be made in a directory, or the directory where it will be; it makes nothing.
+// writable reports whether files can be created in a directory, or the directory itself; it creates nothing.
 func writable(dir string) error {
 	err := unix.Access(dir, unix.W_OK|unix.X_OK)
 	if errors.Is(err, unix.ENOENT) && dir != filepath.Dir(dir) {
@@ -92,10 +92,10 @@ func writable(dir string) error {
 	return err
 }
 
-// GC takes back what belongs to no valid attachment, and files that a killed reference plugin left empty. It goes on
-// after an error.
-func (a *Allocator) GC(ctx context.Context, ask ipam.Ask, valid []model.AttachmentKey) error {
-	dir, err := a.directoryOf(ask)
+// GC releases what belongs to no valid attachment, and removes files that a killed reference plugin left empty. It
+// continues after an error.
+func (a *Allocator) GC(ctx context.Context, req ipam.Request, valid []model.AttachmentKey) error {
+	dir, err := a.directoryOf(req)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (a *Allocator) GC(ctx context.Context, ask ipam.Ask, valid []model.Attachme
 	}
 	var errs []error
 	err = d.each(func(addr netip.Addr, content string) {
-		if !keep[content] && !strings.HasPrefix(content, machinePrefix) {
+		if !keep[content] && !strings.HasPrefix(content, vmPrefix) {
 			errs = append(errs, d.remove(addr))
 		}
 	})

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inuse reads which addresses the interfaces in this machine's network namespaces have.
+// Package inuse reads which addresses the interfaces in this host's network namespaces have.
 package inuse
 
 import (
@@ -19,7 +19,7 @@ import (
 const namedNamespaces = "/run/netns"
 
 // Read reads the addresses of interfaces in namespaces, those that are named included, and says which are gone.
-func Read(paths map[string]bool) (seen []audit.Seen, gone []string, err error) {
+func Read(paths map[string]bool) (seen []audit.ObservedAddress, gone []string, err error) {
 	entries, err := os.ReadDir(namedNamespaces)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, nil, err
@@ -44,13 +44,13 @@ func Read(paths map[string]bool) (seen []audit.Seen, gone []string, err error) {
 }
 
 // addressesIn are the addresses of the interfaces in a namespace.
-func addressesIn(path string) ([]audit.Seen, error) {
+func addressesIn(path string) ([]audit.ObservedAddress, error) {
 	ns, err := netns.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = ns.Close() }()
-	var seen []audit.Seen
+	var seen []audit.ObservedAddress
 	err = ns.Do(func() error {
 		links, err := net.Interfaces()
 		if err != nil {
@@ -63,7 +63,7 @@ func addressesIn(path string) ([]audit.Seen, error) {
 			}
 			for _, addr := range addrs {
 				if p, err := netip.ParsePrefix(addr.String()); err == nil {
-					seen = append(seen, audit.Seen{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
+					seen = append(seen, audit.ObservedAddress{Netns: path, IfName: link.Name, Addr: p.Addr().Unmap()})
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Bad input is refused with field, value and the way out.
+// Bad input is refused with field, value and a hint.
 func TestBadInput(t *testing.T) {
 	for _, tc := range []struct {
 		conf string
@@ -166,9 +166,9 @@ func TestBadInput(t *testing.T) {
 			`cniVersion "0.2.0" does not support more than one address per family (2 IPv4, 0 IPv6) (use cniVersion 0.3.0 or newer)`,
 		},
 	} {
-		ask := ipam.Ask{Conf: json.RawMessage(tc.conf), Network: "n", ContainerID: "c", IfName: "eth0", Args: tc.args}
-		_, err := New().Add(context.Background(), ask)
-		var f *model.Fault
+		req := ipam.Request{Conf: json.RawMessage(tc.conf), Network: "n", ContainerID: "c", IfName: "eth0", Args: tc.args}
+		_, err := New().Add(context.Background(), req)
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || f.Error() != tc.want {
 			t.Errorf("%s %v:\n got  %v\n want %d %s", tc.conf, tc.args, err, tc.code, tc.want)
 		}
@@ -179,7 +179,7 @@ func TestBadInput(t *testing.T) {
 func TestKeysInAnyCase(t *testing.T) {
 	conf := `{"CNIVERSION":"1.0.0","IPAM":{"Addresses":[{"ADDRESS":"10.1.0.5/24","Gateway":"10.1.0.1"}],"DNS":{"NameServers":["10.0.0.53"]}},
 		"Args":{"CNI":{"IPs":["10.3.0.1/24"]}}}`
-	r, err := New().Add(context.Background(), ipam.Ask{Conf: json.RawMessage(conf)})
+	r, err := New().Add(context.Background(), ipam.Request{Conf: json.RawMessage(conf)})
 	if err != nil || show(r) != "10.3.0.1/24" || len(r.DNS.Nameservers) != 1 {
 		t.Errorf("%+v, %v", r, err)
 	}

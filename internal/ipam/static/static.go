@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package static gives the addresses that stand in the configuration or that the caller asks for. It remembers nothing,
-// and two attachments with the same address are its user's business, as with the reference plugin of that name.
+// Package static assigns the addresses in the configuration or that the runtime requests. It has no state: like the
+// reference plugin of that name, it does not prevent two attachments with one address.
 package static
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Allocator gives fixed addresses.
+// Allocator assigns fixed addresses.
 type Allocator struct{}
 
-// New makes an allocator.
+// New returns an allocator.
 func New() *Allocator { return &Allocator{} }
 
 type outer struct {
@@ -55,33 +55,33 @@ func (*Allocator) Keys() []string {
 	}
 }
 
-// Validate refuses malformed addresses and routes.
+// Validate rejects malformed addresses and routes.
 func (a *Allocator) Validate(conf json.RawMessage) error {
-	_, err := read(ipam.Ask{Conf: conf})
+	_, err := read(ipam.Request{Conf: conf})
 	return err
 }
 
-// Doubts finds settings that surprise.
-func (a *Allocator) Doubts(conf json.RawMessage) []model.Doubt {
+// Warnings returns settings with a surprising effect.
+func (a *Allocator) Warnings(conf json.RawMessage) []model.Warning {
 	var o outer
 	var in inner
-	if _, err := read(ipam.Ask{Conf: conf}); err != nil || json.Unmarshal(conf, &o) != nil ||
+	if _, err := read(ipam.Request{Conf: conf}); err != nil || json.Unmarshal(conf, &o) != nil ||
 		json.Unmarshal(o.IPAM, &in) != nil {
 		return nil // Validate says it
 	}
-	return in.Routes.Doubts()
+	return in.Routes.Warnings()
 }
 
-// Add gives the addresses of the configuration, with those of CNI_ARGS behind them. args.cni.ips replaces them all, and
+// Add returns the addresses of the configuration, followed by those of CNI_ARGS. args.cni.ips replaces them all, and
 // runtimeConfig.ips replaces that.
-func (a *Allocator) Add(_ context.Context, ask ipam.Ask) (model.Result, error) { return read(ask) }
+func (a *Allocator) Add(_ context.Context, req ipam.Request) (model.Result, error) { return read(req) }
 
-// Del has nothing to give back.
-func (a *Allocator) Del(context.Context, ipam.Ask) error { return nil }
+// Del has nothing to release.
+func (a *Allocator) Del(context.Context, ipam.Request) error { return nil }
 
-// Check tells whether prev has the configured addresses with their gateways.
-func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) error {
-	want, err := read(ask)
+// Check reports whether prev has the configured addresses with their gateways.
+func (a *Allocator) Check(_ context.Context, req ipam.Request, prev model.Result) error {
+	want, err := read(req)
 	if err != nil {
 		return err
 	}
@@ -91,31 +91,31 @@ func (a *Allocator) Check(_ context.Context, ask ipam.Ask, prev model.Result) er
 			if have.Address == w.Address {
 				found = true
 				if w.Gateway.IsValid() && w.Gateway != have.Gateway {
-					return model.Faultf(model.CodeDiffers, "", "static: address %s has the gateway %s, configured is %s",
+					return model.Errorf(model.CodeDiffers, "", "static: address %s has the gateway %s, configured is %s",
 						w.Address, have.Gateway, w.Gateway)
 				}
 			}
 		}
 		if !found {
-			return model.Faultf(model.CodeDiffers, "", "static: prevResult does not have the configured address %s", w.Address)
+			return model.Errorf(model.CodeDiffers, "", "static: prevResult does not have the configured address %s", w.Address)
 		}
 	}
 	return nil
 }
 
-// Status is a matter of the configuration only.
-func (a *Allocator) Status(_ context.Context, ask ipam.Ask) error {
-	_, err := read(ask)
+// Status checks the configuration only.
+func (a *Allocator) Status(_ context.Context, req ipam.Request) error {
+	_, err := read(req)
 	return err
 }
 
-// GC has nothing to take back.
-func (a *Allocator) GC(context.Context, ipam.Ask, []model.AttachmentKey) error { return nil }
+// GC has nothing to release.
+func (a *Allocator) GC(context.Context, ipam.Request, []model.AttachmentKey) error { return nil }
 
-func read(ask ipam.Ask) (model.Result, error) {
+func read(req ipam.Request) (model.Result, error) {
 	var o outer
 	var in inner
-	if err := ipam.Decode("", ask.Conf, &o); err != nil {
+	if err := ipam.Decode("", req.Conf, &o); err != nil {
 		return model.Result{}, err
 	}
 	if len(o.IPAM) == 0 {
@@ -127,7 +127,7 @@ func read(ask ipam.Ask) (model.Result, error) {
 	if err := in.Routes.Check(); err != nil {
 		return model.Result{}, err
 	}
-	ips, err := addresses(ask, o, in)
+	ips, err := addresses(req, o, in)
 	if err != nil {
 		return model.Result{}, err
 	}
@@ -142,8 +142,8 @@ func read(ask ipam.Ask) (model.Result, error) {
 	return model.Result{IPs: ips, Routes: in.Routes, DNS: in.DNS}, ipam.OnePerFamily(o.CNIVersion, v4, v6)
 }
 
-func addresses(ask ipam.Ask, o outer, in inner) ([]model.IP, error) {
-	if err := ipam.CheckArgs(ask.Args); err != nil {
+func addresses(req ipam.Request, o outer, in inner) ([]model.IP, error) {
+	if err := ipam.CheckArgs(req.Args); err != nil {
 		return nil, err
 	}
 	var ips []model.IP
@@ -164,7 +164,7 @@ func addresses(ask ipam.Ask, o outer, in inner) ([]model.IP, error) {
 		}
 		ips = append(ips, ip)
 	}
-	ips, err := fromArgs(ask, ips)
+	ips, err := fromArgs(req, ips)
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +188,8 @@ func addresses(ask ipam.Ask, o outer, in inner) ([]model.IP, error) {
 }
 
 // fromArgs adds the addresses of CNI_ARGS; its gateways go to every address in whose subnet they are.
-func fromArgs(ask ipam.Ask, ips []model.IP) ([]model.IP, error) {
-	if v := ipam.Arg(ask.Args, "IP"); v != "" {
+func fromArgs(req ipam.Request, ips []model.IP) ([]model.IP, error) {
+	if v := ipam.Arg(req.Args, "IP"); v != "" {
 		for item := range strings.SplitSeq(v, ",") {
 			ip, err := parse("environment: CNI_ARGS IP", item, model.CodeInvalidEnv)
 			if err != nil {
@@ -198,11 +198,11 @@ func fromArgs(ask ipam.Ask, ips []model.IP) ([]model.IP, error) {
 			ips = append(ips, ip)
 		}
 	}
-	if v := ipam.Arg(ask.Args, "GATEWAY"); v != "" {
+	if v := ipam.Arg(req.Args, "GATEWAY"); v != "" {
 		for item := range strings.SplitSeq(v, ",") {
 			gw, err := netip.ParseAddr(strings.TrimSpace(item))
 			if err != nil {
-				return nil, model.Faultf(model.CodeInvalidEnv, "", "environment: CNI_ARGS GATEWAY %q: %w", item, err)
+				return nil, model.Errorf(model.CodeInvalidEnv, "", "environment: CNI_ARGS GATEWAY %q: %w", item, err)
 			}
 			for i := range ips {
 				if ips[i].Address.Masked().Contains(gw.Unmap()) {
@@ -217,14 +217,14 @@ func fromArgs(ask ipam.Ask, ips []model.IP) ([]model.IP, error) {
 func parse(field, value string, code model.Code) (model.IP, error) {
 	p, err := netip.ParsePrefix(strings.TrimSpace(value))
 	if err != nil {
-		return model.IP{}, model.Faultf(code, "an address with its prefix length, for example 10.1.0.5/24", "%s %q: %w",
+		return model.IP{}, model.Errorf(code, "an address with its prefix length, for example 10.1.0.5/24", "%s %q: %w",
 			field, value, err)
 	}
 	if p.Addr().Is4In6() {
-		return model.IP{}, model.Faultf(code, "write it as IPv4", "%s %q is an IPv4 address in IPv6 form", field, value)
+		return model.IP{}, model.Errorf(code, "write it as IPv4", "%s %q is an IPv4 address in IPv6 form", field, value)
 	}
 	return model.IP{Address: p}, nil
 }
 
-// Capabilities are none beside giving what its configuration says.
+// Capabilities returns none.
 func (a *Allocator) Capabilities() ipam.Capabilities { return ipam.Capabilities{} }

@@ -53,17 +53,17 @@ func TestAdd(t *testing.T) {
 		"nothing": {conf: `{"cniVersion":"1.0.0","ipam":{"type":"static"}}`, want: ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ask := ipam.Ask{Conf: json.RawMessage(tc.conf), Args: tc.args}
-			r, err := New().Add(context.Background(), ask)
+			req := ipam.Request{Conf: json.RawMessage(tc.conf), Args: tc.args}
+			r, err := New().Add(context.Background(), req)
 			if err != nil || show(r) != tc.want {
 				t.Fatalf("got %s %v, want %s", show(r), err, tc.want)
 			}
-			if err := New().Check(context.Background(), ask, r); err != nil {
+			if err := New().Check(context.Background(), req, r); err != nil {
 				t.Errorf("CHECK: %v", err)
 			}
 		})
 	}
-	r, err := New().Add(context.Background(), ipam.Ask{Conf: json.RawMessage(two)})
+	r, err := New().Add(context.Background(), ipam.Request{Conf: json.RawMessage(two)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,33 +97,33 @@ func TestRefusals(t *testing.T) {
 		{two, [2]string{"GATEWAY", "x"}, `CNI_ARGS GATEWAY "x"`, 4},
 		{with(`"runtimeConfig":{"ips":["x"]}`), [2]string{}, `runtimeConfig.ips "x"`, 7},
 	} {
-		ask := ipam.Ask{Conf: json.RawMessage(tc.conf)}
+		req := ipam.Request{Conf: json.RawMessage(tc.conf)}
 		if tc.arg[0] != "" {
-			ask.Args = [][2]string{tc.arg}
+			req.Args = [][2]string{tc.arg}
 		}
-		_, err := New().Add(context.Background(), ask)
-		var f *model.Fault
+		_, err := New().Add(context.Background(), req)
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || !strings.Contains(f.Msg, tc.want) {
 			t.Errorf("%s %v: error %v, want code %d with %q", tc.conf, tc.arg, err, tc.code, tc.want)
 		}
-		if tc.arg[0] == "" && New().Validate(ask.Conf) == nil {
+		if tc.arg[0] == "" && New().Validate(req.Conf) == nil {
 			t.Errorf("%s is valid", tc.conf)
 		}
 	}
 }
 
 func TestCheckFindsDifferences(t *testing.T) {
-	ask := ipam.Ask{Conf: json.RawMessage(two)}
-	r, err := New().Add(context.Background(), ask)
+	req := ipam.Request{Conf: json.RawMessage(two)}
+	r, err := New().Add(context.Background(), req)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.IPs[0].Gateway = netip.MustParseAddr("10.1.0.9")
-	if err := New().Check(context.Background(), ask, r); err == nil || !strings.Contains(err.Error(), "10.1.0.9") {
+	if err := New().Check(context.Background(), req, r); err == nil || !strings.Contains(err.Error(), "10.1.0.9") {
 		t.Errorf("another gateway: %v", err)
 	}
 	r.IPs = r.IPs[1:]
-	if err := New().Check(context.Background(), ask, r); err == nil || !strings.Contains(err.Error(), "10.1.0.5/24") {
+	if err := New().Check(context.Background(), req, r); err == nil || !strings.Contains(err.Error(), "10.1.0.5/24") {
 		t.Errorf("a missing address: %v", err)
 	}
 }
@@ -132,7 +132,7 @@ func FuzzAdd(f *testing.F) {
 	f.Add(two, "10.2.0.1/24", "10.2.0.254")
 	f.Add(`{"ipam":{"addresses":[{"address":"::ffff:1.2.3.4/120"}]}}`, "", "::1")
 	f.Fuzz(func(t *testing.T, conf, ip, gateway string) {
-		r, err := New().Add(context.Background(), ipam.Ask{
+		r, err := New().Add(context.Background(), ipam.Request{
 			Conf: json.RawMessage(conf), Args: [][2]string{{"IP", ip}, {"GATEWAY", gateway}},
 		})
 		for _, got := range r.IPs {

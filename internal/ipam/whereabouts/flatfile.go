@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// flatFiles are where whereabouts looks for keys that configurations leave out.
+// flatFiles are the files from which whereabouts reads keys that configurations omit.
 func flatFiles(first string) []string {
 	out := []string{
 		"/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf", "/etc/cni/net.d/whereabouts.d/whereabouts.conf",
@@ -23,8 +23,8 @@ func flatFiles(first string) []string {
 	return out
 }
 
-// Complete returns the ipam section with what the flat file adds to it, where it is whereabouts': the options that the
-// section does not have. readFile reads the file; nil means that there is none on this machine.
+// Complete returns the ipam section with the missing options that whereabouts' flat file has, if the section is
+// whereabouts'. readFile reads a file; nil means that it does not exist.
 func Complete(section json.RawMessage, readFile func(string) ([]byte, error)) (json.RawMessage, error) {
 	var head struct {
 		Type string `json:"type"`
@@ -42,12 +42,12 @@ func Complete(section json.RawMessage, readFile func(string) ([]byte, error)) (j
 			continue
 		}
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "make it readable, or take it away",
+			return nil, model.Errorf(model.CodeIO, "make it readable, or delete it",
 				"whereabouts' configuration file: %w", err)
 		}
 		flat, fields := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 		if err := json.Unmarshal(b, &flat); err != nil {
-			return nil, model.Faultf(model.CodeDecode, "put the file right", "whereabouts' configuration file %s: %w", path, err)
+			return nil, model.Errorf(model.CodeDecode, "correct the file", "whereabouts' configuration file %s: %w", path, err)
 		}
 		if err := ipam.Decode("ipam", section, &fields); err != nil {
 			return nil, err

@@ -15,20 +15,20 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-const objectHint = "put the object right, or delete it if whereabouts is not used any more"
+const objectHint = "correct the object, or delete it if whereabouts is not used any more"
 
-// Allocation is an address that whereabouts has allocated by what one of its objects says.
+// Allocation is an address that whereabouts has allocated, from one of its objects.
 type Allocation struct {
 	model.ReservedAddress
-	// NetworkName is the network_name that it was allocated for, where Known says that the object tells.
+	// NetworkName is the network_name of the allocation; it is valid if Known, because not all objects contain it.
 	NetworkName string
 	Known       bool
-	// Claimed: it belongs to an IPAMClaim, and may have no pod.
+	// Claimed: the address belongs to an IPAMClaim, and may have no pod.
 	Claimed bool
 	From    store.Key
 }
 
-// ipPool is what matters of whereabouts' IPPool.
+// ipPool is the relevant part of whereabouts' IPPool.
 type ipPool struct {
 	Spec struct {
 		Range       string `json:"range"`
@@ -41,7 +41,7 @@ type ipPool struct {
 	} `json:"spec"`
 }
 
-// reservation is what matters of whereabouts' OverlappingRangeIPReservation. The address is its name.
+// reservation is the relevant part of whereabouts' OverlappingRangeIPReservation. Its name has the address.
 type reservation struct {
 	Spec struct {
 		PodRef      string `json:"podref"`
@@ -51,26 +51,26 @@ type reservation struct {
 	} `json:"spec"`
 }
 
-// Objects is what all of its objects say.
+// Objects has all allocations and ranges of whereabouts' objects.
 type Objects struct {
-	// Allocations are those that say most first. The two kinds of objects do not always agree: a pool that could not be
-	// written leaves a reservation alone, and a pod has that address all the same.
+	// Allocations are sorted by detail: those of pools first. The two kinds of objects may disagree: if the pool could not
+	// be written, only the reservation exists, and yet a pod has the address.
 	Allocations []Allocation
-	// Ranges are those that it allocates from, the largest first.
+	// Ranges are the ranges that it allocates from, the largest first.
 	Ranges []Range
 }
 
-// Range is a range that whereabouts allocates from, with its network_name where Known says that the object tells.
+// Range is a range that whereabouts allocates from, with its network_name, valid if Known.
 type Range struct {
 	CIDR        netip.Prefix
 	NetworkName string
 	Known       bool
 }
 
-// A Lister lists all objects of a kind, within a time of its own. ErrNotFound says that nobody knows the kind.
+// Lister lists all objects of a kind, with its own timeout. store.ErrNotFound: the kind is not installed.
 type Lister func(context.Context, store.Kind) ([]store.Object, error)
 
-// Read reads all of them. One that cannot be understood is an error: what it holds might be given again.
+// Read reads all of whereabouts' objects. An invalid one is an error: its addresses might be allocated again.
 func Read(ctx context.Context, list Lister) (Objects, error) {
 	var all Objects
 	for _, kind := range []struct {
@@ -83,7 +83,7 @@ func Read(ctx context.Context, list Lister) (Objects, error) {
 	} {
 		found, err := list(ctx, kind.Kind)
 		if errors.Is(err, store.ErrNotFound) {
-			continue // whereabouts was never here
+			continue // whereabouts was never installed
 		}
 		if err != nil {
 			return all, err
@@ -99,7 +99,7 @@ func Read(ctx context.Context, list Lister) (Objects, error) {
 	return all, nil
 }
 
-// Reserved are the addresses of some networks that may have been allocated for a network_name, in order.
+// Reserved returns the addresses of some networks that may have been allocated for a network_name, in order.
 func (all *Objects) Reserved(networkName string, networks []netip.Prefix) []model.ReservedAddress {
 	var out []model.ReservedAddress
 	seen := map[netip.Addr]bool{}
@@ -121,11 +121,11 @@ func (a Allocation) MaybeOf(networkName string) bool { return !a.Known || a.Netw
 func (all *Objects) readPool(o store.Object) error {
 	var p ipPool
 	if err := json.Unmarshal(o.Raw, &p); err != nil {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
 	}
 	network, err := netip.ParsePrefix(p.Spec.Range)
 	if err != nil {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: spec.range %q is no prefix", o.Key, p.Spec.Range)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: spec.range %q is not a prefix", o.Key, p.Spec.Range)
 	}
 	name, known := networkName(o.Key.Name, p.Spec.Range)
 	network = network.Masked()
@@ -134,11 +134,17 @@ func (all *Objects) readPool(o store.Object) error {
 	for offset, a := range p.Spec.Allocations {
 		address, ok := atOffset(network, offset)
 		if !ok {
-			return model.Faultf(model.CodeDecode, objectHint, "%s: spec.allocations: %q is no offset in %s", o.Key,
+			return model.Errorf(model.CodeDecode, objectHint, "%s: spec.allocations: %q is not an offset in %s", o.Key,
 				offset, network)
 		}
 		g := Allocation{NetworkName: name, Known: known, From: o.Key}
-		g.ReservedAddress = model.ReservedAddress{Addr: address, For: a.PodRef, ContainerID: a.ID, IfName: a.IfName, By: Type}
+		g.ReservedAddress = model.ReservedAddress{
+			Addr:        address,
+			Owner:       a.PodRef,
+			ContainerID: a.ID,
+			IfName:      a.IfName,
+			Source:      Type,
+		}
 		g.claim(a.Claim)
 		out = append(out, g)
 	}
@@ -147,7 +153,7 @@ func (all *Objects) readPool(o store.Object) error {
 	return nil
 }
 
-// readSlices reads the range of which each node has a slice: the slices have IPPools, and all of it is one network.
+// readSlices reads the range whose slices are assigned to nodes: the slices have IPPools, and all of it is one network.
 func (all *Objects) readSlices(o store.Object) error {
 	var s struct {
 		Spec struct {
@@ -155,20 +161,20 @@ func (all *Objects) readSlices(o store.Object) error {
 		} `json:"spec"`
 	}
 	if err := json.Unmarshal(o.Raw, &s); err != nil {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
 	}
 	network, err := netip.ParsePrefix(s.Spec.Range)
 	if err != nil {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: spec.range %q is no prefix", o.Key, s.Spec.Range)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: spec.range %q is not a prefix", o.Key, s.Spec.Range)
 	}
 	all.Ranges = append(all.Ranges, Range{CIDR: network.Masked()})
 	return nil
 }
 
-// claim notes the IPAMClaim that the address belongs to, if any: it does not go with the pod.
+// claim records the IPAMClaim that the address belongs to, if any: the address is not released with the pod.
 func (a *Allocation) claim(claim string) {
 	if claim != "" {
-		a.For, a.Claimed = "IPAMClaim "+claim, true
+		a.Owner, a.Claimed = "IPAMClaim "+claim, true
 	}
 }
 
@@ -186,8 +192,8 @@ func atOffset(network netip.Prefix, offset string) (netip.Addr, bool) {
 	return a, network.Contains(a)
 }
 
-// networkName is the network_name in the name of an IPPool, which is made of it, of the range and, where each node has
-// a slice, of the node.
+// networkName returns the network_name in the name of an IPPool, which is built from it, the range and, if nodes have
+// slices, the node.
 func networkName(name, within string) (string, bool) {
 	within = strings.NewReplacer(":", "-", "/", "-").Replace(within)
 	before, after, found := strings.Cut("-"+name+"-", "-"+within+"-")
@@ -197,13 +203,12 @@ func networkName(name, within string) (string, bool) {
 	return strings.TrimPrefix(before, "-"), true
 }
 
-// readReservation reads the address out of the name of a reservation: "NETWORK-ADDRESS" or only the address, with '-'
-// for ':'. Where it can be read in several ways, each of them is taken: the range that is looked for tells which is
-// meant.
+// readReservation reads the address from the name of a reservation: "NETWORK-ADDRESS" or only the address, with '-' for
+// ':'. An ambiguous name yields each possible address: the range decides which one is meant.
 func (all *Objects) readReservation(o store.Object) error {
 	var r reservation
 	if err := json.Unmarshal(o.Raw, &r); err != nil {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: %w", o.Key, err)
 	}
 	found := false
 	for at := 0; ; at++ {
@@ -211,7 +216,7 @@ func (all *Objects) readReservation(o store.Object) error {
 		if err == nil && a.Zone() == "" {
 			g := Allocation{NetworkName: strings.TrimSuffix(o.Key.Name[:at], "-"), Known: true, From: o.Key}
 			g.ReservedAddress = model.ReservedAddress{
-				Addr: a, For: r.Spec.PodRef, ContainerID: r.Spec.ContainerID, IfName: r.Spec.IfName, By: Type,
+				Addr: a, Owner: r.Spec.PodRef, ContainerID: r.Spec.ContainerID, IfName: r.Spec.IfName, Source: Type,
 			}
 			g.claim(r.Spec.Claim)
 			all.Allocations, found = append(all.Allocations, g), true
@@ -223,7 +228,7 @@ func (all *Objects) readReservation(o store.Object) error {
 		at += next
 	}
 	if !found {
-		return model.Faultf(model.CodeDecode, objectHint, "%s: metadata.name %q has no address", o.Key, o.Key.Name)
+		return model.Errorf(model.CodeDecode, objectHint, "%s: metadata.name %q has no address", o.Key, o.Key.Name)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// objects is a lister of some manifests; kinds of which there is none are not known.
+// objects lists some manifests; kinds without manifests are not installed.
 func objects(t *testing.T, manifests ...string) Lister {
 	t.Helper()
 	byKind := map[string][]store.Object{}
@@ -41,8 +41,7 @@ func object(kind, name, spec string) string {
 		`","namespace":"n"},"spec":` + spec + `}`
 }
 
-// TestRead: every kind of object is read, and a reservation whose name can be read in several ways is every one of
-// them.
+// TestRead: every kind of object is read, and a reservation with an ambiguous name yields each possible address.
 func TestRead(t *testing.T) {
 	all, err := Read(t.Context(), objects(t,
 		object(
@@ -57,7 +56,7 @@ func TestRead(t *testing.T) {
 	}
 	var got []string
 	for _, a := range all.Allocations {
-		got = append(got, fmt.Sprintf("%s %q %v for %s claimed %v", a.Addr, a.NetworkName, a.Known, a.For, a.Claimed))
+		got = append(got, fmt.Sprintf("%s %q %v for %s claimed %v", a.Addr, a.NetworkName, a.Known, a.Owner, a.Claimed))
 	}
 	for _, r := range all.Ranges {
 		got = append(got, fmt.Sprintf("%s %q %v", r.CIDR, r.NetworkName, r.Known))
@@ -78,14 +77,14 @@ func TestRead(t *testing.T) {
 	for _, r := range all.Reserved("blue", []netip.Prefix{
 		netip.MustParsePrefix("10.0.0.0/29"), netip.MustParsePrefix("fd00::/64"),
 	}) {
-		reserved = append(reserved, r.Addr.String()+" by "+r.By)
+		reserved = append(reserved, r.Addr.String()+" by "+r.Source)
 	}
 	if d := cmp.Diff([]string{"10.0.0.3 by whereabouts", "10.0.0.7 by whereabouts"}, reserved); d != "" {
 		t.Errorf("reserved of network blue (-want +got):\n%s", d)
 	}
 }
 
-// TestReadStops: a store that does not answer is an error, and not a cluster without whereabouts.
+// TestReadStops: a datastore that does not respond is an error, and not a cluster without whereabouts.
 func TestReadStops(t *testing.T) {
 	silent := errors.New("no answer")
 	_, err := Read(t.Context(), func(context.Context, store.Kind) ([]store.Object, error) { return nil, silent })

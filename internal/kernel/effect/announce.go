@@ -15,10 +15,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Announce tells the wire who has which address: a gratuitous ARP request (RFC 5944, 4.6) for IPv4, an unsolicited
-// neighbor advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and nobody waits for its end:
-// to close one of this kind the kernel takes ten milliseconds, four times what the rest of an ADD needs.
-func Announce(ns *netns.NS, effects []state.Effect) error {
+// SendGratuitousARP announces addresses to the network: by a gratuitous ARP request (GARP; RFC 5944, 4.6) for IPv4, an
+// unsolicited neighbor advertisement (RFC 4861, 7.2.6) for IPv6. One socket serves all the effects, and is closed in
+// the background: closing a packet socket takes the kernel ten milliseconds, four times as long as the rest of an ADD.
+func SendGratuitousARP(ns *netns.NS, effects []state.Effect) error {
 	return ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
 		if err != nil {
@@ -26,7 +26,7 @@ func Announce(ns *netns.NS, effects []state.Effect) error {
 		}
 		defer func() { go func() { _ = unix.Close(fd) }() }()
 		for _, e := range effects {
-			if err := announce(fd, e.Link, e.Addrs); err != nil {
+			if err := sendGratuitousARP(fd, e.Link, e.Addrs); err != nil {
 				return err
 			}
 		}
@@ -34,7 +34,7 @@ func Announce(ns *netns.NS, effects []state.Effect) error {
 	})
 }
 
-func announce(fd int, name string, addrs []netip.Addr) error {
+func sendGratuitousARP(fd int, name string, addrs []netip.Addr) error {
 	index, mac, err := linkOf(fd, name)
 	if err != nil {
 		return fmt.Errorf("announce: link %s: %w", name, err)
@@ -51,7 +51,7 @@ func announce(fd int, name string, addrs []netip.Addr) error {
 	return nil
 }
 
-// linkOf asks for one link's index and hardware address. The net package would read all links for it.
+// linkOf returns one link's index and MAC address. The net package would read all links for it.
 func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
 	request, err := unix.NewIfreq(name)
 	if err != nil {
@@ -65,7 +65,7 @@ func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
 		_      [unix.IFNAMSIZ]byte
 		family uint16
 		mac    [6]byte
-		_      [16]byte // what is left of a struct ifreq
+		_      [16]byte // the rest of a struct ifreq
 	}
 	copy((*[unix.IFNAMSIZ]byte)(unsafe.Pointer(&answer))[:], name)
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.SIOCGIFHWADDR,

@@ -14,35 +14,35 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Verdict is what a probe of checksums found.
+// Verdict is the result of a probe of checksums.
 type Verdict int
 
 // The verdicts.
 const (
-	// Unknown: nobody answered at all.
+	// Unknown: there was no reply at all.
 	Unknown Verdict = iota
-	// Whole: packets whose checksums the device is to compute arrive as they should.
-	Whole
-	// Broken: only packets whose checksums the kernel has computed arrive.
-	Broken
+	// ChecksumsOK: packets whose checksums the device computes arrive.
+	ChecksumsOK
+	// ChecksumsBroken: only packets whose checksums the kernel has computed arrive.
+	ChecksumsBroken
 )
 
-// String is the verdict in a word.
+// String returns the verdict as a word.
 func (v Verdict) String() string { return [...]string{"unknown", "whole", "broken"}[v] }
 
-// Of a probe: a port where nobody listens (the first of traceroute), how often it asks and how long it waits each time.
+// A port without a listener (the first of traceroute), the number of probes and the wait for each reply.
 const (
 	closedPort  = 33434
 	probeTries  = 3
 	probeAnswer = 250 * time.Millisecond
 )
 
-// Checksums finds out, by sending packets, whether what leaves ns for an address arrives with right checksums. Some
-// network cards are wrong about packets inside of others, and whoever receives such a packet drops it in silence.
+// Checksums determines, by sending packets, whether packets from ns to an address arrive with correct checksums. Some
+// network cards compute wrong checksums for encapsulated packets, and the receiver drops such packets silently.
 //
-// It sends datagrams to a port where nobody listens. Their checksum is left to the device, which is how the kernel
-// sends all that it can; a right one is answered with a refusal. When there is none it sends the same in two pieces, of
-// which the kernel computes the checksum itself. If these are refused and the others never are, it is the checksum.
+// It sends datagrams to a closed port. The device computes their checksum, as for most packets that the kernel sends; a
+// correct one is answered with an ICMP error. Without a reply it sends the same datagram in two pieces, whose checksum
+// the kernel computes itself. If only these are answered, the device's checksums are wrong.
 func Checksums(ctx context.Context, ns *netns.NS, to netip.Addr) (Verdict, error) {
 	left, computed := 0, 0
 	for range probeTries {
@@ -57,7 +57,7 @@ func Checksums(ctx context.Context, ns *netns.NS, to netip.Addr) (Verdict, error
 				computed++
 			}
 			if left > 0 {
-				return Whole, nil
+				return ChecksumsOK, nil
 			}
 		}
 		if computed == 0 {
@@ -65,12 +65,12 @@ func Checksums(ctx context.Context, ns *netns.NS, to netip.Addr) (Verdict, error
 		}
 	}
 	if computed < probeTries {
-		return Unknown, nil // packets are lost here for other reasons too
+		return Unknown, nil // packets are lost for other reasons too
 	}
-	return Broken, nil
+	return ChecksumsBroken, nil
 }
 
-// refuses sends one datagram in so many pieces and tells whether the other side refused it.
+// refuses sends one datagram in so many pieces and reports whether it was answered with "port unreachable".
 func refuses(ctx context.Context, ns *netns.NS, to netip.Addr, pieces int) (bool, error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -108,7 +108,7 @@ func refuses(ctx context.Context, ns *netns.NS, to netip.Addr, pieces int) (bool
 	}
 }
 
-// connected is a datagram socket in ns that speaks with one other.
+// connected returns a connected datagram socket in ns.
 func connected(ns *netns.NS, to netip.AddrPort) (fd int, err error) {
 	family, addr := unix.AF_INET6, unix.Sockaddr(&unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()})
 	if to.Addr().Is4() {

@@ -11,14 +11,14 @@ import (
 
 func TestChecksums(t *testing.T) {
 	for _, spoiled := range []bool{false, true} {
-		name, want := "whole", Whole
+		name, want := "whole", ChecksumsOK
 		if spoiled {
-			name, want = "broken", Broken
+			name, want = "broken", ChecksumsBroken
 		}
 		t.Run(name, func(t *testing.T) {
 			a, b := nettest.NS(t, "a"), nettest.NS(t, "b")
 			if spoiled {
-				nettest.SpoilingWire(t, a, b)
+				nettest.NoChecksumWire(t, a, b)
 			} else {
 				nettest.Run(t, a, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", b.Path())
 				nettest.Run(t, a, "ip", "link", "set", "eth0", "up")
@@ -31,7 +31,7 @@ func TestChecksums(t *testing.T) {
 			nettest.Run(t, a, "ping", "-c1", "-W5", "10.0.0.2")
 			for _, to := range []string{"10.0.0.2", "fd00::2"} {
 				v, err := Checksums(t.Context(), a, netip.MustParseAddr(to))
-				for tries := 0; tries < 20 && err == nil && v == Unknown; tries++ { // answers come late on a machine that is busy
+				for tries := 0; tries < 20 && err == nil && v == Unknown; tries++ { // replies come late on a busy host
 					v, err = Checksums(t.Context(), a, netip.MustParseAddr(to))
 				}
 				if err != nil || v != want {

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestClosedTracker: what is closed opens nothing again, however late somebody asks.
+// TestClosedTracker: a closed Conntrack does not open its socket again, however late it is used.
 func TestClosedTracker(t *testing.T) {
-	var k Tracker
+	var k Conntrack
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
 	}

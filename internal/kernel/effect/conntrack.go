@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The words of linux/netfilter/nfnetlink_conntrack.h that x/sys does not name.
+// Constants of linux/netfilter/nfnetlink_conntrack.h that x/sys does not have.
 const (
 	ctSubsystem, ctGet, ctDelete = unix.NFNL_SUBSYS_CTNETLINK << 8, 1, 2
 
@@ -27,27 +27,27 @@ const (
 	ctProtoNum, ctProtoDstPort                        = 1, 3
 	ctFilterOrig, ctFilterReply                       = 1, 2
 
-	// Which parts of a tuple a filter looks at (net/netfilter/nf_internals.h).
+	// The parts of a tuple that a filter compares (net/netfilter/nf_internals.h).
 	partSrc, partDst, partProto, partDstPort = 1 << 0, 1 << 1, 1 << 3, 1 << 5
 )
 
-// datagramSize bounds a part of a dump.
+// datagramSize is the maximum size of a part of a dump.
 const datagramSize = 64 << 10
 
-// filters is how many flows are flushed one by one: each makes the kernel walk through its whole table.
-const filters = 4
+// maxFilteredFlushes is how many flows are flushed one by one: for each the kernel walks its whole table.
+const maxFilteredFlushes = 4
 
-// Tracker speaks with the connection tracking of one namespace. Its socket is kept: whoever closes one of this kind
-// waits until the kernel has done with all that was deleted of nft before, up to 20 ms. The zero Tracker is ready for
-// use, also by several at a time.
-type Tracker struct {
+// Conntrack accesses the connection tracking of one namespace. It keeps its socket: closing a netfilter socket waits
+// until the kernel has freed all nft objects that were deleted before, up to 20 ms. The zero Conntrack is ready for use,
+// also concurrently.
+type Conntrack struct {
 	mu     sync.Mutex
 	closed bool
 	sock   *netlink.Socket // nil until it is needed
 }
 
-// Close closes the socket, if it was ever needed. What is asked for later gets os.ErrClosed.
-func (k *Tracker) Close() error {
+// Close closes the socket, if it was opened. Later calls return os.ErrClosed.
+func (k *Conntrack) Close() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.closed = true
@@ -59,17 +59,17 @@ func (k *Tracker) Close() error {
 	return err
 }
 
-// flush forgets the tracked connections that match any of the flows. A kernel since 6.9 does it by itself in one
-// message for each flow; an older one lists what it tracks, and is told what of it to forget.
-func (k *Tracker) flush(ns *netns.NS, flows []state.Flow) error {
+// flushFlows deletes the conntrack entries that match any of the flows. A kernel since 6.9 filters them itself, with one
+// message for each flow; for an older one the entries are listed and deleted one by one.
+func (k *Conntrack) flushFlows(ns *netns.NS, flows []state.Flow) error {
 	if len(flows) == 0 {
 		return nil
 	}
-	return k.use(ns, func(t tracker) error { return t.forget(flows) })
+	return k.use(ns, func(t conn) error { return t.forget(flows) })
 }
 
-// use does something with the socket.
-func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
+// use calls f with the socket, opening it if necessary.
+func (k *Conntrack) use(ns *netns.NS, f func(conn) error) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
@@ -84,12 +84,12 @@ func (k *Tracker) use(ns *netns.NS, f func(tracker) error) error {
 		}
 		k.sock = sock
 	}
-	return f(tracker{k.sock})
+	return f(conn{k.sock})
 }
 
-func (t tracker) forget(flows []state.Flow) error {
+func (t conn) forget(flows []state.Flow) error {
 	listed, filtered := slices.Clone(flows), []state.Flow(nil)
-	if len(flows) <= filters {
+	if len(flows) <= maxFilteredFlushes {
 		listed = slices.DeleteFunc(listed, func(f state.Flow) bool { return !inverted(f) })
 		filtered = slices.DeleteFunc(slices.Clone(flows), inverted)
 	}
@@ -108,15 +108,15 @@ func (t tracker) forget(flows []state.Flow) error {
 	return t.pick(listed)
 }
 
-// inverted tells whether the kernel would forget the wrong ones: its filters take all IPv6 addresses but the given one
-// (ctnetlink_filter_match_tuple as of Linux 6.18).
-func inverted(f state.Flow) bool { return f.IPv6 && (f.Dst.IsValid() || f.To.IsValid()) }
+// inverted reports whether the kernel would delete the wrong entries: its filters match all IPv6 addresses except the
+// given one (ctnetlink_filter_match_tuple as of Linux 6.18).
+func inverted(f state.Flow) bool { return f.IPv6 && (f.Dst.IsValid() || f.ReplySrc.IsValid()) }
 
-// tracker is an open socket.
-type tracker struct{ sock *netlink.Socket }
+// conn is an open socket.
+type conn struct{ sock *netlink.Socket }
 
-// flush has the kernel forget by filters; refused is what it says when it knows none.
-func (t tracker) flush(flows []state.Flow) (refused unix.Errno, err error) {
+// flush deletes entries by filters; refused is the kernel's error if it does not support them.
+func (t conn) flush(flows []state.Flow) (refused unix.Errno, err error) {
 	var b request
 	for _, f := range flows {
 		b.begin(ctDelete, unix.NLM_F_ACK, familyOf(f))
@@ -130,8 +130,8 @@ func (t tracker) flush(flows []state.Flow) (refused unix.Errno, err error) {
 	return refused, err
 }
 
-// pick lists what is tracked and forgets what matches. A kernel that cannot list has nothing that could be forgotten.
-func (t tracker) pick(flows []state.Flow) error {
+// pick lists the entries and deletes those that match. A kernel that cannot list has no entries.
+func (t conn) pick(flows []state.Flow) error {
 	var families []byte
 	for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 		if slices.ContainsFunc(flows, func(f state.Flow) bool { return familyOf(f) == family }) {
@@ -141,8 +141,8 @@ func (t tracker) pick(flows []state.Flow) error {
 	return t.pickIf(families, func(c connection) bool { return c.matches(flows) })
 }
 
-// pickIf is pick for the connections that are chosen.
-func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
+// pickIf is pick with a function that selects entries.
+func (t conn) pickIf(families []byte, choose func(connection) bool) error {
 	var deletions []*request
 	n := 0
 	for _, family := range families {
@@ -150,7 +150,7 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 		b.begin(ctGet, 0, family)
 		refused, err := t.table(&b, func(body []byte) {
 			if c := parseConnection(body); c.orig != nil && choose(c) {
-				if n%mostMessages == 0 {
+				if n%maxMessages == 0 {
 					deletions = append(deletions, &request{})
 				}
 				last := deletions[len(deletions)-1]
@@ -171,7 +171,7 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 	for _, b := range deletions {
 		var errs error
 		err := t.each(b, func(_ int, errno unix.Errno) {
-			if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
+			if errno != 0 && errno != unix.ENOENT { // it has expired meanwhile
 				errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))
 			}
 		})
@@ -182,8 +182,8 @@ func (t tracker) pickIf(families []byte, choose func(connection) bool) error {
 	return nil
 }
 
-// ask sends questions and hands on each answer and each refusal, until the last question is answered.
-func (t tracker) ask(b *request, f func(body []byte, errno unix.Errno)) error {
+// ask sends read requests and calls f for each answer and each error, until the last request is answered.
+func (t conn) ask(b *request, f func(body []byte, errno unix.Errno)) error {
 	err := t.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if !a.Done() {
 			if _, body, ok := a.Netfilter(); ok {
@@ -202,8 +202,8 @@ func (t tracker) ask(b *request, f func(body []byte, errno unix.Errno)) error {
 	return nil
 }
 
-// each sends messages of which each gets one answer, and hands on these with their places.
-func (t tracker) each(b *request, f func(i int, errno unix.Errno)) error {
+// each sends requests that have one answer each, and calls f with the answers and their indexes.
+func (t conn) each(b *request, f func(i int, errno unix.Errno)) error {
 	done := 0
 	err := t.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if i, ok := b.Index(a); ok && a.Kind == unix.NLMSG_ERROR {
@@ -218,9 +218,9 @@ func (t tracker) each(b *request, f func(i int, errno unix.Errno)) error {
 	return nil
 }
 
-// table asks for a table and hands on its entries, of which some come and some go meanwhile. refused is the kernel's
-// refusal.
-func (t tracker) table(b *request, f func(body []byte)) (refused unix.Errno, err error) {
+// table dumps a table and calls f for its entries; changes during the dump may be missing. refused is the kernel's
+// error.
+func (t conn) table(b *request, f func(body []byte)) (refused unix.Errno, err error) {
 	_, err = t.sock.Dump(&b.Batch, func(a netlink.Answer) {
 		if _, body, ok := a.Netfilter(); ok {
 			f(body)
@@ -255,9 +255,9 @@ func protoNumber(name string) byte {
 	return 0
 }
 
-// connection is what is looked at of a tracked connection.
+// connection has the parts of a conntrack entry that are used.
 type connection struct {
-	orig, id, zone []byte // as the kernel said them
+	orig, id, zone []byte // as the kernel sent them
 	reply          []byte
 	proto          byte
 	port           uint16
@@ -268,7 +268,7 @@ type connection struct {
 func (c connection) matches(flows []state.Flow) bool {
 	for _, f := range flows {
 		if f.IPv6 == c.v6 && (f.Proto == "" || protoNumber(f.Proto) == c.proto) && (f.Port == 0 || f.Port == c.port) &&
-			(!f.Dst.IsValid() || f.Dst == c.dst) && (!f.To.IsValid() || f.To == c.to) {
+			(!f.Dst.IsValid() || f.Dst == c.dst) && (!f.ReplySrc.IsValid() || f.ReplySrc == c.to) {
 			return true
 		}
 	}

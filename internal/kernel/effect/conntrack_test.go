@@ -14,11 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tracked puts connections into a namespace's table: to a port of the node 192.0.2.1, and to the containers behind it.
+// tracked adds conntrack entries to a namespace: to a port of the node 192.0.2.1, and to the containers behind it.
 func tracked(t *testing.T) *netns.NS {
 	t.Helper()
 	if _, err := exec.LookPath("conntrack"); err != nil {
-		nettest.Without(t, "no conntrack program")
+		nettest.SkipMissing(t, "no conntrack program")
 	}
 	ns := nettest.NS(t, "n")
 	for _, c := range []string{
@@ -38,7 +38,7 @@ func tracked(t *testing.T) *netns.NS {
 	return ns
 }
 
-// left says which connections are tracked, in short.
+// left lists the conntrack entries briefly.
 func left(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var out []string
@@ -46,7 +46,7 @@ func left(t *testing.T, ns *netns.NS) string {
 		for line := range strings.Lines(nettest.Run(t, ns, "conntrack", "-L", "-f", family)) {
 			f := strings.Fields(line)
 			var dst, port string
-			for i := len(f) - 1; i > 0; i-- { // the first ones count
+			for i := len(f) - 1; i > 0; i-- { // the first one counts
 				if v, ok := strings.CutPrefix(f[i], "dst="); ok {
 					dst = v
 				}
@@ -80,9 +80,9 @@ func TestFlushConntrack(t *testing.T) {
 		"port":     {state.Flow{Proto: "udp", Port: 53}, without("udp 192.0.2.1 53", "udp 192.0.2.9 53")},
 		"address":  {state.Flow{Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.9")}, without("udp 192.0.2.9 53")},
 		"tcp":      {state.Flow{Proto: "tcp", Port: 53}, without("tcp 192.0.2.1 53")},
-		"who":      {state.Flow{To: netip.MustParseAddr("10.1.0.5")}, without("udp 192.0.2.1 53", "tcp 192.0.2.1 53")},
+		"who":      {state.Flow{ReplySrc: netip.MustParseAddr("10.1.0.5")}, without("udp 192.0.2.1 53", "tcp 192.0.2.1 53")},
 		"six":      {state.Flow{IPv6: true, Proto: "udp", Port: 53}, without("udp 2001:db8::1 53")},
-		"six, who": {state.Flow{IPv6: true, To: netip.MustParseAddr("fd00:1::5")}, without("udp fd00:1::5 99")},
+		"six, who": {state.Flow{IPv6: true, ReplySrc: netip.MustParseAddr("fd00:1::5")}, without("udp fd00:1::5 99")},
 		"nothing":  {state.Flow{Proto: "sctp", Port: 53}, all},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestFlushConntrack(t *testing.T) {
 				t.Fatalf("tracked: %s", got)
 			}
 			effect := state.Effect{Kind: state.FlushConntrack, Space: state.Host, Flows: []state.Flow{c.flow}}
-			if err := Do(t.Context(), ns, new(Tracker), effect); err != nil {
+			if err := Do(t.Context(), ns, new(Conntrack), effect); err != nil {
 				t.Fatal(err)
 			}
 			if got := left(t, ns); got != c.want {
@@ -99,10 +99,10 @@ func TestFlushConntrack(t *testing.T) {
 			}
 			// Both families at once.
 			ns = tracked(t)
-			k2 := &Tracker{}
+			k2 := &Conntrack{}
 			other := state.Flow{IPv6: !c.flow.IPv6, Proto: "sctp", Port: 5}
 			if !c.flow.IPv6 {
-				other.To = netip.MustParseAddr("2001:db8::77")
+				other.ReplySrc = netip.MustParseAddr("2001:db8::77")
 			}
 			if err := Do(t.Context(), ns, k2, state.Effect{
 				Kind: state.FlushConntrack, Flows: []state.Flow{c.flow, other},
@@ -115,13 +115,13 @@ func TestFlushConntrack(t *testing.T) {
 			if got := left(t, ns); got != c.want {
 				t.Errorf("with another family, %s leaves %s\nwant %s", c.flow, got, c.want)
 			}
-			// The way of an older kernel, and of many flows.
+			// The fallback for older kernels, and for many flows.
 			ns = tracked(t)
-			effect.Flows = append(effect.Flows, make([]state.Flow, filters)...)
-			for i := range filters {
+			effect.Flows = append(effect.Flows, make([]state.Flow, maxFilteredFlushes)...)
+			for i := range maxFilteredFlushes {
 				effect.Flows[i+1] = state.Flow{Proto: "udp", Port: 9999}
 			}
-			if err := Do(t.Context(), ns, new(Tracker), effect); err != nil {
+			if err := Do(t.Context(), ns, new(Conntrack), effect); err != nil {
 				t.Fatal(err)
 			}
 			if got := left(t, ns); got != c.want {
@@ -134,7 +134,7 @@ func TestFlushConntrack(t *testing.T) {
 func FuzzConnection(f *testing.F) {
 	var r request
 	r.filter(state.Flow{
-		Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), To: netip.MustParseAddr("10.1.0.5"),
+		Proto: "udp", Port: 53, Dst: netip.MustParseAddr("192.0.2.1"), ReplySrc: netip.MustParseAddr("10.1.0.5"),
 	})
 	f.Add(r.Bytes())
 	f.Fuzz(func(_ *testing.T, body []byte) {

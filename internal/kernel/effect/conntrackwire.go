@@ -13,23 +13,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// request is messages to ctnetlink that travel in one write.
+// request is a batch of ctnetlink messages.
 type request struct{ netlink.Batch }
 
 // begin begins a message.
 func (r *request) begin(typ, flags uint16, family byte) {
-	// With version 0 the kernel looks at no family when it flushes.
+	// With version 0 the kernel ignores the family when it flushes.
 	const version = 1
 	r.Netfilter(ctSubsystem|typ, flags, family, version, 0)
 }
 
 func (r *request) nest(typ uint16, fill func()) { r.Nest(typ|unix.NLA_F_NESTED, fill) }
 
-// filter writes what a flow matches. The tuple that it is about is always there: a kernel that knows no filters then
-// takes the message for the deletion of one connection, and refuses it because the tuple is not whole.
+// filter adds a flow's filter. It always contains the tuple that is compared: a kernel without filters then takes the
+// message for the deletion of one entry, and refuses it because the tuple is incomplete.
 func (r *request) filter(f state.Flow) {
 	var orig, reply uint32
-	if f.To.IsValid() {
+	if f.ReplySrc.IsValid() {
 		reply |= partSrc
 	}
 	if f.Dst.IsValid() {
@@ -61,12 +61,12 @@ func (r *request) filter(f state.Flow) {
 		})
 	}
 	if reply != 0 {
-		r.nest(ctTupleReply, func() { r.nest(ctTupleIP, func() { r.Attr(src, f.To.AsSlice()) }) })
+		r.nest(ctTupleReply, func() { r.nest(ctTupleIP, func() { r.Attr(src, f.ReplySrc.AsSlice()) }) })
 	}
 	r.filterFlags(orig, reply)
 }
 
-// filterFlags says which parts of the tuples a filter looks at.
+// filterFlags adds the parts of the tuples that a filter compares.
 func (r *request) filterFlags(orig, reply uint32) {
 	r.nest(ctFilter, func() {
 		r.Uint32(ctFilterOrig, orig)
@@ -74,7 +74,7 @@ func (r *request) filterFlags(orig, reply uint32) {
 	})
 }
 
-// again names a connection as the kernel did.
+// again identifies an entry as the kernel sent it.
 func (r *request) again(c connection) {
 	r.Attr(ctTupleOrig|unix.NLA_F_NESTED, c.orig)
 	if c.zone != nil {
@@ -85,8 +85,8 @@ func (r *request) again(c connection) {
 	}
 }
 
-// parseConnection reads one tracked connection, of whichever family it is. It is of the message's bytes: who keeps it
-// clones it.
+// parseConnection decodes one conntrack entry of either family. It references the message's bytes: a caller that keeps
+// it must clone it.
 func parseConnection(body []byte) connection {
 	var c connection
 	for typ, v := range netlink.Attrs(body) {
@@ -116,7 +116,7 @@ func parseConnection(body []byte) connection {
 	return c
 }
 
-// clone is the connection in bytes of its own.
+// clone returns a copy of the connection that does not reference the message.
 func (c connection) clone() connection {
 	c.orig, c.reply, c.id, c.zone = slices.Clone(c.orig), slices.Clone(c.reply), slices.Clone(c.id), slices.Clone(c.zone)
 	return c

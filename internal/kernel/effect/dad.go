@@ -23,8 +23,8 @@ const (
 	dadStep     = 20 * time.Millisecond
 )
 
-// ErrDuplicate is wrapped when duplicate address detection found that somebody else has an address.
-var ErrDuplicate = errors.New("somebody else on the link has it")
+// ErrDuplicate is wrapped when duplicate address detection found another host that has an address.
+var ErrDuplicate = errors.New("another host on the link has it")
 
 // waitDAD waits until no IPv6 address of the link is tentative.
 func waitDAD(ctx context.Context, ns *netns.NS, name string) error {
@@ -45,8 +45,8 @@ func waitDAD(ctx context.Context, ns *netns.NS, name string) error {
 	}
 }
 
-// inWords is an address of /proc/net/if_inet6, which has no colons, as people write it.
-func inWords(digits string) string {
+// formatIPv6 formats an address of /proc/net/if_inet6, which has no colons.
+func formatIPv6(digits string) string {
 	var a [16]byte
 	if n, err := hex.Decode(a[:], []byte(digits)); n != len(a) || err != nil {
 		return digits
@@ -77,7 +77,7 @@ func isTentative(ns *netns.NS, name string) (bool, error) {
 			return false, fmt.Errorf("addresses of %s: %w", name, err)
 		}
 		if flags&unix.IFA_F_DADFAILED != 0 {
-			return false, fmt.Errorf("address %s of %s: %w", inWords(f[0]), name, ErrDuplicate)
+			return false, fmt.Errorf("address %s of %s: %w", formatIPv6(f[0]), name, ErrDuplicate)
 		}
 		busy = busy || flags&unix.IFA_F_TENTATIVE != 0
 	}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package effect performs what a plan wants done once: announcing addresses, waiting for duplicate address
-// detection, forgetting connections.
+// Package effect performs the one-time actions of a plan: announcing addresses, waiting for duplicate address
+// detection, deleting conntrack entries.
 package effect
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Do performs one effect inside ns, whose connection tracking k speaks with.
-func Do(ctx context.Context, ns *netns.NS, k *Tracker, e state.Effect) error {
+// Do performs one effect inside ns, whose connection tracking k accesses.
+func Do(ctx context.Context, ns *netns.NS, k *Conntrack, e state.Effect) error {
 	switch e.Kind {
 	case state.Announce:
-		return Announce(ns, []state.Effect{e})
+		return SendGratuitousARP(ns, []state.Effect{e})
 	case state.WaitDAD:
 		return waitDAD(ctx, ns, e.Link)
 	case state.FlushConntrack:
-		return k.flush(ns, e.Flows)
+		return k.flushFlows(ns, e.Flows)
 	}
 	return fmt.Errorf("effect %q is unknown", e.Kind)
 }

@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// wire joins two namespaces by a pair, eth0 in both.
+// wire connects two namespaces by a pair, eth0 in both.
 func wire(t *testing.T) (a, b *netns.NS) {
 	t.Helper()
 	a, b = nettest.NS(t, "a"), nettest.NS(t, "b")
@@ -26,7 +26,7 @@ func wire(t *testing.T) (a, b *netns.NS) {
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "addrgenmode", "none")
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
 	}
-	for _, ns := range []*netns.NS{a, b} { // until the kernel has seen the carrier, frames are dropped
+	for _, ns := range []*netns.NS{a, b} { // until the kernel has processed the carrier, frames are dropped
 		for end := time.Now().Add(5 * time.Second); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"),
 			" UP "); {
 			if time.Now().After(end) {
@@ -45,14 +45,14 @@ func TestWaitDAD(t *testing.T) {
 		t.Fatalf("the address is not tentative, so this test proves nothing: %s", out)
 	}
 	start := time.Now()
-	if err := Do(t.Context(), a, new(Tracker), state.Effect{Kind: state.WaitDAD, Link: "eth0"}); err != nil {
+	if err := Do(t.Context(), a, new(Conntrack), state.Effect{Kind: state.WaitDAD, Link: "eth0"}); err != nil {
 		t.Fatal(err)
 	}
 	if out := nettest.Run(t, a, "ip", "addr", "show", "tentative"); strings.Contains(out, "fd00::1") {
 		t.Errorf("still tentative after %v: %s", time.Since(start), out)
 	}
 	nettest.Run(t, b, "ip", "addr", "add", "fd00::1/64", "dev", "eth0")
-	if err := Do(t.Context(), b, new(Tracker), state.Effect{
+	if err := Do(t.Context(), b, new(Conntrack), state.Effect{
 		Kind: state.WaitDAD, Link: "eth0",
 	}); !errors.Is(err, ErrDuplicate) {
 		t.Errorf("an address that somebody else has: %v", err)
@@ -67,7 +67,7 @@ func TestAnnounce(t *testing.T) {
 	for _, ip := range addrs {
 		nettest.Run(t, b, "ip", "neigh", "replace", ip.String(), "lladdr", "02:00:00:00:00:99", "dev", "eth0", "nud", "stale")
 	}
-	if err := Do(t.Context(), a, new(Tracker), state.Effect{
+	if err := Do(t.Context(), a, new(Conntrack), state.Effect{
 		Kind: state.Announce, Link: "eth0", Addrs: addrs,
 	}); err != nil {
 		t.Fatal(err)
@@ -84,7 +84,7 @@ func TestAnnounce(t *testing.T) {
 }
 
 func TestUnknown(t *testing.T) {
-	if err := Do(t.Context(), nil, new(Tracker), state.Effect{Kind: "dance"}); err == nil {
+	if err := Do(t.Context(), nil, new(Conntrack), state.Effect{Kind: "dance"}); err == nil {
 		t.Error("an unknown effect succeeded")
 	}
 }

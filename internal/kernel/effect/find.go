@@ -14,24 +14,30 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// finds is how many dumps are asked for with a filter, in the place of one without: the kernel looks at its whole table
-// for each, and to write it down costs about four times as much as that.
-const finds = 3
+// maxFilteredDumps is how many filtered dumps are requested instead of an unfiltered one: for each the kernel walks its
+// whole table, and encoding all entries costs about four times as much as that.
+const maxFilteredDumps = 3
 
-// Found is a tracked connection, as the kernel can be told of it again.
+// Found is a conntrack entry that can be deleted later.
 type Found struct {
 	state.Connection
 	raw connection
 }
 
-// Find gives those connections of parties that are chosen. The kernel tells of these parties alone, as far as it can:
-// there must not be too many of them, and its filters of IPv6 take all addresses but the given one
+// Find returns the conntrack entries of the peers that choose selects. The kernel filters by the peers if possible:
+// if they are few, and IPv4, because its IPv6 filters match all addresses except the given one
 // (ctnetlink_filter_match_tuple as of Linux 6.18).
-func (k *Tracker) Find(ns *netns.NS, parties []state.Party, choose func(state.Connection) bool) ([]Found, error) {
-	by := map[netip.Addr]state.Party{}
-	for _, p := range parties {
+func (k *Conntrack) Find(
+	ns *netns.NS, peers []state.ConntrackPeer, choose func(state.Connection) bool,
+) ([]Found, error) {
+	by := map[netip.Addr]state.ConntrackPeer{}
+	for _, p := range peers {
 		o := by[p.Addr]
-		by[p.Addr] = state.Party{Addr: p.Addr, Begins: p.Begins || o.Begins, Answers: p.Answers || o.Answers}
+		by[p.Addr] = state.ConntrackPeer{
+			Addr:       p.Addr,
+			Originates: p.Originates || o.Originates,
+			Responds:   p.Responds || o.Responds,
+		}
 	}
 	var filters []side
 	six := false
@@ -43,11 +49,11 @@ func (k *Tracker) Find(ns *netns.NS, parties []state.Party, choose func(state.Co
 		zone string
 	}
 	var out []Found
-	twice := len(filters) > 1 && len(filters) <= finds // a connection between two of them is told of twice
+	twice := len(filters) > 1 && len(filters) <= maxFilteredDumps // a connection between two of them is dumped twice
 	have := map[one]bool{}
-	look := func(c connection) {
+	take := func(c connection) {
 		s := c.words()
-		if !by[s.From.Addr()].Begins && !by[s.Answers.Addr()].Answers || !choose(s) {
+		if !by[s.Src.Addr()].Originates && !by[s.ReplySrc.Addr()].Responds || !choose(s) {
 			return
 		}
 		if id := (one{s, string(c.zone)}); twice {
@@ -58,33 +64,33 @@ func (k *Tracker) Find(ns *netns.NS, parties []state.Party, choose func(state.Co
 		}
 		out = append(out, Found{s, c.clone()})
 	}
-	err := k.use(ns, func(t tracker) error { return t.find(filters, six, look) })
+	err := k.use(ns, func(t conn) error { return t.find(filters, six, take) })
 	return out, err
 }
 
-// side is a filter: who begins a connection, or who answers it.
+// side is a filter for the originator of a connection, or its responder.
 type side struct {
 	addr   netip.Addr
 	begins bool
 }
 
-func sides(p state.Party) []side {
+func sides(p state.ConntrackPeer) []side {
 	var out []side
-	if p.Begins {
+	if p.Originates {
 		out = append(out, side{p.Addr, true})
 	}
-	if p.Answers {
+	if p.Responds {
 		out = append(out, side{p.Addr, false})
 	}
 	return out
 }
 
-// find hands on the connections that one of the sides is in, and perhaps others.
-func (t tracker) find(all []side, six bool, found func(connection)) error {
+// find calls found for the connections of the sides, and possibly for others.
+func (t conn) find(all []side, six bool, found func(connection)) error {
 	if len(all) == 0 {
 		return nil
 	}
-	if six || len(all) > finds {
+	if six || len(all) > maxFilteredDumps {
 		family := byte(unix.AF_INET)
 		if six {
 			family = unix.AF_UNSPEC
@@ -95,7 +101,7 @@ func (t tracker) find(all []side, six bool, found func(connection)) error {
 	for _, s := range all {
 		obeyed := true
 		refused, err := t.dump(unix.AF_INET, &s, func(c connection) {
-			if w := c.words(); s.begins && w.From.Addr() != s.addr || !s.begins && w.Answers.Addr() != s.addr {
+			if w := c.words(); s.begins && w.Src.Addr() != s.addr || !s.begins && w.ReplySrc.Addr() != s.addr {
 				obeyed = false
 			}
 			found(c)
@@ -106,16 +112,16 @@ func (t tracker) find(all []side, six bool, found func(connection)) error {
 		case refused:
 			_, err := t.dump(unix.AF_INET, nil, found)
 			return err
-		case !obeyed: // a kernel that knows no filters (older than 5.8): that was everything
+		case !obeyed: // a kernel without filters (older than 5.8): it dumped everything
 			return nil
 		}
 	}
 	return nil
 }
 
-// dump hands on what is tracked of a family, or of one side. A kernel that cannot list has nothing to tell; refused
-// says that it does not want the filter.
-func (t tracker) dump(family byte, of *side, found func(connection)) (refused bool, err error) {
+// dump calls found for the entries of a family, or of one side. A kernel that cannot list has no entries; refused means
+// that it does not support the filter.
+func (t conn) dump(family byte, of *side, found func(connection)) (refused bool, err error) {
 	var b request
 	b.begin(ctGet, 0, family)
 	if of != nil {
@@ -137,7 +143,7 @@ func (t tracker) dump(family byte, of *side, found func(connection)) (refused bo
 	return false, nil
 }
 
-// side writes a filter.
+// side adds a filter.
 func (r *request) side(s side) {
 	src := uint16(ctIP4Src)
 	if s.addr.Is6() {
@@ -151,9 +157,9 @@ func (r *request) side(s side) {
 	r.filterFlags(orig, reply)
 }
 
-// Forget has the kernel forget connections that were found. One that has ended meanwhile is forgotten.
-func (k *Tracker) Forget(ns *netns.NS, all []Found) error {
-	for some := range slices.Chunk(all, mostMessages) {
+// Delete deletes entries that were found. An expired entry is no error.
+func (k *Conntrack) Delete(ns *netns.NS, all []Found) error {
+	for some := range slices.Chunk(all, maxMessages) {
 		var b request
 		for _, c := range some {
 			family := byte(unix.AF_INET)
@@ -164,7 +170,7 @@ func (k *Tracker) Forget(ns *netns.NS, all []Found) error {
 			b.again(c.raw)
 		}
 		var errs error
-		err := k.use(ns, func(t tracker) error {
+		err := k.use(ns, func(t conn) error {
 			return t.each(&b, func(_ int, errno unix.Errno) {
 				if errno != 0 && errno != unix.ENOENT {
 					errs = errors.Join(errs, fmt.Errorf("conntrack: delete: %w", errno))

@@ -16,26 +16,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Further words of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h.
+// Further constants of linux/netfilter/nfnetlink_conntrack.h and nf_conntrack_common.h.
 const (
 	ctNew = 0
 
 	ctStatus, ctProtoInfo, ctNATSrc, ctTimeout, ctMark, ctNATDst = 3, 4, 6, 7, 8, 13
 	ctTCP                                                        = 1
-	ctTCPState, ctTCPScale, ctTCPFlags                           = 1, 2, 4 // of who began it; of who answers is the next
+	ctTCPState, ctTCPScale, ctTCPFlags                           = 1, 2, 4 // original direction; +1 is the reply
 	natMin4, natMax4, natProto, natMin6, natMax6                 = 1, 2, 3, 4, 5
 	natPortMin, natPortMax                                       = 1, 2
 
-	statusAnswered, statusAssured, statusConfirmed = 1 << 1, 1 << 2, 1 << 3
-	// tcpLiberal has packets outside of the window that is known count as well: of what was said before, nothing is known.
-	// tcpAgreed are the flags that the ends have agreed upon; the others are the kernel's own notes.
+	statusSeenReply, statusAssured, statusConfirmed = 1 << 1, 1 << 2, 1 << 3
+	// tcpLiberal accepts packets outside the TCP window (IP_CT_TCP_FLAG_BE_LIBERAL), because earlier packets are
+	// unknown. tcpAgreed are the flags that the ends have negotiated; the others are internal to the kernel.
 	tcpLiberal, tcpAgreed = 0x08, 0x03
 )
 
-// List gives the connections of TCP and UDP that are chosen, as they are tracked in a namespace now.
-func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]state.Tracked, error) {
-	var out []state.Tracked
-	err := k.use(ns, func(t tracker) error {
+// List returns the conntrack entries of TCP and UDP in a namespace that choose selects.
+func (k *Conntrack) List(ns *netns.NS, choose func(state.Connection) bool) ([]state.ConntrackEntry, error) {
+	var out []state.ConntrackEntry
+	err := k.use(ns, func(t conn) error {
 		for _, family := range []byte{unix.AF_INET, unix.AF_INET6} {
 			var b request
 			b.begin(ctGet, 0, family)
@@ -48,7 +48,7 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 			case err != nil:
 				return err
 			case refused == unix.EINVAL || refused == unix.EOPNOTSUPP:
-				return nil // a kernel that tracks nothing
+				return nil // a kernel without connection tracking
 			case refused != 0:
 				return fmt.Errorf("conntrack: list: %w", refused)
 			}
@@ -58,30 +58,30 @@ func (k *Tracker) List(ns *netns.NS, choose func(state.Connection) bool) ([]stat
 	return out, err
 }
 
-// Track has a namespace track connections. Of one that it tracks already only the time is lengthened, where longer says
-// so; it is never shortened.
-func (k *Tracker) Track(ns *netns.NS, all []state.Tracked, longer bool) error {
-	for some := range slices.Chunk(all, mostMessages) {
-		if err := k.use(ns, func(t tracker) error { return t.make(some, longer) }); err != nil {
+// Insert inserts conntrack entries into a namespace. With longer it extends the timeouts of existing ones; it never
+// shortens them.
+func (k *Conntrack) Insert(ns *netns.NS, all []state.ConntrackEntry, longer bool) error {
+	for some := range slices.Chunk(all, maxMessages) {
+		if err := k.use(ns, func(t conn) error { return t.make(some, longer) }); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// mostMessages are in one datagram: the kernel gives each a buffer of about 1 kB for its answer, and the socket has 208
-// kB of room where nobody has set less.
-const mostMessages = 128
+// maxMessages is the maximum of messages in one datagram: the kernel allocates about 1 kB for each answer, and the
+// socket's default buffer has 208 kB.
+const maxMessages = 128
 
-// Loosen has packets of connections of TCP count that are outside of the window that was seen: part of what belongs to
-// them goes another way.
-func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
-	all = slices.DeleteFunc(slices.Clone(all), func(c state.Tracked) bool { return c.TCP == nil })
-	for some := range slices.Chunk(all, mostMessages) {
+// SetTCPLiberal makes conntrack accept packets outside the TCP window of connections: a part of their packets takes another
+// path.
+func (k *Conntrack) SetTCPLiberal(ns *netns.NS, all []state.ConntrackEntry) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(c state.ConntrackEntry) bool { return c.TCP == nil })
+	for some := range slices.Chunk(all, maxMessages) {
 		var b request
 		for _, c := range some {
 			b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c))
-			b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
+			b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.Src, c.Dst) })
 			b.nest(ctProtoInfo, func() {
 				b.nest(ctTCP, func() {
 					for way := range uint16(2) {
@@ -91,10 +91,10 @@ func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
 			})
 		}
 		var errs error
-		err := k.use(ns, func(t tracker) error {
+		err := k.use(ns, func(t conn) error {
 			return t.each(&b, func(_ int, errno unix.Errno) {
-				if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile
-					errs = errors.Join(errs, fmt.Errorf("conntrack: loosen: %w", errno))
+				if errno != 0 && errno != unix.ENOENT { // it has expired meanwhile
+					errs = errors.Join(errs, fmt.Errorf("conntrack: set liberal TCP tracking: %w", errno))
 				}
 			})
 		})
@@ -105,14 +105,14 @@ func (k *Tracker) Loosen(ns *netns.NS, all []state.Tracked) error {
 	return nil
 }
 
-func (t tracker) make(all []state.Tracked, longer bool) error {
+func (t conn) make(all []state.ConntrackEntry, longer bool) error {
 	var b request
 	for _, c := range all {
 		b.begin(ctNew, unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL, familyOfTracked(c))
 		b.track(c)
 	}
 	answered := 0
-	var known []state.Tracked
+	var known []state.ConntrackEntry
 	var errs error
 	err := t.each(&b, func(i int, errno unix.Errno) {
 		answered++
@@ -122,7 +122,7 @@ func (t tracker) make(all []state.Tracked, longer bool) error {
 		case unix.EEXIST:
 			known = append(known, c)
 		default:
-			errs = errors.Join(errs, fmt.Errorf("conntrack: track %s to %s: %w", c.From, c.To, errno))
+			errs = errors.Join(errs, fmt.Errorf("conntrack: insert %s to %s: %w", c.Src, c.Dst, errno))
 		}
 	})
 	if err != nil || len(known) == 0 || !longer {
@@ -134,37 +134,37 @@ func (t tracker) make(all []state.Tracked, longer bool) error {
 	b = request{}
 	for _, c := range known {
 		b.begin(ctNew, unix.NLM_F_ACK, familyOfTracked(c))
-		b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.From, c.To) })
+		b.nest(ctTupleOrig, func() { b.tuple(c.Proto, c.Src, c.Dst) })
 		b.BE32(ctTimeout, c.Timeout)
 	}
 	err = t.each(&b, func(_ int, errno unix.Errno) {
-		if errno != 0 && errno != unix.ENOENT { // it has ended meanwhile, or goes the other way
-			errs = errors.Join(errs, fmt.Errorf("conntrack: lengthen: %w", errno))
+		if errno != 0 && errno != unix.ENOENT { // it has expired meanwhile, or has the other direction
+			errs = errors.Join(errs, fmt.Errorf("conntrack: extend timeout: %w", errno))
 		}
 	})
 	return errors.Join(err, errs)
 }
 
-func familyOfTracked(c state.Tracked) byte {
-	if c.From.Addr().Is6() {
+func familyOfTracked(c state.ConntrackEntry) byte {
+	if c.Src.Addr().Is6() {
 		return unix.AF_INET6
 	}
 	return unix.AF_INET
 }
 
-// track writes a connection. The kernel makes the answers' way of the first one and of the translation.
-func (r *request) track(c state.Tracked) {
-	r.nest(ctTupleOrig, func() { r.tuple(c.Proto, c.From, c.To) })
-	r.nest(ctTupleReply, func() { r.tuple(c.Proto, c.To, c.From) })
-	if c.Answers != c.To {
-		r.nest(ctNATDst, func() { r.translation(c.Answers) })
+// track adds a conntrack entry. The kernel derives the reply tuple from the original one and the translation.
+func (r *request) track(c state.ConntrackEntry) {
+	r.nest(ctTupleOrig, func() { r.tuple(c.Proto, c.Src, c.Dst) })
+	r.nest(ctTupleReply, func() { r.tuple(c.Proto, c.Dst, c.Src) })
+	if c.ReplySrc != c.Dst {
+		r.nest(ctNATDst, func() { r.translation(c.ReplySrc) })
 	}
-	if c.Back != c.From {
-		r.nest(ctNATSrc, func() { r.translation(c.Back) })
+	if c.ReplyDst != c.Src {
+		r.nest(ctNATSrc, func() { r.translation(c.ReplyDst) })
 	}
 	status := uint32(statusConfirmed)
-	if c.Answered {
-		status |= statusAnswered
+	if c.SeenReply {
+		status |= statusSeenReply
 	}
 	if c.Assured {
 		status |= statusAssured
@@ -218,13 +218,13 @@ func (r *request) translation(to netip.AddrPort) {
 	})
 }
 
-// parseTracked reads a connection of TCP or UDP; false for others, and for those of another zone than the usual one.
-func parseTracked(body []byte) (state.Tracked, bool) {
+// parseTracked decodes an entry of TCP or UDP; false for others, and for those of another zone than the default.
+func parseTracked(body []byte) (state.ConntrackEntry, bool) {
 	c := parseConnection(body)
 	if c.orig == nil || c.reply == nil || c.zone != nil || c.proto != unix.IPPROTO_TCP && c.proto != unix.IPPROTO_UDP {
-		return state.Tracked{}, false
+		return state.ConntrackEntry{}, false
 	}
-	out := state.Tracked{Connection: c.words()}
+	out := state.ConntrackEntry{Connection: c.words()}
 	number := func(typ uint16) uint32 {
 		if v := netlink.Find(body, typ); len(v) == 4 {
 			return binary.BigEndian.Uint32(v)
@@ -232,7 +232,7 @@ func parseTracked(body []byte) (state.Tracked, bool) {
 		return 0
 	}
 	status := number(ctStatus)
-	out.Answered, out.Assured = status&statusAnswered != 0, status&statusAssured != 0
+	out.SeenReply, out.Assured = status&statusSeenReply != 0, status&statusAssured != 0
 	out.Timeout, out.Mark = number(ctTimeout), number(ctMark)
 	if c.proto != unix.IPPROTO_TCP {
 		return out, true
@@ -244,7 +244,7 @@ func parseTracked(body []byte) (state.Tracked, bool) {
 		return 0
 	}
 	tcp := netlink.Find(netlink.Find(body, ctProtoInfo), ctTCP)
-	out.TCP = &state.TrackedTCP{State: octet(tcp, ctTCPState)}
+	out.TCP = &state.ConntrackTCP{State: octet(tcp, ctTCPState)}
 	for way := range uint16(2) {
 		out.TCP.Scale[way], out.TCP.Flags[way] = octet(tcp, ctTCPScale+way), octet(tcp, ctTCPFlags+way)&tcpAgreed
 	}

@@ -16,21 +16,21 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// What one namespace tracks is tracked by another one as well: both families, both protocols, with and without
-// translation. Once more it changes nothing but the time.
-func TestTrackElsewhere(t *testing.T) {
+// Entries of one namespace are inserted into another: both families, both protocols, with and without translation.
+// Repeating it changes only the timeouts.
+func TestInsertIntoAnother(t *testing.T) {
 	from, to := tracked(t), nettest.NS(t, "to")
-	var k, other Tracker
+	var k, other Conntrack
 	defer func() { _, _ = k.Close(), other.Close() }()
-	list := func(k *Tracker, ns *netns.NS) []state.Tracked {
+	list := func(k *Conntrack, ns *netns.NS) []state.ConntrackEntry {
 		t.Helper()
 		all, err := k.List(ns, func(state.Connection) bool { return true })
 		if err != nil {
 			t.Fatal(err)
 		}
-		slices.SortFunc(all, func(a, b state.Tracked) int {
-			return strings.Compare(a.From.String()+a.To.String()+string(rune(a.Proto)),
-				b.From.String()+b.To.String()+string(rune(b.Proto)))
+		slices.SortFunc(all, func(a, b state.ConntrackEntry) int {
+			return strings.Compare(a.Src.String()+a.Dst.String()+string(rune(a.Proto)),
+				b.Src.String()+b.Dst.String()+string(rune(b.Proto)))
 		})
 		return all
 	}
@@ -38,22 +38,22 @@ func TestTrackElsewhere(t *testing.T) {
 	if len(want) != 7 {
 		t.Fatalf("listed: %+v", want)
 	}
-	translated := slices.IndexFunc(want, func(c state.Tracked) bool { return c.TCP != nil && c.Answers != c.To })
-	if c := want[max(translated, 0)]; translated < 0 || c.Answers.String() != "10.1.0.5:5353" || c.TCP.State != 3 ||
-		!c.Concerns(c.Answers.Addr()) {
+	translated := slices.IndexFunc(want, func(c state.ConntrackEntry) bool { return c.TCP != nil && c.ReplySrc != c.Dst })
+	if c := want[max(translated, 0)]; translated < 0 || c.ReplySrc.String() != "10.1.0.5:5353" || c.TCP.State != 3 ||
+		!c.HasAddr(c.ReplySrc.Addr()) {
 		t.Errorf("translated: %d %+v", translated, c)
 	}
-	for i := range want { // whoever tracks a connection anew knows the window, so it is not told apart
+	for i := range want { // a kernel that tracks a connection itself knows its window, so the flag is not compared
 		want[i].Timeout = 77
 	}
 	for _, longer := range []bool{false, true} {
-		if err := other.Track(to, want, longer); err != nil {
+		if err := other.Insert(to, want, longer); err != nil {
 			t.Fatal(err)
 		}
 		got := list(&other, to)
 		for i := range got {
 			if d := got[i].Timeout; d > 77 || d < 60 {
-				t.Errorf("%s: %d s", got[i].From, d)
+				t.Errorf("%s: %d s", got[i].Src, d)
 			}
 			got[i].Timeout = 77
 		}
@@ -74,54 +74,54 @@ func TestTrackElsewhere(t *testing.T) {
 	}
 }
 
-// A longer time is taken over, a shorter one is not where it does not matter.
+// A longer timeout is adopted; a shorter one is not.
 func TestTrackLonger(t *testing.T) {
 	ns := tracked(t)
-	var k Tracker
+	var k Conntrack
 	defer func() { _ = k.Close() }()
-	all, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+	all, err := k.List(ns, func(c state.Connection) bool { return c.Dst.Port() == 443 })
 	if err != nil || len(all) != 1 {
 		t.Fatalf("%+v %v", all, err)
 	}
 	for _, longer := range []bool{false, true} {
 		all[0].Timeout = 9000
-		if err := k.Track(ns, all, longer); err != nil {
+		if err := k.Insert(ns, all, longer); err != nil {
 			t.Fatal(err)
 		}
-		now, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+		now, err := k.List(ns, func(c state.Connection) bool { return c.Dst.Port() == 443 })
 		if err != nil || len(now) != 1 || longer != (now[0].Timeout > 8000) {
 			t.Errorf("longer %t: %+v %v", longer, now, err)
 		}
 	}
-	all[0].Timeout = 20 // as it is said of a machine that is not here yet
-	if err := k.Track(ns, all, true); err != nil {
+	all[0].Timeout = 20 // as received for a VM that has not arrived yet
+	if err := k.Insert(ns, all, true); err != nil {
 		t.Fatal(err)
 	}
-	now, err := k.List(ns, func(c state.Connection) bool { return c.To.Port() == 443 })
+	now, err := k.List(ns, func(c state.Connection) bool { return c.Dst.Port() == 443 })
 	if err != nil || len(now) != 1 || now[0].Timeout < 8000 {
 		t.Errorf("shortened: %+v %v", now, err)
 	}
 }
 
-// What is loosened stays as it was, but for the window; what is not tracked is no error.
+// Loosening changes only the window; missing entries are no error.
 func TestLoosen(t *testing.T) {
 	ns := tracked(t)
-	var k Tracker
+	var k Conntrack
 	defer func() { _ = k.Close() }()
 	all, err := k.List(ns, func(state.Connection) bool { return true })
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone := all[0]
-	gone.From = netip.MustParseAddrPort("192.0.2.200:9")
+	gone.Src = netip.MustParseAddrPort("192.0.2.200:9")
 	if gone.TCP == nil {
-		gone.Proto, gone.TCP = 6, &state.TrackedTCP{}
+		gone.Proto, gone.TCP = 6, &state.ConntrackTCP{}
 	}
-	if err := k.Loosen(ns, append(all, gone)); err != nil {
+	if err := k.SetTCPLiberal(ns, append(all, gone)); err != nil {
 		t.Fatal(err)
 	}
 	now, err := k.List(ns, func(state.Connection) bool { return true })
-	if err != nil || !slices.EqualFunc(all, now, state.Tracked.Same) {
+	if err != nil || !slices.EqualFunc(all, now, state.ConntrackEntry.Same) {
 		t.Errorf("%v\n%+v\n%+v", err, all, now)
 	}
 }

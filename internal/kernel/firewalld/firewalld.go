@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package firewalld puts addresses into zones of firewalld, over the system's D-Bus.
+// Package firewalld adds addresses to zones of firewalld, over the system's D-Bus.
 //
-// What weft adds is of the running firewall, not of the permanent configuration: a reload forgets it, and whoever
-// watches adds it again. Whether firewalld runs is asked once for each connection to the bus, which tells of changes
-// from then on; where there is no bus it costs one look at the socket's path.
+// weft changes the runtime configuration, not the permanent one: a reload of firewalld drops the addresses, and the
+// agent's watch adds them again. Whether firewalld runs is queried once for each connection to the bus, which then
+// reports changes; without a bus it costs one stat of the socket's path.
 package firewalld
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Socket is the system bus's.
+// Socket is the path of the system bus.
 const Socket = "/run/dbus/system_bus_socket"
 
 const (
@@ -30,7 +30,7 @@ const (
 	ownerFace = "org.freedesktop.DBus"
 )
 
-// Errors that callers branch on.
+// Errors that callers check.
 var (
 	// ErrAbsent is wrapped when firewalld is not on the bus.
 	ErrAbsent = errors.New("firewalld is not on the system's D-Bus")
@@ -38,16 +38,16 @@ var (
 	ErrForeign = errors.New("is in another zone")
 )
 
-// Client speaks to the firewalld of one bus. It is safe for concurrent use.
+// Client is a client of the firewalld on one bus. It is safe for concurrent use.
 type Client struct {
 	socket string
 
 	mu      sync.Mutex
 	bus     *dbus.Conn
-	running bool // as the bus last told
+	running bool // as last reported by the bus
 }
 
-// New makes a client; nothing is opened before it is needed.
+// New returns a client; it opens nothing yet.
 func New(socket string) *Client { return &Client{socket: socket} }
 
 // Close closes the connection to the bus.
@@ -67,7 +67,7 @@ func (c *Client) hangUp() error {
 	return err
 }
 
-// Running tells whether firewalld is on the bus.
+// Running reports whether firewalld is on the bus.
 func (c *Client) Running(ctx context.Context) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,7 +79,7 @@ func (c *Client) Running(ctx context.Context) (bool, error) {
 	}
 	if err := c.connect(ctx); err != nil {
 		_ = c.hangUp()
-		return false, nil // a bus that nobody serves has no firewalld on it
+		return false, nil // without a server on the bus there is no firewalld
 	}
 	return c.running, nil
 }
@@ -91,7 +91,7 @@ func present(err error) error {
 	return fmt.Errorf("D-Bus: %w", err)
 }
 
-// connect asks the bus to tell of firewalld's comings and goings, then whether it is there.
+// connect subscribes to changes of firewalld's presence on the bus, then queries it.
 func (c *Client) connect(ctx context.Context) error {
 	_ = c.hangUp()
 	bus, err := dbus.Connect("unix:path="+c.socket, dbus.WithSignalHandler(dbus.NewSequentialSignalHandler()))
@@ -110,7 +110,7 @@ func (c *Client) connect(ctx context.Context) error {
 	return bus.BusObject().CallWithContext(ctx, ownerFace+".NameHasOwner", 0, busName).Store(&c.running)
 }
 
-// follow notes firewalld's comings and goings until the connection ends.
+// follow records changes of firewalld's presence until the connection ends.
 func (c *Client) follow(bus *dbus.Conn, signals <-chan *dbus.Signal) {
 	for s := range signals {
 		if s.Name != ownerFace+".NameOwnerChanged" || len(s.Body) != 3 {
@@ -125,7 +125,7 @@ func (c *Client) follow(bus *dbus.Conn, signals <-chan *dbus.Signal) {
 	}
 }
 
-// call calls a method about an address. Nobody at the other end is ErrAbsent.
+// call calls a method about an address. Without firewalld on the bus it returns ErrAbsent.
 func (c *Client) call(ctx context.Context, method string, args ...any) (string, error) {
 	running, err := c.Running(ctx)
 	if err != nil {
@@ -145,7 +145,7 @@ func (c *Client) call(ctx context.Context, method string, args ...any) (string, 
 	return out, nil
 }
 
-// absent finds out of an answer that firewalld is away.
+// absent wraps ErrAbsent if the reply means that firewalld is not on the bus.
 func absent(err error) error {
 	var e dbus.Error
 	if errors.Is(err, dbus.ErrClosed) || errors.As(err, &e) &&
@@ -156,7 +156,7 @@ func absent(err error) error {
 	return err
 }
 
-// Zone is the zone that an address is in, empty when in none.
+// Zone returns the zone of an address, "" if it is in none.
 func (c *Client) Zone(ctx context.Context, z state.ZoneSource) (string, error) {
 	zone, err := c.call(ctx, "getZoneOfSource", z.Source.String())
 	if err != nil {
@@ -165,7 +165,7 @@ func (c *Client) Zone(ctx context.Context, z state.ZoneSource) (string, error) {
 	return zone, nil
 }
 
-// Apply puts addresses into their zones.
+// Apply adds addresses to their zones.
 func (c *Client) Apply(ctx context.Context, want []state.ZoneSource) error {
 	for _, z := range want {
 		_, err := c.call(ctx, "addSource", z.Zone, z.Source.String())
@@ -180,7 +180,7 @@ func (c *Client) Apply(ctx context.Context, want []state.ZoneSource) error {
 	return nil
 }
 
-// Remove takes addresses out of their zones. Those that are in another one, or in none, are left as they are.
+// Remove removes addresses from their zones. Addresses in another zone, or in none, stay.
 func (c *Client) Remove(ctx context.Context, gone []state.ZoneSource) error {
 	var errs []error
 	for _, z := range gone {
@@ -194,7 +194,7 @@ func (c *Client) Remove(ctx context.Context, gone []state.ZoneSource) error {
 	return errors.Join(errs...)
 }
 
-// refused tells whether firewalld gave that reason: its exceptions begin with it.
+// refused reports whether firewalld's exception has that reason.
 func refused(err error, reason string) bool {
 	var e dbus.Error
 	return errors.As(err, &e) && strings.Contains(e.Error(), reason)

@@ -24,7 +24,7 @@ func source(zone, prefix string) state.ZoneSource {
 	return state.ZoneSource{Zone: zone, Source: netip.MustParsePrefix(prefix)}
 }
 
-// TestAgainstFirewalld puts addresses into zones of a real firewalld, which is reloaded, stopped and started meanwhile.
+// TestAgainstFirewalld adds addresses to zones of a real firewalld, which is reloaded, stopped and started meanwhile.
 func TestAgainstFirewalld(t *testing.T) {
 	fw := nettest.Firewalld(t, nil)
 	c := New(Socket)
@@ -94,7 +94,7 @@ func TestAgainstFirewalld(t *testing.T) {
 	}
 }
 
-// becomes waits until the client knows: the bus tells it.
+// becomes waits until the bus has notified the client.
 func becomes(t *testing.T, c *Client, want bool) {
 	t.Helper()
 	for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipset lists a namespace's ipsets and destroys them: what other network plugins left behind. weft makes none.
+// Package ipset lists a namespace's ipsets and destroys them: those that other network plugins left. weft makes none.
 package ipset
 
 import (
@@ -19,11 +19,11 @@ const (
 	protocolVersion                   = 6
 	destroy, list                     = 3, 7
 	attrProtocol, attrName, attrFlags = 1, 2, 6
-	// namesOnly leaves the elements out of a list.
+	// namesOnly omits the elements from a list.
 	namesOnly = 1 << 1
 )
 
-// Names are those of a namespace's ipsets that begin with a prefix; a kernel without ipset has none.
+// Names returns the names of a namespace's ipsets that have a prefix; a kernel without ipset has none.
 func Names(ns *netns.NS, prefix string) ([]string, error) {
 	var out []string
 	err := request(ns, list, 0, func(s *netlink.Socket, b *netlink.Batch) error {
@@ -35,7 +35,7 @@ func Names(ns *netns.NS, prefix string) ([]string, error) {
 			}
 		})
 		if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-			// no such part of netfilter
+			// the kernel has no ipset
 			return nil
 		}
 		return err
@@ -46,7 +46,7 @@ func Names(ns *netns.NS, prefix string) ([]string, error) {
 	return out, nil
 }
 
-// Destroy takes an ipset away. A missing one is no error.
+// Destroy deletes an ipset. A missing one is no error.
 func Destroy(ns *netns.NS, name string) error {
 	err := request(ns, destroy, unix.NLM_F_ACK, func(s *netlink.Socket, b *netlink.Batch) error {
 		b.String(attrName, name)
@@ -66,7 +66,7 @@ func Destroy(ns *netns.NS, name string) error {
 	return nil
 }
 
-// request begins a message to the kernel's ipset, on a socket for it alone.
+// request begins an ipset message, on a socket of its own.
 func request(ns *netns.NS, command, flags uint16, f func(*netlink.Socket, *netlink.Batch) error) error {
 	s, err := netlink.Open(ns, netlink.Options{Protocol: unix.NETLINK_NETFILTER, Datagrams: 1, Size: 64 << 10})
 	if err != nil {

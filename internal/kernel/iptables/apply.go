@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tries bounds how often a change is tried again because somebody else changed the table meanwhile.
+// tries bounds how often a change is tried again because another process changed the table meanwhile.
 const tries = 6
 
 // rule is a wanted rule with its words.
@@ -27,13 +27,13 @@ type chain struct {
 	rules  []rule
 }
 
-// wanted is all that is wanted of one table.
+// wanted is everything that is wanted of one table.
 type wanted struct {
 	state.IPTables
 	chains []chain
 }
 
-// group puts together what speaks of the same table, and looks at its words.
+// group merges values of the same table, and parses their rules.
 func group(tables []state.IPTables) ([]*wanted, error) {
 	var out []*wanted
 	for _, t := range tables {
@@ -59,7 +59,7 @@ func group(tables []state.IPTables) ([]*wanted, error) {
 	return out, nil
 }
 
-// add joins shared chains that are named twice, and the rules that they share.
+// add merges shared chains that are named twice, and their shared rules.
 func (w *wanted) add(c chain) {
 	i := slices.IndexFunc(w.chains, func(have chain) bool { return have.name == c.name && have.shared && c.shared })
 	if i < 0 {
@@ -74,13 +74,13 @@ func (w *wanted) add(c chain) {
 	}
 }
 
-// Apply makes the tables hold what is named. Each table is one transaction; nothing is executed but a reading where
-// nothing differs.
+// Apply makes the tables contain the named chains and rules. Each table is one transaction; if nothing differs, only
+// iptables-save is executed.
 func (c *Conn) Apply(ctx context.Context, tables []state.IPTables) error {
 	return c.change(ctx, tables, c.missing)
 }
 
-// change brings each table to where plan says nothing is left to do.
+// change changes each table until plan returns nothing to do.
 func (c *Conn) change(
 	ctx context.Context, tables []state.IPTables, plan func(context.Context, *wanted, *Table) (*script, error),
 ) error {
@@ -97,13 +97,13 @@ func (c *Conn) change(
 	return errors.Join(errs...)
 }
 
-// changeOne brings one table there. Only who is about to add what others may add as well, which happens once or twice
-// in a node's life, takes turns with them.
+// changeOne changes one table. It takes the namespace's lock only before adding objects that other processes may add,
+// too, which happens once or twice in a node's lifetime.
 func (c *Conn) changeOne(
 	ctx context.Context, w *wanted, plan func(context.Context, *wanted, *Table) (*script, error),
 ) error {
 	var refused error
-	alone := false
+	locked := false
 	for range tries {
 		have, err := c.Save(ctx, w.IPTables)
 		if err != nil {
@@ -113,9 +113,9 @@ func (c *Conn) changeOne(
 		if err != nil || s.empty() {
 			return err
 		}
-		if s.shares && !alone {
-			alone = true
-			release := c.turn(ctx)
+		if s.shares && !locked {
+			locked = true
+			release := c.lockNamespace(ctx)
 			defer release()
 			continue
 		}
@@ -128,14 +128,14 @@ func (c *Conn) changeOne(
 	return refused
 }
 
-// missing is what Apply has to do.
+// missing returns what Apply has to do.
 func (c *Conn) missing(ctx context.Context, w *wanted, have *Table) (*script, error) {
 	s := &script{}
 	for _, want := range w.chains {
 		found := have.Chain(want.name)
 		if !want.shared {
 			if found == nil || !same(want, found) {
-				s.whole(want)
+				s.rewriteChain(want)
 			}
 			continue
 		}
@@ -159,7 +159,7 @@ func (c *Conn) missing(ctx context.Context, w *wanted, have *Table) (*script, er
 			}
 			s.shares = s.shares || r.Shared
 		}
-		slices.Reverse(first) // the last one that is put before all others is the first one
+		slices.Reverse(first) // the last rule that is inserted becomes the first one
 		for _, line := range first {
 			s.rule(line)
 		}
@@ -167,7 +167,7 @@ func (c *Conn) missing(ctx context.Context, w *wanted, have *Table) (*script, er
 	return s, nil
 }
 
-// there tells whether a rule is in a shared chain.
+// there reports whether a rule is in a shared chain.
 func (c *Conn) there(ctx context.Context, w *wanted, name string, found *Chain, r rule) (bool, error) {
 	if found == nil {
 		return false, nil
@@ -181,12 +181,12 @@ func (c *Conn) there(ctx context.Context, w *wanted, name string, found *Chain, 
 	return c.has(ctx, w.IPTables, name, r.words)
 }
 
-// same tells whether an own chain holds exactly its rules. One with a loose rule is made anew.
+// same reports whether an own chain has exactly its rules. One with a loose rule is re-created.
 func same(want chain, found *Chain) bool {
 	return slices.EqualFunc(want.rules, found.Rules, func(w rule, f Rule) bool { return slices.Equal(w.words, f.Words) })
 }
 
-// builtin tells whether a chain is one of iptables' own, which are always there.
+// builtin reports whether a chain is built in, and therefore always exists.
 func builtin(name string) bool {
 	return slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, name)
 }
@@ -194,7 +194,7 @@ func builtin(name string) bool {
 // script is the input of iptables-restore: chains before rules.
 type script struct {
 	chains, rules []string
-	// shares tells that there is something in it that others might add at the same moment.
+	// shares means that it adds objects that other processes might add at the same time.
 	shares bool
 }
 
@@ -202,8 +202,8 @@ func (s *script) chain(line string) { s.chains = append(s.chains, line) }
 func (s *script) rule(line string)  { s.rules = append(s.rules, line) }
 func (s *script) empty() bool       { return len(s.chains)+len(s.rules) == 0 }
 
-// whole makes a chain, or empties it, and fills it.
-func (s *script) whole(c chain) {
+// rewriteChain creates a chain, or flushes it, and adds its rules.
+func (s *script) rewriteChain(c chain) {
 	s.chain(":" + c.name + " - [0:0]")
 	for _, r := range c.rules {
 		s.rule("-A " + c.name + " " + r.Text)

@@ -9,13 +9,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Diff says where the tables differ from what is named. The differences' Space is left to the caller.
+// Diff returns the differences between the tables and what is named. The caller sets the differences' Space.
 func (c *Conn) Diff(ctx context.Context, tables []state.IPTables) ([]state.Difference, error) {
 	_, out, err := c.compare(ctx, tables)
 	return out, err
 }
 
-// Read gives what the tables hold of what is named: an own chain that differs with the rules that it has.
+// Read returns the existing ones of what is named: an own chain that differs has its existing rules.
 func (c *Conn) Read(ctx context.Context, tables []state.IPTables) ([]state.IPTables, error) {
 	out, _, err := c.compare(ctx, tables)
 	return out, err
@@ -37,7 +37,7 @@ func (c *Conn) compare(ctx context.Context, tables []state.IPTables) ([]state.IP
 		for _, want := range w.chains {
 			found := have.Chain(want.name)
 			if found == nil && (!builtin(want.name) || !want.shared) {
-				diff = append(diff, state.Difference{Want: w.say("-N", want.name, "")})
+				diff = append(diff, state.Difference{Want: w.command("-N", want.name, "")})
 				continue
 			}
 			part, d, err := c.compareChain(ctx, w, want, found)
@@ -72,7 +72,7 @@ func (c *Conn) compareChain(
 		if there {
 			part.Rules = append(part.Rules, r.IPRule)
 		} else {
-			diff = append(diff, state.Difference{Want: w.say("-A", want.name, r.Text)})
+			diff = append(diff, state.Difference{Want: w.command("-A", want.name, r.Text)})
 		}
 	}
 	if want.shared || len(diff) > 0 {
@@ -82,7 +82,7 @@ func (c *Conn) compareChain(
 	return part, diff, nil
 }
 
-// compareOrder looks whether an own chain that has all its rules has more, or another order.
+// compareOrder checks whether an own chain that has all its rules has more, or another order.
 func (w *wanted) compareOrder(want chain, found *Chain, part state.IPChain) (state.IPChain, []state.Difference) {
 	loose := false
 	for _, r := range want.rules {
@@ -96,7 +96,7 @@ func (w *wanted) compareOrder(want chain, found *Chain, part state.IPChain) (sta
 		part.Rules = append(part.Rules, state.IPRule{Text: r.Text})
 	}
 	d := state.Difference{
-		Want: fmt.Sprintf("%s with %d rules in their order", w.say("-N", want.name, ""), len(want.rules)),
+		Want: fmt.Sprintf("%s with %d rules in their order", w.command("-N", want.name, ""), len(want.rules)),
 		Have: fmt.Sprintf("%d rules", len(found.Rules)),
 	}
 	if len(want.rules) == len(found.Rules) {
@@ -105,8 +105,8 @@ func (w *wanted) compareOrder(want chain, found *Chain, part state.IPChain) (sta
 	return part, []state.Difference{d}
 }
 
-// say is a line as iptables would be told it.
-func (w *wanted) say(verb, chain, text string) string {
+// command prints an iptables command.
+func (w *wanted) command(verb, chain, text string) string {
 	s := fmt.Sprintf("%s -t %s %s %s", w.Program(), w.Table, verb, chain)
 	if text != "" {
 		s += " " + text

@@ -27,7 +27,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever a program prints is read or refused, and what was read of a rule is in its text.
+// FuzzParse: any output of a program is parsed or refused, and the parsed words of a rule are in its text.
 func FuzzParse(f *testing.F) {
 	f.Add(
 		"*nat\n:PREROUTING ACCEPT [0:0]\n:X - [1:2]\n-A X -d 10.0.0.0/8 -m comment --comment \"a \\\"b\\\"\" -j ACCEPT\nCOMMIT\n",

@@ -29,7 +29,7 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// flavors runs a test with the iptables that keeps its tables in nft and with the older one.
+// flavors runs a test with iptables-nft and with iptables-legacy.
 func flavors(t *testing.T, test func(t *testing.T)) {
 	for _, flavor := range []string{"nft", "legacy"} {
 		t.Run(flavor, func(t *testing.T) {
@@ -38,7 +38,7 @@ func flavors(t *testing.T, test func(t *testing.T)) {
 				for _, rest := range []string{"", "-save", "-restore"} {
 					path, err := Find("", program+"-"+flavor+rest)
 					if err != nil {
-						nettest.Without(t, "no "+program+"-"+flavor+rest+" on this machine")
+						nettest.SkipMissing(t, "no "+program+"-"+flavor+rest+" on this host")
 					}
 					if err := os.Symlink(path, filepath.Join(dir, program+rest)); err != nil {
 						t.Fatal(err)
@@ -51,13 +51,13 @@ func flavors(t *testing.T, test func(t *testing.T)) {
 	}
 }
 
-// space is a namespace in which iptables works.
+// space returns a namespace in which iptables works.
 func space(t *testing.T) (*netns.NS, *Conn) {
 	t.Helper()
 	ns := nettest.NS(t, "n")
 	for _, program := range []string{"iptables", "ip6tables"} {
 		if _, err := Find("", program+"-restore"); err != nil {
-			nettest.Without(t, "no "+program+" on this machine")
+			nettest.SkipMissing(t, "no "+program+" on this host")
 		}
 		if out, err := nettest.Try(ns, program, "-t", "nat", "-L"); err != nil {
 			nettest.Skip(t, program+" does not work here: "+out)
@@ -66,8 +66,7 @@ func space(t *testing.T) (*netns.NS, *Conn) {
 	return ns, New(ns, "")
 }
 
-// pod is what an attachment of a network has: a chain of its own, a rule that leads to it from a shared one, and things
-// that it shares.
+// pod returns the rules of an attachment: its own chain, a rule that jumps to it from a shared one, and shared objects.
 func pod(name string, v6 bool) state.IPTables {
 	addr, net := "10.1.0."+name+"/32", "10.1.0.0/24"
 	if v6 {
@@ -141,14 +140,14 @@ func applyAndRemove(t *testing.T) {
 	}
 }
 
-// TestVandal: whatever is done to the chains by hand is found, and put right.
-func TestVandal(t *testing.T) { flavors(t, vandal) }
+// TestExternalChanges: any external change of the chains is found, and repaired.
+func TestExternalChanges(t *testing.T) { flavors(t, externalChanges) }
 
-func vandal(t *testing.T) {
+func externalChanges(t *testing.T) {
 	ns, c := space(t)
 	ctx := bounded(t)
 	want := []state.IPTables{pod("2", false)}
-	for vandal, says := range map[string]string{
+	for externalChange, says := range map[string]string{
 		"-D CNI-2 2":                     `missing iptables -t nat -A CNI-2 -s 10.1.0.2/32 -m comment --comment "name: \"n\" id: \"2\"" -j MASQUERADE`,
 		"-I CNI-2 -j RETURN":             "iptables -t nat -N CNI-2 with 2 rules in their order, have 3 rules",
 		"-F CNI-2":                       "missing iptables -t nat -A CNI-2 -d 10.1.0.0/24",
@@ -161,15 +160,15 @@ func vandal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if d, err := c.Diff(ctx, want); err != nil || len(d) > 0 {
-			t.Fatalf("before %s: %v, %v", vandal, d, err)
+			t.Fatalf("before %s: %v, %v", externalChange, d, err)
 		}
-		if vandal == "-R CNI-2 1 -s 10.9.9.9 -j DROP" {
-			vandal = "-R CNI-2 1 -s 10.9.9.9 -j ACCEPT"
+		if externalChange == "-R CNI-2 1 -s 10.9.9.9 -j DROP" {
+			externalChange = "-R CNI-2 1 -s 10.9.9.9 -j ACCEPT"
 		}
-		nettest.Run(t, ns, append([]string{"iptables", "-t", "nat"}, strings.Fields(vandal)...)...)
+		nettest.Run(t, ns, append([]string{"iptables", "-t", "nat"}, strings.Fields(externalChange)...)...)
 		d, err := c.Diff(ctx, want)
 		if err != nil || len(d) == 0 || !strings.Contains(d[0].String(), says) {
-			t.Errorf("after %s: %v, %v", vandal, d, err)
+			t.Errorf("after %s: %v, %v", externalChange, d, err)
 		}
 	}
 	nettest.Run(t, ns, "iptables", "-t", "nat", "-F")
@@ -185,7 +184,7 @@ func vandal(t *testing.T) {
 	}
 }
 
-// TestLoose: a rule in an administrator's words is put there once, found, and removed.
+// TestLoose: a rule in an administrator's format is added once, found, and removed.
 func TestLoose(t *testing.T) { flavors(t, loose) }
 
 func loose(t *testing.T) {
@@ -219,7 +218,7 @@ func loose(t *testing.T) {
 	}
 }
 
-// TestManyAtOnce: what many callers share is there once, and nothing of anybody is lost.
+// TestManyAtOnce: the shared objects of many callers are added once, and no object of any caller is lost.
 func TestManyAtOnce(t *testing.T) { flavors(t, manyAtOnce) }
 
 func manyAtOnce(t *testing.T) {
@@ -252,7 +251,7 @@ func manyAtOnce(t *testing.T) {
 	}
 }
 
-// TestWalk goes from any state to any other.
+// TestWalk changes from any state to any other.
 func TestWalk(t *testing.T) { flavors(t, walk) }
 
 func walk(t *testing.T) {
@@ -301,7 +300,7 @@ func TestAbsentAndRefused(t *testing.T) {
 	}
 }
 
-// TestChainInUse: a chain that another rule leads to stays; the rule may be another interface's of the same container.
+// TestChainInUse: a chain that another rule jumps to stays; the rule may be another interface's of the same container.
 func TestChainInUse(t *testing.T) { flavors(t, chainInUse) }
 
 func chainInUse(t *testing.T) {

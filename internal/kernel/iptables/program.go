@@ -22,32 +22,33 @@ import (
 // ErrAbsent is wrapped when the host has no iptables program.
 var ErrAbsent = errors.New("program is absent")
 
-// Conn is the iptables of one network namespace.
+// Conn manages the iptables of one network namespace.
 type Conn struct {
 	ns     *netns.NS
 	root   string
 	flavor string
 }
 
-// New speaks of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used. root is where
-// the host's files are when the process lives in a container, empty otherwise: the programs are found and run there.
+// New returns the iptables of ns; nil is the process's own namespace. ns must stay open as long as the Conn is used.
+// root is where the host's files are when the process runs in a container, empty otherwise: the programs are found and
+// run there.
 func New(ns *netns.NS, root string) *Conn { return &Conn{ns: ns, root: root} }
 
-// The two kinds of iptables, which do not see each other's rules. A host may have both; what the plain names mean is
-// its administrator's choice.
+// The two kinds of iptables, which do not see each other's rules. A host may have both; its administrator chooses which
+// one has the plain names.
 const (
 	NFT    = state.KindNFT
 	Legacy = state.KindLegacy
 )
 
-// Of is the same namespace by programs of one kind, as far as the host has them.
+// Of returns the same namespace by programs of one kind, if the host has them.
 func (c *Conn) Of(kind string) *Conn {
 	other := *c
 	other.flavor = "-" + kind
 	return &other
 }
 
-// program is the name of a program of the wanted kind: iptables-legacy-save.
+// program returns the name of a program of the wanted kind: iptables-legacy-save.
 func (c *Conn) program(t state.IPTables, rest string) string {
 	flavor := c.flavor
 	switch {
@@ -64,8 +65,8 @@ func (c *Conn) program(t state.IPTables, rest string) string {
 	return t.Program() + rest
 }
 
-// ReadsLegacy tells whether the host has a program for the tables that the kernel keeps without nft. One of another
-// kind prints what nft has instead.
+// ReadsLegacy reports whether the host has a program for the tables that the kernel keeps outside nft. A program of the
+// other kind prints nft's tables instead.
 func (c *Conn) ReadsLegacy(ctx context.Context, v6 bool) (bool, error) {
 	t := state.IPTables{IPv6: v6, Legacy: true}
 	if name := c.program(t, "-save"); name != t.Program()+"-save" {
@@ -79,8 +80,8 @@ func (c *Conn) ReadsLegacy(ctx context.Context, v6 bool) (bool, error) {
 	return err == nil && !bytes.Contains(out, []byte("nf_tables")), err
 }
 
-// Find is the path of a program, below the root: in PATH, or where administrators' programs are, which the PATH that a
-// runtime hands to its plugins may leave out.
+// Find returns the path of a program, below the root: in PATH, or where administrators' programs are, which a runtime's
+// PATH for plugins may omit.
 func Find(root, name string) (string, error) {
 	dirs := []string{"/usr/sbin", "/sbin", "/usr/local/sbin"}
 	if root == "" {
@@ -92,7 +93,7 @@ func Find(root, name string) (string, error) {
 	}
 	for _, dir := range dirs {
 		path := filepath.Join(dir, name)
-		// Where it leads to is the host's business: a link to an absolute path means one below the root.
+		// The target of a symbolic link is relative to the root, which Lstat ignores.
 		if _, err := os.Lstat(filepath.Join(root, path)); err == nil {
 			return path, nil
 		}
@@ -100,7 +101,7 @@ func Find(root, name string) (string, error) {
 	return "", fmt.Errorf("%s: %w", name, ErrAbsent)
 }
 
-// failure is a program that ended badly.
+// failure is a program that failed.
 type failure struct {
 	program string
 	code    int
@@ -114,10 +115,10 @@ func (f *failure) Error() string {
 	return fmt.Sprintf("%s: exit code %d: %s", f.program, f.code, f.says)
 }
 
-// busy is the exit code of a program that did not get the lock which the older iptables take.
+// busy is the exit code of a program that did not get the lock of iptables-legacy.
 const busy = 4
 
-// run executes a program in the namespace, with a clean environment: what it prints must not depend on who calls.
+// run executes a program in the namespace, with a clean environment: its output must not depend on the caller's.
 func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]byte, error) {
 	path, err := Find(c.root, name)
 	if err != nil {
@@ -129,7 +130,7 @@ func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]b
 		cmd.Env = []string{"PATH=/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C"}
 		cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &stdout, &stderr
 		cmd.WaitDelay = time.Second
-		// A program that outlives a killed caller would bring back what the next caller has just taken away.
+		// A program that outlives a killed caller could restore what the next caller has just deleted.
 		cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Chroot: c.root}
 		if c.root != "" {
 			cmd.Dir = "/"
@@ -151,12 +152,12 @@ func (c *Conn) run(ctx context.Context, stdin, name string, args ...string) ([]b
 	return stdout.Bytes(), nil
 }
 
-// has asks the program itself whether a rule is there.
+// has executes the program to check whether a rule exists.
 func (c *Conn) has(ctx context.Context, t state.IPTables, chain string, rule []string) (bool, error) {
 	_, err := c.run(ctx, "", c.program(t, ""), append([]string{"-w", "5", "-t", t.Table, "-C", chain}, rule...)...)
 	var f *failure
 	if errors.As(err, &f) && f.code != busy {
-		return false, nil // no such rule, no such chain, or no such set that the rule speaks of
+		return false, nil // no such rule, no such chain, or no such set that the rule refers to
 	}
 	return err == nil, err
 }

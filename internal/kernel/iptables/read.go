@@ -22,11 +22,11 @@ type Rule struct {
 // Chain is a chain with its rules.
 type Chain struct {
 	Name   string
-	Policy string // ACCEPT or DROP, of a chain of iptables' own
+	Policy string // ACCEPT or DROP, of a built-in chain
 	Rules  []Rule
 }
 
-// Drops tells whether the chain lets nothing pass that none of its rules accepts.
+// Drops reports whether the chain drops every packet that none of its rules accepts.
 func (c *Chain) Drops() bool {
 	if c == nil {
 		return false
@@ -48,12 +48,12 @@ func (c *Chain) Drops() bool {
 	return false
 }
 
-// Table is what iptables-save prints of one table.
+// Table is the output of iptables-save for one table.
 type Table struct {
 	Chains []*Chain
 }
 
-// Chain finds a chain by its name, nil when there is none.
+// Chain returns a chain by its name, nil when there is none.
 func (t *Table) Chain(name string) *Chain {
 	for _, c := range t.Chains {
 		if c.Name == name {
@@ -70,7 +70,7 @@ func (c *Chain) find(words []string) int {
 	return slices.IndexFunc(c.Rules, func(r Rule) bool { return slices.Equal(r.Words, words) })
 }
 
-// Save reads a table. One that is not there yet is empty.
+// Save reads a table. A missing one is empty.
 func (c *Conn) Save(ctx context.Context, t state.IPTables) (*Table, error) {
 	out, err := c.run(ctx, "", c.program(t, "-save"), "-t", t.Table)
 	if err != nil {
@@ -83,7 +83,7 @@ func (c *Conn) Save(ctx context.Context, t state.IPTables) (*Table, error) {
 	return table, nil
 }
 
-// parse reads what iptables-save prints of one table.
+// parse parses the output of iptables-save for one table.
 func parse(out []byte) (*Table, error) {
 	table := &Table{}
 	var chain *Chain // that of the last rule, usually the next one's too

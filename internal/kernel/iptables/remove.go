@@ -9,14 +9,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Remove takes own chains away, and, from shared chains, the rules that are not shared. What is not there is no error.
-// An own chain stays while a rule that is not named leads to it: a container with two interfaces of one network has one
+// Remove deletes own chains, and, from shared chains, the rules that are not shared. Missing objects are no error. An
+// own chain stays while a rule that is not named jumps to it: a container with two interfaces of one network has one
 // chain for both.
 func (c *Conn) Remove(ctx context.Context, tables []state.IPTables) error {
 	return c.change(ctx, tables, c.surplus)
 }
 
-// surplus is what Remove has to do. A rule that is there several times goes once: the others are somebody else's.
+// surplus returns what Remove has to do. A rule that exists several times is deleted once: the others belong to other
+// owners.
 func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, error) {
 	s := &script{}
 	own := w.unneeded(have)
@@ -38,7 +39,7 @@ func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, er
 			}
 		}
 	}
-	for _, verb := range []string{"-F ", "-X "} { // own chains may lead to each other
+	for _, verb := range []string{"-F ", "-X "} { // own chains may jump to each other
 		for _, name := range own {
 			s.rule(verb + name)
 		}
@@ -46,7 +47,7 @@ func (c *Conn) surplus(ctx context.Context, w *wanted, have *Table) (*script, er
 	return s, nil
 }
 
-// unneeded are the own chains that are there and that nothing leads to but what is named.
+// unneeded returns the existing own chains to which only named rules jump.
 func (w *wanted) unneeded(have *Table) []string {
 	var own []string
 	for _, want := range w.chains {
@@ -77,7 +78,8 @@ func (w *wanted) unneeded(have *Table) []string {
 	})
 }
 
-// names tells whether a rule of a shared chain is named: in its words, or by a loose rule that leads to the same chain.
+// names reports whether a rule of a shared chain is named: with its words, or by a loose rule that jumps to the same
+// chain.
 func (w *wanted) names(chainName string, found Rule) bool {
 	for _, want := range w.chains {
 		if want.name != chainName {
@@ -92,7 +94,7 @@ func (w *wanted) names(chainName string, found Rule) bool {
 	return false
 }
 
-// leading counts the named rules of a chain that lead to another one.
+// leading counts the named rules of a chain that jump to another one.
 func (w *wanted) leading(from, to string) int {
 	n := 0
 	for _, want := range w.chains {
@@ -105,7 +107,7 @@ func (w *wanted) leading(from, to string) int {
 	return n
 }
 
-// dropLoose has a rule deleted that iptables-save prints in other words.
+// dropLoose deletes a rule that iptables-save prints differently.
 func (c *Conn) dropLoose(ctx context.Context, w *wanted, name string, r rule, s *script) error {
 	there, err := c.has(ctx, w.IPTables, name, r.words)
 	if there {

@@ -11,8 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestBelowARoot: a process that lives in a container uses the host's program, not one of its own, and none where the
-// host has none.
+// TestBelowARoot: a process in a container uses the host's program, not the container's, and none if the host has none.
 func TestBelowARoot(t *testing.T) {
 	ns, c := space(t)
 	root := t.TempDir()

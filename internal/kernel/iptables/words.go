@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Words splits a rule as iptables-restore does: at white space, but not between double quotes, where a backslash makes
-// the next character an ordinary one.
+// Words splits a rule as iptables-restore does: at white space, but not between double quotes, where a backslash
+// escapes the next character.
 func Words(text string) ([]string, error) {
 	var words []string
 	var word strings.Builder
@@ -42,7 +42,7 @@ func Words(text string) ([]string, error) {
 	return words, nil
 }
 
-// leadsTo is the chain that a rule jumps or goes to, "" when none. Targets of iptables' own look the same.
+// leadsTo returns the chain that a rule jumps or goes to, "" when none. Built-in targets look the same.
 func leadsTo(words []string) string {
 	for i, w := range words {
 		if (w == "-j" || w == "-g" || w == "--jump" || w == "--goto") && i+1 < len(words) {

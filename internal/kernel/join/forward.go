@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// table is the join as nft does it: a chain of each link's arriving packets.
+// table returns the nft table of a join: a chain for each link's arriving packets.
 func (w Way) table() state.Table {
 	accept := func(text string, args ...any) state.NftRule {
 		return state.NftRule{Text: fmt.Sprintf(text, args...) + " accept"}
@@ -18,7 +18,7 @@ func (w Way) table() state.Table {
 	j := w.Join
 	send := func(index int) state.NftRule { return state.NftRule{Text: fmt.Sprintf("fwd to %d", index)} }
 	var rules []state.NftRule
-	for _, ip := range j.Own {
+	for _, ip := range j.LocalAddrs {
 		if ip.Is4() {
 			rules = append(rules, accept("arp operation request arp daddr ip %s", ip), accept("ip daddr %s udp dport 67", ip))
 		} else {
@@ -26,9 +26,9 @@ func (w Way) table() state.Table {
 				accept("icmpv6 type 135 icmpv6 taddr %s", ip))
 		}
 	}
-	if j.Near.IsValid() {
-		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.Guest, w.Link.Index)},
-			accept("arp operation request arp daddr ip %s", j.Near))
+	if j.ProxySubnet.IsValid() {
+		rules = append(rules, state.NftRule{Text: fmt.Sprintf("arp daddr ip %s fwd to %d", j.GuestAddr, w.Link.Index)},
+			accept("arp operation request arp daddr ip %s", j.ProxySubnet))
 	}
 	if j.DHCP4 {
 		rules = append(rules, accept("ip daddr 255.255.255.255 udp dport 67"))
@@ -70,10 +70,9 @@ func (w Way) endForward(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// A transaction that fails has the kernel wait until no packet can be under way, so what is not there is not taken
-	// away.
+	// A failing transaction makes the kernel wait for an RCU grace period, so a missing table is not deleted.
 	t := w.table()
-	gone := []state.Table{{Family: t.Family, Name: t.Name}} // by its name: a link that its rules lead to may have gone
+	gone := []state.Table{{Family: t.Family, Name: t.Name}} // by name: the rules' links may be gone
 	if have, err := n.Read(ctx, gone); err != nil || len(have) == 0 {
 		return err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel/tc"
 )
 
-// mirrors tells whether the join is done by exactly the filters that are wanted.
+// mirrors reports whether the links have exactly the filters of the join.
 func (w Way) mirrors(ctx context.Context) (bool, error) {
 	onTap, onLink := tc.Joined(w.Join, w.Tap.Index, w.Link.Index)
 	for index, want := range map[int][]tc.Filter{w.Tap.Index: onTap, w.Link.Index: onLink} {
@@ -39,7 +39,7 @@ func (w Way) endMirred(ctx context.Context) error {
 		if len(ours) == 0 {
 			continue
 		}
-		batch := tc.Part(w.Join, index)
+		batch := tc.DeleteJoin(w.Join, index)
 		if !others {
 			batch = append(batch, tc.EndIngress(name, index))
 		}

@@ -14,17 +14,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Programs are those of the ways that are eBPF's: of the tap, and of the link.
+// Programs returns the eBPF programs of the tap and of the link.
 func (w Way) Programs() (tap, back redirect.Program, err error) {
-	tap, err = redirect.Guest(w.Join, w.Link.Index, w.How == state.JoinPeer)
+	tap, err = redirect.FromGuest(w.Join, w.Link.Index, w.How == state.JoinPeer)
 	if err != nil {
 		return tap, back, err
 	}
-	back, err = redirect.All(w.Tap.Index)
+	back, err = redirect.ToLink(w.Tap.Index)
 	return tap, back, err
 }
 
-// runs tells whether both links run the programs that are wanted, wherever these are attached.
+// runs reports whether both links run the programs of the join, however they are attached.
 func (w Way) runs(ctx context.Context) (bool, error) {
 	tap, back, err := w.Programs()
 	if err != nil {
@@ -35,7 +35,7 @@ func (w Way) runs(ctx context.Context) (bool, error) {
 		if err != nil {
 			return false, err
 		}
-		if slices.Equal(have, []tc.Filter{tc.Running(want.Name)}) {
+		if slices.Equal(have, []tc.Filter{tc.ProgramFilter(want.Name)}) {
 			continue
 		}
 		name, err := redirect.Attached(w.In.NS, index)
@@ -46,8 +46,7 @@ func (w Way) runs(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// beginPrograms has both links run theirs: as filters, which takes a moment, or by tcx where the kernel has no such
-// filters.
+// beginPrograms attaches the programs to both links: as filters, or by tcx if the kernel lacks eBPF filters.
 func (w Way) beginPrograms(ctx context.Context) error {
 	tap, back, err := w.Programs()
 	if err != nil {
@@ -56,7 +55,7 @@ func (w Way) beginPrograms(ctx context.Context) error {
 	var loaded []redirect.Loaded
 	defer func() {
 		for _, l := range loaded {
-			_ = l.Close() // its link has it
+			_ = l.Close() // the link keeps its own reference
 		}
 	}()
 	for _, p := range []redirect.Program{back, tap} {
@@ -69,7 +68,7 @@ func (w Way) beginPrograms(ctx context.Context) error {
 	var batch []*rtnl.Message
 	on := []link.Found{w.Link, w.Tap}
 	for i, l := range loaded {
-		batch = append(batch, tc.Run(w.Join, on[i].Name, on[i].Index, l.FD(), l.Name)...)
+		batch = append(batch, tc.AddProgram(w.Join, on[i].Name, on[i].Index, l.FD(), l.Name)...)
 	}
 	if err := w.In.Socket.Send(ctx, batch); err == nil {
 		return nil
@@ -85,9 +84,9 @@ func (w Way) beginPrograms(ctx context.Context) error {
 	return nil
 }
 
-// endPrograms takes them away, wherever they are attached.
+// endPrograms detaches them, however they are attached.
 func (w Way) endPrograms(ctx context.Context) error {
-	errs := []error{w.endMirred(ctx)} // filters are filters
+	errs := []error{w.endMirred(ctx)} // the priorities are the same
 	for _, l := range []link.Found{w.Tap, w.Link} {
 		if l.Index != 0 {
 			errs = append(errs, redirect.Detach(w.In.NS, l.Index))

@@ -25,17 +25,17 @@ type Namespace struct {
 	Filters *netfilter.Filters
 }
 
-// Way is one way to do a join. Each puts something on both links: what is of the way back comes first, so that nobody
-// is heard who cannot be answered.
+// Way is a join by one method. Each method adds something to both links: the direction to the guest comes first, so
+// that no frame leaves before its reply can arrive.
 type Way struct {
 	In   Namespace
 	Join state.Join
-	How  state.JoinHow
-	// Tap and Link are the two as they were found; one that is not there has no index.
+	How  state.JoinMethod
+	// Tap and Link are the two links as they were found; a missing one has no index.
 	Tap, Link link.Found
 }
 
-// is tells whether the join is done this way, exactly as wanted.
+// is reports whether the join exists by this method, exactly as wanted.
 func (w Way) is(ctx context.Context) (bool, error) {
 	switch w.How {
 	case state.JoinForward:
@@ -49,13 +49,13 @@ func (w Way) is(ctx context.Context) (bool, error) {
 	return w.runs(ctx)
 }
 
-// limited tells whether somebody has what leaves over the link wait in a queue.
+// limited reports whether the link has a root qdisc that is not the kernel's default.
 func (w Way) limited(ctx context.Context) (bool, error) {
 	q, err := w.In.Reader.Queues(ctx, w.Link.Index, false)
 	return q.Root != nil && q.Root.Handle != 0, err
 }
 
-// begin does the join.
+// begin creates the join.
 func (w Way) begin(ctx context.Context) error {
 	switch w.How {
 	case state.JoinForward:
@@ -66,7 +66,7 @@ func (w Way) begin(ctx context.Context) error {
 		if limited, err := w.limited(ctx); err != nil || limited {
 			return errors.Join(
 				err,
-				fmt.Errorf("packets that are handed to the other end of link %s pass by its queue: %w", w.Link.Name,
+				fmt.Errorf("packets redirected to the other end of link %s bypass its qdisc: %w", w.Link.Name,
 					unix.EOPNOTSUPP),
 			)
 		}
@@ -77,7 +77,7 @@ func (w Way) begin(ctx context.Context) error {
 	return w.beginPrograms(ctx)
 }
 
-// end takes away what this way has put on the links, as far as they are there.
+// end removes what this method has added to the existing links.
 func (w Way) end(ctx context.Context) error {
 	switch w.How {
 	case state.JoinForward:
@@ -88,24 +88,24 @@ func (w Way) end(ctx context.Context) error {
 	return w.endPrograms(ctx)
 }
 
-// EndAll takes away what any way has put there.
+// EndAll removes what any method has added.
 func (w Way) EndAll(ctx context.Context) error {
 	var errs []error
-	for _, how := range []state.JoinHow{state.JoinPeer, state.JoinForward, state.JoinMirred} { // eBPF's two are one
+	for _, how := range []state.JoinMethod{state.JoinPeer, state.JoinForward, state.JoinMirred} { // eBPF's two are one
 		w.How = how
 		errs = append(errs, w.end(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// Make does the join, in the way that is wanted; where that is open, in the first one that the kernel can.
+// Make creates the join, by the wanted method, or by the first one that the kernel supports.
 func (w Way) Make(ctx context.Context) error {
 	if err := w.EndAll(ctx); err != nil {
 		return err
 	}
-	ways := state.JoinWays()
-	if w.Join.How != "" {
-		ways = []state.JoinHow{w.Join.How}
+	ways := state.JoinMethods()
+	if w.Join.Method != "" {
+		ways = []state.JoinMethod{w.Join.Method}
 	}
 	var errs []error
 	for _, how := range ways {
@@ -122,9 +122,9 @@ func (w Way) Make(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Found is the way in which the join is done, "" where it is not.
-func (w Way) Found(ctx context.Context) (state.JoinHow, error) {
-	for _, how := range state.JoinWays() {
+// Found returns the method of the join, "" if there is none.
+func (w Way) Found(ctx context.Context) (state.JoinMethod, error) {
+	for _, how := range state.JoinMethods() {
 		w.How = how
 		is, err := w.is(ctx)
 		if err != nil {

@@ -11,13 +11,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForwardTable: what a guest asks of its node is taken before all else goes to the link, and what arrives goes to
-// the tap.
+// TestForwardTable: a guest's requests to its node are accepted before all else is forwarded to the link, and arriving
+// frames go to the tap.
 func TestForwardTable(t *testing.T) {
 	w := Way{
 		Join: state.Join{
-			Tap: "tap0", Link: "eth0", Own: []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
-			DHCP4: true, RS: true,
+			Tap:        "tap0",
+			Link:       "eth0",
+			LocalAddrs: []netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr("fe80::1")},
+			DHCP4:      true,
+			RS:         true,
 		},
 		Tap: link.Found{Index: 7}, Link: link.Found{Index: 9},
 	}

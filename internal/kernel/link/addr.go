@@ -16,11 +16,11 @@ import (
 // ifaProto is IFA_PROTO (linux/if_addr.h); x/sys does not name it.
 const ifaProto = 11
 
-// FoundAddr is an address as the kernel holds it.
+// FoundAddr is an address as the kernel has it.
 type FoundAddr struct {
 	state.Addr
 	Index int
-	// Own tells that the kernel made it by itself: a link-local address, one from a router's advertisement.
+	// Own means that the kernel added it itself: a link-local address, or one from a router advertisement.
 	Own bool
 	// Tentative is true while duplicate address detection runs; Failed when it found a duplicate.
 	Tentative, Failed bool
@@ -40,12 +40,12 @@ func ifaddr(fam, bits uint8, index int) []byte {
 	return b
 }
 
-// LinkLocal tells whether an address is one that the kernel makes by itself.
+// LinkLocal reports whether an address is an IPv6 link-local one.
 func (f FoundAddr) LinkLocal() bool {
 	return f.Prefix.Addr().Is6() && f.Prefix.Addr().IsLinkLocalUnicast()
 }
 
-// AddAddr asks for an address on the link of that index.
+// AddAddr requests an address on the link of that index.
 func AddAddr(a state.Addr, index int) *rtnl.Message {
 	m := addrMessage(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", a, index)
 	ip := a.Prefix.Addr()
@@ -65,7 +65,7 @@ func AddAddr(a state.Addr, index int) *rtnl.Message {
 	return m
 }
 
-// DelAddr asks for an address's end.
+// DelAddr requests the deletion of an address.
 func DelAddr(a state.Addr, index int) *rtnl.Message {
 	return addrMessage(unix.RTM_DELADDR, 0, "delete", a, index).Forgiving(unix.EADDRNOTAVAIL, unix.ENODEV)
 }
@@ -88,12 +88,12 @@ func broadcast(p netip.Prefix) []byte {
 	return binary.BigEndian.AppendUint32(nil, binary.BigEndian.Uint32(b[:])|host)
 }
 
-// ListAddrs asks for the addresses of one link, or of all when index is 0.
+// ListAddrs requests the addresses of one link, or of all when index is 0.
 func ListAddrs(index int) *rtnl.Message {
 	return rtnl.New(unix.RTM_GETADDR, 0, "read", rtnl.Name("addresses"), ifaddr(0, 0, index)).Forgiving(unix.ENODEV)
 }
 
-// DecodeAddr reads RTM_NEWADDR.
+// DecodeAddr decodes RTM_NEWADDR.
 func DecodeAddr(body []byte) (FoundAddr, bool) {
 	if len(body) < unix.SizeofIfAddrmsg {
 		return FoundAddr{}, false
@@ -131,17 +131,17 @@ func DecodeAddr(body []byte) (FoundAddr, bool) {
 	f.NoPrefixRoute = flags&unix.IFA_F_NOPREFIXROUTE != 0
 	f.Tentative = flags&unix.IFA_F_TENTATIVE != 0
 	f.Failed = flags&unix.IFA_F_DADFAILED != 0
-	f.Own = flags&unix.IFA_F_PERMANENT == 0 || proto >= 1 && proto <= 3 // made by the kernel: lo, router, link-local
+	f.Own = flags&unix.IFA_F_PERMANENT == 0 || proto >= 1 && proto <= 3 // added by the kernel: lo, router, link-local
 	return f, true
 }
 
-// ListGroups asks for the IPv6 multicast groups that a link has joined.
+// ListGroups requests the IPv6 multicast groups that a link has joined.
 func ListGroups(index int) *rtnl.Message {
 	return rtnl.New(unix.RTM_GETMULTICAST, 0, "read", rtnl.Name("multicast groups"),
 		ifaddr(unix.AF_INET6, 0, index)).Forgiving(unix.ENODEV)
 }
 
-// DecodeGroup reads RTM_NEWMULTICAST.
+// DecodeGroup decodes RTM_NEWMULTICAST.
 func DecodeGroup(body []byte) (group netip.Addr, index int, ok bool) {
 	if len(body) < unix.SizeofIfAddrmsg {
 		return group, 0, false

@@ -15,7 +15,7 @@ import (
 // hz is the unit of a bridge's times: USER_HZ, hundredths of a second.
 const hz = 100
 
-// SetBridge asks for a bridge's attributes.
+// SetBridge requests a change of a bridge's attributes.
 func SetBridge(index int, name string, a state.BridgeAttrs) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "set bridge", rtnl.Name(name), ifinfo(index, 0, 0))
 	m.Nest(unix.IFLA_LINKINFO, func() {
@@ -26,8 +26,8 @@ func SetBridge(index int, name string, a state.BridgeAttrs) *rtnl.Message {
 }
 
 func bridge(m *rtnl.Message, a state.BridgeAttrs) {
-	if a.VlanFiltering != nil {
-		m.Uint8(unix.IFLA_BR_VLAN_FILTERING, bit(*a.VlanFiltering))
+	if a.VLANFiltering != nil {
+		m.Uint8(unix.IFLA_BR_VLAN_FILTERING, bit(*a.VLANFiltering))
 	}
 	if a.McastSnooping != nil {
 		m.Uint8(unix.IFLA_BR_MCAST_SNOOPING, bit(*a.McastSnooping))
@@ -45,7 +45,7 @@ func decodeBridge(data []byte) *state.BridgeAttrs {
 	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_BR_VLAN_FILTERING:
-			a.VlanFiltering = isOn(data)
+			a.VLANFiltering = isOn(data)
 		case unix.IFLA_BR_MCAST_SNOOPING:
 			a.McastSnooping = isOn(data)
 		case unix.IFLA_BR_GROUP_FWD_MASK:
@@ -61,7 +61,7 @@ func decodeBridge(data []byte) *state.BridgeAttrs {
 	return a
 }
 
-// portFlag ties one attribute of a bridge's port to its number.
+// portFlag maps one attribute of a bridge port to its number.
 type portFlag struct {
 	kind  uint16
 	value **bool
@@ -79,7 +79,7 @@ func portFlags(a *state.PortAttrs) []portFlag {
 	}
 }
 
-// port carries a port's attributes inside a link message (IFLA_INFO_SLAVE_DATA).
+// port adds a port's attributes to a link message (IFLA_INFO_SLAVE_DATA).
 func port(m *rtnl.Message, a state.PortAttrs) {
 	m.Nest(unix.IFLA_LINKINFO, func() {
 		m.Attr(unix.IFLA_INFO_SLAVE_KIND, []byte(state.Bridge))

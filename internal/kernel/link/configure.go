@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Configure asks for one setting of a link: the IPv4 setting of that number, or for IPv6 the address generation mode.
+// Configure requests one setting of a link: the IPv4 setting of that number, or for IPv6 the address generation mode.
 func Configure(index int, s state.Sysctl, v6 bool, number int, value uint32) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "set", s, ifinfo(index, 0, 0))
 	m.Nest(unix.IFLA_AF_SPEC, func() {

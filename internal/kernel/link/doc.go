@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package link speaks rtnetlink's nouns: each file turns one noun of state into requests and reads it back. It decides
-// nothing; internal/kernel compares and orders.
+// Package link encodes rtnetlink's objects: each file turns one kind of object of package state into requests and
+// decodes it. It decides nothing; internal/kernel compares and orders.
 package link

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TxChecksum tells whether a link's device computes the checksums of what is sent through it. It works in the calling
-// thread's namespace, as SetTxChecksum does.
+// TxChecksum reports whether a link's device computes the checksums of sent packets. It works in the calling thread's
+// namespace, as SetTxChecksum does.
 func TxChecksum(name string) (bool, error) {
 	v, err := ethtool(name, unix.ETHTOOL_GTXCSUM, 0)
 	if err != nil {
@@ -20,7 +20,7 @@ func TxChecksum(name string) (bool, error) {
 	return v != 0, nil
 }
 
-// SetTxChecksum has a link's device compute checksums, or the kernel instead of it.
+// SetTxChecksum sets whether a link's device computes checksums, or the kernel.
 func SetTxChecksum(name string, on bool) error {
 	if _, err := ethtool(name, unix.ETHTOOL_STXCSUM, uint32(bit(on))); err != nil {
 		return fmt.Errorf("link %s: set tx-checksumming %t: %w", name, on, err)
@@ -28,7 +28,7 @@ func SetTxChecksum(name string, on bool) error {
 	return nil
 }
 
-// ethtool does one command that has one number (struct ethtool_value, behind a struct ifreq).
+// ethtool performs one command that has one number (struct ethtool_value, referenced by a struct ifreq).
 func ethtool(name string, command, data uint32) (uint32, error) {
 	if len(name) >= unix.IFNAMSIZ {
 		return 0, unix.EINVAL
@@ -42,7 +42,7 @@ func ethtool(name string, command, data uint32) (uint32, error) {
 	var request struct {
 		name [unix.IFNAMSIZ]byte
 		data unsafe.Pointer
-		_    [16]byte // what is left of a struct ifreq
+		_    [16]byte // the rest of a struct ifreq
 	}
 	copy(request.name[:], name)
 	request.data = unsafe.Pointer(value)

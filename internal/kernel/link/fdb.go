@@ -13,15 +13,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FoundFDB is an entry of a forwarding table as the kernel holds it.
+// FoundFDB is an entry of a forwarding table as the kernel has it.
 type FoundFDB struct {
 	state.FDB
 	Index int
-	// Permanent tells that somebody set it; the others the kernel learned.
+	// Permanent means that a program added it; the kernel learned the others.
 	Permanent bool
 }
 
-// AddFDB asks for a permanent entry. It takes the place of one for the same MAC address.
+// AddFDB requests a permanent entry. It replaces an entry for the same MAC address.
 func AddFDB(e state.FDB, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", e,
 		ndmsg(unix.AF_BRIDGE, index, unix.NUD_PERMANENT|unix.NUD_NOARP, unix.NTF_SELF))
@@ -30,7 +30,7 @@ func AddFDB(e state.FDB, index int) *rtnl.Message {
 	return m
 }
 
-// DelFDB asks for an entry's end.
+// DelFDB requests the deletion of an entry.
 func DelFDB(e state.FDB, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_DELNEIGH, 0, "delete", e, ndmsg(unix.AF_BRIDGE, index, unix.NUD_PERMANENT, unix.NTF_SELF))
 	m.Attr(unix.NDA_LLADDR, e.MAC[:])
@@ -38,7 +38,7 @@ func DelFDB(e state.FDB, index int) *rtnl.Message {
 	return m.Forgiving(unix.ENOENT, unix.ENODEV)
 }
 
-// GetFDB asks for one entry.
+// GetFDB requests one entry.
 func GetFDB(e state.FDB, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETNEIGH, 0, "read", e, ndmsg(unix.AF_BRIDGE, index, 0, unix.NTF_SELF)).Forgiving(unix.ENOENT,
 		unix.ENODEV)
@@ -46,12 +46,12 @@ func GetFDB(e state.FDB, index int) *rtnl.Message {
 	return m
 }
 
-// ListFDBs asks for the entries of one device. An older kernel answers with those of all.
+// ListFDBs requests the entries of one device. An older kernel answers with those of all.
 func ListFDBs(index int) *rtnl.Message {
 	return rtnl.New(unix.RTM_GETNEIGH, 0, "read", rtnl.Name("forwarding table"), ndmsg(unix.AF_BRIDGE, index, 0, 0))
 }
 
-// DecodeFDB reads RTM_NEWNEIGH of the bridge family; only entries with a tunnel behind them count.
+// DecodeFDB decodes RTM_NEWNEIGH of the bridge family; it ignores entries without a VTEP.
 func DecodeFDB(body []byte) (FoundFDB, bool) {
 	if len(body) < unix.SizeofNdMsg || body[0] != unix.AF_BRIDGE {
 		return FoundFDB{}, false

@@ -13,8 +13,8 @@ import (
 // Attributes of linux/if_tunnel.h.
 const iptunLocal, iptunTTL, iptunTOS, iptunPMTUDiscovery = 2, 4, 5, 10
 
-// ipip asks for a device as flannel makes it: the outer header has the inner one's TTL, and forbids fragments only
-// where that one does. All is said each time: what a change does not say begins anew.
+// ipip requests a device like flannel's: the outer header has the inner one's TTL, and its DF bit. All attributes are
+// sent each time, because a change resets those that it does not contain.
 func ipip(m *rtnl.Message, a state.IPIPAttrs) {
 	m.Attr(iptunLocal, a.Local.AsSlice())
 	m.Uint8(iptunTTL, 0)

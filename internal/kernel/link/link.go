@@ -14,19 +14,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Found is a link as the kernel holds it, with what plans never name.
+// Found is a link as the kernel has it, with properties that plans do not name.
 type Found struct {
 	state.Link
 	Index       int
 	MasterIndex int
-	// PeerIndex is the other end's, or the parent's.
+	// PeerIndex is the index of the other end, or of the parent.
 	PeerIndex int
 	Group     uint32
-	// PeerAway tells that the other end is in another namespace.
+	// PeerAway means that the other end is in another namespace.
 	PeerAway bool
-	// AddrGenMode is how the kernel makes the IPv6 link-local address (0 EUI-64, 1 none), -1 where IPv6 is off.
+	// AddrGenMode is how the kernel makes the IPv6 link-local address (0 EUI-64, 1 none), -1 when IPv6 is off.
 	AddrGenMode int
-	// Conf4 and Conf6 are the settings of net/ipv4/conf/LINK and net/ipv6/conf/LINK by the kernel's numbers; empty where
+	// Conf4 and Conf6 are the settings of net/ipv4/conf/LINK and net/ipv6/conf/LINK by the kernel's numbers; empty when
 	// the link has none.
 	Conf4, Conf6 []uint32
 }
@@ -34,7 +34,7 @@ type Found struct {
 // DeadGroup is the link group of links that wait to be deleted: "weft" in ASCII.
 const DeadGroup = 0x77656674
 
-// Dead tells whether a link waits to be deleted, or for its other end's death.
+// Dead reports whether a link waits to be deleted, by the reaper or with its other end.
 func (f Found) Dead() bool { return f.Group == DeadGroup }
 
 func ifinfo(index int, flags, change uint32) []byte {
@@ -47,7 +47,7 @@ func ifinfo(index int, flags, change uint32) []byte {
 
 const noStats = 1 << 3 // RTEXT_FILTER_SKIP_STATS: an answer of 700 bytes instead of 1,500
 
-// Get asks for a link by name.
+// Get requests a link by name.
 func Get(name string) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(name), ifinfo(0, 0, 0)).Forgiving(unix.ENODEV)
 	if len(name) < unix.IFNAMSIZ {
@@ -59,7 +59,7 @@ func Get(name string) *rtnl.Message {
 	return m
 }
 
-// GetIndex asks for a link by index.
+// GetIndex requests a link by index.
 func GetIndex(index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETLINK, 0, "read link", rtnl.Name(strconv.Itoa(index)),
 		ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
@@ -67,7 +67,16 @@ func GetIndex(index int) *rtnl.Message {
 	return m
 }
 
-// List asks for all links, or those enslaved to the master of that index unless it is 0.
+// DecodeFlags returns from RTM_NEWLINK whether a link is up, and whether it has a carrier (IFF_LOWER_UP).
+func DecodeFlags(body []byte) (up, carrier bool) {
+	if len(body) < unix.SizeofIfInfomsg {
+		return false, false
+	}
+	flags := binary.NativeEndian.Uint32(body[8:])
+	return flags&unix.IFF_UP != 0, flags&unix.IFF_LOWER_UP != 0
+}
+
+// List requests all links, or those enslaved to the master of that index unless it is 0.
 func List(master int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETLINK, 0, "read", rtnl.Name("links"), ifinfo(0, 0, 0))
 	m.Uint32(unix.IFLA_EXT_MASK, noStats)
@@ -80,9 +89,8 @@ func List(master int) *rtnl.Message {
 // vethInfoPeer is VETH_INFO_PEER of linux/veth.h.
 const vethInfoPeer = 1
 
-// Create asks for a new link of the given index. A veth's other end is made by the same request: with its name, MAC and
-// MTU, and in the namespace of the descriptor unless that is negative. Both ends have one queue: a second one costs an
-// RCU wait.
+// Create requests a new link of that index. The same request makes a veth's other end: with its name, MAC and MTU, and
+// in the namespace of the descriptor unless that is negative. Both ends have one queue: a second one costs an RCU wait.
 func Create(l state.Link, index, master int, peer *state.Link, peerIndex, peerNS int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create", l, ifinfo(index, 0, 0))
 	describe(m, l)
@@ -126,20 +134,20 @@ func describe(m *rtnl.Message, l state.Link) {
 	}
 }
 
-// Delete asks for a link's end.
+// Delete requests the deletion of a link.
 func Delete(index int, name string) *rtnl.Message {
 	return rtnl.New(unix.RTM_DELLINK, 0, "delete link", rtnl.Name(name), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
 }
 
-// DeleteGroup asks for the end of all links of a group, at the cost of one.
+// DeleteGroup requests the deletion of all links of a group, at the cost of one.
 func DeleteGroup(group uint32) *rtnl.Message {
-	// ENODEV is the kernel's word for an empty group.
+	// The kernel returns ENODEV for an empty group.
 	m := rtnl.New(unix.RTM_DELLINK, 0, "delete", rtnl.Name("dead links"), ifinfo(0, 0, 0)).Forgiving(unix.ENODEV)
 	m.Uint32(unix.IFLA_GROUP, group)
 	return m
 }
 
-// SetUp asks for the administrative state.
+// SetUp requests an administrative state.
 func SetUp(index int, name string, up bool) *rtnl.Message {
 	flags, verb := uint32(0), "take down link"
 	if up {
@@ -148,7 +156,7 @@ func SetUp(index int, name string, up bool) *rtnl.Message {
 	return rtnl.New(unix.RTM_NEWLINK, 0, verb, rtnl.Name(name), ifinfo(index, flags, unix.IFF_UP))
 }
 
-// Change is what may be altered on a link that exists; nil and zero leave a thing alone.
+// Change has the new values of an existing link; nil and zero change nothing.
 type Change struct {
 	MAC      state.MAC
 	MTU      int
@@ -156,14 +164,14 @@ type Change struct {
 	Up       *bool
 	Promisc  *bool
 	AllMulti *bool
-	Master   *int // 0 takes the link off its master
+	Master   *int // 0 removes the link from its master
 	Alias    string
 	Name     string // renames
 	Group    *uint32
 	Port     *state.PortAttrs
 }
 
-// Set asks for a change.
+// Set requests a change.
 func Set(index int, name string, c Change) *rtnl.Message {
 	var flags, mask uint32
 	bit := func(v *bool, f uint32) {
@@ -206,7 +214,7 @@ func Set(index int, name string, c Change) *rtnl.Message {
 	return m
 }
 
-// Decode reads RTM_NEWLINK. Master and peer are left as indexes: names are looked up by who asked.
+// Decode decodes RTM_NEWLINK. Master and peer remain indexes: the caller looks up the names.
 func Decode(body []byte) (Found, bool) {
 	if len(body) < unix.SizeofIfInfomsg {
 		return Found{}, false

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-net/weft/internal/kernel/rtnl"
 )
 
-// Move asks that a link go to the namespace of the descriptor under a new name: one change, so nobody sees it under a
-// name that is neither. The kernel takes it down, and off its master, and its addresses and routes with that. It keeps
-// its index where nobody has that.
+// Move requests moving a link to the namespace of the descriptor under a new name, in one change, so that it never has
+// another name there. The kernel takes it down, and removes it from its master, and with that its addresses and routes.
+// It keeps its index if that is free.
 func Move(index int, name string, ns int, newName string) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "move link", rtnl.Name(name), ifinfo(index, 0, 0))
 	m.Uint32(unix.IFLA_NET_NS_FD, uint32(ns))
@@ -18,14 +18,14 @@ func Move(index int, name string, ns int, newName string) *rtnl.Message {
 	return m
 }
 
-// Unmark takes the alias off a link.
+// Unmark removes a link's alias.
 func Unmark(index int, name string) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWLINK, 0, "take alias off link", rtnl.Name(name), ifinfo(index, 0, 0)).Forgiving(unix.ENODEV)
 	m.Attr(unix.IFLA_IFALIAS, nil)
 	return m
 }
 
-// Rename asks for another name. Older kernels refuse it to a link that is up, so it goes down first.
+// Rename requests another name. Older kernels refuse to rename a link that is up, so it goes down first.
 func Rename(index int, name, newName string) []*rtnl.Message {
 	return []*rtnl.Message{SetUp(index, name, false), Set(index, name, Change{Name: newName})}
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FoundNeigh is a neighbor entry as the kernel holds it.
+// FoundNeigh is a neighbor entry as the kernel has it.
 type FoundNeigh struct {
 	state.Neigh
 	Index int
-	// Permanent tells that somebody set it; the others the kernel learned.
+	// Permanent means that a program added it; the kernel learned the others.
 	Permanent bool
-	// Known tells that the kernel sends to the hardware address.
+	// Known means that the MAC address is valid (NUD_VALID).
 	Known bool
 }
 
@@ -32,12 +32,12 @@ func ndmsg(fam uint8, index int, st uint16, flags uint8) []byte {
 	return b
 }
 
-// AddNeigh asks for a permanent entry, or a proxy entry.
+// AddNeigh requests a permanent entry, or a proxy entry.
 func AddNeigh(n state.Neigh, index int) *rtnl.Message {
 	return neighMessage(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "add", n, index)
 }
 
-// DelNeigh asks for an entry's end.
+// DelNeigh requests the deletion of an entry.
 func DelNeigh(n state.Neigh, index int) *rtnl.Message {
 	return neighMessage(unix.RTM_DELNEIGH, 0, "delete", n, index).Forgiving(unix.ENOENT, unix.ENODEV)
 }
@@ -55,7 +55,7 @@ func neighMessage(kind, flags uint16, verb string, n state.Neigh, index int) *rt
 	return m
 }
 
-// GetNeigh asks for one entry.
+// GetNeigh requests one entry.
 func GetNeigh(n state.Neigh, index int) *rtnl.Message {
 	ntf := uint8(0)
 	if n.Proxy {
@@ -66,16 +66,16 @@ func GetNeigh(n state.Neigh, index int) *rtnl.Message {
 	return m
 }
 
-// AskNeigh has the kernel ask for a neighbor on the wire.
-func AskNeigh(n state.Neigh, index int) *rtnl.Message {
+// ResolveNeigh makes the kernel resolve a neighbor on the wire.
+func ResolveNeigh(n state.Neigh, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE, "ask for", n,
 		ndmsg(family(n.IP), index, unix.NUD_NONE, unix.NTF_USE))
 	m.Attr(unix.NDA_DST, n.IP.AsSlice())
 	return m
 }
 
-// ListNeighs asks for the entries of one link, or of all when index is 0; proxy entries are a table of their own. An
-// older kernel answers with those of all.
+// ListNeighs requests the entries of one link, or of all when index is 0; proxy entries are a separate table. An older
+// kernel answers with those of all.
 func ListNeighs(index int, proxy bool) *rtnl.Message {
 	ntf := uint8(0)
 	if proxy {
@@ -88,7 +88,7 @@ func ListNeighs(index int, proxy bool) *rtnl.Message {
 	return m
 }
 
-// DecodeNeigh reads RTM_NEWNEIGH of the IP families.
+// DecodeNeigh decodes RTM_NEWNEIGH of the IP families.
 func DecodeNeigh(body []byte) (FoundNeigh, bool) {
 	if len(body) < unix.SizeofNdMsg || body[0] != unix.AF_INET && body[0] != unix.AF_INET6 {
 		return FoundNeigh{}, false
@@ -110,4 +110,30 @@ func DecodeNeigh(body []byte) (FoundNeigh, bool) {
 		}
 	}
 	return f, f.IP.IsValid() && !f.IP.IsMulticast()
+}
+
+// NeighState returns the name of the state in RTM_NEWNEIGH.
+func NeighState(body []byte) string {
+	if len(body) < unix.SizeofNdMsg {
+		return "none"
+	}
+	bits := binary.NativeEndian.Uint16(body[8:])
+	for _, s := range []struct {
+		bit  uint16
+		name string
+	}{
+		{unix.NUD_PERMANENT, "permanent"},
+		{unix.NUD_NOARP, "noarp"},
+		{unix.NUD_REACHABLE, "reachable"},
+		{unix.NUD_STALE, "stale"},
+		{unix.NUD_DELAY, "delay"},
+		{unix.NUD_PROBE, "probe"},
+		{unix.NUD_FAILED, "failed"},
+		{unix.NUD_INCOMPLETE, "incomplete"},
+	} {
+		if bits&s.bit != 0 {
+			return s.name
+		}
+	}
+	return "none"
 }

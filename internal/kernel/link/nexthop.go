@@ -14,16 +14,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// nexthop is one of several.
+// nexthop is one of several next hops.
 type nexthop struct {
 	index int
 	gw    netip.Addr
 }
 
-// multipath names several next hops over one link.
+// multipath adds several next hops over one link.
 func multipath(m *rtnl.Message, r state.Route, index int) {
 	var hops []byte
-	for _, gw := range append([]netip.Addr{r.Gw}, r.Beside...) {
+	for _, gw := range append([]netip.Addr{r.Gw}, r.NextHops...) {
 		addr := gw.AsSlice()
 		attr := unix.SizeofRtAttr + len(addr)
 		hop := binary.NativeEndian.AppendUint16(nil, uint16(unix.SizeofRtNexthop+attr))
@@ -34,13 +34,13 @@ func multipath(m *rtnl.Message, r state.Route, index int) {
 		hop = binary.NativeEndian.AppendUint32(append(hop, flags, 0), uint32(index))
 		hop = binary.NativeEndian.AppendUint16(hop, uint16(attr))
 		hop = binary.NativeEndian.AppendUint16(hop, unix.RTA_GATEWAY)
-		hops = append(hops, append(hop, addr...)...) // addresses are a multiple of four bytes
+		hops = append(hops, append(hop, addr...)...) // the length of addresses is a multiple of four bytes
 	}
 	m.Attr(unix.RTA_MULTIPATH, hops)
 }
 
-// ByLink takes apart what the kernel lists as one route: IPv6 routes of several owners that have destination and metric
-// in common. Next hops over one link stay together.
+// ByLink splits a route that the kernel lists as one: IPv6 routes of several owners that share destination and metric.
+// Next hops over one link stay together.
 func (f FoundRoute) ByLink() []FoundRoute {
 	if len(f.hops) < 2 || !f.Dst.Addr().Is6() {
 		return []FoundRoute{f}
@@ -49,18 +49,18 @@ func (f FoundRoute) ByLink() []FoundRoute {
 	for _, hop := range f.hops {
 		i := slices.IndexFunc(out, func(o FoundRoute) bool { return o.Index == hop.index })
 		if i >= 0 {
-			out[i].Beside = append(out[i].Beside, hop.gw)
+			out[i].NextHops = append(out[i].NextHops, hop.gw)
 			out[i].Nexthops++
 			continue
 		}
 		one := f
-		one.Index, one.Gw, one.Beside, one.Nexthops, one.hops = hop.index, hop.gw, nil, 1, nil
+		one.Index, one.Gw, one.NextHops, one.Nexthops, one.hops = hop.index, hop.gw, nil, 1, nil
 		out = append(out, one)
 	}
 	return out
 }
 
-// nexthops reads several next hops; one over another link than the first has no place in a plan.
+// nexthops decodes several next hops; a plan cannot contain one over another link than the first.
 func (f *FoundRoute) nexthops(data []byte) {
 	f.Nexthops = 0
 	for len(data) >= unix.SizeofRtNexthop {
@@ -80,9 +80,9 @@ func (f *FoundRoute) nexthops(data []byte) {
 		case f.Nexthops == 0:
 			f.Index, f.Gw = index, gw
 		case index == f.Index:
-			f.Beside = append(f.Beside, gw)
+			f.NextHops = append(f.NextHops, gw)
 		default:
-			f.Beside = append(f.Beside, netip.Addr{})
+			f.NextHops = append(f.NextHops, netip.Addr{})
 		}
 		f.Nexthops++
 		data = data[min(len(data), (size+3)&^3):]

@@ -16,16 +16,16 @@ import (
 // Protocol is weft's own route protocol number (rtnetlink(7), rtm_protocol): "w".
 const Protocol = 0x77
 
-// FoundRoute is a route as the kernel holds it.
+// FoundRoute is a route as the kernel has it.
 type FoundRoute struct {
 	state.Route
 	Index int
-	// Nexthops counts the next hops; a route with several is foreign to plans.
+	// Nexthops is the number of next hops.
 	Nexthops int
 	hops     []nexthop
 }
 
-// ByKernel tells whether the kernel made a route by itself: connected and local ones.
+// ByKernel reports whether the kernel added a route itself: connected and local ones.
 func (f FoundRoute) ByKernel() bool {
 	if f.Protocol == unix.RTPROT_KERNEL || f.Table == unix.RT_TABLE_LOCAL {
 		return true
@@ -37,8 +37,8 @@ func (f FoundRoute) ByKernel() bool {
 	return true
 }
 
-// AddRoute asks for a route over the link of that index (0: none), where none of that destination, metric and table is
-// unless it may coexist.
+// AddRoute requests a route over the link of that index (0: none). It fails if there is one of that destination, metric
+// and table, unless the route may coexist.
 func AddRoute(r state.Route, index int) *rtnl.Message {
 	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
 	if r.Coexists {
@@ -47,12 +47,12 @@ func AddRoute(r state.Route, index int) *rtnl.Message {
 	return routeMessage(unix.RTM_NEWROUTE, flags, "add", r, index)
 }
 
-// DelRoute asks for a route's end.
+// DelRoute requests the deletion of a route.
 func DelRoute(r state.Route, index int) *rtnl.Message {
 	return routeMessage(unix.RTM_DELROUTE, 0, "delete", r, index).Forgiving(unix.ESRCH, unix.ENODEV, unix.ENOENT)
 }
 
-// Normal fills what a plan may leave to the driver, so that it can be compared with what the kernel says.
+// Normal sets the fields that a plan may leave unset to their defaults, for comparison with the kernel's routes.
 func Normal(r state.Route) state.Route {
 	r.Dst = r.Dst.Masked()
 	if r.Table == 0 {
@@ -69,7 +69,7 @@ func Normal(r state.Route) state.Route {
 	}
 	scope := state.ScopeUniverse
 	switch {
-	case r.Dst.Addr().Is6(): // IPv6 knows no scope
+	case r.Dst.Addr().Is6(): // IPv6 has no scopes
 	case r.Scope != nil:
 		scope = *r.Scope
 	case !r.Gw.IsValid() && r.Type == unix.RTN_UNICAST:
@@ -93,7 +93,7 @@ func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rt
 		m.Attr(unix.RTA_DST, n.Dst.Addr().AsSlice())
 	}
 	switch {
-	case len(n.Beside) > 0:
+	case len(n.NextHops) > 0:
 		multipath(m, n, index)
 		index = 0
 	case n.Gw.IsValid():
@@ -122,7 +122,7 @@ func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rt
 	return m
 }
 
-// gateway names the next hop; one of the other family travels as RTA_VIA (RFC 5549).
+// gateway adds the next hop; one of the other family is encoded as RTA_VIA (RFC 5549).
 func gateway(m *rtnl.Message, r state.Route) {
 	if r.Gw.Is4() == r.Dst.Addr().Is4() {
 		m.Attr(unix.RTA_GATEWAY, r.Gw.AsSlice())
@@ -131,7 +131,7 @@ func gateway(m *rtnl.Message, r state.Route) {
 	m.Attr(unix.RTA_VIA, append(binary.NativeEndian.AppendUint16(nil, uint16(family(r.Gw))), r.Gw.AsSlice()...))
 }
 
-// ListRoutes asks for the routes of one family, over one link and in one table unless those are 0.
+// ListRoutes requests the routes of one family, over one link and in one table unless those are 0.
 func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0] = fam
@@ -145,15 +145,15 @@ func ListRoutes(fam uint8, index int, table uint32) *rtnl.Message {
 	return m
 }
 
-// ListRoutesOf asks for the routes of one family that are of a protocol and in a table. An older kernel answers with
-// more.
+// ListRoutesOf requests the routes of one family that have a protocol number and are in a table. An older kernel
+// answers with more.
 func ListRoutesOf(fam uint8, table uint32, protocol uint8) *rtnl.Message {
 	m := ListRoutes(fam, 0, table)
 	m.Patch([]byte{fam, 0, 0, 0, 0, protocol})
 	return m
 }
 
-// RouteTo asks over which route packets to an address leave.
+// RouteTo requests the route that packets to an address take.
 func RouteTo(to netip.Addr) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(to), uint8(to.BitLen())
@@ -163,20 +163,20 @@ func RouteTo(to netip.Addr) *rtnl.Message {
 	return m
 }
 
-// RouteOf asks for the route, not the way, that the kernel chooses for the first address of a prefix.
+// RouteOf requests the FIB entry, not the resolved route, that the kernel chooses for the first address of a prefix.
 func RouteOf(dst netip.Prefix) *rtnl.Message {
 	to := dst.Masked().Addr()
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(to), uint8(to.BitLen())
 	binary.NativeEndian.PutUint32(h[8:], unix.RTM_F_FIB_MATCH)
 	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route of", dst, h)
-	// the last two: a route refuses what goes there
+	// the last two: a route that rejects the destination
 	m.Forgiving(unix.ENETUNREACH, unix.EHOSTUNREACH, unix.EINVAL, unix.EACCES)
 	m.Attr(unix.RTA_DST, to.AsSlice())
 	return m
 }
 
-// DecodeRouteTo reads the answer: the index of the link.
+// DecodeRouteTo decodes the answer: the index of the link.
 func DecodeRouteTo(body []byte) int {
 	index := 0
 	if len(body) < unix.SizeofRtMsg {
@@ -190,7 +190,70 @@ func DecodeRouteTo(body []byte) int {
 	return index
 }
 
-// DecodeRoute reads RTM_NEWROUTE; cloned routes are left out.
+// RouteFor requests the route of a packet with that source (unless it is invalid) that arrives on the link of an index
+// (0: that is sent here). The errors with which the kernel refuses the packet are not forgiven.
+func RouteFor(from, to netip.Addr, in int) *rtnl.Message {
+	h := make([]byte, unix.SizeofRtMsg)
+	h[0], h[1] = family(to), uint8(to.BitLen())
+	if from.IsValid() {
+		h[2] = uint8(from.BitLen())
+	}
+	m := rtnl.New(unix.RTM_GETROUTE, 0, "look up the route to", to, h)
+	m.Attr(unix.RTA_DST, to.AsSlice())
+	if from.IsValid() {
+		m.Attr(unix.RTA_SRC, from.AsSlice())
+	}
+	if in != 0 {
+		m.Uint32(unix.RTA_IIF, uint32(in))
+	}
+	return m
+}
+
+// routeTypes are the names of route types, by number (RTN_UNSPEC and so on).
+func routeTypes() []string {
+	return []string{
+		"unspec", "unicast", "local", "broadcast", "anycast", "multicast", "blackhole", "unreachable", "prohibit", "throw",
+	}
+}
+
+// DecodeRouteLookup decodes the answer to RouteFor, and returns the index of the outgoing link; its name is left empty.
+func DecodeRouteLookup(body []byte) (r state.RouteLookup, index int) {
+	if len(body) < unix.SizeofRtMsg {
+		return r, 0
+	}
+	r.Table = uint32(body[4])
+	if n := int(body[7]); n < len(routeTypes()) {
+		r.Type = routeTypes()[n]
+	}
+	for kind, data := range netlink.Attrs(body[unix.SizeofRtMsg:]) {
+		switch kind {
+		case unix.RTA_OIF:
+			index = int(number(data))
+		case unix.RTA_GATEWAY:
+			r.Gateway, _ = netip.AddrFromSlice(data)
+		case unix.RTA_VIA:
+			if len(data) > 2 {
+				r.Gateway, _ = netip.AddrFromSlice(data[2:])
+			}
+		case unix.RTA_PREFSRC:
+			r.Source, _ = netip.AddrFromSlice(data)
+		case unix.RTA_TABLE:
+			r.Table = number(data)
+		case unix.RTA_METRICS:
+			for kind, data := range netlink.Attrs(data) {
+				if kind == unix.RTAX_MTU {
+					r.MTU = int(number(data))
+				}
+			}
+		case unix.RTA_CACHEINFO:
+			const expires = 8 // rta_cacheinfo.rta_expires
+			r.Learned = len(data) >= expires+4 && binary.NativeEndian.Uint32(data[expires:]) != 0
+		}
+	}
+	return r, index
+}
+
+// DecodeRoute decodes RTM_NEWROUTE; it ignores cloned routes.
 func DecodeRoute(body []byte) (FoundRoute, bool) {
 	if len(body) < unix.SizeofRtMsg {
 		return FoundRoute{}, false

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FoundRule is a rule as the kernel holds it.
+// FoundRule is a rule as the kernel has it.
 type FoundRule struct {
 	state.Rule
-	// Protocol says who made it.
+	// Protocol is the rule's origin.
 	Protocol uint8
 }
 
@@ -33,12 +33,12 @@ const (
 	toTable     = 1 // FR_ACT_TO_TBL
 )
 
-// AddRule asks for a rule.
+// AddRule requests a rule.
 func AddRule(r state.Rule) *rtnl.Message {
 	return ruleMessage(unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add", r).Forgiving(unix.EEXIST)
 }
 
-// DelRule asks for a rule's end.
+// DelRule requests the deletion of a rule.
 func DelRule(r state.Rule) *rtnl.Message {
 	return ruleMessage(unix.RTM_DELRULE, 0, "delete", r).Forgiving(unix.ENOENT, unix.EAFNOSUPPORT)
 }
@@ -85,7 +85,7 @@ func mask(r state.Rule) uint32 {
 	return r.Mask
 }
 
-// NormalRule fills what a plan may leave out.
+// NormalRule sets the fields that a plan may leave unset to their defaults.
 func NormalRule(r state.Rule) state.Rule {
 	r.IPv6 = r.IPv6 || r.From.IsValid() && r.From.Addr().Is6() || r.To.IsValid() && r.To.Addr().Is6()
 	if r.From.IsValid() {
@@ -107,14 +107,14 @@ func NormalRule(r state.Rule) state.Rule {
 	return r
 }
 
-// ListRules asks for the rules of one family.
+// ListRules requests the rules of one family.
 func ListRules(fam uint8) *rtnl.Message {
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0] = fam
 	return rtnl.New(unix.RTM_GETRULE, 0, "read", rtnl.Name("rules"), h).Forgiving(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
 }
 
-// DecodeRule reads RTM_NEWRULE; rules that do not look up a table are left out.
+// DecodeRule decodes RTM_NEWRULE; it ignores rules that do not look up a table.
 func DecodeRule(body []byte) (FoundRule, bool) {
 	if len(body) < unix.SizeofRtMsg || body[7] != toTable {
 		return FoundRule{}, false

@@ -15,10 +15,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tunDevice is where tap devices come from: no message of rtnetlink makes them.
+// tunDevice creates tap devices: no message of rtnetlink does.
 const tunDevice = "/dev/net/tun"
 
-// TapReady tells why no tap device can be made.
+// TapReady returns why no tap device can be made.
 func TapReady() error {
 	fd, err := unix.Open(tunDevice, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -27,8 +27,8 @@ func TapReady() error {
 	return unix.Close(fd)
 }
 
-// MakeTap makes a persistent tap or tun device in the namespace of the calling thread. It has its MAC before it
-// persists, so that one that a killed process left is known by it.
+// MakeTap makes a persistent tap or tun device in the namespace of the calling thread. It sets the MAC before making
+// the device persistent, so that one left by a killed process is recognized by its MAC.
 func MakeTap(l state.Link) error {
 	var a state.TunAttrs
 	if l.Tun != nil {
@@ -62,7 +62,7 @@ func setTap(fd int, l state.Link, a state.TunAttrs) error {
 	}
 	ifr.SetUint16(flags)
 	err = unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr)
-	if errors.Is(err, unix.EBUSY) { // the kernel's word for a name that is taken
+	if errors.Is(err, unix.EBUSY) { // the kernel's error for a name that is in use
 		err = unix.EEXIST
 	}
 	if err != nil {
@@ -86,7 +86,7 @@ func setTap(fd int, l state.Link, a state.TunAttrs) error {
 	return unix.IoctlSetInt(fd, unix.TUNSETPERSIST, 1)
 }
 
-// tapMAC gives the device its address: struct ifreq with a sockaddr behind the name, which x/sys has no word for.
+// tapMAC sets the device's MAC address: struct ifreq with a sockaddr after the name, which x/sys does not have.
 func tapMAC(fd int, l state.Link) error {
 	var ifr [unix.IFNAMSIZ + 24]byte
 	copy(ifr[:unix.IFNAMSIZ-1], l.Name)
@@ -99,7 +99,7 @@ func tapMAC(fd int, l state.Link) error {
 	return nil
 }
 
-// seLinux tells whether SELinux is on.
+// seLinux reports whether SELinux is enabled.
 func seLinux() bool {
 	_, err := os.Stat("/sys/fs/selinux/enforce")
 	return err == nil

@@ -34,7 +34,7 @@ func makeTapAs(l state.Link, a state.TunAttrs) error {
 	if err != nil {
 		return fmt.Errorf("create %s: selinux context: %w", l, err)
 	}
-	runtime.LockOSThread() // the context is this thread's, and that of what it starts
+	runtime.LockOSThread() // the context belongs to this thread, and the programs that it starts
 	defer runtime.UnlockOSThread()
 	const next = "/proc/thread-self/attr/exec"
 	if err := os.WriteFile(next, []byte(a.SELinux), 0); err != nil {
@@ -46,10 +46,10 @@ func makeTapAs(l state.Link, a state.TunAttrs) error {
 	if err != nil {
 		err = fmt.Errorf("create %s: %s: %w: %s", l, program, err, strings.TrimSpace(string(said)))
 	}
-	return errors.Join(err, os.WriteFile(next, nil, 0)) // the programs that this thread starts later are to be as ever
+	return errors.Join(err, os.WriteFile(next, nil, 0)) // reset it for later programs of this thread
 }
 
-// ip finds ip(8), which may be where a runtime's PATH does not lead.
+// ip finds ip(8), which may not be in a runtime's PATH.
 func ip() (string, error) {
 	if path, err := exec.LookPath("ip"); err == nil {
 		return path, nil

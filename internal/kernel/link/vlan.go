@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-func vlan(m *rtnl.Message, a state.VlanAttrs) { m.Uint16(unix.IFLA_VLAN_ID, uint16(a.ID)) }
+func vlan(m *rtnl.Message, a state.VLANAttrs) { m.Uint16(unix.IFLA_VLAN_ID, uint16(a.ID)) }
 
-func decodeVlan(data []byte) *state.VlanAttrs {
-	a := &state.VlanAttrs{}
+func decodeVLAN(data []byte) *state.VLANAttrs {
+	a := &state.VLANAttrs{}
 	for kind, data := range netlink.Attrs(data) {
 		if kind == unix.IFLA_VLAN_ID && len(data) >= 2 {
 			a.ID = int(binary.NativeEndian.Uint16(data))

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-func vxlan(m *rtnl.Message, a state.VxlanAttrs) {
+func vxlan(m *rtnl.Message, a state.VXLANAttrs) {
 	m.Uint32(unix.IFLA_VXLAN_ID, a.VNI)
 	local := uint16(unix.IFLA_VXLAN_LOCAL)
 	if a.Local.Is6() {
@@ -32,8 +32,8 @@ func vxlan(m *rtnl.Message, a state.VxlanAttrs) {
 	}
 }
 
-// vxlanChange names only what can be changed: the kernel refuses the rest even where it is the same.
-func vxlanChange(m *rtnl.Message, a state.VxlanAttrs) {
+// vxlanChange adds only the attributes that can be changed: the kernel refuses the others even if they are unchanged.
+func vxlanChange(m *rtnl.Message, a state.VXLANAttrs) {
 	local := uint16(unix.IFLA_VXLAN_LOCAL)
 	if a.Local.Is6() {
 		local = unix.IFLA_VXLAN_LOCAL6
@@ -44,8 +44,8 @@ func vxlanChange(m *rtnl.Message, a state.VxlanAttrs) {
 	}
 }
 
-func decodeVxlan(data []byte) *state.VxlanAttrs {
-	a := &state.VxlanAttrs{}
+func decodeVXLAN(data []byte) *state.VXLANAttrs {
+	a := &state.VXLANAttrs{}
 	for kind, data := range netlink.Attrs(data) {
 		switch kind {
 		case unix.IFLA_VXLAN_ID:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netfilter holds what filters the packets of one namespace: nft, the iptables programs of both kinds, and the
-// machine's firewalld. Each opens its socket, or executes its program, when it is first needed.
+// Package netfilter holds the packet filters of one namespace: nft, the iptables programs of both kinds, and the host's
+// firewalld. Each opens its socket, or executes its program, when it is first needed.
 package netfilter

@@ -14,11 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Filters are the packet filters of one namespace. What has a socket opens it when it is first needed: most namespaces
-// never do. They are safe for concurrent use.
+// Filters are the packet filters of one namespace. Sockets are opened when they are first needed: most namespaces never
+// need them. It is safe for concurrent use.
 type Filters struct {
-	// Root is the directory below which the machine's programs and files are; "" is "/". It is set before anything is
-	// asked for.
+	// Root is the directory below which the host's programs and files are; "" is "/". It is set before the first use.
 	Root string
 	ns   *netns.NS
 
@@ -27,10 +26,10 @@ type Filters struct {
 	firewalld *firewalld.Client
 }
 
-// New is about the namespace ns, nil for the process's own. It opens nothing.
+// New returns the filters of ns, nil for the process's own namespace. It opens nothing.
 func New(ns *netns.NS) *Filters { return &Filters{ns: ns} }
 
-// Close closes what was opened.
+// Close closes the open sockets.
 func (f *Filters) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -44,7 +43,7 @@ func (f *Filters) Close() error {
 	return err
 }
 
-// Netfilter is the namespace's nft.
+// Netfilter returns the namespace's nft.
 func (f *Filters) Netfilter() (*nft.Conn, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,7 +57,7 @@ func (f *Filters) Netfilter() (*nft.Conn, error) {
 	return f.nft, nil
 }
 
-// Firewalld speaks with the machine's firewalld. It is about the node's namespace alone, and opens nothing yet.
+// Firewalld returns a client of the host's firewalld, for the node's namespace only. It opens nothing yet.
 func (f *Filters) Firewalld() *firewalld.Client {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -68,14 +67,14 @@ func (f *Filters) Firewalld() *firewalld.Client {
 	return f.firewalld
 }
 
-// IPTables speaks of the namespace's iptables; nothing is read or executed before it is asked to.
+// IPTables returns the namespace's iptables; it reads and executes nothing yet.
 func (f *Filters) IPTables() *iptables.Conn { return iptables.New(f.ns, f.Root) }
 
-// Count is what the counters of rules with one comment say.
+// Count is the sum of the counters of rules with the same comment.
 type Count = nft.Count
 
-// Change changes tables that weft owns whole, in one transaction, and reads nothing. Where a table is not as its sender
-// took it for, the error wraps nft.ErrUnfit.
+// Change changes tables that weft owns as a whole, in one transaction, without reading. If a table is not what the
+// caller assumed, the error wraps nft.ErrStale.
 func (f *Filters) Change(ctx context.Context, changes []state.TableChange) error {
 	n, err := f.Netfilter()
 	if err != nil {
@@ -93,7 +92,7 @@ func (f *Filters) Counts(ctx context.Context, family, table string) ([]Count, er
 	return n.Counts(ctx, family, table)
 }
 
-// Port is what the kernel names as the origin of our changes of nft.
+// Port returns the netlink port that identifies our changes of nft in notifications.
 func (f *Filters) Port() (uint32, error) {
 	n, err := f.Netfilter()
 	if err != nil {
@@ -102,7 +101,7 @@ func (f *Filters) Port() (uint32, error) {
 	return n.Port()
 }
 
-// ApplyTables makes tables as they should be, whatever they are.
+// ApplyTables makes the kernel's tables equal to the given ones.
 func (f *Filters) ApplyTables(ctx context.Context, tables []state.Table) error {
 	n, err := f.Netfilter()
 	if err != nil {
@@ -111,7 +110,7 @@ func (f *Filters) ApplyTables(ctx context.Context, tables []state.Table) error {
 	return n.Apply(ctx, tables)
 }
 
-// RemoveTables deletes tables that weft owns whole. A missing one is no error.
+// RemoveTables deletes tables that weft owns as a whole. A missing one is no error.
 func (f *Filters) RemoveTables(ctx context.Context, tables []state.Table) error {
 	n, err := f.Netfilter()
 	if err != nil {
@@ -120,20 +119,20 @@ func (f *Filters) RemoveTables(ctx context.Context, tables []state.Table) error 
 	return n.Remove(ctx, tables)
 }
 
-// Learnt are the elements that rules have added to a set; none where it is not there.
-func (f *Filters) Learnt(ctx context.Context, family, table string, head state.Set) ([]state.Element, error) {
+// DynamicElements returns the elements that rules have added to a set; none when the set is missing.
+func (f *Filters) DynamicElements(ctx context.Context, family, table string, head state.Set) ([]state.Element, error) {
 	n, err := f.Netfilter()
 	if err != nil {
 		return nil, err
 	}
-	return n.Learnt(ctx, family, table, head)
+	return n.DynamicElements(ctx, family, table, head)
 }
 
-// Unlearn takes elements out of such sets. Missing ones are no error.
-func (f *Filters) Unlearn(ctx context.Context, family, table string, sets ...state.Set) error {
+// DeleteDynamic deletes elements of such sets. Missing ones are no error.
+func (f *Filters) DeleteDynamic(ctx context.Context, family, table string, sets ...state.Set) error {
 	n, err := f.Netfilter()
 	if err != nil {
 		return err
 	}
-	return n.Unlearn(ctx, family, table, sets...)
+	return n.DeleteDynamic(ctx, family, table, sets...)
 }

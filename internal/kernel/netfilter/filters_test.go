@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestTables makes a table, changes nothing of another, and takes it away; the socket is opened once.
+// TestTables makes a table, changes nothing of another one, and deletes it; the socket is opened once.
 func TestTables(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	f := New(ns)

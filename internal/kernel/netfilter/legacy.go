@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LegacyTables are the tables that the iptables programs of old have in the namespace: those that keep them in the
-// kernel without nft.
+// LegacyTables returns the tables of iptables-legacy in the namespace, which the kernel keeps outside nft.
 func (f *Filters) LegacyTables(v6 bool) ([]string, error) {
 	path := "/proc/thread-self/net/ip_tables_names"
 	if v6 {
@@ -21,7 +20,7 @@ func (f *Filters) LegacyTables(v6 bool) ([]string, error) {
 	var text [4 << 10]byte // there are five names at most
 	n := 0
 	err := f.ns.Do(func() error {
-		// Not by package os: every ADD reads this, and the runtime's poller would be asked to watch the file.
+		// Not by package os: every ADD reads this, and os would register the file with the runtime's poller.
 		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return fmt.Errorf("%s: %w", path, err)

@@ -15,8 +15,8 @@ type Answer struct {
 	Body        []byte
 }
 
-// Messages hands each message of a datagram to f and reports whether all of it was understood. A loop over an iterator
-// would cost an allocation where the socket does this.
+// Messages calls f for each message of a datagram and reports whether all of it was understood. A loop over an iterator
+// would cost an allocation at the place where the socket uses this.
 func Messages(b []byte, f func(Answer)) (whole bool) {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))
@@ -46,14 +46,14 @@ func (a Answer) Errno() unix.Errno {
 	return unix.Errno(-int32(binary.NativeEndian.Uint32(a.Body)))
 }
 
-// Hint returns the kernel's own words about a refusal (extended acknowledgment), if it sent any.
+// Hint returns the kernel's own message about a refusal (extended acknowledgment), if any.
 func (a Answer) Hint() string {
 	if a.Flags&unix.NLM_F_ACK_TLVS == 0 || len(a.Body) < 4 {
 		return ""
 	}
 	rest := a.Body[4:]
 	if a.Kind == unix.NLMSG_ERROR {
-		quoted := unix.NLMSG_HDRLEN // of the request, or all of it
+		quoted := unix.NLMSG_HDRLEN // of the request, or the whole request
 		if a.Flags&unix.NLM_F_CAPPED == 0 && len(rest) >= 4 {
 			quoted = Align(int(binary.NativeEndian.Uint32(rest)))
 		}
@@ -62,7 +62,7 @@ func (a Answer) Hint() string {
 	return String(Find(rest, unix.NLMSGERR_ATTR_MSG))
 }
 
-// Netfilter splits the body of a message of nfnetlink: its family and what follows the fixed header.
+// Netfilter splits the body of an nfnetlink message into its family and the attributes after the fixed header.
 func (a Answer) Netfilter() (family byte, attrs []byte, ok bool) {
 	if len(a.Body) < 4 {
 		return 0, nil, false

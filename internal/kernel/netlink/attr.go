@@ -10,16 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Align rounds a length up to where the next attribute or message begins.
+// Align rounds a length up to the beginning of the next attribute or message.
 func Align(n int) int { return (n + 3) &^ 3 }
 
-// Attrs iterates over the attributes in b, by their types without the flags for nesting and byte order. A truncated
-// rest is left out.
+// Attrs iterates over the attributes in b, by their types without the flags for nesting and byte order. It ignores a
+// truncated rest.
 func Attrs(b []byte) iter.Seq2[uint16, []byte] {
 	return func(yield func(uint16, []byte) bool) { attrs(b, yield) }
 }
 
-// attrs is a function of its own, and never inlined, so that Attrs always is: then neither the iterator nor the loop's
+// attrs is a separate function, and never inlined, so that Attrs always is: then neither the iterator nor the loop's
 // body is allocated.
 //
 //go:noinline
@@ -71,7 +71,7 @@ func BE64(b []byte) uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// Uint32 returns a number in the machine's byte order, 0 if b is too short.
+// Uint32 returns a number in the host's byte order, 0 if b is too short.
 func Uint32(b []byte) uint32 {
 	if len(b) < 4 {
 		return 0

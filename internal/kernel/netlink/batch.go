@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Batch is a sequence of messages that travel in one write. Attributes are appended to the message that was begun last.
-// Messages have consecutive sequence numbers, from 0 on in the zero Batch.
+// Batch is a sequence of messages that are sent in one write. Attributes are appended to the last message. Messages
+// have consecutive sequence numbers, starting at 0 in the zero Batch.
 type Batch struct {
 	Encoder
 	first, count uint32
 	start        int // of the message that is open
 }
 
-// Reset empties the batch, whose buffer is used again, and numbers its messages from first on.
+// Reset empties the batch, whose buffer is reused, and numbers its messages from first on.
 func (b *Batch) Reset(first uint32) { b.buf, b.first, b.count, b.start = b.buf[:0], first, 0, 0 }
 
 // Message begins a message; flags are those beyond NLM_F_REQUEST. Its fixed header and its attributes follow.
@@ -27,7 +27,7 @@ func (b *Batch) Message(kind, flags uint16) {
 	b.count++
 }
 
-// Add appends a whole message.
+// Add appends a complete message.
 func (b *Batch) Add(kind, flags uint16, body []byte) {
 	b.Close()
 	b.start = len(b.buf)
@@ -43,7 +43,7 @@ func (b *Batch) header(buf []byte, size int, kind, flags uint16) []byte {
 	return binary.NativeEndian.AppendUint32(buf, 0)
 }
 
-// Netfilter begins a message of nfnetlink, with its fixed header.
+// Netfilter begins an nfnetlink message, with its fixed header.
 func (b *Batch) Netfilter(kind, flags uint16, family, version byte, resource uint16) {
 	b.Message(kind, flags)
 	b.buf = binary.BigEndian.AppendUint16(append(b.buf, family, version), resource)
@@ -59,7 +59,7 @@ func (b *Batch) Close() {
 // AddFlags adds flags to the message that is open.
 func (b *Batch) AddFlags(flags uint16) { b.addFlags(b.start, flags) }
 
-// AddFlagsTo adds flags to the i-th message, behind which others must have begun.
+// AddFlagsTo adds flags to the i-th message, which must not be the last one.
 func (b *Batch) AddFlagsTo(i int, flags uint16) {
 	start := 0
 	for range i {
@@ -79,10 +79,10 @@ func (b *Batch) Count() int { return int(b.count) }
 // First returns the sequence number of the first message.
 func (b *Batch) First() uint32 { return b.first }
 
-// Last returns the sequence number of the message that was begun last.
+// Last returns the sequence number of the last message.
 func (b *Batch) Last() uint32 { return b.first + b.count - 1 }
 
-// Index returns which message of the batch an answer is for.
+// Index returns the index of the message that an answer belongs to.
 func (b *Batch) Index(a Answer) (i int, ok bool) {
 	i = int(a.Seq - b.first)
 	return i, i >= 0 && i < int(b.count)

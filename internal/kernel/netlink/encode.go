@@ -9,17 +9,17 @@ import (
 // Encoder appends attributes to a buffer. The zero Encoder is empty and ready for use.
 type Encoder struct{ buf []byte }
 
-// NewEncoder returns an Encoder with room for size bytes.
+// NewEncoder returns an Encoder with a capacity of size bytes.
 func NewEncoder(size int) Encoder { return Encoder{make([]byte, 0, size)} }
 
-// Bytes returns what was written so far.
+// Bytes returns the bytes written so far.
 func (e *Encoder) Bytes() []byte { return e.buf }
 
 // Size returns the number of bytes written so far.
 func (e *Encoder) Size() int { return len(e.buf) }
 
 // Begin begins an attribute whose content follows; End, with the mark that Begin returned, ends it. The kind is written
-// as it is: netfilter wants unix.NLA_F_NESTED in it for an attribute that holds others, rtnetlink does not.
+// unchanged: netfilter requires unix.NLA_F_NESTED in it for an attribute that contains others, rtnetlink does not.
 func (e *Encoder) Begin(kind uint16) (mark int) {
 	mark = len(e.buf)
 	e.buf = append(e.buf, 0, 0, 0, 0)
@@ -27,13 +27,13 @@ func (e *Encoder) Begin(kind uint16) (mark int) {
 	return mark
 }
 
-// End ends the attribute that began at mark: its length is known now.
+// End ends the attribute that began at mark, and writes its length.
 func (e *Encoder) End(mark int) {
 	binary.NativeEndian.PutUint16(e.buf[mark:], uint16(len(e.buf)-mark))
 	e.pad()
 }
 
-// Nest appends an attribute that holds what fill appends.
+// Nest appends an attribute whose content fill appends.
 func (e *Encoder) Nest(kind uint16, fill func()) {
 	mark := e.Begin(kind)
 	fill()
@@ -61,14 +61,14 @@ func (e *Encoder) Uint8(kind uint16, v uint8) {
 	e.End(mark)
 }
 
-// Uint16 appends a 16-bit number in the machine's byte order.
+// Uint16 appends a 16-bit number in the host's byte order.
 func (e *Encoder) Uint16(kind, v uint16) {
 	mark := e.Begin(kind)
 	e.buf = binary.NativeEndian.AppendUint16(e.buf, v)
 	e.End(mark)
 }
 
-// Uint32 appends a 32-bit number in the machine's byte order.
+// Uint32 appends a 32-bit number in the host's byte order.
 func (e *Encoder) Uint32(kind uint16, v uint32) {
 	mark := e.Begin(kind)
 	e.buf = binary.NativeEndian.AppendUint32(e.buf, v)
@@ -96,13 +96,13 @@ func (e *Encoder) BE64(kind uint16, v uint64) {
 	e.End(mark)
 }
 
-// Raw appends bytes that are no attribute, such as a fixed header.
+// Raw appends bytes that are not an attribute, such as a fixed header.
 func (e *Encoder) Raw(b []byte) {
 	e.buf = append(e.buf, b...)
 	e.pad()
 }
 
-// Patch overwrites bytes that were written from at on.
+// Patch overwrites bytes that were written, from offset at on.
 func (e *Encoder) Patch(at int, b []byte) { copy(e.buf[at:], b) }
 
 func (e *Encoder) pad() {

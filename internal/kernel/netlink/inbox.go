@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inbox takes several datagrams with one system call (recvmmsg), which x/sys does not have.
+// inbox reads several datagrams with one system call (recvmmsg), which x/sys does not have.
 type inbox struct {
 	count, size int
 	buf         []byte
@@ -23,9 +23,10 @@ type mmsghdr struct {
 	n   uint32
 }
 
-// read takes what is there, at least one datagram or an error; it never waits. A datagram that is longer than the
-// buffer is cut, and its end will be missed by whoever splits it. With quick the Go scheduler does not hear of the
-// call: that is for answers that are there already, and not for dumps, which the kernel makes while they are read.
+// read returns the available datagrams, at least one, or an error; it never waits. A datagram that is longer than the
+// buffer is truncated, which the function that splits it detects. With quick the Go scheduler is not notified of the
+// call: that is for answers that are already available, and not for dumps, which the kernel generates while they are
+// read.
 func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 	if in.buf == nil {
 		in.buf = make([]byte, in.count*in.size)

@@ -14,41 +14,41 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// OwnNamespace is the id that Datagram names for the namespace of the listening socket itself.
+// OwnNamespace is the NSID of a Datagram from the namespace of the listening socket itself.
 const OwnNamespace = -1
 
 // Group returns the bit of a multicast group, for groups up to 31.
 func Group(n int) uint32 { return 1 << (n - 1) }
 
-// Subscription says what a Listener receives.
+// Subscription selects what a Listener receives.
 type Subscription struct {
 	// Protocol is the netlink family, Groups the bits of its multicast groups.
 	Protocol int
 	Groups   uint32
 	// Filter is attached before the groups are joined: nothing is received without it.
 	Filter []unix.SockFilter
-	// Buffer is the size of the receive buffer, for bursts; an ordinary user is refused it and has the default.
+	// Buffer is the size of the receive buffer, for bursts; an unprivileged user gets the default size instead.
 	Buffer int
-	// Namespaces receives the messages of all namespaces that have an id in the socket's.
+	// Namespaces includes the messages of all namespaces that have an id in the socket's.
 	Namespaces bool
-	// Size bounds a datagram.
+	// Size is the maximum size of a datagram.
 	Size int
-	// Requests are sent one by one before anything is received, for families that are told what to send; each has one
+	// Requests are sent one by one before anything is received, for families that must be configured; each has one
 	// message.
 	Requests []*Batch
 }
 
-// Datagram is what one read gave.
+// Datagram is the result of one read.
 type Datagram struct {
 	Data []byte // valid during the call
-	// NSID is the id of the namespace that the messages come from.
+	// NSID is the id of the namespace from which the messages come.
 	NSID int
-	// Lost reports that the kernel had more to send than the buffer holds: there is no Data, and anything may have
+	// Lost means that the kernel dropped messages because the buffer was full: there is no Data, and anything may have
 	// changed.
 	Lost bool
 }
 
-// Listener receives what the kernel sends to multicast groups, or to the socket alone.
+// Listener receives the kernel's messages to multicast groups, or to the socket.
 type Listener struct {
 	file *os.File
 	done chan struct{}
@@ -106,8 +106,8 @@ func (s Subscription) join(fd int) error {
 	return nil
 }
 
-// request sends one request and reads its acknowledgment, which is there when the write returns. What the family sends
-// because of it comes behind.
+// request sends one request and reads its acknowledgment, which is available when the write returns. Messages that the
+// request causes come after it.
 func request(fd int, b *Batch) error {
 	b.AddFlags(unix.NLM_F_ACK)
 	b.Close()
@@ -158,7 +158,7 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 		case failed != nil:
 			return
 		}
-		if sa, ok := from.(*unix.SockaddrNetlink); ok && sa.Pid == 0 { // of the kernel, and not of another process
+		if sa, ok := from.(*unix.SockaddrNetlink); ok && sa.Pid == 0 { // from the kernel, not from another process
 			receive(l, Datagram{Data: buf[:n], NSID: nsid(oob[:max(oobn, 0)])})
 		}
 	}
@@ -181,13 +181,27 @@ func nsid(oob []byte) int {
 	return OwnNamespace
 }
 
-// Done returns a channel that is closed when nothing is received any more.
+// Done returns a channel that is closed when the Listener has stopped.
 func (l *Listener) Done() <-chan struct{} { return l.done }
 
-// Close ends it. What was received already may still be handed on.
+// Close stops the Listener. Datagrams that were already received may still be passed to the callback.
 func (l *Listener) Close() { _ = l.file.Close() }
 
-// LinkName returns the name of a link of the socket's namespace, empty if there is none.
+// Idle reports whether no datagram waits to be received. The last one may still be in the callback.
+func (l *Listener) Idle() bool {
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return true
+	}
+	waits := false
+	err = raw.Control(func(fd uintptr) {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		waits = err == nil && n > 0
+	})
+	return err != nil || !waits
+}
+
+// LinkName returns the name of a link in the socket's namespace, "" if there is none.
 func (l *Listener) LinkName(index int) string {
 	request, err := unix.NewIfreq("")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestAttributes: what is encoded is decoded, with numbers of both byte orders, padding and nesting at the places where
-// the kernel wants them.
+// TestAttributes: encoded attributes are decoded unchanged, with numbers of both byte orders, and with padding and
+// nesting where the kernel expects them.
 func TestAttributes(t *testing.T) {
 	var e Encoder
 	e.Uint8(1, 0x7f)
@@ -73,7 +73,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// addresses puts a request for each of n addresses on lo into the batch; index 1 is lo, others do not exist.
+// addresses adds a request for each of n addresses on lo to the batch; index 1 is lo, others do not exist.
 func addresses(b *Batch, n int, index uint32) {
 	for i := range n {
 		b.Message(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL)
@@ -111,7 +111,7 @@ func socket(t *testing.T, buffer int) *Socket {
 	return s
 }
 
-// TestExchange: a batch is one exchange, its answers have their places, and refusals the kernel's words.
+// TestExchange: a batch is one exchange, its answers have their indexes, and refusals the kernel's messages.
 func TestExchange(t *testing.T) {
 	s := socket(t, 0)
 	var b Batch
@@ -142,7 +142,7 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestStaleAnswers: answers that nobody read are not taken for those of the next request.
+// TestStaleAnswers: unread answers are not taken for those of the next request.
 func TestStaleAnswers(t *testing.T) {
 	s := socket(t, 0)
 	var b Batch
@@ -151,7 +151,7 @@ func TestStaleAnswers(t *testing.T) {
 	if err := s.Exchange(&b, func(Answer) bool { return true }); err != nil {
 		t.Fatal(err)
 	}
-	// A dump whose parts are left unread, as an error while reading leaves them.
+	// A dump whose parts remain unread, as after an error while reading.
 	b.Reset(s.seq)
 	b.Message(unix.RTM_GETADDR, unix.NLM_F_DUMP)
 	b.Raw(make([]byte, unix.SizeofIfAddrmsg))
@@ -165,13 +165,13 @@ func TestStaleAnswers(t *testing.T) {
 	}
 }
 
-// TestOverrun: a socket whose receive buffer was too small for the answers says so, and works again.
+// TestOverrun: a socket whose receive buffer was too small for the answers returns an error, and then works again.
 func TestOverrun(t *testing.T) {
 	s := socket(t, 4096)
 	var b Batch
 	for try := range 2 {
 		s.Begin(&b)
-		addresses(&b, 100, 99) // each is refused
+		addresses(&b, 100, 99) // each of them is refused
 		answers := 0
 		err := s.Exchange(&b, func(a Answer) bool {
 			answers++
@@ -196,7 +196,7 @@ func TestOverrun(t *testing.T) {
 	}
 }
 
-// TestNoAnswer: nothing waits for an answer that does not come.
+// TestNoAnswer: the socket does not wait for an answer that does not come.
 func TestNoAnswer(t *testing.T) {
 	s := socket(t, 0)
 	var b Batch
@@ -213,8 +213,8 @@ func TestNoAnswer(t *testing.T) {
 	}
 }
 
-// TestInterruptedDump: the kernel's mark on any part of a dump is reported. The kernel is the other end of a pair of
-// sockets here, since it cannot be made to interrupt a dump.
+// TestInterruptedDump: the kernel's mark on any part of a dump is reported. A socket pair replaces the kernel here,
+// because it cannot be made to interrupt a dump.
 func TestInterruptedDump(t *testing.T) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
@@ -300,7 +300,7 @@ func countAttrs(b []byte) (n int) {
 	return n
 }
 
-// TestAllocations: neither encoding into a batch that is used again nor decoding allocates.
+// TestAllocations: neither encoding into a reused batch nor decoding allocates.
 func TestAllocations(t *testing.T) {
 	var b Batch
 	encode := func() {
@@ -330,7 +330,7 @@ func TestAllocations(t *testing.T) {
 	}
 }
 
-// FuzzMessages: whatever comes, nothing is read beyond it.
+// FuzzMessages: for any input, nothing is read beyond it.
 func FuzzMessages(f *testing.F) {
 	var b Batch
 	b.Reset(1)

@@ -8,11 +8,11 @@ import (
 	"fmt"
 )
 
-// ErrInterrupted is wrapped when what is read changed during each attempt to read it.
-var ErrInterrupted = errors.New("the kernel's state changed while it was read")
+// ErrInterrupted is wrapped when the objects changed during each attempt to read them.
+var ErrInterrupted = errors.New("kernel state changed while it was read")
 
-// Retry calls f until it neither asks for another attempt nor returns an ErrInterrupted, at most so many times. The
-// last such error is wrapped by what it returns then.
+// Retry calls f until it neither requests another attempt nor returns an ErrInterrupted, at most so many times. The
+// error then wraps the last such error.
 func Retry(ctx context.Context, attempts int, f func(attempt int) (again bool, err error)) error {
 	last := ErrInterrupted
 	for attempt := range attempts {

@@ -13,27 +13,27 @@ import (
 )
 
 // ErrNoAnswer is wrapped by the error of an exchange that the kernel did not answer, or whose answers it dropped.
-var ErrNoAnswer = errors.New("the kernel gave no answer")
+var ErrNoAnswer = errors.New("kernel did not answer")
 
-// Options are what the families' sockets differ in.
+// Options are the differences between the families' sockets.
 type Options struct {
 	// Protocol is the netlink family: unix.NETLINK_ROUTE, unix.NETLINK_NETFILTER.
 	Protocol int
 	// Buffer is the size of the send and of the receive buffer; 0 keeps the system's default.
 	Buffer int
-	// Datagrams are taken by one system call, each of at most Size bytes.
+	// Datagrams are read by one system call, each of at most Size bytes.
 	Datagrams, Size int
-	// ExtendedAcks asks for the kernel's own words about refusals, ShortAcks for refusals that do not quote the request.
-	// An older kernel without them answers all the same.
+	// ExtendedAcks requests the kernel's own messages about refusals, ShortAcks refusals that do not quote the request.
+	// An older kernel without them answers nevertheless.
 	ExtendedAcks, ShortAcks bool
 }
 
-// Socket exchanges batches with the kernel, in one network namespace. It is not safe for concurrent use: whoever shares
-// it holds a lock over an exchange.
+// Socket exchanges batches with the kernel, in one network namespace. It is not safe for concurrent use: users that
+// share it lock a mutex around an exchange.
 type Socket struct {
 	fd       int
 	seq      uint32
-	unread   bool // answers may be waiting that nobody reads any more
+	unread   bool // unread answers may remain
 	strict   bool
 	in       inbox
 	messages int64
@@ -73,8 +73,8 @@ func open(ns *netns.NS, protocol int) (fd int, err error) {
 	return fd, nil
 }
 
-// growBuffers sets the size of both buffers. Without CAP_NET_ADMIN outside (a user namespace) the system's maximum is
-// what one gets.
+// growBuffers sets the size of both buffers. Without CAP_NET_ADMIN in the initial user namespace the result is limited
+// by the system's maximum.
 func growBuffers(fd, size int) error {
 	for _, opt := range []struct{ force, plain int }{
 		{unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}, {unix.SO_RCVBUFFORCE, unix.SO_RCVBUF},
@@ -99,14 +99,14 @@ func (s *Socket) Close() error {
 	return err
 }
 
-// Begin empties a batch and numbers its messages behind all that was sent.
+// Begin empties a batch and continues the numbering of the socket's messages.
 func (s *Socket) Begin(b *Batch) { b.Reset(s.seq) }
 
-// Exchange sends a batch in one write and hands each answer to f, until f reports that the last one has come.
+// Exchange sends a batch in one write and calls f for each answer, until f returns true for the last one.
 func (s *Socket) Exchange(b *Batch, f func(Answer) (last bool)) error { return s.exchange(b, true, f) }
 
-// Dump sends a batch that is one question for a table and hands each entry to f. interrupted reports that the table
-// changed meanwhile. The error wraps the number with which the kernel refused, if it did.
+// Dump sends a batch with one request for a table and calls f for each entry. interrupted means that the table changed
+// meanwhile. The error wraps the kernel's error number if it refused.
 func (s *Socket) Dump(b *Batch, f func(Answer)) (interrupted bool, err error) {
 	var refused error
 	b.AddFlags(unix.NLM_F_DUMP)
@@ -190,7 +190,7 @@ func (s *Socket) send(b []byte) error {
 	}
 }
 
-// drain drops what an exchange that failed has left unread.
+// drain drops the unread answers of a failed exchange.
 func (s *Socket) drain() {
 	for s.unread {
 		_, err := s.in.read(s.fd, false)
@@ -198,7 +198,7 @@ func (s *Socket) drain() {
 	}
 }
 
-// Strict has the kernel obey the filters of dumps. Without it (before Linux 4.20) more is dumped than was asked for.
+// Strict makes the kernel apply the filters of dumps. Without it (before Linux 4.20) dumps contain more than requested.
 func (s *Socket) Strict() {
 	if !s.strict {
 		_ = unix.SetsockoptInt(s.fd, unix.SOL_NETLINK, unix.NETLINK_GET_STRICT_CHK, 1)
@@ -206,7 +206,7 @@ func (s *Socket) Strict() {
 	}
 }
 
-// Messages counts the requests and answers since the socket was opened.
+// Messages returns the number of requests and answers since the socket was opened.
 func (s *Socket) Messages() int64 { return s.messages }
 
 // Port returns the socket's netlink port, by which the kernel names the sender of a change.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nflog hears what rules with "log group N" say, in one network namespace: the prefix of the rule and the
-// beginning of the packet. Where nobody listens, the kernel says nothing.
+// Package nflog receives the packets that rules with "log group N" log in one network namespace: the prefix of the rule
+// and the beginning of the packet. Without a listener the kernel logs nothing.
 package nflog
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// The words of linux/netfilter/nfnetlink_log.h.
+// Constants of linux/netfilter/nfnetlink_log.h.
 const (
 	subsystem                   = unix.NFNL_SUBSYS_ULOG << 8
 	msgPacket, msgConfig        = 0, 1
@@ -27,20 +27,19 @@ const (
 	protoSCTP, protoICMP, icmp6 = 132, 1, 58
 )
 
-// snap is how much of a packet is wanted: headers. The kernel tells of several at once, in less than 8 KiB.
+// snap is how much of a packet is received: headers. The kernel sends several at once, in less than 8 KiB.
 const snap, most = 96, 16 << 10
 
-// Packet is one that a rule logged.
+// Packet is a logged packet.
 type Packet struct {
 	Prefix string
-	// Proto is the number of the transport protocol; the ports are 0 where it has none, or they are not in the first
-	// fragment.
+	// Proto is the number of the transport protocol; the ports are 0 if it has none, or in later fragments.
 	Proto    uint8
 	From, To netip.AddrPort
 }
 
 // Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until
-// ctx ends or the Listener is closed: the group is another's to take then.
+// ctx ends or the Listener is closed; then the group is free for another listener.
 func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*netlink.Listener, error) {
 	var bind, mode netlink.Batch
 	configure(&bind, group, cfgCmd, []byte{cmdBind})
@@ -48,7 +47,7 @@ func Listen(ctx context.Context, ns *netns.NS, group uint16, f func(Packet)) (*n
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
 		Protocol: unix.NETLINK_NETFILTER, Size: most, Requests: []*netlink.Batch{&bind, &mode},
 	}, func(_ *netlink.Listener, d netlink.Datagram) {
-		each(d.Data, f) // what is lost is lost: it was a log
+		each(d.Data, f) // lost packets are not reported
 	})
 	if err != nil {
 		return nil, fmt.Errorf("nflog: group %d: %w", group, err)
@@ -62,7 +61,7 @@ func configure(b *netlink.Batch, group, kind uint16, data []byte) {
 	b.Attr(kind, data)
 }
 
-// each hands on the packets of a datagram.
+// each calls f for the packets of a datagram.
 func each(b []byte, f func(Packet)) {
 	netlink.Messages(b, func(a netlink.Answer) {
 		if a.Kind != subsystem|msgPacket {
@@ -88,7 +87,7 @@ func parse(b []byte) (p Packet, ok bool) {
 	return p, ok
 }
 
-// read reads the headers of a packet. Behind extension headers of IPv6 no ports are looked for.
+// read decodes the headers of a packet. It does not search for ports after extension headers of IPv6.
 func (p *Packet) read(b []byte) bool {
 	var src, dst []byte
 	var rest []byte
@@ -113,7 +112,7 @@ func (p *Packet) read(b []byte) bool {
 	return true
 }
 
-// String is the packet as people write it.
+// String prints the packet, as in "tcp SOURCE > DESTINATION".
 func (p Packet) String() string {
 	switch p.Proto {
 	case protoTCP:

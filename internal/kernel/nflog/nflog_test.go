@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// What rules log to the group is heard, with the rule's prefix and who spoke to whom; other groups are not.
+// Packets that rules log to the group are received, with the rule's prefix and the addresses; other groups are not.
 func TestListen(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "n")
@@ -49,7 +49,7 @@ func TestListen(t *testing.T) {
 			t.Fatalf("nothing is heard of %q", want)
 		}
 	}
-	for range 50 { // who takes the group right after finds it free
+	for range 50 { // the group is free immediately afterwards
 		l.Close()
 		if l, err = Listen(ctx, ns, 7, func(Packet) {}); err != nil {
 			t.Fatal(err)

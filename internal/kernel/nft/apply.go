@@ -15,9 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Apply makes the kernel hold the tables, in one transaction. Nothing is written when nothing differs. Of a shared
-// table the sets, chains and rules are made sure of and the elements that are named are added; everything else in it
-// stays.
+// Apply makes the kernel's tables equal to the given ones, in one transaction. It writes nothing when nothing differs.
+// Of a shared table it ensures the sets, chains and rules and adds the named elements; everything else in it stays.
 func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if len(tables) == 0 {
 		return nil
@@ -35,12 +34,12 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 		return err
 	}
 	placed := false
-	return settled(ctx, func() (bool, error) { return c.reconcile(ws, &placed) })
+	return retryStale(ctx, func() (bool, error) { return c.reconcile(ws, &placed) })
 }
 
-// addOnly is the usual case of an ADD: only shared tables are named, nobody has touched the ruleset since they were
-// last looked at, and so their elements are added unread. An element that is there already is no change to the kernel,
-// unless it could be another owner's (state.Set.Owned): then it is looked at.
+// addOnly handles the usual ADD: all tables are shared, and the ruleset has not changed since they were last read, so
+// their elements are added without reading. The kernel ignores an element that exists already, unless it may be another
+// owner's (state.Set.Owned): then reconcile reads it.
 func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	if c.known.gen == 0 {
 		return false, nil
@@ -52,7 +51,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 			return false, nil
 		}
 		for _, st := range in.Sets {
-			if !t.alone(st) {
+			if !t.unreadable(st) {
 				return false, nil
 			}
 			s, _ := t.Set(st.Name)
@@ -72,7 +71,7 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	}
 	gen, refused, err := c.wire.commit(b)
 	if err != nil || len(refused) > 0 {
-		return false, nil // whatever it was, the long way finds it out and says it
+		return false, nil // whatever the reason, reconcile will determine and report it
 	}
 	c.known.advance(gen)
 	for _, in := range tables {
@@ -83,15 +82,15 @@ func (c *Conn) addOnly(tables []state.Table) (done bool, err error) {
 	return true, nil
 }
 
-// reconcile reads, plans the difference and commits it. It notes when it has placed everything: then all that is left
-// to do is to look whether somebody else has taken the same meanwhile.
+// reconcile reads, plans the difference and commits it. It sets placed when everything was written: then it only
+// remains to check whether another process wrote a conflicting element meanwhile.
 func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 	gen, err := c.wire.generation()
 	if err != nil {
 		return false, err
 	}
 	if gen != c.known.gen {
-		c.known.forget()
+		c.known.clear()
 	}
 	deltas := make([]*delta, len(ws))
 	guard := uint32(0)
@@ -111,7 +110,7 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 		}
 		deltas[i] = compareTables(w, have)
 		if deltas[i].rebuilds() {
-			c.known.forget() // rules of others went with what they used
+			c.known.clear() // rules of other owners were deleted with the sets that they use
 		}
 		if !deltas[i].addsOnly() {
 			guard = gen
@@ -122,43 +121,44 @@ func (c *Conn) reconcile(ws []*table, placed *bool) (stale bool, err error) {
 		b.difference(w, deltas[i])
 	}
 	if *placed && b.empty() && slices.ContainsFunc(ws, (*table).contested) {
-		c.known.forget()
+		c.known.clear()
 		return false, nil
 	}
 	*placed = true
 	return c.finish(b, ws, gen, guard)
 }
 
-// finish commits what reconcile found. Elements that are only added need no guard against changes by others: a hundred
-// processes may do it at once.
+// finish commits the difference. Elements that are only added need no guard against concurrent changes: a hundred
+// processes may add at once.
 func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err error) {
 	var after uint32
 	if b.empty() {
-		// A reading that spans a change would be no reading.
+		// A read that spans a change would be inconsistent.
 		after, err = c.wire.generation()
 		stale = after != gen
 	} else {
 		after, stale, err = c.wire.change(b)
-		// The table went a moment ago, or somebody else added the same.
+		// The table was deleted a moment ago, or another process added the same element.
 		if guard == 0 &&
 			(errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EEXIST) && slices.ContainsFunc(ws, (*table).owns)) {
 			err = errors.Join(netlink.ErrInterrupted, err)
 		}
 	}
 	if err != nil || stale {
-		c.known.forget()
+		c.known.clear()
 		return stale, err
 	}
 	if guard == 0 && after != gen && after != gen+1 {
-		c.known.forget()
+		c.known.clear()
 		return slices.ContainsFunc(ws, (*table).contested), nil
 	}
 	c.known.gen = after
-	c.known.remember(ws)
+	c.known.store(ws)
 	return false, nil
 }
 
-// difference writes a delta. The kernel wants users gone before what they use, and what is used made before its users.
+// difference writes a delta. The kernel requires that users are deleted before the objects that they use, and added
+// after them.
 func (b *batch) difference(want *table, d *delta) {
 	if d.makeTable {
 		b.putTable(want)

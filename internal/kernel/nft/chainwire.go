@@ -9,10 +9,10 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
-// Verdicts as a base chain's policy.
+// Numbers of a base chain's policies.
 const policyDrop, policyAccept = 0, 1
 
-// putChain writes the message that makes a chain, or gives an old one its policy.
+// putChain writes the message that makes a chain, or sets an existing one's policy.
 func (b *batch) putChain(t *table, c lang.Chain) {
 	b.message(unix.NFT_MSG_NEWCHAIN, unix.NLM_F_CREATE, t.Family, "make chain "+c.Name)
 	b.String(unix.NFTA_CHAIN_TABLE, t.Name)
@@ -55,7 +55,7 @@ func decodeChain(family byte, body []byte) lang.Chain {
 	return c
 }
 
-// putRule appends a rule to its chain, or with before puts it in front of the rule with that handle.
+// putRule appends a rule to its chain, or inserts it before the rule with the handle before.
 func (b *batch) putRule(t *table, chainName string, r lang.Rule, before uint64) {
 	flags := uint16(unix.NLM_F_CREATE)
 	if before == 0 {

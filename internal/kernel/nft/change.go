@@ -14,19 +14,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// ErrUnfit is wrapped by the error about a change that the kernel refused because the table is not what its sender took
-// it for. Nothing of it was done; Apply puts the table right.
-var ErrUnfit = errors.New("the table is not as it was left")
+// ErrStale is wrapped by the error about a change that the kernel refused because the table is not what the caller
+// assumed. Nothing was changed; Apply reconciles the table.
+var ErrStale = errors.New("table is not as expected")
 
 // change is a compiled state.TableChange.
 type change struct {
-	*table // what is made
+	*table // what is added
 	drop   []lang.Set
 	add    []lang.Set
 	given  state.TableChange
 }
 
-// Change writes what the changes say, in one transaction, and reads nothing.
+// Change writes the changes, in one transaction, and reads nothing.
 func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -53,7 +53,7 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 	for _, r := range refused {
 		switch r.errno {
 		case unix.ENOENT, unix.EEXIST, unix.EBUSY, unix.ENOTEMPTY:
-			err = errors.Join(err, fmt.Errorf("%w: %w", ErrUnfit, r))
+			err = errors.Join(err, fmt.Errorf("%w: %w", ErrStale, r))
 		default:
 			err = errors.Join(err, r)
 		}
@@ -67,7 +67,7 @@ func (c *Conn) Change(ctx context.Context, changes []state.TableChange) error {
 
 func compileChange(in state.TableChange) (change, error) {
 	one := change{given: in}
-	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.MakeSets, Chains: in.MakeChains},
+	t, err := lang.CompilePart(state.Table{Family: in.Family, Name: in.Name, Sets: in.AddSets, Chains: in.AddChains},
 		true)
 	if err != nil {
 		return one, err
@@ -80,7 +80,7 @@ func compileChange(in state.TableChange) (change, error) {
 		}
 		one.add = append(one.add, c)
 	}
-	for _, s := range in.DropElements {
+	for _, s := range in.DeleteElements {
 		s.Data = "" // the value does not matter
 		s.Elements = slices.Clone(s.Elements)
 		for i := range s.Elements {
@@ -95,8 +95,8 @@ func compileChange(in state.TableChange) (change, error) {
 	return one, nil
 }
 
-// change writes one change. What is used is made before its users, and users go before what they use; id is the number
-// of the last set made in this transaction.
+// change writes one change. Objects are added before their users, and deleted after them; id is the number of the last
+// set added in this transaction.
 func (b *batch) change(c change, id uint32) uint32 {
 	for _, s := range c.Sets {
 		id++
@@ -117,13 +117,13 @@ func (b *batch) change(c change, id uint32) uint32 {
 	for _, s := range slices.Concat(c.Sets, c.add) {
 		b.putElements(unix.NFT_MSG_NEWSETELEM, c.table, s, s.Elements, len(s.Elements))
 	}
-	for _, name := range c.given.DropChains {
+	for _, name := range c.given.DeleteChains {
 		b.dropRule(c.table, name, 0)
 	}
-	for _, name := range c.given.DropChains {
+	for _, name := range c.given.DeleteChains {
 		b.dropChain(c.table, name)
 	}
-	for _, name := range c.given.DropSets {
+	for _, name := range c.given.DeleteSets {
 		b.dropSet(c.table, name)
 	}
 	return id

@@ -13,8 +13,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// judged is a table as policies have it: who is in the map goes through a chain, whose peers are in a set.
-func judged(peers, subjects string, chains ...string) state.Table {
+// policyTable returns a table like that of policies: packets of the addresses in the map pass a chain, whose peers are in a
+// set.
+func policyTable(peers, subjects string, chains ...string) state.Table {
 	list := func(s, form string) []state.Element {
 		var out []state.Element
 		for _, w := range strings.Fields(s) {
@@ -52,40 +53,40 @@ func elementsOf(t state.Table, set string, keys ...string) []state.Set {
 	return nil
 }
 
-// A change leads to the same table as Apply does, in one transaction, and Apply has nothing to do after it.
+// A change results in the same table as Apply, in one transaction, and Apply has nothing to do after it.
 func TestChange(t *testing.T) {
-	was := judged("1 2", "1 2")
+	was := policyTable("1 2", "1 2")
 	for _, tt := range []struct {
 		name   string
 		change state.TableChange
 		want   state.Table
 	}{
 		{"elements", state.TableChange{
-			AddElements: elementsOf(was, "peers", "10.0.0.3"), DropElements: elementsOf(was, "peers", "10.0.0.1"),
-		}, judged("2 3", "1 2")},
+			AddElements: elementsOf(was, "peers", "10.0.0.3"), DeleteElements: elementsOf(was, "peers", "10.0.0.1"),
+		}, policyTable("2 3", "1 2")},
 		{"another value", state.TableChange{
-			MakeChains:   []state.Chain{{Name: "second", Rules: rules("drop")}},
-			DropElements: elementsOf(was, "subjects", `"p2"`), AddElements: elementsOf(was, "subjects", `"p2" : goto second`),
+			AddChains:      []state.Chain{{Name: "second", Rules: rules("drop")}},
+			DeleteElements: elementsOf(was, "subjects", `"p2"`), AddElements: elementsOf(was, "subjects", `"p2" : goto second`),
 		}, func() state.Table {
-			w := judged("1 2", "1", "second")
+			w := policyTable("1 2", "1", "second")
 			w.Sets[1].Elements = append(w.Sets[1].Elements, elements(`"p2" : goto second`)...)
 			return w
 		}()},
 		{"new set, other rules", state.TableChange{
-			MakeSets:   []state.Set{{Name: "nets", Key: "ipv4_addr", Interval: true, Elements: elements("10.0.0.0/8")}},
-			MakeChains: []state.Chain{{Name: "first", Rules: rules("ip saddr @nets accept\n ip saddr @peers accept\n drop")}},
+			AddSets:   []state.Set{{Name: "nets", Key: "ipv4_addr", Interval: true, Elements: elements("10.0.0.0/8")}},
+			AddChains: []state.Chain{{Name: "first", Rules: rules("ip saddr @nets accept\n ip saddr @peers accept\n drop")}},
 		}, func() state.Table {
-			w := judged("1 2", "1 2")
+			w := policyTable("1 2", "1 2")
 			w.Sets = append(w.Sets, state.Set{Name: "nets", Key: "ipv4_addr", Interval: true, Elements: elements("10.0.0.0/8")})
 			w.Chains[0].Rules = rules("ip saddr @nets accept\n ip saddr @peers accept\n drop")
 			return w
 		}()},
 		{"all goes", state.TableChange{
-			MakeChains: []state.Chain{
+			AddChains: []state.Chain{
 				{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("accept")},
 			},
-			DropElements: elementsOf(was, "subjects", `"p1"`, `"p2"`), DropChains: []string{"first"},
-			DropSets: []string{"subjects", "peers"},
+			DeleteElements: elementsOf(was, "subjects", `"p1"`, `"p2"`), DeleteChains: []string{"first"},
+			DeleteSets: []string{"subjects", "peers"},
 		}, state.Table{Family: "inet", Name: "weft-policy", Chains: []state.Chain{
 			{Name: "ingress", Type: "filter", Hook: "forward", Policy: "accept", Rules: rules("accept")},
 		}}},
@@ -118,31 +119,31 @@ func TestChange(t *testing.T) {
 	}
 }
 
-// A change that does not fit changes nothing, and says so; what no table can have is refused before the kernel is
+// A change that does not apply changes nothing, and returns an error; an invalid one is refused before the kernel is
 // asked.
 func TestChangeUnfit(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
-	was := judged("1", "1")
+	was := policyTable("1", "1")
 	apply(t, c, was)
 	want := list(t, ns, was)
 	for name, bad := range map[string]state.TableChange{
 		"unknown element": {
-			AddElements: elementsOf(was, "peers", "10.0.0.9"), DropElements: elementsOf(was, "peers", "10.0.0.7"),
+			AddElements: elementsOf(was, "peers", "10.0.0.9"), DeleteElements: elementsOf(was, "peers", "10.0.0.7"),
 		},
 		"unknown set":   {AddElements: []state.Set{{Name: "other", Key: "ipv4_addr", Elements: elements("10.0.0.9")}}},
 		"unknown chain": {AddElements: elementsOf(was, "subjects", `"p9" : goto nowhere`)},
-		"chain in use":  {DropChains: []string{"first"}},
+		"chain in use":  {DeleteChains: []string{"first"}},
 	} {
 		bad.Family, bad.Name = was.Family, was.Name
-		if err := c.Change(bounded(t), []state.TableChange{bad}); !errors.Is(err, ErrUnfit) {
+		if err := c.Change(bounded(t), []state.TableChange{bad}); !errors.Is(err, ErrStale) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	broken := state.TableChange{
-		Family: was.Family, Name: was.Name, MakeChains: []state.Chain{{Name: "x", Rules: rules("frobnicate")}},
+		Family: was.Family, Name: was.Name, AddChains: []state.Chain{{Name: "x", Rules: rules("frobnicate")}},
 	}
-	if err := c.Change(bounded(t), []state.TableChange{broken}); err == nil || errors.Is(err, ErrUnfit) ||
+	if err := c.Change(bounded(t), []state.TableChange{broken}); err == nil || errors.Is(err, ErrStale) ||
 		!strings.Contains(err.Error(), "frobnicate") {
 		t.Errorf("a rule that is not understood: %v", err)
 	}
@@ -155,7 +156,7 @@ func TestChangeUnfit(t *testing.T) {
 func TestChangeOfMany(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
-	was := judged("", "1")
+	was := policyTable("", "1")
 	apply(t, c, was)
 	add := elementsOf(was, "peers")
 	for i := range 10_000 {
@@ -176,14 +177,14 @@ func TestChangeOfMany(t *testing.T) {
 	}
 }
 
-// Counters are told by the comments of their rules.
+// Counters are reported by the comments of their rules.
 func TestCounts(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
 	if got, err := c.Counts(bounded(t), "inet", "weft-policy"); err != nil || len(got) > 0 {
 		t.Errorf("no table: %v %v", got, err)
 	}
-	tbl := judged("", "")
+	tbl := policyTable("", "")
 	tbl.Chains = append(tbl.Chains, state.Chain{
 		Name: "out", Type: "filter", Hook: "output", Policy: "accept", Rules: rules("counter accept  # mine\n counter"),
 	})

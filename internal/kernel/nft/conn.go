@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// buffer bounds the size of one transaction: the kernel takes it in one message.
+	// buffer bounds the size of one transaction: the kernel accepts it in one message.
 	buffer = 16 << 20
-	// datagramSize bounds a part of a dump: the longest rule must fit into one.
+	// datagramSize is the maximum size of a part of a dump: the longest rule must fit into one.
 	datagramSize = 64 << 10
-	// datagrams are read at once: a transaction is answered by its generation and an acknowledgment.
+	// datagrams are read by one system call: a transaction is answered by its generation and an acknowledgment.
 	datagrams = 4
 )
 
-// attempts bounds how often a change is planned anew because somebody else changed the ruleset meanwhile.
+// attempts bounds how often a change is planned again because another process changed the ruleset meanwhile.
 const attempts = 50
 
 // Conn is a netlink socket to the nf_tables of one network namespace. It is safe for concurrent use.
@@ -34,7 +34,7 @@ type Conn struct {
 	known  known
 }
 
-// wire sends batches of messages, and takes the kernel's answers.
+// wire sends batches of messages, and reads the kernel's answers.
 type wire struct {
 	sock *netlink.Socket
 }
@@ -69,10 +69,10 @@ func (w *wire) begin(gen uint32) *batch {
 	return b
 }
 
-// empty reports whether nothing but the beginning is in the batch.
+// empty reports whether the batch contains only the beginning of a transaction.
 func (b *batch) empty() bool { return b.Count() <= 1 }
 
-// refusal is what the kernel said to one message of a transaction.
+// refusal is the kernel's error for one message of a transaction.
 type refusal struct {
 	index int // of the message in its batch
 	note  string
@@ -81,16 +81,16 @@ type refusal struct {
 
 func (r *refusal) Error() string { return fmt.Sprintf("%s: %v", r.note, r.errno) }
 
-// Unwrap is the kernel's error number.
+// Unwrap returns the kernel's error number.
 func (r *refusal) Unwrap() error { return r.errno }
 
 // commit sends the batch as one transaction. It returns the generation afterwards, which is 0 when nothing changed, and
-// everything that the kernel refused; then nothing was changed at all.
+// all refusals; with any refusal nothing was changed.
 func (w *wire) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 	b.AddFlags(unix.NLM_F_ACK)
 	last := b.Last()
 	b.boundary(unix.NFNL_MSG_BATCH_END, "end")
-	// The generation that the commit makes is told to whoever has this flag in the first message behind the beginning.
+	// The kernel reports the generation of the commit if the first message after the beginning has this flag.
 	b.AddFlagsTo(1, unix.NLM_F_ECHO)
 	err = w.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
 		if !a.Done() {
@@ -105,12 +105,12 @@ func (w *wire) commit(b *batch) (gen uint32, refused []*refusal, err error) {
 		return a.Seq == last
 	})
 	if errors.Is(err, netlink.ErrNoAnswer) && len(refused) > 0 {
-		err = nil // refused as a whole: the messages inside are not answered
+		err = nil // refused as a whole: the messages inside have no answers
 	}
 	return gen, refused, err
 }
 
-// change commits and makes one error of what was refused; stale tells that the ruleset changed since it was read.
+// change commits and joins the refusals into one error; stale means that the ruleset changed since it was read.
 func (w *wire) change(b *batch) (gen uint32, stale bool, err error) {
 	gen, refused, err := w.commit(b)
 	for _, r := range refused {
@@ -122,7 +122,7 @@ func (w *wire) change(b *batch) (gen uint32, stale bool, err error) {
 	return gen, false, err
 }
 
-// ask sends one question that is no dump and returns the answer's body.
+// ask sends one read request that is not a dump and returns the answer's body.
 func (w *wire) ask(b *batch) (body []byte, err error) {
 	b.AddFlags(unix.NLM_F_ACK)
 	err2 := w.sock.Exchange(&b.Batch, func(a netlink.Answer) bool {
@@ -140,7 +140,7 @@ func (w *wire) ask(b *batch) (body []byte, err error) {
 	return body, errors.Join(err, err2)
 }
 
-// dump asks for all objects of a kind and hands each body to f.
+// dump reads all objects of a kind and calls f with each body.
 func (w *wire) dump(b *batch, f func(family byte, body []byte)) error {
 	interrupted, err := w.sock.Dump(&b.Batch, func(a netlink.Answer) {
 		if family, body, ok := a.Netfilter(); ok {
@@ -157,14 +157,14 @@ func (w *wire) dump(b *batch, f func(family byte, body []byte)) error {
 	return err
 }
 
-// Port returns the socket's netlink port, which the kernel names in what it tells others of our changes.
+// Port returns the socket's netlink port, which identifies our changes in the kernel's notifications.
 func (c *Conn) Port() (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.wire.sock.Port()
 }
 
-// question starts a batch that is no transaction.
+// question starts a batch that is not a transaction.
 func (w *wire) question(typ int, family byte, note string) *batch {
 	b := &batch{}
 	w.sock.Begin(&b.Batch)
@@ -172,7 +172,7 @@ func (w *wire) question(typ int, family byte, note string) *batch {
 	return b
 }
 
-// generation asks for the ruleset's generation.
+// generation returns the ruleset's generation.
 func (w *wire) generation() (uint32, error) {
 	body, err := w.ask(w.question(unix.NFT_MSG_GETGEN, 0, "ask for the generation"))
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *wire) generation() (uint32, error) {
 	return netlink.BE32(netlink.Find(body, unix.NFTA_GEN_ID)), nil
 }
 
-// settled runs f until it reports that nothing changed under it.
-func settled(ctx context.Context, f func() (stale bool, err error)) error {
+// retryStale runs f until it reports that nothing changed while it ran.
+func retryStale(ctx context.Context, f func() (stale bool, err error)) error {
 	return netlink.Retry(ctx, attempts, func(int) (bool, error) { return f() })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestAddIsUnread: adding a pod to tables that nobody has touched reads nothing, and does so again when two kinds of
-// fragments take turns; after a stranger's change it reads once.
+// TestAddIsUnread: adding a pod to unchanged tables reads nothing, also when two kinds of fragments alternate; after a
+// foreign change it reads once.
 func TestAddIsUnread(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -44,8 +44,8 @@ func TestAddIsUnread(t *testing.T) {
 	}
 }
 
-// TestReadIsShort: of tables that nobody has touched only the elements are asked for, and one that is not there is
-// missed; after a stranger's change everything is read.
+// TestReadIsShort: of unchanged tables only the elements are read, and a missing one is reported; after a foreign
+// change everything is read.
 func TestReadIsShort(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -102,8 +102,8 @@ func BenchmarkAdd(b *testing.B) {
 	}
 }
 
-// TestManyAtOnce: many processes (here connections that know nothing of each other) add and remove pods at once; the
-// table is made once and gone in the end.
+// TestManyAtOnce: many processes (here independent connections) add and remove pods at once; the table is created once
+// and finally deleted.
 func TestManyAtOnce(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	ctx := bounded(t)

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
-// Count is what a rule's counter says. Rules with the same comment are counted together.
+// Count is the value of a rule's counter. Rules with the same comment are counted together.
 type Count struct {
 	Comment        string
 	Packets, Bytes uint64
 }
 
-// Counts reads the counters of the rules of a table that have a comment, in the order of the rules. A table that is not
-// there has none.
+// Counts reads the counters of the rules of a table that have a comment, in the order of the rules. A missing table has
+// none.
 func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -32,7 +32,7 @@ func (c *Conn) Counts(ctx context.Context, family, name string) ([]Count, error)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []Count
-	err = settled(ctx, func() (bool, error) {
+	err = retryStale(ctx, func() (bool, error) {
 		out = nil
 		at := map[string]int{}
 		b := c.wire.question(unix.NFT_MSG_GETRULE, n, "read counters of "+family+" "+name)

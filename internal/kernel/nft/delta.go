@@ -8,7 +8,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
-// delta is what separates a table in the kernel from the wanted one.
+// delta is the difference between a table in the kernel and the wanted one.
 type delta struct {
 	makeTable            bool
 	dropSets, dropChains []string
@@ -18,13 +18,13 @@ type delta struct {
 	makeRules            map[string][]placedRule
 }
 
-// placedRule is a rule to be made in front of the rule with handle before, or at the end.
+// placedRule is a rule to be inserted before the rule with the handle before, or at the end.
 type placedRule struct {
 	lang.Rule
 	before uint64
 }
 
-// compareTables finds what separates have, nil when there is none, from want.
+// compareTables computes the difference between have, nil when there is none, and want.
 func compareTables(want, have *table) *delta {
 	missing := have == nil
 	if missing {
@@ -55,16 +55,16 @@ func compareTables(want, have *table) *delta {
 	return d
 }
 
-// rebuilds tells whether sets or chains have to be made anew.
+// rebuilds reports whether sets or chains have to be re-created.
 func (d *delta) rebuilds() bool { return len(d.dropSets)+len(d.dropChains) > 0 }
 
-// addsOnly tells whether there is nothing to do but to add elements.
+// addsOnly reports whether the difference only adds elements.
 func (d *delta) addsOnly() bool {
 	return !d.makeTable && !d.rebuilds() && len(d.makeSets)+len(d.makeChains)+len(d.dropElems)+len(d.dropRules)+
 		len(d.makeRules) == 0
 }
 
-// uses tells whether an expression needs a set or a chain that must go.
+// uses reports whether an expression refers to a set or a chain that must be deleted.
 func (d *delta) uses(e lang.Expr) bool {
 	return e.Set != "" && slices.Contains(d.dropSets, e.Set) ||
 		e.Verdict != nil && e.Verdict.Chain != "" && slices.Contains(d.dropChains, e.Verdict.Chain)
@@ -98,8 +98,8 @@ func (d *delta) compareSets(want, have *table) {
 	}
 }
 
-// compareElements walks both sorted lists at once. Comments are written, and compared only where nobody shares, or
-// where they say whose an element is now.
+// compareElements merges both sorted lists. It compares comments only in tables that are not shared, and in owned sets,
+// where they name the owner.
 func (d *delta) compareElements(want, have lang.Set, shared bool) {
 	i, j := 0, 0
 	for i < len(want.Elements) || j < len(have.Elements) {
@@ -161,7 +161,7 @@ func (d *delta) dropAll(c lang.Chain) {
 	}
 }
 
-// compareRules keeps the rules at the beginning and at the end of a chain that are right and exchanges those between.
+// compareRules keeps the equal rules at the beginning and at the end of a chain and replaces those between.
 func (d *delta) compareRules(want, have lang.Chain) {
 	right := func(w, h lang.Rule) bool { return w.Same(h) && !d.drops(have.Name, h) }
 	front := 0

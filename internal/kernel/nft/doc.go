@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nft is the driver of nf_tables: it makes the kernel's tables equal to state.Table values, by transactions
-// that the kernel's generation guards, and reads them by dumps. What rules mean is package lang's: a rule is text,
-// compiled to expressions, and read back as the same text.
+// guarded by the kernel's generation, and reads them by dumps. Package lang defines the rules' language: a rule is
+// text, compiled to expressions, and decompiled to the same text.
 //
 // # Vocabulary
 //
-//   - A whole table is weft's alone: Apply makes the kernel's table exactly the value, Remove deletes it.
-//   - A shared table (state.Table.Shared) has many owners: Apply makes sure of its sets, chains and rules and adds the
-//     elements that are named; Remove takes away those elements and nothing else; RemoveShared takes the table away
-//     when no element is left in any of its sets.
-//   - Exclusive sets of a shared table (state.Set.Exclusive) are those whose elements one owner alone can have. The
-//     same key is refused by the kernel in the transaction itself; a key that is the end of another's is looked for in
-//     the other sets of the group, unless they are known to be empty.
-//   - Owned sets of a shared table (state.Set.Owned) are those whose elements pass from one owner to the next: Apply
-//     puts the owner's comment in the place of another's, and what that one takes away later is not theirs.
-//   - A set that learns (state.Set.Learns) holds what rules put into it, until that fades: no plan names its elements,
-//     and they are no difference.
-//   - A change (state.TableChange) is what to write to a whole table without reading it: who sends it knows what the
-//     kernel holds. Where it does not fit, the kernel refuses all of it, and Apply puts things right.
-//   - The generation is the kernel's counter of committed transactions in a namespace. When it has not moved since a
-//     table was last looked at, nobody has touched the table, so that adding a pod is one transaction and no reading.
+//   - A whole table belongs to weft: Apply makes the kernel's table equal to the value, Remove deletes it.
+//   - A shared table (state.Table.Shared) has many owners: Apply ensures its sets, chains and rules and adds the named
+//     elements; Remove deletes those elements and nothing else; RemoveShared deletes the table when none of its sets has
+//     elements.
+//   - The elements of exclusive sets of a shared table (state.Set.Exclusive) have one owner each. The kernel refuses an
+//     existing key in the transaction itself; a key that is the end of another one is searched in the other sets of the
+//     group, unless they are known to be empty.
+//   - The elements of owned sets of a shared table (state.Set.Owned) pass from one owner to the next: Apply replaces the
+//     owner's comment, and a later removal by the former owner has no effect.
+//   - A dynamic set (state.Set.DynamicSize) has elements that rules add, until they expire: plans do not name them, and
+//     they are no difference.
+//   - A change (state.TableChange) is written to a whole table without reading it: the caller knows the table's content.
+//     If it does not apply, the kernel refuses all of it, and Apply reconciles.
+//   - The generation is the kernel's counter of committed transactions in a namespace. While it is unchanged since a table
+//     was read, the table is unchanged, too, so that adding a pod is one transaction without reading.
 package nft

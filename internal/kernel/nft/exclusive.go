@@ -12,31 +12,31 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Taken is the error about an element that another owner has, or one that excludes it (state.Set.Exclusive).
+// Taken is the error about an element of another owner, or one that excludes the wanted one (state.Set.Exclusive).
 type Taken struct {
 	Table string // without its family
 	Set   string
 	Key   []string
 	By    string // the other owner's comment
-	// Beside is the other's key where it is another one.
-	Beside []string
+	// ConflictingKey is the other owner's key if it differs.
+	ConflictingKey []string
 }
 
 func (t *Taken) Error() string {
-	beside := ""
-	if t.Beside != nil {
-		beside = fmt.Sprintf(", who has %s", strings.Join(t.Beside, " . "))
+	also := ""
+	if t.ConflictingKey != nil {
+		also = fmt.Sprintf(", which has %s", strings.Join(t.ConflictingKey, " . "))
 	}
 	return fmt.Sprintf("element %s of %s in table %s is taken by %q%s", strings.Join(t.Key, " . "), t.Set, t.Table,
-		t.By, beside)
+		t.By, also)
 }
 
-// rivals tells whether the elements of two sets of a table exclude each other.
-func rivals(a lang.Set, name string) bool {
+// exclude reports whether the elements of two sets of a table exclude each other.
+func exclude(a lang.Set, name string) bool {
 	return a.Exclusive != "" && strings.HasPrefix(name, a.Exclusive)
 }
 
-// fullOf are the exclusive sets that elements are to be put into.
+// fullOf returns the exclusive sets that elements are added to.
 func (t *table) fullOf() map[string]bool {
 	full := map[string]bool{}
 	for _, s := range t.Sets {
@@ -47,19 +47,19 @@ func (t *table) fullOf() map[string]bool {
 	return full
 }
 
-// contested tells whether elements of w are to be put into sets with rivals.
+// contested reports whether elements are added to exclusive sets.
 func (t *table) contested() bool {
 	return slices.ContainsFunc(t.Sets, func(s lang.Set) bool { return s.Exclusive != "" && len(s.Elements) > 0 })
 }
 
-// owns tells whether elements are to be put into a set where they pass from owner to owner.
+// owns reports whether elements are added to owned sets.
 func (t *table) owns() bool {
 	return slices.ContainsFunc(t.Sets, func(s lang.Set) bool { return s.Owned && len(s.Elements) > 0 })
 }
 
-// readRivals reads the elements that could exclude those which want adds: of all sets of their group but their own,
-// where the kernel itself refuses the same key twice. It notes in have which of these sets hold any.
-func (r *reader) readRivals(want, have *table) (*Taken, error) {
+// readExclusive reads the elements that may exclude those which want adds: of all sets of their group except their own,
+// for which the kernel itself refuses an existing key. It records in have which of these sets have any.
+func (r *reader) readExclusive(want, have *table) (*Taken, error) {
 	if have == nil || !want.contested() {
 		return nil, nil
 	}
@@ -67,7 +67,7 @@ func (r *reader) readRivals(want, have *table) (*Taken, error) {
 	for _, s := range have.Sets {
 		var against []lang.Set
 		for _, w := range want.Sets {
-			if len(w.Elements) > 0 && w.Name != s.Name && rivals(w, s.Name) {
+			if len(w.Elements) > 0 && w.Name != s.Name && exclude(w, s.Name) {
 				against = append(against, w)
 			}
 		}
@@ -95,14 +95,14 @@ func excludedBy(s, theirs lang.Set) *Taken {
 	for _, t := range theirs.Elements {
 		for _, e := range s.Elements {
 			if (bytes.HasSuffix(e.Key, t.Key) || bytes.HasSuffix(t.Key, e.Key)) && t.Comment != e.Comment {
-				return &Taken{Set: s.Name, Key: s.State(e).Key, By: t.Comment, Beside: theirs.State(t).Key}
+				return &Taken{Set: s.Name, Key: s.State(e).Key, By: t.Comment, ConflictingKey: theirs.State(t).Key}
 			}
 		}
 	}
 	return nil
 }
 
-// takenFrom finds an element that the kernel holds for another owner.
+// takenFrom finds an element that belongs to another owner.
 func takenFrom(s, have lang.Set) *Taken {
 	if s.Exclusive == "" {
 		return nil
@@ -116,9 +116,9 @@ func takenFrom(s, have lang.Set) *Taken {
 	return nil
 }
 
-// refused finds what of a wanted table others have.
+// refused finds an element of a wanted table that belongs to another owner.
 func (r *reader) refused(want, have *table) error {
-	taken, err := r.readRivals(want, have)
+	taken, err := r.readExclusive(want, have)
 	if err != nil {
 		return err
 	}
@@ -137,8 +137,8 @@ func (r *reader) refused(want, have *table) error {
 	return taken
 }
 
-// alone tells whether elements can be added to a set unread: no other set of the group is known to hold any.
-func (t *table) alone(in state.Set) bool {
+// unreadable reports whether elements can be added to a set without reading: no other set of the group is known to have any.
+func (t *table) unreadable(in state.Set) bool {
 	if in.Exclusive == "" || len(in.Elements) == 0 {
 		return true
 	}
@@ -153,7 +153,7 @@ func (t *table) alone(in state.Set) bool {
 	return true
 }
 
-// fill notes that sets hold elements.
+// fill records that sets have elements.
 func (t *table) fill(in state.Table) {
 	for _, s := range in.Sets {
 		if s.Exclusive != "" && len(s.Elements) > 0 {
@@ -162,7 +162,7 @@ func (t *table) fill(in state.Table) {
 	}
 }
 
-// own leaves of the elements of exclusive and of owned sets those that bear their owner's comment.
+// own keeps, of the elements of exclusive and of owned sets, those that have their owner's comment.
 func (r *reader) own(ws []*table) error {
 	for _, w := range ws {
 		for i := range w.Sets {

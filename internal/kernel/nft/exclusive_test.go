@@ -30,8 +30,8 @@ func ports(owner string, entries ...string) state.Table {
 	return t
 }
 
-// TestExclusive: whoever comes second is refused, by a connection that has read nothing and by one that has, and its
-// undo takes nothing of the first one's.
+// TestExclusive: the second owner is refused, by a connection that has read nothing and by one that has, and its undo
+// deletes no element of the first one.
 func TestExclusive(t *testing.T) {
 	for _, c := range []struct {
 		first, second string
@@ -78,7 +78,7 @@ func TestExclusive(t *testing.T) {
 				if d := lang.Diff([]state.Table{first}, have); len(d) > 0 {
 					t.Errorf("of the first one's is missing %v", d)
 				}
-				// Once the first one has gone the place is free.
+				// When the first one is removed the key is free.
 				if err := one.Remove(bounded(t), []state.Table{first}); err != nil {
 					t.Fatal(err)
 				}
@@ -88,8 +88,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// TestExclusiveIsUnread: ports of all addresses are added by one transaction and no reading, as long as nobody has one
-// of a single address.
+// TestExclusiveIsUnread: ports of all addresses are added by one transaction without reading, as long as no element is
+// for a single address.
 func TestExclusiveIsUnread(t *testing.T) {
 	c := dial(t, nettest.NS(t, "n"))
 	apply(t, c, ports("1", "tcp 1"))
@@ -112,8 +112,8 @@ func TestExclusiveIsUnread(t *testing.T) {
 	}
 }
 
-// TestExclusiveAtOnce: of many who want the same port, some of all addresses and some of one, exactly one owner or kind
-// of owners gets it.
+// TestExclusiveAtOnce: of many that want the same port, some of all addresses and some of one, exactly one owner or
+// kind of owners gets it.
 func TestExclusiveAtOnce(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	ctx := bounded(t)

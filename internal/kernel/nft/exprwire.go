@@ -13,20 +13,20 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
-// slot ties an attribute of an expression to the field that holds it; exactly one pointer is set, none for an attribute
-// that is not compared.
+// slot maps an attribute of an expression to its field; exactly one pointer is set, none for an attribute that is not
+// compared.
 type slot struct {
 	attr uint16
 	reg  *lang.Register
 	num  *uint32
 	// always writes the number though it is zero.
-	always bool
-	data   *[]byte // a nested NFTA_DATA_VALUE
-	raw    *[]byte
-	short  **uint16
-	long   *uint64
-	str    *string
-	judge  **lang.Verdict
+	always  bool
+	data    *[]byte // a nested NFTA_DATA_VALUE
+	raw     *[]byte
+	short   **uint16
+	long    *uint64
+	str     *string
+	verdict **lang.Verdict
 }
 
 // slots lists the attributes of an expression (linux/netfilter/nf_tables.h); ok is false for one that weft never
@@ -70,7 +70,7 @@ func slots(e *lang.Expr) (list []slot, ok bool) {
 			{attr: 1, str: &e.Set}, {attr: 2, reg: &e.Sreg}, {attr: 3, reg: &e.Dreg}, {attr: 4}, {attr: 5, num: &e.Flags},
 		}, true
 	case "immediate":
-		return []slot{{attr: 1, reg: &e.Dreg}, {attr: 2, data: &e.Data, judge: &e.Verdict}}, true
+		return []slot{{attr: 1, reg: &e.Dreg}, {attr: 2, data: &e.Data, verdict: &e.Verdict}}, true
 	case "nat":
 		return []slot{
 			{attr: 1, num: &e.Key, always: true},
@@ -89,7 +89,7 @@ func slots(e *lang.Expr) (list []slot, ok bool) {
 	return moreSlots(e)
 }
 
-// moreSlots is slots of those that count and tell.
+// moreSlots is slots for counters, limits, logs and dynamic sets.
 func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 	switch e.Name {
 	case "counter":
@@ -103,7 +103,7 @@ func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 			{attr: 1, short: &e.Group}, {attr: 2, str: &e.Prefix}, {attr: 3, num: &e.Size}, {attr: 4}, {attr: 5},
 		}, true
 	case "limit":
-		// Of packets (type 0), up to the rate (flags 0) or over it.
+		// In packets (type 0), below the rate (flags 0) or above it.
 		return []slot{
 			{attr: 1, long: &e.Rate},
 			{attr: 2, long: &e.Per},
@@ -145,12 +145,12 @@ func (b *batch) putExprAs(typ uint16, e lang.Expr) {
 
 func (b *batch) putSlot(s slot) {
 	switch {
-	case s.judge != nil && *s.judge != nil:
+	case s.verdict != nil && *s.verdict != nil:
 		n := b.Begin(s.attr | nested)
 		v := b.Begin(unix.NFTA_DATA_VERDICT | nested)
-		b.BE32(unix.NFTA_VERDICT_CODE, uint32((*s.judge).Code))
-		if (*s.judge).Chain != "" {
-			b.String(unix.NFTA_VERDICT_CHAIN, (*s.judge).Chain)
+		b.BE32(unix.NFTA_VERDICT_CODE, uint32((*s.verdict).Code))
+		if (*s.verdict).Chain != "" {
+			b.String(unix.NFTA_VERDICT_CHAIN, (*s.verdict).Chain)
 		}
 		b.End(v)
 		b.End(n)
@@ -197,8 +197,8 @@ func decodeExpr(item []byte) lang.Expr {
 
 func (s slot) take(v []byte) {
 	switch {
-	case s.judge != nil && netlink.Find(v, unix.NFTA_DATA_VERDICT) != nil:
-		_, *s.judge = decodeValue(v)
+	case s.verdict != nil && netlink.Find(v, unix.NFTA_DATA_VERDICT) != nil:
+		_, *s.verdict = decodeValue(v)
 	case s.reg != nil:
 		*s.reg = lang.RegisterByNumber(netlink.BE32(v))
 	case s.num != nil:
@@ -217,8 +217,8 @@ func (s slot) take(v []byte) {
 	}
 }
 
-// putKeeping writes it into the element that is open.
-func (b *batch) putKeeping(e *lang.Expr) {
+// putStateful adds the stateful expression of an element.
+func (b *batch) putStateful(e *lang.Expr) {
 	if e != nil {
 		b.putExprAs(unix.NFTA_SET_ELEM_EXPR, *e)
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FuzzRule: whatever text compiles has one spelling of its own, and that spelling means the same expressions.
+// FuzzRule: any text that compiles has one canonical spelling, which compiles to the same expressions.
 func FuzzRule(f *testing.F) {
 	for _, t := range []state.Table{masq(), everything(), filter(), plainIP(), learning()} {
 		for _, c := range t.Chains {
@@ -48,7 +48,7 @@ func FuzzRule(f *testing.F) {
 	})
 }
 
-// FuzzAnswers: whatever bytes come from a socket, reading them ends and does not panic.
+// FuzzAnswers: decoding any bytes from a socket ends without a panic.
 func FuzzAnswers(f *testing.F) {
 	b := &batch{}
 	compiled, err := lang.CompileTable(everything())

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestWalk goes from any state to any other; after each step the kernel holds exactly what was wanted, and applying it
-// again writes nothing.
+// TestWalk changes from any state to any other; after each step the kernel has exactly the wanted state, and applying
+// it again writes nothing.
 func TestWalk(t *testing.T) {
 	whole := masq("10.1.0.2", "10.1.0.3")
 	whole.Shared = false
@@ -73,9 +73,8 @@ func all(name string, t state.Table) state.Table {
 	return t
 }
 
-// TestVandal: whatever was broken by hand is repaired by the next Apply, on a connection that knows the table as on a
-// fresh one.
-func TestVandal(t *testing.T) {
+// TestExternalChanges: Apply repairs any external change, on a connection that knows the table as on a new one.
+func TestExternalChanges(t *testing.T) {
 	for _, deed := range []string{
 		"flush chain inet weft postrouting",
 		"add rule inet weft postrouting accept",
@@ -96,7 +95,7 @@ func TestVandal(t *testing.T) {
 		apply(t, c, tbl)
 		want := list(t, ns, tbl)
 		if out, err := nettest.Try(ns, "nft", deed); err != nil {
-			// One command at a time where a transaction cannot do both.
+			// One command at a time if a transaction cannot contain both.
 			for part := range strings.SplitSeq(deed, "; ") {
 				if _, err := nettest.Try(ns, "nft", part); err != nil && !strings.Contains(deed, ";") {
 					t.Fatalf("nft %s: %v: %s", deed, err, out)
@@ -113,7 +112,7 @@ func TestVandal(t *testing.T) {
 	}
 }
 
-// sorted compares listings whatever the order of sets and chains: what was made anew stands last.
+// sorted normalizes listings for comparison: the order of sets and chains depends on when they were created.
 func sorted(listing string) string {
 	blocks := strings.Split(listing, "\n\t}\n")
 	for i := range blocks {
@@ -133,7 +132,7 @@ func sorted(listing string) string {
 	return strings.Join(out, "\n")
 }
 
-// TestForeign: other tables, and what others put into a shared table, survive Apply, Remove and RemoveShared.
+// TestForeign: foreign tables, and foreign elements of a shared table, survive Apply, Remove and RemoveShared.
 func TestForeign(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	const theirs = "table ip nat { set s { type ipv4_addr; elements = { 1.1.1.1 }; }; chain c { type nat hook postrouting priority 100; ip saddr @s masquerade; }; }"
@@ -177,7 +176,7 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestRemoveSome: elements that are gone already do not keep the others from being removed.
+// TestRemoveSome: missing elements do not prevent the removal of the others.
 func TestRemoveSome(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -198,7 +197,7 @@ func TestRemoveSome(t *testing.T) {
 	}
 }
 
-// TestValueChanges: an element that is there with another value is exchanged, also in a shared table.
+// TestValueChanges: an existing element with another value is replaced, also in a shared table.
 func TestValueChanges(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
@@ -218,7 +217,7 @@ func TestValueChanges(t *testing.T) {
 	}
 }
 
-// TestRefused: what the kernel refuses is said, with the message that it refused, and nothing else was done.
+// TestRefused: a refusal is returned, with the message that was refused, and nothing else was changed.
 func TestRefused(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)

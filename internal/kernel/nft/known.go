@@ -9,17 +9,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// known is what a Conn remembers of the ruleset, so that the usual ADD need not read it.
+// known caches what a Conn knows of the ruleset, so that the usual ADD need not read it.
 type known struct {
-	// gen is the generation at which the tables in seen were last known to be whole; 0 is none.
+	// gen is the generation at which the tables in seen were last known to be complete; 0 is none.
 	gen  uint32
 	seen map[string]*table // by label; shared ones only
-	// drops are the foreign base chains that drop what is forwarded, as of gen; nil when nobody asked.
+	// drops are the foreign base chains that drop forwarded packets, as of gen; nil when they were not read.
 	drops []Drop
 }
 
-// remember notes the structure of shared tables that is now known to be whole.
-func (k *known) remember(ws []*table) {
+// store records the structure of shared tables that is now known to be complete.
+func (k *known) store(ws []*table) {
 	for _, w := range ws {
 		if !w.Shared {
 			continue
@@ -42,17 +42,17 @@ func (k *known) remember(ws []*table) {
 	}
 }
 
-// advance notes the generation that our own commit made; 0 is no change.
+// advance records the generation of our own commit; 0 is no change.
 func (k *known) advance(gen uint32) {
 	if gen != 0 {
 		k.gen = gen
 	}
 }
 
-// forget gives up what was known of the ruleset.
-func (k *known) forget() { k.gen, k.seen, k.drops = 0, map[string]*table{}, nil }
+// clear discards the cache.
+func (k *known) clear() { k.gen, k.seen, k.drops = 0, map[string]*table{}, nil }
 
-// followed notes our own commit of no certain generation: only if it is the next one was there no other between.
+// followed records our own commit without a guard: the cache stays valid only if the generation is the next one.
 func (k *known) followed(gen uint32) {
 	if gen != 0 && k.gen != 0 && gen == k.gen+1 {
 		k.gen = gen
@@ -61,12 +61,12 @@ func (k *known) followed(gen uint32) {
 	}
 }
 
-// covers reports whether the structure that in names was seen whole.
+// covers reports whether the structure in the value is known to be complete.
 func (t *table) covers(in state.Table) bool {
 	for _, s := range in.Sets {
 		had, ok := t.Set(s.Name)
 		if !ok || had.Source.Key != s.Key || had.Source.Data != s.Data || had.Source.Interval != s.Interval ||
-			had.Source.Learns != s.Learns {
+			had.Source.DynamicSize != s.DynamicSize {
 			return false
 		}
 	}

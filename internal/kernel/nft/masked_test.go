@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestMaskedConcatenation: a part of a concatenation behind the first may have a mask, and the kernel holds what the
-// plan says.
+// TestMaskedConcatenation: all parts of a concatenation except the first may have a mask, and the kernel's state equals
+// the plan's.
 func TestMaskedConcatenation(t *testing.T) {
 	const four, six = "ip saddr . @th,336,32 & 255.255.255.0 @pairs4 accept",
 		"ip6 saddr . @th,304,128 & ffff:ffff:ffff:: @pairs6 accept"

@@ -71,7 +71,7 @@ func gen(t *testing.T, ns *netns.NS) uint32 {
 	return n
 }
 
-// TestGolden: the text of a plan, the file, and what nft says after Apply by netlink are one and the same.
+// TestGolden: the text of a plan, the file, and nft's output after Apply by netlink are identical.
 func TestGolden(t *testing.T) {
 	for name, tbl := range map[string]state.Table{
 		"masq": masq("10.1.0.2", "10.1.0.3"), "all": everything(), "ip": plainIP(), "filter": filter(), "arp": arpTable(),
@@ -118,7 +118,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestNftAgrees: what nft itself makes of our text is, read back by netlink, the same text.
+// TestNftAgrees: our text, loaded by nft and read by netlink, is unchanged.
 func TestNftAgrees(t *testing.T) {
 	for _, tbl := range []state.Table{masq("10.1.0.2"), everything(), plainIP(), filter(), arpTable()} {
 		text, err := lang.Text(tbl)
@@ -175,12 +175,12 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
-// Elements that keep count and rules that mark packets are read back as they were written; a count that changes is made
-// anew.
+// Stateful elements and rules that mark packets are read back as written; an element whose statement changes is
+// re-created.
 func TestKeeping(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)
-	tbl := keepers()
+	tbl := statefulTable()
 	apply(t, c, tbl)
 	before := gen(t, ns)
 	apply(t, dial(t, ns), tbl)
@@ -202,7 +202,7 @@ func TestKeeping(t *testing.T) {
 			t.Errorf("%s is missing in\n%s", want, out)
 		}
 	}
-	tbl.Sets[0].Elements[1].Keeps = "limit rate over 10/second"
+	tbl.Sets[0].Elements[1].Stateful = "limit rate over 10/second"
 	if d := lang.Diff([]state.Table{tbl}, have); len(d) != 1 {
 		t.Errorf("a changed limit: %v", d)
 	}
@@ -214,8 +214,8 @@ func TestKeeping(t *testing.T) {
 		"counter": "an element keeps a limit or a ct count", "limit rate over 1/second drop": "one statement is enough",
 		"ct count over x": "want a number of connections",
 	} {
-		bad := keepers()
-		bad.Sets[0].Elements[0].Keeps = text
+		bad := statefulTable()
+		bad.Sets[0].Elements[0].Stateful = text
 		if _, err := lang.Text(bad); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %s", text, err, want)
 		}

@@ -26,8 +26,8 @@ func links(owner string, names ...string) state.Table {
 	return t
 }
 
-// TestOwned: what a second owner applies is its own, whether its connection has read anything or not, and what the
-// first one takes away late is not that.
+// TestOwned: elements belong to the owner that applied them last, whether its connection has read anything or not, and
+// a late removal by the former owner leaves them.
 func TestOwned(t *testing.T) {
 	for _, fresh := range []bool{false, true} {
 		t.Run(fmt.Sprintf("fresh %t", fresh), func(t *testing.T) {
@@ -67,8 +67,8 @@ func TestOwned(t *testing.T) {
 	}
 }
 
-// TestOwnedUnread: an element that is another owner's already is no reason to leave it there, though nobody has read
-// the set and the kernel would take the same key for the same.
+// TestOwnedUnread: an element of another owner is replaced, although the set was not read and the kernel would accept
+// the same key without a change.
 func TestOwnedUnread(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)

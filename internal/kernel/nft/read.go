@@ -15,11 +15,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// few is how many elements are asked for one by one rather than by a dump of the whole set.
+// few is how many elements are read one by one rather than by a dump of the whole set.
 const few = 64
 
-// Read gives what the kernel holds of the tables that want names: of a shared one only the sets, chains and elements
-// that are named, else all that is in it.
+// Read returns the existing tables among want: of a shared one only the named sets, chains and elements, else
+// everything.
 func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -27,7 +27,7 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 		return have, err
 	}
 	var out []state.Table
-	err := settled(ctx, func() (bool, error) {
+	err := retryStale(ctx, func() (bool, error) {
 		out = nil
 		ws, err := compile(want)
 		if err != nil {
@@ -51,8 +51,8 @@ func (c *Conn) Read(ctx context.Context, want []state.Table) ([]state.Table, err
 	return out, err
 }
 
-// readUnchanged is the usual case of a CHECK: only shared tables are named, and nobody has touched the ruleset since
-// their structure was last known to be whole. Then only the elements are asked for.
+// readUnchanged handles the usual CHECK: all tables are shared, and the ruleset is unchanged since their structure was
+// known to be complete. Then it reads only the elements.
 func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, err error) {
 	if c.known.gen == 0 {
 		return nil, false, nil
@@ -72,14 +72,14 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 		bare.Chains = nil
 		w, err := lang.CompileTable(bare)
 		if err != nil {
-			return nil, false, nil // the long way knows the chains, too
+			return nil, false, nil // Read knows the chains, too
 		}
 		t := newTable(w.Family, w.Name, true)
 		for _, named := range w.Sets {
 			s, _ := c.known.seen[w.Label()].Set(named.Name)
 			s.Elements = nil
 			if err := c.reader.readElements(t, &s, named.Elements); err != nil {
-				return nil, false, nil // the long way says it
+				return nil, false, nil // Read reports the error
 			}
 			t.Sets = append(t.Sets, s)
 		}
@@ -92,12 +92,12 @@ func (c *Conn) readUnchanged(want []state.Table) (out []state.Table, done bool, 
 	return out, after == before, err
 }
 
-// ReadAll gives all tables that weft owns: "weft" and those whose names begin with "weft-" or "weft_".
+// ReadAll returns all tables that weft owns: "weft" and those whose names begin with "weft-" or "weft_".
 func (c *Conn) ReadAll(ctx context.Context) ([]state.Table, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var out []state.Table
-	err := settled(ctx, func() (bool, error) {
+	err := retryStale(ctx, func() (bool, error) {
 		out = nil
 		var mine []*table
 		err := c.wire.dump(c.wire.question(unix.NFT_MSG_GETTABLE, 0, "list tables"), func(family byte, body []byte) {
@@ -126,7 +126,7 @@ func owned(name string) bool {
 	return name == "weft" || strings.HasPrefix(name, "weft-") || strings.HasPrefix(name, "weft_")
 }
 
-// narrow leaves in a shared table what want names.
+// narrow removes from a shared table what want does not name.
 func (t *table) narrow(want *table) {
 	t.Shared = true
 	t.Sets = slices.DeleteFunc(t.Sets, func(s lang.Set) bool { _, named := want.Set(s.Name); return !named })
@@ -145,8 +145,8 @@ type reader struct {
 	wire *wire
 }
 
-// readTable reads the table that want names, nil when there is none. Of a shared table at least the elements that want
-// names are read.
+// readTable reads the table that want names, nil when there is none. Of a shared table it reads at least the elements
+// in want.
 func (r *reader) readTable(want *table) (*table, error) {
 	b := r.wire.question(unix.NFT_MSG_GETTABLE, want.Family, "read table "+want.Label())
 	b.String(unix.NFTA_TABLE_NAME, want.Name)
@@ -176,7 +176,7 @@ func (r *reader) readTable(want *table) (*table, error) {
 	return t, nil
 }
 
-// vanished says that a thing which was there a moment ago is gone: the reading must be done again.
+// vanished turns the error about an object that was deleted during the read into a request to repeat it.
 func vanished(err error) error {
 	if errors.Is(err, unix.ENOENT) {
 		return netlink.ErrInterrupted
@@ -214,9 +214,9 @@ func (r *reader) readChains(t *table) error {
 	})
 }
 
-// readElements reads the elements of a set; of a shared table only named, if they are few.
+// readElements reads the elements of a set; of a shared table only the named ones, if they are few.
 func (r *reader) readElements(t *table, s *lang.Set, named []lang.Element) error {
-	if s.Learns > 0 { // what is in it is the rules' own business
+	if s.DynamicSize > 0 { // the rules add its elements
 		return nil
 	}
 	if t.Shared && (len(named) == 0 || len(named) <= few && (!s.Interval || s.ConcatRanges())) {
@@ -231,7 +231,7 @@ func (r *reader) readElements(t *table, s *lang.Set, named []lang.Element) error
 	return err
 }
 
-// findElements asks for elements one by one, all questions in one write.
+// findElements reads elements one by one, with all requests in one write.
 func (r *reader) findElements(t *table, s *lang.Set, named []lang.Element) error {
 	if len(named) == 0 || s.Opaque || len(named[0].Key) != lang.TypesSize(s.Key) {
 		return nil

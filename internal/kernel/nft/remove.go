@@ -14,14 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// removal bounds how many elements are taken away by one transaction.
-const removal = 1000
+// maxDeletions is the maximum of elements deleted by one transaction.
+const maxDeletions = 1000
 
-// Remove takes away whole tables, and of shared ones the elements that are named. Missing things are no error.
+// Remove deletes whole tables, and of shared ones the named elements. Missing objects are no error.
 func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	bare := slices.Clone(tables)
 	for i := range bare {
-		bare[i].Chains = nil // not looked at
+		bare[i].Chains = nil // not needed
 		if !bare[i].Shared {
 			bare[i].Sets = nil
 		}
@@ -57,7 +57,7 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		n := min(len(steps), removal)
+		n := min(len(steps), maxDeletions)
 		if err := c.removeAll(steps[:n]); err != nil {
 			return err
 		}
@@ -66,8 +66,8 @@ func (c *Conn) Remove(ctx context.Context, tables []state.Table) error {
 	return nil
 }
 
-// removeAll commits deletions, each of one message. When some are refused because the thing is not there, the others
-// are tried again without them: the kernel tells of all refusals at once.
+// removeAll commits deletions, each of one message. When some are refused because the object is missing, the others are
+// retried without them: the kernel reports all refusals at once.
 func (c *Conn) removeAll(steps []func(*batch)) error {
 	for range attempts {
 		if len(steps) == 0 {
@@ -106,7 +106,7 @@ func (c *Conn) removeAll(steps []func(*batch)) error {
 	return fmt.Errorf("things vanish during each of %d attempts to delete them", attempts)
 }
 
-// RemoveShared deletes the shared tables named whose sets are all empty, but for elements that nobody alone owns.
+// RemoveShared deletes those of the shared tables whose sets have no elements other than shared ones.
 func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,7 +119,7 @@ func (c *Conn) RemoveShared(ctx context.Context, tables []state.Table) error {
 			return fmt.Errorf("table %s: %w", in.Name, err)
 		}
 		t := newTable(family, in.Name, false)
-		if err := settled(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
+		if err := retryStale(ctx, func() (bool, error) { return c.removeEmpty(t) }); err != nil {
 			return fmt.Errorf("table %s: %w", t.Label(), err)
 		}
 	}

@@ -13,14 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 )
 
-// elemRoom bounds the elements of one message: a nested attribute holds 64 KiB.
-const elemRoom = 56 << 10
+// maxElementBytes bounds the elements of one message: a nested attribute contains at most 64 KiB.
+const maxElementBytes = 56 << 10
 
-// putElements writes messages of kind typ (make or delete) for the elements; each says note when it fails.
+// putElements writes messages of kind typ (add or delete) for the elements.
 func (b *batch) putElements(typ int, t *table, s lang.Set, elems []lang.Element, perMessage int) {
 	flags, verb := uint16(unix.NLM_F_CREATE), "make"
 	if s.Owned {
-		flags |= unix.NLM_F_EXCL // what is there may be another owner's
+		flags |= unix.NLM_F_EXCL // an existing element may be another owner's
 	}
 	switch typ {
 	case unix.NFT_MSG_DELSETELEM:
@@ -34,7 +34,7 @@ func (b *batch) putElements(typ int, t *table, s lang.Set, elems []lang.Element,
 		b.String(unix.NFTA_SET_ELEM_LIST_SET, s.Name)
 		list := b.Begin(unix.NFTA_SET_ELEM_LIST_ELEMENTS | nested)
 		n := 0
-		for n < len(elems) && n < perMessage && b.Size()-list < elemRoom {
+		for n < len(elems) && n < perMessage && b.Size()-list < maxElementBytes {
 			b.putElement(s, elems[n], typ == unix.NFT_MSG_NEWSETELEM)
 			n++
 		}
@@ -43,7 +43,7 @@ func (b *batch) putElements(typ int, t *table, s lang.Set, elems []lang.Element,
 	}
 }
 
-// putElement writes one element; a range in a set without concatenation is two, its beginning and the end behind it.
+// putElement writes one element; a range in a set without concatenation is two, its beginning and its exclusive end.
 func (b *batch) putElement(s lang.Set, e lang.Element, full bool) {
 	item := b.Begin(1 | nested)
 	b.putKey(unix.NFTA_SET_ELEM_KEY, e.Key)
@@ -85,18 +85,18 @@ func (b *batch) putValue(e lang.Element) {
 	case e.Data != nil:
 		b.putKey(unix.NFTA_SET_ELEM_DATA, e.Data)
 	}
-	b.putKeeping(e.Expr)
+	b.putStateful(e.Expr)
 	if e.Comment != "" {
 		b.Attr(unix.NFTA_SET_ELEM_USERDATA, comment(e.Comment))
 	}
 }
 
-// comment is userdata that holds a comment, for an element or a rule.
+// comment encodes a comment as userdata of an element or a rule.
 func comment(text string) []byte {
 	return append(append([]byte{0, byte(len(text) + 1)}, text...), 0)
 }
 
-// commentIn finds the comment in userdata.
+// commentIn decodes the comment in userdata.
 func commentIn(u []byte) string {
 	for len(u) >= 2 && len(u) >= 2+int(u[1]) {
 		if u[0] == 0 {
@@ -107,13 +107,13 @@ func commentIn(u []byte) string {
 	return ""
 }
 
-// rawElem is an element as the kernel says it.
+// rawElem is an element as the kernel sends it.
 type rawElem struct {
 	lang.Element
 	end bool // the end of a range rather than its beginning
 }
 
-// decodeElements reads a NFT_MSG_NEWSETELEM.
+// decodeElements decodes a NFT_MSG_NEWSETELEM.
 func decodeElements(body []byte) []rawElem {
 	var out []rawElem
 	for _, item := range netlink.Attrs(netlink.Find(body, unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
@@ -154,8 +154,7 @@ func decodeValue(v []byte) ([]byte, *lang.Verdict) {
 	return bytes.Clone(netlink.Find(v, unix.NFTA_DATA_VALUE)), nil
 }
 
-// joinRanges makes elements of what the kernel says: in an interval set beginnings and ends come one by one, in no
-// promised order.
+// joinRanges converts the kernel's elements: in an interval set beginnings and ends are separate, in no defined order.
 func joinRanges(s lang.Set, raw []rawElem) []lang.Element {
 	out := make([]lang.Element, 0, len(raw))
 	if !s.Interval || s.ConcatRanges() {

@@ -23,7 +23,7 @@ const (
 	verdictType                                    = 0xffffff00
 )
 
-// Flags of a set that rules add elements to, which fade (NFT_SET_TIMEOUT, NFT_SET_EVAL).
+// Flags of a dynamic set, whose elements expire (NFT_SET_TIMEOUT, NFT_SET_EVAL).
 const setTimeout, setEval = 0x10, 0x20
 
 // putSet writes the message that makes the set.
@@ -41,7 +41,7 @@ func (b *batch) putSet(t *table, s lang.Set, id uint32) {
 	if s.IsMap {
 		flags |= unix.NFT_SET_MAP
 	}
-	if s.Learns > 0 {
+	if s.DynamicSize > 0 {
 		flags |= setTimeout | setEval
 	}
 	b.BE32(unix.NFTA_SET_FLAGS, flags)
@@ -67,20 +67,20 @@ func (b *batch) putSet(t *table, s lang.Set, id uint32) {
 		b.End(concat)
 		b.End(desc)
 	}
-	if s.Learns > 0 {
-		b.putLearning(s)
+	if s.DynamicSize > 0 {
+		b.putDynamicSize(s)
 	}
 	b.Attr(unix.NFTA_SET_USERDATA, userdata(s))
 }
 
-// putLearning writes what the kernel must know of a set that rules add to.
-func (b *batch) putLearning(s lang.Set) {
+// putDynamicSize adds the size of a dynamic set.
+func (b *batch) putDynamicSize(s lang.Set) {
 	desc := b.Begin(unix.NFTA_SET_DESC | nested)
-	b.BE32(setDescSize, uint32(s.Learns))
+	b.BE32(setDescSize, uint32(s.DynamicSize))
 	b.End(desc)
 }
 
-// userdata tells nft the byte order of numbers, which the kernel does not care about.
+// userdata encodes the byte order of numbers for nft, which the kernel does not need.
 func userdata(s lang.Set) []byte {
 	order := func(kind byte, ts []lang.Type) []byte {
 		v := uint32(2) // network
@@ -96,7 +96,7 @@ func userdata(s lang.Set) []byte {
 	return u
 }
 
-// decodeSet reads what a NFT_MSG_NEWSET says.
+// decodeSet decodes a NFT_MSG_NEWSET.
 func decodeSet(body []byte) (s lang.Set, tableName string, anonymous bool) {
 	var keyType, dataType, flags, size uint32
 	for typ, v := range netlink.Attrs(body) {
@@ -120,7 +120,7 @@ func decodeSet(body []byte) (s lang.Set, tableName string, anonymous bool) {
 	s.Verdicts = s.IsMap && dataType == verdictType
 	const learning = setTimeout | setEval
 	if flags&learning == learning {
-		s.Learns, flags = int(size), flags&^learning
+		s.DynamicSize, flags = int(size), flags&^learning
 	}
 	s.Opaque = flags&^(unix.NFT_SET_INTERVAL|unix.NFT_SET_MAP|setConcat) != 0
 	var err error
@@ -135,7 +135,7 @@ func decodeSet(body []byte) (s lang.Set, tableName string, anonymous bool) {
 	return s, tableName, flags&unix.NFT_SET_ANONYMOUS != 0
 }
 
-// successor is the key behind b, nil behind the last one.
+// successor returns the key after b, nil after the last one.
 func successor(b []byte) []byte {
 	b = bytes.Clone(b)
 	for i := len(b) - 1; i >= 0; i-- {

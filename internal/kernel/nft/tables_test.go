@@ -19,7 +19,7 @@ func rules(lines string) []state.NftRule {
 	return out
 }
 
-// masq is the shared table that pods add themselves to.
+// masq returns the shared table that pods are added to.
 func masq(pods ...string) state.Table {
 	t := state.Table{
 		Family: "inet", Name: "weft", Shared: true,
@@ -60,7 +60,7 @@ func elements(keys ...string) []state.Element {
 	return out
 }
 
-// everything has each kind of set, rule and chain that is understood.
+// everything has each kind of set, rule and chain that is supported.
 func everything() state.Table {
 	return state.Table{
 		Family: "inet", Name: "weft-all",
@@ -201,14 +201,14 @@ func arpTable() state.Table {
 	}
 }
 
-// keepers has elements that keep count, and rules that mark packets.
-func keepers() state.Table {
+// statefulTable returns a table with stateful elements, and rules that mark packets.
+func statefulTable() state.Table {
 	return state.Table{
 		Family: "inet", Name: "weft-keepers",
 		Sets: []state.Set{
 			{Name: "fast", Key: "ifname", Elements: []state.Element{
-				{Key: []string{`"eth0"`}, Keeps: "limit rate over 100/second burst 7 packets", Comment: "a"},
-				{Key: []string{`"eth1"`}, Keeps: "limit rate over 9/second"},
+				{Key: []string{`"eth0"`}, Stateful: "limit rate over 100/second burst 7 packets", Comment: "a"},
+				{Key: []string{`"eth1"`}, Stateful: "limit rate over 9/second"},
 			}},
 			{Name: "class", Key: "ifname", Data: "verdict", Elements: elements(`"eth0" : jump dscp46`)},
 		},

@@ -15,13 +15,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestMasquerade sends real packets: a pod's packets to the world leave with the node's address, those to its own
-// network with the pod's, and after Remove all leave with the pod's.
+// TestMasquerade sends real packets: a pod's packets to external addresses have the node's address, those to its own
+// network the pod's, and after Remove all have the pod's.
 func TestMasquerade(t *testing.T) {
 	pod, node, world := nettest.NS(t, "pod"), nettest.NS(t, "node"), nettest.NS(t, "world")
 	nettest.Run(t, node, "sh", "-c", "ip link add p type veth peer name eth0 && ip link add w type veth peer name eth1")
-	give(t, node, "eth0", pod)
-	give(t, node, "eth1", world)
+	moveLink(t, node, "eth0", pod)
+	moveLink(t, node, "eth1", world)
 	for _, c := range []struct {
 		ns  *netns.NS
 		cmd string
@@ -44,7 +44,7 @@ func TestMasquerade(t *testing.T) {
 	} {
 		nettest.Run(t, c.ns, "sh", "-ec", c.cmd)
 	}
-	acquaint(t, pod, node, world)
+	addNeighbors(t, pod, node, world)
 	c := dial(t, node)
 	tbl := masq("10.1.0.2")
 	tbl.Sets[2].Elements = []state.Element{{Key: []string{"10.1.0.2", "203.0.113.0/24"}}}
@@ -65,9 +65,9 @@ func TestMasquerade(t *testing.T) {
 	}
 }
 
-// acquaint makes neighbors permanent: the kernel's table of those it learns has 1,024 places for all namespaces of the
-// machine together, and another test's thousand pods may have taken them.
-func acquaint(t *testing.T, pod, node, world *netns.NS) {
+// addNeighbors adds permanent neighbors: the kernel's limit of 1,024 learned neighbors is for all namespaces of the host
+// together, and another test's thousand pods may have reached it.
+func addNeighbors(t *testing.T, pod, node, world *netns.NS) {
 	t.Helper()
 	const podMAC, pMAC, wMAC, worldMAC = "02:00:00:00:00:01", "02:00:00:00:00:02", "02:00:00:00:00:03", "02:00:00:00:00:04"
 	for _, l := range []struct {
@@ -87,15 +87,15 @@ func acquaint(t *testing.T, pod, node, world *netns.NS) {
 	}
 }
 
-// give moves a link to another namespace.
-func give(t *testing.T, from *netns.NS, link string, to *netns.NS) {
+// moveLink moves a link to another namespace.
+func moveLink(t *testing.T, from *netns.NS, link string, to *netns.NS) {
 	t.Helper()
 	if out, err := nettest.Try(from, "ip", "link", "set", link, "netns", to.Path()); err != nil {
 		t.Fatalf("give %s: %v: %s", link, err, out)
 	}
 }
 
-// seenAs sends a datagram from the pod and says which address the receiver saw.
+// seenAs sends a datagram from the pod and returns the source address that the receiver saw.
 func seenAs(t *testing.T, from, at *netns.NS, to string) string {
 	t.Helper()
 	var receiver net.PacketConn
@@ -119,7 +119,7 @@ func seenAs(t *testing.T, from, at *netns.NS, to string) string {
 	}
 	defer func() { _ = sender.Close() }()
 	buf := make([]byte, 16)
-	for range 20 { // the first ones may be lost while neighbors are looked for
+	for range 20 { // the first ones may be lost during neighbor discovery
 		if _, err := sender.Write([]byte("weft")); err != nil {
 			t.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func seenAs(t *testing.T, from, at *netns.NS, to string) string {
 	return "nobody: no packet came"
 }
 
-// TestMany puts 10,000 elements into a set in one transaction, reads them back, and takes them away.
+// TestMany adds 10,000 elements to a set in one transaction, reads them, and deletes them.
 func TestMany(t *testing.T) {
 	ns := nettest.NS(t, "n")
 	c := dial(t, ns)

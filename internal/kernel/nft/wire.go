@@ -8,10 +8,10 @@ import (
 	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
-// nested marks the type of an attribute that holds others.
+// nested is the flag for attributes that contain others.
 const nested = unix.NLA_F_NESTED
 
-// batch is messages of nf_tables that travel in one write.
+// batch is a sequence of nf_tables messages that are sent in one write.
 type batch struct {
 	netlink.Batch
 	notes []string // what each message does, for errors

@@ -19,13 +19,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Where the kernel shows hardware.
+// Where sysfs lists hardware.
 const (
 	pciDevices       = "/sys/bus/pci/devices"
 	auxiliaryDevices = "/sys/bus/auxiliary/devices"
 )
 
-// answerDevice looks a device up and tells all of its link that moving it to another namespace loses.
+// answerDevice finds a device and describes everything of its link that moving it to another namespace loses.
 func (c *Namespace) answerDevice(ctx context.Context, d state.Device) (state.Answer, error) {
 	var a state.Answer
 	name := d.Name
@@ -55,8 +55,8 @@ func (c *Namespace) answerDevice(ctx context.Context, d state.Device) (state.Ans
 	return c.describeDevice(ctx, a, name)
 }
 
-// linkByMAC finds the link of an address. Several can have one (a VLAN has its parent's): hardware goes before what is
-// made upon it, then the older one.
+// linkByMAC finds the link of a MAC address. Several can have the same one (a VLAN has its parent's): hardware is
+// preferred to links on top of it, then the older one.
 func (c *Namespace) linkByMAC(ctx context.Context, mac state.MAC) (found link.Found, ok bool, err error) {
 	links, err := c.Reader.Links(ctx, 0)
 	for _, index := range slices.Sorted(maps.Keys(links)) {
@@ -69,7 +69,7 @@ func (c *Namespace) linkByMAC(ctx context.Context, mac state.MAC) (found link.Fo
 	return found, ok, err
 }
 
-// hardware is the directory of a device, empty when there is none, and its address on the PCI bus.
+// hardware returns the directory of a device, "" when there is none, and its address on the PCI bus.
 func (c *Namespace) hardware(d state.Device) (dir, pci string, err error) {
 	type place struct{ dir, pci string }
 	var places []place
@@ -92,7 +92,7 @@ func (c *Namespace) hardware(d state.Device) (dir, pci string, err error) {
 	return "", "", nil
 }
 
-// driver is the name of the driver that is bound to a device.
+// driver returns the name of the driver that is bound to a device.
 func driver(dir string) (string, error) {
 	target, err := os.Readlink(filepath.Join(dir, "driver"))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +101,8 @@ func driver(dir string) (string, error) {
 	return filepath.Base(target), err
 }
 
-// netDevice is the first network device of a device: its own, or that of the virtio device upon it. It is empty when
-// there is none in the namespace that sysfs was mounted in.
+// netDevice returns the first network device of a device: its own, or that of its virtio device. It is empty when there
+// is none in the namespace for which sysfs was mounted.
 func netDevice(dir string) (string, error) {
 	below, err := filepath.Glob(filepath.Join(dir, "virtio*"))
 	if err != nil {
@@ -120,7 +120,7 @@ func netDevice(dir string) (string, error) {
 	return "", nil
 }
 
-// describeDevice adds a link, known by its name or another one of its names, with what stands on it.
+// describeDevice adds a link, by its name or an alternative name, with its addresses, routes and settings.
 func (c *Namespace) describeDevice(ctx context.Context, a state.Answer, name string) (state.Answer, error) {
 	f, found, err := c.Reader.LinkByAnyName(ctx, name)
 	if err != nil || !found || f.Dead() {
@@ -154,7 +154,7 @@ func (c *Namespace) describeDevice(ctx context.Context, a state.Answer, name str
 	return a, nil
 }
 
-// ownSettings are a link's own, as far as the link tells them: they begin anew in another namespace.
+// ownSettings returns a link's own settings, if its message contains them: they are reset in another namespace.
 func ownSettings(f link.Found) []state.Sysctl {
 	var out []state.Sysctl
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -164,7 +164,7 @@ func ownSettings(f link.Found) []state.Sysctl {
 			if !ok {
 				continue
 			}
-			if s.Value, ok = c.Told(f.Conf4, f.Conf6, f.AddrGenMode); ok {
+			if s.Value, ok = c.InLinkMessage(f.Conf4, f.Conf6, f.AddrGenMode); ok {
 				out = append(out, s)
 			}
 		}

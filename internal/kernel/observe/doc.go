@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package observe answers a planner's queries about a pair of namespaces: links and their addresses, routes, neighbors
-// and gateways, hardware, settings, packet filters and files. It changes nothing, but for asking a gateway's neighbor
-// entry anew.
+// Package observe answers planners' queries about a pair of namespaces: links and their addresses, routes, neighbors
+// and gateways, hardware, settings, packet filters and files. It changes nothing, except that it makes the kernel
+// resolve gateways.
 package observe

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// filters answers what is asked of packet filters.
+// filters answers queries about packet filters.
 type filters struct{ *netfilter.Filters }
 
-// dropped looks for a chain that drops what is forwarded; that of the iptables programs comes first, since who knows
-// of it can do something about it.
+// dropped finds a chain that drops forwarded packets; that of the iptables programs is preferred, because the caller
+// can add rules to it.
 func (c filters) dropped(ctx context.Context, family string) (state.Answer, error) {
-	if family, legacy := strings.CutPrefix(family, state.LegacyDropped); legacy {
+	if family, legacy := strings.CutPrefix(family, state.LegacyForwardDrop); legacy {
 		return c.legacyDropped(ctx, family == "6")
 	}
 	n, err := c.Netfilter()
@@ -44,8 +44,8 @@ func (c filters) dropped(ctx context.Context, family string) (state.Answer, erro
 	return out, nil
 }
 
-// legacyDropped looks for the same in the tables that nft does not know of. Where they are and no program can read
-// them, the answer says so.
+// legacyDropped does the same for the tables that nft does not show. If they exist and no program can read them, the
+// answer says so.
 func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
 	older, err := c.LegacyTables(v6)
 	if err != nil || !slices.Contains(older, "filter") {
@@ -62,8 +62,8 @@ func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, erro
 	return state.Answer{Found: true, Value: t.String() + " chain FORWARD"}, nil
 }
 
-// chain looks for a chain of iptables. What the older programs have in the kernel is not known without asking them: any
-// chain may be there when its table is.
+// chain finds a chain of iptables. The chains of iptables-legacy are unknown without its programs: any chain may exist
+// when its table does.
 func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
 	n, err := c.Netfilter()
 	if err != nil {
@@ -73,10 +73,7 @@ func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
 	if err != nil {
 		return state.Answer{}, err
 	}
-	var p nft.Place
-	if words := strings.Fields(name); len(words) == 3 {
-		p = nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
-	}
+	p := place(name)
 	var kinds []string
 	if slices.Contains(places, p) {
 		kinds = append(kinds, state.KindNFT)
@@ -88,12 +85,41 @@ func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
 	return state.Answer{Found: len(kinds) > 0, Value: strings.Join(kinds, " ")}, err
 }
 
+// commented counts the rules of an nftables chain that have a comment.
+func (c filters) commented(ctx context.Context, name, comment string) (state.Answer, error) {
+	n, err := c.Netfilter()
+	if err != nil {
+		return state.Answer{}, err
+	}
+	rules, err := n.RulesOf(ctx, place(name))
+	if err != nil {
+		return state.Answer{}, err
+	}
+	var out state.Answer
+	for _, r := range rules {
+		if r.Comment == comment {
+			out.Count++
+		}
+	}
+	out.Found = out.Count > 0
+	return out, nil
+}
+
+// place parses "family table chain".
+func place(name string) nft.Place {
+	words := strings.Fields(name)
+	if len(words) != 3 {
+		return nft.Place{}
+	}
+	return nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
+}
+
 func (c filters) firewalld(ctx context.Context) (state.Answer, error) {
 	running, err := c.Firewalld().Running(ctx)
 	return state.Answer{Found: running}, err
 }
 
-// program tells whether the host has a program, and where.
+// program reports whether the host has a program, and returns its path.
 func (c filters) program(name string) state.Answer {
 	path, err := iptables.Find(c.Root, name)
 	return state.Answer{Found: err == nil, Value: path}

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// A gateway has three seconds to answer, which is looked for every few milliseconds: for a link that has just come up
-// the kernel first makes sure that its own address is nobody else's. It is asked for anew now and then, since the
+// A gateway has three seconds to reply, polled every few milliseconds: for a link that has just come up the kernel
+// first performs duplicate address detection for its own address. Resolution is requested repeatedly, because the
 // kernel gives up.
 const (
 	gatewayTries = 300
@@ -22,7 +22,7 @@ const (
 	gatewayPause = 10 * time.Millisecond
 )
 
-// answerGateways tells the hardware addresses of the gateways of the routes over a link.
+// answerGateways returns the MAC addresses of the gateways of the routes over a link.
 func (c *Namespace) answerGateways(ctx context.Context, f link.Found) (state.Answer, error) {
 	if f.Index == 0 || f.Dead() {
 		return state.Answer{}, nil
@@ -50,7 +50,7 @@ func (c *Namespace) answerGateways(ctx context.Context, f link.Found) (state.Ans
 	return out, nil
 }
 
-// neighbor is the hardware address of who has an address on a link's wire; zero where nobody answers.
+// neighbor returns the MAC address of a neighbor; zero when there is no reply.
 func (c *Namespace) neighbor(ctx context.Context, f link.Found, ip netip.Addr) (state.MAC, error) {
 	n := state.Neigh{Link: f.Name, IP: ip}
 	for try := range gatewayTries {
@@ -63,7 +63,7 @@ func (c *Namespace) neighbor(ctx context.Context, f link.Found, ip netip.Addr) (
 			return mac, err
 		}
 		if try%gatewayAsks == 0 {
-			if err := c.Socket.Send(ctx, []*rtnl.Message{link.AskNeigh(n, f.Index)}); err != nil {
+			if err := c.Socket.Send(ctx, []*rtnl.Message{link.ResolveNeigh(n, f.Index)}); err != nil {
 				return mac, err
 			}
 		}

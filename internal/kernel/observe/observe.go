@@ -17,17 +17,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Namespace is what answers queries about one namespace.
+// Namespace answers queries about one namespace.
 type Namespace struct {
 	Reader *reader.Reader
-	// Socket is what Reader asks over; a gateway is sought by it.
+	// Socket is the socket of Reader, which also resolves gateways.
 	Socket   *rtnl.Socket
 	Settings *sysctl.Files
-	// Filters know below which root the machine's files are, too.
+	// Filters also has the root directory of the node's files.
 	Filters *netfilter.Filters
 }
 
-// Spaces are the namespaces of a fragment; one that is not there is nil.
+// Spaces are the namespaces of a fragment; a missing one is nil.
 type Spaces struct{ Host, Pod *Namespace }
 
 func (s Spaces) namespace(name state.SpaceName) *Namespace {
@@ -37,8 +37,8 @@ func (s Spaces) namespace(name state.SpaceName) *Namespace {
 	return s.Host
 }
 
-// Answer answers a planner's queries; the links that are asked for by name in one question per namespace. A space
-// without namespace answers that nothing is found.
+// Answer answers a planner's queries, reading all links that are queried by name in one exchange per namespace. In a
+// space without a namespace nothing is found.
 func (s Spaces) Answer(ctx context.Context, queries []state.Query) (state.Answers, error) {
 	out := make(state.Answers, len(queries))
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
@@ -108,8 +108,10 @@ func (c *Namespace) answer(ctx context.Context, q state.Query, links map[string]
 		return c.answerLinkOf(ctx, q.LinkOf)
 	case q.RouteTo.IsValid():
 		return c.answerRouteTo(ctx, q.RouteTo)
-	case q.Dropped != "":
-		return filters{c.Filters}.dropped(ctx, q.Dropped)
+	case q.ForwardDrop != "":
+		return filters{c.Filters}.dropped(ctx, q.ForwardDrop)
+	case q.Chain != "" && q.Comment != "":
+		return filters{c.Filters}.commented(ctx, q.Chain, q.Comment)
 	case q.Chain != "":
 		return filters{c.Filters}.chain(ctx, q.Chain)
 	case q.Firewalld:
@@ -133,7 +135,7 @@ func (c *Namespace) answer(ctx context.Context, q state.Query, links map[string]
 	return state.Answer{Found: err == nil && !v.Missing && !v.Hidden, Value: v.Text}, err
 }
 
-// describe is a link with its master's name and its addresses, but for the IPv6 link-local ones.
+// describe returns a link with its master's name and its addresses, except for IPv6 link-local ones.
 func (c *Namespace) describe(ctx context.Context, f link.Found) (state.Answer, error) {
 	a := state.Answer{Found: true, Link: f.Link}
 	if f.MasterIndex != 0 {
@@ -226,7 +228,7 @@ func (c *Namespace) answerRoutes(ctx context.Context, f link.Found, main bool) (
 	return a, nil
 }
 
-// answerNeighs tells the neighbors of a link that somebody has set.
+// answerNeighs returns the permanent neighbors of a link.
 func (c *Namespace) answerNeighs(ctx context.Context, f link.Found) (state.Answer, error) {
 	if f.Index == 0 || f.Dead() {
 		return state.Answer{}, nil

@@ -36,7 +36,7 @@ func open(t *testing.T, ns *netns.NS) *observe.Namespace {
 	return n
 }
 
-// TestAnswers asks about both namespaces at once: each query is answered in its own, and a dead link is no answer.
+// TestAnswers queries both namespaces together: each query is answered from its own, and a dead link is not found.
 func TestAnswers(t *testing.T) {
 	hostNS, podNS := nettest.NS(t, "host"), nettest.NS(t, "pod")
 	host, pod := open(t, hostNS), open(t, podNS)
@@ -87,17 +87,17 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// TestNamespaceGone: where there is no namespace, nothing is found.
+// TestNamespaceGone: without a namespace nothing is found.
 func TestNamespaceGone(t *testing.T) {
 	q := state.Query{Space: state.Pod, Link: "eth0"}
 	answers, err := observe.Spaces{Host: open(t, nettest.NS(t, "host"))}.Answer(t.Context(), []state.Query{q})
-	if _, told := answers[q]; err != nil || !told || answers[q].Found {
+	if _, fromLink := answers[q]; err != nil || !fromLink || answers[q].Found {
 		t.Errorf("%+v %v", answers, err)
 	}
 }
 
-// TestLeastMetricIsDefault: of several default routes that of the least metric counts, without the link that is left
-// out.
+// TestLeastMetricIsDefault: of several default routes the one with the lowest metric is used, without the excluded
+// link.
 func TestLeastMetricIsDefault(t *testing.T) {
 	ns := nettest.NS(t, "host")
 	for name, metric := range map[string]string{"a0": "20", "b0": "10", "c0": "30"} {

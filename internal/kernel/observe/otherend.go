@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// answerOtherEnd looks for a veth's other end in the other namespace. Its index alone says little: the two must know
+// answerOtherEnd finds a veth's other end in the other namespace. An index alone proves little: the two must refer to
 // each other.
 func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
 	other := s.Host
@@ -30,7 +30,7 @@ func (s Spaces) answerOtherEnd(ctx context.Context, q state.Query, links map[str
 	return other.describe(ctx, end)
 }
 
-// tapMarked looks for the tap that bears a mark: a tap in a pod may stand in for one on the node.
+// tapMarked finds the tap that has a mark: a tap in a pod may correspond to one on the node.
 func (c *Namespace) tapMarked(ctx context.Context, mark string) (state.Answer, error) {
 	links, err := c.Reader.Links(ctx, 0)
 	if err != nil {

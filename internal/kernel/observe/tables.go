@@ -11,7 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// answerTables tells the rules, and which routing tables are in use: by a rule, by a route of either family, by a VRF.
+// answerTables returns the rules, and which routing tables are in use: by a rule, by a route of either family, by a
+// VRF.
 func (c *Namespace) answerTables(ctx context.Context) (state.Answer, error) {
 	a := state.Answer{Found: true}
 	rules, err := c.Reader.Rules(ctx)

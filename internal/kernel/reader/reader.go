@@ -15,30 +15,31 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Reader asks over one socket. It is safe for concurrent use, as the socket is.
+// Reader reads over one socket. It is safe for concurrent use, like the socket.
 type Reader struct {
 	sock *rtnl.Socket
 }
 
-// New makes a reader of the socket's namespace.
+// New returns a reader of the socket's namespace.
 func New(sock *rtnl.Socket) *Reader { return &Reader{sock: sock} }
 
-// whole lets a question about everything be answered while things come and go: on a node with hundreds of pods they
-// always do. Who asks for everything looks again later. A question about one link must be answered exactly.
-func whole(m *rtnl.Message, index int) *rtnl.Message {
+// allowInterrupted accepts a dump of all links' objects although it was interrupted by concurrent changes
+// (NLM_F_DUMP_INTR): on a node with hundreds of pods there always are some, and such a caller reads again later. A dump
+// for one link must be exact.
+func allowInterrupted(m *rtnl.Message, index int) *rtnl.Message {
 	m.Loose = index == 0
 	return m
 }
 
-// LinksByName reads links in one question; missing ones are left out.
+// LinksByName reads links in one exchange; missing ones are left out.
 func (r *Reader) LinksByName(ctx context.Context, names []string) (map[string]link.Found, error) {
 	batch := make([]*rtnl.Message, len(names))
 	for i, name := range names {
 		batch[i] = link.Get(name)
 	}
 	out := make(map[string]link.Found, len(names))
-	err := r.sock.Ask(ctx, batch, func(i int, body []byte) {
-		// By the name asked for: the kernel also finds links by their alternative names.
+	err := r.sock.Query(ctx, batch, func(i int, body []byte) {
+		// By the requested name: the kernel also finds links by their alternative names.
 		if f, ok := link.Decode(body); ok && f.Name == names[i] {
 			out[f.Name] = f
 		}
@@ -48,13 +49,13 @@ func (r *Reader) LinksByName(ctx context.Context, names []string) (map[string]li
 
 // LinkByAnyName reads a link by its name or one of its alternative names.
 func (r *Reader) LinkByAnyName(ctx context.Context, name string) (found link.Found, ok bool, err error) {
-	err = r.sock.Ask(ctx, []*rtnl.Message{link.Get(name)}, func(_ int, body []byte) { found, ok = link.Decode(body) })
+	err = r.sock.Query(ctx, []*rtnl.Message{link.Get(name)}, func(_ int, body []byte) { found, ok = link.Decode(body) })
 	return found, ok, err
 }
 
 // LinkByIndex reads a link by its index.
 func (r *Reader) LinkByIndex(ctx context.Context, index int) (found link.Found, ok bool, err error) {
-	err = r.sock.Ask(ctx, []*rtnl.Message{link.GetIndex(index)}, func(_ int, body []byte) {
+	err = r.sock.Query(ctx, []*rtnl.Message{link.GetIndex(index)}, func(_ int, body []byte) {
 		found, ok = link.Decode(body)
 	})
 	return found, ok, err
@@ -63,7 +64,7 @@ func (r *Reader) LinkByIndex(ctx context.Context, index int) (found link.Found, 
 // Links reads every link, by index; with a master those enslaved to it.
 func (r *Reader) Links(ctx context.Context, master int) (map[int]link.Found, error) {
 	out := map[int]link.Found{}
-	err := r.sock.Dump(ctx, whole(link.List(master), master), func(body []byte) {
+	err := r.sock.Dump(ctx, allowInterrupted(link.List(master), master), func(body []byte) {
 		if f, ok := link.Decode(body); ok && (master == 0 || f.MasterIndex == master) {
 			out[f.Index] = f
 		}
@@ -74,7 +75,7 @@ func (r *Reader) Links(ctx context.Context, master int) (map[int]link.Found, err
 // Addrs reads the addresses of a link, of all when index is 0.
 func (r *Reader) Addrs(ctx context.Context, index int) ([]link.FoundAddr, error) {
 	var out []link.FoundAddr
-	err := r.sock.Dump(ctx, whole(link.ListAddrs(index), index), func(body []byte) {
+	err := r.sock.Dump(ctx, allowInterrupted(link.ListAddrs(index), index), func(body []byte) {
 		if f, ok := link.DecodeAddr(body); ok && (index == 0 || f.Index == index) {
 			out = append(out, f)
 		}
@@ -93,11 +94,11 @@ func (r *Reader) Groups(ctx context.Context, index int) ([]netip.Addr, error) {
 	return out, err
 }
 
-// Routes reads the routes of a family, of one link unless index is 0, and of one table unless that is 0. One over
-// several links is told as one of each.
+// Routes reads the routes of a family, of one link unless index is 0, and of one table unless that is 0. A route over
+// several links is returned as one for each.
 func (r *Reader) Routes(ctx context.Context, family uint8, index int, table uint32) ([]link.FoundRoute, error) {
 	var out []link.FoundRoute
-	err := r.sock.Dump(ctx, whole(link.ListRoutes(family, index, table), index), func(body []byte) {
+	err := r.sock.Dump(ctx, allowInterrupted(link.ListRoutes(family, index, table), index), func(body []byte) {
 		whole, ok := link.DecodeRoute(body)
 		if !ok || table != 0 && whole.Table != table {
 			return
@@ -114,39 +115,47 @@ func (r *Reader) Routes(ctx context.Context, family uint8, index int, table uint
 // RoutesOf reads the main table's routes of a family that have a protocol number.
 func (r *Reader) RoutesOf(ctx context.Context, family, protocol uint8) ([]link.FoundRoute, error) {
 	var out []link.FoundRoute
-	err := r.sock.Dump(ctx, whole(link.ListRoutesOf(family, unix.RT_TABLE_MAIN, protocol), 0), func(body []byte) {
-		if f, ok := link.DecodeRoute(body); ok && f.Protocol == protocol && f.Table == unix.RT_TABLE_MAIN {
-			out = append(out, f)
-		}
-	})
+	err := r.sock.Dump(
+		ctx,
+		allowInterrupted(link.ListRoutesOf(family, unix.RT_TABLE_MAIN, protocol), 0),
+		func(body []byte) {
+			if f, ok := link.DecodeRoute(body); ok && f.Protocol == protocol && f.Table == unix.RT_TABLE_MAIN {
+				out = append(out, f)
+			}
+		},
+	)
 	return out, err
 }
 
-// BestRoutes asks for the best route to the first address of each destination; tell gets the answer to each that has
-// one, ok is false for an answer that is none.
+// BestRoutes reads the best route to the first address of each destination; it calls report with each answer, with ok
+// false if that is not a route.
 func (r *Reader) BestRoutes(
-	ctx context.Context, dsts []netip.Prefix, tell func(i int, f link.FoundRoute, ok bool),
+	ctx context.Context, dsts []netip.Prefix, report func(i int, f link.FoundRoute, ok bool),
 ) error {
 	batch := make([]*rtnl.Message, 0, len(dsts))
 	for _, dst := range dsts {
 		batch = append(batch, link.RouteOf(dst))
 	}
-	return r.sock.Ask(ctx, batch, func(i int, body []byte) {
+	return r.sock.Query(ctx, batch, func(i int, body []byte) {
 		f, ok := link.DecodeRoute(body)
-		tell(i, f, ok)
+		report(i, f, ok)
 	})
 }
 
-// LinkTo is the index of the link over which packets to an address leave, 0 where there is no way.
+// LinkTo returns the index of the link over which packets to an address leave, 0 when there is no route.
 func (r *Reader) LinkTo(ctx context.Context, to netip.Addr) (index int, err error) {
-	err = r.sock.Ask(ctx, []*rtnl.Message{link.RouteTo(to)}, func(_ int, body []byte) { index = link.DecodeRouteTo(body) })
+	err = r.sock.Query(
+		ctx,
+		[]*rtnl.Message{link.RouteTo(to)},
+		func(_ int, body []byte) { index = link.DecodeRouteTo(body) },
+	)
 	return index, err
 }
 
-// Neighs reads the neighbor table, or that of proxies, of one link unless index is 0.
+// Neighs reads the neighbor table, or the proxy table, of one link unless index is 0.
 func (r *Reader) Neighs(ctx context.Context, index int, proxy bool) ([]link.FoundNeigh, error) {
 	var out []link.FoundNeigh
-	err := r.sock.Dump(ctx, whole(link.ListNeighs(index, proxy), 0), func(body []byte) {
+	err := r.sock.Dump(ctx, allowInterrupted(link.ListNeighs(index, proxy), 0), func(body []byte) {
 		if f, ok := link.DecodeNeigh(body); ok {
 			out = append(out, f)
 		}
@@ -154,7 +163,7 @@ func (r *Reader) Neighs(ctx context.Context, index int, proxy bool) ([]link.Foun
 	return out, err
 }
 
-// PermanentNeighs are the neighbors of a link that the kernel has not learned.
+// PermanentNeighs reads the permanent neighbors of a link.
 func (r *Reader) PermanentNeighs(ctx context.Context, on link.Found) ([]state.Neigh, error) {
 	all, err := r.Neighs(ctx, on.Index, false)
 	var out []state.Neigh
@@ -166,14 +175,14 @@ func (r *Reader) PermanentNeighs(ctx context.Context, on link.Found) ([]state.Ne
 	return out, err
 }
 
-// FewNeighs asks for single neighbors of a link.
+// FewNeighs reads single neighbors of a link.
 func (r *Reader) FewNeighs(ctx context.Context, wants []state.Neigh, index int) ([]link.FoundNeigh, error) {
 	batch := make([]*rtnl.Message, 0, len(wants))
 	for _, n := range wants {
 		batch = append(batch, link.GetNeigh(n, index))
 	}
 	var out []link.FoundNeigh
-	err := r.sock.Ask(ctx, batch, func(_ int, body []byte) {
+	err := r.sock.Query(ctx, batch, func(_ int, body []byte) {
 		if f, ok := link.DecodeNeigh(body); ok {
 			out = append(out, f)
 		}
@@ -181,10 +190,10 @@ func (r *Reader) FewNeighs(ctx context.Context, wants []state.Neigh, index int) 
 	return out, err
 }
 
-// Neigh asks for one neighbor. The question about the link makes sure of an answer.
+// Neigh reads one neighbor. The additional request for the link ensures an answer.
 func (r *Reader) Neigh(ctx context.Context, n state.Neigh, index int) (found link.FoundNeigh, ok bool, err error) {
 	batch := []*rtnl.Message{link.GetNeigh(n, index), link.GetIndex(index)}
-	err = r.sock.Ask(ctx, batch, func(i int, body []byte) {
+	err = r.sock.Query(ctx, batch, func(i int, body []byte) {
 		if i == 0 {
 			found, ok = link.DecodeNeigh(body)
 		}
@@ -203,7 +212,7 @@ func (r *Reader) FDBs(ctx context.Context, index int) ([]link.FoundFDB, error) {
 	return out, err
 }
 
-// PermanentFDBs are the entries of a device that it has not learned.
+// PermanentFDBs reads the permanent entries of a device.
 func (r *Reader) PermanentFDBs(ctx context.Context, on link.Found) ([]state.FDB, error) {
 	all, err := r.FDBs(ctx, on.Index)
 	var out []state.FDB
@@ -215,7 +224,7 @@ func (r *Reader) PermanentFDBs(ctx context.Context, on link.Found) ([]state.FDB,
 	return out, err
 }
 
-// FewFDBs asks for single entries of a device; sure is false where the kernel cannot be asked.
+// FewFDBs reads single entries of a device; sure is false if the kernel does not support that.
 func (r *Reader) FewFDBs(
 	ctx context.Context, wants []state.FDB, index int,
 ) (found []link.FoundFDB, sure bool, err error) {
@@ -223,7 +232,7 @@ func (r *Reader) FewFDBs(
 	for _, w := range wants {
 		batch = append(batch, link.GetFDB(w, index))
 	}
-	err = r.sock.Ask(ctx, batch, func(_ int, body []byte) {
+	err = r.sock.Query(ctx, batch, func(_ int, body []byte) {
 		if f, ok := link.DecodeFDB(body); ok && f.Index == index {
 			found = append(found, f)
 		}
@@ -251,17 +260,17 @@ func (r *Reader) Rules(ctx context.Context) ([]link.FoundRule, error) {
 	return out, nil
 }
 
-// Queues is what a link has of qdiscs.
+// Queues are the qdiscs of a link.
 type Queues struct {
 	Root    *tc.Found
 	Filters []tc.FoundFilter // of arriving packets
 }
 
-// Queues asks for a link's root qdisc and, if wanted, the filters of what arrives. The question about the link makes
-// sure of an answer.
+// Queues reads a link's root qdisc and, with arriving, the filters of arriving packets. The additional request for the
+// link ensures an answer.
 func (r *Reader) Queues(ctx context.Context, index int, arriving bool) (Queues, error) {
 	var out Queues
-	err := r.sock.Ask(ctx, []*rtnl.Message{tc.Get(index), link.GetIndex(index)}, func(i int, body []byte) {
+	err := r.sock.Query(ctx, []*rtnl.Message{tc.Get(index), link.GetIndex(index)}, func(i int, body []byte) {
 		if f, ok := tc.Decode(body); i == 0 && ok {
 			out.Root = &f
 		}
@@ -277,7 +286,7 @@ func (r *Reader) Queues(ctx context.Context, index int, arriving bool) (Queues, 
 	return out, err
 }
 
-// JoinFilters are the filters of joins on a link, and whether others have some there.
+// JoinFilters returns the filters of joins on a link, and whether there are foreign ones.
 func (r *Reader) JoinFilters(ctx context.Context, index int) (ours []tc.Filter, others bool, err error) {
 	err = r.sock.Dump(ctx, tc.ListFilters(index), func(body []byte) {
 		f, is, ok := tc.DecodeJoined(body)
@@ -289,14 +298,14 @@ func (r *Reader) JoinFilters(ctx context.Context, index int) (ours []tc.Filter, 
 	return ours, others, err
 }
 
-// PortVLANs reads the VLANs of a port, or of all ports when index is 0. Where bridges know no VLANs there are none.
-func (r *Reader) PortVLANs(ctx context.Context, index int) (map[int][]state.VlanRange, error) {
-	out := map[int][]state.VlanRange{}
-	err := r.sock.Dump(ctx, whole(link.ListVlans(index), index), func(body []byte) {
-		i, ranges := link.DecodeVlans(body)
+// PortVLANs reads the VLANs of a port, or of all ports when index is 0. Without kernel support there are none.
+func (r *Reader) PortVLANs(ctx context.Context, index int) (map[int][]state.VLANRange, error) {
+	out := map[int][]state.VLANRange{}
+	err := r.sock.Dump(ctx, allowInterrupted(link.ListVLANs(index), index), func(body []byte) {
+		i, ranges := link.DecodeVLANs(body)
 		out[i] = append(out[i], ranges...)
 	})
-	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // not compiled in; no bridge's port
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL) { // not compiled in; not a bridge port
 		err = nil
 	}
 	return out, err

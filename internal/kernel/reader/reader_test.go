@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// fresh is a namespace with a reader of it.
+// fresh returns a new namespace with a reader of it.
 func fresh(t *testing.T) (*netns.NS, *reader.Reader) {
 	t.Helper()
 	ns := nettest.NS(t, "n")
@@ -31,8 +31,7 @@ func fresh(t *testing.T) (*netns.NS, *reader.Reader) {
 	return ns, reader.New(sock)
 }
 
-// TestLinks: a link is found by each of its names where that is asked for, and by its own alone where names are
-// compared.
+// TestLinks: a link is found by each of its names if requested, and otherwise by its own name only.
 func TestLinks(t *testing.T) {
 	ns, r := fresh(t)
 	nettest.Run(t, ns, "ip", "link", "add", "br0", "type", "bridge")
@@ -53,7 +52,7 @@ func TestLinks(t *testing.T) {
 	if _, is := enslaved[port.Index]; err != nil || len(enslaved) != 1 || !is {
 		t.Errorf("ports of br0: %v %v", enslaved, err)
 	}
-	all, err := r.Links(t.Context(), 0) // some kernels also have tunnels of their own in each namespace
+	all, err := r.Links(t.Context(), 0) // some kernels also have fallback tunnels in each namespace
 	for _, index := range []int{1, found["br0"].Index, port.Index} {
 		if _, is := all[index]; err != nil || !is {
 			t.Errorf("link %d is not among %v, %v", index, all, err)
@@ -64,7 +63,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestFewAndAll: what is asked for one by one is what the whole table has, and what the kernel learned is not lasting.
+// TestFewAndAll: single entries equal those of the whole table, and learned entries are not permanent.
 func TestFewAndAll(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns, r := fresh(t)
@@ -84,9 +83,9 @@ func TestFewAndAll(t *testing.T) {
 	if err != nil || len(asked) != 1 || asked[0].IP != ip || !asked[0].Permanent {
 		t.Errorf("asked: %+v %v", asked, err)
 	}
-	lasting, err := r.PermanentNeighs(t.Context(), vx)
-	if err != nil || len(lasting) != 1 || lasting[0].IP != ip || lasting[0].Link != "vx0" {
-		t.Errorf("lasting: %+v %v", lasting, err)
+	permanent, err := r.PermanentNeighs(t.Context(), vx)
+	if err != nil || len(permanent) != 1 || permanent[0].IP != ip || permanent[0].Link != "vx0" {
+		t.Errorf("permanent: %+v %v", permanent, err)
 	}
 	all, err := r.FDBs(t.Context(), vx.Index)
 	if err != nil {
@@ -99,7 +98,7 @@ func TestFewAndAll(t *testing.T) {
 	}
 }
 
-// TestRoutes: routes are those of the link, the table and the protocol that are asked for.
+// TestRoutes: routes are filtered by link, table and protocol.
 func TestRoutes(t *testing.T) {
 	ns, r := fresh(t)
 	nettest.Run(t, ns, "ip", "link", "add", "p0", "up", "type", "veth", "peer", "name", "p1")

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Loaded is a program that the kernel has taken. It lives as long as this, or anything that runs it.
+// Loaded is a program in the kernel. It exists as long as this, or any link that runs it.
 type Loaded struct {
 	*ebpf.Program
 	Name string
 }
 
-// Load has the kernel take a program.
+// Load loads a program into the kernel.
 func Load(p Program) (Loaded, error) {
 	program, err := ebpf.NewProgramWithOptions(p.spec(), ebpf.ProgramOptions{LogDisabled: true})
 	if err != nil {
@@ -29,9 +29,8 @@ func Load(p Program) (Loaded, error) {
 	return Loaded{Program: program, Name: p.Name}, nil
 }
 
-// Attach has a link run a program on what arrives; one of weft's that is there already gives way to it. The kernel
-// waits until no packet can be under way without it: tens of milliseconds, in which no other link of the machine can be
-// changed.
+// Attach makes a link run a program on arriving packets, replacing an existing one of weft's. The kernel waits for an
+// RCU grace period: tens of milliseconds, during which no other link of the host can be changed.
 func Attach(ns *netns.NS, index int, program Loaded) error {
 	return ns.Do(func() error {
 		have, err := attached(index)
@@ -52,7 +51,7 @@ func Attach(ns *netns.NS, index int, program Loaded) error {
 	})
 }
 
-// Attached is the name of weft's program on what arrives over a link; "" is none, also where the kernel knows none.
+// Attached returns the name of weft's program for a link's arriving packets; "" is none, also if the kernel has no tcx.
 func Attached(ns *netns.NS, index int) (name string, err error) {
 	err = ns.Do(func() error {
 		have, err := attached(index)
@@ -68,7 +67,7 @@ func Attached(ns *netns.NS, index int) (name string, err error) {
 	return name, err
 }
 
-// Detach takes weft's programs off a link; a link that is gone has none.
+// Detach detaches weft's programs from a link; a missing link has none.
 func Detach(ns *netns.NS, index int) error {
 	err := ns.Do(func() error {
 		have, err := attached(index)
@@ -93,7 +92,7 @@ func Detach(ns *netns.NS, index int) error {
 	return err
 }
 
-// missing tells errors of links that are gone, and of kernels and users that can have no program of ours.
+// missing reports whether an error is about a missing link, or a kernel or user without support for such programs.
 func missing(err error) bool {
 	return errors.Is(err, ebpf.ErrNotSupported) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EINVAL) ||
 		errors.Is(err, unix.ENODEV) || errors.Is(err, unix.ENOENT)
@@ -112,7 +111,7 @@ func (p programs) close() {
 	}
 }
 
-// attached are weft's programs on a link of the thread's namespace.
+// attached returns weft's programs on a link of the thread's namespace.
 func attached(index int) (programs, error) {
 	found, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
@@ -122,7 +121,7 @@ func attached(index int) (programs, error) {
 	for _, f := range found.Programs {
 		p, err := ebpf.NewProgramFromID(f.ID)
 		if errors.Is(err, unix.ENOENT) {
-			continue // it went meanwhile
+			continue // it was detached meanwhile
 		}
 		if err != nil {
 			return out, fmt.Errorf("program %d of link %d: %w", f.ID, index, err)

@@ -17,13 +17,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// mark begins the names of weft's programs. The kernel takes 15 letters.
+// mark is the prefix of the names of weft's programs. The kernel accepts 15 characters.
 const (
 	mark   = "weft_"
 	digest = 10
 )
 
-// What of the kernel's struct __sk_buff is looked at.
+// The fields of the kernel's struct __sk_buff that are used.
 const (
 	skbLen      = 0
 	skbProtocol = 16
@@ -32,7 +32,7 @@ const (
 	skbDataEnd  = 80
 )
 
-// Where things are in a frame.
+// Offsets in a frame.
 const (
 	frameARPOp     = 20
 	frameARPTarget = 38
@@ -53,22 +53,23 @@ const (
 	portDHCP4, portDHCP6      = 67, 547
 	typeRS, typeNS            = 133, 135
 	plainHeader, fragmentMask = 0x45, 0x1fff
-	askWhoHas                 = 1
-	// mostRead is what is read in of a frame that is in pieces.
+	arpRequest                = 1
+	// mostRead is how much of a fragmented (non-linear) frame is pulled in.
 	mostRead = 128
 )
 
-// Program is one to be attached to a link.
+// Program is a program for a link.
 type Program struct {
 	Name         string
 	instructions asm.Instructions
 }
 
-// All sends everything to the link of an index.
-func All(index int) (Program, error) { return named(send(index, false)) }
+// ToLink returns a program that redirects everything to the link of an index.
+func ToLink(index int) (Program, error) { return named(send(index, false)) }
 
-// Guest sends what a guest sends to the link of an index, or with peer to that one's other end, but for what j keeps.
-func Guest(j state.Join, index int, peer bool) (Program, error) {
+// FromGuest returns a program that redirects a guest's frames to the link of an index, or with peer to its other end,
+// except for those that j keeps.
+func FromGuest(j state.Join, index int, peer bool) (Program, error) {
 	c := code{}
 	if keeps(j) {
 		c.begin()
@@ -77,16 +78,16 @@ func Guest(j state.Join, index int, peer bool) (Program, error) {
 		c.six(j)
 		c.short()
 		c.label("keep")
-		c.add(asm.Mov.Imm(asm.R0, -1), asm.Return()) // on to whatever else is attached, and then up
+		c.add(asm.Mov.Imm(asm.R0, -1), asm.Return()) // continue with other attached programs, and then up the stack
 		c.label("send")
 	}
 	c.add(send(index, peer)...)
 	return named(c.out)
 }
 
-// keeps tells whether there is anything that is not sent on.
+// keeps reports whether any frames are not redirected.
 func keeps(j state.Join) bool {
-	return len(j.Own) > 0 || j.Near.IsValid() || j.DHCP4 || j.DHCP6 || j.RS
+	return len(j.LocalAddrs) > 0 || j.ProxySubnet.IsValid() || j.DHCP4 || j.DHCP6 || j.RS
 }
 
 func send(index int, peer bool) asm.Instructions {
@@ -110,11 +111,11 @@ func (p Program) spec() *ebpf.ProgramSpec {
 	return &ebpf.ProgramSpec{Name: p.Name, Type: ebpf.SchedCLS, License: "Apache-2.0", Instructions: p.instructions}
 }
 
-// code is a program that is being written. R6 is the packet, R2 and R3 where its bytes begin and end, R7 tells that its
-// pieces have been read in.
+// code is a program under construction. R6 is the packet, R2 and R3 the beginning and the end of its data, R7 is set
+// after a fragmented frame was pulled in.
 type code struct {
 	out asm.Instructions
-	// name is that of the next instruction, n how many were made up.
+	// name is the label of the next instruction, n the number of generated labels.
 	name string
 	n    int
 }
@@ -126,18 +127,18 @@ func (c *code) add(i ...asm.Instruction) {
 	c.out = append(c.out, i...)
 }
 
-// label names the next instruction, which must have no name yet.
+// label labels the next instruction, which must have no label yet.
 func (c *code) label(name string) { c.name = name }
 
-// load loads what is at an offset of the frame.
+// load loads the value at an offset of the frame.
 func (c *code) load(offset int16, size asm.Size) { c.add(asm.LoadMem(asm.R5, asm.R2, offset, size)) }
 
-// reach goes to "short" where the frame is not readable up to an offset.
+// reach jumps to "short" if the frame is not readable up to an offset.
 func (c *code) reach(end int32) {
 	c.add(asm.Mov.Reg(asm.R5, asm.R2), asm.Add.Imm(asm.R5, end), asm.JGT.Reg(asm.R5, asm.R3, "short"))
 }
 
-// begin sorts by protocol; what has a VLAN's tag is not for this side.
+// begin dispatches by protocol; frames with a VLAN tag are not for this side.
 func (c *code) begin() {
 	c.add(asm.Mov.Reg(asm.R6, asm.R1), asm.Mov.Imm(asm.R7, 0))
 	c.label("look")
@@ -152,29 +153,29 @@ func (c *code) begin() {
 	)
 }
 
-// arp keeps questions after addresses of this side.
+// arp keeps requests for addresses of this side.
 func (c *code) arp(j state.Join) {
 	c.reach(frame4End)
 	c.load(frameARPOp, asm.Half)
-	c.add(asm.JNE.Imm(asm.R5, be16(askWhoHas), "send"))
+	c.add(asm.JNE.Imm(asm.R5, be16(arpRequest), "send"))
 	c.load(frameARPTarget, asm.Word)
 	c.among(own(j, false), "keep")
-	if j.Near.IsValid() {
-		c.add(asm.JEq.Imm32(asm.R5, be32(j.Guest), "send"))
-		mask := netip.AddrFrom4([4]byte(netMask(j.Near.Bits())))
-		c.add(asm.And.Imm32(asm.R5, be32(mask)), asm.JEq.Imm32(asm.R5, be32(j.Near.Masked().Addr()), "keep"))
+	if j.ProxySubnet.IsValid() {
+		c.add(asm.JEq.Imm32(asm.R5, be32(j.GuestAddr), "send"))
+		mask := netip.AddrFrom4([4]byte(netMask(j.ProxySubnet.Bits())))
+		c.add(asm.And.Imm32(asm.R5, be32(mask)), asm.JEq.Imm32(asm.R5, be32(j.ProxySubnet.Masked().Addr()), "keep"))
 	}
 	c.add(asm.Ja.Label("send"))
 }
 
-// among goes on at a label with what has an address of IPv4, which is in R5.
+// among jumps to a label if the IPv4 address in R5 is one of own.
 func (c *code) among(own []netip.Addr, then string) {
 	for _, ip := range own {
 		c.add(asm.JEq.Imm32(asm.R5, be32(ip), then))
 	}
 }
 
-// four keeps DHCP that is sent to this side, or by broadcast.
+// four keeps DHCP to this side, or by broadcast.
 func (c *code) four(j state.Join) {
 	c.label("four")
 	c.reach(frame4End)
@@ -198,8 +199,8 @@ func (c *code) four(j state.Join) {
 	c.add(asm.JEq.Imm(asm.R5, be16(portDHCP4), "keep"), asm.Ja.Label("send"))
 }
 
-// six keeps ICMPv6 and DHCPv6 that are sent to this side, questions after its addresses, and what is asked of servers
-// and routers.
+// six keeps ICMPv6 and DHCPv6 to this side, neighbor solicitations for its addresses, and requests to servers and
+// routers.
 func (c *code) six(j state.Join) {
 	c.label("six")
 	c.reach(frame6End)
@@ -236,7 +237,7 @@ func (c *code) six(j state.Join) {
 	c.add(asm.JEq.Imm(asm.R5, be16(portDHCP6), "keep"), asm.Ja.Label("send"))
 }
 
-// among6 goes on at a label with what has an address of IPv6 at an offset.
+// among6 jumps to a label if the IPv6 address at an offset is one of own.
 func (c *code) among6(own []netip.Addr, offset int16, then string) {
 	for _, ip := range own {
 		c.n++
@@ -252,7 +253,7 @@ func (c *code) among6(own []netip.Addr, offset int16, then string) {
 	}
 }
 
-// short reads a frame in that is in pieces, once, and looks again.
+// short pulls a fragmented frame in, once, and starts again.
 func (c *code) short() {
 	c.label("short")
 	c.add(
@@ -265,7 +266,7 @@ func (c *code) short() {
 
 func own(j state.Join, v6 bool) []netip.Addr {
 	var out []netip.Addr
-	for _, ip := range j.Own {
+	for _, ip := range j.LocalAddrs {
 		if ip.Is6() == v6 {
 			out = append(out, ip)
 		}
@@ -278,7 +279,7 @@ func netMask(bits int) []byte {
 	return binary.BigEndian.AppendUint32(nil, all&^uint32(all>>bits))
 }
 
-// be16 and be32 are numbers as they are read out of a frame.
+// be16 and be32 convert numbers to the form in which they are loaded from a frame.
 func be16(n uint16) int32 {
 	return int32(binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, n)))
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// attachment is about what an ADD of a veth sends: a pair of links and a dozen addresses and routes.
+// attachment returns roughly the requests of an ADD of a veth: a pair of links and a dozen addresses and routes.
 func attachment() []*Message {
 	const linkInfo, kind, data, peer = unix.IFLA_LINKINFO, 1, 2, 1
 	m := New(unix.RTM_NEWLINK, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "create", Name("veth"),
@@ -45,7 +45,7 @@ func BenchmarkPack(b *testing.B) {
 	}
 }
 
-// BenchmarkParse reads an answer of twenty links, with what is nested in them.
+// BenchmarkParse reads an answer of twenty links, with their nested attributes.
 func BenchmarkParse(b *testing.B) {
 	s := &Socket{}
 	one := packed(s, attachment()[:1])
@@ -61,7 +61,7 @@ func BenchmarkParse(b *testing.B) {
 	}
 }
 
-// BenchmarkSend sends a batch, of which all is there already, to the kernel.
+// BenchmarkSend sends a batch to the kernel, all of whose objects exist already.
 func BenchmarkSend(b *testing.B) {
 	s, err := Open(nettest.NS(b, "ns"))
 	if err != nil {

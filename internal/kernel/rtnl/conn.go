@@ -18,14 +18,14 @@ import (
 const (
 	// chunk bounds the requests of one write: as many refusals fit into a socket's default buffer.
 	chunk = 128
-	// askChunk is the same for questions, whose answers are longer: a link's takes 4 KiB of the buffer.
+	// askChunk is the same for read requests, whose answers are longer: a link's needs 4 KiB of the buffer.
 	askChunk = 32
-	// dumpTries bounds how often a dump that changed while it was read is asked for again.
+	// dumpTries bounds how often a dump that changed while it was read is repeated.
 	dumpTries = 10
-	// looseTries does so for one that need not be exact.
+	// looseTries is the same for a dump that need not be exact.
 	looseTries = 3
-	// datagrams are read at once: each answer is one, and most exchanges have no more. The kernel makes the parts of a
-	// dump no larger than datagramSize, and a link fills 1,600 bytes.
+	// datagrams are read by one system call: each answer is one, and most exchanges have no more. The kernel makes the
+	// parts of a dump no larger than datagramSize, and a link needs 1,600 bytes.
 	datagrams, datagramSize = 4, 8 << 10
 )
 
@@ -63,19 +63,19 @@ func (s *Socket) Port() (uint32, error) {
 	return s.nl.Port()
 }
 
-// Writes counts the requests sent since the socket was opened that change something: what tests look at to see that
+// Writes returns the number of requests since the socket was opened that change something: tests use it to verify that
 // nothing was written.
 func (s *Socket) Writes() int { return int(s.writes.Load()) }
 
-// Messages counts the requests and answers since the socket was opened.
+// Messages returns the number of requests and answers since the socket was opened.
 func (s *Socket) Messages() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return int(s.nl.Messages())
 }
 
-// Send sends all requests, in as few writes as possible. The error is Refusals when the kernel refused some that do not
-// forgive the reason; the others were carried out.
+// Send sends all requests, in as few writes as possible. The error is Refusals when the kernel refused some for a
+// reason that they do not forgive; the others were performed.
 func (s *Socket) Send(ctx context.Context, batch []*Message) error {
 	for _, m := range batch {
 		if !m.asks() {
@@ -85,9 +85,9 @@ func (s *Socket) Send(ctx context.Context, batch []*Message) error {
 	return s.batch(ctx, batch, nil)
 }
 
-// Ask sends questions that have one answer each and hands them to f with their place in the batch. What is not there,
-// as far as the question forgives that, has no answer. A body is valid during the call only.
-func (s *Socket) Ask(ctx context.Context, batch []*Message, f func(i int, body []byte)) error {
+// Query sends read requests that have one answer each and calls f with the answers and their indexes in the batch. A
+// missing object has no answer, if the request forgives that. A body is valid during the call only.
+func (s *Socket) Query(ctx context.Context, batch []*Message, f func(i int, body []byte)) error {
 	return s.batch(ctx, batch, f)
 }
 
@@ -133,7 +133,7 @@ func (s *Socket) batch(ctx context.Context, batch []*Message, f func(int, []byte
 	return nil
 }
 
-// pack writes requests into the socket's batch. The last one asks for an acknowledgment, unless it is a question.
+// pack writes requests into the socket's batch. The last one requests an acknowledgment, unless it is a read request.
 func (s *Socket) pack(part []*Message) {
 	for i, m := range part {
 		flags := m.Flags
@@ -144,12 +144,12 @@ func (s *Socket) pack(part []*Message) {
 	}
 }
 
-// Dump asks for a table and hands every entry to f, after a dump that the kernel does not mark as inconsistent. The
-// kernel obeys the filters that are in the question; one that names something that is not there gives nothing.
+// Dump reads a table and calls f for every entry, after a dump that the kernel does not mark as inconsistent. The
+// kernel applies the filters in the request; a filter with a missing object yields nothing.
 func (s *Socket) Dump(ctx context.Context, m *Message, f func(body []byte)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.nl.Strict() // readers filter again where the kernel cannot
+	s.nl.Strict() // readers filter again, for kernels that cannot
 	var entries [][]byte
 	err := netlink.Retry(ctx, dumpTries, func(attempt int) (again bool, err error) {
 		entries = nil

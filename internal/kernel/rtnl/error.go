@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refusal is what the kernel said to one request.
+// Refusal is the kernel's error for one request.
 type Refusal struct {
-	Index int // in the batch
+	Index int // index in the batch
 	Type  uint16
 	What  string
 	Errno unix.Errno
-	// Hint is the kernel's own words (extended acknowledgment), may be empty.
+	// Hint is the kernel's own message (extended acknowledgment), which may be empty.
 	Hint string
 }
 
@@ -27,13 +27,13 @@ func (r *Refusal) Error() string {
 	return fmt.Sprintf("%s: %v", r.What, r.Errno)
 }
 
-// Unwrap is the error number.
+// Unwrap returns the error number.
 func (r *Refusal) Unwrap() error { return r.Errno }
 
-// Refusals are all that the kernel refused of one batch, in its order.
+// Refusals are the refused requests of one batch, in order.
 type Refusals []*Refusal
 
-// Error prints the first few: what follows is often their consequence.
+// Error prints the first few: later ones are often their consequence.
 func (r Refusals) Error() string {
 	const most = 3
 	var words []string
@@ -46,7 +46,7 @@ func (r Refusals) Error() string {
 	return strings.Join(words, "; ")
 }
 
-// Unwrap lists the refusals.
+// Unwrap returns the refusals.
 func (r Refusals) Unwrap() []error {
 	out := make([]error, len(r))
 	for i, one := range r {

@@ -19,14 +19,15 @@ type Message struct {
 	// Verb and About name the request in errors; About is printed only then.
 	Verb  string
 	About fmt.Stringer
-	// Forgive are the refusals that mean "already so".
+	// Forgive are the error numbers that mean that there is nothing to do.
 	Forgive []unix.Errno
-	// Loose accepts a dump that is interrupted at each attempt: what changed meanwhile may be in it or not, the rest is.
+	// Loose accepts a dump that is interrupted at each attempt (NLM_F_DUMP_INTR): it may miss or include objects that
+	// change meanwhile, the others are complete.
 	Loose bool
 	netlink.Encoder
 }
 
-// Name is an About for what has no value of its own.
+// Name is an About for an object that has no value of its own.
 type Name string
 
 func (n Name) String() string { return string(n) }
@@ -38,17 +39,17 @@ func New(kind, flags uint16, verb string, about fmt.Stringer, header []byte) *Me
 	return m
 }
 
-// Forgiving adds refusals that mean "already so".
+// Forgiving adds error numbers that mean that there is nothing to do.
 func (m *Message) Forgiving(errnos ...unix.Errno) *Message {
 	m.Forgive = append(m.Forgive, errnos...)
 	return m
 }
 
-// Patch overwrites the beginning of the body, the fixed header that New was given.
+// Patch overwrites the beginning of the body, the fixed header passed to New.
 func (m *Message) Patch(header []byte) { m.Encoder.Patch(0, header) }
 
-// asks reports, by its number, whether a request only reads, and is answered: rtnetlink numbers NEW, DEL, GET and SET
-// in fours.
+// asks reports, by the number, whether a request only reads, and is answered: rtnetlink numbers NEW, DEL, GET and SET
+// in groups of four.
 func (m *Message) asks() bool { return m.Type%4 == unix.RTM_GETLINK%4 }
 
 func (m *Message) forgives(errno unix.Errno) bool { return slices.Contains(m.Forgive, errno) }

@@ -28,8 +28,7 @@ func open(t *testing.T) *Socket {
 	return s
 }
 
-// address asks for 10.x.y.1/32 on lo, which is link 1 in every namespace; a negative n asks for it on a link that is
-// not.
+// address requests 10.x.y.1/32 on lo, which is link 1 in every namespace; a negative n requests it on a missing link.
 func address(n int) *Message {
 	h := make([]byte, unix.SizeofIfAddrmsg)
 	h[0], h[1] = unix.AF_INET, 32
@@ -58,8 +57,8 @@ func count(t *testing.T, s *Socket) int {
 	return n
 }
 
-// TestLongBatch sends many more requests than one write takes, every seventh of which is refused: the refusals have
-// their places and names, and all others were carried out.
+// TestLongBatch sends many more requests than one write contains, every seventh of which is refused: the refusals have
+// their indexes and names, and all others were performed.
 func TestLongBatch(t *testing.T) {
 	s := open(t)
 	const size = 1000

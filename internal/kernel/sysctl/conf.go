@@ -7,14 +7,14 @@ import (
 	"strings"
 )
 
-// Conf is a setting of one link, as its name takes apart: net/ipv4/conf/LINK/Setting.
+// Conf is a setting of one link, parsed from its name: net/ipv4/conf/LINK/Setting.
 type Conf struct {
 	IPv6    bool
 	Link    string
 	Setting string
 }
 
-// Of takes a name apart; false when it is not about one link.
+// Of parses a name; false when it is not about one link.
 func Of(name string) (Conf, bool) {
 	if c, ok := ofNeighbors(name); ok {
 		return c, true
@@ -33,7 +33,7 @@ func Of(name string) (Conf, bool) {
 	return Conf{IPv6: !v4, Link: rest[:cut], Setting: rest[cut+1:]}, true
 }
 
-// ofNeighbors takes net/FAMILY/neigh/LINK/Setting apart; the setting keeps "neigh" in its name, so that it is none of
+// ofNeighbors parses net/FAMILY/neigh/LINK/Setting; the setting keeps "neigh/" in its name, to distinguish it from
 // conf.
 func ofNeighbors(name string) (Conf, bool) {
 	rest, v4 := strings.CutPrefix(name, "net/ipv4/neigh/")
@@ -48,11 +48,11 @@ func ofNeighbors(name string) (Conf, bool) {
 	return Conf{IPv6: v6, Link: rest[:cut], Setting: "neigh/" + rest[cut+1:]}, true
 }
 
-// AddrGenMode is the setting that travels in a link message in a field of its own.
+// AddrGenMode is the setting that has its own attribute in a link message.
 const AddrGenMode = "addr_gen_mode"
 
-// Number is the place of a setting among those that the kernel tells with a link, -1 when it is not known to this table
-// (linux/ip.h IPV4_DEVCONF_*, linux/ipv6.h DEVCONF_*).
+// Number returns the index of a setting among those in the kernel's link messages, -1 when it is unknown (linux/ip.h
+// IPV4_DEVCONF_*, linux/ipv6.h DEVCONF_*).
 func (c Conf) Number() int {
 	numbers := ipv4
 	if c.IPv6 {
@@ -61,19 +61,18 @@ func (c Conf) Number() int {
 	return numbers(c.Setting)
 }
 
-// Rides tells whether the setting may be written in a link message, IPv4's only: those whose file does nothing else
-// than to set the value.
-func (c Conf) Rides() bool {
+// WritableInLinkMessage reports whether the setting may be written in a link message: IPv4 settings whose file has no side effects.
+func (c Conf) WritableInLinkMessage() bool {
 	switch c.Setting {
 	case "forwarding", "accept_local", "route_localnet":
-		return false // the file also flushes caches or tells others
+		return false // writing the file also flushes caches or sends notifications
 	}
 	return !c.IPv6 && ipv4(c.Setting) >= 0
 }
 
-// Told is the value of a setting as its link's own message tells it: by the kernel's numbers, and the address
-// generation mode, which is -1 where there is no IPv6.
-func (c Conf) Told(conf4, conf6 []uint32, addrGenMode int) (value string, ok bool) {
+// InLinkMessage returns the value of a setting in its link's own message: by the kernel's numbers, and the address generation
+// mode, which is -1 without IPv6.
+func (c Conf) InLinkMessage(conf4, conf6 []uint32, addrGenMode int) (value string, ok bool) {
 	if c.IPv6 && c.Setting == AddrGenMode {
 		return strconv.Itoa(addrGenMode), addrGenMode >= 0
 	}
@@ -91,7 +90,7 @@ func (c Conf) Told(conf4, conf6 []uint32, addrGenMode int) (value string, ok boo
 	return strconv.Itoa(int(int32(values[n]))), true
 }
 
-// Settings are the names that this table knows.
+// Settings returns the known names.
 func Settings(v6 bool) []string {
 	if v6 {
 		return []string{

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sysctl reads and writes settings below /proc/sys inside a namespace. Names have slashes
-// ("net/ipv4/ip_forward"), since link names may have dots.
+// ("net/ipv4/ip_forward"), because link names may have dots.
 package sysctl
 
 import (
@@ -20,21 +20,21 @@ import (
 
 const root = "/proc/sys"
 
-// Value is a setting's value, words parted by one space; Missing when the namespace has no such setting, Hidden when it
-// can only be written (net/ipv4/route/flush): it is a button rather than a setting.
+// Value is a setting's value, with single spaces between words; Missing when the namespace has no such setting, Hidden
+// when it is write-only (net/ipv4/route/flush), a trigger rather than a setting.
 type Value struct {
 	Text            string
 	Missing, Hidden bool
 }
 
-// Pair is a setting to write; IfPresent forgives that there is none.
+// Pair is a setting to write; IfPresent ignores a missing one.
 type Pair struct {
 	Name, Value string
 	IfPresent   bool
 }
 
-// Files are the settings of one namespace. Those that belong to no link are asked for by every ADD, so their files stay
-// open: reading one again is one system call and enters no namespace. Nothing but descriptors is remembered.
+// Files are the settings of one namespace. Every ADD reads those that are not about a link, so their files stay open:
+// reading one again is one system call without entering the namespace. Values are not cached.
 type Files struct {
 	ns *netns.NS
 
@@ -43,7 +43,7 @@ type Files struct {
 	closed bool
 }
 
-// New gives the settings of ns, which must stay open; nil is the process's own namespace.
+// New returns the settings of ns, which must stay open; nil is the process's own namespace.
 func New(ns *netns.NS) *Files { return &Files{ns: ns, open: map[string]int{}} }
 
 // Close closes the files.
@@ -57,7 +57,7 @@ func (f *Files) Close() {
 	}
 }
 
-// Read reads settings, those whose files are not open in one visit to the namespace.
+// Read reads settings, entering the namespace once for those whose files are not open.
 func (f *Files) Read(names []string) (map[string]Value, error) {
 	out := make(map[string]Value, len(names))
 	var unread []string
@@ -90,7 +90,7 @@ func (f *Files) Read(names []string) (map[string]Value, error) {
 	return out, err
 }
 
-// again reads a file that is open.
+// again reads an open file.
 func (f *Files) again(name string) (string, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -98,8 +98,8 @@ func (f *Files) again(name string) (string, bool) {
 	if !ok {
 		return "", false
 	}
-	text, err := slurp(fd)
-	if err != nil { // what the file was about has gone
+	text, err := readFile(fd)
+	if err != nil { // the setting's subject is gone
 		_ = unix.Close(fd)
 		delete(f.open, name)
 		return "", false
@@ -113,13 +113,13 @@ func (f *Files) first(name string) (string, error) {
 		return "", err
 	}
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil && !errors.Is(err, os.ErrNotExist) { // who may not write may read
+	if err != nil && !errors.Is(err, os.ErrNotExist) { // a user that may not write may be able to read
 		fd, err = unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	}
 	if err != nil {
 		return "", err
 	}
-	text, err := slurp(fd)
+	text, err := readFile(fd)
 	if err == nil && global(name) && f.keep(name, fd) {
 		return text, nil
 	}
@@ -129,23 +129,23 @@ func (f *Files) first(name string) (string, error) {
 func (f *Files) keep(name string, fd int) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, there := f.open[name]; there || f.closed || len(f.open) >= mostOpen {
+	if _, there := f.open[name]; there || f.closed || len(f.open) >= maxOpen {
 		return false
 	}
 	f.open[name] = fd
 	return true
 }
 
-// mostOpen bounds the files that stay open.
-const mostOpen = 64
+// maxOpen bounds the files that stay open.
+const maxOpen = 64
 
-// global tells whether a setting belongs to the namespace and not to one of its links. Of the others there is no end.
+// global reports whether a setting belongs to the namespace and not to one of its links, whose number is unbounded.
 func global(name string) bool {
 	_, link := Of(name)
 	return !link && !strings.Contains(name, "/neigh/")
 }
 
-// Write writes settings, those whose files are not open in one visit to the namespace.
+// Write writes settings, entering the namespace once for those whose files are not open.
 func (f *Files) Write(pairs []Pair) error {
 	pairs = slices.DeleteFunc(slices.Clone(pairs), f.overwrite)
 	if len(pairs) == 0 {
@@ -155,7 +155,7 @@ func (f *Files) Write(pairs []Pair) error {
 		for _, p := range pairs {
 			path, err := file(p.Name)
 			if err == nil {
-				err = spill(path, p.Value)
+				err = writeFile(path, p.Value)
 			}
 			if err != nil && (!p.IfPresent || !errors.Is(err, os.ErrNotExist)) {
 				return fmt.Errorf("sysctl %s = %s: %w", p.Name, p.Value, err)
@@ -165,7 +165,7 @@ func (f *Files) Write(pairs []Pair) error {
 	})
 }
 
-// overwrite writes a file that is open. What goes wrong is told by the next try, by name.
+// overwrite writes an open file. After a failure the caller writes by name, which reports the error.
 func (f *Files) overwrite(p Pair) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -177,7 +177,7 @@ func (f *Files) overwrite(p Pair) bool {
 	return err == nil
 }
 
-// file is the setting's path. Names come from configurations, so one that leaves /proc/sys is refused.
+// file returns the setting's path. Names come from configurations, so one that leaves /proc/sys is refused.
 func file(name string) (string, error) {
 	path := filepath.Join(root, name)
 	if path != root+"/"+name {
@@ -186,8 +186,8 @@ func file(name string) (string, error) {
 	return path, nil
 }
 
-// slurp reads a small file from its beginning, with one system call.
-func slurp(fd int) (string, error) {
+// readFile reads a small file from its beginning, with one system call.
+func readFile(fd int) (string, error) {
 	var buf [4096]byte
 	n, err := unix.Pread(fd, buf[:], 0)
 	if err != nil {
@@ -196,7 +196,7 @@ func slurp(fd int) (string, error) {
 	return strings.Join(strings.Fields(string(buf[:n])), " "), nil
 }
 
-func spill(path, value string) error {
+func writeFile(path, value string) error {
 	fd, err := unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err

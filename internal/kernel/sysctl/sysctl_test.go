@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestReadAgain: a file that stays open tells what is, not what was.
+// TestReadAgain: an open file returns the current value, not an earlier one.
 func TestReadAgain(t *testing.T) {
 	ns := nettest.NS(t, "ns")
 	f := New(ns)
@@ -36,7 +36,7 @@ func TestReadAgain(t *testing.T) {
 	}
 }
 
-// TestLinksAreNotKept: a link's settings go with it, and come back with another link of its name.
+// TestLinksAreNotKept: a link's settings end with it, and those of a later link of its name are read.
 func TestLinksAreNotKept(t *testing.T) {
 	ns := nettest.NS(t, "ns")
 	f := New(ns)
@@ -74,8 +74,8 @@ func TestNamesOutsideAreRefused(t *testing.T) {
 	}
 }
 
-// TestOf takes names apart; those of all links, of new ones and of no link are not about one.
-// A setting of neighbors is one of the link, too, and keeps apart from conf's of the same name.
+// TestOf parses names; those of all links, of new ones and of no link are not about one. A setting of neighbors belongs
+// to the link, too, and differs from conf's of the same name.
 func TestOf(t *testing.T) {
 	for name, want := range map[string]Conf{
 		"net/ipv4/conf/eth0/rp_filter":        {Link: "eth0", Setting: "rp_filter"},
@@ -95,19 +95,18 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestTold: a link tells its settings by the kernel's numbers, those of IPv4 from 1; what it does not tell is not
-// known.
-func TestTold(t *testing.T) {
+// TestInLinkMessage: a link's message has its settings by the kernel's numbers, those of IPv4 from 1; others are unknown.
+func TestInLinkMessage(t *testing.T) {
 	conf4, conf6 := make([]uint32, 40), make([]uint32, 70)
 	filter, _ := Of("net/ipv4/conf/eth0/rp_filter")
 	forward, _ := Of("net/ipv6/conf/eth0/forwarding")
 	mode, _ := Of("net/ipv6/conf/eth0/" + AddrGenMode)
 	conf4[filter.Number()-1], conf6[forward.Number()] = 2, 1
 	for c, want := range map[Conf]string{filter: "2", forward: "1", mode: "3"} {
-		if got, ok := c.Told(conf4, conf6, 3); !ok || got != want {
+		if got, ok := c.InLinkMessage(conf4, conf6, 3); !ok || got != want {
 			t.Errorf("%s: %q %t, want %s", c.Setting, got, ok, want)
 		}
-		if got, ok := c.Told(nil, nil, -1); ok {
+		if got, ok := c.InLinkMessage(nil, nil, -1); ok {
 			t.Errorf("%s of a link that tells nothing: %q", c.Setting, got)
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// priority is that of weft's filter among those of a link.
+// priority is the priority of weft's filter among those of a link.
 const priority = 0x7766
 
 // The numbers of linux/pkt_cls.h, linux/tc_act/tc_mirred.h.
@@ -29,17 +29,17 @@ const (
 	redirectSend = 1  // TCA_EGRESS_REDIR
 )
 
-// about is a filter's priority and the packets it sees, which are all.
+// about encodes a filter's priority and protocol (all).
 func about() uint32 { return priority<<16 | uint32(bits.ReverseBytes16(unix.ETH_P_ALL)) }
 
-// newFilter sends every arriving packet to another link. It is a u32 filter: the plainer matchall is missing in small
-// kernels.
+// newFilter redirects every arriving packet to another link. It is a u32 filter, because small kernels lack the simpler
+// matchall.
 func newFilter(q state.Qdisc, index, redirect int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", q,
 		header(index, 0, ingressHandle, about()))
 	m.String(unix.TCA_KIND, "u32")
 	m.Nest(unix.TCA_OPTIONS, func() {
-		sel := make([]byte, u32SelLen) // one key, the mask of which is 0: everything
+		sel := make([]byte, u32SelLen) // one key with mask 0, which matches everything
 		sel[0], sel[2] = 1, 1          // TC_U32_TERMINAL, one key
 		m.Attr(u32Sel, sel)
 		mirred(m, redirect)
@@ -47,7 +47,7 @@ func newFilter(q state.Qdisc, index, redirect int) *rtnl.Message {
 	return m
 }
 
-// mirred is the action that sends to another link.
+// mirred adds the action that redirects to another link.
 func mirred(m *rtnl.Message, to int) {
 	m.Nest(u32Act, func() {
 		m.Nest(1, func() {
@@ -63,28 +63,48 @@ func mirred(m *rtnl.Message, to int) {
 	})
 }
 
-// deleteFilter asks for the end of all filters of our priority.
+// deleteFilter requests the deletion of all filters with our priority.
 func deleteFilter(q state.Qdisc, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_DELTFILTER, 0, "delete filter of", q, header(index, 0, ingressHandle, about()))
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV)
 }
 
-// ListFilters asks for the filters of a link's arriving packets.
+// ListFilters requests the filters of a link's arriving packets.
 func ListFilters(index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETTFILTER, 0, "read", rtnl.Name("filters of arriving packets"),
 		header(index, 0, ingressHandle, 0))
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV, unix.EOPNOTSUPP)
 }
 
-// FoundFilter is a filter as the kernel holds it.
+// Directions of packets at a link with a qdisc clsact.
+const (
+	Arriving = 0xfffffff2 // TC_H_CLSACT, TC_H_MIN_INGRESS; also of a qdisc ingress
+	Leaving  = 0xfffffff3 // TC_H_CLSACT, TC_H_MIN_EGRESS
+)
+
+// ListDirection requests the filters of a link's packets in one direction.
+func ListDirection(index int, direction uint32) *rtnl.Message {
+	m := rtnl.New(unix.RTM_GETTFILTER, 0, "read", rtnl.Name("filters of packets"), header(index, 0, direction, 0))
+	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV, unix.EOPNOTSUPP)
+}
+
+// ForeignKind returns the kind of another program's filter (bpf, flower, u32), "" of weft's own.
+func ForeignKind(body []byte) string {
+	if len(body) < headerLen || binary.NativeEndian.Uint32(body[16:])>>16 == priority {
+		return ""
+	}
+	return netlink.String(netlink.Find(body[headerLen:], unix.TCA_KIND))
+}
+
+// FoundFilter is a filter as the kernel has it.
 type FoundFilter struct {
-	// Ours tells that it has weft's priority.
+	// Ours means that it has weft's priority.
 	Ours bool
-	// To is the index of the link that it sends to, 0 when it does something else.
+	// To is the index of the link that it redirects to, 0 if it does not redirect.
 	To int
 }
 
-// DecodeFilter reads RTM_NEWTFILTER; what is only a part of a filter is left out.
+// DecodeFilter decodes RTM_NEWTFILTER; it ignores the parts of a filter.
 func DecodeFilter(body []byte) (FoundFilter, bool) {
 	if len(body) < headerLen {
 		return FoundFilter{}, false
@@ -96,7 +116,7 @@ func DecodeFilter(body []byte) (FoundFilter, bool) {
 			continue
 		}
 		for kind, data := range netlink.Attrs(data) {
-			// Of ours the table that the kernel keeps it in is told first, and does nothing.
+			// The kernel lists our filter's hash table first, which does nothing.
 			whole = whole || !f.Ours || kind == u32Act
 			if kind == u32Act {
 				f.To = redirectOf(data)
@@ -106,7 +126,7 @@ func DecodeFilter(body []byte) (FoundFilter, bool) {
 	return f, whole
 }
 
-// redirectOf finds the link that the last redirecting action sends to.
+// redirectOf returns the target of the last redirecting action.
 func redirectOf(actions []byte) int {
 	to := 0
 	for _, action := range netlink.Attrs(actions) {

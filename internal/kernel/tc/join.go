@@ -16,20 +16,21 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// key compares four bytes of a packet, from its network header on.
+// key compares four bytes of a packet, at an offset from its network header.
 type key struct {
 	off         int
 	mask, value uint32
 }
 
-// pick is a filter of a join: what has all keys is kept, or sent to a link. A priority has one protocol.
-type pick struct {
+// joinFilter is a filter of a join: a packet that matches all keys is kept, or redirected to a link. A priority has one
+// protocol.
+type joinFilter struct {
 	priority, protocol uint16
 	keys               []key
 	to                 int
 }
 
-// The priorities of a join's filters, by protocol; the one for all the rest comes last.
+// The priorities of a join's filters, by protocol; the one for all other packets is last.
 const (
 	joinARP = priority - 3 + iota
 	joinFour
@@ -40,21 +41,21 @@ const (
 	u32Class    = 1
 )
 
-// picks are the filters of what arrives from a guest.
-func picks(j state.Join, to int) []pick {
-	var out []pick
+// joinFilters returns the filters of packets that arrive from a guest.
+func joinFilters(j state.Join, to int) []joinFilter {
+	var out []joinFilter
 	keep := func(priority, protocol uint16, keys ...key) {
-		out = append(out, pick{priority: priority, protocol: protocol, keys: keys})
+		out = append(out, joinFilter{priority: priority, protocol: protocol, keys: keys})
 	}
 	arp := func(keys ...key) { keep(joinARP, unix.ETH_P_ARP, append([]key{{4, 0xffff, 1}}, keys...)...) }
 	four := func(keys ...key) { keep(joinFour, unix.ETH_P_IP, keys...) }
 	six := func(keys ...key) { keep(joinSix, unix.ETH_P_IPV6, keys...) }
-	if j.Near.IsValid() {
+	if j.ProxySubnet.IsValid() {
 		const all = 1<<32 - 1
-		out = append(out, pick{joinARP, unix.ETH_P_ARP, []key{{24, all, word(j.Guest)}}, to})
-		arp(key{24, all &^ uint32(all>>j.Near.Bits()), word(j.Near.Masked().Addr())})
+		out = append(out, joinFilter{joinARP, unix.ETH_P_ARP, []key{{24, all, word(j.GuestAddr)}}, to})
+		arp(key{24, all &^ uint32(all>>j.ProxySubnet.Bits()), word(j.ProxySubnet.Masked().Addr())})
 	}
-	for _, ip := range j.Own {
+	for _, ip := range j.LocalAddrs {
 		if ip.Is4() {
 			arp(key{24, 0xffffffff, word(ip)})
 			four(append([]key{{16, 0xffffffff, word(ip)}}, dhcp4()...)...)
@@ -76,10 +77,10 @@ func picks(j state.Join, to int) []pick {
 	return append(out, all(to))
 }
 
-// all has no key: a packet that is too short to have one is sent on, too.
-func all(to int) pick { return pick{joinAll, unix.ETH_P_ALL, nil, to} }
+// all has no key: it also matches packets that are too short for one.
+func all(to int) joinFilter { return joinFilter{joinAll, unix.ETH_P_ALL, nil, to} }
 
-// dhcp4 is UDP, the first fragment behind a plain header, to port 67.
+// dhcp4 matches UDP, a first fragment after a header without options, to port 67.
 func dhcp4() []key {
 	return []key{{8, 0xff0000, 17 << 16}, {0, 0xff << 24, 0x45 << 24}, {4, 0x1fff, 0}, {20, 0xffff, 67}}
 }
@@ -95,11 +96,11 @@ func address(off int, ip netip.Addr) []key {
 	return out
 }
 
-func (p pick) info() uint32 {
+func (p joinFilter) info() uint32 {
 	return uint32(p.priority)<<16 | uint32(bits.ReverseBytes16(p.protocol))
 }
 
-func (p pick) sel() []byte {
+func (p joinFilter) sel() []byte {
 	sel := make([]byte, 16, 16+16*len(p.keys))
 	sel[0], sel[2] = 1, byte(len(p.keys)) // TC_U32_TERMINAL
 	for _, k := range p.keys {
@@ -111,7 +112,7 @@ func (p pick) sel() []byte {
 	return sel
 }
 
-func (p pick) message(j state.Join, index int) *rtnl.Message {
+func (p joinFilter) message(j state.Join, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add filter of", j,
 		header(index, 0, ingressHandle, p.info()))
 	m.String(unix.TCA_KIND, "u32")
@@ -126,12 +127,12 @@ func (p pick) message(j state.Join, index int) *rtnl.Message {
 	return m
 }
 
-// Join asks for the filters that join a tap and a link, by their indexes.
+// Join requests the filters that join a tap and a link, by their indexes.
 func Join(j state.Join, tap, link int) []*rtnl.Message {
 	out := []*rtnl.Message{
 		newIngress(ingressOf(j.Link), link), all(tap).message(j, link), newIngress(ingressOf(j.Tap), tap),
 	}
-	for _, p := range picks(j, link) {
+	for _, p := range joinFilters(j, link) {
 		out = append(out, p.message(j, tap))
 	}
 	return out
@@ -139,10 +140,10 @@ func Join(j state.Join, tap, link int) []*rtnl.Message {
 
 func ingressOf(link string) state.Qdisc { return state.Qdisc{Link: link, Kind: state.Ingress} }
 
-// Part asks for the end of a join's filters on a link.
-func Part(j state.Join, index int) []*rtnl.Message {
+// DeleteJoin requests the deletion of a join's filters on a link.
+func DeleteJoin(j state.Join, index int) []*rtnl.Message {
 	var out []*rtnl.Message
-	for _, p := range []pick{
+	for _, p := range []joinFilter{
 		{priority: joinARP, protocol: unix.ETH_P_ARP},
 		{priority: joinFour, protocol: unix.ETH_P_IP},
 		{priority: joinSix, protocol: unix.ETH_P_IPV6},
@@ -154,15 +155,15 @@ func Part(j state.Join, index int) []*rtnl.Message {
 	return out
 }
 
-// EndIngress asks for the end of what Join has made for the filters of a link.
+// EndIngress requests the deletion of the ingress qdisc that Join added to a link.
 func EndIngress(link string, index int) *rtnl.Message { return DeleteIngress(ingressOf(link), index) }
 
-// Filter is a filter of the kernel's, or of a join, in a form that can be compared.
+// Filter is a filter of the kernel's, or of a join, in a comparable form.
 type Filter string
 
-// Joined are the filters that a join has on the tap, and on the link.
+// Joined returns the filters that a join has on the tap, and on the link.
 func Joined(j state.Join, tap, link int) (onTap, onLink []Filter) {
-	for _, p := range picks(j, link) {
+	for _, p := range joinFilters(j, link) {
 		onTap = append(onTap, filter(p.info(), p.sel(), p.to))
 	}
 	p := all(tap)
@@ -173,7 +174,7 @@ func filter(info uint32, sel []byte, to int) Filter {
 	return Filter(fmt.Sprintf("%08x %x to %d", info, sel, to))
 }
 
-// DecodeJoined reads RTM_NEWTFILTER; ours tells that it has the priority of a join's.
+// DecodeJoined decodes RTM_NEWTFILTER; ours means that it has the priority of a join's.
 func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 	if len(body) < headerLen {
 		return "", false, false
@@ -192,7 +193,7 @@ func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 		for kind, data := range netlink.Attrs(data) {
 			switch {
 			case is == bpfKind && kind == bpfName:
-				f = Running(text(data))
+				f = ProgramFilter(text(data))
 			case kind == u32Sel:
 				sel = bytes.Clone(data)
 			case kind == u32Act:
@@ -203,7 +204,7 @@ func DecodeJoined(body []byte) (f Filter, ours, ok bool) {
 	if is == bpfKind {
 		return f, ours, f != ""
 	}
-	if ours && sel == nil { // the table that the kernel keeps ours in
+	if ours && sel == nil { // the hash table of our filters
 		return "", true, false
 	}
 	return filter(info, sel, to), ours, true

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The numbers of linux/pkt_cls.h for filters that are programs of eBPF.
+// The numbers of linux/pkt_cls.h for eBPF filters.
 const (
 	bpfKind   = "bpf"
 	bpfFD     = 6
@@ -18,9 +18,9 @@ const (
 	bpfDirect = 1 // TCA_BPF_FLAG_ACT_DIRECT
 )
 
-// Run asks for a program of eBPF, by its descriptor, to decide on what arrives over a link of a join. It has the
+// AddProgram requests an eBPF program, by its descriptor, as the filter of packets that arrive on a link of a join. It has the
 // priority of a join's last filter.
-func Run(j state.Join, link string, index, fd int, name string) []*rtnl.Message {
+func AddProgram(j state.Join, link string, index, fd int, name string) []*rtnl.Message {
 	m := rtnl.New(unix.RTM_NEWTFILTER, unix.NLM_F_CREATE|unix.NLM_F_EXCL, "add program of", j,
 		header(index, 0, ingressHandle, all(0).info()))
 	m.String(unix.TCA_KIND, bpfKind)
@@ -32,5 +32,5 @@ func Run(j state.Join, link string, index, fd int, name string) []*rtnl.Message 
 	return []*rtnl.Message{newIngress(ingressOf(link), index), m}
 }
 
-// Running is the filter that runs a program.
-func Running(name string) Filter { return Filter(bpfKind + " " + name) }
+// ProgramFilter returns the filter that runs a program.
+func ProgramFilter(name string) Filter { return Filter(bpfKind + " " + name) }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Handle is that of weft's root qdiscs.
+// Handle is the handle of weft's root qdiscs.
 const Handle = 0x7766 << 16
 
 // The numbers of linux/pkt_sched.h and linux/rtnetlink.h.
@@ -41,8 +41,8 @@ func header(index int, handle, parent, info uint32) []byte {
 	return b
 }
 
-// Set asks for a qdisc on the link of that index; one of ours that is there is changed. Of an Ingress it makes the
-// qdisc and, with the index of the link that it sends to, the filter.
+// Set requests a qdisc on the link of that index; an existing one of ours is changed. For an Ingress it makes the qdisc
+// and, with the index of the target link, the filter.
 func Set(q state.Qdisc, index, redirect int) []*rtnl.Message {
 	if q.Kind == state.Ingress {
 		return []*rtnl.Message{newIngress(q, index), newFilter(q, index, redirect)}
@@ -53,7 +53,7 @@ func Set(q state.Qdisc, index, redirect int) []*rtnl.Message {
 	return []*rtnl.Message{m}
 }
 
-// tbf describes a token bucket. The burst is given in bytes: the other way, in ticks of 64 ns, has room for 4 s only.
+// tbf encodes a token bucket. The burst is in bytes: the alternative, ticks of 64 ns, is limited to 4 s.
 func tbf(m *rtnl.Message, q state.Qdisc) {
 	const rate32 = 1<<32 - 1
 	b := make([]byte, tbfLen)
@@ -85,7 +85,7 @@ func newIngress(q state.Qdisc, index int) *rtnl.Message {
 	return m.Forgiving(unix.EEXIST)
 }
 
-// Delete asks for the end of a qdisc of ours. Of an Ingress only the filter goes: others may have theirs beside it.
+// Delete requests the deletion of a qdisc of ours. Of an Ingress only the filter is deleted: there may be foreign ones.
 func Delete(q state.Qdisc, index int) *rtnl.Message {
 	if q.Kind == state.Ingress {
 		return deleteFilter(q, index)
@@ -94,30 +94,30 @@ func Delete(q state.Qdisc, index int) *rtnl.Message {
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV) // EINVAL: the root qdisc has another handle
 }
 
-// DeleteIngress asks for the end of a link's qdisc for arriving packets.
+// DeleteIngress requests the deletion of a link's ingress qdisc.
 func DeleteIngress(q state.Qdisc, index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_DELQDISC, 0, "delete", q, header(index, ingressHandle, ingressParent, 0))
 	return m.Forgiving(unix.ENOENT, unix.EINVAL, unix.ENODEV)
 }
 
-// Get asks for a link's root qdisc. The kernel has none to tell of where packets do not queue: then there is no answer,
-// so the question must not be the last one of its batch.
+// Get requests a link's root qdisc. The kernel does not answer for a link without a queue, so the request must not be
+// the last one of its batch.
 func Get(index int) *rtnl.Message {
 	m := rtnl.New(unix.RTM_GETQDISC, unix.NLM_F_ECHO, "read", rtnl.Name("root qdisc"), header(index, 0, root, 0))
 	return m.Forgiving(unix.ENOENT, unix.ENODEV, unix.EINVAL)
 }
 
-// Found is a qdisc as the kernel holds it.
+// Found is a qdisc as the kernel has it.
 type Found struct {
 	state.Qdisc
 	Handle uint32
-	// Ticks of 64 ns is how the kernel tells the burst: the time that it takes at the rate.
+	// Ticks of 64 ns is how the kernel reports the burst: its duration at the rate.
 	Ticks uint32
-	// PeakTicks is the same of the peak's.
+	// PeakTicks is the same for the peak rate.
 	PeakTicks uint32
 }
 
-// Decode reads RTM_NEWQDISC; the link's name is left to who asked.
+// Decode decodes RTM_NEWQDISC; the caller sets the link's name.
 func Decode(body []byte) (Found, bool) {
 	if len(body) < headerLen {
 		return Found{}, false
@@ -162,26 +162,27 @@ func (f *Found) tbf(kind uint16, data []byte) {
 	}
 }
 
-// Foreign tells whether a root qdisc is neither ours nor the kernel's own choice.
+// Foreign reports whether a root qdisc is neither ours nor the kernel's default.
 func (f Found) Foreign() bool { return f.Handle != 0 && f.Handle != Handle }
 
-// Is tells whether a root qdisc is as wanted.
+// Is reports whether a root qdisc is as wanted.
 func (f Found) Is(want state.Qdisc) bool {
 	if f.Handle != Handle || f.Kind != want.Kind || f.Rate != want.Rate || f.Limit != want.Limit || f.Peak != want.Peak {
 		return false
 	}
 	near := func(have, want uint32) bool {
-		d := int32(have - want) // the kernel tells 32 bits of it
+		d := int32(have - want) // the kernel reports 32 bits of it
 		return d >= -1 && d <= 1
 	}
 	return near(f.Ticks, ticks(want.Rate, want.Burst)) &&
 		(want.Peak == 0 || near(f.PeakTicks, ticks(want.Peak, want.PeakBurst)))
 }
 
-// The kernel keeps the time of a burst in ns and tells it in units of 64 of them.
+// The kernel stores the duration of a burst in ns and reports it in units of 64 ns.
 const tick = 6
 
-// ticks is the time of a burst as the kernel computes it: with a reciprocal of the rate that has 31 or 32 bits.
+// ticks returns the duration of a burst as the kernel computes it: with a reciprocal of the rate that has 31 or 32
+// bits.
 func ticks(rate uint64, burst uint32) uint32 {
 	if rate == 0 {
 		return 0
@@ -196,7 +197,7 @@ func ticks(rate uint64, burst uint32) uint32 {
 	return uint32(uint64(burst) * uint64(uint32(mult)) >> shift >> tick)
 }
 
-// bytesIn is what passes at a rate in so many ticks, for people to read.
+// bytesIn returns how many bytes pass at a rate in so many ticks, for output.
 func bytesIn(rate uint64, t uint32) uint32 {
 	const most = 1<<32 - 1
 	return uint32(min(float64(rate)*float64(uint64(t)<<tick)/1e9+0.5, most))

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestTicks tells bursts as time at their rate. That the kernel does so too is tested where there is one.
+// TestTicks converts bursts to durations at their rate. Tests with a kernel compare with the kernel's values.
 func TestTicks(t *testing.T) {
 	for _, tc := range []struct {
 		rate  uint64
@@ -51,7 +51,7 @@ func TestOneTickOff(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads whatever the kernel may say.
+// FuzzDecode decodes any input.
 func FuzzDecode(f *testing.F) {
 	f.Add(header(3, Handle, root, 1))
 	f.Add(append(header(3, 0, ingressHandle, about()), 12, 0, 2, 0, 8, 0, 7, 0, 4, 0, 1, 0))

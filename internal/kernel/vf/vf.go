@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vf cuts virtual functions of network cards off, by their physical functions: what drives one by itself (a
-// virtual machine) sends and gets packets that no rule of the kernel sees.
+// Package vf disables virtual functions of network cards, by their physical functions: a program that drives one in
+// user space (a VM) sends and receives packets that bypass the kernel's rules.
 package vf
 
 import (
@@ -17,26 +17,26 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrAlone is wrapped by the error about a device that has no physical function on this node, or none that the kernel
-// drives.
-var ErrAlone = errors.New("nothing on the node can cut it off")
+// ErrNoPhysicalFunction is wrapped by the error about a device that has no physical function on this node, or none with a kernel
+// driver.
+var ErrNoPhysicalFunction = errors.New("no physical function on the node can disable it")
 
-// Devices is where the kernel lists what is on its PCI buses.
+// Devices is where sysfs lists PCI devices.
 const Devices = "/sys/bus/pci/devices"
 
-// Function is a virtual function: the link of its card, and which of the card's it is.
+// Function is a virtual function: the link of its card, and its number.
 type Function struct {
 	Card   string
 	Number int
 }
 
-// Find finds the function of a PCI address in a directory that is as Devices.
+// Find finds the function with a PCI address in a directory like Devices.
 func Find(devices, pci string) (Function, error) {
 	var f Function
 	card := filepath.Join(devices, pci, "physfn")
 	links, err := os.ReadDir(filepath.Join(card, "net"))
 	if errors.Is(err, fs.ErrNotExist) || err == nil && len(links) == 0 {
-		return f, fmt.Errorf("device %s: %w", pci, ErrAlone)
+		return f, fmt.Errorf("device %s: %w", pci, ErrNoPhysicalFunction)
 	}
 	if err != nil {
 		return f, fmt.Errorf("device %s: %w", pci, err)
@@ -55,18 +55,18 @@ func Find(devices, pci string) (Function, error) {
 			return f, nil
 		}
 	}
-	return f, fmt.Errorf("device %s is none of the functions of %s: %w", pci, f.Card, ErrAlone)
+	return f, fmt.Errorf("device %s is none of the functions of %s: %w", pci, f.Card, ErrNoPhysicalFunction)
 }
 
-// Cut has a function have no link, or again the link that its card has. It tells whether that was something new.
-func (f Function) Cut(cut bool) (changed bool, err error) {
+// Disable disables a function's link, or lets it follow the card's link again. It reports whether that was a change.
+func (f Function) Disable(cut bool) (changed bool, err error) {
 	card, err := netlink.LinkByName(f.Card)
 	if err != nil {
 		return false, fmt.Errorf("link %s: %w", f.Card, err)
 	}
 	i := slices.IndexFunc(card.Attrs().Vfs, func(v netlink.VfInfo) bool { return v.ID == f.Number })
 	if i < 0 {
-		return false, fmt.Errorf("link %s has no function %d: %w", f.Card, f.Number, ErrAlone)
+		return false, fmt.Errorf("link %s has no function %d: %w", f.Card, f.Number, ErrNoPhysicalFunction)
 	}
 	want := uint32(netlink.VF_LINK_STATE_AUTO)
 	if cut {

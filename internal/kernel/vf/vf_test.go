@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// TestFind reads a machine whose card 0000:03:00.0 has two functions; 0000:04:00.0 is another card, and the third one
-// has none that the kernel drives.
+// TestFind reads a host whose card 0000:03:00.0 has two functions; 0000:04:00.0 is another card, and the third one has
+// no kernel driver.
 func TestFind(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{
@@ -39,21 +39,21 @@ func TestFind(t *testing.T) {
 		}
 	}
 	for _, pci := range []string{"0000:04:00.0", "0000:05:02.0", "0000:09:00.0"} {
-		if got, err := Find(dir, pci); !errors.Is(err, ErrAlone) {
+		if got, err := Find(dir, pci); !errors.Is(err, ErrNoPhysicalFunction) {
 			t.Errorf("%s: %+v, %v", pci, got, err)
 		}
 	}
 }
 
-// TestCut: a card without functions has none to cut off, and neither has one that is not there.
-func TestCut(t *testing.T) {
+// TestDisable: a card without functions has none to disable, and neither has a missing one.
+func TestDisable(t *testing.T) {
 	nettest.Need(t, "veth")
 	nettest.Run(t, nil, "ip", "link", "add", "card", "type", "veth", "peer", "name", "wire")
 	t.Cleanup(func() { _, _ = nettest.Try(nil, "ip", "link", "del", "card") })
-	if changed, err := (Function{"card", 0}).Cut(true); changed || !errors.Is(err, ErrAlone) {
+	if changed, err := (Function{"card", 0}).Disable(true); changed || !errors.Is(err, ErrNoPhysicalFunction) {
 		t.Errorf("%t, %v", changed, err)
 	}
-	if changed, err := (Function{"none", 0}).Cut(true); changed || err == nil {
+	if changed, err := (Function{"none", 0}).Disable(true); changed || err == nil {
 		t.Errorf("%t, %v", changed, err)
 	}
 }

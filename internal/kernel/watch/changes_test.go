@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// heardChanges collects what Changes reports.
+// heardChanges collects the reports of Changes.
 type heardChanges struct {
 	mu  sync.Mutex
 	all []watch.Change
@@ -60,7 +60,7 @@ func changes(t *testing.T, ns *netns.NS, scope watch.Scope) *heardChanges {
 	return h
 }
 
-// TestChanges: each loss in the watched namespace is reported, and nothing that is only made.
+// TestChanges: each deletion in the watched namespace is reported, and what may have been overwritten.
 func TestChanges(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	ns := nettest.NS(t, "node")
@@ -89,6 +89,12 @@ func TestChanges(t *testing.T) {
 			func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "two" && c.MTU == 1400 },
 		},
 		{
+			"link set one type bridge_slave hairpin on",
+			func(c watch.Change) bool {
+				return c.Kind == watch.Link && c.Link == "one" && c.Port && !c.Freed && c.Hairpin != nil && *c.Hairpin
+			},
+		},
+		{
 			"link set one nomaster",
 			func(c watch.Change) bool { return c.Kind == watch.Link && c.Link == "one" && (c.Freed || c.Gone) },
 		},
@@ -103,15 +109,40 @@ func TestChanges(t *testing.T) {
 		run(c.command)
 		h.take(t, c.command, c.is)
 	}
-	run("rule add pref 99 table 99")
+	run("rule add pref 99 from 192.0.2.0/24 to 198.51.100.1 table 999")
 	run("rule del pref 99")
-	h.take(t, "a rule", func(c watch.Change) bool { return c.Kind == watch.Rule })
+	h.take(t, "a rule", func(c watch.Change) bool {
+		return c.Kind == watch.Rule && c.Metric == 99 && c.Table == 999 && c.From.String() == "192.0.2.0/24" &&
+			c.Dst.String() == "198.51.100.1/32"
+	})
 	nettest.Run(t, ns, "sysctl", "-qw", "net.ipv4.conf.br0.proxy_arp=1")
-	h.take(t, "a setting", func(c watch.Change) bool { return c.Kind == watch.Setting && c.Link == "br0" })
+	h.take(t, "a setting", func(c watch.Change) bool {
+		return c.Kind == watch.Setting && c.Link == "br0" && c.Sysctl == "net/ipv4/conf/br0/proxy_arp" && c.Value == 1
+	})
+	nettest.Run(t, ns, "sysctl", "-qw", "net.ipv6.conf.br0.proxy_ndp=1")
+	h.take(t, "a setting of IPv6", func(c watch.Change) bool {
+		return c.Kind == watch.Setting && c.Sysctl == "net/ipv6/conf/br0/proxy_ndp" && c.Value == 1
+	})
+	for _, verb := range []string{"add", "change"} {
+		nettest.Run(t, ns, "tc", "qdisc", verb, "dev", "br0", "root", "tbf", "rate", "1mbit", "burst", "9kb", "latency", "1s")
+		h.take(t, verb+" of a queueing discipline", func(c watch.Change) bool {
+			return c.Kind == watch.Queue && !c.Gone && c.Link == "br0" && c.Qdisc == "tbf"
+		})
+	}
+	for _, kind := range []string{"ingress", "clsact"} {
+		nettest.Run(t, ns, "tc", "qdisc", "add", "dev", "br0", kind)
+		nettest.Run(t, ns, "tc", "filter", "add", "dev", "br0", "ingress", "protocol", "all", "u32", "match", "u32", "0", "0")
+		nettest.Run(t, ns, "tc", "filter", "del", "dev", "br0", "ingress")
+		h.take(t, "a filter of "+kind, func(c watch.Change) bool {
+			return c.Kind == watch.Queue && c.Link == "br0" && c.Qdisc == "ingress"
+		})
+		nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "br0", kind)
+		h.take(t, kind, func(c watch.Change) bool { return c.Kind == watch.Queue && c.Link == "br0" && c.Qdisc == kind })
+	}
 }
 
-// TestMakingIsSilent: the messages by which a link in another namespace is made, named, set and goes up wake nobody,
-// nor do those of the watched namespace; what comes behind them is heard.
+// TestMakingIsSilent: the messages by which a link in another namespace is created, named, configured and brought up
+// wake no process, and neither do those of the watched namespace; messages after them are received.
 func TestMakingIsSilent(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
@@ -140,8 +171,8 @@ func TestMakingIsSilent(t *testing.T) {
 	})
 }
 
-// TestChangesOfOthers: one socket hears the losses in other namespaces that have an id, says which one it was, and
-// keeps none alive.
+// TestChangesOfOthers: one socket receives the deletions in other namespaces that have an id, reports which one it was,
+// and keeps none alive.
 func TestChangesOfOthers(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	node, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")

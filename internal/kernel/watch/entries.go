@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
-// takeNeigh reads a neighbor or a forwarding entry: struct ndmsg and what follows.
-func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
+// takeNeigh decodes a neighbor or a forwarding entry: struct ndmsg and the attributes.
+func (s *Event) takeNeigh(data []byte, name func(index int) string) {
 	s.Link = name(int(int32(binary.NativeEndian.Uint32(data[4:]))))
 	s.Bridge = data[0] == unix.AF_BRIDGE
 	s.Permanent = binary.NativeEndian.Uint16(data[8:])&unix.NUD_PERMANENT != 0
@@ -26,9 +26,9 @@ func (s *Sign) takeNeigh(data []byte, name func(index int) string) {
 	}
 }
 
-// takeRoute reads where a route leads to: struct rtmsg and what follows. Whose metric nobody chose is not asked for its
-// link.
-func (s *Sign) takeRoute(data []byte, name func(index int) string) {
+// takeRoute decodes a route: struct rtmsg and the attributes. It looks up the link's name only for a route with a
+// metric.
+func (s *Event) takeRoute(data []byte, name func(index int) string) {
 	dst, index := netip.IPv4Unspecified(), 0
 	if data[0] == unix.AF_INET6 {
 		dst = netip.IPv6Unspecified()

@@ -2,5 +2,5 @@
 
 package watch
 
-// Heard reads a frame.
-func Heard(frame []byte) (Speech, bool) { return heard(frame) }
+// DecodeFrame decodes a frame.
+func DecodeFrame(frame []byte) (HeardAnnouncement, bool) { return decodeFrame(frame) }

@@ -13,14 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// That forwarding is switched is heard, for both families; links that come and go, with settings of their own, are not
-// taken for it.
+// Changes of forwarding are reported, for both families; links with their own settings are not mistaken for them.
 func TestForwarding(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "node")
 	nettest.Run(t, ns, "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
 	ctx, cancel := context.WithCancel(t.Context())
-	signs, err := watch.Signs(ctx, ns, func(s watch.Sign) bool { return s.Kind == watch.Forwarding })
+	signs, err := watch.Events(ctx, ns, func(s watch.Event) bool { return s.Kind == watch.Forwarding })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -12,12 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// datagramSize bounds a datagram of notifications.
+// datagramSize is the maximum size of a datagram of notifications.
 const datagramSize = 64 << 10
 
-// listenNft receives in ns (nil: the process's own namespace) what happens to tables of nft, as far as the filter lets
-// it through, and puts a token into the channel, which holds one, for what is meant, and when something was lost. The
-// channel is closed after ctx ends.
+// listenNft receives the nft notifications in ns (nil: the process's own namespace) that the filter passes, and puts a
+// token into the channel, which holds one, for those that meant selects, and when messages were lost. The channel is
+// closed after ctx ends.
 func listenNft(
 	ctx context.Context, ns *netns.NS, filter []unix.SockFilter, meant func([]byte) bool,
 ) (<-chan struct{}, error) {
@@ -36,7 +36,7 @@ func listenNft(
 	return tokens, nil
 }
 
-// notify puts a token into a channel that holds one, unless it has it.
+// notify puts a token into a channel that holds one, unless it has one.
 func notify(tokens chan struct{}) {
 	select {
 	case tokens <- struct{}{}:

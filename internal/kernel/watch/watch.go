@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch hears what the kernel tells of changes to links, addresses and routes of a network namespace, whoever
-// makes them. It is told to look again, not what to believe: what is heard may be old by the time it is heard.
+// Package watch receives the kernel's notifications about changes to links, addresses and routes of a network
+// namespace, whichever process made them. They are a reason to read again, not a source of state: a notification may be
+// out of date when it is received.
 package watch
 
 import (
@@ -16,30 +17,30 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Kind is what a sign is about.
+// Kind is the kind of object that changed.
 type Kind int
 
-// The kinds of signs.
+// The kinds.
 const (
-	// Lost: the kernel had more to tell than there was room for; anything may have changed.
+	// Lost: the kernel dropped notifications because the buffer was full; anything may have changed.
 	Lost Kind = iota
 	Link
 	Addr
 	Route
 	// Neigh is an entry of a neighbor table, or of the forwarding table of a device.
 	Neigh
-	// Forwarding is the switch that lets a family be forwarded at all.
+	// Forwarding is the setting that enables forwarding for a family.
 	Forwarding
 )
 
-// Sign is one change.
-type Sign struct {
+// Event is a notification about one change.
+type Event struct {
 	Kind Kind
 	Gone bool
-	// Link is the link's name, for links, addresses, neighbors and routes with a metric; empty for what is on a link that
-	// is gone.
+	// Link is the link's name, for links, addresses, neighbors and routes with a metric; "" for objects on a deleted
+	// link.
 	Link string
-	// Addr is the address; of a neighbor its own, of a forwarding entry where its tunnel leads.
+	// Addr is the address; a neighbor's own, a forwarding entry's VTEP.
 	Addr netip.Addr
 	// Protocol, Metric, Table, Dst and Gw are those of a route.
 	Protocol uint8
@@ -47,28 +48,28 @@ type Sign struct {
 	Table    uint32
 	Dst      netip.Prefix
 	Gw       netip.Addr
-	// MAC is a neighbor's. Permanent tells that somebody set it, Bridge that it is a forwarding entry of a device.
+	// MAC is a neighbor's. Permanent means that a program added it, Bridge that it is a forwarding entry of a device.
 	MAC       [6]byte
 	Permanent bool
 	Bridge    bool
 }
 
-// Signs opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one,
-// when a sign comes that keep wants. The channel is closed after ctx ends. keep is called by one goroutine.
-func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan struct{}, error) {
+// Events opens a socket in ns (nil: the process's own namespace) and puts a token into the channel, which holds one, for
+// a notification that keep selects. The channel is closed after ctx ends. keep is called from one goroutine.
+func Events(ctx context.Context, ns *netns.NS, keep func(Event) bool) (<-chan struct{}, error) {
 	tokens := make(chan struct{}, 1)
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
 		Protocol: unix.NETLINK_ROUTE,
 		Groups:   links() | netlink.Group(unix.RTNLGRP_IPV4_NETCONF) | netlink.Group(unix.RTNLGRP_IPV6_NETCONF),
 		Buffer:   burst, Size: datagramSize,
 	}, func(l *netlink.Listener, d netlink.Datagram) {
-		wanted := d.Lost && keep(Sign{Kind: Lost})
+		wanted := d.Lost && keep(Event{Kind: Lost})
 		whole := netlink.Messages(d.Data, func(a netlink.Answer) {
 			if s, ok := parse(a, l.LinkName); ok && !wanted {
 				wanted = keep(s)
 			}
 		})
-		if wanted || !whole && keep(Sign{Kind: Lost}) {
+		if wanted || !whole && keep(Event{Kind: Lost}) {
 			notify(tokens)
 		}
 	})
@@ -79,19 +80,19 @@ func Signs(ctx context.Context, ns *netns.NS, keep func(Sign) bool) (<-chan stru
 	return tokens, nil
 }
 
-// burst is room for the events of a node's pods at once.
+// burst is a buffer size for simultaneous notifications about all pods of a node.
 const burst = 1 << 20
 
-// links are the groups of links, and of what is on them.
+// links returns the groups of links, and of objects on them.
 func links() uint32 {
 	return netlink.Group(unix.RTNLGRP_LINK) | netlink.Group(unix.RTNLGRP_IPV4_IFADDR) |
 		netlink.Group(unix.RTNLGRP_IPV6_IFADDR) |
 		netlink.Group(unix.RTNLGRP_IPV4_ROUTE) | netlink.Group(unix.RTNLGRP_IPV6_ROUTE) | netlink.Group(unix.RTNLGRP_NEIGH)
 }
 
-// parse reads one message; false for one that is of no kind that is known here. name is that of a link.
-func parse(m netlink.Answer, name func(index int) string) (Sign, bool) {
-	var s Sign
+// parse decodes one message; false for one of another kind. name returns the name of a link.
+func parse(m netlink.Answer, name func(index int) string) (Event, bool) {
+	var s Event
 	header := 0
 	switch m.Kind {
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
@@ -122,7 +123,7 @@ func parse(m netlink.Answer, name func(index int) string) (Sign, bool) {
 		return s, false
 	}
 	if len(m.Body) < header {
-		return Sign{Kind: Lost}, true
+		return Event{Kind: Lost}, true
 	}
 	if s.Kind == Route {
 		s.takeRoute(m.Body, name)
@@ -133,8 +134,8 @@ func parse(m netlink.Answer, name func(index int) string) (Sign, bool) {
 	return s, true
 }
 
-// take reads one attribute.
-func (s *Sign) take(kind uint16, value []byte) {
+// take decodes one attribute.
+func (s *Event) take(kind uint16, value []byte) {
 	switch {
 	case s.Kind == Link && kind == unix.IFLA_IFNAME:
 		s.Link = netlink.String(value)
@@ -145,8 +146,7 @@ func (s *Sign) take(kind uint16, value []byte) {
 	}
 }
 
-// forwarding reports whether a message of settings (struct netconfmsg and attributes) is about forwarding over all
-// links.
+// forwarding reports whether a message of settings (struct netconfmsg and attributes) is about forwarding on all links.
 func forwarding(b []byte) bool {
 	const head, ifindex, switched = 4, 1, 2 // NETCONFA_IFINDEX, NETCONFA_FORWARDING
 	const all = ^uint32(0)                  // NETCONFA_IFINDEX_ALL

@@ -19,15 +19,15 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-func TestSigns(t *testing.T) {
+func TestEvents(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := nettest.NS(t, "node")
 	run := func(c string) { nettest.IP(t, ns, c) }
 	run("link add one type veth peer name two")
 	var mu sync.Mutex
-	var heard []watch.Sign
+	var heard []watch.Event
 	ctx, cancel := context.WithCancel(t.Context())
-	signs, err := watch.Signs(ctx, ns, func(s watch.Sign) bool {
+	signs, err := watch.Events(ctx, ns, func(s watch.Event) bool {
 		mu.Lock()
 		defer mu.Unlock()
 		heard = append(heard, s)
@@ -63,7 +63,7 @@ func TestSigns(t *testing.T) {
 		mu.Lock()
 		last := heard[len(heard)-1]
 		mu.Unlock()
-		want := watch.Sign{
+		want := watch.Event{
 			Kind: watch.Route, Gone: change.gone, Link: "one", Protocol: 119, Metric: 77, Table: 254,
 			Dst: netip.MustParsePrefix(change.dst),
 		}
@@ -86,16 +86,16 @@ func TestSigns(t *testing.T) {
 	}
 }
 
-// TestEntries hears of neighbors and of a device's forwarding entries, with what they say.
+// TestEntries receives notifications about neighbors and a device's forwarding entries, and compares their content.
 func TestEntries(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	ns := nettest.NS(t, "node")
 	run := func(command ...string) { t.Helper(); nettest.Run(t, ns, command...) }
 	run("ip", "link", "add", "vx0", "type", "vxlan", "id", "7", "dstport", "8472")
 	run("ip", "link", "set", "vx0", "up")
-	heard := make(chan watch.Sign, 100)
+	heard := make(chan watch.Event, 100)
 	ctx, cancel := context.WithCancel(t.Context())
-	signs, err := watch.Signs(ctx, ns, func(s watch.Sign) bool {
+	signs, err := watch.Events(ctx, ns, func(s watch.Event) bool {
 		if s.Kind == watch.Neigh && s.Permanent && s.Link == "vx0" {
 			heard <- s
 		}
@@ -112,19 +112,19 @@ func TestEntries(t *testing.T) {
 	mac := [6]byte{2, 0, 0, 0, 0, 9}
 	for _, step := range []struct {
 		command []string
-		want    watch.Sign
+		want    watch.Event
 	}{
 		{
 			[]string{"ip", "neigh", "add", "10.1.2.0", "lladdr", "02:00:00:00:00:09", "dev", "vx0"},
-			watch.Sign{Addr: netip.MustParseAddr("10.1.2.0")},
+			watch.Event{Addr: netip.MustParseAddr("10.1.2.0")},
 		},
 		{
 			[]string{"bridge", "fdb", "add", "02:00:00:00:00:09", "dev", "vx0", "dst", "192.0.2.9", "self", "permanent"},
-			watch.Sign{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true},
+			watch.Event{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true},
 		},
 		{
 			[]string{"bridge", "fdb", "del", "02:00:00:00:00:09", "dev", "vx0", "dst", "192.0.2.9", "self"},
-			watch.Sign{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true, Gone: true},
+			watch.Event{Addr: netip.MustParseAddr("192.0.2.9"), Bridge: true, Gone: true},
 		},
 	} {
 		run(step.command...)
@@ -134,7 +134,7 @@ func TestEntries(t *testing.T) {
 			case got := <-heard:
 				if got != step.want {
 					t.Logf("%s: heard %+v", strings.Join(step.command, " "), got)
-					continue // the kernel's own, which differ from one version to the next
+					continue // the kernel's own, which differ between versions
 				}
 			case <-time.After(10 * time.Second):
 				t.Fatalf("%s: did not hear %+v", strings.Join(step.command, " "), step.want)

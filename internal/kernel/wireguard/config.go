@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// KeyLen is the length of all of WireGuard's keys.
+// KeyLen is the length of all of WireGuard's keys, in bytes.
 const KeyLen = 32
 
-// PublicKey names a peer.
+// PublicKey identifies a peer.
 type PublicKey [KeyLen]byte
 
-// String is the key as WireGuard's own tools write it.
+// String prints the key as WireGuard's own tools do.
 func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// Secret is a private key, or one that peers share. It does not show itself.
+// Secret is a private key or a preshared key. It is never printed.
 type Secret [KeyLen]byte
 
-// String tells only whether there is one.
+// String prints only whether there is one.
 func (s Secret) String() string {
 	if s == (Secret{}) {
 		return "(none)"
@@ -32,10 +32,10 @@ func (s Secret) String() string {
 // GoString is String, for %#v.
 func (s Secret) GoString() string { return s.String() }
 
-// Format is String for every verb: a key that is shown by accident is no secret any more.
+// Format is String for every verb, so that a key is not printed by accident.
 func (s Secret) Format(f fmt.State, _ rune) { _, _ = fmt.Fprint(f, s.String()) }
 
-// ParseKey reads a key as WireGuard's own tools write it. The error does not repeat it.
+// ParseKey parses a key in the format of WireGuard's own tools. The error does not contain it.
 func ParseKey(text string) (k [KeyLen]byte, err error) {
 	b, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
 	if err != nil || len(b) != KeyLen {
@@ -44,10 +44,10 @@ func ParseKey(text string) (k [KeyLen]byte, err error) {
 	return [KeyLen]byte(b), nil
 }
 
-// Config is all that a device is told.
+// Config is the complete configuration of a device.
 type Config struct {
 	Private Secret
-	// Shared is the key that all peers share; zero is none.
+	// Shared is the preshared key of all peers; zero is none.
 	Shared Secret
 	Port   uint16
 	// Keepalive is in seconds; 0 is none.
@@ -55,10 +55,10 @@ type Config struct {
 	Peers     []Peer
 }
 
-// Peer is another node, known by its key.
+// Peer is another node, identified by its key.
 type Peer struct {
 	Key      PublicKey
 	Endpoint netip.AddrPort
-	// Allowed are the addresses that it has.
+	// Allowed are its addresses (AllowedIPs).
 	Allowed []netip.Prefix
 }

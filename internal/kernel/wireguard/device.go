@@ -21,7 +21,7 @@ import (
 // family is WireGuard's name in generic netlink.
 const family = "wireguard"
 
-// Supported tells whether the kernel has WireGuard. Asking loads the module, where there is one.
+// Supported reports whether the kernel has WireGuard. The query loads the module if there is one.
 func Supported(ns *netns.NS) (bool, error) {
 	var c *genetlink.Conn
 	err := ns.Do(func() (err error) {
@@ -42,8 +42,8 @@ func Supported(ns *netns.NS) (bool, error) {
 	return true, nil
 }
 
-// Set brings a device to what is wanted, and writes only what differs. Where a peer was found elsewhere than it is said
-// to be (it spoke from another address) that is left, unless moved says that it is to be there now.
+// Set configures a device as wanted, and writes only differences. A peer's endpoint that differs because it roamed (it
+// sent from another address) is kept, unless moved reports that the peer has a new endpoint.
 func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (written bool, err error) {
 	var c *wgctrl.Client
 	err = ns.Do(func() (err error) {
@@ -68,7 +68,7 @@ func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (wr
 	return true, nil
 }
 
-// diff is what must be written.
+// diff returns what must be written.
 func diff(want Config, have *wgtypes.Device, moved func(PublicKey) bool) (c wgtypes.Config, differs bool) {
 	if wgtypes.Key(want.Private) != have.PrivateKey {
 		c.PrivateKey, differs = (*wgtypes.Key)(&want.Private), true
@@ -88,7 +88,7 @@ func diff(want Config, have *wgtypes.Device, moved func(PublicKey) bool) (c wgty
 			changed = append(changed, pc)
 		}
 	}
-	// What leaves goes first: a prefix may be another's now.
+	// Removed peers come first: their prefixes may belong to others now.
 	for _, p := range have.Peers {
 		if _, gone := known[p.PublicKey]; gone {
 			c.Peers = append(c.Peers, wgtypes.PeerConfig{PublicKey: p.PublicKey, Remove: true})
@@ -98,7 +98,7 @@ func diff(want Config, have *wgtypes.Device, moved func(PublicKey) bool) (c wgty
 	return c, differs || len(c.Peers) > 0
 }
 
-// peer is what must be written of one; old is nil when it is new.
+// peer returns what must be written of one peer; old is nil when it is new.
 func peer(want Config, p Peer, old *wgtypes.Peer, moved func(PublicKey) bool) (c wgtypes.PeerConfig, differs bool) {
 	c = wgtypes.PeerConfig{PublicKey: wgtypes.Key(p.Key), UpdateOnly: old != nil}
 	if old == nil {

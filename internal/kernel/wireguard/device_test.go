@@ -39,7 +39,7 @@ func public(t *testing.T, s Secret) PublicKey {
 	return PublicKey(k.PublicKey().Bytes())
 }
 
-// A secret shows itself to nobody.
+// A secret is never printed.
 func TestSecretsAreNotPrinted(t *testing.T) {
 	c := Config{Private: Secret{1, 2, 3}, Shared: Secret{4, 5, 6}}
 	var b bytes.Buffer
@@ -59,7 +59,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// Only what differs is written.
+// Only differences are written.
 func TestDiff(t *testing.T) {
 	peer := func(n byte, endpoint string, allowed ...string) Peer {
 		p := Peer{Key: PublicKey{n}, Endpoint: netip.MustParseAddrPort(endpoint)}
@@ -89,7 +89,7 @@ func TestDiff(t *testing.T) {
 	roamed := peer(1, "192.168.0.9:1", "10.1.0.0/24", "fd01::/64")
 	want := Config{Private: Secret{9}, Port: 51820, Keepalive: 25, Peers: []Peer{a, b}}
 	for _, c := range []struct {
-		say       string
+		name      string
 		have      *wgtypes.Device
 		endpoints bool
 		peers     int // written; -1: nothing is
@@ -105,7 +105,7 @@ func TestDiff(t *testing.T) {
 	} {
 		got, differs := diff(want, c.have, func(PublicKey) bool { return c.endpoints })
 		if differs != (c.peers >= 0) || differs && len(got.Peers) != c.peers {
-			t.Errorf("%s: %t, %d peers", c.say, differs, len(got.Peers))
+			t.Errorf("%s: %t, %d peers", c.name, differs, len(got.Peers))
 		}
 	}
 	if got, differs := diff(want, &wgtypes.Device{}, never); !differs || got.PrivateKey == nil ||
@@ -114,8 +114,8 @@ func TestDiff(t *testing.T) {
 	}
 }
 
-// answers waits until addr answers a ping from ns. A first handshake may be lost (the other end has no address yet, or
-// both begin at once), and the next one follows after WireGuard's REKEY_TIMEOUT of five seconds and some jitter.
+// answers waits until addr replies to a ping from ns. A first handshake may be lost (the other end has no address yet,
+// or both begin at once), and the next one follows after WireGuard's REKEY_TIMEOUT of five seconds and some jitter.
 func answers(t *testing.T, ns *netns.NS, addr string) {
 	t.Helper()
 	const tries = 60
@@ -129,7 +129,7 @@ func answers(t *testing.T, ns *netns.NS, addr string) {
 	t.Fatalf("%s does not answer after %d pings: %v\n%s", addr, tries, err, out)
 }
 
-// Two devices of the kernel's carry packets; a second Set writes nothing, and what somebody spoiled is brought back.
+// Two devices of the kernel carry packets; a second Set writes nothing, and external changes are repaired.
 func TestWireguardDevice(t *testing.T) {
 	nettest.Need(t, "wireguard")
 	a, b := nettest.NS(t, "a"), nettest.NS(t, "b")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wireguard gives the kernel's WireGuard devices their keys and peers, over generic netlink. The devices
-// themselves are links as all others (internal/kernel). Keys stay out of everything that is printed.
+// Package wireguard configures the keys and peers of the kernel's WireGuard devices, over generic netlink. The devices
+// themselves are links like all others (internal/kernel). Keys are never printed.
 package wireguard

@@ -17,13 +17,13 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
-	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 )
 
-// defaultLabDir is where a lab lives unless --dir says otherwise.
+// defaultLabDir is the default of --dir.
 const defaultLabDir = "/run/weft/lab"
 
-// labFlags are what the verbs of weft lab share.
+// labFlags are the flags of all weft lab commands.
 type labFlags struct {
 	dir string
 }
@@ -32,24 +32,24 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	f := &labFlags{}
 	cmd := &cobra.Command{
 		Use:   "lab",
-		Short: "A whole cluster on this machine, in network namespaces",
-		Long: "A lab is a cluster on one machine: each node is a network namespace with an agent and a sandbox runtime of its\n" +
-			"own; pods run in sandboxes on them. Everything a lab makes is below its state directory (--dir), so several\n" +
-			"labs live beside each other. It needs root, or a shell opened with `unshare -Urnm` and a --dir of your own.",
+		Short: "Run a whole cluster on this host, in network namespaces",
+		Long: "A lab is a cluster on one host: each node is a network namespace with its own agent and sandbox runtime, and pods\n" +
+			"run in sandboxes on the nodes. All files of a lab are in its state directory (--dir), so that several labs can run\n" +
+			"in parallel. It needs root, or a shell opened with `unshare -Urnm` and a --dir of your own.",
 		Example: "  weft lab up --nodes 3 --from examples\n  weft lab reach\n  weft lab exec node1 -- ip route\n  weft lab down",
 	}
-	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state directory of the lab")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state `DIR` of the lab")
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f))
 	return cmd
 }
 
-// say prints progress for people.
-func say(env ui.Env) lab.Progress {
+// progress prints progress to stderr.
+func progress(env ui.Env) lab.Progress {
 	return func(format string, args ...any) { fmt.Fprintf(env.Stderr, "weft: "+format+"\n", args...) }
 }
 
-// childEnv is what the processes of a lab get of the environment.
+// childEnv returns the environment of a lab's processes.
 func childEnv(env ui.Env) []string {
 	var out []string
 	for _, name := range []string{"PATH", "HOME", "TMPDIR", "LANG", "GOCOVERDIR"} {
@@ -62,13 +62,16 @@ func childEnv(env ui.Env) []string {
 
 func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var cidrs, bins []string
-	u := lab.Up{Self: env.Self, Env: childEnv(env), Say: say(env)}
-	machines := true
+	u := lab.Up{Self: env.Self, Env: childEnv(env), Logf: progress(env)}
+	vms := true
 	cmd := &cobra.Command{
 		Use:   "up",
 		Short: "Bring a lab up",
-		Long: "Makes the nodes and wires, starts the processes and runs the pods of the manifests. What an earlier, killed lab\n" +
-			"left in the state directory is taken away first; when up itself fails or is stopped it leaves nothing behind.",
+		Long: "Creates the nodes and wires, starts the processes and runs the pods of the manifests. It first removes a killed lab\n" +
+			"from the state directory. If up fails or is stopped, it leaves nothing behind. If pods fail or connectivity is\n" +
+			"incomplete, it keeps the lab, so that the cause can be inspected, and exits with 1.",
+		Example: "  weft lab up --nodes 3 --from examples\n" +
+			"  weft lab up --from examples,examples/machines --addresses pools --encapsulation vxlan", // glossary: a directory
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if u.Dir, err = lab.At(f.dir); err != nil {
@@ -77,64 +80,72 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 			for _, c := range cidrs {
 				p, err := netip.ParsePrefix(strings.TrimSpace(c))
 				if err != nil {
-					return ui.UsageError(fmt.Errorf("--cluster-cidr %q is no prefix like 10.42.0.0/16", c))
+					return ui.Misusef("for example --cluster-cidr 10.42.0.0/16", "--cluster-cidr %q is not a prefix", c)
 				}
 				u.Spec.ClusterCIDRs = append(u.Spec.ClusterCIDRs, p)
 			}
-			if _, err := u.Spec.Lay(); err != nil {
+			if _, err := u.Spec.Layout(); err != nil {
 				return ui.UsageError(err)
+			}
+			if u.ConnectivityTimeout < 0 {
+				return ui.Misusef("for example --wait 1m", "--wait %s is not a positive duration", u.ConnectivityTimeout)
 			}
 			for _, e := range u.AgentEnv {
 				if name, _, ok := strings.Cut(e, "="); !ok || name == "" {
-					return ui.UsageError(fmt.Errorf("--agent-env %q is not NAME=VALUE", e))
+					return ui.Misusef("for example --agent-env LANG=C", "--agent-env %q is not NAME=VALUE", e)
 				}
 			}
-			u.NoMachines = !machines
+			u.NoVMs = !vms
 			if u.Agent, err = filepath.Abs(cmp.Or(u.Agent, filepath.Join(filepath.Dir(env.Self), "weft-agent"))); err != nil {
 				return err
 			}
 			if _, err := os.Stat(u.Agent); err != nil {
-				return model.Faultf(model.CodeInvalidEnv, "name the program with --agent", "the nodes' agent: %w", err)
+				return ui.FileError("for example --agent /usr/local/bin/weft-agent", "--agent", u.Agent, err)
 			}
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			return u.Run(cmd.Context())
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&u.Spec.Name, "name", "lab", "name of the lab")
-	flags.IntVar(&u.Spec.Nodes, "nodes", 3, "number of nodes")
-	flags.IntVar(&u.Spec.Wires, "wires", 2, "number of wires that every node is on, as eth0, eth1 …")
+	flags.StringVar(&u.Spec.Name, "name", "lab", "`NAME` of the lab")
+	flags.IntVar(&u.Spec.Nodes, "nodes", 3, "`COUNT` of nodes, 1 to 200")
+	flags.IntVar(&u.Spec.Wires, "wires", 2, "`COUNT` of wires; every node is connected to each, as eth0, eth1 …")
 	flags.StringSliceVar(&u.From, "from", nil,
-		"directories whose *.yaml manifests (not those of subfolders) make the cluster")
+		"`DIR` with the cluster's *.yaml manifests, without subdirectories; several, separated by commas")
 	flags.StringSliceVar(&cidrs, "cluster-cidr", []string{"10.42.0.0/16", "fd42::/48"},
-		"prefixes that the pods are numbered from")
+		"`PREFIX` of the pods' addresses; one for each address family, separated by commas")
 	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw",
-		"how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end that --agent has")
+		"`BACKEND` between nodes: host-gw, vxlan, udp, ipip, wireguard, or a custom backend of --agent")
 	flags.StringVar(
 		&u.Agent, "agent", "",
-		"`PROGRAM` that the nodes run as their agent: weft-agent with back ends of your own (default: weft-agent beside this program)",
+		"`PROGRAM` that the nodes run as their agent: a weft-agent with custom backends (default: weft-agent in this program's directory)",
 	)
 	flags.StringArrayVar(&u.AgentEnv, "agent-env", nil,
-		"`NAME=VALUE` in the agents' environment, as often as there are such")
-	flags.StringVar(&u.Spec.Design, "design", "routed", "how pods are joined to their node: routed or bridge")
+		"`NAME=VALUE` in the agents' environment; repeatable")
+	flags.StringVar(&u.Spec.Design, "design", "routed", "`DESIGN` of the pods' attachment to their node: routed or bridge")
 	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs",
-		"what pods are numbered from: podCIDRs, a prefix a node, or pools, blocks of the cluster's prefixes")
-	flags.BoolVar(&machines, "machines", true, "run the manifests' virtual machines")
-	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "directories of further CNI plugins")
+		"`MODE` of allocating pod addresses: podCIDRs, one prefix per node, or pools, blocks of the cluster's prefixes")
+	flags.DurationVar(&u.ConnectivityTimeout, "wait", time.Minute, "`DURATION` to wait for connectivity between nodes and pods")
+	flags.BoolVar(&vms, "machines", true, "run the manifests' VMs") // glossary: the flag's name stays
+	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "additional `DIR` of CNI plugins; several, separated by commas")
 	return cmd
 }
 
 func newLabDownCmd(env ui.Env, f *labFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "Take a lab down: processes, namespaces, mounts and files",
-		Args:  ui.NoArgs,
+		Short: "Remove a lab: processes, namespaces, mounts and files",
+		Long: "Stops the lab's pods and VMs, ends its processes and removes its namespaces, mounts and files, also after `weft lab up`\n" +
+			"or a node was killed. Without a lab it does nothing and exits with 0.",
+		Example: "  weft lab down\n" +
+			"  weft lab down --dir /run/weft/pooled",
+		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			return d.Down(cmd.Context(), say(env))
+			return d.Down(cmd.Context(), progress(env))
 		},
 	}
 }
@@ -144,8 +155,10 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, pods and addresses",
-		Long:  "Shows nodes, pods and addresses. It exits with 1 when a process of the lab is dead, or a pod has no network.",
-		Args:  ui.NoArgs,
+		Long:  "Shows nodes, pods and addresses. It exits with 1 if a process of the lab is dead, or a pod has no network.",
+		Example: "  weft lab status\n" +
+			"  weft lab status --dir /run/weft/pooled -o json",
+		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
 			if err != nil {
@@ -172,7 +185,7 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 
 func printStatus(env ui.Env, st lab.Status) error {
 	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tADDRESSES\tPODS FROM\tPODS\tAGENT\tSANDBOXES")
+	fmt.Fprintln(w, "NODE\tADDRESSES\tPOD CIDRS\tPODS\tAGENT\tRUNTIME")
 	for _, n := range st.Nodes {
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, join(n.IPs), join(n.PodCIDRs), n.Pods, n.Agent, n.Sandbox)
 	}
@@ -200,24 +213,36 @@ func printStatus(env ui.Env, st lab.Status) error {
 		return err
 	}
 	printNetworks(w, st.Pods)
-	if len(st.Machines) > 0 {
+	if len(st.VMs) > 0 {
 		fmt.Fprintln(env.Stdout)
-		printMachines(w, st.Machines)
+		printVMs(w, st.VMs)
 	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	printSkipped(env.Stdout, "\n", st.Skipped)
 	for _, p := range st.Problems {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
 	}
-	return w.Flush()
+	return nil
 }
 
-// printNetworks lists the networks that pods have beside the cluster's.
+// printNetworks lists the additional networks of pods.
 func printNetworks(w io.Writer, pods []lab.PodStatus) {
-	head := "\nPOD\tFURTHER NETWORK\tINTERFACE\tADDRESSES\n"
+	head := "\nPOD\tADDITIONAL NETWORK\tINTERFACE\tADDRESSES\n"
 	for _, p := range pods {
 		for _, n := range p.Networks {
 			fmt.Fprintf(w, "%s%s/%s\t%s\t%s\t%s\n", head, p.Namespace, p.Name, n.Name, n.Interface, join(n.IPs))
 			head = ""
 		}
+	}
+}
+
+// printSkipped lists what is not tested, after a head.
+func printSkipped(w io.Writer, head string, all []connectivity.Skip) {
+	for _, s := range all {
+		fmt.Fprintf(w, "%sskip %s: %s\n", head, s.Name, s.Reason)
+		head = ""
 	}
 }
 
@@ -234,32 +259,38 @@ func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var output *string
 	cmd := &cobra.Command{
 		Use:   "reach",
-		Short: "Send packets between all pods and nodes and show who reaches whom",
-		Long: "Sends ICMP, TCP and UDP over IPv4 and IPv6 from every pod and node to every other, and exits with 1 when a\n" +
-			"pair does not reach that should, or reaches though network policies deny it: what should be is asked of the nodes' agents, as\n" +
-			"`weft policy why` does. Nothing has to run in the pods: it listens and sends in their namespaces itself.",
+		Short: "Test connectivity between all pods and nodes",
+		Long: "Sends ICMP, TCP and UDP over IPv4 and IPv6 from every pod and node to every other, and exits with 1 if a pair is not\n" +
+			"reachable that should be, or is reachable although network policies deny it. The nodes' agents evaluate the\n" +
+			"policies, as for `weft policy why`. It listens and sends in the pods' namespaces itself, so that the pods need no\n" +
+			"program for it.",
+		Example: "  weft lab reach\n" +
+			"  weft lab reach --timeout 5s -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if timeout <= 0 {
+				return ui.Misusef("for example --timeout 2s", "--timeout %s is not a positive duration", timeout)
+			}
 			d, err := lab.At(f.dir)
 			if err != nil {
 				return err
 			}
-			r, err := d.Reach(cmd.Context(), timeout)
+			r, err := d.TestConnectivity(cmd.Context(), timeout)
 			if err != nil {
 				return err
 			}
 			if *output == "json" {
 				err = ui.PrintJSON(env.Stdout, r)
 			} else {
-				err = printReach(env.Stdout, r)
+				err = printConnectivity(env.Stdout, r)
 			}
 			if err == nil && !r.OK() {
-				err = reachFault(r)
+				err = connectivityError(r)
 			}
 			return err
 		},
 	}
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "how long one pair is tried")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "`DURATION` after which a pair is not reachable")
 	output = ui.OutputFlag(cmd, "text", "json")
 	return cmd
 }

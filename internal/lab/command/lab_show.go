@@ -15,15 +15,15 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
-	"github.com/weft-net/weft/internal/lab/reach"
+	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
 
-// printReach prints who reaches whom as a table, one row for who sends and one column for who answers.
-func printReach(out io.Writer, r reach.Report) error {
+// printConnectivity prints a table of the results, with a row for each sender and a column for each receiver.
+func printConnectivity(out io.Writer, r connectivity.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprint(w, "\tFROM \\ TO")
 	for i := range r.Names {
@@ -40,31 +40,30 @@ func printReach(out io.Writer, r reach.Report) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "\n%d of %d pairs reach (ok: ICMP, TCP and UDP in every family that both have)\n", r.Reached, r.Pairs)
+	fmt.Fprintf(out, "\n%d of %d pairs are reachable (ok: ICMP, TCP and UDP in every family that both have)\n", r.Reached,
+		r.Pairs)
 	if r.Denied > 0 {
-		fmt.Fprintf(out, "%d are denied by policies, as they should be (deny; n/m deny: the others reach)\n", r.Denied)
+		fmt.Fprintf(out, "%d are denied by policies, as expected (n/m deny: n of m are reachable, the others denied)\n", r.Denied)
 	}
 	for _, f := range r.Failed {
 		if f.Expected {
-			fmt.Fprintf(out, "%s to %s by %s should reach: %s\n", f.From, f.To, f.Proto, f.Error)
+			fmt.Fprintf(out, "%s to %s by %s failed: %s\n", f.From, f.To, f.Proto, f.Error)
 		}
 	}
 	for _, f := range r.Leaked {
-		fmt.Fprintf(out, "%s to %s by %s should not reach: %s\n", f.From, f.To, f.Proto, f.Error)
+		fmt.Fprintf(out, "%s to %s by %s should fail: %s\n", f.From, f.To, f.Proto, f.Error)
 	}
 	for _, n := range r.Networks {
-		fmt.Fprintf(out, "\nin network %s\n", n.Network)
-		if err := printReach(out, n.Report); err != nil {
+		fmt.Fprintf(out, "\nnetwork %s\n", n.Network)
+		if err := printConnectivity(out, n.Report); err != nil {
 			return err
 		}
 	}
-	for _, s := range r.Skipped {
-		fmt.Fprintf(out, "skip %s: %s\n", s.Name, s.Reason)
-	}
+	printSkipped(out, "", r.Skipped)
 	return nil
 }
 
-func cellText(self bool, c reach.Cell) string {
+func cellText(self bool, c connectivity.Cell) string {
 	switch {
 	case self:
 		return "·"
@@ -82,9 +81,9 @@ func cellText(self bool, c reach.Cell) string {
 	return fmt.Sprintf("%d/%d", c.Reached, c.Pairs)
 }
 
-func reachFault(r reach.Report) error {
+func connectivityError(r connectivity.Report) error {
 	n, pairs, leaked := 0, 0, 0
-	count := func(r reach.Report) {
+	count := func(r connectivity.Report) {
 		pairs, leaked = pairs+r.Pairs, leaked+len(r.Leaked)
 		for _, f := range r.Failed {
 			if f.Expected {
@@ -93,12 +92,12 @@ func reachFault(r reach.Report) error {
 		}
 	}
 	count(r)
-	for _, further := range r.Networks {
-		count(further.Report)
+	for _, network := range r.Networks {
+		count(network.Report)
 	}
-	return model.Faultf(
-		model.CodeInternal, "look at `weft lab status`, `weft lab exec NODE -- ip route` and the logs below nodes/",
-		"reach: %d of %d pairs do not reach though they should, and %d reach though they should not", n, pairs, leaked)
+	return model.Errorf(
+		model.CodeInternal, "see `weft lab status`, `weft lab exec NODE -- ip route` and the logs in nodes/",
+		"%d of %d pairs failed, and %d are reachable although policies deny them", n, pairs, leaked)
 }
 
 func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
@@ -106,10 +105,12 @@ func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "graph",
 		Short: "Draw wires, tunnels, nodes and pods as dot or SVG, or list them",
-		Long: "Draws the lab as it is: wires, the tunnels between nodes, nodes with their mesh and pods. What the kernel of a node holds\n" +
-			"otherwise than the node's agent wants is written into its box.\n\n" +
+		Long: "Draws the lab: wires, the tunnels between nodes, nodes with their mesh and pods. A node's box lists the drift between\n" +
+			"its kernel and its agent's plan.\n\n" +
 			"Keys of -o json: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links [{wire, name, lines}],\n" +
 			"pods [{name, lines, bad}]}].",
+		Example: "  weft lab graph -o svg\n" +
+			"  weft lab graph -o text",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			d, err := lab.At(f.dir)
@@ -124,9 +125,9 @@ func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			picture := st.Diagram(m.Layout, labMeshes(cmd.Context(), d, st))
-			form := map[string]func() string{"dot": picture.DOT, "svg": picture.SVG, "text": picture.Text, "json": picture.JSON}
-			_, err = io.WriteString(env.Stdout, form[*output]())
+			g := st.Diagram(m.Layout, labMeshes(cmd.Context(), d, st))
+			format := map[string]func() string{"dot": g.DOT, "svg": g.SVG, "text": g.Text, "json": g.JSON}
+			_, err = io.WriteString(env.Stdout, format[*output]())
 			return err
 		},
 	}
@@ -134,28 +135,28 @@ func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
 	return cmd
 }
 
-// labMeshes asks each node's agent, and each node's kernel. A node that has no mesh is left out.
-func labMeshes(ctx context.Context, d lab.Dir, st lab.Status) map[string]lab.Seen {
-	out := map[string]lab.Seen{}
+// labMeshes reads the mesh of each node from its agent and compares it with the kernel. It skips nodes without a mesh.
+func labMeshes(ctx context.Context, d lab.Dir, st lab.Status) map[string]lab.MeshStatus {
+	out := map[string]lab.MeshStatus{}
 	for _, n := range st.Nodes {
 		status, err := reconcile.AskStatus(ctx, d.Node(n.Name, "agent"))
 		if err != nil {
 			continue
 		}
-		seen := lab.Seen{Topology: status.Topology}
+		mesh := lab.MeshStatus{Topology: status.Topology}
 		ns, err := netns.Open(n.Netns)
 		if err == nil {
 			var broken []reconcile.Broken
 			broken, err = reconcile.Compare(ctx, ns, status.Topology)
 			for _, b := range broken {
-				seen.Broken = append(seen.Broken, b.String())
+				mesh.Drift = append(mesh.Drift, b.String())
 			}
 			err = errors.Join(err, ns.Close())
 		}
 		if err != nil {
-			seen.Broken = append(seen.Broken, err.Error())
+			mesh.Drift = append(mesh.Drift, err.Error())
 		}
-		out[n.Name] = seen
+		out[n.Name] = mesh
 	}
 	return out
 }
@@ -165,12 +166,12 @@ func newLabExecCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE|POD [flags] -- COMMAND [ARG…]",
 		Short: "Run a command in a node's or a pod's namespaces",
-		Long: "Runs a command in the network namespace of a node, or in the namespaces of a pod (NAME or NAMESPACE/NAME). It\n" +
-			"exits as the command does.",
+		Long: "Runs a command in the network namespace of a node, or in the namespaces of a pod (NAME or NAMESPACE/NAME), and exits\n" +
+			"with its exit code.",
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
-				return ui.UsageError(errors.New("say where and what: weft lab exec NODE|POD -- COMMAND"))
+				return missingCommand(args, "NODE|POD", "weft lab exec node1 -- ip route")
 			}
 			d, err := lab.At(f.dir)
 			if err != nil {
@@ -187,12 +188,21 @@ func newLabExecCmd(env ui.Env, f *labFlags) *cobra.Command {
 			return execIn(cmd.Context(), env, d, at, name, args[1:])
 		},
 	}
-	cmd.Flags().StringVarP(&name, "container", "c", "", "container of the pod; its first one when not given")
+	cmd.Flags().StringVarP(&name, "container", "c", "", "`NAME` of the pod's container (default: the first regular one)")
 	return cmd
 }
 
+// missingCommand returns the usage error for an exec without a location, or without a command.
+func missingCommand(args []string, location, example string) error {
+	missing := "COMMAND"
+	if len(args) == 0 || args[0] == "--" {
+		missing = location
+	}
+	return ui.Misusef("for example `"+example+"`", "argument %s is missing", missing)
+}
+
 // execIn runs a command in a node's network namespace, or in the namespaces of a pod's container.
-func execIn(ctx context.Context, env ui.Env, d lab.Dir, at lab.Place, name string, argv []string) error {
+func execIn(ctx context.Context, env ui.Env, d lab.Dir, at lab.Location, name string, argv []string) error {
 	if at.Pod != "" {
 		return execInPod(ctx, env, d.Sandboxes(at.Node), at.Namespace, at.Pod, name, argv)
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
 
-// sandboxFlags name a runtime and what it works with. All verbs take them, so that one set of flags serves all.
+// sandboxFlags are the flags of a runtime. All commands accept all of them, so that one set of flags works for all.
 type sandboxFlags struct {
 	stateDir, confDir, binDir, cacheDir, logDir, podsDir string
 	node, domain                                         string
@@ -32,25 +32,25 @@ type sandboxFlags struct {
 
 func (f *sandboxFlags) add(fs *pflag.FlagSet) {
 	times := sandbox.KubeletTimes()
-	fs.StringVar(&f.stateDir, "state-dir", "/run/weft/sandbox", "where the runtime keeps what it runs")
+	fs.StringVar(&f.stateDir, "state-dir", "/run/weft/sandbox", "state `DIR` of the runtime")
 	fs.StringVar(&f.confDir, "cni-conf-dir", "/etc/cni/net.d",
-		"network configurations; the first in lexical order is the default network")
-	fs.StringVar(&f.binDir, "cni-bin-dir", "/opt/cni/bin", "CNI plugins; several directories are separated by :")
-	fs.StringVar(&f.cacheDir, "cni-cache-dir", "/var/lib/cni", "where libcni keeps results")
-	fs.StringVar(&f.logDir, "log-dir", "/var/log/pods", "containers' logs, in NAMESPACE_NAME_UID/CONTAINER/N.log")
-	fs.StringVar(&f.podsDir, "pods-dir", "", "a directory of pod manifests that is kept running and followed")
-	fs.StringVar(&f.node, "node", "", "this node's name (default: the host name)")
-	fs.StringSliceVar(&f.podCIDRs, "pod-cidr", nil, "handed to plugins that declare the capability ipRanges")
+		"`DIR` of network configurations; the first in lexical order is the default network")
+	fs.StringVar(&f.binDir, "cni-bin-dir", "/opt/cni/bin", "`DIR` of CNI plugins; several, separated by :")
+	fs.StringVar(&f.cacheDir, "cni-cache-dir", "/var/lib/cni", "cache `DIR` of libcni")
+	fs.StringVar(&f.logDir, "log-dir", "/var/log/pods", "`DIR` of containers' logs, in NAMESPACE_NAME_UID/CONTAINER/N.log")
+	fs.StringVar(&f.podsDir, "pods-dir", "", "`DIR` with the manifests of static pods (default: none)")
+	fs.StringVar(&f.node, "node", "", "`NAME` of this node (default: the host name)")
+	fs.StringSliceVar(&f.podCIDRs, "pod-cidr", nil, "`PREFIX` for plugins that declare the capability ipRanges; several, separated by commas")
 	fs.StringSliceVar(&f.clusterDNS, "cluster-dns", nil,
-		"name servers of pods with dnsPolicy ClusterFirst (default: as dnsPolicy Default)")
-	fs.StringVar(&f.domain, "cluster-domain", "cluster.local", "search domain of pods with dnsPolicy ClusterFirst")
-	fs.DurationVar(&f.backOff, "back-off", times.BackOff, "before the second restart of a container; doubles")
-	fs.DurationVar(&f.backOffCap, "back-off-cap", times.BackOffCap, "the longest back-off")
-	fs.DurationVar(&f.relist, "relist", times.Relist, "between two looks at what runs")
-	fs.BoolVar(&f.untilIdle, "until-idle", false, "end when the last pod is gone")
+		"`ADDRESS` of a name server of pods with dnsPolicy ClusterFirst (default: as dnsPolicy Default)")
+	fs.StringVar(&f.domain, "cluster-domain", "cluster.local", "search `DOMAIN` of pods with dnsPolicy ClusterFirst")
+	fs.DurationVar(&f.backOff, "back-off", times.BackOff, "`DURATION` before the second restart of a container; doubles with each")
+	fs.DurationVar(&f.backOffCap, "back-off-cap", times.BackOffCap, "longest `DURATION` before a restart")
+	fs.DurationVar(&f.relist, "relist", times.Relist, "`DURATION` between two checks of the containers (the kubelet's PLEG)")
+	fs.BoolVar(&f.untilIdle, "until-idle", false, "stop after the last pod is gone")
 }
 
-// args are the flags again, for a runtime that is started in the background, from wherever.
+// args returns the flags with absolute paths, for a runtime in the background.
 func (f *sandboxFlags) args() []string {
 	abs := func(path string) string {
 		if a, err := filepath.Abs(path); err == nil {
@@ -92,19 +92,19 @@ func (f *sandboxFlags) config(env ui.Env) (sandbox.Config, error) {
 	c.Times.BackOff, c.Times.BackOffCap, c.Times.Relist = f.backOff, f.backOffCap, f.relist
 	if c.Times.BackOff <= 0 || c.Times.BackOffCap < c.Times.BackOff || c.Times.Relist <= 0 {
 		return c, ui.UsageError(
-			fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, the cap not below the back-off"),
+			fmt.Errorf("--back-off, --back-off-cap and --relist must be positive, and the cap not below the back-off"),
 		)
 	}
 	for _, s := range f.podCIDRs {
 		p, err := netip.ParsePrefix(s)
 		if err != nil {
-			return c, ui.UsageError(fmt.Errorf("--pod-cidr %q is no prefix", s))
+			return c, ui.Misusef("for example --pod-cidr 10.42.0.0/24", "--pod-cidr %q is not a prefix", s)
 		}
 		c.PodCIDRs = append(c.PodCIDRs, p)
 	}
 	for _, s := range f.clusterDNS {
 		if _, err := netip.ParseAddr(s); err != nil {
-			return c, ui.UsageError(fmt.Errorf("--cluster-dns %q is no address", s))
+			return c, ui.Misusef("for example --cluster-dns 10.43.0.10", "--cluster-dns %q is not an IP address", s)
 		}
 	}
 	if c.Node == "" {
@@ -122,10 +122,13 @@ func newSandboxCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "sandbox",
 		Short: "Run pods as a kubelet and its container runtime do, through CNI",
-		Long: "Runs ordinary v1.Pod manifests as processes of this machine, in network, mount, UTS, IPC and PID namespaces of\n" +
-			"their own, attached to their networks through CNI in the way a kubelet and its runtime do it.\n\n" +
-			"Images are not pulled: the image field is recorded, the node's own files are the containers' root, and every\n" +
-			"container needs a command. Pods outlive the runtime; when it is started again, it finds them.",
+		Long: "Runs v1.Pod manifests as processes of this host, in network, mount, UTS, IPC and PID namespaces of their own,\n" +
+			"attached to their networks through CNI as a kubelet and its runtime do it.\n\n" +
+			"Images are not pulled: the image field is recorded, the root filesystem is the host's, and every container needs a\n" +
+			"command. Pods survive the runtime; a restarted runtime resumes them.",
+		Example: "  weft sandbox run examples/web.yaml\n" +
+			"  weft sandbox exec web -- ip addr\n" +
+			"  weft sandbox stop --all",
 	}
 	f.add(cmd.PersistentFlags())
 	cmd.AddCommand(newSandboxServeCmd(env, f), newSandboxRunCmd(env, f), newSandboxStopCmd(env, f),
@@ -135,9 +138,9 @@ func newSandboxCmd(env ui.Env) *cobra.Command {
 		cmd.AddCommand(&cobra.Command{
 			Use: name, Hidden: true, DisableFlagParsing: true,
 			RunE: func(_ *cobra.Command, args []string) error {
-				code, done := container.Hidden([]string{env.Self}, append([]string{name}, args...), env.Stderr)
-				if !done {
-					return ui.UsageError(fmt.Errorf("sandbox %s is for weft itself", name))
+				code, ok := container.Reexec([]string{env.Self}, append([]string{name}, args...), env.Stderr)
+				if !ok {
+					return ui.UsageError(fmt.Errorf("sandbox %s is internal to weft", name))
 				}
 				return ui.Exit(code)
 			},
@@ -150,8 +153,12 @@ func newSandboxServeCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	var state string
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "Run the runtime in the foreground; pods outlive it",
-		Args:  ui.NoArgs,
+		Short: "Run the runtime in the foreground; pods survive it",
+		Long: "Runs the runtime until SIGTERM: it runs the pods of --pods-dir and of `weft sandbox run`, restarts their containers and\n" +
+			"resumes the pods of a previous runtime. `weft sandbox run` starts one in the background if none is running.",
+		Example: "  weft sandbox serve --pods-dir examples\n" +
+			"  weft sandbox serve --cni-conf-dir /etc/cni/net.d --until-idle",
+		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := f.config(env)
 			if err != nil {
@@ -161,19 +168,21 @@ func newSandboxServeCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 				return sandbox.Serve(cmd.Context(), cfg)
 			}
 			ctx, cancel := context.WithCancel(cmd.Context())
-			followed := make(chan struct{})
+			done := make(chan struct{})
 			go func() {
-				defer close(followed)
-				lab.Follower{Dir: lab.Dir(state), Node: cfg.Node, Log: cfg.Log.With("room", "lab"), After: time.After}.Follow(ctx)
+				defer close(done)
+				lab.PodRunner{
+					Dir: lab.Dir(state), Node: cfg.Node, Log: cfg.Log.With("component", "lab"), After: time.After,
+				}.Run(ctx)
 			}()
 			err = sandbox.Serve(cmd.Context(), cfg)
 			cancel()
-			<-followed
+			<-done
 			return err
 		},
 	}
 	cmd.Flags().StringVar(&state, "lab", "",
-		"state `DIR` of a lab: run the pods of this node that are written into its store")
+		"state `DIR` of a lab: run the pods of this node in its store")
 	_ = cmd.Flags().MarkHidden("lab")
 	return cmd
 }

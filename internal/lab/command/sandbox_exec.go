@@ -22,9 +22,12 @@ func newSandboxExecCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec [NAMESPACE/]POD -- COMMAND [ARG...]",
 		Short: "Run a command in the namespaces of a container",
+		Long:  "Runs a command in the namespaces and with the environment of a running container, and exits with its exit code.",
+		Example: "  weft sandbox exec web -- ip addr\n" +
+			"  weft sandbox exec -c sidecar default/web -- cat /etc/resolv.conf",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 || len(args) == 2 && args[1] == "--" {
-				return ui.UsageError(errors.New("name a pod and a command"))
+				return missingCommand(args, "[NAMESPACE/]POD", "weft sandbox exec web -- ip addr")
 			}
 			return nil
 		},
@@ -37,28 +40,28 @@ func newSandboxExecCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
-	cmd.Flags().StringVarP(&name, "container", "c", "", "the container (default: the first ordinary one)")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
+	cmd.Flags().StringVarP(&name, "container", "c", "", "`NAME` of the container (default: the first regular one)")
 	return cmd
 }
 
-// execInPod runs a command in the namespaces of a pod's container, its first ordinary one when name is empty.
+// execInPod runs a command in the namespaces of a pod's container, the first regular one if name is empty.
 func execInPod(ctx context.Context, env ui.Env, runtime *sandbox.Client, ns, pod, name string, argv []string) error {
 	d, err := runtime.Get(ctx, ns, pod)
 	if err != nil {
 		return err
 	}
-	c, err := pick(d.Pod, name)
+	c, err := findContainer(d.Pod, name)
 	if err != nil {
 		return err
 	}
 	if c.State != string(container.Running) {
-		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s does not run, it is %s", c.Name, ns,
+		return model.Errorf(model.CodeUnknownContainer, "", "container %s of pod %s/%s is not running but %s", c.Name, ns,
 			pod, c.State)
 	}
 	run := exec.Command(argv[0], argv[1:]...)
 	run.Stdin, run.Stdout, run.Stderr = env.Stdin, env.Stdout, env.Stderr
-	run.Env = append(environOf(d, c.ID), container.Mark+"="+d.ID)
+	run.Env = append(environOf(d, c.ID), container.EnvSandbox+"="+d.ID)
 	err = container.Exec(c.Process, run)
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
@@ -70,7 +73,7 @@ func execInPod(ctx context.Context, env ui.Env, runtime *sandbox.Client, ns, pod
 	return nil
 }
 
-// environOf is the environment of a container's command, with the terminal of the caller.
+// environOf returns the environment of a container's command, with the caller's TERM.
 func environOf(d sandbox.Detail, id string) []string {
 	var env []string
 	for _, c := range d.All {

@@ -3,7 +3,6 @@
 package command
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -20,9 +19,12 @@ func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the pods of a runtime",
-		Args:  ui.NoArgs,
+		Long:  "Lists the pods of the runtime with their state, restarts and addresses, and what a pod is waiting for.",
+		Example: "  weft sandbox list\n" +
+			"  weft sandbox list -o json",
+		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := outputForm(output); err != nil {
+			if err := checkOutput(output); err != nil {
 				return err
 			}
 			pods, err := sandbox.NewClient(f.stateDir).List(cmd.Context())
@@ -35,13 +37,13 @@ func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			return printPods(env.Stdout, pods)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-func outputForm(s string) error {
+func checkOutput(s string) error {
 	if s != "text" && s != "json" {
-		return ui.UsageError(fmt.Errorf("output %q is neither text nor json", s))
+		return ui.BadOutput(s, "text", "json")
 	}
 	return nil
 }
@@ -75,7 +77,7 @@ func printPods(w io.Writer, pods []sandbox.Pod) error {
 	}
 	for _, p := range pods {
 		if p.Reason != "" {
-			fmt.Fprintf(w, "%s/%s: %s\n", p.Namespace, p.Name, why(p))
+			fmt.Fprintf(w, "%s/%s: %s\n", p.Namespace, p.Name, reason(p))
 		}
 	}
 	return nil
@@ -86,7 +88,11 @@ func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect [NAMESPACE/]POD",
 		Short: "Show everything about a pod as JSON",
-		Args:  onePod,
+		Long: "Prints a pod's sandbox, containers, network configuration, CNI results and latest errors as JSON. The keys are those of\n" +
+			"`weft sandbox list -o json`, and further ones.",
+		Example: "  weft sandbox inspect web\n" +
+			"  weft sandbox inspect backend/db",
+		Args: onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, name := podName(args[0], namespace)
 			d, err := sandbox.NewClient(f.stateDir).Get(cmd.Context(), ns, name)
@@ -96,13 +102,17 @@ func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			return ui.PrintJSON(env.Stdout, d)
 		},
 	}
-	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "of a pod that is named without one")
+	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
 	return cmd
 }
 
 func onePod(_ *cobra.Command, args []string) error {
-	if len(args) != 1 {
-		return ui.UsageError(errors.New("name one pod"))
+	const hint = "for example default/web; `weft sandbox list` lists them"
+	switch {
+	case len(args) == 0:
+		return ui.Misusef(hint, "no pod named")
+	case len(args) > 1:
+		return ui.Misusef(hint, "unexpected argument %q", args[1])
 	}
 	return nil
 }
@@ -110,8 +120,12 @@ func onePod(_ *cobra.Command, args []string) error {
 func newSandboxStatusCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	return &cobra.Command{
 		Use:   "status",
-		Short: "Show the runtime itself as JSON: networks, health, what was recovered",
-		Args:  ui.NoArgs,
+		Short: "Show the status of the runtime as JSON: networks, health, recovery",
+		Long: "Prints the runtime's process, its networks and whether they are ready, and what it recovered when it started. The exit\n" +
+			"code is 1 if no runtime is running for --state-dir.",
+		Example: "  weft sandbox status\n" +
+			"  weft sandbox status --state-dir /run/weft/sandbox",
+		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			st, err := sandbox.NewClient(f.stateDir).Status(cmd.Context())
 			if err != nil {

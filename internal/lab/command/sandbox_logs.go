@@ -30,31 +30,35 @@ func newSandboxLogsCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	var l logsFlags
 	cmd := &cobra.Command{
 		Use:   "logs [NAMESPACE/]POD",
-		Short: "Print what a container has written",
-		Args:  onePod,
+		Short: "Print the logs of a container",
+		Long: "Prints what a container wrote on stdout and stderr, from the files in --log-dir of the runtime. With --follow it prints\n" +
+			"new lines until the container exits.",
+		Example: "  weft sandbox logs web\n" +
+			"  weft sandbox logs backend/db --follow --timestamps",
+		Args: onePod,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ns, name := podName(args[0], l.namespace)
 			return l.print(cmd.Context(), env, sandbox.NewClient(f.stateDir), ns, name)
 		},
 	}
-	cmd.Flags().StringVarP(&l.namespace, "namespace", "n", "default", "of a pod that is named without one")
-	cmd.Flags().StringVarP(&l.container, "container", "c", "", "the container (default: the first ordinary one)")
-	cmd.Flags().BoolVarP(&l.follow, "follow", "f", false, "go on until the container ends")
-	cmd.Flags().BoolVarP(&l.previous, "previous", "p", false, "of the container before the last restart")
-	cmd.Flags().BoolVar(&l.timestamps, "timestamps", false, "begin every line with its time")
+	cmd.Flags().StringVarP(&l.namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
+	cmd.Flags().StringVarP(&l.container, "container", "c", "", "`NAME` of the container (default: the first regular one)")
+	cmd.Flags().BoolVarP(&l.follow, "follow", "f", false, "continue until the container exits")
+	cmd.Flags().BoolVarP(&l.previous, "previous", "p", false, "logs of the container before the last restart")
+	cmd.Flags().BoolVar(&l.timestamps, "timestamps", false, "prefix every line with its time")
 	return cmd
 }
 
-// pick is the container that is meant.
-func pick(p sandbox.Pod, name string) (sandbox.Container, error) {
+// findContainer returns the container with a name, or the first regular one if name is empty.
+func findContainer(p sandbox.Pod, name string) (sandbox.Container, error) {
 	var names []string
 	for _, c := range p.Containers {
-		if c.Name == name || name == "" && c.Kind == string(container.Ordinary) {
+		if c.Name == name || name == "" && c.Kind == string(container.Regular) {
 			return c, nil
 		}
 		names = append(names, c.Name)
 	}
-	return sandbox.Container{}, model.Faultf(model.CodeUnknownContainer, "it has "+strings.Join(names, ", "),
+	return sandbox.Container{}, model.Errorf(model.CodeUnknownContainer, "it has "+strings.Join(names, ", "),
 		"pod %s/%s has no container %q", p.Namespace, p.Name, name)
 }
 
@@ -63,54 +67,54 @@ func (l logsFlags) print(ctx context.Context, env ui.Env, c *sandbox.Client, ns,
 	if err != nil {
 		return err
 	}
-	box, err := pick(d.Pod, l.container)
+	target, err := findContainer(d.Pod, l.container)
 	if err != nil {
 		return err
 	}
-	path := box.Log
+	path := target.Log
 	if l.previous {
-		path, err = before(box)
+		path, err = previousLog(target)
 		if err != nil {
 			return err
 		}
 	}
 	if path == "" {
-		return model.Faultf(model.CodeUnknownContainer, "", "container %s of pod %s/%s has not started yet",
-			box.Name, ns, name)
+		return model.Errorf(model.CodeUnknownContainer, "", "container %s of pod %s/%s has not started yet",
+			target.Name, ns, name)
 	}
 	file, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("log: %w", err)
 	}
 	defer func() { _ = file.Close() }()
-	ended := func() bool {
+	exited := func() bool {
 		d, err := c.Get(ctx, ns, name)
 		if err != nil {
 			return true
 		}
-		now, err := pick(d.Pod, box.Name)
-		return err != nil || now.ID != box.ID || now.State != string(container.Running)
+		now, err := findContainer(d.Pod, target.Name)
+		return err != nil || now.ID != target.ID || now.State != string(container.Running)
 	}
-	return l.copy(ctx, env.Stdout, file, ended)
+	return l.copy(ctx, env.Stdout, file, exited)
 }
 
-// before is the log of the container before the last restart.
-func before(c sandbox.Container) (string, error) {
+// previousLog returns the path of the log before the last restart.
+func previousLog(c sandbox.Container) (string, error) {
 	if c.Restarts == 0 {
-		return "", model.Faultf(model.CodeUnknownContainer, "", "container %s was never restarted", c.Name)
+		return "", model.Errorf(model.CodeUnknownContainer, "", "container %s was never restarted", c.Name)
 	}
 	path := filepath.Join(filepath.Dir(c.Log), fmt.Sprintf("%d.log", c.Restarts-1))
 	if _, err := os.Stat(path); err != nil {
-		return "", model.Faultf(model.CodeUnknownContainer, "",
-			"the container before the last restart of %s was cleaned up: %w", c.Name, err)
+		return "", model.Errorf(model.CodeUnknownContainer, "",
+			"container %s before its last restart was garbage-collected: %w", c.Name, err)
 	}
 	return path, nil
 }
 
-// copy prints lines until the end of the file, or with follow until the container has ended.
-func (l logsFlags) copy(ctx context.Context, w io.Writer, r io.Reader, ended func() bool) error {
+// copy prints lines until the end of the file, or with follow until the container has exited.
+func (l logsFlags) copy(ctx context.Context, w io.Writer, r io.Reader, exited func() bool) error {
 	in := bufio.NewReaderSize(r, 64<<10)
-	rest, over := "", false
+	rest, last := "", false
 	for {
 		line, err := in.ReadString('\n')
 		rest += line
@@ -122,10 +126,10 @@ func (l logsFlags) copy(ctx context.Context, w io.Writer, r io.Reader, ended fun
 			rest = ""
 		case !errors.Is(err, io.EOF):
 			return fmt.Errorf("log: %w", err)
-		case !l.follow || over:
+		case !l.follow || last:
 			return nil
 		default:
-			over = ended() // what was written before is still read
+			last = exited() // lines that were written before are read in a last pass
 			select {
 			case <-ctx.Done():
 				return nil

@@ -27,10 +27,18 @@ func newSandboxStopCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	var s stopFlags
 	cmd := &cobra.Command{
 		Use:   "stop [NAMESPACE/]POD...",
-		Short: "Stop pods and take away everything that is left of them",
+		Short: "Stop pods and clean up after them",
+		Long: "Sends SIGTERM to the containers of the pods, kills them after the grace period, executes DEL for their networks, and\n" +
+			"waits until the pods are gone.",
+		Example: "  weft sandbox stop web\n" +
+			"  weft sandbox stop --grace 1s default/web backend/db\n" +
+			"  weft sandbox stop --all",
 		Args: func(_ *cobra.Command, args []string) error {
-			if (len(args) == 0) != s.all {
-				return ui.UsageError(errors.New("name pods, or --all"))
+			switch {
+			case len(args) == 0 && !s.all:
+				return ui.Misusef("`weft sandbox list` lists them; `weft sandbox stop --all` stops all", "no pod named")
+			case len(args) > 0 && s.all:
+				return ui.Misusef("leave out --all or the pods", "argument %q does not fit --all", args[0])
 			}
 			return nil
 		},
@@ -48,13 +56,13 @@ func newSandboxStopCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			return s.stop(ctx, env, c, args, grace)
 		},
 	}
-	cmd.Flags().StringVarP(&s.namespace, "namespace", "n", "default", "of pods that are named without one")
+	cmd.Flags().StringVarP(&s.namespace, "namespace", "n", "default", "`NAMESPACE` of pods without one")
 	cmd.Flags().BoolVar(&s.all, "all", false, "stop all pods")
-	cmd.Flags().BoolVar(&s.force, "force", false, "give up networks that cannot be given back")
+	cmd.Flags().BoolVar(&s.force, "force", false, "remove pods even if their network cannot be torn down")
 	cmd.Flags().BoolVar(&s.wait, "wait", true, "wait until they are gone")
 	cmd.Flags().DurationVar(&s.grace, "grace", 0,
-		"how long containers may take to end (default: the pod's terminationGracePeriodSeconds)")
-	cmd.Flags().DurationVar(&s.timeout, "timeout", 2*time.Minute, "how long to wait")
+		"`DURATION` of the containers' grace period (default: the pod's terminationGracePeriodSeconds)")
+	cmd.Flags().DurationVar(&s.timeout, "timeout", 2*time.Minute, "`DURATION` to wait for the pods")
 	return cmd
 }
 
@@ -103,7 +111,7 @@ func awaitGone(ctx context.Context, env ui.Env, c *sandbox.Client, namespace, na
 	last := ""
 	slow := time.AfterFunc(2*time.Second, func() {
 		fmt.Fprintf(
-			env.Stderr, "weft: pod %s/%s: its containers were asked to end and have their grace period; --grace 1s is shorter\n",
+			env.Stderr, "weft: pod %s/%s: waiting for its containers to exit within the grace period; --grace 1s is shorter\n",
 			namespace, name,
 		)
 	})
@@ -112,18 +120,18 @@ func awaitGone(ctx context.Context, env ui.Env, c *sandbox.Client, namespace, na
 		if d == nil {
 			return true, nil
 		}
-		last = why(d.Pod)
+		last = reason(d.Pod)
 		return false, nil
 	})
 	if errors.Is(err, sandbox.ErrNoServer) {
-		return nil // a runtime that ends with its last pod
+		return nil // the runtime has stopped after its last pod
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
 		if last == "" {
-			last = "its containers take their time"
+			last = "its containers have not exited"
 		}
-		return model.Faultf(model.CodeTryAgain, "it is tried further; --grace 0s is quicker, --force gives up its network",
-			"pod %s/%s is not gone yet: %s", namespace, name, last)
+		return model.Errorf(model.CodeTryAgain, "the runtime keeps trying; use --grace 0s, or --force to abandon its network",
+			"pod %s/%s is still terminating: %s", namespace, name, last)
 	}
 	return err
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// vmChange is a change of a machine that runs.
+// vmChange is a change of a running VM.
 type vmChange struct {
 	env     ui.Env
 	dir     string
@@ -25,19 +25,19 @@ type vmChange struct {
 
 func (v *vmChange) flags(cmd *cobra.Command) {
 	vmDirFlag(cmd.Flags(), &v.dir)
-	cmd.Flags().DurationVar(&v.timeout, "timeout", 2*time.Minute, "how long the pod's network and the guest may take")
+	cmd.Flags().DurationVar(&v.timeout, "timeout", 2*time.Minute, "`DURATION` to wait for the pod's network and the guest")
 }
 
-// ask has the machine of that name change.
-func (v *vmChange) ask(cmd *cobra.Command, name string, c launch.Change) error {
+// request requests a change of the VM with a name.
+func (v *vmChange) request(cmd *cobra.Command, name string, c launch.Change) error {
 	st, err := vmFind(v.dir, name)
 	if err != nil {
 		return err
 	}
 	if st.Phase != launch.Running {
-		return model.Faultf(model.CodeInvalidEnv, "see `weft vm list`", "machine %s is %s", st.Key(), st.Phase)
+		return model.Errorf(model.CodeInvalidEnv, "see `weft vm list`", "VM %s is %s", st.Key(), st.Phase)
 	}
-	st, err = launch.Ask(cmd.Context(), st, c, v.timeout)
+	st, err = launch.RequestChange(cmd.Context(), st, c, v.timeout)
 	if err != nil {
 		return err
 	}
@@ -47,14 +47,14 @@ func (v *vmChange) ask(cmd *cobra.Command, name string, c launch.Change) error {
 	return nil
 }
 
-// vmCard is what is said of an interface that a machine gets, in the words of a manifest.
-type vmCard struct {
+// vmInterface has the flags of an interface to attach.
+type vmInterface struct {
 	network, binding, mac, model string
 	down                         bool
 }
 
-// read checks it by the rules of manifests.
-func (c vmCard) read(name string, o manifest.Options) (model.VMInterface, error) {
+// read validates the flags like a manifest.
+func (c vmInterface) read(name string, o manifest.Options) (model.VMInterface, error) {
 	type object = map[string]any
 	nic := object{"name": name, "model": c.model, "macAddress": c.mac}
 	if c.down {
@@ -83,46 +83,48 @@ func (c vmCard) read(name string, o manifest.Options) (model.VMInterface, error)
 }
 
 func newVMAttachCmd(env ui.Env) *cobra.Command {
-	v, in, card := &vmChange{env: env}, vmcommand.NewInput(env), vmCard{}
+	v, in, nic := &vmChange{env: env}, vmcommand.NewInput(env), vmInterface{}
 	cmd := &cobra.Command{
-		Use:   "attach [NAMESPACE/]MACHINE INTERFACE --network NAME",
-		Short: "Give a machine that runs another interface",
-		Long: `Has the pod attached to the network, where --store-dir of weft vm run has said how, gives the pod's link to
-the guest, and plugs a card into the machine. It is what another interface and network in the manifest would be.`,
+		Use:   "attach [NAMESPACE/]VM INTERFACE --network NAME",
+		Short: "Attach a running VM to another network",
+		Long: `Attaches the pod to the network, if the VM runs with --store-dir, and hot-plugs an interface for it into the VM.
+It is the same as another interface and network in the manifest.`,
 		Example: "  weft vm attach shop/web blue --network blue-net\n  weft vm link shop/web blue down\n  weft vm detach shop/web blue",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			nic, err := card.read(args[1], in.Options())
+			i, err := nic.read(args[1], in.Options())
 			if err != nil {
 				return err
 			}
-			return v.ask(cmd, args[0], launch.Change{Attach: &nic})
+			return v.request(cmd, args[0], launch.Change{Attach: &i})
 		},
 	}
 	v.flags(cmd)
 	f := cmd.Flags()
-	f.StringVar(&card.network, "network", "",
-		"the `NAME` of the NetworkAttachmentDefinition, with its namespace where that is another one")
-	f.StringVar(&card.binding, "as", string(model.VMBridge),
-		"bridge, or the name of a binding `PLUGIN` such as weft-direct")
+	f.StringVar(&nic.network, "network", "",
+		"`NAME` or NAMESPACE/NAME of the NetworkAttachmentDefinition")
+	f.StringVar(&nic.binding, "as", string(model.VMBridge),
+		"`BINDING`: bridge, or the name of a binding plugin such as weft-direct")
 	f.StringToStringVar(&in.Bindings, "binding", nil,
 		"`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
-	f.StringVar(&card.mac, "mac", "", "the card's hardware `ADDRESS`, instead of the pod's")
-	f.StringVar(&card.model, "model", "virtio", "the card's `MODEL`")
-	f.BoolVar(&card.down, "down", false, "without a carrier")
+	f.StringVar(&nic.mac, "mac", "", "MAC `ADDRESS` of the interface (default: the pod's)")
+	f.StringVar(&nic.model, "model", "virtio", "`MODEL` of the interface")
+	f.BoolVar(&nic.down, "down", false, "set the link down")
 	return cmd
 }
 
 func newVMDetachCmd(env ui.Env) *cobra.Command {
 	v := &vmChange{env: env}
 	cmd := &cobra.Command{
-		Use:   "detach [NAMESPACE/]MACHINE INTERFACE",
-		Short: "Take an interface from a machine that runs",
-		Long: `Asks the guest to let go of the card, waits until it has, and gives the link back to the pod, which is then
-detached from the network. The machine's first interface cannot be taken away. In a manifest it is "state: absent".`,
+		Use:   "detach [NAMESPACE/]VM INTERFACE",
+		Short: "Detach an interface from a running VM",
+		Long: `Unplugs the interface, waits for the guest, returns the link to the pod and detaches the pod from the network.
+The VM's first interface cannot be detached. It is the same as "state: absent" in the manifest.`,
+		Example: "  weft vm detach shop/db blue\n" +
+			"  weft vm detach shop/db blue --timeout 30s",
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return v.ask(cmd, args[0], launch.Change{Detach: args[1]})
+			return v.request(cmd, args[0], launch.Change{Detach: args[1]})
 		},
 	}
 	v.flags(cmd)
@@ -132,15 +134,17 @@ detached from the network. The machine's first interface cannot be taken away. I
 func newVMLinkCmd(env ui.Env) *cobra.Command {
 	v := &vmChange{env: env}
 	cmd := &cobra.Command{
-		Use:   "link [NAMESPACE/]MACHINE INTERFACE up|down",
-		Short: "Give the guest's end of an interface its carrier, or take it",
-		Long:  `What pulls the cable out of the guest's card, or puts it in. In a manifest it is "state: up" and "state: down".`,
-		Args:  cobra.ExactArgs(3),
+		Use:   "link [NAMESPACE/]VM INTERFACE up|down",
+		Short: "Set the link state of a VM's interface",
+		Long:  `Sets the carrier of the guest's interface. It is the same as "state: up" and "state: down" in the manifest.`,
+		Example: "  weft vm link shop/db blue down\n" +
+			"  weft vm link shop/db blue up",
+		Args: cobra.ExactArgs(3),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if args[2] != "up" && args[2] != "down" {
-				return ui.UsageError(fmt.Errorf("%q is neither up nor down", args[2]))
+				return ui.Misusef("write up or down", "argument %q is not up or down", args[2])
 			}
-			return v.ask(cmd, args[0], launch.Change{Link: args[1], Up: args[2] == "up"})
+			return v.request(cmd, args[0], launch.Change{Link: args[1], Up: args[2] == "up"})
 		},
 	}
 	v.flags(cmd)
@@ -151,20 +155,21 @@ func newVMApplyCmd(env ui.Env) *cobra.Command {
 	v, in := &vmChange{env: env}, vmcommand.NewInput(env)
 	cmd := &cobra.Command{
 		Use:   "apply FILE",
-		Short: "Bring the interfaces of a machine that runs to what its manifest says now",
-		Long: `Reads the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin). Interfaces that are new there
-are attached, those that are absent or not there any more are detached, and carriers are given and taken. What else
-an interface is cannot change.`,
+		Short: "Apply the interfaces of a manifest to a running VM",
+		Long: `Reads the VirtualMachineInstance or VirtualMachine in FILE ("-" is stdin). It attaches new interfaces, detaches
+interfaces that are absent or removed, and sets link states. Other properties of an interface cannot change.`,
+		Example: "  weft vm apply examples/vm/bridge.yaml\n" +
+			"  weft vm apply --timeout 30s examples/vm/masquerade.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			m, err := in.Machine(args[0])
+			m, err := in.PlanInput(args[0])
 			if err != nil {
 				return err
 			}
-			return v.ask(cmd, m.VM.Key(), launch.Change{Machine: &m.VM})
+			return v.request(cmd, m.VM.Key(), launch.Change{VM: &m.VM})
 		},
 	}
-	in.MachineFlags(cmd)
+	in.VMFlags(cmd)
 	v.flags(cmd)
 	return cmd
 }

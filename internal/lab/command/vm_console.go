@@ -14,21 +14,20 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// leave is the key that leaves a console: Ctrl-].
-const leave = 0x1d
+// detachKey detaches from a console: Ctrl-].
+const detachKey = 0x1d
 
-// vmConsole carries between the terminal and a machine's console until the key is pressed, the input ends or the
-// machine does.
+// vmConsole connects the terminal to a VM's console until the user detaches, the input ends or the VM stops.
 func vmConsole(ctx context.Context, env ui.Env, dir string) error {
 	conn, err := qemu.DialConsole(ctx, dir)
 	if err != nil {
-		return model.Faultf(model.CodeInvalidEnv, "has the machine started?", "console: %w", err)
+		return model.Errorf(model.CodeInvalidEnv, "check that the VM is running", "console: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	if f, ok := env.Stdin.(*os.File); ok {
 		restore, err := raw(int(f.Fd()))
 		if err == nil {
-			fmt.Fprint(env.Stderr, "weft: the machine's console; Ctrl-] leaves it\r\n")
+			fmt.Fprint(env.Stderr, "weft: attached to the VM's console; Ctrl-] detaches\r\n")
 			defer restore()
 		}
 	}
@@ -37,7 +36,7 @@ func vmConsole(ctx context.Context, env ui.Env, dir string) error {
 		_, err := io.Copy(env.Stdout, conn)
 		ended <- err
 	}()
-	go func() { ended <- typed(conn, env.Stdin) }()
+	go func() { ended <- copyInput(conn, env.Stdin) }()
 	select {
 	case err := <-ended:
 		return err
@@ -46,16 +45,16 @@ func vmConsole(ctx context.Context, env ui.Env, dir string) error {
 	}
 }
 
-// typed sends what is typed, until the key that leaves.
-func typed(to io.Writer, from io.Reader) error {
+// copyInput sends input until detachKey.
+func copyInput(to io.Writer, from io.Reader) error {
 	b := make([]byte, 4096)
 	for {
 		n, err := from.Read(b)
-		part, _, left := bytes.Cut(b[:n], []byte{leave})
+		part, _, detached := bytes.Cut(b[:n], []byte{detachKey})
 		if _, err := to.Write(part); err != nil {
 			return err
 		}
-		if left || err == io.EOF {
+		if detached || err == io.EOF {
 			return nil
 		}
 		if err != nil {

@@ -17,30 +17,29 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// podNetworks has the pod of a machine ask for the machine's networks, as it does in the cluster's manifests, and waits
-// until the agent has attached it to them.
+// podNetworks selects the VM's networks in the annotation of its pod, in the cluster's manifests, and waits until the
+// agent has attached the pod to them.
 type podNetworks struct {
 	store          *dir.Store
 	namespace, pod string
 }
 
-// networkTime bounds how long that may take, networkPause is between two looks.
 const (
-	networkTime  = 30 * time.Second
-	networkPause = 50 * time.Millisecond
+	networkTimeout  = 30 * time.Second
+	networkInterval = 50 * time.Millisecond // between two checks
 )
 
 func (p podNetworks) attach(ctx context.Context, vm model.VM) error {
-	if err := p.known(vm); err != nil {
+	if err := p.checkDefinitions(vm); err != nil {
 		return err
 	}
-	note, links, err := launch.Selections(vm)
+	note, links, err := launch.NetworkSelections(vm)
 	if err != nil {
 		return err
 	}
 	key := store.PodKey(p.namespace, p.pod)
 	if len(links) == 0 {
-		note = "" // which takes the annotation away
+		note = "" // removes the annotation
 	}
 	warned, err := p.warnings()
 	if err != nil {
@@ -48,41 +47,41 @@ func (p podNetworks) attach(ctx context.Context, vm model.VM) error {
 	}
 	_, err = p.store.Modify(ctx, key, store.Annotate(map[string]string{multinet.NetworksKey: note}))
 	if err != nil {
-		return fmt.Errorf("networks of machine %s: %w", vm.Key(), err)
+		return fmt.Errorf("networks of VM %s: %w", vm.Key(), err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, networkTime)
+	ctx, cancel := context.WithTimeout(ctx, networkTimeout)
 	defer cancel()
 	for {
-		has, err := p.has(key)
+		attached, err := p.attachedLinks(key)
 		if err != nil {
-			return fmt.Errorf("networks of machine %s: %w", vm.Key(), err)
+			return fmt.Errorf("networks of VM %s: %w", vm.Key(), err)
 		}
-		lacks := slices.IndexFunc(links, func(l string) bool { return !slices.Contains(has, l) })
-		if lacks < 0 {
+		missing := slices.IndexFunc(links, func(l string) bool { return !slices.Contains(attached, l) })
+		if missing < 0 {
 			return nil
 		}
 		now, err := p.warnings()
 		if err != nil {
 			return err
 		}
-		for event, says := range now {
-			if warned[event] != says {
-				return model.Faultf(model.CodeInvalidConf, "", "networks of machine %s: pod %s/%s: %s", vm.Key(), p.namespace,
-					p.pod, says.message)
+		for event, w := range now {
+			if warned[event] != w {
+				return model.Errorf(model.CodeInvalidConf, "", "networks of VM %s: pod %s/%s: %s", vm.Key(), p.namespace,
+					p.pod, w.message)
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return model.Faultf(model.CodeTryAgain, "the agent's log and the pod's events say why",
-				"machine %s: pod %s/%s has not been attached to the network of %s: %w", vm.Key(), p.namespace, p.pod,
-				links[lacks], ctx.Err())
-		case <-time.After(networkPause):
+			return model.Errorf(model.CodeTryAgain, "see the agent's log and the pod's events",
+				"VM %s: pod %s/%s was not attached to the network of %s: %w", vm.Key(), p.namespace, p.pod, links[missing],
+				ctx.Err())
+		case <-time.After(networkInterval):
 		}
 	}
 }
 
-// known makes sure that there are such networks.
-func (p podNetworks) known(vm model.VM) error {
+// checkDefinitions checks that the VM's NetworkAttachmentDefinitions exist.
+func (p podNetworks) checkDefinitions(vm model.VM) error {
 	for _, nic := range vm.Interfaces {
 		if nic.Network.Definition == "" || nic.Absent {
 			continue
@@ -94,14 +93,14 @@ func (p podNetworks) known(vm model.VM) error {
 			key.Namespace, key.Name = namespace, name
 		}
 		if _, err := p.store.Get(key); err != nil {
-			return model.Faultf(model.CodeInvalidConf, "make it first", "network %q of machine %s: %w", nic.Name, vm.Key(), err)
+			return model.Errorf(model.CodeInvalidConf, "create it first", "network %q of VM %s: %w", nic.Name, vm.Key(), err)
 		}
 	}
 	return nil
 }
 
-// has are the links that the pod is said to have.
-func (p podNetworks) has(key store.Key) (out []string, err error) {
+// attachedLinks returns the links in the status annotation of the pod.
+func (p podNetworks) attachedLinks(key store.Key) (out []string, err error) {
 	o, err := p.store.Get(key)
 	if err != nil {
 		return nil, err
@@ -124,10 +123,10 @@ func (p podNetworks) has(key store.Key) (out []string, err error) {
 	return out, nil
 }
 
-// warning is one of the pod's events, as it was at a version.
+// warning is a version of an event of the pod.
 type warning struct{ version, message string }
 
-// warnings are those that the pod has been given, by their names.
+// warnings returns the pod's warning events by name.
 func (p podNetworks) warnings() (map[string]warning, error) {
 	all, err := p.store.List("Event")
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestNotes: who starts a machine in the background is told what its log notes, and nothing else of it.
+// TestNotes: notes returns the notes of a background process's log, and no other lines.
 func TestNotes(t *testing.T) {
 	got := notes(
-		"weft: note: pod a/b: not done: image\nweft: note: disk a is left out\nlevel=INFO msg=x\nweft: machine a/b runs\nweft: note: another\n",
+		"weft: note: pod a/b: ignored: image\nweft: note: disk a is skipped\nlevel=INFO msg=x\nweft: VM a/b is running\nweft: note: another\n",
 	)
-	if d := cmp.Diff([]string{"weft: note: disk a is left out", "weft: note: another"}, got); d != "" {
+	if d := cmp.Diff([]string{"weft: note: disk a is skipped", "weft: note: another"}, got); d != "" {
 		t.Error(d)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// startPod runs the pod around the machine and gives the path of its network namespace.
+// startPod runs the VM's pod and returns the path of its network namespace.
 func (r *vmRun) startPod(ctx context.Context, l manifest.Launch) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	text, err := launch.Pod(l, []string{"sleep", "infinity"})
+	text, err := launch.PodManifest(l, []string{"sleep", "infinity"})
 	if err != nil {
 		return "", err
 	}
@@ -36,24 +36,24 @@ func (r *vmRun) startPod(ctx context.Context, l manifest.Launch) (string, error)
 	}
 	d, err := c.Get(ctx, l.VM.Namespace, launch.PodName(l.VM.Name))
 	if err == nil && d.Netns == "" {
-		err = model.Faultf(model.CodeInvalidEnv, "", "pod %s/%s has no network of its own", d.Namespace, d.Name)
+		err = model.Errorf(model.CodeInvalidEnv, "", "pod %s/%s has no network namespace of its own", d.Namespace, d.Name)
 	}
 	return d.Netns, err
 }
 
-// follow ends the machine when its pod goes.
-func (r *vmRun) follow(ctx context.Context, st launch.Status, cancel context.CancelCauseFunc) {
+// watchPod stops the VM when its pod terminates.
+func (r *vmRun) watchPod(ctx context.Context, st launch.Status, cancel context.CancelCauseFunc) {
 	namespace, name := podName(st.Pod, "")
 	err := sandbox.NewClient(st.Runtime).Watch(ctx, namespace, name, func(d *sandbox.Detail) (bool, error) {
 		return d == nil || d.State == "Terminating" || d.State == "Failed" || d.State == "Succeeded", nil
 	})
 	if err == nil && ctx.Err() == nil {
-		cancel(model.Faultf(model.CodeInvalidEnv, "", "machine %s: its pod %s has ended", st.Key(), st.Pod))
+		cancel(model.Errorf(model.CodeInvalidEnv, "", "VM %s: pod %s has terminated", st.Key(), st.Pod))
 	}
 }
 
-// inCluster has the machine's pod attached to networks while the machine runs, where the cluster's manifests are known.
-func (r *vmRun) inCluster(c *launch.Config) error {
+// enableHotplug lets the agent attach the VM's pod to networks while the VM runs, if the cluster's manifests are known.
+func (r *vmRun) enableHotplug(c *launch.Config) error {
 	if r.store == "" {
 		return nil
 	}
@@ -61,7 +61,7 @@ func (r *vmRun) inCluster(c *launch.Config) error {
 	if err != nil {
 		return err
 	}
-	namespace, name := podName(c.About.Pod, c.Input.VM.Namespace)
-	c.Networks = podNetworks{store: s, namespace: namespace, pod: name}.attach
+	namespace, name := podName(c.Status.Pod, c.Input.VM.Namespace)
+	c.AttachNetworks = podNetworks{store: s, namespace: namespace, pod: name}.attach
 	return nil
 }

@@ -24,7 +24,15 @@ import (
 
 func newVMCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
-		Use: "vm", Short: "Run KubeVirt machines, and show how their network is made", Args: cobra.NoArgs,
+		Use:   "vm",
+		Short: "Run KubeVirt VMs and show their network",
+		Long: `Runs the VirtualMachineInstances and VirtualMachines of manifests under QEMU or libvirt, without KubeVirt: each VM in a
+pod of its own, with the network of its pod under KubeVirt. It shows a VM's network plan, and changes the interfaces of
+running VMs.`,
+		Example: "  weft vm run --detach examples/vm/masquerade.yaml\n" +
+			"  weft vm console shop/web\n" +
+			"  weft vm plan examples/vm/bridge.yaml",
+		Args: cobra.NoArgs,
 	}
 	cmd.AddCommand(vmcommand.NewPlan(env), vmcommand.NewXML(env), newVMRunCmd(env), newVMListCmd(env), newVMStatusCmd(env),
 		newVMConsoleCmd(env),
@@ -37,9 +45,11 @@ func newVMListCmd(env ui.Env) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "list",
-		Short: "List the machines that weft vm run runs",
-		Long: `Lists the machines that weft vm run runs on this machine. Keys of -o json: a list of {namespace, name, uid,
-phase, nodeName, pod, netns, interfaces, runner, dir}.`,
+		Short: "List the VMs that weft vm run runs",
+		Long: `Lists the VMs that weft vm run runs on this host. Keys of -o json: a list of {namespace, name, uid, phase,
+nodeName, pod, netns, interfaces, runner, dir}.`,
+		Example: "  weft vm list\n" +
+			"  weft vm list -o json",
 		Args: ui.NoArgs,
 	}
 	vmDirFlag(cmd.Flags(), &dir)
@@ -56,14 +66,14 @@ phase, nodeName, pod, netns, interfaces, runner, dir}.`,
 			return ui.PrintJSON(env.Stdout, all)
 		}
 		w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-		printMachines(w, all)
+		printVMs(w, all)
 		return w.Flush()
 	}
 	return cmd
 }
 
-func printMachines(w io.Writer, all []launch.Status) {
-	fmt.Fprintln(w, "MACHINE\tPHASE\tNODE\tPOD\tADDRESSES")
+func printVMs(w io.Writer, all []launch.Status) {
+	fmt.Fprintln(w, "VM\tPHASE\tNODE\tPOD\tADDRESSES")
 	for _, st := range all {
 		var ips []string
 		for _, i := range st.Interfaces {
@@ -76,10 +86,12 @@ func printMachines(w io.Writer, all []launch.Status) {
 func newVMStatusCmd(env ui.Env) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "status [NAMESPACE/]MACHINE",
-		Short: "Show a machine that runs, as KubeVirt reports it",
+		Use:   "status [NAMESPACE/]VM",
+		Short: "Show a running VM, as KubeVirt reports it",
 		Long:  "Prints the VirtualMachineInstance with its status: the phase, and the interfaces as KubeVirt reports them.",
-		Args:  cobra.ExactArgs(1),
+		Example: "  weft vm status shop/web\n" +
+			"  weft vm status shop/web -o json",
+		Args: cobra.ExactArgs(1),
 	}
 	vmDirFlag(cmd.Flags(), &dir)
 	output := ui.OutputFlag(cmd, "yaml", "json")
@@ -102,7 +114,7 @@ func newVMStatusCmd(env ui.Env) *cobra.Command {
 	return cmd
 }
 
-// vmObject is a machine as KubeVirt's API would show it.
+// vmObject returns a VM as an object of KubeVirt's API.
 func vmObject(st launch.Status) map[string]any {
 	meta := map[string]any{"name": st.Name, "namespace": st.Namespace}
 	if st.UID != "" {
@@ -120,12 +132,12 @@ func vmObject(st launch.Status) map[string]any {
 	}
 }
 
-// vmFind finds a machine by its name.
+// vmFind finds a running VM by its name.
 func vmFind(dir, name string) (launch.Status, error) {
 	namespace, name := podName(name, "default")
-	st, found, err := launch.Read(launch.MachineDir(absolute(dir), namespace+"/"+name))
+	st, found, err := launch.Read(launch.VMDir(absolute(dir), namespace+"/"+name))
 	if err == nil && !found {
-		err = model.Faultf(model.CodeInvalidConf, "see `weft vm list`", "no machine %s/%s runs", namespace, name)
+		err = model.Errorf(model.CodeInvalidConf, "see `weft vm list`", "VM %s/%s is not running", namespace, name)
 	}
 	return st, err
 }
@@ -135,13 +147,18 @@ func newVMStopCmd(env ui.Env) *cobra.Command {
 	var force, all bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "stop [NAMESPACE/]MACHINE...",
-		Short: "Stop machines, and take away everything that is left of them",
-		Long: `Presses the machine's button, as its manifest's terminationGracePeriodSeconds allows, and waits until the
-machine, its pod and everything that was made for them are gone. With --force the machine is ended at once.`,
+		Use:   "stop [NAMESPACE/]VM...",
+		Short: "Stop VMs and clean up after them",
+		Long: `Sends ACPI shutdown, with the manifest's terminationGracePeriodSeconds as the grace period, and waits until the VM,
+its pod and everything that belongs to them are removed. With --force it kills the VM.`,
+		Example: "  weft vm stop shop/web\n" +
+			"  weft vm stop --all --timeout 30s",
 		Args: func(_ *cobra.Command, args []string) error {
-			if (len(args) == 0) != all {
-				return ui.UsageError(errors.New("name machines, or --all"))
+			switch {
+			case len(args) == 0 && !all:
+				return ui.Misusef("`weft vm list` lists them; `weft vm stop --all` stops all", "no VM named")
+			case len(args) > 0 && all:
+				return ui.Misusef("leave out --all or the VMs", "argument %q does not fit --all", args[0])
 			}
 			return nil
 		},
@@ -149,11 +166,11 @@ machine, its pod and everything that was made for them are gone. With --force th
 			ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
 			defer cancel()
 			if all {
-				machines, err := launch.ReadAll(absolute(dir))
+				vms, err := launch.ReadAll(absolute(dir))
 				if err != nil {
 					return err
 				}
-				for _, st := range machines {
+				for _, st := range vms {
 					args = append(args, st.Key())
 				}
 			}
@@ -169,16 +186,16 @@ machine, its pod and everything that was made for them are gone. With --force th
 		},
 	}
 	vmDirFlag(cmd.Flags(), &dir)
-	cmd.Flags().BoolVar(&force, "force", false, "end it at once")
-	cmd.Flags().BoolVar(&all, "all", false, "stop all machines")
-	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
+	cmd.Flags().BoolVar(&force, "force", false, "kill the VM")
+	cmd.Flags().BoolVar(&all, "all", false, "stop all VMs")
+	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "`DURATION` to wait for the VMs")
 	return cmd
 }
 
-// vmStop stops one machine.
+// vmStop stops one VM.
 func vmStop(ctx context.Context, env ui.Env, st launch.Status, force bool) error {
 	if st.Phase == launch.Dead {
-		return vmTidy(ctx, env, st)
+		return removeDeadVM(ctx, env, st)
 	}
 	sig := syscall.SIGTERM
 	if force {
@@ -190,25 +207,29 @@ func vmStop(ctx context.Context, env ui.Env, st launch.Status, force bool) error
 	for st.Runner.Alive() {
 		select {
 		case <-ctx.Done():
-			return model.Faultf(model.CodeTryAgain, "--force ends it at once", "machine %s has not ended yet", st.Key())
+			return model.Errorf(model.CodeTryAgain, "--force kills it", "VM %s has not stopped yet", st.Key())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
 	if now, found, err := launch.Read(st.Dir); err == nil && found && now.Runner == st.Runner {
-		if err := vmTidy(ctx, env, now); err != nil {
+		if err := removeDeadVM(ctx, env, now); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintf(env.Stdout, "machine %s stopped\n", st.Key())
+	fmt.Fprintf(env.Stdout, "VM %s stopped\n", st.Key())
 	return nil
 }
 
 func newVMConsoleCmd(env ui.Env) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
-		Use:   "console [NAMESPACE/]MACHINE",
-		Short: "Attach this terminal to a machine's serial console; Ctrl-] leaves it",
-		Args:  cobra.ExactArgs(1),
+		Use:   "console [NAMESPACE/]VM",
+		Short: "Attach this terminal to a VM's serial console; Ctrl-] detaches",
+		Long: `Connects stdin and stdout to the serial console of a VM of weft vm run, until Ctrl-] is pressed, the input ends or the
+VM stops. The guest keeps running.`,
+		Example: "  weft vm console shop/web\n" +
+			"  weft vm console default/direct",
+		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			st, err := vmFind(dir, args[0])
 			if err != nil {
@@ -225,8 +246,10 @@ func newVMImageCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "image",
 		Short: "Make the guest that weft vm run boots, and print its files",
-		Long:  "Makes, unless it is in the cache, what weft vm run boots: a kernel of Debian's and a first file system of busybox. Keys of -o json: kernel, initrd.",
-		Args:  ui.NoArgs,
+		Long:  "Builds the guest of weft vm run, unless it is cached: Debian's kernel and an initrd with busybox. Keys of -o json: kernel, initrd.",
+		Example: "  weft vm image\n" +
+			"  weft vm image -o json",
+		Args: ui.NoArgs,
 	}
 	output := ui.OutputFlag(cmd, "text", "json")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -243,7 +266,7 @@ func newVMImageCmd(env ui.Env) *cobra.Command {
 	return cmd
 }
 
-// newVMWatchCmd is for weft itself.
+// newVMWatchCmd returns a command that is internal to weft.
 func newVMWatchCmd(env ui.Env) *cobra.Command {
 	return &cobra.Command{
 		Use: "watch DIR", Hidden: true, Args: cobra.ExactArgs(1),
@@ -251,7 +274,7 @@ func newVMWatchCmd(env ui.Env) *cobra.Command {
 	}
 }
 
-// raw lets each key through to the guest, until restore.
+// raw sets the terminal to raw mode until restore is called.
 func raw(fd int) (restore func(), err error) {
 	was, err := unix.IoctlGetTermios(fd, unix.TCGETS)
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// TestWatchWaitsForTheEnd: the pipe to a killed process is closed while the process still counts as alive. Who watches
-// over its machine waits for the end then, and does not leave the machine to nobody.
-func TestWatchWaitsForTheEnd(t *testing.T) {
+// TestWatchWaitsForExit: the pipe of a killed process is closed while the process still counts as alive. The watcher of its
+// VM waits for the exit, and then cleans up the VM.
+func TestWatchWaitsForExit(t *testing.T) {
 	runner := exec.Command("sleep", "infinity")
 	if err := runner.Start(); err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestWatchWaitsForTheEnd(t *testing.T) {
 		Namespace: "default", Name: "db", Phase: launch.Running, Runner: id, Dir: dir,
 		Records: filepath.Join(root, "records"), Agent: filepath.Join(root, "none.sock"),
 	}
-	if err := launch.Note(st); err != nil {
+	if err := launch.WriteStatus(st); err != nil {
 		t.Fatal(err)
 	}
 	watched := make(chan error, 1)
@@ -47,7 +47,7 @@ func TestWatchWaitsForTheEnd(t *testing.T) {
 	}()
 	select {
 	case err := <-watched:
-		t.Fatalf("it did not wait: %v", err)
+		t.Fatalf("the watcher did not wait: %v", err)
 	case <-time.After(100 * time.Millisecond):
 	}
 	end()
@@ -59,9 +59,9 @@ func TestWatchWaitsForTheEnd(t *testing.T) {
 			t.Fatal(err)
 		}
 	case <-ctx.Done():
-		t.Fatal("it does not end")
+		t.Fatal("the watcher does not exit")
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("the machine is left: %v", err)
+		t.Errorf("the VM was not removed: %v", err)
 	}
 }

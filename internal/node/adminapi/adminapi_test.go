@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestRequests: what is asked is answered, a refusal has its code and its hint, nobody but the owner may ask, and the
-// socket goes with who answers.
+// TestRequests: requests are answered, an error has its code and its hint, only the owner can connect, and the socket
+// is removed with its server.
 func TestRequests(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	if err := os.WriteFile(socket, nil, 0o600); err != nil { // what one before has left
@@ -31,7 +31,7 @@ func TestRequests(t *testing.T) {
 		done <- Routes{
 			"GET /twice": func(r *http.Request) (any, error) { return r.FormValue("n") + r.FormValue("n"), nil },
 			"POST /no": func(*http.Request) (any, error) {
-				return nil, model.Faultf(model.CodeTryAgain, "ask again", "not yet")
+				return nil, model.Errorf(model.CodeTryAgain, "ask again", "not yet")
 			},
 			"GET /broken": func(*http.Request) (any, error) { return nil, errors.New("broken") },
 		}.Serve(ctx, socket, slog.New(slog.DiscardHandler))
@@ -65,7 +65,7 @@ func TestRequests(t *testing.T) {
 	} {
 		q.Method, q.Path = c.method, c.path
 		err := q.Do(t.Context(), &got)
-		var f *model.Fault
+		var f *model.Error
 		if is := errors.As(err, &f); err == nil || !strings.Contains(err.Error(), c.says) || is != (c.code != 0) ||
 			is && (f.Code != c.code || f.Hint != c.hint) {
 			t.Errorf("%s %s: %v", c.method, c.path, err)
@@ -75,19 +75,19 @@ func TestRequests(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
-	var f *model.Fault
+	var f *model.Error
 	if err := q.Do(t.Context(), &got); !errors.As(err, &f) || f.Hint != "start it" || !errors.Is(err, ErrNoServer) ||
 		!strings.Contains(err.Error(), "no agent answers at "+socket) {
 		t.Errorf("nobody is there: %v", err)
 	}
 }
 
-// TestNoSocket: an agent whose socket cannot be works on, and says so.
+// TestNoSocket: an agent whose socket cannot be created keeps working and logs it.
 func TestNoSocket(t *testing.T) {
 	var log bytes.Buffer
 	long := filepath.Join(t.TempDir(), strings.Repeat("x", 200))
 	if err := (Routes{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil ||
-		!strings.Contains(log.String(), "nobody can ask here") {
+		!strings.Contains(log.String(), "admin socket is not available") {
 		t.Errorf("%v, %s", err, log.String())
 	}
 }

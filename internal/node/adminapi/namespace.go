@@ -16,10 +16,10 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// connKey is where a request's context has its connection.
+// connKey is the context key of a request's connection.
 type connKey struct{}
 
-// listener accepts connections that keep the descriptors which arrive on them.
+// listener accepts connections that collect the file descriptors passed over them.
 type listener struct{ net.Listener }
 
 func (l listener) Accept() (net.Conn, error) {
@@ -34,15 +34,15 @@ func (l listener) Accept() (net.Conn, error) {
 	return &conn{UnixConn: u, fd: -1}, nil
 }
 
-// conn keeps the first descriptor that arrives on it, for one request, and closes all others.
+// conn keeps the first file descriptor that arrives for a request and closes all others.
 type conn struct {
 	*net.UnixConn
 	mu sync.Mutex
 	fd int // -1: none, or taken
 }
 
-// maxControl is room for what may come beside one read, in bytes: two descriptors, so that a second one is seen and
-// closed.
+// maxControl is the size of the control message buffer of one read, in bytes: two descriptors, so that a second one is
+// received and closed.
 func maxControl() int { return unix.CmsgSpace(2 * 4) }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -52,7 +52,7 @@ func (c *conn) Read(b []byte) (int, error) {
 		c.keep(control[:nc])
 	}
 	if err == nil && flags&unix.MSG_CTRUNC != 0 {
-		err = errors.New("too many descriptors beside a request")
+		err = errors.New("too many file descriptors in one request")
 	}
 	return n, err
 }
@@ -79,7 +79,7 @@ func (c *conn) keep(control []byte) {
 	}
 }
 
-// take gives the descriptor away.
+// take returns the descriptor; the caller closes it.
 func (c *conn) take() (int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +95,7 @@ func (c *conn) Close() error {
 	return c.UnixConn.Close()
 }
 
-// Namespace is the network namespace that came with a request, by its client's name for it; nil where none did. The
+// Namespace returns the network namespace that was passed with a request, or nil. Its name is the client's path. The
 // caller closes it.
 func Namespace(r *http.Request, path string) (*netns.NS, error) {
 	c, ok := r.Context().Value(connKey{}).(*conn)
@@ -108,12 +108,12 @@ func Namespace(r *http.Request, path string) (*netns.NS, error) {
 	}
 	ns, err := netns.FromFD(fd, path)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidNetns, "", "namespace %q: %w", path, err)
+		return nil, model.Errorf(model.CodeInvalidNetns, "", "namespace %q: %w", path, err)
 	}
 	return ns, nil
 }
 
-// dial connects to a socket; a namespace that is not nil goes with the first bytes.
+// dial connects to a socket. A namespace that is not nil is sent with the first bytes.
 func dial(ctx context.Context, socket string, ns *netns.NS) (net.Conn, error) {
 	c, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil || ns == nil {
@@ -126,7 +126,7 @@ func dial(ctx context.Context, socket string, ns *netns.NS) (net.Conn, error) {
 	return &sender{UnixConn: u, ns: ns}, nil
 }
 
-// sender sends a namespace's descriptor beside the first bytes.
+// sender sends a namespace's file descriptor with the first bytes.
 type sender struct {
 	*net.UnixConn
 	ns *netns.NS // nil: sent

@@ -21,7 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-// served answers GET /where with the namespace that came along.
+// served answers GET /where with the namespace that was passed.
 func served(t *testing.T) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -56,7 +56,7 @@ func served(t *testing.T) (socket string) {
 	}
 }
 
-// descriptors are this process's open ones.
+// descriptors returns this process's open file descriptors.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -66,8 +66,8 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestNamespace: the namespace that goes with a request is the one that arrives, without one there is none, and what is
-// no network namespace is refused.
+// TestNamespace: the namespace passed with a request is the one that arrives; without one it is nil; a descriptor that
+// is no network namespace is an error.
 func TestNamespace(t *testing.T) {
 	socket := served(t)
 	where := func(ns *netns.NS) (id uint64, err error) {
@@ -89,7 +89,7 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// TestDescriptors: descriptors that nobody asked for are closed, however many there are, and a file is no namespace.
+// TestDescriptors: descriptors that no handler takes are closed, however many there are, and a file is no namespace.
 func TestDescriptors(t *testing.T) {
 	socket := served(t)
 	const request = "POST /where HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\r\n"

@@ -22,28 +22,31 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// maxAnswer bounds what is read of an answer, in bytes.
+// maxAnswer limits the size of a response, in bytes.
 const maxAnswer = 64 << 20
 
-// Request is what is asked on a socket.
+// Request is a request to a server's socket.
 type Request struct {
+	// Socket is the path of the socket. With Dial it only names the server in errors.
 	Socket string
+	// Dial, unless it is nil, connects to the server.
+	Dial func(context.Context) (net.Conn, error)
 	// Method and Path are the route ("GET", "/policy/show"), Query its parameters.
 	Method string
 	Path   string
 	Query  url.Values
-	// Body, unless it is nil, is sent as JSON. Timeout is how long the answer may take; 0 is 10 s.
+	// Body, unless it is nil, is sent as JSON. Timeout limits the wait for the response; 0 is 10 s.
 	Body    any
 	Timeout time.Duration
-	// NS, unless it is nil, travels beside the request.
+	// NS, unless it is nil, is sent with the request.
 	NS *netns.NS
-	// Server says who should be there ("agent that obeys network policies"), Hint what to do when there is none.
+	// Server names the server in errors ("agent that enforces network policies"); Hint is for when there is none.
 	Server string
 	Hint   string
 }
 
-// Do asks; what is answered goes into a value, unless that is nil. Where nobody listens, or who does has no such route,
-// the error is ErrNoServer.
+// Do sends the request and decodes the response into a value, unless that is nil. The error is ErrNoServer if no
+// process listens on the socket or the server does not have the route.
 func (q Request) Do(ctx context.Context, into any) error {
 	timeout := cmp.Or(q.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
@@ -51,6 +54,9 @@ func (q Request) Do(ctx context.Context, into any) error {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			if q.Dial != nil {
+				return q.Dial(ctx)
+			}
 			return dial(ctx, q.Socket, q.NS)
 		},
 	}}
@@ -78,15 +84,15 @@ func (q Request) Do(ctx context.Context, into any) error {
 	}
 	defer func() { _ = answer.Body.Close() }()
 	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err == nil && answer.StatusCode == http.StatusNotFound { // an agent that is not told to do this
+	if err == nil && answer.StatusCode == http.StatusNotFound { // the agent is not configured to do this
 		return q.noServer()
 	}
 	if err == nil && answer.StatusCode != http.StatusOK {
-		var no Refusal
-		if json.Unmarshal(b, &no) != nil || no.Message == "" {
+		var refused Refusal
+		if json.Unmarshal(b, &refused) != nil || refused.Message == "" {
 			return fmt.Errorf("%s: %s", q.Socket, answer.Status)
 		}
-		return model.Faultf(no.Code, no.Hint, "%s", no.Message)
+		return model.Errorf(refused.Code, refused.Hint, "%s", refused.Message)
 	}
 	if err == nil && into != nil {
 		err = json.Unmarshal(b, into)
@@ -97,14 +103,14 @@ func (q Request) Do(ctx context.Context, into any) error {
 	return nil
 }
 
-// ErrNoServer is what an error is when nobody answers such requests at the socket.
-var ErrNoServer = errors.New("nobody answers")
+// ErrNoServer reports that no server on the socket handles the request.
+var ErrNoServer = errors.New("no server on the socket")
 
 func (q Request) noServer() error {
-	return model.Faultf(model.CodeIO, q.Hint, "%w", noServerError{q.Server, q.Socket})
+	return model.Errorf(model.CodeIO, q.Hint, "%w", noServerError{q.Server, q.Socket})
 }
 
-// noServerError says who does not listen, and where.
+// noServerError names the missing server and its socket.
 type noServerError struct{ server, socket string }
 
 func (e noServerError) Error() string { return fmt.Sprintf("no %s answers at %s", e.server, e.socket) }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adminapi is the agent's second socket, for root: HTTP with JSON over a unix socket beside the one for CNI
-// calls, by which it is asked what it knows and told what it cannot see. What is refused arrives with its code and its
-// hint. A network namespace may travel with a request, as a descriptor, since who asks may see other paths than who
-// answers.
+// Package adminapi is the agent's admin socket, for root: HTTP with JSON on a unix socket next to the CNI socket. It
+// serves the agent's state and accepts commands. An error response has the error's code and hint. A request may carry
+// a network namespace as a file descriptor, because the client may have another mount namespace than the server.
 package adminapi
 
 import (
@@ -24,19 +23,19 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Root alone asks, and asks little.
+// Only root connects, and requests are small.
 const (
 	defaultTimeout = 10 * time.Second
 	maxHeader      = 8 << 10 // bytes
 )
 
-// Path is the path of an agent's socket, beside its socket for CNI calls.
+// Path returns the path of an agent's admin socket, next to its CNI socket.
 func Path(cniSocket string) string { return cniSocket + ".admin" }
 
-// InStateDir is the path at which an agent's socket is found by its state directory: a symbolic link to it.
+// InStateDir returns the path of the symbolic link to the agent's admin socket in its state directory.
 func InStateDir(stateDir string) string { return filepath.Join(stateDir, "admin.sock") }
 
-// Link makes the link in a state directory that leads to a socket.
+// Link creates the link to the socket in a state directory.
 func Link(socket, stateDir string) error {
 	link := InStateDir(stateDir)
 	err := os.Remove(link)
@@ -47,24 +46,26 @@ func Link(socket, stateDir string) error {
 		err = os.Symlink(socket, link)
 	}
 	if err != nil {
-		return fmt.Errorf("admin socket by the state directory: %w", err)
+		return fmt.Errorf("link to the admin socket: %w", err)
 	}
 	return nil
 }
 
-// The routes that weft doctor asks.
+// The routes that weft doctor uses.
 const (
-	// RouteCheck (POST) checks all attachments; the answer is a model.CheckReport.
+	// RouteCheck (POST) checks all attachments; the response is a model.CheckReport.
 	RouteCheck = "/attachments/check"
-	// RouteCheckMachines (POST) compares all virtual machines with their pods; the answer is a model.MachineReport.
-	RouteCheckMachines = "/machines/check"
-	// RouteSettings (GET) is answered with the agent's configuration, flags included, without what is secret.
+	// RouteCheckVMs (POST) compares all VMs with their pods; the response is a model.VMReport.
+	RouteCheckVMs = "/machines/check"
+	// RouteSettings (GET) returns the agent's configuration, including flags and without secrets.
 	RouteSettings = "/settings"
-	// RouteMesh (GET) is answered with what is in force for the other nodes.
+	// RouteStatus (GET) returns the agent's nodestatus.Status.
+	RouteStatus = "/status"
+	// RouteMesh (GET) returns the state of the mesh on this node.
 	RouteMesh = "/mesh"
 )
 
-// Routes are what there is an answer to, by method and path ("GET /policy/show").
+// Routes are handlers by method and path ("GET /policy/show").
 type Routes map[string]func(*http.Request) (any, error)
 
 // Under puts a prefix ("/policy") before the paths of routes.
@@ -77,7 +78,7 @@ func (r Routes) Under(prefix string) Routes {
 	return out
 }
 
-// Refusal is an answer that says no.
+// Refusal is an error response.
 type Refusal struct {
 	Code    model.Code `json:"code"`
 	Message string     `json:"message"`
@@ -86,7 +87,7 @@ type Refusal struct {
 
 func refusal(err error) Refusal {
 	r := Refusal{Code: model.CodeInternal, Message: err.Error()}
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		r.Code, r.Hint = f.Code, f.Hint
 		r.Message = strings.TrimSuffix(r.Message, " ("+f.Hint+")")
@@ -94,7 +95,7 @@ func refusal(err error) Refusal {
 	return r
 }
 
-// Serve answers on a socket until ctx ends.
+// Serve serves requests on a socket until ctx ends.
 func (r Routes) Serve(ctx context.Context, path string, log *slog.Logger) error {
 	l, err := Listen(path, log)
 	if err != nil {
@@ -103,15 +104,15 @@ func (r Routes) Serve(ctx context.Context, path string, log *slog.Logger) error 
 	return r.ServeOn(ctx, l, log)
 }
 
-// Listen takes the socket over: from then on who asks waits for ServeOn. A socket that cannot be is told to the log and
-// is no error, and the listener is nil: its path may be too long, and the agent does its work without questions.
+// Listen replaces the socket; clients that connect wait for ServeOn. A socket that cannot be created is logged and is
+// no error, and the listener is nil: its path may be too long, and the agent works without it.
 func Listen(path string, log *slog.Logger) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("socket %s: %w", path, err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		log.Warn("nobody can ask here", "socket", path, "err", err)
+		log.Warn("admin socket is not available", "socket", path, "err", err)
 		return nil, nil
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
@@ -120,7 +121,7 @@ func Listen(path string, log *slog.Logger) (net.Listener, error) {
 	return l, nil
 }
 
-// ServeOn answers on a listener, which it closes, until ctx ends; on none it does nothing.
+// ServeOn serves requests on a listener, which it closes, until ctx ends. It does nothing on a nil listener.
 func (r Routes) ServeOn(ctx context.Context, l net.Listener, log *slog.Logger) error {
 	if l == nil {
 		return nil
@@ -154,13 +155,21 @@ func (r Routes) handler(log *slog.Logger) http.Handler {
 	return mux
 }
 
-// guarded makes a panic of one answer that answer's error.
+// guarded turns a panic of a handler into an error.
 func guarded(
 	answer func(*http.Request) (any, error), r *http.Request, pattern string, log *slog.Logger,
 ) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("panic", "request", pattern, "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+			log.Error(
+				"handler of an admin request panicked",
+				"request",
+				pattern,
+				"panic",
+				fmt.Sprint(p),
+				"stack",
+				string(debug.Stack()),
+			)
 			err = fmt.Errorf("%s: %w: %v", pattern, errPanic, p)
 		}
 	}()
@@ -169,15 +178,15 @@ func guarded(
 
 var errPanic = errors.New("panic")
 
-// timeoutHeader says that the client waits longer for the answer than usual.
+// timeoutHeader is set by a client that waits longer than the default.
 const timeoutHeader = "Weft-Timeout"
 
-// extend gives an answer the time that its client has for it: until that one hangs up.
+// extend removes the deadlines of a response whose client waits longer: it ends when the client disconnects.
 func extend(w http.ResponseWriter, r *http.Request) {
 	if r.Header.Get(timeoutHeader) == "" {
 		return
 	}
 	c := http.NewResponseController(w)
-	// a connection that has none is not one of Serve's
+	// errors: the connection does not support deadlines
 	_ = errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{}))
 }

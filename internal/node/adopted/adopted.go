@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package adopted enforces policy on the interfaces of pods that Calico attached before weft took over, and whose
-// addresses are reserved for them. The interfaces stay as they are until their pods end.
+// addresses are reserved for them. The interfaces are not changed until their pods end.
 package adopted
 
 import (
@@ -30,16 +30,16 @@ import (
 )
 
 const (
-	// checkPeriod is how often it is looked whether adopted interfaces are still there.
+	// checkPeriod is how often the agent checks whether adopted interfaces still exist.
 	checkPeriod = 5 * time.Second
-	// retryFirst and retryLongest are the first and the longest pause before it is asked again whose an interface is.
+	// retryFirst and retryLongest are the first and the longest pause before the owners are looked up again.
 	retryFirst, retryLongest = time.Second, 5 * time.Minute
 )
 
-// networkName stands for the network that the interfaces were made by.
+// networkName is the network name of adopted interfaces.
 const networkName = "calico"
 
-// Records are the attachments that are recorded on this node.
+// Records lists the attachments that are recorded on this node.
 type Records interface {
 	List() ([]attach.Record, error)
 }
@@ -51,7 +51,7 @@ type Policy interface {
 	Release(ctx context.Context, key model.AttachmentKey) error
 }
 
-// Config is the Endpoints'.
+// Config configures Endpoints.
 type Config struct {
 	Node     string
 	StateDir string
@@ -64,24 +64,24 @@ type Config struct {
 	After    func(time.Duration) <-chan time.Time
 }
 
-// Endpoints are the interfaces that Calico made for pods of this node, whose addresses are reserved for them: policies
-// hold for them as for weft's own. A node without any asks for nothing.
+// Endpoints are the interfaces that Calico made for pods of this node, whose addresses are reserved for them. Policies
+// apply to them as to weft's own. A node without such interfaces reads nothing from the datastore.
 type Endpoints struct {
 	cfg  Config
 	file string
 
 	mu sync.Mutex
-	// all are those that policies hold for, by the names of the node's ends.
+	// all are the adopted endpoints by the host interface of their veth.
 	all map[string]model.WorkloadEndpoint
 }
 
-// saved is what the file remembers: an agent that starts goes on with them before it has heard of the cluster.
+// saved is the content of the file: a restarted agent uses it until the cluster's objects are known.
 type saved struct {
 	Boot       string           `json:"boot"`
 	Interfaces []savedInterface `json:"interfaces"`
 }
 
-// savedInterface is what the file remembers of an interface. Its fields keep the names that earlier agents wrote.
+// savedInterface is one interface in the file. Its fields keep the names that earlier agents wrote.
 type savedInterface struct {
 	Key      model.AttachmentKey
 	Pod      model.PodRef
@@ -90,14 +90,14 @@ type savedInterface struct {
 	Addrs    []netip.Addr
 }
 
-// endpoint is the interface: Calico routes them all.
+// endpoint returns the endpoint: Calico routes all of them.
 func (i savedInterface) endpoint() model.WorkloadEndpoint {
 	return model.WorkloadEndpoint{
 		Attachment: i.Key, Pod: i.Pod, IfName: i.IfName, HostLink: i.HostLink, HostEnd: model.HostEndRouted, Addrs: i.Addrs,
 	}
 }
 
-// Open reads what was remembered in this boot.
+// Open reads the file of this boot.
 func Open(cfg Config) *Endpoints {
 	e := &Endpoints{cfg: cfg, file: path(cfg.StateDir), all: map[string]model.WorkloadEndpoint{}}
 	b, err := os.ReadFile(e.file)
@@ -110,7 +110,7 @@ func Open(cfg Config) *Endpoints {
 	return e
 }
 
-// All are the interfaces; the nil Endpoints has none.
+// All returns the endpoints; the nil Endpoints has none.
 func (e *Endpoints) All() []model.WorkloadEndpoint {
 	if e == nil {
 		return nil
@@ -122,7 +122,7 @@ func (e *Endpoints) All() []model.WorkloadEndpoint {
 	})
 }
 
-// Run enforces policy on them until ctx ends, or none is left.
+// Run enforces policy on the endpoints until ctx ends, or none is left.
 func (e *Endpoints) Run(ctx context.Context) error {
 	trouble, pause := "", retryFirst
 	for {
@@ -136,10 +136,10 @@ func (e *Endpoints) Run(ctx context.Context) error {
 		default:
 			trouble, pause = "", retryFirst
 		}
-		// What was begun just now may be known a moment later.
+		// Data that is still being loaded may be complete soon.
 		if err != nil && pause > 2*retryFirst && err.Error() != trouble && ctx.Err() == nil {
 			trouble = err.Error()
-			e.cfg.Log.Warn("policies do not hold for pods that Calico has attached", "err", err)
+			e.cfg.Log.Warn("policies are not enforced for pods that Calico attached", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -149,7 +149,7 @@ func (e *Endpoints) Run(ctx context.Context) error {
 	}
 }
 
-// follow compares those that there are with those that policies hold for.
+// follow compares the host interfaces that exist with the endpoints that are enforced.
 func (e *Endpoints) follow(ctx context.Context) error {
 	there, err := e.present()
 	if err != nil {
@@ -162,27 +162,27 @@ func (e *Endpoints) follow(ctx context.Context) error {
 		}
 	}
 	there = slices.DeleteFunc(there, func(name string) bool {
-		_, known := e.all[name] // Run alone changes it
+		_, known := e.all[name] // only Run changes it
 		return known
 	})
-	var news []model.WorkloadEndpoint
+	var added []model.WorkloadEndpoint
 	if len(there) > 0 {
-		if news, err = e.find(ctx, there); err != nil {
+		if added, err = e.find(ctx, there); err != nil {
 			return err
 		}
 	}
-	errs := []error{e.take(ctx, news, gone)}
-	if len(news) < len(there) {
+	errs := []error{e.update(ctx, added, gone)}
+	if len(added) < len(there) {
 		errs = append(
 			errs,
-			fmt.Errorf("nobody says whose %d interfaces are, %s … (`weft ipam import --from calico` does)",
-				len(there)-len(news), there[0]),
+			fmt.Errorf("no reservation names the owner of %d interfaces, %s … (`weft ipam import --from calico` does)",
+				len(there)-len(added), there[0]),
 		)
 	}
 	return errors.Join(errs...)
 }
 
-// present are the node's ends of pods' interfaces that are not weft's.
+// present returns the host interfaces of pods that are not weft's.
 func (e *Endpoints) present() ([]string, error) {
 	all, err := net.Interfaces()
 	if err != nil {
@@ -204,7 +204,7 @@ func (e *Endpoints) present() ([]string, error) {
 	return names, err
 }
 
-// find tells whose interfaces are, by what is reserved for pods that Calico has attached.
+// find returns the endpoints of interfaces, by the addresses that are reserved for pods that Calico attached.
 func (e *Endpoints) find(ctx context.Context, names []string) ([]model.WorkloadEndpoint, error) {
 	pools, err := e.cfg.Objects.List(ctx, store.AddressPools())
 	if err != nil {
@@ -214,7 +214,7 @@ func (e *Endpoints) find(ctx context.Context, names []string) ([]model.WorkloadE
 	for _, o := range pools {
 		p, err := o.AddressPool()
 		if err != nil {
-			continue // those who use it say so
+			continue // its users report it
 		}
 		for _, r := range p.Reserved {
 			if g, ok := e.owner(r); ok && slices.Contains(names, g.HostLink) {
@@ -229,15 +229,15 @@ func (e *Endpoints) find(ctx context.Context, names []string) ([]model.WorkloadE
 	return slices.Collect(maps.Values(found)), nil
 }
 
-// owner is the interface that an address is reserved for; false when it is no pod's that Calico has attached.
+// owner returns the endpoint that an address is reserved for; false if it is not for a pod that Calico attached.
 func (e *Endpoints) owner(r model.ReservedAddress) (model.WorkloadEndpoint, bool) {
-	if r.By != model.ByCalico {
+	if r.Source != model.ByCalico {
 		return model.WorkloadEndpoint{}, false
 	}
 	var pod model.PodRef
 	if r.ContainerID != "" {
-		pod.Namespace, pod.Name, _ = strings.Cut(r.For, "/")
-	} else if pod = e.holder(r.Addr); pod.Name == "" { // a machine's, whichever pod it is in
+		pod.Namespace, pod.Name, _ = strings.Cut(r.Owner, "/")
+	} else if pod = e.holder(r.Addr); pod.Name == "" { // reserved for a VM, in any of its pods
 		return model.WorkloadEndpoint{}, false
 	}
 	ifName := cmp.Or(r.IfName, "eth0")
@@ -250,7 +250,7 @@ func (e *Endpoints) owner(r model.ReservedAddress) (model.WorkloadEndpoint, bool
 	}, true
 }
 
-// holder is the pod of this node that says that it has an address.
+// holder returns the pod of this node whose status has an address.
 func (e *Endpoints) holder(a netip.Addr) model.PodRef {
 	c := e.cfg.Cluster()
 	if c == nil {
@@ -264,30 +264,30 @@ func (e *Endpoints) holder(a netip.Addr) model.PodRef {
 	return model.PodRef{}
 }
 
-// take has the enforcer look after the new ones, and give up those that are gone.
-func (e *Endpoints) take(ctx context.Context, news, gone []model.WorkloadEndpoint) error {
-	if len(news)+len(gone) == 0 {
+// update starts enforcement for new endpoints and ends it for those that are gone.
+func (e *Endpoints) update(ctx context.Context, added, gone []model.WorkloadEndpoint) error {
+	if len(added)+len(gone) == 0 {
 		return nil
 	}
 	p := e.cfg.Policy
 	var errs []error
 	for _, g := range gone {
 		errs = append(errs, p.Release(ctx, g.Attachment))
-		e.note(g, false)
+		e.set(g, false)
 	}
-	for _, g := range news {
+	for _, g := range added {
 		if err := p.Admit(ctx, g); err != nil {
 			errs = append(errs, err)
 			continue
 		}
 		p.Attached(g.Attachment)
-		e.note(g, true)
-		e.cfg.Log.Info("policies hold for a pod that Calico has attached", "pod", g.Pod.String(), "interface", g.HostLink)
+		e.set(g, true)
+		e.cfg.Log.Info("policies are enforced for a pod that Calico attached", "pod", g.Pod.String(), "interface", g.HostLink)
 	}
 	return errors.Join(append(errs, e.save())...)
 }
 
-func (e *Endpoints) note(g model.WorkloadEndpoint, is bool) {
+func (e *Endpoints) set(g model.WorkloadEndpoint, is bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if is {
@@ -297,7 +297,7 @@ func (e *Endpoints) note(g model.WorkloadEndpoint, is bool) {
 	}
 }
 
-// save remembers them.
+// save writes the file.
 func (e *Endpoints) save() error {
 	f := saved{Boot: e.cfg.Boot}
 	for _, one := range e.All() {
@@ -312,8 +312,8 @@ func (e *Endpoints) save() error {
 	return atomicfile.Write(e.file, b, 0o600, atomicfile.CrashSafe)
 }
 
-// Names are the node's ends of pods that Calico has attached and that policies hold for, by what the agent of a state
-// directory has written down.
+// Names returns the host interfaces of pods that Calico attached and for which policies are enforced, read from the
+// agent's state directory.
 func Names(stateDir string) ([]string, error) {
 	b, err := os.ReadFile(path(stateDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -333,4 +333,4 @@ func Names(stateDir string) ([]string, error) {
 	return names, nil
 }
 
-func path(stateDir string) string { return filepath.Join(stateDir, "inherited.json") }
+func path(stateDir string) string { return filepath.Join(stateDir, "inherited.json") } // the file's name on disk

@@ -14,13 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// earlier is what an agent before model.WorkloadEndpoint has written.
+// earlier is a file of an agent from before model.WorkloadEndpoint.
 const earlier = `{"boot":"b1","interfaces":[{"Key":{"network":"calico","containerID":"c1","ifName":"eth0"},"Pod":{"namespace":"shop","name":"web"},
 "Network":"","IfName":"eth0","HostLink":"cali0d7763386da","Port":"","Machine":false,"Router":"","Tap":false,"Device":"","Addrs":["10.244.0.9","fd00::9"],
 "Standby":false,"Netns":null,"Path":"","NetnsID":0}]}`
 
-// TestSaved: the interfaces that an earlier agent has written down are enforced on as routed ones, and an earlier agent
-// can read what this one writes.
+// TestSaved: the interfaces in an earlier agent's file are enforced as routed ones, and an earlier agent can read what
+// this one writes.
 func TestSaved(t *testing.T) {
 	dir := t.TempDir()
 	file := path(dir)

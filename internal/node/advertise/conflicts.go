@@ -17,15 +17,15 @@ import (
 
 // Conflicts finds addresses that are in use on other nodes.
 type Conflicts struct {
-	// Cluster is the current snapshot. It, and what it returns, may be nil: nothing is known then.
+	// Cluster returns the current snapshot. The function and the snapshot may be nil: nothing is known then.
 	Cluster func() *model.Cluster
-	// FromPools reports that pods are numbered from blocks of pools, and not from the nodes' podCIDRs.
+	// FromPools reports that pods get addresses from blocks of pools, not from the nodes' podCIDRs.
 	FromPools bool
-	// Kubernetes is asked for pods; nil where the snapshot has all of them.
+	// Kubernetes is read for pods; nil where the snapshot has all of them.
 	Kubernetes *kube.Store
 }
 
-// Check refuses an address that a pod of this node brings along where another node, or a pod there, has it.
+// Check refuses an unmanaged address of a pod of this node that another node, or a pod there, uses.
 func (o Conflicts) Check(ctx context.Context, addr netip.Addr, pod model.PodRef) error {
 	if o.Cluster == nil {
 		return nil
@@ -35,19 +35,19 @@ func (o Conflicts) Check(ctx context.Context, addr netip.Addr, pod model.PodRef)
 		return nil
 	}
 	taken := func(who string) error {
-		return model.Faultf(model.CodeTaken, "choose another address", "address %s is %s", addr, who)
+		return model.Errorf(model.CodeInUse, "choose another address", "address %s is %s", addr, who)
 	}
 	for _, b := range c.Blocks {
 		if b.CIDR.Contains(addr) && b.Holder(addr) != c.Self && o.FromPools {
-			return taken("in the block " + b.CIDR.String() + " of node " + b.Node)
+			return taken("in block " + b.CIDR.String() + " of node " + b.Node)
 		}
 	}
 	for _, n := range c.Nodes {
 		if n.Name == c.Self {
 			continue
 		}
-		if mesh.Has(n, addr) {
-			return taken("that of node " + n.Name)
+		if mesh.HasAddr(n, addr) {
+			return taken("an address of node " + n.Name)
 		}
 		for _, p := range n.PodCIDRs {
 			if p.Contains(addr) && !o.FromPools {
@@ -65,19 +65,18 @@ func (o Conflicts) Check(ctx context.Context, addr netip.Addr, pod model.PodRef)
 	return nil
 }
 
-// holder is the pod of another node that has brought an address along and is still there, if it is another one than
-// that.
+// holder returns the pod of another node, other than the given one, that uses an unmanaged address and still exists.
 func (o Conflicts) holder(
 	ctx context.Context, c *model.Cluster, n model.Node, addr netip.Addr, but model.PodRef,
 ) (string, error) {
-	for _, b := range n.Brought {
+	for _, b := range n.Unmanaged {
 		if b.Addr != addr || b.Pod == but.String() {
 			continue
 		}
 		switch there, err := o.exists(ctx, c, b); {
 		case err != nil:
-			return "", model.Faultf(model.CodeTryAgain, "delete that pod, if it is still there",
-				"address %s was taken by pod %s on node %s, and whether it is there is not known: %w", addr, b.Pod, n.Name, err)
+			return "", model.Errorf(model.CodeTryAgain, "delete that pod, if it is still there",
+				"address %s was taken by pod %s on node %s, which may still exist: %w", addr, b.Pod, n.Name, err)
 		case there:
 			return b.Pod, nil
 		}
@@ -85,8 +84,8 @@ func (o Conflicts) holder(
 	return "", nil
 }
 
-// exists reports whether a pod of another node still exists. Only who wants its address asks.
-func (o Conflicts) exists(ctx context.Context, c *model.Cluster, b model.Brought) (bool, error) {
+// exists reports whether a pod of another node still exists. It is read only if a pod here wants its address.
+func (o Conflicts) exists(ctx context.Context, c *model.Cluster, b model.UnmanagedAddress) (bool, error) {
 	namespace, name, _ := strings.Cut(b.Pod, "/")
 	if o.Kubernetes == nil {
 		return slices.ContainsFunc(c.Pods, func(p model.Pod) bool {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestConflicts: an address is refused where another node has it, by its block, its podCIDR or a pod that is still
-// there; not where it is this node's, or its pod is gone.
+// TestConflicts: an address is refused if another node uses it: in its block, in its podCIDR or by a pod that still
+// exists; it is allowed if it is this node's, or its pod is gone.
 func TestConflicts(t *testing.T) {
 	addr := netip.MustParseAddr
 	c := &model.Cluster{
@@ -21,7 +21,7 @@ func TestConflicts(t *testing.T) {
 			{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24")}},
 			{
 				Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24")},
-				Brought: []model.Brought{
+				Unmanaged: []model.UnmanagedAddress{
 					{Addr: addr("192.0.2.1"), Pod: "shop/there"},
 					{Addr: addr("192.0.2.2"), Pod: "shop/gone"},
 					{Addr: addr("192.0.2.3"), Pod: "shop/web"},
@@ -40,9 +40,9 @@ func TestConflicts(t *testing.T) {
 		"192.0.2.4": "",
 	} {
 		err := conflicts.Check(t.Context(), addr(a), model.PodRef{Namespace: "shop", Name: "web"})
-		var f *model.Fault
+		var f *model.Error
 		if (err == nil) != (want == "") || err != nil &&
-			(!strings.Contains(err.Error(), want) || !errors.As(err, &f) || f.Code != model.CodeTaken) {
+			(!strings.Contains(err.Error(), want) || !errors.As(err, &f) || f.Code != model.CodeInUse) {
 			t.Errorf("%s: %v, want %q", a, err, want)
 		}
 	}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package advertise tells the other nodes what they must know of this one: how it is reached, as flannel does (Node),
-// which addresses its pods use outside of IPAM (PodIPs), and that it exists, where no Kubernetes says so (Register).
-// Conflicts reads what the other nodes advertised.
+// Package advertise publishes to the other nodes how this node is reached, as flannel does (Node), which addresses its
+// pods use outside of IPAM (PodIPs), and its Node object where there is no Kubernetes (Register). Conflicts reads what
+// the other nodes advertise.
 package advertise
 
 import (
@@ -27,25 +27,25 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// comparePeriod is how often the node's own object is compared with what should be there without a sign: an underlay
-// may have changed. What failed is tried again after firstRetry, then after twice as long, up to comparePeriod.
+// comparePeriod is how often the node's own object is compared without an event: an underlay may have changed. A
+// failed write is retried after firstRetry, then after twice as long, up to comparePeriod.
 const comparePeriod, firstRetry = 30 * time.Second, time.Second
 
-// Mesh is the mesh on this node.
+// Mesh is the state of the mesh on this node.
 type Mesh interface {
-	// Topology is what is in force, nil before the first pass; Planned holds a token when it is a new one.
+	// Topology is the current topology, nil before the first pass; Planned receives a token when it has changed.
 	Topology() *mesh.Topology
 	Planned() <-chan struct{}
 }
 
-// NodeConfig is that of Node.
+// NodeConfig configures a Node.
 type NodeConfig struct {
 	Node     membership.Node
 	Mode     config.Mode
 	Flannel  config.Flannel
 	Settings *meshconf.Settings
 	Mesh     Mesh
-	// Kubernetes or Directory has the node's object.
+	// Kubernetes or Directory is the store of the node's object.
 	Kubernetes *kube.Store
 	Directory  *dir.Store
 	Log        *slog.Logger
@@ -55,14 +55,14 @@ type NodeConfig struct {
 // Node advertises how this node is reached: on its own object, and to the flannel plugin.
 type Node struct {
 	cfg       NodeConfig
-	available bool // the node's condition is known to be right
+	available bool // the node's condition NetworkUnavailable is known to be False
 }
 
 // NewNode returns a Node.
 func NewNode(cfg NodeConfig) *Node { return &Node{cfg: cfg} }
 
-// Run advertises, as flannel does, until ctx ends. What is advertised is what the reconciler planned last, which knows
-// also what back ends in user space found out.
+// Run advertises, as flannel does, until ctx ends. The source is the reconciler's last topology, which includes what
+// user space backends found out.
 func (t *Node) Run(ctx context.Context) error {
 	pause, trouble := firstRetry, ""
 	var due <-chan time.Time
@@ -80,7 +80,7 @@ func (t *Node) Run(ctx context.Context) error {
 		}
 		if words := err.Error(); words != trouble && ctx.Err() == nil {
 			trouble = words
-			t.cfg.Log.Warn("other nodes are not told of this one", "err", err)
+			t.cfg.Log.Warn("agent could not advertise the node", "err", err)
 		}
 		due, pause = t.cfg.After(pause), min(2*pause, comparePeriod)
 	}
@@ -91,10 +91,10 @@ func (t *Node) advertise(ctx context.Context) error {
 	self, known := t.cfg.Node.Self()
 	topology := t.cfg.Mesh.Topology()
 	if !known || topology == nil || topology.Self == "" {
-		return nil // there will be news
+		return nil // retried at the next event
 	}
-	if t.cfg.Mode != config.ModeFlannel && !t.cfg.Settings.Publishes() && topology.Vtep == (model.VtepWords{}) {
-		return nil // nobody waits for a word
+	if t.cfg.Mode != config.ModeFlannel && !t.cfg.Settings.Publishes() && topology.VTEP == (model.VTEPData{}) {
+		return nil // nothing to publish
 	}
 	if len(topology.Underlay) == 0 {
 		return errors.New("none of the node's addresses is on an interface")
@@ -103,27 +103,29 @@ func (t *Node) advertise(ctx context.Context) error {
 	if t.cfg.Mode == config.ModeFlannel {
 		err = t.writeSubnetFile(*topology)
 	}
-	if t.cfg.Settings.Publishes() || t.cfg.Settings.PublishesVtep() {
-		err = errors.Join(err, t.publish(ctx, self, topology))
+	if t.cfg.Settings.Publishes() || t.cfg.Settings.PublishesVTEP() {
+		err = errors.Join(err, t.publishAnnotations(ctx, self, topology))
 	}
 	return err
 }
 
-// publish writes what differs to the node's object; mostly that is nothing.
-func (t *Node) publish(ctx context.Context, self model.Node, topology *mesh.Topology) error {
+// publishAnnotations writes the annotations that differ, including the VTEP MAC, to the node's object; usually there
+// are none.
+func (t *Node) publishAnnotations(ctx context.Context, self model.Node, topology *mesh.Topology) error {
 	status := kube.NodeStatus{Annotations: map[string]string{}}
 	own, err := flannel.Begin(t.cfg.Flannel.AnnotationPrefix)
 	if err != nil {
 		return err
 	}
-	house, keys, p, words := flannel.Prefix+"/", flannel.DefaultKeys(), topology.Publish, map[string]string{}
+	defaultPrefix, keys := flannel.Prefix+"/", flannel.DefaultKeys()
+	published, annotations := topology.Publish, map[string]string{}
 	if t.cfg.Settings.Publishes() {
-		words = keys.Write(p, self.Annotations)
+		annotations = keys.Write(published, self.Annotations)
 	}
-	maps.Copy(words, keys.WriteVtep(topology.Vtep))
-	for key, value := range words {
+	maps.Copy(annotations, keys.WriteVTEP(topology.VTEP))
+	for key, value := range annotations {
 		if have, there := self.Annotations[key]; !there || have != value {
-			status.Annotations[own+strings.TrimPrefix(key, house)] = value
+			status.Annotations[own+strings.TrimPrefix(key, defaultPrefix)] = value
 		}
 	}
 	if t.cfg.Kubernetes == nil {
@@ -140,18 +142,19 @@ func (t *Node) publish(ctx context.Context, self model.Node, topology *mesh.Topo
 	}
 	status.Reason, status.Message = "WeftIsUp", "weft is running on this node"
 	if t.cfg.Mode == config.ModeFlannel {
-		status.Reason, status.Message = "FlannelIsUp", "Flannel is running on this node" // what watches for it finds it
+		// Flannel's text, which other programs expect.
+		status.Reason, status.Message = "FlannelIsUp", "Flannel is running on this node"
 	}
 	if err := t.cfg.Kubernetes.PatchNode(ctx, self.Name, status); err != nil {
 		return fmt.Errorf("node %s: %w", self.Name, err)
 	}
 	t.available = true
-	t.cfg.Log.Info("told the other nodes", "backend", p.Backend, "addresses", p.Addrs,
+	t.cfg.Log.Info("node's backend is advertised", "backend", published.Backend, "addresses", published.Addrs,
 		"annotations", len(status.Annotations))
 	return nil
 }
 
-// publishInDir writes into the node's manifest.
+// publishInDir writes to the node's manifest.
 func (t *Node) publishInDir(ctx context.Context, self model.Node, annotations map[string]string) error {
 	if len(annotations) == 0 {
 		return nil
@@ -160,7 +163,8 @@ func (t *Node) publishInDir(ctx context.Context, self model.Node, annotations ma
 	return err
 }
 
-// isAvailable asks once whether the condition NetworkUnavailable is False already: facts do not keep conditions.
+// isAvailable reports whether the condition NetworkUnavailable is False already. It reads the API because facts do not
+// keep conditions.
 func (t *Node) isAvailable(ctx context.Context) (bool, error) {
 	o, err := t.cfg.Kubernetes.Objects().Get(ctx, store.Nodes(), store.NodeKey(t.cfg.Node.Name))
 	if err != nil {
@@ -182,7 +186,7 @@ func (t *Node) isAvailable(ctx context.Context) (bool, error) {
 	return false, nil
 }
 
-// writeSubnetFile tells the flannel plugin what pods of this node get.
+// writeSubnetFile writes the flannel plugin's subnet file.
 func (t *Node) writeSubnetFile(topology mesh.Topology) error {
 	env, err := t.cfg.Settings.SubnetEnv(topology.PodCIDRs, topology.PacketMTU())
 	if err != nil {

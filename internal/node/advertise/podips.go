@@ -20,23 +20,23 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// retryFirst and retryLongest are the first and the longest pause before what could not be written is tried again.
+// retryFirst and retryLongest are the first and the longest pause before a failed write is retried.
 const retryFirst, retryLongest = time.Second, 30 * time.Second
 
-// Attachments are those of this node.
+// Attachments are the attachments of this node.
 type Attachments interface {
-	// Brought are the addresses that pods use outside of IPAM.
-	Brought() ([]attach.Brought, error)
+	// UnmanagedAddrs returns the addresses that pods use outside of IPAM.
+	UnmanagedAddrs() ([]attach.UnmanagedAddr, error)
 }
 
-// PodIPsConfig is that of PodIPs.
+// PodIPsConfig configures PodIPs.
 type PodIPsConfig struct {
-	// Permitted are the addresses that pods may bring along.
+	// Permitted are the prefixes that unmanaged addresses may be in.
 	Permitted   []netip.Prefix
 	Node        membership.Node
 	Facts       *facts.Facts
 	Attachments Attachments
-	// Kubernetes or Directory has the node's object.
+	// Kubernetes or Directory is the store of the node's object.
 	Kubernetes *kube.Store
 	Directory  *dir.Store
 	Log        *slog.Logger
@@ -52,16 +52,15 @@ type PodIPs struct {
 // NewPodIPs returns a PodIPs.
 func NewPodIPs(cfg PodIPsConfig) *PodIPs { return &PodIPs{cfg: cfg, changed: notify.New()} }
 
-// Changed has the addresses looked at again.
+// Changed requests another pass.
 func (p *PodIPs) Changed() { p.changed.Notify() }
 
-// Run keeps the part of the node's object that tells the other nodes which addresses its pods have brought along, until
-// ctx ends.
+// Run keeps the annotation of the node's object that lists the unmanaged addresses of its pods, until ctx ends.
 func (p *PodIPs) Run(ctx context.Context) error {
 	changed, cancel := p.cfg.Facts.Subscribe()
 	defer cancel()
 	pause, trouble := retryFirst, ""
-	var said []model.Brought
+	var published []model.UnmanagedAddress
 	var again <-chan time.Time
 	for {
 		select {
@@ -72,78 +71,78 @@ func (p *PodIPs) Run(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
-		next, err := p.advertise(ctx, said)
+		next, err := p.advertise(ctx, published)
 		if err == nil {
-			said, pause, trouble = next, retryFirst, ""
+			published, pause, trouble = next, retryFirst, ""
 			continue
 		}
 		if words := err.Error(); words != trouble && ctx.Err() == nil {
 			trouble = words
-			p.cfg.Log.Warn("other nodes do not know all addresses of this node's pods", "err", err)
+			p.cfg.Log.Warn("agent could not advertise all addresses of its pods", "err", err)
 		}
 		again, pause = p.cfg.After(pause), min(2*pause, retryLongest)
 	}
 }
 
-// advertise writes what differs, and gives what is advertised now.
-func (p *PodIPs) advertise(ctx context.Context, said []model.Brought) ([]model.Brought, error) {
+// advertise writes differences and returns what is advertised now.
+func (p *PodIPs) advertise(ctx context.Context, published []model.UnmanagedAddress) ([]model.UnmanagedAddress, error) {
 	self, known := p.cfg.Node.Self()
 	if !known {
-		return said, nil // there will be news
+		return published, nil // retried at the next event
 	}
-	all, err := p.cfg.Attachments.Brought()
+	all, err := p.cfg.Attachments.UnmanagedAddrs()
 	if err != nil {
-		return said, err
+		return published, err
 	}
-	next := p.inTurn(all, slices.Concat(said, self.Brought))
-	if slices.Equal(next, self.Brought) {
+	next := p.sequence(all, slices.Concat(published, self.Unmanaged))
+	if slices.Equal(next, self.Unmanaged) {
 		return next, nil
 	}
-	text, err := store.WriteBrought(next)
+	text, err := store.FormatUnmanaged(next)
 	if err != nil {
-		return said, err
+		return published, err
 	}
 	if p.cfg.Kubernetes != nil {
-		status := kube.NodeStatus{Annotations: map[string]string{store.BroughtAnnotation: text}}
+		status := kube.NodeStatus{Annotations: map[string]string{store.UnmanagedAnnotation: text}}
 		if text == "" {
-			status = kube.NodeStatus{Dropped: []string{store.BroughtAnnotation}}
+			status = kube.NodeStatus{Dropped: []string{store.UnmanagedAnnotation}}
 		}
 		err = p.cfg.Kubernetes.PatchNode(ctx, self.Name, status)
 	} else if p.cfg.Directory != nil {
 		_, err = p.cfg.Directory.Modify(ctx, store.NodeKey(self.Name),
-			store.Annotate(map[string]string{store.BroughtAnnotation: text}))
+			store.Annotate(map[string]string{store.UnmanagedAnnotation: text}))
 	}
 	if err != nil {
-		return said, fmt.Errorf("node %s: %w", self.Name, err)
+		return published, fmt.Errorf("node %s: %w", self.Name, err)
 	}
 	return next, nil
 }
 
-// inTurn is what is told of addresses: those that the configuration permits. Who has one already keeps its turn, and
-// who comes after others, on whatever node, has the next.
-func (p *PodIPs) inTurn(all []attach.Brought, before []model.Brought) []model.Brought {
-	var out []model.Brought
+// sequence returns the addresses to advertise: those that the configuration permits. An address that is advertised
+// already keeps its sequence number; a new one gets the next number of the cluster.
+func (p *PodIPs) sequence(all []attach.UnmanagedAddr, before []model.UnmanagedAddress) []model.UnmanagedAddress {
+	var out []model.UnmanagedAddress
 	for _, b := range all {
 		if !slices.ContainsFunc(p.cfg.Permitted, func(permitted netip.Prefix) bool { return permitted.Contains(b.Addr) }) ||
-			slices.ContainsFunc(out, func(o model.Brought) bool { return o.Addr == b.Addr }) {
+			slices.ContainsFunc(out, func(o model.UnmanagedAddress) bool { return o.Addr == b.Addr }) {
 			continue
 		}
-		one := model.Brought{Addr: b.Addr, Pod: b.Pod.String(), UID: b.Pod.UID}
-		if i := slices.IndexFunc(before, func(o model.Brought) bool {
+		one := model.UnmanagedAddress{Addr: b.Addr, Pod: b.Pod.String(), UID: b.Pod.UID}
+		if i := slices.IndexFunc(before, func(o model.UnmanagedAddress) bool {
 			return o.Addr == one.Addr && o.Pod == one.Pod && o.UID == one.UID
 		}); i >= 0 {
-			one.Turn = before[i].Turn
+			one.Sequence = before[i].Sequence
 		} else {
 			for _, n := range p.cfg.Facts.Cluster().Nodes {
-				for _, o := range n.Brought {
+				for _, o := range n.Unmanaged {
 					if o.Addr == one.Addr {
-						one.Turn = max(one.Turn, o.Turn+1)
+						one.Sequence = max(one.Sequence, o.Sequence+1)
 					}
 				}
 			}
 		}
 		out = append(out, one)
 	}
-	slices.SortFunc(out, func(a, b model.Brought) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(out, func(a, b model.UnmanagedAddress) int { return a.Addr.Compare(b.Addr) })
 	return out
 }

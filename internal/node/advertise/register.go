@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// registerAgain is when a node that could not be written is tried again.
+// registerAgain is the pause before a node object that could not be written is retried.
 const registerAgain = 2 * time.Second
 
-// Register creates the object of this node: blocks of a node that has no object are taken over in time. There is no
-// Kubernetes to do it; people delete the objects of hosts that are gone for good.
+// Register creates the object of this node; without it, other nodes reclaim its blocks after a while. There is no
+// Kubernetes to do it. Operators delete the objects of nodes that were removed.
 func Register(
 	ctx context.Context, objects store.Objects, name string, log *slog.Logger, after func(time.Duration) <-chan time.Time,
 ) error {
@@ -32,7 +32,7 @@ func Register(
 		}
 		if err.Error() != trouble {
 			trouble = err.Error()
-			log.Warn("this node is not written down yet; it is tried again", "err", err)
+			log.Warn("agent could not create the node's object, and retries", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -11,10 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestAddressClaimOfPods: pods that name a claim have its address, one after the other; it is written before the pod
-// has it.
+// TestAddressClaimOfPods: pods that name a claim use its address, one after the other; the claim is written before the
+// pod gets the address.
 func TestAddressClaimOfPods(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, "pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}]")
 	o, err := store.NewObject(
 		[]byte(

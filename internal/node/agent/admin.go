@@ -4,35 +4,61 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"net/http"
 
 	"github.com/weft-net/weft/internal/node/adminapi"
-	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/explainer"
+	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/policy"
+	"github.com/weft-net/weft/internal/node/tracer"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// admin answers root until ctx ends.
-func (a *agent) admin(ctx context.Context) error {
+// admin serves the admin socket until ctx ends.
+func (a *agent) admin(ctx context.Context) (err error) {
 	routes := adminapi.Routes{
 		"POST " + adminapi.RouteCheck: func(r *http.Request) (any, error) {
 			return a.attachments.inspector.CheckAll(r.Context()), nil
 		},
+		"GET " + adminapi.RouteStatus:   func(r *http.Request) (any, error) { return a.collector().Status(r.Context()), nil },
 		"GET " + adminapi.RouteMesh:     func(*http.Request) (any, error) { return a.overlay.Status() },
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
-	maps.Copy(routes, a.attachments.machines.Routes())
+	maps.Copy(routes, a.attachments.vms.Routes())
+	maps.Copy(routes, a.explainer().Routes())
+	traces := &tracer.Tracer{Records: a.own.ledger, Log: a.cfg.Log}
+	defer func() { err = errors.Join(err, traces.Close()) }()
+	maps.Copy(routes, traces.Routes())
 	if a.enforcement.policy != nil {
 		maps.Copy(routes, a.enforcement.policy.Routes().Under(policy.Prefix))
 	}
 	if a.attachments.mover != nil {
-		maps.Copy(routes, a.attachments.mover.Routes().Under(move.Prefix))
+		maps.Copy(routes, a.attachments.mover.Routes().Under(migration.Prefix))
 	}
 	return routes.ServeOn(ctx, a.admins, a.cfg.Log)
 }
 
-// listenAdmin takes over the socket beside the one for CNI calls, which is found by the state directory, too. From then
-// on who asks waits for admin.
+// explainer answers the questions of weft explain.
+func (a *agent) explainer() *explainer.Explainer {
+	c := explainer.Config{
+		Node: a.cfg.Node, Records: a.own.ledger, Root: a.cfg.Install.HostRoot, Now: a.cfg.Now,
+	}
+	if a.enforcement.policy != nil {
+		c.Policies = a.enforcement.policy
+	}
+	if a.data.facts != nil {
+		c.Topology = func() (mesh.Topology, error) {
+			s, err := a.overlay.Status()
+			return s.Topology, err
+		}
+	}
+	return explainer.New(c)
+}
+
+// listenAdmin takes over the admin socket next to the CNI socket, and links it from the state directory. From then on
+// clients wait for admin.
 func (a *agent) listenAdmin() (err error) {
 	path := adminapi.Path(a.cfg.Socket)
 	if err := adminapi.Link(path, a.cfg.StateDir); err != nil {

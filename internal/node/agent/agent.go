@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent builds the parts of a node's agent, hands them to each other, starts and stops them, and does nothing
-// else: what has logic of its own is a room beside this one.
+// Package agent creates a node's components, connects, starts and stops them, and has no other logic: that is in the
+// packages next to this one.
 //
 //	weft-cni → cniserver → attach → ledger, kernel        calls
-//	store → facts → reconcile → kernel                    the mesh, when there is a store
+//	store → facts → reconcile → kernel                    the mesh, if there is a datastore
 //
 // # Order
 //
-// Nothing is answered before what a killed agent left is undone. When it stops, calls in
-// flight are finished, then what their DELs left behind; pods stay as they are.
+// No call is served before the rollback of what a killed agent left. When the agent stops, it finishes running calls
+// and then the cleanup of their DELs; pods are not changed.
 package agent
 
 import (
@@ -30,27 +30,28 @@ import (
 	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
-	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/nodeipam"
-	"github.com/weft-net/weft/internal/node/overlay"
-	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/nodemesh"
+	"github.com/weft-net/weft/internal/node/nodestatus"
+	"github.com/weft-net/weft/internal/node/podnetwork"
 	"github.com/weft-net/weft/internal/node/tunnelip"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/vm/node"
 )
 
-// Config is an agent's.
+// Config configures an agent.
 type Config struct {
 	// Node is the node's name in the cluster.
 	Node   string
 	Socket string
-	// StateDir holds the ledger. It is best on a file system that does not outlive a boot.
+	// StateDir is the directory of the ledger. It should be on a file system that is empty after a boot.
 	StateDir string
-	// StoreDir holds the cluster's manifests; without it there is no mesh.
+	// StoreDir is the directory of the cluster's manifests; without it there is no mesh.
 	StoreDir string
-	// AddressDir is host-local's where a configuration names none; empty is the reference plugin's.
+	// AddressDir is the default directory of host-local; empty is the reference plugin's.
 	AddressDir string
-	// The parts of the configuration file that are about what lies around the agent; the zero values are "nothing of it".
+	// The sections of the configuration file for the agent's environment; zero values disable them.
 	Kubernetes      config.Kubernetes
 	Etcd            config.Etcd
 	Network         config.Network
@@ -61,71 +62,74 @@ type Config struct {
 	Runtime         config.Runtime
 	Install         config.Install
 	Metrics         config.Metrics
-	// Backends are mesh back ends beside weft's own (pkg/backend).
+	// Backends are mesh backends in addition to weft's own (pkg/backend).
 	Backends []mesh.Backend
-	// File is the configuration file, which is followed for Level's sake; both may be missing.
+	// File is the configuration file, which is followed for Level; both may be missing.
 	File  string
 	Level *slog.LevelVar
-	// PodUID is the agent's own pod's, empty when it is none.
+	// PodUID is the UID of the agent's own pod, empty if it runs in none.
 	PodUID  string
 	Version string
 	Log     *slog.Logger
-	// Getenv is asked for what a pod is told of its API server.
+	// Getenv returns the environment variables with which a pod finds its API server.
 	Getenv func(string) string
-	// Env and Stderr are what foreign plugins get.
+	// Env and Stderr are passed to foreign plugins.
 	Env    []string
 	Stderr io.Writer
 	Now    func() time.Time
 	After  func(time.Duration) <-chan time.Time
-	// Ready, which may be nil, is called once callers are answered.
+	// Ready, which may be nil, is called when calls are served.
 	Ready func()
-	// Sized, which may be nil, is told how many nodes the cluster has, and about how many pods are kept for policies.
+	// Sized, which may be nil, is called with the number of nodes in the cluster and of pods kept for policies.
 	Sized func(nodes, pods int)
-	// PluginTime is how long one execution of a foreign plugin may take; 0 is foreign's default.
+	// Doctor, which may be nil, makes the checks of weft doctor with these settings that the agent does not make itself,
+	// until ctx ends.
+	Doctor func(ctx context.Context, settings config.Config) []nodestatus.Finding
+	// PluginTime limits one execution of a foreign plugin; 0 is the default of package foreign.
 	PluginTime time.Duration
-	// Step, which may be nil, is attach's and the machines' hook for fault tests.
-	Step failpoint.Hook
+	// Failpoint, which may be nil, is the failpoint of attach, of VMs and of the queue.
+	Failpoint failpoint.Hook
 }
 
-// agent holds the parts.
+// agent has the components.
 type agent struct {
-	cfg  Config
-	data datastore
-	own  base
-	self description
-	told telemetry
+	cfg       Config
+	data      datastore
+	own       base
+	self      description
+	telemetry telemetry
 
-	blocks      *blocks.Engine // nil without a place for the cluster's objects
+	blocks      *blocks.Engine // nil without a datastore
 	addresses   *nodeipam.Node
-	tunnels     *tunnelip.Addresses // nil where pods are not numbered from pools
-	overlay     *overlay.Overlay
+	tunnels     *tunnelip.Addresses // nil where pods get no addresses from pools
+	overlay     *nodemesh.Mesh
 	enforcement enforcement
 	attachments attachments
 	server      *cniserver.Server
-	admins      net.Listener  // nil where no socket can be
-	ready       chan struct{} // closed once callers are answered
+	admins      net.Listener  // nil if the socket could not be created
+	ready       chan struct{} // closed when calls are served
 }
 
-// description is how the node's networks are to be.
+// description is the desired configuration of the node's networks.
 type description struct {
-	member   membership.Node    // this node among the others
-	pods     *podnet.Network    // weft's own pod network on it
-	settings *meshconf.Settings // the mesh's
+	member   membership.Node     // this node in the cluster
+	pods     *podnetwork.Network // weft's own pod network on it
+	settings *meshconf.Settings  // the mesh's
 }
 
-// attachments are what attaches pods and machines, and what follows their attachments.
+// attachments are the components that attach pods and VMs, and those that follow their attachments.
 type attachments struct {
 	attacher   *attach.Attacher
-	machines   *node.Machines
+	vms        *node.Registry
 	guests     *guests.Server
-	mover      *move.Mover // nil where pods are not numbered from pools: there other nodes could not find them
+	mover      *migration.Mover // nil where pods get no addresses from pools, because VMs cannot migrate then
 	advertised *advertise.PodIPs
 	inspector  *inspect.Inspector
 }
 
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
-	a := &agent{cfg: cfg, told: telemetry{known: sizes{report: cfg.Sized}}, ready: make(chan struct{})}
+	a := &agent{cfg: cfg, telemetry: telemetry{known: sizes{report: cfg.Sized}}, ready: make(chan struct{})}
 	err := a.build()
 	if err == nil {
 		err = a.run(ctx)
@@ -133,19 +137,19 @@ func Run(ctx context.Context, cfg Config) error {
 	return errors.Join(err, a.close())
 }
 
-// placing reports whether the agent keeps the runtime's configuration.
+// placing reports whether the agent writes the runtime's configuration.
 func placing(c Config) bool {
 	return c.Network.Mode != "" && c.Network.Mode != config.ModeNone
 }
 
-// close closes the parts, as far as they were made.
+// close closes the components that exist.
 func (a *agent) close() error {
-	a.told.close()
+	a.telemetry.close()
 	if a.admins != nil {
-		_ = a.admins.Close() // most often it is closed
+		_ = a.admins.Close() // usually it is already closed
 	}
 	var err error
-	if m := a.attachments.machines; m != nil {
+	if m := a.attachments.vms; m != nil {
 		err = m.Close()
 	}
 	return errors.Join(err, a.data.close(), a.own.close())

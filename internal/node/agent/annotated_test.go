@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// put writes an object of the cluster, a pod of the first node.
+// put writes an object; pods are on the first node.
 func (p two) put(kind, namespace, name string, annotations map[string]string) {
 	p.t.Helper()
 	p.putOn("n1", kind, namespace, name, annotations)
@@ -74,10 +74,10 @@ func (p two) namedOn(w *world, namespace, name string) (*netns.NS, netip.Addr, e
 	return ns, result.IPs[0].Address.Addr(), nil
 }
 
-// What pods and namespaces say of addresses in Calico's words is so on weft's own network: the pool that a namespace
-// names, an address and a hardware address that a pod names; an address that somebody has is refused.
+// TestAnnotatedPods: Calico's annotations of pods and namespaces work on weft's own network: a namespace's pool, a
+// pod's address and MAC address; an address in use is refused.
 func TestAnnotatedPods(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(
 		t,
 		"masquerade: false, permit: [ipAddrsNoIpam], pools: [{name: green, cidr: 10.77.0.0/24, blockSize: 28}, {name: blue, cidr: 10.78.0.0/24, blockSize: 28}]",

@@ -19,10 +19,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestOldServer: a pod's agent ends with an error that names the version where the API server is too old, though it did
-// not answer at first; an agent with a kubeconfig of its own, whose rights are people's business, goes on.
+// TestOldServer: an agent in a pod exits with an error that names the version if the API server is too old, even if it
+// did not respond at first; an agent with its own kubeconfig, whose permissions an operator chose, continues.
 func TestOldServer(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// audit is what `weft ipam check --agent` says on a world's node.
+// audit returns the output of `weft ipam check --agent` on a world's node.
 func (w *world) audit(store string) string {
 	w.t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "ipam", "check", "--store-dir", store, "--agent")
@@ -27,9 +27,9 @@ func (w *world) audit(store string) string {
 	return string(out)
 }
 
-// TestAudit plants leaks of an agent's node: memory, ledger and kernel are compared as they are.
+// TestAudit creates leaks on an agent's node: memory, ledger and kernel are compared.
 func TestAudit(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	store := w.path("store")
 	if err := os.Mkdir(store, 0o755); err != nil {
@@ -61,7 +61,7 @@ func TestAudit(t *testing.T) {
 	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
 	got := w.audit(store)
 	for _, want := range []string{
-		"address " + free + " is on lo in " + ns.Path() + ", and this node may give it to somebody else",
+		"address " + free + " is on lo in " + ns.Path() + ", and this node may allocate it again",
 		"address " + addr + " is held for interface eth0 of container c1, which does not have it",
 		"2 findings are left",
 	} {
@@ -70,15 +70,15 @@ func TestAudit(t *testing.T) {
 		}
 	}
 	w.stop()
-	if got := w.audit(store); !strings.Contains(got, "does the agent run, with metrics.address set?") {
+	if got := w.audit(store); !strings.Contains(got, "check that the agent runs and that metrics.address is set") {
 		t.Errorf("without an agent: %s", got)
 	}
 }
 
-// TestAuditOfRanges: addresses of a node's own range stand in files of host-local's. What is left there without an
-// attachment is found, and counted as in use; an attachment without its file is found, too.
+// TestAuditOfRanges: addresses of a node's own range are in host-local's files. A file without an attachment is found,
+// and its address counted as in use; an attachment without its file is found, too.
 func TestAuditOfRanges(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	store := w.path("store")
 	if err := os.Mkdir(store, 0o755); err != nil {

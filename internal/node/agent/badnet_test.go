@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// badNetwork is something that a pod cannot get.
+// badNetwork is a network that cannot be attached.
 type badNetwork struct {
 	name, config string // a network, where one is needed
 	asked        string // behind two networks that can be had, but for a whole list of its own
@@ -68,12 +68,12 @@ func (p *podnets) badNetworks() []badNetwork {
 			msg: "network default/wire3: requested address 10.63.0.2 is not available in ipam.ranges[0] 10.63.0.1-10.63.0.254",
 		},
 		{
-			asked: `{"name":"wire3","mac":"02:00:00:00:00:77"}`, code: uint(model.CodeTaken),
-			msg: `network default/wire3: network "wire3": mac 02:00:00:00:00:77 is taken by another interface upon master "up0"`,
+			asked: `{"name":"wire3","mac":"02:00:00:00:00:77"}`, code: uint(model.CodeInUse),
+			msg: `network default/wire3: network "wire3": mac 02:00:00:00:00:77 is taken by another interface on master "up0"`,
 		},
 		{
 			asked: `{"name":"wire3","mac":"02:00:00:00:00:01"},{"name":"wire3","mac":"02:00:00:00:00:01"}`, code: 7,
-			msg: `annotation k8s.v1.cni.cncf.io/networks: elements 3 and 4 ask for one mac, "02:00:00:00:00:01"`,
+			msg: `annotation k8s.v1.cni.cncf.io/networks: elements 3 and 4 request one mac, "02:00:00:00:00:01"`,
 		},
 		{
 			asked: `{"name":"wire3","bandwidth":{"ingressRate":1}}`, code: 2,
@@ -107,10 +107,10 @@ func (p *podnets) badNetworks() []badNetwork {
 	}
 }
 
-// TestBadNetworks: whatever a pod asks for that it cannot get, its event and the runtime's error say it in one
-// sentence, and what it had got before is undone exactly.
+// TestBadNetworks: if a network cannot be attached, the pod's event and the runtime's error have the same one-sentence
+// message, and the networks before it are rolled back exactly.
 func TestBadNetworks(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newPodnets(t)
 	p.usual()
 	p.conf = `,"namespaceIsolation":true`
@@ -122,7 +122,7 @@ func TestBadNetworks(t *testing.T) {
 		}
 	}
 	p.start()
-	// Somebody has the address and the MAC that others ask for.
+	// Another host has the address and the MAC that others resolve.
 	p.pod("holder", `[{"name":"wire3","ips":["10.63.0.2"],"mac":"02:00:00:00:00:77"}]`)
 	holder := nettest.NS(t, "holder")
 	if err := p.addPod("holder", holder); err != nil {
@@ -148,8 +148,8 @@ func TestBadNetworks(t *testing.T) {
 		if reason == "" {
 			reason = "FailedNetwork"
 		}
-		if told := p.warning(pod); !strings.HasPrefix(told, reason+": "+b.msg) || strings.Contains(told, "\n") {
-			t.Errorf("%s: event %s", b.asked, told)
+		if reported := p.warning(pod); !strings.HasPrefix(reported, reason+": "+b.msg) || strings.Contains(reported, "\n") {
+			t.Errorf("%s: event %s", b.asked, reported)
 		}
 		if now := inside(t, ns); now != empty {
 			t.Errorf("%s: the pod has\n%s, had\n%s", b.asked, now, empty)
@@ -170,10 +170,10 @@ func TestBadNetworks(t *testing.T) {
 	}
 }
 
-// TestHangsForGood: a plugin whose DEL hangs as well keeps nobody from undoing the other networks; its own undo is done
-// as soon as it works again, at the DEL of the runtime or when an agent starts.
-func TestHangsForGood(t *testing.T) {
-	nettest.Whole(t)
+// TestHangsPermanently: a plugin whose DEL hangs does not block the rollback of other networks; its own rollback is
+// completed when it works again, at the runtime's DEL or at the agent's start.
+func TestHangsPermanently(t *testing.T) {
+	nettest.EndToEnd(t)
 	for _, how := range []string{"del", "start"} {
 		t.Run(how, func(t *testing.T) {
 			p := newPodnets(t)
@@ -191,8 +191,8 @@ func TestHangsForGood(t *testing.T) {
 				!strings.Contains(msg, "undo of") {
 				t.Errorf("code %d: %s", code, msg)
 			}
-			if told := p.warning("pod"); !strings.Contains(told, "network default/hang: plugin foreign ADD: no answer in time") {
-				t.Errorf("event %s", told)
+			if reported := p.warning("pod"); !strings.Contains(reported, "network default/hang: plugin foreign ADD: no answer in time") {
+				t.Errorf("event %s", reported)
 			}
 			if now := inside(t, ns); now != empty {
 				t.Errorf("the pod has\n%s, had\n%s", now, empty)
@@ -220,10 +220,10 @@ func TestHangsForGood(t *testing.T) {
 	}
 }
 
-// TestParallelNetworks: where the node's configuration asks for it, the foreign plugins of a pod's networks are
-// executed at the same time: each of these waits for the other. When one fails, all are undone.
+// TestParallelNetworks: if the node's configuration enables it, the foreign plugins of a pod's networks are executed in
+// parallel: each of these waits for the other. If one fails, all are rolled back.
 func TestParallelNetworks(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newPodnets(t)
 	p.usual()
 	p.env = nil

@@ -10,33 +10,38 @@ import (
 
 	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
+	"github.com/weft-net/weft/internal/inotify"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/node/exclusive"
+	"github.com/weft-net/weft/internal/node/agentlock"
 	"github.com/weft-net/weft/internal/node/hostenv"
 )
 
-// base is what an agent has to itself on the node.
+// base is the agent's exclusive state on the node.
 type base struct {
-	claims *exclusive.Claims
+	claims *agentlock.Lock
 	host   *kernel.Conn
 	ledger *ledger.Ledger
-	leases *lease.Keeper
+	leases *lease.Manager
 	reaper *kernel.Reaper
-	// namespaces are the node's and, where it can be seen, the machine's; boot names the machine's boot.
+	// namespaces are the node's and, where it can be opened, the host's; boot is the ID of the host's boot.
 	namespaces []*netns.NS
 	boot       string
+	// events is nil if inotify is not available.
+	events *inotify.Instance
+	// deletions reports deleted namespaces of pods.
+	deletions *netns.Deletions
 }
 
-// open makes it; what was made is closed by close, also after an error.
+// open creates it; close must be called also after an error.
 func (b *base) open(cfg Config) (err error) {
-	if b.claims, err = exclusive.Claim(cfg.StateDir, cfg.Log, cfg.After); err != nil {
+	if b.claims, err = agentlock.Acquire(cfg.StateDir, cfg.Log, cfg.After); err != nil {
 		return err
 	}
 	if err := errors.Join(hostenv.WritableSysctls(), hostenv.OwnProcesses(cfg.Install.HostRoot)); err != nil {
-		cfg.Log.Warn("container", "err", err)
+		cfg.Log.Warn("the container's mounts could not be changed", "err", err)
 	}
 	if b.host, err = kernel.Dial(nil); err != nil {
 		return fmt.Errorf("network namespace of the node: %w", err)
@@ -51,10 +56,14 @@ func (b *base) open(cfg Config) (err error) {
 		return err
 	}
 	b.reaper = kernel.NewReaper(b.host, cfg.Log)
-	// The DHCP leases that an agent before kept are kept on.
+	if b.events, err = inotify.New(); err != nil {
+		cfg.Log.Warn("deleted namespaces and queued DELs are found by periodic passes only", "err", err)
+	}
+	b.deletions = netns.NewDeletions(b.events, cfg.After)
+	// The previous agent's DHCP leases are renewed from now on.
 	b.leases, err = lease.Open(lease.Config{
-		Dir: filepath.Join(cfg.StateDir, "dhcp"), Boot: b.boot, Log: cfg.Log,
-		World: exchange.World{
+		Dir: filepath.Join(cfg.StateDir, "dhcp"), Boot: b.boot, Deletions: b.deletions, Log: cfg.Log,
+		Exchange: exchange.Options{
 			Now: cfg.Now, Random: rand.Reader,
 			Timeout: exchange.Timeout, ResendMax: exchange.ResendMax, ResendTimeout: exchange.ResendTimeout,
 		},
@@ -62,8 +71,8 @@ func (b *base) open(cfg Config) (err error) {
 	return err
 }
 
-// alive is an error when the agent must be started again: its ledger is stuck. A full or read-only file system is not
-// helped by that, and policies and the mesh go on.
+// alive returns an error if the agent must be restarted: its ledger is stuck. A restart does not help with a full or
+// read-only file system, and would interrupt policies and the mesh.
 func (b *base) alive() error {
 	if err := b.ledger.Health(); errors.Is(err, ledger.ErrStuck) {
 		return err
@@ -76,6 +85,7 @@ func (b *base) close() error {
 	for _, ns := range b.namespaces {
 		errs = append(errs, ns.Close())
 	}
+	errs = append(errs, b.events.Close())
 	if b.leases != nil {
 		errs = append(errs, b.leases.Close())
 	}

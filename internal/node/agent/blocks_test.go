@@ -15,10 +15,10 @@ import (
 const shared = `{"type":"ptp","ipam":{"type":"whereabouts","range":"10.7.0.0/24","gateway":"10.7.0.1","exclude":["10.7.0.0/30"],"log_level":"debug",
 	"kubernetes":{"kubeconfig":"/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}}}`
 
-// TestSharedAddresses: two nodes give addresses of one range at the same time. One agent is killed meanwhile, and for a
-// while the store is away.
+// TestSharedAddresses: two nodes allocate addresses of one range at the same time. One agent is killed meanwhile, and
+// the datastore is temporarily unavailable.
 func TestSharedAddresses(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	store := t.TempDir() + "/store"
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestSharedAddresses(t *testing.T) {
 		}
 	}
 
-	// The store goes away: what a node has, it gives.
+	// The store becomes unavailable: a node allocates what it has.
 	if err := os.Rename(store, store+".away"); err != nil {
 		t.Fatal(err)
 	}

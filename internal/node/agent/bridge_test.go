@@ -15,24 +15,24 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// optioned is a bridge with options that need netfilter, masquerading by the node's iptables.
+// optioned is a bridge with options that need netfilter, masqueraded by the node's iptables.
 func (w *world) optioned() string {
 	return fmt.Sprintf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipMasq":true,"ipMasqBackend":"iptables",
 		"macspoofchk":true,"portIsolation":true,"hairpinMode":true,"ipam":%s}`, w.ipam("10.9.0.0/16"))
 }
 
-// warm has iptables make the base chains that it never takes away.
+// warm makes iptables create the base chains that it never removes.
 func (w *world) warm() {
 	w.t.Helper()
 	if out, err := nettest.Try(w.node, "iptables", "-t", "nat", "-A", "POSTROUTING", "-j", "ACCEPT"); err != nil {
-		nettest.Without(w.t, "iptables does not work here: "+out)
+		nettest.SkipMissing(w.t, "iptables does not work here: "+out)
 	}
 	nettest.Run(w.t, w.node, "iptables", "-t", "nat", "-D", "POSTROUTING", "-j", "ACCEPT")
 }
 
-// TestBridgeOptions walks through every verb, and leaves nothing.
+// TestBridgeOptions executes every verb, and leaves nothing.
 func TestBridgeOptions(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.warm()
 	w.start()
@@ -53,7 +53,8 @@ func TestBridgeOptions(t *testing.T) {
 	if err := w.check(list, "c1", ns); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}
-	nettest.Run(t, w.node, "nft", "flush", "set", "bridge", "weft_spoof", "sources") // sets that lose elements wake nobody
+	nettest.Run(t, w.node, "nft", "flush", "set", "bridge", "weft_spoof",
+		"sources") // deleted set elements cause no notification
 	if err := w.check(list, "c1", ns); code(err) != 102 ||
 		!strings.Contains(err.Error(), "weft_spoof: set sources element") {
 		t.Errorf("CHECK without the spoof check's element: %v", err)
@@ -78,9 +79,9 @@ func TestBridgeOptions(t *testing.T) {
 	}
 }
 
-// TestFlushedChainsAreRepaired: somebody empties the table that the pod's masquerading is in.
+// TestFlushedChainsAreRepaired: another program flushes the table with the pod's masquerading.
 func TestFlushedChainsAreRepaired(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.warm()
 	w.start()
@@ -93,18 +94,18 @@ func TestFlushedChainsAreRepaired(t *testing.T) {
 	})
 }
 
-// TestTakenOverFromTheReference: pods that the reference bridge made are ended by the agent, with and without
-// namespace, and by its GC.
+// TestTakenOverFromTheReference: pods of the reference bridge are deleted by the agent, with and without namespace, and
+// by its GC.
 func TestTakenOverFromTheReference(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: nothing is taken over from the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: nothing is taken over from the reference plugins")
 	}
 	w := newWorld(t)
 	w.warm()
 	w.start()
-	// the reference fails where IPAM gives the default route too
+	// the reference fails where IPAM returns the default route too
 	delegate := strings.Replace(w.optioned(), "isDefaultGateway", "isGateway", 1)
 	list := w.list("1.1.0", delegate)
 	spaces := map[string]*netns.NS{}

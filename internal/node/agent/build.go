@@ -23,10 +23,10 @@ import (
 	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
-	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/nodeipam"
-	"github.com/weft-net/weft/internal/node/overlay"
-	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/nodemesh"
+	"github.com/weft-net/weft/internal/node/podnetwork"
 	"github.com/weft-net/weft/internal/node/readiness"
 	"github.com/weft-net/weft/internal/node/readygate"
 	"github.com/weft-net/weft/internal/node/tunnelip"
@@ -35,20 +35,20 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// partCalls is the answering of calls in the node's readiness.
+// partCalls is the name of the CNI server in the node's readiness.
 const partCalls = "agent"
 
-// build makes the parts; what was made is closed by close, also after an error.
+// build creates the components; close must be called also after an error.
 func (a *agent) build() (err error) {
 	if a.data, err = openDatastore(a.cfg); err != nil {
 		return err
 	}
 	if a.data.facts != nil {
-		a.data.facts.Sized = a.told.known.setNodes
+		a.data.facts.OnNodeCount = a.telemetry.known.setNodes
 	}
-	a.told.readiness = readiness.New(partCalls)
+	a.telemetry.readiness = readiness.New(partCalls)
 	if placing(a.cfg) {
-		a.told.readiness = readiness.New(partCalls, cniconf.Component)
+		a.telemetry.readiness = readiness.New(partCalls, cniconf.Component)
 	}
 	a.self = describe(a.cfg, &a.data)
 	if err = errors.Join(a.self.settings.Check(), a.self.pods.Check(), a.self.settings.ReadNetConf()); err != nil {
@@ -57,7 +57,7 @@ func (a *agent) build() (err error) {
 	if err = a.own.open(a.cfg); err != nil {
 		return err
 	}
-	if err = a.told.listen(a.cfg, a.own.ledger); err != nil {
+	if err = a.telemetry.listen(a.cfg, a.own.ledger); err != nil {
 		return err
 	}
 	if err = a.buildAddresses(); err != nil {
@@ -68,11 +68,13 @@ func (a *agent) build() (err error) {
 	return a.serve()
 }
 
-// describe says how the node's networks are to be.
+// describe returns the desired configuration of the node's networks.
 func describe(cfg Config, d *datastore) description {
 	var out description
 	out.member = membership.Node{Name: cfg.Node, Cluster: d.cluster}
-	out.pods = podnet.New(podnet.Config{Network: cfg.Network, Node: out.member, Cluster: d.snapshots(), Apart: d.apart()})
+	out.pods = podnetwork.New(
+		podnetwork.Config{Network: cfg.Network, Node: out.member, Cluster: d.snapshots(), ControllerApart: d.apart()},
+	)
 	out.settings = meshconf.New(meshconf.Config{
 		Node: cfg.Node, StateDir: cfg.StateDir, Network: cfg.Network, Flannel: cfg.Flannel, Backends: cfg.Backends,
 		Kubernetes: d.kube != nil, Directory: d.dir != nil, Etcd: d.etcd != nil, Random: rand.Reader, Log: cfg.Log,
@@ -80,23 +82,23 @@ func describe(cfg Config, d *datastore) description {
 	return out
 }
 
-// buildAddresses makes what allocates addresses, and the mesh between them. Without a place for the cluster's objects
-// there is no block engine, and `type: whereabouts` is a program that is executed.
+// buildAddresses creates the allocators and the mesh. Without a datastore there is no block engine, and `type:
+// whereabouts` executes a program.
 func (a *agent) buildAddresses() (err error) {
 	cfg, d := a.cfg, &a.data
 	if d.objectStore != nil {
 		a.blocks, err = blocks.Open(blocks.Config{
-			Objects: d.Objects(), Node: cfg.Node, Machine: hostenv.MachineID(cfg.Install.HostRoot),
+			Objects: d.Objects(), Node: cfg.Node, MachineID: hostenv.MachineID(cfg.Install.HostRoot),
 			Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
 			Now: cfg.Now, After: cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
 			Nodes: a.self.member.All, Labels: a.self.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
-			Flush:         func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
-			MachinesKnown: d.kube != nil, Apart: d.apart(),
+			Flush:    func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
+			VMsKnown: d.kube != nil, SeparateController: d.apart(),
 		})
 		if err != nil {
 			return err
 		}
-		measureBlocks(a.told.metrics, a.blocks)
+		measureBlocks(a.telemetry.metrics, a.blocks)
 		if err := nodeipam.Restore(a.blocks, a.own.ledger, a.own.boot); err != nil {
 			return err
 		}
@@ -104,9 +106,9 @@ func (a *agent) buildAddresses() (err error) {
 	a.addresses = nodeipam.New(nodeipam.Config{
 		Name: cfg.Node, Network: cfg.Network, AddressDir: cfg.AddressDir, Engine: a.blocks, Records: a.own.ledger,
 		Facts:   d.facts,
-		Plugins: a.self.pods.Plugins, Metrics: a.told.metrics, Log: cfg.Log, After: cfg.After,
+		Plugins: a.self.pods.Plugins, Metrics: a.telemetry.metrics, Log: cfg.Log, After: cfg.After,
 	})
-	a.overlay = overlay.New(a.overlayConfig())
+	a.overlay = nodemesh.New(a.overlayConfig())
 	if a.pooled() {
 		a.tunnels = tunnelip.Open(tunnelip.Config{
 			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts,
@@ -117,17 +119,17 @@ func (a *agent) buildAddresses() (err error) {
 	return nil
 }
 
-// pooled reports whether weft's own pods are numbered from pools, in a cluster that has them.
+// pooled reports whether weft's own pods get addresses from pools.
 func (a *agent) pooled() bool { return a.blocks != nil && a.self.pods.FromPools() }
 
-// overlayConfig is what the mesh gets of the other parts, which need not be there yet.
-func (a *agent) overlayConfig() overlay.Config {
-	cfg := overlay.Config{
+// overlayConfig returns the mesh's configuration, with functions of components that need not exist yet.
+func (a *agent) overlayConfig() nodemesh.Config {
+	cfg := nodemesh.Config{
 		Facts: a.data.facts, Host: a.own.host, StateDir: a.cfg.StateDir, Network: a.cfg.Network, Settings: a.self.settings,
 		Records:  a.own.ledger,
-		Marked:   func() []attach.Marked { return a.attachments.attacher.Marked() },
+		Marked:   func() []attach.DSCPMark { return a.attachments.attacher.DSCPMarks() },
 		Own:      func() []netip.Addr { return a.tunnels.All() },
-		Repaired: a.told.repaired(), Quiet: func() []watch.Own { return a.enforcement.quiet() }, Env: a.cfg.Env,
+		Repaired: a.telemetry.repaired(), Quiet: func() []watch.Owner { return a.enforcement.quiet() }, Env: a.cfg.Env,
 		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.pooled() {
@@ -137,31 +139,46 @@ func (a *agent) overlayConfig() overlay.Config {
 	return cfg
 }
 
-// buildAttachments makes what attaches pods and machines, and what follows their attachments.
+// buildAttachments creates the components that attach pods and VMs, and those that follow their attachments.
 func (a *agent) buildAttachments() attachments {
 	var out attachments
 	cfg, d := a.cfg, &a.data
-	out.machines = node.New(node.Config{
+	out.vms = node.New(node.Config{
 		Admit: a.enforcement.admit,
 		Phase1: phase1.Config{
-			Records: a.own.ledger.Machines(), Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Step,
+			Records: a.own.ledger.VMs(), Dir: filepath.Join(cfg.StateDir, "vm"), Boot: a.own.boot, Step: cfg.Failpoint,
 		},
-		Memory: a.own.ledger, Hold: a.hold, Own: a.own.namespaces, Called: a.called, Log: cfg.Log, Now: cfg.Now,
-		After: cfg.After,
+		Attachments: a.own.ledger, LockSandbox: a.hold, Own: a.own.namespaces, Called: a.called,
+		Deletions: a.own.deletions, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 	})
-	if a.told.metrics != nil {
-		measureMachines(a.told.metrics, out.machines)
+	if a.telemetry.metrics != nil {
+		measureVMs(a.telemetry.metrics, out.vms)
 	}
-	out.guests = guests.New(guests.Config{Records: a.own.ledger, Hold: a.hold, Log: cfg.Log, After: cfg.After})
+	out.guests = guests.New(guests.Config{
+		Records: a.own.ledger, Lock: a.hold, Deletions: a.own.deletions, Log: cfg.Log, After: cfg.After,
+	})
 	conflicts := advertise.Conflicts{Cluster: d.cluster, FromPools: a.self.pods.FromPools(), Kubernetes: d.kube}
 	out.attacher = attach.New(attach.Config{
-		Memory: a.own.ledger, Host: a.own.host, Planners: planners(cfg), Allocators: allocators(cfg, a.own.leases, a.blocks),
-		Node:   a.ofNode,
-		Gates:  func(ctx context.Context, urls []string) error { return readygate.Wait(ctx, urls, cfg.After) },
-		Exec:   &foreign.Runner{Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime},
-		Reaper: a.own.reaper, Log: cfg.Log, Now: cfg.Now, Boot: a.own.boot, Step: cfg.Step, Repaired: a.told.repaired(),
-		Event: driftEvent(d.kube, cfg.Log),
-		Guard: a.enforcement.guard(), Machines: out.machines, Moved: a.machineMoved, Elsewhere: conflicts.Check,
+		Records:    a.own.ledger,
+		Host:       a.own.host,
+		Planners:   planners(cfg),
+		Allocators: allocators(cfg, a.own.leases, a.blocks),
+		Node:       a.ofNode,
+		Gates:      func(ctx context.Context, urls []string) error { return readygate.Wait(ctx, urls, cfg.After) },
+		Exec: &foreign.Runner{
+			Env: cfg.Env, Stderr: cfg.Stderr, Root: cfg.Install.HostRoot, Timeout: cfg.PluginTime,
+		},
+		Reaper:         a.own.reaper,
+		Log:            cfg.Log,
+		Now:            cfg.Now,
+		Boot:           a.own.boot,
+		Failpoint:      cfg.Failpoint,
+		Repaired:       a.telemetry.repaired(),
+		Event:          driftEvent(d.kube, cfg.Log),
+		Policy:         a.enforcement.guard(),
+		VMs:            out.vms,
+		VMChanged:      a.vmMoved,
+		RemoteConflict: conflicts.Check,
 	})
 	out.advertised = advertise.NewPodIPs(advertise.PodIPsConfig{
 		Permitted: cfg.Network.PodAddresses, Node: a.self.member, Facts: d.facts, Attachments: out.attacher,
@@ -169,7 +186,7 @@ func (a *agent) buildAttachments() attachments {
 		Log: cfg.Log, After: cfg.After,
 	})
 	if a.pooled() {
-		out.mover = move.New(move.Config{
+		out.mover = migration.New(migration.Config{
 			Node: cfg.Node, Attachments: out.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
 			Holds: a.blocks.Holds, Host: a.own.host, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, "relays.json"),
@@ -181,27 +198,28 @@ func (a *agent) buildAttachments() attachments {
 	return out
 }
 
-// serve makes what answers calls; from then on callers wait.
+// serve creates the CNI server; from then on callers wait.
 func (a *agent) serve() (err error) {
-	machines := a.attachments.machines
+	vms := a.attachments.vms
 	server := cniserver.Config{
-		Socket: a.cfg.Socket, Attacher: a.attachments.attacher, Memory: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now,
+		Socket: a.cfg.Socket, Attacher: a.attachments.attacher, Records: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now,
+		Failpoint: a.cfg.Failpoint, Events: a.own.events,
 		Own:   a.own.namespaces,
 		Ready: a.answering, Called: a.called, Fit: a.self.pods.Fit,
-		Alone: alone(planners(a.cfg), allocators(a.cfg, a.own.leases, a.blocks)),
+		PluginNames: builtinNames(planners(a.cfg), allocators(a.cfg, a.own.leases, a.blocks)),
 		Verbs: map[string]cniserver.Verb{
-			// Programs of the version before this one ask on the socket for CNI calls; the next version need not answer here.
-			node.VerbStart: machines.Start, node.VerbStop: machines.Stop, node.VerbList: machines.List,
+			// Programs of the previous version send this to the CNI socket; the next version can drop it.
+			node.VerbStart: vms.Start, node.VerbStop: vms.Stop, node.VerbList: vms.List,
 		},
 	}
 	networks(a.cfg, &a.data, &server)
-	if a.server, err = cniserver.New(server); err != nil { // makes the sockets' directory, too
+	if a.server, err = cniserver.New(server); err != nil { // also creates the sockets' directory
 		return err
 	}
 	return a.listenAdmin()
 }
 
-// settings is how the agent runs, with its flags. Passwords and keys are in none of these parts.
+// settings returns the agent's configuration including its flags. It contains no passwords and keys.
 func settings(c Config) config.Config {
 	return config.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
@@ -210,8 +228,8 @@ func settings(c Config) config.Config {
 	}
 }
 
-// relays are the machines that come from other nodes, for the mesh.
-func relays(m *move.Mover) []mesh.Relay {
+// relays returns the relays of VMs that migrate to this node, for the mesh.
+func relays(m *migration.Mover) []mesh.Relay {
 	var out []mesh.Relay
 	for _, r := range m.Relays() {
 		out = append(out, mesh.Relay(r))

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and notes them for
+// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and lists them for
 // weft doctor.
 func TestCalicoPoliciesAreNamed(t *testing.T) {
 	nettest.Need(t, "vxlan")
@@ -41,5 +41,8 @@ func TestCalicoPoliciesAreNamed(t *testing.T) {
 	}
 	n.kill()
 	n.start()
-	p.until("the note is gone", func() bool { _, err := os.Stat(path); return os.IsNotExist(err) })
+	p.until("the note says that there is none", func() bool {
+		b, err := os.ReadFile(path)
+		return err == nil && string(b) == `[]`
+	})
 }

@@ -12,13 +12,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A process of an ordinary user that has taken the name of the namespace's lock does not keep an agent from starting.
+// TestLockTakenByAnOrdinaryUser: an unprivileged process that uses the name of the namespace lock does not prevent an agent from
+// starting.
 func TestLockTakenByAnOrdinaryUser(t *testing.T) {
 	w := newWorld(t)
-	const nobody, same = 65534, ^uintptr(0)
+	const noOwner, same = 65534, ^uintptr(0)
 	var taken net.Listener
 	err := w.node.Do(func() error { // on a thread of its own, which has the user's ID while it listens
-		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, nobody, same); errno != 0 {
+		if _, _, errno := unix.RawSyscall(unix.SYS_SETRESUID, same, noOwner, same); errno != 0 {
 			return errno
 		}
 		defer func() { _, _, _ = unix.RawSyscall(unix.SYS_SETRESUID, same, 0, same) }()

@@ -13,10 +13,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPoolsOfCalico: pods are numbered from a pool of Calico's without anybody writing one of weft's; what is reserved
-// is not given. The agent that looks after it says so, and its metrics say what is in the pools.
+// TestPoolsOfCalico: pods get addresses from one of Calico's pools without a pool of weft's; reserved addresses are not
+// allocated. The agent that runs the controller reports it, and its metrics count the pools' addresses.
 func TestPoolsOfCalico(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, "addresses: pools")
 	for _, text := range []string{
 		`{"apiVersion":"crd.projectcalico.org/v1","kind":"IPPool","metadata":{"name":"theirs"},"spec":{"cidr":"10.66.0.0/24","blockSize":28,"nodeSelector":"all()"}}`,
@@ -30,7 +30,7 @@ func TestPoolsOfCalico(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// The agents look for pools again and again; to be asked at once, they start anew.
+	// The agents retry pools periodically; a restart makes them retry at once.
 	for _, w := range p.nodes {
 		w.stop()
 		w.configured(
@@ -59,7 +59,7 @@ func TestPoolsOfCalico(t *testing.T) {
 	p.until("one agent tells of the pool", func() bool {
 		leads = ""
 		for i, w := range p.nodes {
-			if text := w.web("GET /metrics HTTP/1.0"); strings.Contains(text, "\nweft_controller_leads 1") {
+			if text := w.web("GET /metrics HTTP/1.0"); strings.Contains(text, "\nweft_controller_leader 1") {
 				leads += fmt.Sprint(i)
 				if !strings.Contains(text, `weft_pool_allocatable{pool="theirs"} 1`) ||
 					!strings.Contains(text, `weft_pool_addresses{pool="theirs"} 256`) {

@@ -45,7 +45,7 @@ func TestAgentAway(t *testing.T) {
 }
 
 func TestStoppedAgentIsAway(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	before := w.host()
@@ -115,7 +115,7 @@ func TestTwoAgents(t *testing.T) {
 		"socket": {[]string{"--state-dir", w.path("other"), "--socket", w.socket()}, "another agent listens there"},
 		"store": {
 			[]string{"--state-dir", w.path("third"), "--socket", w.path("third.sock"), "--store-dir", w.path("none")},
-			"give a directory of Kubernetes manifests",
+			"name a directory of Kubernetes manifests",
 		},
 		"no state": {[]string{"--state-dir", "/proc/none", "--socket", w.path("other.sock")}, "/proc/none"},
 		"long socket": {
@@ -141,7 +141,7 @@ func TestTwoAgents(t *testing.T) {
 	}
 }
 
-// crasher kills the agent again and again and watches what remains.
+// crasher kills the agent repeatedly and checks what remains.
 type crasher struct {
 	*world
 	list   *libcni.NetworkConfigList
@@ -152,9 +152,8 @@ type crasher struct {
 	live   int // how many of them hit a call before its answer
 }
 
-// cycle does an ADD and a DEL, in one of which the agent may be killed, as a runtime does them: a failed ADD is
-// followed by its DEL, and the agent is started again before the DEL or after it. It tells whether the agent was
-// killed.
+// cycle performs an ADD and a DEL like a runtime, and may kill the agent in one of them: a failed ADD is followed by
+// its DEL, and the agent is restarted before or after the DEL. It reports whether the agent was killed.
 func (c *crasher) cycle(killAdd, killDel func()) bool {
 	c.t.Helper()
 	c.rounds++
@@ -193,7 +192,7 @@ func (c *crasher) cycle(killAdd, killDel func()) bool {
 	}
 	_ = os.Remove(c.path("step"))
 	diff := c.settled(c.before)
-	if diff != "" && !died && !c.alive(false) { // it died behind the answer, later than it was given the time for
+	if diff != "" && !died && !c.alive(false) { // it died after the response, later than the test waits
 		died = true
 		c.kills++
 		c.start()
@@ -211,7 +210,7 @@ func newCrasher(t *testing.T, network string) *crasher {
 	return &crasher{world: w, list: w.list("1.0.0", w.routedOr(network)), before: w.host()}
 }
 
-// arm lets the agent die at its step k from now.
+// arm makes the agent kill itself at failpoint k from now.
 func (c *crasher) arm(k int) func() {
 	return func() {
 		if err := os.WriteFile(c.path("step"), []byte(strconv.Itoa(k)), 0o600); err != nil {
@@ -220,11 +219,11 @@ func (c *crasher) arm(k int) func() {
 	}
 }
 
-// disarm lets it live.
+// disarm disables the failpoint.
 func (c *crasher) disarm() func() { return func() { _ = os.Remove(c.path("step")) } }
 
 func TestKilledAtEveryStep(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, network := range []string{"ptp", "bridge", "chain", "late", "guarded", "routed"} {
 		t.Run(network, func(t *testing.T) {
 			c := newCrasher(t, network)
@@ -247,7 +246,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 }
 
 func TestKilledAtRandomMoments(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, network := range []string{"ptp", "bridge", "chain", "guarded"} {
 		t.Run(network, func(t *testing.T) {
 			newCrasher(t, network).atRandom(67, 6*time.Millisecond, rand.New(rand.NewPCG(1, 2)))
@@ -255,8 +254,8 @@ func TestKilledAtRandomMoments(t *testing.T) {
 	}
 }
 
-// atRandom kills the agent at random moments, so many times. The moments are chosen from about the time that a call
-// takes on this machine: a kill that hits nothing makes the window smaller, one that hits a call larger.
+// atRandom kills the agent n times at random moments. The moments are chosen within about the time that a call takes on
+// this host: a kill outside a call makes the window smaller, one within a call larger.
 func (c *crasher) atRandom(kills int, window time.Duration, random *rand.Rand) {
 	c.t.Helper()
 	hits := 0

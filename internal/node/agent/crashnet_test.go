@@ -14,9 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// severalNetworks are pods with several networks: some that are applied at once, and some with a foreign plugin between
-// them.
-func (w *world) severalNetworks() map[string][]string {
+// threeNetworks are pods with several networks: some that are applied as a batch, and some with a foreign plugin
+// between them.
+func (w *world) threeNetworks() map[string][]string {
 	named := func(name, network string) string {
 		return strings.Replace(network, "{", fmt.Sprintf(`{"name":%q,`, name), 1)
 	}
@@ -42,7 +42,7 @@ func newNetCrasher(t *testing.T, shape string) *crasher {
 	w := newWorld(t)
 	w.uplink()
 	w.start()
-	list := w.list("1.0.0", w.severalNetworks()[shape]...)
+	list := w.list("1.0.0", w.threeNetworks()[shape]...)
 	if shape == "parallel" {
 		var err error
 		text := strings.Replace(string(list.Bytes), `"delegates"`, `"parallelNetworks":true,"delegates"`, 1)
@@ -53,10 +53,10 @@ func newNetCrasher(t *testing.T, shape string) *crasher {
 	return &crasher{world: w, list: list, before: w.host()}
 }
 
-// TestKilledInAddAll kills the agent at every step of an ADD and of a DEL of several networks: when it has started
-// again and the runtime has done its DEL, nothing is left of any of them.
+// TestKilledInAddAll kills the agent at every failpoint of an ADD and of a DEL of several networks: after the restart
+// and the runtime's DEL, nothing is left of any of them.
 func TestKilledInAddAll(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, shape := range []string{"apart", "mixed", "parallel"} {
 		t.Run(shape, func(t *testing.T) {
 			c := newNetCrasher(t, shape)
@@ -79,7 +79,7 @@ func TestKilledInAddAll(t *testing.T) {
 }
 
 func TestKilledInAddAllAtRandomMoments(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, shape := range []string{"apart", "mixed"} {
 		t.Run(shape, func(t *testing.T) {
 			newNetCrasher(t, shape).atRandom(40, 10*time.Millisecond, rand.New(rand.NewPCG(3, 4)))
@@ -87,10 +87,10 @@ func TestKilledInAddAllAtRandomMoments(t *testing.T) {
 	}
 }
 
-// TestDelOfSeveralWhileAway: the runtime's DEL of a pod with several networks is answered while there is no agent, and
-// done by the next one, also when the pod's namespace is gone by then.
-func TestDelOfSeveralWhileAway(t *testing.T) {
-	nettest.Whole(t)
+// TestDelOfNetworksWhileAway: the runtime's DEL of a pod with several networks is queued while no agent runs, and
+// executed by the next one, also if the pod's namespace is deleted by then.
+func TestDelOfNetworksWhileAway(t *testing.T) {
+	nettest.EndToEnd(t)
 	for _, shape := range []string{"apart", "mixed"} {
 		t.Run(shape, func(t *testing.T) {
 			c := newNetCrasher(t, shape)

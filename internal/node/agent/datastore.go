@@ -15,25 +15,25 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// objectStore is where the cluster's objects are.
+// objectStore has the cluster's objects.
 type objectStore interface {
 	facts.Source
 	Objects() store.Objects
 }
 
-// datastore is where the cluster's objects are, in one of its kinds; without a kind there is no cluster.
+// datastore is the datastore of the cluster's objects, of one kind; without a kind there is no cluster.
 type datastore struct {
 	objectStore
-	dir  *dir.Store  // a directory
-	kube *kube.Store // an API server
-	etcd *etcd.Shelf // an etcd that hosts without Kubernetes share
+	dir  *dir.Store        // a directory
+	kube *kube.Store       // an API server
+	etcd *etcd.ObjectStore // an etcd that hosts without Kubernetes share
 	// facts are nil without a cluster.
 	facts *facts.Facts
-	// inCluster tells that the agent is a pod.
+	// inCluster reports that the agent is a pod.
 	inCluster bool
 }
 
-// openDatastore opens the place that was named, if any.
+// openDatastore opens the configured datastore, if any.
 func openDatastore(cfg Config) (datastore, error) {
 	d := datastore{inCluster: cfg.Kubernetes.InCluster}
 	err := d.open(cfg)
@@ -62,7 +62,7 @@ func (d *datastore) open(cfg Config) error {
 	if err != nil {
 		return err
 	}
-	kube.LogTo(cfg.Log.With("room", "client-go"))
+	kube.LogTo(cfg.Log.With("component", "client-go"))
 	s, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: cfg.Getenv},
 		Node:   cfg.Node, Dir: filepath.Join(cfg.StateDir, "cluster"), Agent: "weft/" + cfg.Version, Flannel: begin,
@@ -75,10 +75,10 @@ func (d *datastore) open(cfg Config) error {
 	return err
 }
 
-// openEtcd makes the way to the etcd that hosts without Kubernetes share.
+// openEtcd creates the client of an etcd that is shared by hosts without Kubernetes.
 func (d *datastore) openEtcd(cfg Config) error {
 	e := cfg.Etcd
-	s, err := etcd.OpenShelf(etcd.Config{
+	s, err := etcd.OpenObjects(etcd.Config{
 		Access: etcd.Access{
 			Endpoints: e.Endpoints, Prefix: e.Prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 			Username: e.Username, Password: e.Password,
@@ -91,7 +91,7 @@ func (d *datastore) openEtcd(cfg Config) error {
 	return err
 }
 
-// cluster is the current snapshot, nil where nothing is known.
+// cluster returns the current snapshot, nil if there is none.
 func (d *datastore) cluster() *model.Cluster {
 	if d.facts == nil {
 		return nil
@@ -99,7 +99,7 @@ func (d *datastore) cluster() *model.Cluster {
 	return d.facts.Cluster()
 }
 
-// snapshots is cluster where there is one, and else nil.
+// snapshots returns the function cluster if there is a datastore, otherwise nil.
 func (d *datastore) snapshots() func() *model.Cluster {
 	if d.facts == nil {
 		return nil
@@ -107,7 +107,7 @@ func (d *datastore) snapshots() func() *model.Cluster {
 	return d.facts.Cluster
 }
 
-// policies is where policies are heard of.
+// policies returns the source of policies.
 func (d *datastore) policies() policy.Source {
 	if d.kube != nil {
 		return d.kube.Policies()
@@ -115,7 +115,7 @@ func (d *datastore) policies() policy.Source {
 	return d.Objects()
 }
 
-// apart reports whether the controller is a program of its own: an agent that is a pod has a node's rights alone.
+// apart reports whether the controller is a separate program: an agent in a pod only has a node's permissions.
 func (d *datastore) apart() bool { return d.kube != nil && d.inCluster }
 
 func (d *datastore) close() error {

@@ -17,13 +17,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestDirectByCNI: the plugin, called as KubeVirt has it called for a binding plugin, leaves a tap that a guest has the
-// pod's place by, and the agent speaks to that guest, also after it was killed. DEL gives the pod its place back.
+// TestDirectByCNI: the plugin, called as KubeVirt calls it for a binding plugin, creates a tap that assigns a guest the
+// pod's place in the network, and the agent serves DHCP to that guest, also after it was killed. DEL restores the pod's
+// interface.
 func TestDirectByCNI(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
+		nettest.SkipMissing(t, "there is no busybox, whose udhcpc would be the guest's client")
 	}
 	w := newWorld(t)
 	w.start()
@@ -75,7 +76,7 @@ func TestDirectByCNI(t *testing.T) {
 	nettest.Run(t, w.node, "ping", "-c1", "-W10", "10.9.0.2")
 }
 
-// leases has a guest ask for an address.
+// leases makes a guest request an address.
 func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
 	t.Helper()
 	out, err := nettest.Try(guest, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q", "-f", "-t", "20", "-T",
@@ -85,10 +86,10 @@ func leases(t *testing.T, guest *netns.NS, busybox, want, when string) {
 	}
 }
 
-// TestDirectRouter: a guest that has a routed pod's addresses of both families finds its way out by the agent's
-// advertisements, and the words of a machine of weft's are the same.
+// TestDirectRouter: a guest with a routed pod's addresses of both families finds its default route by the agent's
+// advertisements, which are the same as those of weft's own VMs.
 func TestDirectRouter(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)
 	w.start()

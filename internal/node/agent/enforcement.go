@@ -19,17 +19,17 @@ import (
 	"github.com/weft-net/weft/internal/node/policystatus"
 )
 
-// enforcement is what enforces network policies.
+// enforcement has the components that enforce network policies.
 type enforcement struct {
-	policy  *policy.Enforcer       // nil where policies are not enforced
-	faults  *policystatus.Reporter // nil without an API server
-	adopted *adopted.Endpoints     // nil where pods are not numbered from pools
-	ledger  *ledger.Ledger
-	host    *kernel.Conn
-	log     *slog.Logger
+	policy      *policy.Enforcer       // nil where policies are not enforced
+	unsupported *policystatus.Reporter // nil without an API server
+	adopted     *adopted.Endpoints     // nil where pods get no addresses from pools
+	ledger      *ledger.Ledger
+	host        *kernel.Conn
+	log         *slog.Logger
 }
 
-// buildPolicy makes what enforces network policies; no enforcer where none are to be enforced, or none can be known.
+// buildPolicy creates these components; the enforcer is nil if policies are disabled or there is no source.
 func (a *agent) buildPolicy() enforcement {
 	e := enforcement{ledger: a.own.ledger, host: a.own.host, log: a.cfg.Log}
 	if a.data.objectStore == nil || !a.cfg.Policy.Enforced(a.cfg.Network.Mode) {
@@ -38,21 +38,21 @@ func (a *agent) buildPolicy() enforcement {
 	cfg := policy.Config{
 		Node: a.cfg.Node, Source: a.data.policies(), Objects: a.data.Objects(), Host: a.own.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		Sized: a.told.known.setPods,
+		PodCount: a.telemetry.known.setPods, Deletions: a.own.deletions,
 	}
 	if a.data.kube != nil {
-		e.faults = policystatus.New(policystatus.Config{
+		e.unsupported = policystatus.New(policystatus.Config{
 			Objects: a.data.Objects(), Events: a.data.kube, Rank: a.self.member.Rank, Log: a.cfg.Log, Now: a.cfg.Now,
 			After: a.cfg.After,
 		})
-		cfg.Told = e.faults
+		cfg.Unsupported = e.unsupported
 	}
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
 	}
 	e.policy = policy.New(cfg)
-	if a.told.metrics != nil {
-		measurePolicies(a.told.metrics, e.policy)
+	if a.telemetry.metrics != nil {
+		measurePolicies(a.telemetry.metrics, e.policy)
 	}
 	if a.pooled() {
 		e.adopted = adopted.Open(adopted.Config{
@@ -64,7 +64,7 @@ func (a *agent) buildPolicy() enforcement {
 	return e
 }
 
-// admit has policy hold for a machine's interfaces before they are opened.
+// admit enforces policy on a VM's interfaces before they are opened.
 func (e *enforcement) admit(ctx context.Context, all ...model.WorkloadEndpoint) error {
 	if e.policy == nil {
 		return nil
@@ -72,62 +72,62 @@ func (e *enforcement) admit(ctx context.Context, all ...model.WorkloadEndpoint) 
 	return e.policy.Admit(ctx, all...)
 }
 
-// guard is the enforcer as attach sees it.
-func (e *enforcement) guard() attach.Guard {
+// guard returns the enforcer for attach.
+func (e *enforcement) guard() attach.PolicyEnforcer {
 	if e.policy == nil {
 		return nil
 	}
 	return e.policy
 }
 
-// adopt tells the enforcer of the interfaces that an agent before has attached, or has found.
-func (e *enforcement) adopt(isMachine func(containerID string) bool) {
+// adopt adds the interfaces that earlier agents attached, or found, to the enforcer.
+func (e *enforcement) adopt(isVM func(containerID string) bool) {
 	if e.policy != nil {
-		e.policy.Adopt(append(e.endpoints(isMachine), e.adopted.All()...)...)
+		e.policy.Adopt(append(e.endpoints(isVM), e.adopted.All()...)...)
 	}
 }
 
-// endpoints are those of the pods that are attached.
-func (e *enforcement) endpoints(isMachine func(containerID string) bool) []model.WorkloadEndpoint {
+// endpoints returns the interfaces of the attached pods.
+func (e *enforcement) endpoints(isVM func(containerID string) bool) []model.WorkloadEndpoint {
 	records, err := e.ledger.List()
 	if err != nil {
-		e.log.Error("recovery", "err", err)
+		e.log.Error("interfaces of attached pods could not be read", "err", err)
 	}
 	var all []model.WorkloadEndpoint
 	for _, r := range records {
 		if one, ok := r.Endpoint(); ok && r.Stage == attach.Done {
-			one.VM = one.VM || isMachine(r.Request.ContainerID)
+			one.VM = one.VM || isVM(r.Request.ContainerID)
 			all = append(all, one)
 		}
 	}
 	return all
 }
 
-// run enforces policies, until ctx ends. Where none are to be enforced, what an agent before has left is removed.
-func (e *enforcement) run(ctx context.Context, isMachine func(containerID string) bool) error {
+// run enforces policies until ctx ends. If policies are disabled, the tables of an earlier agent are removed.
+func (e *enforcement) run(ctx context.Context, isVM func(containerID string) bool) error {
 	if e.policy == nil {
-		if err := policy.Clear(ctx, e.host, e.endpoints(isMachine)...); err != nil && ctx.Err() == nil {
-			e.log.Warn("policies of an agent before are still obeyed", "err", err)
+		if err := policy.Clear(ctx, e.host, e.endpoints(isVM)...); err != nil && ctx.Err() == nil {
+			e.log.Warn("tables of an earlier agent could not be removed and stay in force", "err", err)
 		}
 		return nil
 	}
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return e.policy.Run(ctx) })
-	if e.faults != nil {
-		parts.Go(func() error { return e.faults.Run(ctx) })
+	if e.unsupported != nil {
+		parts.Go(func() error { return e.unsupported.Run(ctx) })
 	}
 	return parts.Wait()
 }
 
-// quiet are the tables of nft that change all the time without anybody having lost anything.
-func (e *enforcement) quiet() []watch.Own {
+// quiet returns the nft tables whose changes are no external changes.
+func (e *enforcement) quiet() []watch.Owner {
 	if e.policy == nil {
 		return nil
 	}
 	own, err := e.policy.Own()
 	if err != nil {
-		e.log.Warn("changes of policies wake those who look for flushed rules", "err", err)
+		e.log.Warn("table of policies is unknown, and each of its changes causes a comparison", "err", err)
 		return nil
 	}
-	return []watch.Own{own}
+	return []watch.Owner{own}
 }

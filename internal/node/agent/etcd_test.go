@@ -21,10 +21,10 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// TestEtcd: hosts without Kubernetes share a pool over an etcd, also while that is away, and tell it that they are
-// there.
+// TestEtcd: hosts without Kubernetes share a pool through etcd, also while it is unavailable, and report to it that
+// they are alive.
 func TestEtcd(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	ctl := nettest.NS(t, "ctl")
 	nettest.Run(t, ctl, "ip", "link", "add", "br0", "type", "bridge")
 	nettest.Run(t, ctl, "ip", "addr", "add", "192.168.78.1/24", "dev", "br0")
@@ -71,7 +71,7 @@ func TestEtcd(t *testing.T) {
 	nodes[0].kill()
 	nodes[0].start()
 	add(0, "after")
-	e.Again()
+	e.Restart()
 	keys := func(prefix string) int {
 		client := http.Client{
 			Transport: &http.Transport{
@@ -109,7 +109,7 @@ func TestEtcd(t *testing.T) {
 	leftRoutes(t, nodes[0])
 }
 
-// leftRoutes: an agent that keeps no routes takes away what one before has left that kept them.
+// leftRoutes: an agent without routes removes the routes of an earlier agent that had them.
 func leftRoutes(t *testing.T, w *world) {
 	t.Helper()
 	const stale = "10.99.0.0/24"

@@ -13,10 +13,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestFirewalldIsRepaired reloads and restarts a real firewalld under a pod that it lets through: a reload forgets what
-// was added to the running firewall, and the agent adds it again.
+// TestFirewalldIsRepaired reloads and restarts a real firewalld that accepts a pod's traffic: a reload drops the
+// runtime configuration, and the agent adds it again.
 func TestFirewalldIsRepaired(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	fw := nettest.Firewalld(t, w.node)
 	w.start()
@@ -52,9 +52,9 @@ func TestFirewalldIsRepaired(t *testing.T) {
 	}
 }
 
-// TestFlushedPoliciesAreRepaired flushes every table, and deletes single ones, under pods that are kept apart.
+// TestFlushedPoliciesAreRepaired flushes every table, and deletes single ones, while policies isolate pods.
 func TestFlushedPoliciesAreRepaired(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	list := w.list("1.1.0", w.networks()["guarded"])
@@ -73,19 +73,19 @@ func TestFlushedPoliciesAreRepaired(t *testing.T) {
 		return strings.Join(words, " ")
 	}
 	before := rules()
-	for _, vandal := range []string{
+	for _, damage := range []string{
 		"flush ruleset", "delete table inet weft_firewall", "delete table bridge weft_firewall",
 		"flush chain bridge weft_firewall forward",
 	} {
-		w.repaired(vandal, func() { nettest.Run(t, w.node, "nft", vandal) }, func() bool { return rules() == before })
+		w.repaired(damage, func() { nettest.Run(t, w.node, "nft", damage) }, func() bool { return rules() == before })
 	}
 }
 
-// repaired lets a vandal work and wants everything back within a second; on a machine that is busy, the sixth time.
-func (w *world) repaired(what string, vandal func(), whole func() bool) {
+// repaired flushes rules and expects their repair within a second; on a busy host, at the sixth attempt.
+func (w *world) repaired(what string, damage func(), whole func() bool) {
 	w.t.Helper()
 	for range 6 {
-		vandal()
+		damage()
 		if w.within(20*time.Second, what, whole) < time.Second {
 			return
 		}
@@ -93,8 +93,8 @@ func (w *world) repaired(what string, vandal func(), whole func() bool) {
 	w.t.Errorf("%s: not repaired within a second\n%s", what, w.log())
 }
 
-// within waits until everything is back, and tells how long that took. To look takes long on a busy machine: what
-// counts is when the look began that found everything.
+// within waits for the repair and returns its duration. A check takes long on a busy host: the duration ends when the
+// successful check began.
 func (w *world) within(limit time.Duration, what string, whole func() bool) time.Duration {
 	w.t.Helper()
 	begin := time.Now()

@@ -24,10 +24,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// flannelKeys is what flannel's annotations begin with, ownKeys what an administrator has chosen.
+// flannelKeys is the prefix of flannel's annotations, ownKeys one that an administrator has chosen.
 const flannelKeys, ownKeys = "flannel.alpha.coreos.com/", "example.org/net-"
 
-// flannelNode is a node that flannel has had: its device, its plugin's pods, its files.
+// flannelNode is a node that ran flannel: its device, its plugin's pods, its files.
 type flannelNode struct {
 	*world
 	i    int
@@ -36,7 +36,7 @@ type flannelNode struct {
 
 func vtep(i int) string { return fmt.Sprintf("02:00:00:00:0f:%02d", i) }
 
-// flannel makes of node i of k what a flanneld leaves, and reaches the others by what they publish.
+// flannel creates on node i of k what flanneld leaves, and routes to the others by what they publish.
 func (k *kubeWorld) flannel(backend string, i, of int) flannelNode {
 	k.t.Helper()
 	w := k.nodes[i-1]
@@ -97,7 +97,7 @@ func (f flannelNode) write(name, text string) {
 	}
 }
 
-// annotate writes annotations of flannel's to a node.
+// annotate writes flannel's annotations to a node.
 func (k *kubeWorld) annotate(node int, begin string, values map[string]string) {
 	all := map[string]string{}
 	for key, v := range values {
@@ -106,7 +106,7 @@ func (k *kubeWorld) annotate(node int, begin string, values map[string]string) {
 	k.Do("PATCH", fmt.Sprint("/api/v1/nodes/n", node), fields{"metadata": fields{"annotations": all}})
 }
 
-// annotations are those of a node, and what its condition NetworkUnavailable says.
+// annotations returns those of a node, and its condition NetworkUnavailable.
 func (k *kubeWorld) annotations(node int) (map[string]string, string) {
 	var n struct {
 		Metadata struct{ Annotations map[string]string }
@@ -125,7 +125,7 @@ func (k *kubeWorld) annotations(node int) (map[string]string, string) {
 	return n.Metadata.Annotations, ""
 }
 
-// plugin executes the plugin flannel by its name, as a runtime that knows no agent.
+// plugin executes the plugin flannel by its name, like a runtime without an agent.
 func (f flannelNode) plugin(verb, id string, ns *netns.NS) {
 	f.t.Helper()
 	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "flannel"))
@@ -143,7 +143,7 @@ func (f flannelNode) plugin(verb, id string, ns *netns.NS) {
 	}
 }
 
-// placed is the configuration that the agent has put before flannel's own.
+// placed returns the configuration that the agent wrote with a name before flannel's own.
 func (f flannelNode) placed() *libcni.NetworkConfigList {
 	f.t.Helper()
 	text, err := os.ReadFile(f.path("net.d", "00-weft.conflist"))
@@ -157,8 +157,8 @@ func (f flannelNode) placed() *libcni.NetworkConfigList {
 	return list
 }
 
-// pinging sends a packet every 20 ms until the function that it gives is called, which tells how many were lost: of
-// those before the last one that was answered, for some may still be under way.
+// pinging sends a packet every 20 ms until the returned function is called, which returns how many were lost: of those
+// before the last reply, because some may still be under way.
 func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 	t.Helper()
 	cmd := exec.Command("ping", "-n", "-i", "0.02", to)
@@ -185,7 +185,7 @@ func pinging(t *testing.T, from *netns.NS, to string) (lost func() string) {
 	}
 }
 
-// links are the node's: number, name, MTU and hardware address of each.
+// links returns the node's links: number, name, MTU and MAC address of each.
 func (f flannelNode) links() string {
 	var all strings.Builder
 	for line := range strings.Lines(nettest.Run(f.t, f.node, "ip", "-o", "link")) {
@@ -196,11 +196,11 @@ func (f flannelNode) links() string {
 	return all.String()
 }
 
-// TestFlannelTakenOver: two nodes that flannel had, with pods, become weft's one after the other. Nothing is made anew,
-// nothing is renumbered, nobody has to learn anything, no packet between the pods is lost; and pods of before are ended
-// by the agent.
+// TestFlannelTakenOver: two nodes of flannel with pods are migrated to weft one after the other. No link is
+// re-created, no address changes, no neighbor entry is learned again, no packet between the pods is lost; and old pods
+// are deleted by the agent.
 func TestFlannelTakenOver(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	t.Run("vxlan", func(t *testing.T) {
 		nettest.Need(t, "vxlan")
 		takenOver(t, "vxlan", "via 10.100.%d.0 dev flannel.1 proto 119")
@@ -275,7 +275,7 @@ func takenOver(t *testing.T, backend, way string) {
 	}
 }
 
-// writes are the requests that changed an object.
+// writes returns the requests that changed an object.
 func (k *kubeWorld) writes(path string) (n int) {
 	for _, r := range k.Seen() {
 		if r.Method == "PATCH" && r.Path == path {
@@ -285,10 +285,10 @@ func (k *kubeWorld) writes(path string) (n int) {
 	return n
 }
 
-// TestFlannelAnnotations: a node of weft's own says how it is reached as flannel does, only when that changes, and as
-// an administrator wants it.
+// TestFlannelAnnotations: a node with weft's own network publishes flannel's annotations, only when they change, and
+// with an administrator's prefix.
 func TestFlannelAnnotations(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
@@ -327,7 +327,7 @@ func TestFlannelAnnotations(t *testing.T) {
 			t.Errorf("%s is %q, want %q", key, got[ownKeys+key], want)
 		}
 	}
-	k.annotate(1, ownKeys, map[string]string{"public-ip": "10.9.9.9"}) // somebody's mistake
+	k.annotate(1, ownKeys, map[string]string{"public-ip": "10.9.9.9"}) // a mistake of an operator
 	k.until("the right address again", func() bool {
 		a, _ := k.annotations(1)
 		return a[ownKeys+"public-ip"] == "203.0.113.7"
@@ -345,7 +345,7 @@ func TestFlannelAnnotations(t *testing.T) {
 	})
 	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "203.0.113.8"})
 	k.until("the other address", func() bool { a, _ := k.annotations(1); return a[ownKeys+"public-ip"] == "203.0.113.8" })
-	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "nonsense"}) // is told, and the node stays as it was
+	k.annotate(1, ownKeys, map[string]string{"public-ip-overwrite": "nonsense"}) // is reported, and the node's address is not changed
 	k.until("a word about it", func() bool {
 		return strings.Contains(w.log(), `public-ip-overwrite \"nonsense\" is no address of its family`)
 	})
@@ -355,11 +355,11 @@ func TestFlannelAnnotations(t *testing.T) {
 	nettest.Run(t, w.node, "ip", "link", "show", "flannel.1")
 }
 
-// TestNoFlannelConf: without flannel's configuration the agent says what is missing, and changes nothing.
+// TestNoFlannelConf: without flannel's configuration the agent reports what is missing, and changes nothing.
 func TestNoFlannelConf(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for text, want := range map[string]string{
-		"": "flannel.netConf: open ",
+		"": "flannel.netConf: ",
 		`{"Network":"10.0.0.0/8","Backend":{"Type":"ipsec"}}`: "ipsec",
 		`{"Network":"10.0.0.0"}`:                              "Network",
 	} {

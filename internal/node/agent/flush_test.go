@@ -14,10 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestReleasedAddressIsForgotten: when an address has rested, the kernel tracks no connection of who had it; of others
-// it does.
+// TestReleasedAddressIsForgotten: after the cooldown of an address, conntrack has no connection of its last owner;
+// connections of other addresses stay.
 func TestReleasedAddressIsForgotten(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	store := t.TempDir() + "/store"
 	if err := os.Mkdir(store, 0o755); err != nil {
 		t.Fatal(err)
@@ -61,8 +61,8 @@ func TestReleasedAddressIsForgotten(t *testing.T) {
 	tracked := func(to netip.Addr) bool {
 		t.Helper()
 		is := false
-		_, err := host.Cut(func(c state.Connection) bool {
-			is = is || c.To.Addr() == to
+		_, err := host.FlushConntrack(func(c state.Connection) bool {
+			is = is || c.Dst.Addr() == to
 			return false
 		})
 		if err != nil {

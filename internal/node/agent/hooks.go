@@ -13,14 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// hold waits for a sandbox's turn.
+// hold locks a sandbox.
 func (a *agent) hold(ctx context.Context, container string) (func(), error) {
-	return a.attachments.attacher.Hold(ctx, container)
+	return a.attachments.attacher.LockContainer(ctx, container)
 }
 
-// answering is called once calls are answered.
+// answering is called when calls are served.
 func (a *agent) answering() {
-	a.told.readiness.Set(partCalls, nil)
+	a.telemetry.readiness.Set(partCalls, nil)
 	close(a.ready)
 	if a.cfg.Ready != nil {
 		a.cfg.Ready()
@@ -29,7 +29,7 @@ func (a *agent) answering() {
 
 // called is called after each call.
 func (a *agent) called(verb string, err error, took time.Duration) {
-	var f *model.Fault
+	var f *model.Error
 	code := uint(0)
 	switch {
 	case errors.As(err, &f):
@@ -37,7 +37,7 @@ func (a *agent) called(verb string, err error, took time.Duration) {
 	case err != nil:
 		code = uint(model.CodeInternal)
 	}
-	a.told.metrics.Call(verb, code, took)
+	a.telemetry.metrics.Call(verb, code, took)
 	a.attachments.advertised.Changed()
 	a.overlay.CheckMarked()
 	if err == nil && (verb == "ADD" || verb == "DEL") && a.overlay.Bridged() {
@@ -45,8 +45,8 @@ func (a *agent) called(verb string, err error, took time.Duration) {
 	}
 }
 
-// machineMoved is called when a machine's attachment has changed.
-func (a *agent) machineMoved(key model.AttachmentKey) {
+// vmMoved is called when a VM's attachment has changed.
+func (a *agent) vmMoved(key model.AttachmentKey) {
 	a.attachments.guests.Changed(key)
 	a.attachments.advertised.Changed()
 	a.overlay.CheckMarked()
@@ -55,19 +55,19 @@ func (a *agent) machineMoved(key model.AttachmentKey) {
 	}
 }
 
-// driftEvent writes an event about a pod whose network keeps drifting, where there is an API server.
+// driftEvent returns a function that creates an event on a pod whose network keeps drifting, if there is an API server.
 func driftEvent(api *kube.Store, log *slog.Logger) func(model.PodRef, model.Event) {
 	if api == nil {
 		return nil
 	}
 	return func(pod model.PodRef, e model.Event) {
 		if err := api.Event(context.Background(), pod, e); err != nil {
-			log.Warn("event about drift is not written", "pod", pod.String(), "err", err)
+			log.Warn("event about drift could not be created", "pod", pod.String(), "err", err)
 		}
 	}
 }
 
-// ofNode is what the cluster, or the configuration, says of this node.
+// ofNode returns this node's labels and podCIDRs for attach.
 func (a *agent) ofNode() attach.Node {
 	return attach.Node{PodCIDRs: a.self.pods.PodCIDRs(), MTU: a.overlay.MTU()}
 }

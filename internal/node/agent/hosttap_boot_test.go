@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-const tapMachine = `apiVersion: kubevirt.io/v1
+const tapVM = `apiVersion: kubevirt.io/v1
 kind: VirtualMachineInstance
 metadata: {name: vm1, namespace: shop}
 spec:
@@ -28,19 +28,19 @@ spec:
   networks: [{name: default, pod: {}}]
 `
 
-// bootTime is how long a guest may take, which is emulated.
+// bootTime limits the boot of an emulated guest.
 const bootTime = 150 * time.Second
 
-// TestHostTapBoot: a real guest on a tap of the node's, which QEMU in the pod has as an open file, has its lease,
-// routes and MTU, and speaks TCP with the node both ways. When it has ended the pod is what it was.
+// TestHostTapBoot: a real guest on a tap on the node, which QEMU in the pod gets as an open file, has its lease, routes
+// and MTU, and speaks TCP with the node both ways. After its end the pod is unchanged.
 func TestHostTapBoot(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "there is no qemu-system-x86_64")
 	}
 	nettest.Need(t, "tap")
 	w := newWorld(t)
-	nettest.Run(t, w.node, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo") // whom it speaks with
+	nettest.Run(t, w.node, "ip", "addr", "add", "192.0.2.1/32", "dev", "lo") // the guest's peer
 	w.start()
 	before := w.host()
 	list, ns := w.list(
@@ -97,11 +97,11 @@ func TestHostTapBoot(t *testing.T) {
 	}
 }
 
-// boots runs a machine on the node, by the agent, and gives its console.
+// boots runs a VM on the node, by the agent, and returns its console.
 func (w *world) boots(args ...string) *qemu.Console {
 	w.t.Helper()
 	file, dir := w.path("vm.yaml"), w.path("machines")
-	if err := os.WriteFile(file, []byte(tapMachine), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(tapVM), 0o600); err != nil {
 		w.t.Fatal(err)
 	}
 	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"),
@@ -122,7 +122,7 @@ func (w *world) boots(args ...string) *qemu.Console {
 			w.t.Error("the machine does not end")
 		}
 	})
-	at := launch.MachineDir(dir, "shop/vm1")
+	at := launch.VMDir(dir, "shop/vm1")
 	for until := time.Now().Add(bootTime); ; time.Sleep(20 * time.Millisecond) {
 		if st, found, _ := launch.Read(at); found && st.Phase == launch.Running {
 			break
@@ -131,7 +131,7 @@ func (w *world) boots(args ...string) *qemu.Console {
 		case err := <-done:
 			done <- err
 			if strings.Contains(log.String(), "guest image") {
-				nettest.Without(w.t, log.String())
+				nettest.SkipMissing(w.t, log.String())
 			}
 			w.t.Fatalf("%v: %s\n%s", err, log, w.log())
 		default:
@@ -158,7 +158,7 @@ func (w *world) weft(args ...string) {
 	}
 }
 
-// calls says hello to an address from the node, until somebody answers.
+// calls sends hello to an address from the node until there is a response.
 func (w *world) calls(ctx context.Context, addr string) (said string) {
 	w.t.Helper()
 	for ctx.Err() == nil {
@@ -181,7 +181,7 @@ func (w *world) calls(ctx context.Context, addr string) (said string) {
 	return ""
 }
 
-// answers answers one who calls the node.
+// answers responds to a connection to the node.
 func (w *world) answers(addr string) {
 	w.t.Helper()
 	var l net.Listener

@@ -12,14 +12,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestHostTap: a tap on the node, in the place of a pair, has the name, the routes and the guards of a pod's end; a
-// guest behind it is told its address and is heard by that one alone. CHECK passes and DEL leaves nothing, also while
-// the tap is open.
+// TestHostTap: a tap on the node, instead of a veth, has the name, the routes and the source guard of a host
+// interface; a guest behind it gets its address by DHCP, and can only use that one. CHECK passes and DEL removes
+// everything, also while the tap is open.
 func TestHostTap(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
+		nettest.SkipMissing(t, "there is no busybox, whose udhcpc would be the guest's client")
 	}
 	nettest.Need(t, "tap")
 	w := newWorld(t)

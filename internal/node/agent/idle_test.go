@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestIdle measures an agent that has nothing to do in a large cluster: WEFT_IDLE_NODES Node objects on a real API
-// server, each of which says every five minutes that it lives. Then one more joins. It takes minutes and is no part of
-// the tests; docs/performance-mesh.md has what it found.
+// TestIdle measures an idle agent in a large cluster: WEFT_IDLE_NODES Node objects on a real API server, each with a
+// heartbeat every five minutes. Then one more joins. It takes minutes and is not part of the tests;
+// docs/design/performance-mesh.md has the results.
 func TestIdle(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nodes, err := strconv.Atoi(os.Getenv("WEFT_IDLE_NODES"))
 	if err != nil {
 		t.Skip("a measurement: set WEFT_IDLE_NODES to the number of nodes")
@@ -52,14 +52,14 @@ func TestIdle(t *testing.T) {
 	}
 	t.Logf("all routes %s after the start, by %s of CPU", time.Since(begin).Round(time.Millisecond), spent(t, w))
 	time.Sleep(20 * time.Second) // what the start has left
-	told := func(what string, before time.Duration, over time.Duration) {
+	reported := func(what string, before time.Duration, over time.Duration) {
 		cpu := spent(t, w) - before
 		t.Logf("%s: %s of CPU in %s, %.3f%% of one processor; resident %d KiB, at most %d KiB", what, cpu,
 			over.Round(time.Second), 100*cpu.Seconds()/over.Seconds(), resident(t, w, "VmRSS"), resident(t, w, "VmHWM"))
 	}
 	before := spent(t, w)
 	time.Sleep(span)
-	told("nothing happens", before, span)
+	reported("nothing happens", before, span)
 	before, begin = spent(t, w), time.Now()
 	beats := 0
 	for i := 0; time.Since(begin) < span; i++ {
@@ -74,7 +74,7 @@ func TestIdle(t *testing.T) {
 		}}})
 		beats++
 	}
-	told(fmt.Sprintf("%d nodes say that they live", beats), before, time.Since(begin))
+	reported(fmt.Sprintf("%d nodes say that they live", beats), before, time.Since(begin))
 	before, begin = spent(t, w), time.Now()
 	k.node(nodes+1, images)
 	for routes(t, w) < nodes {
@@ -86,14 +86,14 @@ func TestIdle(t *testing.T) {
 		took.Round(time.Millisecond), spent(t, w)-before)
 }
 
-// routes counts a node's routes of the mesh, by the kernel's own list: asking ip for thousands would be what is
-// measured.
+// routes counts a node's mesh routes in the kernel's own list, because running ip for thousands of routes would distort
+// the measurement.
 func routes(t *testing.T, w *world) int {
 	t.Helper()
 	return strings.Count(nettest.Run(t, w.node, "ip", "route", "show", "proto", "119"), " via ")
 }
 
-// spent is the CPU time of a world's agent so far, to ten milliseconds.
+// spent returns the CPU time of a world's agent so far, to ten milliseconds.
 func spent(t *testing.T, w *world) time.Duration {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.agent.Process.Pid))

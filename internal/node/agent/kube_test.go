@@ -53,7 +53,7 @@ func newKubeWorld(t *testing.T, nodes int) *kubeWorld {
 
 type fields = map[string]any
 
-// node makes the Node object with that number.
+// node creates the Node object with that number.
 func (k *kubeWorld) node(i int, images []fields) {
 	cidr := fmt.Sprintf("10.%d.%d.0/24", 100+i/200, i%200)
 	k.Do("POST", "/api/v1/nodes", fields{
@@ -70,7 +70,7 @@ func (k *kubeWorld) node(i int, images []fields) {
 	})
 }
 
-// pod makes a Pod of a node and gives its uid.
+// pod creates a Pod of a node and returns its UID.
 func (k *kubeWorld) pod(name string, node int) (uid string) { return k.annotated(name, node, nil) }
 
 func (k *kubeWorld) annotated(name string, node int, annotations map[string]string) (uid string) {
@@ -116,7 +116,7 @@ func (k *kubeWorld) routed(node int, route string) {
 	})
 }
 
-// pair is a pod's sandbox, as a runtime calls for it.
+// pair is a pod's sandbox, as a runtime passes it.
 type pair struct {
 	w    *world
 	list *libcni.NetworkConfigList
@@ -148,8 +148,8 @@ func (p pair) add() error {
 func (p pair) check() error { return p.w.cni.CheckNetworkList(p.w.ctx(), p.list, p.conf) }
 func (p pair) del() error   { return p.w.cni.DelNetworkList(p.w.ctx(), p.list, p.conf) }
 
-// waited are the requests that are neither watches nor written behind an answer, nor the look for Calico's own
-// policies, which goes on meanwhile.
+// waited returns the requests that are neither watches nor asynchronous writes, nor the periodic list of Calico's own
+// policies.
 func (k *kubeWorld) waited() []string { return waited(k.Seen()) }
 
 func waited(seen []apitest.Request) (out []string) {
@@ -161,7 +161,7 @@ func waited(seen []apitest.Request) (out []string) {
 	return out
 }
 
-// status is what the pod's annotation says of its networks.
+// status returns the network status in the pod's annotation.
 func (k *kubeWorld) status(pod string) string {
 	var p struct {
 		Metadata struct{ Annotations map[string]string }
@@ -172,9 +172,9 @@ func (k *kubeWorld) status(pod string) string {
 	return p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]
 }
 
-// TestRequests counts what ADD asks the API server for a pod with three networks.
+// TestRequests counts the API requests of an ADD for a pod with three networks.
 func TestRequests(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
 	k.defined("../../../deploy/nad-crd.yaml")
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
@@ -236,16 +236,16 @@ func TestRequests(t *testing.T) {
 			t.Errorf("%s: %s", link, got)
 		}
 	}
-	k.Server.Again()
+	k.Server.Restart()
 	k.until("status", func() bool {
 		s := k.status("p")
 		return strings.Contains(s, "default/extra1") && strings.Contains(s, "10.52.0.2")
 	})
 }
 
-// TestKubernetes has two nodes whose pods reach each other, and then no API server.
+// TestKubernetes runs two nodes whose pods reach each other, and then stops the API server.
 func TestKubernetes(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 2)
 	for _, w := range k.nodes {
 		w.start()
@@ -270,7 +270,7 @@ func TestKubernetes(t *testing.T) {
 	nettest.Run(t, a.ns, "ping", "-c1", "-W5", "10.100.2.2")
 	nettest.Run(t, b.ns, "ping", "-c1", "-W5", "10.100.1.2")
 	k.Reset()
-	late := k.sandbox("late", k.pod("late", 2), 1) // the first node's agent is never told of it
+	late := k.sandbox("late", k.pod("late", 2), 1) // the first node's agent never sees it
 	must("ADD of a pod that is not known yet", late.add())
 	if seen := k.waited(); len(seen) != 1 || seen[0] != "GET /api/v1/namespaces/default/pods/late" {
 		t.Errorf("requests for a pod that is not known yet: %v", seen)
@@ -280,9 +280,9 @@ func TestKubernetes(t *testing.T) {
 	c, d := k.sandbox("c", k.pod("c", 1), 1), k.sandbox("d", k.pod("d", 1), 1)
 	k.known(1, "c")
 	k.known(1, "d")
-	stranger := k.pod("stranger", 2)
+	foreign := k.pod("stranger", 2)
 	k.Server.Stop()
-	k.Cut()
+	k.CloseConnections()
 	must("ADD without the server", c.add())
 	must("CHECK without the server", a.check())
 	w := k.nodes[0]
@@ -292,10 +292,10 @@ func TestKubernetes(t *testing.T) {
 	must("CHECK without the server, new agent", c.check())
 	nettest.Run(t, d.ns, "ping", "-c1", "-W5", "10.100.2.2")
 	must("DEL without the server", a.del())
-	if err := k.sandbox("stranger", stranger, 1).add(); code(err) != 11 {
+	if err := k.sandbox("stranger", foreign, 1).add(); code(err) != 11 {
 		t.Errorf("ADD of a pod that nobody knows: %v", err)
 	}
-	k.Server.Again()
+	k.Server.Restart()
 	k.until("status of d", func() bool { return strings.Contains(k.status("d"), "10.100.1.") })
 	k.node(3, nil) // a node joins
 	k.routed(1, "10.100.3.0/24 via 192.168.77.13")

@@ -12,18 +12,18 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// binVar holds the directory of the programs under test.
+// binVar is the variable with the directory of the programs under test.
 const binVar = "WEFT_TEST_BIN"
 
-// atOnce is how many tests run beside one another: each waits more than it works.
+// atOnce is how many tests run in parallel: each waits more than it works.
 const atOnce = 4
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
-// run builds the programs once, outside of the namespaces that the tests run in.
+// run builds the programs once, outside the namespaces in which the tests run.
 func run(m *testing.M) int {
 	if os.Getenv(binVar) != "" {
-		return nettest.MainApart(m, atOnce)
+		return nettest.MainParallel(m, atOnce)
 	}
 	dir, err := os.MkdirTemp("", "weft-agent-test")
 	if err == nil {
@@ -37,7 +37,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 2
 	}
-	return nettest.MainApart(m, atOnce)
+	return nettest.MainParallel(m, atOnce)
 }
 
 func build(dir string) error {

@@ -17,8 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// codePoint is the one that a packet from one namespace to an address of another one arrives with, -1 when none
-// arrives.
+// codePoint returns the code point of a packet from one namespace to an address of another one, -1 if none arrives.
 func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 	t.Helper()
 	var l *net.UDPConn
@@ -64,11 +63,11 @@ func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 	return int(messages[0].Data[0] >> 2)
 }
 
-// TestMarkedPods: the code point that a pod asks for is on what it sends out of the cluster, of both families, and on
-// nothing that it sends to pods and nodes; the pods beside it have none. An agent that starts finds it as it was, and
-// it goes with the pod.
+// TestMarkedPods: the code point that a pod requests is set on its packets that leave the cluster, of both families,
+// and not on packets to pods and nodes; other pods have none. It stays when an agent restarts, and is removed with the
+// pod.
 func TestMarkedPods(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(
 		t,
 		"pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: none}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: none}]",

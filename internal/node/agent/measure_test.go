@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// web asks the agent of a node over HTTP.
+// web sends an HTTP request to a node's agent.
 func (w *world) web(request string) string {
 	w.t.Helper()
 	var answer []byte
@@ -37,10 +37,10 @@ func (w *world) web(request string) string {
 	return string(answer)
 }
 
-// TestAround: an agent with a configuration file puts the runtime's configuration in place, counts calls and repairs,
-// says that it is ready, and follows the log's level; what it put in place stays when it ends.
-func TestAround(t *testing.T) {
-	nettest.Whole(t)
+// TestAuxiliary: an agent with a configuration file writes the runtime's configuration, counts calls and repairs,
+// reports readiness, and follows the log level; the runtime's configuration stays when it exits.
+func TestAuxiliary(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	conf := fmt.Sprintf(
 		"metrics: {address: '127.0.0.1:9119'}\ninstall: {confDir: %q}\nnetwork: {mode: cluster, name: pods, podCIDRs: [10.7.0.0/16]}\n", w.path("net.d"),
@@ -73,7 +73,7 @@ func TestAround(t *testing.T) {
 	}
 	nettest.Run(t, w.node, "nft", "flush", "ruleset")
 	wants := []string{
-		`weft_cni_call_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_seconds_count{code="7",verb="ADD"} 1`,
+		`weft_cni_call_duration_seconds_count{code="0",verb="ADD"} 1`, `weft_cni_call_duration_seconds_count{code="7",verb="ADD"} 1`,
 		`weft_repairs_total{kind="nft"}`, "weft_attachments 1", "weft_ready 1",
 	}
 	var text string

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMeshAsked: weft mesh shows what the agent knows, without its file, and what the file says when the agent is away.
+// TestMeshAsked: weft mesh shows the running agent's state, and the status file if no agent runs.
 func TestMeshAsked(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, "design: bridge")
 	w := p.nodes[0]
 	file := filepath.Join(w.path("state"), "mesh.json")

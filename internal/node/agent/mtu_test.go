@@ -11,11 +11,11 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMTUThatAConfigurationLeavesOpen: in a runtime's configuration of one's own, as Calico's with "mtu": 0, pods get
-// what fits through the mesh, also from an agent that has just started; and so does whoever reads the file of Calico's
-// daemon.
+// TestMTUThatAConfigurationLeavesOpen: with a custom runtime configuration, such as Calico's with "mtu": 0, pods get
+// the MTU that fits into the mesh, also from an agent that has just started; the MTU file of Calico's daemon has it,
+// too.
 func TestMTUThatAConfigurationLeavesOpen(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, `encapsulation: vxlan`)
 	w := p.nodes[0]
 	file := w.path("calico", "mtu")

@@ -48,8 +48,8 @@ func (e *inNode) FindInPath(plugin string, paths []string) (string, error) {
 	return invoke.FindInPath(plugin, paths)
 }
 
-// remembered is what Multus keeps of one network of a sandbox, in its own words. Whole is there up to 4.3.0 and says
-// everything; later Bytes do.
+// remembered is Multus's cache of one network of a sandbox, in its own format. Whole exists up to 4.3.0 and contains
+// everything; later Bytes does.
 type remembered struct {
 	Conf              types.NetConf
 	ConfList          types.NetConfList
@@ -63,7 +63,7 @@ type remembered struct {
 
 var counted = regexp.MustCompile(`packets \d+ bytes \d+`)
 
-// multus is Multus on the node: the reference library and the reference plugins, and its memory.
+// multus is Multus on the node: the reference library and the reference plugins, and its cache.
 type multus struct {
 	*world
 	lib *libcni.CNIConfig
@@ -76,7 +76,7 @@ func newMultus(t *testing.T, to43 bool) *multus {
 	t.Helper()
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: no pod that Multus made is deleted")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: no pod that Multus made is deleted")
 	}
 	nettest.Need(t, "macvlan")
 	m := &multus{world: newWorld(t), bin: bin, to43: to43}
@@ -96,7 +96,7 @@ func newMultus(t *testing.T, to43 bool) *multus {
 	return m
 }
 
-// cluster is the node's own network, a list that Multus reads from a file; further is one that the pod asks for.
+// cluster is the node's own network, a list that Multus reads from a file; further is one that the pod requests.
 func (m *multus) cluster() string {
 	return fmt.Sprintf(
 		`{"cniVersion":"0.4.0","name":"cbr0","plugins":[{"type":"bridge","bridge":"br0","isGateway":true,"ipMasq":true,"ipam":%s},
@@ -109,7 +109,7 @@ func (m *multus) further(name string) string {
 		name, m.path("addresses"))
 }
 
-// attach does an ADD as Multus does it.
+// attach performs an ADD like Multus.
 func (m *multus) attach(id string, ns *netns.NS) {
 	m.t.Helper()
 	rt := func(ifName string) *libcni.RuntimeConf {
@@ -168,7 +168,7 @@ func (m *multus) attach(id string, ns *netns.NS) {
 	}
 }
 
-// detach does it as Multus does; it is how what the plugins leave for good comes into being.
+// detach detaches like Multus, which can leave a plugin's state behind permanently.
 func (m *multus) detach(id string, ns *netns.NS) {
 	m.t.Helper()
 	list, _ := libcni.NetworkConfFromBytes([]byte(m.cluster()))
@@ -190,10 +190,10 @@ func (m *multus) detach(id string, ns *netns.NS) {
 	_ = os.Remove(m.path("multus", id))
 }
 
-// TestPodsOfMultus: pods that Multus made with the reference plugins, before weft took its place, are DELeted as it
-// would: from its memory, thin and thick, with and without their namespace, and when there is no agent for a while.
+// TestPodsOfMultus: pods that Multus attached with the reference plugins, before weft replaced it, are deleted as
+// Multus would: from its cache, thin and thick, with and without their namespace, and while no agent runs.
 func TestPodsOfMultus(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, form := range []struct {
 		typ  string
 		to43 bool
@@ -249,7 +249,8 @@ func TestPodsOfMultus(t *testing.T) {
 	}
 }
 
-// whole is the host and Multus' memory, without what changes by itself: counters, and the bridge's own addresses.
+// whole returns the host's state and Multus's cache, without what changes by itself: counters, and the bridge's own
+// addresses.
 func (m *multus) whole() string {
 	var b strings.Builder
 	for line := range strings.Lines(m.host() + m.files("multus")) {

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// foreignWire is a network of the reference plugin macvlan under a name that weft has not built in, with a default
+// foreignWire is a network of the reference plugin macvlan under a name that is not built into weft, with a default
 // route of each family from its own IPAM.
 func (p *podnets) foreignWire(i int, version string) string {
 	return fmt.Sprintf(`{%s"type":"other-macvlan","master":"up0","ipam":{"type":"host-local","dataDir":%q,
@@ -26,7 +26,7 @@ func (p *podnets) foreignWire(i int, version string) string {
 		"routes":[{"dst":"0.0.0.0/0","gw":"10.6%d.0.1"},{"dst":"::/0","gw":"fd6%d::1"}]}}`, version, p.path("addresses"), i, i, i, i)
 }
 
-// defaults are a namespace's default routes, a line for each gateway, sorted by the kernel.
+// defaults returns a namespace's default routes, a line for each gateway, sorted by the kernel.
 func defaults(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	var all []string
@@ -51,13 +51,13 @@ func defaults(t *testing.T, ns *netns.NS) string {
 	return strings.Join(all, ", ")
 }
 
-// TestDefaultRoutesOfForeignPlugins: where networks have plugins that weft executes, the pod has the default routes
-// that the document promises, CHECK agrees, nothing is left, and the network status is that of Multus.
+// TestDefaultRoutesOfForeignPlugins: if networks have plugins that weft executes, the pod has the documented default
+// routes, CHECK succeeds, nothing is left, and the network status equals Multus's.
 func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: no foreign plugin makes default routes")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: no foreign plugin makes default routes")
 	}
 	p := newPodnets(t)
 	p.env = nil // the reference plugins wait for the duplicate address detection of IPv6
@@ -136,7 +136,7 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 	}
 }
 
-// statusGateways waits for a pod's network status, and gives its interfaces with the gateways there.
+// statusGateways waits for a pod's network status, and returns its interfaces with the gateways.
 func (p *podnets) statusGateways(pod string) string {
 	p.t.Helper()
 	deadline := time.Now().Add(30 * time.Second)

@@ -11,8 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/node/cri/podresources"
 )
 
-// networks lets the server find the networks that pods ask for, and tell what became of them, where there is a cluster
-// that knows of pods.
+// networks configures the server to resolve pods' networks and to report their status, if there is a cluster with pods.
 func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	root := cfg.Install.HostRoot
 	devices := podresources.Kubelet{
@@ -31,8 +30,8 @@ func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	c.Networks.Devices = devices
 }
 
-// permitPaths are the node's files that networks of Kubernetes may name: those that are permitted, and where the node's
-// own configuration has host-local keep addresses anyway.
+// permitPaths returns the node's files that networks of Kubernetes may name: the configured ones, and the directories
+// in which the node's own configuration has host-local store addresses.
 func permitPaths(cfg Config) []string {
 	out := append([]string{}, cfg.Network.PermitPaths...)
 	if cfg.AddressDir != "" {

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// defined makes the kinds of a directory of definitions, and waits until they are served.
+// defined creates the kinds of a directory of definitions, and waits until they are served.
 func (k *kubeWorld) defined(pattern string) {
 	k.t.Helper()
 	files, _ := filepath.Glob(pattern)
@@ -25,14 +25,14 @@ func (k *kubeWorld) defined(pattern string) {
 		if err != nil {
 			k.t.Fatal(err)
 		}
-		k.Define(text)
+		k.DefineKind(text)
 	}
 }
 
-// TestPartition: two agents give addresses of one range over a real API server, which is killed for a while; before and
-// behind that one node alone is cut off, and one agent is killed while it is.
+// TestPartition: two agents allocate addresses of one range through a real API server, which is down for a while;
+// before and after that one node alone is disconnected, and one agent is killed meanwhile.
 func TestPartition(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 2)
 	k.defined("../../../deploy/crds/weft.dev_*.yaml")
 	cut := k.Server.Proxy()
@@ -81,12 +81,12 @@ func TestPartition(t *testing.T) {
 	}
 	refuse := func(*http.Request) int { return http.StatusServiceUnavailable }
 	cut.Refuse(refuse)
-	cut.Cut()
+	cut.CloseConnections()
 	round("one cut off", 6)
 	k.Server.Stop()
-	k.Proxy.Cut()
+	k.Proxy.CloseConnections()
 	round("no server", 6)
-	for i, w := range k.nodes { // what is free again is given again, by its own node
+	for i, w := range k.nodes { // a free address is allocated again, by its own node
 		for j := range 3 {
 			id := fmt.Sprint("together", j)
 			if err := w.del(lists[i], id, nettest.NS(t, "gone")); err != nil {
@@ -106,10 +106,10 @@ func TestPartition(t *testing.T) {
 	if len(given)-before < 4 { // six were free, two of them perhaps not yet when they were asked for
 		t.Errorf("%d addresses of those that are free again: %s", len(given)-before, k.nodes[0].log())
 	}
-	k.Server.Again()
+	k.Server.Restart()
 	round("one still cut off", 4)
 	cut.Refuse(nil)
-	cut.Cut()
+	cut.CloseConnections()
 	before = len(given)
 	round("together again", 8)
 	if len(given) != before+16 {

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// Networks of Kubernetes may name the directory that the node's configuration names; where nothing is permitted, that
-// alone.
+// TestPermitPaths: networks in Kubernetes may use the directory that the node's configuration permits; without a
+// permitted directory only the default.
 func TestPermitPaths(t *testing.T) {
 	for _, tc := range []struct {
 		dir             string

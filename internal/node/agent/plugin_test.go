@@ -15,10 +15,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPluginKilled kills weft-cni itself, as a runtime does whose patience is over: the DEL that follows finds whatever
-// the agent has made of the call by then.
+// TestPluginKilled kills weft-cni itself, like a runtime after its timeout: the DEL that follows removes whatever the
+// agent has created by then.
 func TestPluginKilled(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	before := w.host()
@@ -26,7 +26,7 @@ func TestPluginKilled(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	const kills = 40
 	killed := 0
-	aim := 12 * time.Millisecond // the longest wait: it follows the speed of the machine
+	aim := 12 * time.Millisecond // the longest wait, adapted to the speed of the host
 	for i := range kills {
 		id, ns := fmt.Sprint("c", i), nettest.NS(t, fmt.Sprint("pod", i))
 		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft-cni"))

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// planners are the plugins that the agent plans itself. Over another vendor's network Calico's are Calico's: its daemon
-// looks after what its plugin makes.
+// planners returns the plugins that are built into the agent. Over another vendor's network Calico's are excluded:
+// Calico's own daemon manages what its plugin creates.
 func planners(cfg Config) map[string]plugin.Planner {
 	all := plugin.InAgent()
 	if cfg.Network.Mode == config.ModeMultus {
@@ -25,8 +25,8 @@ func planners(cfg Config) map[string]plugin.Planner {
 	return all
 }
 
-// allocators give addresses; over another vendor's network Calico's are Calico's, too.
-func allocators(cfg Config, leases *lease.Keeper, engine *blocks.Engine) map[string]ipam.Allocator {
+// allocators returns the IPAM plugins; over another vendor's network Calico's is excluded, too.
+func allocators(cfg Config, leases *lease.Manager, engine *blocks.Engine) map[string]ipam.Allocator {
 	all := []ipam.Allocator{
 		hostlocal.New(hostlocal.Config{DataDir: cfg.AddressDir, CallerKnows: true}), static.New(), leases,
 	}
@@ -43,9 +43,9 @@ func allocators(cfg Config, leases *lease.Keeper, engine *blocks.Engine) map[str
 	return table
 }
 
-// alone are the plugins in whose name weft-cni may be executed: those of which this agent does not have another program
-// executed, which may be a link to weft-cni.
-func alone(planners map[string]plugin.Planner, allocators map[string]ipam.Allocator) []string {
+// builtinNames returns the plugins under whose names weft-cni may be executed: those for which this agent does not
+// execute another program, which may be a link to weft-cni.
+func builtinNames(planners map[string]plugin.Planner, allocators map[string]ipam.Allocator) []string {
 	return slices.DeleteFunc(wire.AgentPlugins(), func(name string) bool {
 		return planners[name] == nil && allocators[name] == nil
 	})

@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// podnets is a node whose pods ask for further networks: its cluster stands in files.
+// podnets is a node whose pods request further networks: its datastore is files.
 type podnets struct {
 	*world
 	store string
@@ -41,7 +41,7 @@ func newPodnets(t *testing.T) *podnets {
 	return p
 }
 
-// uplink gives the node what macvlan links are made upon.
+// uplink creates the parent interface of macvlan links on the node.
 func (w *world) uplink() {
 	w.t.Helper()
 	for _, argv := range [][]string{
@@ -51,7 +51,7 @@ func (w *world) uplink() {
 	} {
 		nettest.Run(w.t, w.node, argv...)
 	}
-	for _, link := range []string{"up0", "up1"} { // the kernel tells of carriers up to a second late
+	for _, link := range []string{"up0", "up1"} { // the kernel reports carriers up to a second late
 		for until := time.Now().Add(
 			30 * time.Second,
 		); !strings.Contains(nettest.Run(w.t, w.node, "ip", "-o", "link", "show", link), "state UP"); {
@@ -72,7 +72,7 @@ func (p *podnets) network(namespace, name, config string) {
 	})
 }
 
-// pod writes a Pod that asks for networks.
+// pod writes a Pod that requests networks.
 func (p *podnets) pod(name, networks string) {
 	p.t.Helper()
 	p.object("pod-"+name, map[string]any{
@@ -98,7 +98,7 @@ func (p *podnets) object(file string, o map[string]any) {
 	}
 }
 
-// usual are the networks that tests are about.
+// usual are the networks of the tests.
 func (p *podnets) usual() {
 	p.t.Helper()
 	for i := 1; i <= 3; i++ {
@@ -108,14 +108,14 @@ func (p *podnets) usual() {
 		fmt.Sprintf(`{"cniVersion":"1.0.0","plugins":[%s,{"type":"foreign","mark":%q}]}`, p.wire(4, ""), p.path("marks")))
 }
 
-// wire is a macvlan network upon the uplink.
+// wire is a macvlan network on the uplink.
 func (p *podnets) wire(i int, more string) string {
 	return fmt.Sprintf(
 		`{"cniVersion":"1.0.0","type":"macvlan","master":"up0","capabilities":{"ips":true,"mac":true},"ipam":{"type":"host-local",
 		"dataDir":%q,"ranges":[[{"subnet":"10.6%d.0.0/24"}]]}%s}`, p.path("addresses"), i, more)
 }
 
-// runtimes are the list and the arguments with which a runtime calls for a pod.
+// runtimes returns the list and the arguments that a runtime passes for a pod.
 func (p *podnets) runtimes(pod string, ns *netns.NS) (*libcni.NetworkConfigList, *libcni.RuntimeConf) {
 	p.t.Helper()
 	ptp := strings.Replace(p.networks()["ptp"], "{", `{"name":"pods",`, 1)
@@ -164,14 +164,14 @@ func (p *podnets) warning(pod string) string {
 	return ""
 }
 
-// inside is what the pod's namespace has.
+// inside returns the state of the pod's namespace.
 func inside(t *testing.T, ns *netns.NS) string {
 	t.Helper()
 	return nettest.Run(t, ns, "ip", "-o", "link") + nettest.Run(t, ns, "ip", "route", "show", "table", "all") +
 		nettest.Run(t, ns, "nft", "list", "ruleset")
 }
 
-// said is what a runtime is told of a failure.
+// said returns the error that a runtime gets.
 func said(err error) (uint, string) {
 	var e *types.Error
 	if errors.As(err, &e) {

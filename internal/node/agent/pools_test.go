@@ -22,14 +22,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// pair of nodes that are joined by a wire, with their agents; the cluster stands in files.
+// two are two nodes on one network, with their agents; the datastore is files.
 type two struct {
 	t     *testing.T
 	store *dir.Store
 	nodes []*world
 }
 
-// newTwo makes nodes n1 and n2 with an agent of that configuration each.
+// newTwo creates nodes n1 and n2 with an agent of that configuration each.
 func newTwo(t *testing.T, network string) two {
 	t.Helper()
 	path := t.TempDir()
@@ -73,8 +73,8 @@ func newTwo(t *testing.T, network string) two {
 	return p
 }
 
-// settled waits until both nodes have the random VtepMACs that they take when they see each other, and know the
-// other's. A node whose agent is away at that moment goes on with the other's address of before.
+// settled waits until both nodes have the random VTEP MAC addresses that they choose when they see each other, and know
+// the other's. A node whose agent does not run at that moment continues with the other's previous address.
 func (p two) settled(device, family string) {
 	p.t.Helper()
 	for i, w := range p.nodes {
@@ -88,7 +88,7 @@ func (p two) settled(device, family string) {
 	}
 }
 
-// configure writes the configuration with that part network.
+// configure writes the configuration with that section network.
 func (w *world) configure(network string) {
 	w.t.Helper()
 	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, %s}\n", w.path("net.d"), network))
@@ -103,7 +103,7 @@ func (p two) until(what string, ok func() bool) {
 	}
 }
 
-// own is the configuration that the agent has put into the runtime's directory.
+// own returns the configuration that the agent has written to the runtime's directory.
 func (w *world) own() (*libcni.NetworkConfigList, error) {
 	b, err := os.ReadFile(w.path("net.d", "00-weft.conflist"))
 	if err != nil {
@@ -146,10 +146,10 @@ func (p two) reaches(from *netns.NS, to []netip.Addr) {
 
 const twoPools = "pools: [{cidr: 10.77.0.0/24, blockSize: 28, encapsulation: vxlan}, {name: six, cidr: \"fd77::/112\", blockSize: 124, encapsulation: vxlan}]"
 
-// TestOwnNetworkFromPools: the configuration names pools, the agents make them, take blocks of them, number pods from
-// these and route them; also from node to pod. An agent that was killed goes on with what it had.
+// TestOwnNetworkFromPools: the configuration has pools, the agents create them, claim blocks of them, allocate pod
+// addresses and route them; also from node to pod. A killed agent continues with its blocks.
 func TestOwnNetworkFromPools(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, twoPools)
 	n1, n2 := p.nodes[0], p.nodes[1]
@@ -170,7 +170,7 @@ func TestOwnNetworkFromPools(t *testing.T) {
 	}
 	c, problems := store.Cluster(objects)
 	if len(problems) > 0 || len(c.Pools) != 2 || c.Pools[0].Name != "pool-10-77-0-0-24" || c.Pools[1].Name != "six" ||
-		!c.Pools[0].OfCluster() {
+		!c.Pools[0].IsClusterPool() {
 		t.Errorf("pools %+v %v", c.Pools, problems)
 	}
 	for i, addrs := range [][]netip.Addr{addrs1, addrs2} {
@@ -182,15 +182,15 @@ func TestOwnNetworkFromPools(t *testing.T) {
 			}
 		}
 	}
-	ends := func() string { return tunnelAddrs(t, n1) }
-	before := ends()
+	addrs := func() string { return tunnelAddrs(t, n1) }
+	before := addrs()
 	if strings.Count(before, " ") < 1 || strings.Contains(before, addrs1[0].String()+"/") {
 		t.Errorf("the tunnels' own addresses: %q, the pod has %v", before, addrs1)
 	}
 	n1.kill()
 	p.reaches(pod1, addrs2)
 	n1.start()
-	p.until("the same addresses of the tunnels", func() bool { return ends() == before })
+	p.until("the same addresses of the tunnels", func() bool { return addrs() == before })
 	_, addrs3 := p.pod(n1, "pod3")
 	for _, a := range addrs3 {
 		if strings.Contains(before, a.String()+"/") || slices.Contains(addrs1, a) {
@@ -202,7 +202,7 @@ func TestOwnNetworkFromPools(t *testing.T) {
 
 var inet = regexp.MustCompile(`inet6? (10\.77\.\S+|fd77\S+)`)
 
-// tunnelAddrs are the pools' addresses at a node's tunnels.
+// tunnelAddrs returns the pools' addresses on a node's tunnels.
 func tunnelAddrs(t *testing.T, w *world) string {
 	t.Helper()
 	var out []string
@@ -215,9 +215,9 @@ func tunnelAddrs(t *testing.T, w *world) string {
 	return strings.Join(out, " ")
 }
 
-// TestPoolsComeLater: without pools an agent waits, and says for what; one that people make will do.
+// TestPoolsComeLater: without pools an agent waits, and logs the reason; a pool that an operator creates is used.
 func TestPoolsComeLater(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, "addresses: pools")
 	n1 := p.nodes[0]
 	list := n1.list("1.1.0",
@@ -260,16 +260,16 @@ func TestPoolsComeLater(t *testing.T) {
 	n1.configure("pools: [{cidr: 10.77.0.0/25}]")
 	n1.start()
 	p.until("a pool in the way is named", func() bool {
-		return strings.Contains(n1.log(), "pool pool-10-77-0-0-25 is not made: the pool mine has addresses of 10.77.0.0/25")
+		return strings.Contains(n1.log(), "pool pool-10-77-0-0-25 is not created: pool mine overlaps 10.77.0.0/25")
 	})
 	_, addrs3 := p.pod(n1, "pod3")
 	p.reaches(pod1, addrs3)
 }
 
-// TestDesignChanges: pods that were joined by a bridge go on beside those of the routed design, on the same node and on
-// another one, and are taken away as ever.
+// TestDesignChanges: pods on a bridge stay connected to pods of the routed design, on the same node and on another one,
+// and are deleted as before.
 func TestDesignChanges(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	p := newTwo(t, "design: bridge")
 	n1, n2 := p.nodes[0], p.nodes[1]
 	old1, oldAddrs1 := p.pod(n1, "old1")

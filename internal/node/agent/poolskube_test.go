@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPoolsWithoutServer: pools and blocks of a real API server. While it is away an agent starts anew, repairs the
-// ways to the blocks of other nodes, and numbers further pods from blocks that the node has.
+// TestPoolsWithoutServer: pools and blocks of a real API server. While it is unreachable an agent restarts, repairs the
+// routes to the blocks of other nodes, and allocates addresses from the node's blocks to further pods.
 func TestPoolsWithoutServer(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 2)
 	k.defined("../../../deploy/crds/weft.dev_*.yaml")
 	for _, w := range k.nodes {
@@ -62,7 +62,7 @@ func TestPoolsWithoutServer(t *testing.T) {
 	})
 	before := strings.Join(ways(), "\n")
 	k.Server.Stop()
-	k.Proxy.Cut()
+	k.Proxy.CloseConnections()
 	n1.kill()
 	for _, way := range ways() {
 		nettest.Run(t, n1.node, append([]string{"ip", "route", "del"}, strings.Fields(way)...)...)

@@ -22,17 +22,17 @@ func (w *world) configured(text string) {
 	}
 }
 
-// TestPatientWithoutPrefix: a node whose prefix comes late is no error; STATUS says what is missing, and pods are
-// served when it is there.
+// TestPatientWithoutPrefix: a node whose prefix is assigned late is no error; STATUS reports what is missing, and pods
+// are attached when it is assigned.
 func TestPatientWithoutPrefix(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	k.Do("POST", "/api/v1/nodes", fields{"metadata": fields{"name": "late"}})
 	w.configured(fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, name: pods}\n", w.path("net.d")))
 	w.args = append(w.args, "--node", "late", "--config", w.path("weft.yaml"), "--log-level", "info")
 	w.start()
-	k.until("a word about it", func() bool { return strings.Contains(w.log(), `msg="waiting for the node's prefix"`) })
+	k.until("the log message", func() bool { return strings.Contains(w.log(), `msg="agent is waiting for the node's prefix"`) })
 	status := func() string {
 		err := w.cni.GetStatusNetworkList(
 			w.ctx(),
@@ -47,7 +47,7 @@ func TestPatientWithoutPrefix(t *testing.T) {
 		}
 		return fmt.Sprint(err)
 	}
-	const want = `50 node "late" has no prefix for pods`
+	const want = `50 node "late" has no podCIDR`
 	if got := status(); !strings.HasPrefix(got, want) || !strings.Contains(got, "--allocate-node-cidrs") {
 		t.Errorf("STATUS says %q, want %q and the way out", got, want)
 	}
@@ -66,9 +66,10 @@ func TestPatientWithoutPrefix(t *testing.T) {
 	}
 }
 
-// TestModeChanges: a node that goes from weft's own network to another vendor's loses weft's routes, and nothing else.
+// TestModeChanges: a node that changes from weft's own network to another vendor's loses weft's routes, and nothing
+// else.
 func TestModeChanges(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 2)
 	w := k.nodes[0]
 	mode := func(mode, more string) {

@@ -4,8 +4,10 @@ package agent_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -14,10 +16,12 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// whole waits until CHECK finds an attachment as it was made.
+// whole waits until CHECK of an attachment succeeds.
 func (w *world) whole(what string, check func() error) {
 	w.t.Helper()
 	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
@@ -31,7 +35,7 @@ func (w *world) whole(what string, check func() error) {
 	}
 }
 
-// countedRepairs is the number of things of a kind that the agent says it has put back.
+// countedRepairs returns the agent's count of repairs of a kind.
 func (w *world) countedRepairs(kind string) (n int) {
 	w.t.Helper()
 	text := w.web("GET /metrics HTTP/1.0")
@@ -41,27 +45,47 @@ func (w *world) countedRepairs(kind string) (n int) {
 	return n
 }
 
-// TestKilledWhileRepairing: an agent that is killed at each step of a repair leaves nothing that its next start does
-// not repair, and nothing of the pod that a DEL does not find.
+// TestKilledWhileRepairing: an agent that is killed at each failpoint of a repair leaves nothing that its next start
+// does not repair, and nothing of the pod that a DEL does not remove.
 func TestKilledWhileRepairing(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
+	all := []string{"before repair", "after repair of node", "after repair"}
 	for _, c := range []struct {
-		network string
-		gone    bool // the pair, with both of its ends
-		steps   []string
+		network, what string
+		steps         []string
 	}{
-		{"bridge", false, []string{"before repair", "after repair of node", "after repair"}},
-		{"routed", false, []string{"before repair", "after repair of node", "after repair"}},
-		{"bridge", true, []string{"before repair", "after repair"}},
-		{"routed", true, []string{"before repair", "after repair"}},
+		{"bridge", "ends and addresses", all},
+		{"routed", "ends and addresses", all},
+		{"bridge", "the pair", []string{"before repair", "after repair"}},
+		{"routed", "the pair", []string{"before repair", "after repair"}},
+		{"bridge", "rules", all},
+		{"routed", "rules", all},
+		{"bridge", "a guest's join", all},
 	} {
-		t.Run(fmt.Sprint(c.network, ", pair gone ", c.gone), func(t *testing.T) {
-			killedWhileRepairing(t, c.network, c.gone, c.steps)
+		t.Run(c.network+", "+c.what, func(t *testing.T) {
+			killedWhileRepairing(t, c.network, c.what, c.steps)
 		})
 	}
 }
 
-func killedWhileRepairing(t *testing.T, network string, gone bool, steps []string) {
+// takeAway removes an object of a pod's network.
+func (c *crasher) takeAway(what, host string, ns *netns.NS) {
+	c.t.Helper()
+	switch what {
+	case "the pair":
+		nettest.Run(c.t, c.node, "ip", "link", "del", host)
+	case "rules":
+		nettest.Run(c.t, c.node, "nft", "flush", "ruleset")
+	case "a guest's join":
+		nettest.Run(c.t, ns, "tc", "qdisc", "del", "dev", "tap0", "ingress")
+	default:
+		nettest.Run(c.t, c.node, "ip", "link", "set", host, "down")
+		_, _ = nettest.Try(c.node, "ip", "route", "flush", "proto", "119")
+		nettest.Run(c.t, ns, "ip", "addr", "flush", "dev", "eth0")
+	}
+}
+
+func killedWhileRepairing(t *testing.T, network, what string, steps []string) {
 	c := newCrasher(t, network)
 	ns := nettest.NS(t, "pod")
 	r, err := c.add(c.list, "c1", ns)
@@ -73,18 +97,24 @@ func killedWhileRepairing(t *testing.T, network string, gone bool, steps []strin
 		host = r.Interfaces[1].Name
 	}
 	check := func() error { return c.check(c.list, "c1", ns) }
+	detach := func() error { return c.del(c.list, "c1", ns) }
+	if what == "a guest's join" {
+		nettest.Need(t, "tap")
+		direct := c.world.list("1.1.0", `{"type":"weft-direct","join":"mirred"}`)
+		second := &libcni.RuntimeConf{ContainerID: "c1", NetNS: ns.Path(), IfName: "net1"}
+		if _, err := c.cni.AddNetworkList(c.ctx(), direct, second); err != nil {
+			t.Fatal(err)
+		}
+		first := detach
+		check = func() error { return c.cni.CheckNetworkList(c.ctx(), direct, second) }
+		detach = func() error { return errors.Join(c.cni.DelNetworkList(c.ctx(), direct, second), first()) }
+	}
 	for k := range steps {
 		c.stop() // what the next one hears is the first loss: a second one in the pod would be its will
 		c.start()
 		c.whole("before", check)
 		c.arm(k)()
-		if gone {
-			nettest.Run(t, c.node, "ip", "link", "del", host)
-		} else {
-			nettest.Run(t, c.node, "ip", "link", "set", host, "down")
-			_, _ = nettest.Try(c.node, "ip", "route", "flush", "proto", "119")
-			nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
-		}
+		c.takeAway(what, host, ns)
 		select {
 		case <-c.done:
 			c.agent = nil
@@ -99,13 +129,13 @@ func killedWhileRepairing(t *testing.T, network string, gone bool, steps []strin
 		t.Fatal(err)
 	}
 	var at []string
-	for _, m := range regexp.MustCompile(`killed at step: (.*)`).FindAllStringSubmatch(string(log), -1) {
+	for _, m := range regexp.MustCompile(`killed at failpoint: (.*)`).FindAllStringSubmatch(string(log), -1) {
 		at = append(at, m[1])
 	}
 	if !slices.Equal(at, steps) {
 		t.Errorf("killed at %q, want %q", at, steps)
 	}
-	if err := c.del(c.list, "c1", ns); err != nil {
+	if err := detach(); err != nil {
 		t.Error(err)
 	}
 	if diff := c.settled(c.before); diff != "" {
@@ -114,10 +144,10 @@ func killedWhileRepairing(t *testing.T, network string, gone bool, steps []strin
 	c.stop()
 }
 
-// TestRepairAtStart: what goes while there is no agent is put back by the next one, on the node and in the pod,
+// TestRepairAtStart: what is removed while no agent runs is repaired by the next one, on the node and in the pod,
 // counted, and logged once with the object and the attachment's age.
 func TestRepairAtStart(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	if err := os.WriteFile(w.path("weft.yaml"), []byte("metrics: {address: '127.0.0.1:9119'}\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -145,7 +175,9 @@ func TestRepairAtStart(t *testing.T) {
 	log := w.log()
 	for _, object := range []string{"route " + addr.String(), "qdisc ", "addr " + addr.String()} {
 		if n := len(
-			regexp.MustCompile(`msg="repaired drift of an attachment".* object="`+object+`[^\n]* age=`).FindAllString(log, -1),
+			regexp.MustCompile(
+				`msg="drift of an attachment was repaired".* object="`+object+`[^\n]* age=`,
+			).FindAllString(log, -1),
 		); n != 1 {
 			t.Errorf("%s is logged %d times with its age, want once:\n%s", object, n, log)
 		}
@@ -153,33 +185,52 @@ func TestRepairAtStart(t *testing.T) {
 	w.stop()
 }
 
-// TestRepairOnFullDisk: a repair writes nothing to the agent's disk, and goes on when that is full.
+// TestRepairOnFullDisk: a repair writes nothing to the agent's disk, and works if that is full or read-only.
 func TestRepairOnFullDisk(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
+	t.Run("full", func(t *testing.T) {
+		repairOnDisk(t, func(dir string) (spoil func()) {
+			nettest.Run(t, nil, "mount", "-t", "tmpfs", "-o", "size=1m", "weft-small", dir)
+			t.Cleanup(func() { nettest.Run(t, nil, "umount", dir) })
+			return func() {
+				if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 2<<20), 0o600); err == nil {
+					t.Fatal("the disk is not full")
+				}
+			}
+		})
+	})
+	t.Run("read-only", func(t *testing.T) {
+		repairOnDisk(t, func(dir string) (spoil func()) {
+			spoil, _ = nettest.FragileDir(t, dir)
+			return spoil
+		})
+	})
+}
+
+func repairOnDisk(t *testing.T, mount func(dir string) (spoil func())) {
+	t.Helper()
 	w := newWorld(t)
 	if err := os.MkdirAll(w.path("state"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	nettest.Run(t, nil, "mount", "-t", "tmpfs", "-o", "size=1m", "weft-small", w.path("state"))
-	t.Cleanup(func() { w.kill(); nettest.Run(t, nil, "umount", w.path("state")) })
+	spoil := mount(w.path("state"))
+	t.Cleanup(w.kill)
 	w.start()
 	list, ns := w.list("1.0.0", w.routedOr("routed")), nettest.NS(t, "pod")
 	r, err := w.add(list, "c1", ns)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(w.path("state", "filler"), make([]byte, 2<<20), 0o600); err == nil {
-		t.Fatal("the disk is not full")
-	}
+	spoil()
 	nettest.Run(t, w.node, "ip", "link", "set", r.Interfaces[0].Name, "down")
 	nettest.Run(t, ns, "ip", "addr", "flush", "dev", "eth0")
-	w.whole("on a full disk", func() error { return w.check(list, "c1", ns) })
+	w.whole("on such a disk", func() error { return w.check(list, "c1", ns) })
 }
 
-// TestRepairJoins: the wire between a guest's tap and its pod's link is put back, whichever way it is made, as often as
-// somebody takes it away, and counted as a repair of the attachment.
+// TestRepairJoins: the join of a guest's tap with its pod's link is restored, whatever its kind, as often as another
+// program removes it, and counted as a repair of the attachment.
 func TestRepairJoins(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "tap")
 	for _, how := range []string{"redirect-peer", "redirect", "mirred"} {
 		t.Run(how, func(t *testing.T) {
@@ -193,7 +244,7 @@ func TestRepairJoins(t *testing.T) {
 			direct := w.list("1.1.0", fmt.Sprintf(`{"type":"weft-direct","join":%q}`, how))
 			second := &libcni.RuntimeConf{ContainerID: "c1", NetNS: ns.Path(), IfName: "net1"}
 			if _, err := w.cni.AddNetworkList(w.ctx(), direct, second); err != nil {
-				nettest.Without(t, "no join by "+how+": "+err.Error())
+				nettest.SkipMissing(t, "no join by "+how+": "+err.Error())
 			}
 			check := func() error { return w.cni.CheckNetworkList(w.ctx(), direct, second) }
 			for range 3 { // each time: a guest that is cut off cannot help itself
@@ -212,10 +263,10 @@ func TestRepairJoins(t *testing.T) {
 	}
 }
 
-// TestDriftEvent: what a pod takes away twice within ten minutes is an event on the pod, once, that says what and
-// where; the first time is none.
+// TestDriftEvent: an object that a pod removes twice within ten minutes causes one event on the pod, with the object
+// and the place; the first removal causes none.
 func TestDriftEvent(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	w.start()
@@ -253,7 +304,7 @@ func TestDriftEvent(t *testing.T) {
 	slices.Sort(all)
 	for _, e := range all {
 		if !strings.HasPrefix(e, about) ||
-			!strings.HasSuffix(e, " was removed or changed twice within ten minutes; it is left as it is") {
+			!strings.HasSuffix(e, " was removed or changed twice within ten minutes; it is not repaired") {
 			t.Errorf("event: %q", e)
 		}
 	}
@@ -262,5 +313,64 @@ func TestDriftEvent(t *testing.T) {
 	}
 	if err := p.check(); code(err) != 102 {
 		t.Errorf("the address is put back a second time: %v", err)
+	}
+}
+
+// TestRepairGuests: what joins a guest with its pod's network, and what guards it there, is restored by the kernel's
+// event, as often as another program removes it, and counted as a repair of the attachment.
+func TestRepairGuests(t *testing.T) {
+	nettest.EndToEnd(t)
+	nettest.Need(t, "tap")
+	const guard = "bridge weft_guard_tap0"
+	for binding, drifts := range map[model.VMBinding][]struct{ kind, command string }{
+		model.VMBridge: {
+			{"link", "ip link set tap0 nomaster"},
+			{"link", "ip link set eth0-nic nomaster"},
+			{"nft", "nft delete table " + guard},
+			{"nft", "nft flush chain " + guard + " prerouting"},
+			{"nft", "nft insert rule " + guard + " prerouting accept"},
+			{"nft", "nft add element " + guard + " own4 { 10.9.0.77 }"},
+		},
+		model.VMManagedTap: {{"link", "ip link set tap0 nomaster"}, {"nft", "nft delete table " + guard}},
+		model.VMMasquerade: {
+			{"link", "ip link set tap0 nomaster"},
+			{"nft", "nft delete table " + guard},
+			{"nft", "nft delete table ip weft_vm"},
+			{"nft", "nft flush chain ip weft_vm postrouting"},
+		},
+	} {
+		t.Run(string(binding), func(t *testing.T) {
+			w := newWorld(t)
+			if err := os.WriteFile(w.path("weft.yaml"), []byte("metrics: {address: '127.0.0.1:9119'}\n"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			w.args = []string{"--config", w.path("weft.yaml")}
+			w.start()
+			list, ns := w.attached("bridge")
+			w.startVM(ns, vmInput(binding))
+			check := func() error { return w.check(list, "c1", ns) }
+			w.whole("at first", check)
+			ports := func() string { return nettest.Run(t, ns, "bridge", "-d", "link") }
+			before := ports()
+			for _, d := range drifts {
+				for range 2 { // each time: a guest cannot help itself
+					counted := w.countedRepairs(d.kind)
+					nettest.Run(t, ns, strings.Fields(d.command)...)
+					w.whole(d.command, func() error {
+						if w.countedRepairs(d.kind) == counted {
+							return errors.New("no repair is counted")
+						}
+						return check()
+					})
+				}
+			}
+			if after := ports(); after != before {
+				t.Errorf("ports before:\n%s\nafter:\n%s", before, after)
+			}
+			w.stopVM(ns)
+			if err := check(); err != nil {
+				t.Errorf("when the machine has left: %v", err)
+			}
+		})
 	}
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// account makes a service account that may do everything, and gives a token of it that is bound to a secret.
+// account creates a service account with all permissions, and returns a token of it that is bound to a secret.
 func (k *kubeWorld) account() string {
 	k.t.Helper()
 	k.Do("POST", "/api/v1/namespaces/kube-system/serviceaccounts", fields{"metadata": fields{"name": "weft"}})
@@ -38,7 +38,7 @@ func (k *kubeWorld) account() string {
 	return k.Token("kube-system", "weft", "Secret", "bound", made.Metadata.UID)
 }
 
-// without looks for words in all files below a directory.
+// without checks that no file below a directory contains the words.
 func without(t *testing.T, dir string, words ...string) {
 	t.Helper()
 	files := 0
@@ -60,10 +60,10 @@ func without(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// TestUnknownPods counts what ADD asks the API server for pods that the agent was not told of, with a server that
-// answers and with one that hangs. The agent's token stays where it came from.
+// TestUnknownPods counts the requests of ADDs to the API server for pods that are not in the agent's cache, with a
+// server that responds and with one that hangs. The agent's token is sent to its own server only.
 func TestUnknownPods(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	k := newKubeWorld(t, 1)
 	w := k.nodes[0]
 	token := k.account()
@@ -96,7 +96,7 @@ func TestUnknownPods(t *testing.T) {
 			t.Errorf("%s: %v\n%s", c.name, err, w.log())
 		}
 		t.Logf("ADD, pod %s: %v", c.name, time.Since(start).Round(time.Millisecond))
-		// What is told of a pod behind its ADD's back may ask for that pod once more, when it is refused.
+		// A report about a pod after its ADD may request the pod again if it is refused.
 		seen := k.Seen()
 		if i := slices.IndexFunc(seen, func(r apitest.Request) bool {
 			return r.Method == "PATCH" && strings.Contains(r.Path, "/pods/"+c.pod+"/")

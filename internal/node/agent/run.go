@@ -21,45 +21,53 @@ import (
 	"github.com/weft-net/weft/internal/node/unenforced"
 )
 
-// drainLimit is how long the clean-up behind the last DELs may take when the agent stops; Recover does what is left.
+// drainLimit limits the cleanup after the last DELs when the agent stops; Recover continues it.
 const drainLimit = 5 * time.Second
 
-// group are the parts that run, until their context ends.
+// group has the running components, until their context ends.
 type group struct {
 	*errgroup.Group
 	ctx context.Context
 }
 
-// add starts a part. That it ended because it was told to is no error.
+// add starts a component. Its end after the cancellation is no error.
 func (g group) add(run func(ctx context.Context) error) {
 	g.Go(func() error { return ended(g.ctx, run(g.ctx)) })
 }
 
-// run starts the parts and stops them in the reverse order.
+// run starts the components and stops them in the reverse order.
 func (a *agent) run(ctx context.Context) error {
 	behind, stop := context.WithCancel(context.WithoutCancel(ctx))
 	defer stop()
 	parts, behind := errgroup.WithContext(behind)
 	g := group{parts, behind}
 	g.add(a.own.reaper.Run)
+	g.add(func(ctx context.Context) error {
+		if err := a.own.events.Run(ctx); err != nil {
+			a.cfg.Log.Error("deleted namespaces and queued DELs are found by periodic passes only", "err", err)
+		}
+		return nil
+	})
+	g.add(a.own.deletions.Run)
 	a.recover(ctx)
-	a.enforcement.adopt(a.attachments.machines.Has)
+	a.enforcement.adopt(a.attachments.vms.Has)
 	a.attachments.guests.Start(behind)
 	defer a.attachments.guests.Wait()
 	parts.Go(func() error {
 		defer stop()
 		serving, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(behind, cancel)() // another part failed
+		defer context.AfterFunc(behind, cancel)() // another component failed
 		return errors.Join(a.server.Run(serving), a.drain(context.WithoutCancel(ctx)))
 	})
 	g.add(a.admin)
 	g.add(func(ctx context.Context) error {
-		return a.attachments.attacher.Reconcile(ctx, attach.Reconciling{After: a.cfg.After, Quiet: a.enforcement.quiet()})
+		return a.attachments.attacher.Reconcile(ctx,
+			attach.ReconcileConfig{After: a.cfg.After, OtherOwners: a.enforcement.quiet()})
 	})
 	a.runAddresses(g)
-	a.runAround(g)
-	g.add(func(ctx context.Context) error { return a.enforcement.run(ctx, a.attachments.machines.Has) })
+	a.runAuxiliary(g)
+	g.add(func(ctx context.Context) error { return a.enforcement.run(ctx, a.attachments.vms.Has) })
 	if a.attachments.mover != nil {
 		g.add(a.attachments.mover.Run)
 	}
@@ -71,25 +79,25 @@ func (a *agent) run(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// recover undoes what a killed agent left.
+// recover rolls back what a killed agent left.
 func (a *agent) recover(ctx context.Context) {
-	if err := a.attachments.machines.Load(ctx); err != nil {
-		a.cfg.Log.Error("machines of an agent before this one", "err", err)
+	if err := a.attachments.vms.Load(ctx); err != nil {
+		a.cfg.Log.Error("recovery of VMs failed", "err", err)
 	}
 	report, err := a.attachments.attacher.Recover(ctx)
 	if err != nil {
 		a.cfg.Log.Error("recovery is incomplete", "err", err)
 	}
-	a.cfg.Log.Info("recovered", "report", report.String())
+	a.cfg.Log.Info("agent has recovered the ledger", "report", report.String())
 	for _, problem := range report.Problems {
-		a.cfg.Log.Error("recovery", "err", problem)
+		a.cfg.Log.Error("recovery found a problem", "err", problem)
 	}
-	if err := a.attachments.machines.Serve(ctx); err != nil {
-		a.cfg.Log.Error("machines of an agent before this one", "err", err)
+	if err := a.attachments.vms.Serve(ctx); err != nil {
+		a.cfg.Log.Error("restore of VM state failed", "err", err)
 	}
 }
 
-// runAddresses starts what looks after addresses.
+// runAddresses starts the components of addresses.
 func (a *agent) runAddresses(g group) {
 	if a.blocks == nil {
 		return
@@ -98,7 +106,7 @@ func (a *agent) runAddresses(g group) {
 	pools := clusterpools.New(clusterpools.Config{
 		Node: a.self.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts,
 		Apart:  d.apart(),
-		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.told.metrics, Log: cfg.Log,
+		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.telemetry.metrics, Log: cfg.Log,
 		Now: cfg.Now, After: cfg.After,
 	})
 	g.add(a.addresses.Run)
@@ -106,22 +114,21 @@ func (a *agent) runAddresses(g group) {
 	g.add(pools.Run)
 	if a.tunnels != nil {
 		g.add(a.tunnels.Run)
-		g.add(pools.MakePools)
+		g.add(pools.CreatePools)
 	}
 	if a.enforcement.adopted != nil {
 		g.add(a.enforcement.adopted.Run)
 	}
 }
 
-// runMesh starts what keeps the way to the other nodes. Hosts that share an etcd have networks of their own, unless
-// weft's is asked for.
+// runMesh starts the mesh. Hosts with a shared etcd have their own networks, unless weft's is configured.
 func (a *agent) runMesh(g group) {
 	cfg, d := a.cfg, &a.data
 	switch {
 	case d.objectStore != nil && (d.etcd == nil || placing(a.cfg)):
 		g.add(d.facts.Run)
 		g.add(a.overlay.Run)
-	case a.overlay.Left():
+	case a.overlay.HasStatusFile():
 		g.add(a.overlay.Clear)
 	}
 	if d.etcd != nil {
@@ -135,7 +142,7 @@ func (a *agent) runMesh(g group) {
 	if len(cfg.Network.PodAddresses) > 0 {
 		g.add(a.attachments.advertised.Run)
 	}
-	if cfg.Network.Mode == config.ModeFlannel || a.self.settings.Publishes() || a.self.settings.PublishesVtep() {
+	if cfg.Network.Mode == config.ModeFlannel || a.self.settings.Publishes() || a.self.settings.PublishesVTEP() {
 		g.add(advertise.NewNode(advertise.NodeConfig{
 			Node: a.self.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.self.settings, Mesh: a.overlay,
 			Kubernetes: d.kube, Directory: d.dir,
@@ -144,22 +151,26 @@ func (a *agent) runMesh(g group) {
 	}
 }
 
-// runAround starts what is not needed to answer calls.
-func (a *agent) runAround(g group) {
+// runAuxiliary starts components that are not needed to serve calls.
+func (a *agent) runAuxiliary(g group) {
 	cfg, d := a.cfg, &a.data
-	if a.told.web != nil {
+	if a.telemetry.web != nil {
 		server := &metrics.Server{
-			Metrics: a.told.metrics, Ready: func() error { return a.told.servesPods(a.own.ledger) }, Alive: a.own.alive,
-			Level: cfg.Level, Attachments: a.attachments.inspector.List, Addresses: a.addresses.Allocations,
-			Log: cfg.Log.With("room", "metrics"),
+			Metrics:     a.telemetry.metrics,
+			Ready:       func() error { return a.telemetry.servesPods(a.own.ledger) },
+			Alive:       a.own.alive,
+			Level:       cfg.Level,
+			Attachments: a.attachments.inspector.List,
+			Addresses:   a.addresses.Allocations,
+			Log:         cfg.Log.With("component", "metrics"),
 		}
-		g.add(func(ctx context.Context) error { return server.Run(ctx, a.told.web) })
+		g.add(func(ctx context.Context) error { return server.Run(ctx, a.telemetry.web) })
 	}
 	if cfg.Runtime.Endpoint != "" {
 		g.add(gc.New(gc.Config{
 			Endpoint: cfg.Runtime.Endpoint, Interval: time.Duration(cfg.Runtime.GCInterval), PodUID: cfg.PodUID,
 			Records:     a.own.ledger,
-			Attachments: a.attachments.attacher, Metrics: a.told.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+			Attachments: a.attachments.attacher, Metrics: a.telemetry.metrics, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 		}).Run)
 	}
 	if a.enforcement.policy != nil {
@@ -175,7 +186,7 @@ func (a *agent) runAround(g group) {
 	}
 }
 
-// place keeps the runtime's configuration once calls are answered: a configuration brings pods, and pods want answers.
+// place writes the runtime's configuration when calls are served: with a configuration the runtime starts pods.
 func (a *agent) place(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -186,12 +197,12 @@ func (a *agent) place(ctx context.Context) error {
 	return cniconf.New(cniconf.Config{
 		Socket: cfg.Socket, Network: cfg.Network, Install: cfg.Install, Multus: cfg.Multus, Flannel: cfg.Flannel,
 		Facts: a.data.facts,
-		Own:   a.self.pods, PodMTU: a.overlay.PodMTU, Readiness: a.told.readiness, Log: cfg.Log, Now: cfg.Now,
+		Own:   a.self.pods, PodMTU: a.overlay.PodMTU, Readiness: a.telemetry.readiness, Log: cfg.Log, Now: cfg.Now,
 		After: cfg.After,
 	}).Run(ctx)
 }
 
-// awaitServer ends with an error where the API server is too old for an agent that is a pod.
+// awaitServer returns an error if the API server is too old for an agent that is a pod.
 func awaitServer(ctx context.Context, s *kube.Store, inCluster bool, cfg Config) error {
 	if !inCluster {
 		return nil
@@ -199,17 +210,17 @@ func awaitServer(ctx context.Context, s *kube.Store, inCluster bool, cfg Config)
 	return s.AwaitVersion(ctx, cfg.After)
 }
 
-// drain lets the clean-up behind the last DELs finish; the reaper still runs.
+// drain finishes the cleanup after the last DELs; the reaper still runs.
 func (a *agent) drain(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, drainLimit)
 	defer cancel()
 	if err := a.attachments.attacher.Drain(ctx); err != nil {
-		a.cfg.Log.Warn("clean-up is left to the next start", "err", err)
+		a.cfg.Log.Warn("cleanup was not finished, and the next start continues it", "err", err)
 	}
 	return nil
 }
 
-// ended drops the error of a part that ended because it was told to.
+// ended drops the error of a component that ended after the cancellation.
 func ended(ctx context.Context, err error) error {
 	if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
 		return nil

@@ -50,8 +50,8 @@ func listen(t *testing.T, ns *netns.NS) *counter {
 	return c
 }
 
-// sends is a program that sends to both ports of an address as fast as it can, whether there is a network or not, until
-// it is stopped. Each datagram is of a connection of its own: what is established may go on.
+// sends is a program that sends to both ports of an address as fast as it can, with or without a network, until it is
+// stopped. Each datagram belongs to a new connection, because established ones may continue.
 func sends(t *testing.T, ns *netns.NS, to netip.Addr) (sent *atomic.Int64, stop func()) {
 	t.Helper()
 	sent, end, ended := &atomic.Int64{}, make(chan struct{}), make(chan struct{})
@@ -80,10 +80,9 @@ func sends(t *testing.T, ns *netns.NS, to netip.Addr) (sent *atomic.Int64, stop 
 }
 
 // TestSenders: a program in a pod's namespace sends from before the ADD until after the DEL, and another pod sends to
-// it all the while. Of what a policy denies nothing arrives, in either direction, not while the agent is away or starts
-// either.
+// it all the while. No denied packet arrives, in either direction, not even while the agent does not run or starts.
 func TestSenders(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for name, plugin := range map[string]string{
 		"routed": `{"type":"calico","ipam":%s}`, "ptp": `{"type":"ptp","ipam":%s}`,
 		"bridge": `{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":%s}`,
@@ -124,7 +123,7 @@ func TestSenders(t *testing.T) {
 	}
 }
 
-// shopPod attaches a pod of the namespace shop. It is tried again while the agent does not know all policies.
+// shopPod attaches a pod of the namespace shop. It retries while the agent's policies are not synced.
 func (w *world) shopPod(list *libcni.NetworkConfigList, name string, ns *netns.NS) (*netns.NS, netip.Addr) {
 	w.t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -150,7 +149,7 @@ func (w *world) shopPod(list *libcni.NetworkConfigList, name string, ns *netns.N
 	}
 }
 
-// busyPod is one life of the pod that sends all the time.
+// busyPod runs one instance of the pod that sends all the time.
 func (w *world) busyPod(
 	list *libcni.NetworkConfigList, round int, peer *netns.NS, peerAddr netip.Addr, atPeer *counter,
 ) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -16,15 +17,16 @@ import (
 	"github.com/weft-net/weft/internal/vm/node"
 )
 
-// telemetry is what the agent says of itself to those who watch it.
+// telemetry has the agent's metrics and readiness.
 type telemetry struct {
 	readiness *readiness.Readiness
-	metrics   *metrics.Metrics // nil when nobody may ask
-	web       net.Listener     // as metrics
+	metrics   *metrics.Metrics // nil if they are not served
+	web       net.Listener     // nil if metrics are not served
 	known     sizes
+	repairs   atomic.Uint64 // since the start
 }
 
-// listen makes the metrics, where somebody may ask for them, and takes the address.
+// listen creates the metrics, if they are served, and listens on the address.
 func (t *telemetry) listen(cfg Config, l *ledger.Ledger) (err error) {
 	if cfg.Metrics.Address == "" {
 		return nil
@@ -37,26 +39,26 @@ func (t *telemetry) listen(cfg Config, l *ledger.Ledger) (err error) {
 	return nil
 }
 
-// servesPods is an error when new pods cannot be served.
+// servesPods returns an error if new pods cannot be served.
 func (t *telemetry) servesPods(l *ledger.Ledger) error {
 	return errors.Join(t.readiness.Err(), l.Health())
 }
 
-// repaired counts repairs, where metrics are served.
+// repaired returns the function that counts repairs.
 func (t *telemetry) repaired() func([]string) {
-	if t.metrics == nil {
-		return nil
+	return func(things []string) {
+		t.repairs.Add(uint64(len(things)))
+		t.metrics.Repaired(things)
 	}
-	return t.metrics.Repaired
 }
 
 func (t *telemetry) close() {
 	if t.web != nil {
-		_ = t.web.Close() // most often it is closed
+		_ = t.web.Close() // usually it is already closed
 	}
 }
 
-// sizes are how much is known of the cluster.
+// sizes are the numbers of nodes and pods.
 type sizes struct {
 	// report, which may be nil, is called with each change.
 	report func(nodes, pods int)
@@ -78,16 +80,16 @@ func (s *sizes) set(which *int, n int) {
 	}
 }
 
-// measureAgent adds what the ledger has, and whether new pods can be served.
+// measureAgent registers metrics of the ledger and of the readiness.
 func measureAgent(m *metrics.Metrics, l *ledger.Ledger, ready func() error, log *slog.Logger) {
 	m.Gauge("weft_attachments", "Attachments in the ledger.", func() float64 {
 		n, err := l.Len()
 		if err != nil {
-			log.Warn("attachments cannot be counted", "err", err)
+			log.Warn("attachments could not be counted", "err", err)
 		}
 		return float64(n)
 	})
-	m.Gauge("weft_ready", "1 when new pods can be served, otherwise 0.", func() float64 {
+	m.Gauge("weft_ready", "1 if the agent can serve new pods, otherwise 0.", func() float64 {
 		if ready() != nil {
 			return 0
 		}
@@ -95,58 +97,58 @@ func measureAgent(m *metrics.Metrics, l *ledger.Ledger, ready func() error, log 
 	})
 }
 
-// measureBlocks adds what the block engine has.
+// measureBlocks registers metrics of the block engine.
 func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
-	m.Gauge("weft_address_blocks", "Blocks of addresses that this node has.", func() float64 {
+	m.Gauge("weft_ipam_blocks", "Blocks with affinity to this node.", func() float64 {
 		return float64(e.Count().Blocks)
 	})
-	m.Gauge("weft_addresses_free", "Addresses of this node's blocks that can be given at once.", func() float64 {
+	m.Gauge("weft_ipam_addresses_free", "Addresses of this node's blocks that can be allocated at once.", func() float64 {
 		return float64(e.Count().Free)
 	})
-	m.Gauge("weft_addresses_held", "Addresses of pools that this node's attachments have.", func() float64 {
+	m.Gauge("weft_ipam_addresses_allocated", "Addresses of pools that are allocated to this node's attachments.", func() float64 {
 		return float64(e.Count().Held)
 	})
 }
 
-// measurePolicies adds what the enforcer counts.
+// measurePolicies registers metrics of the enforcer.
 func measurePolicies(m *metrics.Metrics, p *policy.Enforcer) {
-	m.Gauge("weft_policies", "Network policies that this node knows.", func() float64 {
+	m.Gauge("weft_policies", "Network policies in the agent's cache.", func() float64 {
 		return float64(p.Stats().Policies)
 	})
-	m.Gauge("weft_policies_faulty", "Those of them that are not understood in full.", func() float64 {
+	m.Gauge("weft_policies_invalid", "Network policies that the agent cannot enforce in full.", func() float64 {
 		return float64(p.Stats().Faulty)
 	})
-	m.Gauge("weft_policy_known",
-		"1 when everything is known that policies go by; 0: the kernel is as it was, and new pods wait.", func() float64 {
+	m.Gauge("weft_policy_synced",
+		"1 if all policy inputs are synced; 0: the kernel keeps the last rules, and new pods wait.", func() float64 {
 			if p.Known() {
 				return 1
 			}
 			return 0
 		})
-	m.Gauge("weft_policy_transactions", "Changes of policies that were written into the kernel.", func() float64 {
+	m.Counter("weft_policy_transactions_total", "Transactions that wrote policy rules to the kernel.", func() float64 {
 		return float64(p.Stats().Transactions)
 	})
-	m.Gauge("weft_policy_repairs", "How often somebody else had changed the policies' table.", func() float64 {
-		return float64(p.Stats().Meddled)
+	m.Counter("weft_policy_repairs_total", "External changes to the policy table that were repaired.", func() float64 {
+		return float64(p.Stats().ExternalChanges)
 	})
 	m.Gauge(
-		"weft_policy_closed_ports",
-		"Ports of bridges, and macvtaps, that are closed because the policies of their guests cannot be written.",
-		func() float64 { return float64(p.Stats().Barred) },
+		"weft_policy_quarantined_interfaces",
+		"Bridge ports and macvtaps that are closed because the policies of their guests cannot be written.",
+		func() float64 { return float64(p.Stats().Quarantined) },
 	)
-	m.Gauge("weft_policy_connections_cut", "Connections that were ended because a changed policy does not allow them.",
+	m.Counter("weft_policy_connections_reset_total", "Connections that were ended because a changed policy denies them.",
 		func() float64 { return float64(p.Stats().Cut) })
-	m.Gauges("weft_policy_denied_packets", "Packets that were denied on this node, by who denied them.", "by", p.Denied)
+	m.Counters("weft_policy_denied_packets_total", "Packets denied on this node, by the kind of rule that denied them.", "rule", p.Denied)
 }
 
-// measureMachines adds the virtual machines of this node.
-func measureMachines(m *metrics.Metrics, machines *node.Machines) {
-	m.Gauge("weft_vm_machines", "Virtual machines whose network is in pods of this node.", func() float64 {
-		n, _ := machines.Count()
+// measureVMs registers metrics of the VMs on this node.
+func measureVMs(m *metrics.Metrics, vms *node.Registry) {
+	m.Gauge("weft_vms", "VMs whose network is in pods of this node.", func() float64 {
+		n, _ := vms.Count()
 		return float64(n)
 	})
-	m.Gauge("weft_vm_networks", "Networks that virtual machines have in pods of this node.", func() float64 {
-		_, n := machines.Count()
+	m.Gauge("weft_vm_interfaces", "Interfaces of VMs in pods of this node.", func() float64 {
+		_, n := vms.Count()
 		return float64(n)
 	})
 }

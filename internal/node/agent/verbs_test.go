@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestVerbs walks through every verb by libcni, weft-cni and the agent.
+// TestVerbs executes every verb through libcni, weft-cni and the agent.
 func TestVerbs(t *testing.T) {
 	for _, version := range []string{"0.4.0", "1.1.0"} {
 		for _, name := range []string{"ptp", "bridge", "chain", "guarded"} {
@@ -121,7 +121,7 @@ func TestGC(t *testing.T) {
 	}
 }
 
-func TestSeveralNetworks(t *testing.T) {
+func TestThreeNetworks(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	before := w.host()
@@ -157,7 +157,7 @@ func TestSeveralNetworks(t *testing.T) {
 }
 
 func TestHundredAtOnce(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for _, name := range []string{"ptp", "bridge"} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)

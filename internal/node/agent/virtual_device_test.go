@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMachineOnDevice: a device of the node that a pod was given, and that a machine then speaks through, comes back to
-// the node as it was, whether or not the machine has left before.
-func TestMachineOnDevice(t *testing.T) {
-	nettest.Whole(t)
+// TestVMOnDevice: a device of the node that was moved to a pod, and that a VM then uses, returns to the node
+// unchanged, whether or not the VM has ended before.
+func TestVMOnDevice(t *testing.T) {
+	nettest.EndToEnd(t)
 	for _, leaves := range []bool{true, false} {
 		t.Run(fmt.Sprintf("leaves=%t", leaves), func(t *testing.T) {
 			nettest.Need(t, "tap")

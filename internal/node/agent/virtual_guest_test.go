@@ -91,7 +91,7 @@ func offered(t *testing.T, guest *netns.NS, mac string) string {
 	return ""
 }
 
-// twoNetworks is a machine with an interface on each of the pod's two networks.
+// twoNetworks is a VM with an interface on each of the pod's two networks.
 func twoNetworks() plan.Input {
 	in := vmInput(model.VMMasquerade)
 	in.VM.Interfaces = append(in.VM.Interfaces, model.VMInterface{
@@ -101,10 +101,10 @@ func twoNetworks() plan.Input {
 	return in
 }
 
-// TestMachineIsServed: a guest gets its address from weft-guest whoever of it and the agent was killed and started
-// again, and an interface that is plugged is served at once, one that is unplugged is gone.
-func TestMachineIsServed(t *testing.T) {
-	nettest.Whole(t)
+// TestVMIsServed: a guest gets its address from weft-guest even if that or the agent was killed and restarted; a
+// plugged interface is served at once, and an unplugged one is gone.
+func TestVMIsServed(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	nettest.Need(t, "tap")
@@ -152,10 +152,10 @@ func TestMachineIsServed(t *testing.T) {
 	w.noVMs()
 }
 
-// TestWiresKilledAtEveryStep: an agent that dies at any step of giving wires, or a weft-guest that does at any moment,
-// keeps no guest from having its address in the end.
-func TestWiresKilledAtEveryStep(t *testing.T) {
-	nettest.Whole(t)
+// TestFDServerKilledAtEveryStep: a guest gets its address in the end, even if the agent dies at any step of passing
+// sockets, or weft-guest dies at any time.
+func TestFDServerKilledAtEveryStep(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	_, ns := w.attached("bridge")
@@ -196,10 +196,9 @@ func TestWiresKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestMachineOfAnotherPod: a pod that the agent has not attached may have a machine; when the pod has gone, so has the
-// machine.
-func TestMachineOfAnotherPod(t *testing.T) {
-	nettest.Whole(t)
+// TestVMOfAnotherPod: a pod that the agent has not attached may have a VM; it ends with the pod.
+func TestVMOfAnotherPod(t *testing.T) {
+	nettest.EndToEnd(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)
 	w.start()
@@ -210,7 +209,7 @@ func TestMachineOfAnotherPod(t *testing.T) {
 	w.startVM(ns, vmInput(model.VMMasquerade))
 	w.kill()
 	w.start()
-	if _, found, err := w.machines().Find(w.ctx(), vmKey); err != nil || !found {
+	if _, found, err := w.vms().Find(w.ctx(), vmKey); err != nil || !found {
 		t.Fatalf("%v %v", found, err)
 	}
 	w.kill()
@@ -218,21 +217,22 @@ func TestMachineOfAnotherPod(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	if _, found, err := w.machines().Find(w.ctx(), vmKey); err != nil || found {
+	if _, found, err := w.vms().Find(w.ctx(), vmKey); err != nil || found {
 		t.Errorf("%v %v", found, err)
 	}
 	w.noVMs()
 }
 
-// TestMachineWithoutAgent: where an agent was and was killed nobody does its work, and who never had one does it alone.
-func TestMachineWithoutAgent(t *testing.T) {
-	nettest.Whole(t)
+// TestVMWithoutAgent: after an agent was killed no other program does its work; without any agent the command
+// does.
+func TestVMWithoutAgent(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	w.kill()
 	c := host.Config{Socket: w.socket(), Dir: w.path("vm"), Log: slog.New(slog.DiscardHandler)}
 	if _, err := host.Open(w.ctx(), c); err == nil ||
-		!strings.Contains(err.Error(), "connection refused (start it, or name no socket") {
+		!strings.Contains(err.Error(), "connection refused (start the agent; without one, set no agent socket") {
 		t.Errorf("%v", err)
 	}
 	w.start()
@@ -243,16 +243,16 @@ func TestMachineWithoutAgent(t *testing.T) {
 	}
 }
 
-// TestMachineRefused: what the agent refuses has its code and its field here, too.
-func TestMachineRefused(t *testing.T) {
-	nettest.Whole(t)
+// TestVMRefused: what the agent refuses has its code and its field here, too.
+func TestVMRefused(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	ns := nettest.NS(t, "pod")
 	in := vmInput(model.VMBridge)
 	in.VM.Interfaces[0].Network.CIDR4 = netip.Prefix{}
-	_, err := w.machines().Start(w.ctx(), host.Pod{NS: ns}, in)
-	var fault *model.Fault
+	_, err := w.vms().Start(w.ctx(), host.Pod{NS: ns}, in)
+	var fault *model.Error
 	want := `spec.domain.devices.interfaces[0].name: network "default": the pod has no link eth0 (the pod must be attached to the network first)`
 	if !errors.As(err, &fault) || fault.Code != model.CodeInvalidEnv || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
@@ -268,15 +268,15 @@ func TestMachineRefused(t *testing.T) {
 	}
 	defer func() { _ = other.Close() }()
 	before := inPod(t, taken)
-	_, err = w.machines().Start(w.ctx(), host.Pod{NS: taken}, vmInput(model.VMBridge))
+	_, err = w.vms().Start(w.ctx(), host.Pod{NS: taken}, vmInput(model.VMBridge))
 	if err == nil ||
-		!strings.Contains(err.Error(), "socket @weft-guest: somebody else gives wires to weft-guest there already") {
+		!strings.Contains(err.Error(), "socket @weft-guest: another process serves weft-guest there already") {
 		t.Errorf("%v", err)
 	}
 	if after := inPod(t, taken); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
-	if _, err := w.machines().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil ||
+	if _, err := w.vms().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil ||
 		!strings.Contains(err.Error(), "the network namespace of the node itself") {
 		t.Errorf("in the node's own namespace: %v", err)
 	}

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMachinePolicy: policies hold for a guest on a bridge also where nobody has said that the pod is a machine's: from
-// before the guest has the pod's wire, and by an agent that was started since.
-func TestMachinePolicy(t *testing.T) {
-	nettest.Whole(t)
+// TestVMPolicy: policies are enforced on a guest on a bridge even if the pod was not announced as a VM's: from
+// before the guest is connected, and by a restarted agent.
+func TestVMPolicy(t *testing.T) {
+	nettest.EndToEnd(t)
 	nettest.NeedBridgeNetfilter(t)
 	nettest.Need(t, "tap")
 	w := newWorld(t)
@@ -33,22 +33,22 @@ func TestMachinePolicy(t *testing.T) {
 	w.start()
 	list := w.list("1.1.0", w.networks()["bridge"])
 	ns, _ := w.shopPod(list, "vm", nettest.NS(t, "vm"))
-	judged := func() (atPort, inPod bool) {
+	enforced := func() (atPort, inPod bool) {
 		out, _ := nettest.Try(w.node, "nft", "list", "table", "bridge", "weft-policy")
 		return strings.Contains(out, `"veth`), strings.Contains(nettest.Run(t, ns, "nft", "list", "ruleset"), "weft-policy")
 	}
-	if atPort, inPod := judged(); !atPort || inPod {
+	if atPort, inPod := enforced(); !atPort || inPod {
 		t.Errorf("a pod is judged at its port: %t, in the pod: %t", atPort, inPod)
 	}
 	w.startVM(ns, vmInput(model.VMBridge))
-	if atPort, inPod := judged(); !atPort || inPod {
+	if atPort, inPod := enforced(); !atPort || inPod {
 		t.Errorf("a guest is judged at its port: %t, in the pod: %t\n%s", atPort, inPod, w.log())
 	}
 	w.kill()
 	nettest.Run(t, w.node, "nft", "delete", "table", "bridge", "weft-policy")
 	w.start()
 	for range 500 {
-		if atPort, _ := judged(); atPort {
+		if atPort, _ := enforced(); atPort {
 			w.stopVM(ns)
 			return
 		}

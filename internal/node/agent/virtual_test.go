@@ -32,7 +32,7 @@ const (
 	guestMAC = "52:54:00:12:34:56"
 )
 
-// vmInput is a machine with one interface on the pod's network.
+// vmInput is a VM with one interface on the pod's network.
 func vmInput(binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
 		Namespace: "shop", Name: "vm1", Path: "spec", Hostname: "vm1", Interfaces: []model.VMInterface{{
@@ -44,8 +44,8 @@ func vmInput(binding model.VMBinding) plan.Input {
 	}}
 }
 
-// machines asks the world's agent.
-func (w *world) machines() host.Host {
+// vms requests the VMs from the world's agent.
+func (w *world) vms() host.Host {
 	w.t.Helper()
 	h, err := host.Open(w.ctx(), host.Config{Socket: w.socket(), Dir: w.path("none"), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *world) machines() host.Host {
 
 func (w *world) startVM(ns *netns.NS, in plan.Input) phase1.Record {
 	w.t.Helper()
-	r, err := w.machines().Start(w.ctx(), host.Pod{NS: ns}, in)
+	r, err := w.vms().Start(w.ctx(), host.Pod{NS: ns}, in)
 	if err != nil {
 		w.t.Fatalf("%v\n%s", err, w.log())
 	}
@@ -68,19 +68,19 @@ func (w *world) startVM(ns *netns.NS, in plan.Input) phase1.Record {
 
 func (w *world) stopVM(ns *netns.NS) {
 	w.t.Helper()
-	if err := w.machines().Stop(w.ctx(), host.Pod{NS: ns}, vmKey); err != nil {
+	if err := w.vms().Stop(w.ctx(), host.Pod{NS: ns}, vmKey); err != nil {
 		w.t.Fatal(err)
 	}
 	w.noVMs()
 }
 
-// noVMs wants no machine to be remembered.
+// noVMs expects that no VM is recorded.
 func (w *world) noVMs() {
 	w.t.Helper()
 	if left, _ := filepath.Glob(w.path("state", "vm", "*")); len(left) > 0 {
 		w.t.Errorf("left: %q", left)
 	}
-	if left, err := w.machines().List(w.ctx()); err != nil || len(left) > 0 {
+	if left, err := w.vms().List(w.ctx()); err != nil || len(left) > 0 {
 		w.t.Errorf("left: %v (%v)", left, err)
 	}
 }
@@ -100,8 +100,7 @@ func inPod(t *testing.T, ns *netns.NS) string {
 	return counters(b.String())
 }
 
-// counters leaves out how often rules have matched, and that the kernel makes sure yet that an address is nobody
-// else's.
+// counters removes the packet counters of rules, and the state of duplicate address detection.
 func counters(text string) string {
 	return regexp.MustCompile(`packets \d+ bytes \d+| tentative`).ReplaceAllString(text, "")
 }
@@ -117,10 +116,10 @@ func (w *world) attached(network string) (*libcni.NetworkConfigList, *netns.NS) 
 	return list, ns
 }
 
-// TestMachine: a pod with a machine is as it should be, also for an agent that was started since, and the same ADD
-// again has the same answer; when the machine has left, the pod is as it was.
-func TestMachine(t *testing.T) {
-	nettest.Whole(t)
+// TestVM: a pod with a VM has the expected state, also for a restarted agent, and a repeated ADD has the same
+// result; when the VM has ended, the pod is as before.
+func TestVM(t *testing.T) {
+	nettest.EndToEnd(t)
 	for _, network := range []string{"bridge", "ptp", "guarded", "routed"} {
 		for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade, model.VMDirect} {
 			if binding == model.VMDirect && network != "routed" {
@@ -179,10 +178,10 @@ func TestMachine(t *testing.T) {
 	}
 }
 
-// TestMachineAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so
+// TestVMAndDel: DEL takes everything, whatever is left of the pod and whether or not there is an agent, and so
 // does GC.
-func TestMachineAndDel(t *testing.T) {
-	nettest.Whole(t)
+func TestVMAndDel(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	for how, del := range map[string]func(list *libcni.NetworkConfigList, ns *netns.NS){
@@ -227,10 +226,40 @@ func TestMachineAndDel(t *testing.T) {
 	}
 }
 
-// TestMachineKilledAtEveryStep: an agent that dies at any step of phase 1, or of its end, leaves a pod that has the
-// whole machine or nothing of it once the next agent runs, and whose DEL leaves nothing.
-func TestMachineKilledAtEveryStep(t *testing.T) {
-	nettest.Whole(t)
+// TestNamespaceOfVMEnds: the namespace of a pod with a VM that is deleted without a DEL ends, and with it its links on
+// the node; the DEL that comes later leaves nothing.
+func TestNamespaceOfVMEnds(t *testing.T) {
+	nettest.EndToEnd(t)
+	w := newWorld(t)
+	w.start()
+	before := w.host()
+	list, ns := w.attached("bridge")
+	w.startVM(ns, vmInput(model.VMMasquerade))
+	if err := errors.Join(ns.Close(), netns.Remove(ns.Path())); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		links := nettest.Run(t, w.node, "ip", "-o", "link", "show", "type", "veth")
+		if links == "" {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the namespace lives on: %s", links)
+		}
+	}
+	if err := w.del(list, "c1", ns); err != nil {
+		t.Error(err)
+	}
+	if diff := w.settled(before); diff != "" {
+		t.Errorf("left behind: %s", diff)
+	}
+	w.noVMs()
+}
+
+// TestVMKilledAtEveryStep: an agent that is killed at any step of phase 1, or of its end, leaves a pod with the
+// whole VM or nothing of it once the next agent runs, and whose DEL leaves nothing.
+func TestVMKilledAtEveryStep(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	list, ns := w.attached("bridge")
@@ -242,7 +271,7 @@ func TestMachineKilledAtEveryStep(t *testing.T) {
 			if err := os.WriteFile(w.path("step"), []byte(strconv.Itoa(k)), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			h, err := w.machines(), error(nil)
+			h, err := w.vms(), error(nil)
 			if call == "stop" {
 				err = h.Stop(w.ctx(), host.Pod{NS: ns}, vmKey)
 			} else {
@@ -259,7 +288,7 @@ func TestMachineKilledAtEveryStep(t *testing.T) {
 			if err := w.check(list, "c1", ns); err != nil {
 				t.Errorf("%s, step %d: CHECK: %v", call, k, err)
 			}
-			_, whole, err := w.machines().Find(w.ctx(), vmKey)
+			_, whole, err := w.vms().Find(w.ctx(), vmKey)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,9 +312,9 @@ func TestMachineKilledAtEveryStep(t *testing.T) {
 	w.stopVM(ns)
 }
 
-// TestMachineOfAnEarlierVersion: an agent takes a machine over whose record an earlier version has written to a file.
-func TestMachineOfAnEarlierVersion(t *testing.T) {
-	nettest.Whole(t)
+// TestVMOfAnEarlierVersion: an agent takes over a VM whose record an earlier version has written to a file.
+func TestVMOfAnEarlierVersion(t *testing.T) {
+	nettest.EndToEnd(t)
 	w := newWorld(t)
 	w.start()
 	list, ns := w.attached("bridge")
@@ -297,7 +326,7 @@ func TestMachineOfAnEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(l.Machines().Delete(attach.MachineKey(r.Machine, r.In)), l.Close()); err != nil {
+	if err := errors.Join(l.VMs().Delete(attach.VMKey(r.VM, r.PodID)), l.Close()); err != nil {
 		t.Fatal(err)
 	}
 	r.Version = 1
@@ -308,7 +337,7 @@ func TestMachineOfAnEarlierVersion(t *testing.T) {
 	if err := os.MkdirAll(w.path("state", "vm"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	file := w.path("state", "vm", "shop,vm1,"+r.In+".json")
+	file := w.path("state", "vm", "shop,vm1,"+r.PodID+".json")
 	if err := os.WriteFile(file, b, 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +345,7 @@ func TestMachineOfAnEarlierVersion(t *testing.T) {
 	if _, err := os.Stat(file); !os.IsNotExist(err) {
 		t.Errorf("the file: %v", err)
 	}
-	if now, found, err := w.machines().Find(w.ctx(), vmKey); err != nil || !found || now.Unfinished() {
+	if now, found, err := w.vms().Find(w.ctx(), vmKey); err != nil || !found || now.Unfinished() {
 		t.Errorf("%+v %t %v", now, found, err)
 	}
 	if err := w.check(list, "c1", ns); err != nil {

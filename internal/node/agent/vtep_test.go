@@ -17,7 +17,7 @@ import (
 // vtep is the address of a node's VXLAN device.
 func (w *world) vtep() string { return macOf(w.node, "flannel.1") }
 
-// macOf is the hardware address of a device, empty where there is none.
+// macOf returns the MAC address of a device, empty if there is none.
 func macOf(ns *netns.NS, device string) string {
 	out, _ := nettest.Try(ns, "ip", "-o", "link", "show", device)
 	_, mac, _ := strings.Cut(out, "link/ether ")
@@ -25,14 +25,14 @@ func macOf(ns *netns.NS, device string) string {
 	return mac
 }
 
-// TestVtepInDirectory: nodes whose objects stand in a directory have random VtepMACs, which their manifests say, and
-// reach each other by them; an agent that was started again keeps its node's.
-func TestVtepInDirectory(t *testing.T) {
-	nettest.Whole(t)
+// TestVTEPInDirectory: nodes whose objects are in a directory have random VTEP MAC addresses, which their manifests
+// contain, and reach each other by them; an agent that was started again keeps its node's.
+func TestVTEPInDirectory(t *testing.T) {
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	for name, network := range map[string]string{
-		"own back end": "encapsulation: vxlan",
-		"pool":         twoPools,
+		"own backend": "encapsulation: vxlan",
+		"pool":        twoPools,
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newTwo(t, network)
@@ -45,7 +45,7 @@ func TestVtepInDirectory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return n.Vtep.V4
+				return n.VTEP.V4
 			}
 			var first []string
 			for i, w := range p.nodes {
@@ -70,10 +70,10 @@ func TestVtepInDirectory(t *testing.T) {
 	}
 }
 
-// TestVtepNotPublished: an agent that publishes nothing leaves the manifest alone, and takes the address that somebody
-// else has written there.
-func TestVtepNotPublished(t *testing.T) {
-	nettest.Whole(t)
+// TestVTEPNotPublished: an agent that publishes nothing does not change the manifest, and uses the address that an
+// operator has written there.
+func TestVTEPNotPublished(t *testing.T) {
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	p := newTwo(t, "encapsulation: vxlan}\nflannel: {publish: false")
 	plain := state.SeedMAC("vtep/4/n1").String()

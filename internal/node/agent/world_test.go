@@ -86,7 +86,7 @@ func (w *world) start() {
 	case err := <-done:
 		w.agent = nil
 		w.t.Fatalf("agent does not start: %v: %s", err, w.log())
-	case <-time.After(time.Minute): // on a machine that starts hundreds of pods beside this
+	case <-time.After(time.Minute): // on a host that starts hundreds of pods meanwhile
 		w.t.Fatalf("agent is not ready: %s", w.log())
 	}
 }
@@ -121,12 +121,12 @@ func (w *world) end(sig syscall.Signal) error {
 	}
 }
 
-// alive tells whether the agent still runs. One that broke a call off is given the time to be gone.
+// alive reports whether the agent still runs. After an interrupted call it waits for the agent's end.
 func (w *world) alive(brokeOff bool) bool {
 	patience := 10 * time.Millisecond
 	if brokeOff {
-		// A killed process ends only when the kernel lets go of it: on a machine that is just ending a thousand namespaces,
-		// that was once more than 5 s.
+		// A killed process ends only when the kernel has released its resources: on a host that was deleting a thousand
+		// namespaces, that once took more than 5 s.
 		patience = 30 * time.Second
 	}
 	select {
@@ -146,7 +146,7 @@ func (l lines) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// list is a network in the agent's form.
+// list is a network in the agent's conflist.
 func (w *world) list(version string, delegates ...string) *libcni.NetworkConfigList {
 	w.t.Helper()
 	text := fmt.Sprintf(`{"cniVersion":%q,"name":"net","plugins":[{"type":"weft-cni","socket":%q,
@@ -226,7 +226,7 @@ func code(err error) uint {
 	return 0
 }
 
-// detected waits until the kernel has made sure that addresses are nobody else's: it makes their routes then.
+// detected waits for the end of duplicate address detection, after which the kernel adds the addresses' routes.
 func detected(t *testing.T, ns *netns.NS) {
 	t.Helper()
 	for until := time.Now().Add(30 * time.Second); nettest.Run(t, ns, "ip", "-6", "-o", "addr", "show",

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package clusterpools is an agent's part in the cluster's address pools: it makes the pools of the configuration and,
-// in turn with the other agents, is the controller. Where the controller is a program of its own, it warns when that
-// does not run.
+// Package clusterpools creates the address pools of the agent's configuration and runs the pool controller on the node
+// whose turn it is. Where the controller is a Deployment, the package warns if that does not run.
 package clusterpools
 
 import (
@@ -17,25 +16,25 @@ import (
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/node/doctornote"
+	"github.com/weft-net/weft/internal/node/doctorfile"
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// retryPeriod is when a pool that could not be made is tried again. controllerFirst is when the controller is looked
-// for first, controllerEvery how often then.
+// retryPeriod is the pause before a pool that could not be created is retried. controllerFirst is when the
+// controller's Lease is checked first, controllerEvery the period after that.
 const retryPeriod, controllerFirst, controllerEvery = 2 * time.Second, time.Minute, 5 * time.Minute
 
-// Config is a Keeper's.
+// Config configures a Manager.
 type Config struct {
 	Node     membership.Node
 	StateDir string
 	Network  config.Network
 	Objects  store.Objects
 	Facts    *facts.Facts
-	// Apart reports that the controller is a program of its own.
+	// Apart reports that the controller is a separate program.
 	Apart bool
-	// Needed reports whether pools concern this node, FollowCalico whether weft assigns the addresses of the cluster's
+	// Needed reports whether this node uses pools, FollowCalico whether weft allocates the addresses of the cluster's
 	// network.
 	Needed, FollowCalico func() bool
 	Metrics              *metrics.Metrics
@@ -44,72 +43,72 @@ type Config struct {
 	After                func(time.Duration) <-chan time.Time
 }
 
-// Keeper does the agent's part.
-type Keeper struct{ cfg Config }
+// Manager creates the configuration's pools, and runs or watches the controller.
+type Manager struct{ cfg Config }
 
-// New returns a Keeper.
-func New(cfg Config) *Keeper { return &Keeper{cfg} }
+// New returns a Manager.
+func New(cfg Config) *Manager { return &Manager{cfg} }
 
-// Run is the controller when it is this node's turn, unless the controller is apart, until ctx ends.
-func (k *Keeper) Run(ctx context.Context) error {
-	if k.cfg.Apart {
-		return k.watchController(ctx)
+// Run runs the controller while it is this node's turn, or watches a separate one, until ctx ends.
+func (m *Manager) Run(ctx context.Context) error {
+	if m.cfg.Apart {
+		return m.watchController(ctx)
 	}
 	c := controller.New(controller.Config{
-		Objects: k.cfg.Objects, Identity: k.cfg.Node.Name, Rank: k.cfg.Node.Rank, Needed: k.cfg.Needed,
-		FollowCalico: k.cfg.FollowCalico, Log: k.cfg.Log, Now: k.cfg.Now, After: k.cfg.After,
+		Objects: m.cfg.Objects, Identity: m.cfg.Node.Name, Rank: m.cfg.Node.Rank, Needed: m.cfg.Needed,
+		FollowCalico: m.cfg.FollowCalico, Log: m.cfg.Log, Now: m.cfg.Now, After: m.cfg.After,
 	})
-	controller.Measure(k.cfg.Metrics, c)
+	controller.RegisterMetrics(m.cfg.Metrics, c)
 	return c.Run(ctx)
 }
 
-// watchController warns where no controller looks after the pools that this node gives addresses of: the manifests of a
-// version before it was a program of its own have none. It is noted in the state directory for weft doctor.
-func (k *Keeper) watchController(ctx context.Context) error {
-	var seen controller.Sign
-	path := filepath.Join(k.cfg.StateDir, blocks.NoControllerFile)
+// watchController warns if no controller manages the pools that this node allocates from: manifests of versions in
+// which it was no separate program have none. The warning is also written to the state directory for weft doctor.
+func (m *Manager) watchController(ctx context.Context) error {
+	var seen controller.Heartbeat
+	path := filepath.Join(m.cfg.StateDir, blocks.NoControllerFile)
 	pause, warned := controllerFirst, ""
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-k.cfg.After(pause):
+		case <-m.cfg.After(pause):
 		}
 		pause = controllerEvery
 		trouble := ""
-		if k.cfg.Needed() {
-			sign, err := controller.Look(ctx, k.cfg.Objects)
+		if m.cfg.Needed() {
+			sign, err := controller.ReadHeartbeat(ctx, m.cfg.Objects)
 			switch {
 			case ctx.Err() != nil:
 				return nil
 			case err != nil:
 				trouble = err.Error()
-			case sign == controller.Sign{}:
+			case sign == controller.Heartbeat{}:
 				trouble = "there is no controller"
 			case sign == seen:
-				trouble = "the controller does not run: " + sign.Holder + " is silent"
+				trouble = "the controller does not run: " + sign.Holder + " does not renew its lease"
 			}
 			seen = sign
 		}
 		if trouble != warned {
 			if warned = trouble; trouble != "" {
-				k.cfg.Log.Warn("nobody looks after the pools of addresses; apply the Deployment weft-controller of the manifests",
-					"why", trouble)
+				m.cfg.Log.Warn("no controller manages the address pools; apply the Deployment weft-controller of the manifests",
+					"reason", trouble)
 			}
-			if err := doctornote.Write(path, trouble, trouble == ""); err != nil {
-				k.cfg.Log.Warn("that there is no controller is not noted", "err", err)
+			if err := doctorfile.Write(path, trouble, trouble == ""); err != nil {
+				m.cfg.Log.Warn("agent could not write the controller warning for weft doctor", "err", err)
 			}
 		}
 	}
 }
 
-// MakePools makes the pools that the configuration names and that are not there, until ctx ends. What is there stays as
-// people have changed it.
-func (k *Keeper) MakePools(ctx context.Context) error {
-	if !k.cfg.Network.FromPools() || len(k.cfg.Network.Pools) == 0 || k.cfg.Facts == nil || k.cfg.Apart {
+// CreatePools creates the configuration's pools that do not exist, until ctx ends. Existing pools are not changed:
+// users may have edited them.
+func (m *Manager) CreatePools(ctx context.Context) error {
+	if !m.cfg.Network.FromPools() || len(m.cfg.Network.Pools) == 0 || m.cfg.Facts == nil || m.cfg.Apart {
 		return nil
 	}
-	changed, cancel := k.cfg.Facts.Subscribe()
+	changed, cancel := m.cfg.Facts.Subscribe()
 	defer cancel()
 	trouble := ""
 	var again <-chan time.Time
@@ -121,24 +120,24 @@ func (k *Keeper) MakePools(ctx context.Context) error {
 		case <-again:
 		}
 		again = nil
-		err := k.makeMissing(ctx, k.cfg.Facts.Cluster().Pools)
+		err := m.makeMissing(ctx, m.cfg.Facts.Cluster().Pools)
 		if err == nil {
 			trouble = ""
 			continue
 		}
 		if words := err.Error(); words != trouble && ctx.Err() == nil {
 			trouble = words
-			k.cfg.Log.Warn("network.pools", "err", err)
+			m.cfg.Log.Warn("pools of network.pools could not be created", "err", err)
 		}
-		again = k.cfg.After(retryPeriod)
+		again = m.cfg.After(retryPeriod)
 	}
 }
 
-// makeMissing makes what is missing of the configuration's pools.
-func (k *Keeper) makeMissing(ctx context.Context, have []model.AddressPool) error {
-	made, err := controller.MakePools(ctx, k.cfg.Objects, k.cfg.Network.PoolModels(), have)
+// makeMissing creates the configuration's pools that do not exist.
+func (m *Manager) makeMissing(ctx context.Context, have []model.AddressPool) error {
+	made, err := controller.CreatePools(ctx, m.cfg.Objects, m.cfg.Network.PoolModels(), have)
 	for _, p := range made {
-		k.cfg.Log.Info("pool made", "pool", p.Name, "cidr", p.Regions[0].CIDR.String())
+		m.cfg.Log.Info("pool is created", "pool", p.Name, "cidr", p.Regions[0].CIDR.String())
 	}
 	return err
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 )
 
-// TestNoController: where nobody holds the Lease, or nobody renews it, the log says so once and weft doctor finds it;
-// not where it is renewed.
+// TestNoController: if the Lease is missing or not renewed, the agent logs it once and weft doctor reports it; a
+// renewed Lease is no finding.
 func TestNoController(t *testing.T) {
 	path, state := t.TempDir(), t.TempDir()
 	lease := func(holder, time string) {
@@ -37,18 +37,18 @@ func TestNoController(t *testing.T) {
 	var log bytes.Buffer
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	looks := 0
+	checks := 0
 	note := func() string {
 		b, _ := os.ReadFile(filepath.Join(state, blocks.NoControllerFile))
 		return string(b)
 	}
 	var noted []string
-	k := New(Config{
+	m := New(Config{
 		Objects: s.Objects(), Apart: true, Needed: func() bool { return true }, StateDir: state,
 		Log: slog.New(slog.NewTextHandler(&log, nil)), Network: config.Network{Addresses: config.AddressesPools},
 		After: func(time.Duration) <-chan time.Time {
 			noted = append(noted, note())
-			switch looks++; looks {
+			switch checks++; checks {
 			case 3:
 				lease("c", "1")
 			case 4:
@@ -62,10 +62,10 @@ func TestNoController(t *testing.T) {
 			return time.After(0)
 		},
 	})
-	if err := k.Run(ctx); err != nil {
+	if err := m.Run(ctx); err != nil {
 		t.Fatal(err)
 	}
-	none, silent := `"there is no controller"`, `"the controller does not run: c is silent"`
+	none, silent := `"there is no controller"`, `"the controller does not run: c does not renew its lease"`
 	if got, want := fmt.Sprint(noted), fmt.Sprint([]string{"", none, none, "", "", silent, silent, ""}); got != want {
 		t.Errorf("noted %s, want %s", got, want)
 	}

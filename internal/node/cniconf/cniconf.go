@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cniconf keeps the container runtime's network configuration: weft's own, the one of Multus, or flannel's, by
-// the mode of the agent.
+// Package cniconf writes the container runtime's network configuration: weft's own, that of Multus, or flannel's,
+// depending on the agent's mode.
 package cniconf
 
 import (
@@ -18,21 +18,21 @@ import (
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/node/install"
-	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/podnetwork"
 	"github.com/weft-net/weft/internal/node/readiness"
 )
 
-// Component is its name in the node's readiness.
+// Component is the package's name in the node's readiness.
 const Component = "network configuration"
 
-// retryPause is when a configuration that could not be put in place is tried again, checkPeriod when it is looked at
-// without a sign: somebody may have taken it away.
+// retryPause is the pause before a configuration that could not be written is retried, checkPeriod how often it is
+// checked without an event: another program may have removed it.
 const retryPause, checkPeriod = time.Second, 30 * time.Second
 
-// syncWait is how long the first news of the cluster may take before it is trouble.
+// syncWait is how long the cluster's first snapshot may take before that is a warning.
 const syncWait = 3 * time.Second
 
-// prefixWait is how long a node may be without a prefix before that is a warning: the controller manager gives one
+// prefixWait is how long a node may have no podCIDR before that is a warning: the controller manager assigns one
 // within seconds.
 const prefixWait = time.Minute
 
@@ -41,7 +41,7 @@ type Network interface {
 	Own() (install.Own, error)
 }
 
-// Config is a Writer's.
+// Config configures a Writer.
 type Config struct {
 	Socket  string
 	Network config.Network
@@ -51,7 +51,7 @@ type Config struct {
 	// Facts is nil without a cluster.
 	Facts *facts.Facts
 	Own   Network
-	// PodMTU is what fits into the mesh, 0 where that is any.
+	// PodMTU returns the largest MTU that fits into the mesh, 0 if there is no limit.
 	PodMTU    func(ctx context.Context) (int, error)
 	Readiness *readiness.Readiness
 	Log       *slog.Logger
@@ -62,7 +62,7 @@ type Config struct {
 // Writer writes the configuration.
 type Writer struct {
 	cfg Config
-	// waiting is since when the node has no addresses to give; warned, that it was logged.
+	// waiting is since when the node has no podCIDR and no pool; warned reports that this was logged.
 	waiting time.Time
 	warned  bool
 }
@@ -70,8 +70,9 @@ type Writer struct {
 // New returns a Writer.
 func New(cfg Config) *Writer { return &Writer{cfg: cfg} }
 
-// Run keeps the runtime's configuration until ctx ends. It begins when calls are answered, and what it wrote stays:
-// without a configuration, or with the next vendor's, pods would start without their network while the agent is away.
+// Run keeps the runtime's configuration until ctx ends. It starts when the CNI socket is served. The configuration
+// stays after Run: without it, or with another vendor's, pods would start without their network while the agent is
+// down.
 func (w *Writer) Run(ctx context.Context) error {
 	c := install.Config{ConfDir: w.cfg.Install.ConfDir}
 	if err := os.MkdirAll(c.ConfDir, 0o755); err != nil { // a runtime that was just installed has none
@@ -97,7 +98,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		var unsubscribe func()
 		changed, unsubscribe = w.cfg.Facts.Subscribe()
 		defer unsubscribe()
-		select { // what is not known yet is no error
+		select { // a snapshot that is not complete yet is no error
 		case <-ctx.Done():
 		case <-w.cfg.Facts.Synced():
 		case <-w.cfg.After(syncWait):
@@ -126,41 +127,41 @@ func (w *Writer) Run(ctx context.Context) error {
 	}
 }
 
-// note notes how a pass went.
+// note logs the result of a pass and sets the component's readiness.
 func (w *Writer) note(changes []install.Change, err error) {
 	for _, c := range changes {
 		if c.Action != install.Unchanged {
-			w.cfg.Log.Info("network configuration", "path", c.Path, "action", c.Action, "detail", c.Detail)
+			w.cfg.Log.Info("agent changed a network configuration file", "path", c.Path, "action", c.Action, "detail", c.Detail)
 		}
 	}
-	news := w.cfg.Readiness.Set(Component, err)
+	changed := w.cfg.Readiness.Set(Component, err)
 	switch {
-	case !errors.Is(err, podnet.ErrNoPrefix) && !errors.Is(err, podnet.ErrNoPools):
+	case !errors.Is(err, podnetwork.ErrNoPrefix) && !errors.Is(err, podnetwork.ErrNoPools):
 		w.waiting = time.Time{}
-		if news && err != nil {
-			w.cfg.Log.Error("network configuration", "err", err)
+		if changed && err != nil {
+			w.cfg.Log.Error("agent could not write the network configuration", "err", err)
 		}
-	case w.waiting.IsZero(): // most often the controller manager is not there yet
+	case w.waiting.IsZero(): // usually the controller manager is not running yet
 		w.waiting = w.cfg.Now()
-		what := "waiting for the node's prefix"
-		if errors.Is(err, podnet.ErrNoPools) {
-			what = "waiting for a pool of addresses"
+		msg := "agent is waiting for the node's prefix"
+		if errors.Is(err, podnetwork.ErrNoPools) {
+			msg = "agent is waiting for a pool of addresses"
 		}
-		w.cfg.Log.Info(what, "err", err)
+		w.cfg.Log.Info(msg, "err", err)
 	case !w.warned && w.cfg.Now().Sub(w.waiting) >= prefixWait:
 		w.warned = true
-		w.cfg.Log.Warn("the node still has no addresses: no pod gets a network",
+		w.cfg.Log.Warn("node has no addresses for pods, and pods cannot start",
 			"since", w.waiting.Format(time.RFC3339), "err", err)
 	}
 	w.warned = w.warned && !w.waiting.IsZero()
 }
 
-// keepFlannel keeps flannel's file and the agent's form of it in the runtime's directory.
+// keepFlannel keeps flannel's file and weft's version of it in the runtime's directory.
 func (w *Writer) keepFlannel(ctx context.Context, c install.Config) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	original := func() {
 		if err := install.Original(ctx, c, w.cfg.Flannel.CNIConf); err != nil && ctx.Err() == nil {
-			w.cfg.Log.Error("flannel.cniConf is not put in place", "path", w.cfg.Flannel.CNIConf, "err", err)
+			w.cfg.Log.Error("agent could not write flannel.cniConf", "path", w.cfg.Flannel.CNIConf, "err", err)
 		}
 	}
 	original() // so that there is one to follow

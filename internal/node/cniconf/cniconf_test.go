@@ -22,11 +22,11 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/node/install"
-	"github.com/weft-net/weft/internal/node/podnet"
+	"github.com/weft-net/weft/internal/node/podnetwork"
 	"github.com/weft-net/weft/internal/node/readiness"
 )
 
-// network is weft's own pod network, as it is now.
+// network is weft's own pod network with a settable state.
 type network struct {
 	mu    sync.Mutex
 	own   install.Own
@@ -53,7 +53,7 @@ func (n *network) count() int {
 	return n.asked
 }
 
-// logged is a log that is read while it is written.
+// logged is a log that can be read while it is written.
 type logged struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -65,7 +65,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.b.Write(p)
 }
 
-// count is how many lines contain all the words.
+// count returns how many lines contain all the words.
 func (l *logged) count(words ...string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -81,7 +81,7 @@ line:
 	return n
 }
 
-// writer is a Writer in a directory that is not there yet.
+// writer returns a Writer for a directory that does not exist yet.
 type writer struct {
 	cfg  Config
 	dir  string
@@ -90,7 +90,7 @@ type writer struct {
 	stop func()
 }
 
-// configure is the configuration of a Writer for a node with a prefix.
+// configure returns the configuration of a Writer for a node with a podCIDR.
 func configure(t *testing.T, mode config.Mode) *writer {
 	w := &writer{
 		dir: filepath.Join(t.TempDir(), "net.d"), log: &logged{},
@@ -106,7 +106,7 @@ func configure(t *testing.T, mode config.Mode) *writer {
 	return w
 }
 
-// run runs it until stop is called, or the test ends.
+// run runs the Writer until stop is called or the test ends.
 func (w *writer) run(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
@@ -126,8 +126,8 @@ func (w *writer) file(name string) string {
 
 const ours = "00-weft.conflist"
 
-// TestCluster: the configuration is there as soon as the node has addresses, comes back when it is taken away, and
-// stays when the agent ends: pods would start without a network, or with another vendor's.
+// TestCluster: the configuration is written as soon as the node has addresses, restored when it is deleted, and kept
+// when the agent ends: pods would start without a network, or with another vendor's.
 func TestCluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
@@ -166,8 +166,8 @@ func TestCluster(t *testing.T) {
 	})
 }
 
-// TestMTU: a configured MTU is taken as it is. While what fits into the mesh is not known there is no configuration:
-// pods would be started with an MTU that is too large for it.
+// TestMTU: a configured MTU is used as it is. While the MTU that fits into the mesh is unknown there is no
+// configuration: pods would start with an MTU that is too large.
 func TestMTU(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
@@ -193,15 +193,15 @@ func TestMTU(t *testing.T) {
 	})
 }
 
-// TestWaiting: a node that has no addresses yet is not ready, which is nothing to warn of at once; after a minute it
-// is, once. A node that loses them waits anew. Other trouble is an error.
+// TestWaiting: a node without addresses is not ready, which is logged as information at first and as a warning once
+// after a minute. A node that loses its addresses waits a minute again. Other failures are errors.
 func TestWaiting(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		what string
 	}{
-		"prefix": {podnet.ErrNoPrefix, "waiting for the node's prefix"},
-		"pool":   {podnet.ErrNoPools, "waiting for a pool of addresses"},
+		"prefix": {podnetwork.ErrNoPrefix, "waiting for the node's prefix"},
+		"pool":   {podnetwork.ErrNoPools, "waiting for a pool of addresses"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -211,7 +211,7 @@ func TestWaiting(t *testing.T) {
 					t.Helper()
 					synctest.Wait()
 					got := [3]int{
-						w.log.count("level=INFO", c.what), w.log.count("level=WARN", "still has no addresses"),
+						w.log.count("level=INFO", c.what), w.log.count("level=WARN", "node has no addresses"),
 						w.log.count("level=ERROR"),
 					}
 					if want := [3]int{infos, warnings, errs}; got != want {
@@ -250,42 +250,42 @@ func TestWaiting(t *testing.T) {
 	}
 }
 
-// source is a cluster that says what it is told to say.
+// source is a cluster whose snapshots the test sets.
 type source chan store.Event
 
 func (s source) Watch(context.Context) (<-chan store.Event, error) { return s, nil }
 
-// TestKnownSoon: nothing waits longer than until the cluster is known.
+// TestKnownSoon: the wait ends when the cluster is known.
 func TestKnownSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
-		news := make(source)
-		w.cfg.Facts = facts.New(news, "n1", slog.New(slog.DiscardHandler), time.After)
-		told := make(chan error, 1)
-		go func() { told <- w.cfg.Facts.Run(t.Context()) }()
+		changed := make(source)
+		w.cfg.Facts = facts.New(changed, "n1", slog.New(slog.DiscardHandler), time.After)
+		set := make(chan error, 1)
+		go func() { set <- w.cfg.Facts.Run(t.Context()) }()
 		w.run(t)
 		defer w.stop()
-		news <- store.Event{Type: store.Synced}
+		changed <- store.Event{Type: store.Synced}
 		synctest.Wait()
 		if w.file(ours) == "" {
 			t.Errorf("no configuration when the cluster is known: %v", w.cfg.Readiness.Err())
 		}
-		close(news)
-		if err := <-told; err != nil {
+		close(changed)
+		if err := <-set; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// TestFirstNews: until the first news of the cluster what is not known is no trouble, for three seconds. What the
-// cluster says then counts at once.
-func TestFirstNews(t *testing.T) {
+// TestFirstSnapshot: until the cluster's first snapshot, for at most three seconds, missing data is no failure. The
+// snapshot then takes effect immediately.
+func TestFirstSnapshot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := configure(t, config.ModeCluster)
-		news := make(source)
-		w.cfg.Facts = facts.New(news, "n1", slog.New(slog.DiscardHandler), time.After)
-		told := make(chan error, 1)
-		go func() { told <- w.cfg.Facts.Run(t.Context()) }()
+		changed := make(source)
+		w.cfg.Facts = facts.New(changed, "n1", slog.New(slog.DiscardHandler), time.After)
+		set := make(chan error, 1)
+		go func() { set <- w.cfg.Facts.Run(t.Context()) }()
 		w.own.set(errors.New("the cluster is not known yet"))
 		w.run(t)
 		defer w.stop()
@@ -300,19 +300,19 @@ func TestFirstNews(t *testing.T) {
 			t.Errorf("asked %d times within %v", n, syncWait)
 		}
 		w.own.set(nil)
-		news <- store.Event{Type: store.Synced}
+		changed <- store.Event{Type: store.Synced}
 		synctest.Wait()
 		if w.file(ours) == "" {
 			t.Errorf("no configuration when the cluster is known: %v", w.cfg.Readiness.Err())
 		}
-		close(news)
-		if err := <-told; err != nil {
+		close(changed)
+		if err := <-set; err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// until waits for something that a file brings about.
+// until waits for a condition that a file change causes.
 func until(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	for begin := time.Now(); !is(); time.Sleep(5 * time.Millisecond) {
@@ -324,7 +324,7 @@ func until(t *testing.T, what string, is func() bool) {
 
 const vendors = `{"cniVersion":"1.0.0","name":"theirs","plugins":[{"type":"ptp","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}}]}`
 
-// TestMultus: another vendor's network is followed in the form of Multus; weft's own is not asked for.
+// TestMultus: Multus mode follows another vendor's network; weft's own is not used.
 func TestMultus(t *testing.T) {
 	w := configure(t, config.ModeMultus)
 	w.cfg.Multus = config.Multus{
@@ -356,17 +356,17 @@ func TestMultus(t *testing.T) {
 	}
 }
 
-// TestFlannel: flannel's file is put into the runtime's directory and kept there as the ConfigMap has it; one that
-// nobody could use is an error in the log, and the last one stays.
+// TestFlannel: flannel's file is copied to the runtime's directory and follows the ConfigMap; an invalid one is logged
+// as an error, and the last valid one stays.
 func TestFlannel(t *testing.T) {
 	w := configure(t, config.ModeFlannel)
 	w.cfg.Flannel.CNIConf = filepath.Join(t.TempDir(), "cni-conf.json")
-	look := make(chan time.Time)
+	entries := make(chan time.Time)
 	w.cfg.After = func(d time.Duration) <-chan time.Time {
 		if d != checkPeriod {
 			t.Errorf("waits for %v", d)
 		}
-		return look
+		return entries
 	}
 	write := func(text string) {
 		t.Helper()
@@ -383,12 +383,12 @@ func TestFlannel(t *testing.T) {
 	})
 	next := strings.ReplaceAll(vendors, "10.1.0.0", "10.2.0.0")
 	write(next)
-	look <- time.Time{}
+	entries <- time.Time{}
 	until(t, "the new file and its form", func() bool {
 		return w.file("10-flannel.conflist") == next && strings.Contains(w.file(ours), "10.2.0.0/24")
 	})
 	write(`{"name":`)
-	look <- time.Time{}
+	entries <- time.Time{}
 	until(t, "an error about half a file", func() bool {
 		return w.log.count("level=ERROR", "flannel.cniConf", w.cfg.Flannel.CNIConf) == 1
 	})

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 )
 
-// BenchmarkDelegates is what reading a call costs.
+// BenchmarkDelegates measures parsing a call.
 func BenchmarkDelegates(b *testing.B) {
 	conf := []byte(
 		`{"cniVersion":"1.0.0","name":"net","type":"weft-cni","socket":"/run/weft/agent.sock","capabilities":{"portMappings":true},

@@ -15,17 +15,17 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// How long the parts of a call may take.
+// Limits of the parts of a call.
 const (
 	readLimit = 5 * time.Second
-	// callLimit leaves attach the time to undo an ADD before the caller gives up.
+	// callLimit leaves attach enough time to roll back an ADD before the caller gives up.
 	callLimit = wire.CallMillis*time.Millisecond - 5*time.Second
 )
 
-// atOnce is an answer that fits into the socket's buffer whether or not the caller reads.
-const atOnce = 64 << 10 // bytes
+// socketBuffer is the size of a response that fits into the socket's buffer even if the caller does not read.
+const socketBuffer = 64 << 10 // bytes
 
-// errLate is the cause of the end of a call that took too long.
+// errLate is the cancellation cause of a call that took too long.
 var errLate = fmt.Errorf("the call took longer than %s: %w", callLimit, context.DeadlineExceeded)
 
 // call is one request on one connection.
@@ -41,8 +41,8 @@ type call struct {
 	read bool
 }
 
-// look does what is due for the call at the time now.
-func (c *call) look(now time.Time) {
+// enforceLimits applies the call's limits at the time now.
+func (c *call) enforceLimits(now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	age := now.Sub(c.start)
@@ -54,8 +54,8 @@ func (c *call) look(now time.Time) {
 	}
 }
 
-// receive reads the request. buf is the worker's, the request has memory of its own. With MSG_DONTWAIT among the flags
-// the error is EAGAIN when it is not all there yet; it goes on where it was when it is called again.
+// receive reads the request. The buffer is the worker's; the request is copied. With MSG_DONTWAIT in flags it returns
+// EAGAIN if the request is not complete yet, and continues when it is called again.
 func (c *call) receive(buf []byte, flags int) (wire.Request, error) {
 	if len(c.frame) == 0 {
 		n, err := c.first(buf, make([]byte, unix.CmsgSpace(4)), flags)
@@ -75,7 +75,7 @@ func (c *call) receive(buf []byte, flags int) (wire.Request, error) {
 		return wire.Request{}, err
 	}
 	if h.Netns != (c.netns != 0) {
-		return wire.Request{}, errors.New("the namespace's descriptor did not come with the request")
+		return wire.Request{}, errors.New("the request lacks the file descriptor of its namespace")
 	}
 	c.mu.Lock()
 	c.read = true
@@ -85,7 +85,7 @@ func (c *call) receive(buf []byte, flags int) (wire.Request, error) {
 	return wire.ParseRequest(frame)
 }
 
-// first reads what comes first, with the descriptor beside it.
+// first reads the first bytes, with the file descriptor that was passed with them.
 func (c *call) first(buf, oob []byte, flags int) (int, error) {
 	for {
 		n, oobn, _, _, err := unix.Recvmsg(c.fd, buf, oob, unix.MSG_CMSG_CLOEXEC|flags)
@@ -102,8 +102,7 @@ func (c *call) first(buf, oob []byte, flags int) (int, error) {
 	}
 }
 
-// adopt takes the descriptor over that came beside the first byte. There is room for one; the kernel closes what is
-// more.
+// adopt takes the file descriptor from the control message. The buffer fits one; the kernel closes further ones.
 func (c *call) adopt(oob []byte) error {
 	if len(oob) == 0 {
 		return nil
@@ -128,8 +127,8 @@ func (c *call) adopt(oob []byte) error {
 	return nil
 }
 
-// more reads until the frame has size bytes. What a caller has sent is kept; room is made as it comes, so that a header
-// alone costs no memory.
+// more reads until the frame has size bytes. The buffer grows as data arrives, so that a header alone allocates no
+// memory.
 func (c *call) more(size, flags int) error {
 	const step = 256 << 10
 	for len(c.frame) < size {
@@ -150,21 +149,21 @@ func (c *call) more(size, flags int) error {
 	return nil
 }
 
-// abandoned tells whether the caller is gone. An agent that was stopped for a while finds calls of which the runtime
-// was told long ago that they failed.
+// abandoned reports whether the caller has disconnected. An agent that was stopped for a while finds calls that have
+// already failed for the runtime.
 func (c *call) abandoned() bool {
 	var b [1]byte
 	n, _, err := unix.Recvfrom(c.fd, b[:], unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	return err == nil && n == 0 || errors.Is(err, unix.ECONNRESET)
 }
 
-// answer ends the call: after it nothing is written any more and the connection is closed.
+// answer sends the response and closes the connection.
 func (c *call) answer(exit int, out []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	frame := wire.AppendAnswer(make([]byte, 0, wire.AnswerHeader+len(out)), exit, out)
 	var err error
-	if len(frame) > atOnce {
+	if len(frame) > socketBuffer {
 		err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 5})
 	}
 	for len(frame) > 0 && err == nil {
@@ -175,22 +174,22 @@ func (c *call) answer(exit int, out []byte) error {
 		}
 		frame = frame[max(n, 0):]
 	}
-	return errors.Join(err, c.shut())
+	return errors.Join(err, c.shutLocked())
 }
 
-// close ends a call that gets no answer.
+// close ends a call without a response.
 func (c *call) close() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	_ = c.shut()
+	_ = c.shutLocked()
 	if c.netns != 0 {
 		_ = unix.Close(c.netns)
 	}
 	c.cancel(nil)
 }
 
-// shut closes the connection; c.mu is held.
-func (c *call) shut() error {
+// shutLocked closes the connection.
+func (c *call) shutLocked() error {
 	if c.fd < 0 {
 		return nil
 	}

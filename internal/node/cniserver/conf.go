@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// parseDelegates reads the networks that a call's configuration spells out.
+// parseDelegates parses the networks in a call's configuration.
 func parseDelegates(call cni.Call) ([]multinet.Attachment, error) {
 	s, err := multinet.ParseSettings(call, "")
 	if err != nil {

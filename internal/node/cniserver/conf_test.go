@@ -86,7 +86,7 @@ func getenv(env []string) func(string) string {
 	}
 }
 
-func TestNonsenseIsRefused(t *testing.T) {
+func TestInvalidConfigurations(t *testing.T) {
 	rec := &recorder{}
 	socket, ns := serve(t, rec), nettest.NS(t, "c")
 	own, err := netns.Current()
@@ -139,7 +139,7 @@ func TestNonsenseIsRefused(t *testing.T) {
 	}
 }
 
-func TestVerbsOverSeveralNetworks(t *testing.T) {
+func TestVerbsOfThreeNetworks(t *testing.T) {
 	rec := &recorder{}
 	socket, ns := serve(t, rec), nettest.NS(t, "c")
 	for _, c := range []struct {
@@ -167,7 +167,7 @@ func TestVerbsOverSeveralNetworks(t *testing.T) {
 	}
 }
 
-// A DEL does not need prevResult, an ADD that was given one must understand it.
+// TestBadPrevResult: a DEL does not need prevResult, an ADD that has one must parse it.
 func TestBadPrevResult(t *testing.T) {
 	rec := &recorder{}
 	socket, ns := serve(t, rec), nettest.NS(t, "c")
@@ -181,7 +181,7 @@ func TestBadPrevResult(t *testing.T) {
 	}
 }
 
-// The error says which network it is of. Those before it are undone by the Attacher, and nobody else.
+// TestFailedNetworkIsNamed: the error names its network. The Attacher rolls back those before it, once.
 func TestFailedNetworkIsNamed(t *testing.T) {
 	rec := &recorder{do: func(ctx context.Context, verb string, job attach.Job) error {
 		if verb == "ADD" && job.Request.IfName == "net2" {
@@ -218,7 +218,7 @@ func TestDelOfChangedConfiguration(t *testing.T) {
 		a := ask(t, socket, conf, nil, vars("DEL", "c")...)
 		var got []string
 		for _, c := range rec.seen() {
-			if c != "DEL outer eth0" { // what the configuration names
+			if c != "DEL outer eth0" { // in the configuration
 				got = append(got, c)
 			}
 		}
@@ -240,7 +240,7 @@ func FuzzDelegates(f *testing.F) {
 		if err == nil && (len(all) == 0 || all[0].Request.IfName != "eth0") {
 			t.Errorf("%q: %+v", conf, all)
 		}
-		var fault *model.Fault
+		var fault *model.Error
 		if err != nil && !errors.As(err, &fault) {
 			t.Errorf("%q: an error without a code: %v", conf, err)
 		}

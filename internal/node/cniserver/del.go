@@ -20,17 +20,17 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// Memory is what the server asks of the ledger.
-type Memory interface {
-	// Keys are the attachments of a container.
+// Records is the part of the ledger that the server reads.
+type Records interface {
+	// Keys returns the attachments of a container.
 	Keys(containerID string) ([]model.AttachmentKey, error)
 	Get(k model.AttachmentKey) (attach.Record, bool, error)
-	// List gives all records that can be read; the error joins what is wrong with the others.
+	// List returns all records that can be read; the error joins those of the others.
 	List() ([]attach.Record, error)
 }
 
-// del detaches in reverse whatever the configuration names, then what the ledger knows of the call beside that: the
-// configuration may have changed since the ADD, or be gone. All are tried, whatever happens with the others.
+// del detaches the networks in the configuration, in reverse order, then the call's other attachments in the ledger:
+// the configuration may have changed since the ADD, or be gone. A failure does not stop the others.
 func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr error) error {
 	vs.pods.drop(call.Request.ContainerID)
 	var all []multinet.Attachment
@@ -45,14 +45,14 @@ func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 	for _, d := range all {
 		named[d.Request.Key()] = true
 	}
-	rest, err := vs.remembered(call, named)
+	rest, err := vs.otherRecords(call, named)
 	jobs := backwards(all, ns)
 	for _, r := range rest {
 		jobs = append(jobs, attach.Job{Network: r.Network, Request: r.Request, Netns: ns})
 	}
 	for i, err := range vs.cfg.Attacher.DelAll(ctx, jobs) {
 		if err != nil && i < len(all) {
-			err = place(err, all, len(all)-1-i)
+			err = inNetwork(err, all, len(all)-1-i)
 		}
 		errs = append(errs, err)
 	}
@@ -63,13 +63,13 @@ func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 		}
 	}
 	if confErr != nil && len(rest) == 0 {
-		// Nothing tells of an attachment, and nothing says which networks were meant: whoever wrote that should know.
+		// The ledger has no attachment, and the configuration names no network: its author should see the error.
 		errs = append(errs, confErr)
 	}
 	return errors.Join(errs...)
 }
 
-// backwards are the jobs of a DEL: what was attached last goes first.
+// backwards returns the jobs of a DEL in reverse order of the ADD.
 func backwards(all []multinet.Attachment, ns *netns.NS) []attach.Job {
 	jobs := make([]attach.Job, 0, len(all))
 	for _, d := range slices.Backward(all) {
@@ -78,30 +78,30 @@ func backwards(all []multinet.Attachment, ns *netns.NS) []attach.Job {
 	return jobs
 }
 
-// detachAll detaches all of them, backwards and whatever happens with the others.
+// detachAll detaches all of them in reverse order; a failure does not stop the others.
 func (vs *verbs) detachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) error {
 	errs := vs.cfg.Attacher.DelAll(ctx, backwards(all, ns))
 	for i, err := range errs {
 		if err != nil {
-			errs[i] = place(err, all, len(all)-1-i)
+			errs[i] = inNetwork(err, all, len(all)-1-i)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// remembered are the records of the call that its configuration does not name.
-func (vs *verbs) remembered(call cni.Call, named map[model.AttachmentKey]bool) ([]attach.Record, error) {
-	keys, err := vs.cfg.Memory.Keys(call.Request.ContainerID)
+// otherRecords returns the records of the call that its configuration does not name.
+func (vs *verbs) otherRecords(call cni.Call, named map[model.AttachmentKey]bool) ([]attach.Record, error) {
+	keys, err := vs.cfg.Records.Keys(call.Request.ContainerID)
 	if err != nil {
 		return nil, err
 	}
 	var rest []attach.Record
 	var errs []error
 	for _, k := range slices.Backward(keys) {
-		if named[k] || plugin.IsIPAMNetwork(k.Network) { // the plugin that had them allocated gives them back
+		if named[k] || plugin.IsIPAMNetwork(k.Network) { // released by the plugin that requested them
 			continue
 		}
-		r, ok, err := vs.cfg.Memory.Get(k)
+		r, ok, err := vs.cfg.Records.Get(k)
 		switch {
 		case err != nil:
 			errs = append(errs, err)
@@ -112,7 +112,7 @@ func (vs *verbs) remembered(call cni.Call, named map[model.AttachmentKey]bool) (
 	return rest, errors.Join(errs...)
 }
 
-// sameCall tells whether a record's Part is the call; a call whose configuration is gone has no network.
+// sameCall reports whether a record is part of the call; a call without a valid configuration has no network.
 func sameCall(part string, r model.Request) bool {
 	if r.Network == "" {
 		return strings.HasSuffix(part, "/"+r.IfName)
@@ -120,7 +120,7 @@ func sameCall(part string, r model.Request) bool {
 	return part == multinet.Part(r)
 }
 
-// replay does a DEL from the queue. The runtime was told long ago that it is done, and most often has removed the
+// replay does a DEL from the queue. The runtime was already answered with success, and has usually removed the
 // namespace since.
 func (vs *verbs) replay(ctx context.Context, r wire.Request) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)

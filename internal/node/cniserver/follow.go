@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	// changeLimit bounds one pod's change.
+	// changeLimit limits one pod's change.
 	changeLimit = 30 * time.Second
-	// changeAgain is when what could not be done is tried again.
+	// changeAgain is the pause before a failed change is retried.
 	changeAgain = 10 * time.Second
 )
 
-// follower gives running pods the interfaces that they ask for later, and takes away those that they no longer ask for.
+// follower attaches running pods to networks that are added to their annotation, and detaches removed ones.
 type follower struct {
 	cfg      *Config
 	log      *slog.Logger
 	networks *multinet.Resolver
-	news     *news
+	reporter *statusReporter
 	pods     *podTable
 	verbs    *verbs
 }
 
-// follow attaches running pods to what they ask for now, until ctx ends.
+// follow keeps the attachments of running pods equal to their annotations until ctx ends.
 func (f *follower) follow(ctx context.Context) {
 	changed, cancel := f.cfg.Pods.Subscribe()
 	defer cancel()
@@ -54,13 +54,13 @@ func (f *follower) follow(ctx context.Context) {
 			continue
 		}
 		for _, label := range edited(networks, c.Networks) {
-			f.tellEdited(label)
+			f.reportEdited(label)
 		}
 		f.compare(ctx, c, retry)
 	}
 }
 
-// compare looks for pods that ask for something else than they were given.
+// compare finds the pods whose annotation differs from their attachments, and changes them.
 func (f *follower) compare(ctx context.Context, c *model.Cluster, retry bool) {
 	states := f.pods.all()
 	for _, pod := range c.Pods {
@@ -80,47 +80,47 @@ func (f *follower) compare(ctx context.Context, c *model.Cluster, retry bool) {
 			err := f.change(ctx, p, pod, first)
 			p.failed = err != nil
 			if err != nil && ctx.Err() == nil && !again {
-				f.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
+				f.log.Warn("networks of a running pod could not be changed", "pod", p.ref.String(), "err", err)
 			}
 		}
 	}
 }
 
-// static tells whether the kubelet has the pod from elsewhere than the cluster, which then knows it by another uid.
+// static reports whether the kubelet has the pod from another source than the API server, where its UID differs.
 func static(pod model.Pod) bool {
 	source := pod.Annotations["kubernetes.io/config.source"]
 	return source != "" && source != "api"
 }
 
-// change attaches and detaches what is other than the pod asks for. It goes on after an error. On the first look at a
-// pod that an agent before has attached, a status that was not written any more is written.
+// change attaches and detaches the networks that differ. An error does not stop the others. When a pod from before the
+// agent's restart is seen first, a missing network status is written.
 func (f *follower) change(ctx context.Context, p *podState, pod model.Pod, first bool) error {
-	p.turn.Lock()
-	defer p.turn.Unlock()
+	p.changing.Lock()
+	defer p.changing.Unlock()
 	if p.gone.Err() != nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, changeLimit)
 	defer cancel()
 	defer context.AfterFunc(p.gone, cancel)()
-	records, err := recorded(f.cfg.Memory, p.containerID)
+	records, err := recorded(f.cfg.Records, p.containerID)
 	if err != nil || len(records) == 0 || !records[0].Request.Origin.Primary {
 		return err
 	}
-	list, doubts, err := multinet.ParseSelections(multinet.NetworksKey, pod.Annotations[multinet.NetworksKey],
+	list, warnings, err := multinet.ParseSelections(multinet.NetworksKey, pod.Annotations[multinet.NetworksKey],
 		pod.Namespace)
 	if err != nil {
-		f.news.event(p.ref, multinet.Failed(err))
+		f.reporter.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	held, have, others, devices := heldOf(records)
 	remove, add, err := multinet.Compare(have, list, others)
 	if err != nil {
-		f.news.event(p.ref, multinet.Failed(err))
+		f.reporter.event(p.ref, multinet.Failed(err))
 		return err
 	}
-	for _, text := range doubts {
-		f.news.event(p.ref, multinet.Doubt(text))
+	for _, text := range warnings {
+		f.reporter.event(p.ref, multinet.Warning(text))
 	}
 	var errs []error
 	for _, i := range slices.Backward(remove) {
@@ -129,18 +129,18 @@ func (f *follower) change(ctx context.Context, p *podState, pod model.Pod, first
 	for _, w := range add {
 		errs = append(errs, f.attachFurther(ctx, p, pod, records[0], w, devices))
 	}
-	stale := first && !saysStatus(pod, records)
+	stale := first && !statusMatches(pod, records)
 	if len(remove)+len(add) > 0 || stale {
-		if records, err = recorded(f.cfg.Memory, p.containerID); err == nil {
-			f.news.status(p.ref, gotOf(records))
+		if records, err = recorded(f.cfg.Records, p.containerID); err == nil {
+			f.reporter.status(p.ref, gotOf(records))
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// saysStatus tells whether the pod's annotation says what the records say.
-func saysStatus(pod model.Pod, records []attach.Record) bool {
+// statusMatches reports whether the pod's network status agrees with the records.
+func statusMatches(pod model.Pod, records []attach.Record) bool {
 	text, err := multinet.Status(gotOf(records))
 	return err != nil || pod.Annotations[multinet.StatusKey] == text
 }
@@ -149,17 +149,17 @@ func (f *follower) detach(ctx context.Context, p *podState, r attach.Record) err
 	err := f.cfg.Attacher.DelAll(ctx, []attach.Job{{Network: r.Network, Request: r.Request}})[0]
 	if err != nil {
 		err = fmt.Errorf("network %s: detach %s: %w", r.Request.Origin.Network, r.Request.IfName, err)
-		f.news.event(p.ref, multinet.Failed(err))
+		f.reporter.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
-	f.news.event(p.ref, multinet.Removed(r.Request.IfName, r.Request.Origin.Network))
+	f.reporter.event(p.ref, multinet.Removed(r.Request.IfName, r.Request.Origin.Network))
 	return nil
 }
 
 // attachFurther attaches a running pod to one more network.
 func (f *follower) attachFurther(
-	ctx context.Context, p *podState, pod model.Pod, first attach.Record, w multinet.Wanted, devices []string,
+	ctx context.Context, p *podState, pod model.Pod, first attach.Record, w multinet.Addition, devices []string,
 ) error {
 	pod.UID = first.Request.Origin.Pod.UID
 	result, a, err := func() (model.Result, multinet.Attachment, error) {
@@ -178,31 +178,31 @@ func (f *follower) attachFurther(
 		defer func() { _ = ns.Close() }()
 		if id, err := ns.ID(); err != nil || id != first.NetnsID {
 			return model.Result{}, a, errors.Join(err,
-				model.Faultf(model.CodeInvalidNetns, "", "namespace %s is another one by now", first.Request.Netns))
+				model.Errorf(model.CodeInvalidNetns, "", "namespace %s was replaced", first.Request.Netns))
 		}
 		if err := a.KeepDeviceInfo(); err != nil {
 			return model.Result{}, a, err
 		}
 		results, err := f.verbs.attachAll(ctx, []multinet.Attachment{a}, ns)
 		if err != nil {
-			dropDevices([]multinet.Attachment{a})
+			removeDevices([]multinet.Attachment{a})
 			return model.Result{}, a, fmt.Errorf("network %s: %w", a.Label, err)
 		}
 		return results[0], a, nil
 	}()
 	if err != nil {
 		if p.gone.Err() == nil {
-			f.news.event(p.ref, multinet.Failed(err))
+			f.reporter.event(p.ref, multinet.Failed(err))
 		}
 		return err
 	}
 	if e, ok := multinet.Added(a.Request.IfName, a.Label, result); ok {
-		f.news.event(p.ref, e)
+		f.reporter.event(p.ref, e)
 	}
 	return nil
 }
 
-// edited are the networks whose configuration is another than last time; before is brought up to date.
+// edited returns the networks whose configuration has changed since the last call, and updates before.
 func edited(before map[string]string, now []model.NetworkAttachment) []string {
 	var labels []string
 	seen := map[string]bool{}
@@ -222,18 +222,18 @@ func edited(before map[string]string, now []model.NetworkAttachment) []string {
 	return labels
 }
 
-// tellEdited tells the pods of a network that they keep it as it was.
-func (f *follower) tellEdited(label string) {
+// reportEdited creates events on the pods of an edited network: they keep it with its old configuration.
+func (f *follower) reportEdited(label string) {
 	for _, states := range f.pods.all() {
 		for _, p := range states {
-			records, err := recorded(f.cfg.Memory, p.containerID)
+			records, err := recorded(f.cfg.Records, p.containerID)
 			if err != nil {
-				f.log.Warn("networks of a running pod", "pod", p.ref.String(), "err", err)
+				f.log.Warn("attachments of a pod could not be read", "pod", p.ref.String(), "err", err)
 				continue
 			}
 			for _, r := range records {
 				if r.Request.Origin.Network == label {
-					f.news.event(p.ref, multinet.Edited(r.Request.IfName, label))
+					f.reporter.event(p.ref, multinet.Edited(r.Request.IfName, label))
 				}
 			}
 		}

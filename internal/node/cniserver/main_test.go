@@ -23,6 +23,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/inotify"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -44,13 +45,13 @@ func TestMain(m *testing.M) {
 	os.Exit(nettest.Main(m))
 }
 
-// recorder is an Attacher that writes down what it is asked.
+// recorder is an Attacher that records its calls.
 type recorder struct {
 	mu    sync.Mutex
 	calls []string
-	// do decides what an ADD of that network gives; nil succeeds.
+	// do is the result of an ADD of a network; nil succeeds.
 	do func(ctx context.Context, verb string, job attach.Job) error
-	// records are what the memory holds.
+	// records are the ledger's.
 	records []attach.Record
 	valid   []model.AttachmentKey
 }
@@ -116,7 +117,7 @@ func (r *recorder) Get(k model.AttachmentKey) (attach.Record, bool, error) {
 
 func (r *recorder) List() ([]attach.Record, error) { return r.records, nil }
 
-// seen are the calls so far; it forgets them.
+// seen returns the calls so far and forgets them.
 func (r *recorder) seen() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -141,10 +142,15 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	events, err := inotify.New()
+	if err != nil {
+		t.Fatal(err)
+	}
 	ready := make(chan struct{})
 	s, err := New(Config{
+		Events: events,
 		Now:    time.Now,
-		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Ready: func() { close(ready) },
+		Socket: socket, Attacher: rec, Records: rec, Own: []*netns.NS{own}, Ready: func() { close(ready) },
 		Log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug})),
 	})
 	if err != nil {
@@ -152,6 +158,8 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
+	watching := make(chan error, 1)
+	go func() { watching <- events.Run(ctx) }()
 	go func() { done <- s.Run(ctx) }()
 	<-ready
 	return sync.OnceFunc(func() {
@@ -164,6 +172,9 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 		case <-time.After(grace + 5*time.Second):
 			t.Error("the server does not stop")
 		}
+		if err := <-watching; err != nil {
+			t.Errorf("events: %v", err)
+		}
 		_ = own.Close()
 		if err := goleak.Find(before); err != nil {
 			t.Error(err)
@@ -171,7 +182,7 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 	})
 }
 
-// answer is what a caller gets.
+// answer is a response.
 type answer struct {
 	exit  int
 	out   string
@@ -181,7 +192,7 @@ type answer struct {
 	}
 }
 
-// frameOf makes a request.
+// frameOf encodes a request.
 func frameOf(conf string, netns bool, env ...string) []byte {
 	b := wire.AppendEnv(make([]byte, wire.RequestHeader), env)
 	wire.Header{Netns: netns, Env: len(b) - wire.RequestHeader, Conf: len(conf)}.Put(b)
@@ -241,7 +252,7 @@ func parseAnswer(t *testing.T, b []byte) answer {
 	return a
 }
 
-// vars are the variables of a call about an attachment.
+// vars returns the variables of a call for an attachment.
 func vars(verb, id string) []string {
 	return []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_IFNAME=eth0", "CNI_NETNS=/run/netns/" + id,

@@ -15,8 +15,8 @@ import (
 
 const netnsHint = "CNI_NETNS names the network namespace of the container"
 
-// namespace is the container's namespace, nil when the verb needs none or, on DEL, when it is gone. A DEL must be
-// possible with whatever is left: it takes what is no container's namespace for a sign that the container is gone.
+// namespace returns the container's namespace, nil if the verb needs none or, on DEL, if it is gone. A DEL must always
+// be possible: a path that is no container's namespace means that the container is gone.
 func (vs *verbs) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, error) {
 	fd, path := c.netns, call.Request.Netns
 	c.netns = 0
@@ -30,27 +30,27 @@ func (vs *verbs) namespace(c *call, r wire.Request, call *cni.Call) (*netns.NS, 
 		if call.Command == cni.Del {
 			return nil, nil
 		}
-		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, unix.Errno(r.Errno))
+		return nil, model.Errorf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, unix.Errno(r.Errno))
 	}
 	ns, err := netns.FromFD(fd, path)
 	if err == nil {
-		err = vs.foreign(ns)
+		err = vs.refuseNodeNamespace(ns)
 	}
 	if err != nil && call.Command == cni.Del {
-		call.Request.Netns = "" // nor may a foreign plugin touch it
+		call.Request.Netns = "" // a foreign plugin must not use it either
 		return nil, nil
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, err)
+		return nil, model.Errorf(model.CodeInvalidNetns, netnsHint, "CNI_NETNS %q: %w", path, err)
 	}
 	return ns, nil
 }
 
-// foreign refuses, and closes, a namespace that is the node's.
-func (vs *verbs) foreign(ns *netns.NS) error {
+// refuseNodeNamespace refuses, and closes, a namespace that is the node's.
+func (vs *verbs) refuseNodeNamespace(ns *netns.NS) error {
 	id, err := ns.ID()
 	if err == nil && slices.Contains(vs.own, id) {
-		err = model.Faultf(model.CodeInvalidNetns, "", "this is the network namespace of the node itself")
+		err = model.Errorf(model.CodeInvalidNetns, "", "this is the network namespace of the node itself")
 	}
 	if err != nil {
 		_ = ns.Close()

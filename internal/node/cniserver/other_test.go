@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestOtherVerbs: what is asked beyond CNI is done with its words and its namespace; nonsense is refused.
+// TestOtherVerbs: a Verb gets its words and its namespace; an invalid request is refused.
 func TestOtherVerbs(t *testing.T) {
 	own, err := netns.Current()
 	if err != nil {
@@ -29,7 +29,7 @@ func TestOtherVerbs(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	s, err := New(Config{
 		Now:    time.Now,
-		Socket: socket, Attacher: rec, Memory: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler),
+		Socket: socket, Attacher: rec, Records: rec, Own: []*netns.NS{own}, Log: slog.New(slog.DiscardHandler),
 		Ready: func() { close(ready) },
 		Verbs: map[string]Verb{
 			"echo": func(_ context.Context, ns *netns.NS, words []byte) ([]byte, error) {

@@ -13,49 +13,49 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// maxParked bounds the connections whose request is not there yet.
+// maxParked limits the connections whose request has not arrived yet.
 const maxParked = 1024
 
-// parked are the connections on which nothing, or half a request, has come. They wait in the runtime's poller, which
-// costs a goroutine each and no thread; a worker that waits in a system call costs one. The watchdog ends them after
+// parked are the connections on which no or half a request has arrived. They wait in the runtime's poller, which costs
+// a goroutine each and no thread; a worker that blocks in a system call costs a thread. The watchdog ends them after
 // readLimit.
 type parked struct {
-	room chan struct{} // holds a token for each
-	// calls holds a token for each of those whose request came at last and that is done.
+	slots chan struct{} // holds a token for each connection
+	// calls holds a token for each of them whose request has arrived and is being handled.
 	calls chan struct{}
 }
 
 func newParked() parked {
-	return parked{room: make(chan struct{}, maxParked), calls: make(chan struct{}, maxWorkers)}
+	return parked{slots: make(chan struct{}, maxParked), calls: make(chan struct{}, maxWorkers)}
 }
 
-// park has a connection's request waited for elsewhere, and then done.
+// park reads a connection's request in another goroutine, then handles it.
 func (s *Server) park(c *call) {
 	select {
-	case s.parked.room <- struct{}{}:
+	case s.parked.slots <- struct{}{}:
 	default:
 		defer s.end(c)
-		exit, out := failure(model.Faultf(model.CodeTryAgain, "close connections that send nothing",
+		exit, out := failure(model.Errorf(model.CodeTryAgain, "close connections that send nothing",
 			"%d connections have not sent their request", maxParked), "")
 		_ = c.answer(exit, out)
 		return
 	}
 	s.workers.Go(func() {
 		r, err := c.await()
-		<-s.parked.room
+		<-s.parked.slots
 		s.parked.calls <- struct{}{}
 		defer func() { <-s.parked.calls }()
 		s.serve(c, r, err)
 	})
 }
 
-// await reads the request when it comes. The poller gets a descriptor of its own.
+// await waits for the request. The poller gets a duplicate of the descriptor.
 func (c *call) await() (r wire.Request, err error) {
 	fd, err := unix.FcntlInt(uintptr(c.fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return r, fmt.Errorf("caller: %w", err)
 	}
-	if err := unix.SetNonblock(fd, true); err != nil { // of both: they are one connection
+	if err := unix.SetNonblock(fd, true); err != nil { // affects both descriptors, which share the open file description
 		return r, errors.Join(fmt.Errorf("caller: %w", err), unix.Close(fd))
 	}
 	f := os.NewFile(uintptr(fd), "caller")

@@ -24,7 +24,7 @@ func idle(t *testing.T, socket string, n int, part []byte) []net.Conn {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		if len(part) > 0 { // one that is refused already takes not even nothing
+		if len(part) > 0 { // a refused connection fails on a write
 			if _, err := conn.Write(part); err != nil {
 				t.Fatal(err)
 			}
@@ -43,15 +43,15 @@ func threads(t *testing.T) int {
 	return len(tasks)
 }
 
-// Connections that send nothing, or half a request, keep no caller waiting, cost no threads, and are ended.
-func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
+// TestIdleConnections: connections that send no or half a request delay no caller, cost no threads, and are ended.
+func TestIdleConnections(t *testing.T) {
 	frame := frameOf(oneNetwork, false, vars("DEL", "c")...)
 	for name, part := range map[string][]byte{
 		"nothing": nil, "half a header": frame[:7], "half a request": frame[:len(frame)-5],
 	} {
 		t.Run(name, func(t *testing.T) {
 			socket, ns := serve(t, &recorder{}), nettest.NS(t, "c")
-			ask(t, socket, "", nil, "CNI_COMMAND=VERSION") // what the first call costs is not theirs
+			ask(t, socket, "", nil, "CNI_COMMAND=VERSION") // exclude the cost of the first call
 			before := threads(t)
 			conns := idle(t, socket, 300, part)
 			start := time.Now()
@@ -63,8 +63,8 @@ func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 			if took := time.Since(start); took > readLimit/2 {
 				t.Errorf("20 ADDs took %s beside 300 idle connections", took)
 			}
-			// Who came at once had a worker each until it was seen that they send nothing; how many there were depends on the
-			// machine's load.
+			// The first connections get a worker each until these notice that no request arrives; how many depends on
+			// the host's load.
 			if more := threads(t) - before; more > 150 {
 				t.Errorf("300 idle connections cost %d threads", more)
 			}
@@ -77,11 +77,11 @@ func TestIdleConnectionsAreInNobodysWay(t *testing.T) {
 	}
 }
 
-// A request that comes late, and in pieces, is done when it is complete, its descriptor included.
+// TestLateRequestIsDone: a request that arrives late, and in pieces, is done when complete, with its file descriptor.
 func TestLateRequestIsDone(t *testing.T) {
 	rec := &recorder{}
 	socket, ns := serve(t, rec), nettest.NS(t, "c")
-	idle(t, socket, spareWorkers, nil) // the workers that wait have company: the next one is parked
+	idle(t, socket, spareWorkers, nil) // all spare workers wait: the next connection is parked
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +111,7 @@ func TestLateRequestIsDone(t *testing.T) {
 	}
 }
 
-// More idle connections than there is room for are refused, and the room comes back.
+// TestTooManyIdleConnections: idle connections beyond maxParked are refused, until others end.
 func TestTooManyIdleConnections(t *testing.T) {
 	socket := serve(t, &recorder{})
 	conns := idle(t, socket, maxParked+spareWorkers+50, nil)

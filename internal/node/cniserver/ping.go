@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 )
 
-// pings answers everybody who connects to the ping socket, until the agent stops. While hundreds of calls are under way
-// this goroutine has its turn too late: workers answer pings too, between two calls.
+// pings answers the ping socket until the agent stops. Under hundreds of calls this goroutine is scheduled too late, so
+// workers answer pings too, between two calls.
 func (s *Server) pings() {
 	for !s.closing.Load() {
 		waiting := []unix.PollFd{{Fd: int32(s.socket.ping), Events: unix.POLLIN}}
@@ -20,12 +20,12 @@ func (s *Server) pings() {
 			err = s.answerPings()
 		}
 		if err != nil && !errors.Is(err, unix.EINTR) && !s.closing.Load() {
-			s.pause("pings can not be answered", err)
+			s.pause("liveness accept failed", err)
 		}
 	}
 }
 
-// answerPings gives everybody who waits at the ping socket an empty answer.
+// answerPings sends an empty answer to every client that waits at the ping socket.
 func (s *Server) answerPings() error {
 	answer := wire.AppendAnswer(nil, 0, nil)
 	for {
@@ -36,13 +36,13 @@ func (s *Server) answerPings() error {
 		if err != nil {
 			return err
 		}
-		// A caller that did not wait for it does not need it.
+		// An error means that the client has disconnected.
 		_, _ = unix.SendmsgN(fd, answer, nil, nil, unix.MSG_NOSIGNAL|unix.MSG_DONTWAIT)
 		_ = unix.Close(fd)
 	}
 }
 
-// accept takes the next caller at a listening socket.
+// accept accepts the next connection of a listening socket.
 func accept(fd int) (int, error) {
 	for {
 		conn, _, err := unix.Accept4(fd, unix.SOCK_CLOEXEC)

@@ -14,15 +14,15 @@ import (
 	"github.com/weft-net/weft/internal/multinet"
 )
 
-// Pods tells what this node's pods ask for now.
+// Pods is the feed of this node's pods and their annotations.
 type Pods interface {
-	// Subscribe gives a channel that holds a token while there is news, and what ends the subscription.
+	// Subscribe returns a channel that holds a token after a change, and a function that ends the subscription.
 	Subscribe() (<-chan struct{}, func())
-	// Cluster is the newest picture, nil before the first.
+	// Cluster returns the latest snapshot, nil before the first.
 	Cluster() *model.Cluster
 }
 
-// podTable knows the sandboxes of pods that may ask for further networks.
+// podTable has the sandboxes of pods whose annotation may change.
 type podTable struct {
 	mu   sync.Mutex
 	pods map[string]*podState // by container
@@ -32,16 +32,16 @@ type podTable struct {
 type podState struct {
 	containerID string
 	ref         model.PodRef
-	// asked is the annotation that was last dealt with; known is false when that is not remembered.
+	// asked is the annotation that was handled last; known is false if that is not remembered.
 	asked string
 	known bool
-	// failed: some of it could not be done.
+	// failed reports that some of it could not be done.
 	failed bool
 
-	// turn is held by who changes the pod's networks.
-	turn sync.Mutex
-	gone context.Context // ends when the pod's DEL comes
-	end  context.CancelFunc
+	// changing is locked while the pod's networks are changed.
+	changing sync.Mutex
+	gone     context.Context // ends when the pod's DEL comes
+	end      context.CancelFunc
 }
 
 func (t *podTable) put(containerID string, ref model.PodRef, asked string, known bool) {
@@ -58,7 +58,7 @@ func (t *podTable) put(containerID string, ref model.PodRef, asked string, known
 	t.pods[containerID] = p
 }
 
-// drop forgets a sandbox, and waits until nobody changes its networks any more.
+// drop removes a sandbox, and waits until its networks are not being changed any more.
 func (t *podTable) drop(containerID string) {
 	t.mu.Lock()
 	p := t.pods[containerID]
@@ -66,12 +66,12 @@ func (t *podTable) drop(containerID string) {
 	t.mu.Unlock()
 	if p != nil {
 		p.end()
-		p.turn.Lock()
-		defer p.turn.Unlock()
+		p.changing.Lock()
+		defer p.changing.Unlock()
 	}
 }
 
-// all are the sandboxes by their pods.
+// all returns the sandboxes by pod.
 func (t *podTable) all() map[string][]*podState {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -82,17 +82,17 @@ func (t *podTable) all() map[string][]*podState {
 	return out
 }
 
-// remember fills the table with what an agent before has attached.
+// remember fills the table with the attachments from before the agent's restart.
 func (t *podTable) remember(records []attach.Record) {
 	for _, r := range records {
-		if o := r.Request.Origin; o != nil && o.Primary && !o.Alone && r.Stage == attach.Done {
+		if o := r.Request.Origin; o != nil && o.Primary && !o.SinglePlugin && r.Stage == attach.Done {
 			t.put(r.Request.ContainerID, o.Pod, "", false)
 		}
 	}
 }
 
-// recorded are the attachments of a sandbox that are known to be of a pod, in the order in which they were made.
-func recorded(m Memory, containerID string) ([]attach.Record, error) {
+// recorded returns the attachments of a sandbox that are known to be of a pod, in the order in which they were created.
+func recorded(m Records, containerID string) ([]attach.Record, error) {
 	keys, err := m.Keys(containerID)
 	if err != nil {
 		return nil, err
@@ -103,7 +103,7 @@ func recorded(m Memory, containerID string) ([]attach.Record, error) {
 		if err != nil {
 			return nil, err
 		}
-		if ok && r.Stage == attach.Done && r.Request.Origin != nil && !r.Request.Origin.Alone && r.Result != nil {
+		if ok && r.Stage == attach.Done && r.Request.Origin != nil && !r.Request.Origin.SinglePlugin && r.Result != nil {
 			all = append(all, r)
 		}
 	}
@@ -123,28 +123,28 @@ func rank(r attach.Record) int {
 	return 1
 }
 
-// gotOf is what records tell of a pod's networks.
+// gotOf returns the network status of the records.
 func gotOf(records []attach.Record) []multinet.Got {
 	all := make([]multinet.Got, 0, len(records))
 	for _, r := range records {
-		all = append(all, multinet.Gave(r.Request.Origin, r.Network, *r.Result))
+		all = append(all, multinet.NewGot(r.Request.Origin, r.Network, *r.Result))
 	}
 	return all
 }
 
-// heldOf are those of the records that the pod asked for, and the interfaces of the others.
-func heldOf(records []attach.Record) (held []attach.Record, list []multinet.Held, others, devices []string) {
+// heldOf returns the records whose networks the pod selected, and the interfaces of the others.
+func heldOf(records []attach.Record) (held []attach.Record, list []multinet.Current, others, devices []string) {
 	for _, r := range records {
 		o := r.Request.Origin
 		if o.Device != "" {
 			devices = append(devices, o.Device)
 		}
-		if len(o.Asked) == 0 || bytesNull(o.Asked) {
+		if len(o.Selection) == 0 || bytesNull(o.Selection) {
 			others = append(others, r.Request.IfName)
 			continue
 		}
 		held = append(held, r)
-		list = append(list, multinet.Held{IfName: r.Request.IfName, Asked: o.Asked})
+		list = append(list, multinet.Current{IfName: r.Request.IfName, Selection: o.Selection})
 	}
 	return held, list, others, devices
 }

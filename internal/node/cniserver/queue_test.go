@@ -33,7 +33,7 @@ func enqueue(t *testing.T, socket string, at int64, frame []byte) string {
 	return filepath.Join(dir, name)
 }
 
-// entries are the names in the queue once it has as many as wanted.
+// entries returns the names in the queue once it has as many as wanted.
 func entries(t *testing.T, socket string, want int) []string {
 	t.Helper()
 	var names []string

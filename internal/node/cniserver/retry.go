@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 )
 
-// A queued DEL that failed is tried again after firstRetry, then after twice the time, at most maxRetry.
+// A queued DEL that failed is retried after firstRetry, then after twice the time, at most maxRetry.
 const (
 	firstRetry = time.Second
 	maxRetry   = 5 * time.Minute
@@ -22,10 +22,10 @@ const (
 type attempt struct {
 	containerID string
 	at          time.Time
-	wait        time.Duration // until the next
+	wait        time.Duration // until the next attempt
 }
 
-// failed notes that an entry's DEL failed, and returns how long it waits for the next attempt.
+// failed records a failure of an entry's DEL, and returns the pause before the next attempt.
 func (q *queue) failed(path, containerID string) time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -48,18 +48,18 @@ func (q *queue) due(path, containerID string) bool {
 	return !failed || containerID != "" && last.containerID == containerID || q.now().Sub(last.at) >= last.wait
 }
 
-// next is how long the queue may sleep.
+// next returns the time until the next retry is due.
 func (q *queue) next() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	wait := look
+	wait := pollPeriod
 	for _, last := range q.retries {
 		wait = min(wait, last.wait-q.now().Sub(last.at))
 	}
 	return max(wait, 0)
 }
 
-// retriesLocked reports whether a DEL of the container has failed and waits.
+// retriesLocked reports whether a DEL of the container has failed and is waiting.
 func (q *queue) retriesLocked(containerID string) bool {
 	for _, last := range q.retries {
 		if last.containerID == containerID {
@@ -69,7 +69,7 @@ func (q *queue) retriesLocked(containerID string) bool {
 	return false
 }
 
-// forgetGone forgets the failures of entries that a person has removed.
+// forgetGone drops the retries of entries that an operator has removed.
 func (q *queue) forgetGone(entries []os.DirEntry) {
 	there := map[string]bool{}
 	for _, e := range entries {
@@ -84,8 +84,8 @@ func (q *queue) forgetGone(entries []os.DirEntry) {
 	}
 }
 
-// collectable are the entries that a GC of a network makes unnecessary: DELs of attachments that it does not name as
-// valid.
+// collectable returns the entries that a GC of a network makes unnecessary: DELs of attachments that it does not list
+// as valid.
 func (q *queue) collectable(call cni.Call) []string {
 	valid := map[string]bool{}
 	for _, k := range call.Valid {
@@ -96,14 +96,14 @@ func (q *queue) collectable(call cni.Call) []string {
 	})
 }
 
-// collect removes entries after a GC that has undone what they are about.
+// collect removes entries after a GC that has released their attachments.
 func (q *queue) collect(paths []string) {
 	for _, path := range paths {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			q.log.Error("queued DEL is collected, but its entry stays", "path", path, "err", err)
+			q.log.Error("entry of a collected DEL could not be removed", "path", path, "err", err)
 			continue
 		}
 		q.done(path)
-		q.log.Info("queued DEL dropped: a GC has undone its attachment", "path", path)
+		q.log.Info("queued DEL is dropped: a GC has released its attachment", "path", path)
 	}
 }

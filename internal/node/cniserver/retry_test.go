@@ -27,14 +27,14 @@ import (
 func missing(n *atomic.Int32) *recorder {
 	return &recorder{do: func(_ context.Context, verb string, _ attach.Job) error {
 		if verb == "DEL" && n.Add(-1) >= 0 {
-			return model.Faultf(model.CodeInvalidConf, "install it", "plugin %q: no such program", "theirs")
+			return model.Errorf(model.CodeInvalidConf, "install it", "plugin %q: no such program", "theirs")
 		}
 		return nil
 	}}
 }
 
-// A DEL that fails because a plugin's program is missing for a moment is done when it is back, whatever the error's
-// code.
+// TestFailedEntryIsRetried: a DEL that fails because a plugin's program is missing is done when that is back, whatever
+// the error's code.
 func TestFailedEntryIsRetried(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(2)
@@ -42,7 +42,7 @@ func TestFailedEntryIsRetried(t *testing.T) {
 	socket := serve(t, rec)
 	enqueue(t, socket, 1, delFrame("c"))
 	names := entries(t, socket, 0)
-	for range 20 { // it takes three seconds, and longer on a busy machine
+	for range 20 { // it takes three seconds, and longer on a busy host
 		if len(names) > 0 {
 			names = entries(t, socket, 0)
 		}
@@ -55,7 +55,7 @@ func TestFailedEntryIsRetried(t *testing.T) {
 	}
 }
 
-// An entry of another version of the protocol waits for an agent that reads it.
+// TestOtherVersionWaits: an entry of another version of the protocol waits for an agent that reads it.
 func TestOtherVersionWaits(t *testing.T) {
 	rec := &recorder{}
 	socket := filepath.Join(t.TempDir(), "agent.sock")
@@ -69,8 +69,8 @@ func TestOtherVersionWaits(t *testing.T) {
 	}
 }
 
-// While the DEL of an attachment waits, an ADD of the same one is refused: the DEL would take it away later. Others go
-// on.
+// TestAddWaitsForItsFailedDel: while the DEL of an attachment is queued, an ADD of the same one is refused: the DEL
+// would delete it later. Others are not affected.
 func TestAddWaitsForItsFailedDel(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(1 << 20)
@@ -99,7 +99,8 @@ func TestAddWaitsForItsFailedDel(t *testing.T) {
 	}
 }
 
-// A GC that has undone everything but the valid attachments leaves nothing for their DELs to do.
+// TestCollectedEntryIsDropped: a GC that has released all but the valid attachments makes their queued DELs
+// unnecessary.
 func TestCollectedEntryIsDropped(t *testing.T) {
 	var failures atomic.Int32
 	failures.Store(1 << 20)
@@ -118,24 +119,23 @@ func TestCollectedEntryIsDropped(t *testing.T) {
 	}
 }
 
-// TestTwoWeeksOfRetries: a DEL that cannot be done for two weeks, by a clock that the test moves, is tried again after
-// a second, then after twice the time, at most every five minutes, and is done when it can be. A call of its container
-// does not wait for that.
+// TestTwoWeeksOfRetries: a DEL that fails for two weeks, by a clock that the test sets, is retried after a second,
+// then after twice the time, at most every five minutes, and is done when possible. A call of its container does not
+// wait for the retry.
 func TestTwoWeeksOfRetries(t *testing.T) {
 	now := time.Unix(1e9, 0)
 	tries, away := 0, true
 	replay := func(context.Context, wire.Request) error {
 		if tries++; away {
-			return model.Faultf(model.CodeInvalidConf, "install it", "plugin %q: no such program", "theirs")
+			return model.Errorf(model.CodeInvalidConf, "install it", "plugin %q: no such program", "theirs")
 		}
 		return nil
 	}
 	dir := filepath.Join(t.TempDir(), "queue")
-	q, err := openQueue(dir, slog.New(slog.DiscardHandler), func() time.Time { return now }, replay)
+	q, err := openQueue(dir, nil, slog.New(slog.DiscardHandler), func() time.Time { return now }, replay)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = q.close() }()
 	path := filepath.Join(dir, "1"+wire.QueueSuffix)
 	if err := os.WriteFile(path, delFrame("c"), 0o600); err != nil {
 		t.Fatal(err)
@@ -143,12 +143,12 @@ func TestTwoWeeksOfRetries(t *testing.T) {
 	begin := now
 	for wait := time.Second; now.Sub(begin) < 14*24*time.Hour; wait = min(2*wait, maxRetry) {
 		before := tries
-		q.pass(t.Context(), "")
+		q.replayAll(t.Context(), "")
 		if tries != before+1 {
 			t.Fatalf("after %s: tried %d times, want once", now.Sub(begin), tries-before)
 		}
 		now = now.Add(wait - time.Millisecond)
-		if q.pass(t.Context(), ""); tries != before+1 {
+		if q.replayAll(t.Context(), ""); tries != before+1 {
 			t.Fatalf("after %s: tried before its time", now.Sub(begin))
 		}
 		if got := q.next(); got != time.Millisecond {
@@ -162,14 +162,14 @@ func TestTwoWeeksOfRetries(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Errorf("the DEL is lost: %v", err)
 	}
-	q.pass(t.Context(), "") // fails, and waits
+	q.replayAll(t.Context(), "") // fails, and waits
 	before := tries
-	if q.pass(t.Context(), "c"); tries != before+1 {
+	if q.replayAll(t.Context(), "c"); tries != before+1 {
 		t.Error("a call of the container waits for the time of its DEL")
 	}
 	away = false
 	now = now.Add(maxRetry)
-	q.pass(t.Context(), "")
+	q.replayAll(t.Context(), "")
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the DEL is done and its entry stays: %v", err)
 	}

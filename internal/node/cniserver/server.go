@@ -15,67 +15,72 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cni/wire"
+	"github.com/weft-net/weft/internal/failpoint"
+	"github.com/weft-net/weft/internal/inotify"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// How many workers there are: so many wait for callers, and so many calls are done at once. Whoever comes later waits
-// in the socket's backlog, and is told to try again when that takes too long.
+// Limits of the workers: spareWorkers wait for callers, and at most maxWorkers calls run in parallel. Further callers
+// wait in the socket's backlog, and weft-cni returns "try again" if that takes too long.
 const (
 	spareWorkers = 2
 	maxWorkers   = 256
 )
 
-// grace is how long the calls in flight may take when the agent stops.
+// grace is how long the running calls may take when the agent stops.
 const grace = 20 * time.Second
 
-// Config is what a Server needs.
+// Config configures a Server.
 type Config struct {
 	Socket   string
 	Attacher Attacher
-	Memory   Memory
+	Records  Records
 	Log      *slog.Logger
-	// Now is the clock by which what failed is tried again.
+	// Now is the clock of the queue's retries.
 	Now func() time.Time
-	// Networks finds the networks that pods ask for; nil: what the configuration of a call names is all.
+	// Networks resolves the networks that pods select; nil: only the configuration of a call names networks.
 	Networks *multinet.Resolver
-	// Reporter, which may be nil, is told what became of pods.
+	// Reporter, which may be nil, receives the pods' network status and events.
 	Reporter multinet.Reporter
-	// Pods, which may be nil, tells what running pods ask for.
+	// Pods, which may be nil, is the feed of running pods' annotations.
 	Pods Pods
-	// Own are the namespaces that no container has: the agent's, and the machine's when that is another.
+	// Own are the namespaces that are no container's: the agent's, and the host's if that is another.
 	Own []*netns.NS
-	// Ready is called once callers are answered; may be nil.
+	// Ready is called when calls are served; may be nil.
 	Ready func()
-	// Fit says why the node can take no new pods whatever their networks, for STATUS; may be nil.
+	// Fit returns why the node can take no new pods whatever their networks, for STATUS; may be nil.
 	Fit func() error
-	// Called is told of every call that is over, and its error; may be nil.
+	// Called is called after every call, with its error; may be nil.
 	Called func(verb string, err error, took time.Duration)
-	// Alone are the plugins in whose name weft-cni may be executed.
-	Alone []string
-	// Verbs are what may be asked beyond CNI's verbs, by their names.
+	// PluginNames are the plugins under whose names weft-cni may be executed.
+	PluginNames []string
+	// Verbs are the requests other than CNI's verbs, by name.
 	Verbs map[string]Verb
+	// Events, which may be nil, report new entries of the queue.
+	Events *inotify.Instance
+	// Failpoint, which may be nil, is the queue's failpoint.
+	Failpoint failpoint.Hook
 }
 
-// Server answers CNI calls: it takes them from the socket, and has them done by verbs. follower gives running pods the
-// interfaces that they ask for later.
+// Server serves CNI calls: it accepts them, and verbs does them. A follower changes the networks of running pods.
 type Server struct {
 	cfg      *Config
 	log      *slog.Logger
 	socket   *listener
-	dog      *watchdog
-	news     *news
+	watchdog *watchdog
+	reporter *statusReporter
 	pods     *podTable
 	verbs    *verbs
 	follower *follower
 
-	// calls is the parent of every call's context; stop ends them all.
+	// calls is the parent of every call's context; stop cancels all of them.
 	calls context.Context
 	stop  context.CancelFunc
 
 	workers sync.WaitGroup
-	// waiting counts the workers in accept, all those that live; both may be read while they change.
+	// waiting counts the workers in accept, all counts those that exist; both may be read while they change.
 	waiting, all atomic.Int32
 	closing      atomic.Bool
 	// reading counts the workers that wait for a request.
@@ -83,17 +88,17 @@ type Server struct {
 	parked  parked
 }
 
-// New makes a server and takes the socket over; from then on callers wait for Run.
+// New makes a server and takes over the socket; from then on callers wait for Run.
 func New(c Config) (*Server, error) {
-	cfg, log, networks := &c, c.Log.With("room", "cniserver"), c.Networks
+	cfg, log, networks := &c, c.Log.With("component", "cniserver"), c.Networks
 	if networks == nil {
 		networks = &multinet.Resolver{}
 	}
-	news, pods := newNews(cfg.Reporter, log), &podTable{}
-	vs := &verbs{cfg: cfg, log: log, networks: networks, news: news, pods: pods}
+	events, pods := newStatusReporter(cfg.Reporter, log), &podTable{}
+	vs := &verbs{cfg: cfg, log: log, networks: networks, reporter: events, pods: pods}
 	s := &Server{
-		cfg: cfg, log: log, dog: newWatchdog(), news: news, pods: pods, parked: newParked(), verbs: vs,
-		follower: &follower{cfg: cfg, log: log, networks: networks, news: news, pods: pods, verbs: vs},
+		cfg: cfg, log: log, watchdog: newWatchdog(), reporter: events, pods: pods, parked: newParked(), verbs: vs,
+		follower: &follower{cfg: cfg, log: log, networks: networks, reporter: events, pods: pods, verbs: vs},
 	}
 	for _, ns := range cfg.Own {
 		id, err := ns.ID()
@@ -106,32 +111,32 @@ func New(c Config) (*Server, error) {
 	if s.socket, err = listen(cfg.Socket); err != nil {
 		return nil, err
 	}
-	if vs.queue, err = openQueue(wire.QueueDir(cfg.Socket), s.log, cfg.Now, vs.replay); err != nil {
+	if vs.queue, err = openQueue(wire.QueueDir(cfg.Socket), cfg.Events, s.log, cfg.Now, vs.replay); err != nil {
 		return nil, errors.Join(err, s.socket.close())
 	}
+	vs.queue.fail = cfg.Failpoint
 	s.calls, s.stop = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Run answers callers and does what is in the queue until ctx ends. Then it lets the calls in flight finish and gives
-// the socket up.
+// Run serves calls and the queue until ctx ends. Then it waits for the running calls and closes the socket.
 func (s *Server) Run(ctx context.Context) error {
 	watch, stopWatch := context.WithCancel(context.Background())
 	var helpers sync.WaitGroup
-	helpers.Go(func() { s.dog.run(watch) })
+	helpers.Go(func() { s.watchdog.run(watch) })
 	helpers.Go(func() { s.verbs.queue.run(ctx) })
 	helpers.Go(s.pings)
-	helpers.Go(func() { s.news.run(watch) })
+	helpers.Go(func() { s.reporter.run(watch) })
 	if s.cfg.Pods != nil {
-		records, err := s.cfg.Memory.List()
+		records, err := s.cfg.Records.List()
 		if err != nil {
-			s.log.Error("pods of an agent before this one", "err", err)
+			s.log.Error("pods from before the restart could not be read", "err", err)
 		}
 		s.pods.remember(records)
 		helpers.Go(func() { s.follower.follow(ctx) })
 	}
 	for range spareWorkers {
-		s.hire()
+		s.spawnWorker()
 	}
 	if s.cfg.Ready != nil {
 		s.cfg.Ready()
@@ -142,10 +147,10 @@ func (s *Server) Run(ctx context.Context) error {
 	s.drain()
 	stopWatch()
 	helpers.Wait()
-	return errors.Join(s.socket.close(), s.verbs.queue.close())
+	return s.socket.close()
 }
 
-// drain waits until the workers are gone; calls that outlast the grace are ended.
+// drain waits until the workers are gone; calls that outlast the grace are canceled.
 func (s *Server) drain() {
 	late := time.AfterFunc(grace, s.stop)
 	s.workers.Wait()
@@ -153,14 +158,14 @@ func (s *Server) drain() {
 	s.stop()
 }
 
-// hire starts one more worker that waits for callers.
-func (s *Server) hire() {
+// spawnWorker starts one more worker.
+func (s *Server) spawnWorker() {
 	s.waiting.Add(1)
 	s.all.Add(1)
 	s.workers.Go(s.work)
 }
 
-// work waits for callers and does their calls until enough others wait.
+// work accepts and handles calls until enough other workers wait.
 func (s *Server) work() {
 	defer s.all.Add(-1)
 	buf := make([]byte, 16<<10)
@@ -171,11 +176,11 @@ func (s *Server) work() {
 				s.waiting.Add(-1)
 				return
 			}
-			s.pause("callers can not be accepted", err)
+			s.pause("accept failed", err)
 			continue
 		}
 		if s.waiting.Add(-1) == 0 && s.all.Load() < maxWorkers {
-			s.hire()
+			s.spawnWorker()
 		}
 		_ = s.answerPings()
 		s.handle(fd, buf)
@@ -187,20 +192,20 @@ func (s *Server) work() {
 	}
 }
 
-// pause waits a little when accept fails for want of descriptors or memory.
+// pause waits a little after accept failed because file descriptors or memory are exhausted.
 func (s *Server) pause(msg string, err error) {
 	s.log.Error(msg, "err", err)
 	time.Sleep(50 * time.Millisecond)
 }
 
-// handle does the whole of one connection, unless its request is not there yet: then the worker does not wait for it.
+// handle handles one connection. If its request has not arrived it is parked, so that the worker does not wait.
 func (s *Server) handle(fd int, buf []byte) {
 	ctx, cancel := context.WithCancelCause(s.calls)
 	c := &call{ctx: ctx, cancel: cancel, start: time.Now(), fd: fd}
-	s.dog.add(c)
+	s.watchdog.add(c)
 	if err := trusted(fd); err != nil {
 		defer s.end(c)
-		s.log.Warn("caller refused", "err", err)
+		s.log.Warn("caller is refused", "err", err)
 		exit, out := failure(err, "")
 		_ = c.answer(exit, out)
 		return
@@ -218,27 +223,27 @@ func (s *Server) handle(fd int, buf []byte) {
 	s.serve(c, r, err)
 }
 
-// serve does a call whose request has been read, or not.
+// serve handles a call whose request has been read, or could not be.
 func (s *Server) serve(c *call, r wire.Request, err error) {
 	defer s.end(c)
 	if err != nil {
-		if errors.Is(err, wire.ErrShort) { // somebody looked whether anybody listens
-			s.log.Debug("caller went away", "err", err)
+		if errors.Is(err, wire.ErrShort) { // a client probed the socket
+			s.log.Debug("caller disconnected", "err", err)
 			return
 		}
-		s.log.Warn("request refused", "err", err)
-		exit, out := failure(model.Faultf(model.CodeDecode, "", "request: %w", err), "")
+		s.log.Warn("request is refused", "err", err)
+		exit, out := failure(model.Errorf(model.CodeDecode, "", "request: %w", err), "")
 		_ = c.answer(exit, out)
 		return
 	}
 	exit, out := s.verbs.verb(c, r)
 	if err := c.answer(exit, out); err != nil {
-		s.log.Warn("caller did not wait for the answer", "id", short(r.Getenv("CNI_CONTAINERID")), "err", err)
+		s.log.Warn("caller disconnected before the response", "container", short(r.Getenv("CNI_CONTAINERID")), "err", err)
 	}
 }
 
 func (s *Server) end(c *call) {
-	s.dog.remove(c)
+	s.watchdog.remove(c)
 	c.close()
 }
 
@@ -250,11 +255,11 @@ func trusted(fd int) error {
 		return fmt.Errorf("caller: %w", err)
 	}
 	if peer.Uid != 0 && peer.Uid != uint32(os.Geteuid()) {
-		return model.Faultf(model.CodeIO, "only root may call", "caller: uid %d of process %d is not root",
+		return model.Errorf(model.CodeIO, "only root may call", "caller: uid %d of process %d is not root",
 			peer.Uid, peer.Pid)
 	}
 	return nil
 }
 
-// short is what of a container id goes into the log.
+// short returns the part of a container ID that is logged.
 func short(id string) string { return id[:min(len(id), 12)] }

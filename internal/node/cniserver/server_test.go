@@ -50,7 +50,7 @@ func TestOthersAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	bin := filepath.Join(dir, "dial") // where another user may execute it
+	bin := filepath.Join(dir, "dial") // executable by another user
 	b, err := os.ReadFile(self)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func descriptors(t *testing.T) int {
 	return len(files)
 }
 
-func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
+func TestPingDuringABusyCall(t *testing.T) {
 	started, finish := make(chan struct{}), make(chan struct{})
 	socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error {
 		close(started)
@@ -167,21 +167,21 @@ func TestPingIsAnsweredBesideABusyCall(t *testing.T) {
 	}
 }
 
-// A ping is answered by a worker between two calls, also while the goroutine that is there for it has no turn.
+// TestWorkersAnswerPings: a worker answers a ping between two calls, even if the pings goroutine is not scheduled.
 func TestWorkersAnswerPings(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	s, err := New(Config{
-		Now: time.Now, Socket: socket, Attacher: &recorder{}, Memory: &recorder{}, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now, Socket: socket, Attacher: &recorder{}, Records: &recorder{}, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.hire() // and nothing else of Run
+	s.spawnWorker() // and nothing else of Run
 	defer func() {
 		s.closing.Store(true)
 		s.socket.wake()
 		s.workers.Wait()
-		if err := errors.Join(s.socket.close(), s.verbs.queue.close()); err != nil {
+		if err := s.socket.close(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -200,11 +200,11 @@ func TestWorkersAnswerPings(t *testing.T) {
 func TestLateCallIsEnded(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	c := &call{ctx: ctx, cancel: cancel, fd: -1, read: true, start: time.Now()}
-	c.look(c.start.Add(callLimit / 2))
+	c.enforceLimits(c.start.Add(callLimit / 2))
 	if ctx.Err() != nil {
 		t.Error("ended too early")
 	}
-	c.look(c.start.Add(callLimit + time.Second))
+	c.enforceLimits(c.start.Add(callLimit + time.Second))
 	if !errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 		t.Errorf("cause %v", context.Cause(ctx))
 	}
@@ -232,7 +232,7 @@ func TestErrorsHaveCodes(t *testing.T) {
 		8:   fmt.Errorf("pod: %w", netns.ErrGone),
 		11:  fmt.Errorf("foreign plugin: %w", context.DeadlineExceeded),
 		5:   fmt.Errorf("ledger: %w", unix.ENOSPC),
-		101: fmt.Errorf("ipam: %w", model.Faultf(model.CodeExhausted, "", "no address is free")),
+		101: fmt.Errorf("ipam: %w", model.Errorf(model.CodeExhausted, "", "no address is free")),
 		999: errors.New("something"),
 	} {
 		socket := serve(t, &recorder{do: func(context.Context, string, attach.Job) error { return err }})
@@ -263,7 +263,7 @@ func TestParallelCallsAndStop(t *testing.T) {
 	for len(rec.seenSoFar()) < n {
 		time.Sleep(5 * time.Millisecond)
 	}
-	stop() // the calls in flight are finished
+	stop() // running calls finish
 	wg.Wait()
 	if _, err := os.Stat(socket); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket is still there: %v", err)
@@ -302,7 +302,7 @@ func TestStaleSocketIsTakenOver(t *testing.T) {
 func TestAbandonedAddIsNotDone(t *testing.T) {
 	rec := &recorder{}
 	socket := filepath.Join(t.TempDir(), "agent.sock")
-	l, err := listen(socket) // the agent listens, but does not run: as if it were stopped
+	l, err := listen(socket) // the agent listens but does not serve: as if it were stopped
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -317,23 +317,23 @@ func TestAbandonedAddIsNotDone(t *testing.T) {
 	}
 	_ = conn.Close() // weft-cni has given up
 	s := &Server{
-		cfg: &Config{Attacher: rec, Memory: rec, Socket: socket}, socket: l, dog: newWatchdog(), calls: t.Context(),
+		cfg: &Config{Attacher: rec, Records: rec, Socket: socket}, socket: l, watchdog: newWatchdog(), calls: t.Context(),
 		parked: newParked(),
 	}
 	s.log = logTo(t)
 	s.verbs = verbsOf(t, rec)
-	s.verbs.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), s.log, time.Now, s.verbs.replay)
+	s.verbs.queue, err = openQueue(filepath.Join(t.TempDir(), "queue"), nil, s.log, time.Now, s.verbs.replay)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.closing.Store(true)
-	s.hire()
+	s.spawnWorker()
 	for s.waiting.Load() == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	l.wake()
 	s.workers.Wait()
-	_ = errors.Join(l.close(), s.verbs.queue.close())
+	_ = l.close()
 	if calls := rec.seen(); len(calls) != 0 {
 		t.Errorf("an ADD nobody waits for was done: %q", calls)
 	}

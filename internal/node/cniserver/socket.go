@@ -17,34 +17,34 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// backlog is how many callers may wait to be accepted; the kernel cuts it at net.core.somaxconn.
+// backlog is how many callers may wait to be accepted; the kernel limits it to net.core.somaxconn.
 const backlog = 4096
 
-// listener is the listening socket and the lock that makes it this process's own.
+// listener is the listening socket and the lock on its path.
 type listener struct {
 	fd   int
-	ping int // where it is answered that the agent is there; accept does not wait there
+	ping int // the liveness socket; its accept does not block
 	path string
 	lock *os.File
 }
 
-// listen takes the socket over. A socket file that a killed agent left is replaced: that nobody serves it is known from
-// the lock beside it, which dies with its holder.
+// listen takes over the socket. The socket file of a killed agent is replaced: the lock next to it, which ends with its
+// process, shows that no agent serves it.
 func listen(path string) (*listener, error) {
 	if !filepath.IsAbs(path) || len(path) > wire.MaxSocket {
-		return nil, model.Faultf(model.CodeInvalidConf, "choose another --socket",
+		return nil, model.Errorf(model.CodeInvalidConf, "choose another --socket",
 			"socket %q: not an absolute path of at most %d bytes", path, wire.MaxSocket)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+		return nil, model.Errorf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
 	lock, err := Lock(path + ".lock")
 	if errors.Is(err, flock.ErrHeld) {
-		return nil, model.Faultf(model.CodeExists, "stop the other agent or choose another --socket",
+		return nil, model.Errorf(model.CodeExists, "stop the other agent or choose another --socket",
 			"socket %s: another agent listens there", path)
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+		return nil, model.Errorf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
 	ping, err := replace(wire.PingSocket(path), unix.SOCK_NONBLOCK)
 	if err != nil {
@@ -57,10 +57,10 @@ func listen(path string) (*listener, error) {
 	return &listener{fd: fd, ping: ping, path: path, lock: lock}, nil
 }
 
-// replace binds a socket in the place of what is there; flags are the kernel's (SOCK_*).
+// replace binds a socket and renames it over an existing one; flags are the kernel's (SOCK_*).
 func replace(path string, flags int) (int, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return -1, model.Faultf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
+		return -1, model.Errorf(model.CodeIO, "choose another --socket", "socket %s: %w", path, err)
 	}
 	fd, err := bind(path, flags)
 	if err != nil {
@@ -74,7 +74,7 @@ func bind(path string, flags int) (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	// The mode of the socket becomes the mode of its file: there is no moment in which others could connect.
+	// The file inherits the socket's mode, so that other users can never connect.
 	err = unix.Fchmod(fd, 0o600)
 	if err == nil {
 		err = unix.Bind(fd, &unix.SockaddrUnix{Name: path})
@@ -95,18 +95,18 @@ func (l *listener) wake() {
 	_ = unix.Shutdown(l.ping, unix.SHUT_RD)
 }
 
-// close gives the socket up.
+// close closes the socket.
 func (l *listener) close() error {
 	return errors.Join(os.Remove(l.path), os.Remove(wire.PingSocket(l.path)), unix.Close(l.fd), unix.Close(l.ping),
 		l.lock.Close())
 }
 
-// A killed agent's lock is held until the kernel has let go of all of it, the child that it was just forking included:
-// who is started again at once waits a moment.
+// lockWait is how long a new agent waits for the lock: a killed agent has it until the kernel has ended all of it,
+// including a child that it was forking.
 const lockWait = time.Second
 
-// Lock opens the file at path and takes its lock, which lasts until the file is closed or the process ends. Its error
-// wraps flock.ErrHeld when another process holds the lock.
+// Lock opens the file at path and locks it until the file is closed or the process ends. The error wraps flock.ErrHeld
+// if another process has the lock.
 func Lock(path string) (*os.File, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), lockWait)
 	defer cancel()

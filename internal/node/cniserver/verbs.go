@@ -18,11 +18,11 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Attacher does the work.
+// Attacher attaches and detaches.
 type Attacher interface {
-	// AddAll attaches one container to networks, all or none; failed is the one whose error it is.
+	// AddAll attaches one container to networks, all or none; failed is the index of the job with the error.
 	AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error)
-	// DelAll detaches a container from networks, whatever happens with the others; the errors are those of the jobs.
+	// DelAll detaches a container from networks; a failure does not stop the others. The errors are those of the jobs.
 	DelAll(ctx context.Context, jobs []attach.Job) []error
 	Check(ctx context.Context, job attach.Job) error
 	Status(ctx context.Context, job attach.Job) error
@@ -32,19 +32,19 @@ type Attacher interface {
 // errPanic is wrapped by the error of a call that panicked.
 var errPanic = errors.New("panic")
 
-// verbs does what callers ask for.
+// verbs does the calls.
 type verbs struct {
 	cfg      *Config
 	log      *slog.Logger
 	networks *multinet.Resolver
-	news     *news
+	reporter *statusReporter
 	pods     *podTable
 	queue    *queue
 
 	own []uint64 // the inode numbers of Config.Own
 }
 
-// verb does a call and gives what weft-cni prints and exits with.
+// verb does a call and returns the exit code and the output of weft-cni.
 func (vs *verbs) verb(c *call, r wire.Request) (exit int, out []byte) {
 	if name := r.Getenv(wire.VerbName); name != "" {
 		return vs.other(c, r, name)
@@ -57,11 +57,19 @@ func (vs *verbs) verb(c *call, r wire.Request) (exit int, out []byte) {
 	return 0, out
 }
 
-// outcome does a call and logs how it went.
+// outcome does a call and logs the result.
 func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 	call, err := parseCall(r)
-	log := vs.log.With("verb", call.Command, "id", short(call.Request.ContainerID), "ifname", call.Request.IfName,
-		"network", call.Request.Network)
+	log := vs.log.With(
+		"verb",
+		call.Command,
+		"container",
+		short(call.Request.ContainerID),
+		"interface",
+		call.Request.IfName,
+		"network",
+		call.Request.Network,
+	)
 	out, err := vs.do(c, r, call, err, log)
 	took := time.Since(c.start).Round(time.Microsecond)
 	if vs.cfg.Called != nil {
@@ -79,7 +87,7 @@ func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 func (vs *verbs) do(c *call, r wire.Request, call cni.Call, bad error, log *slog.Logger) (out []byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error("panic", "value", fmt.Sprint(p), "stack", string(debug.Stack()))
+			log.Error("agent panicked in a call", "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 			err = fmt.Errorf("%s: %w: %v", call.Command, errPanic, p)
 		}
 	}()
@@ -100,7 +108,7 @@ func (vs *verbs) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 		if bad != nil {
 			return nil, bad
 		}
-		return vs.alone(c, call, ns, name)
+		return vs.servePlugin(c, call, ns, name)
 	}
 	switch call.Command {
 	case cni.Add:
@@ -117,30 +125,30 @@ func (vs *verbs) do(c *call, r wire.Request, call cni.Call, bad error, log *slog
 
 // add attaches the networks of a pod, all or none.
 func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
-	if err := vs.queue.settle(c.ctx, call.Request); err != nil {
+	if err := vs.queue.drainFor(c.ctx, call.Request); err != nil {
 		return nil, err
 	}
 	if c.abandoned() {
-		return nil, model.Faultf(model.CodeTryAgain, "", "the caller did not wait until its turn")
+		return nil, model.Errorf(model.CodeTryAgain, "", "the caller gave up while the call waited")
 	}
 	plan, err := vs.networks.Resolve(c.ctx, call)
 	if err != nil {
-		vs.news.failed(plan, err)
+		vs.reporter.failed(plan, err)
 		return nil, err
 	}
 	var results []model.Result
-	if err = keepDevices(plan.Attachments); err == nil {
+	if err = writeDevices(plan.Attachments); err == nil {
 		results, err = vs.attachAll(c.ctx, plan.Attachments, ns)
 	}
 	if err != nil {
-		dropDevices(plan.Attachments)
-		vs.news.failed(plan, err)
+		removeDevices(plan.Attachments)
+		vs.reporter.failed(plan, err)
 		return nil, err
 	}
 	if plan.Pod != nil && vs.cfg.Pods != nil {
 		vs.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
 	}
-	vs.news.added(plan, results)
+	vs.reporter.added(plan, results)
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
@@ -152,17 +160,17 @@ func (vs *verbs) attachAll(ctx context.Context, all []multinet.Attachment, ns *n
 	}
 	results, failed, err := vs.cfg.Attacher.AddAll(ctx, jobs)
 	if err != nil {
-		return nil, place(err, all, failed)
+		return nil, inNetwork(err, all, failed)
 	}
 	return results, nil
 }
 
-// place says in which of several networks an error is.
-func place(err error, all []multinet.Attachment, i int) error {
+// inNetwork adds the network to an error if the call has more than one.
+func inNetwork(err error, all []multinet.Attachment, i int) error {
 	if len(all) == 1 {
 		return err
 	}
-	if o := all[i].Request.Origin; o != nil && len(o.Asked) > 0 {
+	if o := all[i].Request.Origin; o != nil && len(o.Selection) > 0 {
 		return fmt.Errorf("network %s: %w", all[i].Label, err) // by the name that the pod asked for it
 	}
 	return fmt.Errorf("delegates[%d] (network %s): %w", i, all[i].Network.Name, err)

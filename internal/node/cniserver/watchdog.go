@@ -9,15 +9,14 @@ import (
 )
 
 const (
-	// tick is how often the watchdog looks at the calls in flight.
+	// tick is how often the watchdog checks the running calls.
 	tick = time.Second
-	// patience is how many looks at nothing send it to sleep.
-	patience = 10
+	// idleTicks is how many checks without a call let it sleep.
+	idleTicks = 10
 )
 
-// watchdog looks after the calls in flight: it ends what takes too long. One goroutine for all calls instead of timers
-// for each, because setting a timer makes the Go runtime wake its poller: a call of a millisecond pays nothing for this
-// one.
+// watchdog enforces the limits of running calls. It is one goroutine for all calls instead of a timer for each, because
+// setting a timer makes the Go runtime wake its poller: this costs a call of a millisecond nothing.
 type watchdog struct {
 	mu    sync.Mutex
 	calls map[*call]struct{}
@@ -35,7 +34,7 @@ func (w *watchdog) add(c *call) {
 	w.calls[c] = struct{}{}
 	if !w.awake {
 		w.awake = true
-		w.wake <- struct{}{} // has room: it is sent only when the watchdog waits for it
+		w.wake <- struct{}{} // never blocks: sent only while the watchdog waits for it
 	}
 }
 
@@ -45,7 +44,7 @@ func (w *watchdog) remove(c *call) {
 	delete(w.calls, c)
 }
 
-// run watches until ctx ends.
+// run runs until ctx ends.
 func (w *watchdog) run(ctx context.Context) {
 	for {
 		select {
@@ -57,16 +56,16 @@ func (w *watchdog) run(ctx context.Context) {
 	}
 }
 
-// watch looks at the calls at every tick, and returns when there was none for a while.
+// watch checks the calls at every tick, and returns after idleTicks ticks without one.
 func (w *watchdog) watch(ctx context.Context) {
 	t := time.NewTicker(tick)
 	defer t.Stop()
-	for idle := 0; idle < patience; idle++ {
+	for idle := 0; idle < idleTicks; idle++ {
 		select {
 		case <-ctx.Done():
 			return
 		case now := <-t.C:
-			if w.look(now) {
+			if w.check(now) {
 				idle = 0
 			}
 		}
@@ -80,8 +79,8 @@ func (w *watchdog) watch(ctx context.Context) {
 	w.wake <- struct{}{}
 }
 
-// look does what is due and tells whether there was any call.
-func (w *watchdog) look(now time.Time) bool {
+// check enforces the limits and reports whether there was any call.
+func (w *watchdog) check(now time.Time) bool {
 	w.mu.Lock()
 	calls := make([]*call, 0, len(w.calls))
 	for c := range w.calls {
@@ -89,7 +88,7 @@ func (w *watchdog) look(now time.Time) bool {
 	}
 	w.mu.Unlock()
 	for _, c := range calls {
-		c.look(now)
+		c.enforceLimits(now)
 	}
 	return len(calls) > 0
 }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cri asks the container runtime which sandboxes it has, over its CRI socket: containerd never calls the
-// plugins' GC, so that the agent compares for itself.
+// Package cri lists the container runtime's sandboxes over its CRI socket: containerd never calls the plugins' GC, so
+// the agent compares for itself.
 //
-// A runtime that starts, or that is not the one whose pods these are, answers with an empty list. So an empty answer is
-// an error here (ErrEmpty), never a list.
+// A runtime that is starting, or that runs other pods than this node's, returns an empty list. So an empty list is an
+// error here (ErrEmpty).
 package cri
 
 import (
@@ -24,51 +24,51 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ErrEmpty tells that the runtime has no sandbox at all, or does not know them yet.
+// ErrEmpty reports that the runtime has no sandbox at all, or has not loaded them yet.
 var ErrEmpty = errors.New("the runtime lists no sandbox")
 
 const (
 	askLimit = 10 * time.Second
-	// mostAnswer is the size of an answer with some thousand sandboxes and their annotations.
+	// mostAnswer fits a response with some thousand sandboxes and their annotations.
 	mostAnswer = 16 << 20 // bytes
 )
 
-// Sandbox is one pod as the runtime has it.
+// Sandbox is one pod sandbox of the runtime.
 type Sandbox struct {
 	ID        string
 	Namespace string
 	Name      string
 	UID       string
-	// Ready is false for one that is stopped, or about to be.
+	// Ready is false for a sandbox that is stopped or stopping.
 	Ready bool
 }
 
-// Client talks to one runtime.
+// Client is a CRI client of one runtime.
 type Client struct {
 	path string
 	conn *grpc.ClientConn
 	api  runtime.RuntimeServiceClient
 }
 
-// Endpoints are the sockets that "auto" looks for.
+// Endpoints returns the sockets that "auto" tries.
 func Endpoints() []string {
 	return []string{
 		"unix:///run/containerd/containerd.sock", "unix:///run/crio/crio.sock", "unix:///run/k3s/containerd/containerd.sock",
 	}
 }
 
-// Find is the first endpoint whose socket is there.
+// Find returns the first endpoint whose socket exists.
 func Find(endpoints []string) (string, error) {
 	for _, e := range endpoints {
 		if info, err := os.Stat(strings.TrimPrefix(e, "unix://")); err == nil && info.Mode().Type() == os.ModeSocket {
 			return e, nil
 		}
 	}
-	return "", model.Faultf(model.CodeIO, "name the runtime's with runtime.endpoint", "CRI socket: none of %s is there",
+	return "", model.Errorf(model.CodeIO, "name the runtime's with runtime.endpoint", "CRI socket: none of %s is there",
 		strings.Join(endpoints, ", "))
 }
 
-// Dial makes a client. The socket is connected to when something is asked, and again when the runtime was restarted.
+// Dial returns a client. It connects at the first request, and again after the runtime was restarted.
 func Dial(endpoint string) (*Client, error) {
 	path := strings.TrimPrefix(endpoint, "unix://")
 	conn, err := grpc.NewClient("unix://"+path,
@@ -76,7 +76,7 @@ func Dial(endpoint string) (*Client, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(mostAnswer)),
 		grpc.WithDisableServiceConfig(), grpc.WithIdleTimeout(time.Minute))
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "CRI socket %q: %w", endpoint, err)
+		return nil, model.Errorf(model.CodeInvalidConf, "", "CRI socket %q: %w", endpoint, err)
 	}
 	return &Client{path: path, conn: conn, api: runtime.NewRuntimeServiceClient(conn)}, nil
 }
@@ -84,7 +84,7 @@ func Dial(endpoint string) (*Client, error) {
 // Close ends the connection.
 func (c *Client) Close() error { return c.conn.Close() }
 
-// Sandboxes lists all sandboxes, running or not. No sandbox is an error.
+// Sandboxes lists all sandboxes, running or not. An empty list is an error.
 func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -109,7 +109,7 @@ func (c *Client) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	return all, nil
 }
 
-// Network says whether the runtime finds the pods' network ready, and if not, why.
+// Network reports whether the runtime's condition NetworkReady is true, and if not, why.
 func (c *Client) Network(ctx context.Context) (ready bool, why string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -122,10 +122,10 @@ func (c *Client) Network(ctx context.Context) (ready bool, why string, err error
 			return condition.GetStatus(), strings.TrimSpace(condition.GetReason() + " " + condition.GetMessage()), nil
 		}
 	}
-	return false, "", fmt.Errorf("CRI socket %s: the runtime says nothing about its network", c.path)
+	return false, "", fmt.Errorf("CRI socket %s: the runtime's status has no NetworkReady condition", c.path)
 }
 
-// Version is the runtime's name and version.
+// Version returns the runtime's name and version.
 func (c *Client) Version(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -140,11 +140,11 @@ func (c *Client) fault(err error) error {
 	hint := ""
 	switch status.Code(err) {
 	case codes.Unavailable:
-		hint = "does the runtime run, and is its socket mounted into the agent's pod?"
+		hint = "check that the runtime runs and that its socket is mounted into the agent's pod"
 	case codes.Unimplemented:
-		hint = "the runtime must speak CRI v1"
+		hint = "use a runtime with CRI v1"
 	case codes.DeadlineExceeded:
-		hint = "the runtime is there and does not answer"
+		hint = "the runtime is running but does not respond"
 	}
-	return model.Faultf(model.CodeTryAgain, hint, "CRI socket %s: %w", c.path, err)
+	return model.Errorf(model.CodeTryAgain, hint, "CRI socket %s: %w", c.path, err)
 }

@@ -17,7 +17,7 @@ import (
 	runtime "k8s.io/cri-api/pkg/apis/runtime/v1"
 )
 
-// answers is a runtime that answers what the test says, over a real socket.
+// answers is a runtime on a real socket that returns what the test sets.
 type answers struct {
 	runtime.UnimplementedRuntimeServiceServer
 	items []*runtime.PodSandbox
@@ -42,7 +42,7 @@ func (a *answers) Status(context.Context, *runtime.StatusRequest) (*runtime.Stat
 	}}}, nil
 }
 
-// serve starts the runtime at a path and gives what stops it.
+// serve starts the runtime at a path and returns a function that stops it.
 func serve(t *testing.T, path string, a *answers) (stop func()) {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -95,12 +95,12 @@ func TestSandboxes(t *testing.T) {
 	if ready, why, err := c.Network(t.Context()); ready || why != "NetworkPluginNotReady no conf" || err != nil {
 		t.Errorf("%v %s %v", ready, why, err)
 	}
-	if _, err := c.Version(t.Context()); err == nil || !strings.Contains(err.Error(), "the runtime must speak CRI v1") {
+	if _, err := c.Version(t.Context()); err == nil || !strings.Contains(err.Error(), "use a runtime with CRI v1") {
 		t.Errorf("%v", err)
 	}
-	// A runtime that was restarted is asked again.
+	// A restarted runtime is connected to again.
 	stop()
-	if _, err := c.Sandboxes(t.Context()); err == nil || !strings.Contains(err.Error(), "does the runtime run") {
+	if _, err := c.Sandboxes(t.Context()); err == nil || !strings.Contains(err.Error(), "check that the runtime runs") {
 		t.Errorf("%v", err)
 	}
 	defer serve(t, path, a)()
@@ -115,7 +115,7 @@ func TestSandboxes(t *testing.T) {
 	}
 }
 
-// TestNoList: an answer that is no list of this node's sandboxes is an error.
+// TestNoList: a response that cannot be the list of this node's sandboxes is an error.
 func TestNoList(t *testing.T) {
 	for name, a := range map[string]*answers{
 		"empty":   {},

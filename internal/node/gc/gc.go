@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package gc is garbage collection against the container runtime: it deletes attachments whose sandboxes no longer
-// exist, because their DEL never came.
+// Package gc is garbage collection by the container runtime's sandboxes: it deletes attachments whose sandbox no
+// longer exists and for which no DEL was called.
 //
-// The runtime's list of sandboxes is the evidence, and it is distrusted: an attachment is deleted only if it is older
-// than a sandbox that is still being made can be, and if two lists in a row lack its sandbox. An empty list, or one
-// without the agent's own pod, deletes nothing.
+// The runtime's list of sandboxes is not trusted: an attachment is deleted only if it is older than any sandbox that
+// is still being created, and if two lists in a row lack its sandbox. An empty list, or one without the agent's own
+// pod, deletes nothing.
 package gc
 
 import (
@@ -22,30 +22,30 @@ import (
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// leakAge is how old an attachment must be before it can be a leak. A runtime lists a sandbox only when its network is
-// there, and the kubelet gives one up after four minutes.
+// leakAge is how old an attachment must be before it can be a leak. A runtime lists a sandbox only when its network
+// exists, and the kubelet gives up on creating one after four minutes.
 const leakAge = 5 * time.Minute
 
-// errForeignList tells of a list that is not about this node's pods.
+// errForeignList reports a list that does not contain this node's pods.
 var errForeignList = errors.New("the agent's own pod is not in the runtime's list")
 
-// Records are the attachments that are recorded on this node.
+// Records lists the attachments that are recorded on this node.
 type Records interface {
 	List() ([]attach.Record, error)
 }
 
-// Attachments can be deleted.
+// Attachments deletes attachments.
 type Attachments interface {
 	Del(ctx context.Context, job attach.Job) error
 }
 
-// Config is a Collector's.
+// Config configures a Collector.
 type Config struct {
 	// Endpoint is the runtime's CRI socket, or "auto".
 	Endpoint string
 	// Interval is the pause between two comparisons.
 	Interval time.Duration
-	// PodUID is the agent's own pod's, empty when it is none.
+	// PodUID is the UID of the agent's own pod, empty if it runs in none.
 	PodUID      string
 	Records     Records
 	Attachments Attachments
@@ -58,8 +58,8 @@ type Config struct {
 // Collector deletes the attachments whose sandboxes are gone.
 type Collector struct {
 	cfg    Config
-	client *cri.Client // nil before the runtime answered
-	// absent are the containers that the last list did not have. One list alone proves nothing.
+	client *cri.Client // nil before the first connection
+	// absent are the containers that the last list lacked. One list alone proves nothing.
 	absent map[string]bool
 }
 
@@ -93,9 +93,9 @@ func (c *Collector) Run(ctx context.Context) error {
 		default:
 			c.cfg.Metrics.GC("failed")
 		}
-		if err.Error() != last { // a runtime that stays away is one line
+		if err.Error() != last { // an unreachable runtime is logged once
 			last = err.Error()
-			c.cfg.Log.Warn("nothing is collected", "err", err)
+			c.cfg.Log.Warn("garbage collection failed", "err", err)
 		}
 	}
 }
@@ -104,13 +104,13 @@ func (c *Collector) Run(ctx context.Context) error {
 func (c *Collector) pass(ctx context.Context) error {
 	live, err := c.sandboxes(ctx)
 	if err != nil {
-		c.absent = map[string]bool{} // what is missing must be missing in two lists, one after the other
+		c.absent = map[string]bool{} // a sandbox must be missing in two lists in a row
 		return err
 	}
 	records, err := c.cfg.Records.List()
 	errs := []error{err}
 	absent := map[string]bool{}
-	for _, rec := range slices.Backward(records) { // the last network of a pod first
+	for _, rec := range slices.Backward(records) { // in reverse order of a pod's networks
 		id := rec.Request.ContainerID
 		if live[id] || !ofKubernetes(rec) || c.cfg.Now().Sub(rec.Since()) < leakAge {
 			continue
@@ -127,7 +127,7 @@ func (c *Collector) pass(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sandboxes are the ids of all sandboxes, when the list can be trusted.
+// sandboxes returns the IDs of all sandboxes, if the list can be trusted.
 func (c *Collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	if c.client == nil {
 		endpoint := c.cfg.Endpoint
@@ -156,31 +156,41 @@ func (c *Collector) sandboxes(ctx context.Context) (map[string]bool, error) {
 	return live, nil
 }
 
-// ofKubernetes reports whether a runtime attached this for the kubelet. What somebody attached by hand, or another
-// runtime for itself, is in no list of sandboxes.
+// ofKubernetes reports whether a runtime attached this for the kubelet. Attachments made by hand, or by another
+// runtime for itself, are in no list of sandboxes.
 func ofKubernetes(rec attach.Record) bool {
 	id, _ := rec.Request.Arg("K8S_POD_INFRA_CONTAINER_ID")
 	return id == rec.Request.ContainerID
 }
 
-// remove does the DEL that never came.
+// remove does the missing DEL.
 func (c *Collector) remove(ctx context.Context, rec attach.Record) error {
 	job := attach.Job{Network: rec.Network, Request: rec.Request}
 	if rec.Request.Netns != "" {
-		if ns, err := netns.Open(rec.Request.Netns); err == nil { // there may be something in it to give back
+		if ns, err := netns.Open(rec.Request.Netns); err == nil { // the namespace may still have devices to return
 			defer func() { _ = ns.Close() }()
 			job.Netns = ns
 		}
 	}
 	if err := c.cfg.Attachments.Del(ctx, job); err != nil {
-		return fmt.Errorf("attachment %s has no sandbox and cannot be taken away: %w", rec.Key(), err)
+		return fmt.Errorf("attachment %s without a sandbox could not be deleted: %w", rec.Key(), err)
 	}
 	namespace, _ := rec.Request.Arg("K8S_POD_NAMESPACE")
 	name, _ := rec.Request.Arg("K8S_POD_NAME")
-	c.cfg.Log.Warn("leak taken away", "id", rec.Request.ContainerID[:min(len(rec.Request.ContainerID), 12)],
-		"pod", namespace+"/"+name,
-		"network", rec.Request.Network, "ifname", rec.Request.IfName, "addresses", addresses(rec))
-	c.cfg.Metrics.Leak(rec.Request.Network, 1)
+	c.cfg.Log.Warn(
+		"leaked attachment is deleted",
+		"container",
+		rec.Request.ContainerID[:min(len(rec.Request.ContainerID), 12)],
+		"pod",
+		namespace+"/"+name,
+		"network",
+		rec.Request.Network,
+		"interface",
+		rec.Request.IfName,
+		"addresses",
+		addresses(rec),
+	)
+	c.cfg.Metrics.Collected(rec.Request.Network, 1)
 	return nil
 }
 

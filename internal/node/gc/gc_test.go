@@ -32,7 +32,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// listed is a runtime that lists what the test says, over a real socket.
+// listed is a runtime on a real socket that lists what the test sets.
 type listed struct {
 	runtime.UnimplementedRuntimeServiceServer
 	ids []string
@@ -75,7 +75,7 @@ type collecting struct {
 	ledger   *ledger.Ledger
 }
 
-// newCollecting returns a collector of the pod uid-own, whose clock is the test's.
+// newCollecting returns a collector of the pod uid-own with the test's clock.
 func newCollecting(t *testing.T, endpoint string, now *time.Time) *collecting {
 	t.Helper()
 	host, err := kernel.Dial(nil)
@@ -90,7 +90,7 @@ func newCollecting(t *testing.T, endpoint string, now *time.Time) *collecting {
 	t.Cleanup(func() { _ = l.Close() })
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	a := attach.New(attach.Config{
-		Memory: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()},
+		Records: l, Host: host, Planners: plugin.Builtin(), Allocators: map[string]ipam.Allocator{"static": static.New()},
 		Log: log, Boot: "boot", Now: func() time.Time { return *now },
 	})
 	return &collecting{
@@ -103,7 +103,7 @@ func newCollecting(t *testing.T, endpoint string, now *time.Time) *collecting {
 	}
 }
 
-// attached makes an attachment, as a runtime does for the kubelet or as somebody does by hand.
+// attached makes an attachment, as a runtime does for the kubelet or as an operator does by hand.
 func (c *collecting) attached(t *testing.T, id, address string, byKubelet bool) {
 	t.Helper()
 	n, err := cni.ParseNetwork([]byte(`{"cniVersion":"1.0.0","name":"pods","plugins":[{"type":"ptp",
@@ -135,10 +135,9 @@ func (c *collecting) known(t *testing.T) []string {
 	return ids
 }
 
-// TestCollect: an attachment goes when two lists of its runtime, one after the other, lack its sandbox, and it is old
-// enough.
+// TestCollect: an attachment is deleted if two lists in a row lack its sandbox and it is old enough.
 func TestCollect(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	list := &listed{ids: []string{"own", "live"}}
 	now := time.Now()
 	c := newCollecting(t, list.serve(t), &now)
@@ -176,12 +175,12 @@ func TestCollect(t *testing.T) {
 			t.Fatalf("%s: %s", step.name, diff)
 		}
 	}
-	if text := gathered(t, c.cfg.Metrics); !strings.Contains(text, `weft_leaks_total{network="pods"} 1`) {
+	if text := gathered(t, c.cfg.Metrics); !strings.Contains(text, `weft_gc_attachments_total{network="pods"} 1`) {
 		t.Error(text)
 	}
 }
 
-// gathered is what Prometheus would be told.
+// gathered returns what Prometheus would scrape.
 func gathered(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
 	w := httptest.NewRecorder()

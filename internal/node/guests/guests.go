@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guests serves the guests of attachments that made a tap where no VM of weft's is: a hypervisor that found the
-// tap itself. It answers their DHCP and router solicitations on the node's or the pod's end, and restores the joins
-// that connect a tap with its link when something removes them.
+// Package guests serves the guests of attachments that made a tap outside weft's VMs, for a hypervisor that opens the
+// tap itself. It answers their DHCP requests and router solicitations on the node's or the pod's end, and repairs the
+// joins that connect a tap with its link when another program removes them.
 //
-// What is served follows the ledger: Changed looks at one attachment again, in the background.
+// The ledger decides what is served: Changed reads one attachment again, in the background.
 package guests
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -22,22 +23,24 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Records are the attachments that are recorded on this node.
+// Records reads the attachments that are recorded on this node.
 type Records interface {
 	List() ([]attach.Record, error)
 	Get(key model.AttachmentKey) (attach.Record, bool, error)
 }
 
-// Config is a Server's.
+// Config configures a Server.
 type Config struct {
 	Records Records
-	// Hold locks a sandbox.
-	Hold  func(ctx context.Context, container string) (release func(), err error)
-	Log   *slog.Logger
-	After func(time.Duration) <-chan time.Time
+	// Lock locks a sandbox.
+	Lock func(ctx context.Context, container string) (release func(), err error)
+	// Deletions, which may be nil, reports deleted namespaces of pods, in which no guest is served any more.
+	Deletions *netns.Deletions
+	Log       *slog.Logger
+	After     func(time.Duration) <-chan time.Time
 }
 
-// Server serves the guests of this node's attachments. Without such attachments it is nothing but an empty map.
+// Server serves the guests of this node's attachments. Without such attachments it only has an empty map.
 type Server struct {
 	cfg Config
 	// run opens and serves a record's taps; tests replace it.
@@ -46,20 +49,20 @@ type Server struct {
 	group sync.WaitGroup
 	mu    sync.Mutex
 	ctx   context.Context // nil before Start
-	// turn is held while an attachment is looked at; open is its holder's.
-	turn sync.Mutex
-	open map[model.AttachmentKey]served
+	// settling is locked while an attachment is settled; it guards open.
+	settling sync.Mutex
+	open     map[model.AttachmentKey]served
 }
 
-// New returns a Server, which serves nothing before Start.
+// New returns a Server, which serves no guest before Start.
 func New(cfg Config) *Server {
 	s := &Server{cfg: cfg, open: map[model.AttachmentKey]served{}}
 	s.run = s.serve
 	return s
 }
 
-// serveAgain is the pause before a tap is served again whose serving failed.
-const serveAgain = 5 * time.Second
+// retryPause is the pause before a tap is served again after an error.
+const retryPause = 5 * time.Second
 
 // served is an attachment whose guests are served.
 type served struct {
@@ -68,14 +71,14 @@ type served struct {
 	gone   chan struct{}
 }
 
-// Start serves what is recorded, until the context ends.
+// Start serves the recorded attachments until the context ends.
 func (srv *Server) Start(ctx context.Context) {
 	srv.mu.Lock()
-	srv.ctx = ctx // from here on others look, too
+	srv.ctx = ctx // from here on Changed has an effect
 	srv.mu.Unlock()
 	records, err := srv.cfg.Records.List()
 	if err != nil {
-		srv.cfg.Log.Warn("some guests are not spoken to", "err", err)
+		srv.cfg.Log.Warn("some records could not be read, and their guests are not served", "err", err)
 	}
 	for _, r := range records {
 		if len(r.Guests())+len(r.Joins()) > 0 {
@@ -84,10 +87,10 @@ func (srv *Server) Start(ctx context.Context) {
 	}
 }
 
-// Wait returns when nothing is served any more, once the context has ended.
+// Wait returns when no guest is served any more, after the context has ended.
 func (srv *Server) Wait() { srv.group.Wait() }
 
-// Changed looks at an attachment again, in the background.
+// Changed starts, restarts or stops an attachment's service in the background, as its record says.
 func (srv *Server) Changed(key model.AttachmentKey) {
 	srv.mu.Lock()
 	defer srv.mu.Unlock()
@@ -97,17 +100,17 @@ func (srv *Server) Changed(key model.AttachmentKey) {
 	srv.group.Go(func() { srv.settle(key) })
 }
 
-// settle starts or stops the serving of an attachment's guests, as its record says.
+// settle starts or stops the service of an attachment, as its record says.
 func (srv *Server) settle(key model.AttachmentKey) {
-	srv.turn.Lock()
-	defer srv.turn.Unlock()
+	srv.settling.Lock()
+	defer srv.settling.Unlock()
 	rec, found, err := srv.cfg.Records.Get(key)
 	if err != nil {
-		srv.cfg.Log.Warn("guests are not spoken to", "attachment", key.String(), "err", err)
+		srv.cfg.Log.Warn("guests are not served", "attachment", key.String(), "err", err)
 		return
 	}
 	wanted := found && rec.Stage == attach.Done && len(rec.Guests())+len(rec.Joins()) > 0
-	if have, speaks := srv.open[key]; speaks {
+	if have, serving := srv.open[key]; serving {
 		if wanted && have.serial == rec.Serial {
 			return
 		}
@@ -133,24 +136,26 @@ func (srv *Server) begin(rec attach.Record) {
 			joins.Go(func() { srv.rejoin(ctx, rec) })
 		}
 		if len(rec.Guests()) > 0 {
-			srv.keep(ctx, rec)
+			end := srv.watchNamespace(rec, stop)
+			srv.serveUntilGone(ctx, rec)
+			end()
 		}
 		joins.Wait()
 	})
 }
 
-// keep serves a record's guests until the context ends or their pod is gone. What cannot be served is served again
-// after a pause; what is wrong is said once.
-func (srv *Server) keep(ctx context.Context, rec attach.Record) {
-	said := ""
+// serveUntilGone serves a record's guests until the context ends or their pod is gone. After an error it retries with a pause;
+// the same error is logged once.
+func (srv *Server) serveUntilGone(ctx context.Context, rec attach.Record) {
+	last := ""
 	for {
 		err := srv.run(ctx, rec)
 		if ctx.Err() != nil || err == nil {
 			return
 		}
-		if err.Error() != said {
-			said = err.Error()
-			srv.cfg.Log.Warn("guests are not spoken to", "attachment", rec.Key().String(), "err", err)
+		if err.Error() != last {
+			last = err.Error()
+			srv.cfg.Log.Warn("guests are not served", "attachment", rec.Key().String(), "err", err)
 		}
 		if errors.Is(err, netns.ErrGone) {
 			return
@@ -158,9 +163,19 @@ func (srv *Server) keep(ctx context.Context, rec attach.Record) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-srv.cfg.After(serveAgain):
+		case <-srv.cfg.After(retryPause):
 		}
 	}
+}
+
+// watchNamespace calls stop when the pod's namespace was deleted, which lives on while sockets are open in it, until end
+// is called.
+func (srv *Server) watchNamespace(rec attach.Record, stop func()) (end func()) {
+	inPod := func(g model.GuestConfig) bool { return !g.OnNode }
+	if rec.Request.Netns == "" || !slices.ContainsFunc(rec.Guests(), inPod) {
+		return func() {}
+	}
+	return srv.cfg.Deletions.Add(rec.Request.Netns, rec.NetnsID, stop)
 }
 
 func (srv *Server) serve(ctx context.Context, rec attach.Record) error {
@@ -171,8 +186,8 @@ func (srv *Server) serve(ctx context.Context, rec attach.Record) error {
 	return serve.Config{Log: srv.cfg.Log}.Run(ctx, all)
 }
 
-// openTaps opens the sockets of a record's taps in the pod that it is about, and not in another one at the same path.
-func openTaps(rec attach.Record) ([]serve.Wire, error) {
+// openTaps opens the sockets of a record's taps in the record's namespace, and not in another one at the same path.
+func openTaps(rec attach.Record) ([]serve.Interface, error) {
 	ns, err := netns.Open(rec.Request.Netns)
 	if err != nil {
 		return nil, err
@@ -182,9 +197,9 @@ func openTaps(rec attach.Record) ([]serve.Wire, error) {
 	case err != nil:
 		return nil, err
 	case id != rec.NetnsID:
-		return nil, fmt.Errorf("namespace %s is another one by now: %w", rec.Request.Netns, netns.ErrGone)
+		return nil, fmt.Errorf("namespace %s was replaced: %w", rec.Request.Netns, netns.ErrGone)
 	}
-	var all []serve.Wire
+	var all []serve.Interface
 	for _, g := range rec.Guests() {
 		where := ns
 		if g.OnNode {
@@ -197,7 +212,7 @@ func openTaps(rec attach.Record) ([]serve.Wire, error) {
 			}
 			return nil, err
 		}
-		all = append(all, serve.Wire{Guest: g, Sockets: s})
+		all = append(all, serve.Interface{Guest: g, Sockets: s})
 	}
 	return all, nil
 }

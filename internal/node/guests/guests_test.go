@@ -18,10 +18,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestWiresAgain: a wire whose serving ends with an error is served again after a pause, and not any more when its
-// attachment changes or its pod is gone.
+// TestWiresAgain: a guest whose service ends with an error is served again after a pause, unless its attachment changed
+// or its pod is gone.
 func TestWiresAgain(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	l, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
@@ -30,7 +30,7 @@ func TestWiresAgain(t *testing.T) {
 	record := func(id string, serial int64) attach.Record {
 		r := attach.Record{
 			Serial: serial, Stage: attach.Done, Request: model.Request{Network: "net", ContainerID: id, IfName: "eth0"},
-			Acts: []attach.Act{{Kind: attach.ActApply, Guests: []model.Guest{{Link: "cali1"}}}},
+			Acts: []attach.Act{{Kind: attach.ActApply, Guests: []model.GuestConfig{{Link: "cali1"}}}},
 		}
 		if err := l.Put(r); err != nil {
 			t.Fatal(err)
@@ -78,7 +78,7 @@ func TestWiresAgain(t *testing.T) {
 	w.Start(ctx)
 	for range 3 {
 		next("c1 1")
-		if d := <-pauses; d != serveAgain {
+		if d := <-pauses; d != retryPause {
 			t.Errorf("it is waited for %s", d)
 		}
 	}

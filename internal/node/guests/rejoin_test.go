@@ -16,10 +16,10 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// TestRejoin: the join of an attachment that somebody has taken away is brought back, also where its guest is told
-// nothing; that of one that has been detached is not.
+// TestRejoin: a removed join of an attachment is repaired, also if its guest gets no DHCP; that of a detached one is
+// not.
 func TestRejoin(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "tap")
 	ns := nettest.NS(t, "pod")
 	for _, line := range [][]string{
@@ -36,7 +36,7 @@ func TestRejoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = l.Close() }()
-	join := state.Join{Tap: "tap0", Link: "eth0", How: state.JoinMirred}
+	join := state.Join{Tap: "tap0", Link: "eth0", Method: state.JoinMirred}
 	rec := attach.Record{
 		Serial: 1, Stage: attach.Done, NetnsID: id, Request: model.Request{
 			ContainerID: "c1", IfName: "net1", Netns: ns.Path(),
@@ -48,25 +48,25 @@ func TestRejoin(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	looks := make(chan time.Time)
+	checks := make(chan time.Time)
 	w := New(Config{
 		Records: l, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		After: func(time.Duration) <-chan time.Time { return looks },
-		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
+		After: func(time.Duration) <-chan time.Time { return checks },
+		Lock:  func(context.Context, string) (func(), error) { return func() {}, nil },
 	})
 	defer func() { cancel(); w.Wait() }()
 	w.Start(ctx)
-	look := func() {
+	tick := func() {
 		t.Helper()
 		for range 2 { // the second one begins when the first has ended
 			select {
-			case looks <- time.Time{}:
+			case checks <- time.Time{}:
 			case <-time.After(time.Minute):
 				t.Fatal("nobody looks")
 			}
 		}
 	}
-	look()
+	tick()
 	if cut, err := phase1.Rejoin(t.Context(), ns, []state.Join{join}); err != nil || len(cut) > 0 {
 		t.Errorf("it was not joined: %v: %v", cut, err)
 	}
@@ -74,9 +74,9 @@ func TestRejoin(t *testing.T) {
 	if err := l.Put(rec); err != nil {
 		t.Fatal(err)
 	}
-	look() // whoever looked before the record was changed has ended
+	tick() // wait for the end of a check that began before the record was changed
 	nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "tap0", "ingress")
-	look()
+	tick()
 	if cut, err := phase1.Rejoin(t.Context(), ns, []state.Join{join}); err != nil || len(cut) != 1 {
 		t.Errorf("what is detached was joined: %v: %v", cut, err)
 	}

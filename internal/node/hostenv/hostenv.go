@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hostenv is the machine as the agent's process finds it: its boot, its identity, its namespaces, and the
+// Package hostenv describes the host as the agent's process sees it: its boot, its identity, its namespaces, and the
 // mounts of the agent's container.
 package hostenv
 
@@ -15,21 +15,21 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Namespaces are the node's namespace and, where it can be seen, the machine's.
+// Namespaces returns the node's network namespace and, where it can be opened, that of the host's PID 1.
 func Namespaces() ([]*netns.NS, error) {
 	own, err := netns.Current()
 	if err != nil {
 		return nil, fmt.Errorf("network namespace of the node: %w", err)
 	}
 	all := []*netns.NS{own}
-	if machine, err := netns.Open("/proc/1/ns/net"); err == nil {
-		all = append(all, machine)
+	if host, err := netns.Open("/proc/1/ns/net"); err == nil {
+		all = append(all, host)
 	}
 	return all, nil
 }
 
-// MachineID tells this machine from another one that runs under the same name, over boots; empty where nothing does.
-// What is told to others is not the machine's id itself, which is nobody's business.
+// MachineID distinguishes this host from another with the same node name, across boots; it is empty if the host has
+// no ID. It is a hash of the machine ID, which is confidential.
 func MachineID(root string) string {
 	for _, file := range []string{filepath.Join(root, "/etc/machine-id"), "/sys/class/dmi/id/product_uuid"} {
 		b, err := os.ReadFile(file)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// WritableSysctls makes /proc/sys writable in a container that is not privileged: the runtime mounts it read-only,
-// whatever capabilities the container has. Only this process' mounts are changed.
+// WritableSysctls makes /proc/sys writable in an unprivileged container: the runtime mounts it read-only, whatever
+// capabilities the container has. Only this process's mounts are changed.
 func WritableSysctls() error {
 	const dir = "/proc/sys"
 	var fs unix.Statfs_t
@@ -19,13 +19,13 @@ func WritableSysctls() error {
 	}
 	if err := unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_BIND|unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC,
 		""); err != nil {
-		return fmt.Errorf("%s is read-only and stays so: sysctls cannot be set: %w", dir, err)
+		return fmt.Errorf("%s is read-only and could not be remounted: %w", dir, err)
 	}
 	return nil
 }
 
-// OwnProcesses makes the processes of this container those that plugins see below the node's root: the node's /proc
-// speaks of the node's processes, and a plugin looks for itself there. Only this container's mounts are changed.
+// OwnProcesses mounts this container's /proc below the node's root: a plugin looks up its own process there, and the
+// node's /proc has other PIDs. Only this container's mounts are changed.
 func OwnProcesses(root string) error {
 	if root == "" {
 		return nil
@@ -39,7 +39,7 @@ func OwnProcesses(root string) error {
 		return nil
 	}
 	if err := unix.Mount(dir, root+dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-		return fmt.Errorf("%s%s cannot be this container's, other vendors' plugins will not find themselves: %w",
+		return fmt.Errorf("%s%s could not be replaced by this container's; other vendors' plugins fail: %w",
 			root, dir, err)
 	}
 	return nil

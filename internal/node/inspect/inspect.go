@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inspect is the agent's attachments as operators see them: a list, and whether they are as they were made.
+// Package inspect reports the agent's attachments to operators: a list, and a CHECK of all.
 package inspect
 
 import (
@@ -10,28 +10,45 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 )
 
-// checkAllTime bounds a CHECK of all attachments; those that are left are counted.
+// checkAllTime limits a CHECK of all attachments; the report counts those that were not checked.
 const checkAllTime = 30 * time.Second
 
-// Records are the attachments that are recorded on this node.
+// Records lists the attachments that are recorded on this node.
 type Records interface {
 	List() ([]attach.Record, error)
 }
 
-// Attachments can be checked.
+// Attachments checks the attachments.
 type Attachments interface {
 	CheckAll(ctx context.Context) (model.CheckReport, error)
 }
 
-// Inspector answers.
+// Inspector reports the agent's attachments.
 type Inspector struct {
 	Records     Records
 	Attachments Attachments
-	// Directory is the directory of host-local's that all addresses of an attachment are from, empty where there is none.
+	// Directory returns the host-local directory that all addresses of an attachment are from, empty if there is none.
 	Directory func(attach.Record) string
 	Log       *slog.Logger
+}
+
+// OpenPod opens the namespace of a pod (namespace/name) on this node. The caller closes it.
+func OpenPod(records Records, pod string) (*netns.NS, error) {
+	all, err := records.List()
+	if err != nil {
+		return nil, err
+	}
+	for _, rec := range all {
+		// A namespace of another ID at the path is another pod's.
+		if end, ok := rec.Endpoint(); ok && end.Pod.String() == pod && !netns.Gone(end.Netns, end.NetnsID) {
+			return netns.Open(end.Netns)
+		}
+	}
+	return nil, model.Errorf(model.CodeNotAvailable, "it may have been deleted meanwhile",
+		"pod %s is not on this node", pod)
 }
 
 // CheckAll compares all attachments with the kernel, for weft doctor.
@@ -40,12 +57,12 @@ func (i *Inspector) CheckAll(ctx context.Context) model.CheckReport {
 	defer cancel()
 	report, err := i.Attachments.CheckAll(ctx)
 	if err != nil {
-		i.Log.Warn("some records cannot be checked", "err", err)
+		i.Log.Warn("some records could not be checked", "err", err)
 	}
 	return report
 }
 
-// attachment is what /attachments says of one.
+// attachment is one entry of /attachments.
 type attachment struct {
 	model.AttachmentKey
 	Stage  attach.Stage  `json:"stage"`
@@ -53,11 +70,11 @@ type attachment struct {
 	Pod    string        `json:"pod,omitempty"`
 	Netns  string        `json:"netns,omitempty"`
 	Result *model.Result `json:"result,omitempty"`
-	// Filed is the directory of host-local's that all its addresses are from.
+	// Filed is the host-local directory that all its addresses are from.
 	Filed string `json:"filed,omitempty"`
 }
 
-// List is the ledger for operators.
+// List returns the ledger for operators.
 func (i *Inspector) List() (any, error) {
 	records, err := i.Records.List()
 	all := make([]attachment, 0, len(records))

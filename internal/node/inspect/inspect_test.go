@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// recorded is a ledger of these records, of which some others cannot be read.
+// recorded is a ledger with these records and some unreadable ones.
 type recorded struct {
 	all []attach.Record
 	err error
@@ -31,7 +31,7 @@ type checking func(ctx context.Context) (model.CheckReport, error)
 
 func (c checking) CheckAll(ctx context.Context) (model.CheckReport, error) { return c(ctx) }
 
-// TestList: operators see the attachments by pod, and those that can be read even where one cannot.
+// TestList: the list names the attachments by pod, and has the readable ones even if another one cannot be read.
 func TestList(t *testing.T) {
 	broken := errors.New("record of a newer version")
 	began := time.Unix(1_800_000_000, 0)
@@ -91,7 +91,7 @@ func TestList(t *testing.T) {
 	}
 }
 
-// TestEmptyList: a node without attachments has an empty list, which is not null for those who read JSON.
+// TestEmptyList: the list of a node without attachments is empty JSON, not null.
 func TestEmptyList(t *testing.T) {
 	got, err := (&Inspector{Records: recorded{}}).List()
 	if b, _ := json.Marshal(got); err != nil || string(b) != "[]" {
@@ -99,7 +99,7 @@ func TestEmptyList(t *testing.T) {
 	}
 }
 
-// TestCheckAllEnds: a CHECK that hangs ends, and what it found until then is reported; what it could not read is
+// TestCheckAllEnds: a CHECK that hangs is ended, and its findings until then are reported; unreadable records are
 // logged.
 func TestCheckAllEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

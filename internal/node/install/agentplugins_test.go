@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// The names of plugins whose work an agent does become links to weft-cni. A program of such a name that works stays,
-// whatever is asked for, and Remove takes back what Install has made.
+// TestAgentPlugins: the names of plugins that the agent serves become links to weft-cni. A working program of such a
+// name is never replaced, and Remove removes what Install has made.
 func TestAgentPlugins(t *testing.T) {
 	c := newDirs(t)
 	c.ConfDir, c.Plugins, c.AgentPlugins, c.Replace = "", allPlugins(), []string{"calico", "whereabouts"}, true

@@ -18,50 +18,50 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Own is weft's own network as a node's first.
+// Own is weft's own network as a node's cluster network.
 type Own struct {
 	Name string
 	Node string
-	// CIDRs are the prefixes of the node's pods.
+	// CIDRs are the node's podCIDRs.
 	CIDRs []netip.Prefix
-	// Pools are the families (4, 6) of which pods have addresses from pools of the whole cluster. Then CIDRs has no
-	// meaning.
+	// Pools are the address families (4, 6) in which pods get addresses from the cluster's pools. If there are any, CIDRs
+	// is not used.
 	Pools []int
-	// Bridge joins the pods by a bridge; without it each has a link of its own, and a route to its address.
+	// Bridge connects the pods by a bridge; without it each has a veth and a route to its address.
 	Bridge bool
-	// Unguarded pods on the bridge may send in the name of others.
+	// Unguarded disables the source guard of pods on the bridge.
 	Unguarded bool
 	MTU       int // bytes; 0 is the kernel's
-	// Permit are Calico's annotations behind a gate that pods may use.
+	// Permit lists Calico's annotations behind a feature gate that pods may use.
 	Permit []string
 }
 
-// clusterName is the file of weft's own network.
+// clusterName is the configuration file of weft's own network.
 const clusterName = "00-weft.conflist"
 
-// Cluster puts the configuration of weft's own network into c.ConfDir, and takes away the forms of other networks that
-// weft has derived. Other vendors' files stay; the detail names one that the runtime takes before weft's.
+// Cluster writes the configuration of weft's own network to c.ConfDir, and removes the forms of other networks that
+// weft has derived. Other vendors' files stay; the detail names one that the runtime reads before weft's.
 func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 	p, err := open(ctx, c.ConfDir, confHint)
 	if err != nil {
 		return nil, err
 	}
 	defer p.close()
-	form, err := own.form(c.Socket)
+	conflist, err := own.conflist(c.Socket)
 	if err != nil {
 		return nil, err
 	}
 	change := Change{p.path(clusterName), Unchanged, ""}
 	have, err := os.ReadFile(change.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, trouble(err)
+		return nil, withHint(err)
 	}
 	if _, mine := derivedFrom(have); err == nil && !mine {
-		return nil, model.Faultf(model.CodeInvalidConf, "give that file another name",
-			"configuration %s: not weft's, nothing was changed", change.Path)
+		return nil, model.Errorf(model.CodeInvalidConf, "give that file another name",
+			"configuration %s: not weft's, and nothing was changed", change.Path)
 	}
-	if !bytes.Equal(have, form) {
-		if err := p.put(clusterName, bytes.NewReader(form), 0o644); err != nil {
+	if !bytes.Equal(have, conflist) {
+		if err := p.write(clusterName, bytes.NewReader(conflist), 0o644); err != nil {
 			return nil, err
 		}
 		change.Action = Installed
@@ -76,10 +76,10 @@ func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 	return append([]Change{change}, withdrawn...), err
 }
 
-// bridgeName is the bridge's link.
+// bridgeName is the name of the bridge.
 const bridgeName = "weft0"
 
-// link is the plugin that joins pods to the node.
+// link returns the plugin that connects pods to the node.
 func (o Own) link() map[string]any {
 	type object = map[string]any
 	const usual = 1500
@@ -108,11 +108,11 @@ func (o Own) link() map[string]any {
 	}
 	ipam := object{"type": "host-local", "ranges": ranges}
 	if len(o.Pools) > 0 {
-		// texts, as Calico has it
+		// strings, as in Calico's configuration
 		assign := func(family int) string { return strconv.FormatBool(slices.Contains(o.Pools, family)) }
 		ipam = object{"type": "calico-ipam", "assign_ipv4": assign(4), "assign_ipv6": assign(6)}
 	}
-	// The MTU is said, lest a file count that Calico has left on the node.
+	// The MTU is set, so that no file that Calico has left on the node takes effect.
 	link := object{"type": "calico", "mtu": cmp.Or(o.MTU, usual), "policy": object{"type": "k8s"}, "ipam": ipam}
 	gates := object{}
 	for annotation, gate := range map[string]string{
@@ -128,12 +128,12 @@ func (o Own) link() map[string]any {
 	return link
 }
 
-// Plugin is that part of the network as its planner and its allocator are given it.
+// Plugin returns that plugin as its planner and its allocator get it.
 func (o Own) Plugin() (json.RawMessage, error) { return json.Marshal(o.link()) }
 
-// form is the agent's form of the network: links of their own for the pods, addresses of the node's prefixes or of
-// pools, ports of the node and limits of bandwidth for the pods that ask for them.
-func (o Own) form(socket string) ([]byte, error) {
+// conflist returns the agent's conflist of the network: links for the pods, addresses of the node's podCIDRs or of
+// pools, host ports, and bandwidth limits for the pods that request them.
+func (o Own) conflist(socket string) ([]byte, error) {
 	type object = map[string]any
 	from := "the prefixes of node " + o.Node
 	if len(o.Pools) > 0 {

@@ -15,14 +15,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// errNoNetwork tells that a configuration directory has no network that an agent's form can be derived of.
+// errNoNetwork reports a configuration directory without a network from which the agent's conflist can be derived.
 var errNoNetwork = errors.New("no network configuration")
 
-// read gives the configurations of a directory as a runtime reads them: by name, in order. What cannot be read is nil.
+// read returns the configurations of a directory in the order in which a runtime reads them. An unreadable file is nil.
 func (p *place) read() (names []string, content map[string][]byte, err error) {
 	entries, err := os.ReadDir(p.dir) // sorted
 	if err != nil {
-		return nil, nil, trouble(err)
+		return nil, nil, withHint(err)
 	}
 	content = map[string][]byte{}
 	for _, e := range entries {
@@ -31,7 +31,7 @@ func (p *place) read() (names []string, content map[string][]byte, err error) {
 		}
 		b, err := os.ReadFile(p.path(e.Name()))
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // gone meanwhile, or a link to nothing
+			continue // deleted meanwhile, or a dangling link
 		}
 		names = append(names, e.Name())
 		if err == nil {
@@ -41,9 +41,8 @@ func (p *place) read() (names []string, content map[string][]byte, err error) {
 	return names, content, nil
 }
 
-// configure writes the agent's form of the first good network of the directory, or brings it up to date. Files that are
-// no good network it passes over, as runtimes do; but while the network that it derived the form of is unreadable, the
-// form stays.
+// configure derives the agent's conflist from the directory's first valid network, or updates it. Invalid files are
+// skipped, as runtimes do; but if the source of the existing conflist becomes invalid, the conflist stays.
 func configure(p *place, c Config) ([]Change, error) {
 	names, content, err := p.read()
 	if err != nil {
@@ -55,7 +54,7 @@ func configure(p *place, c Config) ([]Change, error) {
 		if _, mine := derivedFrom(content[name]); mine {
 			continue
 		}
-		form, err := derive(p.path(name), content[name], c)
+		conflist, err := derive(p.path(name), content[name], c)
 		switch {
 		case errors.Is(err, errAgent):
 			changes, err := p.withdraw("")
@@ -63,24 +62,24 @@ func configure(p *place, c Config) ([]Change, error) {
 		case errors.Is(err, errLoopback), errors.Is(err, errMultus):
 			continue
 		case err != nil && name == source:
-			return nil, model.Faultf(model.CodeInvalidConf, "put it right; weft's form of what it was stays as it is",
+			return nil, model.Errorf(model.CodeInvalidConf, "correct the file; weft keeps the conflist of its last valid version",
 				"configuration %s: %w", p.path(name), err)
 		case err != nil:
 			bad = append(bad, fmt.Sprintf("%s: %v", name, err))
 			continue
 		}
-		return p.replace(name, form, c.Multus != nil)
+		return p.writeConflist(name, conflist, c.Multus != nil)
 	}
 	detail := ""
 	if len(bad) > 0 {
 		detail = ": " + strings.Join(bad, "; ")
 	}
-	return nil, model.Faultf(
-		model.CodeInvalidConf, "the agent's form is derived of a network that is there; --watch waits for one",
+	return nil, model.Errorf(
+		model.CodeInvalidConf, "the agent's conflist is derived from an existing network; --watch waits for one",
 		"directory %s: %w%s", p.dir, errNoNetwork, detail)
 }
 
-// current is the file that the form which is there was derived of.
+// current returns the file from which the existing conflist was derived.
 func current(content map[string][]byte) string {
 	for _, b := range content {
 		if source, ok := derivedFrom(b); ok {
@@ -90,8 +89,9 @@ func current(content map[string][]byte) string {
 	return ""
 }
 
-// replace puts the form of a file before it, in the place of any other form.
-func (p *place) replace(source string, form []byte, multus bool) ([]Change, error) {
+// writeConflist writes the conflist of a file so that it sorts before the file, and removes any other conflist of the
+// agent.
+func (p *place) writeConflist(source string, conflist []byte, multus bool) ([]Change, error) {
 	name, err := nameBefore(source, multus)
 	if err != nil {
 		return nil, err
@@ -100,20 +100,20 @@ func (p *place) replace(source string, form []byte, multus bool) ([]Change, erro
 	have, err := os.ReadFile(p.path(name))
 	if err == nil {
 		if _, mine := derivedFrom(have); !mine {
-			return nil, model.Faultf(model.CodeInvalidConf, "give that file another name",
-				"configuration %s: not weft's, nothing was changed",
+			return nil, model.Errorf(model.CodeInvalidConf, "give that file another name",
+				"configuration %s: not weft's, and nothing was changed",
 				p.path(name))
 		}
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, trouble(err)
+		return nil, withHint(err)
 	}
-	if !bytes.Equal(have, form) {
+	if !bytes.Equal(have, conflist) {
 		action = Installed
 		info, err := os.Stat(p.path(source))
 		if err != nil {
-			return nil, trouble(err)
+			return nil, withHint(err)
 		}
-		if err := p.put(name, bytes.NewReader(form), info.Mode().Perm()); err != nil {
+		if err := p.write(name, bytes.NewReader(conflist), info.Mode().Perm()); err != nil {
 			return nil, err
 		}
 	}
@@ -122,7 +122,7 @@ func (p *place) replace(source string, form []byte, multus bool) ([]Change, erro
 	return append(changes, more...), err
 }
 
-// withdraw takes away the forms that weft has derived, but for one.
+// withdraw removes the forms that weft has derived, except one.
 func (p *place) withdraw(but string) ([]Change, error) {
 	names, content, err := p.read()
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// files writes a directory anew.
+// files replaces a directory's content.
 func files(t *testing.T, dir string, content map[string]string) {
 	t.Helper()
 	for name, text := range content {
@@ -32,11 +32,11 @@ func list(name string) string {
 
 const agents = `{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"weft-cni","delegates":[{"type":"ptp"}]}]}`
 
-// TestChoice: which network of a directory goes through the agent.
+// TestChoice: which network of a directory is derived from.
 func TestChoice(t *testing.T) {
 	for name, x := range map[string]struct {
 		files map[string]string
-		want  string // what is said, or the error
+		want  string // the change, or the error
 	}{
 		"the first": {
 			map[string]string{"20-b.conflist": list("b"), "10-a.conflist": list("a"), "05-x.txt": "no configuration"},
@@ -54,7 +54,7 @@ func TestChoice(t *testing.T) {
 		},
 		"the agent's": {
 			map[string]string{"10-own.conflist": agents, "20-b.conflist": list("b")},
-			"unchanged 10-own.conflist it is the agent's form already\n",
+			"unchanged 10-own.conflist it is the agent's conflist\n",
 		},
 		"none": {nil, "DIR: no network configuration"},
 		"none yet": {
@@ -64,7 +64,7 @@ func TestChoice(t *testing.T) {
 		},
 		"taken name": {
 			map[string]string{"00-weft.conflist": `{}`, "10-a.conflist": list("a")},
-			"configuration DIR/00-weft.conflist: not weft's, nothing was changed",
+			"configuration DIR/00-weft.conflist: not weft's, and nothing was changed",
 		},
 		"no name": {
 			map[string]string{"!a.conflist": list("a")}, "configuration file !a.conflist: no name sorts before it",
@@ -74,7 +74,7 @@ func TestChoice(t *testing.T) {
 			c := newDirs(t)
 			c.ConfDir = t.TempDir()
 			files(t, c.ConfDir, x.files)
-			before := look(t, c.ConfDir)
+			before := listing(t, c.ConfDir)
 			changes, err := configureIn(t, c)
 			got := says(c, changes)
 			if err != nil {
@@ -84,7 +84,7 @@ func TestChoice(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", d)
 			}
 			remove(t, c)
-			equal(t, "taken back", before, look(t, c.ConfDir))
+			equal(t, "taken back", before, listing(t, c.ConfDir))
 		})
 	}
 }
@@ -99,7 +99,7 @@ func configureIn(t *testing.T, c Config) ([]Change, error) {
 	return configure(p, c)
 }
 
-// A form has the original's rights, and the agent's socket when it is not the usual one.
+// TestForm: a form has the mode of its source, and the agent's socket if it is not the default.
 func TestForm(t *testing.T) {
 	c := newDirs(t)
 	c.Socket = "/run/other.sock"
@@ -114,7 +114,7 @@ func TestForm(t *testing.T) {
 	}
 }
 
-// TestChanges: the form follows the original.
+// TestChanges: the form follows its source.
 func TestChanges(t *testing.T) {
 	c := newDirs(t)
 	dir := c.ConfDir
@@ -146,7 +146,7 @@ func TestChanges(t *testing.T) {
 		},
 		{
 			func() { files(t, dir, map[string]string{"10-own.conflist": agents}) },
-			"removed 00-weft.conflist was derived from 20-b.conflist\nunchanged 10-own.conflist it is the agent's form already\n",
+			"removed 00-weft.conflist was derived from 20-b.conflist\nunchanged 10-own.conflist it is the agent's conflist\n",
 		},
 	}
 	for i, s := range steps {
@@ -162,13 +162,13 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// told gathers what Follow tells.
-type told struct {
+// reported collects what Follow reports.
+type reported struct {
 	sync.Mutex
 	lines []string
 }
 
-func (o *told) await(t *testing.T, what, want string) {
+func (o *reported) await(t *testing.T, what, want string) {
 	t.Helper()
 	for range 200 {
 		o.Lock()
@@ -186,12 +186,12 @@ func (o *told) await(t *testing.T, what, want string) {
 	t.Fatalf("%s: waited for %q, was told %q", what, want, o.lines)
 }
 
-// TestFollow begins before there is a network, and a directory.
+// TestFollow starts before the network and its directory exist.
 func TestFollow(t *testing.T) {
 	c := newDirs(t)
 	c.ConfDir = filepath.Join(t.TempDir(), "net.d")
 	ctx, cancel := context.WithCancel(t.Context())
-	var o told
+	var o reported
 	done := make(chan error)
 	go func() {
 		done <- Follow(ctx, c, func(changes []Change, err error) {

@@ -13,24 +13,24 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// annotations is the capability by which a runtime tells a plugin the pod's annotations.
+// annotations is the capability by which a runtime passes the pod's annotations to a plugin.
 const annotations = "io.kubernetes.cri.pod-annotations"
 
-// agentList is the agent's form of a network: one plugin, weft-cni, that has the network as its delegate.
+// agentList is the agent's conflist of a network: one plugin, weft-cni, with the network as its delegate.
 type agentList struct {
 	CNIVersion  string   `json:"cniVersion"`
 	CNIVersions []string `json:"cniVersions"`
-	// Name is the network's own: what the runtime remembers of the pods that it has stays valid.
+	// Name is the network's own, so that the runtime's cached results of existing pods stay valid.
 	Name         string `json:"name"`
 	DisableCheck bool   `json:"disableCheck,omitempty"`
 	DisableGC    bool   `json:"disableGC,omitempty"`
-	// Inlined keeps the runtime from appending the plugins of the network's folder, which are in the delegate already.
+	// Inlined keeps the runtime from appending the plugins of the network's folder, which are already in the delegate.
 	Inlined bool          `json:"loadOnlyInlinedPlugins"`
 	Mark    *mark         `json:"weft"`
 	Plugins []agentPlugin `json:"plugins"`
 }
 
-// mark tells that weft made a file, and of which.
+// mark marks a file as made by weft, and names its source.
 type mark struct {
 	DerivedFrom string `json:"derivedFrom"`
 }
@@ -42,13 +42,13 @@ type agentPlugin struct {
 	Delegates    []json.RawMessage `json:"delegates"`
 }
 
-// The kinds of configurations that no agent form is derived of.
+// Configurations from which no agent's conflist is derived.
 var (
-	errLoopback = errors.New("it is the loopback network, which every pod gets first")
-	errAgent    = errors.New("it is the agent's form already")
+	errLoopback = errors.New("it is the loopback network, which every pod has")
+	errAgent    = errors.New("it is the agent's conflist")
 )
 
-// derive makes the agent's form of the configuration in a file.
+// derive returns the agent's conflist of a configuration file.
 func derive(path string, b []byte, c Config) ([]byte, error) {
 	list, err := confdir.Parse(b, filepath.Dir(path))
 	if err != nil {
@@ -75,16 +75,16 @@ func derive(path string, b []byte, c Config) ([]byte, error) {
 			}
 		}
 	}
-	form := agentList{
+	conflist := agentList{
 		CNIVersion: "1.0.0", CNIVersions: since("1.0.0"), Name: n.Name, DisableCheck: n.DisableCheck, DisableGC: n.DisableGC,
 		Inlined: true, Mark: &mark{filepath.Base(path)},
 		Plugins: []agentPlugin{{cni.ShimType, c.Socket, caps, []json.RawMessage{list.Bytes}}},
 	}
 	var out []byte
 	if c.Multus != nil {
-		out, err = json.MarshalIndent(c.Multus.before(form), "", "  ")
+		out, err = json.MarshalIndent(c.Multus.before(conflist), "", "  ")
 	} else {
-		out, err = json.MarshalIndent(form, "", "  ")
+		out, err = json.MarshalIndent(conflist, "", "  ")
 	}
 	if err != nil {
 		return nil, err
@@ -92,12 +92,12 @@ func derive(path string, b []byte, c Config) ([]byte, error) {
 	return append(out, '\n'), nil
 }
 
-// since are the versions of the protocol from v on.
+// since returns the versions of the protocol from v on.
 func since(v string) []string {
 	return slices.DeleteFunc(cni.Versions(), func(w string) bool { return !cni.AtLeast(w, v) })
 }
 
-// derivedFrom tells of which file weft made this one.
+// derivedFrom returns the source of a file that weft made.
 func derivedFrom(b []byte) (string, bool) {
 	var list struct {
 		Mark *mark `json:"weft"`
@@ -108,7 +108,7 @@ func derivedFrom(b []byte) (string, bool) {
 	return list.Mark.DerivedFrom, true
 }
 
-// nameBefore is a file name that sorts before another: the runtime takes the first file of its directory.
+// nameBefore returns a file name that sorts before another: the runtime uses the first file of its directory.
 func nameBefore(other string, multus bool) (string, error) {
 	names := []string{"00-weft.conflist", "+weft.conflist"}
 	if multus {
@@ -119,6 +119,6 @@ func nameBefore(other string, multus bool) (string, error) {
 			return name, nil
 		}
 	}
-	return "", model.Faultf(model.CodeInvalidConf, "give it a name that begins with a digit or a letter",
+	return "", model.Errorf(model.CodeInvalidConf, "rename the file so that it begins with a digit or a letter",
 		"configuration file %s: no name sorts before it", other)
 }

@@ -52,7 +52,7 @@ func TestDerive(t *testing.T) {
 	}
 }
 
-// sound checks what must hold of every form.
+// sound checks what all forms have in common.
 func sound(t *testing.T, original, form []byte) {
 	t.Helper()
 	if _, mine := derivedFrom(form); !mine {
@@ -64,7 +64,7 @@ func sound(t *testing.T, original, form []byte) {
 	}
 	inner, err := cni.ParseNetwork(original)
 	if err != nil {
-		return // its plugins stand in a folder
+		return // its plugins are in a folder
 	}
 	if outer.Name != inner.Name || outer.CNIVersion != cni.Latest || len(outer.Plugins) != 1 ||
 		outer.Plugins[0].Type != cni.ShimType {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package install puts weft's programs into a container runtime's plugin directory and the agent's form of a network
-// configuration into its configuration directory, and takes both back.
+// Package install copies weft's programs to a container runtime's plugin directory, writes the agent's conflist of a
+// network configuration to its configuration directory, and removes both.
 //
-// Whatever happens in between, a name is what it was or what it shall be, whole: everything is written beside its place
-// under a name that no runtime reads, and renamed over. What a killed run leaves (".weft-new-…") the next one clears
-// away; a lock on the directory makes runs wait for each other. There is no list of what was installed: weft knows its
-// programs by the module that is written into them, its links by their target and its configurations by the key "weft".
-// So taking back works with another version of weft, and never touches what somebody else has put over it since.
+// At any moment a name has its old or its new content, never a part: all files are written under a temporary name that
+// no runtime reads, and renamed. What a killed run leaves (".weft-new-…") is removed by the next one; a lock on the
+// directory makes runs wait for each other. There is no list of what was installed: weft's programs are recognized by
+// the Go module in their build information, its links by their target and its configurations by the key "weft". So
+// removal works with another version of weft, and never touches a file that another program has put there since.
 //
-// A foreign program is replaced only when that was asked for. It stays beside its place as NAME.weft-original, and has
-// its name again after Remove.
+// A foreign program is replaced only on request. It is kept as NAME.weft-original, and restored by Remove.
 package install

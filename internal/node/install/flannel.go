@@ -10,19 +10,19 @@ import (
 	"os"
 )
 
-// flannelName is the file that flannel's own installation puts its configuration into.
+// flannelName is the configuration file of flannel's own installation.
 const flannelName = "10-flannel.conflist"
 
-// Original puts a copy of flannel's cni-conf.json, at path, into c.ConfDir, where flannel's own installation has it:
-// its form comes before it (Follow), and it is there for whoever goes back. Where there is nothing at path, the
-// directory stays as it is.
+// Original copies flannel's cni-conf.json at path to c.ConfDir, where flannel's own installation has it: weft's form
+// sorts before it (Follow), and it is still there after a return to flannel. If path does not exist, nothing is
+// changed.
 func Original(ctx context.Context, c Config, path string) error {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
-		return trouble(err)
+		return withHint(err)
 	}
 	p, err := open(ctx, c.ConfDir, confHint)
 	if err != nil {
@@ -31,13 +31,13 @@ func Original(ctx context.Context, c Config, path string) error {
 	defer p.close()
 	have, err := os.ReadFile(p.path(flannelName))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return trouble(err)
+		return withHint(err)
 	}
 	if err == nil && bytes.Equal(have, text) {
 		return nil
 	}
 	if _, err := derive(p.path(flannelName), text, c); err != nil {
-		return err // no runtime could use it either
+		return err // runtimes could not use it either
 	}
-	return p.put(flannelName, bytes.NewReader(text), 0o644)
+	return p.write(flannelName, bytes.NewReader(text), 0o644)
 }

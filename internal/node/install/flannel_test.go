@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestOriginal: kube-flannel's cni-conf.json, as its ConfigMap has it, lies where flannel's installation puts it and
-// the agent's form before it; both follow the ConfigMap.
+// TestOriginal: the ConfigMap's cni-conf.json of kube-flannel is written where flannel's installation has it, and the
+// agent's conflist sorts before it; both follow the ConfigMap.
 func TestOriginal(t *testing.T) {
 	c := Config{ConfDir: t.TempDir()}
 	theirs, err := os.ReadFile("testdata/flannel/10-net.conflist")

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	quiet = 100 * time.Millisecond // files are written in several steps
-	// Beside the notifications everything is looked at now and then; often while something is wrong.
+	quiet = 100 * time.Millisecond // wait for the end of a sequence of writes
+	// Everything is also compared periodically, more often after an error.
 	period, again = 30 * time.Second, time.Second
 )
 
-// Follow keeps the agent's form of the network up to date until ctx ends, and tells of the first pass, and of each that
-// changed something or failed. A network that its owner takes away takes its form with it.
-func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
+// Follow keeps the agent's conflist of the network up to date until ctx ends, and reports the first pass, and each one
+// that changed something or failed. The conflist of a network that is removed is removed, too.
+func Follow(ctx context.Context, c Config, report func([]Change, error)) error {
 	n, err := fsnotify.NewWatcher()
 	if err != nil {
-		return trouble(err)
+		return withHint(err)
 	}
 	defer func() { _ = n.Close() }()
 	last := ""
@@ -41,7 +41,7 @@ func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
 			changed, last = true, now
 		}
 		if changed {
-			tell(changes, err)
+			report(changes, err)
 		}
 		wait := period
 		if err != nil {
@@ -50,7 +50,7 @@ func Follow(ctx context.Context, c Config, tell func([]Change, error)) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-n.Errors: // lost events: look at everything
+		case <-n.Errors: // events were lost: compare everything
 		case <-n.Events:
 			settled(ctx, n)
 		case <-time.After(wait):
@@ -76,9 +76,9 @@ func follow(ctx context.Context, c Config) ([]Change, error) {
 	return changes, err
 }
 
-// watchAll watches the directory and the folders of networks in it. Adding twice is no error.
+// watchAll watches the directory and its network folders. Adding one twice is no error.
 func watchAll(n *fsnotify.Watcher, dir string) {
-	_ = n.Add(dir) // one that is missing is an error of the pass, and looked for again
+	_ = n.Add(dir) // a missing one is an error of the pass, which is retried
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return
@@ -90,7 +90,7 @@ func watchAll(n *fsnotify.Watcher, dir string) {
 	}
 }
 
-// settled waits until nothing happens any more.
+// settled waits until there were no events for a while.
 func settled(ctx context.Context, n *fsnotify.Watcher) {
 	for {
 		select {

@@ -12,26 +12,26 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Config says what to install, and where.
+// Config configures the installation.
 type Config struct {
-	// BinDir is the runtime's plugin directory, ConfDir its configuration directory; an empty ConfDir is left alone.
+	// BinDir is the runtime's plugin directory, ConfDir its configuration directory; an empty ConfDir is not changed.
 	BinDir, ConfDir string
 	// From is the directory of weft's programs.
 	From string
-	// Plugins are the names under which weft-plugin is put in place; none: as loopback where there is no loopback.
+	// Plugins are the names under which weft-plugin is installed; none: as loopback if there is no loopback.
 	Plugins []string
-	// AgentPlugins are the names under which weft-cni is put in place, for plugins whose work an agent does. A foreign
-	// program of such a name stays, with Replace, too: nobody knows here what the node's agent will serve.
+	// AgentPlugins are the names under which weft-cni is installed, for plugins that the agent serves. A foreign program
+	// of such a name is kept, even with Replace: this program does not know what the node's agent serves.
 	AgentPlugins []string
-	// Replace allows to replace foreign programs of these names; they are kept beside.
+	// Replace allows replacing foreign programs of these names; they are kept under another name.
 	Replace bool
-	// Socket is the agent's, where it is not the usual one.
+	// Socket is the agent's, if it is not the default.
 	Socket string
-	// Multus, if there, asks for Multus' form of the configuration, under Multus' name.
+	// Multus, unless it is nil, requests Multus's form of the configuration, under Multus's name.
 	Multus *Multus
 }
 
-// Change is what was done about one file.
+// Change is the change of one file.
 type Change struct {
 	Path string `json:"path"`
 	// Action is one of installed, unchanged, removed, restored, kept.
@@ -49,12 +49,12 @@ const (
 )
 
 const (
-	binHint  = "name the runtime's plugin directory (containerd: bin_dir, usually /opt/cni/bin), or make it first"
-	confHint = "name the runtime's configuration directory (containerd: conf_dir, usually /etc/cni/net.d), or make it first"
+	binHint  = "name the runtime's plugin directory (containerd: bin_dir, usually /opt/cni/bin), or create it first"
+	confHint = "name the runtime's configuration directory (containerd: conf_dir, usually /etc/cni/net.d), or create it first"
 )
 
-// Install puts the programs in place and then, with a ConfDir, the configuration that uses them. The changes tell of
-// everything it looked after, also when it failed on the way; doing it again goes on from there.
+// Install installs the programs and then, with a ConfDir, the configuration that uses them. The changes include those
+// before an error; a further call continues from there.
 func Install(ctx context.Context, c Config) ([]Change, error) {
 	sources, err := c.sources()
 	if err != nil {
@@ -81,9 +81,9 @@ func (c Config) open(ctx context.Context) (bin, conf *place, done func(), err er
 	if a, err := os.Stat(c.ConfDir); err == nil {
 		if b, err := os.Stat(c.BinDir); err == nil && os.SameFile(a, b) {
 			bin.close()
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf,
-				"runtimes have one directory for plugins and another for configurations",
-				"%s and %s are one directory", c.BinDir, c.ConfDir)
+			return nil, nil, nil, model.Errorf(model.CodeInvalidConf,
+				"name two directories: one for plugins and one for configurations",
+				"%s and %s are the same directory", c.BinDir, c.ConfDir)
 		}
 	}
 	if conf, err = open(ctx, c.ConfDir, confHint); err != nil {
@@ -93,26 +93,26 @@ func (c Config) open(ctx context.Context) (bin, conf *place, done func(), err er
 	return bin, conf, func() { conf.close(); bin.close() }, nil
 }
 
-// interrupted is the error of a run that was told to stop.
+// interrupted is the error of a canceled run.
 func interrupted(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil
 	}
-	return model.Faultf(model.CodeTryAgain, "run it again: it goes on from there", "interrupted: %w", ctx.Err())
+	return model.Errorf(model.CodeTryAgain, "run it again: it continues from there", "interrupted: %w", ctx.Err())
 }
 
-// sources are the files to install from.
+// sources returns the files to install.
 func (c Config) sources() (map[string]string, error) {
 	found := map[string]string{}
 	for _, name := range []string{shimName, pluginName} {
 		path := filepath.Join(c.From, name)
-		if !ours(path) {
-			return nil, model.Faultf(model.CodeIO, "make build leaves them in bin/; --from names another directory",
-				"%s is no program of weft's", path)
+		if !isWeft(path) {
+			return nil, model.Errorf(model.CodeIO, "`make build` puts them into bin/; --from names another directory",
+				"%s is not a weft program", path)
 		}
 		if a, err := os.Stat(path); err == nil {
 			if b, err := os.Stat(filepath.Join(c.BinDir, name)); err == nil && os.SameFile(a, b) {
-				return nil, model.Faultf(model.CodeInvalidConf, "run the weft of another directory, or give --from",
+				return nil, model.Errorf(model.CodeInvalidConf, "run the weft program of another directory, or set --from",
 					"%s would be installed over itself", path)
 			}
 		}
@@ -121,23 +121,22 @@ func (c Config) sources() (map[string]string, error) {
 	return found, nil
 }
 
-// programs puts the programs in place: weft-cni and, where something is a name of it, weft-plugin first, then its
-// names.
+// programs installs the programs: weft-cni and, if any name links to it, weft-plugin first, then its names.
 func programs(ctx context.Context, c Config, bin *place, sources map[string]string) ([]Change, error) {
 	names := slices.Sorted(slices.Values(c.Plugins))
 	if len(names) == 0 {
-		who, err := whose(bin.path(loopback))
+		owned, err := ownerOf(bin.path(loopback))
 		if err != nil {
-			return nil, trouble(err)
+			return nil, withHint(err)
 		}
-		if who != foreign {
+		if owned != foreign {
 			names = []string{loopback}
 		}
 	}
 	needed := []string{shimName}
-	if who, err := whose(bin.path(pluginName)); err != nil {
-		return nil, trouble(err)
-	} else if len(names) > 0 || who == weft { // one that is there is brought up to date
+	if owned, err := ownerOf(bin.path(pluginName)); err != nil {
+		return nil, withHint(err)
+	} else if len(names) > 0 || owned == weft { // an existing one is updated
 		needed = []string{pluginName, shimName}
 	}
 	if err := refuse(c, bin, slices.Concat(needed, names)); err != nil {
@@ -171,20 +170,20 @@ func programs(ctx context.Context, c Config, bin *place, sources map[string]stri
 	return append(changes, more...), err
 }
 
-// agentPlugins puts weft-cni in place under the names of plugins whose work an agent does.
+// agentPlugins installs weft-cni under the names of plugins that the agent serves.
 func agentPlugins(ctx context.Context, c Config, bin *place) ([]Change, error) {
 	var changes []Change
 	for _, name := range slices.Sorted(slices.Values(c.AgentPlugins)) {
 		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
-		who, err := whose(bin.path(name))
+		owned, err := ownerOf(bin.path(name))
 		if err != nil {
-			return changes, trouble(err)
+			return changes, withHint(err)
 		}
-		if who == foreign {
+		if owned == foreign {
 			changes = append(changes, Change{
-				bin.path(name), Kept, "another vendor's; take it away to have weft's, which needs an agent",
+				bin.path(name), Kept, "another vendor's; remove it to use weft's, which needs an agent",
 			})
 			continue
 		}
@@ -197,82 +196,82 @@ func agentPlugins(ctx context.Context, c Config, bin *place) ([]Change, error) {
 	return changes, nil
 }
 
-// refuse looks at all names before anything is changed.
+// refuse checks all names before anything is changed.
 func refuse(c Config, bin *place, names []string) error {
 	var others []string
 	for _, name := range names {
 		if name == "" || strings.ContainsRune(name, '/') || strings.HasPrefix(name, ".") {
-			return model.Faultf(model.CodeInvalidConf, "", "plugin %q is no file name", name)
+			return model.Errorf(model.CodeInvalidConf, "", "plugin %q is not a file name", name)
 		}
 		path := bin.path(name)
-		who, err := whose(path)
+		owned, err := ownerOf(path)
 		if err != nil {
-			return trouble(err)
+			return withHint(err)
 		}
-		if who != foreign {
+		if owned != foreign {
 			continue
 		}
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			return model.Faultf(model.CodeIO, "take it away", "%s is a directory", path)
+			return model.Errorf(model.CodeIO, "remove it", "%s is a directory", path)
 		}
 		others = append(others, name)
 	}
 	if len(others) > 0 && !c.Replace {
-		return model.Faultf(model.CodeInvalidConf,
-			"--replace-foreign puts weft's in their places and keeps each as NAME"+original+"; --remove gives them back",
-			"directory %s: %s: not weft's, nothing was changed", bin.dir, strings.Join(others, ", "))
+		return model.Errorf(model.CodeInvalidConf,
+			"--replace-foreign replaces them and keeps each as NAME"+original+"; --remove restores them",
+			"directory %s: %s: not weft's, and nothing was changed", bin.dir, strings.Join(others, ", "))
 	}
 	return nil
 }
 
-// program puts a copy of a program in place.
+// program installs a copy of a program.
 func (p *place) program(name, source string) (Change, error) {
 	path := p.path(name)
 	if info, err := os.Lstat(path); err == nil && info.Mode() == 0o755 {
 		equal, err := same(path, source)
 		if err != nil {
-			return Change{}, trouble(err)
+			return Change{}, withHint(err)
 		}
 		if equal {
 			return Change{path, Unchanged, ""}, nil
 		}
 	}
-	detail, err := p.keep(name)
+	detail, err := p.keepOriginal(name)
 	if err != nil {
 		return Change{}, err
 	}
 	f, err := os.Open(source)
 	if err != nil {
-		return Change{}, trouble(err)
+		return Change{}, withHint(err)
 	}
 	defer func() { _ = f.Close() }()
-	return Change{path, Installed, detail}, p.put(name, f, 0o755)
+	return Change{path, Installed, detail}, p.write(name, f, 0o755)
 }
 
-// link makes a name of a program that is in place.
+// link makes a name a link to an installed program.
 func (p *place) link(name, program string) (Change, error) {
 	path := p.path(name)
 	if target, err := os.Readlink(path); err == nil && target == program {
 		return Change{path, Unchanged, ""}, nil
 	}
-	detail, err := p.keep(name)
+	detail, err := p.keepOriginal(name)
 	if err != nil {
 		return Change{}, err
 	}
-	return Change{path, Installed, detail}, p.point(name, program)
+	return Change{path, Installed, detail}, p.symlink(name, program)
 }
 
-// keep gives a foreign program that is going to be replaced a second name.
-func (p *place) keep(name string) (string, error) {
-	who, err := whose(p.path(name))
+// keepOriginal links a foreign program that is about to be replaced a second name.
+func (p *place) keepOriginal(name string) (string, error) {
+	owned, err := ownerOf(p.path(name))
 	if err != nil {
-		return "", trouble(err)
+		return "", withHint(err)
 	}
-	if who != foreign {
+	if owned != foreign {
 		return "", nil
 	}
-	if err := p.double(name, name+original); err != nil {
+	if err := p.linkCopy(name, name+original); err != nil {
 		return "", err
 	}
-	return "the one that was there is " + name + original, nil
+	return "the previous one is kept as " + name + original, nil
 }

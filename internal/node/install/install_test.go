@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// What is put in place is taken back, and the directories are as they were.
+// TestThereAndBack: Remove restores the directories to their state before Install.
 func TestThereAndBack(t *testing.T) {
 	const shim, plug = "-rwxr-xr-x the program weft-cni", "-rwxr-xr-x the program weft-plugin"
 	for name, x := range map[string]struct {
@@ -47,50 +47,50 @@ func TestThereAndBack(t *testing.T) {
 				"bridge": "-> weft-plugin", "bridge.weft-original": "-rwx------ #!/bin/sh\necho theirs\n",
 				"host-local": "-> weft-plugin", "host-local.weft-original": "-> multi",
 			},
-			"installed weft-plugin\ninstalled weft-cni\ninstalled bridge the one that was there is bridge.weft-original\n" +
-				"installed host-local the one that was there is host-local.weft-original\ninstalled loopback\ninstalled ptp\n",
+			"installed weft-plugin\ninstalled weft-cni\ninstalled bridge the previous one is kept as bridge.weft-original\n" +
+				"installed host-local the previous one is kept as host-local.weft-original\ninstalled loopback\ninstalled ptp\n",
 			"restored bridge\nrestored host-local\nremoved loopback\nremoved ptp\nremoved weft-cni\nremoved weft-plugin\n",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newDirs(t)
 			c.Plugins, c.Replace, c.ConfDir = x.plugins, x.replace, ""
-			before := look(t, c.BinDir)
+			before := listing(t, c.BinDir)
 			if d := cmp.Diff(x.says, install(t, c)); d != "" {
 				t.Errorf("what it says (-want +got):\n%s", d)
 			}
-			equal(t, "installed", with(before, x.more), look(t, c.BinDir))
+			equal(t, "installed", with(before, x.more), listing(t, c.BinDir))
 			again := install(t, c)
 			if want := strings.Repeat("unchanged\n", strings.Count(again, "\n")); strings.NewReplacer(
 				" weft-plugin", "", " weft-cni", "", " loopback", "", " bridge", "", " host-local", "", " ptp",
 				"").Replace(again) != want {
 				t.Errorf("a second time:\n%s", again)
 			}
-			equal(t, "a second time", with(before, x.more), look(t, c.BinDir))
+			equal(t, "a second time", with(before, x.more), listing(t, c.BinDir))
 			if d := cmp.Diff(x.saysAfter, remove(t, c)); d != "" {
 				t.Errorf("what it says when it takes back (-want +got):\n%s", d)
 			}
-			equal(t, "taken back", before, look(t, c.BinDir))
+			equal(t, "taken back", before, listing(t, c.BinDir))
 			if again := remove(t, c); again != "" {
 				t.Errorf("taken back twice: %s", again)
 			}
-			equal(t, "taken back twice", before, look(t, c.BinDir))
+			equal(t, "taken back twice", before, listing(t, c.BinDir))
 		})
 	}
 }
 
-// Without being told, nothing of another vendor's is replaced, and then nothing at all is done.
+// TestForeignIsRefused: without Replace, no program of another vendor is replaced, and nothing is changed.
 func TestForeignIsRefused(t *testing.T) {
 	c := newDirs(t)
-	before, conf := look(t, c.BinDir), look(t, c.ConfDir)
+	before, conf := listing(t, c.BinDir), listing(t, c.ConfDir)
 	c.Plugins = allPlugins()
 	_, err := Install(t.Context(), c)
-	want := "directory " + c.BinDir + ": bridge, host-local: not weft's, nothing was changed"
+	want := "directory " + c.BinDir + ": bridge, host-local: not weft's, and nothing was changed"
 	if f := fault(t, err); f.Msg != want || !strings.Contains(f.Hint, "--replace-foreign") {
 		t.Errorf("got %q, hint %q; want %q", f.Msg, f.Hint, want)
 	}
-	equal(t, "refused", before, look(t, c.BinDir))
-	equal(t, "refused", conf, look(t, c.ConfDir))
+	equal(t, "refused", before, listing(t, c.BinDir))
+	equal(t, "refused", conf, listing(t, c.ConfDir))
 
 	for _, name := range []string{"weft-cni", "weft-plugin"} {
 		path := filepath.Join(c.BinDir, name)
@@ -117,7 +117,7 @@ func TestForeignIsRefused(t *testing.T) {
 	}
 }
 
-// What somebody else has put over weft's is theirs.
+// TestVendorComesBack: a program that another vendor has installed over weft's is kept.
 func TestVendorComesBack(t *testing.T) {
 	c := newDirs(t)
 	c.Plugins, c.Replace = allPlugins(), true
@@ -128,14 +128,14 @@ func TestVendorComesBack(t *testing.T) {
 	}
 	put(t, bridge, "newer")
 	said := remove(t, c)
-	if !strings.Contains(said, "kept bridge.weft-original somebody has put another bridge in its place since\n") ||
+	if !strings.Contains(said, "kept bridge.weft-original another program has replaced bridge since\n") ||
 		strings.Contains(said, "d bridge\n") {
 		t.Errorf("taken back:\n%s", said)
 	}
 	if b, err := os.ReadFile(bridge); err != nil || string(b) != "newer" {
 		t.Errorf("the newer bridge: %q, %v", b, err)
 	}
-	install(t, c) // the newer one is the original now
+	install(t, c) // the newer one becomes the original
 	if b, err := os.ReadFile(bridge + original); err != nil || string(b) != "newer" {
 		t.Errorf("the original: %q, %v", b, err)
 	}
@@ -145,7 +145,7 @@ func TestVendorComesBack(t *testing.T) {
 	}
 }
 
-// Other versions of weft's programs are weft's.
+// TestUpgrade: programs of other versions of weft are recognized.
 func TestUpgrade(t *testing.T) {
 	c := newDirs(t)
 	install(t, c)
@@ -169,12 +169,12 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// A program that runs is no obstacle: the runtime's next call has the new one, the old one ends as it began.
+// TestRunningProgram: a running program can be replaced: the runtime's next call uses the new one.
 func TestRunningProgram(t *testing.T) {
 	c := newDirs(t)
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {
-		nettest.Without(t, "no sleep")
+		nettest.SkipMissing(t, "no sleep")
 	}
 	b, err := os.ReadFile(sleep)
 	if err != nil {
@@ -200,11 +200,11 @@ func TestRunningProgram(t *testing.T) {
 	}
 }
 
-// Many at once wait for each other.
+// TestMany: concurrent runs wait for each other.
 func TestMany(t *testing.T) {
 	c := newDirs(t)
 	c.Plugins, c.Replace = allPlugins(), true
-	before := look(t, c.BinDir)
+	before := listing(t, c.BinDir)
 	var wg sync.WaitGroup
 	for i := range 8 {
 		wg.Go(func() {
@@ -220,7 +220,7 @@ func TestMany(t *testing.T) {
 	wg.Wait()
 	install(t, c)
 	remove(t, c)
-	equal(t, "in the end", before, look(t, c.BinDir))
+	equal(t, "in the end", before, listing(t, c.BinDir))
 }
 
 func put(t *testing.T, path, text string) {
@@ -230,9 +230,9 @@ func put(t *testing.T, path, text string) {
 	}
 }
 
-func fault(t *testing.T, err error) *model.Fault {
+func fault(t *testing.T, err error) *model.Error {
 	t.Helper()
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) {
 		t.Fatalf("%v (%T) is no fault", err, err)
 	}

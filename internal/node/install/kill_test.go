@@ -19,9 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestKilled kills weft install, and weft install --remove, at random moments. Each name is at every moment what it was
-// or what it shall be, the other vendors' programs are never lost, and the next run finishes what the killed one began.
-// WEFT_KILLS is the number of kills.
+// TestKilled kills weft install, and weft install --remove, at random moments. Each name always has its old or its new
+// content, other vendors' programs are never lost, and the next run completes what the killed one began. WEFT_KILLS is
+// the number of kills.
 func TestKilled(t *testing.T) {
 	kills, err := strconv.Atoi(os.Getenv("WEFT_KILLS"))
 	if err != nil {
@@ -29,10 +29,10 @@ func TestKilled(t *testing.T) {
 	}
 	c := newDirs(t)
 	c.Plugins, c.Replace = allPlugins(), true
-	bin, conf := look(t, c.BinDir), look(t, c.ConfDir)
+	bin, conf := listing(t, c.BinDir), listing(t, c.ConfDir)
 	install(t, c)
-	allowed := either(bin, look(t, c.BinDir))
-	allowedConf := either(conf, look(t, c.ConfDir))
+	allowed := either(bin, listing(t, c.BinDir))
+	allowedConf := either(conf, listing(t, c.ConfDir))
 	remove(t, c)
 
 	in := []string{"install", "--cni-bin-dir", c.BinDir, "--conf-dir", c.ConfDir, "--plugins", "--replace-foreign"}
@@ -42,7 +42,7 @@ func TestKilled(t *testing.T) {
 	if err := exec.Command(weftProgram(t), in...).Run(); err != nil {
 		t.Fatal(err)
 	}
-	maps.Copy(allowed, either(bin, look(t, c.BinDir))) // --plugins are more than c.Plugins
+	maps.Copy(allowed, either(bin, listing(t, c.BinDir))) // --plugins has more names than c.Plugins
 	live, aim := 0, nettest.NewAim(whole-start*3/4)
 	for i := range kills {
 		args := in
@@ -50,15 +50,15 @@ func TestKilled(t *testing.T) {
 			args = out
 		}
 		hit := kill(t, start*3/4+aim.Moment(), args...)
-		if aim.Told(hit); hit {
+		if aim.Record(hit); hit {
 			live++
 		}
-		within(t, "programs", allowed, bin, look(t, c.BinDir))
-		within(t, "configurations", allowedConf, conf, look(t, c.ConfDir))
-		if i%7 == 6 { // not only remains upon remains
+		within(t, "programs", allowed, bin, listing(t, c.BinDir))
+		within(t, "configurations", allowedConf, conf, listing(t, c.ConfDir))
+		if i%7 == 6 { // start from a complete state now and then
 			remove(t, c)
-			equal(t, "taken back", bin, look(t, c.BinDir))
-			equal(t, "taken back", conf, look(t, c.ConfDir))
+			equal(t, "taken back", bin, listing(t, c.BinDir))
+			equal(t, "taken back", conf, listing(t, c.ConfDir))
 		}
 	}
 	install(t, c)
@@ -66,8 +66,8 @@ func TestKilled(t *testing.T) {
 		t.Errorf("left: %v", left)
 	}
 	remove(t, c)
-	equal(t, "in the end", bin, look(t, c.BinDir))
-	equal(t, "in the end", conf, look(t, c.ConfDir))
+	equal(t, "in the end", bin, listing(t, c.BinDir))
+	equal(t, "in the end", conf, listing(t, c.ConfDir))
 	t.Logf("%d of %d kills hit a live call", live, kills)
 	if live < kills/4 {
 		t.Errorf("only %d of %d kills hit a live call", live, kills)
@@ -76,7 +76,7 @@ func TestKilled(t *testing.T) {
 
 func weftProgram(t *testing.T) string { return filepath.Join(nettest.Programs(t), "weft") }
 
-// quickest is how long a call takes that nobody kills.
+// quickest is the duration of the fastest call that is not killed.
 func quickest(t *testing.T, args ...string) time.Duration {
 	t.Helper()
 	best := time.Hour
@@ -90,7 +90,7 @@ func quickest(t *testing.T, args ...string) time.Duration {
 	return best
 }
 
-// kill kills a call after a time, and tells whether it was still alive.
+// kill kills a call after a time, and reports whether it was still running.
 func kill(t *testing.T, after time.Duration, args ...string) bool {
 	t.Helper()
 	cmd := exec.Command(weftProgram(t), args...)
@@ -112,7 +112,7 @@ func kill(t *testing.T, after time.Duration, args ...string) bool {
 	return false
 }
 
-// either says what each name may be: what it is in one of the states.
+// either returns what each name may be: what it is in one of the states.
 func either(states ...map[string]string) map[string][]string {
 	out := map[string][]string{}
 	for _, s := range states {
@@ -125,7 +125,7 @@ func either(states ...map[string]string) map[string][]string {
 	return out
 }
 
-// within compares a directory in the middle of something with what may be there.
+// within compares a directory in the middle of a run with what it may contain.
 func within(t *testing.T, what string, allowed map[string][]string, first, now map[string]string) {
 	t.Helper()
 	for name, is := range now {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/cni"
 )
 
-// Multus asks for the form that Multus' own installation has: one plugin in 00-multus.conf, in front of the first
-// network of another vendor. Its fields are Multus' keys, with Multus' defaults where they are empty.
+// Multus requests the form of Multus's own installation: one plugin in 00-multus.conf, before the first network of
+// another vendor. Its fields are Multus's keys, with Multus's defaults if they are empty.
 type Multus struct {
 	NamespaceIsolation     bool
 	GlobalNamespaces       []string
@@ -22,8 +22,8 @@ type Multus struct {
 	NetworkDir             string
 }
 
-// multusConf is a single plugin's configuration: that is what tools expect under the name 00-multus.conf. A runtime
-// makes a list of one of it.
+// multusConf is a single plugin's configuration: tools expect that under the name 00-multus.conf. A runtime reads it
+// as a list of one plugin.
 type multusConf struct {
 	CNIVersion         string            `json:"cniVersion"`
 	Name               string            `json:"name"`
@@ -32,7 +32,7 @@ type multusConf struct {
 	Socket             string            `json:"socket,omitempty"`
 	Capabilities       map[string]bool   `json:"capabilities"`
 	NamespaceIsolation bool              `json:"namespaceIsolation,omitempty"`
-	GlobalNamespaces   string            `json:"globalNamespaces,omitempty"` // one text with commas, as Multus reads it
+	GlobalNamespaces   string            `json:"globalNamespaces,omitempty"` // one string with commas, as Multus reads it
 	SystemNamespaces   []string          `json:"systemNamespaces,omitempty"`
 	MultusNamespace    string            `json:"multusNamespace,omitempty"`
 	DefaultNetworks    []string          `json:"defaultNetworks,omitempty"`
@@ -41,13 +41,13 @@ type multusConf struct {
 	Delegates          []json.RawMessage `json:"delegates"`
 }
 
-// errMultus tells of a configuration of Multus' own, which is nobody's cluster network.
+// errMultus reports a configuration of Multus itself, which is not the cluster network.
 var errMultus = errors.New("it is a configuration of Multus, not of the cluster's network")
 
-// isMultus tells whether a plugin type is one of Multus'.
+// isMultus reports whether a plugin type is one of Multus's.
 func isMultus(typ string) bool { return typ == "multus" || typ == "multus-shim" }
 
-// before is the form of a network with Multus' keys.
+// before returns the form of a network with Multus's keys.
 func (m *Multus) before(l agentList) multusConf {
 	p := l.Plugins[0]
 	return multusConf{

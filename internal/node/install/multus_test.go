@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/cni/confdir"
 )
 
-// flannel is the list that flannel's own installation leaves.
+// flannel is the configuration of flannel's own installation.
 const flannel = `{
   "name": "cbr0",
   "cniVersion": "0.3.1",
@@ -74,7 +74,7 @@ func multusDirs(t *testing.T) Config {
 	}
 }
 
-// TestMultusForm: the first other configuration is the delegate, the union of capabilities is declared.
+// TestMultusForm: the first other configuration is the delegate, and the union of the capabilities is declared.
 func TestMultusForm(t *testing.T) {
 	c := multusDirs(t)
 	thick := `{"cniVersion":"0.3.1","name":"multus-cni-network","type":"multus-shim"}`
@@ -92,7 +92,7 @@ func TestMultusForm(t *testing.T) {
 	if diff := cmp.Diff(wantMultus, string(b)); diff != "" {
 		t.Error(diff)
 	}
-	// A runtime takes it as a single plugin, and first.
+	// A runtime reads it as a single plugin, and first.
 	names, err := libcni.ConfFiles(c.ConfDir, []string{".conf", ".conflist", ".json"})
 	if err != nil || filepath.Base(names[0]) != "00-multus.conf" {
 		t.Errorf("%q, %v", names, err)
@@ -106,8 +106,8 @@ func TestMultusForm(t *testing.T) {
 	}
 }
 
-// TestMultusFollows: a change of the original is in the form soon, a reader never sees a part of it, and it goes with
-// the original.
+// TestMultusFollows: the form follows a change of its source soon, a reader never sees a part of it, and it is removed
+// with its source.
 func TestMultusFollows(t *testing.T) {
 	c := multusDirs(t)
 	source, form := filepath.Join(c.ConfDir, "10-flannel.conflist"), filepath.Join(c.ConfDir, "00-multus.conf")
@@ -145,19 +145,19 @@ func TestMultusFollows(t *testing.T) {
 	until(t, "no form", func() bool { _, err := os.Stat(form); return os.IsNotExist(err) })
 }
 
-// A 00-multus.conf that somebody else has written is not written over.
+// TestMultusForeign: a foreign 00-multus.conf is not overwritten.
 func TestMultusForeign(t *testing.T) {
 	c := multusDirs(t)
 	files(t, c.ConfDir, map[string]string{
 		"10-a.conflist": list("a"), "00-multus.conf": `{"cniVersion":"0.3.1","name":"m","type":"multus"}`,
 	})
-	want := "configuration " + c.ConfDir + "/00-multus.conf: not weft's, nothing was changed"
+	want := "configuration " + c.ConfDir + "/00-multus.conf: not weft's, and nothing was changed"
 	if _, err := configureIn(t, c); err == nil || fault(t, err).Msg != want {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestCluster: weft's own network is put in place once, follows its facts, and takes the place of derived forms only.
+// TestCluster: weft's own network is written once, follows its settings, and replaces only derived forms.
 func TestCluster(t *testing.T) {
 	c := Config{BinDir: "/none", ConfDir: t.TempDir()}
 	files(t, c.ConfDir, map[string]string{"10-a.conflist": list("a")})
@@ -202,12 +202,12 @@ func TestCluster(t *testing.T) {
 	}
 	files(t, c.ConfDir, map[string]string{clusterName: `{}`})
 	if _, err := Cluster(t.Context(), c, own); err == nil ||
-		fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, nothing was changed" {
+		fault(t, err).Msg != "configuration "+c.ConfDir+"/00-weft.conflist: not weft's, and nothing was changed" {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestOwn: what the network consists of, for each design and for each place that addresses come from.
+// TestOwn: the plugins of the network for each design and each source of addresses.
 func TestOwn(t *testing.T) {
 	prefixes := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")}
 	for name, want := range map[string]struct {

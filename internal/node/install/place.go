@@ -20,25 +20,25 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// place is a directory that this process alone installs into.
+// place is a directory that is locked for this process's installation.
 type place struct {
 	dir  string
 	lock *os.File
 }
 
-// open locks a directory and clears away what killed runs have left in it.
+// open locks a directory and removes what killed runs have left in it.
 func open(ctx context.Context, dir, hint string) (*place, error) {
 	f, err := os.Open(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, model.Faultf(model.CodeIO, hint, "directory %s does not exist", dir)
+		return nil, model.Errorf(model.CodeIO, hint, "directory %s does not exist", dir)
 	}
 	if err != nil {
-		return nil, trouble(err)
+		return nil, withHint(err)
 	}
 	p := &place{dir: dir, lock: f}
 	if info, err := f.Stat(); err != nil || !info.IsDir() {
 		p.close()
-		return nil, model.Faultf(model.CodeIO, hint, "%s is no directory", dir)
+		return nil, model.Errorf(model.CodeIO, hint, "%s is not a directory", dir)
 	}
 	if err := p.acquire(ctx); err != nil {
 		p.close()
@@ -46,12 +46,12 @@ func open(ctx context.Context, dir, hint string) (*place, error) {
 	}
 	if err := atomicfile.Sweep(dir); err != nil {
 		p.close()
-		return nil, trouble(err)
+		return nil, withHint(err)
 	}
 	return p, nil
 }
 
-// acquire waits ten seconds for another run.
+// acquire waits up to ten seconds for another run.
 func (p *place) acquire(ctx context.Context) error {
 	limited, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -62,12 +62,12 @@ func (p *place) acquire(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return interrupted(ctx)
 	case limited.Err() != nil:
-		return model.Faultf(model.CodeTryAgain, "wait for it", "directory %s: another weft install is at work there", p.dir)
+		return model.Errorf(model.CodeTryAgain, "wait for it", "directory %s: another weft install is running there", p.dir)
 	}
-	return model.Faultf(model.CodeIO, "", "lock of directory %s: %w", p.dir, err)
+	return model.Errorf(model.CodeIO, "", "lock of directory %s: %w", p.dir, err)
 }
 
-// close unlocks the directory; nobody's is no harm.
+// close unlocks the directory; a nil place is not an error.
 func (p *place) close() {
 	if p != nil {
 		_ = p.lock.Close()
@@ -76,63 +76,63 @@ func (p *place) close() {
 
 func (p *place) path(name string) string { return filepath.Join(p.dir, name) }
 
-// put makes NAME a file with that content.
-func (p *place) put(name string, content io.Reader, mode fs.FileMode) error {
+// write writes a file with that content.
+func (p *place) write(name string, content io.Reader, mode fs.FileMode) error {
 	err := atomicfile.WriteFrom(p.path(name), func(w io.Writer) error {
 		_, err := io.Copy(w, content)
 		return err
 	}, mode, atomicfile.Durable)
-	return trouble(err)
+	return withHint(err)
 }
 
-// point makes NAME a symbolic link.
-func (p *place) point(name, target string) error {
-	return trouble(atomicfile.Symlink(target, p.path(name), atomicfile.Durable))
+// symlink makes NAME a symbolic link.
+func (p *place) symlink(name, target string) error {
+	return withHint(atomicfile.Symlink(target, p.path(name), atomicfile.Durable))
 }
 
-// double gives the file NAME a second name, replacing what has that name.
-func (p *place) double(name, second string) error {
+// linkCopy links the file NAME to a second name, replacing an existing file.
+func (p *place) linkCopy(name, second string) error {
 	err := atomicfile.Link(p.path(name), p.path(second), atomicfile.Durable)
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EMLINK) {
-		return p.duplicate(name, second) // a file system without hard links
+		return p.duplicate(name, second) // the file system has no hard links
 	}
-	return trouble(err)
+	return withHint(err)
 }
 
-// duplicate is double by copying.
+// duplicate is linkCopy by copying.
 func (p *place) duplicate(name, second string) error {
 	if target, err := os.Readlink(p.path(name)); err == nil {
-		return p.point(second, target)
+		return p.symlink(second, target)
 	}
 	f, err := os.Open(p.path(name))
 	if err != nil {
-		return trouble(err)
+		return withHint(err)
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil {
-		return trouble(err)
+		return withHint(err)
 	}
-	return p.put(second, f, info.Mode().Perm())
+	return p.write(second, f, info.Mode().Perm())
 }
 
-// remove takes NAME away.
+// remove deletes NAME.
 func (p *place) remove(name string) error {
 	if err := os.Remove(p.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return trouble(err)
+		return withHint(err)
 	}
 	return nil
 }
 
-// rename gives the file NAME the name to.
+// rename renames the file NAME.
 func (p *place) rename(name, to string) error {
 	if err := os.Rename(p.path(name), p.path(to)); err != nil {
-		return trouble(err)
+		return withHint(err)
 	}
 	return nil
 }
 
-// same tells whether two files have one content.
+// same reports whether two files have the same content.
 func same(a, b string) (bool, error) {
 	x, err := os.Open(a)
 	if err != nil {
@@ -166,19 +166,19 @@ func unlessEnded(err error) error {
 	return err
 }
 
-// trouble says what to do about an error of the file system; nil is none.
-func trouble(err error) error {
+// withHint adds a hint to an error of the file system; nil is no error.
+func withHint(err error) error {
 	if err == nil {
 		return nil
 	}
 	hint := ""
 	switch {
 	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
-		hint = "make room there; nothing is half-written"
+		hint = "free some space; no file is half-written"
 	case errors.Is(err, syscall.EROFS):
 		hint = "mount it writable, or name another directory"
 	case errors.Is(err, fs.ErrPermission):
 		hint = "run it as root, or as the owner of the directory"
 	}
-	return model.Faultf(model.CodeIO, hint, "%w", err)
+	return model.Errorf(model.CodeIO, hint, "%w", err)
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Remove takes the configuration and the programs back.
+// Remove removes the configuration and the programs.
 func Remove(ctx context.Context, c Config) ([]Change, error) {
 	bin, conf, done, err := c.open(ctx)
 	if err != nil {
@@ -20,20 +20,20 @@ func Remove(ctx context.Context, c Config) ([]Change, error) {
 	defer done()
 	var changes []Change
 	if conf != nil {
-		// First: from here on the runtime uses the programs no more.
+		// First, so that the runtime does not use the programs any more.
 		if changes, err = conf.withdraw(""); err != nil {
 			return changes, err
 		}
 	}
 	entries, err := os.ReadDir(bin.dir)
 	if err != nil {
-		return changes, trouble(err)
+		return changes, withHint(err)
 	}
 	for _, e := range entries {
 		if err := interrupted(ctx); err != nil {
 			return changes, err
 		}
-		done, err := bin.takeBack(e.Name())
+		done, err := bin.restore(e.Name())
 		changes = append(changes, done...)
 		if err != nil {
 			return changes, err
@@ -42,14 +42,14 @@ func Remove(ctx context.Context, c Config) ([]Change, error) {
 	return changes, nil
 }
 
-// takeBack undoes what Install did with one name.
-func (p *place) takeBack(name string) ([]Change, error) {
+// restore undoes what Install did with one name.
+func (p *place) restore(name string) ([]Change, error) {
 	if name, ok := strings.CutSuffix(name, original); ok {
-		return p.spare(name)
+		return p.originalOf(name)
 	}
 	path := p.path(name)
-	who, err := whose(path)
-	if err != nil || who != weft {
+	owned, err := ownerOf(path)
+	if err != nil || owned != weft {
 		return nil, err
 	}
 	if _, err := os.Lstat(path + original); err == nil {
@@ -58,7 +58,7 @@ func (p *place) takeBack(name string) ([]Change, error) {
 		}
 		return []Change{{path, Restored, ""}}, nil
 	} else if !errors.Is(err, fs.ErrNotExist) {
-		return nil, trouble(err)
+		return nil, withHint(err)
 	}
 	if err := p.remove(name); err != nil {
 		return nil, err
@@ -66,28 +66,28 @@ func (p *place) takeBack(name string) ([]Change, error) {
 	return []Change{{path, Removed, ""}}, nil
 }
 
-// spare looks after an original whose name is not, or no longer, weft's.
-func (p *place) spare(name string) ([]Change, error) {
+// originalOf handles an original whose name is not, or no longer, weft's.
+func (p *place) originalOf(name string) ([]Change, error) {
 	path := p.path(name)
-	who, err := whose(path)
+	owned, err := ownerOf(path)
 	switch {
 	case err != nil:
-		return nil, trouble(err)
-	case who == weft:
-		return nil, nil // restored in its turn
-	case who == nobody:
+		return nil, withHint(err)
+	case owned == weft:
+		return nil, nil // restored with its name
+	case owned == missing:
 		if err := p.rename(name+original, name); errors.Is(err, fs.ErrNotExist) {
-			return nil, nil // it was restored
+			return nil, nil // already restored
 		} else if err != nil {
 			return nil, err
 		}
 		return []Change{{path, Restored, ""}}, nil
 	}
 	if _, err := os.Lstat(path + original); err != nil {
-		return nil, nil // it was restored a moment ago
+		return nil, nil // restored meanwhile
 	}
 	if equal, err := same(path, path+original); err == nil && equal {
 		return nil, p.remove(name + original)
 	}
-	return []Change{{path + original, Kept, fmt.Sprintf("somebody has put another %s in its place since", name)}}, nil
+	return []Change{{path + original, Kept, fmt.Sprintf("another program has replaced %s since", name)}}, nil
 }

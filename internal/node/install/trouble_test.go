@@ -17,7 +17,7 @@ import (
 func mount(t *testing.T, dir, options string) {
 	t.Helper()
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, options); err != nil {
-		nettest.Without(t, fmt.Sprintf("tmpfs cannot be mounted here: %v", err))
+		nettest.SkipMissing(t, fmt.Sprintf("tmpfs cannot be mounted here: %v", err))
 	}
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
@@ -32,34 +32,34 @@ func TestBadDirectories(t *testing.T) {
 		msg, hint string
 	}{
 		"missing bin": {func(c *Config) { c.BinDir = "/none" }, "directory /none does not exist", "bin_dir"},
-		"no bin":      {func(c *Config) { c.BinDir = "/dev/null" }, "/dev/null is no directory", "bin_dir"},
+		"no bin":      {func(c *Config) { c.BinDir = "/dev/null" }, "/dev/null is not a directory", "bin_dir"},
 		"missing conf": {
 			func(c *Config) { c.ConfDir = "/none" }, "directory /none does not exist", "conf_dir",
 		},
-		"no conf": {func(c *Config) { c.ConfDir = "/dev/null" }, "/dev/null is no directory", "conf_dir"},
+		"no conf": {func(c *Config) { c.ConfDir = "/dev/null" }, "/dev/null is not a directory", "conf_dir"},
 		"one directory": {
-			func(c *Config) { c.ConfDir = c.BinDir + "/." }, "/. are one directory", "another for configurations",
+			func(c *Config) { c.ConfDir = c.BinDir + "/." }, "/. are the same directory", "one for configurations",
 		},
 		"no programs": {
-			func(c *Config) { c.From = "/none" }, "/none/weft-cni is no program of weft's", "--from",
+			func(c *Config) { c.From = "/none" }, "/none/weft-cni is not a weft program", "--from",
 		},
 		"over itself": {
 			func(c *Config) { c.BinDir = c.From }, "would be installed over itself", "--from",
 		},
-		"name": {func(c *Config) { c.Plugins = []string{"../sh"} }, `plugin "../sh" is no file name`, ""},
+		"name": {func(c *Config) { c.Plugins = []string{"../sh"} }, `plugin "../sh" is not a file name`, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newDirs(t)
 			bin, conf := c.BinDir, c.ConfDir
-			before, confBefore := look(t, bin), look(t, conf)
+			before, confBefore := listing(t, bin), listing(t, conf)
 			x.spoil(&c)
 			_, err := Install(t.Context(), c)
 			f := fault(t, err)
 			if !strings.HasSuffix(f.Msg, x.msg) || !strings.Contains(f.Hint, x.hint) {
 				t.Errorf("got %q, hint %q", f.Msg, f.Hint)
 			}
-			equal(t, "nothing was changed", before, look(t, bin))
-			equal(t, "nothing was changed", confBefore, look(t, conf))
+			equal(t, "nothing was changed", before, listing(t, bin))
+			equal(t, "nothing was changed", confBefore, listing(t, conf))
 		})
 	}
 }
@@ -68,11 +68,11 @@ func TestReadOnly(t *testing.T) {
 	c := newDirs(t)
 	mount(t, c.BinDir, "size=64m")
 	install(t, c)
-	before := look(t, c.BinDir)
+	before := listing(t, c.BinDir)
 	if err := unix.Mount("", c.BinDir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""); err != nil {
-		nettest.Without(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
+		nettest.SkipMissing(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
 	}
-	install(t, c) // there is nothing to do
+	install(t, c) // nothing is to be done
 	c.Plugins = []string{"ptp"}
 	for verb, do := range map[string]func() error{
 		"install": func() error { _, err := Install(t.Context(), c); return err },
@@ -83,10 +83,10 @@ func TestReadOnly(t *testing.T) {
 			t.Errorf("%s: %q, hint %q", verb, f.Msg, f.Hint)
 		}
 	}
-	equal(t, "nothing was changed", before, look(t, c.BinDir))
+	equal(t, "nothing was changed", before, listing(t, c.BinDir))
 }
 
-// A full disk: nothing half-written, and going on when there is room.
+// TestFull: on a full disk no file is half-written, and the next run continues when there is space.
 func TestFull(t *testing.T) {
 	c := newDirs(t)
 	c.ConfDir = ""
@@ -96,11 +96,12 @@ func TestFull(t *testing.T) {
 		c.Plugins, c.Replace = []string{"ptp"}, true
 		if size != "0k" {
 			if err := unix.Mount("", c.BinDir, "", unix.MS_REMOUNT, "size="+size); err != nil {
-				nettest.Without(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
+				nettest.SkipMissing(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
 			}
 		}
 		_, err := Install(t.Context(), c)
-		if f := fault(t, err); !strings.Contains(f.Msg, "no space left on device") || !strings.Contains(f.Hint, "room") {
+		if f := fault(t, err); !strings.Contains(f.Msg, "no space left on device") ||
+			!strings.Contains(f.Hint, "free some space") {
 			t.Errorf("%s: %q, hint %q", size, f.Msg, f.Hint)
 		}
 		if left, _ := filepath.Glob(filepath.Join(c.BinDir, ".weft*")); len(left) > 0 {
@@ -110,15 +111,15 @@ func TestFull(t *testing.T) {
 			t.Errorf("%s: ptp is %q, %v", size, b, err)
 		}
 		if err := unix.Mount("", c.BinDir, "", unix.MS_REMOUNT, "size=64m"); err != nil {
-			nettest.Without(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
+			nettest.SkipMissing(t, fmt.Sprintf("tmpfs cannot be remounted here: %v", err))
 		}
 		install(t, c)
 		remove(t, c)
-		equal(t, "taken back", map[string]string{"ptp": "-rwxr-xr-x theirs"}, look(t, c.BinDir))
+		equal(t, "taken back", map[string]string{"ptp": "-rwxr-xr-x theirs"}, listing(t, c.BinDir))
 	}
 }
 
-// File systems without hard links keep a copy.
+// TestWithoutLinks: on file systems without hard links a copy is kept.
 func TestWithoutLinks(t *testing.T) {
 	c := newDirs(t)
 	p, err := open(t.Context(), c.BinDir, "")
@@ -126,7 +127,7 @@ func TestWithoutLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer p.close()
-	before := look(t, c.BinDir)
+	before := listing(t, c.BinDir)
 	for _, name := range []string{"bridge", "host-local"} {
 		if err := p.duplicate(name, name+original); err != nil {
 			t.Fatal(err)
@@ -134,5 +135,5 @@ func TestWithoutLinks(t *testing.T) {
 	}
 	equal(t, "copies", with(before, map[string]string{
 		"bridge" + original: before["bridge"], "host-local" + original: before["host-local"],
-	}), look(t, c.BinDir))
+	}), listing(t, c.BinDir))
 }

@@ -14,19 +14,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestWalk: in any order of installing, taking back, and vendors who put their own over everything, what the vendors
-// put there last is there in the end, and nothing of weft's.
+// TestWalk: in any order of installing, removing, and vendors that install over everything, the vendors' last programs
+// remain in the end, and none of weft's.
 func TestWalk(t *testing.T) {
-	if err := flag.Set("rapid.checks", "10"); err != nil { // each step writes programs to the disk
+	if err := flag.Set("rapid.checks", "10"); err != nil { // each step writes programs to disk
 		t.Fatal(err)
 	}
 	rapid.Check(t, func(r *rapid.T) {
 		c := newDirs(t)
-		theirs := look(t, c.BinDir)
+		theirs := listing(t, c.BinDir)
 		ctx := t.Context()
 		serial := 0
 		r.Repeat(map[string]func(*rapid.T){
-			"least": func(*rapid.T) { _, _ = Install(ctx, c) }, // refused when a vendor's weft-cni is there
+			"least": func(*rapid.T) { _, _ = Install(ctx, c) }, // refused if there is a vendor's weft-cni
 			"plugins": func(r *rapid.T) {
 				d := c
 				d.Plugins = rapid.SliceOfDistinct(rapid.SampledFrom(allPlugins()), rapid.ID[string]).Draw(r, "plugins")
@@ -46,7 +46,7 @@ func TestWalk(t *testing.T) {
 				theirs[name] = "-rwxr-xr-x " + text
 			},
 			"": func(r *rapid.T) { // after each step
-				there := look(t, c.BinDir)
+				there := listing(t, c.BinDir)
 				for name, is := range theirs {
 					if there[name] != is && there[name+original] != is {
 						r.Fatalf("%s of the vendor, %q, is lost: %q, %q", name, is, there[name], there[name+original])
@@ -57,8 +57,8 @@ func TestWalk(t *testing.T) {
 				if _, err := Remove(ctx, c); err != nil {
 					r.Fatal(err)
 				}
-				there := look(t, c.BinDir)
-				maps.DeleteFunc(there, func(name, _ string) bool { // an older one, kept
+				there := listing(t, c.BinDir)
+				maps.DeleteFunc(there, func(name, _ string) bool { // a kept older one
 					return strings.HasSuffix(name, original) && theirs[strings.TrimSuffix(name, original)] != ""
 				})
 				equal(t, "taken back", theirs, there)

@@ -18,13 +18,13 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// allPlugins are some of weft's, two of which the runtime's directory has from another vendor.
+// allPlugins are some of weft's plugins, two of which are another vendor's in the runtime's directory.
 func allPlugins() []string { return []string{"bridge", "host-local", "loopback", "ptp"} }
 
 const chain = `{"cniVersion":"0.4.0","name":"pods","plugins":[{"type":"bridge","ipam":{"type":"host-local","subnet":"10.1.0.0/24"}},` +
 	`{"type":"portmap","capabilities":{"portMappings":true}}]}`
 
-// newDirs are a runtime's directories as a vendor has left them.
+// newDirs returns a runtime's directories with a vendor's files.
 func newDirs(t *testing.T) Config {
 	t.Helper()
 	c := Config{BinDir: t.TempDir(), ConfDir: t.TempDir(), From: nettest.Programs(t)}
@@ -43,8 +43,8 @@ func newDirs(t *testing.T) Config {
 	return c
 }
 
-// look gives what stands in a directory: programs of weft's by their name, everything else as it is.
-func look(t *testing.T, dir string) map[string]string {
+// listing returns the content of a directory: programs of weft's by name, everything else as it is.
+func listing(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -84,7 +84,7 @@ func equal(t *testing.T, what string, want, got map[string]string) {
 
 func clip(s string) string { return s[:min(len(s), 4000)] }
 
-// says writes changes as lines.
+// says formats changes as lines.
 func says(c Config, changes []Change) string {
 	var b strings.Builder
 	for _, x := range changes {
@@ -112,7 +112,7 @@ func remove(t *testing.T, c Config) string {
 	return says(c, changes)
 }
 
-// with is a map and more.
+// with returns a map with additional entries.
 func with(m map[string]string, more map[string]string) map[string]string {
 	out := maps.Clone(m)
 	maps.Copy(out, more)

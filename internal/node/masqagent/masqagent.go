@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package masqagent follows the configuration file of ip-masq-agent, which lists the destinations that see pods' own
-// addresses.
+// Package masqagent follows the configuration file of ip-masq-agent, which lists the destinations for which pods'
+// traffic is not masqueraded.
 package masqagent
 
 import (
@@ -19,7 +19,7 @@ import (
 )
 
 // Follow returns a function that reads the file and returns the destinations that are not masqueraded, and when to read
-// it again. While the file cannot be read, what it said last counts. Without a path it returns nil.
+// it again. While the file cannot be read, its last valid content is used. Without a path it returns nil.
 func Follow(path string, log *slog.Logger) func() ([]netip.Prefix, time.Duration) {
 	if path == "" {
 		return nil
@@ -32,13 +32,13 @@ func Follow(path string, log *slog.Logger) func() ([]netip.Prefix, time.Duration
 			last, trouble = conf, ""
 		} else if err.Error() != trouble {
 			trouble = err.Error()
-			log.Warn("network.masqAgentConfig: what it said last counts", "err", err)
+			log.Warn("network.masqAgentConfig is invalid; keeping the last valid version", "err", err)
 		}
 		return last.Except(), last.Resync
 	}
 }
 
-// read reads the file; one that is not there says nothing.
+// read reads the file; a missing file is an empty configuration.
 func read(path string, log *slog.Logger) (flannel.MasqAgent, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -53,12 +53,12 @@ func read(path string, log *slog.Logger) (flannel.MasqAgent, error) {
 	if string(text) == "null" {
 		text = nil
 	}
-	conf, doubts, err := flannel.ParseMasqAgent(text)
+	conf, warnings, err := flannel.ParseMasqAgent(text)
 	if err != nil {
 		return conf, fmt.Errorf("%s: %w", path, err)
 	}
-	for _, d := range doubts {
-		log.Debug("network.masqAgentConfig", "field", d.Field, "doubt", d.Msg, "hint", d.Hint)
+	for _, d := range warnings {
+		log.Debug("network.masqAgentConfig has a warning", "field", d.Field, "warning", d.Msg, "hint", d.Hint)
 	}
 	return conf, nil
 }

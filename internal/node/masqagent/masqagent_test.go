@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// The file of ip-masq-agent is followed; one that is broken leaves what it said before.
+// TestMasqAgent: the file is followed; an invalid one leaves its last valid content in force.
 func TestMasqAgent(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ip-masq-agent")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))

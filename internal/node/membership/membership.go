@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package membership is this node among the nodes of the cluster, by the current snapshot.
+// Package membership finds this node among the nodes of the cluster, in the current snapshot.
 package membership
 
 import (
@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Node is this node among the others.
+// Node is this node as a member of the cluster.
 type Node struct {
 	Name string
-	// Cluster is the current snapshot. It, and what it returns, may be nil: nothing is known then.
+	// Cluster returns the current snapshot. The function and the snapshot may be nil: nothing is known then.
 	Cluster func() *model.Cluster
 }
 
@@ -30,7 +30,7 @@ func (n Node) nodes() []model.Node {
 	return c.Nodes
 }
 
-// Self is the node's own object; false before it is known.
+// Self returns the node's own object; false before it is known.
 func (n Node) Self() (model.Node, bool) {
 	nodes := n.nodes()
 	i, found := slices.BinarySearchFunc(nodes, n.Name, func(o model.Node, name string) int {
@@ -42,19 +42,19 @@ func (n Node) Self() (model.Node, bool) {
 	return nodes[i], true
 }
 
-// Labels are this node's labels; false before they are known.
+// Labels returns this node's labels; false before they are known.
 func (n Node) Labels() (map[string]string, bool) {
 	self, known := n.Self()
 	return self.Labels, known
 }
 
-// PodCIDRs are the prefixes that the cluster gave this node.
+// PodCIDRs returns the podCIDRs that the cluster assigned to this node.
 func (n Node) PodCIDRs() []netip.Prefix {
 	self, _ := n.Self()
 	return self.PodCIDRs
 }
 
-// All are the names of the nodes that have objects, nil before that is known.
+// All returns the names of the nodes that have objects, nil before they are known.
 func (n Node) All() map[string]bool {
 	if n.Cluster == nil || n.Cluster() == nil {
 		return nil
@@ -66,7 +66,8 @@ func (n Node) All() map[string]bool {
 	return out
 }
 
-// Rank is how many nodes come before this one, in an order that is the same everywhere and no name's advantage.
+// Rank returns how many nodes come before this one in an order that is the same on all nodes and independent of the
+// alphabet.
 func (n Node) Rank() int {
 	hash := func(name string) uint64 {
 		h := fnv.New64a()

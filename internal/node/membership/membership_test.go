@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestRank: the nodes of a cluster have ranks that differ, whichever of them asks; a node finds its own object.
+// TestRank: the nodes of a cluster have different ranks, whichever node computes them; a node finds its own object.
 func TestRank(t *testing.T) {
 	c := &model.Cluster{Nodes: []model.Node{
 		{Name: "a", Labels: map[string]string{"n": "a"}},
@@ -33,7 +33,7 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// TestUnknown: before the cluster is known, nothing is.
+// TestUnknown: before the cluster is known, all results are empty.
 func TestUnknown(t *testing.T) {
 	for name, n := range map[string]Node{
 		"no datastore": {Name: "a"}, "no snapshot": {Name: "a", Cluster: func() *model.Cluster { return nil }},

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 )
 
-// The interface to the other nodes is the one that is named, also where flannel's configuration says the rest.
+// TestMeshInterface: the uplink is the configured one, even if flannel's configuration has the rest.
 func TestMeshInterface(t *testing.T) {
 	for name, want := range map[string]string{"auto": "", "eth1": "eth1"} {
 		for _, mode := range []config.Mode{config.ModeNone, config.ModeCluster, config.ModeFlannel} {
@@ -23,8 +23,8 @@ func TestMeshInterface(t *testing.T) {
 	}
 }
 
-// Wherever nodes find each other in a directory, a node says its VtepMAC there, unless it is to publish nothing.
-func TestVtepOfEachMode(t *testing.T) {
+// TestVTEPOfEachMode: a node publishes its VtepMAC in a directory, unless it is configured to publish nothing.
+func TestVTEPOfEachMode(t *testing.T) {
 	for _, mode := range []config.Mode{config.ModeNone, config.ModeCluster, config.ModeFlannel, config.ModeMultus} {
 		for _, publish := range []bool{true, false} {
 			c := config.Default()
@@ -33,8 +33,8 @@ func TestVtepOfEachMode(t *testing.T) {
 				Network: c.Network, Flannel: c.Flannel, Directory: true, Random: strings.NewReader("0123456789abcdef"),
 			})
 			want := publish && mode != config.ModeMultus
-			if got := s.Mesh(); (got.VtepSeed != "") != want || want && !got.VtepAlone || s.PublishesVtep() != want {
-				t.Errorf("mode %s, publish %t: seed %q, alone %t", mode, publish, got.VtepSeed, got.VtepAlone)
+			if got := s.Mesh(); (got.VTEPSeed != "") != want || want && !got.PublishVTEPOnly || s.PublishesVTEP() != want {
+				t.Errorf("mode %s, publish %t: seed %q, alone %t", mode, publish, got.VTEPSeed, got.PublishVTEPOnly)
 			}
 		}
 	}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package metrics is what an agent tells Prometheus, and the small web server that tells it: /metrics, /healthz,
-// /readyz and /loglevel. docs/kubernetes.md has the table of the metrics; a test compares it.
+// Package metrics holds the agent's and the controller's Prometheus metrics, and the web server that serves /metrics,
+// /healthz, /readyz and /loglevel. docs/reference/metrics.md has the table of the metrics; a test compares it.
 //
-// Everything is counted where it happens by a method here; nothing is computed until somebody asks.
+// Events are counted where they happen, by a method here. Gauges are computed when the metrics are scraped.
 package metrics
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// Metrics counts. The nil Metrics counts nothing.
+// Metrics is the set of metrics of one program. A nil Metrics counts nothing.
 type Metrics struct {
 	registry *prometheus.Registry
 	calls    *prometheus.HistogramVec
@@ -24,28 +24,28 @@ type Metrics struct {
 	gcs      *prometheus.CounterVec
 }
 
-// New makes the metrics of one agent.
+// New returns the metrics that every program has.
 func New(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "weft_cni_call_seconds", Help: "How long CNI calls took, by verb and by the code they ended with (0: done).",
+			Name: "weft_cni_call_duration_seconds", Help: "Duration of CNI calls in seconds, by verb and CNI error code (0: success).",
 			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60},
 		}, []string{"verb", "code"}),
 		repairs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_repairs_total",
-			Help: "Things of weft's that others had changed in the kernel and that were brought back, by kind.",
+			Help: "Kernel objects of weft that were changed or removed externally and repaired, by kind.",
 		}, []string{"kind"}),
 		leaks: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "weft_leaks_total", Help: "Attachments found without a sandbox and taken away, by network.",
+			Name: "weft_gc_attachments_total", Help: "Attachments without a sandbox that garbage collection removed, by network.",
 		}, []string{"network"}),
 		gcs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "weft_gc_runs_total",
-			Help: "Comparisons with the runtime's list of sandboxes, by outcome: done, refused (the list cannot be trusted), failed.",
+			Help: "Garbage collections against the runtime's list of sandboxes, by outcome: done, refused (the list is implausible), failed.",
 		}, []string{"outcome"}),
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "weft_build_info", Help: "Always 1; the label says which weft this is.",
+		Name: "weft_build_info", Help: "Always 1; the label version is the version of weft.",
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(m.calls, m.repairs, m.leaks, m.gcs, build,
@@ -53,7 +53,7 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Call tells of a CNI call that is over.
+// Call records a finished CNI call.
 func (m *Metrics) Call(verb string, code uint, took time.Duration) {
 	if m == nil {
 		return
@@ -61,12 +61,12 @@ func (m *Metrics) Call(verb string, code uint, took time.Duration) {
 	switch verb {
 	case "ADD", "DEL", "CHECK", "GC", "STATUS", "VERSION":
 	default:
-		verb = "other" // whatever a caller writes is no label
+		verb = "other" // a caller cannot create labels
 	}
 	m.calls.WithLabelValues(verb, strconv.FormatUint(uint64(code), 10)).Observe(took.Seconds())
 }
 
-// Repaired tells of things that were brought back. Each is named as differences are: "route 10.0.0.0/8 …", "no addr …".
+// Repaired counts repaired objects. Each is named as a difference is: "route 10.0.0.0/8 …", "no addr …".
 func (m *Metrics) Repaired(things []string) {
 	if m == nil {
 		return
@@ -76,7 +76,7 @@ func (m *Metrics) Repaired(things []string) {
 	}
 }
 
-// kindOf is the first word of what was repaired.
+// kindOf returns the kind of a repaired object: the first word of its difference.
 func kindOf(thing string) string {
 	word, _, _ := strings.Cut(strings.TrimPrefix(thing, "no "), " ")
 	switch word {
@@ -88,46 +88,63 @@ func kindOf(thing string) string {
 	return "other"
 }
 
-// Leak tells of attachments that nobody owned and that were taken away.
-func (m *Metrics) Leak(network string, n int) {
+// Collected counts attachments that garbage collection removed.
+func (m *Metrics) Collected(network string, n int) {
 	if m != nil && n > 0 {
 		m.leaks.WithLabelValues(network).Add(float64(n))
 	}
 }
 
-// GC tells of one comparison with the runtime's list.
+// GC records one garbage collection.
 func (m *Metrics) GC(outcome string) {
 	if m != nil {
 		m.gcs.WithLabelValues(outcome).Inc()
 	}
 }
 
-// Gauge adds a value that is asked for when somebody reads the metrics.
+// Gauge adds a gauge whose value is read at each scrape.
 func (m *Metrics) Gauge(name, help string, value func() float64) {
 	if m != nil {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value))
 	}
 }
 
-// Gauges adds values by one label that are asked for when somebody reads the metrics.
-func (m *Metrics) Gauges(name, help, label string, values func() map[string]float64) {
+// Counter adds a counter whose value is read at each scrape; it must never decrease.
+func (m *Metrics) Counter(name, help string, value func() float64) {
 	if m != nil {
-		m.registry.MustRegister(&gauges{prometheus.NewDesc(name, help, []string{label}, nil), values})
+		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, value))
 	}
 }
 
-// gauges are values by one label.
-type gauges struct {
+// Gauges adds gauges with one label whose values are read at each scrape.
+func (m *Metrics) Gauges(name, help, label string, values func() map[string]float64) {
+	m.labeled(prometheus.GaugeValue, name, help, label, values)
+}
+
+// Counters adds counters with one label whose values are read at each scrape.
+func (m *Metrics) Counters(name, help, label string, values func() map[string]float64) {
+	m.labeled(prometheus.CounterValue, name, help, label, values)
+}
+
+func (m *Metrics) labeled(kind prometheus.ValueType, name, help, label string, values func() map[string]float64) {
+	if m != nil {
+		m.registry.MustRegister(&labeled{prometheus.NewDesc(name, help, []string{label}, nil), kind, values})
+	}
+}
+
+// labeled is a metric with one label, whose values are read at each scrape.
+type labeled struct {
 	desc   *prometheus.Desc
+	kind   prometheus.ValueType
 	values func() map[string]float64
 }
 
-// Describe says what they are.
-func (g *gauges) Describe(out chan<- *prometheus.Desc) { out <- g.desc }
+// Describe sends the metric's description.
+func (l *labeled) Describe(out chan<- *prometheus.Desc) { out <- l.desc }
 
-// Collect tells them.
-func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	for label, value := range g.values() {
-		out <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, label)
+// Collect sends the metric's values.
+func (l *labeled) Collect(out chan<- prometheus.Metric) {
+	for label, value := range l.values() {
+		out <- prometheus.MustNewConstMetric(l.desc, l.kind, value, label)
 	}
 }

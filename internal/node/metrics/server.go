@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Limits of the web server: whoever asks is not trusted to be quick or brief.
+// Limits of the web server: its clients are not trusted.
 const (
 	askLimit    = 5 * time.Second
 	answerLimit = 30 * time.Second
@@ -32,30 +32,30 @@ const (
 // Server is the agent's web server.
 type Server struct {
 	Metrics *Metrics
-	// Ready says why new pods cannot be served; nil is ready.
+	// Ready returns why new pods cannot be served; nil is ready.
 	Ready func() error
-	// Alive says why the agent must be started again; nil is alive, and so is a server without it.
+	// Alive returns why the agent must be restarted; nil is alive, and so is a server without the function.
 	Alive func() error
-	// Level is the log's; nil has no /loglevel.
+	// Level is the log level; without it there is no /loglevel.
 	Level *slog.LevelVar
-	// Attachments is what /attachments tells, as JSON; nil has none.
+	// Attachments returns the content of /attachments; without it there is none.
 	Attachments func() (any, error)
-	// Addresses is what /addresses tells, as JSON; nil has none.
+	// Addresses returns the content of /addresses; without it there is none.
 	Addresses func() (any, error)
 	Log       *slog.Logger
 }
 
-// Listen takes an address.
+// Listen listens on an address.
 func Listen(address string) (net.Listener, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose another metrics.address, or end who has it", "metrics address %q: %w",
+		return nil, model.Errorf(model.CodeIO, "choose another metrics.address, or stop the process that uses the port", "metrics address %q: %w",
 			address, err)
 	}
 	return l, nil
 }
 
-// Run answers until ctx ends.
+// Run serves until ctx ends.
 func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	web := &http.Server{
 		Handler: s.Handler(), ReadTimeout: askLimit, WriteTimeout: answerLimit, MaxHeaderBytes: headerLimit,
@@ -75,7 +75,7 @@ func (s *Server) Run(ctx context.Context, l net.Listener) error {
 	return nil
 }
 
-// Handler is what the server answers.
+// Handler returns the server's handler.
 func (s *Server) Handler() http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(s.Metrics.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4}))
@@ -94,7 +94,7 @@ func (s *Server) Handler() http.Handler {
 	return mux
 }
 
-// probe answers with a word, or with what is wrong.
+// probe responds with a word, or with status 503 and the error.
 func probe(check func() error, well string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		if check != nil {
@@ -107,23 +107,23 @@ func probe(check func() error, well string) http.HandlerFunc {
 	}
 }
 
-// local tells whether a request comes from the node itself, and answers it otherwise.
+// local reports whether a request comes from the node itself; otherwise it responds with an error.
 func local(w http.ResponseWriter, r *http.Request) bool {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil || !peer.Addr().Unmap().IsLoopback() {
-		http.Error(w, r.URL.Path+" is for the node itself alone", http.StatusForbidden)
+		http.Error(w, r.URL.Path+" is available on the node itself only", http.StatusForbidden)
 		return false
 	}
 	return true
 }
 
-// private says who has which address: not everybody's business.
-func (s *Server) private(tell func() (any, error)) http.HandlerFunc {
+// private serves a value on the node itself only: pods' addresses are not public.
+func (s *Server) private(get func() (any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !local(w, r) {
 			return
 		}
-		all, err := tell()
+		all, err := get()
 		if err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
@@ -133,7 +133,7 @@ func (s *Server) private(tell func() (any, error)) http.HandlerFunc {
 	}
 }
 
-// setLevel changes the log's level: it says more about pods to whoever reads the log, so that only the node itself may.
+// setLevel changes the log level, from the node itself only: a lower level discloses more about pods.
 func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	if !local(w, r) {
 		return
@@ -150,7 +150,7 @@ func (s *Server) setLevel(w http.ResponseWriter, r *http.Request) {
 	}
 	if was := s.Level.Level(); was != level {
 		s.Level.Set(level)
-		s.Log.Info("log level changed", "was", was.String(), "is", level.String(), "by", "request")
+		s.Log.Info("log level changed", "old", was.String(), "new", level.String(), "reason", "request")
 	}
 	fmt.Fprintln(w, level)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestFiles: each file has the form that its readers know, is written in one step (a reader that has the old one open
-// reads all of it), and is left alone while it says the same: readers watch it.
+// TestFiles: each file has the form that its readers know, is replaced atomically (a reader that has the old one open
+// reads all of it), and is not touched while its content is the same: readers watch it.
 func TestFiles(t *testing.T) {
 	env := flannel.SubnetEnv{
 		Networks: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")}, Subnet: netip.MustParsePrefix("10.42.3.1/24"),
@@ -38,7 +38,7 @@ func TestFiles(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := slog.New(slog.NewTextHandler(t.Output(), nil))
-			path := filepath.Join(t.TempDir(), "run", "vendor", "file") // nobody has made the directories yet
+			path := filepath.Join(t.TempDir(), "run", "vendor", "file") // its directories do not exist yet
 			write := func(mtu int, want string) os.FileInfo {
 				t.Helper()
 				if err := c.write(path, mtu, log); err != nil {
@@ -72,7 +72,7 @@ func TestFiles(t *testing.T) {
 			write(1400, c.next)
 
 			err := c.write(filepath.Join(path, "below-a-file"), 1400, log)
-			var fault *model.Fault
+			var fault *model.Error
 			if !errors.As(err, &fault) || fault.Code != model.CodeIO || !strings.HasPrefix(err.Error(), c.option) {
 				t.Errorf("no place for the file: %v", err)
 			}
@@ -80,7 +80,7 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestNoMTU: where no file is configured, or any MTU fits, there is none to write.
+// TestNoMTU: no file is written where none is configured, or the MTU is not limited.
 func TestNoMTU(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)

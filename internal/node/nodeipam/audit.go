@@ -17,10 +17,11 @@ import (
 // compareEvery is how often the node compares its blocks, its ledger and its kernel.
 const compareEvery = 10 * time.Minute
 
-// Audit compares periodically what this node has given with its ledger and its kernel, until ctx ends.
+// Audit periodically compares the addresses that this node has allocated with its ledger and its kernel, until ctx
+// ends.
 func (n *Node) Audit(ctx context.Context) error {
 	var findings atomic.Int64
-	n.cfg.Metrics.Gauge("weft_node_findings", "What the last comparison of this node's blocks, ledger and kernel found.",
+	n.cfg.Metrics.Gauge("weft_ipam_node_findings", "Findings of the last audit of this node's blocks, ledger and kernel.",
 		func() float64 {
 			return float64(findings.Load())
 		})
@@ -33,33 +34,36 @@ func (n *Node) Audit(ctx context.Context) error {
 		if !n.Pooled() {
 			continue
 		}
-		found, err := n.compare()
+		found, err := n.Compare()
 		if err != nil {
-			n.cfg.Log.Warn("addresses of this node cannot be compared", "err", err)
+			n.cfg.Log.Warn("addresses of this node could not be audited", "err", err)
 			continue
 		}
-		findings.Store(int64(found))
+		for _, f := range found {
+			n.cfg.Log.Warn("audit found an inconsistent address", "object", f.Object, "finding", f.Msg)
+		}
+		findings.Store(int64(len(found)))
 	}
 }
 
-// Pooled reports whether pools concern this node.
+// Pooled reports whether this node uses pools.
 func (n *Node) Pooled() bool { return n.cfg.Network.FromPools() || n.cfg.Engine.Used() }
 
-// ServesCluster reports whether weft gives the addresses of the cluster's network. Over another vendor's it does not,
-// and that one's pools are none of its business.
+// ServesCluster reports whether weft allocates the addresses of the cluster's network. In another vendor's cluster
+// network it does not, and does not touch that vendor's pools.
 func (n *Node) ServesCluster() bool { return n.cfg.Network.FromPools() || n.cfg.Engine.ServesCluster() }
 
-// compare counts what does not agree between this node's memory, its ledger and its kernel.
-func (n *Node) compare() (int, error) {
+// Compare returns the differences between this node's block engine, its ledger and its kernel.
+func (n *Node) Compare() ([]audit.Finding, error) {
 	before := n.cfg.Engine.Allocations()
 	records, err := n.cfg.Records.List()
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	l := audit.Local{Allocations: audit.Allocations{Allocations: before}}
+	l := audit.NodeState{Allocations: audit.Allocations{Allocations: before}}
 	paths := map[string]bool{}
 	for _, rec := range records {
-		one := audit.Recorded{AttachmentKey: rec.Key(), Done: rec.Stage == attach.Done, Netns: rec.Request.Netns}
+		one := audit.LedgerEntry{AttachmentKey: rec.Key(), Done: rec.Stage == attach.Done, Netns: rec.Request.Netns}
 		if rec.Result != nil {
 			for _, ip := range rec.Result.IPs {
 				one.Addrs = append(one.Addrs, ip.Address.Addr())
@@ -69,15 +73,12 @@ func (n *Node) compare() (int, error) {
 		paths[one.Netns] = true
 	}
 	if l.Kernel, l.Gone, err = inuse.Read(paths); err != nil {
-		return 0, err
+		return nil, err
 	}
-	// What came or went meanwhile is no finding: both times it must be so.
+	// A finding must hold before and after: allocations may change during the comparison.
 	after := n.cfg.Engine.Allocations()
 	l.Held = slices.DeleteFunc(before.Held, func(h blocks.HeldAddress) bool { return !slices.Contains(after.Held, h) })
 	var p audit.Report
 	p.Compare(l)
-	for _, f := range p.Findings {
-		n.cfg.Log.Warn("addresses of this node do not agree", "object", f.Object, "what", f.Msg)
-	}
-	return len(p.Findings), nil
+	return p.Findings, nil
 }

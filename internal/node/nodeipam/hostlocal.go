@@ -12,36 +12,35 @@ import (
 	"github.com/weft-net/weft/internal/ipam/hostlocal"
 )
 
-// Allocations are what this node may allocate and has allocated: from pools, and in host-local's directories.
+// Allocations returns what this node has allocated and can allocate: from pools, and in host-local's directories.
 func (n *Node) Allocations() (any, error) {
 	g := audit.Allocations{Allocations: blocks.Allocations{Node: n.cfg.Name, Held: []blocks.HeldAddress{}}}
 	if n.cfg.Engine != nil {
 		g.Allocations = n.cfg.Engine.Allocations()
 	}
 	var err error
-	g.Filed, err = n.filed()
+	g.HostLocal, err = n.filed()
 	return g, err
 }
 
-// filed is what host-local's directories of the networks hold that this agent has attached, or whose configuration it
-// has written.
-func (n *Node) filed() ([]audit.Filed, error) {
+// filed returns the contents of host-local's directories for the networks that this agent has attached or configured.
+func (n *Node) filed() ([]audit.HostLocalDir, error) {
 	local := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir})
-	asks := []ipam.Ask{}
+	requests := []ipam.Request{}
 	if n.cfg.Network.Name != "" {
-		asks = append(asks, ipam.Ask{Network: n.cfg.Network.Name})
+		requests = append(requests, ipam.Request{Network: n.cfg.Network.Name})
 	}
 	records, err := n.cfg.Records.List()
 	if err != nil {
 		return nil, err
 	}
 	for _, rec := range records {
-		all, _ := localAsks(rec)
-		asks = append(asks, all...)
+		all, _ := localRequests(rec)
+		requests = append(requests, all...)
 	}
-	var out []audit.Filed
+	var out []audit.HostLocalDir
 	read := map[string]bool{}
-	for _, ask := range asks {
+	for _, ask := range requests {
 		dir, entries, err := local.List(ask)
 		if read[dir] {
 			continue
@@ -53,37 +52,37 @@ func (n *Node) filed() ([]audit.Filed, error) {
 		if len(entries) == 0 && len(ask.Conf) == 0 {
 			continue
 		}
-		f := audit.Filed{Network: ask.Network, Dir: dir, Entries: []audit.FiledAddress{}}
+		f := audit.HostLocalDir{Network: ask.Network, Dir: dir, Entries: []audit.HostLocalEntry{}}
 		for _, e := range entries {
-			f.Entries = append(f.Entries, audit.FiledAddress{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
+			f.Entries = append(f.Entries, audit.HostLocalEntry{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
 		}
 		out = append(out, f)
 	}
 	return out, nil
 }
 
-// localAsks are what an attachment's plugins have asked host-local, and how many others have asked another IPAM.
-func localAsks(rec attach.Record) (asks []ipam.Ask, others int) {
+// localRequests returns the host-local requests of an attachment's plugins, and how many plugins use another IPAM.
+func localRequests(rec attach.Record) (requests []ipam.Request, others int) {
 	for _, p := range rec.Network.Plugins {
 		var conf struct{ IPAM struct{ Type string } }
 		switch _ = json.Unmarshal(p.Raw, &conf); conf.IPAM.Type {
 		case "":
 		case (*hostlocal.Allocator)(nil).Type():
-			asks = append(asks, ipam.Ask{Network: rec.Network.Name, Conf: p.Raw})
+			requests = append(requests, ipam.Request{Network: rec.Network.Name, Conf: p.Raw})
 		default:
 			others++
 		}
 	}
-	return asks, others
+	return requests, others
 }
 
-// Directory is the directory of host-local's that all addresses of an attachment are from, empty where there is none.
+// Directory returns the host-local directory that all addresses of an attachment are from, empty if there is none.
 func (n *Node) Directory(rec attach.Record) string {
-	asks, others := localAsks(rec)
-	if len(asks) != 1 || others > 0 {
+	requests, others := localRequests(rec)
+	if len(requests) != 1 || others > 0 {
 		return ""
 	}
-	dir, err := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir}).Directory(asks[0])
+	dir, err := hostlocal.New(hostlocal.Config{DataDir: n.cfg.AddressDir}).Directory(requests[0])
 	if err != nil {
 		return ""
 	}

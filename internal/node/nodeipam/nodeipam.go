@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeipam is the addresses of this node beside what allocates them: what the ledger says of them when the
-// agent starts, which networks will need some, whether blocks, ledger and kernel agree, and a list of them for
-// operators.
+// Package nodeipam manages this node's addresses around the block engine: it restores them from the ledger when the
+// agent starts, announces the networks that will need addresses, audits blocks, ledger and kernel, and lists
+// allocations for operators.
 package nodeipam
 
 import (
@@ -26,35 +26,35 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Records are the attachments that are recorded on this node.
+// Records lists the attachments that are recorded on this node.
 type Records interface {
 	List() ([]attach.Record, error)
 }
 
-// Config is a Node's.
+// Config configures a Node.
 type Config struct {
 	Name    string
 	Network config.Network
-	// AddressDir is host-local's where a configuration names none; empty is the reference plugin's.
+	// AddressDir is the default directory of host-local; empty is the reference plugin's.
 	AddressDir string
-	// Engine is nil where there is no place for the cluster's objects.
+	// Engine is nil where there is no datastore for the cluster's objects.
 	Engine  *blocks.Engine
 	Records Records
 	Facts   *facts.Facts
-	// Plugins are the plugin objects of weft's own network whose addresses are of pools.
+	// Plugins returns the plugin configurations of weft's own network if its addresses are from pools.
 	Plugins func() []json.RawMessage
 	Metrics *metrics.Metrics
 	Log     *slog.Logger
 	After   func(time.Duration) <-chan time.Time
 }
 
-// Node is this node's addresses.
+// Node manages this node's addresses.
 type Node struct{ cfg Config }
 
 // New returns a Node.
 func New(cfg Config) *Node { return &Node{cfg} }
 
-// Run has the engine claim, release and answer other nodes, until ctx ends. What pods may ask for is claimed before.
+// Run runs the engine and announces to it which networks pods may request, until ctx ends.
 func (n *Node) Run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return n.cfg.Engine.Run(ctx) })
@@ -62,7 +62,7 @@ func (n *Node) Run(ctx context.Context) error {
 	return parts.Wait()
 }
 
-// expect tells the engine which networks there are.
+// expect passes the networks of the cluster to the engine.
 func (n *Node) expect(ctx context.Context) error {
 	changed, cancel := n.cfg.Facts.Subscribe()
 	defer cancel()
@@ -75,7 +75,7 @@ func (n *Node) expect(ctx context.Context) error {
 		case <-changed:
 		}
 		c := n.cfg.Facts.Cluster()
-		confs := append(blocks.Shared(c.Networks), n.cfg.Plugins()...)
+		confs := append(blocks.PoolConfigs(c.Networks), n.cfg.Plugins()...)
 		same := slices.EqualFunc(confs, before, func(x, y json.RawMessage) bool { return bytes.Equal(x, y) })
 		if same && (len(confs) == 0 || nodes == len(c.Nodes)) {
 			continue
@@ -85,13 +85,13 @@ func (n *Node) expect(ctx context.Context) error {
 	}
 }
 
-// Restore tells the engine what recorded attachments hold. What an earlier boot left is free.
+// Restore passes the addresses of recorded attachments to the engine. Those of an earlier boot are free.
 func Restore(e *blocks.Engine, l Records, boot string) error {
 	records, err := l.List()
 	if err != nil && len(records) == 0 {
 		return err
 	}
-	var asks []ipam.Ask
+	var requests []ipam.Request
 	for _, rec := range records {
 		for _, act := range rec.Acts {
 			if act.Kind != attach.ActIPAM || len(act.IPs) == 0 || rec.Boot != boot || rec.Standby ||
@@ -102,24 +102,24 @@ func Restore(e *blocks.Engine, l Records, boot string) error {
 			for _, ip := range act.IPs {
 				held = append(held, ip.Address.Addr())
 			}
-			asks = append(asks, ipam.Ask{
+			requests = append(requests, ipam.Request{
 				Conf: rec.Network.Plugins[act.Plugin].Raw, Network: rec.Request.Network,
 				ContainerID: rec.Request.ContainerID, IfName: rec.Request.IfName, Held: held,
 			})
 		}
 	}
-	e.Restore(context.Background(), asks)
+	e.Restore(context.Background(), requests)
 	return nil
 }
 
-// Flush has the kernel forget the connections of addresses that pods had.
+// Flush deletes the conntrack entries of addresses that pods had.
 func Flush(host *kernel.Conn, addrs []netip.Addr) error {
 	gone := make(map[netip.Addr]bool, len(addrs))
 	for _, addr := range addrs {
 		gone[addr] = true
 	}
-	_, err := host.Cut(func(c state.Connection) bool {
-		return gone[c.From.Addr()] || gone[c.To.Addr()] || gone[c.Answers.Addr()] || gone[c.Back.Addr()]
+	_, err := host.FlushConntrack(func(c state.Connection) bool {
+		return gone[c.Src.Addr()] || gone[c.Dst.Addr()] || gone[c.ReplySrc.Addr()] || gone[c.ReplyDst.Addr()]
 	})
 	return err
 }

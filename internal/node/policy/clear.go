@@ -15,25 +15,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Clear takes away what an Enforcer before has left, where policies are not obeyed any more: on the node, and in the
-// pods whose interfaces these are.
+// Clear removes the tables of an earlier Enforcer where policies are not enforced any more: on the node, and in the
+// pods of these interfaces.
 func Clear(ctx context.Context, host *kernel.Conn, all ...model.WorkloadEndpoint) error {
 	mine := []state.Table{{Family: policy.TableFamily, Name: policy.TableName}}
-	errs := []error{host.RemoveTables(ctx, append(bare(policy.Place{Ports: true}), mine...))}
-	if _, _, err := host.Bar(ctx, nil); err != nil {
+	errs := []error{host.RemoveTables(ctx, append(emptyTables(policy.EnforcementPoint{Ports: true}), mine...))}
+	if _, _, err := host.Quarantine(ctx, nil); err != nil {
 		errs = append(errs, err)
 	}
 	for _, g := range all {
 		if g.HostEnd != model.HostEndRouted && g.Netns != "" && ctx.Err() == nil {
-			errs = append(errs, clearPod(ctx, g, slices.Concat(mine, bare(policy.Place{Tap: g.IfName}))))
+			errs = append(errs, clearPod(ctx, g, slices.Concat(mine, emptyTables(policy.EnforcementPoint{Tap: g.IfName}))))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// clearStale takes away what an agent before has written into pods whose interfaces are judged at ports of bridges now,
-// once the rules there stand. A pod whose other interfaces are judged in it keeps its table, which is made right as any
-// other. It is the turn of who writes in pods: nobody writes a table meanwhile that would be taken for an old one.
+// clearStale removes the tables of an earlier agent in pods whose interfaces are enforced at bridge ports now, after
+// the rules there are written. A pod with other interfaces that are enforced in it keeps its table, which is updated
+// as usual. The caller has the kernel lock of the pods' tables, so that no new table is written meanwhile and taken for
+// an old one.
 func (pt *podTables) clearStale(ctx context.Context) {
 	for _, g := range pt.toClear() {
 		err := inPod(g, func(at *kernel.Conn) error {
@@ -50,24 +51,24 @@ func (pt *podTables) clearStale(ctx context.Context) {
 		pt.desired.mu.Unlock()
 		if err != nil && !logged {
 			pt.log.Error(
-				"the table that an earlier agent left in a pod cannot be removed, and denies what it denied; it is tried again",
+				"old table in a pod could not be removed and stays in force; agent retries",
 				"err", err,
 			)
 		}
 	}
 }
 
-// toClear are the interfaces whose pods may have an old table; there is none while the rules at the ports do not stand.
+// toClear returns the interfaces whose pods may have an old table; none while the rules at the ports are not written.
 func (pt *podTables) toClear() []model.WorkloadEndpoint {
 	pt.desired.mu.Lock()
 	defer pt.desired.mu.Unlock()
-	if !pt.node.right || pt.node.bridges != nil || len(pt.stale) == 0 {
+	if !pt.node.inSync || pt.node.bridges != nil || len(pt.stale) == 0 {
 		return nil
 	}
 	var out []model.WorkloadEndpoint
-	kept := pt.desired.podPlaces()
+	kept := pt.desired.podPlacesLocked()
 	for key := range pt.stale {
-		if l := pt.desired.local[key]; l != nil && !slices.Contains(kept, policy.Place{Pod: l.Pod}) {
+		if l := pt.desired.local[key]; l != nil && !slices.Contains(kept, policy.EnforcementPoint{Pod: l.Pod}) {
 			out = append(out, l.WorkloadEndpoint)
 			continue
 		}
@@ -78,12 +79,12 @@ func (pt *podTables) toClear() []model.WorkloadEndpoint {
 
 func clearPod(ctx context.Context, g model.WorkloadEndpoint, mine []state.Table) error {
 	return inPod(g, func(at *kernel.Conn) error {
-		_, _, opened := at.Bar(ctx, nil)
+		_, _, opened := at.Quarantine(ctx, nil)
 		return errors.Join(at.RemoveTables(ctx, mine), opened)
 	})
 }
 
-// inPod calls f with the namespace of an interface's pod, unless that is gone.
+// inPod calls f with the namespace of an interface's pod, if it still exists.
 func inPod(g model.WorkloadEndpoint, f func(at *kernel.Conn) error) error {
 	ns, err := netns.Open(g.Netns)
 	if errors.Is(err, netns.ErrGone) {

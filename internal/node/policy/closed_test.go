@@ -25,7 +25,7 @@ metadata: {namespace: shop, name: none}
 spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 `
 
-// flood sends datagrams from a namespace to a pod until stop is called, and counts what arrives.
+// flood sends datagrams from a namespace to a pod until stop is called, and counts those that arrive.
 func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
 	t.Helper()
 	var in *net.UDPConn
@@ -51,7 +51,7 @@ func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
 	go func() {
 		defer close(done)
 		for ctx.Err() == nil {
-			var out *net.UDPConn // a new one each time: an established connection is allowed
+			var out *net.UDPConn // a new one each time, because an established connection stays allowed
 			_ = from.ns.Do(func() (err error) {
 				out, err = net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.addr, 4000)))
 				return err
@@ -65,8 +65,8 @@ func flood(t *testing.T, from, to *pod) (arrived func() int, stop func()) {
 	return func() int { n := <-count; count <- n; return n }, func() { cancel(); <-done; _ = in.Close() }
 }
 
-// A pod that is selected is never open: not when its agent ends, starts, starts without a store, has a store that has
-// not told everything yet, nor after somebody flushed the rules and they were brought back.
+// TestNeverOpen: a selected pod is never open: not when its agent ends, starts, starts without a datastore, has not
+// synced yet, nor after another program flushed the rules and they were restored.
 func TestNeverOpen(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)
@@ -75,7 +75,7 @@ func TestNeverOpen(t *testing.T) {
 	arrived, stop := flood(t, a, b)
 	defer stop()
 	for range 3 {
-		w.start() // ends the one before
+		w.start() // ends the previous one
 		c := w.pod("shop/c"+string(rune('0'+len(w.pods))), "app: c")
 		if reaches(c.ns, b, 80) {
 			t.Error("a new pod is open")
@@ -83,19 +83,19 @@ func TestNeverOpen(t *testing.T) {
 	}
 	w.halt()
 	w.start(func(c *policy.Config) { c.Source = silent{} })
-	if err := w.Release(t.Context(), a.Attachment); err != nil { // while nothing is known
+	if err := w.Release(t.Context(), a.Attachment); err != nil { // while policies are not synced
 		t.Error(err)
 	}
 	if n := arrived(); n > 0 {
 		t.Errorf("%d packets arrived", n)
 	}
-	// They would have, had anybody let them.
+	// They would have arrived without the policy.
 	w.start()
 	w.remove("none")
 	w.eventually("packets arrive without the policy", func() bool { return arrived() > 0 })
 }
 
-// silent is a store that tells nothing, and does not say that this was all: an API server that is away.
+// silent is a datastore without events and without a sync, like an unreachable API server.
 type silent struct{}
 
 func (silent) Watch(ctx context.Context, _ ...store.Kind) (<-chan store.Event, error) {
@@ -106,13 +106,13 @@ func (silent) Watch(ctx context.Context, _ ...store.Kind) (<-chan store.Event, e
 
 func wantTryAgain(t *testing.T, err error, words string) {
 	t.Helper()
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(err.Error(), words) || f.Hint == "" {
 		t.Errorf("want code 11 with %q, got %v", words, err)
 	}
 }
 
-// An ADD that nobody can judge is refused: policies are not known, or the pod's labels are not.
+// TestUnknown: an ADD is refused while policies, or the pod's labels, are not known.
 func TestUnknown(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)
@@ -131,11 +131,11 @@ func TestUnknown(t *testing.T) {
 	other := g
 	other.Pod.UID = "another"
 	wantTryAgain(t, w.Admit(t.Context(), other), "pod shop/a is not known yet")
-	// No policy can be about the pods of this namespace.
+	// No policy selects pods of this namespace.
 	if err := w.Admit(t.Context(), w.guarded("bank/b")); err != nil {
 		t.Error(err)
 	}
-	// A pod that comes while its ADD waits is waited for.
+	// The ADD waits for a pod that is created meanwhile.
 	late := w.guarded("shop/late")
 	done := make(chan error, 1)
 	w.start()
@@ -146,8 +146,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// What others do to the table is put right, whatever it is.
-func TestMeddled(t *testing.T) {
+// TestExternalChanges: any external change of the table is repaired.
+func TestExternalChanges(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)
 	w.start()
@@ -167,7 +167,7 @@ func sortedLines(s string) string {
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])
 	}
-	// What was made anew may stand elsewhere.
+	// A re-created object may be at another position.
 	for i := range lines {
 		for j := i + 1; j < len(lines); j++ {
 			if lines[j] < lines[i] {
@@ -178,7 +178,7 @@ func sortedLines(s string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestStoreAway: a store that cannot be read when the agent starts is read later; its policies hold then.
+// TestStoreAway: a datastore that cannot be read when the agent starts is read later; then its policies are enforced.
 func TestStoreAway(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)
@@ -187,7 +187,7 @@ func TestStoreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.start()
-	w.eventually("the store is missed", func() bool { return strings.Contains(w.log.String(), "policies cannot be read") })
+	w.eventually("the store is missed", func() bool { return strings.Contains(w.log.String(), "policies could not be read") })
 	if err := os.Rename(away, w.dir); err != nil {
 		t.Fatal(err)
 	}

@@ -13,24 +13,24 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 )
 
-// counters are the packets that policies denied, added up over tables that come and go. They have a socket of their
-// own: who reads them does not wait for who writes the node's tables.
+// counters are the packets that policies denied, added up over deleted tables. They have their own socket, so that
+// reading them does not wait for writes of the node's tables.
 type counters struct {
 	mu   sync.Mutex
-	node *kernel.Conn // nil until it is needed
-	// totals are denied packets by who denied them, last what the counters said last.
+	node *kernel.Conn // nil until the first use
+	// totals are denied packets by policy; last are the counters' last values.
 	totals map[string]float64
 	last   map[counter]uint64
 }
 
-// counter is one of those who count: where, and what was denied by whom.
+// counter is one counter in the kernel: its place and its policy.
 type counter struct{ where, by string }
 
-// countTime bounds the looks into all namespaces.
+// countTime limits reading the counters in all namespaces.
 const countTime = 10 * time.Second
 
-// conn is the socket to the node's tables. The lock is held.
-func (c *counters) conn() (*kernel.Conn, error) {
+// connLocked returns the socket for the node's tables.
+func (c *counters) connLocked() (*kernel.Conn, error) {
 	if c.node == nil {
 		conn, err := kernel.Dial(nil)
 		if err != nil {
@@ -50,14 +50,14 @@ func (c *counters) close() {
 	}
 }
 
-// add takes in what the counters say now. A chain that is made anew counts from nothing: what it counted before is not
-// forgotten, and neither is what was counted where nobody could look this time. The lock is held.
-func (c *counters) add(each map[string][]kernel.Count, unread map[string]bool) {
+// addLocked adds the counters' increases. The counters of a re-created chain start at zero: earlier counts are kept,
+// also those of places that could not be read this time.
+func (c *counters) addLocked(each map[string][]kernel.Count, unread map[string]bool) {
 	now := map[counter]uint64{}
 	for where, counts := range each {
 		for _, one := range counts {
 			if by, ok := strings.CutPrefix(one.Comment, "deny "); ok {
-				now[counter{where, by}] += one.Packets // long names are cut short, and may meet
+				now[counter{where, by}] += one.Packets // long names are truncated, and may collide
 			}
 		}
 	}
@@ -75,11 +75,11 @@ func (c *counters) add(each map[string][]kernel.Count, unread map[string]bool) {
 	c.last = now
 }
 
-// Counts are the packets that policies denied on this node since their chains were made, by what the rule says.
+// Counts returns the packets that policies denied on this node since their chains were created, by the rule's comment.
 func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
 	e.counters.mu.Lock()
 	defer e.counters.mu.Unlock()
-	each, _, err := e.countAll(ctx)
+	each, _, err := e.countAllLocked(ctx)
 	var all []kernel.Count
 	for _, where := range slices.Sorted(maps.Keys(each)) {
 		all = append(all, each[where]...)
@@ -87,24 +87,26 @@ func (e *Enforcer) Counts(ctx context.Context) ([]kernel.Count, error) {
 	return all, err
 }
 
-// Denied are the packets that were denied on this node since the agent was started, by who denied them.
+// Denied returns the packets that were denied on this node since the agent was started, by policy.
 func (e *Enforcer) Denied() map[string]float64 {
 	ctx, cancel := context.WithTimeout(context.Background(), countTime)
 	defer cancel()
 	e.counters.mu.Lock()
 	defer e.counters.mu.Unlock()
-	each, unread, err := e.countAll(ctx)
-	if err != nil { // what was counted last stays: else all of it would be counted once more
-		e.log.Warn("denied packets cannot be counted", "err", err)
+	each, unread, err := e.countAllLocked(ctx)
+	if err != nil { // keep the last values: otherwise all packets would be counted again
+		e.log.Warn("counters of denied packets could not be read", "err", err)
 	} else {
-		e.counters.add(each, unread)
+		e.counters.addLocked(each, unread)
 	}
 	return maps.Clone(e.counters.totals)
 }
 
-// countAll are what countEach gives, read over the counters' own socket. Their lock is held.
-func (e *Enforcer) countAll(ctx context.Context) (each map[string][]kernel.Count, unread map[string]bool, err error) {
-	conn, err := e.counters.conn()
+// countAllLocked returns the result of countEach, read over the counters' own socket.
+func (e *Enforcer) countAllLocked(
+	ctx context.Context,
+) (each map[string][]kernel.Count, unread map[string]bool, err error) {
+	conn, err := e.counters.connLocked()
 	if err != nil {
 		return nil, nil, err
 	}

@@ -11,24 +11,29 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// denialLog logs denied packets, with the names of who sent them and to whom.
+// denialLog logs denied packets with the names of the source and the destination.
 type denialLog struct {
 	cfg     *Config
 	log     *slog.Logger
 	desired *desired
 }
 
-// listen logs packets that are denied on the node, with the names of the pods and of the policies, until ctx ends.
+// listen logs packets that are denied on the node until ctx ends.
 func (dl *denialLog) listen(ctx context.Context) error {
 	for {
-		l, err := nflog.Listen(ctx, nil, dl.cfg.LogGroup, func(p nflog.Packet) { dl.deniedPacket(p, policy.Place{}) })
+		l, err := nflog.Listen(
+			ctx,
+			nil,
+			dl.cfg.LogGroup,
+			func(p nflog.Packet) { dl.deniedPacket(p, policy.EnforcementPoint{}) },
+		)
 		if err == nil {
 			<-l.Done()
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		dl.log.Warn("denied packets are not logged", "err", err)
+		dl.log.Warn("denied packets cannot be logged", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -37,23 +42,23 @@ func (dl *denialLog) listen(ctx context.Context) error {
 	}
 }
 
-// mostTold is how many packets of a pod's namespace are logged in a second.
-const mostTold = 50
+// maxLoggedPerSecond limits the logged packets of a pod's namespace, per second.
+const maxLoggedPerSecond = 50
 
-// calmly logs what is heard in a pod, but not faster than people read: who is root there can have rules of his own tell
-// the group anything, as often as he likes. What is too much waits, and is lost in the kernel.
-func (dl *denialLog) calmly(ctx context.Context, at policy.Place) func(nflog.Packet) {
-	since, told := dl.cfg.Now(), 0
+// rateLimited logs packets denied in a pod, at a limited rate: root in the pod can send any packets to the group by
+// its own rules. Packets beyond the limit wait, and are dropped by the kernel.
+func (dl *denialLog) rateLimited(ctx context.Context, at policy.EnforcementPoint) func(nflog.Packet) {
+	since, logged := dl.cfg.Now(), 0
 	return func(p nflog.Packet) {
 		if now := dl.cfg.Now(); now.Sub(since) >= time.Second {
-			since, told = now, 0
+			since, logged = now, 0
 		}
-		if told++; told > mostTold {
+		if logged++; logged > maxLoggedPerSecond {
 			select {
 			case <-ctx.Done():
 			case <-dl.cfg.After(time.Second):
 			}
-			since, told = dl.cfg.Now(), 1
+			since, logged = dl.cfg.Now(), 1
 		}
 		if ctx.Err() == nil {
 			dl.deniedPacket(p, at)
@@ -61,10 +66,10 @@ func (dl *denialLog) calmly(ctx context.Context, at policy.Place) func(nflog.Pac
 	}
 }
 
-func (dl *denialLog) deniedPacket(p nflog.Packet, at policy.Place) {
+func (dl *denialLog) deniedPacket(p nflog.Packet, at policy.EnforcementPoint) {
 	dl.desired.mu.Lock()
-	network := dl.desired.networkOf(p, at)
+	network := dl.desired.networkOfLocked(p, at)
 	from, to := dl.desired.index.Holder(network, p.From.Addr()), dl.desired.index.Holder(network, p.To.Addr())
 	dl.desired.mu.Unlock()
-	dl.log.Info("denied", "by", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
+	dl.log.Info("packet is denied", "rule", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// What is denied in a pod's own namespace is logged like what is denied on the node, with the names of the pods of its
-// network, where logging is switched on; somebody else who listens there is no obstacle to the policy.
+// TestDeniedInPods: packets denied in a pod's own namespace are logged like those on the node, with the names of the
+// pods of its network; another listener there does not affect the policy.
 func TestDeniedInPods(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("fast", onlyFastFriends)
@@ -32,17 +32,17 @@ func TestDeniedInPods(t *testing.T) {
 	}
 	w.start(func(c *policy.Config) { c.LogGroup = 9119 })
 	w.eventually("it is said who is not heard", func() bool {
-		return w.logged("denied packets of a pod are not logged", "pod=shop/web")
+		return w.logged("denied packets of a pod cannot be logged", "pod=shop/web")
 	})
 	if reaches(other.ns, web1, 80) {
 		t.Error("everybody is let in")
 	}
 	cancel()
 	<-l.Done()
-	w.bridged(w.pod("shop/more", `friend: "yes"`), 5) // the place is looked at again
+	w.bridged(w.pod("shop/more", `friend: "yes"`), 5) // the place is checked again
 	logged := func() bool {
 		return !reaches(other.ns, web1, 80) &&
-			w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
+			w.logged(`rule=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
 	}
 	w.eventually("a packet denied in the pod is logged", logged)
 	for _, p := range []*pod{web1, other1} {
@@ -52,22 +52,22 @@ func TestDeniedInPods(t *testing.T) {
 	}
 }
 
-// What is denied at a bridge's port is logged, too.
+// TestDeniedAtPorts: packets denied at a bridge port are logged, too.
 func TestDeniedAtPorts(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("fast", onlyFastFriends)
 	w.start(func(c *policy.Config) { c.LogGroup = 9119 })
 	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
-	web1 := w.machine(web, 2)
-	w.machine(other, 4)
+	web1 := w.vm(web, 2)
+	w.vm(other, 4)
 	w.serve(web, 80)
 	w.eventually("a packet denied at the port is logged", func() bool {
 		return !reaches(other.ns, web1, 80) &&
-			w.logged(`by=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
+			w.logged(`rule=in:MultiNetworkPolicy:shop/fast packet="tcp 10.8.0.4:`, `> 10.8.0.2:80" from=shop/other to=shop/web`)
 	})
 }
 
-// logged tells whether one line of the log has all the words.
+// logged reports whether one line of the log has all the words.
 func (w *world) logged(words ...string) bool {
 	for line := range strings.Lines(w.log.String()) {
 		all := true

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/netip"
 	"slices"
 	"strings"
 	"sync"
@@ -19,63 +20,63 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// desired is what the kernel is to hold: policies, and this node's interfaces, of which the index makes tables. What
-// the other parts know is under its lock, too.
+// desired is the desired state of the kernel: policies and this node's interfaces, from which the index computes
+// tablesLocked. Its lock also guards the state of the other parts.
 type desired struct {
 	cfg *Config
 	log *slog.Logger
 
-	due   notify.Chan   // there may be something to write
-	news  notify.Chan   // there is something to publish
-	judge notify.Chan   // connections are to be looked at
-	peers chan struct{} // closed when the peers are to be followed
+	due        notify.Chan   // there may be a change to write
+	publishDue notify.Chan   // there is a change to publish
+	checkDue   notify.Chan   // connections must be checked
+	peers      chan struct{} // closed when the peers must be watched
 
-	// mu guards all below, and what other parts say it guards. It is not held while the kernel is asked for what may take
-	// long: who has it waits for nobody.
+	// mu guards all fields below, and those of other parts that say so. It is never locked during a kernel request that
+	// may take long.
 	mu    sync.Mutex
 	index *policy.Index
-	// told: policies and namespaces are known; met: so are the peers.
-	told, met, asked bool
-	// known are all policies, by what they could be about: namespaces; "" is the whole cluster.
+	// policiesSynced: policies and namespaces are synced; peersSynced: peers are.
+	policiesSynced, peersSynced, peersWanted bool
+	// known are all policies; about counts them by the namespace that they could select in; "" is the whole cluster.
 	known map[model.PolicyKey]known
 	about map[string]int
 	// pods are those of this node.
 	pods  map[model.PodRef]identity // by namespace and name
 	local map[model.AttachmentKey]*local
-	// batch counts how often the index's changes were taken.
+	// batch counts the batches of changes taken from the index.
 	batch   uint64
 	waiters map[notify.Chan]bool
 	stats   Stats
 }
 
-// known is what is remembered of a policy beside what the index knows.
+// known is the state of a policy outside of the index.
 type known struct {
-	faults string
+	unsupported string
 }
 
-// identity is how a pod of this node is told from others of its name.
+// identity distinguishes a pod of this node from others of the same name.
 type identity struct{ uid, hash string }
 
-// local is one of this node's endpoints, as the index has it: of a pod that is known it has the UID of the API.
+// local is an endpoint of this node as it is in the index: if its pod is known it has the UID of the API.
 type local struct {
 	model.WorkloadEndpoint
-	pod  model.PodRef // as the runtime names it
-	done bool         // its ADD is
+	pod  model.PodRef // as named by the runtime
+	done bool         // its ADD is done
 }
 
 func newDesired(cfg *Config, log *slog.Logger) *desired {
 	return &desired{
-		cfg: cfg, log: log, due: notify.New(), news: notify.New(), judge: notify.New(), peers: make(chan struct{}),
+		cfg: cfg, log: log, due: notify.New(), publishDue: notify.New(), checkDue: notify.New(), peers: make(chan struct{}),
 		index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
 		known: map[model.PolicyKey]known{}, about: map[string]int{}, pods: map[model.PodRef]identity{},
 		local: map[model.AttachmentKey]*local{}, waiters: map[notify.Chan]bool{},
 	}
 }
 
-// ready reports whether what the index says may be written: all is known that it needs. The lock is held.
-func (d *desired) ready() bool { return d.told && (d.met || len(d.known) == 0) }
+// readyLocked reports whether the index's changes may be written: all inputs are synced.
+func (d *desired) readyLocked() bool { return d.policiesSynced && (d.peersSynced || len(d.known) == 0) }
 
-// await waits until something is true, which is asked with the lock held; false when it is not in time.
+// await waits until a condition, evaluated under the lock, is true; false after the limit.
 func (d *desired) await(ctx context.Context, limit time.Duration, is func() bool) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,37 +102,38 @@ func (d *desired) await(ctx context.Context, limit time.Duration, is func() bool
 	return true
 }
 
-// changed has those look again who wait for something to be known. The lock is held.
-func (d *desired) changed() {
+// changedLocked wakes the callers of await.
+func (d *desired) changedLocked() {
 	for w := range d.waiters {
 		w.Notify()
 	}
 }
 
-// ask has the peers be followed: there is a policy, be it one that nobody understands. The lock is held.
-func (d *desired) ask() {
-	if !d.asked {
-		d.asked = true
+// wantPeersLocked requests watching the peers: there is a policy, even if it is not supported.
+func (d *desired) wantPeersLocked() {
+	if !d.peersWanted {
+		d.peersWanted = true
 		close(d.peers)
 	}
 }
 
-// concerned reports whether a policy could be about pods of a namespace. The lock is held.
-func (d *desired) concerned(namespace string) bool { return d.about[namespace] > 0 || d.about[""] > 0 }
+// concernedLocked reports whether a policy could select pods of a namespace.
+func (d *desired) concernedLocked(namespace string) bool {
+	return d.about[namespace] > 0 || d.about[""] > 0
+}
 
-// knows reports whether a pod of this node is known. The lock is held.
-func (d *desired) knows(ref model.PodRef) bool {
+// knowsLocked reports whether a pod of this node is known.
+func (d *desired) knowsLocked(ref model.PodRef) bool {
 	is, ok := d.pods[model.PodRef{Namespace: ref.Namespace, Name: ref.Name}]
 	return ok && (ref.UID == "" || ref.UID == is.uid || ref.UID == is.hash)
 }
 
-// setEndpoint gives the index an endpoint that attach names, under the UID that its pod has in the API. The lock is
-// held.
-func (d *desired) setEndpoint(l *local, is model.WorkloadEndpoint) {
+// setEndpointLocked adds attach's endpoint to the index, under the UID that its pod has in the API.
+func (d *desired) setEndpointLocked(l *local, is model.WorkloadEndpoint) {
 	was := l.WorkloadEndpoint
 	l.WorkloadEndpoint, l.pod = is, is.Pod
 	l.Node = d.cfg.Node
-	if d.knows(l.pod) {
+	if d.knowsLocked(l.pod) {
 		l.Pod.UID = d.pods[model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}].uid
 	}
 	if was.IfName != "" && was.Key() != l.Key() {
@@ -139,33 +141,33 @@ func (d *desired) setEndpoint(l *local, is model.WorkloadEndpoint) {
 	}
 	if !was.EqualInPolicy(l.WorkloadEndpoint) {
 		d.index.SetEndpoint(l.WorkloadEndpoint)
-		d.news.Notify()
+		d.publishDue.Notify()
 	}
 }
 
-// refreshEndpoint gives the index an endpoint again after more was learned of its pod. The lock is held.
-func (d *desired) refreshEndpoint(l *local) {
+// refreshEndpointLocked updates an endpoint in the index after its pod has changed.
+func (d *desired) refreshEndpointLocked(l *local) {
 	is := l.WorkloadEndpoint
 	is.Pod = l.pod
-	d.setEndpoint(l, is)
+	d.setEndpointLocked(l, is)
 }
 
-// isComing is coming, and hasOtherName renamed, for who does not have the lock.
-func (d *desired) isComing(p policy.Place) bool {
+// isComing is comingLocked, and hasOtherName renamedLocked, for callers without the lock.
+func (d *desired) isComing(p policy.EnforcementPoint) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.coming(p)
+	return d.comingLocked(p)
 }
 
-func (d *desired) hasOtherName(p policy.Place) bool {
+func (d *desired) hasOtherName(p policy.EnforcementPoint) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.renamed(p)
+	return d.renamedLocked(p)
 }
 
-// coming tells whether an interface of the pod is being attached: then its namespace is there, and must not be missed.
-// The lock is held.
-func (d *desired) coming(p policy.Place) bool {
+// comingLocked reports whether an interface of the pod is being attached: then its namespace exists, and a missing one
+// is an error.
+func (d *desired) comingLocked(p policy.EnforcementPoint) bool {
 	for _, l := range d.local {
 		if in, ok := placeIn(l); ok && in == p && !l.done {
 			return true
@@ -174,9 +176,8 @@ func (d *desired) coming(p policy.Place) bool {
 	return false
 }
 
-// renamed reports whether the pod has another name in the index by now: the namespace has that one's table. The lock is
-// held.
-func (d *desired) renamed(p policy.Place) bool {
+// renamedLocked reports whether the pod has another name in the index now: the namespace has that one's table.
+func (d *desired) renamedLocked(p policy.EnforcementPoint) bool {
 	for _, l := range d.local {
 		in, ok := placeIn(l)
 		if was := l.Pod; ok && in.Tap == p.Tap && in.Device == p.Device && was.Namespace == p.Pod.Namespace &&
@@ -187,19 +188,19 @@ func (d *desired) renamed(p policy.Place) bool {
 	return false
 }
 
-// tables are those of some places as they should be. The lock is held.
-func (d *desired) tables(some ...policy.Place) map[policy.Place]state.Table {
-	out := map[policy.Place]state.Table{}
+// tablesLocked returns the desired tables of some places.
+func (d *desired) tablesLocked(some ...policy.EnforcementPoint) map[policy.EnforcementPoint]state.Table {
+	out := map[policy.EnforcementPoint]state.Table{}
 	for _, t := range d.index.Tables(some...) {
-		out[t.Place] = t.Table
+		out[t.Point] = t.Table
 	}
 	return out
 }
 
-// podPlaces are those of all interfaces that are judged in their pods' namespaces. The lock is held.
-func (d *desired) podPlaces() []policy.Place {
-	seen := map[policy.Place]bool{}
-	var out []policy.Place
+// podPlacesLocked returns the places of all interfaces that are enforced in their pods' namespaces.
+func (d *desired) podPlacesLocked() []policy.EnforcementPoint {
+	seen := map[policy.EnforcementPoint]bool{}
+	var out []policy.EnforcementPoint
 	for _, l := range d.local {
 		if p, ok := placeIn(l); ok && !seen[p] {
 			seen[p] = true
@@ -209,15 +210,25 @@ func (d *desired) podPlaces() []policy.Place {
 	return out
 }
 
-// inUse reports whether some interface is judged in a place.
-func (d *desired) inUse(p policy.Place) bool {
+// inUse reports whether an interface is enforced in a place.
+func (d *desired) inUse(p policy.EnforcementPoint) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.Contains(d.podPlaces(), p)
+	return slices.Contains(d.podPlacesLocked(), p)
 }
 
-// hasPorts reports whether some interface is judged at a port. The lock is held.
-func (d *desired) hasPorts() bool {
+// hasLocked reports whether an interface of this node has an address.
+func (d *desired) hasLocked(a netip.Addr) bool {
+	for _, l := range d.local {
+		if slices.Contains(l.Addrs, a) {
+			return true
+		}
+	}
+	return false
+}
+
+// hasPortsLocked reports whether an interface is enforced at a bridge port.
+func (d *desired) hasPortsLocked() bool {
 	for _, l := range d.local {
 		if l.Point() == model.PointPort {
 			return true
@@ -226,14 +237,14 @@ func (d *desired) hasPorts() bool {
 	return false
 }
 
-// changes are what has changed since they were asked for, in the order in which it is written. The lock is held.
-func (d *desired) changes() []policy.Change {
+// changesLocked returns the changes since the last call, in the order in which they must be written.
+func (d *desired) changesLocked() []policy.Change {
 	d.batch++
 	return ordered(d.index.Changes())
 }
 
-// selecting are the policies that select an interface, for people. The lock is held.
-func (d *desired) selecting(ep model.WorkloadEndpoint) string {
+// selectingLocked returns the policies that select an interface, for messages.
+func (d *desired) selectingLocked(ep model.WorkloadEndpoint) string {
 	v, err := d.index.Show(ep.Pod)
 	if err != nil {
 		return "not known which"
@@ -252,14 +263,14 @@ func (d *desired) selecting(ep model.WorkloadEndpoint) string {
 	return cmp.Or(strings.Join(names, ", "), "its pod is not known")
 }
 
-// networkOf is the network of the interface, of those that are judged at a place, that a packet came from or goes to;
-// the cluster's where it is not known. The lock is held.
-func (d *desired) networkOf(p nflog.Packet, at policy.Place) (network string) {
+// networkOfLocked returns the network of a packet's interface among those enforced at a place; the cluster's if it is
+// not known.
+func (d *desired) networkOfLocked(p nflog.Packet, at policy.EnforcementPoint) (network string) {
 	for _, l := range d.local {
 		_, in := placeIn(l)
 		here := !in
 		if !at.OnNode() {
-			here = in && l.Pod == at.Pod // whichever of its places it was: they tell one group
+			here = in && l.Pod == at.Pod // any of its places: they use one group
 		}
 		if !here || !slices.Contains(l.Addrs, p.From.Addr()) && !slices.Contains(l.Addrs, p.To.Addr()) {
 			continue
@@ -271,28 +282,31 @@ func (d *desired) networkOf(p nflog.Packet, at policy.Place) (network string) {
 	return network
 }
 
-// parties are who begins or answers connections that are judged in a place.
-func (d *desired) parties(p policy.Place) []state.Party {
+// conntrackPeers returns the endpoints of connections that are enforced in a place.
+func (d *desired) conntrackPeers(p policy.EnforcementPoint) []state.ConntrackPeer {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.index.Parties(p)
+	return d.index.ConntrackPeers(p)
 }
 
-// denied are those of the connections that policy is against.
-func (d *desired) denied(p policy.Place, tracked []kernel.Found) []kernel.Found {
+// denied returns the connections that policies deny.
+func (d *desired) denied(p policy.EnforcementPoint, tracked []kernel.FoundConnection) []kernel.FoundConnection {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(tracked, func(c kernel.Found) bool { return d.index.Allowed(p, flowOf(c.Connection)) })
+	return slices.DeleteFunc(
+		tracked,
+		func(c kernel.FoundConnection) bool { return d.index.Allowed(p, flowOf(c.Connection)) },
+	)
 }
 
-// barred are those elements of a set that policy is against now, and the flows that they are.
-func (d *desired) barred(
-	p policy.Place, m policy.Memory, known []state.Element,
+// deniedElements returns the elements of a set that policies deny now, and their flows.
+func (d *desired) deniedElements(
+	p policy.EnforcementPoint, m policy.FlowSet, known []state.Element,
 ) (gone []state.Element, flows []policy.Flow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, el := range known {
-		if f, ok := m.Flow(el); ok && d.index.Barred(p, f, m.Out) {
+		if f, ok := m.Flow(el); ok && d.index.DeniedAtTap(p, f, m.Out) {
 			gone, flows = append(gone, el), append(flows, f)
 		}
 	}

@@ -10,26 +10,27 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// errUnseen is of a device that some policy selects and that nothing can judge.
-var errUnseen = errors.New("a machine drives the device by itself")
+// errUnenforceable is the error of a selected device on which policy cannot be enforced.
+var errUnenforceable = errors.New("a VM drives the device directly")
 
-// cutDevice closes what a machine drives by itself while some policy selects it: its card gives it no link any more.
-// Where there is no such card, nobody can: that is said, and an ADD is refused. It is the turn of who writes in pods.
-func (pt *podTables) cutDevice(p policy.Place, selected bool) {
+// disableDevice disables the link of a device that a VM drives directly while a policy selects it: the card's PF turns
+// off the VF's link. Without such a card it cannot be disabled: that is logged, and an ADD is refused. The caller has
+// the kernel lock of the pods' tables.
+func (pt *podTables) disableDevice(p policy.EnforcementPoint, selected bool) {
 	f, err := vf.Find(cmp.Or(pt.cfg.Cards, vf.Devices), p.Device)
 	changed := false
 	if err == nil {
-		changed, err = f.Cut(selected)
+		changed, err = f.Disable(selected)
 	}
 	pt.desired.mu.Lock()
-	at := pt.placeAt(p)
+	at := pt.placeAtLocked(p)
 	was := at.broken
-	at.broken, at.unseen = err, nil
-	if errors.Is(err, vf.ErrAlone) || !selected {
-		at.broken = nil // trying again does not help
+	at.broken, at.unenforceable = err, nil
+	if errors.Is(err, vf.ErrNoPhysicalFunction) || !selected {
+		at.broken = nil // a retry does not help
 	}
 	if selected {
-		at.unseen = errUnseen
+		at.unenforceable = errUnenforceable
 	}
 	again := was != nil && err != nil && was.Error() == err.Error()
 	if err != nil && selected && !again {
@@ -40,14 +41,14 @@ func (pt *podTables) cutDevice(p policy.Place, selected bool) {
 	switch {
 	case err != nil && selected && !again:
 		log.Error(
-			"policies select a device that a machine drives by itself: they do not hold for it, and it cannot be closed", "err",
+			"policies select a device that a VM drives directly; they are not enforced, and its link cannot be disabled", "err",
 			err,
 		)
 	case changed && selected:
-		log.Error("a device is closed: policies select it, and a machine drives it by itself", "card", f.Card,
+		log.Error("device is disabled: policies select it, and a VM drives it directly", "card", f.Card,
 			"function", f.Number)
 	case changed:
-		log.Info("a device is open again: no policy selects it", "card", f.Card, "function", f.Number)
+		log.Info("device is enabled again: no policy selects it", "card", f.Card, "function", f.Number)
 	}
 	if !selected {
 		pt.forget(p)

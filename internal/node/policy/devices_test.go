@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// A device that a machine drives by itself is nowhere judged: while a policy selects it an ADD is refused, and what is
-// there already is closed by its card, or it is said that nobody can.
+// TestDevices: policy cannot be enforced on a device that a VM drives directly: while a policy selects it an ADD is
+// refused, and an existing one is disabled by its card, or the failure is logged.
 func TestDevices(t *testing.T) {
 	cards := t.TempDir()
 	for _, d := range []string{"0000:03:00.0/net/nocard", "0000:03:02.1"} {
@@ -39,34 +39,34 @@ func TestDevices(t *testing.T) {
 			Netns: web.Netns, NetnsID: web.NetnsID, Device: pci,
 		}
 	}
-	known, alone := device("0000:03:02.1", "net1"), device("0000:09:00.0", "net2")
-	for _, g := range []model.WorkloadEndpoint{known, alone} {
+	known, onlyDevice := device("0000:03:02.1", "net1"), device("0000:09:00.0", "net2")
+	for _, g := range []model.WorkloadEndpoint{known, onlyDevice} {
 		if err := w.Admit(t.Context(), g); err != nil {
 			t.Errorf("without a policy: %v", err)
 		}
 		w.Attached(g.Attachment)
 	}
 	w.manifest("fast", onlyFastFriends)
-	w.eventually("what nobody can close is said", func() bool {
+	w.eventually("the devices that cannot be disabled are logged", func() bool {
 		return strings.Contains(w.log.String(), "device=0000:09:00.0") &&
-			strings.Contains(w.log.String(), "nothing on the node can cut it off")
+			strings.Contains(w.log.String(), "no physical function on the node can disable it")
 	})
 	w.eventually("the card is asked", func() bool {
 		return strings.Contains(w.log.String(), "device=0000:03:02.1") && strings.Contains(w.log.String(), "link nocard")
 	})
-	for _, g := range []model.WorkloadEndpoint{known, alone} {
+	for _, g := range []model.WorkloadEndpoint{known, onlyDevice} {
 		err := w.Admit(t.Context(), g)
-		var fault *model.Fault
-		if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(err.Error(),
+		var e *model.Error
+		if !errors.As(err, &e) || e.Code != model.CodeTryAgain || !strings.Contains(err.Error(),
 			"interface "+g.IfName+
-				" of pod shop/web: network policies select it (MultiNetworkPolicy shop/fast), and the machine drives its device "+
-				g.Device+" by itself") {
+				" of pod shop/web: network policies select it (MultiNetworkPolicy shop/fast), and the VM drives its device "+
+				g.Device+" directly") {
 			t.Errorf("ADD: %v", err)
 		}
 	}
 	w.remove("fast")
-	w.eventually("without the policy it is let be", func() bool { return w.Admit(t.Context(), known, alone) == nil })
-	for _, g := range []model.WorkloadEndpoint{known, alone} {
+	w.eventually("without the policy it is let be", func() bool { return w.Admit(t.Context(), known, onlyDevice) == nil })
+	for _, g := range []model.WorkloadEndpoint{known, onlyDevice} {
 		if err := w.Release(t.Context(), g.Attachment); err != nil {
 			t.Error(err)
 		}

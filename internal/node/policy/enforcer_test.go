@@ -18,7 +18,7 @@ spec:
     ports: [{port: web}]
 `
 
-// A NetworkPolicy in the store blocks real packets between pods, lets the others through, and follows what changes.
+// TestPolicyIsObeyed: a NetworkPolicy blocks real packets between pods, allows others, and follows changes.
 func TestPolicyIsObeyed(t *testing.T) {
 	w := newWorld(t)
 	w.start()

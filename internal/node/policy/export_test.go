@@ -2,5 +2,5 @@
 
 package policy
 
-// MeddlePause is the pause between two looks at what others do in a pod.
-const MeddlePause = meddlePause
+// RepairPause is the pause between two repairs in a pod.
+const RepairPause = repairPause

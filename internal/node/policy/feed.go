@@ -13,51 +13,50 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.
+// configHash is the annotation of a static pod's mirror pod in the API with the UID that the kubelet uses.
 const configHash = "kubernetes.io/config.hash"
 
-// Teller tells people about policies, behind the caller's back.
-type Teller interface {
-	// Faults says what of a policy could not be understood; none: all of it is.
-	Faults(key model.PolicyKey, faults []string)
+// UnsupportedReporter receives the unsupported parts of policies. It must not block.
+type UnsupportedReporter interface {
+	// Unsupported reports the unsupported parts of a policy; none: all of it is supported.
+	Unsupported(key model.PolicyKey, parts []string)
 }
 
-// feed takes in what the store tells: policies and namespaces, and once there is a policy everything that it can be
-// about.
+// feed reads the datastore: policies and namespaces, and once there is a policy the peers.
 type feed struct {
 	cfg     *Config
 	log     *slog.Logger
-	desired *desired // its lock guards what follows
+	desired *desired // its lock guards the fields below
 
-	// held are policies that came before the peers were known; nil for a deleted one.
+	// held are policies that arrived before the peers were synced; nil for a deleted one.
 	held map[model.PolicyKey]*model.Policy
 	// published are the interfaces of other nodes, by node.
 	published map[string][]model.EndpointKey
-	// crowd is how many pods there are, sized how many Sized was told of.
-	crowd, sized int
+	// podCount is the number of pods, reportedPods the last number that PodCount was called with.
+	podCount, reportedPods int
 }
 
-// followPolicies follows policies and namespaces until ctx ends.
+// followPolicies watches policies and namespaces until ctx ends.
 func (fe *feed) followPolicies(ctx context.Context) error {
-	return fe.follow(ctx, func() { fe.desired.told = true },
+	return fe.follow(ctx, func() { fe.desired.policiesSynced = true },
 		store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies(), store.Namespaces())
 }
 
-// watchPause is when a store is asked again that could not be read.
+// watchPause is the pause before a failed watch is retried.
 const watchPause = time.Second
 
-// followPeers follows everything that policies can be about, once there is one.
+// followPeers watches the peers once there is a policy.
 func (fe *feed) followPeers(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-fe.desired.peers:
 	}
-	return fe.follow(ctx, fe.meet, store.Pods(), store.Nodes(), store.NodeEndpoints())
+	return fe.follow(ctx, fe.peersSyncedLocked, store.Pods(), store.Nodes(), store.NodeEndpoints())
 }
 
-// follow takes in what happens to objects. A store that cannot be read when this begins is asked again: until then no
-// pod is let in that a policy could be about.
+// follow handles the events of some kinds. It retries a datastore that cannot be read at the start: until then no pod
+// is admitted that a policy could select.
 func (fe *feed) follow(ctx context.Context, synced func(), kinds ...store.Kind) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -66,7 +65,7 @@ func (fe *feed) follow(ctx context.Context, synced func(), kinds ...store.Kind) 
 		if ctx.Err() != nil {
 			return nil
 		}
-		fe.log.Error("policies cannot be read", "err", err)
+		fe.log.Error("policies could not be read", "err", err)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -78,18 +77,18 @@ func (fe *feed) follow(ctx context.Context, synced func(), kinds ...store.Kind) 
 		if ev.Type == store.Synced {
 			synced()
 		} else {
-			fe.take(ev)
+			fe.handleLocked(ev)
 		}
-		fe.desired.changed()
+		fe.desired.changedLocked()
 		fe.desired.mu.Unlock()
 		fe.desired.due.Notify()
 	}
 	return nil
 }
 
-// meet brings the policies into force that waited for the peers. The lock is held.
-func (fe *feed) meet() {
-	fe.desired.met = true
+// peersSyncedLocked enforces the policies that were held until the peers were synced.
+func (fe *feed) peersSyncedLocked() {
+	fe.desired.peersSynced = true
 	for key, p := range fe.held {
 		if p == nil {
 			fe.desired.index.DelPolicy(key)
@@ -98,49 +97,49 @@ func (fe *feed) meet() {
 		}
 	}
 	fe.held = nil
-	fe.desired.news.Notify()
-	fe.desired.judge.Notify()
+	fe.desired.publishDue.Notify()
+	fe.desired.checkDue.Notify()
 }
 
-// take gives the index an event. The lock is held.
-func (fe *feed) take(ev store.Event) {
+// handleLocked passes an event to the index.
+func (fe *feed) handleLocked(ev store.Event) {
 	key, gone := ev.Object.Key, ev.Type == store.Deleted
 	var err error
 	switch {
 	case ev.Type == store.Faulty:
 		err = ev.Err
 	case key.Of(store.NetworkPolicies()), key.Of(store.ClusterNetworkPolicies()), key.Of(store.MultiNetworkPolicies()):
-		err = fe.takePolicy(ev.Object, gone)
+		err = fe.handlePolicyLocked(ev.Object, gone)
 	case key.Of(store.Namespaces()):
-		err = fe.takeNamespace(ev.Object, gone)
+		err = fe.handleNamespaceLocked(ev.Object, gone)
 	case key.Of(store.Pods()):
-		fe.crowded(ev.Type)
-		err = fe.takePod(ev.Object, gone)
+		fe.countPodsLocked(ev.Type)
+		err = fe.handlePodLocked(ev.Object, gone)
 	case key.Of(store.Nodes()):
-		err = fe.takeNode(ev.Object, gone)
+		err = fe.handleNodeLocked(ev.Object, gone)
 	case key.Of(store.NodeEndpoints()):
-		err = fe.takeEndpoints(ev.Object, gone)
+		err = fe.handleEndpointsLocked(ev.Object, gone)
 	}
 	if err != nil {
-		fe.log.Warn("left out, or kept as it was before", "object", key.String(), "err", err)
+		fe.log.Warn("object is invalid, and its last valid version is kept", "object", key.String(), "err", err)
 	}
 }
 
-// crowded says how many pods there are, but not for each of them.
-func (fe *feed) crowded(what store.EventType) {
+// countPodsLocked counts the pods and calls PodCount, but not for each of them.
+func (fe *feed) countPodsLocked(what store.EventType) {
 	switch what {
 	case store.Added:
-		fe.crowd++
+		fe.podCount++
 	case store.Deleted:
-		fe.crowd--
+		fe.podCount--
 	}
-	if d := fe.crowd - fe.sized; fe.cfg.Sized != nil && (d >= 500 || d <= -500) {
-		fe.sized = fe.crowd
-		fe.cfg.Sized(fe.crowd)
+	if d := fe.podCount - fe.reportedPods; fe.cfg.PodCount != nil && (d >= 500 || d <= -500) {
+		fe.reportedPods = fe.podCount
+		fe.cfg.PodCount(fe.podCount)
 	}
 }
 
-func (fe *feed) takePolicy(o store.Object, gone bool) error {
+func (fe *feed) handlePolicyLocked(o store.Object, gone bool) error {
 	key := model.PolicyKey{Kind: model.PolicyKind(o.Key.Kind), Namespace: o.Key.Namespace, Name: o.Key.Name}
 	var p *model.Policy
 	if !gone {
@@ -149,18 +148,18 @@ func (fe *feed) takePolicy(o store.Object, gone bool) error {
 			if _, had := fe.desired.known[key]; !had {
 				fe.desired.about[key.Namespace]++
 			}
-			fe.desired.known[key] = known{faults: err.Error()} // what it was before stays in force
-			fe.tell(key, []string{err.Error()})
-			fe.desired.ask()
+			fe.desired.known[key] = known{unsupported: err.Error()} // its last valid version stays in force
+			fe.reportUnsupportedLocked(key, []string{err.Error()})
+			fe.desired.wantPeersLocked()
 			return err
 		}
 		p = &read
 	}
-	fe.note(key, p)
-	if !fe.desired.met {
+	fe.recordPolicyLocked(key, p)
+	if !fe.desired.peersSynced {
 		fe.held[key] = p
 		if p != nil {
-			fe.desired.ask()
+			fe.desired.wantPeersLocked()
 		}
 		return nil
 	}
@@ -169,12 +168,12 @@ func (fe *feed) takePolicy(o store.Object, gone bool) error {
 	} else {
 		fe.desired.index.SetPolicy(*p)
 	}
-	fe.desired.judge.Notify()
+	fe.desired.checkDue.Notify()
 	return nil
 }
 
-// note remembers which policies there are, what they could be about, and what is wrong with them.
-func (fe *feed) note(key model.PolicyKey, p *model.Policy) {
+// recordPolicyLocked records a policy, what it could select, and its unsupported parts.
+func (fe *feed) recordPolicyLocked(key model.PolicyKey, p *model.Policy) {
 	was, had := fe.desired.known[key]
 	if p == nil {
 		delete(fe.desired.known, key)
@@ -186,33 +185,33 @@ func (fe *feed) note(key model.PolicyKey, p *model.Policy) {
 	if !had {
 		fe.desired.about[key.Namespace]++
 	}
-	is := known{faults: strings.Join(p.Faults, "; ")}
+	is := known{unsupported: strings.Join(p.Errors, "; ")}
 	fe.desired.known[key] = is
-	if is.faults != was.faults || !had && is.faults != "" {
-		fe.tell(key, p.Faults)
+	if is.unsupported != was.unsupported || !had && is.unsupported != "" {
+		fe.reportUnsupportedLocked(key, p.Errors)
 	}
 }
 
-func (fe *feed) takeNamespace(o store.Object, gone bool) error {
+func (fe *feed) handleNamespaceLocked(o store.Object, gone bool) error {
 	if gone {
 		fe.desired.index.DelNamespace(o.Key.Name)
-		fe.desired.judge.Notify()
+		fe.desired.checkDue.Notify()
 		return nil
 	}
 	n, err := o.Namespace()
 	if err == nil {
 		fe.desired.index.SetNamespace(n)
-		fe.desired.judge.Notify()
+		fe.desired.checkDue.Notify()
 	}
 	return err
 }
 
-func (fe *feed) takePod(o store.Object, gone bool) error {
+func (fe *feed) handlePodLocked(o store.Object, gone bool) error {
 	name := model.PodRef{Namespace: o.Key.Namespace, Name: o.Key.Name}
 	if gone {
 		delete(fe.desired.pods, name)
 		fe.desired.index.DelPod(name.Namespace, name.Name)
-		fe.desired.judge.Notify()
+		fe.desired.checkDue.Notify()
 		return nil
 	}
 	p, err := o.Pod()
@@ -220,22 +219,22 @@ func (fe *feed) takePod(o store.Object, gone bool) error {
 		return err
 	}
 	fe.desired.index.SetPod(p)
-	fe.desired.judge.Notify()
+	fe.desired.checkDue.Notify()
 	if p.Node != fe.cfg.Node {
 		delete(fe.desired.pods, name)
 		return nil
 	}
 	fe.desired.pods[name] = identity{uid: p.UID, hash: p.Annotations[configHash]}
-	for _, l := range fe.desired.local { // an interface may have been known before the pod
+	for _, l := range fe.desired.local { // the interface may be known before its pod
 		if l.Pod.Namespace == name.Namespace && l.Pod.Name == name.Name {
-			fe.desired.refreshEndpoint(l)
+			fe.desired.refreshEndpointLocked(l)
 		}
 	}
 	return nil
 }
 
-func (fe *feed) takeNode(o store.Object, gone bool) error {
-	fe.desired.judge.Notify()
+func (fe *feed) handleNodeLocked(o store.Object, gone bool) error {
+	fe.desired.checkDue.Notify()
 	if gone {
 		fe.desired.index.DelNode(o.Key.Name)
 		return nil
@@ -247,13 +246,13 @@ func (fe *feed) takeNode(o store.Object, gone bool) error {
 	return err
 }
 
-// takeEndpoints takes what another node says of its pods.
-func (fe *feed) takeEndpoints(o store.Object, gone bool) error {
+// handleEndpointsLocked handles the published interfaces of another node.
+func (fe *feed) handleEndpointsLocked(o store.Object, gone bool) error {
 	node := o.Key.Name
 	if node == fe.cfg.Node {
 		return nil
 	}
-	fe.desired.judge.Notify()
+	fe.desired.checkDue.Notify()
 	var all []model.WorkloadEndpoint
 	if !gone {
 		var err error
@@ -279,12 +278,12 @@ func (fe *feed) takeEndpoints(o store.Object, gone bool) error {
 	return nil
 }
 
-// tell tells what is wrong with a policy. The lock is held.
-func (fe *feed) tell(key model.PolicyKey, faults []string) {
-	if len(faults) > 0 {
-		fe.log.Warn("policy is not understood in full; what is not allows nothing", "policy", key.String(), "faults", faults)
+// reportUnsupportedLocked reports the unsupported parts of a policy.
+func (fe *feed) reportUnsupportedLocked(key model.PolicyKey, parts []string) {
+	if len(parts) > 0 {
+		fe.log.Warn("policy has unsupported parts, which allow nothing", "policy", key.String(), "unsupported", parts)
 	}
-	if fe.cfg.Told != nil {
-		fe.cfg.Told.Faults(key, faults)
+	if fe.cfg.Unsupported != nil {
+		fe.cfg.Unsupported.Unsupported(key, parts)
 	}
 }

@@ -11,46 +11,45 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// errMeddled is of a place whose table somebody else has touched.
-var errMeddled = errors.New("somebody else has changed the table")
+// errExternalChange is the error of a place whose table another program has changed.
+var errExternalChange = errors.New("another program has changed the table")
 
-// meddlePause is between two looks at what others do in a pod: who is root there may do it without end, and each time a
-// table is written.
-const meddlePause = 250 * time.Millisecond
+// repairPause is the pause between two repairs in a pod: root in the pod may change the table endlessly.
+const repairPause = 250 * time.Millisecond
 
-// look has the table in a pod's namespace be put right as soon as somebody else touches it: who is root in the pod may.
-// It is the turn of who writes in pods.
-func (pt *podTables) look(p policy.Place, at *place) {
+// watchTable watches the table in a pod's namespace, so that it is repaired after an external change: root in the pod
+// may change it. The caller has the kernel lock of the pods' tables.
+func (pt *podTables) watchTable(p policy.EnforcementPoint, at *place) {
 	port, err := at.conn.Port()
 	if err != nil {
-		pt.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		pt.log.Warn("tables of a pod cannot be watched, and are checked periodically only", "pod", p.Pod.String(), "err", err)
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	meddled, err := watch.Meddled(ctx, at.ns, watch.Own{Port: port, Table: p.Table()})
+	externalChanges, err := watch.ExternalChanges(ctx, at.ns, watch.Owner{Port: port, Table: p.Table()})
 	if err != nil {
 		cancel()
-		pt.log.Warn("the policies of a pod are looked at now and then only", "pod", p.Pod.String(), "err", err)
+		pt.log.Warn("tables of a pod cannot be watched, and are checked periodically only", "pod", p.Pod.String(), "err", err)
 		return
 	}
 	pt.desired.mu.Lock()
-	at.blind = cancel
+	at.stopWatch = cancel
 	pt.desired.mu.Unlock()
 	go func() {
-		for range meddled { // until the place is closed
+		for range externalChanges { // until the place is closed
 			pt.desired.mu.Lock()
 			if pt.places[p] == at && at.conn != nil {
-				at.meddled++
+				at.externalChanges++
 				if at.broken == nil {
-					at.broken = errMeddled
-					pt.desired.stats.Meddled++
+					at.broken = errExternalChange
+					pt.desired.stats.ExternalChanges++
 				}
 			}
 			pt.desired.mu.Unlock()
 			pt.desired.due.Notify()
 			select {
 			case <-ctx.Done():
-			case <-pt.cfg.After(meddlePause):
+			case <-pt.cfg.After(repairPause):
 			}
 		}
 	}()

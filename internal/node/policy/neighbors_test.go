@@ -31,7 +31,7 @@ metadata: {namespace: shop, name: fast, annotations: {k8s.v1.cni.cncf.io/policy-
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress, Egress]}
 `
 
-// icmp6 is a raw socket for ICMPv6 in a namespace, on one of its links; reads give up after 20 seconds.
+// icmp6 returns a raw socket for ICMPv6 in a namespace, on one of its links; reads time out after 20 seconds.
 func icmp6(t *testing.T, ns *netns.NS, link string) int {
 	t.Helper()
 	var fd int
@@ -68,12 +68,12 @@ func forge(t *testing.T, fd int, to string, kind byte, hops int, words string) {
 	packet := append([]byte{kind, 0, 0, 0, 0, 0, 0, 0}, words...)
 	packet = append(packet, make([]byte, 900-len(words))...)
 	err := unix.Sendto(fd, packet, 0, &unix.SockaddrInet6{Addr: netip.MustParseAddr(to).As16()})
-	if err != nil && !errors.Is(err, unix.EPERM) { // a table in the pod says so to the sender
+	if err != nil && !errors.Is(err, unix.EPERM) { // a table in the pod returns an error to the sender
 		t.Fatal(err)
 	}
 }
 
-// heard are the forged messages' words that arrive before the message with the last words.
+// heard returns the words of the forged messages that arrive before the message with the last words.
 func heard(t *testing.T, fd int, last string) []string {
 	t.Helper()
 	var out []string
@@ -88,7 +88,7 @@ func heard(t *testing.T, fd int, last string) []string {
 		}
 		words, _, _ := bytes.Cut(buf[min(8, n):n], []byte{0})
 		switch {
-		case buf[0] == 129: // the answer to a last one
+		case buf[0] == 129: // the reply to the last one
 		case string(words) == last:
 			return out
 		case strings.HasPrefix(string(words), "forged"):
@@ -97,7 +97,7 @@ func heard(t *testing.T, fd int, last string) []string {
 	}
 }
 
-// six gives a routed pod an IPv6 address; its gateway is found by neighbor discovery.
+// six assigns an IPv6 address to a routed pod; its gateway is found by neighbor discovery.
 func (w *world) six(p *pod, addr string) {
 	w.t.Helper()
 	nettest.IP(w.t, nil, "addr add fe80::1/64 dev "+p.link+" nodad")
@@ -106,7 +106,7 @@ func (w *world) six(p *pod, addr string) {
 	nettest.IP(w.t, p.ns, "route add default via fe80::1 dev eth0")
 }
 
-// reaches waits until a pod hears another address: a link takes part in the network some time after it is set up.
+// reaches waits until a pod reaches another address: a link becomes usable some time after it is created.
 func (w *world) reaches(from *netns.NS, to string) {
 	w.t.Helper()
 	w.eventually(to+" is reached", func() bool {
@@ -115,8 +115,8 @@ func (w *world) reaches(from *netns.NS, to string) {
 	})
 }
 
-// TestNeighborDiscoveryIsNotRouted: a pod that is denied everything exchanges no messages of neighbor discovery's types
-// with pods of other links, other nodes and the outside, and its own neighbor discovery works.
+// TestNeighborDiscoveryIsNotRouted: a pod that is denied all traffic exchanges no messages of neighbor discovery's
+// types with pods of other links, other nodes and external hosts, and its own neighbor discovery works.
 func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 	w := newWorld(t)
 	nettest.Run(t, nil, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
@@ -168,7 +168,7 @@ func TestNeighborDiscoveryIsNotRouted(t *testing.T) {
 	})
 }
 
-// TestNeighborDiscoveryInPods: a table in a pod accepts neighbor discovery and multicast reports of the link alone.
+// TestNeighborDiscoveryInPods: a table in a pod accepts neighbor discovery and multicast reports of its link only.
 func TestNeighborDiscoveryInPods(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -22,37 +22,38 @@ import (
 )
 
 const (
-	// shows is where bridges are told to show their packets to the hooks of IP, which track connections.
-	shows = "/proc/sys/net/bridge"
-	// showPeriod is how often it is looked whether they do, while something is judged at their ports.
-	showPeriod = 4 * time.Second
+	// bridgeSettings is the directory of the settings by which bridges pass their packets to the IP hooks, which track
+	// connections.
+	bridgeSettings = "/proc/sys/net/bridge"
+	// bridgePeriod is how often these settings are checked while policies are enforced at bridge ports.
+	bridgePeriod = 4 * time.Second
 )
 
-// nodeTables are the tables in the node's own namespace: that of its hooks of IP, and that at its bridges' ports.
+// nodeTables are the tables in the node's own namespace: that of the IP hooks, and that of its bridges' ports.
 type nodeTables struct {
 	cfg     *Config
 	log     *slog.Logger
-	desired *desired // its lock guards what follows
+	desired *desired // its lock guards the fields below
 
-	// looking is the turn of who looks at the node's own addresses, looked when that was.
-	looking turn
-	looked  time.Time
-	// right: the kernel holds what the index last said. doubts counts how often that was doubted.
-	right  bool
-	doubts uint64
-	// ported: something is judged at bridges' ports. blind: it was said that they do not show connections. bridges: what
-	// is at their ports is not known to be right.
+	// addrsLock is the kernel lock of reading the node's own addresses, addrsRead the time of the last read.
+	addrsLock kernelLock
+	addrsRead time.Time
+	// inSync: the kernel has the index's last state. resyncs counts how often that became uncertain.
+	inSync  bool
+	resyncs uint64
+	// ported: policies are enforced at bridge ports. blind: it was logged that bridges do not track connections. bridges
+	// is the error of the table of their ports.
 	ported, blind bool
 	bridges       error
-	unwritten     string // what was said of it
-	// unbarred: no port is known to be closed because of that.
-	unbarred bool
+	unwritten     string // the last logged error
+	// portsOpen: no port is known to be down because of that.
+	portsOpen bool
 }
 
-// show has bridges show their packets while something is judged at their ports. Where they do not, nothing is known of
-// connections there, and a reply needs a rule as any other packet does: nothing opens. It is the turn of who writes the
-// node's tables.
-func (nt *nodeTables) show() {
+// enableBridgeNetfilter sets the bridges' settings while policies are enforced at their ports. Without them there is
+// no conntrack there, and a reply needs a rule as any other packet does: the failure denies more. The caller has the
+// kernel lock of the node's tables.
+func (nt *nodeTables) enableBridgeNetfilter() {
 	nt.desired.mu.Lock()
 	ported, blind := nt.ported, nt.blind
 	nt.desired.mu.Unlock()
@@ -61,18 +62,18 @@ func (nt *nodeTables) show() {
 	}
 	var err error
 	for _, name := range []string{"bridge-nf-call-iptables", "bridge-nf-call-ip6tables"} {
-		path := filepath.Join(cmp.Or(nt.cfg.Bridges, shows), name)
+		path := filepath.Join(cmp.Or(nt.cfg.Bridges, bridgeSettings), name)
 		var set bool
-		if set, err = showAt(path); err != nil {
+		if set, err = enableAt(path); err != nil {
 			break
 		}
 		if set {
-			nt.log.Info("policies are judged at ports of bridges, which show connections from now on", "setting", path)
+			nt.log.Info("bridge netfilter is enabled for policies at bridge ports", "setting", path)
 		}
 	}
 	if err != nil && !blind {
 		nt.log.Error(
-			"bridges do not show connections: replies to pods at their ports that policies select are dropped, too; load br_netfilter", "err", err,
+			"bridge netfilter is not available; replies to selected pods at bridge ports are dropped, too; load br_netfilter", "err", err,
 		)
 	}
 	nt.desired.mu.Lock()
@@ -80,8 +81,8 @@ func (nt *nodeTables) show() {
 	nt.blind = err != nil
 }
 
-// showAt sets one of the settings to 1 if it is not.
-func showAt(path string) (set bool, err error) {
+// enableAt sets one of the settings to 1 if it is not.
+func enableAt(path string) (set bool, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil || strings.TrimSpace(string(b)) == "1" {
 		return false, err
@@ -94,56 +95,56 @@ func showAt(path string) (set bool, err error) {
 	return err == nil, errors.Join(err, f.Close())
 }
 
-// showLate fires when it is to be looked at again; never where nothing is judged at a port.
-func (nt *nodeTables) showLate() <-chan time.Time {
+// bridgeCheck fires when the settings must be checked again; never if no policy is enforced at a port.
+func (nt *nodeTables) bridgeCheck() <-chan time.Time {
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
 	if !nt.ported {
 		return nil
 	}
-	return nt.cfg.After(showPeriod)
+	return nt.cfg.After(bridgePeriod)
 }
 
-// putPorts makes the table of the node's bridges that of tables. That it cannot be is no obstacle to who is not at a
-// port. It is the turn of who writes the node's tables.
-func (nt *nodeTables) putPorts(ctx context.Context, tables map[policy.Place]state.Table) {
-	p := policy.Place{Ports: true}
+// putPorts writes the table of the node's bridges. An error does not affect pods that are not at a port. The caller
+// has the kernel lock of the node's tables.
+func (nt *nodeTables) putPorts(ctx context.Context, tables map[policy.EnforcementPoint]state.Table) {
+	p := policy.EnforcementPoint{Ports: true}
 	err := nt.put(ctx, nt.cfg.Host, tables, p)
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
 	was := nt.unwritten
 	nt.bridges = err
-	if _, nt.ported = tables[p]; nt.bridges != nil && !nt.ported && !nt.desired.hasPorts() {
-		nt.bridges = nil // a kernel that cannot have it has none
+	if _, nt.ported = tables[p]; nt.bridges != nil && !nt.ported && !nt.desired.hasPortsLocked() {
+		nt.bridges = nil // a kernel without support has no such table
 	}
 	if nt.unwritten = ""; nt.bridges == nil {
 		return
 	}
 	nt.desired.stats.Failures++
 	if nt.unwritten = nt.bridges.Error(); nt.unwritten != was {
-		nt.log.Error("policies of the node's bridges cannot be written; it is tried again", "err", nt.bridges)
+		nt.log.Error("policies of the node's bridges could not be written; agent retries", "err", nt.bridges)
 	}
 }
 
-// bare are the tables of a place by their names.
-func bare(p policy.Place) []state.Table {
+// emptyTables returns the empty tables of a place by their names.
+func emptyTables(p policy.EnforcementPoint) []state.Table {
 	out := []state.Table{{Family: p.Family(), Name: p.Table()}}
-	for _, t := range p.Beside() {
+	for _, t := range p.AuxiliaryTables() {
 		out = append(out, state.Table{Family: t.Family, Name: t.Name})
 	}
 	return out
 }
 
-// self tells the index the node's own addresses, from which its pods may always be reached: where packets are judged in
-// the pod, they look like anybody's.
-func (nt *nodeTables) self() {
-	nt.looking.take()
-	defer nt.looking.end()
+// readOwnAddrs passes the node's own addresses to the index: the node can always reach its pods, also where packets are
+// filtered in the pod and look like any others.
+func (nt *nodeTables) readOwnAddrs() {
+	nt.addrsLock.lock()
+	defer nt.addrsLock.unlock()
 	now := nt.cfg.Now()
 	nt.desired.mu.Lock()
-	due := len(nt.desired.known) > 0 && (!nt.right || now.Sub(nt.looked) >= selfPause)
+	due := len(nt.desired.known) > 0 && (!nt.inSync || now.Sub(nt.addrsRead) >= selfPause)
 	if due {
-		nt.looked = now
+		nt.addrsRead = now
 	}
 	nt.desired.mu.Unlock()
 	if !due {
@@ -151,7 +152,7 @@ func (nt *nodeTables) self() {
 	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		nt.log.Warn("the node's own addresses are not known", "err", err)
+		nt.log.Warn("addresses of the node could not be read", "err", err)
 		return
 	}
 	var addrs []netip.Addr
@@ -166,60 +167,61 @@ func (nt *nodeTables) self() {
 }
 
 func (nt *nodeTables) write(ctx context.Context, at *kernel.Conn, c policy.Change) error {
-	nt.writing(c.Place)
+	nt.writing(c.Point)
 	if c.Gone {
-		return at.RemoveTables(ctx, bare(c.Place))
+		return at.RemoveTables(ctx, emptyTables(c.Point))
 	}
 	if c.Made {
 		return at.ApplyTables(ctx,
-			append(c.Place.Beside(), state.Table{Family: c.Family, Name: c.Name, Sets: c.MakeSets, Chains: c.MakeChains}))
+			append(c.Point.AuxiliaryTables(), state.Table{Family: c.Family, Name: c.Name, Sets: c.AddSets, Chains: c.AddChains}))
 	}
 	return at.Change(ctx, []state.TableChange{c.TableChange})
 }
 
-// put makes sure of the table of a place, or that there is none.
+// put writes the table of a place, or deletes it.
 func (nt *nodeTables) put(
-	ctx context.Context, at *kernel.Conn, tables map[policy.Place]state.Table, p policy.Place,
+	ctx context.Context, at *kernel.Conn, tables map[policy.EnforcementPoint]state.Table, p policy.EnforcementPoint,
 ) error {
 	nt.writing(p)
 	if t, ok := tables[p]; ok {
-		return at.ApplyTables(ctx, append(p.Beside(), t))
+		return at.ApplyTables(ctx, append(p.AuxiliaryTables(), t))
 	}
-	return at.RemoveTables(ctx, bare(p))
+	return at.RemoveTables(ctx, emptyTables(p))
 }
 
-func (nt *nodeTables) writing(p policy.Place) {
+func (nt *nodeTables) writing(p policy.EnforcementPoint) {
 	if nt.cfg.Writing != nil {
 		nt.cfg.Writing(p)
 	}
 }
 
-// bar closes the ports of bridges whose guests policies select while the rules there cannot be written: what stands
-// there does not know of these policies, or is nothing at all. The links are down until the rules stand; an agent that
-// starts finds those that one before has taken down. It is the turn of who writes the node's tables.
-func (nt *nodeTables) bar(ctx context.Context) {
-	names, due := nt.toBar()
+// quarantinePorts sets bridge ports down whose guests policies select while the table of the ports could not be
+// written: the old one does not have these policies, or does not exist. The links are down until the table is written;
+// a restarted agent finds those that the previous one has set down. The caller has the kernel lock of the node's
+// tables.
+func (nt *nodeTables) quarantinePorts(ctx context.Context) {
+	names, due := nt.portsToQuarantine()
 	if !due {
 		return
 	}
-	down, up, err := nt.cfg.Host.Bar(context.WithoutCancel(ctx), names)
+	down, up, err := nt.cfg.Host.Quarantine(context.WithoutCancel(ctx), names)
 	if err != nil {
-		nt.log.Error("ports of bridges cannot be closed, or opened again; it is tried again", "ports", names, "err", err)
+		nt.log.Error("bridge ports could not be set down or up; agent retries", "ports", names, "err", err)
 		return
 	}
 	if len(down) > 0 {
-		nt.log.Error("ports of bridges are closed: policies select pods there, and cannot be written", "ports", down)
+		nt.log.Error("bridge ports are down: policies select pods there, and could not be written", "ports", down)
 	}
 	if len(up) > 0 {
-		nt.log.Info("ports of bridges are open again, with their policies", "ports", up)
+		nt.log.Info("bridge ports are up again, with their policies", "ports", up)
 	}
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
-	nt.unbarred, nt.desired.stats.Barred = len(names) == 0, len(names)
+	nt.portsOpen, nt.desired.stats.Quarantined = len(names) == 0, len(names)
 }
 
-// toBar are the ports that are to be closed, all others open; false where it is known that there is nothing to do.
-func (nt *nodeTables) toBar() (names []string, due bool) {
+// portsToQuarantine returns the ports that must be down, all others up; false if nothing has changed.
+func (nt *nodeTables) portsToQuarantine() (names []string, due bool) {
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
 	if nt.bridges != nil {
@@ -229,5 +231,5 @@ func (nt *nodeTables) toBar() (names []string, due bool) {
 			}
 		}
 	}
-	return names, len(names) > 0 || !nt.unbarred && len(nt.desired.local) > 0
+	return names, len(names) > 0 || !nt.portsOpen && len(nt.desired.local) > 0
 }

@@ -16,9 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// machine gives a pod an interface at a port of the bridge, whose wire a guest may have: no hook of IP in the pod sees
-// its packets.
-func (w *world) machine(p *pod, n int) *pod {
+// vm adds an interface at a bridge port to a pod, as a VM has it: no IP hook in the pod sees its packets.
+func (w *world) vm(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.NeedBridgeNetfilter(w.t)
 	return w.bridged(p, n, func(g *model.WorkloadEndpoint) {
@@ -26,15 +25,15 @@ func (w *world) machine(p *pod, n int) *pod {
 	})
 }
 
-// What a guest sends and gets is judged at the bridge's port, by the same policies and as strictly as anywhere: in both
-// directions, with its replies, for the node itself, and again when a policy or a label changes. Nothing is looked for
-// in the pod.
-func TestMachines(t *testing.T) {
+// TestVMs: a guest's packets are filtered at the bridge port, by the same policies and as strictly as anywhere:
+// in both directions, with replies, for the node itself, and after a policy or a label has changed. The pod's
+// namespace has no table.
+func TestVMs(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
 		w.pod("shop/other", "app: other")
-	web1, friend1, other1 := w.machine(web, 2), w.machine(friend, 3), w.machine(other, 4)
+	web1, friend1, other1 := w.vm(web, 2), w.vm(friend, 3), w.vm(other, 4)
 	w.serve(web, 80)
 	w.serve(friend, 80)
 	w.eventually("the bridge carries packets", func() bool {
@@ -56,13 +55,13 @@ func TestMachines(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if !echoes(c) {
+	if !echoes(c, long) {
 		t.Error("a connection that is allowed carries nothing")
 	}
-	w.start() // an agent that starts finds it as it is
+	w.start() // a restarted agent adopts it
 	w.object("shop/friend", `friend: "no"`, "n1")
 	w.eventually("the label is followed", func() bool { return !reaches(friend.ns, web1, 80) })
-	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c) })
+	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c, short) })
 	nettest.Run(t, nil, "nft", "flush", "ruleset")
 	w.eventually("what is flushed is brought back", func() bool {
 		return !reaches(other.ns, web1, 80) && !reaches(friend.ns, web1, 80)
@@ -70,7 +69,7 @@ func TestMachines(t *testing.T) {
 	w.manifest("fast", strings.Replace(onlyFastFriends, "[Ingress]", "[Egress]", 1))
 	w.eventually("what is sent is judged", func() bool { return !reaches(web.ns, friend1, 80) })
 	w.eventually("what comes is not any more", func() bool { return reaches(other.ns, web1, 80) })
-	spoofed := func() bool { // whatever address it says that it has
+	spoofed := func() bool { // with any source address
 		nettest.Run(t, web.ns, "ip", "addr", "replace", "10.8.0.77/24", "dev", "net1")
 		nettest.Run(t, web.ns, "ip", "route", "replace", friend1.addr.String(), "dev", "net1", "src", "10.8.0.77")
 		return reaches(web.ns, friend1, 80)
@@ -88,13 +87,13 @@ func TestMachines(t *testing.T) {
 	}
 }
 
-// TestMachinesShown: bridges are made to show connections where a policy selects a guest at a port, and again when
-// somebody changes that, and not before.
-func TestMachinesShown(t *testing.T) {
+// TestVMsBridgeNetfilter: bridge netfilter is enabled when a policy selects a guest at a port, and again after an
+// external change, and not before.
+func TestVMsBridgeNetfilter(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) {
 		c.After = func(d time.Duration) <-chan time.Time {
-			if d == 4*time.Second { // it is looked again
+			if d == 4*time.Second { // it is checked again
 				d /= 40
 			}
 			return time.After(d)
@@ -123,26 +122,25 @@ func TestMachinesShown(t *testing.T) {
 			_ = os.WriteFile(path, []byte("1"), 0)
 		}
 	})
-	w.machine(web, 2)
-	friend1 := w.machine(friend, 3)
+	w.vm(web, 2)
+	friend1 := w.vm(friend, 3)
 	w.serve(friend, 80)
 	if !are("0") {
 		t.Error("bridges are told to show connections where no policy asks for it")
 	}
-	// What a connection that the guest makes gets back needs what is known of the connection.
-	nobody, _, _ := strings.Cut(onlyFastFriends, "  ingress:")
-	w.manifest("fast", nobody)
+	// Replies to a connection of the guest need conntrack.
+	noneAllowed, _, _ := strings.Cut(onlyFastFriends, "  ingress:")
+	w.manifest("fast", noneAllowed)
 	w.eventually("they show connections", func() bool { return are("1") })
 	w.eventually("the guest gets replies", func() bool { return reaches(web.ns, friend1, 80) })
-	for range 3 { // the last time nothing else wakes anybody
+	for range 3 { // the last time there is no other event
 		turn()
 		w.eventually("they show them again", func() bool { return are("1") })
 	}
 }
 
-// TestMachinesUntracked: where bridges cannot be made to show connections, policies hold for guests at their ports all
-// the same.
-func TestMachinesUntracked(t *testing.T) {
+// TestVMsUntracked: if bridge netfilter cannot be enabled, policies of guests at ports are enforced nevertheless.
+func TestVMsUntracked(t *testing.T) {
 	w := newWorld(t)
 	if out, err := nettest.Try(
 		nil, "nft",
@@ -153,13 +151,13 @@ func TestMachinesUntracked(t *testing.T) {
 	w.start(func(c *policy.Config) { c.Bridges = t.TempDir() })
 	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`),
 		w.pod("shop/other", "app: other")
-	machine := func(p *pod, n int) *pod {
+	vm := func(p *pod, n int) *pod {
 		return w.bridged(p, n, func(g *model.WorkloadEndpoint) {
 			g.VM, g.HostLink, g.HostEnd = true, fmt.Sprintf("port%d", n), model.HostEndPort
 		})
 	}
-	web1, _, _ := machine(web, 2), machine(friend, 3), machine(other, 4)
-	// What somebody told the bridges does not matter here: it is not seen.
+	web1, _, _ := vm(web, 2), vm(friend, 3), vm(other, 4)
+	// The real settings do not matter here: they are not read.
 	_ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("0"), 0)
 	t.Cleanup(func() { _ = os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-iptables", []byte("1"), 0) })
 	w.serve(web, 80)
@@ -172,12 +170,11 @@ func TestMachinesUntracked(t *testing.T) {
 	if out := nettest.Run(t, web.ns, "nft", "list", "ruleset"); strings.Contains(out, "weft") {
 		t.Errorf("in the pod, which does not see what the guest sends: %s", out)
 	}
-	w.eventually("it is said", func() bool { return strings.Contains(w.log.String(), "bridges do not show connections") })
+	w.eventually("it is said", func() bool { return strings.Contains(w.log.String(), "bridge netfilter is not available") })
 }
 
-// TestMachinesIPv6: so it is by IPv6, whose neighbors are found all the same, and what goes to everybody is judged,
-// too.
-func TestMachinesIPv6(t *testing.T) {
+// TestVMsIPv6: the same for IPv6, where neighbor discovery works and multicast is filtered, too.
+func TestVMsIPv6(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("fast", onlyFastFriends)
 	w.start()

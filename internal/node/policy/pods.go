@@ -18,62 +18,67 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// selfPause is how long what was seen of the node's own addresses counts.
+// selfPause is how long the node's own addresses are cached.
 const selfPause = 100 * time.Millisecond
 
-// place is a pod's namespace that has a table, or should. The lock guards it; what is open there is opened and closed
-// by whose turn it is to write in pods.
+// place is a pod's namespace that has a table, or should. The lock guards it; the open sockets are opened and closed
+// by the owner of the kernel lock of the pods' tables.
 type place struct {
 	open
-	id     uint64 // which namespace it is
-	broken error  // it is not known to be right
-	// elsewhere: the namespace is another one by now, and what is open is of the old one. meddled counts how often others
-	// have touched the table.
-	elsewhere bool
-	meddled   int
-	// change is to be written, nil where nothing is. unsure: the whole table is, whatever has changed; so it is with
-	// changes of the index up to the batch ahead.
+	id     uint64 // the namespace's inode number
+	broken error  // why the table may be wrong
+	// namespaceChanged: the pod has another namespace now, and the sockets are the old one's. externalChanges counts the
+	// external changes of the table.
+	namespaceChanged bool
+	externalChanges  int
+	// change is to be written, nil if none is. unsure: the whole table is written instead, also for changes of the index
+	// up to the batch ahead.
 	change *policy.Change
 	unsure bool
 	ahead  uint64
-	// needless: no table is needed, and the node's tables were written since: what is judged there from now on is judged.
+	// needless: no table is needed, and the node's tables, which filter its packets now, were written since.
 	needless bool
 	// busy: its table is being written.
 	busy bool
-	// unheard: that denied packets cannot be heard was said.
-	unheard bool
-	// barred: a macvtap is down because its table cannot be written; unbarred: it is known not to be.
-	barred, unbarred bool
-	// unseen: nothing can judge its packets, and some policy selects it.
-	unseen error
+	// denialsUnlogged: it was logged that denied packets cannot be logged.
+	denialsUnlogged bool
+	// quarantined: a macvtap is down because its table could not be written; tapOpen: it is known to be up.
+	quarantined, tapOpen bool
+	// unenforceable: policy cannot be enforced on its packets, and a policy selects it.
+	unenforceable error
 }
 
-// open is what is open of a place.
+// open are the sockets and watches of a place.
 type open struct {
-	ns    *netns.NS // nil while it is not open
-	conn  *kernel.Conn
-	blind func() // ends the watch of what others do to the table; nil where there is none
-	// deaf ends the hearing of denied packets, nil where there is none; heard is closed when it has ended.
-	deaf  func()
-	heard <-chan struct{}
+	ns        *netns.NS // nil while it is not open
+	conn      *kernel.Conn
+	stopWatch func() // ends the watch of external changes; nil if there is none
+	// unwatchNamespace ends the watch of the namespace's deletion.
+	unwatchNamespace func()
+	// stopLog ends the logging of denied packets, nil if there is none; logDone is closed when it has ended.
+	stopLog func()
+	logDone <-chan struct{}
 }
 
 func (o open) close() {
-	if o.blind != nil {
-		o.blind()
+	if o.unwatchNamespace != nil {
+		o.unwatchNamespace()
 	}
-	if o.deaf != nil {
-		o.deaf()
+	if o.stopWatch != nil {
+		o.stopWatch()
+	}
+	if o.stopLog != nil {
+		o.stopLog()
 	}
 	if o.conn != nil {
 		_ = errors.Join(o.conn.Close(), o.ns.Close())
 	}
 }
 
-// take gives away what is open of a place. The lock is held.
-func (p *place) take() open {
+// takeLocked removes and returns the sockets of a place.
+func (p *place) takeLocked() open {
 	was := p.open
-	p.open, p.unheard = open{}, false
+	p.open, p.denialsUnlogged = open{}, false
 	return was
 }
 
@@ -81,20 +86,20 @@ func (p *place) take() open {
 type podTables struct {
 	cfg     *Config
 	log     *slog.Logger
-	desired *desired // its lock guards what follows, but for the turn
+	desired *desired // its lock guards the fields below except the kernel lock
 	denials *denialLog
 	node    *nodeTables
 
-	// podWrites is the turn of who writes in pods. Who writes the node's tables before has ended that turn by then.
-	podWrites turn
-	places    map[policy.Place]*place
-	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true where that it cannot be
-	// removed was logged.
+	// podWrites is the kernel lock of the pods' tables. Code that has written the node's tables unlocks those first.
+	podWrites kernelLock
+	places    map[policy.EnforcementPoint]*place
+	// stale are interfaces at ports in whose pods an earlier agent may have left a table; true after a failed removal was
+	// logged.
 	stale map[model.AttachmentKey]bool
 }
 
-// placeAt is the place, made if it is not known yet. The lock is held.
-func (pt *podTables) placeAt(p policy.Place) *place {
+// placeAtLocked returns the place, and creates it if needed.
+func (pt *podTables) placeAtLocked(p policy.EnforcementPoint) *place {
 	at := pt.places[p]
 	if at == nil {
 		at = &place{}
@@ -103,31 +108,31 @@ func (pt *podTables) placeAt(p policy.Place) *place {
 	return at
 }
 
-// placeIn is where in its pod's namespace an interface is judged; false where it is on the node.
-func placeIn(l *local) (p policy.Place, ok bool) {
+// placeIn returns the place of an interface in its pod's namespace; false if it is enforced on the node.
+func placeIn(l *local) (p policy.EnforcementPoint, ok bool) {
 	switch l.Point() {
 	case model.PointPod:
-		return policy.Place{Pod: l.Pod}, true
+		return policy.EnforcementPoint{Pod: l.Pod}, true
 	case model.PointTap:
-		return policy.Place{Pod: l.Pod, Tap: l.IfName}, true
+		return policy.EnforcementPoint{Pod: l.Pod, Tap: l.IfName}, true
 	case model.PointDevice:
-		return policy.Place{Pod: l.Pod, Device: l.Device}, true
+		return policy.EnforcementPoint{Pod: l.Pod, Device: l.Device}, true
 	}
 	return p, false
 }
 
-// enter opens the pod's namespace. The error wraps netns.ErrGone when there is none any more. It is the turn of who
-// writes in pods.
-func (pt *podTables) enter(p policy.Place) (*place, error) {
+// enter opens the pod's namespace. The error wraps netns.ErrGone if it does not exist any more. The caller has the
+// kernel lock of the pods' tables.
+func (pt *podTables) enter(p policy.EnforcementPoint) (*place, error) {
 	pt.desired.mu.Lock()
-	at := pt.placeAt(p)
+	at := pt.placeAtLocked(p)
 	var old open
-	if at.elsewhere {
-		old, at.elsewhere = at.take(), false
+	if at.namespaceChanged {
+		old, at.namespaceChanged = at.takeLocked(), false
 	}
 	if at.conn != nil {
 		pt.desired.mu.Unlock()
-		pt.hear(p, at)
+		pt.logDenied(p, at)
 		return at, nil
 	}
 	var path string
@@ -147,14 +152,14 @@ func (pt *podTables) enter(p policy.Place) (*place, error) {
 		return at, err
 	}
 	if is, err := ns.ID(); err != nil || is != id {
-		return at, errors.Join(fmt.Errorf("namespace %s is another one: %w", path, netns.ErrGone), err, ns.Close())
+		return at, errors.Join(fmt.Errorf("namespace %s was replaced: %w", path, netns.ErrGone), err, ns.Close())
 	}
 	conn, err := kernel.Dial(ns)
 	if err != nil {
 		return at, errors.Join(err, ns.Close())
 	}
 	pt.desired.mu.Lock()
-	moved := at.elsewhere
+	moved := at.namespaceChanged
 	if !moved {
 		at.ns, at.conn, at.id = ns, conn, id
 	}
@@ -162,35 +167,35 @@ func (pt *podTables) enter(p policy.Place) (*place, error) {
 	if moved {
 		return at, errors.Join(errMoved, conn.Close(), ns.Close())
 	}
-	pt.look(p, at)
-	pt.hear(p, at)
+	pt.closeWithNamespace(p, at, path, id)
+	pt.watchTable(p, at)
+	pt.logDenied(p, at)
 	return at, nil
 }
 
-// errMoved is of a place whose pod has got another namespace: nothing is known of a table in that one.
+// errMoved is the error of a place whose pod has a new namespace, in which there may be no table.
 var errMoved = errors.New("the pod has another namespace now")
 
-// moved has a pod's table be written into the namespace of its newest interface: its next sandbox may come before the
-// last one has gone. The lock is held.
-func (pt *podTables) moved(l *local) {
+// movedLocked schedules a pod's table for the namespace of its newest interface: its next sandbox may start before the
+// last one has ended.
+func (pt *podTables) movedLocked(l *local) {
 	p, ok := placeIn(l)
 	at := pt.places[p]
 	if !ok || at == nil || at.id == l.NetnsID {
 		return
 	}
-	at.id, at.broken, at.elsewhere = l.NetnsID, errMoved, true
+	at.id, at.broken, at.namespaceChanged = l.NetnsID, errMoved, true
 }
 
-// writePods writes what has changed in pods: the tables that go before those that come, since two may be in one
-// namespace.
+// writePods writes changes in pods: deleted tables before new ones, since two may be in one namespace.
 func (pt *podTables) writePods(ctx context.Context) {
-	pt.podWrites.take()
-	defer pt.podWrites.end()
+	pt.podWrites.lock()
+	defer pt.podWrites.unlock()
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	pt.desired.mu.Lock()
 	var changes []policy.Change
-	var unsure []policy.Place
+	var unsure []policy.EnforcementPoint
 	for p, at := range pt.places {
 		switch {
 		case at.unsure || at.broken != nil:
@@ -205,57 +210,57 @@ func (pt *podTables) writePods(ctx context.Context) {
 		pt.changePod(ctx, c)
 	}
 	for _, p := range unsure {
-		pt.settle(ctx, p)
+		pt.rewrite(ctx, p)
 	}
 	pt.clearStale(ctx)
 }
 
-// writeAhead writes the whole tables of places in pods while somebody else writes the node's, which takes long.
-func (pt *podTables) writeAhead(ctx context.Context, places []policy.Place) {
-	pt.podWrites.take()
-	defer pt.podWrites.end()
+// writeAhead writes the whole tables of places in pods during a running write of the node's tables, which takes long.
+func (pt *podTables) writeAhead(ctx context.Context, places []policy.EnforcementPoint) {
+	pt.podWrites.lock()
+	defer pt.podWrites.unlock()
 	ctx, cancel := context.WithTimeout(ctx, writeTime)
 	defer cancel()
 	for _, p := range places {
 		pt.desired.mu.Lock()
-		at := pt.placeAt(p)
+		at := pt.placeAtLocked(p)
 		at.unsure, at.change = false, nil
-		at.ahead = pt.desired.batch + 1 // what is being written now, and what is next
+		at.ahead = pt.desired.batch + 1 // the batch that is being written, and the next
 		pt.desired.mu.Unlock()
-		pt.settle(ctx, p)
+		pt.rewrite(ctx, p)
 	}
 }
 
-// changePod changes the table in a pod's namespace. A pod that is gone needs none. It is the turn of who writes in
-// pods.
+// changePod changes the table in a pod's namespace. A deleted pod needs none. The caller has the kernel lock of the
+// pods' tables.
 func (pt *podTables) changePod(ctx context.Context, c policy.Change) {
-	if c.Gone && pt.desired.hasOtherName(c.Place) {
+	if c.Gone && pt.desired.hasOtherName(c.Point) {
 		return
 	}
-	if c.Place.Device != "" {
-		pt.cutDevice(c.Place, !c.Gone)
+	if c.Point.Device != "" {
+		pt.disableDevice(c.Point, !c.Gone)
 		return
 	}
-	at, err := pt.enter(c.Place)
+	at, err := pt.enter(c.Point)
 	if err == nil {
-		err = pt.busily(at, func() error { return pt.node.write(ctx, at.conn, c) })
+		err = pt.writeBusy(at, func() error { return pt.node.write(ctx, at.conn, c) })
 	}
 	switch {
-	case errors.Is(err, netns.ErrGone) && !pt.desired.isComing(c.Place):
-		pt.forget(c.Place)
+	case errors.Is(err, netns.ErrGone) && !pt.desired.isComing(c.Point):
+		pt.forget(c.Point)
 	case err != nil:
-		pt.settle(ctx, c.Place)
+		pt.rewrite(ctx, c.Point)
 	case c.Gone:
-		pt.barTap(ctx, c.Place, at, false)
-		pt.forget(c.Place)
+		pt.quarantineTap(ctx, c.Point, at, false)
+		pt.forget(c.Point)
 	}
 }
 
-// settle makes the table of a pod's place what it should be, whatever it is. It is the turn of who writes in pods.
-func (pt *podTables) settle(ctx context.Context, p policy.Place) {
+// rewrite makes the table of a pod's place the desired one. The caller has the kernel lock of the pods' tables.
+func (pt *podTables) rewrite(ctx context.Context, p policy.EnforcementPoint) {
 	pt.desired.mu.Lock()
-	at := pt.placeAt(p)
-	tables, renamed, meddled := pt.desired.tables(p), pt.desired.renamed(p), at.meddled
+	at := pt.placeAtLocked(p)
+	tables, renamed, externalChanges := pt.desired.tablesLocked(p), pt.desired.renamedLocked(p), at.externalChanges
 	_, needed := tables[p]
 	needless := at.needless
 	at.needless = needless && !needed
@@ -264,9 +269,9 @@ func (pt *podTables) settle(ctx context.Context, p policy.Place) {
 	pt.desired.mu.Unlock()
 	switch {
 	case p.Device != "":
-		pt.cutDevice(p, needed)
+		pt.disableDevice(p, needed)
 		return
-	case early: // what judges its packets instead may not stand yet
+	case early: // the table that replaces it may not be written yet
 		pt.desired.due.Notify()
 		return
 	case !needed && renamed:
@@ -275,29 +280,29 @@ func (pt *podTables) settle(ctx context.Context, p policy.Place) {
 	}
 	at, err := pt.enter(p)
 	if err == nil {
-		err = pt.busily(at, func() error { return pt.node.put(ctx, at.conn, tables, p) })
+		err = pt.writeBusy(at, func() error { return pt.node.put(ctx, at.conn, tables, p) })
 	}
 	switch {
 	case errors.Is(err, netns.ErrGone) && !pt.desired.isComing(p), err == nil && !needed:
-		pt.barTap(ctx, p, at, false)
+		pt.quarantineTap(ctx, p, at, false)
 		pt.forget(p)
 		return
 	case err != nil:
-		pt.log.Error("policies of a pod cannot be written; it is tried again", "pod", p.Pod.String(), "err", err)
+		pt.log.Error("policies of a pod could not be written; agent retries", "pod", p.Pod.String(), "err", err)
 	}
 	pt.desired.mu.Lock()
 	if err != nil {
 		pt.desired.stats.Failures++
 	}
-	if !at.elsewhere && (err != nil || at.meddled == meddled) {
+	if !at.namespaceChanged && (err != nil || at.externalChanges == externalChanges) {
 		at.broken = err
 	}
 	pt.desired.mu.Unlock()
-	pt.barTap(ctx, p, at, err != nil && needed)
+	pt.quarantineTap(ctx, p, at, err != nil && needed)
 }
 
-// busily writes a place's table, whose counters nobody waits for meanwhile.
-func (pt *podTables) busily(at *place, write func() error) error {
+// writeBusy writes a place's table, and marks it so that reading its counters does not wait.
+func (pt *podTables) writeBusy(at *place, write func() error) error {
 	is := func(busy bool) {
 		pt.desired.mu.Lock()
 		defer pt.desired.mu.Unlock()
@@ -308,34 +313,34 @@ func (pt *podTables) busily(at *place, write func() error) error {
 	return write()
 }
 
-// forget gives up a place. It is the turn of who writes in pods.
-func (pt *podTables) forget(p policy.Place) {
+// forget drops a place. The caller has the kernel lock of the pods' tables.
+func (pt *podTables) forget(p policy.EnforcementPoint) {
 	pt.desired.mu.Lock()
 	var was open
 	if at := pt.places[p]; at != nil {
-		was = at.take()
+		was = at.takeLocked()
 		delete(pt.places, p)
 	}
 	pt.desired.mu.Unlock()
 	was.close()
 }
 
-// leave gives up the namespace of a pod whose last interface has gone.
+// leave drops the place of a pod whose last interface is gone.
 func (pt *podTables) leave(l *local) {
 	p, ok := placeIn(l)
 	if !ok || pt.desired.inUse(p) {
 		return
 	}
-	pt.podWrites.take()
-	defer pt.podWrites.end()
+	pt.podWrites.lock()
+	defer pt.podWrites.unlock()
 	if !pt.desired.inUse(p) {
 		pt.forget(p)
 	}
 }
 
 func (pt *podTables) closePlaces() {
-	pt.podWrites.take()
-	defer pt.podWrites.end()
+	pt.podWrites.lock()
+	defer pt.podWrites.unlock()
 	pt.desired.mu.Lock()
 	all := slices.Collect(maps.Keys(pt.places))
 	pt.desired.mu.Unlock()
@@ -344,8 +349,8 @@ func (pt *podTables) closePlaces() {
 	}
 }
 
-// countEach are the packets that policies denied, by where they are counted: on the node, at its bridges' ports, in
-// pods. Unread are the places that are being written just now.
+// countEach returns the denied packets by place: on the node, at its bridges' ports, in pods. Unread are the places
+// that are being written.
 func (pt *podTables) countEach(
 	ctx context.Context, conn *kernel.Conn,
 ) (each map[string][]kernel.Count, unread map[string]bool, err error) {
@@ -354,19 +359,20 @@ func (pt *podTables) countEach(
 		return nil, nil, err
 	}
 	pt.desired.mu.Lock()
-	ports := pt.desired.hasPorts()
-	pods := map[policy.Place]*kernel.Conn{}
+	ports := pt.desired.hasPortsLocked()
+	pods := map[policy.EnforcementPoint]*kernel.Conn{}
 	for p, at := range pt.places {
 		switch {
 		case at.busy:
 			unread[placeName(p)] = true
-		case at.conn != nil && !at.elsewhere:
+		case at.conn != nil && !at.namespaceChanged:
 			pods[p] = at.conn
 		}
 	}
 	pt.desired.mu.Unlock()
 	if ports {
-		if each["ports"], err = conn.Counts(ctx, policy.Place{Ports: true}.Family(), policy.TableName); err != nil {
+		if each["ports"], err = conn.Counts(ctx, policy.EnforcementPoint{Ports: true}.Family(),
+			policy.TableName); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -375,7 +381,7 @@ func (pt *podTables) countEach(
 		switch {
 		case err == nil:
 			each[placeName(p)] = all
-		case !errors.Is(err, context.DeadlineExceeded): // the pod has just gone
+		case !errors.Is(err, context.DeadlineExceeded): // the pod was just deleted
 		default:
 			unread[placeName(p)] = true
 		}
@@ -383,7 +389,7 @@ func (pt *podTables) countEach(
 	return each, unread, nil
 }
 
-// placeName names a place in a pod among counters.
-func placeName(p policy.Place) string {
+// placeName returns the name of a place in a pod for counters.
+func placeName(p policy.EnforcementPoint) string {
 	return strings.TrimSuffix(p.Pod.String()+"/"+p.Pod.UID+"/"+p.Tap, "/")
 }

@@ -27,7 +27,7 @@ spec:
   - from: [{podSelector: {matchLabels: {friend: "yes"}}}]
 `
 
-// lan is the bridge of the other network, made where it is not there.
+// lan returns the bridge of the other network, and creates it if needed.
 func (w *world) lan() {
 	w.t.Helper()
 	if out, err := nettest.Try(nil, "ip", "link", "add", "pbr0", "type", "bridge"); err == nil {
@@ -39,8 +39,7 @@ func (w *world) lan() {
 	}
 }
 
-// bridged gives a pod an interface of another network that is a bridge's port: none of its packets passes the node's
-// routing.
+// bridged adds an interface of another network to a pod, at a bridge port: its packets do not pass the node's routing.
 func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint)) *pod {
 	w.t.Helper()
 	run := func(in *netns.NS, format string, args ...any) {
@@ -69,8 +68,8 @@ func (w *world) bridged(p *pod, n int, changes ...func(*model.WorkloadEndpoint))
 	return q
 }
 
-// An interface whose packets do not pass the node is judged in the pod, by the same policies and by those of its own
-// network, which are about nothing else.
+// TestOtherNetworks: an interface whose packets do not pass the node is filtered in the pod, by the same policies and
+// those of its own network, which apply to no other.
 func TestOtherNetworks(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -88,7 +87,7 @@ func TestOtherNetworks(t *testing.T) {
 		return reaches(other.ns, web, 80)
 	})
 	w.eventually("the node reaches its own pod", func() bool { return reaches(nil, web1, 80) })
-	w.start() // an agent that starts finds it as it is
+	w.start() // a restarted agent adopts it
 	w.object("shop/other", `friend: "yes"`, "n1")
 	w.eventually("a new label is followed", func() bool { return reaches(other.ns, web1, 80) })
 	w.eventually("packets denied in the pod are counted", func() bool {
@@ -115,14 +114,14 @@ func TestOtherNetworks(t *testing.T) {
 	}
 }
 
-// However often somebody in a pod touches its table, it is put right a few times in a second and no more, and at the
-// last it is right.
-func TestMeddledPod(t *testing.T) {
+// TestExternalChangesInPod: however often a process in a pod changes its table, it is repaired only a few times in a
+// second, and is correct in the end.
+func TestExternalChangesInPod(t *testing.T) {
 	w := newWorld(t)
 	pauses, over := make(chan struct{}), make(chan time.Time)
 	w.start(func(c *policy.Config) {
 		c.After = func(d time.Duration) <-chan time.Time {
-			if d != policy.MeddlePause {
+			if d != policy.RepairPause {
 				return time.After(d)
 			}
 			select {
@@ -148,18 +147,18 @@ func TestMeddledPod(t *testing.T) {
 	}
 	for range 2 {
 		nettest.Run(t, web.ns, "nft", "flush", "ruleset")
-		pause() // the flood is not followed meanwhile
+		pause() // the flood causes no repair meanwhile
 		for range 20 {
 			nettest.Run(t, web.ns, "nft", "add table inet weft-policy; delete table inet weft-policy")
 		}
 		over <- time.Time{}
-		pause() // all of it is one look
+		pause() // all of it causes one repair
 		w.eventually("the table is right", func() bool { return !reaches(other.ns, web1, 80) })
 		over <- time.Time{}
 	}
 }
 
-// Where policies are not obeyed any more, nothing of them stays, on the node and in pods.
+// TestClear: where policies are not enforced any more, all tables are deleted, on the node and in pods.
 func TestClear(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("none", denyAll)
@@ -185,8 +184,8 @@ func TestClear(t *testing.T) {
 	}
 }
 
-// TestClientsOfDHCPAskAllServers: where a pod's own table judges, a pod that may send nothing asks the group of all
-// DHCPv6 servers, and nobody by those ports alone.
+// TestClientsOfDHCPAskAllServers: with a table in the pod, a pod that may send nothing can reach the multicast group
+// of all DHCPv6 servers, and no other address by these ports.
 func TestClientsOfDHCPAskAllServers(t *testing.T) {
 	w := newWorld(t)
 	w.start()

@@ -24,7 +24,7 @@ spec:
   policyTypes: [Egress]
 `
 
-// ported gives a pod an interface of both families at a port of the bridge.
+// ported adds an interface of both families at a bridge port to a pod.
 func (w *world) ported(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.NeedBridgeNetfilter(w.t)
@@ -39,7 +39,7 @@ func (w *world) ported(p *pod, n int) *pod {
 	return q
 }
 
-// raw is a datagram from one pod's port to another's, in anybody's name; a zero from is the pod's own.
+// raw is a datagram from one pod's port to another's, with any source address; a zero from is the pod's own.
 func (w *world) raw(from, to *pod, as netip.Addr, text string) nettest.Datagram {
 	d := nettest.Datagram{
 		SrcMAC: nettest.MAC(w.t, from.ns, "net1"), DstMAC: nettest.MAC(w.t, to.ns, "net1"), Text: text,
@@ -54,8 +54,8 @@ func (w *world) raw(from, to *pod, as netip.Addr, text string) nettest.Datagram 
 	return d
 }
 
-// TestPortsEgressRaw: a policy about what a container sends holds for what it sends by raw sockets, to pods, to the
-// node and to everybody, whatever it does to its interface.
+// TestPortsEgressRaw: an egress policy applies to what a container sends by raw sockets, to pods, to the node and to
+// all others, whatever it changes on its interface.
 func TestPortsEgressRaw(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -64,7 +64,7 @@ func TestPortsEgressRaw(t *testing.T) {
 	there, node := nettest.Listen(t, other.ns, 4000), nettest.Listen(t, nil, 4000)
 	bridge := nettest.MAC(t, nil, "pbr0")
 	type probe struct {
-		ear *nettest.Ear
+		ear *nettest.Listener
 		nettest.Datagram
 	}
 	var probes []probe
@@ -83,7 +83,7 @@ func TestPortsEgressRaw(t *testing.T) {
 		probes = append(probes, probe{node, d})
 	}
 	lands := func(p probe, limit time.Duration) bool {
-		return p.ear.Hears(p.Text, limit, func() { nettest.SendFrame(t, web.ns, "net1", p.Frame()) })
+		return p.ear.Receives(p.Text, limit, func() { nettest.SendFrame(t, web.ns, "net1", p.Frame()) })
 	}
 	for _, p := range probes {
 		if !lands(p, 15*time.Second) {
@@ -97,14 +97,14 @@ func TestPortsEgressRaw(t *testing.T) {
 			t.Errorf("%q arrives though the pod may send nothing", p.Text)
 		}
 	}
-	// Root in the pod flushes what is there, and takes another MAC and name.
+	// Root in the pod flushes its interface, and sets another MAC and address.
 	_, _ = nettest.Try(web.ns, "nft", "flush", "ruleset")
 	nettest.IP(t, web.ns, "link set net1 down")
 	nettest.IP(t, web.ns, "link set net1 name own address 02:00:00:00:00:77")
 	nettest.IP(t, web.ns, "link set own up")
 	for _, p := range probes[:2] {
 		p.Text, p.SrcMAC = p.Text+" as another", net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
-		if p.ear.Hears(p.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, web.ns, "own", p.Frame()) }) {
+		if p.ear.Receives(p.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, web.ns, "own", p.Frame()) }) {
 			t.Errorf("%q arrives", p.Text)
 		}
 	}
@@ -112,12 +112,12 @@ func TestPortsEgressRaw(t *testing.T) {
 	p := probes[0]
 	p.SrcMAC = net.HardwareAddr{2, 0, 0, 0, 0, 0x77}
 	w.eventually("without the policy it arrives again", func() bool {
-		return p.ear.Hears(p.Text, time.Second, func() { nettest.SendFrame(t, web.ns, "own", p.Frame()) })
+		return p.ear.Receives(p.Text, time.Second, func() { nettest.SendFrame(t, web.ns, "own", p.Frame()) })
 	})
 }
 
-// TestPortsNodesNames: what comes from the node is let in because the node has sent it, not because of the address that
-// it has. The address of a pod that is let in is believed: that nobody has another's name is the source guard's.
+// TestPortsNodesNames: traffic from the node is allowed because the node sent it, not because of its source address.
+// The address of an allowed pod is trusted: preventing spoofing is the source guard's task.
 func TestPortsNodesNames(t *testing.T) {
 	w := newWorld(t)
 	_, _ = nettest.Try(nil, "sysctl", "-qw", "net.ipv6.conf.all.forwarding=1")
@@ -129,7 +129,7 @@ func TestPortsNodesNames(t *testing.T) {
 	ear := nettest.Listen(t, web.ns, 4000)
 	hears := func(as netip.Addr, limit time.Duration) bool {
 		d := w.raw(other, web, as, "as "+as.String())
-		return ear.Hears(d.Text, limit, func() { nettest.SendFrame(t, other.ns, "net1", d.Frame()) })
+		return ear.Receives(d.Text, limit, func() { nettest.SendFrame(t, other.ns, "net1", d.Frame()) })
 	}
 	for _, addr := range friend.Addrs {
 		w.eventually("a friend's address is let in", func() bool { return hears(addr, time.Second) })
@@ -140,14 +140,14 @@ func TestPortsNodesNames(t *testing.T) {
 		}
 		d := w.raw(other, web, netip.MustParseAddr(s), "with the bridge's MAC as "+s)
 		d.SrcMAC = nettest.MAC(t, nil, "pbr0")
-		if ear.Hears(d.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, other.ns, "net1", d.Frame()) }) {
+		if ear.Receives(d.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, other.ns, "net1", d.Frame()) }) {
 			t.Errorf("a pod that is denied is let in as %s with the bridge's MAC", s)
 		}
 	}
-	// IPv6 routes a packet that claims to be from the router itself.
+	// IPv6 routes a packet with the router's own source address.
 	d := w.raw(other, web, netip.MustParseAddr("fd00:8::1"), "routed")
 	d.SrcMAC, d.DstMAC = nettest.MAC(t, routed.ns, "eth0"), nettest.MAC(t, nil, routed.link)
-	if ear.Hears(d.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, routed.ns, "eth0", d.Frame()) }) {
+	if ear.Receives(d.Text, 300*time.Millisecond, func() { nettest.SendFrame(t, routed.ns, "eth0", d.Frame()) }) {
 		t.Error("what the node routes is let in as what it sends")
 	}
 	for _, to := range web.Addrs {
@@ -156,14 +156,14 @@ func TestPortsNodesNames(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		if !ear.Hears("from the node", 15*time.Second, func() { _, _ = c.Write([]byte("from the node")) }) {
+		if !ear.Receives("from the node", 15*time.Second, func() { _, _ = c.Write([]byte("from the node")) }) {
 			t.Errorf("the node does not reach its own pod at %s", to)
 		}
 	}
 }
 
-// TestPortsUpgrade: the table that an agent before has written into a pod stays until the port's rules are there, and
-// not longer.
+// TestPortsUpgrade: the table that an earlier agent has written into a pod remains until the port's rules are written,
+// and not longer.
 func TestPortsUpgrade(t *testing.T) {
 	w := newWorld(t)
 	nettest.NeedBridgeNetfilter(t)
@@ -184,7 +184,7 @@ func TestPortsUpgrade(t *testing.T) {
 	w.manifest("fast", onlyFastFriends)
 	w.start()
 	w.eventually("it is tried", func() bool {
-		return strings.Contains(w.log.String(), "policies of the node's bridges cannot be written")
+		return strings.Contains(w.log.String(), "policies of the node's bridges could not be written")
 	})
 	if !strings.Contains(tables(), "weft-policy") {
 		t.Error("the pod's own table goes before the port's is there")
@@ -193,7 +193,7 @@ func TestPortsUpgrade(t *testing.T) {
 	w.eventually("the port's table takes its place", func() bool { return !strings.Contains(tables(), "weft-policy") })
 	w.eventually("a friend is let in", func() bool { return reaches(friend.ns, web, 80) })
 	if _, err := os.Stat("/proc/sys/net/bridge"); err == nil &&
-		strings.Contains(w.log.String(), "do not show connections") {
+		strings.Contains(w.log.String(), "bridge netfilter is not available") {
 		t.Error(w.log.String())
 	}
 }

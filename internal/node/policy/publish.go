@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	// publishPause gathers the ADDs of a burst.
+	// publishPause batches the ADDs of a burst.
 	publishPause = 20 * time.Millisecond
-	// publishAgain is the pause before a write is tried again, from the first to the longest.
+	// publishAgain and publishLongest are the first and the longest pause before a write is retried.
 	publishAgain, publishLongest = 100 * time.Millisecond, 5 * time.Second
 )
 
-// publisher tells the other nodes of this node's interfaces, in one object of the store.
+// publisher publishes this node's interfaces to the other nodes, in one object.
 type publisher struct {
 	cfg     *Config
 	log     *slog.Logger
 	desired *desired
 }
 
-// publish keeps the object that tells the other nodes of this one's interfaces, until ctx ends. Nothing is written
-// while there is no policy.
+// publish keeps the object of this node's interfaces up to date until ctx ends. Nothing is written while there is no
+// policy.
 func (pb *publisher) publish(ctx context.Context) error {
 	var have store.Object // as it was last seen
 	pause := publishAgain
@@ -38,7 +38,7 @@ func (pb *publisher) publish(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-pb.desired.news:
+		case <-pb.desired.publishDue:
 		}
 		select {
 		case <-ctx.Done():
@@ -59,7 +59,7 @@ func (pb *publisher) publish(ctx context.Context) error {
 			return nil
 		}
 		if !errors.Is(err, store.ErrConflict) && !errors.Is(err, store.ErrExists) {
-			pb.log.Warn("addresses of pods are not published yet", "err", err)
+			pb.log.Warn("addresses of pods could not be published; agent retries", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -67,11 +67,11 @@ func (pb *publisher) publish(ctx context.Context) error {
 		case <-pb.cfg.After(pause):
 		}
 		pause = min(2*pause, publishLongest)
-		pb.desired.news.Notify()
+		pb.desired.publishDue.Notify()
 	}
 }
 
-// interfaces are what is to be published; false while nobody wants to know.
+// interfaces returns the interfaces to publish; false while no node needs them.
 func (pb *publisher) interfaces() ([]model.WorkloadEndpoint, bool) {
 	pb.desired.mu.Lock()
 	defer pb.desired.mu.Unlock()
@@ -84,10 +84,10 @@ func (pb *publisher) interfaces() ([]model.WorkloadEndpoint, bool) {
 	slices.SortFunc(all, func(a, b model.WorkloadEndpoint) int {
 		return cmp.Or(strings.Compare(a.Key().String(), b.Key().String()), strings.Compare(a.Pod.UID, b.Pod.UID))
 	})
-	return all, pb.desired.asked
+	return all, pb.desired.peersWanted
 }
 
-// publishOnce writes the object if it says something else, and gives it as it is known now.
+// publishOnce writes the object if it differs, and returns the current one.
 func (pb *publisher) publishOnce(
 	ctx context.Context, have store.Object, all []model.WorkloadEndpoint,
 ) (store.Object, error) {
@@ -101,7 +101,7 @@ func (pb *publisher) publishOnce(
 			if err != nil {
 				return store.Object{}, err
 			}
-			return pb.made(pb.cfg.Objects.Create(ctx, kind, pb.owned(ctx, next)))
+			return pb.written(pb.cfg.Objects.Create(ctx, kind, pb.withOwner(ctx, next)))
 		case err != nil:
 			return store.Object{}, err
 		}
@@ -114,19 +114,19 @@ func (pb *publisher) publishOnce(
 	if string(next.Raw) == string(have.Raw) {
 		return have, nil
 	}
-	return pb.made(pb.cfg.Objects.CompareAndSwap(ctx, kind, have.Version, next))
+	return pb.written(pb.cfg.Objects.CompareAndSwap(ctx, kind, have.Version, next))
 }
 
-// made is an object as it was written; after an error nobody knows.
-func (pb *publisher) made(o store.Object, err error) (store.Object, error) {
+// written returns the written object; after an error its state is unknown.
+func (pb *publisher) written(o store.Object, err error) (store.Object, error) {
 	if err != nil {
 		return store.Object{}, err
 	}
 	return o, nil
 }
 
-// owned has the object go with its node.
-func (pb *publisher) owned(ctx context.Context, o store.Object) store.Object {
+// withOwner sets the Node as the object's owner, so that it is deleted with it.
+func (pb *publisher) withOwner(ctx context.Context, o store.Object) store.Object {
 	node, err := pb.cfg.Objects.Get(ctx, store.Nodes(), store.NodeKey(pb.cfg.Node))
 	if err != nil {
 		return o

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// said are the interfaces that the node has published.
+// said returns the interfaces that the node has published.
 func (w *world) said() string {
 	o, err := w.store.Get(store.NodeEndpoints().Key("", "n1"))
 	if err != nil {
@@ -31,8 +31,8 @@ func (w *world) said() string {
 	return strings.Join(out, "; ")
 }
 
-// A node tells the others of its pods' addresses once their ADD is done and somebody may want to know, and no longer
-// than they are there.
+// TestPublish: a node publishes its pods' addresses once their ADD is done and there is a policy, and only as long as
+// they exist.
 func TestPublish(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -51,7 +51,7 @@ func TestPublish(t *testing.T) {
 	w.eventually("the next pod is published, and not the one whose ADD is not done", func() bool {
 		return w.said() == "shop/other uid-other eth0 [10.9.0.3]; shop/web uid-web eth0 [10.9.0.2]"
 	})
-	// Somebody else writes the object: the next change puts it right.
+	// Another program writes the object: the next change repairs it.
 	w.manifest("nodeendpoints-n1", "apiVersion: weft.dev/v1alpha1\nkind: NodeEndpoints\nmetadata: {name: n1}\nspec: {}\n")
 	if err := w.Release(t.Context(), web.Attachment); err != nil {
 		t.Fatal(err)
@@ -61,7 +61,7 @@ func TestPublish(t *testing.T) {
 	})
 }
 
-// refusing is a store of objects that refuses the first writes.
+// refusing is a datastore that refuses the first writes.
 type refusing struct {
 	store.Objects
 	left atomic.Int32
@@ -83,7 +83,7 @@ func (r *refusing) CompareAndSwap(
 	return r.Objects.CompareAndSwap(ctx, kind, version, next)
 }
 
-// What could not be published is published later, although nothing changes any more.
+// TestPublishAgain: a failed publication is retried, even without further changes.
 func TestPublishAgain(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("friends", onlyFriends)
@@ -100,7 +100,7 @@ func TestPublishAgain(t *testing.T) {
 	w.eventually("what changed is published, too", func() bool {
 		return w.said() == "shop/other uid-other eth0 [10.9.0.3]; shop/web uid-web eth0 [10.9.0.2]"
 	})
-	if !w.logged("addresses of pods are not published yet", "not now") {
+	if !w.logged("addresses of pods could not be published", "not now") {
 		t.Error("nobody was told that addresses were not published")
 	}
 	if err := w.Release(t.Context(), web.Attachment); err != nil {
@@ -111,15 +111,15 @@ func TestPublishAgain(t *testing.T) {
 	})
 }
 
-// What another node tells counts at once, for the pod of that uid, before any kubelet reports the address; and no more
-// when it is taken back.
+// TestPublishedByOthers: the interfaces published by another node take effect immediately, for the pod of that UID,
+// before a kubelet reports the address; and end when they are removed.
 func TestPublishedByOthers(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("friends", onlyFriends)
 	w.start()
 	w.pod("shop/web", "app: web")
 	w.object("shop/far", `friend: "yes"`, "n2")
-	tell := func(uid, addr string) {
+	publish := func(uid, addr string) {
 		w.manifest("endpoints-n2", fmt.Sprintf(`
 apiVersion: weft.dev/v1alpha1
 kind: NodeEndpoints
@@ -138,14 +138,14 @@ spec: {endpoints: [{namespace: shop, pod: far, uid: %s, interface: eth0, address
 			return false
 		}
 	}
-	tell("uid-far", "10.77.0.9")
+	publish("uid-far", "10.77.0.9")
 	w.eventually("the address counts", has("10.77.0.9"))
-	tell("uid-far", "10.77.0.10")
+	publish("uid-far", "10.77.0.10")
 	w.eventually("the next address counts", has("10.77.0.10"))
 	if has("10.77.0.9")() {
 		t.Error("the old address still counts")
 	}
-	tell("uid-of-another-life", "10.77.0.11")
+	publish("uid-of-another-life", "10.77.0.11")
 	w.eventually("the address of another pod of that name does not count", func() bool {
 		return !has("10.77.0.10")() && !has("10.77.0.11")()
 	})
@@ -153,7 +153,8 @@ spec: {endpoints: [{namespace: shop, pod: far, uid: %s, interface: eth0, address
 	w.eventually("the address that the kubelet reports counts", has("10.77.0.12"))
 }
 
-// A policy that is not understood harms no other one, closes what it is about, and people are told.
+// TestFaultyPolicies: an unsupported policy does not affect others, denies all in the pods that it selects, and is
+// reported.
 func TestFaultyPolicies(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -168,7 +169,7 @@ spec:
   ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]
 `)
 	w.eventually("the policy is told about", func() bool {
-		return strings.Contains(w.log.String(), "policy is not understood in full")
+		return strings.Contains(w.log.String(), "policy has unsupported parts")
 	})
 	w.eventually("it allows nothing", func() bool { return !reaches(friend.ns, web, 80) })
 	w.manifest("friends", onlyFriends)

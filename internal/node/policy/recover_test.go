@@ -11,8 +11,8 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// While the node's table cannot be written no pod is let in, one may still go, and what changed meanwhile is not lost:
-// all of it stands as soon as it can be written.
+// TestUnwritable: while the node's table cannot be written no pod is admitted, a DEL succeeds, and no change is lost:
+// all are written as soon as possible.
 func TestUnwritable(t *testing.T) {
 	w := newWorld(t)
 	if out, err := nettest.Try(nil, "nft", "add table inet probe { flags owner; }; delete table inet probe"); err != nil {
@@ -32,11 +32,11 @@ func TestUnwritable(t *testing.T) {
 	w.eventually("it is tried again and again", func() bool { return w.Stats().Failures > 2 })
 	w.object("shop/late", "app: web", "n1")
 	late := w.guarded("shop/late")
-	wantTryAgain(t, w.Admit(t.Context(), late), "network policies cannot be written")
+	wantTryAgain(t, w.Admit(t.Context(), late), "network policies could not be written")
 	if err := w.Release(t.Context(), gone.Attachment); err != nil {
 		t.Errorf("a pod cannot go: %v", err)
 	}
-	w.object("shop/friend", `friend: "no"`, "n1") // told while nothing can be written
+	w.object("shop/friend", `friend: "no"`, "n1") // changed while no table can be written
 	w.object("shop/other", `friend: "yes"`, "n1")
 	w.eventually("the new labels are known", func() bool {
 		from := func(p *pod) plan.Answer { return answer(w, p, web) }
@@ -57,11 +57,11 @@ func TestUnwritable(t *testing.T) {
 	}
 }
 
-// answer is what policies say of a connection to a pod's port 80.
+// answer returns the policies' verdict on a connection to a pod's port 80.
 func answer(w *world, from, to *pod) plan.Answer {
 	w.t.Helper()
 	all, err := w.Why(plan.Query{
-		From: plan.Party{Pod: from.Pod}, To: plan.Party{Pod: to.Pod}, Protocol: "TCP", Port: 80,
+		From: plan.ConnectionEnd{Pod: from.Pod}, To: plan.ConnectionEnd{Pod: to.Pod}, Protocol: "TCP", Port: 80,
 	})
 	if err != nil || len(all) != 1 {
 		w.t.Fatalf("%+v, %v", all, err)
@@ -69,7 +69,7 @@ func answer(w *world, from, to *pod) plan.Answer {
 	return all[0]
 }
 
-// What chains counted before they were made anew is not forgotten, and nothing is counted twice.
+// TestDeniedAreKept: the counts of re-created chains are kept, and no packet is counted twice.
 func TestDeniedAreKept(t *testing.T) {
 	w := newWorld(t)
 	w.manifest("friends", onlyFriends)

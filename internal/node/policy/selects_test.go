@@ -18,8 +18,7 @@ metadata: {name: deny-web}
 spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Ingress]}
 `
 
-// TestPolicyWithoutNamespace: a policy whose manifest names no namespace is in "default", as the pods are whose
-// manifests name none.
+// TestPolicyWithoutNamespace: a policy without a namespace in its manifest is in "default", like pods without one.
 func TestPolicyWithoutNamespace(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -46,7 +45,7 @@ func TestSelectsNoPods(t *testing.T) {
 	}()
 	selectsNone := func() (none []string, count int) {
 		var s policy.Summary
-		if policy.Ask(ctx, socket, "summary", nil, &s) != nil || !s.Known {
+		if policy.Request(ctx, socket, "summary", nil, &s) != nil || !s.Known {
 			return nil, -1
 		}
 		for _, p := range s.Policies {

@@ -16,7 +16,7 @@ import (
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-// Who asks is told what the kernel was told: which policies there are, what they denied, and which rule and element
+// TestServe: queries return what was written to the kernel: the policies, what they denied, and which rule and element
 // decides.
 func TestServe(t *testing.T) {
 	w := newWorld(t)
@@ -27,7 +27,7 @@ func TestServe(t *testing.T) {
 	go func() { done <- w.Routes().Under(policy.Prefix).Serve(ctx, socket, slog.New(slog.DiscardHandler)) }()
 	var s policy.Summary
 	w.eventually("the socket answers", func() bool {
-		return policy.Ask(ctx, socket, "summary", nil, &s) == nil && s.Known
+		return policy.Request(ctx, socket, "summary", nil, &s) == nil && s.Known
 	})
 	if s.Node != "n1" || len(s.Policies) > 0 {
 		t.Errorf("%+v", s)
@@ -35,7 +35,7 @@ func TestServe(t *testing.T) {
 	var all []compiled.Answer
 	ask := func(from, to string) error {
 		all = nil
-		return policy.Ask(ctx, socket, "why", url.Values{"from": {from}, "to": {to}, "port": {"80"}, "protocol": {"TCP"}},
+		return policy.Request(ctx, socket, "why", url.Values{"from": {from}, "to": {to}, "port": {"80"}, "protocol": {"TCP"}},
 			&all)
 	}
 	if err := ask("shop/a", "shop/b"); err != nil || len(all) != 1 || !all[0].Allowed || all[0].Note == "" {
@@ -57,31 +57,43 @@ func TestServe(t *testing.T) {
 		t.Errorf("%+v %v", all, err)
 	}
 	var v compiled.View
-	if err := policy.Ask(ctx, socket, "show", url.Values{"namespace": {"shop"}, "name": {"web"}}, &v); err != nil ||
-		!v.Here ||
+	if err := policy.Request(ctx, socket, "show", url.Values{"namespace": {"shop"}, "name": {"web"}}, &v); err != nil ||
+		!v.Local ||
 		!v.Interfaces[0].Ingress.Isolated || v.Interfaces[0].Egress.Isolated || v.Interfaces[0].HostLink != "caliweb" {
 		t.Errorf("%+v %v", v, err)
 	}
 	w.eventually("denied packets are counted", func() bool {
 		s = policy.Summary{}
-		return !reaches(other.ns, web, 80) && policy.Ask(ctx, socket, "summary", nil, &s) == nil && len(s.Policies) == 1 &&
+		return !reaches(other.ns, web, 80) && policy.Request(ctx, socket, "summary", nil, &s) == nil &&
+			len(s.Policies) == 1 &&
 			len(s.Denied) == 1 &&
-			s.Denied[0].By == "NetworkPolicy shop/friends ingress" && s.Denied[0].Packets > 0
+			s.Denied[0].By == "NetworkPolicy shop/friends ingress" &&
+			s.Denied[0].Packets > 0
 	})
-	var f *model.Fault
+	var f *model.Error
 	if err := ask("shop/nobody", "shop/web"); !errors.As(err, &f) || f.Hint == "" ||
 		!strings.Contains(err.Error(), "pod shop/nobody is not known") {
 		t.Error(err)
 	}
-	verdicts, err := policy.AskVerdicts(ctx, socket, []compiled.Query{
-		{From: compiled.Party{Addr: other.addr}, To: compiled.Party{Addr: web.addr}, Protocol: "TCP", Port: 80},
-		{From: compiled.Party{Addr: friend.addr}, To: compiled.Party{Addr: web.addr}, Protocol: "TCP", Port: 80},
+	verdicts, err := policy.RequestVerdicts(ctx, socket, []compiled.Query{
+		{
+			From:     compiled.ConnectionEnd{Addr: other.addr},
+			To:       compiled.ConnectionEnd{Addr: web.addr},
+			Protocol: "TCP",
+			Port:     80,
+		},
+		{
+			From:     compiled.ConnectionEnd{Addr: friend.addr},
+			To:       compiled.ConnectionEnd{Addr: web.addr},
+			Protocol: "TCP",
+			Port:     80,
+		},
 	})
 	if err != nil || len(verdicts) != 2 || verdicts[0] || !verdicts[1] {
 		t.Errorf("verdicts %v, %v; want false and true", verdicts, err)
 	}
 	if err := ask("nonsense", "shop/web"); !errors.As(err, &f) ||
-		!strings.Contains(err.Error(), `"nonsense" is no pod and no address`) {
+		!strings.Contains(err.Error(), `"nonsense" is neither a pod nor an address`) {
 		t.Error(err)
 	}
 	cancel()
@@ -90,7 +102,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// Denied packets are logged with the names of who decided.
+// TestDeniedPackets: denied packets are logged with the names of the policies.
 func TestDeniedPackets(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) { c.LogGroup = 9119 })

@@ -8,34 +8,34 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// barTap has a macvtap be down while its policies cannot be written, and up again when they are. It is the turn of who
-// writes in pods.
-func (pt *podTables) barTap(ctx context.Context, p policy.Place, at *place, closed bool) {
+// quarantineTap sets a macvtap down while its policies could not be written, and up again when they are. The caller
+// has the kernel lock of the pods' tables.
+func (pt *podTables) quarantineTap(ctx context.Context, p policy.EnforcementPoint, at *place, closed bool) {
 	pt.desired.mu.Lock()
-	if p.Tap == "" || at.conn == nil || !closed && at.unbarred {
+	if p.Tap == "" || at.conn == nil || !closed && at.tapOpen {
 		pt.desired.mu.Unlock()
 		return
 	}
-	at.barred = closed
+	at.quarantined = closed
 	var names []string
-	for q, o := range pt.places { // the pod may have several
-		if q.Tap != "" && o.barred && o.id == at.id {
+	for q, o := range pt.places { // the pod may have more than one
+		if q.Tap != "" && o.quarantined && o.id == at.id {
 			names = append(names, q.Tap)
 		}
 	}
 	conn := at.conn
 	pt.desired.mu.Unlock()
-	down, up, err := conn.Bar(context.WithoutCancel(ctx), names)
+	down, up, err := conn.Quarantine(context.WithoutCancel(ctx), names)
 	switch {
 	case err != nil:
-		pt.log.Error("macvtap cannot be closed, or opened again", "pod", p.Pod.String(), "interface", p.Tap, "err", err)
+		pt.log.Error("macvtap could not be set down or up", "pod", p.Pod.String(), "interface", p.Tap, "err", err)
 	case len(down) > 0:
-		pt.log.Error("macvtap is closed: policies select the pod, and cannot be written there", "pod", p.Pod.String(),
-			"interface", p.Tap, "hint", untapped)
+		pt.log.Error("macvtap is down: policies select the pod, and could not be written there", "pod", p.Pod.String(),
+			"interface", p.Tap, "hint", untappedHint)
 	case len(up) > 0:
-		pt.log.Info("macvtap is open again, with its policies", "pod", p.Pod.String(), "interface", p.Tap)
+		pt.log.Info("macvtap is up again, with its policies", "pod", p.Pod.String(), "interface", p.Tap)
 	}
 	pt.desired.mu.Lock()
 	defer pt.desired.mu.Unlock()
-	at.unbarred = err == nil && !closed
+	at.tapOpen = err == nil && !closed
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// tapped gives a pod a macvtap on a link to the bridge of the other network. That the pod speaks there itself makes no
-// difference to the rules: its frames leave and come where a guest's do.
+// tapped adds a macvtap on a link to the bridge of the other network to a pod. The pod itself uses it instead of a
+// guest, which makes no difference to the rules: the frames take the same path.
 func (w *world) tapped(p *pod, n int) *pod {
 	w.t.Helper()
 	nettest.Need(w.t, "macvtap")
@@ -50,7 +50,7 @@ func (w *world) tapped(p *pod, n int) *pod {
 	return q
 }
 
-// taps are three pods with macvtaps on one network; the first one answers.
+// taps returns three pods with macvtaps on one network; the first one responds.
 func (w *world) taps() (web, friend, other *pod) {
 	w.t.Helper()
 	for i, one := range []struct{ name, labels string }{
@@ -66,8 +66,8 @@ func (w *world) taps() (web, friend, other *pod) {
 	return web, friend, other
 }
 
-// What comes to a macvtap and what leaves it is judged there, by the same policies and as strictly as anywhere: with
-// answers, for the node itself, and again when a policy or a label changes, which cuts what it does not allow any more.
+// TestTaps: packets to and from a macvtap are filtered there, by the same policies and as strictly as anywhere: with
+// replies, for the node itself, and after a policy or a label has changed, which deletes connections that are denied.
 func TestTaps(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -86,12 +86,12 @@ func TestTaps(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	w.eventually("a connection that is allowed carries something", func() bool { return echoes(c) })
-	w.start() // an agent that starts finds it as it is
-	w.eventually("the connection goes on", func() bool { return w.Known() && echoes(c) })
+	w.eventually("a connection that is allowed carries something", func() bool { return echoes(c, long) })
+	w.start() // a restarted agent adopts it
+	w.eventually("the connection goes on", func() bool { return w.Known() && echoes(c, long) })
 	w.object("shop/friend", `friend: "no"`, "n1")
 	w.eventually("the label is followed", func() bool { return !reaches(friend.ns, web, 80) })
-	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c) })
+	w.eventually("the connection is cut", func() bool { return w.Stats().Cut > 0 && !echoes(c, short) })
 	nettest.Run(t, web.ns, "nft", "flush", "ruleset")
 	w.eventually("what is flushed is brought back", func() bool {
 		return !reaches(other.ns, web, 80) && !reaches(friend.ns, web, 80)
@@ -110,7 +110,7 @@ func TestTaps(t *testing.T) {
 	}
 }
 
-// Where it is wished, what is known at a macvtap goes on.
+// TestTapsKeep: with Keep, the connections at a macvtap continue.
 func TestTapsKeep(t *testing.T) {
 	w := newWorld(t)
 	w.start(func(c *policy.Config) { c.Keep = true })
@@ -124,11 +124,11 @@ func TestTapsKeep(t *testing.T) {
 	defer c.Close()
 	w.object("shop/friend", `friend: "no"`, "n1")
 	w.eventually("the label is followed", func() bool { return !reaches(friend.ns, web, 80) })
-	w.eventually("the connection goes on", func() bool { return echoes(c) })
+	w.eventually("the connection goes on", func() bool { return echoes(c, long) })
 }
 
-// Datagrams in several fragments pass a macvtap where their first one does, both ways; an error about what was sent
-// comes back, and a ping's answer does.
+// TestTapsPieces: fragmented datagrams pass a macvtap if their first fragment does, both ways; ICMP errors and ping
+// replies return.
 func TestTapsPieces(t *testing.T) {
 	w := newWorld(t)
 	w.start()
@@ -159,8 +159,8 @@ func TestTapsPieces(t *testing.T) {
 		return n, from
 	}
 	long := make([]byte, 6000)
-	served, asks, stranger := at(web, 4000), at(friend, 4100), at(other, 4100)
-	_, _ = stranger.WriteTo(long, net.UDPAddrFromAddrPort(netip.AddrPortFrom(web.addr, 4000)))
+	served, asks, outsider := at(web, 4000), at(friend, 4100), at(other, 4100)
+	_, _ = outsider.WriteTo(long, net.UDPAddrFromAddrPort(netip.AddrPortFrom(web.addr, 4000)))
 	_, _ = asks.WriteTo(long, net.UDPAddrFromAddrPort(netip.AddrPortFrom(web.addr, 4000)))
 	n, from := hear(served, 15*time.Second)
 	if n != len(long) || from.String() != "10.8.0.3:4100" {
@@ -176,7 +176,7 @@ func TestTapsPieces(t *testing.T) {
 	}
 	var refused net.Conn
 	err := web.ns.Do(func() (err error) {
-		refused, err = net.Dial("udp4", netip.AddrPortFrom(friend.addr, 4001).String()) // nobody listens there
+		refused, err = net.Dial("udp4", netip.AddrPortFrom(friend.addr, 4001).String()) // no process listens there
 		return err
 	})
 	if err != nil {
@@ -203,8 +203,8 @@ func TestTapsPieces(t *testing.T) {
 	}
 }
 
-// TestTapsClosed: a macvtap at which a policy that came later cannot be written is down until it can be, also when an
-// agent starts meanwhile.
+// TestTapsClosed: a macvtap for which a later policy cannot be written is down until it can be, also over a restart of
+// the agent.
 func TestTapsClosed(t *testing.T) {
 	w := newWorld(t)
 	if out, err := nettest.Try(nil, "nft", "add table netdev probe { flags owner; }; delete table netdev probe"); err !=
@@ -222,9 +222,9 @@ func TestTapsClosed(t *testing.T) {
 		return strings.Contains(nettest.Run(t, web.ns, "ip", "-o", "link", "show", "net1"), "state DOWN")
 	}
 	w.eventually("the macvtap is closed", func() bool {
-		return closed() && strings.Contains(w.log.String(), "macvtap is closed")
+		return closed() && strings.Contains(w.log.String(), "macvtap is down")
 	})
-	if n := w.Stats().Barred; n != 1 {
+	if n := w.Stats().Quarantined; n != 1 {
 		t.Errorf("%d are counted as closed", n)
 	}
 	if reaches(friend.ns, web, 80) || reaches(other.ns, web, 80) {
@@ -251,13 +251,14 @@ func TestTapsClosed(t *testing.T) {
 	})
 }
 
-// Where the kernel cannot judge at a macvtap, an ADD says what to do, and a policy is not in the way of those that it
-// is not about.
+// TestTapsWithout: if the kernel cannot filter at a macvtap, the error of an ADD has a hint, and pods that no
+// policy selects are not affected.
 func TestTapsWithout(t *testing.T) {
 	w := newWorld(t)
 	w.start()
 	web := w.pod("shop/web", "app: web")
-	const never = "no-link-is-called-so" // no kernel has a hook for that: some would wait for a link that has not come yet
+	// No kernel has a hook for that: some kernels accept the name of a link that does not exist yet.
+	const never = "no-link-is-called-so"
 	g := model.WorkloadEndpoint{
 		Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: never},
 		Pod:        web.Pod, Network: "shop/fast", IfName: never,
@@ -267,11 +268,11 @@ func TestTapsWithout(t *testing.T) {
 		t.Errorf("without a policy: %v", err)
 	}
 	w.manifest("fast", onlyFastFriends)
-	w.eventually("it is written", func() bool { return strings.Contains(w.log.String(), "cannot be written") })
+	w.eventually("it is written", func() bool { return strings.Contains(w.log.String(), "could not be written") })
 	err := w.Admit(t.Context(), g)
-	var fault *model.Fault
-	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain ||
-		!strings.Contains(fault.Hint, "CONFIG_NETFILTER_EGRESS") ||
+	var e *model.Error
+	if !errors.As(err, &e) || e.Code != model.CodeTryAgain ||
+		!strings.Contains(e.Hint, "CONFIG_NETFILTER_EGRESS") ||
 		!strings.Contains(err.Error(), "macvtap "+never+" of pod shop/web") {
 		t.Errorf("ADD: %v", err)
 	}

@@ -26,9 +26,9 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainParallel(m, 2)) }
 
-// world is a node in the test's own namespace: pods with routed interfaces, a store of manifests, an enforcer.
+// world is a node in the test's own namespace: pods with routed interfaces, a datastore of manifests, an enforcer.
 type world struct {
 	t     *testing.T
 	dir   string
@@ -41,7 +41,7 @@ type world struct {
 	stop func()
 }
 
-// pod is one with an interface.
+// pod is a pod with an interface.
 type pod struct {
 	ns   *netns.NS
 	addr netip.Addr
@@ -99,7 +99,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// start starts an enforcer, as an agent would that finds the pods that are there.
+// start starts an enforcer, as an agent with existing pods does.
 func (w *world) start(changes ...func(*policy.Config)) {
 	w.t.Helper()
 	w.halt()
@@ -132,7 +132,7 @@ func (w *world) halt() {
 	}
 }
 
-// manifest writes a file of the store.
+// manifest writes a file of the datastore.
 func (w *world) manifest(name, text string) {
 	w.t.Helper()
 	tmp := filepath.Join(w.dir, "."+name)
@@ -151,7 +151,7 @@ func (w *world) remove(name string) {
 	}
 }
 
-// object writes the manifest of a pod; its status has the addresses, as a kubelet's.
+// object writes the manifest of a pod; its status has the addresses, as with a kubelet.
 func (w *world) object(name, labels, node string, addrs ...string) {
 	namespace, short, _ := strings.Cut(name, "/")
 	status := ""
@@ -167,7 +167,7 @@ func (w *world) object(name, labels, node string, addrs ...string) {
 		namespace, short, short, labels, node, status))
 }
 
-// admitted is the interface of a pod that is about to be made.
+// guarded returns the interface of a pod that is about to be created.
 func (w *world) guarded(name string) model.WorkloadEndpoint {
 	namespace, short, _ := strings.Cut(name, "/")
 	n := len(w.pods) + 2
@@ -179,7 +179,7 @@ func (w *world) guarded(name string) model.WorkloadEndpoint {
 	}
 }
 
-// pod makes a pod with an interface that is routed, in the order of an ADD.
+// pod creates a pod with a routed interface, in the order of an ADD.
 func (w *world) pod(name, labels string) *pod {
 	w.t.Helper()
 	w.object(name, labels, "n1")
@@ -193,7 +193,7 @@ func (w *world) pod(name, labels string) *pod {
 	return p
 }
 
-// wire makes what the plan of a routed pod makes.
+// wire creates the links and routes of a routed pod.
 func (w *world) wire(g model.WorkloadEndpoint) *pod {
 	w.t.Helper()
 	ns := nettest.NS(w.t, g.Pod.Name)
@@ -240,7 +240,7 @@ func (w *world) serve(p *pod, port int) {
 	}()
 }
 
-// dial connects; the timeout is what a denied one takes.
+// dial connects; a denied connection takes the timeout.
 func dial(from *netns.NS, to netip.AddrPort, limit time.Duration) (net.Conn, error) {
 	var c net.Conn
 	err := from.Do(func() error {
@@ -267,7 +267,7 @@ func dial(from *netns.NS, to netip.AddrPort, limit time.Duration) (net.Conn, err
 	return c, err
 }
 
-// reaches tells whether a connection can be made.
+// reaches reports whether a connection can be established.
 func reaches(from *netns.NS, to *pod, port uint16) bool {
 	c, err := dial(from, netip.AddrPortFrom(to.addr, port), 300*time.Millisecond)
 	if err != nil {
@@ -277,7 +277,7 @@ func reaches(from *netns.NS, to *pod, port uint16) bool {
 	return true
 }
 
-// eventually waits until something is so.
+// eventually waits until a condition is true.
 func (w *world) eventually(what string, is func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(time.Minute); !is(); {

@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// quiet is how long events are gathered: a rollout changes many pods at once.
+	// quiet is how long events are batched: a rollout changes many pods at once.
 	quiet = 10 * time.Millisecond
-	// again is when what could not be written is tried once more, period when everything is looked at without a sign.
+	// again is the pause before a failed write is retried, period how often everything is compared without an event.
 	again  = time.Second
 	period = 5 * time.Minute
-	// writeTime bounds one look at everything.
+	// writeTime limits one comparison of everything.
 	writeTime = 30 * time.Second
 )
 
-// writer writes what has changed, the node's tables before those in pods.
+// writer writes changes, the node's tables before those in pods.
 type writer struct {
 	cfg     *Config
 	log     *slog.Logger
@@ -33,12 +33,12 @@ type writer struct {
 	node    *nodeTables
 	pods    *podTables
 
-	// writes is the turn of who writes the node's tables.
-	writes turn
+	// writes is the kernel lock of the node's tables.
+	writes kernelLock
 }
 
-// keep writes what has changed until ctx ends, and puts right what others have changed.
-func (wr *writer) keep(ctx context.Context, meddled <-chan struct{}) error {
+// keep writes changes and repairs external changes until ctx ends.
+func (wr *writer) keep(ctx context.Context, externalChanges <-chan struct{}) error {
 	late := wr.cfg.After(period)
 	for {
 		var retry <-chan time.Time
@@ -54,31 +54,31 @@ func (wr *writer) keep(ctx context.Context, meddled <-chan struct{}) error {
 				return nil
 			case <-wr.cfg.After(quiet):
 			}
-		case _, open := <-meddled:
+		case _, open := <-externalChanges:
 			if !open {
-				meddled = nil
+				externalChanges = nil
 				continue
 			}
-			wr.doubt(&wr.desired.stats.Meddled)
+			wr.resync(&wr.desired.stats.ExternalChanges)
 		case <-late:
 			late = wr.cfg.After(period)
-			wr.doubt(nil)
+			wr.resync(nil)
 		case <-retry:
-		case <-wr.node.showLate():
+		case <-wr.node.bridgeCheck():
 		}
-		wr.node.self()
+		wr.node.readOwnAddrs()
 		err := wr.commit(ctx)
 		if err != nil && ctx.Err() == nil {
-			wr.log.Error("policies cannot be written; it is tried again", "err", err)
+			wr.log.Error("policies could not be written; agent retries", "err", err)
 		}
 	}
 }
 
-// wrong reports whether something is known not to be as it should.
+// wrong reports whether a table is known to be wrong.
 func (wr *writer) wrong() bool {
 	wr.desired.mu.Lock()
 	defer wr.desired.mu.Unlock()
-	if wr.desired.ready() && (!wr.node.right || len(wr.pods.stale) > 0) || wr.node.bridges != nil {
+	if wr.desired.readyLocked() && (!wr.node.inSync || len(wr.pods.stale) > 0) || wr.node.bridges != nil {
 		return true
 	}
 	for _, p := range wr.pods.places {
@@ -89,50 +89,50 @@ func (wr *writer) wrong() bool {
 	return false
 }
 
-// doubt has everything be looked at, and counts why.
-func (wr *writer) doubt(why *uint64) {
+// resync schedules a comparison of everything, and counts the reason.
+func (wr *writer) resync(why *uint64) {
 	wr.desired.mu.Lock()
 	defer wr.desired.mu.Unlock()
-	wr.node.right = false
-	wr.node.doubts++
+	wr.node.inSync = false
+	wr.node.resyncs++
 	if why != nil {
 		*why++
 	}
 }
 
-// commit writes what has changed, the node's tables first; the error is that of the node's own table. While not
-// everything is known, the kernel stays as it is.
+// commit writes changes, the node's tables first; the error is that of the node's own table. While not all inputs are
+// synced, the kernel's tables are not changed.
 func (wr *writer) commit(ctx context.Context) error {
-	wr.writes.take()
+	wr.writes.lock()
 	known, err := wr.writeNode(ctx)
-	wr.writes.end()
+	wr.writes.unlock()
 	if known {
 		wr.pods.writePods(ctx)
 	}
 	return err
 }
 
-// writeNode writes what has changed in the node's tables, and has what has changed in pods be written next; false while
-// not everything is known. It is the caller's turn.
+// writeNode writes changes of the node's tables, and schedules those in pods; false while not all inputs are synced.
+// The caller has the kernel lock of the node's tables.
 func (wr *writer) writeNode(ctx context.Context) (known bool, err error) {
 	wr.desired.mu.Lock()
-	if !wr.desired.ready() {
+	if !wr.desired.readyLocked() {
 		wr.desired.mu.Unlock()
 		return false, nil
 	}
-	whole, begun := !wr.node.right, wr.cfg.Now()
-	changes, needless := wr.desired.changes(), wr.needless()
+	all, begun := !wr.node.inSync, wr.cfg.Now()
+	changes, needless := wr.desired.changesLocked(), wr.needlessLocked()
 	wr.desired.mu.Unlock()
-	defer wr.node.show()
-	defer wr.node.bar(ctx)
-	if whole {
-		return true, wr.whole(ctx)
+	defer wr.node.enableBridgeNetfilter()
+	defer wr.node.quarantinePorts(ctx)
+	if all {
+		return true, wr.rewrite(ctx)
 	}
 	for _, c := range changes {
 		switch {
-		case c.Place == policy.Place{}:
+		case c.Point == policy.EnforcementPoint{}:
 			err = wr.change(ctx, c)
-		case c.Place.OnNode():
+		case c.Point.OnNode():
 			err := wr.node.write(ctx, wr.cfg.Host, c)
 			wr.desired.mu.Lock()
 			wr.node.ported, wr.node.bridges = !c.Gone, err
@@ -144,13 +144,13 @@ func (wr *writer) writeNode(ctx context.Context) (known bool, err error) {
 	}
 	wr.desired.mu.Lock()
 	written := err == nil && wr.node.bridges == nil
-	wr.queue(changes, written)
+	wr.queueLocked(changes, written)
 	if written {
-		wr.spare(needless)
+		wr.spareLocked(needless)
 	}
-	var tables map[policy.Place]state.Table
+	var tables map[policy.EnforcementPoint]state.Table
 	if wr.node.bridges != nil {
-		tables = wr.desired.tables(policy.Place{Ports: true})
+		tables = wr.desired.tablesLocked(policy.EnforcementPoint{Ports: true})
 	}
 	if len(changes) > 0 {
 		wr.desired.stats.Transactions++
@@ -163,12 +163,12 @@ func (wr *writer) writeNode(ctx context.Context) (known bool, err error) {
 	return true, err
 }
 
-// needless are the places in pods, of those that are to be looked at, which need no table. The lock is held.
-func (wr *writer) needless() []policy.Place {
-	var out []policy.Place
+// needlessLocked returns the places in pods, of those to be checked, that need no table.
+func (wr *writer) needlessLocked() []policy.EnforcementPoint {
+	var out []policy.EnforcementPoint
 	for p, at := range wr.pods.places {
 		if at.unsure || at.broken != nil {
-			if _, needed := wr.desired.tables(p)[p]; !needed {
+			if _, needed := wr.desired.tablesLocked(p)[p]; !needed {
 				out = append(out, p)
 			}
 		}
@@ -176,9 +176,8 @@ func (wr *writer) needless() []policy.Place {
 	return out
 }
 
-// spare has the tables of places that needed none before the node's tables were written be taken away. The lock is
-// held.
-func (wr *writer) spare(needless []policy.Place) {
+// spareLocked schedules the removal of tables that were not needed before the node's tables were written.
+func (wr *writer) spareLocked(needless []policy.EnforcementPoint) {
 	for _, p := range needless {
 		if at := wr.pods.places[p]; at != nil {
 			at.needless = true
@@ -186,15 +185,15 @@ func (wr *writer) spare(needless []policy.Place) {
 	}
 }
 
-// queue has changes of tables in pods be written by writePods. Where the node's tables could not be, none is taken
-// away. The lock is held.
-func (wr *writer) queue(changes []policy.Change, nodeWritten bool) {
+// queueLocked schedules changes of tables in pods for writePods. If the node's tables could not be written, none is
+// deleted.
+func (wr *writer) queueLocked(changes []policy.Change, nodeWritten bool) {
 	for _, c := range changes {
-		if c.Place.OnNode() {
+		if c.Point.OnNode() {
 			continue
 		}
-		at := wr.pods.placeAt(c.Place)
-		// A change is to what the last one left; ahead of it was written the whole table, perhaps with this in it.
+		at := wr.pods.placeAtLocked(c.Point)
+		// A change is relative to the previous one; the whole table was written ahead of it, perhaps including it.
 		if at.change != nil || wr.desired.batch <= at.ahead || c.Gone && !nodeWritten {
 			at.unsure = true
 		}
@@ -202,13 +201,12 @@ func (wr *writer) queue(changes []policy.Change, nodeWritten bool) {
 	}
 }
 
-// ordered has the node's tables be written before those in pods go, so that an interface whose packets are judged
-// elsewhere from now on is judged all the time; and of those in pods the ones that go before those that come: two may
-// be in one namespace.
+// ordered puts the node's tables before deleted tables in pods, so that an interface whose packets are filtered on the
+// node from now on is always filtered; and of those in pods deleted ones before new ones: two may be in one namespace.
 func ordered(in []policy.Change) []policy.Change {
 	step := func(c policy.Change) int {
 		switch {
-		case c.Place.OnNode() && !c.Gone:
+		case c.Point.OnNode() && !c.Gone:
 			return 0
 		case c.Gone:
 			return 1
@@ -226,39 +224,38 @@ func (wr *writer) change(ctx context.Context, c policy.Change) error {
 	if err == nil {
 		return nil
 	}
-	if !errors.Is(err, kernel.ErrUnfit) {
-		wr.log.Warn("change of policies is refused; everything is written", "err", err)
+	if !errors.Is(err, kernel.ErrStaleTable) {
+		wr.log.Warn("change of policies was refused by the kernel; agent rewrites all tables", "err", err)
 	}
-	return wr.whole(ctx)
+	return wr.rewrite(ctx)
 }
 
-// whole makes the node's tables what they should be, and has those in pods be made so next. It is the turn of who
-// writes the node's.
-func (wr *writer) whole(ctx context.Context) error {
+// rewrite rewrites the node's tables, and schedules those in pods. The caller has the kernel lock of the node's tables.
+func (wr *writer) rewrite(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), writeTime)
 	defer cancel()
 	wr.desired.mu.Lock()
-	_ = wr.desired.changes() // they are in the tables
-	pods := wr.desired.podPlaces()
-	tables := wr.desired.tables(append(pods, policy.Place{}, policy.Place{Ports: true})...)
-	doubts := wr.node.doubts
-	wr.desired.stats.Wholes++
+	_ = wr.desired.changesLocked() // they are included in the tables
+	pods := wr.desired.podPlacesLocked()
+	tables := wr.desired.tablesLocked(append(pods, policy.EnforcementPoint{}, policy.EnforcementPoint{Ports: true})...)
+	resyncs := wr.node.resyncs
+	wr.desired.stats.Rewrites++
 	wr.desired.stats.Transactions++
-	wr.node.right = false // until it is seen to be
+	wr.node.inSync = false // until they are compared
 	wr.desired.mu.Unlock()
-	err := wr.node.put(ctx, wr.cfg.Host, tables, policy.Place{})
+	err := wr.node.put(ctx, wr.cfg.Host, tables, policy.EnforcementPoint{})
 	wr.desired.mu.Lock()
 	if err != nil {
 		wr.desired.stats.Failures++
 	}
-	wr.node.right = err == nil && wr.node.doubts == doubts
+	wr.node.inSync = err == nil && wr.node.resyncs == resyncs
 	wr.desired.mu.Unlock()
 	wr.node.putPorts(ctx, tables)
 	wr.desired.mu.Lock()
 	defer wr.desired.mu.Unlock()
 	for _, p := range pods {
 		_, needed := tables[p]
-		at := wr.pods.placeAt(p)
+		at := wr.pods.placeAtLocked(p)
 		at.unsure, at.needless = true, err == nil && wr.node.bridges == nil && !needed
 	}
 	return err

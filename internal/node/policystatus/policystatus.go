@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package policystatus reports on the API server which parts of a network policy weft does not support: in a condition
-// of a ClusterNetworkPolicy, in an event of a policy whose kind has no conditions.
+// of a ClusterNetworkPolicy, and in an event for policies whose kind has no conditions.
 //
-// Every node finds the same faults. The nodes take turns, by their rank, so that the first one writes and the others
-// find it written.
+// All nodes find the same unsupported parts. They report in the order of their rank, so that the first node writes and
+// the others find it written.
 package policystatus
 
 import (
@@ -21,15 +21,15 @@ import (
 )
 
 const (
-	// reportPause collects what is to be reported; each node of a higher rank waits so much longer,
-	// and finds it reported.
+	// reportPause batches reports; each node waits reportTurn longer than the node of the next lower rank, and finds the
+	// report written.
 	reportPause, reportTurn = 200 * time.Millisecond, 10 * time.Second
-	// reporters are how many nodes report at all.
+	// reporters limits how many nodes report at all.
 	reporters = 3
-	// understood is the condition that says whether weft understands all of a policy.
+	// understood is the condition that reports whether weft supports all of a policy.
 	understood = "weft.dev/Understood"
-	// mostFaults bounds a condition's message, in bytes.
-	mostFaults = 4096
+	// maxMessage limits a condition's message, in bytes.
+	maxMessage = 4096
 )
 
 // Events creates events on the API server.
@@ -37,18 +37,18 @@ type Events interface {
 	EventOn(ctx context.Context, kind store.Kind, object model.PodRef, e model.Event) error
 }
 
-// Config is a Reporter's.
+// Config configures a Reporter.
 type Config struct {
 	Objects store.Objects
 	Events  Events
-	// Rank is how many nodes come before this one.
+	// Rank returns how many nodes come before this one.
 	Rank  func() int
 	Log   *slog.Logger
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 }
 
-// Reporter reports the faults of policies.
+// Reporter reports the unsupported parts of policies.
 type Reporter struct {
 	cfg     Config
 	changed notify.Chan
@@ -62,11 +62,11 @@ func New(cfg Config) *Reporter {
 	return &Reporter{cfg: cfg, changed: notify.New(), pending: map[model.PolicyKey]string{}}
 }
 
-// Faults notes the faults of a policy, which Run reports; none means that it is supported.
-func (r *Reporter) Faults(key model.PolicyKey, faults []string) {
-	text := strings.Join(faults, "; ")
+// Unsupported records the unsupported parts of a policy for Run to report; none means that it is supported.
+func (r *Reporter) Unsupported(key model.PolicyKey, parts []string) {
+	text := strings.Join(parts, "; ")
 	r.mu.Lock()
-	r.pending[key] = text[:min(len(text), mostFaults)]
+	r.pending[key] = text[:min(len(text), maxMessage)]
 	r.mu.Unlock()
 	r.changed.Notify()
 }
@@ -89,22 +89,22 @@ func (r *Reporter) Run(ctx context.Context) error {
 		all := r.pending
 		r.pending = map[model.PolicyKey]string{}
 		r.mu.Unlock()
-		for key, faults := range all {
+		for key, unsupported := range all {
 			if rank >= reporters {
 				continue
 			}
-			if err := r.report(ctx, key, faults, rank == 0); err != nil && ctx.Err() == nil {
-				r.cfg.Log.Warn("the fault of a policy is not reported", "policy", key.String(), "err", err)
+			if err := r.report(ctx, key, unsupported, rank == 0); err != nil && ctx.Err() == nil {
+				r.cfg.Log.Warn("agent could not report the unsupported parts of a policy", "policy", key.String(), "err", err)
 			}
 		}
 	}
 }
 
-func (r *Reporter) report(ctx context.Context, key model.PolicyKey, faults string, first bool) error {
+func (r *Reporter) report(ctx context.Context, key model.PolicyKey, unsupported string, first bool) error {
 	if key.Kind == model.KindClusterNetworkPolicy {
-		return r.condition(ctx, key, faults)
+		return r.condition(ctx, key, unsupported)
 	}
-	if faults == "" || !first {
+	if unsupported == "" || !first {
 		return nil
 	}
 	kind := store.NetworkPolicies()
@@ -112,18 +112,18 @@ func (r *Reporter) report(ctx context.Context, key model.PolicyKey, faults strin
 		kind = store.MultiNetworkPolicies()
 	}
 	return r.cfg.Events.EventOn(ctx, kind, model.PodRef{Namespace: key.Namespace, Name: key.Name}, model.Event{
-		Warning: true, Reason: "NotUnderstood", Message: faults,
+		Warning: true, Reason: "UnsupportedPolicy", Message: unsupported,
 	})
 }
 
-// condition writes the condition of a policy when it says something else.
-func (r *Reporter) condition(ctx context.Context, key model.PolicyKey, faults string) error {
+// condition writes the condition of a policy if it differs.
+func (r *Reporter) condition(ctx context.Context, key model.PolicyKey, unsupported string) error {
 	kind := store.ClusterNetworkPolicies()
 	o, err := r.cfg.Objects.Get(ctx, kind, kind.Key("", key.Name))
 	if err != nil {
 		return err
 	}
-	next, changed, err := withCondition(o, faults, r.cfg.Now())
+	next, changed, err := withCondition(o, unsupported, r.cfg.Now())
 	if err != nil || !changed {
 		return err
 	}
@@ -131,8 +131,8 @@ func (r *Reporter) condition(ctx context.Context, key model.PolicyKey, faults st
 	return err
 }
 
-// withCondition is the object with the condition; one that is understood gets it only where it was not before.
-func withCondition(o store.Object, faults string, now time.Time) (store.Object, bool, error) {
+// withCondition returns the object with the condition. A supported policy gets it only if it had the condition before.
+func withCondition(o store.Object, unsupported string, now time.Time) (store.Object, bool, error) {
 	var have struct {
 		Metadata struct {
 			Generation int64 `json:"generation"`
@@ -144,9 +144,9 @@ func withCondition(o store.Object, faults string, now time.Time) (store.Object, 
 	if err := json.Unmarshal(o.Raw, &have); err != nil {
 		return o, false, err
 	}
-	want := map[string]any{"type": understood, "status": "False", "reason": "NotUnderstood", "message": faults}
-	if faults == "" {
-		want["status"], want["reason"], want["message"] = "True", "Understood", "all of the policy is obeyed"
+	want := map[string]any{"type": understood, "status": "False", "reason": "UnsupportedPolicy", "message": unsupported}
+	if unsupported == "" {
+		want["status"], want["reason"], want["message"] = "True", "Understood", "the policy is enforced completely"
 	}
 	var all []any
 	found := false
@@ -160,7 +160,7 @@ func withCondition(o store.Object, faults string, now time.Time) (store.Object, 
 			return o, false, nil
 		}
 	}
-	if faults == "" && !found {
+	if unsupported == "" && !found {
 		return o, false, nil
 	}
 	want["lastTransitionTime"], want["observedGeneration"] = now.UTC().Format(time.RFC3339), have.Metadata.Generation

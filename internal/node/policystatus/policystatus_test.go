@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// A policy that is not understood says so in its condition, others' conditions stay, and one that never was wrong is
-// left alone.
+// TestPolicyCondition: an unsupported policy gets the condition, other conditions stay, and a policy that never was
+// unsupported is not changed.
 func TestPolicyCondition(t *testing.T) {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	o, err := store.NewObject(

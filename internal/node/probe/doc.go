@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe asks the other nodes of a mesh by real packets, and tells where the fault is when one cannot be
-// reached.
+// Package probe tests the connectivity to the other nodes of a mesh by real packets, and finds the fault if a node is
+// not reachable.
 //
 // # Vocabulary
 //
-//   - Underlay: the wire between nodes. Overlay: what pods' packets take; it ends at an address of the peer's own in a
-//     tunnel, or somewhere in the peer's prefix where there is none.
-//   - Small: a packet that fits anywhere. Large: one of the size that the plan promises, which nobody may cut (DF).
+//   - Underlay: the network between nodes. Overlay: the path of pods' packets; it ends at the peer's own tunnel address,
+//     or at an address of the peer's podCIDR where there is no tunnel.
+//   - Small: a packet that fits any link. Large: a packet of the planned MTU, sent with DF.
 //
-// # How faults are told apart
+// # How faults are distinguished
 //
 // A small echo over the underlay, a small one over the overlay, a large one over the overlay, and datagrams whose
-// checksums are left to the device, each asked until it is answered or patience ends:
+// checksums are offloaded to the device. Each is repeated until there is a response or a timeout:
 //
-//	underlay  small  no                               the wire, or the peer, is at fault
-//	overlay   small  no   though the underlay answers the encapsulation is: a port is closed, a table is wrong
-//	overlay   large  no   though small ones arrive    the MTU is: how much passes is then searched for
-//	datagrams        only with the kernel's checksums the device's checksums are
+//	underlay  small  no response                             the link, or the peer
+//	overlay   small  none, though the underlay responds      the encapsulation: a closed port, a wrong table
+//	overlay   large  none, though small ones arrive          the MTU: the largest size that passes is searched for
+//	datagrams        only with checksums by the kernel       the device's checksum offload
 //
-// No process answers at the peer, its kernel does. Where the peer has no address of its own in the overlay (host-gw), a
-// packet with the TTL 1 is sent into its prefix: that it ended there is the answer.
+// The peer's kernel responds, no process does. Where the peer has no address of its own in the overlay (host-gw), a
+// packet with TTL 1 is sent into its podCIDR: ICMP "time exceeded" from the peer is the response.
 package probe

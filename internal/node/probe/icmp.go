@@ -18,7 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// The types of ICMP that count (RFC 792, RFC 4443).
+// The ICMP types that are used (RFC 792, RFC 4443).
 const (
 	reply4, unreachable4, request4, exceeded4 = 0, 3, 8, 11
 	reply6, unreachable6, tooBig6, exceeded6  = 129, 1, 2, 3
@@ -29,33 +29,33 @@ const (
 	firstPatience                             = 250 * time.Millisecond
 )
 
-// echo is one question.
+// echo is one echo request.
 type echo struct {
 	ns *netns.NS
 	to netip.Addr
-	// size is that of the IP packet.
+	// size is the size of the IP packet in bytes.
 	size int
-	// ttl is 0 for the usual one.
+	// ttl is the TTL; 0 is the kernel's default.
 	ttl int
 }
 
-// The ways in which a question ends, beside an answer.
+// Failures without a response.
 var (
 	errSilence = errors.New("no answer")
 	errTooBig  = errors.New("too large for this node's own link")
 )
 
-// answer is what came back.
+// answer is the response to an echo request.
 type answer struct {
 	from netip.Addr
-	// arrived tells that the packet reached the node of its destination: it was answered, or ended there.
+	// arrived reports that the packet reached the destination's node: it replied, or the TTL ended there.
 	arrived bool
-	// mtu is what somebody on the way can carry, 0 when nobody said.
+	// mtu is the MTU of a narrow link on the path, 0 if no router reported one.
 	mtu  int
 	says string
 }
 
-// ask sends an echo request until something comes back. How long it waits doubles each time.
+// ask sends an echo request until a response arrives. Its timeout doubles each time.
 func (e echo) ask(ctx context.Context) (a answer, err error) {
 	c, err := e.open()
 	if err != nil {
@@ -77,15 +77,15 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 			return a, err
 		}
 		for {
-			n, who, err := c.ReadFrom(buf)
+			n, sender, err := c.ReadFrom(buf)
 			if errors.Is(err, os.ErrDeadlineExceeded) {
 				break
 			}
 			if err != nil {
-				continue // an error of an earlier packet, told as an error of the socket
+				continue // the socket's error is about an earlier packet
 			}
 			if a, ok := e.understand(buf[:n], request); ok {
-				if ip, is := who.(*net.IPAddr); is {
+				if ip, is := sender.(*net.IPAddr); is {
 					addr, _ := netip.AddrFromSlice(ip.IP)
 					a.from = addr.Unmap()
 				}
@@ -100,7 +100,7 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 	return a, errSilence
 }
 
-// open is a socket that hears all ICMP of its namespace, and sends what nobody may cut.
+// open returns a socket that receives all ICMP of its namespace and sends with DF.
 func (e echo) open() (c *net.IPConn, err error) {
 	network := "ip4:icmp"
 	if e.to.Is6() {
@@ -126,7 +126,7 @@ func (e echo) open() (c *net.IPConn, err error) {
 	return c, nil
 }
 
-// options: PROBE sets DF and does not believe what was once learned of the way.
+// options sets PMTUDISC_PROBE: packets have DF, and the kernel ignores the path MTU that it has learned.
 func (e echo) options(fd int) error {
 	if e.to.Is6() {
 		err := errors.Join(unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE),
@@ -150,7 +150,7 @@ func (e echo) header() int {
 	return header4
 }
 
-// request is an echo request: identifier and number are random and tell answers apart.
+// request returns an echo request with a random identifier and sequence number, which match responses to it.
 func (e echo) request() []byte {
 	m := make([]byte, max(e.size-e.header(), headerICMP))
 	_, _ = rand.Read(m[4:8]) // never fails (crypto/rand)
@@ -163,7 +163,7 @@ func (e echo) request() []byte {
 	return m
 }
 
-// understand reads what came: is it about this request, and what does it say.
+// understand parses a packet; it reports whether it is a response to this request.
 func (e echo) understand(b, request []byte) (answer, bool) {
 	if len(b) < headerICMP {
 		return answer{}, false
@@ -187,14 +187,14 @@ func (e echo) understand(b, request []byte) (answer, bool) {
 	case e.to.Is6() && kind == tooBig6:
 		return answer{mtu: int(binary.BigEndian.Uint32(b[4:])), says: "is too narrow"}, true
 	case !e.to.Is6() && kind == exceeded4, e.to.Is6() && kind == exceeded6:
-		return answer{arrived: e.ttl == 1, says: "says that the TTL ended"}, true
+		return answer{arrived: e.ttl == 1, says: "reports that the TTL expired"}, true
 	case !e.to.Is6() && kind == unreachable4, e.to.Is6() && kind == unreachable6:
-		return answer{says: "says that it is unreachable"}, true
+		return answer{says: "reports that it is unreachable"}, true
 	}
 	return answer{}, false
 }
 
-// sum is the Internet checksum.
+// sum returns the Internet checksum.
 func sum(b []byte) uint16 {
 	var s uint32
 	for i := 0; i < len(b); i += 2 {
@@ -210,7 +210,7 @@ func sum(b []byte) uint16 {
 	return ^uint16(s)
 }
 
-// plain is the system's own word for an error.
+// plain returns the system's error without its context.
 func plain(err error) error {
 	var errno unix.Errno
 	switch {

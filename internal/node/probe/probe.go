@@ -13,48 +13,48 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Target is one family of one peer.
+// Target is one address family of one peer.
 type Target struct {
 	Name    string
 	Backend string
-	// Underlay is the peer's address on the wire, MTU the largest packet of this node's end of it.
+	// Underlay is the peer's address in the underlay, UnderlayMTU the MTU of this node's uplink.
 	Underlay    netip.Addr
 	UnderlayMTU int
-	// Overlay is the first address of the peer's pods. Tunnel tells that the peer has it itself, and that there is a
-	// tunnel.
+	// Overlay is the first address of the peer's podCIDR. Tunnel reports that there is a tunnel, whose end has the
+	// address.
 	Overlay    netip.Addr
 	OverlayMTU int
 	Tunnel     bool
 }
 
-// Fault is where something is wrong.
-type Fault string
+// Problem is what is wrong on the path to a peer; empty: nothing.
+type Problem string
 
-// The faults.
+// These are the problems that can be found.
 const (
-	None          Fault = ""
-	Underlay      Fault = "underlay"
-	Encapsulation Fault = "encapsulation"
-	MTU           Fault = "mtu"
-	Checksum      Fault = "checksum"
+	None          Problem = ""
+	Underlay      Problem = "underlay"
+	Encapsulation Problem = "encapsulation"
+	MTU           Problem = "mtu"
+	Checksum      Problem = "checksum"
 )
 
-// Result is what was found out about a target. Its JSON keys are stable.
+// Result is the result for one target. Its JSON keys are stable.
 type Result struct {
 	Peer     string     `json:"peer"`
 	Backend  string     `json:"backend"`
 	Underlay netip.Addr `json:"underlay"`
 	Overlay  netip.Addr `json:"overlay"`
-	// What was asked: ok, or why not.
+	// The state of each test: ok, or the failure.
 	UnderlayState string `json:"underlayState"`
 	OverlayState  string `json:"overlayState"`
 	LargeState    string `json:"largeState"`
 	ChecksumState string `json:"checksumState"`
-	// MTU is what the plan promises, Passes what arrives; 0 when nothing does.
-	MTU    int   `json:"mtu"`
-	Passes int   `json:"passes"`
-	Fault  Fault `json:"fault,omitempty"`
-	// Message says what is wrong, Hint the way out.
+	// MTU is the planned MTU, Passes the largest size that arrives; 0 if none does.
+	MTU     int     `json:"mtu"`
+	Passes  int     `json:"passes"`
+	Problem Problem `json:"fault,omitempty"` // glossary: the stable key
+	// Message describes the problem, Hint how to fix it.
 	Message string `json:"message,omitempty"`
 	Hint    string `json:"hint,omitempty"`
 }
@@ -63,38 +63,63 @@ const (
 	ok     = "ok"
 	broken = "broken"
 	small  = 64
-	// together is how many targets are asked at a time.
-	together = 32
+	// parallel is how many targets are tested in parallel.
+	parallel = 32
 )
 
-// All asks all targets, from inside ns (nil: the process's own namespace). The results are in the order of the targets.
+// All tests all targets, from inside ns (nil: the process's own namespace). The results are in the order of the
+// targets.
 func All(ctx context.Context, ns *netns.NS, targets []Target) ([]Result, error) {
-	results, errs := make([]Result, len(targets)), make([]error, len(targets))
+	results, untested, err := Within(ctx, ns, targets)
+	if err == nil && untested > 0 {
+		err = ctx.Err()
+	}
+	return results, err
+}
+
+// Within tests all targets as All does, but only until ctx ends. It returns the results so far, in the order of the
+// targets, and how many targets have none.
+func Within(ctx context.Context, ns *netns.NS, targets []Target) (results []Result, untested int, err error) {
+	all, errs := make([]Result, len(targets)), make([]error, len(targets))
 	var group sync.WaitGroup
-	room := make(chan struct{}, together)
+	slots := make(chan struct{}, parallel)
 	for i, t := range targets {
-		room <- struct{}{}
+		slots <- struct{}{}
 		group.Go(func() {
-			defer func() { <-room }()
-			results[i], errs[i] = one(ctx, ns, t)
+			defer func() { <-slots }()
+			if errs[i] = ctx.Err(); errs[i] == nil {
+				all[i], errs[i] = one(ctx, ns, t)
+			}
 		})
 	}
 	group.Wait()
-	return results, errors.Join(errs...)
+	results = []Result{}
+	var failed []error
+	for i, r := range all {
+		switch {
+		case errs[i] == nil:
+			results = append(results, r)
+		case ctx.Err() != nil:
+			untested++
+		default:
+			failed = append(failed, errs[i])
+		}
+	}
+	return results, untested, errors.Join(failed...)
 }
 
-// one asks one target.
+// one tests one target. It returns an error if ctx ends before it is known whether packets arrive.
 func one(ctx context.Context, ns *netns.NS, t Target) (Result, error) {
 	p := prober{
 		ns: ns, t: t, r: Result{
 			Peer: t.Name, Backend: t.Backend, Underlay: t.Underlay, Overlay: t.Overlay, MTU: t.OverlayMTU,
 		},
 	}
-	p.r.LargeState, p.r.ChecksumState = "not asked", "not asked"
+	p.r.LargeState, p.r.ChecksumState = "not tested", "not tested"
 	if err := p.states(ctx); err != nil {
 		return p.r, fmt.Errorf("peer %s: %w", t.Name, err)
 	}
-	p.judge()
+	p.diagnose()
 	return p.r, nil
 }
 
@@ -102,30 +127,38 @@ type prober struct {
 	ns *netns.NS
 	t  Target
 	r  Result
+	// cut: ctx ended before the largest size that passes was found.
+	cut bool
 }
 
-// states asks.
+// states runs the tests.
 func (p *prober) states(ctx context.Context) (err error) {
-	if p.r.UnderlayState, err = p.say(p.underlay(ctx, small)); err != nil {
+	var underlay error
+	var group sync.WaitGroup
+	group.Go(func() { underlay = p.underlay(ctx, small) }) // a silent peer costs the wait only once
+	overlay := p.overlay(ctx, small)
+	group.Wait()
+	if p.r.UnderlayState, err = p.state(underlay); err != nil {
 		return err
 	}
-	if p.r.OverlayState, err = p.say(p.overlay(ctx, small)); err != nil {
+	if p.r.OverlayState, err = p.state(overlay); err != nil {
 		return err
 	}
 	if p.r.OverlayState != ok {
-		if p.r.UnderlayState == ok && p.t.Tunnel { // perhaps the outer packets' are wrong
-			return p.checksums(ctx, p.t.Underlay)
+		if p.r.UnderlayState == ok && p.t.Tunnel { // the outer packets' checksums may be wrong
+			return unlessEnded(ctx, p.checksums(ctx, p.t.Underlay))
 		}
 		return nil
 	}
 	p.r.Passes = small
-	if p.r.LargeState, err = p.say(p.overlay(ctx, p.t.OverlayMTU)); err != nil {
+	if p.r.LargeState, err = p.state(p.overlay(ctx, p.t.OverlayMTU)); err != nil {
 		return err
 	}
 	if p.r.LargeState == ok {
 		p.r.Passes = p.t.OverlayMTU
 	} else if p.r.Passes, err = p.search(ctx, p.t.OverlayMTU); err != nil {
-		return err
+		p.cut = true
+		return unlessEnded(ctx, err)
 	}
 	to := p.t.Overlay
 	if !p.t.Tunnel {
@@ -134,12 +167,20 @@ func (p *prober) states(ctx context.Context) (err error) {
 	return p.checksums(ctx, to)
 }
 
+// unlessEnded returns the error, unless it is because ctx has ended: what is known by then is a result.
+func unlessEnded(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
+}
+
 func (p *prober) underlay(ctx context.Context, size int) error {
 	a, err := echo{ns: p.ns, to: p.t.Underlay, size: size}.ask(ctx)
 	return verdict(a, err)
 }
 
-// overlay asks the peer's own address in a tunnel; where there is none a packet is to end at the peer.
+// overlay tests the peer's own tunnel address; without a tunnel, a packet must expire at the peer.
 func (p *prober) overlay(ctx context.Context, size int) error {
 	e := echo{ns: p.ns, to: p.t.Overlay, size: size}
 	if p.t.Tunnel {
@@ -149,33 +190,33 @@ func (p *prober) overlay(ctx context.Context, size int) error {
 	e.ttl = 1
 	a, err := e.ask(ctx)
 	if err == nil && a.from == p.t.Underlay && a.mtu == 0 {
-		return nil // it has no route into its own prefix as long as it has no pod, and says so
+		return nil // without pods it has no route to its own podCIDR, and reports that
 	}
 	return verdict(a, err)
 }
 
-// silent is an answer that is none, in words.
-type silent struct{ text string }
+// failure is a test's failure as text.
+type failure struct{ text string }
 
-func (s silent) Error() string { return s.text }
+func (s failure) Error() string { return s.text }
 
 func verdict(a answer, err error) error {
 	switch {
 	case errors.Is(err, errSilence), errors.Is(err, errTooBig):
-		return silent{err.Error()}
+		return failure{err.Error()}
 	case err != nil:
 		return err
 	case a.arrived:
 		return nil
 	case a.mtu > 0:
-		return silent{fmt.Sprintf("%s %s: %d", a.from, a.says, a.mtu)}
+		return failure{fmt.Sprintf("%s %s: %d", a.from, a.says, a.mtu)}
 	}
-	return silent{fmt.Sprintf("%s %s", a.from, a.says)}
+	return failure{fmt.Sprintf("%s %s", a.from, a.says)}
 }
 
-// say is an answer in words; an error is what keeps from asking.
-func (p *prober) say(err error) (string, error) {
-	var s silent
+// state returns the state of a test; an error is one that prevented the test.
+func (p *prober) state(err error) (string, error) {
+	var s failure
 	switch {
 	case err == nil:
 		return ok, nil
@@ -187,8 +228,8 @@ func (p *prober) say(err error) (string, error) {
 	return "", err
 }
 
-// search finds what passes: between a small packet, which does, and one that does not. In a tunnel echoes are answered
-// without limit; elsewhere the underlay is the same way.
+// search finds the largest size that passes, between a small packet and one that does not pass. Through a tunnel,
+// echoes are not rate-limited; without one the underlay is the same path. With an error it returns what has passed so far.
 func (p *prober) search(ctx context.Context, tooLarge int) (int, error) {
 	passes, not, to := small, tooLarge, p.t.Overlay
 	if !p.t.Tunnel {
@@ -197,14 +238,14 @@ func (p *prober) search(ctx context.Context, tooLarge int) (int, error) {
 	for not-passes > 1 {
 		at := (passes + not) / 2
 		a, err := echo{ns: p.ns, to: to, size: at}.ask(ctx)
-		said, err := p.say(verdict(a, err))
+		state, err := p.state(verdict(a, err))
 		if err != nil {
-			return 0, err
+			return passes, err
 		}
 		switch {
-		case said == ok:
+		case state == ok:
 			passes = at
-		case a.mtu >= passes && a.mtu < not: // somebody says it
+		case a.mtu >= passes && a.mtu < not: // a router reported it
 			passes, not = a.mtu, a.mtu+1
 		default:
 			not = at
@@ -213,12 +254,14 @@ func (p *prober) search(ctx context.Context, tooLarge int) (int, error) {
 	return passes, nil
 }
 
-// checksums asks by datagrams; only where the peer itself answers can it be told.
+// checksums tests with datagrams; only the peer itself can be tested.
 func (p *prober) checksums(ctx context.Context, to netip.Addr) error {
 	v, err := effect.Checksums(ctx, p.ns, to)
 	if unreachable(err) {
 		v, err = effect.Unknown, nil
 	}
-	p.r.ChecksumState = map[effect.Verdict]string{effect.Unknown: "unknown", effect.Whole: ok, effect.Broken: broken}[v]
+	p.r.ChecksumState = map[effect.Verdict]string{
+		effect.Unknown: "unknown", effect.ChecksumsOK: ok, effect.ChecksumsBroken: broken,
+	}[v]
 	return err
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// pair is two nodes that the reconciler has joined, as it does in an agent.
+// pair is two nodes whose mesh the reconciler has set up, as in an agent.
 type pair struct {
 	t     *testing.T
 	nodes [2]*netns.NS
@@ -33,7 +33,7 @@ func join(t *testing.T, backend string, spoiled bool) *pair {
 	t.Helper()
 	p := &pair{t: t, nodes: [2]*netns.NS{nettest.NS(t, "a"), nettest.NS(t, "b")}}
 	if spoiled {
-		nettest.SpoilingWire(t, p.nodes[0], p.nodes[1])
+		nettest.NoChecksumWire(t, p.nodes[0], p.nodes[1])
 	} else {
 		p.ip(0, "link add eth0 type veth peer name eth0 netns "+p.nodes[1].Path())
 	}
@@ -48,8 +48,8 @@ func join(t *testing.T, backend string, spoiled bool) *pair {
 	return p
 }
 
-// neighbor makes the other node's entry a permanent one: the machine's table of neighbors is one for all namespaces,
-// and others may fill it.
+// neighbor makes the other node's entry a permanent one: the neighbor table is shared by all namespaces of the host,
+// and other tests may fill it.
 func (p *pair) neighbor(i int) {
 	p.t.Helper()
 	mac, fields := "", strings.Fields(nettest.Run(p.t, p.nodes[1-i], "ip", "-o", "link", "show", "eth0"))
@@ -101,12 +101,12 @@ func (p *pair) reconcile(i int, backend string) mesh.Topology {
 	return status.Topology
 }
 
-// ask asks from the first node.
+// ask probes from the first node.
 func (p *pair) ask() []probe.Result {
 	p.t.Helper()
 	var targets []probe.Target
 	t := p.topo[0]
-	for _, r := range t.Reaches(t.Peers[0]) {
+	for _, r := range t.PeerPaths(t.Peers[0]) {
 		targets = append(targets, probe.Target{
 			Name: "b", Backend: t.Peers[0].Backend, Underlay: r.Far, UnderlayMTU: r.Underlay.MTU, Overlay: r.CIDR.Addr(),
 			OverlayMTU: r.MTU, Tunnel: r.Tunnel,
@@ -127,7 +127,7 @@ func TestFaults(t *testing.T) {
 		name, backend string
 		spoiled       bool
 		harm          func(p *pair)
-		want          probe.Fault // of both families
+		want          probe.Problem // of both families
 		says          string
 	}{
 		{name: "host-gw", backend: "host-gw"},
@@ -159,7 +159,7 @@ func TestFaults(t *testing.T) {
 		{name: "no forwarding at the peer", backend: "host-gw", harm: func(p *pair) {
 			p.nft(1, "add table inet shut", "add chain inet shut in { type filter hook prerouting priority 0; }",
 				"add rule inet shut in ip daddr 10.244.0.0/16 drop", "add rule inet shut in ip6 daddr fd00:244::/32 drop")
-		}, want: probe.Encapsulation, says: "nothing in its prefix"},
+		}, want: probe.Encapsulation, says: "no address of its podCIDR"},
 		{
 			name: "narrow wire", backend: "vxlan", harm: func(p *pair) { p.narrow(1400) }, want: probe.MTU,
 			says: "do not reach peer b",
@@ -180,8 +180,8 @@ func TestFaults(t *testing.T) {
 				c.harm(p)
 			}
 			for _, r := range p.ask() {
-				if r.Fault != c.want || !strings.Contains(r.Message, c.says) || (r.Hint == "") != (c.want == probe.None) {
-					t.Errorf("%s: fault %q, want %q with %q\n%+v", r.Overlay, r.Fault, c.want, c.says, r)
+				if r.Problem != c.want || !strings.Contains(r.Message, c.says) || (r.Hint == "") != (c.want == probe.None) {
+					t.Errorf("%s: problem %q, want %q with %q\n%+v", r.Overlay, r.Problem, c.want, c.says, r)
 				}
 			}
 		})
@@ -195,7 +195,7 @@ func (p *pair) nft(i int, commands ...string) {
 	}
 }
 
-// narrow has the other end of the wire take less than this one believes: what is larger is lost in silence.
+// narrow lowers the MTU of the other end only: larger packets are lost silently.
 func (p *pair) narrow(mtu int) {
 	p.t.Helper()
 	p.nft(1, "add table netdev narrow", "add chain netdev narrow in { type filter hook ingress device eth0 priority 0; }",

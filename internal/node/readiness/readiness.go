@@ -14,42 +14,42 @@ import (
 
 // Readiness is what /readyz reports.
 type Readiness struct {
-	mu      sync.Mutex
-	trouble map[string]string
+	mu       sync.Mutex
+	failures map[string]string
 }
 
 // New returns the readiness of a node whose components have not reported yet.
 func New(components ...string) *Readiness {
-	h := &Readiness{trouble: map[string]string{}}
+	h := &Readiness{failures: map[string]string{}}
 	for _, p := range components {
-		h.trouble[p] = "not yet done"
+		h.failures[p] = "not yet done"
 	}
 	return h
 }
 
-// Set notes the state of a component; nil is ready. It reports whether the state changed.
+// Set sets the state of a component; nil is ready. It reports whether the state changed.
 func (h *Readiness) Set(component string, err error) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	was, bad := h.trouble[component]
+	was, bad := h.failures[component]
 	if err == nil {
-		delete(h.trouble, component)
+		delete(h.failures, component)
 		return bad
 	}
-	h.trouble[component] = err.Error()
+	h.failures[component] = err.Error()
 	return was != err.Error()
 }
 
-// Err is nil when new pods can be served.
+// Err returns nil if new pods can be served.
 func (h *Readiness) Err() error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.trouble) == 0 {
+	if len(h.failures) == 0 {
 		return nil
 	}
 	var all []string
-	for _, component := range slices.Sorted(maps.Keys(h.trouble)) {
-		all = append(all, fmt.Sprintf("%s: %s", component, h.trouble[component]))
+	for _, component := range slices.Sorted(maps.Keys(h.failures)) {
+		all = append(all, fmt.Sprintf("%s: %s", component, h.failures[component]))
 	}
 	return errors.New(strings.Join(all, "; "))
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package readygate waits for the readiness gates of Calico's plugin: URLs that must answer before a pod is attached.
+// Package readygate waits for the readiness gates of Calico's plugin: URLs that must respond before a pod is attached.
 package readygate
 
 import (
@@ -13,10 +13,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// How often a gate is polled, how long one answer may take, and how long all of it.
+// pollPeriod is how often a gate is polled, answerTimeout limits one response, and timeout limits the whole wait.
 const pollPeriod, answerTimeout, timeout = 5 * time.Second, 5 * time.Second, 30 * time.Second
 
-// Wait waits until each URL has answered with status 200, as Calico's plugin does. After is the clock's.
+// Wait waits until each URL has responded with status 200, as Calico's plugin does. The parameter after is the clock's.
 func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan time.Time) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -30,7 +30,7 @@ func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan t
 	}()
 	for _, url := range urls {
 		for {
-			err := passes(ctx, url)
+			err := check(ctx, url)
 			if err == nil {
 				break
 			}
@@ -39,7 +39,7 @@ func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan t
 			case <-ctx.Done():
 			}
 			if ctx.Err() != nil {
-				return shut(url, fmt.Errorf("%w: %w", context.Cause(ctx), err))
+				return notReady(url, fmt.Errorf("%w: %w", context.Cause(ctx), err))
 			}
 		}
 	}
@@ -48,12 +48,12 @@ func Wait(ctx context.Context, urls []string, after func(time.Duration) <-chan t
 
 var errTimeout = fmt.Errorf("not ready within %s", timeout)
 
-func shut(url string, err error) error {
-	return model.Faultf(model.CodeTryAgain, "look at what serves it, or leave it out of readiness_gates",
+func notReady(url string, err error) error {
+	return model.Errorf(model.CodeTryAgain, "check the server of the URL, or remove the URL from readiness_gates",
 		"plugin calico: readiness gate %s: %w", url, err)
 }
 
-func passes(ctx context.Context, url string) error {
+func check(ctx context.Context, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

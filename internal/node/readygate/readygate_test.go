@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// A gate is asked until it answers that all is well, and not for ever.
+// TestGates: a gate is polled until it responds with success, for a limited time.
 func TestGates(t *testing.T) {
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	asked, shut := 0, false
@@ -48,7 +48,7 @@ func TestGates(t *testing.T) {
 	wantShut(t, err, server.URL+": not ready within 30s: status 503")
 }
 
-// The limit is that of all gates, also of an answer that does not come.
+// TestGatesHang: the limit holds for all gates together, including a response that does not come.
 func TestGatesHang(t *testing.T) {
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
 	limit := make(chan time.Time, 1)
@@ -69,7 +69,7 @@ func TestGatesHang(t *testing.T) {
 
 func wantShut(t *testing.T, err error, want string) {
 	t.Helper()
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeTryAgain || !strings.Contains(f.Msg, want) {
 		t.Errorf("%v, want %s", err, want)
 	}

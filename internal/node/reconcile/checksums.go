@@ -15,40 +15,40 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Some network cards compute wrong checksums for packets inside of VXLAN; pods then reach each other with ping and
-// nothing else. So the first peers that answer are asked once, through each device, whether packets arrive whole. Where
-// they do not, and only there, the plan has the kernel compute checksums.
+// Some network cards compute wrong checksums for the inner packets of VXLAN; then pods reach each other with ping
+// only. So the first peers that respond are probed once through each device. If packets arrive broken, and only then,
+// the plan makes the kernel compute the checksums.
 
 const (
-	// probed bounds how many peers are asked at a time.
+	// probed limits how many peers are probed at a time.
 	probed = 3
-	// The wait after nobody has answered doubles from the first to the longest.
+	// The pause after probes without a response doubles from the first to the longest.
 	firstAsk   = time.Second
 	longestAsk = 10 * time.Minute
 )
 
-// checksums are what is known of the devices.
+// checksums is what is known about the devices.
 type checksums struct {
-	via      map[string]string // the underlay of a device about which there is a verdict
-	told     map[string]string // the verdicts
-	bad      []string          // the devices with the fault
-	verdicts chan map[string]effect.Verdict
-	busy     bool // somebody asks
-	asking   sync.WaitGroup
-	next     <-chan time.Time // after nobody has answered
-	wait     time.Duration
-	turn     int
+	via       map[string]string // the uplink of each device with a verdict
+	verdictOf map[string]string // the verdicts
+	bad       []string          // the devices with the fault
+	verdicts  chan map[string]effect.Verdict
+	busy      bool // a probe is running
+	asking    sync.WaitGroup
+	next      <-chan time.Time // after probes without a response
+	wait      time.Duration
+	turn      int
 }
 
 func newChecksums() *checksums {
 	return &checksums{
-		via: map[string]string{}, told: map[string]string{}, verdicts: make(chan map[string]effect.Verdict, 1),
+		via: map[string]string{}, verdictOf: map[string]string{}, verdicts: make(chan map[string]effect.Verdict, 1),
 		wait: firstAsk,
 	}
 }
 
-// targets are the far ends to ask through a device, some of them: those that come behind self in the order of names, so
-// that not all nodes ask the same ones, and with each turn the next.
+// targets returns some of the tunnel addresses to probe through a device: those after self in the order of names, so
+// that nodes probe different peers, and with each turn the next ones.
 func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	var out []netip.Addr
 	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p mesh.Peer, self string) int {
@@ -68,17 +68,17 @@ func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	return out
 }
 
-// underlayOf is the name of the link that the packets of a device leave through.
+// underlayOf returns the name of the link through which the packets of a device leave.
 func underlayOf(t mesh.Topology, device state.Link) string {
 	for _, u := range t.Underlay {
-		if u.Address == device.Vxlan.Local {
+		if u.Address == device.VXLAN.Local {
 			return u.Link
 		}
 	}
 	return ""
 }
 
-// probe begins to ask where there is a device without a verdict.
+// probe starts a probe if there is a device without a verdict.
 func (l *loop) probe(ctx context.Context) {
 	c := l.checksums
 	if c.busy || c.next != nil || l.seen == nil {
@@ -86,7 +86,7 @@ func (l *loop) probe(ctx context.Context) {
 	}
 	t, ask := l.Status().Topology, map[string][]netip.Addr{}
 	for _, device := range t.Node.Host.Links {
-		if device.Vxlan == nil || c.via[device.Name] == underlayOf(t, device) {
+		if device.VXLAN == nil || c.via[device.Name] == underlayOf(t, device) {
 			continue
 		}
 		if to := targets(t, device.Name, c.turn); len(to) > 0 {
@@ -104,19 +104,19 @@ func (l *loop) probe(ctx context.Context) {
 			for _, a := range to {
 				v, err := effect.Checksums(ctx, l.cfg.NS, a)
 				if err != nil && ctx.Err() == nil {
-					l.cfg.Log.Debug("checksums", "device", device, "err", err)
+					l.cfg.Log.Debug("checksum probe failed", "interface", device, "err", err)
 				}
 				if found[device] = v; v != effect.Unknown {
 					break
 				}
 			}
 		}
-		c.verdicts <- found // there is room: one asks at a time
+		c.verdicts <- found // never blocks: one probe at a time
 	})
 }
 
-// judge takes verdicts; true when there is a new one.
-func (l *loop) judge(found map[string]effect.Verdict) bool {
+// record records verdicts; it returns true if there is a new one.
+func (l *loop) record(found map[string]effect.Verdict) bool {
 	c, changed := l.checksums, false
 	c.busy = false
 	for _, v := range found {
@@ -127,19 +127,19 @@ func (l *loop) judge(found map[string]effect.Verdict) bool {
 	}
 	for _, device := range l.Status().Topology.Node.Host.Links {
 		v := found[device.Name]
-		if v == effect.Unknown || device.Vxlan == nil {
+		if v == effect.Unknown || device.VXLAN == nil {
 			continue
 		}
 		c.via[device.Name] = underlayOf(l.Status().Topology, device)
-		if v == effect.Whole && slices.Contains(c.bad, device.Name) {
-			v = effect.Broken // it is well because the kernel computes them
+		if v == effect.ChecksumsOK && slices.Contains(c.bad, device.Name) {
+			v = effect.ChecksumsBroken // correct only because the kernel computes them
 		}
-		changed = changed || c.told[device.Name] != v.String()
-		c.told[device.Name] = v.String()
-		if v == effect.Broken && !slices.Contains(c.bad, device.Name) {
-			l.cfg.Log.Warn("packets in the tunnel arrive with wrong checksums: from now on the kernel computes them",
-				"device", device.Name,
-				"hint", "look for a newer driver of the network card of "+c.via[device.Name])
+		changed = changed || c.verdictOf[device.Name] != v.String()
+		c.verdictOf[device.Name] = v.String()
+		if v == effect.ChecksumsBroken && !slices.Contains(c.bad, device.Name) {
+			l.cfg.Log.Warn("packets in the tunnel arrive with wrong checksums, and the kernel computes them from now on",
+				"interface", device.Name,
+				"hint", "update the driver of the network card of "+c.via[device.Name])
 			c.bad = append(c.bad, device.Name)
 		}
 	}

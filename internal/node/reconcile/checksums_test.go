@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// hears tells whether a datagram that one pod sends arrives at another one.
+// hears reports whether a datagram from one pod arrives at another one.
 func hears(t *testing.T, from, to *netns.NS, addr string) bool {
 	t.Helper()
 	var in net.PacketConn
@@ -62,19 +62,19 @@ func TestChecksums(t *testing.T) {
 				within(t, 30*time.Second, "a datagram arrives at "+addr, func() bool { return hears(t, n1.pod, n2.pod, addr) })
 			}
 			if !spoiled {
-				within(t, 40*time.Second, "a verdict", func() bool { return len(n1.keeper.Status().Checksums) == 2 })
-				if s := n1.keeper.Status(); s.Checksums["flannel.1"] != "whole" ||
+				within(t, 40*time.Second, "a verdict", func() bool { return len(n1.reconciler.Status().Checksums) == 2 })
+				if s := n1.reconciler.Status(); s.Checksums["flannel.1"] != "whole" ||
 					strings.Contains(s.Topology.Text(), "tx_checksum") {
 					t.Errorf("%v\n%s", s.Checksums, s.Topology.Text())
 				}
-			} else if !strings.Contains(n1.keeper.Status().Topology.Text(), "tx_checksum off") {
-				t.Errorf("it arrives and nothing was done for it:\n%s", n1.keeper.Status().Topology.Text())
+			} else if !strings.Contains(n1.reconciler.Status().Topology.Text(), "tx_checksum off") {
+				t.Errorf("it arrives and nothing was done for it:\n%s", n1.reconciler.Status().Topology.Text())
 			}
 		})
 	}
 }
 
-// pairOf is a cluster of which two machines are at the two ends of one wire.
+// pairOf is a cluster with two nodes at the two ends of one link.
 func pairOf(t *testing.T, spoiled bool) *cluster {
 	t.Helper()
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
@@ -88,7 +88,7 @@ func pairOf(t *testing.T, spoiled bool) *cluster {
 	ip(t, a, "link del eth0")
 	ip(t, b, "link del eth0")
 	if spoiled {
-		nettest.SpoilingWire(t, a, b)
+		nettest.NoChecksumWire(t, a, b)
 	} else {
 		ip(t, a, "link add eth0 type veth peer name eth0 netns "+b.Path(), "link set eth0 up")
 		ip(t, b, "link set eth0 up")

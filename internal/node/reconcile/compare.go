@@ -12,15 +12,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Broken is one thing in which the kernel differs from what is in force.
+// Broken is a difference between the kernel and the topology in force.
 type Broken struct {
-	// Owner is the fragment that wants it.
+	// Owner is the fragment that requires it.
 	Owner string `json:"owner"`
 	Want  string `json:"want"`
 	Have  string `json:"have,omitempty"`
 }
 
-// String is for people.
+// String returns a readable description.
 func (b Broken) String() string {
 	if b.Have == "" {
 		return b.Want + " is missing"
@@ -28,7 +28,7 @@ func (b Broken) String() string {
 	return fmt.Sprintf("want %s, have %s", b.Want, b.Have)
 }
 
-// Compare asks the kernel of a namespace (nil: the process's own) what differs from a topology. It writes nothing.
+// Compare compares the kernel in a namespace (nil: the process's own) with a topology. It writes nothing.
 func Compare(ctx context.Context, ns *netns.NS, t mesh.Topology) ([]Broken, error) {
 	conn, err := kernel.Dial(ns)
 	if err != nil {
@@ -49,7 +49,7 @@ func Compare(ctx context.Context, ns *netns.NS, t mesh.Topology) ([]Broken, erro
 	out := []Broken{}
 	for _, d := range differences {
 		b := Broken{Owner: owners[d.Want], Want: d.Want, Have: d.Have}
-		if b.Owner == "" { // tables are the node's
+		if b.Owner == "" { // tables belong to the node
 			b.Owner = mesh.OwnerNode
 		}
 		out = append(out, b)

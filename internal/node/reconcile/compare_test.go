@@ -12,14 +12,14 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// Compare tells whose things are missing or other, and nothing when all is well.
+// Compare reports whose things are missing or other, and nothing when all is well.
 func TestCompare(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	m := c.nodes[0]
-	within(t, 10*time.Second, "a mesh in force", func() bool { return len(m.keeper.Status().Topology.Peers) == 2 })
+	within(t, 10*time.Second, "a mesh in force", func() bool { return len(m.reconciler.Status().Topology.Peers) == 2 })
 	m.stop()
-	topology := m.keeper.Status().Topology
+	topology := m.reconciler.Status().Topology
 	broken, err := reconcile.Compare(t.Context(), m.node, topology)
 	if err != nil || len(broken) > 0 {
 		t.Fatalf("before anything was done: %v %v", broken, err)
@@ -60,7 +60,7 @@ func TestJoinIsCheap(t *testing.T) {
 		}
 	}
 	for i, op := range []string{"join", "leave"} {
-		// The kernel gives links addresses of its own meanwhile: an answer more or less.
+		// The kernel assigns links addresses of its own meanwhile: an answer more or less.
 		const few = 5
 		if small, large := costs[5][i], costs[500][i]; large > small+few || large > 40 {
 			t.Errorf("a %s costs %d messages among 500 peers, %d among 5", op, large, small)

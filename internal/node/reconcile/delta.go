@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// When facts change and the last pass succeeded, only what changed in the plan is brought to the kernel: in a cluster
-// of thousands of nodes one of them comes, goes or moves now and then, and the others must not be read for it.
+// When facts change and the last pass succeeded, only the changes of the plan are applied: in a cluster of thousands of
+// nodes single nodes come, go or change, and the others must not be read for each of these changes.
 
-// step applies the fragments that differ from those in force, and takes away what those held that no new one holds. It
-// says false when all of them must be looked at.
+// step applies the fragments that differ from those in force, and removes what no new fragment has. It returns false
+// if all fragments must be compared.
 func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
 	t := &status.Topology
 	tables, same := changedTables(old.Node, t.Node)
@@ -42,8 +42,8 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	return true, nil
 }
 
-// changedTables are the tables of the node's part that are others than before: sets of peers' addresses change with the
-// peers. It says false when anything else of the part is another.
+// changedTables returns the tables of the node's part that differ: sets of peers' addresses change with the peers. It
+// returns false if anything else of the part differs.
 func changedTables(old, now state.Fragment) (changed []state.Table, same bool) {
 	was, is := old.Host.Tables, now.Host.Tables
 	if !slices.EqualFunc(was, is, func(a, b state.Table) bool { return a.Family == b.Family && a.Name == b.Name }) {
@@ -58,7 +58,7 @@ func changedTables(old, now state.Fragment) (changed []state.Table, same bool) {
 	return changed, reflect.DeepEqual(old, now)
 }
 
-// difference is what is new or other of peers, and what was of them and is not any more. Both are sorted by name.
+// difference returns new and changed parts of peers, and those that are gone. Both are sorted by name.
 func difference(old, now []mesh.Peer) (add, gone state.Fragment) {
 	add.Owner, gone.Owner = "mesh/changed", "mesh/gone"
 	for len(old) > 0 || len(now) > 0 {
@@ -81,7 +81,7 @@ func difference(old, now []mesh.Peer) (add, gone state.Fragment) {
 	return add, gone
 }
 
-// without is what a space holds of routes and tunnels that another one does not.
+// without returns the routes and tunnels of a space that another one does not have.
 func without(s, other state.Space) state.Space {
 	e := newExpected()
 	e.add(other)
@@ -104,7 +104,7 @@ func without(s, other state.Space) state.Space {
 	return out
 }
 
-// sameFragment is reflect.DeepEqual, faster for what most peers have.
+// sameFragment is reflect.DeepEqual, but faster for typical peers.
 func sameFragment(a, b state.Fragment) bool {
 	if a.Owner != b.Owner || len(a.Host.Routes) != len(b.Host.Routes) || !slices.Equal(a.Host.Neighs, b.Host.Neighs) ||
 		!slices.Equal(a.Host.FDBs, b.Host.FDBs) {
@@ -120,13 +120,13 @@ func sameFragment(a, b state.Fragment) bool {
 		more := len(h.Links) + len(h.Addrs) + len(h.Rules) + len(h.Sysctls) + len(h.Tables) + len(h.Qdiscs) + len(h.Sources) +
 			len(h.IPTables) + len(f.Effects)
 		return more == 0 && !slices.ContainsFunc(h.Routes, func(r state.Route) bool {
-			return r.Scope != nil || len(r.Beside) > 0 || r.Src.IsValid() || r.MTU+r.AdvMSS > 0 || r.Type != 0 || r.Table != 0
+			return r.Scope != nil || len(r.NextHops) > 0 || r.Src.IsValid() || r.MTU+r.AdvMSS > 0 || r.Type != 0 || r.Table != 0
 		})
 	}
 	return plain(a) && plain(b) || reflect.DeepEqual(a, b)
 }
 
-// sameTopology is reflect.DeepEqual, faster for many peers.
+// sameTopology is reflect.DeepEqual, but faster for many peers.
 func sameTopology(a, b mesh.Topology) bool {
 	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b mesh.Peer) bool {
 		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&

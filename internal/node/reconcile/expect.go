@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// expected is what the kernel should hold of routes and tunnels. Each change of weft's own comes back as a sign; it is
-// no news, as long as it says what is expected. What is expected is said before it is done.
+// expected are the routes and tunnels that the kernel should have. Netlink also notifies of weft's own changes; these
+// are ignored if they are expected. So expected is updated before the kernel.
 type expected struct {
 	mu     sync.Mutex
 	links  map[string]bool
@@ -37,7 +37,7 @@ func newExpected() *expected {
 	}
 }
 
-// set forgets what was expected before.
+// set replaces what is expected.
 func (e *expected) set(t mesh.Topology) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -53,7 +53,7 @@ func (e *expected) set(t mesh.Topology) {
 	}
 }
 
-// change expects more, and something no longer.
+// change adds and removes expected objects.
 func (e *expected) change(more, gone state.Space) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -84,21 +84,21 @@ func (e *expected) add(s state.Space) {
 	}
 }
 
-// route tells whether a sign of a route of the mesh is news: what is expected is gone, or something else has come.
-func (e *expected) route(s watch.Sign) bool {
+// route reports whether a notification of a route is unexpected: an expected one is gone, or another one was added.
+func (e *expected) route(s watch.Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return s.Gone == e.routes[routeID{s.Dst, s.Gw, s.Link, s.Metric}]
 }
 
-// entry reports whether a sign of a neighbor or a forwarding entry on a device of the mesh is news.
-func (e *expected) entry(s watch.Sign) bool {
+// entry reports whether a notification of a neighbor or an FDB entry on a device of the mesh is unexpected.
+func (e *expected) entry(s watch.Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	right, wanted := false, false
 	if s.Bridge {
 		if !s.Addr.IsValid() && !s.Gone {
-			return false // older kernels (Linux 6.12 is one) tell each entry twice, then without its tunnel's end
+			return false // older kernels (such as Linux 6.12) notify twice, the second time without the tunnel's end
 		}
 		var dst netip.Addr
 		dst, wanted = e.fdbs[fdbAt{s.Link, s.MAC}]
@@ -109,7 +109,7 @@ func (e *expected) entry(s watch.Sign) bool {
 		right = mac == s.MAC
 	}
 	if !wanted {
-		return s.Permanent && !s.Gone // somebody's stray
+		return s.Permanent && !s.Gone // added by another program
 	}
 	return s.Gone || !s.Permanent || !right
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNews: what the kernel tells of weft's own changes is no news, what others do is.
-func TestNews(t *testing.T) {
+// TestUnexpected: what the kernel reports of weft's own changes is no news, what others do is.
+func TestUnexpected(t *testing.T) {
 	dst, gw, far := netip.MustParsePrefix("10.244.2.0/24"), netip.MustParseAddr("10.244.2.0"),
 		netip.MustParseAddr("192.168.0.2")
 	mac, other := state.MAC{2, 0, 0, 0, 0, 2}, [6]byte{2, 0, 0, 0, 0, 9}
@@ -22,40 +22,40 @@ func TestNews(t *testing.T) {
 	}
 	e := newExpected()
 	e.change(peer, state.Space{})
-	route := watch.Sign{Kind: watch.Route, Dst: dst, Gw: gw, Link: "flannel.1", Metric: 7}
-	neigh := watch.Sign{Kind: watch.Neigh, Link: "flannel.1", Addr: gw, MAC: mac, Permanent: true}
-	fdb := watch.Sign{Kind: watch.Neigh, Link: "flannel.1", Addr: far, MAC: mac, Permanent: true, Bridge: true}
-	gone := func(s watch.Sign) watch.Sign { s.Gone = true; return s }
-	with := func(s watch.Sign, f func(*watch.Sign)) watch.Sign { f(&s); return s }
+	route := watch.Event{Kind: watch.Route, Dst: dst, Gw: gw, Link: "flannel.1", Metric: 7}
+	neigh := watch.Event{Kind: watch.Neigh, Link: "flannel.1", Addr: gw, MAC: mac, Permanent: true}
+	fdb := watch.Event{Kind: watch.Neigh, Link: "flannel.1", Addr: far, MAC: mac, Permanent: true, Bridge: true}
+	gone := func(s watch.Event) watch.Event { s.Gone = true; return s }
+	with := func(s watch.Event, f func(*watch.Event)) watch.Event { f(&s); return s }
 	for _, c := range []struct {
 		name            string
-		sign            watch.Sign
+		sign            watch.Event
 		wanted, unknown bool // whether it is news while the peer is expected, and after it has left
 	}{
 		{"route comes", route, false, true},
 		{"route goes", gone(route), true, false},
-		{"route with another gateway comes", with(route, func(s *watch.Sign) { s.Gw = far }), true, true},
+		{"route with another gateway comes", with(route, func(s *watch.Event) { s.Gw = far }), true, true},
 		{"neighbor comes", neigh, false, true},
 		{"neighbor goes", gone(neigh), true, false},
-		{"neighbor is forgotten", with(neigh, func(s *watch.Sign) { s.Permanent = false }), true, false},
-		{"neighbor has another address", with(neigh, func(s *watch.Sign) { s.MAC = other }), true, true},
+		{"neighbor is forgotten", with(neigh, func(s *watch.Event) { s.Permanent = false }), true, false},
+		{"neighbor has another address", with(neigh, func(s *watch.Event) { s.MAC = other }), true, true},
 		{"entry comes", fdb, false, true},
 		{
-			"entry is told again without its tunnel's end", with(fdb, func(s *watch.Sign) { s.Addr = netip.Addr{} }),
+			"entry is told again without its tunnel's end", with(fdb, func(s *watch.Event) { s.Addr = netip.Addr{} }),
 			false, false,
 		},
 		{"entry goes", gone(fdb), true, false},
-		{"entry leads elsewhere", with(fdb, func(s *watch.Sign) { s.Addr = gw }), true, true},
+		{"entry leads elsewhere", with(fdb, func(s *watch.Event) { s.Addr = gw }), true, true},
 	} {
-		news := e.entry
+		unexpected := e.entry
 		if c.sign.Kind == watch.Route {
-			news = e.route
+			unexpected = e.route
 		}
-		if got := news(c.sign); got != c.wanted {
+		if got := unexpected(c.sign); got != c.wanted {
 			t.Errorf("%s, expected: news %v", c.name, got)
 		}
 		e.change(state.Space{}, peer)
-		if got := news(c.sign); got != c.unknown {
+		if got := unexpected(c.sign); got != c.unknown {
 			t.Errorf("%s, after it left: news %v", c.name, got)
 		}
 		e.change(peer, state.Space{})

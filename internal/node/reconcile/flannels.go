@@ -13,29 +13,29 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// flannels tells routes that flannel has left on a node which weft took over. They have no metric, so they go before
-// weft's own and would lead on to where a peer was once. They are taken away after weft's own are there, so no packet
-// is lost.
+// flannels recognizes routes that flannel has left on a node that weft took over. They have no metric, so they take
+// precedence over weft's own and lead to where a peer was once. They are deleted after weft's own are added, so that no
+// packet is lost.
 type flannels struct {
 	own      map[string]state.Kind // the mesh's own links, where they may have been flannel's
 	underlay map[string]bool       // the links to peers
 	planned  map[netip.Prefix]bool // the prefixes of peers
-	// networks are flannel's, and lengths those of self's prefixes: flannel gives all nodes prefixes of one length.
+	// networks are flannel's, lengths the prefix lengths of self's podCIDRs: flannel assigns one length to all nodes.
 	networks []netip.Prefix
 	lengths  map[int]bool
 }
 
-// What routes have that say nothing of it: the protocol boot, the metric 0 of IPv4 and 1024 of IPv6.
+// Attributes of routes that do not set them: the protocol boot, the metric 0 of IPv4 and 1024 of IPv6.
 const (
 	bootProtocol = 3
 	usualMetric6 = 1024
 	mainTable    = 254
 )
 
-// made tells whether a route is such a one: over a link of the mesh to the far end of a tunnel, or over the underlay to
-// what is or was the prefix of a peer. All others are somebody else's.
+// made reports whether a route is flannel's: over a link of the mesh to the far end of a tunnel, or over the underlay
+// to a present or former podCIDR of a peer. All others belong to other programs.
 func (f flannels) made(r state.Route) bool {
-	if r.Protocol != bootProtocol || r.Table != 0 && r.Table != mainTable || !r.Gw.IsValid() || len(r.Beside) > 0 {
+	if r.Protocol != bootProtocol || r.Table != 0 && r.Table != mainTable || !r.Gw.IsValid() || len(r.NextHops) > 0 {
 		return false
 	}
 	if r.Metric != 0 && (r.Dst.Addr().Is4() || r.Metric != usualMetric6) {
@@ -52,8 +52,8 @@ func (f flannels) made(r state.Route) bool {
 		slices.ContainsFunc(f.networks, func(n netip.Prefix) bool { return n.Contains(r.Dst.Addr()) })
 }
 
-// takeOver does so, once after a start: no flannel can come later. Its neighbors and forwarding entries went with
-// sweep.
+// takeOver deletes flannel's routes, once after a start: flannel does not run any more. Its neighbors and FDB entries
+// are deleted by sweep.
 func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before state.Space, t mesh.Topology) error {
 	if r.tookOver {
 		return nil
@@ -67,7 +67,7 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 		networks: r.cfg.Mesh.Networks, lengths: map[int]bool{},
 	}
 	for _, l := range t.Node.Host.Links {
-		if l.Adopted {
+		if l.Adopt {
 			f.own[l.Name] = l.Kind
 		}
 	}
@@ -92,7 +92,7 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 		if err := spaces.Remove(ctx, stale); err != nil {
 			return fmt.Errorf("routes of flannel: %w", err)
 		}
-		r.cfg.Log.Info("took flannel's routes away: weft's own are there", "routes", len(stale.Host.Routes))
+		r.cfg.Log.Info("routes of flannel are deleted", "routes", len(stale.Host.Routes))
 	}
 	r.tookOver = true
 	return nil

@@ -42,8 +42,8 @@ func (c *cutting) Err() error {
 	return nil
 }
 
-// facts of the cluster as a store has them now.
-func picture(t *testing.T, c *cluster, self string) *model.Cluster {
+// snapshot returns the cluster's current state in the datastore.
+func snapshot(t *testing.T, c *cluster, self string) *model.Cluster {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	f := facts.New(c.store, self, slog.New(slog.DiscardHandler), time.After)
@@ -66,7 +66,7 @@ func picture(t *testing.T, c *cluster, self string) *model.Cluster {
 // A pass that stops at any step is finished by the next one, whatever it was about to do: to make all, to change it, to
 // take it away.
 func TestCutAtEveryStep(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	n1 := c.nodes[0]
@@ -82,10 +82,10 @@ func TestCutAtEveryStep(t *testing.T) {
 			Host: conn, NS: n1.node, Mesh: how, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 		})
 	}
-	full := picture(t, c, n1.name)
+	full := snapshot(t, c, n1.name)
 	fewer := *full
 	fewer.Nodes = full.Nodes[:2]
-	ranges := mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{Port: 4789}}
+	ranges := mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{Port: 4789}}
 	for _, walk := range []struct {
 		name     string
 		from, to mesh.Config
@@ -93,7 +93,7 @@ func TestCutAtEveryStep(t *testing.T) {
 	}{
 		{"from nothing", mesh.Config{}, n1.mesh, full},
 		{"a node left and the device is made anew", n1.mesh, ranges, &fewer},
-		{"to another back end", n1.mesh, mesh.Config{}, full},
+		{"to another backend", n1.mesh, mesh.Config{}, full},
 	} {
 		bring := func(how mesh.Config, to *model.Cluster) {
 			t.Helper()
@@ -194,7 +194,7 @@ func TestKilled(t *testing.T) {
 }
 
 // killed runs a reconciler in a process of its own and kills it a while after it began.
-func (m *machine) killed(t *testing.T, c *cluster, backend string, after time.Duration) {
+func (m *testNode) killed(t *testing.T, c *cluster, backend string, after time.Duration) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestBeKilled$")
 	cmd.Env = append(os.Environ(), beReconciler+"="+strings.Join([]string{m.node.Path(), c.dir, backend}, " "))
@@ -222,8 +222,8 @@ func (silent) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return events, nil
 }
 
-// While the store is away nothing is taken away, after a start as little as before, and the kernel is still repaired by
-// whoever knows the plan.
+// TestStoreIsAway: while the datastore is unreachable nothing is deleted, not even after a start, and the kernel is
+// still repaired according to the last plan.
 func TestStoreIsAway(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})

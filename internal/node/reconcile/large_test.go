@@ -18,9 +18,9 @@ import (
 
 // large is one node of a cluster that exists on paper only.
 type large struct {
-	t      *testing.T
-	conn   *kernel.Conn
-	keeper *reconcile.Reconciler
+	t          *testing.T
+	conn       *kernel.Conn
+	reconciler *reconcile.Reconciler
 }
 
 func newLarge(t *testing.T) *large {
@@ -39,7 +39,7 @@ func newLarge(t *testing.T) *large {
 	})}
 }
 
-// pass makes one with so many peers, looks at what is there, and tells how many messages the pass took.
+// pass makes one with so many peers, looks at what is there, and returns how many messages the pass took.
 func (l *large) pass(peers int) (messages int) {
 	l.t.Helper()
 	c := &model.Cluster{Self: "n00000"}
@@ -50,7 +50,7 @@ func (l *large) pass(peers int) (messages int) {
 		})
 	}
 	before := l.conn.Messages()
-	status, err := l.keeper.Once(l.t.Context(), c)
+	status, err := l.reconciler.Once(l.t.Context(), c)
 	if err != nil {
 		l.t.Fatal(err)
 	}

@@ -12,25 +12,25 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// loop is what decides when the next pass is due.
+// loop decides when the next pass is due.
 type loop struct {
 	*Reconciler
 	changed <-chan struct{}
 	signs   <-chan struct{}
-	due     <-chan time.Time // after a sign
-	tables  <-chan struct{}  // something of nft was deleted; nil as long as the plan has no tables
-	broken  <-chan struct{}  // what user space found out has changed
+	due     <-chan time.Time // after a notification
+	tables  <-chan struct{}  // notifications of deleted nft objects; nil while the plan has no tables
+	broken  <-chan struct{}  // the state of user space backends has changed
 	retry   <-chan time.Time // after a failure
 	full    <-chan time.Time
-	ask     <-chan time.Time // for exceptions
-	late    <-chan time.Time // the status file may be written again
+	ask     <-chan time.Time // for reading the exceptions again
+	late    <-chan time.Time // when the status file may be written again
 	wait    time.Duration
 	last    time.Time
 	seen    *model.Cluster // by the last pass; nil when it failed
-	whole   bool           // the next pass looks at everything
+	whole   bool           // the next pass compares everything
 }
 
-// next waits for a reason to make a pass; false when ctx has ended.
+// next waits for a reason to make a pass; it returns false when ctx has ended.
 func (l *loop) next(ctx context.Context) bool {
 	for {
 		l.whole = true
@@ -39,12 +39,12 @@ func (l *loop) next(ctx context.Context) bool {
 			return false
 		case <-l.changed:
 			if l.sameToMesh(l.cfg.Facts.Cluster()) {
-				continue // pods come and go much more often than nodes
+				continue // pods change much more often than nodes
 			}
 			l.whole = false
-			return true // what is due remains so
+			return true // due timers stay due
 		case <-l.broken:
-		case <-l.cfg.OwnNews:
+		case <-l.cfg.OwnChanged:
 			l.whole = false
 			return true
 		case <-l.ask:
@@ -58,7 +58,7 @@ func (l *loop) next(ctx context.Context) bool {
 			l.probe(ctx)
 			continue
 		case found := <-l.checksums.verdicts:
-			if !l.judge(found) {
+			if !l.record(found) {
 				continue
 			}
 			l.whole = false
@@ -88,14 +88,14 @@ func (l *loop) next(ctx context.Context) bool {
 	}
 }
 
-// soon has the next pass be due in a moment.
+// soon schedules a pass after settle.
 func (l *loop) soon() {
 	if l.due == nil {
 		l.due = l.cfg.After(max(settle, pace-l.cfg.Now().Sub(l.last)))
 	}
 }
 
-// listen begins to hear of tables when there is one to lose.
+// listen subscribes to nft notifications once the plan has tables.
 func (l *loop) listen(ctx context.Context) (err error) {
 	if l.tables == nil && ctx.Err() == nil && len(l.Status().Topology.Node.Host.Tables) > 0 {
 		l.tables, err = watch.TablesGone(ctx, l.cfg.NS, l.cfg.Quiet...)
@@ -103,14 +103,14 @@ func (l *loop) listen(ctx context.Context) (err error) {
 	return err
 }
 
-// sameExceptions asks for the exceptions again.
+// sameExceptions reads the exceptions again and reports whether they are unchanged.
 func (l *loop) sameExceptions() bool {
 	keep, again := l.cfg.Exceptions()
 	l.ask = l.cfg.After(again)
 	return slices.Equal(keep, l.except)
 }
 
-// sameToMesh tells whether nothing that the mesh plans by has changed since the last pass.
+// sameToMesh reports whether none of the mesh planner's inputs has changed since the last pass.
 func (l *loop) sameToMesh(now *model.Cluster) bool {
 	switch {
 	case l.seen == nil || !slices.EqualFunc(l.seen.Nodes, now.Nodes, sameNode):
@@ -122,7 +122,7 @@ func (l *loop) sameToMesh(now *model.Cluster) bool {
 }
 
 func sameBlock(a, b model.AddressBlock) bool {
-	return a.CIDR == b.CIDR && a.Pool == b.Pool && a.Node == b.Node && maps.Equal(a.Ceded, b.Ceded)
+	return a.CIDR == b.CIDR && a.Pool == b.Pool && a.Node == b.Node && maps.Equal(a.Lent, b.Lent)
 }
 
 func samePool(a, b model.AddressPool) bool {
@@ -133,7 +133,7 @@ func samePool(a, b model.AddressPool) bool {
 func sameNode(a, b model.Node) bool {
 	return a.Name == b.Name && slices.Equal(a.Addrs, b.Addrs) && slices.Equal(a.Public, b.Public) &&
 		slices.Equal(a.PodCIDRs, b.PodCIDRs) && a.Published.Equal(b.Published) &&
-		a.Vtep == b.Vtep && slices.Equal(a.Brought, b.Brought)
+		a.VTEP == b.VTEP && slices.Equal(a.Unmanaged, b.Unmanaged)
 }
 
 // pass plans and applies.
@@ -154,7 +154,7 @@ func (l *loop) pass(ctx context.Context) {
 	if ctx.Err() != nil {
 		return
 	}
-	l.tell(status, err)
+	l.publish(status, err)
 	if l.cfg.Passed != nil {
 		l.cfg.Passed(l.Status())
 	}

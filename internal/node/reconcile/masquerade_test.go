@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// TestMasquerade: whoever is outside of the cluster sees the node, pods see each other, and nothing stays when it is
-// switched off.
+// TestMasquerade: external hosts see the node's address, pods see each other's, and all rules are deleted when it is
+// disabled.
 func TestMasquerade(t *testing.T) {
 	c := newCluster(t)
 	n1, n2 := c.nodes[0], c.nodes[1]
@@ -60,7 +60,7 @@ func TestMasquerade(t *testing.T) {
 	nettest.Run(t, outside, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
 		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
 	n1.stop()
-	n1.mesh.Keep = []netip.Prefix{
+	n1.mesh.NoMasquerade = []netip.Prefix{
 		netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd01::/64"),
 	}
 	n1.start(c)
@@ -76,7 +76,7 @@ func TestMasquerade(t *testing.T) {
 	})
 }
 
-// What the exceptions say is asked again and followed.
+// Changed exceptions are read again and applied.
 func TestExceptions(t *testing.T) {
 	var keep atomic.Pointer[[]netip.Prefix]
 	keep.Store(&[]netip.Prefix{netip.MustParsePrefix("169.254.0.0/16")})
@@ -85,13 +85,13 @@ func TestExceptions(t *testing.T) {
 	n1.stop()
 	n1.exceptions = func() ([]netip.Prefix, time.Duration) { return *keep.Load(), 20 * time.Millisecond }
 	n1.start(c)
-	look := func() string {
+	check := func() string {
 		out, _ := nettest.Try(n1.node, "nft", "list", "set", "inet", mesh.MasqueradeTable, "keep4")
 		return out
 	}
-	within(t, soon, "what it said at first", func() bool { return strings.Contains(look(), "169.254.0.0/16") })
+	within(t, soon, "what it said at first", func() bool { return strings.Contains(check(), "169.254.0.0/16") })
 	keep.Store(&[]netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.9.7.0/24")})
 	within(t, soon, "what it says now", func() bool {
-		return strings.Contains(look(), "10.9.0.0/16") && !strings.Contains(look(), "169.254")
+		return strings.Contains(check(), "10.9.0.0/16") && !strings.Contains(check(), "169.254")
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// soon is how long a repair may take here, where others use the machine too; how long it took is in the log.
+// soon limits a repair in these tests, on a busy host; the log has its real duration.
 const soon = 20 * time.Second
 
 // publish has a node say how it is reached, as flannel does; nil takes it back.
@@ -86,7 +86,7 @@ func TestPeerChanges(t *testing.T) {
 			[]string{"10.244.3.0"},
 		},
 		{
-			"another back end",
+			"another backend",
 			func() {
 				c.publish("n3", map[string]string{"backend-type": "host-gw", "backend-data": "null", "public-ip": "192.168.0.3"})
 			},
@@ -112,7 +112,7 @@ func TestPeerChanges(t *testing.T) {
 	}
 }
 
-// Each peer is reached by the back end that it publishes, both ways.
+// Each peer is reached by the backend that it publishes, both ways.
 func TestMixed(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
@@ -136,18 +136,18 @@ func TestMixed(t *testing.T) {
 	c.allReach(soon)
 }
 
-// A table that somebody deletes, empties or flushes comes back, and forwarding that somebody switches off.
+// TestFlushed: a table that another program deletes, empties or flushes is restored, and so is IP forwarding.
 func TestFlushed(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
-	look := func() string {
+	check := func() string {
 		out, _ := nettest.Try(n1.node, "nft", "list", "table", "inet", mesh.NotrackTable)
 		guard, _ := nettest.Try(n1.node, "nft", "-s", "list", "table", "inet", mesh.GuardTable)
 		return out + guard + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	}
-	want := look()
+	want := check()
 	if strings.Count(want, "udp dport 8472 fib") != 2 {
 		t.Fatalf("packets of tunnels are tracked:\n%s", want)
 	}
@@ -158,7 +158,7 @@ func TestFlushed(t *testing.T) {
 	} {
 		settled(n1)
 		nettest.Run(t, n1.node, strings.Fields(harm)...)
-		within(t, soon, "repaired after "+harm, func() bool { return look() == want })
+		within(t, soon, "repaired after "+harm, func() bool { return check() == want })
 	}
 	n1.stop()
 	n1.mesh = mesh.Config{}
@@ -168,8 +168,8 @@ func TestFlushed(t *testing.T) {
 	})
 }
 
-// settled waits until the pass that follows upon our own writes is over: what is repaired then was seen by itself.
-func settled(m *machine) {
+// settled waits until the pass that follows our own writes is over: what is repaired then was seen by itself.
+func settled(m *testNode) {
 	writes, calm := -1, 0
 	for tries := 0; calm < 20 && tries < 500; tries++ {
 		if calm++; m.conn.Writes() != writes {
@@ -179,7 +179,7 @@ func settled(m *machine) {
 	}
 }
 
-// Outer packets are in nobody's connection tracking, what pods send is.
+// TestNotTracked: outer packets are not in conntrack, pods' packets are.
 func TestNotTracked(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
@@ -325,17 +325,17 @@ func TestTakenOverRoutes(t *testing.T) {
 	n1.mesh.Networks = []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")}
 	n1.start(c)
 	within(t, soon, "weft's own routes", func() bool { return n1.routes(t) == want })
-	look := func() string {
+	check := func() string {
 		return nettest.Run(t, n1.node, "ip", "-4", "route", "show") + nettest.Run(t, n1.node, "ip", "-6", "route", "show")
 	}
 	within(t, soon, "flannel's routes are gone", func() bool {
-		now := look()
+		now := check()
 		return !strings.Contains(now, "10.244.9.0") && !strings.Contains(now, "192.168.0.33") &&
 			!strings.Contains(now, "fd00:244:9::") &&
 			!strings.Contains(now, "10.244.2.0/24 via 192.168.0.2 dev eth0 \n")
 	})
 	for _, r := range []string{"10.9.0.0/24", "10.244.8.0/25", "10.244.7.0/24", "metric 7", "10.244.1.77", "fd09::/64"} {
-		if now := look(); !strings.Contains(now, r) {
+		if now := check(); !strings.Contains(now, r) {
 			t.Errorf("%s was taken away:\n%s", r, now)
 		}
 	}

@@ -52,8 +52,8 @@ func (c *cluster) block(cidr string, node int) {
 	)
 }
 
-// Pods whose addresses are of blocks reach each other, blocks come and go, and an address that was ceded is reached
-// where it is. What nobody has is refused at once.
+// TestBlocks: pods with addresses of blocks reach each other, blocks change, and a lent address is reached on its
+// node. An unused address is refused at once.
 func TestBlocks(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	c.allReach(soon)
@@ -74,7 +74,7 @@ func TestBlocks(t *testing.T) {
 	}
 	within(t, soon, "the route of a block that went is gone", func() bool { return n1.routes(t) == before })
 
-	// n2 cedes an address of its block to n3, whose pod has it.
+	// n2 lends an address of its block to n3, whose pod has it.
 	ip(t, n3.node, "route add 10.244.2.9 dev veth0")
 	ip(t, n3.pod, "addr add 10.244.2.9/32 dev eth0")
 	neigh(t, n3.node, "veth0", 23, "10.244.2.9")
@@ -163,7 +163,7 @@ func TestBlocksThroughTunnels(t *testing.T) {
 
 // Both kinds of tunnels, always and only to another network: n3 is behind a router.
 func TestIPIPBlocks(t *testing.T)        { acrossSubnets(t, model.EncapsulationIPIP, "flannel.ipip") }
-func TestVxlanBlocksAcross(t *testing.T) { acrossSubnets(t, model.EncapsulationVXLAN, "flannel.1") }
+func TestVXLANBlocksAcross(t *testing.T) { acrossSubnets(t, model.EncapsulationVXLAN, "flannel.1") }
 
 func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 	nettest.Need(t, string(kind))
@@ -178,14 +178,14 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 				"add counter inet look wrapped; add rule inet look in ip protocol 4 counter name wrapped; add rule inet look in udp dport 8472 counter name wrapped")
 	}
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
-	reach := func(from, to *machine) {
+	reach := func(from, to *testNode) {
 		t.Helper()
 		within(t, soon, from.name+" reaches the pod of "+to.name, func() bool {
 			_, err := nettest.Try(from.pod, "ping", "-n", "-c1", "-W1", to.addrs[0])
 			return err == nil
 		})
 	}
-	wrapped := func(m *machine, f func()) bool {
+	wrapped := func(m *testNode, f func()) bool {
 		t.Helper()
 		nettest.Run(t, m.node, "nft", "reset", "counter", "inet", "look", "wrapped")
 		f()

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// TestNATOutgoing: each pool says whether the outside sees its pods' own addresses. Here the outside has no way back to
-// pods, so it answers those only that are hidden.
+// TestNATOutgoing: each pool configures whether external hosts see its pods' own addresses. Here external hosts have no
+// route to pods, so they can only answer masqueraded ones.
 func TestNATOutgoing(t *testing.T) {
 	c := newPools(t, model.Encapsulation{Kind: model.EncapsulationNone})
 	n1 := c.nodes[0]

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package reconcile keeps the node's own namespace as the facts want it: when facts change, when somebody meddles with
-// the kernel, and every few minutes anyway, it plans anew and brings the kernel to the plan.
+// Package reconcile keeps the node's network namespace equal to the mesh's plan: when facts change, after an external
+// change of the kernel, and periodically, it computes a new plan and applies it.
 //
-// A whole pass applies all fragments, which writes nothing where the kernel agrees, and takes away what was of the mesh
-// before it and is in no plan any more: it makes no difference whether a peer left a moment ago or while the agent was
-// dead. When the last pass succeeded and facts change, a pass is over what has changed in the plan alone. What is not
-// of the mesh is never touched.
+// A whole pass applies all fragments, which writes nothing where the kernel agrees, and deletes objects of the mesh
+// that are in no plan any more: it makes no difference whether a peer left a moment ago or while the agent did not
+// run. If the last pass succeeded and facts change, a pass only applies the changes of the plan. Objects that are not
+// of the mesh are never touched.
 package reconcile
 
 import (
@@ -30,93 +30,93 @@ import (
 )
 
 const (
-	// settle is how long to wait after the kernel's first sign of a change, and pace how often such signs may lead to a
-	// pass: pods come and go in bursts, and each is a sign.
+	// settle is the pause after the kernel's first notification of a change, and pace the shortest time between passes
+	// because of notifications: pods start in bursts, and each causes notifications.
 	settle = 50 * time.Millisecond
 	pace   = 300 * time.Millisecond
-	// The wait after a pass that failed doubles from the first to the longest.
+	// The pause after a failed pass doubles from the first to the longest.
 	firstRetry   = 200 * time.Millisecond
 	longestRetry = 30 * time.Second
-	// DefaultFull is how often everything is compared without a reason.
+	// DefaultFull is how often everything is compared without an event.
 	DefaultFull = 3 * time.Minute
 )
 
-// Config is what a Reconciler needs.
+// Config configures a Reconciler.
 type Config struct {
 	Facts *facts.Facts
 	Host  *kernel.Conn
 	// NS is the namespace that Host is in; nil is the process's own.
 	NS   *netns.NS
 	Mesh mesh.Config
-	// StatusFile is where the topology in force is written for `weft mesh`; empty is nowhere.
+	// StatusFile is the file with the topology in force, for `weft mesh`; empty is none.
 	StatusFile string
-	// Runner keeps the tunnels that need a process in user space; nil where there are none.
+	// Runner runs the tunnels that need a process in user space; nil if there are none.
 	Runner Runner
-	// Exceptions, which may be nil, says where the receiver sees pods' own addresses beside Mesh.Keep, and when to ask
-	// again.
+	// Exceptions, which may be nil, returns destinations without masquerading in addition to Mesh.Keep, and when to
+	// call it again.
 	Exceptions func() (keep []netip.Prefix, again time.Duration)
-	// Own, which may be nil, says self's own addresses at its tunnels' ends beside Mesh.TunnelAddrs.
+	// Owner, which may be nil, returns self's own tunnel addresses in addition to Mesh.TunnelAddrs.
 	Own func() []netip.Addr
-	// Routed, which may be nil, is Mesh.Routed, and Marked, which may be, Mesh.Marked. OwnNews holds a token when one of
-	// them has news.
+	// Routed and Marked, which may be nil, return Mesh.Routed and Mesh.Marked. OwnChanged receives a token when a result
+	// of Own, Routed, Marked or Relays has changed.
 	Routed func() []netip.Addr
-	Marked func() []mesh.Marked
-	// Relays, which may be nil, is Mesh.Relays.
-	Relays  func() []mesh.Relay
-	OwnNews <-chan struct{}
-	// Full is how often everything is compared without a reason; 0 is DefaultFull.
+	Marked func() []mesh.DSCPMark
+	// Relays, which may be nil, returns Mesh.Relays.
+	Relays     func() []mesh.Relay
+	OwnChanged <-chan struct{}
+	// Full is how often everything is compared without an event; 0 is DefaultFull.
 	Full time.Duration
-	// Quiet are tables of nft that their owner changes all the time: that something of them is gone is no reason to look.
-	Quiet []watch.Own
-	// Repaired, which may be nil, is told what others had changed and is about to be brought back.
+	// Quiet are nft tables that their owner changes all the time: a deletion in them causes no pass.
+	Quiet []watch.Owner
+	// Repaired, which may be nil, is called with external changes that are about to be repaired.
 	Repaired func(things []string)
-	// Passed, which may be nil, is told what is in force after each pass. The next one waits for it.
+	// Passed, which may be nil, is called with the status after each pass. The next pass waits for it.
 	Passed func(Status)
 	Log    *slog.Logger
 	Now    func() time.Time
 	After  facts.Clock
 }
 
-// Reconciler keeps the mesh. Run does the work.
+// Reconciler reconciles the mesh.
 type Reconciler struct {
 	cfg Config
-	// swept are the tables of earlier agents that are known to be gone; the pass' own.
+	// swept are the tables of earlier agents that are known to be deleted; guarded by the pass.
 	swept map[string]bool
-	// settled tells that the last pass succeeded: the kernel held what the status says.
+	// settled reports that the last pass succeeded: the kernel agreed with the status.
 	settled bool
-	// tookOver tells that no route of flannel is left.
+	// tookOver reports that no route of flannel is left.
 	tookOver bool
 	expect   *expected
 	// running are the tunnels in user space.
 	running []mesh.Tunnel
 	file    file
-	// except are the exceptions that the last pass planned with, and again says when to ask for them.
+	// except are the exceptions of the last plan, and again is when to read them again.
 	except []netip.Prefix
 	again  time.Duration
-	// checksums are the loop's own.
+	// checksums are used by the loop only.
 	checksums *checksums
 
 	mu     sync.Mutex
 	status Status
 }
 
-// New makes a reconciler.
+// New returns a Reconciler.
 func New(cfg Config) *Reconciler {
 	if cfg.Full == 0 {
 		cfg.Full = DefaultFull
 	}
-	cfg.Log = cfg.Log.With("room", "reconcile")
+	cfg.Log = cfg.Log.With("component", "reconcile")
 	return &Reconciler{cfg: cfg, swept: map[string]bool{}, expect: newExpected(), checksums: newChecksums()}
 }
 
-// Status is what is in force.
+// Status returns the status of the last pass.
 func (r *Reconciler) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.status
 }
 
-// Run reconciles until ctx ends. What was made stays: packets of pods go on while the agent is away.
+// Run reconciles until ctx ends. Nothing is removed then: pods' packets are forwarded while the agent does not run.
 func (r *Reconciler) Run(ctx context.Context) error {
 	if err := r.checkStatusFile(); err != nil {
 		return err
@@ -126,7 +126,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		cancel()
 		r.checksums.asking.Wait()
 	}()
-	signs, err := watch.Signs(ctx, r.cfg.NS, r.concerns)
+	signs, err := watch.Events(ctx, r.cfg.NS, r.concerns)
 	if err != nil {
 		return fmt.Errorf("reconcile: %w", err)
 	}
@@ -149,11 +149,11 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return nil
 }
 
-// concerns tells whether a change in the kernel may concern the mesh. The comings and goings of pods do not.
-func (r *Reconciler) concerns(s watch.Sign) bool {
+// concerns reports whether a notification may concern the mesh. Those of pods' interfaces do not.
+func (r *Reconciler) concerns(s watch.Event) bool {
 	switch s.Kind {
 	case watch.Route:
-		// whoever put it there
+		// no matter which program added it
 		return mesh.Owns(state.Route{Protocol: mesh.Protocol, Table: s.Table, Metric: s.Metric}) && r.expect.route(s)
 	case watch.Neigh:
 		return s.Link != "" && r.expect.entry(s) &&
@@ -174,17 +174,17 @@ func (r *Reconciler) concerns(s watch.Sign) bool {
 		}
 		c := r.cfg.Facts.Cluster()
 		return c != nil && slices.ContainsFunc(c.Nodes, func(n model.Node) bool {
-			return n.Name == c.Self && mesh.Has(n, s.Addr)
+			return n.Name == c.Self && mesh.HasAddr(n, s.Addr)
 		})
 	}
 	return true
 }
 
-// reconcile makes one pass, a whole one or one over what has changed. The status says how it went for each fragment;
-// the error is all that failed.
+// reconcile makes one pass, a whole one or one of changes. The status has the result for each fragment; the error
+// joins all failures.
 func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool) (status Status, err error) {
 	spaces := kernel.Spaces{Host: r.cfg.Host}
-	status = Status{Self: c.Self, Checksums: maps.Clone(r.checksums.told)}
+	status = Status{Self: c.Self, Checksums: maps.Clone(r.checksums.verdictOf)}
 	defer func() { r.settled = err == nil && ctx.Err() == nil }()
 	cfg, err := r.learn(ctx)
 	if err != nil {
@@ -206,14 +206,14 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	r.expect.set(status.Topology)
 	before, err := r.cfg.Host.ReadMarked(ctx, marks(status.Topology))
 	if err != nil {
-		return status, fmt.Errorf("what is of the mesh: %w", err)
+		return status, fmt.Errorf("objects of the mesh: %w", err)
 	}
 	errs := apply(ctx, spaces, &status)
 	if err := r.keep(ctx, status.Topology); err != nil {
 		errs = append(errs, err)
 	}
-	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.Lost))
-	if len(status.Topology.Lost) > 0 {
+	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.LostFamilies))
+	if len(status.Topology.LostFamilies) > 0 {
 		return status, errors.Join(errs...)
 	}
 	if err := errors.Join(append(errs, r.sweepTables(ctx, spaces, status.Topology))...); err != nil {
@@ -222,8 +222,8 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	return status, r.takeOver(ctx, spaces, before, status.Topology)
 }
 
-// apply brings the kernel to all fragments at once; when that fails, to one after the other, so that one peer's trouble
-// is not another's and the status can name it.
+// apply applies all fragments at once; if that fails, one after the other, so that a failure affects one peer only and
+// the status can name it.
 func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	t := &status.Topology
 	all := state.Fragment{Owner: "mesh"}
@@ -232,8 +232,8 @@ func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	for i := range t.Peers {
 		all.Merge(t.Peers[i].Fragment)
 	}
-	together := spaces.Apply(ctx, all)
-	if status.inForce(); together == nil {
+	applyErr := spaces.Apply(ctx, all)
+	if status.inForce(); applyErr == nil {
 		return nil
 	}
 	var errs []error

@@ -27,18 +27,18 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.MainApart(m, 2)) }
+func TestMain(m *testing.M) { os.Exit(nettest.MainParallel(m, 2)) }
 
-// cluster is three machines on one switch, each with a pod, and a store that all of them read.
+// cluster is three nodes on one switch, each with a pod, and a datastore that all of them read.
 type cluster struct {
 	t     *testing.T
 	store *dir.Store
 	dir   string // of the store
-	nodes []*machine
+	nodes []*testNode
 	hub   *netns.NS
 }
 
-type machine struct {
+type testNode struct {
 	name  string
 	node  *netns.NS
 	pod   *netns.NS
@@ -49,8 +49,8 @@ type machine struct {
 
 	exceptions func() ([]netip.Prefix, time.Duration)
 
-	conn   *kernel.Conn
-	keeper *reconcile.Reconciler
+	conn       *kernel.Conn
+	reconciler *reconcile.Reconciler
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -71,7 +71,7 @@ func newMesh(t *testing.T, how mesh.Config) *cluster {
 	c.hub = hub
 	ip(t, hub, "link add br0 type bridge", "link set br0 up")
 	for i := 1; i <= 3; i++ {
-		c.nodes = append(c.nodes, c.machine(hub, i))
+		c.nodes = append(c.nodes, c.testNode(hub, i))
 	}
 	for _, m := range c.nodes {
 		m.mesh = how
@@ -92,8 +92,8 @@ func ip(t *testing.T, ns *netns.NS, commands ...string) {
 	}
 }
 
-func (c *cluster) machine(hub *netns.NS, i int) *machine {
-	m := &machine{name: fmt.Sprintf("n%d", i), state: c.t.TempDir(), stop: func() {}}
+func (c *cluster) testNode(hub *netns.NS, i int) *testNode {
+	m := &testNode{name: fmt.Sprintf("n%d", i), state: c.t.TempDir(), stop: func() {}}
 	m.node, m.pod = nettest.NS(c.t, m.name), nettest.NS(c.t, m.name+"-pod")
 	m.addrs = []string{fmt.Sprintf("10.244.%d.5", i), fmt.Sprintf("fd00:244:%d::5", i)}
 	join := func(a *netns.NS, an string, amac int, b *netns.NS, bn string, bmac int) {
@@ -113,7 +113,7 @@ func (c *cluster) machine(hub *netns.NS, i int) *machine {
 	ip(c.t, m.pod, "link set lo up", "link set eth0 up", "addr add "+m.addrs[0]+"/32 dev eth0",
 		"addr add "+m.addrs[1]+"/128 dev eth0 nodad",
 		"route add default via 169.254.1.1 dev eth0 onlink", "route add default via fe80::1 dev eth0")
-	// The machine's table of neighbors is one for all namespaces; when others fill it, only permanent entries are left.
+	// The neighbor table is shared by all namespaces of the host; if it is full, only permanent entries are kept.
 	for j := 1; j <= 3; j++ {
 		if j != i {
 			neigh(c.t, m.node, "eth0", j, fmt.Sprintf("192.168.0.%d", j), fmt.Sprintf("fd00::%d", j))
@@ -155,7 +155,7 @@ func (c *cluster) add(i int) {
 }
 
 // start does what an agent does for the mesh.
-func (m *machine) start(c *cluster) {
+func (m *testNode) start(c *cluster) {
 	c.t.Helper()
 	log := slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", m.name)
 	conn, err := kernel.Dial(m.node)
@@ -168,7 +168,7 @@ func (m *machine) start(c *cluster) {
 		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After,
 		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh, Exceptions: m.exceptions,
 	})
-	m.conn, m.keeper = conn, r
+	m.conn, m.reconciler = conn, r
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()
 	go func() { done <- r.Run(ctx) }()
@@ -197,7 +197,7 @@ func within(t *testing.T, d time.Duration, what string, ok func() bool) {
 	t.Logf("%s: after %s", what, time.Since(begin).Round(time.Millisecond))
 }
 
-func (m *machine) routes(t *testing.T) string {
+func (m *testNode) routes(t *testing.T) string {
 	t.Helper()
 	return nettest.Run(t, m.node, "ip", "route", "show", "proto", "119") +
 		nettest.Run(t, m.node, "ip", "-6", "route", "show", "proto", "119")
@@ -256,7 +256,7 @@ func TestNodesComeAndGo(t *testing.T) {
 	})
 }
 
-func TestVandal(t *testing.T) {
+func TestExternalChanges(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
@@ -264,7 +264,7 @@ func TestVandal(t *testing.T) {
 	for _, harm := range []string{
 		"route del 10.244.2.0/24", "-6 route del fd00:244:3::/64", "route flush proto 119", "-6 route flush proto 119",
 	} {
-		time.Sleep(400 * time.Millisecond) // a pass that follows upon our own writes is over
+		time.Sleep(400 * time.Millisecond) // a pass that follows our own writes is over
 		ip(t, n1.node, harm)
 		within(t, soon, "repaired after ip "+harm, func() bool { return n1.routes(t) == want })
 	}
@@ -308,7 +308,7 @@ func TestRestartTakesAwayWhatIsStale(t *testing.T) {
 	}
 }
 
-func TestTroubleIsTold(t *testing.T) {
+func TestErrorIsReported(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })

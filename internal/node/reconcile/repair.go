@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// count tells what others have changed since the last pass. Nothing is counted when the facts are new, or when the last
-// pass failed: then the kernel is behind the plan for another reason.
+// count reports external changes since the last pass. Nothing is counted when facts are new, or when the last pass
+// failed: then the kernel differs for another reason.
 func (l *loop) count(ctx context.Context, now *model.Cluster) {
 	if l.cfg.Repaired == nil || !l.sameToMesh(now) {
 		return
@@ -22,7 +22,7 @@ func (l *loop) count(ctx context.Context, now *model.Cluster) {
 	}
 	differences, err := kernel.Spaces{Host: l.cfg.Host}.Diff(ctx, all)
 	if err != nil || len(differences) == 0 {
-		return // the pass says what is wrong
+		return // the pass reports the error
 	}
 	things := make([]string, 0, len(differences))
 	for _, d := range differences {

@@ -9,23 +9,23 @@ import (
 	"github.com/weft-net/weft/internal/atomicfile"
 )
 
-// file is what is known of the status file. That of a large cluster has megabytes: it is written at most a twentieth of
-// the time, and a thousandth where only its time is new.
+// file is the state of the status file. In a large cluster it has megabytes: writing takes at most a twentieth of the
+// time, and a thousandth if only its time is new.
 type file struct {
-	changed bool // something is not written yet
-	at      time.Time
-	cost    time.Duration
+	changed   bool // there is an unwritten change
+	writtenAt time.Time
+	cost      time.Duration
 }
 
 const (
-	// cheap is a cost that may come with each change.
+	// cheap is a duration of a write that is acceptable for each change.
 	cheap = 10 * time.Millisecond
 	share = 20
-	// seldom is its share of refreshing.
+	// seldom is the share of refreshing.
 	seldom = 1000
 )
 
-// unsaved is how long to wait until the file may be written again; ok is false when there is nothing to write.
+// unsaved returns the time until the file may be written again; ok is false if there is nothing to write.
 func (r *Reconciler) unsaved() (wait time.Duration, ok bool) {
 	if r.cfg.StatusFile == "" || !r.file.changed {
 		return 0, false
@@ -33,10 +33,10 @@ func (r *Reconciler) unsaved() (wait time.Duration, ok bool) {
 	if r.file.cost < cheap {
 		return 0, true
 	}
-	return max(0, share*r.file.cost-r.cfg.Now().Sub(r.file.at)), true
+	return max(0, share*r.file.cost-r.cfg.Now().Sub(r.file.writtenAt)), true
 }
 
-// save writes the file, unless that is not due yet.
+// save writes the file if that is due.
 func (r *Reconciler) save() {
 	if wait, ok := r.unsaved(); ok && wait == 0 {
 		r.write()
@@ -47,9 +47,9 @@ func (r *Reconciler) save() {
 func (r *Reconciler) write() {
 	begin := r.cfg.Now()
 	err := r.Status().write(r.cfg.StatusFile)
-	r.file = file{at: r.cfg.Now(), cost: r.cfg.Now().Sub(begin), changed: err != nil}
+	r.file = file{writtenAt: r.cfg.Now(), cost: r.cfg.Now().Sub(begin), changed: err != nil}
 	if err != nil {
-		r.cfg.Log.Error("status file", "error", err)
+		r.cfg.Log.Error("status file could not be written", "err", err)
 	}
 }
 

@@ -23,21 +23,21 @@ import (
 // StatusFile is the name of the status file in an agent's state directory.
 const StatusFile = "mesh.json"
 
-// refresh is how old an unchanged status file may get before its time is renewed.
+// refresh is the age at which an unchanged status file is written again with a new time.
 const refresh = time.Minute
 
-// Status is what is in force on a node. Its JSON keys are stable.
+// Status is the state of the mesh on a node. Its JSON keys are stable.
 type Status struct {
 	Self string `json:"self"`
 	// Time is when the kernel was last compared with the plan.
 	Time     time.Time     `json:"time"`
 	Topology mesh.Topology `json:"topology"`
-	// Fragments says of each fragment whether the kernel agrees with it.
+	// Fragments reports for each fragment whether the kernel agrees with it.
 	Fragments []FragmentStatus `json:"fragments"`
-	// Checksums says of each VXLAN device whether packets arrive whole (whole) or only those whose checksums the kernel
-	// has computed (broken); without an entry nobody has answered yet.
+	// Checksums reports for each VXLAN device whether packets arrive unbroken (whole), or only those whose checksums the
+	// kernel has computed (broken); there is no entry before a peer has responded.
 	Checksums map[string]string `json:"checksums,omitempty"`
-	// Error is why the last pass did not succeed; then what was in force before may still be.
+	// Error is why the last pass failed; then the previous topology may still be in force.
 	Error string `json:"error,omitempty"`
 }
 
@@ -48,35 +48,35 @@ type FragmentStatus struct {
 	Error string `json:"error,omitempty"`
 }
 
-// inForce says that the kernel agrees with every fragment.
+// inForce sets all fragments to OK.
 func (s *Status) inForce() {
 	t := &s.Topology
 	s.Fragments = make([]FragmentStatus, 0, 1+len(t.Peers))
 	if !t.Node.Host.Empty() {
 		s.Fragments = append(s.Fragments, FragmentStatus{Owner: t.Node.Owner, OK: true})
 	}
-	for i := range t.Peers { // a peer is large, and there may be thousands
+	for i := range t.Peers { // no copy: a peer is large, and there may be thousands
 		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
 			s.Fragments = append(s.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
 		}
 	}
 }
 
-// tell logs what is new about a status and writes it down.
-func (r *Reconciler) tell(s Status, err error) {
+// publish logs changes of a status and stores it.
+func (r *Reconciler) publish(s Status, err error) {
 	s.Time = r.cfg.Now()
 	if err != nil {
 		s.Error = err.Error()
 	}
 	old := r.Status()
-	if s.Topology.Self == "" { // no plan could be made: the last one is in force
+	if s.Topology.Self == "" { // planning failed: the last plan is in force
 		s.Topology, s.Fragments = old.Topology, old.Fragments
 	}
 	if s.Error != "" && s.Error != old.Error {
-		r.cfg.Log.Error("the mesh is not as it should be", "error", err)
+		r.cfg.Log.Error("mesh could not be reconciled", "err", err)
 	}
 	if s.Error == "" && old.Error != "" {
-		r.cfg.Log.Info("the mesh is as it should be again")
+		r.cfg.Log.Info("mesh is reconciled again")
 	}
 	known := map[string]bool{}
 	for _, p := range old.Topology.Problems {
@@ -84,12 +84,12 @@ func (r *Reconciler) tell(s Status, err error) {
 	}
 	for _, p := range s.Topology.Problems {
 		if !known[p.String()] {
-			r.cfg.Log.Warn("mesh: left out", "problem", p.Message, "hint", p.Hint)
+			r.cfg.Log.Warn("mesh leaves out an object", "problem", p.Message, "hint", p.Hint)
 		}
 	}
 	same := old.Self != "" && sameTopology(old.Topology, s.Topology)
 	if !same {
-		r.cfg.Log.Info("mesh", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
+		r.cfg.Log.Info("mesh is reconciled", "peers", len(s.Topology.Peers), "problems", len(s.Topology.Problems))
 	}
 	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) &&
 		slices.Equal(old.Fragments, s.Fragments)
@@ -103,7 +103,7 @@ func (r *Reconciler) tell(s Status, err error) {
 	r.save()
 }
 
-// checkStatusFile finds out before anything is changed whether the status can be written.
+// checkStatusFile checks before any change whether the status can be written.
 func (r *Reconciler) checkStatusFile() error {
 	if r.cfg.StatusFile == "" {
 		return nil
@@ -117,21 +117,21 @@ func (r *Reconciler) checkStatusFile() error {
 		}
 	}
 	if err != nil {
-		return model.Faultf(model.CodeIO, "make the directory writable or choose another", "state directory %q: %w", dir, err)
+		return model.Errorf(model.CodeIO, "make the directory writable or choose another", "state directory %q: %w", dir, err)
 	}
 	return nil
 }
 
-// ReadStatus reads what an agent wrote into its state directory.
+// ReadStatus reads the status file of an agent's state directory.
 func ReadStatus(stateDir string) (Status, error) {
 	path := filepath.Join(stateDir, StatusFile)
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return Status{}, model.Faultf(model.CodeNotAvailable, "give the --state-dir of an agent that runs with --store-dir",
-			"%s: no agent has written down a mesh there: %w", path, err)
+		return Status{}, model.Errorf(model.CodeNotAvailable, "set --state-dir to that of an agent with a mesh",
+			"%s: no agent has written a mesh status there: %w", path, err)
 	}
 	if err != nil {
-		return Status{}, model.Faultf(model.CodeIO, "run it as the agent's user", "mesh status: %w", err)
+		return Status{}, model.Errorf(model.CodeIO, "run it as the agent's user", "mesh status: %w", err)
 	}
 	var s Status
 	if err := json.Unmarshal(b, &s); err != nil {
@@ -140,11 +140,11 @@ func ReadStatus(stateDir string) (Status, error) {
 	return s, nil
 }
 
-// askTime is how long an agent may take to answer before its file counts.
+// askTime is how long an agent may take to respond before its file is read instead.
 const askTime = 5 * time.Second
 
-// AskStatus asks the agent of a state directory. Where none answers, or it has made no pass yet, what was written there
-// counts: the routes of an agent that is away are still in force.
+// AskStatus requests the status from the agent of a state directory. If no agent responds, or it has made no pass yet,
+// the status file is read: the routes of a stopped agent are still in force.
 func AskStatus(ctx context.Context, stateDir string) (Status, error) {
 	var s Status
 	q := adminapi.Request{

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// routeID is all that tells one route of the mesh from another.
+// routeID identifies a route of the mesh.
 type routeID struct {
 	dst    netip.Prefix
 	gw     netip.Addr
@@ -26,7 +26,7 @@ type routeID struct {
 
 func identify(r state.Route) routeID { return routeID{r.Dst, r.Gw, r.Link, r.Metric} }
 
-// sweepTables takes away the tables that an agent with another configuration has left.
+// sweepTables deletes the tables that an agent with another configuration has left.
 func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t mesh.Topology) error {
 	stale := state.Fragment{Owner: "mesh/stale"}
 	for _, name := range mesh.Tables() {
@@ -39,7 +39,7 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 	if stale.Host.Empty() {
 		return nil
 	}
-	have, err := r.cfg.Host.Read(ctx, stale.Host) // a transaction takes milliseconds, and mostly nothing is there
+	have, err := r.cfg.Host.Read(ctx, stale.Host) // a transaction takes milliseconds, and usually there is no such table
 	if err == nil && len(have.Tables) > 0 {
 		err = spaces.Remove(ctx, stale)
 	}
@@ -52,8 +52,8 @@ func (r *Reconciler) sweepTables(ctx context.Context, spaces kernel.Spaces, t me
 	return nil
 }
 
-// Clear takes away everything that an agent which kept a mesh has left in the node's namespace: for one that keeps
-// none. What is not of the mesh stays.
+// Clear deletes everything of a mesh that an earlier agent has left in the node's namespace, for an agent without a
+// mesh.
 func Clear(ctx context.Context, cfg Config) error {
 	r, spaces := New(cfg), kernel.Spaces{Host: cfg.Host}
 	before, err := cfg.Host.ReadMarked(ctx, marks(mesh.Topology{}))
@@ -68,7 +68,7 @@ func Clear(ctx context.Context, cfg Config) error {
 	return err
 }
 
-// marks are what tells that something is of the mesh. A device that the plan adopts bears none before the first pass.
+// marks returns the marks of objects of the mesh. A device that the plan adopts has none before the first pass.
 func marks(t mesh.Topology) kernel.Marks {
 	m := kernel.Marks{Alias: mesh.Mark, Protocols: []uint8{mesh.Protocol, bootProtocol}}
 	for _, l := range t.Node.Host.Links {
@@ -77,9 +77,9 @@ func marks(t mesh.Topology) kernel.Marks {
 	return m
 }
 
-// sweep takes away what was of the mesh before the pass and is not expected: routes and tunnels of peers that left,
-// also while no agent ran. Where the underlay of a family is lost, nothing was planned for it, and nothing of it is
-// stale.
+// sweep deletes objects that were of the mesh before the pass and are not expected: routes and tunnels of peers that
+// left, also while no agent ran. If the underlay of a family is missing, there is no plan for it, and none of its
+// objects is stale.
 func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before state.Space, lost []int) error {
 	stale := state.Fragment{Owner: "mesh/stale"}
 	held := func(p netip.Prefix) bool {
@@ -109,9 +109,9 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 		return nil
 	}
 	if err := spaces.Remove(ctx, stale); err != nil {
-		return fmt.Errorf("what peers left behind: %w", err)
+		return fmt.Errorf("stale objects of peers: %w", err)
 	}
-	r.cfg.Log.Info("took away what is of no peer", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs),
+	r.cfg.Log.Info("stale objects of peers are deleted", "routes", len(stale.Host.Routes), "tunnels", len(stale.Host.FDBs),
 		"links", len(stale.Host.Links))
 	return nil
 }

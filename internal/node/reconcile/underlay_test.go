@@ -22,7 +22,7 @@ func TestUnderlayComesLateAndMoves(t *testing.T) {
 	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0")
 	within(t, soon, "problem told, IPv4 routes gone", func() bool {
 		s, err := reconcile.ReadStatus(n1.state)
-		return err == nil && strings.Contains(s.Topology.Text(), "no link holds its own address 192.168.0.1") &&
+		return err == nil && strings.Contains(s.Topology.Text(), "no link has its own address 192.168.0.1") &&
 			strings.Count(n1.routes(t), " via ") == 2
 	})
 	ip(t, n1.node, "addr add 192.168.0.1/24 dev eth0")
@@ -42,9 +42,9 @@ func TestQuiet(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
-	time.Sleep(600 * time.Millisecond) // the pass that follows upon our own writes
+	time.Sleep(600 * time.Millisecond) // the pass that follows our own writes
 	before := n1.conn.Writes()
-	status := n1.keeper.Status()
+	status := n1.reconciler.Status()
 	for range 20 { // pods come and go
 		ip(t, n1.node, "link add weft0 type veth peer name weft1", "link set weft0 up", "addr add 169.254.9.9/32 dev weft0",
 			"route add 10.244.1.9 dev weft0 proto 119",
@@ -58,7 +58,7 @@ func TestQuiet(t *testing.T) {
 	if n := n1.conn.Writes() - before; n != 0 {
 		t.Errorf("%d writes while nothing of the mesh changed", n)
 	}
-	if now := n1.keeper.Status(); now.Time != status.Time || now.Error != "" {
+	if now := n1.reconciler.Status(); now.Time != status.Time || now.Error != "" {
 		t.Errorf("status moved on: %v, then %v %s", status.Time, now.Time, now.Error)
 	}
 	nettest.Run(t, n1.node, "sysctl", "-qw", "net.ipv4.ip_forward=0")
@@ -68,18 +68,18 @@ func TestQuiet(t *testing.T) {
 	})
 }
 
-// The tunnels follow the underlay: its MTU, and the address of the node, without being made anew.
+// TestTunnelsFollowUnderlay: tunnels follow the underlay's MTU and the node's address without being re-created.
 func TestTunnelsFollowUnderlay(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	n1, n2 := c.nodes[0], c.nodes[1]
 	c.allReach(soon)
-	look := func() string { return nettest.Run(t, n1.node, "ip", "-d", "-o", "link", "show", "flannel.1") }
-	index := strings.Fields(look())[0]
+	check := func() string { return nettest.Run(t, n1.node, "ip", "-d", "-o", "link", "show", "flannel.1") }
+	index := strings.Fields(check())[0]
 	settled(n1)
 	ip(t, n1.node, "link set eth0 mtu 1400")
 	within(t, soon, "less fits", func() bool {
-		return strings.Contains(look(), "mtu 1350") &&
+		return strings.Contains(check(), "mtu 1350") &&
 			strings.Contains(nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"), "mtu 1330")
 	})
 	settled(n1)
@@ -101,11 +101,11 @@ func TestTunnelsFollowUnderlay(t *testing.T) {
 		neigh(t, c.nodes[i-1].node, "eth0", 1, "192.168.0.11")
 	}
 	within(t, soon, "the new address", func() bool {
-		return strings.Contains(look(), "local 192.168.0.11 ") && strings.Contains(n2.tunnels(t), "dst 192.168.0.11 ") &&
+		return strings.Contains(check(), "local 192.168.0.11 ") && strings.Contains(n2.tunnels(t), "dst 192.168.0.11 ") &&
 			!strings.Contains(n2.tunnels(t), "dst 192.168.0.1 ")
 	})
 	c.allReach(soon)
-	if now := strings.Fields(look())[0]; now != index {
+	if now := strings.Fields(check())[0]; now != index {
 		t.Errorf("the device was made anew: index %s, was %s", now, index)
 	}
 }
@@ -117,19 +117,24 @@ func TestUnderlayLost(t *testing.T) {
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	n1 := c.nodes[0]
 	c.allReach(soon)
-	look := func() string {
+	check := func() string {
 		return nettest.Run(t, n1.node, "ip", "-o", "link", "show", "type", "vxlan") + n1.routes(t) + n1.tunnels(t)
 	}
 	settled(n1)
-	before := look()
+	before := check()
 	ip(t, n1.node, "addr del 192.168.0.1/24 dev eth0")
-	within(t, soon, "the loss is told", func() bool { return slices.Equal(n1.keeper.Status().Topology.Lost, []int{4}) })
-	if now := look(); now != before {
+	within(
+		t,
+		soon,
+		"the loss is told",
+		func() bool { return slices.Equal(n1.reconciler.Status().Topology.LostFamilies, []int{4}) },
+	)
+	if now := check(); now != before {
 		t.Errorf("without the address\n%s\nbefore\n%s", now, before)
 	}
 	ip(t, n1.node, "addr add 192.168.0.1/24 dev eth0")
-	within(t, soon, "the address is found", func() bool { return len(n1.keeper.Status().Topology.Lost) == 0 })
-	if now := look(); now != before {
+	within(t, soon, "the address is found", func() bool { return len(n1.reconciler.Status().Topology.LostFamilies) == 0 })
+	if now := check(); now != before {
 		t.Errorf("with the address again\n%s\nbefore\n%s", now, before)
 	}
 	c.allReach(soon)
@@ -148,7 +153,7 @@ func TestChosenInterface(t *testing.T) {
 		t.Fatal(err)
 	}
 	underlay := func() string {
-		t := n1.keeper.Status().Topology
+		t := n1.reconciler.Status().Topology
 		if len(t.Underlay) != 1 {
 			return fmt.Sprint(len(t.Underlay), " underlays")
 		}
@@ -164,19 +169,19 @@ func TestChosenInterface(t *testing.T) {
 func TestBlackhole(t *testing.T) {
 	c := newMesh(t, mesh.Config{Blackhole: true})
 	n1 := c.nodes[0]
-	look := func() string {
+	check := func() string {
 		return nettest.Run(t, n1.node, "ip", "route", "show", "type", "blackhole") +
 			nettest.Run(t, n1.node, "ip", "-6", "route", "show", "type", "blackhole")
 	}
 	within(t, soon, "both families", func() bool {
-		return strings.Contains(look(), "10.244.1.0/24") && strings.Contains(look(), "fd00:244:1::/64")
+		return strings.Contains(check(), "10.244.1.0/24") && strings.Contains(check(), "fd00:244:1::/64")
 	})
 	c.allReach(soon)
-	want := look()
+	want := check()
 	settled(n1)
 	writes := n1.conn.Writes()
 	ip(t, n1.node, "route flush type blackhole")
-	within(t, soon, "repaired", func() bool { return look() == want })
+	within(t, soon, "repaired", func() bool { return check() == want })
 	settled(n1)
 	if n := n1.conn.Writes() - writes; n > 4 {
 		t.Errorf("%d writes to repair one route", n)
@@ -184,5 +189,5 @@ func TestBlackhole(t *testing.T) {
 	n1.stop()
 	n1.mesh = mesh.Config{}
 	n1.start(c)
-	within(t, soon, "gone", func() bool { return look() == "" })
+	within(t, soon, "gone", func() bool { return check() == "" })
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // tunnels is all that a node has of its VXLAN devices.
-func (m *machine) tunnels(t *testing.T) string {
+func (m *testNode) tunnels(t *testing.T) string {
 	t.Helper()
 	out := m.routes(t)
 	for _, dev := range []string{"flannel.1", "flannel-v6.1"} {
@@ -50,8 +50,9 @@ func (c *cluster) allReach(d time.Duration) {
 	}
 }
 
-// Pods reach each other through tunnels; what somebody spoils is repaired, and what is of a peer goes with it.
-func TestVxlan(t *testing.T) {
+// TestVXLAN: pods reach each other through tunnels, external changes are repaired, and a peer's objects are deleted
+// with it.
+func TestVXLAN(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	c.allReach(soon)
@@ -71,7 +72,7 @@ func TestVxlan(t *testing.T) {
 		"ip neigh flush nud permanent dev flannel.1", "ip route flush proto 119",
 		"ip link set flannel.1 address 02:00:00:00:00:99",
 	} {
-		time.Sleep(400 * time.Millisecond) // a pass that follows upon our own writes is over
+		time.Sleep(400 * time.Millisecond) // a pass that follows our own writes is over
 		nettest.Run(t, n1.node, strings.Fields(harm)...)
 		within(t, soon, "repaired after "+harm, func() bool { return n1.tunnels(t) == want })
 	}
@@ -98,8 +99,8 @@ func TestVxlan(t *testing.T) {
 	within(t, soon, "n3 is let in again", func() bool { return guard() == full })
 }
 
-// Another back end takes the place of one: nothing of the old one is left, and no peer is lost on the way.
-func TestVxlanAndBack(t *testing.T) {
+// Another backend takes the place of one: nothing of the old one is left, and no peer is lost on the way.
+func TestVXLANAndBack(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newCluster(t)
 	c.allReach(soon)
@@ -107,7 +108,7 @@ func TestVxlanAndBack(t *testing.T) {
 	plain := n1.routes(t)
 	for _, m := range c.nodes {
 		m.stop()
-		m.mesh = mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789}}
+		m.mesh = mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 7, Port: 4789}}
 		m.start(c)
 	}
 	within(t, soon, "routes into the tunnels only", func() bool {
@@ -117,7 +118,7 @@ func TestVxlanAndBack(t *testing.T) {
 	c.allReach(soon)
 	for _, m := range c.nodes {
 		m.stop()
-		m.mesh = mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, DirectRouting: true}}
+		m.mesh = mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 7, Port: 4789, DirectRouting: true}}
 		m.start(c)
 	}
 	within(t, soon, "direct routes", func() bool { return n1.routes(t) == plain })

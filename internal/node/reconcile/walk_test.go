@@ -28,7 +28,7 @@ func TestAnyToAny(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { _ = conn.Close() }()
-	cluster := picture(t, c, n1.name)
+	cluster := snapshot(t, c, n1.name)
 	mixed := *cluster
 	mixed.Nodes = append([]model.Node(nil), cluster.Nodes...)
 	mixed.Nodes[1].Published = &model.Published{Backend: "host-gw"}
@@ -42,18 +42,18 @@ func TestAnyToAny(t *testing.T) {
 	states := []struct {
 		how     mesh.Config
 		cluster *model.Cluster
-		look    string
+		check   string
 	}{
 		{mesh.Config{}, cluster, ""},
 		{mesh.Config{Backend: "vxlan"}, cluster, ""},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}},
+			mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 7, Port: 4789, GBP: true, Learning: true, MTU: 1400}},
 			cluster,
 			"",
 		},
-		{mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{DirectRouting: true}, Masquerade: network}, &fewer, ""},
+		{mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{DirectRouting: true}, Masquerade: network}, &fewer, ""},
 		{
-			mesh.Config{Masquerade: network, Keep: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, Blackhole: true},
+			mesh.Config{Masquerade: network, NoMasquerade: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")}, Blackhole: true},
 			&mixed, "",
 		},
 		{mesh.Config{Backend: "vxlan", Networks: network, BadChecksums: []string{"flannel.1"}}, &mixed, ""},
@@ -73,7 +73,7 @@ func TestAnyToAny(t *testing.T) {
 		return all(t, conn)
 	}
 	for i := range states {
-		states[i].look = bring(i)
+		states[i].check = bring(i)
 	}
 	for i := range states {
 		for j := range states {
@@ -81,8 +81,8 @@ func TestAnyToAny(t *testing.T) {
 				continue
 			}
 			bring(i)
-			if got := bring(j); got != states[j].look {
-				t.Fatalf("from %d to %d\n%s\nwant\n%s", i, j, got, states[j].look)
+			if got := bring(j); got != states[j].check {
+				t.Fatalf("from %d to %d\n%s\nwant\n%s", i, j, got, states[j].check)
 			}
 		}
 	}

@@ -31,25 +31,25 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// cluster is machines on one switch, each with a pod, and a store that all of them read.
+// cluster is nodes on one switch, each with a pod, and a datastore that all of them read.
 type cluster struct {
 	t     *testing.T
 	store *dir.Store
-	nodes []*machine
+	nodes []*testNode
 }
 
-type machine struct {
-	name      string
-	node, pod *netns.NS
-	addrs     []string // the pod's
-	state     string
-	mesh      mesh.Config
-	keeper    *reconcile.Reconciler
-	stop      func()
-	leave     func() // ends the reconciler alone
+type testNode struct {
+	name       string
+	node, pod  *netns.NS
+	addrs      []string // the pod's
+	state      string
+	mesh       mesh.Config
+	reconciler *reconcile.Reconciler
+	stop       func()
+	leave      func() // ends the reconciler alone
 }
 
-// newCluster starts one machine for each configuration.
+// newCluster starts one node for each configuration.
 func newCluster(t *testing.T, how ...mesh.Config) *cluster {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t) })
@@ -61,7 +61,7 @@ func newCluster(t *testing.T, how ...mesh.Config) *cluster {
 	hub := nettest.NS(t, "hub")
 	ip(t, hub, "link add br0 type bridge", "link set br0 up")
 	for i := range how {
-		c.nodes = append(c.nodes, c.machine(hub, i+1, len(how)))
+		c.nodes = append(c.nodes, c.testNode(hub, i+1, len(how)))
 	}
 	all := c.nodes
 	t.Cleanup(func() {
@@ -71,8 +71,8 @@ func newCluster(t *testing.T, how ...mesh.Config) *cluster {
 	})
 	for i, m := range c.nodes {
 		m.mesh = how[i]
-		if m.mesh.Wireguard.KeyFile == "" {
-			m.mesh.Wireguard.KeyFile = filepath.Join(m.state, "run", "wgkey")
+		if m.mesh.WireGuard.KeyFile == "" {
+			m.mesh.WireGuard.KeyFile = filepath.Join(m.state, "run", "wgkey")
 		}
 		m.start(c)
 	}
@@ -96,8 +96,8 @@ func neigh(t testing.TB, ns *netns.NS, link string, m int, addrs ...string) {
 	}
 }
 
-func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
-	m := &machine{name: fmt.Sprintf("n%d", i), state: c.t.TempDir(), stop: func() {}}
+func (c *cluster) testNode(hub *netns.NS, i, n int) *testNode {
+	m := &testNode{name: fmt.Sprintf("n%d", i), state: c.t.TempDir(), stop: func() {}}
 	m.node, m.pod = nettest.NS(c.t, m.name), nettest.NS(c.t, m.name+"-pod")
 	m.addrs = []string{fmt.Sprintf("10.244.%d.5", i), fmt.Sprintf("fd00:244:%d::5", i)}
 	join := func(a *netns.NS, an string, amac int, b *netns.NS, bn string, bmac int) {
@@ -143,7 +143,7 @@ func (c *cluster) machine(hub *netns.NS, i, n int) *machine {
 }
 
 // start does what an agent does for the mesh.
-func (m *machine) start(c *cluster) {
+func (m *testNode) start(c *cluster) {
 	c.t.Helper()
 	log := slog.New(slog.NewTextHandler(c.t.Output(), nil)).With("node", m.name)
 	conn, err := kernel.Dial(m.node)
@@ -159,7 +159,7 @@ func (m *machine) start(c *cluster) {
 		Facts: f, Host: conn, NS: m.node, Log: log, Now: time.Now, After: time.After, Runner: runner,
 		StatusFile: filepath.Join(m.state, reconcile.StatusFile), Mesh: m.mesh,
 	})
-	m.keeper = r
+	m.reconciler = r
 	done := make(chan error, 2)
 	go func() { done <- f.Run(ctx) }()
 	go func() { done <- r.Run(ctx) }()
@@ -180,19 +180,19 @@ func (m *machine) start(c *cluster) {
 	}
 }
 
-// publish tells the others what each machine says of itself.
+// publish publishes the annotations of all nodes.
 func (c *cluster) publish() {
 	c.t.Helper()
 	for _, m := range c.nodes {
-		within(c.t, "what "+m.name+" publishes", func() bool { return m.keeper.Status().Topology.Publish.Backend != "" })
-		said := flannel.DefaultKeys().Write(m.keeper.Status().Topology.Publish, nil)
+		within(c.t, "what "+m.name+" publishes", func() bool { return m.reconciler.Status().Topology.Publish.Backend != "" })
+		said := flannel.DefaultKeys().Write(m.reconciler.Status().Topology.Publish, nil)
 		if _, err := c.store.Modify(c.t.Context(), store.NodeKey(m.name), store.Annotate(said)); err != nil {
 			c.t.Fatal(err)
 		}
 	}
 }
 
-// within waits until ok. How long that takes is a machine's matter, and not judged.
+// within waits for a condition, without a limit that a busy host could exceed.
 func within(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	const most = 30 * time.Second
@@ -206,7 +206,7 @@ func within(t testing.TB, what string, ok func() bool) {
 	t.Logf("%v until %s", time.Since(begin).Round(time.Millisecond), what)
 }
 
-func (m *machine) reaches(addr string) bool {
+func (m *testNode) reaches(addr string) bool {
 	_, err := nettest.Try(m.pod, "ping", "-n", "-c1", "-W0.3", addr)
 	return err == nil
 }
@@ -226,8 +226,8 @@ func (c *cluster) allReach(family ...int) {
 	}
 }
 
-// repaired harms a machine and waits until it reaches all again.
-func (c *cluster) repaired(m *machine, harm string, family ...int) {
+// repaired damages a node and waits until it reaches all others again.
+func (c *cluster) repaired(m *testNode, harm string, family ...int) {
 	c.t.Helper()
 	nettest.Run(c.t, m.node, strings.Fields(harm)...)
 	for _, to := range c.nodes {

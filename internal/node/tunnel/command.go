@@ -18,20 +18,20 @@ import (
 )
 
 const (
-	// DefaultCommandTime is how long a command may take, mostOutput how much of what it prints is kept.
+	// DefaultCommandTime limits a command's run, mostOutput the output that is kept, in bytes.
 	DefaultCommandTime = time.Minute
 	mostOutput         = 64 << 10
-	// grace is how long the output of a command that ended is waited for: a child that it left behind may hold it open.
+	// grace is how long to wait for the output of a command that ended: a child of its may have it open.
 	grace = 2 * time.Second
 )
 
-// command runs a program as flannel does since 0.28: the words are those between spaces, no quotes and no shell, and in
-// each of them $NAME and ${NAME} are what the environment says, env first. What it prints is returned without the
-// spaces around it. Standard input is one line.
+// command runs a program as flannel does since 0.28: the command line is split at spaces, without quotes and shell, and
+// $NAME and ${NAME} are replaced from the environment, env first. It returns the output without surrounding spaces.
+// Standard input is one line.
 func (r *Runner) command(ctx context.Context, command string, env []string, input string) (string, error) {
 	words := strings.Fields(command)
 	if len(words) == 0 {
-		return "", model.Faultf(model.CodeInvalidConf, "name a program", "extension: command %q is empty", command)
+		return "", model.Errorf(model.CodeInvalidConf, "name a program", "extension: command %q is empty", command)
 	}
 	all := slices.Concat(r.cfg.Env, env)
 	for i := range words {
@@ -40,7 +40,7 @@ func (r *Runner) command(ctx context.Context, command string, env []string, inpu
 	ctx, cancel := context.WithTimeout(ctx, r.cfg.CommandTime)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, words[0], words[1:]...)
-	// Its own group, so that what it has started ends with it.
+	// A process group of its own, so that its children end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = grace
@@ -56,7 +56,7 @@ func (r *Runner) command(ctx context.Context, command string, env []string, inpu
 	if err == nil {
 		err = cmd.Wait()
 	}
-	if errors.Is(err, exec.ErrWaitDelay) { // it ended well, only a child of its still holds the output
+	if errors.Is(err, exec.ErrWaitDelay) { // it succeeded, but a child has the output open
 		err = nil
 	}
 	if ctx.Err() != nil && err != nil {
@@ -69,7 +69,7 @@ func (r *Runner) command(ctx context.Context, command string, env []string, inpu
 	return strings.TrimSpace(out.String()), nil
 }
 
-// valueOf is a variable's value; the last one counts.
+// valueOf returns a variable's value; the last one is used.
 func valueOf(env []string, name string) string {
 	for _, e := range slices.Backward(env) {
 		if k, v, ok := strings.Cut(e, "="); ok && k == name {
@@ -79,7 +79,7 @@ func valueOf(env []string, name string) string {
 	return ""
 }
 
-// bounded keeps the beginning of what is written.
+// bounded keeps the beginning of the output.
 type bounded struct{ b bytes.Buffer }
 
 func (b *bounded) Write(p []byte) (int, error) {

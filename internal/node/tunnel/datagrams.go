@@ -13,19 +13,19 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// datagrams is a tunnel of the back end udp.
+// datagrams is a tunnel of the backend udp.
 type datagrams struct {
 	want    mesh.Tunnel
 	log     *slog.Logger
-	lost    uint64 // packets that were not sent, as was told
-	refused uint64 // packets that were refused, as was told
+	lost    uint64 // the logged number of packets that were not sent
+	refused uint64 // the logged number of packets that were refused
 	path    *udp.Path
 	end     context.CancelFunc
 	over    chan struct{}
 }
 
-func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
-	own, _ := netip.ParseAddr(w.Options[mesh.OptionAddress]) // none: senders are not answered
+func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error) {
+	own, _ := netip.ParseAddr(w.Options[mesh.OptionAddress]) // none: no ICMP errors are sent
 	path, err := udp.Open(udp.Config{NS: r.cfg.NS, Link: w.Link, Listen: w.Local, Own: own, Now: r.cfg.Now})
 	if err != nil {
 		return nil, err
@@ -43,18 +43,18 @@ func (r *Runner) startUDP(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
 func (d *datagrams) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	if s := d.path.Stats(); s.Unsent.Load() > d.lost {
 		n := s.Unsent.Load()
-		d.log.Warn("packets were not sent", "link", w.Link, "count", n-d.lost, "last", syscall.Errno(s.Errno.Load()))
+		d.log.Warn("packets could not be sent", "interface", w.Link, "count", n-d.lost, "err", syscall.Errno(s.Errno.Load()))
 		d.lost = n
 	}
 	if n := d.path.Stats().Refused.Load(); n > d.refused {
-		d.log.Warn("packets of peers came in others' names and were refused", "link", w.Link, "count", n-d.refused)
+		d.log.Warn("packets of peers with foreign source addresses are refused", "interface", w.Link, "count", n-d.refused)
 		d.refused = n
 	}
 	if !changed {
 		return nil
 	}
 	if w.Local != d.want.Local || w.Options[mesh.OptionAddress] != d.want.Options[mesh.OptionAddress] {
-		return errAnew
+		return errRecreate
 	}
 	peers := make([]udp.Peer, 0, len(w.Peers))
 	for _, p := range w.Peers {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnel runs what of the mesh the kernel does not: packets in datagrams (tunnel/udp), WireGuard where the
-// kernel has none, the commands of the back end extension. It also gives the kernel's WireGuard its keys and peers,
-// since these are secrets that no plan holds.
+// Package tunnel runs the parts of the mesh that are not in the kernel: packets in datagrams (tunnel/udp), WireGuard
+// if the kernel has none, and the commands of the backend extension. It also configures the kernel's WireGuard, since
+// plans contain no secrets such as its keys.
 //
-// A Runner is reconcile's: each pass hands it all tunnels that should be, it starts, changes and stops. A tunnel that
-// dies asks for a pass, so it runs again as soon as its device is there again. Nothing runs, and nothing is allocated,
-// while no tunnel is wanted.
+// A Runner is used by reconcile: each pass calls it with all wanted tunnels, and it starts, changes and stops them.
+// When a tunnel dies it requests a pass, which runs it again once its device exists. While no tunnel is wanted,
+// nothing runs and nothing is allocated.
 package tunnel

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// extension keeps the ways that somebody's commands make. They run one after the other, beside the passes: a command
-// may take its time.
+// extension runs the configured commands for the peers, one after the other and outside of the passes: a command may
+// take long.
 type extension struct {
 	r    *Runner
 	end  context.CancelFunc
@@ -26,15 +26,15 @@ type extension struct {
 	err  error
 
 	begun bool
-	done  map[string]lease // by node; the worker's own
+	done  map[string]lease // by node; used by the worker only
 }
 
-// lease is what the commands are told of a node.
+// lease has the parameters of the commands for a node.
 type lease struct {
 	subnet, subnetV6, public, publicV6, data string
 }
 
-func (r *Runner) startExtension(w mesh.Tunnel) keeper {
+func (r *Runner) startExtension(w mesh.Tunnel) tunnel {
 	e := &extension{r: r, want: w, over: make(chan struct{}), wake: notify.New(), done: map[string]lease{}}
 	ctx, end := context.WithCancel(r.ctx)
 	e.end = end
@@ -45,7 +45,7 @@ func (r *Runner) startExtension(w mesh.Tunnel) keeper {
 	return e
 }
 
-// set tells the worker, and what went wrong the last time. While something is wrong each pass tries again.
+// set passes the wanted tunnel to the worker, and returns the last error. After an error each pass retries.
 func (e *extension) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	e.mu.Lock()
 	e.want = w
@@ -76,7 +76,7 @@ func (e *extension) work(ctx context.Context) {
 		e.mu.Lock()
 		e.err = err
 		e.mu.Unlock()
-		if ctx.Err() == nil && (err != nil) != failed { // the next pass tells it, or that it is over
+		if ctx.Err() == nil && (err != nil) != failed { // the next pass reports the error, or its end
 			e.r.changed.Notify()
 		}
 	}
@@ -130,12 +130,12 @@ func (e *extension) run(ctx context.Context, command string, l lease) error {
 		mesh.OptionPublicV6 + "=" + l.publicV6,
 	}, l.data)
 	if err == nil {
-		e.r.cfg.Log.Info("ran a command", "command", command, "subnet", l.subnet, "said", out)
+		e.r.cfg.Log.Info("command of the extension has run", "command", command, "subnet", l.subnet, "output", out)
 	}
 	return err
 }
 
-// leases gathers a node's prefixes.
+// leases returns the prefixes of each node.
 func leases(peers []mesh.TunnelPeer) map[string]lease {
 	out := map[string]lease{}
 	for _, p := range peers {

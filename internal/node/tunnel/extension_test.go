@@ -99,7 +99,7 @@ func TestExtension(t *testing.T) {
 	expect(append(lines, "remove hello world |  10.244.2.0/24  192.168.0.2  | data of n2")...)
 }
 
-// What the first command prints is learned once; one that fails is told with what it said.
+// TestExtensionLearns: the output of the first command is learned once; the error of a failed one has its output.
 func TestExtensionLearns(t *testing.T) {
 	r := newRunner(t)
 	count := filepath.Join(t.TempDir(), "count")
@@ -152,7 +152,7 @@ func TestExtensionIsBounded(t *testing.T) {
 	}
 }
 
-// A command that does not end is ended with everything that it has started, and one that fails is tried again and told.
+// TestExtensionEnds: a command that hangs is killed with all its children, and one that fails is reported and retried.
 func TestExtensionEnds(t *testing.T) {
 	r := newRunner(t)
 	dir := t.TempDir()

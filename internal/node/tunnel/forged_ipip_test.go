@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP packets in IP packets come to no node either:
-// somebody's own device may take them out there. Nor is neighbor discovery routed to other nodes.
+// TestForgedProtocols: where the mesh has no tunnels at all, a pod's IP-in-IP packets do not get to any node either:
+// another program's device may decapsulate them there. Nor is neighbor discovery routed to other nodes.
 func TestForgedProtocols(t *testing.T) {
 	how := mesh.Config{
 		Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:244::/32")},
@@ -32,7 +32,7 @@ func TestForgedProtocols(t *testing.T) {
 	attack := func(want bool) {
 		for _, protocol := range []int{4, 41} {
 			for _, to := range []struct {
-				at             *machine
+				at             *testNode
 				addr, family   string
 				inner, innerTo string
 			}{
@@ -137,7 +137,7 @@ func TestForgedIPIP(t *testing.T) {
 			guard.Host.Tables = append(guard.Host.Tables, table)
 		}
 	}
-	hear := func(from *machine, inner string) bool {
+	hear := func(from *testNode, inner string) bool {
 		e := listen(t, n2.node, "ip4:4", "192.168.0.2")
 		defer func() { _ = e.Close() }()
 		send(t, from.node, "192.168.0.2", 0, 4, datagram(inner, n2.addrs[0], "forged"))
@@ -154,7 +154,7 @@ func TestForgedIPIP(t *testing.T) {
 	if err := spaces.Apply(t.Context(), guard); err != nil {
 		t.Fatal(err)
 	}
-	for from, inner := range map[*machine][]string{
+	for from, inner := range map[*testNode][]string{
 		n1: {"10.244.3.5", "10.244.2.99", "192.168.0.2", "192.168.0.3", "8.8.8.8"}, c.nodes[2]: {"10.244.1.5", "192.168.0.1"},
 	} {
 		for _, addr := range inner {

@@ -58,7 +58,7 @@ func sum(b []byte) uint16 {
 }
 
 // wrapped is what a socket of a pod sends to have a node take the packet out: a UDP port, or 0 and the bytes behind IP.
-func wrapped(t *testing.T, backend string, to *machine, packet []byte) (port int, payload []byte) {
+func wrapped(t *testing.T, backend string, to *testNode, packet []byte) (port int, payload []byte) {
 	t.Helper()
 	six := packet[0]>>4 == 6
 	switch backend {
@@ -123,13 +123,13 @@ func listen(t *testing.T, ns *netns.NS, network, addr string) ear {
 	return ear{t, c}
 }
 
-// hears tells whether words arrive in a time.
+// hears reports whether words arrive in time.
 func (e ear) hears(words string, limit time.Duration) bool {
 	_, ok := e.until(words, limit)
 	return ok
 }
 
-// until also gives what arrived before.
+// until also returns what arrived before.
 func (e ear) until(words string, limit time.Duration) (before string, ok bool) {
 	e.t.Helper()
 	if err := e.SetReadDeadline(time.Now().Add(limit)); err != nil {
@@ -151,8 +151,8 @@ func (e ear) until(words string, limit time.Duration) (before string, ok bool) {
 	}
 }
 
-// guarded waits until a machine has its guard.
-func guarded(t *testing.T, m *machine) {
+// guarded waits until a node has its source guard.
+func guarded(t *testing.T, m *testNode) {
 	t.Helper()
 	within(t, "the guard of "+m.name, func() bool {
 		out, err := nettest.Try(m.node, "nft", "list", "table", "inet", mesh.GuardTable)
@@ -160,8 +160,8 @@ func guarded(t *testing.T, m *machine) {
 	})
 }
 
-// bridgePod gives a machine a pod on a bridge, with an address of each family.
-func bridgePod(t *testing.T, m *machine) *netns.NS {
+// bridgePod adds a pod on a bridge to a node, with an address of each family.
+func bridgePod(t *testing.T, m *testNode) *netns.NS {
 	t.Helper()
 	ns, n := nettest.NS(t, m.name+"-bridged"), m.name[1:]
 	ip(t, m.node, "link add cni0 type bridge", "link set cni0 up", "addr add 10.244."+n+".129/25 dev cni0",
@@ -184,13 +184,13 @@ func TestForged(t *testing.T) {
 	}
 }
 
-// TestForgedIPIPDevice is the same of the back end ipip, where the kernel has its device.
+// TestForgedIPIPDevice is the same of the backend ipip, where the kernel has its device.
 func TestForgedIPIPDevice(t *testing.T) {
 	nettest.Need(t, "ipip")
 	forge(t, "ipip")
 }
 
-// forge tries all ways over a back end.
+// forge tries all ways over a backend.
 func forge(t *testing.T, backend string) {
 	how := mesh.Config{
 		Backend: backend, Masquerade: []netip.Prefix{
@@ -252,7 +252,7 @@ func forge(t *testing.T, backend string) {
 		t.Run("behind an honest one", func(t *testing.T) { batched(t, c) })
 	}
 	c.allReach(family...)
-	for _, m := range []*machine{n1, n2} {
+	for _, m := range []*testNode{n1, n2} {
 		m.leave()
 		nettest.Run(t, m.node, "nft", "delete", "table", "inet", mesh.GuardTable)
 		if backend == "ipip" {
@@ -266,8 +266,8 @@ func forge(t *testing.T, backend string) {
 	attack(t, true)
 }
 
-// refusedAt is how many packets a machine did not route to the nodes' tunnels, of the family of an address.
-func refusedAt(m *machine, to string) (n int) {
+// refusedAt returns how many packets a node did not route to the nodes' tunnels, of the family of an address.
+func refusedAt(m *testNode, to string) (n int) {
 	word := "ip daddr @peers4 counter packets "
 	if strings.Contains(to, ":") {
 		word = "ip6 daddr @peers6 counter packets "
@@ -278,10 +278,10 @@ func refusedAt(m *machine, to string) (n int) {
 	return n
 }
 
-// unguardedUDP carries datagrams of anybody, with any source in them, in the place of the machines' own programs.
-func unguardedUDP(t *testing.T, machines ...*machine) {
+// unguardedUDP replaces the nodes' own tunnels by one that accepts datagrams of any sender, with any source in them.
+func unguardedUDP(t *testing.T, nodes ...*testNode) {
 	t.Helper()
-	for _, m := range machines {
+	for _, m := range nodes {
 		m.stop()
 		all := udp.Accept{
 			Senders: []udp.Sender{{Prefixes: []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}}},
@@ -376,11 +376,11 @@ func sendBatch(from, to netip.AddrPort, batch []byte, size int) error {
 // forgery is a packet that a pod of n1 has a node take out of a tunnel's packet, and where it would be heard.
 type forgery struct {
 	name, node, from, to string
-	at                   *machine
+	at                   *testNode
 	ear                  *netns.NS
 }
 
-func forgeries(n1, n2 *machine) []forgery {
+func forgeries(n1, n2 *testNode) []forgery {
 	return []forgery{
 		{"another node's pod", "192.168.0.2", "10.244.1.99", n2.addrs[0], n2, n2.pod},
 		{"another node's pod, IPv6", "fd00::2", "fd00:244:1::99", n2.addrs[1], n2, n2.pod},
@@ -391,7 +391,7 @@ func forgeries(n1, n2 *machine) []forgery {
 	}
 }
 
-func rulesOf(m *machine) string {
+func rulesOf(m *testNode) string {
 	out, _ := nettest.Try(m.node, "nft", "list", "table", "inet", mesh.GuardTable)
 	return out
 }

@@ -17,16 +17,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// keyMode is the mode of a key file: flannel's is as closed.
+// keyMode is the mode of a key file, as with flannel.
 const keyMode = 0o600
 
-// What helps where a file holds no key.
+// Hints for a file without a key.
 const (
-	hintPrivate = "delete it, and a new key is made; peers learn its public half"
-	hintShared  = "write one into it, the same on all nodes: wg genpsk makes one"
+	hintPrivate = "delete the file, and a new key is created; its public key is published to the peers"
+	hintShared  = "write the same key on all nodes; wg genpsk creates one"
 )
 
-// mostKey is how much of a key file is read.
+// mostKey limits how much of a key file is read, in bytes.
 const mostKey = 1 << 10
 
 // readKey reads a key file.
@@ -42,13 +42,14 @@ func readKey(file, hint string) (wireguard.Secret, error) {
 	}
 	key, err := wireguard.ParseKey(string(b))
 	if err != nil {
-		return wireguard.Secret{}, model.Faultf(model.CodeInvalidConf, hint, "wireguard: key file %s: %v", file, err)
+		return wireguard.Secret{}, model.Errorf(model.CodeInvalidConf, hint, "wireguard: key file %s: %v", file, err)
 	}
 	return key, nil
 }
 
-// makeKey reads a key file, and makes one where there is none. Others never see a part of one.
-func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
+// readOrGeneratePrivateKey reads a private key from its file, and creates it if it does not exist. Other readers never
+// see a part of a key.
+func readOrGeneratePrivateKey(file string, random io.Reader) (wireguard.Secret, error) {
 	key, err := readKey(file, hintPrivate)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return key, err
@@ -57,20 +58,20 @@ func makeKey(file string, random io.Reader) (wireguard.Secret, error) {
 	if _, err := io.ReadFull(random, b[:]); err != nil {
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
-	b[0] &= 248 // as Curve25519 wants it
+	b[0] &= 248 // as required by Curve25519
 	b[31] = b[31]&127 | 64
 	dir := filepath.Dir(file)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
 	err = atomicfile.Create(file, []byte(base64.StdEncoding.EncodeToString(b[:])), keyMode, atomicfile.Durable)
-	if err != nil && !errors.Is(err, fs.ErrExist) { // somebody was faster, and has told its key already
+	if err != nil && !errors.Is(err, fs.ErrExist) { // another agent was faster and may have published its key already
 		return key, fmt.Errorf("wireguard: make a key: %w", err)
 	}
 	return readKey(file, hintPrivate)
 }
 
-// publicKey is a private key's other half.
+// publicKey returns the public key of a private one.
 func publicKey(s wireguard.Secret) (wireguard.PublicKey, error) {
 	k, err := ecdh.X25519().NewPrivateKey(s[:])
 	if err != nil {

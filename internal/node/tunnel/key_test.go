@@ -14,13 +14,13 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// The key file is made once, whoever comes first, closed to others; flannel's is read as it is; a wrong one is told and
-// left.
+// TestKeyFile: the key file is created once, also by concurrent agents, with mode 0600; flannel's is read; an invalid
+// one is reported and not changed.
 func TestKeyFile(t *testing.T) {
-	learn := func(file string) (mesh.WireguardLearned, error) {
-		var l mesh.WireguardLearned
+	learn := func(file string) (mesh.WireGuardLearned, error) {
+		var l mesh.WireGuardLearned
 		got, err := newRunner(t).Learn(t.Context(), mesh.Config{
-			Backend: "wireguard", Wireguard: mesh.Wireguard{KeyFile: file},
+			Backend: "wireguard", WireGuard: mesh.WireGuard{KeyFile: file},
 		})
 		if err == nil {
 			err = json.Unmarshal([]byte(got["wireguard"]), &l)

@@ -9,20 +9,20 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// learned is what is found out once, for the configuration that it was found out for.
+// learned caches the result of Learn for one configuration.
 type learned struct {
-	wireguard *mesh.WireguardLearned
+	wireguard *mesh.WireGuardLearned
 	keyFile   string
 	output    *string
 	command   string
 }
 
-// Learn says what the plan must know: WireGuard's public key and who carries it, and what an extension's first command
-// printed.
+// Learn returns the plan's inputs: WireGuard's public key and where it runs, and the output of an extension's first
+// command.
 func (r *Runner) Learn(ctx context.Context, cfg mesh.Config) (map[string]string, error) {
 	switch cfg.Backend {
 	case "wireguard":
-		l, err := r.learnWireguard(cfg.Wireguard)
+		l, err := r.learnWireguard(cfg.WireGuard)
 		if err != nil {
 			return nil, err
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// Pods reach each other through datagrams, and what somebody spoils is repaired.
+// TestUDP: pods reach each other through datagrams, and external changes are repaired.
 func TestUDP(t *testing.T) {
 	nettest.Need(t, "tap")
 	how := mesh.Config{Backend: "udp"}
@@ -35,19 +35,19 @@ func TestUDP(t *testing.T) {
 	within(t, "nothing of n3 is left", func() bool {
 		return !strings.Contains(nettest.Run(t, n1.node, "ip", "route"), "10.244.3.") && n1.reaches(n2.addrs[0])
 	})
-	// A node that begins anew finds its device, and is found.
+	// A restarted agent finds its device, and its peers reach it.
 	n2.stop()
 	if out := nettest.Run(t, n2.node, "ip", "route"); !strings.Contains(out, "10.244.1.0/24 dev flannel0") {
 		t.Errorf("packets to pods would go elsewhere while nobody carries them:\n%s", out)
 	}
 	n2.start(c)
 	within(t, "n2 is reached again", func() bool { return n1.reaches(n2.addrs[0]) && n1.reaches(n2.addrs[1]) })
-	// Another back end leaves nothing of this one.
-	for _, m := range []*machine{n1, n2} {
+	// Another backend leaves nothing of this one.
+	for _, m := range []*testNode{n1, n2} {
 		m.stop()
 		m.mesh = mesh.Config{Backend: "host-gw"}
 		m.start(c)
-		within(t, m.name+" publishes host-gw", func() bool { return m.keeper.Status().Topology.Publish.Backend == "host-gw" })
+		within(t, m.name+" publishes host-gw", func() bool { return m.reconciler.Status().Topology.Publish.Backend == "host-gw" })
 	}
 	c.nodes = c.nodes[:2]
 	c.publish()
@@ -77,7 +77,7 @@ func TestUDPMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	within(t, "n1 publishes its new address", func() bool {
-		return slices.Contains(n1.keeper.Status().Topology.Publish.Addrs, netip.MustParseAddr("192.168.0.11"))
+		return slices.Contains(n1.reconciler.Status().Topology.Publish.Addrs, netip.MustParseAddr("192.168.0.11"))
 	})
 	c.publish()
 	c.allReach()
@@ -97,12 +97,12 @@ func TestMixed(t *testing.T) {
 		})
 	}
 	c.allReach()
-	// One changes its back end, and the others follow.
+	// One changes its backend, and the others follow.
 	n3 := c.nodes[2]
 	n3.stop()
 	n3.mesh.Backend = "vxlan"
 	n3.start(c)
-	within(t, "n3 publishes vxlan", func() bool { return n3.keeper.Status().Topology.Publish.Backend == "vxlan" })
+	within(t, "n3 publishes vxlan", func() bool { return n3.reconciler.Status().Topology.Publish.Backend == "vxlan" })
 	c.publish()
 	within(t, "n1 has no tunnel any more", func() bool {
 		return !strings.Contains(nettest.Run(t, c.nodes[0].node, "ip", "link"), "flannel0")
@@ -110,7 +110,7 @@ func TestMixed(t *testing.T) {
 	c.allReach()
 }
 
-// WireGuard, by the kernel where it has it and else in this process: keys are made and told, peers come and go.
+// TestWireguard: in the kernel or else in this process: keys are created and published, peers change.
 func TestWireguard(t *testing.T) {
 	nettest.Need(t, "tap")
 	for _, mode := range []string{"", mesh.ModeAuto} {
@@ -120,16 +120,16 @@ func TestWireguard(t *testing.T) {
 				t.Fatal(err)
 			}
 			how := mesh.Config{
-				Backend: "wireguard", Wireguard: mesh.Wireguard{PSKFile: psk, Mode: mode, PersistentKeepaliveInterval: 25},
+				Backend: "wireguard", WireGuard: mesh.WireGuard{PSKFile: psk, Mode: mode, PersistentKeepaliveInterval: 25},
 			}
 			c := newCluster(t, how, how, how)
 			c.allReach()
 			n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
-			if f, err := os.Stat(n1.mesh.Wireguard.KeyFile); err != nil || f.Mode().Perm() != 0o600 {
+			if f, err := os.Stat(n1.mesh.WireGuard.KeyFile); err != nil || f.Mode().Perm() != 0o600 {
 				t.Errorf("key file: %v %v", f, err)
 			}
 			kind := "wireguard"
-			if n1.keeper.Status().Topology.Tunnels[0].Options[mesh.OptionUserSpace] != "" {
+			if n1.reconciler.Status().Topology.Tunnels[0].Options[mesh.OptionUserSpace] != "" {
 				kind = "tun type tun"
 			}
 			if _, err := nettest.Try(n1.pod, "ip", "link", "add", "probe", "type", "wireguard"); (err == nil) !=
@@ -147,13 +147,13 @@ func TestWireguard(t *testing.T) {
 			c.repaired(n1, "ip link set flannel-wg down")
 			// A peer with another key is known by that.
 			n2.stop()
-			if err := os.Remove(n2.mesh.Wireguard.KeyFile); err != nil {
+			if err := os.Remove(n2.mesh.WireGuard.KeyFile); err != nil {
 				t.Fatal(err)
 			}
-			old := n2.keeper.Status().Topology.Publish.Data
+			old := n2.reconciler.Status().Topology.Publish.Data
 			n2.start(c)
 			within(t, "another key", func() bool {
-				now := n2.keeper.Status().Topology.Publish.Data
+				now := n2.reconciler.Status().Topology.Publish.Data
 				return now != "" && now != old
 			})
 			c.publish()

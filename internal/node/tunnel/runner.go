@@ -20,73 +20,73 @@ import (
 )
 
 const (
-	// A tunnel that lived shorter than young is given rest before it is said to be dead: else a fault that stays would
-	// have one pass follow upon the other.
+	// A tunnel that dies within young is reported after rest: otherwise a permanent fault would cause one pass after the
+	// other.
 	young = time.Second
 	rest  = 250 * time.Millisecond
 )
 
-// Config is what a Runner needs.
+// Config configures a Runner.
 type Config struct {
 	// NS is the namespace of the devices; nil is the process's own.
 	NS *netns.NS
 	// Env is the environment of commands.
 	Env []string
-	// CommandTime is how long one may take; 0 is DefaultCommandTime.
+	// CommandTime limits the run of a command; 0 is DefaultCommandTime.
 	CommandTime time.Duration
-	// Random is where keys come from.
+	// Random is the source of keys.
 	Random io.Reader
 	Log    *slog.Logger
 	Now    func() time.Time
 	After  func(time.Duration) <-chan time.Time
 }
 
-// Runner keeps tunnels.
+// Runner runs tunnels.
 type Runner struct {
 	cfg     Config
 	changed notify.Chan
-	ctx     context.Context // of what runs
+	ctx     context.Context // the context of all tunnels
 	end     context.CancelFunc
 	parts   sync.WaitGroup
 	running map[string]*running // by link
 	learned learned
 }
 
-// keeper is one tunnel that runs.
-type keeper interface {
-	// set brings the tunnel to what is wanted of it. It returns errAnew when only another one can be that. changed tells
-	// whether anything is wanted otherwise than the last time.
+// tunnel is one running tunnel.
+type tunnel interface {
+	// set changes the tunnel to the wanted one. It returns errRecreate if it must be re-created. changed reports whether
+	// the wanted one differs from the last one.
 	set(ctx context.Context, t mesh.Tunnel, changed bool) error
-	// close ends it, and waits for its end.
+	// close stops it and waits for its end.
 	close()
 }
 
-var errAnew = errors.New("tunnel must be made anew")
+var errRecreate = errors.New("tunnel must be re-created")
 
-// running is a tunnel and what was last wanted of it.
+// running is a tunnel and its last wanted state.
 type running struct {
-	keeper
+	tunnel
 	want mesh.Tunnel
-	// failed: the last set did not succeed.
+	// failed reports that the last set failed.
 	failed bool
 	dead   *atomic.Bool
 }
 
-// New makes a runner. Close ends everything that it runs.
+// New returns a Runner. Close ends everything that it runs.
 func New(cfg Config) *Runner {
 	if cfg.CommandTime == 0 {
 		cfg.CommandTime = DefaultCommandTime
 	}
-	cfg.Log = cfg.Log.With("room", "tunnel")
+	cfg.Log = cfg.Log.With("component", "tunnel")
 	r := &Runner{cfg: cfg, changed: notify.New(), running: map[string]*running{}}
 	r.ctx, r.end = context.WithCancel(context.Background())
 	return r
 }
 
-// Changed holds a token when a tunnel has died.
+// Changed receives a token when a tunnel has died.
 func (r *Runner) Changed() <-chan struct{} { return r.changed }
 
-// Close ends all tunnels. Devices stay, and packets to peers end in them.
+// Close ends all tunnels. The devices remain, and drop packets to peers.
 func (r *Runner) Close() {
 	r.end()
 	for link, t := range r.running {
@@ -96,7 +96,7 @@ func (r *Runner) Close() {
 	r.parts.Wait()
 }
 
-// Keep brings what runs to what is wanted. One tunnel's trouble is not another's.
+// Keep starts, changes and stops tunnels so that the wanted ones run. An error affects one tunnel only.
 func (r *Runner) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
 	for link, t := range r.running {
 		if !slices.ContainsFunc(wanted, func(w mesh.Tunnel) bool { return w.Link == link }) {
@@ -115,7 +115,7 @@ func (r *Runner) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
 func (r *Runner) stop(t *running) {
 	t.close()
 	delete(r.running, t.want.Link)
-	r.cfg.Log.Info("tunnel ended", "backend", t.want.Backend, "link", t.want.Link)
+	r.cfg.Log.Info("tunnel is stopped", "backend", t.want.Backend, "interface", t.want.Link)
 }
 
 func (r *Runner) keep(ctx context.Context, w mesh.Tunnel) error {
@@ -127,7 +127,7 @@ func (r *Runner) keep(ctx context.Context, w mesh.Tunnel) error {
 	if t != nil {
 		changed := t.failed || !same(t.want, w)
 		err := t.set(ctx, w, changed)
-		if !errors.Is(err, errAnew) {
+		if !errors.Is(err, errRecreate) {
 			t.want, t.failed = w, err != nil
 			return err
 		}
@@ -135,18 +135,18 @@ func (r *Runner) keep(ctx context.Context, w mesh.Tunnel) error {
 	}
 	t = &running{want: w, dead: &atomic.Bool{}}
 	var err error
-	if t.keeper, err = r.start(w, t.dead); err != nil {
+	if t.tunnel, err = r.start(w, t.dead); err != nil {
 		return err
 	}
 	r.running[w.Link] = t
-	r.cfg.Log.Info("tunnel runs", "backend", w.Backend, "link", w.Link)
+	r.cfg.Log.Info("tunnel is running", "backend", w.Backend, "interface", w.Link)
 	err = t.set(ctx, w, true)
 	t.failed = err != nil
 	return err
 }
 
-// start makes a tunnel that has no peers yet.
-func (r *Runner) start(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
+// start creates a tunnel without peers.
+func (r *Runner) start(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error) {
 	switch w.Backend {
 	case "udp":
 		return r.startUDP(w, dead)
@@ -155,10 +155,10 @@ func (r *Runner) start(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
 	case "extension":
 		return r.startExtension(w), nil
 	}
-	return nil, fmt.Errorf("back end %q: nobody knows how to run it", w.Backend)
+	return nil, fmt.Errorf("backend %q is unknown", w.Backend)
 }
 
-// watch runs a tunnel's work until it ends, and has it made anew when that was nobody's wish.
+// watch runs a tunnel's work until it ends, and requests a pass if it was not stopped.
 func (r *Runner) watch(link string, dead *atomic.Bool, work func() error) {
 	r.parts.Go(func() {
 		began := r.cfg.Now()
@@ -166,7 +166,7 @@ func (r *Runner) watch(link string, dead *atomic.Bool, work func() error) {
 		if err == nil || r.ctx.Err() != nil {
 			return
 		}
-		r.cfg.Log.Warn("tunnel died", "link", link, "err", err)
+		r.cfg.Log.Warn("tunnel died", "interface", link, "err", err)
 		if r.cfg.Now().Sub(began) < young {
 			select {
 			case <-r.cfg.After(rest):
@@ -178,7 +178,7 @@ func (r *Runner) watch(link string, dead *atomic.Bool, work func() error) {
 	})
 }
 
-// same compares tunnels.
+// same reports whether tunnels are equal.
 func same(a, b mesh.Tunnel) bool { return sameBase(a, b) && samePeers(a.Peers, b.Peers) }
 
 // sameBase compares all but the peers.

@@ -20,8 +20,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// What is in a tunnel's way is told, with the tunnel's name; the others run, and it does too as soon as it can.
-func TestTroubleIsTold(t *testing.T) {
+// TestErrorIsReported: an error names its tunnel; others run, and it is retried.
+func TestErrorIsReported(t *testing.T) {
 	nettest.Need(t, "tap")
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	ns := nettest.NS(t, "node")
@@ -77,18 +77,18 @@ func TestTroubleIsTold(t *testing.T) {
 			mesh.Tunnel{Backend: "udp", Link: "busy", Local: netip.MustParseAddrPort("192.0.2.1:8285")},
 			"udp busy: udp 192.0.2.1:8285: cannot assign requested address",
 		},
-		{mesh.Tunnel{Backend: "pigeon", Link: "coop"}, `pigeon coop: back end "pigeon": nobody knows how to run it`},
+		{mesh.Tunnel{Backend: "pigeon", Link: "coop"}, `pigeon coop: backend "pigeon" is unknown`},
 		{
 			wireguard(filepath.Join(dir, "none"), "", ""), "wireguard wg: wireguard: open " + filepath.Join(dir, "none") +
 				": no such file or directory",
 		},
 		{
 			wireguard(wrong, "", ""), "wireguard wg: wireguard: key file " + wrong +
-				": no key: 32 bytes in base64 are wanted (delete it, and a new key is made; peers learn its public half)",
+				": no key: 32 bytes in base64 are wanted (delete the file, and a new key is created; its public key is published to the peers)",
 		},
 		{
 			wireguard(key, wrong, ""), "wireguard wg: wireguard: key file " + wrong +
-				": no key: 32 bytes in base64 are wanted (write one into it, the same on all nodes: wg genpsk makes one)",
+				": no key: 32 bytes in base64 are wanted (write the same key on all nodes; wg genpsk creates one)",
 		},
 		{wireguard(key, "", "abc"), "wireguard wg: node n2: no key: 32 bytes in base64 are wanted"},
 	} {

@@ -22,7 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// userspace is WireGuard in this process, behind a TUN device.
+// userspace is WireGuard in this process, on a TUN device.
 type userspace struct {
 	want   mesh.Tunnel
 	dev    *device.Device
@@ -33,7 +33,7 @@ type userspace struct {
 
 var errDied = errors.New("wireguard ended")
 
-func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
+func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error) {
 	u := &userspace{want: w, over: make(chan struct{})}
 	err := r.cfg.NS.Do(func() error {
 		fd, err := tun.Attach(w.Link)
@@ -46,7 +46,7 @@ func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (keeper, error
 			return err
 		}
 		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS},
-			logger(r.cfg.Log.With("link", w.Link)))
+			logger(r.cfg.Log.With("interface", w.Link)))
 		return nil
 	})
 	if err != nil {
@@ -63,13 +63,13 @@ func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (keeper, error
 	return u, nil
 }
 
-// set says what changed. Sessions with the other peers go on.
+// set applies changes. Sessions with unchanged peers continue.
 func (u *userspace) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	if !changed {
 		return nil
 	}
 	if w.Options[mesh.OptionUserSpace] == "" || w.MTU != u.want.MTU {
-		return errAnew
+		return errRecreate
 	}
 	c, err := wireguardConfig(w)
 	if err != nil {
@@ -91,41 +91,41 @@ func (u *userspace) close() {
 	<-u.over
 }
 
-// words are a configuration in WireGuard's own language: what differs from have.
+// words returns a configuration in WireGuard's text protocol, as a difference from have.
 func words(c, have wireguard.Config) string {
 	var b strings.Builder
-	say := func(key string, value any) { fmt.Fprintf(&b, "%s=%v\n", key, value) }
+	set := func(key string, value any) { fmt.Fprintf(&b, "%s=%v\n", key, value) }
 	if c.Private != have.Private {
-		say("private_key", hex.EncodeToString(c.Private[:]))
+		set("private_key", hex.EncodeToString(c.Private[:]))
 	}
 	if c.Port != have.Port {
-		say("listen_port", c.Port)
+		set("listen_port", c.Port)
 	}
 	if c.Shared != have.Shared || c.Keepalive != have.Keepalive {
 		have.Peers = append([]wireguard.Peer(nil), have.Peers...)
 		for i := range have.Peers {
-			have.Peers[i].Allowed = nil // all are to be told
+			have.Peers[i].Allowed = nil // all must be sent
 		}
 	}
 	changed, gone := changedPeers(c.Peers, have.Peers)
 	for _, key := range gone {
-		say("public_key", hex.EncodeToString(key[:]))
-		say("remove", true)
+		set("public_key", hex.EncodeToString(key[:]))
+		set("remove", true)
 	}
 	for _, p := range changed {
-		say("public_key", hex.EncodeToString(p.Key[:]))
-		say("preshared_key", hex.EncodeToString(c.Shared[:]))
-		say("endpoint", p.Endpoint)
-		say("persistent_keepalive_interval", c.Keepalive)
-		say("replace_allowed_ips", true)
+		set("public_key", hex.EncodeToString(p.Key[:]))
+		set("preshared_key", hex.EncodeToString(c.Shared[:]))
+		set("endpoint", p.Endpoint)
+		set("persistent_keepalive_interval", c.Keepalive)
+		set("replace_allowed_ips", true)
 		for _, a := range p.Allowed {
-			say("allowed_ip", a)
+			set("allowed_ip", a)
 		}
 	}
 	return b.String()
 }
 
-// ipDevice is a device whose MTU is known: to ask for it one must be in the device's namespace.
+// ipDevice is a device with a known MTU: reading it would require being in the device's namespace.
 type ipDevice struct {
 	wgtun.Device
 	mtu int
@@ -147,10 +147,10 @@ func (i *inside) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err e
 	return fns, actual, err
 }
 
-// logger has WireGuard's errors logged. Its words hold no secrets, and of public keys only the ends.
+// logger logs WireGuard's errors. They contain no secrets, and only parts of public keys.
 func logger(log *slog.Logger) *device.Logger {
 	return &device.Logger{
 		Verbosef: device.DiscardLogf,
-		Errorf:   func(format string, args ...any) { log.Warn("wireguard", "says", fmt.Sprintf(format, args...)) },
+		Errorf:   func(format string, args ...any) { log.Warn("wireguard failed", "err", fmt.Sprintf(format, args...)) },
 	}
 }

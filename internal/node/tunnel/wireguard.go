@@ -18,8 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// learnWireguard finds out the public key and who carries the packets, once.
-func (r *Runner) learnWireguard(w mesh.Wireguard) (mesh.WireguardLearned, error) {
+// learnWireguard returns the public key and where WireGuard runs, and caches both.
+func (r *Runner) learnWireguard(w mesh.WireGuard) (mesh.WireGuardLearned, error) {
 	file := w.KeyFile
 	if file == "" {
 		file = mesh.DefaultKeyFile
@@ -27,34 +27,34 @@ func (r *Runner) learnWireguard(w mesh.Wireguard) (mesh.WireguardLearned, error)
 	if r.learned.wireguard != nil && r.learned.keyFile == file {
 		return *r.learned.wireguard, nil
 	}
-	private, err := makeKey(file, r.cfg.Random)
+	private, err := readOrGeneratePrivateKey(file, r.cfg.Random)
 	if err != nil {
-		return mesh.WireguardLearned{}, err
+		return mesh.WireGuardLearned{}, err
 	}
 	public, err := publicKey(private)
 	if err != nil {
-		return mesh.WireguardLearned{}, fmt.Errorf("key file %s: %w", file, err)
+		return mesh.WireGuardLearned{}, fmt.Errorf("key file %s: %w", file, err)
 	}
 	kernel, err := wireguard.Supported(r.cfg.NS)
 	if err != nil {
-		return mesh.WireguardLearned{}, err
+		return mesh.WireGuardLearned{}, err
 	}
 	if !kernel {
-		r.cfg.Log.Info("this kernel has no WireGuard: a program carries the packets, which costs more")
+		r.cfg.Log.Info("kernel has no WireGuard, and the agent runs it in user space, which is slower")
 	}
-	l := mesh.WireguardLearned{PublicKey: public.String(), UserSpace: !kernel}
+	l := mesh.WireGuardLearned{PublicKey: public.String(), UserSpace: !kernel}
 	r.learned.wireguard, r.learned.keyFile = &l, file
 	return l, nil
 }
 
-func (r *Runner) startWireguard(w mesh.Tunnel, dead *atomic.Bool) (keeper, error) {
+func (r *Runner) startWireguard(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error) {
 	if w.Options[mesh.OptionUserSpace] != "" {
 		return r.startUserspace(w, dead)
 	}
 	return &kernelWireguard{ns: r.cfg.NS}, nil
 }
 
-// wireguardConfig makes a device's configuration, the keys read from their files.
+// wireguardConfig returns a device's configuration, with the keys from their files.
 func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 	if c.Private, err = readKey(w.KeyFile, hintPrivate); err != nil {
 		return c, err
@@ -80,7 +80,7 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 		if !known {
 			i = len(c.Peers)
 			index[key] = i
-			// What the node itself answers to a pod comes from its own address, or another of its addresses.
+			// A reply of the node itself to a pod has any of the node's addresses as its source.
 			own := p.Endpoint.Addr()
 			c.Peers = append(c.Peers, wireguard.Peer{
 				Key: key, Endpoint: p.Endpoint, Allowed: []netip.Prefix{netip.PrefixFrom(own, own.BitLen())},
@@ -96,22 +96,22 @@ func wireguardConfig(w mesh.Tunnel) (c wireguard.Config, err error) {
 	return c, nil
 }
 
-// kernelWireguard is a device of the kernel's: there is nothing to run, only to say.
+// kernelWireguard is a device of the kernel, which only needs its configuration.
 type kernelWireguard struct {
-	ns    *netns.NS
-	index int
-	ends  map[wireguard.PublicKey]netip.AddrPort // where peers were said to be the last time
+	ns        *netns.NS
+	index     int
+	endpoints map[wireguard.PublicKey]netip.AddrPort // the last configured endpoints of peers
 }
 
-// set says it where something is wanted otherwise or the device is another one; somebody's meddling with keys or peers
-// is seen when either happens.
+// set configures the device if the wanted tunnel has changed or the device was re-created; external changes of keys or
+// peers are overwritten then.
 func (k *kernelWireguard) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	index, err := linkIndex(k.ns, w.Link)
 	if err != nil {
 		return err
 	}
 	if w.Options[mesh.OptionUserSpace] != "" {
-		return errAnew
+		return errRecreate
 	}
 	if index == k.index && !changed {
 		return nil
@@ -120,22 +120,22 @@ func (k *kernelWireguard) set(_ context.Context, w mesh.Tunnel, changed bool) er
 	if err != nil {
 		return err
 	}
-	ends := make(map[wireguard.PublicKey]netip.AddrPort, len(c.Peers))
+	endpoints := make(map[wireguard.PublicKey]netip.AddrPort, len(c.Peers))
 	for _, p := range c.Peers {
-		ends[p.Key] = p.Endpoint
+		endpoints[p.Key] = p.Endpoint
 	}
-	moved := func(key wireguard.PublicKey) bool { return index != k.index || k.ends[key] != ends[key] }
+	moved := func(key wireguard.PublicKey) bool { return index != k.index || k.endpoints[key] != endpoints[key] }
 	if _, err := wireguard.Set(k.ns, w.Link, c, moved); err != nil {
 		return err
 	}
-	k.index, k.ends = index, ends
+	k.index, k.endpoints = index, endpoints
 	return nil
 }
 
-// close leaves the device to the reconciler.
+// close does nothing: the reconciler deletes the device.
 func (k *kernelWireguard) close() {}
 
-// linkIndex is the index of a link.
+// linkIndex returns the index of a link.
 func linkIndex(ns *netns.NS, link string) (index int, err error) {
 	err = ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -159,7 +159,7 @@ func linkIndex(ns *netns.NS, link string) (index int, err error) {
 	return index, err
 }
 
-// changedPeers are those of want that differ from have, and the keys that are gone.
+// changedPeers returns those of want that differ from have, and the keys that are gone.
 func changedPeers(want, have []wireguard.Peer) (changed []wireguard.Peer, gone []wireguard.PublicKey) {
 	old := make(map[wireguard.PublicKey]wireguard.Peer, len(have))
 	for _, p := range have {

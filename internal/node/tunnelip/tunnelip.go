@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tunnelip keeps the node's own addresses at the ends of its tunnels where pods are numbered from pools: what
-// the node itself sends to pods has them as its source, so that answers come back the same way. They are allocated as
-// those of pods are.
+// Package tunnelip allocates the node's own tunnel addresses where pods get addresses from pools: packets from the
+// node to pods use them as their source, so that replies return through the tunnel. They are allocated like those of
+// pods.
 package tunnelip
 
 import (
@@ -27,10 +27,10 @@ import (
 	"github.com/weft-net/weft/internal/node/membership"
 )
 
-// retryPeriod is when an address that could not be allocated is asked for again.
+// retryPeriod is the pause before an address that could not be allocated is requested again.
 const retryPeriod = 2 * time.Second
 
-// Config is that of Addresses.
+// Config configures Addresses.
 type Config struct {
 	StateDir string
 	Boot     string
@@ -44,7 +44,7 @@ type Config struct {
 	After   func(time.Duration) <-chan time.Time
 }
 
-// Addresses are the node's, at most one of each family.
+// Addresses are the node's tunnel addresses, at most one of each family.
 type Addresses struct {
 	cfg  Config
 	file string
@@ -53,13 +53,13 @@ type Addresses struct {
 	addrs map[int]netip.Addr // by family
 }
 
-// saved is what is remembered of them.
+// saved is the content of the file.
 type saved struct {
 	Boot  string             `json:"boot"`
 	Addrs map[int]netip.Addr `json:"addresses"`
 }
 
-// Open reads what was remembered in this boot, and has the engine keep it.
+// Open reads the file of this boot and restores the addresses in the engine.
 func Open(cfg Config) *Addresses {
 	e := &Addresses{cfg: cfg, file: filepath.Join(cfg.StateDir, "ends.json"), addrs: map[int]netip.Addr{}}
 	b, err := os.ReadFile(e.file)
@@ -70,14 +70,14 @@ func Open(cfg Config) *Addresses {
 	for family, addr := range f.Addrs {
 		if addr.Is4() && family == 4 || addr.Is6() && family == 6 {
 			e.addrs[family] = addr
-			cfg.Engine.Restore(context.Background(), []ipam.Ask{e.ask(family, nil, addr)})
+			cfg.Engine.Restore(context.Background(), []ipam.Request{e.request(family, nil, addr)})
 		}
 	}
 	return e
 }
 
-// ask is how the engine is asked for the address of a family, from some pools alone where these are named.
-func (e *Addresses) ask(family int, pools []string, held ...netip.Addr) ipam.Ask {
+// request returns the engine's request for an address of a family, from the named pools only if there are any.
+func (e *Addresses) request(family int, pools []string, held ...netip.Addr) ipam.Request {
 	section := map[string]any{
 		"type": blocks.TypeCalico, "assign_ipv4": strconv.FormatBool(family == 4),
 		"assign_ipv6": strconv.FormatBool(family == 6),
@@ -87,15 +87,15 @@ func (e *Addresses) ask(family int, pools []string, held ...netip.Addr) ipam.Ask
 	}
 	conf, err := json.Marshal(map[string]any{"type": "calico", "ipam": section})
 	if err != nil {
-		conf = nil // texts alone: it cannot be; the engine would refuse it
+		conf = nil // cannot happen with strings; the engine would refuse it
 	}
-	return ipam.Ask{
+	return ipam.Request{
 		Conf: conf, Network: e.cfg.Network.Name, ContainerID: blocks.OwnContainer, IfName: "tunnel" + strconv.Itoa(family),
-		Held: held, Wishes: model.AddressWishes{Use: model.UseTunnel},
+		Held: held, PodRequest: model.AddressRequest{Use: model.UseTunnel},
 	}
 }
 
-// All are the addresses; the nil Addresses has none.
+// All returns the addresses; the nil Addresses has none.
 func (e *Addresses) All() []netip.Addr {
 	if e == nil {
 		return nil
@@ -111,7 +111,7 @@ func (e *Addresses) All() []netip.Addr {
 	return out
 }
 
-// Run allocates the addresses that are needed and releases those that are not, until ctx ends.
+// Run allocates the addresses that are needed and releases the others, until ctx ends.
 func (e *Addresses) Run(ctx context.Context) error {
 	changed, cancel := e.cfg.Facts.Subscribe()
 	defer cancel()
@@ -132,13 +132,13 @@ func (e *Addresses) Run(ctx context.Context) error {
 		}
 		if words := err.Error(); words != trouble && ctx.Err() == nil {
 			trouble = words
-			e.cfg.Log.Warn("tunnels have no address of this node's yet", "err", err)
+			e.cfg.Log.Warn("tunnel address could not be allocated or released", "err", err)
 		}
 		again = e.cfg.After(retryPeriod)
 	}
 }
 
-// follow compares what there is with what is needed.
+// follow compares the addresses with what is needed.
 func (e *Addresses) follow(ctx context.Context, c *model.Cluster) error {
 	need := model.PoolFamilies(c.Pools, e.tunneled)
 	for _, family := range []int{4, 6} {
@@ -162,9 +162,9 @@ func (e *Addresses) follow(ctx context.Context, c *model.Cluster) error {
 	return nil
 }
 
-// tunneled reports whether packets to a pool's pods may travel in a tunnel whose ends have addresses of pods.
+// tunneled reports whether packets to a pool's pods may use a tunnel whose ends have pod addresses.
 func (e *Addresses) tunneled(p model.AddressPool) bool {
-	if !p.OfCluster() {
+	if !p.IsClusterPool() {
 		return false
 	}
 	kind := string(p.Encapsulation.Kind)
@@ -174,8 +174,8 @@ func (e *Addresses) tunneled(p model.AddressPool) bool {
 	return kind != "" && kind != "none" && kind != "host-gw"
 }
 
-// pools are the pools that an end's address had best be of: those of the tunnel itself. So what comes back to it comes
-// through the tunnel, too.
+// pools returns the preferred pools of a tunnel address: those of the tunnel's own pods. So replies also use the
+// tunnel.
 func (e *Addresses) pools(c *model.Cluster, family int) []string {
 	labels, _ := e.cfg.Node.Labels()
 	var out []string
@@ -192,7 +192,7 @@ func (e *Addresses) pools(c *model.Cluster, family int) []string {
 	return out
 }
 
-// onOtherNode reports whether an address is known to be another node's: its block is, or it was given away to that one.
+// onOtherNode reports whether an address is known to be another node's: its block is, or it was lent to that node.
 func onOtherNode(c *model.Cluster, a netip.Addr) bool {
 	for _, b := range c.Blocks {
 		if b.CIDR.Contains(a) {
@@ -207,12 +207,12 @@ func (e *Addresses) allocate(ctx context.Context, family int, pools []string) er
 	if err != nil {
 		return err
 	}
-	got, err := allocator.Add(ctx, e.ask(family, pools))
+	got, err := allocator.Add(ctx, e.request(family, pools))
 	if err != nil {
 		return err
 	}
 	if len(got.IPs) == 0 {
-		return fmt.Errorf("no IPv%d address was given", family)
+		return fmt.Errorf("no IPv%d address was allocated", family)
 	}
 	return e.set(family, got.IPs[0].Address.Addr())
 }
@@ -225,10 +225,10 @@ func (e *Addresses) release(ctx context.Context, family int, addr netip.Addr) er
 	if err != nil {
 		return err
 	}
-	return allocator.Del(ctx, e.ask(family, nil, addr))
+	return allocator.Del(ctx, e.request(family, nil, addr))
 }
 
-// set remembers an address, or that there is none, before it is used.
+// set saves an address, or its absence, before it is used.
 func (e *Addresses) set(family int, addr netip.Addr) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unenforced looks for Calico's own policies, which weft does not enforce.
+// Package unenforced warns about Calico's own policies, which weft does not enforce.
 package unenforced
 
 import (
@@ -12,14 +12,13 @@ import (
 
 	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/node/doctornote"
+	"github.com/weft-net/weft/internal/node/doctorfile"
 )
 
-// period is how often it is asked whether there are policies that weft does not enforce.
+// period is how often the agent checks for policies that weft does not enforce.
 const period = time.Hour
 
-// Watch warns of Calico's own policies, which weft does not enforce, when they are others than before. They are written
-// into the state directory for weft doctor.
+// Watch logs Calico's own policies when they have changed, and writes them to the state directory for weft doctor.
 func Watch(
 	ctx context.Context, objects store.Objects, stateDir string, log *slog.Logger,
 	after func(time.Duration) <-chan time.Time,
@@ -31,16 +30,17 @@ func Watch(
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			log.Warn("cannot look for Calico's policies", "err", err)
+			log.Warn("Calico's policies could not be listed", "err", err)
 		case !slices.Equal(was, now):
 			if was = now; len(now) > 0 {
 				log.Warn("Calico's own policies are not enforced by weft; rewrite them as NetworkPolicy or ClusterNetworkPolicy",
-					"policies", calico.Naming(now))
+					"policies", calico.Summary(now))
 			}
 		}
 		if err == nil {
-			if err := doctornote.Write(filepath.Join(stateDir, calico.PoliciesFile), now, len(now) == 0); err != nil {
-				log.Warn("Calico's policies are not noted", "err", err)
+			if err := doctorfile.Write(filepath.Join(stateDir, calico.PoliciesFile), append([]string{}, now...),
+				false); err != nil {
+				log.Warn("agent could not write the list of Calico's policies for weft doctor", "err", err)
 			}
 		}
 		select {

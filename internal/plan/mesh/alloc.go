@@ -2,5 +2,5 @@
 
 package mesh
 
-// allocRow is the back end that gives each node its prefix and leaves the way to somebody else.
+// allocRow is the backend that only assigns each node its prefix: another program routes it.
 func allocRow() Backend { return Backend{Name: "alloc"} }

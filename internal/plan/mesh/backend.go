@@ -11,56 +11,54 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Backend is one way to bring packets from node to node: a row of the table in Config.Backends. One of one's own is
-// such a row and a planner; what it must be told it carries in its closures. All functions are pure; those that are nil
-// ask, need and say nothing.
+// Backend is one way to carry packets from node to node: a row of the table in Config.Backends. A custom backend is
+// such a row; its configuration is in its closures. All functions are pure; any of them may be nil.
 type Backend struct {
-	// Name is the type in the configuration, and in what nodes publish.
+	// Name is the type in the configuration, and in the nodes' annotations.
 	Name string
-	// Check says what is wrong with the configuration. It is asked only where the back end is used.
+	// Check validates the configuration. It is called only if the backend is used.
 	Check func(cfg Config) error
-	// Observe says what must be known of the kernel beside the underlay.
+	// Observe returns the kernel queries that the backend needs in addition to the underlay's.
 	Observe func(cfg Config, self model.Node) []state.Query
-	// Node plans what self needs for any peer at all.
-	Node func(p *Planner) Part
-	// Peer plans what one prefix of a peer needs, or says why it cannot be reached.
-	Peer func(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem)
-	// Publish is what other nodes must know of self to reach it over a family: JSON; empty is nothing.
+	// Node plans what self needs regardless of the peers.
+	Node func(p *Planner) BackendState
+	// Peer plans the route to one prefix of a peer, or returns why it cannot be reached.
+	Peer func(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Problem)
+	// Publish returns what peers need to reach self over a family, as JSON; empty for nothing.
 	Publish func(p *Planner, family int) string
 }
 
-// Part is what a back end adds to the plan.
-type Part struct {
-	// Host is what the node's own namespace should hold.
+// BackendState is what a backend adds to the plan: state of the node's network namespace, tunnels and the MTU.
+type BackendState struct {
+	// Host is the desired state of the node's own namespace.
 	Host state.Space
-	// Untracked are UDP ports whose packets connection tracking need not see: the outer ones of a tunnel.
+	// Untracked are UDP ports that bypass connection tracking: those of a tunnel's outer packets.
 	Untracked []uint16
-	// Effects are done after Host was brought to the plan.
+	// Effects are done after Host was reconciled.
 	Effects []state.Effect
-	// Tunnels are what a process in user space must keep. A peer's part names the tunnel by its link and adds to its
-	// peers.
+	// Tunnels are run by a process in user space. A peer's part identifies the tunnel by its link and adds to its peers.
 	Tunnels []Tunnel
-	// MTU is the largest packet of a pod that fits through, in bytes; 0 is any that the underlay takes.
+	// MTU is the size of the largest packet of a pod that fits, in bytes; 0 is the underlay's.
 	MTU int
-	// encapsulations are whose packets are accepted from peers alone.
+	// encapsulations are the tunnel protocols that are accepted from peers only.
 	encapsulations []encapsulation
-	// Problems do not keep the part from being used.
+	// Problems are reported; the part is used in spite of them.
 	Problems []Problem
 }
 
-// Backends are weft's own back ends; the first is the one that is used when none is named.
+// Backends returns weft's own backends; the first is the default.
 func Backends() []Backend {
 	return []Backend{
-		{Name: "host-gw", Node: forwarding, Peer: gateway},
+		{Name: "host-gw", Node: enableForwarding, Peer: gateway},
 		vxlanRow(), udpRow(), ipipRow(), wireguardRow(), allocRow(), extensionRow(),
 	}
 }
 
-// Overhead is what one of weft's own back ends adds to a packet over a family, in bytes.
+// Overhead returns how many bytes one of weft's own backends adds to a packet over a family.
 func Overhead(backend string, family int) int {
 	switch backend {
 	case "vxlan":
-		return VxlanOverhead(family)
+		return VXLANOverhead(family)
 	case "udp":
 		return udpOverhead(family)
 	case "ipip":
@@ -71,10 +69,10 @@ func Overhead(backend string, family int) int {
 	return 0
 }
 
-// unsupported are back ends that flannel has or had, and weft has not: they need programs or clouds of others.
+// unsupported returns the backends of flannel that weft does not have: they need other programs or a cloud's API.
 func unsupported() []string { return []string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"} }
 
-// table is the table in use: that of the configuration, else weft's own.
+// table returns the configured backends, or weft's own.
 func (c Config) table() []Backend {
 	if len(c.Backends) > 0 {
 		return c.Backends
@@ -82,8 +80,8 @@ func (c Config) table() []Backend {
 	return Backends()
 }
 
-// Find finds the back end of a name in Backends, or among weft's own; empty is the first. The error names those that
-// there are.
+// Find returns the backend of a name in Backends, or among weft's own; the empty name is the first. The error lists the
+// known names.
 func (c Config) Find(name string) (Backend, error) {
 	table := c.table()
 	if name == "" {
@@ -93,27 +91,27 @@ func (c Config) Find(name string) (Backend, error) {
 		return table[i], nil
 	}
 	if slices.Contains(unsupported(), name) {
-		return Backend{}, model.Faultf(model.CodeUnsupportedField, "use wireguard",
-			"mesh: back end %q is not supported", name)
+		return Backend{}, model.Errorf(model.CodeUnsupportedField, "use wireguard",
+			"mesh: backend %q is not supported", name)
 	}
 	known := make([]string, 0, len(table))
 	for _, b := range table {
 		known = append(known, b.Name)
 	}
-	return Backend{}, model.Faultf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "),
-		"mesh: back end %q is not known", name)
+	return Backend{}, model.Errorf(model.CodeInvalidConf, "known: "+strings.Join(known, ", "),
+		"mesh: backend %q is not known", name)
 }
 
-// of is the name of the back end that reaches a node: what it publishes, else what the configuration says.
-func (c Config) of(n model.Node) string {
+// backendOf returns the name of the backend to reach a node: the one that it publishes, else the configured one.
+func (c Config) backendOf(n model.Node) string {
 	if n.Published != nil && n.Published.Backend != "" {
 		return n.Published.Backend
 	}
 	return c.Backend
 }
 
-// used are the rows of the back ends that a plan for self uses, its own first, the others in the order of the table. A
-// peer's that is not known is left out; that is a problem of this peer alone.
+// used returns the backends that a plan for self uses, its own first, the others in the order of the table. An unknown
+// backend of a peer is omitted; it is a problem of this peer only.
 func (c Config) used(nodes []model.Node, self string, held pools) ([]Backend, error) {
 	own, err := c.Find(c.Backend)
 	if err != nil {
@@ -122,7 +120,7 @@ func (c Config) used(nodes []model.Node, self string, held pools) ([]Backend, er
 	out, named := []Backend{own}, map[string]bool{}
 	for _, n := range nodes {
 		if n.Name != self {
-			named[c.of(n)] = true
+			named[c.backendOf(n)] = true
 		}
 	}
 	for _, kind := range held.kinds() {

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// publishes makes a node publish: the back end, its data, its addresses.
+// publishes returns the node with published backend, data and addresses.
 func publishes(n model.Node, backend, data string, addrs ...string) model.Node {
 	n.Published = &model.Published{Backend: backend, Data: data}
 	for _, a := range addrs {
@@ -25,7 +25,7 @@ func publishes(n model.Node, backend, data string, addrs ...string) model.Node {
 	return n
 }
 
-// Facts that contradict each other are told in these words, and only what they are about is left out.
+// Contradictory facts are reported with these messages, and only the affected part is omitted.
 func TestBadFacts(t *testing.T) {
 	a, b := node("a", "192.168.0.1", "10.244.1.0/24"), node("b", "192.168.0.2", "10.244.2.0/24")
 	c := node("c", "192.168.0.3", "10.244.3.0/24")
@@ -43,28 +43,28 @@ func TestBadFacts(t *testing.T) {
 			"duplicate subnet",
 			mesh.Config{},
 			[]model.Node{a, b, node("d", "192.168.0.4", "10.244.2.0/24")},
-			"podCIDR 10.244.2.0/24 of node b overlaps podCIDR 10.244.2.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "b d",
+			"podCIDR 10.244.2.0/24 of node b overlaps podCIDR 10.244.2.0/24 of node d (give each Node a prefix of its own; until then the pods of neither are reached)", "b d",
 		},
 		{
 			"own subnet",
 			mesh.Config{},
 			[]model.Node{a, node("d", "192.168.0.4", "10.244.1.0/24")},
-			"podCIDR 10.244.1.0/24 of node a overlaps podCIDR 10.244.1.0/24 of node d (give each Node a prefix of its own; until then neither's pods are reached)", "d",
+			"podCIDR 10.244.1.0/24 of node a overlaps podCIDR 10.244.1.0/24 of node d (give each Node a prefix of its own; until then the pods of neither are reached)", "d",
 		},
 		{
 			"duplicate public address", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", "", "203.0.113.9"), publishes(c, "vxlan", "", "203.0.113.9")},
-			"nodes b and c both have the address 203.0.113.9 (correct status.addresses of one of the Nodes; until then neither's pods are reached)", "b c",
+			"nodes b and c both have the address 203.0.113.9 (correct status.addresses of one of the Nodes; until then the pods of neither are reached)", "b c",
 		},
 		{
 			"outside of the network", network,
 			[]model.Node{a, b, node("c", "192.168.0.3", "10.99.3.0/24")},
-			"node c: podCIDR 10.99.3.0/24 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c",
+			"node c: podCIDR 10.99.3.0/24 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network in the configuration)", "c",
 		},
 		{
 			"wider than the network", network,
 			[]model.Node{a, node("c", "192.168.0.3", "10.0.0.0/8")},
-			"node c: podCIDR 10.0.0.0/8 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network that the configuration names)", "c",
+			"node c: podCIDR 10.0.0.0/8 is outside of the network 10.244.0.0/16 (give the node a podCIDR of the network, or correct the network in the configuration)", "c",
 		},
 		{
 			"a family that is off", network, []model.Node{
@@ -73,16 +73,16 @@ func TestBadFacts(t *testing.T) {
 			}, "", "",
 		},
 		{
-			"unknown back end",
+			"unknown backend",
 			mesh.Config{},
 			[]model.Node{a, publishes(b, "pigeon", ""), c},
-			`node b: mesh: back end "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
+			`node b: mesh: backend "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
 		},
 		{
 			"ipsec",
 			mesh.Config{},
 			[]model.Node{a, publishes(b, "ipsec", ""), c},
-			`node b: mesh: back end "ipsec" is not supported (use wireguard)`, "b",
+			`node b: mesh: backend "ipsec" is not supported (use wireguard)`, "b",
 		},
 		{
 			"no podCIDR",
@@ -93,17 +93,17 @@ func TestBadFacts(t *testing.T) {
 		{
 			"no JSON", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", `[]`), c},
-			`node b publishes for vxlan []: this is no such object (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+			`node b publishes for vxlan []: not such an object (have that node publish it again: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
 		},
 		{
 			"no MAC address", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", `{"VNI":1}`), c},
-			`node b publishes for vxlan {"VNI":1}: VtepMAC "" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+			`node b publishes for vxlan {"VNI":1}: VtepMAC "" is not a unicast MAC address (have that node publish it again: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
 		},
 		{
 			"multicast MAC address", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", `{"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}`), c},
-			`node b publishes for vxlan {"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}: VtepMAC "ff:ff:ff:ff:ff:ff" is no address of one device (have that node publish it anew: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
+			`node b publishes for vxlan {"VNI":1,"VtepMAC":"ff:ff:ff:ff:ff:ff"}: VtepMAC "ff:ff:ff:ff:ff:ff" is not a unicast MAC address (have that node publish it again: {"VNI":1,"VtepMAC":"12:34:56:78:9a:bc"})`, "b",
 		},
 		{
 			"another VNI", vxlan,
@@ -113,12 +113,12 @@ func TestBadFacts(t *testing.T) {
 		{
 			"our own MAC address", vxlan,
 			[]model.Node{publishes(a, "vxlan", mac), publishes(b, "vxlan", mac), c},
-			"nodes a and b both have the VtepMAC 12:c6:65:89:b4:e3: the kernel drops what one sends to the other (delete flannel.1 and what one of them publishes, and restart it)", "b",
+			"nodes a and b both have the VtepMAC 12:c6:65:89:b4:e3: the kernel drops what one sends to the other (on one of them, delete flannel.1 and its annotation, and restart the agent)", "b",
 		},
 		{
 			"one MAC address twice", vxlan,
 			[]model.Node{a, publishes(b, "vxlan", mac), publishes(c, "vxlan", mac)},
-			"nodes b and c both have the VtepMAC 12:c6:65:89:b4:e3 (delete flannel.1 and what one of them publishes, and restart it; until then neither's pods are reached)", "b c",
+			"nodes b and c both have the VtepMAC 12:c6:65:89:b4:e3 (on one of them, delete flannel.1 and its annotation, and restart the agent; until then the pods of neither are reached)", "b c",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -142,7 +142,7 @@ func TestBadFacts(t *testing.T) {
 	}
 }
 
-// A configuration that cannot work is refused in these words.
+// An invalid configuration is refused with these messages.
 func TestBadConfig(t *testing.T) {
 	for _, test := range []struct {
 		how  mesh.Config
@@ -152,44 +152,44 @@ func TestBadConfig(t *testing.T) {
 	}{
 		{
 			mesh.Config{Backend: "pigeon"},
-			model.CodeInvalidConf, `mesh: back end "pigeon" is not known`,
+			model.CodeInvalidConf, `mesh: backend "pigeon" is not known`,
 			"known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension",
 		},
 		{
 			mesh.Config{Backend: "ipsec"},
-			model.CodeUnsupportedField, `mesh: back end "ipsec" is not supported`,
+			model.CodeUnsupportedField, `mesh: backend "ipsec" is not supported`,
 			"use wireguard",
 		},
 		{
 			mesh.Config{Backend: "aws-vpc"},
-			model.CodeUnsupportedField, `mesh: back end "aws-vpc" is not supported`,
+			model.CodeUnsupportedField, `mesh: backend "aws-vpc" is not supported`,
 			"use wireguard",
 		},
-		{mesh.Config{Backend: "gce"}, model.CodeUnsupportedField, `mesh: back end "gce" is not supported`, "use wireguard"},
+		{mesh.Config{Backend: "gce"}, model.CodeUnsupportedField, `mesh: backend "gce" is not supported`, "use wireguard"},
 		{
 			mesh.Config{Backend: "ali-vpc"},
-			model.CodeUnsupportedField, `mesh: back end "ali-vpc" is not supported`,
+			model.CodeUnsupportedField, `mesh: backend "ali-vpc" is not supported`,
 			"use wireguard",
 		},
 		{
 			mesh.Config{Backend: "tencent-vpc"},
-			model.CodeUnsupportedField, `mesh: back end "tencent-vpc" is not supported`,
+			model.CodeUnsupportedField, `mesh: backend "tencent-vpc" is not supported`,
 			"use wireguard",
 		},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 1 << 24}},
+			mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 1 << 24}},
 			model.CodeInvalidConf,
 			"vxlan: VNI 16777216 is not between 1 and 16777215", "flannel's is 1",
 		},
 		{
-			mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{MTU: 117}},
+			mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{MTU: 117}},
 			model.CodeInvalidConf,
-			"vxlan: MTU 117 is not between 118 and 65535", "leave it out, and it is that of the interface to the other nodes",
+			"vxlan: MTU 117 is not between 118 and 65535", "remove it to use the MTU of the interface to the other nodes",
 		},
 	} {
 		_, err := mesh.Plan(&model.Cluster{Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.244.1.0/24")}},
 			test.how, nil)
-		var fault *model.Fault
+		var fault *model.Error
 		if !errors.As(err, &fault) || fault.Code != test.code || fault.Msg != test.want || fault.Hint != test.hint {
 			t.Errorf("%+v: %v, want code %d, %q (%s)", test.how, err, test.code, test.want, test.hint)
 		}

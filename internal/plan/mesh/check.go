@@ -18,7 +18,7 @@ type claim struct {
 	noun string
 }
 
-// What a claim is to.
+// The nouns of claims.
 const (
 	ofNode = "podCIDR"
 	ofPool = "block"
@@ -26,41 +26,41 @@ const (
 
 func (c claim) String() string { return fmt.Sprintf("%s of node %s", c.cidr, c.node) }
 
-// check finds the claims that contradict another node's facts. Nodes are sorted by name.
+// check finds claims that conflict with another node. Nodes are sorted by name.
 func check(
 	nodes []model.Node, self string, networks []netip.Prefix, held pools,
 ) (unusable map[claim]bool, problems []Problem) {
 	unusable = map[claim]bool{}
 	claims := make([]claim, 0, len(nodes))
 	for _, n := range nodes {
-		used := first(n.PodCIDRs)
+		used := firstPerFamily(n.PodCIDRs)
 		if len(used) < len(n.PodCIDRs) {
 			problems = append(problems, Problem{
 				[]string{n.Name},
 				fmt.Sprintf("node %s has several podCIDRs of one family, %v", n.Name, n.PodCIDRs),
-				fmt.Sprintf("leave one of each family; used are %v", used),
+				fmt.Sprintf("keep one of each family; used are %v", used),
 			})
 		}
 		for _, c := range used {
-			if why := odd(c.Addr()); why != "" {
+			if why := specialPrefix(c.Addr()); why != "" {
 				unusable[claim{n.Name, c, ofNode}] = true
 				problems = append(problems, Problem{
 					[]string{n.Name}, fmt.Sprintf("node %s: podCIDR %s is %s", n.Name, c, why), "choose a unicast prefix",
 				})
 				continue
 			}
-			if len(networks) > 0 && !inside(c, networks) {
+			if len(networks) > 0 && !isWithin(c, networks) {
 				unusable[claim{n.Name, c, ofNode}] = true
 				problems = append(problems, Problem{
 					[]string{n.Name},
-					fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, list(networks)),
-					"give the node a podCIDR of the network, or correct the network that the configuration names",
+					fmt.Sprintf("node %s: podCIDR %s is outside of the network %s", n.Name, c, joinPrefixes(networks)),
+					"give the node a podCIDR of the network, or correct the network in the configuration",
 				})
 				continue
 			}
 			claims = append(claims, claim{n.Name, c, ofNode})
 		}
-		for _, s := range held.of[n.Name] {
+		for _, s := range held.byNode[n.Name] {
 			if !s.cidr.IsSingleIP() {
 				claims = append(claims, claim{n.Name, s.cidr, ofPool})
 			}
@@ -73,15 +73,15 @@ func check(
 	}
 	problems = append(problems, sharedAddrs(nodes, unusable, held)...)
 	problems = append(problems, overlaps(claims, unusable)...)
-	problems = append(problems, swallowed(nodes, claims, unusable)...)
+	problems = append(problems, containsNodeAddr(nodes, claims, unusable)...)
 	return unusable, problems
 }
 
-func inside(p netip.Prefix, networks []netip.Prefix) bool {
+func isWithin(p netip.Prefix, networks []netip.Prefix) bool {
 	return slices.ContainsFunc(networks, func(n netip.Prefix) bool { return n.Bits() <= p.Bits() && n.Contains(p.Addr()) })
 }
 
-func list(networks []netip.Prefix) string {
+func joinPrefixes(networks []netip.Prefix) string {
 	var out []string
 	for _, n := range networks {
 		out = append(out, n.String())
@@ -89,7 +89,7 @@ func list(networks []netip.Prefix) string {
 	return strings.Join(out, " and ")
 }
 
-func odd(a netip.Addr) string {
+func specialPrefix(a netip.Addr) string {
 	switch {
 	case a.IsLoopback():
 		return "a loopback prefix"
@@ -101,7 +101,7 @@ func odd(a netip.Addr) string {
 	return ""
 }
 
-// sharedAddrs finds nodes that say they have the same address.
+// sharedAddrs finds nodes with the same address.
 func sharedAddrs(nodes []model.Node, unusable map[claim]bool, held pools) []Problem {
 	var problems []Problem
 	holder := make(map[netip.Addr]int, len(nodes))
@@ -120,7 +120,7 @@ func sharedAddrs(nodes []model.Node, unusable map[claim]bool, held pools) []Prob
 			problems = append(problems, Problem{
 				[]string{other.Name, n.Name},
 				fmt.Sprintf("nodes %s and %s both have the address %s", other.Name, n.Name, a),
-				"correct status.addresses of one of the Nodes; until then neither's pods are reached",
+				"correct status.addresses of one of the Nodes; until then the pods of neither are reached",
 			})
 			for _, who := range []model.Node{other, n} {
 				for _, c := range held.claims(who) {
@@ -134,8 +134,8 @@ func sharedAddrs(nodes []model.Node, unusable map[claim]bool, held pools) []Prob
 	return problems
 }
 
-// overlaps finds claims to the same addresses. Prefixes overlap only when one contains the other, so behind the
-// containing one in sorted order.
+// overlaps finds claims to the same addresses. Prefixes overlap only if one contains the other, and then it comes first
+// in sorted order.
 func overlaps(claims []claim, unusable map[claim]bool) []Problem {
 	sorted := slices.Clone(claims)
 	slices.SortStableFunc(sorted, func(a, b claim) int { return comparePrefix(a.cidr, b.cidr) })
@@ -151,7 +151,7 @@ func overlaps(claims []claim, unusable map[claim]bool) []Problem {
 			problems = append(problems, Problem{
 				[]string{o.node, c.node},
 				fmt.Sprintf("%s %s overlaps %s %s", o.noun, o, c.noun, c),
-				distinct(o, c),
+				overlapHint(o, c),
 			})
 		}
 		open = append(open, c)
@@ -159,16 +159,16 @@ func overlaps(claims []claim, unusable map[claim]bool) []Problem {
 	return problems
 }
 
-// distinct says how two claims come apart.
-func distinct(a, b claim) string {
+// overlapHint returns how to fix two overlapping claims.
+func overlapHint(a, b claim) string {
 	if a.noun == ofPool || b.noun == ofPool {
-		return "two pools have these addresses: take one out of the cluster; until then neither's pods are reached"
+		return "two pools have these addresses: delete one of them; until then the pods of neither are reached"
 	}
-	return "give each Node a prefix of its own; until then neither's pods are reached"
+	return "give each Node a prefix of its own; until then the pods of neither are reached"
 }
 
-// swallowed finds claims that contain a node's own address: a route for them would cut the node off.
-func swallowed(nodes []model.Node, claims []claim, unusable map[claim]bool) []Problem {
+// containsNodeAddr finds claims that contain a node's own address: a route for them would disconnect the node.
+func containsNodeAddr(nodes []model.Node, claims []claim, unusable map[claim]bool) []Problem {
 	type held struct {
 		addr netip.Addr
 		node string

@@ -7,61 +7,59 @@ import (
 	"slices"
 )
 
-// Config is how a mesh is built.
+// Config is the configuration of a mesh.
 type Config struct {
-	// Backend is how packets get from node to node; empty is host-gw.
+	// Backend is the name of this node's backend; empty is host-gw.
 	Backend string
-	// Backends is the table of those that may be used; empty is Backends(). Each peer is reached by the one that it
-	// publishes.
+	// Backends is the table of known backends; empty is Backends(). Each peer is reached by the one that it publishes.
 	Backends []Backend
-	Vxlan    Vxlan
-	// VtepSeed is random text for self's VtepMAC where self publishes it and has not published one yet. Without it, and
-	// where nodes publish nothing, a VtepMAC comes from the node's name.
-	VtepSeed string
-	// VtepAlone tells that of what self could publish others are told Topology.Vtep alone.
-	VtepAlone bool
-	// These are the keys of the other back ends.
+	VXLAN    VXLAN
+	// VTEPSeed is random text from which self's first VtepMAC is derived. Without it, and if a node publishes none, the
+	// VtepMAC is derived from the node's name.
+	VTEPSeed string
+	// PublishVTEPOnly: self publishes Topology.VTEP only, not Topology.Publish.
+	PublishVTEPOnly bool
+	// These are the keys of the other backends.
 	UDP       UDP
 	IPIP      IPIP
-	Wireguard Wireguard
+	WireGuard WireGuard
 	Extension Extension
-	// Networks are the prefixes that all nodes' pods are in. Where there are any, a family without one is off, and a
-	// podCIDR outside of them is not routed.
+	// Networks are the prefixes of all nodes' pods. If there are any, a family without one is disabled, and a podCIDR
+	// outside of them is not routed.
 	Networks []netip.Prefix
-	// Interface is the link to the other nodes; empty is the one that holds the node's address.
+	// Interface is the link to the other nodes; empty is the one with the node's address.
 	Interface string
-	// Learned is what back ends in user space have found out (Runner.Learn), by their names.
+	// Learned is the runtime data of backends in user space (Runner.Learn), by backend name.
 	Learned map[string]string
-	// BadChecksums are devices through which packets arrive broken unless the kernel computes their checksums itself: the
-	// reconciler has seen it.
+	// BadChecksums are devices with broken checksum offload, as the reconciler detected: the kernel computes the
+	// checksums.
 	BadChecksums []string
-	// Masquerade are the prefixes of all nodes' pods: what a pod sends to anywhere else has its node's address. None: it
-	// keeps its own.
+	// Masquerade are the prefixes of all nodes' pods: packets of pods to other destinations are masqueraded. Empty: pods
+	// keep their addresses.
 	Masquerade []netip.Prefix
-	// Keep are further prefixes where the receiver sees the pod's own address.
-	Keep []netip.Prefix
-	// PortsInOrder has masquerading take the pod's own port where it is free, instead of a random one.
-	PortsInOrder bool
-	// Pools has the blocks of the cluster's pools routed to their nodes, each as its pool says. Where the nodes' prefixes
-	// lie in a pool they are not routed: blocks are what its addresses come in.
+	// NoMasquerade are further destinations for which pods keep their addresses.
+	NoMasquerade []netip.Prefix
+	// PreservePorts: masquerading keeps the pod's source port if it is free, instead of choosing a random one.
+	PreservePorts bool
+	// Pools: the blocks of the cluster's pools are routed to their nodes, with each pool's encapsulation. Nodes' podCIDRs
+	// within a pool are not routed.
 	Pools bool
-	// Brought are the prefixes of which nodes may lead single addresses to their pods that no IPAM gave
-	// (model.Node.Brought). What a pool, a prefix of the cluster or a node has is never led anywhere else.
-	Brought []netip.Prefix
-	// Marked are self's pods whose packets to the outside of the cluster bear a code point.
-	Marked []Marked
-	// TunnelAddrs are self's own addresses at its tunnels' ends, at most one a family; without one of a family it is the
-	// first of self's prefix.
+	// Unmanaged are the prefixes of the addresses in model.Node.Unmanaged that are routed. An address of a pool, of a
+	// podCIDR or of a node is never routed to another node.
+	Unmanaged []netip.Prefix
+	// DSCPMark are self's pods whose packets to the outside of the cluster bear a code point.
+	DSCPMarks []DSCPMark
+	// TunnelAddrs are the addresses of self's tunnel devices, at most one for each family; the default is the first of
+	// self's podCIDR.
 	TunnelAddrs []netip.Addr
-	// Beside expects pods on a bridge of self's prefixes, which was the design before: it answers them for those that are
-	// routed.
-	Beside bool
-	// Routed are the addresses of the pods that are, of IPv6: only where Topology.Bridged tells that they matter.
-	Routed []netip.Addr
-	// Relays let packets for machines that have just migrated to self come by way of where they were.
+	// BridgePods: self may still have pods on a bridge, from its configuration before; the node answers ARP and NDP there
+	// for routed pods.
+	BridgePods bool
+	// RoutedAddrs are the IPv6 addresses of routed pods; needed only if Topology.BridgedFamilies has IPv6.
+	RoutedAddrs []netip.Addr
+	// Relays accept packets for VMs that have just migrated to self from the nodes where they ran before.
 	Relays []Relay
-	// Blackhole refuses what is sent to an address of self's own prefixes that no pod has, instead of sending it
-	// elsewhere.
+	// Blackhole: packets to an unused address of self's podCIDRs are dropped instead of following the default route.
 	Blackhole bool
 }
 

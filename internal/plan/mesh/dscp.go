@@ -12,25 +12,27 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// DSCPTable is the name of the table that marks what pods send out of the cluster.
+// DSCPTable is the name of the table that sets the DSCP of packets that leave the cluster.
 const DSCPTable = "weft-dscp"
 
-// Marked is a pod whose packets to the outside of the cluster bear a code point (RFC 2474). Link is the node's end of
-// its interface.
-type Marked struct {
+// DSCPMark is a pod whose packets to destinations outside of the cluster get a DSCP value (RFC 2474). Link is the
+// node's end of its interface.
+type DSCPMark struct {
 	Link string
 	DSCP uint8
 }
 
-// dscp is the table. Behind the translation of destinations it is known who a packet is for: a pod behind a service's
-// address is within the cluster. All who have one code point share its chain, and a pod without one costs a look into a
-// map.
+// dscp returns the table. It comes after DNAT, so that a pod behind a service's address counts as within the cluster.
+// Pods with the same DSCP value share a chain, and a pod without one costs one map lookup.
 func dscp(cfg Config, nodes []model.Node, held pools) state.Table {
-	marked := slices.SortedFunc(slices.Values(cfg.Marked), func(a, b Marked) int { return cmp.Compare(a.Link, b.Link) })
+	marked := slices.SortedFunc(
+		slices.Values(cfg.DSCPMarks),
+		func(a, b DSCPMark) int { return cmp.Compare(a.Link, b.Link) },
+	)
 	classes := state.Set{Name: "classes", Key: "ifname", Data: "verdict"}
-	t := state.Table{Family: "inet", Name: DSCPTable, Sets: prefixSets("cluster", within(cfg, nodes, held))}
-	chain := func(m Marked) string { return fmt.Sprintf("dscp%d", m.DSCP) }
-	for _, m := range slices.CompactFunc(marked, func(a, b Marked) bool { return a.Link == b.Link }) {
+	t := state.Table{Family: "inet", Name: DSCPTable, Sets: prefixSets("cluster", clusterPrefixes(cfg, nodes, held))}
+	chain := func(m DSCPMark) string { return fmt.Sprintf("dscp%d", m.DSCP) }
+	for _, m := range slices.CompactFunc(marked, func(a, b DSCPMark) bool { return a.Link == b.Link }) {
 		classes.Elements = append(classes.Elements, state.Element{Key: []string{m.Link}, Val: []string{"jump " + chain(m)}})
 		if slices.ContainsFunc(t.Chains, func(c state.Chain) bool { return c.Name == chain(m) }) {
 			continue
@@ -52,9 +54,9 @@ func dscp(cfg Config, nodes []model.Node, held pools) state.Table {
 	return t
 }
 
-// within are all addresses of the cluster: of its nodes, and of pods.
-func within(cfg Config, nodes []model.Node, held pools) []netip.Prefix {
-	out := slices.Concat(held.brought(), cfg.Masquerade, cfg.Networks)
+// clusterPrefixes returns all addresses of the cluster: of its nodes, and of pods.
+func clusterPrefixes(cfg Config, nodes []model.Node, held pools) []netip.Prefix {
+	out := slices.Concat(held.unmanagedPrefixes(), cfg.Masquerade, cfg.Networks)
 	for _, o := range held.all {
 		for _, r := range o.Regions {
 			out = append(out, r.CIDR)

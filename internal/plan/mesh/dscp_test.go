@@ -13,8 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Pods that ask for a code point are in one table, with all addresses of the cluster: those of nodes, pools and
-// prefixes.
+// Pods with a DSCP value are in one table, with all addresses of the cluster: those of nodes, pools and prefixes.
 func TestMarked(t *testing.T) {
 	c := &model.Cluster{
 		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{
@@ -34,7 +33,7 @@ func TestMarked(t *testing.T) {
 	if got, any := table(); any {
 		t.Errorf("nobody asked: %v", got)
 	}
-	cfg.Marked = []mesh.Marked{{Link: "cali2", DSCP: 46}, {Link: "cali1", DSCP: 10}, {Link: "cali3", DSCP: 46}}
+	cfg.DSCPMarks = []mesh.DSCPMark{{Link: "cali2", DSCP: 46}, {Link: "cali1", DSCP: 10}, {Link: "cali3", DSCP: 46}}
 	got, _ := table()
 	text, err := lang.Text(got)
 	if err != nil {

@@ -10,21 +10,21 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Extension is the back end whose ways are made by somebody's programs. Its keys are those of flannel's net-conf.json;
-// each is a program and its arguments, parted by spaces, without a shell.
+// Extension is the configuration of the backend that runs the administrator's commands. Its keys are those of flannel's
+// net-conf.json; each is a program and its arguments, separated by spaces, without a shell.
 type Extension struct {
-	// PreStartupCommand runs first; what it prints is told to the other nodes.
+	// PreStartupCommand runs first; its output is published to the other nodes.
 	PreStartupCommand string
 	// PostStartupCommand runs when this node's prefix is known.
 	PostStartupCommand string
 	// SubnetAddCommand runs for each other node, SubnetRemoveCommand when it has left.
 	SubnetAddCommand    string
 	SubnetRemoveCommand string
-	// Network and NetworkV6 are the prefixes of all nodes' pods, which the commands are told.
+	// Network and NetworkV6 are the prefixes of all nodes' pods, for the commands' environment.
 	Network, NetworkV6 netip.Prefix
 }
 
-// The options of an extension's tunnel; a command is there when there is one.
+// The options of an extension's tunnel; a command is absent if it is not configured.
 const (
 	OptionPostStartup  = "PostStartupCommand"
 	OptionSubnetAdd    = "SubnetAddCommand"
@@ -34,20 +34,20 @@ const (
 	OptionSubnetV6     = "IPV6SUBNET"
 	OptionPublic       = "PUBLIC_IP"
 	OptionPublicV6     = "PUBLIC_IPV6"
-	// OptionData is what a peer's first command printed.
+	// OptionData is the output of a peer's PreStartupCommand.
 	OptionData = "data"
 )
 
-// extensionLink is no link; it tells the tunnel from others.
+// extensionLink is not a link; it identifies the tunnel.
 const extensionLink = "extension"
 
 func extensionRow() Backend {
 	return Backend{Name: "extension", Node: extensionNode, Peer: extensionPeer, Publish: extensionPublish}
 }
 
-// extensionPublish is the output of the first command, a string in JSON, as flannel writes it.
+// extensionPublish returns the output of PreStartupCommand as a JSON string, as flannel writes it.
 func extensionPublish(p *Planner, family int) string {
-	if family != 4 && p.has(4) || p.cfg.Extension.PreStartupCommand == "" {
+	if family != 4 && p.hasUnderlay(4) || p.cfg.Extension.PreStartupCommand == "" {
 		return ""
 	}
 	b, err := json.Marshal(p.Learned("extension"))
@@ -57,10 +57,10 @@ func extensionPublish(p *Planner, family int) string {
 	return string(b)
 }
 
-func (p *Planner) has(family int) bool { _, ok := p.underlay[family]; return ok }
+func (p *Planner) hasUnderlay(family int) bool { _, ok := p.underlay[family]; return ok }
 
-func extensionNode(p *Planner) Part {
-	part, e := forwarding(p), p.cfg.Extension
+func extensionNode(p *Planner) BackendState {
+	part, e := enableForwarding(p), p.cfg.Extension
 	options := map[string]string{}
 	for name, value := range map[string]string{
 		OptionPostStartup: e.PostStartupCommand, OptionSubnetAdd: e.SubnetAddCommand,
@@ -85,11 +85,11 @@ func extensionNode(p *Planner) Part {
 	return part
 }
 
-// extensionPeer names a peer's prefix for the commands. A peer that publishes data which are no string is not ours.
-func extensionPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
-	far, _, problem := p.Ends(peer, cidr)
+// extensionPeer plans a peer's prefix for the commands. Data that is not a JSON string is a problem.
+func extensionPeer(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Problem) {
+	far, _, problem := p.Endpoints(peer, cidr)
 	if problem != nil {
-		return Part{}, problem
+		return BackendState{}, problem
 	}
 	out := TunnelPeer{Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, 0)}
 	for _, family := range families() {
@@ -99,14 +99,14 @@ func extensionPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 		}
 		var data string
 		if err := json.Unmarshal([]byte(text), &data); err != nil {
-			return Part{}, &Problem{
+			return BackendState{}, &Problem{
 				[]string{peer.Name},
-				fmt.Sprintf("node %s publishes for extension %s: this is no string", peer.Name, text),
-				"have that node publish it anew: what its PreStartupCommand printed, as a string in JSON",
+				fmt.Sprintf("node %s publishes for extension %s: not a string", peer.Name, text),
+				"have that node publish it again: the output of its PreStartupCommand, as a JSON string",
 			}
 		}
 		out.Options = map[string]string{OptionData: data}
 		break
 	}
-	return Part{Tunnels: []Tunnel{{Backend: "extension", Link: extensionLink, Peers: []TunnelPeer{out}}}}, nil
+	return BackendState{Tunnels: []Tunnel{{Backend: "extension", Link: extensionLink, Peers: []TunnelPeer{out}}}}, nil
 }

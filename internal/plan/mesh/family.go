@@ -22,20 +22,20 @@ const Protocol uint8 = 0x77
 
 const mainTable = 254
 
-// Owns tells whether a route is one of the mesh's.
+// Owns reports whether a route belongs to the mesh.
 func Owns(r state.Route) bool {
 	return r.Protocol == Protocol && (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin &&
 		r.Metric < MetricMax
 }
 
-// metrics gives each prefix of a cluster a metric of its own. It comes from the prefix alone unless two meet, so that a
-// node that joins or leaves does not renumber the others.
+// metrics assigns each prefix of a cluster a metric of its own. It is derived from the prefix unless two collide, so
+// that a node that joins or leaves does not change the metrics of others.
 func metrics(nodes []model.Node, held pools) map[netip.Prefix]uint32 {
 	out := make(map[netip.Prefix]uint32, len(nodes))
 	taken := make(map[uint32]bool, len(nodes))
 	var text []byte
 	h := fnv.New32a()
-	give := func(p netip.Prefix) {
+	add := func(p netip.Prefix) {
 		if _, ok := out[p]; ok {
 			return
 		}
@@ -51,11 +51,11 @@ func metrics(nodes []model.Node, held pools) map[netip.Prefix]uint32 {
 		taken[m], out[p] = true, m
 	}
 	for _, n := range nodes {
-		for _, p := range first(n.PodCIDRs) {
-			give(p)
+		for _, p := range firstPerFamily(n.PodCIDRs) {
+			add(p)
 		}
-		for _, s := range held.of[n.Name] {
-			give(s.cidr)
+		for _, s := range held.byNode[n.Name] {
+			add(s.cidr)
 		}
 	}
 	return out
@@ -70,7 +70,7 @@ func familyOf(a netip.Addr) int {
 	return 6
 }
 
-// addrsOf are where a node is found, the address that counts first: what it publishes comes before what it has.
+// addrsOf returns a node's addresses in order of precedence: those that it publishes, then its own.
 func addrsOf(n model.Node) []netip.Addr {
 	out := []netip.Addr{}
 	if n.Published != nil {
@@ -84,10 +84,10 @@ func addrsOf(n model.Node) []netip.Addr {
 	return out
 }
 
-// Has tells whether an address is one that a node has or publishes.
-func Has(n model.Node, a netip.Addr) bool { return slices.Contains(addrsOf(n), a) }
+// HasAddr reports whether a node has or publishes an address.
+func HasAddr(n model.Node, a netip.Addr) bool { return slices.Contains(addrsOf(n), a) }
 
-// addrOf is where a node is found over a family.
+// addrOf returns a node's preferred address of a family.
 func addrOf(n model.Node, family int) (netip.Addr, bool) {
 	if n.Published != nil {
 		if a, ok := addrIn(n.Published.Addrs, family); ok {
@@ -106,8 +106,8 @@ func addrIn(addrs []netip.Addr, family int) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// first is the first prefix of each family.
-func first(cidrs []netip.Prefix) []netip.Prefix {
+// firstPerFamily returns the first prefix of each family.
+func firstPerFamily(cidrs []netip.Prefix) []netip.Prefix {
 	out := []netip.Prefix{}
 	for _, c := range cidrs {
 		c = c.Masked()
@@ -120,8 +120,8 @@ func first(cidrs []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// on leaves of nodes what is of families that are on.
-func (c Config) on(nodes []model.Node) []model.Node {
+// enabledFamilies leaves of nodes what is of families that are on.
+func (c Config) enabledFamilies(nodes []model.Node) []model.Node {
 	off := func(family int) bool {
 		return len(c.Networks) > 0 && !slices.ContainsFunc(c.Networks, func(n netip.Prefix) bool {
 			return familyOf(n.Addr()) == family
@@ -146,7 +146,7 @@ func (c Config) on(nodes []model.Node) []model.Node {
 	return out
 }
 
-// comparePrefix sorts a prefix before those inside it.
+// comparePrefix sorts a prefix before those within it.
 func comparePrefix(a, b netip.Prefix) int {
 	if c := a.Addr().Compare(b.Addr()); c != 0 {
 		return c

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// Whatever a peer publishes, it is reached or a problem says why not, and the other peers are reached.
+// With any published data a peer is reached or has a problem, and the other peers are reached.
 func FuzzPublished(f *testing.F) {
 	for _, data := range []string{
 		"", "null", "{}", `{"VNI":1,"VtepMAC":"12:c6:65:89:b4:e3"}`, `{"PublicKey":"","Port":1}`, "[]", `"x"`,

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// GuardTable is the name of the table that guards the tunnels against pods: a tunnel's packet has the rights of the
-// node that sends it, and an ordinary UDP socket is enough to write one.
+// GuardTable is the name of the table that protects the tunnels from pods: a tunnel's packet is trusted as its node's,
+// and an ordinary UDP socket is enough to forge one.
 //
 //	input    A tunnel's packet is accepted from a peer alone, at the node's own address, and only with an inner source address
 //	         that is the peer's: of its pods, or its own. That is decided before the packet is decapsulated.
@@ -21,30 +21,32 @@ import (
 //	         which would give it a node's address. Nor is neighbor discovery, which belongs to one link, ever routed.
 const GuardTable = "weft-mesh"
 
-// guardPriority is before that of most others' chains; a drop is final in any case.
+// guardPriority is before that of most other programs' chains; a drop is final in any case.
 const guardPriority = -10
 
-// IP protocols of packets in packets.
+// IP protocols of encapsulated packets.
 const protoIPIP, protoSixInFour = "4", "41"
 
-// guard is who may send what through the node's tunnels: peers, from their own addresses and their pods'.
+// guard plans which packets are accepted from the node's tunnels: those of peers, from the peers' and their pods'
+// addresses.
 type guard struct {
 	p        *Planner
 	nodes    []model.Node
-	unusable map[claim]bool // what of the nodes' prefixes does not count
+	unusable map[claim]bool // the nodes' prefixes that are ignored
 }
 
-// table is the nft table: sets of addresses, so that a packet costs the same with one peer and with thousands.
+// table returns the nft table: it uses sets of addresses, so that the cost of a packet does not depend on the number of
+// peers.
 func (g guard) table(used []encapsulation) state.Table {
 	peers, sources := g.senders()
 	t := state.Table{Family: "inet", Name: GuardTable}
 	t.Sets = append(t.Sets, addrSets("peers", peers)...)
-	t.Sets = append(t.Sets, addrSets("self", g.ends())...)
+	t.Sets = append(t.Sets, addrSets("self", g.tunnelAddrs())...)
 	outside, lenient := g.outside()
 	t.Sets = append(t.Sets, outside...)
 	relays, relayed := g.relays()
 	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
-	// where packets of protocols without ports go
+	// the chains of protocols without ports
 	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"}
 	var ports []string
 	tunnels := map[string]string{}
@@ -58,7 +60,7 @@ func (g guard) table(used []encapsulation) state.Table {
 		t.Chains = append(t.Chains, e.chains(sources, lenient, g.atSelf())...)
 	}
 	t.Sets = append(t.Sets, sources.sets...)
-	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is hardly ever more
+	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is rarely more
 	// than one.
 	input, forward := rules("meta l4proto tcp accept"), rules("meta l4proto tcp accept")
 	switch len(ports) {
@@ -97,7 +99,8 @@ func (g guard) table(used []encapsulation) state.Table {
 	return t
 }
 
-// foreign is about protocols that are no tunnel of the mesh: somebody's own tunnels end on the node, but none of pods.
+// foreign returns the rules for tunnel protocols that the mesh does not use: the administrator's own tunnels to the
+// node are accepted, but none from pods.
 func (g guard) foreign() []state.NftRule {
 	out := rules("ip saddr @peers4 accept", "ip6 saddr @peers6 accept")
 	var links []string
@@ -110,12 +113,13 @@ func (g guard) foreign() []state.NftRule {
 	return append(out, rules("counter drop")...)
 }
 
-// atSelf drops what is not for self's own addresses: by comparison where there is one of a family, as mostly.
+// atSelf returns rules that drop packets to other than self's own addresses: by comparison if a family has only one, as
+// is usual.
 func (g guard) atSelf() []state.NftRule {
 	var out []state.NftRule
-	ends := g.ends()
+	addrs := g.tunnelAddrs()
 	for i, ip := range []string{"ip", "ip6"} {
-		own := slices.DeleteFunc(slices.Clone(ends), func(a netip.Addr) bool { return a.Is6() != (i == 1) })
+		own := slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool { return a.Is6() != (i == 1) })
 		match := " daddr != @self" + strconv.Itoa(4+2*i)
 		if len(own) == 1 {
 			match = " daddr != " + own[0].String()
@@ -125,9 +129,9 @@ func (g guard) atSelf() []state.NftRule {
 	return out
 }
 
-// chains are those of an encapsulation, by the family of the inner packet.
-func (e encapsulation) chains(from senders, lenient []string, atSelf []state.NftRule) []state.Chain {
-	head := append(rules(e.foreign...), atSelf...)
+// chains returns the chains of an encapsulation, by the family of the inner packet.
+func (e encapsulation) chains(from senderSets, lenient []string, atSelf []state.NftRule) []state.Chain {
+	head := append(rules(e.acceptForeign...), atSelf...)
 	var out []state.Chain
 	for i, in := range e.inner {
 		if in.source == "" {
@@ -139,7 +143,7 @@ func (e encapsulation) chains(from senders, lenient []string, atSelf []state.Nft
 		}
 		chain := state.Chain{Name: e.name + version}
 		for _, bits := range slices.Backward(from.bits[i]) {
-			// pods' prefixes before single addresses: most packets are of pods
+			// pods' prefixes before single addresses: most packets are from pods
 			mask := ""
 			if bits < 32 || i == 1 && bits < 128 {
 				mask = " & " + maskOf(bits, i == 1).String()
@@ -152,16 +156,16 @@ func (e encapsulation) chains(from senders, lenient []string, atSelf []state.Nft
 		}
 		chain.Rules = append(chain.Rules, rules("counter drop")...)
 		out = append(out, chain)
-		if in.is == "" {
+		if in.protocol == "" {
 			return append(out, state.Chain{Name: e.name, Rules: append(head, rules("goto "+chain.Name)...)})
 		}
-		head = append(head, rules(in.is+" goto "+chain.Name)...)
+		head = append(head, rules(in.protocol+" goto "+chain.Name)...)
 	}
 	return append(out, state.Chain{Name: e.name, Rules: append(head, rules("counter drop")...)})
 }
 
-// ends are self's own addresses, at which tunnels end.
-func (g guard) ends() []netip.Addr {
+// tunnelAddrs returns self's own addresses, at which tunnels end.
+func (g guard) tunnelAddrs() []netip.Addr {
 	out := addrsOf(g.p.self)
 	for _, family := range families() {
 		if u, ok := g.p.underlay[family]; ok && !slices.Contains(out, u.Address) {
@@ -171,34 +175,34 @@ func (g guard) ends() []netip.Addr {
 	return out
 }
 
-// hidden reports whether pods are masqueraded: then no reply is for an address outside.
-func (g guard) hidden() bool {
+// masqueraded reports whether all pods are masqueraded: then no reply comes from an address outside of the cluster.
+func (g guard) masqueraded() bool {
 	if len(g.p.pools.all) > 0 {
 		return !slices.ContainsFunc(g.p.pools.all, func(o model.AddressPool) bool { return !o.NATOutgoing })
 	}
 	return len(g.p.cfg.Masquerade) > 0
 }
 
-// cluster is what is never taken for an address outside.
+// cluster returns the addresses that never count as outside of the cluster.
 func (g guard) cluster() []netip.Prefix {
-	own := within(g.p.cfg, g.nodes, g.p.pools)
-	for _, a := range g.ends() {
+	own := clusterPrefixes(g.p.cfg, g.nodes, g.p.pools)
+	for _, a := range g.tunnelAddrs() {
 		own = append(own, netip.PrefixFrom(a, a.BitLen()))
 	}
 	return append(own, netip.MustParsePrefix("169.254.0.0/16"), netip.MustParsePrefix("fe80::/10"))
 }
 
-// outside are the sets and the rules that let packets of outside networks come by way of a peer, and there are none
-// where pods are masqueraded.
+// outside returns the sets and rules that accept packets from outside of the cluster through a peer; none if pods are
+// masqueraded.
 func (g guard) outside() ([]state.Set, []string) {
-	hidden := g.hidden()
-	if hidden && len(g.p.cfg.Keep) == 0 {
+	hidden := g.masqueraded()
+	if hidden && len(g.p.cfg.NoMasquerade) == 0 {
 		return nil, nil
 	}
 	own := g.cluster()
 	sets, match := prefixSets("cluster", own), "%[1]s saddr @peers%[2]s %[3]s != @cluster%[2]s"
 	if hidden {
-		sets, match = append(sets, prefixSets("keep", g.p.cfg.Keep)...), match+" %[3]s @keep%[2]s"
+		sets, match = append(sets, prefixSets("keep", g.p.cfg.NoMasquerade)...), match+" %[3]s @keep%[2]s"
 	}
 	return sets, []string{match + " accept"}
 }
@@ -207,7 +211,7 @@ func sourcesName(six, bits int) string {
 	return fmt.Sprintf("sources%d/%d", 4+2*six, bits)
 }
 
-// maskOf is a mask of a length as an address.
+// maskOf returns the netmask of a prefix length as an address.
 func maskOf(bits int, six bool) netip.Addr {
 	all := netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	if six {
@@ -217,7 +221,7 @@ func maskOf(bits int, six bool) netip.Addr {
 	return p.Addr()
 }
 
-// addrSets are two sets of single addresses, one a family.
+// addrSets returns two sets of single addresses, one for each family.
 func addrSets(name string, addrs []netip.Addr) []state.Set {
 	sets := []state.Set{{Name: name + "4", Key: "ipv4_addr"}, {Name: name + "6", Key: "ipv6_addr"}}
 	for _, a := range addrs {
@@ -230,7 +234,7 @@ func addrSets(name string, addrs []netip.Addr) []state.Set {
 	return sets
 }
 
-// verdicts is a map of keys to verdicts, which are named in turn.
+// verdicts returns a verdict map; pairs are keys and verdicts in turn.
 func verdicts(name, key string, pairs ...string) state.Set {
 	s := state.Set{Name: name, Key: key, Data: "verdict"}
 	for i := 0; i+1 < len(pairs); i += 2 {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// forwarding lets the node pass packets on between its pods and the underlay.
-func forwarding(p *Planner) Part {
+// enableForwarding enables IP forwarding between the node's pods and the underlay.
+func enableForwarding(p *Planner) BackendState {
 	var s state.Space
 	if _, ok := p.underlay[4]; ok {
 		s.Sysctls = append(s.Sysctls, state.Sysctl{Name: "net/ipv4/ip_forward", Value: "1", Shared: true})
@@ -21,30 +21,30 @@ func forwarding(p *Planner) Part {
 			Name: "net/ipv6/conf/all/forwarding", Value: "1", Shared: true, IfPresent: true,
 		})
 	}
-	return Part{Host: s}
+	return BackendState{Host: s}
 }
 
 // gateway routes a peer's prefix to the peer's own address.
-func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
-	via, u, problem := p.Ends(peer, cidr)
+func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Problem) {
+	via, u, problem := p.Endpoints(peer, cidr)
 	if problem != nil {
-		return Part{}, problem
+		return BackendState{}, problem
 	}
-	if !u.Reaches(via) {
-		return Part{}, &Problem{
+	if !u.IsNeighbor(via) {
+		return BackendState{}, &Problem{
 			[]string{peer.Name},
-			fmt.Sprintf("node %s: its address %s is no neighbor on %s (%v)", peer.Name, via, u.Link, u.OnLink),
-			"host-gw needs all nodes on one network; put the node there, or encapsulate (vxlan)",
+			fmt.Sprintf("node %s: its address %s is not on-link on %s (%v)", peer.Name, via, u.Link, u.OnLink),
+			"host-gw needs all nodes on one network; move the node there, or use a tunnel (vxlan)",
 		}
 	}
 	r := p.Route(cidr)
 	r.Gw, r.Link = via, u.Link
-	return Part{Host: state.Space{Routes: []state.Route{r}}}, nil
+	return BackendState{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
 
-// blackholes refuse what is for self's own pods and finds none: a default route would send it back where it came from,
-// and of a single address the node whose block has it. Who sends to a block is told; a prefix is silent, as its key
-// says.
+// blackholes returns routes that reject packets to unused addresses of self's prefixes: the default route would send
+// them back, and a borrowed address's block route would send it to the block's node. Blocks are unreachable (ICMP
+// error), podCIDRs are blackholes (silent), as the configuration key says.
 func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 	const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
 	var out []state.Route
@@ -52,18 +52,18 @@ func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
 		r := p.Route(cidr)
 		r.Type = kind
 		if familyOf(cidr.Addr()) == 6 {
-			r.Link = "lo" // where the kernel puts it
+			r.Link = "lo" // as the kernel does
 		}
 		out = append(out, r)
 	}
 	if p.cfg.Blackhole {
-		for _, cidr := range first(p.self.PodCIDRs) {
+		for _, cidr := range firstPerFamily(p.self.PodCIDRs) {
 			refuse(cidr, blackhole)
 		}
 	}
-	for _, s := range p.pools.of[p.self.Name] {
-		if !s.brought && !unusable[claim{p.self.Name, s.cidr, ofPool}] {
-			// one that holds a node's own address would cut that off
+	for _, s := range p.pools.byNode[p.self.Name] {
+		if !s.unmanaged && !unusable[claim{p.self.Name, s.cidr, ofPool}] {
+			// one that contains a node's own address would disconnect that node
 			refuse(s.cidr, unreachable)
 		}
 	}

@@ -10,18 +10,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// MasqueradeTable is the name of the table that hides pods from what is outside of the cluster.
+// MasqueradeTable is the name of the table that masquerades pods' packets that leave the cluster.
 const MasqueradeTable = "weft-cluster"
 
-// masquerade gives packets of the cluster's pods the node's address when they leave for anywhere else. Pods see each
-// other's own addresses, on whatever node. Ports are random: two connections that begin at once and are given the same
-// free port would cost one of them its first packet, and a second of waiting.
+// masquerade returns the table that masquerades the packets of the cluster's pods to other destinations. Packets
+// between pods keep their addresses. Ports are random: of two simultaneous connections that get the same free port, one
+// would lose its first packet and retry after a second.
 func masquerade(cfg Config, held pools) state.Table {
 	how := "masquerade"
-	if !cfg.PortsInOrder {
+	if !cfg.PreservePorts {
 		how += " fully-random"
 	}
-	sets := slices.Concat(prefixSets("cluster", append(held.brought(), cfg.Masquerade...)), prefixSets("keep", cfg.Keep))
+	sets := slices.Concat(prefixSets("cluster", append(held.unmanagedPrefixes(), cfg.Masquerade...)), prefixSets("keep", cfg.NoMasquerade))
 	if len(held.all) > 0 {
 		return held.masquerade(cfg, how)
 	}
@@ -40,7 +40,8 @@ func masquerade(cfg Config, held pools) state.Table {
 	}}}
 }
 
-// prefixSets are two sets, one a family. Of prefixes that are inside of each other the kernel takes one.
+// prefixSets returns two sets, one for each family. Nested prefixes are merged, because the kernel rejects overlapping
+// intervals.
 func prefixSets(name string, prefixes []netip.Prefix) []state.Set {
 	sets := []state.Set{
 		{Name: name + "4", Key: "ipv4_addr", Interval: true}, {Name: name + "6", Key: "ipv6_addr", Interval: true},
@@ -55,7 +56,7 @@ func prefixSets(name string, prefixes []netip.Prefix) []state.Set {
 	return sets
 }
 
-// outermost are the prefixes that are in no other one.
+// outermost returns the prefixes that are not within another one.
 func outermost(prefixes []netip.Prefix) []netip.Prefix {
 	sorted := make([]netip.Prefix, 0, len(prefixes))
 	for _, p := range prefixes {
@@ -71,15 +72,15 @@ func outermost(prefixes []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// hide tells whether there is a pool whose addresses are hidden.
-func (p pools) hide() bool {
+// anyMasquerades reports whether there is a pool whose addresses are masqueraded.
+func (p pools) anyMasquerades() bool {
 	return slices.ContainsFunc(p.all, func(o model.AddressPool) bool { return o.NATOutgoing })
 }
 
-// masquerade is the table where there are pools: each says whether its addresses are hidden, and the addresses of all
-// of them, whoever hides them, see each other.
+// masquerade returns the table if there are pools: each pool has its own setting, and packets between addresses of any
+// pools are never masqueraded.
 func (p pools) masquerade(cfg Config, how string) state.Table {
-	all, open := p.brought(), []netip.Prefix(nil)
+	all, open := p.unmanagedPrefixes(), []netip.Prefix(nil)
 	hidden := slices.Clone(cfg.Masquerade)
 	for _, o := range p.all {
 		for _, r := range o.Regions {
@@ -92,7 +93,7 @@ func (p pools) masquerade(cfg Config, how string) state.Table {
 		}
 	}
 	t := state.Table{Family: "inet", Name: MasqueradeTable, Sets: slices.Concat(
-		prefixSets("cluster", append(all, cfg.Masquerade...)), prefixSets("keep", cfg.Keep), prefixSets("open", open),
+		prefixSets("cluster", append(all, cfg.Masquerade...)), prefixSets("keep", cfg.NoMasquerade), prefixSets("open", open),
 		prefixSets("hidden", hidden),
 	)}
 	c := state.Chain{Name: "postrouting", Type: "nat", Hook: "postrouting", Priority: 100, Policy: "accept"}

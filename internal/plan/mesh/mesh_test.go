@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// node makes a node of words: addresses, and prefixes with a slash.
+// node returns a node with the given addresses and prefixes (with a slash).
 func node(name string, words ...string) model.Node {
 	n := model.Node{Name: name}
 	for _, w := range words {
@@ -36,7 +36,7 @@ func node(name string, words ...string) model.Node {
 	return n
 }
 
-// plan plans with a kernel whose links hold the given addresses ("eth0 192.168.0.1/24").
+// plan plans with a kernel whose links have the given addresses ("eth0 192.168.0.1/24").
 func plan(t testing.TB, c *model.Cluster, links ...string) mesh.Topology {
 	t.Helper()
 	return planAs(t, mesh.Config{}, c, links...)
@@ -67,7 +67,7 @@ func TestGolden(t *testing.T) {
 	b := node("b", "192.168.0.2", "fd00::2", "10.244.2.0/24", "fd00:244:2::/64")
 	c := node("c", "192.168.0.3", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")
 	links := []string{"eth0 192.168.0.1/24", "eth1 fd00::1/64"}
-	vxlan := mesh.Config{Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 7, DirectRouting: true}}
+	vxlan := mesh.Config{Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 7, DirectRouting: true}}
 	for _, g := range []struct {
 		name  string
 		nodes []model.Node
@@ -111,9 +111,9 @@ func TestGolden(t *testing.T) {
 			},
 			links,
 			mesh.Config{
-				Backend: "vxlan", Vxlan: mesh.Vxlan{VNI: 9, Port: 4789, GBP: true, Learning: true, MTU: 1400}, Blackhole: true,
-				Masquerade: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
-				Keep:       []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")},
+				Backend: "vxlan", VXLAN: mesh.VXLAN{VNI: 9, Port: 4789, GBP: true, Learning: true, MTU: 1400}, Blackhole: true,
+				Masquerade:   []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+				NoMasquerade: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16"), netip.MustParsePrefix("10.0.0.0/8")},
 			},
 		},
 		{
@@ -157,18 +157,18 @@ func golden(t *testing.T, name, got string) {
 
 func TestRefused(t *testing.T) {
 	c := &model.Cluster{Self: "me", Nodes: []model.Node{node("a")}}
-	var fault *model.Fault
+	var fault *model.Error
 	if _, err := mesh.Plan(c, mesh.Config{}, nil); !errors.As(err, &fault) || fault.Hint == "" {
 		t.Errorf("self is not in the cluster: %v", err)
 	}
 	c.Self = "a"
 	if _, err := mesh.Plan(c, mesh.Config{Backend: "carrier-pigeon"}, nil); !errors.As(err, &fault) ||
 		!strings.Contains(fault.Hint, "host-gw") {
-		t.Errorf("unknown back end: %v", err)
+		t.Errorf("unknown backend: %v", err)
 	}
 }
 
-// clusters draws small clusters in which contradictions are likely.
+// clusters generates small clusters in which contradictions are likely.
 func clusters(t *rapid.T) *model.Cluster {
 	c := &model.Cluster{Self: "n0"}
 	for i := range rapid.IntRange(1, 8).Draw(t, "nodes") {
@@ -210,8 +210,8 @@ func links(c *model.Cluster) []string {
 	return out
 }
 
-// TestPackets compares each plan with what a packet needs: its destination belongs to one node only, and that node is a
-// neighbor that nobody else pretends to be.
+// TestPackets checks each plan's routes: the destination belongs to one node only, and that node is a neighbor whose
+// address no other node claims.
 func TestPackets(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := clusters(r)
@@ -245,13 +245,13 @@ func TestPackets(t *testing.T) {
 			}
 		}
 		for _, p := range topo.Peers {
-			told := false
+			reported := false
 			for _, problem := range topo.Problems {
-				told = told || strings.Contains(strings.Join(problem.Nodes, " ")+" ", p.Name+" ")
+				reported = reported || strings.Contains(strings.Join(problem.Nodes, " ")+" ", p.Name+" ")
 			}
 			for _, cidr := range p.PodCIDRs {
-				if !routed[p.Fragment.Owner+" "+cidr.String()] && !told {
-					r.Errorf("peer %s: %s is not routed and nobody says why\n%s", p.Name, cidr, topo.Text())
+				if !routed[p.Fragment.Owner+" "+cidr.String()] && !reported {
+					r.Errorf("peer %s: %s is not routed and there is no problem\n%s", p.Name, cidr, topo.Text())
 				}
 			}
 		}
@@ -276,8 +276,7 @@ func used(n model.Node, p netip.Prefix) bool {
 	return false
 }
 
-// TestOrderAndNewcomers: the order of nodes does not matter, and a node that joins without a contradiction changes
-// nothing for the others.
+// The order of nodes does not matter, and a node that joins without a contradiction changes nothing for the others.
 func TestOrderAndNewcomers(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		c := clusters(r)

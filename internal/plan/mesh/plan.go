@@ -19,9 +19,9 @@ const (
 	OwnerPeer = "mesh/peer/" // and the peer's name
 )
 
-// Observe says what must be known of the kernel.
+// Observe returns the kernel queries whose answers Plan needs.
 func Observe(c *model.Cluster, cfg Config) []state.Query {
-	self, ok := find(c)
+	self, ok := findSelf(c)
 	if !ok {
 		return nil
 	}
@@ -29,7 +29,7 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	for _, addr := range addrsOf(self) {
 		out = append(out, state.Query{Space: state.Host, LinkOf: addr})
 	}
-	if cfg.Beside {
+	if cfg.BridgePods {
 		for _, gw := range bridgeGateways(self) {
 			out = append(out, state.Query{Space: state.Host, LinkOf: gw})
 		}
@@ -40,7 +40,7 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	held, _ := gather(c, cfg)
 	used, err := cfg.used(c.Nodes, c.Self, held)
 	if err != nil {
-		return out // Plan says so
+		return out // Plan returns the error
 	}
 	for _, b := range used {
 		if b.Observe != nil {
@@ -50,8 +50,8 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 	return out
 }
 
-// Plan plans the mesh of c.Self. It errs when the cluster has no such node, or when a back end does not exist or
-// refuses the configuration; all else that is wrong with the facts is in the topology's problems.
+// Plan plans the mesh of c.Self. It returns an error if the cluster has no such node, if a backend does not exist, or
+// if its configuration is invalid; all other contradictions are in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
 	cfg.Backends = cfg.table() // once, not for each peer
 	held, unheld := gather(c, cfg)
@@ -59,9 +59,9 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	if err != nil {
 		return Topology{}, err
 	}
-	self, ok := find(c)
+	self, ok := findSelf(c)
 	if !ok {
-		return Topology{}, model.Faultf(model.CodeInvalidConf,
+		return Topology{}, model.Errorf(model.CodeInvalidConf,
 			"add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
@@ -69,12 +69,17 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	if !slices.IsSortedFunc(nodes, byName) {
 		nodes = slices.SortedFunc(slices.Values(nodes), byName)
 	}
-	nodes = held.without(cfg.on(nodes))
-	self = held.without(cfg.on([]model.Node{self}))[0]
+	nodes = held.withoutPoolCIDRs(cfg.enabledFamilies(nodes))
+	self = held.withoutPoolCIDRs(cfg.enabledFamilies([]model.Node{self}))[0]
 	t := Topology{
-		Self: self.Name, Backend: used[0].Name, PodCIDRs: first(self.PodCIDRs), Blocks: cidrs(held.of[self.Name]),
+		Self:     self.Name,
+		Backend:  used[0].Name,
+		PodCIDRs: firstPerFamily(self.PodCIDRs),
+		Blocks:   cidrs(held.byNode[self.Name]),
 		Pools:    held.names(),
-		Underlay: []Underlay{}, Peers: make([]Peer, 0, len(nodes)), Problems: []Problem{},
+		Underlay: []Underlay{},
+		Peers:    make([]Peer, 0, len(nodes)),
+		Problems: []Problem{},
 	}
 	links, problems := observe(self, answers, cfg.Interface)
 	t.Problems = append(t.Problems, problems...)
@@ -85,7 +90,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		if u, ok := p.underlay[family]; ok {
 			t.Underlay = append(t.Underlay, u)
 		} else if slices.ContainsFunc(addrsOf(p.self), func(a netip.Addr) bool { return familyOf(a) == family }) {
-			t.Lost = append(t.Lost, family)
+			t.LostFamilies = append(t.LostFamilies, family)
 		}
 	}
 	unusable, problems := check(nodes, self.Name, cfg.Networks, held)
@@ -95,7 +100,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	}
 	p.metrics = metrics(nodes, held)
 	p.node(&t, used, unusable, nodes)
-	if len(cfg.Marked) > 0 {
+	if len(cfg.DSCPMarks) > 0 {
 		t.Node.Owner = OwnerNode
 		t.Node.Host.Tables = append(t.Node.Host.Tables, dscp(cfg, c.Nodes, held))
 	}
@@ -109,18 +114,18 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 			t.add(problem)
 		}
 	}
-	t.sameVteps()
+	t.dropDuplicateVTEPs()
 	t.Publish = p.publish(used[0])
 	if slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" }) {
-		t.Vtep = vteps{p}.words(nodes)
+		t.VTEP = vteps{p}.publishedVTEP(nodes)
 	}
 	return t, nil
 }
 
-// node plans what all peers need. A node that is alone needs the devices of its own back end only: what its pods send
-// must fit through them later.
+// node plans what all peers need. The only node of a cluster needs just the devices of its own backend: they decide the
+// pods' MTU.
 func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nodes []model.Node) {
-	f, alone := state.Fragment{Owner: OwnerNode}, len(nodes) == 1
+	f, single := state.Fragment{Owner: OwnerNode}, len(nodes) == 1
 	var untracked []uint16
 	var encapsulations []encapsulation
 	for _, b := range used {
@@ -134,7 +139,7 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 		if part.MTU > 0 && (t.MTU == 0 || part.MTU < t.MTU) {
 			t.MTU = part.MTU
 		}
-		if alone && len(part.Host.Links)+len(part.Tunnels) == 0 {
+		if single && len(part.Host.Links)+len(part.Tunnels) == 0 {
 			continue
 		}
 		f.Merge(state.Fragment{Host: part.Host, Effects: part.Effects})
@@ -153,10 +158,10 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 		}
 	}
 	f.Host.Routes = append(f.Host.Routes, p.blackholes(unusable)...)
-	beside, bridged := p.beside()
-	f.Merge(state.Fragment{Host: beside})
-	t.Bridged = bridged
-	if len(p.cfg.Masquerade) > 0 || p.pools.hide() {
+	proxies, bridged := p.bridgePods()
+	f.Merge(state.Fragment{Host: proxies})
+	t.BridgedFamilies = bridged
+	if len(p.cfg.Masquerade) > 0 || p.pools.anyMasquerades() {
 		f.Host.Tables = append(f.Host.Tables, masquerade(p.cfg, p.pools))
 	}
 	if !f.Host.Empty() {
@@ -164,15 +169,15 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 	}
 }
 
-// peer plans one peer.
+// peer plans the routes to one peer.
 func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
 	peer := Peer{
-		Name: n.Name, Addrs: addrsOf(n), PodCIDRs: first(n.PodCIDRs), Blocks: cidrs(p.pools.of[n.Name]),
+		Name: n.Name, Addrs: addrsOf(n), PodCIDRs: firstPerFamily(n.PodCIDRs), Blocks: cidrs(p.pools.byNode[n.Name]),
 		Fragment: state.Fragment{Owner: OwnerPeer + n.Name},
 	}
-	b, err := p.cfg.Find(p.cfg.of(n))
+	b, err := p.cfg.Find(p.cfg.backendOf(n))
 	if err != nil {
-		return peer, []Problem{unknown(n, err)}
+		return peer, []Problem{unknownBackend(n, err)}
 	}
 	peer.Backend = b.Name
 	var problems []Problem
@@ -186,20 +191,20 @@ func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer
 			continue
 		}
 		part, problem := b.Peer(p, n, cidr)
-		problems = append(problems, t.reach(&peer, part, problem)...)
+		problems = append(problems, t.addPart(&peer, part, problem)...)
 	}
-	for _, s := range p.pools.of[n.Name] {
+	for _, s := range p.pools.byNode[n.Name] {
 		if unusable[claim{n.Name, s.cidr, ofPool}] {
 			continue
 		}
-		part, problem := p.span(b, n, s)
-		problems = append(problems, t.reach(&peer, part, problem)...)
+		part, problem := p.block(b, n, s)
+		problems = append(problems, t.addPart(&peer, part, problem)...)
 	}
 	return peer, problems
 }
 
-// reach adds to a peer what reaches a part of it, or tells what stands in the way.
-func (t *Topology) reach(peer *Peer, part Part, problem *Problem) []Problem {
+// addPart adds a prefix's part to a peer, or returns the problem.
+func (t *Topology) addPart(peer *Peer, part BackendState, problem *Problem) []Problem {
 	if problem != nil {
 		return []Problem{*problem}
 	}
@@ -215,17 +220,17 @@ func (t *Topology) reach(peer *Peer, part Part, problem *Problem) []Problem {
 	return part.Problems
 }
 
-// unknown tells of a peer whose back end this node does not have.
-func unknown(n model.Node, err error) Problem {
+// unknownBackend returns the problem of a peer whose backend this node does not have.
+func unknownBackend(n model.Node, err error) Problem {
 	problem := Problem{[]string{n.Name}, fmt.Sprintf("node %s: %s", n.Name, err), ""}
-	var fault *model.Fault
+	var fault *model.Error
 	if errors.As(err, &fault) {
 		problem.Message, problem.Hint = fmt.Sprintf("node %s: %s", n.Name, fault.Msg), fault.Hint
 	}
 	return problem
 }
 
-func find(c *model.Cluster) (model.Node, bool) {
+func findSelf(c *model.Cluster) (model.Node, bool) {
 	i := slices.IndexFunc(c.Nodes, func(n model.Node) bool { return n.Name == c.Self })
 	if i < 0 {
 		return model.Node{}, false

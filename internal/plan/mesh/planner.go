@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Planner is what back ends plan by: one configuration, one node, one look at the kernel.
+// Planner is the backends' input: the configuration, the node, and the kernel's answers.
 type Planner struct {
 	cfg      Config
 	self     model.Node
@@ -19,36 +19,36 @@ type Planner struct {
 	answers  state.Answers
 	underlay map[int]Underlay // by family
 	metrics  map[netip.Prefix]uint32
-	vteps    map[int]state.MAC // self's own of a family, once it was looked for
+	vteps    map[int]state.MAC // self's VTEP MAC by family, computed on demand
 }
 
-// Config is how the mesh is built.
+// Config returns the mesh's configuration.
 func (p *Planner) Config() Config { return p.cfg }
 
-// Self is the node that is planned for.
+// Self returns the node of the plan.
 func (p *Planner) Self() model.Node { return p.self }
 
-// Underlay is the link that packets to peers of a family (4 or 6) leave through; false where self has none.
+// Underlay returns the link to peers of a family (4 or 6); false if self has none.
 func (p *Planner) Underlay(family int) (Underlay, bool) {
 	u, ok := p.underlay[family]
 	return u, ok
 }
 
-// Answer is what the kernel said to a query of the back end's own (Backend.Observe).
+// Answer returns the kernel's answer to a query of the backend (Backend.Observe).
 func (p *Planner) Answer(q state.Query) state.Answer { return p.answers[q] }
 
-// Learned is what the Runner found out for a back end in user space: in that back end's own words.
+// Learned returns the runtime data of a backend in user space, in that backend's own format.
 func (p *Planner) Learned(backend string) string { return p.cfg.Learned[backend] }
 
-// Metric is the metric of the route to a prefix: one of its own.
+// Metric returns the metric of the route to a prefix, which no other prefix has.
 func (p *Planner) Metric(cidr netip.Prefix) uint32 { return p.metrics[cidr.Masked()] }
 
-// Route is a route to a peer's prefix as the mesh makes them; who plans it adds the way.
+// Route returns a route to a peer's prefix with the mesh's metric and protocol; the caller adds gateway and link.
 func (p *Planner) Route(cidr netip.Prefix) state.Route {
 	return state.Route{Dst: cidr, Metric: p.Metric(cidr), Protocol: Protocol}
 }
 
-// PodCIDR is self's own prefix of a family.
+// PodCIDR returns self's own prefix of a family.
 func (p *Planner) PodCIDR(family int) (netip.Prefix, bool) {
 	i := slices.IndexFunc(p.self.PodCIDRs, func(c netip.Prefix) bool { return familyOf(c.Addr()) == family })
 	if i < 0 {
@@ -57,7 +57,7 @@ func (p *Planner) PodCIDR(family int) (netip.Prefix, bool) {
 	return p.self.PodCIDRs[i].Masked(), true
 }
 
-// ownAddr is what self has at the ends of its tunnels of a family.
+// ownAddr returns the address of self's tunnel devices of a family.
 func (p *Planner) ownAddr(family int) (netip.Addr, bool) {
 	if a, ok := addrIn(p.cfg.TunnelAddrs, family); ok {
 		return a, true
@@ -66,7 +66,7 @@ func (p *Planner) ownAddr(family int) (netip.Addr, bool) {
 	return cidr.Addr(), ok
 }
 
-// nounOf says what a prefix of a node is.
+// nounOf returns whether a prefix of a node is a podCIDR or a block.
 func nounOf(n model.Node, cidr netip.Prefix) string {
 	if slices.Contains(n.PodCIDRs, cidr) {
 		return ofNode
@@ -74,7 +74,7 @@ func nounOf(n model.Node, cidr netip.Prefix) string {
 	return ofPool
 }
 
-// Data is what a node publishes for a back end and a family, empty when it publishes nothing or of another back end.
+// Data returns what a node publishes for a backend and a family; empty if it publishes nothing, or another backend.
 func Data(n model.Node, backend string, family int) string {
 	if n.Published == nil || n.Published.Backend != backend {
 		return ""
@@ -85,15 +85,15 @@ func Data(n model.Node, backend string, family int) string {
 	return n.Published.Data
 }
 
-// Ends are where a peer is found for one of its prefixes, and the underlay to it.
-func (p *Planner) Ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Underlay, problem *Problem) {
+// Endpoints returns a peer's underlay address for one of its prefixes, and the underlay to it.
+func (p *Planner) Endpoints(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Underlay, problem *Problem) {
 	family := familyOf(cidr.Addr())
 	far, ok := addrOf(peer, family)
 	if !ok {
 		return far, u, &Problem{
 			[]string{peer.Name},
 			fmt.Sprintf("node %s has the %s %s but no IPv%d InternalIP", peer.Name, nounOf(peer, cidr), cidr, family),
-			"give the Node an address of that family in status.addresses, or take the " + nounOf(peer, cidr) + " away",
+			"add an address of that family to the Node's status.addresses, or remove the " + nounOf(peer, cidr),
 		}
 	}
 	if u, ok = p.underlay[family]; !ok {
@@ -106,7 +106,7 @@ func (p *Planner) Ends(peer model.Node, cidr netip.Prefix) (far netip.Addr, u Un
 	return far, u, nil
 }
 
-// publish is what self should tell the others.
+// publish returns what self should publish to its peers.
 func (p *Planner) publish(b Backend) model.Published {
 	out := model.Published{Backend: b.Name}
 	for _, family := range families() {
@@ -131,5 +131,5 @@ func (p *Planner) publish(b Backend) model.Published {
 	return out
 }
 
-// Forwarding lets the node pass packets on between its pods and the underlay: what every back end's Node begins with.
-func (p *Planner) Forwarding() Part { return forwarding(p) }
+// Forwarding enables IP forwarding between the node's pods and the underlay: every backend's Node begins with it.
+func (p *Planner) Forwarding() BackendState { return enableForwarding(p) }

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// pool makes a pool of the cluster's network of words: regions, "nat", "vxlan", "ipip", "none", "CrossSubnet".
+// pool returns a pool of the cluster's network; words are regions, "nat", "vxlan", "ipip", "none", "CrossSubnet".
 func pool(name string, words ...string) model.AddressPool {
 	p := model.AddressPool{Name: name, AssignmentMode: model.AssignAutomatic}
 	for _, w := range words {
@@ -25,7 +25,7 @@ func pool(name string, words ...string) model.AddressPool {
 		case w == "nat":
 			p.NATOutgoing = true
 		case w == string(model.EncapsulateCrossSubnet):
-			p.Encapsulation.When = model.EncapsulateCrossSubnet
+			p.Encapsulation.Mode = model.EncapsulateCrossSubnet
 		default:
 			p.Encapsulation.Kind = model.EncapsulationKind(w)
 		}
@@ -33,20 +33,20 @@ func pool(name string, words ...string) model.AddressPool {
 	return p
 }
 
-// block makes a block; away are "address holder" of its ceded addresses.
-func block(pool, cidr, node string, away ...string) model.AddressBlock {
+// block returns a block; lent are "address borrower" of its lent addresses.
+func block(pool, cidr, node string, lent ...string) model.AddressBlock {
 	b := model.AddressBlock{Pool: pool, CIDR: netip.MustParsePrefix(cidr), Node: node, Claim: "1"}
-	for _, w := range away {
+	for _, w := range lent {
 		addr, holder, _ := strings.Cut(w, " ")
-		if b.Ceded == nil {
-			b.Ceded = map[netip.Addr]string{}
+		if b.Lent == nil {
+			b.Lent = map[netip.Addr]string{}
 		}
-		b.Ceded[netip.MustParseAddr(addr)] = holder
+		b.Lent[netip.MustParseAddr(addr)] = holder
 	}
 	return b
 }
 
-// four nodes: a, b and c on one network, far behind a router.
+// fourNodes are a, b and c on one network, and far behind a router.
 func fourNodes() []model.Node {
 	return []model.Node{
 		node("a", "192.168.0.1", "fd00::1"), node("b", "192.168.0.2", "fd00::2"), node("c", "192.168.0.3", "fd00::3"),
@@ -103,7 +103,7 @@ func TestPoolsGolden(t *testing.T) {
 				append(slices.Clone(blocks), block("two", "10.2.0.0/26", "far"), block("two", "10.2.0.64/26", "b"),
 					block("three", "10.3.0.0/28", "b"), block("three", "10.3.0.16/28", "far")), six...,
 			),
-			mesh.Config{TunnelAddrs: own, Keep: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}},
+			mesh.Config{TunnelAddrs: own, NoMasquerade: []netip.Prefix{netip.MustParsePrefix("172.16.0.0/12")}},
 		},
 		{
 			"wrong",
@@ -145,8 +145,8 @@ func TestPoolsGolden(t *testing.T) {
 	}
 }
 
-// TestPoolsAreAsked: without the word, pools are other networks'.
-func TestPoolsAreAsked(t *testing.T) {
+// Without Config.Pools, pools belong to other networks.
+func TestPoolsDisabled(t *testing.T) {
 	c := &model.Cluster{
 		Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24"), node("b", "192.168.0.2", "10.1.1.0/24")},
 		Pools:  []model.AddressPool{pool("one", "10.1.0.0/16", "vxlan", "nat")},
@@ -167,7 +167,7 @@ func TestPoolsAreAsked(t *testing.T) {
 	}
 }
 
-// TestPoolsMetrics: no two routes of a node share a metric, and one block more changes nobody else's.
+// No two routes of a node share a metric, and another block does not change the others' metrics.
 func TestPoolsMetrics(t *testing.T) {
 	c := &model.Cluster{Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{pool("one", "10.0.0.0/8", "none")}}
 	for i := range 4000 {
@@ -200,12 +200,12 @@ func TestPoolsMetrics(t *testing.T) {
 	}
 }
 
-// TestBeside: a bridge of the design before is answered on for what is routed beside it.
-func TestBeside(t *testing.T) {
+// On a bridge of an earlier configuration the node answers for routed pods.
+func TestBridgePods(t *testing.T) {
 	c := &model.Cluster{
 		Self: "a", Nodes: []model.Node{node("a", "192.168.0.1", "10.1.0.0/24", "fd01::/64"), node("b", "192.168.0.2")},
 	}
-	how := mesh.Config{Beside: true, Routed: []netip.Addr{netip.MustParseAddr("fd01::5"), netip.MustParseAddr("fd02::5")}}
+	how := mesh.Config{BridgePods: true, RoutedAddrs: []netip.Addr{netip.MustParseAddr("fd01::5"), netip.MustParseAddr("fd02::5")}}
 	at := func(a string) state.Query { return state.Query{Space: state.Host, LinkOf: netip.MustParseAddr(a)} }
 	answers := state.Answers{
 		at("192.168.0.1"): {
@@ -229,19 +229,19 @@ func TestBeside(t *testing.T) {
 			t.Errorf("%q is missing (%v):\n%s", want, err, text)
 		}
 	}
-	if strings.Contains(text, "fd02::5") || len(topo.Bridged) != 2 {
-		t.Errorf("bridged %v:\n%s", topo.Bridged, text)
+	if strings.Contains(text, "fd02::5") || len(topo.BridgedFamilies) != 2 {
+		t.Errorf("bridged %v:\n%s", topo.BridgedFamilies, text)
 	}
 	answers[at("10.1.0.1")] = state.Answer{Found: true, Link: state.Link{Name: "veth1", Kind: state.Veth}}
 	delete(answers, at("fd01::1"))
 	if topo, err := mesh.Plan(c, how, answers); err != nil || strings.Contains(topo.Text(), "proxy") ||
-		len(topo.Bridged) > 0 {
+		len(topo.BridgedFamilies) > 0 {
 		t.Errorf("a link that is no bridge (%v):\n%s", err, topo.Text())
 	}
 }
 
-// TestMovedRegion: a block whose region people have moved to another pool is reached as that pool says, and says
-// nothing of it; one that no pool has any more is left out.
+// A block whose region was moved to another pool uses that pool's encapsulation, without a problem; one that is in no
+// pool any more is omitted.
 func TestMovedRegion(t *testing.T) {
 	c := &model.Cluster{
 		Self: "a", Nodes: fourNodes(), Pools: []model.AddressPool{

@@ -8,17 +8,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Relay is a machine that comes to self, or has just come: nodes that do not know it yet still send what is for it to
-// where it was, and that node passes it on, with the senders' own addresses in it.
+// Relay is a VM that migrates to self, or has just migrated: peers that do not know it yet send its packets to the node
+// where it ran before, and that node forwards them with the senders' own addresses.
 type Relay struct {
-	// From is the name of the node where the machine was.
+	// From is the name of the node where the VM ran before.
 	From string
-	// To is an address of the machine.
+	// To is an address of the VM.
 	To netip.Addr
 }
 
-// relays are the sets and the rules by which what is passed on is accepted: of that node, for that machine, and from
-// what is a peer's.
+// relays returns the sets and rules that accept forwarded packets: from that node, to that VM, and with a peer's source
+// address.
 func (g guard) relays() ([]state.Set, []string) {
 	pairs := g.relayed()
 	if len(pairs) == 0 {
@@ -35,7 +35,7 @@ func (g guard) relays() ([]state.Set, []string) {
 	var all []netip.Prefix
 	for _, n := range g.nodes {
 		if n.Name != g.p.self.Name {
-			all = append(all, g.sends(n, addrsOf(n))...)
+			all = append(all, g.allowedSources(n, addrsOf(n))...)
 		}
 	}
 	return append(sets, prefixSets("senders", all)...), []string{
@@ -43,9 +43,9 @@ func (g guard) relays() ([]state.Set, []string) {
 	}
 }
 
-// relayed are the relays by the nodes' addresses.
-func (g guard) relayed() []RelayedTo {
-	var out []RelayedTo
+// relayed returns the relays by the nodes' addresses.
+func (g guard) relayed() []RelayedAddr {
+	var out []RelayedAddr
 	for _, r := range g.p.cfg.Relays {
 		for _, n := range g.nodes {
 			if n.Name != r.From || n.Name == g.p.self.Name {
@@ -53,7 +53,7 @@ func (g guard) relayed() []RelayedTo {
 			}
 			for _, a := range addrsOf(n) {
 				if a.Is6() == r.To.Is6() {
-					out = append(out, RelayedTo{a, r.To})
+					out = append(out, RelayedAddr{a, r.To})
 				}
 			}
 		}

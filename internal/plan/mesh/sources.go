@@ -9,21 +9,21 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// sources are what the guard accepts, for a tunnel that has to look itself.
+// sources returns what the guard accepts, for a tunnel in user space that checks its packets itself.
 func (g guard) sources() *Sources {
 	out := &Sources{Relays: g.relayed()}
 	for _, n := range g.nodes {
 		if addrs := addrsOf(n); n.Name != g.p.self.Name && len(addrs) > 0 {
-			out.Senders = append(out.Senders, Sender{addrs, g.sends(n, addrs)})
+			out.Senders = append(out.Senders, Sender{addrs, g.allowedSources(n, addrs)})
 		}
 	}
 	switch {
-	case !g.hidden():
+	case !g.masqueraded():
 		out.Outside = []netip.Prefix{
 			netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 		}
-	case len(g.p.cfg.Keep) > 0:
-		out.Outside = outermost(g.p.cfg.Keep)
+	case len(g.p.cfg.NoMasquerade) > 0:
+		out.Outside = outermost(g.p.cfg.NoMasquerade)
 	default:
 		return out
 	}
@@ -31,15 +31,15 @@ func (g guard) sources() *Sources {
 	return out
 }
 
-// senders are the peers' addresses together with what each may send: sets by family and length of the prefix, so that a
-// look-up is that of a hash.
-type senders struct {
+// senderSets are the peers' addresses with the inner source prefixes of each: sets by family and prefix length, so that
+// a lookup is a hash lookup.
+type senderSets struct {
 	sets []state.Set
 	bits [2][]int // lengths by family, longest first
 }
 
-// senders also gives the peers' addresses.
-func (g guard) senders() (peers []netip.Addr, out senders) {
+// senders returns the peers' addresses and the sets.
+func (g guard) senders() (peers []netip.Addr, out senderSets) {
 	type size struct{ six, bits int }
 	elements := map[size][]state.Element{}
 	for _, n := range g.nodes {
@@ -48,7 +48,7 @@ func (g guard) senders() (peers []netip.Addr, out senders) {
 		}
 		addrs := addrsOf(n)
 		peers = append(peers, addrs...)
-		for _, prefix := range g.sends(n, addrs) {
+		for _, prefix := range g.allowedSources(n, addrs) {
 			s := size{0, prefix.Bits()}
 			if prefix.Addr().Is6() {
 				s.six = 1
@@ -71,15 +71,15 @@ func (g guard) senders() (peers []netip.Addr, out senders) {
 	return peers, out
 }
 
-// sends are the addresses that a peer's packets may come from: its pods', and its own.
-func (g guard) sends(n model.Node, addrs []netip.Addr) []netip.Prefix {
+// allowedSources returns the inner source prefixes of a peer's packets: its pods', and its own addresses.
+func (g guard) allowedSources(n model.Node, addrs []netip.Addr) []netip.Prefix {
 	var out []netip.Prefix
-	for _, cidr := range first(n.PodCIDRs) {
+	for _, cidr := range firstPerFamily(n.PodCIDRs) {
 		if !g.unusable[claim{n.Name, cidr, ofNode}] {
 			out = append(out, cidr)
 		}
 	}
-	for _, s := range g.p.pools.of[n.Name] {
+	for _, s := range g.p.pools.byNode[n.Name] {
 		if !g.unusable[claim{n.Name, s.cidr, ofPool}] {
 			out = append(out, s.cidr)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Topology is the mesh as one node should see it. Its JSON keys are stable.
+// Topology is the plan of the mesh for one node. Its JSON keys are stable.
 type Topology struct {
 	Self    string `json:"self"`
 	Backend string `json:"backend"`
@@ -20,26 +20,26 @@ type Topology struct {
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	// Pools are the cluster's pools that are routed, by name.
 	Pools []string `json:"pools,omitempty"`
-	// Blocks are self's own of the cluster's pools, and single addresses of other nodes' blocks that it holds.
+	// Blocks are self's blocks of the cluster's pools, and single addresses that it borrows from other nodes' blocks.
 	Blocks   []netip.Prefix `json:"blocks,omitempty"`
 	Underlay []Underlay     `json:"underlay"`
-	// Lost are the families (4, 6) of which self has an address that no link holds: for a moment, mostly, while it is
-	// changed. Nothing is planned for them, and what is in force should stay.
-	Lost []int `json:"lost,omitempty"`
-	// Node is what all peers need of this node.
+	// LostFamilies are the families (4, 6) of which no link has self's address, usually for a moment, while it is changed.
+	// Nothing is planned for them, and existing objects should stay.
+	LostFamilies []int `json:"lost,omitempty"`
+	// Node is what all peers need on this node.
 	Node  state.Fragment `json:"node"`
 	Peers []Peer         `json:"peers"` // sorted by name
-	// Tunnels are what a process in user space must keep.
+	// Tunnels are run by a process in user space.
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
-	// MTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
+	// MTU is the size of the largest packet of a pod that fits through every tunnel, in bytes; 0 without tunnels.
 	MTU int `json:"mtu,omitempty"`
-	// Bridged are the families (4, 6) of which self has a bridge for pods, from a design before this one.
-	Bridged []int `json:"bridged,omitempty"`
-	// Publish is what the other nodes should be told of this one: the values of flannel's annotations and leases.
+	// BridgedFamilies are the families (4, 6) of which self has a bridge for pods, from an earlier configuration.
+	BridgedFamilies []int `json:"bridged,omitempty"`
+	// Publish is what this node should publish to its peers: the values of flannel's annotations and leases.
 	Publish model.Published `json:"publish"`
-	// Vtep is what they should be told of self's end of VXLAN tunnels beside that.
-	Vtep     model.VtepWords `json:"vtep,omitzero"`
-	Problems []Problem       `json:"problems"`
+	// VTEP is self's VXLAN tunnel endpoint, which is published separately.
+	VTEP     model.VTEPData `json:"vtep,omitzero"`
+	Problems []Problem      `json:"problems"`
 }
 
 // Underlay is the link that packets of one family leave through.
@@ -52,21 +52,21 @@ type Underlay struct {
 	MTU int `json:"mtu"`
 }
 
-// Reaches reports whether an address is a neighbor.
-func (u Underlay) Reaches(a netip.Addr) bool {
+// IsNeighbor reports whether an address is on-link.
+func (u Underlay) IsNeighbor(a netip.Addr) bool {
 	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // Peer is another node.
 type Peer struct {
 	Name string `json:"name"`
-	// Backend is what reaches it; empty when there is no such.
+	// Backend is the backend to reach it; empty if it is unknown.
 	Backend  string         `json:"backend,omitempty"`
 	Addrs    []netip.Addr   `json:"addresses"`
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	// Blocks are its blocks, and the single addresses of others' blocks that it holds.
+	// Blocks are its blocks, and the single addresses that it borrows.
 	Blocks []netip.Prefix `json:"blocks,omitempty"`
-	// Fragment is what reaches its pods; empty when a problem stands in the way.
+	// Fragment has the routes to its pods; empty if there is a problem.
 	Fragment state.Fragment `json:"fragment"`
 }
 
@@ -77,10 +77,10 @@ type Problem struct {
 	Hint    string   `json:"hint"`
 }
 
-// String is message and way out.
+// String returns the message and the hint.
 func (p Problem) String() string { return p.Message + " (" + p.Hint + ")" }
 
-// Fragments is everything that should exist, one fragment an owner.
+// Fragments returns everything that should exist, one fragment for each owner.
 func (t Topology) Fragments() []state.Fragment {
 	out := make([]state.Fragment, 0, 1+len(t.Peers))
 	if !t.Node.Host.Empty() {
@@ -94,10 +94,10 @@ func (t Topology) Fragments() []state.Fragment {
 	return out
 }
 
-// PodMTU is the largest packet of a pod that fits through every tunnel, in bytes; 0 where there are none.
+// PodMTU returns the size of the largest packet of a pod that fits through every tunnel, in bytes; 0 without tunnels.
 func (t Topology) PodMTU() int { return t.MTU }
 
-// PacketMTU is PodMTU, and where there are no tunnels the least of the underlay's.
+// PacketMTU returns PodMTU, or without tunnels the smallest MTU of the underlay.
 func (t Topology) PacketMTU() int {
 	least := t.MTU
 	for _, u := range t.Underlay {
@@ -108,10 +108,10 @@ func (t Topology) PacketMTU() int {
 	return least
 }
 
-// Text prints the topology for people.
+// Text prints the topology for users.
 func (t Topology) Text() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "node %s, back end %s\n", t.Self, t.Backend)
+	fmt.Fprintf(&b, "node %s, backend %s\n", t.Self, t.Backend)
 	for _, c := range t.PodCIDRs {
 		fmt.Fprintf(&b, "  pods      %s\n", c)
 	}
@@ -131,7 +131,7 @@ func (t Topology) Text() string {
 	for _, p := range t.Peers {
 		fmt.Fprintf(&b, "peer %s", p.Name)
 		if p.Backend != "" && p.Backend != t.Backend {
-			fmt.Fprintf(&b, ", back end %s", p.Backend)
+			fmt.Fprintf(&b, ", backend %s", p.Backend)
 		}
 		b.WriteString("\n")
 		lines := append(Lines(p.Fragment.Host), through[p.Name]...)
@@ -139,7 +139,7 @@ func (t Topology) Text() string {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}
 		if len(lines) == 0 {
-			b.WriteString("  " + t.idle(p) + "\n")
+			b.WriteString("  " + t.noRouteReason(p) + "\n")
 		}
 	}
 	for _, p := range t.Problems {
@@ -148,18 +148,20 @@ func (t Topology) Text() string {
 	return b.String()
 }
 
-// idle says why nothing leads to a peer.
-func (t Topology) idle(p Peer) string {
-	if t.Awaited(p) {
+// noRouteReason returns why there is no route to a peer.
+func (t Topology) noRouteReason(p Peer) string {
+	if t.WaitsForAddresses(p) {
 		return "no addresses yet"
 	}
 	return "not reached"
 }
 
-// Awaited tells whether a peer has not taken any addresses yet, so that there is nothing to reach.
-func (t Topology) Awaited(p Peer) bool { return len(t.Pools) > 0 && len(p.PodCIDRs)+len(p.Blocks) == 0 }
+// WaitsForAddresses reports whether a peer has no block yet, so that there is nothing to reach.
+func (t Topology) WaitsForAddresses(p Peer) bool {
+	return len(t.Pools) > 0 && len(p.PodCIDRs)+len(p.Blocks) == 0
+}
 
-// Lines are the objects of a space that a mesh uses, each in its own words.
+// Lines returns the objects of a namespace that a mesh uses, one line each.
 func Lines(s state.Space) []string {
 	var out []string
 	for _, v := range s.Links {
@@ -183,7 +185,7 @@ func Lines(s state.Space) []string {
 	return out
 }
 
-// add adds a problem; one that was told of another peer in the same words is told once, of both.
+// add adds a problem; one with the same message as another peer's is reported once, for both.
 func (t *Topology) add(p Problem) {
 	i := slices.IndexFunc(t.Problems, func(o Problem) bool { return o.Message == p.Message })
 	if i < 0 {

@@ -9,45 +9,44 @@ import (
 	"strings"
 )
 
-// Tunnel is what a process in user space keeps because the kernel has no such device: a value, in Topology.Tunnels.
-// Whoever runs the reconciler runs it (reconcile.Runner); its device, addresses and routes are in the plan as all
-// others.
+// Tunnel is a tunnel that a process in user space runs because the kernel has no such device. The process that runs the
+// reconciler runs it (reconcile.Runner); its device, addresses and routes are in the plan as all others.
 type Tunnel struct {
-	// Backend is whose it is, and Link the name of its device, which tells tunnels apart.
+	// Backend is the tunnel's backend, and Link the name of its device, which identifies the tunnel.
 	Backend string `json:"backend"`
 	Link    string `json:"link"`
-	// Local is what it listens on.
+	// Local is the address that it listens on.
 	Local netip.AddrPort `json:"local,omitzero"`
-	// MTU is its device's, in bytes.
+	// MTU is the MTU of its device, in bytes.
 	MTU int `json:"mtu,omitempty"`
-	// KeyFile is the file of the private key, PSKFile that of the key shared by all: never the keys themselves.
+	// KeyFile is the file of the private key, PSKFile that of the preshared key: never the keys themselves.
 	KeyFile string `json:"keyFile,omitempty"`
 	PSKFile string `json:"pskFile,omitempty"`
-	// Options are the back end's own.
+	// Options are the backend's own.
 	Options map[string]string `json:"options,omitempty"`
 	Peers   []TunnelPeer      `json:"peers,omitempty"`
-	// Sources are the inner source addresses that it accepts, where no key of a peer says so.
+	// Sources are the inner source addresses that it accepts, if no key authenticates the peer.
 	Sources *Sources `json:"sources,omitempty"`
 }
 
-// Sources are the inner source addresses that a tunnel accepts of its peers: the same as the table GuardTable, which
-// sees only the first of datagrams that arrive together.
+// Sources are the inner source addresses that a tunnel accepts from its peers: the same as in the table GuardTable,
+// which checks only the first of datagrams that are received together (GRO).
 type Sources struct {
 	Senders []Sender `json:"senders,omitempty"`
-	// Outside are what any peer may send from, but for what is in Cluster.
+	// Outside are the source prefixes that any peer may use, except those in Cluster.
 	Outside []netip.Prefix `json:"outside,omitempty"`
 	Cluster []netip.Prefix `json:"cluster,omitempty"`
-	// Relays are from which address of a peer packets for an address may come that are any sender's.
-	Relays []RelayedTo `json:"relays,omitempty"`
+	// Relays are the pairs of a peer's address and a destination for which any sender's packets are accepted.
+	Relays []RelayedAddr `json:"relays,omitempty"`
 }
 
-// RelayedTo is an address of a peer, and where what it passes on goes to.
-type RelayedTo struct {
+// RelayedAddr is an address of a peer, and the destination of the packets that it forwards.
+type RelayedAddr struct {
 	From netip.Addr `json:"from"`
 	To   netip.Addr `json:"to"`
 }
 
-// Sender is a peer by its addresses, and where its packets may come from.
+// Sender is a peer's addresses, and the inner source prefixes of its packets.
 type Sender struct {
 	Addrs    []netip.Addr   `json:"addrs"`
 	Prefixes []netip.Prefix `json:"prefixes"`
@@ -76,17 +75,17 @@ func (t Tunnel) String() string {
 type TunnelPeer struct {
 	Node string       `json:"node"`
 	CIDR netip.Prefix `json:"cidr"`
-	// Endpoint is the far end.
+	// Endpoint is the peer's underlay address and port.
 	Endpoint netip.AddrPort `json:"endpoint"`
-	// Further are the node's other addresses of the prefix's family, from which it may answer to pods.
+	// Further are the node's other addresses of the prefix's family, from which it may reply to pods.
 	Further []netip.Addr `json:"further,omitempty"`
-	// PublicKey is the peer's, where the back end has such.
+	// PublicKey is the peer's public key, if the backend has keys.
 	PublicKey string `json:"publicKey,omitempty"`
-	// Options are the back end's own.
+	// Options are the backend's own.
 	Options map[string]string `json:"options,omitempty"`
 }
 
-// String prints where the prefix is.
+// String returns the prefix and its endpoint.
 func (p TunnelPeer) String() string {
 	s := fmt.Sprintf("%s at %s", p.CIDR, p.Endpoint.Addr())
 	if p.Endpoint.Port() != 0 {
@@ -98,7 +97,7 @@ func (p TunnelPeer) String() string {
 	return s
 }
 
-// tunnelLines are what the tunnels say of each peer, by name.
+// tunnelLines returns the output lines of the tunnels' peers, by node name.
 func (t Topology) tunnelLines() map[string][]string {
 	out := map[string][]string{}
 	for _, tunnel := range t.Tunnels {
@@ -109,7 +108,7 @@ func (t Topology) tunnelLines() map[string][]string {
 	return out
 }
 
-// withTunnels adds tunnels; one of a link that is there already adds its peers.
+// withTunnels adds tunnels; one of a known link adds its peers.
 func withTunnels(have, more []Tunnel) []Tunnel {
 	for _, t := range more {
 		i := slices.IndexFunc(have, func(o Tunnel) bool { return o.Link == t.Link })

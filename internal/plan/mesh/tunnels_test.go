@@ -19,7 +19,7 @@ const (
 	keyC = "CCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCCA="
 )
 
-// says makes a node publish.
+// says returns the node with published data.
 func says(n model.Node, backend, data, dataV6 string) model.Node {
 	n.Published = &model.Published{Backend: backend, Data: data, DataV6: dataV6}
 	return n
@@ -31,9 +31,9 @@ func three() (a, b, c model.Node) {
 		node("c", "192.168.9.3", "fd00::3", "10.244.3.0/24", "fd00:244:3::/64")
 }
 
-// learned is what user space tells of WireGuard.
+// learned returns the runtime data of backend wireguard.
 func learned(userSpace bool) map[string]string {
-	b, _ := json.Marshal(mesh.WireguardLearned{PublicKey: keyA, UserSpace: userSpace})
+	b, _ := json.Marshal(mesh.WireGuardLearned{PublicKey: keyA, UserSpace: userSpace})
 	return map[string]string{"wireguard": string(b)}
 }
 
@@ -53,11 +53,11 @@ func TestTunnelsGolden(t *testing.T) {
 		{
 			"wireguard", []model.Node{
 				a, wb, wc,
-			}, mesh.Config{Backend: "wireguard", Learned: learned(false), Wireguard: mesh.Wireguard{PSKFile: "/run/psk"}},
+			}, mesh.Config{Backend: "wireguard", Learned: learned(false), WireGuard: mesh.WireGuard{PSKFile: "/run/psk"}},
 		},
 		{"wireguard-auto", []model.Node{
 			a, wb, wc,
-		}, mesh.Config{Backend: "wireguard", Learned: learned(true), Wireguard: mesh.Wireguard{
+		}, mesh.Config{Backend: "wireguard", Learned: learned(true), WireGuard: mesh.WireGuard{
 			Mode: mesh.ModeAuto, ListenPort: 6, MTU: 1400, KeyFile: "/run/key", PersistentKeepaliveInterval: 25,
 		}}},
 		{"alloc", []model.Node{a, b}, mesh.Config{Backend: "alloc"}},
@@ -87,14 +87,14 @@ func TestTunnelsGolden(t *testing.T) {
 	}
 }
 
-// What peers publish is foreign: what is wrong with it is said, and only that peer is not reached.
+// Peers' data is untrusted: an invalid one is a problem, and only that peer is not reached.
 func TestWireguardProblems(t *testing.T) {
 	a, b, c := three()
 	good := says(c, "wireguard", `{"PublicKey":"`+keyC+`","Port":7}`, `{"PublicKey":"`+keyC+`","Port":7}`)
 	for _, g := range []struct{ data, want string }{
 		{``, "node b publishes no WireGuard key for IPv4"},
 		{`null`, "node b publishes no WireGuard key for IPv4"},
-		{`[]`, "node b publishes for wireguard []: this is no such object"},
+		{`[]`, "node b publishes for wireguard []: not such an object"},
 		{`{"PublicKey":"abc"}`, `node b publishes for wireguard {"PublicKey":"abc"}: PublicKey is not 32 bytes in base64`},
 		{`{"PublicKey":"` + keyA + `"}`, "nodes a and b have the same WireGuard key"},
 	} {
@@ -111,8 +111,8 @@ func TestWireguardProblems(t *testing.T) {
 	topo := planAs(t, mesh.Config{}, &model.Cluster{Self: "a", Nodes: []model.Node{a, good}}, "eth0 192.168.0.1/24",
 		"eth1 fd00::1/64")
 	if len(topo.Problems) != 1 ||
-		!strings.Contains(topo.Problems[0].Message, "node c is reached by wireguard, which this node does not use") {
-		t.Errorf("a peer of another back end: %v", topo.Problems)
+		!strings.Contains(topo.Problems[0].Message, "node c uses wireguard, which this node does not use") {
+		t.Errorf("a peer of another backend: %v", topo.Problems)
 	}
 }
 
@@ -122,19 +122,19 @@ func TestTunnelConfigRefused(t *testing.T) {
 		how  mesh.Config
 		want string
 	}{
-		{mesh.Config{Wireguard: mesh.Wireguard{Mode: "both"}}, `wireguard: Mode "both" is not known`},
+		{mesh.Config{WireGuard: mesh.WireGuard{Mode: "both"}}, `wireguard: Mode "both" is not known`},
 		{
-			mesh.Config{Wireguard: mesh.Wireguard{PersistentKeepaliveInterval: -1}},
+			mesh.Config{WireGuard: mesh.WireGuard{PersistentKeepaliveInterval: -1}},
 			"wireguard: PersistentKeepaliveInterval -1 is not between 0 and 65535",
 		},
-		{mesh.Config{Wireguard: mesh.Wireguard{MTU: 100}}, "wireguard: MTU 100 is not between 576 and 65535"},
-		{mesh.Config{Wireguard: mesh.Wireguard{ListenPort: 51821}}, "wireguard: ListenPort and ListenPortV6 are both 51821"},
+		{mesh.Config{WireGuard: mesh.WireGuard{MTU: 100}}, "wireguard: MTU 100 is not between 576 and 65535"},
+		{mesh.Config{WireGuard: mesh.WireGuard{ListenPort: 51821}}, "wireguard: ListenPort and ListenPortV6 are both 51821"},
 	} {
 		g.how.Backend = "wireguard"
 		_, err := mesh.Plan(&model.Cluster{Self: "a", Nodes: []model.Node{a, b}}, g.how, nil)
-		var fault *model.Fault
+		var fault *model.Error
 		if !errors.As(err, &fault) || fault.Msg != g.want || fault.Hint == "" {
-			t.Errorf("%+v: %v, want %q", g.how.Wireguard, err, g.want)
+			t.Errorf("%+v: %v, want %q", g.how.WireGuard, err, g.want)
 		}
 	}
 }

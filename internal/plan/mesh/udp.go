@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// UDP is how the back end udp works: whole packets in datagrams, carried by a program. Its key is that of flannel's
-// net-conf.json.
+// UDP is the configuration of backend udp: IP packets in UDP datagrams, through a process in user space. Its key is
+// that of flannel's net-conf.json.
 type UDP struct {
 	// Port is the UDP port; 0 is flannel's, 8285.
 	Port uint16
@@ -28,12 +28,12 @@ func (u UDP) port() uint16 {
 	return u.Port
 }
 
-// OptionAddress is the device's own address, in the options of a tunnel that answers senders.
+// OptionAddress is the device's own address, in the options of a tunnel that sends ICMP errors.
 const OptionAddress = "address"
 
 func udpRow() Backend { return Backend{Name: udpName, Node: udpNode, Peer: udpPeer} }
 
-// udpLink is the name of the device of a family. flannel, which knows only IPv4, has the first.
+// udpLink returns the name of the device of a family. The name for IPv4 is flannel's.
 func udpLink(family int) string {
 	if family == 6 {
 		return "flannel0-v6"
@@ -41,7 +41,7 @@ func udpLink(family int) string {
 	return "flannel0"
 }
 
-// udpOverhead is what a datagram of a family adds to a packet, in bytes.
+// udpOverhead returns how many bytes a datagram of a family adds to a packet.
 func udpOverhead(family int) int {
 	if family == 6 {
 		return 40 + 8
@@ -49,9 +49,9 @@ func udpOverhead(family int) int {
 	return 20 + 8
 }
 
-// udpNode plans the devices and tunnels, one a family.
-func udpNode(p *Planner) Part {
-	part := forwarding(p)
+// udpNode plans the devices and tunnels, one for each family.
+func udpNode(p *Planner) BackendState {
+	part := enableForwarding(p)
 	part.Untracked = []uint16{p.cfg.UDP.port()}
 	part.encapsulations = []encapsulation{p.cfg.UDP.encapsulation()}
 	for _, family := range families() {
@@ -67,14 +67,14 @@ func udpNode(p *Planner) Part {
 			tunnel.Options = map[string]string{OptionAddress: cidr.Addr().String()}
 		}
 		part.Tunnels = append(part.Tunnels, tunnel)
-		p.own(l.Name, family, &part)
+		p.assignAddr(l.Name, family, &part)
 	}
 	return part
 }
 
-// device begins a device of the mesh that carries IP packets.
-func (p *Planner) device(name string, mtu int, part *Part) state.Link {
-	l := state.Link{Name: name, Up: state.On(), Alias: Mark, Remade: true, Adopted: true}
+// device returns the common settings of the mesh's devices without Ethernet headers.
+func (p *Planner) device(name string, mtu int, part *BackendState) state.Link {
+	l := state.Link{Name: name, Up: state.On(), Alias: Mark, Recreate: true, Adopt: true}
 	if mtu > 0 {
 		l.MTU = mtu
 		if part.MTU == 0 || mtu < part.MTU {
@@ -82,15 +82,14 @@ func (p *Planner) device(name string, mtu int, part *Part) state.Link {
 		}
 	}
 	part.Host.Sysctls = append(part.Host.Sysctls,
-		// A peer may be reached through another device than its packets come from.
+		// Routing may be asymmetric: a peer's packets may arrive on another device.
 		state.Sysctl{Name: "net/ipv4/conf/" + name + "/rp_filter", Value: "2"},
 		state.Sysctl{Name: "net/ipv6/conf/" + name + "/accept_ra", Value: "0", IfPresent: true})
 	return l
 }
 
-// own gives a device the first address of self's own prefix: what the node itself sends to pods comes from there, and
-// answers find back.
-func (p *Planner) own(link string, family int, part *Part) {
+// assignAddr assigns ownAddr to a device: it is the source of packets that the node itself sends to pods.
+func (p *Planner) assignAddr(link string, family int, part *BackendState) {
 	if own, ok := p.ownAddr(family); ok {
 		part.Host.Addrs = append(part.Host.Addrs, state.Addr{
 			Link: link, Prefix: netip.PrefixFrom(own, own.BitLen()), NoDAD: true,
@@ -98,16 +97,16 @@ func (p *Planner) own(link string, family int, part *Part) {
 	}
 }
 
-// udpPeer leads a peer's prefix into the device, and tells the tunnel where the peer is.
-func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
+// udpPeer routes a peer's prefix through the device, and adds the peer to the tunnel.
+func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Problem) {
 	family := familyOf(cidr.Addr())
-	far, _, problem := p.Ends(peer, cidr)
+	far, _, problem := p.Endpoints(peer, cidr)
 	if problem != nil {
-		return Part{}, problem
+		return BackendState{}, problem
 	}
 	r := p.Route(cidr)
 	r.Link = udpLink(family)
-	return Part{
+	return BackendState{
 		Host: state.Space{Routes: []state.Route{r}},
 		Tunnels: []Tunnel{{Backend: udpName, Link: r.Link, Peers: []TunnelPeer{{
 			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, p.cfg.UDP.port()),
@@ -118,7 +117,7 @@ func udpPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
 func (u UDP) encapsulation() encapsulation {
 	return encapsulation{
 		name: "udp", port: u.port(),
-		inner: [2]inner{
+		inner: [2]innerHeader{
 			{"@th,64,8 & 240 == 64", "@th,160,32", "@th,192,32"}, {"@th,64,8 & 240 == 96", "@th,128,128", "@th,256,128"},
 		},
 	}

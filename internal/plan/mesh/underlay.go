@@ -12,9 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// observe learns the underlay from the kernel's answers: the link that holds the first of self's addresses that one
-// holds. What self once published may be an address that no link has. A link that is configured counts before all
-// addresses.
+// observe finds the underlay in the kernel's answers: the link that has the first of self's addresses that any link
+// has. A published address may be one that no link has. A configured link takes precedence.
 func observe(self model.Node, answers state.Answers, link string) (map[int]Underlay, []Problem) {
 	if link != "" {
 		return observeLink(self, answers, link)
@@ -36,15 +35,15 @@ func observe(self model.Node, answers state.Answers, link string) (map[int]Under
 		if _, ok := found[family]; !ok && len(missing) > 0 {
 			problems = append(problems, Problem{
 				[]string{self.Name},
-				fmt.Sprintf("node %s: no link holds its own address %s", self.Name, strings.Join(missing, " or ")),
-				"put the address on a link, or correct status.addresses of the Node",
+				fmt.Sprintf("node %s: no link has its own address %s", self.Name, strings.Join(missing, " or ")),
+				"add the address to a link, or correct status.addresses of the Node",
 			})
 		}
 	}
 	return found, problems
 }
 
-// observeLink takes the first address of each family that a link has, of the families that self has addresses of.
+// observeLink uses the first address of a link for each family that self has addresses of.
 func observeLink(self model.Node, answers state.Answers, link string) (map[int]Underlay, []Problem) {
 	found := map[int]Underlay{}
 	var problems []Problem

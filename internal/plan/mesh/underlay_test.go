@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestInterface chooses the link to the others by its name.
+// The underlay's link is chosen by its name.
 func TestInterface(t *testing.T) {
 	far := node("b", "192.168.0.2", "10.244.2.0/24")
 	far.Published = &model.Published{Backend: "host-gw", Addrs: []netip.Addr{netip.MustParseAddr("10.0.0.2")}}
@@ -62,7 +62,7 @@ func TestInterface(t *testing.T) {
 				r.Metric, r.Protocol = 0, 0
 				routes = append(routes, r.String())
 			}
-			if got := fmt.Sprint(topo.Underlay, topo.Lost, topo.Publish.Addrs, routes, topo.Problems); got != f.want {
+			if got := fmt.Sprint(topo.Underlay, topo.LostFamilies, topo.Publish.Addrs, routes, topo.Problems); got != f.want {
 				t.Errorf("got  %s\nwant %s", got, f.want)
 			}
 		})

@@ -13,21 +13,20 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Where a node's VtepMAC comes from, the first that there is:
+// The source of a node's VtepMAC is the first of these that exists:
 //
-//	the back end's data   vxlan is the node's own back end, and it publishes that: random from the start.
-//	VtepWords             Another back end is, or the node publishes nothing else. Nodes of an earlier version do not read
-//	                      these words, and a copy of a directory may not have them. So a node first says the address that
-//	                      it has, and takes a random one when all others say theirs: then all of them read this.
-//	the node's name       Nothing is told.
+//	backend data      The node's own backend is vxlan, and publishes one: random from the start.
+//	VTEPData          The backend is another one, or the node publishes nothing else. Nodes of an earlier version do not
+//	                  read VTEPData, and a copied directory may not have it. So a node first publishes its current MAC,
+//	                  and chooses a random one when all peers publish theirs: then all of them read VTEPData.
+//	the node's name   Nothing is published.
 //
-// A device follows what is published and is never ahead of it, but for the first case, in which peers of every version
-// follow.
+// A device gets a MAC only after it was published, except in the first case, which peers of every version read.
 
-// vteps are the addresses of the nodes' ends of VXLAN's tunnels.
+// vteps computes the MAC addresses of the nodes' VXLAN tunnel endpoints.
 type vteps struct{ p *Planner }
 
-// vtepData is what a node publishes as vxlan's own data.
+// vtepData returns what a node publishes as data of backend vxlan.
 func vtepData(n model.Node, family int) string {
 	if text := Data(n, "vxlan", family); text != "null" {
 		return text
@@ -35,36 +34,36 @@ func vtepData(n model.Node, family int) string {
 	return ""
 }
 
-// vtepWord is what a node says beside that.
-func vtepWord(n model.Node, family int) string {
+// vtepAnnotation returns what a node publishes separately.
+func vtepAnnotation(n model.Node, family int) string {
 	if family == 6 {
-		return n.Vtep.V6
+		return n.VTEP.V6
 	}
-	return n.Vtep.V4
+	return n.VTEP.V4
 }
 
 func vtepText(n model.Node, family int) string {
 	if text := vtepData(n, family); text != "" {
 		return text
 	}
-	return vtepWord(n, family)
+	return vtepAnnotation(n, family)
 }
 
-func vtepByName(n model.Node, family int) state.MAC {
+func vtepFromName(n model.Node, family int) state.MAC {
 	return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + n.Name)
 }
 
-// bySeed is the one that is random from node to node and life to life.
-func (v vteps) bySeed(family int) state.MAC {
-	return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + v.p.self.Name + "/" + v.p.cfg.VtepSeed)
+// randomMAC returns the MAC that is derived from VTEPSeed: it differs between nodes and between instances of a node.
+func (v vteps) randomMAC(family int) state.MAC {
+	return state.SeedMAC("vtep/" + strconv.Itoa(family) + "/" + v.p.self.Name + "/" + v.p.cfg.VTEPSeed)
 }
 
-// inData reports whether self's VtepMAC is in what its own back end publishes.
-func (v vteps) inData() bool { return v.p.cfg.Backend == "vxlan" && !v.p.cfg.VtepAlone }
+// inData reports whether self's VtepMAC is in its own backend's data.
+func (v vteps) inData() bool { return v.p.cfg.Backend == "vxlan" && !v.p.cfg.PublishVTEPOnly }
 
-// words is what self says: nothing where its back end says it all.
-func (v vteps) words(nodes []model.Node) (out model.VtepWords) {
-	if v.p.cfg.VtepSeed == "" || v.inData() && !slices.Contains(v.p.pools.kinds(), "vxlan") {
+// publishedVTEP returns the VTEP MACs that self publishes separately: nothing if its backend's data is enough.
+func (v vteps) publishedVTEP(nodes []model.Node) (out model.VTEPData) {
+	if v.p.cfg.VTEPSeed == "" || v.inData() && !slices.Contains(v.p.pools.kinds(), "vxlan") {
 		return out
 	}
 	for _, family := range families() {
@@ -72,11 +71,11 @@ func (v vteps) words(nodes []model.Node) (out model.VtepWords) {
 			continue
 		}
 		mac, problems := v.self(family)
-		if len(problems) == 0 && !v.inData() && vtepData(v.p.self, family) == "" && mac == vtepByName(v.p.self, family) &&
-			v.read(nodes) {
-			mac = v.bySeed(family)
+		if len(problems) == 0 && !v.inData() && vtepData(v.p.self, family) == "" && mac == vtepFromName(v.p.self, family) &&
+			v.peersPublishVTEP(nodes) {
+			mac = v.randomMAC(family)
 		}
-		if text := v.word(mac); family == 6 {
+		if text := v.encode(mac); family == 6 {
 			out.V6 = text
 		} else {
 			out.V4 = text
@@ -85,35 +84,35 @@ func (v vteps) words(nodes []model.Node) (out model.VtepWords) {
 	return out
 }
 
-// read reports whether there are others, and all of them read VtepWords.
-func (v vteps) read(nodes []model.Node) bool {
+// peersPublishVTEP reports whether there are peers, and all of them publish VTEPData, so that they also read it.
+func (v vteps) peersPublishVTEP(nodes []model.Node) bool {
 	return len(nodes) > 1 && !slices.ContainsFunc(nodes, func(n model.Node) bool {
-		return n.Name != v.p.self.Name && n.Vtep == (model.VtepWords{})
+		return n.Name != v.p.self.Name && n.VTEP == (model.VTEPData{})
 	})
 }
 
-// of is the address of a node's end of the tunnels: what the node publishes (whoever wrote it), else one that comes
-// from its name, so that nobody has to tell it.
+// of returns a node's VTEP MAC: the one that the node publishes (weft or flannel), else one that is derived from its
+// name, so that it need not be published.
 func (v vteps) of(n model.Node, family int) (mac state.MAC, problem *Problem) {
 	text := vtepText(n, family)
 	if text == "" {
-		return vtepByName(n, family), nil
+		return vtepFromName(n, family), nil
 	}
 	wrong := func(format string, args ...any) (state.MAC, *Problem) {
 		return state.MAC{}, &Problem{
 			[]string{n.Name},
 			fmt.Sprintf("node %s publishes for vxlan %s: ", n.Name, text) + fmt.Sprintf(format, args...),
-			"have that node publish it anew: {\"VNI\":1,\"VtepMAC\":\"12:34:56:78:9a:bc\"}",
+			"have that node publish it again: {\"VNI\":1,\"VtepMAC\":\"12:34:56:78:9a:bc\"}",
 		}
 	}
-	data, usual := v.usual(text)
+	data, usual := v.decodeFast(text)
 	if !usual && json.Unmarshal([]byte(text), &data) != nil {
-		return wrong("this is no such object")
+		return wrong("not such an object")
 	}
-	if err := mac.UnmarshalText([]byte(data.VtepMAC)); err != nil || mac.IsZero() || mac[0]&1 != 0 {
-		return wrong("VtepMAC %q is no address of one device", data.VtepMAC)
+	if err := mac.UnmarshalText([]byte(data.VTEPMAC)); err != nil || mac.IsZero() || mac[0]&1 != 0 {
+		return wrong("VtepMAC %q is not a unicast MAC address", data.VTEPMAC)
 	}
-	if own := v.p.cfg.Vxlan.vni(); data.VNI != 0 && data.VNI != own && n.Name != v.p.self.Name {
+	if own := v.p.cfg.VXLAN.vni(); data.VNI != 0 && data.VNI != own && n.Name != v.p.self.Name {
 		_, problem := wrong("VNI %d is not this node's %d", data.VNI, own)
 		problem.Hint = "give all nodes the same VNI"
 		return mac, problem
@@ -121,40 +120,39 @@ func (v vteps) of(n model.Node, family int) (mac state.MAC, problem *Problem) {
 	return mac, nil
 }
 
-// usual takes apart what nearly all nodes publish, exactly as flannel and weft write it: JSON's own reader takes a
-// microsecond for each of thousands.
-func (v vteps) usual(text string) (d vxlanData, ok bool) {
-	rest, ok := strings.CutPrefix(text, `{"VNI":`+strconv.FormatUint(uint64(v.p.cfg.Vxlan.vni()), 10)+`,"VtepMAC":"`)
+// decodeFast parses the JSON exactly as flannel and weft write it: encoding/json takes a microsecond for each of
+// thousands of nodes.
+func (v vteps) decodeFast(text string) (d vxlanData, ok bool) {
+	rest, ok := strings.CutPrefix(text, `{"VNI":`+strconv.FormatUint(uint64(v.p.cfg.VXLAN.vni()), 10)+`,"VtepMAC":"`)
 	if !ok || len(rest) != len("12:34:56:78:9a:bc")+2 || !strings.HasSuffix(rest, `"}`) {
 		return d, false
 	}
-	d.VNI, d.VtepMAC = v.p.cfg.Vxlan.vni(), rest[:len(rest)-2]
+	d.VNI, d.VTEPMAC = v.p.cfg.VXLAN.vni(), rest[:len(rest)-2]
 	return d, true
 }
 
-// self is self's own end. What self published before stays, whoever wrote it, so that peers need not learn
-// anything.
+// self returns self's own VTEP MAC. A published one stays, even if flannel wrote it, so that peers need no update.
 func (v vteps) self(family int) (state.MAC, []Problem) {
-	if v.p.cfg.VtepSeed != "" && v.inData() && vtepData(v.p.self, family) == "" {
-		return v.bySeed(family), nil
+	if v.p.cfg.VTEPSeed != "" && v.inData() && vtepData(v.p.self, family) == "" {
+		return v.randomMAC(family), nil
 	}
 	mac, problem := v.of(v.p.self, family)
 	if problem == nil {
 		return mac, nil
 	}
-	return vtepByName(v.p.self, family), []Problem{*problem}
+	return vtepFromName(v.p.self, family), []Problem{*problem}
 }
 
-// word says a VtepMAC to others.
-func (v vteps) word(mac state.MAC) string {
-	b, err := json.Marshal(vxlanData{VNI: v.p.cfg.Vxlan.vni(), VtepMAC: mac.String()})
+// encode returns the data to publish for a VtepMAC.
+func (v vteps) encode(mac state.MAC) string {
+	b, err := json.Marshal(vxlanData{VNI: v.p.cfg.VXLAN.vni(), VTEPMAC: mac.String()})
 	if err != nil {
 		return ""
 	}
 	return string(b)
 }
 
-// to is the address of a peer's end of the tunnel to it.
+// to returns the VTEP MAC of a peer, or a problem if it is also self's.
 func (v vteps) to(peer model.Node, family int) (state.MAC, *Problem) {
 	mac, problem := v.of(peer, family)
 	if problem != nil {
@@ -170,7 +168,7 @@ func (v vteps) to(peer model.Node, family int) (state.MAC, *Problem) {
 			[]string{v.p.self.Name, peer.Name},
 			fmt.Sprintf("nodes %s and %s both have the VtepMAC %s: the kernel drops what one sends to the other", v.p.self.Name,
 				peer.Name, mac),
-			"delete " + v.p.vxlanLink(family) + " and what one of them publishes, and restart it",
+			"on one of them, delete " + v.p.vxlanLink(family) + " and its annotation, and restart the agent",
 		}
 	}
 	return mac, nil

@@ -13,24 +13,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Wireguard is how the back end wireguard works. Its keys are those of flannel's net-conf.json, but for the secrets: of
-// these a plan knows only the files.
-type Wireguard struct {
-	// ListenPort is the UDP port, ListenPortV6 that of the device for IPv6 where there are two; 0 is 51820 and 51821.
+// WireGuard is the configuration of backend wireguard. Its keys are those of flannel's net-conf.json, except for
+// secrets: a plan has only the names of their files.
+type WireGuard struct {
+	// ListenPort is the UDP port, ListenPortV6 that of the device for IPv6 if there are two; 0 means 51820 and 51821.
 	ListenPort, ListenPortV6 uint16
-	// MTU is that of the interface to the other nodes, in bytes; 0 is what it has. The devices have 80 less.
+	// MTU is that of the interface to the other nodes, in bytes; 0 is the kernel's. The devices' MTU is 80 less.
 	MTU int
-	// KeyFile is the file of the private key; empty is flannel's. PSKFile is the file of a key that all nodes share.
+	// KeyFile is the file of the private key; empty is flannel's. PSKFile is the file of the preshared key of all nodes.
 	KeyFile, PSKFile string
-	// PersistentKeepaliveInterval is how often a peer hears of this node though there is nothing to say, in seconds; 0 is
-	// never.
+	// PersistentKeepaliveInterval is the interval of keepalive packets, in seconds; 0 is never.
 	PersistentKeepaliveInterval int
-	// Mode is separate (a device for each family), or ipv4, ipv6, auto: one device, whose packets travel over that family.
-	// Empty is separate.
+	// Mode is separate (a device for each family), or ipv4, ipv6, auto: one device, whose outer packets are of that
+	// family. Empty is separate.
 	Mode string
 }
 
-// Modes of the back end wireguard.
+// Modes of backend wireguard.
 const (
 	ModeSeparate = "separate"
 	ModeAuto     = "auto"
@@ -45,13 +44,13 @@ const (
 	wireguardLink     = "flannel-wg"
 	wireguardLinkV6   = "flannel-wg-v6"
 	maxKeepalive      = 65535
-	leastMTU          = 576
+	minMTU            = 576
 )
 
-// WireguardLearned is what the Runner says for wireguard, in JSON.
-type WireguardLearned struct {
+// WireGuardLearned is the runtime data of backend wireguard, as JSON.
+type WireGuardLearned struct {
 	PublicKey string `json:"publicKey"`
-	// UserSpace tells that the kernel has no WireGuard, so that a program keeps the devices.
+	// UserSpace: the kernel has no WireGuard, so that a process in user space runs the devices.
 	UserSpace bool `json:"userSpace,omitempty"`
 }
 
@@ -64,37 +63,37 @@ type wireguardData struct {
 func wireguardRow() Backend {
 	return Backend{
 		Name:  "wireguard",
-		Check: func(cfg Config) error { return cfg.Wireguard.check() },
+		Check: func(cfg Config) error { return cfg.WireGuard.check() },
 		Node:  wireguardNode, Peer: wireguardPeer, Publish: wireguardPublish,
 	}
 }
 
-func (w Wireguard) check() error {
+func (w WireGuard) check() error {
 	switch w.Mode {
 	case "", ModeSeparate, ModeAuto, ModeIPv4, ModeIPv6:
 	default:
-		return model.Faultf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
+		return model.Errorf(model.CodeInvalidConf, "known: separate, auto, ipv4, ipv6",
 			"wireguard: Mode %q is not known", w.Mode)
 	}
 	if w.PersistentKeepaliveInterval < 0 || w.PersistentKeepaliveInterval > maxKeepalive {
-		return model.Faultf(model.CodeInvalidConf, "seconds; 25 keeps the way through most address translators open",
+		return model.Errorf(model.CodeInvalidConf, "seconds; 25 keeps most NAT mappings open",
 			"wireguard: PersistentKeepaliveInterval %d is not between 0 and %d", w.PersistentKeepaliveInterval, maxKeepalive)
 	}
-	if w.MTU != 0 && (w.MTU < leastMTU || w.MTU > 65535) {
-		return model.Faultf(model.CodeInvalidConf, "leave it out, and it is that of the interface to the other nodes",
-			"wireguard: MTU %d is not between %d and 65535", w.MTU, leastMTU)
+	if w.MTU != 0 && (w.MTU < minMTU || w.MTU > 65535) {
+		return model.Errorf(model.CodeInvalidConf, "remove it to use the MTU of the interface to the other nodes",
+			"wireguard: MTU %d is not between %d and 65535", w.MTU, minMTU)
 	}
 	if w.separate() && w.port(4) == w.port(6) {
-		return model.Faultf(model.CodeInvalidConf, "give the two devices different ports, or set Mode to auto",
+		return model.Errorf(model.CodeInvalidConf, "give the two devices different ports, or set Mode to auto",
 			"wireguard: ListenPort and ListenPortV6 are both %d", w.port(4))
 	}
 	return nil
 }
 
-func (w Wireguard) separate() bool { return w.Mode == "" || w.Mode == ModeSeparate }
+func (w WireGuard) separate() bool { return w.Mode == "" || w.Mode == ModeSeparate }
 
-// port is where the device of a family listens.
-func (w Wireguard) port(family int) uint16 {
+// port returns the UDP port of the device of a family.
+func (w WireGuard) port(family int) uint16 {
 	switch {
 	case family == 6 && w.separate() && w.ListenPortV6 != 0:
 		return w.ListenPortV6
@@ -106,24 +105,24 @@ func (w Wireguard) port(family int) uint16 {
 	return 51820
 }
 
-func (w Wireguard) keyFile() string {
+func (w WireGuard) keyFile() string {
 	if w.KeyFile == "" {
 		return DefaultKeyFile
 	}
 	return w.KeyFile
 }
 
-// link is the device that carries a family.
-func (w Wireguard) link(family int) string {
+// link returns the device of a family.
+func (w WireGuard) link(family int) string {
 	if family == 6 && w.separate() {
 		return wireguardLinkV6
 	}
 	return wireguardLink
 }
 
-func (p *Planner) wireguardLearned() WireguardLearned {
-	var l WireguardLearned
-	_ = json.Unmarshal([]byte(p.Learned("wireguard")), &l) // nobody told anything: the kernel's, and no key to publish
+func (p *Planner) wireguardLearned() WireGuardLearned {
+	var l WireGuardLearned
+	_ = json.Unmarshal([]byte(p.Learned("wireguard")), &l) // no data yet: the kernel's device, and no key to publish
 	return l
 }
 
@@ -132,16 +131,16 @@ func wireguardPublish(p *Planner, family int) string {
 	if l.PublicKey == "" {
 		return ""
 	}
-	b, err := json.Marshal(wireguardData{l.PublicKey, p.cfg.Wireguard.port(family)})
+	b, err := json.Marshal(wireguardData{l.PublicKey, p.cfg.WireGuard.port(family)})
 	if err != nil {
 		return ""
 	}
 	return string(b)
 }
 
-// wireguardNode plans the devices.
-func wireguardNode(p *Planner) Part {
-	part, w := forwarding(p), p.cfg.Wireguard
+// wireguardNode plans the devices and tunnels.
+func wireguardNode(p *Planner) BackendState {
+	part, w := enableForwarding(p), p.cfg.WireGuard
 	for _, family := range families() {
 		u, ok := p.underlay[family]
 		if !ok {
@@ -163,18 +162,18 @@ func wireguardNode(p *Planner) Part {
 			part.Untracked = append(part.Untracked, w.port(family))
 			part.Tunnels = append(part.Tunnels, w.tunnel(l, family))
 		}
-		p.own(name, family, &part)
+		p.assignAddr(name, family, &part)
 	}
 	return part
 }
 
-// OptionUserSpace is in the options of a tunnel that the kernel does not carry.
+// OptionUserSpace is in the options of a tunnel without kernel support.
 const OptionUserSpace = "userSpace"
 
-// OptionKeepalive is the seconds between signs of life.
+// OptionKeepalive is the keepalive interval, in seconds.
 const OptionKeepalive = "keepalive"
 
-func (w Wireguard) tunnel(l state.Link, family int) Tunnel {
+func (w WireGuard) tunnel(l state.Link, family int) Tunnel {
 	t := Tunnel{
 		Backend: "wireguard", Link: l.Name, MTU: l.MTU, KeyFile: w.keyFile(), PSKFile: w.PSKFile,
 		// WireGuard listens on all addresses.
@@ -192,25 +191,25 @@ func (w Wireguard) tunnel(l state.Link, family int) Tunnel {
 	return t
 }
 
-// wireguardPeer leads a peer's prefix into the device, and tells the tunnel the peer's key and place.
-func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Problem) {
+// wireguardPeer routes a peer's prefix through the device, and adds the peer's key and endpoint to the tunnel.
+func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Problem) {
 	family := familyOf(cidr.Addr())
 	if p.cfg.Backend != "wireguard" {
-		return Part{}, &Problem{
+		return BackendState{}, &Problem{
 			[]string{peer.Name},
-			fmt.Sprintf("node %s is reached by wireguard, which this node does not use: that node would not let it in",
+			fmt.Sprintf("node %s uses wireguard, which this node does not use: that node would not accept its packets",
 				peer.Name),
-			"give both the back end wireguard, or that node another one",
+			"configure backend wireguard on both, or another one on that node",
 		}
 	}
 	data, problem := p.wireguardKey(peer, family)
 	if problem != nil {
-		return Part{}, problem
+		return BackendState{}, problem
 	}
 	outer := p.wireguardFamily(peer, family)
 	far, ok := addrOf(peer, outer)
-	if !ok || !p.has(outer) {
-		return Part{}, &Problem{
+	if !ok || !p.hasUnderlay(outer) {
+		return BackendState{}, &Problem{
 			[]string{p.self.Name, peer.Name},
 			fmt.Sprintf("nodes %s and %s do not both have an IPv%d address, over which wireguard is to reach %s", p.self.Name,
 				peer.Name, outer, cidr),
@@ -218,18 +217,18 @@ func wireguardPeer(p *Planner, peer model.Node, cidr netip.Prefix) (Part, *Probl
 		}
 	}
 	r := p.Route(cidr)
-	r.Link = p.cfg.Wireguard.link(family)
-	return Part{
+	r.Link = p.cfg.WireGuard.link(family)
+	return BackendState{
 		Host: state.Space{Routes: []state.Route{r}},
 		Tunnels: []Tunnel{{Backend: "wireguard", Link: r.Link, Peers: []TunnelPeer{{
-			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), Further: further(peer, far, family),
+			Node: peer.Name, CIDR: cidr, Endpoint: netip.AddrPortFrom(far, data.Port), Further: otherAddrs(peer, far, family),
 			PublicKey: data.PublicKey,
 		}}}},
 	}, nil
 }
 
-// further are a node's addresses of a family, but the one that its tunnel ends at.
-func further(n model.Node, end netip.Addr, family int) []netip.Addr {
+// otherAddrs returns a node's addresses of a family, except the tunnel's.
+func otherAddrs(n model.Node, end netip.Addr, family int) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range addrsOf(n) {
 		if a != end && familyOf(a) == family {
@@ -239,9 +238,9 @@ func further(n model.Node, end netip.Addr, family int) []netip.Addr {
 	return out
 }
 
-// wireguardFamily is the family that packets to a peer travel over.
+// wireguardFamily returns the family of the outer packets to a peer.
 func (p *Planner) wireguardFamily(peer model.Node, family int) int {
-	switch w := p.cfg.Wireguard; {
+	switch w := p.cfg.WireGuard; {
 	case w.separate():
 		return family
 	case w.Mode == ModeIPv4:
@@ -252,9 +251,9 @@ func (p *Planner) wireguardFamily(peer model.Node, family int) int {
 	far4, has4 := addrOf(peer, 4)
 	far6, has6 := addrOf(peer, 6)
 	switch {
-	case !has6 || !p.has(6):
+	case !has6 || !p.hasUnderlay(6):
 		return 4
-	case !has4 || !p.has(4):
+	case !has4 || !p.hasUnderlay(4):
 		return 6
 	case far4.IsPrivate() && !far6.IsPrivate() && !p.underlay[6].Address.IsPrivate(): // what flannel chooses
 		return 6
@@ -262,12 +261,12 @@ func (p *Planner) wireguardFamily(peer model.Node, family int) int {
 	return 4
 }
 
-// wireguardKey is what a peer publishes. With one device for both families the port is that of the IPv4 side: flannel
-// publishes for IPv6 one at which nobody listens then.
+// wireguardKey returns a peer's published key and port. With one device for both families the port is that of IPv4:
+// flannel then publishes an unused port for IPv6.
 func (p *Planner) wireguardKey(peer model.Node, family int) (wireguardData, *Problem) {
-	own := p.cfg.Wireguard.port(family)
+	own := p.cfg.WireGuard.port(family)
 	text := Data(peer, "wireguard", family)
-	if other := Data(peer, "wireguard", 4); !p.cfg.Wireguard.separate() && other != "" && other != "null" {
+	if other := Data(peer, "wireguard", 4); !p.cfg.WireGuard.separate() && other != "" && other != "null" {
 		text = other
 	}
 	var d wireguardData
@@ -282,11 +281,11 @@ func (p *Planner) wireguardKey(peer model.Node, family int) (wireguardData, *Pro
 		return d, &Problem{
 			[]string{peer.Name},
 			fmt.Sprintf("node %s publishes for wireguard %s: %s", peer.Name, text, why),
-			"have that node publish it anew: {\"PublicKey\":\"…\",\"Port\":51820}",
+			"have that node publish it again: {\"PublicKey\":\"…\",\"Port\":51820}",
 		}
 	}
 	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return wrong("this is no such object")
+		return wrong("not such an object")
 	}
 	if key, err := base64.StdEncoding.DecodeString(d.PublicKey); err != nil || len(key) != 32 {
 		return wrong("PublicKey is not 32 bytes in base64")
@@ -295,7 +294,7 @@ func (p *Planner) wireguardKey(peer model.Node, family int) (wireguardData, *Pro
 		return d, &Problem{
 			[]string{p.self.Name, peer.Name},
 			fmt.Sprintf("nodes %s and %s have the same WireGuard key", p.self.Name, peer.Name),
-			fmt.Sprintf("delete the file %s of one of them, and restart it", p.cfg.Wireguard.keyFile()),
+			fmt.Sprintf("delete the file %s of one of them, and restart it", p.cfg.WireGuard.keyFile()),
 		}
 	}
 	if d.Port == 0 { // an older flannel

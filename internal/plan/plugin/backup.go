@@ -10,17 +10,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tuningDir is where the reference plugin keeps what it changed.
+// tuningDir is where the reference plugin records the previous settings of an interface.
 const tuningDir = "/run/cni/tuning"
 
-// File is a file that the reference plugin writes as well, so that the DEL of one undoes the ADD of the other.
+// File is a file in the reference plugin's format, written so that either program can process the DEL of an ADD that
+// the other one processed.
 type File struct {
 	Path string `json:"path"`
 	Text string `json:"text"`
 }
 
-// backed is the form of the reference plugin's file.
-type backed struct {
+// backupFile is the content of the reference plugin's file.
+type backupFile struct {
 	MAC      string `json:"mac,omitempty"`
 	Promisc  *bool  `json:"promisc,omitempty"`
 	MTU      int    `json:"mtu,omitempty"`
@@ -37,23 +38,23 @@ func (c tuning) backupPath(r model.Request) string {
 }
 
 func (c tuning) backup(r model.Request, was state.Link) *File {
-	b := backed{Promisc: was.Promisc, MTU: was.MTU, AllMulti: was.AllMulti, TxQLen: was.TxQLen}
+	b := backupFile{Promisc: was.Promisc, MTU: was.MTU, AllMulti: was.AllMulti, TxQLen: was.TxQLen}
 	if !was.MAC.IsZero() {
 		b.MAC = was.MAC.String()
 	}
 	text, err := json.MarshalIndent(b, "", " ")
 	if err != nil {
-		return nil // cannot be: there is nothing in it that JSON does not know
+		return nil // cannot happen: every field is marshalable
 	}
 	return &File{Path: c.backupPath(r), Text: string(text)}
 }
 
-// Trace asks for the file that a tuned interface has.
+// Trace returns the query for the backup file of a tuned interface.
 func (Tuning) Trace(in Input) []state.Query {
 	return []state.Query{{Space: state.Host, File: tracedBackup(in)}}
 }
 
-// tracedBackup is the path of the file by the only key that says where it is, whatever the others are.
+// tracedBackup returns the path of the backup file. It depends on dataDir only: the other keys need not be valid.
 func tracedBackup(in Input) string {
 	c, err := decoded(in, decodeTuning)
 	if err != nil || !path.IsAbs(c.DataDir) {
@@ -62,7 +63,8 @@ func tracedBackup(in Input) string {
 	return tuning{tuningConf: c}.backupPath(in.Request)
 }
 
-// Traces reads what the file says the interface was. One that cannot be read says nothing, as for the reference plugin.
+// Traces returns the previous settings that the backup file records. An unreadable file records nothing, as for the
+// reference plugin.
 func (Tuning) Traces(in Input) Step {
 	path := tracedBackup(in)
 	answer := in.Answers[state.Query{Space: state.Host, File: path}]
@@ -70,7 +72,7 @@ func (Tuning) Traces(in Input) Step {
 		return Step{}
 	}
 	step := Step{Backup: &File{Path: path}}
-	var b backed
+	var b backupFile
 	if json.Unmarshal([]byte(answer.Value), &b) != nil {
 		return step
 	}

@@ -4,7 +4,7 @@ package plugin
 
 import "testing"
 
-// BenchmarkBridge is the planning of one port: validate, ask, plan.
+// BenchmarkBridge measures planning one port: validate, query, plan.
 func BenchmarkBridge(b *testing.B) {
 	in := goldens()["bridge-gateway"]
 	in.Request = request()

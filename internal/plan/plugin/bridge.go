@@ -10,41 +10,41 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Bridge joins containers of a node to one bridge device.
+// Bridge connects the containers of a node to one bridge device.
 type Bridge struct {
-	// SourceGuard guards every port whose addresses are known, unless the network says otherwise. The reference plugin
-	// guards none.
+	// SourceGuard enables anti-spoofing on every port whose addresses are known, unless the network disables it. The
+	// reference plugin has no anti-spoofing.
 	SourceGuard bool
 }
 
-// Type is "bridge".
+// Type returns "bridge".
 func (Bridge) Type() string { return "bridge" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (b Bridge) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: b} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Bridge) Keys() []string {
 	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",
 		"hairpinMode", "promiscMode", "vlan", "vlanTrunk[].minID", "vlanTrunk[].maxID", "vlanTrunk[].id",
 		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation", "guard")
 }
 
-// IPAM is the ipam section; a bridge without one only joins the wire.
+// IPAM returns the ipam section. A bridge without one provides layer 2 only.
 func (Bridge) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode refuses what contradicts itself.
+// Decode parses and validates the configuration: it rejects options that contradict each other.
 func (Bridge) Decode(conf model.PluginConf) (any, error) { return readBridge(conf) }
 
-// Observe asks for the bridge with its addresses and whether the interface's name is free. Where no gateway address
-// tells nodes apart, the machine's boot id seeds the bridge's MAC.
+// Observe returns the queries for the bridge, its addresses and the interface's name, which must be free. Without a
+// gateway address, which differs between nodes, the host's boot ID seeds the bridge's MAC address.
 func (Bridge) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readBridge)
 	if err != nil {
 		return nil, err
 	}
 	queries := []state.Query{freeName(in.Request), {Space: state.Host, Link: c.Name}}
-	if !c.ipam || !c.IsGateway || in.Late != Early {
+	if !c.ipam || !c.IsGateway || in.IPAMTiming != IPAMFirst {
 		queries = append(queries, bootID())
 	}
 	if c.vlanGateway() {
@@ -53,7 +53,7 @@ func (Bridge) Observe(in Input) ([]state.Query, error) {
 	return append(queries, c.masq().queries()...), checkArgs(in.Request)
 }
 
-// ReadyQueries asks for what masquerading needs.
+// ReadyQueries returns the queries for the programs that masquerading needs.
 func (Bridge) ReadyQueries(in Input) []state.Query {
 	c, err := decoded(in, readBridge)
 	if err != nil {
@@ -62,7 +62,7 @@ func (Bridge) ReadyQueries(in Input) []state.Query {
 	return c.masq().queries()
 }
 
-// Ready tells whether masquerading could work.
+// Ready returns an error if masquerading cannot work on the node.
 func (Bridge) Ready(in Input) error {
 	c, err := decoded(in, readBridge)
 	if err != nil {
@@ -75,7 +75,7 @@ func bootID() state.Query {
 	return state.Query{Space: state.Host, Sysctl: "kernel/random/boot_id"}
 }
 
-// Plan makes the bridge where there is none, a port for the container, and the gateway's addresses on the bridge.
+// Plan creates the bridge unless it exists, a port for the container, and the gateway's addresses on the bridge.
 func (b Bridge) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readBridge)
 	if err != nil {
@@ -89,7 +89,7 @@ func (b Bridge) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	if mac.IsZero() {
-		mac = machineMAC(in.Request)
+		mac = vmMAC(in.Request)
 	}
 	var a addressed
 	var gateways []netip.Prefix
@@ -105,14 +105,14 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	quietly := c.IsGateway && mac.IsZero() && in.Late == Early && a.known()
-	if mac.IsZero() && in.Late == Early && a.known() {
+	stableMAC := c.IsGateway && mac.IsZero() && in.IPAMTiming == IPAMFirst && a.known()
+	if mac.IsZero() && in.IPAMTiming == IPAMFirst && a.known() {
 		mac = portMAC(c.Name, a.ips[0].Address.Addr())
 	}
-	ends := newPair(in.Request, c.MTU, mac)
-	c.port(&ends)
+	veth := newPair(in.Request, c.MTU, mac)
+	c.port(&veth)
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	f.Host.Links, f.Pod.Links = []state.Link{br, ends.host}, []state.Link{ends.pod}
+	f.Host.Links, f.Pod.Links = []state.Link{br, veth.host}, []state.Link{veth.pod}
 	if c.vlanGateway() {
 		f.Host.Links = append(f.Host.Links, c.vlanDevice(in, gateways)...)
 	}
@@ -120,13 +120,13 @@ func (b Bridge) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	c.hostSettings(in, &f, gateways)
-	c.podSettings(in, &f, a, quietly)
-	c.podAddrs(&f, ends, a)
-	f.Host.Tables = c.watched(in.Request, ends, a, b.SourceGuard)
+	c.podSettings(in, &f, a, stableMAC)
+	c.podAddrs(&f, veth, a)
+	f.Host.Tables = c.guardTables(in.Request, veth, a, b.SourceGuard)
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}
-	result := c.result(in.Request, br, ends, a)
+	result := c.result(in.Request, br, veth, a)
 	result.Interfaces = append(result.Interfaces, c.gatewayInterface(f.Host.Links)...)
 	result.DNS = dns
 	if err := in.overrideDNS(&result); err != nil {
@@ -135,26 +135,26 @@ func (b Bridge) Plan(in Input) (Step, error) {
 	return Step{Fragment: f, Result: result}, nil
 }
 
-// device is the bridge as it should be. One that somebody else made keeps its MAC and MTU and is not marked; it is
-// brought up, and promiscuous when that is asked for.
+// device returns the wanted state of the bridge. A bridge that another program created keeps its MAC address and MTU
+// and is not marked; it is set up, and promiscuous if promiscMode is set.
 func (c bridgeConf) device(in Input, gateways []netip.Prefix) (state.Link, error) {
 	br := state.Link{Name: c.Name, Kind: state.Bridge, Up: state.On(), Shared: true}
 	if c.PromiscMode {
 		br.Promisc = state.On()
 	}
 	if c.filtering() {
-		br.Bridge = &state.BridgeAttrs{VlanFiltering: state.On()}
+		br.Bridge = &state.BridgeAttrs{VLANFiltering: state.On()}
 	}
 	have := in.Answers[state.Query{Space: state.Host, Link: c.Name}]
 	switch {
 	case !have.Found:
 		br.MTU, br.Alias = c.MTU, SharedMark
-		if in.Late != Early {
+		if in.IPAMTiming != IPAMFirst {
 			gateways = nil
 		}
 		br.MAC = state.SeedMAC(c.bridgeSeed(in, gateways))
 	case have.Link.Kind != state.Bridge:
-		return br, model.Faultf(model.CodeInvalidConf, "choose another name for the bridge, or remove that link",
+		return br, model.Errorf(model.CodeInvalidConf, "choose another name for the bridge, or remove that link",
 			"plugin bridge: bridge %q exists and is not a bridge but %s", c.Name, kindName(have.Link))
 	case have.Link.Alias == SharedMark:
 		br.MAC, br.Alias = have.Link.MAC, SharedMark
@@ -171,8 +171,8 @@ func kindName(l state.Link) string {
 	return "a " + string(l.Kind)
 }
 
-// bridgeSeed differs between nodes, whose bridges may meet on one wire, and is the same for all the attachments of a
-// node, which may make the bridge at the same time.
+// bridgeSeed returns the seed of the bridge's MAC address. It differs between nodes, whose bridges may be in one
+// broadcast domain, and is the same for all attachments of a node, which may create the bridge concurrently.
 func (c bridgeConf) bridgeSeed(in Input, gateways []netip.Prefix) string {
 	words := []string{"bridge", c.Name}
 	for _, gw := range gateways {
@@ -184,8 +184,8 @@ func (c bridgeConf) bridgeSeed(in Input, gateways []netip.Prefix) string {
 	return strings.Join(words, "/")
 }
 
-// hostSettings are the node's sysctls beside those of the port: no router advertisements believed by a bridge that we
-// make, and forwarding where the bridge is a gateway.
+// hostSettings adds the node's sysctls other than those of the port: a bridge that weft creates ignores router
+// advertisements, and the node forwards if the bridge is a gateway.
 func (c bridgeConf) hostSettings(in Input, f *state.Fragment, gateways []netip.Prefix) {
 	if !in.Answers[state.Query{Space: state.Host, Link: c.Name}].Found {
 		f.Host.Sysctls = append(f.Host.Sysctls,
@@ -198,12 +198,12 @@ func (c bridgeConf) hostSettings(in Input, f *state.Fragment, gateways []netip.P
 	f.Host.Sysctls = append(f.Host.Sysctls, forwarding(v4, v6)...)
 }
 
-// podSettings keep the container from what goes to every port of the bridge. A gratuitous ARP when its end comes up is
-// needed where others may know its address by another MAC: not when the MAC comes from the address and the bridge, not
-// a machine elsewhere, is the gateway. Then nobody sends router advertisements either, and asking for them is vain.
-func (c bridgeConf) podSettings(in Input, f *state.Fragment, a addressed, quietly bool) {
+// podSettings adds the sysctls that reduce broadcast traffic to the bridge's ports. The container needs no gratuitous
+// ARP if its MAC address is derived from its IP address and the bridge is the gateway: no neighbor has another MAC
+// address cached. A bridge that is the gateway sends no router advertisements, so the container does not solicit them.
+func (c bridgeConf) podSettings(in Input, f *state.Fragment, a addressed, stableMAC bool) {
 	name := in.Request.IfName
-	if a.v4 && !quietly {
+	if a.v4 && !stableMAC {
 		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + name + "/arp_notify", Value: "1"})
 	}
 	if a.v6 && c.IsGateway {
@@ -212,9 +212,9 @@ func (c bridgeConf) podSettings(in Input, f *state.Fragment, a addressed, quietl
 	}
 }
 
-func (c bridgeConf) result(r model.Request, br state.Link, ends pair, a addressed) model.Result {
+func (c bridgeConf) result(r model.Request, br state.Link, veth pair, a addressed) model.Result {
 	result := model.Result{
-		Interfaces: append([]model.Interface{{Name: br.Name, MAC: br.MAC.String()}}, ends.interfaces(r)...),
+		Interfaces: append([]model.Interface{{Name: br.Name, MAC: br.MAC.String()}}, veth.interfaces(r)...),
 		Routes:     a.routes,
 	}
 	two := 2

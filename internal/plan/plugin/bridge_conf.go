@@ -17,9 +17,9 @@ type bridgeConf struct {
 	MTU                       int     `json:"mtu"`
 	HairpinMode               bool    `json:"hairpinMode"`
 	PromiscMode               bool    `json:"promiscMode"`
-	Vlan                      int     `json:"vlan"`
-	VlanTrunk                 []trunk `json:"vlanTrunk"`
-	PreserveDefaultVlan       bool    `json:"preserveDefaultVlan"`
+	VLAN                      int     `json:"vlan"`
+	VLANTrunk                 []trunk `json:"vlanTrunk"`
+	PreserveDefaultVLAN       bool    `json:"preserveDefaultVlan"`
 	MACSpoofChk               bool    `json:"macspoofchk"`
 	EnableDAD                 bool    `json:"enabledad"`
 	DisableContainerInterface bool    `json:"disableContainerInterface"`
@@ -35,10 +35,10 @@ type bridgeConf struct {
 		MAC string `json:"mac"`
 	} `json:"runtimeConfig"`
 
-	ipam bool // whether the ipam section names a type
+	ipam bool // the ipam section names a type
 }
 
-// readBridge reads and checks a configuration.
+// readBridge parses and validates a configuration.
 func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	c := bridgeConf{Name: "cni0"}
 	if err := decode(conf, &c); err != nil {
@@ -54,7 +54,7 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 		return c, err
 	}
 	if c.HairpinMode && c.PromiscMode {
-		return c, model.Faultf(model.CodeInvalidConf, "choose one: both make a port send a frame back",
+		return c, model.Errorf(model.CodeInvalidConf, "choose one: both make a port send a frame back",
 			"plugin bridge: hairpinMode true and promiscMode true exclude each other")
 	}
 	if err := checkMTU(conf, c.MTU); err != nil {
@@ -64,7 +64,7 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 		return c, err
 	}
 	if c.DisableContainerInterface && c.ipam {
-		return c, model.Faultf(model.CodeInvalidConf, "leave one of them out: an interface that stays down has no addresses",
+		return c, model.Errorf(model.CodeInvalidConf, "leave one of them out: an interface that stays down has no addresses",
 			"plugin bridge: disableContainerInterface true and ipam exclude each other")
 	}
 	if err := c.checkGuard(); err != nil {
@@ -76,13 +76,13 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if err := readDNS(conf).err; err != nil {
 		return c, err
 	}
-	return c, c.checkVlans(conf)
+	return c, c.checkVLANs(conf)
 }
 
 func (c bridgeConf) masq() masqConf { return masqConf{c.IPMasq, c.IPMasqBackend} }
 
-// mac is the hardware address that the caller wants for the container's end, zero when none: CNI_ARGS, then args.cni,
-// then runtimeConfig, the last one wins.
+// mac returns the MAC address that is configured for the container's end, zero if none is. runtimeConfig takes
+// precedence over args.cni, which takes precedence over CNI_ARGS.
 func (c bridgeConf) mac(conf model.PluginConf, r model.Request) (state.MAC, error) {
 	field, value := "CNI_ARGS MAC", ""
 	if v, ok := r.Arg("MAC"); ok {
@@ -99,36 +99,36 @@ func (c bridgeConf) mac(conf model.PluginConf, r model.Request) (state.MAC, erro
 	}
 	mac, err := state.ParseMAC(value)
 	if err != nil {
-		return mac, model.Faultf(model.CodeInvalidConf, "six bytes, for example 02:00:00:00:00:01",
+		return mac, model.Errorf(model.CodeInvalidConf, "six bytes, for example 02:00:00:00:00:01",
 			"plugin %s: %s: %w", conf.Type, field, err)
 	}
 	if mac.IsZero() || mac[0]&1 != 0 {
-		return mac, model.Faultf(model.CodeInvalidConf, "the lowest bit of the first byte is 0 in an interface's address",
+		return mac, model.Errorf(model.CodeInvalidConf, "the lowest bit of the first byte must be 0",
 			"plugin %s: %s: %s is not a unicast address", conf.Type, field, value)
 	}
 	return mac, nil
 }
 
-// mostLinkName is the length of the longest name of a link.
-const mostLinkName = 15
+// maxLinkName is the maximum length of an interface name (IFNAMSIZ less the final zero).
+const maxLinkName = 15
 
-// checkLinkName refuses what the kernel refuses as a link's name.
+// checkLinkName rejects names that the kernel rejects for an interface.
 func checkLinkName(conf model.PluginConf, key, name string) error {
 	bad := ""
 	switch {
 	case name == "" || name == "." || name == "..":
-		bad = "cannot be a link's name"
-	case len(name) > mostLinkName:
-		bad = "is too long for a link's name"
+		bad = "is not a valid interface name"
+	case len(name) > maxLinkName:
+		bad = "is too long for an interface name"
 	}
 	for _, r := range name {
 		if r <= ' ' || r == '/' || r == ':' {
-			bad = "contains a character that a link's name cannot have"
+			bad = "contains a character that is not valid in an interface name"
 		}
 	}
 	if bad == "" {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "at most 15 characters, no '/', ':' or white space",
+	return model.Errorf(model.CodeInvalidConf, "at most 15 characters, no '/', ':' or white space",
 		"plugin %s: %s %q %s", conf.Type, key, name, bad)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// gateways completes what IPAM gave and lists the addresses the bridge needs: an address without a gateway has the
-// first one of its subnet when the bridge is the gateway; a default route is added for a family that has none.
+// gateways completes the result of IPAM and returns the addresses of the bridge. If the bridge is the gateway, an
+// address without a gateway uses the first address of its subnet. isDefaultGateway adds a default route for each family
+// that has none.
 func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
-	given := *a
-	*a = addressed{routes: slices.Clone(given.routes), late: given.late}
+	result := *a
+	*a = addressed{routes: slices.Clone(result.routes), late: result.late}
 	var out []netip.Prefix
-	for _, ip := range given.ips {
+	for _, ip := range result.ips {
 		if !ip.Gateway.IsValid() && c.IsGateway {
 			ip.Gateway = ip.Address.Masked().Addr().Next()
 		}
@@ -35,8 +36,8 @@ func (c bridgeConf) gateways(a *addressed) []netip.Prefix {
 	return out
 }
 
-// addDefault adds a default route unless the family has one. One without a gateway gets it, where the reference plugin
-// would plan a second route and fail.
+// addDefault adds a default route unless the family has one. A default route without a gateway is completed; the
+// reference plugin would plan a second route and fail.
 func addDefault(a *addressed, gw netip.Addr) {
 	dst := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if gw.Is6() {
@@ -50,7 +51,7 @@ func addDefault(a *addressed, gw netip.Addr) {
 	}
 }
 
-// gatewayAddrs are the gateway's addresses on the bridge. An address that stands in the way is an error, or goes with
+// gatewayAddrs returns the gateway's addresses on the bridge. A conflicting address is an error, or is removed with
 // forceAddress: for IPv4 any other address, for IPv6 one whose subnet overlaps.
 func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Addr, error) {
 	var gone, out []state.Addr
@@ -58,11 +59,11 @@ func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Add
 	have := in.Answers[state.Query{Space: state.Host, Link: name}]
 	for _, gw := range gateways {
 		for _, old := range have.Addrs {
-			if old.Prefix == gw || slices.Contains(gateways, old.Prefix) || !inTheWay(gw, old.Prefix) {
+			if old.Prefix == gw || slices.Contains(gateways, old.Prefix) || !conflicts(gw, old.Prefix) {
 				continue
 			}
 			if !c.ForceAddress {
-				return nil, model.Faultf(model.CodeInvalidConf,
+				return nil, model.Errorf(model.CodeInvalidConf,
 					"set forceAddress to replace it, or give the network another bridge",
 					"plugin bridge: bridge %q has the address %s and not the gateway's %s", name, old.Prefix, gw)
 			}
@@ -75,7 +76,7 @@ func (c bridgeConf) gatewayAddrs(in Input, gateways []netip.Prefix) ([]state.Add
 	return append(gone, out...), nil
 }
 
-func inTheWay(gw, old netip.Prefix) bool {
+func conflicts(gw, old netip.Prefix) bool {
 	if gw.Addr().Is4() != old.Addr().Is4() {
 		return false
 	}

@@ -8,14 +8,14 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// programs are answers: the node has iptables.
+// programs returns answers of a node with iptables.
 func programs(more state.Answers) state.Answers {
 	out := state.Answers{program(false): {Found: true, Value: "/sbin/i"}, program(true): {Found: true, Value: "/sbin/i6"}}
 	maps.Copy(out, more)
 	return out
 }
 
-// bridgeGoldens are the options of bridge that few use, one by one, and iptables.
+// bridgeGoldens returns inputs for the rare options of bridge, and for iptables.
 func bridgeGoldens() map[string]Input {
 	gateway := state.Link{Name: "br0.100", Kind: state.Veth, MAC: state.MAC{2, 9, 9, 9, 9, 9}, Up: state.On()}
 	boot := state.Answers{bootID(): {Found: true, Value: "b007"}}
@@ -33,7 +33,7 @@ func bridgeGoldens() map[string]Input {
 		},
 		"bridge-trunk": {
 			Conf: confOf(
-				`{"type":"bridge","bridge":"br0","vlanTrunk":[{"minID":1,"maxID":5},{"id":7},{"id":6,"minID":20,"maxID":21}]}`,
+				`{"type":"bridge","bridge":"br0","vlanTrunk":[{"minID":1,"maxID":5},{"id":7},{"id":6,"minID":20,"maxID":21},{}]}`,
 			), Answers: boot,
 		},
 		"bridge-vlan-trunk": {

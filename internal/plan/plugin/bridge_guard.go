@@ -9,51 +9,51 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// guardTable has who is at a bridge's port speak for itself alone: by its MAC and its addresses, in ARP and neighbor
-// advertisements as well; not as a router, not as a DHCP server, not tagged.
+// guardTable names the anti-spoofing table of bridge ports. An endpoint may use only its own MAC and IP addresses, also
+// in ARP and neighbor advertisements; it must not send router advertisements, DHCP server replies or tagged frames.
 //
-// Records of pods keep the table as it was when they were attached. One whose sets have become others has another name,
-// so that an upgrade leaves those pods' elements where they are: both tables look at their own ports alone.
+// Records of attachments contain the table as it was when they were applied. A table whose sets change gets a new name,
+// so that after an upgrade the elements of existing pods stay valid: each table matches its own ports only.
 const guardTable = "weft_guard2"
 
-// earlierGuardTable is that of pods attached when the IPv6 addresses were a set of ranges.
+// earlierGuardTable names the table of pods that were attached when the IPv6 addresses were a set of ranges.
 const earlierGuardTable = "weft_guard"
 
-// guards reports whether a port is guarded: where the configuration says so; where it says nothing, if its addresses
-// are known and either all are guarded or a virtual machine is there.
+// guards reports whether anti-spoofing is enforced at a port: if the configuration enables it or, by default, if the
+// addresses are known and either all ports are guarded or the pod has a VM.
 func (c bridgeConf) guards(r model.Request, all bool) bool {
 	if c.Guard != nil {
 		return *c.Guard
 	}
-	return (all || r.VM() != nil) && c.ipam && len(c.VlanTrunk) == 0
+	return (all || r.VM() != nil) && c.ipam && len(c.VLANTrunk) == 0
 }
 
-// checkGuard refuses a guard that would drop what the port is for.
+// checkGuard rejects anti-spoofing on a trunk port, where it would drop tagged frames.
 func (c bridgeConf) checkGuard() error {
-	if c.Guard != nil && *c.Guard && len(c.VlanTrunk) > 0 {
-		return model.Faultf(model.CodeInvalidConf, "leave one of them out: a guarded port takes no tagged frames",
+	if c.Guard != nil && *c.Guard && len(c.VLANTrunk) > 0 {
+		return model.Errorf(model.CodeInvalidConf, "leave one of them out: a guarded port takes no tagged frames",
 			"plugin bridge: guard true and vlanTrunk exclude each other")
 	}
 	return nil
 }
 
-// watched are the tables that look at what the container sends.
-func (c bridgeConf) watched(r model.Request, ends pair, a addressed, all bool) []state.Table {
+// guardTables returns the tables that filter the packets of the container.
+func (c bridgeConf) guardTables(r model.Request, veth pair, a addressed, all bool) []state.Table {
 	var out []state.Table
 	if c.MACSpoofChk {
-		out = append(out, SpoofCheck(r.Key(), ends.host.Name, ends.pod.MAC))
+		out = append(out, SpoofCheck(r.Key(), veth.host.Name, veth.pod.MAC))
 	}
 	if c.guards(r, all) {
-		out = append(out, portGuard(r.Key(), ends.host.Name, ends.pod.MAC, a, !c.ipam))
+		out = append(out, portGuard(r.Key(), veth.host.Name, veth.pod.MAC, a, !c.ipam))
 	}
 	return out
 }
 
-// portGuard is the shared table with the elements of one port; without a name it is the table alone. Whoever is at a
-// port of which no addresses are known may have any.
+// portGuard returns the shared table with the elements of one port, or without elements if the port has no name. A port
+// without known addresses may use any.
 func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, free bool) state.Table {
 	mark := elementMark(k)
-	ports, anybody := state.Set{Name: "ports", Key: "ifname"}, state.Set{Name: "free", Key: "ifname"}
+	ports, unrestricted := state.Set{Name: "ports", Key: "ifname"}, state.Set{Name: "free", Key: "ifname"}
 	macs := state.Set{Name: "macs", Key: "ifname . ether_addr"}
 	own4 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"}
 	own6 := state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
@@ -64,7 +64,7 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 		add(&ports)
 		add(&macs, mac.String())
 		if free {
-			add(&anybody)
+			add(&unrestricted)
 		}
 		for _, ip := range a.ips {
 			set := &own4
@@ -76,15 +76,15 @@ func portGuard(k model.AttachmentKey, port string, mac state.MAC, a addressed, f
 	}
 	return state.Table{
 		Family: "bridge", Name: guardTable, Shared: true,
-		Sets: []state.Set{ports, anybody, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
+		Sets: []state.Set{ports, unrestricted, macs, own4, own6}, Chains: append(portErrors(), state.Chain{
 			Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: portGuardRules(),
 		}),
 	}
 }
 
-// portErrors let who is at a port report errors only about packets that were sent to it, as errorChains do on a routed
-// link. Nothing is put together yet on a bridge: only what shows its type is looked at, and what does not show which
-// packet it is about is dropped.
+// portErrors returns the chains that restrict ICMP errors to packets that were sent to the endpoint, like errorChains
+// on a routed link. Bridged packets are not defragmented: only packets whose ICMP type is visible are matched, and
+// errors whose quoted packet is not visible are dropped.
 func portErrors() []state.Chain {
 	about := func(name string, own ...string) state.Chain {
 		c := state.Chain{Name: name}
@@ -102,12 +102,13 @@ func portErrors() []state.Chain {
 	}
 }
 
-// portGuardRules ask what most packets are first: of TCP, and of UDP over IPv4, a guarded port's own packets pass with
-// one lookup, whatever the number of ports, and before it is asked whether the port is guarded. Any address of the link
-// may be a port's own, by its MAC: they are no elements, since a set of ranges is copied whole by each change. 134 and
-// 137 are what routers say, 136 tells whose an address is; where a fragment or an option stands before what is said on
-// the link, the type of that cannot be seen. 135 from nobody doubts an address: whoever is about to take it does
-// without. 68 and 546 are what clients of DHCP listen to. What has a tag is no IP to "ether type".
+// portGuardRules returns the rules, the most frequent packets first. TCP and, over IPv4, UDP packets of a guarded port
+// are accepted after one lookup, independent of the number of ports. Link-local addresses are matched by the MAC
+// address only and have no elements, because each change of a set of ranges copies the whole set. ICMPv6 types: 134 is
+// a router advertisement, 137 a redirect, 136 a neighbor advertisement, 135 from the unspecified address is duplicate
+// address detection (a host may use an address without it). Link-local packets with a fragment or routing header are
+// dropped, because their ICMPv6 type is not visible. DHCP clients listen on the UDP ports 68 and 546. "ether type" of a
+// tagged frame does not match IP.
 func portGuardRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "ether type ip meta l4proto tcp iifname . ether saddr . ip saddr @own4 accept"},
@@ -148,9 +149,9 @@ func portGuardRules() []state.NftRule {
 	}
 }
 
-// guardedToo are the elements by which the guard knows a port that planners before this one have guarded by one more
-// MAC: its interface is made with that.
-func (in Input) guardedToo(mac state.MAC) []state.Table {
+// guardElementsFor returns the elements that let a port which an earlier planner guarded also use another MAC address:
+// its interface is created with that address.
+func (in Input) guardElementsFor(mac state.MAC) []state.Table {
 	for _, t := range in.Chain.Fragment.Host.Tables {
 		if t.Family != "bridge" || t.Name != guardTable || mac.IsZero() {
 			continue
@@ -159,7 +160,7 @@ func (in Input) guardedToo(mac state.MAC) []state.Table {
 		for i, s := range t.Sets {
 			var more []state.Element
 			for _, e := range s.Elements {
-				if len(e.Key) > 1 { // the name of a port alone says nothing of its MAC
+				if len(e.Key) > 1 { // an element with the port's name only contains no MAC address
 					e.Key = slices.Clone(e.Key)
 					e.Key[1] = mac.String()
 					more = append(more, e)

@@ -16,14 +16,14 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// guardStage is two nodes with a bridge each: an attacker, its victim and a neighbor on the first, another attacker on
+// guardStage has two nodes with a bridge each: an attacker, its victim and a neighbor on the first, another attacker on
 // the second.
 type guardStage struct {
 	t                               *testing.T
 	n                               *node
 	attacker, victim, neighbor, far pod
 	farGateway                      net.HardwareAddr
-	ear                             *nettest.Ear
+	ear                             *nettest.Listener
 }
 
 func newGuardStage(t *testing.T, options string, agent bool) *guardStage {
@@ -47,7 +47,7 @@ func newGuardStage(t *testing.T, options string, agent bool) *guardStage {
 	}
 	s.farGateway = nettest.MAC(t, m.ns, "br0")
 	s.ear = nettest.Listen(t, s.victim.ns, 4000)
-	for _, p := range []pod{s.attacker, s.far} { // the ordinary life
+	for _, p := range []pod{s.attacker, s.far} { // legitimate traffic
 		nettest.IP(t, p.ns, "link set lo up")
 		for _, ip := range slices.Concat(p.result.IPs, s.victim.result.IPs, s.neighbor.result.IPs, s.far.result.IPs) {
 			s.reaches(p, ip.Address.Addr())
@@ -57,7 +57,7 @@ func newGuardStage(t *testing.T, options string, agent bool) *guardStage {
 	return s
 }
 
-// reaches waits until an address answers.
+// reaches waits until an address replies.
 func (s *guardStage) reaches(from pod, to netip.Addr) {
 	s.t.Helper()
 	var out string
@@ -70,7 +70,7 @@ func (s *guardStage) reaches(from pod, to netip.Addr) {
 	s.t.Fatalf("%s does not answer %s: %s", to, from.result.IPs[0].Address, out)
 }
 
-// forged are what attackers send in others' names, by what it is.
+// forged returns functions that send spoofed packets, by description.
 func (s *guardStage) forged() map[string]func() {
 	out := map[string]func(){}
 	own, victim := nettest.MAC(s.t, s.attacker.ns, "eth0"), nettest.MAC(s.t, s.victim.ns, "eth0")
@@ -101,8 +101,8 @@ func (s *guardStage) forged() map[string]func() {
 	return out
 }
 
-// TestSourceGuard: in an agent nobody on a bridge speaks in the name of others, unless the network trusts them; the
-// drop-in is as the reference plugin.
+// TestSourceGuard: in an agent no pod on a bridge can use the addresses of others, unless the network disables
+// anti-spoofing; the plugin binary behaves like the reference plugin.
 func TestSourceGuard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		options        string
@@ -115,7 +115,7 @@ func TestSourceGuard(t *testing.T) {
 				if tc.arrives {
 					limit = 15 * time.Second
 				}
-				if got := s.ear.Hears(text, limit, send); got != tc.arrives {
+				if got := s.ear.Receives(text, limit, send); got != tc.arrives {
 					t.Errorf("a packet with %q arrives: %t", text, got)
 				}
 			}
@@ -126,10 +126,11 @@ func TestSourceGuard(t *testing.T) {
 	}
 }
 
-// poisons has the attacker say that it is the neighbor.
+// poisons sends ARP replies with the neighbor's address from the attacker, and reports whether the victim's traffic is
+// redirected.
 func (s *guardStage) poisons(wanted bool) bool {
 	s.t.Helper()
-	s.reaches(s.victim, first(s.neighbor)) // an entry that is there changes
+	s.reaches(s.victim, first(s.neighbor)) // an existing entry can be changed
 	own := nettest.MAC(s.t, s.attacker.ns, "eth0")
 	ip, to := s.neighbor.result.IPs[0].Address.Addr().AsSlice(), s.victim.result.IPs[0].Address.Addr().AsSlice()
 	head, _ := hex.DecodeString("080600010800060400" + "02")
@@ -150,9 +151,9 @@ func (s *guardStage) poisons(wanted bool) bool {
 	return taken()
 }
 
-// TestGuardedLife: what a pod may do on its wire it still does: its own addresses with duplicate address detection, and
-// a tuned MAC is another test's.
-func TestGuardedLife(t *testing.T) {
+// TestGuardedTraffic: legitimate traffic of a guarded pod passes, including duplicate address detection of its own
+// addresses. A tuned MAC address has a test of its own.
+func TestGuardedTraffic(t *testing.T) {
 	n := newNode(t, bridged(`"isGateway":true,"enabledad":true,`, ranges))
 	n.agent = true
 	a, b := n.mustAdd("a"), n.mustAdd("b")

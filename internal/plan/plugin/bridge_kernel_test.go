@@ -16,7 +16,7 @@ func bridged(options, ipam string) string {
 
 func first(p pod) netip.Addr { return p.result.IPs[0].Address.Addr() }
 
-// silence wants no answer.
+// silence checks that an address does not reply.
 func silence(t *testing.T, from pod, to netip.Addr, why string) {
 	t.Helper()
 	if out, err := nettest.Try(from.ns, "ping", "-c1", "-W1", to.String()); err == nil {
@@ -24,8 +24,8 @@ func silence(t *testing.T, from pod, to netip.Addr, why string) {
 	}
 }
 
-// needVlans skips where bridges know no VLANs: the attribute is then ignored.
-func needVlans(t *testing.T) {
+// needVLANs skips the test if the kernel's bridges do not support VLANs, because the attribute is ignored then.
+func needVLANs(t *testing.T) {
 	t.Helper()
 	ns := nettest.NS(t, "probe")
 	out, err := nettest.Try(ns, "ip", "link", "add", "br0", "type", "bridge", "vlan_filtering", "1")
@@ -37,9 +37,9 @@ func needVlans(t *testing.T) {
 	}
 }
 
-// TestVlansKeepApart attaches containers to two VLANs of a bridge; each has its own gateway.
-func TestVlansKeepApart(t *testing.T) {
-	needVlans(t)
+// TestVLANIsolation attaches containers to two VLANs of a bridge; each has its own gateway.
+func TestVLANIsolation(t *testing.T) {
+	needVLANs(t)
 	n := newNode(t, bridged(`"vlan":100,"isDefaultGateway":true,`, ranges))
 	a, b := n.mustAdd("a"), n.mustAdd("b")
 	n.conf = strings.NewReplacer(`"vlan":100`, `"vlan":200`, "10.1.0.0", "10.2.0.0", "fd00:1::", "fd00:2::", `"net"`,
@@ -54,7 +54,7 @@ func TestVlansKeepApart(t *testing.T) {
 	if i := a.result.Interfaces[3]; i.Name != "br0.100" || i.MAC != mac(t, n.ns, "br0.100") || i.Sandbox != "" {
 		t.Errorf("the gateway in the result: %+v", i)
 	}
-	// On one wire they are not: without the node's routing nobody is reached.
+	// They are not in one broadcast domain: without routing on the node no pod is reachable.
 	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=0")
 	nettest.Run(t, c.ns, "ip", "addr", "add", "10.1.0.200/24", "dev", "eth0")
 	silence(t, a, netip.MustParseAddr("10.1.0.200"), "another VLAN")
@@ -74,7 +74,8 @@ func TestVlansKeepApart(t *testing.T) {
 	vlanGatewaysGo(t, n, a, b, c)
 }
 
-// vlanGatewaysGo takes the containers away: a VLAN's gateway goes with its last one, the bridge with the last of all.
+// vlanGatewaysGo deletes the containers: a VLAN's gateway is deleted with its last container, the bridge with the last
+// of all.
 func vlanGatewaysGo(t *testing.T, n *node, pods ...pod) {
 	t.Helper()
 	for i, p := range pods {
@@ -95,9 +96,9 @@ func vlanGatewaysGo(t *testing.T, n *node, pods ...pod) {
 	}
 }
 
-// TestPortVlans looks at what the kernel has for each of the options.
-func TestPortVlans(t *testing.T) {
-	needVlans(t)
+// TestPortVLANs checks the kernel's state for each option.
+func TestPortVLANs(t *testing.T) {
+	needVLANs(t)
 	for name, tc := range map[string]struct{ options, want string }{
 		"vlan":     {`"vlan":100`, "100 PVID Egress Untagged"},
 		"preserve": {`"vlan":100,"preserveDefaultVlan":true`, "1 Egress Untagged 100 PVID Egress Untagged"},
@@ -117,8 +118,8 @@ func TestPortVlans(t *testing.T) {
 	}
 }
 
-// TestWithoutVlans: where the kernel has none, the error says so.
-func TestWithoutVlans(t *testing.T) {
+// TestWithoutVLANs: the error reports that the kernel does not support VLANs.
+func TestWithoutVLANs(t *testing.T) {
 	ns := nettest.NS(t, "probe")
 	nettest.Run(t, ns, "ip", "link", "add", "br0", "type", "bridge")
 	if _, err := nettest.Try(ns, "bridge", "vlan", "add", "dev", "br0", "vid", "7", "self"); err == nil {
@@ -130,7 +131,7 @@ func TestWithoutVlans(t *testing.T) {
 	}
 }
 
-// TestSpoofCheck: what has another hardware address than the container's is dropped.
+// TestSpoofCheck: packets with another MAC address than the container's are dropped.
 func TestSpoofCheck(t *testing.T) {
 	for name, options := range map[string]string{
 		"with": `"macspoofchk":true,"isGateway":true,`, "without": `"isGateway":true,`,
@@ -160,7 +161,7 @@ func TestPortIsolation(t *testing.T) {
 	silence(t, a, first(b), "an isolated port")
 }
 
-// TestFlags: what an option switches on is on, and off without it.
+// TestFlags: options take effect if set, and only then.
 func TestFlags(t *testing.T) {
 	for option, words := range map[string]struct{ of, on, off string }{
 		`"hairpinMode":true`:   {"port", "hairpin on", "hairpin off"},
@@ -186,7 +187,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDuplicateAddress: with enabledad an address that somebody else on the wire has is noticed, without it is not.
+// TestDuplicateAddress: with enabledad a duplicate address on the link is detected, without it is not.
 func TestDuplicateAddress(t *testing.T) {
 	six := `"ipam":{"type":"host-local","subnet":"fd00:1::/64"}`
 	for _, tc := range []struct {
@@ -205,7 +206,7 @@ func TestDuplicateAddress(t *testing.T) {
 	}
 }
 
-// TestInterfaceStaysDown: somebody else will bring it up, and may.
+// TestInterfaceStaysDown: another program can bring it up later.
 func TestInterfaceStaysDown(t *testing.T) {
 	n := newNode(t, bridged(`"disableContainerInterface":true`, ""))
 	a := n.mustAdd("a")

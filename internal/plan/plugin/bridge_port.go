@@ -4,45 +4,44 @@ package plugin
 
 import "github.com/weft-net/weft/internal/state"
 
-// port is the container's end as the bridge's port.
-func (c bridgeConf) port(ends *pair) {
-	ends.host.Master = c.Name
+// port configures the node's end of the pair as a port of the bridge.
+func (c bridgeConf) port(veth *pair) {
+	veth.host.Master = c.Name
 	if c.HairpinMode || c.PortIsolation {
-		ends.host.Port = &state.PortAttrs{}
+		veth.host.Port = &state.PortAttrs{}
 		if c.HairpinMode {
-			ends.host.Port.Hairpin = state.On()
+			veth.host.Port.Hairpin = state.On()
 		}
 		if c.PortIsolation {
-			ends.host.Port.Isolated = state.On()
+			veth.host.Port.Isolated = state.On()
 		}
 	}
-	ends.host.Vlans = c.portVlans()
+	veth.host.VLANs = c.portVLANs()
 	if c.DisableContainerInterface {
-		ends.pod.Up = nil
+		veth.pod.Up = nil
 	}
 }
 
-// podAddrs are the container's addresses and routes.
-func (c bridgeConf) podAddrs(f *state.Fragment, ends pair, a addressed) {
+// podAddrs adds the container's addresses and routes.
+func (c bridgeConf) podAddrs(f *state.Fragment, veth pair, a addressed) {
 	if c.IsGateway || a.v6 || a.late {
-		a.ipv6(f, ends, false)
+		a.ipv6(f, veth, false)
 	} else {
-		// There may be a wire behind the bridge, with routers and DHCPv6 servers: the kernel's link-local address asks them.
-		f.Host.Sysctls = append(f.Host.Sysctls, quiet(ends.host.Name))
+		// The bridge may be connected to a physical network with routers and DHCPv6 servers: keep the kernel's link-local address.
+		f.Host.Sysctls = append(f.Host.Sysctls, noAddrGen(veth.host.Name))
 	}
 	for _, ip := range a.ips {
-		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
+		f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: veth.pod.Name, Prefix: ip.Address, NoDAD: ip.Address.Addr().Is6()})
 	}
-	f.Pod.Routes = a.podRoutes(ends.pod.Name)
-	a.keepAddrs(f, ends.pod.Name)
+	f.Pod.Routes = a.podRoutes(veth.pod.Name)
+	a.keepAddrs(f, veth.pod.Name)
 	if c.EnableDAD {
-		detect(f, ends.pod.Name, a)
+		enableDAD(f, veth.pod.Name, a)
 	}
 }
 
-// detect has the kernel look whether somebody else on the wire has one of the container's IPv6 addresses, and waits for
-// the answer.
-func detect(f *state.Fragment, link string, a addressed) {
+// enableDAD enables duplicate address detection for the container's IPv6 addresses and waits for its result.
+func enableDAD(f *state.Fragment, link string, a addressed) {
 	for i := range f.Pod.Addrs {
 		f.Pod.Addrs[i].NoDAD = false
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// mostVlan is the highest number of a VLAN; 0 and 4095 are reserved.
-const mostVlan = 4094
+// maxVLAN is the highest VLAN ID; 0 and 4095 are reserved.
+const maxVLAN = 4094
 
 // trunk is one item of vlanTrunk: the VLANs from minID to maxID, and id.
 type trunk struct {
@@ -24,64 +24,62 @@ type trunk struct {
 	ID    *int `json:"id"`
 }
 
-// checkVlans refuses numbers that no VLAN has, and halves of ranges.
-func (c bridgeConf) checkVlans(conf model.PluginConf) error {
-	refuse := func(hint, format string, args ...any) error {
-		return model.Faultf(model.CodeInvalidConf, hint, "plugin "+conf.Type+": "+format, args...)
+// checkVLANs rejects invalid VLAN IDs and incomplete ranges.
+func (c bridgeConf) checkVLANs(conf model.PluginConf) error {
+	reject := func(hint, format string, args ...any) error {
+		return model.Errorf(model.CodeInvalidConf, hint, "plugin "+conf.Type+": "+format, args...)
 	}
-	if c.Vlan < 0 || c.Vlan > mostVlan {
-		return refuse("0 is no VLAN", "vlan %d is not between 0 and %d", c.Vlan, mostVlan)
+	if c.VLAN < 0 || c.VLAN > maxVLAN {
+		return reject("0 is no VLAN", "vlan %d is not between 0 and %d", c.VLAN, maxVLAN)
 	}
-	for i, t := range c.VlanTrunk {
+	for i, t := range c.VLANTrunk {
 		for _, f := range []struct {
 			key string
 			id  *int
 		}{{"minID", t.MinID}, {"maxID", t.MaxID}, {"id", t.ID}} {
-			if f.id != nil && (*f.id < 1 || *f.id > mostVlan) {
-				return refuse("", "vlanTrunk[%d].%s %d is not between 1 and %d", i, f.key, *f.id, mostVlan)
+			if f.id != nil && (*f.id < 1 || *f.id > maxVLAN) {
+				return reject("", "vlanTrunk[%d].%s %d is not between 1 and %d", i, f.key, *f.id, maxVLAN)
 			}
 		}
 		switch {
 		case t.MinID != nil && t.MaxID == nil:
-			return refuse(`a range is {"minID": …, "maxID": …}`, "vlanTrunk[%d] has minID %d and no maxID", i, *t.MinID)
+			return reject(`a range is {"minID": …, "maxID": …}`, "vlanTrunk[%d] has minID %d and no maxID", i, *t.MinID)
 		case t.MinID == nil && t.MaxID != nil:
-			return refuse(`a range is {"minID": …, "maxID": …}`, "vlanTrunk[%d] has maxID %d and no minID", i, *t.MaxID)
+			return reject(`a range is {"minID": …, "maxID": …}`, "vlanTrunk[%d] has maxID %d and no minID", i, *t.MaxID)
 		case t.MinID != nil && *t.MinID > *t.MaxID:
-			return refuse("", "vlanTrunk[%d].minID %d is above maxID %d", i, *t.MinID, *t.MaxID)
-		case t.MinID == nil && t.ID == nil:
-			return refuse(`write {"id": …} or {"minID": …, "maxID": …}`, "vlanTrunk[%d] names no VLAN", i)
+			return reject("", "vlanTrunk[%d].minID %d is above maxID %d", i, *t.MinID, *t.MaxID)
 		}
 	}
-	if c.vlanGateway() && len(c.gatewayLink()) > mostLinkName {
-		return refuse("choose a shorter name for the bridge",
-			"bridge %q with vlan %d: the gateway's link %q is too long for a link's name", c.Name, c.Vlan, c.gatewayLink())
+	if c.vlanGateway() && len(c.gatewayLink()) > maxLinkName {
+		return reject("choose a shorter name for the bridge",
+			"bridge %q with vlan %d: the gateway's link %q is too long for an interface name", c.Name, c.VLAN, c.gatewayLink())
 	}
 	return nil
 }
 
-// filtering tells whether the bridge looks at VLANs.
-func (c bridgeConf) filtering() bool { return c.Vlan != 0 || len(c.VlanTrunk) > 0 }
+// filtering reports whether the bridge filters by VLAN.
+func (c bridgeConf) filtering() bool { return c.VLAN != 0 || len(c.VLANTrunk) > 0 }
 
-// vlanGateway tells whether the gateway is in a VLAN of the bridge, and so on a link of its own.
-func (c bridgeConf) vlanGateway() bool { return c.Vlan != 0 && c.IsGateway && c.ipam }
+// vlanGateway reports whether the gateway is in a VLAN of the bridge, and so on an interface of its own.
+func (c bridgeConf) vlanGateway() bool { return c.VLAN != 0 && c.IsGateway && c.ipam }
 
-// gatewayLink is where the gateway's addresses are.
+// gatewayLink returns the name of the interface that has the gateway's addresses.
 func (c bridgeConf) gatewayLink() string {
 	if c.vlanGateway() {
-		return fmt.Sprintf("%s.%d", c.Name, c.Vlan)
+		return fmt.Sprintf("%s.%d", c.Name, c.VLAN)
 	}
 	return c.Name
 }
 
-// portVlans are the VLANs of the container's port: its own one, whose frames have no tag in the container, and with
-// tags those of the trunk. A trunk without an own one has VLAN 1 for it.
-func (c bridgeConf) portVlans() *state.PortVlans {
+// portVLANs returns the VLANs of the container's port: the native VLAN, untagged in the container, and those of the
+// trunk, tagged. The native VLAN of a trunk is 1 by default.
+func (c bridgeConf) portVLANs() *state.PortVLANs {
 	if !c.filtering() {
 		return nil
 	}
-	own := max(c.Vlan, 1)
-	out := &state.PortVlans{Others: c.PreserveDefaultVlan}
-	for id := 1; id <= mostVlan; id++ {
+	own := max(c.VLAN, 1)
+	out := &state.PortVLANs{Others: c.PreserveDefaultVLAN}
+	for id := 1; id <= maxVLAN; id++ {
 		if id != own && !c.trunked(id) {
 			continue
 		}
@@ -90,32 +88,32 @@ func (c bridgeConf) portVlans() *state.PortVlans {
 			out.Ranges[n-1].Last++
 			continue
 		}
-		out.Ranges = append(out.Ranges, state.VlanRange{
+		out.Ranges = append(out.Ranges, state.VLANRange{
 			First: uint16(id), Last: uint16(id), PVID: id == own, Untagged: id == own,
 		})
 	}
 	return out
 }
 
-// trunked tells whether a VLAN is in vlanTrunk.
+// trunked reports whether a VLAN is in vlanTrunk.
 func (c bridgeConf) trunked(id int) bool {
-	return slices.ContainsFunc(c.VlanTrunk, func(t trunk) bool {
+	return slices.ContainsFunc(c.VLANTrunk, func(t trunk) bool {
 		return t.ID != nil && *t.ID == id || t.MinID != nil && *t.MinID <= id && id <= *t.MaxID
 	})
 }
 
-// vlanDevice is the link that has the gateway's addresses in a VLAN: one end of a pair whose other end is a port of the
-// bridge in that VLAN. One that somebody else made is used as it is.
+// vlanDevice returns the veth pair whose one end has the gateway's addresses and whose other end is a port of the
+// bridge in the VLAN. An interface that another program created is used unchanged.
 func (c bridgeConf) vlanDevice(in Input, gateways []netip.Prefix) []state.Link {
 	name := c.gatewayLink()
 	have := in.Answers[state.Query{Space: state.Host, Link: name}]
 	if have.Found && have.Link.Alias != SharedMark {
 		return []state.Link{{Name: name, MAC: have.Link.MAC, Up: state.On(), Shared: true}}
 	}
-	if in.Late != Early {
-		gateways = nil // as in the bridge's own
+	if in.IPAMTiming != IPAMFirst {
+		gateways = nil // as for the bridge
 	}
-	seed := fmt.Sprintf("%s/vlan/%d", c.bridgeSeed(in, gateways), c.Vlan)
+	seed := fmt.Sprintf("%s/vlan/%d", c.bridgeSeed(in, gateways), c.VLAN)
 	sum := sha256.Sum256([]byte("bridge/" + name + "/port"))
 	port := "veth" + hex.EncodeToString(sum[:6])[:11]
 	mac, portMAC := state.SeedMAC(seed), state.SeedMAC(seed+"/port")
@@ -128,9 +126,9 @@ func (c bridgeConf) vlanDevice(in Input, gateways []netip.Prefix) []state.Link {
 			Name: port, Kind: state.Veth, MAC: portMAC, MTU: c.MTU, Up: state.On(), Master: c.Name, Alias: SharedMark,
 			Shared: true,
 			Peer:   &state.Peer{Space: state.Host, Name: name},
-			Vlans: &state.PortVlans{
-				Ranges: []state.VlanRange{{First: uint16(c.Vlan), Last: uint16(c.Vlan), PVID: true, Untagged: true}}, //nolint:gosec // checkVlans
-				Others: c.PreserveDefaultVlan,
+			VLANs: &state.PortVLANs{
+				Ranges: []state.VLANRange{{First: uint16(c.VLAN), Last: uint16(c.VLAN), PVID: true, Untagged: true}}, //nolint:gosec // checkVLANs
+				Others: c.PreserveDefaultVLAN,
 			},
 		},
 		{
@@ -140,7 +138,7 @@ func (c bridgeConf) vlanDevice(in Input, gateways []netip.Prefix) []state.Link {
 	}
 }
 
-// gatewayInterface is the VLAN gateway's link as a result names it: behind the container's.
+// gatewayInterface returns the VLAN gateway's interface for the result, which lists it after the container's.
 func (c bridgeConf) gatewayInterface(links []state.Link) []model.Interface {
 	for _, l := range links {
 		if c.vlanGateway() && strings.EqualFold(l.Name, c.gatewayLink()) {

@@ -11,43 +11,48 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// CalicoType is the type of the routed design.
+// CalicoType is the plugin type of Calico's data path.
 const CalicoType = "calico"
 
-// Calico joins a pod to the node by a routed pair: single addresses, no subnet, no bridge, the same gateway for all.
-// The pod knows its gateway's hardware address from the start, and the node the pod's, so nothing is ever asked on this
-// wire.
+// Calico connects a pod to the node by a routed veth pair: single addresses, no subnet, no bridge, the same gateway for
+// all pods. Permanent neighbor entries exist on both ends, so neither ARP nor neighbor discovery is needed.
 type Calico struct{}
 
-// Type is "calico".
+// Type returns "calico".
 func (Calico) Type() string { return CalicoType }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (p Calico) Capabilities() Capabilities {
-	return Capabilities{MakesInterface: true, Gates: p.Gates, Wishes: p.Wishes, Brought: p.Brought, DSCP: p.DSCP}
+	return Capabilities{
+		MakesInterface: true,
+		Gates:          p.Gates,
+		AddressRequest: p.AddressRequest,
+		Unmanaged:      p.Unmanaged,
+		DSCP:           p.DSCP,
+	}
 }
 
-// Keys are the options of Calico's plugin.
+// Keys returns the configuration keys, those of Calico's plugin.
 func (Calico) Keys() []string { return interfaceKeys(calicoKeys()...) }
 
-// IPAM is the ipam section.
+// IPAM returns the ipam section.
 func (Calico) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode wants an ipam section.
+// Decode parses and validates the configuration, which must have an ipam section.
 func (Calico) Decode(conf model.PluginConf) (any, error) { return readCalico(conf) }
 
-// Observe asks whether both names are free, and for the MTU where the configuration leaves it open.
+// Observe returns the queries for both interface names, which must be free, and for the MTU unless it is configured.
 func (Calico) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readCalico)
 	if err != nil {
 		return nil, err
 	}
 	queries := []state.Query{freeName(in.Request), hostEnd(in.Request)}
-	if in.further() {
+	if in.secondary() {
 		queries = append(queries, tablesQuery())
 	}
-	for _, a := range (Calico{}).Brought(in) {
-		queries = append(queries, nodesOwn(a))
+	for _, a := range (Calico{}).Unmanaged(in) {
+		queries = append(queries, nodeAddrQuery(a))
 	}
 	return append(queries, c.mtuFile()...), checkArgs(in.Request)
 }
@@ -56,24 +61,25 @@ func hostEnd(r model.Request) state.Query {
 	return state.Query{Space: state.Host, Link: CalicoHostName(r)}
 }
 
-// checkHostEnd refuses to take the name from another container: it bears the pod's name, so that is an earlier sandbox
-// of the same pod, and its DEL is still to come. What bears no mark of weft's is Calico's, which takes it away as well.
+// checkHostEnd rejects an interface name on the node that another attachment uses. The name is derived from the pod's,
+// so the other attachment is an earlier sandbox of the same pod whose DEL is pending. An interface without weft's mark
+// belongs to Calico's plugin, which would replace it as well.
 func checkHostEnd(in Input) error {
 	have := in.Answers[hostEnd(in.Request)]
 	if !have.Found || !isMark(have.Link.Alias) {
 		return nil
 	}
-	return model.Faultf(model.CodeTryAgain, "it is another container's of the same pod: DEL that first",
+	return model.Errorf(model.CodeTryAgain, "another sandbox of the same pod uses it: DEL that sandbox first",
 		"interface %q exists already on the node (%s)", have.Link.Name, have.Link.Alias)
 }
 
-// Plan makes the pair.
+// Plan creates the pair.
 func (p Calico) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readCalico)
 	if err != nil {
 		return Step{}, err
 	}
-	if err := cmp.Or(checkFreeName(in), checkHostEnd(in), checkNotNodes(in)); err != nil {
+	if err := cmp.Or(checkFreeName(in), checkHostEnd(in), checkNotNodeAddr(in)); err != nil {
 		return Step{}, err
 	}
 	mtu, err := c.mtu(in)
@@ -84,33 +90,33 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	words, err := c.words(in.Request)
+	spec, err := c.spec(in.Request)
 	if err != nil {
 		return Step{}, err
 	}
-	ends := newPair(in.Request, mtu, words.mac)
-	ends.rename(CalicoHostName(in.Request), routedMAC())
-	ends.host.Replaces = true
+	veth := newPair(in.Request, mtu, spec.mac)
+	veth.rename(CalicoHostName(in.Request), routedMAC())
+	veth.host.ReplaceUnmarked = true
 	if c.Queues > 1 {
-		ends.host.Queues, ends.pod.Queues = c.Queues, c.Queues
+		veth.host.Queues, veth.pod.Queues = c.Queues, c.Queues
 	}
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	f.Host.Links, f.Pod.Links = []state.Link{ends.host}, []state.Link{ends.pod}
-	calicoSettings(&f, ends.host.Name, a, c)
-	a.ipv6(&f, ends, true)
-	calicoGateways(&f, ends, a, in.further())
+	f.Host.Links, f.Pod.Links = []state.Link{veth.host}, []state.Link{veth.pod}
+	hostVethSysctls(&f, veth.host.Name, a, c)
+	a.ipv6(&f, veth, true)
+	calicoGateways(&f, veth, a, in.secondary())
 	for _, ip := range a.ips {
-		calicoAddress(&f, ends, ip.Address.Addr())
+		calicoAddress(&f, veth, ip.Address.Addr())
 	}
-	if in.further() {
-		furtherRoutes(&f, in, ends, a)
+	if in.secondary() {
+		secondaryRoutes(&f, in, veth, a)
 	} else {
-		calicoRoutes(&f, ends, a, c)
+		calicoRoutes(&f, veth, a, c)
 	}
-	if err := words.apply(&f, in, ends, a); err != nil {
+	if err := spec.apply(&f, in, veth, a); err != nil {
 		return Step{}, err
 	}
-	result := model.Result{Interfaces: ends.interfaces(in.Request), DNS: in.IPAM.DNS}
+	result := model.Result{Interfaces: veth.interfaces(in.Request), DNS: in.IPAM.DNS}
 	for _, r := range a.routes {
 		result.Routes = append(result.Routes, model.Route{Dst: r.Dst})
 	}
@@ -122,25 +128,26 @@ func (p Calico) Plan(in Input) (Step, error) {
 	if err := in.overrideDNS(&result); err != nil {
 		return Step{}, err
 	}
-	return c.placed(Step{Fragment: f, Result: result}, in, ends, a)
+	return c.withHostTap(Step{Fragment: f, Result: result}, in, veth, a)
 }
 
-// apply adds who may speak over the link, and what annotations limit, mark and lead to the pod.
-func (w calicoWords) apply(f *state.Fragment, in Input, ends pair, a addressed) error {
-	from := sourceOf(ends, a)
-	from.more = w.sources
+// apply adds the anti-spoofing tables and what the annotations configure: QoS limits and floating IPs.
+func (w calicoSpec) apply(f *state.Fragment, in Input, veth pair, a addressed) error {
+	from := sourceOf(veth, a)
+	from.extra = w.sources
 	f.Host.Tables = from.tables(in.Request.Key())
-	w.qos.limits(f, in, ends)
+	w.qos.limits(f, in, veth)
 	return floating(f, in, a, w.floating)
 }
 
-// rename gives the node's end another name and hardware address.
+// rename sets the name and MAC address of the node's end.
 func (p *pair) rename(name string, mac state.MAC) {
 	p.host.Name, p.host.MAC, p.pod.Peer.Name = name, mac, name
 }
 
-// calicoSettings are those of the node's end, as Calico has them, and whether the pod forwards.
-func calicoSettings(f *state.Fragment, host string, a addressed, c calicoConf) {
+// hostVethSysctls adds the sysctls that Calico sets on the node's end, and whether the pod forwards. rp_filter is left
+// alone: weft_source (calico_source.go) drops spoofed sources instead of strict reverse path filtering.
+func hostVethSysctls(f *state.Fragment, host string, a addressed, c calicoConf) {
 	f.Host.Sysctls = forwarding(a.v4, a.v6)
 	v4, v6 := "net/ipv4/conf/"+host+"/", "net/ipv6/conf/"+host+"/"
 	set := func(name, value string) {
@@ -166,16 +173,17 @@ func calicoSettings(f *state.Fragment, host string, a addressed, c calicoConf) {
 	f.Host.Sysctls = append(f.Host.Sysctls, state.Sysctl{Name: v6 + "accept_ra", Value: "0", IfPresent: true})
 }
 
-// routedGateway4 is the gateway of every routed pod; nobody has the address.
+// routedGateway4 returns the gateway address of every routed pod; no interface has it.
 func routedGateway4() netip.Addr { return netip.AddrFrom4([4]byte{169, 254, 1, 1}) }
 
-// calicoGateways tells the pod where its gateways are: the address that nobody has, and the link-local one of the
-// node's end. The way to the former is the first interface's; the others know that it is on their link.
-func calicoGateways(f *state.Fragment, ends pair, a addressed, further bool) {
-	pod, mac := ends.pod.Name, ends.host.MAC
+// calicoGateways adds the neighbor entries of the pod's gateways: the IPv4 address that no interface has, and the
+// link-local address of the node's end. The first interface has a route to the IPv4 gateway; the routes of the others
+// are on-link.
+func calicoGateways(f *state.Fragment, veth pair, a addressed, secondary bool) {
+	pod, mac := veth.pod.Name, veth.host.MAC
 	if a.v4 {
 		f.Pod.Neighs = append(f.Pod.Neighs, state.Neigh{Link: pod, IP: routedGateway4(), MAC: mac})
-		if !further {
+		if !secondary {
 			f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: full(routedGateway4()), Link: pod})
 		}
 	}
@@ -184,24 +192,24 @@ func calicoGateways(f *state.Fragment, ends pair, a addressed, further bool) {
 	}
 }
 
-// calicoAddress gives the pod one address and the node its way there.
-func calicoAddress(f *state.Fragment, ends pair, addr netip.Addr) {
+// calicoAddress adds an address to the pod, and the node's route and neighbor entry for it.
+func calicoAddress(f *state.Fragment, veth pair, addr netip.Addr) {
 	v6 := addr.Is6()
-	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: ends.pod.Name, Prefix: full(addr), NoDAD: v6, NoPrefixRoute: v6})
-	f.Host.Routes = append(f.Host.Routes, state.Route{Dst: full(addr), Link: ends.host.Name})
-	f.Host.Neighs = append(f.Host.Neighs, state.Neigh{Link: ends.host.Name, IP: addr, MAC: ends.pod.MAC})
+	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: veth.pod.Name, Prefix: full(addr), NoDAD: v6, NoPrefixRoute: v6})
+	f.Host.Routes = append(f.Host.Routes, state.Route{Dst: full(addr), Link: veth.host.Name})
+	f.Host.Neighs = append(f.Host.Neighs, state.Neigh{Link: veth.host.Name, IP: addr, MAC: veth.pod.MAC})
 }
 
-// calicoRoutes lead out of the pod: to everywhere, unless IPAM says whereto. All go to the one gateway, whatever IPAM
-// says of theirs.
-func calicoRoutes(f *state.Fragment, ends pair, a addressed, c calicoConf) {
-	gw4, gw6 := routedGateway4(), linkLocal(ends.pod.Name, ends.host.MAC).Prefix.Addr()
+// calicoRoutes adds the pod's routes: default routes, or those that IPAM returned. The gateway is always the pod's own,
+// whatever the gateway of IPAM's route is.
+func calicoRoutes(f *state.Fragment, veth pair, a addressed, c calicoConf) {
+	gw4, gw6 := routedGateway4(), linkLocal(veth.pod.Name, veth.host.MAC).Prefix.Addr()
 	add := func(dst netip.Prefix) {
 		gw := gw4
 		if dst.Addr().Is6() {
 			gw = gw6
 		}
-		f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: dst, Gw: gw, Link: ends.pod.Name})
+		f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: dst, Gw: gw, Link: veth.pod.Name})
 	}
 	everywhere := len(a.routes) == 0 || c.DefaultRoutes
 	if everywhere && a.v4 {
@@ -217,7 +225,7 @@ func calicoRoutes(f *state.Fragment, ends pair, a addressed, c calicoConf) {
 	}
 }
 
-// destinations are those of IPAM's routes that an address of their family can use, each one once.
+// destinations returns the distinct destinations of IPAM's routes whose family the pod has an address of.
 func (a *addressed) destinations() iter.Seq[netip.Prefix] {
 	return func(yield func(netip.Prefix) bool) {
 		seen := map[netip.Prefix]bool{}

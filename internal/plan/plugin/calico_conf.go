@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// CalicoMTUFile is where Calico's daemon tells the MTU of pods.
+// CalicoMTUFile is the file to which Calico's daemon writes the MTU of pods.
 const CalicoMTUFile = "/var/lib/calico/mtu"
 
-// calicoConf is what of the configuration says something about the pod's interface. The rest (where Calico's data are,
-// what it logs and where) is for Calico's own programs: the keys are known and nothing is made of them.
+// calicoConf is the part of the configuration that applies to the pod's interface. The other keys (Calico's datastore,
+// logging) are for Calico's own programs: weft accepts and ignores them.
 type calicoConf struct {
 	MTU            int  `json:"mtu"`
 	RequireMTUFile bool `json:"require_mtu_file"`
@@ -27,7 +27,7 @@ type calicoConf struct {
 	Features struct {
 		NoIPAM   bool `json:"ip_addrs_no_ipam"`
 		Floating bool `json:"floating_ips"`
-		Sources  bool `json:"source_prefixes"` // weft's own; with Calico it is its daemon that permits that
+		Sources  bool `json:"source_prefixes"` // weft's own; Calico configures it in its daemon
 	} `json:"feature_control"`
 	Container struct {
 		Forwarding bool `json:"allow_ip_forwarding"`
@@ -37,10 +37,10 @@ type calicoConf struct {
 	PolicyTimeout int      `json:"policy_setup_timeout_seconds"`
 	HostTap       *hostTap `json:"host_tap"` // weft's own
 
-	ipam string // its type
+	ipam string // the type
 }
 
-// calicoKeys are the keys of Calico's plugin beside those that all have.
+// calicoKeys returns the keys that only Calico's plugin has.
 func calicoKeys() []string {
 	return []string{
 		"mtu", "require_mtu_file", "num_queues", "policy.*", "kubernetes.*", "feature_control.ip_addrs_no_ipam",
@@ -69,7 +69,7 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	}
 	const mostQueues = 4096 // the kernel's
 	bad := func(hint, format string, args ...any) error {
-		return model.Faultf(model.CodeInvalidConf, hint, "plugin calico: "+format, args...)
+		return model.Errorf(model.CodeInvalidConf, hint, "plugin calico: "+format, args...)
 	}
 	switch {
 	case c.Queues < 0 || c.Queues > mostQueues:
@@ -81,7 +81,7 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	}
 	for i, gate := range c.Gates {
 		if !strings.HasPrefix(gate, "http://") && !strings.HasPrefix(gate, "https://") {
-			return c, bad("for example http://localhost:9099/readiness", "readiness_gates[%d] %.60q is no URL of HTTP", i, gate)
+			return c, bad("for example http://localhost:9099/readiness", "readiness_gates[%d] %.60q is not an HTTP URL", i, gate)
 		}
 	}
 	c.Queues = cmp.Or(c.Queues, 1)
@@ -102,35 +102,35 @@ func readCalico(conf model.PluginConf) (calicoConf, error) {
 	return c, readDNS(conf).err
 }
 
-// Doubts finds what hardly anybody means.
-func (Calico) Doubts(raw json.RawMessage) []model.Doubt {
+// Warnings reports settings that are probably mistakes.
+func (Calico) Warnings(raw json.RawMessage) []model.Warning {
 	c, err := readCalico(model.PluginConf{Type: CalicoType, Raw: raw})
 	if err != nil {
-		return nil // Decode says it
+		return nil // Decode reports it
 	}
-	var out []model.Doubt
+	var out []model.Warning
 	if c.Policy.Type == "" {
-		out = append(out, model.Doubt{
+		out = append(out, model.Warning{
 			Field: "policy.type", Msg: "policy.type is not k8s: annotations of pods and namespaces are not read",
 			Hint: `"policy": {"type": "k8s"}`,
 		})
 	}
 	if c.PolicyTimeout > 0 {
-		out = append(out, model.Doubt{
+		out = append(out, model.Warning{
 			Field: "policy_setup_timeout_seconds",
-			Msg:   "policy_setup_timeout_seconds has no effect: policy stands before a pod is attached", Hint: "leave it out",
+			Msg:   "policy_setup_timeout_seconds has no effect: policy is enforced before a pod is attached", Hint: "leave it out",
 		})
 	}
 	return out
 }
 
-// Gates are the URLs that must answer before a pod is attached.
+// Gates returns the URLs that must answer before a pod is attached.
 func (Calico) Gates(in Input) ([]string, error) {
 	c, err := decoded(in, readCalico)
 	return c.Gates, err
 }
 
-// mtuFile asks for the MTU where the configuration does not say it.
+// mtuFile returns the query for Calico's MTU file unless the MTU is configured.
 func (c calicoConf) mtuFile() []state.Query {
 	if c.MTU != 0 {
 		return nil
@@ -138,8 +138,8 @@ func (c calicoConf) mtuFile() []state.Query {
 	return []state.Query{{Space: state.Host, File: CalicoMTUFile}}
 }
 
-// mtu is the configuration's, else the file's as far as that fits through the node's tunnels, else the node's; 0 leaves
-// it to the kernel.
+// mtu returns the configured MTU, else the MTU of the file, limited to what the node's tunnels can carry, else the
+// node's; 0 leaves it to the kernel.
 func (c calicoConf) mtu(in Input) (int, error) {
 	if c.MTU != 0 {
 		return c.MTU, nil
@@ -147,19 +147,19 @@ func (c calicoConf) mtu(in Input) (int, error) {
 	file := in.Answers[c.mtuFile()[0]]
 	if !file.Found {
 		if c.RequireMTUFile {
-			return 0, model.Faultf(model.CodeTryAgain, "Calico's daemon writes it: is it running? Or set mtu",
-				"plugin calico: %s is not there yet", CalicoMTUFile)
+			return 0, model.Errorf(model.CodeTryAgain, "Calico's daemon writes it: is it running? Or set mtu",
+				"plugin calico: %s does not exist yet", CalicoMTUFile)
 		}
 		return in.MTU, nil
 	}
 	text := strings.TrimSpace(file.Value)
 	mtu, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, model.Faultf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is no MTU",
+		return 0, model.Errorf(model.CodeInvalidConf, "it holds one number", "plugin calico: %s: %.20q is not an MTU",
 			CalicoMTUFile, text)
 	}
 	if in.MTU != 0 && in.MTU < mtu {
-		// a file that another vendor's daemon has left behind says what fitted through its own
+		// The file may be a leftover of Calico's daemon, for the MTU of its own tunnels.
 		mtu = in.MTU
 	}
 	return mtu, checkMTU(in.Conf, mtu)

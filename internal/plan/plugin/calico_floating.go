@@ -9,26 +9,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FloatingTable names the table that leads other addresses to pods.
+// FloatingTable names the table that translates floating IPs to pods.
 const FloatingTable = "weft_floating"
 
-// floating leads addresses to the pod's own of the same family, one to one. Whoever on this node or beyond sends to
-// such an address reaches the pod; a pod that calls itself by it hears from it. That packets for the address come to
-// this node is the network's business. One address leads to one pod.
+// floating adds the one-to-one NAT of floating IPs to the pod's address of the same family. Any host that sends to a
+// floating IP reaches the pod; for a connection of the pod to its own floating IP, the source is translated as well.
+// Routing packets for the address to this node is up to the network. A floating IP has one pod.
 func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) error {
 	if len(addrs) == 0 || a.late && !a.known() {
 		return nil
 	}
 	mark := elementMark(in.Request.Key())
 	t := floatingTable()
-	// A connection that is tracked goes where it went, whatever leads elsewhere by now.
+	// Tracked connections keep their translation, so their entries must be flushed.
 	made := state.Effect{Kind: state.FlushConntrack, Space: state.Host}
 	gone := state.Effect{Kind: state.FlushConntrack, Space: state.Host, When: state.OnRemove}
-	called := map[netip.Addr]bool{} // pods that hear from one of their addresses already
+	hairpin := map[netip.Addr]bool{} // addresses whose hairpin source is set
 	for _, ext := range addrs {
 		own, ok := a.first(ext.Is4())
 		if !ok {
-			return model.Faultf(model.CodeInvalidConf, "give the pod an address of that family, or leave it out",
+			return model.Errorf(model.CodeInvalidConf, "give the pod an address of that family, or leave it out",
 				"annotation %sfloatingIPs: %s: the pod has no address of its family", calicoCNI, ext)
 		}
 		made.Flows = append(made.Flows, state.Flow{IPv6: ext.Is6(), Dst: ext})
@@ -39,12 +39,12 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 		t.Sets[to].Elements = append(t.Sets[to].Elements, state.Element{
 			Key: []string{ext.String()}, Val: []string{own.String()}, Comment: mark,
 		})
-		if !called[own] {
-			called[own] = true
+		if !hairpin[own] {
+			hairpin[own] = true
 			t.Sets[back].Elements = append(t.Sets[back].Elements, state.Element{
 				Key: []string{own.String(), own.String()}, Val: []string{ext.String()}, Comment: mark,
 			})
-			gone.Flows = append(gone.Flows, state.Flow{IPv6: own.Is6(), To: own})
+			gone.Flows = append(gone.Flows, state.Flow{IPv6: own.Is6(), ReplySrc: own})
 		}
 	}
 	f.Host.Tables = append(f.Host.Tables, t)
@@ -52,7 +52,7 @@ func floating(f *state.Fragment, in Input, a addressed, addrs []netip.Addr) erro
 	return nil
 }
 
-// first is the first address of a family.
+// first returns the first address of a family.
 func (a *addressed) first(v4 bool) (netip.Addr, bool) {
 	for _, ip := range a.ips {
 		if ip.Address.Addr().Is4() == v4 {
@@ -64,7 +64,7 @@ func (a *addressed) first(v4 bool) (netip.Addr, bool) {
 
 func floatingTable() state.Table {
 	lead := texts("dnat ip to ip daddr map @to4", "dnat ip6 to ip6 daddr map @to6")
-	return passing([]state.Table{{Family: "inet", Name: FloatingTable, Shared: true, Sets: []state.Set{
+	return ownedByLast([]state.Table{{Family: "inet", Name: FloatingTable, Shared: true, Sets: []state.Set{
 		{Name: "to4", Key: "ipv4_addr", Data: "ipv4_addr", Exclusive: "to4"},
 		{Name: "back4", Key: "ipv4_addr . ipv4_addr", Data: "ipv4_addr"},
 		{Name: "to6", Key: "ipv6_addr", Data: "ipv6_addr", Exclusive: "to6"},
@@ -77,7 +77,7 @@ func floatingTable() state.Table {
 	}}})[0]
 }
 
-// TakenFloating says of an element which floating address it is about; false for other tables.
+// TakenFloating returns the floating IP that an element of the table translates; false for other tables.
 func TakenFloating(table string, key []string) (addr string, ok bool) {
 	if table != FloatingTable || len(key) != 1 {
 		return "", false

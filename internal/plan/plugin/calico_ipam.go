@@ -12,17 +12,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// These words stand for the node's own prefixes where host-local wants a subnet, in any case.
+// podPrefix4 and podPrefix6 are the values of a host-local subnet that refer to the node's pod CIDRs, in any case.
 const podPrefix4, podPrefix6 = "usePodCidr", "usePodCidrIPv6"
 
-// WantsPrefixes tells whether one of the words that stand for the node's prefixes may be in a configuration.
+// WantsPrefixes reports whether a configuration may refer to the node's pod CIDRs.
 func (Calico) WantsPrefixes(conf model.PluginConf) bool {
 	return bytes.Contains(bytes.ToLower(conf.Raw), []byte(strings.ToLower(podPrefix4)))
 }
 
-// WithPrefixes puts the node's prefixes in the place of the words that stand for them.
+// WithPrefixes replaces the references to the node's pod CIDRs by the prefixes.
 func (Calico) WithPrefixes(conf model.PluginConf, prefixes []netip.Prefix) (model.PluginConf, error) {
-	fill := filling{conf: conf, prefixes: prefixes}
+	fill := prefixFiller{conf: conf, prefixes: prefixes}
 	top, err := fill.object("configuration", conf.Raw)
 	if err != nil {
 		return conf, err
@@ -40,22 +40,22 @@ func (Calico) WithPrefixes(conf model.PluginConf, prefixes []netip.Prefix) (mode
 		}
 	}
 	if top["ipam"], err = json.Marshal(ipam); err != nil {
-		return conf, model.Faultf(model.CodeInternal, "", "plugin calico: ipam: %w", err)
+		return conf, model.Errorf(model.CodeInternal, "", "plugin calico: ipam: %w", err)
 	}
 	raw, err := json.Marshal(top)
 	if err != nil {
-		return conf, model.Faultf(model.CodeInternal, "", "plugin calico: %w", err)
+		return conf, model.Errorf(model.CodeInternal, "", "plugin calico: %w", err)
 	}
 	return model.PluginConf{Type: conf.Type, Capabilities: conf.Capabilities, Raw: raw}, nil
 }
 
-// filling is one WithPrefixes under way.
-type filling struct {
+// prefixFiller is the state of one WithPrefixes call.
+type prefixFiller struct {
 	conf     model.PluginConf
 	prefixes []netip.Prefix
 }
 
-func (f filling) object(key string, raw json.RawMessage) (map[string]json.RawMessage, error) {
+func (f prefixFiller) object(key string, raw json.RawMessage) (map[string]json.RawMessage, error) {
 	if key == "configuration" {
 		key = ""
 	}
@@ -66,8 +66,8 @@ func (f filling) object(key string, raw json.RawMessage) (map[string]json.RawMes
 	return fields, decodeAt(f.conf, key, raw, &fields)
 }
 
-// ranges is host-local's list of lists.
-func (f filling) ranges(raw json.RawMessage) (json.RawMessage, error) {
+// ranges fills host-local's list of lists of ranges.
+func (f prefixFiller) ranges(raw json.RawMessage) (json.RawMessage, error) {
 	var sets [][]map[string]json.RawMessage
 	if err := decodeAt(f.conf, "ipam.ranges", raw, &sets); err != nil {
 		return nil, err
@@ -81,15 +81,15 @@ func (f filling) ranges(raw json.RawMessage) (json.RawMessage, error) {
 	}
 	out, err := json.Marshal(sets)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInternal, "", "plugin calico: ipam.ranges: %w", err)
+		return nil, model.Errorf(model.CodeInternal, "", "plugin calico: ipam.ranges: %w", err)
 	}
 	return out, nil
 }
 
-func (f filling) subnet(key string, fields map[string]json.RawMessage) error {
+func (f prefixFiller) subnet(key string, fields map[string]json.RawMessage) error {
 	var word string
 	if json.Unmarshal(fields["subnet"], &word) != nil {
-		return nil // host-local says what is wrong with it
+		return nil // host-local reports what is invalid
 	}
 	var is func(netip.Addr) bool
 	family := "IPv4"
@@ -103,9 +103,9 @@ func (f filling) subnet(key string, fields map[string]json.RawMessage) error {
 	}
 	i := slices.IndexFunc(f.prefixes, func(p netip.Prefix) bool { return is(p.Addr()) })
 	if i < 0 {
-		return model.Faultf(
+		return model.Errorf(
 			model.CodeTryAgain, "give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs)",
-			"plugin calico: %s %q: this node has no %s prefix", key, word, family)
+			"plugin calico: %s %q: this node has no %s pod CIDR", key, word, family)
 	}
 	fields["subnet"] = json.RawMessage(`"` + f.prefixes[i].Masked().String() + `"`)
 	return nil

@@ -3,34 +3,35 @@
 package plugin
 
 import (
-	"crypto/sha1" //nolint:gosec // the name that Calico gives, not a secret
+	"crypto/sha1" //nolint:gosec // Calico's naming scheme, not a secret
 	"encoding/hex"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// CalicoPrefix is what the names of routed pods' ends on the node begin with.
+// CalicoPrefix is the prefix of interface names of routed pods on the node.
 const CalicoPrefix = "cali"
 
-// CalicoHostName is the name of the node's end of a routed pod's interface, as Calico has it: of the pod's name in
-// Kubernetes, else of the container's id. Calico knows one interface of a pod; the names of others have theirs in them.
+// CalicoHostName returns the name of the node's end of a routed pod's interface, as Calico derives it: from the pod's
+// namespace and name, else from the container ID. Calico supports one interface per pod; the names of other interfaces
+// also depend on the interface's name.
 func CalicoHostName(r model.Request) string {
-	const usual, most = "eth0", 11
+	const defaultIfName, maxLen = "eth0", 11
 	pod := r.ContainerID
 	if ref, ok := podOf(r); ok {
 		pod = ref.Namespace + "." + ref.Name
-	} else if r.IfName == usual {
-		return CalicoPrefix + pod[:min(len(pod), most)]
+	} else if r.IfName == defaultIfName {
+		return CalicoPrefix + pod[:min(len(pod), maxLen)]
 	}
-	if r.IfName != usual {
+	if r.IfName != defaultIfName {
 		pod += "/" + r.IfName
 	}
 	sum := sha1.Sum([]byte(pod)) //nolint:gosec // as above
-	return CalicoPrefix + hex.EncodeToString(sum[:])[:most]
+	return CalicoPrefix + hex.EncodeToString(sum[:])[:maxLen]
 }
 
-// podOf is the pod that a request is about, by what is known of it or what the runtime says.
+// podOf returns the pod of a request, from the datastore or from the runtime's CNI_ARGS.
 func podOf(r model.Request) (model.PodRef, bool) {
 	if r.Origin != nil && r.Origin.Pod.Name != "" {
 		return r.Origin.Pod, true
@@ -41,6 +42,6 @@ func podOf(r model.Request) (model.PodRef, bool) {
 	return model.PodRef{Namespace: namespace, Name: name, UID: uid}, namespace != "" && name != ""
 }
 
-// routedMAC is the hardware address of the node's end of every routed pod's interface, the same on all nodes: a pod
-// that moves to another one finds its gateway where it was.
+// routedMAC returns the MAC address of the node's end of every routed pod's interface. It is the same on all nodes, so
+// a VM's gateway keeps its MAC address in a live migration.
 func routedMAC() state.MAC { return state.MAC{0xee, 0xee, 0xee, 0xee, 0xee, 0xee} }

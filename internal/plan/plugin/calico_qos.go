@@ -8,90 +8,90 @@ import (
 	"strings"
 )
 
-// qos is what annotations limit, and mark, of a pod's traffic.
+// qos are the limits and the DSCP that annotations set.
 type qos struct {
-	ingress, egress flow
+	ingress, egress qosLimits
 	dscp            *uint8
 }
 
-// flow are the limits of one direction, as the pod sees it; 0 is none. Rates are in bits a second, bursts in bits,
-// minburst in bytes.
-type flow struct {
+// qosLimits are the limits of one direction, as the pod sees it; 0 is none. Rates are in bits per second, bursts in
+// bits, minburst in bytes.
+type qosLimits struct {
 	rate, burst, peak, minburst uint64
-	packets, packetBurst        uint64 // a second, and at once
-	conns                       uint64 // connections that are there at once
+	packets, packetBurst        uint64 // per second, and the burst
+	conns                       uint64 // concurrent connections
 }
 
-// span is what values an annotation may have.
-type span struct{ least, most float64 }
+// valueRange is the range of valid values of an annotation.
+type valueRange struct{ least, most float64 }
 
 const (
 	kilo, mega = 1e3, 1e6
 	peta       = 1e15
-	// usualBurst is Calico's: half a GiB, in bits.
-	usualBurst = 4 << 30
-	// usualPackets is how many packets may pass at once.
-	usualPackets = 5
+	// defaultBurst is Calico's default: half a GiB, in bits.
+	defaultBurst = 4 << 30
+	// defaultPackets is the default burst in packets.
+	defaultPackets = 5
 )
 
-// qos reads what Calico calls its QoS controls. What it says itself comes before what Kubernetes' own annotations say.
+// qos reads Calico's QoS annotations. They take precedence over Kubernetes' bandwidth annotations.
 func (a *annotated) qos() qos {
-	q := qos{ingress: a.flow("ingress"), egress: a.flow("egress")}
-	if text := a.said[calicoQoS+"dscp"]; text != "" {
+	q := qos{ingress: a.limits("ingress"), egress: a.limits("egress")}
+	if text := a.values[calicoQoS+"dscp"]; text != "" {
 		value, ok := dscpOf(text)
 		if !ok {
-			a.fail(calicoQoS+"dscp", "0 to 63, or a name: EF, CS1, AF11 …", "%.60q is no DSCP", text)
+			a.fail(calicoQoS+"dscp", "0 to 63, or a name: EF, CS1, AF11 …", "%.60q is not a DSCP", text)
 		}
 		q.dscp = &value
 	}
 	return q
 }
 
-func (a *annotated) flow(way string) flow {
-	key := calicoQoS + way
-	rates, bursts := span{kilo, peta}, span{kilo, math.MaxUint32 * 8}
-	f := flow{
-		rate: a.quantity(kubeRate+way+"-bandwidth", rates), burst: a.quantity(key+"Burst", bursts),
-		peak:        a.quantity(key+"Peakrate", span{1.01 * kilo, 1.01 * peta}),
-		minburst:    a.quantity(key+"Minburst", span{kilo, 100 * mega}),
-		packets:     a.quantity(key+"PacketRate", span{1, 10 * kilo}),
-		packetBurst: a.quantity(key+"PacketBurst", span{1, 10 * kilo}),
-		conns:       a.quantity(key+"MaxConnections", span{1, math.MaxUint32}),
+func (a *annotated) limits(direction string) qosLimits {
+	key := calicoQoS + direction
+	rates, bursts := valueRange{kilo, peta}, valueRange{kilo, math.MaxUint32 * 8}
+	f := qosLimits{
+		rate: a.quantity(kubeRate+direction+"-bandwidth", rates), burst: a.quantity(key+"Burst", bursts),
+		peak:        a.quantity(key+"Peakrate", valueRange{1.01 * kilo, 1.01 * peta}),
+		minburst:    a.quantity(key+"Minburst", valueRange{kilo, 100 * mega}),
+		packets:     a.quantity(key+"PacketRate", valueRange{1, 10 * kilo}),
+		packetBurst: a.quantity(key+"PacketBurst", valueRange{1, 10 * kilo}),
+		conns:       a.quantity(key+"MaxConnections", valueRange{1, math.MaxUint32}),
 	}
 	if own := a.quantity(key+"Bandwidth", rates); own != 0 {
 		f.rate = own
 	}
 	switch {
 	case f.rate == 0 && f.burst != 0:
-		a.fail(key+"Burst", "say "+key+"Bandwidth", "there is no bandwidth beside it")
+		a.fail(key+"Burst", "set "+key+"Bandwidth", "it has no effect without a bandwidth")
 	case f.rate == 0 && f.peak != 0:
-		a.fail(key+"Peakrate", "say "+key+"Bandwidth", "there is no bandwidth beside it")
+		a.fail(key+"Peakrate", "set "+key+"Bandwidth", "it has no effect without a bandwidth")
 	case f.peak != 0 && f.peak <= f.rate:
-		a.fail(key+"Peakrate", "a peak is above what holds on average", "%d is not more than the bandwidth %d",
+		a.fail(key+"Peakrate", "the peak rate must be above the bandwidth", "%d is not more than the bandwidth %d",
 			f.peak, f.rate)
 	case f.peak == 0 && f.minburst != 0:
-		a.fail(key+"Minburst", "say "+key+"Peakrate", "there is no peak rate beside it")
+		a.fail(key+"Minburst", "set "+key+"Peakrate", "it has no effect without a peak rate")
 	case f.packets == 0 && f.packetBurst != 0:
-		a.fail(key+"PacketBurst", "say "+key+"PacketRate", "there is no packet rate beside it")
+		a.fail(key+"PacketBurst", "set "+key+"PacketRate", "it has no effect without a packet rate")
 	}
 	if f.rate != 0 && f.burst == 0 {
-		f.burst = usualBurst
+		f.burst = defaultBurst
 	}
 	if f.packets != 0 && f.packetBurst == 0 {
-		f.packetBurst = usualPackets
+		f.packetBurst = defaultPackets
 	}
 	return f
 }
 
-// quantity reads an amount as Kubernetes writes it.
-func (a *annotated) quantity(key string, within span) uint64 {
-	text := a.said[key]
+// quantity reads a Kubernetes quantity.
+func (a *annotated) quantity(key string, within valueRange) uint64 {
+	text := a.values[key]
 	if text == "" {
 		return 0
 	}
 	v, ok := parseQuantity(text)
 	if !ok {
-		a.fail(key, "for example 10M, 1500k or 2Gi", "%.60q is no quantity", text)
+		a.fail(key, "for example 10M, 1500k or 2Gi", "%.60q is not a quantity", text)
 		return 0
 	}
 	if v < within.least || v > within.most {
@@ -103,7 +103,7 @@ func (a *annotated) quantity(key string, within span) uint64 {
 
 func plain(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// parseQuantity reads a decimal number with an exponent or one of Kubernetes' suffixes.
+// parseQuantity parses a decimal number with an exponent or a Kubernetes suffix.
 func parseQuantity(text string) (float64, bool) {
 	digits := strings.TrimRight(text, "numkKMGTPEi")
 	if exponent := strings.TrimLeft(text, "+-.0123456789"); exponent != text && len(exponent) > 1 &&
@@ -152,7 +152,7 @@ func parseQuantity(text string) (float64, bool) {
 	return v * factor, err == nil && factor != 0
 }
 
-// dscpOf is a code point by its number or its name (RFC 2474, 2597, 3246, 5865).
+// dscpOf returns the code point of a number or a name (RFC 2474, 2597, 3246, 5865).
 func dscpOf(text string) (uint8, bool) {
 	if n, err := strconv.ParseUint(text, 10, 8); err == nil {
 		return uint8(n), n < 64

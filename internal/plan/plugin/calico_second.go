@@ -8,18 +8,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// further tells whether the interface is none of a pod's first network: then the pod has default routes already.
-func (in Input) further() bool { return in.Request.Origin != nil && !in.Request.Origin.Primary }
+// secondary reports whether the interface belongs to a secondary network of the pod: the default routes are those of
+// the primary network.
+func (in Input) secondary() bool { return in.Request.Origin != nil && !in.Request.Origin.Primary }
 
-// furtherRoutes are those of a pod's further routed interface: what comes from its addresses leaves over it, by a table
-// of its own, since nothing else may leave over another one. Beside that only what IPAM names goes there.
-func furtherRoutes(f *state.Fragment, in Input, ends pair, a addressed) {
-	const firstTable = 100 // as plugin sbr has it
+// secondaryRoutes adds the routes of a secondary routed interface. A rule and a routing table of its own select it for
+// packets from its addresses; the main table has only the destinations that IPAM returned.
+func secondaryRoutes(f *state.Fragment, in Input, veth pair, a addressed) {
+	const firstTable = 100 // as in plugin sbr
 	table, p := in.freeTable(firstTable), in.priorities()
 	add := func(dst netip.Prefix, table uint32) {
-		r := state.Route{Dst: dst, Gw: routedGateway4(), Link: ends.pod.Name, Table: table, OnLink: true}
+		r := state.Route{Dst: dst, Gw: routedGateway4(), Link: veth.pod.Name, Table: table, OnLink: true}
 		if dst.Addr().Is6() {
-			r.Gw, r.OnLink = linkLocal(ends.pod.Name, ends.host.MAC).Prefix.Addr(), false
+			r.Gw, r.OnLink = linkLocal(veth.pod.Name, veth.host.MAC).Prefix.Addr(), false
 		}
 		f.Pod.Routes = append(f.Pod.Routes, r)
 	}

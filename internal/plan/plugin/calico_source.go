@@ -11,26 +11,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// SourceTable names the tables that keep pods from speaking in others' names, one for IP and one for ARP.
+// SourceTable names the anti-spoofing tables of routed pods, one for IP and one for ARP.
 const SourceTable = "weft_source"
 
-// source is who may speak over a routed link.
+// source is the set of addresses that may be used on a routed interface.
 type source struct {
 	link  string
 	mac   state.MAC
 	addrs []netip.Addr
-	// six: the pod has IPv6, and begins without an address.
-	six bool
-	// more are prefixes beside the pod's own addresses.
-	more []netip.Prefix
+	// hasIPv6 permits packets from the unspecified address, which a host without an address sends.
+	hasIPv6 bool
+	// extra are the permitted prefixes other than the pod's own addresses.
+	extra []netip.Prefix
 }
 
-// tables are the shared tables with the elements of one link; without a name they are the tables alone. What comes in
-// over a routed link with another hardware address or another source address than the pod's is dropped, whoever it is
-// for, and so is what is for the node's own loopback addresses, which the link would let through, and what a router
-// says. A pod costs elements only.
+// tables returns the shared tables with the elements of one interface, or without elements if the interface has no
+// name. Packets from a routed interface are dropped if their MAC or source address is not the pod's, whatever their
+// destination, and if they are for the node's loopback addresses, which route_localnet would permit, or are router
+// advertisements. A pod adds elements only.
 //
-// Who a neighbor is, no pod can change: the entries on both ends are permanent.
+// Neighbor entries need no protection: they are permanent on both ends.
 func (s source) tables(k model.AttachmentKey) []state.Table {
 	mark := elementMark(k)
 	add := func(set *state.Set, key ...string) {
@@ -42,10 +42,10 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	own4, own6 := state.Set{Name: "own4", Key: "ifname . ether_addr . ipv4_addr"},
 		state.Set{Name: "own6", Key: "ifname . ether_addr . ipv6_addr"}
 	own, more := state.Set{Name: "own4", Key: own4.Key}, state.Set{Name: "more4", Key: own4.Key, Interval: true}
-	// Without an address a pod asks whether it may have one, looks for routers, and says which groups it listens to:
-	// nothing else.
+	// A host without an address sends duplicate address detection, router solicitations and multicast listener reports
+	// only.
 	unaddressed := state.Set{Name: "unaddressed", Key: "ifname . ether_addr"}
-	if s.six {
+	if s.hasIPv6 {
 		add(&unaddressed, s.mac.String())
 	}
 	more4, more6 := state.Set{Name: "more4", Key: own4.Key, Interval: true},
@@ -60,7 +60,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 			add(&own6, s.mac.String(), a.String())
 		}
 	}
-	for _, p := range s.more {
+	for _, p := range s.extra {
 		if p.Addr().Is4() {
 			add(&more4, s.mac.String(), p.String())
 			add(&more, s.mac.String(), p.String())
@@ -68,7 +68,7 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 			add(&more6, s.mac.String(), p.String())
 		}
 	}
-	return passing([]state.Table{
+	return ownedByLast([]state.Table{
 		{
 			Family: "inet", Name: SourceTable, Shared: true, Sets: []state.Set{links, own4, own6, unaddressed, more4, more6},
 			Chains: append(errorChains(), state.Chain{
@@ -87,9 +87,9 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	})
 }
 
-// passing has the elements of shared tables belong to whoever applied them last: a pod's next sandbox has a link of the
-// same name, and what is undone late of the one before must not be its.
-func passing(tables []state.Table) []state.Table {
+// ownedByLast assigns the elements of shared tables to the attachment that was applied last: the next sandbox of a pod
+// has an interface of the same name, and a late cleanup of the previous sandbox must not remove its elements.
+func ownedByLast(tables []state.Table) []state.Table {
 	for _, t := range tables {
 		for i := range t.Sets {
 			t.Sets[i].Owned = t.Sets[i].Exclusive == ""
@@ -98,8 +98,8 @@ func passing(tables []state.Table) []state.Table {
 	return tables
 }
 
-// sourceRules ask the exact sets first: hardly anybody is in the others. 134 and 137 are what routers say:
-// advertisements and redirects.
+// sourceRules returns the rules, those of the exact sets first: the others are mostly empty. The ICMPv6 types 134 and
+// 137 are router advertisements and redirects.
 func sourceRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @links accept"},
@@ -119,17 +119,17 @@ func sourceRules() []state.NftRule {
 	}
 }
 
-// errorChains let a pod report errors only about packets that were sent to it. Connection tracking takes an error about
-// a known connection for a part of that, whichever host sends it, and policies accept such packets: a pod could
-// otherwise disturb connections of others, and send data to their ends past every policy. What an error quotes has its
-// destination 16 bytes behind ICMP's head, 24 for IPv6.
+// errorChains returns the chains that restrict ICMP errors to packets that were sent to the pod. Connection tracking
+// relates an error about a known connection to that connection, whichever host sends it, and policies accept related
+// packets. Otherwise a pod could disturb the connections of others, and send data to their endpoints past every policy.
+// The destination of the quoted packet is 16 bytes after the ICMP header, 24 for IPv6.
 func errorChains() []state.Chain {
-	chain := func(name, word, quoted, own, more string, others ...string) state.Chain {
+	chain := func(name, word, quoted, own, extra string, others ...string) state.Chain {
 		c := state.Chain{Name: name}
 		for _, kinds := range others {
 			c.Rules = append(c.Rules, state.NftRule{Text: word + " type " + kinds + " return"})
 		}
-		for _, set := range []string{own, more} {
+		for _, set := range []string{own, extra} {
 			c.Rules = append(c.Rules, state.NftRule{Text: "iifname . ether saddr . " + quoted + " @" + set + " return"})
 		}
 		c.Rules = append(c.Rules, state.NftRule{Text: "counter drop"})
@@ -141,22 +141,22 @@ func errorChains() []state.Chain {
 	}
 }
 
-// sourceOf is who may speak over a pair: the pod by its addresses, and where it has IPv6 by its link-local one and,
-// while it looks for neighbors of the same address, by none.
-func sourceOf(ends pair, a addressed) source {
-	s := source{link: ends.host.Name, mac: ends.pod.MAC}
+// sourceOf returns the addresses that the pod may use: its own and, with IPv6, the link-local one and, for duplicate
+// address detection, the unspecified one.
+func sourceOf(veth pair, a addressed) source {
+	s := source{link: veth.host.Name, mac: veth.pod.MAC}
 	for _, ip := range a.ips {
 		s.addrs = append(s.addrs, ip.Address.Addr())
 	}
 	if a.v6 || a.late {
-		s.six = true
-		s.addrs = append(s.addrs, linkLocal(ends.pod.Name, ends.pod.MAC).Prefix.Addr())
+		s.hasIPv6 = true
+		s.addrs = append(s.addrs, linkLocal(veth.pod.Name, veth.pod.MAC).Prefix.Addr())
 	}
 	return s
 }
 
-// SplitSources parts the tables that look at packets' sources (others are given back whole): own is what lets in what
-// bears the addresses of a pod, nil where there is nothing; rest is all else, the pod's link-local address among it.
+// SplitSources splits an anti-spoofing table; other tables are returned unchanged. own has the elements for the pod's
+// addresses, nil if there are none; rest has all others, the pod's link-local address included.
 func SplitSources(t state.Table) (rest state.Table, own *state.Table) {
 	if !t.Shared || t.Name != SourceTable && t.Name != guardTable && t.Name != earlierGuardTable {
 		return t, nil

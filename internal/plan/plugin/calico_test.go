@@ -18,7 +18,7 @@ func calicoGoldens() map[string]Input {
 	routes.Routes = append(routes.Routes[:0:0], model.Route{
 		Dst: netip.MustParsePrefix("10.96.0.0/12"), GW: netip.MustParseAddr("10.1.0.9"),
 	})
-	said := &model.Origin{Primary: true, Annotations: CalicoAnnotations(map[string]string{
+	origin := &model.Origin{Primary: true, Annotations: CalicoAnnotations(map[string]string{
 		"cni.projectcalico.org/hwAddr":                "02:00:00:00:00:09",
 		"cni.projectcalico.org/floatingIPs":           `["192.0.2.1","192.0.2.2","2001:db8::1"]`,
 		"cni.projectcalico.org/allowedSourcePrefixes": `["10.9.0.0/16","fd09::/64"]`,
@@ -37,7 +37,7 @@ func calicoGoldens() map[string]Input {
 			Conf: confOf(calicoOpen), IPAM: dual(), Request: further,
 			Answers: state.Answers{tablesQuery(): {Found: true, Tables: []uint32{100, 254}}},
 		},
-		"calico-words": {Conf: confOf(calicoOpen), IPAM: dual(), Request: model.Request{Origin: said}},
+		"calico-annotations": {Conf: confOf(calicoOpen), IPAM: dual(), Request: model.Request{Origin: origin}},
 		"calico": {
 			Conf: confOf(`{"type":"calico","mtu":1450,"ipam":{"type":"calico-ipam"}}`),
 			IPAM: &model.Result{IPs: []model.IP{ip("10.1.0.5/32", "")}},
@@ -61,7 +61,7 @@ func calicoGoldens() map[string]Input {
 	}
 }
 
-// The names are Calico's own: whoever looks for a pod's interface finds it.
+// The names are Calico's: tools for Calico find a pod's interface.
 func TestCalicoHostName(t *testing.T) {
 	pod := [][2]string{{"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", "web-0"}}
 	for _, tt := range []struct {
@@ -94,7 +94,7 @@ func TestCalicoBadInput(t *testing.T) {
 		`{"type":"calico","num_queues":-1,"ipam":{"type":"x"}}`:                      "plugin calico: num_queues -1 is not between 1 and 4096 (leave it out to have 1)",
 		`{"type":"calico","policy":{"type":"mesos"},"ipam":{"type":"x"}}`:            `plugin calico: policy.type "mesos" is not known (leave it out, or write "k8s")`,
 		`{"type":"calico","policy_setup_timeout_seconds":-1,"ipam":{"type":"x"}}`:    "plugin calico: policy_setup_timeout_seconds -1 is negative (0 is no timeout)",
-		`{"type":"calico","readiness_gates":["localhost:9099"],"ipam":{"type":"x"}}`: `plugin calico: readiness_gates[0] "localhost:9099" is no URL of HTTP (for example http://localhost:9099/readiness)`,
+		`{"type":"calico","readiness_gates":["localhost:9099"],"ipam":{"type":"x"}}`: `plugin calico: readiness_gates[0] "localhost:9099" is not an HTTP URL (for example http://localhost:9099/readiness)`,
 		`{"type":"calico","container_settings":[],"ipam":{"type":"x"}}`:              "plugin calico: container_settings is array, want object",
 		`{"type":"calico","ipam":{"type":"x"},"dns":7}`:                              "plugin calico: dns is number, want object",
 	} {
@@ -105,12 +105,12 @@ func TestCalicoBadInput(t *testing.T) {
 	}
 }
 
-func TestCalicoDoubts(t *testing.T) {
-	got := Calico{}.Doubts([]byte(`{"type":"calico","policy_setup_timeout_seconds":5,"ipam":{"type":"x"}}`))
+func TestCalicoWarnings(t *testing.T) {
+	got := Calico{}.Warnings([]byte(`{"type":"calico","policy_setup_timeout_seconds":5,"ipam":{"type":"x"}}`))
 	if len(got) != 2 || got[0].Field != "policy.type" || got[1].Field != "policy_setup_timeout_seconds" {
 		t.Errorf("%+v", got)
 	}
-	if got := (Calico{}).Doubts([]byte(calicoOpen)); got != nil {
+	if got := (Calico{}).Warnings([]byte(calicoOpen)); got != nil {
 		t.Errorf("%+v", got)
 	}
 }
@@ -125,18 +125,18 @@ func TestCalicoRefusals(t *testing.T) {
 		code    model.Code
 		want    string
 	}{
-		{nil, v4(), model.CodeTryAgain, "plugin calico: /var/lib/calico/mtu is not there yet"},
+		{nil, v4(), model.CodeTryAgain, "plugin calico: /var/lib/calico/mtu does not exist yet"},
 		{
 			state.Answers{mtu: {Found: true, Value: "x"}},
 			v4(), model.CodeInvalidConf,
-			`plugin calico: /var/lib/calico/mtu: "x" is no MTU`,
+			`plugin calico: /var/lib/calico/mtu: "x" is not an MTU`,
 		},
 		{
 			state.Answers{mtu: {Found: true, Value: "12"}},
 			v4(), model.CodeInvalidConf,
 			"plugin calico: mtu 12 is not between 68 and 65535",
 		},
-		{state.Answers{mtu: {Found: true, Value: "1400"}}, nil, model.CodeInvalidConf, "plugin calico: ipam gave no address"},
+		{state.Answers{mtu: {Found: true, Value: "1400"}}, nil, model.CodeInvalidConf, "plugin calico: ipam returned no address"},
 		{
 			state.Answers{host: {Found: true, Link: state.Link{Name: "calic0ffee", Alias: "weft:net/other/eth0"}}},
 			v4(), model.CodeTryAgain,
@@ -149,7 +149,7 @@ func TestCalicoRefusals(t *testing.T) {
 		},
 	} {
 		_, err := Calico{}.Plan(Input{Conf: conf, Request: request(), Answers: tt.answers, IPAM: tt.ipam})
-		if f, ok := err.(*model.Fault); !ok || f.Code != tt.code || f.Msg != tt.want { //nolint:errorlint // planners give faults as they are
+		if f, ok := err.(*model.Error); !ok || f.Code != tt.code || f.Msg != tt.want { //nolint:errorlint // planners do not wrap errors
 			t.Errorf("%v, want %d %s", err, tt.code, tt.want)
 		}
 	}
@@ -179,7 +179,7 @@ func TestCalicoPrefixes(t *testing.T) {
 	_, err := Calico{}.WithPrefixes(
 		confOf(`{"type":"calico","ipam":{"type":"host-local","ranges":[[{"subnet":"usePodCidrIPv6"}]]}}`), prefixes[:1],
 	)
-	const want = `plugin calico: ipam.ranges[][].subnet "usePodCidrIPv6": this node has no IPv6 prefix ` +
+	const want = `plugin calico: ipam.ranges[][].subnet "usePodCidrIPv6": this node has no IPv6 pod CIDR ` +
 		"(give the Node object podCIDRs (kube-controller-manager --allocate-node-cidrs))"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)

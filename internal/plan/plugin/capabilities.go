@@ -9,48 +9,49 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Capabilities are what a planner can do beside planning. A planner names them all in one value: what is not named
-// there is never asked for. The zero value can nothing more, and needs nothing of the node. Of an input Gates, Wishes,
-// Brought and DSCP have the configuration and the request.
+// Capabilities are the optional interfaces of a planner. A planner returns all of them in one value; what is not in it
+// is never called. The zero value implements none and needs nothing of the node. Gates, AddressRequest, Unmanaged and
+// DSCP get an input that has the configuration and the request only.
 type Capabilities struct {
-	// MakesInterface: the plugin makes the container's interface.
+	// MakesInterface marks a plugin that creates the container's interface.
 	MakesInterface bool
 	Readiness      Readier
 	Check          Expecter
 	Trace          Tracer
-	// Gates are the URLs of what a container's ADD waits for.
+	// Gates returns the URLs that must answer before the ADD of a container continues.
 	Gates func(in Input) ([]string, error)
-	// Wishes are what a pod says of the addresses that IPAM gives it.
-	Wishes func(in Input) (model.AddressWishes, error)
-	// Brought are addresses that a pod brings along and no IPAM gave, or that are to lead to it.
-	Brought func(in Input) []netip.Addr
-	// DSCP is the code point (RFC 2474) that a pod asks for on its packets to the outside of the cluster. The cluster is
-	// nothing that an attachment knows: others set it.
+	// AddressRequest returns what a pod requests from IPAM.
+	AddressRequest func(in Input) (model.AddressRequest, error)
+	// Unmanaged returns the addresses of a pod outside IPAM, and its floating IPs.
+	Unmanaged func(in Input) []netip.Addr
+	// DSCP returns the code point (RFC 2474) of the pod's packets that leave the cluster. An attachment does not know the
+	// cluster's prefixes: the mesh sets the code point.
 	DSCP func(in Input) (uint8, bool)
 }
 
-// Readier is a planner that needs something of the node: a link, a program, a service.
+// Readier is implemented by planners that need something of the node: a link, a program, a service.
 type Readier interface {
-	// ReadyQueries asks what must be known; of the input it has the configuration.
+	// ReadyQueries returns the queries that Ready needs; the input has the configuration.
 	ReadyQueries(in Input) []state.Query
-	// Ready says what is missing; of the input it has the configuration and the answers.
+	// Ready returns an error that names what is missing; the input has the configuration and the answers.
 	Ready(in Input) error
 }
 
-// Expecter is a planner whose configuration alone says what must be there: for the CHECK of an attachment that nothing
-// is recorded of.
+// Expecter is implemented by planners whose expected state follows from the configuration: for the CHECK of an
+// attachment without a record.
 type Expecter interface {
-	// ExpectQueries asks what must be known for that.
+	// ExpectQueries returns the queries that Expect needs.
 	ExpectQueries(in Input) []state.Query
 	Expect(in Input) (state.Fragment, error)
 }
 
-// Tracer is a planner that finds what the reference plugin of its name left, for the DEL of an attachment that nothing
-// is recorded of. It goes by as much of the configuration as is valid: an ADD that was refused is followed by a DEL
-// with the same configuration, and the runtime goes on to the plugins before this one only if that succeeds.
+// Tracer is implemented by planners that find what the reference plugin of the same name left, for the DEL of an
+// attachment without a record. It uses as much of the configuration as is valid: after an ADD that was rejected the
+// runtime sends a DEL with the same configuration, and continues with the earlier plugins of the list only if that
+// succeeds.
 type Tracer interface {
-	// Trace says what must be known for that.
+	// Trace returns the queries that Traces needs.
 	Trace(in Input) []state.Query
-	// Traces is what was found: a fragment to be removed, what to give back then, a file to be taken away.
+	// Traces returns what was found: a fragment to remove, the previous settings to restore, a file to delete.
 	Traces(in Input) Step
 }

@@ -7,30 +7,30 @@ import (
 	"testing"
 )
 
-// What a planner has a method for it says that it can, and only that: a method that no capability names would never be
-// called.
+// A planner returns an interface in Capabilities if and only if it has its methods: a method without its capability
+// would never be called.
 func TestCapabilities(t *testing.T) {
-	methods := map[string][]string{ // of each capability
+	methods := map[string][]string{ // by capability
 		"MakesInterface": nil,
 		"Readiness":      {"ReadyQueries", "Ready"},
 		"Check":          {"ExpectQueries", "Expect"},
 		"Trace":          {"Trace", "Traces"},
 		"Gates":          {"Gates"},
-		"Wishes":         {"Wishes"},
-		"Brought":        {"Brought"},
+		"AddressRequest": {"AddressRequest"},
+		"Unmanaged":      {"Unmanaged"},
 		"DSCP":           {"DSCP"},
 	}
 	all := Builtin()
 	for typ, p := range InAgent() {
 		all["agent's "+typ] = p
 	}
-	said := map[string]int{}
+	values := map[string]int{}
 	for typ, p := range all {
 		v := reflect.ValueOf(p.Capabilities())
 		for i := range v.NumField() {
 			name := v.Type().Field(i).Name
 			if !v.Field(i).IsZero() {
-				said[name]++
+				values[name]++
 			}
 			names, known := methods[name]
 			if !known {
@@ -44,14 +44,15 @@ func TestCapabilities(t *testing.T) {
 		}
 	}
 	for name := range methods {
-		if said[name] == 0 {
-			t.Errorf("nobody has capability %s", name)
+		if values[name] == 0 {
+			t.Errorf("no planner has capability %s", name)
 		}
 	}
 }
 
-// What a plugin makes is the container's interface: a list without such a plugin is a part of another.
-func TestWhoMakesInterfaces(t *testing.T) {
+// MakesInterface is set for the plugins that create the container's interface: a list without such a plugin is chained
+// to another.
+func TestMakesInterface(t *testing.T) {
 	makes := map[string]bool{
 		"ptp": true, "bridge": true, "macvlan": true, "ipvlan": true, "vlan": true, "dummy": true, "tap": true,
 		CalicoType: true,

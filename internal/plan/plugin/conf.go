@@ -13,28 +13,28 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// shared are the keys that every interface plugin reads the same way.
+// shared are the keys that all interface plugins have in common.
 type shared struct {
 	IPAM json.RawMessage `json:"ipam"`
 	DNS  json.RawMessage `json:"dns"`
 }
 
-// commonKeys are the keys that every plugin's configuration may have. Below args and runtimeConfig everything is the
+// commonKeys returns the keys that every plugin's configuration may have. The keys below args and runtimeConfig are the
 // runtime's.
 func commonKeys() []string {
 	return []string{"cniVersion", "name", "type", "capabilities.*", "args.*", "runtimeConfig.*", "prevResult.*"}
 }
 
-// interfaceKeys are the further keys of the plugins that make the container's interface.
+// interfaceKeys returns the keys of a plugin that creates the container's interface.
 func interfaceKeys(more ...string) []string {
 	keys := append(commonKeys(), "ipam.*", "dns.nameservers[]", "dns.domain", "dns.search[]", "dns.options[]")
 	return append(keys, more...)
 }
 
-// decode reads a plugin's configuration; what is of the wrong type is named.
+// decode parses a plugin's configuration. The error names a value of the wrong type by its key.
 func decode(conf model.PluginConf, v any) error { return decodeAt(conf, "", conf.Raw, v) }
 
-// decodeAt reads the part of a configuration that stands under a key.
+// decodeAt parses the part of a configuration below a key.
 func decodeAt(conf model.PluginConf, key string, text []byte, v any) error {
 	err := json.Unmarshal(text, v)
 	if err == nil {
@@ -43,14 +43,14 @@ func decodeAt(conf model.PluginConf, key string, text []byte, v any) error {
 	var typ *json.UnmarshalTypeError
 	if errors.As(err, &typ) {
 		field := strings.Trim(key+"."+jsonPath(v, typ.Field), ".")
-		return model.Faultf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value,
+		return model.Errorf(model.CodeDecode, "", "plugin %s: %s is %s, want %s", conf.Type, field, typ.Value,
 			kindOf(typ.Type))
 	}
-	return model.Faultf(model.CodeDecode, "", "plugin %s: %s: %w", conf.Type, cmp.Or(key, "configuration"), err)
+	return model.Errorf(model.CodeDecode, "", "plugin %s: %s: %w", conf.Type, cmp.Or(key, "configuration"), err)
 }
 
-// jsonPath is a path to a field without the names of embedded structs, which encoding/json puts before it and nobody
-// has written down.
+// jsonPath returns the path to a field without the names of embedded structs, which encoding/json adds and no user has
+// written.
 func jsonPath(v any, path string) string {
 	t := reflect.TypeOf(v).Elem()
 	for t.Kind() == reflect.Struct {
@@ -64,7 +64,7 @@ func jsonPath(v any, path string) string {
 	return path
 }
 
-// kindOf names what a field wants, not by Go's names of lists and objects.
+// kindOf returns the JSON name of the wanted type.
 func kindOf(t reflect.Type) string {
 	switch t.Kind() {
 	case reflect.Slice, reflect.Array:
@@ -77,7 +77,7 @@ func kindOf(t reflect.Type) string {
 	return t.String()
 }
 
-// ipamSection is the ipam object when it names a type.
+// ipamSection returns the ipam object if it names a type.
 func ipamSection(conf model.PluginConf) ([]byte, error) {
 	var c shared
 	if err := decode(conf, &c); err != nil {
@@ -98,14 +98,14 @@ func ipamSection(conf model.PluginConf) ([]byte, error) {
 	return c.IPAM, nil
 }
 
-// Decoded is a configuration that its planner has read and found good. Nobody changes it, so that it serves any number
+// Decoded is a configuration that its planner has parsed and validated. It is immutable and can be used for any number
 // of calls.
 type Decoded struct {
-	own any // the planner's form of it
+	own any // the planner's own type
 	dns dnsSection
 }
 
-// Decode has a planner read a configuration, once for all that it is asked about it.
+// Decode parses and validates a configuration once for all calls of its planner.
 func Decode(p Planner, conf model.PluginConf) (*Decoded, error) {
 	own, err := p.Decode(conf)
 	if err != nil {
@@ -114,13 +114,13 @@ func Decode(p Planner, conf model.PluginConf) (*Decoded, error) {
 	return &Decoded{own: own, dns: readDNS(conf)}, nil
 }
 
-// Validate refuses a configuration that can never be planned.
+// Validate returns the error of a configuration that can never be planned.
 func Validate(p Planner, conf model.PluginConf) error {
 	_, err := p.Decode(conf)
 	return err
 }
 
-// decoded is the input's configuration as its planner's read makes it.
+// decoded returns the input's parsed configuration, or parses it.
 func decoded[C any](in Input, read func(model.PluginConf) (C, error)) (C, error) {
 	if in.Decoded != nil {
 		if c, ok := in.Decoded.own.(C); ok {
@@ -130,14 +130,14 @@ func decoded[C any](in Input, read func(model.PluginConf) (C, error)) (C, error)
 	return read(in.Conf)
 }
 
-// dnsSection is what a configuration says about name resolution.
+// dnsSection is the DNS configuration of a plugin.
 type dnsSection struct {
-	dns  model.DNS
-	said bool // whether it says anything
-	err  error
+	dns model.DNS
+	set bool // any key has a value
+	err error
 }
 
-// overrideDNS replaces what IPAM says about name resolution when the configuration says anything.
+// overrideDNS replaces IPAM's DNS configuration if the plugin's configuration has one.
 func (in Input) overrideDNS(result *model.Result) error {
 	var section dnsSection
 	if in.Decoded != nil {
@@ -145,13 +145,13 @@ func (in Input) overrideDNS(result *model.Result) error {
 	} else {
 		section = readDNS(in.Conf)
 	}
-	if section.said {
+	if section.set {
 		result.DNS = section.dns
 	}
 	return section.err
 }
 
-// readDNS reads the configuration's dns.
+// readDNS parses the configuration's dns key.
 func readDNS(conf model.PluginConf) (s dnsSection) {
 	var c shared
 	if s.err = decode(conf, &c); s.err != nil || len(c.DNS) == 0 {
@@ -165,22 +165,22 @@ func readDNS(conf model.PluginConf) (s dnsSection) {
 		return s
 	}
 	for _, value := range fields {
-		s.said = s.said || string(value) != "null" && string(value) != `""`
+		s.set = s.set || string(value) != "null" && string(value) != `""`
 	}
 	return s
 }
 
-// checkMTU refuses what no link can have.
+// checkMTU rejects an MTU that no link can have.
 func checkMTU(conf model.PluginConf, mtu int) error {
 	const least, most = 68, 65535
 	if mtu == 0 || mtu >= least && mtu <= most {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "0 leaves it to the kernel", "plugin %s: mtu %d is not between %d and %d",
+	return model.Errorf(model.CodeInvalidConf, "0 leaves it to the kernel", "plugin %s: mtu %d is not between %d and %d",
 		conf.Type, mtu, least, most)
 }
 
-// checkArgs refuses CNI_ARGS keys that nobody knows, unless IgnoreUnknown is set.
+// checkArgs rejects unknown CNI_ARGS keys, unless IgnoreUnknown is set.
 func checkArgs(r model.Request) error {
 	if v, _ := r.Arg("IgnoreUnknown"); v == "1" || strings.EqualFold(v, "true") {
 		return nil
@@ -188,7 +188,7 @@ func checkArgs(r model.Request) error {
 	known := []string{"IgnoreUnknown", "IP", "GATEWAY", "MAC"}
 	for _, kv := range r.Args {
 		if !slices.Contains(known, kv[0]) && !strings.HasPrefix(kv[0], "K8S_POD_") {
-			return model.Faultf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have it ignored",
+			return model.Errorf(model.CodeInvalidEnv, "add IgnoreUnknown=1 to have it ignored",
 				"environment: CNI_ARGS: unknown key %q", kv[0])
 		}
 	}

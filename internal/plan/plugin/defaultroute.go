@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// DefaultRoute decides about the default routes of a pod with several networks. It stands last in a list, where
-// multinet puts it: no program of that name exists.
+// DefaultRoute chooses the default routes of a pod with several networks. multinet appends it to a list; no plugin
+// binary of that name exists.
 type DefaultRoute struct{}
 
 // DefaultRouteType is DefaultRoute's type.
@@ -19,27 +19,27 @@ const DefaultRouteType = "weft-default-route"
 
 // DefaultRouteConf is the configuration of DefaultRoute.
 type DefaultRouteConf struct {
-	// Drop takes the default routes of these families, "4" and "6", from the interface.
+	// Drop removes the default routes of these families, "4" and "6", from the interface.
 	Drop []string `json:"drop,omitempty"`
-	// Yield drops those of the list in a family in which the pod has one over another interface.
+	// Yield removes the list's default routes of a family in which the pod has one on another interface.
 	Yield bool `json:"yield,omitempty"`
-	// Via are the gateways of default routes over the interface; several of one family share the load.
+	// Via are the gateways of default routes on the interface; several gateways of one family share the load.
 	Via []netip.Addr `json:"via,omitempty"`
 }
 
-// Type is "weft-default-route".
+// Type returns "weft-default-route".
 func (DefaultRoute) Type() string { return DefaultRouteType }
 
-// Capabilities are none beside planning.
+// Capabilities returns none: the plugin implements no optional interface.
 func (DefaultRoute) Capabilities() Capabilities { return Capabilities{} }
 
-// Keys are those of its configuration.
+// Keys returns the configuration keys.
 func (DefaultRoute) Keys() []string { return append(commonKeys(), "drop[]", "yield", "via[]") }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (DefaultRoute) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode reads the configuration.
+// Decode parses the configuration.
 func (DefaultRoute) Decode(conf model.PluginConf) (any, error) { return readDefaultRoute(conf) }
 
 func readDefaultRoute(conf model.PluginConf) (c DefaultRouteConf, err error) {
@@ -47,8 +47,8 @@ func readDefaultRoute(conf model.PluginConf) (c DefaultRouteConf, err error) {
 	return c, err
 }
 
-// Observe asks for the interface's routes unless the list makes the interface, and for other default routes where the
-// list plans one, or where a plugin that nobody plans for may have made one.
+// Observe returns the queries for the interface's routes, unless the list creates the interface, and for other default
+// routes if the list plans one or if a foreign plugin may have added one.
 func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readDefaultRoute)
 	if err != nil {
@@ -68,14 +68,15 @@ func (DefaultRoute) Observe(in Input) ([]state.Query, error) {
 	return queries, nil
 }
 
-// otherDefault asks for a default route over another interface: of several the kernel lists the newest first.
+// otherDefault returns the query for a default route on another interface. Of several routes the kernel lists the
+// newest first.
 func otherDefault(family, name string) state.Query {
 	return state.Query{Space: state.Pod, DefaultLink: family, Except: name}
 }
 
-// plansDefault tells whether the list plans a default route of the family.
+// plansDefault reports whether the list plans a default route of the family.
 func (in Input) plansDefault(family string) bool {
-	return slices.ContainsFunc(in.Chain.Open.Pod.Routes, func(r state.Route) bool {
+	return slices.ContainsFunc(in.Chain.Pending.Pod.Routes, func(r state.Route) bool {
 		return moves(r) && isDefault(r.Dst, family)
 	})
 }
@@ -84,7 +85,7 @@ func isDefault(dst netip.Prefix, family string) bool {
 	return dst.Bits() == 0 && dst.Addr().Is4() == (family == "4")
 }
 
-// Plan takes default routes out of what is planned and what is there, and adds those that are asked for.
+// Plan removes default routes from the plan and from the kernel, and adds the configured ones.
 func (DefaultRoute) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readDefaultRoute)
 	if err != nil {
@@ -104,11 +105,16 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 	dropped := func(dst netip.Prefix) bool {
 		return slices.ContainsFunc(drop, func(family string) bool { return isDefault(dst, family) })
 	}
-	open := in.Chain.Open
-	open.Pod.Routes = slices.DeleteFunc(slices.Clone(open.Pod.Routes), func(r state.Route) bool {
+	pending := in.Chain.Pending
+	pending.Pod.Routes = slices.DeleteFunc(slices.Clone(pending.Pod.Routes), func(r state.Route) bool {
 		return r.Link == name && moves(r) && dropped(r.Dst)
 	})
-	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Open: &open, Result: prev}
+	step := Step{
+		Fragment: state.Fragment{Owner: owner},
+		Restore:  state.Fragment{Owner: owner},
+		Pending:  &pending,
+		Result:   prev,
+	}
 	for _, r := range in.Answers[routesQuery(name)].Routes {
 		if moves(r) && dropped(r.Dst) {
 			step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
@@ -128,14 +134,14 @@ func (DefaultRoute) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
-// via adds the default routes that are asked for.
+// via adds the configured default routes.
 func via(step *Step, gateways []netip.Addr, name string) error {
 	for _, is4 := range []bool{true, false} {
 		var own []netip.Addr
 		for _, gw := range gateways {
 			if gw = gw.Unmap(); gw.Is4() == is4 {
 				if !reached(step.Result, name, gw) {
-					return model.Faultf(model.CodeInvalidConf, "name a gateway in the subnet of an address of the network",
+					return model.Errorf(model.CodeInvalidConf, "name a gateway in the subnet of an address of the network",
 						"default-route %s: no address of interface %s is in its subnet", gw, name)
 				}
 				own = append(own, gw)
@@ -149,7 +155,7 @@ func via(step *Step, gateways []netip.Addr, name string) error {
 			all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
 		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, state.Route{
-			Dst: all, Gw: own[0], Beside: own[1:], Link: name,
+			Dst: all, Gw: own[0], NextHops: own[1:], Link: name,
 		})
 		for _, gw := range own {
 			step.Result.Routes = append(step.Result.Routes, model.Route{Dst: all, GW: gw})

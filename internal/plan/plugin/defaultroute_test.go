@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// withDefaults is a list that plans net1 with an address and a default route of each family.
+// withDefaults returns a list that plans net1 with an address and a default route of each family.
 func withDefaults(conf string) Input {
 	zero := 0
 	in := Input{
@@ -32,8 +32,8 @@ func withDefaults(conf string) Input {
 			{Dst: netip.MustParsePrefix("10.9.0.0/16")},
 		},
 	}
-	in.Chain.Open.Pod.Links = []state.Link{{Name: "net1", Kind: state.Macvlan}}
-	in.Chain.Open.Pod.Routes = []state.Route{
+	in.Chain.Pending.Pod.Links = []state.Link{{Name: "net1", Kind: state.Macvlan}}
+	in.Chain.Pending.Pod.Routes = []state.Route{
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1"},
 		{Dst: netip.MustParsePrefix("::/0"), Gw: netip.MustParseAddr("fd01::1"), Link: "net1"},
 		{Dst: netip.MustParsePrefix("0.0.0.0/0"), Link: "net1", Table: 100},
@@ -77,11 +77,11 @@ func TestDefaultRoute(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		var open []state.Route
+		var pending []state.Route
 		for _, i := range tc.open {
-			open = append(open, in.Chain.Open.Pod.Routes[i])
+			pending = append(pending, in.Chain.Pending.Pod.Routes[i])
 		}
-		if d := cmp.Diff(open, step.Open.Pod.Routes, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); d != "" {
+		if d := cmp.Diff(pending, step.Pending.Pod.Routes, cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{})); d != "" {
 			t.Errorf("%s: %s", tc.name, d)
 		}
 		var more, result []string
@@ -97,10 +97,10 @@ func TestDefaultRoute(t *testing.T) {
 	}
 }
 
-// What a foreign plugin has routed is taken out of the kernel, and given back when the attachment is undone.
+// Routes of a foreign plugin are removed from the kernel, and restored when the attachment is undone.
 func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
 	in := withDefaults(`{"drop":["4"]}`)
-	in.Chain.Open = state.Fragment{}
+	in.Chain.Pending = state.Fragment{}
 	found := state.Route{
 		Dst: netip.MustParsePrefix("0.0.0.0/0"), Gw: netip.MustParseAddr("10.1.0.1"), Link: "net1", Protocol: 3,
 	}
@@ -118,11 +118,11 @@ func TestDefaultRouteOfAForeignPlugin(t *testing.T) {
 	}
 }
 
-// A foreign plugin's default route gives way like a planned one, where the pod has another; where the first network has
-// none, it stays.
+// A foreign plugin's default route is removed like a planned one if the pod has another one; it stays if the primary
+// network has none.
 func TestYieldOfAForeignPlugin(t *testing.T) {
 	in := withDefaults(`{"yield":true}`)
-	in.Chain.Open = state.Fragment{}
+	in.Chain.Pending = state.Fragment{}
 	queries, err := DefaultRoute{}.Observe(in)
 	if err != nil || len(queries) != 3 {
 		t.Fatalf("%v %v", queries, err)

@@ -12,22 +12,22 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Direct leaves in a container a tap that is joined to the link of one of its networks: a hypervisor that opens it
-// gives its guest that link's place. KubeVirt calls it behind the network's own plugin, for a binding plugin of type
-// tap, and says by the network's name which one is meant.
+// Direct creates a tap in a container and joins it to the interface of one of its networks: a hypervisor that opens the
+// tap assigns that interface's place to its guest. KubeVirt calls it after the network's own plugin for a binding
+// plugin of type tap, and names the network.
 type Direct struct{}
 
 // DirectType is Direct's type.
 const DirectType = "weft-direct"
 
 type directConf struct {
-	// Link is the container's link, where no argument of KubeVirt's tells it.
-	Link       string        `json:"link"`
-	Owner      *uint32       `json:"owner"`
-	MultiQueue bool          `json:"multiQueue"`
-	SELinux    string        `json:"selinuxContext"`
-	Join       state.JoinHow `json:"join"`
-	// Subnet is the length of the prefix of a subnet in which a guest with a single address is told to be.
+	// Link is the container's interface, if no KubeVirt argument names it.
+	Link       string           `json:"link"`
+	Owner      *uint32          `json:"owner"`
+	MultiQueue bool             `json:"multiQueue"`
+	SELinux    string           `json:"selinuxContext"`
+	Join       state.JoinMethod `json:"join"`
+	// Subnet is the prefix length in the DHCP lease of a guest with a single address.
 	Subnet int       `json:"subnet"`
 	DNS    model.DNS `json:"dns"`
 	Args   struct {
@@ -37,22 +37,22 @@ type directConf struct {
 	} `json:"args"`
 }
 
-// Type is "weft-direct".
+// Type returns "weft-direct".
 func (Direct) Type() string { return DirectType }
 
-// Capabilities are none beside planning.
+// Capabilities returns none: the plugin implements no optional interface.
 func (Direct) Capabilities() Capabilities { return Capabilities{} }
 
-// Keys are its options.
+// Keys returns the configuration keys.
 func (Direct) Keys() []string {
 	return append(commonKeys(), "link", "owner", "multiQueue", "selinuxContext", "join", "subnet", "dns.nameservers[]",
 		"dns.domain", "dns.search[]", "dns.options[]")
 }
 
-// IPAM is nothing: the addresses are those of the link.
+// IPAM returns nil: the addresses are those of the interface.
 func (Direct) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses what no tap can be.
+// Decode parses and validates the configuration: it rejects settings that no tap can have.
 func (Direct) Decode(conf model.PluginConf) (any, error) { return readDirect(conf) }
 
 func readDirect(conf model.PluginConf) (directConf, error) {
@@ -65,20 +65,20 @@ func readDirect(conf model.PluginConf) (directConf, error) {
 			return c, err
 		}
 	}
-	if c.Join != "" && !slices.Contains(state.JoinWays(), c.Join) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found",
-			"plugin %s: join %q is not one of %v", DirectType, c.Join, state.JoinWays())
+	if c.Join != "" && !slices.Contains(state.JoinMethods(), c.Join) {
+		return c, model.Errorf(model.CodeInvalidConf, "remove it: the best method is chosen",
+			"plugin %s: join %q is not one of %v", DirectType, c.Join, state.JoinMethods())
 	}
 	const least, most = 8, 30
 	if c.Subnet != 0 && (c.Subnet < least || c.Subnet > most) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out for a single address",
+		return c, model.Errorf(model.CodeInvalidConf, "leave it out for a single address",
 			"plugin %s: subnet %d is not between %d and %d", DirectType, c.Subnet, least, most)
 	}
 	return c, nil
 }
 
-// candidates are the links that can be meant, the likelier one first: that of a network beside the pod's first one has
-// a name that is made of the network's.
+// candidates returns the interfaces that may be meant, the more likely one first. The interface of a secondary network
+// has a name that is derived from the network's.
 func (c directConf) candidates(in Input) []vm.Input {
 	network := model.VMNetwork{Name: c.Args.CNI.LogicNetworkName}
 	nic := model.VMInterface{Name: cmp.Or(network.Name, in.Request.IfName), Binding: model.VMDirect, Network: network}
@@ -88,11 +88,11 @@ func (c directConf) candidates(in Input) []vm.Input {
 				Name: in.Request.ContainerID, Hostname: hostname(in.Request), Interfaces: []model.VMInterface{nic},
 				Owner: *cmp.Or(c.Owner, new(uint32)),
 			},
-			Join: c.Join, Answers: in.Answers, DNS: c.DNS, Subnet: c.Subnet, Asker: "plugin " + DirectType,
+			Join: c.Join, Answers: in.Answers, DNS: c.DNS, SubnetBits: c.Subnet, ErrorPrefix: "plugin " + DirectType,
 		}
 		if c.MultiQueue {
-			const several = 2
-			out.VM.Queues, out.VM.Interfaces[0].Model = several, "virtio"
+			const multiple = 2
+			out.VM.Queues, out.VM.Interfaces[0].Model = multiple, "virtio"
 		}
 		return out
 	}
@@ -109,7 +109,7 @@ func (c directConf) candidates(in Input) []vm.Input {
 	return []vm.Input{one(nic), one(first)}
 }
 
-// hostname is the name of the machine whose pod it is.
+// hostname returns the name of the pod's VM.
 func hostname(r model.Request) string {
 	pod, _ := r.Arg("K8S_POD_NAME")
 	name, ok := strings.CutPrefix(pod, "virt-launcher-")
@@ -122,7 +122,7 @@ func hostname(r model.Request) string {
 	return name
 }
 
-// Observe asks for all that can be meant.
+// Observe returns the queries for all candidates.
 func (Direct) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readDirect)
 	if err != nil {
@@ -135,15 +135,15 @@ func (Direct) Observe(in Input) ([]state.Query, error) {
 	return queries, checkArgs(in.Request)
 }
 
-// Plan makes the tap and joins it.
+// Plan creates the tap and joins it.
 func (Direct) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readDirect)
 	if err != nil {
 		return Step{}, err
 	}
 	if have := in.Answers[tapReady()]; !have.Found {
-		return Step{}, model.Faultf(model.CodeInvalidEnv, "modprobe tun, and let weft see the device",
-			"plugin %s: no tap device can be made: %s", DirectType, have.Value)
+		return Step{}, model.Errorf(model.CodeInvalidEnv, "modprobe tun, and give weft access to /dev/net/tun",
+			"plugin %s: no tap device can be created: %s", DirectType, have.Value)
 	}
 	all := c.candidates(in)
 	chosen := all[len(all)-1]
@@ -156,8 +156,8 @@ func (Direct) Plan(in Input) (Step, error) {
 	}
 	n := p.Networks[0]
 	if n.Device.OnNode {
-		return Step{}, model.Faultf(model.CodeInvalidConf, "it is there without this plugin",
-			"plugin %s: the guest's tap is %s on the node", DirectType, n.Device.Target)
+		return Step{}, model.Errorf(model.CodeInvalidConf, "remove this plugin from the list",
+			"plugin %s: the guest already has the tap %s on the node", DirectType, n.Device.Target)
 	}
 	f := n.Fragment
 	f.Owner = Owner(in.Request.Key())
@@ -173,7 +173,7 @@ func (Direct) Plan(in Input) (Step, error) {
 		Name: n.Device.Target, MAC: f.Pod.Links[0].MAC.String(), Sandbox: in.Request.Netns,
 	})
 	if n.Guest != nil {
-		step.Guests = []model.Guest{*n.Guest}
+		step.Guests = []model.GuestConfig{*n.Guest}
 	}
 	return step, nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// podWith is a pod's answers: eth0 routed, and blue's link without addresses.
+// podWith returns the answers of a pod with eth0 routed, and blue's interface without addresses.
 func podWith(links ...string) state.Answers {
 	out := state.Answers{tapReady(): {Found: true}}
 	for _, name := range links {
@@ -58,7 +58,7 @@ func directGoldens() map[string]Input {
 	}
 }
 
-// TestDirectRefused: what no tap can be, and pods that have no place for one.
+// TestDirectRefused has invalid settings of a tap, and pods in which a tap cannot be created.
 func TestDirectRefused(t *testing.T) {
 	noTap := podWith()
 	noTap[tapReady()] = state.Answer{Value: "/dev/net/tun: no such file or directory"}
@@ -82,7 +82,7 @@ func TestDirectRefused(t *testing.T) {
 	}{
 		"join": {
 			`{"type":"weft-direct","join":"magic"}`, nil, model.CodeInvalidConf,
-			`plugin weft-direct: join "magic" is not one of ` + fmt.Sprint(state.JoinWays()),
+			`plugin weft-direct: join "magic" is not one of ` + fmt.Sprint(state.JoinMethods()),
 		},
 		"subnet": {
 			`{"type":"weft-direct","subnet":31}`, nil, model.CodeInvalidConf,
@@ -93,7 +93,7 @@ func TestDirectRefused(t *testing.T) {
 		},
 		"no tap": {
 			`{"type":"weft-direct"}`, noTap, model.CodeInvalidEnv,
-			`plugin weft-direct: no tap device can be made: /dev/net/tun: no such file or directory`,
+			`plugin weft-direct: no tap device can be created: /dev/net/tun: no such file or directory`,
 		},
 		"no link": {
 			`{"type":"weft-direct","link":"eth7"}`, podWith(), model.CodeInvalidEnv,
@@ -101,11 +101,11 @@ func TestDirectRefused(t *testing.T) {
 		},
 		"on node": {
 			`{"type":"weft-direct"}`, onNode, model.CodeInvalidConf,
-			`plugin weft-direct: the guest's tap is cali1234 on the node`,
+			`plugin weft-direct: the guest already has the tap cali1234 on the node`,
 		},
 		"taken": {
 			`{"type":"weft-direct"}`, taken, model.CodeExists,
-			`plugin weft-direct: network "": the pod has a link tap0 already (tun)`,
+			`plugin weft-direct: network "": the pod already has a link tap0 (tun)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -114,7 +114,7 @@ func TestDirectRefused(t *testing.T) {
 			if err == nil {
 				_, err = Direct{}.Plan(in)
 			}
-			var fault *model.Fault
+			var fault *model.Error
 			if !errors.As(err, &fault) || fault.Msg != c.want || fault.Code != c.code {
 				t.Errorf("\n got %v\nwant %s (code %d)", err, c.want, c.code)
 			}
@@ -122,17 +122,17 @@ func TestDirectRefused(t *testing.T) {
 	}
 }
 
-// TestHostTapLimits: what cannot be limited is not promised.
+// TestHostTapLimits: a limit that cannot be enforced is rejected.
 func TestHostTapLimits(t *testing.T) {
-	in := calicoGoldens()["calico-words"]
+	in := calicoGoldens()["calico-annotations"]
 	in.Conf = confOf(calicoOpen[:len(calicoOpen)-1] + `,"host_tap":{}}`)
 	origin := in.Request.Origin
 	in.Request = request()
 	in.Request.Origin = origin
 	_, err := Calico{}.Plan(in)
-	var fault *model.Fault
+	var fault *model.Error
 	if !errors.As(err, &fault) ||
-		fault.Msg != "plugin calico: what a guest sends through a tap on the node cannot be limited" {
+		fault.Msg != "plugin calico: the egress bandwidth of a guest cannot be limited at a tap on the node" {
 		t.Errorf("got %v", err)
 	}
 }

@@ -7,24 +7,24 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Dummy gives the container addresses on a link that leads nowhere.
+// Dummy assigns the container addresses on a dummy interface.
 type Dummy struct{}
 
-// Type is "dummy".
+// Type returns "dummy".
 func (Dummy) Type() string { return "dummy" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (Dummy) Capabilities() Capabilities { return Capabilities{MakesInterface: true} }
 
-// Keys are those of all interfaces.
+// Keys returns the configuration keys that all interface plugins have.
 func (Dummy) Keys() []string { return interfaceKeys() }
 
-// IPAM is the ipam section.
+// IPAM returns the ipam section.
 func (Dummy) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
 type dummyConf struct{}
 
-// Decode wants an ipam section.
+// Decode parses and validates the configuration, which must have an ipam section.
 func (Dummy) Decode(conf model.PluginConf) (any, error) { return readDummy(conf) }
 
 func readDummy(conf model.PluginConf) (dummyConf, error) {
@@ -39,7 +39,7 @@ func readDummy(conf model.PluginConf) (dummyConf, error) {
 	return c, wantIPAM(conf, section != nil)
 }
 
-// Observe asks whether the interface's name is free.
+// Observe returns the query for the interface's name, which must be free.
 func (Dummy) Observe(in Input) ([]state.Query, error) {
 	if _, err := decoded(in, readDummy); err != nil {
 		return nil, err
@@ -47,7 +47,7 @@ func (Dummy) Observe(in Input) ([]state.Query, error) {
 	return []state.Query{freeName(in.Request)}, checkArgs(in.Request)
 }
 
-// Plan makes the link.
+// Plan creates the interface.
 func (Dummy) Plan(in Input) (Step, error) {
 	if _, err := decoded(in, readDummy); err != nil {
 		return Step{}, err
@@ -55,9 +55,9 @@ func (Dummy) Plan(in Input) (Step, error) {
 	if err := checkFreeName(in); err != nil {
 		return Step{}, err
 	}
-	a, dns, err := in.given(true)
+	a, dns, err := in.optionalAddresses(true)
 	if err != nil {
 		return Step{}, err
 	}
-	return alone{link: state.Link{Kind: state.Dummy, MAC: podMAC(in.Request)}}.step(in, a, dns)
+	return standaloneLink{link: state.Link{Kind: state.Dummy, MAC: podMAC(in.Request)}}.step(in, a, dns)
 }

@@ -10,32 +10,33 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Firewall lets the container's packets through the node's firewall, and keeps apart what an ingress policy wants kept
-// apart.
+// Firewall accepts the container's packets in the node's firewall, and enforces an ingress policy between bridges or
+// containers.
 type Firewall struct{}
 
-// Type is "firewall".
+// Type returns "firewall".
 func (Firewall) Type() string { return "firewall" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (f Firewall) Capabilities() Capabilities { return Capabilities{Readiness: f, Check: f, Trace: f} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Firewall) Keys() []string {
 	return append(commonKeys(), "backend", "iptablesAdminChainName", "firewalldZone", "ingressPolicy")
 }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (Firewall) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses words that mean nothing.
+// Decode parses and validates the configuration: it rejects unknown values.
 func (Firewall) Decode(conf model.PluginConf) (any, error) { return readFirewall(conf) }
 
 func firewalld() state.Query { return state.Query{Space: state.Host, Firewalld: true} }
 
-func dropped(family string) state.Query { return state.Query{Space: state.Host, Dropped: family} }
+func dropped(family string) state.Query { return state.Query{Space: state.Host, ForwardDrop: family} }
 
-// Observe asks, where no backend is named, what the node's firewall is; for a policy, what the bridge and the ends are.
+// Observe returns the queries for the node's firewall if no backend is configured and, for an ingress policy, for the
+// bridge and the pair.
 func (Firewall) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readFirewall)
 	if err != nil {
@@ -43,8 +44,8 @@ func (Firewall) Observe(in Input) ([]state.Query, error) {
 	}
 	var queries []state.Query
 	if c.Backend == "" {
-		queries = append(queries, firewalld(), dropped("4"), dropped("6"), dropped(state.LegacyDropped+"4"),
-			dropped(state.LegacyDropped+"6"))
+		queries = append(queries, firewalld(), dropped("4"), dropped("6"), dropped(state.LegacyForwardDrop+"4"),
+			dropped(state.LegacyForwardDrop+"6"))
 	}
 	if c.IngressPolicy == policyOpen {
 		return queries, nil
@@ -55,13 +56,12 @@ func (Firewall) Observe(in Input) ([]state.Query, error) {
 		}
 	}
 	if c.IngressPolicy == policyIsolated {
-		queries = append(queries, endsQueries(in)...)
+		queries = append(queries, pairQueries(in)...)
 	}
 	return queries, nil
 }
 
-// Plan adds elements to weft's own tables, the rules of the reference plugin to iptables, or addresses to a zone of
-// firewalld.
+// Plan adds elements to weft's own tables, the reference plugin's rules to iptables, or addresses to a firewalld zone.
 func (Firewall) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readFirewall)
 	if err != nil {
@@ -72,7 +72,7 @@ func (Firewall) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	step := Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key())}, Result: prev}
-	p := protection{conf: c, mark: cut(Mark(in.Request.Key()), mostComment)}
+	p := firewallPlan{conf: c, mark: cut(Mark(in.Request.Key()), maxComment)}
 	for _, ip := range prev.IPs {
 		p.addrs = append(p.addrs, ip.Address.Addr())
 	}
@@ -88,58 +88,59 @@ func (Firewall) Plan(in Input) (Step, error) {
 	switch c.backend(in.Answers, p.addrs) {
 	case backendIPTables:
 		host.IPTables = p.iptablesWhereDropped(in.Answers)
-		step.Doubts = c.unread(in.Answers, p.addrs)
+		step.Warnings = c.unreadableLegacy(in.Answers, p.addrs)
 	case backendFirewalld:
 		host.Sources = p.sources()
-		if c.IngressPolicy != policyOpen { // what weft's table drops, no zone lets through
+		if c.IngressPolicy != policyOpen { // what weft's table drops, no zone accepts
 			host.Tables = p.tables()
 		}
 	default:
 		host.Tables = p.tables()
-		step.Doubts = c.unread(in.Answers, p.addrs)
+		step.Warnings = c.unreadableLegacy(in.Answers, p.addrs)
 	}
 	return step, nil
 }
 
-// protection is what is planned for one container.
-type protection struct {
+// firewallPlan is what is planned for one container.
+type firewallPlan struct {
 	conf  firewallConf
 	mark  string
 	addrs []netip.Addr
-	// bridge is the link that the container's packets come from, for a policy; alone tells that it is the container's own.
-	bridge string
-	alone  bool
-	// port is the container's port on the bridge, where it has one and is isolated.
+	// bridge is the interface that the container's packets come from, for a policy; ownLink is set if no other container
+	// uses it.
+	bridge  string
+	ownLink bool
+	// port is the container's port on the bridge, if it has one and is isolated.
 	port string
 }
 
-func (p protection) families() (v4, v6 bool) {
+func (p firewallPlan) families() (v4, v6 bool) {
 	v4 = slices.ContainsFunc(p.addrs, netip.Addr.Is4)
 	return v4, slices.ContainsFunc(p.addrs, netip.Addr.Is6)
 }
 
-// readBridge finds what a policy is about. The first interface of the result is the bridge, or the node's end of a
-// routed pair.
-func (p *protection) readBridge(in Input) error {
+// readBridge finds the interface that the policy applies to. The first interface of the result is the bridge, or the
+// node's end of a routed pair.
+func (p *firewallPlan) readBridge(in Input) error {
 	p.bridge = firstInterface(in)
 	kind, planned := plannedKind(in, p.bridge)
 	if answer := in.Answers[state.Query{Space: state.Host, Link: p.bridge}]; !planned && answer.Found {
 		kind, planned = answer.Link.Kind, true
 	}
 	if p.bridge == "" || !planned {
-		return model.Faultf(model.CodeInvalidConf, "chain it to bridge or ptp, or leave ingressPolicy out",
-			"plugin firewall: ingressPolicy %q: the first interface of prevResult is no link of the node", p.conf.IngressPolicy)
+		return model.Errorf(model.CodeInvalidConf, "chain it to bridge or ptp, or leave ingressPolicy out",
+			"plugin firewall: ingressPolicy %q: the first interface of prevResult is not an interface of the node", p.conf.IngressPolicy)
 	}
-	p.alone = kind != state.Bridge
-	if p.conf.IngressPolicy != policyIsolated || p.alone {
+	p.ownLink = kind != state.Bridge
+	if p.conf.IngressPolicy != policyIsolated || p.ownLink {
 		return nil
 	}
-	e, err := in.ends()
+	e, err := in.pair()
 	p.port = e.host.Name
 	return err
 }
 
-// firstInterface is the first interface of the result so far, if it is the node's.
+// firstInterface returns the first interface of the result so far, if it is on the node.
 func firstInterface(in Input) string {
 	if in.Chain.Prev == nil || len(in.Chain.Prev.Interfaces) == 0 || in.Chain.Prev.Interfaces[0].Sandbox != "" {
 		return ""

@@ -14,8 +14,8 @@ const (
 	stage2 = "CNI-ISOLATION-STAGE-2"
 )
 
-// iptables are the chains and rules of the reference plugin, for each family that the container has.
-func (p protection) iptables() []state.IPTables {
+// iptables returns the chains and rules of the reference plugin, for each family that the container has.
+func (p firewallPlan) iptables() []state.IPTables {
 	var out []state.IPTables
 	v4, v6 := p.families()
 	if v4 {
@@ -27,9 +27,9 @@ func (p protection) iptables() []state.IPTables {
 	return out
 }
 
-// iptablesWhereDropped are the same, in each kind of iptables that drops; where none is known to, in that of the plain
-// names.
-func (p protection) iptablesWhereDropped(answers state.Answers) []state.IPTables {
+// iptablesWhereDropped returns the same chains for each variant of iptables that drops, or for the default variant if
+// none is known to drop.
+func (p firewallPlan) iptablesWhereDropped(answers state.Answers) []state.IPTables {
 	var out []state.IPTables
 	for _, t := range p.iptables() {
 		plain, legacy := forwardDrops(answers, t.IPv6)
@@ -44,7 +44,7 @@ func (p protection) iptablesWhereDropped(answers state.Answers) []state.IPTables
 	return out
 }
 
-func (p protection) filter(v6 bool) state.IPTables {
+func (p firewallPlan) filter(v6 bool) state.IPTables {
 	t := state.IPTables{IPv6: v6, Table: "filter"}
 	forward := state.IPChain{Name: "FORWARD", Shared: true, Rules: []state.IPRule{
 		{Text: commented("CNI firewall plugin rules") + " -j CNI-FORWARD", First: true, Shared: true},
@@ -65,16 +65,16 @@ func (p protection) filter(v6 bool) state.IPTables {
 	t.Chains = []state.IPChain{{Name: p.conf.IptablesAdminChainName, Shared: true}, private}
 	if p.bridge != "" {
 		t.Chains = append(t.Chains, p.stages()...)
-		keepApart := state.IPRule{Text: anyPolicy() + " -j " + stage1, First: true, Shared: true}
-		forward.Rules = append([]state.IPRule{keepApart}, forward.Rules...) // before anything is accepted
+		isolate := state.IPRule{Text: anyPolicy() + " -j " + stage1, First: true, Shared: true}
+		forward.Rules = append([]state.IPRule{isolate}, forward.Rules...) // before anything is accepted
 	}
 	t.Chains = append(t.Chains, forward)
 	return t
 }
 
-// stages keep bridges apart: what leaves a bridge with a policy is dropped when it goes to another one. As with the
-// reference plugin these rules stay: nobody knows who else needs them.
-func (p protection) stages() []state.IPChain {
+// stages returns the chains that isolate bridges: packets from a bridge with a policy to another bridge are dropped. As
+// with the reference plugin these rules are not removed: other containers may need them.
+func (p firewallPlan) stages() []state.IPChain {
 	policy := commented(fmt.Sprintf("CNI firewall plugin rules (ingressPolicy: %s)", p.conf.IngressPolicy))
 	second := state.IPChain{Name: stage2, Shared: true, Rules: []state.IPRule{
 		{Text: "-o " + p.bridge + " " + anyPolicy() + " -j DROP", First: true, Shared: true},

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tables are weft's own tables with the container's elements. The chains and sets are shared by all.
-func (p protection) tables() []state.Table {
+// tables returns weft's own tables with the container's elements. All containers share the chains and sets.
+func (p firewallPlan) tables() []state.Table {
 	t := firewallTable()
 	add := func(set string, comment string, shared bool, key ...string) {
 		for i := range t.Sets {
@@ -32,12 +32,12 @@ func (p protection) tables() []state.Table {
 		return []state.Table{t}
 	}
 	comment := state.SharedComment
-	if p.alone {
+	if p.ownLink {
 		comment = p.mark
 	}
-	add("bridges", comment, !p.alone, quoted(p.bridge))
+	add("bridges", comment, !p.ownLink, quoted(p.bridge))
 	if p.conf.IngressPolicy == policySameBridge {
-		add("pairs", comment, !p.alone, quoted(p.bridge), quoted(p.bridge))
+		add("pairs", comment, !p.ownLink, quoted(p.bridge), quoted(p.bridge))
 	}
 	if p.port == "" {
 		return []state.Table{t}
@@ -56,9 +56,9 @@ func familyOf(a netip.Addr) string {
 	return "6"
 }
 
-// firewallTable is what is forwarded by IP. A bridge with a policy does not send to a container with a policy on
-// another one, and with "isolated" not to one of its own: as with the reference plugin, what comes from elsewhere is
-// let in. Answers always pass.
+// firewallTable returns the table for forwarded IP packets. Packets between bridges with a policy are dropped and, with
+// "isolated", packets between containers of one bridge. As with the reference plugin, packets from other interfaces are
+// accepted. Replies are always accepted.
 func firewallTable() state.Table {
 	return state.Table{
 		Family: "inet", Name: "weft_firewall", Shared: true,
@@ -90,8 +90,8 @@ func firewallTable() state.Table {
 	}
 }
 
-// portsTable is what a bridge passes from port to port, which no chain of IP sees: isolated containers get nothing from
-// others of their bridge. A port that is no container's, an uplink, is left alone.
+// portsTable returns the table for packets between ports of a bridge, which IP chains do not see: isolated containers
+// receive nothing from other ports with containers. A port without a container, such as an uplink, is not restricted.
 func portsTable() state.Table {
 	return state.Table{
 		Family: "bridge", Name: "weft_firewall", Shared: true,

@@ -9,12 +9,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// forwardChain asks whether the reference plugin has been at work.
+// forwardChain returns the query for the reference plugin's chain.
 func forwardChain(family string) state.Query {
 	return state.Query{Space: state.Host, Chain: family + " filter CNI-FORWARD"}
 }
 
-// Trace asks where the reference plugin may have left something of the container.
+// Trace returns the queries for the places where the reference plugin may have left rules of the container.
 func (Firewall) Trace(in Input) []state.Query {
 	c := tracedFirewall(in)
 	if in.Chain.Prev == nil {
@@ -30,8 +30,7 @@ func (Firewall) Trace(in Input) []state.Query {
 	return queries
 }
 
-// tracedFirewall is the configuration, and the defaults in the place of one that is refused: both programs use these
-// chains.
+// tracedFirewall returns the configuration, or the defaults if it is invalid: both programs use these chains.
 func tracedFirewall(in Input) firewallConf {
 	c, err := decoded(in, readFirewall)
 	if err != nil {
@@ -40,14 +39,14 @@ func tracedFirewall(in Input) firewallConf {
 	return c
 }
 
-// Traces are the container's rules in the reference plugin's chain and its addresses in a zone. Nothing but the
-// addresses says whose they are; what ingress policies left stays, as it does with the reference plugin.
+// Traces returns the container's rules in the reference plugin's chain and its addresses in a zone. Only the addresses
+// show that they are the container's. Rules of ingress policies stay, as with the reference plugin.
 func (Firewall) Traces(in Input) Step {
 	c := tracedFirewall(in)
 	if in.Chain.Prev == nil {
 		return Step{}
 	}
-	p := protection{conf: c}
+	p := firewallPlan{conf: c}
 	for _, ip := range in.Chain.Prev.IPs {
 		p.addrs = append(p.addrs, ip.Address.Addr())
 	}
@@ -55,10 +54,10 @@ func (Firewall) Traces(in Input) Step {
 	host := &step.Fragment.Host
 	v4, v6 := p.families()
 	if v4 {
-		host.IPTables = append(host.IPTables, p.ofKinds(in.Answers[forwardChain("ip")], false)...)
+		host.IPTables = append(host.IPTables, p.inVariants(in.Answers[forwardChain("ip")], false)...)
 	}
 	if v6 {
-		host.IPTables = append(host.IPTables, p.ofKinds(in.Answers[forwardChain("ip6")], true)...)
+		host.IPTables = append(host.IPTables, p.inVariants(in.Answers[forwardChain("ip6")], true)...)
 	}
 	if in.Answers[firewalld()].Found {
 		host.Sources = p.sources()
@@ -66,9 +65,9 @@ func (Firewall) Traces(in Input) Step {
 	return step
 }
 
-// ofKinds are the container's rules in each kind of iptables that may have them: which one the plain names were when
-// the rules were made, nobody knows.
-func (p protection) ofKinds(found state.Answer, v6 bool) []state.IPTables {
+// inVariants returns the container's rules in each variant of iptables that may have them: the default variant at the
+// time of the ADD is unknown.
+func (p firewallPlan) inVariants(found state.Answer, v6 bool) []state.IPTables {
 	var out []state.IPTables
 	for _, kind := range strings.Fields(found.Value) {
 		t := p.filter(v6)
@@ -78,7 +77,7 @@ func (p protection) ofKinds(found state.Answer, v6 bool) []state.IPTables {
 	return out
 }
 
-// ExpectQueries asks which of its backends the reference plugin has taken.
+// ExpectQueries returns the query that shows which backend the reference plugin used.
 func (Firewall) ExpectQueries(in Input) []state.Query {
 	if c, err := decoded(in, readFirewall); err != nil || c.Backend != "" {
 		return nil
@@ -86,14 +85,14 @@ func (Firewall) ExpectQueries(in Input) []state.Query {
 	return []state.Query{firewalld()}
 }
 
-// Expect is what the reference plugin makes: it has no nftables.
+// Expect returns what the reference plugin creates; it has no nftables backend.
 func (Firewall) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	c, err := decoded(in, readFirewall)
 	if err != nil || c.Backend == backendNFTables || in.Chain.Prev == nil {
 		return f, err
 	}
-	p := protection{conf: c}
+	p := firewallPlan{conf: c}
 	for _, ip := range in.Chain.Prev.IPs {
 		p.addrs = append(p.addrs, ip.Address.Addr())
 	}
@@ -108,7 +107,7 @@ func (Firewall) Expect(in Input) (state.Fragment, error) {
 	return f, nil
 }
 
-func (p protection) sources() []state.ZoneSource {
+func (p firewallPlan) sources() []state.ZoneSource {
 	var out []state.ZoneSource
 	for _, a := range p.addrs {
 		out = append(out, state.ZoneSource{Zone: p.conf.FirewalldZone, Source: full(a)})

@@ -12,7 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FlannelType is the plugin that stands for another one, which it configures by what the node's flanneld says.
+// FlannelType is the type of the plugin that delegates to another plugin, which it configures from flanneld's subnet
+// file.
 const FlannelType = "flannel"
 
 const (
@@ -20,11 +21,11 @@ const (
 	flannelDataDir    = "/var/lib/cni/flannel"
 )
 
-// Flannel stands for another plugin. Whoever plans a list puts that plugin in its place first (Delegate): it plans
+// Flannel delegates to another plugin. The caller replaces it by the delegate before planning (Delegate): it plans
 // nothing itself.
 type Flannel struct{}
 
-// FlannelNode is what the node's flanneld says.
+// FlannelNode is the content of flanneld's subnet file on the node.
 type FlannelNode struct {
 	Networks []netip.Prefix // the cluster's
 	Subnets  []netip.Prefix // the node's
@@ -50,45 +51,45 @@ func readFlannel(conf model.PluginConf) (flannelConf, error) {
 	c.SubnetFile = cmp.Or(c.SubnetFile, flannelSubnetFile)
 	c.DataDir = cmp.Or(c.DataDir, flannelDataDir)
 	if _, there := c.Delegate["name"]; there {
-		return c, model.Faultf(model.CodeInvalidConf, "it is the network's",
+		return c, model.Errorf(model.CodeInvalidConf, "the delegate has the network's name",
 			"plugin flannel: delegate.name %s must not be set", c.Delegate["name"])
 	}
 	if _, there := c.Delegate["ipam"]; there {
-		return c, model.Faultf(model.CodeInvalidConf, "put ipam beside delegate, not into it",
+		return c, model.Errorf(model.CodeInvalidConf, "move ipam out of delegate",
 			"plugin flannel: delegate.ipam must not be set")
 	}
 	if _, err := c.routes(conf); err != nil {
 		return c, err
 	}
-	if _, err := c.word(conf, "ipam.type", c.IPAM["type"], ""); err != nil {
+	if _, err := c.pluginName(conf, "ipam.type", c.IPAM["type"], ""); err != nil {
 		return c, err
 	}
 	typ, err := c.delegateType(conf)
 	if err == nil && typ == FlannelType {
-		err = model.Faultf(model.CodeInvalidConf, `leave it out to have "bridge"`,
-			"plugin flannel: delegate.type %q stands for itself", typ)
+		err = model.Errorf(model.CodeInvalidConf, `leave it out to have "bridge"`,
+			"plugin flannel: delegate.type %q is the plugin itself", typ)
 	}
 	return c, err
 }
 
-func (c flannelConf) word(conf model.PluginConf, key string, raw json.RawMessage, absent string) (string, error) {
+func (c flannelConf) pluginName(conf model.PluginConf, key string, raw json.RawMessage, absent string) (string, error) {
 	if raw == nil {
 		return absent, nil
 	}
 	var s string
 	err := decodeAt(conf, key, raw, &s)
 	if err == nil && s == "" {
-		err = model.Faultf(model.CodeInvalidConf, "leave it out, or name a plugin",
+		err = model.Errorf(model.CodeInvalidConf, "leave it out, or name a plugin",
 			"plugin flannel: %s %s names no plugin", key, raw)
 	}
 	return s, err
 }
 
 func (c flannelConf) delegateType(conf model.PluginConf) (string, error) {
-	return c.word(conf, "delegate.type", c.Delegate["type"], "bridge")
+	return c.pluginName(conf, "delegate.type", c.Delegate["type"], "bridge")
 }
 
-// routes are those of the ipam section, as they stand there.
+// routes returns the routes of the ipam section unchanged.
 func (c flannelConf) routes(conf model.PluginConf) ([]json.RawMessage, error) {
 	var routes []json.RawMessage
 	if raw := c.IPAM["routes"]; raw != nil {
@@ -97,22 +98,22 @@ func (c flannelConf) routes(conf model.PluginConf) ([]json.RawMessage, error) {
 	return routes, nil
 }
 
-// Type is "flannel".
+// Type returns "flannel".
 func (Flannel) Type() string { return FlannelType }
 
-// Capabilities are none beside planning.
+// Capabilities returns none: the plugin implements no optional interface.
 func (Flannel) Capabilities() Capabilities { return Capabilities{} }
 
-// Keys are the plugin's own; those of the delegate are the delegate's.
+// Keys returns the plugin's own configuration keys. Those of delegate are the delegate's.
 func (Flannel) Keys() []string {
 	return append(commonKeys(), "subnetFile", "dataDir", "delegate.*", "ipam.*")
 }
 
-// IPAM is nil: it is the delegate that asks.
+// IPAM returns nil: the delegate requests the addresses.
 func (Flannel) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses also what the delegate would, as far as it is built in and that is known without flanneld. It keeps
-// nothing: what is planned is the delegate.
+// Decode validates the configuration and, if the delegate is built in, the delegate's configuration as far as it does
+// not depend on flanneld. It returns no parsed form: the delegate is planned instead.
 func (f Flannel) Decode(conf model.PluginConf) (any, error) {
 	d, err := f.Delegate(conf, FlannelNode{})
 	if err != nil {
@@ -124,40 +125,40 @@ func (f Flannel) Decode(conf model.PluginConf) (any, error) {
 	return nil, nil
 }
 
-// Observe is never asked where the delegate has taken the plugin's place.
-func (Flannel) Observe(Input) ([]state.Query, error) { return nil, errNotUnfolded() }
+// Observe returns an error: the delegate is planned instead.
+func (Flannel) Observe(Input) ([]state.Query, error) { return nil, errNoDelegate() }
 
-// Plan is never asked where the delegate has taken the plugin's place.
-func (Flannel) Plan(Input) (Step, error) { return Step{}, errNotUnfolded() }
+// Plan returns an error: the delegate is planned instead.
+func (Flannel) Plan(Input) (Step, error) { return Step{}, errNoDelegate() }
 
-func errNotUnfolded() error {
-	return model.Faultf(model.CodeInternal, "this is a bug: report it",
-		"plugin flannel: it has no plan without its delegate")
+func errNoDelegate() error {
+	return model.Errorf(model.CodeInternal, "this is a bug: report it",
+		"plugin flannel: the delegate is not resolved")
 }
 
-// SubnetFile is where the node's flanneld says what Delegate wants to know.
+// SubnetFile returns the path of flanneld's subnet file, which Delegate needs.
 func (Flannel) SubnetFile(conf model.PluginConf) (string, error) {
 	c, err := readFlannel(conf)
 	return c.SubnetFile, err
 }
 
-// DataDir is where the delegates of this node's containers are remembered.
+// DataDir returns the directory in which the delegates of this node's containers are saved.
 func (Flannel) DataDir(conf model.PluginConf) (string, error) {
 	c, err := readFlannel(conf)
 	return c.DataDir, err
 }
 
-// Saved are the files, in the order in which they are tried, that a container's delegate may be remembered in. The
-// first is the one that the reference plugin has. It forgets one of two such networks of a container; weft has the
-// second for it.
+// Saved returns the files in which the delegate of a container may be saved, in the order in which they are tried. The
+// first is the reference plugin's. It overwrites the file if a container has two such networks; weft uses the second
+// file then.
 func (f Flannel) Saved(conf model.PluginConf, r model.Request) ([]string, error) {
 	dir, err := f.DataDir(conf)
 	first := path.Join(dir, r.ContainerID)
 	return []string{first, first + "." + r.IfName}, err
 }
 
-// Delegate is the plugin that conf stands for, on a node whose flanneld says what it says. It has the keys and values
-// that the reference plugin gives it.
+// Delegate returns the configuration of the plugin that conf delegates to. It has the keys and values that the
+// reference plugin passes.
 func (Flannel) Delegate(conf model.PluginConf, node FlannelNode) (model.PluginConf, error) {
 	c, err := readFlannel(conf)
 	if err != nil {
@@ -187,13 +188,13 @@ func (Flannel) Delegate(conf model.PluginConf, node FlannelNode) (model.PluginCo
 	}
 	raw, err := json.Marshal(d)
 	if err != nil {
-		return conf, model.Faultf(model.CodeInternal, "", "plugin flannel: delegate: %w", err)
+		return conf, model.Errorf(model.CodeInternal, "", "plugin flannel: delegate: %w", err)
 	}
 	return model.PluginConf{Type: typ, Raw: raw}, nil
 }
 
-// ipam is the delegate's section: host-local, unless another is named, with the node's subnets and routes to the
-// cluster.
+// ipam returns the delegate's ipam section: host-local by default, with the node's subnets and routes to the cluster
+// networks.
 func (c flannelConf) ipam(conf model.PluginConf, node FlannelNode) (map[string]any, error) {
 	out := map[string]any{"type": "host-local"}
 	for key, value := range c.IPAM {
@@ -206,15 +207,15 @@ func (c flannelConf) ipam(conf model.PluginConf, node FlannelNode) (map[string]a
 	for _, s := range node.Subnets {
 		ranges = append(ranges, []subnet{{s.Masked()}})
 	}
-	given, err := c.routes(conf)
+	configured, err := c.routes(conf)
 	if err != nil {
 		return nil, err
 	}
 	type route struct {
 		Dst netip.Prefix `json:"dst"`
 	}
-	routes := make([]any, 0, len(given)+len(node.Networks))
-	for _, r := range given {
+	routes := make([]any, 0, len(configured)+len(node.Networks))
+	for _, r := range configured {
 		routes = append(routes, r)
 	}
 	for _, n := range node.Networks {

@@ -19,7 +19,7 @@ func flannelNode() FlannelNode {
 	}
 }
 
-// The delegate has the keys that the reference plugin gives it, in its order.
+// The delegate has the keys that the reference plugin passes, in its order.
 func TestFlannelDelegate(t *testing.T) {
 	for conf, want := range map[string]string{
 		`{"cniVersion":"0.3.1","name":"cbr0","type":"flannel","delegate":{"hairpinMode":true,"isDefaultGateway":true}}`: `{"cniVersion":"0.3.1","hairpinMode":true,` +
@@ -38,13 +38,13 @@ func TestFlannelDelegate(t *testing.T) {
 
 func TestBadFlannelConf(t *testing.T) {
 	for conf, want := range map[string]string{
-		`{"delegate":{"name":"x"}}`:         `plugin flannel: delegate.name "x" must not be set (it is the network's)`,
-		`{"delegate":{"ipam":{}}}`:          `plugin flannel: delegate.ipam must not be set (put ipam beside delegate, not into it)`,
+		`{"delegate":{"name":"x"}}`:         `plugin flannel: delegate.name "x" must not be set (the delegate has the network's name)`,
+		`{"delegate":{"ipam":{}}}`:          `plugin flannel: delegate.ipam must not be set (move ipam out of delegate)`,
 		`{"delegate":{"type":5}}`:           `plugin flannel: delegate.type is number, want string`,
 		`{"delegate":{"type":""}}`:          `plugin flannel: delegate.type "" names no plugin (leave it out, or name a plugin)`,
-		`{"delegate":{"type":"flannel"}}`:   `plugin flannel: delegate.type "flannel" stands for itself (leave it out to have "bridge")`,
+		`{"delegate":{"type":"flannel"}}`:   `plugin flannel: delegate.type "flannel" is the plugin itself (leave it out to have "bridge")`,
 		`{"delegate":[]}`:                   `plugin flannel: delegate is array, want object`,
-		`{"delegate":{"bridge":"a b"}}`:     `plugin bridge: bridge "a b" contains a character that a link's name cannot have (at most 15 characters, no '/', ':' or white space)`,
+		`{"delegate":{"bridge":"a b"}}`:     `plugin bridge: bridge "a b" contains a character that is not valid in an interface name (at most 15 characters, no '/', ':' or white space)`,
 		`{"ipam":"host-local"}`:             `plugin flannel: ipam is string, want object`,
 		`{"ipam":{"routes":{}}}`:            `plugin flannel: ipam.routes is object, want list`,
 		`{"ipam":{"type":1}}`:               `plugin flannel: ipam.type is number, want string`,
@@ -54,7 +54,7 @@ func TestBadFlannelConf(t *testing.T) {
 		`{"delegate":{"type":"elsewhere"}}`: "",
 	} {
 		err := Validate(Flannel{}, model.PluginConf{Type: "flannel", Raw: json.RawMessage(conf)})
-		var f *model.Fault
+		var f *model.Error
 		if want == "" && err == nil {
 			continue
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// FuzzPlan plans whatever stands in a configuration: an error has a code, a plan names links that the kernel takes.
+// FuzzPlan plans arbitrary configurations: an error has a code, and planned interface names are valid.
 func FuzzPlan(f *testing.F) {
 	seeds := goldens()
 	maps.Copy(seeds, bridgeGoldens())
@@ -31,7 +31,7 @@ func FuzzPlan(f *testing.F) {
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)
 			for _, err := range []error{Validate(p, in.Conf), observed, planned} {
-				var fault *model.Fault
+				var fault *model.Error
 				if err != nil && !errors.As(err, &fault) {
 					t.Fatalf("%s: error without a code: %v", kind, err)
 				}

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
 func request() model.Request {
 	return model.Request{
@@ -66,7 +66,7 @@ func dual() *model.Result {
 	}
 }
 
-// exists is an answer: the link is there.
+// exists returns the answer that the link exists.
 func exists(space state.SpaceName, l state.Link, prefixes ...string) state.Answers {
 	a := state.Answer{Found: true, Link: l}
 	for _, p := range prefixes {
@@ -166,15 +166,15 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Errorf("%s (-want +got), write anew with -update:\n%s", file, diff)
+				t.Errorf("%s (-want +got), rewrite with -update:\n%s", file, diff)
 			}
-			// What was read once is all that is asked by: the text may be gone.
+			// After Decode the planner must not use the configuration's text.
 			once := in
 			if once.Decoded, err = Decode(p, in.Conf); err != nil {
 				t.Fatal(err)
 			}
 			once.Conf.Raw = json.RawMessage("read a second time")
-			asked, err := p.Observe(once)
+			again, err := p.Observe(once)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -182,18 +182,18 @@ func TestGolden(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if diff := cmp.Diff(got, show(t, asked, planned)); diff != "" {
+			if diff := cmp.Diff(got, show(t, again, planned)); diff != "" {
 				t.Errorf("by the decoded configuration (-by its text +got):\n%s", diff)
 			}
-			again, err := p.Plan(in)
-			if err != nil || show(t, queries, again) != got {
+			second, err := p.Plan(in)
+			if err != nil || show(t, queries, second) != got {
 				t.Errorf("a second plan differs: %v", err)
 			}
 		})
 	}
 }
 
-// show prints a plan as people read it.
+// show prints a plan in readable form.
 func show(t *testing.T, queries []state.Query, s Step) string {
 	t.Helper()
 	var b strings.Builder
@@ -254,7 +254,7 @@ func showSpace(b *strings.Builder, s state.Space) {
 			fmt.Fprintf(b, "    set %s { %s }%s\n", set.Name, set.Key+mark(set.Data != "", " : "+set.Data),
 				mark(set.Interval, " interval"))
 			for _, e := range set.Elements {
-				fmt.Fprintf(b, "      %s comment %q%s\n", strings.TrimSpace(strings.Join(e.Key, " . ")+" "+e.Keeps)+showValue(e),
+				fmt.Fprintf(b, "      %s comment %q%s\n", strings.TrimSpace(strings.Join(e.Key, " . ")+" "+e.Stateful)+showValue(e),
 					e.Comment, shareMark(e.Shared))
 			}
 		}

@@ -11,26 +11,26 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// HostDevice lends a network device of the node to a container: it moves into the container's namespace under the
-// interface's name, and comes back with everything that it had.
+// HostDevice moves a network device of the node into a container's namespace under the interface's name, and back with
+// all its settings.
 type HostDevice struct{}
 
-// Type is "host-device".
+// Type returns "host-device".
 func (HostDevice) Type() string { return "host-device" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (h HostDevice) Capabilities() Capabilities { return Capabilities{Readiness: h, Trace: h} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (HostDevice) Keys() []string { return interfaceKeys("device", "hwaddr", "kernelpath", "pciBusID") }
 
-// IPAM is the ipam section; without one the device only moves.
+// IPAM returns the ipam section. Without one the device gets no addresses.
 func (HostDevice) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode refuses a configuration that names no device, or several.
+// Decode parses and validates the configuration, which must name one device.
 func (HostDevice) Decode(conf model.PluginConf) (any, error) { return readHostDevice(conf) }
 
-// Observe asks for the device and whether the interface's name is free.
+// Observe returns the queries for the device and the interface's name, which must be free.
 func (HostDevice) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readHostDevice)
 	if err != nil {
@@ -39,7 +39,7 @@ func (HostDevice) Observe(in Input) ([]state.Query, error) {
 	return []state.Query{freeName(in.Request), c.query()}, checkArgs(in.Request)
 }
 
-// ReadyQueries asks for the device alone. A configuration that names none was refused before.
+// ReadyQueries returns the query for the device. A configuration without a device was rejected before.
 func (HostDevice) ReadyQueries(in Input) []state.Query {
 	c, err := decoded(in, readHostDevice)
 	if err != nil {
@@ -48,7 +48,7 @@ func (HostDevice) ReadyQueries(in Input) []state.Query {
 	return []state.Query{c.query()}
 }
 
-// Ready tells whether the device is on the node and not in a container.
+// Ready returns an error if the device is not on the node, or in a container.
 func (HostDevice) Ready(in Input) error {
 	c, err := decoded(in, readHostDevice)
 	if err != nil {
@@ -58,7 +58,7 @@ func (HostDevice) Ready(in Input) error {
 	return err
 }
 
-// Plan moves the device. One that a program drives by itself has no link, and is only named in the result.
+// Plan moves the device. A device with a userspace driver has no network interface and is only listed in the result.
 func (h HostDevice) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readHostDevice)
 	if err != nil {
@@ -96,17 +96,18 @@ func (h HostDevice) Plan(in Input) (Step, error) {
 	if err := checkFreeName(in); err != nil {
 		return Step{}, err
 	}
-	step.Fragment.Pod = lent(in.Request, have, a)
-	step.Fragment.Effects = arrived(in.Request, have, a)
-	step.Restore.Host = before(have)
+	step.Fragment.Pod = movedDevice(in.Request, have, a)
+	step.Fragment.Effects = moveEffects(in.Request, have, a)
+	step.Restore.Host = preImage(have)
 	return step, nil
 }
 
-// lent is the device in the container. Its name on the node is its alias there: whoever finds it knows whose it is.
-func lent(r model.Request, have state.Answer, a addressed) state.Space {
+// movedDevice returns the device in the container. Its alias there is its name on the node, so that it can be
+// identified.
+func movedDevice(r model.Request, have state.Answer, a addressed) state.Space {
 	name := have.Link.Name
 	s := state.Space{Links: []state.Link{{
-		Name: r.IfName, From: &state.Origin{Space: state.Host, Name: name, Hardware: have.Link.Kind == ""}, Alias: name,
+		Name: r.IfName, MovedFrom: &state.Origin{Space: state.Host, Name: name, Hardware: have.Link.Kind == ""}, Alias: name,
 		Up: state.On(),
 	}}}
 	for _, ip := range a.ips {
@@ -119,9 +120,9 @@ func lent(r model.Request, have state.Answer, a addressed) state.Space {
 	return s
 }
 
-// arrived is what is done when the device is up: where IPv6 leads somewhere, wait until nobody else on the wire has the
-// container's addresses, as the reference plugin does; and tell all where its addresses are.
-func arrived(r model.Request, have state.Answer, a addressed) []state.Effect {
+// moveEffects returns the effects after the device is set up: duplicate address detection if IPv6 has a gateway, as
+// with the reference plugin, and the announcement of the addresses.
+func moveEffects(r model.Request, have state.Answer, a addressed) []state.Effect {
 	var out []state.Effect
 	if a.gw6.IsValid() {
 		out = append(out, state.Effect{Kind: state.WaitDAD, Space: state.Pod, Link: r.IfName})
@@ -136,8 +137,8 @@ func arrived(r model.Request, have state.Answer, a addressed) []state.Effect {
 	return append(out, state.Effect{Kind: state.Announce, Space: state.Pod, Link: r.IfName, Addrs: addrs})
 }
 
-// before is all of the device that moving and using it loses.
-func before(have state.Answer) state.Space {
+// preImage returns all settings of the device that are lost by moving and using it.
+func preImage(have state.Answer) state.Space {
 	l := have.Link
 	l.Kind, l.Peer, l.Bridge, l.Shared = "", nil, nil, false
 	if l.Master == "" {
@@ -145,17 +146,18 @@ func before(have state.Answer) state.Space {
 	}
 	addrs := slices.Clone(have.Addrs)
 	for i := range addrs {
-		addrs[i].NoDAD = true // it was nobody else's when it left
+		addrs[i].NoDAD = true // it passed duplicate address detection before
 	}
 	return state.Space{Links: []state.Link{l}, Addrs: addrs, Routes: have.Routes, Sysctls: have.Sysctls}
 }
 
-// userspace tells whether a program drives the hardware itself (DPDK), so that there is no link.
+// userspace reports whether the driver is a userspace driver (DPDK), without a network interface in the kernel.
 func userspace(driver string) bool {
 	return slices.Contains([]string{"vfio-pci", "uio_pci_generic", "igb_uio"}, driver)
 }
 
-// Trace asks for the container's link, and for the device, which may have come back by itself.
+// Trace returns the queries for the container's interface and for the device, which may have returned to the node by
+// itself.
 func (HostDevice) Trace(in Input) []state.Query {
 	queries := []state.Query{{Space: state.Pod, Link: in.Request.IfName}}
 	if c, err := decoded(in, readHostDevice); err == nil {
@@ -164,8 +166,8 @@ func (HostDevice) Trace(in Input) []state.Query {
 	return queries
 }
 
-// Traces is the device, where it bears the mark of having been moved: in the container, or back on the node under a
-// name that is not its own, because the container's namespace died.
+// Traces returns the device if its alias shows that it was moved: in the container, or back on the node under a name
+// that is not its own, because the container's namespace was deleted.
 func (HostDevice) Traces(in Input) Step {
 	name, back := "", state.Link{}
 	if c, err := decoded(in, readHostDevice); err == nil {
@@ -178,10 +180,10 @@ func (HostDevice) Traces(in Input) Step {
 	if lent := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}].Link; lent.Alias != "" {
 		name = lent.Alias
 	}
-	if checkLinkName(in.Conf, "device", name) != nil { // also weft's own marks are no names
+	if checkLinkName(in.Conf, "device", name) != nil { // weft's own marks are not valid names either
 		return Step{}
 	}
 	return Step{Fragment: state.Fragment{Owner: Owner(in.Request.Key()), Pod: state.Space{Links: []state.Link{{
-		Name: in.Request.IfName, From: &state.Origin{Space: state.Host, Name: name}, Alias: name,
+		Name: in.Request.IfName, MovedFrom: &state.Origin{Space: state.Host, Name: name}, Alias: name,
 	}}}}}
 }

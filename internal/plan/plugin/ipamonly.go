@@ -9,47 +9,47 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// IPAMOnly gives addresses to an interface that another vendor's plugin makes: that plugin executes an IPAM plugin by
-// the protocol, with its own configuration. It stands alone in a list, where cniserver puts it: no program of that name
-// exists.
+// IPAMOnly allocates addresses for an interface that another vendor's plugin creates: that plugin executes an IPAM
+// plugin with its own configuration, as the CNI specification describes. cniserver plans it as the only plugin of a
+// list; no plugin binary of that name exists.
 type IPAMOnly struct{}
 
 // IPAMOnlyType is IPAMOnly's type.
 const IPAMOnlyType = "weft-ipam"
 
-// ipamNetwork begins the name of the network under which the addresses are recorded. The plugin that has them allocated
+// ipamNetwork is the prefix of the network name under which the addresses are recorded. The plugin that requests them
 // may be one that the agent executes itself, for an attachment to the network of the configuration's own name.
 const ipamNetwork = IPAMOnlyType + "."
 
-// IPAMNetwork is the name under which addresses for interfaces of a network are recorded when a plugin of another
-// vendor makes them.
+// IPAMNetwork returns the network name under which addresses are recorded for interfaces that a plugin of another
+// vendor creates.
 func IPAMNetwork(network string) string { return ipamNetwork + network }
 
-// IsIPAMNetwork reports whether a name is one of IPAMNetwork's.
+// IsIPAMNetwork reports whether IPAMNetwork returned the name.
 func IsIPAMNetwork(network string) bool { return strings.HasPrefix(network, ipamNetwork) }
 
-// Type is "weft-ipam".
+// Type returns "weft-ipam".
 func (IPAMOnly) Type() string { return IPAMOnlyType }
 
-// Capabilities are none beside planning.
+// Capabilities returns none: the plugin implements no optional interface.
 func (IPAMOnly) Capabilities() Capabilities { return Capabilities{} }
 
-// Keys are those that every plugin has: the others are another vendor's.
+// Keys returns the configuration keys that all plugins have. The others are the other vendor's.
 func (IPAMOnly) Keys() []string { return commonKeys() }
 
-// IPAM is the ipam section as it stands.
+// IPAM returns the ipam section unchanged.
 func (IPAMOnly) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
 // ipamOnlyConf is the type of the ipam section.
 type ipamOnlyConf struct{ ipam string }
 
-// Decode refuses a configuration without an ipam section.
+// Decode parses and validates the configuration, which must have an ipam section.
 func (IPAMOnly) Decode(conf model.PluginConf) (any, error) { return readIPAMOnly(conf) }
 
 func readIPAMOnly(conf model.PluginConf) (ipamOnlyConf, error) {
 	section, err := ipamSection(conf)
 	if err == nil && section == nil {
-		err = model.Faultf(model.CodeInvalidConf, `an IPAM plugin is executed by another one, whose "ipam" names it`,
+		err = model.Errorf(model.CodeInvalidConf, `an IPAM plugin is executed by another plugin, whose key "ipam" names it`,
 			"ipam: missing")
 	}
 	if err != nil {
@@ -62,11 +62,11 @@ func readIPAMOnly(conf model.PluginConf) (ipamOnlyConf, error) {
 	return ipamOnlyConf{typed.Type}, err
 }
 
-// Observe asks nothing.
+// Observe returns no queries.
 func (IPAMOnly) Observe(Input) ([]state.Query, error) { return nil, nil }
 
-// Plan makes nothing: the addresses are the result. Calico's plugin makes the node's routes to a pod only where its
-// IPAM plugin returns routes, and Calico's own returns one to each address.
+// Plan returns the addresses as the result, and an empty fragment. Calico's plugin adds the node's routes to a pod only
+// if its IPAM plugin returns routes, and Calico's own IPAM plugin returns one for each address.
 func (IPAMOnly) Plan(in Input) (Step, error) {
 	result := *in.IPAM
 	c, err := decoded(in, readIPAMOnly)

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestIPAMOnlyRoutes: the result of calico-ipam has a route to each address, as that of Calico's own; without them
-// Calico's plugin makes no route of the node's to the pod.
+// TestIPAMOnlyRoutes: the result of calico-ipam has a route to each address, like the result of Calico's own IPAM
+// plugin; without them Calico's plugin adds no routes to the pod on the node.
 func TestIPAMOnlyRoutes(t *testing.T) {
 	addrs := []netip.Prefix{netip.MustParsePrefix("10.244.0.1/32"), netip.MustParsePrefix("fd10::1/128")}
 	for typ, want := range map[string][]model.Route{
@@ -31,7 +31,7 @@ func TestIPAMOnlyRoutes(t *testing.T) {
 			t.Errorf("%s: (-want +got):\n%s", typ, d)
 		}
 		if given.Routes != nil {
-			t.Errorf("%s: what the allocator returned has been changed: %v", typ, given.Routes)
+			t.Errorf("%s: the allocator's result was modified: %v", typ, given.Routes)
 		}
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Ipvlan puts the container on the wire of one of the node's links, with that link's MAC: the kernel tells containers
-// apart by their addresses.
+// Ipvlan connects the container to the network of one of the node's interfaces, with that interface's MAC address: the
+// kernel demultiplexes by IP address.
 type Ipvlan struct{}
 
 type ipvlanConf struct {
@@ -16,19 +16,19 @@ type ipvlanConf struct {
 	Mode string `json:"mode"`
 }
 
-// Type is "ipvlan".
+// Type returns "ipvlan".
 func (Ipvlan) Type() string { return "ipvlan" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (v Ipvlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Ipvlan) Keys() []string { return interfaceKeys("master", "mode", "mtu", "linkInContainer") }
 
-// IPAM is the ipam section; without one the addresses are those of the plugins before.
+// IPAM returns the ipam section. Without one the addresses are those of the earlier plugins.
 func (Ipvlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode refuses what no ipvlan link can be.
+// Decode parses and validates the configuration: it rejects settings that no ipvlan interface can have.
 func (Ipvlan) Decode(conf model.PluginConf) (any, error) { return readIpvlan(conf) }
 
 func readIpvlan(conf model.PluginConf) (ipvlanConf, error) {
@@ -41,19 +41,19 @@ func readIpvlan(conf model.PluginConf) (ipvlanConf, error) {
 		c.Mode = "l2"
 	case "l2", "l3", "l3s":
 	default:
-		return c, model.Faultf(model.CodeInvalidConf, "", "plugin ipvlan: mode %q is none of l2, l3 and l3s", c.Mode)
+		return c, model.Errorf(model.CodeInvalidConf, "", "plugin ipvlan: mode %q is not one of l2, l3 and l3s", c.Mode)
 	}
 	return c, c.check(conf)
 }
 
-// behind finds the master of a chained ipvlan that names none: the only interface of the plugins before.
-func (c *ipvlanConf) behind(in Input) error {
+// resolveMaster sets the master of a chained ipvlan without one: the only interface of the earlier plugins.
+func (c *ipvlanConf) resolveMaster(in Input) error {
 	prev := in.Chain.Prev
 	if c.Master != "" || prev == nil {
 		return nil
 	}
 	if len(prev.Interfaces) != 1 || prev.Interfaces[0].Name == "" {
-		return model.Faultf(model.CodeInvalidConf, "name the link to use",
+		return model.Errorf(model.CodeInvalidConf, "set master",
 			"plugin ipvlan: master is missing, and prevResult names %d interfaces, not one", len(prev.Interfaces))
 	}
 	c.Master = prev.Interfaces[0].Name
@@ -64,17 +64,17 @@ func (c *ipvlanConf) read(in Input) (err error) {
 	if *c, err = decoded(in, readIpvlan); err != nil {
 		return err
 	}
-	if err := c.behind(in); err != nil {
+	if err := c.resolveMaster(in); err != nil {
 		return err
 	}
 	if c.ipam || in.Chain.Prev != nil && len(in.Chain.Prev.IPs) > 0 {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`,
-		"plugin ipvlan: ipam.type is missing, and no plugin before gave addresses")
+	return model.Errorf(model.CodeInvalidConf, `add "ipam": {"type": …}`,
+		"plugin ipvlan: ipam.type is missing, and no earlier plugin returned addresses")
 }
 
-// Observe asks for the master and whether the interface's name is free.
+// Observe returns the queries for the master and the interface's name, which must be free.
 func (Ipvlan) Observe(in Input) ([]state.Query, error) {
 	var c ipvlanConf
 	if err := c.read(in); err != nil {
@@ -83,7 +83,7 @@ func (Ipvlan) Observe(in Input) ([]state.Query, error) {
 	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
 }
 
-// ReadyQueries asks for the master.
+// ReadyQueries returns the queries for the master.
 func (Ipvlan) ReadyQueries(in Input) []state.Query {
 	c, err := decoded(in, readIpvlan)
 	if err != nil || c.chained() {
@@ -92,10 +92,10 @@ func (Ipvlan) ReadyQueries(in Input) []state.Query {
 	return c.readyQueries()
 }
 
-// chained tells whether the master is perhaps another plugin's to name.
+// chained reports whether an earlier plugin may provide the master.
 func (c ipvlanConf) chained() bool { return c.Master == "" && !c.ipam }
 
-// Ready tells whether the master is on the node.
+// Ready returns an error if the master is not on the node.
 func (Ipvlan) Ready(in Input) error {
 	c, err := decoded(in, readIpvlan)
 	if err != nil || c.chained() {
@@ -104,7 +104,7 @@ func (Ipvlan) Ready(in Input) error {
 	return c.ready(in)
 }
 
-// Plan makes the link upon its master.
+// Plan creates the interface on its master.
 func (Ipvlan) Plan(in Input) (Step, error) {
 	var c ipvlanConf
 	if err := c.read(in); err != nil {
@@ -121,7 +121,7 @@ func (Ipvlan) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	i := alone{asks: c.Mode == "l2", deaf: isDown(master), link: state.Link{
+	i := standaloneLink{announce: c.Mode == "l2", noCarrier: isDown(master), link: state.Link{
 		Kind: state.Ipvlan, MAC: master.MAC, MTU: c.MTU, Parent: &state.Parent{Space: c.space(), Name: master.Name},
 		Ipvlan: &state.IpvlanAttrs{Mode: c.Mode},
 	}}
@@ -132,10 +132,10 @@ func (Ipvlan) Plan(in Input) (Step, error) {
 	return step, err
 }
 
-// addresses are those of the IPAM section, or what the plugins before got.
+// addresses returns the addresses of the ipam section, or those of the earlier plugins.
 func (c ipvlanConf) addresses(in Input) (addressed, model.DNS, error) {
 	if c.ipam {
-		return in.given(true)
+		return in.optionalAddresses(true)
 	}
 	a, err := fromIPAM(in.Conf, in.Chain.Prev)
 	return a, in.Chain.Prev.DNS, err

@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// node is a namespace that plays a node, with what is needed to attach containers to one network.
+// node is a network namespace that acts as a node, with what is needed to attach containers to one network.
 type node struct {
 	t    *testing.T
 	ns   *netns.NS
@@ -32,8 +32,8 @@ type node struct {
 	conf string
 	ipam *hostlocal.Allocator
 
-	prepare func(pod *netns.NS) // what the runtime does before
-	agent   bool                // it plans as an agent does
+	prepare func(pod *netns.NS) // what the runtime does before ADD
+	agent   bool                // plan as an agent does
 }
 
 // pod is an attached container.
@@ -60,7 +60,7 @@ func dial(t *testing.T, ns *netns.NS) *kernel.Conn {
 	return c
 }
 
-// add attaches a container as attach does: addresses, questions, plan, apply.
+// add attaches a container as attach does: addresses, queries, plan, apply.
 func (n *node) add(id string) (pod, error) {
 	n.t.Helper()
 	network, _, err := cni.ParsePlugin([]byte(n.conf))
@@ -87,7 +87,7 @@ func (n *node) add(id string) (pod, error) {
 		return p, err
 	}
 	if section != nil {
-		given, err := n.ipam.Add(n.t.Context(), ipam.Ask{
+		given, err := n.ipam.Add(n.t.Context(), ipam.Request{
 			Conf: conf.Raw, Network: network.Name, ContainerID: id, IfName: "eth0",
 		})
 		if err != nil {
@@ -149,7 +149,7 @@ func networks() map[string]string {
 }
 
 // TestPodsReachEachOtherAtOnce attaches two containers and sends packets between them and the gateway, both families,
-// without waiting: silence on a bridge must not cost neighbor discovery.
+// without waiting: disabling IPv6 traffic on a bridge must not delay neighbor discovery.
 func TestPodsReachEachOtherAtOnce(t *testing.T) {
 	for name, conf := range networks() {
 		t.Run(name, func(t *testing.T) {
@@ -171,7 +171,7 @@ func TestPodsReachEachOtherAtOnce(t *testing.T) {
 				}
 			}
 			if _, err := n.add("a"); err == nil {
-				t.Error("the same container again is accepted") // host-local refuses
+				t.Error("a second ADD of the same container is accepted") // host-local rejects it
 			}
 			for _, p := range []pod{a, b} {
 				if err := p.spaces.Remove(t.Context(), p.fragment); err != nil {
@@ -196,7 +196,7 @@ func byIPTables(name string) string {
 	return strings.Replace(networks()[name], `"ipMasq":true`, `"ipMasq":true,"ipMasqBackend":"iptables"`, 1)
 }
 
-// TestMasquerade joins a node to a world that knows no way back to its pods.
+// TestMasquerade connects a node to an external host that has no route to its pods.
 func TestMasquerade(t *testing.T) {
 	for name, conf := range map[string]string{
 		"ptp": networks()["ptp"], "bridge": networks()["bridge-gateway"], "ptp-iptables": byIPTables("ptp"),
@@ -219,7 +219,7 @@ func TestMasquerade(t *testing.T) {
 			a, b := n.mustAdd("a"), n.mustAdd("b")
 			ping(t, a.ns, netip.MustParseAddr("192.0.2.2"))
 			ping(t, a.ns, netip.MustParseAddr("2001:db8::2"))
-			// Within the subnet the source stays: b sees a itself.
+			// Traffic in the subnet is not masqueraded: b sees a's address.
 			nettest.Run(t, b.ns, "nft", "add table inet t; add chain inet t in { type filter hook input priority 0; }; "+
 				"add rule inet t in ip saddr "+a.result.IPs[0].Address.Addr().String()+" counter")
 			ping(t, a.ns, b.result.IPs[0].Address.Addr())
@@ -239,7 +239,7 @@ func mac(t *testing.T, ns *netns.NS, link string) string {
 	return links[0].Address
 }
 
-// TestForceAddress replaces an address that stands in the way, and only where it is told to.
+// TestForceAddress replaces a conflicting address, and only if configured.
 func TestForceAddress(t *testing.T) {
 	conf := func(force string) string {
 		return `{"cniVersion":"1.0.0","name":"net","type":"bridge","bridge":"br0","isGateway":true,` + force + ranges + "}"
@@ -277,7 +277,7 @@ func TestForceAddress(t *testing.T) {
 	}
 }
 
-// TestIPv6SwitchedOff attaches a container whose runtime switched IPv6 off.
+// TestIPv6SwitchedOff attaches a container whose runtime disabled IPv6.
 func TestIPv6SwitchedOff(t *testing.T) {
 	for _, name := range []string{"ptp", "bridge-gateway"} {
 		t.Run(name, func(t *testing.T) {
@@ -294,7 +294,7 @@ func TestIPv6SwitchedOff(t *testing.T) {
 	}
 }
 
-// TestLoopback brings lo up once and again.
+// TestLoopback sets lo up twice.
 func TestLoopback(t *testing.T) {
 	n := newNode(t, `{"cniVersion":"1.0.0","name":"lo","type":"loopback"}`)
 	a := n.mustAdd("a")
@@ -305,7 +305,7 @@ func TestLoopback(t *testing.T) {
 	}
 }
 
-// TestWireOnly joins two containers to a bridge without addresses; they choose their own.
+// TestWireOnly connects two containers to a bridge without addresses; they choose their own.
 func TestWireOnly(t *testing.T) {
 	n := newNode(t, `{"cniVersion":"1.0.0","name":"net","type":"bridge","bridge":"br0"}`)
 	a, b := n.mustAdd("a"), n.mustAdd("b")

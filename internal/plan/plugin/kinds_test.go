@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// master is an answer: the link ens5 is there.
+// master returns the answer that the link ens5 exists.
 func master(space state.SpaceName) state.Answers {
 	l := state.Link{Name: "ens5", MAC: state.MAC{2, 0, 0, 0, 0, 5}, MTU: 1450, Up: state.On()}
 	return state.Answers{{Space: space, Device: state.Device{Name: "ens5"}}: {Found: true, Link: l}}
 }
 
-// defaultMaster is an answer: a default route leads over ens5.
+// defaultMaster returns the answer that the default route is over ens5.
 func defaultMaster(space state.SpaceName, family string) state.Answers {
 	for _, a := range master(space) {
 		return state.Answers{{Space: space, DefaultLink: family}: a}
@@ -27,7 +27,7 @@ func defaultMaster(space state.SpaceName, family string) state.Answers {
 	return nil
 }
 
-// taps are answers: tap devices can be made.
+// taps returns the answer that tap devices can be created.
 func taps(more state.Answers) state.Answers {
 	out := state.Answers{tapReady(): {Found: true}}
 	maps.Copy(out, more)
@@ -46,7 +46,7 @@ func with(all ...state.Answers) state.Answers {
 	return out
 }
 
-// there is an answer: the container's interface is made and has a route.
+// there returns the answer that the container's interface exists and has a route.
 func there(l state.Link) state.Answers {
 	l.Name, l.Kind = "eth0", state.Veth
 	route := func(dst, gw string, protocol uint8, table uint32) state.Route {
@@ -73,7 +73,7 @@ func kindsGoldens() map[string]Input {
 		{Dst: ip("0.0.0.0/0", "").Address, Gw: ip("10.0.0.1/8", "10.1.0.1").Gateway, Link: "eth0"},
 		{Dst: ip("172.16.0.0/16", "").Address, Gw: ip("10.0.0.1/8", "10.1.0.1").Gateway, Link: "eth0", Table: 50},
 	}
-	planned.Open = planned.Fragment
+	planned.Pending = planned.Fragment
 	vrf := state.Link{Name: "blue", Kind: state.VRF, VRF: &state.VRFAttrs{Table: 7}, MAC: state.MAC{2, 7, 7, 7, 7, 7}}
 	ours := vrf
 	ours.Alias = SharedMark
@@ -94,7 +94,7 @@ func kindsGoldens() map[string]Input {
 			Conf: confOf(`{"type":"macvlan","linkInContainer":true,"mode":"vepa"}`), Answers: defaultMaster(state.Pod, "6"),
 		},
 		"macvlan-late": {
-			Conf: confOf(`{"type":"macvlan","master":"ens5","ipam":{"type":"dhcp"}}`), IPAM: &model.Result{}, Late: LinkAlone,
+			Conf: confOf(`{"type":"macvlan","master":"ens5","ipam":{"type":"dhcp"}}`), IPAM: &model.Result{}, IPAMTiming: LinkOnly,
 			Answers: master(state.Host),
 		},
 		"ipvlan": {
@@ -135,17 +135,17 @@ func kindsGoldens() map[string]Input {
 	}
 }
 
-// inPod is a chain that makes another link of the container.
+// inPod returns a chain that creates another interface of the container.
 func inPod(name string) Chain {
 	f := state.Fragment{
 		Pod: state.Space{
 			Links: []state.Link{{Name: name, Kind: state.Veth, MAC: state.MAC{2, 8, 8, 8, 8, 8}, MTU: 1400, Up: state.On()}},
 		},
 	}
-	return Chain{Prev: &model.Result{}, Fragment: f, Open: f}
+	return Chain{Prev: &model.Result{}, Fragment: f, Pending: f}
 }
 
-// askKinds prints the queries that these planners have of their own.
+// askKinds prints the queries of these planners.
 func askKinds(q state.Query) string {
 	switch {
 	case q.DefaultLink != "":
@@ -156,7 +156,7 @@ func askKinds(q state.Query) string {
 	return ""
 }
 
-// TestKindsRefuse has, for each option, what is wrong with it and the words that say so.
+// TestKindsRefuse has invalid values of each option and their errors.
 func TestKindsRefuse(t *testing.T) {
 	down := state.Link{Name: "ens5", MTU: 1450, Up: state.Off()}
 	ens5Down := state.Answers{{Space: state.Host, Device: state.Device{Name: "ens5"}}: {Found: true, Link: down}}
@@ -165,7 +165,7 @@ func TestKindsRefuse(t *testing.T) {
 			exists(state.Pod, state.Link{Name: "blue", Kind: state.VRF, VRF: &state.VRFAttrs{Table: table}}))
 	}
 	prev := Chain{Prev: v4()}
-	const lists, mac6 = "ip link shows the links that there are", "six bytes, for example 02:00:00:00:00:01"
+	const lists, mac6 = "ip link lists the interfaces", "six bytes, for example 02:00:00:00:00:01"
 	for _, tc := range []struct {
 		conf    string
 		chain   Chain
@@ -178,7 +178,7 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"macvlan","mode":"l2"}`,
 			Chain{},
 			nil, 7,
-			`plugin macvlan: mode "l2" is none of bridge, private, vepa and passthru`,
+			`plugin macvlan: mode "l2" is not one of bridge, private, vepa and passthru`,
 		},
 		{`{"type":"macvlan","mode":1}`, Chain{}, nil, 6, `plugin macvlan: mode is number, want string`},
 		{
@@ -197,14 +197,14 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"macvlan","master":"ens5","mtu":1451}`,
 			Chain{},
 			master(state.Host), 7,
-			`plugin macvlan: mtu 1451 is above the 1450 of master "ens5" (leave mtu out to have the master's)`,
+			`plugin macvlan: mtu 1451 is above the 1450 of master "ens5" (leave mtu out to use the master's)`,
 		},
 		{`{"type":"macvlan","bcqueuelen":-1}`, Chain{}, nil, 6, `plugin macvlan: bcqueuelen is number -1, want uint32`},
 		{
 			`{"type":"macvlan","bcqueuelen":4294967295}`,
 			Chain{},
 			nil, 7,
-			`plugin macvlan: bcqueuelen 4294967295 is above 2147483647 (the kernel's own is 1000)`,
+			`plugin macvlan: bcqueuelen 4294967295 is above 2147483647 (the kernel's default is 1000)`,
 		},
 		{
 			`{"type":"macvlan","mac":"x"}`,
@@ -216,7 +216,7 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"macvlan","runtimeConfig":{"mac":"03:00:00:00:00:01"}}`,
 			Chain{},
 			nil, 7,
-			`plugin macvlan: runtimeConfig.mac: 03:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte is 0 in an interface's address)`,
+			`plugin macvlan: runtimeConfig.mac: 03:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte must be 0)`,
 		},
 		{
 			`{"type":"macvlan","linkInContainer":"yes"}`,
@@ -228,9 +228,9 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"macvlan","master":"a b"}`,
 			Chain{},
 			nil, 7,
-			`plugin macvlan: master "a b" is no link's name (` + lists + `)`,
+			`plugin macvlan: master "a b" is not a valid interface name (` + lists + `)`,
 		},
-		{`{"type":"macvlan","master":"lo"}`, Chain{}, nil, 7, `plugin macvlan: master "lo" leads nowhere (` + lists + `)`},
+		{`{"type":"macvlan","master":"lo"}`, Chain{}, nil, 7, `plugin macvlan: master "lo" cannot be used (` + lists + `)`},
 		{
 			`{"type":"macvlan","master":"ens9"}`,
 			Chain{},
@@ -247,43 +247,37 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"macvlan"}`,
 			Chain{},
 			nil, 7,
-			`plugin macvlan: master is missing, and there is no default route on the node (name the link to use)`,
+			`plugin macvlan: master is missing, and there is no default route on the node (set master)`,
 		},
 		{
 			`{"type":"macvlan","master":"ens5"}`,
 			Chain{},
 			with(master(state.Host), exists(state.Pod, state.Link{Name: "eth0"})),
 			100,
-			`interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that has it, or choose another CNI_IFNAME)`,
+			`interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that uses it, or choose another CNI_IFNAME)`,
 		},
 
 		{
 			`{"type":"ipvlan","mode":"bridge","ipam":{"type":"x"}}`,
 			Chain{},
 			nil, 7,
-			`plugin ipvlan: mode "bridge" is none of l2, l3 and l3s`,
+			`plugin ipvlan: mode "bridge" is not one of l2, l3 and l3s`,
 		},
 		{
 			`{"type":"ipvlan","master":"ens5"}`,
 			Chain{},
 			master(state.Host), 7,
-			`plugin ipvlan: ipam.type is missing, and no plugin before gave addresses (add "ipam": {"type": …})`,
+			`plugin ipvlan: ipam.type is missing, and no earlier plugin returned addresses (add "ipam": {"type": …})`,
 		},
 		{
 			`{"type":"ipvlan"}`, prev, nil, 7,
-			`plugin ipvlan: master is missing, and prevResult names 0 interfaces, not one (name the link to use)`,
+			`plugin ipvlan: master is missing, and prevResult names 0 interfaces, not one (set master)`,
 		},
 		{
 			`{"type":"ipvlan","ipam":{"type":"x"}}`,
 			Chain{},
 			nil, 7,
-			`plugin ipvlan: master is missing, and there is no default route on the node (name the link to use)`,
-		},
-		{
-			`{"type":"ipvlan","master":"ens5","mtu":1451,"ipam":{"type":"x"}}`,
-			Chain{},
-			master(state.Host), 7,
-			`plugin ipvlan: mtu 1451 is above the 1450 of master "ens5" (leave mtu out to have the master's)`,
+			`plugin ipvlan: master is missing, and there is no default route on the node (set master)`,
 		},
 		{`{"type":"ipvlan","ipam":"x"}`, Chain{}, nil, 6, `plugin ipvlan: ipam is string, want object`},
 
@@ -291,13 +285,13 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"vlan","vlanId":5,"ipam":{"type":"x"}}`,
 			Chain{},
 			nil, 7,
-			`plugin vlan: master is missing (name the link whose wire has the VLAN)`,
+			`plugin vlan: master is missing (set the parent interface of the VLAN)`,
 		},
 		{
-			`{"type":"vlan","master":"ens5","ipam":{"type":"x"}}`,
+			`{"type":"vlan","master":"ens5","vlanId":-1,"ipam":{"type":"x"}}`,
 			Chain{},
 			nil, 7,
-			`plugin vlan: vlanId is missing (0 sends frames with a priority and no VLAN)`,
+			`plugin vlan: vlanId -1 is not between 0 and 4094`,
 		},
 		{
 			`{"type":"vlan","master":"ens5","vlanId":4095,"ipam":{"type":"x"}}`,
@@ -331,7 +325,7 @@ func TestKindsRefuse(t *testing.T) {
 		},
 		{
 			`{"type":"vlan","master":"net1","vlanId":5,"mtu":1401,"linkInContainer":true,"ipam":{"type":"x"}}`, inPod("net1"),
-			nil, 7, `plugin vlan: mtu 1401 is above the 1400 of master "net1" (leave mtu out to have the master's)`,
+			nil, 7, `plugin vlan: mtu 1401 is above the 1400 of master "net1" (leave mtu out to use the master's)`,
 		},
 
 		{`{"type":"dummy"}`, Chain{}, nil, 7, `plugin dummy: ipam.type is missing (add "ipam": {"type": …})`},
@@ -350,25 +344,25 @@ func TestKindsRefuse(t *testing.T) {
 			`{"type":"tap","group":4294967295}`,
 			Chain{},
 			nil, 7,
-			`plugin tap: group 4294967295 is nobody's number (leave it out for root alone)`,
+			`plugin tap: group 4294967295 is not a valid ID (remove it for root only)`,
 		},
 		{
 			`{"type":"tap","selinuxContext":"a b"}`,
 			Chain{},
 			nil, 7,
-			`plugin tap: selinuxContext "a b" is no context (for example system_u:system_r:container_t:s0)`,
+			`plugin tap: selinuxContext "a b" is not a context (for example system_u:system_r:container_t:s0)`,
 		},
 		{
 			`{"type":"tap","bridge":"a/b"}`,
 			Chain{},
 			nil, 7,
-			`plugin tap: bridge "a/b" contains a character that a link's name cannot have (at most 15 characters, no '/', ':' or white space)`,
+			`plugin tap: bridge "a/b" contains a character that is not valid in an interface name (at most 15 characters, no '/', ':' or white space)`,
 		},
 		{
 			`{"type":"tap","bridge":"br0"}`,
 			Chain{},
 			taps(nil), 7,
-			`plugin tap: bridge "br0" does not exist in the container (a plugin of an earlier network must make it)`,
+			`plugin tap: bridge "br0" does not exist in the container (a plugin of an earlier network must create it)`,
 		},
 		{
 			`{"type":"tap","bridge":"br0"}`,
@@ -387,14 +381,14 @@ func TestKindsRefuse(t *testing.T) {
 			Chain{},
 			state.Answers{tapReady(): {Value: "/dev/net/tun: no such device"}},
 			7,
-			`plugin tap: no tap device can be made: /dev/net/tun: no such device (modprobe tun, and let weft see the device)`,
+			`plugin tap: no tap device can be created: /dev/net/tun: no such device (modprobe tun, and give weft access to /dev/net/tun)`,
 		},
 
 		{`{"type":"vrf"}`, prev, nil, 7, `plugin vrf: vrfname is missing (name the VRF of the container)`},
 		{`{"type":"vrf","vrfname":5}`, prev, nil, 6, `plugin vrf: vrfname is number, want string`},
 		{
 			`{"type":"vrf","vrfname":"a/b"}`, prev, nil, 7,
-			`plugin vrf: vrfname "a/b" contains a character that a link's name cannot have (at most 15 characters, no '/', ':' or white space)`,
+			`plugin vrf: vrfname "a/b" contains a character that is not valid in an interface name (at most 15 characters, no '/', ':' or white space)`,
 		},
 		{
 			`{"type":"vrf","vrfname":"eth0"}`, prev, there(state.Link{}), 7,
@@ -403,21 +397,21 @@ func TestKindsRefuse(t *testing.T) {
 		{`{"type":"vrf","vrfname":"blue","table":-1}`, prev, nil, 6, `plugin vrf: table is number -1, want uint32`},
 		{
 			`{"type":"vrf","vrfname":"blue","table":254}`, prev, nil, 7,
-			`plugin vrf: table 254 is the kernel's own (leave it out to have a free one chosen)`,
+			`plugin vrf: table 254 is the kernel's own (leave it out to use a free one)`,
 		},
 		{
 			`{"type":"vrf","vrfname":"blue"}`,
 			Chain{},
 			nil, 7,
-			`plugin vrf: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`plugin vrf: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
 			`{"type":"vrf","vrfname":"blue"}`, prev, tables(), 7,
-			`plugin vrf: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+			`plugin vrf: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin after the one that creates the interface)`,
 		},
 		{
 			`{"type":"vrf","vrfname":"blue"}`, prev, with(tables(), there(state.Link{Master: "br0"})), 7,
-			`plugin vrf: interface "eth0" is a port of "br0" already (a link has one master)`,
+			`plugin vrf: interface "eth0" is a port of "br0" already (an interface has one master)`,
 		},
 		{
 			`{"type":"vrf","vrfname":"blue","table":8}`, prev, blue(7), 7,
@@ -431,32 +425,32 @@ func TestKindsRefuse(t *testing.T) {
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request(), Chain: tc.chain, Answers: tc.answers, IPAM: v4()}
 		_, err := Builtin()[in.Conf.Type].Plan(in)
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || err.Error() != tc.want {
 			t.Errorf("%s:\n got %v\nwant %d %s", tc.conf, err, tc.code, tc.want)
 		}
 	}
 }
 
-// TestKindsDoubt is what is allowed and hardly meant.
-func TestKindsDoubt(t *testing.T) {
+// TestKindsWarnings has valid settings that are probably mistakes.
+func TestKindsWarnings(t *testing.T) {
 	for conf, want := range map[string]string{
-		`{"type":"macvlan","mode":"passthru","mac":"02:00:00:00:00:01"}`: `[{mac mac becomes the master's too, with mode passthru choose another mode, or leave mac out}]`,
+		`{"type":"macvlan","mode":"passthru","mac":"02:00:00:00:00:01"}`: `[{mac mac also changes the master's MAC address with mode passthru choose another mode, or leave mac out}]`,
 		`{"type":"macvlan"}`: `[]`, `{"type":"macvlan","mode":5}`: `[]`,
-		`{"type":"tap","bridge":"br0","ipam":{"type":"x"}}`: `[{ipam an address of a bridge's port is heard by nobody give the bridge the address, or leave bridge out}]`,
+		`{"type":"tap","bridge":"br0","ipam":{"type":"x"}}`: `[{ipam an address of a bridge's port receives no packets assign the address to the bridge, or leave bridge out}]`,
 		`{"type":"tap","bridge":"br0"}`:                     `[]`,
 	} {
 		c := confOf(conf)
 		got := Builtin()[c.Type].(interface {
-			Doubts(json.RawMessage) []model.Doubt
-		}).Doubts(c.Raw)
+			Warnings(json.RawMessage) []model.Warning
+		}).Warnings(c.Raw)
 		if s := fmt.Sprint(got); s != want {
 			t.Errorf("%s:\n got %s\nwant %s", conf, s, want)
 		}
 	}
 }
 
-// FuzzKinds plans whatever stands in a configuration upon links that are there.
+// FuzzKinds plans arbitrary configurations on existing links.
 func FuzzKinds(f *testing.F) {
 	for _, in := range kindsGoldens() {
 		f.Add(string(in.Conf.Raw), "02:00:00:00:00:01")
@@ -480,7 +474,7 @@ func FuzzKinds(f *testing.F) {
 			_, observed := p.Observe(in)
 			step, planned := p.Plan(in)
 			for _, err := range []error{Validate(p, in.Conf), observed, planned} {
-				var fault *model.Fault
+				var fault *model.Error
 				if err != nil && !errors.As(err, &fault) {
 					t.Fatalf("%s: error without a code: %v", kind, err)
 				}
@@ -490,7 +484,7 @@ func FuzzKinds(f *testing.F) {
 			}
 			for _, l := range step.Fragment.Pod.Links {
 				bad := l.Name == "" || len(l.Name) > 15 || l.MTU < 0 || l.MTU > 65535 || l.MAC[0]&1 != 0
-				if bad || l.Vlan != nil && (l.Vlan.ID < 0 || l.Vlan.ID > 4094) || l.Parent != nil && l.Parent.Name == "" {
+				if bad || l.VLAN != nil && (l.VLAN.ID < 0 || l.VLAN.ID > 4094) || l.Parent != nil && l.Parent.Name == "" {
 					t.Fatalf("%s %s: %v", kind, conf, l)
 				}
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// What is planned for the interface alone is part, in the same words, of what is planned once the addresses are known,
-// whatever they are; and it has no addresses but those that the planner chose itself.
-func TestLinkAloneIsPartOfTheWhole(t *testing.T) {
+// What is planned for the interface only is, unchanged, part of what is planned once the addresses are known, whatever
+// they are; and it has no addresses except those that the planner derives itself.
+func TestLinkOnlyIsPartOfPlan(t *testing.T) {
 	results := map[string]*model.Result{
 		"IPv4": v4(), "dual": dual(), "IPv6": {IPs: []model.IP{ip("fd00:1::5/64", "fd00:1::1")}},
 	}
@@ -26,7 +26,7 @@ func TestLinkAloneIsPartOfTheWhole(t *testing.T) {
 	} {
 		conf := confOf(text)
 		p := Builtin()[conf.Type]
-		in := Input{Conf: conf, Request: request(), IPAM: &model.Result{}, Answers: state.Answers{}, Late: LinkAlone}
+		in := Input{Conf: conf, Request: request(), IPAM: &model.Result{}, Answers: state.Answers{}, IPAMTiming: LinkOnly}
 		queries, err := p.Observe(in)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -36,50 +36,56 @@ func TestLinkAloneIsPartOfTheWhole(t *testing.T) {
 				in.Answers[q] = state.Answer{Found: true, Link: state.Link{Name: "ens1", MAC: state.SeedMAC("ens1"), MTU: 1500}}
 			}
 		}
-		alone, err := p.Plan(in)
+		linkOnly, err := p.Plan(in)
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		for _, a := range append(alone.Fragment.Pod.Addrs, alone.Fragment.Host.Addrs...) {
+		for _, a := range append(linkOnly.Fragment.Pod.Addrs, linkOnly.Fragment.Host.Addrs...) {
 			if !a.Prefix.Addr().IsLinkLocalUnicast() {
 				t.Errorf("%s: %s is planned before the addresses are known", name, a)
 			}
 		}
-		if n := len(alone.Fragment.Pod.Routes) + len(alone.Fragment.Host.Routes) + len(alone.Fragment.Host.Tables); n > 0 {
+		if n := len(
+			linkOnly.Fragment.Pod.Routes,
+		) + len(
+			linkOnly.Fragment.Host.Routes,
+		) + len(
+			linkOnly.Fragment.Host.Tables,
+		); n > 0 {
 			t.Errorf("%s: %d routes and tables are planned before the addresses are known", name, n)
 		}
 		for which, result := range results {
-			in.Late, in.IPAM = LinkMade, result
-			whole, err := p.Plan(in)
+			in.IPAMTiming, in.IPAM = LinkMade, result
+			complete, err := p.Plan(in)
 			if err != nil {
 				t.Errorf("%s, %s: %v", name, which, err)
 				continue
 			}
 			for _, s := range []state.SpaceName{state.Host, state.Pod} {
-				contained(t, name+", "+which, *alone.Fragment.Space(s), *whole.Fragment.Space(s))
+				contained(t, name+", "+which, *linkOnly.Fragment.Space(s), *complete.Fragment.Space(s))
 			}
 		}
 	}
 }
 
-func contained(t *testing.T, what string, part, whole state.Space) {
+func contained(t *testing.T, desc string, part, full state.Space) {
 	t.Helper()
 	for i := range reflect.TypeOf(part).NumField() {
-		p, w := reflect.ValueOf(part).Field(i), reflect.ValueOf(whole).Field(i)
+		p, w := reflect.ValueOf(part).Field(i), reflect.ValueOf(full).Field(i)
 		for k := range p.Len() {
 			found := false
 			for m := range w.Len() {
 				found = found || reflect.DeepEqual(p.Index(k).Interface(), w.Index(m).Interface())
 			}
 			if !found {
-				t.Errorf("%s: %v is planned for the interface alone, and not for the whole: %v", what, p.Index(k), w)
+				t.Errorf("%s: %v is planned for the interface only, and not once addresses are known: %v", desc, p.Index(k), w)
 			}
 		}
 	}
 }
 
-// A route to what is on the wire itself has no gateway, whichever word says so.
-func TestRouteOnTheWire(t *testing.T) {
+// An on-link route has no gateway, however IPAM expresses that.
+func TestOnLinkRoute(t *testing.T) {
 	link := int(state.ScopeLink)
 	dst := netip.MustParsePrefix("192.168.9.0/24")
 	a := addressed{gw4: netip.MustParseAddr("10.1.0.1"), routes: []model.Route{

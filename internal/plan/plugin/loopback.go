@@ -9,35 +9,35 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Loopback brings up the container's lo.
+// Loopback sets the container's lo up.
 type Loopback struct{}
 
 const lo = "lo"
 
-// Type is "loopback".
+// Type returns "loopback".
 func (Loopback) Type() string { return "loopback" }
 
-// Capabilities are none beside planning.
+// Capabilities returns none: the plugin implements no optional interface.
 func (Loopback) Capabilities() Capabilities { return Capabilities{} }
 
-// Keys are the common ones.
+// Keys returns the configuration keys that all plugins have.
 func (Loopback) Keys() []string { return commonKeys() }
 
-// Decode accepts every object.
+// Decode accepts every JSON object.
 func (Loopback) Decode(conf model.PluginConf) (any, error) {
 	return nil, decode(conf, &struct{}{})
 }
 
-// IPAM is never asked.
+// IPAM returns nil: the plugin needs no addresses.
 func (Loopback) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Observe asks for lo and its addresses.
+// Observe returns the queries for lo and its addresses.
 func (Loopback) Observe(Input) ([]state.Query, error) {
 	return []state.Query{{Space: state.Pod, Link: lo}}, nil
 }
 
-// Plan brings lo up, and remembers that it was down. Its addresses are the kernel's own; a result that came from before
-// is passed on as it is. The interface is always lo, whatever CNI_IFNAME says.
+// Plan sets lo up, and records that it was down. Its addresses are the kernel's own; an earlier plugin's result is
+// returned unchanged. The interface is always lo, whatever CNI_IFNAME is.
 func (l Loopback) Plan(in Input) (Step, error) {
 	step := Step{Fragment: state.Fragment{
 		Owner: Owner(in.Request.Key()),
@@ -64,15 +64,15 @@ func (l Loopback) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
-// loopbackAddrs are the addresses lo has or, while it is down, will have.
+// loopbackAddrs returns the addresses that lo has or, while it is down, will have.
 func loopbackAddrs(a state.Answer) ([]model.IP, error) {
 	zero := 0
 	v4 := model.IP{Interface: &zero, Address: netip.MustParsePrefix("127.0.0.1/8")}
 	v6 := model.IP{Interface: &zero, Address: netip.MustParsePrefix("::1/128")}
 	for _, addr := range a.Addrs {
 		if ip := addr.Prefix.Addr(); !ip.IsLoopback() && !ip.IsLinkLocalUnicast() {
-			return nil, model.Faultf(model.CodeInternal, "",
-				"interface lo has the address %s, which is no loopback address", addr.Prefix)
+			return nil, model.Errorf(model.CodeInternal, "",
+				"interface lo has the address %s, which is not a loopback address", addr.Prefix)
 		}
 	}
 	up := a.Found && a.Link.Up != nil && *a.Link.Up

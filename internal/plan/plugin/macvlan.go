@@ -7,7 +7,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Macvlan puts the container on the wire of one of the node's links, with a MAC of its own.
+// Macvlan connects the container to the network of one of the node's interfaces, with a MAC address of its own.
 type Macvlan struct{}
 
 type macvlanConf struct {
@@ -19,21 +19,21 @@ type macvlanConf struct {
 
 const passthru = "passthru"
 
-// Type is "macvlan".
+// Type returns "macvlan".
 func (Macvlan) Type() string { return "macvlan" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (m Macvlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: m} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Macvlan) Keys() []string {
 	return interfaceKeys("master", "mode", "mtu", "mac", "linkInContainer", "bcqueuelen")
 }
 
-// IPAM is the ipam section; without one the container only joins the wire.
+// IPAM returns the ipam section. Without one the plugin provides layer 2 only.
 func (Macvlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode refuses what no macvlan link can be.
+// Decode parses and validates the configuration: it rejects settings that no macvlan interface can have.
 func (Macvlan) Decode(conf model.PluginConf) (any, error) { return readMacvlan(conf) }
 
 func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
@@ -46,12 +46,12 @@ func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 		c.Mode = "bridge"
 	case "bridge", "private", "vepa", passthru:
 	default:
-		return c, model.Faultf(model.CodeInvalidConf, "",
-			"plugin macvlan: mode %q is none of bridge, private, vepa and passthru", c.Mode)
+		return c, model.Errorf(model.CodeInvalidConf, "",
+			"plugin macvlan: mode %q is not one of bridge, private, vepa and passthru", c.Mode)
 	}
 	if c.BcQueueLen > 1<<31-1 {
-		return c, model.Faultf(model.CodeInvalidConf, "the kernel's own is 1000", "plugin macvlan: bcqueuelen %d is above %d",
-			c.BcQueueLen, 1<<31-1)
+		return c, model.Errorf(model.CodeInvalidConf, "the kernel's default is 1000",
+			"plugin macvlan: bcqueuelen %d is above %d", c.BcQueueLen, 1<<31-1)
 	}
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
@@ -59,7 +59,7 @@ func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 	return c, c.check(conf)
 }
 
-// Observe asks for the master and whether the interface's name is free.
+// Observe returns the queries for the master and the interface's name, which must be free.
 func (Macvlan) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readMacvlan)
 	if err != nil {
@@ -68,7 +68,7 @@ func (Macvlan) Observe(in Input) ([]state.Query, error) {
 	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
 }
 
-// ReadyQueries asks for the master.
+// ReadyQueries returns the queries for the master.
 func (Macvlan) ReadyQueries(in Input) []state.Query {
 	c, err := decoded(in, readMacvlan)
 	if err != nil {
@@ -77,7 +77,7 @@ func (Macvlan) ReadyQueries(in Input) []state.Query {
 	return c.readyQueries()
 }
 
-// Ready tells whether the master is on the node.
+// Ready returns an error if the master is not on the node.
 func (Macvlan) Ready(in Input) error {
 	c, err := decoded(in, readMacvlan)
 	if err != nil {
@@ -86,7 +86,7 @@ func (Macvlan) Ready(in Input) error {
 	return c.ready(in)
 }
 
-// Plan makes the link upon its master.
+// Plan creates the interface on its master.
 func (Macvlan) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readMacvlan)
 	if err != nil {
@@ -103,18 +103,18 @@ func (Macvlan) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	a, dns, err := in.given(c.ipam)
+	a, dns, err := in.optionalAddresses(c.ipam)
 	if err != nil {
 		return Step{}, err
 	}
 	switch {
 	case !mac.IsZero():
 	case c.Mode == passthru:
-		mac = master.MAC // the two are one
+		mac = master.MAC // with passthru both have one MAC address
 	default:
 		mac = podMAC(in.Request)
 	}
-	i := alone{asks: true, deaf: isDown(master), link: state.Link{
+	i := standaloneLink{announce: true, noCarrier: isDown(master), link: state.Link{
 		Kind: state.Macvlan, MAC: mac, MTU: c.MTU, Parent: &state.Parent{Space: c.space(), Name: master.Name},
 		Macvlan: &state.MacvlanAttrs{Mode: c.Mode},
 	}}

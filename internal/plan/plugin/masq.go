@@ -7,11 +7,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-const mostComment = 128 // NFTNL_UDATA_COMMENT_MAXLEN
+const maxComment = 128 // NFTNL_UDATA_COMMENT_MAXLEN
 
-// Masquerade is weft's nft table with an attachment's elements: what leaves from one of its addresses to outside the
-// address's own subnet takes the node's address. The chains and sets are shared by all; an attachment adds elements
-// only, so its cost does not grow with their number.
+// Masquerade returns weft's nft table with an attachment's elements: packets from its addresses to destinations outside
+// the address's subnet are masqueraded (SNAT to the node's address). All attachments share the chains and sets; an
+// attachment adds elements only, so its cost does not grow with their number.
 func Masquerade(k model.AttachmentKey, ips []model.IP) state.Table {
 	mark := elementMark(k)
 	sets := []state.Set{

@@ -12,28 +12,28 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// masqConf are the options of masquerading, which several plugins have.
+// masqConf are the masquerade options of several plugins.
 type masqConf struct {
 	on      bool
 	backend *string
 }
 
-// check refuses a backend that nobody has.
+// check rejects an unknown backend.
 func (c masqConf) check(conf model.PluginConf) error {
 	if c.backend == nil || slices.Contains([]string{"", "nftables", "iptables"}, *c.backend) {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, `use "nftables", "iptables", or leave it out`,
+	return model.Errorf(model.CodeInvalidConf, `use "nftables", "iptables", or leave it out`,
 		"plugin %s: ipMasqBackend %q is not known", conf.Type, *c.backend)
 }
 
-// iptables tells whether the rules are to be made by the host's iptables programs. Without being told, weft uses nft:
-// it needs no program and works beside whichever iptables the node has.
+// iptables reports whether the host's iptables programs add the rules. By default weft uses nftables, which needs no
+// program and works with any iptables variant on the node.
 func (c masqConf) iptables() bool {
 	return c.on && c.backend != nil && *c.backend == "iptables"
 }
 
-// program is the query for the program that writes one family's rules.
+// program returns the query for the program that adds the rules of a family.
 func program(v6 bool) state.Query {
 	name := "iptables-restore"
 	if v6 {
@@ -42,7 +42,7 @@ func program(v6 bool) state.Query {
 	return state.Query{Space: state.Host, Program: name}
 }
 
-// queries asks for the programs, where any are needed.
+// queries returns the queries for the programs, if any are needed.
 func (c masqConf) queries() []state.Query {
 	if !c.iptables() {
 		return nil
@@ -50,7 +50,7 @@ func (c masqConf) queries() []state.Query {
 	return []state.Query{program(false), program(true)}
 }
 
-// ready tells whether masquerading could work at all.
+// ready returns an error if masquerading cannot work.
 func (c masqConf) ready(in Input) error {
 	if c.iptables() && !in.Answers[program(false)].Found && !in.Answers[program(true)].Found {
 		return absent(in.Conf, "iptables-restore")
@@ -59,11 +59,11 @@ func (c masqConf) ready(in Input) error {
 }
 
 func absent(conf model.PluginConf, name string) error {
-	return model.Faultf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
-		"plugin %s: ipMasqBackend \"iptables\" needs the program %s, which this machine does not have", conf.Type, name)
+	return model.Errorf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
+		"plugin %s: ipMasqBackend \"iptables\" needs the program %s, which is not on this node", conf.Type, name)
 }
 
-// plan adds what masquerades the addresses to the fragment.
+// plan adds the rules that masquerade the addresses to the fragment.
 func (c masqConf) plan(in Input, f *state.Fragment, a addressed) error {
 	if !c.on || !a.known() {
 		return nil
@@ -84,7 +84,7 @@ func (c masqConf) plan(in Input, f *state.Fragment, a addressed) error {
 	return nil
 }
 
-// masqueradeChains are the reference plugin's chains and rules for an attachment's addresses of one family, in its
+// masqueradeChains returns the reference plugin's chains and rules for an attachment's addresses of one family, in its
 // order.
 func masqueradeChains(k model.AttachmentKey, ips []model.IP, v6 bool) state.IPTables {
 	multicast := "224.0.0.0/4"
@@ -111,15 +111,15 @@ func masqueradeChains(k model.AttachmentKey, ips []model.IP, v6 bool) state.IPTa
 	return state.IPTables{IPv6: v6, Table: "nat", Chains: []state.IPChain{own, post}}
 }
 
-// ChainName is the name of a container's chain of iptables, as the reference plugins make it: the interface does not
-// count. The prefix tells their plugins apart.
+// ChainName returns the name of a container's iptables chain, as the reference plugins derive it: it does not depend on
+// the interface. The prefix differs between the plugins.
 func ChainName(prefix string, k model.AttachmentKey) string {
 	const most = 28 // XT_EXTENSION_MAXNAMELEN, less the final zero
 	sum := sha512.Sum512([]byte(k.Network + k.ContainerID))
 	return cut("CNI-"+prefix+hex.EncodeToString(sum[:]), most)
 }
 
-// ownerComment says in a rule of iptables whose it is, in the reference plugins' words.
+// ownerComment returns the comment by which the reference plugins mark a rule's owner.
 func ownerComment(k model.AttachmentKey) string {
 	return fmt.Sprintf(`-m comment --comment "name: \"%s\" id: \"%s\""`, k.Network, k.ContainerID)
 }

@@ -9,16 +9,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// masterConf is what macvlan, ipvlan and vlan say of the link that theirs is made upon.
+// masterConf is the configuration of the parent interface that macvlan, ipvlan and vlan have in common.
 type masterConf struct {
 	Master          string `json:"master"`
 	LinkInContainer bool   `json:"linkInContainer"`
 	MTU             int    `json:"mtu"`
 
-	ipam bool // whether the ipam section names a type
+	ipam bool // the ipam section names a type
 }
 
-// check refuses what no link can be, and reads whether addresses are wanted.
+// check validates the configuration, and reads whether the plugin needs addresses.
 func (c *masterConf) check(conf model.PluginConf) error {
 	section, err := ipamSection(conf)
 	if err != nil {
@@ -26,8 +26,8 @@ func (c *masterConf) check(conf model.PluginConf) error {
 	}
 	c.ipam = section != nil
 	if c.Master == lo {
-		return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are",
-			`plugin %s: master "lo" leads nowhere`, conf.Type)
+		return model.Errorf(model.CodeInvalidConf, "ip link lists the interfaces",
+			`plugin %s: master "lo" cannot be used`, conf.Type)
 	}
 	if c.Master != "" {
 		if err := checkMasterName(conf, c.Master); err != nil {
@@ -37,13 +37,13 @@ func (c *masterConf) check(conf model.PluginConf) error {
 	return checkMTU(conf, c.MTU)
 }
 
-// checkMasterName refuses what is no link's name and no alternative one, which may be longer.
+// checkMasterName rejects what is neither a valid interface name nor a valid alternative name, which may be longer.
 func checkMasterName(conf model.PluginConf, name string) error {
 	if checkDeviceName(name) == nil {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are",
-		"plugin %s: master %q is no link's name", conf.Type, name)
+	return model.Errorf(model.CodeInvalidConf, "ip link lists the interfaces",
+		"plugin %s: master %q is not a valid interface name", conf.Type, name)
 }
 
 func (c masterConf) space() state.SpaceName {
@@ -53,7 +53,7 @@ func (c masterConf) space() state.SpaceName {
 	return state.Host
 }
 
-// where is the space in words.
+// where returns the description of the namespace for messages.
 func (c masterConf) where() string {
 	if c.LinkInContainer {
 		return "in the container"
@@ -61,7 +61,7 @@ func (c masterConf) where() string {
 	return "on the node"
 }
 
-// queries ask for the master: the named one, or the link of the default route.
+// queries returns the query for the master: the configured one, or the interface of the default route.
 func (c masterConf) queries() []state.Query {
 	if c.Master != "" {
 		return []state.Query{c.named()}
@@ -77,13 +77,13 @@ func (c masterConf) defaults() []state.Query {
 	return []state.Query{{Space: c.space(), DefaultLink: "4"}, {Space: c.space(), DefaultLink: "6"}}
 }
 
-// master is the link that the new one is made upon.
+// master returns the parent interface.
 func (c masterConf) master(in Input) (state.Link, error) {
 	if c.LinkInContainer && c.Master != "" {
-		// A link that the same list makes is perhaps not there yet.
+		// An interface that the same list creates may not exist yet.
 		planned := in.Chain.Fragment.Pod.Links
 		i := slices.IndexFunc(planned, func(l state.Link) bool {
-			return l.Name == c.Master && (l.Kind != "" || l.From != nil)
+			return l.Name == c.Master && (l.Kind != "" || l.MovedFrom != nil)
 		})
 		if i >= 0 {
 			return planned[i], c.checkMTU(in, planned[i])
@@ -92,7 +92,7 @@ func (c masterConf) master(in Input) (state.Link, error) {
 	var have state.Answer
 	if c.Master != "" {
 		if have = in.Answers[c.named()]; !have.Found {
-			return state.Link{}, model.Faultf(model.CodeInvalidConf, "ip link shows the links that there are",
+			return state.Link{}, model.Errorf(model.CodeInvalidConf, "ip link lists the interfaces",
 				"plugin %s: master %q does not exist %s", in.Conf.Type, c.Master, c.where())
 		}
 		return have.Link, c.checkMTU(in, have.Link)
@@ -102,22 +102,23 @@ func (c masterConf) master(in Input) (state.Link, error) {
 			return have.Link, c.checkMTU(in, have.Link)
 		}
 	}
-	return state.Link{}, model.Faultf(model.CodeInvalidConf, "name the link to use",
+	return state.Link{}, model.Errorf(model.CodeInvalidConf, "set master",
 		"plugin %s: master is missing, and there is no default route %s",
 		in.Conf.Type, c.where())
 }
 
-// checkMTU refuses an MTU above the master's.
+// checkMTU refuses an MTU above the master's, as the kernel does for macvlan and vlan links. An ipvlan link may have a
+// larger one.
 func (c masterConf) checkMTU(in Input, master state.Link) error {
-	if master.MTU == 0 || c.MTU <= master.MTU {
+	if master.MTU == 0 || c.MTU <= master.MTU || in.Conf.Type == (Ipvlan{}).Type() {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "leave mtu out to have the master's",
+	return model.Errorf(model.CodeInvalidConf, "leave mtu out to use the master's",
 		"plugin %s: mtu %d is above the %d of master %q",
 		in.Conf.Type, c.MTU, master.MTU, master.Name)
 }
 
-// ready tells whether the master is there; one in a container is not looked for.
+// ready returns an error if the master does not exist; a master in a container is not checked.
 func (c masterConf) ready(in Input) error {
 	if c.LinkInContainer {
 		return nil
@@ -126,7 +127,7 @@ func (c masterConf) ready(in Input) error {
 	return err
 }
 
-// readyQueries ask for the master on the node.
+// readyQueries returns the queries for the master on the node.
 func (c masterConf) readyQueries() []state.Query {
 	if c.LinkInContainer {
 		return nil
@@ -134,5 +135,5 @@ func (c masterConf) readyQueries() []state.Query {
 	return c.queries()
 }
 
-// isDown tells whether nothing can be heard over a link for now.
+// isDown reports whether a link is administratively down.
 func isDown(l state.Link) bool { return l.Up != nil && !*l.Up }

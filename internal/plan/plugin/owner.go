@@ -12,25 +12,25 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// SharedMark is the ifalias of a link that several attachments share and weft made.
+// SharedMark is the ifalias of an interface that weft created and several attachments share.
 const SharedMark = "weft:shared"
 
-// Mark is the owner's mark of an attachment: in the ifalias of its links and, cut further, in the comments of its nft
-// elements.
+// Mark returns the owner mark of an attachment. It is the ifalias of its interfaces and, truncated, the comment of its
+// nft elements.
 func Mark(k model.AttachmentKey) string {
 	const most = 255 // IFALIASZ, less the final zero
 	return cut("weft:"+k.String(), most)
 }
 
-// isMark tells whether a link's alias is an attachment's mark.
+// isMark reports whether an ifalias is an attachment's mark.
 func isMark(alias string) bool { return strings.HasPrefix(alias, "weft:") }
 
-// elementMark is the mark in the comment of an nft element.
+// elementMark returns the mark for the comment of an nft element.
 func elementMark(k model.AttachmentKey) string {
-	return cut(Mark(k), mostComment)
+	return cut(Mark(k), maxComment)
 }
 
-// Owner keys the fragment of an attachment.
+// Owner returns the owner of an attachment's fragment.
 func Owner(k model.AttachmentKey) string { return "attachment/" + k.String() }
 
 func cut(s string, most int) string {
@@ -40,8 +40,8 @@ func cut(s string, most int) string {
 	return s
 }
 
-// HostName is the name of the host's end of an attachment's veth pair. It is as long as a name can be: 44 bits of a
-// hash, so that two attachments of one node never meet.
+// HostName returns the name of the node's end of an attachment's veth pair. It has the maximum length: 44 bits of a
+// hash, so that two attachments of one node never collide.
 func HostName(r model.Request) string {
 	sum := sha256.Sum256([]byte(seed(r) + "/host"))
 	return "veth" + hex.EncodeToString(sum[:6])[:11]
@@ -49,32 +49,32 @@ func HostName(r model.Request) string {
 
 func seed(r model.Request) string { return r.ContainerID + "/" + r.IfName }
 
-// podMAC chooses the hardware address of the container's end.
+// podMAC returns the MAC address of the container's end.
 func podMAC(r model.Request) state.MAC {
-	if mac := machineMAC(r); !mac.IsZero() {
+	if mac := vmMAC(r); !mac.IsZero() {
 		return mac
 	}
 	return state.SeedMAC(seed(r) + "/pod/mac")
 }
 
-// machineMAC is that of the virtual machine whose the attachment is, in whichever container: a guest remembers its
-// interfaces by theirs, and so does a DHCP server. Zero: the attachment is of none, or nothing of it is to stay.
-func machineMAC(r model.Request) state.MAC {
+// vmMAC returns the MAC address that a VM keeps in all its containers: a guest identifies its interfaces by their MAC
+// addresses, and so does a DHCP server. It is zero if the attachment has no VM or the VM keeps no address.
+func vmMAC(r model.Request) state.MAC {
 	vm := r.VM()
-	if vm == nil || r.Keeps() == model.KeepNever {
+	if vm == nil || r.KeepAddress() == model.KeepNever {
 		return state.MAC{}
 	}
 	return vm.MAC(r.Network, r.IfName)
 }
 
-// portMAC chooses the hardware address of the container's end on a bridge from its address: when the address is given
-// to another container, what the others know about it stays true, and nobody needs to be told.
+// portMAC derives the MAC address of the container's end on a bridge from its IP address: if the address is allocated
+// to another container, the neighbors' ARP entries stay valid.
 func portMAC(bridge string, addr netip.Addr) state.MAC {
 	return state.SeedMAC("bridge/" + bridge + "/" + addr.String() + "/mac")
 }
 
-// hostMAC chooses the hardware address of the node's end. It begins with fe, so that it is never the lowest on a
-// bridge: a bridge whose address nobody set takes the lowest one of its ports, and would change it as they come and go.
+// hostMAC returns the MAC address of the node's end. It begins with fe, so that it is never the lowest on a bridge: a
+// bridge without a configured MAC address takes the lowest one of its ports, which would change as ports come and go.
 func hostMAC(r model.Request) state.MAC {
 	mac := state.SeedMAC(seed(r) + "/host/mac")
 	mac[0] = 0xfe

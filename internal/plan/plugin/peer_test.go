@@ -18,12 +18,12 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestPodsLookAsThoseOfTheReferencePlugins compares addresses, routes and settings in the container and the node's
-// addresses and routes with what the reference plugins leave there for the same configuration.
-func TestPodsLookAsThoseOfTheReferencePlugins(t *testing.T) {
+// TestPodsEqualThoseOfTheReferencePlugins compares addresses, routes and sysctls in the container and the node's
+// addresses and routes with those that the reference plugins create for the same configuration.
+func TestPodsEqualThoseOfTheReferencePlugins(t *testing.T) {
 	bin := os.Getenv("WEFT_PEER_BIN_DIR")
 	if bin == "" {
-		nettest.Without(t, "WEFT_PEER_BIN_DIR is not set: pods are not compared with those of the reference plugins")
+		nettest.SkipMissing(t, "WEFT_PEER_BIN_DIR is not set: pods are not compared with those of the reference plugins")
 	}
 	const head = `{"cniVersion":"1.0.0","name":"net",`
 	const both = `"ipam":{"type":"host-local","ranges":[[{"subnet":"10.1.0.0/24"}],[{"subnet":"fd00:1::/64"}]],"dataDir":"DIR",
@@ -39,10 +39,10 @@ func TestPodsLookAsThoseOfTheReferencePlugins(t *testing.T) {
 			reference(t, bin, ref, refPod, strings.ReplaceAll(conf, "DIR", t.TempDir()))
 			n := newNode(t, strings.ReplaceAll(conf, "DIR", t.TempDir()))
 			pod := n.mustAdd("c1")
-			if diff := cmp.Diff(look(t, refPod), look(t, pod.ns)); diff != "" {
+			if diff := cmp.Diff(inspectPod(t, refPod), inspectPod(t, pod.ns)); diff != "" {
 				t.Errorf("container (-reference +weft):\n%s", diff)
 			}
-			if diff := cmp.Diff(look(t, ref), look(t, n.ns)); diff != "" {
+			if diff := cmp.Diff(inspectPod(t, ref), inspectPod(t, n.ns)); diff != "" {
 				t.Errorf("node (-reference +weft):\n%s", diff)
 			}
 		})
@@ -69,9 +69,9 @@ func reference(t *testing.T, bin string, node, pod *netns.NS, conf string) {
 	}
 }
 
-// look lists what can be compared: no link-local addresses, no chosen names, and not the route to a single IPv6 address
-// of the namespace's own, which the local table has anyway and weft does without.
-func look(t *testing.T, ns *netns.NS) []string {
+// inspectPod lists what can be compared: no link-local addresses, no generated names, and not the route to a single
+// IPv6 address of the namespace itself, which the local table has anyway and weft does not add.
+func inspectPod(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	var out, own []string
 	var links []struct {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package plugin plans CNI plugins: one planner for each plugin type. A planner is pure: from a configuration, a
-// request, what the kernel answered and what was planned before it in the chain, it says which fragment of state should
-// exist and what result the caller gets. It never touches the kernel; a plan can be replayed from a bug report.
+// Package plugin plans CNI plugins, with one planner per plugin type. A planner is pure: from a configuration, a
+// request, what was observed in the kernel and what the earlier planners of the chain planned, it computes the fragment
+// of state that should exist and the result of the ADD. It never accesses the kernel, so a plan can be replayed from a
+// bug report.
 package plugin
 
 import (
@@ -10,103 +11,102 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Input is all that a planner may know.
+// Input is the input of a planner.
 type Input struct {
 	Conf model.PluginConf
-	// Decoded is Conf as Decode has read it. Nil has each question read Conf again: for who asks one.
+	// Decoded is Conf as Decode has parsed it. Without it, each call parses Conf again.
 	Decoded *Decoded
 	Request model.Request
-	// IPAM is the answer of the plugin's IPAM section, nil when the section is absent or not yet asked. Addresses are
-	// promised by attach before the plan is made.
+	// IPAM is the result of the plugin's ipam section, nil if the section is absent or addresses are not allocated yet.
+	// The ledger records addresses before the plan is computed.
 	IPAM *model.Result
-	// Answers holds an answer for every query of Observe.
+	// Answers has an answer for every query of Observe.
 	Answers state.Answers
-	// Late tells that IPAM had to wait for the interface.
-	Late Late
-	// Chain is what the planners before this one decided.
+	// IPAMTiming is not IPAMFirst if IPAM needs the interface.
+	IPAMTiming IPAMTiming
+	// Chain is what the earlier planners of the list planned.
 	Chain Chain
-	// MTU is that of the node's pods, for a plugin that leaves it to the node; 0 leaves it to the kernel.
+	// MTU is the MTU of the node's pods, for a plugin without a configured MTU; 0 leaves it to the kernel.
 	MTU int
 }
 
-// Late says when IPAM is asked. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the interface:
-// then Plan is called twice with the same answers, first for the interface alone, then for everything. What the first
-// call planned is applied in between and must be part of what the second one plans, so nothing of it may come from
+// IPAMTiming is when IPAM is called. An IPAM plugin that sends packets (dhcp), and every foreign one, needs the
+// interface: then Plan is called twice with the same answers, first for the interface only, then for everything. What
+// the first call planned is applied in between and must be part of what the second one plans, so it must not depend on
 // addresses.
-type Late uint8
+type IPAMTiming uint8
 
-// When IPAM is asked.
+// These are the times at which IPAM is called.
 const (
-	// Early: the addresses are known before anything is planned.
-	Early Late = iota
-	// LinkAlone: the first call. IPAM is an empty result; no addresses and no routes are planned.
-	LinkAlone
+	// IPAMFirst: addresses are allocated before anything is planned.
+	IPAMFirst IPAMTiming = iota
+	// LinkOnly: the first call. IPAM is an empty result; no addresses and no routes are planned.
+	LinkOnly
 	// LinkMade: the second call. The interface exists.
 	LinkMade
 )
 
-// Chain is what the earlier planners of one list decided.
+// Chain is what the earlier planners of one list planned.
 type Chain struct {
 	// Prev is their result, nil for the first plugin.
 	Prev *model.Result
-	// Fragment is everything they planned.
+	// Fragment is the sum of their fragments.
 	Fragment state.Fragment
-	// Open is the part of it that is not in the kernel yet: what it names is made, and may still be planned otherwise.
-	Open state.Fragment
+	// Pending is the part of it that is not applied to the kernel yet and may still be changed.
+	Pending state.Fragment
 }
 
-// Step is a planner's decision.
+// Step is the output of a planner.
 type Step struct {
-	// Fragment is what this plugin adds; it is merged behind Chain.Fragment.
+	// Fragment is what this plugin adds; it is merged into Chain.Fragment.
 	Fragment state.Fragment
-	// Open, unless nil, replaces Chain.Open: a planner that changes what those before it plan to make (its MAC, the table
-	// of its routes) has it made that way, instead of having it made and changed.
-	Open *state.Fragment
-	// Restore is the pre-image of what the fragment changes and did not make: links by name, addresses, routes, settings.
-	// It is remembered before the kernel is touched; undo removes the fragment, then applies it, as far as what it names
-	// is still there.
+	// Pending, unless nil, replaces Chain.Pending: a planner that changes what an earlier one plans (a MAC address, the
+	// table of its routes) replaces the plan, instead of changing the kernel's state after it was created.
+	Pending *state.Fragment
+	// Restore is the pre-image of what the fragment changes and did not create: interfaces by name, addresses, routes,
+	// settings. It is recorded before the kernel is changed. Undo removes the fragment, then applies the pre-image to
+	// objects that still exist.
 	Restore state.Fragment
-	// Backup is a file about Restore for the reference plugin's DEL: written after the promise, taken away by undo.
+	// Backup is a file about Restore for the reference plugin's DEL: written after the ledger's record, deleted by undo.
 	Backup *File
-	// Doubts are about the node: it may not do with what is planned what the configuration wants.
-	Doubts []model.Doubt
-	// Guests is what guests are told on wires that the fragment makes.
-	Guests []model.Guest
+	// Warnings are about the node: its state may prevent what the configuration wants.
+	Warnings []model.Warning
+	// Guests are the configurations of the DHCP and RA servers for guests on links of the fragment.
+	Guests []model.GuestConfig
 	// Result is the chain's result after this plugin.
 	Result model.Result
 }
 
-// Planner plans one plugin type. Errors are *model.Fault with the right CNI code.
+// Planner plans one plugin type. Errors are *model.Error with the right CNI code.
 //
 // # Order
 //
-// The planners of a list are asked in its order: Decode of all before anything is promised; then for each one its IPAM
-// section is answered, Observe, its queries are answered, Plan. Chain.Fragment is the sum of the earlier steps'
-// fragments in that order, Chain.Prev the Result of the step before. The first planner of an ADD has an empty Chain,
-// unless the caller handed a prevResult in. Plan is for ADD: an interface that exists is an error there. CHECK, DEL and
-// GC use the recorded sum.
+// The planners of a list are called in its order: Decode of all before anything is recorded; then for each one IPAM
+// allocates the addresses of its ipam section, Observe returns queries, the queries are answered, Plan is called.
+// Chain.Fragment is the sum of the earlier steps' fragments in that order, Chain.Prev the Result of the previous step.
+// The first planner of an ADD has an empty Chain, unless the caller passed a prevResult. Plan is for ADD: an existing
+// interface is an error. CHECK, DEL and GC use the recorded sum.
 type Planner interface {
-	// Type is the plugin's name ("bridge").
+	// Type returns the plugin's name ("bridge").
 	Type() string
-	// Keys are the configuration keys the plugin knows, dotted for nested objects and with [] for lists
-	// ("ipam", "vlanTrunk[].minID"); what `weft cni validate` compares unknown keys with.
+	// Keys returns the configuration keys that the plugin knows, dotted for nested objects and with [] for lists ("ipam",
+	// "vlanTrunk[].minID"). `weft cni validate` compares unknown keys with them.
 	Keys() []string
-	// Decode reads a configuration, and refuses one that can never be planned. It is asked before anything is promised.
-	// What it returns is the planner's own form of the configuration, which nobody changes: it gets it back with all
-	// further questions (see Decoded).
+	// Decode parses and validates a configuration. It is called before anything is recorded. It returns the planner's own
+	// immutable form of the configuration, which the planner gets with all further calls (see Decoded).
 	Decode(conf model.PluginConf) (any, error)
-	// IPAM is the plugin's ipam section as it stands, nil when it asks for no addresses.
+	// IPAM returns the plugin's ipam section unchanged, nil if it needs no addresses.
 	IPAM(conf model.PluginConf) ([]byte, error)
-	// Observe says what must be known of the kernel, and refuses a request that can never be planned. It may use Conf,
-	// Request and Chain; it must not need IPAM, so that queries and addresses can be asked for at the same time.
+	// Observe returns the queries for the kernel's state, and rejects a request that can never be planned. It may use
+	// Conf, Request and Chain, but not IPAM: queries and allocations run concurrently.
 	Observe(in Input) ([]state.Query, error)
-	// Plan decides.
+	// Plan computes the step.
 	Plan(in Input) (Step, error)
-	// Capabilities is what it can do beside that.
+	// Capabilities returns the optional interfaces that the planner implements.
 	Capabilities() Capabilities
 }
 
-// Builtin is the table of all planners by type, handed to whoever plans.
+// Builtin returns all planners by type.
 func Builtin() map[string]Planner {
 	table := map[string]Planner{}
 	planners := []Planner{
@@ -115,7 +115,7 @@ func Builtin() map[string]Planner {
 		Bridge{},
 		Macvlan{},
 		Ipvlan{},
-		Vlan{},
+		VLAN{},
 		Dummy{},
 		Tap{},
 		HostDevice{},
@@ -134,8 +134,8 @@ func Builtin() map[string]Planner {
 	return table
 }
 
-// InAgent is Builtin with what only an agent plans: there is no program for it. Ports of bridges are guarded, which the
-// reference plugin does not do.
+// InAgent returns Builtin and the planners that only an agent uses, for which no plugin binary exists. Its bridge ports
+// are guarded, which the reference plugin does not do.
 func InAgent() map[string]Planner {
 	table := Builtin()
 	table[DefaultRouteType] = DefaultRoute{}

@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tc.in.Request = request()
 			_, err := Builtin()[tc.in.Conf.Type].Plan(tc.in)
-			var f *model.Fault
+			var f *model.Error
 			if !errors.As(err, &f) || f.Code != tc.code {
 				t.Fatalf("error %v, want code %d", err, tc.code)
 			}
@@ -119,7 +119,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestOptionsAtTheirDefaultsAreAccepted takes a configuration that writes every option down.
+// TestOptionsAtTheirDefaultsAreAccepted uses a configuration that sets every option to its default.
 func TestOptionsAtTheirDefaultsAreAccepted(t *testing.T) {
 	conf := confOf(
 		`{"type":"bridge","vlan":0,"vlanTrunk":[],"preserveDefaultVlan":false,"macspoofchk":false,"enabledad":false,
@@ -151,7 +151,7 @@ func TestMACPrecedence(t *testing.T) {
 func TestUnknownArgs(t *testing.T) {
 	in := Input{Conf: confOf(`{"type":"bridge"}`), Request: request()}
 	in.Request.Args = [][2]string{{"K8S_POD_NAME", "p"}, {"FOO", "1"}}
-	var f *model.Fault
+	var f *model.Error
 	if _, err := (Bridge{}).Observe(in); !errors.As(err, &f) || f.Code != model.CodeInvalidEnv ||
 		!strings.Contains(f.Msg, "FOO") {
 		t.Errorf("unknown key: %v", err)
@@ -162,8 +162,8 @@ func TestUnknownArgs(t *testing.T) {
 	}
 }
 
-// TestNamesNeverMeet: names and MACs are what the kernel takes, and different for different attachments.
-func TestNamesNeverMeet(t *testing.T) {
+// TestNamesNeverCollide: names and MAC addresses are valid, and differ between attachments.
+func TestNamesNeverCollide(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		gen := rapid.StringMatching(`[a-z0-9][a-z0-9_.-]{0,80}`)
 		a := model.Request{
@@ -183,7 +183,7 @@ func TestNamesNeverMeet(t *testing.T) {
 	})
 }
 
-// TestEveryKeyOfTheStructIsKnown keeps Keys and the structs together.
+// TestEveryKeyOfTheStructIsKnown compares Keys with the structs.
 func TestEveryKeyOfTheStructIsKnown(t *testing.T) {
 	for name, p := range Builtin() {
 		if p.Type() != name {
@@ -197,8 +197,8 @@ func TestEveryKeyOfTheStructIsKnown(t *testing.T) {
 	}
 }
 
-// What brought lo up takes it down again; a lo that was up stays.
-func TestLoopbackGivesBack(t *testing.T) {
+// The undo of a plugin that set lo up sets it down; a lo that was up stays up.
+func TestLoopbackRestores(t *testing.T) {
 	for up, want := range map[*bool]int{state.Off(): 1, state.On(): 0} {
 		step, err := Loopback{}.Plan(Input{
 			Conf: confOf(`{"type":"loopback"}`), Answers: exists(state.Pod, state.Link{Name: "lo", Up: up}),
@@ -207,7 +207,7 @@ func TestLoopbackGivesBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := step.Restore.Pod.Links; len(got) != want || want == 1 && (got[0].Name != "lo" || *got[0].Up) {
-			t.Errorf("lo was up %v: gives back %+v", *up, got)
+			t.Errorf("lo was up %v: restores %+v", *up, got)
 		}
 	}
 }

@@ -10,38 +10,38 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// addressed is what IPAM gave, sorted out.
+// addressed is the result of IPAM by family.
 type addressed struct {
 	ips    []model.IP
 	routes []model.Route
-	v4, v6 bool       // whether there is an address of the family
-	late   bool       // the interface is made before the addresses are known
+	v4, v6 bool       // there is an address of the family
+	late   bool       // the interface is created before the addresses are known
 	gw4    netip.Addr // the first gateway of the family
 	gw6    netip.Addr
 }
 
-// fromIPAM reads an IPAM result. An address without the promise behind it cannot be planned.
+// fromIPAM validates an IPAM result.
 func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 	var a addressed
 	if result == nil || len(result.IPs) == 0 {
-		return a, model.Faultf(model.CodeInvalidConf, "give it a range or an address",
-			"plugin %s: ipam gave no address", conf.Type)
+		return a, model.Errorf(model.CodeInvalidConf, "configure a range or an address",
+			"plugin %s: ipam returned no address", conf.Type)
 	}
 	a.routes = result.Routes
 	for i, r := range a.routes {
-		if key, value, most := r.Unfit(); key != "" {
-			return a, model.Faultf(model.CodeInvalidConf, "have the ipam plugin leave it out for the kernel's own",
+		if key, value, most := r.OutOfRange(); key != "" {
+			return a, model.Errorf(model.CodeInvalidConf, "have the ipam plugin leave it out for the kernel's default",
 				"plugin %s: ipam: routes[%d].%s %d is not between 0 and %d", conf.Type, i, key, value, most)
 		}
 	}
 	for _, ip := range result.IPs {
 		if ip.Gateway.IsValid() && ip.Gateway.Is4() != ip.Address.Addr().Is4() {
-			return a, model.Faultf(model.CodeInvalidConf, "",
+			return a, model.Errorf(model.CodeInvalidConf, "",
 				"plugin %s: ipam: address %s and gateway %s are of different families",
 				conf.Type, ip.Address, ip.Gateway)
 		}
 		if ip.Gateway == ip.Address.Addr() {
-			return a, model.Faultf(model.CodeInvalidConf, "give the container another address, or leave the gateway out",
+			return a, model.Errorf(model.CodeInvalidConf, "give the container another address, or leave the gateway out",
 				"plugin %s: ipam: address %s is its own gateway", conf.Type, ip.Address)
 		}
 		a.add(ip)
@@ -49,17 +49,17 @@ func fromIPAM(conf model.PluginConf, result *model.Result) (addressed, error) {
 	return a, nil
 }
 
-// addresses reads the answer to the plugin's IPAM section, which is empty while the interface alone is planned.
+// addresses returns the result of IPAM, which is empty while only the interface is planned.
 func (in Input) addresses() (addressed, error) {
-	if in.Late == LinkAlone {
+	if in.IPAMTiming == LinkOnly {
 		return addressed{late: true}, nil
 	}
 	a, err := fromIPAM(in.Conf, in.IPAM)
-	a.late = in.Late != Early
+	a.late = in.IPAMTiming != IPAMFirst
 	return a, err
 }
 
-// known tells whether there is any address.
+// known reports whether any address is known.
 func (a *addressed) known() bool { return len(a.ips) > 0 }
 
 func (a *addressed) add(ip model.IP) {
@@ -77,18 +77,18 @@ func (a *addressed) add(ip model.IP) {
 	}
 }
 
-// podRoutes are the result's routes over a link: one without a gateway goes to the family's first one, unless its scope
-// says that the destination is on the wire itself (dhcp: option 121; there the gateway is 0.0.0.0). A route that is
-// there already is planned once.
+// podRoutes returns the result's routes over an interface. A route without a gateway uses the family's first gateway,
+// unless its scope shows that the destination is on-link (dhcp: option 121; there the gateway is 0.0.0.0). Duplicates
+// are dropped.
 func (a *addressed) podRoutes(link string) []state.Route {
 	var out []state.Route
 	for _, r := range a.routes {
 		gw := r.GW
-		onWire := gw.IsValid() && gw.IsUnspecified() || r.Scope != nil && *r.Scope >= int(state.ScopeLink)
-		if onWire && gw.IsUnspecified() {
+		onLink := gw.IsValid() && gw.IsUnspecified() || r.Scope != nil && *r.Scope >= int(state.ScopeLink)
+		if onLink && gw.IsUnspecified() {
 			gw = netip.Addr{}
 		}
-		if !gw.IsValid() && !onWire {
+		if !gw.IsValid() && !onLink {
 			gw = a.gw6
 			if r.Dst.Addr().Is4() {
 				gw = a.gw4
@@ -114,11 +114,11 @@ func (a *addressed) podRoutes(link string) []state.Route {
 	return out
 }
 
-// ipv6 says how the container's end and, with both, the node's end treat IPv6: silent when no address is of that
-// family. While nobody knows yet they have link-local addresses: DHCPv6 asks from one.
+// ipv6 adds the IPv6 settings of the container's end and, with both, of the node's end. Both are silent if no address
+// is IPv6. Until the addresses are known they have link-local addresses, which DHCPv6 needs.
 func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
-	f.Host.Sysctls = append(f.Host.Sysctls, quiet(p.host.Name))
-	f.Pod.Sysctls = append(f.Pod.Sysctls, quiet(p.pod.Name))
+	f.Host.Sysctls = append(f.Host.Sysctls, noAddrGen(p.host.Name))
+	f.Pod.Sysctls = append(f.Pod.Sysctls, noAddrGen(p.pod.Name))
 	if !a.v6 && !a.late {
 		return
 	}
@@ -128,7 +128,7 @@ func (a *addressed) ipv6(f *state.Fragment, p pair, both bool) {
 	}
 }
 
-// keepAddrs has a link keep its IPv6 addresses while it is down, as it does those of IPv4.
+// keepAddrs adds the sysctl with which an interface keeps its IPv6 addresses while it is down, as it does for IPv4.
 func (a *addressed) keepAddrs(f *state.Fragment, link string) {
 	if a.v6 {
 		f.Pod.Sysctls = append(f.Pod.Sysctls, keepAddr(link))
@@ -139,5 +139,5 @@ func keepAddr(link string) state.Sysctl {
 	return state.Sysctl{Name: "net/ipv6/conf/" + link + "/keep_addr_on_down", Value: "1", IfPresent: true}
 }
 
-// full is the prefix of one address.
+// full returns the prefix of a single address.
 func full(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }

@@ -9,10 +9,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestForeignRoutes: what another program's IPAM plugin answers is no metric or table of the kernel's without a look.
+// TestForeignRoutes: metrics and tables in the result of a foreign IPAM plugin are validated.
 func TestForeignRoutes(t *testing.T) {
 	number := func(n int) *int { return &n }
-	const hint = "(have the ipam plugin leave it out for the kernel's own)"
+	const hint = "(have the ipam plugin leave it out for the kernel's default)"
 	dst := netip.MustParsePrefix("10.9.0.0/16")
 	for want, route := range map[string]model.Route{
 		"": {

@@ -9,29 +9,29 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Portmap leads ports of the node into the container.
+// Portmap forwards ports of the node to the container.
 type Portmap struct{}
 
-// Type is "portmap".
+// Type returns "portmap".
 func (Portmap) Type() string { return "portmap" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (p Portmap) Capabilities() Capabilities { return Capabilities{Readiness: p, Check: p} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Portmap) Keys() []string {
 	return append(commonKeys(), "backend", "snat", "conditionsV4[]", "conditionsV6[]", "masqAll", "markMasqBit",
 		"externalSetMarkChain")
 }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (Portmap) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses options that contradict each other, and ports that do not exist.
+// Decode parses and validates the configuration: it rejects options that contradict each other, and invalid ports.
 func (Portmap) Decode(conf model.PluginConf) (any, error) { return readPortmap(conf) }
 
-// Observe asks, unless the list's plan tells, over which link the node reaches the container; and for the programs that
-// the backend needs.
+// Observe returns the queries for the interface over which the node reaches the container, unless the list plans it,
+// and for the programs that the backend needs.
 func (Portmap) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readPortmap)
 	if err != nil || len(c.mappings) == 0 {
@@ -47,15 +47,14 @@ func (Portmap) Observe(in Input) ([]state.Query, error) {
 		}
 	}
 	if c.SNAT {
-		queries = append(queries, endsQueries(in)...)
+		queries = append(queries, pairQueries(in)...)
 	}
 	return queries, nil
 }
 
 func routeTo(a netip.Addr) state.Query { return state.Query{Space: state.Host, RouteTo: a} }
 
-// Plan adds elements to weft's own table, or the rules of the reference plugin to iptables. The result is the one
-// before.
+// Plan adds elements to weft's own table, or the reference plugin's rules to iptables. The result is the previous one.
 func (Portmap) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readPortmap)
 	if err != nil {
@@ -71,7 +70,7 @@ func (Portmap) Plan(in Input) (Step, error) {
 	}
 	p := portMap{conf: c, key: in.Request.Key()}
 	for _, ip := range in.targets() {
-		t := target{net: ip, ports: c.leadTo(ip.Addr())}
+		t := target{net: ip, ports: c.mappingsFor(ip.Addr())}
 		if len(t.ports) == 0 && c.backend == backendNFTables {
 			continue
 		}
@@ -91,7 +90,7 @@ func (Portmap) Plan(in Input) (Step, error) {
 		f.Host.Tables = []state.Table{p.table()}
 	}
 	if c.SNAT {
-		f.Host.Links = in.hairpin()
+		f.Host.Links = in.bridgeHairpinMode()
 	}
 	f.Host.Sysctls = p.sysctls()
 	f.Effects = p.effects()
@@ -99,11 +98,11 @@ func (Portmap) Plan(in Input) (Step, error) {
 }
 
 func absentProgram(conf model.PluginConf, name string) error {
-	return model.Faultf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
-		"plugin %s: backend iptables needs the program %s, which this machine does not have", conf.Type, name)
+	return model.Errorf(model.CodeInvalidConf, `install iptables, or use "nftables"`,
+		"plugin %s: backend iptables needs the program %s, which is not on this node", conf.Type, name)
 }
 
-// targets are the container's first address of each family, among those of its interface.
+// targets returns the container's first address of each family on its interface.
 func (in Input) targets() []netip.Prefix {
 	var v4, v6 []netip.Prefix
 	if in.Chain.Prev == nil {
@@ -125,8 +124,8 @@ func (in Input) targets() []netip.Prefix {
 	return append(v4[:min(len(v4), 1)], v6[:min(len(v6), 1)]...)
 }
 
-// hostLink is the link over which the node reaches an address, "" when nobody knows, and whether others are reached
-// over it as well.
+// hostLink returns the interface over which the node reaches an address, "" if unknown, and whether other addresses are
+// reached over it as well.
 func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
 	if name, planned := plannedRoute(in.Chain.Fragment.Host, a); planned {
 		for _, l := range in.Chain.Fragment.Host.Links {
@@ -140,10 +139,10 @@ func (in Input) hostLink(a netip.Addr) (name string, shared bool) {
 	return answer.Link.Name, answer.Link.Kind != state.Veth
 }
 
-// hairpin lets the container's port of a bridge send out what came in from it: where the bridge hands packets to
-// netfilter (br_netfilter), one that the container sends to its own port of the node never leaves the bridge.
-func (in Input) hairpin() []state.Link {
-	e, planned := in.plannedEnds()
+// bridgeHairpinMode enables hairpin mode on the container's bridge port. If the bridge passes packets to netfilter
+// (br_netfilter), a packet that the container sends to its own port of the node never leaves the bridge.
+func (in Input) bridgeHairpinMode() []state.Link {
+	e, planned := in.plannedPair()
 	if !planned {
 		e.host = in.Answers[state.Query{Space: state.Pod, OtherEnd: in.Request.IfName}].Link
 	}
@@ -153,7 +152,7 @@ func (in Input) hairpin() []state.Link {
 	return []state.Link{{Name: e.host.Name, Port: &state.PortAttrs{Hairpin: state.On()}}}
 }
 
-// plannedRoute finds the link in a plan: that of the longest prefix around the address.
+// plannedRoute returns the interface of the longest planned prefix that contains the address.
 func plannedRoute(host state.Space, a netip.Addr) (link string, planned bool) {
 	best := 0
 	try := func(p netip.Prefix, name string) {

@@ -12,9 +12,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The bits of a packet's mark that say, without markMasqBit, that a hostPort was spoken to. Kubernetes uses 14 and 15.
-// With iptables it is the reference plugin's, whose rule for it stays on a node for ever and masquerades whatever bears
-// it.
+// These are the bits of a packet's mark that, without markMasqBit, mark connections to a hostPort. Kubernetes uses 14
+// and 15. With iptables it is the reference plugin's bit, whose masquerade rule is never removed from a node.
 const (
 	iptablesBit = 13
 	nftBit      = 12
@@ -32,11 +31,11 @@ type portmapConf struct {
 		PortMappings []portMapping `json:"portMappings"`
 	} `json:"runtimeConfig"`
 
-	// What follows from these.
+	// Derived from the keys above.
 	SNAT     bool       `json:"-"`
 	backend  string     // nftables or iptables
 	bit      int        // of the mark
-	mappings []hostPort // checked, in the caller's order
+	mappings []hostPort // validated, in the caller's order
 }
 
 type portMapping struct {
@@ -46,7 +45,8 @@ type portMapping struct {
 	HostIP        string `json:"hostIP"`
 }
 
-// hostPort is a mapping. Without at it is for every address of the node, of both families unless one is named.
+// hostPort is a mapping. Without an address it applies to every address of the node, of both families unless hostIP has
+// a family.
 type hostPort struct {
 	proto  string
 	at     netip.Addr
@@ -55,10 +55,10 @@ type hostPort struct {
 	to     uint16
 }
 
-// of tells whether the mapping is one of the family.
+// of reports whether the mapping applies to the address's family.
 func (h hostPort) of(a netip.Addr) bool { return a.Is4() && h.v4 || a.Is6() && h.v6 }
 
-// readPortmap reads and checks a configuration.
+// readPortmap parses and validates a configuration.
 func readPortmap(conf model.PluginConf) (portmapConf, error) {
 	var c portmapConf
 	if err := decode(conf, &c); err != nil {
@@ -66,7 +66,7 @@ func readPortmap(conf model.PluginConf) (portmapConf, error) {
 	}
 	c.SNAT = c.SNATOption == nil || *c.SNATOption
 	if c.MarkMasqBit != nil && c.ExternalSetMarkChain != nil {
-		return c, model.Faultf(model.CodeInvalidConf, "leave one of them out",
+		return c, model.Errorf(model.CodeInvalidConf, "leave one of them out",
 			"plugin %s: markMasqBit %d contradicts externalSetMarkChain %q", conf.Type, *c.MarkMasqBit, *c.ExternalSetMarkChain)
 	}
 	if err := c.readBackend(conf); err != nil {
@@ -80,21 +80,21 @@ func readPortmap(conf model.PluginConf) (portmapConf, error) {
 		c.bit = *c.MarkMasqBit
 	}
 	if c.bit < 0 || c.bit > 31 {
-		return c, model.Faultf(model.CodeInvalidConf, "a mark has the bits 0 to 31",
+		return c, model.Errorf(model.CodeInvalidConf, "a mark has the bits 0 to 31",
 			"plugin %s: markMasqBit %d is not between 0 and 31",
 			conf.Type, c.bit)
 	}
 	return c, c.readMappings(conf)
 }
 
-// readBackend chooses the backend: nftables, unless an option is for iptables alone.
+// readBackend chooses the backend: nftables, unless an option requires iptables.
 func (c *portmapConf) readBackend(conf model.PluginConf) error {
 	const hint = "leave backend out, or write the option for that backend"
 	if c.Backend != nil && *c.Backend != backendNFTables && *c.Backend != backendIPTables {
-		return model.Faultf(model.CodeInvalidConf, "choose one of nftables, iptables", "plugin %s: backend %q is unknown",
+		return model.Errorf(model.CodeInvalidConf, "choose one of nftables, iptables", "plugin %s: backend %q is unknown",
 			conf.Type, *c.Backend)
 	}
-	wrote := map[string]string{} // which option is written for a backend
+	wrote := map[string]string{} // the option that requires the backend
 	if e := c.ExternalSetMarkChain; e != nil {
 		if err := checkChainName(conf, *e); err != nil {
 			return err
@@ -111,7 +111,7 @@ func (c *portmapConf) readBackend(conf model.PluginConf) error {
 		}
 		if strings.HasPrefix(words[0], "-") || strings.HasPrefix(words[0], "!") {
 			wrote[backendIPTables] = o.key
-			if err := checkWords(conf, o.key, words); err != nil {
+			if err := checkArguments(conf, o.key, words); err != nil {
 				return err
 			}
 			continue
@@ -122,7 +122,7 @@ func (c *portmapConf) readBackend(conf model.PluginConf) error {
 		}
 	}
 	if wrote[backendNFTables] != "" && wrote[backendIPTables] != "" {
-		return model.Faultf(model.CodeInvalidConf, "write both in the words of nft, or of iptables",
+		return model.Errorf(model.CodeInvalidConf, "write both in the syntax of nft, or of iptables",
 			"plugin %s: %s is written for nftables, %s for iptables", conf.Type, wrote[backendNFTables], wrote[backendIPTables])
 	}
 	c.backend = backendNFTables
@@ -133,14 +133,14 @@ func (c *portmapConf) readBackend(conf model.PluginConf) error {
 		return nil
 	}
 	if key := wrote[c.backend]; key != "" {
-		return model.Faultf(model.CodeInvalidConf, hint, "plugin %s: %s is for %s, and backend is %q", conf.Type, key,
+		return model.Errorf(model.CodeInvalidConf, hint, "plugin %s: %s is for %s, and backend is %q", conf.Type, key,
 			c.backend, *c.Backend)
 	}
 	c.backend = *c.Backend
 	return nil
 }
 
-// conditions are an option's words; one empty word is none.
+// conditions returns the arguments of an option; a single empty argument is none.
 func conditions(option *[]string) []string {
 	if option == nil || len(*option) == 0 || (*option)[0] == "" {
 		return nil
@@ -148,22 +148,29 @@ func conditions(option *[]string) []string {
 	return *option
 }
 
-// checkWords refuses what iptables cannot be told as a word.
-func checkWords(conf model.PluginConf, key string, words []string) error {
+// checkArguments rejects invalid iptables arguments.
+func checkArguments(conf model.PluginConf, key string, words []string) error {
 	for i, w := range words {
 		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return model.Faultf(model.CodeInvalidConf, "one word of iptables in each string", "plugin %s: %s[%d] %q is no word",
-				conf.Type, key, i, w)
+			return model.Errorf(
+				model.CodeInvalidConf,
+				"one iptables argument in each string",
+				"plugin %s: %s[%d] %q is not an argument",
+				conf.Type,
+				key,
+				i,
+				w,
+			)
 		}
 		if slices.Contains([]string{"-j", "--jump", "-g", "--goto", "-A", "-I", "-D", "-t"}, w) {
-			return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition",
+			return model.Errorf(model.CodeInvalidConf, "a condition is a match", "plugin %s: %s[%d] %q is not a condition",
 				conf.Type, key, i, w)
 		}
 	}
 	return nil
 }
 
-// checkMatches refuses what does not only match.
+// checkMatches rejects nft statements other than matches.
 func checkMatches(conf model.PluginConf, key string, words []string) error {
 	statements := []string{
 		"accept", "drop", "return", "continue", "jump", "goto", "reject", "masquerade", "dnat", "snat", "set",
@@ -172,7 +179,7 @@ func checkMatches(conf model.PluginConf, key string, words []string) error {
 	for i, s := range words {
 		for w := range strings.FieldsSeq(s) {
 			if slices.Contains(statements, w) {
-				return model.Faultf(model.CodeInvalidConf, "conditions only match", "plugin %s: %s[%d] %q is no condition",
+				return model.Errorf(model.CodeInvalidConf, "a condition is a match", "plugin %s: %s[%d] %q is not a condition",
 					conf.Type, key, i, s)
 			}
 		}
@@ -180,18 +187,18 @@ func checkMatches(conf model.PluginConf, key string, words []string) error {
 	return nil
 }
 
-// checkChainName refuses what iptables does not take for a chain's name.
+// checkChainName rejects invalid names of iptables chains.
 func checkChainName(conf model.PluginConf, name string) error {
 	const most = 28
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	if name == "" || len(name) > most || strings.ContainsFunc(name, odd) || strings.ContainsAny(name[:1], "-!") {
-		return model.Faultf(model.CodeInvalidConf, "1 to 28 characters, no white space, no - or ! at the beginning",
-			"plugin %s: externalSetMarkChain %q cannot be a chain's name", conf.Type, name)
+		return model.Errorf(model.CodeInvalidConf, "1 to 28 characters, no white space, no - or ! at the beginning",
+			"plugin %s: externalSetMarkChain %q is not a valid chain name", conf.Type, name)
 	}
 	return nil
 }
 
-// readMappings checks the mappings, and that no two of them are for the same port.
+// readMappings validates the mappings, and rejects two mappings of the same port.
 func (c *portmapConf) readMappings(conf model.PluginConf) error {
 	for i, m := range c.RuntimeConfig.PortMappings {
 		h, err := m.read(conf, i)
@@ -200,8 +207,8 @@ func (c *portmapConf) readMappings(conf model.PluginConf) error {
 		}
 		for _, other := range c.mappings {
 			if other.overlaps(h) && other.to != h.to {
-				return model.Faultf(model.CodeInvalidConf, "map it once",
-					"plugin %s: runtimeConfig.portMappings[%d]: hostPort %d/%s leads to containerPort %d already", conf.Type, i,
+				return model.Errorf(model.CodeInvalidConf, "map it once",
+					"plugin %s: runtimeConfig.portMappings[%d]: hostPort %d/%s is already mapped to containerPort %d", conf.Type, i,
 					h.port, h.proto, other.to)
 			}
 		}
@@ -215,12 +222,12 @@ func (c *portmapConf) readMappings(conf model.PluginConf) error {
 
 func (h hostPort) samePort(o hostPort) bool { return h.proto == o.proto && h.port == o.port }
 
-// overlaps tells whether some packet is for both.
+// overlaps reports whether a packet can match both mappings.
 func (h hostPort) overlaps(o hostPort) bool {
 	return h.samePort(o) && (h.v4 && o.v4 || h.v6 && o.v6) && (!h.at.IsValid() || !o.at.IsValid() || h.at == o.at)
 }
 
-// covers tells whether every packet for o is for h.
+// covers reports whether every packet that matches o matches h.
 func (h hostPort) covers(o hostPort) bool {
 	return h.samePort(o) && (h.v4 || !o.v4) && (h.v6 || !o.v6) && (!h.at.IsValid() || h.at == o.at)
 }
@@ -228,7 +235,7 @@ func (h hostPort) covers(o hostPort) bool {
 func (m portMapping) read(conf model.PluginConf, i int) (hostPort, error) {
 	h := hostPort{proto: strings.ToLower(m.Protocol), v4: true, v6: true}
 	bad := func(hint, format string, args ...any) (hostPort, error) {
-		return h, model.Faultf(model.CodeInvalidConf, hint, "plugin %s: runtimeConfig.portMappings[%d]: "+format,
+		return h, model.Errorf(model.CodeInvalidConf, hint, "plugin %s: runtimeConfig.portMappings[%d]: "+format,
 			append([]any{conf.Type, i}, args...)...)
 	}
 	const most = 65535
@@ -246,11 +253,11 @@ func (m portMapping) read(conf model.PluginConf, i int) (hostPort, error) {
 	}
 	ip, err := netip.ParseAddr(m.HostIP)
 	if err != nil || ip.Zone() != "" {
-		return bad("leave it out for all addresses of the node", "hostIP %q is no address", m.HostIP)
+		return bad("leave it out for all addresses of the node", "hostIP %q is not an address", m.HostIP)
 	}
 	ip = ip.Unmap()
 	if ip == netip.IPv6Loopback() {
-		return bad("use 127.0.0.1", "hostIP %s cannot be mapped: the kernel takes no answer to it from another link", ip)
+		return bad("use 127.0.0.1", "hostIP %s cannot be mapped: the kernel drops replies to it from another interface", ip)
 	}
 	h.v4, h.v6 = ip.Is4(), ip.Is6()
 	if !ip.IsUnspecified() {
@@ -259,8 +266,8 @@ func (m portMapping) read(conf model.PluginConf, i int) (hostPort, error) {
 	return h, nil
 }
 
-// leadTo are the mappings of an address's family.
-func (c portmapConf) leadTo(a netip.Addr) []hostPort {
+// mappingsFor returns the mappings of an address's family.
+func (c portmapConf) mappingsFor(a netip.Addr) []hostPort {
 	var out []hostPort
 	for _, h := range c.mappings {
 		if h.of(a) {
@@ -270,7 +277,7 @@ func (c portmapConf) leadTo(a netip.Addr) []hostPort {
 	return out
 }
 
-// ReadyQueries asks for the programs of iptables, where they are asked for.
+// ReadyQueries returns the queries for the iptables programs, if the backend is iptables.
 func (Portmap) ReadyQueries(in Input) []state.Query {
 	if c, err := decoded(in, readPortmap); err != nil || c.backend != backendIPTables {
 		return nil
@@ -278,7 +285,7 @@ func (Portmap) ReadyQueries(in Input) []state.Query {
 	return []state.Query{program(false), program(true)}
 }
 
-// Ready tells whether ports could be mapped at all.
+// Ready returns an error if ports cannot be mapped.
 func (Portmap) Ready(in Input) error {
 	c, err := decoded(in, readPortmap)
 	if err != nil || c.backend != backendIPTables || in.Answers[program(false)].Found || in.Answers[program(true)].Found {
@@ -287,13 +294,13 @@ func (Portmap) Ready(in Input) error {
 	return absentProgram(in.Conf, program(false).Program)
 }
 
-// Doubts finds settings that have no effect.
-func (Portmap) Doubts(raw json.RawMessage) []model.Doubt {
+// Warnings reports settings that have no effect.
+func (Portmap) Warnings(raw json.RawMessage) []model.Warning {
 	c, err := readPortmap(model.PluginConf{Type: "portmap", Raw: raw})
 	if err != nil || c.SNAT {
-		return nil // Decode says it
+		return nil // Decode reports it
 	}
-	var out []model.Doubt
+	var out []model.Warning
 	for _, o := range []struct {
 		on  bool
 		key string
@@ -303,7 +310,7 @@ func (Portmap) Doubts(raw json.RawMessage) []model.Doubt {
 		{c.ExternalSetMarkChain != nil, "externalSetMarkChain"},
 	} {
 		if o.on {
-			out = append(out, model.Doubt{
+			out = append(out, model.Warning{
 				Field: o.key, Msg: o.key + " has no effect with snat false", Hint: "remove it, or snat",
 			})
 		}

@@ -18,7 +18,7 @@ const (
 	masqChain    = "CNI-HOSTPORT-MASQ"
 )
 
-// iptables are the chains and rules of the reference plugin, in its order, for each family that the container has.
+// iptables returns the chains and rules of the reference plugin, in its order, for each family that the container has.
 func (p portMap) iptables() []state.IPTables {
 	var out []state.IPTables
 	for _, t := range p.targets {
@@ -49,7 +49,7 @@ func (p portMap) nat(t target) state.IPTables {
 	return out
 }
 
-// marking are the chains that mark what is to be masqueraded, and masquerade it.
+// marking returns the chains that mark connections, and masquerade marked ones.
 func (p portMap) marking() []state.IPChain {
 	bit := uint32(1) << p.conf.bit
 	one := func(name, text string, first bool) state.IPChain {
@@ -63,15 +63,15 @@ func (p portMap) marking() []state.IPChain {
 	}
 }
 
-// protoPorts are ports of one protocol, as many as one rule takes.
+// protoPorts are ports of one protocol, at most as many as one rule can match.
 type protoPorts struct {
 	proto string
 	ports []string
 }
 
-// ports are those of all mappings, of both families, by protocol.
+// ports returns the ports of all mappings, of both families, by protocol.
 func (p portMap) ports() []protoPorts {
-	const most = 15 // of the multiport match
+	const most = 15 // the limit of the multiport match
 	var out []protoPorts
 	for _, proto := range []string{"sctp", "tcp", "udp"} {
 		var all []string
@@ -87,7 +87,7 @@ func (p portMap) ports() []protoPorts {
 	return out
 }
 
-// entry leads to the container's own chain.
+// entry returns the rule that jumps to the container's own chain.
 func (p portMap) entry(own string, ports protoPorts, v6 bool) state.IPRule {
 	option := p.conf.ConditionsV4
 	if v6 {
@@ -97,14 +97,14 @@ func (p portMap) entry(own string, ports protoPorts, v6 bool) state.IPRule {
 		commented(trimmed(fmt.Sprintf(`dnat name: "%s" id: "%s"`, p.key.Network, p.key.ContainerID))),
 		strings.Join(ports.ports, ","))}
 	for _, w := range conditions(option) {
-		rule.Text += " " + word(w)
+		rule.Text += " " + quotedArg(w)
 		rule.Loose = true
 	}
 	rule.Text += " -j " + own
 	return rule
 }
 
-// trimmed is a comment that is short enough; the reference plugin cuts it a letter too late.
+// trimmed truncates a comment; the reference plugin truncates it one character too late.
 func trimmed(comment string) string {
 	const most = 255
 	if len(comment) > most {
@@ -113,15 +113,15 @@ func trimmed(comment string) string {
 	return strings.ReplaceAll(comment, `"`, `\"`)
 }
 
-// word quotes what iptables-restore must take as one word.
-func word(w string) string {
+// quotedArg quotes an argument for iptables-restore.
+func quotedArg(w string) string {
 	if !strings.ContainsAny(w, " \t\"\\'") {
 		return w
 	}
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`).Replace(w) + `"`
 }
 
-// rules mark the connections that would not come back otherwise, then send all to the container.
+// rules returns the rules that mark the connections that need SNAT, then redirect all to the container.
 func (p portMap) rules(net netip.Prefix, h hostPort) []state.IPRule {
 	at := ""
 	if h.at.IsValid() {

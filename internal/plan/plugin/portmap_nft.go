@@ -21,18 +21,19 @@ type portMap struct {
 	targets []target
 }
 
-// target is an address of the container and the ports that lead to it.
+// target is an address of the container and the ports that are mapped to it.
 type target struct {
 	net   netip.Prefix
 	ports []hostPort
-	// link is how the node reaches the address; shared tells that others are reached over it as well.
+	// link is the interface over which the node reaches the address; shared is set if it reaches other addresses over it
+	// as well.
 	link   string
 	shared bool
 }
 
 func (t target) addr() netip.Addr { return t.net.Addr() }
 
-// table is weft's own table with the container's elements.
+// table returns weft's own table with the container's elements.
 func (p portMap) table() state.Table {
 	t := hostPorts(p.conf)
 	mark := elementMark(p.key)
@@ -60,9 +61,11 @@ func (p portMap) table() state.Table {
 		if p.conf.MasqAll {
 			add("all"+family+suffix, state.Element{Key: []string{addr}, Comment: mark})
 		} else {
+			// self: hairpin, the pod reaches itself.
 			add("self"+family+suffix, state.Element{Key: []string{addr, addr}, Comment: mark})
 		}
 		if to.link != "" && !p.conf.MasqAll {
+			// hairpin: another pod behind the same interface.
 			add("hairpin"+family+suffix, state.Element{Key: []string{quoted(to.link), addr}, Comment: mark})
 		}
 		if to.localnet() {
@@ -78,7 +81,7 @@ func (p portMap) table() state.Table {
 
 func number(n uint16) string { return strconv.Itoa(int(n)) }
 
-// localnet tells whether the node's own 127.0.0.1 leads to the target.
+// localnet reports whether the node's 127.0.0.1 is mapped to the target.
 func (t target) localnet() bool {
 	if t.link == "" || t.addr().Is6() {
 		return false
@@ -91,7 +94,7 @@ func (t target) localnet() bool {
 	return false
 }
 
-// sysctls let packets from 127.0.0.0/8 out to the container, and their answers in.
+// sysctls returns the settings that route packets from 127.0.0.0/8 to the container.
 func (p portMap) sysctls() []state.Sysctl {
 	var out []state.Sysctl
 	for _, t := range p.targets {
@@ -102,8 +105,8 @@ func (p portMap) sysctls() []state.Sysctl {
 	return out
 }
 
-// effects forget connections. A new mapping takes over what datagrams were sent to it before: nobody ever closes such a
-// connection. When a container goes, so does all that was translated to it.
+// effects returns the conntrack flushes. A new mapping must apply to datagrams from known peers, whose entries never
+// end by themselves. When a container is deleted, all entries translated to it are deleted.
 func (p portMap) effects() []state.Effect {
 	made := state.Effect{Kind: state.FlushConntrack, Space: state.Host}
 	gone := state.Effect{Kind: state.FlushConntrack, Space: state.Host, When: state.OnRemove}
@@ -114,7 +117,7 @@ func (p portMap) effects() []state.Effect {
 				made.Flows = append(made.Flows, state.Flow{IPv6: v6, Proto: h.proto, Port: h.port, Dst: h.at})
 			}
 		}
-		gone.Flows = append(gone.Flows, state.Flow{IPv6: v6, To: t.addr()})
+		gone.Flows = append(gone.Flows, state.Flow{IPv6: v6, ReplySrc: t.addr()})
 	}
 	if len(made.Flows) == 0 {
 		return []state.Effect{gone}
@@ -122,8 +125,8 @@ func (p portMap) effects() []state.Effect {
 	return []state.Effect{made, gone}
 }
 
-// variant is empty for the usual configuration. One with conditions, or with another bit of the mark, has its own
-// chains and sets: all who share a chain want the same rules.
+// variant returns the suffix of chains and sets, empty for the default configuration. A configuration with conditions,
+// or with another bit of the mark, has its own chains and sets: all mappings in a chain share its rules.
 func variant(c portmapConf) string {
 	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
 	if len(v4)+len(v6) == 0 && c.bit == nftBit {
@@ -133,13 +136,13 @@ func variant(c portmapConf) string {
 	return "_" + hex.EncodeToString(sum[:4])
 }
 
-// hostPorts is the table of a variant without elements. Whoever speaks to a port of the node is marked and sent to
-// where the maps say: those of an address before those of all. What was sent on is masqueraded where the answer would
-// not come back through this node: when a container speaks to itself; when it leaves over the link that it came from (a
-// neighbor on a bridge); and when its source is this node's loopback address. That is so for IPv4 alone: an answer to
-// ::1 from another link is thrown away by the kernel. An address in 127.0.0.0/8 never comes over a link; the kernel
-// refuses it but where it is told to route such addresses. The mark is gone before others masquerade by marks (priority
-// 100).
+// hostPorts returns the table of a variant without elements. Packets to a port of the node are marked and redirected by
+// the maps: those of an address take precedence over those of all addresses. Redirected packets are masqueraded if the
+// reply would not pass this node: when a container connects to itself, when a packet leaves over the interface on which
+// it arrived (a neighbor on a bridge), and when its source is the node's loopback address. The last is IPv4 only: the
+// kernel drops a reply to ::1 from another interface. Packets to 127.0.0.0/8 never arrive over a network; the kernel
+// drops them unless route_localnet is set, so this table does. The mark is cleared before other programs masquerade by
+// marks (priority 100).
 func hostPorts(c portmapConf) state.Table {
 	v := variant(c)
 	bit := uint32(1) << c.bit
@@ -155,6 +158,7 @@ func hostPorts(c portmapConf) state.Table {
 				Name: "ports" + family + "_at" + v, Key: addr + " . inet_proto . inet_service", Data: addr + " . inet_service",
 				Exclusive: "ports" + family,
 			},
+			// hairpin: another pod behind the same interface. self: hairpin, the pod reaches itself.
 			state.Set{Name: "hairpin" + family + v, Key: "ifname . " + addr},
 			state.Set{Name: "self" + family + v, Key: addr + " . " + addr},
 			state.Set{Name: "all" + family + v, Key: addr})
@@ -164,17 +168,15 @@ func hostPorts(c portmapConf) state.Table {
 		{Name: "martian", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: []state.NftRule{
 			{Text: "iifname @localnet ip daddr 127.0.0.0/8 drop"},
 		}},
-		{Name: "hostports" + v, Rules: texts(
-			"ip6 daddr ::1 return",
+		{Name: "hostports" + v, Rules: texts("ip6 daddr ::1 return",
 			fmt.Sprintf("meta mark set meta mark | 0x%08x", bit),
 			"dnat ip to ip daddr . meta l4proto . th dport map @ports4_at"+v,
 			"dnat ip to meta l4proto . th dport map @ports4"+v,
 			"dnat ip6 to ip6 daddr . meta l4proto . th dport map @ports6_at"+v,
 			"dnat ip6 to meta l4proto . th dport map @ports6"+v,
-			fmt.Sprintf("meta mark set meta mark & 0x%08x", ^bit),
-		)},
-		{Name: "prerouting" + v, Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: local(c)},
-		{Name: "output" + v, Type: "nat", Hook: "output", Priority: -100, Policy: "accept", Rules: local(c)},
+			fmt.Sprintf("meta mark set meta mark & 0x%08x", ^bit))},
+		{Name: "prerouting" + v, Type: "nat", Hook: "prerouting", Priority: -100, Policy: "accept", Rules: entryRules(c)},
+		{Name: "output" + v, Type: "nat", Hook: "output", Priority: -100, Policy: "accept", Rules: entryRules(c)},
 		{Name: "postrouting" + v, Type: "nat", Hook: "postrouting", Priority: 99, Policy: "accept", Rules: texts(
 			fmt.Sprintf("meta mark & 0x%08x != 0x%08x return", bit, bit),
 			fmt.Sprintf("meta mark set meta mark & 0x%08x", ^bit),
@@ -190,8 +192,9 @@ func hostPorts(c portmapConf) state.Table {
 	return t
 }
 
-// local leads what is sent to an address of the node, and fulfills the conditions, to the maps.
-func local(c portmapConf) []state.NftRule {
+// entryRules returns the rules that send packets for an address of the node, if they fulfill the conditions, to the
+// maps.
+func entryRules(c portmapConf) []state.NftRule {
 	to := "fib daddr type local jump hostports" + variant(c)
 	v4, v6 := conditions(c.ConditionsV4), conditions(c.ConditionsV6)
 	if len(v4)+len(v6) == 0 {
@@ -210,7 +213,7 @@ func texts(lines ...string) []state.NftRule {
 	return out
 }
 
-// TakenPort says of an element of weft's table which port of the node it is about; false for other tables.
+// TakenPort returns the port of the node that an element of weft's table maps; false for other tables.
 func TakenPort(table string, key []string) (port string, ok bool) {
 	if table != "weft_hostports" || len(key) < 2 {
 		return "", false

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// portmap is a configuration with these options and mappings.
+// portmap returns a configuration with these options and mappings.
 func portmap(options, mappings string) model.PluginConf {
 	return confOf(`{"type":"portmap"` + options + `,"runtimeConfig":{"portMappings":[` + mappings + `]}}`)
 }
@@ -49,7 +49,7 @@ func portmapGoldens() map[string]Input {
 	return map[string]Input{
 		"portmap":            {Conf: portmap("", allPorts), Chain: bridged},
 		"portmap-pair":       {Conf: portmap("", allPorts), Chain: pair},
-		"portmap-alone":      {Conf: portmap("", allPorts), Chain: bridged.alone(), Answers: over("br0", state.Bridge)},
+		"portmap-alone":      {Conf: portmap("", allPorts), Chain: bridged.prevOnly(), Answers: over("br0", state.Bridge)},
 		"portmap-macvlan":    {Conf: portmap("", aPort), Chain: link, Answers: over("eth9", "")},
 		"portmap-none":       {Conf: confOf(`{"type":"portmap","snat":true}`), Chain: pair},
 		"portmap-no-address": {Conf: portmap("", aPort), Chain: Chain{Prev: &model.Result{}}},
@@ -94,7 +94,7 @@ func showValue(e state.Element) string {
 	return " : " + strings.Join(e.Val, " . ")
 }
 
-// TestBadPorts is every way in which portmap can be told nonsense.
+// TestBadPorts has every invalid configuration of portmap.
 func TestBadPorts(t *testing.T) {
 	pair := made(t, aPair, dual())
 	conf := func(options string) string { return string(portmap(options, aPort).Raw) }
@@ -136,11 +136,11 @@ func TestBadPorts(t *testing.T) {
 		},
 		{
 			conf(`,"externalSetMarkChain":"a b"`), pair, 7,
-			`plugin portmap: externalSetMarkChain "a b" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`,
+			`plugin portmap: externalSetMarkChain "a b" is not a valid chain name (1 to 28 characters, no white space, no - or ! at the beginning)`,
 		},
 		{
 			conf(`,"externalSetMarkChain":""`), pair, 7,
-			`plugin portmap: externalSetMarkChain "" cannot be a chain's name (1 to 28 characters, no white space, no - or ! at the beginning)`,
+			`plugin portmap: externalSetMarkChain "" is not a valid chain name (1 to 28 characters, no white space, no - or ! at the beginning)`,
 		},
 		{conf(`,"externalSetMarkChain":[]`), pair, 6, `plugin portmap: externalSetMarkChain is array, want string`},
 		{
@@ -157,19 +157,19 @@ func TestBadPorts(t *testing.T) {
 		},
 		{
 			conf(`,"conditionsV4":["-s","10.0.0.0/8"],"conditionsV6":["ip6 saddr fd00::/8"]`), pair, 7,
-			`plugin portmap: conditionsV6 is written for nftables, conditionsV4 for iptables (write both in the words of nft, or of iptables)`,
+			`plugin portmap: conditionsV6 is written for nftables, conditionsV4 for iptables (write both in the syntax of nft, or of iptables)`,
 		},
 		{
 			conf(`,"conditionsV4":["-s","10.0.0.0/8","-j","DROP"]`), pair, 7,
-			`plugin portmap: conditionsV4[2] "-j" is no condition (conditions only match)`,
+			`plugin portmap: conditionsV4[2] "-j" is not a condition (a condition is a match)`,
 		},
 		{
 			conf(`,"conditionsV4":["-s","a\nb"]`), pair, 7,
-			`plugin portmap: conditionsV4[1] "a\nb" is no word (one word of iptables in each string)`,
+			`plugin portmap: conditionsV4[1] "a\nb" is not an argument (one iptables argument in each string)`,
 		},
 		{
 			conf(`,"conditionsV6":["ip6 saddr fd00::/8 drop"]`), pair, 7,
-			`plugin portmap: conditionsV6[0] "ip6 saddr fd00::/8 drop" is no condition (conditions only match)`,
+			`plugin portmap: conditionsV6[0] "ip6 saddr fd00::/8 drop" is not a condition (a condition is a match)`,
 		},
 		{conf(`,"conditionsV4":"ip saddr 10.0.0.0/8"`), pair, 6, `plugin portmap: conditionsV4 is string, want list`},
 		{conf(`,"conditionsV4":[4]`), pair, 6, `plugin portmap: conditionsV4 is number, want string`},
@@ -187,21 +187,21 @@ func TestBadPorts(t *testing.T) {
 		{one("protocol", "6"), pair, 6, `plugin portmap: runtimeConfig.portMappings.protocol is number, want string`},
 		{
 			one("hostIP", `"localhost"`), pair, 7,
-			at + `hostIP "localhost" is no address (leave it out for all addresses of the node)`,
+			at + `hostIP "localhost" is not an address (leave it out for all addresses of the node)`,
 		},
 		{
 			one("hostIP", `"fe80::1%eth0"`), pair, 7,
-			at + `hostIP "fe80::1%eth0" is no address (leave it out for all addresses of the node)`,
+			at + `hostIP "fe80::1%eth0" is not an address (leave it out for all addresses of the node)`,
 		},
 		{
 			one("hostIP", `"::1"`), pair, 7,
-			at + `hostIP ::1 cannot be mapped: the kernel takes no answer to it from another link (use 127.0.0.1)`,
+			at + `hostIP ::1 cannot be mapped: the kernel drops replies to it from another interface (use 127.0.0.1)`,
 		},
 		{one("hostIP", `80`), pair, 6, `plugin portmap: runtimeConfig.portMappings.hostIP is number, want string`},
-		{one("containerPort", "81"), pair, 7, at + `hostPort 8080/tcp leads to containerPort 80 already (map it once)`},
+		{one("containerPort", "81"), pair, 7, at + `hostPort 8080/tcp is already mapped to containerPort 80 (map it once)`},
 		{
 			string(portmap("", aPort+","+strings.Replace(aPort, `80,"p`, `81,"hostIP":"192.0.2.1","p`, 1)).Raw), pair, 7,
-			at + `hostPort 8080/tcp leads to containerPort 80 already (map it once)`,
+			at + `hostPort 8080/tcp is already mapped to containerPort 80 (map it once)`,
 		},
 		{
 			`{"type":"portmap","runtimeConfig":{"portMappings":{}}}`, pair, 6,
@@ -211,36 +211,36 @@ func TestBadPorts(t *testing.T) {
 			`{"type":"portmap"}`,
 			Chain{},
 			7,
-			`plugin portmap: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`plugin portmap: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
 			conf(`,"backend":"iptables"`), pair, 7,
-			`plugin portmap: backend iptables needs the program iptables-restore, which this machine does not have (install iptables, or use "nftables")`,
+			`plugin portmap: backend iptables needs the program iptables-restore, which is not on this node (install iptables, or use "nftables")`,
 		},
 	} {
 		_, err := Portmap{}.Plan(Input{
 			Conf: model.PluginConf{Type: "portmap", Raw: json.RawMessage(tc.conf)}, Request: request(), Chain: tc.chain,
 		})
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || err.Error() != tc.want {
 			t.Errorf("%s:\n got %v\nwant %d %s", tc.conf, err, tc.code, tc.want)
 		}
 	}
 }
 
-func TestDoubtsAboutPorts(t *testing.T) {
+func TestPortWarnings(t *testing.T) {
 	for options, want := range map[string]string{
 		`,"snat":false,"masqAll":true,"markMasqBit":5`: `[{masqAll masqAll has no effect with snat false remove it, or snat} {markMasqBit markMasqBit has no effect with snat false remove it, or snat}]`,
 		`,"snat":false`:   `[]`,
 		`,"masqAll":true`: `[]`,
 	} {
-		if got := fmt.Sprint(Portmap{}.Doubts(portmap(options, "").Raw)); got != want {
+		if got := fmt.Sprint(Portmap{}.Warnings(portmap(options, "").Raw)); got != want {
 			t.Errorf("%s:\n got %s\nwant %s", options, got, want)
 		}
 	}
 }
 
-// FuzzPortmap: of what is accepted, every packet is for one mapping at most, and no two elements of a map have one key.
+// FuzzPortmap: a packet matches at most one accepted mapping, and no two elements of a map have the same key.
 func FuzzPortmap(f *testing.F) {
 	f.Add("", allPorts)
 	f.Add(`,"backend":"iptables","conditionsV4":["-s","10.0.0.0/8"]`, aPort)
@@ -252,7 +252,7 @@ func FuzzPortmap(f *testing.F) {
 		in := Input{Conf: conf, Request: request(), Chain: chain, Answers: programs(nil)}
 		step, err := Portmap{}.Plan(in)
 		if err != nil {
-			var fault *model.Fault
+			var fault *model.Error
 			if !errors.As(err, &fault) {
 				t.Fatalf("error without a code: %v", err)
 			}
@@ -264,7 +264,7 @@ func FuzzPortmap(f *testing.F) {
 				for _, e := range set.Elements {
 					key := strings.Join(e.Key, " ")
 					if seen[key] {
-						t.Errorf("%s: %s stands twice in %s", conf.Raw, key, set.Name)
+						t.Errorf("%s: %s occurs twice in %s", conf.Raw, key, set.Name)
 					}
 					seen[key] = true
 				}

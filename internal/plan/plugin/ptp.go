@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// PTP joins the container to the node by a veth pair and routes between them: no bridge, no shared wire.
+// PTP connects the container to the node by a veth pair and routes between them: no bridge, no shared broadcast domain.
 type PTP struct{}
 
 type ptpConf struct {
@@ -20,19 +20,19 @@ type ptpConf struct {
 
 func (c ptpConf) masq() masqConf { return masqConf{c.IPMasq, c.IPMasqBackend} }
 
-// Type is "ptp".
+// Type returns "ptp".
 func (PTP) Type() string { return "ptp" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (p PTP) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: p} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (PTP) Keys() []string { return interfaceKeys("ipMasq", "ipMasqBackend", "mtu") }
 
-// IPAM is the ipam section.
+// IPAM returns the ipam section.
 func (PTP) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode wants an ipam section.
+// Decode parses and validates the configuration, which must have an ipam section.
 func (PTP) Decode(conf model.PluginConf) (any, error) { return readPTP(conf) }
 
 func readPTP(conf model.PluginConf) (ptpConf, error) {
@@ -51,12 +51,12 @@ func readPTP(conf model.PluginConf) (ptpConf, error) {
 		return c, err
 	}
 	if section == nil {
-		return c, model.Faultf(model.CodeInvalidConf, `add "ipam": {"type": …}`, "plugin ptp: ipam.type is missing")
+		return c, model.Errorf(model.CodeInvalidConf, `add "ipam": {"type": …}`, "plugin ptp: ipam.type is missing")
 	}
 	return c, readDNS(conf).err
 }
 
-// Observe asks whether the interface's name is free.
+// Observe returns the query for the interface's name, which must be free.
 func (PTP) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readPTP)
 	if err != nil {
@@ -65,7 +65,7 @@ func (PTP) Observe(in Input) ([]state.Query, error) {
 	return append([]state.Query{freeName(in.Request)}, c.masq().queries()...), checkArgs(in.Request)
 }
 
-// ReadyQueries asks for what masquerading needs.
+// ReadyQueries returns the queries for the programs that masquerading needs.
 func (PTP) ReadyQueries(in Input) []state.Query {
 	c, err := decoded(in, readPTP)
 	if err != nil {
@@ -74,7 +74,7 @@ func (PTP) ReadyQueries(in Input) []state.Query {
 	return c.masq().queries()
 }
 
-// Ready tells whether masquerading could work.
+// Ready returns an error if masquerading cannot work.
 func (PTP) Ready(in Input) error {
 	c, err := decoded(in, readPTP)
 	if err != nil {
@@ -83,8 +83,8 @@ func (PTP) Ready(in Input) error {
 	return c.masq().ready(in)
 }
 
-// Plan makes the pair. The node's end has the gateways as single addresses and a route to each of the container's; the
-// container reaches its subnet only through the gateway, so all its traffic passes the node.
+// Plan creates the pair. The node's end has the gateways as single addresses and a route to each address of the
+// container; the container reaches its subnet only through the gateway, so all its traffic passes the node.
 func (PTP) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readPTP)
 	if err != nil {
@@ -99,24 +99,24 @@ func (PTP) Plan(in Input) (Step, error) {
 	}
 	for i, ip := range a.ips {
 		if !ip.Gateway.IsValid() {
-			return Step{}, model.Faultf(model.CodeInvalidConf, "ptp routes through it: give ipam a gateway",
+			return Step{}, model.Errorf(model.CodeInvalidConf, "ptp routes through it: configure a gateway in ipam",
 				"plugin ptp: ipam: ips[%d] %s has no gateway", i, ip.Address)
 		}
 	}
-	ends := newPair(in.Request, c.MTU, state.MAC{})
+	veth := newPair(in.Request, c.MTU, state.MAC{})
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
-	f.Host.Links, f.Pod.Links = []state.Link{ends.host}, []state.Link{ends.pod}
+	f.Host.Links, f.Pod.Links = []state.Link{veth.host}, []state.Link{veth.pod}
 	f.Host.Sysctls = forwarding(a.v4, a.v6)
-	a.ipv6(&f, ends, true)
+	a.ipv6(&f, veth, true)
 	for _, ip := range a.ips {
-		routed(&f, ends, ip)
+		routed(&f, veth, ip)
 	}
-	f.Pod.Routes = append(f.Pod.Routes, a.neighborRoutes(ends.pod.Name)...)
-	a.keepAddrs(&f, ends.pod.Name)
+	f.Pod.Routes = append(f.Pod.Routes, a.neighborRoutes(veth.pod.Name)...)
+	a.keepAddrs(&f, veth.pod.Name)
 	if err := c.masq().plan(in, &f, a); err != nil {
 		return Step{}, err
 	}
-	result := model.Result{Interfaces: ends.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
+	result := model.Result{Interfaces: veth.interfaces(in.Request), Routes: a.routes, DNS: in.IPAM.DNS}
 	one := 1
 	for _, ip := range a.ips {
 		ip.Interface = &one
@@ -128,8 +128,8 @@ func (PTP) Plan(in Input) (Step, error) {
 	return Step{Fragment: f, Result: result}, nil
 }
 
-// neighborRoutes are podRoutes where the subnets are not on the link: a gateway of them that is not the node itself is
-// asked for on the link all the same, as with the reference plugin, which adds these routes while they still are.
+// neighborRoutes returns podRoutes for an interface without on-link subnets. A gateway in a subnet that is not the node
+// itself is marked on-link, as with the reference plugin, which adds these routes while the subnets are still on-link.
 func (a *addressed) neighborRoutes(link string) []state.Route {
 	routes := a.podRoutes(link)
 	for i, r := range routes {
@@ -145,16 +145,16 @@ func (a *addressed) neighborRoutes(link string) []state.Route {
 	return routes
 }
 
-// routed joins one address: both ends know each other as single addresses.
-func routed(f *state.Fragment, ends pair, ip model.IP) {
+// routed adds the addresses and routes of both ends for one address.
+func routed(f *state.Fragment, veth pair, ip model.IP) {
 	addr := ip.Address.Addr()
 	v6 := addr.Is6()
-	gateway := state.Addr{Link: ends.host.Name, Prefix: full(ip.Gateway), NoDAD: v6, NoPrefixRoute: v6}
+	gateway := state.Addr{Link: veth.host.Name, Prefix: full(ip.Gateway), NoDAD: v6, NoPrefixRoute: v6}
 	if !slices.Contains(f.Host.Addrs, gateway) {
 		f.Host.Addrs = append(f.Host.Addrs, gateway)
 	}
-	f.Host.Routes = append(f.Host.Routes, state.Route{Dst: full(addr), Link: ends.host.Name})
-	pod := ends.pod.Name
+	f.Host.Routes = append(f.Host.Routes, state.Route{Dst: full(addr), Link: veth.host.Name})
+	pod := veth.pod.Name
 	f.Pod.Addrs = append(f.Pod.Addrs, state.Addr{Link: pod, Prefix: ip.Address, NoDAD: v6, NoPrefixRoute: true})
 	addRoute := func(r state.Route) {
 		same := func(o state.Route) bool { return o.Dst == r.Dst }

@@ -11,27 +11,27 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// SBR routes by source: what a container sends from an interface's address leaves through that interface. Each address
-// has a table of its own with the interface's routes, and a rule that leads there; the main table loses them.
+// SBR implements source-based routing: packets from an interface's address leave over that interface. Each address has
+// a rule and a table of its own with the interface's routes, which are removed from the main table.
 type SBR struct{}
 
 type sbrConf struct {
 	Table *uint32 `json:"table"`
 }
 
-// Type is "sbr".
+// Type returns "sbr".
 func (SBR) Type() string { return "sbr" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (s SBR) Capabilities() Capabilities { return Capabilities{Trace: s} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (SBR) Keys() []string { return append(commonKeys(), "table") }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (SBR) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses a table that rules cannot lead to.
+// Decode parses and validates the configuration: it rejects the kernel's own tables.
 func (SBR) Decode(conf model.PluginConf) (any, error) { return readSBR(conf) }
 
 func readSBR(conf model.PluginConf) (sbrConf, error) {
@@ -40,20 +40,21 @@ func readSBR(conf model.PluginConf) (sbrConf, error) {
 		return c, err
 	}
 	if c.Table != nil && (*c.Table == 0 || *c.Table == localTable) {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen",
+		return c, model.Errorf(model.CodeInvalidConf, "leave it out to use a free one",
 			"plugin sbr: table %d is the kernel's own", *c.Table)
 	}
 	return c, nil
 }
 
-// The kernel's tables (linux/rtnetlink.h), and where the search for a free one begins.
+// These are the kernel's tables (linux/rtnetlink.h), and the first number that is tried for a new one.
 const (
 	mainTable  = 254
 	localTable = 255
 	firstTable = 100
 )
 
-// Observe asks for the tables and the rules, and for the interface's routes unless the list makes the interface.
+// Observe returns the queries for the tables, the rules and the interface's routes, unless the list creates the
+// interface.
 func (SBR) Observe(in Input) ([]state.Query, error) {
 	if _, err := decoded(in, readSBR); err != nil {
 		return nil, err
@@ -71,14 +72,14 @@ func routesQuery(link string) state.Query {
 	return state.Query{Space: state.Pod, Routes: link, Main: true}
 }
 
-// opens tells whether the container's link of that name is planned and not made yet.
+// opens reports whether the interface is planned and not created yet.
 func (in Input) opens(name string) bool {
-	return slices.ContainsFunc(in.Chain.Open.Pod.Links, func(l state.Link) bool {
-		return l.Name == name && (l.Kind != "" || l.From != nil)
+	return slices.ContainsFunc(in.Chain.Pending.Pod.Links, func(l state.Link) bool {
+		return l.Name == name && (l.Kind != "" || l.MovedFrom != nil)
 	})
 }
 
-// Plan gives each of the interface's addresses its rule and, where no table is given, its routes.
+// Plan adds a rule for each of the interface's addresses and, if no table is configured, moves its routes.
 func (s SBR) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readSBR)
 	if err != nil {
@@ -89,12 +90,12 @@ func (s SBR) Plan(in Input) (Step, error) {
 		return Step{}, err
 	}
 	if !in.opens(in.Request.IfName) && !in.Answers[routesQuery(in.Request.IfName)].Found {
-		return Step{}, model.Faultf(model.CodeInvalidConf, "put the plugin behind the one that makes the interface",
+		return Step{}, model.Errorf(model.CodeInvalidConf, "put the plugin after the one that creates the interface",
 			"plugin sbr: interface %q does not exist in %s", in.Request.IfName, in.Request.Netns)
 	}
 	ips := addressesOf(prev, in.Request.IfName)
 	if len(ips) == 0 {
-		return Step{}, model.Faultf(model.CodeInvalidConf, "routes are chosen by the address a packet comes from",
+		return Step{}, model.Errorf(model.CodeInvalidConf, "rules select by source address",
 			"plugin sbr: prevResult has no address of interface %q", in.Request.IfName)
 	}
 	owner := Owner(in.Request.Key())
@@ -112,7 +113,7 @@ func (s SBR) Plan(in Input) (Step, error) {
 		}
 		return step, nil
 	}
-	m := in.mover()
+	m := in.relocateRoutes()
 	table := uint32(firstTable)
 	for _, ip := range ips {
 		table = in.freeTable(table)
@@ -124,7 +125,8 @@ func (s SBR) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
-// addressesOf are a result's addresses of an interface of the container; one that names no interface is everybody's.
+// addressesOf returns a result's addresses of an interface of the container. An address without an interface applies to
+// all.
 func addressesOf(r model.Result, name string) []model.IP {
 	var out []model.IP
 	for _, ip := range r.IPs {
@@ -136,7 +138,7 @@ func addressesOf(r model.Result, name string) []model.IP {
 	return out
 }
 
-// freeTable is the first table from that number on which nobody uses: no rule and no route, in the kernel or planned.
+// freeTable returns the first unused table from a number on: without rules and routes, in the kernel and in the plan.
 func (in Input) freeTable(table uint32) uint32 {
 	used := in.Answers[tablesQuery()].Tables
 	planned := in.Chain.Fragment.Pod
@@ -151,7 +153,7 @@ func (in Input) freeTable(table uint32) uint32 {
 	return table
 }
 
-// priorities hands out rules' priorities as the kernel does when nobody chooses: before all others but the first one.
+// priorities allocates rule priorities as the kernel does by default: before all rules except the first one.
 type priorities struct{ least4, least6 uint32 }
 
 func (in Input) priorities() *priorities {
@@ -180,12 +182,12 @@ func (p *priorities) next(from netip.Prefix) uint32 {
 	return *least
 }
 
-// Trace asks for the rules and the interface's addresses.
+// Trace returns the queries for the rules and the interface's addresses.
 func (SBR) Trace(in Input) []state.Query {
 	return []state.Query{tablesQuery(), {Space: state.Pod, Link: in.Request.IfName}}
 }
 
-// Traces are the rules from the interface's addresses, of the table if a valid one is given.
+// Traces returns the rules for the interface's addresses, limited to the configured table if it is valid.
 func (SBR) Traces(in Input) Step {
 	c, err := decoded(in, readSBR)
 	if err != nil {
@@ -203,16 +205,16 @@ func (SBR) Traces(in Input) Step {
 	return step
 }
 
-// Doubts finds a table that everything is looked up in anyway.
-func (SBR) Doubts(conf json.RawMessage) []model.Doubt {
+// Warnings reports a table that is always looked up.
+func (SBR) Warnings(conf json.RawMessage) []model.Warning {
 	c, err := readSBR(model.PluginConf{Type: "sbr", Raw: conf})
 	if err != nil || c.Table == nil || *c.Table != mainTable {
 		return nil
 	}
-	return []model.Doubt{
+	return []model.Warning{
 		{
-			Field: "table", Msg: "table 254 is the main one: the rules have no effect",
-			Hint: "leave it out to have a free one chosen",
+			Field: "table", Msg: "table 254 is the main table: the rules have no effect",
+			Hint: "leave it out to use a free one",
 		},
 	}
 }

@@ -10,33 +10,33 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// mover moves an interface's routes from the main table: planned ones, which are then planned otherwise, and those in
-// the kernel, which are taken away there.
-type mover struct {
+// routeRelocation moves an interface's routes out of the main table: planned ones by changing the plan, those in the
+// kernel by removing them.
+type routeRelocation struct {
 	link    string
-	open    state.Fragment // as it becomes
-	planned []state.Route  // taken out of it
+	pending state.Fragment // the changed plan
+	planned []state.Route  // removed from it
 	found   []state.Route  // in the kernel
-	moved   []bool         // which of planned and found went to a table
+	moved   []bool         // which of planned and found were moved to a table
 }
 
-func (in Input) mover() *mover {
-	m := &mover{link: in.Request.IfName, open: in.Chain.Open}
-	m.open.Pod.Addrs = slices.Clone(m.open.Pod.Addrs)
+func (in Input) relocateRoutes() *routeRelocation {
+	m := &routeRelocation{link: in.Request.IfName, pending: in.Chain.Pending}
+	m.pending.Pod.Addrs = slices.Clone(m.pending.Pod.Addrs)
 	var kept []state.Route
-	for _, r := range m.open.Pod.Routes {
+	for _, r := range m.pending.Pod.Routes {
 		if r.Link == m.link && (r.Table == 0 || r.Table == mainTable) && !r.Absent {
 			m.planned = append(m.planned, r)
 		} else {
 			kept = append(kept, r)
 		}
 	}
-	m.open.Pod.Routes = kept
-	for i, a := range m.open.Pod.Addrs {
-		// The kernel would put the route to the address's subnet into the main table.
+	m.pending.Pod.Routes = kept
+	for i, a := range m.pending.Pod.Addrs {
+		// The kernel would add the route to the address's subnet to the main table.
 		if a.Link == m.link && !a.Absent && !a.NoPrefixRoute && !a.Prefix.IsSingleIP() &&
 			!a.Prefix.Addr().IsLinkLocalUnicast() {
-			m.open.Pod.Addrs[i].NoPrefixRoute = true
+			m.pending.Pod.Addrs[i].NoPrefixRoute = true
 			m.planned = append(m.planned, connected(a))
 		}
 	}
@@ -45,7 +45,7 @@ func (in Input) mover() *mover {
 	return m
 }
 
-// connected is the route that the kernel adds for an address.
+// connected returns the route that the kernel adds for an address.
 func connected(a state.Addr) state.Route {
 	r := state.Route{Dst: a.Prefix.Masked(), Link: a.Link}
 	if a.Prefix.Addr().Is4() {
@@ -56,15 +56,15 @@ func connected(a state.Addr) state.Route {
 	return r
 }
 
-// through tells whether a route is an address's: it comes from its subnet or leads through it or its gateway, or says
-// neither.
+// through reports whether a route belongs to an address: its source or gateway is in the address's subnet, its gateway
+// is the address's, or it has neither.
 func through(ip model.IP, r state.Route) bool {
 	generic := !r.Src.IsValid() && !r.Gw.IsValid()
 	return generic || ip.Address.Contains(r.Src) || ip.Address.Contains(r.Gw) || r.Gw.IsValid() && r.Gw == ip.Gateway
 }
 
-// routes are an address's, and one to its gateway for all the rest.
-func (m *mover) routes(ip model.IP, table uint32) []state.Route {
+// routes returns the routes of an address, and a default route through its gateway.
+func (m *routeRelocation) routes(ip model.IP, table uint32) []state.Route {
 	var out []state.Route
 	add := func(r state.Route) {
 		same := func(o state.Route) bool { return o.Dst == r.Dst && o.Metric == r.Metric }
@@ -87,7 +87,9 @@ func (m *mover) routes(ip model.IP, table uint32) []state.Route {
 	if ip.Address.Addr().Is6() {
 		any = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 		link := linkLocal(m.link, state.MAC{}).Prefix.Masked()
-		add(state.Route{Dst: link, Link: m.link, Table: table, Metric: 256}) // else the gateway would be asked for neighbors
+		add(
+			state.Route{Dst: link, Link: m.link, Table: table, Metric: 256},
+		) // otherwise neighbors would be reached through the gateway
 	}
 	if !slices.ContainsFunc(out, func(r state.Route) bool { return r.Dst == any }) {
 		add(state.Route{Dst: any, Gw: ip.Gateway, Link: m.link, Table: table})
@@ -95,12 +97,12 @@ func (m *mover) routes(ip model.IP, table uint32) []state.Route {
 	return out
 }
 
-// finish takes what was moved out of the main table. A route of none of the addresses stays, and so does the one to the
-// neighbors' link-local addresses, which have no rule.
-func (m *mover) finish(step *Step) {
+// finish removes the moved routes from the main table. A route that belongs to no address stays, and so does the
+// link-local route, which has no rule.
+func (m *routeRelocation) finish(step *Step) {
 	for i, r := range m.planned {
 		if !m.moved[i] {
-			m.open.Pod.Routes = append(m.open.Pod.Routes, r)
+			m.pending.Pod.Routes = append(m.pending.Pod.Routes, r)
 		}
 	}
 	for i, r := range m.found {
@@ -111,5 +113,5 @@ func (m *mover) finish(step *Step) {
 		r.Absent, r.Table, r.Scope, r.Protocol = true, 0, nil, 0
 		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, r)
 	}
-	step.Open = &m.open
+	step.Pending = &m.pending
 }

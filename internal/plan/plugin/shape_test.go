@@ -15,7 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// made is what a plugin before has made: the result, and the plan unless the plugin ran in a process of its own.
+// made returns the state after an earlier plugin: the result, and the plan unless the plugin ran in a process of its
+// own.
 func made(t *testing.T, conf string, ipam *model.Result) Chain {
 	if t != nil {
 		t.Helper()
@@ -33,8 +34,8 @@ const (
 	aPair   = `{"type":"ptp","ipam":{"type":"x"}}`
 )
 
-// alone is what a plugin knows of the chain in a process of its own.
-func (c Chain) alone() Chain { return Chain{Prev: c.Prev} }
+// prevOnly returns what a plugin in a process of its own knows of the chain.
+func (c Chain) prevOnly() Chain { return Chain{Prev: c.Prev} }
 
 func macvlan() (Chain, state.Answers) {
 	zero := 0
@@ -52,7 +53,7 @@ func shapeGoldens() map[string]Input {
 	link, answers := macvlan()
 	pair := made(nil, aPair, dual())
 	bridged := made(nil, aBridge, dual())
-	apart := bridged.alone()
+	apart := bridged.prevOnly()
 	found := exists(state.Host, bridged.Fragment.Host.Links[0])
 	maps.Copy(found, exists(state.Pod, bridged.Fragment.Pod.Links[0]))
 	found[state.Query{Space: state.Pod, OtherEnd: "eth0"}] = state.Answer{
@@ -107,8 +108,8 @@ func askShape(q state.Query) string {
 		return "other end of " + q.OtherEnd
 	case q.Firewalld:
 		return "firewalld"
-	case q.Dropped != "":
-		return "dropped " + q.Dropped
+	case q.ForwardDrop != "":
+		return "dropped " + q.ForwardDrop
 	}
 	return ""
 }
@@ -122,14 +123,14 @@ func showShape(b *strings.Builder, s state.Space) {
 	}
 }
 
-// TestFirewallUnread: iptables of the older kind that nobody can read are told of where that matters: no backend is
-// named, and the container has an address of the family.
+// TestFirewallUnread: legacy iptables tables that cannot be read are reported if they matter: no backend is configured,
+// and the container has an address of the family.
 func TestFirewallUnread(t *testing.T) {
 	const conf, named = `{"type":"firewall"}`, `{"type":"firewall","backend":"nftables"}`
 	unread := func(more state.Answers) state.Answers {
 		out := state.Answers{
-			dropped(state.LegacyDropped + "4"): {Value: "iptables table filter"},
-			dropped(state.LegacyDropped + "6"): {Value: "ip6tables table filter"},
+			dropped(state.LegacyForwardDrop + "4"): {Value: "iptables table filter"},
+			dropped(state.LegacyForwardDrop + "6"): {Value: "ip6tables table filter"},
 		}
 		maps.Copy(out, more)
 		return out
@@ -150,10 +151,10 @@ func TestFirewallUnread(t *testing.T) {
 		"firewalld": {conf, made(nil, aBridge, dual()), unread(state.Answers{firewalld(): {Found: true}}), 0},
 	} {
 		step, err := Firewall{}.Plan(Input{Conf: confOf(tc.conf), Chain: tc.chain, Answers: tc.answers})
-		if err != nil || len(step.Doubts) != tc.want {
-			t.Errorf("%s: %v %v, want %d", name, step.Doubts, err, tc.want)
+		if err != nil || len(step.Warnings) != tc.want {
+			t.Errorf("%s: %v %v, want %d", name, step.Warnings, err, tc.want)
 		}
-		for _, d := range step.Doubts {
+		for _, d := range step.Warnings {
 			if !strings.Contains(d.Msg, "table filter") || !strings.Contains(d.Hint, "install iptables-legacy") {
 				t.Errorf("%s: %+v", name, d)
 			}
@@ -161,7 +162,7 @@ func TestFirewallUnread(t *testing.T) {
 	}
 }
 
-// TestBadShapes is every way in which these plugins can be told nonsense.
+// TestBadShapes has every invalid configuration of these plugins.
 func TestBadShapes(t *testing.T) {
 	pair := made(t, aPair, v4())
 	link, answers := macvlan()
@@ -174,19 +175,19 @@ func TestBadShapes(t *testing.T) {
 	}{
 		{
 			`{"type":"bandwidth","ingressRate":1000}`, pair, nil, 7,
-			`plugin bandwidth: ingressRate 1000 without ingressBurst (say how many bits may pass at once)`,
+			`plugin bandwidth: ingressRate 1000 without ingressBurst (set the burst, in bits)`,
 		},
 		{
 			`{"type":"bandwidth","ingressBurst":1000}`, pair, nil, 7,
-			`plugin bandwidth: ingressBurst 1000 without ingressRate (say how many bits may pass in a second)`,
+			`plugin bandwidth: ingressBurst 1000 without ingressRate (set the rate, in bits per second)`,
 		},
 		{
 			`{"type":"bandwidth","egressRate":1000,"egressBurst":0}`, pair, nil, 7,
-			`plugin bandwidth: egressRate 1000 without egressBurst (say how many bits may pass at once)`,
+			`plugin bandwidth: egressRate 1000 without egressBurst (set the burst, in bits)`,
 		},
 		{
 			`{"type":"bandwidth","runtimeConfig":{"bandwidth":{"egressBurst":1000}}}`, pair, nil, 7,
-			`plugin bandwidth: runtimeConfig.bandwidth.egressBurst 1000 without runtimeConfig.bandwidth.egressRate (say how many bits may pass in a second)`,
+			`plugin bandwidth: runtimeConfig.bandwidth.egressBurst 1000 without runtimeConfig.bandwidth.egressRate (set the rate, in bits per second)`,
 		},
 		{
 			`{"type":"bandwidth","ingressRate":1000,"ingressBurst":34359738368}`, pair, nil, 7,
@@ -194,7 +195,7 @@ func TestBadShapes(t *testing.T) {
 		},
 		{
 			`{"type":"bandwidth","egressRate":7,"egressBurst":8000}`, pair, nil, 7,
-			`plugin bandwidth: egressRate 7 is less than a byte a second (it is in bits a second)`,
+			`plugin bandwidth: egressRate 7 is less than a byte per second (it is in bits per second)`,
 		},
 		{
 			`{"type":"bandwidth","egressRate":8,"egressBurst":7}`, pair, nil, 7,
@@ -215,11 +216,11 @@ func TestBadShapes(t *testing.T) {
 			`{"type":"bandwidth"}`,
 			Chain{},
 			nil, 7,
-			`plugin bandwidth: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`plugin bandwidth: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
-			`{"type":"bandwidth","egressRate":8000,"egressBurst":8000}`, pair.alone(), nil, 7,
-			`plugin bandwidth: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+			`{"type":"bandwidth","egressRate":8000,"egressBurst":8000}`, pair.prevOnly(), nil, 7,
+			`plugin bandwidth: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin after the one that creates the interface)`,
 		},
 
 		{
@@ -234,19 +235,19 @@ func TestBadShapes(t *testing.T) {
 		{`{"type":"firewall","ingressPolicy":true}`, pair, nil, 6, `plugin firewall: ingressPolicy is bool, want string`},
 		{
 			`{"type":"firewall","iptablesAdminChainName":"a b"}`, pair, nil, 7,
-			`plugin firewall: iptablesAdminChainName "a b" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+			`plugin firewall: iptablesAdminChainName "a b" is not a valid chain name (at most 28 characters, no white space, no - or ! at the beginning)`,
 		},
 		{
 			`{"type":"firewall","iptablesAdminChainName":"-A"}`, pair, nil, 7,
-			`plugin firewall: iptablesAdminChainName "-A" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+			`plugin firewall: iptablesAdminChainName "-A" is not a valid chain name (at most 28 characters, no white space, no - or ! at the beginning)`,
 		},
 		{
 			`{"type":"firewall","iptablesAdminChainName":"CNI-ADMIN-OF-A-VERY-LONG-NAME"}`, pair, nil, 7,
-			`plugin firewall: iptablesAdminChainName "CNI-ADMIN-OF-A-VERY-LONG-NAME" cannot be a chain's name (at most 28 characters, no white space, no - or ! at the beginning)`,
+			`plugin firewall: iptablesAdminChainName "CNI-ADMIN-OF-A-VERY-LONG-NAME" is not a valid chain name (at most 28 characters, no white space, no - or ! at the beginning)`,
 		},
 		{
 			`{"type":"firewall","iptablesAdminChainName":"FORWARD"}`, pair, nil, 7,
-			`plugin firewall: iptablesAdminChainName "FORWARD" is another chain's name (choose another name for the chain of your own rules)`,
+			`plugin firewall: iptablesAdminChainName "FORWARD" is the name of another chain (choose another name for the chain of your own rules)`,
 		},
 		{
 			`{"type":"firewall","iptablesAdminChainName":[]}`, pair, nil, 6,
@@ -254,39 +255,39 @@ func TestBadShapes(t *testing.T) {
 		},
 		{
 			`{"type":"firewall","firewalldZone":"my zone"}`, pair, nil, 7,
-			`plugin firewall: firewalldZone "my zone" cannot be a zone's name (at most 17 characters, no white space)`,
+			`plugin firewall: firewalldZone "my zone" is not a valid zone name (at most 17 characters, no white space)`,
 		},
 		{
 			`{"type":"firewall","firewalldZone":"a-zone-of-18-bytes"}`, pair, nil, 7,
-			`plugin firewall: firewalldZone "a-zone-of-18-bytes" cannot be a zone's name (at most 17 characters, no white space)`,
+			`plugin firewall: firewalldZone "a-zone-of-18-bytes" is not a valid zone name (at most 17 characters, no white space)`,
 		},
 		{`{"type":"firewall","firewalldZone":5}`, pair, nil, 6, `plugin firewall: firewalldZone is number, want string`},
 		{
 			`{"type":"firewall"}`,
 			Chain{},
 			nil, 7,
-			`plugin firewall: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`plugin firewall: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
 			`{"type":"firewall","ingressPolicy":"isolated"}`, link, answers, 7,
-			`plugin firewall: ingressPolicy "isolated": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
+			`plugin firewall: ingressPolicy "isolated": the first interface of prevResult is not an interface of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
 		},
 		{
-			`{"type":"firewall","ingressPolicy":"same-bridge"}`, pair.alone(), nil, 7,
-			`plugin firewall: ingressPolicy "same-bridge": the first interface of prevResult is no link of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
+			`{"type":"firewall","ingressPolicy":"same-bridge"}`, pair.prevOnly(), nil, 7,
+			`plugin firewall: ingressPolicy "same-bridge": the first interface of prevResult is not an interface of the node (chain it to bridge or ptp, or leave ingressPolicy out)`,
 		},
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request(), Chain: tc.chain, Answers: tc.answers}
 		_, err := Builtin()[in.Conf.Type].Plan(in)
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || err.Error() != tc.want {
 			t.Errorf("%s:\n got %v\nwant %d %s", tc.conf, err, tc.code, tc.want)
 		}
 	}
 }
 
-// TestDoubtsAboutShapes is what is allowed and hardly meant.
-func TestDoubtsAboutShapes(t *testing.T) {
+// TestShapeWarnings has valid settings that are probably mistakes.
+func TestShapeWarnings(t *testing.T) {
 	for conf, want := range map[string]string{
 		`{"type":"bandwidth","ingressRate":8000,"ingressBurst":8000,"egressRate":8000,"egressBurst":80000}`: `[{ingressBurst ingressBurst 8000 is less than a packet of 1500 bytes: longer ones never pass make it 12112 bits or more}]`,
 		`{"type":"bandwidth","ingressRate":8000,"ingressBurst":12112}`:                                      `[]`,
@@ -297,15 +298,15 @@ func TestDoubtsAboutShapes(t *testing.T) {
 	} {
 		c := confOf(conf)
 		got := Builtin()[c.Type].(interface {
-			Doubts(json.RawMessage) []model.Doubt
-		}).Doubts(c.Raw)
+			Warnings(json.RawMessage) []model.Warning
+		}).Warnings(c.Raw)
 		if s := fmt.Sprint(got); s != want {
 			t.Errorf("%s:\n got %s\nwant %s", conf, s, want)
 		}
 	}
 }
 
-// FuzzBandwidth: every limit that is accepted fits into what the kernel counts with, and every planned one is one.
+// FuzzBandwidth: every accepted limit fits into the kernel's counters, and every planned one limits.
 func FuzzBandwidth(f *testing.F) {
 	f.Add(uint64(8000), uint64(8000), uint64(0), uint64(0), true)
 	f.Add(uint64(math.MaxUint64), uint64(34359738367), uint64(8), uint64(8), false)

@@ -4,7 +4,7 @@ package plugin
 
 import "github.com/weft-net/weft/internal/state"
 
-// SharedTables names the nft tables in which attachments have elements. Those without any are taken away.
+// SharedTables returns the nft tables in which attachments have elements. Tables without elements are removed.
 func SharedTables() []state.Table {
 	return []state.Table{
 		{Family: "inet", Name: "weft", Shared: true},

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestSetsOfSharedTables: running pods have elements of the sets as they were when the pods were attached, and their
-// records say so. A table whose sets become others needs another name, and the earlier one a place in SharedTables.
+// TestSetsOfSharedTables: running pods have elements in the sets as they were when the pods were attached, and their
+// records contain them. A table whose sets change needs a new name, and the old name must stay in SharedTables.
 func TestSetsOfSharedTables(t *testing.T) {
 	const mac3, mac = "ifname . ether_addr . ", "ifname . ether_addr"
 	tables := append((source{}).tables(model.AttachmentKey{}),
@@ -31,7 +31,7 @@ func TestSetsOfSharedTables(t *testing.T) {
 		}
 		name := table.Family + " " + table.Name
 		if got := fmt.Sprint(sets); got != want[name] {
-			t.Errorf("the sets of table %s are others: choose another name for it\ngot  %s\nwant %s", name, got, want[name])
+			t.Errorf("the sets of table %s have changed: choose another name for it\ngot  %s\nwant %s", name, got, want[name])
 		}
 		delete(want, name)
 	}

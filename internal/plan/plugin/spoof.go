@@ -7,8 +7,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// SpoofCheck is weft's nft table with the elements of a bridge's port: what comes in over the port from another
-// hardware address than the container's is dropped. Without port it is the table alone.
+// SpoofCheck returns weft's nft table with the elements of a bridge's port: packets from the port with another MAC
+// address than the container's are dropped. Without port the table has no elements.
 func SpoofCheck(k model.AttachmentKey, port string, mac state.MAC) state.Table {
 	mark := elementMark(k)
 	ports := state.Set{Name: "ports", Key: "ifname"}

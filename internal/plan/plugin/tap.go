@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Tap gives the container a tap device: an interface whose wire is a program, such as a virtual machine's.
+// Tap creates a tap device in the container, for a program such as a hypervisor.
 type Tap struct{}
 
 type tapConf struct {
@@ -21,24 +21,24 @@ type tapConf struct {
 	SELinuxContext string  `json:"selinuxContext"`
 	Bridge         string  `json:"bridge"`
 
-	ipam bool // whether the ipam section names a type
+	ipam bool // the ipam section names a type
 }
 
-// Type is "tap".
+// Type returns "tap".
 func (Tap) Type() string { return "tap" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (t Tap) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: t} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Tap) Keys() []string {
 	return interfaceKeys("multiQueue", "mtu", "mac", "owner", "group", "selinuxContext", "bridge")
 }
 
-// IPAM is the ipam section; without one the device has no addresses.
+// IPAM returns the ipam section. Without one the device has no addresses.
 func (Tap) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode refuses what no tap device can be.
+// Decode parses and validates the configuration: it rejects settings that no tap device can have.
 func (Tap) Decode(conf model.PluginConf) (any, error) { return readTap(conf) }
 
 func readTap(conf model.PluginConf) (tapConf, error) {
@@ -51,20 +51,20 @@ func readTap(conf model.PluginConf) (tapConf, error) {
 		return c, err
 	}
 	c.ipam = section != nil
-	const nobody = 1<<32 - 1
+	const unset = 1<<32 - 1
 	for _, id := range []struct {
 		field string
 		value *uint32
 	}{{"owner", c.Owner}, {"group", c.Group}} {
-		if id.value != nil && *id.value == nobody {
-			return c, model.Faultf(model.CodeInvalidConf, "leave it out for root alone", "plugin tap: %s %d is nobody's number",
+		if id.value != nil && *id.value == unset {
+			return c, model.Errorf(model.CodeInvalidConf, "remove it for root only", "plugin tap: %s %d is not a valid ID",
 				id.field, *id.value)
 		}
 	}
 	for _, r := range c.SELinuxContext {
 		if r <= ' ' || r > '~' {
-			return c, model.Faultf(model.CodeInvalidConf, "for example system_u:system_r:container_t:s0",
-				"plugin tap: selinuxContext %q is no context", c.SELinuxContext)
+			return c, model.Errorf(model.CodeInvalidConf, "for example system_u:system_r:container_t:s0",
+				"plugin tap: selinuxContext %q is not a context", c.SELinuxContext)
 		}
 	}
 	if c.Bridge != "" {
@@ -80,7 +80,7 @@ func readTap(conf model.PluginConf) (tapConf, error) {
 
 func tapReady() state.Query { return state.Query{Space: state.Host, Tap: true} }
 
-// Observe asks whether the interface's name is free, whether tap devices can be made, and for the bridge.
+// Observe returns the queries for the interface's name, which must be free, the tap driver and the bridge.
 func (Tap) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readTap)
 	if err != nil {
@@ -93,21 +93,21 @@ func (Tap) Observe(in Input) ([]state.Query, error) {
 	return queries, checkArgs(in.Request)
 }
 
-// ReadyQueries asks whether tap devices can be made.
+// ReadyQueries returns the query for the tap driver.
 func (Tap) ReadyQueries(Input) []state.Query { return []state.Query{tapReady()} }
 
-// Ready tells whether tap devices can be made.
+// Ready returns an error if tap devices cannot be created.
 func (Tap) Ready(in Input) error {
 	have := in.Answers[tapReady()]
 	if have.Found {
 		return nil
 	}
-	return model.Faultf(model.CodeInvalidConf, "modprobe tun, and let weft see the device",
-		"plugin tap: no tap device can be made: %s", have.Value)
+	return model.Errorf(model.CodeInvalidConf, "modprobe tun, and give weft access to /dev/net/tun",
+		"plugin tap: no tap device can be created: %s", have.Value)
 }
 
-// port refuses a bridge that the container does not have.
-func (c tapConf) port(in Input) error {
+// checkBridge rejects a bridge that does not exist in the container.
+func (c tapConf) checkBridge(in Input) error {
 	if c.Bridge == "" {
 		return nil
 	}
@@ -119,14 +119,14 @@ func (c tapConf) port(in Input) error {
 	case planned, have.Link.Kind == state.Bridge:
 		return nil
 	case !have.Found:
-		return model.Faultf(model.CodeInvalidConf, "a plugin of an earlier network must make it",
+		return model.Errorf(model.CodeInvalidConf, "a plugin of an earlier network must create it",
 			"plugin tap: bridge %q does not exist in the container", c.Bridge)
 	}
-	return model.Faultf(model.CodeInvalidConf, "", "plugin tap: bridge %q is not a bridge but %s", c.Bridge,
+	return model.Errorf(model.CodeInvalidConf, "", "plugin tap: bridge %q is not a bridge but %s", c.Bridge,
 		kindName(have.Link))
 }
 
-// Plan makes the device.
+// Plan creates the device.
 func (t Tap) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readTap)
 	if err != nil {
@@ -138,7 +138,7 @@ func (t Tap) Plan(in Input) (Step, error) {
 	if err := t.Ready(in); err != nil {
 		return Step{}, err
 	}
-	if err := c.port(in); err != nil {
+	if err := c.checkBridge(in); err != nil {
 		return Step{}, err
 	}
 	mac, err := c.mac(in.Conf, in.Request)
@@ -148,11 +148,11 @@ func (t Tap) Plan(in Input) (Step, error) {
 	if mac.IsZero() {
 		mac = podMAC(in.Request)
 	}
-	a, dns, err := in.given(c.ipam)
+	a, dns, err := in.optionalAddresses(c.ipam)
 	if err != nil {
 		return Step{}, err
 	}
-	i := alone{link: state.Link{
+	i := standaloneLink{link: state.Link{
 		Kind: state.Tap, MAC: mac, MTU: c.MTU, Master: c.Bridge,
 		Tun: &state.TunAttrs{MultiQueue: c.MultiQueue, Owner: c.Owner, Group: c.Group, SELinux: c.SELinuxContext},
 	}}

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// behind is the chain behind a bridge with addresses of both families.
+// behind returns the chain after a bridge with addresses of both families.
 func behind() Chain {
 	in := Input{
 		Conf: confOf(`{"type":"bridge","bridge":"br0","isDefaultGateway":true,"ipam":{"type":"x"}}`), IPAM: dual(),
@@ -24,10 +24,10 @@ func behind() Chain {
 	if err != nil {
 		panic(err)
 	}
-	return Chain{Prev: &step.Result, Fragment: step.Fragment, Open: step.Fragment}
+	return Chain{Prev: &step.Result, Fragment: step.Fragment, Pending: step.Fragment}
 }
 
-// inKernel is a result with an interface that is in the kernel.
+// inKernel returns a result with an interface that exists in the kernel.
 func inKernel() Chain {
 	r := dual()
 	zero := 0
@@ -154,11 +154,11 @@ func askTune(q state.Query) string {
 	return ""
 }
 
-// showTune prints what only plans that change things have.
+// showTune prints the parts of a plan that only plugins that change an interface have.
 func showTune(b *strings.Builder, s Step) {
-	if s.Open != nil {
+	if s.Pending != nil {
 		b.WriteString("pod as it is made now:\n")
-		showSpace(b, s.Open.Pod)
+		showSpace(b, s.Pending.Pod)
 	}
 	for _, name := range []state.SpaceName{state.Host, state.Pod} {
 		if !s.Restore.Space(name).Empty() {
@@ -171,9 +171,9 @@ func showTune(b *strings.Builder, s Step) {
 	}
 }
 
-// What a configuration says that cannot be, in the words that its author sees.
+// TestTuneRefusals has invalid configurations and their errors.
 func TestTuneRefusals(t *testing.T) {
-	here, nobody := inKernel(), Chain{}
+	here, unset := inKernel(), Chain{}
 	for _, tc := range []struct {
 		conf  string
 		chain Chain
@@ -189,15 +189,15 @@ func TestTuneRefusals(t *testing.T) {
 		{`{"type":"tuning","args":{"cni":{"mtu":1.5}}}`, here, 6, `plugin tuning: args.cni.mtu is number 1.5, want int`},
 		{
 			`{"type":"tuning","sysctl":["a"]}`, here, 6,
-			`plugin tuning: sysctl ["a"] is no object (an object: {"net.core.somaxconn": "500"})`,
+			`plugin tuning: sysctl ["a"] is not an object (an object: {"net.core.somaxconn": "500"})`,
 		},
 		{
 			`{"type":"tuning","sysctl":{"net.core.somaxconn":500}}`, here, 6,
-			`plugin tuning: sysctl: the value of "net.core.somaxconn" is no string (write it in quotes)`,
+			`plugin tuning: sysctl: the value of "net.core.somaxconn" is not a string (write it in quotes)`,
 		},
 		{
 			`{"type":"tuning","args":{"cni":{"sysctl":{"net.a":null}}}}`, here, 6,
-			`plugin tuning: args.cni.sysctl: the value of "net.a" is no string (write it in quotes)`,
+			`plugin tuning: args.cni.sysctl: the value of "net.a" is not a string (write it in quotes)`,
 		},
 		{
 			`{"type":"tuning","mtu":67}`, here, 7,
@@ -217,7 +217,7 @@ func TestTuneRefusals(t *testing.T) {
 		},
 		{
 			`{"type":"tuning","runtimeConfig":{"mac":"01:00:00:00:00:01"}}`, here, 7,
-			`plugin tuning: runtimeConfig.mac: 01:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte is 0 in an interface's address)`,
+			`plugin tuning: runtimeConfig.mac: 01:00:00:00:00:01 is not a unicast address (the lowest bit of the first byte must be 0)`,
 		},
 		{
 			`{"type":"tuning","args":{"cni":{"mac":"02:00:00:00:00:00:00:01"}}}`, here, 7,
@@ -229,15 +229,15 @@ func TestTuneRefusals(t *testing.T) {
 		},
 		{
 			`{"type":"tuning","sysctl":{"kernel.shmmax":"1"}}`, here, 7,
-			`plugin tuning: sysctl: "kernel.shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+			`plugin tuning: sysctl: "kernel.shmmax" is not a sysctl below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
 		},
 		{
 			`{"type":"tuning","sysctl":{"net/../kernel/shmmax":"1"}}`, here, 7,
-			`plugin tuning: sysctl: "net/../kernel/shmmax" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+			`plugin tuning: sysctl: "net/../kernel/shmmax" is not a sysctl below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
 		},
 		{
 			`{"type":"tuning","sysctl":{"net":"1"}}`, here, 7,
-			`plugin tuning: sysctl: "net" is no setting below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
+			`plugin tuning: sysctl: "net" is not a sysctl below net (for example net.ipv4.conf.IFNAME.arp_filter)`,
 		},
 		{
 			`{"type":"tuning","sysctl":{"net.core.x":"1","net/core/x":"2"}}`, here, 7,
@@ -248,83 +248,74 @@ func TestTuneRefusals(t *testing.T) {
 			`plugin tuning: sysctl: "net.core.x" and "net.core.x" are the same setting (leave one out)`,
 		},
 		{
-			`{"type":"tuning","mtu":1400}`, nobody, 7,
-			`plugin tuning: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`{"type":"tuning","mtu":1400}`, unset, 7,
+			`plugin tuning: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
 			`{"type":"tuning","mtu":1400}`, here, 7,
-			`plugin tuning: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+			`plugin tuning: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin after the one that creates the interface)`,
 		},
 		{`{"type":"sbr","table":"x"}`, here, 6, `plugin sbr: table is string, want uint32`},
 		{`{"type":"sbr","table":-1}`, here, 6, `plugin sbr: table is number -1, want uint32`},
 		{
 			`{"type":"sbr","table":0}`, here, 7,
-			`plugin sbr: table 0 is the kernel's own (leave it out to have a free one chosen)`,
+			`plugin sbr: table 0 is the kernel's own (leave it out to use a free one)`,
 		},
 		{
 			`{"type":"sbr","table":255}`, here, 7,
-			`plugin sbr: table 255 is the kernel's own (leave it out to have a free one chosen)`,
+			`plugin sbr: table 255 is the kernel's own (leave it out to use a free one)`,
 		},
 		{
-			`{"type":"sbr"}`, nobody, 7,
-			`plugin sbr: prevResult is missing (put it into a list, behind the plugin that makes the interface)`,
+			`{"type":"sbr"}`, unset, 7,
+			`plugin sbr: prevResult is missing (put it into a list, after the plugin that creates the interface)`,
 		},
 		{
 			`{"type":"sbr"}`, here, 7,
-			`plugin sbr: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin behind the one that makes the interface)`,
+			`plugin sbr: interface "eth0" does not exist in /run/netns/c0ffee (put the plugin after the one that creates the interface)`,
 		},
-		{`{"type":"host-device","device":5}`, nobody, 6, `plugin host-device: device is number, want string`},
-		{`{"type":"host-device","ipam":[]}`, nobody, 6, `plugin host-device: ipam is array, want object`},
-		{`{"type":"host-device"}`, nobody, 7, `plugin host-device: no device is named (` + nameOneDevice + `)`},
+		{`{"type":"host-device","device":5}`, unset, 6, `plugin host-device: device is number, want string`},
+		{`{"type":"host-device","ipam":[]}`, unset, 6, `plugin host-device: ipam is array, want object`},
+		{`{"type":"host-device"}`, unset, 7, `plugin host-device: no device is named (` + nameOneDevice + `)`},
 		{
-			`{"type":"host-device","device":"ens5","hwaddr":"02:00:00:00:00:05"}`, nobody, 7,
-			`plugin host-device: device "ens5" and hwaddr "02:00:00:00:00:05" exclude each other (` + nameOneDevice + `)`,
-		},
-		{
-			`{"type":"host-device","kernelpath":"/sys/devices/x","runtimeConfig":{"deviceID":"0000:00:05.0"}}`, nobody, 7,
-			`plugin host-device: kernelpath "/sys/devices/x" and runtimeConfig.deviceID "0000:00:05.0" exclude each other (` +
-				nameOneDevice + `)`,
-		},
-		{
-			`{"type":"host-device","device":"lo"}`, nobody, 7,
+			`{"type":"host-device","device":"lo"}`, unset, 7,
 			`plugin host-device: device "lo" cannot be moved (every namespace has its own)`,
 		},
 		{
-			`{"type":"host-device","device":"a/b"}`, nobody, 7,
-			`plugin host-device: device "a/b" is no device's name (ip link shows the node's devices)`,
+			`{"type":"host-device","device":"a/b"}`, unset, 7,
+			`plugin host-device: device "a/b" is not a valid device name (ip link shows the node's devices)`,
 		},
 		{
-			`{"type":"host-device","hwaddr":"x"}`, nobody, 7,
+			`{"type":"host-device","hwaddr":"x"}`, unset, 7,
 			`plugin host-device: hwaddr: MAC address "x": address x: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`,
 		},
 		{
-			`{"type":"host-device","hwaddr":"00:00:00:00:00:00"}`, nobody, 7,
-			`plugin host-device: hwaddr 00:00:00:00:00:00 is no device's`,
+			`{"type":"host-device","hwaddr":"00:00:00:00:00:00"}`, unset, 7,
+			`plugin host-device: hwaddr 00:00:00:00:00:00 is not a valid MAC address`,
 		},
 		{
-			`{"type":"host-device","kernelpath":"/etc"}`, nobody, 7,
-			`plugin host-device: kernelpath "/etc" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
+			`{"type":"host-device","kernelpath":"/etc"}`, unset, 7,
+			`plugin host-device: kernelpath "/etc" is not a path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
 		},
 		{
-			`{"type":"host-device","kernelpath":"/sys/devices/../bus"}`, nobody, 7,
-			`plugin host-device: kernelpath "/sys/devices/../bus" is no path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
+			`{"type":"host-device","kernelpath":"/sys/devices/../bus"}`, unset, 7,
+			`plugin host-device: kernelpath "/sys/devices/../bus" is not a path below /sys/devices (for example /sys/devices/pci0000:00/0000:00:1f.6)`,
 		},
 		{
-			`{"type":"host-device","pciBusID":"../x"}`, nobody, 7,
-			`plugin host-device: pciBusID "../x" is no address on a bus (for example 0000:00:1f.6)`,
+			`{"type":"host-device","pciBusID":"../x"}`, unset, 7,
+			`plugin host-device: pciBusID "../x" is not a bus address (for example 0000:00:1f.6)`,
 		},
 		{
-			`{"type":"host-device","runtimeConfig":{"deviceID":".."}}`, nobody, 7,
-			`plugin host-device: runtimeConfig.deviceID ".." is no address on a bus (for example 0000:00:1f.6)`,
+			`{"type":"host-device","runtimeConfig":{"deviceID":".."}}`, unset, 7,
+			`plugin host-device: runtimeConfig.deviceID ".." is not a bus address (for example 0000:00:1f.6)`,
 		},
 		{
-			`{"type":"host-device","device":"ens5"}`, nobody, 7,
-			`plugin host-device: device "ens5" is not on this node (it is perhaps in a container already)`,
+			`{"type":"host-device","device":"ens5"}`, unset, 7,
+			`plugin host-device: device "ens5" is not on this node (it may already be in a container)`,
 		},
 	} {
 		in := Input{Conf: confOf(tc.conf), Request: request(), Chain: tc.chain}
 		_, err := Builtin()[in.Conf.Type].Plan(in)
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Code != tc.code || err.Error() != tc.want {
 			t.Errorf("%s:\ngot  %v\nwant %s", tc.conf, err, tc.want)
 		}
@@ -342,13 +333,13 @@ func TestTuneRefusalsOfFacts(t *testing.T) {
 	}{
 		{
 			Input{Conf: conf, Answers: list("^net.ipv4\n")},
-			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`,
+			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can add it to the file)`,
 		},
 		{
 			Input{
 				Conf: conf, Answers: list(""),
 			},
-			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can allow it there)`,
+			`plugin tuning: sysctl "net.core.somaxconn" is not allowed by /etc/cni/tuning/allowlist.conf (the node's administrator can add it to the file)`,
 		},
 		{
 			Input{
@@ -357,14 +348,14 @@ func TestTuneRefusalsOfFacts(t *testing.T) {
 		},
 		{
 			Input{Conf: confOf(`{"type":"sbr"}`), Answers: podRoutes(), Chain: somewhere},
-			`plugin sbr: prevResult has no address of interface "eth0" (routes are chosen by the address a packet comes from)`,
+			`plugin sbr: prevResult has no address of interface "eth0" (rules select by source address)`,
 		},
 		{
 			Input{
 				Conf:    confOf(`{"type":"host-device","device":"ens5"}`),
 				Answers: answers(theDevice(state.Device{Name: "ens5"}, "", ""), exists(state.Pod, state.Link{Name: "eth0"})),
 			},
-			`interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that has it, or choose another CNI_IFNAME)`,
+			`interface "eth0" exists already in /run/netns/c0ffee (DEL the attachment that uses it, or choose another CNI_IFNAME)`,
 		},
 		{
 			Input{
@@ -373,7 +364,7 @@ func TestTuneRefusalsOfFacts(t *testing.T) {
 					{Space: state.Host, Device: state.Device{PCI: "0000:00:05.0"}}: {Found: true, Driver: "e1000"},
 				},
 			},
-			`plugin host-device: device with pciBusID "0000:00:05.0" has no network device on this node (it is perhaps in a container already, or has no driver)`,
+			`plugin host-device: device with pciBusID "0000:00:05.0" has no network device on this node (it may already be in a container, or has no driver)`,
 		},
 	} {
 		tc.in.Request = request()
@@ -386,7 +377,7 @@ func TestTuneRefusalsOfFacts(t *testing.T) {
 	}
 }
 
-// CNI_ARGS count over the configuration, and less than what the runtime says.
+// CNI_ARGS take precedence over the configuration, and runtimeConfig over CNI_ARGS.
 func TestTuningMAC(t *testing.T) {
 	for conf, want := range map[string]string{
 		`{"type":"tuning","mac":"02:00:00:00:00:01"}`:                                                              "02:00:00:00:00:02",
@@ -402,14 +393,14 @@ func TestTuningMAC(t *testing.T) {
 	}
 }
 
-// FuzzTuning plans whatever stands in an object of settings: no name leaves net, none is there twice.
+// FuzzTuning plans arbitrary sysctl objects: every path is below net, and none occurs twice.
 func FuzzTuning(f *testing.F) {
 	f.Add(`{"net.core.x":"1"}`, `{"net/core/x":"2"}`)
 	f.Add(`{"net.ipv4.conf.IFNAME.x":"1","a":`, `null`)
 	f.Fuzz(func(t *testing.T, sysctl, args string) {
 		raw := json.RawMessage(`{"type":"tuning","sysctl":` + sysctl + `,"args":{"cni":{"sysctl":` + args + `}}}`)
 		c, err := readTuning(Input{Conf: model.PluginConf{Type: "tuning", Raw: raw}, Request: request()})
-		var fault *model.Fault
+		var fault *model.Error
 		if err != nil && !errors.As(err, &fault) {
 			t.Fatalf("error without a code: %v", err)
 		}
@@ -425,7 +416,7 @@ func FuzzTuning(f *testing.F) {
 	})
 }
 
-func TestTuneDoubts(t *testing.T) {
+func TestTuneWarnings(t *testing.T) {
 	for conf, want := range map[string]string{
 		`{"type":"tuning","mtu":1280,"dataDir":"/d"}`: "",
 		`{"type":"tuning","mtu":1000}`:                "mtu: with an mtu below 1280 the interface has no IPv6 (IPv4 works)",
@@ -433,15 +424,15 @@ func TestTuneDoubts(t *testing.T) {
 		`{"type":"tuning","mtu":"x"}`:                 "",
 		`{"type":"sbr"}`:                              "",
 		`{"type":"sbr","table":100}`:                  "",
-		`{"type":"sbr","table":254}`:                  "table: table 254 is the main one: the rules have no effect (leave it out to have a free one chosen)",
+		`{"type":"sbr","table":254}`:                  "table: table 254 is the main table: the rules have no effect (leave it out to use a free one)",
 		`{"type":"sbr","table":-254}`:                 "",
 	} {
 		c := confOf(conf)
-		doubts := Builtin()[c.Type].(interface {
-			Doubts(json.RawMessage) []model.Doubt
-		}).Doubts(c.Raw)
+		warnings := Builtin()[c.Type].(interface {
+			Warnings(json.RawMessage) []model.Warning
+		}).Warnings(c.Raw)
 		var got []string
-		for _, d := range doubts {
+		for _, d := range warnings {
 			got = append(got, fmt.Sprintf("%s: %s (%s)", d.Field, d.Msg, d.Hint))
 		}
 		if strings.Join(got, "\n") != want {
@@ -450,8 +441,7 @@ func TestTuneDoubts(t *testing.T) {
 	}
 }
 
-// FuzzTune plans whatever stands in a configuration behind a bridge, as far as the real planning: each thing is said
-// once.
+// FuzzTune plans arbitrary configurations after a bridge, as far as planning goes: no setting occurs twice.
 func FuzzTune(f *testing.F) {
 	for _, in := range tuneGoldens() {
 		f.Add(string(in.Conf.Raw))
@@ -469,16 +459,16 @@ func FuzzTune(f *testing.F) {
 				}
 			}
 			step, err := Builtin()[kind].Plan(in)
-			var fault *model.Fault
+			var fault *model.Error
 			if err != nil && !errors.As(err, &fault) {
 				t.Fatalf("%s: error without a code: %v", kind, err)
 			}
 			if err != nil {
 				continue
 			}
-			all := in.Chain.Open
-			if step.Open != nil {
-				all = *step.Open
+			all := in.Chain.Pending
+			if step.Pending != nil {
+				all = *step.Pending
 			}
 			all.Merge(step.Fragment)
 			seen := map[string]bool{}
@@ -501,7 +491,7 @@ func FuzzTune(f *testing.F) {
 	})
 }
 
-// TestTunedGuard: a guarded port knows the MAC that tuning gives its container, too.
+// TestTunedGuard: a guarded port permits the MAC address that tuning sets in its container, too.
 func TestTunedGuard(t *testing.T) {
 	in := Input{
 		Conf: confOf(`{"type":"bridge","bridge":"br0","guard":true,"ipam":{"type":"x"}}`), IPAM: dual(), Request: request(),
@@ -510,7 +500,7 @@ func TestTunedGuard(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	chain := Chain{Prev: &step.Result, Fragment: step.Fragment, Open: step.Fragment}
+	chain := Chain{Prev: &step.Result, Fragment: step.Fragment, Pending: step.Fragment}
 	tuned, err := Tuning{}.Plan(Input{
 		Conf: confOf(`{"type":"tuning","mac":"02:00:00:00:00:77"}`), Request: request(), Chain: chain,
 	})

@@ -10,37 +10,39 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Tuning changes the container's interface and the settings of its namespace. What another plugin of the same list
-// makes is made that way at once; what was there before is remembered and given back.
+// Tuning changes the container's interface and the sysctls of its namespace. If a plugin of the same list creates the
+// interface, it is created with the changed settings; the previous settings of an existing one are recorded and
+// restored.
 type Tuning struct{}
 
-// AllowList is the file that limits the settings: a regular expression a line. Without the file all are allowed.
+// AllowList is the file that limits the sysctls, with one regular expression per line. Without the file all are
+// allowed.
 const AllowList = "/etc/cni/tuning/allowlist.conf"
 
-// Type is "tuning".
+// Type returns "tuning".
 func (Tuning) Type() string { return "tuning" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (t Tuning) Capabilities() Capabilities { return Capabilities{Readiness: t, Check: t, Trace: t} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (Tuning) Keys() []string {
 	return append(commonKeys(), "sysctl.*", "mac", "mtu", "promisc", "allmulti", "txQLen", "dataDir")
 }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (Tuning) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode refuses what no interface can be. What the request says of it besides is settled for each request.
+// Decode parses and validates the configuration. The request's own settings are validated for each request.
 func (Tuning) Decode(conf model.PluginConf) (any, error) {
 	c, err := decodeTuning(conf)
 	if err == nil {
-		_, err = c.settle(conf, model.Request{})
+		_, err = c.resolve(conf, model.Request{})
 	}
 	return c, err
 }
 
-// Observe asks for what will be given back: the interface and the settings, unless the list makes them.
+// Observe returns the queries for what will be restored: the interface and the sysctls, unless the list creates them.
 func (Tuning) Observe(in Input) ([]state.Query, error) {
 	c, err := readTuning(in)
 	if err != nil {
@@ -54,7 +56,7 @@ func (Tuning) Observe(in Input) ([]state.Query, error) {
 		queries = append(queries, state.Query{Space: state.Pod, Link: in.Request.IfName})
 	}
 	for _, s := range c.sysctls {
-		if !in.settles(s.path) {
+		if !in.makesSysctl(s.path) {
 			queries = append(queries, state.Query{Space: state.Pod, Sysctl: s.path})
 		}
 	}
@@ -63,21 +65,21 @@ func (Tuning) Observe(in Input) ([]state.Query, error) {
 
 func allowList() state.Query { return state.Query{Space: state.Host, File: AllowList} }
 
-// makes tells whether the list makes the container's link of that name, so that it goes when the attachment does.
+// makes reports whether the list creates the interface, which is then deleted with the attachment.
 func (in Input) makes(name string) bool {
 	return slices.ContainsFunc(in.Chain.Fragment.Pod.Links, func(l state.Link) bool {
-		return l.Name == name && (l.Kind != "" || l.From != nil)
+		return l.Name == name && (l.Kind != "" || l.MovedFrom != nil)
 	})
 }
 
-// settles tells whether a setting is one of a link that the list makes.
-func (in Input) settles(path string) bool {
+// makesSysctl reports whether a sysctl belongs to an interface that the list creates.
+func (in Input) makesSysctl(path string) bool {
 	return slices.ContainsFunc(in.Chain.Fragment.Pod.Links, func(l state.Link) bool {
-		return (l.Kind != "" || l.From != nil) && aboutLink(path, l.Name)
+		return (l.Kind != "" || l.MovedFrom != nil) && ofLink(path, l.Name)
 	})
 }
 
-// Plan says what is different from what is there, and what was.
+// Plan computes the changes and their pre-image.
 func (t Tuning) Plan(in Input) (Step, error) {
 	c, err := readTuning(in)
 	if err != nil {
@@ -95,7 +97,7 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	for _, s := range c.sysctls {
 		step.Fragment.Pod.Sysctls = append(step.Fragment.Pod.Sysctls, state.Sysctl{Name: s.path, Value: s.value})
 		before := in.Answers[state.Query{Space: state.Pod, Sysctl: s.path}]
-		if before.Found && !in.settles(s.path) {
+		if before.Found && !in.makesSysctl(s.path) {
 			step.Restore.Pod.Sysctls = append(step.Restore.Pod.Sysctls, state.Sysctl{
 				Name: s.path, Value: before.Value, IfPresent: true,
 			})
@@ -104,11 +106,15 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	if !c.changesLink() {
 		return step, nil
 	}
-	step.Fragment.Pod.Links, step.Fragment.Host.Tables = []state.Link{c.link(in.Request.IfName)}, in.guardedToo(c.mac)
+	step.Fragment.Pod.Links, step.Fragment.Host.Tables = []state.Link{
+		c.link(in.Request.IfName),
+	}, in.guardElementsFor(
+		c.mac,
+	)
 	if !in.makes(in.Request.IfName) {
 		before := in.Answers[state.Query{Space: state.Pod, Link: in.Request.IfName}]
 		if !before.Found {
-			return Step{}, model.Faultf(model.CodeInvalidConf, "put the plugin behind the one that makes the interface",
+			return Step{}, model.Errorf(model.CodeInvalidConf, "put the plugin after the one that creates the interface",
 				"plugin tuning: interface %q does not exist in %s", in.Request.IfName, in.Request.Netns)
 		}
 		was := c.before(before.Link)
@@ -123,10 +129,10 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
-// ReadyQueries asks for the list of what may be set.
+// ReadyQueries returns the query for the allow list.
 func (Tuning) ReadyQueries(Input) []state.Query { return []state.Query{allowList()} }
 
-// Ready tells of settings that the node does not allow.
+// Ready returns an error if the node does not allow a sysctl.
 func (Tuning) Ready(in Input) error {
 	c, err := readTuning(in)
 	if err != nil {
@@ -135,10 +141,10 @@ func (Tuning) Ready(in Input) error {
 	return c.allowed(in)
 }
 
-// ExpectQueries asks nothing: the configuration says it all.
+// ExpectQueries returns no queries: the configuration is sufficient.
 func (Tuning) ExpectQueries(Input) []state.Query { return nil }
 
-// Expect is what CHECK compares when nothing is recorded: all that the configuration says.
+// Expect returns all that the configuration sets.
 func (Tuning) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	c, err := readTuning(in)
@@ -154,7 +160,7 @@ func (Tuning) Expect(in Input) (state.Fragment, error) {
 	return f, nil
 }
 
-// link is what is said of the interface.
+// link returns the configured settings of the interface.
 func (c tuning) link(name string) state.Link {
 	l := state.Link{Name: name, MAC: c.mac, MTU: c.MTU, AllMulti: c.AllMulti, TxQLen: c.TxQLen}
 	if c.Promisc {
@@ -163,7 +169,7 @@ func (c tuning) link(name string) state.Link {
 	return l
 }
 
-// before is what the interface was, as far as it changes.
+// before returns the previous values of the settings that change.
 func (c tuning) before(have state.Link) state.Link {
 	l := state.Link{Name: have.Name}
 	if !c.mac.IsZero() {
@@ -184,7 +190,7 @@ func (c tuning) before(have state.Link) state.Link {
 	return l
 }
 
-// result tells of the interface what it is now.
+// result returns the previous result with the interface's new settings.
 func (c tuning) result(r model.Request, prev model.Result) model.Result {
 	prev.Interfaces = slices.Clone(prev.Interfaces)
 	for i := range prev.Interfaces {
@@ -202,7 +208,7 @@ func (c tuning) result(r model.Request, prev model.Result) model.Result {
 	return prev
 }
 
-// announce tells the neighbors that the interface's addresses have another MAC from now on.
+// announce returns the announcement of the interface's addresses if its MAC address changes.
 func (c tuning) announce(r model.Request, prev model.Result) []state.Effect {
 	if c.mac.IsZero() {
 		return nil

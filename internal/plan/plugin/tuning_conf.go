@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tuningConf is the configuration as it is written.
+// tuningConf is the configuration as written.
 type tuningConf struct {
 	Sysctl   json.RawMessage `json:"sysctl"`
 	MAC      string          `json:"mac"`
@@ -38,28 +38,28 @@ type tuningConf struct {
 	} `json:"runtimeConfig"`
 }
 
-// tuning is the configuration as it is meant: who may say what over whom is settled.
+// tuning is the configuration after the precedence of its sources is resolved.
 type tuning struct {
 	tuningConf
 	mac     state.MAC
 	sysctls []setting
 }
 
-// setting is one sysctl: its key as it is written, and its name below /proc/sys.
+// setting is one sysctl: its key as written, and its path below /proc/sys.
 type setting struct{ key, path, value string }
 
-// changesLink tells whether anything is said of the interface itself.
+// changesLink reports whether the configuration changes the interface itself.
 func (c tuning) changesLink() bool {
 	return !c.mac.IsZero() || c.MTU != 0 || c.Promisc || c.AllMulti != nil || c.TxQLen != nil
 }
 
-// readTuning reads and checks a configuration for a request.
+// readTuning parses and validates a configuration for a request.
 func readTuning(in Input) (tuning, error) {
 	c, err := decoded(in, decodeTuning)
 	if err != nil {
 		return tuning{}, err
 	}
-	return c.settle(in.Conf, in.Request)
+	return c.resolve(in.Conf, in.Request)
 }
 
 func decodeTuning(conf model.PluginConf) (c tuningConf, err error) {
@@ -67,33 +67,33 @@ func decodeTuning(conf model.PluginConf) (c tuningConf, err error) {
 	return c, err
 }
 
-// settle checks a configuration for a request. args.cni counts before the rest.
-func (t tuningConf) settle(conf model.PluginConf, r model.Request) (tuning, error) {
+// resolve applies the precedence of the sources for a request and validates the result. args.cni takes precedence.
+func (t tuningConf) resolve(conf model.PluginConf, r model.Request) (tuning, error) {
 	c := tuning{tuningConf: t}
-	given := c.Args.CNI
-	if given.MTU != nil {
-		c.MTU = *given.MTU
+	args := c.Args.CNI
+	if args.MTU != nil {
+		c.MTU = *args.MTU
 	}
-	if given.TxQLen != nil {
-		c.TxQLen = given.TxQLen
+	if args.TxQLen != nil {
+		c.TxQLen = args.TxQLen
 	}
-	if given.Promisc != nil {
-		c.Promisc = *given.Promisc
+	if args.Promisc != nil {
+		c.Promisc = *args.Promisc
 	}
-	if given.AllMulti != nil {
-		c.AllMulti = given.AllMulti
+	if args.AllMulti != nil {
+		c.AllMulti = args.AllMulti
 	}
 	if err := checkMTU(conf, c.MTU); err != nil {
 		return c, err
 	}
 	const mostQueue = 1<<31 - 1
 	if c.TxQLen != nil && (*c.TxQLen < 0 || *c.TxQLen > mostQueue) {
-		return c, model.Faultf(model.CodeInvalidConf, "it is a number of packets",
+		return c, model.Errorf(model.CodeInvalidConf, "it is a number of packets",
 			"plugin tuning: txQLen %d is not between 0 and %d",
 			*c.TxQLen, mostQueue)
 	}
 	if c.DataDir != "" && !path.IsAbs(c.DataDir) {
-		return c, model.Faultf(model.CodeInvalidConf, "an absolute path, or nothing for "+tuningDir,
+		return c, model.Errorf(model.CodeInvalidConf, "an absolute path, or nothing for "+tuningDir,
 			"plugin tuning: dataDir %q is not absolute", c.DataDir)
 	}
 	if err := c.readMAC(conf, r); err != nil {
@@ -102,7 +102,7 @@ func (t tuningConf) settle(conf model.PluginConf, r model.Request) (tuning, erro
 	return c, c.readSysctls(r)
 }
 
-// readMAC settles the hardware address: mac, then CNI_ARGS, then runtimeConfig, then args.cni, the last one counts.
+// readMAC resolves the MAC address, from mac, CNI_ARGS, runtimeConfig and args.cni; the last one wins.
 func (c *tuning) readMAC(conf model.PluginConf, r model.Request) error {
 	field, value := "mac", c.MAC
 	if v, _ := r.Arg("MAC"); v != "" {
@@ -122,7 +122,7 @@ func (c *tuning) readMAC(conf model.PluginConf, r model.Request) error {
 	return err
 }
 
-// readSysctls reads the settings, those of args.cni over the others, and sorts them by name.
+// readSysctls parses the sysctls, with args.cni taking precedence, and sorts them by path.
 func (c *tuning) readSysctls(r model.Request) error {
 	list, err := readSettings("sysctl", c.Sysctl, r)
 	if err != nil {
@@ -144,30 +144,30 @@ func (c *tuning) readSysctls(r model.Request) error {
 	return nil
 }
 
-// readSettings reads an object of settings. Encoding/json would take the last of two equal keys, and nobody would know.
+// readSettings parses an object of sysctls. Encoding/json would accept duplicate keys and use the last one.
 func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
 	}
 	dec := json.NewDecoder(bytes.NewReader(raw))
 	if tok, err := dec.Token(); err != nil || tok != json.Delim('{') {
-		return nil, model.Faultf(model.CodeDecode, `an object: {"net.core.somaxconn": "500"}`,
-			"plugin tuning: %s %s is no object", field, raw)
+		return nil, model.Errorf(model.CodeDecode, `an object: {"net.core.somaxconn": "500"}`,
+			"plugin tuning: %s %s is not an object", field, raw)
 	}
 	var list []setting
 	for dec.More() {
 		key, err := dec.Token()
 		if err != nil {
-			return nil, model.Faultf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
+			return nil, model.Errorf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
 		}
 		s := setting{key: key.(string)}
 		var value any
 		if err := dec.Decode(&value); err != nil {
-			return nil, model.Faultf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
+			return nil, model.Errorf(model.CodeDecode, "", "plugin tuning: %s: %w", field, err)
 		}
 		text, ok := value.(string)
 		if !ok {
-			return nil, model.Faultf(model.CodeDecode, "write it in quotes", "plugin tuning: %s: the value of %q is no string",
+			return nil, model.Errorf(model.CodeDecode, "write it in quotes", "plugin tuning: %s: the value of %q is not a string",
 				field, s.key)
 		}
 		s.value = text
@@ -176,7 +176,7 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 		}
 		for _, o := range list {
 			if o.path == s.path {
-				return nil, model.Faultf(model.CodeInvalidConf, "leave one out",
+				return nil, model.Errorf(model.CodeInvalidConf, "leave one out",
 					"plugin tuning: %s: %q and %q are the same setting", field, o.key, s.key)
 			}
 		}
@@ -185,8 +185,9 @@ func readSettings(field string, raw json.RawMessage, r model.Request) ([]setting
 	return list, nil
 }
 
-// settingPath is a setting's name below /proc/sys. A key that has a slash first is such a name already, and its dots
-// are those of a link's name (eth0.100); otherwise dots part its words. IFNAME stands for the interface.
+// settingPath returns the path of a sysctl below /proc/sys. A key whose first separator is a slash is a path already,
+// and its dots are part of an interface name (eth0.100); otherwise dots are separators. IFNAME is replaced by the
+// interface.
 func settingPath(field, key, ifName string) (string, error) {
 	name := key
 	if i := strings.IndexAny(key, "./"); i < 0 || key[i] == '.' {
@@ -196,14 +197,14 @@ func settingPath(field, key, ifName string) (string, error) {
 		name = strings.Replace(name, "IFNAME", ifName, 1)
 	}
 	if path.Clean(name) != name || !strings.HasPrefix(name, "net/") || strings.ContainsRune(name, 0) {
-		return "", model.Faultf(model.CodeInvalidConf, "for example net.ipv4.conf.IFNAME.arp_filter",
-			"plugin tuning: %s: %q is no setting below net", field, key)
+		return "", model.Errorf(model.CodeInvalidConf, "for example net.ipv4.conf.IFNAME.arp_filter",
+			"plugin tuning: %s: %q is not a sysctl below net", field, key)
 	}
 	return name, nil
 }
 
-// aboutLink tells whether a setting is one of that link.
-func aboutLink(name, link string) bool {
+// ofLink reports whether a sysctl is one of the interface.
+func ofLink(name, link string) bool {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		for _, kind := range []string{"conf", "neigh"} {
 			if strings.HasPrefix(name, "net/"+family+"/"+kind+"/"+link+"/") {
@@ -214,7 +215,8 @@ func aboutLink(name, link string) bool {
 	return false
 }
 
-// allowed refuses settings that the machine's list does not have. An expression counts wherever it is found in the key.
+// allowed returns an error if the node's allow list does not match a sysctl. An expression may match any part of the
+// key.
 func (c tuning) allowed(in Input) error {
 	answer := in.Answers[allowList()]
 	if !answer.Found || len(c.sysctls) == 0 {
@@ -227,13 +229,13 @@ func (c tuning) allowed(in Input) error {
 		}
 		re, err := regexp.Compile(line)
 		if err != nil {
-			return model.Faultf(model.CodeInvalidConf, "", "plugin tuning: %s: %w", AllowList, err)
+			return model.Errorf(model.CodeInvalidConf, "", "plugin tuning: %s: %w", AllowList, err)
 		}
 		list = append(list, re)
 	}
 	for _, s := range c.sysctls {
 		if !slices.ContainsFunc(list, func(re *regexp.Regexp) bool { return re.MatchString(s.key) }) {
-			return model.Faultf(model.CodeInvalidConf, "the node's administrator can allow it there",
+			return model.Errorf(model.CodeInvalidConf, "the node's administrator can add it to the file",
 				"plugin tuning: sysctl %q is not allowed by %s",
 				s.key, AllowList)
 		}
@@ -241,21 +243,21 @@ func (c tuning) allowed(in Input) error {
 	return nil
 }
 
-// Doubts finds what a configuration hardly means.
-func (Tuning) Doubts(conf json.RawMessage) []model.Doubt {
+// Warnings reports settings that are probably mistakes.
+func (Tuning) Warnings(conf json.RawMessage) []model.Warning {
 	c, err := readTuning(Input{Conf: model.PluginConf{Type: "tuning", Raw: conf}})
 	if err != nil {
-		return nil // Decode says it
+		return nil // Decode reports it
 	}
 	const leastIPv6 = 1280 // RFC 8200, 5
-	var out []model.Doubt
+	var out []model.Warning
 	if c.MTU != 0 && c.MTU < leastIPv6 {
-		out = append(out, model.Doubt{
+		out = append(out, model.Warning{
 			Field: "mtu", Msg: "with an mtu below 1280 the interface has no IPv6", Hint: "IPv4 works",
 		})
 	}
 	if c.DataDir != "" && !c.changesLink() {
-		out = append(out, model.Doubt{
+		out = append(out, model.Warning{
 			Field: "dataDir", Msg: "dataDir has no effect on settings: it is about the interface", Hint: "leave it out",
 		})
 	}

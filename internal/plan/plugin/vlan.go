@@ -7,30 +7,31 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Vlan puts the container into a VLAN of the wire of one of the node's links.
-type Vlan struct{}
+// VLAN connects the container to a VLAN of the network of one of the node's interfaces.
+type VLAN struct{}
 
 type vlanConf struct {
 	masterConf
-	VlanID *int `json:"vlanId"`
+	// VLANID is 0 where it is missing, as in the reference plugin: frames with a priority and without a VLAN.
+	VLANID int `json:"vlanId"`
 }
 
-// Type is "vlan".
-func (Vlan) Type() string { return "vlan" }
+// Type returns "vlan".
+func (VLAN) Type() string { return "vlan" }
 
-// Capabilities says what it can beside planning.
-func (v Vlan) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
+// Capabilities returns the optional interfaces that the plugin implements.
+func (v VLAN) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
 
-// Keys are the options of the reference plugin.
-func (Vlan) Keys() []string { return interfaceKeys("master", "vlanId", "mtu", "linkInContainer") }
+// Keys returns the configuration keys, those of the reference plugin.
+func (VLAN) Keys() []string { return interfaceKeys("master", "vlanId", "mtu", "linkInContainer") }
 
-// IPAM is the ipam section.
-func (Vlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
+// IPAM returns the ipam section.
+func (VLAN) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode wants a master, a VLAN and an ipam section.
-func (Vlan) Decode(conf model.PluginConf) (any, error) { return readVlan(conf) }
+// Decode parses and validates the configuration, which must have a master, a VLAN and an ipam section.
+func (VLAN) Decode(conf model.PluginConf) (any, error) { return readVLAN(conf) }
 
-func readVlan(conf model.PluginConf) (vlanConf, error) {
+func readVLAN(conf model.PluginConf) (vlanConf, error) {
 	var c vlanConf
 	if err := decode(conf, &c); err != nil {
 		return c, err
@@ -40,76 +41,73 @@ func readVlan(conf model.PluginConf) (vlanConf, error) {
 	}
 	switch {
 	case c.Master == "":
-		return c, model.Faultf(model.CodeInvalidConf, "name the link whose wire has the VLAN",
+		return c, model.Errorf(model.CodeInvalidConf, "set the parent interface of the VLAN",
 			"plugin vlan: master is missing")
-	case c.VlanID == nil:
-		return c, model.Faultf(model.CodeInvalidConf, "0 sends frames with a priority and no VLAN",
-			"plugin vlan: vlanId is missing")
-	case *c.VlanID < 0 || *c.VlanID > mostVlan:
-		return c, model.Faultf(model.CodeInvalidConf, "", "plugin vlan: vlanId %d is not between 0 and %d",
-			*c.VlanID, mostVlan)
+	case c.VLANID < 0 || c.VLANID > maxVLAN:
+		return c, model.Errorf(model.CodeInvalidConf, "", "plugin vlan: vlanId %d is not between 0 and %d",
+			c.VLANID, maxVLAN)
 	}
 	return c, wantIPAM(conf, c.ipam)
 }
 
-// Observe asks for the master and whether the interface's name is free.
-func (Vlan) Observe(in Input) ([]state.Query, error) {
-	c, err := decoded(in, readVlan)
+// Observe returns the queries for the master and the interface's name, which must be free.
+func (VLAN) Observe(in Input) ([]state.Query, error) {
+	c, err := decoded(in, readVLAN)
 	if err != nil {
 		return nil, err
 	}
 	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
 }
 
-// ReadyQueries asks for the master.
-func (Vlan) ReadyQueries(in Input) []state.Query {
-	c, err := decoded(in, readVlan)
+// ReadyQueries returns the queries for the master.
+func (VLAN) ReadyQueries(in Input) []state.Query {
+	c, err := decoded(in, readVLAN)
 	if err != nil {
 		return nil
 	}
 	return c.readyQueries()
 }
 
-// Ready tells whether the master is on the node and up.
-func (Vlan) Ready(in Input) error {
-	c, err := decoded(in, readVlan)
+// Ready returns an error if the master is not on the node or down.
+func (VLAN) Ready(in Input) error {
+	c, err := decoded(in, readVLAN)
 	if err != nil || c.LinkInContainer {
 		return err
 	}
-	_, err = c.upper(in)
+	_, err = c.upMaster(in)
 	return err
 }
 
-// upper is the master, which must be up: the kernel brings no VLAN up over a link that is down.
-func (c vlanConf) upper(in Input) (state.Link, error) {
+// upMaster returns the master, which must be up: the kernel sets no VLAN up on a link that is down.
+func (c vlanConf) upMaster(in Input) (state.Link, error) {
 	master, err := c.master(in)
 	if err == nil && isDown(master) {
-		return master, model.Faultf(model.CodeInvalidConf, "ip link set "+master.Name+" up",
+		return master, model.Errorf(model.CodeInvalidConf, "ip link set "+master.Name+" up",
 			"plugin vlan: master %q is down", master.Name)
 	}
 	return master, err
 }
 
-// Plan makes the link upon its master, whose MAC it has.
-func (Vlan) Plan(in Input) (Step, error) {
-	c, err := decoded(in, readVlan)
+// Plan creates the interface on its master, whose MAC address it uses.
+func (VLAN) Plan(in Input) (Step, error) {
+	c, err := decoded(in, readVLAN)
 	if err != nil {
 		return Step{}, err
 	}
 	if err := checkFreeName(in); err != nil {
 		return Step{}, err
 	}
-	master, err := c.upper(in)
+	master, err := c.upMaster(in)
 	if err != nil {
 		return Step{}, err
 	}
-	a, dns, err := in.given(true)
+	a, dns, err := in.optionalAddresses(true)
 	if err != nil {
 		return Step{}, err
 	}
-	i := alone{asks: true, link: state.Link{
-		Kind: state.Vlan, MAC: master.MAC, MTU: c.MTU, Parent: &state.Parent{Space: c.space(), Name: master.Name},
-		Vlan: &state.VlanAttrs{ID: *c.VlanID},
+	i := standaloneLink{announce: true, link: state.Link{
+		Kind: state.VLAN, MAC: master.MAC, MTU: c.MTU, Parent: &state.Parent{Space: c.space(), Name: master.Name},
+		VLAN: &state.VLANAttrs{ID: c.VLANID},
 	}}
 	return i.step(in, a, dns)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// VRF puts the container's interface into a VRF of the container, which has a routing table of its own.
+// VRF adds the container's interface to a VRF of the container, which has a routing table of its own.
 type VRF struct{}
 
 type vrfConf struct {
@@ -17,19 +17,19 @@ type vrfConf struct {
 	Table uint32 `json:"table"`
 }
 
-// Type is "vrf".
+// Type returns "vrf".
 func (VRF) Type() string { return "vrf" }
 
-// Capabilities says what it can beside planning.
+// Capabilities returns the optional interfaces that the plugin implements.
 func (v VRF) Capabilities() Capabilities { return Capabilities{Check: v, Trace: v} }
 
-// Keys are the options of the reference plugin.
+// Keys returns the configuration keys, those of the reference plugin.
 func (VRF) Keys() []string { return append(commonKeys(), "vrfname", "table") }
 
-// IPAM is nothing: it asks for no addresses.
+// IPAM returns nil: the plugin needs no addresses.
 func (VRF) IPAM(model.PluginConf) ([]byte, error) { return nil, nil }
 
-// Decode wants the VRF's name.
+// Decode parses and validates the configuration, which must have the VRF's name.
 func (VRF) Decode(conf model.PluginConf) (any, error) { return readVRF(conf) }
 
 func readVRF(conf model.PluginConf) (vrfConf, error) {
@@ -38,13 +38,13 @@ func readVRF(conf model.PluginConf) (vrfConf, error) {
 		return c, err
 	}
 	if c.Name == "" {
-		return c, model.Faultf(model.CodeInvalidConf, "name the VRF of the container", "plugin vrf: vrfname is missing")
+		return c, model.Errorf(model.CodeInvalidConf, "name the VRF of the container", "plugin vrf: vrfname is missing")
 	}
 	if err := checkLinkName(conf, "vrfname", c.Name); err != nil {
 		return c, err
 	}
 	if c.Table == mainTable || c.Table == localTable {
-		return c, model.Faultf(model.CodeInvalidConf, "leave it out to have a free one chosen",
+		return c, model.Errorf(model.CodeInvalidConf, "leave it out to use a free one",
 			"plugin vrf: table %d is the kernel's own", c.Table)
 	}
 	return c, nil
@@ -52,7 +52,7 @@ func readVRF(conf model.PluginConf) (vrfConf, error) {
 
 func (c vrfConf) query() state.Query { return state.Query{Space: state.Pod, Link: c.Name} }
 
-// Observe asks for the VRF, for the tables, and for the interface unless the list makes it.
+// Observe returns the queries for the VRF, the tables and the interface, unless the list creates it.
 func (VRF) Observe(in Input) ([]state.Query, error) {
 	c, err := decoded(in, readVRF)
 	if err != nil {
@@ -65,10 +65,10 @@ func (VRF) Observe(in Input) ([]state.Query, error) {
 	return queries, checkArgs(in.Request)
 }
 
-// ownRoutes asks for a link's routes that somebody gave it.
+// ownRoutes returns the query for an interface's routes that the kernel did not add.
 func ownRoutes(link string) state.Query { return state.Query{Space: state.Pod, Routes: link} }
 
-// Plan enslaves the interface. Its routes move to the VRF's table; those to its subnets, the kernel moves.
+// Plan adds the interface to the VRF. Its routes are moved to the VRF's table; the kernel moves those to its subnets.
 func (VRF) Plan(in Input) (Step, error) {
 	c, err := decoded(in, readVRF)
 	if err != nil {
@@ -89,20 +89,20 @@ func (VRF) Plan(in Input) (Step, error) {
 	owner := Owner(in.Request.Key())
 	step := Step{Fragment: state.Fragment{Owner: owner}, Restore: state.Fragment{Owner: owner}, Result: prev}
 	step.Fragment.Pod.Links = []state.Link{vrf, {Name: name, Master: vrf.Name}}
-	open := in.Chain.Open
-	open.Pod.Routes = slices.Clone(open.Pod.Routes)
-	for i, r := range open.Pod.Routes {
+	pending := in.Chain.Pending
+	pending.Pod.Routes = slices.Clone(pending.Pod.Routes)
+	for i, r := range pending.Pod.Routes {
 		if moves(r) && r.Link == name {
-			open.Pod.Routes[i].Table = vrf.VRF.Table
+			pending.Pod.Routes[i].Table = vrf.VRF.Table
 		}
 	}
-	step.Open = &open
+	step.Pending = &pending
 	for _, r := range in.Answers[ownRoutes(name)].Routes {
 		const fromRouter = 9 // RTPROT_RA
 		if r.Protocol == fromRouter {
 			continue // the kernel will learn it again
 		}
-		// The kernel takes them all with the change of the master, those of other tables too.
+		// The kernel removes all routes when the master changes, those of other tables, too.
 		step.Restore.Pod.Routes = append(step.Restore.Pod.Routes, r)
 		if moves(r) {
 			gone := r
@@ -115,14 +115,14 @@ func (VRF) Plan(in Input) (Step, error) {
 	return step, nil
 }
 
-// moves tells whether a route is of the main table.
+// moves reports whether a route is of the main table.
 func moves(r state.Route) bool { return (r.Table == 0 || r.Table == mainTable) && !r.Absent }
 
-// checkInterface refuses an interface that is not there, or that is something's port.
+// checkInterface returns an error if the interface does not exist, or already has a master.
 func (c vrfConf) checkInterface(in Input) error {
 	name := in.Request.IfName
 	if name == c.Name {
-		return model.Faultf(model.CodeInvalidConf, "choose another vrfname",
+		return model.Errorf(model.CodeInvalidConf, "choose another vrfname",
 			"plugin vrf: vrfname %q is the interface's own name", c.Name)
 	}
 	have := in.Answers[state.Query{Space: state.Pod, Link: name}]
@@ -137,16 +137,16 @@ func (c vrfConf) checkInterface(in Input) error {
 	}
 	switch {
 	case !there:
-		return model.Faultf(model.CodeInvalidConf, "put the plugin behind the one that makes the interface",
+		return model.Errorf(model.CodeInvalidConf, "put the plugin after the one that creates the interface",
 			"plugin vrf: interface %q does not exist in %s", name, in.Request.Netns)
 	case master != "":
-		return model.Faultf(model.CodeInvalidConf, "a link has one master",
+		return model.Errorf(model.CodeInvalidConf, "an interface has one master",
 			"plugin vrf: interface %q is a port of %q already", name, master)
 	}
 	return nil
 }
 
-// device is the VRF: the one that is there, or one with the table that is wanted or free.
+// device returns the VRF: the existing one, or a new one with the configured table or a free one.
 func (c vrfConf) device(in Input) (state.Link, error) {
 	l := state.Link{Name: c.Name, Kind: state.VRF, Shared: true}
 	have := in.Answers[c.query()]
@@ -160,10 +160,10 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 		l.VRF = &state.VRFAttrs{Table: table}
 		return l, nil
 	case have.Link.Kind != state.VRF || have.Link.VRF == nil:
-		return l, model.Faultf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is not a VRF but %s",
+		return l, model.Errorf(model.CodeInvalidConf, "choose another vrfname", "plugin vrf: vrfname %q is not a VRF but %s",
 			c.Name, kindName(have.Link))
 	case c.Table != 0 && c.Table != have.Link.VRF.Table:
-		return l, model.Faultf(model.CodeInvalidConf, "leave table out, or choose another vrfname",
+		return l, model.Errorf(model.CodeInvalidConf, "leave table out, or choose another vrfname",
 			"plugin vrf: table %d: VRF %q exists with table %d", c.Table, c.Name, have.Link.VRF.Table)
 	}
 	l.VRF = have.Link.VRF
@@ -173,11 +173,10 @@ func (c vrfConf) device(in Input) (state.Link, error) {
 	return l, nil
 }
 
-// ExpectQueries asks nothing: the configuration says it all.
+// ExpectQueries returns no queries: the configuration is sufficient.
 func (VRF) ExpectQueries(Input) []state.Query { return nil }
 
-// Expect is what CHECK compares when nothing is recorded: the interface's place in the VRF, and the table if one is
-// named.
+// Expect returns the interface's membership in the VRF, and the table if one is configured.
 func (VRF) Expect(in Input) (state.Fragment, error) {
 	f := state.Fragment{Owner: Owner(in.Request.Key())}
 	c, err := decoded(in, readVRF)
@@ -192,7 +191,7 @@ func (VRF) Expect(in Input) (state.Fragment, error) {
 	return f, nil
 }
 
-// Trace asks for the VRF and the interface.
+// Trace returns the queries for the VRF and the interface.
 func (VRF) Trace(in Input) []state.Query {
 	c, err := decoded(in, readVRF)
 	if err != nil {
@@ -201,7 +200,7 @@ func (VRF) Trace(in Input) []state.Query {
 	return []state.Query{c.query(), {Space: state.Pod, Link: in.Request.IfName}}
 }
 
-// Traces are the interface's place in the VRF, and the VRF, which goes with its last interface.
+// Traces returns the interface's membership in the VRF, and the VRF, which is deleted with its last interface.
 func (VRF) Traces(in Input) Step {
 	c, err := decoded(in, readVRF)
 	if err != nil {

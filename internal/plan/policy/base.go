@@ -9,21 +9,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The base chains stand before those of most others at their hooks, behind the translation of destinations: what is
-// judged is the pod that a service led to. What the node is to its pods needs no rule: that never comes by forward.
+// The base chains run before those of most other programs at their hooks, after DNAT: policy is enforced on the pod
+// behind a service's address. Traffic from the node to its pods needs no rule: it does not pass the forward hook.
 const (
 	egressPriority  = -5
 	ingressPriority = -4
+	// cutPriority is before the kernel tracks connections, and behind the reassembly of fragments.
+	cutPriority = -250
 )
 
-// hook is one base chain: what it asks and where.
+// hook is one base chain: its name, hook and map.
 type hook struct {
 	name, hook string
 	dir        direction
 	link       string // iifname or oifname
 }
 
-func hooks(p Place) []hook {
+func hooks(p EnforcementPoint) []hook {
 	if p.Ports {
 		return portHooks()
 	}
@@ -34,7 +36,7 @@ func hooks(p Place) []hook {
 			{"ingress", "forward", ingress, "oifname"},
 		}
 	}
-	// In a pod a packet comes and goes by the pod's own end. What is forwarded is a virtual machine's.
+	// In a pod, packets pass the pod's own interface. Forwarded ones belong to a VM.
 	return []hook{
 		{"egress", "output", egress, "oifname"},
 		{"forward-out", "forward", egress, "oifname"},
@@ -43,21 +45,23 @@ func hooks(p Place) []hook {
 	}
 }
 
-// entry is what packets meet first in a table: what its base chains and the node's addresses are made of.
+// entry is the input for a table's base chains and the sets of the node's addresses.
 type entry struct {
-	place Place
-	maps  [2]map[string]string
-	cuts  *cuts
-	self  []netip.Addr
+	place   EnforcementPoint
+	maps    [2]map[string]string
+	dropped *droppedFlows
+	// ported: of the node's table, policies are enforced at ports, whose packets also pass its chains.
+	ported bool
+	self   []netip.Addr
 }
 
-// chains are the base chains that the table needs: none of a direction in which nobody is selected.
+// chains returns the base chains that the table needs: none for a direction in which no endpoint is selected.
 func (in entry) chains() []state.Chain {
 	switch {
 	case in.place.Tap != "":
 		return in.tapChains()
 	case in.place.Device != "" && len(in.maps[ingress])+len(in.maps[egress]) > 0:
-		return []state.Chain{{Name: "closed", Hook: "ingress", Device: in.place.Device}} // nobody writes it
+		return []state.Chain{{Name: "closed", Hook: "ingress", Device: in.place.Device}} // never written to the kernel
 	case in.place.Device != "":
 		return nil
 	}
@@ -80,28 +84,60 @@ func (in entry) chains() []state.Chain {
 		c.Rules = append(c.Rules, state.NftRule{Text: h.link + " vmap @" + h.dir.String()})
 		out = append(out, c)
 	}
+	if in.ported || len(out) > 0 && !in.place.Ports {
+		out = append(out, in.cutChains()...)
+	}
 	return out
 }
 
-// preamble is what is decided before any policy is asked.
+// cutChains returns the chains that drop the replies of connections that policy denies now, before connection tracking:
+// otherwise a reply to a dropped packet would confirm the connection, or create one in the other direction that policy
+// allows. On the node these are also the packets from and to ports of bridges, which pass the IP hooks (br_netfilter).
+func (in entry) cutChains() []state.Chain {
+	rules := in.cutRules()
+	if len(rules) == 0 {
+		return nil
+	}
+	chain := func(name, hook string) state.Chain {
+		return state.Chain{
+			Name: name, Type: "filter", Hook: hook, Priority: cutPriority, Policy: "accept", Rules: rulesOf(rules...),
+		}
+	}
+	return []state.Chain{chain("cut", "prerouting"), chain("cut-output", "output")}
+}
+
+// cutRules returns the rules that drop the replies of connections that policy denies now.
+func (in entry) cutRules() (out []string) {
+	for _, six := range []bool{false, true} {
+		if in.dropped.has(six) {
+			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
+		}
+	}
+	return out
+}
+
+// preamble returns the rules before any policy is evaluated.
 func (in entry) preamble(h hook) []string {
-	out := []string{"ct state established,related accept"}
+	// The kernel also tracks what left by the default route when no pod had the address: an error about an answer that no
+	// pod has sent is not related to anything.
+	out := []string{
+		"ct state established accept", "ct state related ct direction reply accept",
+		"ct state related ct status expected,seen-reply accept",
+	}
 	switch {
 	case in.place.Ports:
 		out = portPreamble(h.dir)
 	case in.place.Tap != "":
 		out = tapPreamble(h.dir)
 	}
-	for _, six := range []bool{false, true} {
-		if in.cuts.has(six) {
-			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
-		}
+	if in.place.Tap != "" {
+		out = append(out, in.cutRules()...)
 	}
 	if in.place.node() && h.hook == "forward" {
 		return out // neighbor discovery is never routed
 	}
-	// Without neighbor discovery there is no IPv6, policy or not. A hop limit of 255 says that no router has forwarded the
-	// packet (RFC 4861): in a forward chain only a bridge's own packets still have it.
+	// Without neighbor discovery there is no IPv6, policy or not. A hop limit of 255 proves that no router has forwarded
+	// the packet (RFC 4861): in a forward chain only bridged packets still have it.
 	out = append(out, "icmpv6 type 133-137 ip6 hoplimit 255 accept")
 	if in.place.node() {
 		return out
@@ -111,19 +147,19 @@ func (in entry) preamble(h hook) []string {
 	// neighbor discovery.
 	out = append(out, "icmpv6 type 130-132 ip6 hoplimit 1 ip6 daddr ff00::/8 accept",
 		"icmpv6 type 143 ip6 hoplimit 1 ip6 daddr ff00::/8 accept", "icmpv6 type 141-142 ip6 hoplimit 255 accept")
-	// An address that is leased must be leased again. DHCPv4 does not come by here (it is spoken below IP). A client asks
-	// the group of all servers (RFC 8415, section 14.1): what it would ask one of them could be anything for anybody.
+	// Leases must be renewed. DHCPv4 does not pass this hook (it uses packet sockets). A DHCPv6 client sends to the group
+	// of all servers (RFC 8415, section 14.1); unicast could be any other traffic.
 	if h.dir == egress {
 		return append(out, "ip6 saddr fe80::/10 ip6 daddr ff02::1:2 udp sport 546 udp dport 547 accept")
 	}
 	out = append(out, "ip6 daddr fe80::/10 udp sport 547 udp dport 546 accept")
-	for _, s := range in.selfSets() { // a node reaches its own pods
+	for _, s := range in.selfSets() { // a node always reaches its own pods
 		out = append(out, ip(s.Key == "ipv6_addr")+" saddr @"+s.Name+" accept")
 	}
 	return out
 }
 
-// selfSets are the node's own addresses as sets of a pod's table that asks for them.
+// selfSets returns the node's own addresses as sets, for a pod's table that uses them.
 func (in entry) selfSets() []state.Set {
 	if in.place.OnNode() || in.place.Device != "" || len(in.maps[ingress]) == 0 {
 		return nil
@@ -147,13 +183,13 @@ func portHooks() []hook {
 	return []hook{{"egress", "prerouting", egress, "iifname"}, {"ingress", "postrouting", ingress, "oifname"}}
 }
 
-// tapHooks are those of a tap.
+// tapHooks returns the hooks of a tap.
 func tapHooks() []hook {
 	return []hook{{name: "egress", hook: "egress", dir: egress}, {name: "ingress", hook: "ingress", dir: ingress}}
 }
 
-// tapChains are the base chains of a tap's table, and those that remember. Both directions have them as soon as one is
-// judged: replies come by the other one.
+// tapChains returns the base chains of a tap's table, and those that track flows. Both directions have them as soon as
+// policy is enforced on one: replies pass the other one.
 func (in entry) tapChains() []state.Chain {
 	if len(in.maps[ingress])+len(in.maps[egress]) == 0 {
 		return nil
@@ -170,5 +206,5 @@ func (in entry) tapChains() []state.Chain {
 		c.Rules = append(c.Rules, rulesOf("goto begin"+h.dir.suffix())...)
 		out = append(out, c)
 	}
-	return append(out, tapMemory()...)
+	return append(out, tapTrackingChains()...)
 }

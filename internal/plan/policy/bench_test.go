@@ -34,7 +34,7 @@ func farEndpoint(p model.Pod) model.WorkloadEndpoint {
 	}
 }
 
-// clusterOf is a cluster of so many far pods, a near one, and policies that let everybody reach that on one port each.
+// clusterOf returns a cluster of remote pods, a local one, and policies that let all pods reach it on one port each.
 func clusterOf(pods, policies int, dual bool) *policy.Index {
 	x := policy.New(policy.Config{Node: "n1"})
 	for i := range pods {
@@ -88,7 +88,7 @@ func BenchmarkOneMorePod(b *testing.B) {
 	}
 }
 
-// BenchmarkBytesPerPod gives the memory that a far pod needs, known by its object and published by its node.
+// BenchmarkBytesPerPod measures the memory that a far pod needs, known by its object and published by its node.
 func BenchmarkBytesPerPod(b *testing.B) {
 	for _, c := range []struct {
 		policies int

@@ -9,20 +9,20 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// rangesOf are the addresses of a family that the blocks hold together, each without its own exceptions: what one
-// leaves out another may well hold.
+// rangesOf returns the union of the addresses of a family in ipBlock with except: each block without its own
+// exceptions, because an exception of one block may be in another.
 func rangesOf(blocks []model.IPBlock, six bool) []addrRange {
 	var all []addrRange
 	for _, b := range blocks {
 		if b.CIDR.Addr().Is6() == six {
-			all = append(all, without(b)...)
+			all = append(all, subtractExcept(b)...)
 		}
 	}
-	return joined(all)
+	return mergeRanges(all)
 }
 
-// without is a block less its exceptions.
-func without(b model.IPBlock) []addrRange {
+// subtractExcept returns a block without its exceptions.
+func subtractExcept(b model.IPBlock) []addrRange {
 	cidr := b.CIDR.Masked()
 	var except []addrRange
 	for _, e := range b.Except {
@@ -32,7 +32,7 @@ func without(b model.IPBlock) []addrRange {
 	}
 	var out []addrRange
 	from, last := cidr.Addr(), lastOf(cidr)
-	for _, e := range joined(except) {
+	for _, e := range mergeRanges(except) {
 		if from.Compare(e.first) < 0 {
 			out = append(out, addrRange{from, e.first.Prev()})
 		}
@@ -43,8 +43,8 @@ func without(b model.IPBlock) []addrRange {
 	return append(out, addrRange{from, last})
 }
 
-// joined is the union of ranges of one family: sorted, and none touches another.
-func joined(in []addrRange) []addrRange {
+// mergeRanges returns the union of ranges of one family: sorted, without adjacent ones.
+func mergeRanges(in []addrRange) []addrRange {
 	slices.SortFunc(in, func(a, b addrRange) int { return a.first.Compare(b.first) })
 	var out []addrRange
 	for _, r := range in {
@@ -68,14 +68,14 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// addrRange is a range of addresses of one family; both ends are inside.
+// addrRange is a range of addresses of one family, both ends included.
 type addrRange struct{ first, last netip.Addr }
 
 func (r addrRange) contains(a netip.Addr) bool {
 	return a.BitLen() == r.first.BitLen() && r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
 }
 
-// prefix is the range as a prefix, if it is one.
+// prefix returns the range as a prefix, if it is one.
 func (r addrRange) prefix() (netip.Prefix, bool) {
 	for bits := range r.first.BitLen() + 1 {
 		if p := netip.PrefixFrom(r.first, bits); p.Masked().Addr() == r.first && lastOf(p) == r.last {
@@ -85,7 +85,7 @@ func (r addrRange) prefix() (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
-// String is the range as nft writes it.
+// String returns the range in nft's syntax.
 func (r addrRange) String() string {
 	switch p, ok := r.prefix(); {
 	case r.first == r.last:

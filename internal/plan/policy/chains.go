@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// compiler makes chains of policies. It has nothing but what it has compiled before: a rule is made when it is wanted
-// first, and kept until its policy is another one.
+// compiler compiles policies to chains. Its only state is a cache: a policy's rules are compiled when they are first
+// used, and kept until the policy changes.
 type compiler struct {
 	cluster  *cluster
 	logGroup int
@@ -19,10 +19,10 @@ type compiler struct {
 }
 
 func newCompiler(c *cluster, logGroup, apart int) *compiler {
-	return &compiler{cluster: c, logGroup: logGroup, apart: cmp.Or(apart, usuallyApart), rules: map[*policy]*[2][]rule{}}
+	return &compiler{cluster: c, logGroup: logGroup, apart: cmp.Or(apart, defaultApart), rules: map[*policy]*[2][]rule{}}
 }
 
-// compiled are the rules of a policy in a direction.
+// compiled returns the rules of a policy in a direction.
 func (m *compiler) compiled(p *policy, dir direction) []rule {
 	all := m.rules[p]
 	if all == nil {
@@ -35,12 +35,12 @@ func (m *compiler) compiled(p *policy, dir direction) []rule {
 	return all[dir]
 }
 
-// forget drops what was made of a policy, which may be nil.
+// forget drops the cached rules of a policy, which may be nil.
 func (m *compiler) forget(p *policy) { delete(m.rules, p) }
 
-// chainOf is where a subject's packets are judged; nil: nowhere.
+// chainOf returns the chain for a subject's packets; nil: no policy selects it.
 func (m *compiler) chainOf(on subject, dir direction) *chainSpec {
-	if m.cluster.doubtful(on, dir) {
+	if m.cluster.mightSelect(on, dir) {
 		return m.denyChain(nil, dir)
 	}
 	if on.pod == nil {
@@ -52,7 +52,7 @@ func (m *compiler) chainOf(on subject, dir direction) *chainSpec {
 	return nil
 }
 
-// podsChain is the chain of all endpoints with one combination.
+// podsChain returns the chain of all endpoints with one combination.
 func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 	var parts []string
 	for _, list := range [][]model.PolicyKey{c.admin, c.plain, c.baseline} {
@@ -61,7 +61,7 @@ func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 		}
 		parts = append(parts, "")
 	}
-	return &chainSpec{name: "pods/" + short(parts...) + dir.suffix(), make: func() []rule {
+	return &chainSpec{name: "pods/" + shortHash(parts...) + dir.suffix(), make: func() []rule {
 		var out []rule
 		if len(c.admin) > 0 {
 			out = append(out, rule{verdict: "jump", to: m.tierChain("admin", c.admin, dir)})
@@ -83,14 +83,13 @@ func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 	}}
 }
 
-// tierChain asks the policies of a tier one after the other. All their rules stand in one chain: "pass" returns from
-// it.
+// tierChain evaluates the policies of a tier in order. All their rules are in one chain: "pass" returns from it.
 func (m *compiler) tierChain(tier string, keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
 		parts = append(parts, k.String())
 	}
-	return &chainSpec{name: tier + "/" + short(parts...) + dir.suffix(), policies: keys, make: func() []rule {
+	return &chainSpec{name: tier + "/" + shortHash(parts...) + dir.suffix(), policies: keys, make: func() []rule {
 		var out []rule
 		for _, k := range keys {
 			out = append(out, m.compiled(m.cluster.policies[k], dir)...)
@@ -99,14 +98,14 @@ func (m *compiler) tierChain(tier string, keys []model.PolicyKey, dir direction)
 	}}
 }
 
-// plainChain holds the exceptions of a NetworkPolicy or MultiNetworkPolicy.
+// plainChain has the accept rules of a NetworkPolicy or MultiNetworkPolicy.
 func (m *compiler) plainChain(k model.PolicyKey, dir direction) *chainSpec {
 	return &chainSpec{name: nameOf(k) + dir.suffix(), policies: []model.PolicyKey{k}, make: func() []rule {
 		return m.compiled(m.cluster.policies[k], dir)
 	}}
 }
 
-// denyChain counts, says and drops.
+// denyChain counts, logs and drops.
 func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 	d := &Denial{Direction: dir.String(), Policies: keys}
 	c := &chainSpec{denies: d}
@@ -120,7 +119,7 @@ func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 		for _, k := range keys {
 			parts = append(parts, k.String())
 		}
-		c.name = "deny/" + short(parts...) + dir.suffix()
+		c.name = "deny/" + shortHash(parts...) + dir.suffix()
 	}
 	c.make = func() []rule {
 		var out []rule
@@ -129,7 +128,7 @@ func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 				plain: fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", d.prefix(), g, headerBytes),
 			})
 		}
-		return append(out, rule{verdict: "counter drop", comment: cut("deny "+d.String(), mostComment)})
+		return append(out, rule{verdict: "counter drop", comment: truncate("deny "+d.String(), maxComment)})
 	}
 	return c
 }

@@ -10,18 +10,17 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Change is what of a place's table changed.
+// Change is a change of a place's table.
 type Change struct {
-	Place Place
-	// Gone: the table is not needed any more; the change is empty. Made: it was not needed before; the change is all of
-	// it.
+	Point EnforcementPoint
+	// Gone: the table is not needed any more; the change is empty. Made: the table is new; the change is all of it.
 	Gone, Made bool
 	state.TableChange
 }
 
-// change is what separates the table from what the last Changes told of it; false: nothing.
+// change returns what changed in the table since the last Changes; false: nothing.
 func (t *table) change(self []netip.Addr) (Change, bool) {
-	c := Change{Place: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: t.place.Table()}}
+	c := Change{Point: t.place, TableChange: state.TableChange{Family: t.place.Family(), Name: t.place.Table()}}
 	in := t.entry(self)
 	base := in.chains()
 	was, wasSelf := t.base, t.self
@@ -31,13 +30,13 @@ func (t *table) change(self []netip.Addr) (Change, bool) {
 		return c, c.Gone
 	}
 	if len(was) == 0 { // there was no table
-		whole, _ := t.whole(self)
-		c.Made, c.MakeSets, c.MakeChains = true, whole.Sets, whole.Chains
+		full, _ := t.full(self)
+		c.Made, c.AddSets, c.AddChains = true, full.Sets, full.Chains
 		return c, true
 	}
 	t.changeSets(&c.TableChange)
 	t.changeMaps(&c.TableChange)
-	t.cuts.change(&c.TableChange)
+	t.dropped.change(&c.TableChange)
 	changeSelf(&c.TableChange, wasSelf, t.self)
 	t.changeChains(&c.TableChange, was, base)
 	return c, !c.Empty()
@@ -49,11 +48,11 @@ func (t *table) changeSets(c *state.TableChange) {
 		switch {
 		case was == nil && s == nil:
 		case was == nil:
-			c.MakeSets = append(c.MakeSets, t.fullSet(s))
+			c.AddSets = append(c.AddSets, t.fullSet(s))
 		case s == nil:
-			c.DropSets = append(c.DropSets, name)
+			c.DeleteSets = append(c.DeleteSets, name)
 		case s.live == nil:
-			elements(c, s.head(), lacking(*was, s.fixed()), lacking(s.fixed(), *was))
+			elements(c, s.definition(), missingElements(*was, s.staticElements()), missingElements(s.staticElements(), *was))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
@@ -64,14 +63,14 @@ func (t *table) changeSets(c *state.TableChange) {
 		var gone, came []state.Element
 		for _, e := range slices.SortedFunc(maps.Keys(s.live.pending), element.compare) {
 			switch {
-			case !s.takes(e):
+			case !s.matchesFamily(e):
 			case s.live.pending[e]:
-				came = append(came, s.words(e))
+				came = append(came, s.element(e))
 			default:
-				gone = append(gone, s.words(e))
+				gone = append(gone, s.element(e))
 			}
 		}
-		elements(c, s.head(), gone, came)
+		elements(c, s.definition(), gone, came)
 	}
 }
 
@@ -86,21 +85,21 @@ func changeSelf(c *state.TableChange, was, is []state.Set) {
 	for _, now := range is {
 		old, there := find(was, now.Name)
 		if !there {
-			c.MakeSets = append(c.MakeSets, now)
+			c.AddSets = append(c.AddSets, now)
 			continue
 		}
-		elements(c, now, lacking(old.Elements, now.Elements), lacking(now.Elements, old.Elements))
+		elements(c, now, missingElements(old.Elements, now.Elements), missingElements(now.Elements, old.Elements))
 	}
 	for _, old := range was {
 		if _, there := find(is, old.Name); !there {
-			c.DropSets = append(c.DropSets, old.Name)
+			c.DeleteSets = append(c.DeleteSets, old.Name)
 		}
 	}
 }
 
 func (t *table) changeMaps(c *state.TableChange) {
 	if t.place.single() {
-		return // its only link stands in the chains
+		return // its only link is in the chains
 	}
 	for _, dir := range directions() {
 		head, is := mapHead(dir), t.maps[dir]
@@ -122,10 +121,10 @@ func (t *table) changeMaps(c *state.TableChange) {
 		}
 		switch {
 		case before == 0 && len(is) > 0:
-			c.MakeSets = append(c.MakeSets, mapSet(dir, is))
+			c.AddSets = append(c.AddSets, mapSet(dir, is))
 		case before > 0 && len(is) == 0:
 			elements(c, head, gone, nil) // the kernel wants it: chains go before sets, and elements lead to chains
-			c.DropSets = append(c.DropSets, head.Name)
+			c.DeleteSets = append(c.DeleteSets, head.Name)
 		default:
 			elements(c, head, gone, came)
 		}
@@ -135,23 +134,23 @@ func (t *table) changeMaps(c *state.TableChange) {
 func (t *table) changeChains(c *state.TableChange, was, base []state.Chain) {
 	for _, b := range base {
 		if !slices.ContainsFunc(was, func(o state.Chain) bool { return o.Name == b.Name && slices.Equal(o.Rules, b.Rules) }) {
-			c.MakeChains = append(c.MakeChains, b)
+			c.AddChains = append(c.AddChains, b)
 		}
 	}
 	for _, b := range was {
 		if !slices.ContainsFunc(base, func(o state.Chain) bool { return o.Name == b.Name }) {
-			c.DropChains = append(c.DropChains, b.Name)
+			c.DeleteChains = append(c.DeleteChains, b.Name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.was.chains)) {
 		old, now := t.was.chains[name], t.chains[name]
 		switch {
 		case now == nil && old != nil:
-			c.DropChains = append(c.DropChains, name)
+			c.DeleteChains = append(c.DeleteChains, name)
 		case now == nil:
 		default:
 			if rules := t.texts(now); old == nil || !slices.Equal(*old, rules) {
-				c.MakeChains = append(c.MakeChains, state.Chain{Name: name, Rules: rules})
+				c.AddChains = append(c.AddChains, state.Chain{Name: name, Rules: rules})
 			}
 		}
 	}

@@ -21,15 +21,15 @@ func brief(changes []policy.Change) string {
 		if c.Gone {
 			out = append(out, "gone")
 		}
-		for _, s := range c.MakeSets {
+		for _, s := range c.AddSets {
 			out = append(out, "set "+s.Name)
 		}
-		for _, ch := range c.MakeChains {
+		for _, ch := range c.AddChains {
 			out = append(out, "chain "+ch.Name)
 		}
-		out = append(out, elementsOf("-", c.DropElements)...)
+		out = append(out, elementsOf("-", c.DeleteElements)...)
 		out = append(out, elementsOf("+", c.AddElements)...)
-		for _, name := range slices.Concat(c.DropChains, c.DropSets) {
+		for _, name := range slices.Concat(c.DeleteChains, c.DeleteSets) {
 			out = append(out, "no "+name)
 		}
 	}
@@ -59,7 +59,7 @@ func newPod(name, app, addr string) model.Pod {
 // set.
 func TestChanges(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
-	if first := x.Changes(); len(first) != 1 || len(first[0].MakeChains) == 0 || len(first[0].AddElements) > 0 {
+	if first := x.Changes(); len(first) != 1 || len(first[0].AddChains) == 0 || len(first[0].AddElements) > 0 {
 		t.Fatalf("the first change makes the table: %s", brief(first))
 	}
 	p := newPod("far2", "web", "10.0.2.9")
@@ -158,7 +158,7 @@ func TestUnknownPodIsClosed(t *testing.T) {
 	p := blocks("10.0.0.0/24")
 	p.Subject.Pods = model.Selector{Labels: map[string]string{"app": "db"}}
 	x.SetPolicy(p)
-	if got := x.Changes(); len(got) != 1 || got[0].MakeSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
+	if got := x.Changes(); len(got) != 1 || got[0].AddSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
 		t.Errorf("with a policy: %s", brief(got))
 	}
 	x.SetPod(newPod("late", "web", "10.0.0.1"))
@@ -168,7 +168,7 @@ func TestUnknownPodIsClosed(t *testing.T) {
 	again := newPod("late", "web", "10.0.0.2")
 	again.UID = "another"
 	x.SetPod(again)
-	if got := x.Changes(); len(got) != 1 || got[0].MakeSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
+	if got := x.Changes(); len(got) != 1 || got[0].AddSets[0].Elements[0].Val[0] != "goto deny/unknown/in" {
 		t.Errorf("with another pod of the name: %s", brief(got))
 	}
 	e.Pod.UID = "another"
@@ -203,7 +203,7 @@ func TestUnknownNamespaceIsClosed(t *testing.T) {
 		x.SetPolicy(p)
 		got := ""
 		if changes := x.Changes(); len(changes) > 0 {
-			got = changes[0].MakeSets[0].Elements[0].Val[0]
+			got = changes[0].AddSets[0].Elements[0].Val[0]
 		}
 		if !strings.HasPrefix(got, c.want) || got != "" && c.want == "" {
 			t.Errorf("%v: %q, want %q", c.subject, got, c.want)
@@ -225,17 +225,17 @@ func TestCut(t *testing.T) {
 	}
 	g := f
 	g.SrcPort++
-	x.Cut(policy.Place{}, f)
-	if got := brief(x.Changes()); got != "set cut4; chain egress; chain input; chain ingress" {
+	x.DropReplies(policy.EnforcementPoint{}, f)
+	if got := brief(x.Changes()); got != "set cut4; chain cut; chain cut-output" {
 		t.Error(got)
 	}
-	x.Cut(policy.Place{}, g)
+	x.DropReplies(policy.EnforcementPoint{}, g)
 	if got := brief(x.Changes()); got != "+cut4 10.0.1.2 . 10.0.2.1 . tcp . 5432 . 4001" {
 		t.Error(got)
 	}
-	x.Uncut(policy.Place{}, f)
-	x.Uncut(policy.Place{}, g)
-	if got := brief(x.Changes()); got != "chain egress; chain input; chain ingress; no cut4" {
+	x.UndropReplies(policy.EnforcementPoint{}, f)
+	x.UndropReplies(policy.EnforcementPoint{}, g)
+	if got := brief(x.Changes()); got != "no cut; no cut-output; no cut4" {
 		t.Error(got)
 	}
 }

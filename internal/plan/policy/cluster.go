@@ -8,36 +8,36 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// cluster is what was told: namespaces with their pods, nodes and policies. It knows nothing of what is made of them.
+// cluster is the facts: namespaces with their pods, nodes and policies. It does not depend on what is compiled from
+// them.
 type cluster struct {
-	spaces   map[string]*space
-	nodes    map[string]*node
-	policies map[model.PolicyKey]*policy
-	wide     []*policy // the ClusterNetworkPolicies, in the order in which they are asked
-	holders  holders
-	follower follower
+	namespaces map[string]*namespace
+	nodes      map[string]*node
+	policies   map[model.PolicyKey]*policy
+	wide       []*policy // the ClusterNetworkPolicies, in order of evaluation
+	holders    holders
+	observer   observer
 }
 
-// follower hears of what changes while it does: what a pod brings to its identity is said before and after.
-type follower interface {
-	// appeared says that there is a new identity, which has no pods yet; vanished, that its last one has gone.
-	appeared(*identity)
-	vanished(*identity)
-	// brings says that what a pod brings to its groups is about to come, or has just gone: it holds none of its addresses
-	// then.
-	brings(p *pod, came bool)
-	// renode makes a change of the nodes.
-	renode(change func())
+// observer is notified of changes: before and after a pod's addresses or labels change.
+type observer interface {
+	// identityAdded: there is a new identity, without pods yet; identityRemoved: its last pod is gone.
+	identityAdded(*identity)
+	identityRemoved(*identity)
+	// podChanged: a pod's addresses are about to be added, or were just removed.
+	podChanged(p *pod, came bool)
+	// nodesChanged calls change, which changes the nodes.
+	nodesChanged(change func())
 }
 
 func newCluster() *cluster {
 	return &cluster{
-		spaces: map[string]*space{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
+		namespaces: map[string]*namespace{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
 		holders: newHolders(),
 	}
 }
 
-// node is what policy needs of a node.
+// node is the part of a node that policies use.
 type node struct {
 	labels labels
 	addrs  []netip.Addr

@@ -12,27 +12,27 @@ import (
 type subject struct {
 	namespace string
 	network   string
-	pod       *pod // nil: it is not known
+	pod       *pod // nil: not known
 }
 
-// combination is all the policies that are asked about an endpoint in one direction.
+// combination is all policies that select an endpoint in one direction.
 type combination struct {
-	admin, baseline []model.PolicyKey // in the order in which they are asked
+	admin, baseline []model.PolicyKey // in order of evaluation
 	plain           []model.PolicyKey // NetworkPolicies or MultiNetworkPolicies
 }
 
 func (c combination) empty() bool { return len(c.admin)+len(c.baseline)+len(c.plain) == 0 }
 
-// selected are all of them, in the order in which they are asked.
+// selected are all of them, in order of evaluation.
 func (c combination) selected() []model.PolicyKey { return slices.Concat(c.admin, c.plain, c.baseline) }
 
-// combination are the policies that select a subject, whose pod is known, in a direction.
+// combination returns the policies that select a subject, whose pod is known, in a direction.
 func (c *cluster) combination(on subject, dir direction) combination {
 	var out combination
 	id := on.pod.identity
-	plain := id.space.policies
+	plain := id.namespace.policies
 	if on.network != "" {
-		plain = id.space.multis
+		plain = id.namespace.multis
 	}
 	for _, p := range plain {
 		if direct(&p.Policy, dir).On && p.subject.matches(id) &&
@@ -56,14 +56,14 @@ func (c *cluster) combination(on subject, dir direction) combination {
 	return out
 }
 
-// doubtful tells whether some policy might select a subject of whose pod or namespace too little is known.
-func (c *cluster) doubtful(on subject, dir direction) bool {
+// mightSelect reports whether some policy might select a subject whose pod or namespace is not known yet.
+func (c *cluster) mightSelect(on subject, dir direction) bool {
 	if on.pod != nil {
 		return on.network == "" && slices.ContainsFunc(c.wide, func(p *policy) bool {
-			return len(direct(&p.Policy, dir).Rules) > 0 && p.subject.unsure(on.pod.identity.space)
+			return len(direct(&p.Policy, dir).Rules) > 0 && p.subject.mightMatch(on.pod.identity.namespace)
 		})
 	}
-	s := c.spaces[on.namespace]
+	s := c.namespaces[on.namespace]
 	if on.network != "" {
 		return s != nil && slices.ContainsFunc(s.multis, func(p *policy) bool {
 			return direct(&p.Policy, dir).On && slices.Contains(p.Networks, on.network)
@@ -73,7 +73,7 @@ func (c *cluster) doubtful(on subject, dir direction) bool {
 		s != nil && slices.ContainsFunc(s.policies, func(p *policy) bool { return direct(&p.Policy, dir).On })
 }
 
-// mayBeAbout tells whether the policy, which may be nil, might select a pod, as far as that is known.
-func (p *policy) mayBeAbout(on *pod) bool {
-	return p != nil && (on == nil || on.identity == nil || !on.identity.space.known || p.subject.matches(on.identity))
+// mightSelect reports whether the policy, which may be nil, might select a pod, as far as its labels are known.
+func (p *policy) mightSelect(on *pod) bool {
+	return p != nil && (on == nil || on.identity == nil || !on.identity.namespace.known || p.subject.matches(on.identity))
 }

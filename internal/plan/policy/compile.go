@@ -10,17 +10,17 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// writer writes rules of policies in one direction.
-type writer struct {
+// ruleWriter writes the rules of a policy in one direction.
+type ruleWriter struct {
 	dir      direction
 	networks []string
-	blocks   string // what the names of sets of blocks go on with
+	blocks   string // the suffix of the names of sets of blocks
 	out      []rule
 }
 
-// compileRules makes rules of nft of the rules of a policy, in their order. Deny is the chain of what it denies.
+// compileRules compiles the rules of a policy to nft rules, in order. Deny is the chain of denied packets.
 func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
-	w := writer{dir: dir, networks: networksOf(p)}
+	w := ruleWriter{dir: dir, networks: networksOf(p)}
 	for i, in := range direct(p, dir).Rules {
 		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}
 		switch in.Action {
@@ -35,7 +35,7 @@ func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
 	return w.out
 }
 
-// networksOf are those whose addresses the policy's peers are meant by.
+// networksOf returns the networks whose addresses a policy's peers stand for.
 func networksOf(p *model.Policy) []string {
 	if p.Kind != model.KindMultiNetworkPolicy {
 		return []string{""}
@@ -43,8 +43,8 @@ func networksOf(p *model.Policy) []string {
 	return slices.Compact(slices.Sorted(slices.Values(p.Networks)))
 }
 
-// write writes one rule of a policy: base says what is done where it is true.
-func (w *writer) write(base rule, in model.PolicyRule) {
+// write writes one rule of a policy: base has the verdict.
+func (w *ruleWriter) write(base rule, in model.PolicyRule) {
 	peers, ports := w.peers(in), w.ports(in)
 	for _, peer := range peers {
 		for _, port := range ports {
@@ -66,11 +66,11 @@ func commentOf(p *model.Policy, i int, in model.PolicyRule) string {
 	if p.Kind == model.KindClusterNetworkPolicy {
 		text = p.Name + " " + text
 	}
-	return cut(text, mostComment)
+	return truncate(text, maxComment)
 }
 
-// ports are the questions about ports that are numbers; none when no port is asked for.
-func (w *writer) ports(in model.PolicyRule) []portMatch {
+// ports returns the matches of numeric ports; none if the rule has none.
+func (w *ruleWriter) ports(in model.PolicyRule) []portMatch {
 	if in.AnyPort {
 		return []portMatch{{}}
 	}
@@ -84,8 +84,8 @@ func (w *writer) ports(in model.PolicyRule) []portMatch {
 	}
 }
 
-// peers are the questions about the peer's address: at most two sets of pods, two of nodes and two of blocks.
-func (w *writer) peers(in model.PolicyRule) []addrMatch {
+// peers returns the matches of the peer's address: at most two sets of pods, two of nodes and two of blocks.
+func (w *ruleWriter) peers(in model.PolicyRule) []addrMatch {
 	if in.AnyPeer {
 		return []addrMatch{{}}
 	}
@@ -116,8 +116,8 @@ func (w *writer) peers(in model.PolicyRule) []addrMatch {
 	return out
 }
 
-// named writes the rules for a port that is known by its name, which each receiving pod resolves in its own way.
-func (w *writer) named(base rule, in model.PolicyRule, peers []addrMatch, name portName) {
+// named writes the rules for a named port, which each receiving pod resolves to its own number.
+func (w *ruleWriter) named(base rule, in model.PolicyRule, peers []addrMatch, name portName) {
 	spec := &groupSpec{networks: w.networks, port: &name, any: true, local: w.dir == ingress}
 	spec.id = groupID(spec, "")
 	if pods := w.podGroup(in); pods != nil && w.dir == egress {
@@ -131,7 +131,7 @@ func (w *writer) named(base rule, in model.PolicyRule, peers []addrMatch, name p
 	}
 	for _, peer := range peers {
 		if w.dir == egress && peer.set != nil && peer.set.group != nil && peer.set.group.nodes == nil {
-			continue // that was just done, in one look
+			continue // written above, as one lookup
 		}
 		for _, six := range []bool{false, true} {
 			if peer.any() || peer.six == six {
@@ -143,8 +143,8 @@ func (w *writer) named(base rule, in model.PolicyRule, peers []addrMatch, name p
 	}
 }
 
-// podGroup is the group of the pods that a rule's peers select together; nil when none does.
-func (w *writer) podGroup(in model.PolicyRule) *groupSpec {
+// podGroup returns the group of all pods that a rule's peers select; nil if no peer selects pods.
+func (w *ruleWriter) podGroup(in model.PolicyRule) *groupSpec {
 	spec := &groupSpec{networks: w.networks}
 	var ids []string
 	seen := map[string]bool{}
@@ -178,20 +178,20 @@ func nodeGroup(in model.PolicyRule) *groupSpec {
 		return nil
 	}
 	slices.Sort(ids[1:])
-	spec.id = "nodes/" + short(slices.Compact(ids)...)
+	spec.id = "nodes/" + shortHash(slices.Compact(ids)...)
 	return spec
 }
 
-// groupID is what tells groups apart, and the end of the names of their sets. Selected says in words what terms select.
+// groupID returns a group's identity, which is the suffix of its sets' names. Selected is the text of its terms.
 func groupID(g *groupSpec, selected string) string {
 	parts := append([]string{selected, fmt.Sprint(g.any, g.local)}, g.networks...)
 	if g.port == nil {
-		return "pods/" + short(parts...)
+		return "pods/" + shortHash(parts...)
 	}
-	return "named/" + short(append(parts, "port", g.port.name, string(g.port.protocol))...)
+	return "named/" + shortHash(append(parts, "port", g.port.name, string(g.port.protocol))...)
 }
 
-// groupSet is the set of a group's addresses of one family.
+// groupSet returns the set of a group's addresses of one family.
 func groupSet(g *groupSpec, six bool) *setSpec {
 	kind, hash, _ := strings.Cut(g.id, "/")
 	return &setSpec{name: kind + family(six) + "/" + hash, six: six, group: g}
@@ -207,11 +207,11 @@ func blocksOf(in model.PolicyRule) []model.IPBlock {
 	return out
 }
 
-// portsSet is the set of several ranges.
+// portsSet returns the set of several port ranges.
 func portsSet(ports []portRange) *setSpec {
 	parts := make([]string, 0, len(ports))
 	for _, p := range ports {
 		parts = append(parts, string(p.protocol)+":"+p.String())
 	}
-	return &setSpec{name: "ports/" + short(parts...), ports: ports}
+	return &setSpec{name: "ports/" + shortHash(parts...), ports: ports}
 }

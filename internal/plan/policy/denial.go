@@ -8,15 +8,15 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Denial says whose denied packets a chain counts.
+// Denial is the policies and the direction of a chain that counts denied packets.
 type Denial struct {
 	Direction string
-	// Policies are those that deny together: NetworkPolicies, none of which has a rule that accepts. None: the pod of an
-	// interface is not known.
+	// Policies are those that isolate the pod: NetworkPolicies, none of which has a rule that accepts. None: the
+	// interface's pod is not known.
 	Policies []model.PolicyKey
 }
 
-// String is for logs and comments.
+// String returns the text for logs and comments.
 func (d Denial) String() string {
 	if len(d.Policies) == 0 {
 		return "unknown pod " + d.Direction
@@ -28,10 +28,10 @@ func (d Denial) String() string {
 	return string(d.Policies[0].Kind) + " " + strings.Join(names, ",") + " " + d.Direction
 }
 
-// headerBytes is as much of a denied packet as is wanted: the headers of IPv6 and of TCP with options.
+// headerBytes is how much of a denied packet is logged: the headers of IPv6 and of TCP with options.
 const headerBytes = 96
 
-// prefix is the denial as one word, by which the reader of the log knows it.
+// prefix returns the log prefix, by which the reader of the packet log identifies the denial.
 func (d Denial) prefix() string {
 	dir := "in"
 	if d.Direction == egress.String() {
@@ -44,5 +44,5 @@ func (d Denial) prefix() string {
 	for _, p := range d.Policies {
 		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
 	}
-	return cut(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(names, "+"), mostComment)
+	return truncate(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(names, "+"), maxComment)
 }

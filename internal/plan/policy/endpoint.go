@@ -13,11 +13,11 @@ import (
 type endpoint struct {
 	model.WorkloadEndpoint
 	table  *table
-	pod    *pod // whose uid is the endpoint's; nil: it is not known
+	pod    *pod // with the endpoint's UID; nil: not known
 	chains [2]*chainSpec
 }
 
-// link is the interface's name in the table's namespace.
+// link returns the interface's name in the table's namespace.
 func (e *endpoint) link() string {
 	switch e.Point() {
 	case model.PointPod, model.PointTap, model.PointDevice:
@@ -26,9 +26,9 @@ func (e *endpoint) link() string {
 	return e.HostLink
 }
 
-// place is where the endpoint is judged.
-func (e *endpoint) place() Place {
-	var place Place
+// place returns where policy is enforced on the endpoint.
+func (e *endpoint) place() EnforcementPoint {
+	var place EnforcementPoint
 	switch e.Point() {
 	case model.PointPort:
 		place.Ports = true
@@ -44,7 +44,7 @@ func (e *endpoint) place() Place {
 
 func (e *endpoint) subject() subject { return subject{e.Pod.Namespace, e.Network, e.pod} }
 
-// before decides between endpoints that claim one interface.
+// before reports whether the endpoint takes precedence over another that claims the same interface.
 func (e *endpoint) before(o *endpoint) bool {
 	if (e.pod == nil) != (o.pod == nil) {
 		return e.pod != nil

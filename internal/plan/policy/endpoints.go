@@ -11,7 +11,7 @@ import (
 )
 
 // endpoints are this node's: which chains each of them goes by. An endpoint about which something has changed is
-// doubted, and looked at again when it is settled.
+// dirty, and looked at again when it is settled.
 type endpoints struct {
 	cluster  *cluster
 	compiler *compiler
@@ -19,10 +19,10 @@ type endpoints struct {
 	all      map[model.EndpointKey]*endpoint
 	byAddr   map[netip.Addr][]*endpoint
 	byLink   map[claim][]*endpoint // nearly always one
-	doubted  map[*endpoint]bool
+	dirty    map[*endpoint]bool
 }
 
-// claim is an interface where a table is, as endpoints say that they are it.
+// claim is an interface in a place, which endpoints claim to be.
 type claim struct {
 	table *table
 	link  string
@@ -32,11 +32,11 @@ func newEndpoints(c *cluster, m *compiler, ts *tables) *endpoints {
 	return &endpoints{
 		cluster: c, compiler: m, tables: ts,
 		all: map[model.EndpointKey]*endpoint{}, byAddr: map[netip.Addr][]*endpoint{}, byLink: map[claim][]*endpoint{},
-		doubted: map[*endpoint]bool{},
+		dirty: map[*endpoint]bool{},
 	}
 }
 
-// add has an interface be judged.
+// add starts to enforce policy on an endpoint.
 func (es *endpoints) add(in model.WorkloadEndpoint) {
 	e := &endpoint{WorkloadEndpoint: in}
 	e.table = es.tables.at(e.place())
@@ -48,10 +48,10 @@ func (es *endpoints) add(in model.WorkloadEndpoint) {
 		es.byAddr[a] = append(es.byAddr[a], e)
 	}
 	es.cluster.localPod(in.Key(), 1)
-	es.doubted[e] = true
+	es.dirty[e] = true
 }
 
-// remove has it be judged no more.
+// remove stops to enforce policy on an endpoint.
 func (es *endpoints) remove(e *endpoint) {
 	es.cluster.localPod(e.Key(), -1)
 	at := claim{e.table, e.link()}
@@ -61,7 +61,7 @@ func (es *endpoints) remove(e *endpoint) {
 		delete(es.byLink, at)
 	}
 	e.table.users--
-	es.relink(at)
+	es.updateMaps(at)
 	for _, dir := range directions() {
 		if e.chains[dir] != nil {
 			e.table.dropChain(e.chains[dir].name)
@@ -73,49 +73,49 @@ func (es *endpoints) remove(e *endpoint) {
 		}
 	}
 	delete(es.all, e.Key())
-	delete(es.doubted, e)
+	delete(es.dirty, e)
 }
 
-// doubtPod has a pod's endpoints looked at again.
-func (es *endpoints) doubtPod(namespace, name string) {
+// markPod marks a pod's endpoints dirty.
+func (es *endpoints) markPod(namespace, name string) {
 	if p := es.cluster.pod(namespace, name); p == nil || p.locals == 0 {
 		return
 	}
 	for e := range es.of(namespace, name) {
-		es.doubted[e] = true
+		es.dirty[e] = true
 	}
 }
 
-// doubtSpace has those of a namespace looked at again.
-func (es *endpoints) doubtSpace(name string) {
+// markNamespace marks a namespace's endpoints dirty.
+func (es *endpoints) markNamespace(name string) {
 	for _, e := range es.all {
 		if e.Pod.Namespace == name {
-			es.doubted[e] = true
+			es.dirty[e] = true
 		}
 	}
 }
 
-// doubtPolicy has those looked at again that a policy, which may be nil, is or was about.
-func (es *endpoints) doubtPolicy(key model.PolicyKey, was, is *policy) {
+// markPolicy marks the endpoints dirty that a policy selects or did select; was and is may be nil.
+func (es *endpoints) markPolicy(key model.PolicyKey, was, is *policy) {
 	for _, e := range es.all {
 		if key.Namespace != "" && e.Pod.Namespace != key.Namespace {
 			continue
 		}
-		if was.mayBeAbout(e.pod) || is.mayBeAbout(e.pod) {
-			es.doubted[e] = true
+		if was.mightSelect(e.pod) || is.mightSelect(e.pod) {
+			es.dirty[e] = true
 		}
 	}
 }
 
-// settle has the endpoints that are doubted go by the policies that select them now.
-func (es *endpoints) settle() {
-	for e := range es.doubted {
-		es.settleOne(e)
+// updateDirty updates the chains of dirty endpoints to the policies that select them now.
+func (es *endpoints) updateDirty() {
+	for e := range es.dirty {
+		es.updateOne(e)
 	}
-	clear(es.doubted)
+	clear(es.dirty)
 }
 
-func (es *endpoints) settleOne(e *endpoint) {
+func (es *endpoints) updateOne(e *endpoint) {
 	e.pod = nil
 	if p := es.cluster.pod(e.Pod.Namespace, e.Pod.Name); p != nil && p.identity != nil &&
 		(e.Pod.UID == "" || p.uid == 0 || p.uid == hashUID(e.Pod.UID)) {
@@ -131,11 +131,11 @@ func (es *endpoints) settleOne(e *endpoint) {
 		}
 		e.chains[dir] = is
 	}
-	es.relink(claim{e.table, e.link()})
+	es.updateMaps(claim{e.table, e.link()})
 }
 
-// relink has the maps of a table say what is right for an interface.
-func (es *endpoints) relink(at claim) {
+// updateMaps updates an interface's verdicts in the maps of its table.
+func (es *endpoints) updateMaps(at claim) {
 	best := es.chosen(at)
 	for _, dir := range directions() {
 		is := ""
@@ -146,7 +146,7 @@ func (es *endpoints) relink(at claim) {
 	}
 }
 
-// chosen is the endpoint that the interface is, where several claim it: the one of the pod that is there now.
+// chosen returns the endpoint of an interface that several claim: that of the current pod.
 func (es *endpoints) chosen(at claim) *endpoint {
 	var best *endpoint
 	for _, e := range es.byLink[at] {
@@ -157,7 +157,7 @@ func (es *endpoints) chosen(at claim) *endpoint {
 	return best
 }
 
-// of yields the endpoints of a pod.
+// of iterates over the endpoints of a pod.
 func (es *endpoints) of(namespace, name string) func(yield func(*endpoint) bool) {
 	return func(yield func(*endpoint) bool) {
 		for _, e := range es.all {
@@ -168,15 +168,15 @@ func (es *endpoints) of(namespace, name string) func(yield func(*endpoint) bool)
 	}
 }
 
-// selected tells whether policies select an endpoint, in whatever direction.
+// selected reports whether policies select an endpoint, in any direction.
 func (es *endpoints) selected(key model.EndpointKey) bool {
 	e := es.all[key]
 	return e != nil && (e.chains[ingress] != nil || e.chains[egress] != nil)
 }
 
-// parties are the addresses of the endpoints of a place that policies select.
-func (es *endpoints) parties(p Place) []state.Party {
-	var out []state.Party
+// conntrackPeers returns the addresses of the endpoints of a place that policies select.
+func (es *endpoints) conntrackPeers(p EnforcementPoint) []state.ConntrackPeer {
+	var out []state.ConntrackPeer
 	for _, e := range es.all {
 		if e.table.place != p {
 			continue
@@ -184,10 +184,10 @@ func (es *endpoints) parties(p Place) []state.Party {
 		begins, answers := e.chains[egress] != nil, e.chains[ingress] != nil
 		for _, a := range e.Addrs {
 			if begins || answers {
-				out = append(out, state.Party{Addr: a, Begins: begins, Answers: answers})
+				out = append(out, state.ConntrackPeer{Addr: a, Originates: begins, Responds: answers})
 			}
 		}
 	}
-	slices.SortFunc(out, func(a, b state.Party) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(out, func(a, b state.ConntrackPeer) int { return a.Addr.Compare(b.Addr) })
 	return out
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// explainer answers why: it asks the chains, sets and groups that the kernel is given, and for what is
-// judged elsewhere makes them in a table that nobody sees.
+// explainer answers why a connection is allowed or denied: it evaluates the same chains, sets and groups as the kernel,
+// and for other nodes' endpoints compiles them in a scratch table.
 type explainer struct {
 	cluster   *cluster
 	groups    *groups
@@ -21,9 +21,9 @@ type explainer struct {
 
 func (x *explainer) walker() *walker { return &walker{x.groups, x.compiler} }
 
-// barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are
-// does not matter.
-func (x *explainer) barred(p Place, f Flow, out bool) bool {
+// deniedAtTap reports whether policy denies a flow at a tap: out of the guest, or to it. The owners of the addresses do
+// not matter.
+func (x *explainer) deniedAtTap(p EnforcementPoint, f Flow, out bool) bool {
 	t := x.tables.all[p]
 	dir := ingress
 	if out {
@@ -36,9 +36,9 @@ func (x *explainer) barred(p Place, f Flow, out bool) bool {
 	return e != nil && e.chains[dir] != nil && x.walker().walk(t, e.chains[dir].name, f, dir).verdict == verdictDrop
 }
 
-// allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led
-// after the translation of addresses, Src whence it came before. What the node itself began is always allowed.
-func (x *explainer) allowed(p Place, f Flow) bool {
+// allowed reports whether policy allows a connection, as far as this node enforces it in a place. Dst is the
+// destination after DNAT, Src the source before SNAT. Connections from the node itself are always allowed.
+func (x *explainer) allowed(p EnforcementPoint, f Flow) bool {
 	t := x.tables.all[p]
 	if t == nil || slices.Contains(x.tables.self, f.Src) && p.node() {
 		return true
@@ -59,8 +59,8 @@ func (x *explainer) allowed(p Place, f Flow) bool {
 	return true
 }
 
-// standIn is the pod's endpoint here, or what would be one.
-func (x *explainer) standIn(pod model.PodRef, network string, own netip.Addr) (*endpoint, bool) {
+// endpointOrTemplate returns the pod's endpoint on this node, or what would be one.
+func (x *explainer) endpointOrTemplate(pod model.PodRef, network string, own netip.Addr) (*endpoint, bool) {
 	for _, e := range x.endpoints.byAddr[own] {
 		if e.Pod.Namespace == pod.Namespace && e.Pod.Name == pod.Name && e.Network == network {
 			return e, true
@@ -73,10 +73,10 @@ func (x *explainer) standIn(pod model.PodRef, network string, own netip.Addr) (*
 	return e, false
 }
 
-// trial makes the chains of an endpoint of another node in a table that nobody sees.
-func (x *explainer) trial(e *endpoint) (*table, func()) {
-	t := newTable(Place{}, x.groups)
-	e.pod.locals++ // ports by name are resolved on the pod's own node
+// scratchTable compiles the chains of another node's endpoint in a table that is never written to the kernel.
+func (x *explainer) scratchTable(e *endpoint) (*table, func()) {
+	t := newTable(EnforcementPoint{}, x.groups)
+	e.pod.locals++ // named ports are resolved on the pod's own node
 	for _, dir := range directions() {
 		if e.chains[dir] = x.compiler.chainOf(e.subject(), dir); e.chains[dir] != nil {
 			t.useChain(e.chains[dir])

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Flow is a connection, as its first packet says it.
+// Flow is a connection's addresses, protocol and ports, as in its first packet.
 type Flow struct {
 	Src netip.Addr `json:"src"`
 	Dst netip.Addr `json:"dst"`
-	// Protocol is empty for what is neither TCP, UDP nor SCTP.
+	// Protocol is empty unless it is TCP, UDP or SCTP.
 	Protocol model.Protocol `json:"protocol,omitempty"`
 	SrcPort  uint16         `json:"srcPort,omitempty"`
 	DstPort  uint16         `json:"dstPort,omitempty"`
@@ -29,9 +29,9 @@ func (f Flow) compare(o Flow) int {
 
 func (f Flow) reply() Flow { return Flow{f.Dst, f.Src, f.Protocol, f.DstPort, f.SrcPort} }
 
-// words is the flow as an element of a set.
-func (f Flow) words() state.Element {
+// element returns the flow as an element of an nft set.
+func (f Flow) element() state.Element {
 	return state.Element{Key: []string{
-		f.Src.String(), f.Dst.String(), nftProto(f.Protocol), strconv.Itoa(int(f.SrcPort)), strconv.Itoa(int(f.DstPort)),
+		f.Src.String(), f.Dst.String(), nftProtocol(f.Protocol), strconv.Itoa(int(f.SrcPort)), strconv.Itoa(int(f.DstPort)),
 	}}
 }

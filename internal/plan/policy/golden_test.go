@@ -22,8 +22,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestGolden reads manifests from testdata/*.yaml, and compares what the node n1 would have with the file beside them.
-// Pods of n1 have an interface, as their annotations say.
+// TestGolden reads manifests from testdata/*.yaml, and compares what the node n1 would have with the file of the same
+// name. Pods of n1 have an interface, as their annotations say.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -33,8 +33,8 @@ func TestGolden(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
 			var out strings.Builder
 			for _, table := range worldOf(t, file).Tables() {
-				if table.Place.Pod.Name != "" {
-					out.WriteString("# in pod " + table.Place.Pod.String() + "\n")
+				if table.Point.Pod.Name != "" {
+					out.WriteString("# in pod " + table.Point.Pod.String() + "\n")
 				}
 				text, err := lang.Text(table.Table)
 				if err != nil {
@@ -77,14 +77,14 @@ func worldOf(t testing.TB, file string) *policy.Index {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := tell(x, o); err != nil {
+		if err := apply(x, o); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return x
 }
 
-func tell(x *policy.Index, o store.Object) error {
+func apply(x *policy.Index, o store.Object) error {
 	switch {
 	case o.Is("Namespace"):
 		n, err := o.Namespace()
@@ -109,7 +109,7 @@ func tell(x *policy.Index, o store.Object) error {
 	return err
 }
 
-// interfaces tells the index of the interfaces that the pod's annotation "endpoints" has as JSON; of those of the
+// interfaces adds to the index the interfaces that the pod's annotation "endpoints" has as JSON; of those of the
 // cluster's network every pod has one, routed on its node.
 func interfaces(x *policy.Index, p model.Pod) error {
 	all := []model.WorkloadEndpoint{

@@ -11,23 +11,23 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// groupSpec says what is in a group.
+// groupSpec is the definition of a group.
 type groupSpec struct {
-	// id is the same for all groups that hold the same.
+	// id is equal for equal groups.
 	id string
-	// terms select pods; any: all pods are meant. local: only pods with an endpoint on this node.
+	// terms select pods; any: all pods. local: only pods with an endpoint on this node.
 	terms []term
 	any   bool
 	local bool
-	// networks are those whose addresses are meant, "" being the cluster's.
+	// networks are the networks of the addresses; "" is the cluster's.
 	networks []string
-	// port is not nil where the elements are ports of that name rather than addresses.
+	// port is not nil if the elements are ports of that name rather than addresses.
 	port *portName
-	// nodes select nodes; then there are no pods.
+	// nodes select nodes; then the group has no pods.
 	nodes []selector
 }
 
-// element is an address of a group, with the named port where it is about ports.
+// element is an address of a group, with the named port if it is a group of ports.
 type element struct {
 	addr     netip.Addr
 	protocol model.Protocol
@@ -39,23 +39,23 @@ func (e element) compare(o element) int {
 		cmp.Compare(e.port, o.port))
 }
 
-// selects tells whether the pods of the identity are in the group.
+// selects reports whether the pods of the identity are in the group.
 func (g *groupSpec) selects(id *identity) bool {
 	return g.any || slices.ContainsFunc(g.terms, func(t term) bool { return t.matches(id) })
 }
 
-// of yields what a pod brings into the group.
+// of returns the elements that a pod adds to the group.
 func (g *groupSpec) of(p *pod) []element {
 	if g.local && p.locals == 0 {
 		return nil
 	}
 	var out []element
-	for h := range p.homes {
+	for h := range p.networkAddrs {
 		if !slices.Contains(g.networks, h.network) {
 			continue
 		}
 		if e := (element{addr: h.addr}); g.port == nil {
-			if !slices.Contains(out, e) { // several interfaces may say the same address
+			if !slices.Contains(out, e) { // several interfaces may have the same address
 				out = append(out, e)
 			}
 			continue

@@ -8,27 +8,27 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// groups are those that the tables use. They follow the cluster: what comes to a group and goes from it is counted,
-// whichever pods bring it, until the next sweep.
+// groups are those that the tables use. They observe the cluster: elements are counted by the pods that have them, and
+// changes are pending until the next sweep.
 type groups struct {
 	cluster *cluster
 	all     map[string]*group
-	of      map[*identity][]*group // those that it is a member of
+	of      map[*identity][]*group // the groups that it is a member of
 }
 
-// group is a live one.
+// group is a group in use.
 type group struct {
 	*groupSpec
 	refs    int
 	members map[*identity]bool
-	pending map[element]bool // since the last sweep: true for what came, false for what went
+	pending map[element]bool // since the last sweep: true for added, false for removed elements
 }
 
 func newGroups(c *cluster) *groups {
 	return &groups{cluster: c, all: map[string]*group{}, of: map[*identity][]*group{}}
 }
 
-// use is the group of the spec, made when it is new.
+// use returns the group of the spec, and creates it if it is new.
 func (gs *groups) use(spec *groupSpec) *group {
 	g := gs.all[spec.id]
 	if g == nil {
@@ -44,7 +44,7 @@ func (gs *groups) use(spec *groupSpec) *group {
 	return g
 }
 
-// sweep forgets the groups that nothing uses any more, and what is pending.
+// sweep deletes groups that are not used any more, and clears pending changes.
 func (gs *groups) sweep() {
 	for id, g := range gs.all {
 		clear(g.pending)
@@ -52,7 +52,7 @@ func (gs *groups) sweep() {
 			continue
 		}
 		for m := range g.members {
-			gs.quit(g, m)
+			gs.leave(g, m)
 		}
 		delete(gs.all, id)
 	}
@@ -63,14 +63,14 @@ func (gs *groups) enter(g *group, id *identity) {
 	gs.of[id] = append(gs.of[id], g)
 }
 
-func (gs *groups) quit(g *group, id *identity) {
+func (gs *groups) leave(g *group, id *identity) {
 	delete(g.members, id)
 	if gs.of[id] = slices.DeleteFunc(gs.of[id], func(o *group) bool { return o == g }); len(gs.of[id]) == 0 {
 		delete(gs.of, id)
 	}
 }
 
-// setMember puts all pods of an identity into a group, or takes them out.
+// setMember adds all pods of an identity to a group, or removes them.
 func (gs *groups) setMember(g *group, id *identity, is bool) {
 	all := map[element]bool{}
 	for _, p := range id.pods {
@@ -90,12 +90,12 @@ func (gs *groups) setMember(g *group, id *identity, is bool) {
 		gs.enter(g, id)
 		return
 	}
-	gs.quit(g, id)
+	gs.leave(g, id)
 	note()
 }
 
-// reselect asks all groups again about a namespace whose labels have changed.
-func (gs *groups) reselect(s *space) {
+// reselect evaluates all groups again for a namespace whose labels have changed.
+func (gs *groups) reselect(s *namespace) {
 	for _, first := range s.identities {
 		for id := first; id != nil; id = id.next {
 			for _, g := range gs.all {
@@ -107,7 +107,7 @@ func (gs *groups) reselect(s *space) {
 	}
 }
 
-func (gs *groups) appeared(id *identity) {
+func (gs *groups) identityAdded(id *identity) {
 	for _, g := range gs.all {
 		if g.selects(id) {
 			gs.enter(g, id)
@@ -115,14 +115,14 @@ func (gs *groups) appeared(id *identity) {
 	}
 }
 
-func (gs *groups) vanished(id *identity) {
+func (gs *groups) identityRemoved(id *identity) {
 	for _, g := range gs.of[id] {
 		delete(g.members, id)
 	}
 	delete(gs.of, id)
 }
 
-func (gs *groups) brings(p *pod, came bool) {
+func (gs *groups) podChanged(p *pod, came bool) {
 	if p.identity == nil {
 		return
 	}
@@ -135,8 +135,8 @@ func (gs *groups) brings(p *pod, came bool) {
 	}
 }
 
-// renode has groups of nodes be made anew: there are few nodes, and they seldom change.
-func (gs *groups) renode(change func()) {
+// nodesChanged recomputes groups of nodes: there are few nodes, and they seldom change.
+func (gs *groups) nodesChanged(change func()) {
 	before := map[*group][]element{}
 	for _, g := range gs.all {
 		if g.nodes != nil {
@@ -159,7 +159,7 @@ func (gs *groups) renode(change func()) {
 	}
 }
 
-// pend notes that an element came or went.
+// pend records that an element was added or removed.
 func (g *group) pend(e element, came bool) {
 	if was, is := g.pending[e]; is && was != came {
 		delete(g.pending, e)
@@ -168,7 +168,7 @@ func (g *group) pend(e element, came bool) {
 	g.pending[e] = came
 }
 
-// nodesOf are the addresses of the nodes that a group selects, sorted.
+// nodesOf returns the addresses of the nodes that a group selects, sorted.
 func (gs *groups) nodesOf(g *groupSpec) []element {
 	var out []element
 	for _, n := range gs.cluster.nodes {
@@ -183,13 +183,13 @@ func (gs *groups) nodesOf(g *groupSpec) []element {
 	return slices.Compact(out)
 }
 
-// has tells whether some pod brings the element into the group.
+// has reports whether a pod or node in the group has the element.
 func (gs *groups) has(g *group, e element) bool {
 	return gs.holds(g.groupSpec, e, func(id *identity) bool { return g.members[id] })
 }
 
-// asks tells whether the element is in the group that the spec says, which need not be a live one.
-func (gs *groups) asks(spec *groupSpec, e element) bool {
+// matches reports whether the element is in the group of the spec, which need not be in use.
+func (gs *groups) matches(spec *groupSpec, e element) bool {
 	if g := gs.all[spec.id]; g != nil {
 		return gs.has(g, e)
 	}
@@ -201,7 +201,7 @@ func (gs *groups) holds(g *groupSpec, e element, member func(*identity) bool) bo
 		return slices.Contains(gs.nodesOf(g), e)
 	}
 	for _, network := range g.networks {
-		for p := range gs.cluster.holders.of(homed{network, e.addr}) {
+		for p := range gs.cluster.holders.of(networkAddr{network, e.addr}) {
 			if member(p.identity) && (!g.local || p.locals > 0) &&
 				(g.port == nil || slices.ContainsFunc(p.ports(), func(o model.PodPort) bool {
 					return g.port.is(o) && o.Protocol == e.protocol && o.Number == e.port
@@ -213,7 +213,7 @@ func (gs *groups) holds(g *groupSpec, e element, member func(*identity) bool) bo
 	return false
 }
 
-// elements are all of a group, sorted.
+// elements returns all elements of a group, sorted.
 func (gs *groups) elements(g *group) []element {
 	if g.nodes != nil {
 		return gs.nodesOf(g.groupSpec)

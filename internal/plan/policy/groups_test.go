@@ -15,7 +15,7 @@ import (
 func TestGroupsFollow(t *testing.T) {
 	c := newCluster()
 	gs := newGroups(c)
-	c.follower = gs
+	c.observer = gs
 	g := gs.use(&groupSpec{id: "web", networks: []string{""}, terms: []term{compileTerm(model.PodPeer{
 		Namespace: "x", Pods: model.Selector{Labels: map[string]string{"app": "web"}},
 	})}})
@@ -47,7 +47,7 @@ func TestGroupsFollow(t *testing.T) {
 	g.refs--
 	gs.sweep()
 	c.delPod("x", "a")
-	if left := len(gs.all) + len(gs.of) + len(c.spaces); left != 0 {
-		t.Errorf("left: groups %v, of %v, spaces %v", gs.all, gs.of, c.spaces)
+	if left := len(gs.all) + len(gs.of) + len(c.namespaces); left != 0 {
+		t.Errorf("left: groups %v, of %v, spaces %v", gs.all, gs.of, c.namespaces)
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// facts are what an index was told last of everything.
+// facts are the current facts of an index.
 type facts struct {
 	pods       map[string]model.Pod
 	namespaces map[string]model.Namespace
@@ -33,7 +33,7 @@ func newFacts() *facts {
 	}
 }
 
-// fresh is an index that is told all of it at once, in no particular order.
+// fresh returns an index with all facts set at once, in no particular order.
 func (f *facts) fresh() *Index {
 	x := New(f.cfg)
 	for _, e := range f.endpoints {
@@ -53,18 +53,18 @@ func (f *facts) fresh() *Index {
 	}
 	x.SetSelf(f.self)
 	for c := range f.cuts {
-		x.Cut(Place{}, c)
+		x.DropReplies(EnforcementPoint{}, c)
 	}
 	return x
 }
 
 func TestHistories(t *testing.T) { rapid.Check(t, history) }
 
-// history tells an index random facts one after the other. At any time the changes that it told must add up to its
-// tables, and these must be those of an index that knows only how it ended.
+// history sets random facts in an index one after the other. At any time its changes must add up to its tables, and
+// these must equal those of a fresh index with the same facts.
 func history(t *rapid.T) {
 	f, m := newFacts(), mirror{}
-	f.cfg = Config{Node: "n1", LogGroup: 7, Apart: rapid.IntRange(0, 1).Draw(t, "apart")}
+	f.cfg = Config{Node: "n1", LogGroup: 7, SeparateChains: rapid.IntRange(0, 1).Draw(t, "apart")}
 	x := New(f.cfg)
 	for range rapid.IntRange(1, 40).Draw(t, "steps") {
 		for range rapid.IntRange(1, 4).Draw(t, "at once") {
@@ -100,15 +100,15 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 		x.DelNamespace(k)
 	}
 	for c := range f.cuts {
-		x.Uncut(Place{}, c)
+		x.UndropReplies(EnforcementPoint{}, c)
 	}
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
-	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.spaces) + len(c.policies) + len(es.all) +
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(es.all) +
 		len(es.byAddr) + len(es.byLink) +
 		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
 	if left != 0 {
-		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.spaces,
+		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.namespaces,
 			c.holders, x.compiler.rules)
 	}
 }
@@ -176,11 +176,11 @@ func (f *facts) cut(t *rapid.T, x *Index) {
 	c := Flow{Src: pair[0], Dst: pair[1], Protocol: drawProtocol(t), SrcPort: 4000, DstPort: 80}
 	if rapid.Bool().Draw(t, "cut") {
 		f.cuts[c] = true
-		x.Cut(Place{}, c)
+		x.DropReplies(EnforcementPoint{}, c)
 		return
 	}
 	delete(f.cuts, c)
-	x.Uncut(Place{}, c)
+	x.UndropReplies(EnforcementPoint{}, c)
 }
 
 func drawLabels(t *rapid.T) map[string]string {
@@ -204,7 +204,7 @@ func drawPod(t *rapid.T, ns, name string) model.Pod {
 	}
 }
 
-// Pods are recreated under their names, and addresses are given again; both is drawn often.
+// drawUID draws a pod's UID. Pods are re-created under their names, and addresses are reused; both are generated often.
 func drawUID(t *rapid.T) string { return rapid.SampledFrom([]string{"u1", "u2"}).Draw(t, "uid") }
 
 func drawAddrs(t *rapid.T) []netip.Addr {

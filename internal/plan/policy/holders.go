@@ -4,19 +4,24 @@ package policy
 
 import "slices"
 
-// holders says which pods have an address. Nearly always it is one, with an IPv4 address of the cluster's network.
+// holders maps addresses to pods. Nearly always it is one pod, with an IPv4 address of the cluster's network.
 type holders struct {
 	usual map[[4]byte]*pod
 	six   map[[16]byte]*pod
-	other map[homed]*pod
-	more  map[homed][]*pod // all of them, where there are several
+	other map[networkAddr]*pod
+	more  map[networkAddr][]*pod // all of them, where there are several
 }
 
 func newHolders() holders {
-	return holders{usual: map[[4]byte]*pod{}, six: map[[16]byte]*pod{}, other: map[homed]*pod{}, more: map[homed][]*pod{}}
+	return holders{
+		usual: map[[4]byte]*pod{},
+		six:   map[[16]byte]*pod{},
+		other: map[networkAddr]*pod{},
+		more:  map[networkAddr][]*pod{},
+	}
 }
 
-func (hs *holders) one(h homed) *pod {
+func (hs *holders) one(h networkAddr) *pod {
 	switch {
 	case h.network != "":
 		return hs.other[h]
@@ -26,7 +31,7 @@ func (hs *holders) one(h homed) *pod {
 	return hs.six[h.addr.As16()]
 }
 
-func (hs *holders) set(h homed, p *pod) {
+func (hs *holders) set(h networkAddr, p *pod) {
 	switch {
 	case h.network != "":
 		put(hs.other, h, p)
@@ -43,8 +48,8 @@ func put[K comparable](in map[K]*pod, k K, p *pod) {
 	}
 }
 
-// of yields the pods that have the address.
-func (hs *holders) of(h homed) func(yield func(*pod) bool) {
+// of iterates over the pods that have the address.
+func (hs *holders) of(h networkAddr) func(yield func(*pod) bool) {
 	return func(yield func(*pod) bool) {
 		if many := hs.more[h]; many != nil {
 			for _, p := range many {
@@ -60,7 +65,7 @@ func (hs *holders) of(h homed) func(yield func(*pod) bool) {
 	}
 }
 
-func (hs *holders) add(h homed, p *pod) {
+func (hs *holders) add(h networkAddr, p *pod) {
 	many := hs.more[h]
 	switch one := hs.one(h); {
 	case one == nil:
@@ -73,7 +78,7 @@ func (hs *holders) add(h homed, p *pod) {
 	}
 }
 
-func (hs *holders) remove(h homed, p *pod) {
+func (hs *holders) remove(h networkAddr, p *pod) {
 	many := hs.more[h]
 	if many == nil {
 		if hs.one(h) == p {

@@ -10,20 +10,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Config is what an Index needs to know beforehand.
+// Config is the configuration of an Index.
 type Config struct {
 	// Node is this node's name.
 	Node string
-	// LogGroup is the group of the kernel's packet log that denied packets are told to, with the names of the policies and
-	// at most ten in a second for the same ones; 0: to none.
+	// LogGroup is the NFLOG group to which denied packets are logged, with the names of the policies and at most ten in a
+	// second for the same ones; 0: not logged.
 	LogGroup int
-	// Apart is how many NetworkPolicies that select one pod have a chain each; more are written together. 0 is a usual
-	// number.
-	Apart int
+	// SeparateChains is how many NetworkPolicies that select one pod get a chain each; more are merged. 0 is the default.
+	SeparateChains int
 }
 
-// Index is the front of the facts and of what is made of them. What is said to it costs what it touches; what comes out
-// depends on the facts alone, and not on how they came about. It is not safe for several goroutines.
+// Index is the compiler's front: facts go in, tables come out. A change costs what it affects; the tables depend on the
+// facts only, not on their history. It is not safe for concurrent use.
 type Index struct {
 	node      string
 	cluster   *cluster
@@ -34,12 +33,12 @@ type Index struct {
 	explainer *explainer
 }
 
-// New is an index without facts.
+// New returns an index without facts.
 func New(cfg Config) *Index {
 	c := newCluster()
 	gs := newGroups(c)
-	c.follower = gs
-	m := newCompiler(c, cfg.LogGroup, cfg.Apart)
+	c.observer = gs
+	m := newCompiler(c, cfg.LogGroup, cfg.SeparateChains)
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
 	return &Index{
@@ -48,12 +47,12 @@ func New(cfg Config) *Index {
 	}
 }
 
-// SetPolicy says what a policy is.
+// SetPolicy adds or replaces a policy.
 func (x *Index) SetPolicy(in model.Policy) {
 	x.replace(in.PolicyKey, &policy{Policy: in, subject: compileTerm(in.Subject)})
 }
 
-// DelPolicy says that there is no such policy.
+// DelPolicy deletes a policy.
 func (x *Index) DelPolicy(key model.PolicyKey) {
 	if x.cluster.policies[key] != nil {
 		x.replace(key, nil)
@@ -64,49 +63,49 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 	was := x.cluster.setPolicy(key, p)
 	x.compiler.forget(was)
 	x.tables.stale[key] = true
-	x.endpoints.doubtPolicy(key, was, p)
+	x.endpoints.markPolicy(key, was, p)
 }
 
-// SetNamespace says what a namespace is.
-func (x *Index) SetNamespace(n model.Namespace) { x.relabeled(x.cluster.setNamespace(n)) }
+// SetNamespace adds or replaces a namespace.
+func (x *Index) SetNamespace(n model.Namespace) { x.namespaceChanged(x.cluster.setNamespace(n)) }
 
-// DelNamespace says that there is no such namespace.
-func (x *Index) DelNamespace(name string) { x.relabeled(x.cluster.delNamespace(name)) }
+// DelNamespace deletes a namespace.
+func (x *Index) DelNamespace(name string) { x.namespaceChanged(x.cluster.delNamespace(name)) }
 
-func (x *Index) relabeled(s *space) {
+func (x *Index) namespaceChanged(s *namespace) {
 	if s != nil {
 		x.groups.reselect(s)
-		x.endpoints.doubtSpace(s.name)
+		x.endpoints.markNamespace(s.name)
 	}
 }
 
-// SetPod says what a pod is.
+// SetPod adds or replaces a pod.
 func (x *Index) SetPod(in model.Pod) {
 	if x.cluster.setPod(in) {
-		x.endpoints.doubtPod(in.Namespace, in.Name)
+		x.endpoints.markPod(in.Namespace, in.Name)
 	}
 }
 
-// DelPod says that there is no such pod.
+// DelPod deletes a pod.
 func (x *Index) DelPod(namespace, name string) {
 	if x.cluster.delPod(namespace, name) {
-		x.endpoints.doubtPod(namespace, name)
+		x.endpoints.markPod(namespace, name)
 	}
 }
 
-// SetNode says what a node is.
+// SetNode adds or replaces a node.
 func (x *Index) SetNode(in model.Node) { x.cluster.setNode(in) }
 
-// DelNode says that there is no such node.
+// DelNode deletes a node.
 func (x *Index) DelNode(name string) { x.cluster.delNode(name) }
 
-// SetSelf says which addresses the node has, those of bridges included.
+// SetSelf sets this node's addresses, including those of bridges.
 func (x *Index) SetSelf(addrs []netip.Addr) {
 	x.tables.self = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare))
 }
 
-// SetEndpoint says what an interface of a pod is: one of this node's is judged, and the addresses of all are what peers
-// mean.
+// SetEndpoint adds or replaces an endpoint: policy is enforced on this node's, and the addresses of all are those of
+// peers.
 func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	key := in.Key()
 	in.Addrs = slices.Clone(in.Addrs)
@@ -123,7 +122,7 @@ func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	}
 }
 
-// DelEndpoint says that an interface of a pod is gone.
+// DelEndpoint deletes an endpoint.
 func (x *Index) DelEndpoint(key model.EndpointKey) {
 	if e := x.endpoints.all[key]; e != nil {
 		x.endpoints.remove(e)
@@ -131,61 +130,60 @@ func (x *Index) DelEndpoint(key model.EndpointKey) {
 	x.cluster.publish(key, "", nil)
 }
 
-// Cut has the replies of a connection that policy has ended be dropped, until Uncut. Without that the next packet of
-// the side that was connected to would look to the kernel like the first one of a connection the other way, which may
-// well be allowed, and the old connection would live on in it. On the node it is cut at both of its places.
-func (x *Index) Cut(p Place, f Flow) {
+// DropReplies drops the replies of a connection that policy denies now, until UndropReplies. Otherwise the kernel would
+// take the next reply for the first packet of a new connection in the other direction, which may be allowed, and the
+// old connection would continue. On the node they are dropped in both of its places.
+func (x *Index) DropReplies(p EnforcementPoint, f Flow) {
 	if f.Protocol != "" {
-		x.tables.cutting(p, f, true)
+		x.tables.setDropped(p, f, true)
 	}
 }
 
-// Uncut forgets a cut.
-func (x *Index) Uncut(p Place, f Flow) { x.tables.cutting(p, f, false) }
+// UndropReplies reverses DropReplies.
+func (x *Index) UndropReplies(p EnforcementPoint, f Flow) { x.tables.setDropped(p, f, false) }
 
-// settle has the tables say what the facts do.
-func (x *Index) settle() {
-	if len(x.endpoints.doubted)+len(x.tables.stale) == 0 {
+// update updates the tables to the facts.
+func (x *Index) update() {
+	if len(x.endpoints.dirty)+len(x.tables.stale) == 0 {
 		return
 	}
 	x.tables.begin()
-	x.endpoints.settle()
+	x.endpoints.updateDirty()
 	x.tables.refresh()
 }
 
-// Tables are all tables, whole: the node's first; or those of some places. Where nobody is selected by any policy there
-// is none.
-func (x *Index) Tables(only ...Place) []Table {
-	x.settle()
-	return x.tables.whole(only...)
+// Tables returns all complete tables, the node's first; or those of some places. A place without a selected endpoint
+// has none.
+func (x *Index) Tables(only ...EnforcementPoint) []Table {
+	x.update()
+	return x.tables.full(only...)
 }
 
-// Changes are what separates the tables now from the tables when it was asked last, or from nothing.
+// Changes returns the changes of the tables since its last call.
 func (x *Index) Changes() []Change {
-	x.settle()
+	x.update()
 	out := x.tables.changes()
 	x.groups.sweep()
 	return out
 }
 
-// Denials say of the chains of a place's table which of them count denied packets, and whose.
-func (x *Index) Denials(p Place) map[string]Denial {
-	x.settle()
+// Denials returns the chains of a place's table that count denied packets, with their policies.
+func (x *Index) Denials(p EnforcementPoint) map[string]Denial {
+	x.update()
 	return x.tables.denials(p)
 }
 
-// Parties are who begins or answers connections that policies judge in a place: the addresses of the interfaces that
-// they select.
-func (x *Index) Parties(p Place) []state.Party {
-	x.settle()
-	return x.endpoints.parties(p)
+// ConntrackPeers returns the addresses of the endpoints that policies select in a place.
+func (x *Index) ConntrackPeers(p EnforcementPoint) []state.ConntrackPeer {
+	x.update()
+	return x.endpoints.conntrackPeers(p)
 }
 
-// Selected tells whether policies select an interface of this node, in whatever direction.
+// Selected reports whether policies select an endpoint of this node, in any direction.
 func (x *Index) Selected(key model.EndpointKey) bool { return x.endpoints.selected(key) }
 
-// SelectedPods is how many pods of the cluster a policy selects, those of other nodes and of the host's network among
-// them. Of a policy that the index does not have it is false.
+// SelectedPods returns how many pods of the cluster a policy selects, including those of other nodes and with host
+// networking; false if the index does not have the policy.
 func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
 	p := x.cluster.policies[key]
 	if p == nil {
@@ -194,36 +192,36 @@ func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
 	return x.cluster.selectedPods(p), true
 }
 
-// Holder is the pod that has an address of a network, that of the cluster where it is "": zero where none is known.
+// Holder returns the pod that has an address of a network ("" is the cluster's); zero if none is known.
 func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
-	ref, _ := x.cluster.podAt(homed{network, a.Unmap()})
+	ref, _ := x.cluster.podAt(networkAddr{network, a.Unmap()})
 	return ref
 }
 
-// Barred tells whether policy is against what has begun at a tap: out of the guest, or to it. Whose the addresses are
-// does not matter.
-func (x *Index) Barred(p Place, f Flow, out bool) bool {
-	x.settle()
-	return x.explainer.barred(p, f, out)
+// DeniedAtTap reports whether policy denies a flow at a tap: out of the guest, or to it. The owners of the addresses do
+// not matter.
+func (x *Index) DeniedAtTap(p EnforcementPoint, f Flow, out bool) bool {
+	x.update()
+	return x.explainer.deniedAtTap(p, f, out)
 }
 
-// Allowed tells whether policy lets a connection be, as far as this node judges it in a place. Dst is where it led
-// after the translation of addresses, Src whence it came before. What the node itself began is always allowed.
-func (x *Index) Allowed(p Place, f Flow) bool {
-	x.settle()
+// Allowed reports whether policy allows a connection, as far as this node enforces it in a place. Dst is the
+// destination after DNAT, Src the source before SNAT. Connections from the node itself are always allowed.
+func (x *Index) Allowed(p EnforcementPoint, f Flow) bool {
+	x.update()
 	return x.explainer.allowed(p, f)
 }
 
-// Show says what policies say of a pod and of all its interfaces. Of a pod of another node it is what that node does if
-// it knows the same.
+// Show returns the policies and rules for a pod and all its interfaces. For a pod of another node it is what that node
+// enforces if it has the same facts.
 func (x *Index) Show(ref model.PodRef) (View, error) {
-	x.settle()
+	x.update()
 	return x.explainer.show(ref)
 }
 
-// Why says for each family that both ends have what becomes of a connection, and which policies, rules and elements
-// decide it.
+// Why returns for each common family of both ends whether a connection is allowed, and which policies, rules and
+// elements decide it.
 func (x *Index) Why(q Query) ([]Answer, error) {
-	x.settle()
+	x.update()
 	return x.explainer.why(q)
 }

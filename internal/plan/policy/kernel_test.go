@@ -30,8 +30,8 @@ func bounded(t testing.TB) context.Context {
 	return ctx
 }
 
-// TestKernelReadsGolden loads the golden files with nft, and nft prints them as they are: text for people and bytes for
-// the kernel are one.
+// TestKernelReadsGolden loads the golden files with nft, and nft prints them as they are: the text and the kernel's
+// bytes are equal.
 func TestKernelReadsGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.nft")
 	if err != nil || len(files) == 0 {
@@ -81,7 +81,7 @@ func TestKernelHistories(t *testing.T) {
 			r.Fatal(err)
 		}
 		f := newFacts()
-		f.cfg = Config{Node: "n1", LogGroup: 7, Apart: rapid.IntRange(0, 1).Draw(r, "apart")}
+		f.cfg = Config{Node: "n1", LogGroup: 7, SeparateChains: rapid.IntRange(0, 1).Draw(r, "apart")}
 		x := New(f.cfg)
 		for range 5 {
 			for range rapid.IntRange(1, 12).Draw(r, "at once") {
@@ -99,7 +99,7 @@ func TestKernelHistories(t *testing.T) {
 // write writes the changes of the node's table and compares.
 func write(ctx context.Context, t *rapid.T, c *nft.Conn, x *Index) {
 	for _, change := range x.Changes() {
-		if !change.Place.node() {
+		if !change.Point.node() {
 			continue
 		}
 		var err error
@@ -108,7 +108,7 @@ func write(ctx context.Context, t *rapid.T, c *nft.Conn, x *Index) {
 			err = c.Remove(ctx, []state.Table{{Family: TableFamily, Name: TableName}})
 		case change.Made:
 			err = c.Apply(ctx, []state.Table{
-				{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains},
+				{Family: TableFamily, Name: TableName, Sets: change.AddSets, Chains: change.AddChains},
 			})
 		default:
 			err = c.Change(ctx, []state.TableChange{change.TableChange})
@@ -123,7 +123,7 @@ func write(ctx context.Context, t *rapid.T, c *nft.Conn, x *Index) {
 	}
 	var want []state.Table
 	for _, table := range x.Tables() {
-		if table.Place.node() {
+		if table.Point.node() {
 			want = append(want, table.Table)
 		}
 	}
@@ -167,11 +167,11 @@ func BenchmarkKernelOneMore(b *testing.B) {
 			},
 		},
 	})
-	tell := func() {
+	sync := func() {
 		for _, change := range x.Changes() {
 			if change.Made {
 				if err := c.Apply(context.Background(), []state.Table{
-					{Family: TableFamily, Name: TableName, Sets: change.MakeSets, Chains: change.MakeChains},
+					{Family: TableFamily, Name: TableName, Sets: change.AddSets, Chains: change.AddChains},
 				}); err != nil {
 					b.Fatal(err)
 				}
@@ -182,11 +182,11 @@ func BenchmarkKernelOneMore(b *testing.B) {
 			}
 		}
 	}
-	tell()
+	sync()
 	for b.Loop() {
 		x.SetPod(pod(10_001))
-		tell()
+		sync()
 		x.DelPod("x", pod(10_001).Name)
-		tell()
+		sync()
 	}
 }

@@ -38,7 +38,7 @@ func (ls labels) get(key text) (text, bool) {
 	return text{}, false
 }
 
-// hash is the same for equal labels.
+// hash returns equal values for equal labels.
 func (ls labels) hash() uint64 {
 	h := fnv.New64a()
 	for _, l := range ls {
@@ -50,7 +50,7 @@ func (ls labels) hash() uint64 {
 	return h.Sum64()
 }
 
-// selector is model.Selector, made to be asked often.
+// selector is model.Selector, compiled for fast evaluation.
 type selector struct {
 	equal []label
 	needs []need

@@ -11,13 +11,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// short is a name for something that has a long one.
-func short(parts ...string) string {
+// shortHash returns a short name for long parts.
+func shortHash(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return hex.EncodeToString(sum[:8])
 }
 
-// family is "4" or "6".
+// family returns "4" or "6".
 func family(six bool) string {
 	if six {
 		return "6"
@@ -25,7 +25,7 @@ func family(six bool) string {
 	return "4"
 }
 
-// ip is how nft calls the family.
+// ip returns nft's name of the family.
 func ip(six bool) string {
 	if six {
 		return "ip6"
@@ -33,7 +33,7 @@ func ip(six bool) string {
 	return "ip"
 }
 
-// nameOf is how chains and sets call a policy: readable where it is short enough for the kernel.
+// nameOf returns a policy's name in chains and sets: readable if it is short enough for the kernel.
 func nameOf(k model.PolicyKey) string {
 	kind := map[model.PolicyKind]string{
 		model.KindNetworkPolicy: "np", model.KindClusterNetworkPolicy: "cnp", model.KindMultiNetworkPolicy: "mnp",
@@ -43,17 +43,17 @@ func nameOf(k model.PolicyKey) string {
 	if name := strings.Join(parts, "/"); len(name) <= most {
 		return name
 	}
-	return kind + "/" + short(k.String())
+	return kind + "/" + shortHash(k.String())
 }
 
-// mostComment is how long nft's comments and log prefixes may be.
-const mostComment = 120
+// maxComment is the maximum length of nft's comments and log prefixes.
+const maxComment = 120
 
-func cut(s string, most int) string {
+func truncate(s string, most int) string {
 	if len(s) > most {
 		return s[:most]
 	}
 	return s
 }
 
-func nftProto(p model.Protocol) string { return strings.ToLower(string(p)) }
+func nftProtocol(p model.Protocol) string { return strings.ToLower(string(p)) }

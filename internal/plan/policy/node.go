@@ -8,18 +8,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// setNode notes what a node is.
+// setNode adds or replaces a node.
 func (c *cluster) setNode(in model.Node) {
 	n := &node{labels: intern(in.Labels), addrs: slices.Clone(in.Addrs)}
 	if was := c.nodes[in.Name]; was != nil && slices.Equal(was.labels, n.labels) && slices.Equal(was.addrs, n.addrs) {
 		return
 	}
-	c.follower.renode(func() { c.nodes[in.Name] = n })
+	c.observer.nodesChanged(func() { c.nodes[in.Name] = n })
 }
 
-// delNode notes that there is no such node.
+// delNode deletes a node.
 func (c *cluster) delNode(name string) {
 	if c.nodes[name] != nil {
-		c.follower.renode(func() { delete(c.nodes, name) })
+		c.observer.nodesChanged(func() { delete(c.nodes, name) })
 	}
 }

@@ -11,30 +11,30 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// pod is what is kept of a pod, and of one that only has endpoints so far. A cluster has many: what is rare is in more.
+// pod is a pod, or one that only has endpoints so far. A cluster has many, so rare fields are in rarePodFields.
 type pod struct {
 	identity *identity // nil: the pod's object is not known
-	more     *more
-	named    *[]model.PodPort // nil: it has no ports with names
+	rare     *rarePodFields
+	named    *[]model.PodPort // nil: it has no named ports
 	node     text             // zero: none that is known
 	uid      uint64           // a hash of it, 0 when there is none
 	slot     int32            // in identity.pods
 	ip       [4]byte
-	// hasIP: ip is the pod's only address. published: what the status says was published, too, with the pod's uid.
+	// hasIP: ip is the pod's only address. published: the addresses of the status were also published, with the pod's UID.
 	hasIP, published bool
-	// silent pods are nobody's peer: they use the host's network or have finished.
-	silent bool
-	// locals counts the endpoints that this node has of it: a pod may ask for any number of networks.
+	// excluded pods are no peers: they use host networking or have finished.
+	excluded bool
+	// locals counts its endpoints on this node: a pod may have any number of networks.
 	locals int32
 }
 
-// more is what most pods do not have.
-type more struct {
+// rarePodFields are fields that most pods do not need.
+type rarePodFields struct {
 	addrs     []netip.Addr // of the status
 	published []published
 }
 
-// published is what a node has published of a pod.
+// published is what a node has published about a pod.
 type published struct {
 	uid     uint64
 	node    text
@@ -43,8 +43,8 @@ type published struct {
 	addrs   []netip.Addr
 }
 
-// place of an address in the cluster: secondary networks may number alike.
-type homed struct {
+// networkAddr is an address with its network: secondary networks may have the same addresses.
+type networkAddr struct {
 	network string
 	addr    netip.Addr
 }
@@ -63,37 +63,37 @@ func nodeName(name string) text {
 	return unique.Make(name)
 }
 
-// statusIs tells whether the status named these addresses.
+// statusIs reports whether the status has these addresses.
 func (p *pod) statusIs(in []netip.Addr) bool { return slices.Equal(p.status(), in) }
 
 func (p *pod) status() []netip.Addr {
 	if p.hasIP {
 		return []netip.Addr{netip.AddrFrom4(p.ip)}
 	}
-	if p.more != nil {
-		return p.more.addrs
+	if p.rare != nil {
+		return p.rare.addrs
 	}
 	return nil
 }
 
-// usualIf is the name of the interface whose publication needs no words of its own.
-const usualIf = "eth0"
+// defaultIf is the name of the interface whose publication is stored in compact form.
+const defaultIf = "eth0"
 
 func (p *pod) publications() []published {
 	if p.published {
-		return []published{{uid: p.uid, node: p.node, ifName: usualIf, addrs: p.status()}}
+		return []published{{uid: p.uid, node: p.node, ifName: defaultIf, addrs: p.status()}}
 	}
-	if p.more != nil {
-		return p.more.published
+	if p.rare != nil {
+		return p.rare.published
 	}
 	return nil
 }
 
-// pack notes the addresses in as little room as they need.
+// pack stores the addresses in as little memory as they need.
 func (p *pod) pack(status []netip.Addr, pubs []published) {
-	p.hasIP, p.more = false, nil
+	p.hasIP, p.rare = false, nil
 	p.published = len(pubs) == 1 && pubs[0].uid == p.uid && p.uid != 0 && pubs[0].node == p.node &&
-		pubs[0].ifName == usualIf && pubs[0].network == "" &&
+		pubs[0].ifName == defaultIf && pubs[0].network == "" &&
 		len(status) > 0 && slices.Equal(pubs[0].addrs, status)
 	if p.published {
 		pubs = nil
@@ -103,39 +103,39 @@ func (p *pod) pack(status []netip.Addr, pubs []published) {
 		return
 	}
 	if len(status)+len(pubs) > 0 {
-		p.more = &more{addrs: slices.Clone(status), published: slices.Clone(pubs)}
+		p.rare = &rarePodFields{addrs: slices.Clone(status), published: slices.Clone(pubs)}
 	}
 }
 
-// owns tells whether a publication is about this pod, and not another one of the name, and from its own node: none may
-// say what the addresses of another's pods are.
+// owns reports whether a publication is about this pod, and not another one of that name, and from its own node: no
+// node may publish the addresses of another's pods.
 func (p *pod) owns(pub published) bool {
 	return (pub.uid == 0 || p.uid == 0 || pub.uid == p.uid) &&
 		(pub.node == text{} || p.node == text{} || pub.node == p.node)
 }
 
-// homes are the addresses of a pod that peers may mean.
-func (p *pod) homes(yield func(homed) bool) {
-	if p.identity == nil || p.silent {
+// networkAddrs iterates over the addresses of a pod as a peer.
+func (p *pod) networkAddrs(yield func(networkAddr) bool) {
+	if p.identity == nil || p.excluded {
 		return
 	}
 	for _, a := range p.status() {
-		if !yield(homed{addr: a}) {
+		if !yield(networkAddr{addr: a}) {
 			return
 		}
 	}
-	if p.more == nil {
+	if p.rare == nil {
 		return
 	}
-	for _, pub := range p.more.published {
+	for _, pub := range p.rare.published {
 		if !p.owns(pub) {
 			continue
 		}
 		for _, a := range pub.addrs {
-			if pub.network == "" && slices.Contains(p.more.addrs, a) {
+			if pub.network == "" && slices.Contains(p.rare.addrs, a) {
 				continue
 			}
-			if !yield(homed{pub.network, a}) {
+			if !yield(networkAddr{pub.network, a}) {
 				return
 			}
 		}
@@ -151,10 +151,10 @@ func hashUID(uid string) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// space is a namespace, with what is in it.
-type space struct {
+// namespace is a namespace with its identities and policies.
+type namespace struct {
 	name       string
-	known      bool // its object was seen; otherwise it only has pods
+	known      bool // its object is known; otherwise it only has pods
 	labels     labels
 	pods       map[string]*pod
 	identities map[uint64]*identity
@@ -162,15 +162,15 @@ type space struct {
 	multis     []*policy // MultiNetworkPolicies
 }
 
-// identity is what selectors see of a pod.
+// identity is what selectors evaluate: a namespace and labels.
 type identity struct {
-	space  *space
-	labels labels
-	pods   []*pod
-	next   *identity // another one with the same hash
+	namespace *namespace
+	labels    labels
+	pods      []*pod
+	next      *identity // another one with the same hash
 }
 
-// join makes the pod one of the identity's.
+// join adds the pod to the identity.
 func (id *identity) join(p *pod) {
 	p.identity, p.slot = id, int32(len(id.pods)) //nolint:gosec // no cluster has 2 billion pods
 	id.pods = append(id.pods, p)

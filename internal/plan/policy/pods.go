@@ -9,9 +9,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// setPod reports whether anything is new.
+// setPod reports whether anything changed.
 func (c *cluster) setPod(in model.Pod) bool {
-	s := c.space(in.Namespace)
+	s := c.namespace(in.Namespace)
 	p := s.pods[in.Name]
 	if p == nil {
 		p = c.newPod(s, in.Name)
@@ -19,7 +19,7 @@ func (c *cluster) setPod(in model.Pod) bool {
 	id := c.identity(s, in.Labels)
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
 	uid, node := hashUID(in.UID), nodeName(in.Node)
-	if p.identity == id && p.silent == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) &&
+	if p.identity == id && p.excluded == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) &&
 		p.statusIs(in.IPs) {
 		return false
 	}
@@ -31,7 +31,7 @@ func (c *cluster) setPod(in model.Pod) bool {
 		}
 		id.join(p)
 	}
-	p.silent, p.uid, p.node, p.named = silent, uid, node, nil
+	p.excluded, p.uid, p.node, p.named = silent, uid, node, nil
 	if len(in.Ports) > 0 {
 		ports := slices.Clone(in.Ports)
 		p.named = &ports
@@ -43,7 +43,7 @@ func (c *cluster) setPod(in model.Pod) bool {
 
 // delPod reports whether there was such a pod.
 func (c *cluster) delPod(namespace, name string) bool {
-	s := c.spaces[namespace]
+	s := c.namespaces[namespace]
 	if s == nil || s.pods[name] == nil || s.pods[name].identity == nil {
 		return false
 	}
@@ -51,13 +51,13 @@ func (c *cluster) delPod(namespace, name string) bool {
 	c.withdraw(p)
 	pubs := p.publications()
 	c.leave(p)
-	p.silent, p.uid, p.node, p.named = false, 0, text{}, nil
+	p.excluded, p.uid, p.node, p.named = false, 0, text{}, nil
 	p.pack(nil, pubs)
 	c.dropPod(s, name)
 	return true
 }
 
-func (c *cluster) newPod(s *space, name string) *pod {
+func (c *cluster) newPod(s *namespace, name string) *pod {
 	p := &pod{}
 	if s.pods == nil {
 		s.pods = map[string]*pod{}
@@ -66,24 +66,24 @@ func (c *cluster) newPod(s *space, name string) *pod {
 	return p
 }
 
-// dropPod forgets a pod that nothing is known of.
-func (c *cluster) dropPod(s *space, name string) {
-	if p := s.pods[name]; p != nil && p.identity == nil && p.more == nil && !p.published && p.locals == 0 {
+// dropPod deletes a pod without object and endpoints.
+func (c *cluster) dropPod(s *namespace, name string) {
+	if p := s.pods[name]; p != nil && p.identity == nil && p.rare == nil && !p.published && p.locals == 0 {
 		delete(s.pods, name)
-		c.dropSpace(s)
+		c.dropNamespace(s)
 	}
 }
 
 func (c *cluster) pod(namespace, name string) *pod {
-	if s := c.spaces[namespace]; s != nil {
+	if s := c.namespaces[namespace]; s != nil {
 		return s.pods[name]
 	}
 	return nil
 }
 
-// publish notes what a node has published, or, without addresses, that it has taken that back.
+// publish stores what a node has published, or, without addresses, that it was withdrawn.
 func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
-	s := c.space(key.Namespace)
+	s := c.namespace(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
 		p = c.newPod(s, key.Pod)
@@ -109,25 +109,25 @@ func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.A
 	c.dropPod(s, key.Pod)
 }
 
-// withdraw takes what a pod brings out of all groups, before the pod changes.
+// withdraw removes a pod's elements from all groups, before the pod changes.
 func (c *cluster) withdraw(p *pod) {
-	for h := range p.homes {
+	for h := range p.networkAddrs {
 		c.holders.remove(h, p)
 	}
-	c.follower.brings(p, false)
+	c.observer.podChanged(p, false)
 }
 
-// announce brings it back.
+// announce adds them again.
 func (c *cluster) announce(p *pod) {
-	c.follower.brings(p, true)
-	for h := range p.homes {
+	c.observer.podChanged(p, true)
+	for h := range p.networkAddrs {
 		c.holders.add(h, p)
 	}
 }
 
 // localPod counts the endpoints that this node has of a pod.
 func (c *cluster) localPod(key model.EndpointKey, n int32) {
-	s := c.space(key.Namespace)
+	s := c.namespace(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
 		p = c.newPod(s, key.Pod)
@@ -138,10 +138,10 @@ func (c *cluster) localPod(key model.EndpointKey, n int32) {
 	c.dropPod(s, key.Pod)
 }
 
-// podAt is the pod that has an address.
-func (c *cluster) podAt(h homed) (model.PodRef, bool) {
+// podAt returns the pod that has an address.
+func (c *cluster) podAt(h networkAddr) (model.PodRef, bool) {
 	for p := range c.holders.of(h) {
-		s := p.identity.space
+		s := p.identity.namespace
 		for name, o := range s.pods {
 			if o == p {
 				return model.PodRef{Namespace: s.name, Name: name}, true

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// setPolicy has p, which may be nil, be the policy of the name, and gives what was it before.
+// setPolicy sets the policy of a key, nil to delete it, and returns the previous one.
 func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 	was := c.policies[key]
 	delete(c.policies, key)
@@ -16,7 +16,7 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 		c.policies[key] = p
 	}
 	list := &c.wide
-	s := c.space(key.Namespace)
+	s := c.namespace(key.Namespace)
 	switch key.Kind {
 	case model.KindNetworkPolicy:
 		list = &s.policies
@@ -28,15 +28,15 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 		i, _ := slices.BinarySearchFunc(*list, p, (*policy).order)
 		*list = slices.Insert(*list, i, p)
 	}
-	c.dropSpace(s)
+	c.dropNamespace(s)
 	return was
 }
 
-// selectedPods is how many pods of the cluster a policy selects.
+// selectedPods returns how many pods of the cluster a policy selects.
 func (c *cluster) selectedPods(p *policy) int {
 	pods := 0
-	for _, s := range c.spaces {
-		if !p.subject.inSpace(s) {
+	for _, s := range c.namespaces {
+		if !p.subject.matchesNamespace(s) {
 			continue
 		}
 		for _, id := range s.identities {

@@ -17,7 +17,7 @@ type portRange struct {
 	first, last uint16
 }
 
-// String is the range as nft writes it.
+// String returns the range in nft's syntax.
 func (r portRange) String() string {
 	if r.first == r.last {
 		return strconv.Itoa(int(r.first))
@@ -25,7 +25,7 @@ func (r portRange) String() string {
 	return strconv.Itoa(int(r.first)) + "-" + strconv.Itoa(int(r.last))
 }
 
-func (r portRange) whole() bool { return r.first == 0 && r.last == 65535 }
+func (r portRange) all() bool { return r.first == 0 && r.last == 65535 }
 
 func (r portRange) contains(protocol model.Protocol, port uint16) bool {
 	return r.protocol == protocol && r.first <= port && port <= r.last
@@ -35,7 +35,7 @@ func hasRange(ports []portRange) bool {
 	return slices.ContainsFunc(ports, func(p portRange) bool { return p.first != p.last })
 }
 
-// numbers are the ports of a rule that are given as numbers: sorted, and none touches another.
+// numbers returns the numeric ports of a rule: sorted, without adjacent ranges.
 func numbers(in []model.PolicyPort) []portRange {
 	var all []portRange
 	for _, p := range in {
@@ -61,7 +61,7 @@ func numbers(in []model.PolicyPort) []portRange {
 	return out
 }
 
-// names are the ports of a rule that are given by name.
+// names returns the named ports of a rule.
 func names(in []model.PolicyPort) []portName {
 	var out []portName
 	for _, p := range in {
@@ -72,7 +72,7 @@ func names(in []model.PolicyPort) []portName {
 	return out
 }
 
-// portName is a port as policies name it; an empty protocol is any.
+// portName is a named port of a policy; an empty protocol is any.
 type portName struct {
 	name     string
 	protocol model.Protocol

@@ -10,38 +10,38 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// rule is one rule of a chain: what it is true of, and what is done then. The text for the kernel and the answer to
-// "why" are both made of it.
+// rule is one rule of a chain: its matches and its verdict. The nft text and the answer to "why" are both derived from
+// it.
 type rule struct {
 	peer    addrMatch
 	port    portMatch
 	verdict string // accept, drop, return; jump and goto go to the chain
 	to      *chainSpec
-	// plain is the text of a rule that is true of everything that comes by, and only notes it.
+	// plain is the text of a rule that matches everything, and only counts or logs it.
 	plain string
-	// from says whose the rule is, together whose it is where several are written together; neither: it is weft's own.
-	from     model.PolicyKey
-	number   int
-	together []model.PolicyKey
-	comment  string
+	// from is the rule's policy, merged its policies if several are merged; neither: the rule is weft's own.
+	from    model.PolicyKey
+	number  int
+	merged  []model.PolicyKey
+	comment string
 }
 
-// chainSpec says what is in a chain.
+// chainSpec is the definition of a chain.
 type chainSpec struct {
 	name string
-	// policies are those that the chain is about. When one of them changes, the chain is made again.
+	// policies are the policies of the chain. When one of them changes, the chain is recompiled.
 	policies []model.PolicyKey
 	make     func() []rule
-	// denies is set for a chain that ends what the policies deny.
+	// denies is set for a chain that drops denied packets.
 	denies *Denial
 }
 
-// addrMatch is a question about the peer's address; the zero value is true of all.
+// addrMatch matches the peer's address; the zero value matches all.
 type addrMatch struct {
 	dir    direction
 	six    bool
 	set    *setSpec
-	prefix netip.Prefix // where there is no set; /0 asks only for the family
+	prefix netip.Prefix // without a set; /0 matches the family only
 }
 
 func (m addrMatch) any() bool { return m.set == nil && !m.prefix.IsValid() }
@@ -60,8 +60,7 @@ func (m addrMatch) String() string {
 	return ip(m.six) + " " + m.dir.peer() + " " + m.prefix.String()
 }
 
-// portMatch is a question about protocol and port, or about destination, protocol and port; the zero value is true of
-// all.
+// portMatch matches protocol and port, or destination, protocol and port; the zero value matches all.
 type portMatch struct {
 	one portRange
 	set *setSpec
@@ -77,20 +76,20 @@ func (m portMatch) String() string {
 		return ip(m.set.six) + " daddr . meta l4proto . th dport @" + m.set.name
 	case m.set != nil:
 		return "meta l4proto . th dport @" + m.set.name
-	case m.one.whole():
-		return "meta l4proto " + nftProto(m.one.protocol)
+	case m.one.all():
+		return "meta l4proto " + nftProtocol(m.one.protocol)
 	}
-	return nftProto(m.one.protocol) + " dport " + m.one.String()
+	return nftProtocol(m.one.protocol) + " dport " + m.one.String()
 }
 
-// text is the rule in nft's words.
+// text returns the rule in nft's syntax.
 func (r rule) text() state.NftRule {
 	if r.plain != "" {
 		return state.NftRule{Text: r.plain, Comment: r.comment}
 	}
 	peer := r.peer.String()
 	if r.peer.prefix.IsValid() && r.peer.prefix.Bits() == 0 && r.port.set != nil && r.port.set.group != nil {
-		peer = "" // the address that comes with the port says the family
+		peer = "" // the port set's address implies the family
 	}
 	var words []string
 	for _, w := range []string{peer, r.port.String(), r.verdict} {
@@ -104,7 +103,7 @@ func (r rule) text() state.NftRule {
 	return state.NftRule{Text: strings.Join(words, " "), Comment: r.comment}
 }
 
-// sets are those that the rule asks.
+// sets returns the sets that the rule uses.
 func (r rule) sets() []*setSpec {
 	var out []*setSpec
 	for _, s := range []*setSpec{r.peer.set, r.port.set} {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// setSpec says what is in a set of a table: one of group, ranges and ports.
+// setSpec is the definition of a set: one of group, ranges and ports.
 type setSpec struct {
 	name   string
 	six    bool // of a group or ranges: the IPv6 addresses
@@ -18,8 +18,8 @@ type setSpec struct {
 	ports  []portRange
 }
 
-// head is the set without its elements.
-func (s *setSpec) head() state.Set {
+// definition returns the set without its elements.
+func (s *setSpec) definition() state.Set {
 	addr := "ipv4_addr"
 	if s.six {
 		addr = "ipv6_addr"
@@ -35,44 +35,44 @@ func (s *setSpec) head() state.Set {
 	return state.Set{Name: s.name, Key: addr}
 }
 
-// fixed are the elements of a set that is no group's.
-func (s *setSpec) fixed() []state.Element {
+// staticElements returns the nft elements of ipBlock ranges and ports.
+func (s *setSpec) staticElements() []state.Element {
 	var out []state.Element
 	for _, r := range s.ranges {
 		out = append(out, state.Element{Key: []string{r.String()}})
 	}
 	for _, p := range s.ports {
-		out = append(out, state.Element{Key: []string{nftProto(p.protocol), p.String()}})
+		out = append(out, state.Element{Key: []string{nftProtocol(p.protocol), p.String()}})
 	}
 	return out
 }
 
-// words is an element of the set's group.
-func (s *setSpec) words(e element) state.Element {
+// element returns the nft element for an element of the set's group.
+func (s *setSpec) element(e element) state.Element {
 	key := []string{e.addr.String()}
 	if s.group.port != nil {
-		key = append(key, nftProto(e.protocol), strconv.Itoa(int(e.port)))
+		key = append(key, nftProtocol(e.protocol), strconv.Itoa(int(e.port)))
 	}
 	return state.Element{Key: key}
 }
 
-// takes tells whether an element of the group belongs to this set rather than to the one of the other family.
-func (s *setSpec) takes(e element) bool { return e.addr.Is6() == s.six }
+// matchesFamily reports whether an element of the group belongs to this set rather than to the one of the other family.
+func (s *setSpec) matchesFamily(e element) bool { return e.addr.Is6() == s.six }
 
-// elements notes elements of a set that go and come.
-func elements(c *state.TableChange, head state.Set, gone, came []state.Element) {
+// elements adds removed and added elements of a set to the change.
+func elements(c *state.TableChange, definition state.Set, gone, came []state.Element) {
 	if len(gone) > 0 {
-		head.Elements = gone
-		c.DropElements = append(c.DropElements, head)
+		definition.Elements = gone
+		c.DeleteElements = append(c.DeleteElements, definition)
 	}
 	if len(came) > 0 {
-		head.Elements = came
-		c.AddElements = append(c.AddElements, head)
+		definition.Elements = came
+		c.AddElements = append(c.AddElements, definition)
 	}
 }
 
-// lacking are the elements of a that are not in b.
-func lacking(a, b []state.Element) []state.Element {
+// missingElements returns the elements of a that are not in b.
+func missingElements(a, b []state.Element) []state.Element {
 	in := map[string]bool{}
 	for _, e := range b {
 		in[strings.Join(e.Key, " . ")] = true

@@ -11,69 +11,69 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// View is what policies say of a pod.
+// View is the policies and rules for a pod.
 type View struct {
 	Pod model.PodRef `json:"pod"`
-	// Here: the pod is on this node, which judges it.
-	Here       bool        `json:"here"`
+	// Local: the pod is on this node, which enforces its policies.
+	Local      bool        `json:"here"`
 	Interfaces []Interface `json:"interfaces"`
-	// Note says why there is nothing more to say, where no policy exists.
+	// Note is why there are no rules, if no policy exists.
 	Note string `json:"note,omitempty"`
 }
 
-// Interface is what they say of an interface.
+// Interface is the policies and rules for an endpoint.
 type Interface struct {
 	Pod  model.PodRef `json:"pod"`
 	Node string       `json:"node,omitempty"`
 	// Network is empty for the cluster's network, else "namespace/name" of a NetworkAttachment.
 	Network string `json:"network,omitempty"`
 	IfName  string `json:"ifName"`
-	// HostLink is the node's link at which policies are enforced, where they are there.
+	// HostLink is the node's link at which policies are enforced, if it is on the node.
 	HostLink string `json:"hostLink,omitempty"`
-	// Device is the PCI address where Point is PointDevice.
+	// Device is the PCI address if Point is PointDevice.
 	Device string       `json:"device,omitempty"`
 	Addrs  []netip.Addr `json:"addrs,omitempty"`
-	// Point is where policies are enforced; empty for a pod of another node, which knows.
+	// Point is where policies are enforced; empty for a pod of another node.
 	Point   model.PolicyPoint `json:"point,omitempty"`
-	Ingress Judged            `json:"ingress"`
-	Egress  Judged            `json:"egress"`
+	Ingress DirectionView     `json:"ingress"`
+	Egress  DirectionView     `json:"egress"`
 }
 
-// Judged is what is asked of packets in one direction.
-type Judged struct {
-	// Isolated: some NetworkPolicy or MultiNetworkPolicy selects the pod, and what no rule accepts is denied.
+// DirectionView is the rules for packets in one direction.
+type DirectionView struct {
+	// Isolated: a NetworkPolicy or MultiNetworkPolicy selects the pod, and packets that no rule accepts are denied.
 	Isolated bool              `json:"isolated"`
 	Selected []model.PolicyKey `json:"selected,omitempty"`
 	Chain    string            `json:"chain,omitempty"`
-	Rules    []Ruling          `json:"rules,omitempty"`
+	Rules    []RuleView        `json:"rules,omitempty"`
 }
 
-// Ruling is one rule of the kernel, in the order in which they are asked.
-type Ruling struct {
+// RuleView is one rule of the kernel, in order of evaluation.
+type RuleView struct {
 	Policy model.PolicyKey `json:"policy,omitzero"`
-	// Together are the policies whose rule it is, where many are written together.
-	Together []model.PolicyKey `json:"together,omitempty"`
-	Rule     int               `json:"rule"`
-	Text     string            `json:"text"`
-	// Sets are how many elements the sets have that the rule asks.
+	// Merged are the rule's policies, if several are merged.
+	Merged []model.PolicyKey `json:"together,omitempty"`
+	Rule   int               `json:"rule"`
+	Text   string            `json:"text"`
+	// Sets are the numbers of elements of the rule's sets.
 	Sets map[string]int `json:"sets,omitempty"`
 }
 
 func (x *explainer) show(ref model.PodRef) (View, error) {
 	p := x.cluster.pod(ref.Namespace, ref.Name)
 	if p == nil || p.identity == nil && p.locals == 0 {
-		return View{}, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "pod %s is not known", ref)
+		return View{}, model.Errorf(model.CodeInvalidConf, "run kubectl get pods -A", "pod %s is not known", ref)
 	}
 	v := View{Pod: ref}
 	for e := range x.endpoints.of(ref.Namespace, ref.Name) {
-		v.Here = true
+		v.Local = true
 		v.Interfaces = append(v.Interfaces, x.interfaceView(e, e.table))
 	}
-	if !v.Here {
+	if !v.Local {
 		e := &endpoint{WorkloadEndpoint: model.WorkloadEndpoint{Pod: ref, Addrs: p.status()}, pod: p}
-		t, done := x.trial(e)
+		t, done := x.scratchTable(e)
 		one := x.interfaceView(e, t)
-		one.Point = "" // its own node knows
+		one.Point = "" // known on its own node only
 		v.Interfaces = append(v.Interfaces, one)
 		done()
 	}
@@ -87,31 +87,31 @@ func (x *explainer) interfaceView(e *endpoint, t *table) Interface {
 	return Interface{
 		Pod: e.Pod, Node: e.Node, Network: e.Network, IfName: e.IfName, HostLink: e.PolicyLink(), Device: e.PolicyDevice(),
 		Addrs: e.Addrs, Point: e.Point(),
-		Ingress: x.judged(e, t, ingress), Egress: x.judged(e, t, egress),
+		Ingress: x.directionView(e, t, ingress), Egress: x.directionView(e, t, egress),
 	}
 }
 
-func (x *explainer) judged(e *endpoint, t *table, dir direction) Judged {
+func (x *explainer) directionView(e *endpoint, t *table, dir direction) DirectionView {
 	if e.chains[dir] == nil {
-		return Judged{}
+		return DirectionView{}
 	}
-	j := Judged{Chain: e.chains[dir].name}
+	j := DirectionView{Chain: e.chains[dir].name}
 	if e.pod == nil {
 		j.Isolated = true
 	} else {
 		c := x.cluster.combination(e.subject(), dir)
 		j.Isolated, j.Selected = len(c.plain) > 0, c.selected()
 	}
-	j.Rules = x.rulings(t, j.Chain)
+	j.Rules = x.ruleViews(t, j.Chain)
 	return j
 }
 
-// rulings are the rules of policies in a chain and in those that it leads to.
-func (x *explainer) rulings(t *table, name string) []Ruling {
-	var out []Ruling
+// ruleViews returns the rules of policies in a chain and in those that it jumps to.
+func (x *explainer) ruleViews(t *table, name string) []RuleView {
+	var out []RuleView
 	for _, r := range t.chains[name].rules {
-		if r.from != (model.PolicyKey{}) || r.together != nil {
-			one := Ruling{Policy: r.from, Together: r.together, Rule: r.number, Text: r.text().Text}
+		if r.from != (model.PolicyKey{}) || r.merged != nil {
+			one := RuleView{Policy: r.from, Merged: r.merged, Rule: r.number, Text: r.text().Text}
 			for _, s := range r.sets() {
 				if one.Sets == nil {
 					one.Sets = map[string]int{}
@@ -122,7 +122,7 @@ func (x *explainer) rulings(t *table, name string) []Ruling {
 			continue
 		}
 		if r.to != nil && r.to.denies == nil {
-			out = append(out, x.rulings(t, r.to.name)...)
+			out = append(out, x.ruleViews(t, r.to.name)...)
 		}
 	}
 	return out

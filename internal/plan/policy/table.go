@@ -11,45 +11,50 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// table is what one place's table holds: what is reached from its endpoints, and nothing else. Of endpoints it knows
-// only how many it is for, and what its maps say.
+// table is the content of one place's table: the chains and sets that its endpoints use, and nothing else. It only
+// counts its endpoints, and has their verdicts in its maps.
 type table struct {
-	place  Place
-	groups *groups
-	users  int // endpoints
-	round  int // how often it was settled; a chain that was made by the last time says what its policies do
-	chains map[string]*chain
-	sets   map[string]*set
-	maps   [2]map[string]string // by direction: interface to verdict
-	cuts   cuts                 // see Index.Cut
-	was    past
-	// base are the base chains, self the sets of the node's addresses, that the last Changes told.
+	place   EnforcementPoint
+	groups  *groups
+	users   int // endpoints
+	round   int // the number of updates; a chain of the last round is up to date
+	chains  map[string]*chain
+	sets    map[string]*set
+	maps    [2]map[string]string // by direction: interface to verdict
+	dropped droppedFlows         // see Index.DropReplies
+	ported  bool                 // of the node's: policies are enforced at ports
+	was     previous
+	// base are the base chains, self the sets of the node's addresses, as of the last Changes.
 	base []state.Chain
 	self []state.Set
 }
 
-// past is what was before, of what was touched since the last Changes; nil and empty for what was not there.
-type past struct {
+// previous is the state as of the last Changes of what changed since; nil or empty for what did not exist.
+type previous struct {
 	chains map[string]*[]state.NftRule
 	sets   map[string]*[]state.Element
 	maps   [2]map[string]string
 }
 
-func newTable(p Place, gs *groups) *table {
+func newTable(p EnforcementPoint, gs *groups) *table {
 	t := &table{
-		place: p, groups: gs, chains: map[string]*chain{}, sets: map[string]*set{}, cuts: cuts{now: map[Flow]bool{}},
-		maps: [2]map[string]string{{}, {}},
+		place:   p,
+		groups:  gs,
+		chains:  map[string]*chain{},
+		sets:    map[string]*set{},
+		dropped: droppedFlows{now: map[Flow]bool{}},
+		maps:    [2]map[string]string{{}, {}},
 	}
 	t.forget()
 	return t
 }
 
-// forget has what is now be what the next change is measured from.
+// forget makes the current state the base of the next change.
 func (t *table) forget() {
-	t.was = past{
+	t.was = previous{
 		chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}},
 	}
-	t.cuts.forget()
+	t.dropped.forget()
 }
 
 type chain struct {
@@ -65,7 +70,7 @@ type set struct {
 	live *group
 }
 
-// useChain makes sure of a chain and of everything that it leads to.
+// useChain adds a use of a chain and of everything that it refers to.
 func (t *table) useChain(spec *chainSpec) {
 	if c := t.chains[spec.name]; c != nil {
 		c.refs++
@@ -77,7 +82,7 @@ func (t *table) useChain(spec *chainSpec) {
 	t.fillChain(c)
 }
 
-// fillChain writes the chain's rules anew.
+// fillChain writes the chain's rules again.
 func (t *table) fillChain(c *chain) {
 	was := c.rules
 	c.rules, c.made = c.make(), t.round
@@ -103,7 +108,7 @@ func (t *table) dropRules(rules []rule) {
 	}
 }
 
-// dropChain gives up one use of a chain, which goes with its last.
+// dropChain removes one use of a chain, which is deleted with the last.
 func (t *table) dropChain(name string) {
 	c := t.chains[name]
 	if c.refs--; c.refs > 0 {
@@ -142,7 +147,7 @@ func (t *table) dropSet(name string) {
 	}
 }
 
-// touchChain remembers what a chain was.
+// touchChain stores the previous state of a chain.
 func (t *table) touchChain(name string) {
 	if _, done := t.was.chains[name]; done {
 		return
@@ -154,20 +159,19 @@ func (t *table) touchChain(name string) {
 	}
 }
 
-// touchSet remembers what a set was; of a group's only that it was there.
+// touchSet stores the previous state of a set; for a group's set only that it existed.
 func (t *table) touchSet(name string) {
 	if _, done := t.was.sets[name]; done {
 		return
 	}
 	t.was.sets[name] = nil
 	if s := t.sets[name]; s != nil {
-		fixed := s.fixed()
+		fixed := s.staticElements()
 		t.was.sets[name] = &fixed
 	}
 }
 
-// texts are a chain's rules as they are written into the table. What is allowed to begin at a tap is remembered before
-// it passes.
+// texts returns a chain's rules for the kernel. At a tap, an allowed flow is tracked before its first packet passes.
 func (t *table) texts(c *chain) []state.NftRule {
 	out := make([]state.NftRule, 0, len(c.rules))
 	for _, r := range c.rules {
@@ -179,7 +183,7 @@ func (t *table) texts(c *chain) []state.NftRule {
 	return out
 }
 
-// setLink has a map say the verdict for an interface; empty: none.
+// setLink sets the verdict for an interface in a map; empty: none.
 func (t *table) setLink(link string, dir direction, is string) {
 	was := t.maps[dir][link]
 	if was == is {
@@ -193,10 +197,12 @@ func (t *table) setLink(link string, dir direction, is string) {
 	}
 }
 
-func (t *table) entry(self []netip.Addr) entry { return entry{t.place, t.maps, &t.cuts, self} }
+func (t *table) entry(self []netip.Addr) entry {
+	return entry{t.place, t.maps, &t.dropped, t.ported, self}
+}
 
-// whole is the table as a value; false when there is nothing in it.
-func (t *table) whole(self []netip.Addr) (state.Table, bool) {
+// full returns the complete table; false if it is empty.
+func (t *table) full(self []netip.Addr) (state.Table, bool) {
 	in := t.entry(self)
 	out := state.Table{Family: t.place.Family(), Name: t.place.Table(), Chains: in.chains()}
 	if len(out.Chains) == 0 {
@@ -210,7 +216,7 @@ func (t *table) whole(self []netip.Addr) (state.Table, bool) {
 			out.Sets = append(out.Sets, mapSet(dir, all))
 		}
 	}
-	out.Sets = slices.Concat(out.Sets, t.cuts.sets(), in.selfSets())
+	out.Sets = slices.Concat(out.Sets, t.dropped.sets(), in.selfSets())
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {
 		out.Sets = append(out.Sets, t.fullSet(t.sets[name]))
 	}
@@ -237,14 +243,14 @@ func verdictOf(link, verdict string) state.Element {
 }
 
 func (t *table) fullSet(s *set) state.Set {
-	out := s.head()
+	out := s.definition()
 	if s.live == nil {
-		out.Elements = s.fixed()
+		out.Elements = s.staticElements()
 		return out
 	}
 	for _, e := range t.groups.elements(s.live) {
-		if s.takes(e) {
-			out.Elements = append(out.Elements, s.words(e))
+		if s.matchesFamily(e) {
+			out.Elements = append(out.Elements, s.element(e))
 		}
 	}
 	return out

@@ -11,20 +11,20 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// tables are those of all places.
+// tables are the tables of all places.
 type tables struct {
 	groups *groups
-	all    map[Place]*table
+	all    map[EnforcementPoint]*table
 	self   []netip.Addr             // the node's own addresses, sorted
-	stale  map[model.PolicyKey]bool // policies that have changed since the tables were settled
+	stale  map[model.PolicyKey]bool // policies that have changed since the last update
 }
 
 func newTables(gs *groups) *tables {
-	return &tables{groups: gs, all: map[Place]*table{}, stale: map[model.PolicyKey]bool{}}
+	return &tables{groups: gs, all: map[EnforcementPoint]*table{}, stale: map[model.PolicyKey]bool{}}
 }
 
-// at is the table of a place, made when it is new.
-func (ts *tables) at(p Place) *table {
+// at returns the table of a place, and creates it if it is new.
+func (ts *tables) at(p EnforcementPoint) *table {
 	t := ts.all[p]
 	if t == nil {
 		t = newTable(p, ts.groups)
@@ -33,14 +33,14 @@ func (ts *tables) at(p Place) *table {
 	return t
 }
 
-// begin has chains that are made from now on count as new to refresh.
+// begin starts a round: refresh does not recompile chains that are compiled from now on.
 func (ts *tables) begin() {
 	for _, t := range ts.all {
 		t.round++
 	}
 }
 
-// refresh makes the chains of policies that have changed again.
+// refresh recompiles the chains of changed policies.
 func (ts *tables) refresh() {
 	for _, t := range ts.all {
 		for _, c := range t.chains {
@@ -53,35 +53,37 @@ func (ts *tables) refresh() {
 	clear(ts.stale)
 }
 
-func (ts *tables) places() []Place {
-	return slices.SortedFunc(maps.Keys(ts.all), Place.compare)
+func (ts *tables) places() []EnforcementPoint {
+	return slices.SortedFunc(maps.Keys(ts.all), EnforcementPoint.compare)
 }
 
 // Table is the table of a place.
 type Table struct {
-	Place Place
+	Point EnforcementPoint
 	state.Table
 }
 
-// whole are all tables as values, or those of some places.
-func (ts *tables) whole(only ...Place) []Table {
+// full returns all complete tables, or those of some places.
+func (ts *tables) full(only ...EnforcementPoint) []Table {
 	if len(only) == 0 {
 		only = ts.places()
 	}
+	ts.setPorted()
 	var out []Table
 	for _, p := range only {
 		if ts.all[p] == nil {
 			continue
 		}
-		if t, ok := ts.all[p].whole(ts.self); ok {
+		if t, ok := ts.all[p].full(ts.self); ok {
 			out = append(out, Table{p, t})
 		}
 	}
 	return out
 }
 
-// changes are what separates the tables from what it gave before; those that are nobody's go.
+// changes returns the changes since its last call; unused tables are deleted.
 func (ts *tables) changes() []Change {
+	ts.setPorted()
 	var out []Change
 	for _, p := range ts.places() {
 		t := ts.all[p]
@@ -89,14 +91,22 @@ func (ts *tables) changes() []Change {
 			out = append(out, c)
 		}
 		t.forget()
-		if t.users == 0 && len(t.cuts.now) == 0 {
+		if t.users == 0 && len(t.dropped.now) == 0 {
 			delete(ts.all, p)
 		}
 	}
 	return out
 }
 
-func (ts *tables) denials(p Place) map[string]Denial {
+// setPorted says in the node's table whether policies are enforced at ports.
+func (ts *tables) setPorted() {
+	if node := ts.all[EnforcementPoint{}]; node != nil {
+		ports := ts.all[EnforcementPoint{Ports: true}]
+		node.ported = ports != nil && len(ports.maps[ingress])+len(ports.maps[egress]) > 0
+	}
+}
+
+func (ts *tables) denials(p EnforcementPoint) map[string]Denial {
 	out := map[string]Denial{}
 	if t := ts.all[p]; t != nil {
 		for name, c := range t.chains {
@@ -108,15 +118,12 @@ func (ts *tables) denials(p Place) map[string]Denial {
 	return out
 }
 
-// cutting has the replies of a connection be cut, or not any more.
-func (ts *tables) cutting(p Place, f Flow, is bool) {
-	all := []Place{p}
+// setDropped starts or stops to drop the replies of a connection.
+func (ts *tables) setDropped(p EnforcementPoint, f Flow, is bool) {
 	if p.OnNode() {
-		all = []Place{{}, {Ports: true}}
+		p = EnforcementPoint{} // its chains see what passes at ports, too
 	}
-	for _, p := range all {
-		if is || ts.all[p] != nil {
-			ts.at(p).cuts.set(f.reply(), is)
-		}
+	if is || ts.all[p] != nil {
+		ts.at(p).dropped.set(f.reply(), is)
 	}
 }

@@ -4,21 +4,21 @@ package policy
 
 import "github.com/weft-net/weft/internal/state"
 
-// A guest on a macvtap has a wire that no hook of IP sees, in no namespace: its frames are judged where they leave the
-// macvtap and where they come to it, in a table of the family netdev in the pod's namespace, whose chains and sets of
-// policies are those of any other place. The family tracks no connections. So the rules themselves remember, by sets
-// whose elements fade, who has begun what:
+// The frames of a guest on a macvtap pass no IP hook of any namespace: they are filtered where they leave the macvtap
+// and where they enter it, in a table of the family netdev in the pod's namespace, whose chains and sets of policies
+// are the same as in any other place. The family has no connection tracking. So the rules track flows themselves, in
+// sets whose elements time out:
 //
-//	begun4/out  what the guest has begun and was allowed to, until it is answered; the kernel judges its next packet anew
-//	known4/out  of that, what was answered; nothing of it is asked again
-//	rest4/out   the same of protocols without ports
-//	begun4/in … what others have begun
-//	parts4      packets whose first fragment was let through
+//	begun4/out  allowed flows of the guest without a reply yet; policy is evaluated again for their next packet
+//	known4/out  those with a reply; policy is not evaluated again
+//	rest4/out   the same for protocols without ports
+//	begun4/in … flows to the guest
+//	parts4      packets whose first fragment was allowed
 //
-// A flow is written as its first packet was. Sets with 6 are IPv6's.
+// A flow is stored as in its first packet. Sets with 6 are for IPv6.
 
-// How long flows are remembered: unanswered, answered and living, ended. They are the kernel's usual times, but for a
-// day rather than five.
+// The timeouts of flows: without reply, established, closed. They are conntrack's defaults, except one day instead of
+// five.
 const (
 	askedTCP, livingTCP, endedTCP = "2m", "1d", "2m"
 	askedUDP, livingUDP           = "30s", "3m"
@@ -26,17 +26,17 @@ const (
 	partsTime                     = "30s"
 )
 
-// How much a tap's sets hold: more is not remembered, and so not answered.
-const mostFlows, mostParts, mostRest = 65536, 4096, 1024
+// The sizes of a tap's sets: further flows are not tracked, and so their replies are dropped.
+const maxFlows, maxFragments, maxPortless = 65536, 4096, 1024
 
-// tapMemory are the chains of a tap's table that remember.
-func tapMemory() []state.Chain {
+// tapTrackingChains returns the chains of a tap's table that track flows.
+func tapTrackingChains() []state.Chain {
 	var out []state.Chain
 	for _, dir := range directions() {
 		out = append(out, state.Chain{Name: "begin" + dir.suffix(), Rules: rulesOf(
 			"meta protocol ip goto begin4"+dir.suffix(), "meta protocol ip6 goto begin6"+dir.suffix(), "accept")})
 		for _, six := range []bool{false, true} {
-			out = append(out, memory{dir, six}.chains()...)
+			out = append(out, flowTracking{dir, six}.chains()...)
 		}
 	}
 	for _, six := range []bool{false, true} {
@@ -48,8 +48,7 @@ func tapMemory() []state.Chain {
 	return out
 }
 
-// tapPreamble lets through what on a wire is not IP's, leases of addresses, and what is remembered. What bears a tag
-// cannot be judged.
+// tapPreamble accepts frames that are not IP, DHCP, and tracked flows. Frames with a VLAN tag cannot be filtered.
 func tapPreamble(dir direction) []string {
 	lease := "udp sport 68 udp dport 67 accept"
 	if dir == ingress {
@@ -61,19 +60,19 @@ func tapPreamble(dir direction) []string {
 	}
 }
 
-// memory is what the rules remember of packets of a family in a direction.
-type memory struct {
+// flowTracking are the rules that track flows of a family in a direction.
+type flowTracking struct {
 	dir direction
 	six bool
 }
 
-// name is that of a chain or set; other is that of who answers.
-func (m memory) name(word string) string { return word + family(m.six) + m.dir.suffix() }
+// name returns the name of a chain or set; other that of the reply direction.
+func (m flowTracking) name(word string) string { return word + family(m.six) + m.dir.suffix() }
 
-func (m memory) other(word string) string { return memory{1 - m.dir, m.six}.name(word) }
+func (m flowTracking) other(word string) string { return flowTracking{1 - m.dir, m.six}.name(word) }
 
-// flow is a packet's, as it is or turned round. Both ports of a ping are its number.
-func (m memory) flow(back bool, ports ...string) string {
+// flow returns the key of a packet's flow, as it is or reversed. Both ports of a ping are its identifier.
+func (m flowTracking) flow(back bool, ports ...string) string {
 	from, to := ip(m.six)+" saddr", ip(m.six)+" daddr"
 	if len(ports) == 0 {
 		ports = []string{"th sport", "th dport"}
@@ -85,22 +84,22 @@ func (m memory) flow(back bool, ports ...string) string {
 	return "meta l4proto . " + from + " . " + ports[0] + " . " + to + " . " + ports[1]
 }
 
-func (m memory) ping() (id, flow, back string) {
+func (m flowTracking) ping() (id, flow, back string) {
 	if id = "icmp id"; m.six {
 		id = "icmpv6 id"
 	}
 	return id, m.flow(false, id, id), m.flow(true, id, id)
 }
 
-func (m memory) rest(back bool) string {
+func (m flowTracking) rest(back bool) string {
 	if back {
 		return "meta l4proto . " + ip(m.six) + " daddr . " + ip(m.six) + " saddr"
 	}
 	return "meta l4proto . " + ip(m.six) + " saddr . " + ip(m.six) + " daddr"
 }
 
-// chains are the chains that let through what is known, and that remember what begins.
-func (m memory) chains() []state.Chain {
+// chains returns the chains that accept tracked flows, and that add new ones.
+func (m flowTracking) chains() []state.Chain {
 	there, back := m.flow(false), m.flow(true)
 	own, others, asked, answers := "@"+m.name("known"), "@"+m.other("known"), "@"+m.name("begun"), "@"+m.other("begun")
 	update := func(set, flow, time string) string {
@@ -128,7 +127,9 @@ func (m memory) chains() []state.Chain {
 		"meta l4proto tcp" + update(asked, there, askedTCP) + pass,
 		"meta l4proto @ported" + update(asked, there, askedUDP) + pass,
 		m.echo(false) + update(asked, ping, askedPing) + pass,
-		"meta l4proto @told accept", update("@"+m.name("rest"), m.rest(false), livingRest)[1:], "accept",
+		"meta l4proto @told accept", // glossary: the set's name in the kernel
+		update("@"+m.name("rest"), m.rest(false), livingRest)[1:],
+		"accept",
 	}
 	known := append([]string{laterPart(m.six) + " " + partOf(m.six) + " @parts" + family(m.six) + " accept"},
 		"meta l4proto tcp goto "+m.name("tcp"), "meta l4proto @ported goto "+m.name("ported"),
@@ -146,8 +147,8 @@ func (m memory) chains() []state.Chain {
 	}
 }
 
-// echo is a ping's question or answer.
-func (m memory) echo(answer bool) string {
+// echo matches an echo request or reply.
+func (m flowTracking) echo(answer bool) string {
 	switch {
 	case m.six && answer:
 		return "icmpv6 type 129"
@@ -159,7 +160,7 @@ func (m memory) echo(answer bool) string {
 	return "icmp type 8"
 }
 
-// errorTypes are the messages about a packet that quote it.
+// errorTypes returns the ICMP errors that quote a packet.
 func errorTypes(six bool) []string {
 	if six {
 		return []string{"icmpv6 type 1", "icmpv6 type 2", "icmpv6 type 3", "icmpv6 type 4"}
@@ -167,9 +168,9 @@ func errorTypes(six bool) []string {
 	return []string{"icmp type 3", "icmp type 11", "icmp type 12"}
 }
 
-// errors let errors through that quote a packet of a known flow, which went the other way. Of a quoted IPv4 packet with
-// options and an IPv6 packet with further heads nothing is known.
-func (m memory) errors() []string {
+// errors returns rules that accept ICMP errors that quote a packet of a tracked flow in the other direction. Quoted
+// IPv4 packets with options and IPv6 packets with extension headers do not match.
+func (m flowTracking) errors() []string {
 	proto, from, to, ports, ping := "@th,136,8", "@th,160,32", "@th,192,32",
 		[]string{"@th,224,16", "@th,240,16"}, "@th,256,16"
 	var out []string
@@ -178,7 +179,7 @@ func (m memory) errors() []string {
 		proto, from, to, ports, ping = "@th,112,8", "@th,128,128", "@th,256,128",
 			[]string{"@th,384,16", "@th,400,16"}, "@th,416,16"
 	} else {
-		check = "@th,64,8 69 " // IPv4, five words of head
+		check = "@th,64,8 69 " // IPv4, a header of five words
 	}
 	there := proto + " . " + from + " . " + ports[0] + " . " + to + " . " + ports[1]
 	back := proto + " . " + to + " . " + ports[1] + " . " + from + " . " + ports[0]
@@ -197,8 +198,8 @@ func (m memory) errors() []string {
 		check+proto+" . "+to+" . "+from+" @"+m.name("rest")+" accept")
 }
 
-// partOf is what the fragments of one packet have in common, firstPart and laterPart are true of the first one and of
-// the others. Of IPv6 packets with other heads before the fragment's nothing is known.
+// partOf is the key of the fragments of one packet; firstPart and laterPart match the first one and the others. IPv6
+// packets with other extension headers before the fragment header do not match.
 func partOf(six bool) string {
 	if six {
 		return "@nh,320,8 . ip6 saddr . @nh,352,32 . ip6 daddr"
@@ -220,15 +221,15 @@ func laterPart(six bool) string {
 	return "ip frag-off & 8191 != 0"
 }
 
-// flowHead is a set that remembers flows.
+// flowHead returns a set for flows, without elements.
 func flowHead(name string, six bool) state.Set {
 	addr := "ipv" + family(six) + "_addr"
 	return state.Set{
-		Name: name, Key: "inet_proto . " + addr + " . inet_service . " + addr + " . inet_service", Learns: mostFlows,
+		Name: name, Key: "inet_proto . " + addr + " . inet_service . " + addr + " . inet_service", DynamicSize: maxFlows,
 	}
 }
 
-// tapSets are the sets that remember.
+// tapSets returns the sets for flow tracking.
 func tapSets() []state.Set {
 	out := []state.Set{
 		{Name: "ported", Key: "inet_proto", Elements: protos("udp", "sctp", "dccp", "udplite")},
@@ -240,12 +241,12 @@ func tapSets() []state.Set {
 			id = "mark"
 		}
 		for _, dir := range directions() {
-			m := memory{dir, six}
+			m := flowTracking{dir, six}
 			out = append(out, flowHead(m.name("begun"), six), flowHead(m.name("known"), six),
-				state.Set{Name: m.name("rest"), Key: "inet_proto . " + addr + " . " + addr, Learns: mostRest})
+				state.Set{Name: m.name("rest"), Key: "inet_proto . " + addr + " . " + addr, DynamicSize: maxPortless})
 		}
 		out = append(out, state.Set{
-			Name: "parts" + family(six), Key: "inet_proto . " + addr + " . " + id + " . " + addr, Learns: mostParts,
+			Name: "parts" + family(six), Key: "inet_proto . " + addr + " . " + id + " . " + addr, DynamicSize: maxFragments,
 		})
 	}
 	return out

@@ -60,8 +60,8 @@ func TestKernelTakesTap(t *testing.T) {
 	}
 	x.SetPolicy(p)
 	for _, change := range x.Changes() {
-		if change.Place.Tap != "net1" || change.Made {
-			t.Errorf("changes at %+v", change.Place)
+		if change.Point.Tap != "net1" || change.Made {
+			t.Errorf("changes at %+v", change.Point)
 		}
 		if err := c.Change(ctx, []state.TableChange{change.TableChange}); err != nil {
 			t.Fatal(err)
@@ -70,10 +70,10 @@ func TestKernelTakesTap(t *testing.T) {
 	same()
 }
 
-// TestMemories: what a tap's rules remember is understood, of all protocols.
-func TestMemories(t *testing.T) {
+// The elements of a tap's flow sets are parsed, for all protocols.
+func TestFlowSets(t *testing.T) {
 	elements := map[string]string{}
-	for _, m := range policy.Memories() {
+	for _, m := range policy.FlowSets() {
 		for _, key := range [][]string{
 			{"tcp", "10.0.0.1", "4000", "10.0.0.2", "80"},
 			{"icmp", "fd00::1", "7", "fd00::2", "7"},
@@ -94,7 +94,7 @@ func TestMemories(t *testing.T) {
 	for _, bad := range [][]string{
 		nil, {"tcp", "x", "1", "10.0.0.2", "2"}, {"tcp", "10.0.0.1", "99999", "10.0.0.2", "2"},
 	} {
-		if f, ok := (policy.Memory{}).Flow(state.Element{Key: bad}); ok {
+		if f, ok := (policy.FlowSet{}).Flow(state.Element{Key: bad}); ok {
 			t.Errorf("%v is %+v", bad, f)
 		}
 	}

@@ -10,30 +10,30 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// policy is a policy as it was told, with its subject made to be asked often.
+// policy is a policy with its compiled subject.
 type policy struct {
 	model.Policy
 	subject term
 }
 
-// order is that in which cluster-wide policies are asked; others are sorted by it, too. Two of one priority are asked
-// in the order of their names: the specification leaves it open, and it should not depend on the weather.
+// order compares policies by their order of evaluation. Two of one priority are evaluated in the order of their names:
+// the specification leaves it open, and it should be deterministic.
 func (p *policy) order(o *policy) int {
 	return cmp.Or(strings.Compare(string(p.Tier), string(o.Tier)), cmp.Compare(p.Priority, o.Priority),
 		strings.Compare(p.Name, o.Name))
 }
 
-// term is model.PodPeer, made to be asked often.
+// term is model.PodPeer, compiled for fast evaluation.
 type term struct {
-	namespace string // empty: spaces selects
-	spaces    selector
-	byName    bool // spaces asks for nothing but names
-	pods      selector
+	namespace  string // empty: namespaces selects
+	namespaces selector
+	byName     bool // namespaces selects by name only
+	pods       selector
 }
 
 func compileTerm(in model.PodPeer) term {
 	return term{
-		namespace: in.Namespace, spaces: compileSelector(in.Namespaces), byName: asksNames(in.Namespaces),
+		namespace: in.Namespace, namespaces: compileSelector(in.Namespaces), byName: selectsByNameOnly(in.Namespaces),
 		pods: compileSelector(in.Pods),
 	}
 }
@@ -41,7 +41,7 @@ func compileTerm(in model.PodPeer) term {
 // nameLabel is the label that every namespace has, with its name.
 const nameLabel = "kubernetes.io/metadata.name"
 
-func asksNames(s model.Selector) bool {
+func selectsByNameOnly(s model.Selector) bool {
 	for k := range s.Labels {
 		if k != nameLabel {
 			return false
@@ -50,16 +50,18 @@ func asksNames(s model.Selector) bool {
 	return !slices.ContainsFunc(s.Requirements, func(r model.SelectorRequirement) bool { return r.Key != nameLabel })
 }
 
-func (t term) matches(id *identity) bool { return t.inSpace(id.space) && t.pods.matches(id.labels) }
+func (t term) matches(id *identity) bool {
+	return t.matchesNamespace(id.namespace) && t.pods.matches(id.labels)
+}
 
-// inSpace tells whether the term is about the namespace at all. One that is not known yet is selected by its name
-// alone.
-func (t term) inSpace(s *space) bool {
+// matchesNamespace reports whether the term selects the namespace. One that is not known yet is selected by its name
+// only.
+func (t term) matchesNamespace(s *namespace) bool {
 	if t.namespace != "" {
 		return t.namespace == s.name
 	}
-	return (s.known || t.byName) && t.spaces.matches(s.labels)
+	return (s.known || t.byName) && t.namespaces.matches(s.labels)
 }
 
-// unsure tells whether the term might be about the namespace, which is not known yet.
-func (t term) unsure(s *space) bool { return t.namespace == "" && !t.byName && !s.known }
+// mightMatch reports whether the term might select the namespace, which is not known yet.
+func (t term) mightMatch(s *namespace) bool { return t.namespace == "" && !t.byName && !s.known }

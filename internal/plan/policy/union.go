@@ -11,19 +11,18 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// usuallyApart is how many policies of a pod have a chain each before they are written together.
-const usuallyApart = 8
+// defaultApart is how many policies of a pod have a chain each before they are merged.
+const defaultApart = 8
 
-// unionChain holds the exceptions of many policies together: the rules of one list of ports are one rule, whose peers
-// are those of all of them. What NetworkPolicies accept adds up, so that it does not matter whose rule it was, and a
-// connection costs as much under a thousand policies as under one. The price: a change of one policy writes the sets of
-// its ports anew.
+// unionChain merges the accept rules of many policies: all rules with the same ports become one rule with all of their
+// peers. NetworkPolicies are additive, so that merging is correct, and a connection costs as much under a thousand
+// policies as under one. The price: a change of one policy writes the sets of its ports again.
 func unionChain(all map[model.PolicyKey]*policy, keys []model.PolicyKey, dir direction) *chainSpec {
 	var parts []string
 	for _, k := range keys {
 		parts = append(parts, k.String())
 	}
-	name := "union/" + short(parts...)
+	name := "union/" + shortHash(parts...)
 	return &chainSpec{name: name + dir.suffix(), policies: keys, make: func() []rule {
 		type bundle struct {
 			networks []string
@@ -48,15 +47,15 @@ func unionChain(all map[model.PolicyKey]*policy, keys []model.PolicyKey, dir dir
 		var out []rule
 		for _, id := range slices.Sorted(maps.Keys(bundles)) {
 			b := bundles[id]
-			w := writer{networks: b.networks, dir: dir, blocks: name + dir.suffix() + "/" + short(id)}
-			w.write(rule{verdict: verdictAccept, together: keys, comment: fmt.Sprintf("%d policies", len(keys))}, b.rule)
+			w := ruleWriter{networks: b.networks, dir: dir, blocks: name + dir.suffix() + "/" + shortHash(id)}
+			w.write(rule{verdict: verdictAccept, merged: keys, comment: fmt.Sprintf("%d policies", len(keys))}, b.rule)
 			out = append(out, w.out...)
 		}
 		return out
 	}}
 }
 
-// portsID is the same for rules that ask for the same ports.
+// portsID returns the same text for rules with the same ports.
 func portsID(r model.PolicyRule) string {
 	if r.AnyPort {
 		return "any"

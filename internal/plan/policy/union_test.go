@@ -13,12 +13,12 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestUnion: policies that are written together let the same connections be as those that stand apart, and the answer
-// to "why" names a policy and a rule of them that lets it be.
+// Merged policies allow the same connections as separate ones, and the answer to "why" names a policy and a rule that
+// allows it.
 func TestUnion(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		apart, together := New(Config{Node: "n1", Apart: 1000}), New(Config{Node: "n1", Apart: 1})
-		both := []*Index{apart, together}
+		separate, merged := New(Config{Node: "n1", SeparateChains: 1000}), New(Config{Node: "n1", SeparateChains: 1})
+		both := []*Index{separate, merged}
 		for i, ns := range []string{"x", "y"} {
 			for j, name := range []string{"a", "b"} {
 				p := drawPod(t, ns, name)
@@ -41,12 +41,12 @@ func TestUnion(t *testing.T) {
 			}
 		}
 		every(func(f Flow) {
-			want, got := apart.Allowed(Place{}, f), together.Allowed(Place{}, f)
+			want, got := separate.Allowed(EnforcementPoint{}, f), merged.Allowed(EnforcementPoint{}, f)
 			if want != got {
-				t.Fatalf("%+v: apart %v, together %v", f, want, got)
+				t.Fatalf("%+v: separate %v, merged %v", f, want, got)
 			}
-			q := Query{From: Party{Addr: f.Src}, To: Party{Addr: f.Dst}, Protocol: f.Protocol, Port: f.DstPort}
-			sameAnswers(t, apart, together, q, want)
+			q := Query{From: ConnectionEnd{Addr: f.Src}, To: ConnectionEnd{Addr: f.Dst}, Protocol: f.Protocol, Port: f.DstPort}
+			sameAnswers(t, separate, merged, q, want)
 		})
 	})
 }
@@ -63,12 +63,12 @@ func every(try func(Flow)) {
 	}
 }
 
-func sameAnswers(t *rapid.T, apart, together *Index, q Query, allowed bool) {
-	one, err := apart.Why(q)
-	two, err2 := together.Why(q)
+func sameAnswers(t *rapid.T, separate, merged *Index, q Query, allowed bool) {
+	one, err := separate.Why(q)
+	two, err2 := merged.Why(q)
 	if err != nil || err2 != nil || len(one) != 1 || len(two) != 1 || one[0].Allowed != allowed ||
 		two[0].Allowed != allowed {
-		t.Fatalf("%+v: %v, apart %+v %v, together %+v %v", q, allowed, one, err, two, err2)
+		t.Fatalf("%+v: %v, separate %+v %v, merged %+v %v", q, allowed, one, err, two, err2)
 	}
 	for i, s := range two[0].Sides {
 		o := one[0].Sides[i]
@@ -78,7 +78,7 @@ func sameAnswers(t *rapid.T, apart, together *Index, q Query, allowed bool) {
 	}
 }
 
-// A thousand policies of a pod with one port are two rules, whoever their peers are.
+// A thousand policies of a pod with one port are two rules, with any peers.
 func TestManyPoliciesFewRules(t *testing.T) {
 	x := New(Config{Node: "n1"})
 	x.SetNamespace(model.Namespace{Name: "x"})
@@ -117,7 +117,7 @@ func TestManyPoliciesFewRules(t *testing.T) {
 		t.Errorf("%d rules, %d peers; want 4 and 1000", rules, elements)
 	}
 	why, err := x.Why(Query{
-		From: Party{Pod: model.PodRef{Namespace: "x", Name: "p7"}}, To: Party{Pod: model.PodRef{Namespace: "x", Name: "a"}},
+		From: ConnectionEnd{Pod: model.PodRef{Namespace: "x", Name: "p7"}}, To: ConnectionEnd{Pod: model.PodRef{Namespace: "x", Name: "a"}},
 		Protocol: model.TCP, Port: 80,
 	})
 	if err != nil || !why[0].Allowed || len(why[0].Sides) != 2 ||

@@ -10,22 +10,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// decision is the rule that ended a walk; without a verdict it is the end of the chains, where everything passes.
+// decision is the rule that ended a walk; without a verdict the end of the chains was reached, where packets are
+// accepted.
 type decision struct {
 	verdict string
 	chain   *chain
 	rule    rule
-	set     string // that the peer or the port was found in
+	set     string // the set with the peer or port
 	element string
 }
 
-// walker follows packets through what the kernel should hold.
+// walker evaluates packets against the planned tables.
 type walker struct {
 	groups   *groups
 	compiler *compiler
 }
 
-// walk follows a packet through the chains as the kernel does.
+// walk evaluates a packet in the chains as the kernel does.
 func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 	c := t.chains[name]
 	for _, r := range c.rules {
@@ -42,7 +43,8 @@ func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 		case "jump", "goto":
 			d := k.walk(t, r.to.name, f, dir)
 			if d.verdict == verdictDrop && r.from != (model.PolicyKey{}) {
-				d.rule, d.chain, d.set, d.element = r, c, set, found // the rule that denies says more than the chain that counts
+				// The rule that denies is more specific than the chain that counts.
+				d.rule, d.chain, d.set, d.element = r, c, set, found
 			}
 			if d.verdict != "" || r.verdict == "goto" {
 				return d
@@ -56,7 +58,7 @@ func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 	return decision{}
 }
 
-// matches tells whether the rule is true of the packet, and which element of which set made it so.
+// matches reports whether the rule matches the packet, and by which element of which set.
 func (k *walker) matches(r rule, f Flow, dir direction) (set, found string, ok bool) {
 	peer := f.Src
 	if dir == egress {
@@ -96,20 +98,20 @@ func (k *walker) matches(r rule, f Flow, dir direction) (set, found string, ok b
 	return set, found, true
 }
 
-// lookup asks a set for an element and says which one it has.
+// lookup returns the element of a set that matches.
 func (k *walker) lookup(spec *setSpec, e element) (string, bool) {
 	switch {
 	case spec.group != nil:
 		if e.addr.Is6() != spec.six {
 			return "", false
 		}
-		return elementWords(spec.words(e)), k.groups.asks(spec.group, e)
+		return elementWords(spec.element(e)), k.groups.matches(spec.group, e)
 	case spec.ports != nil:
 		i := slices.IndexFunc(spec.ports, func(p portRange) bool { return p.contains(e.protocol, e.port) })
 		if i < 0 {
 			return "", false
 		}
-		return nftProto(spec.ports[i].protocol) + " . " + spec.ports[i].String(), true
+		return nftProtocol(spec.ports[i].protocol) + " . " + spec.ports[i].String(), true
 	}
 	i := slices.IndexFunc(spec.ranges, func(r addrRange) bool { return r.contains(e.addr) })
 	if i < 0 {
@@ -118,8 +120,8 @@ func (k *walker) lookup(spec *setSpec, e element) (string, bool) {
 	return spec.ranges[i].String(), true
 }
 
-// whose finds which rule of policies that were written together a connection is owed to.
-func (k *walker) whose(keys []model.PolicyKey, f Flow, dir direction) (rule, bool) {
+// ruleFor returns which rule of merged policies matches a connection.
+func (k *walker) ruleFor(keys []model.PolicyKey, f Flow, dir direction) (rule, bool) {
 	for _, key := range keys {
 		p := k.compiler.cluster.policies[key]
 		if p == nil {

@@ -10,58 +10,56 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Party is an end of a connection: a pod, or an address.
-type Party struct {
+// ConnectionEnd is an end of a connection: a pod, or an address.
+type ConnectionEnd struct {
 	Pod  model.PodRef `json:"pod,omitzero"`
 	Addr netip.Addr   `json:"address,omitzero"`
 }
 
-// Query asks for one connection.
+// Query is a connection to explain.
 type Query struct {
-	From Party `json:"from"`
-	To   Party `json:"to"`
-	// Network is the one whose addresses are meant; empty: the cluster's.
+	From ConnectionEnd `json:"from"`
+	To   ConnectionEnd `json:"to"`
+	// Network is the network of the addresses; empty: the cluster's.
 	Network string `json:"network,omitempty"`
-	// Protocol is empty for what has no ports (ping).
+	// Protocol is empty for protocols without ports (ping).
 	Protocol model.Protocol `json:"protocol,omitempty"`
 	Port     uint16         `json:"port,omitempty"`
 	// PortName names a port of the pod at the other end, instead of its number.
 	PortName string `json:"portName,omitempty"`
 }
 
-// Answer says what becomes of a connection between two addresses.
+// Answer is whether a connection between two addresses is allowed, and why.
 type Answer struct {
 	Flow    Flow   `json:"flow"`
 	Allowed bool   `json:"allowed"`
 	Sides   []Side `json:"sides"`
-	// Note says why there is nothing more to say, where no policy exists.
+	// Note is why there are no rules, if no policy exists.
 	Note string `json:"note,omitempty"`
 }
 
-// Side is what one end's policies say: what the source may send, what the destination may receive. An end that is no
-// pod has none.
+// Side is the decision of one end's policies: egress at the source, ingress at the destination. An end that is no pod
+// has none.
 type Side struct {
 	Direction string       `json:"direction"`
 	Pod       model.PodRef `json:"pod"`
-	// Here: this node judges it. Otherwise the pod's node does, by what this node would do in its place.
-	Here    bool `json:"here"`
+	// Local: this node enforces it. Otherwise the pod's node does; the answer is what this node would do in its place.
+	Local   bool `json:"here"`
 	Allowed bool `json:"allowed"`
 	// Selected are all policies that select the pod in this direction; without any it is not isolated.
 	Selected []model.PolicyKey `json:"selected,omitempty"`
-	// Decided are the policies that decided: one with a rule, or those that isolate the pod together. None: nothing
-	// denied.
+	// Decided are the policies that decided: one with a rule, or all that isolate the pod. None: no policy denied it.
 	Decided []model.PolicyKey `json:"decided,omitempty"`
-	// Rule is the number of the rule in its policy, -1 where none decided.
+	// Rule is the number of the rule in its policy, -1 if no rule decided.
 	Rule int `json:"rule"`
-	// Text is what the kernel has: a rule, the chain that it is in, and the element of the set that made it true.
+	// Text is the kernel's rule, its chain, and the element of the set that matched.
 	Text    string `json:"text,omitempty"`
 	Chain   string `json:"chain,omitempty"`
 	Set     string `json:"set,omitempty"`
 	Element string `json:"element,omitempty"`
 }
 
-// why says for each family that both ends have what becomes of a connection, and which policies, rules and elements
-// decide it.
+// why implements Index.Why.
 func (x *explainer) why(q Query) ([]Answer, error) {
 	from, err := x.addrsOf(q.From, q.Network)
 	if err != nil {
@@ -94,15 +92,15 @@ func (x *explainer) why(q Query) ([]Answer, error) {
 		}
 	}
 	if len(out) == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "", "%s and %s have no addresses of one family", q.From, q.To)
+		return nil, model.Errorf(model.CodeInvalidConf, "", "%s and %s have no addresses of one family", q.From, q.To)
 	}
 	return out, nil
 }
 
-// portOf is a port that a pod's containers name. Without a protocol it is the first one of that name.
-func (x *explainer) portOf(to Party, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
+// portOf returns a named port of a pod's containers. Without a protocol it is the first one of that name.
+func (x *explainer) portOf(to ConnectionEnd, name string, protocol model.Protocol) (model.Protocol, uint16, error) {
 	if to.Pod.Name == "" {
-		return "", 0, model.Faultf(model.CodeInvalidConf, "give its number, or name the pod",
+		return "", 0, model.Errorf(model.CodeInvalidConf, "give its number, or name the pod",
 			"port %q: only pods have named ports, and %s is an address", name, to.Addr)
 	}
 	var known []string
@@ -116,40 +114,40 @@ func (x *explainer) portOf(to Party, name string, protocol model.Protocol) (mode
 	if len(known) > 0 {
 		hint = "it has " + strings.Join(known, ", ")
 	}
-	return "", 0, model.Faultf(model.CodeInvalidConf, hint, "%s has no port %q", to, name)
+	return "", 0, model.Errorf(model.CodeInvalidConf, hint, "%s has no port %q", to, name)
 }
 
-// String is the pod's name or the address.
-func (p Party) String() string {
+// String returns the pod's name or the address.
+func (p ConnectionEnd) String() string {
 	if p.Pod.Name != "" {
 		return "pod " + p.Pod.String()
 	}
 	return p.Addr.String()
 }
 
-// addrsOf are the addresses of a party, one of a family.
-func (x *explainer) addrsOf(p Party, network string) ([]netip.Addr, error) {
+// addrsOf returns the addresses of an end, one for each family.
+func (x *explainer) addrsOf(p ConnectionEnd, network string) ([]netip.Addr, error) {
 	if p.Pod.Name == "" {
 		return []netip.Addr{p.Addr.Unmap()}, nil
 	}
 	pod := x.cluster.pod(p.Pod.Namespace, p.Pod.Name)
 	if pod == nil || pod.identity == nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "look for it with kubectl get pods -A", "%s is not known", p)
+		return nil, model.Errorf(model.CodeInvalidConf, "run kubectl get pods -A", "%s is not known", p)
 	}
 	var out []netip.Addr
-	for h := range pod.homes {
+	for h := range pod.networkAddrs {
 		if h.network == network && !slices.ContainsFunc(out, func(a netip.Addr) bool { return a.Is4() == h.addr.Is4() }) {
 			out = append(out, h.addr)
 		}
 	}
 	if len(out) == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "it has none yet, has finished, or uses its node's network",
+		return nil, model.Errorf(model.CodeInvalidConf, "it has none yet, has finished, or uses its node's network",
 			"%s has no address that policies see", p)
 	}
 	return out, nil
 }
 
-// side is what is said of the connection on one side; false when no pod is there.
+// side returns the decision on one side of the connection; false if no pod is there.
 func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	party, own := q.From, f.Src
 	if dir == ingress {
@@ -157,38 +155,38 @@ func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	}
 	if party.Pod.Name == "" {
 		var ok bool
-		if party.Pod, ok = x.cluster.podAt(homed{q.Network, own}); !ok {
+		if party.Pod, ok = x.cluster.podAt(networkAddr{q.Network, own}); !ok {
 			return Side{}, false
 		}
 	}
-	e, here := x.standIn(party.Pod, q.Network, own)
-	s := Side{Direction: dir.String(), Pod: party.Pod, Here: here, Allowed: true, Rule: -1}
+	e, here := x.endpointOrTemplate(party.Pod, q.Network, own)
+	s := Side{Direction: dir.String(), Pod: party.Pod, Local: here, Allowed: true, Rule: -1}
 	if e.pod == nil {
 		return s, true
 	}
 	t := e.table
 	done := func() {}
 	if !here {
-		t, done = x.trial(e)
+		t, done = x.scratchTable(e)
 	}
 	defer done()
 	if c := e.chains[dir]; c != nil {
 		comb := x.cluster.combination(e.subject(), dir)
 		s.Selected = comb.selected()
 		if dir == ingress && here && slices.Contains(x.tables.self, f.Src) {
-			return s, true // a node reaches its own pods
+			return s, true // a node always reaches its own pods
 		}
 		d := x.walker().walk(t, c.name, f, dir)
-		s.decide(d)
-		if own, ok := x.walker().whose(d.rule.together, f, dir); ok {
+		s.setDecision(d)
+		if own, ok := x.walker().ruleFor(d.rule.merged, f, dir); ok {
 			s.Decided, s.Rule = []model.PolicyKey{own.from}, own.number
 		}
 	}
 	return s, true
 }
 
-// decide notes what a walk found.
-func (s *Side) decide(d decision) {
+// setDecision stores the result of a walk.
+func (s *Side) setDecision(d decision) {
 	s.Allowed = d.verdict != verdictDrop
 	if d.verdict == "" {
 		return

@@ -12,20 +12,20 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-func party(s string) policy.Party {
+func party(s string) policy.ConnectionEnd {
 	if a, err := netip.ParseAddr(s); err == nil {
-		return policy.Party{Addr: a}
+		return policy.ConnectionEnd{Addr: a}
 	}
 	ns, name, _ := strings.Cut(s, "/")
-	return policy.Party{Pod: model.PodRef{Namespace: ns, Name: name}}
+	return policy.ConnectionEnd{Pod: model.PodRef{Namespace: ns, Name: name}}
 }
 
-// said is an answer in one line for each side: who decided, by which rule, in which set.
+// said is an answer in one line for each side: which tier decided, by which rule, in which set.
 func said(a policy.Answer) string {
 	var out []string
 	for _, s := range a.Sides {
 		verdict := map[bool]string{true: "allowed", false: "denied"}[s.Allowed]
-		where := map[bool]string{true: "", false: " elsewhere"}[s.Here]
+		where := map[bool]string{true: "", false: " elsewhere"}[s.Local]
 		var who []string
 		for _, k := range s.Decided {
 			who = append(who, k.String())
@@ -130,7 +130,7 @@ func TestWhy(t *testing.T) {
 func TestWhyNot(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
 	for _, c := range []struct{ from, to, want string }{
-		{"shop/none", "shop/web", "pod shop/none is not known (look for it with kubectl get pods -A)"},
+		{"shop/none", "shop/web", "pod shop/none is not known (run kubectl get pods -A)"},
 		{
 			"shop/web", "shop/done",
 			"pod shop/done has no address that policies see (it has none yet, has finished, or uses its node's network)",
@@ -155,7 +155,7 @@ func TestWhyNot(t *testing.T) {
 		}
 	}
 	if _, err := x.Show(model.PodRef{Namespace: "shop", Name: "none"}); err == nil ||
-		err.Error() != "pod shop/none is not known (look for it with kubectl get pods -A)" {
+		err.Error() != "pod shop/none is not known (run kubectl get pods -A)" {
 		t.Error(err)
 	}
 }
@@ -163,7 +163,7 @@ func TestWhyNot(t *testing.T) {
 func TestShow(t *testing.T) {
 	x := worldOf(t, "testdata/networkpolicy.yaml")
 	v, err := x.Show(model.PodRef{Namespace: "shop", Name: "db"})
-	if err != nil || !v.Here || len(v.Interfaces) != 1 {
+	if err != nil || !v.Local || len(v.Interfaces) != 1 {
 		t.Fatalf("%+v %v", v, err)
 	}
 	in := v.Interfaces[0].Ingress
@@ -175,7 +175,7 @@ func TestShow(t *testing.T) {
 		in.Rules[0].Sets["pods4/259ce668bbb4c5c8"] != 2 {
 		t.Errorf("%+v", in.Rules)
 	}
-	if v, err = x.Show(model.PodRef{Namespace: "shop", Name: "far"}); err != nil || v.Here || len(v.Interfaces) != 1 ||
+	if v, err = x.Show(model.PodRef{Namespace: "shop", Name: "far"}); err != nil || v.Local || len(v.Interfaces) != 1 ||
 		!v.Interfaces[0].Egress.Isolated {
 		t.Errorf("%+v %v", v, err)
 	}
@@ -185,10 +185,10 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// Denied packets are counted by chains, and whose they are is known.
+// Denied packets are counted by chain, which shows their policy.
 func TestDenials(t *testing.T) {
 	x := worldOf(t, "testdata/tiers.yaml")
-	got := x.Denials(policy.Place{})
+	got := x.Denials(policy.EnforcementPoint{})
 	for chain, want := range map[string]string{
 		"deny/np/a/one/in": "NetworkPolicy a/one ingress", "deny/cnp/second/out": "ClusterNetworkPolicy second egress",
 		"deny/cnp/base/in": "ClusterNetworkPolicy base ingress",

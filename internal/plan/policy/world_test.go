@@ -12,44 +12,44 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// mirror is what the kernel would hold after the changes that it was told.
-type mirror map[Place]*state.Table
+// mirror is what the kernel would have after the applied changes.
+type mirror map[EnforcementPoint]*state.Table
 
 // apply does what the driver does, and refuses what the kernel would.
 func (m mirror) apply(t fataler, changes []Change) {
 	t.Helper()
 	for _, c := range changes {
 		if c.Gone {
-			if m[c.Place] == nil || !c.Empty() {
-				t.Fatalf("%v goes, and was not there, or changes, too", c.Place)
+			if m[c.Point] == nil || !c.Empty() {
+				t.Fatalf("%v goes, and was not there, or changes, too", c.Point)
 			}
-			delete(m, c.Place)
+			delete(m, c.Point)
 			continue
 		}
-		if (m[c.Place] == nil) != c.Made {
-			t.Fatalf("%v is made: %v, and the table is there: %v", c.Place, c.Made, m[c.Place] != nil)
+		if (m[c.Point] == nil) != c.Made {
+			t.Fatalf("%v is made: %v, and the table is there: %v", c.Point, c.Made, m[c.Point] != nil)
 		}
 		if c.Made {
-			m[c.Place] = &state.Table{Family: c.Family, Name: c.Name}
+			m[c.Point] = &state.Table{Family: c.Family, Name: c.Name}
 		}
-		applyOne(t, m[c.Place], c.TableChange)
+		applyOne(t, m[c.Point], c.TableChange)
 	}
 }
 
 func applyOne(t fataler, to *state.Table, c state.TableChange) {
 	t.Helper()
-	for _, s := range c.MakeSets {
+	for _, s := range c.AddSets {
 		if setIn(to, s.Name) != nil {
 			t.Fatalf("set %s is made and there", s.Name)
 		}
 		s.Elements = slices.Clone(s.Elements)
 		to.Sets = append(to.Sets, s)
 	}
-	for _, ch := range c.MakeChains {
+	for _, ch := range c.AddChains {
 		to.Chains = slices.DeleteFunc(to.Chains, func(o state.Chain) bool { return o.Name == ch.Name })
 		to.Chains = append(to.Chains, ch)
 	}
-	for _, d := range c.DropElements {
+	for _, d := range c.DeleteElements {
 		s := setIn(to, d.Name)
 		for _, e := range d.Elements {
 			i := elementIn(s, e)
@@ -68,7 +68,7 @@ func applyOne(t fataler, to *state.Table, c state.TableChange) {
 			s.Elements = append(s.Elements, e)
 		}
 	}
-	for _, name := range c.DropChains {
+	for _, name := range c.DeleteChains {
 		before := len(to.Chains)
 		if to.Chains = slices.DeleteFunc(to.Chains, func(o state.Chain) bool {
 			return o.Name == name
@@ -76,7 +76,7 @@ func applyOne(t fataler, to *state.Table, c state.TableChange) {
 			t.Fatalf("chain %s is dropped and not there", name)
 		}
 	}
-	for _, name := range c.DropSets {
+	for _, name := range c.DeleteSets {
 		before := len(to.Sets)
 		if to.Sets = slices.DeleteFunc(to.Sets, func(o state.Set) bool { return o.Name == name }); len(to.Sets) == before {
 			t.Fatalf("set %s is dropped and not there", name)
@@ -98,8 +98,8 @@ func elementIn(s *state.Set, e state.Element) int {
 }
 
 // tables are the mirror in the order of Tables, without what is not compared.
-func (m mirror) tables() map[Place]state.Table {
-	out := map[Place]state.Table{}
+func (m mirror) tables() map[EnforcementPoint]state.Table {
+	out := map[EnforcementPoint]state.Table{}
 	for p, t := range m {
 		out[p] = sorted(*t)
 	}
@@ -122,17 +122,17 @@ func sorted(t state.Table) state.Table {
 	return t
 }
 
-func tablesOf(x *Index) map[Place]state.Table {
-	out := map[Place]state.Table{}
+func tablesOf(x *Index) map[EnforcementPoint]state.Table {
+	out := map[EnforcementPoint]state.Table{}
 	for _, t := range x.Tables() {
-		out[t.Place] = sorted(t.Table)
+		out[t.Point] = sorted(t.Table)
 	}
 	return out
 }
 
 // sound fails where a table leads to what it does not have, or has what nothing leads to. Of two endpoints that claim
 // one interface both have their chains.
-func sound(t fataler, x *Index, place Place, table state.Table) {
+func sound(t fataler, x *Index, place EnforcementPoint, table state.Table) {
 	t.Helper()
 	used := map[string]bool{}
 	for _, e := range x.endpoints.all {

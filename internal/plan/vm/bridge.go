@@ -11,18 +11,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// bridge joins the guest's tap to the pod's link by a bridge.
+// bridge joins the guest's tap to the pod's link with a bridge.
 type bridge struct{ *planner }
 
-// plan gives the guest the pod's place on the wire. The pod's link gives its name, its addresses and its MAC to a
-// link that stands in for it and is down: plugins of the pod's network find what they made, and the guest has the
-// addresses. That link's local route would have the pod answer for the guest; so the pod answers on a link only for
-// what is there.
+// plan replaces the pod by the guest on its network. A placeholder link, which is down, gets the name, the addresses
+// and the MAC of the pod's link: CNI plugins find what they created, and the guest uses the addresses. Because of the
+// placeholder's local route the pod would answer ARP for the guest; so arp_ignore restricts the answers to each link's
+// own addresses.
 func (p bridge) plan(pod *Step) error {
 	if err := p.canBePort(); err != nil {
 		return err
 	}
-	if err := p.free(p.names.bridge, p.names.tap); err != nil {
+	if err := p.checkNamesFree(p.names.bridge, p.names.tap); err != nil {
 		return err
 	}
 	mark, f := p.mark(), &p.out.Fragment.Pod
@@ -30,34 +30,37 @@ func (p bridge) plan(pod *Step) error {
 	if p.SoftChecksums {
 		bridge.TxChecksum = state.Off()
 	}
-	// It has another address than the guest: a bridge does not send to a port what is for the port itself.
+	// Its MAC differs from the guest's: a bridge does not forward frames for a port's own MAC to another port.
 	port := state.Link{
 		Name: p.names.pod, MAC: p.seed("port"), Master: p.names.bridge, Up: state.On(),
 		Port: &state.PortAttrs{Learning: state.Off()},
 	}
 	p.out.Device.Target = p.names.tap
-	p.out.Restore.Pod = p.before()
-	p.introduce()
+	p.out.Restore.Pod = p.linkState()
+	p.replaceMAC()
 	if len(p.pod.Addrs) == 0 {
 		f.Links = []state.Link{bridge, port, p.tap()}
-		p.silent(p.names.bridge, p.names.pod, p.names.tap)
+		p.disableIPv6(p.names.bridge, p.names.pod, p.names.tap)
 		return nil
 	}
-	if err := p.free(p.names.moved); err != nil {
+	if err := p.checkNamesFree(p.names.renamed); err != nil {
 		return err
 	}
-	port.Name, port.From, port.Alias = p.names.moved, &state.Origin{Space: state.Pod, Name: p.names.pod}, p.names.pod
+	port.Name, port.MovedFrom, port.Alias = p.names.renamed, &state.Origin{
+		Space: state.Pod,
+		Name:  p.names.pod,
+	}, p.names.pod
 	standIn := state.Link{
 		Name: p.names.pod, Kind: p.StandIn, MAC: p.pod.Link.MAC, MTU: p.mtu, Up: state.Off(), Alias: mark,
 	}
 	f.Links = []state.Link{bridge, port, p.tap(), standIn}
 	for _, a := range p.pod.Addrs {
-		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.moved, Prefix: a.Prefix, Absent: true})
+		f.Addrs = append(f.Addrs, state.Addr{Link: p.names.renamed, Prefix: a.Prefix, Absent: true})
 		f.Addrs = append(f.Addrs, state.Addr{
 			Link: p.names.pod, Prefix: a.Prefix, Peer: a.Peer, NoDAD: true, NoPrefixRoute: a.NoPrefixRoute,
 		})
 	}
-	p.silent(p.names.bridge, p.names.moved, p.names.tap)
+	p.disableIPv6(p.names.bridge, p.names.renamed, p.names.tap)
 	guard{p.planner}.atBridge(p.podAddrs())
 	if !p.addr(false).IsValid() {
 		return nil
@@ -69,22 +72,22 @@ func (p bridge) plan(pod *Step) error {
 	server, err := netip.ParseAddr("169.254.75.1" + strconv.Itoa(p.nic.Index))
 	if err != nil {
 		return p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces",
-			"interface %d of a machine has no address for its bridge", p.nic.Index)
+			"interface %d of a VM has no address for its bridge", p.nic.Index)
 	}
 	f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(server, server.BitLen())})
-	p.tell(model.Guest{DHCP4: leases{p.planner}.ofPod(server)}, p.names.bridge, p.seed("bridge"), true)
+	p.setGuestConfig(model.GuestConfig{DHCP4: leases{p.planner}.podDHCP4(server)}, p.names.bridge, p.seed("bridge"), true)
 	return nil
 }
 
-// canBePort refuses links that a guest with an address of its own cannot speak through.
+// canBePort refuses links that cannot be bridge ports with a second MAC address.
 func (p bridge) canBePort() error {
 	kinds := []state.Kind{state.Macvlan, state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
-		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
-			"the pod's link %s is of kind %s, which cannot be a port of a bridge for a guest", p.names.pod, kind)
+		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "use a network whose pods have an end of a veth pair",
+			"the pod's link %s is of kind %s, which cannot be a bridge port for a guest", p.names.pod, kind)
 	}
 	if p.pod.Link.Master != "" {
-		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod,
+		return p.fault(p.nic, "bridge", model.CodeInvalidEnv, "", "the pod's link %s is already a port of %s", p.names.pod,
 			p.pod.Link.Master)
 	}
 	return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// attached is what an attachment has made, with all that a machine's network can change of it.
+// attached returns what an attachment has created, with everything that a VM's network can change.
 func attached() state.Fragment {
 	ip := netip.MustParsePrefix("10.1.0.2/24")
 	return state.Fragment{
@@ -40,12 +40,12 @@ func attached() state.Fragment {
 	}
 }
 
-// TestCompose: of what both say the machine says, and what went with a name goes with it.
+// TestCompose: the VM's settings take precedence, and what belongs to a name is moved with it.
 func TestCompose(t *testing.T) {
 	before := attached()
 	pod := Step{Fragment: state.Fragment{Pod: state.Space{Sysctls: []state.Sysctl{{Name: forward4, Value: "1"}}}}}
 	moved := state.Link{
-		Name: "eth0-nic", From: &state.Origin{Space: state.Pod, Name: "eth0"}, Master: "k6t-eth0", MAC: state.SeedMAC("port"),
+		Name: "eth0-nic", MovedFrom: &state.Origin{Space: state.Pod, Name: "eth0"}, Master: "k6t-eth0", MAC: state.SeedMAC("port"),
 	}
 	standIn := state.Link{Name: "eth0", Kind: state.Dummy, MAC: state.SeedMAC("eth0")}
 	own := state.Addr{Link: "eth0", Prefix: netip.MustParsePrefix("10.1.0.2/24"), NoDAD: true}

@@ -14,12 +14,12 @@ import (
 // direct joins the guest's tap to the pod's network without a bridge.
 type direct struct{ *planner }
 
-// plan joins the guest's tap to the pod's link, which keeps its name, MAC, addresses and routes: nothing that arrives
-// reaches the pod any more, so nothing of it need be taken away. The guest has that MAC and those addresses.
+// plan joins the guest's tap to the pod's link, which keeps its name, MAC, addresses and routes: no packets reach the
+// pod any more, so nothing need be removed. The guest has the same MAC and addresses.
 //
-// The tap has the MAC of the pod's gateway. What the guest sends to its gateway leaves over the pod's link like all
-// else; that is the gateway's address there, too. What the pod answers itself is DHCP, router advertisements, and who
-// has the gateway's address where nobody on the wire would: where pods have single addresses.
+// The tap has the MAC of the pod's gateway, so that frames to the gateway leave through the pod's link unchanged. The
+// pod itself answers DHCP, router solicitations, and ARP for the gateway if nothing else on the link would: if pods
+// have single addresses.
 func (p direct) plan() error {
 	if err := p.canBeJoined(); err != nil {
 		return err
@@ -27,14 +27,14 @@ func (p direct) plan() error {
 	if p.pod.Link.Kind == state.Tap {
 		return p.onNode()
 	}
-	if err := p.free(p.names.tap); err != nil {
+	if err := p.checkNamesFree(p.names.tap); err != nil {
 		return err
 	}
 	tap := p.tap()
 	tap.Master = ""
 	p.out.Device.Target = p.names.tap
-	j := state.Join{Tap: p.names.tap, Link: p.names.pod, How: p.Join}
-	g := model.Guest{}
+	j := state.Join{Tap: p.names.tap, Link: p.names.pod, Method: p.Join}
+	g := model.GuestConfig{}
 	f := &p.out.Fragment.Pod
 	if p.addr(false).IsValid() {
 		mac, err := p.ipv4(&j, &g)
@@ -53,70 +53,70 @@ func (p direct) plan() error {
 		tap.MAC = router
 	}
 	if g.RA == nil {
-		p.silent(p.names.tap)
+		p.disableIPv6(p.names.tap)
 	}
 	f.Links = []state.Link{tap}
 	f.Joins = []state.Join{j}
 	if g.DHCP4 != nil || g.DHCP6 != nil {
-		p.tell(g, p.names.tap, tap.MAC, true)
+		p.setGuestConfig(g, p.names.tap, tap.MAC, true)
 	}
 	return nil
 }
 
-// onNode hands to the hypervisor the tap on the node that the pod's link stands in for: the node has it routed and
-// guarded as a pod's end, and speaks to its guest.
+// onNode uses the tap on the node that the pod's link is a placeholder for: the node routes and guards it like a pod's
+// veth, and serves DHCP to its guest.
 func (p direct) onNode() error {
 	end := p.Answers[otherEnd(p.names.pod)]
 	if !end.Found {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
-			"the pod's link %s is of kind tun, and stands in for no tap of the node", p.names.pod)
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "use a network whose pods have an end of a veth pair",
+			"the pod's link %s is of kind tun, but is no placeholder for a tap of the node", p.names.pod)
 	}
 	p.out.Device.Target, p.out.Device.OnNode = end.Link.Name, true
 	if queues := end.Link.Tun != nil && end.Link.Tun.MultiQueue; queues != (p.out.Device.Queues > 1) {
 		return p.fault(p.nic, "binding", model.CodeInvalidEnv,
-			"num_queues of the network's configuration must suit networkInterfaceMultiqueue",
-			"the node's tap %s has several queues: %t, the machine's interface: %t", end.Link.Name, queues, !queues)
+			"num_queues of the network's configuration must match networkInterfaceMultiqueue",
+			"the node's tap %s has multiple queues: %t, the VM's interface: %t", end.Link.Name, queues, !queues)
 	}
 	return nil
 }
 
-// canBeJoined refuses links that a guest cannot have the place of, and another MAC where the link takes nothing that is
-// for that, or where nobody can be told of it.
+// canBeJoined refuses links that cannot be joined to a tap, and another MAC if the link does not receive its frames, or
+// if the node's configuration cannot be updated to it.
 func (p direct) canBeJoined() error {
 	kinds := []state.Kind{state.Ipvlan, state.Dummy, state.Bridge, state.VRF, state.IPIP, state.Wireguard}
 	if kind := p.pod.Link.Kind; slices.Contains(kinds, kind) {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "take a network whose pods have an end of a veth pair",
-			"the pod's link %s is of kind %s, which no guest can have the place of", p.names.pod, kind)
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "use a network whose pods have an end of a veth pair",
+			"the pod's link %s is of kind %s, which cannot be joined to a guest's tap", p.names.pod, kind)
 	}
 	if p.pod.Link.Master != "" {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "", "the pod's link %s is a port of %s already", p.names.pod,
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "", "the pod's link %s is already a port of %s", p.names.pod,
 			p.pod.Link.Master)
 	}
 	if mac := p.pod.Link.MAC.String(); len(p.pod.Addrs) > 0 && p.out.Device.MAC != mac {
-		if p.Asker == "" && p.pod.Link.Kind == state.Veth { // whatever arrives there is the guest's, whomever it is for
-			p.introduce()
+		if p.ErrorPrefix == "" && p.pod.Link.Kind == state.Veth { // all its frames go to the guest, with any destination MAC
+			p.replaceMAC()
 			return nil
 		}
 		return p.fault(p.nic, "macAddress", model.CodeInvalidConf,
-			"leave it out, or have the pod's network give it to the pod",
+			"remove it, or configure the pod's network to use it",
 			"%s is not the pod's address on %s (%s), by which the network knows the guest", p.out.Device.MAC, p.names.pod, mac)
 	}
 	return nil
 }
 
-// ipv4 has DHCP served on the tap, and the gateway's address answered where it is not in the guest's subnet. It
-// tells the gateway's MAC, as far as the tap must have it.
-func (p direct) ipv4(j *state.Join, g *model.Guest) (state.MAC, error) {
+// ipv4 plans DHCP on the tap, and proxy ARP for the gateway if it is not in the guest's subnet. It returns the
+// gateway's MAC if the tap must have it.
+func (p direct) ipv4(j *state.Join, g *model.GuestConfig) (state.MAC, error) {
 	server, err := netip.ParseAddr("169.254.75.1" + strconv.Itoa(p.nic.Index))
 	if err != nil {
 		return state.MAC{}, p.fault(p.nic, "", model.CodeInvalidConf, "at most 100 interfaces",
-			"interface %d of a machine has no address for its server", p.nic.Index)
+			"interface %d of a VM has no address for its DHCP server", p.nic.Index)
 	}
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(server, server.BitLen())})
-	j.Own, j.DHCP4 = append(j.Own, server), true
-	g.DHCP4 = leases{p.planner}.ofPod(server)
-	// The guest speaks from an address that is the pod's own.
+	j.LocalAddrs, j.DHCP4 = append(j.LocalAddrs, server), true
+	g.DHCP4 = leases{p.planner}.podDHCP4(server)
+	// The guest's source address is also the pod's.
 	conf := "net/ipv4/conf/" + tap + "/"
 	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "accept_local", Value: "1"}, state.Sysctl{
 		Name: conf + "rp_filter", Value: "2",
@@ -127,13 +127,13 @@ func (p direct) ipv4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	}
 	mac := p.neighbor(gw)
 	switch {
-	case mac.IsZero() && p.Subnet != 0:
-		return mac, p.unanswered(gw)
+	case mac.IsZero() && p.SubnetBits != 0:
+		return mac, p.gatewayError(gw)
 	case mac.IsZero():
-		return mac, nil // whoever is on the wire answers
+		return mac, nil // the gateway itself answers ARP
 	}
-	if p.Subnet == 0 {
-		j.Own = append(j.Own, gw)
+	if p.SubnetBits == 0 {
+		j.LocalAddrs = append(j.LocalAddrs, gw)
 	} else {
 		p.subnetOf(j, g.DHCP4)
 	}
@@ -143,20 +143,20 @@ func (p direct) ipv4(j *state.Join, g *model.Guest) (state.MAC, error) {
 	return mac, nil
 }
 
-// subnetOf has a guest with a single address believe in a subnet with a router, as guests that know no other: whoever
-// it asks for there is answered for by the tap's side.
+// subnetOf sets a subnet with a router in the lease of a guest with a single address, for guests that do not support
+// /32: proxy ARP answers for all addresses of the subnet.
 func (p direct) subnetOf(j *state.Join, l *model.GuestDHCP4) {
 	own := l.Address.Addr()
-	l.Address = netip.PrefixFrom(own, p.Subnet)
-	j.Near, j.Guest = l.Address.Masked(), own
-	if l.Router = j.Near.Addr().Next(); l.Router == own {
+	l.Address = netip.PrefixFrom(own, p.SubnetBits)
+	j.ProxySubnet, j.GuestAddr = l.Address.Masked(), own
+	if l.Router = j.ProxySubnet.Addr().Next(); l.Router == own {
 		l.Router = l.Router.Next()
 	}
 	l.Routes = nil
 }
 
-// ipv6 is the guest's router, which has the gateway's MAC.
-func (p direct) ipv6(j *state.Join, g *model.Guest) (state.MAC, error) {
+// ipv6 plans router advertisements on the tap. It returns the gateway's MAC.
+func (p direct) ipv6(j *state.Join, g *model.GuestConfig) (state.MAC, error) {
 	own := p.addr(true)
 	if !own.IsValid() {
 		return state.MAC{}, nil
@@ -165,7 +165,7 @@ func (p direct) ipv6(j *state.Join, g *model.Guest) (state.MAC, error) {
 	mac := p.neighbor(gw)
 	if mac.IsZero() {
 		if gw.IsValid() && p.Answers[gateways(p.names.pod)].Found {
-			return mac, p.unanswered(gw)
+			return mac, p.gatewayError(gw)
 		}
 		return mac, nil
 	}
@@ -175,31 +175,31 @@ func (p direct) ipv6(j *state.Join, g *model.Guest) (state.MAC, error) {
 	}
 	f, tap := &p.out.Fragment.Pod, p.names.tap
 	conf := "net/ipv6/conf/" + tap + "/"
-	// Who is no router says so when it is asked for its MAC, and a guest that hears that forgets the way out. Nothing is
-	// forwarded.
+	// Without forwarding, neighbor advertisements lack the router flag, and the guest would remove its default route.
+	// Nothing is forwarded.
 	f.Sysctls = append(f.Sysctls, state.Sysctl{Name: conf + "addr_gen_mode", Value: "1", IfPresent: true},
 		state.Sysctl{Name: conf + "accept_ra", Value: "0", IfPresent: true}, state.Sysctl{
 			Name: conf + "forwarding", Value: "1", IfPresent: true,
 		})
 	f.Addrs = append(f.Addrs, state.Addr{Link: tap, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
-	j.Own, j.DHCP6, j.RS = append(j.Own, routerAddr()), true, true
-	words := leases{p.planner}
-	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: words.nameservers(true), Search: words.search()}
-	g.RA = &model.GuestRA{MTU: p.mtu, DNS: words.nameservers(true), Search: words.search()}
+	j.LocalAddrs, j.DHCP6, j.RS = append(j.LocalAddrs, routerAddr()), true, true
+	dhcp := leases{p.planner}
+	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: dhcp.nameservers(true), Search: dhcp.search()}
+	g.RA = &model.GuestRA{MTU: p.mtu, DNS: dhcp.nameservers(true), Search: dhcp.search()}
 	if !own.IsSingleIP() {
 		g.RA.Prefix = own.Masked()
 	}
 	return mac, nil
 }
 
-func (p direct) unanswered(gw netip.Addr) error {
-	return p.fault(p.nic, "", model.CodeTryAgain, "the pod's network must be there first",
+func (p direct) gatewayError(gw netip.Addr) error {
+	return p.fault(p.nic, "", model.CodeTryAgain, "the pod's network must be up first",
 		"network %q: the pod's gateway %s on %s does not answer", p.nic.Network.Name, gw, p.names.pod)
 }
 
-// gateway is that of the pod's default route.
+// gateway returns the gateway of the pod's default route.
 func (p direct) gateway(v6 bool) netip.Addr {
-	for _, r := range p.ways {
+	for _, r := range p.routes {
 		if r.Dst.Bits() == 0 && r.Gw.IsValid() && r.Gw.Is6() == v6 {
 			return r.Gw
 		}
@@ -207,7 +207,7 @@ func (p direct) gateway(v6 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// neighbor is the MAC of an address on the pod's link; zero where it is not known.
+// neighbor returns the MAC of an address on the pod's link; zero if unknown.
 func (p direct) neighbor(ip netip.Addr) state.MAC {
 	for _, n := range p.Answers[gateways(p.names.pod)].Neighs {
 		if n.IP == ip {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestDirectRefused: guests that the network would not know, links that have no place for one, gateways that nobody
-// knows.
+// TestDirectRefused: guests with another MAC than the network's, links that cannot be joined, gateways that do not
+// answer.
 func TestDirectRefused(t *testing.T) {
 	const nic = "spec.domain.devices.interfaces[0]"
 	link0 := func(change func(*state.Answer)) state.Answers {
@@ -33,43 +33,43 @@ func TestDirectRefused(t *testing.T) {
 		want string
 	}{
 		"another MAC": {
-			Input{VM: machine(other), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Macvlan })},
+			Input{VM: testVM(other), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Macvlan })},
 			model.CodeInvalidConf,
 			nic + ".macAddress: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() +
 				"), by which the network knows the guest",
 		},
 		"ipvlan": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Ipvlan })},
+			Input{VM: testVM(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Kind = state.Ipvlan })},
 			model.CodeInvalidEnv,
-			nic + ".binding: the pod's link eth0 is of kind ipvlan, which no guest can have the place of",
+			nic + ".binding: the pod's link eth0 is of kind ipvlan, which cannot be joined to a guest's tap",
 		},
 		"port": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Master = "br7" })},
+			Input{VM: testVM(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.Master = "br7" })},
 			model.CodeInvalidEnv,
-			nic + ".binding: the pod's link eth0 is a port of br7 already",
+			nic + ".binding: the pod's link eth0 is already a port of br7",
 		},
 		"silent gateway": {
-			Input{VM: machine(joined("default")), Answers: silent},
+			Input{VM: testVM(joined("default")), Answers: silent},
 			model.CodeTryAgain,
 			nic + `: network "default": the pod's gateway fd00:1::1 on eth0 does not answer`,
 		},
 		"little MTU": {
-			Input{VM: machine(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.MTU = 1279 })},
+			Input{VM: testVM(joined("default")), Answers: link0(func(a *state.Answer) { a.Link.MTU = 1279 })},
 			model.CodeInvalidEnv,
 			nic + ": the pod's link eth0 has an MTU of 1279, IPv6 needs 1280",
 		},
 		"tap there": {
-			Input{VM: machine(joined("default")), Answers: with},
+			Input{VM: testVM(joined("default")), Answers: with},
 			model.CodeExists,
-			nic + `.name: network "default": the pod has a link tap0 already (tun)`,
+			nic + `.name: network "default": the pod already has a link tap0 (tun)`,
 		},
 		"subnet": {
-			Input{VM: machine(joined("default")), Answers: answers(routed()), Subnet: 24},
+			Input{VM: testVM(joined("default")), Answers: answers(routed()), SubnetBits: 24},
 			model.CodeTryAgain,
 			nic + `: network "default": the pod's gateway 169.254.1.1 on eth0 does not answer`,
 		},
 		"no manifest": {
-			Input{VM: machine(other), Answers: near(flannels()), Asker: "plugin weft-direct"},
+			Input{VM: testVM(other), Answers: near(flannels()), ErrorPrefix: "plugin weft-direct"},
 			model.CodeInvalidConf,
 			"plugin weft-direct: 02:00:00:00:00:77 is not the pod's address on eth0 (" + state.SeedMAC("eth0").String() +
 				"), by which the network knows the guest",
@@ -77,7 +77,7 @@ func TestDirectRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := New(c.in)
-			var fault *model.Fault
+			var fault *model.Error
 			if !errors.As(err, &fault) || fault.Msg != c.want || fault.Code != c.code {
 				t.Errorf("\n got %v\nwant %s (code %d)", err, c.want, c.code)
 			}

@@ -15,16 +15,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestFacts compares what masquerade makes with what KubeVirt 1.9 makes of the same machine: files that were written by
-// hand from its sources, and are never written anew by a test. In them each element of a set is a rule of its own. Of
-// IPv6, weft leaves away what is about ::1, which the kernel does not let over a link.
+// TestFacts compares the plan of masquerade with KubeVirt 1.9's for the same VM: files that were written by hand from
+// its sources, and are never updated by a test. In them each element of a set is a rule of its own. Of IPv6, weft
+// leaves away what is about ::1, which the kernel does not let over a link.
 func TestFacts(t *testing.T) {
-	web := []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}}
-	mesh, moves := machine(masq()), machine(masq())
-	mesh.Mesh = true
+	web := []model.VMPortRange{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}}
+	mesh, moves := testVM(masq()), testVM(masq())
+	mesh.ServiceMesh = true
 	moves.MigrationPorts = []uint16{49152, 49153}
 	for name, vm := range map[string]model.VM{
-		"all": machine(masq()), "ports": machine(masq(web...)), "mesh": mesh, "migration": moves,
+		"all": testVM(masq()), "ports": testVM(masq(web...)), "mesh": mesh, "migration": moves,
 	} {
 		p, err := New(Input{VM: vm, Answers: answers(dual())})
 		if err != nil {
@@ -63,7 +63,7 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// macOf is the MAC of a link; the tap's is anybody's.
+// macOf returns the MAC address of a link; the tap's may be any.
 func macOf(l state.Link) string {
 	if l.Kind == state.Tap {
 		return "any"

@@ -18,12 +18,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 func prefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// machine is a machine with the given interfaces; what they leave out is filled in.
-func machine(nics ...model.VMInterface) model.VM {
+// testVM returns a VM with the given interfaces and default values.
+func testVM(nics ...model.VMInterface) model.VM {
 	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Hostname: "vm1", Interfaces: nics}
 	for i := range vm.Interfaces {
 		n := &vm.Interfaces[i]
@@ -39,7 +39,7 @@ func machine(nics ...model.VMInterface) model.VM {
 	return vm
 }
 
-// answers are a pod's links: its name, an MTU of 1450, addresses, and routes as "DST" or "DST GATEWAY".
+// podLink is an interface of a pod: its name, an MTU of 1450, addresses, and routes as "DST" or "DST GATEWAY".
 type podLink struct {
 	name   string
 	addrs  []string
@@ -100,7 +100,7 @@ func dual() podLink {
 
 func v6() podLink { return podLink{"eth0", []string{"fd00:1::5/64"}, []string{"::/0 fd00:1::1"}} }
 
-func masq(ports ...model.VMPorts) model.VMInterface {
+func masq(ports ...model.VMPortRange) model.VMInterface {
 	return model.VMInterface{Name: "default", Binding: model.VMMasquerade, Ports: ports}
 }
 
@@ -119,7 +119,7 @@ func single() podLink {
 	return l
 }
 
-// near is answers with the gateways' hardware addresses.
+// near is answers with the gateways' MAC addresses.
 func near(links ...podLink) state.Answers {
 	out := answers(links...)
 	for _, l := range links {
@@ -154,14 +154,14 @@ func clusterDNS() model.DNS {
 }
 
 func goldens() map[string]Input {
-	web := []model.VMPorts{
+	web := []model.VMPortRange{
 		{Protocol: "tcp", First: 80, Last: 80},
 		{Protocol: "udp", First: 53, Last: 53},
 		{Protocol: "tcp", First: 22, Last: 22},
 	}
-	ranges := []model.VMPorts{{Protocol: "tcp", First: 8000, Last: 8099}, {Protocol: "udp", First: 5000, Last: 5001}}
+	ranges := []model.VMPortRange{{Protocol: "tcp", First: 8000, Last: 8099}, {Protocol: "udp", First: 5000, Last: 5001}}
 	with := func(vm model.VM, change func(*model.VM)) model.VM { change(&vm); return vm }
-	mesh := func(vm *model.VM) { vm.Mesh = true }
+	mesh := func(vm *model.VM) { vm.ServiceMesh = true }
 	own := masq()
 	own.MAC = "de:ad:00:00:be:af"
 	options := bridged("default")
@@ -170,56 +170,56 @@ func goldens() map[string]Input {
 		Private: []model.VMDHCPOption{{Option: 240, Value: "extra"}},
 	}
 	blue := "pod16477688c0e" // sha256("blue")
-	given := with(machine(own), func(vm *model.VM) {
+	given := with(testVM(own), func(vm *model.VM) {
 		vm.Interfaces[0].Network.CIDR4, vm.Interfaces[0].Network.CIDR6 = prefix("10.11.12.0/24"), prefix("fd10:11::/120")
 	})
 	return map[string]Input{
-		"masquerade4":       {VM: machine(masq()), Answers: answers(flannels()), DNS: clusterDNS()},
-		"masquerade6":       {VM: machine(masq()), Answers: answers(v6()), DNS: clusterDNS()},
-		"masquerade-dual":   {VM: machine(masq()), Answers: answers(dual()), DNS: clusterDNS()},
-		"masquerade-routed": {VM: machine(masq()), Answers: answers(routed()), DNS: clusterDNS()},
-		"masquerade-ports":  {VM: machine(masq(web...)), Answers: answers(dual())},
-		"masquerade-ranges": {VM: machine(masq(ranges...)), Answers: answers(flannels())},
+		"masquerade4":       {VM: testVM(masq()), Answers: answers(flannels()), DNS: clusterDNS()},
+		"masquerade6":       {VM: testVM(masq()), Answers: answers(v6()), DNS: clusterDNS()},
+		"masquerade-dual":   {VM: testVM(masq()), Answers: answers(dual()), DNS: clusterDNS()},
+		"masquerade-routed": {VM: testVM(masq()), Answers: answers(routed()), DNS: clusterDNS()},
+		"masquerade-ports":  {VM: testVM(masq(web...)), Answers: answers(dual())},
+		"masquerade-ranges": {VM: testVM(masq(ranges...)), Answers: answers(flannels())},
 		"masquerade-migration": {
-			VM:      with(machine(masq()), func(vm *model.VM) { vm.MigrationPorts = []uint16{49152, 49153} }),
+			VM:      with(testVM(masq()), func(vm *model.VM) { vm.MigrationPorts = []uint16{49152, 49153} }),
 			Answers: answers(dual()),
 		},
-		"masquerade-mesh":       {VM: with(machine(masq()), mesh), Answers: answers(dual())},
-		"masquerade-mesh-ports": {VM: with(machine(masq(web...)), mesh), Answers: answers(dual())},
+		"masquerade-mesh":       {VM: with(testVM(masq()), mesh), Answers: answers(dual())},
+		"masquerade-mesh-ports": {VM: with(testVM(masq(web...)), mesh), Answers: answers(dual())},
 		"masquerade-given":      {VM: given, Answers: answers(dual()), SoftChecksums: true},
 		"bridge-flannel": {
-			VM: with(machine(options), func(vm *model.VM) { vm.Subdomain = "db" }), Answers: answers(flannels()),
+			VM: with(testVM(options), func(vm *model.VM) { vm.Subdomain = "db" }), Answers: answers(flannels()),
 			DNS: clusterDNS(),
 		},
 		"bridge-routed": {
-			VM: machine(bridged("default")), Answers: answers(routed()), DNS: clusterDNS(), StandIn: state.Bridge,
+			VM: testVM(bridged("default")), Answers: answers(routed()), DNS: clusterDNS(), StandIn: state.Bridge,
 		},
 		"bridge-dual": {
-			VM: with(machine(bridged("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: answers(dual()),
+			VM: with(testVM(bridged("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: answers(dual()),
 			DNS: clusterDNS(), SoftChecksums: true,
 		},
-		"bridge6":       {VM: machine(bridged("default")), Answers: answers(v6())},
-		"bridge-layer2": {VM: machine(masq(), bridged("blue")), Answers: answers(flannels(), podLink{name: blue})},
+		"bridge6":       {VM: testVM(bridged("default")), Answers: answers(v6())},
+		"bridge-layer2": {VM: testVM(masq(), bridged("blue")), Answers: answers(flannels(), podLink{name: blue})},
 		"bridge-ordinal": {
-			VM: machine(masq(), bridged("blue")), Ordinal: true,
+			VM: testVM(masq(), bridged("blue")), OrdinalNames: true,
 			Answers: answers(flannels(), podLink{"net1", []string{"192.0.2.5/24"}, nil}),
 		},
-		"direct-flannel": {VM: machine(joined("default")), Answers: near(dual()), DNS: clusterDNS()},
+		"direct-flannel": {VM: testVM(joined("default")), Answers: near(dual()), DNS: clusterDNS()},
 		"direct-routed": {
-			VM: with(machine(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()),
+			VM: with(testVM(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()),
 			DNS: clusterDNS(),
 		},
-		"direct-subnet":  {VM: machine(joined("default")), Answers: near(routed()), Subnet: 24, Join: state.JoinMirred},
-		"direct-several": {VM: machine(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
-		"direct-node":    {VM: machine(joined("default")), Answers: standIn(routed())},
+		"direct-subnet":  {VM: testVM(joined("default")), Answers: near(routed()), SubnetBits: 24, Join: state.JoinMirred},
+		"direct-several": {VM: testVM(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
+		"direct-node":    {VM: testVM(joined("default")), Answers: standIn(routed())},
 		"macvtap": {
-			VM: machine(masq(), model.VMInterface{Name: "blue", Binding: model.VMMacvtap}),
+			VM: testVM(masq(), model.VMInterface{Name: "blue", Binding: model.VMMacvtap}),
 			Answers: tapped(
 				answers(flannels(), podLink{blue, []string{"192.0.2.5/24", "fd00:2::5/64"}, []string{"::/0 fe80::7"}}), blue,
 			),
 		},
 		"several": {
-			VM: with(machine(
+			VM: with(testVM(
 				masq(), model.VMInterface{Name: "blue", Binding: model.VMManagedTap, Plugin: "mine", Model: "e1000"},
 				model.VMInterface{Name: "fast", Binding: model.VMSRIOV, MAC: "02:00:00:00:00:77"},
 				model.VMInterface{Name: "own", Binding: model.VMMacvtap, Down: true},

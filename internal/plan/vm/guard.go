@@ -11,24 +11,23 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// GuardTable begins the name of the table that stands at a guest's tap; the tap's name is the rest.
+// GuardTable is the prefix of the name of the table at a guest's tap; the tap's name is the rest.
 const GuardTable = "weft_guard_"
 
-// guard lets a guest send from its own addresses only.
+// guard plans the source guard: a guest can send from its own addresses only.
 type guard struct{ *planner }
 
-// atBridge has a guest speak for itself alone. It owns its wire as no container does, so what it sends is looked at
-// where it comes out of the tap, before the bridge learns of it: by its hardware address and its addresses, in ARP and
-// neighbor advertisements as well; not as a router, not as a DHCP server, not tagged, not to the pod's loopback
-// addresses, which route_localnet would let through. Who may say everything on its wire (a network without addresses)
-// has no guard.
+// atBridge plans the guard at a bridge. A guest can send any frame, so frames are filtered where they leave the tap,
+// before the bridge learns from them: by MAC and IP address, also in ARP and neighbor advertisements; no router
+// advertisements, no DHCP server, no VLAN tags, nothing to the pod's loopback addresses, which route_localnet would
+// accept. A guest without addresses has no guard.
 func (p guard) atBridge(own []netip.Addr) {
 	if p.TrustGuest || len(own) == 0 {
 		return
 	}
 	t := state.Table{Family: "bridge", Name: GuardTable + p.names.tap}
 	var rules []string
-	t.Sets, rules = p.honest(own)
+	t.Sets, rules = p.allowedSources(own)
 	rules = slices.Insert(rules, 0, "iifname != "+strconv.Quote(p.names.tap)+" accept")
 	t.Chains = []state.Chain{
 		{Name: "prerouting", Type: "filter", Hook: "prerouting", Priority: -300, Policy: "accept", Rules: texts(rules...)},
@@ -36,17 +35,17 @@ func (p guard) atBridge(own []netip.Addr) {
 	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
 }
 
-// GuardFamily is that of the table at a macvtap, whose frames nothing else of the pod sees.
+// GuardFamily is the family of the table at a macvtap, whose frames pass no other hook in the pod.
 const GuardFamily = "netdev"
 
-// atLink does the same where the guest's frames leave the pod by its link itself, a macvtap.
+// atLink plans the guard at a macvtap, where the guest's frames leave the pod.
 func (p guard) atLink(own []netip.Addr) {
 	if p.TrustGuest || len(own) == 0 {
 		return
 	}
 	t := state.Table{Family: GuardFamily, Name: GuardTable + p.names.pod}
 	var rules []string
-	t.Sets, rules = p.honest(own)
+	t.Sets, rules = p.allowedSources(own)
 	t.Chains = []state.Chain{
 		{
 			Name: "egress", Type: "filter", Hook: "egress", Device: p.names.pod, Priority: -300, Policy: "accept",
@@ -56,14 +55,14 @@ func (p guard) atLink(own []netip.Addr) {
 	p.out.Fragment.Pod.Tables = append(p.out.Fragment.Pod.Tables, t)
 }
 
-// honest is what a guest with addresses may say.
-func (p guard) honest(own []netip.Addr) (sets []state.Set, rules []string) {
+// allowedSources returns the sets and rules for a guest with addresses.
+func (p guard) allowedSources(own []netip.Addr) (sets []state.Set, rules []string) {
 	mac := p.out.Device.MAC
 	rules = []string{
 		"ether saddr != " + mac + " counter drop",
 		"ether type 8021q counter drop", "ether type 8021ad counter drop",
-		"udp dport 68 counter drop", "udp dport 546 counter drop", // what clients of DHCP listen to
-		"ether type rarp accept", // so hypervisors say where a machine is after its migration
+		"udp dport 68 counter drop", "udp dport 546 counter drop", // the ports of DHCP clients
+		"ether type rarp accept", // hypervisors announce a VM by RARP after its migration
 	}
 	own4, own6 := state.Set{Name: "own4", Key: "ipv4_addr"}, state.Set{Name: "own6", Key: "ipv6_addr", Interval: true}
 	for _, a := range own {
@@ -85,7 +84,7 @@ func (p guard) honest(own []netip.Addr) (sets []state.Set, rules []string) {
 	return sets, append(rules, "counter drop")
 }
 
-// guard4 accepts what the guest may say by IPv4: before it has its address, only that it wants one.
+// guard4 returns the IPv4 rules: without an address a guest can only use DHCP.
 func guard4(mac string) []string {
 	return []string{
 		"ip daddr 127.0.0.0/8 counter drop",
@@ -97,13 +96,13 @@ func guard4(mac string) []string {
 	}
 }
 
-// ipv6 accepts what the guest may say by IPv6. Link-local addresses it chooses by itself, but no gateway's. 134 and
-// 137 are what routers say, 136 tells whose an address is. Where a fragment or an option stands before what is said on
-// the link, the type of that cannot be seen (RFC 6980, 7113).
+// ipv6 returns the IPv6 rules. The guest chooses its link-local addresses, but not a gateway's. 134 and 137 are router
+// advertisements and redirects, 136 neighbor advertisements. Behind a fragment header or an option the ICMPv6 type
+// cannot be matched (RFC 6980, 7113).
 func (p guard) ipv6() []string {
 	out := []string{"icmpv6 type 134 counter drop", "icmpv6 type 137 counter drop"}
 	var gateways []netip.Addr
-	for _, r := range p.ways {
+	for _, r := range p.routes {
 		if r.Gw.Is6() && r.Gw.IsLinkLocalUnicast() && !slices.Contains(gateways, r.Gw) {
 			gateways = append(gateways, r.Gw)
 		}
@@ -119,8 +118,7 @@ func (p guard) ipv6() []string {
 		out = append(out, "ip6 saddr fe80::/10 ip6 nexthdr "+next+" counter drop")
 	}
 	out = append(out, "icmpv6 type 136 icmpv6 taddr != @own6 counter drop", "ip6 saddr @own6 accept")
-	// Who has no address yet asks whether it may have one of its own, and listens. With another's it would keep that from
-	// being taken.
+	// Duplicate address detection for the guest's own addresses. For another's address it would prevent its use.
 	out = append(out, "ip6 saddr :: icmpv6 type 135 icmpv6 taddr @own6 accept")
 	for _, kind := range []string{"133", "131", "132", "143"} {
 		out = append(out, "ip6 saddr :: icmpv6 type "+kind+" accept")
@@ -128,7 +126,7 @@ func (p guard) ipv6() []string {
 	return out
 }
 
-// podAddrs are the pod's addresses that others can reach.
+// podAddrs returns the pod's global unicast addresses.
 func (p *planner) podAddrs() []netip.Addr {
 	var out []netip.Addr
 	for _, a := range p.pod.Addrs {

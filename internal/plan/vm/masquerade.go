@@ -9,19 +9,19 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// bridgeMAC is the address of the bridge between pod and guest: the same in every pod, so that a guest that moved to
-// another one need not ask again who its gateway is.
+// bridgeMAC returns the MAC of the bridge between pod and guest: the same in every pod, so that the gateway's MAC stays
+// valid after a migration.
 func bridgeMAC() state.MAC { return state.MAC{2} }
 
-// routerAddr is the link-local address of that bridge.
+// routerAddr returns the link-local address of that bridge.
 func routerAddr() netip.Addr { return netip.MustParseAddr("fe80::1") }
 
-// masquerade gives the guest an address of its own, and translates between that and the pod's.
+// masquerade is the binding that translates between the guest's own address and the pod's.
 type masquerade struct{ *planner }
 
-// plan gives the guest a small network of its own behind the pod.
+// plan creates a subnet for the guest behind the pod.
 func (p masquerade) plan(pod *Step) error {
-	if err := p.free(p.names.bridge, p.names.tap); err != nil {
+	if err := p.checkNamesFree(p.names.bridge, p.names.tap); err != nil {
 		return err
 	}
 	if p.out.Device.MAC == bridgeMAC().String() {
@@ -36,10 +36,10 @@ func (p masquerade) plan(pod *Step) error {
 		bridge.TxChecksum = state.Off()
 	}
 	f.Links = []state.Link{bridge, p.tap()}
-	p.silent(p.names.tap)
+	p.disableIPv6(p.names.tap)
 	p.out.Device.Target = p.names.tap
-	guest := model.Guest{}
-	words, own := leases{p.planner}, []netip.Addr(nil)
+	guest := model.GuestConfig{}
+	dhcp, own := leases{p.planner}, []netip.Addr(nil)
 	for _, v6 := range []bool{false, true} {
 		if !p.addr(v6).IsValid() {
 			continue
@@ -54,28 +54,27 @@ func (p masquerade) plan(pod *Step) error {
 		f.Tables = append(f.Tables, p.translate(s))
 		own = append(own, s.guest)
 		if v6 {
-			// The guest's router speaks from an address that is the same in every pod, and there at once.
+			// The guest's router has an address that is the same in every pod, and available at once.
 			f.Addrs = append(f.Addrs, state.Addr{Link: p.names.bridge, Prefix: netip.PrefixFrom(routerAddr(), 64), NoDAD: true})
 			f.Sysctls = append(f.Sysctls, state.Sysctl{
 				Name: "net/ipv6/conf/" + p.names.bridge + "/addr_gen_mode", Value: "1", IfPresent: true,
 			})
 			p.set(pod, forward6, "1")
-			guest.DHCP6, guest.RA = words.ipv6(s), words.advertise(s)
+			guest.DHCP6, guest.RA = dhcp.ipv6(s), dhcp.advertise(s)
 			continue
 		}
 		p.set(pod, forward4, "1")
 		f.Sysctls = append(f.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + p.names.bridge + "/route_localnet", Value: "1"})
-		guest.DHCP4 = words.ipv4(s)
+		guest.DHCP4 = dhcp.masqueradeDHCP4(s)
 	}
 	guard{p.planner}.atBridge(own)
 	if guest.DHCP4 != nil || guest.DHCP6 != nil {
-		p.tell(guest, p.names.bridge, bridgeMAC(), false)
+		p.setGuestConfig(guest, p.names.bridge, bridgeMAC(), false)
 	}
 	return nil
 }
 
-// subnet is the network between pod and guest in one family: its first address is the gateway's, its second the
-// guest's.
+// subnet is the subnet between pod and guest of one family: its first address is the gateway's, its second the guest's.
 type subnet struct {
 	cidr           netip.Prefix
 	gateway, guest netip.Addr
@@ -89,13 +88,13 @@ func (p masquerade) subnet(v6 bool) (subnet, error) {
 	path := p.networkPath(p.nic) + ".pod." + field
 	for _, a := range p.pod.Addrs {
 		if cidr.Contains(a.Prefix.Addr()) || !a.NoPrefixRoute && a.Prefix.Overlaps(cidr) {
-			return subnet{}, model.Faultf(model.CodeInvalidConf, "choose a subnet that the pod does not need",
+			return subnet{}, model.Errorf(model.CodeInvalidConf, "choose a subnet that the pod does not use",
 				"%s: %s overlaps the pod's own %s on %s", path, cidr, a.Prefix, p.names.pod)
 		}
 	}
-	for _, r := range p.ways {
+	for _, r := range p.routes {
 		if r.Gw.IsValid() && cidr.Contains(r.Gw) {
-			return subnet{}, model.Faultf(model.CodeInvalidConf, "choose a subnet that the pod does not need",
+			return subnet{}, model.Errorf(model.CodeInvalidConf, "choose a subnet that the pod does not use",
 				"%s: %s holds the pod's gateway %s", path, cidr, r.Gw)
 		}
 	}

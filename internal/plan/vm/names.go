@@ -11,49 +11,49 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// names are the links of one network, as KubeVirt names them: what else looks into pods knows them by that.
+// names are the links of one network, with KubeVirt's names, which other tools know.
 type names struct {
-	// pod is the link that the pod has before: eth0, or pod and eleven digits of a hash of the network's name.
+	// pod is the pod's link: eth0, or "pod" and eleven digits of a hash of the network's name.
 	pod string
-	// moved is its name when it is a port of the bridge.
-	moved, bridge, tap string
+	// renamed is the pod link's name when it is a port of the bridge.
+	renamed, bridge, tap string
 }
 
 const (
 	primaryLink = "eth0"
 	hashed      = "pod"
-	// mostName is the longest name of a link (IFNAMSIZ, less the final zero).
-	mostName = 15
+	// maxName is the longest name of a link (IFNAMSIZ, less the final zero).
+	maxName = 15
 )
 
 func (in Input) names(nic model.VMInterface) names {
 	n := names{pod: in.PodLink(nic), tap: "tap0"}
 	short := strings.TrimPrefix(n.pod, hashed)
-	n.bridge, n.moved = "k6t-"+short, short+"-nic"
+	n.bridge, n.renamed = "k6t-"+short, short+"-nic"
 	if !nic.Network.Primary && len(n.pod) > len(hashed) {
 		n.tap = "tap" + n.pod[len(hashed):]
 	}
 	return n
 }
 
-// TapLink is the name of the tap of an interface, whoever makes it.
+// TapLink returns the name of an interface's tap.
 func (in Input) TapLink(nic model.VMInterface) string { return in.names(nic).tap }
 
-// PodLink is the name of the pod's link of an interface's network.
+// PodLink returns the name of the pod's link of an interface's network.
 func (in Input) PodLink(nic model.VMInterface) string {
 	switch {
 	case nic.PodLink != "":
 		return nic.PodLink
 	case nic.Network.Primary:
 		return primaryLink
-	case in.Ordinal:
+	case in.OrdinalNames:
 		return in.ordinal(nic)
 	}
 	sum := sha256.Sum256([]byte(nic.Network.Name))
 	return hashed + hex.EncodeToString(sum[:])[:11]
 }
 
-// ordinal numbers the networks beside the first one in the order of the manifest.
+// ordinal numbers the secondary networks in the order of the manifest.
 func (in Input) ordinal(nic model.VMInterface) string {
 	n := 1
 	for _, other := range in.VM.Interfaces {
@@ -64,7 +64,7 @@ func (in Input) ordinal(nic model.VMInterface) string {
 	return fmt.Sprintf("net%d", n)
 }
 
-// mark is the ifalias of the links that are made for a network.
+// mark returns the ifalias of the links that are created for a network.
 func (p *planner) mark() string {
 	m := "weft:" + p.out.Fragment.Owner
 	const most = 255 // IFALIASZ, less the final zero

@@ -10,15 +10,15 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Chains bear the names that KubeVirt gave them: who looks at a pod's rules knows them.
+// Chains have KubeVirt's names, which its users know.
 const (
 	tableName   = "weft_vm"
 	preInbound  = "KUBEVIRT_PREINBOUND"
 	postInbound = "KUBEVIRT_POSTINBOUND"
 )
 
-// Ports of a proxy in the pod (Istio's) that never lead to the guest, the one that always leads there directly, and the
-// address from which the proxy calls the guest.
+// Ports of a sidecar proxy (Istio's) that are never forwarded to the guest, the one that is always forwarded directly,
+// and the proxy's source address for connections to the guest.
 const (
 	meshSource   = "127.0.0.6"
 	meshStraight = 22
@@ -28,9 +28,9 @@ func meshPorts() []uint16 {
 	return []uint16{15000, 15001, 15004, 15006, 15008, 15009, 15020, 15021, 15053, 15090}
 }
 
-// translate is the table of one family. What comes to the pod leads to the guest, all of it or the ports that are
-// listed. What the guest sends leaves with the pod's address. Beside a proxy all but one port leads to the guest
-// through that one.
+// translate returns the table of one family. Connections to the pod are forwarded to the guest, on all ports or on the
+// listed ones. Packets from the guest are masqueraded. With a sidecar proxy, all ports but one are forwarded to the
+// guest through the proxy.
 func (p masquerade) translate(s subnet) state.Table {
 	t := state.Table{Family: "ip", Name: tableName}
 	if s.gateway.Is6() {
@@ -43,7 +43,7 @@ func (p masquerade) translate(s subnet) state.Table {
 		only = "meta l4proto . th dport @ports "
 	}
 	in := only + to
-	if p.VM.Mesh {
+	if p.VM.ServiceMesh {
 		in = ""
 		if !listed || holds(p.nic.Ports, "tcp", meshStraight) {
 			in = "tcp dport " + strconv.Itoa(meshStraight) + " " + to
@@ -70,15 +70,15 @@ func (p masquerade) translate(s subnet) state.Table {
 	return t
 }
 
-// local leads what the pod sends to its own 127.0.0.1 to the guest, which hears it from its gateway: it could not
-// answer the other address. That is so for IPv4 alone: where packets from or to ::1 come over a link the kernel throws
-// them away, so ::1 stays the pod's. Ports on which hypervisors or the proxy listen stay the pod's, too.
+// local forwards packets to the pod's own 127.0.0.1 to the guest, with the gateway as source address, to which the
+// guest can reply. IPv4 only: the kernel drops packets from or to ::1 on a link, so ::1 stays the pod's. Ports of
+// hypervisors or of the proxy stay the pod's, too.
 func (p masquerade) local(s subnet, only string) (sets []state.Set, out, post []string) {
 	const loopback = "127.0.0.1"
 	here := state.Set{Name: "here", Key: "ipv4_addr", Elements: elements(loopback)}
 	own := state.Set{Name: "own", Key: "ipv4_addr", Elements: elements(loopback)}
 	skipped := p.VM.MigrationPorts
-	if p.VM.Mesh {
+	if p.VM.ServiceMesh {
 		here.Elements = append(here.Elements, elements(p.addr(false).Addr().String())...)
 		own.Elements = append(own.Elements, elements(meshSource)...)
 		if only == "" {
@@ -123,8 +123,9 @@ func portNumbers(name string, ports []uint16) state.Set {
 	return s
 }
 
-// portSet holds the ports that lead to the guest. Ranges that touch or overlap are one: the kernel takes no others.
-func portSet(ports []model.VMPorts) state.Set {
+// portSet returns the set of the ports that are forwarded to the guest. Adjacent and overlapping ranges are merged: the
+// kernel rejects them otherwise.
+func portSet(ports []model.VMPortRange) state.Set {
 	s := state.Set{Name: "ports", Key: "inet_proto . inet_service", Interval: true}
 	for _, protocol := range []string{"tcp", "udp"} {
 		for _, r := range merged(ports, protocol) {
@@ -138,7 +139,7 @@ func portSet(ports []model.VMPorts) state.Set {
 	return s
 }
 
-func holds(ports []model.VMPorts, protocol string, port uint16) bool {
+func holds(ports []model.VMPortRange, protocol string, port uint16) bool {
 	for _, r := range ports {
 		if r.Protocol == protocol && r.First <= port && port <= r.Last {
 			return true

@@ -15,11 +15,11 @@ type planner struct {
 	Input
 	nic   model.VMInterface
 	names names
-	// pod is the pod's link with its addresses, ways its routes.
-	pod  state.Answer
-	ways []state.Route
-	mtu  int
-	out  Network
+	// pod is the pod's link with its addresses, routes its routes.
+	pod    state.Answer
+	routes []state.Route
+	mtu    int
+	out    Network
 }
 
 const (
@@ -27,16 +27,16 @@ const (
 	leastIPv6         = 1280
 )
 
-// facts takes the pod's link out of the answers, and refuses one that no guest can have.
-func (p *planner) facts() error {
-	for _, name := range []string{p.names.bridge, p.names.moved} {
-		if len(name) > mostName {
+// readPodLink reads the pod's link from the answers, and refuses one that no guest can use.
+func (p *planner) readPodLink() error {
+	for _, name := range []string{p.names.bridge, p.names.renamed} {
+		if len(name) > maxName {
 			return p.fault(p.nic, "name", model.CodeInvalidConf, "",
 				"the pod's link %s has too long a name: %s would have %d letters, at most %d are possible",
-				p.names.pod, name, len(name), mostName)
+				p.names.pod, name, len(name), maxName)
 		}
 	}
-	p.pod, p.ways = p.Answers[link(p.names.pod)], p.Answers[routes(p.names.pod)].Routes
+	p.pod, p.routes = p.Answers[link(p.names.pod)], p.Answers[routes(p.names.pod)].Routes
 	if p.nic.Binding == model.VMTap && !p.pod.Found {
 		p.pod = p.Answers[link(p.names.tap)]
 	}
@@ -46,7 +46,7 @@ func (p *planner) facts() error {
 	}
 	p.mtu = p.pod.Link.MTU
 	if p.mtu < leastMTU || p.mtu > mostMTU {
-		return p.fault(p.nic, "", model.CodeInvalidEnv, "", "the pod's link %s has an MTU of %d, which no guest can have",
+		return p.fault(p.nic, "", model.CodeInvalidEnv, "", "the pod's link %s has an MTU of %d, which is too small for a guest",
 			p.names.pod, p.mtu)
 	}
 	if p.out.Device.MAC == "" {
@@ -56,18 +56,18 @@ func (p *planner) facts() error {
 	return nil
 }
 
-// free refuses names that somebody has.
-func (p *planner) free(wanted ...string) error {
+// checkNamesFree returns an error if a link with one of the names exists.
+func (p *planner) checkNamesFree(wanted ...string) error {
 	for _, name := range wanted {
 		if have := p.Answers[link(name)]; have.Found {
-			return p.fault(p.nic, "name", model.CodeExists, "take it away, or start the machine in a pod of its own",
-				"network %q: the pod has a link %s already (%s)", p.nic.Network.Name, name, have.Link.Kind)
+			return p.fault(p.nic, "name", model.CodeExists, "delete it, or start the VM in a pod of its own",
+				"network %q: the pod already has a link %s (%s)", p.nic.Network.Name, name, have.Link.Kind)
 		}
 	}
 	return nil
 }
 
-// addr is the pod's first address of a family that others can reach; invalid when there is none.
+// addr returns the pod's first global unicast address of a family; invalid if there is none.
 func (p *planner) addr(v6 bool) netip.Prefix {
 	for _, a := range p.pod.Addrs {
 		if ip := a.Prefix.Addr(); ip.Is6() == v6 && ip.IsGlobalUnicast() {
@@ -77,25 +77,24 @@ func (p *planner) addr(v6 bool) netip.Prefix {
 	return netip.Prefix{}
 }
 
-// tap is the guest's end of the wire.
+// tap returns the guest's tap.
 func (p *planner) tap() state.Link {
 	owner := p.VM.Owner
 	return state.Link{
 		Name: p.names.tap, Kind: state.Tap, MAC: p.seed("tap"), MTU: p.mtu, Master: p.names.bridge, Up: state.On(),
 		Alias: p.mark(),
-		// A device of one queue is another one than a device of several, also where it is opened once.
+		// A device with one queue cannot become one with multiple, even if it is opened once.
 		Tun: &state.TunAttrs{MultiQueue: p.out.Device.Queues > 1, Owner: &owner, Group: &owner},
 	}
 }
 
-// seed chooses a hardware address of the pod's own.
+// seed returns a stable MAC address for one of the pod's links.
 func (p *planner) seed(what string) state.MAC {
 	return state.SeedMAC(p.out.Fragment.Owner + "/" + what + "/mac")
 }
 
-// silent keeps links of the guest's wire from having IPv6 addresses of the pod's: they would listen to the routers
-// there.
-func (p *planner) silent(names ...string) {
+// disableIPv6 disables IPv6 on the guest's links in the pod: the pod would accept router advertisements there.
+func (p *planner) disableIPv6(names ...string) {
 	for _, name := range names {
 		p.out.Fragment.Pod.Sysctls = append(p.out.Fragment.Pod.Sysctls, state.Sysctl{
 			Name: disableIPv6(name), Value: "1", IfPresent: true,
@@ -109,7 +108,7 @@ const (
 	forward6  = "net/ipv6/conf/all/forwarding"
 )
 
-// set adds a setting to what the pod needs, with what it was.
+// set adds a setting to the pod's step, with its previous value.
 func (p *planner) set(pod *Step, name, value string) {
 	for _, s := range pod.Fragment.Pod.Sysctls {
 		if s.Name == name {
@@ -124,17 +123,17 @@ func (p *planner) set(pod *Step, name, value string) {
 	}
 }
 
-// before is all of the pod's link that becoming a port of a bridge loses.
-func (p *planner) before() state.Space {
+// linkState returns the state of the pod's link that it loses as a bridge port.
+func (p *planner) linkState() state.Space {
 	l := p.pod.Link
-	l.Kind, l.Peer, l.Parent, l.Port, l.Vlans, l.Bridge, l.Shared = "", nil, nil, nil, nil, nil, false
-	l.Macvlan, l.Ipvlan, l.Vlan, l.VRF, l.Vxlan, l.Tun, l.IPIP = nil, nil, nil, nil, nil, nil, nil
+	l.Kind, l.Peer, l.Parent, l.Port, l.VLANs, l.Bridge, l.Shared = "", nil, nil, nil, nil, nil, false
+	l.Macvlan, l.Ipvlan, l.VLAN, l.VRF, l.VXLAN, l.Tun, l.IPIP = nil, nil, nil, nil, nil, nil, nil
 	addrs := slices.Clone(p.pod.Addrs)
 	for i := range addrs {
-		addrs[i].NoDAD = true // it was nobody else's when it left
+		addrs[i].NoDAD = true // it was unique before
 	}
 	s := state.Space{
-		Links: []state.Link{l}, Addrs: addrs, Routes: p.ways, Neighs: p.Answers[neighs(state.Pod, p.names.pod)].Neighs,
+		Links: []state.Link{l}, Addrs: addrs, Routes: p.routes, Neighs: p.Answers[neighs(state.Pod, p.names.pod)].Neighs,
 	}
 	if was := p.Answers[setting(disableIPv6(p.names.pod))]; was.Found {
 		s.Sysctls = []state.Sysctl{{Name: disableIPv6(p.names.pod), Value: was.Value, IfPresent: true}}
@@ -142,11 +141,11 @@ func (p *planner) before() state.Space {
 	return s
 }
 
-// macvtap is the kernel's word for a link that a hypervisor opens, upon another one.
+// macvtap is the kernel's name of a link kind that a hypervisor opens, on top of another link.
 const macvtap state.Kind = "macvtap"
 
-// taken hands to the hypervisor what a CNI plugin has left: a tap, or the link itself.
-func (p *planner) taken() error {
+// useExistingTap uses what a CNI plugin has created: a tap, or the link itself.
+func (p *planner) useExistingTap() error {
 	p.out.Device.Target = p.names.pod
 	tap := p.Answers[link(p.names.tap)]
 	if p.nic.Binding != model.VMTap || !tap.Found {
@@ -157,16 +156,16 @@ func (p *planner) taken() error {
 	}
 	p.out.Device.Target = p.names.tap
 	if tap.Link.MTU >= leastMTU {
-		p.out.Device.MTU = min(p.mtu, tap.Link.MTU) // what is longer is lost there
+		p.out.Device.MTU = min(p.mtu, tap.Link.MTU) // longer packets are dropped there
 	}
-	return p.fits(tap.Link)
+	return p.checkTap(tap.Link)
 }
 
-// fits refuses a tap that the hypervisor could not open.
-func (p *planner) fits(tap state.Link) error {
+// checkTap returns an error if the hypervisor could not open the tap.
+func (p *planner) checkTap(tap state.Link) error {
 	if tap.Kind != state.Tap {
-		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "the network's CNI plugin must leave a tap of that name",
-			"network %q: the pod's link %s is of kind %s, no tap", p.nic.Network.Name, tap.Name, tap.Kind)
+		return p.fault(p.nic, "binding", model.CodeInvalidEnv, "the network's CNI plugin must create a tap of that name",
+			"network %q: the pod's link %s is of kind %s, not a tap", p.nic.Network.Name, tap.Name, tap.Kind)
 	}
 	a := tap.Tun
 	if a == nil {
@@ -178,26 +177,26 @@ func (p *planner) fits(tap state.Link) error {
 	}{{"user", a.Owner}, {"group", a.Group}} {
 		if who.id != nil && *who.id != p.VM.Owner && p.VM.Owner != 0 {
 			return p.fault(p.nic, "binding", model.CodeInvalidEnv,
-				"the network's CNI plugin must give it to that one (status.runtimeUser)",
+				"the network's CNI plugin must create it for that user (status.runtimeUser)",
 				"network %q: the pod's tap %s belongs to %s %d, the hypervisor runs as %d", p.nic.Network.Name, tap.Name, who.word,
 				*who.id, p.VM.Owner)
 		}
 	}
-	if several := p.out.Device.Queues > 1; several != a.MultiQueue {
+	if multiple := p.out.Device.Queues > 1; multiple != a.MultiQueue {
 		return p.fault(p.nic, "binding", model.CodeInvalidEnv,
-			"they must be the same: networkInterfaceMultiqueue, and the network's CNI plugin",
-			"network %q: the pod's tap %s has several queues: %t, the machine's interface: %t", p.nic.Network.Name, tap.Name,
-			a.MultiQueue, several)
+			"networkInterfaceMultiqueue and the network's CNI plugin must match",
+			"network %q: the pod's tap %s has multiple queues: %t, the VM's interface: %t", p.nic.Network.Name, tap.Name,
+			a.MultiQueue, multiple)
 	}
 	return nil
 }
 
-// sriov hands a device of the machine to the hypervisor.
+// sriov passes a device of the node through to the VM.
 func (p *planner) sriov() error {
 	pci, ok := p.Devices[p.nic.Network.Name]
 	if !ok {
-		return p.fault(p.nic, "sriov", model.CodeInvalidEnv, "the network's device-info must tell it",
-			"network %q: the PCI address of its device is not known", p.nic.Network.Name)
+		return p.fault(p.nic, "sriov", model.CodeInvalidEnv, "the network's device-info must have it",
+			"network %q: the PCI address of its device is unknown", p.nic.Network.Name)
 	}
 	p.out.PodLink, p.out.Device.HostPCI, p.out.Device.Model = "", pci, ""
 	p.out.Device.Queues = 0

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Text prints the plan for people; table prints a table as nft does.
+// Text prints the plan for users; table prints a table in nft's syntax.
 func (p Plan) Text(table func(state.Table) (string, error)) (string, error) {
 	w := writer{table: table}
 	if !p.Pod.Fragment.Pod.Empty() {
@@ -46,7 +46,7 @@ type writer struct {
 
 func (w *writer) line(format string, args ...any) { fmt.Fprintf(&w.text, format+"\n", args...) }
 
-// space prints what should be in the pod.
+// space prints the desired state of the pod.
 func (w *writer) space(s state.Space) {
 	for _, l := range s.Links {
 		w.line("  %s", l)
@@ -74,7 +74,7 @@ func (w *writer) space(s state.Space) {
 	}
 }
 
-// before prints what undo gives back.
+// before prints the state that undo restores.
 func (w *writer) before(s state.Space) {
 	if s.Empty() {
 		return
@@ -112,7 +112,7 @@ func (w *writer) device(d model.VMDevice) {
 	w.line("  device%s", b.String())
 }
 
-func (w *writer) guest(g model.Guest) {
+func (w *writer) guest(g model.GuestConfig) {
 	only := ""
 	if g.MAC != "" {
 		only = " to " + g.MAC
@@ -125,7 +125,7 @@ func (w *writer) guest(g model.Guest) {
 		for _, r := range d.Routes {
 			w.line("    DHCP route %s%s", r.Dst, address("via", r.GW))
 		}
-		if c := d.Chosen; !c.IsZero() {
+		if c := d.Options; !c.IsZero() {
 			w.line("    DHCP%s%s%s%s", named("boot file", c.BootFileName), named("tftp", c.TFTPServerName),
 				words("ntp", c.NTPServers), private(c.Private))
 		}

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vm plans how the interfaces of a virtual machine meet the network of its pod. It is pure: from what the
-// manifest says and what the kernel answered of the pod's links it says which links, addresses and rules should be in
-// the pod, what the hypervisor is told, and what the guest is told on its wires.
+// Package vm plans how the interfaces of a virtual machine are joined to the network of its pod. It is pure: from the
+// manifest and the kernel's answers about the pod's links it computes which links, addresses and rules should be in the
+// pod, the devices of the hypervisor, and the guest's DHCP and RA configuration.
 //
 // # Bindings
 //
-//	bridge       the pod's link gives name, addresses and MAC to a link that stands in for it, and becomes a port of a
+//	bridge       the pod's link passes name, addresses, MAC to a link that stands in for it, and becomes a port of a
 //	             bridge whose other port is the guest's tap: the guest has the pod's address
-//	masquerade   a bridge with a tap alone; nft translates between the pod's address and the guest's
-//	direct       the guest's tap and the pod's link are one wire: the guest has the pod's address, and no bridge is between
-//	managedTap   as bridge; a plugin's sidecar speaks to the guest
-//	tap, macvtap the hypervisor takes what a CNI plugin has left in the pod
-//	sriov        the hypervisor takes a device of the machine
+//	masquerade   a bridge with a tap only; nft translates between the pod's address and the guest's
+//	direct       the guest's tap and the pod's link are joined: the guest has the pod's address, without a bridge
+//	managedTap   as bridge; a binding plugin's sidecar serves DHCP
+//	tap, macvtap the hypervisor opens what a CNI plugin has created in the pod
+//	sriov        the hypervisor uses a device of the node
 //
 // # Owners
 //
-// Each network is a fragment of its own, so that one can be taken away (hot-unplug) and the others stay. What all of
-// them need of the pod (forwarding) is another one, which goes last.
+// Each network is a fragment of its own, so that one can be unplugged and the others stay. What all of them need of the
+// pod (forwarding) is another one, which is removed last.
 package vm
 
 import (
@@ -25,39 +25,40 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Input is all that the plan may come from.
+// Input is everything that the plan depends on.
 type Input struct {
 	VM model.VM `json:"vm"`
-	// Answers holds an answer for every query of Observe.
+	// Answers has an answer for every query of Observe.
 	Answers state.Answers `json:"-"`
-	// Attached are the node's tables of the pod's attachments by the pod's links, as far as they are known: some name a
-	// link's hardware address.
+	// Attached are the node's tables of the pod's attachments, by the pod's links, as far as they are known: some contain
+	// a link's MAC address.
 	Attached map[string][]state.Table `json:"-"`
-	// Ordinal tells that the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
-	Ordinal bool `json:"ordinal,omitempty"`
-	// StandIn is the kind of the link that keeps a pod link's name: dummy, or bridge where the kernel has no dummy.
+	// OrdinalNames: the pod's other links are named net1, net2 …, as before KubeVirt 0.59.
+	OrdinalNames bool `json:"ordinal,omitempty"`
+	// StandIn is the kind of the placeholder link that keeps a pod link's name: dummy, or bridge if the kernel has no
+	// dummy.
 	StandIn state.Kind `json:"standIn,omitempty"`
-	// SoftChecksums has the kernel compute the checksums of what the pod's bridges send, as KubeVirt did until 1.7.
+	// SoftChecksums: the kernel computes the checksums of what the pod's bridges send, as with KubeVirt until 1.7.
 	SoftChecksums bool `json:"softChecksums,omitempty"`
-	// TrustGuest lets guests that have the pod's addresses, or translated ones, say whatever they like on their wires.
+	// TrustGuest disables the source guard of guests.
 	TrustGuest bool `json:"trustGuest,omitempty"`
-	// Subnet is the length of the prefix of a subnet in which a guest that is joined directly and has a single address of
-	// IPv4 is told to be; 0 tells it the truth.
-	Subnet int `json:"subnet,omitempty"`
-	// Asker begins what is said of errors where no manifest has fields.
-	Asker string `json:"-"`
-	// Join is the way in which a tap is joined to the pod's link; unset, the best one that the kernel can.
-	Join state.JoinHow `json:"join,omitempty"`
-	// Devices are the PCI addresses of the machine's devices that networks were given, by the network's name.
+	// SubnetBits is the prefix length in the DHCP lease of a guest with the direct binding and a single IPv4 address; 0 is
+	// the real one.
+	SubnetBits int `json:"subnet,omitempty"`
+	// ErrorPrefix begins error messages if there is no manifest with fields.
+	ErrorPrefix string `json:"-"`
+	// Join is how a tap is joined to the pod's link; unset is the best method that the kernel supports.
+	Join state.JoinMethod `json:"join,omitempty"`
+	// Devices are the PCI addresses of the devices that are assigned to networks, by the network's name.
 	Devices map[string]string `json:"devices,omitempty"`
-	// DNS is what the pod's resolv.conf says.
+	// DNS is the content of the pod's resolv.conf.
 	DNS model.DNS `json:"dns,omitzero"`
 }
 
-// Step is a part of the plan that is applied, and undone, by itself.
+// Step is a part of the plan that is applied and undone separately.
 type Step struct {
 	Fragment state.Fragment `json:"fragment"`
-	// Restore is the pre-image of what the fragment changes and did not make.
+	// Restore is the previous state of what the fragment changes but did not create.
 	Restore state.Fragment `json:"restore"`
 }
 
@@ -68,18 +69,18 @@ type Network struct {
 	PodLink string `json:"podLink"`
 	Step
 	Device model.VMDevice `json:"device"`
-	// Guest is nil where nothing is told: somebody else does, or there is nothing to tell.
-	Guest *model.Guest `json:"guest,omitempty"`
+	// Guest is nil if weft serves no DHCP and RA on the interface.
+	Guest *model.GuestConfig `json:"guest,omitempty"`
 }
 
-// Plan is the plan of a machine.
+// Plan is the plan of a VM.
 type Plan struct {
 	// Pod is what all networks need of the pod.
 	Pod      Step      `json:"pod"`
 	Networks []Network `json:"networks"`
 }
 
-// Observe says what must be known of the pod.
+// Observe returns the kernel queries whose answers New needs.
 func Observe(in Input) []state.Query {
 	var out []state.Query
 	for _, nic := range in.VM.Interfaces {
@@ -90,7 +91,7 @@ func Observe(in Input) []state.Query {
 		out = append(out, link(n.pod), routes(n.pod), link(n.tap))
 		switch nic.Binding {
 		case model.VMBridge, model.VMManagedTap:
-			out = append(out, link(n.bridge), link(n.moved), setting(disableIPv6(n.pod)), neighs(state.Pod, n.pod),
+			out = append(out, link(n.bridge), link(n.renamed), setting(disableIPv6(n.pod)), neighs(state.Pod, n.pod),
 				otherEnd(n.pod))
 		case model.VMMasquerade:
 			out = append(out, link(n.bridge))
@@ -113,7 +114,7 @@ func neighs(where state.SpaceName, link string) state.Query {
 	return state.Query{Space: where, Neighs: link}
 }
 
-// ObserveFurther says what else must be known, now that the answers to Observe are.
+// ObserveFurther returns further queries, which depend on the answers to Observe.
 func ObserveFurther(in Input) []state.Query {
 	var out []state.Query
 	for q, a := range in.Answers {
@@ -124,7 +125,7 @@ func ObserveFurther(in Input) []state.Query {
 	return out
 }
 
-// New decides. Errors are *model.Fault with the path of the manifest's field that they are about.
+// New returns the plan. Errors are *model.Error with the path of the manifest's field.
 func New(in Input) (Plan, error) {
 	if in.StandIn == "" {
 		in.StandIn = state.Dummy
@@ -175,7 +176,7 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 	if nic.Binding == model.VMSRIOV {
 		return p.out, p.sriov()
 	}
-	if err := p.facts(); err != nil {
+	if err := p.readPodLink(); err != nil {
 		return Network{}, err
 	}
 	var err error
@@ -183,7 +184,7 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 	case model.VMMasquerade:
 		err = masquerade{&p}.plan(pod)
 	case model.VMTap, model.VMMacvtap:
-		err = p.taken()
+		err = p.useExistingTap()
 	case model.VMDirect:
 		err = direct{&p}.plan()
 	default:
@@ -192,16 +193,16 @@ func (in Input) network(nic model.VMInterface, pod *Step) (Network, error) {
 	return p.out, err
 }
 
-// fault is about a field of an interface.
+// fault returns an error about a field of an interface.
 func (in Input) fault(
 	nic model.VMInterface, field string, code model.Code, hint, format string, args ...any,
-) *model.Fault {
+) *model.Error {
 	path := in.interfacePath(nic)
-	if in.Asker != "" {
-		path, field = in.Asker, ""
+	if in.ErrorPrefix != "" {
+		path, field = in.ErrorPrefix, ""
 	}
 	if field != "" {
 		path += "." + field
 	}
-	return model.Faultf(code, hint, path+": "+format, args...)
+	return model.Errorf(code, hint, path+": "+format, args...)
 }

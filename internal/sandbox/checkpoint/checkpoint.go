@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checkpoint keeps what a runtime must still know of a sandbox when everything else about it is lost: enough to
-// give back its network. A checkpoint is written before the sandbox starts and goes last.
+// Package checkpoint stores the data that a runtime needs to release a sandbox's network when everything else about the
+// sandbox is lost, as dockershim did. A checkpoint is written before the sandbox starts and removed last.
 package checkpoint
 
 import (
@@ -21,7 +21,7 @@ import (
 
 const schema = 1
 
-// PortMapping is a port of the node that leads into the pod. Its JSON is the portMappings capability of CNI.
+// PortMapping maps a port of the node to the pod. Its JSON is the portMappings capability of CNI.
 type PortMapping struct {
 	HostPort      int32  `json:"hostPort"`
 	ContainerPort int32  `json:"containerPort"`
@@ -44,14 +44,14 @@ type Checkpoint struct {
 }
 
 type file struct {
-	Checksum string          `json:"checksum"` // SHA-256 of data's bytes, in hex
+	Checksum string          `json:"checksum"` // SHA-256 of data, in hex
 	Data     json.RawMessage `json:"data"`
 }
 
-// Store is a directory of checkpoints, one file each.
+// Store is a directory of checkpoints, one file for each sandbox.
 type Store struct{ dir string }
 
-// Open makes the directory when it is not there.
+// Open opens a store and creates its directory if necessary.
 func Open(dir string) (*Store, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("checkpoints: %w", err)
@@ -61,7 +61,7 @@ func Open(dir string) (*Store, error) {
 
 func (s *Store) path(id string) string { return filepath.Join(s.dir, id+".json") }
 
-// Write puts a checkpoint into its place in one step.
+// Write writes a checkpoint atomically.
 func (s *Store) Write(c Checkpoint) error {
 	c.Schema = schema
 	data, err := json.Marshal(c)
@@ -78,7 +78,7 @@ func (s *Store) Write(c Checkpoint) error {
 	return nil
 }
 
-// Read reads one checkpoint; the error wraps os.ErrNotExist when there is none.
+// Read reads one checkpoint; the error wraps os.ErrNotExist if it does not exist.
 func (s *Store) Read(id string) (Checkpoint, error) {
 	var c Checkpoint
 	b, err := os.ReadFile(s.path(id))
@@ -87,7 +87,7 @@ func (s *Store) Read(id string) (Checkpoint, error) {
 	}
 	c, err = parse(b)
 	if err == nil && c.ID != id {
-		err = fmt.Errorf("it is about sandbox %q", c.ID)
+		err = fmt.Errorf("the file contains sandbox %q", c.ID)
 	}
 	if err != nil {
 		return c, fmt.Errorf("checkpoint %s: %w", id, err)
@@ -113,14 +113,14 @@ func parse(b []byte) (Checkpoint, error) {
 	return c, nil
 }
 
-// Broken is a checkpoint that cannot be read.
-type Broken struct {
+// Corrupt is a checkpoint that cannot be read.
+type Corrupt struct {
 	ID  string
 	Err error
 }
 
-// List reads all checkpoints; those that cannot be read stand in broken. What a killed writer left is removed.
-func (s *Store) List() (good []Checkpoint, broken []Broken, err error) {
+// List reads all checkpoints. It removes temporary files of a killed writer.
+func (s *Store) List() (valid []Checkpoint, corrupt []Corrupt, err error) {
 	entries, err := os.ReadDir(s.dir)
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoints: %w", err)
@@ -133,15 +133,15 @@ func (s *Store) List() (good []Checkpoint, broken []Broken, err error) {
 		}
 		c, err := s.Read(id)
 		if err != nil {
-			broken = append(broken, Broken{ID: id, Err: err})
+			corrupt = append(corrupt, Corrupt{ID: id, Err: err})
 			continue
 		}
-		good = append(good, c)
+		valid = append(valid, c)
 	}
-	return good, broken, nil
+	return valid, corrupt, nil
 }
 
-// Remove takes a checkpoint away; one that is not there is no error.
+// Remove removes a checkpoint, if it exists.
 func (s *Store) Remove(id string) error {
 	if err := os.Remove(s.path(id)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("checkpoint %s: %w", id, err)

@@ -20,7 +20,7 @@ func example() Checkpoint {
 	}
 }
 
-func TestReadWhatWasWritten(t *testing.T) {
+func TestWriteAndRead(t *testing.T) {
 	s, err := Open(filepath.Join(t.TempDir(), "c"))
 	if err != nil {
 		t.Fatal(err)
@@ -42,8 +42,8 @@ func TestReadWhatWasWritten(t *testing.T) {
 	}
 }
 
-// Every damage is found: each single changed byte, a cut, a newer form, another's name.
-func TestDamage(t *testing.T) {
+// TestCorruption: Read detects each changed byte, truncation, and a checkpoint of another sandbox.
+func TestCorruption(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
 	if err != nil {
@@ -57,21 +57,21 @@ func TestDamage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	damaged := 0
+	detected := 0
 	for i := range good[:len(good)-1] {
 		b := append([]byte{}, good...)
 		b[i] ^= 1
 		if err := os.WriteFile(path, b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		// The names of the two outer keys are read without regard to case; nothing else may pass.
+		// The case of the two outer keys is ignored; no other change may pass.
 		if got, err := s.Read("abc"); err == nil && !cmp.Equal(got, example()) {
 			t.Errorf("byte %d (%q → %q) passed", i, good[i], b[i])
 		} else if err != nil {
-			damaged++
+			detected++
 		}
 	}
-	t.Logf("%d of %d damaged files refused", damaged, len(good)-1)
+	t.Logf("%d of %d corrupt files refused", detected, len(good)-1)
 	for n := range good[:len(good)-2] {
 		if _, err := parse(good[:n]); err == nil {
 			t.Errorf("the first %d bytes passed", n)
@@ -80,17 +80,17 @@ func TestDamage(t *testing.T) {
 	newer := example()
 	newer.Schema = schema + 1
 	if _, err := parse([]byte(`{"checksum":"","data":null}`)); err == nil {
-		t.Error("an empty one passed")
+		t.Error("an empty checkpoint passed")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "other.json"), good, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Read("other"); err == nil || !strings.Contains(err.Error(), `about sandbox "abc"`) {
-		t.Errorf("another's name: %v", err)
+	if _, err := s.Read("other"); err == nil || !strings.Contains(err.Error(), `contains sandbox "abc"`) {
+		t.Errorf("checkpoint of another sandbox: %v", err)
 	}
 }
 
-func TestListNamesTheBroken(t *testing.T) {
+func TestListCorrupt(t *testing.T) {
 	dir := t.TempDir()
 	s, err := Open(dir)
 	if err != nil {
@@ -104,12 +104,12 @@ func TestListNamesTheBroken(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	good, broken, err := s.List()
-	if err != nil || len(good) != 1 || len(broken) != 1 || broken[0].ID != "bad" {
-		t.Errorf("good %v, broken %v, %v", good, broken, err)
+	valid, corrupt, err := s.List()
+	if err != nil || len(valid) != 1 || len(corrupt) != 1 || corrupt[0].ID != "bad" {
+		t.Errorf("valid %v, corrupt %v, %v", valid, corrupt, err)
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".abc.json.123")); err == nil {
-		t.Error("what a killed writer left is still there")
+		t.Error("the temporary file of a killed writer was not removed")
 	}
 }
 

@@ -29,5 +29,5 @@ func Exec(id process.ID, cmd *exec.Cmd) error {
 	})
 }
 
-// ExitCode is a process's exit code as a shell gives it: 128 + N after signal N.
-func ExitCode(ps *os.ProcessState) int { return ending(ps).Code }
+// ExitCode returns a process's exit code as a shell reports it: 128 + N after signal N.
+func ExitCode(ps *os.ProcessState) int { return exitOf(ps).Code }

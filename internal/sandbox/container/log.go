@@ -14,10 +14,11 @@ import (
 	"time"
 )
 
-// maxLine is the longest piece of a line that stands in one line of the log; the rest follows under the tag P.
+// maxLine is the maximum length of a log line. A longer line of the container is split; all parts but the last are tagged
+// P.
 const maxLine = 16 << 10
 
-// logFile is a log in CRI's form: TIME stdout|stderr F|P TEXT.
+// logFile is a log in the CRI format: TIME stdout|stderr F|P TEXT.
 type logFile struct {
 	mu sync.Mutex
 	w  io.Writer
@@ -34,7 +35,7 @@ func openLog(path string) (*logFile, error) {
 	return &logFile{w: f}, nil
 }
 
-// follow writes both streams down until they end; the channel is closed then.
+// follow logs both streams until they end, and closes the channel then.
 func (l *logFile) follow(stdout, stderr io.Reader) <-chan struct{} {
 	var both sync.WaitGroup
 	both.Go(func() { l.copy("stdout", stdout) })
@@ -57,7 +58,7 @@ func (l *logFile) copy(stream string, r io.Reader) {
 	}
 }
 
-// write writes one line in one call. A full disk loses lines; it does not stop the container.
+// write writes one line with one system call. If the disk is full, the line is lost; the container continues.
 func (l *logFile) write(stream string, line []byte) {
 	tag := "P"
 	if bytes.HasSuffix(line, []byte("\n")) {
@@ -68,7 +69,7 @@ func (l *logFile) write(stream string, line []byte) {
 	_, _ = l.w.Write(fmt.Appendf(nil, "%s %s %s %s\n", time.Now().UTC().Format(time.RFC3339Nano), stream, tag, line))
 }
 
-// LogLine is one line of a log in CRI's form.
+// LogLine is one line of a log in the CRI format.
 type LogLine struct {
 	Time    time.Time
 	Stream  string
@@ -76,7 +77,7 @@ type LogLine struct {
 	Text    string
 }
 
-// ParseLogLine reads a line of a log, without its line feed.
+// ParseLogLine parses a line of a log, without its line feed.
 func ParseLogLine(line string) (LogLine, error) {
 	f := bytes.SplitN([]byte(line), []byte(" "), 4)
 	if len(f) < 4 {
@@ -94,7 +95,7 @@ func ParseLogLine(line string) (LogLine, error) {
 	return LogLine{Time: at, Stream: stream, Partial: tag == "P", Text: string(f[3])}, nil
 }
 
-// cutTags gives the first tag of "F:further:tags".
+// cutTags returns the first tag of "F:more:tags".
 func cutTags(s string) (first, rest string, more bool) {
 	if i := bytes.IndexByte([]byte(s), ':'); i >= 0 {
 		return s[:i], s[i+1:], true

@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever a container writes, putting the pieces together gives it back.
-func TestLogGivesBack(t *testing.T) {
+// TestLogRoundTrip: the log lines contain exactly the container's output.
+func TestLogRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "\n", "b c", strings.Repeat("x", maxLine), "\n\n", "é\t"}), 0,
 			12).Draw(t, "text")

@@ -20,26 +20,26 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Descriptors that a monitor is started with.
+// File descriptors of the monitor and of the pause process.
 const (
-	fdLock   = 3 // held as long as the monitor lives
-	fdReport = 4 // the runtime listens here until the command runs
+	fdLock   = 3 // the lock, until the process exits
+	fdReport = 4 // for the report to the runtime
 )
 
-// Descriptors of the init stage.
+// File descriptors of the init stage.
 const (
-	fdSpec    = 3 // the spec, as JSON
-	fdProblem = 4 // what stopped the stage; closed without a word by the command's exec
+	fdSpec  = 3 // the spec, as JSON
+	fdError = 4 // the error of a failed stage; exec closes it
 )
 
-// monitor runs one container and writes down how it ended.
+// monitor runs one container and records its exit code.
 func monitor(self []string, dir string) error {
 	unix.CloseOnExec(fdLock)
 	unix.CloseOnExec(fdReport)
 	out := os.NewFile(fdReport, "report")
 	var spec Spec
 	if err := process.ReadJSON(filepath.Join(dir, "spec.json"), &spec); err != nil {
-		return tell(out, report{Error: err.Error()})
+		return writeReport(out, report{Error: err.Error()})
 	}
 	fd, err := spec.Pause.Open()
 	if err != nil {
@@ -49,7 +49,7 @@ func monitor(self []string, dir string) error {
 	if err != nil {
 		return fail(out, dir, err)
 	}
-	err = netns.Join(fd, spec.kinds(), func() error { return run(self, dir, spec, log, out) })
+	err = netns.Join(fd, spec.namespaces(), func() error { return run(self, dir, spec, log, out) })
 	_ = unix.Close(fd)
 	if err != nil {
 		return fail(out, dir, err)
@@ -57,7 +57,7 @@ func monitor(self []string, dir string) error {
 	return nil
 }
 
-func tell(w io.WriteCloser, r report) error {
+func writeReport(w io.WriteCloser, r report) error {
 	b, err := json.Marshal(r)
 	if err == nil {
 		_, err = w.Write(b)
@@ -66,40 +66,40 @@ func tell(w io.WriteCloser, r report) error {
 	return err
 }
 
-// fail records that the command never ran.
-func fail(w io.WriteCloser, dir string, why error) error {
+// fail records that the command could not be started.
+func fail(w io.WriteCloser, dir string, cause error) error {
 	err := process.WriteJSON(filepath.Join(dir, "exit.json"),
-		exit{Code: CodeNotStarted, Finished: time.Now(), Reason: "StartError", Message: why.Error()})
-	return errors.Join(err, tell(w, report{Error: why.Error()}))
+		exit{Code: CodeNotStarted, Finished: time.Now(), Reason: "StartError", Message: cause.Error()})
+	return errors.Join(err, writeReport(w, report{Error: cause.Error()}))
 }
 
-// run starts the init stage from a thread that is in the pod's namespaces, and stays until it has ended: the stage is
-// killed by the kernel when this thread dies. An error means that the command never ran.
+// run starts the init stage from a thread in the pod's namespaces and waits for it: the kernel kills the stage when this
+// thread dies. An error means that the command was not started.
 func run(self []string, dir string, spec Spec, log *logFile, out io.WriteCloser) error {
 	cmd := exec.Command(self[0], append(self[1:len(self):len(self)], "sandbox", "init-container")...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), Mark+"="+spec.Sandbox)
+	cmd.Env = append(os.Environ(), EnvSandbox+"="+spec.Sandbox)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
 	if !spec.SharePID && !spec.HostPID {
 		cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID
 	}
-	var pipes plumbing
+	var pipes stagePipes
 	defer pipes.closeAll()
-	if err := pipes.lay(cmd); err != nil {
+	if err := pipes.open(cmd); err != nil {
 		return err
 	}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("init stage: %w", err)
 	}
-	pipes.closeTheirs()
+	pipes.closeChildEnds()
 	logged := log.follow(pipes.stdout, pipes.stderr)
-	warnings, err := pipes.talk(spec)
+	warnings, err := pipes.sendSpec(spec)
 	if err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return err
 	}
-	id, _ := process.Read(cmd.Process.Pid) // when it is gone already, Wait below says how it ended
+	id, _ := process.Read(cmd.Process.Pid) // if it has exited already, Wait below returns its exit code
 	if id.PID == 0 {
 		id.PID = cmd.Process.Pid
 	}
@@ -111,19 +111,19 @@ func run(self []string, dir string, spec Spec, log *logFile, out io.WriteCloser)
 		_ = cmd.Wait()
 		return err
 	}
-	_ = tell(out, report{Process: id}) // nobody listens when the runtime is dead: no reason to stop
+	_ = writeReport(out, report{Process: id}) // fails if the runtime has died, which does not stop the container
 	_ = cmd.Wait()
-	end := ending(cmd.ProcessState)
-	select { // what it wrote last; a process that it left behind may hold the pipes for ever
+	end := exitOf(cmd.ProcessState)
+	select { // wait for the last output, but not forever: a process that the command left may keep the pipes open
 	case <-logged:
 	case <-time.After(time.Second):
 	}
 	end.Finished = time.Now()
-	_ = process.WriteJSON(filepath.Join(dir, "exit.json"), end) // without it the exit code counts as unknown
+	_ = process.WriteJSON(filepath.Join(dir, "exit.json"), end) // if this fails, the exit code is unknown
 	return nil
 }
 
-func ending(ps *os.ProcessState) exit {
+func exitOf(ps *os.ProcessState) exit {
 	ws, ok := ps.Sys().(syscall.WaitStatus)
 	switch {
 	case ok && ws.Signaled():
@@ -134,46 +134,46 @@ func ending(ps *os.ProcessState) exit {
 	return exit{Code: ps.ExitCode(), Reason: "Error"}
 }
 
-// plumbing is the pipes between a monitor and its init stage.
-type plumbing struct {
-	theirs, ours   []*os.File
-	stdout, stderr *os.File
-	spec, problem  *os.File
+// stagePipes are the pipes between a monitor and its init stage.
+type stagePipes struct {
+	childEnds, parentEnds []*os.File
+	stdout, stderr        *os.File
+	spec, failure         *os.File
 }
 
-func (p *plumbing) lay(cmd *exec.Cmd) error {
-	pair := func(theyWrite bool) (their, our *os.File, err error) {
+func (p *stagePipes) open(cmd *exec.Cmd) error {
+	pair := func(childWrites bool) (child, parent *os.File, err error) {
 		r, w, err := os.Pipe()
 		if err != nil {
 			return nil, nil, err
 		}
-		their, our = r, w
-		if theyWrite {
-			their, our = w, r
+		child, parent = r, w
+		if childWrites {
+			child, parent = w, r
 		}
-		p.theirs, p.ours = append(p.theirs, their), append(p.ours, our)
-		return their, our, nil
+		p.childEnds, p.parentEnds = append(p.childEnds, child), append(p.parentEnds, parent)
+		return child, parent, nil
 	}
-	var outEnd, errEnd, specEnd, problemEnd *os.File
+	var outEnd, errEnd, specEnd, failureEnd *os.File
 	var e1, e2, e3, e4 error
 	outEnd, p.stdout, e1 = pair(true)
 	errEnd, p.stderr, e2 = pair(true)
 	specEnd, p.spec, e3 = pair(false)
-	problemEnd, p.problem, e4 = pair(true)
+	failureEnd, p.failure, e4 = pair(true)
 	if err := errors.Join(e1, e2, e3, e4); err != nil {
 		return fmt.Errorf("pipes: %w", err)
 	}
 	cmd.Stdout, cmd.Stderr = outEnd, errEnd
-	cmd.ExtraFiles = []*os.File{specEnd, problemEnd}
+	cmd.ExtraFiles = []*os.File{specEnd, failureEnd}
 	return nil
 }
 
-// talk hands the spec to the stage and waits until it has become the command. Lines that begin with "warning: " are no
-// reason to stop.
-func (p *plumbing) talk(spec Spec) ([]string, error) {
+// sendSpec sends the spec to the stage and waits until the stage has executed the command. Lines that begin with
+// "warning: " are returned as warnings, any other line as the error.
+func (p *stagePipes) sendSpec(spec Spec) ([]string, error) {
 	err := json.NewEncoder(p.spec).Encode(spec)
 	_ = p.spec.Close()
-	b, e := io.ReadAll(p.problem)
+	b, e := io.ReadAll(p.failure)
 	if err := errors.Join(err, e); err != nil {
 		return nil, fmt.Errorf("init stage: %w", err)
 	}
@@ -189,15 +189,15 @@ func (p *plumbing) talk(spec Spec) ([]string, error) {
 	return warnings, nil
 }
 
-func (p *plumbing) closeTheirs() {
-	for _, f := range p.theirs {
+func (p *stagePipes) closeChildEnds() {
+	for _, f := range p.childEnds {
 		_ = f.Close()
 	}
 }
 
-func (p *plumbing) closeAll() {
-	p.closeTheirs()
-	for _, f := range p.ours {
+func (p *stagePipes) closeAll() {
+	p.closeChildEnds()
+	for _, f := range p.parentEnds {
 		_ = f.Close()
 	}
 }

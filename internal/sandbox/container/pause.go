@@ -20,17 +20,17 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// PauseSpec says which namespaces a pause process makes and holds.
+// PauseSpec describes the namespaces that a pause process creates and holds.
 type PauseSpec struct {
 	Sandbox  string
 	Hostname string
-	// Netns is the pod's network namespace; nil for the one of the runtime.
+	// Netns is the pod's network namespace; nil for the runtime's own.
 	Netns   *netns.NS
 	HostIPC bool
 	HostPID bool
 }
 
-// StartPause starts the process that holds a sandbox's namespaces. dir/lock is held as long as it lives.
+// StartPause starts the process that holds a sandbox's namespaces. The process locks dir/lock until it exits.
 func StartPause(ctx context.Context, self []string, dir string, spec PauseSpec) (process.ID, error) {
 	lock, err := process.Lock(ctx, filepath.Join(dir, "lock"), time.Second)
 	if err != nil {
@@ -44,7 +44,7 @@ func StartPause(ctx context.Context, self []string, dir string, spec PauseSpec) 
 	defer func() { _ = r.Close() }()
 	cmd := exec.Command(self[0], append(self[1:len(self):len(self)], "sandbox", "pause", spec.Hostname)...)
 	cmd.Dir = "/"
-	cmd.Env = append(os.Environ(), Mark+"="+spec.Sandbox)
+	cmd.Env = append(os.Environ(), EnvSandbox+"="+spec.Sandbox)
 	cmd.ExtraFiles = []*os.File{lock, w}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Cloneflags: spec.flags()}
 	err = spec.Netns.Do(cmd.Start)
@@ -54,7 +54,7 @@ func StartPause(ctx context.Context, self []string, dir string, spec PauseSpec) 
 	}
 	go func() { _ = cmd.Wait() }()
 	id, ok := process.Read(cmd.Process.Pid)
-	if err := hear(ctx, r); err != nil || !ok {
+	if err := readReport(ctx, r); err != nil || !ok {
 		return id, errors.Join(fmt.Errorf("pause: %w", err), id.Signal(unix.SIGKILL))
 	}
 	return id, nil
@@ -63,7 +63,7 @@ func StartPause(ctx context.Context, self []string, dir string, spec PauseSpec) 
 func (s PauseSpec) flags() uintptr {
 	var f uintptr
 	if s.Netns != nil {
-		f |= syscall.CLONE_NEWUTS // a pod in the node's network has the node's name
+		f |= syscall.CLONE_NEWUTS // a pod with hostNetwork has the node's host name
 	}
 	if !s.HostIPC {
 		f |= syscall.CLONE_NEWIPC
@@ -74,7 +74,7 @@ func (s PauseSpec) flags() uintptr {
 	return f
 }
 
-// pause holds namespaces until it is asked to end, and buries orphans.
+// pause holds namespaces until SIGTERM, and reaps zombies.
 func pause(hostname string) error {
 	unix.CloseOnExec(fdLock)
 	out := os.NewFile(fdReport, "report")
@@ -84,10 +84,10 @@ func pause(hostname string) error {
 	signal.Notify(children, unix.SIGCHLD)
 	if hostname != "" {
 		if err := unix.Sethostname([]byte(hostname)); err != nil {
-			return tell(out, report{Error: fmt.Sprintf("host name %q: %v", hostname, err)})
+			return writeReport(out, report{Error: fmt.Sprintf("host name %q: %v", hostname, err)})
 		}
 	}
-	if err := tell(out, report{}); err != nil {
+	if err := writeReport(out, report{}); err != nil {
 		return err
 	}
 	for {
@@ -104,8 +104,9 @@ func pause(hostname string) error {
 	}
 }
 
-// Hidden are the verbs of `weft sandbox` by which this program is started again; done tells whether args is one.
-func Hidden(self, args []string, stderr io.Writer) (code int, done bool) {
+// Reexec runs the hidden verbs of `weft sandbox` with which this package executes its own program. It reports whether
+// args is such a verb.
+func Reexec(self, args []string, stderr io.Writer) (code int, ok bool) {
 	var err error
 	switch {
 	case len(args) == 2 && args[0] == "monitor":

@@ -14,52 +14,52 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Mark is the environment variable that all processes of a sandbox are started with; its value is the sandbox's id.
-const Mark = "WEFT_SANDBOX"
+// EnvSandbox is the environment variable that all processes of a sandbox have; its value is the sandbox's ID.
+const EnvSandbox = "WEFT_SANDBOX"
 
-// Kind says what role a container has in its pod.
+// Kind is the kind of a container in its pod.
 type Kind string
 
-// The kinds, in the order they are started.
+// The kinds, in the order in which they start.
 const (
 	Ephemeral Kind = "ephemeral"
 	Init      Kind = "init"
-	Ordinary  Kind = "container"
+	Regular   Kind = "container"
 )
 
-// File is a file of the host that the container sees at another path.
+// File is a bind mount of a host file into the container.
 type File struct {
 	Source string `json:"source"`
 	Target string `json:"target"`
 }
 
-// Spec is what a container is made from.
+// Spec is the specification of a container.
 type Spec struct {
 	ID      string    `json:"id"`
 	Sandbox string    `json:"sandbox"`
 	PodUID  string    `json:"podUID"`
 	Name    string    `json:"name"`
 	Kind    Kind      `json:"kind"`
-	Attempt int       `json:"attempt"` // how often it was started before
+	Attempt int       `json:"attempt"` // number of earlier starts
 	Created time.Time `json:"created"`
 	Image   string    `json:"image,omitempty"` // recorded only
 	Argv    []string  `json:"argv"`
 	Env     []string  `json:"env,omitempty"`
 	Dir     string    `json:"dir,omitempty"`
 	Log     string    `json:"log"`
-	// Pause is the process whose namespaces are joined.
+	// Pause is the process whose namespaces the container joins.
 	Pause    process.ID `json:"pause"`
-	HostNet  bool       `json:"hostNet,omitempty"` // the network and host name of the node
+	HostNet  bool       `json:"hostNet,omitempty"` // use the node's network and host name
 	HostIPC  bool       `json:"hostIPC,omitempty"`
 	HostPID  bool       `json:"hostPID,omitempty"`
-	SharePID bool       `json:"sharePID,omitempty"` // the process namespace of Pause
+	SharePID bool       `json:"sharePID,omitempty"` // join the PID namespace of Pause
 	Files    []File     `json:"files,omitempty"`
 }
 
-// State is what a container is doing.
+// State is the state of a container.
 type State string
 
-// The states, in CRI's terms.
+// The container states of CRI.
 const (
 	Created State = "created"
 	Running State = "running"
@@ -67,25 +67,25 @@ const (
 	Unknown State = "unknown"
 )
 
-// Status is a container as it is now.
+// Status is the current status of a container.
 type Status struct {
 	Spec
 	State    State      `json:"state"`
-	Starting bool       `json:"starting,omitempty"` // created, and its monitor is about to start it
+	Starting bool       `json:"starting,omitempty"` // created, and its monitor is starting it
 	Process  process.ID `json:"process,omitzero"`
 	Started  time.Time  `json:"started,omitzero"`
 	Finished time.Time  `json:"finished,omitzero"`
 	ExitCode int        `json:"exitCode"`
 	Reason   string     `json:"reason,omitempty"`
 	Message  string     `json:"message,omitempty"`
-	// Warnings are what could not be set up and was done without.
+	// Warnings name parts of the setup that failed and are not essential.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Exit codes of containers whose command did not end by itself.
+// Exit codes of containers without an exit code of their own.
 const (
 	CodeNotStarted = 128 // the command could not be started
-	CodeLost       = 137 // nobody saw how it ended
+	CodeLost       = 137 // the exit code is unknown
 )
 
 // running is state.json.
@@ -103,14 +103,14 @@ type exit struct {
 	Message  string    `json:"message,omitempty"`
 }
 
-// NewID is a fresh id of a container or sandbox: 64 hexadecimal digits.
+// NewID returns a random ID for a container or sandbox: 64 hexadecimal digits.
 func NewID() string {
 	var b [32]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Create makes the container's directory in parent. Nothing runs yet.
+// Create creates the container's directory in parent. It starts no process.
 func Create(parent string, spec Spec) (string, error) {
 	dir := filepath.Join(parent, spec.ID)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -125,7 +125,7 @@ func Create(parent string, spec Spec) (string, error) {
 	return dir, nil
 }
 
-// Inspect tells what the container is doing. The error wraps os.ErrNotExist when there is none.
+// Inspect returns the status of the container. The error wraps os.ErrNotExist if the container does not exist.
 func Inspect(dir string) (Status, error) {
 	var st Status
 	if err := process.ReadJSON(filepath.Join(dir, "spec.json"), &st.Spec); err != nil {
@@ -134,10 +134,10 @@ func Inspect(dir string) (Status, error) {
 	return Refresh(dir, st.Spec), nil
 }
 
-// Refresh is Inspect for a container whose spec is known: that never changes.
+// Refresh is like Inspect for a known spec, which never changes.
 func Refresh(dir string, spec Spec) Status {
 	st := Status{Spec: spec}
-	watched := watched(dir) // asked first: what a dying monitor writes is seen below
+	monitored := monitored(dir) // first: the files that an exiting monitor writes are read below
 	var run running
 	ran := process.ReadJSON(filepath.Join(dir, "state.json"), &run) == nil
 	if ran {
@@ -147,13 +147,13 @@ func Refresh(dir string, spec Spec) Status {
 	switch err := process.ReadJSON(filepath.Join(dir, "exit.json"), &end); {
 	case err == nil:
 		st.State, st.ExitCode, st.Finished, st.Reason, st.Message = Exited, end.Code, end.Finished, end.Reason, end.Message
-	case ran && (watched || run.Process.Alive()):
+	case ran && (monitored || run.Process.Alive()):
 		st.State = Running
-	case watched:
+	case monitored:
 		st.State, st.Starting = Created, true
 	case ran:
 		st.State, st.ExitCode, st.Finished = Exited, CodeLost, run.Started
-		st.Reason, st.Message = "ContainerStatusUnknown", "its monitor was killed, nobody saw how it ended"
+		st.Reason, st.Message = "ContainerStatusUnknown", "the container's monitor was killed; the exit code is unknown"
 	case !os.IsNotExist(err):
 		st.State, st.Message = Unknown, err.Error()
 	default:

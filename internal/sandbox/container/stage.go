@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// stage runs inside the new namespaces and becomes the container's command. It returns only when it cannot.
+// stage runs inside the new namespaces and executes the container's command. It returns only if that fails.
 func stage() error {
-	unix.CloseOnExec(fdProblem)
-	problem := os.NewFile(fdProblem, "problem")
+	unix.CloseOnExec(fdError)
+	failure := os.NewFile(fdError, "error")
 	in := os.NewFile(fdSpec, "spec")
 	var spec Spec
 	err := dieWithMonitor()
@@ -28,42 +28,43 @@ func stage() error {
 	}
 	_ = in.Close()
 	if err == nil {
-		err = spec.become(func(format string, args ...any) {
-			fmt.Fprintf(problem, "warning: "+format+"\n", args...)
+		err = spec.exec(func(format string, args ...any) {
+			fmt.Fprintf(failure, "warning: "+format+"\n", args...)
 		})
 	}
 	line := strings.ReplaceAll(err.Error(), "\n", "; ")
-	_, _ = io.WriteString(problem, line+"\n")
+	_, _ = io.WriteString(failure, line+"\n")
 	return err
 }
 
-// dieWithMonitor has the kernel kill this process when its monitor dies. SysProcAttr.Pdeathsig would do it too, but it
-// compares parents' numbers, and in a process namespace that was joined the parent has none. The setting belongs to
-// the thread, and stays with the one that becomes the command.
+// dieWithMonitor makes the kernel kill this process when its monitor dies. SysProcAttr.Pdeathsig cannot be used: it
+// compares the parent's PID, which is 0 in a PID namespace that the process joined. The setting belongs to the thread,
+// and the thread that executes the command keeps it.
 func dieWithMonitor() error {
 	runtime.LockOSThread()
 	if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 		return fmt.Errorf("parent death signal: %w", err)
 	}
-	fds := []unix.PollFd{{Fd: fdProblem, Events: unix.POLLOUT}}
+	fds := []unix.PollFd{{Fd: fdError, Events: unix.POLLOUT}}
 	if _, err := unix.Poll(fds, 0); err == nil && fds[0].Revents&unix.POLLERR != 0 {
-		return errors.New("the monitor is dead") // it died before the line above
+		return errors.New("the monitor is dead") // it died before prctl
 	}
 	return nil
 }
 
-func (s Spec) become(warn func(string, ...any)) error {
+// exec sets up the mounts and executes the command.
+func (s Spec) exec(warn func(string, ...any)) error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make the mounts private: %w", err)
 	}
-	leaveNamespaceMounts()
+	unmountNamespaces()
 	if !s.HostPID {
 		if err := unix.Mount("proc", "/proc", "proc", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
 			warn("/proc shows the processes of the node: %v", err)
 		}
 	}
 	if !s.HostNet {
-		// A sysfs shows the network of the one who mounted it.
+		// A sysfs shows the network namespace of the process that mounted it.
 		if err := unix.Mount("sysfs", "/sys", "sysfs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC|unix.MS_RDONLY,
 			""); err != nil {
 			warn("/sys shows the network of the node: %v", err)
@@ -71,7 +72,7 @@ func (s Spec) become(warn func(string, ...any)) error {
 	}
 	for _, f := range s.Files {
 		if err := unix.Mount(f.Source, f.Target, "", unix.MS_BIND, ""); err != nil {
-			warn("%s is the node's own: %v", f.Target, err)
+			warn("%s is the node's file: %v", f.Target, err)
 		}
 	}
 	dir := s.Dir
@@ -81,18 +82,18 @@ func (s Spec) become(warn func(string, ...any)) error {
 	if err := os.Chdir(dir); err != nil {
 		return fmt.Errorf("workingDir %s: %w", dir, err)
 	}
-	path, err := s.find()
+	path, err := s.findCommand()
 	if err != nil {
 		return err
 	}
-	if err := unix.Exec(path, s.Argv, append(s.Env, Mark+"="+s.Sandbox)); err != nil {
+	if err := unix.Exec(path, s.Argv, append(s.Env, EnvSandbox+"="+s.Sandbox)); err != nil {
 		return fmt.Errorf("command %q: %w", s.Argv[0], err)
 	}
 	return nil
 }
 
-// find looks the command up in the container's own PATH.
-func (s Spec) find() (string, error) {
+// findCommand looks up the command in the container's PATH.
+func (s Spec) findCommand() (string, error) {
 	if strings.Contains(s.Argv[0], "/") {
 		return s.Argv[0], nil
 	}
@@ -113,9 +114,9 @@ func (s Spec) find() (string, error) {
 
 const defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
-// leaveNamespaceMounts takes the bind mounts of namespaces out of this mount namespace: they would keep the networks
-// of other pods alive as long as this container runs.
-func leaveNamespaceMounts() {
+// unmountNamespaces unmounts bind mounts of namespaces in this mount namespace: they would keep the network namespaces of
+// other pods alive as long as this container runs.
+func unmountNamespaces() {
 	b, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		return

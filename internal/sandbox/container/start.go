@@ -19,18 +19,18 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// report is what a monitor says once the command runs, or cannot.
+// report is the message of a monitor to the runtime when it has started the command, or failed to.
 type report struct {
 	Process process.ID `json:"process"`
 	Error   string     `json:"error,omitempty"`
 }
 
-// Start starts the container's command. self is the program that understands Hidden, with its leading arguments. The
-// command goes on when the caller dies.
+// Start starts the container's command. self is a program that calls Reexec, with its leading arguments. The command
+// continues if the caller dies.
 func Start(ctx context.Context, self []string, dir string) error {
 	lock, err := process.Lock(ctx, filepath.Join(dir, "lock"), time.Second)
 	if err != nil {
-		return fmt.Errorf("container %s: it is being started already: %w", filepath.Base(dir), err)
+		return fmt.Errorf("container %s: already starting: %w", filepath.Base(dir), err)
 	}
 	defer func() { _ = lock.Close() }()
 	var spec Spec
@@ -48,16 +48,16 @@ func Start(ctx context.Context, self []string, dir string) error {
 		return fmt.Errorf("container %s: monitor: %w", spec.Name, err)
 	}
 	_ = lock.Close()
-	if err := hear(ctx, r); err != nil {
+	if err := readReport(ctx, r); err != nil {
 		return fmt.Errorf("container %s: %w", spec.Name, err)
 	}
 	return nil
 }
 
-// spawn starts this program again, in a session of its own, and forgets it but for reaping it.
+// spawn executes this program in a session of its own, and reaps it.
 func spawn(self, args []string, sandbox string, files ...*os.File) error {
 	cmd := exec.Command(self[0], append(append(self[1:len(self):len(self)], "sandbox"), args...)...)
-	cmd.Env = append(os.Environ(), Mark+"="+sandbox)
+	cmd.Env = append(os.Environ(), EnvSandbox+"="+sandbox)
 	cmd.Dir = "/"
 	cmd.ExtraFiles = files
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
@@ -68,8 +68,8 @@ func spawn(self, args []string, sandbox string, files ...*os.File) error {
 	return nil
 }
 
-// hear reads the report; it does not wait longer than ctx.
-func hear(ctx context.Context, r *os.File) error {
+// readReport reads the report until ctx ends.
+func readReport(ctx context.Context, r *os.File) error {
 	stop := context.AfterFunc(ctx, func() { _ = r.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
 	var rep report
@@ -80,10 +80,10 @@ func hear(ctx context.Context, r *os.File) error {
 	case err != nil:
 		return err
 	case len(b) == 0:
-		return errors.New("its monitor ended without a word")
+		return errors.New("the monitor exited without a report")
 	}
 	if err := json.Unmarshal(b, &rep); err != nil {
-		return fmt.Errorf("its monitor's report: %w", err)
+		return fmt.Errorf("report of the monitor: %w", err)
 	}
 	if rep.Error != "" {
 		return errors.New(rep.Error)
@@ -91,7 +91,7 @@ func hear(ctx context.Context, r *os.File) error {
 	return nil
 }
 
-// Stop asks the command to end, kills it when the grace period is over, and waits until its end is written down.
+// Stop sends SIGTERM to the command, SIGKILL after the grace period, and waits until the exit code is recorded.
 func Stop(ctx context.Context, dir string, grace time.Duration) error {
 	hard, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace+10*time.Second)
 	defer cancel()
@@ -99,40 +99,40 @@ func Stop(ctx context.Context, dir string, grace time.Duration) error {
 		var run running
 		switch err := process.ReadJSON(filepath.Join(dir, "state.json"), &run); {
 		case err == nil:
-			if err := run.Process.End(ctx, grace); err != nil {
+			if err := run.Process.Terminate(ctx, grace); err != nil {
 				return fmt.Errorf("container %s: %w", filepath.Base(dir), err)
 			}
-			return settled(hard, dir)
+			return waitMonitor(hard, dir)
 		case !errors.Is(err, os.ErrNotExist):
 			return fmt.Errorf("container %s: %w", filepath.Base(dir), err)
 		}
-		if !watched(dir) {
-			return nil // it never ran
+		if !monitored(dir) {
+			return nil // it was never started
 		}
 		select {
 		case <-hard.Done():
-			return fmt.Errorf("container %s: its monitor never starts it: %w", filepath.Base(dir), hard.Err())
+			return fmt.Errorf("container %s: the monitor does not start it: %w", filepath.Base(dir), hard.Err())
 		case <-time.After(wait):
 		}
 	}
 }
 
-// watched tells whether the container's monitor lives.
-func watched(dir string) bool { return process.Locked(filepath.Join(dir, "lock")) }
+// monitored reports whether the container's monitor runs.
+func monitored(dir string) bool { return process.Locked(filepath.Join(dir, "lock")) }
 
-// settled waits until the monitor has written what it has to write.
-func settled(ctx context.Context, dir string) error {
-	for watched(dir) {
+// waitMonitor waits until the monitor has recorded the exit code and exited.
+func waitMonitor(ctx context.Context, dir string) error {
+	for monitored(dir) {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("container %s: its monitor does not end: %w", filepath.Base(dir), ctx.Err())
+			return fmt.Errorf("container %s: the monitor does not exit: %w", filepath.Base(dir), ctx.Err())
 		case <-time.After(2 * time.Millisecond):
 		}
 	}
 	return nil
 }
 
-// Remove takes the container's directory and log away. It must not run any more.
+// Remove removes the directory and the log of a stopped container.
 func Remove(dir string) error {
 	var spec Spec
 	err := process.ReadJSON(filepath.Join(dir, "spec.json"), &spec)
@@ -140,7 +140,7 @@ func Remove(dir string) error {
 		if err := os.Remove(spec.Log); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return fmt.Errorf("container %s: log: %w", spec.Name, err)
 		}
-		_ = os.Remove(filepath.Dir(spec.Log)) // when it was the last log
+		_ = os.Remove(filepath.Dir(spec.Log)) // if that was the last log
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("container %s: %w", filepath.Base(dir), err)
@@ -148,8 +148,8 @@ func Remove(dir string) error {
 	return nil
 }
 
-// kinds are the namespaces of the pause process that the container joins.
-func (s Spec) kinds() int {
+// namespaces returns the flags of the pause process's namespaces that the container joins.
+func (s Spec) namespaces() int {
 	k := 0
 	if !s.HostNet {
 		k |= unix.CLONE_NEWNET | unix.CLONE_NEWUTS

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine plays the container runtime (CRI): it runs and stops pod sandboxes and the containers in them, in the
-// order of steps in which a kubelet's runtime does.
+// Package engine implements the pod sandbox and container calls of CRI, in the same order of steps as the kubelet's
+// runtimes.
 //
-// What it knows lies in its state directory, so that it can be killed at any moment:
+// It stores everything in its state directory, so that it can be killed at any time:
 //
-//	names/NAMESPACE_NAME_UID_ATTEMPT   the id of the sandbox that has the name
-//	sandboxes/ID/config.json           what the sandbox is made from
-//	sandboxes/ID/networks.json         what is asked of which network; written before it is asked
-//	sandboxes/ID/ready.json            what the networks gave; there only while the network is ready
+//	names/NAMESPACE_NAME_UID_ATTEMPT   the ID of the sandbox with this name
+//	sandboxes/ID/config.json           the sandbox's record
+//	sandboxes/ID/networks.json         the attachments; written before the first ADD
+//	sandboxes/ID/ready.json            the network's result; exists only while the network is ready
 //	sandboxes/ID/pause.json, lock      the process that holds the namespaces
 //	sandboxes/ID/containers/CID/…      see package container
 //	checkpoints/ID.json                see package checkpoint
-//	netns/ID                           the network namespace, bound
+//	netns/ID                           the network namespace, as a bind mount
 package engine

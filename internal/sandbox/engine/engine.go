@@ -17,31 +17,32 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Config is what an Engine is made from.
+// Config configures an Engine.
 type Config struct {
 	StateDir string
-	// Self is the program that understands container.Hidden, with its leading arguments.
+	// Self is a program that calls container.Reexec, with its leading arguments.
 	Self []string
-	Net  *network.Plumber
-	// Networks are the networks as they are now.
+	Net  *network.Attacher
+	// Networks returns the current network configurations.
 	Networks func() confdir.Snapshot
 	Log      *slog.Logger
 	Now      func() time.Time
-	Step     func(name string) // a hook for fault tests; nil is fine
+	// Failpoint, which may be nil, is called at each step.
+	Failpoint func(name string)
 }
 
-// Engine is the runtime. Calls about different sandboxes may run at the same time; those about one sandbox must not.
+// Engine is the container runtime. Calls for different sandboxes may run concurrently, calls for one sandbox must not.
 type Engine struct {
-	cfg   Config
-	log   *slog.Logger
-	marks *checkpoint.Store
-	boxes *boxTable
+	cfg         Config
+	log         *slog.Logger
+	checkpoints *checkpoint.Store
+	sandboxes   *sandboxTable
 }
 
-// box is a sandbox in memory.
-type box struct {
+// entry is a sandbox in memory.
+type entry struct {
 	Record
-	containers map[string]container.Spec // by id
+	containers map[string]container.Spec // by ID
 }
 
 // Record is config.json.
@@ -52,7 +53,7 @@ type Record struct {
 	Config  PodConfig `json:"config"`
 }
 
-// PodConfig is what a sandbox is made from.
+// PodConfig is the configuration of a pod sandbox.
 type PodConfig struct {
 	Namespace    string                   `json:"namespace"`
 	Name         string                   `json:"name"`
@@ -67,50 +68,52 @@ type PodConfig struct {
 	HostPID      bool                     `json:"hostPID,omitempty"`
 	SharePID     bool                     `json:"sharePID,omitempty"`
 	PortMappings []checkpoint.PortMapping `json:"portMappings,omitempty"`
-	// Caps are further capability arguments.
+	// Caps are additional capability arguments.
 	Caps    map[string]any    `json:"caps,omitempty"`
 	Sysctls map[string]string `json:"sysctls,omitempty"`
-	// Grace is how long the pause process may take to end.
+	// Grace is the grace period of the pause process.
 	Grace time.Duration `json:"grace,omitempty"`
 }
 
-func (c PodConfig) reservation() string {
+// sandboxName is unique among the sandboxes of the node.
+func (c PodConfig) sandboxName() string {
 	return fmt.Sprintf("%s_%s_%s_%d", c.Namespace, c.Name, c.UID, c.Attempt)
 }
 
-// New opens the state directory and learns what is in it. Recover has to run before anything else is done.
+// New opens the state directory and reads it. The caller must call Recover before any other method.
 func New(cfg Config) (*Engine, error) {
-	if cfg.Step == nil {
-		cfg.Step = func(string) {}
+	if cfg.Failpoint == nil {
+		cfg.Failpoint = func(string) {}
 	}
 	e := &Engine{
-		cfg: cfg, log: cfg.Log.With("room", "engine"), boxes: &boxTable{root: cfg.StateDir, byID: map[string]*box{}},
+		cfg: cfg, log: cfg.Log.With("component", "engine"),
+		sandboxes: &sandboxTable{root: cfg.StateDir, byID: map[string]*entry{}},
 	}
 	for _, dir := range []string{"names", "sandboxes", "netns"} {
-		if err := os.MkdirAll(e.boxes.path(dir), 0o700); err != nil {
+		if err := os.MkdirAll(e.sandboxes.path(dir), 0o700); err != nil {
 			return nil, fmt.Errorf("state directory: %w", err)
 		}
 	}
 	var err error
-	if e.marks, err = checkpoint.Open(e.boxes.path("checkpoints")); err != nil {
+	if e.checkpoints, err = checkpoint.Open(e.sandboxes.path("checkpoints")); err != nil {
 		return nil, err
 	}
-	return e, e.boxes.load()
+	return e, e.sandboxes.load()
 }
 
-// ErrNotFound is wrapped by errors about a sandbox or container that is not there.
+// ErrNotFound is wrapped by errors about a sandbox or container that does not exist.
 var ErrNotFound = errors.New("not found")
 
-// State is what a sandbox is.
+// State is the state of a sandbox.
 type State string
 
-// The states of a sandbox, in CRI's terms.
+// The sandbox states of CRI.
 const (
 	Ready    State = "ready"
 	NotReady State = "notready"
 )
 
-// Sandbox is a sandbox as it is now.
+// Sandbox is a sandbox and its current state.
 type Sandbox struct {
 	Record
 	State State          `json:"state"`
@@ -125,51 +128,50 @@ type readiness struct {
 
 // Sandboxes lists all sandboxes.
 func (e *Engine) Sandboxes() []Sandbox {
-	e.boxes.mu.Lock()
-	records := make([]Record, 0, len(e.boxes.byID))
-	for _, b := range e.boxes.byID {
+	e.sandboxes.mu.Lock()
+	records := make([]Record, 0, len(e.sandboxes.byID))
+	for _, b := range e.sandboxes.byID {
 		records = append(records, b.Record)
 	}
-	e.boxes.mu.Unlock()
+	e.sandboxes.mu.Unlock()
 	out := make([]Sandbox, 0, len(records))
 	for _, r := range records {
-		out = append(out, e.boxes.inspect(r))
+		out = append(out, e.sandboxes.inspect(r))
 	}
 	return out
 }
 
 // StatusOf lists the sandboxes and containers of a pod.
 func (e *Engine) StatusOf(uid string) ([]Sandbox, []container.Status) {
-	var boxes []Sandbox
+	var sandboxes []Sandbox
 	var cs []container.Status
-	for _, r := range e.boxes.recordsOf(uid) {
-		boxes = append(boxes, e.boxes.inspect(r))
-		cs = append(cs, e.boxes.containersIn(r.ID)...)
+	for _, r := range e.sandboxes.recordsOf(uid) {
+		sandboxes = append(sandboxes, e.sandboxes.inspect(r))
+		cs = append(cs, e.sandboxes.containersIn(r.ID)...)
 	}
-	return boxes, cs
+	return sandboxes, cs
 }
 
 // Containers lists all containers.
 func (e *Engine) Containers() []container.Status {
 	var out []container.Status
-	for _, s := range e.boxes.ids() {
-		out = append(out, e.boxes.containersIn(s)...)
+	for _, s := range e.sandboxes.ids() {
+		out = append(out, e.sandboxes.containersIn(s)...)
 	}
 	return out
 }
 
-// step tells the fault tests where we are.
-func (e *Engine) step(name string) { e.cfg.Step(name) }
+func (e *Engine) failpoint(name string) { e.cfg.Failpoint(name) }
 
-// ctxFor bounds a call about the network: what kubelet allows a sandbox to take. When ctx ends, the plugins get a
-// moment to end too: what a plugin leaves that is killed in the middle, only the better ones find again.
-func ctxFor(ctx context.Context) (context.Context, context.CancelFunc) {
-	const allowed, moment = 4 * time.Minute, 10 * time.Second
-	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), allowed)
+// networkContext bounds a call of the plugins by the time that the kubelet allows for a sandbox. When ctx ends, the
+// plugins get a grace period, because many plugins do not clean up what they leave when they are killed.
+func networkContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	const timeout, grace = 4 * time.Minute, 10 * time.Second
+	bounded, cancel := context.WithTimeout(context.WithoutCancel(ctx), timeout)
 	stop := context.AfterFunc(ctx, func() {
 		select {
 		case <-bounded.Done():
-		case <-time.After(moment):
+		case <-time.After(grace):
 			cancel()
 		}
 	})

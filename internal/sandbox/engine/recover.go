@@ -18,67 +18,67 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Report counts what Recover found.
+// Report counts the sandboxes that Recover kept, and what it removed.
 type Report struct {
-	Sandboxes int `json:"sandboxes"` // that go on
-	Halves    int `json:"halves"`    // killed while they were made or removed: removed
-	// Checkpoints without a sandbox, and those that could not be read: removed.
+	Sandboxes  int `json:"sandboxes"` // kept
+	Incomplete int `json:"halves"`    // the runtime was killed while it created or removed them
+	// Checkpoints are those without a sandbox and corrupt ones.
 	Checkpoints int `json:"checkpoints"`
-	Namespaces  int `json:"namespaces"` // bound for no sandbox: removed
-	Names       int `json:"names"`      // taken by no sandbox: given back
-	Cached      int `json:"cached"`     // attachments in the cache of no sandbox: taken away
+	Namespaces  int `json:"namespaces"` // network namespaces without a sandbox
+	Names       int `json:"names"`      // reserved names without a sandbox
+	Cached      int `json:"cached"`     // attachments in the CNI cache without a sandbox
 }
 
-// Recover compares checkpoints with what is there and cleans the difference. It runs once, before anything else. What
-// cannot be cleaned now stays and is reported; the next start tries again.
+// Recover compares checkpoints with the state directory and removes what has no counterpart. It runs once, before any
+// other method. If a removal fails, it returns an error, and the next start retries.
 func (e *Engine) Recover(ctx context.Context) (Report, error) {
 	if err := e.awaitPlugins(ctx); err != nil {
 		return Report{}, err
 	}
-	good, broken, err := e.marks.List()
+	valid, corrupt, err := e.checkpoints.List()
 	if err != nil {
 		return Report{}, err
 	}
-	r := &recovery{Engine: e, marked: map[string]checkpoint.Checkpoint{}, broken: broken}
-	for _, c := range good {
-		r.marked[c.ID] = c
+	r := &recovery{Engine: e, byID: map[string]checkpoint.Checkpoint{}, corrupt: corrupt}
+	for _, c := range valid {
+		r.byID[c.ID] = c
 	}
-	for _, b := range broken {
-		e.log.Warn("checkpoint cannot be read, its sandbox is asked instead", "error", b.Err)
+	for _, c := range corrupt {
+		e.log.Warn("checkpoint is corrupt; using the sandbox's record instead", "err", c.Err)
 	}
-	for _, id := range e.boxes.ids() {
-		if record, err := e.boxes.box(id); err == nil {
-			r.box(ctx, record)
+	for _, id := range e.sandboxes.ids() {
+		if record, err := e.sandboxes.record(id); err == nil {
+			r.sandbox(ctx, record)
 		}
 	}
-	for id := range r.strays() {
-		r.count(&r.found.Halves, r.eraseStray(ctx, id))
+	for id := range r.withoutRecord() {
+		r.count(&r.report.Incomplete, r.removeWithoutRecord(ctx, id))
 	}
-	r.found.Cached, err = e.cfg.Net.Leftovers(ctx, e.boxes.path("netns"), r.live)
+	r.report.Cached, err = e.cfg.Net.CleanCache(ctx, e.sandboxes.path("netns"), r.hasRecord)
 	if err != nil {
 		r.errs = append(r.errs, err)
 	}
 	r.namespaces()
-	for id := range r.marked {
+	for id := range r.byID {
 		r.checkpoint(id)
 	}
-	for _, b := range broken {
-		r.checkpoint(b.ID)
+	for _, c := range corrupt {
+		r.checkpoint(c.ID)
 	}
 	r.names()
-	return r.found, errors.Join(r.errs...)
+	return r.report, errors.Join(r.errs...)
 }
 
-// recovery is one run of Recover: what the checkpoints say, and what was cleaned or could not be.
+// recovery is one run of Recover.
 type recovery struct {
 	*Engine
-	marked map[string]checkpoint.Checkpoint // by sandbox
-	broken []checkpoint.Broken
-	found  Report
-	errs   []error
+	byID    map[string]checkpoint.Checkpoint // valid checkpoints by sandbox
+	corrupt []checkpoint.Corrupt
+	report  Report
+	errs    []error
 }
 
-// count counts what was done, or keeps the error.
+// count increments n, or records the error.
 func (r *recovery) count(n *int, err error) {
 	if err != nil {
 		r.errs = append(r.errs, err)
@@ -87,117 +87,117 @@ func (r *recovery) count(n *int, err error) {
 	*n++
 }
 
-// live reports whether a sandbox has a record.
-func (r *recovery) live(id string) bool { _, err := r.boxes.box(id); return err == nil }
+// hasRecord reports whether a sandbox has a record.
+func (r *recovery) hasRecord(id string) bool { _, err := r.sandboxes.record(id); return err == nil }
 
-// checkpoint removes one that has no sandbox any more.
+// checkpoint removes a checkpoint without a sandbox.
 func (r *recovery) checkpoint(id string) {
-	if !r.live(id) {
-		r.count(&r.found.Checkpoints, r.marks.Remove(id))
+	if !r.hasRecord(id) {
+		r.count(&r.report.Checkpoints, r.checkpoints.Remove(id))
 	}
 }
 
-// awaitPlugins waits for plugins that a killed runtime was executing: an ADD that ends after its DEL would leak. One
-// that does not end is killed.
+// awaitPlugins waits for plugins that a killed runtime was executing, because an ADD that finishes after its DEL would
+// leak. It kills them after a timeout.
 func (e *Engine) awaitPlugins(ctx context.Context) error {
-	const patience = 30 * time.Second
+	const timeout = 30 * time.Second
 	known := map[string]bool{}
-	for _, id := range e.boxes.ids() {
+	for _, id := range e.sandboxes.ids() {
 		known[id] = true
 	}
-	plugins, err := process.WithEnv("CNI_CONTAINERID", func(id string) bool { return known[id] })
+	plugins, err := process.ByEnvFunc("CNI_CONTAINERID", func(id string) bool { return known[id] })
 	if err != nil {
 		return err
 	}
-	soft, cancel := context.WithTimeout(ctx, patience)
+	soft, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var errs []error
 	for _, p := range plugins {
-		// What it says goes to the one who executed it. A helper that a plugin left behind says nothing, and stays.
+		// A plugin's stdout is a pipe to the runtime. A daemon that a plugin started is not a plugin, and continues.
 		if out, err := os.Readlink(fmt.Sprintf("/proc/%d/fd/1", p.PID)); err != nil || !strings.HasPrefix(out, "pipe:") {
 			continue
 		}
-		e.log.Info("a plugin of the runtime before still runs", "process", p.PID)
+		e.log.Info("waiting for a plugin of the previous runtime", "pid", p.PID)
 		if p.Wait(soft) != nil && ctx.Err() == nil {
-			errs = append(errs, p.End(ctx, 0))
+			errs = append(errs, p.Terminate(ctx, 0))
 		}
 	}
 	return errors.Join(append(errs, ctx.Err())...)
 }
 
-// box keeps a sandbox that has both a record and a checkpoint; it may be not ready, that is the kubelet's to judge. One
-// without checkpoint was killed while it was made or removed.
-func (r *recovery) box(ctx context.Context, record Record) {
-	switch _, marked := r.marked[record.ID]; {
-	case marked:
-		r.found.Sandboxes++
-	case r.boxes.inspect(record).State == Ready:
-		// Its checkpoint was lost, it was not killed half-way.
-		r.count(&r.found.Checkpoints, r.marks.Write(record.checkpoint()))
-		r.found.Sandboxes++
+// sandbox keeps a sandbox that has a record and a checkpoint, even if it is not ready: the kubelet's part decides about
+// that. It removes one without a checkpoint, which the runtime was creating or removing when it was killed.
+func (r *recovery) sandbox(ctx context.Context, record Record) {
+	switch _, ok := r.byID[record.ID]; {
+	case ok:
+		r.report.Sandboxes++
+	case r.sandboxes.inspect(record).State == Ready:
+		// The sandbox is complete; only its checkpoint was lost.
+		r.count(&r.report.Checkpoints, r.checkpoints.Write(record.checkpoint()))
+		r.report.Sandboxes++
 	default:
 		if err := r.RemovePodSandbox(ctx, record.ID); err != nil {
-			r.count(&r.found.Halves, fmt.Errorf("sandbox %s: %w", record.ID, err))
+			r.count(&r.report.Incomplete, fmt.Errorf("sandbox %s: %w", record.ID, err))
 			return
 		}
-		r.found.Halves++
+		r.report.Incomplete++
 	}
 }
 
-// strays are ids of which a directory or a checkpoint is left, but no record.
-func (r *recovery) strays() map[string]bool {
+// withoutRecord returns the IDs of sandboxes that have a directory or a checkpoint, but no record.
+func (r *recovery) withoutRecord() map[string]bool {
 	out := map[string]bool{}
-	entries, _ := os.ReadDir(r.boxes.path("sandboxes"))
+	entries, _ := os.ReadDir(r.sandboxes.path("sandboxes"))
 	for _, entry := range entries {
 		out[entry.Name()] = true
 	}
-	for id := range r.marked {
+	for id := range r.byID {
 		out[id] = true
 	}
-	for _, b := range r.broken {
-		out[b.ID] = true
+	for _, c := range r.corrupt {
+		out[c.ID] = true
 	}
-	for _, id := range r.boxes.ids() {
+	for _, id := range r.sandboxes.ids() {
 		delete(out, id)
 	}
 	return out
 }
 
-// eraseStray removes what is left of a sandbox whose record is gone. When the checkpoint says that it had a network,
-// that is given back by the networks as they are now; the cache knows better, if there is an entry.
-func (r *recovery) eraseStray(ctx context.Context, id string) error {
+// removeWithoutRecord removes a sandbox whose record is lost. If the checkpoint records that it had a network, that is
+// torn down with the configuration in the CNI cache, or with the current one if the cache has none.
+func (r *recovery) removeWithoutRecord(ctx context.Context, id string) error {
 	var errs []error
-	if mark, ok := r.marked[id]; ok && !mark.HostNetwork {
-		record := Record{ID: id, Netns: mark.Netns, Config: PodConfig{
-			Namespace: mark.Namespace, Name: mark.Name, UID: mark.UID, PortMappings: mark.PortMappings,
+	if c, ok := r.byID[id]; ok && !c.HostNetwork {
+		record := Record{ID: id, Netns: c.Netns, Config: PodConfig{
+			Namespace: c.Namespace, Name: c.Name, UID: c.UID, PortMappings: c.PortMappings,
 		}}
 		if as, err := network.Plan(r.cfg.Networks()); err == nil {
 			errs = append(errs, r.cfg.Net.TearDownPod(ctx, r.netPod(record), as))
 		}
 	}
-	errs = append(errs, process.KillMarked(ctx, container.Mark, id), os.RemoveAll(r.boxes.dir(id)))
+	errs = append(errs, process.KillByEnv(ctx, container.EnvSandbox, id), os.RemoveAll(r.sandboxes.dir(id)))
 	return errors.Join(errs...)
 }
 
-// namespaces removes those that are bound for no sandbox.
+// namespaces removes network namespaces without a sandbox.
 func (r *recovery) namespaces() {
-	entries, _ := os.ReadDir(r.boxes.path("netns"))
+	entries, _ := os.ReadDir(r.sandboxes.path("netns"))
 	for _, entry := range entries {
-		if !r.live(entry.Name()) {
-			r.count(&r.found.Namespaces, netns.Remove(r.boxes.path("netns", entry.Name())))
+		if !r.hasRecord(entry.Name()) {
+			r.count(&r.report.Namespaces, netns.Remove(r.sandboxes.path("netns", entry.Name())))
 		}
 	}
 }
 
-// names gives back those that no sandbox has.
+// names releases names without a sandbox.
 func (r *recovery) names() {
-	entries, _ := os.ReadDir(r.boxes.path("names"))
+	entries, _ := os.ReadDir(r.sandboxes.path("names"))
 	for _, entry := range entries {
-		path := r.boxes.path("names", entry.Name())
+		path := r.sandboxes.path("names", entry.Name())
 		b, err := os.ReadFile(path)
-		if err == nil && r.live(strings.TrimSpace(string(b))) && !strings.HasPrefix(filepath.Base(path), ".") {
+		if err == nil && r.hasRecord(strings.TrimSpace(string(b))) && !strings.HasPrefix(filepath.Base(path), ".") {
 			continue
 		}
-		r.count(&r.found.Names, os.Remove(path))
+		r.count(&r.report.Names, os.Remove(path))
 	}
 }

@@ -19,13 +19,13 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// RunPodSandbox makes a sandbox and attaches it to its networks. When a step after the creation fails, the sandbox
-// remains, not ready, for the garbage collection; its id is returned beside the error.
+// RunPodSandbox creates a sandbox and attaches it to its networks. If a step after the creation fails, it returns the ID
+// and an error; the sandbox remains, not ready, until it is garbage-collected.
 func (e *Engine) RunPodSandbox(ctx context.Context, cfg PodConfig) (id string, err error) {
 	if err := os.MkdirAll(cfg.LogDir, 0o755); err != nil {
 		return "", fmt.Errorf("log directory: %w", err)
 	}
-	e.step("run: log directory made")
+	e.failpoint("run: log directory created")
 	if err := e.ensureImage(); err != nil {
 		return "", err
 	}
@@ -33,19 +33,19 @@ func (e *Engine) RunPodSandbox(ctx context.Context, cfg PodConfig) (id string, e
 	if err != nil {
 		return "", err
 	}
-	e.step("run: sandbox created")
+	e.failpoint("run: sandbox created")
 	if err := e.setReady(r.ID, nil); err != nil {
 		return r.ID, err
 	}
-	e.step("run: readiness set to false")
-	if err := e.marks.Write(r.checkpoint()); err != nil {
+	e.failpoint("run: readiness set to false")
+	if err := e.checkpoints.Write(r.checkpoint()); err != nil {
 		return r.ID, err
 	}
-	e.step("run: checkpoint written")
+	e.failpoint("run: checkpoint written")
 	if err := e.startSandbox(ctx, r); err != nil {
 		return r.ID, err
 	}
-	e.step("run: sandbox started")
+	e.failpoint("run: sandbox started")
 	if cfg.HostNetwork {
 		return r.ID, e.setReady(r.ID, &readiness{})
 	}
@@ -60,13 +60,13 @@ func (e *Engine) RunPodSandbox(ctx context.Context, cfg PodConfig) (id string, e
 		}
 		return r.ID, err
 	}
-	e.step("run: network set up")
+	e.failpoint("run: network set up")
 	err = e.setReady(r.ID, &readiness{res})
-	e.step("run: readiness set to true")
+	e.failpoint("run: readiness set to true")
 	return r.ID, err
 }
 
-// ensureImage makes sure that there is something to run as pause process: this program itself.
+// ensureImage checks that the pause process, which is this program, can be executed.
 func (e *Engine) ensureImage() error {
 	if _, err := exec.LookPath(e.cfg.Self[0]); err != nil {
 		return fmt.Errorf("sandbox image: %w", err)
@@ -74,65 +74,65 @@ func (e *Engine) ensureImage() error {
 	return nil
 }
 
-// createSandbox makes the sandbox's directory and takes its name. A name that a crash left behind is recovered: the
-// stale sandbox is removed, then the name is taken again.
+// createSandbox reserves the sandbox's name and creates its directory. If a stale sandbox has the name, after a crash,
+// createSandbox removes that and reserves the name again.
 func (e *Engine) createSandbox(ctx context.Context, cfg PodConfig) (Record, error) {
 	r := Record{ID: container.NewID(), Created: e.cfg.Now(), Config: cfg}
 	if !cfg.HostNetwork {
-		r.Netns = e.boxes.path("netns", r.ID)
+		r.Netns = e.sandboxes.path("netns", r.ID)
 	}
-	err := e.takeName(r)
+	err := e.reserveName(r)
 	for range 3 {
 		if !errors.Is(err, os.ErrExist) {
 			break
 		}
-		stale, e1 := os.ReadFile(e.boxes.path("names", cfg.reservation()))
+		stale, e1 := os.ReadFile(e.sandboxes.path("names", cfg.sandboxName()))
 		if e1 != nil && !errors.Is(e1, os.ErrNotExist) {
-			return r, fmt.Errorf("sandbox name %s: %w", cfg.reservation(), e1)
+			return r, fmt.Errorf("sandbox name %s: %w", cfg.sandboxName(), e1)
 		}
 		old := strings.TrimSpace(string(stale))
-		e.log.Warn("the name of a sandbox is taken by a stale one, which is removed", "name", cfg.reservation(), "stale", old)
+		e.log.Warn("removing a stale sandbox with the same name", "name", cfg.sandboxName(), "sandbox", old)
 		if e1 := e.RemovePodSandbox(ctx, old); e1 != nil && !errors.Is(e1, ErrNotFound) {
-			return r, fmt.Errorf("sandbox name %s is taken by %s: %w", cfg.reservation(), old, e1)
+			return r, fmt.Errorf("sandbox name %s is in use by %s: %w", cfg.sandboxName(), old, e1)
 		}
-		_ = os.Remove(e.boxes.path("names", cfg.reservation()))
-		err = e.takeName(r)
+		_ = os.Remove(e.sandboxes.path("names", cfg.sandboxName()))
+		err = e.reserveName(r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("sandbox name %s: %w", cfg.reservation(), err)
+		return r, fmt.Errorf("sandbox name %s: %w", cfg.sandboxName(), err)
 	}
-	e.step("run: name taken")
+	e.failpoint("run: name reserved")
 	if err := e.makeDir(r); err != nil {
-		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.boxes.dir(r.ID)),
-			os.Remove(e.boxes.path("names", cfg.reservation())))
+		return r, errors.Join(fmt.Errorf("sandbox: %w", err), os.RemoveAll(e.sandboxes.dir(r.ID)),
+			os.Remove(e.sandboxes.path("names", cfg.sandboxName())))
 	}
-	e.boxes.mu.Lock()
-	e.boxes.byID[r.ID] = &box{Record: r, containers: map[string]container.Spec{}}
-	e.boxes.mu.Unlock()
+	e.sandboxes.mu.Lock()
+	e.sandboxes.byID[r.ID] = &entry{Record: r, containers: map[string]container.Spec{}}
+	e.sandboxes.mu.Unlock()
 	return r, nil
 }
 
-// takeName makes the name's file with its content in one step; os.ErrExist when it is taken.
-func (e *Engine) takeName(r Record) error {
-	tmp := e.boxes.path("names", "."+r.ID)
+// reserveName creates the name's file atomically; it returns os.ErrExist if the name is reserved.
+func (e *Engine) reserveName(r Record) error {
+	tmp := e.sandboxes.path("names", "."+r.ID)
 	if err := os.WriteFile(tmp, []byte(r.ID+"\n"), 0o600); err != nil {
 		return err
 	}
-	err := os.Link(tmp, e.boxes.path("names", r.Config.reservation()))
+	err := os.Link(tmp, e.sandboxes.path("names", r.Config.sandboxName()))
 	return errors.Join(err, os.Remove(tmp))
 }
 
 func (e *Engine) makeDir(r Record) error {
-	if err := os.MkdirAll(e.boxes.dir(r.ID, "containers"), 0o700); err != nil {
+	if err := os.MkdirAll(e.sandboxes.dir(r.ID, "containers"), 0o700); err != nil {
 		return err
 	}
-	e.step("run: directory made")
-	return process.WriteJSON(e.boxes.dir(r.ID, "config.json"), r)
+	e.failpoint("run: directory created")
+	return process.WriteJSON(e.sandboxes.dir(r.ID, "config.json"), r)
 }
 
-// setReady writes down that the network is ready, or with nil that it is not.
+// setReady records that the network is ready, or, with nil, that it is not.
 func (e *Engine) setReady(id string, ready *readiness) error {
-	path := e.boxes.dir(id, "ready.json")
+	path := e.sandboxes.dir(id, "ready.json")
 	if ready != nil {
 		return process.WriteJSON(path, ready)
 	}
@@ -149,7 +149,7 @@ func (r Record) checkpoint() checkpoint.Checkpoint {
 	}
 }
 
-// startSandbox makes the namespaces and starts the process that holds them.
+// startSandbox creates the namespaces and starts the pause process that holds them.
 func (e *Engine) startSandbox(ctx context.Context, r Record) error {
 	spec := container.PauseSpec{Sandbox: r.ID, HostIPC: r.Config.HostIPC, HostPID: r.Config.HostPID}
 	if !r.Config.HostNetwork {
@@ -159,22 +159,22 @@ func (e *Engine) startSandbox(ctx context.Context, r Record) error {
 		}
 		defer func() { _ = ns.Close() }()
 		spec.Netns, spec.Hostname = ns, r.Config.Hostname
-		e.step("run: namespace made")
+		e.failpoint("run: namespace created")
 		if err := setSysctls(ns, r.Config.Sysctls); err != nil {
 			return err
 		}
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
-	id, err := container.StartPause(ctx, e.cfg.Self, e.boxes.dir(r.ID), spec)
+	id, err := container.StartPause(ctx, e.cfg.Self, e.sandboxes.dir(r.ID), spec)
 	if err != nil {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
-	e.step("run: pause started")
-	return process.WriteJSON(e.boxes.dir(r.ID, "pause.json"), id)
+	e.failpoint("run: pause started")
+	return process.WriteJSON(e.sandboxes.dir(r.ID, "pause.json"), id)
 }
 
-// setSysctls sets the pod's net.* sysctls; only they belong to a namespace that is ours alone.
+// setSysctls sets the pod's net.* sysctls. Other sysctls do not belong to the network namespace.
 func setSysctls(ns *netns.NS, want map[string]string) error {
 	return ns.Do(func() error {
 		for k, v := range want {
@@ -192,16 +192,16 @@ func (e *Engine) setUpPod(ctx context.Context, r Record) (network.Result, error)
 	if err != nil {
 		return network.Result{}, err
 	}
-	if err := process.WriteJSON(e.boxes.dir(r.ID, "networks.json"), as); err != nil {
+	if err := process.WriteJSON(e.sandboxes.dir(r.ID, "networks.json"), as); err != nil {
 		return network.Result{}, err
 	}
-	e.step("run: networks written")
-	ctx, cancel := ctxFor(ctx)
+	e.failpoint("run: networks written")
+	ctx, cancel := networkContext(ctx)
 	defer cancel()
 	return e.cfg.Net.SetUpPod(ctx, e.netPod(r), as)
 }
 
-// netPod is the sandbox as its networks see it.
+// netPod returns the arguments of the plugins for a sandbox.
 func (e *Engine) netPod(r Record) network.Pod {
 	caps := map[string]any{}
 	for k, v := range r.Config.Caps {
@@ -217,12 +217,11 @@ func (e *Engine) netPod(r Record) network.Pod {
 		{"K8S_POD_INFRA_CONTAINER_ID", r.ID},
 		{"K8S_POD_UID", r.Config.UID},
 	}
-	if machine := r.Config.Annotations[machineNote]; machine != "" {
-		args = append(args, [2]string{"WEFT_VM", r.Config.Namespace + "/" + machine})
+	if vm := r.Config.Annotations[domainAnnotation]; vm != "" {
+		args = append(args, [2]string{"WEFT_VM", r.Config.Namespace + "/" + vm})
 	}
 	return network.Pod{ID: r.ID, Netns: r.Netns, Caps: caps, Args: args}
 }
 
-// machineNote is on the pods around KubeVirt's machines, and names the machine. There is no API server that weft could
-// ask for it.
-const machineNote = "kubevirt.io/domain"
+// domainAnnotation names the VM on the pods of KubeVirt's VMs. Without an API server, weft gets the name by CNI_ARGS.
+const domainAnnotation = "kubevirt.io/domain"

@@ -15,122 +15,123 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// StopPodSandbox takes the sandbox off its networks and ends what runs in it. It can be repeated.
+// StopPodSandbox detaches the sandbox from its networks and stops its processes. It is idempotent.
 func (e *Engine) StopPodSandbox(ctx context.Context, id string) error {
-	r, err := e.boxes.box(id)
+	r, err := e.sandboxes.record(id)
 	if err != nil {
 		return err
 	}
 	if err := e.setReady(id, nil); err != nil {
 		return err
 	}
-	e.step("stop: readiness set to false")
+	e.failpoint("stop: readiness set to false")
 	var errs []error
 	if !r.Config.HostNetwork {
 		if err := e.tearDownPod(ctx, r); err != nil {
 			errs = append(errs, fmt.Errorf("tear down the network: %w", err))
 		}
-		e.step("stop: network torn down")
+		e.failpoint("stop: network torn down")
 	}
 	if err := e.stopSandbox(ctx, r); err != nil {
 		errs = append(errs, fmt.Errorf("stop the sandbox: %w", err))
 	}
-	e.step("stop: sandbox stopped")
+	e.failpoint("stop: sandbox stopped")
 	return errors.Join(errs...)
 }
 
-// tearDownPod gives back what networks.json asked for, and forgets it when that worked.
+// tearDownPod detaches the sandbox from the networks in networks.json, and removes that file if all succeed.
 func (e *Engine) tearDownPod(ctx context.Context, r Record) error {
 	var as []network.Attachment
-	err := process.ReadJSON(e.boxes.dir(r.ID, "networks.json"), &as)
+	err := process.ReadJSON(e.sandboxes.dir(r.ID, "networks.json"), &as)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil // nothing was asked of any network yet, or all was given back
+		return nil // no network was attached yet, or all are detached
 	}
 	if err != nil {
 		return err
 	}
-	ctx, cancel := ctxFor(ctx)
+	ctx, cancel := networkContext(ctx)
 	defer cancel()
 	if err := e.cfg.Net.TearDownPod(ctx, e.netPod(r), as); err != nil {
 		return err
 	}
-	if err := os.Remove(e.boxes.dir(r.ID, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(e.sandboxes.dir(r.ID, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
 	return nil
 }
 
-// stopSandbox ends all processes of the sandbox, pause last, and unbinds the namespace when its network is given back.
+// stopSandbox stops all processes of the sandbox, pause last, and unmounts the network namespace if all networks are
+// detached.
 func (e *Engine) stopSandbox(ctx context.Context, r Record) error {
 	var errs []error
-	for _, c := range e.boxes.containersIn(r.ID) {
+	for _, c := range e.sandboxes.containersIn(r.ID) {
 		if c.State == container.Exited {
 			continue
 		}
-		if err := container.Stop(ctx, e.boxes.dir(r.ID, "containers", c.ID), 0); err != nil {
+		if err := container.Stop(ctx, e.sandboxes.dir(r.ID, "containers", c.ID), 0); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	var pause process.ID
-	if err := process.ReadJSON(e.boxes.dir(r.ID, "pause.json"), &pause); err == nil {
-		if err := pause.End(ctx, max(r.Config.Grace, time.Second)); err != nil {
+	if err := process.ReadJSON(e.sandboxes.dir(r.ID, "pause.json"), &pause); err == nil {
+		if err := pause.Terminate(ctx, max(r.Config.Grace, time.Second)); err != nil {
 			errs = append(errs, fmt.Errorf("pause: %w", err))
 		}
 	}
-	e.step("stop: pause ended")
-	// Whatever escaped: a process in the node's process namespace, a pause process that was never written down.
-	if err := process.KillMarked(ctx, container.Mark, r.ID); err != nil {
+	e.failpoint("stop: pause stopped")
+	// Remaining processes are in the node's PID namespace, or a pause process that was not recorded.
+	if err := process.KillByEnv(ctx, container.EnvSandbox, r.ID); err != nil {
 		errs = append(errs, err)
 	}
-	if _, err := os.Stat(e.boxes.dir(r.ID, "networks.json")); r.Netns != "" && errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(e.sandboxes.dir(r.ID, "networks.json")); r.Netns != "" && errors.Is(err, os.ErrNotExist) {
 		if err := netns.Remove(r.Netns); err != nil {
 			errs = append(errs, err)
 		}
-		e.step("stop: namespace removed")
+		e.failpoint("stop: namespace removed")
 	}
 	return errors.Join(errs...)
 }
 
-// RemovePodSandbox stops the sandbox and takes away everything that is left of it, the checkpoint last.
+// RemovePodSandbox stops the sandbox and removes everything that belongs to it, the checkpoint last.
 func (e *Engine) RemovePodSandbox(ctx context.Context, id string) error {
-	r, err := e.boxes.box(id)
+	r, err := e.sandboxes.record(id)
 	if err != nil {
 		return err
 	}
 	if err := e.StopPodSandbox(ctx, id); err != nil {
 		return err
 	}
-	for _, c := range e.boxes.containersIn(id) {
+	for _, c := range e.sandboxes.containersIn(id) {
 		if err := e.RemoveContainer(ctx, id, c.ID); err != nil {
 			return err
 		}
 	}
-	e.step("stop: containers removed")
-	return e.erase(r)
+	e.failpoint("stop: containers removed")
+	return e.removeFiles(r)
 }
 
-// erase takes the files of a stopped sandbox away. The record goes before name and checkpoint: what is left of a
-// sandbox without record is removed without asking.
-func (e *Engine) erase(r Record) error {
-	if err := os.RemoveAll(e.boxes.dir(r.ID)); err != nil {
+// removeFiles removes the files of a stopped sandbox. It removes the record before name and checkpoint, because Recover
+// removes those without a record.
+func (e *Engine) removeFiles(r Record) error {
+	if err := os.RemoveAll(e.sandboxes.dir(r.ID)); err != nil {
 		return fmt.Errorf("sandbox %s: %w", r.ID, err)
 	}
-	e.step("stop: directory removed")
-	if err := e.dropName(r); err != nil {
+	e.failpoint("stop: directory removed")
+	if err := e.releaseName(r); err != nil {
 		return err
 	}
-	e.step("stop: name given back")
-	if err := e.marks.Remove(r.ID); err != nil {
+	e.failpoint("stop: name released")
+	if err := e.checkpoints.Remove(r.ID); err != nil {
 		return err
 	}
-	e.step("stop: checkpoint removed")
-	e.boxes.forget(r.ID)
+	e.failpoint("stop: checkpoint removed")
+	e.sandboxes.forget(r.ID)
 	return nil
 }
 
-// dropName gives the name back, unless another sandbox has it by now.
-func (e *Engine) dropName(r Record) error {
-	path := e.boxes.path("names", r.Config.reservation())
+// releaseName releases the sandbox's name, unless another sandbox has it now.
+func (e *Engine) releaseName(r Record) error {
+	path := e.sandboxes.path("names", r.Config.sandboxName())
 	b, err := os.ReadFile(path)
 	if err == nil && string(b) == r.ID+"\n" {
 		err = os.Remove(path)
@@ -141,9 +142,9 @@ func (e *Engine) dropName(r Record) error {
 	return nil
 }
 
-// AbandonPodSandbox is StopPodSandbox that gives up the networks which cannot be given back.
+// AbandonPodSandbox is like StopPodSandbox, but does not detach the sandbox from its networks.
 func (e *Engine) AbandonPodSandbox(ctx context.Context, id string) error {
-	if err := os.Remove(e.boxes.dir(id, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := os.Remove(e.sandboxes.dir(id, "networks.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("sandbox %s: %w", id, err)
 	}
 	return e.StopPodSandbox(ctx, id)

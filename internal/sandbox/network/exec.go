@@ -14,8 +14,8 @@ import (
 	"github.com/containernetworking/cni/pkg/version"
 )
 
-// executor executes plugins as libcni does, and keeps from them what the specification does not let through and libcni
-// does: capabilities, which are the runtime's to read, and keys of the protocol that stand in the configuration.
+// executor executes plugins as libcni does, and removes from the configuration what libcni passes against the
+// specification: capabilities, which only the runtime reads, and reserved keys (cni.dev/…).
 type executor struct{ *invoke.DefaultExec }
 
 func newExecutor(stderr io.Writer) executor {
@@ -31,15 +31,16 @@ func (e executor) ExecPlugin(ctx context.Context, path string, stdin []byte, env
 	return e.DefaultExec.ExecPlugin(ctx, path, stdin, environ)
 }
 
-// withoutReserved is a plugin's configuration without what is not for it.
+// withoutReserved removes keys from a plugin's configuration that the plugin must not get.
 func withoutReserved(stdin []byte, gc bool) ([]byte, error) {
 	var conf map[string]json.RawMessage
 	if json.Unmarshal(stdin, &conf) != nil || conf == nil {
-		return stdin, nil // VERSION has no object; whatever else it is, the plugin will say so
+		return stdin, nil // VERSION has no configuration; the plugin reports other errors
 	}
 	n := len(conf)
 	for key := range conf {
-		attachments := key == "cni.dev/valid-attachments" || key == "cni.dev/attachments" // the second is of older libraries
+		attachments := key == "cni.dev/valid-attachments" ||
+			key == "cni.dev/attachments" // the second is from older versions of libcni
 		if key == "capabilities" || strings.HasPrefix(key, "cni.dev/") && (!gc || !attachments) {
 			delete(conf, key)
 		}

@@ -4,7 +4,7 @@ package network
 
 import "testing"
 
-// A plugin gets neither capabilities nor keys of the protocol that stand in the configuration; a GC gets its list.
+// TestWithoutReserved: a plugin gets neither capabilities nor reserved keys; GC gets its list of attachments.
 func TestWithoutReserved(t *testing.T) {
 	for _, tt := range []struct {
 		name, in string

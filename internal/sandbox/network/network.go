@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package network attaches pods to their networks and takes them off again, through libcni, as a container runtime
-// does: loopback first, then the default network.
+// Package network attaches pods to their networks and detaches them, through libcni, as a container runtime does:
+// loopback first, then the default network.
 package network
 
 import (
@@ -30,81 +30,81 @@ const (
 	IfDefault  = "eth0"
 )
 
-// Attachment is what is asked of one network. It is written down before the network is asked, so that it can be taken
-// back when the one who asked is dead.
+// Attachment is an attachment of a pod to one network. It is recorded before ADD, so that a restarted runtime can call
+// DEL.
 type Attachment struct {
 	IfName string          `json:"ifName"`
 	List   json.RawMessage `json:"list"`
 }
 
-// Pod is a pod as its networks see it.
+// Pod has the arguments of the plugins for a pod.
 type Pod struct {
 	ID    string // of the sandbox
 	Netns string
 	Args  [][2]string    // CNI_ARGS
-	Caps  map[string]any // capability arguments; a plugin gets those that it declares
+	Caps  map[string]any // capability arguments; a plugin gets the ones that it declares
 }
 
-// Result is what the default network gave the pod.
+// Result is the result of the default network.
 type Result struct {
 	IPs    []netip.Addr    `json:"ips,omitempty"`
 	DNS    model.DNS       `json:"dns,omitzero"`
 	Result json.RawMessage `json:"result,omitempty"`
 }
 
-// Config is what a Plumber is made from.
+// Config configures an Attacher.
 type Config struct {
 	BinDirs  []string
 	CacheDir string
-	Stderr   io.Writer         // of the plugins
-	Step     func(name string) // a hook for fault tests; nil is fine
+	Stderr   io.Writer // of the plugins
+	// Failpoint, which may be nil, is called at each step.
+	Failpoint func(name string)
 }
 
-// Plumber executes networks. It is safe for concurrent use.
-type Plumber struct {
-	lib  *libcni.CNIConfig
-	step func(string)
+// Attacher attaches pods to networks. It is safe for concurrent use.
+type Attacher struct {
+	lib       *libcni.CNIConfig
+	failpoint func(string)
 }
 
-// New makes a Plumber.
-func New(cfg Config) *Plumber {
-	if cfg.Step == nil {
-		cfg.Step = func(string) {}
+// New returns an Attacher.
+func New(cfg Config) *Attacher {
+	if cfg.Failpoint == nil {
+		cfg.Failpoint = func(string) {}
 	}
-	return &Plumber{lib: NewLib(cfg.BinDirs, cfg.CacheDir, cfg.Stderr), step: cfg.Step}
+	return &Attacher{lib: NewLib(cfg.BinDirs, cfg.CacheDir, cfg.Stderr), failpoint: cfg.Failpoint}
 }
 
-// NewLib is libcni with a cache directory.
+// NewLib returns libcni with a cache directory.
 func NewLib(binDirs []string, cacheDir string, stderr io.Writer) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir(binDirs, cacheDir, newExecutor(stderr))
 }
 
-// Validator asks lists whether they can be executed.
-func (p *Plumber) Validator() confdir.Validator { return p.lib }
+// Validator returns the validator of network configurations.
+func (at *Attacher) Validator() confdir.Validator { return at.lib }
 
-// Plan lists the attachments of a pod, in their order.
+// Plan returns the attachments of a pod, in order.
 func Plan(s confdir.Snapshot) ([]Attachment, error) {
 	if s.Problem != "" {
-		return nil, model.Faultf(model.CodeNotAvailable, "put a network configuration into "+s.Dir,
+		return nil, model.Errorf(model.CodeNotAvailable, "put a network configuration into "+s.Dir,
 			"network is not ready: %s", s.Problem)
 	}
 	return []Attachment{{IfLoopback, s.Loopback.Bytes}, {IfDefault, s.Default.Bytes}}, nil
 }
 
-// SetUpPod attaches the pod to its networks, one after the other. It stops at the first error and takes nothing back:
-// that is TearDownPod's.
-func (p *Plumber) SetUpPod(ctx context.Context, pod Pod, as []Attachment) (Result, error) {
+// SetUpPod attaches the pod to its networks in order. It stops at the first error; the caller must call TearDownPod then.
+func (at *Attacher) SetUpPod(ctx context.Context, pod Pod, as []Attachment) (Result, error) {
 	var out Result
 	for _, a := range as {
-		list, rt, err := p.prepare(pod, a)
+		list, rt, err := at.prepare(pod, a)
 		if err != nil {
 			return out, err
 		}
-		r, err := p.lib.AddNetworkList(ctx, list, rt)
+		r, err := at.lib.AddNetworkList(ctx, list, rt)
 		if err != nil {
 			return out, fmt.Errorf("network %s, interface %s: %w", list.Name, a.IfName, explain(err))
 		}
-		p.step("attached " + a.IfName)
+		at.failpoint("attached " + a.IfName)
 		if a.IfName == IfLoopback {
 			continue
 		}
@@ -115,7 +115,7 @@ func (p *Plumber) SetUpPod(ctx context.Context, pod Pod, as []Attachment) (Resul
 	return out, nil
 }
 
-func (p *Plumber) prepare(pod Pod, a Attachment) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
+func (at *Attacher) prepare(pod Pod, a Attachment) (*libcni.NetworkConfigList, *libcni.RuntimeConf, error) {
 	list, err := libcni.NetworkConfFromBytes(a.List)
 	if err != nil {
 		return nil, nil, fmt.Errorf("interface %s: %w", a.IfName, err)
@@ -125,7 +125,7 @@ func (p *Plumber) prepare(pod Pod, a Attachment) (*libcni.NetworkConfigList, *li
 	}, nil
 }
 
-// explain puts a plugin's details behind its message.
+// explain appends the code and the details of a plugin's error.
 func explain(err error) error {
 	var e *types.Error
 	if errors.As(err, &e) && e.Details != "" {
@@ -153,45 +153,44 @@ func read(r types.Result) (Result, error) {
 		}
 	}
 	if len(out.IPs) == 0 {
-		return out, errors.New("it has no address")
+		return out, errors.New("no addresses")
 	}
 	return out, nil
 }
 
-// TearDownPod takes the pod off its networks, in reverse order. It can be repeated; a namespace that is gone is no
-// error. Every network is asked, all errors are reported. What the cache knows of an attachment goes before what a
-// says.
-func (p *Plumber) TearDownPod(ctx context.Context, pod Pod, as []Attachment) error {
+// TearDownPod detaches the pod from its networks, in reverse order. It is idempotent and accepts that the namespace does
+// not exist. It calls every network and returns all errors. The configuration in the CNI cache takes precedence.
+func (at *Attacher) TearDownPod(ctx context.Context, pod Pod, as []Attachment) error {
 	if _, err := os.Stat(pod.Netns); err != nil {
 		pod.Netns = ""
 	}
 	var errs []error
 	for _, a := range slices.Backward(as) {
-		if err := p.detach(ctx, pod, a); err != nil {
+		if err := at.detach(ctx, pod, a); err != nil {
 			errs = append(errs, err)
 		}
-		p.step("detached " + a.IfName)
+		at.failpoint("detached " + a.IfName)
 	}
 	return errors.Join(errs...)
 }
 
-func (p *Plumber) detach(ctx context.Context, pod Pod, a Attachment) error {
-	list, rt, err := p.prepare(pod, a)
+func (at *Attacher) detach(ctx context.Context, pod Pod, a Attachment) error {
+	list, rt, err := at.prepare(pod, a)
 	if err != nil {
 		return err
 	}
-	list, rt = p.cached(list, rt)
-	if err := p.lib.DelNetworkList(ctx, list, rt); err != nil {
+	list, rt = at.cached(list, rt)
+	if err := at.lib.DelNetworkList(ctx, list, rt); err != nil {
 		return fmt.Errorf("network %s, interface %s: %w", list.Name, a.IfName, explain(err))
 	}
 	return nil
 }
 
-// cached prefers the configuration that the attachment was made with.
-func (p *Plumber) cached(
+// cached returns the configuration with which the attachment was created, if the cache has it.
+func (at *Attacher) cached(
 	list *libcni.NetworkConfigList, rt *libcni.RuntimeConf,
 ) (*libcni.NetworkConfigList, *libcni.RuntimeConf) {
-	conf, old, err := p.lib.GetNetworkListCachedConfig(list, rt)
+	conf, old, err := at.lib.GetNetworkListCachedConfig(list, rt)
 	if err != nil || conf == nil {
 		return list, rt
 	}
@@ -202,20 +201,20 @@ func (p *Plumber) cached(
 	return then, old
 }
 
-// Leftovers takes away attachments that the cache knows and that belong to namespaces below dir, but to no sandbox that
-// live knows. Attachments of other callers that share the cache are left alone. It tells how many it took away.
-func (p *Plumber) Leftovers(ctx context.Context, dir string, live func(id string) bool) (int, error) {
-	all, err := p.lib.GetCachedAttachments("")
+// CleanCache deletes attachments in the CNI cache whose namespace is in dir and whose sandbox does not exist. It does not
+// touch attachments of other runtimes that share the cache. It returns the number of deleted attachments.
+func (at *Attacher) CleanCache(ctx context.Context, dir string, exists func(id string) bool) (int, error) {
+	all, err := at.lib.GetCachedAttachments("")
 	if err != nil {
 		return 0, fmt.Errorf("network cache: %w", err)
 	}
 	n := 0
 	var errs []error
 	for _, a := range all {
-		if filepath.Dir(a.NetNS) != filepath.Clean(dir) || live(a.ContainerID) {
+		if filepath.Dir(a.NetNS) != filepath.Clean(dir) || exists(a.ContainerID) {
 			continue
 		}
-		err := p.TearDownPod(ctx, Pod{ID: a.ContainerID, Netns: a.NetNS, Args: a.CniArgs, Caps: a.CapabilityArgs},
+		err := at.TearDownPod(ctx, Pod{ID: a.ContainerID, Netns: a.NetNS, Args: a.CniArgs, Caps: a.CapabilityArgs},
 			[]Attachment{{a.IfName, a.Config}})
 		if err != nil {
 			errs = append(errs, fmt.Errorf("sandbox %s: %w", a.ContainerID, err))
@@ -226,12 +225,12 @@ func (p *Plumber) Leftovers(ctx context.Context, dir string, live func(id string
 	return n, errors.Join(errs...)
 }
 
-// GC asks the network's plugins to take away what belongs to no attachment in the cache.
-func (p *Plumber) GC(ctx context.Context, list *confdir.Network) error {
+// GC calls the network's plugins with GC: they delete everything that belongs to no attachment in the CNI cache.
+func (at *Attacher) GC(ctx context.Context, list *confdir.Network) error {
 	if ok, err := version.GreaterThanOrEqualTo(list.CNIVersion, "1.1.0"); err != nil || !ok {
 		return err
 	}
-	all, err := p.lib.GetCachedAttachments("")
+	all, err := at.lib.GetCachedAttachments("")
 	if err != nil {
 		return fmt.Errorf("network cache: %w", err)
 	}
@@ -241,5 +240,5 @@ func (p *Plumber) GC(ctx context.Context, list *confdir.Network) error {
 			valid = append(valid, types.GCAttachment{ContainerID: a.ContainerID, IfName: a.IfName})
 		}
 	}
-	return p.lib.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
+	return at.lib.GCNetworkList(ctx, list, &libcni.GCArgs{ValidAttachments: valid})
 }

@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// Compare says what happened between two lists, pods and containers in the order of their ids.
+// Compare returns the events between two lists, sorted by the IDs of pods and containers.
 func Compare(old, now Pods) []Event {
 	var out []Event
 	for _, uid := range union(old, now) {
 		for _, id := range union(old[uid], now[uid]) {
-			for _, kind := range between(stateOf(old[uid], id), stateOf(now[uid], id)) {
+			for _, kind := range kinds(stateOf(old[uid], id), stateOf(now[uid], id)) {
 				out = append(out, Event{PodUID: uid, ContainerID: id, Kind: kind})
 			}
 		}
@@ -36,7 +36,8 @@ func stateOf(m map[string]State, id string) State {
 	return NonExistent
 }
 
-func between(old, now State) []Kind {
+// kinds returns the kinds of events for a change of state.
+func kinds(old, now State) []Kind {
 	if old == now {
 		return nil
 	}

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pleg is the pod lifecycle event generator: it lists what runs, again and again, and tells what has changed
-// since the last time.
+// Package pleg is the pod lifecycle event generator: it lists containers periodically and emits an event for each change.
 package pleg
 
 import (
@@ -12,10 +11,10 @@ import (
 	"time"
 )
 
-// State is what a container is doing, as far as events are concerned.
+// State is the state of a container.
 type State string
 
-// The states. A container that is not in a list is non-existent.
+// The states of containers. A container that is not in a list is non-existent.
 const (
 	Running     State = "running"
 	Exited      State = "exited"
@@ -23,10 +22,10 @@ const (
 	NonExistent State = "non-existent"
 )
 
-// Kind is what happened to a container.
+// Kind is the kind of an event.
 type Kind string
 
-// The kinds of events. ContainerChanged is made and filtered out: nobody consumes it.
+// The kinds of events. ContainerChanged is filtered out, as in the kubelet.
 const (
 	ContainerStarted Kind = "ContainerStarted"
 	ContainerDied    Kind = "ContainerDied"
@@ -34,48 +33,48 @@ const (
 	ContainerChanged Kind = "ContainerChanged"
 )
 
-// Event says what happened in a pod.
+// Event is a change of a container's state.
 type Event struct {
 	PodUID      string
 	ContainerID string
 	Kind        Kind
 }
 
-// Pods are the containers of all pods: pod uid → container id → state. Sandboxes count as containers.
+// Pods are the containers of all pods: pod UID → container ID → state. Sandboxes count as containers.
 type Pods map[string]map[string]State
 
-// Generator makes events. Healthy tells whether it still does, and if not why.
+// Generator emits events. Healthy reports whether it still works, and the error if not.
 type Generator interface {
 	Start(ctx context.Context)
 	Watch() <-chan Event
 	Healthy() (bool, error)
 }
 
-// Config is what a Relister is made from.
+// Config configures a Relister.
 type Config struct {
 	List   func(ctx context.Context) (Pods, error)
-	Period time.Duration // between two lists; 1 s when zero
-	// Threshold is how old the last list may be before the generator counts as ill; 3 min when zero.
+	Period time.Duration // between two lists; 1 s if zero
+	// Threshold is the age of the last list above which the generator is unhealthy; 3 min if zero.
 	Threshold time.Duration
-	Capacity  int // of the event channel; 1000 when zero
+	Capacity  int // of the event channel; 1000 if zero
 	Now       func() time.Time
 }
 
-// Relister is the Generator that lists everything every second.
+// Relister is a Generator that lists all containers every second.
 type Relister struct {
 	cfg       Config
 	events    chan Event
 	discarded atomic.Uint64
 
 	mu   sync.Mutex
-	last time.Time // the end of the last good list
+	last time.Time // the time of the last successful list
 	err  error     // of the last list
 	old  Pods
-	// filtered counts events that nobody consumes.
+	// filtered counts ContainerChanged events.
 	filtered atomic.Uint64
 }
 
-// New makes a Relister.
+// New returns a Relister.
 func New(cfg Config) *Relister {
 	if cfg.Period == 0 {
 		cfg.Period = time.Second
@@ -105,34 +104,34 @@ func (r *Relister) Start(ctx context.Context) {
 	}()
 }
 
-// Watch is the channel of events.
+// Watch returns the channel of events.
 func (r *Relister) Watch() <-chan Event { return r.events }
 
-// Discarded counts the events that were lost because the channel was full.
+// Discarded returns the number of events that were dropped because the channel was full.
 func (r *Relister) Discarded() uint64 { return r.discarded.Load() }
 
-// Healthy tells whether the last good list is recent.
+// Healthy reports whether the last successful list is recent.
 func (r *Relister) Healthy() (bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.last.IsZero() {
-		return false, fmt.Errorf("pleg: not listed yet: %w", orNever(r.err))
+		return false, fmt.Errorf("pleg: not listed yet: %w", orDeadlineExceeded(r.err))
 	}
 	if age := r.cfg.Now().Sub(r.last); age > r.cfg.Threshold {
 		return false, fmt.Errorf("pleg: last listed %v ago, want at most %v: %w", age.Round(time.Millisecond),
-			r.cfg.Threshold, orNever(r.err))
+			r.cfg.Threshold, orDeadlineExceeded(r.err))
 	}
 	return true, nil
 }
 
-func orNever(err error) error {
+func orDeadlineExceeded(err error) error {
 	if err == nil {
 		return context.DeadlineExceeded
 	}
 	return err
 }
 
-// Relist lists once and emits what has changed.
+// Relist lists once and emits events for the changes.
 func (r *Relister) Relist(ctx context.Context) {
 	now, err := r.cfg.List(ctx)
 	r.mu.Lock()

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What happens between every two states.
+// TestCompare: the events between every two states.
 func TestCompare(t *testing.T) {
 	started, died, removed, changed := []Kind{ContainerStarted}, []Kind{ContainerDied}, []Kind{ContainerRemoved},
 		[]Kind{ContainerChanged}
@@ -42,8 +42,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Whoever plays the events back knows what runs.
-func TestEventsTellEverything(t *testing.T) {
+// TestReplay: replaying the events yields the running containers.
+func TestReplay(t *testing.T) {
 	pods := rapid.MapOf(rapid.SampledFrom([]string{"p", "q"}),
 		rapid.MapOf(rapid.SampledFrom([]string{"a", "b", "c"}), rapid.SampledFrom([]State{Running, Exited})))
 	rapid.Check(t, func(t *rapid.T) {
@@ -74,7 +74,7 @@ func TestEventsTellEverything(t *testing.T) {
 	})
 }
 
-// fake is a clock and a list.
+// fake is a fake clock and list.
 type fake struct {
 	now  time.Time
 	pods Pods
@@ -104,7 +104,7 @@ func TestFullChannelDiscardsAndCounts(t *testing.T) {
 		t.Error(diff)
 	}
 	if r.filtered.Load() != 1 {
-		t.Errorf("filtered %d, want 1: nobody consumes ContainerChanged", r.filtered.Load())
+		t.Errorf("filtered %d, want 1: ContainerChanged is filtered out", r.filtered.Load())
 	}
 }
 

@@ -17,18 +17,18 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/engine"
 )
 
-// Node is what a pod's configuration depends on beside its manifest.
+// Node is the part of a pod's configuration that comes from the node.
 type Node struct {
 	Name       string
 	LogDir     string
-	PodCIDRs   []netip.Prefix // handed to plugins that declare ipRanges
+	PodCIDRs   []netip.Prefix // passed to plugins that declare ipRanges
 	ClusterDNS []string
 	Domain     string // of the cluster
-	// Hostnames and resolvers of the node's own, for pods that use them.
+	// ResolvConf is the node's /etc/resolv.conf.
 	ResolvConf []byte
 }
 
-// Config is the sandbox's configuration.
+// Config returns the sandbox configuration of a pod.
 func Config(p *v1.Pod, node Node, attempt int) (engine.PodConfig, error) {
 	c := engine.PodConfig{
 		Namespace: p.Namespace, Name: p.Name, UID: string(p.UID), Attempt: attempt,
@@ -73,12 +73,12 @@ func Config(p *v1.Pod, node Node, attempt int) (engine.PodConfig, error) {
 	return c, nil
 }
 
-// LogDir is the pod's directory below the log directory.
+// LogDir returns the pod's directory in the log directory.
 func LogDir(p *v1.Pod, root string) string {
 	return filepath.Join(root, fmt.Sprintf("%s_%s_%s", p.Namespace, p.Name, p.UID))
 }
 
-// Hostname is the pod's name in its own UTS namespace; the kernel takes 64 bytes, Kubernetes 63.
+// Hostname returns the pod's host name. The limit of the kernel is 64 bytes, of Kubernetes 63.
 func Hostname(p *v1.Pod) string {
 	h := p.Spec.Hostname
 	if h == "" {
@@ -106,10 +106,9 @@ func portMappings(p *v1.Pod) []checkpoint.PortMapping {
 	return out
 }
 
-// bandwidth reads the annotations by which Kubernetes limits a pod's traffic. Rates are in bits per second, bursts in
-// bits.
+// bandwidth parses the bandwidth annotations of Kubernetes. Rates are in bits per second, bursts in bits.
 func bandwidth(annotations map[string]string) (map[string]uint64, error) {
-	const unlimitedBurst = 1<<31 - 1 // what runtimes set: the plugin wants one
+	const unlimitedBurst = 1<<31 - 1 // the plugin requires a burst; runtimes set this one
 	out := map[string]uint64{}
 	for _, dir := range []string{"ingress", "egress"} {
 		key := "kubernetes.io/" + dir + "-bandwidth"
@@ -119,7 +118,7 @@ func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 		}
 		q, err := resource.ParseQuantity(s)
 		if err != nil || q.Value() < 1000 || q.Value() > 1e15 {
-			return nil, bad(`write for example "10M"`, "annotation %s %q is no rate from 1k to 1P", key, clip(s))
+			return nil, bad(`write for example "10M"`, "annotation %s %q is not a rate from 1k to 1P", key, clip(s))
 		}
 		out[dir+"Rate"], out[dir+"Burst"] = uint64(q.Value()), unlimitedBurst
 	}
@@ -129,7 +128,7 @@ func bandwidth(annotations map[string]string) (map[string]uint64, error) {
 	return out, nil
 }
 
-// HostPorts lists the pod's ports on the node, for messages.
+// HostPorts returns the pod's host ports, for messages.
 func HostPorts(p *v1.Pod) []string {
 	var out []string
 	for _, m := range portMappings(p) {

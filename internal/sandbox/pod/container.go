@@ -12,13 +12,13 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/container"
 )
 
-// Container is a container of a pod with its role.
+// Container is a container of a pod and its kind.
 type Container struct {
 	*v1.Container
 	Kind container.Kind
 }
 
-// Containers are the containers of a pod, in the order they are started.
+// Containers returns the containers of a pod, in the order in which they start.
 func Containers(p *v1.Pod) []Container {
 	var out []Container
 	kinds := []container.Kind{}
@@ -29,7 +29,7 @@ func Containers(p *v1.Pod) []Container {
 		kinds = append(kinds, container.Init)
 	}
 	for range p.Spec.Containers {
-		kinds = append(kinds, container.Ordinary)
+		kinds = append(kinds, container.Regular)
 	}
 	for i, c := range containers(p) {
 		out = append(out, Container{c, kinds[i]})
@@ -37,7 +37,7 @@ func Containers(p *v1.Pod) []Container {
 	return out
 }
 
-// Spec is what a container is made from; ips are the pod's addresses, files what it sees instead of the node's.
+// Spec returns the specification of a container; ips are the pod's addresses, files are mounted over the node's.
 func Spec(p *v1.Pod, c Container, node Node, attempt int, ips []string, files []container.File) container.Spec {
 	env := environment(p, c, node, ips)
 	values := map[string]string{}
@@ -56,7 +56,7 @@ func Spec(p *v1.Pod, c Container, node Node, attempt int, ips []string, files []
 	}
 }
 
-// environment are the container's variables; later ones may use earlier ones.
+// environment returns the container's environment variables, which may refer to earlier ones.
 func environment(p *v1.Pod, c Container, node Node, ips []string) []string {
 	out := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "HOSTNAME=" + Hostname(p),
@@ -88,7 +88,7 @@ func lastWins(env []string) []string {
 	return out
 }
 
-// field is the downward API.
+// field returns the value of a field of the downward API.
 func field(p *v1.Pod, node Node, ips []string, path string) string {
 	first := ""
 	if len(ips) > 0 {
@@ -123,7 +123,7 @@ func field(p *v1.Pod, node Node, ips []string, path string) string {
 	return ""
 }
 
-// expand replaces $(NAME) by the variable's value; $$(NAME) stands for $(NAME), an unknown name stays as it is.
+// expand replaces $(NAME) by the variable's value. $$(NAME) is an escaped $(NAME); unknown names are not replaced.
 func expand(s string, values map[string]string) string {
 	var b strings.Builder
 	for i := 0; i < len(s); i++ {

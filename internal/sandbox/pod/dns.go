@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// DNS is a resolver's configuration. Its JSON is the dns capability of CNI.
+// DNS is the configuration of a resolver. Its JSON is the dns capability of CNI.
 type DNS struct {
 	Servers  []string `json:"servers,omitempty"`
 	Searches []string `json:"searches,omitempty"`
@@ -24,8 +24,8 @@ type engineDNS = model.DNS
 
 func (d DNS) empty() bool { return len(d.Servers)+len(d.Searches)+len(d.Options) == 0 }
 
-// Resolver is what the pod's policy and configuration make of the cluster's, the network's and the node's resolvers.
-// The network's (the dns of the CNI result) stand where the node's own would.
+// Resolver returns the pod's resolver configuration by its dnsPolicy and dnsConfig. The network's resolvers (the dns of
+// the CNI result) take the place of the node's.
 func Resolver(p *v1.Pod, node Node, net model.DNS) DNS {
 	var d DNS
 	policy := p.Spec.DNSPolicy
@@ -66,7 +66,7 @@ func unique(in []string) []string {
 	return out
 }
 
-// mergeOptions lets the pod's options take the place of those with the same name.
+// mergeOptions merges options; the pod's own replace those with the same name.
 func mergeOptions(base []string, own []v1.PodDNSConfigOption) []string {
 	var out []string
 	for _, o := range base {
@@ -96,7 +96,7 @@ func parseResolvConf(b []byte) DNS {
 		case "nameserver":
 			d.Servers = append(d.Servers, f[1])
 		case "search", "domain":
-			d.Searches = f[1:] // the last one counts
+			d.Searches = f[1:] // the last line wins
 		case "options":
 			d.Options = append(d.Options, f[1:]...)
 		}
@@ -104,7 +104,7 @@ func parseResolvConf(b []byte) DNS {
 	return d
 }
 
-// ResolvConf is the file's text.
+// ResolvConf returns the content of /etc/resolv.conf.
 func (d DNS) ResolvConf() []byte {
 	var b bytes.Buffer
 	for _, s := range d.Servers {
@@ -119,7 +119,7 @@ func (d DNS) ResolvConf() []byte {
 	return b.Bytes()
 }
 
-// Hosts is the text of the pod's /etc/hosts.
+// Hosts returns the content of the pod's /etc/hosts.
 func Hosts(p *v1.Pod, ips []string) []byte {
 	var b bytes.Buffer
 	b.WriteString("# written by weft for pod " + Name(p) +

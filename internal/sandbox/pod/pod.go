@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pod reads v1.Pod manifests and says what a runtime has to make of them.
+// Package pod reads v1.Pod manifests and converts them to the configuration of sandboxes and containers.
 package pod
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Parse reads the pods of a manifest: YAML or JSON, several documents, v1.List too. Objects of other kinds are left out
-// and named in others. Every pod has its defaults filled in and is checked.
+// Parse reads the pods of a manifest: YAML or JSON, with several documents or a v1.List. It skips objects of other kinds
+// and returns their names in others. It sets defaults and validates each pod.
 func Parse(b []byte, source string) (pods []*v1.Pod, others []string, err error) {
 	return parse(b, source, false)
 }
@@ -38,9 +38,9 @@ func parse(b []byte, source string, inList bool) (pods []*v1.Pod, others []strin
 		}
 		switch {
 		case head.Kind == "" || head.APIVersion == "":
-			return nil, nil, bad(`begin it with "apiVersion: v1" and "kind: Pod"`, "%s: it has no kind, or no apiVersion", where)
+			return nil, nil, bad(`begin it with "apiVersion: v1" and "kind: Pod"`, "%s: kind or apiVersion is missing", where)
 		case (head.Kind == "List" || head.Kind == "PodList") && inList:
-			return nil, nil, bad("list the pods in one list", "%s: a list in a list", where)
+			return nil, nil, bad("list the pods in one list", "%s: nested lists are not supported", where)
 		case head.Kind == "List" || head.Kind == "PodList":
 			for _, item := range head.Items {
 				inner, err := yaml.Marshal(item)
@@ -67,10 +67,10 @@ func parse(b []byte, source string, inList bool) (pods []*v1.Pod, others []strin
 }
 
 func bad(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, hint, format, args...)
+	return model.Errorf(model.CodeInvalidConf, hint, format, args...)
 }
 
-// documents splits a manifest at its --- lines; empty ones are left out.
+// documents splits a manifest at its --- lines and skips empty documents.
 func documents(b []byte) [][]byte {
 	var out [][]byte
 	var doc bytes.Buffer
@@ -102,7 +102,7 @@ func parseOne(doc []byte, where string) (*v1.Pod, error) {
 	}
 	Default(p)
 	if err := Validate(p); err != nil {
-		var f *model.Fault
+		var f *model.Error
 		if errors.As(err, &f) {
 			return nil, bad(f.Hint, "%s: pod %s: %s", where, Name(p), f.Msg)
 		}
@@ -111,24 +111,24 @@ func parseOne(doc []byte, where string) (*v1.Pod, error) {
 	return p, nil
 }
 
-// Read is Parse of a stream, of which it reads no more than a sane manifest has.
+// Read is Parse of a stream, which it limits to 4 MiB.
 func Read(r io.Reader, source string) ([]*v1.Pod, []string, error) {
-	const most = 4 << 20
-	b, err := io.ReadAll(io.LimitReader(r, most+1))
+	const limit = 4 << 20
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
 		return nil, nil, fmt.Errorf("manifest %s: %w", source, err)
 	}
-	if len(b) > most {
-		return nil, nil, bad("split it", "manifest %s: longer than %d bytes", source, most)
+	if len(b) > limit {
+		return nil, nil, bad("split it", "manifest %s: longer than %d bytes", source, limit)
 	}
 	return Parse(b, source)
 }
 
-// Name is "namespace/name".
+// Name returns "namespace/name".
 func Name(p *v1.Pod) string { return p.Namespace + "/" + p.Name }
 
-// Default fills in what a manifest may leave out, as the API server does. A pod without uid gets the one that all of
-// weft derives from its name.
+// Default sets defaults, as the API server does. A pod without UID gets the one that weft derives from its name
+// everywhere.
 func Default(p *v1.Pod) {
 	p.APIVersion, p.Kind = "v1", "Pod"
 	if p.Namespace == "" {
@@ -159,7 +159,7 @@ func Default(p *v1.Pod) {
 	}
 }
 
-// containers are all containers of a pod in the order they are started; the pointers lead into the pod.
+// containers returns pointers to all containers of a pod, in the order in which they start.
 func containers(p *v1.Pod) []*v1.Container {
 	var out []*v1.Container
 	for i := range p.Spec.EphemeralContainers {
@@ -174,13 +174,13 @@ func containers(p *v1.Pod) []*v1.Container {
 	return out
 }
 
-// Ignored says what of the manifest is accepted and not done, in words for people.
+// Ignored lists the fields of the manifest that are accepted but ignored, for messages.
 func Ignored(p *v1.Pod) []string {
 	var out []string
 	var images []string
-	add := func(is bool, what string) {
-		if is && !slices.Contains(out, what) {
-			out = append(out, what)
+	add := func(ignored bool, field string) {
+		if ignored && !slices.Contains(out, field) {
+			out = append(out, field)
 		}
 	}
 	for _, c := range containers(p) {
@@ -195,13 +195,13 @@ func Ignored(p *v1.Pod) []string {
 	}
 	if len(images) > 0 {
 		out = append([]string{
-			"image (" + strings.Join(images, ", ") + "): recorded, not pulled; the node's own files are the root",
+			"image (" + strings.Join(images, ", ") + "): recorded, not pulled; the root filesystem is the node's",
 		}, out...)
 	}
 	return out
 }
 
-// DerivedUID is the uid of a pod whose manifest has none.
+// DerivedUID returns the UID of a pod whose manifest has none.
 func DerivedUID(p *v1.Pod) types.UID {
 	return types.UID(store.DeriveUID(store.PodKey(p.Namespace, p.Name)))
 }

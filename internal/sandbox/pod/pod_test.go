@@ -49,15 +49,15 @@ func TestParse(t *testing.T) {
 		t.Error(diff)
 	}
 	if again, _, err := Parse([]byte(text), "f.yaml"); err != nil || !cmp.Equal(pods, again) {
-		t.Error("the same text makes other pods")
+		t.Error("parsing is not deterministic")
 	}
 }
 
-// Each bad manifest gets one message with field and value, and a way out.
+// TestRefused: the error about a bad manifest names field and value, and has a hint.
 func TestRefused(t *testing.T) {
 	for text, want := range map[string]string{
-		"kind: List\napiVersion: v1\nitems: [{kind: List, apiVersion: v1}]": `a list in a list`,
-		"kind: Pod":                         `it has no kind`,
+		"kind: List\napiVersion: v1\nitems: [{kind: List, apiVersion: v1}]": `nested lists are not supported`,
+		"kind: Pod":                         `kind or apiVersion is missing`,
 		"{":                                 `f.yaml: document 1:`,
 		head:                                `spec.containers is empty`,
 		head + "  containres: []\n" + main1: `unknown field "containres"`,
@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 		head +
 			"  containers: [{name: ../x, command: [a]}]": `container "../x": name is missing or not valid`,
 		head +
-			"  containers: [{name: a, command: [a]}, {name: a, command: [a]}]": `container "a": name stands twice`,
+			"  containers: [{name: a, command: [a]}, {name: a, command: [a]}]": `container "a": duplicate name`,
 		head +
 			"  containers: [{name: a, command: [a], workingDir: x}]": `workingDir "x" is relative`,
 		head +
@@ -88,7 +88,7 @@ func TestRefused(t *testing.T) {
 		head +
 			"  containers: [{name: a, command: [a], ports: [{containerPort: 1, hostIP: x}]}]": `hostIP "x"`,
 		head +
-			"  containers: [{name: a, command: [a], ports: [{containerPort: 1, hostPort: 9}, {containerPort: 2, hostPort: 9}]}]": `hostPort 9/TCP is taken by container "a"`,
+			"  containers: [{name: a, command: [a], ports: [{containerPort: 1, hostPort: 9}, {containerPort: 2, hostPort: 9}]}]": `hostPort 9/TCP is used by container "a"`,
 		head +
 			"  containers: [{name: a, command: [a], envFrom: [{prefix: x}]}]": `envFrom is not supported`,
 		head +
@@ -98,7 +98,7 @@ func TestRefused(t *testing.T) {
 		head + "  restartPolicy: Maybe\n" + main1: `spec.restartPolicy "Maybe"`,
 		head + "  dnsPolicy: None\n" + main1:      `dnsPolicy None without`,
 		head + "  dnsConfig: {nameservers: [x]}\n" +
-			main1: `nameservers[0] "x" is no address`,
+			main1: `nameservers[0] "x" is not an address`,
 		head + "  hostPID: true\n  shareProcessNamespace: true\n" + main1: `contradict each other`,
 		head + "  securityContext: {sysctls: [{name: kernel.panic, value: \"1\"}]}\n" +
 			main1: `"kernel.panic" is not supported`,
@@ -108,7 +108,7 @@ func TestRefused(t *testing.T) {
 			main1: `spec.terminationGracePeriodSeconds 9223372037 is above 9223372036`,
 	} {
 		_, _, err := Parse([]byte(text), "f.yaml")
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s\n got %v\nwant %s", text, err, want)
 		}
@@ -220,13 +220,13 @@ func TestSpec(t *testing.T) {
 	}
 }
 
-func TestIgnoredIsSaid(t *testing.T) {
+func TestIgnored(t *testing.T) {
 	p := one(
 		t,
 		head+
 			"  containers: [{name: a, image: nginx, command: [a], resources: {limits: {cpu: 1}}, livenessProbe: {httpGet: {port: 80}}}, {name: b, image: nginx, command: [a]}]\n",
 	)
-	want := []string{"image (nginx): recorded, not pulled; the node's own files are the root", "resources", "probes"}
+	want := []string{"image (nginx): recorded, not pulled; the root filesystem is the node's", "resources", "probes"}
 	if diff := cmp.Diff(want, Ignored(p)); diff != "" {
 		t.Error(diff)
 	}

@@ -20,11 +20,11 @@ var (
 	uidForm   = regexp.MustCompile(`^[a-zA-Z0-9][-a-zA-Z0-9.]{0,62}$`)
 )
 
-// Validate refuses pods that cannot be run. The error is a fault with field and value.
+// Validate refuses pods that cannot be run. The error names field and value.
 func Validate(p *v1.Pod) error {
 	switch {
 	case p.Name == "":
-		return bad("give it one", "metadata.name is missing")
+		return bad("set a name", "metadata.name is missing")
 	case len(p.Name) > 253 || !subdomain.MatchString(p.Name):
 		return bad("use lower case letters, digits, - and .", "metadata.name %q is not a valid name", clip(p.Name))
 	case !label.MatchString(p.Namespace):
@@ -42,11 +42,11 @@ func Validate(p *v1.Pod) error {
 	default:
 		return bad("use Always, OnFailure or Never", "spec.restartPolicy %q is unknown", p.Spec.RestartPolicy)
 	}
-	const longest = int64(math.MaxInt64 / time.Second)
+	const maxGrace = int64(math.MaxInt64 / time.Second)
 	if g := *p.Spec.TerminationGracePeriodSeconds; g < 0 {
 		return bad("use 0 or more", "spec.terminationGracePeriodSeconds %d is negative", g)
-	} else if g > longest {
-		return bad("use 30", "spec.terminationGracePeriodSeconds %d is above %d", g, longest)
+	} else if g > maxGrace {
+		return bad("use 30", "spec.terminationGracePeriodSeconds %d is above %d", g, maxGrace)
 	}
 	if p.Spec.HostPID && p.Spec.ShareProcessNamespace != nil && *p.Spec.ShareProcessNamespace {
 		return bad("set one of them", "spec.hostPID and spec.shareProcessNamespace contradict each other")
@@ -81,13 +81,13 @@ func validateDNS(p *v1.Pod) error {
 	if c := p.Spec.DNSConfig; c != nil {
 		for i, s := range c.Nameservers {
 			if _, err := netip.ParseAddr(s); err != nil {
-				return bad("write an address", "spec.dnsConfig.nameservers[%d] %q is no address", i, s)
+				return bad("write an address", "spec.dnsConfig.nameservers[%d] %q is not an address", i, s)
 			}
 		}
 	}
 	for i, a := range p.Spec.HostAliases {
 		if _, err := netip.ParseAddr(a.IP); err != nil {
-			return bad("write an address", "spec.hostAliases[%d].ip %q is no address", i, a.IP)
+			return bad("write an address", "spec.hostAliases[%d].ip %q is not an address", i, a.IP)
 		}
 	}
 	return nil
@@ -102,9 +102,9 @@ func validateSysctls(p *v1.Pod) error {
 		name := strings.ReplaceAll(s.Name, "/", ".")
 		switch {
 		case !strings.HasPrefix(name, "net.") || strings.Contains(name, ".."):
-			return bad("only net.* sysctls are a pod's own", "%s.name %q is not supported", field, s.Name)
+			return bad("use net.* sysctls only", "%s.name %q is not supported", field, s.Name)
 		case p.Spec.HostNetwork:
-			return bad("remove one of them", "%s.name %q would change the node, for spec.hostNetwork is set", field, s.Name)
+			return bad("remove one of them", "%s.name %q would change the node, because spec.hostNetwork is set", field, s.Name)
 		}
 	}
 	return nil
@@ -124,11 +124,11 @@ func validateContainers(p *v1.Pod) error {
 		case !label.MatchString(c.Name):
 			return bad("use lower case letters, digits and -", "%s: name is missing or not valid", field)
 		case seen[c.Name]:
-			return bad("name them apart", "%s: name stands twice", field)
+			return bad("use unique names", "%s: duplicate name", field)
 		case len(c.Command) == 0 && len(c.Args) == 0:
-			return bad("images are not pulled: say what to run", "%s: command is missing", field)
+			return bad("set command: images are not pulled", "%s: command is missing", field)
 		case len(c.Command) == 0:
-			return bad("images are not pulled, so args have no entrypoint to go to", "%s: args without command", field)
+			return bad("set command: images are not pulled, so there is no entrypoint", "%s: args without command", field)
 		case c.WorkingDir != "" && !filepath.IsAbs(c.WorkingDir):
 			return bad("write an absolute path", "%s: workingDir %q is relative", field, c.WorkingDir)
 		}
@@ -143,7 +143,7 @@ func validateContainers(p *v1.Pod) error {
 			}
 			key := port{pt.HostIP, pt.HostPort, pt.Protocol}
 			if by, ok := taken[key]; ok {
-				return bad("choose another", "%s.hostPort %d/%s is taken by container %q", at, pt.HostPort, pt.Protocol, by)
+				return bad("choose another", "%s.hostPort %d/%s is used by container %q", at, pt.HostPort, pt.Protocol, by)
 			}
 			taken[key] = c.Name
 		}
@@ -171,7 +171,7 @@ func validatePort(pt v1.ContainerPort, at string, hostNetwork bool) error {
 	}
 	if pt.HostIP != "" {
 		if _, err := netip.ParseAddr(pt.HostIP); err != nil {
-			return bad("write an address", "%s.hostIP %q is no address", at, pt.HostIP)
+			return bad("write an address", "%s.hostIP %q is not an address", at, pt.HostIP)
 		}
 	}
 	return nil

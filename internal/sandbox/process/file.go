@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/atomicfile"
 )
 
-// WriteFile replaces a file in one step: a reader sees the old or the new content, also when the writer is killed. The
-// name of the file in the making begins with a dot.
+// WriteFile replaces a file atomically: a reader sees the old or the new content, even if the writer is killed. The name
+// of the temporary file begins with a dot.
 func WriteFile(path string, b []byte, mode os.FileMode) error {
 	if err := atomicfile.Write(path, b, mode, atomicfile.CrashSafe); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
@@ -19,7 +19,7 @@ func WriteFile(path string, b []byte, mode os.FileMode) error {
 	return nil
 }
 
-// WriteJSON is WriteFile of a value.
+// WriteJSON writes a value as JSON, like WriteFile.
 func WriteJSON(path string, v any) error {
 	b, err := json.MarshalIndent(v, "", " ")
 	if err != nil {
@@ -28,7 +28,7 @@ func WriteJSON(path string, v any) error {
 	return WriteFile(path, append(b, '\n'), 0o600)
 }
 
-// ReadJSON reads what WriteJSON wrote.
+// ReadJSON reads a value that WriteJSON wrote.
 func ReadJSON(path string, v any) error {
 	b, err := os.ReadFile(path)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-net/weft/internal/flock"
 )
 
-// Lock takes the lock of a file and gives the open file: whoever inherits it, or keeps it open, holds the lock, and the
-// kernel takes it back when the last of them is dead. So "who holds the lock lives" needs no process number.
-func Lock(ctx context.Context, path string, patience time.Duration) (*os.File, error) {
-	limited, cancel := context.WithTimeout(ctx, patience)
+// Lock locks a file and returns it. Child processes that inherit the open file share the lock, and the kernel releases it
+// when the last of them exits. So Locked reports whether such a process runs, without knowing its PID.
+func Lock(ctx context.Context, path string, timeout time.Duration) (*os.File, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	f, err := flock.Open(limited, path, flock.Exclusive, 0o600)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -24,7 +24,7 @@ func Lock(ctx context.Context, path string, patience time.Duration) (*os.File, e
 	return f, err
 }
 
-// Locked tells whether somebody holds the lock.
+// Locked reports whether a process has locked the file.
 func Locked(path string) bool {
 	return flock.Held(path)
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process identifies and ends processes that this program did not necessarily start itself. A process is known
-// by number and start time, so that a number the kernel gave away again never hits a stranger; signals go through a
-// pidfd for the same reason.
+// Package process identifies and terminates processes, including ones that this program did not start. It identifies a
+// process by PID and start time, and signals it through a pidfd, so that a reused PID never refers to another process.
 package process
 
 import (
@@ -18,20 +17,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ID is a process: its number, and when it was started.
+// ID identifies a process.
 type ID struct {
 	PID int `json:"pid"`
 	// Start is in clock ticks since boot.
 	Start uint64 `json:"start"`
 }
 
-// Read finds the process that has the number now. A zombie counts as gone.
+// Read returns the process with a PID. A zombie does not count.
 func Read(pid int) (ID, bool) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return ID{}, false
 	}
-	// The name stands in parentheses and may hold anything.
+	// The name is in parentheses and may contain any character.
 	f := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(f) < 20 || f[0] == "Z" || f[0] == "X" {
 		return ID{}, false
@@ -40,13 +39,13 @@ func Read(pid int) (ID, bool) {
 	return ID{PID: pid, Start: start}, err == nil
 }
 
-// Alive tells whether the process still runs.
+// Alive reports whether the process still runs.
 func (id ID) Alive() bool {
 	now, ok := Read(id.PID)
 	return ok && id.PID > 0 && now.Start == id.Start
 }
 
-// Open opens a pidfd of the process; os.ErrProcessDone when it is gone. The caller closes it.
+// Open opens a pidfd of the process, which the caller must close. It returns os.ErrProcessDone if the process has exited.
 func (id ID) Open() (int, error) {
 	if id.PID <= 0 {
 		return -1, os.ErrProcessDone
@@ -65,7 +64,7 @@ func (id ID) Open() (int, error) {
 	return fd, nil
 }
 
-// Signal sends a signal. A process that is gone is no error.
+// Signal sends a signal, unless the process has exited.
 func (id ID) Signal(sig unix.Signal) error {
 	fd, err := id.Open()
 	if errors.Is(err, os.ErrProcessDone) {
@@ -81,7 +80,7 @@ func (id ID) Signal(sig unix.Signal) error {
 	return nil
 }
 
-// Wait waits until the process is gone.
+// Wait waits until the process has exited.
 func (id ID) Wait(ctx context.Context) error {
 	for wait := time.Millisecond; id.Alive(); wait = min(2*wait, 20*time.Millisecond) {
 		select {
@@ -93,9 +92,9 @@ func (id ID) Wait(ctx context.Context) error {
 	return nil
 }
 
-// End asks the process to end and kills it when the grace period is over. It returns when the process is gone, or,
-// before the kill, when ctx ends.
-func (id ID) End(ctx context.Context, grace time.Duration) error {
+// Terminate sends SIGTERM, and SIGKILL after the grace period. It returns when the process has exited, or if ctx ends
+// before SIGKILL.
+func (id ID) Terminate(ctx context.Context, grace time.Duration) error {
 	if grace > 0 {
 		if err := id.Signal(unix.SIGTERM); err != nil {
 			return err
@@ -115,18 +114,18 @@ func (id ID) End(ctx context.Context, grace time.Duration) error {
 	return id.Wait(hard)
 }
 
-// Marked finds the processes that were started with the environment variable.
-func Marked(name, value string) ([]ID, error) {
-	return WithEnv(name, func(v string) bool { return v == value })
+// ByEnv returns the processes that were started with an environment variable.
+func ByEnv(name, value string) ([]ID, error) {
+	return ByEnvFunc(name, func(v string) bool { return v == value })
 }
 
-// WithEnv finds the processes that were started with a value of the environment variable that is wanted.
-func WithEnv(name string, wanted func(value string) bool) ([]ID, error) {
+// ByEnvFunc returns the processes that were started with an environment variable whose value matches.
+func ByEnvFunc(name string, match func(value string) bool) ([]ID, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil, fmt.Errorf("processes: %w", err)
 	}
-	mark := []byte("\x00" + name + "=")
+	key := []byte("\x00" + name + "=")
 	var out []ID
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
@@ -135,11 +134,11 @@ func WithEnv(name string, wanted func(value string) bool) ([]ID, error) {
 		}
 		env, err := os.ReadFile("/proc/" + e.Name() + "/environ")
 		if err != nil {
-			continue // it is gone, or not ours
+			continue // it has exited, or belongs to another user
 		}
-		_, value, ok := bytes.Cut(append([]byte{0}, env...), mark)
+		_, value, ok := bytes.Cut(append([]byte{0}, env...), key)
 		value, _, _ = bytes.Cut(value, []byte{0})
-		if !ok || !wanted(string(value)) {
+		if !ok || !match(string(value)) {
 			continue
 		}
 		if id, ok := Read(pid); ok {
@@ -149,12 +148,12 @@ func WithEnv(name string, wanted func(value string) bool) ([]ID, error) {
 	return out, nil
 }
 
-// KillMarked kills what Marked finds until it finds nothing.
-func KillMarked(ctx context.Context, name, value string) error {
+// KillByEnv kills the processes that ByEnv returns, until there are none.
+func KillByEnv(ctx context.Context, name, value string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	for {
-		left, err := Marked(name, value)
+		left, err := ByEnv(name, value)
 		if err != nil || len(left) == 0 {
 			return err
 		}

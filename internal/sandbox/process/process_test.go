@@ -26,14 +26,14 @@ func sleep(t *testing.T, env ...string) ID {
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	id, ok := Read(cmd.Process.Pid)
 	if !ok {
-		t.Fatal("it is not there")
+		t.Fatal("the process does not exist")
 	}
 	go func() { _ = cmd.Wait() }()
 	return id
 }
 
-// Nothing is sent to a process that has the number and another start time.
-func TestAnotherStartIsAnotherProcess(t *testing.T) {
+// TestReusedPID: a process with the same PID and another start time gets no signal.
+func TestReusedPID(t *testing.T) {
 	id := sleep(t)
 	other := ID{PID: id.PID, Start: id.Start + 1}
 	if other.Alive() {
@@ -42,41 +42,41 @@ func TestAnotherStartIsAnotherProcess(t *testing.T) {
 	if _, err := other.Open(); !errors.Is(err, os.ErrProcessDone) {
 		t.Errorf("open: %v", err)
 	}
-	if err := other.End(context.Background(), 0); err != nil {
+	if err := other.Terminate(context.Background(), 0); err != nil {
 		t.Error(err)
 	}
 	if !id.Alive() {
-		t.Error("the stranger was killed")
+		t.Error("another process was killed")
 	}
 	if err := (ID{}).Signal(unix.SIGKILL); err != nil {
 		t.Error(err)
 	}
 }
 
-func TestEnd(t *testing.T) {
+func TestTerminate(t *testing.T) {
 	id := sleep(t)
-	if err := id.End(context.Background(), 5*time.Second); err != nil || id.Alive() {
+	if err := id.Terminate(context.Background(), 5*time.Second); err != nil || id.Alive() {
 		t.Errorf("%v, alive %v", err, id.Alive())
 	}
-	if err := id.End(context.Background(), 0); err != nil {
+	if err := id.Terminate(context.Background(), 0); err != nil {
 		t.Errorf("again: %v", err)
 	}
 }
 
-func TestMarked(t *testing.T) {
+func TestByEnv(t *testing.T) {
 	mark := t.Name() + time.Now().String()
 	a := sleep(t, "WEFT_X="+mark)
 	b := sleep(t, "WEFT_X="+mark+"2")
-	got, err := Marked("WEFT_X", mark)
+	got, err := ByEnv("WEFT_X", mark)
 	if err != nil || len(got) != 1 || got[0] != a {
 		t.Errorf("%v, %v", got, err)
 	}
-	if err := KillMarked(context.Background(), "WEFT_X", mark); err != nil || a.Alive() || !b.Alive() {
+	if err := KillByEnv(context.Background(), "WEFT_X", mark); err != nil || a.Alive() || !b.Alive() {
 		t.Errorf("%v, alive %v and %v", err, a.Alive(), b.Alive())
 	}
 }
 
-// A lock is held by whoever inherited it, as long as it lives.
+// TestLockIsInherited: a child process that inherits the file keeps it locked until it exits.
 func TestLockIsInherited(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "lock")
 	f, err := Lock(t.Context(), path, 0)
@@ -93,11 +93,11 @@ func TestLockIsInherited(t *testing.T) {
 	}
 	_ = f.Close()
 	if !Locked(path) {
-		t.Error("the heir does not hold it")
+		t.Error("the child process does not keep the lock")
 	}
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 	if Locked(path) {
-		t.Error("a dead process holds it")
+		t.Error("the file is locked after its process exited")
 	}
 }

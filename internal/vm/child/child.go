@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package child starts processes that die with this one, in another network namespace where that is wanted.
+// Package child starts processes that are killed when this process ends, optionally in another network namespace.
 package child
 
 import (
@@ -17,16 +17,16 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Child is a process that was started.
+// Child is a started process.
 type Child struct {
-	// Process is the process itself.
+	// Process is the process.
 	Process *os.Process
 	done    chan struct{}
 	err     error
 }
 
 // Start starts a command. The kernel kills it when this process ends, also by SIGKILL: the thread that starts it lives
-// as long as it does.
+// as long as the command.
 func Start(ns *netns.NS, cmd *exec.Cmd) (*Child, error) {
 	if cmd.SysProcAttr == nil {
 		cmd.SysProcAttr = &syscall.SysProcAttr{}
@@ -44,7 +44,8 @@ func Start(ns *netns.NS, cmd *exec.Cmd) (*Child, error) {
 func (c *Child) run(ns *netns.NS, cmd *exec.Cmd, started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	if unix.Gettid() == unix.Getpid() { // from the first thread netns goes to another one, which ends
+	// netns never changes the main thread; it uses a temporary one, whose end would kill the child.
+	if unix.Gettid() == unix.Getpid() {
 		next := make(chan struct{})
 		go func() { defer close(next); c.run(ns, cmd, started) }()
 		<-next
@@ -59,10 +60,10 @@ func (c *Child) run(ns *netns.NS, cmd *exec.Cmd, started chan<- error) {
 	}
 }
 
-// Done is closed when it has ended.
+// Done is closed when the process has ended.
 func (c *Child) Done() <-chan struct{} { return c.done }
 
-// Err tells how it ended; nil while it runs.
+// Err returns how the process ended; nil while it runs.
 func (c *Child) Err() error {
 	select {
 	case <-c.done:
@@ -72,13 +73,13 @@ func (c *Child) Err() error {
 	}
 }
 
-// Kill ends it and waits for that.
+// Kill kills the process and waits for its end.
 func (c *Child) Kill() {
 	_ = c.Process.Kill()
 	<-c.done
 }
 
-// Mapped tells whether a user exists in this process's user namespace.
+// Mapped reports whether a user exists in this process's user namespace.
 func Mapped(user uint32) bool {
 	b, err := os.ReadFile("/proc/self/uid_map")
 	if err != nil {

@@ -14,25 +14,28 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
-	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/migration"
 )
 
-// NewMoves is weft vm moves.
+// NewMoves returns the command weft vm moves.
 func NewMoves(env ui.Env) *cobra.Command {
 	var stateDir, output string
 	cmd := &cobra.Command{
 		Use:   "moves",
-		Short: "Show the machines whose addresses stay with them, as this node's agent sees them",
-		Long: `Asks this node's agent which virtual machines have an attachment on this node whose addresses go with them:
-"here" is where the machine runs, "awaited" where it is to migrate to, "left" where it was.
+		Short: "List the VMs on this node that keep their addresses during a live migration",
+		Long: `Lists the attachments on this node of virtual machines that keep their addresses, as this node's agent knows them.
+The state is "here" where the VM runs, "awaited" on the target of a migration, "left" on its source.
 
-Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID, ifName}, addresses, state}].`,
+` +
+			"Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID, ifName}, addresses, state}].", // glossary: a key
+		Example: "  weft vm moves\n" +
+			"  weft vm moves --state-dir /run/weft/lab/nodes/node1/agent -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
 			}
-			all, err := move.AskMachines(cmd.Context(), adminapi.InStateDir(stateDir))
+			all, err := migration.ListAttachments(cmd.Context(), adminapi.InStateDir(stateDir))
 			if err != nil {
 				return err
 			}
@@ -42,44 +45,46 @@ Keys of -o json: [{machine: {namespace, name}, attachment: {network, containerID
 				return e.Encode(all)
 			}
 			t := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "MACHINE\tSTATE\tADDRESSES\tNETWORK\tINTERFACE\tCONTAINER")
+			fmt.Fprintln(t, "VM\tSTATE\tADDRESSES\tNETWORK\tINTERFACE\tCONTAINER")
 			for _, a := range all {
 				var addrs []string
 				for _, addr := range a.Addresses {
 					addrs = append(addrs, addr.String())
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.Machine, a.State, strings.Join(addrs, ","), a.Key.Network,
+				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.VM, a.State, strings.Join(addrs, ","), a.Key.Network,
 					a.Key.IfName, a.Key.ContainerID)
 			}
 			return t.Flush()
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "the agent's state directory")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// NewHere is weft vm here.
+// NewHere returns the command weft vm here.
 func NewHere() *cobra.Command {
 	var stateDir, pod string
 	cmd := &cobra.Command{
-		Use:   "here NAMESPACE/MACHINE",
-		Short: "Say that a machine that was awaited on this node runs here now",
-		Long: `Has this node's agent switch a virtual machine's addresses to this node at once. That is not needed where
-the machine says something itself, as QEMU does for its guests when they have migrated, nor where KubeVirt says so
-in the machine's status. Where the machine has several pods on this node, --pod names the one that it runs in.`,
+		Use:   "here NAMESPACE/VM",
+		Short: "Report that a migrated VM runs on this node now",
+		Long: `Requests that this node's agent move a VM's addresses to this node at once. This is not needed if the VM
+announces itself, as QEMU does for its guests after a migration, or if KubeVirt reports it in the VM's status. If the
+VM has several pods on this node, --pod selects the one that it runs in.`,
+		Example: "  weft vm here default/direct\n" +
+			"  weft vm here shop/db --pod virt-launcher-db-x7k2p",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			namespace, name, ok := strings.Cut(args[0], "/")
 			if !ok || namespace == "" || name == "" {
 				return ui.UsageError(
-					model.Faultf(model.CodeInvalidConf, "as default/db", "machine %q is no namespace and name", args[0]),
+					model.Errorf(model.CodeInvalidConf, "for example default/db", "VM %q is not NAMESPACE/NAME", args[0]),
 				)
 			}
-			return move.SayHere(cmd.Context(), adminapi.InStateDir(stateDir), namespace, name, pod)
+			return migration.ReportHere(cmd.Context(), adminapi.InStateDir(stateDir), namespace, name, pod)
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "the agent's state directory")
-	cmd.Flags().StringVar(&pod, "pod", "", "the machine's pod on this node; empty: the only one")
+	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVar(&pod, "pod", "", "`NAME` of the VM's pod on this node (default: the only one)")
 	return cmd
 }

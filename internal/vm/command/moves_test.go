@@ -21,10 +21,10 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
-	"github.com/weft-net/weft/internal/node/move"
+	"github.com/weft-net/weft/internal/node/migration"
 )
 
-// movesAgent answers as an agent does that has one machine; it gives the state directory.
+// movesAgent runs the API of an agent with one VM, and returns the state directory.
 func movesAgent(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -33,15 +33,15 @@ func movesAgent(t *testing.T) string {
 	go func() {
 		done <- adminapi.Routes{
 			"GET /move/machines": func(*http.Request) (any, error) {
-				return []move.Attachment{{
-					Machine:   model.VMRef{Namespace: "default", Name: "db"},
+				return []migration.Attachment{{
+					VM:        model.VMRef{Namespace: "default", Name: "db"},
 					Key:       model.AttachmentKey{Network: "weft", ContainerID: "7c5a", IfName: "eth0"},
 					Addresses: []netip.Addr{netip.MustParseAddr("10.77.0.1"), netip.MustParseAddr("fd77::c0")}, State: "awaited",
 				}}, nil
 			},
 			"POST /move/here": func(r *http.Request) (any, error) {
 				if r.FormValue("namespace")+"/"+r.FormValue("name") != "default/db" {
-					return nil, model.Faultf(model.CodeUnknownContainer, "", "machine is not here")
+					return nil, model.Errorf(model.CodeUnknownContainer, "", "the VM is not here")
 				}
 				return struct{}{}, nil
 			},
@@ -54,7 +54,7 @@ func movesAgent(t *testing.T) string {
 		}
 	})
 	for until := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-		if _, err := move.AskMachines(t.Context(), adminapi.InStateDir(dir)); err == nil {
+		if _, err := migration.ListAttachments(t.Context(), adminapi.InStateDir(dir)); err == nil {
 			return dir
 		} else if time.Now().After(until) {
 			t.Fatal(err)
@@ -69,10 +69,10 @@ func runMoves(t *testing.T, env ui.Env) int {
 	return ui.Run(t.Context(), cmd, env)
 }
 
-// What people see of the machines that migrate, and what they may say; with a real agent in internal/node/agent.
+// TestVMMoves: the output and the errors of moves and here. internal/node/agent tests them with a real agent.
 func TestVMMoves(t *testing.T) {
 	dir := movesAgent(t)
-	const table = "MACHINE     STATE    ADDRESSES           NETWORK  INTERFACE  CONTAINER\n" +
+	const table = "VM          STATE    ADDRESSES           NETWORK  INTERFACE  CONTAINER\n" +
 		"default/db  awaited  10.77.0.1,fd77::c0  weft     eth0       7c5a\n"
 	for _, c := range []struct {
 		args   []string
@@ -82,12 +82,16 @@ func TestVMMoves(t *testing.T) {
 	}{
 		{[]string{"moves"}, 0, table, ""},
 		{[]string{"moves", "-o", "yaml"}, 2, "", "yaml"},
-		{[]string{"moves", "default/db"}, 2, "", "unknown command"},
+		{[]string{"moves", "default/db"}, 2, "", "unexpected argument"},
 		{[]string{"here", "default/db"}, 0, "", ""},
-		{[]string{"here", "default/web"}, 1, "", "machine is not here"},
-		{[]string{"here", "db"}, 2, "", `machine "db" is no namespace and name`},
-		{[]string{"here", "/db"}, 2, "", `machine "/db" is no namespace and name`},
-		{[]string{"moves", "--state-dir", filepath.Join(dir, "none")}, 1, "", "no agent that follows machines answers at"},
+		{[]string{"here", "default/web"}, 1, "", "the VM is not here"},
+		{[]string{"here", "db"}, 2, "", `VM "db" is not NAMESPACE/NAME`},
+		{[]string{"here", "/db"}, 2, "", `VM "/db" is not NAMESPACE/NAME`},
+		{
+			[]string{"moves", "--state-dir", filepath.Join(dir, "none")},
+			1, "",
+			"no agent that serves VM migrations answers at",
+		},
 		{[]string{"here", "default/db", "--state-dir", filepath.Join(dir, "none")}, 1, "", "start the agent"},
 	} {
 		var out, errs bytes.Buffer
@@ -102,9 +106,9 @@ func TestVMMoves(t *testing.T) {
 		Args: []string{"moves", "-o", "json", "--state-dir", dir}, Getenv: func(string) string { return "" }, Stdout: &out,
 		Stderr: io.Discard,
 	})
-	var all []move.Attachment
+	var all []migration.Attachment
 	if err := json.Unmarshal(out.Bytes(), &all); err != nil || len(all) != 1 || all[0].State != "awaited" ||
-		all[0].Machine.Name != "db" {
+		all[0].VM.Name != "db" {
 		t.Errorf("%v %s", err, out.String())
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 const usualMTU = 1500
 
-// answers is what a pod's kernel would say, as the flags have it. A link that no flag speaks of has an MTU of 1500, and
-// the pod's first one an address.
+// answers returns the pod's kernel state according to the flags. A link without a flag has an MTU of 1500, and the
+// pod's first one an address.
 func answers(in plan.Input, flags []string) (state.Answers, error) {
 	links := map[string]*state.Answer{}
 	names, taps := map[string]string{}, map[string]string{}
@@ -38,8 +38,8 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 		link, ok := names[name]
 		if !ok {
 			return nil, ui.UsageError(
-				model.Faultf(model.CodeInvalidConf, "give the name of a network of the machine",
-					"--nic %s: no network of the machine is %q", flag, name),
+				model.Errorf(model.CodeInvalidConf, "the networks are "+strings.Join(networkNames(in), ", "),
+					"--nic %q: the VM has no network %q", flag, name),
 			)
 		}
 		for rest != "" {
@@ -51,8 +51,8 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 			}
 			if err := describe(links[link], pair); err != nil {
 				return nil, ui.UsageError(
-					model.Faultf(model.CodeInvalidConf, "mtu, mac, address, gateway or tap, for example address=10.244.1.5/24",
-						"--nic %s: %w", name, err),
+					model.Errorf(model.CodeInvalidConf, "for example --nic "+name+",mtu=1450,address=10.244.1.5/24,gateway=10.244.1.1",
+						"--nic %q: %w", flag, err),
 				)
 			}
 		}
@@ -76,25 +76,27 @@ func answers(in plan.Input, flags []string) (state.Answers, error) {
 	return out, nil
 }
 
-// checkDirect refuses flags that no direct binding can have.
+// checkDirect checks the flags of the direct binding.
 func (v *Input) checkDirect() error {
-	if v.join != "" && !slices.Contains(state.JoinWays(), state.JoinHow(v.join)) {
+	var joins []string
+	for _, m := range state.JoinMethods() {
+		joins = append(joins, string(m))
+	}
+	if v.join != "" && !slices.Contains(joins, v.join) {
 		return ui.UsageError(
-			model.Faultf(model.CodeInvalidConf, "leave it out: the best way is found", "--join %s: not one of %v", v.join,
-				state.JoinWays()),
+			model.NotOneOf("--join", v.join, joins...),
 		)
 	}
 	const least, most = 8, 30
 	if v.subnet != 0 && (v.subnet < least || v.subnet > most) {
 		return ui.UsageError(
-			model.Faultf(model.CodeInvalidConf, "leave it out for a single address", "--direct-subnet %d: not between %d and %d",
-				v.subnet, least, most),
+			model.OutOfRange("--direct-subnet", v.subnet, fmt.Sprintf("%d to %d", least, most), 24),
 		)
 	}
 	return nil
 }
 
-// gatewaysOf has all gateways of a link be at its other end, which has the hardware address of every routed pod's.
+// gatewaysOf returns neighbor entries for all gateways of a link, with the MAC address of routed pods' links.
 func gatewaysOf(a state.Answer) state.Answer {
 	out := state.Answer{Found: true}
 	const routed = 0xee
@@ -106,14 +108,14 @@ func gatewaysOf(a state.Answer) state.Answer {
 	return out
 }
 
-// podNIC is an end of a veth pair, as pods have it.
+// podNIC returns the pod's end of a veth pair.
 func podNIC(name string) *state.Answer {
 	return &state.Answer{
 		Found: true, Link: state.Link{Name: name, Kind: state.Veth, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()},
 	}
 }
 
-// podTap is a tap that a CNI plugin has left in the pod.
+// podTap returns a tap of a CNI plugin in the pod.
 func podTap(name string) *state.Answer {
 	return &state.Answer{
 		Found: true, Link: state.Link{Name: name, Kind: state.Tap, MAC: state.SeedMAC(name), MTU: usualMTU, Up: state.On()},
@@ -128,31 +130,44 @@ func defaultBy(link string, gw netip.Addr) state.Route {
 	return state.Route{Dst: all, Gw: gw, Link: link}
 }
 
-// describe takes one pair of a flag.
+// describe parses one pair of a flag.
 func describe(a *state.Answer, pair string) error {
 	key, value, _ := strings.Cut(pair, "=")
-	var err error
 	switch key {
 	case "mtu":
 		n, err := strconv.ParseUint(value, 10, 16)
 		if err != nil {
-			return fmt.Errorf("mtu %q is no number from 0 to 65535", value)
+			return fmt.Errorf("mtu %q is not a whole number from 0 to 65535", value)
 		}
 		a.Link.MTU = int(n)
 	case "mac":
-		a.Link.MAC, err = state.ParseMAC(value)
+		mac, err := state.ParseMAC(value)
+		if err != nil {
+			return fmt.Errorf("mac %q is not a MAC address", value)
+		}
+		a.Link.MAC = mac
 	case "address":
-		var p netip.Prefix
-		if p, err = netip.ParsePrefix(value); err == nil {
-			a.Addrs = append(a.Addrs, state.Addr{Link: a.Link.Name, Prefix: p})
+		p, err := netip.ParsePrefix(value)
+		if err != nil {
+			return fmt.Errorf("address %q is not an address with a prefix length", value)
 		}
+		a.Addrs = append(a.Addrs, state.Addr{Link: a.Link.Name, Prefix: p})
 	case "gateway":
-		var gw netip.Addr
-		if gw, err = netip.ParseAddr(value); err == nil {
-			a.Routes = append(a.Routes, defaultBy(a.Link.Name, gw))
+		gw, err := netip.ParseAddr(value)
+		if err != nil {
+			return fmt.Errorf("gateway %q is not an IP address", value)
 		}
+		a.Routes = append(a.Routes, defaultBy(a.Link.Name, gw))
 	default:
-		err = fmt.Errorf("%q is not understood", pair)
+		return fmt.Errorf("%q is not mtu, mac, address, gateway or tap", key)
 	}
-	return err
+	return nil
+}
+
+// networkNames returns the names of the VM's networks.
+func networkNames(in plan.Input) (names []string) {
+	for _, nic := range in.VM.Interfaces {
+		names = append(names, nic.Name)
+	}
+	return names
 }

@@ -4,7 +4,7 @@ package command
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"log/slog"
 
 	"github.com/spf13/cobra"
@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// NewPhase1 is weft vm phase1.
+// NewPhase1 returns the command weft vm phase1.
 func NewPhase1(env ui.Env) *cobra.Command {
 	in := NewInput(env)
 	var pod host.Pod
@@ -27,21 +27,23 @@ func NewPhase1(env ui.Env) *cobra.Command {
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "phase1 FILE",
-		Short: "Make the network of a machine in its pod, or take it away",
-		Long: `Brings what weft vm plan shows into the network namespace of a pod, for the machine in FILE ("-" is stdin):
-the first of KubeVirt's two phases, for which root's rights are needed. Where an agent runs on the node, the agent
-does it. Networks that are there already stay, those whose interface is absent in FILE are taken away. A call that
-fails takes back what it began; one that was killed is taken up by the next. With --undo everything is taken away,
-and the pod's network is what it was.
+		Short: "Apply a VM's network to its pod, or undo it",
+		Long: `Applies the plan of the VM in FILE ("-" is stdin), as weft vm plan shows it, to the network namespace of a pod.
+This is the first of KubeVirt's two phases and needs root. If an agent runs on the node, the agent does it. Networks
+that exist stay; those whose interface is absent in FILE are removed. A failed call is rolled back; a killed one is
+resumed by the next. With --undo everything is removed and the pod's network is restored.
 
-Keys of -o json: version, machine, in, boot, netns, namespace, container, owner, path, pod {fragment, restore},
-networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.`,
+` +
+			"Keys of -o json: version, machine, in, boot, netns, namespace, container, owner, path, pod {fragment, restore},\n" + // glossary: a key
+			"networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.",
+		Example: "  weft vm phase1 --netns /run/netns/pod1 examples/vm/masquerade.yaml\n" +
+			"  weft vm phase1 --netns /run/netns/pod1 --undo examples/vm/masquerade.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+				return ui.BadOutput(output, "text", "json")
 			}
-			machine, err := in.Machine(args[0])
+			input, err := in.PlanInput(args[0])
 			if err != nil {
 				return err
 			}
@@ -52,48 +54,57 @@ networks [{state, interface, podLink, fragment, restore, device, guest}], vhost.
 				return err
 			}
 			defer func() { _ = h.Close() }()
-			record, err := phase1Of(cmd.Context(), h, pod, path, machine, undo)
+			record, err := applyOrUndo(cmd.Context(), h, pod, path, input, undo)
 			switch {
 			case err != nil || undo:
 				return err
 			case output == "json":
 				return ui.PrintJSON(env.Stdout, record)
 			}
-			p := plan.Plan{Pod: record.Pod}
+			p := plan.Plan{Pod: record.Shared}
 			for _, n := range record.Networks {
 				p.Networks = append(p.Networks, n.Network)
 			}
 			return printPlan(env.Stdout, p)
 		},
 	}
-	in.MachineFlags(cmd)
+	in.VMFlags(cmd)
 	f := cmd.Flags()
 	f.StringVar(&path, "netns", "", "`PATH` of the pod's network namespace")
-	f.StringVar(&pod.ID, "pod", "", "`ID` of the pod, which no other one ever has (default: the namespace's numbers)")
+	f.StringVar(&pod.ID, "pod", "", "unique `ID` of the pod, which is never reused (default: the namespace's identity)")
 	f.StringVar(
 		&pod.Root, "root", "",
-		"`DIR`: the root of the hypervisor's container (/proc/PID/root), where the machine's user gets the node's vhost-net and its macvtaps' devices",
+		"`DIR`: the root of the hypervisor's container (/proc/PID/root), in which the hypervisor's user is granted vhost-net and the devices of macvtaps",
 	)
 	agentFlag(f, &agent)
-	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` where it is remembered what was made, where there is no agent")
-	f.BoolVar(&undo, "undo", false, "take everything away")
-	f.StringVarP(&output, "output", "o", "text", "text or json")
+	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` of the records if there is no agent")
+	f.BoolVar(&undo, "undo", false, "remove everything and restore the pod's network")
+	f.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
-// agentFlag is about who brings machines' networks into pods.
+// agentFlag adds the flag for the agent's socket.
 func agentFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "agent", wire.DefaultSocket,
-		"`PATH` of the agent's socket; without an agent there, or with \"\", this program does it by itself")
+		"`PATH` of the agent's socket; without an agent, or with \"\", this program applies the network itself")
 }
 
-// phase1Of opens the pod and has it done. For undo the pod may be gone.
-func phase1Of(
+// netnsError returns the error for the namespace of --netns, without the path a second time.
+func netnsError(path string, err error) error {
+	if errors.Is(err, netns.ErrGone) {
+		return model.Errorf(model.CodeInvalidNetns, "`ip netns add NAME` creates one at /run/netns/NAME",
+			"--netns %q: there is no network namespace", path)
+	}
+	return model.Errorf(model.CodeInvalidNetns, "for example --netns /run/netns/pod1", "--netns: %w", err)
+}
+
+// applyOrUndo opens the pod and calls the host. For undo the pod may be gone.
+func applyOrUndo(
 	ctx context.Context, h host.Host, pod host.Pod, path string, in plan.Input, undo bool,
 ) (phase1.Record, error) {
 	if path == "" {
 		return phase1.Record{}, ui.UsageError(
-			model.Faultf(model.CodeInvalidConf, "for example /run/netns/pod1", "--netns is missing"),
+			model.Errorf(model.CodeInvalidConf, "add --netns /run/netns/pod1", "--netns is missing"),
 		)
 	}
 	var err error
@@ -101,7 +112,7 @@ func phase1Of(
 		if undo {
 			return phase1.Record{}, h.Stop(ctx, pod, in.VM.Key())
 		}
-		return phase1.Record{}, model.Faultf(model.CodeInvalidNetns, "", "--netns %s: %w", path, err)
+		return phase1.Record{}, netnsError(path, err)
 	}
 	defer func() { _ = pod.NS.Close() }()
 	if undo {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package command has the verbs of weft vm that are about one machine's network: what it would be, made in the pod,
-// given to the hypervisor, and where a machine that migrates is.
+// Package command has the verbs of weft vm for one VM's network: plan, xml, phase1, phase2, and the live migration's
+// moves and here.
 package command
 
 import (
-	"fmt"
 	"io"
 	"os"
 
@@ -20,23 +19,25 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// NewPlan is weft vm plan.
+// NewPlan returns the command weft vm plan.
 func NewPlan(env ui.Env) *cobra.Command {
 	in := NewInput(env)
 	var output string
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
-		Short: "Show what weft would make in the pod of a VirtualMachineInstance or VirtualMachine",
-		Long: `Shows, for each network of the machine in FILE ("-" is stdin), the links, addresses and rules that would be
-made in its pod, what undo would give back, what the hypervisor is told, and what the guest is told on its wires. It
-needs no root, no agent and no pod: what there would be in the pod is told by flags.
+		Short: "Show the network plan for the pod of a VirtualMachineInstance or VirtualMachine",
+		Long: `Shows, for each network of the VM in FILE ("-" is stdin), the links, addresses and rules that would be created in
+its pod, what undo would restore, the hypervisor's device, and the DHCP and RA configuration of the guest. It needs no
+root, no agent and no pod: flags describe the pod.
 
 Keys of -o json: pod {fragment, restore}; networks [{interface, podLink, fragment, restore, device, guest}]. A
 fragment's pod holds links, addrs, routes, sysctls and tables.`,
+		Example: "  weft vm plan examples/vm/masquerade.yaml\n" +
+			"  weft vm plan --nic default,address=10.1.2.3/32,gateway=169.254.1.1 -o json examples/vm/bridge.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if output != "text" && output != "json" {
-				return ui.UsageError(fmt.Errorf("output %q is neither text nor json", output))
+				return ui.BadOutput(output, "text", "json")
 			}
 			p, err := in.plan(args[0])
 			if err != nil {
@@ -49,7 +50,7 @@ fragment's pod holds links, addrs, routes, sysctls and tables.`,
 		},
 	}
 	in.flags(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }
 
@@ -62,14 +63,16 @@ func printPlan(w io.Writer, p plan.Plan) error {
 	return err
 }
 
-// NewXML is weft vm xml.
+// NewXML returns the command weft vm xml.
 func NewXML(env ui.Env) *cobra.Command {
 	in := NewInput(env)
 	cmd := &cobra.Command{
 		Use:   "xml FILE",
-		Short: "Print the devices of a machine's network in libvirt's words",
-		Long: `Prints the devices element of a libvirt domain with the network devices of the machine in FILE ("-" is stdin), as they
-would be after weft vm plan has come true. It needs no root, no agent, no pod and no libvirt.`,
+		Short: "Print the network devices of a VM as libvirt XML",
+		Long: `Prints the devices element of a libvirt domain with the network devices of the VM in FILE ("-" is stdin), as
+weft vm plan computes them. It needs no root, no agent, no pod and no libvirt.`,
+		Example: "  weft vm xml examples/vm/direct.yaml\n" +
+			"  weft vm xml --default-binding masquerade examples/vm/bridge.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			p, err := in.plan(args[0])
@@ -92,10 +95,10 @@ would be after weft vm plan has come true. It needs no root, no agent, no pod an
 	return cmd
 }
 
-// Input is what the command line says of a machine and its pod.
+// Input has the flags for a VM and its pod.
 type Input struct {
 	Env ui.Env
-	// Bindings are the cluster's binding plugins by name: their domainAttachmentType.
+	// Bindings maps the cluster's binding plugins to their domainAttachmentType.
 	Bindings map[string]string
 
 	name, usual   string
@@ -109,52 +112,53 @@ type Input struct {
 	dns           model.DNS
 }
 
-// flags are all those of a command that only looks at a manifest.
+// flags adds all flags of a command that only reads a manifest.
 func (v *Input) flags(cmd *cobra.Command) {
-	v.MachineFlags(cmd)
+	v.VMFlags(cmd)
 	f := cmd.Flags()
 	f.StringArrayVar(
 		&v.nics, "nic", nil,
-		"`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once for each family; tap, where a plugin has left one",
+		"`NETWORK[,KEY=VALUE…]`: the pod's link of a network; mtu, mac, address and gateway, the last two once per family; tap, if a plugin has created one",
 	)
-	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's further links are net1, net2 …")
+	f.BoolVar(&v.ordinal, "ordinal-names", false, "the pod's secondary links are net1, net2 …")
 	f.StringVar(&v.standIn, "stand-in", string(state.Dummy),
-		"dummy or bridge: what keeps the name of a pod's link that the guest speaks through")
+		"`KIND` of the link that keeps the name of a pod's link that the guest uses: dummy or bridge")
 }
 
-// NewInput is what is said of a machine before any flag.
+// NewInput returns an Input without flags.
 func NewInput(env ui.Env) Input { return Input{Env: env} }
 
-// Options are what is read of a manifest by.
+// Options returns the options for the manifest.
 func (v *Input) Options() manifest.Options {
 	return manifest.Options{Name: v.name, Bindings: v.Bindings, Default: model.VMBinding(v.usual)}
 }
 
-// MachineFlags say what a manifest and a pod's links do not.
-func (v *Input) MachineFlags(cmd *cobra.Command) {
+// VMFlags adds the flags for settings that are neither in the manifest nor in the pod.
+func (v *Input) VMFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&v.name, "name", "", "which `MACHINE` of the file is meant")
+	f.StringVar(&v.name, "name", "", "`NAME` of the VM, if the file has several")
 	f.StringVar(&v.usual, "default-binding", string(model.VMBridge),
-		"bridge or masquerade: the cluster's defaultNetworkInterface")
+		"the cluster's defaultNetworkInterface, a `BINDING`: bridge or masquerade")
 	f.StringToStringVar(&v.Bindings, "binding", nil,
 		"`PLUGIN=TYPE` of the cluster's binding plugins: tap, managedTap or direct")
 	f.StringToStringVar(&v.devices, "device", nil, "`NETWORK=ADDRESS`: the PCI address of the device of an sriov network")
-	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as with KubeVirt until 1.7")
-	f.BoolVar(&v.trust, "trust-guest", false, "no guard in the pod: the guest sends what its network lets through")
+	f.BoolVar(&v.soft, "software-checksums", false, "the kernel computes checksums, as in KubeVirt until 1.7")
+	f.BoolVar(&v.trust, "trust-guest", false, "no source guard in the pod: the guest may send from any address that its network allows")
 	f.StringVar(
 		&v.join, "join", "",
-		"`HOW` the tap of a guest that is bound directly is joined: redirect-peer, nft-fwd, redirect or mirred; the best that the kernel can",
+		"`METHOD` that joins the tap of the direct binding: redirect-peer, nft-fwd, redirect or mirred (default: the best that the kernel supports)",
 	)
 	f.IntVar(&v.subnet, "direct-subnet", 0,
-		"`LENGTH` of a subnet that a guest with a single address is told, bound directly")
-	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` in the pod's resolv.conf")
-	f.StringSliceVar(&v.dns.Search, "search", nil, "`DOMAIN` in the pod's resolv.conf")
+		"prefix `LENGTH` in bits, 8 to 30, of the subnet for a guest with a single address and the direct binding")
+	f.StringSliceVar(&v.dns.Nameservers, "nameserver", nil, "`ADDRESS` of a name server in the pod's resolv.conf")
+	f.StringSliceVar(&v.dns.Search, "search", nil, "search `DOMAIN` in the pod's resolv.conf")
 }
 
-// Machine is what the plan may come from, but for what there is in the pod.
-func (v *Input) Machine(file string) (plan.Input, error) {
+// PlanInput returns the input of the plan, without the state of the pod.
+func (v *Input) PlanInput(file string) (plan.Input, error) {
 	if v.usual != string(model.VMBridge) && v.usual != string(model.VMMasquerade) {
-		return plan.Input{}, ui.UsageError(fmt.Errorf("--default-binding %q is neither bridge nor masquerade", v.usual))
+		return plan.Input{}, ui.UsageError(
+			model.NotOneOf("--default-binding", v.usual, string(model.VMBridge), string(model.VMMasquerade)))
 	}
 	data, err := v.Read(file)
 	if err != nil {
@@ -163,22 +167,23 @@ func (v *Input) Machine(file string) (plan.Input, error) {
 	if err := v.checkDirect(); err != nil {
 		return plan.Input{}, err
 	}
-	machine, err := manifest.Read(data, v.Options())
+	vm, err := manifest.Read(data, v.Options())
 	return plan.Input{
-		VM: machine, Join: state.JoinHow(v.join), Subnet: v.subnet, SoftChecksums: v.soft, TrustGuest: v.trust,
+		VM: vm, Join: state.JoinMethod(v.join), SubnetBits: v.subnet, SoftChecksums: v.soft, TrustGuest: v.trust,
 		Devices: v.devices, DNS: v.dns,
 	}, err
 }
 
 func (v *Input) plan(file string) (plan.Plan, error) {
 	if v.standIn != string(state.Dummy) && v.standIn != string(state.Bridge) {
-		return plan.Plan{}, ui.UsageError(fmt.Errorf("--stand-in %q is neither dummy nor bridge", v.standIn))
+		return plan.Plan{}, ui.UsageError(
+			model.NotOneOf("--stand-in", v.standIn, string(state.Dummy), string(state.Bridge)))
 	}
-	in, err := v.Machine(file)
+	in, err := v.PlanInput(file)
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	in.Ordinal, in.StandIn = v.ordinal, state.Kind(v.standIn)
+	in.OrdinalNames, in.StandIn = v.ordinal, state.Kind(v.standIn)
 	if in.Answers, err = answers(in, v.nics); err != nil {
 		return plan.Plan{}, err
 	}
@@ -190,5 +195,9 @@ func (v *Input) Read(file string) ([]byte, error) {
 	if file == "-" {
 		return io.ReadAll(v.Env.Stdin)
 	}
-	return os.ReadFile(file)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, ui.FileError("for example examples/vm/masquerade.yaml, or - for standard input", "manifest", file, err)
+	}
+	return b, nil
 }

@@ -24,7 +24,7 @@ func write(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestOpen: files that are there are taken, the machine's own ones are made, what is elsewhere is left out with a word.
+// TestOpen: existing files are used, the VM's own are created, and volumes elsewhere are skipped with a note.
 func TestOpen(t *testing.T) {
 	dir, node := t.TempDir(), t.TempDir()
 	raw, image := write(t, filepath.Join(node, "raw"), "raw"), write(t, filepath.Join(node, "image"), "QFI\xfb...")
@@ -35,7 +35,7 @@ func TestOpen(t *testing.T) {
 	}
 	all := []manifest.Disk{
 		{Name: "root", Kind: manifest.ContainerDisk, Bus: "virtio", Serial: "s"},
-		{Name: "claim", Kind: "persistentVolumeClaim", Bus: "sata"}, // which the guest may have written
+		{Name: "claim", Kind: "persistentVolumeClaim", Bus: "sata"}, // the guest may have written to it
 		{Name: "there", Kind: manifest.HostDisk, File: raw, Create: true, Size: 1 << 20},
 		{Name: "made", Kind: manifest.HostDisk, File: made, Create: true, Size: 1 << 20, ReadOnly: true},
 		{Name: "empty", Kind: manifest.EmptyDisk, Size: 2 << 20},
@@ -47,7 +47,7 @@ func TestOpen(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := []qemu.Disk{
-		{Name: "root", File: image, Format: "qcow2", Bus: "virtio", Forget: true, BootOrder: 1, Serial: "s"},
+		{Name: "root", File: image, Format: "qcow2", Bus: "virtio", Ephemeral: true, BootOrder: 1, Serial: "s"},
 		{Name: "claim", File: image, Format: "raw", Bus: "sata", BootOrder: 2},
 		{Name: "there", File: raw, Format: "raw", BootOrder: 3},
 		{Name: "made", File: made, Format: "raw", ReadOnly: true, BootOrder: 4},
@@ -62,18 +62,18 @@ func TestOpen(t *testing.T) {
 		}
 	}
 	if d := cmp.Diff([]string{
-		"disk else (dataVolume) is left out: it is not on this node; give its file with --disk else=FILE",
-		"disk secret is left out: its data are in a Secret of the cluster; write them into the manifest as userData",
+		"disk else (dataVolume) is skipped: it is not on this node; set its file with --disk else=FILE",
+		"disk secret is skipped: its data is in a Secret of the cluster; set userData in the manifest",
 	}, notes); d != "" {
 		t.Error(d)
 	}
 }
 
-// TestBootable: a machine boots from what may have a system on it.
+// TestBootable: a VM boots from disks that may have an operating system.
 func TestBootable(t *testing.T) {
-	c := Config{Files: map[string]string{"given": "x"}}
+	c := Config{Files: map[string]string{"file": "x"}}
 	for d, want := range map[manifest.Disk]bool{
-		{Name: "given", Kind: "dataVolume"}:       true,
+		{Name: "file", Kind: "dataVolume"}:        true,
 		{Name: "a", Kind: manifest.HostDisk}:      true,
 		{Name: "b", Kind: manifest.EmptyDisk}:     false,
 		{Name: "c", Kind: manifest.CloudInit}:     false,
@@ -85,7 +85,7 @@ func TestBootable(t *testing.T) {
 	}
 }
 
-// TestBadDisks: what is not there is said with the disk's path in the manifest.
+// TestBadDisks: a missing file is an error with the disk's path in the manifest.
 func TestBadDisks(t *testing.T) {
 	dir := t.TempDir()
 	for want, d := range map[string]manifest.Disk{
@@ -100,15 +100,15 @@ func TestBadDisks(t *testing.T) {
 		}
 	}
 	_, err := Config{Dir: dir, Files: map[string]string{"x": "y"}}.Open(t.Context(), nil)
-	if err == nil || !strings.HasPrefix(err.Error(), "--disk x: the machine has no disk of that name") {
+	if err == nil || !strings.HasPrefix(err.Error(), "--disk x: the VM has no disk of that name") {
 		t.Error(err)
 	}
 }
 
-// TestSeed: cloud-init finds its files under their names, by the label.
+// TestSeed: the ISO file system has the label and the files of cloud-init.
 func TestSeed(t *testing.T) {
 	if _, err := exec.LookPath("xorriso"); err != nil {
-		nettest.Without(t, "no xorriso")
+		nettest.SkipMissing(t, "no xorriso")
 	}
 	dir := t.TempDir()
 	d := manifest.Disk{

@@ -16,7 +16,7 @@ import (
 
 var errNoTool = errors.New("no xorrisofs, genisoimage or mkisofs")
 
-// seed writes the file system that cloud-init reads, with the program that the distribution has for it.
+// seed writes the ISO file system for cloud-init, with a distribution's tool.
 func (c Config) seed(ctx context.Context, to string, s manifest.Seed) (err error) {
 	tool := ""
 	for _, name := range []string{"xorrisofs", "genisoimage", "mkisofs"} {

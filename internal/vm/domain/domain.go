@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package domain says in libvirt's words what a hypervisor gets of a machine's network: an element for each interface,
-// as it stands below devices in a domain. It makes them of plan/vm's result alone, and has no more of libvirt's schema
-// than they need; the tests read them back by all of it.
+// Package domain marshals a VM's network devices as libvirt XML: an element per interface, as in the devices of a
+// domain. Its input is only the result of plan/vm, and it has no more of libvirt's schema than needed; the tests read
+// the XML back with the complete schema.
 package domain
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// devices is the element of that name, with its children in libvirt's order, as those below are.
+// devices is the element devices. The children of this and the elements below are in the order of libvirt's schema.
 type devices struct {
 	XMLName    xml.Name          `xml:"devices"`
 	Interfaces []ethernetElement `xml:"interface"`
@@ -22,29 +22,29 @@ type devices struct {
 }
 
 type ethernetElement struct {
-	Type    string     `xml:"type,attr"`
-	MAC     addressed  `xml:"mac"`
-	Boot    *order     `xml:"boot"`
-	Target  target     `xml:"target"`
-	Model   typed      `xml:"model"`
-	Driver  *queues    `xml:"driver"`
-	Link    *linkState `xml:"link"`
-	MTU     size       `xml:"mtu"`
-	ROM     *enabled   `xml:"rom"`
-	ACPI    *index     `xml:"acpi"`
-	Alias   named      `xml:"alias"`
-	Address *pciPlace  `xml:"address"`
+	Type    string      `xml:"type,attr"`
+	MAC     addressed   `xml:"mac"`
+	Boot    *order      `xml:"boot"`
+	Target  target      `xml:"target"`
+	Model   typed       `xml:"model"`
+	Driver  *queues     `xml:"driver"`
+	Link    *linkState  `xml:"link"`
+	MTU     size        `xml:"mtu"`
+	ROM     *enabled    `xml:"rom"`
+	ACPI    *index      `xml:"acpi"`
+	Alias   named       `xml:"alias"`
+	Address *pciAddress `xml:"address"`
 }
 
 type hostdevElement struct {
-	Mode    string    `xml:"mode,attr"`
-	Type    string    `xml:"type,attr"`
-	Managed string    `xml:"managed,attr"`
-	Source  *pciPlace `xml:"source>address"`
-	Boot    *order    `xml:"boot"`
-	ACPI    *index    `xml:"acpi"`
-	Alias   named     `xml:"alias"`
-	Address *pciPlace `xml:"address"`
+	Mode    string      `xml:"mode,attr"`
+	Type    string      `xml:"type,attr"`
+	Managed string      `xml:"managed,attr"`
+	Source  *pciAddress `xml:"source>address"`
+	Boot    *order      `xml:"boot"`
+	ACPI    *index      `xml:"acpi"`
+	Alias   named       `xml:"alias"`
+	Address *pciAddress `xml:"address"`
 }
 
 type (
@@ -79,8 +79,8 @@ type (
 	named struct {
 		Name string `xml:"name,attr"`
 	}
-	// pciPlace is a place on a PCI bus: of the node's without a type, of the guest's with it.
-	pciPlace struct {
+	// pciAddress is a PCI address: of the node without a type, of the guest with a type.
+	pciAddress struct {
 		Type     string `xml:"type,attr,omitempty"`
 		Domain   string `xml:"domain,attr"`
 		Bus      string `xml:"bus,attr"`
@@ -89,10 +89,10 @@ type (
 	}
 )
 
-// XML is the devices element of a domain, with nothing but the devices that are given.
-func XML(given []model.VMDevice) (string, error) {
+// XML returns the devices element of a domain with the network devices.
+func XML(nics []model.VMDevice) (string, error) {
 	var list devices
-	for _, d := range given {
+	for _, d := range nics {
 		address, err := pci(d.PCIAddress, "pci")
 		if err != nil {
 			return "", fmt.Errorf("interface %s: %w", d.Name, err)
@@ -117,8 +117,8 @@ func XML(given []model.VMDevice) (string, error) {
 	return string(b) + "\n", nil
 }
 
-// ethernet is a link of the pod that libvirt opens and neither makes nor takes away.
-func ethernet(d model.VMDevice, address *pciPlace) ethernetElement {
+// ethernet returns an interface of a link that exists in the pod: libvirt opens it, and neither creates nor deletes it.
+func ethernet(d model.VMDevice, address *pciAddress) ethernetElement {
 	i := ethernetElement{
 		Type: "ethernet", MAC: addressed{d.MAC}, Target: target{d.Target, "no"}, Model: typed{d.Model}, MTU: size{d.MTU},
 		Alias: named{"ua-" + d.Name},
@@ -130,7 +130,7 @@ func ethernet(d model.VMDevice, address *pciPlace) ethernetElement {
 	if d.Down {
 		i.Link = &linkState{"down"}
 	}
-	if d.BootOrder == 0 { // nothing is ever read from it
+	if d.BootOrder == 0 { // the option ROM is never used
 		i.ROM = &enabled{"no"}
 	}
 	return i
@@ -150,23 +150,23 @@ func acpi(d model.VMDevice) *index {
 	return &index{d.ACPIIndex}
 }
 
-// pci reads an address on the PCI bus (0000:81:01.0); nil is none.
-func pci(s, typ string) (*pciPlace, error) {
+// pci parses a PCI address (0000:81:01.0); "" is nil.
+func pci(s, typ string) (*pciAddress, error) {
 	if s == "" {
 		return nil, nil
 	}
 	var numbers [4]uint64
 	parts := strings.FieldsFunc(s, func(r rune) bool { return r == ':' || r == '.' })
 	if len(parts) != len(numbers) {
-		return nil, fmt.Errorf("%q is no address on the PCI bus", s)
+		return nil, fmt.Errorf("%q is not a PCI address", s)
 	}
 	for i, part := range parts {
 		var err error
 		if numbers[i], err = strconv.ParseUint(part, 16, 16); err != nil {
-			return nil, fmt.Errorf("%q is no address on the PCI bus", s)
+			return nil, fmt.Errorf("%q is not a PCI address", s)
 		}
 	}
-	return &pciPlace{
+	return &pciAddress{
 		Type: typ, Domain: fmt.Sprintf("0x%04x", numbers[0]), Bus: fmt.Sprintf("0x%02x", numbers[1]),
 		Slot:     fmt.Sprintf("0x%02x", numbers[2]),
 		Function: fmt.Sprintf("0x%x", numbers[3]),

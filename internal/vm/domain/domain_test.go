@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "update the golden files")
 
 func TestGolden(t *testing.T) {
 	for name, devices := range map[string][]model.VMDevice{
@@ -51,7 +51,7 @@ func TestGolden(t *testing.T) {
 			if d := cmp.Diff(string(want), got); d != "" {
 				t.Errorf("(-%s +got):\n%s", file, d)
 			}
-			// libvirt's types read it back as it was meant.
+			// libvirt's types must parse it.
 			var back libvirtxml.Domain
 			if err := back.Unmarshal("<domain type='kvm'>" + got + "</domain>"); err != nil {
 				t.Fatal(err)

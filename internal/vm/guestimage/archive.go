@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// archive is a file system as the kernel unpacks it at its start: cpio's "newc" form.
+// archive is an initramfs: a cpio archive in the "newc" format.
 type archive []entry
 
 type entry struct {
@@ -20,7 +20,7 @@ type entry struct {
 
 const (
 	modeDir, modeFile, modeDevice = 0o040000, 0o100000, 0o020000
-	// trailer ends an archive.
+	// trailer is the name of the last entry.
 	trailer = "TRAILER!!!"
 )
 
@@ -34,7 +34,7 @@ func device(name string, a, b uint32) entry {
 }
 func pad(n int) []byte { return make([]byte, (4-n%4)%4) }
 
-// write writes it. The same tree is the same bytes: no times, no owners.
+// write writes the archive. It is reproducible: it has no times and no owners.
 func (a archive) write(w io.Writer) error {
 	for i, e := range append(slices.Clip(a), entry{name: trailer}) {
 		links := 1

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package guestimage makes what a virtual machine can boot where nobody brings an image: a distribution's kernel, and a
-// first program of busybox that asks for its addresses, says on its serial console what it was told, and obeys there.
+// Package guestimage builds a small guest for VMs without a disk image: a distribution's kernel, and an initrd with
+// busybox whose init configures the network by DHCP, reports on the serial console, and executes commands from it.
 //
-// Both are made by this machine's own tools and kept in a cache; no package is installed. What is kept is named by what
-// it was made of, so that it is made again when that has changed.
+// The image is built with tools of this host and cached; no package is installed. The names in the cache depend on the
+// input, so that a changed input is built again.
 //
-// # What the guest says
+// # Console
 //
-//	weft-guest: READY                                            it obeys now
-//	weft-guest: LEASE eth0 10.0.2.2/24 router=… mtu=… dns=… …    DHCP has told it
-//	weft-guest: BEGIN ID … weft-guest: END ID CODE               around what a line "@ID COMMAND" printed
+//	weft-guest: READY                                            the guest accepts commands
+//	weft-guest: LEASE eth0 10.0.2.2/24 router=… mtu=… dns=… …    a DHCP lease
+//	weft-guest: BEGIN ID … weft-guest: END ID CODE               around the output of a line "@ID COMMAND"
 //
 // Every other line is a command for its shell.
 package guestimage
@@ -36,32 +36,32 @@ import (
 //go:embed init.sh
 var initScript []byte
 
-//go:embed card.sh
-var cardScript []byte
+//go:embed nic.sh
+var nicScript []byte
 
 //go:embed lease.sh
 var leaseScript []byte
 
-// Config is what an image is made with.
+// Config configures a build.
 type Config struct {
-	// Cache is where images are kept.
+	// Cache is the cache directory.
 	Cache string
 	// Busybox is a static busybox, Tools a program with what busybox lacks (DHCPv6); "" is without.
 	Busybox, Tools string
-	// Say, which may be nil, is told what takes long.
-	Say func(format string, args ...any)
+	// Progress, if set, is called before long operations.
+	Progress func(format string, args ...any)
 }
 
-// Usual is how an image is made where nothing else is said: in the user's cache, with the busybox of the path, and with
-// the guest-tools that stand beside weft's programs, if they do.
-func Usual(programs string) (Config, error) {
+// DefaultConfig returns a Config with the user's cache directory, the busybox in the PATH, and the guest-tools in the
+// directory of weft's programs, if they exist.
+func DefaultConfig(programs string) (Config, error) {
 	cache, err := os.UserCacheDir()
 	if err != nil {
-		return Config{}, model.Faultf(model.CodeInvalidEnv, "set XDG_CACHE_HOME; or "+wayOut, "guest image: %w", err)
+		return Config{}, model.Errorf(model.CodeInvalidEnv, "set XDG_CACHE_HOME; or "+explicitHint, "guest image: %w", err)
 	}
 	c := Config{Cache: filepath.Join(cache, "weft")}
 	if c.Busybox, err = exec.LookPath("busybox"); err != nil {
-		return c, model.Faultf(model.CodeInvalidEnv, "install busybox-static; or "+wayOut, "guest image: %w", err)
+		return c, model.Errorf(model.CodeInvalidEnv, "install busybox-static; or "+explicitHint, "guest image: %w", err)
 	}
 	if tools := filepath.Join(programs, "guest-tools"); programs != "" && exists(tools) {
 		c.Tools = tools
@@ -74,25 +74,25 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// Image are the files that a machine boots.
+// Image has the files that a VM boots.
 type Image struct {
 	Kernel string `json:"kernel"`
 	Initrd string `json:"initrd"`
 }
 
-// Memory is what a machine with such an image needs at least, in MiB.
-const Memory = 128
+// MinMemory is the memory in MiB that a VM with the image needs.
+const MinMemory = 128 // glossary: RAM
 
-const wayOut = "name a kernel and an initrd by --kernel and --initrd"
+const explicitHint = "name a kernel and an initrd by --kernel and --initrd"
 
-// Make gives the image, out of the cache where it is there.
-func (c Config) Make(ctx context.Context) (Image, error) {
+// Build returns the image, from the cache if possible.
+func (c Config) Build(ctx context.Context) (Image, error) {
 	if runtime.GOARCH != "amd64" {
-		return Image{}, model.Faultf(model.CodeUnsupportedField, wayOut,
-			"guest image: it can be made on amd64 only, this is %s", runtime.GOARCH)
+		return Image{}, model.Errorf(model.CodeUnsupportedField, explicitHint,
+			"guest image: it can be built on amd64 only, this is %s", runtime.GOARCH)
 	}
-	if c.Say == nil {
-		c.Say = func(string, ...any) {}
+	if c.Progress == nil {
+		c.Progress = func(string, ...any) {}
 	}
 	dir, err := c.kernel(ctx)
 	if err != nil {
@@ -110,54 +110,55 @@ func (c Config) Make(ctx context.Context) (Image, error) {
 	image := Image{
 		Kernel: filepath.Join(dir, kernelName), Initrd: filepath.Join(dir, "initrd-"+hex.EncodeToString(sum[:6])),
 	}
-	// It is marked as used: others may take away what nobody has used for long.
+	// The time marks it as used: sweep removes unused images.
 	if now := time.Now(); os.Chtimes(image.Initrd, now, now) == nil {
 		return image, nil
 	}
 	if err := c.sweep(dir); err != nil {
 		return Image{}, fmt.Errorf("guest image: %w", err)
 	}
-	return image, keep(image.Initrd, b.Bytes())
+	return image, writeImage(image.Initrd, b.Bytes())
 }
 
-// unused is after how long an image is taken away that nobody asked for.
-const unused = 24 * time.Hour
+// unusedAge is the age at which sweep removes an unused image.
+const unusedAge = 24 * time.Hour
 
-// sweep takes away what earlier versions of the programs were in. Other versions may be in use at the same time, by
-// another checkout for instance.
+// sweep removes unused images of other versions of the programs. Other versions may be in use at the same time, such as
+// by another checkout.
 func (c Config) sweep(dir string) error {
 	old, err := filepath.Glob(filepath.Join(dir, "initrd-*"))
 	for _, path := range old {
 		st, problem := os.Stat(path)
-		if problem == nil && time.Since(st.ModTime()) < unused {
+		if problem == nil && time.Since(st.ModTime()) < unusedAge {
 			continue
 		}
 		if problem == nil {
 			problem = os.Remove(path)
 		}
-		if !errors.Is(problem, os.ErrNotExist) { // somebody else has taken it away
+		if !errors.Is(problem, os.ErrNotExist) { // another process has removed it
 			err = errors.Join(err, problem)
 		}
 	}
 	return err
 }
 
-// keep writes a file that is whole whenever it is there.
-func keep(path string, b []byte) error {
+// writeImage writes a file atomically.
+func writeImage(path string, b []byte) error {
 	if err := atomicfile.Write(path, b, 0o644, atomicfile.Durable); err != nil {
 		return fmt.Errorf("guest image: %w", err)
 	}
 	return nil
 }
 
-// tree is the guest's file system.
+// tree returns the guest's file system.
 func (c Config) tree(kernel string) (archive, error) {
 	busybox, err := os.ReadFile(c.Busybox)
 	if err == nil {
-		err = static(busybox)
+		err = checkStatic(busybox)
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "install busybox-static; or "+wayOut, "busybox %q: %w", c.Busybox, err)
+		return nil, model.Errorf(model.CodeInvalidEnv, "install busybox-static; or "+explicitHint, "busybox %q: %w",
+			c.Busybox, err)
 	}
 	mods, err := modules(kernel)
 	if err != nil {
@@ -166,7 +167,7 @@ func (c Config) tree(kernel string) (archive, error) {
 	a := archive{
 		dir("bin"), dir("dev"), dir("etc"), dir("etc/acpi"), dir("modules"), dir("proc"), dir("run"), dir("sys"), dir("tmp"),
 		device("dev/console", 5, 1),
-		program("init", initScript), program("card", cardScript), program("lease", leaseScript),
+		program("init", initScript), program("nic", nicScript), program("lease", leaseScript),
 		program("bin/busybox", busybox),
 	}
 	var order bytes.Buffer
@@ -180,10 +181,10 @@ func (c Config) tree(kernel string) (archive, error) {
 	}
 	tools, err := os.ReadFile(c.Tools)
 	if err == nil {
-		err = static(tools)
+		err = checkStatic(tools)
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "build it with CGO_ENABLED=0, as make build does",
+		return nil, model.Errorf(model.CodeInvalidEnv, "build it with CGO_ENABLED=0, as make build does",
 			"guest-tools %q: %w", c.Tools, err)
 	}
 	return append(a, program("bin/guest-tools", tools)), nil

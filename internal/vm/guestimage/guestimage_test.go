@@ -15,7 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestArchive: the kernel's form is what cpio reads, and the same tree is the same bytes.
+// TestArchive: cpio reads the archive, and it is reproducible.
 func TestArchive(t *testing.T) {
 	a := archive{
 		dir("bin"), program("bin/x", []byte("hello")), entry{name: "odd", mode: modeFile | 0o644, data: []byte("12345")},
@@ -25,7 +25,7 @@ func TestArchive(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := a.write(&two); err != nil || !bytes.Equal(one.Bytes(), two.Bytes()) {
-		t.Errorf("two ways to write one tree: %v", err)
+		t.Errorf("two writes of one tree differ: %v", err)
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -47,7 +47,7 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// TestOrder: what a driver needs is loaded before it, and what is needed by none is left out.
+// TestOrder: dependencies of a driver are loaded before it, and modules that no driver needs are skipped.
 func TestOrder(t *testing.T) {
 	all := map[string]module{
 		"virtio_net":   {name: "virtio_net.ko", depends: []string{"net_failover", "built_in"}},
@@ -56,7 +56,7 @@ func TestOrder(t *testing.T) {
 		"virtio_pci": {name: "virtio_pci.ko", depends: []string{"virtio_pci"}},
 	}
 	var got []string
-	for _, m := range inOrder(all) {
+	for _, m := range loadOrder(all) {
 		got = append(got, m.name)
 	}
 	if d := cmp.Diff([]string{"virtio_pci.ko", "failover.ko", "net_failover.ko", "virtio_net.ko"}, got); d != "" {
@@ -64,7 +64,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestNoBusybox: what is wrong and the way out.
+// TestNoBusybox: an unsuitable busybox is an error with a hint.
 func TestNoBusybox(t *testing.T) {
 	_, err := Config{Busybox: "/nowhere/busybox"}.tree(t.TempDir())
 	if err == nil || !strings.HasPrefix(err.Error(), `busybox "/nowhere/busybox": `) {

@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# The guest's first program: devices, addresses, and a shell on the serial console that tests can speak to as well.
+# The init of the guest: devices, addresses, and a shell on the serial console for users and tests.
 export PATH=/bin HOME=/ TERM=vt100
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp
 /bin/busybox mount -t proc proc /proc
@@ -10,7 +10,7 @@ export PATH=/bin HOME=/ TERM=vt100
 /bin/busybox --install -s /bin
 exec </dev/ttyS0 >/dev/ttyS0 2>&1
 
-# The hypervisor's button switches the machine off.
+# ACPI shutdown powers the VM off.
 mkdir -p /etc/acpi/PWRF
 printf '#!/bin/busybox sh\nsync\npoweroff -f\n' >/etc/acpi/PWRF/00000080
 chmod +x /etc/acpi/PWRF/00000080
@@ -18,15 +18,15 @@ while read -r m; do insmod "/modules/$m" 2>/dev/null; done </modules/order
 acpid -l /dev/null 2>/dev/null
 
 ip link set lo up
-echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad # it is alone on its wire
+echo 0 >/proc/sys/net/ipv6/conf/all/accept_dad # no duplicate address detection
 echo 0 >/proc/sys/net/ipv6/conf/default/accept_dad
-# Cards that are plugged later have their addresses asked for as well.
-uevent /card >/dev/null 2>&1 &
+# Hot-plugged interfaces are configured, too.
+uevent /nic >/dev/null 2>&1 &
 for dev in /sys/class/net/eth*; do
-	[ ! -e "$dev" ] || ACTION=add SUBSYSTEM=net INTERFACE=${dev##*/} /card
+	[ ! -e "$dev" ] || ACTION=add SUBSYSTEM=net INTERFACE=${dev##*/} /nic
 done
 
-# facts: what the guest's network is, in words that people and tests read.
+# facts: prints the network configuration of the guest, for users and tests.
 facts() {
 	for dev in /sys/class/net/eth*; do
 		dev=${dev##*/}
@@ -37,7 +37,7 @@ facts() {
 	ip -6 route show | grep '^default' | while read -r line; do echo "weft-guest: ROUTE inet6 $line"; done
 }
 
-# send ADDR PORT TEXT: says a line and prints the answer.      answer PORT TEXT: does so to all who call, until it is killed.
+# send ADDR PORT TEXT: sends a line and prints the reply.      answer PORT TEXT: replies to all connections until it is killed.
 send() { echo "$3" | timeout 20 nc -w 10 "$1" "$2"; }
 answer() {
 	printf '#!/bin/busybox sh\nread -r said\necho "%s $said"\n' "$2" >"/run/answer$1"

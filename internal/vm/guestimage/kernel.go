@@ -20,41 +20,41 @@ import (
 
 const kernelName = "vmlinuz"
 
-// wanted are packages of kernels for virtual machines, the preferred one first: Debian's, and Ubuntu's.
-func wanted() []string {
+// kernelPackages are kernel packages for VMs, the preferred one first: Debian's, and Ubuntu's.
+func kernelPackages() []string {
 	return []string{"linux-image-6.12-cloud-amd64", "linux-image-cloud-amd64", "linux-image-virtual"}
 }
 
-// kernel gives the directory with the kernel and its modules.
+// kernel returns the directory with the kernel and its modules.
 func (c Config) kernel(ctx context.Context) (string, error) {
 	pkg, version, err := newest(ctx)
-	if err != nil && os.Geteuid() == 0 { // a fresh machine has no lists
+	if err != nil && os.Geteuid() == 0 { // a fresh host has no package lists
 		if _, e := output(ctx, "", "apt-get", "update", "-qq"); e == nil {
 			pkg, version, err = newest(ctx)
 		}
 	}
 	if err != nil {
-		if old, ok := c.have(); ok {
+		if old, ok := c.cached(); ok {
 			return old, nil
 		}
-		return "", model.Faultf(model.CodeInvalidEnv, "run apt-get update; or "+wayOut, "kernel: %w", err)
+		return "", model.Errorf(model.CodeInvalidEnv, "run apt-get update; or "+explicitHint, "kernel: %w", err)
 	}
 	dir := filepath.Join(c.Cache, "guest-"+pkg+"-"+version)
 	if _, err := os.Stat(filepath.Join(dir, kernelName)); err == nil {
 		return dir, nil
 	}
-	c.Say("getting %s %s into %s (once)", pkg, version, dir)
+	c.Progress("getting %s %s into %s (once)", pkg, version, dir)
 	if err := c.fetch(ctx, pkg, dir); err != nil {
-		if old, ok := c.have(); ok {
+		if old, ok := c.cached(); ok {
 			return old, nil
 		}
-		return "", model.Faultf(model.CodeInvalidEnv, wayOut, "kernel: %s: %w", pkg, err)
+		return "", model.Errorf(model.CodeInvalidEnv, explicitHint, "kernel: %s: %w", pkg, err)
 	}
 	return dir, nil
 }
 
-// have is the newest kernel that is here: it will do where a newer one cannot be had.
-func (c Config) have() (dir string, ok bool) {
+// cached returns the newest kernel in the cache, for use if the download of a newer one fails.
+func (c Config) cached() (dir string, ok bool) {
 	old, _ := filepath.Glob(filepath.Join(c.Cache, "guest-*", kernelName))
 	if len(old) == 0 {
 		return "", false
@@ -62,9 +62,9 @@ func (c Config) have() (dir string, ok bool) {
 	return filepath.Dir(slices.Max(old)), true
 }
 
-// newest asks apt which kernel there is.
+// newest returns the kernel package that apt has.
 func newest(ctx context.Context) (pkg, version string, err error) {
-	for _, meta := range wanted() {
+	for _, meta := range kernelPackages() {
 		out, e := output(ctx, "", "apt-cache", "depends", meta)
 		err = errors.Join(err, e)
 		for line := range strings.Lines(out) {
@@ -78,7 +78,7 @@ func newest(ctx context.Context) (pkg, version string, err error) {
 		}
 	}
 	if pkg == "" {
-		return "", "", errors.Join(errors.New("apt knows none of "+strings.Join(wanted(), ", ")), err)
+		return "", "", errors.Join(errors.New("apt has none of "+strings.Join(kernelPackages(), ", ")), err)
 	}
 	out, err := output(ctx, "", "apt-cache", "show", "--no-all-versions", pkg)
 	for line := range strings.Lines(out) {
@@ -86,7 +86,7 @@ func newest(ctx context.Context) (pkg, version string, err error) {
 			return pkg, strings.TrimSpace(v), nil
 		}
 	}
-	return "", "", errors.Join(errors.New("apt knows no version of "+pkg), err)
+	return "", "", errors.Join(errors.New("apt has no version of "+pkg), err)
 }
 
 func output(ctx context.Context, dir, name string, args ...string) (string, error) {
@@ -101,7 +101,7 @@ func output(ctx context.Context, dir, name string, args ...string) (string, erro
 	return string(out), nil
 }
 
-// fetch brings a package and takes the kernel and the drivers out of it. The directory is whole when it is there.
+// fetch downloads a package and extracts the kernel and the drivers. It creates the directory atomically.
 func (c Config) fetch(ctx context.Context, pkg, dir string) (err error) {
 	if err := os.MkdirAll(c.Cache, 0o755); err != nil {
 		return err
@@ -127,13 +127,13 @@ func (c Config) fetch(ctx context.Context, pkg, dir string) (err error) {
 	}
 	if err = os.Rename(into, dir); err != nil {
 		if _, there := os.Stat(filepath.Join(dir, kernelName)); there == nil {
-			return nil // somebody else was quicker
+			return nil // another process was faster
 		}
 	}
 	return err
 }
 
-// unpack takes what is wanted out of a package.
+// unpack extracts the kernel and the drivers of a package.
 func unpack(ctx context.Context, deb, into string) (err error) {
 	cmd := exec.CommandContext(ctx, "dpkg-deb", "--fsys-tarfile", deb)
 	out, err := cmd.StdoutPipe()
@@ -143,7 +143,7 @@ func unpack(ctx context.Context, deb, into string) (err error) {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	err = pick(ctx, tar.NewReader(out), into)
+	err = extract(ctx, tar.NewReader(out), into)
 	if err == nil {
 		_, err = io.Copy(io.Discard, out)
 	}
@@ -154,8 +154,8 @@ func unpack(ctx context.Context, deb, into string) (err error) {
 	return err
 }
 
-// pick writes the kernel and all modules that a driver may need.
-func pick(ctx context.Context, r *tar.Reader, into string) error {
+// extract writes the kernel and all modules that a driver may need.
+func extract(ctx context.Context, r *tar.Reader, into string) error {
 	all := map[string]module{}
 	found := false
 	for {
@@ -174,8 +174,8 @@ func pick(ctx context.Context, r *tar.Reader, into string) error {
 			if err := save(filepath.Join(into, kernelName), r); err != nil {
 				return err
 			}
-		case near(h.Name):
-			m, err := takeModule(ctx, name, r)
+		case isCandidate(h.Name):
+			m, err := readModuleFrom(ctx, name, r)
 			if err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
@@ -183,9 +183,9 @@ func pick(ctx context.Context, r *tar.Reader, into string) error {
 		}
 	}
 	if !found {
-		return errors.New("there is no kernel in it")
+		return errors.New("it contains no kernel")
 	}
-	for _, m := range inOrder(all) {
+	for _, m := range loadOrder(all) {
 		if err := os.WriteFile(filepath.Join(into, m.name), m.data, 0o644); err != nil {
 			return err
 		}
@@ -193,8 +193,8 @@ func pick(ctx context.Context, r *tar.Reader, into string) error {
 	return nil
 }
 
-// near tells whether a file may be a module that is wanted: looking into all of them takes minutes.
-func near(name string) bool {
+// isCandidate reports whether a file may be a needed module: reading all of them takes minutes.
+func isCandidate(name string) bool {
 	for _, dir := range []string{
 		"/kernel/drivers/virtio/", "/kernel/drivers/net/virtio_net.", "/kernel/net/core/",
 		"/kernel/drivers/net/net_failover.",
@@ -217,8 +217,8 @@ func save(name string, r io.Reader) error {
 	return errors.Join(err, f.Close())
 }
 
-// takeModule reads a module, which may be compressed.
-func takeModule(ctx context.Context, name string, r io.Reader) (module, error) {
+// readModuleFrom reads a module, which may be compressed.
+func readModuleFrom(ctx context.Context, name string, r io.Reader) (module, error) {
 	if strings.HasSuffix(name, ".xz") {
 		cmd := exec.CommandContext(ctx, "xz", "-dc")
 		cmd.Stdin = r

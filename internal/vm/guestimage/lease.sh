@@ -1,7 +1,7 @@
 #!/bin/busybox sh
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the DHCP client has been told becomes the guest's network.
+# Configures the network of the guest from a DHCP lease.
 case $1 in
 deconfig) ip -4 addr flush dev "$interface" ;;
 bound | renew)
@@ -24,7 +24,7 @@ bound | renew)
 	;;
 bound6)
 	ip -6 addr replace "$ip/128" dev "$interface"
-	n=0 # the way out comes from a router's advertisement
+	n=0 # the default route comes from a router advertisement
 	until ip -6 route show | grep -q "^default.* dev $interface" || [ $n -ge 150 ]; do
 		usleep 200000
 		n=$((n + 1))

@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// drivers are those that a guest may need; what a kernel has built in, or has not, is left out.
+// drivers are the drivers that a guest may need; those that the kernel has built in, or lacks, are skipped.
 func drivers() []string {
 	return []string{"virtio_pci", "virtio_net", "e1000", "e1000e", "8139cp", "button", "evdev"}
 }
 
-// module is a kernel's module by the name of its file.
+// module is a kernel module by the name of its file.
 type module struct {
 	name    string
 	data    []byte
@@ -26,7 +26,7 @@ type module struct {
 
 const suffix = ".ko"
 
-// modules are those of a kernel in the order in which they can be loaded.
+// modules returns the modules of a kernel in load order.
 func modules(dir string) ([]module, error) {
 	paths, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
@@ -40,7 +40,7 @@ func modules(dir string) ([]module, error) {
 		}
 		all[strings.ReplaceAll(strings.TrimSuffix(m.name, suffix), "-", "_")] = m
 	}
-	return inOrder(all), nil
+	return loadOrder(all), nil
 }
 
 func readModule(path string) (module, error) {
@@ -52,8 +52,8 @@ func readModule(path string) (module, error) {
 	return module{name: filepath.Base(path), data: b, depends: deps}, err
 }
 
-// inOrder puts what others depend on first.
-func inOrder(all map[string]module) []module {
+// loadOrder sorts modules after their dependencies.
+func loadOrder(all map[string]module) []module {
 	var out []module
 	seen := map[string]bool{}
 	var add func(name string)
@@ -74,7 +74,7 @@ func inOrder(all map[string]module) []module {
 	return out
 }
 
-// depends reads out of a module what it needs.
+// depends returns the dependencies of a module.
 func depends(b []byte) ([]string, error) {
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
@@ -82,7 +82,7 @@ func depends(b []byte) ([]string, error) {
 	}
 	s := f.Section(".modinfo")
 	if s == nil {
-		return nil, errors.New("the module says nothing of itself")
+		return nil, errors.New("the module has no .modinfo section")
 	}
 	info, err := s.Data()
 	if err != nil {
@@ -96,14 +96,14 @@ func depends(b []byte) ([]string, error) {
 	return nil, nil
 }
 
-// static refuses a program that needs libraries, which the guest has not.
-func static(b []byte) error {
+// checkStatic checks that a program needs no shared libraries, which the guest does not have.
+func checkStatic(b []byte) error {
 	f, err := elf.NewFile(bytes.NewReader(b))
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(f.Progs, func(p *elf.Prog) bool { return p.Type == elf.PT_INTERP }) {
-		return errors.New("it needs libraries, a static one is wanted")
+		return errors.New("it is dynamically linked; it must be static")
 	}
 	return nil
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestSweep: images go that nobody has used for a day, and no others.
+// TestSweep: sweep removes images that were unused for a day, and no others.
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
 	for name, age := range map[string]time.Duration{
-		"initrd-old": 2 * unused, "initrd-used": unused / 2, "vmlinuz": 2 * unused,
+		"initrd-old": 2 * unusedAge, "initrd-used": unusedAge / 2, "vmlinuz": 2 * unusedAge,
 	} {
 		path, at := filepath.Join(dir, name), time.Now().Add(-age)
 		if err := os.WriteFile(path, nil, 0o600); err != nil {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package host brings machines' networks into pods and takes them out again, whoever does it: the node's agent, asked
-// over its socket, or this process where there is none.
+// Package host applies VMs' networks to pods and undoes them: by the node's agent over its socket, or in this process
+// if there is no agent.
 //
-//	Start   phase 1: links, addresses, settings and rules in the pod
-//	Serve   the node's side of phase 2: words and open sockets for weft-guest, over one socket in the pod
-//	Stop    the pod's network is what it was
+//	Start   phase 1: links, addresses, sysctls and rules in the pod
+//	Serve   the node's side of phase 2: it passes guest configurations and open sockets to weft-guest, over a socket in
+//	        the pod
+//	Stop    restores the pod's network
 package host
 
 import (
@@ -25,61 +26,61 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// GuestSocket is where weft-guest asks for its wires: an abstract address, which each network namespace has of its own.
+// GuestSocket is the socket of weft-guest in a pod. It is an abstract address, so each network namespace has its own.
 const GuestSocket = "@weft-guest"
 
-// DefaultDir is where records are when no agent keeps them.
+// DefaultDir is the directory of records if there is no agent.
 const DefaultDir = "/run/weft/vm"
 
-// Pod is where a machine is.
+// Pod is the pod of a VM.
 type Pod struct {
-	// NS is the pod's namespace; nil for Stop when it has gone.
+	// NS is the pod's namespace; nil for Stop if it is gone.
 	NS *netns.NS
-	// ID is a name that no other pod ever has; without one, the namespace tells.
+	// ID is a unique ID that is never reused; "" is the Identity of the namespace.
 	ID string
-	// Root is the root directory of the hypervisor's container (/proc/PID/root), or "": there the machine's user is given
-	// the devices of the node that it needs.
+	// Root is the root directory of the hypervisor's container (/proc/PID/root), or "": in it, the hypervisor's user is
+	// granted the devices of the node that it needs.
 	Root string
 }
 
-// Name names the pod among all that there ever are, "" where nothing is known of it.
-func (p Pod) Name() (string, error) {
+// Identity returns a unique ID of the pod, "" if neither ID nor namespace is known.
+func (p Pod) Identity() (string, error) {
 	if p.ID != "" || p.NS == nil {
 		return p.ID, nil
 	}
 	return phase1.Identity(p.NS)
 }
 
-// Host is who brings machines' networks into pods.
+// Host applies VMs' networks to pods.
 type Host interface {
-	// Start brings what the input's machine needs into its pod. Called again it changes nothing, makes what is new and
-	// takes away what is absent by now; it takes up a call that was killed. A call that fails takes back what it began.
+	// Start applies the network of the input's VM to its pod. It is idempotent: it adds new networks, removes absent ones
+	// and resumes a killed call. A failed call is rolled back.
 	Start(ctx context.Context, pod Pod, in plan.Input) (phase1.Record, error)
-	// Stop takes a machine out of a pod, which then has the network that it had. Nothing to take out is no error.
+	// Stop removes a VM from a pod and restores the pod's network. An unknown VM is no error.
 	Stop(ctx context.Context, pod Pod, key string) error
-	// Find tells what is known of a machine; List, of all.
+	// Find returns the record of a VM; List, of all.
 	Find(ctx context.Context, key string) (r phase1.Record, found bool, err error)
 	List(ctx context.Context) ([]phase1.Record, error)
-	// Serve gives the words and sockets for a machine's guests to weft-guest until the context ends.
+	// Serve serves weft-guest in a VM's pod until the context ends.
 	Serve(ctx context.Context, pod Pod, key string) error
 	Close() error
 }
 
-// Config is what a Host is made of.
+// Config configures a Host.
 type Config struct {
-	// Socket is the agent's; "" is none: this process does it by itself.
+	// Socket is the agent's socket; "" is no agent.
 	Socket string
-	// Dir is where records are when there is no agent.
+	// Dir is the directory of records if there is no agent.
 	Dir string
 	Log *slog.Logger
-	// Step, which may be nil, is phase 1's hook for tests.
+	// Step, if set, is phase 1's failpoint hook.
 	Step failpoint.Hook
 }
 
 const pingTime = wire.PingMillis * time.Millisecond
 
-// Open finds the agent, or does without one. Where there is a socket of which nobody answers, the agent was killed and
-// will be back: whatever were done meanwhile it would not know of.
+// Open connects to the agent, or works without one if there is no socket. If the socket exists and no process answers,
+// the agent was killed and will return; it would not know of changes by this process, so Open fails.
 func Open(ctx context.Context, c Config) (Host, error) {
 	if c.Socket != "" {
 		ctx, cancel := context.WithTimeout(ctx, pingTime)
@@ -95,7 +96,7 @@ func Open(ctx context.Context, c Config) (Host, error) {
 			return remote{socket: c.Socket}, nil
 		}
 		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, model.Faultf(model.CodeTryAgain, "start it, or name no socket of an agent where there shall be none",
+			return nil, model.Errorf(model.CodeTryAgain, "start the agent; without one, set no agent socket",
 				"agent at %s: %w", c.Socket, err)
 		}
 	}
@@ -106,9 +107,9 @@ func Open(ctx context.Context, c Config) (Host, error) {
 	return NewLocal(phase1.Config{Dir: c.Dir, Boot: id, Log: c.Log, Step: c.Step}), nil
 }
 
-// In is what is known of a machine in a pod.
-func In(ctx context.Context, h Host, pod Pod, key string) (phase1.Record, error) {
-	name, err := pod.Name()
+// FindInPod returns the record of a VM in a pod.
+func FindInPod(ctx context.Context, h Host, pod Pod, key string) (phase1.Record, error) {
+	name, err := pod.Identity()
 	if err != nil {
 		return phase1.Record{}, err
 	}
@@ -119,12 +120,12 @@ func In(ctx context.Context, h Host, pod Pod, key string) (phase1.Record, error)
 	other := ""
 	for _, r := range all {
 		switch {
-		case r.Machine == key && r.In == name:
+		case r.VM == key && r.PodID == name:
 			return r, nil
-		case r.Machine == key:
-			other = "; it is in pod " + r.In
+		case r.VM == key:
+			other = "; it is in pod " + r.PodID
 		}
 	}
-	return phase1.Record{}, model.Faultf(model.CodeInvalidEnv, "weft vm phase1 brings it there",
-		"nothing is known of machine %s in pod %s%s", key, name, other)
+	return phase1.Record{}, model.Errorf(model.CodeInvalidEnv, "run weft vm phase1",
+		"VM %s is not in pod %s%s", key, name, other)
 }

@@ -33,7 +33,7 @@ func pod(t *testing.T) *netns.NS {
 	return ns
 }
 
-func machine() plan.Input {
+func testInput() plan.Input {
 	return plan.Input{
 		VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: 107, Interfaces: []model.VMInterface{{
 			Name: "default", Binding: model.VMMasquerade, Model: "virtio",
@@ -45,8 +45,8 @@ func machine() plan.Input {
 	}
 }
 
-// TestAlone: without an agent this process does all of it.
-func TestAlone(t *testing.T) {
+// TestLocal: without an agent this process applies, serves and undoes.
+func TestLocal(t *testing.T) {
 	ns, dir := pod(t), filepath.Join(t.TempDir(), "vm")
 	h, err := Open(t.Context(), Config{
 		Socket: filepath.Join(dir, "none.sock"), Dir: dir, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
@@ -57,31 +57,31 @@ func TestAlone(t *testing.T) {
 	defer func() { _ = h.Close() }()
 	p := Pod{NS: ns}
 	if err := h.Serve(t.Context(), p, "shop/vm1"); err == nil ||
-		!strings.Contains(err.Error(), "nothing is known of machine shop/vm1 in pod") {
+		!strings.Contains(err.Error(), "VM shop/vm1 is not in pod") {
 		t.Errorf("%v", err)
 	}
-	record, err := h.Start(t.Context(), p, machine())
+	record, err := h.Start(t.Context(), p, testInput())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if known, err := In(t.Context(), h, p, "shop/vm1"); err != nil || known.In != record.In {
+	if known, err := FindInPod(t.Context(), h, p, "shop/vm1"); err != nil || known.PodID != record.PodID {
 		t.Errorf("%+v %v", known, err)
 	}
-	if _, err := In(t.Context(), h, Pod{ID: "other"}, "shop/vm1"); err == nil ||
-		!strings.Contains(err.Error(), "it is in pod "+record.In) {
+	if _, err := FindInPod(t.Context(), h, Pod{ID: "other"}, "shop/vm1"); err == nil ||
+		!strings.Contains(err.Error(), "it is in pod "+record.PodID) {
 		t.Errorf("%v", err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	served := make(chan error, 1)
 	go func() { served <- h.Serve(ctx, p, "shop/vm1") }()
-	if wires := asked(t, ns); wires != 1 {
+	if wires := takeWires(t, ns); wires != 1 {
 		t.Errorf("%d wires", wires)
 	}
 	stop()
 	if err := <-served; err != nil {
 		t.Error(err)
 	}
-	// By its key alone: the pod is found where it was.
+	// Without a namespace: Stop opens the pod by the path of the record.
 	if err := h.Stop(t.Context(), Pod{}, "shop/vm1"); err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestAlone(t *testing.T) {
 		strings.Contains(links, "k6t") {
 		t.Errorf("left: %s", links)
 	}
-	if err := h.Stop(t.Context(), p, "shop/vm1"); err != nil { // nothing to take out
+	if err := h.Stop(t.Context(), p, "shop/vm1"); err != nil { // already stopped
 		t.Error(err)
 	}
 	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
@@ -97,8 +97,8 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// asked is how many wires a weft-guest gets.
-func asked(t *testing.T, ns *netns.NS) int {
+// takeWires connects as weft-guest and returns the number of wires.
+func takeWires(t *testing.T, ns *netns.NS) int {
 	t.Helper()
 	for range 500 {
 		var c *net.UnixConn
@@ -106,16 +106,16 @@ func asked(t *testing.T, ns *netns.NS) int {
 			c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: GuestSocket, Net: "unix"})
 			return err
 		})
-		if err != nil { // it does not listen yet
+		if err != nil { // not listening yet
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
 		defer func() { _ = c.Close() }()
 		_ = c.SetDeadline(time.Now().Add(30 * time.Second))
-		if err := errors.Join(handover.Hear(c), handover.Answer(c)); err != nil {
+		if err := errors.Join(handover.WaitHello(c), handover.Ready(c)); err != nil {
 			t.Fatal(err)
 		}
-		wires, err := handover.Take(c)
+		wires, err := handover.Receive(c)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,11 +124,11 @@ func asked(t *testing.T, ns *netns.NS) int {
 		}
 		return len(wires)
 	}
-	t.Fatal("nobody gives wires")
+	t.Fatal("weft-guest is not served")
 	return 0
 }
 
-// TestAgentThatDoesNotAnswer: a socket of which nobody answers is an error that says the way out.
+// TestAgentThatDoesNotAnswer: a socket without a listener is an error with a hint.
 func TestAgentThatDoesNotAnswer(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "agent.sock")
 	l, err := net.Listen("unix", socket+".ping")
@@ -137,8 +137,8 @@ func TestAgentThatDoesNotAnswer(t *testing.T) {
 	}
 	defer func() { _ = l.Close() }()
 	_, err = Open(t.Context(), Config{Socket: socket, Log: slog.New(slog.DiscardHandler)})
-	var fault *model.Fault
-	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(fault.Hint, "start it") {
+	var fault *model.Error
+	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain || !strings.Contains(fault.Hint, "start the agent") {
 		t.Errorf("%v", err)
 	}
 }

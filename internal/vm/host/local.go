@@ -9,42 +9,42 @@ import (
 	"sync"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
-	"github.com/weft-net/weft/internal/guest/giver"
+	"github.com/weft-net/weft/internal/guest/fdserver"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	plan "github.com/weft-net/weft/internal/plan/vm"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Local does everything in this process.
+// Local is a Host that works in this process.
 type Local struct {
 	phase1 phase1.Config
 
-	mu     sync.Mutex
-	givers map[place]*serving
+	mu      sync.Mutex
+	servers map[podVM]*server
 }
 
-// place is a machine in a pod.
-type place struct{ machine, pod string }
+// podVM identifies a VM in a pod.
+type podVM struct{ vm, pod string }
 
-// serving is a Giver that runs.
-type serving struct {
-	giver *giver.Giver
-	ns    *netns.NS
-	stop  func()
+// server is a running fdserver.
+type server struct {
+	fds  *fdserver.Server
+	ns   *netns.NS
+	stop func()
 }
 
-// NewLocal makes a Local.
-func NewLocal(c phase1.Config) *Local { return &Local{phase1: c, givers: map[place]*serving{}} }
+// NewLocal returns a Local.
+func NewLocal(c phase1.Config) *Local { return &Local{phase1: c, servers: map[podVM]*server{}} }
 
-// Start brings a machine's network into its pod.
+// Start applies a VM's network to its pod.
 func (l *Local) Start(ctx context.Context, pod Pod, in plan.Input) (phase1.Record, error) {
 	return l.StartIn(ctx, pod, in, "")
 }
 
-// StartIn is Start for a pod whose sandbox is known.
+// StartIn is Start for a pod with a known sandbox ID.
 func (l *Local) StartIn(ctx context.Context, pod Pod, in plan.Input, container string) (phase1.Record, error) {
-	name, err := pod.Name()
+	name, err := pod.Identity()
 	if err != nil {
 		return phase1.Record{}, err
 	}
@@ -54,13 +54,13 @@ func (l *Local) StartIn(ctx context.Context, pod Pod, in plan.Input, container s
 	if err != nil {
 		return phase1.Record{}, err
 	}
-	l.tell(record)
+	l.update(record)
 	return record, nil
 }
 
-// Stop takes a machine out of its pod.
+// Stop removes a VM from its pod.
 func (l *Local) Stop(ctx context.Context, pod Pod, key string) error {
-	name, err := pod.Name()
+	name, err := pod.Identity()
 	if err != nil {
 		return err
 	}
@@ -68,24 +68,24 @@ func (l *Local) Stop(ctx context.Context, pod Pod, key string) error {
 	if err != nil || !found {
 		return err
 	}
-	if pod.NS == nil { // it may live at another path than the caller has
-		if ns, err := PodOf(r); err == nil {
+	if pod.NS == nil { // the record may have a path that exists
+		if ns, err := OpenPod(r); err == nil {
 			defer func() { _ = ns.Close() }()
 			pod.NS = ns
 		}
 	}
-	if err := l.phase1.Undo(ctx, pod.NS, r.In, key); err != nil {
+	if err := l.phase1.Undo(ctx, pod.NS, r.PodID, key); err != nil {
 		return err
 	}
-	l.Silence(key, r.In)
+	l.StopServing(key, r.PodID)
 	return nil
 }
 
-// errGone is what PodOf says of a pod that is gone.
-var errGone = errors.New("the pod's namespace has gone")
+// errGone is PodOf's error for a pod that is gone.
+var errGone = errors.New("the pod's namespace is gone")
 
-// PodOf opens the namespace of a machine's pod at the path that the machine's call had, or at others.
-func PodOf(r phase1.Record, others ...string) (*netns.NS, error) {
+// OpenPod opens the namespace of a VM's pod, by the path of the VM's call or by others.
+func OpenPod(r phase1.Record, others ...string) (*netns.NS, error) {
 	for _, path := range append([]string{r.Netns}, others...) {
 		ns, err := netns.Open(path)
 		if err != nil {
@@ -99,32 +99,32 @@ func PodOf(r phase1.Record, others ...string) (*netns.NS, error) {
 	return nil, errGone
 }
 
-// UndoSome takes the chosen networks of a machine out of its pod, and tells what is left.
+// UndoSome undoes the chosen networks of a VM, and returns the remaining record.
 func (l *Local) UndoSome(
 	ctx context.Context, ns *netns.NS, r phase1.Record, chosen func(attach.Act) bool,
 ) (phase1.Record, error) {
-	left, err := l.phase1.UndoSome(ctx, ns, r.In, r.Machine, chosen)
+	left, err := l.phase1.UndoSome(ctx, ns, r.PodID, r.VM, chosen)
 	switch {
 	case err != nil:
 	case len(left.Networks) == 0:
-		l.Silence(r.Machine, r.In)
+		l.StopServing(r.VM, r.PodID)
 	default:
-		l.tell(left)
+		l.update(left)
 	}
 	return left, err
 }
 
-// Find tells what is known of a machine.
+// Find returns the record of a VM.
 func (l *Local) Find(_ context.Context, key string) (phase1.Record, bool, error) {
 	return l.phase1.Read(key, "")
 }
 
-// List tells what is known of all machines.
+// List returns the records of all VMs.
 func (l *Local) List(context.Context) ([]phase1.Record, error) { return l.phase1.List() }
 
-// Serve gives wires to weft-guest until the context ends.
+// Serve serves weft-guest until the context ends.
 func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
-	name, err := pod.Name()
+	name, err := pod.Identity()
 	if err != nil {
 		return err
 	}
@@ -133,10 +133,10 @@ func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
 		return err
 	}
 	if !found {
-		return model.Faultf(model.CodeInvalidEnv, "phase 1 comes first",
-			"nothing is known of machine %s in pod %s", key, name)
+		return model.Errorf(model.CodeInvalidEnv, "run phase 1 first",
+			"VM %s is not in pod %s", key, name)
 	}
-	ended, err := l.Attend(record, pod.NS, GuestSocket)
+	ended, err := l.StartServing(record, pod.NS, GuestSocket)
 	if err != nil {
 		return err
 	}
@@ -144,37 +144,37 @@ func (l *Local) Serve(ctx context.Context, pod Pod, key string) error {
 	case err = <-ended:
 		return err
 	case <-ctx.Done():
-		l.Silence(key, name)
+		l.StopServing(key, name)
 		return <-ended
 	}
 }
 
-// Attend begins to give the wires of a machine to weft-guest, at an address in the pod or a path of this process's, and
-// goes on until Silence. The channel tells how that ended. The namespace is opened anew.
-func (l *Local) Attend(record phase1.Record, ns *netns.NS, address string) (<-chan error, error) {
-	at := place{record.Machine, record.In}
-	own, err := ns.Again()
+// StartServing serves weft-guest for a VM, at an abstract address in the pod or a path of this process, until
+// StopServing. The channel receives the error when serving ends. The namespace is duplicated.
+func (l *Local) StartServing(record phase1.Record, ns *netns.NS, address string) (<-chan error, error) {
+	at := podVM{record.VM, record.PodID}
+	own, err := ns.Duplicate()
 	if err != nil {
 		return nil, err
 	}
-	g, err := giver.Listen(own, address, record.Owner, l.phase1.Log.With("machine", record.Machine))
+	g, err := fdserver.Listen(own, address, record.Owner, l.phase1.Log.With("vm", record.VM))
 	if err != nil {
 		return nil, errors.Join(err, own.Close())
 	}
-	g.Step = l.phase1.Step
+	g.Failpoint = l.phase1.Step
 	ctx, cancel := context.WithCancel(context.Background())
 	ended, done := make(chan error, 1), make(chan struct{})
-	s := &serving{giver: g, ns: own, stop: func() { cancel(); <-done }}
+	s := &server{fds: g, ns: own, stop: func() { cancel(); <-done }}
 	l.mu.Lock()
-	if l.givers[at] != nil {
+	if l.servers[at] != nil {
 		l.mu.Unlock()
 		cancel()
-		return nil, errors.Join(fmt.Errorf("machine %s in pod %s is served already", at.machine, at.pod),
+		return nil, errors.Join(fmt.Errorf("VM %s in pod %s is already served", at.vm, at.pod),
 			g.Close(), own.Close())
 	}
-	l.givers[at] = s
+	l.servers[at] = s
 	l.mu.Unlock()
-	g.Set(guests(record))
+	g.Set(guestConfigs(record))
 	go func() {
 		defer close(done)
 		defer cancel()
@@ -184,37 +184,37 @@ func (l *Local) Attend(record phase1.Record, ns *netns.NS, address string) (<-ch
 	return ended, nil
 }
 
-// Silence ends what Attend began.
-func (l *Local) Silence(key, pod string) {
+// StopServing ends StartServing.
+func (l *Local) StopServing(key, pod string) {
 	l.mu.Lock()
-	s := l.givers[place{key, pod}]
-	delete(l.givers, place{key, pod})
+	s := l.servers[podVM{key, pod}]
+	delete(l.servers, podVM{key, pod})
 	l.mu.Unlock()
 	if s != nil {
 		s.stop()
 	}
 }
 
-// Attended tells whether a machine's wires are given.
-func (l *Local) Attended(key, pod string) bool {
+// Serving reports whether weft-guest is served for a VM.
+func (l *Local) Serving(key, pod string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.givers[place{key, pod}] != nil
+	return l.servers[podVM{key, pod}] != nil
 }
 
-// tell gives weft-guest the wires that there are by now.
-func (l *Local) tell(record phase1.Record) {
+// update passes the current guest configurations to weft-guest.
+func (l *Local) update(record phase1.Record) {
 	l.mu.Lock()
-	s := l.givers[place{record.Machine, record.In}]
+	s := l.servers[podVM{record.VM, record.PodID}]
 	l.mu.Unlock()
 	if s != nil {
-		s.giver.Set(guests(record))
+		s.fds.Set(guestConfigs(record))
 	}
 }
 
-// guests are the words of a machine's wires.
-func guests(record phase1.Record) []model.Guest {
-	var out []model.Guest
+// guestConfigs returns those of the finished networks.
+func guestConfigs(record phase1.Record) []model.GuestConfig {
+	var out []model.GuestConfig
 	for _, n := range record.Networks {
 		if n.Guest != nil && n.State == phase1.Finished {
 			out = append(out, *n.Guest)
@@ -226,13 +226,13 @@ func guests(record phase1.Record) []model.Guest {
 // Close ends all serving.
 func (l *Local) Close() error {
 	l.mu.Lock()
-	var all []place
-	for at := range l.givers {
+	var all []podVM
+	for at := range l.servers {
 		all = append(all, at)
 	}
 	l.mu.Unlock()
 	for _, at := range all {
-		l.Silence(at.machine, at.pod)
+		l.StopServing(at.vm, at.pod)
 	}
 	return nil
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package kubevirt has the part of KubeVirt's API (kubevirt.io/v1) that weft reads, by KubeVirt's own names: the whole
-// API brings 9 MB into each program that decodes one manifest, and the agent has to be small. A test compares it with
-// the whole.
+// Package kubevirt has the part of KubeVirt's API (kubevirt.io/v1) that weft reads, under KubeVirt's names: importing
+// the complete API adds 9 MB to a program, and the agent must be small. A test compares the two.
 package kubevirt
 
 import (
@@ -10,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Annotations of machines.
+// Annotations of VMs.
 const (
 	DeprecatedNonRootVMIAnnotation   = "kubevirt.io/nonroot"
 	MigrationTransportUnixAnnotation = "kubevirt.io/migrationTransportUnix"
@@ -28,7 +27,7 @@ const (
 	defaultName                    = "default"
 )
 
-// VirtualMachineInstance is a machine that runs, or is to.
+// VirtualMachineInstance is an instance of a VM.
 type VirtualMachineInstance struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -36,25 +35,25 @@ type VirtualMachineInstance struct {
 	Status            VirtualMachineInstanceStatus `json:"status,omitempty"`
 }
 
-// VirtualMachine is a machine whether it runs or not.
+// VirtualMachine is a VM, which may be stopped.
 type VirtualMachine struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 	Spec              VirtualMachineSpec `json:"spec"`
 }
 
-// VirtualMachineSpec has the machine that runs when it does.
+// VirtualMachineSpec has the template of the instance.
 type VirtualMachineSpec struct {
 	Template *VirtualMachineInstanceTemplateSpec `json:"template"`
 }
 
-// VirtualMachineInstanceTemplateSpec is what a machine is made by.
+// VirtualMachineInstanceTemplateSpec is the template of an instance.
 type VirtualMachineInstanceTemplateSpec struct {
 	ObjectMeta metav1.ObjectMeta          `json:"metadata,omitempty"`
 	Spec       VirtualMachineInstanceSpec `json:"spec,omitempty"`
 }
 
-// VirtualMachineInstanceSpec is what a machine is to be.
+// VirtualMachineInstanceSpec is the desired state of an instance.
 type VirtualMachineInstanceSpec struct {
 	Domain                        DomainSpec        `json:"domain"`
 	NodeSelector                  map[string]string `json:"nodeSelector,omitempty"`
@@ -65,7 +64,7 @@ type VirtualMachineInstanceSpec struct {
 	Networks                      []Network         `json:"networks,omitempty"`
 }
 
-// VirtualMachineInstanceStatus is what a machine is.
+// VirtualMachineInstanceStatus is the observed state of an instance.
 type VirtualMachineInstanceStatus struct {
 	NodeName           string                                   `json:"nodeName,omitempty"`
 	Phase              string                                   `json:"phase,omitempty"`
@@ -74,39 +73,39 @@ type VirtualMachineInstanceStatus struct {
 	RuntimeUser        uint64                                   `json:"runtimeUser"`
 }
 
-// VirtualMachineInstanceNetworkInterface is an interface as it is.
+// VirtualMachineInstanceNetworkInterface is the observed state of an interface.
 type VirtualMachineInstanceNetworkInterface struct {
 	Name             string `json:"name,omitempty"`
 	PodInterfaceName string `json:"podInterfaceName,omitempty"`
 }
 
-// DomainSpec is the machine itself.
+// DomainSpec has the resources and devices of the guest.
 type DomainSpec struct {
 	Resources ResourceRequirements `json:"resources,omitempty"`
 	CPU       *CPU                 `json:"cpu,omitempty"`
-	Memory    *Memory              `json:"memory,omitempty"`
+	Memory    *Memory              `json:"memory,omitempty"` // glossary: KubeVirt
 	Devices   Devices              `json:"devices"`
 }
 
-// ResourceRequirements are the pod's.
+// ResourceRequirements are the resources of the pod.
 type ResourceRequirements struct {
 	Requests map[string]resource.Quantity `json:"requests,omitempty"`
 	Limits   map[string]resource.Quantity `json:"limits,omitempty"`
 }
 
-// CPU is how many processors the guest has.
+// CPU is the CPU topology of the guest.
 type CPU struct {
 	Cores   uint32 `json:"cores,omitempty"`
 	Sockets uint32 `json:"sockets,omitempty"`
 	Threads uint32 `json:"threads,omitempty"`
 }
 
-// Memory is the guest's.
-type Memory struct {
+// Memory is the guest's memory.
+type Memory struct { // glossary: KubeVirt
 	Guest *resource.Quantity `json:"guest,omitempty"`
 }
 
-// Devices are the guest's.
+// Devices are the guest's devices.
 type Devices struct {
 	UseVirtioTransitional      *bool       `json:"useVirtioTransitional,omitempty"`
 	Disks                      []Disk      `json:"disks,omitempty"`
@@ -115,7 +114,7 @@ type Devices struct {
 	NetworkInterfaceMultiQueue *bool       `json:"networkInterfaceMultiqueue,omitempty"`
 }
 
-// Interface is one of the guest's.
+// Interface is a network interface of the guest.
 type Interface struct {
 	Name                   string `json:"name"`
 	Model                  string `json:"model,omitempty"`
@@ -131,7 +130,7 @@ type Interface struct {
 	State                  string         `json:"state,omitempty"`
 }
 
-// InterfaceBindingMethod is how an interface is bound to its network: one of these.
+// InterfaceBindingMethod is the binding of an interface to its network: one of these.
 type InterfaceBindingMethod struct {
 	Bridge            *struct{} `json:"bridge,omitempty"`
 	DeprecatedSlirp   *struct{} `json:"slirp,omitempty"`
@@ -147,21 +146,21 @@ type PluginBinding struct {
 	Name string `json:"name"`
 }
 
-// Port is one of the pod's that leads to the guest.
+// Port is a port of the pod that is mapped to the guest.
 type Port struct {
 	Name     string `json:"name,omitempty"`
 	Protocol string `json:"protocol,omitempty"`
 	Port     int32  `json:"port"`
 }
 
-// PortRange is several of them.
+// PortRange is a range of such ports.
 type PortRange struct {
 	Protocol string `json:"protocol"`
 	Start    int32  `json:"start"`
 	End      int32  `json:"end"`
 }
 
-// DHCPOptions are what the guest is told besides.
+// DHCPOptions are additional DHCP options for the guest.
 type DHCPOptions struct {
 	BootFileName   string               `json:"bootFileName,omitempty"`
 	TFTPServerName string               `json:"tftpServerName,omitempty"`
@@ -169,38 +168,38 @@ type DHCPOptions struct {
 	PrivateOptions []DHCPPrivateOptions `json:"privateOptions,omitempty"`
 }
 
-// DHCPPrivateOptions is one of the options that everybody may use.
+// DHCPPrivateOptions is a DHCP option from the range for private use.
 type DHCPPrivateOptions struct {
 	Option int    `json:"option"`
 	Value  string `json:"value"`
 }
 
-// Network is one of the pod's.
+// Network is a network of the pod.
 type Network struct {
 	Name          string `json:"name"`
 	NetworkSource `json:",inline"`
 }
 
-// NetworkSource is where a network comes from: one of these.
+// NetworkSource is the source of a network: one of these.
 type NetworkSource struct {
 	Pod           *PodNetwork    `json:"pod,omitempty"`
 	Multus        *MultusNetwork `json:"multus,omitempty"`
 	ResourceClaim *struct{}      `json:"resourceClaim,omitempty"`
 }
 
-// PodNetwork is the cluster's.
+// PodNetwork is the pod network of the cluster.
 type PodNetwork struct {
 	VMNetworkCIDR     string `json:"vmNetworkCIDR,omitempty"`
 	VMIPv6NetworkCIDR string `json:"vmIPv6NetworkCIDR,omitempty"`
 }
 
-// MultusNetwork is one that a NetworkAttachmentDefinition configures.
+// MultusNetwork is a network of a NetworkAttachmentDefinition.
 type MultusNetwork struct {
 	NetworkName string `json:"networkName"`
 	Default     bool   `json:"default,omitempty"`
 }
 
-// Disk is one of the guest's.
+// Disk is a disk of the guest.
 type Disk struct {
 	Name       string `json:"name"`
 	DiskDevice `json:",inline"`
@@ -208,10 +207,10 @@ type Disk struct {
 	Serial     string `json:"serial,omitempty"`
 }
 
-// DiskBus is how the guest reaches a disk.
+// DiskBus is the bus of a disk.
 type DiskBus string
 
-// DiskDevice is what a disk is to the guest: one of these.
+// DiskDevice is the type of a disk: one of these.
 type DiskDevice struct {
 	Disk  *DiskTarget  `json:"disk,omitempty"`
 	LUN   *LunTarget   `json:"lun,omitempty"`
@@ -224,24 +223,24 @@ type DiskTarget struct {
 	ReadOnly bool    `json:"readonly,omitempty"`
 }
 
-// LunTarget is a disk that takes all of a disk's commands.
+// LunTarget is a disk with SCSI passthrough.
 type LunTarget struct {
 	Bus      DiskBus `json:"bus,omitempty"`
 	ReadOnly bool    `json:"readonly,omitempty"`
 }
 
-// CDRomTarget is a disk that is only read.
+// CDRomTarget is a read-only CD-ROM.
 type CDRomTarget struct {
 	Bus DiskBus `json:"bus,omitempty"`
 }
 
-// Volume is what a disk shows.
+// Volume is the content of a disk.
 type Volume struct {
 	Name         string `json:"name"`
 	VolumeSource `json:",inline"`
 }
 
-// VolumeSource is where a volume comes from: one of these, or one that weft does not know.
+// VolumeSource is the source of a volume: one of these, or one that weft does not know.
 type VolumeSource struct {
 	HostDisk              *HostDisk                   `json:"hostDisk,omitempty"`
 	PersistentVolumeClaim *struct{}                   `json:"persistentVolumeClaim,omitempty"`
@@ -260,12 +259,12 @@ type HostDisk struct {
 	Capacity resource.Quantity `json:"capacity,omitempty"`
 }
 
-// EmptyDiskSource is a disk that is made anew each time.
+// EmptyDiskSource is a disk that is empty at each start.
 type EmptyDiskSource struct {
 	Capacity resource.Quantity `json:"capacity"`
 }
 
-// CloudInitNoCloudSource is what cloud-init finds.
+// CloudInitNoCloudSource is the data of cloud-init's NoCloud data source.
 type CloudInitNoCloudSource struct {
 	UserDataSecretRef    *LocalObjectReference `json:"secretRef,omitempty"`
 	UserDataBase64       string                `json:"userDataBase64,omitempty"`
@@ -275,25 +274,25 @@ type CloudInitNoCloudSource struct {
 	NetworkData          string                `json:"networkData,omitempty"`
 }
 
-// CloudInitConfigDriveSource is the same in OpenStack's form.
+// CloudInitConfigDriveSource is the same for the ConfigDrive data source.
 type CloudInitConfigDriveSource CloudInitNoCloudSource
 
-// LocalObjectReference names an object of the machine's namespace.
+// LocalObjectReference names an object of the VM's namespace.
 type LocalObjectReference struct {
 	Name string `json:"name,omitempty"`
 }
 
-// DefaultPodNetwork is the network of a machine that names none.
+// DefaultPodNetwork is the network of a VM without networks.
 func DefaultPodNetwork() *Network {
 	return &Network{Name: defaultName, NetworkSource: NetworkSource{Pod: &PodNetwork{}}}
 }
 
-// DefaultBridgeNetworkInterface is its interface where bridge is the cluster's default.
+// DefaultBridgeNetworkInterface is its interface if the cluster's default is bridge.
 func DefaultBridgeNetworkInterface() *Interface {
 	return &Interface{Name: defaultName, InterfaceBindingMethod: InterfaceBindingMethod{Bridge: &struct{}{}}}
 }
 
-// DefaultMasqueradeNetworkInterface is its interface where masquerade is.
+// DefaultMasqueradeNetworkInterface is its interface if the cluster's default is masquerade.
 func DefaultMasqueradeNetworkInterface() *Interface {
 	return &Interface{Name: defaultName, InterfaceBindingMethod: InterfaceBindingMethod{Masquerade: &struct{}{}}}
 }

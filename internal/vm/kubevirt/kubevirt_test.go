@@ -11,9 +11,9 @@ import (
 	whole "kubevirt.io/api/core/v1"
 )
 
-// same compares a type with KubeVirt's: each field is there, under the same key, and of a type that is the same to
-// JSON. It counts the fields.
-func same(t *testing.T, path string, mine, theirs reflect.Type) int {
+// compare compares a type with KubeVirt's: each field exists under the same key and with an equivalent type. It returns
+// the number of fields.
+func compare(t *testing.T, path string, mine, theirs reflect.Type) int {
 	t.Helper()
 	if mine == theirs {
 		return 0
@@ -25,9 +25,9 @@ func same(t *testing.T, path string, mine, theirs reflect.Type) int {
 	n := 0
 	switch mine.Kind() {
 	case reflect.Pointer, reflect.Slice:
-		n = same(t, path, mine.Elem(), theirs.Elem())
+		n = compare(t, path, mine.Elem(), theirs.Elem())
 	case reflect.Map:
-		n = same(t, path+"[key]", mine.Key(), theirs.Key()) + same(t, path+"[]", mine.Elem(), theirs.Elem())
+		n = compare(t, path+"[key]", mine.Key(), theirs.Key()) + compare(t, path+"[]", mine.Elem(), theirs.Elem())
 	case reflect.Struct:
 		for i := range mine.NumField() {
 			f := mine.Field(i)
@@ -36,7 +36,7 @@ func same(t *testing.T, path string, mine, theirs reflect.Type) int {
 				t.Errorf("%s.%s (%s): KubeVirt has %q %s", path, f.Name, f.Tag, g.Name, g.Tag)
 				continue
 			}
-			n += 1 + same(t, path+"."+f.Name, f.Type, g.Type)
+			n += 1 + compare(t, path+"."+f.Name, f.Type, g.Type)
 		}
 	}
 	return n
@@ -47,7 +47,7 @@ func TestSameAsKubeVirt(t *testing.T) {
 		{VirtualMachineInstance{}, whole.VirtualMachineInstance{}}, {VirtualMachine{}, whole.VirtualMachine{}},
 	} {
 		mine := reflect.TypeOf(c.mine)
-		if n := same(t, mine.Name(), mine, reflect.TypeOf(c.theirs)); n < 100 {
+		if n := compare(t, mine.Name(), mine, reflect.TypeOf(c.theirs)); n < 100 {
 			t.Errorf("%s: %d fields were compared", mine.Name(), n)
 		}
 	}
@@ -71,7 +71,7 @@ func TestSameAsKubeVirt(t *testing.T) {
 	}
 }
 
-// TestSame: what differs is found.
+// TestSame: same finds differences.
 func TestSame(t *testing.T) {
 	type other struct {
 		Path     string            `json:"file"`
@@ -80,8 +80,8 @@ func TestSame(t *testing.T) {
 		metav1.TypeMeta
 	}
 	seen := &testing.T{}
-	same(seen, "HostDisk", reflect.TypeOf(HostDisk{}), reflect.TypeOf(other{}))
+	compare(seen, "HostDisk", reflect.TypeOf(HostDisk{}), reflect.TypeOf(other{}))
 	if !seen.Failed() {
-		t.Error("types that differ are the same")
+		t.Error("types that differ were not found")
 	}
 }

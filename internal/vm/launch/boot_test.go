@@ -10,7 +10,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -23,8 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// TestBoot: a real guest of each binding gets its lease, knows its routes and MTU, and speaks TCP both ways; then the
-// pod is what it was.
+// TestBoot: a real guest of each binding gets its lease, routes and MTU, and connects by TCP in both directions; then
+// the pod is restored.
 func TestBoot(t *testing.T) {
 	for _, c := range []struct {
 		name       string
@@ -56,15 +55,15 @@ func TestBoot(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
 			c.attach(w)
-			before := w.looks()
-			r := w.run(w.config(w.machine(c.binding)))
+			before := w.dump()
+			r := w.run(w.config(w.input(c.binding)))
 			if line := r.await("weft-guest: LEASE eth0 "); line != "weft-guest: LEASE eth0 "+c.lease {
 				t.Errorf("leased %q, want %q", line, c.lease)
 			}
 			if c.six {
 				r.await("weft-guest: LEASE6 eth0 fd10:0:2::2 ")
 			}
-			facts := r.does("facts")
+			facts := r.exec("facts")
 			for _, route := range c.routes {
 				if !strings.Contains(facts, "weft-guest: ROUTE "+route) {
 					t.Errorf("the guest lacks the route %q:\n%s", route, facts)
@@ -73,48 +72,46 @@ func TestBoot(t *testing.T) {
 			if !strings.Contains(facts, "mac="+r.status.Interfaces[0].MAC+" mtu=1450 carrier=1") {
 				t.Errorf("the guest's link is another one:\n%s", facts)
 			}
-			r.does("ping -c 1 -W 20 " + c.far)
-			r.does("answer 80 guest")
-			w.called("10.244.1.5:80", "guest hello")
+			r.exec("ping -c 1 -W 20 " + c.far)
+			r.exec("answer 80 guest")
+			w.expectReply("10.244.1.5:80", "guest hello")
 			w.listen(w.far, c.far+":90")
-			if out := r.does("send " + c.far + " 90 hello"); strings.TrimSpace(out) != "far hello" {
-				t.Errorf("the guest was answered %q", out)
+			if out := r.exec("send " + c.far + " 90 hello"); strings.TrimSpace(out) != "far hello" {
+				t.Errorf("the guest received %q", out)
 			}
 			if c.six {
-				r.does("ping -6 -c 1 -W 20 fd00:1::1")
+				r.exec("ping -6 -c 1 -W 20 fd00:1::1")
 			}
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
-			if after := w.looks(); after != before {
+			if after := w.dump(); after != before {
 				t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 			}
 		})
 	}
 }
 
-// looks is what a pod's network is. An address that is given back has a broadcast address, which those of plugins do
-// not have.
-func (w *world) looks() string {
+// dump returns the pod's network configuration.
+func (w *world) dump() string {
 	var out []string
-	broadcast := regexp.MustCompile(` brd [0-9.]+ scope`)
 	for _, line := range []string{"-o link", "-o addr", "route", "-6 route"} {
 		for text := range strings.Lines(nettest.IP(w.t, w.pod, line)) {
-			if !strings.Contains(text, "fe80:") { // which come and go by themselves
-				out = append(out, broadcast.ReplaceAllString(text, " scope"))
+			if !strings.Contains(text, "fe80:") { // link-local addresses are asynchronous
+				out = append(out, text)
 			}
 		}
 	}
 	return strings.Join(out, "") + nettest.Run(w.t, w.pod, "nft", "-s", "list", "ruleset")
 }
 
-// called calls the guest from far away, until it listens.
-func (w *world) called(addr, want string) {
+// expectReply connects to the guest from the far namespace, until it listens.
+func (w *world) expectReply(addr, want string) {
 	w.t.Helper()
-	w.calledFrom(w.far, addr, want)
+	w.expectReplyFrom(w.far, addr, want)
 }
 
-func (w *world) calledFrom(from *netns.NS, addr, want string) {
+func (w *world) expectReplyFrom(from *netns.NS, addr, want string) {
 	w.t.Helper()
 	var last error
 	for deadline := time.Now().Add(60 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
@@ -138,7 +135,7 @@ func (w *world) calledFrom(from *netns.NS, addr, want string) {
 	w.t.Errorf("%s does not answer %q: %v", addr, want, last)
 }
 
-// listen answers who calls.
+// listen replies to connections.
 func (w *world) listen(ns *netns.NS, addr string) {
 	w.t.Helper()
 	var l net.Listener
@@ -163,11 +160,11 @@ func (w *world) listen(ns *netns.NS, addr string) {
 	}()
 }
 
-// TestStatus: what is said of a machine are KubeVirt's own words, and is gone with it.
+// TestStatus: the status of a VM has the fields of KubeVirt, and is removed with the VM.
 func TestStatus(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	c := w.config(w.machine(model.VMMasquerade))
+	c := w.config(w.input(model.VMMasquerade))
 	c.Grace = time.Millisecond
 	r := w.run(c)
 	b, err := os.ReadFile(filepath.Join(w.dir, "status.json"))
@@ -189,20 +186,20 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// TestHypervisorDies: the pod gets its network back, and who ran the machine is told.
+// TestHypervisorDies: the pod's network is restored, and Run returns an error.
 func TestHypervisorDies(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	before := w.looks()
-	c := w.config(w.machine(model.VMBridge))
+	before := w.dump()
+	c := w.config(w.input(model.VMBridge))
 	done := make(chan error, 1)
-	c.Up = func(launch.Status) { go w.killQEMU() }
+	c.OnRunning = func(launch.Status) { go w.killQEMU() }
 	go func() { done <- c.Run(t.Context()) }()
 	err := <-done
-	if err == nil || err.Error() != "machine shop/vm1: the hypervisor ended: signal: killed" {
+	if err == nil || err.Error() != "VM shop/vm1: the hypervisor ended: signal: killed" {
 		t.Errorf("%v", err)
 	}
-	if after := w.looks(); after != before {
+	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }
@@ -218,18 +215,18 @@ func (w *world) killQEMU() {
 	}
 }
 
-// TestNoHypervisor: where QEMU cannot be started nothing is left, and the message says so.
+// TestNoHypervisor: a QEMU that cannot be started is an error, and leaves nothing.
 func TestNoHypervisor(t *testing.T) {
 	w := newWorld(t)
 	w.routed()
-	before := w.looks()
-	c := w.config(w.machine(model.VMMasquerade))
+	before := w.dump()
+	c := w.config(w.input(model.VMMasquerade))
 	c.QEMU.Program = "/nowhere/qemu"
 	err := c.Run(t.Context())
-	if err == nil || !strings.Contains(err.Error(), "machine shop/vm1: start /nowhere/qemu: ") {
+	if err == nil || !strings.Contains(err.Error(), "VM shop/vm1: start /nowhere/qemu: ") {
 		t.Errorf("%v", err)
 	}
-	if after := w.looks(); after != before {
+	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }

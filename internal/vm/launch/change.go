@@ -15,19 +15,19 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Change is what a machine that runs is asked to become: one of these.
+// Change is a change of a running VM: one of these.
 type Change struct {
-	// Attach is an interface that it gets, Detach the name of one that it loses.
+	// Attach is an interface to hot-plug, Detach the name of one to unplug.
 	Attach *model.VMInterface `json:"attach,omitempty"`
 	Detach string             `json:"detach,omitempty"`
-	// Link is the interface whose carrier is given or taken.
+	// Link is the interface whose carrier is set to Up.
 	Link string `json:"link,omitempty"`
 	Up   bool   `json:"up,omitempty"`
-	// Machine has the interfaces that it shall have, as its manifest says now.
-	Machine *model.VM `json:"machine,omitempty"`
+	// VM has the wanted interfaces, as the changed manifest has them.
+	VM *model.VM `json:"machine,omitempty"`
 }
 
-// apply is the machine with the change. What is wrong with it is told in the words of who asked.
+// apply returns the VM with the change. Errors are in terms of the request.
 func (c Change) apply(vm model.VM) (model.VM, error) {
 	vm.Interfaces = slices.Clone(vm.Interfaces)
 	at := func(name string) int {
@@ -37,25 +37,25 @@ func (c Change) apply(vm model.VM) (model.VM, error) {
 	case c.Attach != nil:
 		nic := *c.Attach
 		if at(nic.Name) >= 0 {
-			return vm, model.Faultf(model.CodeExists, "choose another name", "machine %s has an interface %q already",
+			return vm, model.Errorf(model.CodeExists, "choose another name", "VM %s already has an interface %q",
 				vm.Key(), nic.Name)
 		}
 		for _, o := range vm.Interfaces {
 			nic.Index, nic.Network.Index = max(nic.Index, o.Index+1), max(nic.Network.Index, o.Network.Index+1)
 		}
 		vm.Interfaces = append(vm.Interfaces, nic)
-	case c.Machine != nil:
-		if c.Machine.Key() != vm.Key() {
-			return vm, model.Faultf(model.CodeInvalidConf, "", "machine %s cannot become machine %s", vm.Key(), c.Machine.Key())
+	case c.VM != nil:
+		if c.VM.Key() != vm.Key() {
+			return vm, model.Errorf(model.CodeInvalidConf, "", "VM %s cannot become VM %s", vm.Key(), c.VM.Key())
 		}
-		vm.Interfaces = slices.DeleteFunc(slices.Clone(c.Machine.Interfaces), func(o model.VMInterface) bool {
+		vm.Interfaces = slices.DeleteFunc(slices.Clone(c.VM.Interfaces), func(o model.VMInterface) bool {
 			return o.Absent
 		})
 	default:
 		name := c.Detach + c.Link
 		i := at(name)
 		if i < 0 {
-			return vm, model.Faultf(model.CodeInvalidConf, "see `weft vm status "+vm.Key()+"`", "machine %s has no interface %q",
+			return vm, model.Errorf(model.CodeInvalidConf, "see `weft vm status "+vm.Key()+"`", "VM %s has no interface %q",
 				vm.Key(), name)
 		}
 		if c.Detach != "" {
@@ -63,17 +63,16 @@ func (c Change) apply(vm model.VM) (model.VM, error) {
 			break
 		}
 		if vm.Interfaces[i].Binding == model.VMSRIOV {
-			return vm, model.Faultf(model.CodeInvalidConf, "",
-				"interface %q: the link of a device of the guest's own cannot be set", name)
+			return vm, model.Errorf(model.CodeInvalidConf, "",
+				"interface %q: the link of an SR-IOV device cannot be set", name)
 		}
 		vm.Interfaces[i].Down = !c.Up
 	}
 	return vm, nil
 }
 
-// difference is what must be done to bring a machine from one to another. What a card is cannot change while it is
-// there.
-func difference(was, is model.VM) (gone, fresh, links []model.VMInterface, err error) {
+// diff returns the steps from one VM to another. The properties of a network device cannot change while it is plugged.
+func diff(was, is model.VM) (removed, added, links []model.VMInterface, err error) {
 	of := func(vm model.VM, name string) (model.VMInterface, bool) {
 		i := slices.IndexFunc(vm.Interfaces, func(o model.VMInterface) bool { return o.Name == name && !o.Absent })
 		if i < 0 {
@@ -87,54 +86,55 @@ func difference(was, is model.VM) (gone, fresh, links []model.VMInterface, err e
 			continue
 		}
 		if n = o; n.Network.Primary {
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "take its link down, or stop the machine",
-				"interface %q: the pod's default network cannot be taken away", n.Name)
+			return nil, nil, nil, model.Errorf(model.CodeInvalidConf, "set its link down, or stop the VM",
+				"interface %q: the pod's default network cannot be unplugged", n.Name)
 		}
-		gone = append(gone, n)
+		removed = append(removed, n)
 	}
 	for _, n := range is.Interfaces {
 		o, known := of(was, n.Name)
 		switch {
 		case n.Absent:
 		case !known && (n.Network.Primary || n.Binding == model.VMMasquerade || n.Binding == model.VMSRIOV):
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "bind it by bridge, to a network beside the pod's",
-				"interface %q: %s cannot be attached to a machine that runs", n.Name, n.Binding)
+			return nil, nil, nil, model.Errorf(model.CodeInvalidConf, "use the bridge binding and a secondary network",
+				"interface %q: %s cannot be hot-plugged", n.Name, n.Binding)
 		case !known:
-			fresh = append(fresh, n)
-		case !same(o, n):
-			return nil, nil, nil, model.Faultf(model.CodeInvalidConf, "detach it and attach it anew, or stop the machine",
-				"interface %q: only its state can change while the machine runs", n.Name)
+			added = append(added, n)
+		case !sameSpec(o, n):
+			return nil, nil, nil, model.Errorf(model.CodeInvalidConf, "detach and attach it, or stop the VM",
+				"interface %q: only its state can change while the VM runs", n.Name)
 		case o.Down != n.Down:
 			links = append(links, n)
 		}
 	}
-	return gone, fresh, links, nil
+	return removed, added, links, nil
 }
 
-// same tells whether an interface is what it was, but for its carrier and its place in the manifest.
-func same(a, b model.VMInterface) bool {
+// sameSpec reports whether two interfaces differ only in their carrier and their place in the manifest.
+func sameSpec(a, b model.VMInterface) bool {
 	b.Down, b.Index, b.Network.Index = a.Down, a.Index, a.Network.Index
 	was, err1 := json.Marshal(a)
 	is, err2 := json.Marshal(b)
 	return err1 == nil && err2 == nil && bytes.Equal(was, is)
 }
 
-// become brings a machine that runs to what it shall be. What fails leaves it as it was, but for what has gone already.
-func (l *launch) become(ctx context.Context, c Change) error {
+// change applies a change to a running VM. A step that fails changes nothing; interfaces that were unplugged before it
+// stay unplugged.
+func (l *launch) change(ctx context.Context, c Change) error {
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	if l.ended {
-		return model.Faultf(model.CodeInvalidEnv, "", "machine %s ends", l.Input.VM.Key())
+		return model.Errorf(model.CodeInvalidEnv, "", "VM %s is stopping", l.Input.VM.Key())
 	}
 	next, err := c.apply(l.Input.VM)
 	if err != nil {
 		return err
 	}
-	gone, fresh, links, err := difference(l.Input.VM, next)
+	removed, added, links, err := diff(l.Input.VM, next)
 	if err != nil {
 		return err
 	}
-	for _, nic := range gone {
+	for _, nic := range removed {
 		if err := l.unplug(ctx, nic); err != nil {
 			return err
 		}
@@ -144,16 +144,16 @@ func (l *launch) become(ctx context.Context, c Change) error {
 			return err
 		}
 	}
-	if len(fresh) > 0 {
-		return l.plug(ctx, next, fresh)
+	if len(added) > 0 {
+		return l.plug(ctx, next, added)
 	}
 	return nil
 }
 
-// unplug takes an interface from the guest, then from the pod.
+// unplug removes an interface from the guest, then from the pod.
 func (l *launch) unplug(ctx context.Context, nic model.VMInterface) error {
 	if n, ok := l.network(nic.Name); ok {
-		if err := l.machine.Unplug(ctx, n.Device); err != nil {
+		if err := l.vm.Unplug(ctx, n.Device); err != nil {
 			return err
 		}
 	}
@@ -161,12 +161,12 @@ func (l *launch) unplug(ctx context.Context, nic model.VMInterface) error {
 	vm.Interfaces = slices.DeleteFunc(slices.Clone(vm.Interfaces), func(o model.VMInterface) bool {
 		return o.Name == nic.Name
 	})
-	// The guest has let go: the pod follows whoever has stopped waiting.
-	return l.settle(context.WithoutCancel(ctx), vm)
+	// The guest has released it: the pod must follow even if the client is gone.
+	return l.updatePod(context.WithoutCancel(ctx), vm)
 }
 
-// settle brings the pod to what a machine needs that has lost something or has another link state.
-func (l *launch) settle(ctx context.Context, vm model.VM) error {
+// updatePod updates the pod after an interface was unplugged or its link state was changed.
+func (l *launch) updatePod(ctx context.Context, vm model.VM) error {
 	ctx, cancel := context.WithTimeout(ctx, restoreTime)
 	defer cancel()
 	in := l.Input
@@ -176,25 +176,25 @@ func (l *launch) settle(ctx context.Context, vm model.VM) error {
 		return err
 	}
 	l.Input.VM, l.record = vm, record
-	err = l.attached(ctx, vm)
+	err = l.attachNetworks(ctx, vm)
 	l.status.Interfaces = interfaces(l.record, l.addrs)
-	return errors.Join(err, l.say(Running))
+	return errors.Join(err, l.writePhase(Running))
 }
 
-// attached has the pod attached to a machine's networks, where somebody does that.
-func (l *launch) attached(ctx context.Context, vm model.VM) error {
-	if l.Networks == nil {
+// attachNetworks attaches the pod to the VM's networks, if Config has a function for it.
+func (l *launch) attachNetworks(ctx context.Context, vm model.VM) error {
+	if l.AttachNetworks == nil {
 		return nil
 	}
-	return l.Networks(ctx, vm)
+	return l.AttachNetworks(ctx, vm)
 }
 
 func (l *launch) setLink(ctx context.Context, nic model.VMInterface) error {
 	n, ok := l.network(nic.Name)
 	if !ok {
-		return fmt.Errorf("interface %s: nothing is known of it", nic.Name)
+		return fmt.Errorf("interface %s: it is not in the pod", nic.Name)
 	}
-	if err := l.machine.SetLink(ctx, n.Device, !nic.Down); err != nil {
+	if err := l.vm.SetLink(ctx, n.Device, !nic.Down); err != nil {
 		return err
 	}
 	vm := l.Input.VM
@@ -204,32 +204,32 @@ func (l *launch) setLink(ctx context.Context, nic model.VMInterface) error {
 			vm.Interfaces[i].Down = nic.Down
 		}
 	}
-	return l.settle(context.WithoutCancel(ctx), vm)
+	return l.updatePod(context.WithoutCancel(ctx), vm)
 }
 
-// plug gives the guest interfaces that are new, when the pod has them.
-func (l *launch) plug(ctx context.Context, next model.VM, fresh []model.VMInterface) (err error) {
+// plug applies new interfaces to the pod and plugs them into the guest.
+func (l *launch) plug(ctx context.Context, next model.VM, added []model.VMInterface) (err error) {
 	was, addrs := l.Input.VM, maps.Clone(l.addrs)
 	var plugged []model.VMDevice
 	defer func() {
 		if err == nil {
 			return
 		}
-		whatever, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
+		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), restoreTime)
 		defer cancel()
 		for _, d := range plugged {
-			err = errors.Join(err, l.machine.Unplug(whatever, d))
+			err = errors.Join(err, l.vm.Unplug(cleanup, d))
 		}
 		l.addrs = addrs
-		err = errors.Join(err, l.settle(whatever, was))
+		err = errors.Join(err, l.updatePod(cleanup, was))
 	}()
-	if err := l.attached(ctx, next); err != nil {
+	if err := l.attachNetworks(ctx, next); err != nil {
 		return err
 	}
 	in := l.Input
 	in.VM = next
-	for _, nic := range fresh {
-		if l.addrs[nic.Name], err = addressesOf(l.Pod, in, nic); err != nil {
+	for _, nic := range added {
+		if l.addrs[nic.Name], err = nicAddrs(l.Pod, in, nic); err != nil {
 			return err
 		}
 	}
@@ -238,7 +238,7 @@ func (l *launch) plug(ctx context.Context, next model.VM, fresh []model.VMInterf
 		return err
 	}
 	l.record = record
-	for _, nic := range fresh {
+	for _, nic := range added {
 		n, _ := l.network(nic.Name)
 		if err := l.plugOne(ctx, n); err != nil {
 			return err
@@ -246,22 +246,22 @@ func (l *launch) plug(ctx context.Context, next model.VM, fresh []model.VMInterf
 		plugged = append(plugged, n.Device)
 	}
 	l.Input.VM = next
-	l.speak(context.WithoutCancel(ctx))
+	l.startWeftGuest(context.WithoutCancel(ctx))
 	l.status.Interfaces = interfaces(l.record, l.addrs)
-	return l.say(Running)
+	return l.writePhase(Running)
 }
 
 func (l *launch) plugOne(ctx context.Context, n phase1.Network) error {
-	if l.Hypervisor != nil { // it opens the link by itself
-		return l.machine.Plug(ctx, n.Device, nil, nil)
+	if l.Hypervisor != nil { // the hypervisor opens the link
+		return l.vm.Plug(ctx, n.Device, nil, nil)
 	}
-	taps, err := l.open(n)
+	taps, err := l.openTaps(n)
 	if err != nil {
 		return err
 	}
 	vhost := l.vhost(n.Device)
 	defer func() { closeAll(taps); closeAll(vhost) }()
-	return l.machine.Plug(ctx, n.Device, taps, vhost)
+	return l.vm.Plug(ctx, n.Device, taps, vhost)
 }
 
 func (l *launch) network(name string) (phase1.Network, bool) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package launch runs a virtual machine in a pod that is there, as KubeVirt's launcher and handler do together: the
-// pod's network is given to the guest (phase 1), somebody speaks to the guest (weft-guest), a hypervisor runs it; and
-// when that ends, however it does, the pod has its network back.
+// Package launch runs a VM in an existing pod, as KubeVirt's virt-launcher and virt-handler do together: it applies the
+// VM's network to the pod (phase 1), runs weft-guest, which serves DHCP and RA to the guest, and starts a hypervisor.
+// When the VM ends, for any reason, it restores the pod's network.
 package launch
 
 import (
@@ -22,152 +22,151 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// Config is one machine and its pod.
+// Config configures one VM and its pod.
 type Config struct {
-	// Dir is the machine's: sockets, the console's log, what is said of it. It is made, and must be nobody else's.
+	// Dir is the VM's directory for sockets, the console's log and its status. Run creates it; it must not be shared.
 	Dir  string
 	Pod  host.Pod
 	Host host.Host
-	// Input is what the plan is made of.
+	// Input is the input of the VM's plan.
 	Input plan.Input
-	// Speaker is the program weft-guest.
-	Speaker string
-	// QEMU says what is booted and with how much; name, directory, devices and user are filled in.
+	// WeftGuest is the program weft-guest.
+	WeftGuest string
+	// QEMU has the boot files and resources; Run sets the name, directory, devices and user.
 	QEMU qemu.Config
-	// Hypervisor starts the machine; nil is QEMU itself.
-	Hypervisor func(ctx context.Context, c qemu.Config) (Machine, error)
-	// Vhost is opened in the place of vhost-net, without asking whether it can be used; "" is that: for tests.
+	// Hypervisor starts the VM; nil is QEMU without libvirt.
+	Hypervisor func(ctx context.Context, c qemu.Config) (VM, error)
+	// Vhost is opened instead of vhost-net, without a test that it works; "" is vhost-net. For tests.
 	Vhost string
-	// Grace is how long the guest may take to end after its button was pressed.
+	// Grace is the time for a guest to stop after ACPI shutdown.
 	Grace time.Duration
 	Log   *slog.Logger
-	// Networks, which may be nil, has the pod attached to the networks of a machine, and detached from others, while it
-	// runs.
-	Networks func(ctx context.Context, vm model.VM) error
-	// Up, which may be nil, is called when the machine runs.
-	Up func(Status)
-	// About is said of the machine beside what is found out here.
-	About Status
+	// AttachNetworks, if set, attaches the pod to the networks of a running VM, and detaches it from others.
+	AttachNetworks func(ctx context.Context, vm model.VM) error
+	// OnRunning, if set, is called when the VM runs.
+	OnRunning func(Status)
+	// Status has the fields of the VM's status that Run does not set.
+	Status Status
 }
 
-// Machine is a machine that a hypervisor runs.
-type Machine interface {
+// VM is a running VM of a hypervisor.
+type VM interface {
 	Done() <-chan struct{}
 	Err() error
-	// Stop presses the machine's button and ends it at the latest when the context does; Kill does so at once.
+	// Stop sends ACPI shutdown, and kills the VM when the context ends; Kill ends it at once.
 	Stop(ctx context.Context)
 	Kill()
-	// SetLink gives a card its carrier or takes it.
+	// SetLink sets the carrier of a network device.
 	SetLink(ctx context.Context, d model.VMDevice, up bool) error
-	// Plug gives the machine another card; Unplug takes one away, and waits until the guest has let go of it. The files
-	// are the caller's to close.
+	// Plug hot-plugs a network device; Unplug unplugs one, and waits until the guest has released it. The caller closes
+	// the files.
 	Plug(ctx context.Context, d model.VMDevice, taps, vhost []*os.File) error
 	Unplug(ctx context.Context, d model.VMDevice) error
 }
 
-// launch is one under way.
+// launch is a running VM with its pod.
 type launch struct {
 	Config
-	// key is the machine's: Input.VM belongs to who is changing it.
-	key     string
-	record  phase1.Record
-	status  Status
-	machine Machine
-	// addrs are those of the pod's links, before the guest had them.
-	addrs   map[string][]netip.Addr
-	speaker speaker
+	// key is the VM's: changes of Input.VM need the lock.
+	key    string
+	record phase1.Record
+	status Status
+	vm     VM
+	// addrs are those of the pod's links, before the guest got them.
+	addrs     map[string][]netip.Addr
+	weftGuest weftGuest
 
-	// changing keeps changes one at a time, and away from the machine's end: after that ended is true.
+	// changing serializes changes, and the end of the VM: then ended is set.
 	changing sync.Mutex
 	ended    bool
 }
 
-// Run runs the machine until it ends or the context does; then it is asked to end. Nothing of it is left in the pod;
-// its directory is the caller's to forget.
+// Run runs the VM until it ends or the context does; then it stops the VM. It leaves nothing in the pod; the caller
+// removes the directory.
 func (c Config) Run(ctx context.Context) (err error) {
-	l := &launch{Config: c, key: c.Input.VM.Key(), status: c.About}
-	if err := l.room(); err != nil {
+	l := &launch{Config: c, key: c.Input.VM.Key(), status: c.Status}
+	if err := l.makeDir(); err != nil {
 		return err
 	}
-	if l.addrs, err = c.addresses(); err != nil {
+	if l.addrs, err = c.podAddrs(); err != nil {
 		return err
 	}
-	// Whatever was begun is taken back, also where the context has ended meanwhile.
-	whatever := context.WithoutCancel(ctx)
+	// Cleanup must work after the context has ended.
+	cleanup := context.WithoutCancel(ctx)
 	l.record, err = c.Host.Start(ctx, c.Pod, c.Input)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		limited, cancel := context.WithTimeout(whatever, restoreTime)
+		stopCtx, cancel := context.WithTimeout(cleanup, restoreTime)
 		defer cancel()
-		err = errors.Join(err, c.Host.Stop(limited, c.Pod, l.key))
+		err = errors.Join(err, c.Host.Stop(stopCtx, c.Pod, l.key))
 	}()
-	served, stopServing := l.serve(whatever, l.key)
+	served, stopServing := l.serve(cleanup, l.key)
 	defer stopServing()
-	defer l.boundLogs(whatever, logPause, mostLog)()
-	l.speaker.problem = make(chan error, 1)
-	l.speak(whatever)
-	defer l.speaker.end()
-	if l.machine, err = l.boot(ctx); err != nil {
+	defer l.limitLogs(cleanup, logInterval, maxLogSize)()
+	l.weftGuest.problem = make(chan error, 1)
+	l.startWeftGuest(cleanup)
+	defer l.weftGuest.end()
+	if l.vm, err = l.startVM(ctx); err != nil {
 		return err
 	}
-	defer l.machine.Kill()
+	defer l.vm.Kill()
 	l.status.Interfaces = interfaces(l.record, l.addrs)
-	if err := l.say(Running); err != nil {
+	if err := l.writePhase(Running); err != nil {
 		return err
 	}
 	running := l.status
-	stopAnswers, err := l.answer(ctx)
+	stopChanges, err := l.serveChanges(ctx)
 	if err != nil {
 		return err
 	}
-	defer stopAnswers()
-	if c.Up != nil {
-		c.Up(running)
+	defer stopChanges()
+	if c.OnRunning != nil {
+		c.OnRunning(running)
 	}
 	if over, err := l.wait(ctx, served); over {
 		return err
 	}
-	stopAnswers()
-	if err := l.say(Stopping); err != nil {
+	stopChanges()
+	if err := l.writePhase(Stopping); err != nil {
 		return err
 	}
-	limited, cancel := context.WithTimeout(whatever, c.Grace)
+	stopCtx, cancel := context.WithTimeout(cleanup, c.Grace)
 	defer cancel()
-	l.machine.Stop(limited)
+	l.vm.Stop(stopCtx)
 	return nil
 }
 
-// wait waits for the machine's end, which is over then, or the context's.
+// wait waits until the VM ends, and returns over, or until the context ends.
 func (l *launch) wait(ctx context.Context, served <-chan error) (over bool, err error) {
 	select {
-	case <-l.machine.Done():
-		if l.machine.Err() != nil {
-			return true, fmt.Errorf("machine %s: the hypervisor ended: %w", l.key, l.machine.Err())
+	case <-l.vm.Done():
+		if l.vm.Err() != nil {
+			return true, fmt.Errorf("VM %s: the hypervisor ended: %w", l.key, l.vm.Err())
 		}
 		return true, nil
 	case err := <-served:
-		return true, fmt.Errorf("machine %s: %w", l.key, err)
-	case err := <-l.speaker.problem:
-		return true, fmt.Errorf("machine %s: weft-guest: %w", l.key, err)
+		return true, fmt.Errorf("VM %s: %w", l.key, err)
+	case err := <-l.weftGuest.problem:
+		return true, fmt.Errorf("VM %s: weft-guest: %w", l.key, err)
 	case <-ctx.Done():
 		return false, nil
 	}
 }
 
-// restoreTime bounds how long the pod's network may take to be restored.
+// restoreTime is the timeout for restoring the pod's network.
 const restoreTime = 30 * time.Second
 
-// room makes the machine's directory.
-func (l *launch) room() error {
+// makeDir creates the VM's directory.
+func (l *launch) makeDir() error {
 	if err := os.MkdirAll(l.Dir, 0o700); err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w", l.key, err)
+		return model.Errorf(model.CodeIO, "run as root, or choose another directory with --dir", "VM %s: %w", l.key, err)
 	}
-	return l.say(Starting)
+	return l.writePhase(Starting)
 }
 
-// serve has the words and sockets for the guest given away.
+// serve serves weft-guest in the pod.
 func (l *launch) serve(ctx context.Context, key string) (ended <-chan error, stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	problem, done := make(chan error, 1), make(chan struct{})
@@ -180,8 +179,8 @@ func (l *launch) serve(ctx context.Context, key string) (ended <-chan error, sto
 	return problem, func() { cancel(); <-done }
 }
 
-// boot opens what the hypervisor gets, and starts it.
-func (l *launch) boot(ctx context.Context) (Machine, error) {
+// startVM opens the devices for the hypervisor, and starts it.
+func (l *launch) startVM(ctx context.Context) (VM, error) {
 	c := l.QEMU
 	user := l.Input.VM.Owner
 	c.Name, c.Dir, c.User, c.Taps, c.NS = l.Input.VM.Key(), l.Dir, &user, map[string][]*os.File{}, l.Pod.NS
@@ -199,35 +198,35 @@ func (l *launch) boot(ctx context.Context) (Machine, error) {
 		if n.Device.HostPCI != "" || start != nil {
 			continue
 		}
-		taps, err := l.open(n)
+		taps, err := l.openTaps(n)
 		if err != nil {
 			return nil, err
 		}
 		c.Taps[n.Device.Name], c.VhostNet[n.Device.Name] = taps, l.vhost(n.Device)
 	}
 	if start == nil {
-		start = func(ctx context.Context, c qemu.Config) (Machine, error) { return qemu.Start(ctx, c) }
+		start = func(ctx context.Context, c qemu.Config) (VM, error) { return qemu.Start(ctx, c) }
 	}
 	return start(ctx, c)
 }
 
-// open opens what the hypervisor speaks to a guest through.
-func (l *launch) open(n phase1.Network) ([]*os.File, error) {
-	taps, err := qemu.Open(l.Pod.NS, n.Device)
+// openTaps opens a guest's tap.
+func (l *launch) openTaps(n phase1.Network) ([]*os.File, error) {
+	taps, err := qemu.OpenTap(l.Pod.NS, n.Device)
 	if err != nil {
 		return nil, fmt.Errorf("%s.domain.devices.interfaces[%d]: %w", l.Input.VM.Path, n.Interface.Index, err)
 	}
 	return taps, nil
 }
 
-// addresses are those of the pod's links, before the guest has them.
-func (c Config) addresses() (map[string][]netip.Addr, error) {
+// podAddrs returns the addresses of the pod's links, before the guest gets them.
+func (c Config) podAddrs() (map[string][]netip.Addr, error) {
 	out := map[string][]netip.Addr{}
 	for _, nic := range c.Input.VM.Interfaces {
 		if nic.Absent || nic.Binding == model.VMSRIOV {
 			continue
 		}
-		addrs, err := addressesOf(c.Pod, c.Input, nic)
+		addrs, err := nicAddrs(c.Pod, c.Input, nic)
 		if err != nil {
 			return nil, err
 		}
@@ -236,11 +235,11 @@ func (c Config) addresses() (map[string][]netip.Addr, error) {
 	return out, nil
 }
 
-func addressesOf(pod host.Pod, in plan.Input, nic model.VMInterface) ([]netip.Addr, error) {
+func nicAddrs(pod host.Pod, in plan.Input, nic model.VMInterface) ([]netip.Addr, error) {
 	name := in.PodLink(nic)
 	addrs, err := linkAddrs(pod.NS, name)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "the pod must be attached to the network first",
+		return nil, model.Errorf(model.CodeInvalidEnv, "the pod must be attached to the network first",
 			"%s.domain.devices.interfaces[%d].name: network %q: the pod has no link %s: %w", in.VM.Path, nic.Index,
 			nic.Network.Name, name, err)
 	}

@@ -16,21 +16,21 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestLibvirt: libvirt takes the domain, starts it on the tap of phase 1, takes the carrier and gives it back, plugs
-// another card and takes it away, and destroys the domain; the tap survives.
+// TestLibvirt: libvirt defines the domain, starts it on the tap of phase 1, sets the carrier off and on, plugs and
+// unplugs another network device, and destroys the domain; the tap survives.
 func TestLibvirt(t *testing.T) {
 	w := newWorld(t)
 	if _, err := exec.LookPath("virsh"); err != nil {
-		nettest.Without(t, "there is no virsh")
+		nettest.SkipMissing(t, "there is no virsh")
 	}
 	if w.owner == 0 {
-		nettest.Without(t, "libvirt needs root")
+		nettest.SkipMissing(t, "libvirt needs root")
 	}
 	w.flannel()
-	before := w.looks()
-	c := w.config(w.machine(model.VMMasquerade))
-	started := make(chan *libvirt.Machine, 1)
-	c.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.Machine, error) {
+	before := w.dump()
+	c := w.config(w.input(model.VMMasquerade))
+	started := make(chan *libvirt.Domain, 1)
+	c.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.VM, error) {
 		m, err := libvirt.Start(ctx, q)
 		if err == nil {
 			started <- m
@@ -65,13 +65,13 @@ func TestLibvirt(t *testing.T) {
 		}
 		cancel()
 	}
-	r.does("ping -c 1 -W 20 10.244.1.1")
+	r.exec("ping -c 1 -W 20 10.244.1.1")
 	green, with := nettest.NS(t, "green"), c.Input
-	r.further(&with, "green", model.VMBridge, "1200", "10.40.0.5/24", green, "10.40.0.1/24")
-	r.becomes(launch.Change{Attach: &with.VM.Interfaces[1]})
+	r.addNetwork(&with, "green", model.VMBridge, "1200", "10.40.0.5/24", green, "10.40.0.1/24")
+	r.change(launch.Change{Attach: &with.VM.Interfaces[1]})
 	r.await("weft-guest: LEASE eth1 10.40.0.5/24 router= mtu=1200 ")
-	r.becomes(launch.Change{Detach: "green"})
-	r.until("test ! -e /sys/class/net/eth1")
+	r.change(launch.Change{Detach: "green"})
+	r.waitFor("test ! -e /sys/class/net/eth1")
 	r.ip(r.pod, "link del podba4788b226a")
 	if _, err := m.Virsh(t.Context(), "destroy", m.Name()); err != nil {
 		t.Fatal(err)
@@ -79,12 +79,12 @@ func TestLibvirt(t *testing.T) {
 	select {
 	case <-m.Done():
 	case <-time.After(bootTime):
-		t.Fatal("a destroyed domain runs on")
+		t.Fatal("a destroyed domain is still running")
 	}
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if after := w.looks(); after != before {
+	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }

@@ -12,14 +12,14 @@ import (
 )
 
 const (
-	// mostLog is how long a log of a machine may be: a guest writes on its console as much as it likes, and the directory
-	// may be in the node's memory. One that has become longer is begun again.
-	mostLog  = 16 << 20
-	logPause = 10 * time.Second
+	// maxLogSize is the maximum size of a log: a guest may flood its console, and the directory may be a tmpfs. A
+	// longer log is truncated.
+	maxLogSize  = 16 << 20
+	logInterval = 10 * time.Second
 )
 
-// boundLogs keeps the logs in the machine's directory short until stop.
-func (l *launch) boundLogs(ctx context.Context, pause time.Duration, most int64) (stop func()) {
+// limitLogs limits the size of the logs in the VM's directory until stop.
+func (l *launch) limitLogs(ctx context.Context, pause time.Duration, maxSize int64) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan struct{})
 	go func() {
@@ -30,21 +30,21 @@ func (l *launch) boundLogs(ctx context.Context, pause time.Duration, most int64)
 				return
 			case <-time.After(pause):
 			}
-			l.cutLogs(most)
+			l.truncateLogs(maxSize)
 		}
 	}()
 	return func() { cancel(); <-done }
 }
 
-// cutLogs empties logs that are too long; all who write them append.
-func (l *launch) cutLogs(most int64) {
+// truncateLogs truncates logs that are too long; all writers append.
+func (l *launch) truncateLogs(maxSize int64) {
 	logs, _ := filepath.Glob(filepath.Join(l.Dir, "*.log"))
 	for _, path := range append(logs, qemu.ConsoleLog(l.Dir)) {
-		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() || st.Size() <= most {
+		if st, err := os.Lstat(path); err != nil || !st.Mode().IsRegular() || st.Size() <= maxSize {
 			continue
 		}
 		if err := os.Truncate(path, 0); err != nil {
-			l.Log.Warn("log of the machine is too long", "err", err)
+			l.Log.Warn("log of the VM cannot be truncated", "vm", l.key, "err", err)
 		}
 	}
 }

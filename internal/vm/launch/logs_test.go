@@ -12,12 +12,11 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestLogs: a guest that writes and writes does not fill the node: its log is begun again, and the others stay as they
-// are.
+// TestLogs: a guest that floods its console does not fill the node: its log is truncated, other logs are not.
 func TestLogs(t *testing.T) {
 	const most = 1000
 	l := &launch{Config: Config{Dir: t.TempDir(), Log: slog.New(slog.NewTextHandler(t.Output(), nil))}}
-	short := filepath.Join(l.Dir, speakerLog)
+	short := filepath.Join(l.Dir, weftGuestLog)
 	if err := os.WriteFile(short, make([]byte, most), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -32,19 +31,19 @@ func TestLogs(t *testing.T) {
 		}
 	}
 	write(most + 1)
-	stop := l.boundLogs(t.Context(), time.Millisecond, most)
+	stop := l.limitLogs(t.Context(), time.Millisecond, most)
 	for until := time.Now().Add(30 * time.Second); size(t, log.Name()) > 0; time.Sleep(time.Millisecond) {
 		if time.Now().After(until) {
-			t.Fatal("it stays long")
+			t.Fatal("the log is not truncated")
 		}
 	}
 	stop()
 	write(10)
 	if n := size(t, log.Name()); n != 10 {
-		t.Errorf("it is written at another place: %d bytes", n)
+		t.Errorf("the writer does not append: %d bytes", n)
 	}
 	if n := size(t, short); n != most {
-		t.Errorf("one that is not too long is %d bytes", n)
+		t.Errorf("a short log has %d bytes", n)
 	}
 }
 

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestMacvtap: a guest on the macvtap that a CNI plugin has left in the pod. weft tells it nothing: its address, route
-// and MTU come from the network behind it. That the node has a device of the same number does not matter.
+// TestMacvtap: a guest on a macvtap of a CNI plugin. weft-guest serves it nothing: its address, route and MTU come from
+// the network of the parent link. A device of the node with the same number does not matter.
 func TestMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
 	if w.owner == 0 {
-		nettest.Without(t, "a node for a macvtap needs root")
+		nettest.SkipMissing(t, "a device file for a macvtap needs root")
 	}
 	w.ip(w.pod, "link del eth0")
 	w.ip(w.far, "link add lower type veth peer name wire")
@@ -32,11 +32,11 @@ func TestMacvtap(t *testing.T) {
 	}
 	w.ip(w.far, "link set eth0 netns "+w.pod.Path())
 	w.ip(w.pod, "link set eth0 up")
-	before := w.looks()
+	before := w.dump()
 	w.dhcpd()
-	r := w.run(w.config(w.machine(model.VMMacvtap)))
+	r := w.run(w.config(w.input(model.VMMacvtap)))
 	r.await("weft-guest: LEASE eth0 10.244.1.5/24 router=10.244.1.1 mtu=1400 ")
-	facts := r.does("facts")
+	facts := r.exec("facts")
 	for _, want := range []string{
 		"LINK eth0 mac=" + r.status.Interfaces[0].MAC + " mtu=1400 carrier=1", "ROUTE inet default via 10.244.1.1 dev eth0",
 	} {
@@ -44,22 +44,22 @@ func TestMacvtap(t *testing.T) {
 			t.Errorf("the guest lacks %q:\n%s", want, facts)
 		}
 	}
-	r.does("ping -c 1 -W 20 10.244.1.1")
-	r.does("answer 80 guest")
-	w.called("10.244.1.5:80", "guest hello")
+	r.exec("ping -c 1 -W 20 10.244.1.1")
+	r.exec("answer 80 guest")
+	w.expectReply("10.244.1.5:80", "guest hello")
 	w.listen(w.far, "10.244.1.1:90")
-	if out := r.does("send 10.244.1.1 90 hello"); strings.TrimSpace(out) != "far hello" {
-		t.Errorf("the guest was answered %q", out)
+	if out := r.exec("send 10.244.1.1 90 hello"); strings.TrimSpace(out) != "far hello" {
+		t.Errorf("the guest received %q", out)
 	}
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if after := w.looks(); after != before {
+	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }
 
-// dhcpd has the far side give addresses, as the network behind a macvtap would.
+// dhcpd runs a DHCP server in the far namespace, as the network of a macvtap would have.
 func (w *world) dhcpd() {
 	w.t.Helper()
 	dir := w.t.TempDir()
@@ -73,7 +73,7 @@ func (w *world) dhcpd() {
 	}
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		nettest.Without(w.t, "there is no busybox, whose udhcpd would be the network's")
+		nettest.SkipMissing(w.t, "there is no busybox, whose udhcpd would be the network's")
 	}
 	cmd := exec.Command(busybox, "udhcpd", "-f", dir+"/conf")
 	if err := w.far.Do(cmd.Start); err != nil {

@@ -13,66 +13,66 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// PodName is the name of the pod around a machine.
-func PodName(machine string) string { return "virt-launcher-" + machine }
+// PodName returns the name of the pod of a VM.
+func PodName(vm string) string { return "virt-launcher-" + vm }
 
-// DomainNote is the annotation of the pods around machines that names the machine, TargetNote that of those that await
-// a machine which migrates; its value is the migration.
+// DomainAnnotation is the annotation with the VM's name of a VM's pod, MigrationAnnotation the one with the migration's
+// name of a migration's target pod.
 const (
-	DomainNote = "kubevirt.io/domain"
-	TargetNote = "kubevirt.io/migrationJobName"
+	DomainAnnotation    = "kubevirt.io/domain"
+	MigrationAnnotation = "kubevirt.io/migrationJobName"
 )
 
-// What KubeVirt writes on the pods around machines, and others look for.
+// KubeVirt's labels and annotations of VM pods, which other components select by.
 const (
-	labelKind      = "kubevirt.io"
-	labelName      = "vm.kubevirt.io/name"
-	noteNetworks   = "k8s.v1.cni.cncf.io/networks"
-	noteDefaultNet = "v1.multus-cni.io/default-network"
-	podKind        = "virt-launcher"
+	labelKind                = "kubevirt.io"
+	labelName                = "vm.kubevirt.io/name"
+	annotationNetworks       = model.NetworksAnnotation
+	annotationDefaultNetwork = "v1.multus-cni.io/default-network"
+	podKind                  = "virt-launcher"
 )
 
-// Pod is the manifest of the pod around a machine, with the labels and annotations that KubeVirt gives it. Its
-// container does nothing but be there: command is what it runs.
-func Pod(l manifest.Launch, command []string) ([]byte, error) {
-	return pod(l, PodName(l.VM.Name), "", command)
+// PodManifest returns the manifest of a VM's pod, with KubeVirt's labels and annotations. Its container only runs
+// command, which keeps the pod running.
+func PodManifest(l manifest.Launch, command []string) ([]byte, error) {
+	return podManifest(l, PodName(l.VM.Name), "", command)
 }
 
-// Target is the manifest of a pod that awaits a machine which migrates; job names the migration.
-func Target(l manifest.Launch, name, job string, command []string) ([]byte, error) {
-	return pod(l, name, job, command)
+// TargetPodManifest returns the manifest of a migration's target pod; job names the migration.
+func TargetPodManifest(l manifest.Launch, name, job string, command []string) ([]byte, error) {
+	return podManifest(l, name, job, command)
 }
 
-func pod(l manifest.Launch, name, job string, command []string) ([]byte, error) {
+func podManifest(l manifest.Launch, name, job string, command []string) ([]byte, error) {
 	type object = map[string]any
 	labels := map[string]string{}
 	maps.Copy(labels, l.Labels)
 	labels[labelKind], labels[labelName] = podKind, l.VM.Name
-	notes := map[string]string{}
-	maps.Copy(notes, l.Annotations)
-	notes[DomainNote] = l.VM.Name
+	annotations := map[string]string{}
+	maps.Copy(annotations, l.Annotations)
+	annotations[DomainAnnotation] = l.VM.Name
 	if job != "" {
-		notes[TargetNote] = job
+		annotations[MigrationAnnotation] = job
 	}
 	if l.Default != "" {
-		notes[noteDefaultNet] = l.Default
+		annotations[annotationDefaultNetwork] = l.Default
 	}
-	var networks []selection
+	var networks []networkSelection
 	for _, n := range l.Networks {
 		for _, nic := range l.VM.Interfaces {
 			if nic.Name == n.Network {
-				networks = append(networks, selectionOf(l.VM, nic, n.Definition))
+				networks = append(networks, newNetworkSelection(l.VM, nic, n.Definition))
 			}
 		}
 	}
 	if len(networks) > 0 {
 		b, err := json.Marshal(networks)
 		if err != nil {
-			return nil, fmt.Errorf("pod of machine %s: %w", l.VM.Key(), err)
+			return nil, fmt.Errorf("pod of VM %s: %w", l.VM.Key(), err)
 		}
-		notes[noteNetworks] = string(b)
+		annotations[annotationNetworks] = string(b)
 	}
-	meta := object{"name": name, "namespace": l.VM.Namespace, "labels": labels, "annotations": notes}
+	meta := object{"name": name, "namespace": l.VM.Namespace, "labels": labels, "annotations": annotations}
 	if l.VM.UID != "" {
 		meta["ownerReferences"] = []object{{
 			"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "name": l.VM.Name, "uid": l.VM.UID,
@@ -88,13 +88,13 @@ func pod(l manifest.Launch, name, job string, command []string) ([]byte, error) 
 	}
 	b, err := json.Marshal(object{"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
 	if err != nil {
-		return nil, fmt.Errorf("pod of machine %s: %w", l.VM.Key(), err)
+		return nil, fmt.Errorf("pod of VM %s: %w", l.VM.Key(), err)
 	}
 	return b, nil
 }
 
-// selection is a network that a pod asks for, in the words of the Network Plumbing Working Group.
-type selection struct {
+// networkSelection is an element of the networks annotation of the Network Plumbing Working Group.
+type networkSelection struct {
 	Args      map[string]any `json:"cni-args"`
 	Interface string         `json:"interface"`
 	MAC       string         `json:"mac,omitempty"`
@@ -102,25 +102,24 @@ type selection struct {
 	Namespace string         `json:"namespace"`
 }
 
-func selectionOf(vm model.VM, nic model.VMInterface, definition string) selection {
+func newNetworkSelection(vm model.VM, nic model.VMInterface, definition string) networkSelection {
 	namespace, name, both := strings.Cut(definition, "/")
 	if !both {
 		namespace, name = vm.Namespace, definition
 	}
 	in := plan.Input{VM: vm}
-	return selection{
+	return networkSelection{
 		Namespace: namespace, Name: name, Interface: in.PodLink(nic),
 		Args: map[string]any{"logicNetworkName": nic.Network.Name}, MAC: nic.MAC,
 	}
 }
 
-// Selections are the networks that the pod around a machine asks for, as its annotation says it, and the links that it
-// has of them.
-func Selections(vm model.VM) (note string, links []string, err error) {
-	all := []selection{}
+// NetworkSelections returns the networks annotation of a VM's pod, and the names of the links.
+func NetworkSelections(vm model.VM) (annotation string, links []string, err error) {
+	all := []networkSelection{}
 	for _, nic := range vm.Interfaces {
 		if nic.Network.Definition != "" && !nic.Network.Primary && !nic.Absent {
-			all = append(all, selectionOf(vm, nic, nic.Network.Definition))
+			all = append(all, newNetworkSelection(vm, nic, nic.Network.Definition))
 			links = append(links, all[len(all)-1].Interface)
 		}
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// TestPod: the pod around a machine has what KubeVirt writes on it, and asks for the machine's networks under
-// KubeVirt's names.
-func TestPod(t *testing.T) {
+// TestPodManifest: a VM's pod has KubeVirt's labels, annotations and network selections.
+func TestPodManifest(t *testing.T) {
 	l := manifest.Launch{
 		VM: model.VM{
 			Namespace: "shop", Name: "db", UID: "u-1", Hostname: "db",
@@ -28,7 +27,7 @@ func TestPod(t *testing.T) {
 		Labels: map[string]string{"app": "db"}, Annotations: map[string]string{"a": "b"}, Node: "node2",
 		Networks: []manifest.LaunchNetwork{{Network: "blue", Definition: "blue"}},
 	}
-	b, err := launch.Pod(l, []string{"sleep", "infinity"})
+	b, err := launch.PodManifest(l, []string{"sleep", "infinity"})
 	if err != nil {
 		t.Fatal(err)
 	}

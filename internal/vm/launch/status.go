@@ -19,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Phase is how far a machine is.
+// Phase is the lifecycle phase of a VM.
 type Phase string
 
 // The phases.
@@ -27,34 +27,34 @@ const (
 	Starting Phase = "Starting"
 	Running  Phase = "Running"
 	Stopping Phase = "Stopping"
-	// Dead is a machine of whom somebody has killed all that looked after it.
+	// Dead: the VM's process was killed.
 	Dead Phase = "Dead"
 )
 
 const statusName = "status.json"
 
-// Status is what is known of a machine that runs. The keys of its JSON form are stable.
+// Status is the status of a running VM. The keys of its JSON form are stable.
 type Status struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	UID       string `json:"uid,omitempty"`
 	Phase     Phase  `json:"phase"`
 	Node      string `json:"nodeName,omitempty"`
-	// Pod is the name of the pod around it, Netns its network namespace.
+	// Pod is the name of its pod, Netns the pod's network namespace.
 	Pod        string      `json:"pod"`
 	Netns      string      `json:"netns"`
 	Interfaces []Interface `json:"interfaces"`
-	// Runner is the process that looks after it.
+	// Runner is the process that runs launch.
 	Runner process.ID `json:"runner"`
 	Dir    string     `json:"dir"`
-	// Runtime is the state directory of the sandbox runtime that has the pod, where this machine made it.
+	// Runtime is the state directory of the pod's sandbox runtime, if the runner created the pod.
 	Runtime string `json:"runtime,omitempty"`
-	// Agent is the socket of the agent that was asked, Records where it is remembered what was made where none was there.
+	// Agent is the socket of the agent that applied the network, Records the directory of records if there was no agent.
 	Agent   string `json:"agentSocket,omitempty"`
 	Records string `json:"records,omitempty"`
 }
 
-// Key names the machine.
+// Key returns the VM's key.
 func (s Status) Key() string { return s.Namespace + "/" + s.Name }
 
 // Interface is an interface of the guest, as KubeVirt reports it in status.interfaces.
@@ -69,9 +69,9 @@ type Interface struct {
 	LinkState        string   `json:"linkState,omitempty"`
 }
 
-// interfaces are those of a machine, with the addresses that others reach it by. A guest that has the pod's addresses
-// and is told of no IPv6 one has none. The one of the pod's network is the first, wherever the manifest has it: of that
-// one lists of machines show the address.
+// interfaces returns the status of a VM's interfaces, with the addresses at which they are reachable. A guest with the
+// pod's addresses but without DHCPv6 has no IPv6 address. The interface of the pod's network is the first, regardless
+// of the manifest: lists of VMs show its address.
 func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface {
 	out := []Interface{}
 	for _, n := range r.Networks {
@@ -103,7 +103,7 @@ func interfaces(r phase1.Record, addresses map[string][]netip.Addr) []Interface 
 	return out
 }
 
-// linkAddrs are the addresses of a link that others can reach, those of IPv4 first.
+// linkAddrs returns the reachable addresses of a link, IPv4 first.
 func linkAddrs(ns *netns.NS, name string) (out []netip.Addr, err error) {
 	err = ns.Do(func() error {
 		link, err := net.InterfaceByName(name)
@@ -122,14 +122,14 @@ func linkAddrs(ns *netns.NS, name string) (out []netip.Addr, err error) {
 	return out, err
 }
 
-// say writes down what is known.
-func (l *launch) say(p Phase) error {
+// writePhase writes the status with a phase.
+func (l *launch) writePhase(p Phase) error {
 	l.status.Phase, l.status.Dir = p, l.Dir
-	return Note(l.status)
+	return WriteStatus(l.status)
 }
 
-// Note writes down what is known of a machine, in its directory.
-func Note(s Status) error {
+// WriteStatus writes the status of a VM to its directory.
+func WriteStatus(s Status) error {
 	if s.Interfaces == nil {
 		s.Interfaces = []Interface{}
 	}
@@ -138,37 +138,37 @@ func Note(s Status) error {
 		err = process.WriteJSON(filepath.Join(s.Dir, statusName), s)
 	}
 	if err != nil {
-		return model.Faultf(model.CodeIO, "run as root, or choose another directory with --dir", "machine %s: %w",
+		return model.Errorf(model.CodeIO, "run as root, or choose another directory with --dir", "VM %s: %w",
 			s.Key(), err)
 	}
 	return nil
 }
 
-// Forget takes a machine's directory away: what is known of it first, so that nobody finds half of it.
-func Forget(dir string) error {
+// RemoveDir removes a VM's directory. It removes the status first, so that no other process reads a part of it.
+func RemoveDir(dir string) error {
 	err := os.Remove(filepath.Join(dir, statusName))
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
 	if err = errors.Join(err, os.RemoveAll(dir)); err != nil {
-		return fmt.Errorf("machine in %s: %w", dir, err)
+		return fmt.Errorf("VM in %s: %w", dir, err)
 	}
 	return nil
 }
 
-// MachineDir is the directory of a machine below the directory of all.
-func MachineDir(dir, key string) string {
+// VMDir returns the directory of a VM below the directory of all.
+func VMDir(dir, key string) string {
 	return filepath.Join(dir, strings.ReplaceAll(key, "/", ","))
 }
 
-// Read tells what is known of a machine, by its directory.
+// Read reads the status in a VM's directory.
 func Read(dir string) (s Status, found bool, err error) {
 	err = process.ReadJSON(filepath.Join(dir, statusName), &s)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, false, nil
 	}
 	if err != nil {
-		return s, false, fmt.Errorf("machine in %s: %w", dir, err)
+		return s, false, fmt.Errorf("VM in %s: %w", dir, err)
 	}
 	if !s.Runner.Alive() {
 		s.Phase = Dead
@@ -176,7 +176,7 @@ func Read(dir string) (s Status, found bool, err error) {
 	return s, true, nil
 }
 
-// ReadAll tells what is known of all machines below a directory.
+// ReadAll reads the status of all VMs below a directory.
 func ReadAll(dir string) (out []Status, err error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// TestInterfaces: what is said of a machine's interfaces, in which order.
+// TestInterfaces: the status of a VM's interfaces, and their order.
 func TestInterfaces(t *testing.T) {
 	r := phase1.Record{Networks: []phase1.Network{
 		{Network: vm.Network{

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// vhost opens vhost-net for a card, once for each queue; none where the node has none that can be used, where the card
-// is none of virtio's, and where the processor is emulated: QEMU would not see what the kernel writes into the guest's
-// memory. A machine runs without it as well.
+// vhost opens vhost-net for a network device, once per queue. It returns none if vhost-net does not work on the node,
+// for a device that is not virtio, and with an emulated CPU: QEMU would not notice the kernel's writes to the guest's
+// memory. A VM works without vhost, too.
 func (l *launch) vhost(d model.VMDevice) []*os.File {
 	if l.QEMU.Accel != "kvm" || !strings.HasPrefix(d.Model, "virtio") {
 		return nil
@@ -28,7 +28,7 @@ func (l *launch) vhost(d model.VMDevice) []*os.File {
 	for range max(d.Queues, 1) {
 		f, err := os.OpenFile(path, os.O_RDWR, 0)
 		if err != nil {
-			l.Log.Warn("QEMU moves the guest's packets itself", "interface", d.Name, "err", err)
+			l.Log.Warn("vhost-net cannot be opened; QEMU processes the guest's packets", "vm", l.key, "interface", d.Name, "err", err)
 			closeAll(out)
 			return nil
 		}

@@ -9,8 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestVhostNet: the kernel moves a guest's packets where it can: QEMU gets a descriptor for each queue of a card of
-// virtio's, and none where the processor is emulated.
+// TestVhostNet: QEMU gets a vhost-net descriptor per queue of a virtio device, and none with an emulated CPU.
 func TestVhostNet(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
@@ -25,10 +24,10 @@ func TestVhostNet(t *testing.T) {
 		{"kvm", "virtio", "/nowhere", 1, ",vhost=off"},
 		{"tcg", "virtio", "/dev/null", 1, ",vhost=off"},
 	} {
-		in := w.machine(model.VMMasquerade)
+		in := w.input(model.VMMasquerade)
 		in.VM.Interfaces[0].Model, in.VM.Queues = c.kind, c.queues
 		conf := w.config(in)
-		conf.QEMU.Program, conf.QEMU.Accel, conf.Vhost = "echo", c.accel, c.device // it prints what it is told, and ends
+		conf.QEMU.Program, conf.QEMU.Accel, conf.Vhost = "echo", c.accel, c.device // it prints its arguments, and ends
 		err := conf.Run(t.Context())
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v", c, err)

@@ -27,10 +27,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// bootTime is how long a guest may take: on a machine that is busy it is emulated slowly.
+// bootTime is the timeout for a guest: on a busy host emulation is slow.
 const bootTime = 150 * time.Second
 
-// world is a pod whose eth0 leads to a namespace far.
+// world is a pod whose eth0 is connected to a namespace far.
 type world struct {
 	t        *testing.T
 	pod, far *netns.NS
@@ -41,7 +41,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "there is no qemu-system-x86_64")
 	}
 	nettest.Need(t, "tap")
 	w := &world{t: t, pod: nettest.NS(t, "pod"), far: nettest.NS(t, "far"), dir: filepath.Join(t.TempDir(), "machine")}
@@ -61,26 +61,26 @@ func (w *world) ip(ns *netns.NS, line string) {
 	nettest.IP(w.t, ns, line)
 }
 
-// flannel has the pod attached as flannel does, routed as Calico.
-func (w *world) flannel() { nettest.Subnet(w.t, w.pod, w.far) }
-func (w *world) routed()  { nettest.Routed(w.t, w.pod, w.far) }
+// flannel configures the pod's link as flannel does, routed as Calico does.
+func (w *world) flannel() { nettest.ConfigureSubnet(w.t, w.pod, w.far) }
+func (w *world) routed()  { nettest.ConfigureRouted(w.t, w.pod, w.far) }
 
-// image is what the machines boot.
+// image is the image that the VMs boot.
 func image(t *testing.T) guestimage.Image {
 	t.Helper()
-	c, err := guestimage.Usual(nettest.Programs(t))
+	c, err := guestimage.DefaultConfig(nettest.Programs(t))
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
-	i, err := c.Make(t.Context())
+	i, err := c.Build(t.Context())
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
 	return i
 }
 
-// machine is a machine with one interface on the pod's network.
-func (w *world) machine(binding model.VMBinding) plan.Input {
+// input returns a VM with one interface on the pod's network.
+func (w *world) input(binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
 		Namespace: "shop", Name: "vm1", Path: "spec", Owner: w.owner, Hostname: "vm1",
 		Interfaces: []model.VMInterface{{
@@ -98,15 +98,15 @@ func (w *world) config(in plan.Input) launch.Config {
 	log := slog.New(slog.DiscardHandler)
 	i := image(w.t)
 	return launch.Config{
-		Dir: w.dir, Pod: host.Pod{NS: w.pod}, Input: in, Speaker: filepath.Join(nettest.Programs(w.t), "weft-guest"),
+		Dir: w.dir, Pod: host.Pod{NS: w.pod}, Input: in, WeftGuest: filepath.Join(nettest.Programs(w.t), "weft-guest"),
 		Log: log, Grace: 60 * time.Second,
-		Host:  host.NewLocal(phase1.Config{Dir: filepath.Join(w.t.TempDir(), "records"), Log: log}),
-		QEMU:  qemu.Config{Kernel: i.Kernel, Initrd: i.Initrd, Memory: guestimage.Memory},
-		About: launch.Status{Namespace: in.VM.Namespace, Name: in.VM.Name, Dir: w.dir},
+		Host:   host.NewLocal(phase1.Config{Dir: filepath.Join(w.t.TempDir(), "records"), Log: log}),
+		QEMU:   qemu.Config{Kernel: i.Kernel, Initrd: i.Initrd, Memory: guestimage.MinMemory},
+		Status: launch.Status{Namespace: in.VM.Namespace, Name: in.VM.Name, Dir: w.dir},
 	}
 }
 
-// running is a machine that runs.
+// running is a running VM.
 type running struct {
 	*world
 	*qemu.Console
@@ -114,12 +114,12 @@ type running struct {
 	stop   func() error
 }
 
-// run starts a machine and waits until the guest obeys.
+// run starts a VM and waits until it runs.
 func (w *world) run(c launch.Config) *running {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	up, done := make(chan launch.Status, 1), make(chan error, 1)
-	c.Up = func(s launch.Status) { up <- s }
+	c.OnRunning = func(s launch.Status) { up <- s }
 	go func() { done <- c.Run(ctx) }()
 	r := &running{world: w}
 	ended := false
@@ -150,7 +150,7 @@ func (w *world) run(c launch.Config) *running {
 	return r
 }
 
-// await waits for the guest to say something.
+// await waits for a line on the guest's console.
 func (r *running) await(prefix string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), bootTime)
@@ -162,8 +162,8 @@ func (r *running) await(prefix string) string {
 	return line
 }
 
-// does has the guest do something.
-func (r *running) does(command string) string {
+// exec runs a command in the guest.
+func (r *running) exec(command string) string {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), bootTime)
 	defer cancel()

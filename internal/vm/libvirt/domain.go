@@ -13,11 +13,11 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// xmlOf is the domain of a machine: vm/domain's devices, and what a machine needs to boot.
-func xmlOf(c qemu.Config) (string, error) {
+// domainXML returns the XML of a VM's domain: the devices of package domain, and what a VM needs to boot.
+func domainXML(c qemu.Config) (string, error) {
 	devices, err := domain.XML(c.Devices)
 	if err != nil {
-		return "", fmt.Errorf("machine %s: %w", c.Name, err)
+		return "", fmt.Errorf("VM %s: %w", c.Name, err)
 	}
 	devices = strings.TrimSuffix(strings.TrimPrefix(strings.TrimSpace(devices), "<devices>"), "</devices>")
 	if strings.TrimSpace(devices) == "<devices/>" {
@@ -32,7 +32,7 @@ func xmlOf(c qemu.Config) (string, error) {
   <name>%s</name>
   <memory unit='MiB'>%d</memory>
   <vcpu>%d</vcpu>
-  <os><type arch='x86_64' machine='q35'>hvm</type><kernel>%s</kernel><initrd>%s</initrd><cmdline>%s</cmdline></os>
+  <os><type arch='x86_64' %s>hvm</type><kernel>%s</kernel><initrd>%s</initrd><cmdline>%s</cmdline></os>
   <features><acpi/></features>
   <cpu mode='%s'/>
   <on_reboot>destroy</on_reboot>
@@ -42,14 +42,15 @@ func xmlOf(c qemu.Config) (string, error) {
 %s%s
   </devices>
 </domain>
-`, kind, text(domainName(c.Name)), c.Memory, max(c.CPUs, 1), "/var/lib/libvirt/weft/kernel", "/var/lib/libvirt/weft/initrd",
+`, kind, text(domainName(c.Name)), c.Memory, max(c.CPUs, 1), "machine='q35'",
+		"/var/lib/libvirt/weft/kernel", "/var/lib/libvirt/weft/initrd",
 		text(strings.TrimSpace(qemu.Cmdline+" "+c.Append)), cpu, at(qemu.ConsoleName), text(qemu.ConsoleLog(c.Dir)),
 		ports(len(c.Devices)), devices), nil
 }
 
-// text is a string in XML.
+// text escapes a string for XML.
 func text(s string) string {
 	var b bytes.Buffer
-	_ = xml.EscapeText(&b, []byte(s)) // a buffer takes everything
+	_ = xml.EscapeText(&b, []byte(s)) // writing to a buffer does not fail
 	return b.String()
 }

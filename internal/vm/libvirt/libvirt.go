@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package libvirt runs a virtual machine by libvirt, with a daemon of its own in the pod's namespaces: what the domain
-// is told of its network is what a KubeVirt launcher would tell. The daemon's files are in a mount namespace of its
-// own, its processes in a namespace that ends with it, so that nothing of the node's libvirt is touched and nothing is
-// left.
+// Package libvirt runs a VM with libvirt, by a daemon of its own in the pod's namespaces: the network devices in the
+// domain are those that KubeVirt's launcher would define. The daemon has a mount namespace for its files and a PID
+// namespace that ends with it, so that the node's libvirt is not touched and nothing is left.
 package libvirt
 
 import (
@@ -23,8 +22,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// Machine is a domain that runs.
-type Machine struct {
+// Domain is a running domain.
+type Domain struct {
 	name, socket string
 	daemon       *child.Child
 	done         chan struct{}
@@ -35,12 +34,12 @@ type Machine struct {
 const (
 	startTime = 60 * time.Second
 	pause     = 100 * time.Millisecond
-	lookPause = time.Second // each look is a process
+	pollPause = time.Second // each poll starts a process
 	callTime  = 60 * time.Second
 	daemonLog = "libvirtd.log"
 )
 
-// files are private to the daemon: what it is told, and where it would otherwise meet the node's.
+// prepare makes the daemon's configuration and hides the node's libvirt from it.
 const prepare = `set -e
 mount --make-rprivate /
 mount -t proc proc /proc
@@ -48,7 +47,7 @@ for d in /run/libvirt /var/lib/libvirt /var/log/libvirt /var/cache/libvirt /etc/
 	mkdir -p "$d"
 	mount -t tmpfs -o mode=755 weft "$d"
 done
-# Its drivers look for users that only the whole installation of a distribution makes.
+# Its drivers need users that only a distribution's complete package creates.
 user() {
 	grep -q "^$2:" "/etc/$1" && return
 	{ cat "/etc/$1"; echo "$2:x:$USER_ID:$3"; } >"/run/libvirt/$1.new"
@@ -58,7 +57,7 @@ user() {
 user passwd libvirt-qemu "$USER_ID::/:/bin/false"
 user group libvirt-qemu ""
 user group kvm ""
-# Where the processor is emulated, nobody asks a /dev/kvm that may not work.
+# With an emulated CPU, a /dev/kvm that may not work must not be probed.
 [ "$ACCEL" = kvm ] || [ ! -e /dev/kvm ] || mount --bind /dev/null /dev/kvm
 mkdir /var/lib/libvirt/weft
 cp "$KERNEL" /var/lib/libvirt/weft/kernel
@@ -70,27 +69,27 @@ printf '%s\n' "user = \"+$USER_ID\"" "group = \"+$USER_ID\"" 'security_driver = 
 	'dynamic_ownership = 0' 'remember_owner = 0' 'namespaces = []' \
 	'cgroup_controllers = []' 'stdio_handler = "file"' >/etc/libvirt/qemu.conf
 export PATH="$PATH:/usr/sbin:/sbin" HOME=/root
-libvirtd -f /etc/libvirt/libvirtd.conf & # not the first process, whom orphans are left to
+libvirtd -f /etc/libvirt/libvirtd.conf & # not PID 1, which must reap orphans
 wait $!
 `
 
-// Start defines a domain and starts it. The configuration is QEMU's; its open taps are not needed: libvirt opens the
-// links.
-func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
-	domain, err := xmlOf(c)
+// Start defines a domain and starts it. The configuration is QEMU's; its open taps are not needed, because libvirt
+// opens the links.
+func Start(ctx context.Context, c qemu.Config) (*Domain, error) {
+	domain, err := domainXML(c)
 	if err != nil {
 		return nil, err
 	}
-	m := &Machine{name: domainName(c.Name), socket: filepath.Join(c.Dir, "libvirt-sock"), done: make(chan struct{})}
+	m := &Domain{name: domainName(c.Name), socket: filepath.Join(c.Dir, "libvirt-sock"), done: make(chan struct{})}
 	for _, program := range []string{"virsh", "libvirtd"} {
 		if err := installed(program); err != nil {
-			return nil, model.Faultf(model.CodeInvalidEnv,
-				"install libvirt-daemon, libvirt-daemon-driver-qemu and libvirt-clients", "machine %s: %w", c.Name, err)
+			return nil, model.Errorf(model.CodeInvalidEnv,
+				"install libvirt-daemon, libvirt-daemon-driver-qemu and libvirt-clients", "VM %s: %w", c.Name, err)
 		}
 	}
 	log, err := os.OpenFile(filepath.Join(c.Dir, daemonLog), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("machine %s: %w", c.Name, err)
+		return nil, fmt.Errorf("VM %s: %w", c.Name, err)
 	}
 	defer func() { _ = log.Close() }()
 	user := uint32(0)
@@ -103,29 +102,29 @@ func Start(ctx context.Context, c qemu.Config) (*Machine, error) {
 	cmd.Dir, cmd.Stdout, cmd.Stderr = "/", log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWPID}
 	if m.daemon, err = child.Start(c.NS, cmd); err != nil {
-		return nil, model.Faultf(model.CodeInvalidEnv, "run as root", "machine %s: libvirt: %w", c.Name, err)
+		return nil, model.Errorf(model.CodeInvalidEnv, "run as root", "VM %s: libvirt: %w", c.Name, err)
 	}
 	file := filepath.Join(c.Dir, "domain.xml")
 	if err = os.WriteFile(file, []byte(domain), 0o600); err == nil {
-		err = m.begin(ctx, file)
+		err = m.startDomain(ctx, file)
 	}
 	if err != nil {
 		m.end(nil)
-		return nil, fmt.Errorf("machine %s: libvirt: %w%s", c.Name, err, lastWords(log.Name()))
+		return nil, fmt.Errorf("VM %s: libvirt: %w%s", c.Name, err, lastLine(log.Name()))
 	}
-	go m.follow() //nolint:gosec // it ends with the machine, not with the call that begins it
+	go m.watch() //nolint:gosec // it ends with the VM, not with the call's context
 	return m, nil
 }
 
-// lastWords are what the daemon complained of last.
-func lastWords(path string) string {
+// lastLine returns the last line of the daemon's log.
+func lastLine(path string) string {
 	b, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	last := lines[len(lines)-1]
 	if last == "" {
 		return ""
 	}
-	return "; its daemon's last words: " + last
+	return "; the daemon's last log line: " + last
 }
 
 func installed(program string) error {
@@ -134,14 +133,14 @@ func installed(program string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("there is no %s", program)
+	return fmt.Errorf("%s is not installed", program)
 }
 
-// domainName is a name that libvirt takes: it makes files of it.
+// domainName returns a valid domain name: libvirt makes file names of it.
 func domainName(key string) string { return strings.ReplaceAll(key, "/", "_") }
 
-// begin waits for the daemon, and starts the domain.
-func (m *Machine) begin(ctx context.Context, file string) error {
+// startDomain waits for the daemon, and starts the domain.
+func (m *Domain) startDomain(ctx context.Context, file string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for {
@@ -153,7 +152,7 @@ func (m *Machine) begin(ctx context.Context, file string) error {
 		case <-ctx.Done():
 			return errors.Join(ctx.Err(), err)
 		case <-m.daemon.Done():
-			return errors.New("its daemon has ended")
+			return errors.New("the daemon has ended")
 		case <-time.After(pause):
 		}
 	}
@@ -164,8 +163,8 @@ func (m *Machine) begin(ctx context.Context, file string) error {
 	return err
 }
 
-// Virsh does one of libvirt's commands.
-func (m *Machine) Virsh(ctx context.Context, args ...string) (string, error) {
+// Virsh runs a virsh command.
+func (m *Domain) Virsh(ctx context.Context, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTime)
 	defer cancel()
 	out, err := exec.CommandContext(ctx, "virsh",
@@ -176,11 +175,11 @@ func (m *Machine) Virsh(ctx context.Context, args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), nil
 }
 
-// Name is the domain's.
-func (m *Machine) Name() string { return m.name }
+// Name returns the domain's name.
+func (m *Domain) Name() string { return m.name }
 
-// follow notices that the domain has ended.
-func (m *Machine) follow() {
+// watch waits until the domain ends.
+func (m *Domain) watch() {
 	for {
 		select {
 		case <-m.done:
@@ -188,12 +187,12 @@ func (m *Machine) follow() {
 		case <-m.daemon.Done():
 			m.end(fmt.Errorf("libvirtd: %w", m.daemon.Err()))
 			return
-		case <-time.After(lookPause):
+		case <-time.After(pollPause):
 		}
 		state, err := m.Virsh(context.Background(), "domstate", "--reason", m.name)
 		switch {
 		case err != nil:
-			continue // the daemon's end is seen above
+			continue // the end of the daemon is handled above
 		case strings.HasPrefix(state, "shut off (shutdown)"), strings.HasPrefix(state, "shut off (destroyed)"):
 			m.end(nil)
 			return
@@ -204,8 +203,8 @@ func (m *Machine) follow() {
 	}
 }
 
-// end takes the daemon away, and with it all that it has started.
-func (m *Machine) end(err error) {
+// end kills the daemon with all processes that it started.
+func (m *Domain) end(err error) {
 	m.once.Do(func() {
 		m.err = err
 		m.daemon.Kill()
@@ -214,10 +213,10 @@ func (m *Machine) end(err error) {
 }
 
 // Done is closed when the domain has ended.
-func (m *Machine) Done() <-chan struct{} { return m.done }
+func (m *Domain) Done() <-chan struct{} { return m.done }
 
-// Err tells how it ended.
-func (m *Machine) Err() error {
+// Err returns how the domain ended.
+func (m *Domain) Err() error {
 	select {
 	case <-m.done:
 		return m.err
@@ -226,15 +225,15 @@ func (m *Machine) Err() error {
 	}
 }
 
-// Kill ends it at once.
-func (m *Machine) Kill() {
+// Kill ends the domain at once.
+func (m *Domain) Kill() {
 	_, _ = m.Virsh(context.Background(), "destroy", m.name)
 	m.end(nil)
 	<-m.done
 }
 
-// Stop presses the machine's button, and ends it at the latest when the context does.
-func (m *Machine) Stop(ctx context.Context) {
+// Stop sends ACPI shutdown, and kills the domain when the context ends.
+func (m *Domain) Stop(ctx context.Context) {
 	defer m.Kill()
 	for {
 		if _, err := m.Virsh(ctx, "shutdown", m.name); err != nil {
@@ -250,8 +249,8 @@ func (m *Machine) Stop(ctx context.Context) {
 	}
 }
 
-// SetLink gives the guest's end of a card its carrier, or takes it away.
-func (m *Machine) SetLink(ctx context.Context, d model.VMDevice, up bool) error {
+// SetLink sets the carrier of a guest's network device.
+func (m *Domain) SetLink(ctx context.Context, d model.VMDevice, up bool) error {
 	state := "down"
 	if up {
 		state = "up"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package macvtap finds and opens the character device by which a hypervisor speaks through a macvtap.
+// Package macvtap finds and opens the character device of a macvtap, through which a hypervisor sends and receives.
 package macvtap
 
 import (
@@ -13,15 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Device is a macvtap's.
+// Device is the character device of a macvtap.
 type Device struct {
-	// Name is what it is called below /dev, Number what the kernel knows it by.
+	// Name is its name in /dev, Number its device number.
 	Name   string
 	Number uint64
 }
 
-// Find finds the device of a link, as the kernel of this thread's namespace has it; ok is false where the link is no
-// macvtap.
+// Find finds the device of a link in the network namespace of this thread; ok is false if the link is not a macvtap.
 func Find(link string) (d Device, ok bool) {
 	i, err := net.InterfaceByName(link)
 	if err != nil {
@@ -39,8 +38,8 @@ func Find(link string) (d Device, ok bool) {
 	return d, err1 == nil && err2 == nil
 }
 
-// sysfs reads a file of the sysfs that belongs to this thread's namespace: what is mounted at /sys is the namespace's
-// that mounted it.
+// sysfs reads a file of the sysfs of this thread's network namespace: the one at /sys belongs to the namespace that
+// mounted it.
 func sysfs(path string) ([]byte, error) {
 	mount, err := detached("sysfs", unix.MOUNT_ATTR_RDONLY)
 	if err != nil {
@@ -57,16 +56,16 @@ func sysfs(path string) ([]byte, error) {
 	return b[:max(n, 0)], err
 }
 
-// Open opens the device, in the namespace of its link. It has a node of its own, which goes with this call: /dev/tapN
-// may be another namespace's of the same number, and where files are otherwise made devices may not be opened (nodev).
+// Open opens the device, in the namespace of its link. It creates a temporary device node: /dev/tapN may belong to a
+// link of another namespace, and the usual directories for files are often mounted nodev.
 func (d Device) Open() (*os.File, error) {
 	mount, err := detached("tmpfs", 0)
 	if err != nil {
-		return nil, fmt.Errorf("make a node for it: %w", err)
+		return nil, fmt.Errorf("create a device node: %w", err)
 	}
 	defer func() { _ = unix.Close(mount) }()
 	if err := unix.Mknodat(mount, d.Name, unix.S_IFCHR|0o600, int(d.Number)); err != nil {
-		return nil, fmt.Errorf("make a node for it: %w", err)
+		return nil, fmt.Errorf("create a device node: %w", err)
 	}
 	fd, err := unix.Openat(mount, d.Name, unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -75,7 +74,7 @@ func (d Device) Open() (*os.File, error) {
 	return os.NewFile(uintptr(fd), d.Name), nil
 }
 
-// detached mounts a file system nowhere: it goes when what is opened of it is closed.
+// detached mounts a file system at no path: it is unmounted when its last file is closed.
 func detached(kind string, attributes int) (int, error) {
 	fs, err := unix.Fsopen(kind, unix.FSOPEN_CLOEXEC)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
-// binding checks that an interface is bound in one way, that weft has it, and that its network suits it.
+// binding checks that an interface has one binding that weft supports, and that it fits the network.
 func (c *checker) binding(p *field.Path, nic kubevirt.Interface, network kubevirt.Network, known bool) {
 	count := 0
 	for _, is := range []bool{
@@ -23,38 +23,38 @@ func (c *checker) binding(p *field.Path, nic kubevirt.Interface, network kubevir
 		}
 	}
 	if count != 1 {
-		c.wrong(p, "one of bridge, masquerade, sriov, macvtap and binding", "interface %q is bound in %d ways, not in one",
+		c.invalid(p, "one of bridge, masquerade, sriov, macvtap and binding", "interface %q has %d bindings, not one",
 			nic.Name, count)
 		return
 	}
-	const instead = "bind it by masquerade"
+	const instead = "use the masquerade binding"
 	switch {
 	case nic.DeprecatedSlirp != nil:
-		c.unsupported(p.Child("slirp"), instead, "the user-mode stack of QEMU is not supported; KubeVirt has none since 1.3")
+		c.unsupported(p.Child("slirp"), instead, "slirp is not supported; KubeVirt removed it in 1.3")
 	case nic.DeprecatedPasst != nil:
-		c.unsupported(p.Child("passt"), instead, "connections carried by a process for each guest are not supported")
+		c.unsupported(p.Child("passt"), instead, "passt is not supported")
 	case nic.PasstBinding != nil:
-		c.unsupported(p.Child("passtBinding"), instead, "connections carried by a process for each guest are not supported")
+		c.unsupported(p.Child("passtBinding"), instead, "passt is not supported")
 	case nic.Binding != nil:
 		c.plugin(p.Child("binding", "name"), nic.Binding.Name)
 	case nic.Masquerade != nil && known && network.Pod == nil:
-		c.wrong(p.Child("name"), "bind it by bridge", "network %q is not the pod's: masquerade has only that one", nic.Name)
+		c.invalid(p.Child("name"), "use the bridge binding", "network %q is not the pod network: masquerade supports no other", nic.Name)
 	}
 }
 
 // plugin checks that a binding plugin is known.
 func (c *checker) plugin(p *field.Path, name string) {
-	switch how := c.options.attachment(name); {
+	switch how := c.options.attachmentType(name); {
 	case name == "":
-		c.wrong(p, "the name of a binding plugin", "it is empty")
+		c.invalid(p, "the name of a binding plugin", "it is empty")
 	case slices.Contains([]model.VMBinding{model.VMTap, model.VMManagedTap, model.VMMacvtap, model.VMDirect},
 		model.VMBinding(how)):
 	case how != "":
 		c.unsupported(p, "tap or managedTap", "binding plugin %q: domainAttachmentType %q is not supported", name, how)
 	case name == "passt":
-		c.unsupported(p, "bind it by masquerade", "connections carried by a process for each guest are not supported")
+		c.unsupported(p, "use the masquerade binding", "passt is not supported")
 	default:
-		c.wrong(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does",
-			"no binding plugin %q is known", name)
+		c.invalid(p, "name the plugins with their domainAttachmentType, as KubeVirt's own object does",
+			"binding plugin %q is not known", name)
 	}
 }

@@ -12,26 +12,26 @@ import (
 	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
-// Disk is a disk of a machine and what is known of its volume.
+// Disk is a disk of a VM and its volume.
 type Disk struct {
-	// Name is the volume's, At the path of the disk in the manifest, Kind which of KubeVirt's sources the volume has:
-	// hostDisk, containerDisk, emptyDisk …
+	// Name is the volume's name, At the path of the disk in the manifest, Kind the volume's source: hostDisk,
+	// containerDisk, emptyDisk …
 	Name, At, Kind string
-	// File is the one on the node that the volume names. Create has it made where it is not there, with Size bytes.
+	// File is the volume's file on the node. Create creates a missing file with Size bytes.
 	File   string
 	Create bool
 	Size   int64
-	// Seed is what cloud-init finds on it.
+	// Seed is the data for cloud-init.
 	Seed *Seed
 	// Bus is virtio, sata or scsi.
 	Bus             string
 	CDROM, ReadOnly bool
-	// BootOrder is 0 where the manifest says none.
+	// BootOrder is 0 if the manifest sets none.
 	BootOrder uint
 	Serial    string
 }
 
-// Kinds of volumes that are treated in a way of their own.
+// The kinds of volumes with special handling.
 const (
 	HostDisk      = "hostDisk"
 	EmptyDisk     = "emptyDisk"
@@ -39,12 +39,12 @@ const (
 	CloudInit     = "cloudInit"
 )
 
-// Ephemeral tells whether what the guest writes is forgotten when it ends, as KubeVirt does with such volumes.
+// Ephemeral reports whether the guest's writes are discarded when it ends, as in KubeVirt.
 func (d Disk) Ephemeral() bool {
 	return d.Kind == ContainerDisk || d.Kind == "ephemeral"
 }
 
-// disks are the machine's, in the order of the manifest. A volume that no disk shows is not in the guest.
+// disks returns the VM's disks, in the order of the manifest. Volumes without a disk are not in the guest.
 func (d document) disks() ([]Disk, error) {
 	var out []Disk
 	for i, k := range d.instance.Domain.Devices.Disks {
@@ -54,8 +54,8 @@ func (d document) disks() ([]Disk, error) {
 		}
 		v := slices.IndexFunc(d.instance.Volumes, func(v kubevirt.Volume) bool { return v.Name == k.Name })
 		if v < 0 {
-			name := at.Child("Name").String() // KubeVirt writes it so
-			return nil, model.Faultf(model.CodeInvalidConf, "add a volume of that name", "%s: %s '%s' not found.", name,
+			name := at.Child("Name").String() // KubeVirt's spelling
+			return nil, model.Errorf(model.CodeInvalidConf, "add a volume of that name", "%s: %s '%s' not found.", name,
 				name, k.Name)
 		}
 		disk, err := drive(at, k)
@@ -70,7 +70,7 @@ func (d document) disks() ([]Disk, error) {
 	return out, nil
 }
 
-// drive is the guest's side of a disk.
+// drive converts the guest's side of a disk.
 func drive(at *field.Path, k kubevirt.Disk) (Disk, error) {
 	d := Disk{Name: k.Name, At: at.String(), Serial: k.Serial}
 	if k.BootOrder != nil {
@@ -86,15 +86,15 @@ func drive(at *field.Path, k kubevirt.Disk) (Disk, error) {
 	case k.Disk != nil:
 		bus, d.ReadOnly = k.Disk.Bus, k.Disk.ReadOnly
 	}
-	d.Bus = string(cmp.Or(bus, kubevirt.DiskBusSATA)) // KubeVirt's for this architecture
+	d.Bus = string(cmp.Or(bus, kubevirt.DiskBusSATA)) // KubeVirt's default on amd64
 	if !slices.Contains([]string{"virtio", "sata", "scsi"}, d.Bus) || d.CDROM && d.Bus == "virtio" {
-		return d, model.Faultf(model.CodeUnsupportedField, "virtio (no cdrom), sata or scsi", "%s: bus %q is not had here",
+		return d, model.Errorf(model.CodeUnsupportedField, "virtio (no cdrom), sata or scsi", "%s: bus %q is not supported",
 			at.Child(kind, "bus"), d.Bus)
 	}
 	return d, nil
 }
 
-// volume is the disk's other side.
+// volume converts the volume of a disk.
 func (d document) volume(disk *Disk, i int) error {
 	v, at := d.instance.Volumes[i], d.path.Child("volumes").Index(i)
 	switch {
@@ -102,16 +102,16 @@ func (d document) volume(disk *Disk, i int) error {
 		disk.Kind, disk.File = HostDisk, v.HostDisk.Path
 		disk.Create, disk.Size = v.HostDisk.Type == kubevirt.HostDiskExistsOrCreate, v.HostDisk.Capacity.Value()
 		if disk.File == "" {
-			return model.Faultf(model.CodeInvalidConf, "", "%s: it is required", at.Child("hostDisk", "path"))
+			return model.Errorf(model.CodeInvalidConf, "", "%s: it is required", at.Child("hostDisk", "path"))
 		}
 		if disk.Create && disk.Size <= 0 {
-			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: a disk that may be made needs one",
+			return model.Errorf(model.CodeInvalidConf, "for example 1Gi", "%s: it is required for a disk that may be created",
 				at.Child("hostDisk", "capacity"))
 		}
 	case v.EmptyDisk != nil:
 		disk.Kind, disk.Size = EmptyDisk, v.EmptyDisk.Capacity.Value()
 		if disk.Size <= 0 {
-			return model.Faultf(model.CodeInvalidConf, "say for instance 1Gi", "%s: it is required",
+			return model.Errorf(model.CodeInvalidConf, "for example 1Gi", "%s: it is required",
 				at.Child("emptyDisk", "capacity"))
 		}
 	case v.ContainerDisk != nil:

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manifest reads KubeVirt's manifests, VirtualMachineInstance and VirtualMachine, as a user or an API server
-// has them, and turns what they say of the network into model values. It is the one room that knows KubeVirt's types.
+// Package manifest reads KubeVirt's manifests, VirtualMachineInstance and VirtualMachine, from a user or an API server,
+// and converts their network configuration to model values. Only this package knows KubeVirt's types.
 //
-// Every rule of KubeVirt's own admission that is about interfaces and networks is kept, and named by the path of the
-// field as KubeVirt writes it. Where KubeVirt lets something pass that fails later (two interfaces with one MAC, a
-// subnet too small for two addresses), it is refused here.
+// It enforces every rule of KubeVirt's admission webhook for interfaces and networks, and errors have the path of the
+// field as KubeVirt writes it. It also refuses what KubeVirt admits but cannot work: two interfaces with one MAC
+// address, a subnet that is too small for two addresses.
 package manifest

@@ -12,31 +12,31 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Launch is what besides its network must be known of a machine to run it.
+// Launch has what is needed to run a VM, in addition to its network.
 type Launch struct {
 	VM model.VM
-	// Labels and Annotations are those that the pod around it gets of the manifest.
+	// Labels and Annotations are those of the manifest for the pod.
 	Labels, Annotations map[string]string
-	// Node is where the manifest wants it to run; "" is anywhere.
+	// Node is the node that the manifest selects; "" is any.
 	Node string
-	// CPUs is how many processors the guest has, Memory its memory in MiB; 0 where the manifest says nothing.
-	CPUs, Memory int
-	// Networks are the definitions of the networks besides the pod's, Default one that takes the place of the pod's.
+	// CPUs is the number of the guest's CPUs, Memory its memory in MiB; 0 if the manifest does not set it.
+	CPUs, Memory int // glossary: RAM
+	// Networks are the definitions of the secondary networks, Default the one that replaces the pod network.
 	Networks []LaunchNetwork
 	Default  string
 	// Disks are the guest's, in the manifest's order.
 	Disks []Disk
-	// Grace is how many seconds the guest may take to end after its button was pressed.
+	// Grace is the time in seconds for the guest to stop after ACPI shutdown.
 	Grace int64
 }
 
-// LaunchNetwork is another network of the pod.
+// LaunchNetwork is a secondary network of the pod.
 type LaunchNetwork struct {
-	// Network is its name in the machine, Definition the name of its NetworkAttachmentDefinition.
+	// Network is its name in the VM, Definition the name of its NetworkAttachmentDefinition.
 	Network, Definition string
 }
 
-// ReadLaunch is Read for who wants to run the machine.
+// ReadLaunch is Read for callers that run the VM.
 func ReadLaunch(data []byte, o Options) (Launch, error) {
 	d, err := one(data, o)
 	if err != nil {
@@ -45,7 +45,7 @@ func ReadLaunch(data []byte, o Options) (Launch, error) {
 	return d.launch(o)
 }
 
-// ReadAll reads all machines of a file; none is no error.
+// ReadAll reads all VMs of a file; none is no error.
 func ReadAll(data []byte, o Options) ([]Launch, error) {
 	found, err := all(data, o.Name)
 	if err != nil {
@@ -62,23 +62,23 @@ func ReadAll(data []byte, o Options) ([]Launch, error) {
 	return out, nil
 }
 
-// hostnameLabel is the label of nodes by which manifests choose one.
+// hostnameLabel is the node label by which manifests select a node.
 const hostnameLabel = "kubernetes.io/hostname"
 
 func (d document) launch(o Options) (Launch, error) {
-	vm, err := d.machine(o)
+	vm, err := d.vm(o)
 	if err != nil {
 		return Launch{}, err
 	}
 	l := Launch{
 		VM: vm, Labels: maps.Clone(d.labels), Annotations: maps.Clone(d.annotations),
 		Node: d.instance.NodeSelector[hostnameLabel],
-		CPUs: d.processors(), Memory: d.memory(), Grace: 30,
+		CPUs: d.cpus(), Memory: d.ramMiB(), Grace: 30,
 	}
 	if g := d.instance.TerminationGracePeriodSeconds; g != nil {
 		const most = int64(math.MaxInt64 / time.Second)
 		if *g < 0 || *g > most {
-			return Launch{}, model.Faultf(model.CodeInvalidConf, "30 is what a manifest that does not say it gets", "%s",
+			return Launch{}, model.Errorf(model.CodeInvalidConf, "the default is 30", "%s",
 				at(d.path.Child("terminationGracePeriodSeconds"), "%d is not between 0 and %d", *g, most))
 		}
 		l.Grace = *g
@@ -101,8 +101,8 @@ func (d document) launch(o Options) (Launch, error) {
 	return l, nil
 }
 
-// processors is how many the guest has.
-func (d document) processors() int {
+// cpus returns the number of the guest's CPUs.
+func (d document) cpus() int {
 	const most = 255
 	cpu := d.instance.Domain.CPU
 	if cpu == nil {
@@ -118,8 +118,8 @@ func (d document) processors() int {
 	return n
 }
 
-// memory is the guest's in MiB: what is said of the guest, else what the pod would ask for.
-func (d document) memory() int {
+// ramMiB returns the guest's memory, or the pod's memory request.
+func (d document) ramMiB() int {
 	dom := d.instance.Domain
 	if m := dom.Memory; m != nil && m.Guest != nil {
 		return mebibytes(*m.Guest)

@@ -48,7 +48,7 @@ spec:
     devices: {}
 `
 
-// TestLaunch: what is needed to run machines, of each kind of manifest.
+// TestLaunch: ReadLaunch and ReadAll read each kind of manifest.
 func TestLaunch(t *testing.T) {
 	got, err := ReadAll([]byte(launched), Options{})
 	if err != nil || len(got) != 2 {
@@ -114,7 +114,7 @@ spec:
   - {name: unseen, emptyDisk: {capacity: 2Mi}}
 `
 
-// TestDisks: what is known of a machine's disks, with KubeVirt's defaults.
+// TestDisks: the disks of a VM, with KubeVirt's defaults.
 func TestDisks(t *testing.T) {
 	l, err := ReadLaunch([]byte(withDisks), Options{})
 	if err != nil {
@@ -143,7 +143,7 @@ func TestDisks(t *testing.T) {
 	}
 }
 
-// TestBadDisks: what a machine's disks cannot be.
+// TestBadDisks: invalid disks, each with its message.
 func TestBadDisks(t *testing.T) {
 	for _, c := range []struct{ disk, volume, want string }{
 		{
@@ -152,17 +152,17 @@ func TestBadDisks(t *testing.T) {
 		},
 		{
 			"{name: a, disk: {bus: usb}}", "{name: a, emptyDisk: {capacity: 1Mi}}",
-			`spec.domain.devices.disks[0].disk.bus: bus "usb" is not had here`,
+			`spec.domain.devices.disks[0].disk.bus: bus "usb" is not supported`,
 		},
 		{
 			"{name: a, cdrom: {bus: virtio}}", "{name: a, emptyDisk: {capacity: 1Mi}}",
-			`spec.domain.devices.disks[0].cdrom.bus: bus "virtio" is not had here`,
+			`spec.domain.devices.disks[0].cdrom.bus: bus "virtio" is not supported`,
 		},
 		{"{name: a}", "{name: a, emptyDisk: {}}", "spec.volumes[0].emptyDisk.capacity: it is required"},
 		{"{name: a}", "{name: a, hostDisk: {type: Disk}}", "spec.volumes[0].hostDisk.path: it is required"},
 		{
 			"{name: a}", "{name: a, hostDisk: {path: /x, type: DiskOrCreate}}",
-			"spec.volumes[0].hostDisk.capacity: a disk that may be made needs one",
+			"spec.volumes[0].hostDisk.capacity: it is required for a disk that may be created",
 		},
 		{
 			"{name: a}", `{name: a, cloudInitNoCloud: {userDataBase64: "%"}}`,
@@ -173,7 +173,7 @@ func TestBadDisks(t *testing.T) {
 			"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a}\nspec: {domain: {devices: {disks: [" +
 				c.disk + "]}}, volumes: [" + c.volume + "]}\n"
 		_, err := ReadLaunch([]byte(text), Options{})
-		var f *model.Fault
+		var f *model.Error
 		if !errors.As(err, &f) || f.Msg != c.want {
 			t.Errorf("%v, want %s", err, c.want)
 		}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// instance is a manifest whose interfaces and networks are given, in YAML's flow form.
+// instance returns a manifest with interfaces and networks in YAML's flow form.
 func instance(interfaces, networks string) string {
 	return "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: vm1}\nspec:\n  domain:\n    devices:\n      interfaces: " +
 		interfaces + "\n  networks: " + networks + "\n"
@@ -77,8 +77,16 @@ status:
   interfaces: [{name: blue, podInterfaceName: net1}]
 `, Options{Bindings: map[string]string{"mine": "managedTap"}})
 	want := model.VM{
-		Namespace: "shop", Name: "vm1", UID: "6b1f", Path: "spec", Queues: 6, Transitional: true, Owner: 107, Mesh: true,
-		Hostname: "vm1", Subdomain: "db",
+		Namespace:    "shop",
+		Name:         "vm1",
+		UID:          "6b1f",
+		Path:         "spec",
+		Queues:       6,
+		Transitional: true,
+		Owner:        107,
+		ServiceMesh:  true,
+		Hostname:     "vm1",
+		Subdomain:    "db",
 		Interfaces: []model.VMInterface{
 			{
 				Name: "default", Binding: model.VMMasquerade, Model: "virtio", MAC: "de:ad:00:00:be:af", BootOrder: 2,
@@ -87,7 +95,7 @@ status:
 					Name: "default", Primary: true, Pod: true, CIDR4: netip.MustParsePrefix("10.11.12.0/24"),
 					CIDR6: netip.MustParsePrefix("fd10:0:2::/120"),
 				},
-				Ports: []model.VMPorts{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}},
+				Ports: []model.VMPortRange{{Protocol: "tcp", First: 80, Last: 80}, {Protocol: "udp", First: 53, Last: 53}},
 				DHCP: model.VMDHCP{
 					BootFileName: "pxe.0", TFTPServerName: "tftp.example", NTPServers: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 					Private: []model.VMDHCPOption{{Option: 240, Value: "extra"}},
@@ -117,7 +125,7 @@ status:
 	}
 }
 
-func TestReadMachine(t *testing.T) {
+func TestReadVM(t *testing.T) {
 	text := `
 apiVersion: v1
 kind: Secret
@@ -142,7 +150,7 @@ metadata: {name: other}
 spec: {template: {spec: {domain: {devices: {autoattachPodInterface: false}}}}}
 `
 	web := mustRead(t, text, Options{Name: "web", Default: model.VMMasquerade})
-	if web.Path != "spec.template.spec" || web.Queues != 4 || !web.Mesh || web.Hostname != "www" ||
+	if web.Path != "spec.template.spec" || web.Queues != 4 || !web.ServiceMesh || web.Hostname != "www" ||
 		len(web.MigrationPorts) != 2 || web.Owner != 107 ||
 		len(web.Interfaces) != 1 || web.Interfaces[0].Binding != model.VMMasquerade || !web.Interfaces[0].Network.Pod {
 		t.Errorf("web: %+v", web)
@@ -154,30 +162,30 @@ spec: {template: {spec: {domain: {devices: {autoattachPodInterface: false}}}}}
 		t.Errorf("other: %+v", other)
 	}
 	_, err := Read([]byte(text), Options{})
-	if err == nil || err.Error() != "manifest: several virtual machines in it: web, other (choose one by its name)" {
+	if err == nil || err.Error() != "manifest: multiple virtual machines in it: web, other (choose one by its name)" {
 		t.Errorf("several: %v", err)
 	}
 }
 
-// TestBadDocuments are files that have no machine which could be checked.
+// TestBadDocuments: files without a VM that can be checked.
 func TestBadDocuments(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                            "manifest: no virtual machine in it (give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3)",
-		"apiVersion: v1\nkind: Pod\n": "manifest: no virtual machine in it (give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3)",
+		"":                            "manifest: no virtual machine in it (it needs a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3)",
+		"apiVersion: v1\nkind: Pod\n": "manifest: no virtual machine in it (it needs a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3)",
 		"apiVersion: kubevirt.io/v2\nkind: VirtualMachine\n":                                          `apiVersion "kubevirt.io/v2" of VirtualMachine is not understood (write kubevirt.io/v1)`,
 		"apiVersion: kubevirt.io/v1\nkind: VirtualMachine\nmetadata: {name: a}\n":                     "spec.template: it is missing",
 		"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\n":                                  `metadata.name "" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 		"apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nmetadata: {name: a, namespace: B}": `metadata.namespace "B" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 	} {
 		_, err := Read([]byte(text), Options{})
-		var fault *model.Fault
+		var fault *model.Error
 		if !errors.As(err, &fault) || err.Error() != want {
 			t.Errorf("%q:\n got %v\nwant %s", text, err, want)
 		}
 	}
 	for _, text := range []string{"a: [", "apiVersion: kubevirt.io/v1\nkind: VirtualMachineInstance\nspec: 7\n"} {
 		_, err := Read([]byte(text), Options{})
-		var fault *model.Fault
+		var fault *model.Error
 		if !errors.As(err, &fault) || fault.Code != model.CodeDecode {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -200,7 +208,7 @@ func FuzzRead(f *testing.F) {
 	)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		vm, err := Read(text, Options{})
-		var fault *model.Fault
+		var fault *model.Error
 		if err != nil && !errors.As(err, &fault) {
 			t.Fatalf("an error that is no fault: %v", err)
 		}

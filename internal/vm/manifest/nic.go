@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
-// nic turns an interface that has been checked into the model's words.
+// nic converts a checked interface to the model.
 func (d document) nic(i int, o Options) model.VMInterface {
 	from := d.instance.Domain.Devices.Interfaces[i]
 	nic := model.VMInterface{
@@ -50,13 +50,13 @@ func (d document) nic(i int, o Options) model.VMInterface {
 	return nic
 }
 
-// ports are those of the pod that lead to the guest.
-func ports(from kubevirt.Interface) (out []model.VMPorts) {
+// ports returns the ports of the pod that are mapped to the guest.
+func ports(from kubevirt.Interface) (out []model.VMPortRange) {
 	for _, p := range from.Ports {
-		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)}) //nolint:gosec // checked
+		out = append(out, model.VMPortRange{Protocol: protocol(p.Protocol), First: uint16(p.Port), Last: uint16(p.Port)}) //nolint:gosec // checked
 	}
 	for _, p := range from.PortRanges {
-		out = append(out, model.VMPorts{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)}) //nolint:gosec // checked
+		out = append(out, model.VMPortRange{Protocol: protocol(p.Protocol), First: uint16(p.Start), Last: uint16(p.End)}) //nolint:gosec // checked
 	}
 	return out
 }
@@ -68,7 +68,7 @@ func protocol(s string) string {
 	return strings.ToLower(s)
 }
 
-// binding is how an interface is bound, and by which plugin.
+// binding returns an interface's binding, and the binding plugin.
 func binding(from kubevirt.Interface, o Options) (how model.VMBinding, plugin string) {
 	switch {
 	case from.Masquerade != nil:
@@ -78,16 +78,16 @@ func binding(from kubevirt.Interface, o Options) (how model.VMBinding, plugin st
 	case from.DeprecatedMacvtap != nil:
 		return model.VMMacvtap, ""
 	case from.Binding != nil:
-		return model.VMBinding(o.attachment(from.Binding.Name)), from.Binding.Name
+		return model.VMBinding(o.attachmentType(from.Binding.Name)), from.Binding.Name
 	}
 	return model.VMBridge, ""
 }
 
-// directPlugin is the binding plugin of weft's own.
+// directPlugin is weft's own binding plugin.
 const directPlugin = "weft-direct"
 
-// attachment is how a binding plugin's interface reaches the guest; "" when the plugin is not known.
-func (o Options) attachment(plugin string) string {
+// attachmentType returns the domainAttachmentType of a binding plugin; "" if the plugin is not known.
+func (o Options) attachmentType(plugin string) string {
 	if how, ok := o.Bindings[plugin]; ok {
 		return how
 	}
@@ -100,7 +100,7 @@ func (o Options) attachment(plugin string) string {
 	return ""
 }
 
-// network is the network of an interface.
+// network returns the network of an interface.
 func (d document) network(name string) model.VMNetwork {
 	i := slices.IndexFunc(d.instance.Networks, func(n kubevirt.Network) bool { return n.Name == name })
 	from := d.instance.Networks[i]
@@ -121,5 +121,5 @@ func (d document) network(name string) model.VMNetwork {
 	return n
 }
 
-// primary tells whether a network is the pod's first one.
+// primary reports whether a network is the pod's default network.
 func primary(n kubevirt.Network) bool { return n.Pod != nil || n.Multus != nil && n.Multus.Default }

@@ -20,50 +20,50 @@ import (
 	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
-// Options are what of the cluster's KubeVirt object counts here, and which machine is meant.
+// Options select a VM and have settings of the cluster's KubeVirt object.
 type Options struct {
-	// Name chooses one of several machines in a file.
+	// Name selects one of several VMs in a file.
 	Name string
-	// Bindings are the binding plugins by name: their domainAttachmentType, tap or managedTap.
+	// Bindings maps binding plugins to their domainAttachmentType, tap or managedTap.
 	Bindings map[string]string
-	// Default is the binding of a machine that names neither interface nor network: bridge, unless it is set.
+	// Default is the binding of a VM without interfaces and networks; it defaults to bridge.
 	Default model.VMBinding
 }
 
-// Read reads a file of manifests, YAML or JSON, that has one machine in it or one of the name that was chosen; other
-// kinds are stepped over. Errors are *model.Fault.
+// Read reads the VM of a file of manifests, YAML or JSON, which must have one VM or one with the selected name; other
+// kinds are ignored. Errors are *model.Error.
 func Read(data []byte, o Options) (model.VM, error) {
 	d, err := one(data, o)
 	if err != nil {
 		return model.VM{}, err
 	}
-	return d.machine(o)
+	return d.vm(o)
 }
 
-// one finds the machine that is meant.
+// one returns the selected VM.
 func one(data []byte, o Options) (document, error) {
 	found, err := all(data, o.Name)
 	switch {
 	case err != nil:
 		return document{}, err
 	case len(found) == 0 && o.Name != "":
-		return document{}, model.Faultf(model.CodeInvalidConf, "", "manifest: no virtual machine %q in it", o.Name)
+		return document{}, model.Errorf(model.CodeInvalidConf, "", "manifest: no virtual machine %q in it", o.Name)
 	case len(found) == 0:
-		return document{}, model.Faultf(model.CodeInvalidConf,
-			"give a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
+		return document{}, model.Errorf(model.CodeInvalidConf,
+			"it needs a VirtualMachineInstance or VirtualMachine of kubevirt.io/v1 or v1alpha3",
 			"manifest: no virtual machine in it")
 	case len(found) > 1:
 		var names []string
 		for _, d := range found {
 			names = append(names, d.meta.Name)
 		}
-		return document{}, model.Faultf(model.CodeInvalidConf, "choose one by its name",
-			"manifest: several virtual machines in it: %s", strings.Join(names, ", "))
+		return document{}, model.Errorf(model.CodeInvalidConf, "choose one by its name",
+			"manifest: multiple virtual machines in it: %s", strings.Join(names, ", "))
 	}
 	return found[0], nil
 }
 
-// all are the machines of a file, or those of a name.
+// all returns the VMs of a file, or those with a name.
 func all(data []byte, name string) (found []document, err error) {
 	reader := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -72,7 +72,7 @@ func all(data []byte, name string) (found []document, err error) {
 			return found, nil
 		}
 		if err != nil {
-			return nil, model.Faultf(model.CodeDecode, "", "manifest: %w", err)
+			return nil, model.Errorf(model.CodeDecode, "", "manifest: %w", err)
 		}
 		doc, ours, err := parse(text)
 		if err != nil {
@@ -84,28 +84,28 @@ func all(data []byte, name string) (found []document, err error) {
 	}
 }
 
-// document is one machine's manifest.
+// document is the manifest of one VM.
 type document struct {
 	meta     metav1.ObjectMeta
 	instance kubevirt.VirtualMachineInstanceSpec
-	// pod are the labels and annotations that the pod will have.
+	// labels and annotations are those for the pod.
 	labels, annotations map[string]string
 	status              kubevirt.VirtualMachineInstanceStatus
 	path                *field.Path
 }
 
-// parse reads one document; ours is false when it is of another kind.
+// parse parses one document; ours is false if it is of another kind.
 func parse(text []byte) (d document, ours bool, err error) {
 	var kind metav1.TypeMeta
 	if err := yaml.Unmarshal(text, &kind); err != nil {
-		return d, false, model.Faultf(model.CodeDecode, "", "manifest: %w", err)
+		return d, false, model.Errorf(model.CodeDecode, "", "manifest: %w", err)
 	}
 	group, version, _ := strings.Cut(kind.APIVersion, "/")
 	if group != "kubevirt.io" || kind.Kind != "VirtualMachineInstance" && kind.Kind != "VirtualMachine" {
 		return d, false, nil
 	}
 	if version != "v1" && version != "v1alpha3" {
-		return d, false, model.Faultf(model.CodeInvalidConf, "write kubevirt.io/v1", "apiVersion %q of %s is not understood",
+		return d, false, model.Errorf(model.CodeInvalidConf, "write kubevirt.io/v1", "apiVersion %q of %s is not understood",
 			kind.APIVersion, kind.Kind)
 	}
 	if kind.Kind == "VirtualMachineInstance" {
@@ -122,20 +122,20 @@ func parse(text []byte) (d document, ours bool, err error) {
 		if t := vm.Spec.Template; t != nil {
 			d.instance, d.labels, d.annotations = t.Spec, t.ObjectMeta.Labels, t.ObjectMeta.Annotations
 		} else if err == nil {
-			return d, false, model.Faultf(model.CodeInvalidConf, "", "spec.template: it is missing")
+			return d, false, model.Errorf(model.CodeInvalidConf, "", "spec.template: it is missing")
 		}
 	}
 	if err != nil {
-		return d, false, model.Faultf(model.CodeDecode, "", "%s: %w", kind.Kind, err)
+		return d, false, model.Errorf(model.CodeDecode, "", "%s: %w", kind.Kind, err)
 	}
 	return d, true, nil
 }
 
-// machine checks everything and turns it into the model's words.
-func (d document) machine(o Options) (model.VM, error) {
+// vm checks the manifest and converts it to the model.
+func (d document) vm(o Options) (model.VM, error) {
 	vm := model.VM{
 		Namespace: d.meta.Namespace, Name: d.meta.Name, UID: string(d.meta.UID), Path: d.path.String(),
-		Queues: d.queues(), Transitional: d.transitional(), Owner: d.owner(), Mesh: d.mesh(),
+		Queues: d.queues(), Transitional: d.transitional(), Owner: d.owner(), ServiceMesh: d.mesh(),
 		Hostname: d.instance.Hostname, Subdomain: d.instance.Subdomain,
 	}
 	if vm.Namespace == "" {
@@ -151,7 +151,7 @@ func (d document) machine(o Options) (model.VM, error) {
 		return model.VM{}, err
 	}
 	if !d.migratesByUnix() {
-		const direct, block = 49152, 49153 // libvirt's
+		const direct, block = 49152, 49153 // libvirt's migration ports
 		vm.MigrationPorts = []uint16{direct, block}
 	}
 	d.defaults(o)
@@ -165,13 +165,13 @@ func (d document) machine(o Options) (model.VM, error) {
 	return vm, nil
 }
 
-// hostname is what a machine is called that says nothing of that: its name's first label.
+// hostname returns the hostname of a VM whose manifest has none: the first label of its name.
 func hostname(name string) string {
 	label, _, _ := strings.Cut(name, ".")
 	return label[:min(len(label), validation.DNS1123LabelMaxLength)]
 }
 
-// defaults gives a machine that names nothing what KubeVirt gives it: the pod's network.
+// defaults adds KubeVirt's default, the pod network, to a VM without networks.
 func (d *document) defaults(o Options) {
 	dev := &d.instance.Domain.Devices
 	if auto := dev.AutoattachPodInterface; auto != nil && !*auto || len(d.instance.Networks)+len(dev.Interfaces) > 0 {
@@ -184,7 +184,7 @@ func (d *document) defaults(o Options) {
 	dev.Interfaces, d.instance.Networks = []kubevirt.Interface{*nic}, []kubevirt.Network{*kubevirt.DefaultPodNetwork()}
 }
 
-// queues is one for each of the machine's processors, where they are asked for.
+// queues returns one queue per CPU if multi-queue is enabled.
 func (d document) queues() int {
 	const most = 256 // MAX_TAP_QUEUES
 	dom := d.instance.Domain
@@ -204,7 +204,7 @@ func (d document) queues() int {
 	return max(n, 1)
 }
 
-// owner is whom the hypervisor runs as: a manifest that no cluster has touched gets what KubeVirt gives new machines.
+// owner returns the user that the hypervisor runs as. Without a status it is that of new VMs in KubeVirt.
 func (d document) owner() uint32 {
 	const qemu = 107
 	_, nonroot := d.annotations[kubevirt.DeprecatedNonRootVMIAnnotation]
@@ -232,7 +232,7 @@ func (d document) migratesByUnix() bool {
 	return annotated || d.status.MigrationTransport == kubevirt.MigrationTransportUnix
 }
 
-// at is a path in the form that messages have.
+// at formats an error message with a path.
 func at(p *field.Path, format string, args ...any) string {
 	return fmt.Sprintf("%s: %s", p, fmt.Sprintf(format, args...))
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/weft-net/weft/internal/vm/kubevirt"
 )
 
-// Seed is a file system that cloud-init looks for by its label.
+// Seed is a file system for cloud-init, which finds it by its label.
 type Seed struct {
 	Label string
-	// Files are their contents by path.
+	// Files has the contents by path.
 	Files map[string]string
 }
 
-// noCloud fills in the seed of cloud-init's data source NoCloud.
+// noCloud sets the seed of cloud-init's NoCloud data source.
 func (d document) noCloud(disk *Disk, s kubevirt.CloudInitNoCloudSource, at *field.Path) error {
 	about := map[string]string{"instance-id": d.instanceID(), "local-hostname": d.hostname()}
 	return seed(disk, s, at, Seed{Label: "cidata"}, [3]string{"meta-data", "user-data", "network-config"}, about)
 }
 
-// configDrive is noCloud for OpenStack's drive.
+// configDrive sets the seed of cloud-init's ConfigDrive data source.
 func (d document) configDrive(disk *Disk, s kubevirt.CloudInitConfigDriveSource, at *field.Path) error {
 	const dir = "openstack/latest/"
 	about := map[string]string{"instance_id": d.instanceID(), "uuid": d.instanceID(), "hostname": d.hostname()}
@@ -35,8 +35,8 @@ func (d document) configDrive(disk *Disk, s kubevirt.CloudInitConfigDriveSource,
 		[3]string{dir + "meta_data.json", dir + "user_data", dir + "network_data.json"}, about)
 }
 
-// seed writes a seed's files, which are named after what is said of the machine, by the user, and of its network.
-// Without a seed stays a disk whose data are in a Secret of the cluster.
+// seed sets the files of a seed: the metadata, the user data and the network data, under their names. A disk whose data
+// is in a Secret of the cluster gets no seed.
 func seed(
 	disk *Disk, s kubevirt.CloudInitNoCloudSource, at *field.Path, out Seed, names [3]string, about map[string]string,
 ) error {
@@ -44,15 +44,15 @@ func seed(
 	if s.UserDataSecretRef != nil || s.NetworkDataSecretRef != nil {
 		return nil
 	}
-	user, err := plain(at.Child("userDataBase64"), s.UserData, s.UserDataBase64)
+	user, err := decode(at.Child("userDataBase64"), s.UserData, s.UserDataBase64)
 	if err != nil {
 		return err
 	}
-	network, err := plain(at.Child("networkDataBase64"), s.NetworkData, s.NetworkDataBase64)
+	network, err := decode(at.Child("networkDataBase64"), s.NetworkData, s.NetworkDataBase64)
 	if err != nil {
 		return err
 	}
-	meta, _ := json.Marshal(about) // strings always can be
+	meta, _ := json.Marshal(about) // strings can always be marshaled
 	out.Files = map[string]string{names[0]: string(meta), names[1]: user}
 	if network != "" {
 		out.Files[names[2]] = network
@@ -61,14 +61,14 @@ func seed(
 	return nil
 }
 
-// plain is a text that may be written in base64.
-func plain(at *field.Path, text, coded string) (string, error) {
+// decode returns a text that may be encoded in base64.
+func decode(at *field.Path, text, coded string) (string, error) {
 	if coded == "" {
 		return text, nil
 	}
 	b, err := base64.StdEncoding.DecodeString(coded)
 	if err != nil {
-		return "", model.Faultf(model.CodeInvalidConf, "", "%s: %w", at, err)
+		return "", model.Errorf(model.CodeInvalidConf, "", "%s: %w", at, err)
 	}
 	return string(b), nil
 }

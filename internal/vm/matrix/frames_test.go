@@ -15,8 +15,8 @@ const (
 	protoUDP, protoICMPv6, protoFragment, protoDest = 17, 58, 44, 60
 )
 
-// hw is a hardware address.
-func hw(t testing.TB, s string) []byte {
+// parseMAC parses a MAC address.
+func parseMAC(t testing.TB, s string) []byte {
 	t.Helper()
 	m, err := net.ParseMAC(s)
 	if err != nil {
@@ -25,18 +25,18 @@ func hw(t testing.TB, s string) []byte {
 	return m
 }
 
-// ether is a frame.
+// ether returns a frame.
 func ether(dst, src []byte, kind uint16, body []byte) []byte {
 	return slices.Concat(dst, src, binary.BigEndian.AppendUint16(nil, kind), body)
 }
 
-// tagged gives a frame a tag.
+// tagged returns a frame with a VLAN tag.
 func tagged(frame []byte, kind, id uint16) []byte {
 	tag := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, kind), id)
 	return slices.Concat(frame[:12], tag, frame[12:])
 }
 
-// ip is a packet of either family; IPv4's may be a fragment at an offset of eight bytes each, with more behind it.
+// ip returns a packet of either family; an IPv4 packet may be a fragment, with the header's flags and offset.
 func ip(src, dst netip.Addr, proto byte, body []byte, fragment ...uint16) []byte {
 	if src.Is6() {
 		head := binary.BigEndian.AppendUint16([]byte{0x60, 0, 0, 0}, uint16(len(body)))
@@ -57,7 +57,7 @@ func kindOf(a netip.Addr) uint16 {
 	return typeIPv4
 }
 
-// udp is a datagram with its checksum.
+// udp returns a datagram with its checksum.
 func udp(src, dst netip.AddrPort, body []byte) []byte {
 	d := binary.BigEndian.AppendUint16(nil, src.Port())
 	d = binary.BigEndian.AppendUint16(d, dst.Port())
@@ -67,7 +67,7 @@ func udp(src, dst netip.AddrPort, body []byte) []byte {
 	return d
 }
 
-// icmp6 is a message with its checksum.
+// icmp6 returns a message with its checksum.
 func icmp6(src, dst netip.Addr, kind byte, body []byte) []byte {
 	m := slices.Concat([]byte{kind, 0, 0, 0}, body)
 	binary.BigEndian.PutUint16(m[2:], checksum(pseudo(src, dst, protoICMPv6, len(m)), m))
@@ -98,17 +98,17 @@ func checksum(parts ...[]byte) uint16 {
 	return ^uint16(sum)
 }
 
-// arp is a reply that says whose an address is.
-func arp(mac []byte, is netip.Addr, to []byte, whom netip.Addr) []byte {
-	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 2}, mac, is.AsSlice(), to, whom.AsSlice())
+// arp returns an ARP reply.
+func arp(mac []byte, addr netip.Addr, to []byte, target netip.Addr) []byte {
+	return slices.Concat([]byte{0, 1, 8, 0, 6, 4, 0, 2}, mac, addr.AsSlice(), to, target.AsSlice())
 }
 
-// neighbor is an advertisement that says whose an address is.
-func neighbor(is netip.Addr, mac []byte) []byte {
-	return slices.Concat([]byte{0x20, 0, 0, 0}, is.AsSlice(), []byte{2, 1}, mac)
+// neighbor returns the body of a neighbor advertisement.
+func neighbor(addr netip.Addr, mac []byte) []byte {
+	return slices.Concat([]byte{0x20, 0, 0, 0}, addr.AsSlice(), []byte{2, 1}, mac)
 }
 
-// router is an advertisement of somebody who would be everybody's way out.
+// router returns the body of a router advertisement.
 func router(mac []byte) []byte {
 	return slices.Concat([]byte{64, 0, 7, 8, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1}, mac)
 }

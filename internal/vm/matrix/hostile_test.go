@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// attack is a frame that a guest must not get through, with a word in it by which it is known.
+// attack is a frame that must be dropped, with a unique marker.
 type attack struct {
 	name  string
 	frame []byte
 }
 
-// stage is what an attacker knows: its own addresses, its victim's, and the hardware address of the way there.
+// stage is what an attacker knows: its own addresses, its victim's, and the MAC address of the next hop.
 type stage struct {
 	mac, to, victim []byte
 	own, peer       [2]netip.Addr // by family
@@ -32,7 +32,7 @@ const (
 	evil  = "EVIL-%02d-"
 )
 
-// attacks are frames that each bear a word of their own.
+// attacks returns frames with a unique marker each.
 func (s stage) attacks() []attack {
 	var out []attack
 	every, other := []byte{255, 255, 255, 255, 255, 255}, []byte{2, 0, 0, 0, 0, 0x66}
@@ -48,23 +48,23 @@ func (s stage) attacks() []attack {
 		return ether(s.to, mac, kindOf(src),
 			ip(src, dst, protoUDP, udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, to), word)))
 	}
-	strange := [2]netip.Addr{netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("fd00:1::77")}
+	foreign := [2]netip.Addr{netip.MustParseAddr("10.244.1.77"), netip.MustParseAddr("fd00:1::77")}
 	for i := range s.own {
 		add("another MAC", func(w []byte) []byte { return packet(other, s.own[i], s.peer[i], w) })
-		add("another address", func(w []byte) []byte { return packet(s.mac, strange[i], s.peer[i], w) })
+		add("another address", func(w []byte) []byte { return packet(s.mac, foreign[i], s.peer[i], w) })
 		add("the gateway's address", func(w []byte) []byte { return packet(s.mac, s.gateway[i], s.peer[i], w) })
 		add("a tag", func(w []byte) []byte { return tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7) })
 		add("another address behind a tag", func(w []byte) []byte {
-			return tagged(packet(s.mac, strange[i], s.peer[i], w), typeVLAN, 0)
+			return tagged(packet(s.mac, foreign[i], s.peer[i], w), typeVLAN, 0)
 		})
 		add("two tags", func(w []byte) []byte {
 			return tagged(tagged(packet(s.mac, s.own[i], s.peer[i], w), typeVLAN, 7), typeQinQ, 8)
 		})
 	}
-	for _, fragment := range []uint16{0x2000, 1} { // more behind it; the second one
+	for _, fragment := range []uint16{0x2000, 1} { // the first fragment; the second
 		add("a fragment of another address", func(w []byte) []byte {
 			return ether(s.to, s.mac, typeIPv4,
-				ip(strange[0], s.peer[0], protoUDP, slices.Concat(w, make([]byte, 16-len(w)%8)), fragment))
+				ip(foreign[0], s.peer[0], protoUDP, slices.Concat(w, make([]byte, 16-len(w)%8)), fragment))
 		})
 	}
 	add("ARP for the gateway", func(w []byte) []byte {
@@ -80,14 +80,17 @@ func (s stage) attacks() []attack {
 		m := icmp6(s.own[1], nodes, 136, slices.Concat(neighbor(s.gateway[1], s.mac), w))
 		return ether(routers, s.mac, typeIPv6, ip(s.own[1], nodes, protoICMPv6, m))
 	})
-	add("a question from the gateway", func(w []byte) []byte {
+	add("a solicitation from the gateway", func(w []byte) []byte {
 		m := icmp6(s.gateway[1], nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), []byte{1, 1}, s.mac, w))
 		return ether(routers, s.mac, typeIPv6, ip(s.gateway[1], nodes, protoICMPv6, m))
 	})
-	add("a doubt of another's address", func(w []byte) []byte { // who asks for its address at that time must give it up
-		m := icmp6(netip.IPv6Unspecified(), nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), w))
-		return ether(routers, s.mac, typeIPv6, ip(netip.IPv6Unspecified(), nodes, protoICMPv6, m))
-	})
+	add(
+		"duplicate address detection of another's address",
+		func(w []byte) []byte { // a host in duplicate address detection must give its address up
+			m := icmp6(netip.IPv6Unspecified(), nodes, 135, slices.Concat([]byte{0, 0, 0, 0}, s.peer[1].AsSlice(), w))
+			return ether(routers, s.mac, typeIPv6, ip(netip.IPv6Unspecified(), nodes, protoICMPv6, m))
+		},
+	)
 	add("a DHCP server", func(w []byte) []byte {
 		all := netip.MustParseAddr("255.255.255.255")
 		return ether(every, s.mac, typeIPv4,
@@ -122,9 +125,8 @@ func (s stage) attacks() []attack {
 	return out
 }
 
-// TestHostile: what a guest says in others' names, as a router or as a DHCP server, reaches nobody; what it says in its
-// own name does. Where the guest is trusted and its network has no guard, all of it is heard: so it is the guards that
-// keep it away.
+// TestHostile: packets with spoofed addresses, router advertisements and DHCP replies of a guest are dropped; honest
+// ones are delivered. Without the source guards, for a trusted guest, all of them are delivered.
 func TestHostile(t *testing.T) {
 	for name, by := range sites() {
 		t.Run(name, func(t *testing.T) {
@@ -137,13 +139,13 @@ func TestHostile(t *testing.T) {
 					inner.t = t
 					got := inner.attacked(peer, binding, false)
 					if name != "flannel" && binding == model.VMDirect {
-						// as any pod may, that is routed: who did not ask does not listen
+						// any routed pod may send this: a client that sent no request does not listen
 						got = slices.DeleteFunc(got, func(s string) bool {
 							return s == "a DHCP server, to one" || s == "a DHCPv6 server"
 						})
 					}
 					if len(got) > 0 {
-						t.Errorf("heard from the guest: %s", strings.Join(got, "; "))
+						t.Errorf("received from the guest: %s", strings.Join(got, "; "))
 					}
 					w.n = inner.n
 				})
@@ -154,10 +156,10 @@ func TestHostile(t *testing.T) {
 			t.Run("trusted", func(t *testing.T) {
 				inner := *w
 				inner.t = t
-				// the node's port has one, too
-				inner.by = strings.Replace(inner.by, `"type":"bridge"`, `"type":"bridge","guard":false`, 1)
+				// the bridge port of the node has a guard, too
+				inner.conf = strings.Replace(inner.conf, `"type":"bridge"`, `"type":"bridge","guard":false`, 1)
 				if got := inner.attacked(peer, model.VMBridge, true); len(got) < 20 {
-					t.Errorf("heard from the guest only: %s", strings.Join(got, "; "))
+					t.Errorf("received from the guest only: %s", strings.Join(got, "; "))
 				}
 				w.n = inner.n
 			})
@@ -165,24 +167,24 @@ func TestHostile(t *testing.T) {
 	}
 }
 
-// attacked has a guest attack a pod, and tells what that heard.
+// attacked runs the attacks of a guest on a pod, and returns those that the pod received.
 func (w *world) attacked(peer *pod, binding model.VMBinding, trust bool) []string {
 	t := w.t
 	p := w.pod(false, !trust)
-	in := machine(binding)
+	in := testInput(binding)
 	in.TrustGuest = trust
 	g := w.boot(p, in)[0]
-	for i := range p.addrs { // both sides know their ways
+	for i := range p.addrs { // resolves the neighbors of both sides
 		ping(t, g.NS, peer.addrs[i].Addr())
 	}
 	s := w.stage(p, g, peer)
 	return w.throw(s, g, peer, s.attacks())
 }
 
-// stage is what a guest knows of a pod that is its peer.
+// stage returns what a guest knows about a pod.
 func (w *world) stage(p *pod, g guest, peer *pod) stage {
 	t := w.t
-	s := stage{mac: hw(t, g.mac), victim: hw(t, peer.mac), to: hw(t, peer.mac)}
+	s := stage{mac: parseMAC(t, g.mac), victim: parseMAC(t, peer.mac), to: parseMAC(t, peer.mac)}
 	for i, a := range g.addrs {
 		s.own[i], s.peer[i] = a, peer.addrs[i].Addr()
 		s.gateway[i] = p.addrs[i].Masked().Addr().Next()
@@ -190,7 +192,7 @@ func (w *world) stage(p *pod, g guest, peer *pod) stage {
 	switch {
 	case g.addrs[0] != p.addrs[0].Addr(): // translated
 		s.to = []byte{2, 0, 0, 0, 0, 0}
-	case strings.Contains(w.by, "calico"):
+	case strings.Contains(w.conf, "calico"):
 		s.to = []byte{0xee, 0xee, 0xee, 0xee, 0xee, 0xee}
 		s.gateway = [2]netip.Addr{netip.MustParseAddr("169.254.1.1"), netip.MustParseAddr(routerOf(t, p.addrs[1].Addr()))}
 	}
@@ -198,24 +200,24 @@ func (w *world) stage(p *pod, g guest, peer *pod) stage {
 	return s
 }
 
-// throw has the guest send frames, and tells which of them its peer heard before an honest one that came last.
+// throw sends frames from the guest, and returns those that its peer received before an honest one, which is sent last.
 func (w *world) throw(s stage, g guest, peer *pod, attacks []attack) []string {
 	t := w.t
 	victim, attacker := openRaw(t, peer.ns, "eth0"), openRaw(t, g.NS, "eth0")
-	words := []string{}
+	markers := []string{}
 	for i, a := range attacks {
 		attacker.send(a.frame)
-		words = append(words, fmt.Sprintf(evil, i))
+		markers = append(markers, fmt.Sprintf(evil, i))
 	}
 	honest := func() {
 		from, to := netip.AddrPortFrom(s.own[0], 4001), netip.AddrPortFrom(s.peer[0], 4001)
 		attacker.send(ether(s.to, s.mac, typeIPv4, ip(from.Addr(), to.Addr(), protoUDP, udp(from, to, []byte(fence)))))
 	}
 	honest()
-	heard := victim.heard(fence, honest, words...)
+	received := victim.received(fence, honest, markers...)
 	var out []string
 	for i, a := range attacks {
-		if heard[words[i]] {
+		if received[markers[i]] {
 			out = append(out, a.name)
 		}
 	}

@@ -14,14 +14,14 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// Plugins that weft does not have attach a pod by a macvtap, or at a port of the other pods' bridge.
+// Third-party plugins that attach a pod by a macvtap, or to a port of the other pods' bridge.
 const (
-	tapped    = `{"type":"macvtap"}`
-	elsewhere = `{"type":"elsewhere"}`
+	foreignMacvtap = `{"type":"macvtap"}`
+	foreignBridge  = `{"type":"foreign-bridge"}`
 )
 
-// foreignPlugin makes a macvtap on a link that leads to the bridge of the other pods, as macvtap-cni does on a node's
-// own, or, by its other name, a port of that bridge, and gives addresses to whom is behind it.
+// foreignPlugin creates a macvtap on a link to the bridge of the other pods, as macvtap-cni does on a node's interface,
+// or, by its other name, a port of that bridge. It assigns addresses.
 const foreignPlugin = `#!/bin/sh
 cat > /dev/null
 end="p$CNI_CONTAINERID"
@@ -49,11 +49,11 @@ esac
 exit 0
 `
 
-// plugins is a directory with the plugin, by both of its names.
+// plugins returns a directory with the plugin under both names.
 func plugins(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
-	for _, name := range []string{"macvtap", "elsewhere"} {
+	for _, name := range []string{"macvtap", "foreign-bridge"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(foreignPlugin), 0o755); err != nil {
 			t.Fatal(err)
 		}
@@ -61,27 +61,27 @@ func plugins(t *testing.T) string {
 	return dir
 }
 
-// needs skips what cannot be here: the frames of a bridge's ports are only seen with br_netfilter, and an ordinary user
-// opens no macvtap.
+// needs skips tests that the host does not support: filtering of bridged frames needs br_netfilter, and a macvtap needs
+// root.
 func (s site) needs(t *testing.T, policy bool) {
 	t.Helper()
 	switch {
-	case s.machines != tapped && policy:
+	case s.vmConf != foreignMacvtap && policy:
 		nettest.NeedBridgeNetfilter(t)
-	case s.machines == tapped:
+	case s.vmConf == foreignMacvtap:
 		nettest.Need(t, "macvtap")
 		ns := nettest.NS(t, "tapped")
 		nettest.Run(t, ns, "ip", "link", "add", "lower", "type", "veth", "peer", "name", "wire")
 		nettest.Run(t, ns, "ip", "link", "add", "link", "lower", "name", "probe", "type", "macvtap", "mode", "bridge")
 		f, err := openMacvtap(ns, "probe")
 		if err != nil {
-			nettest.Without(t, "a node for a macvtap needs root: "+err.Error())
+			nettest.SkipMissing(t, "a device file for a macvtap needs root: "+err.Error())
 		}
 		_ = f.Close()
 	}
 }
 
-// openMacvtap opens a macvtap as a hypervisor does that wants whole frames.
+// openMacvtap opens a macvtap as a hypervisor does, without virtio-net headers.
 func openMacvtap(ns *netns.NS, link string) (*os.File, error) {
 	var f *os.File
 	err := ns.Do(func() error {
@@ -112,7 +112,7 @@ func openMacvtap(ns *netns.NS, link string) (*os.File, error) {
 	return f, err
 }
 
-// relayMacvtap plays the network card of a machine that speaks by a macvtap.
+// relayMacvtap emulates the network device of a VM on a macvtap.
 func relayMacvtap(t *testing.T, pod *netns.NS, link string, guest *netns.NS, mac string) {
 	t.Helper()
 	own := nettest.OpenTap(t, guest, "eth0", false)
@@ -121,5 +121,5 @@ func relayMacvtap(t *testing.T, pod *netns.NS, link string, guest *netns.NS, mac
 		t.Fatal(err)
 	}
 	nettest.Run(t, guest, "ip", "link", "set", "eth0", "address", mac, "up")
-	nettest.Carry(t, own, theirs)
+	nettest.ForwardFrames(t, own, theirs)
 }

@@ -33,7 +33,7 @@ spec:
   egress: [{to: [{podSelector: {matchLabels: {app: friend}}}], ports: [{port: 81}, {port: 4001, protocol: UDP}]}]
 `
 
-// bluePolicy keeps guests on the further network to themselves.
+// bluePolicy isolates guests on the secondary network.
 const bluePolicy = `
 apiVersion: k8s.cni.cncf.io/v1beta1
 kind: MultiNetworkPolicy
@@ -41,20 +41,23 @@ metadata: {namespace: shop, name: blue, annotations: {k8s.v1.cni.cncf.io/policy-
 spec: {podSelector: {matchLabels: {app: guest}}, policyTypes: [Ingress, Egress]}
 `
 
-// labels are what the pods are, in the order in which they are made.
+// labels are the app labels of the pods, in order of creation.
 func labels() []string {
 	return append([]string{"friend", "other"}, slices.Repeat([]string{"guest"}, len(sites()["flannel"].bindings))...)
 }
 
-// enforcer obeys the policies of a directory that has one, and all the pods.
-func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
+// enforcer enforces the policies of a directory with one policy and all pods.
+func enforcer(t *testing.T, host *kernel.Conn, text string) attach.PolicyEnforcer {
 	t.Helper()
 	path := t.TempDir()
 	files := map[string]string{"policy": text, "namespace": "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n"}
 	for i, label := range labels() {
 		name := fmt.Sprintf("pod%d", i+1)
 		files[name] = fmt.Sprintf(
-			"apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n", name, name, label,
+			"apiVersion: v1\nkind: Pod\nmetadata: {namespace: shop, name: %s, uid: u-%s, labels: {app: %s}}\nspec: {nodeName: n1, containers: [{name: c}]}\n",
+			name,
+			name,
+			label,
 		)
 	}
 	for name, text := range files {
@@ -80,15 +83,19 @@ func enforcer(t *testing.T, host *kernel.Conn, text string) attach.Guard {
 	return e
 }
 
-// TestPolicy: what policies say of a machine's pod holds for its guest, by each binding, in both directions and both
-// families; and no fragment, tag or option gets it past them.
+// TestPolicy: the policy of a VM's pod is enforced for its guest, by each binding, in both directions and families; no
+// fragment, VLAN tag or option bypasses it.
 func TestPolicy(t *testing.T) {
 	all := sites()
-	all["elsewhere"] = site{flannel, elsewhere, []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect}}
+	all["foreign-bridge"] = site{
+		flannel,
+		foreignBridge,
+		[]model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect},
+	}
 	for name, by := range all {
 		t.Run(name, func(t *testing.T) {
 			by.needs(t, true)
-			w := newGuarded(t, by, func(host *kernel.Conn) attach.Guard { return enforcer(t, host, guestsPolicy) },
+			w := newEnforced(t, by, func(host *kernel.Conn) attach.PolicyEnforcer { return enforcer(t, host, guestsPolicy) },
 				subnet4, subnet6)
 			friend, other := w.pod(false, false), w.pod(false, false)
 			for _, port := range []int{81, 82} {
@@ -100,9 +107,9 @@ func TestPolicy(t *testing.T) {
 					inner := *w
 					inner.t = t
 					p := inner.pod(false, true)
-					g := inner.boot(p, machine(binding))[0]
-					inner.policed(p, g, friend, other)
-					inner.slipped(p, g, friend)
+					g := inner.boot(p, testInput(binding))[0]
+					inner.checkPolicy(p, g, friend, other)
+					inner.checkEvasion(p, g, friend)
 					w.n = inner.n
 				})
 			}
@@ -110,29 +117,33 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// TestMultiNetworkPolicy: a policy of a further network holds for the guest that is on it, and is about nothing else.
+// TestMultiNetworkPolicy: a policy of a secondary network is enforced for the guest on it, and for nothing else.
 func TestMultiNetworkPolicy(t *testing.T) {
 	nettest.NeedBridgeNetfilter(t)
-	w := newGuarded(t, sites()["flannel"], func(host *kernel.Conn) attach.Guard { return enforcer(t, host, bluePolicy) },
-		subnet4)
+	w := newEnforced(
+		t,
+		sites()["flannel"],
+		func(host *kernel.Conn) attach.PolicyEnforcer { return enforcer(t, host, bluePolicy) },
+		subnet4,
+	)
 	friend, other := w.pod(true, false), w.pod(true, false)
 	for i, p := range []*pod{friend, other} {
 		serve(t, p.ns, 81, "pod")
 		nettest.Run(t, p.ns, "ip", "addr", "add", fmt.Sprintf("192.0.2.%d/24", 101+i), "dev", blueLink)
 	}
-	beside, to := netip.MustParseAddr("192.0.2.102"), netip.MustParseAddr("192.0.2.101")
+	otherAddr, to := netip.MustParseAddr("192.0.2.102"), netip.MustParseAddr("192.0.2.101")
 	for i, binding := range []model.VMBinding{model.VMBridge, model.VMManagedTap, model.VMDirect} {
 		t.Run(string(binding), func(t *testing.T) {
 			inner := *w
 			inner.t = t
 			p := inner.pod(true, true)
-			g := inner.boot(p, machine(model.VMMasquerade, binding))
+			g := inner.boot(p, testInput(model.VMMasquerade, binding))
 			own := netip.MustParseAddr(fmt.Sprintf("192.0.2.%d", 1+i))
 			serve(t, g[1].NS, 80, "second")
 			g[1].ip(t, fmt.Sprintf("addr add %s/24 dev eth0", own))
-			ping(t, other.ns, to) // pods that it is not about
-			called(t, friend.ns, beside, 81, "pod "+to.String())
-			called(t, g[0].NS, friend.addrs[0].Addr(), 81, "pod "+p.addrs[0].Addr().String())
+			ping(t, other.ns, to) // pods that the policy does not select
+			expectReply(t, friend.ns, otherAddr, 81, "pod "+to.String())
+			expectReply(t, g[0].NS, friend.addrs[0].Addr(), 81, "pod "+p.addrs[0].Addr().String())
 			if got := call(g[1].NS, to, 81, 150*time.Millisecond); got != "" {
 				t.Errorf("the guest reaches a pod that it may not: %q", got)
 			}
@@ -144,19 +155,19 @@ func TestMultiNetworkPolicy(t *testing.T) {
 	}
 }
 
-// policed has a guest and two pods call each other; the policy is about the guest alone.
-func (w *world) policed(p *pod, g guest, friend, other *pod) {
+// checkPolicy connects a guest and two pods; the policy selects only the guest.
+func (w *world) checkPolicy(p *pod, g guest, friend, other *pod) {
 	t := w.t
 	serve(t, g.NS, 80, "guest")
 	const never = 150 * time.Millisecond
 	for i, a := range p.addrs {
-		to, stranger := friend.addrs[i].Addr(), other.addrs[i].Addr()
-		called(t, g.NS, to, 81, "friend "+a.Addr().String())
-		called(t, friend.ns, a.Addr(), 80, "guest "+to.String())
+		to, denied := friend.addrs[i].Addr(), other.addrs[i].Addr()
+		expectReply(t, g.NS, to, 81, "friend "+a.Addr().String())
+		expectReply(t, friend.ns, a.Addr(), 80, "guest "+to.String())
 		if got := call(g.NS, to, 82, never); got != "" {
 			t.Errorf("the guest reaches a port that it may not: %q", got)
 		}
-		if got := call(g.NS, stranger, 81, never); got != "" {
+		if got := call(g.NS, denied, 81, never); got != "" {
 			t.Errorf("the guest reaches a pod that it may not: %q", got)
 		}
 		if got := call(other.ns, a.Addr(), 80, never); got != "" {
@@ -165,8 +176,8 @@ func (w *world) policed(p *pod, g guest, friend, other *pod) {
 	}
 }
 
-// slipped has the guest send datagrams that it may not, in all disguises that leave it its own address.
-func (w *world) slipped(p *pod, g guest, friend *pod) {
+// checkEvasion sends denied datagrams from the guest, in all forms that keep its own address.
+func (w *world) checkEvasion(p *pod, g guest, friend *pod) {
 	t := w.t
 	s := w.stage(p, g, friend)
 	var frames []attack
@@ -203,6 +214,6 @@ func (w *world) slipped(p *pod, g guest, friend *pod) {
 		})
 	}
 	if got := w.throw(s, g, friend, frames); len(got) > 0 {
-		t.Errorf("heard from the guest, which it may not say: %s", strings.Join(got, "; "))
+		t.Errorf("denied packets of the guest were delivered: %s", strings.Join(got, "; "))
 	}
 }

@@ -32,7 +32,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// How a node's pods are attached to the cluster's network. A further network is a bridge without addresses.
+// The plugins for the cluster's network. The secondary network is a bridge without addresses.
 const (
 	flannel = `{"type":"bridge","bridge":"cni0","isGateway":true,"isDefaultGateway":true,"hairpinMode":true,"ipam":IPAM}`
 	routed  = `{"type":"calico","mtu":1500,"ipam":IPAM}`
@@ -42,57 +42,56 @@ const (
 
 const (
 	subnet4, subnet6 = "10.244.1.0/24", "fd00:1::/64"
-	blueLink         = "pod16477688c0e" // as KubeVirt names blue's
+	blueLink         = "pod16477688c0e" // KubeVirt's name for blue's link
 )
 
-// site is a way in which pods are attached, and machines' pods where that is another one, with the bindings that they
-// can have.
+// site is a way to attach pods, and VMs' pods if it differs, with the bindings that it supports.
 type site struct {
-	by, machines string
+	conf, vmConf string
 	bindings     []model.VMBinding
 }
 
-// sites are all of them. What takes a whole device (sriov) has golden files.
+// sites are all ways. SR-IOV, which needs a whole device, has golden files.
 func sites() map[string]site {
 	all := []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMManagedTap, model.VMDirect}
 	return map[string]site{
 		"flannel": {flannel, flannel, all}, "routed": {routed, routed, all},
 		"tap on the node": {routed, hostTap, []model.VMBinding{model.VMDirect}},
-		"macvtap":         {flannel, tapped, []model.VMBinding{model.VMMacvtap}},
+		"macvtap":         {flannel, foreignMacvtap, []model.VMBinding{model.VMMacvtap}},
 	}
 }
 
-// families are the subnets that pods get an address of.
+// families returns the pods' subnets by IP family.
 func families() map[string][]string {
 	return map[string][]string{"IPv4": {subnet4}, "IPv6": {subnet6}, "dual": {subnet4, subnet6}}
 }
 
-// world is a node, in the test's own namespace, with pods.
+// world is a node, in the network namespace of the test, with pods.
 type world struct {
 	*attach.Attacher
 	t *testing.T
 	site
 	data string
 	n    int
-	// plugins are where those are that weft does not have.
+	// plugins is the directory of third-party plugins.
 	plugins string
 	phase1.Config
 }
 
-// newWorld is a node whose pods are attached by a plugin, with addresses of some subnets.
+// newWorld returns a node whose pods are attached by a plugin, with addresses of some subnets.
 func newWorld(t *testing.T, by site, subnets ...string) *world {
-	return newGuarded(t, by, nil, subnets...)
+	return newEnforced(t, by, nil, subnets...)
 }
 
-// newGuarded is a node that obeys policies by a guard.
-func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, subnets ...string) *world {
+// newEnforced returns a node that enforces policy.
+func newEnforced(t *testing.T, by site, newEnforcer func(*kernel.Conn) attach.PolicyEnforcer, subnets ...string) *world {
 	t.Helper()
 	nettest.Need(t, "tap")
 	host, err := kernel.Dial(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	memory, err := ledger.Open(t.TempDir())
+	store, err := ledger.Open(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,13 +106,13 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	}
 	addresses := strings.NewReplacer("IPAM",
 		fmt.Sprintf(`{"type":"host-local","dataDir":%q,"ranges":[%s]}`, w.data, strings.Join(ranges, ",")))
-	w.site = site{addresses.Replace(by.by), addresses.Replace(by.machines), by.bindings}
-	var guard attach.Guard
-	if obey != nil {
-		guard = obey(host)
+	w.site = site{addresses.Replace(by.conf), addresses.Replace(by.vmConf), by.bindings}
+	var policyEnforcer attach.PolicyEnforcer
+	if newEnforcer != nil {
+		policyEnforcer = newEnforcer(host)
 	}
 	w.Attacher = attach.New(attach.Config{
-		Guard: guard, Memory: memory, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now,
+		Policy: policyEnforcer, Records: store, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now,
 		Boot: "this boot", Log: log,
 		Allocators: map[string]ipam.Allocator{
 			"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New(),
@@ -129,7 +128,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 		_ = w.Drain(drain)
 		cancel()
 		<-done
-		if err := errors.Join(memory.Close(), host.Close()); err != nil {
+		if err := errors.Join(store.Close(), host.Close()); err != nil {
 			t.Error(err)
 		}
 		for _, link := range []string{"cni0", "br-blue", "uplink"} {
@@ -138,7 +137,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 		nettest.Run(t, nil, "nft", "flush", "ruleset")
 	})
 	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
-	// A node has a way out, by which it knows that it may answer for the routed pods' gateway.
+	// With a default route the node answers ARP for the gateway of routed pods (proxy ARP).
 	for _, line := range []string{
 		"link add uplink type veth peer name wire", "link set uplink up", "link set wire up",
 		"addr add 192.168.7.2/24 dev uplink",
@@ -155,7 +154,7 @@ func newGuarded(t *testing.T, by site, obey func(*kernel.Conn) attach.Guard, sub
 	return w
 }
 
-// pod is one with its interface on the cluster's network, and on blue where it has that one, too.
+// pod is a pod with an interface on the cluster's network, and optionally one on blue.
 type pod struct {
 	ns    *netns.NS
 	id    string
@@ -163,19 +162,19 @@ type pod struct {
 	addrs []netip.Prefix
 	jobs  []attach.Job
 
-	machine bool
+	vm bool
 }
 
-// Where it is a machine's, the attachments are told so.
-func (w *world) pod(several, machine bool) *pod {
+// pod creates and attaches a pod; the attachments of a VM's pod have WEFT_VM.
+func (w *world) pod(secondary, vm bool) *pod {
 	w.t.Helper()
 	w.n++
-	p := &pod{id: fmt.Sprintf("pod%d", w.n), machine: machine}
+	p := &pod{id: fmt.Sprintf("pod%d", w.n), vm: vm}
 	p.ns = nettest.NS(w.t, p.id)
 	nettest.Run(w.t, p.ns, "ip", "link", "set", "lo", "up")
-	conf := w.by
-	if machine {
-		conf = w.machines
+	conf := w.conf
+	if vm {
+		conf = w.vmConf
 	}
 	r := w.attach(p, "net", conf, "eth0")
 	for _, ip := range r.IPs {
@@ -186,7 +185,7 @@ func (w *world) pod(several, machine bool) *pod {
 			p.mac = i.MAC
 		}
 	}
-	if several {
+	if secondary {
 		w.attach(p, "blue", layer2, blueLink)
 	}
 	return p
@@ -210,7 +209,7 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 	if network != "net" {
 		job.Request.Origin = &model.Origin{Pod: model.PodRef{Namespace: "shop", Name: p.id}, Network: "shop/" + network}
 	}
-	if p.machine {
+	if p.vm {
 		job.Request.Args = append(job.Request.Args, [2]string{"IgnoreUnknown", "1"}, [2]string{"WEFT_VM", "shop/" + p.id})
 	}
 	r, err := w.Add(w.t.Context(), job)
@@ -226,8 +225,8 @@ func (w *world) attach(p *pod, network, conf, link string) model.Result {
 	return r
 }
 
-// machine is a machine with the given bindings: the first one on the cluster's network, the second on blue.
-func machine(bindings ...model.VMBinding) plan.Input {
+// testInput returns a VM with bindings: the first one on the cluster's network, the second on blue.
+func testInput(bindings ...model.VMBinding) plan.Input {
 	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Hostname: "vm1"}
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
@@ -243,14 +242,14 @@ func machine(bindings ...model.VMBinding) plan.Input {
 	return plan.Input{VM: vm}
 }
 
-// guest is a machine's side of one of its wires.
+// guest is a VM's side of one of its interfaces.
 type guest struct {
 	*netns.NS
 	mac   string
 	addrs []netip.Addr
 }
 
-// boot starts a machine in a pod, with a relay in the place of its hypervisor: a guest for each interface.
+// boot starts a VM in a pod, with a relay instead of a hypervisor, and returns a guest for each interface.
 func (w *world) boot(p *pod, in plan.Input) []guest {
 	w.t.Helper()
 	r, err := w.Start(w.t.Context(), p.ns, p.id, in)
@@ -280,9 +279,9 @@ func (w *world) boot(p *pod, in plan.Input) []guest {
 		switch {
 		case i > 0:
 		case n.Interface.Binding == model.VMMasquerade:
-			g.translated(w.t, *n.Guest)
+			g.configure(w.t, *n.Guest)
 		default:
-			g.own(w.t, p, w.by)
+			g.configureAsPod(w.t, p, w.conf)
 		}
 		out = append(out, g)
 	}
@@ -294,23 +293,23 @@ func (g *guest) ip(t *testing.T, line string) {
 	nettest.IP(t, g.NS, line)
 }
 
-// translated has the guest be what it was told.
-func (g *guest) translated(t *testing.T, words model.Guest) {
+// configure configures the guest as its GuestConfig says.
+func (g *guest) configure(t *testing.T, guestConfig model.GuestConfig) {
 	t.Helper()
-	if d := words.DHCP4; d != nil {
+	if d := guestConfig.DHCP4; d != nil {
 		g.ip(t, fmt.Sprintf("addr add %s dev eth0", d.Address))
 		g.ip(t, "route add default via "+d.Router.String())
 		g.addrs = append(g.addrs, d.Address.Addr())
 	}
-	if d := words.DHCP6; d != nil {
+	if d := guestConfig.DHCP6; d != nil {
 		g.ip(t, fmt.Sprintf("addr add %s/128 dev eth0 nodad", d.Address))
 		g.ip(t, "route add default via fe80::1 dev eth0")
 		g.addrs = append(g.addrs, d.Address)
 	}
 }
 
-// own has the guest be what its pod was.
-func (g *guest) own(t *testing.T, p *pod, conf string) {
+// configureAsPod configures the guest with the pod's addresses.
+func (g *guest) configureAsPod(t *testing.T, p *pod, conf string) {
 	t.Helper()
 	for _, a := range p.addrs {
 		g.ip(t, fmt.Sprintf("addr add %s dev eth0%s", a, map[bool]string{true: " nodad"}[a.Addr().Is6()]))
@@ -326,7 +325,7 @@ func (g *guest) own(t *testing.T, p *pod, conf string) {
 	}
 }
 
-// routerOf is the link-local address of the node's end of a routed pod.
+// routerOf returns the link-local address of the node's end of a routed pod.
 func routerOf(t *testing.T, a netip.Addr) string {
 	t.Helper()
 	f := strings.Fields(nettest.Run(t, nil, "ip", "-6", "route", "get", a.String()))

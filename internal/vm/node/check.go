@@ -11,10 +11,10 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Check compares all machines with their pods. It changes nothing.
-func (m *Machines) Check(ctx context.Context) model.MachineReport {
+// Check compares all VMs with their pods. It changes nothing.
+func (m *Registry) Check(ctx context.Context) model.VMReport {
 	all, err := m.local.List(ctx)
-	report := model.MachineReport{Machines: len(all)}
+	report := model.VMReport{VMs: len(all)}
 	if err != nil {
 		report.Unreadable = err.Error()
 	}
@@ -26,27 +26,27 @@ func (m *Machines) Check(ctx context.Context) model.MachineReport {
 	return report
 }
 
-// check reports what is wrong with a machine.
-func check(ctx context.Context, r phase1.Record) (p model.MachineProblem, wrong bool) {
-	p.Machine = r.Machine
+// check reports whether something is wrong with a VM.
+func check(ctx context.Context, r phase1.Record) (p model.VMProblem, wrong bool) {
+	p.VM = r.VM
 	for _, network := range r.Networks {
 		if network.State != phase1.Finished {
-			p.Unfinished, p.Says = true, fmt.Sprintf("network %q is %s", network.Interface.Name, network.State)
+			p.Unfinished, p.Message = true, fmt.Sprintf("network %q is %s", network.Interface.Name, network.State)
 			return p, true
 		}
 	}
 	ns, err := netns.Open(r.Netns)
 	if err != nil {
-		p.Gone, p.Says = true, fmt.Sprintf("its pod has gone: %v", err)
+		p.Gone, p.Message = true, fmt.Sprintf("its pod is gone: %v", err)
 		return p, true
 	}
 	defer func() { _ = ns.Close() }()
 	if name, err := phase1.Identity(ns); err != nil || name != r.Namespace {
-		p.Gone, p.Says = true, r.Netns+" is another pod's by now"
+		p.Gone, p.Message = true, r.Netns+" belongs to another pod now"
 		return p, true
 	}
-	if err := r.Still(ctx, ns); err != nil {
-		p.Says = err.Error()
+	if err := r.Check(ctx, ns); err != nil {
+		p.Message = err.Error()
 		return p, true
 	}
 	return p, false

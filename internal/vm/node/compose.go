@@ -9,20 +9,19 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Has tells whether a pod has a machine.
-func (m *Machines) Has(container string) bool { return len(m.of(container)) > 0 }
+// Has reports whether there is a VM in a container.
+func (m *Registry) Has(container string) bool { return len(m.inSandbox(container)) > 0 }
 
-// Compose is what the namespaces should be about an attachment: what the attachment made, with the pod's machine upon
-// it.
-func (m *Machines) Compose(key model.AttachmentKey, f state.Fragment) state.Fragment {
-	for _, r := range m.of(key.ContainerID) {
+// Compose returns the expected state of an attachment: what it made, with the changes of the pod's VM.
+func (m *Registry) Compose(key model.AttachmentKey, f state.Fragment) state.Fragment {
+	for _, r := range m.inSandbox(key.ContainerID) {
 		var networks []plan.Network
 		for _, n := range r.Networks {
 			if n.State == phase1.Finished {
 				networks = append(networks, n.Network)
 			}
 		}
-		f = plan.Compose(f, key.IfName, r.Pod, networks)
+		f = plan.Compose(f, key.IfName, r.Shared, networks)
 	}
 	return f
 }

@@ -12,9 +12,9 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// withDevices adds the devices of the machine that the pod's networks were given, as far as nobody has said them.
-func withDevices(in *plan.Input, records []attach.Record) {
-	in.Ordinal = in.Ordinal ||
+// addDevices adds the VM's PCI devices from the attachments of its pod, unless the input has them.
+func addDevices(in *plan.Input, records []attach.Record) {
+	in.OrdinalNames = in.OrdinalNames ||
 		slices.ContainsFunc(records, func(r attach.Record) bool { return r.Request.IfName == "net1" })
 	for _, nic := range in.VM.Interfaces {
 		if nic.Binding != model.VMSRIOV || nic.Absent || in.Devices[nic.Network.Name] != "" {
@@ -26,7 +26,7 @@ func withDevices(in *plan.Input, records []attach.Record) {
 			}
 			info := multinet.ReadDeviceInfo(r.Request.Origin.DeviceFile)
 			pci := r.Request.Origin.Device
-			if strings.Count(pci, ":") != 2 { // another kind of device, which has a name
+			if strings.Count(pci, ":") != 2 { // a device of another kind, which has a name
 				pci = ""
 			}
 			if info != nil && info.PCI != nil {

@@ -14,8 +14,8 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// TestDevices: an sriov network has the device that its attachment was given, by the pod's link of it, whatever that
-// link is called; what the caller says counts.
+// TestDevices: an sriov network has the device of its attachment, which is found by the pod's link name or ordinal; a
+// device of the input takes precedence.
 func TestDevices(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "device.json")
 	if err := os.WriteFile(file, []byte(`{"type":"pci","version":"1.1.0","pci":{"pci-address":"0000:65:00.2"}}`),
@@ -45,7 +45,7 @@ func TestDevices(t *testing.T) {
 		attached(in.PodLink(in.VM.Interfaces[3]), "0000:65:00.5", ""),
 	}
 	in.Devices = map[string]string{"green": "0000:01:00.0"}
-	withDevices(&in, records)
+	addDevices(&in, records)
 	if d := cmp.Diff(map[string]string{"red": "0000:65:00.2", "blue": "0000:65:00.3", "green": "0000:01:00.0"},
 		in.Devices); d != "" {
 		t.Errorf("by names (-want +have):\n%s", d)
@@ -53,7 +53,7 @@ func TestDevices(t *testing.T) {
 	in.Devices = nil
 	records[1].Request.IfName, records[1].Request.Origin = "net1", &model.Origin{Device: "some-device"}
 	records[2].Request.IfName = "net2"
-	withDevices(&in, records)
+	addDevices(&in, records)
 	if d := cmp.Diff(map[string]string{"blue": "0000:65:00.3"}, in.Devices); d != "" {
 		t.Errorf("by numbers (-want +have):\n%s", d)
 	}

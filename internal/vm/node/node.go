@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package node keeps the machines of a node's agent: it is asked over the agent's socket (package host is who asks),
-// does it as host.Local does, and tells attach what of a pod's network is a machine's.
+// Package node has the registry of the VMs on a node, for the node's agent. It serves the VM calls of the agent's
+// socket (package host is the client), executes them by host.Local, and reports to attach which part of a pod's network
+// belongs to a VM.
 //
 //	verbs    Start, Stop, List
-//	attach   Compose: what a pod's namespace should be, with its machine; Records, Undo: before an attachment goes, and
-//	         when an agent starts: the machines' records are in the ledger beside the attachments', and have one recovery
-//	agent    Load, Serve: what an agent before this one had
+//	attach   Compose: the expected state of a pod's namespace with its VM; Records, Undo: before an attachment is
+//	         released, and when an agent starts. The ledger has the records of VMs and of attachments, with one recovery
+//	agent    Load, Serve: what an earlier agent left
 //
-// # Turns
+// # Locks
 //
-// A call about a machine has the turn of its pod's sandbox, as ADD and DEL have, and then phase 1's of the machine.
+// A call for a VM holds the lock of its pod's sandbox, as ADD and DEL do, and then phase 1's lock of the VM.
 //
-// # Pods of others
+// # Foreign pods
 //
-// A pod that this agent has not attached may have a machine, too. Nobody tells when it goes, so that is looked at now
-// and then.
+// A pod that this agent has not attached may have a VM, too. The agent is not notified when such a pod ends, so it
+// polls.
 package node
 
 import (
@@ -37,86 +38,88 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// Memory is what is asked of the ledger.
-type Memory interface {
+// AttachmentStore is the part of the ledger that a Registry reads.
+type AttachmentStore interface {
 	Keys(containerID string) ([]model.AttachmentKey, error)
 	Get(k model.AttachmentKey) (attach.Record, bool, error)
 	InNamespace(id uint64) ([]attach.Record, error)
 }
 
-// Config is what Machines are made of.
+// Config configures a Registry.
 type Config struct {
-	// Phase1 says where records are.
-	Phase1 phase1.Config
-	Memory Memory
-	// Hold waits for a sandbox's turn.
-	Hold func(ctx context.Context, container string) (release func(), err error)
-	// Admit, which may be nil, makes what policies say of interfaces stand.
+	// Phase1 has the record store.
+	Phase1      phase1.Config
+	Attachments AttachmentStore
+	// LockSandbox acquires a sandbox's lock.
+	LockSandbox func(ctx context.Context, container string) (release func(), err error)
+	// Admit, if set, returns once policy is enforced on the interfaces.
 	Admit func(ctx context.Context, all ...model.WorkloadEndpoint) error
-	// Own are the namespaces of the node itself, in which no machine is.
+	// Own are the namespaces of the node itself, which cannot have a VM.
 	Own []*netns.NS
-	// Called, which may be nil, hears of each request that was answered.
+	// Called, if set, is called after every request, with its error.
 	Called func(verb string, err error, took time.Duration)
-	Log    *slog.Logger
-	Now    func() time.Time
-	After  func(time.Duration) <-chan time.Time
+	// Deletions, which may be nil, reports deleted namespaces of pods, so that nothing is kept open in them.
+	Deletions *netns.Deletions
+	Log       *slog.Logger
+	Now       func() time.Time
+	After     func(time.Duration) <-chan time.Time
 }
 
-// Machines are those of a node.
-type Machines struct {
+// Registry is the registry of a node's VMs.
+type Registry struct {
 	cfg   Config
 	local *host.Local
 
 	mu sync.Mutex
-	// in are the machines by the pods' sandboxes, "" for pods of others.
-	in map[string][]phase1.Record
-	// watching tells that pods of others are looked at; stop ends that.
+	// bySandbox has the records by the sandbox ID of the pod, "" for foreign pods.
+	bySandbox map[string][]phase1.Record
+	// watching: watch runs; stop ends it.
 	watching bool
 	ctx      context.Context
 	stop     context.CancelFunc
 	group    sync.WaitGroup
 }
 
-// New makes Machines.
-func New(cfg Config) *Machines {
-	cfg.Log = cfg.Log.With("room", "vm")
+// New returns a Registry.
+func New(cfg Config) *Registry {
+	cfg.Log = cfg.Log.With("component", "vm")
 	cfg.Phase1.Log = cfg.Log
-	m := &Machines{cfg: cfg, local: host.NewLocal(cfg.Phase1), in: map[string][]phase1.Record{}}
+	m := &Registry{cfg: cfg, local: host.NewLocal(cfg.Phase1), bySandbox: map[string][]phase1.Record{}}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m
 }
 
-// Close ends what runs; the machines stay.
-func (m *Machines) Close() error {
+// Close ends all goroutines; the VMs keep their networks.
+func (m *Registry) Close() error {
 	m.stop()
 	m.group.Wait()
 	return m.local.Close()
 }
 
-// Start is the verb.
-func (m *Machines) Start(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error) {
-	ask, err := parse(words)
+// Start is the verb vm-start.
+func (m *Registry) Start(ctx context.Context, ns *netns.NS, body []byte) ([]byte, error) {
+	req, err := parseRequest(body)
 	if err != nil {
 		return nil, err
 	}
-	if ns == nil || ask.Input == nil {
-		return nil, model.Faultf(model.CodeInvalidNetns, "", "%s: no machine, or no namespace of a pod", VerbStart)
+	if ns == nil || req.Input == nil {
+		return nil, model.Errorf(model.CodeInvalidNetns, "", "%s: the VM or the pod's namespace is missing", VerbStart)
 	}
-	record, err := m.start(ctx, host.Pod{NS: ns, ID: ask.ID, Root: ask.Root}, *ask.Input)
+	record, err := m.start(ctx, host.Pod{NS: ns, ID: req.ID, Root: req.Root}, *req.Input)
 	if err != nil {
 		return nil, err
 	}
 	return json.Marshal(record)
 }
 
-func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phase1.Record, error) {
-	container, release, records, err := m.turn(ctx, pod.NS)
+func (m *Registry) start(ctx context.Context, pod host.Pod, in plan.Input) (phase1.Record, error) {
+	container, release, records, err := m.lockPod(ctx, pod.NS)
 	if err != nil {
 		return phase1.Record{}, err
 	}
 	defer release()
-	withDevices(&in, records)
-	if err := m.guard(ctx, records); err != nil {
+	addDevices(&in, records)
+	if err := m.admit(ctx, records); err != nil {
 		return phase1.Record{}, err
 	}
 	in.Attached = map[string][]state.Table{}
@@ -127,64 +130,67 @@ func (m *Machines) start(ctx context.Context, pod host.Pod, in plan.Input) (phas
 	if err != nil {
 		return phase1.Record{}, err
 	}
-	same := func(o phase1.Record) bool { return o.Machine == record.Machine && o.In == record.In }
-	known := slices.ContainsFunc(m.of(container), same)
-	m.note(record)
-	err = m.attend(record, pod.NS)
-	if err != nil && !known { // it came with this call
-		pod.ID = record.In
-		if undo := m.local.Stop(context.WithoutCancel(ctx), pod, record.Machine); undo != nil {
+	same := func(o phase1.Record) bool { return o.VM == record.VM && o.PodID == record.PodID }
+	known := slices.ContainsFunc(m.inSandbox(container), same)
+	m.put(record)
+	err = m.serveGuests(record, pod.NS)
+	if err != nil && !known { // this call added it
+		pod.ID = record.PodID
+		if undo := m.local.Stop(context.WithoutCancel(ctx), pod, record.VM); undo != nil {
 			return phase1.Record{}, errors.Join(err, undo)
 		}
-		m.drop(record)
+		m.remove(record)
 	}
 	return record, err
 }
 
-// attend has a machine's wires given to weft-guest, if there are any.
-func (m *Machines) attend(record phase1.Record, ns *netns.NS) error {
-	if m.local.Attended(record.Machine, record.In) ||
+// serveGuests starts to serve weft-guest in the VM's pod, if a guest needs it.
+func (m *Registry) serveGuests(record phase1.Record, ns *netns.NS) error {
+	if m.local.Serving(record.VM, record.PodID) ||
 		!slices.ContainsFunc(record.Networks, func(n phase1.Network) bool { return n.Guest != nil }) {
 		return nil
 	}
-	ended, err := m.local.Attend(record, ns, host.GuestSocket)
+	ended, err := m.local.StartServing(record, ns, host.GuestSocket)
 	if err != nil {
-		return fmt.Errorf("machine %s: %w", record.Machine, err)
+		return fmt.Errorf("VM %s: %w", record.VM, err)
 	}
+	unwatch := m.stopServingWhenDeleted(record, ns)
 	m.group.Go(func() {
+		defer unwatch()
 		select {
 		case err := <-ended:
 			if err != nil {
-				m.cfg.Log.Error("wires are given no more", "machine", record.Machine, "err", err)
+				m.cfg.Log.Error("weft-guest is no longer served", "vm", record.VM, "err", err)
 			}
-		case <-m.ctx.Done(): // Close ends the giving itself, after this
+		case <-m.ctx.Done(): // after this, Close stops serving
 		}
 	})
 	return nil
 }
 
-// turn waits for the turn of a pod and tells its sandbox and attachments, where the agent knows them.
-func (m *Machines) turn(
+// lockPod acquires the lock of a pod's sandbox. It returns the sandbox and its attachments, if the agent attached the
+// pod.
+func (m *Registry) lockPod(
 	ctx context.Context, ns *netns.NS,
 ) (container string, release func(), records []attach.Record, err error) {
 	id, err := ns.ID()
 	if err != nil {
 		return "", nil, nil, err
 	}
-	all, err := m.cfg.Memory.InNamespace(id)
+	all, err := m.cfg.Attachments.InNamespace(id)
 	for _, r := range all {
 		if r.Boot == m.cfg.Phase1.Boot {
 			container = r.Request.ContainerID
 		}
 	}
 	if container == "" {
-		if err != nil { // it may be one that could not be read
+		if err != nil { // the pod's record may be unreadable
 			return "", nil, nil, err
 		}
-		release, err = m.cfg.Hold(ctx, "namespace "+ns.Path())
+		release, err = m.cfg.LockSandbox(ctx, "namespace "+ns.Path())
 		return "", release, nil, err
 	}
-	if release, err = m.cfg.Hold(ctx, container); err != nil {
+	if release, err = m.cfg.LockSandbox(ctx, container); err != nil {
 		return "", nil, nil, err
 	}
 	if records, err = m.attached(container); err != nil {
@@ -194,72 +200,72 @@ func (m *Machines) turn(
 	return container, release, records, nil
 }
 
-// attached are the attachments of a pod, all of them finished.
-func (m *Machines) attached(container string) ([]attach.Record, error) {
-	keys, err := m.cfg.Memory.Keys(container)
+// attached returns the attachments of a pod, all of them finished.
+func (m *Registry) attached(container string) ([]attach.Record, error) {
+	keys, err := m.cfg.Attachments.Keys(container)
 	if err != nil {
 		return nil, err
 	}
 	var out []attach.Record
 	for _, key := range keys {
-		r, found, err := m.cfg.Memory.Get(key)
+		r, found, err := m.cfg.Attachments.Get(key)
 		if err != nil {
 			return nil, err
 		}
 		if found && r.Stage == attach.Releasing {
-			return nil, model.Faultf(model.CodeTryAgain, "", "attachment %s is %s", key, r.Stage)
+			return nil, model.Errorf(model.CodeTryAgain, "", "attachment %s is %s", key, r.Stage)
 		}
 		if found && r.Stage == attach.Done {
 			out = append(out, r)
 		}
 	}
 	if len(out) == 0 {
-		return nil, model.Faultf(model.CodeInvalidEnv, "make it anew",
-			"pod %s has been detached from its networks meanwhile", container)
+		return nil, model.Errorf(model.CodeInvalidEnv, "re-create the pod",
+			"pod %s was detached from its networks during the call", container)
 	}
 	return out, nil
 }
 
-// Stop is the verb.
-func (m *Machines) Stop(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error) {
-	ask, err := parse(words)
+// Stop is the verb vm-stop.
+func (m *Registry) Stop(ctx context.Context, ns *netns.NS, body []byte) ([]byte, error) {
+	req, err := parseRequest(body)
 	if err != nil {
 		return nil, err
 	}
-	pod := host.Pod{NS: ns, ID: ask.ID}
-	name, err := pod.Name()
+	pod := host.Pod{NS: ns, ID: req.ID}
+	name, err := pod.Identity()
 	if err != nil {
 		return nil, err
 	}
-	record, found, err := m.cfg.Phase1.Read(ask.Machine, name)
+	record, found, err := m.cfg.Phase1.Read(req.VM, name)
 	if err != nil || !found {
 		return nil, err
 	}
-	release, err := m.cfg.Hold(ctx, turnOf(record))
+	release, err := m.cfg.LockSandbox(ctx, lockOf(record))
 	if err != nil {
 		return nil, err
 	}
 	defer release()
-	if err := m.local.Stop(ctx, host.Pod{NS: ns, ID: record.In}, ask.Machine); err != nil {
+	if err := m.local.Stop(ctx, host.Pod{NS: ns, ID: record.PodID}, req.VM); err != nil {
 		return nil, err
 	}
-	m.drop(record)
+	m.remove(record)
 	return nil, nil
 }
 
-// turnOf is whose turn a machine's calls need.
-func turnOf(r phase1.Record) string {
+// lockOf returns the name of the sandbox lock for calls for a VM.
+func lockOf(r phase1.Record) string {
 	if r.Container != "" {
 		return r.Container
 	}
 	return "namespace " + r.Netns
 }
 
-// List is the verb.
-func (m *Machines) List(ctx context.Context, _ *netns.NS, _ []byte) ([]byte, error) {
+// List is the verb vm-list.
+func (m *Registry) List(ctx context.Context, _ *netns.NS, _ []byte) ([]byte, error) {
 	all, err := m.local.List(ctx)
 	if err != nil {
-		m.cfg.Log.Warn("records of machines", "err", err)
+		m.cfg.Log.Warn("records of VMs are unreadable", "err", err)
 	}
 	if all == nil {
 		all = []phase1.Record{}
@@ -267,10 +273,10 @@ func (m *Machines) List(ctx context.Context, _ *netns.NS, _ []byte) ([]byte, err
 	return json.Marshal(all)
 }
 
-func parse(words []byte) (host.Ask, error) {
-	var ask host.Ask
-	if err := json.Unmarshal(words, &ask); err != nil {
-		return ask, model.Faultf(model.CodeDecode, "", "question: %w", err)
+func parseRequest(body []byte) (host.Request, error) {
+	var req host.Request
+	if err := json.Unmarshal(body, &req); err != nil {
+		return req, model.Errorf(model.CodeDecode, "", "request: %w", err)
 	}
-	return ask, nil
+	return req, nil
 }

@@ -14,28 +14,28 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watchEvery is how often pods of others are looked at, and joins.
+// watchEvery is the interval at which foreign pods and joins are checked.
 const watchEvery = 10 * time.Second
 
-// serveTime bounds what is done for one machine when an agent starts.
+// serveTime is the timeout for one VM when an agent starts.
 const serveTime = 15 * time.Second
 
-// Load remembers the machines of an agent before this one, so that attach's recovery takes them out of the pods that it
-// undoes. What an agent of an earlier version has written beside the ledger goes into it first.
-func (m *Machines) Load(ctx context.Context) error {
+// Load reads the VMs of an earlier agent, so that attach's recovery can undo them. It moves records of an earlier
+// version, which are not in the ledger, to the ledger first.
+func (m *Registry) Load(ctx context.Context) error {
 	err := m.cfg.Phase1.Adopt(ctx)
 	all, listErr := m.local.List(ctx)
 	for _, r := range all {
-		m.note(r)
+		m.put(r)
 	}
 	return errors.Join(err, listErr)
 }
 
-// Records are those of all machines, also of earlier boots.
-func (m *Machines) Records() ([]attach.Record, error) { return m.cfg.Phase1.Stored() }
+// Records returns the records of all VMs, also of earlier boots.
+func (m *Registry) Records() ([]attach.Record, error) { return m.cfg.Phase1.Stored() }
 
-// Open opens the namespace of a machine's pod, nil where that has gone.
-func (m *Machines) Open(stored attach.Record) *netns.NS {
+// Open opens the namespace of a VM's pod, nil if it is gone.
+func (m *Registry) Open(stored attach.Record) *netns.NS {
 	r, err := phase1.RecordOf(stored)
 	if err != nil {
 		return nil
@@ -47,20 +47,28 @@ func (m *Machines) Open(stored attach.Record) *netns.NS {
 	return ns
 }
 
-// open opens the namespace of a machine's pod, by the path that the machine's call had or by its attachments'.
-func (m *Machines) open(r phase1.Record) (*netns.NS, error) {
-	var paths []string
-	if records, err := m.attached(r.Container); r.Container != "" && err == nil {
-		for _, a := range records {
-			paths = append(paths, a.Request.Netns)
-		}
-	}
-	return host.PodOf(r, paths...)
+// open opens the namespace of a VM's pod, by the path of the VM's call or by its attachments'.
+func (m *Registry) open(r phase1.Record) (*netns.NS, error) {
+	return host.OpenPod(r, m.runtimePaths(r)...)
 }
 
-// Undo takes the chosen networks of a machine out of its pod. The caller has the sandbox's turn; the pod's namespace may
-// be gone.
-func (m *Machines) Undo(
+// runtimePaths are the paths of the namespace of a VM's pod that its attachments have.
+func (m *Registry) runtimePaths(r phase1.Record) (paths []string) {
+	if r.Container == "" {
+		return nil
+	}
+	records, err := m.attached(r.Container)
+	if err != nil {
+		return nil
+	}
+	for _, a := range records {
+		paths = append(paths, a.Request.Netns)
+	}
+	return paths
+}
+
+// Undo undoes the chosen networks of a VM. The caller holds the sandbox's lock; the pod's namespace may be gone.
+func (m *Registry) Undo(
 	ctx context.Context, stored attach.Record, ns *netns.NS, chosen func(attach.Act) bool,
 ) error {
 	r, err := phase1.RecordOf(stored)
@@ -75,45 +83,45 @@ func (m *Machines) Undo(
 	return m.undo(ctx, r, ns, chosen)
 }
 
-// undo undoes some of a machine's networks. What cannot be undone is tried again when the machine is looked at.
-func (m *Machines) undo(ctx context.Context, r phase1.Record, ns *netns.NS, chosen func(attach.Act) bool) error {
+// undo undoes some of a VM's networks. If it fails, watch tries again.
+func (m *Registry) undo(ctx context.Context, r phase1.Record, ns *netns.NS, chosen func(attach.Act) bool) error {
 	left, err := m.local.UndoSome(ctx, ns, r, chosen)
 	if err != nil {
 		var found bool
 		var readErr error
-		if left, found, readErr = m.cfg.Phase1.Read(r.Machine, r.In); readErr != nil || !found {
+		if left, found, readErr = m.cfg.Phase1.Read(r.VM, r.PodID); readErr != nil || !found {
 			return errors.Join(err, readErr)
 		}
 	}
-	m.drop(r)
-	m.note(left)
+	m.remove(r)
+	m.put(left)
 	return err
 }
 
-// unfinished chooses what a call that did not come to its end has left.
+// unfinished reports whether an act was left by an interrupted call.
 func unfinished(act attach.Act) bool { return act.State != attach.ActFinished }
 
-// Forget forgets a machine of an earlier boot.
-func (m *Machines) Forget(ctx context.Context, stored attach.Record) error {
-	return m.cfg.Phase1.Forget(ctx, stored.Machine.Pod, stored.Machine.Key)
+// Forget deletes the record of a VM of an earlier boot.
+func (m *Registry) Forget(ctx context.Context, stored attach.Record) error {
+	return m.cfg.Phase1.Forget(ctx, stored.VM.Pod, stored.VM.Key)
 }
 
-// Serve gives weft-guests the wires of the machines that are there, after a recovery.
-func (m *Machines) Serve(ctx context.Context) error {
+// Serve starts to serve weft-guest for all VMs, after a recovery.
+func (m *Registry) Serve(ctx context.Context) error {
 	all, err := m.local.List(ctx)
 	errs := []error{err}
 	for _, r := range all {
 		if err := m.serveOne(ctx, r); err != nil {
-			errs = append(errs, fmt.Errorf("machine %s in pod %s: %w", r.Machine, r.In, err))
+			errs = append(errs, fmt.Errorf("VM %s in pod %s: %w", r.VM, r.PodID, err))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func (m *Machines) serveOne(ctx context.Context, r phase1.Record) error {
+func (m *Registry) serveOne(ctx context.Context, r phase1.Record) error {
 	ctx, cancel := context.WithTimeout(ctx, serveTime)
 	defer cancel()
-	release, err := m.cfg.Hold(ctx, turnOf(r))
+	release, err := m.cfg.LockSandbox(ctx, lockOf(r))
 	if err != nil {
 		return err
 	}
@@ -123,15 +131,15 @@ func (m *Machines) serveOne(ctx context.Context, r phase1.Record) error {
 		return err
 	}
 	defer func() { _ = ns.Close() }()
-	return m.attend(r, ns)
+	return m.serveGuests(r, ns)
 }
 
-// lost forgets a machine whose pod has gone, and all in it with it.
-func (m *Machines) lost(ctx context.Context, r phase1.Record) error {
-	m.local.Silence(r.Machine, r.In)
-	if err := m.cfg.Phase1.Undo(ctx, nil, r.In, r.Machine); err != nil {
+// releaseGone deletes the record of a VM whose pod is gone, with all of its objects.
+func (m *Registry) releaseGone(ctx context.Context, r phase1.Record) error {
+	m.local.StopServing(r.VM, r.PodID)
+	if err := m.cfg.Phase1.Undo(ctx, nil, r.PodID, r.VM); err != nil {
 		return err
 	}
-	m.drop(r)
+	m.remove(r)
 	return nil
 }

@@ -15,32 +15,32 @@ import (
 	"github.com/weft-net/weft/internal/vm/host"
 )
 
-// maxRequest bounds what is read of a request, in bytes.
+// maxRequest is the maximum size of a request, in bytes.
 const maxRequest = 1 << 20
 
-// The names under which requests are counted and timed, as CNI's verbs are.
+// The verbs, as metrics have them.
 const (
 	VerbStart = "vm-start"
 	VerbStop  = "vm-stop"
 	VerbList  = "vm-list"
 )
 
-// verb does what is asked in a pod's namespace, nil where none came along.
-type verb func(ctx context.Context, ns *netns.NS, words []byte) ([]byte, error)
+// verb handles a request in a pod's namespace; ns is nil if the request has none.
+type verb func(ctx context.Context, ns *netns.NS, body []byte) ([]byte, error)
 
-// Routes are what root asks about machines.
-func (m *Machines) Routes() adminapi.Routes {
+// Routes returns the handlers of the agent's socket for VMs.
+func (m *Registry) Routes() adminapi.Routes {
 	return adminapi.Routes{
 		"POST " + host.RouteStart: m.route(VerbStart, m.Start),
 		"POST " + host.RouteStop:  m.route(VerbStop, m.Stop),
 		"POST " + host.RouteList:  m.route(VerbList, m.List),
-		"POST " + adminapi.RouteCheckMachines: func(r *http.Request) (any, error) {
+		"POST " + adminapi.RouteCheckVMs: func(r *http.Request) (any, error) {
 			return m.Check(r.Context()), nil
 		},
 	}
 }
 
-func (m *Machines) route(name string, do verb) func(*http.Request) (any, error) {
+func (m *Registry) route(name string, do verb) func(*http.Request) (any, error) {
 	return func(r *http.Request) (any, error) {
 		start := m.cfg.Now()
 		out, err := m.inNamespace(r, do)
@@ -56,45 +56,45 @@ func (m *Machines) route(name string, do verb) func(*http.Request) (any, error) 
 	}
 }
 
-func (m *Machines) inNamespace(r *http.Request, do verb) ([]byte, error) {
-	words, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
+func (m *Registry) inNamespace(r *http.Request, do verb) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxRequest))
 	if err != nil {
-		return nil, model.Faultf(model.CodeDecode, "", "request: %w", err)
+		return nil, model.Errorf(model.CodeDecode, "", "request: %w", err)
 	}
-	ask, err := parse(words)
+	req, err := parseRequest(body)
 	if err != nil {
 		return nil, err
 	}
-	ns, err := adminapi.Namespace(r, ask.Netns)
+	ns, err := adminapi.Namespace(r, req.Netns)
 	if err != nil {
 		return nil, err
 	}
 	if ns == nil {
-		return do(r.Context(), nil, words)
+		return do(r.Context(), nil, body)
 	}
 	defer func() { _ = ns.Close() }()
-	if err := m.foreign(ns); err != nil {
-		return nil, model.Faultf(model.CodeInvalidNetns, "", "namespace %q: %w", ask.Netns, err)
+	if err := m.checkNotNode(ns); err != nil {
+		return nil, model.Errorf(model.CodeInvalidNetns, "", "namespace %q: %w", req.Netns, err)
 	}
-	return do(r.Context(), ns, words)
+	return do(r.Context(), ns, body)
 }
 
-// foreign refuses a namespace of the node itself.
-func (m *Machines) foreign(ns *netns.NS) error {
+// checkNotNode returns an error for a namespace of the node itself.
+func (m *Registry) checkNotNode(ns *netns.NS) error {
 	id, err := ns.ID()
 	if err != nil {
 		return err
 	}
 	for _, own := range m.cfg.Own {
-		nodes, err := own.ID()
+		ownID, err := own.ID()
 		if err != nil {
 			return err
 		}
-		if nodes == id {
-			return errOfNode
+		if ownID == id {
+			return errNodeNamespace
 		}
 	}
 	return nil
 }
 
-var errOfNode = errors.New("this is the network namespace of the node itself")
+var errNodeNamespace = errors.New("this is the network namespace of the node itself")

@@ -8,55 +8,55 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// note remembers what a machine has in its pod now.
-func (m *Machines) note(r phase1.Record) {
+// put stores the record of a VM in its pod.
+func (m *Registry) put(r phase1.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget(r)
+	m.removeLocked(r)
 	if len(r.Networks) == 0 {
 		return
 	}
-	m.in[r.Container] = append(m.in[r.Container], r)
+	m.bySandbox[r.Container] = append(m.bySandbox[r.Container], r)
 	if watched(r) && !m.watching && m.ctx.Err() == nil {
 		m.watching = true
 		m.group.Go(func() { m.watch(m.ctx) })
 	}
 }
 
-func (m *Machines) drop(r phase1.Record) {
+func (m *Registry) remove(r phase1.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget(r)
+	m.removeLocked(r)
 }
 
-// forget is drop for who holds m.mu.
-func (m *Machines) forget(r phase1.Record) {
-	rest := slices.DeleteFunc(slices.Clone(m.in[r.Container]), func(o phase1.Record) bool {
-		return o.Machine == r.Machine && o.In == r.In
+// removeLocked is remove for callers that hold m.mu.
+func (m *Registry) removeLocked(r phase1.Record) {
+	rest := slices.DeleteFunc(slices.Clone(m.bySandbox[r.Container]), func(o phase1.Record) bool {
+		return o.VM == r.VM && o.PodID == r.PodID
 	})
 	if len(rest) == 0 {
-		delete(m.in, r.Container)
+		delete(m.bySandbox, r.Container)
 		return
 	}
-	m.in[r.Container] = rest
+	m.bySandbox[r.Container] = rest
 }
 
-// of are the machines in a pod.
-func (m *Machines) of(container string) []phase1.Record {
+// inSandbox returns the VMs in a pod.
+func (m *Registry) inSandbox(container string) []phase1.Record {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.in[container]
+	return m.bySandbox[container]
 }
 
-// Count tells how many machines there are, and how many of their networks.
-func (m *Machines) Count() (machines, networks int) {
+// Count returns the number of VMs, and of their networks.
+func (m *Registry) Count() (vms, networks int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, records := range m.in {
-		machines += len(records)
+	for _, records := range m.bySandbox {
+		vms += len(records)
 		for _, r := range records {
 			networks += len(r.Networks)
 		}
 	}
-	return machines, networks
+	return vms, networks
 }

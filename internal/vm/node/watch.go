@@ -9,16 +9,15 @@ import (
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
-// watched reports whether a machine is looked at now and then: one in a pod of others, which nobody tells of, one whose
-// guest is joined to the pod's link, which nothing else would notice, and one that could not be undone when its
-// attachment ended.
+// watched reports whether a VM is polled: it is in a foreign pod, whose end is not reported; its guest is joined to the
+// pod's link, which no event covers; or it could not be undone when its attachment ended.
 func watched(r phase1.Record) bool { return r.Container == "" || len(r.Joins()) > 0 || r.Unfinished() }
 
-// toWatch are the machines that are looked at.
-func (m *Machines) toWatch() (out []phase1.Record) {
+// watchList returns the VMs to poll.
+func (m *Registry) watchList() (out []phase1.Record) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for _, records := range m.in {
+	for _, records := range m.bySandbox {
 		for _, r := range records {
 			if watched(r) {
 				out = append(out, r)
@@ -28,22 +27,22 @@ func (m *Machines) toWatch() (out []phase1.Record) {
 	return out
 }
 
-// watch looks after machines until there are none to be watched.
-func (m *Machines) watch(ctx context.Context) {
+// watch polls VMs until there are none to watch.
+func (m *Registry) watch(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-m.cfg.After(watchEvery):
 		}
-		for _, r := range m.toWatch() {
-			if err := m.look(ctx, r); err != nil && ctx.Err() == nil {
-				m.cfg.Log.Warn("machine that was looked at", "machine", r.Machine, "err", err)
+		for _, r := range m.watchList() {
+			if err := m.inspect(ctx, r); err != nil && ctx.Err() == nil {
+				m.cfg.Log.Warn("VM cannot be checked", "vm", r.VM, "err", err)
 			}
 		}
 		m.mu.Lock()
 		some := false
-		for _, records := range m.in {
+		for _, records := range m.bySandbox {
 			some = some || slices.ContainsFunc(records, watched)
 		}
 		if m.watching = some; !some {
@@ -54,34 +53,36 @@ func (m *Machines) watch(ctx context.Context) {
 	}
 }
 
-// look forgets a machine of a pod of others if that has gone, undoes what should have been, and joins what somebody has
-// cut.
-func (m *Machines) look(ctx context.Context, r phase1.Record) error {
-	release, err := m.cfg.Hold(ctx, turnOf(r))
+// inspect releases the VM of a foreign pod that is gone, retries a failed undo, and repairs joins.
+func (m *Registry) inspect(ctx context.Context, r phase1.Record) error {
+	release, err := m.cfg.LockSandbox(ctx, lockOf(r))
 	if err != nil {
 		return err
 	}
 	defer release()
-	i := slices.IndexFunc(m.of(r.Container), func(o phase1.Record) bool { return o.Machine == r.Machine && o.In == r.In })
-	if i < 0 { // it has left meanwhile
+	i := slices.IndexFunc(
+		m.inSandbox(r.Container),
+		func(o phase1.Record) bool { return o.VM == r.VM && o.PodID == r.PodID },
+	)
+	if i < 0 { // released since
 		return nil
 	}
-	r = m.of(r.Container)[i]
+	r = m.inSandbox(r.Container)[i]
 	ns, err := m.open(r)
 	switch {
 	case err != nil && (r.Container == "" || r.Unfinished()):
-		return m.lost(ctx, r)
-	case err != nil: // its attachment goes, and takes it along
+		return m.releaseGone(ctx, r)
+	case err != nil: // the DEL of its attachment undoes it
 		return nil
 	}
 	defer func() { _ = ns.Close() }()
 	if r.Unfinished() {
 		return m.undo(ctx, r, ns, unfinished)
 	}
-	cut, err := phase1.Rejoin(ctx, ns, r.Joins())
-	if len(cut) > 0 && err == nil {
-		m.cfg.Log.Warn("a guest was cut off, and is joined to the pod's network again", "machine", r.Machine,
-			"join", cut[0].Want)
+	repaired, err := phase1.Rejoin(ctx, ns, r.Joins())
+	if len(repaired) > 0 && err == nil {
+		m.cfg.Log.Warn("join of the guest's tap was removed externally; repaired it", "vm", r.VM,
+			"join", repaired[0].Want)
 	}
 	return err
 }

@@ -26,14 +26,16 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// stranger knows no attachment: the pods are others'.
-type stranger struct{}
+// noAttachments is an AttachmentStore without attachments: all pods are foreign.
+type noAttachments struct{}
 
-func (stranger) Keys(string) ([]model.AttachmentKey, error)                   { return nil, nil }
-func (stranger) Get(model.AttachmentKey) (r attach.Record, _ bool, err error) { return r, false, nil }
-func (stranger) InNamespace(uint64) ([]attach.Record, error)                  { return nil, nil }
+func (noAttachments) Keys(string) ([]model.AttachmentKey, error) { return nil, nil }
+func (noAttachments) Get(model.AttachmentKey) (r attach.Record, _ bool, err error) {
+	return r, false, nil
+}
+func (noAttachments) InNamespace(uint64) ([]attach.Record, error) { return nil, nil }
 
-// pod is a namespace with an interface, as another's plugin has made it.
+// pod is a namespace with an interface, as another plugin would make it.
 func pod(t *testing.T) *netns.NS {
 	t.Helper()
 	nettest.Need(t, "tap")
@@ -44,23 +46,23 @@ func pod(t *testing.T) *netns.NS {
 	return ns
 }
 
-func machines(t *testing.T, looks <-chan time.Time) *Machines {
+func newRegistry(t *testing.T, polls <-chan time.Time) *Registry {
 	t.Helper()
-	return machinesThat(t, looks, nil)
+	return newRegistryWith(t, polls, nil)
 }
 
-// machinesThat call step before each thing that is done.
-func machinesThat(t *testing.T, looks <-chan time.Time, step func(name string) error) *Machines {
+// newRegistryWith is newRegistry with a failpoint hook.
+func newRegistryWith(t *testing.T, polls <-chan time.Time, step func(name string) error) *Registry {
 	t.Helper()
 	return New(Config{
-		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Step: step}, Memory: stranger{},
-		Log:   slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Hold:  func(context.Context, string) (func(), error) { return func() {}, nil },
-		After: func(time.Duration) <-chan time.Time { return looks },
+		Phase1: phase1.Config{Dir: filepath.Join(t.TempDir(), "vm"), Step: step}, Attachments: noAttachments{},
+		Log:         slog.New(slog.NewTextHandler(t.Output(), nil)),
+		LockSandbox: func(context.Context, string) (func(), error) { return func() {}, nil },
+		After:       func(time.Duration) <-chan time.Time { return polls },
 	})
 }
 
-func ask(t *testing.T, a host.Ask) []byte {
+func body(t *testing.T, a host.Request) []byte {
 	t.Helper()
 	b, err := json.Marshal(a)
 	if err != nil {
@@ -69,7 +71,7 @@ func ask(t *testing.T, a host.Ask) []byte {
 	return b
 }
 
-// direct is a machine with one interface by weft-direct.
+// direct is a VM with one interface by weft-direct.
 func direct() *plan.Input {
 	return &plan.Input{
 		Join: state.JoinMirred, VM: model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Interfaces: []model.VMInterface{{
@@ -79,10 +81,10 @@ func direct() *plan.Input {
 	}
 }
 
-// TestCloseWhileAMachineRuns: an agent ends at once, whatever runs on its node. The machine's network stays.
-func TestCloseWhileAMachineRuns(t *testing.T) {
-	ns, m := pod(t), machines(t, nil)
-	answer, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()}))
+// TestCloseWhileAVMRuns: Close returns at once although VMs run, and the VM's network stays.
+func TestCloseWhileAVMRuns(t *testing.T) {
+	ns, m := pod(t), newRegistry(t, nil)
+	answer, err := m.Start(t.Context(), ns, body(t, host.Request{Input: direct()}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,8 +92,8 @@ func TestCloseWhileAMachineRuns(t *testing.T) {
 	if err := json.Unmarshal(answer, &r); err != nil {
 		t.Fatal(err)
 	}
-	if !m.local.Attended(r.Machine, r.In) {
-		t.Fatal("the machine's wires are not given to weft-guest")
+	if !m.local.Serving(r.VM, r.PodID) {
+		t.Fatal("weft-guest is not served")
 	}
 	closed := make(chan error, 1)
 	go func() { closed <- m.Close() }()
@@ -103,19 +105,19 @@ func TestCloseWhileAMachineRuns(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("Close does not return")
 	}
-	if err := r.Still(t.Context(), ns); err != nil || m.local.Attended(r.Machine, r.In) {
-		t.Errorf("network of the machine: %v; wires given: %t, want no error and false", err,
-			m.local.Attended(r.Machine, r.In))
+	if err := r.Check(t.Context(), ns); err != nil || m.local.Serving(r.VM, r.PodID) {
+		t.Errorf("network of the VM: %v; weft-guest is served: %t, want no error and false", err,
+			m.local.Serving(r.VM, r.PodID))
 	}
 }
 
-// TestCutGuest: a guest that somebody has cut off from its pod's link is joined to it when the machine is looked at;
-// when the machine has left nobody looks any more.
-func TestCutGuest(t *testing.T) {
-	looks := make(chan time.Time)
-	ns, m := pod(t), machines(t, looks)
+// TestRejoinGuest: a guest whose join was removed is joined to its pod's link by the next poll; when the VM is gone the
+// polling ends.
+func TestRejoinGuest(t *testing.T) {
+	polls := make(chan time.Time)
+	ns, m := pod(t), newRegistry(t, polls)
 	defer func() { _ = m.Close() }()
-	answer, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()}))
+	answer, err := m.Start(t.Context(), ns, body(t, host.Request{Input: direct()}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,40 +126,40 @@ func TestCutGuest(t *testing.T) {
 		t.Fatal(err)
 	}
 	nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "eth0", "ingress")
-	if err := r.Still(t.Context(), ns); err == nil || !strings.Contains(err.Error(), "join") {
-		t.Fatalf("nobody sees that it is cut: %v", err)
+	if err := r.Check(t.Context(), ns); err == nil || !strings.Contains(err.Error(), "join") {
+		t.Fatalf("the check does not find the missing join: %v", err)
 	}
-	for range 2 { // the second look begins when the first has ended
+	for range 2 { // the second poll begins when the first has ended
 		select {
-		case looks <- time.Time{}:
+		case polls <- time.Time{}:
 		case <-time.After(time.Minute):
-			t.Fatal("nobody looks")
+			t.Fatal("the registry does not poll")
 		}
 	}
-	if err := r.Still(t.Context(), ns); err != nil {
+	if err := r.Check(t.Context(), ns); err != nil {
 		t.Error(err)
 	}
-	if _, err := m.Stop(t.Context(), ns, ask(t, host.Ask{Machine: "shop/vm1"})); err != nil {
+	if _, err := m.Stop(t.Context(), ns, body(t, host.Request{VM: "shop/vm1"})); err != nil {
 		t.Fatal(err)
 	}
 	select {
-	case looks <- time.Time{}: // the one that ends it, if it has not ended
+	case polls <- time.Time{}: // the last poll, if the polling has not ended
 	case <-time.After(10 * time.Millisecond):
 	}
 	m.group.Wait()
 }
 
-// TestUndoneLater: what could not be undone when an attachment ended is undone when the machine is looked at.
-func TestUndoneLater(t *testing.T) {
-	looks, broken, errBroken := make(chan time.Time), atomic.Bool{}, errors.New("not today")
-	ns, m := pod(t), machinesThat(t, looks, func(name string) error {
+// TestUndoRetried: a failed undo of a released attachment is retried by the next poll.
+func TestUndoRetried(t *testing.T) {
+	polls, broken, errBroken := make(chan time.Time), atomic.Bool{}, errors.New("not today")
+	ns, m := pod(t), newRegistryWith(t, polls, func(name string) error {
 		if broken.Load() && name == "remove network" {
 			return errBroken
 		}
 		return nil
 	})
 	defer func() { _ = m.Close() }()
-	if _, err := m.Start(t.Context(), ns, ask(t, host.Ask{Input: direct()})); err != nil {
+	if _, err := m.Start(t.Context(), ns, body(t, host.Request{Input: direct()})); err != nil {
 		t.Fatal(err)
 	}
 	all, err := m.Records()
@@ -170,14 +172,14 @@ func TestUndoneLater(t *testing.T) {
 	}
 	broken.Store(false)
 	if out := nettest.Run(t, ns, "ip", "-o", "link"); !strings.Contains(out, "tap0") {
-		t.Fatalf("nothing is left to undo: %s", out)
+		t.Fatalf("the failed undo left nothing: %s", out)
 	}
 	select {
-	case looks <- time.Time{}:
+	case polls <- time.Time{}:
 	case <-time.After(time.Minute):
-		t.Fatal("nobody looks")
+		t.Fatal("the registry does not poll")
 	}
-	m.group.Wait() // nobody looks any more
+	m.group.Wait() // the polling has ended
 	if all, err := m.Records(); err != nil || len(all) > 0 {
 		t.Errorf("left: %v (%v)", all, err)
 	}

@@ -20,28 +20,28 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// records is where the records are: in the agent's ledger, or in files where there is none.
-func (c Config) records() attach.Memory {
+// records returns the record store: the agent's ledger, or files.
+func (c Config) records() attach.RecordStore {
 	if c.Records != nil {
 		return c.Records
 	}
 	return files{c.Dir}
 }
 
-// files are records in a directory, a file for each machine in a pod.
+// files is a RecordStore in a directory, with one file for each VM in a pod.
 type files struct{ dir string }
 
-// path is the file of a record. A machine's key is two names of Kubernetes', which have no commas.
+// path returns the file of a record. A VM's key consists of two Kubernetes names, which have no commas.
 func (f files) path(k model.AttachmentKey) string {
-	return f.stem(k.Network) + "," + word(k.ContainerID) + ".json"
+	return f.stem(k.Network) + "," + fileName(k.ContainerID) + ".json"
 }
 
-func (f files) stem(machine string) string {
-	return filepath.Join(f.dir, strings.ReplaceAll(machine, "/", ","))
+func (f files) stem(vm string) string {
+	return filepath.Join(f.dir, strings.ReplaceAll(vm, "/", ","))
 }
 
-// word is a pod's name as it can be in that of a file.
-func word(pod string) string {
+// fileName returns a pod's name if it can be part of a file's name, else its hash.
+func fileName(pod string) string {
 	const most = 64
 	plain := func(r rune) bool {
 		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '.' || r == '-' || r == '_'
@@ -61,7 +61,7 @@ func (f files) Put(records ...attach.Record) error {
 			return err
 		}
 		if err := atomicfile.Write(f.path(r.Key()), b, 0o600, atomicfile.CrashSafe); err != nil {
-			return model.Faultf(model.CodeIO, "the directory must be writable and have room", "record of machine %s: %w",
+			return model.Errorf(model.CodeIO, "the directory must be writable and have free space", "record of VM %s: %w",
 				r.Request.Network, err)
 		}
 	}
@@ -71,7 +71,7 @@ func (f files) Put(records ...attach.Record) error {
 // Get reads a record.
 func (f files) Get(k model.AttachmentKey) (attach.Record, bool, error) { return f.read(f.path(k)) }
 
-// List reads all records; the error joins what is wrong with unreadable ones.
+// List reads all records; the error joins those of the unreadable ones.
 func (f files) List() ([]attach.Record, error) {
 	paths, err := f.all()
 	errs := []error{err}
@@ -85,10 +85,10 @@ func (f files) List() ([]attach.Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// Delete removes a record; one that is not there is no error.
+// Delete removes a record; a missing one is no error.
 func (f files) Delete(k model.AttachmentKey) error {
 	if err := os.Remove(f.path(k)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("record of machine %s: %w", k.Network, err)
+		return fmt.Errorf("record of VM %s: %w", k.Network, err)
 	}
 	return nil
 }
@@ -108,7 +108,7 @@ func (f files) read(path string) (r attach.Record, found bool, err error) {
 	return r, err == nil, err
 }
 
-// decode reads a file, also one of the form that versions before this one wrote: it had no stage.
+// decode decodes a file, also one of the format without a stage that earlier versions wrote.
 func decode(where string, b []byte) (attach.Record, error) {
 	var form struct {
 		Version int          `json:"version"`
@@ -125,18 +125,18 @@ func decode(where string, b []byte) (attach.Record, error) {
 	return r.stored(), nil
 }
 
-// lock keeps other calls for the machine away.
+// lock excludes other calls for the VM.
 func (c Config) lock(ctx context.Context, key string) (unlock func(), err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "records of VMs: %w", err)
 	}
 	path := files{c.Dir}.stem(key) + ".lock"
 	f, err := flock.Open(ctx, path, flock.Exclusive, 0o600)
 	if err != nil && ctx.Err() != nil && errors.Is(err, ctx.Err()) {
-		return nil, model.Faultf(model.CodeTryAgain, "another call for it is under way", "machine %s: %w", key, ctx.Err())
+		return nil, model.Errorf(model.CodeTryAgain, "another call for this VM is running", "VM %s: %w", key, ctx.Err())
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "records of machines: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "records of VMs: %w", err)
 	}
 	c.tidy(key)
 	return func() {
@@ -145,9 +145,9 @@ func (c Config) lock(ctx context.Context, key string) (unlock func(), err error)
 	}, nil
 }
 
-// tidy takes away what calls for the machine left that were killed while they wrote, and what is of another boot.
+// tidy removes temporary files of killed calls, and the VM's records of other boots.
 func (c Config) tidy(key string) {
-	_ = atomicfile.Sweep(c.Dir) // it is tried again by the next call
+	_ = atomicfile.Sweep(c.Dir) // the next call tries again
 	paths, _ := filepath.Glob(files{c.Dir}.stem(key) + ",*.json")
 	for _, path := range paths {
 		if r, found, err := (files{c.Dir}).read(path); err == nil && found && r.Boot != c.Boot {
@@ -156,9 +156,9 @@ func (c Config) tidy(key string) {
 	}
 }
 
-// Adopt brings the records that an agent of an earlier version has in files to where they are kept now, and takes away
-// what killed calls left beside them. A record goes before its file does: whoever is killed between the two finds it in
-// both places, and what is kept already is the newer.
+// Adopt moves records that an agent of an earlier version left in files to the record store, and removes what killed
+// calls left. It stores a record before it deletes the file: if the agent is killed in between, both exist, and the
+// stored one is newer.
 func (c Config) Adopt(ctx context.Context) error {
 	old := files{c.Dir}
 	paths, err := old.all()

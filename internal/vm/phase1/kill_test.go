@@ -26,7 +26,7 @@ const (
 	beStep = "WEFT_TEST_PHASE1_STEP" // the process ends before this step
 )
 
-// TestBeKilled is no test: it is the call that the tests kill.
+// TestBeKilled is not a test: it is the call that the tests kill.
 func TestBeKilled(t *testing.T) {
 	call := os.Getenv(beCall)
 	if call == "" {
@@ -50,14 +50,14 @@ func TestBeKilled(t *testing.T) {
 	if call == "undo" {
 		err = c.Undo(t.Context(), ns, "pod1", "shop/vm1")
 	} else {
-		_, err = c.Start(t.Context(), ns, "pod1", machine(model.VMBridge, model.VMDirect))
+		_, err = c.Start(t.Context(), ns, "pod1", testInput(model.VMBridge, model.VMDirect))
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// killed runs a call in a process of its own that ends before a step (-1: none), or after a time, and tells whether it
+// killed runs a call in a child process that is killed before a step (-1: none) or after a time, and reports whether it
 // was killed.
 func (w *world) killed(call string, step int, after time.Duration) bool {
 	w.t.Helper()
@@ -71,7 +71,7 @@ func (w *world) killed(call string, step int, after time.Duration) bool {
 	if err := cmd.Start(); err != nil {
 		w.t.Fatal(err)
 	}
-	// a process that is there, however late it was started
+	// counted from the start of the process
 	kill := time.AfterFunc(after, func() { _ = cmd.Process.Kill() })
 	defer kill.Stop()
 	err := cmd.Wait()
@@ -84,30 +84,30 @@ func (w *world) killed(call string, step int, after time.Duration) bool {
 	return true
 }
 
-// TestKilledAtEveryStep: the next call takes up what a killed one began, whether it goes on or back.
+// TestKilledAtEveryStep: a start or an undo resumes a call that was killed at any step.
 func TestKilledAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	before := w.looks()
-	w.start(machine(model.VMBridge, model.VMDirect))
-	after := w.looks()
+	before := w.dump()
+	w.start(testInput(model.VMBridge, model.VMDirect))
+	after := w.dump()
 	w.undo()
 	steps := map[string]int{}
 	for _, call := range []string{"start", "undo"} {
 		for step := 0; ; step++ {
 			if call == "undo" {
-				w.start(machine(model.VMBridge, model.VMDirect))
+				w.start(testInput(model.VMBridge, model.VMDirect))
 			}
 			hit := w.killed(call, step, time.Minute)
 			steps[call] = step
-			if step%2 == 0 { // every other time it goes on
-				w.same(w.start(machine(model.VMBridge, model.VMDirect)))
-				if d := cmp.Diff(after, w.looks()); d != "" {
+			if step%2 == 0 { // every other call is started again
+				w.expectApplied(w.start(testInput(model.VMBridge, model.VMDirect)))
+				if d := cmp.Diff(after, w.dump()); d != "" {
 					t.Fatalf("%s killed at step %d, started again (-want +have):\n%s", call, step, d)
 				}
 			}
 			w.undo()
-			if d := cmp.Diff(before, w.looks()); d != "" {
+			if d := cmp.Diff(before, w.dump()); d != "" {
 				t.Fatalf("%s killed at step %d, undone (-before +after):\n%s", call, step, d)
 			}
 			if !hit {
@@ -121,11 +121,11 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 }
 
-// TestKilledAnywhere: the same in the middle of what the kernel is told.
+// TestKilledAnywhere: the same for calls that are killed at any time, also within kernel operations.
 func TestKilledAnywhere(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	before := w.looks()
+	before := w.dump()
 	const rounds = 16
 	for _, call := range []string{"start", "undo"} {
 		usual := time.Hour
@@ -138,17 +138,17 @@ func TestKilledAnywhere(t *testing.T) {
 		for i := range rounds {
 			w.undo()
 			if call == "undo" {
-				w.start(machine(model.VMBridge, model.VMDirect))
+				w.start(testInput(model.VMBridge, model.VMDirect))
 			}
 			hit := w.killed(call, -1, aim.Moment())
-			if aim.Told(hit); hit {
+			if aim.Record(hit); hit {
 				hits++
 			}
 			if i%2 == 0 {
-				w.same(w.start(machine(model.VMBridge, model.VMDirect)))
+				w.expectApplied(w.start(testInput(model.VMBridge, model.VMDirect)))
 			}
 			w.undo()
-			if d := cmp.Diff(before, w.looks()); d != "" {
+			if d := cmp.Diff(before, w.dump()); d != "" {
 				t.Fatalf("%s killed (-before +after):\n%s", call, d)
 			}
 		}

@@ -20,8 +20,8 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// leased is what udhcpc's script writes down: what the guest was told, after it has believed it.
-const leased = `#!/bin/sh
+// leaseScript is udhcpc's script: it configures the guest and writes down its lease.
+const leaseScript = `#!/bin/sh
 [ "$1" = bound ] || exit 0
 ip addr add "$ip/$mask" dev eth0
 if [ -n "$staticroutes" ]; then
@@ -37,12 +37,11 @@ ip link set eth0 mtu "$mtu"
 echo "$ip/$mask $mtu $hostname $dns" > "$LEASE"
 `
 
-// TestLease: an ordinary DHCP client in the guest gets what it needs for packets to pass, by each binding, in each kind
-// of pod.
+// TestLease: an ordinary DHCP client in the guest gets a working configuration by each binding, in each kind of pod.
 func TestLease(t *testing.T) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
-		nettest.Without(t, "there is no busybox, whose udhcpc would be the guest's client")
+		nettest.SkipMissing(t, "there is no busybox, whose udhcpc would be the guest's client")
 	}
 	for attached, attach := range worlds() {
 		for _, binding := range []model.VMBinding{model.VMMasquerade, model.VMBridge, model.VMDirect} {
@@ -57,25 +56,25 @@ func TestLease(t *testing.T) {
 					want = map[string]string{"flannel": "10.244.1.5/24", "routed": "10.244.1.5/32"}[attached] +
 						want[len("10.0.2.2/24"):]
 				}
-				in := machine(binding)
+				in := testInput(binding)
 				in.DNS.Nameservers = []string{"10.96.0.10"}
 				n := w.start(in).Networks[0]
 				guest := nettest.NS(t, "guest")
 				nettest.Relay(t, w.pod, n.Device.Target, false, guest, n.Device.MAC)
-				w.speak(*n.Guest)
+				w.serveGuest(*n.Guest)
 				if got := w.client(guest, busybox); got != want {
 					t.Errorf("leased %q, want %q", got, want)
 				}
 				w.ping(guest, far)
 				w.serve(guest, ":80", "guest")
-				w.called(w.far, "10.244.1.5:80", "guest "+far)
+				w.expectReply(w.far, "10.244.1.5:80", "guest "+far)
 			})
 		}
 	}
 }
 
-// speak serves the guest until the test ends.
-func (w *world) speak(g model.Guest) {
+// serveGuest serves DHCP and RA to the guest until the test ends.
+func (w *world) serveGuest(g model.GuestConfig) {
 	w.t.Helper()
 	s, err := sockets.Open(w.pod, g)
 	if err != nil {
@@ -84,7 +83,7 @@ func (w *world) speak(g model.Guest) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() {
-		done <- serve.Config{Log: slog.New(slog.DiscardHandler)}.Run(ctx, []serve.Wire{{Guest: g, Sockets: s}})
+		done <- serve.Config{Log: slog.New(slog.DiscardHandler)}.Run(ctx, []serve.Interface{{Guest: g, Sockets: s}})
 	}()
 	w.t.Cleanup(func() {
 		cancel()
@@ -94,12 +93,12 @@ func (w *world) speak(g model.Guest) {
 	})
 }
 
-// client runs a DHCP client in a guest until it has a lease, and gives what it was told.
+// client runs a DHCP client in a guest until it has a lease, and returns the lease.
 func (w *world) client(guest *netns.NS, busybox string) string {
 	w.t.Helper()
 	dir := w.t.TempDir()
 	script, lease := filepath.Join(dir, "script"), filepath.Join(dir, "lease")
-	if err := os.WriteFile(script, []byte(leased), 0o700); err != nil {
+	if err := os.WriteFile(script, []byte(leaseScript), 0o700); err != nil {
 		w.t.Fatal(err)
 	}
 	out, err := nettest.Try(guest, "env", "LEASE="+lease, "timeout", "60", busybox, "udhcpc", "-i", "eth0", "-n", "-q",
@@ -115,7 +114,7 @@ func (w *world) client(guest *netns.NS, busybox string) string {
 	return string(b)
 }
 
-// TestRouter: the guest's kernel finds its way out by itself.
+// TestRouter: the guest's kernel learns its default route from router advertisements.
 func TestRouter(t *testing.T) {
 	for binding, own := range map[model.VMBinding]string{
 		model.VMMasquerade: "fd10:0:2::2/128", model.VMDirect: "fd00:1::5/128",
@@ -127,9 +126,9 @@ func TestRouter(t *testing.T) {
 func router(t *testing.T, binding model.VMBinding, own string) {
 	w := newWorld(t)
 	w.flannel()
-	n := w.start(machine(binding)).Networks[0]
+	n := w.start(testInput(binding)).Networks[0]
 	guest := nettest.NS(t, "guest")
-	w.speak(*n.Guest)
+	w.serveGuest(*n.Guest)
 	nettest.Relay(t, w.pod, n.Device.Target, false, guest, n.Device.MAC)
 	w.ip(guest, "addr add "+own+" dev eth0 nodad")
 	for range 600 {

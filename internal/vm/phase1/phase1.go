@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package phase1 brings a machine's plan into its pod, with the rights of the node: links, addresses, settings and NAT
-// rules, all that the hypervisor and the guest find there.
+// Package phase1 applies a VM's plan to its pod's network namespace, with the privileges of the node: the links,
+// addresses, sysctls and NAT rules that the hypervisor and the guest need. The name is KubeVirt's: virt-handler's
+// privileged phase 1.
 //
-// # What is remembered
+// # State
 //
-// A machine in a pod has a record of attach's kind, in the agent's ledger or, without an agent, in a file. Each network
-// is an act of it, whose state is written before anything of it is done:
+// A VM in a pod has an attach.Record, in the agent's ledger or, without an agent, in a file. Each network is an act of
+// the record. Its state is stored before the kernel is changed:
 //
-//	pending   planned, with the pre-image of what will change; nothing is done
-//	started   some of it may be there
-//	finished  all of it is there
-//	leaving   some of it may be gone
+//	pending   planned, with the pre-image of what will change; nothing is applied
+//	started   may be partly applied
+//	finished  applied
+//	leaving   may be partly removed
 //
-// A call that was killed is taken up where it was: what is started is done again by the plan on disk, which is what
-// makes that safe. The kernel is not asked again what the pod was like, because by then the pod is not like that. A
-// call that fails takes back what it began; the pod's network is then as it was. When an agent starts, attach's recovery
-// says what of the acts stays.
+// A call that was killed is resumed from the stored plan: a started network is applied again. The plan is not
+// recomputed, because the pod no longer has the state that the plan was computed from. A call that fails rolls back
+// what it applied. When an agent starts, attach's recovery decides which networks stay.
 package phase1
 
 import (
@@ -38,29 +38,29 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Config is what all calls have.
+// Config configures all calls.
 type Config struct {
-	// Records keeps the records; nil is a file each in Dir.
-	Records attach.Memory
-	// Dir is where the machines' locks are, and the records of a process without an agent. It need not outlive a boot.
+	// Records stores the records; nil is one file each in Dir.
+	Records attach.RecordStore
+	// Dir has the locks of the VMs, and the records if there is no agent. It need not survive a reboot.
 	Dir string
-	// Boot names the boot of the node: what was recorded in another one is void. "" is every boot.
+	// Boot is the node's boot ID: records of another boot are void. "" if boots are not distinguished.
 	Boot string
-	// Container is the sandbox of the pods of Start, where an agent attached them.
+	// Container is the sandbox ID of the pods of Start, if an agent attached them.
 	Container string
-	// Root is the root directory of the hypervisor's container, where Start gives the machine's user the node's vhost-net
-	// and its macvtaps' devices, or "".
+	// Root is the root directory of the hypervisor's container, or "". In it, Start grants the hypervisor's user
+	// vhost-net and the devices of macvtaps.
 	Root string
-	// Vhost, which may be nil, is asked for that device in UsableVhost's place: for tests.
+	// Vhost, if set, replaces UsableVhost: for tests.
 	Vhost func() (number uint64, ok bool)
 	Log   *slog.Logger
-	// Step, which may be nil, is called before each thing that is done. Its error is that thing's error: for tests.
+	// Step, if set, is called before each step; the step fails with its error: for tests.
 	Step failpoint.Hook
 }
 
-// Start brings the machine of the input into a pod: networks that are new are made, those that are absent now are taken
-// away. The input's answers are asked for here. Pod names the pod among all that there ever are: what is recorded of
-// another one is void.
+// Start applies the input's VM to a pod: it creates networks that are new and removes those that are absent. It
+// observes the kernel for the input. Pod identifies the pod across its node's lifetime: records of another pod are
+// void.
 func (c Config) Start(ctx context.Context, ns *netns.NS, pod string, in plan.Input) (Record, error) {
 	unlock, err := c.lock(ctx, in.VM.Key())
 	if err != nil {
@@ -78,41 +78,41 @@ func (c Config) Start(ctx context.Context, ns *netns.NS, pod string, in plan.Inp
 	}
 	for _, n := range slices.Backward(slices.Clone(w.record.Networks)) {
 		if n.State == Leaving || !wanted(in.VM, n.Interface) {
-			if err := w.leave(ctx, n.Interface.Name); err != nil {
+			if err := w.removeNetwork(ctx, n.Interface.Name); err != nil {
 				return Record{}, err
 			}
 		}
 	}
-	var begun []string
+	var applied []string
 	if err = w.plan(ctx, in); err == nil {
-		begun, err = w.begin(ctx)
+		applied, err = w.applyPending(ctx)
 	}
 	if err == nil {
-		err = w.give()
+		err = w.grantDevices()
 	}
 	if err == nil && len(w.record.Networks) == 0 {
-		err = w.rest(ctx)
+		err = w.releaseShared(ctx)
 	}
 	if err != nil {
-		return Record{}, errors.Join(err, w.takeBack(context.WithoutCancel(ctx), begun))
+		return Record{}, errors.Join(err, w.rollback(context.WithoutCancel(ctx), applied))
 	}
 	return w.record, nil
 }
 
-// wanted tells whether a network that is in the pod should be there.
+// wanted reports whether a network of the pod is still in the VM's specification.
 func wanted(vm model.VM, nic model.VMInterface) bool {
 	return slices.ContainsFunc(vm.Interfaces, func(o model.VMInterface) bool { return o.Name == nic.Name && !o.Absent })
 }
 
-// work is a call under way.
-type work struct {
+// call is one call of Start or Undo.
+type call struct {
 	Config
 	spaces kernel.Spaces
 	record Record
 }
 
-// plan adds the networks that are not in the pod yet to the record, as pending.
-func (w *work) plan(ctx context.Context, in plan.Input) error {
+// plan adds the networks that the pod does not have yet to the record, as pending.
+func (w *call) plan(ctx context.Context, in plan.Input) error {
 	in.VM.Interfaces = slices.Clone(in.VM.Interfaces)
 	was := slices.Clone(w.record.Networks)
 	for i, nic := range in.VM.Interfaces {
@@ -121,15 +121,15 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 			continue
 		}
 		if was := w.record.Networks[at].Interface.Binding; was != nic.Binding {
-			return model.Faultf(model.CodeInvalidConf, "stop the machine first",
+			return model.Errorf(model.CodeInvalidConf, "stop the VM first",
 				"%s.domain.devices.interfaces[%d]: network %q is bound by %s in the pod, not by %s",
 				in.VM.Path, nic.Index, nic.Name, was, nic.Binding)
 		}
 		w.record.Networks[at].Interface.Down, w.record.Networks[at].Device.Down = nic.Down, nic.Down
-		in.VM.Interfaces[i].Absent = true // it still counts where links are numbered
+		in.VM.Interfaces[i].Absent = true // it still counts for ordinal names
 	}
 	if !slices.ContainsFunc(in.VM.Interfaces, func(nic model.VMInterface) bool { return !nic.Absent }) {
-		if w.record.linked(was) {
+		if w.record.sameLinkStates(was) {
 			return nil
 		}
 		return w.save("links")
@@ -140,16 +140,16 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 		return err
 	}
 	for _, a := range seen {
-		in.Ordinal = in.Ordinal || a.Found
+		in.OrdinalNames = in.OrdinalNames || a.Found
 	}
 	if in.Answers, err = w.spaces.Observe(ctx, plan.Observe(in)); err != nil {
 		return err
 	}
-	further, err := w.spaces.Observe(ctx, plan.ObserveFurther(in))
+	more, err := w.spaces.Observe(ctx, plan.ObserveFurther(in))
 	if err != nil {
 		return err
 	}
-	maps.Copy(in.Answers, further)
+	maps.Copy(in.Answers, more)
 	p, err := plan.New(in)
 	if err != nil {
 		return err
@@ -158,8 +158,8 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 		mac := n.Device.MAC
 		i := slices.IndexFunc(w.record.Networks, func(o Network) bool { return mac != "" && o.Device.MAC == mac })
 		if i >= 0 {
-			return model.Faultf(model.CodeInvalidConf, "choose another one",
-				"%s.domain.devices.interfaces[%d].macAddress: %s is the address of interface %q already",
+			return model.Errorf(model.CodeInvalidConf, "choose another one",
+				"%s.domain.devices.interfaces[%d].macAddress: %s is already the address of interface %q",
 				in.VM.Path, n.Interface.Index, mac, w.record.Networks[i].Interface.Name)
 		}
 	}
@@ -172,41 +172,41 @@ func (w *work) plan(ctx context.Context, in plan.Input) error {
 	return w.save("pending")
 }
 
-// begin does what is pending or started, in order, and tells what it began.
-func (w *work) begin(ctx context.Context) (begun []string, err error) {
+// applyPending applies the pending and started networks in order. It returns the names of those that it began.
+func (w *call) applyPending(ctx context.Context) (applied []string, err error) {
 	for i := range w.record.Networks {
 		n := &w.record.Networks[i]
 		if n.State != Pending && n.State != Started {
 			continue
 		}
-		begun = append(begun, n.Interface.Name)
+		applied = append(applied, n.Interface.Name)
 		n.State = Started
 		if err := w.save("started"); err != nil {
-			return begun, err
+			return applied, err
 		}
 		if err := w.Step.At("pod"); err != nil {
-			return begun, err
+			return applied, err
 		}
-		if err := w.spaces.Apply(ctx, w.record.Pod.Fragment); err != nil {
-			return begun, w.fault(n.Interface, err)
+		if err := w.spaces.Apply(ctx, w.record.Shared.Fragment); err != nil {
+			return applied, w.wrapError(n.Interface, err)
 		}
 		if err := w.Step.At("apply"); err != nil {
-			return begun, err
+			return applied, err
 		}
 		if err := w.apply(ctx, n); err != nil {
-			return begun, w.fault(n.Interface, err)
+			return applied, w.wrapError(n.Interface, err)
 		}
 		n.State = Finished
 		if err := w.save("finished"); err != nil {
-			return begun, err
+			return applied, err
 		}
 	}
-	return begun, nil
+	return applied, nil
 }
 
-// apply brings a network about. Where the kernel has no dummy, a bridge without ports keeps the name of the pod's link:
-// it is down, and holds addresses as well.
-func (w *work) apply(ctx context.Context, n *Network) error {
+// apply applies a network. If the kernel has no dummy links, a bridge without ports keeps the name of the pod's link:
+// it is down, and can have addresses, too.
+func (w *call) apply(ctx context.Context, n *Network) error {
 	err := w.spaces.Apply(ctx, n.Fragment)
 	if !errors.Is(err, unix.EOPNOTSUPP) {
 		return err
@@ -216,26 +216,26 @@ func (w *work) apply(ctx context.Context, n *Network) error {
 		return err
 	}
 	n.Fragment.Pod.Links[i].Kind = state.Bridge
-	w.Log.Info("this kernel has no dummy: a bridge without ports keeps the name", "link", n.PodLink)
+	w.Log.Info("kernel has no dummy links; a bridge without ports keeps the name of the pod's link", "link", n.PodLink)
 	if err := w.save("stand-in"); err != nil {
 		return err
 	}
 	return w.spaces.Apply(ctx, n.Fragment)
 }
 
-// fault says which network an error is about, and what may help.
-func (w *work) fault(nic model.VMInterface, err error) error {
+// wrapError adds the network and a hint to an error.
+func (w *call) wrapError(nic model.VMInterface, err error) error {
 	code, hint := model.CodeInternal, ""
 	switch {
 	case errors.Is(err, kernel.ErrForeign), errors.Is(err, kernel.ErrExists):
-		code, hint = model.CodeExists, "take it away, or start the machine in a pod of its own"
+		code, hint = model.CodeExists, "delete it, or start the VM in a pod of its own"
 	case errors.Is(err, kernel.ErrMissing), errors.Is(err, kernel.ErrGone):
-		code, hint = model.CodeInvalidEnv, "the pod has changed since it was looked at: make it anew"
+		code, hint = model.CodeInvalidEnv, "the pod has changed during the call; re-create it"
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPROTONOSUPPORT):
 		code, hint = model.CodeInvalidEnv,
 			"the kernel needs tun and bridge; for masquerade nf_tables with nft_nat and nft_masq; for the direct binding eBPF, nft_fwd_netdev or act_mirred with cls_u32; "+
-				"to guard a macvtap the egress hook of nftables (Linux 5.16, CONFIG_NETFILTER_EGRESS), or trust in the guest (--trust-guest)"
+				"for the source guard of a macvtap the egress hook of nftables (Linux 5.16, CONFIG_NETFILTER_EGRESS), or a trusted guest (--trust-guest)"
 	}
-	return model.Faultf(code, hint, "%s.domain.devices.interfaces[%d]: network %q: %w", w.record.Path, nic.Index,
+	return model.Errorf(code, hint, "%s.domain.devices.interfaces[%d]: network %q: %w", w.record.Path, nic.Index,
 		nic.Name, err)
 }

@@ -18,52 +18,51 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// worlds are the ways in which a pod is attached.
+// worlds returns the ways to attach a pod.
 func worlds() map[string]func(*world) {
 	return map[string]func(*world){"flannel": (*world).flannel, "routed": (*world).routed}
 }
 
-func machines() map[string]plan.Input {
-	listed, queues := machine(model.VMMasquerade), machine(model.VMBridge)
-	listed.VM.Interfaces[0].Ports = []model.VMPorts{
+func testInputs() map[string]plan.Input {
+	listed, queues := testInput(model.VMMasquerade), testInput(model.VMBridge)
+	listed.VM.Interfaces[0].Ports = []model.VMPortRange{
 		{Protocol: "tcp", First: 80, Last: 90}, {Protocol: "udp", First: 53, Last: 53},
 	}
 	listed.VM.MigrationPorts = []uint16{49152, 49153}
 	queues.VM.Queues, queues.SoftChecksums = 4, true
-	mesh := machine(model.VMMasquerade)
-	mesh.VM.Mesh = true
+	mesh := testInput(model.VMMasquerade)
+	mesh.VM.ServiceMesh = true
 	return map[string]plan.Input{
-		"masquerade": machine(model.VMMasquerade), "listed": listed, "mesh": mesh, "bridge": machine(model.VMBridge),
+		"masquerade": testInput(model.VMMasquerade), "listed": listed, "mesh": mesh, "bridge": testInput(model.VMBridge),
 		"queues":  queues,
-		"several": machine(model.VMMasquerade, model.VMBridge), "managed": machine(model.VMManagedTap, model.VMManagedTap),
-		"direct": machine(model.VMDirect), "directs": machine(model.VMDirect, model.VMDirect),
+		"several": testInput(model.VMMasquerade, model.VMBridge), "managed": testInput(model.VMManagedTap, model.VMManagedTap),
+		"direct": testInput(model.VMDirect), "directs": testInput(model.VMDirect, model.VMDirect),
 	}
 }
 
-// TestStartAndUndo: what is in the pod is what the plan says, a second time changes nothing, and undo gives the pod's
-// network back.
+// TestStartAndUndo: the pod matches the plan, a second start writes nothing, and undo restores the pod's network.
 func TestStartAndUndo(t *testing.T) {
 	for attached, attach := range worlds() {
-		for name, in := range machines() {
+		for name, in := range testInputs() {
 			t.Run(attached+"/"+name, func(t *testing.T) {
 				w := newWorld(t)
 				attach(w)
-				before := w.looks()
+				before := w.dump()
 				r := w.start(in)
-				w.same(r)
+				w.expectApplied(r)
 				if n := w.writes(func(s kernel.Spaces) error { return applyAll(t.Context(), s, r) }); n > 0 {
 					t.Errorf("a second pass wrote %d times", n)
 				}
-				after := w.looks()
+				after := w.dump()
 				again := w.start(in)
 				if d := cmp.Diff(r.Networks, again.Networks, comparers()); d != "" {
 					t.Errorf("started again (-first +second):\n%s", d)
 				}
-				if d := cmp.Diff(after, w.looks()); d != "" {
+				if d := cmp.Diff(after, w.dump()); d != "" {
 					t.Errorf("started again (-first +second):\n%s", d)
 				}
 				w.undo()
-				if d := cmp.Diff(before, w.looks()); d != "" {
+				if d := cmp.Diff(before, w.dump()); d != "" {
 					t.Errorf("the pod (-before +after):\n%s", d)
 				}
 				w.undo() // nothing is left to do
@@ -72,31 +71,30 @@ func TestStartAndUndo(t *testing.T) {
 	}
 }
 
-// TestPlugAndUnplug: a network comes later, and goes while the others stay.
+// TestPlugAndUnplug: a network is added, and removed while the others stay.
 func TestPlugAndUnplug(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	before := w.looks()
-	w.start(machine(model.VMBridge))
-	one := w.looks()
-	both := machine(model.VMBridge, model.VMBridge)
+	before := w.dump()
+	w.start(testInput(model.VMBridge))
+	one := w.dump()
+	both := testInput(model.VMBridge, model.VMBridge)
 	r := w.start(both)
-	if w.same(r); len(r.Networks) != 2 {
+	if w.expectApplied(r); len(r.Networks) != 2 {
 		t.Errorf("networks: %+v", r.Networks)
 	}
 	both.VM.Interfaces[1].Absent = true
-	w.same(w.start(both))
-	if d := cmp.Diff(one, w.looks()); d != "" {
+	w.expectApplied(w.start(both))
+	if d := cmp.Diff(one, w.dump()); d != "" {
 		t.Errorf("unplugged (-before +after):\n%s", d)
 	}
 	w.undo()
-	if d := cmp.Diff(before, w.looks()); d != "" {
+	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Errorf("the pod (-before +after):\n%s", d)
 	}
 }
 
-// TestUnpluggedAll: a machine that stays in its pod without any network leaves nothing of it changed, and gets one
-// again.
+// TestUnpluggedAll: a VM that stays in its pod without networks leaves nothing changed, and can get a network again.
 func TestUnpluggedAll(t *testing.T) {
 	for _, binding := range []model.VMBinding{model.VMBridge, model.VMMasquerade} {
 		t.Run(string(binding), func(t *testing.T) {
@@ -106,110 +104,110 @@ func TestUnpluggedAll(t *testing.T) {
 				return nettest.Run(t, w.pod, "sysctl", "net.ipv4.ip_forward", "net.ipv4.conf.all.arp_ignore",
 					"net.ipv6.conf.all.forwarding")
 			}
-			before, were := w.looks(), settings()
-			w.start(machine(binding))
-			one := w.looks()
+			before, were := w.dump(), settings()
+			w.start(testInput(binding))
+			one := w.dump()
 			if settings() == were {
 				t.Fatalf("nothing was set: %s", were)
 			}
-			none := machine(binding)
+			none := testInput(binding)
 			none.VM.Interfaces[0].Absent = true
 			for range 2 {
 				if r := w.start(none); len(r.Networks) > 0 {
 					t.Errorf("networks: %+v", r.Networks)
 				}
-				if d := cmp.Diff(before, w.looks()); d != "" {
+				if d := cmp.Diff(before, w.dump()); d != "" {
 					t.Errorf("the pod (-before +after):\n%s", d)
 				}
 				if got := settings(); got != were {
 					t.Errorf("settings were\n%sand are\n%s", were, got)
 				}
 			}
-			w.same(w.start(machine(binding)))
-			if d := cmp.Diff(one, w.looks()); d != "" {
+			w.expectApplied(w.start(testInput(binding)))
+			if d := cmp.Diff(one, w.dump()); d != "" {
 				t.Errorf("plugged again (-first +second):\n%s", d)
 			}
 			w.undo()
-			if d := cmp.Diff(before, w.looks()); d != "" || settings() != were {
+			if d := cmp.Diff(before, w.dump()); d != "" || settings() != were {
 				t.Errorf("the pod (-before +after):\n%s\n%s", d, settings())
 			}
 		})
 	}
 }
 
-// TestChanged: what a machine that runs cannot change is refused, and stays as it is.
+// TestChanged: a change that a running VM does not support is refused, and nothing changes.
 func TestChanged(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	r := w.start(machine(model.VMBridge))
-	twin := machine(model.VMBridge, model.VMBridge)
+	r := w.start(testInput(model.VMBridge))
+	twin := testInput(model.VMBridge, model.VMBridge)
 	twin.VM.Interfaces[1].MAC = r.Networks[0].Device.MAC
 	for want, in := range map[string]plan.Input{
-		`spec.domain.devices.interfaces[0]: network "default" is bound by bridge in the pod, not by masquerade (stop the machine first)`: machine(model.VMMasquerade),
+		`spec.domain.devices.interfaces[0]: network "default" is bound by bridge in the pod, not by masquerade (stop the VM first)`: testInput(model.VMMasquerade),
 		`spec.domain.devices.interfaces[1].macAddress: ` + r.Networks[0].Device.MAC +
-			` is the address of interface "default" already (choose another one)`: twin,
+			` is already the address of interface "default" (choose another one)`: twin,
 	} {
 		if _, err := w.Start(t.Context(), w.pod, "pod1", in); err == nil || err.Error() != want {
 			t.Errorf("\n got %v\nwant %s", err, want)
 		}
-		w.same(r)
+		w.expectApplied(r)
 	}
 }
 
-// TestOrdinal: in a pod whose links are numbered the one that comes later has its own number.
+// TestOrdinal: in a pod with ordinal link names a network that is added later has its own number.
 func TestOrdinal(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
 	w.ip(w.pod, "link set "+blueLink+" down")
 	w.ip(w.pod, "link set "+blueLink+" name net1")
-	w.start(machine(model.VMMasquerade))
-	r := w.start(machine(model.VMMasquerade, model.VMBridge))
-	if w.same(r); r.Networks[1].PodLink != "net1" || r.Networks[1].Device.Target != "tap1" {
+	w.start(testInput(model.VMMasquerade))
+	r := w.start(testInput(model.VMMasquerade, model.VMBridge))
+	if w.expectApplied(r); r.Networks[1].PodLink != "net1" || r.Networks[1].Device.Target != "tap1" {
 		t.Errorf("%+v", r.Networks[1])
 	}
 }
 
-// TestNewPod: a machine that is in two pods, as one that moves is, is remembered of each by itself.
+// TestNewPod: a VM in two pods, as during a live migration, has a record for each.
 func TestNewPod(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	before := w.looks()
-	w.start(machine(model.VMMasquerade))
+	before := w.dump()
+	w.start(testInput(model.VMMasquerade))
 	next := newWorld(t)
 	next.routed()
 	next.Dir = w.Dir
-	r, err := next.Start(t.Context(), next.pod, "pod2", machine(model.VMBridge))
+	r, err := next.Start(t.Context(), next.pod, "pod2", testInput(model.VMBridge))
 	if err != nil || len(r.Networks) != 1 || r.Networks[0].Interface.Binding != model.VMBridge {
 		t.Fatalf("%+v %v", r, err)
 	}
-	next.same(r)
+	next.expectApplied(r)
 	if _, _, err := w.Read("shop/vm1", ""); err == nil ||
-		err.Error() != "machine shop/vm1 is in the pods pod1 and pod2 (say which of them is meant)" {
+		err.Error() != "VM shop/vm1 is in the pods pod1 and pod2 (choose one of them)" {
 		t.Errorf("%v", err)
 	}
 	if err := w.Undo(t.Context(), w.pod, "pod1", "shop/vm1"); err != nil {
 		t.Error(err)
 	}
-	if d := cmp.Diff(before, w.looks()); d != "" {
+	if d := cmp.Diff(before, w.dump()); d != "" {
 		t.Errorf("the first pod (-before +after):\n%s", d)
 	}
-	if r, found, err := w.Read("shop/vm1", ""); err != nil || !found || r.In != "pod2" {
+	if r, found, err := w.Read("shop/vm1", ""); err != nil || !found || r.PodID != "pod2" {
 		t.Errorf("%+v %v %v", r, found, err)
 	}
 	if err := w.Undo(t.Context(), nil, "pod2", "shop/vm1"); err != nil { // a pod that is gone needs nothing
 		t.Error(err)
 	}
-	if r, err = next.Start(t.Context(), next.pod, "pod3", machine(model.VMMasquerade)); err == nil {
-		t.Errorf("links of which nothing is recorded were taken: %+v", r)
+	if r, err = next.Start(t.Context(), next.pod, "pod3", testInput(model.VMMasquerade)); err == nil {
+		t.Errorf("links without a record were adopted: %+v", r)
 	}
 }
 
-// TestOtherBoot: what was recorded before the node booted is void, and goes.
+// TestOtherBoot: a record of an earlier boot is void, and is deleted.
 func TestOtherBoot(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
 	w.Boot = "one"
-	w.start(machine(model.VMMasquerade))
+	w.start(testInput(model.VMMasquerade))
 	next := newWorld(t)
 	next.flannel()
 	next.Dir, next.Boot = w.Dir, "two"
@@ -219,11 +217,11 @@ func TestOtherBoot(t *testing.T) {
 	if all, err := next.List(); len(all) > 0 || err != nil {
 		t.Errorf("%v %v", all, err)
 	}
-	next.same(next.start(machine(model.VMMasquerade)))
+	next.expectApplied(next.start(testInput(model.VMMasquerade)))
 	next.undo()
 }
 
-// TestRefused: what cannot be is told with its field, and the pod's network is as it was.
+// TestRefused: an error names its field, and the pod's network is unchanged.
 func TestRefused(t *testing.T) {
 	const nic = `spec.domain.devices.interfaces[0]`
 	for name, c := range map[string]struct {
@@ -237,32 +235,32 @@ func TestRefused(t *testing.T) {
 		"tap": {
 			func(w *world) { w.ip(w.pod, "tuntap add tap0 mode tap user 0") },
 			nic +
-				`.name: network "default": the pod has a link tap0 already (tun) (take it away, or start the machine in a pod of its own)`,
+				`.name: network "default": the pod already has a link tap0 (tun) (delete it, or start the VM in a pod of its own)`,
 		},
 		"bridge": {
 			func(w *world) { w.ip(w.pod, "link add k6t-eth0 type bridge") },
 			nic +
-				`.name: network "default": the pod has a link k6t-eth0 already (bridge) (take it away, or start the machine in a pod of its own)`,
+				`.name: network "default": the pod already has a link k6t-eth0 (bridge) (delete it, or start the VM in a pod of its own)`,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
 			w.flannel()
 			c.spoil(w)
-			before := w.looks()
-			_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMBridge))
-			var fault *model.Fault
+			before := w.dump()
+			_, err := w.Start(t.Context(), w.pod, "pod1", testInput(model.VMBridge))
+			var fault *model.Error
 			if !errors.As(err, &fault) || err.Error() != c.want {
 				t.Errorf("\n got %v\nwant %s", err, c.want)
 			}
-			if d := cmp.Diff(before, w.looks()); d != "" {
+			if d := cmp.Diff(before, w.dump()); d != "" {
 				t.Errorf("the pod (-before +after):\n%s", d)
 			}
 		})
 	}
 }
 
-// TestVanished: a link that goes between the look and the act is told, and what was made is taken back.
+// TestVanished: a link that vanishes after it was observed is an error, and the call is rolled back.
 func TestVanished(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
@@ -272,7 +270,7 @@ func TestVanished(t *testing.T) {
 		}
 		return nil
 	}
-	_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMBridge))
+	_, err := w.Start(t.Context(), w.pod, "pod1", testInput(model.VMBridge))
 	if err == nil ||
 		!strings.Contains(err.Error(),
 			`spec.domain.devices.interfaces[0]: network "default": pod: link eth0 does not exist`) {
@@ -285,11 +283,11 @@ func TestVanished(t *testing.T) {
 	w.undo()
 }
 
-// TestErrorAtEveryStep: whatever fails, the pod's network is as it was.
+// TestErrorAtEveryStep: a failure at any step leaves the pod's network unchanged.
 func TestErrorAtEveryStep(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	in, before := machine(model.VMBridge, model.VMBridge), w.looks()
+	in, before := testInput(model.VMBridge, model.VMBridge), w.dump()
 	errStep := errors.New("not today")
 	for k := 0; ; k++ {
 		left, at := k, ""
@@ -308,7 +306,7 @@ func TestErrorAtEveryStep(t *testing.T) {
 		if !errors.Is(err, errStep) {
 			t.Fatalf("step %d (%s): %v", k, at, err)
 		}
-		if d := cmp.Diff(before, w.looks()); d != "" {
+		if d := cmp.Diff(before, w.dump()); d != "" {
 			t.Fatalf("step %d (%s) (-before +after):\n%s", k, at, d)
 		}
 	}
@@ -316,7 +314,7 @@ func TestErrorAtEveryStep(t *testing.T) {
 	w.undo()
 }
 
-// TestOneAtATime: a call waits for another one about the same machine, as long as it may.
+// TestOneAtATime: a call waits for another one for the same VM until its context ends.
 func TestOneAtATime(t *testing.T) {
 	w := newWorld(t)
 	unlock, err := w.lock(t.Context(), "shop/vm1")
@@ -325,26 +323,26 @@ func TestOneAtATime(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
 	defer cancel()
-	_, err = w.Start(ctx, w.pod, "pod1", machine(model.VMBridge))
-	var fault *model.Fault
+	_, err = w.Start(ctx, w.pod, "pod1", testInput(model.VMBridge))
+	var fault *model.Error
 	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain {
 		t.Errorf("%v", err)
 	}
 	unlock()
 	w.flannel()
-	w.start(machine(model.VMBridge))
+	w.start(testInput(model.VMBridge))
 }
 
-// TestDummyStandIn: what keeps the name of the pod's link is a dummy where the kernel has one, else a bridge, or a
-// bridge where that is asked for; all stay down.
+// TestDummyStandIn: a dummy keeps the name of the pod's link if the kernel has dummies, else a bridge, or a bridge if
+// the input asks for it; all stay down.
 func TestDummyStandIn(t *testing.T) {
 	for _, kind := range []state.Kind{state.Dummy, state.Bridge} {
 		w := newWorld(t)
 		w.flannel()
-		in := machine(model.VMBridge)
+		in := testInput(model.VMBridge)
 		in.StandIn = kind
 		r := w.start(in)
-		w.same(r)
+		w.expectApplied(r)
 		if _, err := nettest.Try(w.far, "ip", "link", "add", "probe", "type", "dummy"); err != nil {
 			kind = state.Bridge
 		}

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Identity names a namespace among all of a boot: the number of its inode is that of another one when it has gone.
+// Identity returns a name for a namespace that is unique within a boot: its inode number alone may be reused.
 func Identity(ns *netns.NS) (string, error) {
 	inode, err := ns.ID()
 	if err != nil {
@@ -19,7 +19,7 @@ func Identity(ns *netns.NS) (string, error) {
 	return strconv.FormatUint(inode, 10) + "-" + strconv.FormatUint(cookie, 10), err
 }
 
-// dial opens the node's namespace, which is this process's, and the pod's, which may be gone.
+// dial opens the node's namespace, which is this process's, and the pod's; ns is nil if the pod is gone.
 func dial(ns *netns.NS) (s kernel.Spaces, closeAll func(), err error) {
 	if s.Host, err = kernel.Dial(nil); err != nil {
 		return s, nil, err

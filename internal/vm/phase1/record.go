@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// State is how far a network is.
+// State is the progress of a network.
 type State = attach.ActState
 
 // The states.
@@ -22,67 +22,66 @@ const (
 	Pending  = attach.ActPending
 	Started  = attach.ActStarted
 	Finished = attach.ActFinished
-	Leaving  = attach.ActLeaving
+	Leaving  = attach.ActUndoing
 )
 
-// Given is a device that the machine's user was given.
-type Given = attach.Given
+// GrantedDevice is a device that the hypervisor's user was granted.
+type GrantedDevice = attach.GrantedDevice
 
-// Record is what is remembered of a machine in a pod: attach's record, whose acts they are, as those read it who deal
-// with machines.
+// Record is what is stored about a VM in a pod: an attach.Record, as the packages for VMs use it.
 type Record struct {
 	Version int `json:"version"`
-	// Machine is the machine's key, In the pod that it is in.
-	Machine string `json:"machine"`
-	In      string `json:"in"`
-	// Boot is the boot of the node in which it was written.
+	// VM is the key of the VM, PodID identifies its pod.
+	VM    string `json:"machine"`
+	PodID string `json:"in"`
+	// Boot is the boot ID of the node when the record was written.
 	Boot string `json:"boot,omitempty"`
-	// Netns is where the pod's namespace could be opened, Namespace that one's name among all, and Container the pod's
-	// sandbox where an agent attached it.
+	// Netns is the path of the pod's namespace, Namespace its Identity, and Container the pod's sandbox ID if an agent
+	// attached it.
 	Netns     string `json:"netns,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Container string `json:"container,omitempty"`
 	// Owner is the user and group that the hypervisor runs as.
 	Owner uint32 `json:"owner,omitempty"`
-	// Path is where its manifest has the instance's specification.
+	// Path is the place of the instance's specification in its manifest.
 	Path string `json:"path"`
-	// Pod is what all networks need of the pod.
-	Pod      plan.Step `json:"pod"`
+	// Shared is what all networks share in the pod.
+	Shared   plan.Step `json:"pod"`
 	Networks []Network `json:"networks"`
-	// Vhost is the device that the machine's user was given.
-	Vhost *Given `json:"vhost,omitempty"`
+	// Vhost is the granted vhost-net device.
+	Vhost *GrantedDevice `json:"vhost,omitempty"`
 
 	exists bool
 }
 
-// Network is a network with its state.
+// Network is a network of a VM and its state.
 type Network struct {
 	State State `json:"state"`
 	plan.Network
-	// Tap is the macvtap's device that the machine's user was given.
-	Tap *Given `json:"tap,omitempty"`
+	// Tap is the granted device of a macvtap.
+	Tap *GrantedDevice `json:"tap,omitempty"`
 }
 
 func (r *Record) find(name string) int {
 	return slices.IndexFunc(r.Networks, func(n Network) bool { return n.Interface.Name == name })
 }
 
-// linked tells whether the carriers of its networks are those of others.
-func (r *Record) linked(others []Network) bool {
+// sameLinkStates reports whether the networks have the same carrier states as others.
+func (r *Record) sameLinkStates(others []Network) bool {
 	return slices.EqualFunc(r.Networks, others, func(a, b Network) bool { return a.Device.Down == b.Device.Down })
 }
 
-// add adds a plan. What of the pod a network before has set keeps the pre-image that was taken then.
+// add adds a plan. A sysctl that an earlier network has set keeps the pre-image that was stored then.
 func (r *Record) add(p plan.Plan) {
-	r.Pod.Fragment.Owner, r.Pod.Restore.Owner = p.Pod.Fragment.Owner, p.Pod.Restore.Owner
+	r.Shared.Fragment.Owner, r.Shared.Restore.Owner = p.Pod.Fragment.Owner, p.Pod.Restore.Owner
 	for _, s := range p.Pod.Fragment.Pod.Sysctls {
 		same := func(o state.Sysctl) bool { return o.Name == s.Name }
-		if slices.ContainsFunc(r.Pod.Fragment.Pod.Sysctls, same) {
+		if slices.ContainsFunc(r.Shared.Fragment.Pod.Sysctls, same) {
 			continue
 		}
-		r.Pod.Fragment.Pod.Sysctls = append(r.Pod.Fragment.Pod.Sysctls, s)
+		r.Shared.Fragment.Pod.Sysctls = append(r.Shared.Fragment.Pod.Sysctls, s)
 		if i := slices.IndexFunc(p.Pod.Restore.Pod.Sysctls, same); i >= 0 {
-			r.Pod.Restore.Pod.Sysctls = append(r.Pod.Restore.Pod.Sysctls, p.Pod.Restore.Pod.Sysctls[i])
+			r.Shared.Restore.Pod.Sysctls = append(r.Shared.Restore.Pod.Sysctls, p.Pod.Restore.Pod.Sysctls[i])
 		}
 	}
 	for _, n := range p.Networks {
@@ -90,26 +89,26 @@ func (r *Record) add(p plan.Plan) {
 	}
 }
 
-// RecordOf reads a machine's record.
+// RecordOf converts a stored record.
 func RecordOf(stored attach.Record) (Record, error) {
-	m := stored.Machine
+	m := stored.VM
 	if m == nil {
-		return Record{}, fmt.Errorf("record %s: of no machine", stored.Key())
+		return Record{}, fmt.Errorf("record %s: not a record of a VM", stored.Key())
 	}
 	r := Record{
-		Version: stored.Version, Machine: m.Key, In: m.Pod, Boot: stored.Boot, Netns: stored.Request.Netns,
+		Version: stored.Version, VM: m.Key, PodID: m.Pod, Boot: stored.Boot, Netns: stored.Request.Netns,
 		Namespace: m.Namespace, Container: m.Container, Owner: m.Owner, Path: m.Path, exists: true,
 	}
 	for _, act := range stored.Acts {
-		if act.Kind != attach.ActMachine || act.Fragment == nil || act.Restore == nil {
-			return Record{}, fmt.Errorf("record of machine %s in pod %s: act %q is none of a machine's", m.Key, m.Pod, act.Kind)
+		if act.Kind != attach.ActVM || act.Fragment == nil || act.Restore == nil {
+			return Record{}, fmt.Errorf("record of VM %s in pod %s: act %q is not one of a VM", m.Key, m.Pod, act.Kind)
 		}
 		step := plan.Step{Fragment: *act.Fragment, Restore: *act.Restore}
 		if act.Interface == nil {
-			r.Pod, r.Vhost = step, act.Given
+			r.Shared, r.Vhost = step, act.Granted
 			continue
 		}
-		n := Network{State: act.State, Tap: act.Given, Network: plan.Network{
+		n := Network{State: act.State, Tap: act.Granted, Network: plan.Network{
 			Interface: act.Interface.VMInterface, PodLink: act.Interface.PodLink, Step: step, Device: act.Interface.Device,
 		}}
 		if len(act.Guests) > 0 {
@@ -120,31 +119,32 @@ func RecordOf(stored attach.Record) (Record, error) {
 	return r, nil
 }
 
-// Unfinished reports whether some of its networks are neither there nor gone.
+// Unfinished reports whether a network is neither applied nor removed.
 func (r Record) Unfinished() bool {
 	return slices.ContainsFunc(r.Networks, func(n Network) bool { return n.State != Finished })
 }
 
-// stored is the record as it is kept. What all networks need of the pod comes first, and so is undone last.
+// stored converts the record to its stored form. What all networks share in the pod is the first act, so it is undone
+// last.
 func (r Record) stored() attach.Record {
-	key := attach.MachineKey(r.Machine, r.In)
+	key := attach.VMKey(r.VM, r.PodID)
 	out := attach.Record{
 		Boot: r.Boot, Stage: attach.Done,
 		Request: model.Request{Network: key.Network, ContainerID: key.ContainerID, IfName: key.IfName, Netns: r.Netns},
-		Machine: &attach.Machine{
-			Key: r.Machine, Pod: r.In, Container: r.Container, Namespace: r.Namespace, Owner: r.Owner, Path: r.Path,
+		VM: &attach.VM{
+			Key: r.VM, Pod: r.PodID, Container: r.Container, Namespace: r.Namespace, Owner: r.Owner, Path: r.Path,
 		},
 		Acts: []attach.Act{{
-			Kind: attach.ActMachine, Fragment: &r.Pod.Fragment, Restore: &r.Pod.Restore, Given: r.Vhost,
+			Kind: attach.ActVM, Fragment: &r.Shared.Fragment, Restore: &r.Shared.Restore, Granted: r.Vhost,
 		}},
 	}
 	for _, n := range r.Networks {
 		act := attach.Act{
-			Kind: attach.ActMachine, State: n.State, Fragment: &n.Fragment, Restore: &n.Restore, Given: n.Tap,
-			Interface: &attach.MachineInterface{VMInterface: n.Interface, PodLink: n.PodLink, Device: n.Device},
+			Kind: attach.ActVM, State: n.State, Fragment: &n.Fragment, Restore: &n.Restore, Granted: n.Tap,
+			Interface: &attach.VMInterface{VMInterface: n.Interface, PodLink: n.PodLink, Device: n.Device},
 		}
 		if n.Guest != nil {
-			act.Guests = []model.Guest{*n.Guest}
+			act.Guests = []model.GuestConfig{*n.Guest}
 		}
 		if n.State != Finished {
 			out.Stage = attach.Pending
@@ -154,11 +154,11 @@ func (r Record) stored() attach.Record {
 	return out
 }
 
-// Read tells what is remembered of a machine in a pod; without a pod, in the only one that it is in.
+// Read returns the record of a VM in a pod; without a pod, in the only pod that the VM is in.
 func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 	if pod != "" {
-		stored, found, err := c.records().Get(attach.MachineKey(key, pod))
-		if err != nil || !found || stored.Boot != c.Boot { // one of another boot is void: what it tells of went with that
+		stored, found, err := c.records().Get(attach.VMKey(key, pod))
+		if err != nil || !found || stored.Boot != c.Boot { // a record of another boot is void: its objects are gone
 			return Record{}, false, err
 		}
 		r, err := RecordOf(stored)
@@ -166,19 +166,19 @@ func (c Config) Read(key, pod string) (r Record, found bool, err error) {
 	}
 	all, err := c.List()
 	for _, one := range all {
-		if one.Machine != key {
+		if one.VM != key {
 			continue
 		}
 		if found {
-			return Record{}, false, model.Faultf(model.CodeInvalidEnv, "say which of them is meant",
-				"machine %s is in the pods %s and %s", key, r.In, one.In)
+			return Record{}, false, model.Errorf(model.CodeInvalidEnv, "choose one of them",
+				"VM %s is in the pods %s and %s", key, r.PodID, one.PodID)
 		}
 		r, found = one, true
 	}
 	return r, found, err
 }
 
-// List tells what is remembered of all machines of this boot; the error joins what is wrong with others.
+// List returns the records of all VMs of this boot; the error joins those of the unreadable ones.
 func (c Config) List() ([]Record, error) {
 	all, err := c.Stored()
 	errs := []error{err}
@@ -195,8 +195,8 @@ func (c Config) List() ([]Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// Stored are the records of all machines, also of other boots, as they are kept; the error joins what is wrong with
-// others.
+// Stored returns the records of all VMs in their stored form, also of other boots; the error joins those of the
+// unreadable ones.
 func (c Config) Stored() ([]attach.Record, error) {
 	all, err := c.records().List()
 	errs := []error{err}
@@ -211,20 +211,20 @@ func (c Config) Stored() ([]attach.Record, error) {
 	return out, errors.Join(errs...)
 }
 
-// open begins with what is remembered of a machine in this pod.
-func (c Config) open(s kernel.Spaces, key, pod string) (*work, error) {
+// open reads the record of a VM in this pod, or begins one.
+func (c Config) open(s kernel.Spaces, key, pod string) (*call, error) {
 	r, found, err := c.Read(key, pod)
 	if err != nil {
 		return nil, err
 	}
 	if !found {
-		r = Record{Machine: key, In: pod, Boot: c.Boot}
+		r = Record{VM: key, PodID: pod, Boot: c.Boot}
 	}
-	return &work{Config: c, spaces: s, record: r}, nil
+	return &call{Config: c, spaces: s, record: r}, nil
 }
 
-// save writes the record, which is then whole whenever this process is killed.
-func (w *work) save(why string) error {
+// save stores the record, so that a killed call can be resumed.
+func (w *call) save(why string) error {
 	if err := w.Step.At(why); err != nil {
 		return err
 	}
@@ -235,11 +235,11 @@ func (w *work) save(why string) error {
 	return nil
 }
 
-func (w *work) forget() error {
+func (w *call) forget() error {
 	if err := w.Step.At("forget"); err != nil {
 		return err
 	}
-	if err := w.records().Delete(attach.MachineKey(w.record.Machine, w.record.In)); err != nil {
+	if err := w.records().Delete(attach.VMKey(w.record.VM, w.record.PodID)); err != nil {
 		return err
 	}
 	w.record.exists = false

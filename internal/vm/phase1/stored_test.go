@@ -26,8 +26,9 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
+// capture writes each form of the record while f runs to testdata.
 var capture = flag.Bool("capture", false,
-	"write each form that a record takes today into testdata/stored, beside those of earlier versions")
+	"write each form of a record of this version to testdata/stored, in addition to those of earlier versions")
 
 const (
 	storedDir   = "testdata/stored"
@@ -36,14 +37,14 @@ const (
 	storedRoot  = "/proc/4711/root"
 )
 
-// storedMachine is the machine of the stored records. What it needs every kernel has.
-func storedMachine() plan.Input {
-	in := machine(model.VMBridge, model.VMDirect)
+// storedInput is the VM of the stored records. Every kernel supports it.
+func storedInput() plan.Input {
+	in := testInput(model.VMBridge, model.VMDirect)
 	in.VM.Owner, in.StandIn, in.Join = 0, state.Bridge, state.JoinMirred
 	return in
 }
 
-// storedWorld is a pod that gets the machine of the stored records, in a container that can have devices.
+// storedWorld is a pod for the VM of the stored records, with a container that can have devices.
 func storedWorld(t *testing.T) *world {
 	w := newWorld(t)
 	w.flannel()
@@ -54,14 +55,14 @@ func storedWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	if err := unix.Mknod(filepath.Join(dev, "null"), unix.S_IFCHR|0o600, int(null)); err != nil {
-		nettest.Skip(t, "no device can be made here: "+err.Error())
+		nettest.Skip(t, "no device can be created here: "+err.Error())
 	}
 	return w
 }
 
 var inode = regexp.MustCompile(`"dev":\d+,"ino":\d+`)
 
-// names are what differs between the stored records and those of a world.
+// names maps names of a world to those in the stored records.
 func (w *world) names() map[string]string {
 	w.t.Helper()
 	id, err := Identity(w.pod)
@@ -71,18 +72,18 @@ func (w *world) names() map[string]string {
 	return map[string]string{w.pod.Path(): storedNetns, id: storedID, w.Root: storedRoot}
 }
 
-// file is where the record is, where no ledger keeps it.
-func (w *world) file() string { return files{w.Dir}.path(attach.MachineKey("shop/vm1", "pod1")) }
+// file returns the record's file, which exists if there is no ledger.
+func (w *world) file() string { return files{w.Dir}.path(attach.VMKey("shop/vm1", "pod1")) }
 
 // capture writes down each form that the record takes while f runs.
 func (w *world) capture(f func()) {
 	w.t.Helper()
 	path, last := w.file(), []byte(nil)
-	look := func() {
+	observe := func() {
 		w.t.Helper()
 		b, err := os.ReadFile(path)
 		if err != nil || bytes.Equal(b, last) {
-			return // there is none yet, or any more
+			return // there is no record
 		}
 		last = b
 		r, _, err := w.Read("shop/vm1", "pod1")
@@ -103,13 +104,13 @@ func (w *world) capture(f func()) {
 			w.t.Fatal(err)
 		}
 	}
-	w.Step = func(string) error { look(); return nil }
+	w.Step = func(string) error { observe(); return nil }
 	f()
-	look()
+	observe()
 	w.Step = nil
 }
 
-// form is a record in a few words: the states of its networks, and whether the machine's user was given the device.
+// form summarizes a record: the states of its networks, and whether vhost-net is granted.
 func form(r Record) string {
 	words := []string{"none"}
 	if len(r.Networks) > 0 {
@@ -124,7 +125,7 @@ func form(r Record) string {
 	return strings.Join(words, "-")
 }
 
-// adopt is what an agent does that finds the file of an earlier version, and is killed meanwhile.
+// adopt runs Adopt as an agent that finds the file of an earlier version, and is killed once.
 func (w *world) adopt() {
 	w.t.Helper()
 	if w.Records == nil {
@@ -142,7 +143,7 @@ func (w *world) adopt() {
 	}
 	w.Step = nil
 	if _, err := os.Stat(w.file()); err != nil {
-		w.t.Fatalf("the file goes before the record is kept: %v", err)
+		w.t.Fatalf("the file was deleted before the record was stored: %v", err)
 	}
 	if err := w.Adopt(w.t.Context()); err != nil {
 		w.t.Fatal(err)
@@ -152,8 +153,8 @@ func (w *world) adopt() {
 	}
 }
 
-// place puts a stored record in a world's directory, and what it tells of into the pod.
-func (w *world) place(file string) Record {
+// load puts a stored record into a world's directory, and applies it to the pod.
+func (w *world) load(file string) Record {
 	w.t.Helper()
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -179,7 +180,7 @@ func (w *world) place(file string) Record {
 	if err != nil || !found {
 		w.t.Fatalf("found: %t, %v", found, err)
 	}
-	made := Record{Pod: r.Pod}
+	made := Record{Shared: r.Shared}
 	for _, n := range r.Networks {
 		if n.State != Pending {
 			made.Networks = append(made.Networks, n)
@@ -191,20 +192,20 @@ func (w *world) place(file string) Record {
 	return r
 }
 
-// TestStoredRecords: what an earlier version has left on a node, in the middle of a call or between two, can be started
-// and undone, and the next agent keeps what is finished of it and takes back the rest.
+// TestStoredRecords: records of earlier versions, during a call or between two, can be started and undone; recovery
+// keeps the finished networks and undoes the rest.
 func TestStoredRecords(t *testing.T) {
 	if *capture {
 		w := storedWorld(t)
 		if err := os.MkdirAll(storedDir, 0o755); err != nil {
 			t.Fatal(err)
 		}
-		none := storedMachine()
+		none := storedInput()
 		for i := range none.VM.Interfaces {
 			none.VM.Interfaces[i].Absent = true
 		}
 		w.capture(func() {
-			w.start(storedMachine())
+			w.start(storedInput())
 			w.start(none)
 		})
 		w.undo()
@@ -213,7 +214,7 @@ func TestStoredRecords(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Run("files", func(t *testing.T) { storedWorld(t).takeUp(stored) })
+	t.Run("files", func(t *testing.T) { storedWorld(t).resumeAll(stored) })
 	t.Run("ledger", func(t *testing.T) {
 		l, err := ledger.Open(t.TempDir())
 		if err != nil {
@@ -221,25 +222,25 @@ func TestStoredRecords(t *testing.T) {
 		}
 		defer func() { _ = l.Close() }()
 		w := storedWorld(t)
-		w.Records = l.Machines()
-		w.takeUp(stored)
+		w.Records = l.VMs()
+		w.resumeAll(stored)
 		if all, err := w.Records.List(); err != nil || len(all) > 0 {
 			t.Errorf("left in the ledger: %v (%v)", all, err)
 		}
 	})
 }
 
-// takeUp starts, undoes and recovers what each of the stored records tells of.
-func (w *world) takeUp(stored []string) {
+// resumeAll starts, undoes and recovers each of the stored records.
+func (w *world) resumeAll(stored []string) {
 	w.t.Helper()
 	device := filepath.Join(w.Root, "dev", vhostName)
-	before := w.looks()
-	w.start(storedMachine())
-	after := w.looks()
+	before := w.dump()
+	w.start(storedInput())
+	after := w.dump()
 	w.undo()
 	gone := func(when string) {
 		w.t.Helper()
-		if d := cmp.Diff(before, w.looks()); d != "" {
+		if d := cmp.Diff(before, w.dump()); d != "" {
 			w.t.Errorf("%s (-before +after):\n%s", when, d)
 		}
 		if _, err := os.Lstat(device); !os.IsNotExist(err) {
@@ -253,25 +254,25 @@ func (w *world) takeUp(stored []string) {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		all.Run(name, func(t *testing.T) {
 			w.t = t
-			r := w.place(file)
+			r := w.load(file)
 			if _, want, _ := strings.Cut(name, "-"); form(r) != want {
 				t.Errorf("it is %s", form(r))
 			}
 			for _, n := range r.Networks {
 				states[n.State]++
 			}
-			w.same(w.start(storedMachine()))
-			if d := cmp.Diff(after, w.looks()); d != "" {
+			w.expectApplied(w.start(storedInput()))
+			if d := cmp.Diff(after, w.dump()); d != "" {
 				t.Errorf("started (-want +have):\n%s", d)
 			}
 			w.undo()
 			gone("started and undone")
 
-			w.place(file)
+			w.load(file)
 			w.undo()
 			gone("undone")
 
-			r = w.place(file)
+			r = w.load(file)
 			left, err := w.UndoSome(t.Context(), w.pod, "pod1", "shop/vm1",
 				func(act attach.Act) bool { return act.State != Finished })
 			if err != nil {
@@ -282,7 +283,7 @@ func (w *world) takeUp(stored []string) {
 				t.Errorf("left: %s of %s", form(left), name)
 			}
 			if len(left.Networks) > 0 {
-				w.same(left)
+				w.expectApplied(left)
 			}
 			w.undo()
 			gone("recovered and undone")

@@ -16,8 +16,7 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// boot starts a machine with a relay in the place of its hypervisor: the guest has the addresses and routes that it is
-// told.
+// boot starts a VM with a relay instead of a hypervisor, and configures the guest as its GuestConfig says.
 func (w *world) boot(in plan.Input) *netns.NS {
 	w.t.Helper()
 	r := w.start(in)
@@ -51,7 +50,7 @@ func (w *world) boot(in plan.Input) *netns.NS {
 	return guest
 }
 
-// ping sends until an answer comes: the first packets may meet a port that is not ready.
+// ping retries until a reply comes: the first packets may meet a port that is not ready.
 func (w *world) ping(from *netns.NS, to string) {
 	w.t.Helper()
 	var out string
@@ -64,8 +63,8 @@ func (w *world) ping(from *netns.NS, to string) {
 	w.t.Errorf("ping %s: %v\n%s", to, err, out)
 }
 
-// serve answers connections in a namespace with a name, and with who called. Each family has a listener of its own:
-// what "tcp" listens on is decided once for a process, in whatever namespace that happens.
+// serve replies to connections in a namespace with a name and the peer's address. Each family has a listener of its
+// own: Go decides once per process what "tcp" listens on.
 func (w *world) serve(ns *netns.NS, at, name string) {
 	w.t.Helper()
 	families := []string{"tcp4", "tcp6"}
@@ -98,10 +97,10 @@ func answer(l net.Listener, name string) {
 	}
 }
 
-// call connects, and tells who answered and as whom it was heard.
+// call connects, and returns the reply: the server's name and the source address that it saw.
 func (w *world) call(ns *netns.NS, to string) string {
 	w.t.Helper()
-	var said string
+	var reply string
 	err := ns.Do(func() error {
 		c, err := net.DialTimeout("tcp", to, 10*time.Second)
 		if err != nil {
@@ -109,23 +108,24 @@ func (w *world) call(ns *netns.NS, to string) string {
 		}
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		said, err = bufio.NewReader(c).ReadString('\n')
+		reply, err = bufio.NewReader(c).ReadString('\n')
 		return err
 	})
 	if err != nil {
 		return err.Error()
 	}
-	return strings.TrimSpace(said)
+	return strings.TrimSpace(reply)
 }
 
-func (w *world) called(ns *netns.NS, to, want string) {
+func (w *world) expectReply(ns *netns.NS, to, want string) {
 	w.t.Helper()
 	if got := w.call(ns, to); got != want {
 		w.t.Errorf("call of %s: %q, want %q", to, got, want)
 	}
 }
 
-// TestMasquerade: the guest is reached by the pod's address and by the pod's 127.0.0.1, and leaves with the pod's.
+// TestMasquerade: the guest is reachable at the pod's address and the pod's 127.0.0.1, and its egress has the pod's
+// address.
 func TestMasquerade(t *testing.T) {
 	for name, attach := range worlds() {
 		t.Run(name, func(t *testing.T) {
@@ -135,32 +135,32 @@ func TestMasquerade(t *testing.T) {
 			if name == "flannel" {
 				far = "10.244.1.1"
 			}
-			guest := w.boot(machine(model.VMMasquerade))
+			guest := w.boot(testInput(model.VMMasquerade))
 			w.serve(guest, ":80", "guest")
 			w.serve(w.far, ":81", "far")
 			w.ping(guest, far)
-			w.called(guest, far+":81", "far 10.244.1.5")
-			w.called(w.far, "10.244.1.5:80", "guest "+far)
-			w.called(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
-			w.called(w.pod, "10.0.2.2:80", "guest 10.0.2.1")
+			w.expectReply(guest, far+":81", "far 10.244.1.5")
+			w.expectReply(w.far, "10.244.1.5:80", "guest "+far)
+			w.expectReply(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
+			w.expectReply(w.pod, "10.0.2.2:80", "guest 10.0.2.1")
 			if name != "flannel" {
 				return
 			}
 			w.ping(guest, "fd00:1::1")
-			w.called(guest, "[fd00:1::1]:81", "far fd00:1::5")
-			w.called(w.far, "[fd00:1::5]:80", "guest fd00:1::1")
+			w.expectReply(guest, "[fd00:1::1]:81", "far fd00:1::5")
+			w.expectReply(w.far, "[fd00:1::5]:80", "guest fd00:1::1")
 			w.serve(w.pod, "[::1]:80", "pod")
-			w.called(w.pod, "[::1]:80", "pod ::1") // the kernel would throw away what comes from ::1 over a link
+			w.expectReply(w.pod, "[::1]:80", "pod ::1") // the kernel drops packets from ::1 on a link
 		})
 	}
 }
 
-// TestMasqueradePorts: the ports that are listed lead to the guest, and no other.
+// TestMasqueradePorts: only the listed ports are mapped to the guest.
 func TestMasqueradePorts(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	in := machine(model.VMMasquerade)
-	in.VM.Interfaces[0].Ports = []model.VMPorts{{Protocol: "tcp", First: 80, Last: 82}}
+	in := testInput(model.VMMasquerade)
+	in.VM.Interfaces[0].Ports = []model.VMPortRange{{Protocol: "tcp", First: 80, Last: 82}}
 	guest := w.boot(in)
 	for _, port := range []string{":80", ":82", ":83"} {
 		w.serve(guest, port, "guest")
@@ -171,19 +171,19 @@ func TestMasqueradePorts(t *testing.T) {
 		"10.244.1.5:80": "guest 10.244.1.1", "10.244.1.5:82": "guest 10.244.1.1", "10.244.1.5:83": "pod 10.244.1.1",
 		"[fd00:1::5]:82": "guest fd00:1::1", "[fd00:1::5]:83": "pod fd00:1::1",
 	} {
-		w.called(w.far, to, want)
+		w.expectReply(w.far, to, want)
 	}
-	w.called(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
-	w.called(w.pod, "127.0.0.1:83", "pod 127.0.0.1")
+	w.expectReply(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
+	w.expectReply(w.pod, "127.0.0.1:83", "pod 127.0.0.1")
 }
 
-// TestMesh: beside a proxy only port 22 leads to the guest; the rest is the proxy's, which reaches it by the pod's
-// address.
+// TestMesh: with a service mesh only port 22 is mapped to the guest; the rest goes to the proxy, which reaches the
+// guest by the pod's address.
 func TestMesh(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
-	in := machine(model.VMMasquerade)
-	in.VM.Mesh = true
+	in := testInput(model.VMMasquerade)
+	in.VM.ServiceMesh = true
 	guest := w.boot(in)
 	for _, port := range []string{":22", ":80"} {
 		w.serve(guest, port, "guest")
@@ -191,13 +191,13 @@ func TestMesh(t *testing.T) {
 	}
 	w.serve(w.pod, ":15021", "proxy")
 	w.ping(guest, "10.244.1.1")
-	w.called(w.far, "10.244.1.5:22", "guest 10.244.1.1")
-	w.called(w.far, "10.244.1.5:80", "proxy 10.244.1.1")
-	w.called(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
-	w.called(w.pod, "127.0.0.1:15021", "proxy 127.0.0.1")
+	w.expectReply(w.far, "10.244.1.5:22", "guest 10.244.1.1")
+	w.expectReply(w.far, "10.244.1.5:80", "proxy 10.244.1.1")
+	w.expectReply(w.pod, "127.0.0.1:80", "guest 10.0.2.1")
+	w.expectReply(w.pod, "127.0.0.1:15021", "proxy 127.0.0.1")
 }
 
-// TestBridge: the guest has the pod's address and place on the wire, also where that is routed.
+// TestBridge: the guest has the pod's address and link, also where it is routed.
 func TestBridge(t *testing.T) {
 	for name, attach := range worlds() {
 		for _, queues := range []int{0, 2} {
@@ -208,15 +208,15 @@ func TestBridge(t *testing.T) {
 				if name == "flannel" {
 					far = "10.244.1.1"
 				}
-				in := machine(model.VMBridge)
+				in := testInput(model.VMBridge)
 				in.VM.Queues = queues
 				guest := w.boot(in)
 				w.serve(guest, ":80", "guest")
 				w.serve(w.pod, ":80", "pod")
 				w.serve(w.far, ":81", "far")
 				w.ping(guest, far)
-				w.called(guest, far+":81", "far 10.244.1.5")
-				w.called(w.far, "10.244.1.5:80", "guest "+far)
+				w.expectReply(guest, far+":81", "far 10.244.1.5")
+				w.expectReply(w.far, "10.244.1.5:80", "guest "+far)
 			})
 		}
 	}
@@ -227,9 +227,9 @@ func TestTap(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
 	if runtimeUser() == 0 {
-		nettest.Without(t, "this process knows no user but root")
+		nettest.SkipMissing(t, "this user namespace has no user but root")
 	}
-	w.start(machine(model.VMMasquerade))
+	w.start(testInput(model.VMMasquerade))
 	out := nettest.Run(t, w.pod, "ip", "-d", "link", "show", "tap0")
 	for _, want := range []string{"mtu 1450", "user qemu", "persist on", "master k6t-eth0"} {
 		if !strings.Contains(strings.ReplaceAll(out, "user 107", "user qemu"), want) && !strings.Contains(out, want) {

@@ -12,16 +12,16 @@ import (
 	plan "github.com/weft-net/weft/internal/plan/vm"
 )
 
-// Undo takes everything of a machine out of its pod, which is given what it had. A pod that is gone needs nothing.
+// Undo removes a VM from its pod and restores the pod's network. A pod that is gone needs nothing.
 func (c Config) Undo(ctx context.Context, ns *netns.NS, pod, key string) error {
 	_, err := c.UndoSome(ctx, ns, pod, key, func(attach.Act) bool { return true })
 	return err
 }
 
-// UndoSome undoes the chosen networks of a machine, the last one first, and with the last one what all of them needed
-// of the pod; it tells what is left. The pod, which may be gone, is nil then.
+// UndoSome undoes the chosen networks of a VM, the last one first, and with the last one what all of them share in the
+// pod. It returns the remaining record. ns is nil if the pod is gone.
 func (c Config) UndoSome(
-	ctx context.Context, ns *netns.NS, pod, key string, out func(attach.Act) bool,
+	ctx context.Context, ns *netns.NS, pod, key string, chosen func(attach.Act) bool,
 ) (Record, error) {
 	unlock, err := c.lock(ctx, key)
 	if err != nil {
@@ -37,35 +37,35 @@ func (c Config) UndoSome(
 	if err != nil || !found {
 		return Record{}, err
 	}
-	w := &work{Config: c, spaces: spaces, record: r}
+	w := &call{Config: c, spaces: spaces, record: r}
 	var names []string
 	for _, act := range r.stored().Acts {
-		if act.Interface != nil && out(act) {
+		if act.Interface != nil && chosen(act) {
 			names = append(names, act.Interface.Name)
 		}
 	}
-	if err := w.takeBack(ctx, names); err != nil {
+	if err := w.rollback(ctx, names); err != nil {
 		return Record{}, err
 	}
 	return w.record, nil
 }
 
-// Forget forgets a machine without undoing anything: of another boot nothing is left.
+// Forget deletes the record of a VM without undoing it, because nothing of an earlier boot is left.
 func (c Config) Forget(ctx context.Context, pod, key string) error {
 	unlock, err := c.lock(ctx, key)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	return c.records().Delete(attach.MachineKey(key, pod))
+	return c.records().Delete(attach.VMKey(key, pod))
 }
 
-// takeBack undoes networks, the last one first.
-func (w *work) takeBack(ctx context.Context, names []string) error {
+// rollback undoes networks, the last one first.
+func (w *call) rollback(ctx context.Context, names []string) error {
 	for i := len(w.record.Networks) - 1; i >= 0; i-- {
 		n := w.record.Networks[i]
 		if n.State == Pending || slices.Contains(names, n.Interface.Name) {
-			if err := w.leave(ctx, n.Interface.Name); err != nil {
+			if err := w.removeNetwork(ctx, n.Interface.Name); err != nil {
 				return err
 			}
 		}
@@ -73,27 +73,27 @@ func (w *work) takeBack(ctx context.Context, names []string) error {
 	if len(w.record.Networks) > 0 || !w.record.exists {
 		return nil
 	}
-	if err := w.undo(ctx, "pod", w.record.Vhost, w.record.Pod); err != nil {
+	if err := w.undoAct(ctx, "pod", w.record.Vhost, w.record.Shared); err != nil {
 		return err
 	}
 	return w.forget()
 }
 
-// rest gives back what all networks needed of the pod of a machine that is to stay there without any, and may get one
+// releaseShared restores what all networks shared in the pod of a VM that stays there without networks; it may get one
 // again.
-func (w *work) rest(ctx context.Context) error {
-	if len(w.record.Pod.Fragment.Pod.Sysctls) == 0 && w.record.Vhost == nil {
+func (w *call) releaseShared(ctx context.Context) error {
+	if len(w.record.Shared.Fragment.Pod.Sysctls) == 0 && w.record.Vhost == nil {
 		return nil
 	}
-	if err := w.undo(ctx, "pod", w.record.Vhost, w.record.Pod); err != nil {
+	if err := w.undoAct(ctx, "pod", w.record.Vhost, w.record.Shared); err != nil {
 		return err
 	}
-	w.record.Pod, w.record.Vhost = plan.Step{}, nil
+	w.record.Shared, w.record.Vhost = plan.Step{}, nil
 	return w.save("rested")
 }
 
-// leave undoes one network.
-func (w *work) leave(ctx context.Context, name string) error {
+// removeNetwork undoes one network.
+func (w *call) removeNetwork(ctx context.Context, name string) error {
 	i := w.record.find(name)
 	n := &w.record.Networks[i]
 	if n.State != Pending {
@@ -101,7 +101,7 @@ func (w *work) leave(ctx context.Context, name string) error {
 		if err := w.save("leaving"); err != nil {
 			return err
 		}
-		if err := w.undo(ctx, "network", n.Tap, n.Step); err != nil {
+		if err := w.undoAct(ctx, "network", n.Tap, n.Step); err != nil {
 			return err
 		}
 	}
@@ -109,13 +109,13 @@ func (w *work) leave(ctx context.Context, name string) error {
 	return w.save("left")
 }
 
-// undo undoes one act: takes back what was given, removes what was made and gives back what was there before. A device
-// that cannot be taken back is no reason to leave the rest.
-func (w *work) undo(ctx context.Context, what string, given *Given, done plan.Step) error {
+// undoAct undoes one act: it withdraws the granted device, removes what was created and restores the pre-image. A device
+// that cannot be withdrawn does not prevent the rest.
+func (w *call) undoAct(ctx context.Context, what string, granted *GrantedDevice, done plan.Step) error {
 	if err := w.Step.At("remove " + what); err != nil {
 		return err
 	}
-	device := w.withdraw(given)
+	device := w.withdraw(granted)
 	if err := w.spaces.Remove(ctx, done.Fragment); err != nil {
 		return errors.Join(device, err)
 	}

@@ -14,21 +14,20 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// VhostNet is the device by which the kernel moves a guest's packets itself.
+// VhostNet is the device for in-kernel virtio-net processing.
 const VhostNet = "/dev/vhost-net"
 
-// setOwner is VHOST_SET_OWNER: what fails where the device is there and cannot be used.
-const setOwner = 0xaf01
+// vhostSetOwner is VHOST_SET_OWNER, which fails if vhost-net exists but cannot be used.
+const vhostSetOwner = 0xaf01
 
-// UsableVhost tells the number of the node's device, found by using it; ok is false where there is none that can be
-// used.
+// UsableVhost returns the device number of vhost-net, after a test that it works; ok is false if it does not.
 func UsableVhost() (number uint64, ok bool) {
 	fd, err := unix.Open(VhostNet, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return 0, false
 	}
 	defer func() { _ = unix.Close(fd) }()
-	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), setOwner, 0); errno != 0 {
+	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), vhostSetOwner, 0); errno != 0 {
 		return 0, false
 	}
 	var st unix.Stat_t
@@ -40,8 +39,8 @@ func UsableVhost() (number uint64, ok bool) {
 
 const vhostName = "vhost-net"
 
-// give gives the machine's user the devices: the node's vhost-net, where it has one, and those of macvtaps.
-func (w *work) give() error {
+// grantDevices grants the hypervisor's user vhost-net, if the node has it, and the devices of macvtaps.
+func (w *call) grantDevices() error {
 	if w.Root == "" || len(w.record.Networks) == 0 {
 		return nil
 	}
@@ -50,7 +49,7 @@ func (w *work) give() error {
 		probe = UsableVhost
 	}
 	if number, ok := probe(); ok {
-		if err := w.giveOne(vhostName, number, &w.record.Vhost); err != nil {
+		if err := w.grantDevice(vhostName, number, &w.record.Vhost); err != nil {
 			return err
 		}
 	}
@@ -67,20 +66,20 @@ func (w *work) give() error {
 		if !ok {
 			continue
 		}
-		if err := w.giveOne(tap.Name, tap.Number, &n.Tap); err != nil {
+		if err := w.grantDevice(tap.Name, tap.Number, &n.Tap); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// giveOne gives one device; what was there before is remembered in given, which is of the record.
-func (w *work) giveOne(name string, number uint64, given **Given) error {
+// grantDevice grants one device. It stores the previous state in granted, which is part of the record.
+func (w *call) grantDevice(name string, number uint64, granted **GrantedDevice) error {
 	fail := func(err error) error {
-		return model.Faultf(model.CodeIO, "", "machine %s: /dev/%s for user %d in %s: %w", w.record.Machine, name,
+		return model.Errorf(model.CodeIO, "", "VM %s: /dev/%s for user %d in %s: %w", w.record.VM, name,
 			w.record.Owner, w.Root, err)
 	}
-	dir, at, err := devices(w.Root)
+	dir, at, err := openDev(w.Root)
 	if err != nil {
 		return fail(err)
 	}
@@ -96,13 +95,13 @@ func (w *work) giveOne(name string, number uint64, given **Given) error {
 	case err != nil:
 		return fail(err)
 	case st.Mode&unix.S_IFMT != unix.S_IFCHR || st.Rdev != number:
-		return fail(errors.New("something else has that name"))
+		return fail(errors.New("another file has that name"))
 	default:
 		at.UID, at.GID, at.Mode = st.Uid, st.Gid, st.Mode&^unix.S_IFMT
 	}
-	if old := *given; old == nil || old.Dev != at.Dev || old.Ino != at.Ino || old.Name != at.Name {
-		// else it was given before
-		*given = &at
+	if old := *granted; old == nil || old.Dev != at.Dev || old.Ino != at.Ino || old.Name != at.Name {
+		// else it is granted already
+		*granted = &at
 		if err := w.save("device"); err != nil {
 			return err
 		}
@@ -115,18 +114,18 @@ func (w *work) giveOne(name string, number uint64, given **Given) error {
 	if err := w.Step.At("owner"); err != nil {
 		return err
 	}
-	if err := own(dir, name, w.record.Owner, w.record.Owner, 0o600); err != nil {
+	if err := setOwner(dir, name, w.record.Owner, w.record.Owner, 0o600); err != nil {
 		return fail(err)
 	}
 	return nil
 }
 
-// withdraw takes a device back, if the container is still there.
-func (w *work) withdraw(g *Given) error {
+// withdraw revokes a granted device if the container still exists.
+func (w *call) withdraw(g *GrantedDevice) error {
 	if g == nil {
 		return nil
 	}
-	dir, now, err := devices(g.Root)
+	dir, now, err := openDev(g.Root)
 	if err != nil {
 		return nil
 	}
@@ -138,17 +137,17 @@ func (w *work) withdraw(g *Given) error {
 	if g.Made {
 		err = unix.Unlinkat(dir, name, 0)
 	} else {
-		err = own(dir, name, g.UID, g.GID, g.Mode)
+		err = setOwner(dir, name, g.UID, g.GID, g.Mode)
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("machine %s: /dev/%s in %s: %w", w.record.Machine, name, g.Root, err)
+		return fmt.Errorf("VM %s: /dev/%s in %s: %w", w.record.VM, name, g.Root, err)
 	}
 	return nil
 }
 
-// devices opens the directory of devices below a root directory. What stands there is the container's to choose: no
-// link leads out of it.
-func devices(root string) (fd int, at Given, err error) {
+// openDev opens the directory dev below a root directory. The container controls its content, so symlinks are not
+// followed.
+func openDev(root string) (fd int, at GrantedDevice, err error) {
 	top, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return -1, at, err
@@ -165,11 +164,11 @@ func devices(root string) (fd int, at Given, err error) {
 		_ = unix.Close(fd)
 		return -1, at, err
 	}
-	return fd, Given{Root: root, Dev: st.Dev, Ino: st.Ino}, nil
+	return fd, GrantedDevice{Root: root, Dev: st.Dev, Ino: st.Ino}, nil
 }
 
-// own gives the device to a user.
-func own(dir int, name string, uid, gid, mode uint32) error {
+// setOwner sets the owner and mode of the device.
+func setOwner(dir int, name string, uid, gid, mode uint32) error {
 	fd, err := unix.Openat(dir, name, unix.O_PATH|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -180,7 +179,7 @@ func own(dir int, name string, uid, gid, mode uint32) error {
 		return err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFCHR {
-		return errors.New("something else has its name")
+		return errors.New("another file has its name")
 	}
 	path := fmt.Sprintf("/proc/self/fd/%d", fd)
 	return errors.Join(unix.Chmod(path, mode), unix.Chown(path, int(uid), int(gid)))

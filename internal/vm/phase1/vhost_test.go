@@ -17,8 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// TestVhost: the machine's user is given the node's device in the hypervisor's container; when the machine has left,
-// the container has what it had.
+// TestVhost: the hypervisor's user is granted vhost-net in the hypervisor's container; undo restores the container.
 func TestVhost(t *testing.T) {
 	w := newWorld(t)
 	w.flannel()
@@ -40,12 +39,12 @@ func TestVhost(t *testing.T) {
 	}
 	empty, full := root("empty"), root("full")
 	if err := unix.Mknod(filepath.Join(full, "dev", "vhost-net"), unix.S_IFCHR|0o640, int(null)); err != nil {
-		nettest.Skip(t, "no device can be made here: "+err.Error())
+		nettest.Skip(t, "no device can be created here: "+err.Error())
 	}
 	for _, w.Root = range []string{empty, full} {
 		was, had := device(w.Root)
 		for range 2 {
-			w.start(machine(model.VMMasquerade))
+			w.start(testInput(model.VMMasquerade))
 			if st, there := device(w.Root); !there || st.Uid != 107 || st.Gid != 107 || st.Rdev != null ||
 				st.Mode&0o777 != 0o600 {
 				t.Errorf("%s: %+v", w.Root, st)
@@ -60,23 +59,23 @@ func TestVhost(t *testing.T) {
 	if err := os.Symlink("/dev/null", filepath.Join(bad, "dev", "vhost-net")); err != nil {
 		t.Fatal(err)
 	}
-	before := w.looks()
+	before := w.dump()
 	w.Root = bad
-	_, err := w.Start(t.Context(), w.pod, "pod1", machine(model.VMMasquerade))
+	_, err := w.Start(t.Context(), w.pod, "pod1", testInput(model.VMMasquerade))
 	if err == nil ||
-		!strings.HasSuffix(err.Error(), "/dev/vhost-net for user 107 in "+bad+": something else has that name") {
+		!strings.HasSuffix(err.Error(), "/dev/vhost-net for user 107 in "+bad+": another file has that name") {
 		t.Errorf("%v", err)
 	}
-	if after := w.looks(); after != before {
+	if after := w.dump(); after != before {
 		t.Errorf("before:\n%s\nafter:\n%s", before, after)
 	}
 	w.Vhost = func() (uint64, bool) { return 0, false }
-	w.start(machine(model.VMMasquerade))
+	w.start(testInput(model.VMMasquerade))
 	w.undo()
 }
 
-// TestMacvtapDevice: the machine's user is given the device of a macvtap in the hypervisor's container, by the number
-// that it has in the pod, until the network leaves.
+// TestMacvtapDevice: the hypervisor's user is granted the device of a macvtap in the hypervisor's container, with its
+// device number, until the network is removed.
 func TestMacvtapDevice(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	w := newWorld(t)
@@ -88,7 +87,7 @@ func TestMacvtapDevice(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := unix.Mknod(filepath.Join(dev, "null"), unix.S_IFCHR|0o600, int(unix.Mkdev(1, 3))); err != nil {
-		nettest.Skip(t, "no device can be made here: "+err.Error())
+		nettest.Skip(t, "no device can be created here: "+err.Error())
 	}
 	w.ip(w.pod, "link del "+blueLink)
 	w.ip(w.far, "link add lower type veth peer name upper")
@@ -103,7 +102,7 @@ func TestMacvtapDevice(t *testing.T) {
 		}
 		return all
 	}
-	in := machine(model.VMMasquerade, model.VMMacvtap)
+	in := testInput(model.VMMasquerade, model.VMMacvtap)
 	for range 2 {
 		w.start(in)
 		var tap macvtap.Device

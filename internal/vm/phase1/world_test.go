@@ -27,21 +27,21 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
-// world is a pod whose eth0, and blue's link without addresses, lead to a namespace far.
+// world is a pod whose eth0, and blue's link without addresses, are connected to a namespace far.
 type world struct {
 	t        *testing.T
 	pod, far *netns.NS
 	Config
 }
 
-const blueLink = "pod16477688c0e" // as KubeVirt names blue's
+const blueLink = "pod16477688c0e" // KubeVirt's name for blue's link
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	nettest.Need(t, "tap")
 	w := &world{t: t, pod: nettest.NS(t, "pod"), far: nettest.NS(t, "far")}
 	w.Config = Config{Dir: filepath.Join(t.TempDir(), "vm"), Log: slog.New(slog.DiscardHandler)}
-	// Addresses that the kernel chooses count at once: what asks for a neighbor need not wait.
+	// No duplicate address detection: neighbor solicitation must not wait for it.
 	nettest.Run(t, w.pod, "sysctl", "-qw", "net.ipv6.conf.all.accept_dad=0", "net.ipv6.conf.default.accept_dad=0")
 	for link, wire := range map[string]string{"eth0": "wire", blueLink: "wireb"} {
 		w.ip(w.far, "link add "+wire+" type veth peer name "+link+" netns "+w.pod.Path())
@@ -59,11 +59,11 @@ func (w *world) ip(ns *netns.NS, line string) {
 	nettest.IP(w.t, ns, line)
 }
 
-// flannel has the pod attached as flannel does, routed as Calico.
-func (w *world) flannel() { nettest.Subnet(w.t, w.pod, w.far) }
-func (w *world) routed()  { nettest.Routed(w.t, w.pod, w.far) }
+// flannel configures the pod's link as flannel does, routed as Calico does.
+func (w *world) flannel() { nettest.ConfigureSubnet(w.t, w.pod, w.far) }
+func (w *world) routed()  { nettest.ConfigureRouted(w.t, w.pod, w.far) }
 
-// runtimeUser is the user that hypervisors run as, or root where this process knows no other.
+// runtimeUser is the user that hypervisors run as, or root if the user namespace has only root.
 func runtimeUser() uint32 {
 	const usual = 107
 	m, err := os.ReadFile("/proc/self/uid_map")
@@ -75,8 +75,8 @@ func runtimeUser() uint32 {
 	return usual
 }
 
-// machine is a machine with the given bindings: the first one on the pod's network, the second on blue.
-func machine(bindings ...model.VMBinding) plan.Input {
+// testInput returns a VM with bindings: the first one on the pod's network, the second on blue.
+func testInput(bindings ...model.VMBinding) plan.Input {
 	vm := model.VM{Namespace: "shop", Name: "vm1", Path: "spec", Owner: runtimeUser(), Hostname: "vm1"}
 	for i, b := range bindings {
 		nic := model.VMInterface{Name: "default", Index: i, Binding: b, Model: "virtio"}
@@ -111,8 +111,8 @@ func (w *world) undo() {
 	}
 }
 
-// looks is all that a pod's network is.
-func (w *world) looks() string {
+// dump returns the pod's network configuration.
+func (w *world) dump() string {
 	w.t.Helper()
 	c, err := kernel.Dial(w.pod)
 	if err != nil {
@@ -129,7 +129,7 @@ func (w *world) looks() string {
 		out = append(out, l.String())
 	}
 	for _, a := range s.Addrs {
-		out = append(out, a.String())
+		out = append(out, fmt.Sprintf("%s, without a broadcast address: %t", a, a.NoBroadcast))
 	}
 	for _, r := range s.Routes {
 		out = append(out, r.String())
@@ -152,7 +152,7 @@ func (w *world) looks() string {
 		}
 	}
 	for _, link := range []string{"eth0", blueLink} {
-		// No filter, or no link, is no line: nothing that a pod can lose.
+		// A missing filter or link is not an error.
 		filters, _ := nettest.Try(w.pod, "tc", "filter", "show", "dev", link, "ingress")
 		for range strings.Count(filters, "filter ") {
 			out = append(out, "a filter on "+link)
@@ -162,15 +162,15 @@ func (w *world) looks() string {
 	return strings.Join(out, "\n") + "\n" + nettest.Run(w.t, w.pod, "nft", "-s", "list", "ruleset")
 }
 
-// same compares the pod with what a record says.
-func (w *world) same(r Record) {
+// expectApplied compares the pod with a record.
+func (w *world) expectApplied(r Record) {
 	w.t.Helper()
 	s, closeAll, err := dial(w.pod)
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	defer closeAll()
-	for _, f := range append([]state.Fragment{r.Pod.Fragment}, fragments(r)...) {
+	for _, f := range append([]state.Fragment{r.Shared.Fragment}, fragments(r)...) {
 		have, err := s.Pod.Read(w.t.Context(), f.Pod)
 		if err != nil {
 			w.t.Fatal(err)
@@ -215,7 +215,7 @@ func comparers() cmp.Option {
 	}
 }
 
-// writes counts what a call changes in the pod: nothing, when the notifications of its links stay away.
+// writes counts the changes of a call in the pod.
 func (w *world) writes(f func(kernel.Spaces) error) int {
 	w.t.Helper()
 	s, closeAll, err := dial(w.pod)
@@ -230,7 +230,7 @@ func (w *world) writes(f func(kernel.Spaces) error) int {
 }
 
 func applyAll(ctx context.Context, s kernel.Spaces, r Record) error {
-	for _, f := range append([]state.Fragment{r.Pod.Fragment}, fragments(r)...) {
+	for _, f := range append([]state.Fragment{r.Shared.Fragment}, fragments(r)...) {
 		if err := s.Apply(ctx, f); err != nil {
 			return fmt.Errorf("%s: %w", f.Owner, err)
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// TestDevices: what QEMU is told of network cards.
+// TestDevices: QEMU's arguments for network devices.
 func TestDevices(t *testing.T) {
 	tap, err := os.Open("/dev/null")
 	if err != nil {
@@ -60,7 +60,7 @@ func TestDevices(t *testing.T) {
 			},
 		},
 		{
-			"igb", // which QEMU has since 8.0
+			"igb", // since QEMU 8.0
 			model.VMDevice{Name: "a", MAC: "02:00:00:00:00:01", Model: "igb"},
 			1, 0,
 			[]string{
@@ -92,7 +92,7 @@ func TestDevices(t *testing.T) {
 	}
 }
 
-// TestBadDevices: what cannot be run is said before anything is started.
+// TestBadDevices: an invalid device is an error before QEMU is started.
 func TestBadDevices(t *testing.T) {
 	dir := t.TempDir()
 	tap, err := os.Open("/dev/null")
@@ -101,13 +101,13 @@ func TestBadDevices(t *testing.T) {
 	}
 	defer tap.Close()
 	for want, c := range map[string]Config{
-		"machine x: interface a: no tap is open": {
+		"VM x: interface a: no tap is open": {
 			Name: "x", Dir: dir, Devices: []model.VMDevice{{Name: "a", Model: "virtio"}},
 		},
-		`machine x: interface a: model "sb" is not known`: {
+		`VM x: interface a: model "sb" is not known`: {
 			Name: "x", Dir: dir, Devices: []model.VMDevice{{Name: "a", Model: "sb"}}, Taps: map[string][]*os.File{"a": {tap}},
 		},
-		"image of the machine: open /nowhere: ": {Name: "x", Dir: dir, Kernel: "/nowhere"},
+		"image of the VM: open /nowhere: ": {Name: "x", Dir: dir, Kernel: "/nowhere"},
 	} {
 		if _, err := Start(t.Context(), c); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)

@@ -15,19 +15,19 @@ import (
 	"time"
 )
 
-// Console is a machine's serial console, for programs: what is awaited is looked for in all that was said since the
-// machine began. Of a guest of weft's own (vm/guestimage) it runs commands.
+// Console is a VM's serial console, for programs. It searches all output since the VM started. In a guest of package
+// guestimage it runs commands.
 type Console struct {
-	conn net.Conn
-	log  string
-	one  sync.Mutex // a command at a time
-	last int
+	conn    net.Conn
+	log     string
+	running sync.Mutex // serializes commands
+	last    int
 
-	mu    sync.Mutex
-	heard bytes.Buffer
+	mu       sync.Mutex
+	received bytes.Buffer
 }
 
-// OpenConsole connects to the console of the machine in a directory. One connection is served at a time.
+// OpenConsole connects to the console of the VM in a directory. QEMU serves one connection at a time.
 func OpenConsole(ctx context.Context, dir string) (*Console, error) {
 	conn, err := DialConsole(ctx, dir)
 	if err != nil {
@@ -38,52 +38,52 @@ func OpenConsole(ctx context.Context, dir string) (*Console, error) {
 	return c, nil
 }
 
-// Write takes what the machine says.
+// Write receives output of the VM.
 func (c *Console) Write(b []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.heard.Write(b)
+	return c.received.Write(b)
 }
 
-// Close hangs up.
+// Close closes the connection.
 func (c *Console) Close() { _ = c.conn.Close() }
 
-// Said is all that the console has said. Where somebody listened slowly, QEMU has written a letter twice now and then.
-func (c *Console) Said() string {
+// Log returns all output of the console. QEMU may have written a byte twice if a client read slowly.
+func (c *Console) Log() string {
 	b, _ := os.ReadFile(c.log)
 	return strings.ReplaceAll(string(b), "\r", "")
 }
 
-// Heard is what it has said since this connection began, to the letter.
-func (c *Console) Heard() string {
+// Received returns the output since this connection began, exactly.
+func (c *Console) Received() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return strings.ReplaceAll(c.heard.String(), "\r", "")
+	return strings.ReplaceAll(c.received.String(), "\r", "")
 }
 
-// Await waits until a whole line begins with a text, and gives the line.
+// Await waits for a complete line with a prefix, and returns the line.
 func (c *Console) Await(ctx context.Context, prefix string) (string, error) {
-	return c.await(ctx, prefix, c.Heard, c.Said)
+	return c.await(ctx, prefix, c.Received, c.Log)
 }
 
 func (c *Console) await(ctx context.Context, prefix string, where ...func() string) (string, error) {
 	for {
-		for _, said := range where {
-			if line, ok := find(said(), prefix); ok {
+		for _, output := range where {
+			if line, ok := findLine(output(), prefix); ok {
 				return line, nil
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return "", fmt.Errorf("console: %q was not said: %w; the last words: %s", prefix, ctx.Err(), tail(c.Said()))
+			return "", fmt.Errorf("console: no line %q: %w; the last lines: %s", prefix, ctx.Err(), tail(c.Log()))
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }
 
-// find finds a whole line that begins with a text, or with a prompt and the text.
-func find(said, prefix string) (string, bool) {
-	for line := range strings.Lines(said) {
+// findLine finds a complete line with a prefix, with or without the prompt.
+func findLine(output, prefix string) (string, bool) {
+	for line := range strings.Lines(output) {
 		rest := strings.TrimSpace(strings.TrimPrefix(line, prompt))
 		if strings.HasSuffix(line, "\n") && strings.HasPrefix(rest, strings.TrimSpace(prefix)) {
 			return rest, true
@@ -99,23 +99,23 @@ func tail(s string) string {
 	return strings.Join(lines[max(0, len(lines)-6):], " / ")
 }
 
-// errCommand is a command of the guest that failed.
+// errCommand: a command in the guest failed.
 var errCommand = errors.New("the guest's command failed")
 
-// Run has the guest do a command of its shell, and gives what that printed. One runs at a time.
+// Run runs a shell command in the guest and returns its output. Commands are serialized.
 func (c *Console) Run(ctx context.Context, command string) (string, error) {
-	c.one.Lock()
-	defer c.one.Unlock()
+	c.running.Lock()
+	defer c.running.Unlock()
 	c.last++
 	id := fmt.Sprintf("%d.%d", os.Getpid(), c.last)
 	if _, err := fmt.Fprintf(c.conn, "@%s %s\n", id, command); err != nil {
 		return "", fmt.Errorf("console: %w", err)
 	}
-	end, err := c.await(ctx, "weft-guest: END "+id+" ", c.Heard) // the log may have it before this connection has
+	end, err := c.await(ctx, "weft-guest: END "+id+" ", c.Received) // the log may have it earlier than this connection
 	if err != nil {
 		return "", err
 	}
-	_, out, _ := strings.Cut(c.Heard(), "weft-guest: BEGIN "+id+"\n")
+	_, out, _ := strings.Cut(c.Received(), "weft-guest: BEGIN "+id+"\n")
 	out, _, _ = strings.Cut(out, "weft-guest: END "+id+" ")
 	if !strings.HasSuffix(end, " 0") {
 		return out, fmt.Errorf("%w: %s: %s: %s", errCommand, command, end[strings.LastIndexByte(end, ' ')+1:],

@@ -10,35 +10,35 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Disk is a disk of a machine.
+// Disk is a disk of a VM.
 type Disk struct {
 	Name string
-	// File is opened for QEMU, whose user needs no rights to it. Format is raw or qcow2: never found out from a file that
-	// a guest has written, because what it writes may claim to be an image on top of any other file.
+	// File is opened for QEMU, whose user needs no permissions for it. Format is raw or qcow2. It is never probed: a
+	// guest could write a header that names any other file as the backing file.
 	File, Format string
 	// Bus is virtio, sata or scsi.
 	Bus             string
 	CDROM, ReadOnly bool
-	// Forget has what the guest writes forgotten when the machine ends.
-	Forget bool
-	// BootOrder is 0 where the disk is not booted from.
+	// Ephemeral discards the guest's writes when the VM ends.
+	Ephemeral bool
+	// BootOrder is 0 if the VM does not boot from the disk.
 	BootOrder uint
 	Serial    string
 }
 
-// disks are the words for all disks, with the controller that they need. q35 has one for sata.
+// disks returns the arguments for all disks, with the controller that they need. The q35 chipset has one for SATA.
 func (c Config) disks(fds *files) ([]string, error) {
 	var argv []string
 	ports, scsi := 0, false
 	for i, d := range c.Disks {
-		set, err := fds.disk(d, i+disksSet)
+		set, err := fds.addDisk(d, i+disksSet)
 		if err != nil {
 			return nil, err
 		}
 		argv = append(argv, set...)
 		onoff := map[bool]string{true: "on", false: "off"}
 		argv = append(argv, "-drive", fmt.Sprintf("if=none,id=drive-%d,file=/dev/fdset/%d,format=%s,readonly=%s,snapshot=%s",
-			i, i+disksSet, d.Format, onoff[d.ReadOnly], onoff[d.Forget && !d.ReadOnly]))
+			i, i+disksSet, d.Format, onoff[d.ReadOnly], onoff[d.Ephemeral && !d.ReadOnly]))
 		kind := map[bool]string{true: "cd", false: "hd"}[d.CDROM]
 		device := ""
 		switch d.Bus {
@@ -51,13 +51,13 @@ func (c Config) disks(fds *files) ([]string, error) {
 			device = "scsi-" + kind + ",bus=scsi.0"
 		case "sata":
 			if ports == sataPorts {
-				return nil, model.Faultf(model.CodeUnsupportedField, "put some of them on virtio or scsi",
+				return nil, model.Errorf(model.CodeUnsupportedField, "use virtio or scsi for some of them",
 					"disk %s: more than %d disks on sata", d.Name, sataPorts)
 			}
 			device = "ide-" + kind + ",bus=ide." + strconv.Itoa(ports)
 			ports++
 		default:
-			return nil, model.Faultf(model.CodeUnsupportedField, "virtio, sata or scsi", "disk %s: bus %q is not known",
+			return nil, model.Errorf(model.CodeUnsupportedField, "virtio, sata or scsi", "disk %s: bus %q is not known",
 				d.Name, d.Bus)
 		}
 		device += fmt.Sprintf(",drive=drive-%d,id=disk-%d", i, i)
@@ -74,23 +74,23 @@ func (c Config) disks(fds *files) ([]string, error) {
 
 const (
 	sataPorts = 6
-	// disksSet is the first set of descriptors that is a disk's; the console's log has the one before.
+	// disksSet is the first descriptor set of a disk; the set before is the console's log.
 	disksSet = 2
 )
 
-// disk opens a disk's file as a set of descriptors, from which QEMU takes the one that has the rights it wants: it
-// reads first.
-func (f *files) disk(d Disk, set int) (argv []string, err error) {
+// addDisk opens a disk's file as a descriptor set, from which QEMU chooses the descriptor with the access mode that it
+// needs: it opens read-only first.
+func (f *files) addDisk(d Disk, set int) (argv []string, err error) {
 	rights := []int{os.O_RDONLY}
-	if !d.ReadOnly && !d.Forget {
+	if !d.ReadOnly && !d.Ephemeral {
 		rights = append(rights, os.O_RDWR)
 	}
 	for _, r := range rights {
 		file, err := os.OpenFile(d.File, r, 0)
 		if err != nil {
-			return nil, model.Faultf(model.CodeIO, "", "disk %s: %w", d.Name, err)
+			return nil, model.Errorf(model.CodeIO, "", "disk %s: %w", d.Name, err)
 		}
-		f.own = append(f.own, file)
+		f.owned = append(f.owned, file)
 		argv = append(argv, "-add-fd", fmt.Sprintf("set=%d,fd=%s", set, f.add(file)))
 	}
 	return argv, nil

@@ -18,13 +18,13 @@ import (
 
 const bootSaid = "booted from a disk"
 
-// bootSector writes itself to the disk's second sector, says a word on the serial line, and halts.
+// bootSector writes itself to the disk's second sector, writes a text to the serial line, and halts.
 func bootSector() []byte {
 	code := []byte{
 		0xfc, 0x31, 0xc0, 0x8e, 0xd8, 0x8e, 0xc0, // cld; ds = es = 0
 		// write one sector, the second, of the drive in dl
 		0xb8, 0x01, 0x03, 0xb9, 0x02, 0x00, 0xb6, 0x00, 0xbb, 0x00, 0x7c, 0xcd, 0x13,
-		0xbe, 0x25, 0x7c, 0xba, 0xf8, 0x03, // the word, the port
+		0xbe, 0x25, 0x7c, 0xba, 0xf8, 0x03, // the text, the port
 		0xac, 0x84, 0xc0, 0x74, 0x03, 0xee, 0xeb, 0xf8, // each letter until a zero
 		0xf4, 0xeb, 0xfd, // halt
 	}
@@ -34,10 +34,10 @@ func bootSector() []byte {
 	return sector
 }
 
-// TestDiskBoot: a machine boots from its disk, on each bus, and what it writes stays or does not.
+// TestDiskBoot: a VM boots from its disk on each bus; an ephemeral disk is not written.
 func TestDiskBoot(t *testing.T) {
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "there is no qemu-system-x86_64")
 	}
 	for _, c := range []struct {
 		bus    string
@@ -54,7 +54,7 @@ func TestDiskBoot(t *testing.T) {
 			}
 			m, err := qemu.Start(t.Context(), qemu.Config{Name: "disk", Dir: dir, Memory: 64, Disks: []qemu.Disk{
 				{Name: "empty", File: empty, Format: "raw", Bus: c.bus, BootOrder: 2},
-				{Name: "root", File: root, Format: "raw", Bus: c.bus, BootOrder: 1, Forget: c.forget, Serial: "a,b"},
+				{Name: "root", File: root, Format: "raw", Bus: c.bus, BootOrder: 1, Ephemeral: c.forget, Serial: "a,b"},
 			}})
 			if err != nil {
 				t.Fatal(err)
@@ -68,7 +68,7 @@ func TestDiskBoot(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 			defer cancel()
 			if _, err := console.Await(ctx, bootSaid); err != nil {
-				t.Fatalf("%v: %s", err, console.Said())
+				t.Fatalf("%v: %s", err, console.Log())
 			}
 			m.Kill()
 			b, err := os.ReadFile(root)
@@ -82,7 +82,7 @@ func TestDiskBoot(t *testing.T) {
 	}
 }
 
-// TestBadDisks: what cannot be had is said before anything is started.
+// TestBadDisks: an invalid disk is an error before QEMU is started.
 func TestBadDisks(t *testing.T) {
 	many := make([]qemu.Disk, 7)
 	for i := range many {

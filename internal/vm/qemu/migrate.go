@@ -13,60 +13,60 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Deferred is the Config.Incoming of a machine that Migrate brings its state.
-const Deferred = "defer"
+// IncomingDeferred is the Config.Incoming of the target of Migrate.
+const IncomingDeferred = "defer"
 
-// Migrate has the machine in one directory go on in that of another, which was started with Deferred. It gives when the
-// machine began to run there. After an error it runs where it was, unless that has ended.
+// Migrate migrates the VM in one directory to the one in another, which was started with IncomingDeferred. It returns
+// the time at which the VM resumed on the target. After an error the VM continues on the source, unless it has ended.
 //
-// The two are joined by a pair of sockets of this process, so neither must reach the other and no file lies about.
+// The state goes through a socket pair of this process: the two need no network connection and no file.
 func Migrate(ctx context.Context, from, to string) (resumed time.Time, err error) {
-	source, err := Control(ctx, from)
+	source, err := DialControl(ctx, from)
 	if err != nil {
 		return resumed, err
 	}
 	defer source.Close()
-	target, err := Control(ctx, to)
+	target, err := DialControl(ctx, to)
 	if err != nil {
 		return resumed, err
 	}
 	defer target.Close()
-	if err := join(ctx, source, target); err != nil {
+	if err := startMigration(ctx, source, target); err != nil {
 		return resumed, err
 	}
-	tick := time.NewTicker(migrating)
+	tick := time.NewTicker(migratePoll)
 	defer tick.Stop()
 	for {
 		select {
 		case e, ok := <-target.Events():
 			if !ok {
-				return resumed, errors.New("migration: the machine that awaits the state has ended")
+				return resumed, errors.New("migration: the target has ended")
 			}
 			if e.Name == "RESUME" {
 				return e.At, nil
 			}
 		case <-tick.C:
-			if err := source.outgoing(ctx); err != nil {
+			if err := source.checkOutgoing(ctx); err != nil {
 				return resumed, err
 			}
 		case <-ctx.Done():
-			// The source goes on by itself when nobody takes its state any more.
-			whatever, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+			// The source resumes when the migration is canceled.
+			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 			defer cancel()
-			_, _ = source.Command(whatever, "migrate_cancel", nil)
+			_, _ = source.Command(cleanup, "migrate_cancel", nil)
 			return resumed, fmt.Errorf("migration: %w", ctx.Err())
 		}
 	}
 }
 
-// migrating is how often it is asked whether a migration has failed.
-const migrating = 200 * time.Millisecond
+// migratePoll is the interval at which the source is asked whether the migration has failed.
+const migratePoll = 200 * time.Millisecond
 
-// stateName is what the monitors call the descriptor that the state goes through.
+// stateName is the monitors' name for the descriptor of the state.
 const stateName = "state"
 
-// join gives each of two machines an end of a pair of sockets, and has the state sent.
-func join(ctx context.Context, source, target *Monitor) error {
+// startMigration connects two VMs by a socket pair, and starts the migration.
+func startMigration(ctx context.Context, source, target *Monitor) error {
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return fmt.Errorf("migration: %w", err)
@@ -86,8 +86,8 @@ func join(ctx context.Context, source, target *Monitor) error {
 	return err
 }
 
-// outgoing tells how the migration of a machine's state has failed.
-func (q *Monitor) outgoing(ctx context.Context) error {
+// checkOutgoing returns an error if the migration from this VM has failed.
+func (q *Monitor) checkOutgoing(ctx context.Context) error {
 	b, err := q.Command(ctx, "query-migrate", nil)
 	if err != nil {
 		return err
@@ -100,15 +100,14 @@ func (q *Monitor) outgoing(ctx context.Context) error {
 		return fmt.Errorf("monitor: query-migrate: %w", err)
 	}
 	if s.Status == "failed" || s.Status == "cancelled" {
-		return fmt.Errorf("migration: it has %s: %s", s.Status, s.Why)
+		return fmt.Errorf("migration %s: %s", s.Status, s.Why)
 	}
 	return nil
 }
 
-// Quit ends the machine in a directory at once, as if it had ended by itself: what has migrated has nothing more to do
-// where it was.
+// Quit ends the VM in a directory at once, with a regular end: the source of a completed migration.
 func Quit(ctx context.Context, dir string) error {
-	q, err := Control(ctx, dir)
+	q, err := DialControl(ctx, dir)
 	if err != nil {
 		return err
 	}

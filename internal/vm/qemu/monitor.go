@@ -17,33 +17,33 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Monitor speaks QMP to a machine.
+// Monitor is a QMP client of a VM.
 type Monitor struct {
 	conn   net.Conn
 	events chan Event
 
 	mu      sync.Mutex
 	next    int
-	waiting map[int]chan reply
-	err     error // why nothing is heard any more
+	pending map[int]chan reply
+	err     error // why the connection ended
 }
 
-// Event is what a machine says by itself: RESUME, STOP, MIGRATION, SHUTDOWN, NIC_RX_FILTER_CHANGED …
+// Event is a QMP event: RESUME, STOP, MIGRATION, SHUTDOWN, NIC_RX_FILTER_CHANGED …
 type Event struct {
 	Name string
 	Data json.RawMessage
-	// At is when it happened, by the hypervisor's clock.
+	// At is the event's time, by the hypervisor's clock.
 	At time.Time
 }
 
-// reply is an answer to a command.
+// reply is the reply to a command.
 type reply struct {
 	Return json.RawMessage
 	Error  *struct{ Class, Desc string }
 }
 
-// heard is a line of the monitor.
-type heard struct {
+// message is a message of the monitor.
+type message struct {
 	QMP       json.RawMessage `json:"QMP"`
 	ID        int             `json:"id"`
 	Return    json.RawMessage `json:"return"`
@@ -53,25 +53,24 @@ type heard struct {
 	Timestamp struct{ Seconds, Microseconds int64 }
 }
 
-// kept is how many events wait for somebody to read them; older ones give way.
-const kept = 256
+// eventBuffer is the number of unread events; when it is full the oldest is dropped.
+const eventBuffer = 256
 
-// Dial connects to the monitor of the machine in a directory. One connection is served at a time, and who has started
-// the machine has it.
-func Dial(ctx context.Context, dir string) (*Monitor, error) { return monitor(ctx, dir, qmpName) }
+// Dial connects to the monitor of the VM in a directory. QEMU serves one connection at a time, and the process that
+// started the VM uses this one.
+func Dial(ctx context.Context, dir string) (*Monitor, error) { return connect(ctx, dir, qmpName) }
 
-// Control connects to the machine's second monitor, which is for others than who started it. One connection is served
-// at a time.
-func Control(ctx context.Context, dir string) (*Monitor, error) {
-	return monitor(ctx, dir, controlName)
+// DialControl connects to the VM's second monitor, for other processes. QEMU serves one connection at a time.
+func DialControl(ctx context.Context, dir string) (*Monitor, error) {
+	return connect(ctx, dir, controlName)
 }
 
-func monitor(ctx context.Context, dir, name string) (*Monitor, error) {
+func connect(ctx context.Context, dir, name string) (*Monitor, error) {
 	conn, err := dial(ctx, dir, name)
 	if err != nil {
 		return nil, fmt.Errorf("monitor: %w", err)
 	}
-	q := &Monitor{conn: conn, events: make(chan Event, kept), waiting: map[int]chan reply{}}
+	q := &Monitor{conn: conn, events: make(chan Event, eventBuffer), pending: map[int]chan reply{}}
 	go q.listen()
 	if _, err := q.Command(ctx, "qmp_capabilities", nil); err != nil {
 		q.Close()
@@ -80,18 +79,18 @@ func monitor(ctx context.Context, dir, name string) (*Monitor, error) {
 	return q, nil
 }
 
-// Events is where the machine's events come. It is closed when the monitor is.
+// Events returns the channel of the VM's events. It is closed with the monitor.
 func (q *Monitor) Events() <-chan Event { return q.events }
 
-// Close hangs up; the machine runs on.
+// Close closes the connection; the VM continues.
 func (q *Monitor) Close() { _ = q.conn.Close() }
 
-// listen gives answers to those who wait for them.
+// listen reads messages, and passes replies to the waiting commands.
 func (q *Monitor) listen() {
 	dec := json.NewDecoder(q.conn)
 	var err error
 	for {
-		var h heard
+		var h message
 		if err = dec.Decode(&h); err != nil {
 			break
 		}
@@ -111,8 +110,8 @@ func (q *Monitor) listen() {
 			}
 		case h.QMP == nil:
 			q.mu.Lock()
-			to := q.waiting[h.ID]
-			delete(q.waiting, h.ID)
+			to := q.pending[h.ID]
+			delete(q.pending, h.ID)
 			q.mu.Unlock()
 			if to != nil {
 				to <- reply{h.Return, h.Error}
@@ -121,34 +120,34 @@ func (q *Monitor) listen() {
 	}
 	q.mu.Lock()
 	q.err = err
-	for _, to := range q.waiting {
+	for _, to := range q.pending {
 		close(to)
 	}
-	q.waiting = nil
+	q.pending = nil
 	q.mu.Unlock()
 	close(q.events)
 	_ = q.conn.Close()
 }
 
-// Command does one command and gives what it returned. Args is its arguments object; nil is none.
+// Command executes a command and returns its result. Args is the arguments object; nil is none.
 func (q *Monitor) Command(ctx context.Context, name string, args any) (json.RawMessage, error) {
 	return q.command(ctx, name, args, nil)
 }
 
-// command is Command with a file that travels beside it, if it is not nil.
+// command is Command with an optional file that is sent with it.
 func (q *Monitor) command(ctx context.Context, name string, args any, file *os.File) (json.RawMessage, error) {
 	to := make(chan reply, 1)
 	q.mu.Lock()
-	if q.waiting == nil {
+	if q.pending == nil {
 		defer q.mu.Unlock()
 		return nil, fmt.Errorf("monitor: %s: %w", name, q.err)
 	}
 	q.next++
 	id := q.next
-	q.waiting[id] = to
+	q.pending[id] = to
 	err := q.send(name, id, args, file)
 	if err != nil {
-		delete(q.waiting, id)
+		delete(q.pending, id)
 	}
 	q.mu.Unlock()
 	if err != nil {
@@ -158,14 +157,14 @@ func (q *Monitor) command(ctx context.Context, name string, args any, file *os.F
 	case r, ok := <-to:
 		switch {
 		case !ok:
-			return nil, fmt.Errorf("monitor: %s: %w", name, errors.New("the machine has ended"))
+			return nil, fmt.Errorf("monitor: %s: %w", name, errors.New("the VM has ended"))
 		case r.Error != nil:
 			return nil, fmt.Errorf("monitor: %s: %s", name, r.Error.Desc)
 		}
 		return r.Return, nil
 	case <-ctx.Done():
 		q.mu.Lock()
-		delete(q.waiting, id)
+		delete(q.pending, id)
 		q.mu.Unlock()
 		return nil, fmt.Errorf("monitor: %s: %w", name, ctx.Err())
 	}
@@ -187,19 +186,19 @@ func (q *Monitor) send(name string, id int, args any, file *os.File) error {
 	}
 	conn, ok := q.conn.(*net.UnixConn)
 	if !ok {
-		return errors.New("no descriptors go through it")
+		return errors.New("the connection cannot pass descriptors")
 	}
 	_, _, err = conn.WriteMsgUnix(b, unix.UnixRights(int(file.Fd())), nil)
 	return err
 }
 
-// SetLink gives the guest's end of a card its carrier, or takes it away.
+// SetLink sets the carrier of a guest's network device.
 func (q *Monitor) SetLink(ctx context.Context, d model.VMDevice, up bool) error {
-	_, err := q.Command(ctx, "set_link", map[string]any{"name": ID(d), "up": up})
+	_, err := q.Command(ctx, "set_link", map[string]any{"name": DeviceID(d), "up": up})
 	return err
 }
 
-// State is what the machine does: running, paused, inmigrate, postmigrate, shutdown …
+// State returns the VM's run state: running, paused, inmigrate, postmigrate, shutdown …
 func (q *Monitor) State(ctx context.Context) (string, error) {
 	b, err := q.Command(ctx, "query-status", nil)
 	if err != nil {

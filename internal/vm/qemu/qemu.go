@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package qemu runs a virtual machine by QEMU itself: its command line, the taps that it gets as open descriptors, its
-// monitor (QMP) and its serial console. It knows nothing of pods; what the machine's network cards are is told in
-// plan/vm's words.
+// Package qemu runs a VM with QEMU: it builds the command line, passes taps as open descriptors, and connects to the
+// monitor (QMP) and the serial console. It knows nothing of pods; the VM's network devices are model.VMDevice, as
+// plan/vm computes them.
 package qemu
 
 import (
@@ -15,48 +15,48 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Config is one machine.
+// Config configures one VM.
 type Config struct {
-	// Program is QEMU; "" is qemu-system-x86_64 in the path.
+	// Program is the QEMU program; "" is qemu-system-x86_64 in the PATH.
 	Program string
 	Name    string
-	// Dir is where the sockets and the console's log are. It must be there; the user that QEMU runs as needs no rights in
-	// it.
+	// Dir is the directory of the sockets and the console's log. It must exist; the user that QEMU runs as needs no
+	// permissions in it.
 	Dir string
-	// Kernel and Initrd are what is booted, Append what the kernel is told beyond the console.
+	// Kernel and Initrd are booted, Append is added to the kernel's command line.
 	Kernel, Initrd, Append string
 	// Memory is in MiB.
-	Memory int
+	Memory int // glossary: RAM
 	CPUs   int
 	// Accel is kvm or tcg; "" is tcg.
 	Accel string
-	// Devices are the machine's network cards, Taps the open taps of those that have a target, by the device's name.
+	// Devices are the VM's network devices, Taps the open taps of those that have a target, by the device's name.
 	Devices []model.VMDevice
 	Taps    map[string][]*os.File
-	// VhostNet are open descriptors of /dev/vhost-net, as many as there are taps of the device; none is without.
+	// VhostNet has open descriptors of /dev/vhost-net, one per tap of a device; none disables vhost.
 	VhostNet map[string][]*os.File
 	Disks    []Disk
-	// Incoming has the machine wait for another one's state: Deferred, "tcp:ADDRESS:PORT", "unix:PATH".
+	// Incoming makes the VM wait for a migration: IncomingDeferred, "tcp:ADDRESS:PORT", "unix:PATH".
 	Incoming string
-	// User is whom QEMU runs as, with the group of the same number; nil is who this process is.
+	// User is the user and the group that QEMU runs as; nil is this process's.
 	User *uint32
-	// NS is the namespace that it runs in; nil is this process's.
+	// NS is the network namespace; nil is this process's.
 	NS *netns.NS
-	// Extra are further arguments.
+	// Extra are additional arguments.
 	Extra []string
 }
 
-// Cmdline is what the kernel is told: its console, and that there is nobody to read a screen.
+// Cmdline is the kernel's command line: a serial console, and no wait after a panic.
 const Cmdline = "console=ttyS0 quiet panic=-1 no_timer_check"
 
-// ConsoleName is the name of the socket of the serial console, in a machine's directory.
+// ConsoleName is the name of the socket of the serial console, in a VM's directory.
 const ConsoleName = "console.sock"
 
 const (
-	qmpName, controlName, consoleLog, problems = "qmp.sock", "qmp2.sock", "console.log", "qemu.log"
+	qmpName, controlName, consoleLog, stderrLog = "qmp.sock", "qmp2.sock", "console.log", "qemu.log"
 )
 
-// monitors are the sockets that the machine is commanded by.
+// monitors returns the arguments for the monitors' sockets.
 func (c Config) monitors(fds *files) (argv []string, err error) {
 	for _, m := range [][2]string{{"qmp", qmpName}, {"control", controlName}} {
 		id, name := m[0], m[1]
@@ -69,7 +69,7 @@ func (c Config) monitors(fds *files) (argv []string, err error) {
 	return argv, nil
 }
 
-// argv is QEMU's command line.
+// argv returns QEMU's command line.
 func (c Config) argv(fds *files) ([]string, error) {
 	monitors, err := c.monitors(fds)
 	if err != nil {
@@ -89,8 +89,8 @@ func (c Config) argv(fds *files) ([]string, error) {
 		cpu = "host"
 	}
 	if accel == "tcg" {
-		// The kernel patches its own code while it runs: with a thread for each processor QEMU now and then runs a half
-		// patched instruction.
+		// The kernel patches its own code: with a thread for each CPU, QEMU sometimes executes a half-patched
+		// instruction.
 		accel = "tcg,thread=single"
 	}
 	argv := []string{
@@ -114,11 +114,11 @@ func (c Config) argv(fds *files) ([]string, error) {
 	}
 	argv = append(append(argv, monitors...), c.ports()...)
 	for _, d := range c.Devices {
-		some, err := c.device(d, fds)
+		args, err := c.device(d, fds)
 		if err != nil {
 			return nil, err
 		}
-		argv = append(argv, some...)
+		argv = append(argv, args...)
 	}
 	disks, err := c.disks(fds)
 	if err != nil {

@@ -18,30 +18,30 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
 
-// guest is what the machines of a test boot.
+// guest is the image that the VMs of a test boot.
 func guest(t *testing.T) guestimage.Image {
 	t.Helper()
 	if _, err := exec.LookPath("qemu-system-x86_64"); err != nil {
-		nettest.Without(t, "there is no qemu-system-x86_64")
+		nettest.SkipMissing(t, "there is no qemu-system-x86_64")
 	}
-	c, err := guestimage.Usual(nettest.Programs(t))
+	c, err := guestimage.DefaultConfig(nettest.Programs(t))
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
-	c.Say = t.Logf
-	image, err := c.Make(t.Context())
+	c.Progress = t.Logf
+	image, err := c.Build(t.Context())
 	if err != nil {
-		nettest.Without(t, err.Error())
+		nettest.SkipMissing(t, err.Error())
 	}
 	return image
 }
 
-// TestBoot: a machine boots, obeys on its console, and is switched off by its button.
+// TestBoot: a VM boots, runs commands from its console, and stops by ACPI shutdown.
 func TestBoot(t *testing.T) {
 	image := guest(t)
 	dir := t.TempDir()
 	m, err := qemu.Start(t.Context(), qemu.Config{
-		Name: "a,b", Dir: dir, Kernel: image.Kernel, Initrd: image.Initrd, Memory: guestimage.Memory,
+		Name: "a,b", Dir: dir, Kernel: image.Kernel, Initrd: image.Initrd, Memory: guestimage.MinMemory,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -62,16 +62,16 @@ func TestBoot(t *testing.T) {
 		t.Errorf("%q %v", out, err)
 	}
 	if _, err := c.Run(ctx, "false"); err == nil {
-		t.Error("false is true")
+		t.Error("false succeeded")
 	}
 	if s, err := m.State(ctx); err != nil || s != "running" {
 		t.Errorf("it is %q: %v", s, err)
 	}
 	if err := m.Unplug(ctx, model.VMDevice{Name: "gone"}); err != nil {
-		t.Errorf("a card that went before: %v", err)
+		t.Errorf("a device that is gone: %v", err)
 	}
 	m.Stop(ctx)
 	if m.Err() != nil || ctx.Err() != nil {
-		t.Errorf("not stopped by its button: %v %v; %s", m.Err(), ctx.Err(), c.Said())
+		t.Errorf("not stopped by ACPI shutdown: %v %v; %s", m.Err(), ctx.Err(), c.Log())
 	}
 }

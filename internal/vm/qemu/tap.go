@@ -14,10 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
-// Open opens what the hypervisor speaks to the guest through: a tap in a pod, once for each queue, or a macvtap.
-func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
+// OpenTap opens a VM's tap in a pod, once per queue, or a macvtap.
+func OpenTap(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
 	if d.OnNode {
-		pod = nil // this process's
+		pod = nil // the namespace of this process
 	}
 	err = pod.Do(func() error {
 		if _, err := net.InterfaceByName(d.Target); err != nil {
@@ -37,16 +37,16 @@ func Open(pod *netns.NS, d model.VMDevice) (out []*os.File, err error) {
 	for _, f := range out {
 		_ = f.Close()
 	}
-	hint := "weft vm phase1 makes it"
+	hint := "run weft vm phase1 first"
 	switch {
 	case errors.Is(err, unix.EBUSY):
-		hint = "another hypervisor has it"
+		hint = "another hypervisor uses it"
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
-		hint = "it is another user's, or this one lacks rights"
+		hint = "it belongs to another user, or this process lacks the permissions"
 	case errors.Is(err, unix.EINVAL):
-		hint = "it has another number of queues, or is no tap"
+		hint = "it has another number of queues, or is not a tap"
 	}
-	return nil, model.Faultf(model.CodeInvalidEnv, hint, "interface %s: open %s: %w", d.Name, d.Target, err)
+	return nil, model.Errorf(model.CodeInvalidEnv, hint, "interface %s: open %s: %w", d.Name, d.Target, err)
 }
 
 // openTap opens each queue of a tap.
@@ -73,7 +73,7 @@ func openTap(d model.VMDevice, device func() (*os.File, error)) (out []*os.File,
 	return out, nil
 }
 
-// tunDevice is where taps are opened.
+// tunDevice opens the device of taps.
 func tunDevice() (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {

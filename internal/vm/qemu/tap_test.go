@@ -15,8 +15,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
 
-// TestOpenMacvtap: each queue of a macvtap is opened, in the pod that it is in, and no directory is needed for that:
-// those where files can be made are often ones where devices cannot be opened.
+// TestOpenMacvtap: each queue of a macvtap in a pod is opened, without a device file in a directory: temporary
+// directories are often mounted nodev.
 func TestOpenMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	pod := nettest.NS(t, "pod")
@@ -28,9 +28,9 @@ func TestOpenMacvtap(t *testing.T) {
 	}
 	t.Setenv("TMPDIR", filepath.Join(t.TempDir(), "none"))
 	for _, queues := range []int{0, 2} {
-		files, err := qemu.Open(pod, model.VMDevice{Name: "default", Target: "eth0", Queues: queues})
+		files, err := qemu.OpenTap(pod, model.VMDevice{Name: "default", Target: "eth0", Queues: queues})
 		if errors.Is(err, unix.EPERM) {
-			nettest.Without(t, "a node for a macvtap needs root")
+			nettest.SkipMissing(t, "a node for a macvtap needs root")
 		}
 		if err != nil || len(files) != max(queues, 1) {
 			t.Fatalf("%d queues: %v, %v", queues, files, err)
@@ -44,7 +44,7 @@ func TestOpenMacvtap(t *testing.T) {
 	}
 }
 
-// link is the name of the link that a tap's file is of.
+// link returns the name of the link of a tap's file.
 func link(t *testing.T, f *os.File) string {
 	t.Helper()
 	ifr, err := unix.NewIfreq("")

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command constant is a CNI plugin that does nothing and says that the pod has an address, always the same: what a
-// burst of pods costs without any network.
+// Command constant is a CNI plugin that does nothing and always returns the same address: the baseline for a burst of
+// pods without a network.
 package main
 
 import (

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command coredns is CoreDNS with just the plugins that a test cluster's DNS and upstream's specs want.
+// Command coredns is CoreDNS with only the plugins that a test cluster and the upstream specs require.
 package main
 
 import (

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// TestPodToPod: a Deployment over both nodes; each pod reaches each, by TCP and UDP, and is seen under its own address.
+// TestPodToPod: a Deployment on both nodes; all pairs of pods are connected by TCP and UDP, without SNAT.
 func TestPodToPod(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -25,7 +25,7 @@ func TestPodToPod(t *testing.T) {
 	for _, from := range pods {
 		for _, to := range pods {
 			for protocol, port := range map[string]int{"http": 8080, "udp": 8081} {
-				within(t, 5*time.Second, func() error {
+				eventually(t, 5*time.Second, func() error {
 					out, err := c.dial(from, protocol, to.Status.PodIP, port)
 					if err == nil && !strings.Contains(out, to.Metadata.Name) {
 						return fmt.Errorf("%s answers %s", to.Metadata.Name, out)
@@ -42,7 +42,7 @@ func TestPodToPod(t *testing.T) {
 	}
 }
 
-// TestService: kube-proxy's addresses from pods, nodes and outside; and a Service that leads a pod back to itself.
+// TestService: ClusterIPs and node ports from pods, nodes and outside; and hairpin of a pod through its Service.
 func TestService(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -56,8 +56,8 @@ func TestService(t *testing.T) {
 	}
 	c.get(t, &service, "service", "web", "-n", ns)
 	for _, p := range pods {
-		answered := map[string]bool{} // both, so also the pod itself
-		within(t, 20*time.Second, func() error {
+		answered := map[string]bool{} // both pods, so also the client itself
+		eventually(t, 20*time.Second, func() error {
 			out, err := c.dial(p, "http", service.Spec.ClusterIP, 80)
 			if err == nil {
 				answered[out] = true
@@ -79,14 +79,14 @@ func TestService(t *testing.T) {
 	}
 }
 
-// TestDNS: names from pods on both nodes, through the Service of the cluster's DNS.
+// TestDNS: name resolution from pods on both nodes, through the Service of the cluster's DNS.
 func TestDNS(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
 	pods := c.rollOut(t, ns, "web", 2)
 	c.kubectl(t, "-n", ns, "expose", "deployment", "web", "--port=80", "--target-port=8080", "--cluster-ip=None")
 	for _, p := range pods {
-		within(t, 20*time.Second, func() error {
+		eventually(t, 20*time.Second, func() error {
 			out, err := c.try("kubectl", "-n", ns, "exec", p.Metadata.Name, "--", "dig", "+short", "+search", "+time=2",
 				"+tries=1", "web")
 			for _, want := range pods {
@@ -103,8 +103,8 @@ func TestDNS(t *testing.T) {
 	}
 }
 
-// TestHostPort: a port of the node leads to the pod, from outside, from the other node and from the node itself; and no
-// more when the pod has gone.
+// TestHostPort: a host port reaches the pod from outside, from the other node and from the node itself, until the pod
+// is deleted.
 func TestHostPort(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -124,7 +124,7 @@ spec:
 	c.allReady(t, ns, 1, time.Minute)
 	at := "http://" + c.nodeIP(t, "node1") + ":18080/hostname"
 	for _, from := range []string{"control", "node2", "node1"} {
-		within(t, 10*time.Second, func() error {
+		eventually(t, 10*time.Second, func() error {
 			out, err := c.fetch(from, at)
 			if err == nil && out != "web" {
 				return fmt.Errorf("answer %q", out)
@@ -133,7 +133,7 @@ spec:
 		})
 	}
 	c.kubectl(t, "-n", ns, "delete", "pod", "web", "--timeout=60s")
-	within(t, 20*time.Second, func() error {
+	eventually(t, 20*time.Second, func() error {
 		if out, err := c.fetch("control", at); err == nil {
 			return fmt.Errorf("port 18080 still answers %q", out)
 		}
@@ -141,7 +141,7 @@ spec:
 	})
 }
 
-// TestProbes: the kubelet reaches pods by HTTP, TCP and gRPC; one that fails is restarted and stays unready.
+// TestProbes: the kubelet probes pods by HTTP, TCP and gRPC; a pod whose probe fails is restarted and stays unready.
 func TestProbes(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -169,7 +169,7 @@ spec:
 	c.allReady(t, ns, 3, time.Minute)
 	c.apply(t, ns, pod("sick", "netexec, --http-port=8080",
 		"livenessProbe: {tcpSocket: {port: 9999}, periodSeconds: 1, failureThreshold: 2}\n    readinessProbe: {tcpSocket: {port: 9999}, periodSeconds: 1}"))
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		var p Pod
 		c.get(t, &p, "pod", "sick", "-n", ns)
 		if len(p.Status.ContainerStatuses) == 0 || p.Status.ContainerStatuses[0].RestartCount == 0 || p.ready() {

@@ -16,10 +16,10 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// theCluster is the cluster that all tests share; empty when there is none.
-var theCluster Cluster
+// sharedCluster is the cluster of all tests; empty if there is none.
+var sharedCluster Cluster
 
-// Cluster is one of test/kube/cluster.
+// Cluster is a cluster of test/kube/cluster.
 type Cluster struct {
 	name, cni string
 }
@@ -32,16 +32,16 @@ func run(m *testing.M) int {
 	if os.Getenv("WEFT_E2E") == "" {
 		return m.Run()
 	}
-	theCluster = Cluster{name: os.Getenv("WEFT_E2E_CLUSTER"), cni: os.Getenv("WEFT_E2E_CNI")}
-	if theCluster.cni == "" {
-		theCluster.cni = "weft"
+	sharedCluster = Cluster{name: os.Getenv("WEFT_E2E_CLUSTER"), cni: os.Getenv("WEFT_E2E_CNI")}
+	if sharedCluster.cni == "" {
+		sharedCluster.cni = "weft"
 	}
-	if theCluster.name != "" {
+	if sharedCluster.name != "" {
 		return m.Run()
 	}
-	theCluster.name = "e2e"
-	up := []string{"up", "--name", "e2e", "--cni", theCluster.cni}
-	for _, args := range [][]string{{"down", "--name", "e2e"}, up} { // down: what a killed run has left
+	sharedCluster.name = "e2e"
+	up := []string{"up", "--name", "e2e", "--cni", sharedCluster.cni}
+	for _, args := range [][]string{{"down", "--name", "e2e"}, up} { // down: remove what a killed run has left
 		cmd := exec.Command("../cluster", args...)
 		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
 		if err := cmd.Run(); err != nil {
@@ -51,35 +51,35 @@ func run(m *testing.M) int {
 	}
 	code := m.Run()
 	if code != 0 {
-		if logs, err := theCluster.call(context.Background(), "", "logs", "--name", "e2e"); err == nil {
+		if logs, err := sharedCluster.call(context.Background(), "", "logs", "--name", "e2e"); err == nil {
 			file := os.TempDir() + "/weft-e2e-logs"
 			if os.WriteFile(file, []byte(logs), 0o600) == nil {
 				fmt.Fprintln(os.Stderr, "e2e: the cluster's logs are in", file)
 			}
 		}
 	}
-	if out, err := theCluster.call(context.Background(), "", "down", "--name", "e2e"); err != nil {
+	if out, err := sharedCluster.call(context.Background(), "", "down", "--name", "e2e"); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err, out)
 		return 1
 	}
 	return code
 }
 
-// kube gives the cluster, or skips.
+// kube returns the cluster, or skips the test.
 func kube(t *testing.T) Cluster {
 	t.Helper()
-	if theCluster.name == "" {
-		nettest.Without(t, "needs a real Kubernetes: make e2e")
+	if sharedCluster.name == "" {
+		nettest.SkipMissing(t, "needs a real Kubernetes: make e2e")
 	}
-	return theCluster
+	return sharedCluster
 }
 
-// weft gives the cluster where weft is its network, or skips.
+// weft returns the cluster if its network is weft, or skips the test.
 func weft(t *testing.T) Cluster {
 	t.Helper()
 	c := kube(t)
 	if c.cni != "weft" {
-		nettest.Without(t, "only weft does this, and the cluster's network is "+c.cni)
+		nettest.SkipMissing(t, "only weft does this, and the cluster's network is "+c.cni)
 	}
 	return c
 }
@@ -96,7 +96,7 @@ func (c Cluster) call(ctx context.Context, stdin string, args ...string) (string
 	return out.String(), err
 }
 
-// try calls the cluster's program: kubectl, exec, start, stop; and gives up after a while.
+// try runs a command of the cluster's program (kubectl, exec, start, stop) with a timeout.
 func (c Cluster) try(verb string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), 4*time.Minute)
 	defer cancel()
@@ -126,7 +126,7 @@ func (c Cluster) apply(t *testing.T, namespace, manifest string) {
 	}
 }
 
-// get decodes what kubectl get gives.
+// get decodes the output of kubectl get.
 func (c Cluster) get(t *testing.T, into any, args ...string) {
 	t.Helper()
 	out := c.kubectl(t, append([]string{"get", "-o", "json"}, args...)...)
@@ -135,7 +135,7 @@ func (c Cluster) get(t *testing.T, into any, args ...string) {
 	}
 }
 
-// namespace makes one for the test. It goes with the test, pods and all.
+// namespace creates a namespace, which is deleted with its pods at the end of the test.
 func (c Cluster) namespace(t *testing.T) string {
 	t.Helper()
 	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
@@ -155,8 +155,8 @@ func (c Cluster) namespace(t *testing.T) string {
 	return name
 }
 
-// within tries until what is asked holds, and says the last reason when it does not.
-func within(t *testing.T, limit time.Duration, ask func() error) {
+// eventually retries until ask succeeds; at the limit the test fails with the last error.
+func eventually(t *testing.T, limit time.Duration, ask func() error) {
 	t.Helper()
 	for end := time.Now().Add(limit); ; time.Sleep(200 * time.Millisecond) {
 		err := ask()
@@ -164,7 +164,7 @@ func within(t *testing.T, limit time.Duration, ask func() error) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("not within %s: %v", limit, err)
+			t.Fatalf("not after %s: %v", limit, err)
 		}
 	}
 }

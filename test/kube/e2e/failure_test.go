@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// attachments gives what the agent of a node counts.
+// attachments returns the agent's metric of attachments.
 func (c Cluster) attachments(t *testing.T, node string) string {
 	t.Helper()
 	out, err := c.try("exec", node, "curl", "-sS", "-m", "5", "http://127.0.0.1:9119/metrics")
@@ -26,8 +26,8 @@ func (c Cluster) attachments(t *testing.T, node string) string {
 	return "no weft_attachments"
 }
 
-// TestNodeKilled: a node dies at once and comes back as after a boot. The other one goes on; when it is back, its pods
-// run again.
+// TestNodeKilled: a node crashes and boots again. The other one keeps working; after the boot the node's pods run
+// again.
 func TestNodeKilled(t *testing.T) {
 	c := kube(t)
 	ns := c.namespace(t)
@@ -36,14 +36,14 @@ func TestNodeKilled(t *testing.T) {
 	c.must(t, "stop", "node2")
 	back := func() {
 		c.must(t, "start", "node2")
-		within(t, 2*time.Minute, func() error {
+		eventually(t, 2*time.Minute, func() error {
 			_, err := c.try("kubectl", "wait", "--for=condition=Ready", "node/node2", "--timeout=1s")
 			return err
 		})
 	}
 	back = once(back)
 	t.Cleanup(back)
-	within(t, 90*time.Second, func() error {
+	eventually(t, 90*time.Second, func() error {
 		_, err := c.try("kubectl", "wait", "--for=condition=Ready=unknown", "node/node2", "--timeout=1s")
 		return err
 	})
@@ -51,11 +51,11 @@ func TestNodeKilled(t *testing.T) {
 		t.Errorf("between the pods of the node that stays: %v", err)
 	}
 	if _, err := c.fetch("control", "http://"+pods[2].Status.PodIP+":8080/hostname"); err == nil {
-		t.Error("a pod of the dead node answers")
+		t.Error("a pod of the dead node responds")
 	}
 	back()
-	// The kubelet makes their sandboxes anew.
-	within(t, 2*time.Minute, func() error {
+	// The kubelet re-creates their sandboxes.
+	eventually(t, 2*time.Minute, func() error {
 		var errs []error
 		for _, p := range c.pods(t, ns) {
 			if p.Spec.NodeName == "node2" {
@@ -71,7 +71,7 @@ func TestNodeKilled(t *testing.T) {
 	c.allReady(t, ns, 4, time.Minute)
 }
 
-// once makes a function that does its work the first time only.
+// once returns a function that calls f only the first time.
 func once(f func()) func() {
 	done := false
 	return func() {
@@ -82,8 +82,8 @@ func once(f func()) func() {
 	}
 }
 
-// TestAgentKilled: weft's agents are killed again and again while 50 pods start, and again while they end. All start,
-// and nothing is left.
+// TestAgentKilled: weft's agents are killed repeatedly while 50 pods start, and while they are deleted. All start, and
+// nothing is left.
 func TestAgentKilled(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
@@ -94,7 +94,7 @@ func TestAgentKilled(t *testing.T) {
 	murder := func(times int) {
 		for range times {
 			for _, n := range c.nodes(t) {
-				_, _ = c.try("exec", n, "pkill", "-9", "-x", "weft-agent") // in the node's namespace of processes
+				_, _ = c.try("exec", n, "pkill", "-9", "-x", "weft-agent") // in the node's PID namespace
 			}
 			time.Sleep(1500 * time.Millisecond)
 		}
@@ -116,7 +116,7 @@ func TestAgentKilled(t *testing.T) {
 	murder(2)
 	c.allReady(t, ns, 0, 3*time.Minute)
 	c.weftReady(t)
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		for n, want := range before {
 			if got := c.attachments(t, n); got != want {
 				return fmt.Errorf("%s has %s, before it had %s", n, got, want)
@@ -129,7 +129,7 @@ func TestAgentKilled(t *testing.T) {
 // weftReady waits until the agents are ready on every node.
 func (c Cluster) weftReady(t *testing.T) {
 	t.Helper()
-	within(t, 4*time.Minute, func() error { // the kubelet waits longer each time it starts a container that dies
+	eventually(t, 4*time.Minute, func() error { // the kubelet's restart backoff grows
 		var set struct {
 			Metadata struct{ Generation int }
 			Status   struct{ DesiredNumberScheduled, NumberReady, UpdatedNumberScheduled, ObservedGeneration int }
@@ -149,7 +149,7 @@ func (c Cluster) weftReady(t *testing.T) {
 	})
 }
 
-// sandboxes gives the ids of a pod's sandboxes that run.
+// sandboxes returns the IDs of a pod's running sandboxes.
 func (c Cluster) sandboxes(t *testing.T, p Pod) []string {
 	t.Helper()
 	out := c.must(t, "exec", p.Spec.NodeName, "sh", "-c",
@@ -158,12 +158,12 @@ func (c Cluster) sandboxes(t *testing.T, p Pod) []string {
 	return strings.Fields(out)
 }
 
-// TestAPIServerStopped: with the API server gone and the agents started anew, the sandbox of a known pod that dies is
-// made again, with network; and once the API server is back, it hears of it.
+// TestAPIServerStopped: while the API server is down and after agents restart, the kubelet re-creates the sandbox of a
+// known pod, with network; the API server is updated when it is back.
 func TestAPIServerStopped(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
-	// New pods, for which the kubelet has no time of waiting left over from the kills before.
+	// New pods, for which the kubelet has no backoff from earlier kills.
 	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft")
 	c.weftReady(t)
 	pods := c.rollOut(t, ns, "web", 2)
@@ -185,12 +185,12 @@ func TestAPIServerStopped(t *testing.T) {
 		}
 		c.must(t, "exec", p.Spec.NodeName, "ctr", "-n", "k8s.io", "tasks", "kill", "-s", "SIGKILL", old[0])
 		began := time.Now()
-		within(t, 2*time.Minute, func() error {
+		eventually(t, 2*time.Minute, func() error {
 			now := c.sandboxes(t, p)
 			if len(now) != 1 || now[0] == old[0] {
 				return fmt.Errorf("%s has the sandboxes %q, before it had %q", p.Metadata.Name, now, old)
 			}
-			// From outside: routes, and the pod's own.
+			// From outside: the nodes' routes and the pod's.
 			address := c.must(t, "exec", p.Spec.NodeName, "sh", "-c", `pid=$(ctr -n k8s.io tasks list | awk '$1=="`+now[0]+
 				`"{print $2}'); nsenter -t $pid -n ip -4 -o addr show dev eth0 scope global | awk '{sub("/.*", "", $4); print $4}'`)
 			out, err := c.fetch("control", "http://"+strings.TrimSpace(address)+":8080/hostname")
@@ -199,7 +199,7 @@ func TestAPIServerStopped(t *testing.T) {
 			}
 			return err
 		})
-		t.Logf("the new sandbox of %s answers after %s", p.Metadata.Name, time.Since(began).Round(100*time.Millisecond))
+		t.Logf("the new sandbox of %s responds after %s", p.Metadata.Name, time.Since(began).Round(100*time.Millisecond))
 	}
 	back()
 	c.allReady(t, ns, 2, time.Minute)

@@ -14,16 +14,16 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestFlannel: a cluster of flannel's own flanneld, with pods, becomes weft's node by node, by the same ConfigMap,
-// while a TCP connection and a thousand datagrams a second go between the nodes. Nothing is renumbered, made anew or
-// lost; and while one node is weft's and the other still flannel's, new pods reach each other both ways. A node can go
-// back.
+// TestFlannel: a cluster with flannel's flanneld and pods is migrated to weft node by node, with the same ConfigMap,
+// with a TCP connection and a thousand datagrams per second between the nodes. Nothing is renumbered, re-created or
+// lost; while one node has weft and the other flannel, new pods reach each other in both directions. A node can be
+// migrated back.
 func TestFlannel(t *testing.T) {
 	weft(t)
 	if out, err := exec.CommandContext(t.Context(), "../../flannel/build.sh").CombinedOutput(); err != nil {
-		nettest.Without(t, fmt.Sprintf("flannel's own flanneld cannot be built here: %v: %s", err, out))
+		nettest.SkipMissing(t, fmt.Sprintf("flannel's flanneld cannot be built: %v: %s", err, out))
 	}
-	c := another(t, "e2efla", "--cni", "flanneld", "--no-dns")
+	c := newCluster(t, "e2efla", "--cni", "flanneld", "--no-dns")
 	ns := c.namespace(t)
 	nodes := []string{"node1", "node2"}
 	at := map[string]string{}
@@ -39,28 +39,28 @@ func TestFlannel(t *testing.T) {
 	}
 	c.prepare(t)
 	for node, peer := range map[string]string{"node1": "node2", "node2": "node1"} {
-		c.ask(t, at[node], "PUT", "peer", at[peer]+":7000")
-		c.ask(t, at[node], "PUT", "stream", at[peer]+":7000")
+		c.request(t, at[node], "PUT", "peer", at[peer]+":7000")
+		c.request(t, at[node], "PUT", "stream", at[peer]+":7000")
 	}
 	time.Sleep(time.Second)
 	for _, node := range nodes {
-		c.ask(t, at[node], "DELETE", "report", "") // what was sent before the other listened
+		c.request(t, at[node], "DELETE", "report", "") // packets that were sent before the peer listened
 	}
 	for i, node := range nodes {
-		c.takeOver(t, node)
+		c.switchToWeft(t, node)
 		if after := c.published(t, node); after != before[node] {
 			t.Errorf("%s publishes\n%s\nbefore\n%s", node, after, before[node])
 		}
 		c.apply(t, ns, deployment(fmt.Sprint("web", i), 2))
-		c.meet(t, ns, 2+2*(i+1))
+		c.expectAllConnected(t, ns, 2+2*(i+1))
 	}
-	// And one of them goes back.
-	c.goBack(t, "node1")
+	// One node is migrated back.
+	c.switchToFlannel(t, "node1")
 	if after := c.published(t, "node1"); after != before["node1"] {
-		t.Errorf("node1, flannel's again, publishes\n%s\nbefore\n%s", after, before["node1"])
+		t.Errorf("node1, with flannel again, publishes\n%s\nbefore\n%s", after, before["node1"])
 	}
 	c.apply(t, ns, deployment("web2", 2))
-	c.meet(t, ns, 8)
+	c.expectAllConnected(t, ns, 8)
 	for _, node := range nodes {
 		r := c.report(t, at[node])
 		t.Logf(
@@ -70,9 +70,9 @@ func TestFlannel(t *testing.T) {
 			t.Errorf("%s: %+v", node, r)
 		}
 	}
-	// The pods of one's plugins are ended by the other's.
+	// Pods that one implementation has attached are detached by the other.
 	c.kubectl(t, "-n", ns, "delete", "deployment,pod", "--all", "--timeout=120s")
-	within(t, 30*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		for _, node := range nodes {
 			left := c.must(t, "exec", node, "sh", "-c",
 				"ls /var/lib/cni/networks/cbr0 | grep ^10 || true; ls /var/lib/cni/flannel; ip -o link show master cni0")
@@ -94,13 +94,13 @@ spec:
   containers: [{name: c, image: "localhost/weft-traffic:test", readinessProbe: {httpGet: {path: /report, port: 8080}, periodSeconds: 1}}]
 `
 
-// ask makes a request to a pod of test/kube/traffic.
-func (c Cluster) ask(t *testing.T, pod, method, path, body string) {
+// request sends a request to a pod of test/kube/traffic.
+func (c Cluster) request(t *testing.T, pod, method, path, body string) {
 	t.Helper()
 	c.must(t, "exec", "control", "curl", "-sS", "-f", "-m", "10", "-X", method, "-d", body, "http://"+pod+":8080/"+path)
 }
 
-// published is what others must know of a node, and the device that they send to.
+// published returns what a node publishes for others, and its tunnel device.
 func (c Cluster) published(t *testing.T, node string) string {
 	t.Helper()
 	var n struct {
@@ -121,7 +121,7 @@ func (c Cluster) published(t *testing.T, node string) string {
 	return string(text) + "\n" + device
 }
 
-// prepare installs weft as docs/kubernetes.md says, on no node yet.
+// prepare installs weft as in docs/tasks/kubernetes.md, without nodes.
 func (c Cluster) prepare(t *testing.T) {
 	t.Helper()
 	c.must(t, "load", "../../../bin/weft-image.tar")
@@ -152,27 +152,27 @@ func (c Cluster) prepare(t *testing.T) {
 	c.apply(t, "kube-system", strings.Replace(string(manifest), linux, linux+"\n        weft: here", 1))
 }
 
-// takeOver ends a node's flanneld and begins weft there.
-func (c Cluster) takeOver(t *testing.T, node string) {
+// switchToWeft stops a node's flanneld and starts weft.
+func (c Cluster) switchToWeft(t *testing.T, node string) {
 	t.Helper()
 	c.must(t, "exec", node, "sh", "-c",
 		"kill $(cat /run/flanneld.pid); while kill -0 $(cat /run/flanneld.pid) 2>/dev/null; do sleep 0.1; done")
 	c.kubectl(t, "label", "node", node, "weft=here")
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		out, err := c.try("exec", node, "sh", "-c",
 			"curl -sS -f -m 5 http://127.0.0.1:9119/readyz && ls /etc/cni/net.d/00-weft.conflist && ip route show proto 119")
 		if err == nil && !strings.Contains(out, "flannel.1") {
-			err = fmt.Errorf("%s: no route of weft's over flannel.1: %s", node, out)
+			err = fmt.Errorf("%s: no route of weft over flannel.1: %s", node, out)
 		}
 		return err
 	})
 }
 
-// goBack ends weft on a node, and begins flannel's own flanneld there.
-func (c Cluster) goBack(t *testing.T, node string) {
+// switchToFlannel stops weft on a node and starts flannel's flanneld.
+func (c Cluster) switchToFlannel(t *testing.T, node string) {
 	t.Helper()
 	c.kubectl(t, "label", "node", node, "weft-")
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		out, err := c.try("kubectl", "-n", "kube-system", "get", "pods", "-o", "name", "--field-selector",
 			"spec.nodeName="+node)
 		if err == nil && strings.Contains(out, "pod/weft-") {
@@ -182,17 +182,17 @@ func (c Cluster) goBack(t *testing.T, node string) {
 	})
 	c.must(t, "exec", node, "rm", "/etc/cni/net.d/00-weft.conflist")
 	c.must(t, "start", "flanneld-"+node)
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		out, err := c.try("exec", node, "sh", "-c", "ip route show dev flannel.1 | grep -v 'proto 119'")
 		if err == nil && !strings.Contains(out, "via") {
-			err = fmt.Errorf("%s has no route of flannel's: %s", node, out)
+			err = fmt.Errorf("%s has no route of flannel: %s", node, out)
 		}
 		return err
 	})
 }
 
-// meet waits until a namespace has so many pods, and has each of the web servers reach each other one.
-func (c Cluster) meet(t *testing.T, ns string, n int) {
+// expectAllConnected waits until a namespace has n pods, and checks that all web servers reach each other.
+func (c Cluster) expectAllConnected(t *testing.T, ns string, n int) {
 	t.Helper()
 	all := c.allReady(t, ns, n, 2*time.Minute)
 	for _, from := range all {
@@ -200,7 +200,7 @@ func (c Cluster) meet(t *testing.T, ns string, n int) {
 			if !strings.HasPrefix(from.Metadata.Name, "web") || !strings.HasPrefix(to.Metadata.Name, "web") {
 				continue
 			}
-			within(t, 20*time.Second, func() error {
+			eventually(t, 20*time.Second, func() error {
 				_, err := c.dial(from, "http", to.Status.PodIP, 8080)
 				if err == nil {
 					_, err = c.dial(from, "udp", to.Status.PodIP, 8081)

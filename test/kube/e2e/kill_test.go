@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// TestCleanUp: a second cluster beside the first is killed while it is made, at several moments; down leaves nothing of
-// it, and does nothing to the first.
+// TestCleanUp: the creation of a second cluster is killed at several moments; down removes everything of it, and does
+// not affect the first one.
 func TestCleanUp(t *testing.T) {
 	c := kube(t)
 	other := Cluster{name: "e2edie"}
 	for _, after := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 14 * time.Second} {
 		cmd := exec.Command("../cluster", "up", "--name", other.name, "--cni", "none", "--no-dns")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with what it has just executed
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // with its child processes
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

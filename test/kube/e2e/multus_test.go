@@ -13,24 +13,24 @@ import (
 	"time"
 )
 
-// Vendor is another network, in front of which weft is put.
+// Vendor is another vendor's network, to which weft adds networks.
 type Vendor struct {
-	cni     string // of test/kube/cluster
-	file    string // its configuration
-	network string // its name
-	link    string // what in the file an MTU is written behind
+	cni     string // name in test/kube/cluster
+	file    string // its configuration file
+	network string // its network name
+	link    string // the text in the file after which an MTU is inserted
 }
 
-// Form is what the test reads of 00-multus.conf.
-type Form struct {
+// MultusConf is the part of 00-multus.conf that the test reads.
+type MultusConf struct {
 	Type         string
 	Capabilities map[string]bool
 	Delegates    []json.RawMessage
 }
 
-// TestMultus: deploy/weft-multus.yaml over the reference bridge chain and over flannel's. Pods have the vendor's
-// network and further ones, 00-multus.conf is always whole and follows the vendor's file, and without the agent the
-// pods that run go on.
+// TestMultus: deploy/weft-multus.yaml with the reference bridge chain and with flannel. Pods have the vendor's network
+// and additional ones, 00-multus.conf is always complete and follows the vendor's file, and running pods keep working
+// without the agent.
 func TestMultus(t *testing.T) {
 	weft(t)
 	for _, v := range []Vendor{
@@ -38,7 +38,7 @@ func TestMultus(t *testing.T) {
 		{"flannel", "10-flannel.conflist", "cbr0", `"isDefaultGateway": true`},
 	} {
 		t.Run(v.cni, func(t *testing.T) {
-			c := another(t, "e2emul", "--cni", v.cni, "--multus")
+			c := newCluster(t, "e2emul", "--cni", v.cni, "--multus")
 			before := map[string]string{}
 			for _, n := range c.nodes(t) {
 				before[n] = c.attachments(t, n)
@@ -47,11 +47,11 @@ func TestMultus(t *testing.T) {
 			c.apply(t, ns, moreNetworks)
 			c.apply(t, ns, deployment("web", 2)+podOn("one", "node1", "wide, local")+podOn("two", "node2", "wide, local"))
 			c.allReady(t, ns, 4, 2*time.Minute)
-			c.overVendor(t, ns, v)
-			c.follows(t, ns, v)
-			c.withoutAgent(t, ns)
+			c.testOverVendor(t, ns, v)
+			c.testFollows(t, ns, v)
+			c.testWithoutAgent(t, ns)
 			c.kubectl(t, "-n", ns, "delete", "deployment,pod", "--all", "--timeout=120s")
-			within(t, 30*time.Second, func() error {
+			eventually(t, 30*time.Second, func() error {
 				for n, want := range before {
 					if got := c.attachments(t, n); got != want {
 						return fmt.Errorf("%s has %s, before it had %s", n, got, want)
@@ -63,8 +63,8 @@ func TestMultus(t *testing.T) {
 	}
 }
 
-// another is a cluster beside the first, for one test.
-func another(t *testing.T, name string, args ...string) Cluster {
+// newCluster creates another cluster for one test.
+func newCluster(t *testing.T, name string, args ...string) Cluster {
 	t.Helper()
 	c := Cluster{name: name, cni: "weft"}
 	down := func() {
@@ -72,7 +72,7 @@ func another(t *testing.T, name string, args ...string) Cluster {
 			t.Errorf("%v%s", err, out)
 		}
 	}
-	down() // what a killed run has left
+	down() // remove what a killed run has left
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	if out, err := c.call(ctx, "", append([]string{"up", "--name", name}, args...)...); err != nil {
@@ -90,7 +90,7 @@ func another(t *testing.T, name string, args ...string) Cluster {
 	return c
 }
 
-// path is a file of a node's configuration directory, as this machine sees it.
+// path returns the host's path of a file in a node's configuration directory.
 func (c Cluster) path(node, file string) string {
 	top := os.Getenv("WEFT_KUBE_STATE")
 	if top == "" {
@@ -99,9 +99,9 @@ func (c Cluster) path(node, file string) string {
 	return filepath.Join(top, c.name, node, "etc-cni", "net.d", file)
 }
 
-// form reads 00-multus.conf.
-func (c Cluster) form(node string) (Form, error) {
-	var f Form
+// multusConf reads 00-multus.conf.
+func (c Cluster) multusConf(node string) (MultusConf, error) {
+	var f MultusConf
 	b, err := os.ReadFile(c.path(node, "00-multus.conf"))
 	if err == nil {
 		err = json.Unmarshal(b, &f)
@@ -109,17 +109,17 @@ func (c Cluster) form(node string) (Form, error) {
 	return f, err
 }
 
-// overVendor: the pods' first network is the vendor's with all that it can do, and the others are beside it.
-func (c Cluster) overVendor(t *testing.T, ns string, v Vendor) {
+// testOverVendor: the pods' primary network is the vendor's with all its features, in addition to the other networks.
+func (c Cluster) testOverVendor(t *testing.T, ns string, v Vendor) {
 	t.Helper()
-	f, err := c.form("node1")
+	f, err := c.multusConf("node1")
 	if err != nil || f.Type != "weft-cni" || len(f.Delegates) != 1 || !f.Capabilities["portMappings"] {
 		t.Fatalf("00-multus.conf: %+v, %v", f, err)
 	}
 	wide := map[string]string{}
 	pods := c.pods(t, ns)
 	for _, p := range pods {
-		within(t, 10*time.Second, func() error {
+		eventually(t, 10*time.Second, func() error {
 			_, err := c.dial(pods[0], "http", p.Status.PodIP, 8080)
 			return err
 		})
@@ -133,7 +133,7 @@ func (c Cluster) overVendor(t *testing.T, ns string, v Vendor) {
 		}
 		wide[p.Metadata.Name] = all[1].IPs[0]
 	}
-	c.between(t, ns, wide["two"])
+	c.expectConnection(t, ns, wide["two"])
 	c.apply(t, ns, `
 apiVersion: v1
 kind: Pod
@@ -143,7 +143,7 @@ spec:
   terminationGracePeriodSeconds: 0
   containers: [{name: c, image: `+agnhost+`, args: [netexec, --http-port=8080], ports: [{containerPort: 8080, hostPort: 18080}]}]
 `)
-	within(t, 30*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		out, err := c.fetch("control", "http://"+c.nodeIP(t, "node1")+":18080/hostname")
 		if err == nil && out != "port" {
 			return fmt.Errorf("answer %q", out)
@@ -152,10 +152,10 @@ spec:
 	})
 }
 
-// between: the pod one reaches this address of the pod two.
-func (c Cluster) between(t *testing.T, ns, address string) {
+// expectConnection checks that the pod one reaches this address of the pod two.
+func (c Cluster) expectConnection(t *testing.T, ns, address string) {
 	t.Helper()
-	within(t, 10*time.Second, func() error {
+	eventually(t, 10*time.Second, func() error {
 		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3",
 			"http://"+address+":8080/hostname")
 		if err == nil && out != "two" {
@@ -165,20 +165,20 @@ func (c Cluster) between(t *testing.T, ns, address string) {
 	})
 }
 
-// follows: the vendor's file is written anew, several times and not in one step; 00-multus.conf follows, is never
-// missing and never a part.
-func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
+// testFollows: the vendor's file is rewritten several times, not atomically; 00-multus.conf follows, is never missing
+// and always complete.
+func (c Cluster) testFollows(t *testing.T, ns string, v Vendor) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	looked := make(chan error, 1)
+	watched := make(chan error, 1)
 	go func() {
 		for ctx.Err() == nil {
-			if _, err := c.form("node1"); err != nil {
-				looked <- fmt.Errorf("00-multus.conf while %s changes: %w", v.file, err)
+			if _, err := c.multusConf("node1"); err != nil {
+				watched <- fmt.Errorf("00-multus.conf while %s changes: %w", v.file, err)
 				return
 			}
 		}
-		looked <- nil
+		watched <- nil
 	}()
 	old, err := os.ReadFile(c.path("node1", v.file))
 	if err != nil {
@@ -199,8 +199,8 @@ func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		within(t, 5*time.Second, func() error {
-			f, err := c.form("node1")
+		eventually(t, 5*time.Second, func() error {
+			f, err := c.multusConf("node1")
 			if err == nil && !strings.Contains(string(f.Delegates[0]), mtu) {
 				return fmt.Errorf("00-multus.conf has no MTU of %s: %s", mtu, f.Delegates[0])
 			}
@@ -209,7 +209,7 @@ func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
 		t.Logf("00-multus.conf follows after %s", time.Since(began).Round(100*time.Millisecond))
 	}
 	stop()
-	if err := <-looked; err != nil {
+	if err := <-watched; err != nil {
 		t.Error(err)
 	}
 	c.apply(t, ns, podOn("new", "node1", ""))
@@ -220,18 +220,18 @@ func (c Cluster) follows(t *testing.T, ns string, v Vendor) {
 	}
 }
 
-// withoutAgent: the DaemonSet is deleted. The pods that run go on, one ends; and when weft is back, what was missed is
-// made good.
-func (c Cluster) withoutAgent(t *testing.T, ns string) {
+// testWithoutAgent: the DaemonSet is deleted. Running pods keep working, one is deleted; when weft is back, the missed
+// DEL is done.
+func (c Cluster) testWithoutAgent(t *testing.T, ns string) {
 	t.Helper()
 	var two Pod
 	c.get(t, &two, "pod", "two", "-n", ns)
 	wide := two.networks(t)[1].IPs[0]
 	c.kubectl(t, "-n", "kube-system", "delete", "daemonset", "weft", "--timeout=60s")
 	c.kubectl(t, "-n", "kube-system", "wait", "--for=delete", "pod", "-l", "app.kubernetes.io/name=weft", "--timeout=60s")
-	c.between(t, ns, two.Status.PodIP)
-	c.between(t, ns, wide)
-	if _, err := c.form("node1"); err != nil {
+	c.expectConnection(t, ns, two.Status.PodIP)
+	c.expectConnection(t, ns, wide)
+	if _, err := c.multusConf("node1"); err != nil {
 		t.Errorf("00-multus.conf without the agent: %v", err)
 	}
 	c.kubectl(t, "-n", ns, "delete", "pod", "new", "--timeout=60s")
@@ -246,5 +246,5 @@ func (c Cluster) withoutAgent(t *testing.T, ns string) {
 	c.kubectl(t, "apply", "-f", "../../../deploy/weft-multus.yaml")
 	c.weftReady(t)
 	c.allReady(t, ns, 6, 2*time.Minute)
-	c.between(t, ns, wide)
+	c.expectConnection(t, ns, wide)
 }

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Two more networks: one over the nodes' second interface with addresses that no node owns, one within each node.
+// Two additional networks: one over the nodes' second interface with cluster-wide addresses, one within each node.
 const moreNetworks = `
 apiVersion: k8s.cni.cncf.io/v1
 kind: NetworkAttachmentDefinition
@@ -44,7 +44,7 @@ func (p Pod) networks(t *testing.T) []Status {
 	return all
 }
 
-// podOn is a pod of agnhost on a node that asks for networks.
+// podOn returns a pod of agnhost on a node with additional networks.
 func podOn(name, node, networks string) string {
 	return fmt.Sprintf(`
 ---
@@ -59,8 +59,8 @@ spec:
 `, name, networks, node, agnhost)
 }
 
-// TestThreeNetworks: eth0 of the cluster, net1 over both nodes, net2; the annotation says what the pod has, and traffic
-// takes the network that it is addressed to.
+// TestThreeNetworks: eth0 of the cluster, net1 over both nodes, net2; the status annotation is correct, and traffic
+// uses the network of its destination.
 func TestThreeNetworks(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
@@ -71,7 +71,7 @@ func TestThreeNetworks(t *testing.T) {
 	wide := map[string]string{}
 	for i, p := range pods {
 		var all []Status
-		within(t, 10*time.Second, func() error {
+		eventually(t, 10*time.Second, func() error {
 			pods = c.pods(t, ns)
 			if p = pods[i]; p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
 				return fmt.Errorf("%s has no network-status", p.Metadata.Name)
@@ -102,7 +102,7 @@ func TestThreeNetworks(t *testing.T) {
 	if wide["one"] == wide["two"] {
 		t.Fatalf("both pods have %s on the network that spans the nodes", wide["one"])
 	}
-	within(t, 10*time.Second, func() error {
+	eventually(t, 10*time.Second, func() error {
 		out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "curl", "-sS", "-m", "3",
 			"http://"+wide["two"]+":8080/clientip")
 		if err == nil && !strings.HasPrefix(out, wide["one"]+":") {
@@ -120,7 +120,7 @@ func TestThreeNetworks(t *testing.T) {
 	}
 }
 
-// TestHotAttach: the annotation of a running pod changes, and so do its interfaces; the pod is not started anew.
+// TestHotAttach: the annotation of a running pod changes, and so do its interfaces; the pod is not restarted.
 func TestHotAttach(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
@@ -129,7 +129,7 @@ func TestHotAttach(t *testing.T) {
 	before := c.allReady(t, ns, 1, time.Minute)[0]
 	has := func(want string) {
 		t.Helper()
-		within(t, 10*time.Second, func() error {
+		eventually(t, 10*time.Second, func() error {
 			out, err := c.try("kubectl", "-n", ns, "exec", "one", "--", "sh", "-c", "cd /sys/class/net && echo *")
 			if err == nil && strings.TrimSpace(out) != want {
 				return fmt.Errorf("the pod has %s, want %s", out, want)
@@ -148,12 +148,12 @@ func TestHotAttach(t *testing.T) {
 	}
 }
 
-// TestUnknownNetwork: the pod's events say in one sentence what is wrong, and once it is there the pod starts.
+// TestUnknownNetwork: the pod's events report the missing network, and the pod starts when the network exists.
 func TestUnknownNetwork(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
 	c.apply(t, ns, podOn("one", "node1", "wide"))
-	within(t, 30*time.Second, func() error {
+	eventually(t, 30*time.Second, func() error {
 		out := c.kubectl(t, "-n", ns, "get", "events", "--field-selector", "involvedObject.name=one", "-o",
 			"jsonpath={.items[*].message}")
 		if !strings.Contains(out, ns+"/wide") {

@@ -14,7 +14,7 @@ import (
 
 const agnhost = "registry.k8s.io/e2e-test-images/agnhost:2.63.0"
 
-// Pod is what the tests read of a pod.
+// Pod is the part of a Pod object that the tests read.
 type Pod struct {
 	Metadata struct {
 		Name, UID   string
@@ -45,7 +45,7 @@ func (c Cluster) pods(t *testing.T, namespace string) []Pod {
 	return list.Items
 }
 
-// deployment is a Deployment of agnhost's HTTP and UDP server, spread evenly over the nodes.
+// deployment returns a Deployment of agnhost's HTTP and UDP server, spread evenly over the nodes.
 func deployment(name string, replicas int) string {
 	return fmt.Sprintf(`
 apiVersion: apps/v1
@@ -78,12 +78,12 @@ func (c Cluster) rollOut(t *testing.T, namespace, name string, replicas int) []P
 	return c.pods(t, namespace)
 }
 
-// fetch is an HTTP request from where the control plane is, which stands for a machine outside of the cluster.
+// fetch sends an HTTP request; the control plane's namespace acts as a host outside of the cluster.
 func (c Cluster) fetch(from, where string) (string, error) {
 	return c.try("exec", from, "curl", "-sS", "-f", "-m", "5", where)
 }
 
-// dial lets a pod of agnhost ask another address for its host name.
+// dial requests the host name from an address through a pod of agnhost.
 func (c Cluster) dial(p Pod, protocol, host string, port int) (string, error) {
 	q := url.Values{
 		"host": {host}, "port": {fmt.Sprint(port)}, "protocol": {protocol}, "request": {"hostname"}, "tries": {"1"},
@@ -95,23 +95,23 @@ func (c Cluster) dial(p Pod, protocol, host string, port int) (string, error) {
 	return out, err
 }
 
-// nodes gives the nodes' names.
+// nodes returns the nodes' names.
 func (c Cluster) nodes(t *testing.T) []string {
 	t.Helper()
 	return strings.Fields(c.kubectl(t, "get", "nodes", "-o", "jsonpath={.items[*].metadata.name}"))
 }
 
-// nodeIP gives a node's own address.
+// nodeIP returns a node's address.
 func (c Cluster) nodeIP(t *testing.T, node string) string {
 	t.Helper()
 	return c.kubectl(t, "get", "node", node, "-o", `jsonpath={.status.addresses[?(@.type=="InternalIP")].address}`)
 }
 
-// allReady waits until a namespace has so many pods, all ready.
+// allReady waits until a namespace has n pods, all ready.
 func (c Cluster) allReady(t *testing.T, namespace string, n int, limit time.Duration) []Pod {
 	t.Helper()
 	var all []Pod
-	within(t, limit, func() error {
+	eventually(t, limit, func() error {
 		all = c.pods(t, namespace)
 		if len(all) != n {
 			return fmt.Errorf("%d pods, want %d", len(all), n)

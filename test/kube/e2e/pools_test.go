@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// TestPools: a cluster whose pods are numbered from the nodes' prefixes goes over to pools. Pods are routed before and
-// after, those of before go on, and both reach each other between nodes, as the nodes reach them. Two pools at once:
-// one through VXLAN, and one without a tunnel for a namespace that it selects.
+// TestPools: a cluster that allocates from the nodes' prefixes is switched to pools. Pods are routed before and after,
+// existing pods keep working, and old and new pods and nodes reach each other. Two pools: one with VXLAN, and one
+// without a tunnel for a namespace that it selects.
 func TestPools(t *testing.T) {
 	weft(t)
-	c := another(t, "e2epl", "--cni", "weft", "--no-dns")
+	c := newCluster(t, "e2epl", "--cni", "weft", "--no-dns")
 	ns := c.namespace(t)
 	old := c.rollOut(t, ns, "old", 2)
 	for _, node := range c.nodes(t) {
@@ -29,14 +29,14 @@ func TestPools(t *testing.T) {
 	c.kubectl(t, "label", "namespace", ns, "tier=gold")
 	plain := ns + "-plain"
 	c.kubectl(t, "create", "namespace", plain)
-	c.overToPools(t)
+	c.switchToPools(t)
 	c.apply(t, ns, deployment("tunneled", 2))
-	pods := c.allReady(t, ns, 4, time.Minute) // those of before are the same ones
+	pods := c.allReady(t, ns, 4, time.Minute) // with the existing pods unchanged
 	for _, p := range old {
 		if !slices.ContainsFunc(pods, func(o Pod) bool {
 			return o.Metadata.UID == p.Metadata.UID && o.Status.PodIP == p.Status.PodIP
 		}) {
-			t.Errorf("pod %s is not what it was: %+v", p.Metadata.Name, pods)
+			t.Errorf("pod %s has changed: %+v", p.Metadata.Name, pods)
 		}
 	}
 	c.apply(t, plain, deployment("plain", 2))
@@ -50,12 +50,12 @@ func TestPools(t *testing.T) {
 		if a, err := netip.ParseAddr(p.Status.PodIP); err != nil || !in[kind].Contains(a) {
 			t.Errorf("pod %s has %s, want one of %s", p.Metadata.Name, p.Status.PodIP, in[kind])
 		}
-		// The machine that stands for the outside is told where the pods are, as a router would be.
+		// The external host gets routes to the pods, as a router would.
 		c.must(t, "exec", "control", "ip", "route", "replace", p.Status.PodIP, "via", c.nodeIP(t, p.Spec.NodeName))
 	}
 	for _, from := range pods {
 		for _, to := range pods {
-			within(t, 20*time.Second, func() error {
+			eventually(t, 20*time.Second, func() error {
 				_, err := c.dial(from, "http", to.Status.PodIP, 8080)
 				if err != nil {
 					return fmt.Errorf("%s (%s) to %s: %w", from.Metadata.Name, from.Spec.NodeName, to.Metadata.Name, err)
@@ -74,7 +74,7 @@ func TestPools(t *testing.T) {
 		if strings.Contains(line, " via ") &&
 			(strings.HasPrefix(line, "10.77.") && !strings.Contains(line, "dev flannel.1") ||
 				strings.HasPrefix(line, "10.78.") && strings.Contains(line, "flannel")) {
-			t.Errorf("the wrong way: %s", line)
+			t.Errorf("wrong route: %s", line)
 		}
 	}
 	if !strings.Contains(routes, "10.77.") || !strings.Contains(routes, "10.78.") {
@@ -83,8 +83,8 @@ func TestPools(t *testing.T) {
 	c.kubectl(t, "delete", "namespace", plain, "--timeout=120s")
 }
 
-// overToPools changes the ConfigMap and starts the agents anew.
-func (c Cluster) overToPools(t *testing.T) {
+// switchToPools changes the ConfigMap and restarts the agents.
+func (c Cluster) switchToPools(t *testing.T) {
 	t.Helper()
 	var cm struct {
 		Data map[string]string `json:"data"`
@@ -106,7 +106,7 @@ func (c Cluster) overToPools(t *testing.T) {
 	c.kubectl(t, "-n", "kube-system", "patch", "configmap", "weft", "--type=merge", "-p", string(patch))
 	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft", "deployment/weft-controller")
 	c.weftReady(t)
-	within(t, time.Minute, func() error {
+	eventually(t, time.Minute, func() error {
 		out, err := c.try("kubectl", "get", "addresspools", "-o", "name")
 		if err == nil && (!strings.Contains(out, "pool-10-77-0-0-20") || !strings.Contains(out, "/plain")) {
 			err = fmt.Errorf("pools %s", out)

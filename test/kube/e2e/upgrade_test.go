@@ -12,12 +12,12 @@ import (
 	"time"
 )
 
-// Report is what a pod of test/kube/traffic received.
+// Report is the report of a pod of test/kube/traffic.
 type Report struct {
 	Sent, Refused, Received, Last, Lost, Twice uint64
-	GapMicro                                   int64    // the longest without a datagram
-	Dropped                                    uint64   // found the receiver's own buffer full
-	PauseMicro                                 int64    // the longest that the sender itself did not get to send
+	GapMicro                                   int64    // the longest time without a datagram
+	Dropped                                    uint64   // dropped because the receiver's buffer was full
+	PauseMicro                                 int64    // the longest pause of the sender itself
 	Stream                                     struct { // one TCP connection
 		Answers  uint64
 		Error    string
@@ -25,11 +25,11 @@ type Report struct {
 	}
 }
 
-// upgrades is how often weft is replaced under traffic.
+// upgrades is the number of upgrades under traffic.
 const upgrades = 20
 
-// TestUpgrade: weft is replaced by another image and back, again and again, while two pods on different nodes send each
-// other a thousand numbered datagrams a second. None is lost.
+// TestUpgrade: weft is upgraded to another image and back, repeatedly, while two pods on different nodes send each
+// other a thousand numbered datagrams per second. None is lost.
 func TestUpgrade(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
@@ -58,7 +58,7 @@ spec:
 	}
 	time.Sleep(2 * time.Second)
 	for node := range at {
-		ask("DELETE", node, "report", "") // what was sent before the other listened
+		ask("DELETE", node, "report", "") // packets that were sent before the peer listened
 	}
 	c.otherImage(t)
 	t.Cleanup(func() { c.image(t, "dev"); c.weftReady(t) })
@@ -87,20 +87,19 @@ spec:
 	time.Sleep(time.Second)
 	one, two := c.report(t, at["node1"]), c.report(t, at["node2"])
 	for _, r := range []Report{one, two} {
-		t.Logf("%d datagrams came, %d were lost, %d came twice, %d were refused where they were sent", r.Received, r.Lost,
+		t.Logf("%d datagrams received, %d lost, %d duplicated, %d failed to send", r.Received, r.Lost,
 			r.Twice, r.Refused)
 		if r.Lost > 0 || r.Refused > 0 || r.Received < 1000 {
-			t.Errorf("%d of %d datagrams were lost, and %d refused where they were sent", r.Lost, r.Received+r.Lost, r.Refused)
+			t.Errorf("%d of %d datagrams lost, %d failed to send", r.Lost, r.Received+r.Lost, r.Refused)
 		}
 	}
 	if one.Last != two.Sent || two.Last != one.Sent {
-		t.Errorf("the last that came were %d and %d, the last that were sent %d and %d", one.Last, two.Last,
+		t.Errorf("the last received were %d and %d, the last sent %d and %d", one.Last, two.Last,
 			two.Sent, one.Sent)
 	}
 }
 
-// otherImage makes an image of another version of the same sources, and gives it to the nodes. Its programs are other
-// bytes.
+// otherImage builds an image of another version from the same sources and loads it on the nodes. Its programs differ.
 func (c Cluster) otherImage(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -112,7 +111,7 @@ func (c Cluster) otherImage(t *testing.T) {
 	c.must(t, "load", "../../../bin/other/weft-image.tar")
 }
 
-// programs says which weft-cni each node has, and which version its agent says that it is.
+// programs returns each node's checksum of weft-cni and the version of its agent.
 func (c Cluster) programs(t *testing.T) string {
 	t.Helper()
 	var all strings.Builder
@@ -135,7 +134,7 @@ func (c Cluster) report(t *testing.T, pod string) Report {
 	return r
 }
 
-// image lets the DaemonSet have another image, all nodes at once: the order is not what is tested.
+// image updates the DaemonSet's image on all nodes at once: the order is not tested.
 func (c Cluster) image(t *testing.T, tag string) {
 	t.Helper()
 	c.kubectl(t, "-n", "kube-system", "set", "image", "daemonset/weft", "*=localhost/weft:"+tag)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command image writes an image for the test cluster from files of this machine.
+// Command image writes an image for the test cluster from files of the host.
 //
 //	go run ./test/kube/image -name NAME:TAG -entrypoint PROGRAM [-cmd ARGUMENT] -o FILE SOURCE=PATH... @TARGET=PATH...
 package main
@@ -54,7 +54,7 @@ func run() error {
 	return w.Close()
 }
 
-// file reads one SOURCE=PATH, or makes the symbolic link of one @TARGET=PATH.
+// file reads one SOURCE=PATH, or creates the symbolic link of one @TARGET=PATH.
 func file(pair string) (oci.File, error) {
 	source, path, ok := strings.Cut(pair, "=")
 	if !ok {

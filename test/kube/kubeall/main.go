@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubeall is etcd, the control plane of Kubernetes, kubelet, kube-proxy and kubectl in one program, because one
-// link instead of seven makes the test cluster buildable in minutes. Its name, or the first argument, chooses.
+// Command kubeall is etcd, the Kubernetes control plane, kubelet, kube-proxy and kubectl in one program, so that the
+// test cluster is built in minutes: one link step instead of seven. The program's name, or the first argument, selects
+// one.
 package main
 
 import (
@@ -48,8 +49,8 @@ func main() {
 	}
 }
 
-// component makes the command of a program, or nil. It can be called once only: commands catch signals when they are
-// made.
+// component returns the command of a program, or nil. It can be called only once: commands install signal handlers when
+// they are created.
 func component(name string) *cobra.Command {
 	switch name {
 	case "kube-apiserver":

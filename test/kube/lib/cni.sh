@@ -2,7 +2,7 @@
 #
 # The cluster's network and its DNS. To be sourced after node.sh.
 
-# pod_cidr NODE: waits until the controllers have given the node one.
+# pod_cidr NODE: waits until the controllers have allocated the node's pod CIDR.
 pod_cidr() {
 	local cidr i
 	for i in $(seq 300); do
@@ -12,7 +12,7 @@ pod_cidr() {
 	die "$1 got no podCIDR"
 }
 
-# networks_up: each node's network, and weft where it belongs.
+# networks_up: sets up each node's network, and weft on its nodes.
 networks_up() {
 	local n what weft=()
 	for n in $(node_names); do
@@ -30,17 +30,17 @@ networks_up() {
 	[ ${#weft[@]} -eq 0 ] || weft_up "${weft[@]}"
 }
 
-# cni_of NODE: the name of the node's network: that of all nodes, or the one in its place of a list.
+# cni_of NODE: the name of the node's network: that of all nodes, or the node's entry of a list.
 cni_of() {
 	local all
 	IFS=, read -ra all <<<"$cni"
 	echo "${all[$(((${1#node} - 1) % ${#all[@]}))]}"
 }
 
-# put_conf NODE NAME: what is on standard input, under that name, whole.
+# put_conf NODE NAME: atomically writes standard input to that file.
 put_conf() { cat >"$dir/$1/etc-cni/net.d/.new" && mv "$dir/$1/etc-cni/net.d/.new" "$dir/$1/etc-cni/net.d/$2"; }
 
-# routes_to NODE: to its pods, from all the others.
+# routes_to NODE: adds routes to its pods on all other nodes.
 routes_to() {
 	local o cidr
 	cidr=$(pod_cidr "$1")
@@ -62,7 +62,7 @@ chain_bridge() {
 	routes_to "$1"
 }
 
-# chain_flannel NODE: flannel's plugin, with the file and the routes that its daemon makes where nodes are neighbors.
+# chain_flannel NODE: flannel's plugin, with the file and the routes of its daemon with host-gw.
 chain_flannel() {
 	[ -x "$REFERENCE/bridge" ] || die "the reference plugins are not in $REFERENCE: make peers"
 	"$here/build.sh" flannel
@@ -94,7 +94,7 @@ chain_flanneld() {
 	until_true 60 node_enter "$1" test -e /run/flannel/subnet.env || die "flanneld of $1 does not answer: see $dir/$1/log/flanneld.log"
 }
 
-# flanneld_start NODE: ends with the node; its process id is in the node's /run/flanneld.pid.
+# flanneld_start NODE: stops with the node; its PID is in the node's /run/flanneld.pid.
 flanneld_start() {
 	# shellcheck disable=SC2016 # for the inner shell
 	start "$prefix-$1/system" "$dir/$1/log/flanneld.log" "$prefix-$1" nsenter -t "$(node_pid "$1")" -m -u -p -i -n -- env NODE_NAME="$1" \
@@ -108,7 +108,7 @@ chain_constant() {
 	put_conf "$1" 10-constant.conflist <<<'{"cniVersion": "1.0.0", "name": "constant", "plugins": [{"type": "constant"}]}'
 }
 
-# weft_up NODE...: as a user installs weft, once the image is in these nodes' runtimes.
+# weft_up NODE...: installs weft as a user does, after loading the image on these nodes.
 weft_up() {
 	[ -f "$repo/bin/weft-image.tar" ] || die "weft's image is not there: make image"
 	local n file=weft.yaml
@@ -126,7 +126,7 @@ weft_up() {
 	kc -n kube-system rollout status deployment/weft-controller --timeout=180s >&2
 }
 
-# Nodes route to pods; this lets the control plane, and tests in its namespace, reach them too.
+# Nodes route to pods; these routes are for the control plane and tests in its namespace.
 control_routes() {
 	local n
 	for n in $(node_names); do inside "$prefix" ip route replace "$(pod_cidr "$n")" via "$(node_ip "$n")"; done

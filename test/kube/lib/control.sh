@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# The control plane: processes of this machine in the namespace wk-NAME. To be sourced after names.sh.
+# The control plane: processes of the host in the namespace wk-NAME. To be sourced after names.sh.
 #
-# wk-NAME has two bridges that the nodes are plugged into: br0 is their network, br1 is one more without addresses of its own
-# (eth1 of the nodes), for pods that ask for more networks.
+# wk-NAME has two bridges that the nodes are connected to: br0 is their network, br1 is a second one without addresses (eth1 of
+# the nodes), for pods with additional networks.
 
 control_net() {
 	ip netns add "$prefix"
@@ -39,7 +39,7 @@ component() {
 			--requestheader-extra-headers-prefix=X-Remote-Extra- --requestheader-group-headers=X-Remote-Group --requestheader-username-headers=X-Remote-User
 			--proxy-client-cert-file="$pki/front-proxy.crt" --proxy-client-key-file="$pki/front-proxy.key")
 		;;
-	controllers) # A dead node is found out in 16 s, not in 40, so that tests need not wait.
+	controllers) # A dead node is detected in 16 s instead of 40 s, to speed up tests.
 		args=(kube-controller-manager --kubeconfig="$pki/controllers.kubeconfig" --authentication-kubeconfig="$pki/controllers.kubeconfig"
 			--authorization-kubeconfig="$pki/controllers.kubeconfig" --root-ca-file="$pki/ca.crt" --service-account-private-key-file="$pki/sa.key"
 			--use-service-account-credentials --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
@@ -59,7 +59,7 @@ component() {
 
 ready() { [ "$(inside "$prefix" curl -s -m 5 --cacert "$pki/ca.crt" "https://127.0.0.1:6443/readyz")" = ok ]; }
 
-# The controllers leave at once when the first roles are missing: they come after the API server is ready.
+# The controllers exit if the default roles are missing: they are created after the API server is ready.
 control_up() {
 	control_net
 	local c
@@ -67,5 +67,5 @@ control_up() {
 	until_true 60 kc get serviceaccount default -n default || die "the controllers make no service accounts: see $dir/log"
 }
 
-# component_stop NAME: with SIGKILL, since the API server waits long for its callers, and for ever once etcd is gone.
+# component_stop NAME: with SIGKILL, because the API server waits long for its clients, and forever without etcd.
 component_stop() { kill_group "$prefix/$1"; }

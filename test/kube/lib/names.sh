@@ -2,9 +2,9 @@
 #
 # Names, addresses and small helpers of one cluster. To be sourced, with $name set.
 #
-# All that a cluster makes on the machine carries its name: the network namespaces wk-NAME and wk-NAME-nodeN, the cgroups
-# wk-NAME… and the directory $dir. So the next `down` finds everything, however the last command ended. Addresses may be the same
-# in every cluster: each has a network of its own.
+# All that a cluster creates on the host has its name: the network namespaces wk-NAME and wk-NAME-nodeN, the cgroups
+# wk-NAME… and the directory $dir. So the next `down` finds everything, however the last command ended. Clusters can
+# use the same addresses: their networks are separate.
 prefix=wk-$name
 top=${WEFT_KUBE_STATE:-${TMPDIR:-/tmp}/weft-kube}
 dir=$top/$name
@@ -23,7 +23,7 @@ node_names() { [ ! -f "$dir/nodes" ] || cat "$dir/nodes"; }
 say() { echo "kube: $*" >&2; }
 die() { say "$@"; exit 1; }
 
-# inside NETNS COMMAND...: not `ip netns exec`, which puts a /sys without cgroups over the machine's.
+# inside NETNS COMMAND...: not `ip netns exec`, which mounts a /sys without cgroups over the host's.
 inside() { local ns=$1; shift; nsenter --net="/run/netns/$ns" "$@"; }
 kc() { inside "$prefix" "$bin/kubectl" --kubeconfig "$pki/admin.kubeconfig" "$@"; }
 
@@ -33,13 +33,13 @@ until_true() {
 	until "$@" >/dev/null 2>&1; do [ $SECONDS -lt $end ] || return 1; sleep 0.1; done
 }
 
-# The mounted hierarchies of control groups: several of version 1, or the one of version 2.
+# The mounted cgroup hierarchies: several of version 1, or the one of version 2.
 hierarchies() { awk '$3=="cgroup"{print $2} $3=="cgroup2" && $2=="/sys/fs/cgroup"{print $2}' /proc/mounts; }
 
-# The hierarchy in which processes are counted and found again.
+# The hierarchy that is used to find processes.
 counting() { [ -d /sys/fs/cgroup/pids ] && echo /sys/fs/cgroup/pids || echo /sys/fs/cgroup; }
 
-# group PATH: makes a control group in every hierarchy.
+# group PATH: creates a cgroup in every hierarchy.
 group() {
 	local h c
 	while read -r h; do
@@ -63,7 +63,7 @@ group() {
 # members GROUP: the processes in it and below.
 members() { find "$(counting)/$1" -name cgroup.procs -exec cat {} + 2>/dev/null || true; }
 
-# kill_group GROUP: ends all that is in it, by id, and waits until it is empty.
+# kill_group GROUP: kills its processes by PID and waits until it is empty.
 kill_group() {
 	local i all
 	for i in $(seq 200); do
@@ -81,7 +81,7 @@ drop_group() {
 	while read -r h; do [ ! -d "$h/$1" ] || find "$h/$1" -depth -type d -exec rmdir {} \; ; done < <(hierarchies; echo /sys/fs/cgroup/unified)
 }
 
-# start GROUP LOG NETNS COMMAND...: in the background, in a control group, and a session of its own.
+# start GROUP LOG NETNS COMMAND...: in the background, in a cgroup and a new session.
 start() {
 	local g=$1 log=$2 ns=$3; shift 3
 	group "$g"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # A node: the network namespace wk-NAME-nodeN, and namespaces for mounts, processes, host name and IPC, in which containerd,
-# kubelet and kube-proxy run. Inside, all paths are the usual ones; its own directories lie over them. To be sourced after
+# kubelet and kube-proxy run. Inside, paths are the default ones; the node's directories are mounted over them. To be sourced after
 # names.sh.
 
 node_net() {
@@ -22,7 +22,7 @@ node_net() {
 node_files() {
 	local d=$dir/$1
 	mkdir -p "$d"/{log,lib-kubelet,lib-containerd,lib-cni,lib-weft,log-pods,log-containers,etc-cni/net.d,opt-cni/bin,etc-containerd}
-	echo "nameserver $CONTROL_IP" >"$d/resolv.conf" # of pods with dnsPolicy Default; nobody answers there
+	echo "nameserver $CONTROL_IP" >"$d/resolv.conf" # for pods with dnsPolicy Default; no server runs there
 	cat >"$d/etc-containerd/config.toml" <<-E
 		version = 3
 		root = "/var/lib/containerd"
@@ -80,7 +80,7 @@ node_files() {
 	E
 }
 
-# node_start NAME: as pressing the power button: nothing but the files of the last time is there.
+# node_start NAME: boots the node; only its files persist.
 node_start() {
 	node_net "$1"
 	node_files "$1"
@@ -92,7 +92,7 @@ node_start() {
 		bash "$here/node-init.sh" "$name" "$1"
 }
 
-# node_kill NAME: as pulling the plug.
+# node_kill NAME: as a power failure.
 node_kill() {
 	kill_group "$prefix-$1"
 	drop_group "$prefix-$1"

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# What the test cluster is made of, and where it is kept. To be sourced.
+# The versions of the test cluster's components, and the cache directories. To be sourced.
 KUBE_VERSION=v1.36.3
 CONTAINERD_VERSION=v2.3.7
 

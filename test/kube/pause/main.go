@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause is the first process of a pod's sandbox in the test cluster: it sleeps, reaps who dies, and ends when
-// told.
+// Command pause is the first process of a pod's sandbox in the test cluster: it sleeps, reaps children, and exits on
+// SIGTERM.
 package main
 
 import (
@@ -11,9 +11,9 @@ import (
 )
 
 func main() {
-	told := make(chan os.Signal, 16)
-	signal.Notify(told, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
-	for s := range told {
+	signals := make(chan os.Signal, 16)
+	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM, syscall.SIGCHLD)
+	for s := range signals {
 		if s != syscall.SIGCHLD {
 			return
 		}

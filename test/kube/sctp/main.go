@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sctp stands in agnhost's place in a pod of the test cluster. On a kernel without SCTP it does by hand what
-// agnhost would do with it: SCTP's first packet and the answer to it, on raw sockets. Network policies, which are about
-// packets, are thus tested all the same. Everything else, and everything on a kernel with SCTP, is agnhost's business.
+// Command sctp replaces agnhost in a pod of the test cluster. On a kernel without SCTP it sends SCTP's first packet and
+// the response on raw sockets, instead of agnhost's connections, so that network policies can be tested. It executes
+// agnhost for everything else, and on kernels with SCTP.
 package main
 
 import (
@@ -47,14 +47,14 @@ func run() error {
 	return syscall.Exec(agnhost, append([]string{"agnhost"}, os.Args[1:]...), os.Environ())
 }
 
-// The chunks: INIT and the answer, of 20 bytes each, after 12 bytes of header.
+// The chunks: INIT and INIT ACK, of 20 bytes each, after 12 bytes of header.
 const (
 	chunkInit = 1
 	chunkAck  = 2
 	size      = 12 + 20
 )
 
-// packet is an SCTP packet with one of these chunks.
+// packet returns an SCTP packet with one of these chunks.
 func packet(from, to uint16, tag uint32, chunk byte) []byte {
 	m := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, from), to)
 	m = binary.BigEndian.AppendUint32(m, tag)
@@ -63,7 +63,7 @@ func packet(from, to uint16, tag uint32, chunk byte) []byte {
 	return m
 }
 
-// hear waits for the next packet with such a chunk for a port.
+// hear waits for the next packet with this chunk to a port.
 func hear(fd int, port uint16, chunk byte) (from netip.Addr, source uint16, err error) {
 	b := make([]byte, 2048)
 	for {
@@ -71,7 +71,7 @@ func hear(fd int, port uint16, chunk byte) (from netip.Addr, source uint16, err 
 		if err != nil {
 			return from, 0, err
 		}
-		head := int(b[0]&15) * 4 // of IPv4
+		head := int(b[0]&15) * 4 // IPv4 header
 		if m := b[:n]; n >= head+size && m[head+12] == chunk && binary.BigEndian.Uint16(m[head+2:]) == port {
 			return netip.AddrFrom4(who.(*unix.SockaddrInet4).Addr), binary.BigEndian.Uint16(m[head:]), nil
 		}
@@ -82,7 +82,7 @@ func raw() (int, error) {
 	return unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
 }
 
-// connect says what agnhost says, in the same words.
+// connect prints the same messages as agnhost.
 func connect(args []string) error {
 	var to netip.AddrPort
 	patience := 3 * time.Second
@@ -122,7 +122,7 @@ func connect(args []string) error {
 	return errors.New("TIMEOUT")
 }
 
-// serve answers for a port.
+// serve responds on a port.
 func serve(text string) error {
 	n, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command table writes what Kubernetes' specs found as a table, out of their reports as JUnit's XML.
+// Command table writes the results of Kubernetes' specs as a table, from their JUnit reports.
 //
 //	table [-network NAME] [-reasons FILE] REPORT...
 package main
@@ -39,7 +39,7 @@ type spec struct {
 	Failure *failure `xml:"failure"`
 }
 
-// first sorts what did not pass before what did.
+// first sorts failures before passes.
 func (s spec) first() string {
 	if s.Status == "passed" {
 		return "z"
@@ -51,7 +51,7 @@ type failure struct {
 	Message string `xml:"message,attr"`
 }
 
-// reason is what people found out about a failure.
+// reason is the known reason of a failure.
 type reason struct{ part, text string }
 
 func run(w io.Writer, network, file string, reports []string) error {
@@ -77,7 +77,7 @@ func run(w io.Writer, network, file string, reports []string) error {
 	return table(w, all, network, reasons)
 }
 
-// read reads the reasons. Lines that begin with # are for people.
+// read reads the reasons. Lines that begin with # are comments.
 func read(file string) ([]reason, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -98,12 +98,12 @@ func read(file string) ([]reason, error) {
 	return all, nil
 }
 
-// notSpec is what stands around the specs.
+// notSpec matches entries that are not specs.
 var notSpec = regexp.MustCompile(
 	`^\[(SynchronizedBeforeSuite|SynchronizedAfterSuite|BeforeSuite|AfterSuite|ReportAfterSuite|ReportBeforeSuite|DeferCleanup.*)\]`,
 )
 
-// labels are repeated behind a spec's name.
+// labels matches the labels after a spec's name.
 var labels = regexp.MustCompile(` \[sig-network[^]]*\]$`)
 
 func table(w io.Writer, all []spec, network string, reasons []reason) error {
@@ -133,7 +133,7 @@ func table(w io.Writer, all []spec, network string, reasons []reason) error {
 	return nil
 }
 
-// why is what people know of a failure, or else what the spec said.
+// why returns the known reason of a failure, or else the spec's message.
 func why(s spec, reasons []reason) string {
 	if s.Failure == nil {
 		return ""

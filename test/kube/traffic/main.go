@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command traffic sends numbered UDP datagrams to its peer a thousand times a second, receives the peer's, and says
-// over HTTP what was lost and how long the longest silence was, and how one TCP connection fares. Two of them measure
-// what an upgrade of the network does to pods that run.
+// Command traffic sends numbered UDP datagrams to its peer a thousand times per second, receives the peer's, and
+// reports over HTTP the losses, the longest gap, and the state of one TCP connection. Two of them measure the effect of
+// an upgrade of the network on running pods.
 //
 //	traffic [-listen :7000] [-report :8080] [-every 1ms]
 package main
@@ -41,7 +41,7 @@ func run(ctx context.Context) error {
 	}
 	defer func() { _ = conn.Close() }()
 	if udp, ok := conn.(*net.UDPConn); ok {
-		_ = udp.SetReadBuffer(1 << 20) // as much as is allowed: on a busy machine this program may have to wait for its turn
+		_ = udp.SetReadBuffer(1 << 20) // best effort: on a busy host this program may not be scheduled in time
 	}
 	streams, err := net.Listen("tcp", *listen)
 	if err != nil {
@@ -51,7 +51,7 @@ func run(ctx context.Context) error {
 	s, st := &sender{conn: conn, every: *every}, &stream{ctx: ctx}
 	m := newMeter()
 	mux := http.NewServeMux()
-	mux.HandleFunc("PUT /peer", s.setPeer) // from then on it sends
+	mux.HandleFunc("PUT /peer", s.setPeer) // starts sending
 	mux.HandleFunc("PUT /stream", st.begin)
 	mux.HandleFunc("DELETE /peer", func(http.ResponseWriter, *http.Request) { s.peer.Store(nil) })
 	mux.HandleFunc("DELETE /report", func(http.ResponseWriter, *http.Request) { m.reset() })

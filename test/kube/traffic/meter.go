@@ -13,17 +13,17 @@ import (
 	"time"
 )
 
-// Report is what came from the peer since the last reset.
+// Report is what was received from the peer since the last reset.
 type Report struct {
 	First    uint64 `json:"first"`
 	Last     uint64 `json:"last"`
 	Received uint64 `json:"received"`
 	Twice    uint64 `json:"twice"`
-	Lost     uint64 `json:"lost"`     // numbers between first and last that never came
-	GapMicro int64  `json:"gapMicro"` // the longest silence, up to now
+	Lost     uint64 `json:"lost"`     // missing numbers between first and last
+	GapMicro int64  `json:"gapMicro"` // the longest gap, including the current one
 }
 
-// meter takes down which numbers came.
+// meter records the received numbers.
 type meter struct {
 	mu   sync.Mutex
 	seen map[uint64]bool
@@ -80,8 +80,7 @@ func (m *meter) report(now time.Time) Report {
 	return r
 }
 
-// dropped are the datagrams that came and found the socket's buffer full, since the pod began: the network has not lost
-// them.
+// dropped returns the datagrams that were dropped because the socket's buffer was full: the network has not lost them.
 func dropped() uint64 {
 	b, _ := os.ReadFile("/proc/net/snmp")
 	var names []string

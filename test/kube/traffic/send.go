@@ -13,14 +13,14 @@ import (
 	"time"
 )
 
-// sender sends numbers to the peer, one each tick. A tick that came late is made up for, so that the rate holds.
+// sender sends numbers to the peer, one per tick. It catches up after late ticks, so that the rate is constant.
 type sender struct {
 	conn    net.PacketConn
 	every   time.Duration
 	peer    atomic.Pointer[net.UDPAddr]
 	sent    atomic.Uint64 // also the last number
-	refused atomic.Uint64 // by our own kernel
-	pause   atomic.Int64  // the longest between two sends, in µs: then it was not our turn on the processor
+	refused atomic.Uint64 // by the local kernel
+	pause   atomic.Int64  // the longest time between two sends, in µs: the process was not scheduled
 }
 
 func (s *sender) setPeer(w http.ResponseWriter, r *http.Request) {

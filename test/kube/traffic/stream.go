@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// Stream is how one TCP connection to the peer fares, which is never made again.
+// Stream is the state of one TCP connection to the peer, which is never reopened.
 type Stream struct {
-	Answers  uint64 `json:"answers"`  // numbers that came back
-	Error    string `json:"error"`    // why it ended, or never began
-	GapMicro int64  `json:"gapMicro"` // the longest wait for an answer
+	Answers  uint64 `json:"answers"`  // echoed numbers
+	Error    string `json:"error"`    // why it was closed or not opened
+	GapMicro int64  `json:"gapMicro"` // the longest wait for an echo
 }
 
-// stream asks its peer for the same number again, a hundred times a second.
+// stream sends a number and waits for its echo, a hundred times per second.
 type stream struct {
 	ctx context.Context
 	mu  sync.Mutex
@@ -76,7 +76,7 @@ func (s *stream) run(conn net.Conn) error {
 	}
 }
 
-// echo gives every connection back what it says.
+// echo echoes what each connection sends.
 func echo(l net.Listener) error {
 	for {
 		conn, err := l.Accept()

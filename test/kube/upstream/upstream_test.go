@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package upstream is Kubernetes' own end-to-end specs of [sig-network], and no others: the whole takes far longer to
-// build.
+// Package upstream has only Kubernetes' end-to-end specs of [sig-network]: the whole suite takes much longer to build.
 package upstream
 
 import (

@@ -20,11 +20,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxFile bounds what is read of one file, in bytes.
+// maxFile bounds the size of one file, in bytes.
 const maxFile = 16 << 20
 
-// racy is how young a file's change may be for its time stamp not to be trusted: the kernel's clock for them ticks in
-// steps of a few milliseconds, so two writes may share a stamp.
+// racy: the time stamp of a more recent change is not trusted, because the kernel's clock for it has a resolution of a
+// few milliseconds, so that two writes may have the same one.
 const racy = 50 * time.Millisecond
 
 // Store is an open directory. It is safe for concurrent use, also by several processes.
@@ -34,18 +34,18 @@ type Store struct {
 	mu       sync.Mutex
 	files    map[string]*file // by name
 	index    map[store.Key]entry
-	order    []store.Key // as they stand: by file name, then by line
+	order    []store.Key // by file name, then by line
 	problems []error
 }
 
-// file is what is remembered of one file.
+// file is the cached content of one file.
 type file struct {
 	sig      signature
 	entries  []entry
 	problems []error
 }
 
-// signature tells whether a file may have changed.
+// signature identifies a version of a file.
 type signature struct {
 	dev, ino uint64
 	size     int64
@@ -53,30 +53,30 @@ type signature struct {
 	mtime    int64
 }
 
-// Open opens a directory and reads it. Files that cannot be understood are no error here; see Problems.
+// Open opens a directory and reads it. Invalid files are no error; see Problems.
 func Open(path string) (*Store, error) {
 	info, err := os.Stat(path)
 	if err == nil && !info.IsDir() {
 		err = errors.New("is no directory")
 	}
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w",
-			path, plain(err))
+		return nil, model.Errorf(model.CodeIO, "name a directory of Kubernetes manifests", "store directory %q: %w",
+			path, cause(err))
 	}
 	s := &Store{path: path, files: map[string]*file{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s, s.refresh()
+	return s, s.refreshLocked()
 }
 
-// Path is the directory.
+// Path returns the directory.
 func (s *Store) Path() string { return s.path }
 
-// Get is the object as the files say now. The error wraps store.ErrNotFound when there is none.
+// Get returns the current object. The error wraps store.ErrNotFound if there is none.
 func (s *Store) Get(key store.Key) (store.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.refresh(); err != nil {
+	if err := s.refreshLocked(); err != nil {
 		return store.Object{}, err
 	}
 	e, ok := s.index[key]
@@ -86,20 +86,20 @@ func (s *Store) Get(key store.Key) (store.Object, error) {
 	return e.Object, nil
 }
 
-// List is the objects of a core kind, or all when kind is empty, in the order of the files.
+// List returns the objects of a core kind, or all if kind is empty, in the order of the files.
 func (s *Store) List(kind string) ([]store.Object, error) {
-	objects, _, err := s.now()
+	objects, _, err := s.snapshot()
 	if kind != "" {
 		objects = slices.DeleteFunc(objects, func(o store.Object) bool { return !o.Is(kind) })
 	}
 	return objects, err
 }
 
-// now is all that there is.
-func (s *Store) now() (objects []store.Object, problems []error, err error) {
+// snapshot returns all objects and problems.
+func (s *Store) snapshot() (objects []store.Object, problems []error, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.refresh(); err != nil {
+	if err := s.refreshLocked(); err != nil {
 		return nil, nil, err
 	}
 	for _, key := range s.order {
@@ -108,13 +108,13 @@ func (s *Store) now() (objects []store.Object, problems []error, err error) {
 	return objects, slices.Clone(s.problems), nil
 }
 
-// Problems is what is wrong with the files now: *model.Fault each, naming file and line.
+// Problems returns the current errors of the files: *model.Error each, with file and line.
 func (s *Store) Problems() ([]error, error) {
-	_, problems, err := s.now()
+	_, problems, err := s.snapshot()
 	return problems, err
 }
 
-// Cluster is the model's picture of the directory.
+// Cluster returns the directory as a snapshot.
 func (s *Store) Cluster(context.Context) (model.Cluster, error) {
 	objects, err := s.List("")
 	if err != nil {
@@ -124,12 +124,12 @@ func (s *Store) Cluster(context.Context) (model.Cluster, error) {
 	return c, errors.Join(problems...)
 }
 
-// refresh brings the index up to the files. The caller holds the lock.
-func (s *Store) refresh() error {
+// refreshLocked updates the index from the files.
+func (s *Store) refreshLocked() error {
 	entries, err := os.ReadDir(s.path)
 	if err != nil {
-		return model.Faultf(model.CodeIO, "give a directory of Kubernetes manifests", "store directory %q: %w",
-			s.path, plain(err))
+		return model.Errorf(model.CodeIO, "name a directory of Kubernetes manifests", "store directory %q: %w",
+			s.path, cause(err))
 	}
 	now := map[string]*file{}
 	changed := false
@@ -146,17 +146,17 @@ func (s *Store) refresh() error {
 	}
 	if changed || len(now) != len(s.files) || s.index == nil {
 		s.files = now
-		s.rebuild(entries)
+		s.rebuildLocked(entries)
 	}
 	return nil
 }
 
-// load reads one file, or returns old when it did not change; nil when it is gone or no file.
+// load reads one file, or returns old if it did not change; nil if it is gone or not a file.
 func (s *Store) load(name string, old *file) *file {
 	path := filepath.Join(s.path, name)
 	faulty := func(err error) *file {
-		f := &file{problems: []error{model.Faultf(model.CodeIO, "put the file right", "%s: %w", path, plain(err))}}
-		f.keep(old)
+		f := &file{problems: []error{model.Errorf(model.CodeIO, "fix the file", "%s: %w", path, cause(err))}}
+		f.keepOld(old)
 		return f
 	}
 	info, err := os.Stat(path)
@@ -189,13 +189,13 @@ func (s *Store) load(name string, old *file) *file {
 		f.sig = signature{} // read it again next time
 	}
 	if len(f.problems) > 0 {
-		f.keep(old)
+		f.keepOld(old)
 	}
 	return f
 }
 
-// keep takes over what the file said before it had a fault.
-func (f *file) keep(old *file) {
+// keepOld keeps the objects of the file's last valid version.
+func (f *file) keepOld(old *file) {
 	if old == nil {
 		return
 	}
@@ -210,8 +210,8 @@ func (f *file) keep(old *file) {
 	}
 }
 
-// rebuild makes the index from the files.
-func (s *Store) rebuild(names []os.DirEntry) {
+// rebuildLocked builds the index from the files.
+func (s *Store) rebuildLocked(names []os.DirEntry) {
 	s.index, s.order, s.problems = map[store.Key]entry{}, nil, nil
 	for _, n := range names {
 		f := s.files[n.Name()]
@@ -223,8 +223,8 @@ func (s *Store) rebuild(names []os.DirEntry) {
 			first, twice := s.index[e.Key]
 			if twice {
 				s.problems = append(
-					s.problems, model.Faultf(model.CodeInvalidConf, "take one of them out; until then the first counts",
-						"%s stands twice: in %s line %d and in %s line %d", e.Key, first.file, first.line, e.file, e.line))
+					s.problems, model.Errorf(model.CodeInvalidConf, "take one of them out; until then the first counts",
+						"%s is there twice: in %s line %d and in %s line %d", e.Key, first.file, first.line, e.file, e.line))
 				continue
 			}
 			s.index[e.Key] = e
@@ -249,8 +249,8 @@ func signatureOf(info fs.FileInfo) signature {
 	return sig
 }
 
-// plain takes the system call and the path out of an error: the message names the path already.
-func plain(err error) error {
+// cause removes the system call and the path from an error: the message has the path already.
+func cause(err error) error {
 	var p *fs.PathError
 	if errors.As(err, &p) {
 		return p.Err

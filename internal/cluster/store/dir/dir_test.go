@@ -159,7 +159,7 @@ func TestFaultsAreNamedAndTheRestLoads(t *testing.T) {
 			if err != nil || len(problems) == 0 || !strings.Contains(problems[len(problems)-1].Error(), c.want) {
 				t.Errorf("problems %v (error %v), want %q", problems, err, c.want)
 			}
-			var fault *model.Fault
+			var fault *model.Error
 			for _, p := range problems {
 				if !errors.As(p, &fault) || fault.Hint == "" {
 					t.Errorf("%v: no fault with a way out", p)
@@ -253,7 +253,7 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// A pool says when it came to be, as it would in a cluster: of two with the same addresses the older one gives them.
+// A pool has a creation time, as in a cluster: of two with the same addresses the older one allocates them.
 func TestCreatedPool(t *testing.T) {
 	s, _ := open(t, nil)
 	for manifest, want := range map[string]int64{
@@ -303,7 +303,7 @@ func TestAFaultyFileKeepsWhatItSaidAndIsNotWritten(t *testing.T) {
 		t.Errorf("node b: %v", err)
 	}
 	_, err := s.Modify(context.Background(), store.NodeKey("a"), store.Annotate(map[string]string{"x": "y"}))
-	if err == nil || !strings.Contains(err.Error(), "put the file right") {
+	if err == nil || !strings.Contains(err.Error(), "fix the file") {
 		t.Errorf("write to a faulty file: %v", err)
 	}
 	write(t, path, map[string]string{"nodes.yaml": strings.Split(nodes, "---")[0]})
@@ -344,7 +344,7 @@ func TestManyWriters(t *testing.T) {
 
 func TestReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
-		nettest.Without(t, "root may write to every directory; the ordinary user's run tests this")
+		nettest.SkipMissing(t, "root may write to every directory; the ordinary user's run tests this")
 	}
 	s, path := open(t, map[string]string{"nodes.yaml": nodes})
 	if err := os.Chmod(path, 0o555); err != nil {
@@ -352,7 +352,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 	}
 	defer func() { _ = os.Chmod(path, 0o755) }()
 	_, err := s.Modify(context.Background(), store.NodeKey("a"), store.Annotate(map[string]string{"x": "y"}))
-	var fault *model.Fault
+	var fault *model.Error
 	if !errors.As(err, &fault) || !strings.Contains(fault.Hint, "writable") {
 		t.Errorf("write to a read-only directory: %v", err)
 	}
@@ -360,7 +360,7 @@ func TestReadOnlyDirectory(t *testing.T) {
 
 func TestOpenRefuses(t *testing.T) {
 	for _, path := range []string{filepath.Join(t.TempDir(), "none"), os.Args[0]} {
-		var fault *model.Fault
+		var fault *model.Error
 		if _, err := dir.Open(path); !errors.As(err, &fault) || fault.Code != model.CodeIO {
 			t.Errorf("open %s: %v", path, err)
 		}

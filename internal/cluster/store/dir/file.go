@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// entry is one object and where it stands.
+// entry is one object and its location.
 type entry struct {
 	store.Object
 	file string
@@ -34,12 +34,12 @@ type document struct {
 }
 
 var (
-	separator = regexp.MustCompile(`^---[ \t]*(#.*)?\r?$`)
-	crowded   = regexp.MustCompile(`^---[ \t]+[^ \t#\r]`)
-	lineOf    = regexp.MustCompile(`line (\d+)`)
+	separator             = regexp.MustCompile(`^---[ \t]*(#.*)?\r?$`)
+	contentAfterSeparator = regexp.MustCompile(`^---[ \t]+[^ \t#\r]`)
+	lineOf                = regexp.MustCompile(`line (\d+)`)
 )
 
-// parse reads the objects of a file. Problems name file and line; documents without one are still returned.
+// parse parses the objects of a file. Problems have file and line; valid documents are still returned.
 func parse(path string, isJSON bool, b []byte) (entries []entry, problems []error) {
 	docs := []document{{span{0, len(b)}, 1}}
 	if !isJSON {
@@ -72,7 +72,7 @@ func parse(path string, isJSON bool, b []byte) (entries []entry, problems []erro
 	return entries, problems
 }
 
-// split cuts a file at its "---" lines.
+// split splits a file at its "---" lines.
 func split(b []byte) ([]document, error) {
 	start, line := 0, 1
 	if bytes.HasPrefix(b, []byte("\ufeff")) {
@@ -85,7 +85,7 @@ func split(b []byte) ([]document, error) {
 			end = pos + i + 1
 		}
 		text := bytes.TrimRight(b[pos:end], "\n")
-		if crowded.Match(text) {
+		if contentAfterSeparator.Match(text) {
 			return nil, fmt.Errorf("line %d: write the document on the line after \"---\"", line)
 		}
 		if separator.Match(text) {
@@ -97,7 +97,7 @@ func split(b []byte) ([]document, error) {
 	return docs, nil
 }
 
-// blankLines is how many bytes of blank lines and comment lines a document begins with.
+// blankLines returns the length of the blank lines and comment lines at the beginning of a document, in bytes.
 func blankLines(text []byte) int {
 	pos := 0
 	for pos < len(text) {
@@ -128,7 +128,7 @@ func toJSON(isJSON bool, text []byte) ([]byte, error) {
 	return v, err
 }
 
-// objects is the object of a document, or those of a List.
+// objects returns the object of a document, or those of a List.
 func objects(raw []byte) ([]entry, []error) {
 	var list struct {
 		APIVersion string            `json:"apiVersion"`
@@ -155,8 +155,8 @@ func objects(raw []byte) ([]entry, []error) {
 	return found, errs
 }
 
-// at names file and line. A positive line is that of the document's beginning: the parser's own line in it is added. A
-// negative one is the line itself.
+// at adds file and line to an error. A positive line is that of the document's beginning, to which the parser's own
+// line is added. A negative one is the line itself.
 func at(path string, line int, err error) error {
 	where := path + ": "
 	if m := lineOf.FindStringSubmatch(err.Error()); line >= 0 && m != nil {
@@ -171,16 +171,16 @@ func at(path string, line int, err error) error {
 	return prefixed(where, err)
 }
 
-// prefixed keeps code and hint of a fault.
+// prefixed adds a prefix and keeps code and hint of an error.
 func prefixed(prefix string, err error) error {
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
-		return &model.Fault{Code: f.Code, Msg: prefix + f.Msg, Hint: f.Hint, Err: err}
+		return &model.Error{Code: f.Code, Msg: prefix + f.Msg, Hint: f.Hint, Err: err}
 	}
-	return &model.Fault{Code: model.CodeDecode, Msg: prefix + clean(err.Error()), Hint: "put the file right", Err: err}
+	return &model.Error{Code: model.CodeDecode, Msg: prefix + clean(err.Error()), Hint: "put the file right", Err: err}
 }
 
-// clean takes the parser's name and its line, which counts from the document's beginning, out of a message.
+// clean removes the parser's name and its line, which counts from the document's beginning, from a message.
 func clean(msg string) string {
 	out := regexpParser.ReplaceAllString(msg, "")
 	return string(bytes.Join(bytes.Fields([]byte(out)), []byte(" ")))

@@ -9,35 +9,34 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Objects is the directory as a place for objects of any kind.
-func (s *Store) Objects() store.Objects { return places{s} }
+// Objects returns the directory as a store.Objects.
+func (s *Store) Objects() store.Objects { return objectStore{s} }
 
-// places gives the store's methods their form with a context: files are read and written at once, so it only says
-// whether the caller still wants it.
-type places struct{ s *Store }
+// objectStore adapts the store to store.Objects: reads and writes do not block, so a context is only checked before.
+type objectStore struct{ s *Store }
 
-func (o places) Get(ctx context.Context, _ store.Kind, key store.Key) (store.Object, error) {
+func (o objectStore) Get(ctx context.Context, _ store.Kind, key store.Key) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
 	return o.s.Get(key)
 }
 
-func (o places) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
+func (o objectStore) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
 	}
 	all, err := o.s.List("")
 	var out []store.Object
 	for _, x := range all {
-		if of(x.Key, kind) {
+		if isKind(x.Key, kind) {
 			out = append(out, x)
 		}
 	}
 	return out, err
 }
 
-func (o places) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
+func (o objectStore) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
 	in, err := o.s.Watch(ctx)
 	if err != nil {
 		return nil, err
@@ -60,14 +59,14 @@ func (o places) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Ev
 	return out, nil
 }
 
-func (o places) Create(ctx context.Context, _ store.Kind, x store.Object) (store.Object, error) {
+func (o objectStore) Create(ctx context.Context, _ store.Kind, x store.Object) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return x, fmt.Errorf("%s: %w", x.Key, err)
 	}
 	return o.s.Create(ctx, x)
 }
 
-func (o places) CompareAndSwap(
+func (o objectStore) CompareAndSwap(
 	ctx context.Context, _ store.Kind, version string, next store.Object,
 ) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
@@ -76,24 +75,26 @@ func (o places) CompareAndSwap(
 	return next, o.s.CompareAndSwap(ctx, version, next)
 }
 
-func (o places) CompareAndSwapStatus(
+func (o objectStore) CompareAndSwapStatus(
 	ctx context.Context, kind store.Kind, version string, next store.Object,
 ) (store.Object, error) {
 	return o.CompareAndSwap(ctx, kind, version, next)
 }
 
-func (o places) Delete(ctx context.Context, _ store.Kind, key store.Key, version string) error {
+func (o objectStore) Delete(ctx context.Context, _ store.Kind, key store.Key, version string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return o.s.Delete(ctx, key, version)
 }
 
-func of(key store.Key, kind store.Kind) bool { return key.Group == kind.Group && key.Kind == kind.Kind }
+func isKind(key store.Key, kind store.Kind) bool {
+	return key.Group == kind.Group && key.Kind == kind.Kind
+}
 
 func anyOf(key store.Key, kinds []store.Kind) bool {
 	for _, kind := range kinds {
-		if of(key, kind) {
+		if isKind(key, kind) {
 			return true
 		}
 	}

@@ -12,23 +12,22 @@ import (
 )
 
 const (
-	// settle is how long a watch waits after the first sign of a change: editors write in several steps.
+	// settle is how long a watch waits after the first change: editors write in several steps.
 	settle = 10 * time.Millisecond
-	// resync is how often a watch looks by itself: a change may be missed when the directory was replaced, the kernel's
-	// queue ran over, or the files are on a network file system.
+	// resync is the interval of full comparisons: a change may be missed if the directory was replaced, the kernel's queue
+	// overflowed, or the files are on a network file system.
 	resync = 5 * time.Second
-	// blind is how often it looks when the kernel gives no inotify instance.
-	blind = 500 * time.Millisecond
+	// pollInterval is the interval if there is no inotify instance.
+	pollInterval = 500 * time.Millisecond
 )
 
-// Watch tells all objects that are there as added, then that this was all, and then every change, until ctx ends; then
-// the channel is closed. Of several quick changes of one object the last is told; one that came back as it was before
-// anybody looked has not changed.
+// Watch sends all objects as Added, then Synced, and then every change, until ctx ends; then the channel is closed.
+// Quick changes of one object are coalesced.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	if _, err := s.Problems(); err != nil {
 		return nil, err
 	}
-	w := &watch{store: s, out: make(chan store.Event), seen: map[store.Key]store.Object{}, told: map[string]bool{}}
+	w := &watch{store: s, out: make(chan store.Event), seen: map[store.Key]store.Object{}, reported: map[string]bool{}}
 	notify, err := fsnotify.NewWatcher()
 	if err == nil {
 		w.notify = notify
@@ -39,11 +38,11 @@ func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 }
 
 type watch struct {
-	store  *Store
-	out    chan store.Event
-	notify *fsnotify.Watcher // nil: inotify is not to be had
-	seen   map[store.Key]store.Object
-	told   map[string]bool
+	store    *Store
+	out      chan store.Event
+	notify   *fsnotify.Watcher // nil: inotify is unavailable
+	seen     map[store.Key]store.Object
+	reported map[string]bool
 }
 
 func (w *watch) run(ctx context.Context) {
@@ -55,12 +54,12 @@ func (w *watch) run(ctx context.Context) {
 		defer func() { _ = w.notify.Close() }()
 		changes, errs = w.notify.Events, w.notify.Errors
 	} else {
-		every = blind
+		every = pollInterval
 	}
 	tick := time.NewTicker(every)
 	defer tick.Stop()
 	var due <-chan time.Time
-	if !w.tell(ctx) || !w.send(ctx, store.Event{Type: store.Synced}) {
+	if !w.sync(ctx) || !w.send(ctx, store.Event{Type: store.Synced}) {
 		return
 	}
 	for {
@@ -71,16 +70,16 @@ func (w *watch) run(ctx context.Context) {
 			if isManifest(filepath.Base(e.Name)) || filepath.Clean(e.Name) == filepath.Clean(w.store.path) {
 				due = pending(due)
 			}
-		case <-errs: // the queue ran over
+		case <-errs: // the queue overflowed
 			due = pending(due)
 		case <-tick.C:
 			if w.notify != nil {
-				_ = w.notify.Add(w.store.path) // the directory may be a new one
+				_ = w.notify.Add(w.store.path) // the directory may have been replaced
 			}
 			due = pending(due)
 		case <-due:
 			due = nil
-			if !w.tell(ctx) {
+			if !w.sync(ctx) {
 				return
 			}
 		}
@@ -94,22 +93,22 @@ func pending(due <-chan time.Time) <-chan time.Time {
 	return time.After(settle)
 }
 
-// tell sends what changed since the last time; false when ctx has ended.
-func (w *watch) tell(ctx context.Context) bool {
-	objects, problems, err := w.store.now()
+// sync sends the changes since the last call; false if ctx has ended.
+func (w *watch) sync(ctx context.Context) bool {
+	objects, problems, err := w.store.snapshot()
 	if err != nil {
 		problems = append(problems, err)
 	}
-	told := map[string]bool{}
+	current := map[string]bool{}
 	for _, p := range problems {
-		told[p.Error()] = true
-		if !w.told[p.Error()] && !w.send(ctx, store.Event{Type: store.Faulty, Err: p}) {
+		current[p.Error()] = true
+		if !w.reported[p.Error()] && !w.send(ctx, store.Event{Type: store.Faulty, Err: p}) {
 			return false
 		}
 	}
-	w.told = told
+	w.reported = current
 	if err != nil {
-		return true // what was seen stays in force
+		return true // the known objects stay in force
 	}
 	now := make(map[store.Key]bool, len(objects))
 	for _, o := range objects {

@@ -20,16 +20,16 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists when the name
+// Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists if the name
 // is taken.
 func (s *Store) Create(ctx context.Context, o store.Object) (store.Object, error) {
-	o, err := o.Born(time.Now())
+	o, err := o.WithCreationTime(time.Now())
 	if err != nil {
 		return o, err
 	}
-	err = s.locked(ctx, func() error {
+	err = s.withLock(ctx, func() error {
 		if have, ok := s.index[o.Key]; ok {
-			return model.Faultf(model.CodeExists, "update it or choose another name", "%s stands in %s line %d already: %w",
+			return model.Errorf(model.CodeExists, "update it or choose another name", "%s exists in %s line %d: %w",
 				o.Key, have.file, have.line, store.ErrExists)
 		}
 		text, err := yaml.JSONToYAML(o.Raw)
@@ -38,7 +38,7 @@ func (s *Store) Create(ctx context.Context, o store.Object) (store.Object, error
 		}
 		path := filepath.Join(s.path, fileName(o.Key))
 		if _, err := os.Lstat(path); err == nil {
-			return model.Faultf(model.CodeExists, "move the file away", "%s: cannot be written to %s: %w", o.Key, path,
+			return model.Errorf(model.CodeExists, "move the file away", "%s: cannot be written to %s: %w", o.Key, path,
 				store.ErrExists)
 		}
 		return s.replace(path, text)
@@ -46,19 +46,19 @@ func (s *Store) Create(ctx context.Context, o store.Object) (store.Object, error
 	return o, err
 }
 
-// CompareAndSwap replaces the object whose version is still the given one by next. The error wraps store.ErrConflict
-// when it was changed meanwhile and store.ErrNotFound when it is gone.
+// CompareAndSwap replaces the object if it still has the version. The error wraps store.ErrConflict if it was changed
+// meanwhile and store.ErrNotFound if it is gone.
 func (s *Store) CompareAndSwap(ctx context.Context, version string, next store.Object) error {
-	return s.locked(ctx, func() error { return s.put(version, next) })
+	return s.withLock(ctx, func() error { return s.putLocked(version, next) })
 }
 
-// Modify edits an object while nobody else writes. An edit that changes nothing writes nothing.
+// Modify edits an object under the write lock. An edit that changes nothing writes nothing.
 func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (store.Object, error) {
 	if err := ctx.Err(); err != nil {
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
 	var next store.Object
-	err := s.locked(ctx, func() error {
+	err := s.withLock(ctx, func() error {
 		have, ok := s.index[key]
 		if !ok {
 			return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
@@ -67,20 +67,20 @@ func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (sto
 		if next, err = have.Edited(edit); err != nil || next.Version == have.Version {
 			return err
 		}
-		return s.put(have.Version, next)
+		return s.putLocked(have.Version, next)
 	})
 	return next, err
 }
 
-// put replaces one object. The caller holds the lock and the index is fresh.
-func (s *Store) put(version string, next store.Object) error {
+// putLocked replaces one object. The index is current.
+func (s *Store) putLocked(version string, next store.Object) error {
 	e, err := s.writable(next.Key, version)
 	if err != nil {
 		return err
 	}
 	b, err := os.ReadFile(e.file)
 	if err != nil {
-		return s.refused(err)
+		return s.writeError(err)
 	}
 	if b, err = e.rendered(b, next.Raw); err != nil {
 		return err
@@ -88,22 +88,22 @@ func (s *Store) put(version string, next store.Object) error {
 	return s.replace(e.file, b)
 }
 
-// SetPodStatus writes a pod's status and annotations back.
+// SetPodStatus writes a pod's status and annotations.
 func (s *Store) SetPodStatus(ctx context.Context, namespace, name string, status store.PodStatus) error {
 	_, err := s.Modify(ctx, store.PodKey(namespace, name), status.Edit)
 	return err
 }
 
-// Delete takes an object out; with an empty version whatever it is by now. A file that holds nothing else goes with it.
+// Delete removes an object, with an empty version whatever its version is. A file without other objects is removed.
 func (s *Store) Delete(ctx context.Context, key store.Key, version string) error {
-	return s.locked(ctx, func() error {
+	return s.withLock(ctx, func() error {
 		e, err := s.writable(key, version)
 		if err != nil {
 			return err
 		}
 		b, err := os.ReadFile(e.file)
 		if err != nil {
-			return s.refused(err)
+			return s.writeError(err)
 		}
 		if b, err = e.removed(b); err != nil {
 			return err
@@ -112,38 +112,38 @@ func (s *Store) Delete(ctx context.Context, key store.Key, version string) error
 			return s.replace(e.file, b)
 		}
 		if err := os.Remove(e.file); err != nil {
-			return s.refused(err)
+			return s.writeError(err)
 		}
 		return nil
 	})
 }
 
-// locked runs write while no other process writes, on a fresh index.
-func (s *Store) locked(ctx context.Context, write func() error) error {
+// withLock runs write with a current index, while no other process writes.
+func (s *Store) withLock(ctx context.Context, write func() error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	d, err := os.Open(s.path)
 	if err != nil {
-		return s.refused(err)
+		return s.writeError(err)
 	}
 	defer func() { _ = d.Close() }()
-	if err := flock.Wait(ctx, d.Fd(), flock.Exclusive); err != nil { // who writes, writes little
-		return s.refused(err)
+	if err := flock.Wait(ctx, d.Fd(), flock.Exclusive); err != nil { // writes are short
+		return s.writeError(err)
 	}
-	if err := s.refresh(); err != nil {
+	if err := s.refreshLocked(); err != nil {
 		return err
 	}
 	return write()
 }
 
-// writable is the entry of key when its version is right and its file has no fault.
+// writable returns the entry of key if it has the version and its file is valid.
 func (s *Store) writable(key store.Key, version string) (entry, error) {
 	e, ok := s.index[key]
 	if !ok {
 		return e, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 	}
 	if f := s.files[filepath.Base(e.file)]; f != nil && len(f.problems) > 0 {
-		return e, model.Faultf(model.CodeInvalidConf, "put the file right first", "%s: not written, the file has a fault: %w",
+		return e, model.Errorf(model.CodeInvalidConf, "fix the file first", "%s: not written, the file is invalid: %w",
 			key, f.problems[0])
 	}
 	if version != "" && version != e.Version {
@@ -152,7 +152,7 @@ func (s *Store) writable(key store.Key, version string) (entry, error) {
 	return e, nil
 }
 
-// replace puts a complete file in place of the one at path.
+// replace writes the file at path atomically.
 func (s *Store) replace(path string, b []byte) error {
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
@@ -166,17 +166,17 @@ func (s *Store) replace(path string, b []byte) error {
 		err = atomicfile.Write(path, b, mode, atomicfile.CrashSafe)
 	}
 	if err != nil {
-		return s.refused(err)
+		return s.writeError(err)
 	}
 	return nil
 }
 
-func (s *Store) refused(err error) error {
-	return model.Faultf(model.CodeIO, "make the directory writable or choose another",
-		"store directory %q cannot be written: %w", s.path, plain(err))
+func (s *Store) writeError(err error) error {
+	return model.Errorf(model.CodeIO, "make the directory writable or choose another",
+		"store directory %q cannot be written: %w", s.path, cause(err))
 }
 
-// rendered is the file with the entry's document replaced.
+// rendered returns the file with the entry's document replaced.
 func (e entry) rendered(b, raw []byte) ([]byte, error) {
 	if e.span.end > len(b) {
 		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)
@@ -207,7 +207,7 @@ func (e entry) rendered(b, raw []byte) ([]byte, error) {
 	return bytes.Join([][]byte{b[:e.span.start], text, b[e.span.end:]}, nil), nil
 }
 
-// withItem is the List of doc with one item replaced, or taken out when raw is nil.
+// withItem returns the List of doc with one item replaced, or removed if raw is nil.
 func withItem(isJSON bool, doc []byte, item int, raw []byte) ([]byte, error) {
 	list, err := toJSON(isJSON, doc)
 	if err != nil {
@@ -235,7 +235,7 @@ func withItem(isJSON bool, doc []byte, item int, raw []byte) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// removed is the file without the entry; nil when nothing is left of it.
+// removed returns the file without the entry; nil if nothing is left of it.
 func (e entry) removed(b []byte) ([]byte, error) {
 	if e.span.end > len(b) {
 		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)

@@ -13,54 +13,53 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// races bound how often a subnet is chosen again because another node was faster.
-const races = 20
+// maxRaces bounds how often a subnet is chosen again because another node claimed it first.
+const maxRaces = 20
 
-// errRace: another node was faster.
-var errRace = errors.New("another node was faster")
+// errRace: another node claimed the subnet first.
+var errRace = errors.New("another node claimed it first")
 
-// Request is what a node asks for.
+// Request is a node's request for a lease.
 type Request struct {
 	Conf flannel.NetConf
-	// Addrs are the node's public addresses. A lease that bears one of them is this node's.
+	// Addrs are the node's public addresses. A lease with one of them is this node's.
 	Addrs []netip.Addr
-	// Previous are the subnets that the node had; it gets them again if they are still free.
+	// Previous are the node's earlier subnets; it gets them again if they are free.
 	Previous []netip.Prefix
-	// Publish says what a node with those subnets publishes; had is what it published before, nil when nothing.
+	// Publish returns what a node with these subnets publishes; had is what it published before, nil if nothing.
 	Publish func(name string, subnets []netip.Prefix, had *model.Published) (model.Published, error)
 }
 
-// Held is a lease that this node has.
-type Held struct {
+// OwnLease is a lease of this node.
+type OwnLease struct {
 	flannel.Lease
 	id      int64
 	created int64
 }
 
-// Name is the name of the node with that lease, in the facts: etcd knows nodes by their subnets.
-func (h Held) Name() string { return nodeName(h.Lease) }
+// Name returns the name of the lease's node in the facts: etcd identifies nodes by their subnets.
+func (h OwnLease) Name() string { return nodeName(h.Lease) }
 
-// Acquire gets the node a lease: its own from before, else that of the subnets that it had before, else a new one by
-// chance.
-func (r *Registry) Acquire(ctx context.Context, req Request) (Held, error) {
+// Acquire acquires a lease: the node's own earlier one, else one of its earlier subnets, else a random one.
+func (r *Registry) Acquire(ctx context.Context, req Request) (OwnLease, error) {
 	v4, v6, err := req.Conf.Ranges()
 	if err != nil {
-		return Held{}, err
+		return OwnLease{}, err
 	}
-	for range races {
+	for range maxRaces {
 		h, err := r.try(ctx, req, v4, v6)
 		if !errors.Is(err, errRace) {
 			return h, err
 		}
 	}
-	return Held{}, model.Faultf(model.CodeTryAgain, "it is tried again", "subnet of %v: %d times in a row %w",
-		req.Conf.Networks(), races, errRace)
+	return OwnLease{}, model.Errorf(model.CodeTryAgain, "it is retried", "subnet of %v: %d times in a row %w",
+		req.Conf.Networks(), maxRaces, errRace)
 }
 
-func (r *Registry) try(ctx context.Context, req Request, v4, v6 flannel.Range) (Held, error) {
-	p, err := r.look(ctx)
+func (r *Registry) try(ctx context.Context, req Request, v4, v6 flannel.Range) (OwnLease, error) {
+	p, err := r.read(ctx)
 	if err != nil {
-		return Held{}, err
+		return OwnLease{}, err
 	}
 	fits := func(l flannel.Lease) bool { return v4.Holds(l.Subnet) && v6.Holds(l.IPv6Subnet) }
 	for _, e := range p.entries {
@@ -68,39 +67,39 @@ func (r *Registry) try(ctx context.Context, req Request, v4, v6 flannel.Range) (
 			continue
 		}
 		if fits(e.Lease) {
-			return r.again(ctx, req, e)
+			return r.reacquire(ctx, req, e)
 		}
-		r.log.Warn("lease is of another configuration; it is given back", "lease", e.String())
+		r.log.Warn("lease does not match the network configuration; releasing it", "lease", e.String())
 		if err := r.remove(ctx, e.key, e.created); err != nil {
-			return Held{}, err
+			return OwnLease{}, err
 		}
-		return Held{}, errRace // look again
+		return OwnLease{}, errRace // read again
 	}
-	l, err := r.choose(req, p, v4, v6)
+	l, err := r.chooseSubnets(req, p, v4, v6)
 	if err != nil {
-		return Held{}, err
+		return OwnLease{}, err
 	}
 	if l.Published, err = req.Publish(nodeName(l), l.Subnets(), nil); err != nil {
-		return Held{}, err
+		return OwnLease{}, err
 	}
 	return r.create(ctx, l)
 }
 
-// again takes a lease over that this node had before.
-func (r *Registry) again(ctx context.Context, req Request, e entry) (Held, error) {
+// reacquire takes over an earlier lease of this node.
+func (r *Registry) reacquire(ctx context.Context, req Request, e entry) (OwnLease, error) {
 	had := e.Published
 	published, err := req.Publish(nodeName(e.Lease), e.Subnets(), &had)
 	if err != nil {
-		return Held{}, err
+		return OwnLease{}, err
 	}
-	h := Held{Lease: e.Lease, id: e.lease, created: e.created}
+	h := OwnLease{Lease: e.Lease, id: e.lease, created: e.created}
 	h.Published = published
 	if e.lease != 0 {
-		switch err := r.prolong(ctx, h.id); {
-		case errors.Is(err, errGone): // it ended this moment
-			return Held{}, errRace
+		switch err := r.renewLease(ctx, h.id); {
+		case errors.Is(err, errGone): // it has just expired
+			return OwnLease{}, errRace
 		case err != nil:
-			return Held{}, err
+			return OwnLease{}, err
 		}
 	}
 	if published.Equal(&had) {
@@ -109,8 +108,8 @@ func (r *Registry) again(ctx context.Context, req Request, e entry) (Held, error
 	return h, r.write(ctx, h)
 }
 
-// choose finds subnets: those of before, else by chance among the first free ones.
-func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel.Lease, error) {
+// chooseSubnets chooses subnets: the earlier ones, else random ones among the first free ones.
+func (r *Registry) chooseSubnets(req Request, p networkState, v4, v6 flannel.Range) (flannel.Lease, error) {
 	var taken []netip.Prefix
 	for _, e := range p.entries {
 		taken = append(taken, e.Subnets()...)
@@ -129,7 +128,7 @@ func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel
 		return before, nil
 	}
 	if len(req.Previous) > 0 {
-		r.log.Warn("the subnet that this node had is another's by now, or of another configuration",
+		r.log.Warn("the node's earlier subnet is in use by another node, or does not match the network configuration",
 			"subnets", fmt.Sprint(req.Previous))
 	}
 	for _, f := range []struct {
@@ -141,7 +140,7 @@ func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel
 		}
 		all := f.r.Free(taken)
 		if len(all) == 0 {
-			return l, model.Faultf(model.CodeExhausted, "delete leases of nodes that are gone, or enlarge the network",
+			return l, model.Errorf(model.CodeExhausted, "delete leases of nodes that are gone, or enlarge the network",
 				"network %s: all subnets of length %d from %s to %s are leased", f.r.Network, f.r.Len, f.r.First, f.r.Last)
 		}
 		*f.into = all[r.cfg.Random(len(all))]
@@ -149,10 +148,10 @@ func (r *Registry) choose(req Request, p picture, v4, v6 flannel.Range) (flannel
 	return l, nil
 }
 
-// create claims subnets. Of two keys that overlap the older one stays.
-func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
-	h := Held{Lease: l}
-	err := r.ask(ctx, "lease", func(ctx context.Context, c *connection) (err error) {
+// create claims subnets. Of two overlapping keys the older one is kept.
+func (r *Registry) create(ctx context.Context, l flannel.Lease) (OwnLease, error) {
+	h := OwnLease{Lease: l}
+	err := r.request(ctx, "lease", func(ctx context.Context, c *connection) (err error) {
 		if h.id, err = c.grant(ctx, r.cfg.TTL); err != nil {
 			return err
 		}
@@ -162,7 +161,7 @@ func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
 			err = errRace
 		}
 		if err != nil {
-			_, _ = c.call(ctx, "Lease/LeaseRevoke", message{}.number(1, h.id)) // else it ends by itself
+			_, _ = c.call(ctx, "Lease/LeaseRevoke", message{}.number(1, h.id)) // else it expires
 			return err
 		}
 		h.created = answer.revision
@@ -171,7 +170,7 @@ func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
 	if err != nil {
 		return h, err
 	}
-	p, err := r.look(ctx)
+	p, err := r.read(ctx)
 	if err != nil {
 		return h, err
 	}
@@ -184,9 +183,9 @@ func (r *Registry) create(ctx context.Context, l flannel.Lease) (Held, error) {
 	return h, nil
 }
 
-// write puts what the lease publishes.
-func (r *Registry) write(ctx context.Context, h Held) error {
-	return r.ask(ctx, "lease "+h.Key(), func(ctx context.Context, c *connection) error {
+// write writes what the lease publishes.
+func (r *Registry) write(ctx context.Context, h OwnLease) error {
+	return r.request(ctx, "lease "+h.Key(), func(ctx context.Context, c *connection) error {
 		key := r.subnetsKey() + h.Key()
 		answer, err := c.txn(ctx, []message{ifCreated(key, h.created)}, []message{opPut(put(key, h.Value(), h.id))})
 		if err == nil && !answer.succeeded {
@@ -196,9 +195,9 @@ func (r *Registry) write(ctx context.Context, h Held) error {
 	})
 }
 
-// remove takes a key away that is as it was seen.
+// remove deletes a key that was not re-created.
 func (r *Registry) remove(ctx context.Context, key string, created int64) error {
-	return r.ask(ctx, "lease "+key, func(ctx context.Context, c *connection) error {
+	return r.request(ctx, "lease "+key, func(ctx context.Context, c *connection) error {
 		full := r.subnetsKey() + key
 		_, err := c.txn(ctx, []message{ifCreated(full, created)}, []message{opDelete(get(full, false))})
 		return err

@@ -28,21 +28,21 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// patience is how long one request may take. Nobody waits for it: what fails is tried again.
-const patience = 10 * time.Second
+// requestTimeout bounds one request. It is generous, because failed requests are retried in the background.
+const requestTimeout = 10 * time.Second
 
-// mostAnswer is the size of an answer with the leases of some tens of thousands of nodes.
-const mostAnswer = 64 << 20 // bytes
+// maxResponse suffices for the leases of some tens of thousands of nodes.
+const maxResponse = 64 << 20 // bytes
 
-// TTL is how long a lease lasts that nobody renews.
+// TTL is the lifetime of a lease that is not renewed.
 const TTL = 24 * time.Hour
 
-// Access says how etcd is reached.
+// Access configures the access to etcd.
 type Access struct {
 	Endpoints []string
-	// Prefix stands before all keys.
+	// Prefix is the prefix of all keys.
 	Prefix string
-	// KeyFile and CertFile are what the client shows, CAFile is what it trusts.
+	// KeyFile and CertFile are the client's certificate, CAFile is the trusted CA.
 	KeyFile, CertFile, CAFile string
 	Username, Password        string
 }
@@ -50,17 +50,17 @@ type Access struct {
 // Config is a registry's.
 type Config struct {
 	Access
-	// TTL is how long a lease lasts; 0 is TTL.
+	// TTL is the lifetime of leases; 0 is the constant TTL.
 	TTL time.Duration
 	Log *slog.Logger
 	Now func() time.Time
-	// After fires after a while.
+	// After fires after a duration.
 	After func(time.Duration) <-chan time.Time
-	// Random is a number below n.
+	// Random returns a number below n.
 	Random func(n int) int
 }
 
-// Registry is flannel's place in etcd.
+// Registry is flannel's subnet registry in etcd.
 type Registry struct {
 	cfg Config
 	tls *tls.Config
@@ -71,12 +71,12 @@ type Registry struct {
 	next int // which endpoint is next
 }
 
-// Open makes a registry. etcd is not asked anything yet, and need not be there.
+// Open creates a registry. It does not connect to etcd yet.
 func Open(cfg Config) (*Registry, error) {
 	if cfg.TTL == 0 {
 		cfg.TTL = TTL
 	}
-	r := &Registry{cfg: cfg, log: cfg.Log.With("room", "etcd")}
+	r := &Registry{cfg: cfg, log: cfg.Log.With("component", "etcd")}
 	r.cfg.Prefix = "/" + strings.Trim(cfg.Prefix, "/")
 	var err error
 	if r.tls, err = cfg.check(); err != nil {
@@ -85,30 +85,30 @@ func Open(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// check refuses what cannot work, and reads the certificates.
+// check validates the settings and reads the certificates.
 func (a Access) check() (*tls.Config, error) {
 	secure := a.CAFile != "" || a.CertFile != ""
 	if len(a.Endpoints) == 0 {
-		return nil, model.Faultf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379", "etcd-endpoints is empty")
+		return nil, model.Errorf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379", "etcd-endpoints is empty")
 	}
 	for _, e := range a.Endpoints {
 		u, err := url.Parse(e)
 		if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-			return nil, model.Faultf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379",
+			return nil, model.Errorf(model.CodeInvalidConf, "write for example http://127.0.0.1:2379",
 				"etcd-endpoints %q is no URL of an etcd", e)
 		}
 		secure = secure || u.Scheme == "https"
 	}
 	if strings.Trim(a.Prefix, "/") == "" {
-		return nil, model.Faultf(model.CodeInvalidConf, "flannel's is /coreos.com/network",
+		return nil, model.Errorf(model.CodeInvalidConf, "flannel's is /coreos.com/network",
 			"etcd-prefix %q names no key", a.Prefix)
 	}
 	if (a.KeyFile == "") != (a.CertFile == "") {
-		return nil, model.Faultf(model.CodeInvalidConf, "give both, or neither",
+		return nil, model.Errorf(model.CodeInvalidConf, "set both, or neither",
 			"etcd-keyfile %q and etcd-certfile %q belong together", a.KeyFile, a.CertFile)
 	}
 	if a.Username == "" && a.Password != "" {
-		return nil, model.Faultf(model.CodeInvalidConf, "give the user too", "etcd-password is given without etcd-username")
+		return nil, model.Errorf(model.CodeInvalidConf, "set the user too", "etcd-password is set without etcd-username")
 	}
 	if !secure {
 		return nil, nil
@@ -119,13 +119,13 @@ func (a Access) check() (*tls.Config, error) {
 func (a Access) certificates() (*tls.Config, error) {
 	cfg := &tls.Config{MinVersion: tls.VersionTLS12}
 	if a.CertFile != "" {
-		// Read again for every connection, so that a renewed one counts.
+		// Read again for every connection, so that a renewed one is used.
 		load := func() (*tls.Certificate, error) {
 			c, err := tls.LoadX509KeyPair(a.CertFile, a.KeyFile)
 			return &c, err
 		}
 		if _, err := load(); err != nil {
-			return nil, model.Faultf(model.CodeInvalidConf, "they are PEM files of a certificate and its key",
+			return nil, model.Errorf(model.CodeInvalidConf, "they are PEM files of a certificate and its key",
 				"etcd-certfile %q, etcd-keyfile %q: %w", a.CertFile, a.KeyFile, err)
 		}
 		cfg.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return load() }
@@ -135,27 +135,27 @@ func (a Access) certificates() (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(a.CAFile)
 	if err != nil {
-		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates", "etcd-cafile %q: %w",
+		return nil, model.Errorf(model.CodeInvalidConf, "it is a PEM file of certificates", "etcd-cafile %q: %w",
 			a.CAFile, err)
 	}
 	cfg.RootCAs = x509.NewCertPool()
 	if !cfg.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, model.Faultf(model.CodeInvalidConf, "it is a PEM file of certificates",
+		return nil, model.Errorf(model.CodeInvalidConf, "it is a PEM file of certificates",
 			"etcd-cafile %q has no certificate", a.CAFile)
 	}
 	return cfg, nil
 }
 
-// connection is what one endpoint is spoken with.
+// connection is a connection to one endpoint.
 type connection struct {
 	*grpc.ClientConn
-	token string // where there are passwords
+	token string // empty without authentication
 }
 
-// raw hands messages on as they are; they are written and read in wire.go.
-type raw struct{}
+// rawCodec passes encoded messages through; they are encoded and decoded in wire.go.
+type rawCodec struct{}
 
-func (raw) Marshal(v any) ([]byte, error) {
+func (rawCodec) Marshal(v any) ([]byte, error) {
 	m, ok := v.(message)
 	if !ok {
 		return nil, fmt.Errorf("%T is no message", v)
@@ -163,7 +163,7 @@ func (raw) Marshal(v any) ([]byte, error) {
 	return m, nil
 }
 
-func (raw) Unmarshal(b []byte, v any) error {
+func (rawCodec) Unmarshal(b []byte, v any) error {
 	into, ok := v.(*[]byte)
 	if !ok {
 		return fmt.Errorf("%T takes no message", v)
@@ -172,9 +172,9 @@ func (raw) Unmarshal(b []byte, v any) error {
 	return nil
 }
 
-func (raw) Name() string { return "proto" }
+func (rawCodec) Name() string { return "proto" }
 
-// dial gives the connection to an endpoint that answered last, else to the next one.
+// dial returns the connection to the endpoint that answered last, else to the next one.
 func (r *Registry) dial(ctx context.Context) (*connection, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -194,8 +194,8 @@ func (r *Registry) dial(ctx context.Context) (*connection, error) {
 		at = net.JoinHostPort(u.Hostname(), "2379")
 	}
 	c, err := grpc.NewClient("passthrough:///"+at, grpc.WithTransportCredentials(secure), grpc.WithNoProxy(),
-		grpc.WithDefaultCallOptions(grpc.ForceCodec(raw{}), grpc.MaxCallRecvMsgSize(mostAnswer)),
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: patience, Timeout: patience}))
+		grpc.WithDefaultCallOptions(grpc.ForceCodec(rawCodec{}), grpc.MaxCallRecvMsgSize(maxResponse)),
+		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: requestTimeout, Timeout: requestTimeout}))
 	if err != nil {
 		return nil, err
 	}
@@ -224,7 +224,7 @@ func (c *connection) authenticate(ctx context.Context, user, password string) er
 	})
 }
 
-// with adds what goes before each message: the token, and that an etcd without a leader is to say so.
+// with adds the metadata of each request: the token, and that an etcd without a leader must return an error.
 func (c *connection) with(ctx context.Context) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, "hasleader", "true")
 	if c.token != "" {
@@ -240,7 +240,7 @@ func (c *connection) call(ctx context.Context, method string, m message) ([]byte
 	return answer, err
 }
 
-// stream opens one that is asked once, and may answer often.
+// stream opens a stream with one request and many answers.
 func (c *connection) stream(ctx context.Context, method string, m message) (grpc.ClientStream, error) {
 	s, err := c.NewStream(c.with(ctx), &grpc.StreamDesc{ServerStreams: true, ClientStreams: true}, "/etcdserverpb."+method)
 	if err == nil {
@@ -249,9 +249,9 @@ func (c *connection) stream(ctx context.Context, method string, m message) (grpc
 	return s, err
 }
 
-// ask makes one request of limited length, at each endpoint in turn until one answers.
-func (r *Registry) ask(ctx context.Context, what string, f func(context.Context, *connection) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// request makes one request with a timeout, at each endpoint in turn until one answers.
+func (r *Registry) request(ctx context.Context, what string, f func(context.Context, *connection) error) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	var err error
 	for range r.cfg.Endpoints {
@@ -262,7 +262,7 @@ func (r *Registry) ask(ctx context.Context, what string, f func(context.Context,
 		if err == nil {
 			return nil
 		}
-		if !passing(err) {
+		if !isTransient(err) {
 			break
 		}
 		if c != nil {
@@ -272,8 +272,8 @@ func (r *Registry) ask(ctx context.Context, what string, f func(context.Context,
 	return fmt.Errorf("etcd: %s: %w", what, err)
 }
 
-// passing tells whether the connection, and not the request, is what is wrong. A token that has expired is, too.
-func passing(err error) bool {
+// isTransient reports whether an error is about the connection and not the request, or about an expired token.
+func isTransient(err error) bool {
 	switch status.Code(err) {
 	case codes.Unavailable, codes.DeadlineExceeded, codes.Unauthenticated:
 		return true

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Two weeks of looks at the clocks: a lease of a day is renewed before it ends, by a machine that is always awake, one
-// that sleeps every night, and one whose wall clock people set.
+// Two weeks of looks at the clocks: a lease of a day is renewed before it ends, by a host that is always awake, one
+// that sleeps every night, and one whose wall clock operators set.
 func TestTwoWeeksOfALease(t *testing.T) {
 	const margin = time.Hour
 	for name, wall := range map[string]func(minute int, r *rand.Rand) (sleep, set time.Duration){
@@ -35,7 +35,7 @@ func TestTwoWeeksOfALease(t *testing.T) {
 			renewals := 0
 			for minute := 1; passed < 14*24*time.Hour; minute++ {
 				sleep, set := wall(minute, r)
-				passed, shown, c.awake = passed+glance+sleep, shown.Add(glance+sleep+set), c.awake+glance
+				passed, shown, c.awake = passed+clockCheck+sleep, shown.Add(clockCheck+sleep+set), c.awake+clockCheck
 				if age := passed - last; age > TTL {
 					t.Fatalf("after %s the lease had ended %s ago", passed, age-TTL)
 				}

@@ -28,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) {
 	if slices.ContainsFunc(os.Args, func(s string) bool { return strings.HasPrefix(s, "-test.fuzz=") }) {
-		os.Exit(m.Run()) // who fuzzes needs no namespaces, and talks to his children
+		os.Exit(m.Run()) // a fuzzing process needs no namespaces, and talks to its children
 	}
 	os.Exit(nettest.Main(m))
 }
@@ -126,7 +126,7 @@ func (w *world) request(addr string, previous ...string) etcd.Request {
 	return req
 }
 
-func (w *world) acquire(r *etcd.Registry, addr string, previous ...string) etcd.Held {
+func (w *world) acquire(r *etcd.Registry, addr string, previous ...string) etcd.OwnLease {
 	w.t.Helper()
 	h, err := r.Acquire(w.ctx, w.request(addr, previous...))
 	if err != nil {
@@ -146,7 +146,7 @@ func (w *world) until(what string, ok func() bool) {
 
 // TestEtcd is everything that can be seen at one etcd; each part has a network of its own.
 func TestEtcd(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false)
 	for name, part := range map[string]func(*world){
 		"acquire": acquired, "previous": previous, "race": race, "overlap": overlapping, "exhausted": exhausted,
@@ -176,7 +176,7 @@ func TestEtcd(t *testing.T) {
 	t.Run("password", func(t *testing.T) { password(newWorld(t, e, "password", conf)) }) // last: it locks the door
 }
 
-// A node's key and value are flannel's, and a node that comes again has its subnet again.
+// acquired: a node's key and value are flannel's, and a node that joins again gets the same subnet.
 func acquired(w *world) {
 	r := w.open(nil)
 	h := w.acquire(r, "192.168.0.1")
@@ -204,7 +204,7 @@ func acquired(w *world) {
 	}
 }
 
-// The subnet of subnet.env is taken again, as long as nobody else has it.
+// previous: the subnet of subnet.env is leased again unless another node has it.
 func previous(w *world) {
 	r := w.open(nil)
 	if h := w.acquire(r, "192.168.0.1", "10.5.77.1/24"); h.Key() != "10.5.77.0-24" {
@@ -220,7 +220,7 @@ func previous(w *world) {
 	}
 }
 
-// Of many nodes that all want the same subnet each gets one of its own.
+// race: many nodes that request the same subnet get one each.
 func race(w *world) {
 	var nodes sync.WaitGroup
 	var mu sync.Mutex
@@ -243,7 +243,7 @@ func race(w *world) {
 	}
 }
 
-// Keys that differ and overlap: whoever was there first stays.
+// overlapping: of two keys that overlap the older one stays.
 func overlapping(w *world) {
 	r := w.open(nil)
 	req := w.request("192.168.0.1")
@@ -269,14 +269,14 @@ func exhausted(w *world) {
 		w.acquire(r, fmt.Sprintf("192.168.0.%d", i+1))
 	}
 	_, err := r.Acquire(w.ctx, w.request("192.168.0.4"))
-	var f *model.Fault
+	var f *model.Error
 	if !errors.As(err, &f) || f.Code != model.CodeExhausted ||
 		f.Msg != "network 10.5.0.0/28: all subnets of length 30 from 10.5.0.4 to 10.5.0.12 are leased" {
 		w.t.Error(err)
 	}
 }
 
-// A key without a lease is kept for its node, and stays one.
+// reservation: a key without a lease stays reserved for its node.
 func reservation(w *world) {
 	w.put("subnets/10.5.9.0-24", `{"PublicIP":"192.168.0.1","PublicIPv6":null}`)
 	if h := w.acquire(w.open(nil), "192.168.0.1"); h.Key() != "10.5.9.0-24" {
@@ -288,7 +288,7 @@ func reservation(w *world) {
 	}
 }
 
-// A lease of the node's that the configuration does not allow any more is given back.
+// otherConfiguration: a lease that the configuration no longer allows is released.
 func otherConfiguration(w *world) {
 	r := w.open(nil)
 	w.acquire(r, "192.168.0.1")
@@ -311,8 +311,8 @@ func dual(w *world) {
 	}
 }
 
-// follow collects what a registry tells.
-func (w *world) follow(r *etcd.Registry) (told func() string, stop func()) {
+// follow collects the events of a registry.
+func (w *world) follow(r *etcd.Registry) (sent func() string, stop func()) {
 	ctx, cancel := context.WithCancel(w.ctx)
 	events, err := r.Watch(ctx)
 	if err != nil {
@@ -348,13 +348,13 @@ func watched(w *world) {
 	const first = `{"PublicIP":"192.168.0.1","PublicIPv6":null,"BackendType":"vxlan"}`
 	w.put("subnets/10.5.1.0-24", first)
 	w.put("subnets/nonsense", "x")
-	told, stop := w.follow(w.open(nil))
+	sent, stop := w.follow(w.open(nil))
 	defer stop()
 	want := "added 10.5.1.0-24[192.168.0.1][10.5.1.0/24]vxlan<nil>\nsynced"
 	expect := func(more string) {
 		w.t.Helper()
 		want += more
-		w.until(want, func() bool { return told() == want })
+		w.until(want, func() bool { return sent() == want })
 	}
 	expect("")
 	w.put("subnets/10.5.2.0-24", strings.Replace(first, "0.1", "0.2", 1))

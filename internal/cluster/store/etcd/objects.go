@@ -12,37 +12,37 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Shelf is an etcd as the place of a cluster's objects, for hosts without Kubernetes: one key for each object, at which
-// its JSON is. The version of an object is the revision of the key's last change.
+// ObjectStore stores a cluster's objects in an etcd, for hosts without Kubernetes: one key with JSON for each object.
+// The version of an object is the revision of the key's last change.
 //
 //	<prefix>/addressblocks.weft.dev/lan-10-40-0-0-26
 //	<prefix>/network-attachment-definitions.k8s.cni.cncf.io/default/lan
-type Shelf struct{ r *Registry }
+type ObjectStore struct{ r *Registry }
 
-// OpenShelf makes a shelf. etcd is not asked anything yet, and need not be there.
-func OpenShelf(cfg Config) (*Shelf, error) {
+// OpenObjects creates an ObjectStore. It does not connect to etcd yet.
+func OpenObjects(cfg Config) (*ObjectStore, error) {
 	r, err := Open(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Shelf{r}, nil
+	return &ObjectStore{r}, nil
 }
 
 // Close ends the connections.
-func (s *Shelf) Close() error { return s.r.Close() }
+func (s *ObjectStore) Close() error { return s.r.Close() }
 
-// Objects is the shelf as a place for objects of any kind.
-func (s *Shelf) Objects() store.Objects { return shelf{s.r} }
+// Objects returns it as a store.Objects.
+func (s *ObjectStore) Objects() store.Objects { return objects{s.r} }
 
-// Watch tells of the objects of all kinds.
-func (s *Shelf) Watch(ctx context.Context) (<-chan store.Event, error) {
-	return shelf(*s).Watch(ctx)
+// Watch watches the objects of all kinds.
+func (s *ObjectStore) Watch(ctx context.Context) (<-chan store.Event, error) {
+	return objects(*s).Watch(ctx)
 }
 
-type shelf struct{ r *Registry }
+type objects struct{ r *Registry }
 
-// place is the beginning of the keys of a kind.
-func (s shelf) place(kind store.Kind) string {
+// keyPrefix returns the prefix of the keys of a kind.
+func (s objects) keyPrefix(kind store.Kind) string {
 	name := kind.Resource
 	if kind.Group != "" {
 		name += "." + kind.Group
@@ -50,14 +50,14 @@ func (s shelf) place(kind store.Kind) string {
 	return s.r.cfg.Prefix + "/" + name + "/"
 }
 
-func (s shelf) key(kind store.Kind, key store.Key) string {
+func (s objects) key(kind store.Kind, key store.Key) string {
 	if key.Namespace != "" {
-		return s.place(kind) + key.Namespace + "/" + key.Name
+		return s.keyPrefix(kind) + key.Namespace + "/" + key.Name
 	}
-	return s.place(kind) + key.Name
+	return s.keyPrefix(kind) + key.Name
 }
 
-// object is what a key has.
+// object returns the object of a key.
 func object(kv keyValue) (store.Object, error) {
 	o, err := store.NewObject([]byte(kv.value))
 	o.Version = strconv.FormatInt(kv.modified, 10)
@@ -67,8 +67,8 @@ func object(kv keyValue) (store.Object, error) {
 	return o, nil
 }
 
-// Get asks etcd.
-func (s shelf) Get(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
+// Get reads an object.
+func (s objects) Get(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
 	kvs, err := s.read(ctx, get(s.key(kind, key), false))
 	if err != nil {
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
@@ -79,10 +79,10 @@ func (s shelf) Get(ctx context.Context, kind store.Kind, key store.Key) (store.O
 	return object(kvs[0])
 }
 
-// List asks etcd. What cannot be read is told to the log and left out: one bad key, of whoever can write there, does
-// not keep the others from being known.
-func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
-	kvs, err := s.read(ctx, get(s.place(kind), true))
+// List reads the objects of a kind. Invalid ones are logged and left out, so that one bad key does not block the
+// others.
+func (s objects) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
+	kvs, err := s.read(ctx, get(s.keyPrefix(kind), true))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
 	}
@@ -90,7 +90,7 @@ func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error
 	for _, kv := range kvs {
 		o, err := object(kv)
 		if err != nil {
-			s.r.log.Warn("an object is left out", "err", err)
+			s.r.log.Warn("object is invalid; ignoring it", "err", err)
 			continue
 		}
 		out = append(out, o)
@@ -98,10 +98,10 @@ func (s shelf) List(ctx context.Context, kind store.Kind) ([]store.Object, error
 	return out, nil
 }
 
-// read makes a request that may be made again.
-func (s shelf) read(ctx context.Context, m message) ([]keyValue, error) {
+// read makes a request that may be repeated.
+func (s objects) read(ctx context.Context, m message) ([]keyValue, error) {
 	var found result
-	err := s.r.ask(ctx, "reading", func(ctx context.Context, c *connection) error {
+	err := s.r.request(ctx, "reading", func(ctx context.Context, c *connection) error {
 		answer, err := c.call(ctx, "KV/Range", m)
 		if err != nil {
 			return err
@@ -115,11 +115,11 @@ func (s shelf) read(ctx context.Context, m message) ([]keyValue, error) {
 	return found.ranges[0], nil
 }
 
-// Create gives the object as it is kept.
-func (s shelf) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
+// Create creates the object and returns it as stored.
+func (s objects) Create(ctx context.Context, kind store.Kind, o store.Object) (store.Object, error) {
 	if s.r.cfg.Now != nil {
 		var err error
-		if o, err = o.Born(s.r.cfg.Now()); err != nil {
+		if o, err = o.WithCreationTime(s.r.cfg.Now()); err != nil {
 			return o, err
 		}
 	}
@@ -128,11 +128,11 @@ func (s shelf) Create(ctx context.Context, kind store.Kind, o store.Object) (sto
 	if err == nil && !done {
 		err = store.ErrExists
 	}
-	return s.kept(o, at, err)
+	return s.stored(o, at, err)
 }
 
 // CompareAndSwap replaces the object if it still has the version.
-func (s shelf) CompareAndSwap(
+func (s objects) CompareAndSwap(
 	ctx context.Context, kind store.Kind, version string, next store.Object,
 ) (store.Object, error) {
 	key := s.key(kind, next.Key)
@@ -141,31 +141,31 @@ func (s shelf) CompareAndSwap(
 		return next, fmt.Errorf("%s: %w", next.Key, store.ErrConflict)
 	}
 	done, at, there, err := s.write(ctx, key, ifModified(key, revision), opPut(put(key, next.Raw, 0)))
-	return s.kept(next, at, answer(done, there, err))
+	return s.stored(next, at, swapError(done, there, err))
 }
 
-// CompareAndSwapStatus is CompareAndSwap: etcd keeps no status apart.
-func (s shelf) CompareAndSwapStatus(
+// CompareAndSwapStatus is CompareAndSwap: etcd has no separate status.
+func (s objects) CompareAndSwapStatus(
 	ctx context.Context, kind store.Kind, version string, next store.Object,
 ) (store.Object, error) {
 	return s.CompareAndSwap(ctx, kind, version, next)
 }
 
-// Delete takes the object away if it still has the version.
-func (s shelf) Delete(ctx context.Context, kind store.Kind, key store.Key, version string) error {
+// Delete deletes the object if it still has the version.
+func (s objects) Delete(ctx context.Context, kind store.Kind, key store.Key, version string) error {
 	name := s.key(kind, key)
 	revision, err := strconv.ParseInt(version, 10, 64)
 	if err != nil || revision <= 0 {
 		return fmt.Errorf("%s: %w", key, store.ErrConflict)
 	}
 	done, _, there, err := s.write(ctx, name, ifModified(name, revision), opDelete(message{}.text(1, name)))
-	if err := answer(done, there, err); err != nil {
+	if err := swapError(done, there, err); err != nil {
 		return fmt.Errorf("%s: %w", key, err)
 	}
 	return nil
 }
 
-func answer(done, there bool, err error) error {
+func swapError(done, there bool, err error) error {
 	switch {
 	case err != nil || done:
 		return err
@@ -175,7 +175,7 @@ func answer(done, there bool, err error) error {
 	return store.ErrNotFound
 }
 
-func (s shelf) kept(o store.Object, at int64, err error) (store.Object, error) {
+func (s objects) stored(o store.Object, at int64, err error) (store.Object, error) {
 	if err != nil {
 		return o, fmt.Errorf("%s: %w", o.Key, err)
 	}
@@ -187,15 +187,15 @@ func (s shelf) kept(o store.Object, at int64, err error) (store.Object, error) {
 	return o, nil
 }
 
-// errUnknown: the request may have been done.
-var errUnknown = errors.New("no answer came: it may have been done, or be done yet")
+// errUnknown: the outcome of the request is unknown.
+var errUnknown = errors.New("no answer: the outcome of the request is unknown")
 
-// write does something if a condition holds; where it does not, it tells whether the key is there. It is asked once:
-// the answer to a second try would be about the first one.
-func (s shelf) write(
+// write performs an operation if a condition holds; if not, there reports whether the key exists. It is not retried:
+// the retry would see the result of the first try.
+func (s objects) write(
 	ctx context.Context, key string, condition, op message,
 ) (done bool, at int64, there bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	c, err := s.r.dial(ctx)
 	if err != nil {
@@ -208,7 +208,7 @@ func (s shelf) write(
 		err = out.readTxn(reply)
 	}
 	if err != nil {
-		if passing(err) {
+		if isTransient(err) {
 			s.r.drop(c)
 		}
 		return false, 0, false, fmt.Errorf("etcd: %w: %w", errUnknown, err)
@@ -216,10 +216,10 @@ func (s shelf) write(
 	return out.succeeded, out.revision, !out.succeeded && len(out.ranges) > 0 && len(out.ranges[0]) > 0, nil
 }
 
-// wanted tells whether a key is of one of some kinds; without any, all are wanted.
-func (s shelf) wanted(key string, kinds []store.Kind) bool {
+// matches reports whether a key is of one of the kinds; without kinds, all match.
+func (s objects) matches(key string, kinds []store.Kind) bool {
 	for _, kind := range kinds {
-		if strings.HasPrefix(key, s.place(kind)) {
+		if strings.HasPrefix(key, s.keyPrefix(kind)) {
 			return true
 		}
 	}

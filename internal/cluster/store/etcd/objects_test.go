@@ -17,9 +17,9 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/etcd"
 )
 
-func shelf(t *testing.T, e *apitest.Etcd, prefix string) *etcd.Shelf {
+func objects(t *testing.T, e *apitest.Etcd, prefix string) *etcd.ObjectStore {
 	t.Helper()
-	s, err := etcd.OpenShelf(etcd.Config{
+	s, err := etcd.OpenObjects(etcd.Config{
 		Access: etcd.Access{
 			Endpoints: []string{e.URL}, Prefix: prefix, CAFile: e.CAFile, CertFile: e.CertFile, KeyFile: e.KeyFile,
 		},
@@ -47,8 +47,8 @@ func pool(t *testing.T, name, words string) store.Object {
 // TestObjects: what a store promises of single objects, with a client's certificate.
 func TestObjects(t *testing.T) {
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), true)
-	s, ctx, kind := shelf(t, e, "/one").Objects(), t.Context(), store.AddressPools()
-	other := shelf(t, e, "/two").Objects()
+	s, ctx, kind := objects(t, e, "/one").Objects(), t.Context(), store.AddressPools()
+	other := objects(t, e, "/two").Objects()
 	key := kind.Key("", "a")
 	if _, err := s.Get(ctx, kind, key); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("get of nothing: %v", err)
@@ -96,10 +96,10 @@ func TestObjects(t *testing.T) {
 	}
 }
 
-// TestListWithABadKey: a key that somebody wrote wrongly does not hide the others.
+// TestListWithABadKey: an invalid key does not hide the others.
 func TestListWithABadKey(t *testing.T) {
 	w := newWorld(t, apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false), "bad", "")
-	s, kind := shelf(t, w.Etcd, w.prefix).Objects(), store.AddressPools()
+	s, kind := objects(t, w.Etcd, w.prefix).Objects(), store.AddressPools()
 	if _, err := s.Create(t.Context(), kind, pool(t, "a", "")); err != nil {
 		t.Fatal(err)
 	}
@@ -123,7 +123,7 @@ func TestOneOfManyCreates(t *testing.T) {
 	race := func(do func(store.Objects) error, none error, won *int) {
 		var all sync.WaitGroup
 		for range 8 {
-			s := shelf(t, e, "/weft").Objects()
+			s := objects(t, e, "/weft").Objects()
 			all.Go(func() {
 				err := do(s)
 				mu.Lock()
@@ -139,7 +139,7 @@ func TestOneOfManyCreates(t *testing.T) {
 	}
 	o := pool(t, "a", "")
 	race(func(s store.Objects) error { _, err := s.Create(t.Context(), kind, o); return err }, store.ErrExists, &created)
-	now, err := shelf(t, e, "/weft").Objects().Get(t.Context(), kind, o.Key)
+	now, err := objects(t, e, "/weft").Objects().Get(t.Context(), kind, o.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -152,10 +152,10 @@ func TestOneOfManyCreates(t *testing.T) {
 	}
 }
 
-// TestObjectsAreFollowed: over a time without etcd, too. A write meanwhile says that nobody knows whether it was done.
+// TestObjectsAreFollowed: also across an outage of etcd. A write meanwhile reports that its outcome is unknown.
 func TestObjectsAreFollowed(t *testing.T) {
 	e := apitest.StartEtcd(t, nil, netip.MustParseAddr("127.0.0.1"), false)
-	sh := shelf(t, e, "/weft")
+	sh := objects(t, e, "/weft")
 	s, kind := sh.Objects(), store.AddressPools()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	t.Cleanup(cancel)
@@ -210,7 +210,7 @@ func TestObjectsAreFollowed(t *testing.T) {
 		errors.Is(err, store.ErrConflict) {
 		t.Errorf("create without etcd: %v", err)
 	}
-	e.Again()
+	e.Restart()
 	again := func(do func() error, done error) { // the connection may be one that was begun while there was no etcd
 		t.Helper()
 		for err := do(); err != nil && !errors.Is(err, done); err = do() {

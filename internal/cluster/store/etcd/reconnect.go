@@ -2,7 +2,7 @@
 
 package etcd
 
-// drop ends a connection that did not do; the next one is to another endpoint, if there is one.
+// drop closes a failed connection; the next one is to another endpoint, if there is one.
 func (r *Registry) drop(c *connection) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -13,7 +13,7 @@ func (r *Registry) drop(c *connection) {
 	}
 }
 
-// Reconnect has the next request make a new connection. What is under way on the old one fails and is tried again.
+// Reconnect closes the connection; the next request makes a new one. Requests in progress fail and are retried.
 func (r *Registry) Reconnect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -23,7 +23,7 @@ func (r *Registry) Reconnect() {
 	}
 }
 
-// Close ends the connections. Leases stay.
+// Close closes the connections. Leases stay.
 func (r *Registry) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

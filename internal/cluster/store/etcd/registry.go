@@ -11,32 +11,32 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 )
 
-// ErrNoConfig tells that there is no configuration at the prefix. Perhaps somebody writes one.
+// ErrNoConfig means that there is no configuration at the prefix yet.
 var ErrNoConfig = errors.New("there is no configuration")
 
 func (r *Registry) configKey() string { return r.cfg.Prefix + "/config" }
 
 func (r *Registry) subnetsKey() string { return r.cfg.Prefix + "/subnets/" }
 
-// entry is a lease as it is kept.
+// entry is a stored lease.
 type entry struct {
 	flannel.Lease
 	key     string // the last part
-	lease   int64  // 0 is a reservation, which does not end
+	lease   int64  // 0 is a reservation, which does not expire
 	created int64
 }
 
-// picture is the network at one moment.
-type picture struct {
-	config   []byte // nil where there is none
+// networkState is the network's configuration and leases at one revision.
+type networkState struct {
+	config   []byte // nil if there is none
 	entries  []entry
 	revision int64
 }
 
-// NetConf is the network's configuration as text.
+// NetConf returns the network's configuration as text.
 func (r *Registry) NetConf(ctx context.Context) ([]byte, error) {
 	var out []byte
-	err := r.ask(ctx, "key "+r.configKey(), func(ctx context.Context, c *connection) error {
+	err := r.request(ctx, "key "+r.configKey(), func(ctx context.Context, c *connection) error {
 		answer, err := c.call(ctx, "KV/Range", get(r.configKey(), false))
 		if err != nil {
 			return err
@@ -71,10 +71,10 @@ func (c *connection) txn(ctx context.Context, conditions, ops []message) (result
 	return out, err
 }
 
-// look reads configuration and leases of one moment. What cannot be understood is left out and told of.
-func (r *Registry) look(ctx context.Context) (picture, error) {
-	var p picture
-	err := r.ask(ctx, "subnets", func(ctx context.Context, c *connection) error {
+// read reads the configuration and the leases at one revision. Invalid leases are logged and left out.
+func (r *Registry) read(ctx context.Context) (networkState, error) {
+	var p networkState
+	err := r.request(ctx, "subnets", func(ctx context.Context, c *connection) error {
 		found, err := c.txn(ctx, nil, []message{opGet(get(r.configKey(), false)), opGet(get(r.subnetsKey(), true))})
 		if err == nil && len(found.ranges) != 2 {
 			err = fmt.Errorf("%d answers to 2 questions", len(found.ranges))
@@ -82,14 +82,14 @@ func (r *Registry) look(ctx context.Context) (picture, error) {
 		if err != nil {
 			return err
 		}
-		p = picture{revision: found.revision}
+		p = networkState{revision: found.revision}
 		if kvs := found.ranges[0]; len(kvs) > 0 {
 			p.config = []byte(kvs[0].value)
 		}
 		for _, kv := range found.ranges[1] {
-			e, err := r.understand(kv)
+			e, err := r.parseEntry(kv)
 			if err != nil {
-				r.log.Warn("left out", "err", err)
+				r.log.Warn("lease is invalid; ignoring it", "err", err)
 				continue
 			}
 			p.entries = append(p.entries, e)
@@ -99,7 +99,7 @@ func (r *Registry) look(ctx context.Context) (picture, error) {
 	return p, err
 }
 
-func (r *Registry) understand(kv keyValue) (entry, error) {
+func (r *Registry) parseEntry(kv keyValue) (entry, error) {
 	key := strings.TrimPrefix(kv.key, r.subnetsKey())
 	l, err := flannel.ParseLease(key, []byte(kv.value))
 	return entry{Lease: l, key: key, lease: kv.lease, created: kv.created}, err

@@ -15,15 +15,15 @@ import (
 	"github.com/weft-net/weft/internal/flannel"
 )
 
-// How long a watch that broke waits, from the first time to the longest.
+// The first and the longest delay before a broken watch is restarted.
 const watchFirst, watchLongest = 100 * time.Millisecond, 5 * time.Second
 
-// errForgetful: the configuration is missing where leases were known.
-var errForgetful = errors.New("it has lost the configuration and is not believed; write it anew")
+// errConfigLost: the configuration is missing although there were leases.
+var errConfigLost = errors.New("it has lost the network configuration and is not trusted; write the configuration again")
 
-// Watch tells of the leases as nodes, then Synced once, then every change until ctx ends, when it closes the channel.
+// Watch sends the leases as nodes, then Synced once, then every change until ctx ends, when it closes the channel.
 func (r *Registry) Watch(ctx context.Context) (<-chan store.Event, error) {
-	f := &follower{r: r, out: make(chan store.Event), known: map[string]store.Object{}}
+	f := &leaseWatch{r: r, out: make(chan store.Event), known: map[string]store.Object{}}
 	go func() {
 		defer close(f.out)
 		f.run(ctx)
@@ -31,20 +31,20 @@ func (r *Registry) Watch(ctx context.Context) (<-chan store.Event, error) {
 	return f.out, nil
 }
 
-type follower struct {
+type leaseWatch struct {
 	r      *Registry
 	out    chan store.Event
 	known  map[string]store.Object // by the key's last part
 	synced bool
 }
 
-func (f *follower) run(ctx context.Context) {
+func (f *leaseWatch) run(ctx context.Context) {
 	wait, said := watchFirst, ""
 	for {
 		revision, err := f.list(ctx)
 		if err == nil {
 			if said != "" {
-				f.r.log.Info("followed again")
+				f.r.log.Info("leases are watched again")
 			}
 			wait, said = watchFirst, ""
 			err = f.follow(ctx, revision+1)
@@ -54,7 +54,7 @@ func (f *follower) run(ctx context.Context) {
 		}
 		if err != nil && err.Error() != said {
 			said = err.Error()
-			f.r.log.Warn("etcd cannot be followed; what is known stays in force", "err", err)
+			f.r.log.Warn("etcd cannot be watched; the known leases stay in force", "err", err)
 		}
 		select {
 		case <-f.r.cfg.After(wait):
@@ -65,14 +65,14 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// list tells what has changed since the last look.
-func (f *follower) list(ctx context.Context) (int64, error) {
-	p, err := f.r.look(ctx)
+// list sends the changes since the last list.
+func (f *leaseWatch) list(ctx context.Context) (int64, error) {
+	p, err := f.r.read(ctx)
 	if err != nil {
 		return 0, err
 	}
 	if p.config == nil && len(f.known) > 0 {
-		return 0, errForgetful
+		return 0, errConfigLost
 	}
 	there := map[string]bool{}
 	for _, e := range p.entries {
@@ -91,30 +91,30 @@ func (f *follower) list(ctx context.Context) (int64, error) {
 	return p.revision, nil
 }
 
-// follow tells changes until the watch breaks.
-func (f *follower) follow(ctx context.Context, from int64) error {
+// follow sends changes until the watch breaks.
+func (f *leaseWatch) follow(ctx context.Context, from int64) error {
 	return f.r.stream(ctx, f.r.subnetsKey(), from, func(e change) { f.take(ctx, e) })
 }
 
-// take takes one change.
-func (f *follower) take(ctx context.Context, e change) {
+// take handles one change.
+func (f *leaseWatch) take(ctx context.Context, e change) {
 	key := strings.TrimPrefix(e.key, f.r.subnetsKey())
 	if e.gone {
 		f.drop(ctx, key)
 		return
 	}
-	entry, err := f.r.understand(e.keyValue)
+	entry, err := f.r.parseEntry(e.keyValue)
 	if err != nil {
-		f.r.log.Warn("left out, or kept as it was before", "err", err)
+		f.r.log.Warn("lease is invalid; its last valid version is used, if any", "err", err)
 		return
 	}
 	f.put(ctx, entry)
 }
 
-func (f *follower) put(ctx context.Context, e entry) {
+func (f *leaseWatch) put(ctx context.Context, e entry) {
 	o, err := NodeObject(nodeName(e.Lease), e.Lease, e.Published.Addrs)
 	if err != nil {
-		f.r.log.Warn("left out, or kept as it was before", "key", e.key, "err", err)
+		f.r.log.Warn("lease is invalid; its last valid version is used, if any", "key", e.key, "err", err)
 		return
 	}
 	have, known := f.known[e.key]
@@ -129,21 +129,21 @@ func (f *follower) put(ctx context.Context, e entry) {
 	f.send(ctx, store.Event{Type: kind, Object: o})
 }
 
-func (f *follower) drop(ctx context.Context, key string) {
+func (f *leaseWatch) drop(ctx context.Context, key string) {
 	if o, ok := f.known[key]; ok {
 		delete(f.known, key)
 		f.send(ctx, store.Event{Type: store.Deleted, Object: o})
 	}
 }
 
-func (f *follower) send(ctx context.Context, e store.Event) {
+func (f *leaseWatch) send(ctx context.Context, e store.Event) {
 	select {
 	case f.out <- e:
 	case <-ctx.Done():
 	}
 }
 
-// nodeName is the name of the node with a lease: its IPv4 subnet, else its IPv6 one, in letters that a name may have.
+// nodeName returns the name of a lease's node: its IPv4 subnet, else its IPv6 one, in characters that a name may have.
 func nodeName(l flannel.Lease) string {
 	p := l.Subnet
 	if !p.IsValid() {
@@ -152,7 +152,7 @@ func nodeName(l flannel.Lease) string {
 	return strings.NewReplacer(":", "-").Replace(fmt.Sprintf("%s-%d", p.Addr().StringExpanded(), p.Bits()))
 }
 
-// NodeObject is a lease as the Node that it stands for, with addresses of its own.
+// NodeObject returns a lease as a Node with these addresses.
 func NodeObject(name string, l flannel.Lease, addrs []netip.Addr) (store.Object, error) {
 	type address struct {
 		Type    string `json:"type"`

@@ -6,10 +6,10 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// etcd's API is small as far as it is needed here, so that its messages are written and read by hand: the packages that
-// are made of its definitions would cost every agent a quarter of a megabyte, also one that knows no etcd.
+// The messages of etcd's API that are needed here are encoded and decoded by hand: the generated packages would cost
+// every agent a quarter of a megabyte, also without an etcd.
 
-// message is one that is being written. Fields that are zero are left out, as everywhere in this encoding.
+// message is an encoded protobuf message. Zero fields are left out.
 type message []byte
 
 func (m message) text(field protowire.Number, s string) message { return m.sub(field, message(s)) }
@@ -25,7 +25,7 @@ func (m message) sub(field protowire.Number, inner message) message {
 	return protowire.AppendBytes(protowire.AppendTag(m, field, protowire.BytesType), inner)
 }
 
-// read goes through a message. Fields of other kinds than numbers and bytes are none of those that are wanted.
+// read decodes a message. Only varint and bytes fields are used.
 func read(b []byte, field func(num protowire.Number, n int64, inner []byte) error) error {
 	for len(b) > 0 {
 		num, kind, size := protowire.ConsumeTag(b)
@@ -54,7 +54,7 @@ func read(b []byte, field func(num protowire.Number, n int64, inner []byte) erro
 	return nil
 }
 
-// keyValue is a key as it is kept (mvccpb.KeyValue).
+// keyValue is a stored key (mvccpb.KeyValue).
 type keyValue struct {
 	key, value               string
 	created, modified, lease int64
@@ -78,17 +78,17 @@ func (kv *keyValue) read(b []byte) error {
 	})
 }
 
-// get is a RangeRequest for a key, or for all keys that begin so.
+// get is a RangeRequest for a key, or for all keys with the prefix.
 func get(key string, all bool) message {
 	m := message{}.text(1, key)
 	if all {
-		m = m.text(2, after(key))
+		m = m.text(2, prefixEnd(key))
 	}
 	return m
 }
 
-// after is the first key behind all that begin so.
-func after(prefix string) string {
+// prefixEnd returns the first key after all keys with the prefix.
+func prefixEnd(prefix string) string {
 	b := []byte(prefix)
 	b[len(b)-1]++ // prefixes end with a slash or a letter
 	return string(b)
@@ -98,12 +98,12 @@ func put(key string, value []byte, lease int64) message {
 	return message{}.text(1, key).sub(2, value).number(3, lease)
 }
 
-// The operations of a transaction.
+// opGet, opPut and opDelete are the operations of a transaction.
 func opGet(m message) message    { return message{}.sub(1, m) }
 func opPut(m message) message    { return message{}.sub(2, m) }
 func opDelete(m message) message { return message{}.sub(3, m) }
 
-// ifCreated is the condition that a key was made at that revision; 0: that there is none.
+// ifCreated is the condition that a key was created at that revision; 0: that there is none.
 func ifCreated(key string, revision int64) message {
 	const create = 1 // the target; the result EQUAL is 0
 	m := message{}.number(2, create).text(3, key)
@@ -117,7 +117,7 @@ func ifModified(key string, revision int64) message {
 	return protowire.AppendVarint(protowire.AppendTag(m, 6, protowire.VarintType), uint64(revision))
 }
 
-// result is what a transaction, or a single reading, has answered.
+// result is the response of a transaction or a range request.
 type result struct {
 	revision  int64
 	succeeded bool
@@ -177,14 +177,14 @@ type change struct {
 	gone bool
 }
 
-// notice is what a watch says at once.
-type notice struct {
+// watchResponse is a WatchResponse.
+type watchResponse struct {
 	changes  []change
 	canceled bool
 	reason   string
 }
 
-func (w *notice) read(b []byte) error {
+func (w *watchResponse) read(b []byte) error {
 	return read(b, func(num protowire.Number, n int64, inner []byte) error {
 		switch num {
 		case 4:

@@ -57,7 +57,7 @@ func FuzzWire(f *testing.F) {
 	}
 	f.Fuzz(func(_ *testing.T, b []byte) {
 		var r, one result
-		var n notice
+		var n watchResponse
 		_, _, _ = r.readTxn(b), one.readRange(b), n.read(b)
 	})
 }

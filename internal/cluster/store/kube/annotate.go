@@ -16,25 +16,25 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// manager is the owner of fields that weft writes, as the server notes it.
+// manager is weft's field manager.
 const manager = "weft"
 
-// attempts bound how often a write is tried at once against others who change the same pod.
+// attempts bounds the immediate retries of a write that conflicts with other writers of the pod.
 const attempts = 5
 
-// Annotate merges annotations into a pod's, behind the caller's back; an empty value takes one away. It goes through
-// the pod's status, so the agent needs no right to change pods. While the server is away what is to be written waits,
-// also over a restart of the agent. A pod that is gone, or another one of its name, is left alone.
+// Annotate merges annotations into a pod's, asynchronously; an empty value removes one. It patches the pod's status, so
+// the agent needs no right to change pods. While the server is unavailable the annotations are queued, also across
+// restarts of the agent. A deleted pod, or a new one of its name, is not changed.
 func (s *Store) Annotate(_ context.Context, ref model.PodRef, annotations map[string]string) error {
-	s.notes.add(ref, annotations)
+	s.annotations.add(ref, annotations)
 	return nil
 }
 
 // annotate writes annotations now.
 func (s *Store) annotate(ctx context.Context, ref model.PodRef, annotations map[string]string) error {
 	uid := ref.UID
-	if p, ok := s.podOnShelf(ref); ok {
-		uid = p.UID // that of the API, for a static pod
+	if p, ok := s.cachedPod(ref); ok {
+		uid = p.UID // the API's uid of a static pod
 	}
 	for try := 1; ; try++ {
 		err := s.patchStatus(ctx, ref, uid, annotations)
@@ -44,22 +44,22 @@ func (s *Store) annotate(ctx context.Context, ref model.PodRef, annotations map[
 		case try == attempts || !apierrors.IsConflict(err) && !aboutUID(err):
 			return err
 		}
-		p, lookErr := s.Pod(ctx, ref)
-		if errors.Is(lookErr, store.ErrNotFound) {
+		p, getErr := s.Pod(ctx, ref)
+		if errors.Is(getErr, store.ErrNotFound) {
 			return nil
 		}
-		if lookErr == nil {
+		if getErr == nil {
 			uid = p.UID
 		}
 		select {
-		case <-s.cfg.After(againFirst):
+		case <-s.cfg.After(retryFirst):
 		case <-ctx.Done():
 			return err
 		}
 	}
 }
 
-// aboutUID tells whether the server refuses a patch because the pod's uid is another.
+// aboutUID reports whether the server rejects a patch because the pod has another uid.
 func aboutUID(err error) bool {
 	var status apierrors.APIStatus
 	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
@@ -70,7 +70,7 @@ func aboutUID(err error) bool {
 	})
 }
 
-// patchStatus writes annotations once. The uid makes the server refuse a pod that is another one by now.
+// patchStatus writes annotations once. The server rejects the uid if the pod was re-created.
 func (s *Store) patchStatus(ctx context.Context, ref model.PodRef, uid string, annotations map[string]string) error {
 	values := map[string]*string{}
 	for k, v := range annotations {
@@ -87,7 +87,7 @@ func (s *Store) patchStatus(ctx context.Context, ref model.PodRef, uid string, a
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, patient, s.clients.work.Patch(types.MergePatchType).
+	_, err = do(ctx, requestTimeout, s.clients.work.Patch(types.MergePatchType).
 		AbsPath(path(pods(), ref.Namespace, ref.Name, "status")).Param("fieldManager", manager).Body(b))
 	return err
 }

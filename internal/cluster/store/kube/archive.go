@@ -22,32 +22,32 @@ import (
 )
 
 const (
-	// archiveVersion is that of the file's form. One of another version is not read.
+	// archiveVersion is the version of the file's format. A file of another version is not read.
 	archiveVersion = 1
-	// smallArchive is never written anew; a larger one is when it is this many times what it was then, in bytes.
+	// A file below smallArchive bytes is never compacted; a larger one is when it has grown by archiveGrowth since.
 	smallArchive, archiveGrowth = 256 << 10, 3
-	// mostLine bounds one object, in bytes.
-	mostLine = 4 << 20
+	// maxLine bounds one object, in bytes.
+	maxLine = 4 << 20
 )
 
-// archive is what was told of one kind, as a file, for an agent that starts while the server is away: changes are added
-// to its end, packed, so that all pods of a cluster need no place in memory for it.
+// archive stores the objects of one kind in a file, for an agent that starts while the server is unavailable. Changes
+// are appended, compressed, so that the pods of a cluster need no memory.
 type archive struct {
 	file, node string
 
 	mu      sync.Mutex
 	pending bytes.Buffer // lines not yet written
-	// late, where it is not nil, are objects of which the last word is written alone, by their names: those that are large
-	// and change all the time.
-	late map[string]archived
-	// torn: the file's end may be half a piece, behind which nothing would be found.
+	// coalesced, if not nil, are pending objects by name of which only the last version is written: those that are large
+	// and change often.
+	coalesced map[string]archiveLine
+	// torn: the file's end may be incomplete, so that nothing can be appended.
 	torn    bool
 	size    int64
-	written int64 // what the size was when the file was written anew
+	written int64 // the size after the last compaction
 }
 
-// archived is a line: what an object is, that there is none of the name, or that everything was told up to here.
-type archived struct {
+// archiveLine is a line: an object, the deletion of one, or the mark that all objects are above.
+type archiveLine struct {
 	Version int             `json:"version,omitempty"` // the first line of all
 	Node    string          `json:"node,omitempty"`
 	Name    string          `json:"name,omitempty"`
@@ -62,39 +62,39 @@ func newArchive(dir, node string, kind store.Kind) *archive {
 	return &archive{file: filepath.Join(dir, "policy-"+kind.Resource+".gz"), node: node}
 }
 
-// add notes what is to be written. The nil archive keeps nothing.
-func (a *archive) add(line archived) {
+// add queues a line. A nil archive stores nothing.
+func (a *archive) add(line archiveLine) {
 	if a == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.late != nil && line.Name != "" {
-		a.late[line.Name] = line
+	if a.coalesced != nil && line.Name != "" {
+		a.coalesced[line.Name] = line
 		return
 	}
-	a.settle()
-	a.write(line)
+	a.flushCoalescedLocked()
+	a.writeLocked(line)
 }
 
-// write adds a line to what is to be written. The lock is held.
-func (a *archive) write(line archived) {
-	if b, err := json.Marshal(line); err == nil { // it was JSON already
+// writeLocked queues a line.
+func (a *archive) writeLocked(line archiveLine) {
+	if b, err := json.Marshal(line); err == nil { // it is valid JSON
 		_, _ = a.pending.Write(append(b, '\n'))
 	}
 }
 
-// settle makes lines of the last words. The lock is held.
-func (a *archive) settle() {
-	for _, name := range slices.Sorted(maps.Keys(a.late)) {
-		a.write(a.late[name])
+// flushCoalescedLocked queues the coalesced lines.
+func (a *archive) flushCoalescedLocked() {
+	for _, name := range slices.Sorted(maps.Keys(a.coalesced)) {
+		a.writeLocked(a.coalesced[name])
 	}
-	clear(a.late)
+	clear(a.coalesced)
 }
 
-// replay tells the objects that the file knows; false when it does not know everything that was there once. It comes
-// before everything else, and holds no lock: whoever is told may be slow.
-func (a *archive) replay(tell func(store.Object)) (bool, error) {
+// replay passes the stored objects to notify; false if the file is incomplete. It must be called first, and holds no
+// lock, because the callback may block.
+func (a *archive) replay(send func(store.Object)) (bool, error) {
 	if a == nil {
 		return false, nil
 	}
@@ -107,19 +107,19 @@ func (a *archive) replay(tell func(store.Object)) (bool, error) {
 		a.size, a.torn = info.Size(), true
 		a.mu.Unlock()
 	}
-	return true, a.live(last, func(line archived) error {
+	return true, a.current(last, func(line archiveLine) error {
 		if o, err := store.NewObject(line.Object); err == nil {
-			tell(o)
+			send(o)
 		}
 		return nil
 	})
 }
 
-// index finds the last line of each name, and whether everything was told.
+// index returns the last line of each name, and whether the file is complete.
 func (a *archive) index() (last map[string]int, whole bool, err error) {
 	last = map[string]int{}
 	n := 0
-	err = a.lines(func(line archived) error {
+	err = a.lines(func(line archiveLine) error {
 		if n == 0 && (line.Version != archiveVersion || line.Node != a.node) {
 			return fmt.Errorf("%s: version %d of node %q", a.file, line.Version, line.Node)
 		}
@@ -133,10 +133,10 @@ func (a *archive) index() (last map[string]int, whole bool, err error) {
 	return last, whole, err
 }
 
-// live hands on the lines of the objects that there are.
-func (a *archive) live(last map[string]int, f func(archived) error) error {
+// current calls f with the lines of the existing objects.
+func (a *archive) current(last map[string]int, f func(archiveLine) error) error {
 	n := 0
-	return a.lines(func(line archived) error {
+	return a.lines(func(line archiveLine) error {
 		n++
 		if line.Name == "" || line.Object == nil || last[line.Name] != n-1 {
 			return nil
@@ -146,7 +146,7 @@ func (a *archive) live(last map[string]int, f func(archived) error) error {
 }
 
 // lines reads the file, up to where a killed agent stopped writing.
-func (a *archive) lines(f func(archived) error) error {
+func (a *archive) lines(f func(archiveLine) error) error {
 	in, err := os.Open(a.file)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -157,12 +157,12 @@ func (a *archive) lines(f func(archived) error) error {
 	defer func() { _ = in.Close() }()
 	packed, err := gzip.NewReader(bufio.NewReader(in))
 	if err != nil {
-		return nil // nothing whole is in it
+		return nil // it has no complete line
 	}
 	scan := bufio.NewScanner(packed)
-	scan.Buffer(make([]byte, 64<<10), mostLine)
+	scan.Buffer(make([]byte, 64<<10), maxLine)
 	for scan.Scan() {
-		var line archived
+		var line archiveLine
 		if json.Unmarshal(scan.Bytes(), &line) != nil {
 			return nil
 		}
@@ -173,18 +173,18 @@ func (a *archive) lines(f func(archived) error) error {
 	return nil
 }
 
-// flush writes what is pending, and the file anew when most of it is old.
+// flush writes the queued lines, and compacts the file if most of it is outdated.
 func (a *archive) flush() error {
 	if a == nil {
 		return nil
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.settle(); a.pending.Len() == 0 {
+	if a.flushCoalescedLocked(); a.pending.Len() == 0 {
 		return nil
 	}
 	if a.size == 0 {
-		return a.begin()
+		return a.createFile()
 	}
 	if a.torn {
 		if err := a.rewrite(); err != nil {
@@ -197,10 +197,10 @@ func (a *archive) flush() error {
 	}
 	n, err := pack(out, a.pending.Bytes())
 	if err = errors.Join(err, out.Close()); err != nil {
-		a.torn = true // half a piece may be there; the lines are written again
+		a.torn = true // the file's end may be incomplete; the lines are written again
 		return err
 	}
-	a.pending = bytes.Buffer{} // its room, too: the first list of a kind is large
+	a.pending = bytes.Buffer{} // release its memory: the first list of a kind is large
 	a.size += n
 	if a.size > smallArchive && a.size > archiveGrowth*a.written {
 		return a.rewrite()
@@ -208,8 +208,8 @@ func (a *archive) flush() error {
 	return nil
 }
 
-// begin makes the file of what is pending.
-func (a *archive) begin() error {
+// createFile creates the file with the queued lines.
+func (a *archive) createFile() error {
 	err := a.replace(func(w io.Writer) error { _, err := w.Write(a.pending.Bytes()); return err })
 	if err == nil {
 		a.pending = bytes.Buffer{}
@@ -217,7 +217,7 @@ func (a *archive) begin() error {
 	return err
 }
 
-// rewrite leaves out what is old.
+// rewrite compacts the file.
 func (a *archive) rewrite() error {
 	last, whole, err := a.index()
 	if err != nil {
@@ -225,18 +225,18 @@ func (a *archive) rewrite() error {
 	}
 	return a.replace(func(w io.Writer) error {
 		e := json.NewEncoder(w)
-		if err := a.live(last, func(line archived) error { return e.Encode(line) }); err != nil {
+		if err := a.current(last, func(line archiveLine) error { return e.Encode(line) }); err != nil {
 			return err
 		}
-		return e.Encode(archived{Whole: whole})
+		return e.Encode(archiveLine{Whole: whole})
 	})
 }
 
-// replace puts a whole file in place.
+// replace writes the file atomically.
 func (a *archive) replace(fill func(io.Writer) error) error {
 	err := atomicfile.WriteFrom(a.file, func(out io.Writer) error {
 		packed := gzip.NewWriter(out)
-		err := json.NewEncoder(packed).Encode(archived{Version: archiveVersion, Node: a.node})
+		err := json.NewEncoder(packed).Encode(archiveLine{Version: archiveVersion, Node: a.node})
 		if err == nil {
 			err = fill(packed)
 		}
@@ -253,7 +253,7 @@ func (a *archive) replace(fill func(io.Writer) error) error {
 	return nil
 }
 
-// pack writes what is pending as one packed piece, and tells how long that is.
+// pack appends the queued lines as one gzip member, and returns its size.
 func pack(out *os.File, pending []byte) (int64, error) {
 	var piece bytes.Buffer
 	packed := gzip.NewWriter(&piece)

@@ -10,14 +10,14 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-func podLine(i, version int) archived {
+func podLine(i, version int) archiveLine {
 	name := fmt.Sprintf("p%d", i)
-	return archived{Name: "a/" + name, Object: fmt.Appendf(nil,
+	return archiveLine{Name: "a/" + name, Object: fmt.Appendf(nil,
 		`{"apiVersion":"v1","kind":"Pod","metadata":{"name":%q,"namespace":"a","uid":"u%d"},"spec":{"nodeName":"n"}}`,
 		name, version)}
 }
 
-// replayed are the uids of the pods that a new agent is told, by name.
+// replayed returns the uids of the pods that a new agent reads, by name.
 func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
 	t.Helper()
 	got := map[string]string{}
@@ -34,12 +34,12 @@ func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
 	return got, whole
 }
 
-// What an archive is told it knows after a restart, as it was last, whatever was written anew on the way and wherever
-// the agent was killed; before everything was told once it knows nothing.
+// An archive has the last versions after a restart, also after compactions and wherever the agent was killed; before
+// the first complete list it is empty.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
 	a := newArchive(dir, "n1", store.Pods())
-	put := func(lines ...archived) {
+	put := func(lines ...archiveLine) {
 		t.Helper()
 		for _, l := range lines {
 			a.add(l)
@@ -55,8 +55,8 @@ func TestArchive(t *testing.T) {
 	if got, whole := replayed(t, dir, "n1"); whole || len(got) > 0 {
 		t.Errorf("before everything was told: %v", got)
 	}
-	put(archived{Whole: true})
-	put(podLine(1, 2), archived{Name: "a/p2"}, podLine(3, 1))
+	put(archiveLine{Whole: true})
+	put(podLine(1, 2), archiveLine{Name: "a/p2"}, podLine(3, 1))
 	want := "map[p1:u2 p3:u1]"
 	if got, whole := replayed(t, dir, "n1"); !whole || fmt.Sprint(got) != want {
 		t.Errorf("%v, want %s", got, want)
@@ -64,7 +64,7 @@ func TestArchive(t *testing.T) {
 	if got, whole := replayed(t, dir, "n2"); whole || len(got) > 0 {
 		t.Errorf("another node's: %v", got)
 	}
-	// A killed agent leaves half a piece: what stands before it counts.
+	// A killed agent leaves half a piece: what precedes it counts.
 	b, err := os.ReadFile(a.file)
 	if err != nil {
 		t.Fatal(err)
@@ -90,13 +90,13 @@ func TestArchive(t *testing.T) {
 	if got, _ := replayed(t, dir, "n1"); got["p5"] != "u1" {
 		t.Errorf("what is written behind half a piece is lost: %v", got)
 	}
-	// It does not grow for ever.
+	// It does not grow forever.
 	a = newArchive(dir, "n1", store.Pods())
 	for round := range 200 {
 		for i := range 100 {
 			a.add(podLine(i, round*1000+i*7919))
 		}
-		put(archived{Whole: true})
+		put(archiveLine{Whole: true})
 	}
 	info, err := os.Stat(a.file)
 	if err != nil || info.Size() > 2*smallArchive {
@@ -107,12 +107,12 @@ func TestArchive(t *testing.T) {
 	}
 }
 
-// Of objects that are large and change all the time the last word is written, once; and what was written in between is
-// not lost when everything is told.
+// Of large objects that change often only the last version is written; and what was written in between is not lost when
+// the list is complete.
 func TestArchiveLate(t *testing.T) {
 	dir := t.TempDir()
 	a := newArchive(dir, "n1", store.Pods())
-	a.late = map[string]archived{}
+	a.coalesced = map[string]archiveLine{}
 	flush := func() {
 		t.Helper()
 		if err := a.flush(); err != nil {
@@ -121,7 +121,7 @@ func TestArchiveLate(t *testing.T) {
 	}
 	a.add(podLine(1, 1))
 	a.add(podLine(2, 1))
-	a.add(archived{Whole: true})
+	a.add(archiveLine{Whole: true})
 	flush()
 	before, err := os.Stat(a.file)
 	if err != nil {
@@ -131,7 +131,7 @@ func TestArchiveLate(t *testing.T) {
 		a.add(podLine(1, 2+i))
 	}
 	a.add(podLine(3, 1))
-	a.add(archived{Name: "a/p2"})
+	a.add(archiveLine{Name: "a/p2"})
 	flush()
 	want := "map[p1:u1001 p3:u1]"
 	if got, whole := replayed(t, dir, "n1"); !whole || fmt.Sprint(got) != want {

@@ -23,49 +23,47 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// serviceAccount is where a pod finds its token and the server's certificate authority.
+// serviceAccount is the directory of a pod's token and of the server's CA certificate.
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
-// How many requests a second one agent makes at most, and how many at once after a pause. Lookups have their own
-// measure: an ADD must not stand behind the annotations of other pods.
+// Rate limits of an agent's requests per second, and bursts. Lookups have their own limit, so that an ADD does not wait
+// for the annotations of other pods.
 const (
 	workQPS, workBurst     = 50, 100
 	lookupQPS, lookupBurst = 20, 100
 )
 
-// Access says how the API server is reached.
+// Access configures the access to the API server.
 type Access struct {
-	// InCluster takes what every pod is given. Kubeconfig is the path of a file; one of the two is needed.
-	InCluster  bool
-	Kubeconfig string
-	// Server is the server's URL where it is another than that of the two.
+	// InCluster uses the pod's service account. Kubeconfig is the path of a file, or of several as in $KUBECONFIG; one of
+	// the two is required. Context, with a Kubeconfig, is another context than its current one.
+	InCluster           bool
+	Kubeconfig, Context string
+	// Server overrides the URL of the server.
 	Server string
-	// Secrets is the directory of the service account's files; empty is where every pod has them.
+	// Secrets is the directory of the service account's files; empty is the default.
 	Secrets string
 	Getenv  func(string) string
 }
 
-// clients are the same connections under two measures.
+// clients share connections and have separate rate limits.
 type clients struct {
 	work, lookup *rest.RESTClient
 	conns        *connrotation.Dialer
 }
 
-// How long a connection may take, and how often one that is idle is tried: the values of net/http.
+// The timeout and the keepalive interval of connections: the values of net/http.
 const dialTimeout, keepAlive = 30 * time.Second, 30 * time.Second
 
-// dial makes the clients. No request is made yet.
+// dial creates the clients. No request is made yet.
 func (a Access) dial(agent string) (clients, error) {
-	cfg, err := a.config()
+	cfg, err := a.Config()
 	if err != nil {
 		return clients{}, err
 	}
-	if a.Server != "" {
-		cfg.Host = a.Server
-	}
 	cfg.UserAgent = agent
 	cfg.WarningHandler = rest.NoWarnings{}
-	cfg.Timeout = 0 // of a watch, too
+	cfg.Timeout = 0 // also of a watch
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
 		return clients{}, a.fault("kubernetes.server %q: %w", cfg.Host, err)
@@ -87,14 +85,14 @@ func (a Access) dial(agent string) (clients, error) {
 	return clients{work, lookup, dialer}, err
 }
 
-// Reconnect closes the connections to the server. What is under way fails and is tried again over a new one: nothing
-// answers on a connection from an address that the node has lost, and nothing says so before its keepalive.
+// Reconnect closes the connections to the server. Requests in progress fail and are retried on a new connection: a
+// connection from an address that the node has lost hangs until its keepalive fails.
 func (s *Store) Reconnect() { s.clients.conns.CloseAll() }
 
 func client(base *url.URL, conns *http.Client, limit flowcontrol.RateLimiter) (*rest.RESTClient, error) {
 	scheme := runtime.NewScheme()
 	v1 := schema.GroupVersion{Version: "v1"}
-	metav1.AddToGroupVersion(scheme, v1) // Status, the form of the server's errors
+	metav1.AddToGroupVersion(scheme, v1) // Status, the type of the server's errors
 	codecs := serializer.NewCodecFactory(scheme).WithoutConversion()
 	return rest.NewRESTClient(base, "/", rest.ClientContentConfig{
 		AcceptContentTypes: runtime.ContentTypeJSON, ContentType: runtime.ContentTypeJSON, GroupVersion: v1,
@@ -102,9 +100,21 @@ func client(base *url.URL, conns *http.Client, limit flowcontrol.RateLimiter) (*
 	}, limit, conns)
 }
 
+// Config returns the configuration of client-go for the server.
+func (a Access) Config() (*rest.Config, error) {
+	cfg, err := a.config()
+	if err == nil && a.Server != "" {
+		cfg.Host = a.Server
+	}
+	return cfg, err
+}
+
 func (a Access) config() (*rest.Config, error) {
 	if a.Kubeconfig != "" {
-		cfg, err := clientcmd.BuildConfigFromFlags("", a.Kubeconfig)
+		if err := a.checkContext(); err != nil {
+			return nil, err
+		}
+		cfg, err := a.kubeconfig().ClientConfig()
 		if err != nil {
 			return nil, a.fault("kubernetes.kubeconfig %q: %w", a.Kubeconfig, err)
 		}
@@ -115,7 +125,7 @@ func (a Access) config() (*rest.Config, error) {
 		dir = serviceAccount
 	}
 	cfg := &rest.Config{
-		// Read again every minute, and at once when the server refuses the token.
+		// Read again every minute, and at once if the server rejects the token.
 		WrapTransport: transport.ResettableTokenSourceWrapTransport(
 			transport.NewCachedFileTokenSource(filepath.Join(dir, "token")),
 		),
@@ -125,8 +135,8 @@ func (a Access) config() (*rest.Config, error) {
 	switch {
 	case a.Server != "":
 	case host == "" || port == "":
-		return nil, model.Faultf(model.CodeInvalidConf, "set kubernetes.kubeconfig outside of a pod, or kubernetes.server",
-			"kubernetes.inCluster true: KUBERNETES_SERVICE_HOST %q and KUBERNETES_SERVICE_PORT %q are not what a pod has", host,
+		return nil, model.Errorf(model.CodeInvalidConf, "set kubernetes.kubeconfig outside of a pod, or kubernetes.server",
+			"kubernetes.inCluster true: KUBERNETES_SERVICE_HOST %q and KUBERNETES_SERVICE_PORT %q are not those of a pod", host,
 			port)
 	default:
 		cfg.Host = "https://" + net.JoinHostPort(host, port)
@@ -134,7 +144,44 @@ func (a Access) config() (*rest.Config, error) {
 	return cfg, nil
 }
 
+// kubeconfig reads the files when it is asked.
+func (a Access) kubeconfig() clientcmd.ClientConfig {
+	rules := &clientcmd.ClientConfigLoadingRules{ExplicitPath: a.Kubeconfig}
+	if files := filepath.SplitList(a.Kubeconfig); len(files) > 1 { // those that do not exist are left out, as by kubectl
+		rules = &clientcmd.ClientConfigLoadingRules{Precedence: files}
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules,
+		&clientcmd.ConfigOverrides{CurrentContext: a.Context})
+}
+
+// checkContext returns an error if the kubeconfig does not have the context.
+func (a Access) checkContext() error {
+	if a.Context == "" {
+		return nil
+	}
+	all, err := a.kubeconfig().RawConfig()
+	if err != nil {
+		return a.fault("kubernetes.kubeconfig %q: %w", a.Kubeconfig, err)
+	}
+	if _, has := all.Contexts[a.Context]; !has {
+		return model.Errorf(model.CodeInvalidConf, "`kubectl config get-contexts` lists them",
+			"context %q is not in kubeconfig %q", a.Context, a.Kubeconfig)
+	}
+	return nil
+}
+
+// Namespace returns the namespace of the kubeconfig's context, "default" if it has none.
+func (a Access) Namespace() string {
+	if a.Kubeconfig == "" {
+		return "default"
+	}
+	if namespace, _, err := a.kubeconfig().Namespace(); err == nil && namespace != "" {
+		return namespace
+	}
+	return "default"
+}
+
 func (a Access) fault(format string, args ...any) error {
-	return model.Faultf(model.CodeInvalidConf, "look at the agent's configuration, key kubernetes", "%w",
+	return model.Errorf(model.CodeInvalidConf, "look at the agent's configuration, key kubernetes", "%w",
 		fmt.Errorf(format, args...))
 }

@@ -13,13 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// The attributes by which a driver says of a device what networks need to know.
+// The attributes of a driver's device that networks need.
 const (
 	deviceIDKey = "k8s.cni.cncf.io/deviceID"
 	resourceKey = "k8s.cni.cncf.io/resourceName"
 )
 
-// slice is what matters of a ResourceSlice.
+// slice is the relevant part of a ResourceSlice.
 type slice struct {
 	Spec struct {
 		Pool struct {
@@ -35,18 +35,18 @@ type slice struct {
 	}
 }
 
-// Devices are those of this node that a driver has published for networks, by one request. Nobody else needs to know of
-// them, so they are not watched. A server that knows of no such things has none.
+// Devices returns the devices of this node that a driver has published for networks, by one request. They are not
+// watched, because they are rarely needed. A server without ResourceSlices has none.
 func (s *Store) Devices(ctx context.Context, driver string) ([]model.PublishedDevice, error) {
 	kind := store.Kind{Group: "resource.k8s.io", Version: "v1", Resource: "resourceslices"}
-	raw, err := ask(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, "", "")).MaxRetries(0).
+	raw, err := do(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, "", "")).MaxRetries(0).
 		Param("fieldSelector", "spec.nodeName="+s.cfg.Node+",spec.driver="+driver))
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
 	case err != nil:
-		return nil, model.Faultf(
-			model.CodeTryAgain, "it is tried again; look at the API server, and at the agent's rights to read resourceslices",
+		return nil, model.Errorf(
+			model.CodeTryAgain, "it is retried; check the API server, and the agent's right to read resourceslices",
 			"devices of driver %s: %w", driver, err)
 	}
 	var list struct{ Items []slice }
@@ -56,7 +56,7 @@ func (s *Store) Devices(ctx context.Context, driver string) ([]model.PublishedDe
 	return published(list.Items), nil
 }
 
-// published are the devices of the newest generation of each pool that have something to say.
+// published returns the devices with both attributes of each pool's newest generation.
 func published(slices []slice) []model.PublishedDevice {
 	newest := map[string]int64{}
 	for _, s := range slices {

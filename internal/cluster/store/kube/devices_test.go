@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// devices are asked for by one request, for this node and one driver, in the newest form of each pool.
+// devices are listed by one request, for this node and one driver, in the newest version of each pool.
 func devices(t *testing.T, w world) {
 	text := func(s string) object { return object{"string": s} }
 	publish := func(name, node, driver, pool string, generation int, device object) {

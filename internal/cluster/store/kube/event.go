@@ -21,72 +21,73 @@ import (
 
 const (
 	eventQPS, eventBurst = 5, 50
-	// mostEvents are those that wait, mostTold those of which it is remembered that they were told.
-	mostEvents, mostTold = 1024, 1024
-	// eventAge is how long one is told again as the same one, and how long one waits for a server that is away.
+	// maxQueued bounds the queued events, maxSent the sent ones that are remembered.
+	maxQueued, maxSent = 1024, 1024
+	// eventAge is how long a repeated event is counted as the same one, and how long an event is queued while the server
+	// is unavailable.
 	eventAge = 10 * time.Minute
 )
 
-// Event tells about a pod, behind the caller's back: at a limited rate, the same thing again as a count. When the
-// server is away for long, the oldest are lost; an event is a courtesy.
+// Event records an event of a pod, asynchronously: at a limited rate, repeated events as a count. If the server is
+// unavailable for long, the oldest events are dropped.
 func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error {
-	if p, ok := s.podOnShelf(pod); ok {
+	if p, ok := s.cachedPod(pod); ok {
 		pod.UID = p.UID
 	}
-	s.events.add(story{pod, e, pods()})
+	s.events.add(eventKey{pod, e, pods()})
 	return nil
 }
 
-// EventOn is Event about an object of another kind.
+// EventOn is Event for an object of another kind.
 func (s *Store) EventOn(_ context.Context, kind store.Kind, object model.PodRef, e model.Event) error {
-	s.events.add(story{object, e, kind})
+	s.events.add(eventKey{object, e, kind})
 	return nil
 }
 
-// story is what makes two events the same.
-type story struct {
+// eventKey identifies an event for counting repetitions.
+type eventKey struct {
 	pod   model.PodRef
 	event model.Event
 	kind  store.Kind
 }
 
-// telling is a story and how often it happened.
-type telling struct {
-	story
-	name        string // of the object on the server, empty before it was told
+// pendingEvent is an event and its count.
+type pendingEvent struct {
+	eventKey
+	name        string // of the Event object, empty before it was sent
 	count       int
 	first, last time.Time
 	due         bool
 }
 
-// postbox holds events until they are told.
-type postbox struct {
+// eventRecorder queues events until they are sent.
+type eventRecorder struct {
 	s     *Store
 	limit flowcontrol.RateLimiter
 	wake  notify.Chan
 
 	mu    sync.Mutex
-	known map[story]*telling
-	queue []*telling
-	told  []*telling // the oldest first
+	known map[eventKey]*pendingEvent
+	queue []*pendingEvent
+	sent  []*pendingEvent // the oldest first
 	lost  int
 	seq   int
 }
 
-func newPostbox(s *Store) *postbox {
-	return &postbox{
+func newEventRecorder(s *Store) *eventRecorder {
+	return &eventRecorder{
 		s: s, limit: flowcontrol.NewTokenBucketRateLimiter(eventQPS, eventBurst), wake: notify.New(),
-		known: map[story]*telling{},
+		known: map[eventKey]*pendingEvent{},
 	}
 }
 
-func (b *postbox) add(st story) {
+func (b *eventRecorder) add(st eventKey) {
 	now := b.s.cfg.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.known[st]
 	if t == nil || now.Sub(t.last) > eventAge {
-		t = &telling{story: st, first: now}
+		t = &pendingEvent{eventKey: st, first: now}
 		b.known[st] = t
 	}
 	t.count++
@@ -96,20 +97,20 @@ func (b *postbox) add(st story) {
 	}
 	t.due = true
 	b.queue = append(b.queue, t)
-	if len(b.queue) > mostEvents {
-		b.drop(b.queue[0])
+	if len(b.queue) > maxQueued {
+		b.dropLocked(b.queue[0])
 		b.queue = b.queue[1:]
 		b.lost++
 	}
 	b.wake.Notify()
 }
 
-// next takes the oldest event out of the queue, as it is now.
-func (b *postbox) next() (*telling, telling) {
+// next removes the oldest event from the queue and returns it with a copy of its current state.
+func (b *eventRecorder) next() (*pendingEvent, pendingEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if len(b.queue) == 0 {
-		return nil, telling{}
+		return nil, pendingEvent{}
 	}
 	t := b.queue[0]
 	b.queue = b.queue[1:]
@@ -125,15 +126,15 @@ func (b *postbox) next() (*telling, telling) {
 	return t, *t
 }
 
-// drop forgets an event; the lock is held.
-func (b *postbox) drop(t *telling) {
-	if b.known[t.story] == t {
-		delete(b.known, t.story)
+// dropLocked removes an event.
+func (b *eventRecorder) dropLocked(t *pendingEvent) {
+	if b.known[t.eventKey] == t {
+		delete(b.known, t.eventKey)
 	}
 }
 
-// run tells events until ctx ends.
-func (b *postbox) run(ctx context.Context) error {
+// run sends events until ctx ends.
+func (b *eventRecorder) run(ctx context.Context) error {
 	for {
 		t, as := b.next()
 		if t == nil {
@@ -147,47 +148,47 @@ func (b *postbox) run(ctx context.Context) error {
 		if b.limit.Wait(ctx) != nil {
 			return nil
 		}
-		if err := b.tell(ctx, t.name, as); err != nil {
+		if err := b.send(ctx, t.name, as); err != nil {
 			if ctx.Err() != nil {
 				return nil
 			}
-			b.s.log.Warn("event is lost", "pod", t.pod.String(), "reason", t.event.Reason, "err", err)
+			b.s.log.Warn("event was dropped", "pod", t.pod.String(), "reason", t.event.Reason, "err", err)
 		}
 		b.remember(t)
 	}
 }
 
-// remember keeps what was told, and not too much of it.
-func (b *postbox) remember(t *telling) {
+// remember keeps a sent event for counting, up to a limit.
+func (b *eventRecorder) remember(t *pendingEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.lost > 0 {
-		b.s.log.Warn("events are lost", "count", b.lost)
+		b.s.log.Warn("events were dropped", "count", b.lost)
 		b.lost = 0
 	}
-	b.told = append(b.told, t)
-	for len(b.told) > mostTold {
-		if old := b.told[0]; !old.due {
-			b.drop(old)
+	b.sent = append(b.sent, t)
+	for len(b.sent) > maxSent {
+		if old := b.sent[0]; !old.due {
+			b.dropLocked(old)
 		}
-		b.told = b.told[1:]
+		b.sent = b.sent[1:]
 	}
 }
 
-// tell writes one event, trying for as long as it is worth telling.
-func (b *postbox) tell(ctx context.Context, name string, t telling) error {
-	ctx, cancel := context.WithTimeout(ctx, max(eventAge-b.s.cfg.Now().Sub(t.last), patient))
+// send writes one event, with retries until it is outdated.
+func (b *eventRecorder) send(ctx context.Context, name string, t pendingEvent) error {
+	ctx, cancel := context.WithTimeout(ctx, max(eventAge-b.s.cfg.Now().Sub(t.last), requestTimeout))
 	defer cancel()
 	made := t.name != ""
-	for pause := againFirst; ; pause = min(2*pause, againLongest) {
+	for pause := retryFirst; ; pause = min(2*pause, retryMax) {
 		err := b.write(ctx, name, made, t)
 		switch {
-		case err == nil, apierrors.IsAlreadyExists(err): // an answer was lost
+		case err == nil, apierrors.IsAlreadyExists(err): // the answer to an earlier try was lost
 			return nil
-		case made && apierrors.IsNotFound(err): // the server forgets events after an hour
+		case made && apierrors.IsNotFound(err): // the server deletes events after an hour
 			made = false
 			continue
-		case !passing(err):
+		case !isTransient(err):
 			return err
 		}
 		select {
@@ -205,7 +206,7 @@ func versionOf(kind store.Kind) string {
 	return kind.Group + "/" + kind.Version
 }
 
-func (b *postbox) write(ctx context.Context, name string, made bool, t telling) error {
+func (b *eventRecorder) write(ctx context.Context, name string, made bool, t pendingEvent) error {
 	work, kind := b.s.clients.work, store.Kind{Version: "v1", Kind: "Event", Resource: "events", Namespaced: true}
 	last := t.last.UTC().Format(time.RFC3339)
 	if made {
@@ -213,7 +214,8 @@ func (b *postbox) write(ctx context.Context, name string, made bool, t telling) 
 		if err != nil {
 			return err
 		}
-		_, err = ask(ctx, patient, work.Patch(types.MergePatchType).AbsPath(path(kind, t.pod.Namespace, name)).Body(body))
+		_, err = do(ctx, requestTimeout,
+			work.Patch(types.MergePatchType).AbsPath(path(kind, t.pod.Namespace, name)).Body(body))
 		return err
 	}
 	class := "Normal"
@@ -234,6 +236,6 @@ func (b *postbox) write(ctx context.Context, name string, made bool, t telling) 
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, patient, asJSON(work.Post().AbsPath(path(kind, t.pod.Namespace, "")), body))
+	_, err = do(ctx, requestTimeout, asJSON(work.Post().AbsPath(path(kind, t.pod.Namespace, "")), body))
 	return err
 }

@@ -35,7 +35,7 @@ func TestAccess(t *testing.T) {
 		"no pod": {
 			kube.Access{
 				InCluster: true,
-			}, `kubernetes.inCluster true: KUBERNETES_SERVICE_HOST "" and KUBERNETES_SERVICE_PORT "" are not what a pod has`,
+			}, `kubernetes.inCluster true: KUBERNETES_SERVICE_HOST "" and KUBERNETES_SERVICE_PORT "" are not those of a pod`,
 		},
 		"no authority": {
 			kube.Access{InCluster: true, Server: "https://10.0.0.1:6443", Secrets: dir},
@@ -64,7 +64,7 @@ func config(t *testing.T, access kube.Access, dir string) kube.Config {
 	}
 }
 
-// TestSnapshot starts without a server and with whatever stands in the state directory.
+// TestSnapshot starts without a server and with arbitrary files in the state directory.
 func TestSnapshot(t *testing.T) {
 	const good = `{"version":1,"node":"n1","objects":[
 		{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","namespace":"default","uid":"u","annotations":{"a":"b"}},"spec":{"nodeName":"n1"}},
@@ -98,7 +98,7 @@ func TestSnapshot(t *testing.T) {
 			if c.known != (err == nil) || c.known && p.Annotations["a"] != "b" {
 				t.Errorf("%+v %v", p, err)
 			}
-			want := "Pod default/p is not known yet, and the API server does not tell"
+			want := "Pod default/p is not cached, and the API server does not answer"
 			if err != nil && !strings.Contains(err.Error(), want) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

@@ -15,18 +15,18 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// item is one object as client-go's reflector hands it on.
+// item is one object, as client-go's reflector passes it.
 type item struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
 	object store.Object
-	err    error // the object cannot be understood
+	err    error // the object is invalid
 }
 
-// DeepCopyObject makes the item a runtime.Object. Nobody changes an item, so a shallow copy is one.
+// DeepCopyObject makes the item a runtime.Object. Items are immutable, so a shallow copy suffices.
 func (i *item) DeepCopyObject() runtime.Object { c := *i; return &c }
 
-// items are a list's.
+// items is a list of items.
 type items struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -40,10 +40,10 @@ func (l *items) DeepCopyObject() runtime.Object {
 	return &c
 }
 
-// reduce makes an object of what the server sent.
+// reduce converts the server's JSON to an object with the needed fields.
 type reduce func(raw []byte) (store.Object, error)
 
-// newItem keeps of an object what the reflector and reduce want. kind stands for what the elements of a list leave out.
+// newItem decodes what the reflector needs, and reduces the object. kind is the default for elements of a list.
 func newItem(kind store.Kind, raw []byte, keep reduce) (*item, error) {
 	var head struct {
 		metav1.TypeMeta
@@ -67,7 +67,7 @@ func newItem(kind store.Kind, raw []byte, keep reduce) (*item, error) {
 	return i, nil
 }
 
-// newItems reads a list.
+// newItems decodes a list.
 func newItems(kind store.Kind, raw []byte, keep reduce) (*items, error) {
 	var list struct {
 		Metadata metav1.ListMeta   `json:"metadata"`
@@ -87,7 +87,7 @@ func newItems(kind store.Kind, raw []byte, keep reduce) (*items, error) {
 	return out, nil
 }
 
-// withKind writes what the elements of a list of a core kind leave out.
+// withKind adds apiVersion and kind, which elements of a core kind's list leave out.
 func withKind(kind store.Kind, raw []byte) []byte {
 	var head metav1.TypeMeta
 	if json.Unmarshal(raw, &head) == nil && head.Kind != "" || len(raw) < 2 {
@@ -120,7 +120,7 @@ func (f *frames) Decode() (watch.EventType, runtime.Object, error) {
 		if errors.As(err, &syntax) || errors.As(err, &form) {
 			return "", nil, fmt.Errorf("watch of %s: %w", f.kind.Resource, err)
 		}
-		return "", nil, io.EOF // however a connection ends: the watch goes on where it was
+		return "", nil, io.EOF // however a connection ends: the watch is resumed
 	}
 	switch frame.Type {
 	case watch.Added, watch.Modified, watch.Deleted:

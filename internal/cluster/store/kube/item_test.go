@@ -31,8 +31,8 @@ func FuzzFrames(f *testing.F) {
 			kind: pods(), body: io.NopCloser(strings.NewReader(text)), dec: json.NewDecoder(strings.NewReader(text)),
 			keep: reduceFact,
 		}
-		s := newShelf(pods())
-		s.tell, s.filled = func(store.Event) {}, func() {}
+		s := newObjectCache(pods())
+		s.notify, s.synced = func(store.Event) {}, func() {}
 		for {
 			kind, o, err := d.Decode()
 			if err != nil {
@@ -64,11 +64,11 @@ func TestReduce(t *testing.T) {
 	}
 }
 
-// TestFaultyObject keeps what an object said before, and tells of the fault.
+// TestFaultyObject keeps the last valid version of an object, and reports the error.
 func TestFaultyObject(t *testing.T) {
-	var told []store.EventType
-	s := newShelf(pods())
-	s.tell, s.filled = func(e store.Event) { told = append(told, e.Type) }, func() {}
+	var reported []store.EventType
+	s := newObjectCache(pods())
+	s.notify, s.synced = func(e store.Event) { reported = append(reported, e.Type) }, func() {}
 	for _, ip := range []string{"10.0.0.1", "nonsense", "nonsense", "10.0.0.1"} {
 		i, err := newItem(
 			pods(),
@@ -80,8 +80,8 @@ func TestFaultyObject(t *testing.T) {
 		}
 		s.put(i)
 	}
-	if len(told) != 2 || told[0] != store.Added || told[1] != store.Faulty {
-		t.Errorf("%v", told)
+	if len(reported) != 2 || reported[0] != store.Added || reported[1] != store.Faulty {
+		t.Errorf("%v", reported)
 	}
 	if o, ok := s.get(store.PodKey("d", "p")); !ok || !strings.Contains(string(o.Raw), "10.0.0.1") {
 		t.Errorf("%v %s", ok, o.Raw)

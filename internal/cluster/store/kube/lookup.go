@@ -12,22 +12,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// lookupLimit bounds the request for what is on no shelf. Somebody waits for it.
+// lookupLimit bounds the request for an object that is not cached. A CNI call waits for it.
 const lookupLimit = time.Second
 
-// configHash is, on the pod that stands for a static one in the API, the uid by which the kubelet knows it.
+// configHash is the annotation of a static pod's mirror pod with the kubelet's uid.
 const configHash = "kubernetes.io/config.hash"
 
-// Pod is the pod, from the shelf or else by one request. The error wraps store.ErrNotFound when the server has no such
+// Pod returns a pod, from the cache or else by one request. The error wraps store.ErrNotFound if the server has no such
 // pod.
 func (s *Store) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 	key := store.PodKey(ref.Namespace, ref.Name)
-	if p, ok := s.podOnShelf(ref); ok {
+	if p, ok := s.cachedPod(ref); ok {
 		return p, nil
 	}
-	o, err := s.look(ctx, pods(), key)
+	o, err := s.lookup(ctx, pods(), key)
 	if err != nil {
-		if p, ok := s.podOnShelf(ref); ok { // it came meanwhile
+		if p, ok := s.cachedPod(ref); ok { // it was cached meanwhile
 			return p, nil
 		}
 		return model.Pod{}, err
@@ -36,62 +36,62 @@ func (s *Store) Pod(ctx context.Context, ref model.PodRef) (model.Pod, error) {
 	switch {
 	case err != nil:
 		return p, err
-	case !same(p, ref):
+	case !samePod(p, ref):
 		return p, fmt.Errorf("%s: uid is %s, not %s: %w", key, p.UID, ref.UID, store.ErrNotFound)
 	}
 	return p, nil
 }
 
-func (s *Store) podOnShelf(ref model.PodRef) (model.Pod, bool) {
-	o, ok := s.shelf(pods()).get(store.PodKey(ref.Namespace, ref.Name))
+func (s *Store) cachedPod(ref model.PodRef) (model.Pod, bool) {
+	o, ok := s.cache(pods()).get(store.PodKey(ref.Namespace, ref.Name))
 	if !ok {
 		return model.Pod{}, false
 	}
 	p, err := o.Pod()
-	return p, err == nil && same(p, ref)
+	return p, err == nil && samePod(p, ref)
 }
 
-// same tells whether the pod is the one that is meant: a name is used again, and a static pod has two uids.
-func same(p model.Pod, ref model.PodRef) bool {
+// samePod reports whether the pod is the referenced one: names are reused, and a static pod has two uids.
+func samePod(p model.Pod, ref model.PodRef) bool {
 	return ref.UID == "" || ref.UID == p.UID || ref.UID == p.Annotations[configHash]
 }
 
-// Network is the network of that name, from the shelf or else by one request.
+// Network returns the network of that name, from the cache or else by one request.
 func (s *Store) Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error) {
 	key := store.NetworkAttachments().Key(namespace, name)
-	o, ok := s.shelf(store.NetworkAttachments()).get(key)
+	o, ok := s.cache(store.NetworkAttachments()).get(key)
 	if !ok {
 		var err error
-		if o, err = s.look(ctx, store.NetworkAttachments(), key); err != nil {
+		if o, err = s.lookup(ctx, store.NetworkAttachments(), key); err != nil {
 			return model.NetworkAttachment{}, err
 		}
 	}
 	return o.NetworkAttachment()
 }
 
-// Namespace is the namespace of that name, from the shelf or else by one request.
+// Namespace returns the namespace of that name, from the cache or else by one request.
 func (s *Store) Namespace(ctx context.Context, name string) (model.Namespace, error) {
 	key := store.NamespaceKey(name)
-	o, ok := s.shelf(namespaces()).get(key)
+	o, ok := s.cache(namespaces()).get(key)
 	if !ok {
 		var err error
-		if o, err = s.look(ctx, namespaces(), key); err != nil {
+		if o, err = s.lookup(ctx, namespaces(), key); err != nil {
 			return model.Namespace{}, err
 		}
 	}
 	return o.Namespace()
 }
 
-// look asks the server once, for not longer than somebody can wait.
-func (s *Store) look(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
-	raw, err := ask(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
+// lookup makes one request with a short timeout.
+func (s *Store) lookup(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
+	raw, err := do(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
 	if err == nil {
 		return s.reduceFact(raw)
 	}
-	if err = understood(key, err); errors.Is(err, store.ErrNotFound) {
+	if err = storeError(key, err); errors.Is(err, store.ErrNotFound) {
 		return store.Object{}, err
 	}
-	return store.Object{}, model.Faultf(model.CodeTryAgain,
-		"it is tried again; look at the API server, and at the agent's rights to read "+kind.Resource,
-		"%s is not known yet, and the API server does not tell: %w", key, err)
+	return store.Object{}, model.Errorf(model.CodeTryAgain,
+		"it is retried; check the API server, and the agent's right to read "+kind.Resource,
+		"%s is not cached, and the API server does not answer: %w", key, err)
 }

@@ -14,30 +14,30 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// WatchNodes follows the nodes and nothing else, for who may not or need not know more. Annotations that begin as given
-// are kept, and given the beginning that they have in this house. It is called once.
-func (s *Store) WatchNodes(ctx context.Context, begin, house string) (<-chan store.Event, error) {
-	sh := newShelf(store.Nodes())
-	keep := func(raw []byte) (store.Object, error) { return s.reduceNode(raw, begin, house) }
+// WatchNodes watches the nodes only, for programs with fewer rights. Annotations with the prefix are kept and renamed
+// to weft's own prefix. It must be called once.
+func (s *Store) WatchNodes(ctx context.Context, prefix, ownPrefix string) (<-chan store.Event, error) {
+	sh := newObjectCache(store.Nodes())
+	keep := func(raw []byte) (store.Object, error) { return s.reduceNode(raw, prefix, ownPrefix) }
 	return s.follow(ctx, keep, func() {}, sh), nil
 }
 
-// Node asks the server for one node, in the same form.
-func (s *Store) Node(ctx context.Context, name, begin, house string) (store.Object, error) {
+// Node reads one node, in the same form.
+func (s *Store) Node(ctx context.Context, name, prefix, ownPrefix string) (store.Object, error) {
 	key := store.NodeKey(name)
-	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath(path(store.Nodes(), "", name)))
+	raw, err := do(ctx, requestTimeout, s.clients.work.Get().AbsPath(path(store.Nodes(), "", name)))
 	if err != nil {
-		return store.Object{}, understood(key, err)
+		return store.Object{}, storeError(key, err)
 	}
-	return s.reduceNode(raw, begin, house)
+	return s.reduceNode(raw, prefix, ownPrefix)
 }
 
-// NodeOf asks the server on which node a pod runs; empty while it runs on none.
+// NodeOf reads the node of a pod; empty if it is not scheduled.
 func (s *Store) NodeOf(ctx context.Context, namespace, pod string) (string, error) {
 	key := store.PodKey(namespace, pod)
-	raw, err := ask(ctx, patient, s.clients.work.Get().AbsPath(path(pods(), namespace, pod)))
+	raw, err := do(ctx, requestTimeout, s.clients.work.Get().AbsPath(path(pods(), namespace, pod)))
 	if err != nil {
-		return "", understood(key, err)
+		return "", storeError(key, err)
 	}
 	var p struct{ Spec struct{ NodeName string } }
 	if err := json.Unmarshal(raw, &p); err != nil {
@@ -46,17 +46,17 @@ func (s *Store) NodeOf(ctx context.Context, namespace, pod string) (string, erro
 	return p.Spec.NodeName, nil
 }
 
-// reduceNode keeps what routes to a node's pods need. Nonsense in the node's own annotations is as nothing: it writes
+// reduceNode keeps what routes to a node's pods need. Invalid annotations of this node are ignored, because it rewrites
 // them.
-func (s *Store) reduceNode(raw []byte, begin, house string) (store.Object, error) {
+func (s *Store) reduceNode(raw []byte, prefix, ownPrefix string) (store.Object, error) {
 	var f fact
 	if err := json.Unmarshal(raw, &f); err != nil {
 		return store.Object{}, fmt.Errorf("node %s of the API server: %w", f.Metadata.Name, err)
 	}
 	kept := map[string]string{}
 	for name, value := range f.Metadata.Annotations {
-		if rest, ok := strings.CutPrefix(name, begin); ok {
-			kept[house+rest] = value
+		if rest, ok := strings.CutPrefix(name, prefix); ok {
+			kept[ownPrefix+rest] = value
 		}
 	}
 	f.APIVersion, f.Kind = "v1", store.Nodes().Kind
@@ -74,17 +74,17 @@ func (s *Store) reduceNode(raw []byte, begin, house string) (store.Object, error
 	}
 }
 
-// NodeStatus is what a network's daemon writes to its node.
+// NodeStatus is the patch of a network's daemon for its node.
 type NodeStatus struct {
 	Annotations map[string]string
-	// Dropped are annotations that are taken away.
+	// Dropped are annotations that are removed.
 	Dropped []string
 	// Available clears the condition NetworkUnavailable, with a reason and a message.
 	Available       bool
 	Reason, Message string
 }
 
-// PatchNode writes to a node through its status, so that nobody needs the right to change nodes.
+// PatchNode patches a node through its status, so that the right to change nodes is not needed.
 func (s *Store) PatchNode(ctx context.Context, name string, n NodeStatus) error {
 	patch := map[string]any{}
 	if annotations := map[string]any{}; len(n.Annotations)+len(n.Dropped) > 0 {
@@ -107,7 +107,7 @@ func (s *Store) PatchNode(ctx context.Context, name string, n NodeStatus) error 
 	if err != nil {
 		return err
 	}
-	_, err = ask(ctx, patient, s.clients.work.Patch(types.StrategicMergePatchType).
+	_, err = do(ctx, requestTimeout, s.clients.work.Patch(types.StrategicMergePatchType).
 		AbsPath(path(store.Nodes(), "", name, "status")).Param("fieldManager", manager).Body(b))
-	return understood(store.NodeKey(name), err)
+	return storeError(store.NodeKey(name), err)
 }

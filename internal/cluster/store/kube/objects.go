@@ -15,19 +15,19 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// Objects is the server as a place for objects of any kind. Versions are the server's.
+// Objects returns the server as a store.Objects. Versions are the server's.
 func (s *Store) Objects() store.Objects { return objects{s} }
 
 type objects struct{ s *Store }
 
-// Get asks the server.
+// Get reads an object.
 func (o objects) Get(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
-	return answer(key)(ask(ctx, patient, o.s.clients.work.Get().AbsPath(path(kind, key.Namespace, key.Name))))
+	return answer(key)(do(ctx, requestTimeout, o.s.clients.work.Get().AbsPath(path(kind, key.Namespace, key.Name))))
 }
 
-// List asks the server. A kind that it does not have has no objects.
+// List reads the objects of a kind. A kind that the server does not have has no objects.
 func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, error) {
-	raw, err := ask(ctx, patient, o.s.clients.work.Get().AbsPath(path(kind, "", "")))
+	raw, err := do(ctx, requestTimeout, o.s.clients.work.Get().AbsPath(path(kind, "", "")))
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
@@ -48,17 +48,18 @@ func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, err
 	return out, nil
 }
 
-// page is how many objects are asked for at once.
+// page is the page size of lists.
 const page = 500
 
-// Each visits all objects of a kind, page by page; all pages are of one moment. One that cannot be understood ends it.
+// Each visits all objects of a kind, page by page; all pages are of one resource version. An invalid object is an
+// error.
 func (o objects) Each(ctx context.Context, kind store.Kind, visit func(store.Object)) error {
 	for more := ""; ; {
 		request := o.s.clients.work.Get().AbsPath(path(kind, "", "")).Param("limit", strconv.Itoa(page))
 		if more != "" {
 			request = request.Param("continue", more)
 		}
-		raw, err := ask(ctx, patient, request)
+		raw, err := do(ctx, requestTimeout, request)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -81,17 +82,17 @@ func (o objects) Each(ctx context.Context, kind store.Kind, visit func(store.Obj
 	}
 }
 
-// Watch tells what is there, and then what changes. A kind that the server does not have has no objects, and is
-// followed when it comes.
+// Watch sends all objects, and then changes. A kind that the server does not have has no objects, and is watched once
+// its CRD is installed.
 func (o objects) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {
-	var shelfs []*shelf
+	var caches []*objectCache
 	for _, kind := range kinds {
-		shelfs = append(shelfs, newShelf(kind))
+		caches = append(caches, newObjectCache(kind))
 	}
-	return o.s.follow(ctx, versioned, func() {}, shelfs...), nil
+	return o.s.follow(ctx, versioned, func() {}, caches...), nil
 }
 
-// Create makes the object.
+// Create creates the object.
 func (o objects) Create(ctx context.Context, kind store.Kind, x store.Object) (store.Object, error) {
 	b, err := body(x, "")
 	if err != nil {
@@ -133,7 +134,7 @@ func (o objects) swap(
 	}))
 }
 
-// Delete takes the object away if it has the version; with an empty one whatever it is by now.
+// Delete deletes the object if it has the version; with an empty one unconditionally.
 func (o objects) Delete(ctx context.Context, kind store.Kind, key store.Key, version string) error {
 	options := map[string]any{"apiVersion": "v1", "kind": "DeleteOptions"}
 	if version != "" {
@@ -146,22 +147,22 @@ func (o objects) Delete(ctx context.Context, kind store.Kind, key store.Key, ver
 	_, err = o.write(ctx, func(work *rest.RESTClient) *rest.Request {
 		return asJSON(work.Delete().AbsPath(path(kind, key.Namespace, key.Name)), b)
 	})
-	return understood(key, err)
+	return storeError(key, err)
 }
 
-// write makes a request that writes. It is repeated only where the server says that it did not look at it: one whose
-// storage is late says that it failed, and may have done it all the same. To a repetition it answers that the object
-// was changed, and the caller takes that for "not done".
+// write makes a request that writes. It is retried only if the server rejected it without processing (429): after a
+// timeout of its storage the write may have succeeded, and a retry would fail with a conflict that the caller takes for
+// "not done".
 func (o objects) write(ctx context.Context, request func(*rest.RESTClient) *rest.Request) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, patient)
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	for {
-		raw, err := ask(ctx, patient, request(o.s.clients.work).MaxRetries(0))
+		raw, err := do(ctx, requestTimeout, request(o.s.clients.work).MaxRetries(0))
 		if !apierrors.IsTooManyRequests(err) {
 			return raw, err
 		}
-		pause := againFirst
-		if seconds, told := apierrors.SuggestsClientDelay(err); told {
+		pause := retryFirst
+		if seconds, reported := apierrors.SuggestsClientDelay(err); reported {
 			pause = max(pause, time.Duration(seconds)*time.Second)
 		}
 		select {
@@ -172,11 +173,11 @@ func (o objects) write(ctx context.Context, request func(*rest.RESTClient) *rest
 	}
 }
 
-// answer reads the object in an answer.
+// answer decodes the object of a response.
 func answer(key store.Key) func([]byte, error) (store.Object, error) {
 	return func(raw []byte, err error) (store.Object, error) {
 		if err != nil {
-			return store.Object{Key: key}, understood(key, err)
+			return store.Object{Key: key}, storeError(key, err)
 		}
 		return versioned(raw)
 	}

@@ -61,7 +61,7 @@ func objectsAt(t *testing.T, w world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"added p1", "synced "}, told(t, changes, 2)); d != "" {
+	if d := cmp.Diff([]string{"added p1", "synced "}, reported(t, changes, 2)); d != "" {
 		t.Error(d)
 	}
 	if err := o.Delete(ctx, kind, made.Key, made.Version); !errors.Is(err, store.ErrConflict) {
@@ -70,7 +70,7 @@ func objectsAt(t *testing.T, w world) {
 	if err := o.Delete(ctx, kind, made.Key, swapped.Version); err != nil {
 		t.Errorf("delete: %v", err)
 	}
-	if d := cmp.Diff([]string{"deleted p1"}, told(t, changes, 1)); d != "" {
+	if d := cmp.Diff([]string{"deleted p1"}, reported(t, changes, 1)); d != "" {
 		t.Error(d)
 	}
 	if _, err := o.Get(ctx, kind, made.Key); !errors.Is(err, store.ErrNotFound) {
@@ -84,8 +84,7 @@ func objectsAt(t *testing.T, w world) {
 	}
 }
 
-// late: a server that does what it is asked, and says that its storage was late. That is not "somebody else changed
-// it".
+// late: a server performs a write, and reports that its storage timed out. That is not a conflict.
 func late(t *testing.T, w world, o store.Objects, have store.Object) store.Object {
 	t.Helper()
 	ctx := context.Background()
@@ -120,7 +119,7 @@ func late(t *testing.T, w world, o store.Objects, have store.Object) store.Objec
 	return got
 }
 
-func told(t *testing.T, changes <-chan store.Event, n int) (out []string) {
+func reported(t *testing.T, changes <-chan store.Event, n int) (out []string) {
 	t.Helper()
 	for range n {
 		select {
@@ -140,7 +139,7 @@ func resumption(t *testing.T, w world) {
 	w.Reset()
 	for i := range 3 {
 		time.Sleep(1500 * time.Millisecond) // the reflector takes a watch that ends within a second for one that is refused
-		w.Cut()
+		w.CloseConnections()
 		name := fmt.Sprintf("resumed-%d", i)
 		w.pod(t, name, "n1", nil)
 		v.untilPod(name)
@@ -159,14 +158,15 @@ func resumption(t *testing.T, w world) {
 	if watches < 3 {
 		t.Errorf("%d watches after 3 cuts", watches)
 	}
-	// The server has forgotten where the watches were: everything is told again, and what went meanwhile is gone.
+	// The server has compacted the watches' resource version: everything is listed again, and objects that were deleted
+	// meanwhile are gone.
 	w.Refuse(func(r *http.Request) int {
 		if r.URL.Query().Get("watch") != "" && r.URL.Query().Get("sendInitialEvents") == "" {
 			return http.StatusGone
 		}
 		return 0
 	})
-	w.Cut()
+	w.CloseConnections()
 	w.Do("DELETE", "/api/v1/namespaces/default/pods/resumed-0?gracePeriodSeconds=0", nil)
 	w.pod(t, "resumed-last", "n1", nil)
 	v.untilPod("resumed-last")
@@ -186,7 +186,7 @@ func kindGone(t *testing.T, w world) {
 		}
 		return 0
 	})
-	w.Cut()
+	w.CloseConnections()
 	eventually(t, "attempts", func() bool { return refused.Load() > 2 })
 	if _, err := v.Network(context.Background(), "default", "facts-net"); err != nil ||
 		len(v.facts.Cluster().Networks) != 1 {
@@ -198,6 +198,6 @@ func kindGone(t *testing.T, w world) {
 		}
 		return 0
 	})
-	w.Cut()
+	w.CloseConnections()
 	v.until("no networks", func(c *model.Cluster) bool { return len(c.Networks) == 0 })
 }

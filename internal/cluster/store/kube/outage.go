@@ -13,14 +13,14 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// outage says once that a kind cannot be followed, and once that it can again.
+// outage logs once that a kind cannot be watched, and once that it can again.
 type outage struct {
 	log *slog.Logger
 	mu  sync.Mutex
-	bad map[string]string // by resource, the reason that was told
+	bad map[string]string // the logged reason, by resource
 }
 
-// note takes the outcome of a request. A new reason is told; another port or another timeout in the text is none.
+// note handles the outcome of a request. A new reason is logged; a different port or timeout in the text is none.
 func (o *outage) note(kind store.Kind, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -31,7 +31,7 @@ func (o *outage) note(kind store.Kind, err error) {
 	if err == nil {
 		if had {
 			delete(o.bad, kind.Resource)
-			o.log.Info("followed again", "resource", kind.Resource)
+			o.log.Info("kind is watched again", "resource", kind.Resource)
 		}
 		return
 	}
@@ -45,7 +45,7 @@ func (o *outage) note(kind store.Kind, err error) {
 	o.bad[kind.Resource] = why
 	var asked *url.Error
 	if errors.As(err, &asked) {
-		err = asked.Err // the address with all parameters is no help
+		err = asked.Err // without the long URL
 	}
-	o.log.Warn("cannot be followed; what is known stays in force", "resource", kind.Resource, "err", err)
+	o.log.Warn("kind cannot be watched; the known objects stay in force", "resource", kind.Resource, "err", err)
 }

@@ -30,7 +30,7 @@ func TestOutage(t *testing.T) {
 	o.note(store.Nodes(), nil)
 	o.note(store.Nodes(), nil)
 	lines := strings.Split(strings.TrimSpace(b.String()), "\n")
-	for i, want := range []string{`err="connection refused"`, `err="nodes is forbidden`, "followed again"} {
+	for i, want := range []string{`err="connection refused"`, `err="nodes is forbidden`, "kind is watched again"} {
 		if len(lines) != 3 || !strings.Contains(lines[i], want) {
 			t.Fatalf("no %q in\n%s", want, b.String())
 		}

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// policies: what policies go by is told of all nodes, and little of it; what says nothing new to them is no news; a
+// policies: the fields that policies use are sent for all nodes, and no others; an irrelevant change sends nothing; a
 // kind that the server does not have has no objects.
 func policies(t *testing.T, w world) {
 	cfg := w.config(t, "n1")
@@ -75,16 +75,16 @@ func policies(t *testing.T, w world) {
 	})
 	e = next("the policy", of("pol"))
 	if pol, err := e.Object.Policy(); err != nil || !pol.Ingress.On || pol.Egress.On || len(pol.Ingress.Rules) != 1 ||
-		len(pol.Faults) > 0 {
+		len(pol.Errors) > 0 {
 		t.Errorf("%+v %v", pol, err)
 	}
 	_ = v.EventOn(ctx, store.NetworkPolicies(), model.PodRef{Namespace: "default", Name: "pol"}, model.Event{
-		Warning: true, Reason: "NotUnderstood", Message: "m",
+		Warning: true, Reason: "UnsupportedPolicy", Message: "m",
 	})
 	eventually(t, "the event", func() bool {
 		return strings.Contains(
 			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy", nil)),
-			"NotUnderstood",
+			"UnsupportedPolicy",
 		)
 	})
 	w.Do("DELETE", "/apis/networking.k8s.io/v1/namespaces/default/networkpolicies/pol", nil)
@@ -111,7 +111,7 @@ func policies(t *testing.T, w world) {
 	for range events { // until what is known is written
 	}
 	v.end()
-	// An agent that starts while the server is away is told what the one before it was.
+	// An agent that starts while the server is unavailable gets the objects of the one before it.
 	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
 	v = start(t, cfg)
 	stop := watch(v)

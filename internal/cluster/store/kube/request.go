@@ -17,10 +17,10 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// patient bounds a request that nobody waits for.
-const patient = 10 * time.Second
+// requestTimeout bounds a background request.
+const requestTimeout = 10 * time.Second
 
-// path is the URL path of a kind's objects, or of one of them.
+// path returns the URL path of a kind's objects, or of one of them.
 func path(kind store.Kind, namespace, name string, sub ...string) string {
 	parts := []string{"/apis", kind.Group, kind.Version}
 	if kind.Group == "" {
@@ -36,19 +36,19 @@ func path(kind store.Kind, namespace, name string, sub ...string) string {
 	return strings.Join(append(parts, sub...), "/")
 }
 
-// ask makes one request and gives the body of its answer.
-func ask(ctx context.Context, limit time.Duration, r *rest.Request) ([]byte, error) {
+// do makes one request and returns the body of the response.
+func do(ctx context.Context, limit time.Duration, r *rest.Request) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	answer := r.Do(ctx)
-	if err := answer.Error(); err != nil { // in the server's own words, which Raw does not read
-		return nil, err
+	if err := answer.Error(); err != nil { // the server's Status, which Raw does not decode
+		return nil, ExplainForbidden(err)
 	}
 	return answer.Raw()
 }
 
-// understood gives the server's errors that callers branch on their names in this house.
-func understood(key store.Key, err error) error {
+// storeError wraps the errors of package store for the server's errors that callers branch on.
+func storeError(key store.Key, err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -62,16 +62,16 @@ func understood(key store.Key, err error) error {
 	return fmt.Errorf("%s: %w", key, err)
 }
 
-// passing tells whether the same request may succeed later: the server is away, overloaded or starting.
-func passing(err error) bool {
+// isTransient reports whether the request may succeed later: the server is unavailable, overloaded or starting.
+func isTransient(err error) bool {
 	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
-		return true // the network's
+		return true // a network error
 	}
 	return apierrors.IsTooManyRequests(err) || apierrors.IsServerTimeout(err) || apierrors.IsTimeout(err) ||
 		apierrors.IsServiceUnavailable(err) || apierrors.IsInternalError(err) || apierrors.IsUnauthorized(err)
 }
 
-// versioned is the object with the server's version, which is what compare-and-swap compares here.
+// versioned returns the object with the server's resource version, which compare-and-swap compares.
 func versioned(raw []byte) (store.Object, error) {
 	var head struct {
 		Metadata struct {
@@ -83,21 +83,21 @@ func versioned(raw []byte) (store.Object, error) {
 	}
 	o, err := store.NewObject(raw)
 	if err == nil {
-		o, err = o.Edited(forget)
+		o, err = o.Edited(dropManagedFields)
 	}
 	o.Version = head.Metadata.ResourceVersion
 	return o, err
 }
 
-// forget takes away what only the server reads.
-func forget(fields map[string]any) error {
+// dropManagedFields removes managedFields.
+func dropManagedFields(fields map[string]any) error {
 	if meta, ok := fields["metadata"].(map[string]any); ok {
 		delete(meta, "managedFields")
 	}
 	return nil
 }
 
-// body is the object as a request carries it, at that version.
+// body returns the object as a request body with this resource version.
 func body(o store.Object, version string) ([]byte, error) {
 	next, err := o.Edited(func(fields map[string]any) error {
 		meta, ok := fields["metadata"].(map[string]any)

@@ -143,9 +143,9 @@ func lookups(t *testing.T, w world) {
 	w.Reset()
 	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
 	_, err = v.Pod(ctx, model.PodRef{Namespace: "default", Name: "lookup-nobody"})
-	var fault *model.Fault
+	var fault *model.Error
 	if !errors.As(err, &fault) || fault.Code != model.CodeTryAgain ||
-		!strings.Contains(err.Error(), "Pod default/lookup-nobody is not known yet") {
+		!strings.Contains(err.Error(), "Pod default/lookup-nobody is not cached") {
 		t.Errorf("server that refuses: %v", err)
 	}
 	if seen := ofLookups(w); len(seen) != 1 {
@@ -280,7 +280,7 @@ func events(t *testing.T, w world) {
 	}
 }
 
-// token goes by the rights of deploy/base/rbac.yaml and by what a pod is given.
+// token uses the rights of deploy/base/rbac.yaml and the files of a pod's service account.
 func token(t *testing.T, w world) {
 	cfg := w.config(t, "n1")
 	cfg.Kubeconfig, cfg.InCluster, cfg.Server, cfg.Secrets = "", true, w.Proxy.URL, t.TempDir()
@@ -316,8 +316,8 @@ func token(t *testing.T, w world) {
 	if err := v.Annotate(ctx, ref, map[string]string{"one": "1"}); err != nil {
 		t.Error(err)
 	}
-	machine := store.VirtualMachineInstances() // no kind of this server, which says so to those only who may get one
-	if _, err := v.Objects().Get(ctx, machine, machine.Key("default", "db")); !errors.Is(err, store.ErrNotFound) {
+	host := store.VirtualMachineInstances() // no kind of this server, which says so only to users who may get one
+	if _, err := v.Objects().Get(ctx, host, host.Key("default", "db")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a machine's instance: %v", err)
 	}
 	_ = v.Event(ctx, ref, model.Event{Reason: "Tested", Message: "m"})
@@ -329,7 +329,7 @@ func token(t *testing.T, w world) {
 	put("token", []byte(second))
 	w.Do("DELETE", "/api/v1/namespaces/kube-system/secrets/first", nil) // the first token is void with it
 	eventually(t, "the second token", func() bool {
-		w.Cut()
+		w.CloseConnections()
 		_, _ = v.Pod(ctx, model.PodRef{Namespace: "default", Name: "token-none"})
 		for _, r := range w.Seen() {
 			if r.Token == second && r.Code < 300 {
@@ -381,8 +381,8 @@ func away(t *testing.T, w world) {
 	before := v.facts.Cluster()
 	v.end()
 	w.Server.Stop()
-	w.Cut()
-	// An agent that starts now knows what the one before it knew.
+	w.CloseConnections()
+	// An agent that starts now knows the objects of the one before it.
 	v = start(t, cfg)
 	if p, err := v.Pod(ctx, ref); err != nil || p.Annotations["a"] != "b" {
 		t.Errorf("known pod: %+v %v", p, err)
@@ -392,7 +392,7 @@ func away(t *testing.T, w world) {
 		cmpopts.EquateEmpty()); d != "" {
 		t.Errorf("facts (-before +now):\n%s", d)
 	}
-	var fault *model.Fault
+	var fault *model.Error
 	if _, err := v.Pod(ctx, model.PodRef{Namespace: "default", Name: "away-none"}); !errors.As(err, &fault) ||
 		fault.Code != model.CodeTryAgain {
 		t.Errorf("unknown pod: %v", err)
@@ -401,7 +401,7 @@ func away(t *testing.T, w world) {
 	v.end()
 	v = start(t, cfg) // what was to be written is not forgotten
 	_ = v.Event(ctx, ref, model.Event{Reason: "While", Message: "away"})
-	w.Again()
+	w.Restart()
 	w.pod(t, "away-later", "n1", nil)
 	v.untilPod("away-later")
 	eventually(t, "the annotation", func() bool { return podAnnotations(t, w, "away")["written"] == "w" })

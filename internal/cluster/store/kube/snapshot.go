@@ -17,14 +17,14 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// snapshotVersion is that of the files' form. One of another version is not read.
+// snapshotVersion is the version of the files' format. A file of another version is not read.
 const snapshotVersion = 1
 
-// savePause collects the changes of a burst. An agent that is killed within it, while the server is away, does not know
-// the pods of that moment.
+// savePause coalesces a burst of changes. An agent that is killed meanwhile, while the server is unavailable, loses
+// these changes.
 const savePause = 100 * time.Millisecond
 
-// snapshot is a shelf as a file. It holds facts only: no token was ever in it.
+// snapshot is a cache as a file. It holds facts only, never a token.
 type snapshot struct {
 	Version int               `json:"version"`
 	Node    string            `json:"node"`
@@ -35,8 +35,8 @@ func (s *Store) snapshotFile(kind store.Kind) string {
 	return filepath.Join(s.cfg.Dir, kind.Resource+".json")
 }
 
-// restore fills a shelf from the snapshot. One that cannot be used is as none.
-func (s *Store) restore(sh *shelf) {
+// restore fills a cache from the snapshot. An invalid snapshot is ignored.
+func (s *Store) restore(sh *objectCache) {
 	if s.cfg.Dir == "" {
 		return
 	}
@@ -50,10 +50,10 @@ func (s *Store) restore(sh *shelf) {
 	}
 	switch {
 	case err != nil:
-		s.log.Warn("snapshot is not used", "err", err)
+		s.log.Warn("snapshot is invalid; ignoring it", "err", err)
 		return
 	case snap.Version != snapshotVersion || snap.Node != s.cfg.Node:
-		s.log.Warn("snapshot is not used", "version", snap.Version, "node", snap.Node)
+		s.log.Warn("snapshot is invalid; ignoring it", "version", snap.Version, "node", snap.Node)
 		return
 	}
 	for _, raw := range snap.Objects {
@@ -65,12 +65,12 @@ func (s *Store) restore(sh *shelf) {
 	sh.restored = true
 }
 
-// unsaved says that the snapshot may be old.
-func (s *Store) unsaved() {
+// notifySave requests a save of the snapshot.
+func (s *Store) notifySave() {
 	s.saving.Notify()
 }
 
-// save keeps the snapshot until ctx ends, and once more then.
+// save writes the snapshot when it has changed until ctx ends, and again then.
 func (s *Store) save(ctx context.Context) error {
 	if s.cfg.Dir == "" {
 		return nil
@@ -104,22 +104,22 @@ func (s *Store) save(ctx context.Context) error {
 }
 
 func (s *Store) saveAll() error {
-	errs := []error{s.notes.save()}
+	errs := []error{s.annotations.save()}
 	for _, kind := range s.factKinds() {
-		sh := s.shelf(kind)
-		all, due := sh.unsaved()
+		sh := s.cache(kind)
+		all, due := sh.takeDirty()
 		if !due {
 			continue
 		}
 		if err := s.write(kind, all); err != nil {
-			sh.again()
+			sh.markDirty()
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// write puts a complete file in place.
+// write writes a snapshot atomically.
 func (s *Store) write(kind store.Kind, all []store.Object) error {
 	var b bytes.Buffer
 	snap := snapshot{Version: snapshotVersion, Node: s.cfg.Node, Objects: make([]json.RawMessage, 0, len(all))}

@@ -15,71 +15,71 @@ import (
 	"github.com/weft-net/weft/internal/notify"
 )
 
-// Config is a store's.
+// Config configures a Store.
 type Config struct {
 	Access
-	// Node is the node whose pods are followed.
+	// Node is the node whose pods are watched.
 	Node string
-	// Pools has the cluster's pools of addresses, and who has which blocks of them, be facts.
+	// Pools includes AddressPools and AddressBlocks in the facts.
 	Pools bool
-	// Dir is where the snapshot is kept; empty keeps none.
+	// Dir is the directory of the snapshot; empty: none is written.
 	Dir string
-	// Flannel is what the annotations of nodes begin with by which a flannel cluster knows how they are reached. They are
-	// kept, under the names that they have by default; empty: none is.
+	// Flannel is the prefix of flannel's annotations of nodes, which are kept under their default names; empty: none are
+	// kept.
 	Flannel string
-	// Agent is how the client calls itself.
+	// Agent is the client's user agent.
 	Agent string
 	Log   *slog.Logger
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
 }
 
-// Store is one node's view of an API server. Watch fills it, Run does what is done behind callers' backs.
+// Store is one node's view of an API server. Watch fills it, Run performs the asynchronous writes.
 type Store struct {
-	cfg     Config
-	log     *slog.Logger
-	clients clients
-	events  *postbox
-	notes   *notes
-	outage  outage
-	saving  notify.Chan       // holds a token while the snapshot may be old
-	shelfs  map[string]*shelf // of facts, by resource
+	cfg         Config
+	log         *slog.Logger
+	clients     clients
+	events      *eventRecorder
+	annotations *annotationWriter
+	outage      outage
+	saving      notify.Chan             // holds a token while the snapshot may be outdated
+	caches      map[string]*objectCache // of facts, by resource
 }
 
-// Open makes a store that knows what the snapshot says. The server is not asked anything yet, and need not be there.
+// Open creates a store with the content of the snapshot. It does not connect to the server yet.
 func Open(cfg Config) (*Store, error) {
 	if err := model.CheckName("node", cfg.Node); err != nil {
 		return nil, err
 	}
-	s := &Store{cfg: cfg, log: cfg.Log.With("room", "kube"), saving: notify.New(), shelfs: map[string]*shelf{}}
+	s := &Store{cfg: cfg, log: cfg.Log.With("component", "kube"), saving: notify.New(), caches: map[string]*objectCache{}}
 	s.outage.log = s.log
-	s.events, s.notes = newPostbox(s), newNotes(s)
+	s.events, s.annotations = newEventRecorder(s), newAnnotationWriter(s)
 	var err error
 	if s.clients, err = cfg.dial(cfg.Agent); err != nil {
 		return nil, err
 	}
 	for _, kind := range s.factKinds() {
-		s.shelfs[kind.Resource] = newShelf(kind)
-		s.restore(s.shelfs[kind.Resource])
+		s.caches[kind.Resource] = newObjectCache(kind)
+		s.restore(s.caches[kind.Resource])
 	}
-	s.shelf(pods()).fields = "spec.nodeName=" + cfg.Node
-	s.notes.restore()
+	s.cache(pods()).fields = "spec.nodeName=" + cfg.Node
+	s.annotations.restore()
 	return s, nil
 }
 
-// LogTo has client-go say what it has to say to log. That is for the whole process: client-go has one logger.
+// LogTo sets client-go's logger, which is global to the process.
 func LogTo(log *slog.Logger) { klog.SetSlogLogger(log) }
 
 // Run writes annotations, events and the snapshot until ctx ends.
 func (s *Store) Run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
-	parts.Go(func() error { return s.notes.run(ctx) })
+	parts.Go(func() error { return s.annotations.run(ctx) })
 	parts.Go(func() error { return s.events.run(ctx) })
 	parts.Go(func() error { return s.save(ctx) })
 	return parts.Wait()
 }
 
-// factKinds are the kinds that facts are made of.
+// factKinds returns the kinds that facts are made of.
 func (s *Store) factKinds() []store.Kind {
 	kinds := []store.Kind{store.Nodes(), pods(), namespaces(), store.NetworkAttachments()}
 	if s.cfg.Pools {
@@ -96,5 +96,5 @@ func namespaces() store.Kind {
 	return store.Kind{Version: "v1", Kind: "Namespace", Resource: "namespaces"}
 }
 
-// shelf is that of a kind of facts.
-func (s *Store) shelf(kind store.Kind) *shelf { return s.shelfs[kind.Resource] }
+// cache returns the cache of a kind of facts.
+func (s *Store) cache(kind store.Kind) *objectCache { return s.caches[kind.Resource] }

@@ -50,7 +50,7 @@ func TestCheckVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		err = k.CheckVersion(t.Context())
-		var f *model.Fault
+		var f *model.Error
 		if want == "" && err != nil ||
 			want != "" && (err == nil || !strings.Contains(err.Error(), want) || !errors.As(err, &f)) {
 			t.Errorf("%s: %v, want %q", answer, err, want)

@@ -23,45 +23,45 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// How long a watch that failed waits: from the first to the longest. A node must not stay behind for long when the
-// server is back, and a thousand nodes that knock every few seconds are no load.
-const backoffFirst, backoffLongest = 500 * time.Millisecond, 5 * time.Second
+// The first and the longest delay before a failed watch is retried. A node must catch up soon when the server is back,
+// and retries of a thousand nodes every few seconds are a small load.
+const backoffFirst, backoffMax = 500 * time.Millisecond, 5 * time.Second
 
-// missing is how often a kind that the server does not have is looked for: its definition may be installed later.
-const missing = 30 * time.Second
+// missingRetry is how often a kind that the server does not have is retried: its CRD may be installed later.
+const missingRetry = 30 * time.Second
 
-// missingLeast is the least for kinds of policies, and missingEach what each node of the cluster adds.
-const missingLeast, missingEach = 2 * time.Second, 10 * time.Millisecond
+// missingRetryMin is the minimum for kinds of policies, to which each node of the cluster adds missingRetryPerNode.
+const missingRetryMin, missingRetryPerNode = 2 * time.Second, 10 * time.Millisecond
 
-// Watch follows what facts are made of: the node's pods, all nodes, namespaces and networks. What the snapshot knows is
-// told first, so Synced does not wait for the server where there is one. It is called once.
+// Watch watches the objects of facts: the node's pods, all nodes, namespaces and networks. The snapshot is sent first,
+// so with one Synced does not wait for the server. It must be called once.
 func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
-	var shelfs []*shelf
+	var caches []*objectCache
 	for _, kind := range s.factKinds() {
-		shelfs = append(shelfs, s.shelf(kind))
+		caches = append(caches, s.cache(kind))
 	}
-	return s.follow(ctx, s.reduceFact, s.unsaved, shelfs...), nil
+	return s.follow(ctx, s.reduceFact, s.notifySave, caches...), nil
 }
 
-// follow starts a watch that fills the shelves. changed is called after each change.
-func (s *Store) follow(ctx context.Context, keep reduce, changed func(), shelfs ...*shelf) <-chan store.Event {
+// follow starts a watch that fills the caches. changed is called after each change.
+func (s *Store) follow(ctx context.Context, keep reduce, changed func(), caches ...*objectCache) <-chan store.Event {
 	f := &feed{ctx: ctx, out: make(chan store.Event), waiting: map[string]bool{}}
-	for _, sh := range shelfs {
+	for _, sh := range caches {
 		f.waiting[sh.kind.Resource] = true
-		sh.tell = func(e store.Event) { f.send(e); changed() }
-		sh.filled = func() { f.filled(sh.kind) }
+		sh.notify = func(e store.Event) { f.send(e); changed() }
+		sh.synced = func() { f.filled(sh.kind) }
 	}
 	var running sync.WaitGroup
-	for _, sh := range shelfs {
+	for _, sh := range caches {
 		running.Go(func() {
 			for _, o := range sh.all() {
 				f.send(store.Event{Type: store.Added, Object: o})
 			}
-			if sh.lean {
-				s.recall(sh, func(o store.Object) { f.send(store.Event{Type: store.Added, Object: o}) })
+			if sh.hashesOnly {
+				s.restoreArchive(sh, func(o store.Object) { f.send(store.Event{Type: store.Added, Object: o}) })
 			}
-			if sh.restored && !sh.lean {
-				sh.filled()
+			if sh.restored && !sh.hashesOnly {
+				sh.synced()
 			}
 			s.reflect(ctx, sh, keep)
 		})
@@ -78,7 +78,7 @@ type feed struct {
 	ctx     context.Context //nolint:containedctx // the feed is that of one call of Watch
 	out     chan store.Event
 	mu      sync.Mutex
-	waiting map[string]bool // resources not yet told in full
+	waiting map[string]bool // resources that are not complete yet
 }
 
 func (f *feed) send(e store.Event) {
@@ -88,7 +88,7 @@ func (f *feed) send(e store.Event) {
 	}
 }
 
-// filled notes that all of a kind was told, and tells when that was the last one.
+// filled records that all objects of a kind were sent, and sends Synced after the last kind.
 func (f *feed) filled(kind store.Kind) {
 	f.mu.Lock()
 	had := f.waiting[kind.Resource]
@@ -100,26 +100,26 @@ func (f *feed) filled(kind store.Kind) {
 	}
 }
 
-// reflect keeps a shelf as the server has it, until ctx ends.
-func (s *Store) reflect(ctx context.Context, sh *shelf, keep reduce) {
-	ctx = klog.NewContext(ctx, logr.Discard()) // outage says what is worth saying
-	from := &source{s: s, shelf: sh, kind: sh.kind, keep: keep}
+// reflect keeps a cache in sync with the server until ctx ends.
+func (s *Store) reflect(ctx context.Context, sh *objectCache, keep reduce) {
+	ctx = klog.NewContext(ctx, logr.Discard()) // outage logs instead
+	from := &source{s: s, cache: sh, kind: sh.kind, keep: keep}
 	silent := logr.Discard()
 	cache.NewReflectorWithOptions(&cache.ListWatch{ListWithContextFunc: from.list, WatchFuncWithContext: from.watch},
 		&item{}, sh, cache.ReflectorOptions{
 			Logger: &silent, Name: sh.kind.Resource, TypeDescription: sh.kind.Resource,
-			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffLongest, Factor: 2, Steps: 10, Jitter: 0.5},
+			Backoff: &wait.Backoff{Duration: backoffFirst, Cap: backoffMax, Factor: 2, Steps: 10, Jitter: 0.5},
 		}).RunWithContext(ctx)
 }
 
 // source lists and watches one kind.
 type source struct {
 	s     *Store
-	shelf *shelf
+	cache *objectCache
 	kind  store.Kind
 	keep  reduce
-	// denied is how often in a row the server did not know the kind.
-	denied int
+	// missingCount counts consecutive responses that the kind does not exist.
+	missingCount int
 }
 
 func (f *source) request(o metav1.ListOptions) *rest.Request {
@@ -129,7 +129,7 @@ func (f *source) request(o metav1.ListOptions) *rest.Request {
 			r = r.Param(name, value)
 		}
 	}
-	set("fieldSelector", f.shelf.fields)
+	set("fieldSelector", f.cache.fields)
 	set("resourceVersion", o.ResourceVersion)
 	set("resourceVersionMatch", string(o.ResourceVersionMatch))
 	set("continue", o.Continue)
@@ -149,41 +149,41 @@ func (f *source) request(o metav1.ListOptions) *rest.Request {
 }
 
 func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-	raw, err := ask(ctx, time.Minute, f.request(o))
+	raw, err := do(ctx, time.Minute, f.request(o))
 	f.s.outage.note(f.kind, err)
 	if err == nil {
-		f.denied = 0
+		f.missingCount = 0
 		return newItems(f.kind, raw, f.keep)
 	}
 	if apierrors.IsNotFound(err) {
-		f.deny(ctx)
+		f.handleMissing(ctx)
 	} else {
-		f.shelf.alone()
+		f.cache.useRestored()
 	}
 	return nil, err
 }
 
-// absent is how long a kind that the server does not have is not looked for. Policies are to be obeyed soon after their
-// kind is installed; thousands of nodes must not ask all the time.
-func (f *source) absent() time.Duration {
-	if !f.shelf.lean {
-		return missing
+// missingDelay returns the delay before a missing kind is retried. Policies must be enforced soon after their CRD is
+// installed, but thousands of nodes must not poll too often.
+func (f *source) missingDelay() time.Duration {
+	if !f.cache.hashesOnly {
+		return missingRetry
 	}
-	nodes := len(f.s.shelf(store.Nodes()).keys())
-	return min(max(missingLeast, time.Duration(nodes)*missingEach), missing)
+	nodes := len(f.s.cache(store.Nodes()).keys())
+	return min(max(missingRetryMin, time.Duration(nodes)*missingRetryPerNode), missingRetry)
 }
 
-// deny believes a server that says that it does not have the kind, when it says so again: one that starts may not know
-// yet.
-func (f *source) deny(ctx context.Context) {
+// handleMissing handles a response that the kind does not exist. It is trusted after several times only, because a
+// starting server may not have loaded its CRDs.
+func (f *source) handleMissing(ctx context.Context) {
 	const believed = 3
-	f.denied++
-	if f.denied < believed && len(f.shelf.keys()) > 0 {
+	f.missingCount++
+	if f.missingCount < believed && len(f.cache.keys()) > 0 {
 		return
 	}
-	_ = f.shelf.Replace(nil, "")
+	_ = f.cache.Replace(nil, "")
 	select {
-	case <-f.s.cfg.After(f.absent()):
+	case <-f.s.cfg.After(f.missingDelay()):
 	case <-ctx.Done():
 	}
 }
@@ -194,7 +194,7 @@ func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		f.s.outage.note(f.kind, err)
 	}
 	if err != nil {
-		f.shelf.alone()
+		f.cache.useRestored()
 		return nil, err
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")

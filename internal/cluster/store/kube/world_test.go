@@ -73,7 +73,7 @@ func (w world) apply(t *testing.T, file string) {
 			t.Fatal(err)
 		}
 		if o.Kind == "CustomResourceDefinition" {
-			w.Define([]byte(doc))
+			w.DefineKind([]byte(doc))
 		} else if collections[o.Kind] != "" {
 			w.Do("POST", collections[o.Kind], string(raw))
 		}
@@ -98,7 +98,7 @@ func (w world) node(name, cidr, addr string) {
 	})
 }
 
-// pod makes a pod that is bound to a node, and gives its uid.
+// pod makes a pod that is bound to a node, and returns its UID.
 func (w world) pod(t *testing.T, name, node string, annotations object) string {
 	t.Helper()
 	var made struct{ Metadata struct{ UID string } }

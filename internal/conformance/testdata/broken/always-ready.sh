@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# STATUS is always content.
+# STATUS always succeeds.
 [ "$CNI_COMMAND" != STATUS ] || exit 0
 exec @REAL@

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# CHECK is always content.
+# CHECK always succeeds.
 [ "$CNI_COMMAND" != CHECK ] || exit 0
 exec @REAL@

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Errors are told, but the exit code is that of a success.
+# Errors are printed, but the exit code is 0.
 @REAL@
 exit 0

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# STATUS never ends.
+# STATUS hangs.
 [ "$CNI_COMMAND" != STATUS ] || exec sleep 1000
 exec @REAL@

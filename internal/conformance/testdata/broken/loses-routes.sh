@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# The routes of prevResult are not handed on.
+# The routes of prevResult are not passed on.
 [ "$CNI_COMMAND" = ADD ] || exec @REAL@
 out=$(@REAL@)
 code=$?

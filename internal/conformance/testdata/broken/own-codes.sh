@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Every error has the code 60, which is the specification's to give.
+# Every error has the code 60, which is reserved by the specification.
 out=$(@REAL@)
 code=$?
 echo "$out" | sed 's/"code": *[0-9]*/"code":60/'

@@ -4,7 +4,7 @@
 mark=/run/broken.$(echo "$CNI_CONTAINERID" | cksum | tr -d ' ')
 if [ "$CNI_COMMAND" = DEL ]; then
   if [ -e "$mark" ]; then
-    echo '{"cniVersion":"1.1.0","code":100,"msg":"there is nothing to delete"}'
+    echo '{"cniVersion":"1.1.0","code":100,"msg":"nothing to delete"}'
     exit 1
   fi
   : > "$mark"

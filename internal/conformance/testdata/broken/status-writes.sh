@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# STATUS leaves a file.
+# STATUS creates a file.
 [ "$CNI_COMMAND" = STATUS ] || exec @REAL@
 conf=$(cat)
 dir=$(echo "$conf" | sed 's/.*"dataDir": *"\([^"]*\)".*/\1/')

@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# An unknown key is refused, with the wrong code.
+# An unknown key is rejected with the wrong code.
 [ "$CNI_COMMAND" = ADD ] || exec @REAL@
 conf=$(cat)
 case $conf in

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# DEL and CHECK say on standard output how they fared.
+# DEL and CHECK print to standard output.
 case $CNI_COMMAND in DEL | CHECK) echo "broken: $CNI_COMMAND" ;; esac
 exec @REAL@

@@ -1,5 +1,5 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# A malformed container ID is mended instead of refused.
-case $CNI_CONTAINERID in ../* | -* | *' '*) CNI_CONTAINERID=mended$$ ;; esac
+# A malformed container ID is replaced instead of rejected.
+case $CNI_CONTAINERID in ../* | -* | *' '*) CNI_CONTAINERID=replaced$$ ;; esac
 exec @REAL@

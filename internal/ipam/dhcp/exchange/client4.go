@@ -18,15 +18,15 @@ import (
 
 // client4 is a DHCPv4 client (RFC 2131).
 type client4 struct {
-	world World
+	world Options
 	link  Link
 	id    Identity
 	sock  *socket
 }
 
-func open4(ns *netns.NS, l Link, id Identity, w World) (Client, error) {
+func open4(ns *netns.NS, l Link, id Identity, w Options) (Client, error) {
 	if len(l.MAC) != 6 {
-		return nil, fmt.Errorf("interface %q has the hardware address %q: DHCPv4 needs an Ethernet one", l.Name, l.MAC)
+		return nil, fmt.Errorf("interface %q has the MAC address %q: DHCPv4 needs an Ethernet one", l.Name, l.MAC)
 	}
 	sock, err := openPackets(ns, l)
 	if err != nil {
@@ -38,7 +38,7 @@ func open4(ns *netns.NS, l Link, id Identity, w World) (Client, error) {
 // Close closes the socket.
 func (c *client4) Close() error { return c.sock.Close() }
 
-// Acquire discovers servers and requests what the first one offers, again and again until one grants it.
+// Acquire discovers servers and requests what the first one offers, repeatedly until a server grants it.
 func (c *client4) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 	begin := c.world.Now()
 	end := begin.Add(c.world.ResendTimeout)
@@ -51,7 +51,7 @@ func (c *client4) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 			discover.UpdateOption(dhcpv4.OptRequestedIPAddress(want.AsSlice()))
 		}
 		next := c.world.Now().Add(pauses.wait(end))
-		offer, _, err := c.ask(ctx, discover, broadcast4(), next, dhcpv4.MessageTypeOffer)
+		offer, _, err := c.exchange(ctx, discover, broadcast4(), next, dhcpv4.MessageTypeOffer)
 		if err != nil {
 			return Grant{}, err
 		}
@@ -62,15 +62,15 @@ func (c *client4) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 		if err != nil || len(g.Packet) > 0 {
 			return g, err
 		}
-		want = netip.Addr{} // refused, or silence: the next round asks for anything
-		if _, _, err := c.hear(ctx, next, discover.TransactionID, none4); err != nil {
+		want = netip.Addr{} // refused, or no response: the next round requests any address
+		if _, _, err := c.receive(ctx, next, discover.TransactionID, none4); err != nil {
 			return Grant{}, err
 		}
 	}
-	return Grant{}, ended(ctx, IPv4, c.link)
+	return Grant{}, timedOut(ctx, IPv4, c.link)
 }
 
-// request takes an offer. No grant and no error: begin anew.
+// request accepts an offer. Neither a grant nor an error: start again.
 func (c *client4) request(ctx context.Context, offer *dhcpv4.DHCPv4, begin, end time.Time) (Grant, error) {
 	m, err := c.message(dhcpv4.MessageTypeRequest, begin)
 	if err != nil {
@@ -82,7 +82,7 @@ func (c *client4) request(ctx context.Context, offer *dhcpv4.DHCPv4, begin, end 
 	const tries = 3
 	for pauses, n := c.world.rounds(), 0; n < tries && ctx.Err() == nil; n++ {
 		until := c.world.Now().Add(pauses.wait(end))
-		ack, from, err := c.ask(ctx, m, broadcast4(), until, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak)
+		ack, from, err := c.exchange(ctx, m, broadcast4(), until, dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak)
 		switch {
 		case err != nil:
 			return Grant{}, err
@@ -115,7 +115,8 @@ func (c *client4) Renew(ctx context.Context, g Grant, rebind bool) (Grant, error
 			return g, err
 		}
 		m.ClientIPAddr = old.YourIPAddr
-		ack, from, err := c.ask(ctx, m, to, c.world.Now().Add(pauses.wait(end)), dhcpv4.MessageTypeAck, dhcpv4.MessageTypeNak)
+		ack, from, err := c.exchange(ctx, m, to, c.world.Now().Add(pauses.wait(end)), dhcpv4.MessageTypeAck,
+			dhcpv4.MessageTypeNak)
 		switch {
 		case err != nil:
 			return g, err
@@ -126,10 +127,10 @@ func (c *client4) Renew(ctx context.Context, g Grant, rebind bool) (Grant, error
 		}
 		return c.grant(ack, from)
 	}
-	return g, ended(ctx, IPv4, c.link)
+	return g, timedOut(ctx, IPv4, c.link)
 }
 
-// Release gives a lease back. The protocol has no answer to that.
+// Release releases a lease. The protocol has no response to a release.
 func (c *client4) Release(_ context.Context, g Grant) error {
 	old, err := dhcpv4.FromBytes(g.Packet)
 	if err != nil {
@@ -156,7 +157,7 @@ func (c *client4) release(old *dhcpv4.DHCPv4) (*dhcpv4.DHCPv4, error) {
 	return m, nil
 }
 
-// message is the frame of every message: who speaks, and what is provided and asked for.
+// message returns the common part of every message: the client's identity, and the provided and requested options.
 func (c *client4) message(t dhcpv4.MessageType, begin time.Time) (*dhcpv4.DHCPv4, error) {
 	var xid dhcpv4.TransactionID
 	binary.BigEndian.PutUint32(xid[:], c.world.number())
@@ -176,7 +177,7 @@ func (c *client4) message(t dhcpv4.MessageType, begin time.Time) (*dhcpv4.DHCPv4
 	return m, nil
 }
 
-// clientID is option 61: of no type, and cut to what an option holds.
+// clientID returns option 61, without a type, truncated to an option's maximum length.
 func clientID(id string) []byte {
 	const most = 254
 	if len(id) > most {
@@ -185,7 +186,7 @@ func clientID(id string) []byte {
 	return append([]byte{0}, id...)
 }
 
-// target is where a message goes.
+// target is the destination of a message.
 type target struct {
 	mac      net.HardwareAddr
 	from, to netip.Addr
@@ -198,7 +199,7 @@ func broadcast4() target {
 	}
 }
 
-// server is where a lease's server is: behind the hardware address that its last answer came from.
+// server returns the address of a lease's server, with the MAC address of its last answer.
 func (c *client4) server(old *dhcpv4.DHCPv4, g Grant) target {
 	to := broadcast4()
 	if server, ok := netip.AddrFromSlice(old.ServerIdentifier().To4()); ok {
@@ -219,14 +220,14 @@ func (c *client4) send(m *dhcpv4.DHCPv4, to target) error {
 
 func none4(*dhcpv4.DHCPv4) bool { return false }
 
-// ask sends a message and waits for an answer of one of the types; nil when none came.
-func (c *client4) ask(
+// exchange sends a message and waits for a response of one of the types; nil if none arrives.
+func (c *client4) exchange(
 	ctx context.Context, m *dhcpv4.DHCPv4, to target, until time.Time, types ...dhcpv4.MessageType,
 ) (*dhcpv4.DHCPv4, net.HardwareAddr, error) {
 	if err := c.send(m, to); err != nil {
 		return nil, nil, err
 	}
-	return c.hear(ctx, until, m.TransactionID, func(a *dhcpv4.DHCPv4) bool {
+	return c.receive(ctx, until, m.TransactionID, func(a *dhcpv4.DHCPv4) bool {
 		for _, t := range types {
 			if a.MessageType() == t && (t == dhcpv4.MessageTypeNak || usable4(a)) {
 				return true
@@ -236,13 +237,13 @@ func (c *client4) ask(
 	})
 }
 
-// usable4 tells whether an answer gives an address and says by whom.
+// usable4 reports whether a response has an address and the server's identifier.
 func usable4(a *dhcpv4.DHCPv4) bool {
 	return a.YourIPAddr.To4() != nil && !a.YourIPAddr.IsUnspecified() && a.ServerIdentifier().To4() != nil
 }
 
-// hear waits for an answer to this client's transaction.
-func (c *client4) hear(
+// receive waits for a response to this client's transaction.
+func (c *client4) receive(
 	ctx context.Context, until time.Time, xid dhcpv4.TransactionID, wanted func(*dhcpv4.DHCPv4) bool,
 ) (answer *dhcpv4.DHCPv4, from net.HardwareAddr, err error) {
 	found, err := c.sock.listen(ctx, until.Sub(c.world.Now()), func(packet []byte) bool {

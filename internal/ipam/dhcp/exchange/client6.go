@@ -21,26 +21,26 @@ import (
 const (
 	serverPort6 = 547
 	clientPort6 = 546
-	// linkLocalTime is how long a link may take to have a link-local address that can be used.
+	// linkLocalTime is how long the client waits for a usable link-local address.
 	linkLocalTime = 4 * time.Second
-	// releaseTime is how long the answer to a release is waited for.
+	// releaseTime is how long the client waits for the response to a release.
 	releaseTime = 300 * time.Millisecond
 )
 
 // client6 is a DHCPv6 client for one address (RFC 8415).
 type client6 struct {
-	world World
+	world Options
 	link  Link
 	duid  dhcpv6.DUID
 	iaid  [4]byte
 	sock  *socket
 }
 
-func open6(ctx context.Context, ns *netns.NS, l Link, id Identity, w World) (Client, error) {
-	// One client for each attachment, and the same one after a restart: the name of a UUID is made from the identity.
+func open6(ctx context.Context, ns *netns.NS, l Link, id Identity, w Options) (Client, error) {
+	// Each attachment is one client, also after a restart: its DUID is a UUID that is derived from the identity.
 	sum := sha256.Sum256([]byte(id.ID))
 	duid := &dhcpv6.DUIDUUID{UUID: [16]byte(sum[:16])}
-	const version, variant = 8, 2 // of one's own making (RFC 9562)
+	const version, variant = 8, 2 // custom (RFC 9562)
 	duid.UUID[6], duid.UUID[8] = duid.UUID[6]&15|version<<4, duid.UUID[8]&63|variant<<6
 	c := &client6{world: w, link: l, duid: duid, iaid: [4]byte(sum[16:20])}
 	for waited := time.Duration(0); ; waited += 4 * carrierStep {
@@ -50,7 +50,7 @@ func open6(ctx context.Context, ns *netns.NS, l Link, id Identity, w World) (Cli
 				return c, nil
 			}
 		}
-		if waited >= linkLocalTime || !errors.Is(err, unix.EADDRNOTAVAIL) { // it is until it is known to be nobody else's
+		if waited >= linkLocalTime || !errors.Is(err, unix.EADDRNOTAVAIL) { // until duplicate address detection has finished
 			return nil, err
 		}
 		select {
@@ -61,7 +61,7 @@ func open6(ctx context.Context, ns *netns.NS, l Link, id Identity, w World) (Cli
 	}
 }
 
-// linkLocal is a link's own address.
+// linkLocal returns a link's link-local address.
 func linkLocal(ns *netns.NS, name string) (found netip.Addr, err error) {
 	err = ns.Do(func() error {
 		ifi, err := net.InterfaceByName(name)
@@ -86,7 +86,7 @@ func linkLocal(ns *netns.NS, name string) (found netip.Addr, err error) {
 // Close closes the socket.
 func (c *client6) Close() error { return c.sock.Close() }
 
-// Acquire solicits servers and requests what the first good one advertises.
+// Acquire solicits servers and requests what the first usable one advertises.
 func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 	begin := c.world.Now()
 	end := begin.Add(c.world.ResendTimeout)
@@ -94,7 +94,7 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 	for pauses := c.world.rounds(); ctx.Err() == nil && c.world.Now().Before(end); {
 		until := c.world.Now().Add(pauses.wait(end))
 		solicit := c.message(dhcpv6.MessageTypeSolicit, begin, nil, want)
-		offer, why, err := c.ask(ctx, solicit, until, dhcpv6.MessageTypeAdvertise)
+		offer, why, err := c.exchange(ctx, solicit, until, dhcpv6.MessageTypeAdvertise)
 		if err != nil {
 			return Grant{}, err
 		}
@@ -104,7 +104,7 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 		request := c.message(dhcpv6.MessageTypeRequest, begin, offer.Options.ServerID(), addressOf(offer))
 		const tries = 3
 		for n := 0; n < tries && ctx.Err() == nil; n++ {
-			reply, why, err := c.ask(ctx, request, c.world.Now().Add(min(firstPause<<n, c.world.Timeout)),
+			reply, why, err := c.exchange(ctx, request, c.world.Now().Add(min(firstPause<<n, c.world.Timeout)),
 				dhcpv6.MessageTypeReply)
 			if err != nil {
 				return Grant{}, err
@@ -117,7 +117,7 @@ func (c *client6) Acquire(ctx context.Context, want netip.Addr) (Grant, error) {
 			}
 		}
 	}
-	return Grant{}, errors.Join(ended(ctx, IPv6, c.link), last)
+	return Grant{}, errors.Join(timedOut(ctx, IPv6, c.link), last)
 }
 
 // Renew asks the lease's server for more time or, to rebind, every server.
@@ -134,7 +134,7 @@ func (c *client6) Renew(ctx context.Context, g Grant, rebind bool) (Grant, error
 	end := begin.Add(c.world.Timeout)
 	for pauses := c.world.rounds(); ctx.Err() == nil && c.world.Now().Before(end); {
 		m := c.message(kind, begin, server, addressOf(old))
-		reply, why, err := c.ask(ctx, m, c.world.Now().Add(pauses.wait(end)), dhcpv6.MessageTypeReply)
+		reply, why, err := c.exchange(ctx, m, c.world.Now().Add(pauses.wait(end)), dhcpv6.MessageTypeReply)
 		switch {
 		case err != nil:
 			return g, err
@@ -144,10 +144,10 @@ func (c *client6) Renew(ctx context.Context, g Grant, rebind bool) (Grant, error
 			return g, why
 		}
 	}
-	return g, ended(ctx, IPv6, c.link)
+	return g, timedOut(ctx, IPv6, c.link)
 }
 
-// Release gives a lease back. The server's answer is waited for a moment only: it changes nothing.
+// Release releases a lease. It waits only briefly for the server's response, which does not matter.
 func (c *client6) Release(ctx context.Context, g Grant) error {
 	old, err := parse6(g.Packet)
 	if err != nil {
@@ -203,8 +203,9 @@ func (c *client6) send(m *dhcpv6.Message) error {
 // allServers is All_DHCP_Relay_Agents_and_Servers.
 func allServers() netip.Addr { return netip.AddrFrom16([16]byte{0: 0xff, 1: 2, 13: 1, 15: 2}) }
 
-// ask sends a message and waits for an answer that gives an address. Without one, why is what a server said instead.
-func (c *client6) ask(
+// exchange sends a message and waits for a response with an address. Without one, why is the error that a server
+// returned.
+func (c *client6) exchange(
 	ctx context.Context, m *dhcpv6.Message, until time.Time, t dhcpv6.MessageType,
 ) (answer *dhcpv6.Message, why, err error) {
 	if err := c.send(m); err != nil {
@@ -217,7 +218,7 @@ func (c *client6) ask(
 			return false
 		}
 		if why = refusal(a); why != nil {
-			return t == dhcpv6.MessageTypeReply // of several servers that advertise, another may be kinder
+			return t == dhcpv6.MessageTypeReply // another server may advertise an address
 		}
 		answer = a
 		return true
@@ -233,7 +234,7 @@ func (c *client6) mine(a *dhcpv6.Message) bool {
 	return id != nil && id.Equal(c.duid)
 }
 
-// refusal tells why an answer gives no address.
+// refusal returns why a response has no address.
 func refusal(a *dhcpv6.Message) error {
 	said := func(s *dhcpv6.OptStatusCode) error {
 		if s == nil || s.StatusCode == iana.StatusSuccess {

@@ -32,7 +32,7 @@ func raw(code uint8, value ...byte) dhcpv4.Option {
 	return dhcpv4.OptGeneric(dhcpv4.GenericOptionCode(code), value)
 }
 
-// The frame that is sent is what a server's kernel accepts, and what is parsed is what was framed.
+// A server's kernel accepts the frame that is sent, and parsing a frame returns what was framed.
 func TestFrame(t *testing.T) {
 	src, dst := net.HardwareAddr{2, 0, 0, 0, 0, 1}, net.HardwareAddr{2, 0, 0, 0, 0, 2}
 	from, to := netip.MustParseAddr("10.0.0.5"), netip.MustParseAddr("10.0.0.1")
@@ -45,7 +45,7 @@ func TestFrame(t *testing.T) {
 		if sum16(pseudo, f[etherLen+ipLen:]) != 0 {
 			t.Errorf("%d bytes: the checksum of UDP is wrong", len(body))
 		}
-		f[etherLen+ipLen+2], f[etherLen+ipLen+3] = 0, clientPort4 // as if it were the answer
+		f[etherLen+ipLen+2], f[etherLen+ipLen+3] = 0, clientPort4 // as if it were a response
 		got, sender, err := parse4(append(f, 0, 0, 0))            // padded, as short frames are
 		if err != nil || string(got) != body || !bytes.Equal(sender, src) {
 			t.Errorf("%q from %s: %v", got, sender, err)
@@ -80,7 +80,7 @@ func TestParseRefusals(t *testing.T) {
 	}
 }
 
-// What a server says in a strange way.
+// Servers may send unusual messages.
 func TestRead4(t *testing.T) {
 	mask := raw(1, 255, 255, 255, 0)
 	bound := time.Unix(1000, 0)
@@ -197,7 +197,7 @@ func TestRead6(t *testing.T) {
 	}
 }
 
-// Whatever a server sends is read or refused, and what is read can be used.
+// Every message of a server is decoded or rejected, and a decoded lease can be used.
 func FuzzLease(f *testing.F) {
 	f.Add(false,
 		ack(f, raw(1, 255, 255, 255, 0), raw(3, 10, 0, 0, 1), raw(121, 24, 10, 0, 0, 10, 0, 0, 1), raw(119, 1, 'a', 0)))
@@ -231,7 +231,7 @@ func FuzzLease(f *testing.F) {
 	})
 }
 
-// FuzzFrame: whatever comes over the wire is a message or is none.
+// FuzzFrame: every frame contains a message, or is ignored.
 func FuzzFrame(f *testing.F) {
 	f.Add(frame4(make([]byte, 6), make([]byte, 6), netip.IPv4Unspecified(), netip.IPv4Unspecified(), []byte("hello")))
 	f.Fuzz(func(t *testing.T, frame []byte) {
@@ -241,9 +241,9 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// Every message says the same of the client.
+// All messages identify the client alike.
 func TestMessage(t *testing.T) {
-	w := World{Now: func() time.Time { return time.Unix(1000, 0) }, Random: bytes.NewReader(bytes.Repeat([]byte{7}, 64))}
+	w := Options{Now: func() time.Time { return time.Unix(1000, 0) }, Random: bytes.NewReader(bytes.Repeat([]byte{7}, 64))}
 	for _, broadcast := range []bool{false, true} {
 		c := &client4{world: w, link: Link{MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}}, id: Identity{
 			ID: "c/n/eth0", Broadcast: broadcast, Provide: []Option{{Code: 12, Value: []byte("host")}}, Request: []uint8{1, 121},
@@ -259,10 +259,10 @@ func TestMessage(t *testing.T) {
 	}
 }
 
-// The pauses double up to the longest, and never go beyond the end.
+// The pauses double up to the longest, and do not exceed the end.
 func TestRounds(t *testing.T) {
 	now := time.Unix(1000, 0)
-	w := World{
+	w := Options{
 		Now: func() time.Time { return now }, Random: bytes.NewReader(bytes.Repeat([]byte{0, 0, 0, 100}, 16)),
 		Timeout: 3 * time.Second, ResendMax: 8 * time.Second,
 	}

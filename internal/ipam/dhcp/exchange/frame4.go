@@ -46,8 +46,8 @@ func frame4(src, dst net.HardwareAddr, from, to netip.Addr, message []byte) []by
 	return f
 }
 
-// parse4 takes the message for a client out of a frame, and the sender's hardware address. The checksum of UDP is not
-// looked at: a neighbor on the same machine leaves it to hardware that there is not.
+// parse4 returns the message for a client in a frame, and the sender's MAC address. It does not check the UDP checksum,
+// which a sender on the same host may leave to (missing) hardware.
 func parse4(f []byte) (message []byte, from net.HardwareAddr, err error) {
 	if len(f) < etherLen+ipLen+udpLen || binary.BigEndian.Uint16(f[12:]) != 0x0800 {
 		return nil, nil, errFrame
@@ -66,7 +66,7 @@ func parse4(f []byte) (message []byte, from net.HardwareAddr, err error) {
 	return udp[udpLen:size], net.HardwareAddr(append([]byte{}, f[6:12]...)), nil
 }
 
-// sum16 is the internet's checksum of the parts, all of even length but the last.
+// sum16 returns the internet checksum of the parts, all of even length but the last.
 func sum16(parts ...[]byte) uint16 {
 	sum := uint32(0)
 	for _, p := range parts {

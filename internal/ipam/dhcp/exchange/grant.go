@@ -10,33 +10,33 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Grant is a lease as its server gave it, in a form that can be kept.
+// Grant is a lease in the form of a server's message, which can be stored.
 type Grant struct {
 	Family Family `json:"family"`
-	// Packet is the server's last word: a DHCPACK, or a DHCPv6 reply.
+	// Packet is the server's last message: a DHCPACK, or a DHCPv6 reply.
 	Packet []byte `json:"packet"`
-	// From is the hardware address that it came from (IPv4).
+	// From is the MAC address of the sender (IPv4).
 	From []byte `json:"from,omitempty"`
-	// Bound is when it came.
+	// Bound is when it was received.
 	Bound time.Time `json:"bound"`
 }
 
-// Lease is what a Grant says.
+// Lease is the content of a Grant.
 type Lease struct {
 	Address netip.Prefix
 	Gateway netip.Addr
 	Routes  []model.Route
 	DNS     model.DNS
-	// MTU is the wire's, in bytes; 0 when the server does not say.
+	// MTU is the network's MTU, in bytes; 0 if the server does not send it.
 	MTU int
 	// Server is the server's address (IPv4).
 	Server netip.Addr
-	// From Renew on its server is asked for more time, from Rebind on every server; at Expire it ends. The zero time:
+	// From Renew on the client renews the lease at its server, from Rebind on at any server; at Expire it ends. Zero means
 	// never.
 	Renew, Rebind, Expire time.Time
 }
 
-// Lease reads the server's words.
+// Lease decodes the server's message.
 func (g Grant) Lease() (Lease, error) {
 	var l Lease
 	var err error
@@ -57,7 +57,7 @@ func (g Grant) Lease() (Lease, error) {
 // infinite is the length of a lease that never ends.
 const infinite = 0xffffffff * time.Second
 
-// terms sets when a lease is due. What the server does not say, or says in the wrong order, is reckoned.
+// terms sets the times of a lease. Times that the server does not send, or sends in the wrong order, are computed.
 func (l *Lease) terms(bound time.Time, lease, renew, rebind time.Duration, rebindPart float64) {
 	if lease >= infinite {
 		return

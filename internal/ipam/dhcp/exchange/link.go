@@ -14,11 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// ErrNoLink is wrapped when there is no link of a name.
+// ErrNoLink is wrapped if there is no link of a name.
 var ErrNoLink = errors.New("no such interface")
 
 const (
-	// carrierTime is how long Raise waits for a link that is up to pass packets: the kernel tells up to a second late.
+	// carrierTime is how long Raise waits for the carrier of a link: the kernel reports it up to a second late.
 	carrierTime = 3 * time.Second
 	carrierStep = 5 * time.Millisecond
 )
@@ -29,11 +29,11 @@ type Link struct {
 	Index int
 	MAC   net.HardwareAddr
 	MTU   int
-	// Up is its administrative state; Running tells whether it can pass packets.
+	// Up is its administrative state; Running reports whether it can pass packets.
 	Up, Running bool
 }
 
-// FindLink looks for a link.
+// FindLink returns a link by its name.
 func FindLink(ns *netns.NS, name string) (Link, error) {
 	var l Link
 	err := ns.Do(func() error {
@@ -50,7 +50,7 @@ func FindLink(ns *netns.NS, name string) (Link, error) {
 	return l, err
 }
 
-// notFound tells a link that is not there from one that cannot be looked for.
+// notFound distinguishes a link that does not exist from a failed query.
 func notFound(name string, err error) error {
 	fd, serr := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if serr != nil {
@@ -64,7 +64,7 @@ func notFound(name string, err error) error {
 	return fmt.Errorf("interface %q: %w", name, ErrNoLink)
 }
 
-// SetUp takes a link up or down.
+// SetUp sets a link up or down.
 func SetUp(ns *netns.NS, name string, up bool) error {
 	err := ns.Do(func() error {
 		fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -92,8 +92,8 @@ func SetUp(ns *netns.NS, name string, up bool) error {
 	return nil
 }
 
-// Raise finds a link, takes it up and waits a while until it can pass packets. That it cannot is no error: a server may
-// come later.
+// Raise finds a link, sets it up and waits a while until it can pass packets. No carrier is not an error: a server may
+// come up later.
 func Raise(ctx context.Context, ns *netns.NS, name string) (Link, error) {
 	l, err := FindLink(ns, name)
 	if err != nil {

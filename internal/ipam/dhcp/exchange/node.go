@@ -11,11 +11,11 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// ReleaseFromNode gives a lease back from the process's own namespace, when the client's is gone: the server knows the
-// lease by what the message says, wherever that comes from, if it can be reached at all.
-func ReleaseFromNode(g Grant, id Identity, w World) error {
+// ReleaseFromNode releases a lease from the process's own namespace if the client's namespace is deleted: the server
+// identifies the lease by the message's content, if it is reachable at all.
+func ReleaseFromNode(g Grant, id Identity, w Options) error {
 	if g.Family != IPv4 {
-		return errors.New("a DHCPv6 server can only be told on its own wire")
+		return errors.New("a DHCPv6 server can only be reached on its own link")
 	}
 	old, err := dhcpv4.FromBytes(g.Packet)
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// leaseTime4 is how long a lease lasts whose server does not say.
+// leaseTime4 is the duration of a lease if the server does not send one.
 const leaseTime4 = time.Hour
 
-// scopeLink is the scope of a route to what is on the wire itself (RT_SCOPE_LINK).
+// scopeLink is the scope of an on-link route (RT_SCOPE_LINK).
 const scopeLink = 253
 
 func read4(packet []byte, bound time.Time) (Lease, error) {
@@ -53,14 +53,14 @@ func addr4(ip net.IP) netip.Addr {
 	return a
 }
 
-// routes4 are the classless routes (option 121) or, only without any (RFC 3442), the classful ones (option 33) and one
-// to the router.
+// routes4 returns the classless routes (option 121) or, only without any (RFC 3442), the classful ones (option 33) and
+// one to the router.
 func routes4(m *dhcpv4.DHCPv4, gateway netip.Addr) []model.Route {
 	var out []model.Route
 	for _, r := range m.ClasslessStaticRoute() {
 		ones, _ := r.Dest.Mask.Size()
 		route := model.Route{Dst: netip.PrefixFrom(addr4(r.Dest.IP), ones).Masked(), GW: addr4(r.Router)}
-		if route.GW.IsUnspecified() { // on the wire itself; the reference plugins know it by both words
+		if route.GW.IsUnspecified() { // on-link; the reference plugins recognize both forms
 			scope := scopeLink
 			route.Scope = &scope
 		}
@@ -71,7 +71,7 @@ func routes4(m *dhcpv4.DHCPv4, gateway netip.Addr) []model.Route {
 	}
 	for v := m.Options.Get(dhcpv4.OptionStaticRoutingTable); len(v) >= 8; v = v[8:] {
 		dst, via := addr4(net.IP(v[:4])), addr4(net.IP(v[4:8]))
-		const classD = 224                         // and above there are no networks
+		const classD = 224                         // and above are not networks
 		if v[0] >= classD || dst.IsUnspecified() { // a default route must not be here (RFC 2132)
 			continue
 		}
@@ -95,7 +95,7 @@ func dns4(m *dhcpv4.DHCPv4) model.DNS {
 	return d
 }
 
-// word is a domain as a resolver's file can hold it, empty when it cannot.
+// word returns a domain in the form for a resolver's configuration, empty if it is invalid.
 func word(s string) string {
 	for len(s) > 0 && (s[len(s)-1] == 0 || s[len(s)-1] == '.') {
 		s = s[:len(s)-1]

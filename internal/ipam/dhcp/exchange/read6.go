@@ -12,7 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// parse6 reads a message that is no relay's.
+// parse6 decodes a message that is not a relay's.
 func parse6(packet []byte) (*dhcpv6.Message, error) {
 	d, err := dhcpv6.FromBytes(packet)
 	if err != nil {
@@ -25,8 +25,8 @@ func parse6(packet []byte) (*dhcpv6.Message, error) {
 	return m, nil
 }
 
-// read6 reads a reply. DHCPv6 gives an address and no prefix: what else is on the wire, and the way out, are told by
-// router advertisements, to the container's kernel.
+// read6 decodes a reply. DHCPv6 assigns an address without a prefix: the container's kernel learns prefixes and the
+// gateway from router advertisements.
 func read6(packet []byte, bound time.Time) (Lease, error) {
 	var l Lease
 	m, err := parse6(packet)
@@ -52,7 +52,7 @@ func read6(packet []byte, bound time.Time) (Lease, error) {
 	return l, nil
 }
 
-// addressOf is the first address of a message, not valid when it has none.
+// addressOf returns the first address of a message, invalid if it has none.
 func addressOf(m *dhcpv6.Message) netip.Addr {
 	ia := m.Options.OneIANA()
 	if ia == nil || ia.Options.OneAddress() == nil {

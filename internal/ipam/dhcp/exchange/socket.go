@@ -15,7 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// socket is a socket of a container's namespace, with a reader that can be told to stop.
+// socket is a socket in a container's namespace, with a read that can be canceled.
 type socket struct {
 	fd   int
 	file *os.File // owns fd
@@ -26,8 +26,8 @@ func newSocket(fd int) *socket { return &socket{fd: fd, file: os.NewFile(uintptr
 // Close closes the socket.
 func (s *socket) Close() error { return s.file.Close() }
 
-// listen hands each packet that comes within a time to take, and ends when take has what it wants. The time is a
-// length: the clock of the leases, which people and tests move, says nothing about when a socket must wake up.
+// listen passes each packet that arrives within a time to take, and ends when take returns true. The time is a
+// duration: the clock of the leases, which operators and tests change, does not control when a socket wakes up.
 func (s *socket) listen(
 	ctx context.Context, wait time.Duration, take func(packet []byte) bool,
 ) (found bool, err error) {
@@ -49,7 +49,7 @@ func (s *socket) listen(
 		switch {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			return false, nil
-		case errors.Is(err, unix.ENETDOWN): // the link went down meanwhile; it may come back
+		case errors.Is(err, unix.ENETDOWN): // the link went down; it may come up again
 			select {
 			case <-ctx.Done():
 			case <-time.After(carrierStep):
@@ -63,7 +63,7 @@ func (s *socket) listen(
 	return false, nil
 }
 
-// openPackets opens a socket for whole frames of a link. It hears only IPv4 UDP to the client's port.
+// openPackets opens a socket for whole frames of a link. It receives only IPv4 UDP packets to the client's port.
 func openPackets(ns *netns.NS, l Link) (*socket, error) {
 	fd := -1
 	err := ns.Do(func() (err error) {
@@ -75,7 +75,7 @@ func openPackets(ns *netns.NS, l Link) (*socket, error) {
 		err = unix.SetsockoptSockFprog(fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER,
 			&unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]})
 	}
-	if err == nil { // nothing is heard before this
+	if err == nil { // no packets are received before this
 		err = unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: 0x0008, Ifindex: l.Index}) // ETH_P_IP, big endian
 	}
 	if err != nil {
@@ -87,7 +87,7 @@ func openPackets(ns *netns.NS, l Link) (*socket, error) {
 	return newSocket(fd), nil
 }
 
-// answers4 passes whole UDP packets to port 68, in the kernel's filter language.
+// answers4 is a filter that accepts whole UDP packets to port 68.
 func answers4() []unix.SockFilter {
 	const drop = 9 // the line of the last "return"
 	at := func(line, code int, k uint32, yes, no int) unix.SockFilter {

@@ -16,14 +16,15 @@ import (
 )
 
 const (
-	// settleTime is how long a lease that a killed process may have got is asked for, to give it back.
-	settleTime = 3 * time.Second
-	// undoTime is how long giving back may take when the caller has given up.
+	// recoverTime is how long a lease that a killed process may have acquired is requested, to release it.
+	recoverTime = 3 * time.Second
+	// undoTime is how long a release may take when the caller has given up.
 	undoTime = 5 * time.Second
 )
 
-// place opens a record's namespace. The error wraps netns.ErrGone when there is none, or another one by that name.
-func (k *Keeper) place(rec record) (*netns.NS, error) {
+// openNamespace opens a record's namespace. The error wraps netns.ErrGone when there is none, or another one by that
+// name.
+func (k *Manager) openNamespace(rec record) (*netns.NS, error) {
 	if rec.Netns == "" {
 		return nil, fmt.Errorf("namespace: %w", netns.ErrGone)
 	}
@@ -42,12 +43,12 @@ func (k *Keeper) place(rec record) (*netns.NS, error) {
 	return ns, nil
 }
 
-// holds tells whether a record's leases are what is asked for, and hold.
-func (k *Keeper) holds(rec record, ask ipam.Ask) bool {
-	if rec.Lost != "" || rec.Netns != ask.Netns || len(rec.Grants) != len(rec.families()) {
+// matches reports whether a record's leases are valid and serve the request.
+func (k *Manager) matches(rec record, req ipam.Request) bool {
+	if rec.Lost != "" || rec.Netns != req.Netns || len(rec.Grants) != len(rec.families()) {
 		return false
 	}
-	ns, err := k.place(rec)
+	ns, err := k.openNamespace(rec)
 	if err != nil {
 		return false
 	}
@@ -56,11 +57,12 @@ func (k *Keeper) holds(rec record, ask ipam.Ask) bool {
 	return err == nil
 }
 
-// acquire gets a record's leases. It promises before it asks; when it fails, everything is given back.
-func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
-	ns, err := k.place(rec)
+// acquire acquires a record's leases. It writes the record before the first message; when it fails, it releases
+// everything.
+func (k *Manager) acquire(ctx context.Context, rec record) (record, error) {
+	ns, err := k.openNamespace(rec)
 	if err != nil {
-		return rec, model.Faultf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?",
+		return rec, model.Errorf(model.CodeInvalidNetns, "is CNI_NETNS the path of a network namespace?",
 			"dhcp: CNI_NETNS: %w", err)
 	}
 	defer func() { _ = ns.Close() }()
@@ -69,7 +71,7 @@ func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
 	}
 	l, err := exchange.Raise(ctx, ns, rec.IfName)
 	if err != nil {
-		return rec, model.Faultf(model.CodeIO, "dhcp sends packets through the interface: it must be there before",
+		return rec, model.Errorf(model.CodeIO, "dhcp sends packets through the interface: it must be there before",
 			"dhcp: %w in %s", err, rec.Netns)
 	}
 	rec.LinkMTU = l.MTU
@@ -77,7 +79,7 @@ func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
 		return rec, err
 	}
 	for _, f := range rec.families() {
-		g, err := k.one(ctx, ns, l, rec, f, netip.Addr{}, k.cfg.World)
+		g, err := k.acquireFamily(ctx, ns, l, rec, f, netip.Addr{}, k.cfg.Exchange)
 		if err == nil {
 			rec.Grants = append(rec.Grants, g)
 			err = k.save(rec)
@@ -89,9 +91,9 @@ func (k *Keeper) acquire(ctx context.Context, rec record) (record, error) {
 	return rec, nil
 }
 
-// one gets a lease of one family.
-func (k *Keeper) one(
-	ctx context.Context, ns *netns.NS, l exchange.Link, rec record, f exchange.Family, want netip.Addr, w exchange.World,
+// acquireFamily acquires a lease of one family.
+func (k *Manager) acquireFamily(
+	ctx context.Context, ns *netns.NS, l exchange.Link, rec record, f exchange.Family, want netip.Addr, w exchange.Options,
 ) (exchange.Grant, error) {
 	c, err := exchange.Open(ctx, ns, l, f, rec.identity(), w)
 	if err != nil {
@@ -102,12 +104,12 @@ func (k *Keeper) one(
 	if err != nil {
 		return g, err
 	}
-	return g, k.cfg.Step.At("after grant")
+	return g, k.cfg.Failpoint.At("after grant")
 }
 
-// unanswered gives an error that another try may not have the code that says so.
+// unanswered returns an error with the code to try again.
 func unanswered(err error) error {
-	var f *model.Fault
+	var f *model.Error
 	if errors.As(err, &f) {
 		return err
 	}
@@ -115,25 +117,25 @@ func unanswered(err error) error {
 	if errors.Is(err, exchange.ErrSilent) {
 		hint = "is there a DHCP server on this network, and can the interface reach it?"
 	}
-	return model.Faultf(model.CodeTryAgain, hint, "dhcp: %w", err)
+	return model.Errorf(model.CodeTryAgain, hint, "dhcp: %w", err)
 }
 
-// undo gives back what a failed Add got.
-func (k *Keeper) undo(ctx context.Context, rec record) error {
+// undo releases the leases of a failed Add.
+func (k *Manager) undo(ctx context.Context, rec record) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
 	k.release(ctx, rec, false)
 	return k.forget(rec.key())
 }
 
-// drop stops keeping a lease, gives it back and forgets it.
-func (k *Keeper) drop(ctx context.Context, l *kept) error {
+// drop stops renewing a lease, releases and forgets it.
+func (k *Manager) drop(ctx context.Context, l *managedLease) error {
 	l.stop()
 	<-l.done
 	rec := l.snapshot()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
 	defer cancel()
-	if err := k.cfg.Step.At("before release"); err != nil {
+	if err := k.cfg.Failpoint.At("before release"); err != nil {
 		return err
 	}
 	k.release(ctx, rec, true)
@@ -148,11 +150,11 @@ func (k *Keeper) drop(ctx context.Context, l *kept) error {
 	return nil
 }
 
-// release gives a record's leases back as well as it can: a server gets an address back in the end whether it is told
-// or not. With settle, leases that the record does not know of are asked for, so that they can be given back.
-func (k *Keeper) release(ctx context.Context, rec record, settle bool) {
+// release releases a record's leases as far as possible: without it, a server frees the address when the lease expires.
+// With settle, leases that the record does not have are requested, so that they can be released.
+func (k *Manager) release(ctx context.Context, rec record, settle bool) {
 	log := k.cfg.Log.With("attachment", rec.key().String())
-	ns, err := k.place(rec)
+	ns, err := k.openNamespace(rec)
 	var l exchange.Link
 	if err == nil {
 		defer func() { _ = ns.Close() }()
@@ -161,30 +163,31 @@ func (k *Keeper) release(ctx context.Context, rec record, settle bool) {
 		}
 	}
 	if err != nil {
-		log.Info("leases are released from the node", "reason", err)
+		log.Info("agent releases leases from the node's namespace", "reason", err)
 		for _, g := range rec.Grants {
-			k.fromNode(rec, g)
+			k.releaseFromNode(rec, g)
 		}
 		return
 	}
 	if settle && rec.Lost == "" {
-		rec = k.settle(ctx, ns, l, rec)
+		rec = k.recoverLeases(ctx, ns, l, rec)
 	}
 	for _, g := range rec.Grants {
-		c, err := exchange.Open(ctx, ns, l, g.Family, rec.identity(), k.cfg.World)
+		c, err := exchange.Open(ctx, ns, l, g.Family, rec.identity(), k.cfg.Exchange)
 		if err == nil {
 			err = errors.Join(c.Release(ctx, g), c.Close())
 		}
 		if err != nil {
-			log.Warn("the server is not told that its address is free", "family", g.Family.String(), "err", err)
+			log.Warn("agent could not release the lease at its server", "family", g.Family.String(), "err", err)
 		}
 	}
 }
 
-// settle asks for the leases that a process killed at its Add may have got: its client gets the same ones again.
-func (k *Keeper) settle(ctx context.Context, ns *netns.NS, l exchange.Link, rec record) record {
-	w := k.cfg.World
-	w.ResendTimeout = min(w.ResendTimeout, settleTime)
+// recoverLeases requests the leases that a process killed during Add may have acquired: the server assigns the same
+// ones again.
+func (k *Manager) recoverLeases(ctx context.Context, ns *netns.NS, l exchange.Link, rec record) record {
+	w := k.cfg.Exchange
+	w.ResendTimeout = min(w.ResendTimeout, recoverTime)
 	for _, f := range rec.families() {
 		known := false
 		for _, g := range rec.Grants {
@@ -193,16 +196,16 @@ func (k *Keeper) settle(ctx context.Context, ns *netns.NS, l exchange.Link, rec 
 		if known {
 			continue
 		}
-		if g, err := k.one(ctx, ns, l, rec, f, netip.Addr{}, w); err == nil {
+		if g, err := k.acquireFamily(ctx, ns, l, rec, f, netip.Addr{}, w); err == nil {
 			rec.Grants = append(rec.Grants, g)
 		}
 	}
 	return rec
 }
 
-// fromNode tells a server from here that a lease is over.
-func (k *Keeper) fromNode(rec record, g exchange.Grant) {
-	if err := exchange.ReleaseFromNode(g, rec.identity(), k.cfg.World); err != nil {
-		k.cfg.Log.Info("the server is not told that its address is free", "attachment", rec.key().String(), "err", err)
+// releaseFromNode releases a lease from the node's namespace.
+func (k *Manager) releaseFromNode(rec record, g exchange.Grant) {
+	if err := exchange.ReleaseFromNode(g, rec.identity(), k.cfg.Exchange); err != nil {
+		k.cfg.Log.Info("agent could not release the lease at its server", "attachment", rec.key().String(), "err", err)
 	}
 }

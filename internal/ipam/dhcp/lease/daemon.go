@@ -20,14 +20,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Daemon serves a Keeper to plugins, the reference plugin among them.
+// Daemon serves a Manager to plugins, the reference plugin among them.
 type Daemon struct {
-	Keeper Config
-	// Socket is where plugins call, below Keeper.HostPrefix.
+	Manager Config
+	// Socket is where plugins call, below Manager.HostPrefix.
 	Socket string
 	// PIDFile, an absolute path, gets the process id; it may be empty.
 	PIDFile string
-	// Getenv tells whether systemd has opened the socket.
+	// Getenv reads the variables of systemd's socket activation.
 	Getenv func(string) string
 	// Ready, which may be nil, is called once plugins are answered.
 	Ready func()
@@ -37,11 +37,11 @@ type Daemon struct {
 func (d Daemon) Run(ctx context.Context) (err error) {
 	if d.PIDFile != "" {
 		if err := os.WriteFile(d.PIDFile, []byte(strconv.Itoa(os.Getpid())), 0o644); err != nil {
-			return model.Faultf(model.CodeIO, "", "-pidfile: %w", err)
+			return model.Errorf(model.CodeIO, "", "-pidfile: %w", err)
 		}
 		defer func() { err = errors.Join(err, remove(d.PIDFile)) }()
 	}
-	k, err := Open(d.Keeper)
+	k, err := Open(d.Manager)
 	if err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (d Daemon) Run(ctx context.Context) (err error) {
 	if d.Ready != nil {
 		d.Ready()
 	}
-	k.cfg.Log.Info("serving leases", "socket", listener.Addr().String())
+	k.cfg.Log.Info("dhcp daemon serves leases", "socket", listener.Addr().String())
 	return k.Serve(ctx, listener)
 }
 
@@ -64,30 +64,30 @@ func remove(path string) error {
 	return nil
 }
 
-// listen takes the socket that systemd opened, or opens one. A file that a killed daemon left is replaced: the lock on
-// the directory of leases tells that there is no other.
+// listen uses the socket that systemd opened, or opens one. A file of a killed daemon is replaced: the lock on the
+// directory of leases proves that no other daemon runs.
 func (d Daemon) listen() (net.Listener, error) {
 	if l, err := activated(d.Getenv); l != nil || err != nil {
 		return l, err
 	}
-	path := d.Keeper.HostPrefix + d.Socket
+	path := d.Manager.HostPrefix + d.Socket
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "socket: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "socket: %w", err)
 	}
 	if conn, err := net.Dial("unix", path); err == nil {
 		_ = conn.Close()
-		return nil, model.Faultf(model.CodeExists, "stop the other daemon, or choose another -socketpath",
+		return nil, model.Errorf(model.CodeExists, "stop the other daemon, or choose another -socketpath",
 			"socket %s: another daemon answers there", path)
 	}
 	if err := remove(path); err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "socket: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "socket: %w", err)
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "socket: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "socket: %w", err)
 	}
 	if err := os.Chmod(path, 0o600); err != nil {
-		return nil, errors.Join(model.Faultf(model.CodeIO, "", "socket: %w", err), l.Close())
+		return nil, errors.Join(model.Errorf(model.CodeIO, "", "socket: %w", err), l.Close())
 	}
 	return l, nil
 }
@@ -99,7 +99,7 @@ func activated(getenv func(string) string) (net.Listener, error) {
 		return nil, nil
 	}
 	if n := getenv("LISTEN_FDS"); n != "1" {
-		return nil, model.Faultf(model.CodeInvalidEnv, "one ListenStream= in the .socket unit",
+		return nil, model.Errorf(model.CodeInvalidEnv, "one ListenStream= in the .socket unit",
 			"environment: LISTEN_FDS %q is not 1", n)
 	}
 	syscall.CloseOnExec(first)
@@ -109,7 +109,7 @@ func activated(getenv func(string) string) (net.Listener, error) {
 }
 
 // Serve answers plugins until ctx ends, then closes the listener.
-func (k *Keeper) Serve(ctx context.Context, l net.Listener) error {
+func (k *Manager) Serve(ctx context.Context, l net.Listener) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var callers sync.WaitGroup
 	defer callers.Wait()
@@ -124,12 +124,12 @@ func (k *Keeper) Serve(ctx context.Context, l net.Listener) error {
 		if err != nil {
 			return fmt.Errorf("socket: %w", err)
 		}
-		callers.Go(func() { converse(ctx, conn, k.answer) })
+		callers.Go(func() { serveConn(ctx, conn, k.answer) })
 	}
 }
 
-// answer does one call of a plugin.
-func (k *Keeper) answer(ctx context.Context, method string, args rpc.Args) (any, error) {
+// answer serves one call of a plugin.
+func (k *Manager) answer(ctx context.Context, method string, args rpc.Args) (any, error) {
 	network, prev, err := cni.ParsePlugin(args.StdinData)
 	if err != nil && (method != rpc.Release || len(network.Plugins) == 0) {
 		return nil, err
@@ -138,25 +138,25 @@ func (k *Keeper) answer(ctx context.Context, method string, args rpc.Args) (any,
 	if err != nil && method != rpc.Release {
 		return nil, err
 	}
-	ask := ipam.Ask{
+	req := ipam.Request{
 		Conf: network.Plugins[0].Raw, Network: network.Name, ContainerID: args.ContainerID, IfName: args.IfName,
 		Netns: args.Netns, Args: pairs,
 	}
 	switch method {
 	case rpc.Allocate:
-		result, err := k.Add(ctx, ask)
+		result, err := k.Add(ctx, req)
 		if err != nil {
-			k.cfg.Log.Warn("no lease", "attachment", ask.Key().String(), "err", err)
+			k.cfg.Log.Warn("dhcp client could not acquire a lease", "attachment", req.Key().String(), "err", err)
 			return nil, err
 		}
 		return rpc.NewReply(result), nil
 	case rpc.Release:
-		return nil, k.Del(ctx, ask)
+		return nil, k.Del(ctx, req)
 	case rpc.Inspect:
 		if prev == nil {
 			prev = &model.Result{}
 		}
-		return nil, k.Check(ctx, ask, *prev)
+		return nil, k.Check(ctx, req, *prev)
 	case rpc.Collect:
 		var list struct {
 			Valid []model.AttachmentKey `json:"cni.dev/valid-attachments"`
@@ -164,7 +164,7 @@ func (k *Keeper) answer(ctx context.Context, method string, args rpc.Args) (any,
 		if err := json.Unmarshal(args.StdinData, &list); err != nil {
 			return nil, err
 		}
-		return nil, k.GC(ctx, ask, list.Valid)
+		return nil, k.GC(ctx, req, list.Valid)
 	}
 	return nil, errUnknown
 }

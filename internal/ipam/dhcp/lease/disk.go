@@ -21,14 +21,14 @@ import (
 
 const (
 	suffix = ".json"
-	// claimTime is how long a killed keeper's lock is waited for.
+	// claimTime is how long the lock of a killed process is waited for.
 	claimTime = 2 * time.Second
 )
 
-// claim makes the directory this process's own.
+// claim locks the directory for this process.
 func claim(dir string) (*os.File, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, model.Faultf(model.CodeIO, "choose a directory that can be written",
+		return nil, model.Errorf(model.CodeIO, "choose a directory that can be written",
 			"directory of leases %q: %w", dir, err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), claimTime)
@@ -38,21 +38,21 @@ func claim(dir string) (*os.File, error) {
 	case err == nil:
 		return f, nil
 	case errors.Is(err, context.DeadlineExceeded):
-		return nil, model.Faultf(model.CodeExists, "stop the other one, or choose another directory",
+		return nil, model.Errorf(model.CodeExists, "stop the other one, or choose another directory",
 			"directory of leases %q: another process keeps it: %w", dir, err)
 	}
-	return nil, model.Faultf(model.CodeIO, "choose a directory that can be written",
+	return nil, model.Errorf(model.CodeIO, "choose a directory that can be written",
 		"directory of leases %q: %w", dir, err)
 }
 
-func (k *Keeper) path(key model.AttachmentKey) string {
+func (k *Manager) path(key model.AttachmentKey) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	return filepath.Join(k.cfg.Dir, hex.EncodeToString(sum[:16])+suffix)
 }
 
-// save writes a record: whole, or not at all.
-func (k *Keeper) save(rec record) error {
-	if err := k.cfg.Step.At("before save"); err != nil {
+// save writes a record atomically.
+func (k *Manager) save(rec record) error {
+	if err := k.cfg.Failpoint.At("before save"); err != nil {
 		return err
 	}
 	b, err := json.Marshal(rec)
@@ -60,28 +60,28 @@ func (k *Keeper) save(rec record) error {
 		return fmt.Errorf("lease of %s: %w", rec.key(), err)
 	}
 	if err := atomicfile.Write(k.path(rec.key()), b, 0o600, atomicfile.CrashSafe); err != nil {
-		return model.Faultf(model.CodeIO, "make room where leases are kept", "lease of %s: %w", rec.key(), err)
+		return model.Errorf(model.CodeIO, "make room where leases are kept", "lease of %s: %w", rec.key(), err)
 	}
-	return k.cfg.Step.At("after save")
+	return k.cfg.Failpoint.At("after save")
 }
 
-func (k *Keeper) forget(key model.AttachmentKey) error {
-	if err := k.cfg.Step.At("before forget"); err != nil {
+func (k *Manager) forget(key model.AttachmentKey) error {
+	if err := k.cfg.Failpoint.At("before forget"); err != nil {
 		return err
 	}
 	if err := os.Remove(k.path(key)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return model.Faultf(model.CodeIO, "", "lease of %s: %w", key, err)
+		return model.Errorf(model.CodeIO, "", "lease of %s: %w", key, err)
 	}
-	return k.cfg.Step.At("after forget")
+	return k.cfg.Failpoint.At("after forget")
 }
 
-// load reads the records of this boot. What cannot be read is told and left alone: it is a newer program's, or
-// somebody's to look at.
-func (k *Keeper) load() ([]record, error) {
+// load reads the records of this boot. Invalid ones are logged and ignored: they are a newer program's, or for an
+// operator to check.
+func (k *Manager) load() ([]record, error) {
 	err := atomicfile.Sweep(k.cfg.Dir)
 	entries, problem := os.ReadDir(k.cfg.Dir)
 	if err = errors.Join(err, problem); err != nil {
-		return nil, model.Faultf(model.CodeIO, "", "directory of leases: %w", err)
+		return nil, model.Errorf(model.CodeIO, "", "directory of leases: %w", err)
 	}
 	var out []record
 	for _, e := range entries {
@@ -92,10 +92,10 @@ func (k *Keeper) load() ([]record, error) {
 		rec, err := read(path)
 		switch {
 		case err != nil:
-			k.cfg.Log.Error("lease is left alone", "file", path, "err", err)
+			k.cfg.Log.Error("lease file is ignored", "path", path, "err", err)
 		case rec.Boot != k.cfg.Boot:
 			if err := os.Remove(path); err != nil {
-				k.cfg.Log.Error("lease of another boot stays", "file", path, "err", err)
+				k.cfg.Log.Error("agent could not remove the lease file of another boot", "path", path, "err", err)
 			}
 		default:
 			out = append(out, rec)

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// The child of TestKilledAtEveryStep gets these.
+// These are the variables of TestKilledAtEveryStep's child process.
 const (
 	childStep = "WEFT_TEST_DHCP_STEP"
 	childDir  = "WEFT_TEST_DHCP_DIR"
@@ -25,7 +25,7 @@ const (
 	childVerb = "WEFT_TEST_DHCP_VERB"
 )
 
-// TestChild is not a test: it is a keeper that kills itself at a step of an ADD or a DEL.
+// TestChild is not a test: it is a manager that kills itself at a failpoint of an ADD or a DEL.
 func TestChild(t *testing.T) {
 	step, err := strconv.Atoi(os.Getenv(childStep))
 	if err != nil {
@@ -37,8 +37,8 @@ func TestChild(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	k := w.keeper(func(c *lease.Config) {
-		c.Step = func(name string) error {
+	k := w.manager(func(c *lease.Config) {
+		c.Failpoint = func(name string) error {
 			if n++; n > step {
 				fmt.Println("killed at step", name)
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
@@ -47,7 +47,7 @@ func TestChild(t *testing.T) {
 			return nil
 		}
 	})
-	a := ask(ns, "c1", `,"ipv6":true`)
+	a := req(ns, "c1", `,"ipv6":true`)
 	if os.Getenv(childVerb) == "DEL" {
 		if err := k.Del(t.Context(), a); err != nil {
 			t.Fatal(err)
@@ -57,17 +57,17 @@ func TestChild(t *testing.T) {
 	w.add(k, a)
 }
 
-// Killed at any step of an ADD or a DEL, and then DEL: nothing is left, here and at the server.
+// After a kill at any failpoint of an ADD or a DEL, a DEL leaves nothing, on the node and at the server.
 func TestKilledAtEveryStep(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	w := newWire(t)
 	w.serve(range4, range6)
 	for _, verb := range []string{"ADD", "DEL"} {
 		for step := 0; ; step++ {
 			ns := w.pod()
-			a := ask(ns, "c1", `,"ipv6":true`)
+			a := req(ns, "c1", `,"ipv6":true`)
 			if verb == "DEL" {
-				k := w.keeper()
+				k := w.manager()
 				w.add(k, a)
 				if err := k.Close(); err != nil {
 					t.Fatal(err)
@@ -85,12 +85,12 @@ func TestKilledAtEveryStep(t *testing.T) {
 			if _, after, found := strings.Cut(string(out), "killed at step "); found {
 				at, _, _ = strings.Cut(after, "\n")
 			}
-			k := w.keeper()
+			k := w.manager()
 			if err := k.Del(t.Context(), a); err != nil {
 				t.Fatalf("%s, killed at %s: DEL: %v", verb, at, err)
 			}
 			w.until(fmt.Sprintf("%s, killed at %s: the server has its addresses back", verb, at), func() bool {
-				return w.given() == ""
+				return w.leased() == ""
 			})
 			if left := w.files(); len(left) > 0 {
 				t.Errorf("%s, killed at %s: files left: %v", verb, at, left)

@@ -5,6 +5,7 @@ package lease_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -18,7 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// quick makes dnsmasq ask for renewal at once: its shortest lease is two minutes.
+// quick makes dnsmasq request renewal immediately: its shortest lease is two minutes.
 func quick(renew, rebind int) []string {
 	return []string{
 		range4, fmt.Sprintf("--dhcp-option=option:T1,%d", renew), fmt.Sprintf("--dhcp-option=option:T2,%d", rebind),
@@ -41,13 +42,13 @@ func up(t *testing.T, ns *netns.NS) bool {
 	return strings.Contains(nettest.Run(t, ns, "ip", "-o", "link", "show", "eth0"), ",UP")
 }
 
-// A lease is renewed at T1 with its own server, by unicast, and again after a restart of the keeper and of the server.
+// A lease is renewed at T1 with its own server, by unicast, and again after a restart of the manager and of the server.
 func TestRenew(t *testing.T) {
 	w := newWire(t)
 	w.serve(quick(3, 60)...)
-	k := w.keeper()
+	k := w.manager()
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	configured(t, ns, r)
 	acks := func() int { return w.seen("DHCPACK") }
@@ -58,7 +59,7 @@ func TestRenew(t *testing.T) {
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
 	}
-	k = w.keeper()
+	k = w.manager()
 	w.stop()
 	w.serve(quick(3, 60)...)
 	before := acks()
@@ -75,8 +76,8 @@ func TestRenew(t *testing.T) {
 func TestRenew6(t *testing.T) {
 	w := newWire(t)
 	w.serve(range6)
-	k := w.keeper()
-	a := ask(w.pod(), "c1", `,"ipv4":false,"ipv6":true`)
+	k := w.manager()
+	a := req(w.pod(), "c1", `,"ipv4":false,"ipv6":true`)
 	r := w.add(k, a)
 	flap(t, 1) // the lease is confirmed with any server: two minutes are too long to wait
 	w.until("a rebinding", func() bool { return w.seen("DHCPREBIND") > 0 && w.seen("DHCPREPLY") > 1 })
@@ -86,7 +87,7 @@ func TestRenew6(t *testing.T) {
 	w.gone(k, a)
 }
 
-// flap takes the other end of a container's link down for a moment.
+// flap sets the peer of a container's link down for a moment.
 func flap(t *testing.T, n int) {
 	t.Helper()
 	host := fmt.Sprintf("dveth%d", n)
@@ -95,21 +96,21 @@ func flap(t *testing.T, n int) {
 	nettest.Run(t, nil, "ip", "link", "set", host, "up")
 }
 
-// When its own server is silent, every server is asked.
+// If its own server does not respond, the client rebinds at any server.
 func TestRebind(t *testing.T) {
 	w := newWire(t)
 	w.serve(quick(3, 5)...)
-	k := w.keeper(func(c *lease.Config) { c.World.Timeout = time.Second })
+	k := w.manager(func(c *lease.Config) { c.Exchange.Timeout = time.Second })
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	configured(t, ns, r) // the answer comes to it
 	w.stop()
-	// Another server with the leases of the first: what is sent to that one's hardware address is not for it.
+	// Another server with the leases of the first: what is sent to that one's MAC address is not for it.
 	nettest.Run(t, nil, "ip", "link", "set", "dbr0", "address", "02:00:00:00:00:99")
 	w.serve(quick(3, 60)...)
 	w.until("a rebinding", func() bool { return w.seen("lease renewed") > 0 })
-	if w.seen("lease is not renewed") == 0 {
+	if w.seen("dhcp client could not renew a lease") == 0 {
 		t.Error("the lease was renewed, not rebound")
 	}
 	if err := k.Check(t.Context(), a, r); err != nil {
@@ -118,13 +119,13 @@ func TestRebind(t *testing.T) {
 	w.gone(k, a)
 }
 
-// A server that has forgotten the lease refuses it, and gives the same address anew: nothing happens to the container.
-func TestRefusedAndGivenAgain(t *testing.T) {
+// A server that has lost the lease refuses it, and assigns the same address again: the container is not affected.
+func TestRefusedAndAllocatedAgain(t *testing.T) {
 	w := newWire(t)
 	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)
-	k := w.keeper()
+	k := w.manager()
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	configured(t, ns, r)
 	w.stop()
@@ -140,31 +141,31 @@ func TestRefusedAndGivenAgain(t *testing.T) {
 	w.gone(k, a)
 }
 
-// A server that gives another address: the container cannot have it. Its interface goes down, the new lease is given
-// back, and CHECK says so.
+// A server assigns another address, which the container cannot use: its interface is set down, the new lease is
+// released, and CHECK reports it.
 func TestOtherAddress(t *testing.T) {
 	w := newWire(t)
 	w.serve(append(quick(3, 60), "--dhcp-authoritative")...)
-	k := w.keeper()
+	k := w.manager()
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	configured(t, ns, r)
 	w.stop()
 	w.serve("--dhcp-range=10.9.0.150,10.9.0.199,255.255.255.0,2m", "--dhcp-authoritative")
-	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.until("the loss", func() bool { return w.seen("dhcp client lost a lease; the interface goes down") > 0 })
 	w.until("down", func() bool { return !up(t, ns) })
 	if w.seen("DHCPNAK") == 0 {
 		t.Error("nobody refused")
 	}
-	wantCode(t, "CHECK", k.Check(t.Context(), a, r), model.CodeDiffers, "lost", "the server gives 10.9.0.1")
-	if w.given() != "" {
-		t.Errorf("the other lease is kept: %s", w.given())
+	wantCode(t, "CHECK", k.Check(t.Context(), a, r), model.CodeDiffers, "lost", "the server assigns 10.9.0.1")
+	if w.leased() != "" {
+		t.Errorf("the other lease is kept: %s", w.leased())
 	}
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
 	}
-	k = w.keeper()
+	k = w.manager()
 	wantCode(t, "CHECK after a restart", k.Check(t.Context(), a, r), model.CodeDiffers, "lost")
 	again := w.add(k, a) // as a new container would have it
 	if show(again) == show(r) || !up(t, ns) {
@@ -173,26 +174,50 @@ func TestOtherAddress(t *testing.T) {
 	w.gone(k, a)
 }
 
-// A lease that ends without a word from any server is lost.
+// A lease that expires without a response from any server is lost.
 func TestExpired(t *testing.T) {
 	w := newWire(t)
 	w.serve(quick(3, 5)...)
-	k := w.keeper()
+	k := w.manager()
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	w.stop()
 	if err := k.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.age(3 * time.Minute) // the keeper was away for that long
-	k = w.keeper(func(c *lease.Config) { c.World.Timeout = time.Second })
-	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.age(3 * time.Minute) // the manager was not running for that time
+	k = w.manager(func(c *lease.Config) { c.Exchange.Timeout = time.Second })
+	w.until("the loss", func() bool { return w.seen("dhcp client lost a lease; the interface goes down") > 0 })
 	w.until("down", func() bool { return !up(t, ns) })
 	wantCode(t, "CHECK", k.Check(t.Context(), a, r), model.CodeDiffers, "lost", "no DHCP server answered")
 	if err := k.Del(t.Context(), a); err != nil || len(w.files()) > 0 {
 		t.Errorf("DEL of a lost lease: %v, %v", err, w.files())
 	}
+}
+
+// A namespace that is deleted while a lease in it is renewed ends at once: the answer of a silent server is not waited
+// for.
+func TestDeletedWhileRenewing(t *testing.T) {
+	w := newWire(t)
+	w.serve(quick(3, 5)...)
+	k := w.manager(func(c *lease.Config) { c.Exchange.Timeout = time.Hour })
+	ns := w.pod()
+	a := req(ns, "c1", "")
+	configured(t, ns, w.add(k, a))
+	w.stop()
+	w.until("a renewal", func() bool {
+		sockets := nettest.Run(t, ns, "cat", "/proc/thread-self/net/packet", "/proc/thread-self/net/udp")
+		return strings.Count(sockets, "\n") > 2 // besides the two heads
+	})
+	if err := errors.Join(ns.Close(), netns.Remove(ns.Path())); err != nil {
+		t.Fatal(err)
+	}
+	w.until("the namespace ends", func() bool {
+		_, err := nettest.Try(nil, "ip", "link", "show", fmt.Sprintf("dveth%d", w.n))
+		return err != nil
+	})
+	w.until("the lease is forgotten", func() bool { return len(w.files()) == 0 })
 }
 
 // age makes the remembered leases older.
@@ -224,22 +249,22 @@ func (w *wire) age(by time.Duration) {
 	}
 }
 
-// A keeper that comes back after the end of a lease gets the same address anew where it can.
+// A manager that restarts after a lease expired acquires the same address again if possible.
 func TestExpiredWhileAway(t *testing.T) {
 	for name, keys := range map[string]string{"IPv4": "", "IPv6": `,"ipv4":false,"ipv6":true`} {
 		t.Run(name, func(t *testing.T) {
 			w := newWire(t)
 			w.serve(range4, range6)
-			k := w.keeper()
+			k := w.manager()
 			ns := w.pod()
-			a := ask(ns, "c1", keys)
+			a := req(ns, "c1", keys)
 			r := w.add(k, a)
 			if err := k.Close(); err != nil {
 				t.Fatal(err)
 			}
 			w.age(3 * time.Minute)
 			before := w.seen("DHCPACK") + w.seen("DHCPREPLY")
-			k = w.keeper()
+			k = w.manager()
 			w.until("a lease", func() bool { return w.seen("DHCPACK")+w.seen("DHCPREPLY") > before })
 			if err := k.Check(t.Context(), a, r); err != nil || !up(t, ns) {
 				t.Errorf("CHECK: %v", err)
@@ -249,13 +274,13 @@ func TestExpiredWhileAway(t *testing.T) {
 	}
 }
 
-// A link that goes down and comes back may be on another wire: the lease is confirmed at once.
+// A link that goes down and up may be on another network: the lease is confirmed immediately.
 func TestFlap(t *testing.T) {
 	w := newWire(t)
 	w.serve(range4)
-	k := w.keeper()
+	k := w.manager()
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	r := w.add(k, a)
 	configured(t, ns, r)
 	before := w.seen("DHCPACK")
@@ -267,8 +292,8 @@ func TestFlap(t *testing.T) {
 	w.gone(k, a)
 }
 
-// Leases whose interface or namespace is gone are given back from the node and forgotten, also when that happened while
-// nobody looked.
+// Leases whose interface or namespace is deleted are released from the node and removed, also when that happened while
+// no manager ran.
 func TestGone(t *testing.T) {
 	for name, kill := range map[string]func(ns *netns.NS){
 		"interface": func(ns *netns.NS) { nettest.Run(t, ns, "ip", "link", "del", "eth0") },
@@ -283,9 +308,9 @@ func TestGone(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, away %t", name, away), func(t *testing.T) {
 				w := newWire(t)
 				w.serve(range4)
-				k := w.keeper()
+				k := w.manager()
 				ns := w.pod()
-				a := ask(ns, "c1", "")
+				a := req(ns, "c1", "")
 				w.add(k, a)
 				if away {
 					if err := k.Close(); err != nil {
@@ -294,7 +319,7 @@ func TestGone(t *testing.T) {
 				}
 				kill(ns)
 				if away {
-					k = w.keeper()
+					k = w.manager()
 				}
 				w.until("the lease is forgotten", func() bool { return len(w.files()) == 0 })
 				w.gone(k, a)
@@ -303,13 +328,13 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// DEL of a container whose namespace is gone tells the server from the node.
+// DEL of a container whose namespace is deleted releases the lease from the node.
 func TestDelWithoutNamespace(t *testing.T) {
 	w := newWire(t)
 	w.serve(range4)
-	k := w.keeper(func(c *lease.Config) { c.Poll = time.Hour })
+	k := w.manager(func(c *lease.Config) { c.Poll = time.Hour })
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	w.add(k, a)
 	_ = ns.Close()
 	if err := netns.Remove(ns.Path()); err != nil {
@@ -319,15 +344,15 @@ func TestDelWithoutNamespace(t *testing.T) {
 	w.gone(k, a)
 }
 
-// Many containers at a time: nobody has another's address, and no thread is left in a namespace.
+// Many containers at the same time get distinct addresses, and no thread stays in a namespace.
 func TestMany(t *testing.T) {
 	w := newWire(t)
 	w.serve(range4)
-	k := w.keeper()
+	k := w.manager()
 	const n = 20
-	var asks []ipam.Ask
+	var asks []ipam.Request
 	for i := range n {
-		asks = append(asks, ask(w.pod(), fmt.Sprintf("c%d", i), ""))
+		asks = append(asks, req(w.pod(), fmt.Sprintf("c%d", i), ""))
 	}
 	results := make(chan string, n)
 	for _, a := range asks {
@@ -343,18 +368,18 @@ func TestMany(t *testing.T) {
 	if len(have) != n {
 		t.Errorf("%d different leases: %v", len(have), have)
 	}
-	// Whoever keeps a lease may be in its namespace just now; who was left there stays.
-	w.until("all threads are at home", func() bool { return threadsElsewhere(t) == 0 })
+	// A renewer may be in its namespace at this time; a thread that was left there stays.
+	w.until("all threads are at home", func() bool { return threadsInOtherNamespaces(t) == 0 })
 	for _, a := range asks {
 		if err := k.Del(t.Context(), a); err != nil {
 			t.Error(err)
 		}
 	}
-	w.until("release", func() bool { return w.given() == "" })
+	w.until("release", func() bool { return w.leased() == "" })
 }
 
-// threadsElsewhere counts the threads of this process that are in another network namespace than its first.
-func threadsElsewhere(t *testing.T) (n int) {
+// threadsInOtherNamespaces counts the threads of this process that are in another network namespace than its first.
+func threadsInOtherNamespaces(t *testing.T) (n int) {
 	t.Helper()
 	own, err := os.Readlink("/proc/self/ns/net")
 	if err != nil {

@@ -33,10 +33,10 @@ type record struct {
 	Lost string `json:"lost,omitempty"`
 }
 
-func newRecord(ask ipam.Ask, set dhcp.Settings, cfg Config) record {
+func newRecord(req ipam.Request, set dhcp.Settings, cfg Config) record {
 	return record{
-		Version: recordVersion, Boot: cfg.Boot, Network: ask.Network, ContainerID: ask.ContainerID, IfName: ask.IfName,
-		Netns: ask.Netns, Settings: set, Broadcast: cfg.Broadcast,
+		Version: recordVersion, Boot: cfg.Boot, Network: req.Network, ContainerID: req.ContainerID, IfName: req.IfName,
+		Netns: req.Netns, Settings: set, Broadcast: cfg.Broadcast,
 	}
 }
 
@@ -49,7 +49,7 @@ func (r record) clone() record {
 	return r
 }
 
-// identity is who the attachment is to a server: the reference daemon's words, so that either can go on with a lease.
+// identity identifies the attachment to a server: the reference daemon's words, so that either can continue a lease.
 func (r record) identity() exchange.Identity {
 	id := exchange.Identity{
 		ID: r.ContainerID + "/" + r.Network + "/" + r.IfName, Request: r.Settings.Request, Broadcast: r.Broadcast,

@@ -16,8 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/ipam/dhcp/rpc"
 )
 
-// greetTime is how long a caller may take to say what it wants.
-const greetTime = 10 * time.Second
+// handshakeTimeout is how long a caller may take for its request.
+const handshakeTimeout = 10 * time.Second
 
 // handler answers one call. What it returns is sent as the reply; nil is the empty one. Its context ends when the
 // caller goes away.
@@ -26,8 +26,8 @@ type handler func(ctx context.Context, method string, args rpc.Args) (reply any,
 // errUnknown is a handler's word for a method that it does not have.
 var errUnknown = errors.New("unknown method")
 
-// converse answers one caller until it goes away or ctx ends. The calls of one connection go side by side.
-func converse(ctx context.Context, conn net.Conn, handle handler) {
+// serveConn serves one connection until it closes or ctx ends. Its calls run concurrently.
+func serveConn(ctx context.Context, conn net.Conn, handle handler) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	defer stop()
@@ -35,8 +35,8 @@ func converse(ctx context.Context, conn net.Conn, handle handler) {
 	defer func() { cancel(); calls.Wait(); _ = conn.Close() }()
 	limit := &io.LimitedReader{R: conn, N: rpc.MaxMessage}
 	r := bufio.NewReader(limit)
-	late := time.AfterFunc(greetTime, func() { _ = conn.Close() })
-	if err := greet(conn, r); !late.Stop() || err != nil {
+	late := time.AfterFunc(handshakeTimeout, func() { _ = conn.Close() })
+	if err := handshake(conn, r); !late.Stop() || err != nil {
 		return
 	}
 	a := &answers{out: bufio.NewWriter(conn)}
@@ -61,8 +61,8 @@ func converse(ctx context.Context, conn net.Conn, handle handler) {
 	}
 }
 
-// greet reads the request's line and headers, and says that it is understood.
-func greet(conn net.Conn, r *bufio.Reader) error {
+// handshake reads the request's line and headers, and answers.
+func handshake(conn net.Conn, r *bufio.Reader) error {
 	for first := true; ; first = false {
 		line, err := r.ReadSlice('\n')
 		if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/dhcp/rpc"
 )
 
-// A call is taken whole up to the limit; from a caller that says more than that no more is taken.
+// A call is read up to the limit, and not beyond.
 func TestLimit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -30,7 +30,7 @@ func TestLimit(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := make(chan int, 1)
-			go converse(t.Context(), there, func(_ context.Context, _ string, args rpc.Args) (any, error) {
+			go serveConn(t.Context(), there, func(_ context.Context, _ string, args rpc.Args) (any, error) {
 				got <- len(args.StdinData)
 				return nil, nil
 			})

@@ -13,14 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestTwoWeeks: two weeks pass by a clock that the test moves, with leases of half a day. They are renewed while
-// everything is well, on a node that sleeps at night, over restarts of the keeper, and while the server is away for a
-// while; the addresses stay, and their interface is up. The server knows nothing of the clock: it is asked when it is
-// due.
+// TestTwoWeeks: two weeks pass on a simulated clock, with leases of half a day. They are renewed in normal operation,
+// on a node that sleeps at night, over restarts of the manager, and while the server is temporarily down; the addresses
+// stay, and their interface is up. The server does not have that clock: it answers whenever a renewal is due.
 func TestTwoWeeks(t *testing.T) {
-	nettest.Whole(t)
+	nettest.EndToEnd(t)
 	for name, c := range map[string]struct {
-		keys, served, anew string
+		keys, served, reacquired string
 	}{
 		"IPv4": {"", "--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,12h", "DHCPDISCOVER"},
 		"IPv6": {`,"ipv4":false,"ipv6":true`, "--dhcp-range=fd00:9::50,fd00:9::99,64,12h", "DHCPSOLICIT"},
@@ -30,17 +29,17 @@ func TestTwoWeeks(t *testing.T) {
 			w.serve(c.served)
 			var ahead atomic.Int64
 			clock := func(cfg *lease.Config) {
-				cfg.World.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-				cfg.World.Timeout, cfg.World.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
+				cfg.Exchange.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+				cfg.Exchange.Timeout, cfg.Exchange.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
 			}
-			k := w.keeper(clock)
+			k := w.manager(clock)
 			ns := w.pod()
-			a := ask(ns, "c1", c.keys)
+			a := req(ns, "c1", c.keys)
 			r := w.add(k, a)
 			configured(t, ns, r)
 			// when it is remembered, not when the server has said it
 			answers := func() int { return w.seen(`msg="lease renewed"`) }
-			tried := func() int { return w.seen("lease is not renewed") }
+			tried := func() int { return w.seen("dhcp client could not renew a lease") }
 			passes := func(d time.Duration) { ahead.Add(int64(d)) }
 			renewed := func(what string, d time.Duration) {
 				t.Helper()
@@ -60,14 +59,14 @@ func TestTwoWeeks(t *testing.T) {
 					renewed("the evening's", 6*time.Hour)
 					renewed("the morning's", 11*time.Hour)
 					renewed("the noon's", 7*time.Hour)
-				case 2: // the keeper is away meanwhile
+				case 2: // the manager is not running meanwhile
 					if err := k.Close(); err != nil {
 						t.Fatal(err)
 					}
 					before := answers()
 					passes(8 * time.Hour)
-					k = w.keeper(clock)
-					w.until("renewal by the next keeper", func() bool { return answers() > before })
+					k = w.manager(clock)
+					w.until("renewal by the next manager", func() bool { return answers() > before })
 					renewed("renewal after it", 16*time.Hour-8*time.Hour)
 					renewed("the evening's", 8*time.Hour)
 				case 3: // the server is away past T1, and past T2
@@ -87,7 +86,7 @@ func TestTwoWeeks(t *testing.T) {
 			for n := range 14 {
 				day(n)
 			}
-			if n := w.seen(c.anew); n != 1 {
+			if n := w.seen(c.reacquired); n != 1 {
 				t.Errorf("the lease was got anew %d times", n-1)
 			}
 			if d := time.Duration(ahead.Load()); d < 14*24*time.Hour {
@@ -98,20 +97,20 @@ func TestTwoWeeks(t *testing.T) {
 	}
 }
 
-// TestLeaseEndsByTheClock: a lease whose server never comes back is lost when the clock says so, not before, and the
-// interface goes down.
+// TestLeaseEndsByTheClock: a lease whose server never responds again is lost when it expires, not before, and the
+// interface is set down.
 func TestLeaseEndsByTheClock(t *testing.T) {
 	w := newWire(t)
 	w.serve("--dhcp-range=10.9.0.50,10.9.0.99,255.255.255.0,12h")
 	var ahead atomic.Int64
-	k := w.keeper(func(cfg *lease.Config) {
-		cfg.World.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
-		cfg.World.Timeout, cfg.World.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
+	k := w.manager(func(cfg *lease.Config) {
+		cfg.Exchange.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		cfg.Exchange.Timeout, cfg.Exchange.ResendTimeout, cfg.Poll = time.Second, time.Second, 10*time.Millisecond
 	})
 	ns := w.pod()
-	a := ask(ns, "c1", "")
+	a := req(ns, "c1", "")
 	var r model.Result
-	w.until("a lease", func() bool { // a busy machine's server may need more than the second that this keeper gives it
+	w.until("a lease", func() bool { // the server of a busy host may need more than this manager's timeout of a second
 		var err error
 		r, err = k.Add(t.Context(), a)
 		return err == nil
@@ -119,26 +118,26 @@ func TestLeaseEndsByTheClock(t *testing.T) {
 	configured(t, ns, r)
 	w.stop()
 	for _, d := range []time.Duration{7 * time.Hour, 4 * time.Hour} {
-		before := w.seen("lease is not renewed")
+		before := w.seen("dhcp client could not renew a lease")
 		ahead.Add(int64(d))
-		w.until("a try", func() bool { return w.seen("lease is not renewed") > before })
+		w.until("a try", func() bool { return w.seen("dhcp client could not renew a lease") > before })
 		w.kept(k, a, r)
 	}
 	ahead.Add(int64(61 * time.Minute))
-	w.until("the loss", func() bool { return w.seen("lease lost; the interface goes down") > 0 })
+	w.until("the loss", func() bool { return w.seen("dhcp client lost a lease; the interface goes down") > 0 })
 	w.until("down", func() bool { return !up(t, ns) })
 	if err := k.Del(t.Context(), a); err != nil {
 		t.Error(err)
 	}
 }
 
-// kept checks that the container has what it was given.
-func (w *wire) kept(k *lease.Keeper, a ipam.Ask, r model.Result) {
+// kept checks that the container has what it was assigned.
+func (w *wire) kept(k *lease.Manager, a ipam.Request, r model.Result) {
 	w.t.Helper()
 	if err := k.Check(w.t.Context(), a, r); err != nil {
 		w.t.Errorf("CHECK: %v", err)
 	}
-	if w.seen("lease lost") > 0 {
+	if w.seen("lost a lease") > 0 {
 		w.t.Fatal("the lease was lost")
 	}
 }

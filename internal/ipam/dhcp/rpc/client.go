@@ -25,7 +25,7 @@ type Client struct {
 	r    *bufio.Reader
 }
 
-// busyStep is the pause before a daemon whose queue is full is tried again.
+// busyStep is the pause before the client retries a daemon whose queue is full.
 const busyStep = 10 * time.Millisecond
 
 // Dial connects to the daemon at a socket.
@@ -54,7 +54,7 @@ func Dial(ctx context.Context, socket string) (*Client, error) {
 	return c, nil
 }
 
-// until makes the end of ctx the end of the connection.
+// until ends the connection when ctx ends.
 func (c *Client) until(ctx context.Context) (stop func() bool) {
 	return context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })
 }
@@ -70,7 +70,7 @@ func (c *Client) shake() error {
 		}
 		switch text := bytes.TrimSpace(line); {
 		case first && !bytes.HasSuffix(text, []byte(Connected)):
-			return fmt.Errorf("it is no dhcp daemon: it says %q", text)
+			return fmt.Errorf("it is not a dhcp daemon: it sent %q", text)
 		case len(text) == 0:
 			return nil
 		}
@@ -102,7 +102,7 @@ func (c *Client) call(method string, args Args) (model.Result, error) {
 	return answer(c.r, method)
 }
 
-// answer reads what a daemon answers to a call.
+// answer reads the daemon's response to a call.
 func answer(r *bufio.Reader, method string) (model.Result, error) {
 	var none model.Result
 	in := gob.NewDecoder(r)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Reply is the answer to Allocate, in the form of the reference's library (types/100.Result) as far as an IPAM result
-// goes: it has no interfaces.
+// Reply is the result of Allocate, in the form of the reference's library (types/100.Result), restricted to an IPAM
+// result: it has no interfaces.
 type Reply struct {
 	CNIVersion string
 	IPs        []IP
@@ -30,11 +30,11 @@ type Route struct {
 	Dst                   net.IPNet
 	GW                    net.IP
 	MTU, AdvMSS, Priority int
-	// Table and Scope arrive as nil where they point to zero: gob does not send it.
+	// Table and Scope arrive as nil if they point to zero: gob does not send zero values.
 	Table, Scope *int
 }
 
-// NewReply is the reply that tells a result.
+// NewReply returns the reply for a result.
 func NewReply(r model.Result) Reply {
 	out := Reply{CNIVersion: "1.1.0", DNS: r.DNS}
 	for _, ip := range r.IPs {
@@ -49,7 +49,7 @@ func NewReply(r model.Result) Reply {
 	return out
 }
 
-// Result is what the reply tells. Its errors wrap ErrDaemon.
+// Result returns the reply's result. Its errors wrap ErrDaemon.
 func (r Reply) Result() (model.Result, error) {
 	out := model.Result{DNS: r.DNS}
 	for _, x := range r.IPs {
@@ -87,7 +87,7 @@ func prefix(n net.IPNet) (netip.Prefix, error) {
 	if a.Is4() && len(mask) == net.IPv6len {
 		mask = mask[net.IPv6len-net.IPv4len:]
 	}
-	ones, bits := mask.Size() // 0, 0 where the mask has holes
+	ones, bits := mask.Size() // 0, 0 if the mask is not contiguous
 	if !a.IsValid() || bits != a.BitLen() {
 		return netip.Prefix{}, fmt.Errorf("%w: address %v with mask % x", ErrDaemon, n.IP, []byte(n.Mask))
 	}

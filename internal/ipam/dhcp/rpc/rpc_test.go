@@ -24,13 +24,13 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// DHCP is a daemon as the reference's is written: by net/rpc, with the reference library's types.
+// DHCP is a daemon written like the reference's: with net/rpc and the reference library's types.
 type DHCP struct {
 	got    Args
 	answer current.Result
 }
 
-// Allocate answers what the test wants.
+// Allocate returns what the test wants.
 func (d *DHCP) Allocate(args *Args, result *current.Result) error {
 	d.got = *args
 	if args.ContainerID == "bad" {
@@ -40,13 +40,13 @@ func (d *DHCP) Allocate(args *Args, result *current.Result) error {
 	return nil
 }
 
-// Release answers nothing.
+// Release returns nothing.
 func (d *DHCP) Release(args *Args, _ *struct{}) error {
 	d.got = *args
 	return nil
 }
 
-// serve runs the daemon and gives its socket.
+// serve runs the daemon and returns its socket.
 func serve(t *testing.T, d *DHCP) string {
 	t.Helper()
 	server := gorpc.NewServer()
@@ -76,7 +76,8 @@ func call(t *testing.T, socket, method string, args Args) (model.Result, error) 
 	return c.Call(t.Context(), method, args)
 }
 
-// What is sent is understood by Go's own net/rpc with the reference library's types, and the other way round.
+// Go's own net/rpc with the reference library's types decodes what the client sends, and the client decodes its
+// replies.
 func TestCall(t *testing.T) {
 	const answer = `{"cniVersion":"1.1.0","interfaces":[{"name":"x","mac":"m","mtu":5}],
 		"ips":[{"address":"10.1.2.3/24","gateway":"10.1.2.1"},{"address":"fd00::5/64","interface":0}],
@@ -155,7 +156,7 @@ func TestDial(t *testing.T) {
 	}
 }
 
-// What a daemon sends without an end is not read without an end.
+// The client stops reading a daemon's endless response.
 func TestEndless(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "s")
 	l, err := net.Listen("unix", socket)
@@ -166,7 +167,7 @@ func TestEndless(t *testing.T) {
 	message := func(size ...byte) string { return string(size) + strings.Repeat("\x00", 2*MaxMessage) }
 	for name, says := range map[string]string{
 		"greeting":      "HTTP/1.0 " + Connected + "\n" + strings.Repeat("x\n", MaxMessage),
-		"message":       "HTTP/1.0 " + Connected + "\n\n" + message(0xfc, 0x20, 0, 0, 0), // it is said to have 512 MiB
+		"message":       "HTTP/1.0 " + Connected + "\n\n" + message(0xfc, 0x20, 0, 0, 0), // it claims to have 512 MiB
 		"many messages": "HTTP/1.0 " + Connected + "\n\n" + strings.Repeat("\x01", 2*MaxMessage),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -187,7 +188,7 @@ func TestEndless(t *testing.T) {
 				_ = c.Close()
 			}
 			if err == nil {
-				t.Error("it is an answer")
+				t.Error("the client accepted it")
 			}
 			if n := <-taken; n == 0 || n == len(says) {
 				t.Errorf("%d of %d bytes were taken: %v", n, len(says), err)
@@ -226,7 +227,7 @@ func TestMask(t *testing.T) {
 	}
 }
 
-// FuzzAnswer: whatever a daemon sends is read or refused.
+// FuzzAnswer: every response of a daemon is decoded or rejected.
 func FuzzAnswer(f *testing.F) {
 	var b bytes.Buffer
 	enc := gob.NewEncoder(&b)

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// natFlag is a word behind masquerade, snat and dnat (linux/netfilter/nf_nat.h).
+// natFlag is a flag of masquerade, snat and dnat (linux/netfilter/nf_nat.h).
 type natFlag struct {
 	word string
 	bit  uint32
 }
 
-// natPort is set when a port is given (NF_NAT_RANGE_PROTO_SPECIFIED).
+// natPort is set with a port (NF_NAT_RANGE_PROTO_SPECIFIED).
 const natPort = 2
 
 func natFlags() []natFlag { return []natFlag{{"random", 4}, {"fully-random", 16}, {"persistent", 8}} }
@@ -79,7 +79,7 @@ func (c *compiler) nat() error {
 	return err
 }
 
-// natMap compiles a target that a map gives.
+// natMap compiles a target that is looked up in a map.
 func (c *compiler) natMap(e *Expr) error {
 	fs, err := c.key(0)
 	if err != nil {
@@ -135,7 +135,7 @@ func (c *compiler) natAddr(e *Expr) error {
 	return nil
 }
 
-// setMark compiles "meta mark set SOURCE", SOURCE being a number, or one of the marks with one operation.
+// setMark compiles "meta mark set SOURCE", where SOURCE is a number, or one of the marks with one operation.
 func (c *compiler) setMark() error {
 	store, _ := fieldNamed(c.next() + " " + c.next())
 	c.pos++ // set
@@ -161,7 +161,7 @@ func (c *compiler) setMark() error {
 	return nil
 }
 
-// markOperation compiles "& N", "| N" or "^ N"; there may be none.
+// markOperation compiles an optional "& N", "| N" or "^ N".
 func (c *compiler) markOperation(mark Type) error {
 	op := c.peek()
 	if op != "&" && op != "|" && op != "^" {

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BadRule is the error about the text of a rule that is not understood.
+// BadRule is the error about a rule that cannot be parsed.
 type BadRule struct {
 	Text string
 	Err  error
@@ -18,10 +18,10 @@ type BadRule struct {
 
 func (r *BadRule) Error() string { return fmt.Sprintf("rule %q: %v", r.Text, r.Err) }
 
-// Unwrap is what is wrong with it.
+// Unwrap returns the cause.
 func (r *BadRule) Unwrap() error { return r.Err }
 
-// compiler turns the words of one rule into expressions.
+// compiler compiles one rule to expressions.
 type compiler struct {
 	family byte
 	words  []string
@@ -30,7 +30,7 @@ type compiler struct {
 	out    []Expr
 	sets   func(name string) (Set, bool)
 	chains func(name string) bool
-	// open is set where the table has sets and chains that are not known here: the kernel knows whether they fit.
+	// open is set when the table has sets and chains that are not known here: the kernel checks them.
 	open bool
 }
 
@@ -50,7 +50,7 @@ func (t *Table) CompileRule(text string) ([]Expr, error) {
 	return c.out, nil
 }
 
-// split cuts a rule into words; a list with commas is one word however it is spaced.
+// split splits a rule into words; a list with commas is one word, whatever its spaces.
 func split(text string) []string {
 	var words []string
 	for _, w := range strings.Fields(text) {
@@ -76,7 +76,7 @@ func (c *compiler) next() string {
 	return w
 }
 
-// accept steps over a word if it is the next.
+// accept skips the next word if it is w.
 func (c *compiler) accept(w string) bool {
 	if c.peek() != w {
 		return false
@@ -85,7 +85,7 @@ func (c *compiler) accept(w string) bool {
 	return true
 }
 
-// expect steps over a word that must come.
+// expect skips the next word, which must be w.
 func (c *compiler) expect(w string) error {
 	if c.accept(w) {
 		return nil
@@ -93,7 +93,7 @@ func (c *compiler) expect(w string) error {
 	return fmt.Errorf("want %q at %s", w, c.position())
 }
 
-// position names the place of the next word for an error.
+// position describes the position of the next word for an error.
 func (c *compiler) position() string {
 	if c.pos >= len(c.words) {
 		return "the end"
@@ -154,7 +154,7 @@ func (c *compiler) verdict() error {
 	return err
 }
 
-// field compiles nothing; it steps over the words of a field.
+// field skips the words of a field, without compiling it.
 func (c *compiler) field() (field, error) {
 	for n := 3; n > 0; n-- {
 		if c.pos+n > len(c.words) {
@@ -169,7 +169,7 @@ func (c *compiler) field() (field, error) {
 }
 
 // key compiles the loads of a field or a concatenation of fields into registers from first on. All fields of a
-// concatenation but the first may have a mask.
+// concatenation except the first may have a mask.
 func (c *compiler) key(first int) ([]field, error) {
 	var fs []field
 	masks := map[int][]byte{}
@@ -208,7 +208,7 @@ func (c *compiler) key(first int) ([]field, error) {
 	return fs, nil
 }
 
-// requireProtocols makes sure that the packet is of the protocols that f is a part of.
+// requireProtocols adds matches that the packet is of the protocols that f belongs to.
 func (c *compiler) requireProtocols(f field) error {
 	if f.l3 != 0 && f.l3 != c.known.l3 {
 		if c.known.l3 != 0 {
@@ -234,7 +234,7 @@ func (c *compiler) emitProtocolGuard(g field, value []byte) {
 	c.known = c.known.refine(g, value)
 }
 
-// lookup checks that the set's key is made of the fields.
+// lookup checks that the set's key consists of the fields.
 func (c *compiler) lookup(fs []field, wantMap bool) (Set, error) {
 	name, ok := strings.CutPrefix(c.peek(), "@")
 	if !ok {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForeignRule is the text of a rule that is not of the subset: it equals no rule of a plan.
+// ForeignRule is the text of a rule outside the subset: it equals no rule of a plan.
 const ForeignRule = "# a rule that weft does not write"
 
-// decompiler turns expressions back into words by running them on symbols instead of packets.
+// decompiler converts expressions back into text by running them on symbols instead of packets.
 type decompiler struct {
 	family byte
 	known  protocols
@@ -21,29 +21,47 @@ type decompiler struct {
 	parts  []clause
 }
 
-// registerValue is what a register holds from this word on.
+// registerValue is the content of a register that begins at this word.
 type registerValue struct {
 	field *field
 	part  int // bytes of the field that were loaded
-	// mask and xor are set behind a bitwise expression.
+	// mask and xor are set after a bitwise expression.
 	mask, xor []byte
 	data      []byte // an immediate
 	words     string // the result of a map: the words of the lookup
 }
 
-// clause is a clause of the rule's text; guard names the protocol that a comparison only makes sure of.
+// clause is a clause of the rule's text; guard names the protocol that a comparison only ensures.
 type clause struct {
 	text    string
 	l3, l4  byte
 	implied bool
 }
 
-// Decompile gives the text of a rule as nft prints it, and foreignRule when it is none of ours.
+// Decompile returns the text of a rule as nft prints it, and ForeignRule when it is not in the subset.
 func Decompile(family byte, es []Expr) string {
 	r := &decompiler{family: family, known: start(family)}
 	for _, e := range es {
 		if e.Unknown || !r.step(e) {
 			return ForeignRule
+		}
+	}
+	var words []string
+	for _, p := range r.parts {
+		if !p.implied {
+			words = append(words, p.text)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// DecompileKnown returns the clauses of a rule outside the subset that are in it: the rule matches no packet that one of
+// them does not match.
+func DecompileKnown(family byte, es []Expr) string {
+	r := &decompiler{family: family, known: start(family)}
+	for _, e := range es {
+		if e.Verdict != nil || e.Unknown || !r.step(e) {
+			r.clearRegisters()
 		}
 	}
 	var words []string
@@ -138,7 +156,7 @@ func (r *decompiler) bitwise(e Expr) bool {
 	return r.setRegister(e.Dreg, c)
 }
 
-// mention says that a field of the packet is spoken of, which makes its guards redundant as text.
+// mention records that the text refers to a field of the packet, which makes its guards redundant as text.
 func (r *decompiler) mention(f *field) string {
 	for i, p := range r.parts {
 		if p.l3 != 0 && p.l3 == f.l3 || p.l4 != 0 && f.load.Name == "payload" &&
@@ -149,7 +167,7 @@ func (r *decompiler) mention(f *field) string {
 	return f.name
 }
 
-// compare reads a comparison; a range that was written as two is joined when its second half comes.
+// compare decompiles a comparison; a range that was written as two is joined at its second half.
 func (r *decompiler) compare(e Expr) bool {
 	c, ok := r.register(e.Sreg)
 	if !ok || c.field == nil {
@@ -225,7 +243,7 @@ func (r *decompiler) compareMasked(c registerValue, e Expr, op string) bool {
 	return r.emit(name + " & " + t.format(c.mask) + " " + op + t.format(e.Data))
 }
 
-// maskBits counts the ones of a mask that has no holes.
+// maskBits counts the ones of a contiguous mask.
 func maskBits(mask []byte) (int, bool) {
 	inverse := make([]byte, len(mask))
 	for i, b := range mask {
@@ -234,10 +252,10 @@ func maskBits(mask []byte) (int, bool) {
 	return prefixBits(make([]byte, len(mask)), inverse)
 }
 
-// clearRegisters empties the registers: whatever was loaded has been compared.
+// clearRegisters empties the registers after a comparison.
 func (r *decompiler) clearRegisters() { r.regs = [16]registerValue{} }
 
-// concatenation joins the names of the fields that stand in registers from at on.
+// concatenation joins the names of the fields in registers from at on.
 func (r *decompiler) concatenation(at Register) (string, bool) {
 	var loaded []registerValue
 	for w := at.word(); w >= 0 && w < len(r.regs); {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nat reads an address translation; its target stands in registers.
+// nat decompiles an address translation; its target is in registers.
 func (r *decompiler) nat(e Expr) bool {
 	c, ok := r.register(e.AddrReg)
 	if !ok {
@@ -62,7 +62,7 @@ func (r *decompiler) natTarget(e Expr, addr []byte) (string, bool) {
 	return ip.String() + ":" + port, true
 }
 
-// store reads "meta mark set" and "ct mark set".
+// store decompiles "meta mark set" and "ct mark set".
 func (r *decompiler) store(e Expr) bool {
 	c, ok := r.register(e.Sreg)
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Diff says where have differs from want. What is more in a whole table is a difference too; a shared table is only
-// asked for what want names. The differences' Space is left to the caller.
+// Diff returns the differences between have and want. Additional objects in a whole table are differences, too; a
+// shared table is compared only with the objects in want. The caller sets the differences' Space.
 func Diff(want, have []state.Table) []state.Difference {
 	var out []state.Difference
 	for _, w := range JoinTables(want) {
@@ -22,8 +22,8 @@ func Diff(want, have []state.Table) []state.Difference {
 			continue
 		}
 		w, h := w, have[i]
-		// What is left may name chains that are not: then it cannot be compiled, and only all of it can be brought into one
-		// spelling.
+		// The rest may refer to chains that were left out: then it cannot be compiled, and only the complete tables can
+		// be normalized.
 		if fewer, fewerHave := differingChains(w, h); compiles(fewer) && compiles(fewerHave) {
 			w, h = fewer, fewerHave
 		}
@@ -38,7 +38,7 @@ func compiles(t state.Table) bool {
 	return err == nil
 }
 
-// differingChains leaves out the chains that are the same in both, to the letter.
+// differingChains leaves out the chains that are literally equal in both.
 func differingChains(want, have state.Table) (state.Table, state.Table) {
 	in := func(all []state.Chain) func(state.Chain) bool {
 		return func(c state.Chain) bool {
@@ -57,7 +57,7 @@ func sameChain(a, b state.Chain) bool {
 		slices.Equal(a.Rules, b.Rules)
 }
 
-// fact is one fact of a table: what it is about and what it says.
+// fact is one property of a table: its subject and its value.
 type fact struct {
 	about, says string
 }
@@ -98,7 +98,7 @@ func (l fact) inChain(want []fact) bool {
 
 func (l fact) String() string { return strings.TrimSpace(l.about + " " + l.says) }
 
-// facts takes a table apart. Words are brought into nft's own spelling where they are understood.
+// facts lists the properties of a table, in nft's own spelling if the text compiles.
 func facts(in state.Table) []fact {
 	t, err := CompileTable(in)
 	if err == nil {
@@ -113,13 +113,13 @@ func facts(in state.Table) []fact {
 		if s.Interval {
 			kind += " flags interval"
 		}
-		if s.Learns > 0 {
-			kind += fmt.Sprintf(" size %d flags dynamic,timeout", s.Learns)
+		if s.DynamicSize > 0 {
+			kind += fmt.Sprintf(" size %d flags dynamic,timeout", s.DynamicSize)
 		}
 		out = append(out, fact{about: "set " + s.Name, says: kind})
 		for _, e := range s.Elements {
 			about := fmt.Sprintf("set %s element %s", s.Name, strings.Join(e.Key, " . "))
-			out = append(out, fact{about: about, says: strings.TrimSpace(e.Keeps + " " + strings.Join(e.Val, " . "))})
+			out = append(out, fact{about: about, says: strings.TrimSpace(e.Stateful + " " + strings.Join(e.Val, " . "))})
 		}
 	}
 	for _, c := range in.Chains {

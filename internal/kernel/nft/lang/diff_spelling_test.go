@@ -8,8 +8,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestDiffOfOtherSpelling: two spellings of a table are no difference, also where a chain that is spelled otherwise
-// jumps to one that is the same to the letter.
+// TestDiffOfOtherSpelling: two spellings of a table are no difference, also when a chain that is spelled differently
+// jumps to one that is literally equal.
 func TestDiffOfOtherSpelling(t *testing.T) {
 	table := func(element, rule string) []state.Table {
 		return []state.Table{{

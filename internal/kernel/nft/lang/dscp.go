@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The code point stands in six bits of the first two bytes of a header: behind four of the version in IPv6.
+// The position of the code point in the first two bytes of a header: in IPv6 after the four bits of the version.
 const (
 	dscpShift4, dscpShift6 = 2, 6
-	// The header of IPv4 has a checksum, at this place.
+	// The offset of the checksum in an IPv4 header.
 	checksumAt = 10
 )
 
-// dscp compiles "ip dscp set N": the bits are written over what was loaded, and the checksum follows.
+// dscp compiles "ip dscp set N": the bits replace those that were loaded, and the checksum is updated.
 func (c *compiler) dscp() error {
 	v6 := c.next() == "ip6"
 	c.pos += 2 // dscp set
@@ -46,12 +46,12 @@ func (c *compiler) dscp() error {
 	return nil
 }
 
-// dscpBits are the mask that leaves all else and the bits of a code point.
+// dscpBits returns the mask that keeps all other bits, and the bits of a code point.
 func dscpBits(n uint16, shift int) (mask, xor []byte) {
 	return binary.BigEndian.AppendUint16(nil, ^uint16(63<<shift)), binary.BigEndian.AppendUint16(nil, n<<shift)
 }
 
-// dscpField is what the first two bytes of a header are read as; only writing them is understood.
+// dscpField is the field of the first two bytes of a header; only storing it is supported.
 func (p protocols) dscpField(e Expr) (field, bool) {
 	if e.Name != "payload" || e.Key != unix.NFT_PAYLOAD_NETWORK_HEADER || e.Offset != 0 || e.Size != 2 {
 		return field{}, false
@@ -63,7 +63,7 @@ func (p protocols) dscpField(e Expr) (field, bool) {
 	return f, p.l3 == f.l3
 }
 
-// storeDSCP reads the end of "ip dscp set N".
+// storeDSCP decompiles the end of "ip dscp set N".
 func (r *decompiler) storeDSCP(e Expr) bool {
 	c, ok := r.register(e.Sreg)
 	if !ok || c.field == nil || len(c.mask) != 2 || c.field.name != "ip dscp" && c.field.name != "ip6 dscp" {

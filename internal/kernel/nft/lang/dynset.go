@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// What an expression does to a set (NFT_DYNSET_OP).
+// Operations of an expression on a set (NFT_DYNSET_OP).
 const (
 	dynsetUpdate = 1
 	dynsetDelete = 2
 )
 
-// timeUnit is how nft writes a time.
+// timeUnit is a unit of nft's durations.
 type timeUnit struct {
 	letter  string
 	seconds uint64
@@ -46,7 +46,7 @@ func (c *compiler) dynset() error {
 		return err
 	}
 	c.pos = behind
-	if s.Learns == 0 && !c.open {
+	if s.DynamicSize == 0 && !c.open {
 		return fmt.Errorf("rules add nothing to the set %s", s.Name)
 	}
 	if e.Key == dynsetUpdate {
@@ -63,7 +63,7 @@ func (c *compiler) dynset() error {
 	return c.expect("}")
 }
 
-// parseTime reads a time as nft writes it, in milliseconds: "1d2h", "30s".
+// parseTime parses a duration in nft's format, in milliseconds: "1d2h", "30s".
 func parseTime(s string) (uint64, error) {
 	var total uint64
 	rest := s
@@ -96,7 +96,7 @@ func timeText(ms uint64) string {
 	return b.String()
 }
 
-// dynset reads it back.
+// dynset decompiles it.
 func (r *decompiler) dynset(e Expr) bool {
 	key, ok := r.concatenation(e.Sreg)
 	if !ok || e.Flags != 0 {

@@ -14,16 +14,16 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Element is a compiled element: a key, or with different ends a range of keys; both ends are inside.
+// Element is a compiled element: a key, or an inclusive range of keys.
 type Element struct {
 	Key, KeyEnd []byte
 	Data        []byte   // of a map
 	Verdict     *Verdict // of a verdict map
 	Comment     string
-	Expr        *Expr // a limit or a count of its own
+	Expr        *Expr // its stateful expression
 }
 
-// Verdict is what a verdict map or a rule decides.
+// Verdict is the verdict of a verdict map or a rule.
 type Verdict struct {
 	Code  int32
 	Chain string
@@ -40,7 +40,7 @@ func (e Element) SameValue(f Element) bool {
 	return e.Verdict == f.Verdict && bytes.Equal(e.Data, f.Data)
 }
 
-// CompareElements orders elements by their keys, as the kernel's trees do.
+// CompareElements orders elements by their keys, as the kernel does.
 func CompareElements(a, b Element) int {
 	if c := bytes.Compare(a.Key, b.Key); c != 0 {
 		return c
@@ -48,7 +48,7 @@ func CompareElements(a, b Element) int {
 	return bytes.Compare(a.KeyEnd, b.KeyEnd)
 }
 
-// CompileElement turns an element's words into bytes.
+// CompileElement converts an element's text into bytes.
 func (s Set) CompileElement(in state.Element) (Element, error) {
 	e := Element{Comment: in.Comment}
 	if len(in.Key) != len(s.Key) {
@@ -77,7 +77,7 @@ func (s Set) CompileElement(in state.Element) (Element, error) {
 		e.Data, err = parseParts(s.Data, in.Val)
 	}
 	if err == nil {
-		e.Expr, err = s.compileStateful(in.Keeps)
+		e.Expr, err = s.compileStateful(in.Stateful)
 	}
 	if err != nil {
 		return e, fmt.Errorf("element %v: %w", in.Key, err)
@@ -139,7 +139,7 @@ func (t Type) parseRange(s string) (lo, hi []byte, err error) {
 	return lo, hi, nil
 }
 
-// fillBits sets all bits of b behind the first n.
+// fillBits sets all bits of b after the first n.
 func fillBits(b []byte, n int) []byte {
 	b = slices.Clone(b)
 	for i := range b {
@@ -153,7 +153,7 @@ func fillBits(b []byte, n int) []byte {
 	return b
 }
 
-// prefixBits says which prefix the range lo-hi is, if any.
+// prefixBits returns the length of the prefix that equals the range lo-hi, if any.
 func prefixBits(lo, hi []byte) (bits int, ok bool) {
 	for bits = 0; bits <= 8*len(lo); bits++ {
 		mask := fillBits(make([]byte, len(lo)), bits)
@@ -200,9 +200,9 @@ func formatParts(ts []Type, lo, hi []byte) []string {
 	return parts
 }
 
-// State turns the element back into what plans are made of.
+// State converts the element back into a plan's value.
 func (s Set) State(e Element) state.Element {
-	out := state.Element{Key: formatParts(s.Key, e.Key, e.KeyEnd), Comment: e.Comment, Keeps: statefulText(e.Expr)}
+	out := state.Element{Key: formatParts(s.Key, e.Key, e.KeyEnd), Comment: e.Comment, Stateful: statefulText(e.Expr)}
 	switch {
 	case e.Verdict != nil:
 		out.Val = []string{e.Verdict.String()}

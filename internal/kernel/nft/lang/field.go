@@ -16,23 +16,22 @@ const (
 	protoICMP, protoICMPv6         = 1, 58
 )
 
-// metaOifkind is the kernel's NFT_META_OIFKIND, which the library does not name: the kind of the link that a packet
-// leaves by.
+// metaOifkind is the kernel's NFT_META_OIFKIND, which x/sys does not have: the kind of the outgoing link.
 const metaOifkind = 27
 
-// field is something of a packet that a rule can load: its words, its type, and the load that fetches it.
+// field is a property of a packet that a rule can load: its name, its type, and the expression that loads it.
 type field struct {
 	name string
 	typ  Type
 	load Expr
-	// l3 and l4 are the protocols that the packet must be of before the field means anything; 0 is any.
+	// l3 and l4 are the protocols that the packet must have for the field to be valid; 0 is any.
 	l3, l4 byte
 }
 
-// fields yields all that rules can load, one after the other: a short process looks for few of them.
+// fields yields all fields lazily: a short-lived process needs few of them.
 func fields(yield func(field) bool) { _ = namedFields(yield) && rawFields(yield) }
 
-// namedFields are the parts of packets that nft has words for.
+// namedFields are the fields that nft has names for.
 func namedFields(yield func(field) bool) bool {
 	return yield(network("ip saddr", "ipv4_addr", protoIPv4, 12)) &&
 		yield(network("ip daddr", "ipv4_addr", protoIPv4, 16)) &&
@@ -105,7 +104,7 @@ func port(name string, l4 byte, off uint32) field {
 	return f
 }
 
-// arp is a field of ARP between Ethernet and IPv4.
+// arp returns a field of ARP for Ethernet and IPv4.
 func arp(name, typ string, off uint32) field { return network(name, typ, protoARP, off) }
 
 func icmp(name, typ string, l3, l4 byte) field {
@@ -114,7 +113,7 @@ func icmp(name, typ string, l3, l4 byte) field {
 	return f
 }
 
-// ndTarget is the address that a solicitation or an advertisement is about.
+// ndTarget returns the target address of a neighbor solicitation or advertisement.
 func ndTarget(name string) field {
 	f := payload(name, "ipv6_addr", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 8)
 	f.l3, f.l4 = protoIPv6, protoICMPv6
@@ -136,10 +135,10 @@ func fib(name string, flags uint32) field {
 	return field{name: name, typ: t, load: Expr{Name: "fib", Key: unix.NFT_FIB_RESULT_ADDRTYPE, Flags: flags}}
 }
 
-// protocols is what is known of the packet at one place of a rule.
+// protocols are the protocols of the packet that are known at one place of a rule.
 type protocols struct{ l3, l4 byte }
 
-// start is what is known at the beginning of a rule in a table of the family.
+// start returns what is known at the beginning of a rule in a table of the family.
 func start(family byte) protocols {
 	switch family {
 	case unix.NFPROTO_IPV4:
@@ -152,8 +151,7 @@ func start(family byte) protocols {
 	return protocols{}
 }
 
-// protocolGuard gives the field and the value to compare it with that make sure of a network protocol in a table of the
-// family.
+// protocolGuard returns the field and the value whose comparison ensures a network protocol in a table of the family.
 func protocolGuard(family, l3 byte) (field, []byte) {
 	if family == unix.NFPROTO_INET {
 		f, _ := fieldNamed("meta nfproto")
@@ -170,7 +168,7 @@ func protocolGuard(family, l3 byte) (field, []byte) {
 	return f, binary.BigEndian.AppendUint16(nil, kind)
 }
 
-// refine says what a comparison of f with value tells of the packet.
+// refine adds the knowledge from a comparison of f with value.
 func (p protocols) refine(f field, value []byte) protocols {
 	switch f.name {
 	case "meta nfproto":
@@ -190,7 +188,7 @@ func (p protocols) refine(f field, value []byte) protocols {
 	return p
 }
 
-// identify finds the field that a load fetches; part is the number of bytes it fetches of it.
+// identify finds the field of a load; part is the number of bytes that it loads.
 func (p protocols) identify(e Expr) (f field, part int, ok bool) {
 	for f := range fields {
 		l := f.load

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fwd compiles "fwd to N": the packet leaves over the link with that index. A link's name would be another link's when
-// a rule is read back after the first one has gone.
+// fwd compiles "fwd to N": the packet leaves over the link with that index. A name could be another link's when a rule
+// is read after the link was deleted.
 func (c *compiler) fwd() error {
 	c.pos++
 	if c.family != unix.NFPROTO_NETDEV {
@@ -31,7 +31,7 @@ func (c *compiler) fwd() error {
 	return nil
 }
 
-// fwd reads it back.
+// fwd decompiles it.
 func (r *decompiler) fwd(e Expr) bool {
 	to, ok := r.register(e.Sreg)
 	if !ok || len(to.data) != 4 {

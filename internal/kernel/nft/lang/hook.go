@@ -22,10 +22,14 @@ func hooks(family byte) []hookWord {
 	case unix.NFPROTO_ARP:
 		return []hookWord{{"input", 0}, {"output", 1}}
 	}
-	return []hookWord{{"prerouting", 0}, {"input", 1}, {"forward", 2}, {"output", 3}, {"postrouting", 4}}
+	all := []hookWord{{"prerouting", 0}, {"input", 1}, {"forward", 2}, {"output", 3}, {"postrouting", 4}}
+	if family == unix.NFPROTO_INET {
+		all = append(all, hookWord{"ingress", 5})
+	}
+	return all
 }
 
-// HookNumber is the kernel's number of a family's hook; an error where the family has none of that name.
+// HookNumber returns the kernel's number of a family's hook; an error if the family has none of that name.
 func HookNumber(family byte, name string) (uint32, error) {
 	for _, h := range hooks(family) {
 		if h.name == name {
@@ -35,7 +39,7 @@ func HookNumber(family byte, name string) (uint32, error) {
 	return 0, fmt.Errorf("hook %q: none of family %s", name, FamilyName(family))
 }
 
-// HookName is the inverse of HookNumber; a number that has no name is said as hookN.
+// HookName is the inverse of HookNumber; an unknown number becomes hookN.
 func HookName(family byte, n uint32) string {
 	for _, h := range hooks(family) {
 		if h.n == n {
@@ -45,7 +49,7 @@ func HookName(family byte, n uint32) string {
 	return fmt.Sprintf("hook%d", n)
 }
 
-// priorityWord is a name that nft prints for a priority; only is the one hook it is used at.
+// priorityWord is a name that nft prints for a priority; only restricts it to one hook.
 type priorityWord struct {
 	name string
 	n    int32

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// maxLogPrefix is how long the kernel lets a prefix be.
+// maxLogPrefix is the kernel's maximum length of a prefix.
 const maxLogPrefix = 127
 
-// defaultBurst is nft's burst where none is named.
+// defaultBurst is nft's default.
 const defaultBurst = 5
 
-// log compiles "log [prefix TEXT] [group N [snaplen N]]"; TEXT is one word with quotes around it.
+// log compiles "log [prefix TEXT] [group N [snaplen N]]"; TEXT is one quoted word.
 func (c *compiler) log() error {
 	c.pos++
 	e := Expr{Name: "log"}
@@ -45,7 +45,7 @@ func (c *compiler) log() error {
 	return nil
 }
 
-// quoted steps over a word with quotes around it.
+// quoted skips a quoted word.
 func (c *compiler) quoted() (string, error) {
 	word, begun := strings.CutPrefix(c.peek(), `"`)
 	word, ended := strings.CutSuffix(word, `"`)
@@ -80,7 +80,7 @@ func logText(e Expr) string {
 	return text
 }
 
-// rateUnit is a word for a number of seconds.
+// rateUnit is a unit of rates, in seconds.
 type rateUnit struct {
 	word    string
 	seconds uint64
@@ -136,7 +136,7 @@ func limitText(e Expr) (string, bool) {
 		return "", false
 	}
 	if e.Key != 0 {
-		return "", false // of bytes
+		return "", false // in bytes
 	}
 	for _, p := range rateUnits() {
 		if p.seconds != e.Per {

@@ -61,7 +61,7 @@ func (c *compiler) maskedCompare(f field, mask []byte, negated bool) error {
 	return nil
 }
 
-// value compiles the comparison of one loaded field with what comes next.
+// value compiles the comparison of one loaded field with the next value.
 func (c *compiler) value(f field, negated bool) error {
 	w := c.peek()
 	if w == "" {
@@ -102,7 +102,7 @@ func (c *compiler) value(f field, negated bool) error {
 	return nil
 }
 
-// prefix compiles the comparison of the address that was loaded last: whole bytes need no mask.
+// prefix compiles the comparison of the last loaded address: whole bytes need no mask.
 func (c *compiler) prefix(addr []byte, length int, negated bool) {
 	if length%8 == 0 {
 		c.out[len(c.out)-1].Size = uint32(length / 8)

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestNumbersThatDoNotFit: what the kernel has no room for is refused, never cut off.
+// TestNumbersThatDoNotFit: numbers that are too large for the kernel are refused, never truncated.
 func TestNumbersThatDoNotFit(t *testing.T) {
 	chain := func(priority int) state.Table {
 		return state.Table{Family: "inet", Name: "t", Chains: []state.Chain{{
@@ -17,7 +17,7 @@ func TestNumbersThatDoNotFit(t *testing.T) {
 		}}}
 	}
 	set := func(size int) state.Table {
-		return state.Table{Family: "inet", Name: "t", Sets: []state.Set{{Name: "s", Key: "ipv4_addr", Learns: size}}}
+		return state.Table{Family: "inet", Name: "t", Sets: []state.Set{{Name: "s", Key: "ipv4_addr", DynamicSize: size}}}
 	}
 	for name, c := range map[string]struct {
 		table state.Table

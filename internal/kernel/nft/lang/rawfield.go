@@ -8,15 +8,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// requires says of which protocols a packet must be before the field means anything.
+// requires sets which protocols a packet must have for the field to be valid.
 func (f field) requires(l3, l4 byte) field {
 	f.l3, f.l4 = l3, l4
 	return f
 }
 
-// rawFields are parts of packets that nft has no words for but "@BASE,BIT,BITS": of the packet that an error quotes
-// behind its own eight bytes of head, of what a tunnel's packet carries, and of the fragment head behind IPv6's. nft
-// itself, should it load a rule of ours, wants sets of whole numbers for them.
+// rawFields are parts of packets that nft can only express as "@BASE,BIT,BITS": of the packet quoted in an ICMP error
+// after its own header of eight bytes, of a tunnel's inner packet, and of IPv6's fragment header. nft itself, if it
+// loads one of our rules, requires sets of plain numbers for them.
 func rawFields(yield func(field) bool) bool {
 	for _, r := range []struct {
 		at  uint32

@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rejectCode is one way to refuse a packet: the words behind "reject with" and the kernel's numbers.
+// rejectCode is one kind of rejection: the words after "reject with" and the kernel's numbers.
 type rejectCode struct {
 	words string
 	kind  uint32
 	code  byte
 }
 
-// rejectCodes lists what a table of the family can answer; the first is what a bare "reject" means.
+// rejectCodes lists the rejections in a table of the family; the first is the default.
 func rejectCodes(family byte) []rejectCode {
 	reset := rejectCode{"tcp reset", unix.NFT_REJECT_TCP_RST, 0}
 	switch family {
@@ -80,7 +80,7 @@ func (c *compiler) reject() error {
 // rejectText is the inverse of reject.
 func rejectText(family byte, e Expr) (string, bool) {
 	for i, r := range rejectCodes(family) {
-		// The kernel tells no code of a reset.
+		// The kernel reports no code for a reset.
 		if r.kind != e.Key || len(e.Code) > 0 && r.code != e.Code[0] {
 			continue
 		}

@@ -11,36 +11,42 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Set is the compiled head of a set or map.
+// Set is a compiled set or map.
 type Set struct {
-	Name      string
-	Key, Data []Type
-	IsMap     bool
-	Verdicts  bool
-	Interval  bool
-	Learns    int
-	// Opaque is set for a set that weft cannot have made (other flags, unknown types).
+	Name        string
+	Key, Data   []Type
+	IsMap       bool
+	Verdicts    bool
+	Interval    bool
+	DynamicSize int
+	// Opaque marks a set that weft cannot have made (other flags, unknown types).
 	Opaque bool
-	// Exclusive and owned are state.Set's.
+	// Exclusive and Owned are those of state.Set.
 	Exclusive string
 	Owned     bool
 	Elements  []Element
-	Source    state.Set // as the plan said it
+	Source    state.Set // as in the plan
 }
 
-// CompileSet turns a set's words, without its elements, into what the kernel is told. Errors say which word cannot be.
+// CompileSet compiles a set, without its elements. Errors name the unknown word.
 func CompileSet(in state.Set) (Set, error) {
-	s := Set{Name: in.Name, Interval: in.Interval, IsMap: in.Data != "", Verdicts: in.Data == "verdict", Learns: in.Learns}
-	s.Source = state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval, Learns: in.Learns}
+	s := Set{
+		Name:        in.Name,
+		Interval:    in.Interval,
+		IsMap:       in.Data != "",
+		Verdicts:    in.Data == "verdict",
+		DynamicSize: in.DynamicSize,
+	}
+	s.Source = state.Set{Key: in.Key, Data: in.Data, Interval: in.Interval, DynamicSize: in.DynamicSize}
 	s.Exclusive, s.Owned = in.Exclusive, in.Owned
 	if err := checkName(in.Name); err != nil {
 		return s, err
 	}
-	if in.Learns < 0 || in.Learns > 0 && (in.Data != "" || in.Interval) {
+	if in.DynamicSize < 0 || in.DynamicSize > 0 && (in.Data != "" || in.Interval) {
 		return s, errors.New("a set that rules add to is no map, has no ranges, and has a size")
 	}
-	if in.Learns > math.MaxUint32 {
-		return s, fmt.Errorf("a set has room for %d elements, not for %d", math.MaxUint32, in.Learns)
+	if in.DynamicSize > math.MaxUint32 {
+		return s, fmt.Errorf("a set has room for %d elements, not for %d", math.MaxUint32, in.DynamicSize)
 	}
 	var err error
 	if s.Key, err = parseTypes(in.Key); err != nil {
@@ -63,7 +69,7 @@ func CompileSet(in state.Set) (Set, error) {
 	for i := 1; i < len(s.Elements); i++ {
 		if CompareElements(s.Elements[i-1], s.Elements[i]) == 0 {
 			if !s.Elements[i].SameValue(s.Elements[i-1]) {
-				return s, fmt.Errorf("element %v stands twice with different values", s.State(s.Elements[i]).Key)
+				return s, fmt.Errorf("element %v is listed twice with different values", s.State(s.Elements[i]).Key)
 			}
 		}
 	}
@@ -71,16 +77,16 @@ func CompileSet(in state.Set) (Set, error) {
 	return s, nil
 }
 
-// SameHead reports whether two sets differ in nothing but elements.
+// SameHead reports whether two sets differ only in their elements.
 func (s Set) SameHead(o Set) bool {
-	return s.Name == o.Name && !s.Opaque && !o.Opaque && s.Interval == o.Interval && s.Learns == o.Learns &&
+	return s.Name == o.Name && !s.Opaque && !o.Opaque && s.Interval == o.Interval && s.DynamicSize == o.DynamicSize &&
 		s.IsMap == o.IsMap &&
 		s.Verdicts == o.Verdicts && slices.Equal(s.Key, o.Key) && slices.Equal(s.Data, o.Data)
 }
 
 func (s Set) head() state.Set {
 	out := state.Set{
-		Name: s.Name, Key: typesString(s.Key), Data: typesString(s.Data), Interval: s.Interval, Learns: s.Learns,
+		Name: s.Name, Key: typesString(s.Key), Data: typesString(s.Data), Interval: s.Interval, DynamicSize: s.DynamicSize,
 	}
 	if s.Verdicts {
 		out.Data = "verdict"
@@ -91,7 +97,7 @@ func (s Set) head() state.Set {
 	return out
 }
 
-// ConcatRanges reports whether keys are of several fields of which each may be a range.
+// ConcatRanges reports whether keys have several fields, each of which may be a range.
 func (s Set) ConcatRanges() bool { return s.Interval && len(s.Key) > 1 }
 
 var errUnknownType = errors.New("unknown type")

@@ -7,11 +7,10 @@ import (
 	"fmt"
 )
 
-// limitOver turns a limit round: it matches what is over the rate (NFT_LIMIT_F_INV); so does the flag of a count of
-// connections.
+// limitOver inverts a limit: it matches packets above the rate (NFT_LIMIT_F_INV); countOver does so for connections.
 const limitOver, countOver = 1, 1
 
-// compileStateful compiles the statement that an element keeps for itself.
+// compileStateful compiles the stateful statement of an element.
 func (s Set) compileStateful(text string) (*Expr, error) {
 	if text == "" {
 		return nil, nil
@@ -54,7 +53,7 @@ func (c *compiler) connlimit() error {
 	return err
 }
 
-// statefulText is the text of what an element keeps.
+// statefulText returns the text of a stateful expression.
 func statefulText(e *Expr) string {
 	if e == nil {
 		return ""

@@ -14,7 +14,7 @@ type symbol struct {
 	n    uint32
 }
 
-// symbols are the names of a type's numbers.
+// symbols returns the names of a type's numbers.
 func (t Type) symbols() []symbol {
 	switch t.name {
 	case "nf_proto":
@@ -70,7 +70,7 @@ func (t Type) symbols() []symbol {
 	return nil
 }
 
-// symbol gives the number of a name.
+// symbol returns the number of a name.
 func (t Type) symbol(name string) (uint32, bool) {
 	if t.name == "inet_proto" && (name == "icmpv6" || name == "icmp6") {
 		name = "ipv6-icmp"
@@ -83,7 +83,7 @@ func (t Type) symbol(name string) (uint32, bool) {
 	return 0, false
 }
 
-// named reports whether b has bits, and all of them have names.
+// named reports whether any bits are set in b, and all of them have names.
 func (t Type) named(b []byte) bool {
 	bits := t.value(b)
 	if bits == 0 {

@@ -20,7 +20,7 @@ type Table struct {
 	Family byte
 	Name   string
 	Shared bool
-	open   bool // a part of a table: what it names may be elsewhere
+	open   bool // a part of a table, which may refer to its other parts
 	Sets   []Set
 	Chains []Chain
 }
@@ -34,30 +34,30 @@ type Chain struct {
 	Policy   string
 	Device   string
 	Rules    []Rule
-	Source   state.Chain // as the plan said it
+	Source   state.Chain // as in the plan
 }
 
-// Rule is a compiled rule. Text is in nft's own spelling, whatever the plan's was.
+// Rule is a compiled rule. Text is in nft's own spelling.
 type Rule struct {
 	Text, Comment string
 	Exprs         []Expr
 	Handle        uint64
 }
 
-// Same reports whether two rules say the same. A rule that weft cannot read is the same as none.
+// Same reports whether two rules are equal. A foreign rule equals none.
 func (r Rule) Same(o Rule) bool {
 	return r.Text == o.Text && r.Comment == o.Comment && r.Text != ForeignRule
 }
 
-// Base reports whether packets come to the chain from a hook, and not from other chains alone.
+// Base reports whether the chain has a hook.
 func (c Chain) Base() bool { return c.Hook != "" }
 
-// SameHead reports whether two chains differ in nothing but policy and rules.
+// SameHead reports whether two chains differ only in policy and rules.
 func (c Chain) SameHead(o Chain) bool {
 	return c.Type == o.Type && c.Hook == o.Hook && c.Priority == o.Priority && c.Device == o.Device
 }
 
-// Set is the set or map of that name, and whether there is one.
+// Set returns the set or map of that name, and whether there is one.
 func (t *Table) Set(name string) (Set, bool) {
 	i := slices.IndexFunc(t.Sets, func(s Set) bool { return s.Name == name })
 	if i < 0 {
@@ -66,7 +66,7 @@ func (t *Table) Set(name string) (Set, bool) {
 	return t.Sets[i], true
 }
 
-// Chain is the chain of that name, and whether there is one.
+// Chain returns the chain of that name, and whether there is one.
 func (t *Table) Chain(name string) (Chain, bool) {
 	i := slices.IndexFunc(t.Chains, func(c Chain) bool { return c.Name == name })
 	if i < 0 {
@@ -81,10 +81,10 @@ func (t *Table) HasChain(name string) bool {
 	return ok
 }
 
-// Label names the table as nft does.
+// Label returns the table's name as nft prints it.
 func (t *Table) Label() string { return FamilyName(t.Family) + " " + t.Name }
 
-// Validate compiles all that the tables hold and says what cannot be.
+// Validate compiles the tables and returns the errors.
 func Validate(tables []state.Table) error {
 	_, err := Compile(tables)
 	return err
@@ -103,8 +103,7 @@ func Compile(in []state.Table) ([]*Table, error) {
 	return out, nil
 }
 
-// JoinTables merges values that name one table: owners of a fragment each name their elements, and the same sets and
-// chains, of a shared one.
+// JoinTables merges values of the same table: each owner names its own elements, and the same sets and chains.
 func JoinTables(in []state.Table) []state.Table {
 	var out []state.Table
 	for _, t := range in {
@@ -135,7 +134,7 @@ func JoinTables(in []state.Table) []state.Table {
 	return out
 }
 
-// CompileTable compiles a whole table: what its rules name must be in it.
+// CompileTable compiles a whole table: it must contain everything that its rules refer to.
 func CompileTable(in state.Table) (*Table, error) { return CompilePart(in, false) }
 
 // CompilePart compiles a table, or with open a part of one.
@@ -154,7 +153,7 @@ func CompilePart(in state.Table, open bool) (*Table, error) {
 			return nil, fmt.Errorf("set %s: %w", s.Name, err)
 		}
 		if _, twice := t.Set(s.Name); twice {
-			return nil, fmt.Errorf("set %s stands twice with different types", s.Name)
+			return nil, fmt.Errorf("set %s is listed twice with different types", s.Name)
 		}
 		t.Sets = append(t.Sets, c)
 	}
@@ -165,7 +164,7 @@ func CompilePart(in state.Table, open bool) (*Table, error) {
 			return nil, fmt.Errorf("chain %s: %w", c.Name, err)
 		}
 		if t.HasChain(c.Name) {
-			return nil, fmt.Errorf("chain %s stands twice with different rules", c.Name)
+			return nil, fmt.Errorf("chain %s is listed twice with different rules", c.Name)
 		}
 		t.Chains = append(t.Chains, h)
 	}
@@ -185,7 +184,7 @@ func CompilePart(in state.Table, open bool) (*Table, error) {
 	return t, t.checkVerdicts()
 }
 
-// checkVerdicts makes sure that the chains which elements jump to exist.
+// checkVerdicts checks that the chains which elements jump to exist.
 func (t *Table) checkVerdicts() error {
 	for _, s := range t.Sets {
 		for _, e := range s.Elements {
@@ -258,7 +257,7 @@ func families() []familyWord {
 	}
 }
 
-// ParseFamily is the kernel's number (NFPROTO_…) of a family that nft names.
+// ParseFamily returns the kernel's number (NFPROTO_…) of a family.
 func ParseFamily(name string) (byte, error) {
 	for _, f := range families() {
 		if f.name == name {
@@ -268,7 +267,7 @@ func ParseFamily(name string) (byte, error) {
 	return 0, fmt.Errorf("family %q: want ip, ip6, inet, arp, bridge or netdev", name)
 }
 
-// FamilyName is the inverse of ParseFamily; a number that has no name is said as familyN.
+// FamilyName is the inverse of ParseFamily; an unknown number becomes familyN.
 func FamilyName(n byte) string {
 	for _, f := range families() {
 		if f.n == n {

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Text renders a table exactly as `nft -s list table` prints it (nft 1.0.6): the plan on paper and the kernel's answer
-// can be compared as files.
+// Text renders a table exactly as `nft -s list table` prints it (nft 1.0.6): a plan and the kernel's state can be
+// compared as files.
 func Text(in state.Table) (string, error) {
 	ts, err := Compile([]state.Table{in})
 	if err != nil {
@@ -45,8 +45,8 @@ func (s Set) print(b *strings.Builder) {
 	if s.Interval {
 		b.WriteString("\t\tflags interval\n")
 	}
-	if s.Learns > 0 {
-		fmt.Fprintf(b, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.Learns)
+	if s.DynamicSize > 0 {
+		fmt.Fprintf(b, "\t\tsize %d\n\t\tflags dynamic,timeout\n", s.DynamicSize)
 	}
 	if len(s.Elements) > 0 {
 		b.WriteString("\t\telements = { ")
@@ -69,8 +69,8 @@ func (s Set) print(b *strings.Builder) {
 	b.WriteString("\t}\n")
 }
 
-// printOrder gives the elements in nft's order: it compares numbers of the machine's byte order, and concatenations,
-// from their last byte on, and leaves concatenations of ranges as they were made.
+// printOrder returns the elements in nft's order: it compares numbers in host byte order, and concatenations, from
+// their last byte on, and does not sort concatenations of ranges.
 func (s Set) printOrder() []Element {
 	if len(s.Key) == 1 && !s.Key[0].HostOrder || s.ConcatRanges() {
 		return s.Elements
@@ -87,8 +87,8 @@ func (s Set) printOrder() []Element {
 
 func elementText(e state.Element) string {
 	text := strings.Join(e.Key, " . ")
-	if e.Keeps != "" {
-		text += " " + e.Keeps
+	if e.Stateful != "" {
+		text += " " + e.Stateful
 	}
 	if e.Comment != "" {
 		text += fmt.Sprintf(" comment %q", e.Comment)
@@ -130,7 +130,7 @@ func (r Rule) String() string {
 	return fmt.Sprintf("%s comment %q", r.Text, r.Comment)
 }
 
-// State turns a compiled table back into a plan's value.
+// State converts a compiled table back into a plan's value.
 func (t *Table) State() state.Table {
 	out := state.Table{Family: FamilyName(t.Family), Name: t.Name, Shared: t.Shared}
 	for _, s := range t.Sets {

@@ -13,18 +13,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Type is one of nft's types: what a set's key is made of and what a field of a packet holds.
+// Type is one of nft's types, of a set's key or of a packet's field.
 type Type struct {
 	name string
 	Size int    // bytes; a concatenation pads each part to four
-	id   uint32 // nft's number of the type, kept by the kernel for whoever lists the set
-	// HostOrder is set for numbers in the machine's own byte order; all others are in the network's.
+	id   uint32 // nft's number of the type, which the kernel stores for programs that list the set
+	// HostOrder marks numbers in host byte order; all others are in network byte order.
 	HostOrder bool
 	// wrap is how many elements nft prints on one line; 0 is one.
 	wrap int
 }
 
-// The types that are understood (nft's include/datatype.h).
+// typeByName returns a supported type (nft's include/datatype.h).
 func typeByName(name string) (Type, error) {
 	switch name {
 	case "nf_proto":
@@ -49,7 +49,7 @@ func typeByName(name string) (Type, error) {
 		return Type{name: name, Size: 1, id: 29, wrap: 1}, nil
 	case "tcp_flag":
 		return Type{name: name, Size: 1, wrap: 2}, nil
-	case "integer": // a plain number of one byte
+	case "integer": // a number of one byte
 		return Type{name: name, Size: 1, wrap: 5}, nil
 	case "ct_dir":
 		return Type{name: name, Size: 1, id: 27, wrap: 2}, nil
@@ -92,7 +92,7 @@ func typesString(ts []Type) string {
 	return strings.Join(names, " . ")
 }
 
-// TypesID is the number of a concatenation of types: six bits each.
+// TypesID returns the number of a concatenation of types: six bits each.
 func TypesID(ts []Type) uint32 {
 	var m uint32
 	for _, t := range ts {
@@ -101,7 +101,7 @@ func TypesID(ts []Type) uint32 {
 	return m
 }
 
-// TypesSize is the length of a key of these types; only a concatenation is padded.
+// TypesSize returns the length of a key of these types; only a concatenation is padded.
 func TypesSize(ts []Type) int {
 	if len(ts) == 1 {
 		return ts[0].Size
@@ -115,7 +115,7 @@ func TypesSize(ts []Type) int {
 
 func pad4(n int) int { return (n + 3) &^ 3 }
 
-// parse gives the bytes of one literal.
+// parse returns the bytes of one literal.
 func (t Type) parse(s string) ([]byte, error) {
 	switch t.name {
 	case "ipv4_addr", "ipv6_addr":
@@ -142,7 +142,7 @@ func (t Type) parse(s string) ([]byte, error) {
 	return t.parseNumber(s)
 }
 
-// isLinkName reports whether nft and the kernel both take it for (the beginning of) a link's name.
+// isLinkName reports whether both nft and the kernel accept it as (the beginning of) a link's name.
 func isLinkName(s string) bool {
 	return s != "" && len(s) <= 15 && !strings.ContainsFunc(s, func(r rune) bool {
 		return r <= ' ' || r > '~' || strings.ContainsRune(`"/:\`, r)
@@ -162,7 +162,7 @@ func (t Type) parseNumber(s string) ([]byte, error) {
 	return t.number(n), nil
 }
 
-// number gives the bytes of n in the type's size and order.
+// number returns the bytes of n in the type's size and byte order.
 func (t Type) number(n uint32) []byte {
 	switch t.Size {
 	case 1:
@@ -216,7 +216,7 @@ func (t Type) format(b []byte) string {
 	return strconv.FormatUint(uint64(n), 10)
 }
 
-// isAddress reports whether ranges of the type are printed as prefixes where they are some.
+// isAddress reports whether ranges of the type are printed as prefixes if possible.
 func (t Type) isAddress() bool { return t.name == "ipv4_addr" || t.name == "ipv6_addr" }
 
 // isFlags reports whether the type is a set of bits that are listed with commas.

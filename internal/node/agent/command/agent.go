@@ -19,16 +19,16 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// What keeps the agent small, beside agentconf.GCPercent.
+// Limits that keep the agent small, in addition to agentconf.GCPercent.
 const (
-	agentMemory   = 24 << 20 // bytes; a soft limit, above it the collector works harder
-	clusterMemory = 36 << 20 // the same for an agent that knows a cluster of Kubernetes
-	// nodeMemory is added for each of its nodes beyond the first thousand: a limit below what is in use would have the
-	// collector run without end.
-	nodeMemory   = 8 << 10
+	agentLimit   = 24 << 20 // bytes; a soft limit, above which the garbage collector runs more often
+	clusterLimit = 36 << 20 // the same for an agent in a Kubernetes cluster
+	// nodeLimit is added for each node beyond the first thousand: with a limit below the memory in use the garbage
+	// collector would run without end.
+	nodeLimit    = 8 << 10
 	usualCluster = 1000
-	// podMemory is added for each pod that policies may be about: twice what it takes.
-	podMemory = 3 << 9
+	// podLimit is added for each pod that policies may select: twice its size.
+	podLimit = 3 << 9
 )
 
 func newAgentCmd(env ui.Env, further []mesh.Backend) *cobra.Command {
@@ -36,13 +36,15 @@ func newAgentCmd(env ui.Env, further []mesh.Backend) *cobra.Command {
 	var file string
 	cmd := &cobra.Command{
 		Use:   "agent",
-		Short: "Run this node's agent: it answers CNI calls and keeps the routes to other nodes",
-		Long: `Run the agent of the network namespace it is started in, until SIGTERM.
+		Short: "Run this node's agent, which serves CNI calls and maintains the routes to other nodes",
+		Long: `Runs the agent of the network namespace in which it is started, until SIGTERM.
 
-It answers the calls that the runtime's plugin weft-cni hands over. With --store-dir, --in-cluster or
---kubeconfig it also knows the cluster, and keeps the routes to the pods of the other nodes. Pods keep
-their network while it is away. --config names a file; flags are set over it. It prints "ready" on
-stdout when it answers.`,
+The agent serves the CNI calls that weft-cni forwards. With a datastore (--store-dir, --in-cluster or --kubeconfig) it
+also maintains the routes to the pods of other nodes, allocates addresses and enforces network policies. Pods keep their
+network while the agent is not running. Flags override the configuration file (--config). The agent prints "ready" on
+stdout when it serves calls.`,
+		Example: "  weft agent --config /etc/weft/weft.yaml\n" +
+			"  weft agent --node node1 --store-dir /run/weft/lab/store --encapsulation vxlan",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := agentconf.Complete(&c, file, env.Getenv, cmd.Flags()); err != nil {
@@ -57,35 +59,35 @@ stdout when it answers.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&file, "config", "", "`FILE` of the configuration, YAML or JSON (default: none)")
-	f.StringVar(&c.Node, "node", "", "the node's `NAME` in the cluster (default: $NODE_NAME, or the host name)")
+	f.StringVar(&file, "config", "", "`FILE` of the configuration, YAML or JSON; flags override it (default: none)")
+	f.StringVar(&c.Node, "node", "", "`NAME` of the node in the cluster (default: $NODE_NAME, or the host name)")
 	f.StringVar(&c.Socket, "socket", c.Socket, "`PATH` of the socket that weft-cni calls")
 	f.StringVar(&c.StateDir, "state-dir", c.StateDir, "`DIR` of the ledger of attachments")
 	f.StringVar(&c.StoreDir, "store-dir", "", "`DIR` of the cluster's manifests (default: no mesh)")
-	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses where a network names none")
+	f.StringVar(&c.AddressDir, "address-dir", c.AddressDir, "`DIR` of host-local's addresses, for networks without dataDir")
 	f.StringVar(&c.Network.Encapsulation, "encapsulation", c.Network.Encapsulation,
-		"how packets get from node to node: host-gw, vxlan, udp, ipip or wireguard, or a back end of your own")
-	f.StringVar((*string)(&c.Network.Addresses), "addresses", "", "what pods are numbered from: podCIDRs or pools")
+		"`BACKEND` between nodes: host-gw, vxlan, udp, ipip or wireguard, or a custom one, DOMAIN/NAME")
+	f.StringVar((*string)(&c.Network.Addresses), "addresses", "", "`MODE` of allocating pod addresses: podCIDRs, one prefix per node, or pools (default: podCIDRs)")
 	f.StringVar(&c.Network.WireguardKeyFile, "wireguard-key-file", c.Network.WireguardKeyFile,
-		"`FILE` of the node's private key for wireguard, made when it is missing")
-	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "reach the API server as a pod does")
-	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "reach the API server by this `FILE`")
-	f.TextVar(&c.LogLevel, "log-level", slog.LevelInfo, "least `LEVEL` that is logged: debug, info, warn, error")
-	f.StringVar(&c.ReadyFile, "ready-file", "", "write the process id to `FILE` once calls are answered")
-	f.StringVar(&c.Metrics.Address, "metrics-address", "", "serve /metrics, /readyz and /loglevel at `ADDRESS`")
+		"`FILE` of the node's private key for wireguard, generated if it is missing")
+	f.BoolVar(&c.Kubernetes.InCluster, "in-cluster", false, "connect to the API server with the pod's service account")
+	f.StringVar(&c.Kubernetes.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` of the API server")
+	ui.LogLevelFlag(f, &c.LogLevel)
+	f.StringVar(&c.ReadyFile, "ready-file", "", "`FILE` to which the process ID is written when the agent is ready")
+	f.StringVar(&c.Metrics.Address, "metrics-address", "", "HOST:PORT `ADDRESS` for /metrics, /readyz and /loglevel (default: none)")
 	f.StringVar(&c.Runtime.Endpoint, "runtime-endpoint", "",
-		"the runtime's CRI `SOCKET`, as unix:///run/containerd/containerd.sock, or auto")
+		"CRI `SOCKET` of the runtime, for example unix:///run/containerd/containerd.sock, or auto (default: none)")
 	return cmd
 }
 
-// sized makes room for what is known of a large cluster.
+// sized raises the memory limit for a large cluster.
 func sized(c config.Config) func(nodes, pods int) {
-	limit := int64(agentMemory)
+	limit := int64(agentLimit)
 	if c.Kubernetes != (config.Kubernetes{}) {
-		limit = clusterMemory
+		limit = clusterLimit
 	}
 	return func(nodes, pods int) {
-		debug.SetMemoryLimit(limit + int64(max(0, nodes-usualCluster))*nodeMemory + int64(pods)*podMemory)
+		debug.SetMemoryLimit(limit + int64(max(0, nodes-usualCluster))*nodeLimit + int64(pods)*podLimit)
 	}
 }
 
@@ -99,14 +101,15 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, fur
 		VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
-		Now: time.Now, After: time.After, Sized: sized(c), Step: agentStep(env), PluginTime: pluginTime(env),
+		Now: time.Now, After: time.After, Sized: sized(c), Failpoint: agentFailpoint(env), PluginTime: pluginTime(env),
+		Doctor: examine,
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")
 			if c.ReadyFile == "" {
 				return
 			}
 			if err := os.WriteFile(c.ReadyFile, []byte(fmt.Sprintln(os.Getpid())), 0o644); err != nil {
-				log.Error("ready file", "err", err)
+				log.Error("ready file could not be written", "err", err)
 			}
 		},
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
-	"github.com/weft-net/weft/internal/endpoint/leftover"
+	"github.com/weft-net/weft/internal/endpoint/cleanup"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adopted"
@@ -29,50 +29,56 @@ import (
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
-// cleaning says what is to be taken away.
+// cleaning has the flags of the command.
 type cleaning struct {
-	source                  objects.Source
-	from, stateDir, output  string
-	dry, force, keepTunnels bool
-	dropPolicies            bool
+	source                     objects.Source
+	from, stateDir, output     string
+	dryRun, force, keepTunnels bool
+	dropPolicies               bool
 }
 
 func newCleanCmd(env ui.Env) *cobra.Command {
 	c := cleaning{source: objects.Source{Env: env}}
 	cmd := &cobra.Command{
 		Use:   "clean",
-		Short: "Take away what another network has left on this node's kernel, when weft serves in its place",
-		Long: "Takes away what Calico has left on this node: rules of iptables and nft, ipsets, routes to other nodes and tunnels. Interfaces of\n" +
-			"running pods and the routes to them stay. Before anything is changed it is looked whether weft serves in Calico's place: what\n" +
-			"Calico has given is imported, the agent has its own ways to all other nodes, and policies hold for each pod that Calico has attached. Calico's own policies\n" +
-			"(NetworkPolicy and GlobalNetworkPolicy of projectcalico.org, and what belongs to them) are not enforced by weft: where there are\n" +
-			"some, nothing is changed without --drop-calico-policies.\n\n" +
-			"Other nodes may still send through Calico's tunnels: run it with --keep-tunnels on every node first, then without on every node.\n\n" +
-			"Keys of -o json: found [text], lookAt [text], done.",
+		Short: "Remove what another network has left in this node's kernel",
+		Long: `Removes what Calico has left on this node: rules of iptables and nftables, ipsets, routes to other nodes, and tunnels.
+Interfaces of running pods and the routes to them stay. It changes nothing unless weft has replaced Calico: Calico's
+allocations are imported, the agent has routes to all other nodes, and policies are enforced for each pod that Calico
+has attached. weft does not enforce Calico's own policies (NetworkPolicy and GlobalNetworkPolicy of projectcalico.org):
+if there are some, nothing is changed without --drop-calico-policies.
+
+Other nodes may still send through Calico's tunnels: run it on every node with --keep-tunnels first, then on every node
+without.
+
+Keys of -o json: found [text], lookAt [text], done.`,
+		Example: "  weft clean --from calico --dry-run\n" +
+			"  weft clean --from calico --keep-tunnels\n" +
+			"  weft clean --from calico",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), env.Stdout) },
 	}
 	c.source.Flags(cmd, &c.output)
 	f := cmd.Flags()
-	f.StringVar(&c.from, "from", "calico", "`WHOM`: calico")
-	f.StringVar(&c.stateDir, "state-dir", "", "`DIR` of this node's agent (default: what its configuration says)")
-	f.BoolVar(&c.dry, "dry-run", false, "only say what there is")
-	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "leave the tunnels: other nodes still send through them")
+	f.StringVar(&c.from, "from", "calico", "`NETWORK` to remove: calico")
+	f.StringVar(&c.stateDir, "state-dir", "", "state `DIR` of this node's agent (default: its configuration's)")
+	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be removed, and change nothing")
+	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "keep the tunnels, through which other nodes may still send")
 	f.BoolVar(&c.dropPolicies, "drop-calico-policies", false,
-		"go on though Calico's own policies are not enforced any more")
+		"continue although Calico's own policies are no longer enforced")
 	f.BoolVar(&c.force, "force", false,
-		"do not look whether weft serves in its place: pods may lose their ways, or be open")
+		"do not check that weft has replaced Calico: pods may lose their routes, or their policies")
 	return cmd
 }
 
 func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	if c.output != "text" && c.output != "json" {
-		return ui.UsageError(fmt.Errorf("output %q is neither text nor json", c.output))
+		return ui.BadOutput(c.output, "text", "json")
 	}
 	if c.from != "calico" {
-		return ui.UsageError(fmt.Errorf("--from %q is not calico", c.from))
+		return ui.UsageError(model.NotOneOf("--from", c.from, "calico"))
 	}
-	node, err := doctor.This(ctx, c.source.Config, "")
+	node, err := doctor.Local(ctx, c.source.Config, "")
 	if err != nil {
 		return err
 	}
@@ -83,49 +89,49 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	}
 	defer func() { _ = host.Close() }()
 	host.Root = node.NodeRoot // its iptables
-	if !c.dry && !c.force {
+	if !c.dryRun && !c.force {
 		if err := c.serves(ctx, host); err != nil {
 			return err
 		}
 	}
-	found, err := leftover.FindCalico(ctx, host)
+	found, err := cleanup.FindCalico(ctx, host)
 	if err != nil {
 		return err
 	}
 	if c.keepTunnels {
 		found.Tunnels = nil
 	}
-	if !c.dry {
-		if err := found.Take(ctx, host); err != nil {
+	if !c.dryRun {
+		if err := found.Remove(ctx, host); err != nil {
 			return err
 		}
 	}
 	return c.print(out, found)
 }
 
-func (c *cleaning) print(out io.Writer, found leftover.Calico) error {
+func (c *cleaning) print(out io.Writer, found cleanup.Calico) error {
 	lines := found.Lines()
 	if c.output == "json" {
 		some := func(s []string) []string { return append([]string{}, s...) }
-		return ui.PrintJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unseen), "done": !c.dry})
+		return ui.PrintJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unreadable), "done": !c.dryRun})
 	}
-	did := "taken away"
-	if c.dry {
-		did = "to take away (nothing was changed)"
+	did := "removed"
+	if c.dryRun {
+		did = "to remove (dry run)"
 	}
 	var b strings.Builder
 	for _, l := range lines {
 		fmt.Fprintln(&b, l)
 	}
-	for _, l := range found.Unseen {
-		fmt.Fprintf(&b, "look at: %s of the older iptables is there, and no iptables-legacy-save to see what is in it\n", l)
+	for _, l := range found.Unreadable {
+		fmt.Fprintf(&b, "not inspected: %s of legacy iptables: iptables-legacy-save is not installed\n", l)
 	}
-	fmt.Fprintf(&b, "%d things %s\n", len(lines), did)
+	fmt.Fprintf(&b, "%d objects %s\n", len(lines), did)
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// serves tells what is missing for weft to serve in Calico's place on this node.
+// serves returns what is missing before weft can replace Calico on this node.
 func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
 	objects, err := c.source.Open()
 	if err != nil {
@@ -138,12 +144,12 @@ func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
 	if err != nil {
 		return err
 	}
-	news := len(plan.Blocks)
+	missing := len(plan.Blocks)
 	for _, p := range plan.Pools {
-		news += len(p.Reserved)
+		missing += len(p.Reserved)
 	}
-	if news > 0 {
-		return notYet("run `weft ipam import --from calico`", "%d addresses and blocks of Calico's are not imported", news)
+	if missing > 0 {
+		return notYet("run `weft ipam import --from calico`", "%d addresses and blocks of Calico are not imported", missing)
 	}
 	status, err := reconcile.ReadStatus(c.stateDir)
 	if err != nil {
@@ -151,12 +157,12 @@ func (c *cleaning) serves(ctx context.Context, host *kernel.Conn) error {
 	}
 	broken := slices.ContainsFunc(status.Fragments, func(f reconcile.FragmentStatus) bool { return !f.OK })
 	if status.Error != "" || broken || len(status.Topology.Problems) > 0 {
-		return notYet("look at `weft mesh`", "this node's ways to other nodes are not all there")
+		return notYet("run `weft mesh`", "the mesh of this node is incomplete: not all peers have routes")
 	}
 	return c.guarded(ctx, host)
 }
 
-// policies refuses while there are policies that only Calico enforces.
+// policies refuses to continue while there are policies that only Calico enforces.
 func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
 	if c.dropPolicies {
 		return nil
@@ -167,13 +173,13 @@ func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
 	}
 	if len(policies) > 0 {
 		return notYet(
-			"rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or go on without them by --drop-calico-policies",
-			"weft does not enforce Calico's own policies: %s", calico.Naming(policies))
+			"rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or add --drop-calico-policies",
+			"weft does not enforce Calico's own policies: %s", calico.Summary(policies))
 	}
 	return nil
 }
 
-// guarded reports whether each pod of this node is one that policies hold for.
+// guarded returns an error unless policies are enforced for each pod of this node.
 func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 	links, err := net.Interfaces()
 	if err != nil {
@@ -198,8 +204,8 @@ func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 		if !strings.HasPrefix(l.Alias, "weft") && !slices.Contains(inherited, l.Name) {
 			errs = append(
 				errs,
-				notYet("look at the agent's log, and at `weft ipam import --from calico`",
-					"policies do not hold for the pod behind %s", l.Name),
+				notYet("see the agent's log, and run `weft ipam import --from calico`",
+					"policies are not enforced for the pod behind %s", l.Name),
 			)
 		}
 	}
@@ -207,5 +213,5 @@ func (c *cleaning) guarded(ctx context.Context, host *kernel.Conn) error {
 }
 
 func notYet(hint, format string, args ...any) error {
-	return model.Faultf(model.CodeTryAgain, hint+"; nothing was changed", format, args...)
+	return model.Errorf(model.CodeTryAgain, hint+"; nothing was changed", format, args...)
 }

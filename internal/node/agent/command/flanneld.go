@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/big"
 	"net"
@@ -22,10 +23,12 @@ import (
 func newFlanneldCmd(env ui.Env) *cobra.Command {
 	return &cobra.Command{
 		Use:   "flanneld",
-		Short: "Stand in for flannel's daemon: same flags, same files, same rules",
-		Long: `Stand in for flannel's node daemon until SIGTERM. It takes flanneld's flags, with one dash or two, each
-also as environment FLANNELD_<FLAG>; a program of the name flanneld that is a link to weft-agent is the same.
-It keeps no state but the subnet file and the key of WireGuard. Pods keep their network while it is away.`,
+		Short: "Replace flanneld: same flags, same files, same rules",
+		Long: `Runs in place of flannel's node daemon until SIGTERM. It accepts flanneld's flags, with one dash or two, and their
+environment variables FLANNELD_<FLAG>. A link to weft-agent that is named flanneld runs this command. The only state is
+the subnet file and the key of WireGuard. Pods keep their network while it is not running.`,
+		Example: "  weft flanneld --kube-subnet-mgr --ip-masq\n" +
+			"  weft flanneld -etcd-endpoints=http://10.0.0.5:2379 -iface=eth1",
 		DisableFlagParsing: true, // flanneld's flags have one dash
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return runFlanneld(cmd, env, args)
@@ -36,18 +39,18 @@ It keeps no state but the subnet file and the key of WireGuard. Pods keep their 
 func runFlanneld(cmd *cobra.Command, env ui.Env, args []string) error {
 	var o flanneld.Options
 	flags := flanneld.NewFlags(&o)
-	flags.SetOutput(env.Stderr)
-	flags.Usage = func() {
-		fmt.Fprintf(env.Stderr, "%s\n\nFlags:\n", cmd.Long)
-		flags.PrintDefaults()
-	}
+	flags.SetOutput(io.Discard) // package flag prints errors in Go's terms
+	flags.Usage = func() {}
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
+		fmt.Fprintf(env.Stderr, "%s\n\nExamples:\n%s\n\nFlags:\n", cmd.Long, cmd.Example)
+		flags.SetOutput(env.Stderr)
+		flags.PrintDefaults()
 		return nil
 	case err != nil:
-		return ui.Exit(2) // it has said why
+		return ui.FlagSetError(cmd.CommandPath(), flags, err)
 	case flags.NArg() > 0:
-		return ui.UsageError(fmt.Errorf("flanneld takes no argument %q", flags.Arg(0)))
+		return ui.Misusef("flanneld has flags only; `weft flanneld --help` lists them", "unexpected argument %q", flags.Arg(0))
 	}
 	if o.Version {
 		fmt.Fprintln(env.Stderr, env.Version)
@@ -63,16 +66,16 @@ func runFlanneld(cmd *cobra.Command, env ui.Env, args []string) error {
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return flanneld.Run(cmd.Context(), flanneld.Config{
 		Options: o, Getenv: env.Getenv, Env: []string{"PATH=" + env.Getenv("PATH")}, Version: env.Version, Log: log,
-		Now: time.Now, After: time.After, Entropy: rand.Reader, Random: random, Step: agentStep(env),
+		Now: time.Now, After: time.After, Entropy: rand.Reader, Random: random, Failpoint: agentFailpoint(env),
 		Ready: func() {
 			if err := notify(env.Getenv("NOTIFY_SOCKET")); err != nil {
-				log.Warn("systemd is not told", "err", err)
+				log.Warn("systemd could not be notified", "err", err)
 			}
 		},
 	})
 }
 
-// random is a number below n.
+// random returns a number below n.
 func random(n int) int {
 	i, err := rand.Int(rand.Reader, big.NewInt(int64(n)))
 	if err != nil {
@@ -81,7 +84,7 @@ func random(n int) int {
 	return int(i.Int64())
 }
 
-// notify tells systemd that a service is ready, where it wants to know.
+// notify notifies systemd that a service is ready, if it is one.
 func notify(socket string) error {
 	if socket == "" {
 		return nil

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package podresources asks the kubelet which devices it gave to a pod: over its pod-resources socket or, where that is
-// not there, from the device manager's checkpoint.
+// Package podresources reads which devices the kubelet allocated to a pod: from its pod-resources socket or, where
+// that does not exist, from the device manager's checkpoint.
 package podresources
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Where the kubelet keeps them.
+// The kubelet's paths.
 const (
 	Socket     = "/var/lib/kubelet/pod-resources/kubelet.sock"
 	Checkpoint = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint"
@@ -31,21 +31,21 @@ const (
 
 const (
 	askLimit = 10 * time.Second
-	// mostAnswer is the size of an answer about some thousand containers.
+	// mostAnswer fits a response about some thousand containers.
 	mostAnswer = 16 << 20 // bytes
 )
 
-// Kubelet is where a node's kubelet is asked; paths as the agent sees them.
+// Kubelet has the paths of a node's kubelet, as the agent sees them.
 type Kubelet struct {
 	Socket     string
 	Checkpoint string
-	// Devices are those that a driver of dynamic resources has published for networks; nil where nobody can be asked.
+	// Devices returns the network devices that a DRA driver has published; nil where there is no cluster.
 	Devices func(ctx context.Context, driver string) ([]model.PublishedDevice, error)
 }
 
-// Of are the devices of a pod by the name of their resource, sorted: those of device plugins, and those of its claims
-// under the name that their driver has published. A claim's devices are there under the claim's own name, too, as
-// Multus to 4.3 has them.
+// Of returns the devices of a pod by resource name, sorted: those of device plugins, and those of its resource claims
+// under the name that their driver has published. A claim's devices are also listed under the claim's name, as Multus
+// up to 4.3 does.
 func (k Kubelet) Of(ctx context.Context, pod model.PodRef) (map[string][]string, error) {
 	if _, err := os.Stat(k.Socket); errors.Is(err, fs.ErrNotExist) {
 		return k.stored(pod)
@@ -90,7 +90,7 @@ func ofAnswer(answer *podresources.ListPodResourcesResponse, pod model.PodRef) m
 	return devices
 }
 
-// claimed adds the devices of the pod's claims by the resources that their drivers have published.
+// claimed adds the devices of the pod's claims by the resource names that their drivers have published.
 func (k Kubelet) claimed(
 	ctx context.Context, answer *podresources.ListPodResourcesResponse, pod model.PodRef, devices map[string][]string,
 ) error {
@@ -115,7 +115,7 @@ func (k Kubelet) claimed(
 	return nil
 }
 
-// claims are the devices that a pod has claimed, once for each of its containers.
+// claims yields the devices that a pod has claimed, once for each of its containers.
 func claims(answer *podresources.ListPodResourcesResponse, pod model.PodRef) iter.Seq[*podresources.ClaimResource] {
 	return func(yield func(*podresources.ClaimResource) bool) {
 		for _, p := range answer.GetPodResources() {
@@ -135,7 +135,7 @@ func claims(answer *podresources.ListPodResourcesResponse, pod model.PodRef) ite
 	}
 }
 
-// idsOf are the devices of a claim: what stands behind "vendor/class=" in their CDI names.
+// idsOf returns the device IDs of a claim: the part after "vendor/class=" in their CDI names.
 func idsOf(r *podresources.ClaimResource) []string {
 	var ids []string
 	for _, d := range r.GetCdiDevices() {
@@ -146,7 +146,7 @@ func idsOf(r *podresources.ClaimResource) []string {
 	return ids
 }
 
-// sorted gives each resource's devices an order that is always the same, each once.
+// sorted sorts each resource's devices and removes duplicates.
 func sorted(devices map[string][]string) map[string][]string {
 	for name, ids := range devices {
 		slices.Sort(ids)
@@ -155,7 +155,7 @@ func sorted(devices map[string][]string) map[string][]string {
 	return devices
 }
 
-// checkpoint is what matters of the device manager's file.
+// checkpoint is the part of the device manager's file that is read.
 type checkpoint struct {
 	Data struct {
 		PodDeviceEntries []struct {
@@ -166,7 +166,7 @@ type checkpoint struct {
 	}
 }
 
-// stored are the devices of a pod by the checkpoint.
+// stored returns the devices of a pod from the checkpoint.
 func (k Kubelet) stored(pod model.PodRef) (map[string][]string, error) {
 	b, err := os.ReadFile(k.Checkpoint)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// kubelet answers what the test says, over a real socket.
+// kubelet returns what the test sets, over a real socket.
 type kubelet struct {
 	podresources.UnimplementedPodResourcesListerServer
 	answer *podresources.ListPodResourcesResponse
@@ -78,7 +78,7 @@ func TestSocket(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" || err != nil {
 		t.Errorf("%v %s", err, d)
 	}
-	// What the drivers have published says of a claim's devices what networks call them, beside those of device plugins.
+	// The devices that the drivers have published name the networks' resources, next to those of device plugins.
 	var asked []string
 	publishing := Kubelet{Socket: path, Devices: func(_ context.Context, driver string) ([]model.PublishedDevice, error) {
 		if asked = append(asked, driver); driver != "sriov.example.com" {
@@ -101,7 +101,7 @@ func TestSocket(t *testing.T) {
 		t.Errorf("%v %v", got, err)
 	}
 	if _, err := publishing.Of(t.Context(), model.PodRef{Namespace: "app", Name: "db"}); err != nil {
-		// it has claimed nothing
+		// the pod has no claim
 		t.Error(err)
 	}
 }

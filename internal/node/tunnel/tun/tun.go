@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tun attaches to TUN devices that somebody else has made: the reconciler does, so that addresses and routes
-// stay while no program carries packets, and nothing leaks to where it does not belong.
+// Package tun attaches to existing TUN devices: the reconciler creates them, so that addresses and routes remain while
+// no process runs the tunnel, and no packet takes another route.
 package tun
 
 import (
@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrMissing tells that the device is not there (any more).
+// ErrMissing reports that the device does not exist (any more).
 var ErrMissing = errors.New("tun device is missing")
 
-// HeaderLen is the length of the header before each packet (struct virtio_net_hdr).
+// HeaderLen is the length in bytes of the header before each packet (struct virtio_net_hdr).
 const HeaderLen = 10
 
 const path = "/dev/net/tun"
 
-// Attach opens a queue of the persistent device of that name in the calling thread's namespace. The descriptor does not
-// block; each packet has a header before it.
+// Attach opens a queue of the persistent device in the calling thread's namespace. The descriptor is non-blocking; each
+// packet is preceded by a header.
 func Attach(link string) (fd int, err error) {
 	fd, err = unix.Open(path, unix.O_RDWR|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -42,12 +42,12 @@ func attach(fd int, link string) error {
 	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
 		return err
 	}
-	// Where there was none, one was just made that goes with the descriptor.
+	// If there was no device, one was just created that ends with the descriptor.
 	if err := unix.IoctlIfreq(fd, unix.TUNGETIFF, ifr); err != nil {
 		return err
 	}
 	if ifr.Uint16()&unix.IFF_PERSIST == 0 {
 		return ErrMissing
 	}
-	return unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, HeaderLen) // another reader may have set another one
+	return unix.IoctlSetPointerInt(fd, unix.TUNSETVNETHDRSZ, HeaderLen) // another program may have set another size
 }

@@ -9,33 +9,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Accept is what may arrive; its zero value is nothing.
+// Accept lists what is accepted from the peers; its zero value is nothing.
 type Accept struct {
 	Senders []Sender
-	// Outside are what any sender may send from, but for what is in Cluster.
+	// Outside are sources that are accepted from any sender, except those in Cluster.
 	Outside, Cluster []netip.Prefix
-	// Relays are from which sender what any sender may send is accepted, too, if it is for an address.
+	// Relays are senders from which the sources of any sender are accepted, for one destination.
 	Relays []Relay
 }
 
 // Relay is a sender's address, and a destination of packets.
 type Relay struct{ From, To netip.Addr }
 
-// Sender is a node by its addresses, and where its packets may come from.
+// Sender is a node's addresses, and the source prefixes that are accepted from it.
 type Sender struct {
 	Addrs    []netip.Addr
 	Prefixes []netip.Prefix
 }
 
-// acceptor tells what is accepted of whom. It is never changed once it was made.
+// acceptor checks the sources of packets. It is immutable.
 type acceptor struct {
 	senders map[netip.Addr][]span
-	outside anyone
+	outside anySender
 	relays  map[netip.Addr][]key
 }
 
-// anyone is what all senders may send from, and what any of them may, by family.
-type anyone [2]struct{ outside, cluster, any *table }
+// anySender has the sources of any sender, by family.
+type anySender [2]struct{ outside, cluster, any *table }
 
 func newAcceptor(a Accept) *acceptor {
 	out := &acceptor{senders: make(map[netip.Addr][]span, len(a.Senders)), relays: map[netip.Addr][]key{}}
@@ -70,7 +70,7 @@ func side(v6 bool) int {
 	return 0
 }
 
-// tableOf is a table of the prefixes of a family.
+// tableOf returns a table of the prefixes of a family.
 func tableOf(prefixes []netip.Prefix, v6 bool) *table {
 	var peers []Peer
 	for _, p := range prefixes {
@@ -81,22 +81,22 @@ func tableOf(prefixes []netip.Prefix, v6 bool) *table {
 	return newTable(peers)
 }
 
-// sender is what is accepted of one node. Its zero value may send nothing.
+// sender is what is accepted from one node. Its zero value may send nothing.
 type sender struct {
 	known bool
 	v6    bool
 	own   []span
 	relay []key
-	all   *anyone
+	all   *anySender
 }
 
-// sender is the one that has an address.
+// sender returns the sender with an address.
 func (a *acceptor) sender(addr netip.Addr) sender {
 	own, known := a.senders[addr]
 	return sender{known, addr.Is6(), own, a.relays[addr], &a.outside}
 }
 
-// may reports whether a packet is accepted. Packets travel in those of their own family.
+// may reports whether a packet is accepted. A datagram's family is that of its packet.
 func (s *sender) may(p *packet) bool {
 	if !s.known || p.v6 != s.v6 {
 		return false
@@ -114,7 +114,7 @@ func (s *sender) may(p *packet) bool {
 	return len(s.relay) > 0 && slices.Contains(s.relay, keyOf(p.dst())) && all.any.find(k) != nil
 }
 
-// nodeOf is the address of who sent a message.
+// nodeOf returns the source address of a message.
 func nodeOf(name *unix.RawSockaddrInet6) netip.Addr {
 	if name.Family == unix.AF_INET {
 		return netip.AddrFrom4((*unix.RawSockaddrInet4)(ptr(name)).Addr)

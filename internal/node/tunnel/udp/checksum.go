@@ -7,8 +7,8 @@ import (
 	"math/bits"
 )
 
-// sum adds the 16-bit words of b, as this machine stores them, to a sum of the kind (RFC 1071: the order of bytes does
-// not matter as long as it is one). Only the last of several runs may have an odd length.
+// sum adds the 16-bit words of b, in the host's byte order, to a partial sum (RFC 1071: the byte order does not matter
+// as long as it is the same). Only the last of several parts may have an odd length.
 func sum(b []byte, begin uint64) uint64 {
 	s, c := begin, uint64(0)
 	for len(b) >= 64 {
@@ -38,7 +38,7 @@ func sum(b []byte, begin uint64) uint64 {
 	return s
 }
 
-// fold makes 16 bits of a sum.
+// fold reduces a sum to 16 bits.
 func fold(s uint64) uint16 {
 	s = s>>32 + s&0xffffffff
 	s = s>>32 + s&0xffffffff
@@ -47,14 +47,14 @@ func fold(s uint64) uint16 {
 	return uint16(s)
 }
 
-// onWire is a number as a word of the packet.
+// onWire returns a number as a word of the packet.
 func onWire(n uint16) uint64 {
 	var b [2]byte
 	binary.BigEndian.PutUint16(b[:], n)
 	return uint64(binary.NativeEndian.Uint16(b[:]))
 }
 
-// pseudo is the sum of the header that TCP, UDP and ICMPv6 count besides their own.
+// pseudo returns the sum of the pseudo header of TCP, UDP and ICMPv6.
 func pseudo(ip []byte, v6 bool, proto byte, length int) uint64 {
 	if v6 {
 		return sum(ip[8:40], onWire(uint16(length))+onWire(uint16(proto)))

@@ -1,28 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package udp carries packets between nodes as flannel's back end of that name does: each IP packet that the kernel
-// gives to a TUN device travels whole in one UDP datagram to the node that has its destination, and is given to that
-// node's TUN device. Nothing is added, so a node that runs flannel's proxy understands it.
+// Package udp transports packets between nodes like flannel's backend of that name: each IP packet that the kernel
+// sends to a TUN device is sent whole in one UDP datagram to the node of its destination, and written to that node's
+// TUN device. Nothing is added, so it is compatible with flannel's proxy.
 //
-//	pod → kernel → TUN → outward → UDP socket ~~~ wire ~~~ UDP socket → inward → TUN → kernel → pod
+//	pod → kernel → TUN → encap → UDP socket ~~~ wire ~~~ UDP socket → decap → TUN → kernel → pod
 //
-// # What makes it fast
+// # Performance
 //
-// The kernel hands over what a TCP connection sends as one large packet (TSO), outward cuts it into what fits into the
-// wire and gives the pieces, and whatever else goes to the same node, to the socket in one message that the kernel cuts
-// into datagrams (UDP_SEGMENT). The other way, datagrams of one sender arrive together (UDP_GRO), and inward joins the
-// neighboring packets of one connection into a large one again before it writes to the device. Packets are never held
-// back for company: what waits is sent.
+// The kernel passes the data of a TCP connection as one large packet (TSO). encap cuts it to the MTU and passes the
+// segments, with other packets to the same node, to the socket in one message, which the kernel cuts into datagrams
+// (UDP_SEGMENT). In the other direction, datagrams of one sender arrive together (UDP_GRO), and decap merges
+// consecutive packets of a connection into a large one before it writes them to the device. Packets are never delayed
+// for this: only those that are already waiting are merged.
 //
-// Both directions have a goroutine of their own that reads without waiting while there is something to read and else
-// waits in the kernel, outside of Go's poller: a packet that comes alone must not pay for the scheduler. Nothing is
-// allocated for a packet.
+// Each direction has a goroutine that reads without blocking while there are packets and otherwise blocks in the
+// kernel, outside of Go's poller: the scheduler would delay single packets. Nothing is allocated per packet.
 //
-// # What happens to a packet
+// # Forwarding
 //
-// As in flannel's proxy its TTL goes down by one at each end. One whose TTL ends, and one whose destination is no
-// peer's, is answered by ICMP from the device's own address (flannel answers only the latter, and only in IPv4).
+// As in flannel's proxy the TTL is decremented at each end. If it expires, or if the destination is no peer's, an ICMP
+// error is sent from the device's own address (flannel only sends the latter, and only in IPv4).
 //
-// A packet that arrives is refused unless its source belongs to the node that sent it. A rule of the kernel sees that
-// of the first datagram only: those that arrive together pass it as one.
+// A packet is refused unless its source belongs to the node that sent it. A firewall rule would see the source of the
+// first datagram only: those that arrive together pass it as one.
 package udp

@@ -4,7 +4,7 @@ package udp
 
 import "encoding/binary"
 
-// Numbers of the protocols.
+// Protocol numbers.
 const (
 	protoICMP   = 1
 	protoTCP    = 6
@@ -19,17 +19,17 @@ const (
 	tcpLen  = 20 // without options
 )
 
-// packet is an IP packet whose header was looked at.
+// packet is an IP packet with a parsed header.
 type packet struct {
 	b     []byte
 	v6    bool
 	head  int // length of the IP header; IPv6 extension headers count as payload
 	proto byte
-	// whole is false for a fragment and for a packet with options: it has its way, and nothing more is known of it.
+	// whole is false for a fragment and for a packet with options: it is forwarded without further parsing.
 	whole bool
 }
 
-// parse looks at a packet; what is behind its end is cut off. ok is false when it is none.
+// parse parses a packet and drops data after its end. ok is false if it is not an IP packet.
 func parse(b []byte) (p packet, ok bool) {
 	if len(b) < ipv4Len {
 		return p, false
@@ -82,7 +82,7 @@ func (p *packet) resize() {
 	binary.BigEndian.PutUint16(p.b[2:], uint16(len(p.b)))
 }
 
-// age takes one from the packet's TTL; false when that was its last.
+// age decrements the packet's TTL; it returns false if the TTL expires.
 func (p *packet) age() bool {
 	if p.v6 {
 		if p.b[7] <= 1 {
@@ -103,7 +103,7 @@ func (p *packet) age() bool {
 	return true
 }
 
-// payload is where the data behind the header of TCP or UDP begin, 0 when there is no such header.
+// payload returns the offset of the data after the TCP or UDP header, 0 if there is none.
 func (p *packet) payload() int {
 	switch {
 	case !p.whole:

@@ -8,45 +8,45 @@ import (
 	"time"
 )
 
-// What is answered: type and code in ICMP and in ICMPv6.
-type complaint struct{ type4, code4, type6, code6 byte }
+// icmpError is the type and code of an error in ICMP and in ICMPv6.
+type icmpError struct{ type4, code4, type6, code6 byte }
 
-func noRoute() complaint { return complaint{3, 0, 1, 0} }
-func expired() complaint { return complaint{11, 0, 3, 0} }
+func noRoute() icmpError { return icmpError{3, 0, 1, 0} }
+func expired() icmpError { return icmpError{11, 0, 3, 0} }
 
 const (
-	// Answers per second: nobody is to make the node an amplifier.
+	// Errors per second are limited, so that the node is no amplifier.
 	answerRate = 1000
-	// maxAnswer is an answer's length: the least that IPv6 carries everywhere, and what routers send in IPv4 (RFC 1812).
+	// maxAnswer is an error's length: the minimum MTU of IPv6, and the usual length of routers in IPv4 (RFC 1812).
 	maxAnswer4, maxAnswer6 = 576, 1280
 	answerTTL              = 64
 )
 
-// answerer makes ICMP errors.
+// answerer creates ICMP errors.
 type answerer struct {
-	own    netip.Addr
-	now    func() time.Time
-	second int64
-	count  int
-	buf    [maxAnswer6]byte
+	own   netip.Addr
+	now   func() time.Time
+	since int64
+	count int
+	buf   [maxAnswer6]byte
 }
 
-// answer is the ICMP error about p, nil when there must be none: about another error, a later fragment, to or from what
-// is no node's address, and when there were too many.
-func (a *answerer) answer(p *packet, c complaint) []byte {
+// icmpErrorFor returns the ICMP error for p, nil if there must be none: for another error, a later fragment, source or
+// destination addresses that are no node's, and beyond the limit.
+func (a *answerer) icmpErrorFor(p *packet, c icmpError) []byte {
 	if !a.own.IsValid() || a.own.Is4() == p.v6 || p.isError() || !p.v6 && binary.BigEndian.Uint16(p.b[6:])&0x1fff != 0 ||
-		!p.single() {
+		!p.unicast() {
 		return nil
 	}
 	now := a.now().Unix()
-	if now != a.second {
-		a.second, a.count = now, 0
+	if now != a.since {
+		a.since, a.count = now, 0
 	}
 	if a.count++; a.count > answerRate {
 		return nil
 	}
 	if p.v6 {
-		return a.answer6(p, c)
+		return a.icmp6ErrorFor(p, c)
 	}
 	n := min(len(p.b), maxAnswer4-ipv4Len-8)
 	out := packet{b: a.buf[:ipv4Len+8+n], head: ipv4Len}
@@ -63,7 +63,7 @@ func (a *answerer) answer(p *packet, c complaint) []byte {
 	return out.b
 }
 
-func (a *answerer) answer6(p *packet, c complaint) []byte {
+func (a *answerer) icmp6ErrorFor(p *packet, c icmpError) []byte {
 	n := min(len(p.b), maxAnswer6-ipv6Len-8)
 	out := packet{b: a.buf[:ipv6Len+8+n], head: ipv6Len, v6: true}
 	clear(out.b[:ipv6Len+8])
@@ -78,7 +78,7 @@ func (a *answerer) answer6(p *packet, c complaint) []byte {
 	return out.b
 }
 
-// isError tells whether a packet is itself an ICMP error, or may be one.
+// isError reports whether a packet is an ICMP error, or may be one.
 func (p *packet) isError() bool {
 	if len(p.b) <= p.head {
 		return p.proto == protoICMP || p.proto == protoICMPv6
@@ -93,8 +93,8 @@ func (p *packet) isError() bool {
 	return false
 }
 
-// single tells whether both addresses are of one node.
-func (p *packet) single() bool {
+// unicast reports whether both addresses are unicast addresses.
+func (p *packet) unicast() bool {
 	src, _ := netip.AddrFromSlice(p.src())
 	dst, _ := netip.AddrFromSlice(p.dst())
 	return !src.IsUnspecified() && !src.IsMulticast() && !src.IsLoopback() && !dst.IsMulticast() &&

@@ -68,7 +68,7 @@ func TestTable(t *testing.T) {
 	})
 }
 
-// naive is the checksum as RFC 1071 tells it.
+// naive is the checksum as RFC 1071 defines it.
 func naive(b []byte) uint16 {
 	var s uint32
 	for i := 0; i < len(b); i += 2 {
@@ -118,7 +118,7 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// FuzzCarry: what comes from a wire that anybody can write to never breaks anything.
+// FuzzCarry: arbitrary packets from the network break nothing.
 func FuzzCarry(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 20, 0, 0, 0x40, 0, 64, 6})
 	f.Add(tcp(100, 0))
@@ -127,14 +127,14 @@ func FuzzCarry(f *testing.F) {
 		f.Add(large(true, proto, make([]byte, 50), 50)[vnetLen:])
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(len(b) > 0 && b[0]>>4 == 6)}
-		w.join.withUDP = true
+		w := &decap{stats: &Stats{}, answer: &answerer{}, sender: trusted(len(b) > 0 && b[0]>>4 == 6)}
+		w.gro.withUDP = true
 		for range 3 {
 			w.carry(append([]byte(nil), b...))
 		}
 		bytes := 0
-		for i := range w.join.n {
-			g := &w.join.groups[i]
+		for i := range w.gro.n {
+			g := &w.gro.groups[i]
 			g.pack()
 			if g.n > 1 && len(g.first.b)+(g.n-1)*g.size < g.bytes {
 				t.Errorf("%d packets of %d bytes are %d together", g.n, len(g.first.b), g.bytes)
@@ -147,7 +147,7 @@ func FuzzCarry(f *testing.F) {
 	})
 }
 
-// FuzzCut: whatever the device says of a packet, what is cut of it holds together.
+// FuzzCut: for arbitrary metadata of the device, the segments of a packet are consistent.
 func FuzzCut(f *testing.F) {
 	f.Add(append([]byte{1, 1, 0, 0, 10, 0, 20, 0, 16, 0}, tcp(100, 0)...))
 	for _, proto := range []byte{protoTCP, protoUDP} {
@@ -164,12 +164,12 @@ func FuzzCut(f *testing.F) {
 			{netip.MustParsePrefix("fd00::/8"), netip.MustParseAddrPort("127.0.0.1:1")},
 		}))
 		sock := socket{fd: -1, cuts: true}
-		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
-		o.mail = newMailer(&sock, o.stats)
+		o := &encap{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
+		o.out = newBatchSender(&sock, o.stats)
 		o.carry(b)
-		for i := range o.mail.n {
-			if m := &o.mail.messages[i]; m.bytes > maxMessage+len(b) || len(m.ends) > maxSegments {
-				t.Errorf("a message of %d bytes, %d packets", m.bytes, len(m.ends))
+		for i := range o.out.n {
+			if m := &o.out.messages[i]; m.bytes > maxMessage+len(b) || len(m.offsets) > maxSegments {
+				t.Errorf("a message of %d bytes, %d packets", m.bytes, len(m.offsets))
 			}
 		}
 	})
@@ -193,7 +193,7 @@ func tcp(size int, at uint32) []byte {
 	return b
 }
 
-// Packets of one connection join only where nothing tells them apart, and a wrong checksum stays visible.
+// Packets of one connection join only where nothing distinguishes them, and a wrong checksum stays visible.
 func TestJoin(t *testing.T) {
 	change := func(b []byte, f func(b []byte)) []byte { f(b); return b }
 	resum := func(b []byte) {
@@ -202,7 +202,7 @@ func TestJoin(t *testing.T) {
 		seal(b)
 	}
 	for _, c := range []struct {
-		say     string
+		name    string
 		packets [][]byte
 		groups  int
 	}{
@@ -234,16 +234,16 @@ func TestJoin(t *testing.T) {
 			}, 2,
 		},
 	} {
-		var j joiner
+		var j groCoalescer
 		for _, b := range c.packets {
 			p, ok := parse(b)
 			if !ok {
-				t.Fatalf("%s: no packet", c.say)
+				t.Fatalf("%s: no packet", c.name)
 			}
 			j.add(&p)
 		}
 		if j.n != c.groups {
-			t.Errorf("%s: %d packets for the device, want %d", c.say, j.n, c.groups)
+			t.Errorf("%s: %d packets for the device, want %d", c.name, j.n, c.groups)
 		}
 	}
 }
@@ -257,7 +257,7 @@ func trusted(v6 bool) sender {
 	return newAcceptor(Accept{Senders: []Sender{{[]netip.Addr{node}, []netip.Prefix{all}}}}).sender(node)
 }
 
-// TestAccept: what may come from whom.
+// TestAccept: which sources are accepted from which sender.
 func TestAccept(t *testing.T) {
 	addr, prefixes := netip.MustParseAddr, func(all ...string) (out []netip.Prefix) {
 		for _, p := range all {
@@ -341,7 +341,7 @@ func TestAccept(t *testing.T) {
 
 // Nothing is allocated for a packet.
 func TestNoAllocations(t *testing.T) {
-	w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(false)}
+	w := &decap{stats: &Stats{}, answer: &answerer{}, sender: trusted(false)}
 	packets := [][]byte{tcp(1000, 0), tcp(1000, 1000), tcp(1000, 2000)}
 	round := func() {
 		for _, b := range packets {
@@ -349,10 +349,10 @@ func TestNoAllocations(t *testing.T) {
 			seal(b)
 			w.carry(b)
 		}
-		for i := range w.join.n {
-			w.join.groups[i].pack()
+		for i := range w.gro.n {
+			w.gro.groups[i].pack()
 		}
-		w.join.n = 0
+		w.gro.n = 0
 		seal(packets[0])
 		binary.BigEndian.PutUint16(packets[0][2:], uint16(len(packets[0])))
 		binary.BigEndian.PutUint16(packets[0][36:], 0)

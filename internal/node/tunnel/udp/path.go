@@ -16,20 +16,20 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 )
 
-// Config is what a path needs.
+// Config configures a Path.
 type Config struct {
 	// NS is the namespace that device and socket are in; nil is the process's own.
 	NS *netns.NS
-	// Link is the TUN device, which must be there.
+	// Link is the TUN device, which must exist.
 	Link string
-	// Listen is the node's end of the wire.
+	// Listen is the node's address and port in the underlay.
 	Listen netip.AddrPort
-	// Own is the device's address, from which senders are answered; none: they are not.
+	// Own is the device's address, the source of ICMP errors; without it there are none.
 	Own netip.Addr
 	Now func() time.Time
 }
 
-// Path carries packets between a device and a socket. SetPeers may be called at any time.
+// Path forwards packets between a device and a socket. SetPeers may be called concurrently.
 type Path struct {
 	dev    device
 	sock   socket
@@ -42,14 +42,15 @@ type Path struct {
 	cfg    Config
 }
 
-// Stats counts packets, of both directions.
+// Stats counts the packets of both directions.
 type Stats struct {
 	Sent, SentBytes, Received, ReceivedBytes atomic.Uint64
-	// NoRoute counts packets to nobody's pods, Expired those whose TTL ended, Malformed what is no packet.
+	// NoRoute counts packets to addresses of no peer, Expired those with an expired TTL, Malformed invalid packets.
 	NoRoute, Expired, Malformed atomic.Uint64
-	// Refused counts what a peer may not send, and what comes from nobody that is one.
+	// Refused counts packets that a peer may not send, and those of senders that are no peer.
 	Refused atomic.Uint64
-	// Unsent counts what the wire did not take, Unwritten what the device did not. Errno is the wire's last reason.
+	// Unsent counts packets that the socket refused, Unwritten those that the device refused. Errno is the socket's last
+	// error.
 	Unsent, Unwritten atomic.Uint64
 	Errno             atomic.Uint32
 }
@@ -59,7 +60,7 @@ func (s *Stats) unsent(n uint64, why unix.Errno) {
 	s.Errno.Store(uint32(why))
 }
 
-// Open attaches to the device and opens the socket. Nothing flows before Run.
+// Open attaches to the device and opens the socket. No packet is forwarded before Run.
 func Open(cfg Config) (*Path, error) {
 	p := &Path{cfg: cfg, stop: -1, raw: -1}
 	p.dev.fd, p.sock.fd = -1, -1
@@ -87,33 +88,32 @@ func Open(cfg Config) (*Path, error) {
 	return p, nil
 }
 
-// SetPeers says where packets go from now on, and what is accepted, all of it.
+// SetPeers replaces all routes and accepted sources.
 func (p *Path) SetPeers(peers []Peer, accept Accept) {
 	p.accept.Store(newAcceptor(accept))
 	p.table.Store(newTable(peers))
 }
 
-// Stats are the path's counts.
+// Stats returns the path's counters.
 func (p *Path) Stats() *Stats { return &p.stats }
 
-// Run carries packets until ctx ends, or an error stands in the way: then nothing flows any more. The path is closed
-// when it returns.
+// Run forwards packets until ctx ends or an error occurs, and then closes the path.
 func (p *Path) Run(ctx context.Context) error {
 	defer p.Close()
-	makeRoom()
+	ensurePlaces()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	o := &outward{
-		dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, mail: newMailer(&p.sock, &p.stats), stats: &p.stats,
+	o := &encap{
+		dev: p.dev, stop: p.stop, raw: p.raw, table: &p.table, out: newBatchSender(&p.sock, &p.stats), stats: &p.stats,
 	}
 	o.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
-	back := p.sock // what one direction learns of the socket is not the other's
-	w := &inward{
-		dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, accept: &p.accept, mail: newMailer(&back, &p.stats),
+	back := p.sock // each direction has its own state of the socket
+	w := &decap{
+		dev: p.dev, sock: &p.sock, over: &p.over, table: &p.table, accept: &p.accept, batch: newBatchSender(&back, &p.stats),
 		stats: &p.stats,
 	}
 	w.answer = &answerer{own: p.cfg.Own, now: p.cfg.Now}
-	w.join.withUDP = p.dev.joinsUDP
+	w.gro.withUDP = p.dev.joinsUDP
 	var parts sync.WaitGroup
 	errs := make([]error, 2)
 	for i, run := range []func() error{o.run, w.run} {
@@ -133,7 +133,7 @@ func (p *Path) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives back what Open took, for a path that does not run.
+// Close releases the resources of a path on which Run was not called.
 func (p *Path) Close() {
 	for _, fd := range []*int{&p.dev.fd, &p.sock.fd, &p.stop, &p.raw} {
 		if *fd >= 0 {

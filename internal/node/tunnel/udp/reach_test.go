@@ -133,7 +133,7 @@ func (e *end) start(t testing.TB, peers ...*end) {
 	t.Cleanup(func() { e.stop() })
 }
 
-// know tells the tunnels their peers.
+// know configures the peers of the tunnels.
 func (e *end) know(peers ...*end) {
 	for family, p := range e.paths {
 		var list []udp.Peer
@@ -233,8 +233,9 @@ func stream(t testing.TB, from, to *end, family, size int) {
 	}
 }
 
-// TTLs end at either end of the tunnel, and what is nobody's is refused: senders are told.
-func TestSendersAreTold(t *testing.T) {
+// TestSendersGetErrors: a packet whose TTL expires at either end of the tunnel, or whose destination is no peer's,
+// causes an ICMP error.
+func TestSendersGetErrors(t *testing.T) {
 	a, b := wire(t)
 	a.start(t, b)
 	b.start(t, a)
@@ -242,7 +243,7 @@ func TestSendersAreTold(t *testing.T) {
 	answered(t, a, b.pod(6))
 	ip(t, a.ns, "route add 10.244.9.0/24 dev flannel0", "route add fd00:244:9::/64 dev flannel0-v6")
 	for _, c := range []struct {
-		say  string
+		name string
 		args []string
 		want []string
 	}{
@@ -258,7 +259,7 @@ func TestSendersAreTold(t *testing.T) {
 		out, _ := ping(t, a, c.args...)
 		for _, w := range c.want {
 			if !strings.Contains(out, w) {
-				t.Errorf("%s: %q is not in\n%s", c.say, w, out)
+				t.Errorf("%s: %q is not in\n%s", c.name, w, out)
 			}
 		}
 	}
@@ -336,7 +337,7 @@ func TestSmallerWay(t *testing.T) {
 	}
 }
 
-// A program that is killed leaves the device with its routes, and the next one goes on.
+// A program that is killed leaves the device with its routes, and the next one continues.
 func TestKilled(t *testing.T) {
 	a, b := wire(t)
 	for range 3 {

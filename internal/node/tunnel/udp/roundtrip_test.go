@@ -65,7 +65,7 @@ func large(v6 bool, proto byte, data []byte, size int) []byte {
 func flat(m *message) [][]byte {
 	var out [][]byte
 	at := 0
-	for _, end := range m.ends {
+	for _, end := range m.offsets {
 		var b []byte
 		for _, piece := range m.pieces[at:end] {
 			b = append(b, unsafe.Slice(piece.Base, int(piece.Len))...)
@@ -98,14 +98,14 @@ func TestCutAndJoin(t *testing.T) {
 			newTable([]Peer{{netip.MustParsePrefix("10.244.2.0/24"), end}, {netip.MustParsePrefix("fd00:244:2::/64"), end}}),
 		)
 		sock := socket{fd: -1, cuts: true}
-		o := &outward{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
-		o.mail = newMailer(&sock, o.stats)
+		o := &encap{stats: &Stats{}, answer: &answerer{}, heads: make([]byte, headsLen), table: &current}
+		o.out = newBatchSender(&sock, o.stats)
 		o.carry(b)
-		w := &inward{stats: &Stats{}, answer: &answerer{}, sender: trusted(v6)}
-		w.join.withUDP = true
+		w := &decap{stats: &Stats{}, answer: &answerer{}, sender: trusted(v6)}
+		w.gro.withUDP = true
 		count := 0
-		for i := range o.mail.n {
-			for _, d := range flat(&o.mail.messages[i]) {
+		for i := range o.out.n {
+			for _, d := range flat(&o.out.messages[i]) {
 				p, ok := parse(d)
 				if !ok || !p.sound() || !v6 && fold(sum(p.b[:ipv4Len], 0)) != 0xffff {
 					r.Fatalf("packet %d is not sound: %x", count, d)
@@ -120,10 +120,10 @@ func TestCutAndJoin(t *testing.T) {
 		if n := (len(data) + size - 1) / size; count != n || o.stats.Malformed.Load() != 0 {
 			r.Fatalf("%d packets, want %d", count, n)
 		}
-		if w.join.n != 1 {
-			r.Fatalf("%d packets for the device", w.join.n)
+		if w.gro.n != 1 {
+			r.Fatalf("%d packets for the device", w.gro.n)
 		}
-		got := joinedBytes(w.join.groups[0].pack())
+		got := joinedBytes(w.gro.groups[0].pack())
 		p, q := packet{b: want[vnetLen:], v6: v6}, packet{b: got[vnetLen:], v6: v6}
 		for range 2 {
 			p.age()

@@ -4,20 +4,20 @@ package udp
 
 import "runtime"
 
-// Go's scheduler has a watchman that looks for goroutines which keep one of its places while they wait in the kernel.
-// He is woken for, and looks every 20 µs, which costs as much as a packet that comes alone does. He has nothing to do
-// where there are places to spare, and where goroutines give theirs back now and then.
+// Go's scheduler has a monitor (sysmon) that looks for goroutines which keep a P while they block in the kernel. It is
+// woken for that and checks every 20 µs, which costs as much as a single packet. It has nothing to do if there are idle
+// Ps, and if goroutines yield theirs now and then.
 
-// places is how many the scheduler has at least: the two of a path, in two families, and one to spare for all the rest.
+// places is the minimum number of Ps: two for each direction of a path, in two families, and some for the rest.
 const places = 6
 
-func makeRoom() {
+func ensurePlaces() {
 	if runtime.GOMAXPROCS(0) < places {
 		runtime.GOMAXPROCS(places)
 	}
 }
 
-// turns counts a loop's rounds.
+// turns counts the rounds of a loop.
 type turns uint32
 
 const often = 32

@@ -11,20 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mmsghdr is one message of a batch (struct mmsghdr), which x/sys has no word for.
+// mmsghdr is one message of a batch (struct mmsghdr), which x/sys does not define.
 type mmsghdr struct {
 	head unix.Msghdr
 	n    uint32
 }
 
-// buffer is how much may wait at the socket, in bytes of the kernel's memory: a burst must find room while the reader
-// is about to be woken.
+// buffer is the size of the socket's receive and send buffers in bytes: a burst must fit while the reader is being
+// woken.
 const buffer = 2 << 20
 
-// socket is the node's end of the wire. Its descriptor blocks.
+// socket is the node's socket in the underlay. Its descriptor blocks.
 type socket struct {
 	fd int
-	// cuts tells that the kernel makes datagrams of a large message; joins that it hands them over together.
+	// cuts reports that the kernel supports UDP_SEGMENT; joins that it supports UDP_GRO.
 	cuts, joins bool
 }
 
@@ -47,7 +47,7 @@ func listen(at netip.AddrPort) (s socket, err error) {
 		return s, fmt.Errorf("udp %s: %w", at, err)
 	}
 	for _, opt := range []int{unix.SO_RCVBUFFORCE, unix.SO_SNDBUFFORCE} {
-		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, buffer) // else the node's default
+		_ = unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, opt, buffer) // otherwise the node's default is used
 	}
 	_, err = unix.GetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_SEGMENT)
 	s.cuts = err == nil
@@ -55,7 +55,7 @@ func listen(at netip.AddrPort) (s socket, err error) {
 	return s, nil
 }
 
-// receive waits for messages; it returns with those that are there, at least one. Where wait is false it does not wait.
+// receive returns waiting messages. If wait is set it blocks until there is at least one.
 func (s *socket) receive(m []mmsghdr, wait bool) (int, unix.Errno) {
 	p, n := uintptr(unsafe.Pointer(&m[0])), uintptr(len(m))
 	if !wait {
@@ -66,8 +66,7 @@ func (s *socket) receive(m []mmsghdr, wait bool) (int, unix.Errno) {
 	return int(got), errno
 }
 
-// send sends messages, and waits for room only when there is none. It tells how many were sent before the first that
-// was not.
+// send sends messages, and blocks only if the buffer is full. It returns how many were sent before the first failure.
 func (s *socket) send(m []mmsghdr) (int, unix.Errno) {
 	p, n := uintptr(unsafe.Pointer(&m[0])), uintptr(len(m))
 	sent, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(s.fd), p, n, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
@@ -77,5 +76,5 @@ func (s *socket) send(m []mmsghdr) (int, unix.Errno) {
 	return int(sent), errno
 }
 
-// wake has whoever waits at the socket return.
-func (s *socket) wake() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) } // it says ENOTCONN, and wakes nevertheless
+// wake wakes the goroutine that blocks in receive.
+func (s *socket) wake() { _ = unix.Shutdown(s.fd, unix.SHUT_RDWR) } // it returns ENOTCONN, but wakes nevertheless

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is a prefix and the node that has it.
+// Peer is a prefix and its node.
 type Peer struct {
 	Prefix netip.Prefix
 	To     netip.AddrPort
@@ -38,7 +38,7 @@ func (k key) before() key {
 	return k
 }
 
-// keyOf reads an address of 4 or 16 bytes.
+// keyOf converts an address of 4 or 16 bytes.
 func keyOf(b []byte) key {
 	if len(b) == 4 {
 		return key{0, uint64(binary.BigEndian.Uint32(b))}
@@ -46,7 +46,7 @@ func keyOf(b []byte) key {
 	return key{binary.BigEndian.Uint64(b), binary.BigEndian.Uint64(b[8:])}
 }
 
-// rangeOf is the first and the last address of a prefix.
+// rangeOf returns the first and the last address of a prefix.
 func rangeOf(p netip.Prefix) (first, last key) {
 	b := p.Masked().Addr().AsSlice()
 	first = keyOf(b)
@@ -56,7 +56,7 @@ func rangeOf(p netip.Prefix) (first, last key) {
 	return first, keyOf(b)
 }
 
-// target is the node that a datagram goes to, as the kernel wants to be told. It is not changed once it was made.
+// target is the destination node of a datagram in the kernel's format. It is immutable.
 type target struct {
 	name    unsafe.Pointer
 	nameLen uint32
@@ -73,17 +73,17 @@ func newTarget(a netip.AddrPort) *target {
 	return &target{unsafe.Pointer(sa), unix.SizeofSockaddrInet6}
 }
 
-// span is a run of addresses that go to one node.
+// span is a range of addresses of one node.
 type span struct {
 	first, last key
 	to          *target
 }
 
-// table says where packets go: spans that do not overlap, in order. It is never changed once it was made, so that it
-// can be exchanged while packets flow.
+// table is the routing table: sorted spans that do not overlap. It is immutable, so that it can be replaced while
+// packets are forwarded.
 type table struct{ spans []span }
 
-// newTable makes the table of the peers; of several prefixes that contain an address the longest counts.
+// newTable returns the table of the peers; the longest prefix that contains an address is used.
 func newTable(peers []Peer) *table {
 	sorted := slices.Clone(peers)
 	slices.SortStableFunc(sorted, func(a, b Peer) int {
@@ -93,9 +93,9 @@ func newTable(peers []Peer) *table {
 		return a.Prefix.Bits() - b.Prefix.Bits()
 	})
 	targets := map[netip.AddrPort]*target{}
-	var open []span // each contains the next
+	var open []span // each one contains the next
 	t := &table{}
-	var at key // what is below it is done
+	var at key // addresses below it are done
 	emit := func(last key, to *target) {
 		if !last.less(at) {
 			t.spans = append(t.spans, span{at, last, to})
@@ -122,14 +122,14 @@ func newTable(peers []Peer) *table {
 	}
 	for i := len(open) - 1; i >= 0; i-- {
 		emit(open[i].last, open[i].to)
-		if (at == key{}) { // behind the last address of all
+		if (at == key{}) { // after the last address
 			break
 		}
 	}
 	return t
 }
 
-// find is the node of an address, nil when nobody has it.
+// find returns the span of an address, nil if no node has it.
 func (t *table) find(k key) *span {
 	low, high := 0, len(t.spans)
 	for low < high {
@@ -146,7 +146,7 @@ func (t *table) find(k key) *span {
 	return &t.spans[low]
 }
 
-// route remembers where the last packet went: the next one mostly goes there too.
+// route caches the span of the last packet: the next one usually has the same.
 type route struct {
 	table *table
 	last  *span

@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// What a program that reads a TUN device can do for the kernel (linux/if_tun.h); x/sys has no words for them.
+	// Offloads of a TUN device (linux/if_tun.h); x/sys does not define them.
 	offloadCsum = 0x01
 	offloadTSO4 = 0x02
 	offloadTSO6 = 0x04
@@ -21,7 +21,7 @@ const (
 	offloadUSO6 = 0x40
 )
 
-// vnet is the header that stands before each packet of the device (struct virtio_net_hdr).
+// vnet is the header before each packet of the device (struct virtio_net_hdr).
 type vnet struct {
 	flags, gso                              byte
 	headLen, gsoSize, csumStart, csumOffset uint16
@@ -57,7 +57,7 @@ func (h *vnet) write(b []byte) {
 // device is an attached TUN device.
 type device struct {
 	fd int
-	// joinsUDP tells that the kernel knows large UDP packets.
+	// joinsUDP reports that the kernel supports large UDP packets.
 	joinsUDP bool
 }
 
@@ -72,7 +72,7 @@ func attach(link string) (d device, err error) {
 	return d, err
 }
 
-// offload has the kernel hand over large packets and sums that are not computed yet.
+// offload enables large packets and offloaded checksums.
 func (d *device) offload(link string) error {
 	const basic = offloadCsum | offloadTSO4 | offloadTSO6
 	if unix.IoctlSetInt(d.fd, unix.TUNSETOFFLOAD, basic|offloadUSO4|offloadUSO6) == nil { // since Linux 6.2
@@ -85,20 +85,20 @@ func (d *device) offload(link string) error {
 	return nil
 }
 
-// read reads one packet without waiting.
+// read reads one packet without blocking.
 func (d *device) read(b []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(d.fd), uintptr(unsafe.Pointer(&b[0])), uintptr(len(b)))
 	return int(n), errno
 }
 
-// write writes one packet that lies in pieces. It never waits.
+// write writes one packet from its pieces. It never blocks.
 func (d *device) write(pieces []unix.Iovec) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(d.fd), uintptr(unsafe.Pointer(&pieces[0])),
 		uintptr(len(pieces)))
 	return errno
 }
 
-// gone tells whether an error means that the device was deleted.
+// gone reports whether an error means that the device was deleted.
 func gone(errno unix.Errno) bool {
 	return errno == unix.EBADFD || errno == unix.EFAULT || errno == unix.ENODEV || errno == unix.EBADF
 }

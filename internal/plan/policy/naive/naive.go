@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Allowed tells whether the policies of all that a connection's first packet passes allow it.
+// Allowed reports whether the policies of both endpoints allow a connection's first packet.
 func (w World) Allowed(p Packet) bool {
 	src, dst := w.owner(p.Src), w.owner(p.Dst)
-	if src.pod != nil && src.pod == dst.pod { // it never leaves the pod
+	if src.pod != nil && src.pod == dst.pod { // the packet never leaves the pod
 		return true
 	}
-	near := dst.pod == nil || slices.Contains(w.Nodes[dst.pod.Node].Addrs, p.Src) // a node reaches its own pods
+	near := dst.pod == nil || slices.Contains(w.Nodes[dst.pod.Node].Addrs, p.Src) // a node can always reach its own pods
 	return (src.pod == nil || w.may("Egress", src, dst, p)) && (near || w.may("Ingress", dst, src, p))
 }
 
@@ -29,7 +29,7 @@ func (w World) owner(a netip.Addr) party {
 	return party{addr: a}
 }
 
-// may asks the tiers one after the other; the first that decides has decided.
+// may evaluates the tiers in order; the first decision is final.
 func (w World) may(way string, subject, peer party, p Packet) bool {
 	if answer := w.tier("Admin", way, subject, peer, p); answer != "" {
 		return answer == "Accept"
@@ -89,7 +89,7 @@ func anyPort(ports []Port, dst *Pod, p Packet) bool {
 	})
 }
 
-// tier is what the cluster's policies of one tier decide: Accept, Deny, or nothing.
+// tier returns the decision of the cluster policies of one tier: Accept, Deny, or nothing.
 func (w World) tier(name, way string, subject, peer party, p Packet) string {
 	policies := slices.Clone(w.Cluster)
 	slices.SortFunc(policies, func(a, b ClusterPolicy) int { return a.Spec.Priority - b.Spec.Priority })
@@ -137,7 +137,7 @@ func (w World) selected(x ClusterPeer, who party) bool {
 	return slices.ContainsFunc(x.Networks, func(c string) bool { return in(c, who.addr) })
 }
 
-// selects tells whether labels meet all conditions; no selector has none.
+// selects reports whether labels match all conditions; a nil selector matches nothing.
 func (s *Selector) selects(labels map[string]string) bool {
 	if s == nil {
 		return true

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy/naive"
 )
 
-// TestNaiveIsShort: an evaluator that is not read at one glance is nobody's judge.
+// The evaluator is useful as a reference only if it is short enough to review.
 func TestNaiveIsShort(t *testing.T) {
 	text, err := os.ReadFile("naive.go")
 	if err != nil {
@@ -25,7 +25,7 @@ func TestNaiveIsShort(t *testing.T) {
 	}
 }
 
-// places are what the cases' words stand for.
+// places are the addresses of the names in the cases.
 func places() map[string]netip.Addr {
 	out := map[string]netip.Addr{
 		"node1": {}, "node2": {}, "out": netip.MustParseAddr("203.0.113.7"), "out6": netip.MustParseAddr("2001:db8::7"),
@@ -103,8 +103,7 @@ func add(t *testing.T, w *naive.World, text string) {
 	w.Policies = append(w.Policies, p)
 }
 
-// TestAllowed is the checklist of what policies mean. Each case says which of the packets ("from to PROTO[/port]")
-// pass.
+// TestAllowed is the checklist of policy semantics. Each case lists which packets ("from to PROTO[/port]") are allowed.
 func TestAllowed(t *testing.T) {
 	for _, c := range cases() {
 		t.Run(c.name, func(t *testing.T) {

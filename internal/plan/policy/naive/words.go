@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package naive says of one packet whether network policies allow it, by reading their specification aloud: slowly,
-// anew for every packet, from the objects as the API server has them. Tests ask it whether the compiler is right; it
-// knows nothing of the compiler.
+// Package naive is the reference evaluator of network policies: it decides on one packet as the specifications read,
+// slowly, from the objects of the API server. Tests compare the compiler with it; it does not depend on the compiler.
 package naive
 
 import "net/netip"
 
-// World is a cluster as far as policies ask for it.
+// World is the part of a cluster that policies depend on.
 type World struct {
 	Namespaces map[string]map[string]string // labels by name
 	Nodes      map[string]Node
@@ -37,7 +36,7 @@ type PodPort struct {
 	Port        int
 }
 
-// Packet is the first one of a connection; Proto is TCP, UDP, SCTP or ICMP, which has no Port.
+// Packet is the first packet of a connection; Proto is TCP, UDP, SCTP or ICMP, which has no Port.
 type Packet struct {
 	Src, Dst netip.Addr
 	Proto    string
@@ -51,7 +50,7 @@ type NetworkPolicy struct {
 	Networks []string `json:"-"`
 }
 
-// Metadata are an object's names.
+// Metadata is an object's name and labels.
 type Metadata struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
@@ -65,7 +64,7 @@ type Spec struct {
 	Egress      []Rule   `json:"egress,omitempty"`
 }
 
-// Rule has From when it is of ingress, To when it is of egress.
+// Rule has From if it is for ingress, To if it is for egress.
 type Rule struct {
 	From  []Peer `json:"from,omitempty"`
 	To    []Peer `json:"to,omitempty"`
@@ -107,7 +106,7 @@ type ClusterSpec struct {
 	Egress   []ClusterRule `json:"egress,omitempty"`
 }
 
-// ClusterRule has From when it is of ingress, To when it is of egress.
+// ClusterRule has From if it is for ingress, To if it is for egress.
 type ClusterRule struct {
 	Name      string        `json:"name,omitempty"`
 	Action    string        `json:"action"`
@@ -168,7 +167,7 @@ type Expression struct {
 	Values   []string `json:"values,omitempty"`
 }
 
-// party is one side of a packet; pod is nil where it is no pod with a network of its own.
+// party is one endpoint of a connection; pod is nil unless it is a pod with a network of its own.
 type party struct {
 	addr    netip.Addr
 	pod     *Pod

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command foreign is a CNI plugin for tests: it hands the result before it through, leaves a mark in a directory
-// and fails when its configuration says so. As an interface plugin (no prevResult) it makes up a result.
+// Command foreign is a CNI plugin for tests: it returns the previous result, creates a mark in a directory and fails
+// when its configuration says so. As an interface plugin (without prevResult) it returns an invented result.
 package main
 
 import (

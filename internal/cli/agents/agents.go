@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package agents reaches the agents of a cluster for a command: those of a lab by their admin sockets, those of a
+// Kubernetes cluster through the API server, which executes weft in their pods, and only this node's.
+package agents
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/weft-net/weft/internal/cli/kube/podexec"
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/adminapi"
+)
+
+// Agent is the agent of a node.
+type Agent struct {
+	Node string
+	// at is the path of its socket, or with dial what errors call it.
+	at   string
+	dial func(context.Context) (net.Conn, error)
+}
+
+// Do sends a request to the agent.
+func (a Agent) Do(ctx context.Context, q adminapi.Request, into any) error {
+	q.Socket, q.Dial = a.at, a.dial
+	if q.Server == "" {
+		q.Server, q.Hint = "agent", "start the agent of node "+a.Node
+	}
+	if err := q.Do(ctx, into); err != nil {
+		return fmt.Errorf("node %s: %w", a.Node, err)
+	}
+	return nil
+}
+
+// Cluster is a cluster as a command sees it.
+type Cluster struct {
+	// Agents are those of all nodes. One that does not run is among them.
+	Agents []Agent
+	// Objects is the cluster's datastore; nil if only this node is known.
+	Objects store.Objects
+	// Dir is the lab's directory; empty for other clusters.
+	Dir string
+	// self is the path of weft; server reaches pods of a Kubernetes cluster, or is nil.
+	self   string
+	server *podexec.Agents
+}
+
+// Agent returns the agent of a node.
+func (c Cluster) Agent(node string) (Agent, bool) {
+	i := slices.IndexFunc(c.Agents, func(a Agent) bool { return a.Node == node })
+	if i < 0 {
+		return Agent{}, false
+	}
+	return c.Agents[i], true
+}
+
+// Source is a cluster, as flags name it.
+type Source struct {
+	Env                                ui.Env
+	dir, kubeconfig, context, stateDir string
+}
+
+// DefaultLab is the directory of a lab that is not named.
+const DefaultLab = "/run/weft/lab"
+
+// Flags adds the flags that choose a cluster.
+func (s *Source) Flags(cmd *cobra.Command) {
+	s.RemoteFlags(cmd, cmd.Flags())
+	cmd.Flags().StringVar(&s.stateDir, "state-dir", "", "state `DIR` of an agent: use only that one")
+	ExcludeStateDir(cmd)
+}
+
+// RemoteFlags adds to the flags of a command those that choose a cluster, and not only this node's agent.
+func (s *Source) RemoteFlags(cmd *cobra.Command, fs *pflag.FlagSet) {
+	fs.StringVar(&s.dir, "dir", "", "`DIR` of a lab: use its agents")
+	fs.StringVar(&s.kubeconfig, "kubeconfig", "",
+		"kubeconfig `FILE`: use the agents of that cluster (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
+	fs.StringVar(&s.context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	cmd.MarkFlagsMutuallyExclusive("dir", "kubeconfig")
+	cmd.MarkFlagsMutuallyExclusive("dir", "context")
+}
+
+// ExcludeStateDir forbids the flag --state-dir together with those of RemoteFlags.
+func ExcludeStateDir(cmd *cobra.Command) {
+	for _, flag := range []string{"dir", "kubeconfig", "context"} {
+		cmd.MarkFlagsMutuallyExclusive(flag, "state-dir")
+	}
+}
+
+// Remote reports whether flags name a cluster, and not only this node's agent.
+func (s *Source) Remote() bool { return s.dir != "" || s.kubeconfig != "" || s.context != "" }
+
+// Namespace returns the namespace of names without one: that of the kubeconfig's context.
+func (s *Source) Namespace() string {
+	if s.dir != "" || s.stateDir != "" {
+		return "default"
+	}
+	return podexec.Namespace(s.Env, s.kubeconfig, s.context)
+}
+
+// Args returns the flags as they were set, for another process.
+func (s *Source) Args() []string {
+	var out []string
+	for _, f := range [][2]string{
+		{"--dir", s.dir}, {"--kubeconfig", s.kubeconfig}, {"--context", s.context}, {"--state-dir", s.stateDir},
+	} {
+		if f[1] != "" {
+			out = append(out, f[0], f[1])
+		}
+	}
+	return out
+}
+
+// Open finds the cluster: the one that a flag names, else that of the kubeconfig, else the lab in DefaultLab.
+func (s *Source) Open(ctx context.Context) (Cluster, error) {
+	switch {
+	case s.stateDir != "":
+		return Local(s.stateDir)
+	case s.dir != "":
+		return s.lab(s.dir)
+	}
+	k, found, err := podexec.Open(s.Env, s.kubeconfig, s.context)
+	if err != nil {
+		return Cluster{}, err
+	}
+	if found {
+		return s.kubernetes(ctx, k)
+	}
+	if s.context != "" {
+		return Cluster{}, ui.Misusef("add --kubeconfig, or set $KUBECONFIG",
+			"--context %q: there is no kubeconfig", s.context)
+	}
+	if _, err := os.Stat(filepath.Join(DefaultLab, marker)); err == nil {
+		return s.lab(DefaultLab)
+	}
+	return Cluster{}, ui.UsageError(model.Errorf(model.CodeInvalidConf,
+		"add --dir of a lab, --kubeconfig of a cluster, or --state-dir of this node's agent", "no cluster is named"))
+}
+
+// marker is the file in the directory of a lab.
+const marker = "lab.json"
+
+// lab returns the cluster of a lab.
+func (s *Source) lab(path string) (Cluster, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return Cluster{}, fmt.Errorf("--dir: %w", err)
+	}
+	if _, err := os.Stat(filepath.Join(path, marker)); err != nil {
+		if errors.Is(err, fs.ErrPermission) {
+			return Cluster{}, model.Errorf(model.CodeIO, "run it as root", "--dir %s: %w", path, err)
+		}
+		return Cluster{}, model.Errorf(model.CodeInvalidConf, "create one with `weft lab up`, or choose its directory with --dir",
+			"no lab in %s", path)
+	}
+	nodes, err := os.ReadDir(filepath.Join(path, "nodes"))
+	if err != nil {
+		return Cluster{}, fmt.Errorf("nodes of the lab: %w", err)
+	}
+	objects, err := dir.Open(filepath.Join(path, "store"))
+	if err != nil {
+		return Cluster{}, err
+	}
+	c := Cluster{Objects: objects.Objects(), Dir: path, self: s.Env.Self}
+	for _, n := range nodes {
+		socket := adminapi.InStateDir(filepath.Join(path, "nodes", n.Name(), "agent"))
+		c.Agents = append(c.Agents, Agent{Node: n.Name(), at: socket})
+	}
+	return c, nil
+}
+
+// Local returns the cluster of one agent, with that state directory. Its node is not known before it answers.
+func Local(stateDir string) (Cluster, error) {
+	socket := adminapi.InStateDir(stateDir)
+	if _, err := os.Lstat(socket); err != nil {
+		return Cluster{}, ui.FileError("start the agent, or set --state-dir to that of a running one", "--state-dir", stateDir, err)
+	}
+	return Cluster{Agents: []Agent{{Node: "this node", at: socket}}}, nil
+}
+
+// errNoPod is why the agent of a node does not answer.
+var errNoPod = errors.New("no pod of the agent runs on the node")
+
+// kubernetes returns the agents of a Kubernetes cluster.
+func (s *Source) kubernetes(ctx context.Context, k *podexec.Agents) (Cluster, error) {
+	pods, err := k.List(ctx)
+	if err != nil {
+		return Cluster{}, err
+	}
+	if len(pods) == 0 {
+		return Cluster{}, model.Errorf(model.CodeNotAvailable, "install weft, or name another cluster with --kubeconfig",
+			"no pod of weft's agent is in the cluster (label %s)", podexec.AgentLabel)
+	}
+	nodes, err := k.Objects().List(ctx, store.Nodes())
+	if err != nil {
+		return Cluster{}, fmt.Errorf("nodes of the cluster: %w", err)
+	}
+	c := Cluster{Objects: k.Objects(), server: k}
+	for _, p := range pods {
+		c.Agents = append(c.Agents, Agent{
+			Node: p.Node, at: "pod " + p.Namespace + "/" + p.Name,
+			dial: func(ctx context.Context) (net.Conn, error) { return k.Dial(ctx, p) },
+		})
+	}
+	for _, n := range nodes {
+		if _, has := c.Agent(n.Key.Name); !has {
+			c.Agents = append(c.Agents, Agent{
+				Node: n.Key.Name, at: "node " + n.Key.Name,
+				dial: func(context.Context) (net.Conn, error) { return nil, errNoPod },
+			})
+		}
+	}
+	return c, nil
+}

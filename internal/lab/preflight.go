@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// preflight refuses a lab that this host cannot run, before anything is created.
+func (u Up) preflight(ctx context.Context) error {
+	if err := checkInotify("/proc", u.Spec.Nodes); err != nil {
+		return err
+	}
+	return u.Spec.checkKernel(ctx)
+}
+
+// inotifyPerNode is the number of inotify instances of a node: the agent has three, the sandbox runtime one.
+const inotifyPerNode = 4
+
+const inotifyLimit = "fs.inotify.max_user_instances"
+
+// checkInotify refuses more nodes than the kernel's limit of inotify instances per user allows.
+func checkInotify(proc string, nodes int) error {
+	b, err := os.ReadFile(filepath.Join(proc, "sys", strings.ReplaceAll(inotifyLimit, ".", "/")))
+	if err != nil {
+		return nil // the limit is unknown; nodes will fail if it is too low
+	}
+	limit, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return fmt.Errorf("%s: %w", inotifyLimit, err)
+	}
+	const spare = 8 // for other programs
+	used := inotifyInstances(proc)
+	if need := used + nodes*inotifyPerNode + spare; need > limit {
+		return model.Errorf(
+			model.CodeLimited, fmt.Sprintf("sysctl -w %s=%d, or choose fewer --nodes", inotifyLimit, max(1024, 2*need)),
+			"%d nodes need %d inotify instances in addition to %d in use, and %s is %d", nodes, nodes*inotifyPerNode+spare, used,
+			inotifyLimit, limit)
+	}
+	return nil
+}
+
+// inotifyInstances counts the inotify instances of this user's processes.
+func inotifyInstances(proc string) int {
+	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+	n := 0
+	for _, dir := range dirs {
+		var st syscall.Stat_t
+		if syscall.Stat(dir, &st) != nil || int(st.Uid) != os.Geteuid() {
+			continue
+		}
+		fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
+		for _, fd := range fds {
+			if to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil && to == "anon_inode:inotify" {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// checkKernel creates each kind of link that the lab needs in a temporary namespace.
+func (s Spec) checkKernel(ctx context.Context) error {
+	ns, err := netns.Anonymous()
+	if err != nil {
+		return err
+	}
+	defer func() { _ = ns.Close() }()
+	conn, err := kernel.Dial(ns)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	for _, links := range s.probeLinks() {
+		f := state.Fragment{Owner: "lab/probe"}
+		f.Host.Links = links
+		err := kernel.Spaces{Host: conn}.Apply(ctx, f)
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return unsupported(s.Encapsulation, "links of kind "+string(links[0].Kind), err)
+		}
+		if err != nil {
+			return fmt.Errorf("probe for links of kind %s: %w", links[0].Kind, err)
+		}
+	}
+	if s.Encapsulation == "udp" {
+		f, err := os.OpenFile("/dev/net/tun", os.O_RDWR, 0)
+		if err != nil {
+			return unsupported(s.Encapsulation, "tun devices", withoutPath(err))
+		}
+		return f.Close()
+	}
+	return nil
+}
+
+func unsupported(encapsulation, feature string, err error) error {
+	hint := "load its module, or use a kernel that supports it"
+	if encapsulation != "" && encapsulation != "host-gw" {
+		hint += "; --encapsulation host-gw does not need it"
+	}
+	return model.Errorf(model.CodeNotAvailable, hint, "this kernel does not support %s: %w", feature, err)
+}
+
+// probeLinks returns one or two links of each kind that the lab needs. WireGuard is not among them: if the kernel does not
+// support it, the agent encapsulates in user space.
+func (s Spec) probeLinks() [][]state.Link {
+	end := func(name, other string) state.Link {
+		return state.Link{Name: name, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: other}}
+	}
+	out := [][]state.Link{{{Name: "probe-br", Kind: state.Bridge}}, {end("probe-a", "probe-b"), end("probe-b", "probe-a")}}
+	loopback := netip.MustParseAddr("127.0.0.1")
+	switch s.Encapsulation {
+	case "vxlan":
+		out = append(out, []state.Link{
+			{Name: "probe-vxlan", Kind: state.VXLAN, VXLAN: &state.VXLANAttrs{VNI: 1, Port: 8472, Local: loopback}},
+		})
+	case "ipip":
+		out = append(out, []state.Link{{Name: "probe-ipip", Kind: state.IPIP, IPIP: &state.IPIPAttrs{Local: loopback}}})
+	}
+	return out
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/connectivity"
+)
+
+// skippedServices returns the Services of the store: a lab has no kube-proxy.
+func (d Dir) skippedServices() ([]connectivity.Skip, error) {
+	s, err := dir.Open(d.Store())
+	if err != nil {
+		return nil, err
+	}
+	objects, err := s.List("Service")
+	out := []connectivity.Skip{}
+	for _, o := range objects {
+		out = append(out, connectivity.Skip{Name: o.Key.String(), Reason: "no kube-proxy runs in a lab"})
+	}
+	return out, err
+}
+
+// skippedPolicies returns the network policies of the store if no agent runs that can evaluate them. All pairs are then
+// expected to be reachable.
+func (st Status) skippedPolicies() ([]connectivity.Skip, error) {
+	if slices.ContainsFunc(st.Nodes, func(n NodeStatus) bool { return n.Agent == procRunning }) {
+		return nil, nil
+	}
+	s, err := dir.Open(Dir(st.Dir).Store())
+	if err != nil {
+		return nil, err
+	}
+	objects, err := s.List("")
+	var out []connectivity.Skip
+	for _, o := range objects {
+		if o.Key.Of(store.NetworkPolicies()) || o.Key.Of(store.ClusterNetworkPolicies()) ||
+			o.Key.Of(store.MultiNetworkPolicies()) {
+			out = append(out, connectivity.Skip{Name: o.Key.String(), Reason: "no agent is running to evaluate it"})
+		}
+	}
+	return out, err
+}

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nodestatus
+
+import (
+	"fmt"
+	"io"
+	"math/big"
+	"strings"
+	"text/tabwriter"
+)
+
+// Text prints the cluster on one screen: numbers, then the findings, worst first.
+func (c Cluster) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+	row("agents", "%d of %d answer, version %s", c.Answered, c.Nodes, versionsText(c.Versions))
+	s := c.Total
+	row("attachments", "%d of pods: %d with network, %d broken, %d pending, %d being removed",
+		s.Attachments, s.Attachments-s.Unfinished-s.Broken, s.Broken, s.Pending, s.Releasing)
+	if s.Peers > 0 {
+		mtu := ""
+		if s.MTU > 0 {
+			mtu = fmt.Sprintf(", pods' MTU %d", s.MTU)
+		}
+		row("mesh", "%d of %d paths between nodes%s", s.Reached, s.Peers, mtu)
+	}
+	if p := s.Worst; p != nil {
+		fault := ""
+		if p.Fault != "" {
+			fault = ", " + p.Fault + " fault" // glossary: the column of weft mesh ping
+		}
+		row("worst path", "%s to %s: %d of %d bytes pass%s", p.Node, p.Peer, p.Passes, p.MTU, fault)
+	}
+	row("policies", "%d, %d not enforced in full, %d packets denied, %d per minute now",
+		s.Policies, s.Incomplete, s.Denied, s.DeniedPerMinute)
+	for _, p := range s.Pools {
+		left := ""
+		if p.Size != nil && p.Left != nil {
+			left = fmt.Sprintf("; %s of %s left in the pool", number(p.Left), number(p.Size))
+		}
+		row("pool "+p.Name, "%d blocks of nodes, %d addresses used, %d free%s", p.Blocks, p.Allocated, p.Free, left)
+	}
+	row("VMs", "%d, %d migrating", s.VMs, s.Migrations)
+	if s.MaxConnections > 0 {
+		row("connections", "%d %% of the table of %s, the fullest", 100*s.Connections/s.MaxConnections, c.Fullest)
+	}
+	row("repairs", "%d since the agents' start", s.Repairs)
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, g := range c.grouped() {
+		f := g.Finding
+		fmt.Fprintf(w, "%s: %s: %s: %s\n", f.Level, g.where(), f.Check, f.Message)
+		if f.Hint != "" {
+			fmt.Fprintf(w, "  hint: %s\n", f.Hint)
+		}
+	}
+	if c.Good && len(c.Findings) == 0 {
+		_, err := fmt.Fprintln(w, "no findings")
+		return err
+	}
+	return nil
+}
+
+// number formats a number of addresses; a very large one as a power of two.
+func number(n *big.Int) string {
+	const exact = 32 // bits
+	if n.BitLen() <= exact {
+		return n.String()
+	}
+	return fmt.Sprintf("2^%d", new(big.Int).Sub(n, big.NewInt(1)).BitLen())
+}
+
+// group is a finding that several nodes have.
+type group struct {
+	Finding
+	nodes []string
+}
+
+// grouped returns the findings in order, each once.
+func (c Cluster) grouped() []*group {
+	var out []*group
+	at := map[Finding]*group{}
+	for _, f := range c.Findings {
+		node := f.Node
+		f.Node = ""
+		g := at[f]
+		if g == nil {
+			g = &group{Finding: f}
+			at[f] = g
+			out = append(out, g)
+		}
+		if node != "" {
+			g.nodes = append(g.nodes, node)
+		}
+	}
+	return out
+}
+
+// where names the nodes; of many the first ones.
+func (g group) where() string {
+	const named = 3
+	switch n := len(g.nodes); {
+	case n == 0:
+		return "cluster"
+	case n > named:
+		return fmt.Sprintf("%s and %d more nodes", strings.Join(g.nodes[:named], ", "), n-named)
+	}
+	return strings.Join(g.nodes, ", ")
+}

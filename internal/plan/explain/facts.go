@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explain
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Node are the facts about a node, as its agent knows them.
+type Node struct {
+	Name string `json:"name"`
+	// Addrs are the addresses of the node, without those of pods and link-local ones.
+	Addrs []netip.Addr `json:"addrs"`
+	Pods  []Pod        `json:"pods"`
+	// Peers are the other nodes of the mesh; empty without one.
+	Peers []Peer `json:"peers,omitempty"`
+	// Policy: this agent enforces network policies.
+	Policy bool `json:"policy,omitempty"`
+	// Time is the time of these facts, as TimeLayout. Only a Record has it.
+	Time string `json:"time,omitempty"`
+}
+
+// Pod is a pod with an attachment on a node.
+type Pod struct {
+	Name string `json:"name"` // namespace/name
+	// Stage is pending, done or releasing.
+	Stage      string      `json:"stage"`
+	Interfaces []Interface `json:"interfaces"`
+	// HostPorts are ports of the node that lead to the pod.
+	HostPorts []HostPort `json:"hostPorts,omitempty"`
+}
+
+// HostPort is a port of a node that leads to a port of a pod.
+type HostPort struct {
+	Protocol model.Protocol `json:"protocol"`
+	Port     uint16         `json:"port"`
+	To       uint16         `json:"to"` // the pod's port
+	// Addr is the address of the node of which it is a port; invalid or unspecified: of all.
+	Addr netip.Addr `json:"addr,omitzero"`
+}
+
+// Interface is an interface of a pod.
+type Interface struct {
+	Name    string `json:"name"`
+	Network string `json:"network"`
+	// HostLink is the interface on the node's side; empty: the pod's interface has none (macvlan, a device).
+	HostLink string         `json:"hostLink,omitempty"`
+	Addrs    []netip.Prefix `json:"addrs"`
+	// VM: a virtual machine's tap is joined to the interface; its guest has the addresses.
+	VM bool `json:"vm,omitempty"`
+	// Tap is that tap, in the pod; empty: it is not weft's, or not there yet.
+	Tap string `json:"tap,omitempty"`
+}
+
+// Peer is how the mesh of a node reaches another node.
+type Peer struct {
+	Name  string `json:"name"`
+	Paths []Path `json:"paths"`
+}
+
+// Path is the planned path to a prefix of a peer's pods.
+type Path struct {
+	CIDR netip.Prefix `json:"cidr"`
+	// Link is the link of the route, a tunnel's or the underlay's; Far the peer's address, at the tunnel's other end.
+	Link   string     `json:"link"`
+	Tunnel bool       `json:"tunnel,omitempty"`
+	Far    netip.Addr `json:"far,omitzero"`
+	// Gateway is the route's.
+	Gateway netip.Addr `json:"gateway,omitzero"`
+}
+
+// pod returns a pod of the node.
+func (n Node) pod(name string) (Pod, bool) {
+	i := slices.IndexFunc(n.Pods, func(p Pod) bool { return p.Name == name })
+	if i < 0 {
+		return Pod{}, false
+	}
+	return n.Pods[i], true
+}
+
+// path returns the planned path to an address of a peer's pod.
+func (n Node) path(to netip.Addr) (Path, bool) {
+	var best Path
+	for _, p := range n.Peers {
+		for _, w := range p.Paths {
+			if w.CIDR.Contains(to) && (!best.CIDR.IsValid() || w.CIDR.Bits() > best.CIDR.Bits()) {
+				best = w
+			}
+		}
+	}
+	return best, best.CIDR.IsValid()
+}
+
+// EndKind is the kind of an end.
+type EndKind string
+
+// The kinds of ends.
+const (
+	PodEnd     EndKind = "pod"
+	NodeEnd    EndKind = "node"
+	ServiceEnd EndKind = "service"
+	OutsideEnd EndKind = "outside"
+)
+
+// End is one end of a connection.
+type End struct {
+	Kind EndKind `json:"kind"`
+	// Name is namespace/name of a pod or service, the name of a node, or an address.
+	Name string `json:"name"`
+	// Node is the node of a pod, or the node itself; empty for others.
+	Node string     `json:"node,omitempty"`
+	Addr netip.Addr `json:"addr"`
+	// Interface is the pod's interface; zero for others, and for an address that no interface has.
+	Interface Interface `json:"interface,omitzero"`
+	Stage     string    `json:"stage,omitempty"`
+	// Backends are the ends to which the address of a service, or the port of a node, is translated. Only the ready ones.
+	Backends []End `json:"backends,omitempty"`
+	// Policy is why a service has no backend for this client, if it is known (internalTrafficPolicy …).
+	Policy string `json:"policy,omitempty"`
+	// BackendPort is the port of the backends.
+	BackendPort uint16 `json:"backendPort,omitempty"`
+	// Masquerade: the node whose port it is sends with its own address to the backends.
+	Masquerade bool `json:"masquerade,omitempty"`
+}
+
+// translated reports whether a port of the node leads to backends.
+func (e End) translated() bool { return e.Kind == NodeEnd && (len(e.Backends) > 0 || e.Policy != "") }
+
+// plain returns the node without the backends of its port.
+func (e End) plain() End { return End{Kind: e.Kind, Name: e.Name, Node: e.Node, Addr: e.Addr} }
+
+// String returns the end as users write it: "pod shop/web (10.42.1.2)".
+func (e End) String() string {
+	if e.Kind == OutsideEnd {
+		return e.Addr.String()
+	}
+	return string(e.Kind) + " " + e.Name + " (" + e.Addr.String() + ")"
+}

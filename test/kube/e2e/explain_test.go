@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestExplain: weft explain reaches the agents through the API server, with the kubeconfig's rights. Pods and Services
+// that answer have no fault; a Service without endpoints, a closed port, a policy and another program's firewall on the
+// other node are named.
+func TestExplain(t *testing.T) {
+	c := weft(t)
+	ns := c.namespace(t)
+	pods := c.rollOut(t, ns, "web", 2)
+	c.kubectl(t, "-n", ns, "expose", "deployment", "web", "--port=80", "--target-port=8080")
+	c.apply(t, ns, "{apiVersion: v1, kind: Service, metadata: {name: empty}, spec: {selector: {app: none}, ports: [{name: http, port: 80}]}}")
+	a, b := ns+"/"+pods[0].Metadata.Name, ns+"/"+pods[1].Metadata.Name
+	far := pods[1].Spec.NodeName
+	if pods[0].Spec.NodeName == far {
+		t.Fatalf("both pods are on %s", far)
+	}
+	program, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect := func(name, from, to string, code int, text string) {
+		t.Helper()
+		eventually(t, 30*time.Second, func() error {
+			out, err := c.try("exec", "control", program, "explain", from, to)
+			if (err != nil) != (code != 0) || !strings.Contains(out+fmt.Sprint(err), text) {
+				return fmt.Errorf("%s: %s%w", name, out, err)
+			}
+			if strings.Contains(out+fmt.Sprint(err), "UnhandledError") {
+				t.Errorf("%s: client-go writes to the terminal: %s%v", name, out, err)
+			}
+			return nil
+		})
+	}
+	expect("pods", a, b+":8080", 0, "")
+	expect("a node", a, far, 0, "")
+	expect("a Service", a, ns+"/web:80", 0, "")
+	trace := func(to string, code int, text string) error {
+		out, err := c.try("exec", "control", program, "trace", a, to)
+		if (err != nil) != (code != 0) || !strings.Contains(out+fmt.Sprint(err), text) {
+			return fmt.Errorf("trace to %s: %s%w", to, out, err)
+		}
+		return nil
+	}
+	traced := func(to string, code int, text string) {
+		t.Helper()
+		if err := trace(to, code, text); err != nil {
+			t.Error(err)
+		}
+	}
+	traced(b+":8080", 0, "arrived")
+	for range 4 { // to any of two pods, of which one is the one that asks
+		traced(ns+"/web:80", 0, "service "+ns+"/web port 80/tcp, pod "+ns+"/")
+	}
+	traced(ns+"/empty:80", 1, "dropped by a packet filter")
+	expect("a Service without endpoints", a, ns+"/empty:80", 1, "the service has no ready endpoint")
+	c.kubectl(t, "-n", ns, "expose", "deployment", "web", "--name=outside", "--type=NodePort", "--port=80",
+		"--target-port=8080")
+	nodePort := c.kubectl(t, "-n", ns, "get", "service", "outside", "-o", "jsonpath={.spec.ports[0].nodePort}")
+	outside := far + ":" + strings.TrimSpace(nodePort)
+	expect("a port of a node", a, outside, 0, "")
+	// kube-proxy rejects packets to the new port until it has the endpoints.
+	eventually(t, 30*time.Second, func() error { return trace(outside, 0, "node "+far+" port") })
+	for range 4 {
+		traced(outside, 0, "node "+far+" port")
+	}
+	expect("a port of a Service by its name", a, ns+"/empty:http", 1, "the service has no ready endpoint")
+	expect("a port without a process", a, b+":8099", 1, "no process listens on port 8099/tcp")
+	c.must(t, "exec", far, "nft", "add table inet fw; add chain inet fw f { type filter hook forward priority 10; policy drop; }")
+	expect("another firewall", a, b+":8080", 1, "policy of chain inet fw f is drop")
+	c.must(t, "exec", far, "nft", "delete table inet fw")
+	c.apply(t, ns, "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: deny}, spec: {podSelector: {}, policyTypes: [Ingress]}}")
+	expect("a policy", a, b+":8080", 1, ns+"/deny")
+	c.kubectl(t, "-n", ns, "delete", "networkpolicy", "deny")
+	expect("without faults", a, b+":8080", 0, "")
+}
