@@ -4,6 +4,8 @@ package launch_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"os/exec"
 	"strings"
 	"testing"
@@ -20,12 +22,7 @@ import (
 // unplugs another network device, and destroys the domain; the tap survives.
 func TestLibvirt(t *testing.T) {
 	w := newWorld(t)
-	if _, err := exec.LookPath("virsh"); err != nil {
-		nettest.SkipMissing(t, "there is no virsh")
-	}
-	if w.owner == 0 {
-		nettest.SkipMissing(t, "libvirt needs root")
-	}
+	w.needLibvirt()
 	w.flannel()
 	before := w.dump()
 	c := w.config(w.input(model.VMMasquerade))
@@ -87,4 +84,59 @@ func TestLibvirt(t *testing.T) {
 	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
+}
+
+// TestLibvirtBesideMacvtap: a macvtap of another namespace has the index of the VM's link, and so its name in the node's
+// /dev. libvirt, which looks there by the index, must neither take a tap for a macvtap nor open the other's device.
+func TestLibvirtBesideMacvtap(t *testing.T) {
+	nettest.Need(t, "macvtap")
+	for _, c := range []struct {
+		binding model.VMBinding
+		link    string
+		setUp   func(*world)
+		lease   string
+	}{
+		{model.VMMasquerade, "tap0", (*world).flannel, "eth0 10.0.2.2/24 "},
+		{model.VMMacvtap, "eth0", func(w *world) { w.macvtap(); w.dhcpd() }, "eth0 10.244.1.5/24 "},
+	} {
+		t.Run(string(c.binding), func(t *testing.T) {
+			w := newWorld(t)
+			w.needLibvirt()
+			c.setUp(w)
+			config := w.config(w.input(c.binding))
+			config.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.VM, error) {
+				w.macvtapElsewhere(c.link)
+				return libvirt.Start(ctx, q)
+			}
+			w.run(config).await("weft-guest: LEASE " + c.lease)
+		})
+	}
+}
+
+func (w *world) needLibvirt() {
+	w.t.Helper()
+	if _, err := exec.LookPath("virsh"); err != nil {
+		nettest.SkipMissing(w.t, "there is no virsh")
+	}
+	if w.owner == 0 {
+		nettest.SkipMissing(w.t, "libvirt needs root")
+	}
+}
+
+// macvtapElsewhere makes a macvtap in another namespace with the index of a link of the pod.
+func (w *world) macvtapElsewhere(link string) {
+	w.t.Helper()
+	index := 0
+	if err := w.pod.Do(func() error {
+		i, err := net.InterfaceByName(link)
+		if err == nil {
+			index = i.Index
+		}
+		return err
+	}); err != nil {
+		w.t.Fatal(err)
+	}
+	other := nettest.NS(w.t, "other")
+	w.ip(other, fmt.Sprintf("link add lower index %d type veth peer name lower-peer", index+1))
+	w.ip(other, fmt.Sprintf("link add link lower name other index %d type macvtap", index))
 }

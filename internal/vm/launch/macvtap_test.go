@@ -21,17 +21,7 @@ func TestMacvtap(t *testing.T) {
 	if w.owner == 0 {
 		nettest.SkipMissing(t, "a device file for a macvtap needs root")
 	}
-	w.ip(w.pod, "link del eth0")
-	w.ip(w.far, "link add lower type veth peer name wire")
-	w.ip(w.far, "link set lower up")
-	w.ip(w.far, "link set wire up")
-	w.ip(w.far, "addr add 10.244.1.1/24 dev wire")
-	if out, err := nettest.Try(w.far,
-		strings.Fields("ip link add link lower name eth0 type macvtap mode bridge")...); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	w.ip(w.far, "link set eth0 netns "+w.pod.Path())
-	w.ip(w.pod, "link set eth0 up")
+	w.macvtap()
 	before := w.dump()
 	w.dhcpd()
 	r := w.run(w.config(w.input(model.VMMacvtap)))
@@ -57,6 +47,19 @@ func TestMacvtap(t *testing.T) {
 	if after := w.dump(); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
+}
+
+// macvtap makes the pod's eth0 a macvtap, as a CNI plugin does, on a link of the far namespace.
+func (w *world) macvtap() {
+	w.t.Helper()
+	w.ip(w.pod, "link del eth0")
+	w.ip(w.far, "link add lower type veth peer name wire")
+	w.ip(w.far, "link set lower up")
+	w.ip(w.far, "link set wire up")
+	w.ip(w.far, "addr add 10.244.1.1/24 dev wire")
+	w.ip(w.far, "link add link lower name eth0 type macvtap mode bridge")
+	w.ip(w.far, "link set eth0 netns "+w.pod.Path())
+	w.ip(w.pod, "link set eth0 up")
 }
 
 // dhcpd runs a DHCP server in the far namespace, as the network of a macvtap would have.

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/child"
 	"github.com/weft-net/weft/internal/vm/qemu"
 )
@@ -25,6 +26,7 @@ import (
 // Domain is a running domain.
 type Domain struct {
 	name, socket string
+	ns           *netns.NS
 	daemon       *child.Child
 	done         chan struct{}
 	once         sync.Once
@@ -57,8 +59,26 @@ user() {
 user passwd libvirt-qemu "$USER_ID::/:/bin/false"
 user group libvirt-qemu ""
 user group kvm ""
-# With an emulated CPU, a /dev/kvm that may not work must not be probed.
-[ "$ACCEL" = kvm ] || [ ! -e /dev/kvm ] || mount --bind /dev/null /dev/kvm
+# Its own /dev: libvirt takes a tap for a macvtap if there is a /dev/tapN with its index, which may belong to a link of
+# another namespace. With an emulated CPU, a /dev/kvm that may not work must not be probed.
+dev=/run/libvirt/weft-dev
+mkdir "$dev"
+mount -t tmpfs -o mode=755 weft "$dev"
+mkdir "$dev/net" "$dev/shm"
+chmod 1777 "$dev/shm"
+ln -s /proc/self/fd "$dev/fd"
+[ "$ACCEL" = kvm ] && kvm=kvm || kvm=
+for f in full null ptmx random tty urandom zero net/tun vhost-net $kvm; do
+	[ -c "/dev/$f" ] || continue
+	: >"$dev/$f"
+	mount --bind "/dev/$f" "$dev/$f"
+done
+for d in pts vfio; do
+	[ -d "/dev/$d" ] || continue
+	mkdir "$dev/$d"
+	mount --rbind "/dev/$d" "$dev/$d"
+done
+mount --move "$dev" /dev
 mkdir /var/lib/libvirt/weft
 cp "$KERNEL" /var/lib/libvirt/weft/kernel
 cp "$INITRD" /var/lib/libvirt/weft/initrd
@@ -80,7 +100,9 @@ func Start(ctx context.Context, c qemu.Config) (*Domain, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Domain{name: domainName(c.Name), socket: filepath.Join(c.Dir, "libvirt-sock"), done: make(chan struct{})}
+	m := &Domain{
+		name: domainName(c.Name), socket: filepath.Join(c.Dir, "libvirt-sock"), ns: c.NS, done: make(chan struct{}),
+	}
 	for _, program := range []string{"virsh", "libvirtd"} {
 		if err := installed(program); err != nil {
 			return nil, model.Errorf(model.CodeInvalidEnv,
@@ -106,7 +128,7 @@ func Start(ctx context.Context, c qemu.Config) (*Domain, error) {
 	}
 	file := filepath.Join(c.Dir, "domain.xml")
 	if err = os.WriteFile(file, []byte(domain), 0o600); err == nil {
-		err = m.startDomain(ctx, file)
+		err = m.startDomain(ctx, file, c.Devices)
 	}
 	if err != nil {
 		m.end(nil)
@@ -140,7 +162,7 @@ func installed(program string) error {
 func domainName(key string) string { return strings.ReplaceAll(key, "/", "_") }
 
 // startDomain waits for the daemon, and starts the domain.
-func (m *Domain) startDomain(ctx context.Context, file string) error {
+func (m *Domain) startDomain(ctx context.Context, file string, devices []model.VMDevice) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
 	for {
@@ -154,6 +176,11 @@ func (m *Domain) startDomain(ctx context.Context, file string) error {
 		case <-m.daemon.Done():
 			return errors.New("the daemon has ended")
 		case <-time.After(pause):
+		}
+	}
+	for _, d := range devices {
+		if err := m.makeDevice(d); err != nil {
+			return err
 		}
 	}
 	if _, err := m.Virsh(ctx, "define", file); err != nil {

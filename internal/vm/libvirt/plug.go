@@ -4,14 +4,19 @@ package libvirt
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/domain"
+	"github.com/weft-net/weft/internal/vm/macvtap"
 )
 
 // sparePorts is the number of network devices that can be hot-plugged.
@@ -38,6 +43,9 @@ func (m *Domain) Plug(ctx context.Context, d model.VMDevice, _, _ []*os.File) er
 		return fmt.Errorf("interface %s: %w", d.Name, err)
 	}
 	defer func() { _ = os.Remove(file) }()
+	if err := m.makeDevice(d); err != nil {
+		return err
+	}
 	_, err = m.Virsh(ctx, "attach-device", m.name, file, "--live")
 	return err
 }
@@ -70,4 +78,23 @@ func (m *Domain) Unplug(ctx context.Context, d model.VMDevice) error {
 		case <-time.After(pause):
 		}
 	}
+}
+
+// makeDevice makes the device node of a macvtap in the daemon's /dev; nothing for another device.
+func (m *Domain) makeDevice(d model.VMDevice) error {
+	if d.HostPCI != "" {
+		return nil
+	}
+	return m.ns.Do(func() error {
+		tap, ok := macvtap.Find(d.Target)
+		if !ok {
+			return nil
+		}
+		node := filepath.Join("/proc", strconv.Itoa(m.daemon.Process.Pid), "root/dev", tap.Name)
+		err := unix.Mknod(node, unix.S_IFCHR|0o600, int(tap.Number))
+		if err != nil && !errors.Is(err, unix.EEXIST) {
+			return fmt.Errorf("interface %s: create the device node of %s: %w", d.Name, d.Target, err)
+		}
+		return nil
+	})
 }
