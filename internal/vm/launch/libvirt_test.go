@@ -86,9 +86,9 @@ func TestLibvirt(t *testing.T) {
 	}
 }
 
-// TestLibvirtBesideMacvtap: a macvtap of another namespace has the index of the VM's link, and so its name in the node's
+// TestLibvirtForeignMacvtap: a macvtap of another namespace has the index of the VM's link, and so its name in the node's
 // /dev. libvirt, which looks there by the index, must neither take a tap for a macvtap nor open the other's device.
-func TestLibvirtBesideMacvtap(t *testing.T) {
+func TestLibvirtForeignMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
 	for _, c := range []struct {
 		binding model.VMBinding
@@ -105,7 +105,7 @@ func TestLibvirtBesideMacvtap(t *testing.T) {
 			c.setUp(w)
 			config := w.config(w.input(c.binding))
 			config.Hypervisor = func(ctx context.Context, q qemu.Config) (launch.VM, error) {
-				w.macvtapElsewhere(c.link)
+				w.foreignMacvtap(c.link)
 				return libvirt.Start(ctx, q)
 			}
 			w.run(config).await("weft-guest: LEASE " + c.lease)
@@ -123,8 +123,8 @@ func (w *world) needLibvirt() {
 	}
 }
 
-// macvtapElsewhere makes a macvtap in another namespace with the index of a link of the pod.
-func (w *world) macvtapElsewhere(link string) {
+// foreignMacvtap makes a macvtap in another namespace with the index of a link of the pod.
+func (w *world) foreignMacvtap(link string) {
 	w.t.Helper()
 	index := 0
 	if err := w.pod.Do(func() error {
