@@ -26,7 +26,6 @@ import (
 	"github.com/weft-net/weft/internal/connectivitytest/probe"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/nodestatus"
-	"github.com/weft-net/weft/internal/plan/explain"
 )
 
 // diagnoseTimeout is the time for explain and trace about one failed check.
@@ -294,7 +293,7 @@ func (c testedCluster) Lab() bool              { return c.Dir != "" }
 
 // Nodes returns the nodes whose agents answer.
 func (c testedCluster) Nodes(ctx context.Context) ([]string, error) {
-	x := explanation{cluster: c.Cluster}
+	x := newExplanation(c.Cluster)
 	if err := x.facts(ctx); err != nil {
 		return nil, err
 	}
@@ -356,7 +355,7 @@ func (c testedCluster) Diagnose(ctx context.Context, question connectivitytest.Q
 	defer cancel()
 	q := query{from: question.From, to: question.To, protocol: question.Protocol, port: question.Port}
 	var out []string
-	x := explanation{cluster: c.Cluster, answers: explain.Answers{}}
+	x := newExplanation(c.Cluster)
 	reports, err := x.explain(ctx, q)
 	if err != nil {
 		out = append(out, "explain: "+err.Error())
@@ -370,14 +369,14 @@ func (c testedCluster) Diagnose(ctx context.Context, question connectivitytest.Q
 		out = append(out, lines("explain: ", text.String())...)
 	}
 	f := traceFlags{six: question.IPv6, size: question.Size}
-	x = explanation{cluster: c.Cluster, answers: explain.Answers{}}
-	report, err := f.trace(ctx, &x, q)
+	x = newExplanation(c.Cluster)
+	report, err := f.trace(ctx, x, q)
 	// A node may have another trace.
 	for busy := (*model.Error)(nil); errors.As(err, &busy) && busy.Code == model.CodeTryAgain && ctx.Err() == nil; {
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
-			report, err = f.trace(ctx, &x, q)
+			report, err = f.trace(ctx, x, q)
 		}
 	}
 	if err != nil {

@@ -63,7 +63,8 @@ facts}, the times of the oldest answer that was used and of the facts about the 
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print the hops that are ok, too, with the facts about each")
 	fs.StringSliceVar(&f.from, "from", nil,
-		"support bundle `FILE`, one for each node: use their answers; what none of them has is unknown")
+		"support bundle `FILE`, one for each node, or the directory of them: use their answers; what none of them has is "+
+			"unknown")
 	cmd.MarkFlagsMutuallyExclusive("from", "dir")
 	cmd.MarkFlagsMutuallyExclusive("from", "kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("from", "state-dir")
@@ -96,12 +97,7 @@ func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	x := explanation{answers: explain.Answers{}}
-	if len(f.from) > 0 {
-		x.nodes, x.answers, err = bundle.Records(f.from)
-	} else {
-		x.cluster, err = f.source.Open(cmd.Context())
-	}
+	x, err := f.open(cmd.Context())
 	if err != nil {
 		return err
 	}
@@ -124,6 +120,16 @@ func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 		return ui.Exit(ui.Bad)
 	}
 	return err
+}
+
+// open opens the cluster, or the support bundles.
+func (f *explainFlags) open(ctx context.Context) (*explanation, error) {
+	if len(f.from) == 0 {
+		c, err := f.source.Open(ctx)
+		return newExplanation(c), err
+	}
+	r, err := bundle.Read(f.from)
+	return &explanation{nodes: r.Nodes, answers: r.Answers, objects: r.Objects}, err
 }
 
 // query is what the command line asks.
@@ -164,10 +170,23 @@ func (f *explainFlags) parse(src, dst string) (query, error) {
 // explanation asks the agents of a cluster. Without agents it has the nodes and the answers of support bundles.
 type explanation struct {
 	cluster agents.Cluster
+	// objects are nil if only one agent is known, or bundles without them.
+	objects bundle.Objects
 	nodes   map[string]explain.Node
 	answers explain.Answers
 	silent  []error // why agents did not answer
 }
+
+func newExplanation(c agents.Cluster) *explanation {
+	x := &explanation{cluster: c, answers: explain.Answers{}}
+	if c.Objects != nil {
+		x.objects = c.Objects
+	}
+	return x
+}
+
+// services reports whether Services can be read. A lab has none.
+func (x *explanation) services() bool { return x.objects != nil && x.cluster.Dir == "" }
 
 // explain explains a connection in all families that both ends have.
 func (x *explanation) explain(ctx context.Context, q query) ([]explain.Report, error) {
@@ -305,10 +324,10 @@ func (x *explanation) askNode(ctx context.Context, node string, list []explain.Q
 // hostNetwork returns the node of a pod that uses its node's network; empty: there is no such pod.
 func (x *explanation) hostNetwork(ctx context.Context, name string) (string, error) {
 	namespace, pod, ok := strings.Cut(name, "/")
-	if !ok || x.cluster.Objects == nil {
+	if !ok || x.objects == nil {
 		return "", nil
 	}
-	o, err := x.cluster.Objects.Get(ctx, store.Pods(), store.PodKey(namespace, pod))
+	o, err := x.objects.Get(ctx, store.Pods(), store.PodKey(namespace, pod))
 	if errors.Is(err, store.ErrNotFound) {
 		return "", nil
 	}
@@ -325,10 +344,10 @@ func (x *explanation) hostNetwork(ctx context.Context, name string) (string, err
 // vmPod returns the pod (namespace/name) in which a VM runs; empty: there is no such VM.
 func (x *explanation) vmPod(ctx context.Context, name string) (string, error) {
 	namespace, vm, ok := strings.Cut(name, "/")
-	if !ok || x.cluster.Objects == nil {
+	if !ok || x.objects == nil {
 		return "", nil
 	}
-	all, err := x.cluster.Objects.List(ctx, store.Pods())
+	all, err := x.objects.List(ctx, store.Pods())
 	if err != nil {
 		return "", fmt.Errorf("pods: %w", err)
 	}

@@ -19,7 +19,7 @@ func (x *explanation) namedPort(ctx context.Context, q query) (query, error) {
 	if q.portName == "" {
 		return q, nil
 	}
-	if x.cluster.Objects == nil {
+	if x.objects == nil {
 		return q, model.Errorf(model.CodeInvalidConf, "give its number", "port %q of %s: names of ports are not known here",
 			q.portName, q.to)
 	}
@@ -56,7 +56,7 @@ func (x *explanation) ports(ctx context.Context, q query) (owner string, ports [
 		name = ends[0].Name // of an address
 	}
 	if namespace, pod, ok := strings.Cut(name, "/"); ok {
-		o, err := x.cluster.Objects.Get(ctx, store.Pods(), store.PodKey(namespace, pod))
+		o, err := x.objects.Get(ctx, store.Pods(), store.PodKey(namespace, pod))
 		if err == nil {
 			p, err := o.Pod()
 			return "pod " + name, p.Ports, err
@@ -65,7 +65,7 @@ func (x *explanation) ports(ctx context.Context, q query) (owner string, ports [
 			return "", nil, fmt.Errorf("pod %s: %w", name, err)
 		}
 	}
-	if x.cluster.Dir != "" { // a lab has no services
+	if !x.services() {
 		return name, nil, nil
 	}
 	s, err := x.findService(ctx, q.to)

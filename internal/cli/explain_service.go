@@ -16,13 +16,6 @@ import (
 	"github.com/weft-net/weft/internal/plan/explain"
 )
 
-// endpointSlices are the objects by which kube-proxy translates a service's address.
-func endpointSlices() store.Kind {
-	return store.Kind{
-		Group: "discovery.k8s.io", Version: "v1", Kind: "EndpointSlice", Resource: "endpointslices", Namespaced: true,
-	}
-}
-
 // service are the fields of a Service that decide where its packets go.
 type service struct {
 	Metadata struct{ Namespace, Name string }
@@ -74,7 +67,7 @@ type endpointSlice struct {
 // service finds a service by its name or one of its addresses, with its endpoints for clients on a node. Without one
 // there are no ends, and no error.
 func (x *explanation) service(ctx context.Context, q query, client string) ([]explain.End, error) {
-	if x.cluster.Objects == nil || x.cluster.Dir != "" { // a lab has no services
+	if !x.services() {
 		return nil, nil
 	}
 	s, err := x.findService(ctx, q.to)
@@ -121,8 +114,7 @@ func (x *explanation) service(ctx context.Context, q query, client string) ([]ex
 func (x *explanation) addBackends(ctx context.Context, q query, ends []explain.End) error {
 	for i, end := range ends {
 		ends[i] = explain.WithHostPort(x.nodes, end, q.protocol, q.port)
-		if end.Kind != explain.NodeEnd || q.port == 0 || len(ends[i].Backends) > 0 ||
-			x.cluster.Objects == nil || x.cluster.Dir != "" {
+		if end.Kind != explain.NodeEnd || q.port == 0 || len(ends[i].Backends) > 0 || !x.services() {
 			continue
 		}
 		if err := x.nodePort(ctx, q, &ends[i]); err != nil {
@@ -134,7 +126,7 @@ func (x *explanation) addBackends(ctx context.Context, q query, ends []explain.E
 
 // nodePort adds the endpoints of a Service to the end of a node whose port is one of the Service's.
 func (x *explanation) nodePort(ctx context.Context, q query, end *explain.End) error {
-	all, err := x.cluster.Objects.List(ctx, store.Services())
+	all, err := x.objects.List(ctx, store.Services())
 	if err != nil {
 		return err
 	}
@@ -169,7 +161,7 @@ func (x *explanation) findService(ctx context.Context, to string) (*service, err
 	ip, err := netip.ParseAddr(to)
 	if err != nil {
 		namespace, name, _ := strings.Cut(to, "/")
-		o, err := x.cluster.Objects.Get(ctx, store.Services(), store.Services().Key(namespace, name))
+		o, err := x.objects.Get(ctx, store.Services(), store.Services().Key(namespace, name))
 		if errors.Is(err, store.ErrNotFound) {
 			return nil, nil
 		}
@@ -178,7 +170,7 @@ func (x *explanation) findService(ctx context.Context, to string) (*service, err
 		}
 		return &s, err
 	}
-	all, err := x.cluster.Objects.List(ctx, store.Services())
+	all, err := x.objects.List(ctx, store.Services())
 	if err != nil {
 		return nil, err
 	}
@@ -196,7 +188,7 @@ func (x *explanation) findService(ctx context.Context, to string) (*service, err
 
 // slices reads the EndpointSlices of a service.
 func (x *explanation) slices(ctx context.Context, s service) ([]endpointSlice, error) {
-	all, err := x.cluster.Objects.List(ctx, endpointSlices())
+	all, err := x.objects.List(ctx, store.EndpointSlices())
 	if err != nil {
 		return nil, err
 	}
@@ -206,7 +198,7 @@ func (x *explanation) slices(ctx context.Context, s service) ([]endpointSlice, e
 		if err := json.Unmarshal(o.Raw, &e); err != nil {
 			return nil, fmt.Errorf("%s: %w", o.Key, err)
 		}
-		if o.Key.Namespace == s.Metadata.Namespace && e.Metadata.Labels["kubernetes.io/service-name"] == s.Metadata.Name {
+		if o.Key.Namespace == s.Metadata.Namespace && e.Metadata.Labels[store.ServiceNameLabel] == s.Metadata.Name {
 			out = append(out, e)
 		}
 	}

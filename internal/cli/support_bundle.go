@@ -18,7 +18,6 @@ import (
 	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plan/explain"
 )
 
 // bundleLimit is the timeout of a support bundle.
@@ -116,7 +115,7 @@ func (f *bundleFlags) questions() ([]query, error) {
 // ask explains connections, so that the agents keep the answers. It reports whether one could not be explained.
 func ask(ctx context.Context, env Env, c agents.Cluster, questions []query) (failed bool) {
 	for _, q := range questions {
-		x := explanation{cluster: c, answers: explain.Answers{}}
+		x := newExplanation(c)
 		if _, err := x.explain(ctx, q); err != nil { // the bundle is wanted even more
 			ui.Warn(env.Stderr, fmt.Errorf("--explain %s,%s: %w", q.from, q.to, err))
 			failed = true

@@ -111,8 +111,8 @@ func (f *traceFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 	series := packettrace.Series{Losses: []packettrace.Loss{}}
 	var report packettrace.Report
 	for range f.repeat {
-		x := explanation{cluster: c, answers: explain.Answers{}}
-		if report, err = f.trace(cmd.Context(), &x, q); err != nil {
+		x := newExplanation(c)
+		if report, err = f.trace(cmd.Context(), x, q); err != nil {
 			return err
 		}
 		series.Add(report)

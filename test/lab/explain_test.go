@@ -486,14 +486,18 @@ func TestSupportBundles(t *testing.T) {
 	connection := a + "," + b + ":8080"
 	r := must(t, "support-bundle", "--dir", dir, "-o", into, "--explain", connection)
 	files := strings.Fields(r.stdout)
-	want := []string{filepath.Join(into, "node1.tar.gz"), filepath.Join(into, "node2.tar.gz")}
+	want := []string{
+		filepath.Join(into, "node1.tar.gz"), filepath.Join(into, "node2.tar.gz"), filepath.Join(into, "objects.json"),
+	}
 	if !slices.Equal(files, want) {
 		t.Fatalf("wrote %q, want %q", files, want)
 	}
-	explained := must(t, "explain", "-o", "json", "--from", strings.Join(files, ","), a, b+":8080")
-	for _, one := range decode[[]explain.Report](t, explained.stdout) {
-		if one.State != explain.OK || one.Recorded == nil {
-			t.Errorf("from bundles: %s, recorded %v: %+v", one.State, one.Recorded, one.Faults())
+	for _, from := range []string{strings.Join(files, ","), into} {
+		explained := must(t, "explain", "-o", "json", "--from", from, a, b+":8080")
+		for _, one := range decode[[]explain.Report](t, explained.stdout) {
+			if one.State != explain.OK || one.Recorded == nil {
+				t.Errorf("from %s: %s, recorded %v: %+v", from, one.State, one.Recorded, one.Faults())
+			}
 		}
 	}
 	if r := weft(t, "support-bundle", "--dir", dir, "-o", into); r.code != 1 || !strings.Contains(r.stderr, "exists") {

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/connectivitytest"
 	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/explain"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
@@ -113,7 +114,7 @@ func storedMigrations(t *testing.T, dir string) (out []string) {
 	return out
 }
 
-// testExplainVM: a VM is explained by its name.
+// testExplainVM: a VM is explained by its name: its guest answers for its address, and a guest that does not is named.
 func testExplainVM(t *testing.T, dir string) {
 	t.Helper()
 	for _, m := range status(t, dir).VMs {
@@ -124,6 +125,23 @@ func testExplainVM(t *testing.T, dir string) {
 		if !r.To.Interface.VM || "default/"+m.Name == r.To.Name {
 			t.Errorf("%s is no VM's pod: %+v", m.Name, r.To)
 		}
+		guest := slices.ContainsFunc(r.Hops(), func(h explain.Hop) bool {
+			return slices.ContainsFunc(h.Evidence, func(e string) bool { return strings.HasPrefix(e, "the guest has its address") })
+		})
+		if !guest {
+			t.Errorf("%s: nothing says that the guest has its address: %+v", m.Name, r.Hops())
+		}
+		pod := r.To.Name
+		inPod := func(line string) { must(t, "lab", "exec", "--dir", dir, pod, "--", "sh", "-c", line) }
+		inPod("nft 'add table netdev mute; add chain netdev mute c { type filter hook ingress device tap0 priority 0; policy drop; }'")
+		for _, ns := range []string{pod, r.To.Node} {
+			must(t, "lab", "exec", "--dir", dir, ns, "--", "sh", "-c", "ip neigh flush all")
+		}
+		r, _ = explained(t, dir, "172.18.0.1", m.Name)
+		if f := r.Faults(); len(f) == 0 || f[0].Object != "guest of pod "+pod {
+			t.Errorf("%s, whose guest is silent: %+v", m.Name, f)
+		}
+		inPod("nft delete table netdev mute")
 	}
 }
 

@@ -9,43 +9,113 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/explain"
 )
 
-// memberLimit is the largest member that is read, in bytes.
-const memberLimit = 16 << 20
+// Limits of what is read, in bytes.
+const (
+	memberLimit  = 16 << 20
+	objectsLimit = 1 << 30 // 100,000 pods have some 50 MB
+)
 
 // notBundle is the hint about a file that is something else.
 const notBundle = "make one on each node: weft support-bundle"
 
-// Records reads what agents have answered to weft explain, from a bundle for each node.
-func Records(paths []string) (map[string]explain.Node, explain.Answers, error) {
-	nodes, answers, from := map[string]explain.Node{}, explain.Answers{}, map[string]string{}
+// Recorded is what support bundles know.
+type Recorded struct {
+	Nodes   map[string]explain.Node
+	Answers explain.Answers
+	// Objects are nil if no ObjectsFile was named.
+	Objects Objects
+}
+
+// Read reads what agents have answered to weft explain, from a bundle for each node, and the cluster's objects. A path
+// may be the directory that has them all.
+func Read(paths []string) (Recorded, error) {
+	out := Recorded{Nodes: map[string]explain.Node{}, Answers: explain.Answers{}}
+	from := map[string]string{}
+	paths, err := files(paths)
+	if err != nil {
+		return out, err
+	}
 	for _, path := range paths {
-		r, err := record(path)
+		if filepath.Base(path) == ObjectsFile {
+			if out.Objects, err = readObjects(path); err != nil {
+				return out, err
+			}
+			continue
+		}
+		r, err := readRecord(path)
 		if err != nil {
-			return nil, nil, err
+			return out, err
 		}
 		if other, twice := from[r.Node.Name]; twice {
-			return nil, nil, model.Errorf(model.CodeInvalidConf, "name one bundle for each node",
+			return out, model.Errorf(model.CodeInvalidConf, "name one bundle for each node",
 				"--from %s and %s: both are of node %s", other, path, r.Node.Name)
 		}
-		from[r.Node.Name], nodes[r.Node.Name] = path, r.Node
+		from[r.Node.Name], out.Nodes[r.Node.Name] = path, r.Node
 		for q, a := range r.Answers {
 			if q.Node == r.Node.Name {
-				answers[q] = a
+				out.Answers[q] = a
 			}
 		}
 	}
-	return nodes, answers, nil
+	if len(out.Nodes) == 0 {
+		return out, model.Errorf(model.CodeInvalidConf, notBundle, "--from %s: no support bundle",
+			strings.Join(paths, ","))
+	}
+	return out, nil
 }
 
-// record reads the record of one bundle.
-func record(path string) (r explain.Record, err error) {
+// files replaces directories by the files in them.
+func files(paths []string) (out []string, err error) {
+	for _, path := range paths {
+		entries, err := os.ReadDir(path)
+		if errors.Is(err, unix.ENOTDIR) || errors.Is(err, fs.ErrNotExist) { // reading the file says what is wrong
+			out = append(out, path)
+			continue
+		}
+		if err != nil {
+			return nil, ui.FileError(notBundle, "--from", path, err)
+		}
+		before := len(out)
+		for _, e := range entries {
+			if e.Name() == ObjectsFile || strings.HasSuffix(e.Name(), ".tar.gz") {
+				out = append(out, filepath.Join(path, e.Name()))
+			}
+		}
+		if len(out) == before {
+			return nil, model.Errorf(model.CodeInvalidConf, notBundle, "--from %s: no file NODE.tar.gz in the directory", path)
+		}
+	}
+	return out, nil
+}
+
+// readObjects reads an ObjectsFile.
+func readObjects(path string) (Objects, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, ui.FileError(notBundle, "--from", path, err)
+	}
+	defer func() { _ = f.Close() }()
+	objects, err := decodeObjects(io.LimitReader(f, objectsLimit))
+	if err != nil {
+		return nil, model.Errorf(model.CodeDecode, "make it again: weft support-bundle --kubeconfig FILE", "--from %s: %w", path, err)
+	}
+	return objects, nil
+}
+
+// readRecord reads the record of one bundle.
+func readRecord(path string) (r explain.Record, err error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return r, ui.FileError(notBundle, "--from", path, err)

@@ -31,8 +31,9 @@ const (
 	askTimeout    = 5 * time.Second
 )
 
-// Collect writes the bundle of each node as NODE.tar.gz into a new directory, and returns the paths. Silent says what
-// is missing: nodes without a bundle, and those whose agent does not answer, so that their bundle lacks what it knows.
+// Collect writes the bundle of each node as NODE.tar.gz into a new directory, and ObjectsFile, and returns the paths.
+// Silent says what is missing: nodes without a bundle, and those whose agent does not answer, so that their bundle lacks
+// what it knows.
 func Collect(ctx context.Context, c agents.Cluster, path string) (written []string, silent []error, err error) {
 	if err := os.Mkdir(path, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
@@ -69,6 +70,11 @@ func Collect(ctx context.Context, c agents.Cluster, path string) (written []stri
 		})
 	}
 	err = group.Wait()
+	if failed := writeObjects(ctx, c.Objects, root); failed != nil {
+		silent = append(silent, fmt.Errorf("%s: %w", ObjectsFile, failed))
+	} else {
+		written = append(written, filepath.Join(path, ObjectsFile))
+	}
 	slices.Sort(written)
 	slices.SortFunc(silent, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 	return written, silent, err

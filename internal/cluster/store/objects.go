@@ -75,6 +75,14 @@ func Pods() Kind { return Kind{"", "v1", "Pod", "pods", true} }
 // Services are the cluster's.
 func Services() Kind { return Kind{"", "v1", "Service", "services", true} }
 
+// ServiceNameLabel is the label of an EndpointSlice with the name of its Service.
+const ServiceNameLabel = "kubernetes.io/service-name"
+
+// EndpointSlices are the objects by which kube-proxy translates a Service's address.
+func EndpointSlices() Kind {
+	return Kind{"discovery.k8s.io", "v1", "EndpointSlice", "endpointslices", true}
+}
+
 // Namespaces are the cluster's.
 func Namespaces() Kind { return Kind{"", "v1", "Namespace", "namespaces", false} }
 

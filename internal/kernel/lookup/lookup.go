@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package lookup asks the kernel of a namespace what it would do with a packet: its route, the state of links and
-// neighbors, the sockets that receive. It changes nothing.
+// neighbors, the sockets that receive. It changes nothing but what the kernel keeps of such answers itself.
 package lookup
 
 import (
@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -134,6 +135,46 @@ func (n *Namespace) Neighbor(ctx context.Context, name string, ip netip.Addr) (*
 		}
 	})
 	return out, err
+}
+
+// The kernel asks for a neighbor once a second, and the answer comes at once.
+const (
+	resolveTime  = 300 * time.Millisecond
+	resolvePause = 5 * time.Millisecond
+)
+
+// Resolve is like Neighbor, but the kernel asks for the address if it has no entry. An entry that is incomplete still has
+// no answer after a while.
+func (n *Namespace) Resolve(ctx context.Context, name string, ip netip.Addr) (*state.NeighborStatus, error) {
+	ctx, cancel := context.WithTimeout(ctx, resolveTime)
+	defer cancel()
+	have, err := n.Neighbor(ctx, name, ip)
+	if err != nil || have != nil && have.MAC != (state.MAC{}) {
+		return have, err
+	}
+	f, ok, err := n.read.LinkByAnyName(ctx, name)
+	if err != nil || !ok {
+		return nil, err
+	}
+	entry := state.Neigh{Link: name, IP: ip}
+	if err := n.sock.Query(ctx, []*rtnl.Message{link.ResolveNeigh(entry, f.Index)}, func(int, []byte) {}); err != nil {
+		return nil, fmt.Errorf("resolve %s on %s: %w", ip, name, err)
+	}
+	for {
+		next, err := n.Neighbor(ctx, name, ip)
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return have, nil
+		case err != nil || next != nil && next.MAC != (state.MAC{}):
+			return next, err
+		}
+		have = next
+		select {
+		case <-ctx.Done():
+			return have, nil
+		case <-time.After(resolvePause):
+		}
+	}
 }
 
 // FDB reads where a VXLAN device sends frames for a MAC address.

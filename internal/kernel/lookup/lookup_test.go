@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -274,4 +275,36 @@ func TestPrograms(t *testing.T) {
 		nettest.Skip(t, "TCX programs cannot be attached: "+err.Error())
 	}
 	expect("out", "an XDP program", "a TCX program for arriving packets")
+}
+
+// An address is resolved if somebody has it; another one is known to have no answer within a second.
+func TestResolve(t *testing.T) {
+	ns, n := router(t)
+	far := nettest.NS(t, "far")
+	nettest.IP(t, ns, "link set outpeer netns "+far.Path())
+	nettest.IP(t, far, "addr add 10.2.0.2/24 dev outpeer")
+	nettest.IP(t, far, "-6 addr add fd02::2/64 dev outpeer nodad")
+	nettest.IP(t, far, "link set outpeer address 02:00:00:00:00:0a up")
+	for _, there := range []string{"10.2.0.2", "fd02::2"} {
+		within := time.Now().Add(10 * time.Second) // the carrier comes back
+		for {
+			e, err := n.Resolve(t.Context(), "out", netip.MustParseAddr(there))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e != nil && e.MAC.String() == "02:00:00:00:00:0a" && e.State == "reachable" {
+				break
+			}
+			if time.Now().After(within) {
+				t.Fatalf("%s: %+v", there, e)
+			}
+		}
+	}
+	e, err := n.Resolve(t.Context(), "out", netip.MustParseAddr("10.2.0.3"))
+	if err != nil || e == nil || !e.MAC.IsZero() {
+		t.Errorf("nobody: %+v, %v", e, err)
+	}
+	if e, err := n.Resolve(t.Context(), "nosuch", netip.MustParseAddr("10.2.0.3")); e != nil || err != nil {
+		t.Errorf("no link: %+v, %v", e, err)
+	}
 }

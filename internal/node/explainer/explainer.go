@@ -103,7 +103,7 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 	if err != nil {
 		return out, err
 	}
-	pods, taps := map[string]int{}, tapsOf(records)
+	pods, guests := map[string]int{}, guestsOf(records)
 	for _, rec := range records {
 		end, ok := rec.Endpoint()
 		if !ok {
@@ -123,9 +123,10 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 			continue
 		}
 		out.Pods[i].HostPorts = append(out.Pods[i].HostPorts, hostPorts(rec.Network)...)
+		guest := guests[podLink{rec.Request.ContainerID, end.IfName}]
 		iface := explain.Interface{
 			Name: end.IfName, Network: end.Network, HostLink: end.HostLink, VM: end.VM || end.Tap,
-			Tap: taps[podLink{rec.Request.ContainerID, end.IfName}],
+			Tap: guest.tap, Joined: guest.join != nil, Leases: guest.leases, LeaseLink: guest.leaseLink,
 		}
 		for _, a := range end.Addrs {
 			iface.Addrs = append(iface.Addrs, netip.PrefixFrom(a, a.BitLen()))
@@ -149,28 +150,6 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 		}
 	}
 	return out, nil
-}
-
-// podLink is an interface of a pod, by its sandbox.
-type podLink struct{ container, name string }
-
-// tapsOf returns the taps in pods by which VMs are connected to the pods' interfaces.
-func tapsOf(records []attach.Record) map[podLink]string {
-	out := map[podLink]string{}
-	for _, rec := range records {
-		for _, j := range rec.Joins() {
-			out[podLink{rec.Request.ContainerID, j.Link}] = j.Tap
-		}
-		if rec.VM == nil {
-			continue
-		}
-		for _, act := range rec.Acts {
-			if i := act.Interface; i != nil && i.Device.Target != "" && !i.Device.OnNode {
-				out[podLink{rec.VM.Container, i.PodLink}] = i.Device.Target
-			}
-		}
-	}
-	return out
 }
 
 // hostPorts returns the ports of the node that lead to a pod: the capability portMappings of its attachment. What cannot be

@@ -31,19 +31,42 @@ func TestHostPorts(t *testing.T) {
 	}
 }
 
-// A VM's tap is known by the record of the VM in its pod, or by the join that the attachment itself made.
-func TestTaps(t *testing.T) {
+// How a guest is connected is known by the record of the VM in its pod, or by the join that the attachment itself made.
+func TestGuests(t *testing.T) {
 	direct := attach.Record{
 		Request: model.Request{ContainerID: "c1"},
 		Acts:    []attach.Act{{Fragment: &state.Fragment{Pod: state.Space{Joins: []state.Join{{Tap: "tap1", Link: "net1"}}}}}},
 	}
+	lease := netip.MustParsePrefix("10.0.2.2/24")
 	vm := attach.Record{VM: &attach.VM{Container: "c2"}, Acts: []attach.Act{
 		{},
-		{Interface: &attach.VMInterface{PodLink: "eth0", Device: model.VMDevice{Target: "tap0"}}},
+		{
+			Interface: &attach.VMInterface{
+				VMInterface: model.VMInterface{Binding: model.VMMasquerade}, PodLink: "eth0", Device: model.VMDevice{Target: "tap0"},
+			},
+			Guests: []model.GuestConfig{{Link: "k6t-eth0", DHCP4: &model.GuestDHCP4{Address: lease}}},
+		},
+		{
+			Interface: &attach.VMInterface{
+				VMInterface: model.VMInterface{Binding: model.VMDirect}, PodLink: "net2", Device: model.VMDevice{Target: "tap2"},
+			},
+			Fragment: &state.Fragment{Pod: state.Space{Joins: []state.Join{{Tap: "tap2", Link: "net2"}}}},
+			Guests:   []model.GuestConfig{{Link: "tap2", DHCP4: &model.GuestDHCP4{Address: lease}}},
+		},
 		{Interface: &attach.VMInterface{PodLink: "net1", Device: model.VMDevice{Target: "macvtap0", OnNode: true}}},
 	}}
-	got := tapsOf([]attach.Record{direct, vm})
-	if len(got) != 2 || got[podLink{"c1", "net1"}] != "tap1" || got[podLink{"c2", "eth0"}] != "tap0" {
+	got := guestsOf([]attach.Record{direct, vm})
+	if g := got[podLink{"c1", "net1"}]; g.tap != "tap1" || g.join == nil {
+		t.Errorf("made by the attachment: %+v", g)
+	}
+	if g := got[podLink{"c2", "eth0"}]; g.tap != "tap0" || g.join != nil || g.leaseLink != "k6t-eth0" ||
+		!slices.Equal(g.leases, []netip.Addr{lease.Addr()}) {
+		t.Errorf("behind NAT: %+v", g)
+	}
+	if g := got[podLink{"c2", "net2"}]; g.tap != "tap2" || g.join == nil || g.leases != nil {
+		t.Errorf("joined by the VM: %+v", g)
+	}
+	if len(got) != 3 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -14,8 +14,11 @@ import (
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/plan/explain"
 	"github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
+	"github.com/weft-net/weft/internal/vm/phase1"
 )
 
 // place is a namespace that questions are about.
@@ -74,6 +77,10 @@ func (e *Explainer) answer(ctx context.Context, p *place, q explain.Question) (a
 		a.Link, err = p.kernel.Link(ctx, q.Link)
 	case explain.AskNeighbor:
 		a.Neighbor, err = p.kernel.Neighbor(ctx, q.Link, q.To)
+	case explain.AskResolve:
+		a.Neighbor, err = p.kernel.Resolve(ctx, q.Link, q.To)
+	case explain.AskJoin:
+		a.Value, err = p.join(ctx, e.cfg.Records, q)
 	case explain.AskFDB:
 		a.FDB, err = p.kernel.FDB(ctx, q.Link, q.MAC)
 	case explain.AskAddress:
@@ -142,6 +149,31 @@ func (p *place) chains(ctx context.Context, q explain.Question) (*explain.Rulese
 		out.Unreadable = append(out.Unreadable, "table "+table+" of iptables-legacy")
 	}
 	return out, nil
+}
+
+// join reports how a tap is joined to an interface of a pod; empty: not as recorded.
+func (p *place) join(ctx context.Context, records inspect.Records, q explain.Question) (string, error) {
+	all, err := records.List()
+	if err != nil {
+		return "", err
+	}
+	guests := guestsOf(all)
+	for _, rec := range all {
+		end, ok := rec.Endpoint()
+		if !ok || end.Pod.String() != q.Pod {
+			continue
+		}
+		j := guests[podLink{rec.Request.ContainerID, q.Link}].join
+		if j == nil || j.Tap != q.Name {
+			continue
+		}
+		joined, err := phase1.Joined(ctx, p.ns, []state.Join{*j})
+		if err != nil || !joined {
+			return "", err
+		}
+		return "as recorded", nil
+	}
+	return "", fmt.Errorf("no join of %s and %s is recorded", q.Name, q.Link)
 }
 
 // askPolicies returns what policies decide about a connection.

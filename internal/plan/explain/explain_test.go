@@ -280,16 +280,50 @@ func TestHostPort(t *testing.T) {
 	}
 }
 
-// The tap of a VM must be there, up, and open.
+// The tap of a VM must be there, up, open and joined, and the guest must answer for its address. What another program has
+// connected is found by its usual names.
 func TestGuest(t *testing.T) {
+	open := &explain.Link{Name: "tap0", Up: true, Carrier: true}
+	answers := &explain.Neighbor{State: "reachable", MAC: state.SeedMAC("guest")}
+	behindNAT := netip.MustParseAddr("10.0.2.2")
 	for name, c := range map[string]struct {
-		tap  *explain.Link
-		want explain.State
+		tap    *explain.Link
+		guest  *explain.Neighbor
+		change func(*explain.Interface)
+		joined string
+		want   explain.State
+		cause  string
 	}{
-		"open":   {&explain.Link{Name: "tap0", Up: true, Carrier: true}, explain.OK},
-		"gone":   {nil, explain.Blocked},
-		"down":   {&explain.Link{Name: "tap0", Carrier: true}, explain.Blocked},
-		"closed": {&explain.Link{Name: "tap0", Up: true}, explain.Blocked},
+		"open":   {tap: open, guest: answers, want: explain.OK},
+		"gone":   {want: explain.Blocked, cause: "the VM's tap is gone"},
+		"down":   {tap: &explain.Link{Name: "tap0", Carrier: true}, want: explain.Blocked, cause: "the VM's tap is down"},
+		"closed": {tap: &explain.Link{Name: "tap0", Up: true}, want: explain.Blocked, cause: "no hypervisor has the VM's tap open"},
+		"without a lease": {
+			tap: open, guest: &explain.Neighbor{State: "incomplete"}, want: explain.Suspect,
+			cause: "the guest does not answer for its address",
+		},
+		"behind NAT": {
+			tap: open, guest: answers, want: explain.OK,
+			change: func(i *explain.Interface) { i.Leases, i.LeaseLink = []netip.Addr{behindNAT}, "k6t-eth0" },
+		},
+		"behind NAT, without a lease": {
+			tap: open, want: explain.Suspect, cause: "the guest does not answer for its address 10.0.2.2",
+			change: func(i *explain.Interface) { i.Leases, i.LeaseLink = []netip.Addr{behindNAT}, "k6t-eth0" },
+		},
+		"joined": {
+			tap: open, guest: answers, joined: "as recorded", want: explain.OK,
+			change: func(i *explain.Interface) { i.Joined = true },
+		},
+		"not joined": {
+			tap: open, guest: answers, want: explain.Blocked, cause: "tap0 and eth0 are not joined",
+			change: func(i *explain.Interface) { i.Joined = true },
+		},
+		"connected by another program": {
+			tap: open, guest: answers, want: explain.OK, change: func(i *explain.Interface) { i.Tap = "" },
+		},
+		"not connected by another program": {
+			want: explain.Unknown, cause: "the pod has no tap0", change: func(i *explain.Interface) { i.Tap = "" },
+		},
 	} {
 		for _, end := range []int{1, 2} {
 			w := world{wireMTU: 1500}
@@ -297,15 +331,29 @@ func TestGuest(t *testing.T) {
 			for _, e := range []*explain.End{&in.From, &in.To} {
 				if e.Name == w.end(end).Name {
 					e.Interface.VM, e.Interface.Tap = true, "tap0"
+					if c.change != nil {
+						c.change(&e.Interface)
+					}
 				}
 			}
 			r, _ := explained(t, in, func(q explain.Question) explain.Answer {
-				if q.Link == "tap0" {
+				switch {
+				case q.Kind == explain.AskResolve:
+					if (q.Link == "k6t-eth0") != (q.To == behindNAT) {
+						t.Errorf("%s: resolves %s on %s", name, q.To, q.Link)
+					}
+					return explain.Answer{Neighbor: c.guest}
+				case q.Kind == explain.AskJoin:
+					return explain.Answer{Value: c.joined}
+				case q.Link == "tap0":
 					return explain.Answer{Link: c.tap}
 				}
 				return w.answer(q)
 			})
-			if r.State != c.want {
+			found := c.cause == "" || slices.ContainsFunc(r.Hops(), func(h explain.Hop) bool {
+				return h.State == c.want && strings.HasPrefix(h.Cause, c.cause)
+			})
+			if r.State != c.want || !found {
 				t.Errorf("%s at %d: %s: %+v", name, end, r.State, r.Hops())
 			}
 		}

@@ -17,9 +17,7 @@ func (w *walk) source(l leg) (in string, ok bool) {
 	}
 	link := w.podLink(h, e)
 	gateway := ""
-	if e.Interface.VM {
-		w.guest(h, e)
-	} else {
+	if !e.Interface.VM {
 		w.podAddress(h, e)
 		gateway = w.podRoute(h, l, link)
 	}
@@ -32,7 +30,9 @@ func (w *walk) source(l leg) (in string, ok bool) {
 		return "", false
 	}
 	in, mac, ok := w.hostLink(h, e)
-	if ok && gateway != "" && !e.Interface.VM {
+	if e.Interface.VM {
+		guest{w, h, e}.check(in, link)
+	} else if ok && gateway != "" {
 		w.podNeighbor(h, l, gateway, mac)
 	}
 	w.add(h)
@@ -109,28 +109,6 @@ func (w *walk) podLink(h *Hop, e End) *Link {
 		h.evidence(fmt.Sprintf("%s is up, MTU %d", name, a.Link.MTU))
 	}
 	return a.Link
-}
-
-// guest checks the tap by which a hypervisor connects a VM to the pod's interface.
-func (w *walk) guest(h *Hop, e End) {
-	h.evidence("the guest's own addresses and routes are not read")
-	tap := e.Interface.Tap
-	if tap == "" {
-		return
-	}
-	a, ok := w.ask(h, Question{Node: e.Node, Pod: e.Name, Kind: AskLink, Link: tap})
-	object := fmt.Sprintf("interface %s of pod %s", tap, e.Name)
-	switch {
-	case !ok:
-	case a.Link == nil:
-		h.blocked("the VM's tap is gone", object, "restart the VM")
-	case !a.Link.Up:
-		h.blocked("the VM's tap is down", object, "ip link set "+tap+" up, in the pod; find out who sets it down")
-	case !a.Link.Carrier:
-		h.blocked("no hypervisor has the VM's tap open", object, "see whether the VM runs")
-	default:
-		h.evidence("a hypervisor has " + tap + " open")
-	}
 }
 
 // podAddress checks whether the pod has its address.
@@ -256,12 +234,13 @@ func (w *walk) deliver(l leg, dev string) {
 	e := l.dst
 	h := &Hop{ID: "target", Where: e.Name + " on " + e.Node}
 	link := w.podLink(h, e)
-	if e.Interface.VM {
-		w.guest(h, e)
-	} else {
+	if !e.Interface.VM {
 		w.podAddress(h, e)
 	}
 	out, _, ok := w.hostLink(h, e)
+	if e.Interface.VM {
+		guest{w, h, e}.check(dev, link)
+	}
 	if ok && link != nil && link.Up {
 		a, ok := w.ask(h, Question{Node: e.Node, Kind: AskNeighbor, Link: dev, To: e.Addr})
 		object := fmt.Sprintf("neighbor %s of node %s", e.Addr, e.Node)

@@ -24,6 +24,10 @@ const (
 	AskLink Kind = "link"
 	// AskNeighbor: the neighbor entry of To on Link.
 	AskNeighbor Kind = "neighbor"
+	// AskResolve: the neighbor entry of To on Link, which the kernel resolves now if it has none.
+	AskResolve Kind = "resolve"
+	// AskJoin: how the tap Name is joined to Link without a bridge; the value is empty if it is not.
+	AskJoin Kind = "join"
 	// AskFDB: where a bridge's or VXLAN device's Link sends frames to MAC.
 	AskFDB Kind = "fdb"
 	// AskAddress: the interface that has the address To.

@@ -76,7 +76,7 @@ func Rejoin(ctx context.Context, ns *netns.NS, joins []state.Join) ([]state.Diff
 		return nil, err
 	}
 	defer closeAll()
-	f := state.Fragment{Owner: "joins", Pod: state.Space{Joins: joins}}
+	f := fragmentOf(joins)
 	diff, err := s.Diff(ctx, f)
 	if err != nil || len(diff) == 0 {
 		return nil, err
@@ -85,4 +85,19 @@ func Rejoin(ctx context.Context, ns *netns.NS, joins []state.Join) ([]state.Diff
 		return diff, err
 	}
 	return diff, nil
+}
+
+// Joined reports whether joins in a pod are as recorded. It changes nothing.
+func Joined(ctx context.Context, ns *netns.NS, joins []state.Join) (bool, error) {
+	s, closeAll, err := dial(ns)
+	if err != nil {
+		return false, err
+	}
+	defer closeAll()
+	diff, err := s.Diff(ctx, fragmentOf(joins))
+	return len(diff) == 0, err
+}
+
+func fragmentOf(joins []state.Join) state.Fragment {
+	return state.Fragment{Owner: "joins", Pod: state.Space{Joins: joins}}
 }

@@ -83,4 +83,34 @@ func TestExplain(t *testing.T) {
 	expect("a policy", a, b+":8080", 1, ns+"/deny")
 	c.kubectl(t, "-n", ns, "delete", "networkpolicy", "deny")
 	expect("without faults", a, b+":8080", 0, "")
+	c.explainFromBundles(t, program, ns, a, far)
+}
+
+// explainFromBundles explains from the support bundles of all nodes what needs objects of Kubernetes: a Service, the name
+// of its port, and a pod in its node's network. Nothing of a pod that may be secret is in the bundles.
+func (c Cluster) explainFromBundles(t *testing.T, program, ns, client, far string) {
+	t.Helper()
+	const secret = "hunter2"
+	c.apply(t, ns, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: onnode}, spec: {nodeName: %s, hostNetwork: true, "+
+		"containers: [{name: c, image: %s, command: [sleep, infinity], env: [{name: PASSWORD, value: %s}]}]}}",
+		far, agnhost, secret))
+	const dir = "/tmp/weft-bundles"
+	defer c.must(t, "exec", "control", "rm", "-rf", dir)
+	collect := fmt.Sprintf(`rm -rf %[1]s && %[2]s support-bundle --kubeconfig "$KUBECONFIG" -o %[1]s `+
+		`--explain %[3]s,%[4]s/web:80 --explain %[3]s,%[4]s/onnode`, dir, program, client, ns)
+	eventually(t, 60*time.Second, func() error { // until the pod is there
+		out, err := c.try("exec", "control", "sh", "-c", collect)
+		if err == nil && strings.Count(out, ".tar.gz") < 2 {
+			return fmt.Errorf("bundles: %s", out)
+		}
+		return err
+	})
+	for _, to := range []string{ns + "/web:80", ns + "/onnode"} {
+		if out, err := c.try("exec", "control", program, "explain", "--from", dir, client, to); err != nil {
+			t.Errorf("%s to %s from bundles: %s%v", client, to, out, err)
+		}
+	}
+	if out, err := c.try("exec", "control", "sh", "-c", "zcat -f "+dir+"/* | grep -c "+secret); err == nil {
+		t.Errorf("bundles have a pod's environment: %s", out)
+	}
 }

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package explainer
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// podLink is an interface of a pod, by its sandbox.
+type podLink struct{ container, name string }
+
+// guest is how a guest is connected to a pod's interface.
+type guest struct {
+	tap  string      // in the pod
+	join *state.Join // nil: by a bridge
+	// leases are the addresses of a guest behind NAT, leaseLink the pod's interface to it.
+	leases    []netip.Addr
+	leaseLink string
+}
+
+// guestsOf returns the guests that the records of attachments and VMs know.
+func guestsOf(records []attach.Record) map[podLink]guest {
+	out := map[podLink]guest{}
+	for _, rec := range records {
+		for _, j := range rec.Joins() {
+			container := rec.Request.ContainerID
+			if rec.VM != nil {
+				container = rec.VM.Container
+			}
+			out[podLink{container, j.Link}] = guest{tap: j.Tap, join: &j}
+		}
+		if rec.VM == nil {
+			continue
+		}
+		for _, act := range rec.Acts {
+			i := act.Interface
+			if i == nil || i.Device.Target == "" || i.Device.OnNode {
+				continue
+			}
+			at := podLink{rec.VM.Container, i.PodLink}
+			g := out[at]
+			g.tap = i.Device.Target
+			if i.Binding == model.VMMasquerade {
+				g.leases, g.leaseLink = leasesOf(act.Guests)
+			}
+			out[at] = g
+		}
+	}
+	return out
+}
+
+// leasesOf returns the addresses that guests are given, and the interface that serves them.
+func leasesOf(guests []model.GuestConfig) (out []netip.Addr, link string) {
+	for _, g := range guests {
+		link = g.Link
+		if g.DHCP4 != nil {
+			out = append(out, g.DHCP4.Address.Addr())
+		}
+		if g.DHCP6 != nil {
+			out = append(out, g.DHCP6.Address)
+		}
+	}
+	return slices.DeleteFunc(out, func(a netip.Addr) bool { return !a.IsValid() }), link
+}
