@@ -61,6 +61,7 @@ result, diagnosis}]}].`,
 	fs.StringVar(&f.options.External, "external", "", "`HOST:PORT` outside of the cluster that pods should reach by TCP")
 	fs.BoolVar(&f.options.Disruptive, "disruptive", false, "also replace the agent of a node, and migrate a VM of a lab")
 	fs.BoolVar(&f.options.VMs, "vms", false, "also ping the cluster's VMs")
+	fs.BoolVar(&f.options.BootVMs, "boot-vms", false, "in a lab, also boot a VM with each binding, and ping them")
 	fs.IntVar(&f.options.Rounds, "random-policies", 4, "`COUNT` of sets of random network policies that are tested")
 	fs.Uint64Var(&f.options.Seed, "seed", 0, "`NUMBER` of the first set of random policies, to test it again (default: random)")
 	fs.DurationVar(&f.options.Wait, "wait", 10*time.Second, "`DURATION` for which what should pass is tried again")
@@ -302,6 +303,18 @@ func (c testedCluster) Nodes(ctx context.Context) ([]string, error) {
 
 func (c testedCluster) Exec(ctx context.Context, namespace, pod string, args ...string) ([]byte, error) {
 	return c.Cluster.Exec(ctx, namespace, pod, connectivitytest.Container, args...)
+}
+
+// RunsVMs makes sure that there is an image for the guests of a lab. KubeVirt's VMs would need one in a registry.
+func (c testedCluster) RunsVMs(ctx context.Context) error {
+	if c.Dir == "" {
+		return errors.New("only in a lab, because KubeVirt needs an image of a guest")
+	}
+	out, err := exec.CommandContext(ctx, c.flags.env.Self, "vm", "image").CombinedOutput()
+	if err != nil {
+		return errors.New(strings.TrimSpace(string(out)))
+	}
+	return nil
 }
 
 // migrationEnd is the time in which an interrupted migration removes what it started.

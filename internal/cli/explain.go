@@ -49,7 +49,7 @@ brackets. DST may be a Service of Kubernetes, too. PORT is a number, or the name
 PROTOCOL is tcp (the default), udp or sctp; without a port it explains ping. The agents of the nodes ask their kernels
 how they would forward the packet, there and back, and each hop is checked: ok, blocked, suspect (some packets are lost)
 or unknown (what decides there could not be read, or was not answered), with the object that is to blame. Nothing is
-sent or changed. The exit code is 0 if no hop is blocked or suspect, and 1 otherwise.
+changed, and nothing sent but what a kernel sends to find the neighbor that a VM's guest is. The exit code is 0 if no hop is blocked or suspect, and 1 otherwise.
 
 Keys of -o json: a list of {from, to, protocol, port, state, forward, back}, one for each address family; forward and
 back are lists of {id, where, state, cause, object, hint, evidence}. With --from there is recorded: {oldestAnswer,

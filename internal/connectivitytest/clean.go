@@ -65,7 +65,7 @@ func clean(ctx context.Context, objects store.Objects, namespace string, lab, de
 func empty(ctx context.Context, objects store.Objects, namespace string) (found int, err error) {
 	var errs []error
 	for _, kind := range []store.Kind{
-		store.NetworkPolicies(), store.Pods(), store.Services(), store.NetworkAttachments(), events(),
+		store.VirtualMachineInstances(), store.NetworkPolicies(), store.Pods(), store.Services(), store.NetworkAttachments(), events(),
 	} {
 		all, err := objects.List(ctx, kind)
 		errs = append(errs, err)

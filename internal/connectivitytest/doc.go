@@ -34,6 +34,8 @@ type Cluster interface {
 	Lab() bool
 	// ReplaceAgent replaces the agent of a node, and returns when the new one is ready.
 	ReplaceAgent(ctx context.Context, node string) error
+	// RunsVMs returns why VMs of the test cannot run in the cluster; nil: they can.
+	RunsVMs(ctx context.Context) error
 	// Migrate live-migrates a VM (namespace/name) of a lab to a node during a connection.
 	Migrate(ctx context.Context, vm, node string) (Migration, error)
 	// Findings returns what is wrong with the cluster.
@@ -65,6 +67,7 @@ type Options struct {
 	External   string   // host:port outside of the cluster, empty: none
 	Disruptive bool     // replace an agent, migrate a VM
 	VMs        bool     // test the VMs that run
+	BootVMs    bool     // boot VMs in a lab, and test them
 	// Rounds is the number of sets of random policies, and Seed the number of the first, 0: a random one. The same numbers
 	// have the same policies.
 	Rounds int

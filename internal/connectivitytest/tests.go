@@ -59,7 +59,11 @@ func tests() []test {
 		},
 		{name: "dns", about: "pods resolve the name of a Service", run: testDNS},
 		{name: "networks", about: "pods reach each other in a further network", run: testNetworks},
-		{name: "vms", about: "pods reach the VMs that run, and one migrates in a lab (only with --vms)", run: testVMs},
+		{
+			name:  "vms",
+			about: "pods reach the VMs that run (only with --vms) and in a lab new ones (--boot-vms), and one migrates",
+			run:   testVMs,
+		},
 		{name: "policies", about: "NetworkPolicies, also random ones, let pass what they allow, and nothing else", run: testPolicies},
 		{name: "external", about: "pods reach a host outside (only with --external)", run: testExternal},
 		{

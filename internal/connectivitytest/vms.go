@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"time"
@@ -25,43 +26,126 @@ type vm struct {
 	model.Pod
 	name    string // namespace/name
 	binding string
+	phase   string // of the VirtualMachineInstance
 	// why it is not tested; empty: it is.
 	why string
 }
 
-// testVMs tests the VMs of the cluster: their guests answer, from both nodes.
+// testVMs tests VMs: their guests answer, from both nodes. In a lab it also boots VMs of its own.
 func testVMs(ctx context.Context, s *Suite, r *recorder) error {
-	if !s.VMs {
-		r.skip("not asked for: --vms")
+	if !s.VMs && !s.BootVMs {
+		r.skip("not asked for: --vms, --boot-vms")
 		return nil
 	}
-	all, err := s.runningVMs(ctx)
-	if err != nil {
-		return err
+	var others, booted []vm
+	var err error
+	if s.VMs {
+		if others, err = s.runningVMs(ctx); err != nil {
+			return err
+		}
 	}
-	if len(all) == 0 {
+	if len(others) > mostVMs {
+		r.skip("%d of %d VMs", len(others)-mostVMs, len(others))
+		others = others[:mostVMs]
+	}
+	if s.BootVMs {
+		if booted, err = s.bootVMs(ctx, r); err != nil {
+			return err
+		}
+	}
+	if len(others)+len(booted) == 0 {
 		r.skip("no VM runs")
 		return nil
 	}
-	if len(all) > mostVMs {
-		r.skip("%d of %d VMs", len(all)-mostVMs, len(all))
-		all = all[:mostVMs]
-	}
-	var checks []check
-	var tested []vm
+	tested := s.testable(r, slices.Concat(others, booted))
+	r.expect(ctx, s.vmChecks(tested)...)
+	return s.testMigration(ctx, r, tested)
+}
+
+// testable returns the VMs that can be tested.
+func (s *Suite) testable(r *recorder, all []vm) (out []vm) {
 	for _, v := range all {
 		if v.why != "" {
 			r.skip("VM %s: %s", v.name, v.why)
 			continue
 		}
-		tested = append(tested, v)
+		out = append(out, v)
+	}
+	return out
+}
+
+// vmChecks are the checks of VMs from both nodes.
+func (s *Suite) vmChecks(all []vm) (checks []check) {
+	for _, v := range all {
 		to := target{label: fmt.Sprintf("VM %s (%s)", v.name, v.binding), explain: v.Namespace + "/" + v.Name, addrs: v.IPs}
 		for _, letter := range []string{"a", "b"}[:len(s.nodes)] {
 			checks = append(checks, s.checks("client-"+letter, to, false, probe.ICMP)...)
 		}
 	}
-	r.expect(ctx, checks...)
-	return s.testMigration(ctx, r, tested)
+	return checks
+}
+
+// bootTimeout is the time for the boot of the test's VMs, which are emulated.
+const bootTimeout = 3 * time.Minute
+
+// bindings are the bindings that connect a VM to the network of pods, as an interface of a VirtualMachineInstance has them.
+func bindings() map[string]map[string]any {
+	return map[string]map[string]any{
+		"masquerade":  {"masquerade": map[string]any{}},
+		"bridge":      {"bridge": map[string]any{}},
+		"weft-direct": {"binding": map[string]any{"name": "weft-direct"}},
+	}
+}
+
+// bootVMs starts a VM with each binding, and returns them when their guests run: before that their pods answer.
+func (s *Suite) bootVMs(ctx context.Context, r *recorder) ([]vm, error) {
+	if err := s.cluster.RunsVMs(ctx); err != nil {
+		r.skip("VMs of the test: %v", err)
+		return nil, nil
+	}
+	all := bindings()
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		manifest := vmManifest(s.namespace, name, s.nodes[i%len(s.nodes)], all[name])
+		if err := s.create(ctx, store.VirtualMachineInstances(), manifest); err != nil {
+			return nil, err
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
+	defer cancel()
+	for {
+		running, err := s.runningVMs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		own := slices.DeleteFunc(running, func(v vm) bool { return v.Namespace != s.namespace || v.phase != "Running" })
+		if len(own) == len(all) {
+			return own, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, model.Errorf(model.CodeTryAgain, "see the log of the node's pods", "%d of %d VMs run: %w",
+				len(own), len(all), ctx.Err())
+		case <-time.After(pollInterval):
+		}
+	}
+}
+
+// vmManifest is a VM without disks: a lab boots weft's own guest.
+func vmManifest(namespace, name, node string, binding map[string]any) map[string]any {
+	nic := map[string]any{"name": "default"}
+	maps.Copy(nic, binding)
+	return map[string]any{
+		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
+		"metadata": map[string]any{"namespace": namespace, "name": name},
+		"spec": map[string]any{
+			"nodeSelector": map[string]any{"kubernetes.io/hostname": node},
+			"domain": map[string]any{
+				"resources": map[string]any{"requests": map[string]any{"memory": "128Mi"}},
+				"devices":   map[string]any{"interfaces": []any{nic}},
+			},
+			"networks": []any{map[string]any{"name": "default", "pod": map[string]any{}}},
+		},
+	}
 }
 
 // testMigration migrates the first VM, where VMs can migrate.
@@ -152,6 +236,7 @@ type vmFields struct {
 	}
 	Status struct {
 		NodeName       string
+		Phase          string
 		MigrationState struct {
 			TargetPod         string
 			Completed, Failed bool
@@ -184,6 +269,7 @@ func (f *fixture) readBinding(ctx context.Context, v *vm, name string) error {
 	if err := json.Unmarshal(o.Raw, &fields); err != nil {
 		return fmt.Errorf("VM %s: %w", v.name, err)
 	}
+	v.phase = fields.Status.Phase
 	if !fields.runsIn(v.Pod) {
 		v.why = "it does not run in pod " + v.Pod.Name
 		return nil

@@ -40,10 +40,13 @@ func (u Up) fillStore(ctx context.Context, l Layout) (pods []model.Pod, vms []la
 	if err = errors.Join(append(problems, err)...); err != nil {
 		return nil, nil, nil, withOriginalPaths(err, written)
 	}
-	if !u.NoVMs {
-		if vms, err = createVMPods(ctx, s); err != nil {
-			return nil, nil, nil, withOriginalPaths(err, written)
-		}
+	if u.NoVMs {
+		err = deleteVMs(ctx, s)
+	} else if vms, err = createVMPods(ctx, s); err != nil {
+		err = withOriginalPaths(err, written)
+	}
+	if err != nil {
+		return nil, nil, nil, err
 	}
 	objects, err := s.List("")
 	if err != nil {

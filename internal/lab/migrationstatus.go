@@ -8,6 +8,7 @@ import (
 	"maps"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -75,7 +76,11 @@ func ignoreNotFound(err error) error {
 
 // modifyStatus edits the VM's status. The error wraps store.ErrNotFound if there is no VirtualMachineInstance.
 func (j *migrator) modifyStatus(ctx context.Context, edit func(map[string]any)) error {
-	_, err := j.store.Modify(ctx, store.VirtualMachineInstances().Key(j.source.Namespace, j.source.Name),
+	return modifyVMStatus(ctx, j.store, j.source.Namespace, j.source.Name, edit)
+}
+
+func modifyVMStatus(ctx context.Context, s *dir.Store, namespace, name string, edit func(map[string]any)) error {
+	_, err := s.Modify(ctx, store.VirtualMachineInstances().Key(namespace, name),
 		func(fields map[string]any) error {
 			status, _ := fields["status"].(map[string]any)
 			if status == nil {
@@ -86,4 +91,11 @@ func (j *migrator) modifyStatus(ctx context.Context, edit func(map[string]any)) 
 			return nil
 		})
 	return err
+}
+
+// setVMRunning sets the status of a VM whose guest runs as KubeVirt does, if there is a VirtualMachineInstance.
+func setVMRunning(ctx context.Context, s *dir.Store, m labVM) error {
+	return ignoreNotFound(modifyVMStatus(ctx, s, m.VM.Namespace, m.VM.Name, func(status map[string]any) {
+		status["phase"], status["nodeName"] = "Running", m.node
+	}))
 }

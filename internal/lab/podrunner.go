@@ -22,11 +22,14 @@ import (
 // kernel allows only a few.
 const syncInterval = time.Second
 
-// PodRunner runs the pods of one node that are added to the store of a running lab, and stops those that it started when
-// they are deleted there.
+// PodRunner runs the pods and VMs of one node that are added to the store of a running lab, and stops those that it
+// started when they are deleted there.
 type PodRunner struct {
-	Dir   Dir
-	Node  string
+	Dir  Dir
+	Node string
+	// Self is this program, and Env the environment of VMs' processes.
+	Self  string
+	Env   []string
 	Log   *slog.Logger
 	After func(time.Duration) <-chan time.Time
 }
@@ -51,6 +54,7 @@ func (f PodRunner) Run(ctx context.Context) {
 type podRunner struct {
 	PodRunner
 	store   *dir.Store
+	vms     *vmRunner
 	lastErr string // logged only once
 	wait    sync.WaitGroup
 	// tried are the versions of pods that were started. A pod that failed is retried when its manifest changes.
@@ -67,6 +71,11 @@ func (r *podRunner) sync(ctx context.Context) error {
 		if r.store, err = dir.Open(r.Dir.Store()); err != nil {
 			return err
 		}
+		r.vms = &vmRunner{
+			Up: Up{Dir: r.Dir, Self: r.Self, Env: r.Env}, node: r.Node, store: r.store, started: map[string]store.Key{},
+			died:    func(err error) { r.Log.Error("VM of the lab's store ended", "err", err) },
+			stopPod: r.stop, wait: &r.wait,
+		}
 	}
 	objects, err := r.store.List("")
 	if err != nil {
@@ -81,7 +90,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	errs := []error{r.stopDeleted(ctx)}
+	errs := []error{r.stopDeleted(ctx), r.vms.sync(ctx, objects, c.Pods)}
 	for _, p := range pods {
 		if p.Node == r.Node && p.Phase == "" && len(p.IPs) == 0 {
 			errs = append(errs, r.start(ctx, m.Layout, c, p))

@@ -115,22 +115,31 @@ func (j *migrator) bindTargetPod(ctx context.Context, name string) (model.Pod, e
 func (j *migrator) stopVM(ctx context.Context, st launch.Status, node, pod string) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
-	if st.Dir != "" && st.Runner.Alive() {
-		if err := qemu.Quit(ctx, st.Dir); err != nil {
-			return fmt.Errorf("VM %s on %s: %w", st.Key(), node, err)
-		}
-		for st.Runner.Alive() {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("VM %s on %s does not stop: %w", st.Key(), node, ctx.Err())
-			case <-time.After(10 * time.Millisecond):
-			}
-		}
+	if err := quitVM(ctx, st); err != nil {
+		return err
 	}
 	if pod == "" {
 		return nil
 	}
 	return j.stopPod(ctx, node, pod)
+}
+
+// quitVM ends a VM's hypervisor, and waits for the process of the VM.
+func quitVM(ctx context.Context, st launch.Status) error {
+	if st.Dir == "" || !st.Runner.Alive() {
+		return nil
+	}
+	if err := qemu.Quit(ctx, st.Dir); err != nil {
+		return fmt.Errorf("VM %s on %s: %w", st.Key(), st.Node, err)
+	}
+	for st.Runner.Alive() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("VM %s on %s does not stop: %w", st.Key(), st.Node, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return nil
 }
 
 func (j *migrator) stopPod(ctx context.Context, node, pod string) error {

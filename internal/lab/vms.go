@@ -74,6 +74,23 @@ func createVMPods(ctx context.Context, s *dir.Store) ([]labVM, error) {
 	return out, nil
 }
 
+// deleteVMs deletes the VMs of the store, which would be started otherwise.
+func deleteVMs(ctx context.Context, s *dir.Store) error {
+	objects, err := s.List("")
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if !isVM(o) {
+			continue
+		}
+		if err := s.Delete(ctx, o.Key, ""); err != nil {
+			return fmt.Errorf("%s: %w", o.Key, err)
+		}
+	}
+	return nil
+}
+
 // setNode sets the VM's node to the one of its pod.
 func (m *labVM) setNode(pods []model.Pod) {
 	for _, p := range pods {
@@ -116,11 +133,18 @@ func (u Up) runVM(ctx context.Context, m labVM, died func(error)) error {
 	if err != nil {
 		return err
 	}
-	dir, err := u.startVM(m, pod.Pod, died)
+	vmDir, err := u.startVM(m, pod.Pod, died)
 	if err != nil {
 		return err
 	}
-	return awaitGuest(ctx, dir, m.VM)
+	if err := awaitGuest(ctx, vmDir, m.VM); err != nil {
+		return err
+	}
+	s, err := dir.Open(u.Dir.Store())
+	if err != nil {
+		return err
+	}
+	return setVMRunning(ctx, s, m)
 }
 
 // startVM starts a VM in its pod with `weft vm run` and additional arguments, and returns the VM's directory.

@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"fmt"
+	"net/netip"
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/netns"
@@ -38,6 +39,9 @@ func (l Layout) nodeLinks(i int) state.Fragment {
 	f.Pod.Sysctls = append(f.Pod.Sysctls,
 		state.Sysctl{Name: "net/ipv4/conf/all/rp_filter", Value: "0"},
 		state.Sysctl{Name: "net/ipv4/conf/default/rp_filter", Value: "0"})
+	// A node answers a guest's ARP requests for the gateway of routed pods if it has a route to it. On other nodes that is
+	// the default route, which a lab has none of.
+	f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: netip.MustParsePrefix("169.254.1.1/32"), Link: "lo"})
 	for w, wire := range l.Wires {
 		eth, port := fmt.Sprintf("eth%d", w), fmt.Sprintf("%s-%d", n.Name, w)
 		f.Host.Links = append(f.Host.Links, state.Link{

@@ -81,6 +81,33 @@ func TestConnectivityOfVMsWithoutPools(t *testing.T) {
 	}
 }
 
+// The connectivity test of a lab boots a VM with each binding, which pods of both nodes reach, and leaves nothing of them.
+func TestConnectivityOfBootedVMs(t *testing.T) {
+	needVMs(t)
+	dir := labDir(t)
+	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--addresses", "pools", "--dir", dir)
+	r := connectivityTest(t, dir, "--only", "vms", "--boot-vms")
+	var rows []string
+	for _, row := range r.Tests[0].Rows {
+		rows = append(rows, row.Name)
+	}
+	// Two clients and two families; a guest with the bridge binding has no IPv6 address.
+	if all := strings.Join(rows, "\n"); !r.OK() || len(rows) != 2*2*2+2 || strings.Count(all, "(masquerade)") != 4 ||
+		strings.Count(all, "(weft-direct)") != 4 || strings.Count(all, "(bridge)") != 2 {
+		t.Errorf("%+v", r)
+	}
+	awaitNoTest(t, dir)
+	within(t, 30*waitUnit, "the end of the VMs", func() bool {
+		for _, form := range []string{"nodes/*/machines/*connectivity*", "store/pod-*virt-launcher*", "store/virtualmachine*"} {
+			if left, err := filepath.Glob(filepath.Join(dir, form)); err != nil || len(left) > 0 {
+				return false
+			}
+		}
+		return true
+	})
+	must(t, "lab", "down", "--dir", dir)
+}
+
 // testInterruptedMigration: of a connectivity test that is interrupted while a VM migrates, no pod and no AddressMove
 // is left.
 func testInterruptedMigration(t *testing.T, dir string) {
@@ -125,18 +152,22 @@ func testExplainVM(t *testing.T, dir string) {
 		if !r.To.Interface.VM || "default/"+m.Name == r.To.Name {
 			t.Errorf("%s is no VM's pod: %+v", m.Name, r.To)
 		}
-		guest := slices.ContainsFunc(r.Hops(), func(h explain.Hop) bool {
-			return slices.ContainsFunc(h.Evidence, func(e string) bool { return strings.HasPrefix(e, "the guest has its address") })
+		want := map[string]string{
+			"masked": "the guest has its address 10.0.2.2, at ", "direct": "tap0 and eth0 are joined (as recorded)",
+		}[m.Name]
+		has := slices.ContainsFunc(r.Hops(), func(h explain.Hop) bool {
+			return slices.ContainsFunc(h.Evidence, func(e string) bool { return strings.HasPrefix(e, want) })
 		})
-		if !guest {
-			t.Errorf("%s: nothing says that the guest has its address: %+v", m.Name, r.Hops())
+		if !has {
+			t.Errorf("%s: nothing says that %s: %+v", m.Name, want, r.Hops())
+		}
+		if m.Name != "masked" { // the node has a permanent entry for the address of another guest
+			continue
 		}
 		pod := r.To.Name
 		inPod := func(line string) { must(t, "lab", "exec", "--dir", dir, pod, "--", "sh", "-c", line) }
 		inPod("nft 'add table netdev mute; add chain netdev mute c { type filter hook ingress device tap0 priority 0; policy drop; }'")
-		for _, ns := range []string{pod, r.To.Node} {
-			must(t, "lab", "exec", "--dir", dir, ns, "--", "sh", "-c", "ip neigh flush all")
-		}
+		inPod("ip neigh flush all")
 		r, _ = explained(t, dir, "172.18.0.1", m.Name)
 		if f := r.Faults(); len(f) == 0 || f[0].Object != "guest of pod "+pod {
 			t.Errorf("%s, whose guest is silent: %+v", m.Name, f)

@@ -107,11 +107,11 @@ func writeObjects(ctx context.Context, objects Objects, root *os.Root) error {
 	return errors.Join(json.NewEncoder(f).Encode(out), f.Close())
 }
 
-// memory are recorded objects.
-type memory map[store.Key]store.Object
+// recordedObjects are the objects of an ObjectsFile.
+type recordedObjects map[store.Key]store.Object
 
 // Get returns an object.
-func (m memory) Get(_ context.Context, _ store.Kind, key store.Key) (store.Object, error) {
+func (m recordedObjects) Get(_ context.Context, _ store.Kind, key store.Key) (store.Object, error) {
 	o, ok := m[key]
 	if !ok {
 		return o, fmt.Errorf("%s: %w", key, store.ErrNotFound)
@@ -120,7 +120,7 @@ func (m memory) Get(_ context.Context, _ store.Kind, key store.Key) (store.Objec
 }
 
 // List returns the objects of a kind.
-func (m memory) List(_ context.Context, kind store.Kind) (out []store.Object, err error) {
+func (m recordedObjects) List(_ context.Context, kind store.Kind) (out []store.Object, err error) {
 	for key, o := range m {
 		if key.Of(kind) {
 			out = append(out, o)
@@ -135,7 +135,7 @@ func decodeObjects(r io.Reader) (Objects, error) {
 	if err := json.NewDecoder(r).Decode(&in); err != nil {
 		return nil, err
 	}
-	out := memory{}
+	out := recordedObjects{}
 	for _, raw := range in.Items {
 		o, err := store.NewObject(raw)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 
 // What is recorded of objects is what an explanation reads, and no more: a pod's environment may be secret.
 func TestObjects(t *testing.T) {
-	cluster := memory{}
+	cluster := recordedObjects{}
 	for _, text := range []string{
 		`{"apiVersion": "v1", "kind": "Pod", "metadata": {"namespace": "shop", "name": "web", "labels": {"hunter2": "x"},
 			"annotations": {"kubevirt.io/domain": "vm1", "note": "hunter2"}}, "spec": {"nodeName": "node1", "hostNetwork": true,
@@ -92,7 +92,7 @@ func TestUnreadableObjects(t *testing.T) {
 	}
 }
 
-type forbidden struct{ memory }
+type forbidden struct{ recordedObjects }
 
 func (forbidden) List(context.Context, store.Kind) ([]store.Object, error) {
 	return nil, store.ErrForbidden

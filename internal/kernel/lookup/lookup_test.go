@@ -277,7 +277,7 @@ func TestPrograms(t *testing.T) {
 	expect("out", "an XDP program", "a TCX program for arriving packets")
 }
 
-// An address is resolved if somebody has it; another one is known to have no answer within a second.
+// An address that an interface has is resolved; another one has no answer within a second.
 func TestResolve(t *testing.T) {
 	ns, n := router(t)
 	far := nettest.NS(t, "far")
@@ -302,7 +302,7 @@ func TestResolve(t *testing.T) {
 	}
 	e, err := n.Resolve(t.Context(), "out", netip.MustParseAddr("10.2.0.3"))
 	if err != nil || e == nil || !e.MAC.IsZero() {
-		t.Errorf("nobody: %+v, %v", e, err)
+		t.Errorf("no interface: %+v, %v", e, err)
 	}
 	if e, err := n.Resolve(t.Context(), "nosuch", netip.MustParseAddr("10.2.0.3")); e != nil || err != nil {
 		t.Errorf("no link: %+v, %v", e, err)

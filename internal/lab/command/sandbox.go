@@ -172,7 +172,8 @@ func newSandboxServeCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			go func() {
 				defer close(done)
 				lab.PodRunner{
-					Dir: lab.Dir(state), Node: cfg.Node, Log: cfg.Log.With("component", "lab"), After: time.After,
+					Dir: lab.Dir(state), Node: cfg.Node, Self: env.Self, Env: childEnv(env),
+					Log: cfg.Log.With("component", "lab"), After: time.After,
 				}.Run(ctx)
 			}()
 			err = sandbox.Serve(cmd.Context(), cfg)

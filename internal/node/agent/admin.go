@@ -43,7 +43,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 // explainer answers the questions of weft explain.
 func (a *agent) explainer() *explainer.Explainer {
 	c := explainer.Config{
-		Node: a.cfg.Node, Records: a.own.ledger, Root: a.cfg.Install.HostRoot, Now: a.cfg.Now,
+		Node: a.cfg.Node, Records: a.own.ledger, VMs: a.own.ledger.VMs(), Root: a.cfg.Install.HostRoot, Now: a.cfg.Now,
 	}
 	if a.enforcement.policy != nil {
 		c.Policies = a.enforcement.policy

@@ -50,6 +50,8 @@ type Policies interface {
 type Config struct {
 	Node    string
 	Records inspect.Records
+	// VMs are the records of VMs in pods; nil: there are none.
+	VMs inspect.Records
 	// Policies is nil if this agent enforces none.
 	Policies Policies
 	// Topology returns the mesh that is in force; nil: there is none.
@@ -103,7 +105,11 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 	if err != nil {
 		return out, err
 	}
-	pods, guests := map[string]int{}, guestsOf(records)
+	guests, err := e.guests(records)
+	if err != nil {
+		return out, err
+	}
+	pods := map[string]int{}
 	for _, rec := range records {
 		end, ok := rec.Endpoint()
 		if !ok {

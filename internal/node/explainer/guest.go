@@ -23,6 +23,15 @@ type guest struct {
 	leaseLink string
 }
 
+// guests returns the guests behind attachments.
+func (e *Explainer) guests(attachments []attach.Record) (map[podLink]guest, error) {
+	if e.cfg.VMs == nil {
+		return guestsOf(attachments), nil
+	}
+	vms, err := e.cfg.VMs.List()
+	return guestsOf(slices.Concat(attachments, vms)), err
+}
+
 // guestsOf returns the guests that the records of attachments and VMs know.
 func guestsOf(records []attach.Record) map[podLink]guest {
 	out := map[podLink]guest{}
@@ -54,7 +63,7 @@ func guestsOf(records []attach.Record) map[podLink]guest {
 	return out
 }
 
-// leasesOf returns the addresses that guests are given, and the interface that serves them.
+// leasesOf returns the addresses that guests are assigned, and the interface that serves them.
 func leasesOf(guests []model.GuestConfig) (out []netip.Addr, link string) {
 	for _, g := range guests {
 		link = g.Link

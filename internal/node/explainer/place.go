@@ -14,7 +14,6 @@ import (
 	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
-	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/plan/explain"
 	"github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/state"
@@ -80,7 +79,7 @@ func (e *Explainer) answer(ctx context.Context, p *place, q explain.Question) (a
 	case explain.AskResolve:
 		a.Neighbor, err = p.kernel.Resolve(ctx, q.Link, q.To)
 	case explain.AskJoin:
-		a.Value, err = p.join(ctx, e.cfg.Records, q)
+		a.Value, err = e.askJoin(ctx, p, q)
 	case explain.AskFDB:
 		a.FDB, err = p.kernel.FDB(ctx, q.Link, q.MAC)
 	case explain.AskAddress:
@@ -151,13 +150,16 @@ func (p *place) chains(ctx context.Context, q explain.Question) (*explain.Rulese
 	return out, nil
 }
 
-// join reports how a tap is joined to an interface of a pod; empty: not as recorded.
-func (p *place) join(ctx context.Context, records inspect.Records, q explain.Question) (string, error) {
-	all, err := records.List()
+// askJoin reports how a tap is joined to an interface of a pod; empty: not as recorded.
+func (e *Explainer) askJoin(ctx context.Context, p *place, q explain.Question) (string, error) {
+	all, err := e.cfg.Records.List()
 	if err != nil {
 		return "", err
 	}
-	guests := guestsOf(all)
+	guests, err := e.guests(all)
+	if err != nil {
+		return "", err
+	}
 	for _, rec := range all {
 		end, ok := rec.Endpoint()
 		if !ok || end.Pod.String() != q.Pod {

@@ -291,8 +291,10 @@ func TestGuest(t *testing.T) {
 		guest  *explain.Neighbor
 		change func(*explain.Interface)
 		joined string
-		want   explain.State
-		cause  string
+		// renamed is the pod's interface, in whose place there is a stand-in.
+		renamed *explain.Link
+		want    explain.State
+		cause   string
 	}{
 		"open":   {tap: open, guest: answers, want: explain.OK},
 		"gone":   {want: explain.Blocked, cause: "the VM's tap is gone"},
@@ -321,6 +323,17 @@ func TestGuest(t *testing.T) {
 		"connected by another program": {
 			tap: open, guest: answers, want: explain.OK, change: func(i *explain.Interface) { i.Tap = "" },
 		},
+		"in a bridge, whose gateway does not answer": {
+			tap:   &explain.Link{Name: "tap0", Up: true, Carrier: true, Master: "k6t-eth0"},
+			guest: answers, want: explain.Blocked, cause: "has no route to 169.254.1.1",
+		},
+		"whose interface is a port of a bridge": {
+			tap: open, guest: answers, want: explain.OK, renamed: &explain.Link{Name: "eth0-nic", Up: true, Carrier: true},
+		},
+		"whose interface is a port of a bridge and down": {
+			tap: open, guest: answers, want: explain.Blocked, renamed: &explain.Link{Name: "eth0-nic"},
+			cause: "the pod's interface is down",
+		},
 		"not connected by another program": {
 			want: explain.Unknown, cause: "the pod has no tap0", change: func(i *explain.Interface) { i.Tap = "" },
 		},
@@ -339,19 +352,25 @@ func TestGuest(t *testing.T) {
 			r, _ := explained(t, in, func(q explain.Question) explain.Answer {
 				switch {
 				case q.Kind == explain.AskResolve:
-					if (q.Link == "k6t-eth0") != (q.To == behindNAT) {
+					if (q.Link == "k6t-eth0") != (q.To == behindNAT) || q.Link == "tap0" && !q.To.Is6() {
 						t.Errorf("%s: resolves %s on %s", name, q.To, q.Link)
 					}
 					return explain.Answer{Neighbor: c.guest}
+				case q.Kind == explain.AskRoute && q.To.String() == "169.254.1.1":
+					return explain.Answer{Route: &explain.Route{Errno: "ENETUNREACH"}}
 				case q.Kind == explain.AskJoin:
 					return explain.Answer{Value: c.joined}
 				case q.Link == "tap0":
 					return explain.Answer{Link: c.tap}
+				case c.renamed != nil && q.Kind == explain.AskLink && q.Pod == w.end(end).Name && q.Link == "eth0":
+					return explain.Answer{Link: &explain.Link{Name: "eth0"}}
+				case q.Link == "eth0-nic":
+					return explain.Answer{Link: c.renamed}
 				}
 				return w.answer(q)
 			})
 			found := c.cause == "" || slices.ContainsFunc(r.Hops(), func(h explain.Hop) bool {
-				return h.State == c.want && strings.HasPrefix(h.Cause, c.cause)
+				return h.State == c.want && strings.Contains(h.Cause, c.cause)
 			})
 			if r.State != c.want || !found {
 				t.Errorf("%s at %d: %s: %+v", name, end, r.State, r.Hops())

@@ -2,7 +2,11 @@
 
 package explain
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
 
 // guest checks the guest behind a pod's interface: its tap, the tap's join with the interface, and whether the guest
 // answers for its address.
@@ -27,7 +31,22 @@ func (g guest) check(dev string, link *Link) {
 		g.join(name)
 	}
 	if tap.Up && tap.Carrier {
-		g.lease(dev, link)
+		g.lease(name, dev, link)
+	}
+	behindNAT := len(g.e.Interface.Leases) > 0
+	if tap.Master != "" && !behindNAT && dev != "" && dev == g.e.Interface.HostLink && g.e.Addr.Is4() {
+		g.gateway(dev)
+	}
+}
+
+// gateway checks whether the node answers the ARP requests of a guest in a bridge for the gateway of routed pods. The pod
+// itself has a permanent entry for it.
+func (g guest) gateway(dev string) {
+	gateway := netip.AddrFrom4([4]byte{169, 254, 1, 1})
+	a, ok := g.ask(g.h, Question{Node: g.e.Node, Kind: AskRoute, From: g.e.Addr, To: gateway, In: dev})
+	if ok && (a.Route.Type != "unicast" || a.Route.Out == dev) {
+		g.h.blocked(fmt.Sprintf("%s has no route to %s, and so does not answer the guest's ARP requests for its gateway", g.e.Node,
+			gateway), "routes of node "+g.e.Node, "add a default route on the node, or use the binding weft-direct")
 	}
 }
 
@@ -37,6 +56,9 @@ func tapName(podLink string) string {
 	const prefix = 3 // eth, net, pod
 	return "tap" + podLink[min(prefix, len(podLink)):]
 }
+
+// renamedLink is the name of a pod's interface with the bridge binding: eth0-nic, 5d1c67f1a25-nic.
+func renamedLink(podLink string) string { return strings.TrimPrefix(podLink, "pod") + "-nic" }
 
 // tap checks the tap, and returns it if it is there. One that is not recorded on the node may have another name.
 func (g guest) tap(name string, recorded bool) *Link {
@@ -79,8 +101,11 @@ func (g guest) join(tap string) {
 }
 
 // lease checks whether the guest answers for the address that it should have taken.
-func (g guest) lease(dev string, link *Link) {
+func (g guest) lease(tap, dev string, link *Link) {
 	q := Question{Node: g.e.Node, Kind: AskResolve, Link: dev, To: g.e.Addr}
+	if g.e.Interface.Joined && q.To.Is6() { // by IPv4 the pod would ask with the guest's own address
+		q.Pod, q.Link = g.e.Name, tap
+	}
 	for _, a := range g.e.Interface.Leases { // of a guest behind NAT
 		if a.Is6() == g.e.Addr.Is6() {
 			q.Pod, q.Link, q.To = g.e.Name, g.e.Interface.LeaseLink, a
@@ -97,6 +122,9 @@ func (g guest) lease(dev string, link *Link) {
 	case !resolved(n):
 		g.h.suspect(fmt.Sprintf("the guest does not answer for its address %s: it has not taken its lease, or does not run", q.To),
 			"guest of pod "+g.e.Name, "see the guest's console: "+g.e.Interface.Name+"'s address comes by "+protocolsOf(q.To.Is6()))
+	case n.State == "permanent":
+		g.h.evidence(fmt.Sprintf("%s is at %s, by a permanent entry: whether the guest has taken its lease is not read", q.To,
+			n.MAC))
 	case q.Pod == "" && link != nil && n.MAC == link.MAC && !g.e.Interface.Joined:
 		g.h.evidence("the pod itself answers for the address: the guest's own addresses and routes are not read")
 	default:

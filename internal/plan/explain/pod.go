@@ -94,6 +94,15 @@ func (w *walk) attached(h *Hop, e End) bool {
 func (w *walk) podLink(h *Hop, e End) *Link {
 	name := e.Interface.Name
 	a, ok := w.ask(h, Question{Node: e.Node, Pod: e.Name, Kind: AskLink, Link: name})
+	if ok && e.Interface.VM && a.Link != nil && !a.Link.Up {
+		// The bridge binding renames the interface, and leaves a stand-in with its name and addresses, which is down.
+		renamed := renamedLink(name)
+		if b, answered := w.ask(h, Question{Node: e.Node, Pod: e.Name, Kind: AskLink, Link: renamed}); !answered {
+			return nil
+		} else if b.Link != nil {
+			name, a = renamed, b
+		}
+	}
 	object := fmt.Sprintf("interface %s of pod %s", name, e.Name)
 	switch {
 	case !ok:
