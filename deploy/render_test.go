@@ -9,22 +9,17 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
+
+	"github.com/weft-net/weft/deploy/chart"
 )
 
 var update = flag.Bool("update", false, "write the rendered manifests")
-
-// kustomization is what of kustomize's file format is used here.
-type kustomization struct {
-	Resources []string            `json:"resources"`
-	Patches   []map[string]string `json:"patches"`
-}
 
 type object = map[string]any
 
@@ -67,89 +62,77 @@ func parse(t *testing.T, text string) object {
 	return o
 }
 
-// recipe is a directory's kustomization.
-func recipe(dir string) string {
-	file := filepath.Join(dir, "kustomization.yaml")
-	if _, err := os.Stat(file); err != nil {
-		file = filepath.Join(dir, "kustomization.yml") // next to files that others take for objects by their ending
+// agents are the manifests with an agent: the directories of their kustomizations, and the values of the chart.
+func agents() map[string]mode {
+	return map[string]mode{
+		"weft.yaml":         {".", nil},
+		"weft-multus.yaml":  {"multus", map[string]any{"mode": "multus"}},
+		"weft-flannel.yaml": {"flannel", map[string]any{"mode": "flannel"}},
 	}
-	return file
 }
 
-// render returns the objects of a kustomization as texts, in order. A patch here is a whole object, or mounts of a
-// DaemonSet.
-func render(t *testing.T, dir string) []string {
+// mode is a way in which weft is installed.
+type mode struct {
+	dir    string
+	values map[string]any
+}
+
+// manifests renders the chart.
+func manifests(t *testing.T, values map[string]any) []chart.Manifest {
 	t.Helper()
-	var k kustomization
-	if err := yaml.Unmarshal(read(t, recipe(dir)), &k); err != nil {
+	all, err := chart.Render(values, chart.Namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+const license = "# SPDX-License-Identifier: Apache-2.0\n"
+
+// rendered returns what the chart and the definitions of kinds are rendered to, by path.
+func rendered(t *testing.T) map[string]string {
+	t.Helper()
+	const by = ": go test ./deploy -update\n"
+	out := map[string]string{"crds.yaml": "# Rendered from deploy/crds/kustomization.yml" + by + crds(t)}
+	for _, m := range manifests(t, nil) {
+		if m.Text != "" {
+			text := strings.TrimPrefix(m.Text, license)
+			out["base/"+m.Name+".yaml"] = license + "#\n# Rendered from deploy/chart" + by + text
+		}
+	}
+	for file, mode := range agents() {
+		var texts []string
+		for _, m := range manifests(t, mode.values) {
+			if m.Text != "" {
+				texts = append(texts, strings.TrimPrefix(m.Text, license))
+			}
+		}
+		out[file] = "# Rendered from deploy/chart" + by + strings.Join(texts, "---\n")
+	}
+	return out
+}
+
+// crds returns the definitions of kinds, in the order of their kustomization.
+func crds(t *testing.T) string {
+	t.Helper()
+	var k struct {
+		Resources []string `json:"resources"`
+	}
+	if err := yaml.Unmarshal(read(t, "crds/kustomization.yml"), &k); err != nil {
 		t.Fatal(err)
 	}
 	var all []string
 	for _, r := range k.Resources {
-		path := filepath.Join(dir, r)
-		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			all = append(all, render(t, path)...)
-			continue
-		}
-		all = append(all, documents(t, string(read(t, path)))...)
-	}
-	for _, p := range k.Patches {
-		for _, patch := range documents(t, string(read(t, filepath.Join(dir, p["path"])))) {
-			i := slices.IndexFunc(all, func(o string) bool { return id(parse(t, o)) == id(parse(t, patch)) })
-			if i < 0 {
-				t.Fatalf("%s: nothing to patch: %s", dir, id(parse(t, patch)))
-			}
-			if parse(t, patch)["kind"] == "DaemonSet" {
-				patch = remounted(t, all[i], patch)
-			}
-			all[i] = patch
+		for _, doc := range documents(t, string(read(t, filepath.Join("crds", r)))) {
+			all = append(all, strings.ReplaceAll(doc, license, ""))
 		}
 	}
-	return all
+	return strings.Join(all, "---\n")
 }
 
-// remounted is a DaemonSet with other mounts in the place of those at the same paths. Null takes a key away.
-func remounted(t *testing.T, text, patch string) string {
-	t.Helper()
-	path := regexp.MustCompile(`mountPath: ([^,}]+)[,}]`)
-	n := 0
-	for mount := range strings.Lines(patch) {
-		m := path.FindStringSubmatch(mount)
-		if m == nil {
-			continue
-		}
-		var out []string
-		for line := range strings.Lines(text) {
-			if is := path.FindStringSubmatch(line); is != nil && is[1] == m[1] {
-				line, n = strings.Replace(mount, "readOnly: null, ", "", 1), n+1
-			}
-			out = append(out, line)
-		}
-		text = strings.Join(out, "")
-	}
-	if n != 1 {
-		t.Fatalf("%d mounts are patched, want 1", n)
-	}
-	return text
-}
-
-// rendered are the manifests and the kustomizations that they are made of.
-func rendered() map[string]string {
-	all := agents()
-	all["crds.yaml"] = "crds"
-	return all
-}
-
-// agents are those of them with an agent.
-func agents() map[string]string {
-	return map[string]string{"weft.yaml": ".", "weft-multus.yaml": "multus", "weft-flannel.yaml": "flannel"}
-}
-
-// TestRendered: the manifests are the kustomizations.
+// TestRendered: the manifests, and the base of the kustomizations, are the chart.
 func TestRendered(t *testing.T) {
-	for file, dir := range rendered() {
-		want := "# Rendered from " + filepath.Join("deploy", recipe(dir)) + ": go test ./deploy -update\n" +
-			strings.ReplaceAll(strings.Join(render(t, dir), "---\n"), "# SPDX-License-Identifier: Apache-2.0\n", "")
+	for file, want := range rendered(t) {
 		if *update {
 			if err := os.WriteFile(file, []byte(want), 0o644); err != nil {
 				t.Fatal(err)
@@ -179,10 +162,14 @@ func kubectl(t *testing.T) string {
 	return path
 }
 
-// TestKustomize: kustomize itself renders the same objects.
+// TestKustomize: kustomize makes the same objects of the base and what each directory changes.
 func TestKustomize(t *testing.T) {
 	program := kubectl(t)
-	for file, dir := range rendered() {
+	dirs := map[string]string{"crds.yaml": "crds"}
+	for file, mode := range agents() {
+		dirs[file] = mode.dir
+	}
+	for file, dir := range dirs {
 		out, err := exec.CommandContext(t.Context(), program, "kustomize", dir).CombinedOutput()
 		if err != nil {
 			t.Fatalf("%v: %s", err, out)

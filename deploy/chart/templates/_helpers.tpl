@@ -1,0 +1,31 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+
+{{/* The image, by its digest if there is one. */}}
+{{- define "weft.image" -}}
+{{- with .Values.image -}}
+{{ .repository }}{{ if .digest }}@{{ .digest }}{{ else }}:{{ .tag | default $.Chart.AppVersion }}{{ end }}
+{{- end -}}
+{{- end -}}
+
+{{/* The agents' configuration: what the other values mean, below .Values.config. */}}
+{{- define "weft.config" -}}
+{{- $network := dict "mode" .Values.mode -}}
+{{- if eq .Values.mode "flannel" -}}
+{{- $_ := set $network "masquerade" true -}}{{/* flanneld --ip-masq */}}
+{{- end -}}
+{{- $config := dict
+  "kubernetes" (dict "inCluster" true)
+  "network" $network
+  "runtime" (dict "endpoint" .Values.runtimeEndpoint)
+  "install" (dict "confDir" .Values.cni.confDir "binDir" .Values.cni.binDir "hostRoot" "/host")
+  "metrics" (dict "address" (printf "127.0.0.1:%v" .Values.agent.metricsPort)) -}}
+{{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
+{{- end -}}
+
+{{/* By this annotation a change of the configuration starts the pods again. deploy/base, which is rendered without a
+revision, has none: kustomize may change the configuration. */}}
+{{- define "weft.annotations" -}}
+{{- if .Release.Revision }}
+checksum/config: {{ include "weft.config" . | sha256sum }}
+{{- end -}}
+{{- end -}}
