@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deploy has no code: its tests render the manifests, look at what they say and, where there is an API server,
-// ask it.
 package deploy
 
 import (

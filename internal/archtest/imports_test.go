@@ -96,7 +96,7 @@ func checkModel(tree []*source) []violation {
 func checkKubernetes(tree []*source) []violation {
 	clients := forbid(tree,
 		func(s *source) bool {
-			return !s.in("internal/cluster/store/kube", "internal/cli/kube", "pkg/client") && !s.test()
+			return !s.in("internal/cluster/store/kube", "internal/cli/kube", "internal/release", "pkg/client") && !s.test()
 		},
 		func(p string) bool {
 			dir, ok := ours(p)
@@ -111,7 +111,7 @@ func checkKubernetes(tree []*source) []violation {
 	types := forbid(tree,
 		func(s *source) bool {
 			return !s.in("api", "pkg/client", "internal/cluster/store", "internal/sandbox", "internal/node/cri",
-				"internal/multinet", "internal/vm", "internal/cli/kube") && !s.test()
+				"internal/multinet", "internal/vm", "internal/cli/kube", "internal/release") && !s.test()
 		},
 		func(p string) bool {
 			return below(p, "k8s.io", "kubevirt.io") && !below(p, "k8s.io/client-go")

@@ -45,6 +45,10 @@ func externals() []external {
 			short: "Remove what another network has left in this node's kernel",
 		},
 		{
+			path: "cluster", program: "weft-cluster", short: "Install weft in a Kubernetes cluster, upgrade and remove it",
+			single: true, subcommands: "install status uninstall upgrade",
+		},
+		{
 			path: "conformance", program: "cni-conformance",
 			short: "Check CNI plugins of any vendor against the specification", single: true,
 		},

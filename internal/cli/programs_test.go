@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/standalone"
 	lab "github.com/weft-net/weft/internal/lab/command"
 	agent "github.com/weft-net/weft/internal/node/agent/command"
+	release "github.com/weft-net/weft/internal/release/command"
 )
 
 // program is a program with external commands, run in the test's process.
@@ -42,6 +43,7 @@ func programs(t *testing.T) map[string]program {
 			new: func(name string, env ui.Env) *cobra.Command { return agent.New(name, env) },
 		},
 		"weft-bench":      {run: bench.Run, new: bench.New, single: "bench"},
+		"weft-cluster":    {run: release.Run, new: release.New, single: "cluster"},
 		"weft-controller": {run: controller.Run, new: controller.New, single: "controller"},
 		"weft-lab":        {run: lab.Run, new: lab.New},
 		"cni-conformance": {run: conformance.Run, new: conformance.New, single: "conformance"},

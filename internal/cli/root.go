@@ -93,7 +93,7 @@ type commandGroup struct {
 // commandGroups returns the sections, in order. Help and completion are in the last one.
 func commandGroups() []commandGroup {
 	return []commandGroup{
-		{"Cluster", []string{"connectivity-test", "controller", "explain", "ipam", "mesh", "policy", "status", "trace"}},
+		{"Cluster", []string{"cluster", "connectivity-test", "controller", "explain", "ipam", "mesh", "policy", "status", "trace"}},
 		{"Node", []string{"agent", "clean", "doctor", "flanneld", "install", "support-bundle"}},
 		{"Pod", []string{"cni", "dhcp", "sandbox"}},
 		{"VM", []string{"vm"}},

@@ -250,7 +250,7 @@ func sampleByName(name string) string {
 // sampleByKind returns a value for a metavariable.
 func sampleByKind(kind string) string {
 	return map[string]string{
-		"ADDRESS": "10.42.0.7", "DESIGN": "pod", "DIR": "/tmp", "FILE": "/dev/stdin", "NAME": "web",
+		"ADDRESS": "10.42.0.7", "DESIGN": "pod", "KEY=VALUE": "mode=multus", "DIR": "/tmp", "FILE": "/dev/stdin", "NAME": "web",
 		"NAMESPACE/NAME": "default/web", "NAME=VALUE": "LANG=C", "NETWORK=ADDRESS": "blue=0000:3b:02.1", "NODE|POD": "node1",
 		"PLUGIN": "bridge", "PLUGIN=TYPE": "weft-direct=direct", "POOL": "blue", "PROGRAM": "/usr/local/bin/weft-agent",
 		"SOCKET": "auto", "SRC,DST": "shop/web,shop/db:5432",

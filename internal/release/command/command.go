@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package command is the command line of weft-cluster: install, upgrade, status and uninstall in a Kubernetes cluster.
+package command
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"helm.sh/helm/v4/pkg/strvals"
+	"sigs.k8s.io/yaml"
+
+	"github.com/weft-net/weft/deploy/chart"
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/release"
+)
+
+// Run runs the command line and returns the exit code. name is the name for the usage text: the program's, or a command
+// of a program that executes this one.
+func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, New(name, env), env) }
+
+// New returns the command line.
+func New(name string, env ui.Env) *cobra.Command {
+	f := &flags{env: env}
+	cmd := &cobra.Command{
+		Use: "weft-cluster", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},
+		Short: "Install weft in a Kubernetes cluster, upgrade and remove it",
+		Long: `Installs weft in a Kubernetes cluster, upgrades it and removes it. It makes a release of Helm, from the chart that is part
+of this program: helm is not needed, and shows the same release. Values are the chart's (deploy/chart/values.yaml).`,
+		Example: "  weft cluster install --set image.repository=registry.example/weft --set image.tag=v1\n" +
+			"  weft cluster status",
+	}
+	p := cmd.PersistentFlags()
+	p.StringVar(&f.target.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, or ~/.kube/config)")
+	p.StringVar(&f.target.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	p.StringVarP(&f.target.Namespace, "namespace", "n", chart.Namespace, "`NAMESPACE` of weft")
+	cmd.AddCommand(f.install(), f.upgrade(), f.status(), f.uninstall())
+	return cmd
+}
+
+type flags struct {
+	env          ui.Env
+	target       release.Target
+	files, sets  []string
+	dryRun, wait bool
+	timeout      time.Duration
+	yes          bool
+	output       string
+}
+
+// open connects to the cluster.
+func (f *flags) open() (*release.Cluster, error) {
+	t := f.target
+	t.Version = f.env.Version
+	t.Log = slog.New(slog.NewTextHandler(f.env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	return release.Open(t)
+}
+
+// change adds the flags of a command that applies the chart.
+func (f *flags) change(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringSliceVarP(&f.files, "values", "f", nil, "`FILE` of values, YAML; later ones win")
+	fs.StringArrayVar(&f.sets, "set", nil, "value `KEY=VALUE`, such as mode=multus; may be repeated")
+	fs.BoolVar(&f.dryRun, "dry-run", false, "change nothing, print the manifests that the API server would get")
+	fs.BoolVar(&f.wait, "wait", true, "wait until all agents and the controller are ready")
+	fs.DurationVar(&f.timeout, "timeout", 5*time.Minute, "`DURATION` to wait")
+}
+
+func (f *flags) install() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install weft",
+		Long: `Creates weft's kinds, rights, agents and controller, and waits until they are ready. Objects of kubectl apply -f
+deploy/weft.yaml become the release's. An installation that was interrupted is resumed. While it waits it prints which
+pods are not ready, and why.`,
+		Example: "  weft cluster install\n  weft cluster install --set mode=multus --dry-run",
+		Args:    ui.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.apply(cmd, release.Options{Install: true}) },
+	}
+	f.change(cmd)
+	return cmd
+}
+
+func (f *flags) upgrade() *cobra.Command {
+	var install bool
+	cmd := &cobra.Command{
+		Use:   "upgrade",
+		Short: "Upgrade weft to the version of this program, or change values",
+		Long: `Applies the chart of this program with the values of the last revision and those of the flags, and waits until all agents
+are replaced. Running pods keep their network.`,
+		Example: "  weft cluster upgrade\n  weft cluster upgrade --set config.network.encapsulation=vxlan",
+		Args:    ui.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return f.apply(cmd, release.Options{Install: install, Upgrade: true})
+		},
+	}
+	f.change(cmd)
+	cmd.Flags().BoolVar(&install, "install", false, "install weft if it is not")
+	return cmd
+}
+
+// values reads --values and --set.
+func (f *flags) values() (map[string]any, error) {
+	out := map[string]any{}
+	for _, file := range f.files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			return nil, ui.FileError("for example -f values.yaml", "--values", file, err)
+		}
+		var one map[string]any
+		if err := yaml.UnmarshalStrict(b, &one); err != nil {
+			return nil, ui.UsageError(model.Errorf(model.CodeDecode, "see deploy/chart/values.yaml", "--values %s: %w", file, err))
+		}
+		merge(out, one)
+	}
+	for _, set := range f.sets {
+		if err := strvals.ParseInto(set, out); err != nil {
+			return nil, ui.UsageError(model.Errorf(model.CodeDecode, "for example --set mode=multus", "--set %q: %w", set, err))
+		}
+	}
+	return out, nil
+}
+
+// merge merges maps, and replaces other values.
+func merge(into, from map[string]any) {
+	for key, value := range from {
+		below, is := value.(map[string]any)
+		have, was := into[key].(map[string]any)
+		if is && was {
+			merge(have, below)
+			continue
+		}
+		into[key] = value
+	}
+}
+
+// apply applies the chart, and waits.
+func (f *flags) apply(cmd *cobra.Command, o release.Options) error {
+	var err error
+	if o.Values, err = f.values(); err != nil {
+		return err
+	}
+	if f.timeout <= 0 {
+		return ui.UsageError(model.OutOfRange("--timeout", f.timeout, "more than 0s", "5m"))
+	}
+	if _, err := chart.Render(o.Values, f.target.Namespace); err != nil { // before the cluster is asked
+		return ui.UsageError(model.Errorf(model.CodeInvalidConf, "deploy/chart/values.yaml has all values", "%w", err))
+	}
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	o.DryRun = f.dryRun
+	ctx := cmd.Context()
+	r, err := c.Apply(ctx, o)
+	if err != nil {
+		return err
+	}
+	if f.dryRun {
+		_, err := fmt.Fprint(f.env.Stdout, r.Manifest)
+		return err
+	}
+	if f.wait {
+		if err := f.await(ctx, c); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(f.env.Stdout, "weft is installed (revision %d)\n", r.Revision)
+	return err
+}
+
+// await waits for the pods, and prints what it waits for.
+func (f *flags) await(ctx context.Context, c *release.Cluster) error {
+	limited, cancel := context.WithTimeout(ctx, f.timeout)
+	defer cancel()
+	err := c.Wait(limited, func(r release.Rollout) { fmt.Fprintf(f.env.Stderr, "weft: waiting for %s\n", r) })
+	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
+		return model.Errorf(model.CodeTryAgain, "weft cluster status; kubectl -n "+f.target.Namespace+" logs daemonset/weft",
+			"weft is applied, but after %v %w", f.timeout, err)
+	}
+	return err
+}
+
+func (f *flags) status() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Report what is installed, and which of its pods are not ready and why",
+		Long: `Prints the revision, its values, and the pods that are not ready with the reason. The exit code is 0 if all are ready, and
+1 otherwise. weft status reports on the network itself.
+
+Keys of -o json: installed, revision, state, description, version, since, values, rollout {workloads [{name, wanted,
+updated, ready, pending}], problems [{pod, node, reason}]}.`,
+		Example: "  weft cluster status\n  weft cluster status -o json",
+		Args:    ui.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.printStatus(cmd.Context()) },
+	}
+	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	return cmd
+}
+
+func (f *flags) printStatus(ctx context.Context) error {
+	if err := ui.TextOrJSON(f.output); err != nil {
+		return err
+	}
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	s, err := c.Status(ctx)
+	if err != nil {
+		return err
+	}
+	if f.output == "json" {
+		err = ui.PrintJSON(f.env.Stdout, s)
+	} else {
+		err = f.printText(s)
+	}
+	if err == nil && (!s.Installed || !s.Rollout.Complete() || s.State != "deployed") {
+		return ui.Exit(ui.Bad)
+	}
+	return err
+}
+
+func (f *flags) printText(s release.Status) error {
+	var b strings.Builder
+	if s.Installed {
+		fmt.Fprintf(&b, "weft %s, revision %d, %s since %s\n", s.Version, s.Revision, s.State, s.Since.Format(time.DateTime))
+		if s.State != "deployed" && s.Description != "" {
+			fmt.Fprintf(&b, "  %s\n", s.Description)
+		}
+		if len(s.Values) > 0 {
+			text, err := yaml.Marshal(s.Values)
+			if err != nil {
+				return fmt.Errorf("values: %w", err)
+			}
+			fmt.Fprintf(&b, "values:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
+		}
+	} else {
+		fmt.Fprintf(&b, "no release in namespace %s\n", f.target.Namespace)
+	}
+	for _, w := range s.Rollout.Workloads {
+		if w.Pending != "" {
+			fmt.Fprintf(&b, "%-16s %s\n", w.Name, w.Pending)
+			continue
+		}
+		fmt.Fprintf(&b, "%-16s %d of %d pods are ready, %d of this revision\n", w.Name, w.Ready, w.Wanted, w.Updated)
+	}
+	for _, p := range s.Rollout.Problems {
+		fmt.Fprintf(&b, "  %s\n", p)
+	}
+	_, err := fmt.Fprint(f.env.Stdout, b.String())
+	return err
+}
+
+func (f *flags) uninstall() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "uninstall",
+		Short: "Remove weft's agents, controller and rights",
+		Long: `Deletes what the release made. Pods of the network keep what they have, and nothing repairs it any more: they are counted,
+and without --yes the command asks. The kinds with their objects stay, and on each node the files and the kernel's
+state: weft install --remove, run on the node, removes its programs and configuration.`,
+		Example: "  weft cluster uninstall\n  weft cluster uninstall --yes --context staging",
+		Args:    ui.NoArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return f.remove(cmd.Context()) },
+	}
+	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
+	return cmd
+}
+
+func (f *flags) remove(ctx context.Context) error {
+	c, err := f.open()
+	if err != nil {
+		return err
+	}
+	count, err := c.PodsOfNetwork(ctx)
+	if err != nil {
+		return err
+	}
+	if count > 0 && !f.yes {
+		fmt.Fprintf(f.env.Stderr, "weft: %d pods that run have a network of their own, which nothing repairs without weft. Remove weft? [y/N] ",
+			count)
+		answer, _ := bufio.NewReader(f.env.Stdin).ReadString('\n')
+		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
+			return ui.UsageError(model.Errorf(model.CodeInvalidConf, "answer y, or add --yes", "weft is not removed"))
+		}
+	}
+	if err := c.Uninstall(ctx); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(f.env.Stdout, "weft is removed from the cluster; its kinds, their objects and the nodes' files stay")
+	return err
+}
