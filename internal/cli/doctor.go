@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ level, says, hint}]; level is ok, warn, bad, or skip for a check that was not ma
 			if output != "text" && output != "json" {
 				return ui.BadOutput(output, "text", "json")
 			}
-			node, err := doctor.Local(cmd.Context(), file, socket)
+			node, err := doctor.Local(cmd.Context(), file, cmp.Or(socket, env.Variable(ui.SocketVariable, "")))
 			if err != nil {
 				return err
 			}

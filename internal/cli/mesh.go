@@ -61,7 +61,7 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text, json, dot or svg")
 	cmd.Flags().BoolVar(&live, "live", false, "compare with the kernel now")
 	cmd.AddCommand(newMeshPingCmd(env))

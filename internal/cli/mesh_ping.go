@@ -32,7 +32,7 @@ exit code is 1 if a probe fails, or if the plan has no route to a peer. It needs
 
 Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState,
 mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
-		Example: "  weft mesh ping node2\n  weft lab exec node1 -- weft mesh ping --state-dir /run/weft/lab/nodes/node1/agent",
+		Example: "  weft mesh ping node2\n  weft lab exec node1 -- weft mesh ping",
 		RunE: func(cmd *cobra.Command, peers []string) error {
 			if err := ui.TextOrJSON(output); err != nil {
 				return err
@@ -44,7 +44,7 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 			return pingMesh(cmd, env, status.Topology, peers, output)
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
 	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
 	return cmd
 }

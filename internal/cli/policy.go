@@ -42,7 +42,7 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 			"  weft policy why shop/web shop/db:5432",
 	}
 	fs := cmd.PersistentFlags()
-	fs.StringVar(&f.stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	fs.StringVar(&f.stateDir, "state-dir", f.source.Env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
 	fs.StringVarP(
 		&f.namespace,
 		"namespace",

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
@@ -39,6 +40,6 @@ func newRelayCmd(env Env) *cobra.Command {
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&stateDir, "state-dir", meshStateDir, "state `DIR` of the agent")
+	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
 	return cmd
 }

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,7 +75,7 @@ func (f *bundleFlags) run(cmd *cobra.Command, env Env) error {
 	if f.source.Remote() {
 		return f.cluster(ctx, env, questions)
 	}
-	node, err := doctor.Local(ctx, f.file, f.socket)
+	node, err := doctor.Local(ctx, f.file, cmp.Or(f.socket, env.Variable(ui.SocketVariable, "")))
 	if err != nil {
 		return err
 	}

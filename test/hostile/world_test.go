@@ -295,12 +295,32 @@ func (n *node) log() string {
 	return n.name + ": " + string(b[max(len(b)-3000, 0):])
 }
 
+// dump is what may be in the way, for the log of a failure: addresses, routes, neighbors and rules of the nodes and pods.
+func (w *world) dump() string {
+	var out strings.Builder
+	show := func(name string, ns *netns.NS) {
+		for _, line := range []string{
+			"ip addr", "ip route", "ip -6 route", "ip neigh", "bridge fdb", "bridge link", "nft list ruleset", "conntrack -L",
+		} {
+			text, err := nettest.Try(ns, strings.Fields(line)...)
+			fmt.Fprintf(&out, "== %s: %s (%v)\n%s\n", name, line, err, text)
+		}
+	}
+	for _, n := range w.nodes {
+		show(n.name, n.ns)
+	}
+	for name, p := range w.pods {
+		show(name, p.ns)
+	}
+	return out.String()
+}
+
 // until waits for something.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
 	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.Fatalf("not within %s: %s\n%s\n%s", patience, what, w.nodes[0].log(), w.nodes[1].log())
+			w.Fatalf("not within %s: %s\n%s\n%s\n%s", patience, what, w.nodes[0].log(), w.nodes[1].log(), w.dump())
 		}
 	}
 }

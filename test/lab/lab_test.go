@@ -157,6 +157,7 @@ func checkExec(t *testing.T, dir string, st lab.Status) {
 	if !strings.HasPrefix(a.stdout, "db\n") || !strings.Contains(a.stdout, db.IPs[0].String()) {
 		t.Errorf("in pod db: %s", a.stdout)
 	}
+	testWeftOnNode(t, dir)
 	if a := weft(t, "lab", "exec", "--dir", dir, "node1", "--", "sh", "-c", "exit 7"); a.code != 7 || a.stderr != "" {
 		t.Errorf("exit 7 became %d, %s", a.code, a.stderr)
 	}
@@ -422,4 +423,19 @@ func TestDownWithoutProcesses(t *testing.T) {
 	}
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
+}
+
+// testWeftOnNode: on a node weft finds that node's agent and the lab without a flag.
+func testWeftOnNode(t *testing.T, dir string) {
+	t.Helper()
+	program := filepath.Join(nettest.Programs(t), "weft")
+	for command, want := range map[string]string{
+		"mesh ping": "node1", "mesh": "node1", "doctor": "agent", "policy why backend/db 10.42.0.9": "allow",
+		"explain backend/db node1": "nothing is in the way", "status": "node2",
+	} {
+		r := weft(t, append([]string{"lab", "exec", "--dir", dir, "node2", "--", program}, strings.Fields(command)...)...)
+		if !strings.Contains(r.stdout, want) || strings.Contains(r.stderr, "is not running") {
+			t.Errorf("weft %s on node2: exit %d, %s%s", command, r.code, r.stdout, r.stderr)
+		}
+	}
 }

@@ -105,7 +105,8 @@ func (s *Source) Remote() bool { return s.dir != "" || s.kubeconfig != "" || s.c
 
 // Namespace returns the namespace of names without one: that of the kubeconfig's context.
 func (s *Source) Namespace() string {
-	if s.dir != "" || s.stateDir != "" {
+	named := s.Remote() || s.stateDir != ""
+	if s.dir != "" || s.stateDir != "" || !named && s.Env.Variable(ui.LabVariable, "")+s.Env.Variable(ui.StateDirVariable, "") != "" {
 		return "default"
 	}
 	return podexec.Namespace(s.Env, s.kubeconfig, s.context)
@@ -124,13 +125,18 @@ func (s *Source) Args() []string {
 	return out
 }
 
-// Open finds the cluster: the one that a flag names, else that of the kubeconfig, else the lab in DefaultLab.
+// Open finds the cluster: the one that a flag names, else an environment variable, else that of the kubeconfig, else the
+// lab in DefaultLab.
 func (s *Source) Open(ctx context.Context) (Cluster, error) {
+	dir, stateDir := s.dir, s.stateDir
+	if !s.Remote() && stateDir == "" {
+		dir, stateDir = s.Env.Variable(ui.LabVariable, ""), s.Env.Variable(ui.StateDirVariable, "")
+	}
 	switch {
-	case s.stateDir != "":
-		return Local(s.stateDir)
-	case s.dir != "":
-		return s.lab(s.dir)
+	case dir != "":
+		return s.lab(dir)
+	case stateDir != "":
+		return Local(stateDir)
 	}
 	k, found, err := podexec.Open(s.Env, s.kubeconfig, s.context)
 	if err != nil {

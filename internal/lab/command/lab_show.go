@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
@@ -167,8 +168,9 @@ func newLabExecCmd(env ui.Env, f *labFlags) *cobra.Command {
 		Use:   "exec NODE|POD [flags] -- COMMAND [ARG…]",
 		Short: "Run a command in a node's or a pod's namespaces",
 		Long: "Runs a command in the network namespace of a node, or in the namespaces of a pod (NAME or NAMESPACE/NAME), and exits\n" +
-			"with its exit code.",
-		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2",
+			"with its exit code. On a node weft finds the node's agent and the lab, by WEFT_STATE_DIR, WEFT_SOCKET and WEFT_LAB.",
+		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2\n" +
+			"  weft lab exec node1 -- weft doctor",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) < 2 || cmd.ArgsLenAtDash() > 1 {
 				return missingCommand(args, "NODE|POD", "weft lab exec node1 -- ip route")
@@ -215,7 +217,10 @@ func execIn(ctx context.Context, env ui.Env, d lab.Dir, at lab.Location, name st
 	}
 	defer func() { _ = ns.Close() }()
 	c := exec.Command(argv[0], argv[1:]...)
-	c.Stdin, c.Stdout, c.Stderr, c.Env = env.Stdin, env.Stdout, env.Stderr, os.Environ()
+	c.Stdin, c.Stdout, c.Stderr = env.Stdin, env.Stdout, env.Stderr
+	// weft finds the agent of that node, and the lab.
+	c.Env = append(os.Environ(), ui.LabVariable+"="+string(d), ui.SocketVariable+"="+d.AgentSocket(at.Node),
+		ui.StateDirVariable+"="+filepath.Dir(d.AgentSocket(at.Node)))
 	if err = ns.Do(c.Start); err == nil {
 		err = c.Wait()
 	}
