@@ -289,26 +289,36 @@ func (d *desired) conntrackPeers(p policy.EnforcementPoint) []state.ConntrackPee
 	return d.index.ConntrackPeers(p)
 }
 
-// denied returns the connections that policies deny.
-func (d *desired) denied(p policy.EnforcementPoint, tracked []kernel.FoundConnection) []kernel.FoundConnection {
+// judged returns the connections that policies deny, and those that they allow.
+func (d *desired) judged(
+	p policy.EnforcementPoint, tracked []kernel.FoundConnection,
+) (denied, allowed []kernel.FoundConnection) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return slices.DeleteFunc(
-		tracked,
-		func(c kernel.FoundConnection) bool { return d.index.Allowed(p, flowOf(c.Connection)) },
-	)
+	for _, c := range tracked {
+		if d.index.Allowed(p, flowOf(c.Connection)) {
+			allowed = append(allowed, c)
+		} else {
+			denied = append(denied, c)
+		}
+	}
+	return denied, allowed
 }
 
-// deniedElements returns the elements of a set that policies deny now, and their flows.
-func (d *desired) deniedElements(
+// judgedElements returns the elements of a set that policies deny now with their flows, and the flows of the others.
+func (d *desired) judgedElements(
 	p policy.EnforcementPoint, m policy.FlowSet, known []state.Element,
-) (gone []state.Element, flows []policy.Flow) {
+) (gone []state.Element, flows, allowed []policy.Flow) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, el := range known {
-		if f, ok := m.Flow(el); ok && d.index.DeniedAtTap(p, f, m.Out) {
+		switch f, ok := m.Flow(el); {
+		case !ok:
+		case d.index.DeniedAtTap(p, f, m.Out):
 			gone, flows = append(gone, el), append(flows, f)
+		default:
+			allowed = append(allowed, f)
 		}
 	}
-	return gone, flows
+	return gone, flows, allowed
 }

@@ -22,6 +22,9 @@ const (
 	// tombstoneTime is how long the replies of a deleted connection are dropped, so that the peer's next packet does not
 	// create it again in the other direction.
 	tombstoneTime = 5 * time.Minute
+	// reviveAgain and reviveLongest are the first and the longest pause before connections are looked for that are
+	// allowed again, and whose replies are still dropped.
+	reviveAgain, reviveLongest = time.Second, 30 * time.Second
 )
 
 // tombstone is what remains of a deleted connection: an element that drops the connection's replies until due. Without
@@ -48,7 +51,8 @@ type flowRevoker struct {
 // revokeAll deletes the conntrack entries of this node's pods that policies do not allow any more, after each change,
 // until ctx ends.
 func (fr *flowRevoker) revokeAll(ctx context.Context) error {
-	var unwritten <-chan time.Time
+	var unwritten, dropped <-chan time.Time
+	pause := reviveAgain
 	for {
 		var expire <-chan time.Time
 		fr.desired.mu.Lock()
@@ -63,16 +67,22 @@ func (fr *flowRevoker) revokeAll(ctx context.Context) error {
 			fr.expireTombstones()
 			continue
 		case <-fr.desired.checkDue:
+			pause = reviveAgain
 		case <-unwritten:
+		case <-dropped:
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-fr.cfg.After(revokePause):
 		}
-		unwritten = nil
+		unwritten, dropped = nil, nil
 		if !fr.revoke(ctx) {
 			unwritten = fr.cfg.After(again)
+		}
+		if fr.dropsAllowed() {
+			dropped = fr.cfg.After(pause)
+			pause = min(2*pause, reviveLongest)
 		}
 	}
 }
@@ -87,6 +97,50 @@ func (fr *flowRevoker) expireTombstones() {
 		fr.tombstones = fr.tombstones[1:]
 	}
 	fr.desired.due.Notify()
+}
+
+// dropsAllowed reports whether there may be a connection that policies allow again, and whose replies are dropped.
+func (fr *flowRevoker) dropsAllowed() bool {
+	fr.desired.mu.Lock()
+	defer fr.desired.mu.Unlock()
+	return slices.ContainsFunc(fr.tombstones, func(s tombstone) bool {
+		return s.at.Tap != "" || fr.desired.index.Allowed(s.at, s.flow)
+	})
+}
+
+// revive no longer drops the replies of connections that the kernel tracks in the right direction and that policies allow:
+// a new pod sends before its address is known here, and a policy comes back. Without such an entry a reply would create
+// one in the other direction, which a later policy would not be compared with.
+func (fr *flowRevoker) revive(at policy.EnforcementPoint, allowed []policy.Flow) {
+	if len(allowed) == 0 {
+		return
+	}
+	fr.desired.mu.Lock()
+	defer fr.desired.mu.Unlock()
+	before := len(fr.tombstones)
+	fr.tombstones = slices.DeleteFunc(fr.tombstones, func(s tombstone) bool {
+		again := s.at == at && slices.Contains(allowed, s.flow)
+		if again {
+			fr.desired.index.UndropReplies(s.at, s.flow)
+		}
+		return again
+	})
+	if len(fr.tombstones) < before {
+		fr.desired.due.Notify()
+	}
+}
+
+// dropped returns the flows of a place whose replies are dropped.
+func (fr *flowRevoker) dropped(at policy.EnforcementPoint) map[policy.Flow]bool {
+	fr.desired.mu.Lock()
+	defer fr.desired.mu.Unlock()
+	out := map[policy.Flow]bool{}
+	for _, s := range fr.tombstones {
+		if s.at == at {
+			out[s.flow] = true
+		}
+	}
+	return out
 }
 
 // revoke checks all tracked connections of this node's pods, in all places. Changes are written first: an old rule
@@ -132,7 +186,16 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	if err != nil {
 		return err
 	}
-	denied := fr.desired.denied(p, tracked)
+	denied, allowed := fr.desired.judged(p, tracked)
+	var again []policy.Flow
+	if dropped := fr.dropped(p); len(dropped) > 0 {
+		for _, c := range allowed {
+			if f := flowOf(c.Connection); dropped[f] {
+				again = append(again, f)
+			}
+		}
+	}
+	fr.revive(p, again)
 	if len(denied) == 0 {
 		return nil
 	}
@@ -196,7 +259,9 @@ func (fr *flowRevoker) revokeTap(ctx context.Context, p policy.EnforcementPoint,
 		if err != nil {
 			return err
 		}
-		if denied, fs := fr.desired.deniedElements(p, m, known); len(denied) > 0 {
+		denied, fs, allowed := fr.desired.judgedElements(p, m, known)
+		fr.revive(p, allowed)
+		if len(denied) > 0 {
 			set := m.Set
 			set.Elements = denied
 			gone, flows = append(gone, set), append(flows, fs...)

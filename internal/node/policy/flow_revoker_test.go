@@ -78,7 +78,7 @@ func established(t *testing.T, keep bool) {
 }
 
 // TestCutStaysCut: the peer of a deleted connection cannot create it again with its next packets, which would look
-// like the start of a connection in the other direction, which policies allow.
+// like the start of a connection in the other direction, which policies allow. When policies allow it again, it continues.
 func TestCutStaysCut(t *testing.T) {
 	for _, c := range []struct {
 		name, policy string
@@ -133,6 +133,12 @@ func staysCut(t *testing.T, denies string, interfaceOf func(w *world, p *pod, n 
 	if got(2 * time.Second) { // TCP retransmits after 200 ms, 400 ms …
 		t.Errorf("the other side has opened the connection anew:\n%s", ruleset())
 	}
+	// Allowed again, it continues when its client sends, and not only when its replies are forgotten.
+	w.manifest("friends", head+"  ingress: [{}]\n")
+	w.eventually("the connection continues", func() bool {
+		_, _ = c.Write([]byte("ask"))
+		return got(300 * time.Millisecond)
+	})
 }
 
 // stream sends to each client of a TCP port of the pod, without a request, until the client is unreachable.
