@@ -289,8 +289,8 @@ func (d *desired) conntrackPeers(p policy.EnforcementPoint) []state.ConntrackPee
 	return d.index.ConntrackPeers(p)
 }
 
-// judged returns the connections that policies deny, and those that they allow.
-func (d *desired) judged(
+// evaluated returns the connections that policies deny, and those that they allow.
+func (d *desired) evaluated(
 	p policy.EnforcementPoint, tracked []kernel.FoundConnection,
 ) (denied, allowed []kernel.FoundConnection) {
 	d.mu.Lock()
@@ -305,8 +305,8 @@ func (d *desired) judged(
 	return denied, allowed
 }
 
-// judgedElements returns the elements of a set that policies deny now with their flows, and the flows of the others.
-func (d *desired) judgedElements(
+// evaluatedElements returns the elements of a set that policies deny now with their flows, and the flows of the others.
+func (d *desired) evaluatedElements(
 	p policy.EnforcementPoint, m policy.FlowSet, known []state.Element,
 ) (gone []state.Element, flows, allowed []policy.Flow) {
 	d.mu.Lock()

@@ -186,7 +186,7 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	if err != nil {
 		return err
 	}
-	denied, allowed := fr.desired.judged(p, tracked)
+	denied, allowed := fr.desired.evaluated(p, tracked)
 	var again []policy.Flow
 	if dropped := fr.dropped(p); len(dropped) > 0 {
 		for _, c := range allowed {
@@ -259,7 +259,7 @@ func (fr *flowRevoker) revokeTap(ctx context.Context, p policy.EnforcementPoint,
 		if err != nil {
 			return err
 		}
-		denied, fs, allowed := fr.desired.judgedElements(p, m, known)
+		denied, fs, allowed := fr.desired.evaluatedElements(p, m, known)
 		fr.revive(p, allowed)
 		if len(denied) > 0 {
 			set := m.Set
