@@ -132,7 +132,7 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 		guest := guests[podLink{rec.Request.ContainerID, end.IfName}]
 		iface := explain.Interface{
 			Name: end.IfName, Network: end.Network, HostLink: end.HostLink, VM: end.VM || end.Tap,
-			Tap: guest.tap, Joined: guest.join != nil, Leases: guest.leases, LeaseLink: guest.leaseLink,
+			Tap: guest.tap, TapOnNode: guest.onNode, Joined: guest.join != nil, Leases: guest.leases, LeaseLink: guest.leaseLink,
 		}
 		for _, a := range end.Addrs {
 			iface.Addrs = append(iface.Addrs, netip.PrefixFrom(a, a.BitLen()))

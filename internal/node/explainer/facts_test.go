@@ -66,7 +66,10 @@ func TestGuests(t *testing.T) {
 	if g := got[podLink{"c2", "net2"}]; g.tap != "tap2" || g.join == nil || g.leases != nil {
 		t.Errorf("joined by the VM: %+v", g)
 	}
-	if len(got) != 3 {
+	if g := got[podLink{"c2", "net1"}]; g.tap != "macvtap0" || !g.onNode {
+		t.Errorf("on the node: %+v", g)
+	}
+	if len(got) != 4 {
 		t.Errorf("%+v", got)
 	}
 }

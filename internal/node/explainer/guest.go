@@ -16,8 +16,9 @@ type podLink struct{ container, name string }
 
 // guest is how a guest is connected to a pod's interface.
 type guest struct {
-	tap  string      // in the pod
-	join *state.Join // nil: by a bridge
+	tap    string
+	onNode bool        // the tap is the node's, not the pod's
+	join   *state.Join // nil: by a bridge, or directly
 	// leases are the addresses of a guest behind NAT, leaseLink the pod's interface to it.
 	leases    []netip.Addr
 	leaseLink string
@@ -48,12 +49,12 @@ func guestsOf(records []attach.Record) map[podLink]guest {
 		}
 		for _, act := range rec.Acts {
 			i := act.Interface
-			if i == nil || i.Device.Target == "" || i.Device.OnNode {
+			if i == nil || i.Device.Target == "" {
 				continue
 			}
 			at := podLink{rec.VM.Container, i.PodLink}
 			g := out[at]
-			g.tap = i.Device.Target
+			g.tap, g.onNode = i.Device.Target, i.Device.OnNode
 			if i.Binding == model.VMMasquerade {
 				g.leases, g.leaseLink = leasesOf(act.Guests)
 			}

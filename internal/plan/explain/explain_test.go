@@ -320,6 +320,9 @@ func TestGuest(t *testing.T) {
 			tap: open, guest: answers, want: explain.Blocked, cause: "tap0 and eth0 are not joined",
 			change: func(i *explain.Interface) { i.Joined = true },
 		},
+		"on the node": {
+			tap: open, guest: answers, want: explain.OK, change: func(i *explain.Interface) { i.TapOnNode = true },
+		},
 		"connected by another program": {
 			tap: open, guest: answers, want: explain.OK, change: func(i *explain.Interface) { i.Tap = "" },
 		},
@@ -361,6 +364,9 @@ func TestGuest(t *testing.T) {
 				case q.Kind == explain.AskJoin:
 					return explain.Answer{Value: c.joined}
 				case q.Link == "tap0":
+					if (q.Pod == "") != (name == "on the node") {
+						t.Errorf("%s: asks for the tap of %q", name, q.Pod)
+					}
 					return explain.Answer{Link: c.tap}
 				case c.renamed != nil && q.Kind == explain.AskLink && q.Pod == w.end(end).Name && q.Link == "eth0":
 					return explain.Answer{Link: &explain.Link{Name: "eth0"}}

@@ -51,8 +51,10 @@ type Interface struct {
 	Addrs    []netip.Prefix `json:"addrs"`
 	// VM: a virtual machine's tap is joined to the interface; its guest has the addresses.
 	VM bool `json:"vm,omitempty"`
-	// Tap is that tap, in the pod; empty: it is not recorded on the node, because another program made it.
+	// Tap is that tap; empty: it is not recorded on the node, because another program made it.
 	Tap string `json:"tap,omitempty"`
+	// TapOnNode: that tap is the node's, not the pod's.
+	TapOnNode bool `json:"tapOnNode,omitempty"`
 	// Joined: the tap and the interface are connected without a bridge.
 	Joined bool `json:"joined,omitempty"`
 	// Leases are the addresses of a guest behind NAT, which are not the pod's, and LeaseLink the pod's interface to it.

@@ -62,8 +62,12 @@ func renamedLink(podLink string) string { return strings.TrimPrefix(podLink, "po
 
 // tap checks the tap, and returns it if it is there. One that is not recorded on the node may have another name.
 func (g guest) tap(name string, recorded bool) *Link {
-	a, ok := g.ask(g.h, Question{Node: g.e.Node, Pod: g.e.Name, Kind: AskLink, Link: name})
-	object := fmt.Sprintf("interface %s of pod %s", name, g.e.Name)
+	q := Question{Node: g.e.Node, Pod: g.e.Name, Kind: AskLink, Link: name}
+	object, where := fmt.Sprintf("interface %s of pod %s", name, g.e.Name), "in the pod"
+	if g.e.Interface.TapOnNode {
+		q.Pod, object, where = "", fmt.Sprintf("interface %s of node %s", name, g.e.Node), "on "+g.e.Node
+	}
+	a, ok := g.ask(g.h, q)
 	switch {
 	case !ok:
 		return nil
@@ -74,7 +78,7 @@ func (g guest) tap(name string, recorded bool) *Link {
 		g.h.unknown("the pod has no "+name+": how its VM is connected is not known, nor whether it runs", object)
 		return nil
 	case !a.Link.Up:
-		g.h.blocked("the VM's tap is down", object, "ip link set "+name+" up, in the pod; find out who sets it down")
+		g.h.blocked("the VM's tap is down", object, "ip link set "+name+" up, "+where+"; find out who sets it down")
 	case !a.Link.Carrier:
 		g.h.blocked("no hypervisor has the VM's tap open", object, "see whether the VM runs")
 	case a.Link.Master != "":
