@@ -16,7 +16,7 @@
 # make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml), pkg/client; and the reference of kinds and commands
 # make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
 # make docs    the documentation as static HTML with search, in bin/site
-# make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, checksums, a bill of materials
+# make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, manifests, the Helm chart, checksums, a bill of materials
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
 # make takeover   weft takes over a cluster in which Calico's own programs serve; they are built once, 10 to 30 minutes (root)

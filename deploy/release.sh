@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # release.sh DIR: what a release consists of, into DIR: for amd64 and arm64 an archive of the static programs and one of
-# the container image, the manifests, a software bill of materials, krew's manifest of `kubectl weft`, and the checksums
+# the container image, the manifests, the Helm chart, a software bill of materials, krew's manifest of `kubectl weft`, and the checksums
 # of all. The version is the tag of the commit. The same commit and the same Go give the same bytes. It needs no network once Go has the modules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -58,6 +58,16 @@ for manifest in deploy/crds.yaml deploy/nad-crd.yaml deploy/weft*.yaml deploy/ku
 	sed "s#localhost/weft:dev#$image:$version#" "$manifest" >"$work/manifests/weft-$version-manifests/$(basename "$manifest")"
 done
 archive "$out/weft-$version-manifests.tar.gz" "$work/manifests/weft-$version-manifests"
+
+# The Helm chart: its version must be a semantic one, and its image is the release's.
+chart_version=${version#v}
+[[ $chart_version =~ ^[0-9]+\.[0-9]+\.[0-9]+ ]] || chart_version=0.0.0-g$version
+mkdir -p "$work/chart/weft/crds"
+cp -r deploy/chart/values.schema.json deploy/chart/templates "$work/chart/weft/"
+cp deploy/crds/*.yaml deploy/nad-crd.yaml "$work/chart/weft/crds/"
+sed "s#^version: .*#version: $chart_version#; s#^appVersion: .*#appVersion: \"$version\"#" deploy/chart/Chart.yaml >"$work/chart/weft/Chart.yaml"
+sed "s#^  repository: localhost/weft\$#  repository: $image#" deploy/chart/values.yaml >"$work/chart/weft/values.yaml"
+archive "$out/weft-$version-chart.tgz" "$work/chart/weft"
 "$go" run ./deploy/sbom -version "$version" -created "$created" "${programs[@]}" >"$out/weft-$version.spdx.json"
 
 # krew: the manifest by which `kubectl krew install --manifest` finds the archives. Its versions are semantic ones.
