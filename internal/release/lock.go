@@ -51,13 +51,24 @@ func (c *Cluster) locked(ctx context.Context, f func(context.Context) error) (er
 		}
 		cancel(nil)
 		<-done
-		released := c.client.CoordinationV1().Leases(c.namespace).Delete(context.WithoutCancel(ctx), lockName,
-			metav1.DeleteOptions{})
-		if released != nil && !apierrors.IsNotFound(released) {
-			err = errors.Join(err, fmt.Errorf("lock: %w", released))
-		}
+		err = errors.Join(err, c.releaseLock(context.WithoutCancel(ctx), holder))
 	}()
 	return f(ctx)
+}
+
+// releaseLock deletes the lock, unless another process has taken it, because this one did not renew it in time.
+func (c *Cluster) releaseLock(ctx context.Context, holder string) error {
+	leases := c.client.CoordinationV1().Leases(c.namespace)
+	l, err := leases.Get(ctx, lockName, metav1.GetOptions{})
+	if err == nil && l.Spec.HolderIdentity != nil && *l.Spec.HolderIdentity == holder {
+		err = leases.Delete(ctx, lockName, metav1.DeleteOptions{
+			Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion},
+		})
+	}
+	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		return fmt.Errorf("lock: %w", err)
+	}
+	return nil
 }
 
 // takeLock takes or renews the lock.
