@@ -257,9 +257,10 @@ func firstFrames(c *campaign) (sent, arrived, control int) {
 		var others []stream
 		s := c.stage(p, inGuest)
 		for i := range 2 {
+			way := s.way(far.addrs[i])
 			for _, src := range []netip.Addr{c.pods["friend"].addrs[i], c.pods["near"].addrs[i]} {
 				others = append(others, c.floodBy(func(w []byte) {
-					guestWire{p.tap}.do(s.to(s.way(far.addrs[i]), datagram(src, far.addrs[i], w)))
+					guestWire{p.tap}.do(s.to(way, datagram(src, far.addrs[i], w)))
 				}))
 			}
 		}
