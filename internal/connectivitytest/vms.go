@@ -59,7 +59,8 @@ func testVMs(ctx context.Context, s *Suite, r *recorder) error {
 	}
 	tested := s.testable(r, slices.Concat(others, booted))
 	r.expect(ctx, s.vmChecks(tested)...)
-	return s.testMigration(ctx, r, tested)
+	// One that the test booted would not be found at its target when it is deleted.
+	return s.testMigration(ctx, r, slices.DeleteFunc(tested, func(v vm) bool { return v.Namespace == s.namespace }))
 }
 
 // testable returns the VMs that can be tested.
@@ -155,7 +156,7 @@ func (s *Suite) testMigration(ctx context.Context, r *recorder, tested []vm) err
 		return nil
 	}
 	if len(tested) == 0 {
-		r.skip("migration: no VM was tested")
+		r.skip("migration: no VM of the cluster was tested")
 		return nil
 	}
 	pools, err := s.cluster.Objects().List(ctx, store.AddressPools())
