@@ -14,7 +14,7 @@
 # make lint    what the linter knows; the laws are tests (internal/archtest), and lint-lite needs nothing but Go
 # make outliers   the types, packages and functions that are far bigger than the others, for a reader to review
 # make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml), pkg/client; and the reference of kinds and commands
-# make image   weft's container image, bin/weft-image.tar, without Docker and the same bytes every time
+# make image   weft's container image, bin/weft-image.tar, for amd64 and arm64 (IMAGE_ARCHS), without Docker and the same bytes every time
 # make docs    the documentation as static HTML with search, in bin/site
 # make release   what a release consists of, in bin/release: static programs and image archives for amd64 and arm64, manifests, the Helm chart, checksums, a bill of materials
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
@@ -41,7 +41,7 @@ export GOFLAGS := $(strip $(GOFLAGS) $(if $(findstring -trimpath,$(GOFLAGS)),,-t
 
 # The image of a commit is the same bytes wherever it is built with the same Go.
 IMAGE       ?= localhost/weft:dev
-IMAGE_ARCH  ?= $(shell $(GO) env GOARCH)
+IMAGE_ARCHS ?= amd64 arm64
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
@@ -68,11 +68,18 @@ links:
 
 # weft-cni has no version to say, but two versions of it are never the same bytes.
 image:
-	@mkdir -p $(IMAGE_DIR)/image/$(IMAGE_ARCH)
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false $(GOFLAGS_) -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft ./cmd/weft-agent ./cmd/weft-controller ./cmd/weft-plugin ./cmd/cni-conformance
-	GOARCH=$(IMAGE_ARCH) $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $(IMAGE_DIR)/image/$(IMAGE_ARCH)/ ./cmd/weft-cni
-	$(GO) run ./deploy/image -name $(IMAGE) -arch $(IMAGE_ARCH) -created $(IMAGE_TIME) -programs $(IMAGE_DIR)/image/$(IMAGE_ARCH) -o $(IMAGE_DIR)/weft-image.tar
-	@echo "make: $(IMAGE) is in $(IMAGE_DIR)/weft-image.tar; ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"
+	@for arch in $(IMAGE_ARCHS); do \
+		dir=$(IMAGE_DIR)/image/$$arch; mkdir -p $$dir && echo "make: programs of the image for $$arch" && \
+		GOARCH=$$arch $(GO) build -buildvcs=false $(GOFLAGS_) -o $$dir/ ./cmd/weft ./cmd/weft-agent ./cmd/weft-controller ./cmd/weft-plugin ./cmd/cni-conformance && \
+		GOARCH=$$arch $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $$dir/ ./cmd/weft-cni || exit 1; \
+	done
+	$(GO) run ./deploy/image -name $(IMAGE) -created $(IMAGE_TIME) $(foreach a,$(IMAGE_ARCHS),-programs $(a)=$(IMAGE_DIR)/image/$(a)) -o $(IMAGE_DIR)/weft-image.tar
+	@echo "make: $(IMAGE) for $(IMAGE_ARCHS) is in $(IMAGE_DIR)/weft-image.tar; on every node: ctr -n k8s.io images import $(IMAGE_DIR)/weft-image.tar"
+
+# The image for this host only.
+.PHONY: image-here
+image-here:
+	@$(MAKE) --no-print-directory image IMAGE_ARCHS=$(shell $(GO) env GOARCH)
 
 docs:
 	@$(GO) run $(GOFLAGS_) ./deploy/site -o bin/site
@@ -171,13 +178,13 @@ demo:
 
 # RUN=… chooses scenarios, of which some run the reference plugins. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .
-e2e: image peers
+e2e: image-here peers
 	@test/deps.sh kube
 	@test/kube/build.sh
 	WEFT_E2E=1 $(GO) test -count=1 -v -timeout 60m -run '$(RUN)' ./test/kube/e2e
 
 FOCUS ?= Granular.Checks network\].Services.should network\].DNS.should network\].HostPort
-e2e-upstream: image peers
+e2e-upstream: image-here peers
 	@test/kube/upstream.sh $(foreach f,$(FOCUS),'$(f)')
 
 # CALICO_SOURCE is a repository of Calico's, a URL or a directory.

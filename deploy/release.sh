@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# release.sh DIR: what a release consists of, into DIR: for amd64 and arm64 an archive of the static programs and one of
-# the container image, the manifests, the Helm chart, a software bill of materials, krew's manifest of `kubectl weft`, and the checksums
+# release.sh DIR: what a release consists of, into DIR: for amd64 and arm64 an archive of the static programs, one
+# archive of the container image for both, the manifests, the Helm chart, a software bill of materials, krew's manifest of `kubectl weft`, and the checksums
 # of all. The version is the tag of the commit. The same commit and the same Go give the same bytes. It needs no network once Go has the modules.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -33,7 +33,7 @@ archive() {
 	tar --sort=name --mtime="@$created" --owner=0 --group=0 --numeric-owner -C "$(dirname "$2")" -cf - "$(basename "$2")" | gzip -9n >"$1"
 }
 
-programs=()
+programs=() images=()
 for arch in $archs; do
 	echo "release: programs for linux/$arch"
 	dir=$work/$arch/weft-$version
@@ -48,9 +48,10 @@ for arch in $archs; do
 	ln -s weft "$dir/kubectl-weft"
 	cp LICENSE README.md CHANGELOG.md "$dir/"
 	archive "$out/weft-$version-linux-$arch.tar.gz" "$dir"
-	"$go" run ./deploy/image -name "$image:$version" -arch "$arch" -created "$created" -programs "$dir" \
-		-o "$out/weft-$version-image-linux-$arch.tar"
+	images+=(-programs "$arch=$dir")
 done
+echo "release: image for $archs"
+"$go" run ./deploy/image -name "$image:$version" -created "$created" "${images[@]}" -o "$out/weft-$version-image.tar"
 
 echo "release: manifests, bill of materials, checksums"
 mkdir -p "$work/manifests/weft-$version-manifests"

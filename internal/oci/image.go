@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package oci builds a container image from files, without Docker, a registry or a base image. It writes an OCI image
-// layout as a tar archive, for `ctr images import`, `podman load` and `skopeo copy oci-archive:`.
+// Package oci builds a container image from files, without Docker, a registry or a base image, for one architecture or
+// several. It writes an OCI image layout as a tar archive, for `ctr images import`, `podman load` and `skopeo copy
+// oci-archive:`.
 //
 // Images are reproducible: the same files, names and time give the same bytes. Entries are sorted, owners and times are
 // fixed, and nothing depends on the build host.
@@ -14,6 +15,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"path"
@@ -38,7 +40,7 @@ type File struct {
 	Link    string
 }
 
-// Image describes an image.
+// Image describes an image for one architecture.
 type Image struct {
 	// Name is the image reference with its tag.
 	Name       string
@@ -103,54 +105,95 @@ type history struct {
 	CreatedBy string    `json:"created_by"`
 }
 
-// Write writes the image as a tar archive.
-func (i Image) Write(w io.Writer) error {
-	i.Created = i.Created.UTC().Truncate(time.Second)
-	plain, packed, err := i.layer()
+// Write writes images of one name as a tar archive: the name refers to an index, which has one image for each
+// architecture. A runtime takes the one of its node.
+func Write(w io.Writer, images ...Image) error {
+	if len(images) == 0 {
+		return errors.New("image: an archive without an image")
+	}
+	name, created := images[0].Name, images[0].created()
+	blobs := map[string][]byte{} // by digest: equal layers are stored once
+	all := index{SchemaVersion: 2, MediaType: typeIndex}
+	for _, i := range images {
+		if i.Name != name {
+			return fmt.Errorf("image: %s and %s are in one archive: it has one name", name, i.Name)
+		}
+		if slices.ContainsFunc(all.Manifests, func(d descriptor) bool { return d.Platform.Architecture == i.Arch }) {
+			return fmt.Errorf("image: duplicate architecture %s", i.Arch)
+		}
+		d, err := i.build(blobs)
+		if err != nil {
+			return err
+		}
+		all.Manifests = append(all.Manifests, d)
+	}
+	top, err := add(blobs, typeIndex, all)
 	if err != nil {
 		return err
 	}
-	on := platform{i.Arch, "linux"}
-	conf, err := json.Marshal(configuration{
-		Created: i.Created, platform: on,
-		Config:  execution{Env: i.Env, Entrypoint: i.Entrypoint, Cmd: i.Cmd, Labels: i.Labels},
-		RootFS:  rootFS{"layers", []string{digest(plain)}},
-		History: []history{{i.Created, "weft: make image"}},
-	})
-	if err != nil {
-		return err
-	}
-	man, err := json.Marshal(manifest{
-		2, typeManifest, describe(typeConfig, conf), []descriptor{describe(typeLayer, packed)},
-	})
-	if err != nil {
-		return err
-	}
-	top := describe(typeManifest, man)
-	top.Platform = &on
-	_, tag, _ := strings.Cut(path.Base(i.Name), ":")
+	_, tag, _ := strings.Cut(path.Base(name), ":")
 	// The first key is from the specification; containerd reads the full name from the second.
-	top.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": i.Name}
-	idx, err := json.Marshal(index{2, typeIndex, []descriptor{top}})
+	top.Annotations = map[string]string{"org.opencontainers.image.ref.name": tag, "io.containerd.image.name": name}
+	entry, err := json.Marshal(index{2, typeIndex, []descriptor{top}})
 	if err != nil {
 		return err
 	}
 	files := []File{
 		{Path: "/oci-layout", Mode: 0o644, Content: []byte(`{"imageLayoutVersion":"1.0.0"}`)},
-		{Path: "/index.json", Mode: 0o644, Content: idx},
+		{Path: "/index.json", Mode: 0o644, Content: entry},
 	}
-	for _, blob := range [][]byte{conf, man, packed} {
+	for digest, blob := range blobs {
 		files = append(files, File{
-			Path: "/blobs/sha256/" + strings.TrimPrefix(digest(blob), "sha256:"), Mode: 0o644, Content: blob,
+			Path: "/blobs/sha256/" + strings.TrimPrefix(digest, "sha256:"), Mode: 0o644, Content: blob,
 		})
 	}
-	return archive(w, files, i.Created)
+	return archive(w, files, created)
+}
+
+// created returns the image's time in whole seconds of UTC, as archives have it.
+func (i Image) created() time.Time { return i.Created.UTC().Truncate(time.Second) }
+
+// build adds the image's layer, configuration and manifest to blobs, and describes the manifest.
+func (i Image) build(blobs map[string][]byte) (descriptor, error) {
+	plain, packed, err := i.layer()
+	if err != nil {
+		return descriptor{}, err
+	}
+	on := platform{i.Arch, "linux"}
+	conf, err := add(blobs, typeConfig, configuration{
+		Created: i.created(), platform: on,
+		Config:  execution{Env: i.Env, Entrypoint: i.Entrypoint, Cmd: i.Cmd, Labels: i.Labels},
+		RootFS:  rootFS{"layers", []string{digest(plain)}},
+		History: []history{{i.created(), "weft: make image"}},
+	})
+	if err != nil {
+		return descriptor{}, err
+	}
+	layer := describe(typeLayer, packed)
+	blobs[layer.Digest] = packed
+	man, err := add(blobs, typeManifest, manifest{2, typeManifest, conf, []descriptor{layer}})
+	if err != nil {
+		return descriptor{}, err
+	}
+	man.Platform = &on
+	return man, nil
+}
+
+// add adds a document to blobs, and describes it.
+func add(blobs map[string][]byte, mediaType string, document any) (descriptor, error) {
+	b, err := json.Marshal(document)
+	if err != nil {
+		return descriptor{}, err
+	}
+	d := describe(mediaType, b)
+	blobs[d.Digest] = b
+	return d, nil
 }
 
 // layer returns the image's only layer, as a plain and as a compressed tar.
 func (i Image) layer() (plain, packed []byte, err error) {
 	var tarred, zipped bytes.Buffer
-	if err := archive(&tarred, i.Files, i.Created); err != nil {
+	if err := archive(&tarred, i.Files, i.created()); err != nil {
 		return nil, nil, err
 	}
 	z := gzip.NewWriter(&zipped) // the default header has no name and no time

@@ -56,65 +56,117 @@ func unpack(t *testing.T, r io.Reader) (lines []string, content map[string][]byt
 	}
 }
 
-// TestImage follows the digests from the index to the files, as a runtime does.
-func TestImage(t *testing.T) {
-	var out bytes.Buffer
-	if err := small().Write(&out); err != nil {
+// blobsOf returns a reader of an archive's documents, which fails on a blob that does not have its digest.
+func blobsOf(t *testing.T, archive []byte) (root index, read func(d descriptor, v any) []byte) {
+	t.Helper()
+	_, blobs := unpack(t, bytes.NewReader(archive))
+	if err := json.Unmarshal(blobs["index.json"], &root); err != nil {
 		t.Fatal(err)
 	}
-	_, blobs := unpack(t, bytes.NewReader(out.Bytes()))
-	blob := func(d descriptor) []byte {
+	return root, func(d descriptor, v any) []byte {
+		t.Helper()
 		b := blobs["blobs/sha256/"+strings.TrimPrefix(d.Digest, "sha256:")]
 		if len(b) != d.Size || digest(b) != d.Digest {
 			t.Fatalf("blob %s: %d bytes, want %d", d.Digest, len(b), d.Size)
 		}
+		if v != nil {
+			if err := json.Unmarshal(b, v); err != nil {
+				t.Fatal(err)
+			}
+		}
 		return b
 	}
-	read := func(b []byte, v any) {
-		if err := json.Unmarshal(b, v); err != nil {
+}
+
+// TestImage follows the digests from the name to the files of each architecture, as a runtime does.
+func TestImage(t *testing.T) {
+	other := small()
+	other.Arch = "arm64"
+	other.Files[0].Content = []byte("another program")
+	var out bytes.Buffer
+	if err := Write(&out, small(), other); err != nil {
+		t.Fatal(err)
+	}
+	root, read := blobsOf(t, out.Bytes())
+	want := map[string]string{"org.opencontainers.image.ref.name": "v1", "io.containerd.image.name": "example.org/weft:v1"}
+	if diff := cmp.Diff(want, root.Manifests[0].Annotations); diff != "" || len(root.Manifests) != 1 {
+		t.Errorf("%+v %s", root, diff)
+	}
+	var all index
+	read(root.Manifests[0], &all)
+	if len(all.Manifests) != 2 {
+		t.Fatalf("%+v", all)
+	}
+	for n, program := range []string{"program", "another program"} {
+		top, on := all.Manifests[n], platform{[]string{"amd64", "arm64"}[n], "linux"}
+		var man manifest
+		read(top, &man)
+		var conf configuration
+		read(man.Config, &conf)
+		if *top.Platform != on || conf.platform != on {
+			t.Errorf("%+v %+v, want %v", top, conf, on)
+		}
+		z, err := gzip.NewReader(bytes.NewReader(read(man.Layers[0], nil)))
+		if err != nil {
 			t.Fatal(err)
 		}
+		plain, err := io.ReadAll(z)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(conf.RootFS.DiffIDs, []string{digest(plain)}) ||
+			!slices.Equal(conf.Config.Entrypoint, []string{"/usr/bin/weft"}) {
+			t.Errorf("%+v", conf)
+		}
+		lines, files := unpack(t, bytes.NewReader(plain))
+		layer := []string{
+			"0 644 0:0 1700000000 LICENSE",
+			"5 755 0:0 1700000000 usr/",
+			"5 755 0:0 1700000000 usr/bin/",
+			"2 777 0:0 1700000000 usr/bin/loopback -> weft-plugin",
+			"0 755 0:0 1700000000 usr/bin/weft",
+		}
+		if diff := cmp.Diff(layer, lines); diff != "" || string(files["usr/bin/weft"]) != program {
+			t.Errorf("%s: %q", diff, files["usr/bin/weft"])
+		}
 	}
-	var idx index
-	read(blobs["index.json"], &idx)
-	top := idx.Manifests[0]
-	want := map[string]string{"org.opencontainers.image.ref.name": "v1", "io.containerd.image.name": "example.org/weft:v1"}
-	if diff := cmp.Diff(want, top.Annotations); diff != "" || *top.Platform != (platform{"amd64", "linux"}) {
-		t.Errorf("%+v %s", top, diff)
-	}
-	var man manifest
-	read(blob(top), &man)
-	var conf configuration
-	read(blob(man.Config), &conf)
-	z, err := gzip.NewReader(bytes.NewReader(blob(man.Layers[0])))
-	if err != nil {
+}
+
+// TestEqualLayers: what two architectures have in common is in the archive once.
+func TestEqualLayers(t *testing.T) {
+	other := small()
+	other.Arch = "arm64"
+	var out bytes.Buffer
+	if err := Write(&out, small(), other); err != nil {
 		t.Fatal(err)
 	}
-	plain, err := io.ReadAll(z)
-	if err != nil {
-		t.Fatal(err)
+	// index.json, oci-layout, two directories, the index, and two manifests and configurations with one layer.
+	if lines, _ := unpack(t, &out); len(lines) != 10 {
+		t.Errorf("%d entries: %q", len(lines), lines)
 	}
-	if !slices.Equal(conf.RootFS.DiffIDs, []string{digest(plain)}) ||
-		!slices.Equal(conf.Config.Entrypoint, []string{"/usr/bin/weft"}) {
-		t.Errorf("%+v", conf)
-	}
-	lines, files := unpack(t, bytes.NewReader(plain))
-	layer := []string{
-		"0 644 0:0 1700000000 LICENSE",
-		"5 755 0:0 1700000000 usr/",
-		"5 755 0:0 1700000000 usr/bin/",
-		"2 777 0:0 1700000000 usr/bin/loopback -> weft-plugin",
-		"0 755 0:0 1700000000 usr/bin/weft",
-	}
-	if diff := cmp.Diff(layer, lines); diff != "" || string(files["usr/bin/weft"]) != "program" {
-		t.Error(diff)
+}
+
+// TestRefused: images that are not one name in several architectures.
+func TestRefused(t *testing.T) {
+	other := small()
+	other.Name, other.Arch = "example.org/other:v1", "arm64"
+	for want, images := range map[string][]Image{
+		"image: an archive without an image":                                                      nil,
+		"image: duplicate architecture amd64":                                                     {small(), small()},
+		"image: example.org/weft:v1 and example.org/other:v1 are in one archive: it has one name": {small(), other},
+	} {
+		if err := Write(io.Discard, images...); err == nil || err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
 	}
 }
 
 // TestReproducible: neither the order of the files nor the zone of the clock changes a byte.
 func TestReproducible(t *testing.T) {
+	other := small()
+	other.Arch = "arm64"
 	var first bytes.Buffer
-	if err := small().Write(&first); err != nil {
+	if err := Write(&first, small(), other); err != nil {
 		t.Fatal(err)
 	}
 	for range 20 {
@@ -122,7 +174,7 @@ func TestReproducible(t *testing.T) {
 		slices.Reverse(i.Files)
 		i.Created = i.Created.In(time.FixedZone("far", 3600))
 		var again bytes.Buffer
-		if err := i.Write(&again); err != nil {
+		if err := Write(&again, i, other); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(first.Bytes(), again.Bytes()) {
@@ -141,7 +193,7 @@ func TestBadFiles(t *testing.T) {
 	} {
 		i := small()
 		i.Files = files
-		if err := i.Write(io.Discard); err == nil || err.Error() != want {
+		if err := Write(io.Discard, i); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
 		}
 	}

@@ -104,7 +104,7 @@ func (c Cluster) otherImage(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
-	if out, err := exec.CommandContext(ctx, "make", "-C", "../../..", "image", "IMAGE=localhost/weft:other",
+	if out, err := exec.CommandContext(ctx, "make", "-C", "../../..", "image-here", "IMAGE=localhost/weft:other",
 		"VERSION=other", "IMAGE_DIR=bin/other").CombinedOutput(); err != nil {
 		t.Fatalf("make image: %v\n%s", err, out)
 	}

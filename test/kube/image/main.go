@@ -47,7 +47,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := i.Write(w); err != nil {
+	if err := oci.Write(w, i); err != nil {
 		_ = w.Close()
 		return err
 	}
