@@ -42,7 +42,7 @@ func externals() []external {
 		},
 		{
 			path: "clean", program: "weft-agent",
-			short: "Remove what another network has left in this node's kernel",
+			short: "Remove what another network, or weft itself, has left on this node",
 		},
 		{
 			path: "cluster", program: "weft-cluster", short: "Install weft in a Kubernetes cluster, upgrade and remove it",

@@ -23,8 +23,10 @@ const (
 	ReaperGroup = link.DeadGroup
 	// Protocol is weft's own route protocol number (rtnetlink(7), rtm_protocol): "w".
 	Protocol = link.Protocol
+	// mark is the prefix of the ifalias of all links that weft made.
+	mark = "weft:"
 	// SharedMark is the prefix of the ifalias of links that weft made for several owners.
-	SharedMark = "weft:shared"
+	SharedMark = mark + "shared"
 )
 
 // Conn has the open sockets of one network namespace. It is safe for concurrent use.
@@ -36,6 +38,9 @@ type Conn struct {
 	conf   *sysctl.Files
 	// index chooses the index of a new link.
 	index func() int
+	// Changing, which may be nil, is called with a setting of the namespace, or of another owner's link, and its value,
+	// before Apply changes it. After an error it is not changed. It must be set before the first Apply.
+	Changing func(name, value string) error
 	*netfilter.Filters
 	connections
 }

@@ -26,6 +26,32 @@ type sysctls struct {
 	files *sysctl.Files
 	// values are the values read from files, or written there.
 	values map[string]sysctl.Value
+	// changing is Conn.Changing.
+	changing func(name, value string) error
+}
+
+// announce reports the previous value of a setting that is about to be changed, unless it is one of a link of weft: that
+// is deleted with its settings.
+func (s *sysctls) announce(want state.Sysctl) error {
+	if s.changing == nil {
+		return nil
+	}
+	if c, ok := sysctl.Of(want.Name); ok {
+		f, there := s.links.get(c.Link)
+		if !there || s.links.made[c.Link] || strings.HasPrefix(f.Alias, mark) {
+			return nil
+		}
+	}
+	have, equal := s.has(want)
+	_, fromLink := s.fromLink(want)
+	value, read := s.values[want.Name]
+	if equal || !fromLink && (!read || value.Missing || value.Hidden) {
+		return nil
+	}
+	if err := s.changing(want.Name, have); err != nil {
+		return fmt.Errorf("%s: %w", want, err)
+	}
+	return nil
 }
 
 // fromLink returns the value of a link's setting in the link's own message.
@@ -112,6 +138,9 @@ func (s *sysctls) linkBatch() ([]*rtnl.Message, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", want, err)
 		}
+		if err := s.announce(want); err != nil {
+			return nil, err
+		}
 		m := link.Configure(s.links.index(c.Link), want, c.IPv6, c.Number(), uint32(int32(value)))
 		if want.IfPresent {
 			m.Forgiving(unix.EAFNOSUPPORT, unix.EOPNOTSUPP)
@@ -133,6 +162,9 @@ func (s *sysctls) write(which func(state.Sysctl) bool) error {
 		}
 		if s.values[want.Name].Missing {
 			return fmt.Errorf("%s: no such setting", want)
+		}
+		if err := s.announce(want); err != nil {
+			return err
 		}
 		pairs = append(pairs, sysctl.Pair{Name: want.Name, Value: want.Value, IfPresent: want.IfPresent})
 		s.values[want.Name] = sysctl.Value{Text: want.Value}

@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"errors"
+	"maps"
 	"strings"
 	"testing"
 
@@ -84,4 +86,54 @@ func TestHiddenSetting(t *testing.T) {
 		t.Errorf("%+v %v", answers[q], err)
 	}
 	mustApply(t, s, state.Fragment{Owner: "flush", Pod: state.Space{Sysctls: []state.Sysctl{flush}}})
+}
+
+// TestPreviousSettings: a setting is reported with its value before it is changed, once, and not changed when that fails;
+// those of weft's own links are not reported.
+func TestPreviousSettings(t *testing.T) {
+	s := pair(t)
+	nettest.Run(t, s.Host.ns, "ip", "link", "add", "br.7", "type", "bridge")
+	nettest.Run(t, s.Host.ns, "ip", "link", "add", "mine", "type", "bridge")
+	nettest.Run(t, s.Host.ns, "ip", "link", "set", "mine", "alias", "weft:mesh")
+	nettest.Run(t, s.Host.ns, "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv4.conf.br/7.proxy_arp=0", "net.ipv4.conf.br/7.route_localnet=0")
+	seen, failure := map[string]string{}, errors.New("disk is full")
+	var refuse error
+	s.Host.Changing = func(name, value string) error {
+		if _, twice := seen[name]; twice {
+			t.Errorf("%s is reported twice", name)
+		}
+		if refuse == nil {
+			seen[name] = value
+		}
+		return refuse
+	}
+	f := state.Fragment{Host: state.Space{
+		Links: []state.Link{{Name: "new", Kind: state.Bridge}},
+		Sysctls: []state.Sysctl{
+			{Name: "net/ipv4/ip_forward", Value: "1", Shared: true},
+			{Name: "net/ipv4/conf/br.7/proxy_arp", Value: "1"},
+			{Name: "net/ipv4/conf/br.7/route_localnet", Value: "1"},
+			{Name: "net/ipv4/conf/mine/proxy_arp", Value: "1"},
+			{Name: "net/ipv4/conf/mine/route_localnet", Value: "1"},
+			{Name: "net/ipv4/conf/new/proxy_arp", Value: "1"},
+			{Name: "net/ipv4/neigh/br.7/proxy_delay", Value: "0"},
+		},
+	}}
+	refuse = failure
+	if err := s.Apply(t.Context(), f); !errors.Is(err, failure) {
+		t.Fatalf("a setting is changed whose value could not be kept: %v", err)
+	}
+	if now := nettest.Run(t, s.Host.ns, "sysctl", "-n", "net.ipv4.ip_forward"); strings.TrimSpace(now) != "0" {
+		t.Errorf("ip_forward is %s", now)
+	}
+	refuse = nil
+	mustApply(t, s, f)
+	mustApply(t, s, f)
+	want := map[string]string{
+		"net/ipv4/ip_forward": "0", "net/ipv4/conf/br.7/proxy_arp": "0", "net/ipv4/conf/br.7/route_localnet": "0",
+		"net/ipv4/neigh/br.7/proxy_delay": seen["net/ipv4/neigh/br.7/proxy_delay"],
+	}
+	if !maps.Equal(seen, want) || seen["net/ipv4/neigh/br.7/proxy_delay"] == "" {
+		t.Errorf("reported %v, want %v", seen, want)
+	}
 }

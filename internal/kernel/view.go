@@ -56,8 +56,10 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 		conf          *sysctl.Files
 		ns            *netns.NS
 		packetFilters *netfilter.Filters
+		changing      func(name, value string) error
 	)
 	if c != nil {
+		changing = c.Changing
 		ask, sock, conf, ns, packetFilters = c.reader, c.rtnl, c.conf, c.ns, c.Filters
 	}
 	v.checksums = checksums{want: want.Links, links: v.links, ns: ns}
@@ -69,7 +71,7 @@ func newView(name state.SpaceName, c *Conn, want state.Space) *view {
 	v.neighs = &neighs{want: want.Neighs, links: v.links, reader: ask}
 	v.fdbs = &fdbs{want: want.FDBs, links: v.links, reader: ask}
 	v.rules = &rules{want: want.Rules, reader: ask}
-	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}}
+	v.sysctls = &sysctls{want: want.Sysctls, links: v.links, files: conf, values: map[string]sysctl.Value{}, changing: changing}
 	v.joins = &joins{
 		space: name, want: want.Joins, wantLinks: want.Links, links: v.links,
 		in: join.Namespace{NS: ns, Reader: ask, Socket: sock, Filters: packetFilters},

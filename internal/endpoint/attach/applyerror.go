@@ -28,7 +28,7 @@ func portError(err error) error {
 	if addr, ok := plugin.TakenFloating(taken.Table, taken.Key); ok {
 		return model.Errorf(model.CodeInUse, "choose another floating IP, or delete that pod",
 			"floating IP %s is taken by attachment %s",
-			addr, strings.TrimPrefix(taken.By, markPrefix))
+			addr, strings.TrimPrefix(taken.By, MarkPrefix))
 	}
 	port, ok := plugin.TakenPort(taken.Table, taken.Key)
 	if !ok {
@@ -40,7 +40,7 @@ func portError(err error) error {
 	}
 	return model.Errorf(model.CodeInUse, "choose another hostPort, or stop that container",
 		"hostPort %s is taken by attachment %s%s",
-		port, strings.TrimPrefix(taken.By, markPrefix), other)
+		port, strings.TrimPrefix(taken.By, MarkPrefix), other)
 }
 
 // macError returns the error for a requested MAC that another macvlan on the same master has; nil for other errors.

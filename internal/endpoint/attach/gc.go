@@ -55,7 +55,7 @@ func (c *collector) gc(ctx context.Context, job Job, valid []model.AttachmentKey
 	for _, conf := range job.Network.Plugins {
 		errs = append(errs, c.gcPlugin(ctx, job, conf, valid))
 	}
-	network := markPrefix + job.Network.Name + "/"
+	network := MarkPrefix + job.Network.Name + "/"
 	errs = append(errs, c.rollback.removeMarked(ctx, true, func(mark string) bool {
 		return strings.HasPrefix(mark, network) && !anyMark(mark, marks)
 	}))

@@ -15,7 +15,8 @@ func sameMark(found, want string) bool {
 	return found == want || len(found) >= shortest && strings.HasPrefix(want, found)
 }
 
-const markPrefix = "weft:"
+// MarkPrefix is the prefix of the marks of objects that weft has made.
+const MarkPrefix = "weft:"
 
 func chosenElements(s state.Set, marked func(string) bool) state.Set {
 	out := state.Set{Name: s.Name, Key: s.Key, Data: s.Data, Interval: s.Interval}

@@ -244,7 +244,7 @@ func (u *rollback) removeMarked(ctx context.Context, links bool, choose func(mar
 		return err
 	}
 	marked := func(mark string) bool {
-		return strings.HasPrefix(mark, markPrefix) && mark != plugin.SharedMark && choose(mark)
+		return strings.HasPrefix(mark, MarkPrefix) && mark != plugin.SharedMark && choose(mark)
 	}
 	var f state.Fragment
 	for _, l := range have.Links {

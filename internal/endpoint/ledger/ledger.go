@@ -27,7 +27,8 @@ import (
 )
 
 const (
-	fileName         = "ledger.db"
+	// FileName is the name of the ledger in a state directory.
+	FileName         = "ledger.db"
 	attachmentBucket = "attachments" // the bucket of the records of attachments
 	vmBucket         = "machines"    // the bucket of the records of virtual machines
 	lockWait         = 2 * time.Second
@@ -60,7 +61,7 @@ func Open(dir string) (*Ledger, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, unusable(dir, err)
 	}
-	path := filepath.Join(dir, fileName)
+	path := filepath.Join(dir, FileName)
 	err := verify(path)
 	if errors.Is(err, berrors.ErrInvalid) && !sameBoot(dir) {
 		// The node has rebooted since: the recorded objects are gone, except for addresses, which GC releases.
@@ -79,7 +80,7 @@ func Open(dir string) (*Ledger, error) {
 }
 
 func open(dir string) (*Ledger, error) {
-	db, err := bbolt.Open(filepath.Join(dir, fileName), 0o600, &bbolt.Options{
+	db, err := bbolt.Open(filepath.Join(dir, FileName), 0o600, &bbolt.Options{
 		Timeout: lockWait, NoSync: true, NoGrowSync: true, NoFreelistSync: true, FreelistType: bbolt.FreelistMapType,
 		InitialMmapSize: addressSpace, NoStatistics: true,
 	})
@@ -243,7 +244,7 @@ func unusable(dir string, err error) error {
 	case errors.Is(err, berrors.ErrInvalid), errors.Is(err, berrors.ErrChecksum),
 		errors.Is(err, berrors.ErrVersionMismatch):
 		return model.Errorf(model.CodeIO, "move the file away; GC then finds the recorded attachments by their marks",
-			"state directory %q: %s is not a ledger: %w", dir, fileName, err)
+			"state directory %q: %s is not a ledger: %w", dir, FileName, err)
 	}
 	return model.Errorf(model.CodeIO, "choose a writable --state-dir", "state directory %q: %w", dir, err)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/agentlock"
 	"github.com/weft-net/weft/internal/node/hostenv"
+	"github.com/weft-net/weft/internal/node/preimage"
 )
 
 // base is the agent's exclusive state on the node.
@@ -46,10 +47,15 @@ func (b *base) open(cfg Config) (err error) {
 	if b.host, err = kernel.Dial(nil); err != nil {
 		return fmt.Errorf("network namespace of the node: %w", err)
 	}
-	if b.ledger, err = ledger.Open(cfg.StateDir); err != nil {
+	if b.boot, err = boot.ID(); err != nil {
 		return err
 	}
-	if b.boot, err = boot.ID(); err != nil {
+	if settings, err := preimage.Open(cfg.StateDir, b.boot); err != nil {
+		cfg.Log.Warn("settings of the node that are changed from now on are not recorded", "err", err)
+	} else {
+		b.host.Changing = settings.Keep
+	}
+	if b.ledger, err = ledger.Open(cfg.StateDir); err != nil {
 		return err
 	}
 	if b.namespaces, err = hostenv.Namespaces(); err != nil {

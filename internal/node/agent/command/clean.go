@@ -35,14 +35,17 @@ type cleaning struct {
 	from, stateDir, output     string
 	dryRun, force, keepTunnels bool
 	dropPolicies               bool
+	// root and wait are for the removal of weft itself.
+	root string
+	wait bool
 }
 
 func newCleanCmd(env ui.Env) *cobra.Command {
 	c := cleaning{source: objects.Source{Env: env}}
 	cmd := &cobra.Command{
 		Use:   "clean",
-		Short: "Remove what another network has left in this node's kernel",
-		Long: `Removes what Calico has left on this node: rules of iptables and nftables, ipsets, routes to other nodes, and tunnels.
+		Short: "Remove what another network, or weft itself, has left on this node",
+		Long: `--from calico removes what Calico has left on this node: rules of iptables and nftables, ipsets, routes to other nodes, and tunnels.
 Interfaces of running pods and the routes to them stay. It changes nothing unless weft has replaced Calico: Calico's
 allocations are imported, the agent has routes to all other nodes, and policies are enforced for each pod that Calico
 has attached. weft does not enforce Calico's own policies (NetworkPolicy and GlobalNetworkPolicy of projectcalico.org):
@@ -51,16 +54,23 @@ if there are some, nothing is changed without --drop-calico-policies.
 Other nodes may still send through Calico's tunnels: run it on every node with --keep-tunnels first, then on every node
 without.
 
-Keys of -o json: found [text], lookAt [text], done.`,
+--from weft removes what weft has made on this node, when its agent has ended: the runtime's configuration and weft's
+programs (those that they replaced are restored), links, routes, nftables tables, changed settings, and the agent's
+files. Pods that run keep their interfaces, without policies. As long as there are any, the ledger stays, and, unless
+another vendor's network is configured, weft-cni and its configuration, with which the runtime stops them; run it again
+when they are gone. weft cluster uninstall runs it on every node.
+
+Keys of -o json: found [text], done; with --from calico lookAt [text]; with --from weft pods [text], kept [text].`,
 		Example: "  weft clean --from calico --dry-run\n" +
 			"  weft clean --from calico --keep-tunnels\n" +
-			"  weft clean --from calico",
+			"  weft clean --from calico\n" +
+			"  weft clean --from weft --dry-run",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), env.Stdout) },
 	}
 	c.source.Flags(cmd, &c.output)
 	f := cmd.Flags()
-	f.StringVar(&c.from, "from", "calico", "`NETWORK` to remove: calico")
+	f.StringVar(&c.from, "from", "calico", "`NETWORK` to remove: calico or weft")
 	f.StringVar(&c.stateDir, "state-dir", "", "state `DIR` of this node's agent (default: its configuration's)")
 	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be removed, and change nothing")
 	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "keep the tunnels, through which other nodes may still send")
@@ -68,6 +78,8 @@ Keys of -o json: found [text], lookAt [text], done.`,
 		"continue although Calico's own policies are no longer enforced")
 	f.BoolVar(&c.force, "force", false,
 		"do not check that weft has replaced Calico: pods may lose their routes, or their policies")
+	f.StringVar(&c.root, "root", "", "for weft: `DIR` where the node's root file system is mounted, in a container (default: none)")
+	f.BoolVar(&c.wait, "wait", false, "for weft: repeat until the node's last pod of the network is gone")
 	return cmd
 }
 
@@ -75,8 +87,12 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 	if c.output != "text" && c.output != "json" {
 		return ui.BadOutput(c.output, "text", "json")
 	}
-	if c.from != "calico" {
-		return ui.UsageError(model.NotOneOf("--from", c.from, "calico"))
+	switch c.from {
+	case "calico":
+	case "weft":
+		return c.uninstall(ctx, out)
+	default:
+		return ui.UsageError(model.NotOneOf("--from", c.from, "calico", "weft"))
 	}
 	node, err := doctor.Local(ctx, c.source.Config, "")
 	if err != nil {
