@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -146,14 +148,13 @@ func TestEqualLayers(t *testing.T) {
 	}
 }
 
-// TestRefused: images that are not one name in several architectures.
+// TestRefused: nothing, and two images for one name and architecture.
 func TestRefused(t *testing.T) {
 	other := small()
-	other.Name, other.Arch = "example.org/other:v1", "arm64"
+	other.Arch = "arm64"
 	for want, images := range map[string][]Image{
-		"image: an archive without an image":                                                      nil,
-		"image: duplicate architecture amd64":                                                     {small(), small()},
-		"image: example.org/weft:v1 and example.org/other:v1 are in one archive: it has one name": {small(), other},
+		"image: an archive without an image":                         nil,
+		"image: duplicate architecture amd64 of example.org/weft:v1": {small(), other, small()},
 	} {
 		if err := Write(io.Discard, images...); err == nil || err.Error() != want {
 			t.Errorf("got %v, want %s", err, want)
@@ -180,6 +181,51 @@ func TestReproducible(t *testing.T) {
 		if !bytes.Equal(first.Bytes(), again.Bytes()) {
 			t.Fatal("the bytes differ")
 		}
+	}
+}
+
+// TestNames: several names share the layers of files, and each has its own user; one is also found by its digest.
+func TestNames(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "base.tar")
+	base := bytes.Repeat([]byte("tar"), 1000)
+	if err := os.WriteFile(file, base, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	layer, err := ReadLayer(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := Image{Name: "localhost:5000/a:v1", Arch: "amd64", User: "107", Base: []Layer{layer}, ByDigest: true}
+	second := small()
+	second.Base = []Layer{layer}
+	var out bytes.Buffer
+	if err := Write(&out, first, second); err != nil {
+		t.Fatal(err)
+	}
+	root, read := blobsOf(t, out.Bytes())
+	var names, users []string
+	for _, top := range root.Manifests {
+		var all index
+		var man manifest
+		var conf configuration
+		read(top, &all)
+		read(all.Manifests[0], &man)
+		read(man.Config, &conf)
+		names, users = append(names, top.Annotations["io.containerd.image.name"]), append(users, conf.Config.User)
+		if l := man.Layers[0]; l.MediaType != typePlain || conf.RootFS.DiffIDs[0] != l.Digest || !bytes.Equal(read(l, nil), base) {
+			t.Errorf("%s: %+v", top.Annotations, man.Layers)
+		}
+		if len(man.Layers) != len(conf.RootFS.DiffIDs) {
+			t.Errorf("%d layers, %d in the configuration", len(man.Layers), len(conf.RootFS.DiffIDs))
+		}
+	}
+	want := []string{"localhost:5000/a:v1", "localhost:5000/a@" + root.Manifests[0].Digest, "example.org/weft:v1"}
+	if diff := cmp.Diff(want, names) + cmp.Diff([]string{"107", "107", ""}, users); diff != "" {
+		t.Error(diff)
+	}
+	// index.json, oci-layout, two directories, a layer of the file and one of files, two configurations, manifests, indexes.
+	if lines, _ := unpack(t, &out); len(lines) != 12 {
+		t.Errorf("%d entries: %q", len(lines), lines)
 	}
 }
 
