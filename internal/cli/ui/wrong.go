@@ -253,8 +253,9 @@ func sampleByKind(kind string) string {
 		"ADDRESS": "10.42.0.7", "DESIGN": "pod", "KEY=VALUE": "mode=multus", "DIR": "/tmp", "FILE": "/dev/stdin", "NAME": "web",
 		"NAMESPACE/NAME": "default/web", "NAME=VALUE": "LANG=C", "NETWORK=ADDRESS": "blue=0000:3b:02.1", "NODE|POD": "node1",
 		"PLUGIN": "bridge", "PLUGIN=TYPE": "weft-direct=direct", "POOL": "blue", "PROGRAM": "/usr/local/bin/weft-agent",
-		"SOCKET": "auto", "SRC,DST": "shop/web,shop/db:5432",
-		"URL": "http://127.0.0.1:9119", "CONTAINERID/IFNAME": "web-1/eth0",
+		"SOCKET": "auto", "SRC,DST": "shop/web,shop/db:5432", "IMAGE": "localhost/weft-guest:dev",
+		"NAME:TAG": "localhost/weft-guest:dev",
+		"URL":      "http://127.0.0.1:9119", "CONTAINERID/IFNAME": "web-1/eth0",
 	}[kind]
 }
 

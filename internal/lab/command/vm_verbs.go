@@ -242,30 +242,6 @@ VM stops. The guest keeps running.`,
 	return cmd
 }
 
-func newVMImageCmd(env ui.Env) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "image",
-		Short: "Make the guest that weft vm run boots, and print its files",
-		Long:  "Builds the guest of weft vm run, unless it is cached: Debian's kernel and an initrd with busybox. Keys of -o json: kernel, initrd.",
-		Example: "  weft vm image\n" +
-			"  weft vm image -o json",
-		Args: ui.NoArgs,
-	}
-	output := ui.OutputFlag(cmd, "text", "json")
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		image, err := vmImage(cmd.Context(), env)
-		if err != nil {
-			return err
-		}
-		if *output == "json" {
-			return ui.PrintJSON(env.Stdout, image)
-		}
-		fmt.Fprintf(env.Stdout, "%s\n%s\n", image.Kernel, image.Initrd)
-		return nil
-	}
-	return cmd
-}
-
 // newVMWatchCmd returns a command that is internal to weft.
 func newVMWatchCmd(env ui.Env) *cobra.Command {
 	return &cobra.Command{

@@ -13,6 +13,10 @@
 //	weft-guest: BEGIN ID … weft-guest: END ID CODE               around the output of a line "@ID COMMAND"
 //
 // Every other line is a command for its shell.
+//
+// # Kernel command line
+//
+//	weft.answer=PORT     guest-tools answer PORT guest: what answers without a command on the console
 package guestimage
 
 import (
@@ -31,6 +35,7 @@ import (
 
 	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/oci"
 )
 
 //go:embed init.sh
@@ -78,6 +83,28 @@ func exists(path string) bool {
 type Image struct {
 	Kernel string `json:"kernel"`
 	Initrd string `json:"initrd"`
+}
+
+// Paths of the guest in its container image, for KubeVirt's kernelBoot.
+const (
+	KernelPath = "/boot/vmlinuz"
+	InitrdPath = "/boot/initrd"
+)
+
+// OCI returns the guest as a container image with that name and tag, for VMs that KubeVirt boots from a kernel.
+func (i Image) OCI(name string) (oci.Image, error) {
+	out := oci.Image{
+		Name: name, Arch: runtime.GOARCH, Created: time.Unix(0, 0), ByDigest: true,
+		Labels: map[string]string{"org.opencontainers.image.title": "weft's guest"},
+	}
+	for _, f := range []struct{ path, source string }{{KernelPath, i.Kernel}, {InitrdPath, i.Initrd}} {
+		b, err := os.ReadFile(f.source)
+		if err != nil {
+			return out, fmt.Errorf("guest image: %w", err)
+		}
+		out.Files = append(out.Files, oci.File{Path: f.path, Mode: 0o644, Content: b})
+	}
+	return out, nil
 }
 
 // MinMemory is the memory in MiB that a VM with the image needs.

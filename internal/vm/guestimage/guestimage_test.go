@@ -10,9 +10,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/weft-net/weft/internal/nettest"
-
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/oci"
 )
 
 // TestArchive: cpio reads the archive, and it is reproducible.
@@ -73,5 +75,29 @@ func TestNoBusybox(t *testing.T) {
 	if _, err = (Config{Busybox: "/etc/passwd"}).tree(t.TempDir()); err == nil ||
 		!strings.Contains(err.Error(), "bad magic number") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestOCI: the container image has the kernel and the initrd where KubeVirt's VMs are shown to look for them.
+func TestOCI(t *testing.T) {
+	at := t.TempDir()
+	i := Image{Kernel: filepath.Join(at, "k"), Initrd: filepath.Join(at, "i")}
+	if _, err := i.OCI("localhost/guest:v1"); err == nil {
+		t.Error("an image of files that do not exist")
+	}
+	for _, file := range []string{i.Kernel, i.Initrd} {
+		if err := os.WriteFile(file, []byte(file), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image, err := i.OCI("localhost/guest:v1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []oci.File{
+		{Path: "/boot/vmlinuz", Mode: 0o644, Content: []byte(i.Kernel)}, {Path: "/boot/initrd", Mode: 0o644, Content: []byte(i.Initrd)},
+	}
+	if d := cmp.Diff(want, image.Files, cmpopts.IgnoreUnexported(oci.File{})); d != "" || image.Name != "localhost/guest:v1" || !image.ByDigest {
+		t.Errorf("%+v %s", image, d)
 	}
 }

@@ -45,6 +45,10 @@ answer() {
 	nc -ll -p "$1" -e "/run/answer$1" >/dev/null 2>&1 </dev/null &
 }
 
+for word in $(cat /proc/cmdline); do
+	case $word in weft.answer=*) guest-tools answer "${word#*=}" guest >/dev/null 2>&1 </dev/null & ;; esac
+done
+
 echo "weft-guest: READY"
 while :; do
 	printf 'guest# '
