@@ -59,9 +59,11 @@ result, diagnosis}]}].`,
 	fs.BoolVar(&f.list, "list", false, "print the tests and run none")
 	fs.BoolVar(&f.clean, "clean", false, "delete what earlier tests have left behind, also those that still run")
 	fs.StringVar(&f.options.External, "external", "", "`HOST:PORT` outside of the cluster that pods should reach by TCP")
-	fs.BoolVar(&f.options.Disruptive, "disruptive", false, "also replace the agent of a node, and migrate a VM of a lab")
+	fs.BoolVar(&f.options.Disruptive, "disruptive", false, "also replace the agent of a node, and migrate VMs")
 	fs.BoolVar(&f.options.VMs, "vms", false, "also ping the cluster's VMs")
-	fs.BoolVar(&f.options.BootVMs, "boot-vms", false, "in a lab, also boot a VM with each binding, and ping them")
+	fs.BoolVar(&f.options.BootVMs, "boot-vms", false, "also boot a VM with each binding, and ping them")
+	fs.StringVar(&f.options.VMImage, "vm-image", "",
+		"`IMAGE` of the guest that KubeVirt boots with --boot-vms: that of weft vm image --archive")
 	fs.IntVar(&f.options.Rounds, "random-policies", 4, "`COUNT` of sets of random network policies that are tested")
 	fs.Uint64Var(&f.options.Seed, "seed", 0, "`NUMBER` of the first set of random policies, to test it again (default: random)")
 	fs.DurationVar(&f.options.Wait, "wait", 10*time.Second, "`DURATION` for which what should pass is tried again")
@@ -99,10 +101,16 @@ func (f *connectivityFlags) run(cmd *cobra.Command) error {
 		return ui.UsageError(
 			model.OutOfRange("--random-policies", f.options.Rounds, fmt.Sprintf("0 to %d", maxRandomPolicies), 4))
 	}
+	if f.options.VMImage != "" && !f.options.BootVMs {
+		return ui.Misusef("add --boot-vms", "--vm-image is for the VMs of --boot-vms")
+	}
 	ctx := cmd.Context()
 	c, err := f.source.Open(ctx)
 	if err != nil {
 		return err
+	}
+	if c.Dir != "" && f.options.VMImage != "" {
+		return ui.Misusef("leave it out", "--vm-image is for KubeVirt: a lab boots weft's own guest")
 	}
 	if c.Objects == nil {
 		return ui.UsageError(model.Errorf(model.CodeInvalidConf, "name a lab with --dir or a cluster with --kubeconfig",
@@ -305,11 +313,8 @@ func (c testedCluster) Exec(ctx context.Context, namespace, pod string, args ...
 	return c.Cluster.Exec(ctx, namespace, pod, connectivitytest.Container, args...)
 }
 
-// RunsVMs makes sure that there is an image for the guests of a lab. KubeVirt's VMs would need one in a registry.
+// RunsVMs makes sure that there is an image for the guests of a lab.
 func (c testedCluster) RunsVMs(ctx context.Context) error {
-	if c.Dir == "" {
-		return errors.New("only in a lab, because KubeVirt needs an image of a guest")
-	}
 	out, err := exec.CommandContext(ctx, c.flags.env.Self, "vm", "image").CombinedOutput()
 	if err != nil {
 		return errors.New(strings.TrimSpace(string(out)))

@@ -34,7 +34,7 @@ type Cluster interface {
 	Lab() bool
 	// ReplaceAgent replaces the agent of a node, and returns when the new one is ready.
 	ReplaceAgent(ctx context.Context, node string) error
-	// RunsVMs returns why VMs of the test cannot run in the cluster; nil: they can.
+	// RunsVMs returns why VMs of the test cannot run in a lab; nil: they can.
 	RunsVMs(ctx context.Context) error
 	// Migrate live-migrates a VM (namespace/name) of a lab to a node during a connection.
 	Migrate(ctx context.Context, vm, node string) (Migration, error)
@@ -67,7 +67,8 @@ type Options struct {
 	External   string   // host:port outside of the cluster, empty: none
 	Disruptive bool     // replace an agent, migrate a VM
 	VMs        bool     // test the VMs that run
-	BootVMs    bool     // boot VMs in a lab, and test them
+	BootVMs    bool     // boot VMs, and test them
+	VMImage    string   // the image of the guest of VMs in Kubernetes
 	// Rounds is the number of sets of random policies, and Seed the number of the first, 0: a random one. The same numbers
 	// have the same policies.
 	Rounds int

@@ -61,7 +61,7 @@ func tests() []test {
 		{name: "networks", about: "pods reach each other in a further network", run: testNetworks},
 		{
 			name:  "vms",
-			about: "pods reach the VMs that run (only with --vms) and in a lab new ones (--boot-vms), and one migrates",
+			about: "pods reach the VMs that run (only with --vms) and new ones (--boot-vms), and VMs migrate",
 			run:   testVMs,
 		},
 		{name: "policies", about: "NetworkPolicies, also random ones, let pass what they allow, and nothing else", run: testPolicies},

@@ -7,10 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
-	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/connectivitytest/probe"
@@ -27,17 +25,19 @@ type vm struct {
 	name    string // namespace/name
 	binding string
 	phase   string // of the VirtualMachineInstance
+	// migratable: KubeVirt migrates it.
+	migratable bool
 	// why it is not tested; empty: it is.
 	why string
 }
 
-// testVMs tests VMs: their guests answer, from both nodes. In a lab it also boots VMs of its own.
+// testVMs tests VMs: their guests answer, from both nodes. It also boots VMs of its own.
 func testVMs(ctx context.Context, s *Suite, r *recorder) error {
 	if !s.VMs && !s.BootVMs {
 		r.skip("not asked for: --vms, --boot-vms")
 		return nil
 	}
-	var others, booted []vm
+	var others, own []vm
 	var err error
 	if s.VMs {
 		if others, err = s.runningVMs(ctx); err != nil {
@@ -49,18 +49,18 @@ func testVMs(ctx context.Context, s *Suite, r *recorder) error {
 		others = others[:mostVMs]
 	}
 	if s.BootVMs {
-		if booted, err = s.bootVMs(ctx, r); err != nil {
+		if own, err = s.bootVMs(ctx, r); err != nil {
 			return err
 		}
 	}
-	if len(others)+len(booted) == 0 {
+	if len(others)+len(own) == 0 {
 		r.skip("no VM runs")
 		return nil
 	}
-	tested := s.testable(r, slices.Concat(others, booted))
-	r.expect(ctx, s.vmChecks(tested)...)
-	// One that the test booted would not be found at its target when it is deleted.
-	return s.testMigration(ctx, r, slices.DeleteFunc(tested, func(v vm) bool { return v.Namespace == s.namespace }))
+	others, own = s.testable(r, others), s.testable(r, own)
+	r.expect(ctx, s.vmChecks(others)...)
+	r.expectWithin(ctx, bootTimeout, s.vmChecks(own)...) // KubeVirt's VMs run before their guests have booted
+	return s.testMigration(ctx, r, others, own)
 }
 
 // testable returns the VMs that can be tested.
@@ -84,117 +84,6 @@ func (s *Suite) vmChecks(all []vm) (checks []check) {
 		}
 	}
 	return checks
-}
-
-// bootTimeout is the time for the boot of the test's VMs, which are emulated.
-const bootTimeout = 3 * time.Minute
-
-// bindings are the bindings that connect a VM to the network of pods, as an interface of a VirtualMachineInstance has them.
-func bindings() map[string]map[string]any {
-	return map[string]map[string]any{
-		"masquerade":  {"masquerade": map[string]any{}},
-		"bridge":      {"bridge": map[string]any{}},
-		"weft-direct": {"binding": map[string]any{"name": "weft-direct"}},
-	}
-}
-
-// bootVMs starts a VM with each binding, and returns them when their guests run: before that their pods answer.
-func (s *Suite) bootVMs(ctx context.Context, r *recorder) ([]vm, error) {
-	if err := s.cluster.RunsVMs(ctx); err != nil {
-		r.skip("VMs of the test: %v", err)
-		return nil, nil
-	}
-	all := bindings()
-	for i, name := range slices.Sorted(maps.Keys(all)) {
-		manifest := vmManifest(s.namespace, name, s.nodes[i%len(s.nodes)], all[name])
-		if err := s.create(ctx, store.VirtualMachineInstances(), manifest); err != nil {
-			return nil, err
-		}
-	}
-	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
-	defer cancel()
-	for {
-		running, err := s.runningVMs(ctx)
-		if err != nil {
-			return nil, err
-		}
-		own := slices.DeleteFunc(running, func(v vm) bool { return v.Namespace != s.namespace || v.phase != "Running" })
-		if len(own) == len(all) {
-			return own, nil
-		}
-		select {
-		case <-ctx.Done():
-			return nil, model.Errorf(model.CodeTryAgain, "see the log of the node's pods", "%d of %d VMs run: %w",
-				len(own), len(all), ctx.Err())
-		case <-time.After(pollInterval):
-		}
-	}
-}
-
-// vmManifest is a VM without disks: a lab boots weft's own guest.
-func vmManifest(namespace, name, node string, binding map[string]any) map[string]any {
-	nic := map[string]any{"name": "default"}
-	maps.Copy(nic, binding)
-	return map[string]any{
-		"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance",
-		"metadata": map[string]any{"namespace": namespace, "name": name},
-		"spec": map[string]any{
-			"nodeSelector": map[string]any{"kubernetes.io/hostname": node},
-			"domain": map[string]any{
-				"resources": map[string]any{"requests": map[string]any{"memory": "128Mi"}},
-				"devices":   map[string]any{"interfaces": []any{nic}},
-			},
-			"networks": []any{map[string]any{"name": "default", "pod": map[string]any{}}},
-		},
-	}
-}
-
-// testMigration migrates the first VM, where VMs can migrate.
-func (s *Suite) testMigration(ctx context.Context, r *recorder, tested []vm) error {
-	if !s.Disruptive || !s.cluster.Lab() {
-		r.skip("migration: only in a lab, with --disruptive")
-		return nil
-	}
-	if len(tested) == 0 {
-		r.skip("migration: no VM of the cluster was tested")
-		return nil
-	}
-	pools, err := s.cluster.Objects().List(ctx, store.AddressPools())
-	if err != nil {
-		return fmt.Errorf("address pools: %w", err)
-	}
-	if len(pools) == 0 {
-		r.skip("migration: addresses stay on their nodes without weft lab up --addresses pools")
-		return nil
-	}
-	s.migrate(ctx, r, tested[0])
-	return nil
-}
-
-// migrate live-migrates a VM to another node.
-func (s *Suite) migrate(ctx context.Context, r *recorder, v vm) {
-	i := slices.IndexFunc(s.nodes, func(node string) bool { return node != v.Node })
-	if i < 0 {
-		r.skip("migration: the cluster has one node")
-		return
-	}
-	begun := time.Now()
-	m, err := s.cluster.Migrate(ctx, v.name, s.nodes[i])
-	row := Row{
-		Name:     fmt.Sprintf("VM %s (%s) migrates from %s to %s with a connection", v.name, v.binding, v.Node, s.nodes[i]),
-		Attempts: 1, OK: err == nil && m.Resets == 0,
-	}
-	row.Result.Micros = time.Since(begun).Microseconds()
-	switch {
-	case err != nil:
-		row.Error = err.Error()
-	case m.Resets > 0:
-		row.Error = fmt.Sprintf("%d resets and lost lines", m.Resets)
-	default:
-		row.Result.State = probe.Answered
-		row.Result.Detail = fmt.Sprintf("%d ms without data", m.Pause.Milliseconds())
-	}
-	r.result.Rows = append(r.result.Rows, row)
 }
 
 // runningVMs returns the VMs of the cluster whose pods run and have addresses.
@@ -238,11 +127,22 @@ type vmFields struct {
 	Status struct {
 		NodeName       string
 		Phase          string
+		Conditions     []struct{ Type, Status, Message string }
 		MigrationState struct {
 			TargetPod         string
 			Completed, Failed bool
 		}
 	}
+}
+
+// condition returns the status and the message of a condition.
+func (f vmFields) condition(name string) (status, message string) {
+	for _, c := range f.Status.Conditions {
+		if c.Type == name {
+			return c.Status, c.Message
+		}
+	}
+	return "", ""
 }
 
 // runsIn reports whether the VM runs in a pod: not in the target of a migration that has not succeeded, which a killed
@@ -257,20 +157,17 @@ func (f vmFields) runsIn(p model.Pod) bool {
 
 // readBinding reads how the guest is connected, which decides what answers.
 func (f *fixture) readBinding(ctx context.Context, v *vm, name string) error {
-	kind := store.VirtualMachineInstances()
-	o, err := f.cluster.Objects().Get(ctx, kind, kind.Key(v.Namespace, name))
+	fields, err := f.instance(ctx, v.Namespace, name)
 	if errors.Is(err, store.ErrNotFound) {
 		v.why = "its VirtualMachineInstance is not there"
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("VM %s: %w", v.name, err)
-	}
-	var fields vmFields
-	if err := json.Unmarshal(o.Raw, &fields); err != nil {
-		return fmt.Errorf("VM %s: %w", v.name, err)
+		return err
 	}
 	v.phase = fields.Status.Phase
+	status, _ := fields.condition("LiveMigratable")
+	v.migratable = status == "True"
 	if !fields.runsIn(v.Pod) {
 		v.why = "it does not run in pod " + v.Pod.Name
 		return nil
@@ -291,4 +188,17 @@ func (f *fixture) readBinding(ctx context.Context, v *vm, name string) error {
 		v.binding = all[0].Binding.Name
 	}
 	return nil
+}
+
+// instance reads a VirtualMachineInstance.
+func (f *fixture) instance(ctx context.Context, namespace, name string) (fields vmFields, err error) {
+	kind := store.VirtualMachineInstances()
+	o, err := f.cluster.Objects().Get(ctx, kind, kind.Key(namespace, name))
+	if err == nil {
+		err = json.Unmarshal(o.Raw, &fields)
+	}
+	if err != nil {
+		return fields, fmt.Errorf("VM %s/%s: %w", namespace, name, err)
+	}
+	return fields, nil
 }

@@ -44,6 +44,14 @@ func VirtualMachineInstances() Kind {
 	return Kind{"kubevirt.io", "v1", "VirtualMachineInstance", "virtualmachineinstances", true}
 }
 
+// VirtualMachineInstanceMigrations are KubeVirt's live migrations.
+func VirtualMachineInstanceMigrations() Kind {
+	return Kind{"kubevirt.io", "v1", "VirtualMachineInstanceMigration", "virtualmachineinstancemigrations", true}
+}
+
+// KubeVirts are configurations of KubeVirt: a cluster has one.
+func KubeVirts() Kind { return Kind{"kubevirt.io", "v1", "KubeVirt", "kubevirts", true} }
+
 // WhereaboutsPools are the allocations of whereabouts.
 func WhereaboutsPools() Kind {
 	return Kind{"whereabouts.cni.cncf.io", "v1alpha1", "IPPool", "ippools", true}

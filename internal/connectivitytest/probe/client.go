@@ -63,6 +63,12 @@ func (p Probe) run(ctx context.Context) Result {
 		err = p.spoof(ctx)
 	case Flow:
 		err = p.flow(ctx, &r)
+	case Lines:
+		err = p.lines(ctx, &r)
+	case LinesBegun:
+		err = p.linesBegun(ctx)
+	case LinesEnd:
+		err = p.linesEnd(ctx)
 	case Connect:
 		var c net.Conn
 		if c, err = p.dial(ctx, "tcp"); err == nil {

@@ -22,6 +22,11 @@ const (
 	Flow      Kind = "flow"      // for Millis a TCP connection and datagrams, one each every 5 ms
 	DNS       Kind = "dns"       // a name's addresses
 	Connect   Kind = "connect"   // a TCP connection to a server that is not the test's
+
+	// To weft's guest (guest-tools answer), as a peer of a VM that migrates:
+	Lines      Kind = "lines"       // a TCP connection on which the guest sends a line each 10 ms, until LinesEnd
+	LinesBegun Kind = "lines-begun" // waits until such a connection of this pod receives lines
+	LinesEnd   Kind = "lines-end"   // ends it, when lines come in time
 )
 
 // Probe is what is sent.
@@ -31,7 +36,7 @@ type Probe struct {
 	To   string `json:"to"`
 	From string `json:"from,omitempty"`
 	Size int    `json:"size,omitempty"`
-	// Millis is the time for the answer, or the duration of a Flow.
+	// Millis is the time for the answer, the duration of a Flow, or the longest one of Lines.
 	Millis int `json:"millis"`
 }
 
@@ -58,8 +63,9 @@ type Result struct {
 	Micros int64  `json:"micros"`
 	// MTU is that of the interface, in bytes, of a probe of this kind.
 	MTU int `json:"mtu,omitempty"`
-	// Detail is what a Flow measured.
-	Detail string `json:"detail,omitempty"`
+	// Detail is what a Flow or Lines measured; PauseMillis is the longest time without a line.
+	Detail      string `json:"detail,omitempty"`
+	PauseMillis int64  `json:"pauseMillis,omitempty"`
 }
 
 // Parse parses the JSON of probes.

@@ -5,6 +5,9 @@ package probe_test
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -216,5 +219,73 @@ func TestSpoof(t *testing.T) {
 		if r := w.probe(p)[0]; r.State != probe.Silent {
 			t.Errorf("from %s: %+v", p.From, r)
 		}
+	}
+}
+
+// A connection on which a guest sends lines is measured until it is asked to end; a line that is missing and a connection
+// that breaks are failures, and so is one that is never ended.
+func TestLines(t *testing.T) {
+	w := newWorld(t)
+	var l net.Listener
+	if err := w.server.Do(func() (err error) {
+		l, err = net.Listen("tcp", "198.18.2.2:7007")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	send := make(chan func(net.Conn), 1)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			(<-send)(c)
+			_ = c.Close()
+		}
+	}()
+	lines := func(c net.Conn, from, to int) error {
+		for n := from; n < to; n++ {
+			if _, err := fmt.Fprintln(c, n); err != nil {
+				return err
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+		return nil
+	}
+	const millis = 20_000
+	to := "198.18.2.2:7007"
+	for name, one := range map[string]struct {
+		server func(net.Conn)
+		millis int
+		wrong  string
+	}{
+		"a pause": {func(c net.Conn) {
+			_ = lines(c, 0, 10)
+			time.Sleep(400 * time.Millisecond)
+			_ = lines(c, 10, 1<<20) // until the other end closes it
+		}, millis, ""},
+		"a missing line": {func(c net.Conn) { _ = errors.Join(lines(c, 0, 10), lines(c, 11, 12)) }, millis, `line 10 is "11"`},
+		"a broken one":   {func(c net.Conn) { _ = lines(c, 0, 10) }, millis, "after 10 lines: line 10: "},
+		"no end":         {func(c net.Conn) { _ = lines(c, 0, 1<<20) }, 3000, "timeout"},
+	} {
+		send <- one.server
+		probes := []probe.Probe{{Kind: probe.Lines, To: to, Millis: one.millis}, {Kind: probe.LinesBegun, To: to, Millis: one.millis}}
+		if one.millis == millis {
+			probes = append(probes, probe.Probe{Kind: probe.LinesEnd, To: to, Millis: one.millis})
+		}
+		r := w.probe(probes...)[0]
+		switch {
+		case one.wrong == "":
+			if r.State != probe.Answered || r.PauseMillis < 400 || r.PauseMillis > millis {
+				t.Errorf("%s: %+v", name, r)
+			}
+		case r.State != probe.Failed || !strings.Contains(r.Error, one.wrong):
+			t.Errorf("%s: %+v, want %s", name, r, one.wrong)
+		}
+	}
+	if r := w.probe(probe.Probe{Kind: probe.LinesBegun, To: to, Millis: 100})[0]; r.State == probe.Answered {
+		t.Errorf("without a connection: %+v", r)
 	}
 }

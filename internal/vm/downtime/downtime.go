@@ -38,6 +38,21 @@ func (p *Peer) Measure(resumed time.Time) Measurement {
 	return g
 }
 
+// MeasureFrom returns the downtime of a migration that began at a time, if it is not known when the VM resumed: the longest
+// times without packets and lines since then, without FirstPacket.
+func (p *Peer) MeasureFrom(began time.Time) Measurement {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	packets := after(p.packets.all, began)
+	g := Measurement{
+		Blackout: longest(packets), Replies: longest(after(p.replies.all, began)), Stream: longest(after(p.stream.all, began)),
+	}
+	for i := 1; i < len(packets); i++ {
+		g.Lost += max(0, packets[i].n-packets[i-1].n-1)
+	}
+	return g
+}
+
 // after returns the arrivals after a time.
 func after(all []arrival, t time.Time) []arrival {
 	i := len(all)

@@ -21,6 +21,10 @@ func TestMeasure(t *testing.T) {
 	if got := p.Measure(at); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
+	want = Measurement{Blackout: 50 * time.Millisecond, Stream: 90 * time.Millisecond, Lost: 2}
+	if got := p.MeasureFrom(ms(-500)); got != want {
+		t.Errorf("from its begin %+v, want %+v", got, want)
+	}
 }
 
 // TestLines: a missing line is an error, and so is the end of a connection; Await does not wait for a kind that was not

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package connectivitytest
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+)
+
+// The bindings are those of KubeVirt's object: its own, unless bridge is forbidden, and registered plugins.
+func TestRegistered(t *testing.T) {
+	for spec, want := range map[string]string{
+		`{}`: "bridge masquerade",
+		`{"configuration": {"network": {"permitBridgeInterfaceOnPodNetwork": false}}}`:                                         "masquerade",
+		`{"configuration": {"network": {"binding": {"weft-direct": {"domainAttachmentType": "tap"}, "other": {"x": "tap"}}}}}`: "bridge masquerade other weft-direct",
+	} {
+		names, err := registered(store.Object{Raw: json.RawMessage(`{"spec": ` + spec + `}`)})
+		if slices.Sort(names); err != nil || strings.Join(names, " ") != want {
+			t.Errorf("%s: %v %v, want %s", spec, names, err, want)
+		}
+	}
+	if _, err := registered(store.Object{Raw: json.RawMessage(`{"spec": 7}`)}); err == nil {
+		t.Error("an object that cannot be read has bindings")
+	}
+}
+
+// testedCluster is a cluster in which nothing is asked.
+type testedCluster struct {
+	Cluster
+	lab bool
+}
+
+func (c testedCluster) Lab() bool { return c.lab }
+
+// KubeVirt boots the image, on both nodes of the test, so that the VM can migrate; a lab boots its own, on one node.
+func TestVMManifest(t *testing.T) {
+	for _, lab := range []bool{true, false} {
+		s := &Suite{Options: Options{VMImage: "example.org/guest:v1"}, fixture: newFixture(testedCluster{lab: lab}, NewName())}
+		s.nodes = []string{"node-a", "node-b"}
+		for name, binding := range bindings("masquerade", "weft-direct") {
+			b, err := json.Marshal(s.vmManifest(name, 1, binding))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for text, there := range map[string]bool{
+				`"nodeSelector":{"kubernetes.io/hostname":"node-b"}`: lab, `"values":["node-a","node-b"]`: !lab,
+				`"image":"example.org/guest:v1"`: !lab, `weft.answer=7007`: !lab,
+				`{"masquerade":{},"name":"default"}`:                  name == "masquerade",
+				`{"binding":{"name":"weft-direct"},"name":"default"}`: name == "weft-direct",
+			} {
+				if strings.Contains(string(b), text) != there {
+					t.Errorf("lab %v, %s: %s: want %v\n%s", lab, name, text, there, b)
+				}
+			}
+		}
+	}
+}
