@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|race|bench|vm|kube: installs the Debian packages that the target needs and this host lacks, and prints them.
+# deps.sh demo|test|race|bench|vm|kube|kubevirt: installs the Debian packages that the target needs and this host lacks, and prints them.
 # It changes nothing if all are installed. Only the installation needs root.
 set -euo pipefail
 
@@ -80,8 +80,16 @@ kube)
 	need dash dash
 	[ -x /bin/nc.openbsd ] || missing+=(netcat-openbsd)
 	;;
+kubevirt)
+	vms # the guest
+	need gcc gcc
+	[ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)
+	need pkg-config pkg-config
+	need mmdebstrap mmdebstrap
+	need git git
+	;;
 *)
-	echo "deps: '$want' is no target (give demo, test, race, bench, vm or kube)" >&2
+	echo "deps: '$want' is no target (give demo, test, race, bench, vm, kube or kubevirt)" >&2
 	exit 2
 	;;
 esac

@@ -40,7 +40,7 @@ hide proc/sys/kernel/random/boot_id "$(cat /proc/sys/kernel/random/uuid)"
 mkdir -p /run/netns /run/containerd
 [ ! -e "$own/subnet.env" ] || install -D "$own/subnet.env" /run/flannel/subnet.env # as flannel's daemon does
 for pair in lib-kubelet=/var/lib/kubelet lib-containerd=/var/lib/containerd lib-cni=/var/lib/cni lib-weft=/var/lib/weft log-pods=/var/log/pods \
-	log-containers=/var/log/containers etc-cni=/etc/cni opt-cni=/opt/cni etc-containerd=/etc/containerd; do
+	lib-kubevirt=/var/lib/kubevirt node-labeller=/var/lib/kubevirt-node-labeller log-containers=/var/log/containers etc-cni=/etc/cni opt-cni=/opt/cni etc-containerd=/etc/containerd; do
 	mkdir -p "${pair#*=}"
 	mount --bind "$own/${pair%%=*}" "${pair#*=}"
 done

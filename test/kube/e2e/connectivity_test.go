@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"path/filepath"
 	"runtime"
@@ -18,24 +19,8 @@ import (
 // and leaves nothing; a node that is broken fails it, and is named.
 func TestConnectivity(t *testing.T) {
 	c := weft(t)
-	program, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
-	if err != nil {
-		t.Fatal(err)
-	}
-	test := func(args ...string) connectivitytest.Report {
-		t.Helper()
-		out, err := c.try("exec", append([]string{"control", program, "connectivity-test", "-o", "json"}, args...)...)
-		var r connectivitytest.Report
-		if begin := strings.Index(out, "{"); begin < 0 || json.NewDecoder(strings.NewReader(out[begin:])).Decode(&r) != nil {
-			t.Fatalf("%v: %s", err, out)
-		}
-		if (err == nil) != r.OK() {
-			t.Errorf("%v: %s", err, out)
-		}
-		return r
-	}
 	begun := time.Now()
-	r := test("--disruptive")
+	r := c.connectivityTest(t, "--disruptive")
 	t.Logf("took %.0f s", time.Since(begun).Seconds())
 	for _, one := range r.Tests {
 		t.Logf("%s: %d checks, %d failed, skipped %q, %.1f s", one.Name, len(one.Rows), one.Failed(), one.Skipped,
@@ -59,10 +44,31 @@ func TestConnectivity(t *testing.T) {
 	c.must(t, "exec", far, "nft",
 		"add table inet fw; add chain inet fw f { type filter hook forward priority 10; policy drop; }")
 	defer c.must(t, "exec", far, "nft", "delete table inet fw")
-	r = test("--only", "pods", "--wait", "2s")
+	r = c.connectivityTest(t, "--only", "pods", "--wait", "2s")
 	if r.OK() || !strings.Contains(diagnoses(r), "policy of chain inet fw f is drop") {
 		t.Errorf("with a firewall on %s: %+v", far, r)
 	}
+}
+
+// connectivityTest runs weft connectivity-test, and returns its report.
+func (c Cluster) connectivityTest(t *testing.T, args ...string) (r connectivitytest.Report) {
+	t.Helper()
+	program, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute)
+	defer cancel()
+	out, err := c.call(ctx, "", append([]string{
+		"exec", "--name", c.name, "control", program, "connectivity-test", "-o", "json",
+	}, args...)...)
+	if begin := strings.Index(out, "{"); begin < 0 || json.NewDecoder(strings.NewReader(out[begin:])).Decode(&r) != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if (err == nil) != r.OK() {
+		t.Errorf("%v: %s", err, out)
+	}
+	return r
 }
 
 // diagnoses returns what was found about all failed checks.

@@ -83,8 +83,39 @@ func TestPools(t *testing.T) {
 	c.kubectl(t, "delete", "namespace", plain, "--timeout=120s")
 }
 
-// switchToPools changes the ConfigMap and restarts the agents.
+// switchToPools configures two pools, one for a namespace that it selects, and waits until the nodes allocate from them.
 func (c Cluster) switchToPools(t *testing.T) {
+	t.Helper()
+	c.configure(t, `  pools:
+  - {cidr: 10.77.0.0/20, blockSize: 28, encapsulation: vxlan, natOutgoing: true, namespaceSelector: tier == "gold"}
+  - {name: plain, cidr: 10.78.0.0/24, blockSize: 28, encapsulation: none, namespaceSelector: tier != "gold"}
+`)
+	eventually(t, time.Minute, func() error {
+		out, err := c.try("kubectl", "get", "addresspools", "-o", "name")
+		if err == nil && (!strings.Contains(out, "pool-10-77-0-0-20") || !strings.Contains(out, "/plain")) {
+			err = fmt.Errorf("pools %s", out)
+		}
+		return err
+	})
+	c.allocatesFromPools(t)
+}
+
+// allocatesFromPools waits until the configuration of every node's runtime has the pools.
+func (c Cluster) allocatesFromPools(t *testing.T) {
+	t.Helper()
+	eventually(t, 3*time.Minute, func() error {
+		for _, node := range c.nodes(t) {
+			conf := c.must(t, "exec", node, "cat", "/etc/cni/net.d/00-weft.conflist")
+			if !strings.Contains(conf, "calico-ipam") {
+				return fmt.Errorf("%s has still %s", node, conf)
+			}
+		}
+		return nil
+	})
+}
+
+// configure adds lines to the part network of the ConfigMap, and restarts the agents.
+func (c Cluster) configure(t *testing.T, lines string) {
 	t.Helper()
 	var cm struct {
 		Data map[string]string `json:"data"`
@@ -95,10 +126,7 @@ func (c Cluster) switchToPools(t *testing.T) {
 	if !strings.Contains(text, before) {
 		t.Fatalf("weft.yaml:\n%s", text)
 	}
-	text = strings.Replace(text, before, before+`  pools:
-  - {cidr: 10.77.0.0/20, blockSize: 28, encapsulation: vxlan, natOutgoing: true, namespaceSelector: tier == "gold"}
-  - {name: plain, cidr: 10.78.0.0/24, blockSize: 28, encapsulation: none, namespaceSelector: tier != "gold"}
-`, 1)
+	text = strings.Replace(text, before, before+lines, 1)
 	patch, err := json.Marshal(map[string]any{"data": map[string]string{"weft.yaml": text}})
 	if err != nil {
 		t.Fatal(err)
@@ -106,20 +134,4 @@ func (c Cluster) switchToPools(t *testing.T) {
 	c.kubectl(t, "-n", "kube-system", "patch", "configmap", "weft", "--type=merge", "-p", string(patch))
 	c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft", "deployment/weft-controller")
 	c.weftReady(t)
-	eventually(t, time.Minute, func() error {
-		out, err := c.try("kubectl", "get", "addresspools", "-o", "name")
-		if err == nil && (!strings.Contains(out, "pool-10-77-0-0-20") || !strings.Contains(out, "/plain")) {
-			err = fmt.Errorf("pools %s", out)
-		}
-		if err != nil {
-			return err
-		}
-		for _, node := range c.nodes(t) {
-			conf := c.must(t, "exec", node, "cat", "/etc/cni/net.d/00-weft.conflist")
-			if !strings.Contains(conf, "calico-ipam") {
-				return fmt.Errorf("%s has still %s", node, conf)
-			}
-		}
-		return nil
-	})
 }

@@ -21,7 +21,7 @@ node_net() {
 
 node_files() {
 	local d=$dir/$1
-	mkdir -p "$d"/{log,lib-kubelet,lib-containerd,lib-cni,lib-weft,log-pods,log-containers,etc-cni/net.d,opt-cni/bin,etc-containerd}
+	mkdir -p "$d"/{log,lib-kubelet,lib-containerd,lib-cni,lib-weft,lib-kubevirt,node-labeller,log-pods,log-containers,etc-cni/net.d,opt-cni/bin,etc-containerd}
 	echo "nameserver $CONTROL_IP" >"$d/resolv.conf" # for pods with dnsPolicy Default; no server runs there
 	cat >"$d/etc-containerd/config.toml" <<-E
 		version = 3
