@@ -109,7 +109,11 @@ func (c *call) read() (code int, msg string) {
 // answerWithoutAgent answers the call itself; why is the reason why the agent does not.
 func (c *call) answerWithoutAgent(why error) int {
 	msg := "weft agent does not answer at " + c.socket + ": " + why.Error()
-	const hint = "is `weft agent` running on this node?"
+	hint := "is `weft agent` running on this node?"
+	if why == wire.ErrVersion {
+		msg = "weft agent at " + c.socket + ": " + why.Error()
+		hint = "weft-cni and the agent are of releases that do not work together: finish the upgrade or the roll back of this node"
+	}
 	switch c.command {
 	case "ADD", "CHECK", "GC":
 		return c.fail(codeAgain, msg, hint)

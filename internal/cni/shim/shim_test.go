@@ -178,6 +178,24 @@ func TestExitCodeAndErrnoTravel(t *testing.T) {
 	}
 }
 
+// TestAgentOfAnotherVersion: an agent that does not know the request's version changes nothing, so the runtime retries
+// ADD, and DEL is queued.
+func TestAgentOfAnotherVersion(t *testing.T) {
+	bin := build(t)
+	socket := filepath.Join(t.TempDir(), "agent.sock")
+	agent(t, socket, func(conn *net.UnixConn, _ wire.Request, _ []int) {
+		_, _ = conn.Write(wire.AppendOtherVersion(nil))
+	})
+	if r := run(t, bin, confFor(socket), "CNI_COMMAND=ADD", "CNI_CONTAINERID=c1"); r.fault.Code != 11 ||
+		!strings.Contains(r.fault.Msg, wire.ErrVersion.Error()) {
+		t.Errorf("ADD: %+v", r)
+	}
+	if r := run(t, bin, confFor(socket), "CNI_COMMAND=DEL", "CNI_CONTAINERID=c1"); r.exit != 0 {
+		t.Errorf("DEL: %+v", r)
+	}
+	checkQueue(t, socket)
+}
+
 func TestBusyAgentIsWaitedFor(t *testing.T) {
 	bin := build(t)
 	socket := filepath.Join(t.TempDir(), "agent.sock")

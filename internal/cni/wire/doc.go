@@ -15,5 +15,11 @@
 // Numbers are big endian. The configuration is passed through unparsed, except for two scalar keys that weft-cni needs
 // if the agent is not running (Field).
 //
+// # Versions
+//
+// A request has a version in its header. An agent does not execute, answer or drop a request of a version that it does
+// not know: it says so (AppendOtherVersion), weft-cni then acts as without an agent, and a queued DEL of such a version
+// stays in the queue for an agent that knows it. Exit codes above 255 are reserved for further such answers.
+//
 // A DEL that cannot be sent is stored as a file with the same request in the directory QueueDir.
 package wire

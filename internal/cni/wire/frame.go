@@ -11,6 +11,9 @@ const (
 const (
 	version   = 1
 	flagNetns = 1
+	// maxExit is the largest exit code; otherVersion, in its place, states that the request's version is unknown.
+	maxExit      = 0xff
+	otherVersion = maxExit + 1
 )
 
 // VerbName is the variable with the verb of a request that is not CNI's, from programs of the previous version; current
@@ -131,9 +134,18 @@ type Answer struct {
 func AppendAnswer(b []byte, exit int, stdout []byte) []byte {
 	var h [AnswerHeader]byte
 	copy(h[:], "WEFT")
-	put32(h[4:], uint32(exit)&0xff)
+	put32(h[4:], uint32(exit)&maxExit)
 	put32(h[8:], uint32(len(stdout)))
 	return append(append(b, h[:]...), stdout...)
+}
+
+// AppendOtherVersion appends the answer to a request of an unknown version. ParseAnswer of every version returns
+// ErrVersion for it, so that weft-cni acts as without an agent: ADD is tried again, DEL is queued.
+func AppendOtherVersion(b []byte) []byte {
+	var h [AnswerHeader]byte
+	copy(h[:], "WEFT")
+	put32(h[4:], otherVersion)
+	return append(b, h[:]...)
 }
 
 // ParseAnswer parses the header of an answer.
@@ -145,7 +157,7 @@ func ParseAnswer(b []byte) (Answer, error) {
 		return Answer{}, ErrMagic
 	}
 	code, length := get32(b[4:]), get32(b[8:])
-	if code > 0xff {
+	if code > maxExit {
 		return Answer{}, ErrVersion
 	}
 	if length > MaxAnswer {

@@ -80,6 +80,9 @@ func TestAnswerTravels(t *testing.T) {
 			t.Errorf("%q: got %v, want %v", b, err, want)
 		}
 	}
+	if _, err := ParseAnswer(AppendOtherVersion(nil)); !errors.Is(err, ErrVersion) {
+		t.Errorf("the answer to another version: got %v", err)
+	}
 }
 
 func TestField(t *testing.T) {

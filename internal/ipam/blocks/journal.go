@@ -18,10 +18,10 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-const (
-	journalName    = "blocks.json"
-	journalVersion = 1
-)
+const journalName = "blocks.json"
+
+// JournalVersion is the format of the journal that this program writes. One of a newer format is rejected.
+const JournalVersion = 1
 
 // journal is what an engine restores after a restart.
 type journal struct {
@@ -78,9 +78,9 @@ func (jf *journalFile) load() error {
 		return model.Errorf(model.CodeDecode, "move it away: the datastore has this node's blocks",
 			"journal of address blocks %s: %w", path, err)
 	}
-	if j.Version > journalVersion {
+	if j.Version > JournalVersion {
 		return model.Errorf(model.CodeIO, "use the newer program",
-			"journal of address blocks %s: version %d is newer than %d", path, j.Version, journalVersion)
+			"journal of address blocks %s: version %d is newer than %d", path, j.Version, JournalVersion)
 	}
 	if j.Node != jf.cfg.Node {
 		return model.Errorf(model.CodeIO, "give this node its old name, or choose another --state-dir",
@@ -138,7 +138,7 @@ func (jf *journalFile) snapshot() journal {
 	defer jf.state.mu.Unlock()
 	jf.state.unsaved = false
 	j := journal{
-		Version: journalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.report(),
+		Version: JournalVersion, Node: jf.cfg.Node, Blocks: []journalBlock{}, DuplicateNodes: jf.duplicates.report(),
 		Pools: jf.state.catalog.all(),
 	}
 	for _, p := range jf.state.pools {

@@ -9,8 +9,10 @@ import (
 	"path/filepath"
 
 	"github.com/weft-net/weft/internal/boot"
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/inotify"
+	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/ipam/dhcp/exchange"
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
@@ -18,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/node/agentlock"
 	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/node/preimage"
+	"github.com/weft-net/weft/internal/node/stateformat"
 )
 
 // base is the agent's exclusive state on the node.
@@ -39,6 +42,9 @@ type base struct {
 // open creates it; close must be called also after an error.
 func (b *base) open(cfg Config) (err error) {
 	if b.claims, err = agentlock.Acquire(cfg.StateDir, cfg.Log, cfg.After); err != nil {
+		return err
+	}
+	if err = stateformat.Claim(cfg.StateDir, cfg.Version, formats()); err != nil {
 		return err
 	}
 	if err := errors.Join(hostenv.WritableSysctls(), hostenv.OwnProcesses(cfg.Install.HostRoot)); err != nil {
@@ -75,6 +81,13 @@ func (b *base) open(cfg Config) (err error) {
 		},
 	})
 	return err
+}
+
+// formats are those of the files in the state directory whose loss would change a pod's network or duplicate an address.
+func formats() stateformat.Formats {
+	return stateformat.Formats{
+		ledger.FileName: attach.RecordVersion, "blocks": blocks.JournalVersion, "dhcp": lease.RecordVersion,
+	}
 }
 
 // alive returns an error if the agent must be restarted: its ledger is stuck. A restart does not help with a full or

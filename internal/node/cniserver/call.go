@@ -159,9 +159,17 @@ func (c *call) abandoned() bool {
 
 // answer sends the response and closes the connection.
 func (c *call) answer(exit int, out []byte) error {
+	return c.send(wire.AppendAnswer(make([]byte, 0, wire.AnswerHeader+len(out)), exit, out))
+}
+
+// refuseVersion answers a request of an unknown version, whose caller retries or queues it. A CNI error would end it
+// for the runtime.
+func (c *call) refuseVersion() error { return c.send(wire.AppendOtherVersion(nil)) }
+
+// send sends the response and closes the connection.
+func (c *call) send(frame []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	frame := wire.AppendAnswer(make([]byte, 0, wire.AnswerHeader+len(out)), exit, out)
 	var err error
 	if len(frame) > socketBuffer {
 		err = unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &unix.Timeval{Sec: 5})

@@ -232,6 +232,10 @@ func (s *Server) serve(c *call, r wire.Request, err error) {
 			return
 		}
 		s.log.Warn("request is refused", "err", err)
+		if errors.Is(err, wire.ErrVersion) {
+			_ = c.refuseVersion()
+			return
+		}
 		exit, out := failure(model.Errorf(model.CodeDecode, "", "request: %w", err), "")
 		_ = c.answer(exit, out)
 		return

@@ -102,6 +102,31 @@ func TestBadRequestsAreRefused(t *testing.T) {
 	}
 }
 
+// TestUnknownVersionIsRefused: a request of a version that this agent does not know is not executed, and its caller
+// learns that, instead of a CNI error that would be final for the runtime.
+func TestUnknownVersionIsRefused(t *testing.T) {
+	rec := &recorder{}
+	socket := serve(t, rec)
+	for _, verb := range []string{"ADD", "DEL", "CHECK"} {
+		frame := frameOf(oneNetwork, false, vars(verb, "c")...)
+		frame[4]++
+		conn, err := net.Dial("unix", socket)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
+		_, err = conn.Write(frame)
+		out, _ := io.ReadAll(conn)
+		_ = conn.Close()
+		if _, refused := wire.ParseAnswer(out); err != nil || !errors.Is(refused, wire.ErrVersion) {
+			t.Errorf("%s: %v, answer %q: %v", verb, err, out, refused)
+		}
+	}
+	if calls := rec.seen(); len(calls) != 0 {
+		t.Errorf("attach got %q", calls)
+	}
+}
+
 func TestSilentCallersAreDropped(t *testing.T) {
 	socket := serve(t, &recorder{})
 	conn, err := net.Dial("unix", socket)

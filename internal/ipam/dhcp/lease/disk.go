@@ -113,8 +113,8 @@ func read(path string) (record, error) {
 	if err := json.Unmarshal(b, &rec); err != nil {
 		return rec, err
 	}
-	if rec.Version != recordVersion {
-		return rec, fmt.Errorf("version %d, this program knows %d", rec.Version, recordVersion)
+	if rec.Version != RecordVersion {
+		return rec, fmt.Errorf("version %d, this program knows %d", rec.Version, RecordVersion)
 	}
 	return rec, nil
 }

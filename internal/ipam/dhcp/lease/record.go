@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// recordVersion is the form of a record that this program writes.
-const recordVersion = 1
+// RecordVersion is the format of the lease files that this program writes. One of another format is ignored.
+const RecordVersion = 1
 
 // record is what is kept of one attachment.
 type record struct {
@@ -35,7 +35,7 @@ type record struct {
 
 func newRecord(req ipam.Request, set dhcp.Settings, cfg Config) record {
 	return record{
-		Version: recordVersion, Boot: cfg.Boot, Network: req.Network, ContainerID: req.ContainerID, IfName: req.IfName,
+		Version: RecordVersion, Boot: cfg.Boot, Network: req.Network, ContainerID: req.ContainerID, IfName: req.IfName,
 		Netns: req.Netns, Settings: set, Broadcast: cfg.Broadcast,
 	}
 }
