@@ -6,6 +6,7 @@
 # make test-e2e   whole systems: agents with real API servers, kills at every moment, emulated hosts, other projects' programs next to weft's; PKG=…; builds Kubernetes once (KUBE=no does not)
 # make test-load   make test while other programs want all processors: what fails then is wrong
 # make cover   the statements that make test and make test-e2e reach together, of all packages (takes as long as both, and more)
+# make test-upgrade   upgrade and roll back between the version before and today's, ROUNDS=10 times; what each step loses
 # make test-race   the packages that hold locks, under the race detector (gcc; takes long, outside make test)
 # make test-vm the kernel tests that this host's kernel cannot run, in a VM with a distribution's kernel
 # make test-hostile   attackers in pods against a small cluster: nothing of theirs may arrive (root; docs/design/security.md)
@@ -46,7 +47,7 @@ IMAGE_ARCHS ?= amd64 arm64
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all help build links image docs release test test-e2e test-load cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-upstream takeover bench clean deps peers
+.PHONY: all help build links image docs release test test-e2e test-load test-upgrade cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -101,6 +102,12 @@ KUBE ?= yes
 test-e2e: ready
 	@[ $(KUBE) = no ] || { test/deps.sh kube && test/kube/build.sh; } || echo "make: Kubernetes cannot be built here: tests that need an API server are skipped"
 	@CACHE=$(CACHE) test/run.sh e2e
+
+# A step that loses a datagram or resets a connection fails (docs/tasks/upgrade.md).
+ROUNDS ?= 10
+test-upgrade: ready
+	WEFT_UPGRADE_ROUNDS=$(ROUNDS) WEFT_PROGRAMS=$(CURDIR)/bin WEFT_EARLIER_DIR=$$(CACHE=$(CACHE) test/upgrade/build.sh --where) \
+	$(GO) test -count=1 -v -timeout 60m ./test/upgrade
 
 test-load: ready
 	@CACHE=$(CACHE) test/load.sh test/run.sh test

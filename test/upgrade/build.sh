@@ -3,7 +3,8 @@
 #
 # build.sh: builds the programs of earlier commits of weft into the cache, for the tests in which today's agents take over
 # their running pods and VMs: the last commit before the programs were divided by audience, and the last before names
-# followed docs/glossary.md. The sources are in the history of this repository: in a shallow clone the
+# followed docs/glossary.md. The second is the version before today's, tagged v0.1.0-rc.1 (docs/tasks/upgrade.md), with which
+# test/upgrade mixes today's programs; it is named by its commit, because a clone may have no tags. The sources are in the history of this repository: in a shallow clone the
 # script fails with a message. With --where it prints the directories that are built, separated by colons.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

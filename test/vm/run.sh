@@ -178,6 +178,9 @@ tests() {
 	cp -r bin "$root/weft/"
 	[ ! -e "$cache/plugins-v1.9.1/.all" ] || cp -r "$cache/plugins-v1.9.1" "$root/weft/peers"
 	[ ! -e "$cache/flannel-v0.28.9/flanneld" ] || cp -r "$cache/flannel-v0.28.9" "$root/weft/flannel"
+	local earlier
+	earlier=$(test/upgrade/build.sh --where)
+	[ -z "$earlier" ] || cp -r "${earlier##*:}" "$root/weft/earlier" # the version before today's
 }
 
 # image DIR: builds the test VM's disks and initrd.
