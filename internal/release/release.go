@@ -79,10 +79,16 @@ func Open(t Target) (*Cluster, error) {
 // chart returns the chart, whose image is that of this program's version if the version is a release's.
 func (c *Cluster) chart() (*chartv2.Chart, error) {
 	all, err := chart.Load()
-	if err == nil && regexp.MustCompile(`^v\d+\.\d+\.\d+`).MatchString(c.version) {
+	if err == nil && released(c.version) {
 		all.Metadata.AppVersion = c.version
 	}
 	return all, err
+}
+
+// released reports whether a version is a release's tag, which has an image. The one of a commit behind a tag, as git
+// describe has it (v0.1.0-12-g3c957eb4), has none.
+func released(version string) bool {
+	return regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`).MatchString(version)
 }
 
 // Options are those of an installation or an upgrade.
