@@ -15,6 +15,10 @@ import (
 // TraceTable is the table of a trace, of family inet.
 const TraceTable = "weft-trace"
 
+// TraceLeft is the chain of TraceTable that packets meet last, when they leave through an interface. It has no rule: the
+// kernel reports its policy.
+const TraceLeft = "postrouting"
+
 const (
 	tableOwner   = 2    // NFT_TABLE_F_OWNER: the table is deleted with its netlink socket (Linux 5.12)
 	beforeOthers = -400 // before connection tracking and the tables raw
@@ -52,16 +56,16 @@ func (c *Conn) Trace(ctx context.Context, matches []Match) error {
 	b.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, t.Family, "make table "+t.Label())
 	b.String(unix.NFTA_TABLE_NAME, t.Name)
 	b.BE32(unix.NFTA_TABLE_FLAGS, tableOwner)
-	for _, hook := range []string{"prerouting", "output", "postrouting"} {
-		priority := int32(beforeOthers)
-		if hook == "postrouting" {
-			priority = afterOthers
-		}
-		b.putChain(t, lang.Chain{Name: hook, Type: "filter", Hook: hook, Priority: priority, Policy: "accept"})
+	for _, hook := range []string{"prerouting", "output"} {
+		b.putChain(t, lang.Chain{Name: hook, Type: "filter", Hook: hook, Priority: beforeOthers, Policy: "accept"})
 		for _, m := range matches {
 			b.putRule(t, hook, lang.Rule{Exprs: m.expressions(), Text: "trace"}, 0)
 		}
 	}
+	// Every packet has passed one of those: what leaves is selected already, and its chain costs other packets no rule.
+	b.putChain(t, lang.Chain{
+		Name: TraceLeft, Type: "filter", Hook: "postrouting", Priority: afterOthers, Policy: "accept",
+	})
 	_, refused, err := c.wire.commit(b)
 	for _, r := range refused {
 		if errors.Is(r, unix.EOPNOTSUPP) || errors.Is(r, unix.EINVAL) {

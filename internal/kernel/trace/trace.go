@@ -141,10 +141,10 @@ func (s *Session) receive(l *netlink.Listener, d netlink.Datagram) {
 			step, rule := decode(family, body, l.LinkName)
 			step.Time = now
 			if step.Table == nft.TraceTable {
-				if !rule {
+				if !rule && (step.Chain != nft.TraceLeft || !step.Policy) {
 					return
 				}
-				step.Table, step.Handle, step.Verdict = "", 0, Arrived
+				step.Table, step.Handle, step.Verdict, step.Policy = "", 0, Arrived, false
 				if n := len(s.seen); n > 0 && s.seen[n-1].begins(step) {
 					return // the kernel reports a rule that begins a trace twice
 				}
