@@ -18,7 +18,7 @@ func TestCleanRefuses(t *testing.T) {
 		exit       int
 	}{
 		{"--from flannel", `--from "flannel" is not calico`, 2},
-		{"-o yaml", `--output "yaml" is not text or json`, 2},
+		{"-o xml", `--output "xml" is not text, json, yaml or jsonpath=TEMPLATE`, 2},
 		{"--state-dir " + state, "no datastore is named", 2},
 		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico are not imported", 1},
 		{"import", "", 0},

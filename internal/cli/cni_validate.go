@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam/blocks"
@@ -26,7 +27,8 @@ type validation struct {
 
 func newCNIValidateCmd(env Env) *cobra.Command {
 	var strict bool
-	var output, binDirs string
+	var output *printer.Format
+	var binDirs string
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Validate a network configuration without running plugins",
@@ -39,9 +41,6 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			"  weft cni validate examples/multi-network/network.yaml",
 		Args: oneFile,
 		RunE: func(_ *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			b, err := ui.ReadConf(env, args[0])
 			if err != nil {
 				return err
@@ -63,7 +62,7 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 	cmd.Flags().StringVar(&binDirs, "cni-bin-dir", binDirs,
 		"`DIR` of other vendors' plugins; several, separated by :")
 	cmd.Flags().BoolVar(&strict, "strict", false, "count warnings as errors")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -89,18 +88,18 @@ func oneFile(_ *cobra.Command, args []string) error {
 
 // printValidations prints the reports and returns an error if one has errors. As JSON, one report is an object and
 // several are a list.
-func printValidations(w io.Writer, all []validation, strict bool, output string) error {
+func printValidations(w io.Writer, all []validation, strict bool, output *printer.Format) error {
 	switch {
-	case output == "text":
+	case !output.Document():
 		for _, e := range all {
 			e.print(w)
 		}
 	case len(all) == 1:
-		if err := ui.PrintJSON(w, all[0]); err != nil {
+		if err := output.Print(w, all[0]); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	default:
-		if err := ui.PrintJSON(w, all); err != nil {
+		if err := output.Print(w, all); err != nil {
 			return fmt.Errorf("report: %w", err)
 		}
 	}

@@ -36,7 +36,7 @@ func TestCNIValidate(t *testing.T) {
 		{"bad.conf", 1, "error: plugins[0] bridge: plugin bridge: vlan 7000 is not between 0 and 4094"},
 		{"broken.conf", 1, "error: network configuration: line 2 column"},
 		{"absent.conf", 1, ""},
-		{"good.conflist -o yaml", 2, ""},
+		{"good.conflist -o xml", 2, ""},
 		{"", 2, ""},
 	} {
 		args := []string{"cni", "validate"}

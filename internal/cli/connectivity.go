@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/connectivitytest"
@@ -69,7 +70,7 @@ result, diagnosis}]}].`,
 	fs.DurationVar(&f.options.Wait, "wait", 10*time.Second, "`DURATION` for which what should pass is tried again")
 	fs.StringVar(&f.junit, "junit", "", "`FILE` for the results as JUnit XML")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all checks")
-	fs.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	cmd.MarkFlagsMutuallyExclusive("list", "clean", "only")
 	cmd.AddCommand(newServeProbesCmd(), newProbeCmd(env), f.reapCmd())
 	return cmd
@@ -80,13 +81,11 @@ type connectivityFlags struct {
 	source               agents.Source
 	options              connectivitytest.Options
 	list, clean, verbose bool
-	junit, output        string
+	junit                string
+	output               *printer.Format
 }
 
 func (f *connectivityFlags) run(cmd *cobra.Command) error {
-	if err := ui.TextOrJSON(f.output); err != nil {
-		return err
-	}
 	if f.list {
 		return f.printList()
 	}
@@ -127,8 +126,8 @@ func (f *connectivityFlags) run(cmd *cobra.Command) error {
 	if err != nil {
 		return errors.Join(err, junit.Close())
 	}
-	if f.output == "json" {
-		err = ui.PrintJSON(f.env.Stdout, report)
+	if f.output.Document() {
+		err = f.output.Print(f.env.Stdout, report)
 	} else {
 		report.Text(f.env.Stdout, f.verbose)
 	}
@@ -238,8 +237,8 @@ func (f *connectivityFlags) cleanUp(ctx context.Context, c agents.Cluster) error
 
 func (f *connectivityFlags) printList() error {
 	list := connectivitytest.List()
-	if f.output == "json" {
-		return ui.PrintJSON(f.env.Stdout, list)
+	if f.output.Document() {
+		return f.output.Print(f.env.Stdout, list)
 	}
 	for _, t := range list {
 		fmt.Fprintf(f.env.Stdout, "%-13s %s\n", t.Name, t.About)

@@ -11,11 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/doctor"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newDoctorCmd(env Env) *cobra.Command {
-	var file, socket, output string
+	var file, socket string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Diagnose this node's network, with a hint for each finding",
@@ -27,9 +29,6 @@ level, says, hint}]; level is ok, warn, bad, or skip for a check that was not ma
 			"  weft doctor --config /etc/weft/weft.yaml -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			node, err := doctor.Local(cmd.Context(), file, cmp.Or(socket, env.Variable(ui.SocketVariable, "")))
 			if err != nil {
 				return err
@@ -47,12 +46,12 @@ level, says, hint}]; level is ok, warn, bad, or skip for a check that was not ma
 	cmd.Flags().StringVar(&file, "config", "", "the agent's configuration `FILE` (default: "+doctor.DefaultConfig+
 		" if it exists)")
 	cmd.Flags().StringVar(&socket, "socket", "", "`PATH` of the agent's socket (default: the configuration's)")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
-func printFindings(w io.Writer, all []doctor.Finding, output string) error {
-	if output == "json" {
+func printFindings(w io.Writer, all []doctor.Finding, output *printer.Format) error {
+	if output.Document() {
 		b, err := json.Marshal(struct {
 			Findings []doctor.Finding `json:"findings"`
 		}{all})

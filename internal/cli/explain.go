@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/bundle"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cni"
@@ -79,20 +80,18 @@ func (f *explainFlags) flags(cmd *cobra.Command) {
 		"`NAMESPACE` of pods without one (default: the kubeconfig's, or default)")
 	fs.StringVar(&f.network, "network", "",
 		"network of the pods' interfaces, a `NAMESPACE/NAME` (default: the cluster's network)")
-	fs.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 }
 
 type explainFlags struct {
-	source                     *agents.Source
-	namespace, network, output string
-	verbose                    bool
-	from                       []string
+	source             *agents.Source
+	namespace, network string
+	output             *printer.Format
+	verbose            bool
+	from               []string
 }
 
 func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
-	if err := ui.TextOrJSON(f.output); err != nil {
-		return err
-	}
 	q, err := f.parse(src, dst)
 	if err != nil {
 		return err
@@ -105,8 +104,8 @@ func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		err = ui.PrintJSON(env.Stdout, reports)
+	if f.output.Document() {
+		err = f.output.Print(env.Stdout, reports)
 	} else {
 		for _, r := range reports {
 			r.Text(env.Stdout, f.verbose)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/ipam/builtin"
@@ -28,7 +29,7 @@ type installFlags struct {
 	plugins, remove, watch bool
 	agentPlugins           bool
 	multus                 bool
-	output                 string
+	output                 *printer.Format
 }
 
 func newInstallCmd(env Env) *cobra.Command {
@@ -78,7 +79,7 @@ func newInstallCmd(env Env) *cobra.Command {
 		"write 00-multus.conf, as Multus does: additional networks for pods of another vendor's network")
 	fl.BoolVar(&f.watch, "watch", false, "keep running, and follow changes of the runtime's configuration")
 	fl.BoolVar(&f.remove, "remove", false, "remove everything that was installed")
-	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -100,8 +101,6 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	switch {
 	case f.cfg.BinDir == "":
 		return ui.Misusef("add the runtime's plugin directory, often --cni-bin-dir /opt/cni/bin", "--cni-bin-dir is missing")
-	case f.output != "text" && f.output != "json":
-		return ui.BadOutput(f.output, "text", "json")
 	case f.cfg.Socket != "" && (!filepath.IsAbs(f.cfg.Socket) || len(f.cfg.Socket) > wire.MaxSocket):
 		return ui.Misusef("for example --socket "+wire.DefaultSocket,
 			"--socket %q is not an absolute path of at most %d bytes", f.cfg.Socket, wire.MaxSocket)
@@ -166,13 +165,17 @@ func (f *installFlags) run(ctx context.Context, env Env) error {
 }
 
 func (f *installFlags) print(w io.Writer, changes []install.Change) error {
-	if f.output == "json" {
+	if f.output.Document() {
 		if changes == nil {
 			changes = []install.Change{}
 		}
-		b, err := json.Marshal(struct {
+		document := struct {
 			Changes []install.Change `json:"changes"`
-		}{changes})
+		}{changes}
+		if !f.output.Is(printer.JSON) {
+			return f.output.Print(w, document)
+		}
+		b, err := json.Marshal(document) // with --watch, a line for each change
 		if err != nil {
 			return err
 		}

@@ -19,7 +19,7 @@ func TestInstallNames(t *testing.T) {
 	for _, name := range []string{"cni-bin-dir", "conf-dir", "from", "socket"} {
 		cmd.Flags().String(name, "", "")
 	}
-	f.cfg.BinDir, f.cfg.From, f.plugins, f.output = t.TempDir(), t.TempDir(), true, "text"
+	f.cfg.BinDir, f.cfg.From, f.plugins = t.TempDir(), t.TempDir(), true
 	if err := f.check(cmd, Env{}); err != nil {
 		t.Fatal(err)
 	}

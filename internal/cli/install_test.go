@@ -20,7 +20,7 @@ func TestInstallFlags(t *testing.T) {
 		{nil, 2, "--cni-bin-dir is missing"},
 		{[]string{"--cni-bin-dir", ""}, 2, "--cni-bin-dir is empty"},
 		{[]string{"--cni-bin-dir", dir, "bridge"}, 2, `unexpected argument "bridge"`},
-		{[]string{"--cni-bin-dir", dir, "-o", "yaml"}, 2, `--output "yaml" is not text or json`},
+		{[]string{"--cni-bin-dir", dir, "-o", "xml"}, 2, `--output "xml" is not text, json, yaml or jsonpath=TEMPLATE`},
 		{[]string{"--cni-bin-dir", dir, "--conf-dir", ""}, 2, "--conf-dir is empty"},
 		{[]string{"--cni-bin-dir", dir, "--from", ""}, 2, "--from is empty"},
 		{

@@ -14,7 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/objects"
-	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
@@ -37,7 +37,8 @@ a directory of manifests.`,
 
 func newIPAMShowCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, agent string
+	var output *printer.Format
+	var agent string
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
 		Short: "Show pools, blocks and their use, or one address",
@@ -63,8 +64,8 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 				}
 				usage = report.Usage(local)
 			}
-			if output == "json" {
-				return ui.PrintJSON(env.Stdout, struct {
+			if output.Document() {
+				return output.Print(env.Stdout, struct {
 					audit.Report
 					Usage audit.Usages `json:"usage"`
 				}{report, usage})
@@ -79,7 +80,8 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 
 func newIPAMCheckCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, agent string
+	var output *printer.Format
+	var agent string
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "check",
@@ -110,8 +112,8 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 				}
 				left -= fixed
 			}
-			if output == "json" {
-				err = ui.PrintJSON(env.Stdout, report.Findings)
+			if output.Document() {
+				err = output.Print(env.Stdout, report.Findings)
 			} else {
 				err = printAudit(env.Stdout, report, fix)
 			}
@@ -135,11 +137,8 @@ func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
 // ipamSource is the datastore that the commands of weft ipam read and write.
 type ipamSource struct{ objects.Source }
 
-func (f *ipamSource) inspect(cmd *cobra.Command, output string) (audit.Report, store.Objects, error) {
+func (f *ipamSource) inspect(cmd *cobra.Command, output *printer.Format) (audit.Report, store.Objects, error) {
 	var none audit.Report
-	if output != "text" && output != "json" {
-		return none, nil, ui.BadOutput(output, "text", "json")
-	}
 	objects, err := f.Open()
 	if err != nil {
 		return none, nil, err

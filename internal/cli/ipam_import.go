@@ -20,6 +20,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/objects"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
@@ -33,7 +34,7 @@ const importTries = 5
 func newIPAMImportCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
 	what := importSource{env: env}
-	var output string
+	var output *printer.Format
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "import",
@@ -49,9 +50,6 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			"  weft ipam import --from host-local --node node1",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			if err := what.check(); err != nil {
 				return err
 			}
@@ -77,8 +75,8 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 				}
 				break
 			}
-			if output == "json" {
-				return ui.PrintJSON(env.Stdout, plan)
+			if output.Document() {
+				return output.Print(env.Stdout, plan)
 			}
 			return printImport(env.Stdout, plan, dryRun)
 		},

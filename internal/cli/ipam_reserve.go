@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/objects"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
@@ -23,7 +24,8 @@ import (
 
 func newIPAMReserveCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, name, purpose string
+	var output *printer.Format
+	var name, purpose string
 	cmd := &cobra.Command{
 		Use:   "reserve ADDRESS|PREFIX...",
 		Short: "Reserve addresses of pools, so that they are not allocated",
@@ -59,7 +61,8 @@ func newIPAMReserveCmd(env Env) *cobra.Command {
 
 func newIPAMReleaseCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, by, vm string
+	var output *printer.Format
+	var by, vm string
 	cmd := &cobra.Command{
 		Use:   "release [ADDRESS|PREFIX...]",
 		Short: "Release reservations",
@@ -102,7 +105,7 @@ func newIPAMReleaseCmd(env Env) *cobra.Command {
 }
 
 // releaseVM releases the addresses that a VM keeps.
-func (f *ipamSource) releaseVM(cmd *cobra.Command, output, vm string) error {
+func (f *ipamSource) releaseVM(cmd *cobra.Command, output *printer.Format, vm string) error {
 	_, objects, err := f.ranges(output, nil)
 	if err != nil {
 		return err
@@ -117,10 +120,7 @@ func (f *ipamSource) releaseVM(cmd *cobra.Command, output, vm string) error {
 }
 
 // ranges parses addresses and prefixes, and opens the datastore.
-func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store.Objects, error) {
-	if output != "text" && output != "json" {
-		return nil, nil, ui.BadOutput(output, "text", "json")
-	}
+func (f *ipamSource) ranges(output *printer.Format, args []string) ([]netip.Prefix, store.Objects, error) {
 	var out []netip.Prefix
 	for _, text := range args {
 		if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
@@ -141,9 +141,9 @@ func (f *ipamSource) ranges(output string, args []string) ([]netip.Prefix, store
 	return out, objects, err
 }
 
-func printChange(w io.Writer, output, did string, c controller.Change) error {
-	if output == "json" {
-		return ui.PrintJSON(w, c)
+func printChange(w io.Writer, output *printer.Format, did string, c controller.Change) error {
+	if output.Document() {
+		return output.Print(w, c)
 	}
 	for _, line := range c.Done {
 		fmt.Fprintf(w, "%s: %s\n", did, line)
@@ -159,7 +159,8 @@ func printChange(w io.Writer, output, did string, c controller.Change) error {
 
 func newIPAMMigrateCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
-	var output, to string
+	var output *printer.Format
+	var to string
 	var dryRun, remove bool
 	cmd := &cobra.Command{
 		Use:   "migrate POOL --to POOL",
@@ -171,9 +172,6 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 			"  weft ipam migrate old --to new --delete",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			objects, err := from.Open()
 			if err != nil {
 				return err
@@ -182,8 +180,8 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = ui.PrintJSON(env.Stdout, m)
+			if output.Document() {
+				err = output.Print(env.Stdout, m)
 			} else {
 				err = printMigration(env.Stdout, m)
 			}
@@ -225,7 +223,7 @@ func printMigration(w io.Writer, m controller.Migration) error {
 }
 
 // find prints what the datastore has about an address.
-func (f *ipamSource) find(ctx context.Context, w io.Writer, text, output string) error {
+func (f *ipamSource) find(ctx context.Context, w io.Writer, text string, output *printer.Format) error {
 	ranges, objects, err := f.ranges(output, []string{text})
 	if err != nil {
 		return err
@@ -237,8 +235,8 @@ func (f *ipamSource) find(ctx context.Context, w io.Writer, text, output string)
 	if err != nil {
 		return err
 	}
-	if output == "json" {
-		return ui.PrintJSON(w, found)
+	if output.Document() {
+		return output.Print(w, found)
 	}
 	for _, line := range found.Lines {
 		fmt.Fprintln(w, line)

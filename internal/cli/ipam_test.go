@@ -71,7 +71,7 @@ func TestIPAM(t *testing.T) {
 ]
 `},
 		{[]string{"check"}, 0, "1 pools, 1 blocks, 0 findings\n"},
-		{[]string{"show", "-o", "yaml"}, 2, ""},
+		{[]string{"show", "-o", "xml"}, 2, ""},
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, c.args...), "--store-dir", dir)

@@ -3,8 +3,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
+	"io"
 	"net/netip"
 	"slices"
 	"time"
@@ -12,16 +12,24 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/graph"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
+)
+
+// Formats of weft mesh.
+const (
+	dot = "dot" // of Graphviz
+	svg = "svg"
 )
 
 // meshStateDir is the agent's state directory in the manifests, which a reboot clears.
 const meshStateDir = "/run/weft/agent"
 
 func newMeshCmd(env Env) *cobra.Command {
-	var stateDir, output string
+	var stateDir string
+	var output *printer.Format
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "mesh",
@@ -38,10 +46,6 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 			"  weft mesh --state-dir /run/weft/lab/nodes/node1/agent -o svg",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			show, err := meshOutput(output)
-			if err != nil {
-				return err
-			}
 			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
 			if err != nil {
 				return err
@@ -53,16 +57,11 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 				}
 				view.Time, view.live = time.Now(), true
 			}
-			text, err := show(view)
-			if err != nil {
-				return err
-			}
-			_, err = fmt.Fprint(env.Stdout, text)
-			return err
+			return view.print(env.Stdout, output)
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text, json, dot or svg")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON, dot, svg)
 	cmd.Flags().BoolVar(&live, "live", false, "compare with the kernel now")
 	cmd.AddCommand(newMeshPingCmd(env))
 	return cmd
@@ -76,21 +75,24 @@ type meshView struct {
 	live   bool
 }
 
-func meshOutput(name string) (func(meshView) (string, error), error) {
-	switch name {
-	case "text":
-		return meshText, nil
-	case "json":
-		return func(s meshView) (string, error) {
-			b, err := json.MarshalIndent(s, "", "  ")
-			return string(b) + "\n", err
-		}, nil
-	case "dot":
-		return func(s meshView) (string, error) { return meshDiagram(s).DOT(), nil }, nil
-	case "svg":
-		return func(s meshView) (string, error) { return meshDiagram(s).SVG(), nil }, nil
+// print prints the view in a format of weft mesh.
+func (v meshView) print(w io.Writer, output *printer.Format) error {
+	var text string
+	var err error
+	switch {
+	case output.Document():
+		return output.Print(w, v)
+	case output.Is(dot):
+		text = meshDiagram(v).DOT()
+	case output.Is(svg):
+		text = meshDiagram(v).SVG()
+	default:
+		if text, err = meshText(v); err != nil {
+			return err
+		}
 	}
-	return nil, ui.BadOutput(name, "text", "json", "dot", "svg")
+	_, err = io.WriteString(w, text)
+	return err
 }
 
 func meshText(s meshView) (string, error) {

@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/probe"
@@ -20,7 +20,8 @@ import (
 )
 
 func newMeshPingCmd(env Env) *cobra.Command {
-	var stateDir, output string
+	var stateDir string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "ping [PEER…]",
 		Short: "Probe peers over the underlay and the overlay, and report where packets are lost",
@@ -34,9 +35,6 @@ Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, over
 mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 		Example: "  weft mesh ping node2\n  weft lab exec node1 -- weft mesh ping",
 		RunE: func(cmd *cobra.Command, peers []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
-				return err
-			}
 			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
 			if err != nil {
 				return err
@@ -45,7 +43,7 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -56,7 +54,7 @@ type pingReport struct {
 	Unplanned []probe.Unplanned `json:"unplanned"`
 }
 
-func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, output string) error {
+func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, output *printer.Format) error {
 	targets, missing, err := probe.Targets(t, peers)
 	if err != nil {
 		return err
@@ -68,10 +66,8 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 			"mesh ping: %w", err)
 	}
 	out := pingReport{results, missing}
-	if output == "json" {
-		enc := json.NewEncoder(env.Stdout)
-		enc.SetIndent("", "  ")
-		err = enc.Encode(out)
+	if output.Document() {
+		err = output.Print(env.Stdout, out)
 	} else {
 		err = out.print(env.Stdout, time.Since(begin))
 	}

@@ -5,7 +5,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net/netip"
@@ -17,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
@@ -26,8 +26,9 @@ import (
 
 // policyFlags are the flags of all policy commands.
 type policyFlags struct {
-	source                      agents.Source
-	stateDir, namespace, output string
+	source              agents.Source
+	stateDir, namespace string
+	output              *printer.Format
 }
 
 func newPolicyCmd(env Env) *cobra.Command {
@@ -50,7 +51,7 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 		"",
 		"`NAMESPACE` of pods without one (default: the kubeconfig's, or default)",
 	)
-	fs.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(fs, printer.Text, printer.JSON)
 	f.source.RemoteFlags(cmd, fs)
 	agents.ExcludeStateDir(cmd)
 	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f))
@@ -61,9 +62,6 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 func (f *policyFlags) query(
 	cmd *cobra.Command, env Env, what string, values url.Values, into any, text func(io.Writer),
 ) error {
-	if f.output != "text" && f.output != "json" {
-		return ui.BadOutput(f.output, "text", "json")
-	}
 	var err error
 	if f.remote(cmd) {
 		err = f.ask(cmd.Context(), policy.NewRequest(what, values), into)
@@ -73,10 +71,8 @@ func (f *policyFlags) query(
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		e := json.NewEncoder(env.Stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(into)
+	if f.output.Document() {
+		return f.output.Print(env.Stdout, into)
 	}
 	text(env.Stdout)
 	return nil

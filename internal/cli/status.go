@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
@@ -32,7 +33,7 @@ const (
 
 func newStatusCmd(env Env) *cobra.Command {
 	source := agents.Source{Env: env}
-	var output string
+	var output *printer.Format
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -52,9 +53,6 @@ repairs, findings}].`,
 			"  weft status --dir /run/weft/lab --wait 1m",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
-				return err
-			}
 			if wait < 0 {
 				return ui.UsageError(model.OutOfRange("--wait", wait, "0s or more", "1m"))
 			}
@@ -62,8 +60,8 @@ repairs, findings}].`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				err = ui.PrintJSON(env.Stdout, c)
+			if output.Document() {
+				err = output.Print(env.Stdout, c)
 			} else {
 				err = c.Text(env.Stdout)
 			}
@@ -75,7 +73,7 @@ repairs, findings}].`,
 	}
 	source.Flags(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "`DURATION` to wait until nothing is bad")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

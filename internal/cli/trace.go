@@ -85,9 +85,6 @@ type traceFlags struct {
 }
 
 func (f *traceFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
-	if err := ui.TextOrJSON(f.output); err != nil {
-		return err
-	}
 	if f.size < 0 || f.size > 65535 {
 		return ui.UsageError(model.OutOfRange("--size", f.size, "0 to 65535", 1500))
 	}
@@ -118,10 +115,10 @@ func (f *traceFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 		series.Add(report)
 	}
 	switch {
-	case f.output == "json" && f.repeat > 1:
-		err = ui.PrintJSON(env.Stdout, series)
-	case f.output == "json":
-		err = ui.PrintJSON(env.Stdout, report)
+	case f.output.Document() && f.repeat > 1:
+		err = f.output.Print(env.Stdout, series)
+	case f.output.Document():
+		err = f.output.Print(env.Stdout, report)
 	case f.repeat > 1:
 		series.Text(env.Stdout, f.verbose)
 	default:

@@ -6,7 +6,6 @@ package command
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -16,6 +15,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/ipam/builtin"
@@ -33,7 +33,7 @@ type benchFlags struct {
 	pods        []int
 	seed        uint64
 	noTrace     bool
-	output      string
+	output      *printer.Format
 }
 
 // Run runs the command line and returns the exit code. name is the displayed name: the program's name, or the command
@@ -85,13 +85,13 @@ Needs root.`,
 	fl.IntSliceVar(&f.pods, "pods", []int{10}, "`COUNT` of attachments present while measuring; several, separated by commas")
 	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of implementations")
 	fl.BoolVar(&f.noTrace, "no-trace", false, "skip the pass that counts syscalls")
-	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
 // check validates the flags before the run.
 func (f benchFlags) check() error {
-	if err := cmp.Or(ui.TextOrJSON(f.output), samples(f.n)); err != nil {
+	if err := cmp.Or(samples(f.n)); err != nil {
 		return err
 	}
 	for _, c := range f.concurrency {
@@ -210,7 +210,7 @@ interleaved in one run. Needs root.`,
 	fl.IntSliceVar(&f.concurrency, "concurrency", []int{1, 8}, "`COUNT` of concurrent pods; several, separated by commas")
 	fl.IntVar(&pods, "pods", 10, "`COUNT` of pods present while measuring")
 	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of implementations")
-	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -226,7 +226,7 @@ agent: this program answers the calls.`,
 			"  weft bench shim -n 2000 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(f.output), samples(f.n)); err != nil {
+			if err := cmp.Or(samples(f.n)); err != nil {
 				return err
 			}
 			report, err := bench.Shim(cmd.Context(), bench.ShimConfig{
@@ -243,15 +243,13 @@ agent: this program answers the calls.`,
 	fl.StringVar(&f.binDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
 	fl.IntVarP(&f.n, "n", "n", 500, "`COUNT` of runs of each program")
 	fl.Uint64Var(&f.seed, "seed", 1, "`SEED` for the order of programs")
-	fl.StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
-func printReport(env ui.Env, output string, report bench.Report) error {
-	if output == "text" {
+func printReport(env ui.Env, output *printer.Format, report bench.Report) error {
+	if !output.Document() {
 		return report.Text(env.Stdout)
 	}
-	enc := json.NewEncoder(env.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(report)
+	return output.Print(env.Stdout, report)
 }

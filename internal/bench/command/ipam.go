@@ -13,6 +13,7 @@ import (
 
 	benchipam "github.com/weft-net/weft/internal/bench/ipam"
 	"github.com/weft-net/weft/internal/cli/agentconf"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
@@ -21,7 +22,8 @@ import (
 
 func newBenchIPAMCmd(env ui.Env) *cobra.Command {
 	cfg := benchipam.Config{Dir: os.TempDir(), Now: time.Now}
-	var kubeconfig, output string
+	var kubeconfig string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "ipam",
 		Short: "Measure the rates of recorded address allocations and of block claims",
@@ -39,9 +41,6 @@ Keys of -o json: rows [{metric, atATime, unit, n, p50, p99, min, max}], notes.`,
 			"  weft bench ipam --kubeconfig /etc/kubernetes/admin.conf --agents 10",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
-				return err
-			}
 			if err := checkBenchIPAM(cfg); err != nil {
 				return err
 			}
@@ -75,7 +74,7 @@ Keys of -o json: rows [{metric, atATime, unit, n, p50, p99, min, max}], notes.`,
 	fl.IntVar(&cfg.Agents, "agents", 50, "`COUNT` of agents that claim blocks, with --kubeconfig")
 	fl.IntVar(&cfg.Blocks, "blocks", 4, "`COUNT` of blocks that each agent claims, with --kubeconfig")
 	fl.IntVar(&cfg.Rounds, "rounds", 3, "`COUNT` of rounds of claims, with --kubeconfig")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

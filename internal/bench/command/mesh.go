@@ -4,7 +4,6 @@ package command
 
 import (
 	"cmp"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"runtime/debug"
@@ -13,12 +12,13 @@ import (
 
 	"github.com/weft-net/weft/internal/bench"
 	"github.com/weft-net/weft/internal/cli/agentconf"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newBenchMeshCmd(env ui.Env) *cobra.Command {
 	var cfg bench.MeshConfig
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "mesh",
 		Short: "Measure how a node programs its peers, compared with sequential netlink requests",
@@ -33,7 +33,7 @@ Keys of -o json: rows [{backend, peers, op, way, metric, unit, n, median, min, m
 			"  weft bench mesh --backends vxlan -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -52,16 +52,14 @@ Keys of -o json: rows [{backend, peers, op, way, metric, unit, n, median, min, m
 	fl.IntVar(&cfg.Changes, "changes", 10000, "`COUNT` of peers present when one joins, changes and leaves; 0 skips that")
 	fl.IntVar(&cfg.Listed, "listed", 1000, "largest `COUNT` of peers for flannel's route lists")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of methods")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
 // printTable prints a report as text or JSON.
-func printTable(env ui.Env, output string, report interface{ Text(w io.Writer) error }) error {
-	if output == "text" {
+func printTable(env ui.Env, output *printer.Format, report interface{ Text(w io.Writer) error }) error {
+	if !output.Document() {
 		return report.Text(env.Stdout)
 	}
-	enc := json.NewEncoder(env.Stdout)
-	enc.SetIndent("", "  ")
-	return enc.Encode(report)
+	return output.Print(env.Stdout, report)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/migration"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/downtime"
@@ -20,7 +21,7 @@ import (
 
 func newBenchMigrationCmd(env ui.Env) *cobra.Command {
 	var cfg migration.Config
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "migration",
 		Short: "Measure the downtime of live migrations of a VM",
@@ -36,7 +37,7 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 			"  weft bench migration --binding masquerade --encapsulation host-gw -n 4",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), samples(cfg.N)); err != nil {
+			if err := cmp.Or(samples(cfg.N)); err != nil {
 				return err
 			}
 			bindings := []string{string(model.VMDirect), string(model.VMMasquerade), string(model.VMBridge)}
@@ -81,6 +82,6 @@ Keys of -o json: rows [{what, n, median, min, max}] in milliseconds, resets, not
 		"`BINDING` of the VM: direct, masquerade or bridge",
 	)
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/path"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newBenchPathCmd(env ui.Env) *cobra.Command {
 	var cfg path.Config
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "path",
 		Short: "Measure pod-to-pod traffic, compared with flannel's dataplane and the bare wire",
@@ -33,7 +34,7 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 			"  weft bench path --guards --backends host-gw,vxlan --tests \"tcp rr,udp rr\" -n 31 --span 150ms",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -55,7 +56,7 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 	fl.StringVar(&cfg.Flanneld, "flanneld", "", "`FILE` of the program flanneld, built with its udp backend")
 	fl.StringVar(&cfg.Etcd, "etcd", "", "`FILE` of the program etcd")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of ways")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

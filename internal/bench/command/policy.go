@@ -10,12 +10,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/policy"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newBenchPolicyCmd(env ui.Env) *cobra.Command {
 	var cfg policy.Config
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "policy",
 		Short: "Measure the cost of network policies, compared with rules of iptables, Calico and kube-router",
@@ -32,7 +33,7 @@ few, fewMin, fewMax}], notes.`,
 			"  weft bench policy --engines routed,calico,weft -n 3 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -53,6 +54,6 @@ few, fewMin, fewMax}], notes.`,
 	fl.DurationVar(&cfg.Span, "span", 150*time.Millisecond, "`DURATION` of one test of one node")
 	fl.IntVar(&cfg.Program, "program", 10000, "`COUNT` of entries to program; 0 skips that")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of nodes")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }

@@ -11,12 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newBenchRepairCmd(env ui.Env) *cobra.Command {
 	cfg := bench.RepairConfig{Agent: agentProgram(env)}
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "repair",
 		Short: "Measure how long the agent takes to repair drift at running pods, and its CPU time when idle",
@@ -34,7 +35,7 @@ Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min
 			"  weft bench repair -n 0 --flushes 0 --idle 10m",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -52,6 +53,6 @@ Keys of -o json: pods, idle, rows [{extent, what, metric, unit, n, p50, p95, min
 	fl.IntVar(&cfg.Flushes, "flushes", 20, "`COUNT` of samples per kind of drift at all pods")
 	fl.DurationVar(&cfg.Idle, "idle", time.Minute, "`DURATION` of measuring the idle agent; 0s skips that")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of drifts")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }

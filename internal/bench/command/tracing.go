@@ -9,12 +9,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/tracing"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 )
 
 func newBenchTraceCmd(env ui.Env) *cobra.Command {
 	var cfg tracing.Config
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "trace",
 		Short: "Measure what a trace costs connections that it does not follow",
@@ -27,7 +28,7 @@ Keys of -o json: rows [{kind, n, median, ratio, low, high}], notes.`,
 			"  weft bench trace -n 31 --span 500ms -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			report, err := tracing.Run(cmd.Context(), cfg)
@@ -41,6 +42,6 @@ Keys of -o json: rows [{kind, n, median, ratio, low, high}], notes.`,
 	fl.IntVarP(&cfg.N, "n", "n", 15, "`COUNT` of rounds")
 	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "`DURATION` of one kind in a round")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of kinds")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }

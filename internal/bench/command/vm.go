@@ -11,13 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/bench/vm"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 )
 
 func newBenchVMCmd(env ui.Env) *cobra.Command {
 	var cfg vm.Config
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "vm",
 		Short: "Measure the bindings between a VM and its pod's network, compared with the in-pod bridge",
@@ -33,7 +34,7 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 			"  weft bench vm --tests \"frames out,tcp rr\" -n 11 -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := cmp.Or(ui.TextOrJSON(output), ui.UsageError(cfg.Check())); err != nil {
+			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
@@ -53,7 +54,7 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "`DURATION` of one test of one node")
 	fl.IntVar(&cfg.Starts, "starts", 100, "`COUNT` of VMs of each design to start; 0 skips that")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of nodes")
-	fl.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/kube"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -29,14 +30,14 @@ type Source struct {
 }
 
 // Flags adds the flags of the datastore, and -o.
-func (f *Source) Flags(cmd *cobra.Command, output *string) {
+func (f *Source) Flags(cmd *cobra.Command, output **printer.Format) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
 		"kubeconfig `FILE` (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	cmd.Flags().StringVar(&f.Config, "config", "",
 		"`FILE` of an agent's configuration: use its datastore (directory, API server or etcd)")
 	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
-	cmd.Flags().StringVarP(output, "output", "o", "text", "output `FORMAT`: text or json")
+	*output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 }
 
 // Open opens the datastore.

@@ -27,15 +27,6 @@ func Misusef(hint, format string, args ...any) error {
 	return UsageError(model.Errorf(model.CodeInvalidConf, hint, format, args...))
 }
 
-// BadOutput returns the usage error for an unknown output format.
-func BadOutput(output string, values ...string) error {
-	example := values[0]
-	if slices.Contains(values, "json") {
-		example = "json"
-	}
-	return Misusef("for example -o "+example, "--output %q is not %s", output, model.OneOf(values))
-}
-
 // withHint adds a hint to a usage error that has none.
 func withHint(cmd *cobra.Command, err error) error {
 	var fault *model.Error
@@ -178,6 +169,15 @@ func invalidValue(invalid *pflag.InvalidValueError) error {
 		return Misusef(hint, "%s %q is out of range", dashed(f), invalid.GetValue())
 	}
 	kind := f.Value.Type()
+	if values, ok := f.Value.(interface{ Choices() string }); ok {
+		if fault := (*model.Error)(nil); errors.As(invalid, &fault) {
+			return Misusef(fault.Hint, "%s: %w", dashed(f), fault)
+		}
+		if strings.Contains(values.Choices(), "json") {
+			hint = "for example -o json"
+		}
+		return Misusef(hint, "%s %q is not %s", dashed(f), invalid.GetValue(), values.Choices())
+	}
 	is := map[string]string{
 		"bool": "true or false", "duration": "a duration with a unit (ms, s, m or h)", "ip": "an IP address",
 		"ipNet": "a prefix", "stringToString": "NAME=VALUE",

@@ -115,7 +115,7 @@ func (f *flags) check() error {
 		return ui.Misusef("add the directory of the plugins, often --bin-dir /opt/cni/bin", "--bin-dir is missing")
 	}
 	if f.output != "text" && f.output != "json" {
-		return ui.BadOutput(f.output, "text", "json")
+		return ui.Misusef("for example -o json", "--output %q is not text or json", f.output)
 	}
 	if f.cfg.Timeout < time.Second || f.cfg.Timeout > 10*time.Minute {
 		return ui.Misusef("for example --timeout 30s", "--timeout %v is out of range: 1s to 10m", f.cfg.Timeout)

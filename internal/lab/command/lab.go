@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/connectivity"
@@ -151,7 +152,7 @@ func newLabDownCmd(env ui.Env, f *labFlags) *cobra.Command {
 }
 
 func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
-	var output *string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, pods and addresses",
@@ -168,8 +169,8 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *output == "json" {
-				err = ui.PrintJSON(env.Stdout, st)
+			if output.Document() {
+				err = output.Print(env.Stdout, st)
 			} else {
 				err = printStatus(env, st)
 			}
@@ -179,7 +180,7 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 			return err
 		},
 	}
-	output = ui.OutputFlag(cmd, "text", "json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -256,7 +257,7 @@ func join[T fmt.Stringer](in []T) string {
 
 func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var timeout time.Duration
-	var output *string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "reach",
 		Short: "Test connectivity between all pods and nodes",
@@ -279,8 +280,8 @@ func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if *output == "json" {
-				err = ui.PrintJSON(env.Stdout, r)
+			if output.Document() {
+				err = output.Print(env.Stdout, r)
 			} else {
 				err = printConnectivity(env.Stdout, r)
 			}
@@ -291,6 +292,6 @@ func newLabReachCmd(env ui.Env, f *labFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Second, "`DURATION` after which a pair is not reachable")
-	output = ui.OutputFlag(cmd, "text", "json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }

@@ -8,13 +8,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 )
 
 func newLabMigrateCmd(env ui.Env, f *labFlags) *cobra.Command {
 	m := lab.Migrate{Self: env.Self, Env: childEnv(env), Logf: progress(env)}
-	var output *string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "migrate [NAMESPACE/]VM NODE",
 		Short: "Live-migrate a VM and measure the downtime",
@@ -34,15 +35,15 @@ func newLabMigrateCmd(env ui.Env, f *labFlags) *cobra.Command {
 			switch {
 			case err != nil:
 				return err
-			case *output == "json":
-				return ui.PrintJSON(env.Stdout, result)
+			case output.Document():
+				return output.Print(env.Stdout, result)
 			}
 			return printMigration(env.Stdout, result)
 		},
 	}
 	cmd.Flags().StringVar(&m.Peer, "from", "",
 		"`NODE|POD` that connects to the VM (default: one that is on neither the source nor the target node)")
-	output = ui.OutputFlag(cmd, "text", "json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

@@ -14,6 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/graph"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/connectivity"
@@ -102,7 +104,7 @@ func connectivityError(r connectivity.Report) error {
 }
 
 func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
-	var output *string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "graph",
 		Short: "Draw wires, tunnels, nodes and pods as dot or SVG, or list them",
@@ -127,12 +129,10 @@ func newLabGraphCmd(env ui.Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			g := st.Diagram(m.Layout, labMeshes(cmd.Context(), d, st))
-			format := map[string]func() string{"dot": g.DOT, "svg": g.SVG, "text": g.Text, "json": g.JSON}
-			_, err = io.WriteString(env.Stdout, format[*output]())
-			return err
+			return printDiagram(env.Stdout, output, g)
 		},
 	}
-	output = ui.OutputFlag(cmd, "dot", "svg", "text", "json")
+	output = printer.Flag(cmd.Flags(), dot, svg, printer.Text, printer.JSON)
 	return cmd
 }
 
@@ -232,4 +232,26 @@ func execIn(ctx context.Context, env ui.Env, d lab.Dir, at lab.Location, name st
 		return fmt.Errorf("command %q: %w", argv[0], err)
 	}
 	return nil
+}
+
+// Formats of a diagram.
+const (
+	dot = "dot" // of Graphviz
+	svg = "svg"
+)
+
+func printDiagram(w io.Writer, output *printer.Format, g graph.Diagram) error {
+	var text string
+	switch {
+	case output.Document():
+		return output.Print(w, g)
+	case output.Is(dot):
+		text = g.DOT()
+	case output.Is(svg):
+		text = g.SVG()
+	default:
+		text = g.Text()
+	}
+	_, err := io.WriteString(w, text)
+	return err
 }

@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/sandbox"
 )
 
 func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the pods of a runtime",
@@ -24,28 +25,18 @@ func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			"  weft sandbox list -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := checkOutput(output); err != nil {
-				return err
-			}
 			pods, err := sandbox.NewClient(f.stateDir).List(cmd.Context())
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return ui.PrintJSON(env.Stdout, pods)
+			if output.Document() {
+				return output.Print(env.Stdout, pods)
 			}
 			return printPods(env.Stdout, pods)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
-}
-
-func checkOutput(s string) error {
-	if s != "text" && s != "json" {
-		return ui.BadOutput(s, "text", "json")
-	}
-	return nil
 }
 
 func printPods(w io.Writer, pods []sandbox.Pod) error {
@@ -85,10 +76,11 @@ func printPods(w io.Writer, pods []sandbox.Pod) error {
 
 func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	var namespace string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "inspect [NAMESPACE/]POD",
-		Short: "Show everything about a pod as JSON",
-		Long: "Prints a pod's sandbox, containers, network configuration, CNI results and latest errors as JSON. The keys are those of\n" +
+		Short: "Show everything about a pod",
+		Long: "Prints a pod's sandbox, containers, network configuration, CNI results and latest errors. The keys are those of\n" +
 			"`weft sandbox list -o json`, and further ones.",
 		Example: "  weft sandbox inspect web\n" +
 			"  weft sandbox inspect backend/db",
@@ -99,9 +91,10 @@ func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.PrintJSON(env.Stdout, d)
+			return output.Print(env.Stdout, d)
 		},
 	}
+	output = printer.Flag(cmd.Flags(), printer.JSON)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
 	return cmd
 }
@@ -118,9 +111,10 @@ func onePod(_ *cobra.Command, args []string) error {
 }
 
 func newSandboxStatusCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
-	return &cobra.Command{
+	var output *printer.Format
+	cmd := &cobra.Command{
 		Use:   "status",
-		Short: "Show the status of the runtime as JSON: networks, health, recovery",
+		Short: "Show the status of the runtime: networks, health, recovery",
 		Long: "Prints the runtime's process, its networks and whether they are ready, and what it recovered when it started. The exit\n" +
 			"code is 1 if no runtime is running for --state-dir.",
 		Example: "  weft sandbox status\n" +
@@ -131,7 +125,9 @@ func newSandboxStatusCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return ui.PrintJSON(env.Stdout, st)
+			return output.Print(env.Stdout, st)
 		},
 	}
+	output = printer.Flag(cmd.Flags(), printer.JSON)
+	return cmd
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/oci"
 	"github.com/weft-net/weft/internal/vm/guestimage"
@@ -26,7 +27,7 @@ under its digest, by which KubeVirt names it in a migration. Keys of -o json: ke
 			"  weft vm image --archive weft-guest.tar --name registry.example.com/weft-guest:v1",
 		Args: ui.NoArgs,
 	}
-	output := ui.OutputFlag(cmd, "text", "json")
+	output := printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	archive := cmd.Flags().String("archive", "", "`FILE` for the guest as an image for KubeVirt's kernelBoot")
 	name := cmd.Flags().String("name", "localhost/weft-guest:dev", "`NAME:TAG` of the image in the archive")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -42,8 +43,8 @@ under its digest, by which KubeVirt names it in a migration. Keys of -o json: ke
 				return err
 			}
 		}
-		if *output == "json" {
-			return ui.PrintJSON(env.Stdout, image)
+		if output.Document() {
+			return output.Print(env.Stdout, image)
 		}
 		fmt.Fprintf(env.Stdout, "%s\n%s\n", image.Kernel, image.Initrd)
 		return nil

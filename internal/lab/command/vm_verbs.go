@@ -14,8 +14,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	vmcommand "github.com/weft-net/weft/internal/vm/command"
@@ -53,17 +53,17 @@ nodeName, pod, netns, interfaces, runner, dir}.`,
 		Args: ui.NoArgs,
 	}
 	vmDirFlag(cmd.Flags(), &dir)
-	output := ui.OutputFlag(cmd, "text", "json")
+	output := printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		all, err := launch.ReadAll(absolute(dir))
 		if err != nil {
 			return err
 		}
-		if *output == "json" {
+		if output.Document() {
 			if all == nil {
 				all = []launch.Status{}
 			}
-			return ui.PrintJSON(env.Stdout, all)
+			return output.Print(env.Stdout, all)
 		}
 		w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
 		printVMs(w, all)
@@ -94,22 +94,14 @@ func newVMStatusCmd(env ui.Env) *cobra.Command {
 		Args: cobra.ExactArgs(1),
 	}
 	vmDirFlag(cmd.Flags(), &dir)
-	output := ui.OutputFlag(cmd, "yaml", "json")
+	output := printer.Flag(cmd.Flags(), printer.YAML, printer.JSON)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		st, err := vmFind(dir, args[0])
 		if err != nil {
 			return err
 		}
 		o := vmObject(st)
-		if *output == "json" {
-			return ui.PrintJSON(env.Stdout, o)
-		}
-		b, err := yaml.Marshal(o)
-		if err != nil {
-			return err
-		}
-		_, err = env.Stdout.Write(b)
-		return err
+		return output.Print(env.Stdout, o)
 	}
 	return cmd
 }

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/deploy/chart"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/release"
@@ -53,7 +54,7 @@ type flags struct {
 	dryRun, wait bool
 	timeout      time.Duration
 	yes          bool
-	output       string
+	output       *printer.Format
 }
 
 // open connects to the cluster.
@@ -202,14 +203,11 @@ updated, ready, pending}], problems [{pod, node, reason}]}.`,
 		Args:    ui.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.printStatus(cmd.Context()) },
 	}
-	cmd.Flags().StringVarP(&f.output, "output", "o", "text", "output `FORMAT`: text or json")
+	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 
 func (f *flags) printStatus(ctx context.Context) error {
-	if err := ui.TextOrJSON(f.output); err != nil {
-		return err
-	}
 	c, err := f.open()
 	if err != nil {
 		return err
@@ -218,8 +216,8 @@ func (f *flags) printStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if f.output == "json" {
-		err = ui.PrintJSON(f.env.Stdout, s)
+	if f.output.Document() {
+		err = f.output.Print(f.env.Stdout, s)
 	} else {
 		err = f.printText(s)
 	}

@@ -3,13 +3,13 @@
 package command
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/model"
@@ -19,7 +19,8 @@ import (
 
 // NewMoves returns the command weft vm moves.
 func NewMoves(env ui.Env) *cobra.Command {
-	var stateDir, output string
+	var stateDir string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "moves",
 		Short: "List the VMs on this node that keep their addresses during a live migration",
@@ -32,17 +33,12 @@ The state is "here" where the VM runs, "awaited" on the target of a migration, "
 			"  weft vm moves --state-dir /run/weft/lab/nodes/node1/agent -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := ui.TextOrJSON(output); err != nil {
-				return err
-			}
 			all, err := migration.ListAttachments(cmd.Context(), adminapi.InStateDir(stateDir))
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				e := json.NewEncoder(env.Stdout)
-				e.SetIndent("", "  ")
-				return e.Encode(all)
+			if output.Document() {
+				return output.Print(env.Stdout, all)
 			}
 			t := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
 			fmt.Fprintln(t, "VM\tSTATE\tADDRESSES\tNETWORK\tINTERFACE\tCONTAINER")
@@ -58,7 +54,7 @@ The state is "here" where the VM runs, "awaited" on the target of a migration, "
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "state `DIR` of the agent")
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

@@ -81,7 +81,7 @@ func TestVMMoves(t *testing.T) {
 		stderr string // a part
 	}{
 		{[]string{"moves"}, 0, table, ""},
-		{[]string{"moves", "-o", "yaml"}, 2, "", "yaml"},
+		{[]string{"moves", "-o", "xml"}, 2, "", "xml"},
 		{[]string{"moves", "default/db"}, 2, "", "unexpected argument"},
 		{[]string{"here", "default/db"}, 0, "", ""},
 		{[]string{"here", "default/web"}, 1, "", "the VM is not here"},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
@@ -23,7 +24,8 @@ import (
 func NewPhase1(env ui.Env) *cobra.Command {
 	in := NewInput(env)
 	var pod host.Pod
-	var path, dir, agent, output string
+	var path, dir, agent string
+	var output *printer.Format
 	var undo bool
 	cmd := &cobra.Command{
 		Use:   "phase1 FILE",
@@ -40,9 +42,6 @@ resumed by the next. With --undo everything is removed and the pod's network is 
 			"  weft vm phase1 --netns /run/netns/pod1 --undo examples/vm/masquerade.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			input, err := in.PlanInput(args[0])
 			if err != nil {
 				return err
@@ -58,8 +57,8 @@ resumed by the next. With --undo everything is removed and the pod's network is 
 			switch {
 			case err != nil || undo:
 				return err
-			case output == "json":
-				return ui.PrintJSON(env.Stdout, record)
+			case output.Document():
+				return output.Print(env.Stdout, record)
 			}
 			p := plan.Plan{Pod: record.Shared}
 			for _, n := range record.Networks {
@@ -79,7 +78,7 @@ resumed by the next. With --undo everything is removed and the pod's network is 
 	agentFlag(f, &agent)
 	f.StringVar(&dir, "state-dir", host.DefaultDir, "`DIR` of the records if there is no agent")
 	f.BoolVar(&undo, "undo", false, "remove everything and restore the pod's network")
-	f.StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

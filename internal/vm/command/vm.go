@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
@@ -22,7 +23,7 @@ import (
 // NewPlan returns the command weft vm plan.
 func NewPlan(env ui.Env) *cobra.Command {
 	in := NewInput(env)
-	var output string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
 		Short: "Show the network plan for the pod of a VirtualMachineInstance or VirtualMachine",
@@ -36,21 +37,18 @@ fragment's pod holds links, addrs, routes, sysctls and tables.`,
 			"  weft vm plan --nic default,address=10.1.2.3/32,gateway=169.254.1.1 -o json examples/vm/bridge.yaml",
 		Args: cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if output != "text" && output != "json" {
-				return ui.BadOutput(output, "text", "json")
-			}
 			p, err := in.plan(args[0])
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return ui.PrintJSON(env.Stdout, p)
+			if output.Document() {
+				return output.Print(env.Stdout, p)
 			}
 			return printPlan(env.Stdout, p)
 		},
 	}
 	in.flags(cmd)
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "output `FORMAT`: text or json")
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
 }
 

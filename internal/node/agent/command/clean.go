@@ -18,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/cli/objects"
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/controller"
@@ -32,7 +33,8 @@ import (
 // cleaning has the flags of the command.
 type cleaning struct {
 	source                     objects.Source
-	from, stateDir, output     string
+	from, stateDir             string
+	output                     *printer.Format
 	dryRun, force, keepTunnels bool
 	dropPolicies               bool
 	// root and wait are for the removal of weft itself.
@@ -84,9 +86,6 @@ Keys of -o json: found [text], done; with --from calico lookAt [text]; with --fr
 }
 
 func (c *cleaning) run(ctx context.Context, out io.Writer) error {
-	if c.output != "text" && c.output != "json" {
-		return ui.BadOutput(c.output, "text", "json")
-	}
 	switch c.from {
 	case "calico":
 	case "weft":
@@ -127,9 +126,9 @@ func (c *cleaning) run(ctx context.Context, out io.Writer) error {
 
 func (c *cleaning) print(out io.Writer, found cleanup.Calico) error {
 	lines := found.Lines()
-	if c.output == "json" {
+	if c.output.Document() {
 		some := func(s []string) []string { return append([]string{}, s...) }
-		return ui.PrintJSON(out, map[string]any{"found": some(lines), "lookAt": some(found.Unreadable), "done": !c.dryRun})
+		return c.output.Print(out, map[string]any{"found": some(lines), "lookAt": some(found.Unreadable), "done": !c.dryRun})
 	}
 	did := "removed"
 	if c.dryRun {

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cli/doctor"
-	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/hostenv"
@@ -122,8 +121,8 @@ func enterRoot(root string) error {
 }
 
 func (c *cleaning) printUninstall(out io.Writer, found uninstall.Found) error {
-	if c.output == "json" {
-		return ui.PrintJSON(out, map[string]any{
+	if c.output.Document() {
+		return c.output.Print(out, map[string]any{
 			"found": found.Objects, "pods": found.Pods, "kept": slices.Concat([]string{}, found.Kept), "done": !c.dryRun,
 		})
 	}
