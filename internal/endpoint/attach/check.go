@@ -90,7 +90,7 @@ func (c *checker) checkRecord(
 	if err != nil {
 		return nil, err
 	}
-	found, err := spaces.Diff(ctx, c.vms.compose(rec.Key(), want))
+	found, err := compare(ctx, spaces, c.vms.compose(rec.Key(), want))
 	if err != nil {
 		return nil, err
 	}
@@ -157,7 +157,7 @@ func (c *checker) checkConf(ctx context.Context, job Job, spaces kernel.Spaces, 
 		if err != nil {
 			return nil, err
 		}
-		found, err := spaces.Diff(ctx, want)
+		found, err := compare(ctx, spaces, want)
 		if err != nil {
 			return nil, err
 		}

@@ -74,7 +74,7 @@ func (s *priorAdd) compare(ctx context.Context, old Record, job Job, spaces kern
 	if !sameConf(old.Network, job.Network) || !sameRequest(old.Request, job.Request) {
 		return nil, alreadyAttached(job, " with another configuration")
 	}
-	diff, err := spaces.Diff(ctx, s.vms.compose(old.Key(), old.Fragment()))
+	diff, err := compare(ctx, spaces, s.vms.compose(old.Key(), old.Fragment()))
 	if err != nil {
 		return nil, err
 	}

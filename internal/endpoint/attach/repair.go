@@ -195,7 +195,7 @@ func (p *repairer) repairSpaces(
 	for i := range compared.Pod.Routes {
 		compared.Pod.Routes[i].Coexists = false
 	}
-	differences, err := spaces.Diff(ctx, compared)
+	differences, err := compare(ctx, spaces, compared)
 	if err != nil {
 		return false, err
 	}

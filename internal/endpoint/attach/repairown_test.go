@@ -83,6 +83,42 @@ func TestPodsOwnChangesStay(t *testing.T) {
 	n.clean("DEL")
 }
 
+// TestForwardingStays: a routed pod begins without forwarding. What enables it there (KubeVirt, for a guest with masquerade)
+// is not undone, by a repair or the same ADD again, and CHECK passes.
+func TestForwardingStays(t *testing.T) {
+	n := newRepairNode(t, true)
+	job, result := n.routedPod(calico, "web-0")
+	forwarding := func() string {
+		return strings.Join(strings.Fields(nettest.Run(t, job.Netns, "sysctl", "-n", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")), " ")
+	}
+	if got := forwarding(); got != "0 0" {
+		t.Fatalf("a new pod forwards: %s", got)
+	}
+	nettest.Run(t, job.Netns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	if repaired, err := n.Repair(t.Context(), job.Request.Key()); err != nil || repaired {
+		t.Errorf("repaired %v: %v", repaired, err)
+	}
+	// Another drift, which is repaired, does not take it along.
+	nettest.Run(t, job.Netns, "ip", "route", "flush", "default")
+	if repaired, err := n.Repair(t.Context(), job.Request.Key()); err != nil || !repaired {
+		t.Errorf("a missing route: repaired %v: %v", repaired, err)
+	}
+	if again := n.add(job); again.IPs[0].Address != result.IPs[0].Address {
+		t.Errorf("the same ADD again: %+v, first %+v", again, result)
+	}
+	job.Prev = &result
+	if err := n.Check(t.Context(), job); err != nil {
+		t.Errorf("CHECK: %v", err)
+	}
+	if got := forwarding(); got != "1 1" {
+		t.Errorf("forwarding is %s after repairs, want 1 1", got)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
+	n.clean("DEL")
+}
+
 // TestDownAfterOwnChange: a link that the pod has changed on purpose, and that goes down later, is brought up again as
 // the pod has changed it.
 func TestDownAfterOwnChange(t *testing.T) {

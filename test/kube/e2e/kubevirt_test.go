@@ -174,6 +174,13 @@ func (c kubeVirtCluster) testVM(t *testing.T, binding, yaml string) {
 			c.reachBothWays(t, ns, p, addr)
 		}
 	})
+	t.Run("agent", func(t *testing.T) { // a new agent compares all pods with their attachments
+		c.kubectl(t, "-n", "kube-system", "rollout", "restart", "daemonset/weft")
+		c.weftReady(t)
+		for _, p := range pods {
+			c.reachBothWays(t, ns, p, addr)
+		}
+	})
 	t.Run("policy", func(t *testing.T) { c.testVMPolicy(t, ns, pods, addr) })
 	t.Run("migration", func(t *testing.T) { c.testMigration(t, ns, binding, addr) })
 	t.Run("restart", func(t *testing.T) {
