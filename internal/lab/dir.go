@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/flock"
+	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
@@ -69,6 +70,10 @@ type Marker struct {
 	Version int    `json:"weftLab"`
 	Phase   string `json:"phase"` // starting, up, going
 	Layout  Layout `json:"layout"`
+	// Created is when up was called; zero for a lab of an older version.
+	Created time.Time `json:"created,omitzero"`
+	// Cuts are the frames that the wires lose.
+	Cuts []cut.Cut `json:"cuts,omitempty"`
 }
 
 const markerVersion = 1
@@ -116,6 +121,13 @@ func (d Dir) noLab() error {
 		"no lab in %s", d)
 }
 
+// notUp returns the error for a lab that up has not completed.
+func notUp(d Dir, phase string) error {
+	return model.Errorf(model.CodeTryAgain,
+		fmt.Sprintf("wait for `weft lab up`; if it was killed, repeat it or remove the lab with `weft lab down --dir %s`", d),
+		"the lab in %s is not up (%s)", d, phase)
+}
+
 // lock locks the state directory, which must exist. It waits two seconds for another command.
 func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
 	limited, cancel := context.WithTimeout(ctx, 2*time.Second)
@@ -129,6 +141,16 @@ func (d Dir) lock(ctx context.Context) (unlock func(), err error) {
 			"another weft command is using the lab in %s", d)
 	}
 	return nil, d.unwritable(err)
+}
+
+// locked reports whether a command is using the lab.
+func (d Dir) locked() bool {
+	f, err := os.Open(d.at(lockName))
+	if err != nil {
+		return false
+	}
+	defer func() { _ = f.Close() }()
+	return errors.Is(flock.Try(f.Fd(), flock.Shared), flock.ErrHeld)
 }
 
 func (d Dir) unwritable(err error) error {

@@ -8,14 +8,12 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/lab/limits"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
@@ -23,50 +21,26 @@ import (
 
 // preflight refuses a lab that this host cannot run, before anything is created.
 func (u Up) preflight(ctx context.Context) error {
-	if err := checkInotify("/proc", u.Spec.Nodes); err != nil {
+	if err := (limits.Lab{Nodes: u.Spec.Nodes, Pods: u.pods()}).Check("/proc"); err != nil {
 		return err
 	}
 	return u.Spec.checkKernel(ctx)
 }
 
-// inotifyPerNode is the number of inotify instances of a node: the agent has three, the sandbox runtime one.
-const inotifyPerNode = 4
-
-const inotifyLimit = "fs.inotify.max_user_instances"
-
-// checkInotify refuses more nodes than the kernel's limit of inotify instances per user allows.
-func checkInotify(proc string, nodes int) error {
-	b, err := os.ReadFile(filepath.Join(proc, "sys", strings.ReplaceAll(inotifyLimit, ".", "/")))
-	if err != nil {
-		return nil // the limit is unknown; nodes will fail if it is too low
-	}
-	limit, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return fmt.Errorf("%s: %w", inotifyLimit, err)
-	}
-	const spare = 8 // for other programs
-	used := inotifyInstances(proc)
-	if need := used + nodes*inotifyPerNode + spare; need > limit {
-		return model.Errorf(
-			model.CodeLimited, fmt.Sprintf("sysctl -w %s=%d, or choose fewer --nodes", inotifyLimit, max(1024, 2*need)),
-			"%d nodes need %d inotify instances in addition to %d in use, and %s is %d", nodes, nodes*inotifyPerNode+spare, used,
-			inotifyLimit, limit)
-	}
-	return nil
-}
-
-// inotifyInstances counts the inotify instances of this user's processes.
-func inotifyInstances(proc string) int {
-	dirs, _ := filepath.Glob(filepath.Join(proc, "[0-9]*"))
+// pods estimates the number of pods of the manifests. What cannot be read is reported later, with its path.
+func (u Up) pods() int {
 	n := 0
-	for _, dir := range dirs {
-		var st syscall.Stat_t
-		if syscall.Stat(dir, &st) != nil || int(st.Uid) != os.Geteuid() {
+	for _, from := range u.From {
+		s, err := dir.Open(from)
+		if err != nil {
 			continue
 		}
-		fds, _ := os.ReadDir(filepath.Join(dir, "fd"))
-		for _, fd := range fds {
-			if to, err := os.Readlink(filepath.Join(dir, "fd", fd.Name())); err == nil && to == "anon_inode:inotify" {
+		objects, err := s.List("")
+		if err != nil {
+			continue
+		}
+		for _, o := range objects {
+			if o.Is("Pod") || isVM(o) && !u.NoVMs {
 				n++
 			}
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab/connectivity"
+	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -30,6 +31,8 @@ type Status struct {
 	VMs []launch.Status `json:"machines"` // glossary: a stable key
 	// Skipped are the Services, which do not work in a lab, each with the reason.
 	Skipped []connectivity.Skip `json:"skipped"`
+	// Cuts are the frames that the wires lose; an empty node means every node.
+	Cuts []cut.Cut `json:"cuts"`
 	// Problems are errors of the inspection, dead processes, and pods without a sandbox.
 	Problems []string `json:"problems"`
 }
@@ -80,7 +83,7 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	}
 	st := Status{
 		Name: m.Layout.Spec.Name, Dir: string(d), Phase: m.Phase, Nodes: []NodeStatus{}, Pods: []PodStatus{},
-		VMs: []launch.Status{}, Problems: []string{},
+		VMs: []launch.Status{}, Problems: []string{}, Cuts: append([]cut.Cut{}, m.Cuts...),
 	}
 	problem := func(err error) {
 		if err != nil {
@@ -107,6 +110,9 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 		vms, err := launch.ReadAll(d.VMs(n.Name))
 		problem(err)
 		st.VMs = append(st.VMs, vms...)
+	}
+	if p := d.cutProblem(ctx, m); p != "" {
+		st.Problems = append(st.Problems, p)
 	}
 	st.Problems = append(st.Problems, st.problems()...)
 	return st, nil

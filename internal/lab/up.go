@@ -132,7 +132,8 @@ func (d Dir) alive(l Layout) bool {
 
 // create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.
 func (u Up) create(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
-	if err := u.Dir.write(Marker{Phase: phaseStarting, Layout: l}); err != nil {
+	m := Marker{Phase: phaseStarting, Layout: l, Created: time.Now()}
+	if err := u.Dir.write(m); err != nil {
 		return u.Dir.unwritable(err)
 	}
 	pods, vms, others, err := u.fillStore(ctx, l)
@@ -173,7 +174,8 @@ func (u Up) create(ctx context.Context, l Layout, died context.CancelCauseFunc) 
 	if err != nil && !errors.As(err, &partial) {
 		return err
 	}
-	if err := u.Dir.write(Marker{Phase: phaseUp, Layout: l}); err != nil {
+	m.Phase = phaseUp
+	if err := u.Dir.write(m); err != nil {
 		return u.Dir.unwritable(err)
 	}
 	if failedPods != nil {

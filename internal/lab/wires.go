@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -43,7 +45,7 @@ func (l Layout) nodeLinks(i int) state.Fragment {
 	// the default route, which a lab has none of.
 	f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: netip.MustParsePrefix("169.254.1.1/32"), Link: "lo"})
 	for w, wire := range l.Wires {
-		eth, port := fmt.Sprintf("eth%d", w), fmt.Sprintf("%s-%d", n.Name, w)
+		eth, port := fmt.Sprintf("eth%d", w), portName(n.Name, w)
 		f.Host.Links = append(f.Host.Links, state.Link{
 			Name: port, Kind: state.Veth, Master: wire.Name, Up: state.On(), Peer: &state.Peer{Space: state.Pod, Name: eth},
 		})
@@ -58,6 +60,27 @@ func (l Layout) nodeLinks(i int) state.Fragment {
 		f.Pod.Neighs = append(f.Pod.Neighs, l.neighbors(i, w)...)
 	}
 	return f
+}
+
+// portName returns the name of a node's port on a wire.
+func portName(node string, wire int) string { return fmt.Sprintf("%s-%d", node, wire) }
+
+// cutWires returns the names that cuts use.
+func (l Layout) cutWires() cut.Wires {
+	var w cut.Wires
+	for _, wire := range l.Wires {
+		w.Names = append(w.Names, wire.Name)
+	}
+	for _, n := range l.Nodes {
+		w.Nodes = append(w.Nodes, n.Name)
+	}
+	return w
+}
+
+// cuts returns the packet filter of the wires.
+func (l Layout) cuts(all []cut.Cut) state.Fragment {
+	w := l.cutWires()
+	return w.Fragment(all, func(node, wire string) string { return portName(node, slices.Index(w.Names, wire)) })
 }
 
 // neighbors returns node i's permanent neighbor entries for all others on a wire. Learned entries would not suffice: the

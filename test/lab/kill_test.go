@@ -134,3 +134,53 @@ func TestKilledDown(t *testing.T) {
 		t.Errorf("only %d of %d kills hit a live down", hit, rounds)
 	}
 }
+
+// A cut that is killed at any moment is completed by the next cut, or undone by heal.
+func TestKilledCut(t *testing.T) {
+	dir := labDir(t)
+	before := takeSnapshot(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--dir", dir)
+	begun := time.Now()
+	must(t, "lab", "cut", "--dir", dir, "wire1")
+	whole := time.Since(begun)
+	must(t, "lab", "heal", "--dir", dir, "--all")
+	const rounds = 12
+	hit := 0
+	for i := range rounds {
+		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "cut", "--dir", dir, "wire0", "node1", "node2")
+		if i%2 == 0 {
+			must(t, "lab", "cut", "--dir", dir, "wire0", "node1", "node2")
+			if len(status(t, dir).Cuts) != 2 || pings(t, dir, "node1", "172.18.0.2") {
+				t.Fatalf("round %d: the link is not cut", i)
+			}
+		}
+		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "heal", "--dir", dir, "--all")
+		must(t, "lab", "heal", "--dir", dir, "--all")
+		if len(status(t, dir).Cuts) != 0 || !pings(t, dir, "node1", "172.18.0.2") {
+			t.Fatalf("round %d: the link is not healed", i)
+		}
+	}
+	t.Logf("%d of %d kills hit a live command (one takes %s)", hit, 2*rounds, whole.Round(time.Millisecond))
+	if hit < rounds/2 {
+		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
+	}
+	hit += killed(t, whole/2, "lab", "cut", "--dir", dir, "wire0")
+	must(t, "lab", "down", "--dir", dir)
+	before.expectSame(t, dir)
+}
+
+// killed starts weft and kills it after a time. It returns 1 if it was alive then, otherwise 0.
+func killed(t *testing.T, after time.Duration, args ...string) int {
+	t.Helper()
+	cmd := command(t, args...)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(after)
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+	if cmd.ProcessState.Exited() {
+		return 0
+	}
+	return 1
+}

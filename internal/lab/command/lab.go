@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/connectivity"
+	"github.com/weft-net/weft/internal/lab/cut"
 )
 
 // defaultLabDir is the default of --dir.
@@ -41,7 +42,8 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	}
 	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state `DIR` of the lab")
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
-		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f))
+		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
+		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env))
 	return cmd
 }
 
@@ -221,11 +223,24 @@ func printStatus(env ui.Env, st lab.Status) error {
 	if err := w.Flush(); err != nil {
 		return err
 	}
+	printCuts(w, st.Cuts)
+	if err := w.Flush(); err != nil {
+		return err
+	}
 	printSkipped(env.Stdout, "\n", st.Skipped)
 	for _, p := range st.Problems {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
 	}
 	return nil
+}
+
+// printCuts lists what the wires drop.
+func printCuts(w io.Writer, all []cut.Cut) {
+	head := "\nCUT WIRE\tFROM\tTO\n"
+	for _, c := range all {
+		fmt.Fprintf(w, "%s%s\t%s\t%s\n", head, c.Wire, cmp.Or(c.From, "every node"), cmp.Or(c.To, "every node"))
+		head = ""
+	}
 }
 
 // printNetworks lists the additional networks of pods.
