@@ -48,7 +48,7 @@ func (f Faults) Undo(ctx context.Context, args []string, oneWay bool) error {
 }
 
 func (f Faults) change(ctx context.Context, next func(Layout, []cut.Cut) ([]cut.Cut, error)) error {
-	unlock, m, err := f.Dir.lockUp(ctx)
+	unlock, m, err := f.Dir.LockUp(ctx)
 	if err != nil {
 		return err
 	}
@@ -96,8 +96,8 @@ func cutNames(all []cut.Cut) string {
 	return strings.Join(out, ", ")
 }
 
-// lockUp locks a lab that is up, and reads its marker.
-func (d Dir) lockUp(ctx context.Context) (unlock func(), m Marker, err error) {
+// LockUp locks a lab that is up, and reads its marker.
+func (d Dir) LockUp(ctx context.Context) (unlock func(), m Marker, err error) {
 	if _, err = d.Open(); err != nil {
 		return nil, m, err
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/pod"
 )
@@ -38,26 +39,32 @@ func (u Up) fillStore(ctx context.Context, l Layout) (pods []model.Pod, vms []la
 	}
 	problems, err := s.Problems()
 	if err = errors.Join(append(problems, err)...); err != nil {
-		return nil, nil, nil, withOriginalPaths(err, written)
+		return nil, nil, nil, OriginalPaths(err, written)
 	}
 	if u.NoVMs {
 		err = deleteVMs(ctx, s)
 	} else if vms, err = createVMPods(ctx, s); err != nil {
-		err = withOriginalPaths(err, written)
+		err = OriginalPaths(err, written)
 	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	objects, err := s.List("")
+	if err == nil {
+		err = OriginalPaths(controller{s}.replicate(ctx, objects, l), written)
+	}
+	if err == nil {
+		objects, err = s.List("")
+	}
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	c, problems := store.Cluster(objects)
 	if err := errors.Join(problems...); err != nil {
-		return nil, nil, nil, withOriginalPaths(err, written)
+		return nil, nil, nil, OriginalPaths(err, written)
 	}
 	for _, o := range objects {
-		if !handled(o) && !isVM(o) {
+		if !Handles(o) {
 			others = append(others, o.Key.String())
 		}
 	}
@@ -75,6 +82,9 @@ func (u Up) fillStore(ctx context.Context, l Layout) (pods []model.Pod, vms []la
 	}
 	return pods, vms, others, writePods(ctx, s, c, pods)
 }
+
+// Handles reports whether a lab does something with an object.
+func Handles(o store.Object) bool { return handled(o) || IsVM(o) || replicas.Is(o) }
 
 // handled reports whether the lab or its agents handle the object. Agents convert Calico's pools and reservations, for
 // example.
@@ -126,8 +136,11 @@ func (d Dir) copyManifests(from string, written map[string]string) error {
 	return nil
 }
 
-// withOriginalPaths replaces paths in an error by the paths of the files from which they were copied.
-func withOriginalPaths(err error, written map[string]string) error {
+// OriginalPaths returns an error with the paths of the files from which its paths were copied; written has them by copy.
+func OriginalPaths(err error, written map[string]string) error {
+	if err == nil {
+		return nil
+	}
 	name := func(s string) string {
 		for to, from := range written {
 			s = strings.ReplaceAll(s, to, from)
@@ -253,6 +266,19 @@ func (n Node) addrsOn(wire int) []netip.Addr {
 }
 
 func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.Pod) error {
+	if err := createNamespaces(ctx, s, c, pods); err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if _, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), bindPod(p)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// createNamespaces creates the namespaces of pods that the cluster does not have.
+func createNamespaces(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.Pod) error {
 	known := map[string]bool{}
 	for _, n := range c.Namespaces {
 		known[n.Name] = true
@@ -270,16 +296,21 @@ func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.
 		if err != nil {
 			return err
 		}
-		if _, err := s.Create(ctx, o); err != nil {
-			return err
-		}
-	}
-	for _, p := range pods {
-		if _, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), bindPod(p)); err != nil {
+		if _, err := s.Create(ctx, o); err != nil && !errors.Is(err, store.ErrExists) {
 			return err
 		}
 	}
 	return nil
+}
+
+// setUID is the edit that writes a pod's UID into a manifest without one.
+func setUID(uid string) store.Edit {
+	return func(fields map[string]any) error {
+		if meta, ok := fields["metadata"].(map[string]any); ok && (meta["uid"] == nil || meta["uid"] == "") {
+			meta["uid"] = uid
+		}
+		return nil
+	}
 }
 
 // bindPod returns an edit that sets a pod's node and UID, so that all agents and runtimes use the same UID.

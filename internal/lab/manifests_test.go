@@ -50,7 +50,7 @@ func TestFillStore(t *testing.T) {
 		"c.yaml":       podText("c", "nodeName: node1, "),
 		"d.yaml":       strings.Replace(podText("d", ""), "name: d", "name: d, namespace: far, uid: u-1", 1),
 		"node.yaml":    "apiVersion: v1\nkind: Node\nmetadata: {name: node2, labels: {disk: fast}}\n",
-		"deploy.yaml":  "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: x, namespace: far}\n",
+		"deploy.yaml":  "apiVersion: apps/v1\nkind: StatefulSet\nmetadata: {name: x, namespace: far}\n",
 		"other.json":   "{ not a manifest",
 		"sub/e.yaml":   podText("e", ""),
 		".hidden.yaml": "neither: this",
@@ -60,7 +60,7 @@ func TestFillStore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if d := cmp.Diff([]string{"Deployment far/x"}, others); d != "" {
+	if d := cmp.Diff([]string{"StatefulSet far/x"}, others); d != "" {
 		t.Error(d)
 	}
 	where := map[string]string{}

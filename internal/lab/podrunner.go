@@ -61,7 +61,7 @@ type podRunner struct {
 	tried map[podKey]string
 }
 
-// sync starts new pods. Pods with a status were started before, by `up` or by this runner.
+// sync starts new pods and stops deleted ones. Pods with a status were started before, by `up` or by a runner.
 func (r *podRunner) sync(ctx context.Context) error {
 	m, err := r.Dir.Open()
 	if err != nil || m.Phase != phaseUp {
@@ -72,7 +72,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 			return err
 		}
 		r.vms = &vmRunner{
-			Up: Up{Dir: r.Dir, Self: r.Self, Env: r.Env}, node: r.Node, store: r.store, started: map[string]store.Key{},
+			Up: Up{Dir: r.Dir, Self: r.Self, Env: r.Env}, node: r.Node, store: r.store, started: map[string]bool{},
 			died:    func(err error) { r.Log.Error("VM of the lab's store ended", "err", err) },
 			stopPod: r.stop, wait: &r.wait,
 		}
@@ -81,33 +81,48 @@ func (r *podRunner) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c, _ := store.Cluster(objects)
-	c.Nodes = nil // the layout has the nodes
-	c.Pods = slices.DeleteFunc(c.Pods, func(p model.Pod) bool {
-		return p.Node != "" && len(m.Layout.findNode(p.Node).Addrs[0]) == 0
-	})
-	pods, err := schedule(c, m.Layout)
-	if err != nil {
-		return err
+	leads := r.leads(m.Layout)
+	var errs []error
+	if leads {
+		errs = append(errs, controller{r.store}.sync(ctx, objects, m.Layout))
 	}
-	errs := []error{r.stopDeleted(ctx), r.vms.sync(ctx, objects, c.Pods)}
-	for _, p := range pods {
-		if p.Node == r.Node && p.Phase == "" && len(p.IPs) == 0 {
+	c, _ := store.Cluster(objects)
+	errs = append(errs, r.vms.sync(ctx, objects, c.Pods, leads), r.stopDeleted(ctx, c.Pods))
+	for _, p := range c.Pods {
+		if p.Node == r.Node && p.Phase == "" && len(p.IPs) == 0 && m.Layout.findNode(r.Node).Phase == "" {
 			errs = append(errs, r.start(ctx, m.Layout, c, p))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// stopDeleted stops the pods that the store does not have anymore, and waits until they are gone, because new pods may
-// need their ports. An object of a file that cannot be read is still there.
-func (r *podRunner) stopDeleted(ctx context.Context) error {
+// leads reports whether this runner runs the lab's controller: that of the first node whose runtime is running.
+func (r *podRunner) leads(l Layout) bool {
+	for _, n := range l.Schedulable().Nodes {
+		if n.Name == r.Node || r.Dir.running(n.Name, roleSandbox) {
+			return n.Name == r.Node
+		}
+	}
+	return false
+}
+
+// stopDeleted stops the pods that the lab started on this node and the store does not have anymore, or has as another pod,
+// and waits until they are gone, because new pods may need their ports. While a file of the store cannot be read, all
+// are still there.
+func (r *podRunner) stopDeleted(ctx context.Context, pods []model.Pod) error {
+	if problems, err := r.store.Problems(); err != nil || len(problems) > 0 {
+		return err
+	}
+	records, err := r.Dir.podRecords(r.Node)
+	if err != nil {
+		return err
+	}
 	var errs []error
-	for key := range r.tried {
-		if _, err := r.store.Get(store.PodKey(key.namespace, key.name)); !errors.Is(err, store.ErrNotFound) {
+	for uid, key := range records {
+		if slices.ContainsFunc(pods, func(p model.Pod) bool { return p.UID == uid && p.Node == r.Node }) {
 			continue
 		}
-		if err := r.stop(ctx, key); err != nil {
+		if err := r.stopRecorded(ctx, uid, key); err != nil {
 			errs = append(errs, fmt.Errorf("pod %s/%s: %w", key.namespace, key.name, err))
 			continue
 		}
@@ -116,12 +131,32 @@ func (r *podRunner) stopDeleted(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// stopRecorded stops a pod of a UID, unless another pod has its name by now, and removes its record.
+func (r *podRunner) stopRecorded(ctx context.Context, uid string, key podKey) error {
+	have, err := r.Dir.Sandboxes(r.Node).Get(ctx, key.namespace, key.name)
+	switch {
+	case isUnknownPod(err):
+	case err != nil:
+		return err
+	case have.UID == uid:
+		if err := r.stop(ctx, key); err != nil {
+			return err
+		}
+	}
+	return r.Dir.forgetPod(r.Node, uid)
+}
+
+func isUnknownPod(err error) bool {
+	var f *model.Error
+	return errors.As(err, &f) && f.Code == model.CodeUnknownContainer
+}
+
 func (r *podRunner) stop(ctx context.Context, key podKey) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	runtime, grace := r.Dir.Sandboxes(r.Node), time.Duration(0)
 	err := runtime.Stop(ctx, key.namespace, key.name, &grace, true)
-	if f := (*model.Error)(nil); errors.As(err, &f) && f.Code == model.CodeUnknownContainer {
+	if isUnknownPod(err) {
 		return nil
 	}
 	if err != nil {
@@ -141,10 +176,10 @@ func (r *podRunner) start(ctx context.Context, l Layout, c model.Cluster, p mode
 	if _, _, err := pod.Parse(o.Raw, "manifest"); err != nil {
 		return fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
 	}
-	if err := writePods(ctx, r.store, c, []model.Pod{p}); err != nil {
+	if err := createNamespaces(ctx, r.store, c, []model.Pod{p}); err != nil {
 		return err
 	}
-	if o, err = r.store.Get(o.Key); err != nil {
+	if o, err = r.store.Modify(ctx, o.Key, setUID(p.UID)); err != nil {
 		return err
 	}
 	r.tried[key] = o.Version

@@ -72,6 +72,9 @@ func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod,
 	if err != nil {
 		return sandbox.Pod{}, err
 	}
+	if err := u.Dir.recordPod(p.Node, p.UID, podKey{p.Namespace, p.Name}); err != nil {
+		return sandbox.Pod{}, err
+	}
 	runtime := u.Dir.Sandboxes(p.Node)
 	applied, err := runtime.Apply(ctx, o.Raw, "manifest")
 	if err != nil {

@@ -40,7 +40,7 @@ func (u Up) pods() int {
 			continue
 		}
 		for _, o := range objects {
-			if o.Is("Pod") || isVM(o) && !u.NoVMs {
+			if o.Is("Pod") || IsVM(o) && !u.NoVMs {
 				n++
 			}
 		}

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -19,8 +19,8 @@ import (
 	"github.com/weft-net/weft/internal/vm/manifest"
 )
 
-// vmRunner runs the VMs of one node that are added to the store of a running lab, in pods that it adds, and ends those that
-// it started when they are deleted there.
+// vmRunner runs the VMs of one node that are added to the store of a running lab, in pods that it adds, and ends the VMs of
+// the node whose objects are deleted there: the files of the node's VMs name them, whatever process started them.
 type vmRunner struct {
 	Up
 	node  string
@@ -31,14 +31,15 @@ type vmRunner struct {
 	wait    *sync.WaitGroup
 
 	mu      sync.Mutex
-	started map[string]store.Key // VMs by namespace/name, with their objects; guarded by mu
+	started map[string]bool // VMs by namespace/name that this process started; guarded by mu
 }
 
-// sync starts and ends VMs. The VMs of `weft lab up` have their pods already, and their files are there.
-func (r *vmRunner) sync(ctx context.Context, objects []store.Object, pods []model.Pod) error {
-	errs := []error{r.endDeleted(ctx)}
+// sync starts and ends VMs. The VMs of `weft lab up` have their pods already, and their files are there. leads reports
+// whether this runner adds pods of VMs to the store.
+func (r *vmRunner) sync(ctx context.Context, objects []store.Object, pods []model.Pod, leads bool) error {
+	errs := []error{r.endDeleted(ctx, pods)}
 	for _, o := range objects {
-		if !isVM(o) {
+		if !IsVM(o) {
 			continue
 		}
 		l, err := manifest.ReadLaunch(o.Raw, manifest.Options{})
@@ -49,8 +50,10 @@ func (r *vmRunner) sync(ctx context.Context, objects []store.Object, pods []mode
 		i := slices.IndexFunc(pods, func(p model.Pod) bool {
 			return p.Namespace == l.VM.Namespace && p.Annotations[launch.DomainAnnotation] == l.VM.Name
 		})
-		if i < 0 {
+		if i < 0 && leads {
 			errs = append(errs, r.addPod(ctx, l))
+		} else if i < 0 {
+			continue
 		} else if p := pods[i]; p.Name == launch.PodName(l.VM.Name) && p.Node == r.node && p.Phase == "Running" {
 			errs = append(errs, r.start(ctx, l, o))
 		}
@@ -79,13 +82,13 @@ func (r *vmRunner) start(ctx context.Context, l manifest.Launch, o store.Object)
 	key := l.VM.Key()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, started := r.started[key]; started {
+	if r.started[key] {
 		return nil
 	}
 	if _, err := os.Stat(launch.VMDir(r.Dir.VMs(r.node), key) + ".yaml"); !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	r.started[key] = o.Key
+	r.started[key] = true
 	r.wait.Go(func() {
 		ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 		defer cancel()
@@ -101,43 +104,52 @@ func (r *vmRunner) start(ctx context.Context, l manifest.Launch, o store.Object)
 func (r *vmRunner) ended(key string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, wanted := r.started[key]; wanted {
+	if r.started[key] {
 		r.died(err)
 	}
 }
 
-// endDeleted ends the VMs that the store does not have anymore, and deletes their pods.
-func (r *vmRunner) endDeleted(ctx context.Context) error {
+// endDeleted ends the VMs that the store does not have anymore, and deletes their pods. While a file of the store cannot
+// be read, all are still there.
+func (r *vmRunner) endDeleted(ctx context.Context, pods []model.Pod) error {
+	files, err := filepath.Glob(filepath.Join(r.Dir.VMs(r.node), "*.yaml"))
+	if err != nil || len(files) == 0 {
+		return err
+	}
+	if problems, err := r.store.Problems(); err != nil || len(problems) > 0 {
+		return err
+	}
 	var errs []error
-	for key, object := range r.deleted() {
-		if err := r.end(ctx, key); err != nil {
-			r.mu.Lock()
-			r.started[key] = object // try again
-			r.mu.Unlock()
-			errs = append(errs, err)
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
 		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		o, err := store.NewObject(raw)
+		if err != nil {
+			continue // another program's: the lab writes what it has read from the store
+		}
+		if _, err := r.store.Get(o.Key); !errors.Is(err, store.ErrNotFound) {
+			continue
+		}
+		errs = append(errs, r.end(ctx, o.Key.Namespace, o.Key.Name, pods))
 	}
 	return errors.Join(errs...)
 }
 
-// deleted forgets the VMs that were deleted, and returns them.
-func (r *vmRunner) deleted() map[string]store.Key {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	out := map[string]store.Key{}
-	for key, object := range r.started {
-		if _, err := r.store.Get(object); errors.Is(err, store.ErrNotFound) {
-			out[key] = object
-			delete(r.started, key)
-		}
-	}
-	return out
-}
-
-// end ends a VM, and removes its files and its pod.
-func (r *vmRunner) end(ctx context.Context, key string) error {
+// end ends a VM, and removes its files and its pods on this node. It can be repeated after any of its steps: the VM's
+// manifest is removed last.
+func (r *vmRunner) end(ctx context.Context, namespace, name string, pods []model.Pod) error {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
+	key := namespace + "/" + name
+	r.mu.Lock()
+	delete(r.started, key)
+	r.mu.Unlock()
 	at := launch.VMDir(r.Dir.VMs(r.node), key)
 	st, found, err := launch.Read(at)
 	if err == nil && found {
@@ -146,23 +158,30 @@ func (r *vmRunner) end(ctx context.Context, key string) error {
 	if err != nil {
 		return err
 	}
-	for _, path := range []string{at + ".yaml", at + ".log"} {
+	if err := os.RemoveAll(at); err != nil {
+		return fmt.Errorf("VM %s: %w", key, err)
+	}
+	for _, p := range pods {
+		if p.Namespace != namespace || p.Annotations[launch.DomainAnnotation] != name || p.Node != r.node {
+			continue
+		}
+		pod := store.PodKey(p.Namespace, p.Name)
+		if err := r.stopPod(ctx, podKey{p.Namespace, p.Name}); err != nil {
+			return fmt.Errorf("%s: %w", pod, err)
+		}
+		if err := r.store.Delete(ctx, pod, ""); err != nil && !errors.Is(err, store.ErrNotFound) {
+			return fmt.Errorf("%s: %w", pod, err)
+		}
+	}
+	if err := r.deleteClaims(ctx, namespace, name); err != nil {
+		return err
+	}
+	for _, path := range []string{at + ".log", at + ".yaml"} {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("VM %s: %w", key, err)
 		}
 	}
-	if err := os.RemoveAll(at); err != nil {
-		return fmt.Errorf("VM %s: %w", key, err)
-	}
-	namespace, name, _ := strings.Cut(key, "/")
-	pod := store.PodKey(namespace, launch.PodName(name))
-	if err := r.stopPod(ctx, podKey{namespace, pod.Name}); err != nil {
-		return fmt.Errorf("%s: %w", pod, err)
-	}
-	if err := r.store.Delete(ctx, pod, ""); err != nil && !errors.Is(err, store.ErrNotFound) {
-		return fmt.Errorf("%s: %w", pod, err)
-	}
-	return r.deleteClaims(ctx, namespace, name)
+	return nil
 }
 
 // deleteClaims releases the addresses of a VM that was deleted, as weft-controller does in a cluster.

@@ -34,8 +34,8 @@ type labVM struct {
 	node string
 }
 
-// isVM reports whether an object is a VM of KubeVirt.
-func isVM(o store.Object) bool {
+// IsVM reports whether an object is a VM of KubeVirt.
+func IsVM(o store.Object) bool {
 	return o.Key.Group == "kubevirt.io" && (o.Key.Kind == "VirtualMachineInstance" || o.Key.Kind == "VirtualMachine")
 }
 
@@ -47,7 +47,7 @@ func createVMPods(ctx context.Context, s *dir.Store) ([]labVM, error) {
 	}
 	var out []labVM
 	for _, o := range objects {
-		if !isVM(o) {
+		if !IsVM(o) {
 			continue
 		}
 		l, err := manifest.ReadLaunch(o.Raw, manifest.Options{})
@@ -81,7 +81,7 @@ func deleteVMs(ctx context.Context, s *dir.Store) error {
 		return err
 	}
 	for _, o := range objects {
-		if !isVM(o) {
+		if !IsVM(o) {
 			continue
 		}
 		if err := s.Delete(ctx, o.Key, ""); err != nil {

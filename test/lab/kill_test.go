@@ -184,3 +184,34 @@ func killed(t *testing.T, after time.Duration, args ...string) int {
 	}
 	return 1
 }
+
+// An apply or a delete that is killed at any moment is completed by the next one, and down removes everything.
+func TestKilledApply(t *testing.T) {
+	dir := labDir(t)
+	before := takeSnapshot(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--dir", dir)
+	manifest := write(t, "all.yaml", sleeper("one", "")+"---\n"+deployment("front", 3, "1000"))
+	begun := time.Now()
+	must(t, "lab", "apply", "--dir", dir, "-f", manifest, "--wait", "0")
+	whole := 2 * time.Since(begun)
+	must(t, "lab", "delete", "--dir", dir, "-f", manifest)
+	const rounds = 6
+	hit := 0
+	for i := range rounds {
+		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "apply", "--dir", dir, "-f", manifest)
+		must(t, "lab", "apply", "--dir", dir, "-f", manifest)
+		if st := status(t, dir); len(st.Pods) != 4 || len(st.Problems) != 0 {
+			t.Fatalf("round %d: %+v, %q", i, st.Pods, st.Problems)
+		}
+		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "delete", "--dir", dir, "-f", manifest)
+		must(t, "lab", "delete", "--dir", dir, "-f", manifest)
+		within(t, time.Minute, "no pod is left", func() bool { st, _ := degradedStatus(t, dir); return len(st.Pods) == 0 })
+	}
+	t.Logf("%d of %d kills hit a live command", hit, 2*rounds)
+	if hit < rounds/2 {
+		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
+	}
+	killed(t, whole, "lab", "apply", "--dir", dir, "-f", manifest)
+	must(t, "lab", "down", "--dir", dir)
+	before.expectSame(t, dir)
+}

@@ -43,7 +43,8 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state `DIR` of the lab")
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
-		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env))
+		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env), newLabApplyCmd(env, f), newLabDeleteCmd(env, f),
+		newLabScaleCmd(env, f))
 	return cmd
 }
 
