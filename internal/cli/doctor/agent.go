@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
@@ -122,7 +121,7 @@ func meshReconciled(ctx context.Context, n Node) []Finding {
 	if n.Config.StoreDir == "" && !n.Config.Kubernetes.InCluster && n.Config.Kubernetes.Kubeconfig == "" {
 		return n.unknown("no mesh: the agent is not configured for a cluster")
 	}
-	if n.Config.Network.Mode == config.ModeMultus {
+	if n.Config.Network.Mode.OtherVendor() {
 		return skip("no mesh: another vendor's plugin routes between nodes")
 	}
 	status, err := reconcile.AskStatus(ctx, n.Config.StateDir)

@@ -125,8 +125,8 @@ func (c Config) checkFlannel() error {
 
 func (c Config) checkNetwork() error {
 	n := c.Network
-	if !slices.Contains([]Mode{ModeNone, ModeCluster, ModeFlannel, ModeMultus}, n.Mode) {
-		return invalid("none, cluster, flannel or multus", "network.mode %q is not known", n.Mode)
+	if !slices.Contains([]Mode{ModeNone, ModeCluster, ModeFlannel, ModeMultus, ModePolicy}, n.Mode) {
+		return invalid("none, cluster, flannel, multus or policy", "network.mode %q is not known", n.Mode)
 	}
 	if n.Name == "" || strings.ContainsAny(n.Name, "/ \t\n") || len(n.Name) > 253 {
 		return invalid("letters, digits, '_', '.' and '-'", "network.name %q cannot be used", n.Name)
@@ -159,7 +159,10 @@ func (c Config) checkMultus() error {
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
-	if n.Mode == ModeMultus && (n.Masquerade || len(n.PodCIDRs) > 0 || n.MTU != 0 || n.MTUFile != "") {
+	if n.Mode == ModePolicy && c.Policy.Mode == PolicyNone {
+		return invalid("set policy.mode to auto", "policy.mode %q leaves network.mode %q nothing to do", c.Policy.Mode, n.Mode)
+	}
+	if n.Mode.OtherVendor() && (n.Masquerade || len(n.PodCIDRs) > 0 || n.MTU != 0 || n.MTUFile != "") {
 		return invalid("leave it out: the other vendor's configuration says it",
 			"network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
 	}

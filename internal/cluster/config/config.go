@@ -87,8 +87,10 @@ type Etcd struct {
 // Network is the pods' network.
 type Network struct {
 	// Mode is the CNI configuration that the agent installs: `none`; `cluster`, weft's own network as the pods' default
-	// network; `flannel`, that of a kube-flannel ConfigMap, replacing flannel; or `multus`, the default network of another
-	// vendor behind weft, replacing Multus. In mode `multus` the agent removes the routes of earlier modes when it starts.
+	// network; `flannel`, that of a kube-flannel ConfigMap, replacing flannel; `multus`, the default network of another
+	// vendor behind weft, replacing Multus; or `policy`, the network of another vendor, whose plugins the agent executes and
+	// to which it adds nothing but the enforcement of policies. In the modes `multus` and `policy` the agent removes the
+	// routes of earlier modes when it starts.
 	Mode Mode `json:"mode"`
 	// Name is the name of the network in mode `cluster`.
 	Name string `json:"name"`

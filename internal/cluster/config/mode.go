@@ -16,7 +16,11 @@ const (
 	ModeCluster Mode = "cluster"
 	ModeFlannel Mode = "flannel"
 	ModeMultus  Mode = "multus"
+	ModePolicy  Mode = "policy"
 )
+
+// OtherVendor reports whether the pods' network is another vendor's, which has its own addresses and routes.
+func (m Mode) OtherVendor() bool { return m == ModeMultus || m == ModePolicy }
 
 // Design is how pods are connected to their node.
 type Design string
@@ -56,7 +60,7 @@ func (n Network) checkPodAddresses() error {
 	if len(n.PodAddresses) == 0 {
 		return nil
 	}
-	if n.Mode == ModeMultus {
+	if n.Mode.OtherVendor() {
 		return invalid("leave it out: the other vendor routes to pods",
 			"network.podAddresses has no effect with network.mode %q", n.Mode)
 	}

@@ -19,7 +19,7 @@ const (
 
 // Enforced reports whether policies are enforced with a network mode.
 func (p Policy) Enforced(m Mode) bool {
-	return p.Mode == PolicyEnforce || p.Mode == PolicyAuto && (m == ModeCluster || m == ModeNone)
+	return p.Mode == PolicyEnforce || p.Mode == PolicyAuto && (m == ModeCluster || m == ModeNone || m == ModePolicy)
 }
 
 func (p Policy) check() error {

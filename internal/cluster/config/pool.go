@@ -90,7 +90,7 @@ func (n Network) checkDesign() error {
 			"network.design %q does not support addresses from pools", n.Design)
 	case len(n.PodCIDRs) > 0:
 		return invalid("leave one out", "network.podCIDRs and addresses from pools contradict each other")
-	case n.Mode == ModeFlannel || n.Mode == ModeMultus:
+	case n.Mode == ModeFlannel || n.Mode.OtherVendor():
 		return invalid("leave network.pools and network.addresses out", "network.mode %q has no pools", n.Mode)
 	}
 	for i, p := range n.Pools {

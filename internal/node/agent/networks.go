@@ -5,13 +5,15 @@ package agent
 import (
 	"path/filepath"
 
+	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/filecluster"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/cri/podresources"
 )
 
-// networks configures the server to resolve pods' networks and to report their status, if there is a cluster with pods.
+// networks configures the server to resolve pods' networks and to report their status, if there is a cluster with pods. In
+// mode policy a pod has what the other vendor's configuration says.
 func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	root := cfg.Install.HostRoot
 	devices := podresources.Kubelet{
@@ -19,6 +21,7 @@ func networks(cfg Config, d *datastore, c *cniserver.Config) {
 	}
 	c.Networks = &multinet.Resolver{Root: root, Keep: cfg.VirtualMachines.Keep()}
 	switch {
+	case cfg.Network.Mode == config.ModePolicy:
 	case d.kube != nil:
 		devices.Devices = d.kube.Devices
 		c.Networks.Cluster, c.Reporter, c.Pods = d.kube, d.kube, d.facts

@@ -16,8 +16,12 @@ import (
 )
 
 // planners returns the plugins that are built into the agent. Over another vendor's network Calico's are excluded:
-// Calico's own daemon manages what its plugin creates.
+// Calico's own daemon manages what its plugin creates. In mode policy there are none: the other vendor's plugins are
+// executed.
 func planners(cfg Config) map[string]plugin.Planner {
+	if cfg.Network.Mode == config.ModePolicy {
+		return map[string]plugin.Planner{}
+	}
 	all := plugin.InAgent()
 	if cfg.Network.Mode == config.ModeMultus {
 		delete(all, plugin.CalicoType)
@@ -25,8 +29,11 @@ func planners(cfg Config) map[string]plugin.Planner {
 	return all
 }
 
-// allocators returns the IPAM plugins; over another vendor's network Calico's is excluded, too.
+// allocators returns the IPAM plugins; over another vendor's network Calico's is excluded, too, and in mode policy all.
 func allocators(cfg Config, leases *lease.Manager, engine *blocks.Engine) map[string]ipam.Allocator {
+	if cfg.Network.Mode == config.ModePolicy {
+		return map[string]ipam.Allocator{}
+	}
 	all := []ipam.Allocator{
 		hostlocal.New(hostlocal.Config{DataDir: cfg.AddressDir, CallerKnows: true}), static.New(), leases,
 	}

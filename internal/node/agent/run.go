@@ -178,6 +178,15 @@ func (a *agent) runAuxiliary(g group) {
 			return unenforced.Watch(ctx, d.Objects(), cfg.StateDir, cfg.Log, cfg.After)
 		})
 	}
+	if a.enforcement.policy != nil && cfg.Network.Mode == config.ModePolicy {
+		pods := unenforced.PodsConfig{
+			Cluster: d.facts.Cluster, Synced: d.facts.Synced(), Records: a.own.ledger, Log: cfg.Log, After: cfg.After,
+		}
+		if d.kube != nil {
+			pods.Event = d.kube.Event
+		}
+		g.add(func(ctx context.Context) error { return unenforced.WatchPods(ctx, pods) })
+	}
 	if cfg.File != "" && cfg.Level != nil {
 		g.add(func(ctx context.Context) error { return loglevel.Follow(ctx, cfg.File, cfg.Level, cfg.Log, cfg.After) })
 	}

@@ -90,6 +90,9 @@ func (w *Writer) Run(ctx context.Context) error {
 		}
 		return install.Follow(ctx, c, w.note)
 	}
+	if w.cfg.Network.Mode == config.ModePolicy {
+		return install.Follow(ctx, c, w.note)
+	}
 	if w.cfg.Network.Mode == config.ModeFlannel {
 		return w.keepFlannel(ctx, c)
 	}

@@ -113,7 +113,7 @@ func (s *Settings) PublishesVTEP() bool {
 	if s.cfg.Kubernetes {
 		return s.Publishes()
 	}
-	return s.cfg.Directory && s.cfg.Flannel.Publish && s.cfg.Network.Mode != config.ModeMultus
+	return s.cfg.Directory && s.cfg.Flannel.Publish && !s.cfg.Network.Mode.OtherVendor()
 }
 
 // Publishes reports whether the node's object says how the node is reached.
@@ -121,7 +121,7 @@ func (s *Settings) Publishes() bool {
 	mode := s.cfg.Network.Mode
 	if !s.cfg.Kubernetes {
 		// In a directory the node publishes nothing that its peers can compute themselves.
-		return s.cfg.Directory && s.cfg.Flannel.Publish && mode != config.ModeMultus &&
+		return s.cfg.Directory && s.cfg.Flannel.Publish && !mode.OtherVendor() &&
 			s.cfg.Network.Encapsulation == "wireguard"
 	}
 	return s.cfg.Flannel.Publish && (mode == config.ModeCluster || mode == config.ModeFlannel)

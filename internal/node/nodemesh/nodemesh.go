@@ -105,7 +105,7 @@ func (m *Mesh) Status() (reconcile.Status, error) {
 // Planned receives a token when the topology has changed.
 func (m *Mesh) Planned() <-chan struct{} { return m.planned }
 
-// Run reconciles the node's routes to its peers until ctx ends. In mode multus it only removes weft's own routes:
+// Run reconciles the node's routes to its peers until ctx ends. In the modes multus and policy it only removes weft's own routes:
 // another vendor's network has its own.
 func (m *Mesh) Run(ctx context.Context) error {
 	cfg := m.passes()
@@ -116,7 +116,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	})
 	defer tunnels.Close()
 	cfg.Runner = tunnels
-	if m.cfg.Network.Mode == config.ModeMultus {
+	if m.cfg.Network.Mode.OtherVendor() {
 		return m.clear(ctx, cfg)
 	}
 	r := reconcile.New(cfg)
@@ -161,7 +161,7 @@ func (m *Mesh) PodMTU(ctx context.Context) (int, error) {
 // MTU returns the MTU of pods whose network configuration has none: the agent's configured one, else what fits into the
 // mesh; 0 is no limit.
 func (m *Mesh) MTU() int {
-	if mtu := m.cfg.Network.MTU; mtu != 0 || m.cfg.Network.Mode == config.ModeMultus {
+	if mtu := m.cfg.Network.MTU; mtu != 0 || m.cfg.Network.Mode.OtherVendor() {
 		return mtu
 	}
 	if t := m.topology.Load(); t != nil {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unenforced warns about Calico's own policies, which weft does not enforce.
+// Package unenforced warns about policies that are not enforced: Calico's own ones, and all policies for pods that another
+// vendor's network attached before weft was installed.
 package unenforced
 
 import (
