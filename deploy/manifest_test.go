@@ -42,7 +42,7 @@ func find[T any](t *testing.T, file, kind string) []T {
 // TestConfigMap: what the manifests configure is a configuration, and finds what it names among the pod's mounts.
 func TestConfigMap(t *testing.T) {
 	for file, mode := range map[string]config.Mode{
-		"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus, "weft-flannel.yaml": config.ModeFlannel,
+		"weft.yaml": config.ModeCluster, "weft-multus.yaml": config.ModeMultus, "weft-policy.yaml": config.ModePolicy, "weft-flannel.yaml": config.ModeFlannel,
 	} {
 		c, err := config.Parse([]byte(find[corev1.ConfigMap](t, file, "ConfigMap")[0].Data["weft.yaml"]))
 		if err != nil || c.Network.Mode != mode || !c.Kubernetes.InCluster {
@@ -109,7 +109,7 @@ func TestMounts(t *testing.T) {
 			writable[m.MountPath] = !m.ReadOnly
 		}
 		for path, want := range map[string]bool{
-			"/host": file == "weft-multus.yaml", "/host/var/lib/cni": true, "/etc/cni": true, "/var/lib/cni": true, "/run": true,
+			"/host": file == "weft-multus.yaml" || file == "weft-policy.yaml", "/host/var/lib/cni": true, "/etc/cni": true, "/var/lib/cni": true, "/run": true,
 			"/var/run/netns":           true,
 			"/var/run/k8s.cni.cncf.io": true, "/opt/cni/bin": false, "/etc/weft": false, "/var/lib/kubelet/pod-resources": false,
 		} {

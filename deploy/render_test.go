@@ -65,6 +65,7 @@ func agents() map[string]mode {
 	return map[string]mode{
 		"weft.yaml":         {".", nil},
 		"weft-multus.yaml":  {"multus", map[string]any{"mode": "multus"}},
+		"weft-policy.yaml":  {"policy", map[string]any{"mode": "policy"}},
 		"weft-flannel.yaml": {"flannel", map[string]any{"mode": "flannel"}},
 	}
 }

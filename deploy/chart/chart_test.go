@@ -49,6 +49,7 @@ func TestValues(t *testing.T) {
 		`{"image": {"pullPolicy": "Always"}}`:                                      "imagePullPolicy: Always\n",
 		`{"mode": "flannel"}`:                                                      "      masquerade: true\n      mode: flannel\n",
 		`{"mode": "flannel", "config": {"network": {"masquerade": false}}}`:        "      masquerade: false\n",
+		`{"mode": "policy"}`:                                                       "      mode: policy\n",
 		`{"mode": "multus"}`:                                                       "- {name: host, mountPath: /host, mountPropagation: HostToContainer}\n",
 		`{"config": {"network": {"podCIDRs": ["10.7.0.0/16"]}}}`:                   "      podCIDRs:\n      - 10.7.0.0/16\n",
 		`{"cni": {"confDir": "/var/lib/rancher/k3s/agent/etc/cni/net.d"}}`:         "hostPath: {path: /var/lib/rancher/k3s/agent/etc/cni,",
@@ -62,6 +63,7 @@ func TestValues(t *testing.T) {
 		`{"controller": {"replicas": 2}}`:                                          "replicas: 2\n",
 		`{"controller": {"metricsPort": 9201}}`:                                    "--metrics-address=127.0.0.1:9201",
 		`{"controller": {"resources": {"requests": {"cpu": "77m"}}}}`:              "cpu: 77m\n",
+		`{"uninstall": true}`:                                                      "args: [clean, --from=weft,",
 		`{"kubevirt": {"directBinding": true}}`:                                    "kind: NetworkAttachmentDefinition",
 		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                "namespace: vms\n",
 	} {
@@ -96,6 +98,7 @@ func TestWrongValues(t *testing.T) {
 		`{"kubevirt": {"namespace": "Not a name"}}`:  "/kubevirt/namespace",
 		`{"agent": {"resources": {"request": {}}}}`:  "request",
 		`{"agent": {"nodeSelector": {"gpu": true}}}`: "/agent/nodeSelector/gpu",
+		`{"uninstall": "yes"}`:                       "/uninstall",
 	} {
 		var v object
 		if err := json.Unmarshal([]byte(values), &v); err != nil {
@@ -190,5 +193,14 @@ func TestConfigurationRollsOut(t *testing.T) {
 	}
 	if other := checksums(object{"config": object{"logLevel": "debug"}}); other[0] == first[0] || other[1] == first[1] {
 		t.Errorf("another configuration has the same checksums")
+	}
+}
+
+// A removal has no agents and no controller, and keeps their configuration, by which the nodes' files are found.
+func TestUninstallValue(t *testing.T) {
+	got := text(t, object{"uninstall": true})
+	if strings.Contains(got, "kind: Deployment") || strings.Contains(got, "args: [agent") || strings.Count(got, "kind: DaemonSet") != 1 ||
+		!strings.Contains(got, "kind: ConfigMap") {
+		t.Error(got)
 	}
 }

@@ -17,6 +17,9 @@ const (
 	KindMultiNetworkPolicy   PolicyKind = "MultiNetworkPolicy"
 )
 
+// ConditionUnderstood is the condition of a ClusterNetworkPolicy that reports whether weft supports all of it.
+const ConditionUnderstood = "weft.dev/Understood"
+
 // PolicyKey identifies a policy.
 type PolicyKey struct {
 	Kind      PolicyKind `json:"kind"`

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"regexp"
 	"time"
 
@@ -62,6 +63,8 @@ func Open(t Target) (*Cluster, error) {
 	if err != nil {
 		return nil, model.Errorf(model.CodeInvalidConf, "add --kubeconfig, or set $KUBECONFIG", "no cluster is named: %w", err)
 	}
+	// One command asks for some sixty rights, and lists some twenty kinds.
+	config.QPS, config.Burst = 100, 200
 	c := &Cluster{version: t.Version, namespace: namespace, actions: action.NewConfiguration()}
 	c.actions.SetLogger(t.Log.Handler())
 	if err := c.actions.Init(flags, namespace, "secret"); err != nil {
@@ -111,6 +114,9 @@ type Result struct {
 // Apply installs or upgrades. Objects that exist already, as those of kubectl apply -f deploy/weft.yaml, become the
 // release's. It does not wait until agents are ready.
 func (c *Cluster) Apply(ctx context.Context, o Options) (Result, error) {
+	if err := c.checkRights(ctx); err != nil {
+		return Result{}, err
+	}
 	last, err := c.last()
 	if err != nil {
 		return Result{}, err
@@ -119,9 +125,18 @@ func (c *Cluster) Apply(ctx context.Context, o Options) (Result, error) {
 	case last == nil && !o.Install:
 		return Result{}, model.Errorf(model.CodeInvalidConf, "weft cluster install",
 			"namespace %s has no release %s: weft is not installed by it", c.namespace, chart.Name)
-	case last != nil && !o.Upgrade && !resumable(last):
+	case last != nil && !o.Upgrade && !resumable(last) && !leaving(last):
 		return Result{}, model.Errorf(model.CodeInvalidConf, "weft cluster upgrade",
 			"weft is installed already (revision %d)", last.Version)
+	}
+	if last != nil && leaving(last) { // a removal that was interrupted, and is revoked
+		o.Values = maps.Clone(o.Values)
+		if o.Values == nil {
+			o.Values = map[string]any{}
+		}
+		if _, said := o.Values[uninstallValue]; !said {
+			o.Values[uninstallValue] = false
+		}
 	}
 	if o.DryRun {
 		return c.apply(ctx, last, o)
@@ -132,11 +147,9 @@ func (c *Cluster) Apply(ctx context.Context, o Options) (Result, error) {
 		if last, err = c.last(); err != nil {
 			return err
 		}
-		if last != nil && last.Info.Status.IsPending() {
-			// No other process holds the lock: the one that began it was killed.
-			last.SetStatus(common.StatusFailed, "the process that installed it was killed")
-			if err := c.actions.Releases.Update(last); err != nil {
-				return fmt.Errorf("release: %w", err)
+		if last != nil {
+			if err := c.unlockRelease(last); err != nil {
+				return err
 			}
 		}
 		if err := c.applyKinds(ctx); err != nil {
@@ -146,6 +159,18 @@ func (c *Cluster) Apply(ctx context.Context, o Options) (Result, error) {
 		return err
 	})
 	return out, err
+}
+
+// unlockRelease marks a pending revision as failed: the caller holds the lock, so the process that began it was killed.
+func (c *Cluster) unlockRelease(last *releasev1.Release) error {
+	if !last.Info.Status.IsPending() {
+		return nil
+	}
+	last.SetStatus(common.StatusFailed, "the process that installed it was killed")
+	if err := c.actions.Releases.Update(last); err != nil {
+		return fmt.Errorf("release: %w", err)
+	}
+	return nil
 }
 
 // resumable reports whether there is nothing but an installation that failed or was killed.
@@ -208,24 +233,4 @@ func (c *Cluster) last() (*releasev1.Release, error) {
 		return nil, fmt.Errorf("release: helm has a %T", found)
 	}
 	return r, nil
-}
-
-// Uninstall deletes what the release made. The kinds and their objects stay, and what agents made on nodes.
-func (c *Cluster) Uninstall(ctx context.Context) error {
-	last, err := c.last()
-	if err != nil {
-		return err
-	}
-	if last == nil {
-		return model.Errorf(model.CodeInvalidConf, "kubectl delete -f deploy/weft.yaml removes what kubectl applied",
-			"namespace %s has no release %s: weft is not installed by it", c.namespace, chart.Name)
-	}
-	return c.locked(ctx, func(context.Context) error {
-		u := action.NewUninstall(c.actions)
-		u.WaitStrategy, u.Timeout, u.DeletionPropagation = kube.StatusWatcherStrategy, timeout, "background"
-		if _, err := u.Run(chart.Name); err != nil {
-			return fmt.Errorf("release: %w", err)
-		}
-		return nil
-	})
 }

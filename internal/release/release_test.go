@@ -8,13 +8,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/model"
@@ -75,7 +82,7 @@ type agentSet struct {
 
 type values = map[string]any
 
-// An installation, an upgrade that keeps values, a change that is only tried, and the removal.
+// An installation, an upgrade that keeps values, and a change that is only tried.
 func TestRelease(t *testing.T) {
 	w := newWorld(t)
 	c := w.open()
@@ -101,12 +108,8 @@ func TestRelease(t *testing.T) {
 	if image := d.Spec.Template.Spec.Containers[0].Image; image != "example.org/weft:v1.2.3" {
 		t.Errorf("the image is %s", image)
 	}
-	var kinds struct {
-		Items []struct{ Metadata struct{ Name string } }
-	}
-	w.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &kinds)
-	if len(kinds.Items) != 8 {
-		t.Errorf("%d kinds: %+v", len(kinds.Items), kinds)
+	if got := w.names(kinds); len(got) != 8 {
+		t.Errorf("%d kinds: %q", len(got), got)
 	}
 	if _, err := c.Apply(t.Context(), release.Options{Install: true}); !has(err, "weft is installed already (revision 1)") {
 		t.Errorf("twice: %v", err)
@@ -133,23 +136,199 @@ func TestRelease(t *testing.T) {
 	if !errors.Is(err, context.DeadlineExceeded) || messages != 1 || !has(err, "weft: Kubernetes has not seen the change yet") {
 		t.Errorf("wait: %v, %d messages", err, messages)
 	}
-	if err := c.Uninstall(t.Context()); err != nil {
+}
+
+// A user without rights learns all that are missing before anything is changed.
+func TestRights(t *testing.T) {
+	w := newWorld(t)
+	b, err := os.ReadFile(w.target.Kubeconfig)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if s, _ := c.Status(t.Context()); s.Installed || s.Rollout.Workloads[1].Pending != "there is no Deployment" {
-		t.Errorf("after the removal: %+v", s)
+	if err := os.WriteFile(w.target.Kubeconfig, []byte(strings.Replace(string(b), "token: admin", "token: admin, as: dev", 1)), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	w.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", &kinds)
-	if len(kinds.Items) != 8 {
-		t.Errorf("the removal deleted kinds: %+v", kinds)
+	rbac := "/apis/rbac.authorization.k8s.io/v1/"
+	w.Do(http.MethodPost, rbac+"namespaces/kube-system/roles", json.RawMessage(`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "Role",
+		"metadata": {"name": "dev"}, "rules": [{"apiGroups": ["", "apps", "coordination.k8s.io"], "resources": ["*"], "verbs": ["*"]}]}`))
+	w.Do(http.MethodPost, rbac+"namespaces/kube-system/rolebindings", json.RawMessage(`{"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
+		"metadata": {"name": "dev"}, "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "dev"},
+		"subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "dev"}]}`))
+	_, err = w.open().Apply(t.Context(), release.Options{Install: true})
+	for _, want := range []string{
+		"nothing was changed", "get, list, create, patch, delete clusterroles.rbac.authorization.k8s.io;",
+		"roles.rbac.authorization.k8s.io in namespace kube-system", "customresourcedefinitions.apiextensions.k8s.io", "list pods",
+	} {
+		if !has(err, want) {
+			t.Errorf("no %q: %v", want, err)
+		}
 	}
-	if err := c.Uninstall(t.Context()); !has(err, "weft is not installed by it") {
-		t.Errorf("a second removal: %v", err)
+	if has(err, "daemonsets") || has(err, "secrets") {
+		t.Errorf("rights that the user has: %v", err)
 	}
-	again, err := c.Apply(t.Context(), release.Options{Install: true})
+	if _, err := w.open().Uninstall(t.Context(), within(time.Second, release.UninstallOptions{})); !has(err, "rights are missing") {
+		t.Errorf("a removal: %v", err)
+	}
+	if got := w.names(kinds); len(got) != 0 {
+		t.Errorf("kinds: %q", got)
+	}
+}
+
+// names lists the names of a path's objects.
+func (w *world) names(path string) []string {
+	w.t.Helper()
+	var list struct {
+		Items []struct{ Metadata struct{ Name string } }
+	}
+	w.get(path, &list)
+	var out []string
+	for _, o := range list.Items {
+		out = append(out, o.Metadata.Name)
+	}
+	return out
+}
+
+const (
+	kinds      = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+	daemonSets = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+)
+
+// within is a removal that waits so long for nodes.
+func within(d time.Duration, o release.UninstallOptions) release.UninstallOptions {
+	o.Wait = func(ctx context.Context) (context.Context, context.CancelFunc) { return context.WithTimeout(ctx, d) }
+	o.Progress = func([]release.NodeState) {}
+	return o
+}
+
+// A removal replaces the agents first, and deletes nothing else while nodes do not answer: nothing starts pods here. It can
+// be revoked, and continued. In the end the cluster has what it had before, what others have written included.
+func TestUninstall(t *testing.T) {
+	w := newWorld(t)
+	before := map[string][]string{}
+	paths := []string{
+		kinds, daemonSets, "/apis/apps/v1/namespaces/kube-system/deployments", "/api/v1/namespaces/kube-system/configmaps",
+		"/api/v1/namespaces/kube-system/secrets", "/api/v1/namespaces/kube-system/serviceaccounts",
+		"/apis/rbac.authorization.k8s.io/v1/clusterroles", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+		"/apis/rbac.authorization.k8s.io/v1/namespaces/kube-system/roles", "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases",
+		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+		"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+	}
+	for _, p := range paths {
+		before[p] = w.names(p)
+	}
+	c := w.open()
+	if _, err := c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{})); !has(err, "weft is not installed by it") {
+		t.Errorf("a removal of nothing: %v", err)
+	}
+	if _, err := c.Apply(t.Context(), release.Options{Install: true, Values: values{"image": values{"repository": "example.org/weft"}}}); err != nil {
+		t.Fatal(err)
+	}
+	w.written(t)
+	_, err := c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{}))
+	if !has(err, "weft is not removed from all nodes") {
+		t.Fatalf("nodes that do not answer: %v", err)
+	}
+	if !has(err, " example.org/weft:v1.2.3 weft-clean /usr/bin/weft-agent clean --from weft") {
+		t.Errorf("no word of what to type there: %v", err)
+	}
+	if got := w.names(daemonSets); !slices.Equal(got, []string{"weft-clean"}) {
+		t.Errorf("daemon sets of a removal: %q", got)
+	}
+	if got := w.names(kinds); len(got) != len(before[kinds])+8 {
+		t.Errorf("kinds of a removal that is not complete: %q", got)
+	}
+	if s, err := c.Status(t.Context()); err != nil || !s.Leaving {
+		t.Errorf("status: %+v, %v", s, err)
+	}
+	if _, err := c.Apply(t.Context(), release.Options{Install: true}); err != nil {
+		t.Fatalf("a removal cannot be revoked: %v", err)
+	}
+	if got := w.names(daemonSets); !slices.Equal(got, []string{"weft"}) {
+		t.Errorf("daemon sets after the removal was revoked: %q", got)
+	}
+	var d agentSet
+	w.get(daemonSet, &d)
+	if image := d.Spec.Template.Spec.Containers[0].Image; image != "example.org/weft:v1.2.3" {
+		t.Errorf("a removal lost the values: %s", image)
+	}
+	p, err := c.Preview(t.Context(), false)
 	if err != nil {
-		t.Errorf("again: %+v, %v", again, err)
+		t.Fatal(err)
 	}
+	for _, want := range []string{
+		"DaemonSet kube-system/weft", "annotation weft.dev/pod-addresses of Node n1", "condition NetworkUnavailable of Node n1",
+		"kind addresspools.weft.dev, with 1 objects",
+	} {
+		if !slices.Contains(p.Objects, want) {
+			t.Errorf("the preview lacks %q: %q", want, p.Objects)
+		}
+	}
+	done, err := c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{AbandonNodes: true, KeepData: true}))
+	if err != nil || !done.Complete || len(done.Kept) != 7 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	if got := w.names("/apis/weft.dev/v1alpha1/addresspools"); !slices.Equal(got, []string{"pods"}) {
+		t.Errorf("pools with --keep-data: %q", got)
+	}
+	if _, err := c.Apply(t.Context(), release.Options{Install: true}); err != nil {
+		t.Fatal(err)
+	}
+	if done, err = c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{AbandonNodes: true})); err != nil || len(done.Kept) != 0 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	for _, p := range paths {
+		// Deletions end in the background.
+		for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+			got := w.names(p)
+			if slices.Equal(got, before[p]) {
+				break
+			}
+			if time.Now().After(until) {
+				t.Errorf("%s: %q, before %q", p, got, before[p])
+				break
+			}
+		}
+	}
+	var n struct {
+		Metadata struct{ Annotations map[string]string }
+		Status   struct{ Conditions []struct{ Type string } }
+	}
+	w.get("/api/v1/nodes/n1", &n)
+	if !maps.Equal(n.Metadata.Annotations, map[string]string{"theirs": "1"}) || len(n.Status.Conditions) != 1 || n.Status.Conditions[0].Type != "Ready" {
+		t.Errorf("the node has %+v", n)
+	}
+}
+
+// written writes what agents and the controller write.
+func (w *world) written(t *testing.T) {
+	t.Helper()
+	w.Do(http.MethodPost, "/api/v1/nodes", json.RawMessage(`{"apiVersion": "v1", "kind": "Node",
+		"metadata": {"name": "n1", "annotations": {"theirs": "1"}}, "status": {"conditions": [{"type": "Ready", "status": "True"}]}}`))
+	c := w.client(t)
+	_, err := c.CoreV1().Nodes().Patch(t.Context(), "n1", types.StrategicMergePatchType, []byte(
+		`{"metadata": {"annotations": {"weft.dev/pod-addresses": "[]", "flannel.alpha.coreos.com/public-ip": "10.0.0.1"}},
+		"status": {"conditions": [{"type": "NetworkUnavailable", "status": "False", "reason": "WeftIsUp"}]}}`),
+		metav1.PatchOptions{FieldManager: "weft"}, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addresspools", json.RawMessage(`{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool",
+		"metadata": {"name": "pods", "finalizers": ["weft.dev/blocks"]}, "spec": {"cidr": "10.9.0.0/16", "blockSize": 26}}`))
+	w.Do(http.MethodPost, "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases", json.RawMessage(
+		`{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "weft-controller"}}`))
+}
+
+func (w *world) client(t *testing.T) kubernetes.Interface {
+	t.Helper()
+	config, err := clientcmd.BuildConfigFromFlags("", w.target.Kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 // What kubectl applied becomes the release's. A process that was killed is no obstacle once its lock has ended; one that

@@ -4,9 +4,11 @@ package release
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	core "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,6 +24,9 @@ type Status struct {
 	Since       time.Time      `json:"since,omitzero"`
 	Values      map[string]any `json:"values,omitempty"`
 	Rollout     Rollout        `json:"rollout"`
+	// Leaving: weft is being removed. Nodes are the nodes' states then.
+	Leaving bool        `json:"leaving,omitempty"`
+	Nodes   []NodeState `json:"nodes,omitempty"`
 }
 
 // Status returns the state of the release and its pods.
@@ -40,27 +45,41 @@ func (c *Cluster) Status(ctx context.Context) (Status, error) {
 			out.Version = last.Chart.Metadata.AppVersion
 		}
 	}
+	if last != nil && leaving(last) {
+		out.Leaving = true
+		out.Nodes, err = c.nodeStates(ctx)
+		if errors.Is(err, errSelected) {
+			err = nil
+		}
+		return out, err
+	}
 	out.Rollout, err = c.Rollout(ctx)
 	return out, err
 }
 
-// PodsOfNetwork counts the pods that are not in their node's network: a removal leaves them without repair.
-func (c *Cluster) PodsOfNetwork(ctx context.Context) (int, error) {
-	count, next := 0, ""
-	for {
+// PodsOfNetwork counts the pods that are not in their node's network, by namespace: a removal leaves them without repair.
+func (c *Cluster) PodsOfNetwork(ctx context.Context) (map[string]int, error) {
+	count := map[string]int{}
+	err := c.eachPodOfNetwork(ctx, func(p core.Pod) { count[p.Namespace]++ })
+	return count, err
+}
+
+// eachPodOfNetwork calls f with the pods that run, are not about to end, and are not in their node's network.
+func (c *Cluster) eachPodOfNetwork(ctx context.Context, f func(core.Pod)) error {
+	for next := ""; ; {
 		page, err := c.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{
 			Limit: 500, Continue: next, FieldSelector: "status.phase=Running",
 		})
 		if err != nil {
-			return 0, fmt.Errorf("pods: %w", err)
+			return fmt.Errorf("pods: %w", err)
 		}
 		for _, p := range page.Items {
-			if !p.Spec.HostNetwork {
-				count++
+			if !p.Spec.HostNetwork && p.DeletionTimestamp == nil {
+				f(p)
 			}
 		}
 		if next = page.Continue; next == "" {
-			return count, nil
+			return nil
 		}
 	}
 }

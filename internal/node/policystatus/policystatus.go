@@ -25,9 +25,8 @@ const (
 	// report written.
 	reportPause, reportTurn = 200 * time.Millisecond, 10 * time.Second
 	// reporters limits how many nodes report at all.
-	reporters = 3
-	// understood is the condition that reports whether weft supports all of a policy.
-	understood = "weft.dev/Understood"
+	reporters  = 3
+	understood = model.ConditionUnderstood
 	// maxMessage limits a condition's message, in bytes.
 	maxMessage = 4096
 )

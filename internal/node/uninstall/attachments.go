@@ -50,11 +50,11 @@ func (n *Node) releaseEnded(ctx context.Context) ([]attach.Record, error) {
 	}
 	attacher := attach.New(attach.Config{
 		Records: l, Host: n.cfg.Host, Planners: plugin.InAgent(), Allocators: allocators(s.AddressDir),
-		Log: n.cfg.Log, Now: n.cfg.Now, Boot: n.boot,
+		Log: n.cfg.Log, Now: n.cfg.Now, Boot: n.cfg.Boot,
 	})
 	var stay []attach.Record
 	for _, r := range slices.Backward(records) {
-		if r.Boot == n.boot && r.Stage == attach.Done && !netns.Gone(r.Request.Netns, r.NetnsID) {
+		if r.Boot == n.cfg.Boot && r.Stage == attach.Done && !netns.Gone(r.Request.Netns, r.NetnsID) {
 			stay = append(stay, r)
 			continue
 		}
@@ -63,6 +63,11 @@ func (n *Node) releaseEnded(ctx context.Context) ([]attach.Record, error) {
 		}
 	}
 	return stay, nil
+}
+
+// ofOthers reports whether only other vendors' plugins have made an attachment. Nothing of weft is left of it.
+func ofOthers(r attach.Record) bool {
+	return !slices.ContainsFunc(r.Acts, func(a attach.Act) bool { return a.Kind != attach.ActExec })
 }
 
 // pods returns the names of the pods of attachments, of others the container.

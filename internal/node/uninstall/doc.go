@@ -11,5 +11,5 @@
 // Pods that run keep their interfaces, the routes to them and their addresses. As long as there are any on the node, the
 // state that describes them stays, and with it, unless another vendor's network is configured, weft-cni and its
 // configuration: without them the runtime could not stop these pods, and would declare the node not ready. Network
-// policies are no longer enforced for them.
+// policies are no longer enforced for them. Pods whose network is another vendor's alone are none of these.
 package uninstall

@@ -44,7 +44,7 @@ func (n *Node) findFiles(found *Found) error {
 		add(s.Network.WireguardKeyFile)
 	}
 	state := []string{wire.QueueDir(s.Socket), journal, s.StateDir}
-	if s.Network.Mode == config.ModeCluster {
+	if s.Network.Mode == config.ModeCluster || s.Network.Mode == config.ModeNone {
 		state = append([]string{filepath.Join(s.AddressDir, s.Network.Name)}, state...)
 	}
 	for _, dir := range state {

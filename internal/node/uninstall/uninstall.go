@@ -14,7 +14,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
@@ -30,23 +29,19 @@ import (
 type Config struct {
 	// Settings is the configuration of the node's agent.
 	Settings config.Config
-	Host     *kernel.Conn
-	Log      *slog.Logger
-	Now      func() time.Time
-	After    func(time.Duration) <-chan time.Time
+	// Boot is the host's boot ID, as the agent's process sees it.
+	Boot  string
+	Host  *kernel.Conn
+	Log   *slog.Logger
+	Now   func() time.Time
+	After func(time.Duration) <-chan time.Time
 }
 
 // Node is a node that weft leaves.
-type Node struct {
-	cfg  Config
-	boot string
-}
+type Node struct{ cfg Config }
 
 // New returns a Node.
-func New(cfg Config) (*Node, error) {
-	id, err := boot.ID()
-	return &Node{cfg: cfg, boot: id}, err
-}
+func New(cfg Config) *Node { return &Node{cfg} }
 
 // Found is what weft has on the node, and what of it stays.
 type Found struct {
@@ -100,11 +95,11 @@ func (n *Node) Remove(ctx context.Context) (Found, error) {
 	if err != nil {
 		return Found{}, err
 	}
-	found, err := n.find(ctx, records)
-	if err != nil {
-		return found, err
-	}
 	if err := n.clearPolicies(ctx, records); err != nil {
+		return Found{}, err
+	}
+	found, err := n.find(ctx, slices.DeleteFunc(records, ofOthers))
+	if err != nil {
 		return found, err
 	}
 	for _, s := range found.steps {
@@ -176,7 +171,7 @@ func (n *Node) findInstalled(found *Found, other string) error {
 // findSettings lists the settings that weft has changed and that still have its value. Without weft they get their
 // previous values, unless pods or another network need them.
 func (n *Node) findSettings(found *Found, other string) error {
-	before, err := preimage.Open(n.cfg.Settings.StateDir, n.boot)
+	before, err := preimage.Open(n.cfg.Settings.StateDir, n.cfg.Boot)
 	if err != nil {
 		found.Kept = append(found.Kept, err.Error())
 		return nil
@@ -194,7 +189,7 @@ func (n *Node) findSettings(found *Found, other string) error {
 	}
 	var lines []string
 	for _, d := range differ {
-		lines = append(lines, fmt.Sprintf("%s, again %s", d.Have, d.Want))
+		lines = append(lines, fmt.Sprintf("%s (now %s)", d.Want, d.Have))
 	}
 	switch {
 	case len(found.Pods) > 0:

@@ -4,7 +4,6 @@
 package command
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -43,7 +42,7 @@ of this program: helm is not needed, and shows the same release. Values are the 
 	p.StringVar(&f.target.Kubeconfig, "kubeconfig", "", "kubeconfig `FILE` (default: $KUBECONFIG, or ~/.kube/config)")
 	p.StringVar(&f.target.Context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
 	p.StringVarP(&f.target.Namespace, "namespace", "n", chart.Namespace, "`NAMESPACE` of weft")
-	cmd.AddCommand(f.install(), f.upgrade(), f.status(), f.uninstall())
+	cmd.AddCommand(f.install(), f.upgrade(), f.status(), newUninstall(f))
 	return cmd
 }
 
@@ -53,7 +52,6 @@ type flags struct {
 	files, sets  []string
 	dryRun, wait bool
 	timeout      time.Duration
-	yes          bool
 	output       *printer.Format
 }
 
@@ -198,7 +196,7 @@ func (f *flags) status() *cobra.Command {
 1 otherwise. weft status reports on the network itself.
 
 Keys of -o json: installed, revision, state, description, version, since, values, rollout {workloads [{name, wanted,
-updated, ready, pending}], problems [{pod, node, reason}]}.`,
+updated, ready, pending}], problems [{pod, node, reason}]}; during a removal leaving, nodes [{node, state}].`,
 		Example: "  weft cluster status\n  weft cluster status -o json",
 		Args:    ui.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.printStatus(cmd.Context()) },
@@ -221,7 +219,7 @@ func (f *flags) printStatus(ctx context.Context) error {
 	} else {
 		err = f.printText(s)
 	}
-	if err == nil && (!s.Installed || !s.Rollout.Complete() || s.State != "deployed") {
+	if err == nil && (!s.Installed || s.Leaving || !s.Rollout.Complete() || s.State != "deployed") {
 		return ui.Exit(ui.Bad)
 	}
 	return err
@@ -229,6 +227,14 @@ func (f *flags) printStatus(ctx context.Context) error {
 
 func (f *flags) printText(s release.Status) error {
 	var b strings.Builder
+	if s.Leaving {
+		fmt.Fprintf(&b, "weft is being removed since %s\n", s.Since.Format(time.DateTime))
+		for _, n := range s.Nodes {
+			fmt.Fprintf(&b, "  %s\n", n)
+		}
+		_, err := fmt.Fprint(f.env.Stdout, b.String())
+		return err
+	}
 	if s.Installed {
 		fmt.Fprintf(&b, "weft %s, revision %d, %s since %s\n", s.Version, s.Revision, s.State, s.Since.Format(time.DateTime))
 		if s.State != "deployed" && s.Description != "" {
@@ -255,44 +261,5 @@ func (f *flags) printText(s release.Status) error {
 		fmt.Fprintf(&b, "  %s\n", p)
 	}
 	_, err := fmt.Fprint(f.env.Stdout, b.String())
-	return err
-}
-
-func (f *flags) uninstall() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "uninstall",
-		Short: "Remove weft's agents, controller and rights",
-		Long: `Deletes what the release made. Pods of the network keep what they have, and nothing repairs it any more: they are counted,
-and without --yes the command asks. The kinds with their objects stay, and on each node the files and the kernel's
-state: weft install --remove, run on the node, removes its programs and configuration.`,
-		Example: "  weft cluster uninstall\n  weft cluster uninstall --yes --context staging",
-		Args:    ui.NoArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return f.remove(cmd.Context()) },
-	}
-	cmd.Flags().BoolVarP(&f.yes, "yes", "y", false, "do not ask")
-	return cmd
-}
-
-func (f *flags) remove(ctx context.Context) error {
-	c, err := f.open()
-	if err != nil {
-		return err
-	}
-	count, err := c.PodsOfNetwork(ctx)
-	if err != nil {
-		return err
-	}
-	if count > 0 && !f.yes {
-		fmt.Fprintf(f.env.Stderr, "weft: %d pods that run have a network of their own, which nothing repairs without weft. Remove weft? [y/N] ",
-			count)
-		answer, _ := bufio.NewReader(f.env.Stdin).ReadString('\n')
-		if a := strings.ToLower(strings.TrimSpace(answer)); a != "y" && a != "yes" {
-			return ui.UsageError(model.Errorf(model.CodeInvalidConf, "answer y, or add --yes", "weft is not removed"))
-		}
-	}
-	if err := c.Uninstall(ctx); err != nil {
-		return err
-	}
-	_, err = fmt.Fprintln(f.env.Stdout, "weft is removed from the cluster; its kinds, their objects and the nodes' files stay")
 	return err
 }

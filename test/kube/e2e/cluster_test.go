@@ -138,7 +138,12 @@ func (c Cluster) get(t *testing.T, into any, args ...string) {
 // namespace creates a namespace, which is deleted with its pods at the end of the test.
 func (c Cluster) namespace(t *testing.T) string {
 	t.Helper()
-	name := strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-"))
+	return c.namespaceNamed(t, strings.ToLower(strings.ReplaceAll(t.Name(), "/", "-")))
+}
+
+// namespaceNamed is namespace with a name.
+func (c Cluster) namespaceNamed(t *testing.T, name string) string {
+	t.Helper()
 	if _, err := c.try("kubectl", "delete", "namespace", name, "--ignore-not-found", "--timeout=120s"); err != nil {
 		t.Fatal(err)
 	}

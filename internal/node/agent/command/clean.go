@@ -38,8 +38,8 @@ type cleaning struct {
 	dryRun, force, keepTunnels bool
 	dropPolicies               bool
 	// root and wait are for the removal of weft itself.
-	root string
-	wait bool
+	root, confDir, binDir string
+	wait, hold            bool
 }
 
 func newCleanCmd(env ui.Env) *cobra.Command {
@@ -81,6 +81,9 @@ Keys of -o json: found [text], done; with --from calico lookAt [text]; with --fr
 	f.BoolVar(&c.force, "force", false,
 		"do not check that weft has replaced Calico: pods may lose their routes, or their policies")
 	f.StringVar(&c.root, "root", "", "for weft: `DIR` where the node's root file system is mounted, in a container (default: none)")
+	f.StringVar(&c.confDir, "conf-dir", "", "for weft: `DIR` of the runtime's configurations (default: the configuration's, or /etc/cni/net.d)")
+	f.StringVar(&c.binDir, "cni-bin-dir", "", "for weft: `DIR` of the runtime's plugins (default: the configuration's, or /opt/cni/bin)")
+	f.BoolVar(&c.hold, "hold", false, "for weft: after --wait run until SIGTERM, as the container of a DaemonSet must")
 	f.BoolVar(&c.wait, "wait", false, "for weft: repeat until the node's last pod of the network is gone")
 	return cmd
 }

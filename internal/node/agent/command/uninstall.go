@@ -3,6 +3,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
@@ -28,8 +30,13 @@ func (c *cleaning) uninstall(ctx context.Context, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if c.stateDir != "" {
-		node.Config.StateDir = c.stateDir
+	settings := node.Config
+	settings.StateDir = cmp.Or(c.stateDir, settings.StateDir)
+	settings.Install.ConfDir = cmp.Or(c.confDir, settings.Install.ConfDir, "/etc/cni/net.d")
+	settings.Install.BinDir = cmp.Or(c.binDir, settings.Install.BinDir, "/opt/cni/bin")
+	id, err := boot.ID() // as the agent saw it: the root has a /proc of its own
+	if err != nil {
+		return err
 	}
 	if c.root != "" {
 		if err := enterRoot(c.root); err != nil {
@@ -45,13 +52,10 @@ func (c *cleaning) uninstall(ctx context.Context, out io.Writer) error {
 		return err
 	}
 	defer func() { _ = host.Close() }()
-	n, err := uninstall.New(uninstall.Config{
-		Settings: node.Config, Host: host, Now: time.Now, After: time.After,
+	n := uninstall.New(uninstall.Config{
+		Settings: settings, Boot: id, Host: host, Now: time.Now, After: time.After,
 		Log: slog.New(slog.NewTextHandler(c.source.Env.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 	})
-	if err != nil {
-		return err
-	}
 	if c.dryRun {
 		found, err := n.Find(ctx)
 		if err != nil {
@@ -85,6 +89,9 @@ func (c *cleaning) removeWithPods(ctx context.Context, out io.Writer, n *uninsta
 			text = uninstall.Waiting(found.Pods)
 		default:
 			_, err := fmt.Fprintf(out, "%s%s\n", lines(found.Objects), uninstall.Clean)
+			if err == nil && c.hold {
+				<-ctx.Done()
+			}
 			return err
 		}
 		if text != last {
