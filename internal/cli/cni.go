@@ -2,7 +2,11 @@
 
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/cli/cniplan"
+)
 
 // newCNICmd returns the parent of the commands for network configurations.
 func newCNICmd(env Env) *cobra.Command {
@@ -14,7 +18,7 @@ environment variables, the same cache of results and, like cnitool, without a co
 		Example: "  weft cni validate /etc/cni/net.d/00-weft.conflist\n" +
 			"  weft cni add /etc/cni/net.d/00-weft.conflist /run/netns/pod1",
 	}
-	cmd.AddCommand(newCNIValidateCmd(env))
+	cmd.AddCommand(newCNIValidateCmd(env), cniplan.NewCmd(env))
 	cmd.AddCommand(newCNICallCmds(env)...)
 	return cmd
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/netconf"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cni"
@@ -45,13 +46,13 @@ func newCNIValidateCmd(env Env) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			confs, err := confsIn(args[0], b)
+			confs, err := netconf.In(args[0], b)
 			if err != nil {
 				return err
 			}
 			var all []validation
 			for _, c := range confs {
-				v := c.validate(filepath.SplitList(binDirs))
+				v := validate(c, filepath.SplitList(binDirs))
 				v.OK = v.Report.OK(strict)
 				all = append(all, v)
 			}

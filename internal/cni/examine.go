@@ -147,28 +147,46 @@ func (r *Report) delegates(
 	where string, outer model.Network, p model.PluginConf, planners map[string]plugin.Planner,
 	ipams map[string]ipam.Allocator,
 ) {
+	all, err := Delegates(outer, p)
+	if err != nil {
+		r.problem(where, err)
+	}
+	for i, d := range all {
+		at := fmt.Sprintf("%s: delegates[%d]", where, i)
+		if d.Err != nil {
+			r.problem(at, d.Err)
+			continue
+		}
+		r.validate(at+": ", d.Network, planners, ipams)
+	}
+}
+
+// Delegate is a network that the agent attaches for its plugin, or why it cannot be parsed.
+type Delegate struct {
+	Network model.Network
+	Err     error
+}
+
+// Delegates returns the networks in the configuration of the agent's plugin, which is one of outer's. It may have none if
+// it names a cluster network.
+func Delegates(outer model.Network, p model.PluginConf) ([]Delegate, error) {
 	var c struct {
 		Socket         string            `json:"socket"`
 		Delegates      []json.RawMessage `json:"delegates"`
 		ClusterNetwork string            `json:"clusterNetwork"`
 	}
 	if err := Decode("plugin", p.Raw, &c); err != nil {
-		r.problem(where, err)
-		return
+		return nil, err
 	}
 	if len(c.Delegates) == 0 && c.ClusterNetwork == "" {
-		r.problem(where,
-			model.Errorf(model.CodeInvalidConf, "add the lists that the agent attaches", "delegates is empty"))
+		return nil, model.Errorf(model.CodeInvalidConf, "add the lists that the agent attaches", "delegates is empty")
 	}
+	out := make([]Delegate, 0, len(c.Delegates))
 	for i, raw := range c.Delegates {
-		at := fmt.Sprintf("%s: delegates[%d]", where, i)
 		n, err := parseDelegate(raw, outer, i)
-		if err != nil {
-			r.problem(at, err)
-			continue
-		}
-		r.validate(at+": ", n, planners, ipams)
+		out = append(out, Delegate{n, err})
 	}
+	return out, nil
 }
 
 // parseDelegate parses a network that the agent attaches: the first one may leave out its name, all may leave out the
@@ -178,9 +196,14 @@ func parseDelegate(raw json.RawMessage, outer model.Network, i int) (model.Netwo
 	if i == 0 {
 		name = outer.Name
 	}
-	raw, err := setDefaults(raw, name, outer.CNIVersion)
+	return ParseWith(raw, name, outer.CNIVersion)
+}
+
+// ParseWith parses a network configuration that may leave out its name and version.
+func ParseWith(b []byte, name, version string) (model.Network, error) {
+	b, err := setDefaults(b, name, version)
 	if err != nil {
 		return model.Network{}, err
 	}
-	return ParseNetwork(raw)
+	return ParseNetwork(b)
 }

@@ -40,7 +40,7 @@ func (r *run) plan(ctx context.Context) error {
 				return err
 			}
 		}
-		step.Result = mergeResults(r.chain.Prev, step.Result)
+		step.Result = plugin.MergeResults(r.chain.Prev, step.Result)
 		if step.Pending != nil {
 			segment = *step.Pending
 		}

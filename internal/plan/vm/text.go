@@ -48,29 +48,12 @@ func (w *writer) line(format string, args ...any) { fmt.Fprintf(&w.text, format+
 
 // space prints the desired state of the pod.
 func (w *writer) space(s state.Space) {
-	for _, l := range s.Links {
+	lines, err := s.Lines(w.table)
+	if err != nil && w.err == nil {
+		w.err = err
+	}
+	for _, l := range lines {
 		w.line("  %s", l)
-	}
-	for _, a := range s.Addrs {
-		w.line("  %s", a)
-	}
-	for _, r := range s.Routes {
-		w.line("  %s", r)
-	}
-	for _, v := range s.Sysctls {
-		w.line("  %s", v)
-	}
-	for _, j := range s.Joins {
-		w.line("  %s", j)
-	}
-	for _, t := range s.Tables {
-		text, err := w.table(t)
-		if err != nil && w.err == nil {
-			w.err = err
-		}
-		for line := range strings.Lines(text) {
-			w.line("  %s", strings.TrimSuffix(line, "\n"))
-		}
 	}
 }
 

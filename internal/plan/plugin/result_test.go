@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package attach
+package plugin
 
 import (
 	"net/netip"
@@ -46,7 +46,7 @@ func TestOnTop(t *testing.T) {
 		{"a second interface", &prev, own, both},
 		{"a chained plugin", &prev, changed, changed},
 	} {
-		if d := cmp.Diff(tt.want, mergeResults(tt.prev, tt.now), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}),
+		if d := cmp.Diff(tt.want, MergeResults(tt.prev, tt.now), cmpopts.EquateComparable(netip.Prefix{}, netip.Addr{}),
 			cmpopts.EquateEmpty()); d != "" {
 			t.Errorf("%s (-want +got):\n%s", tt.name, d)
 		}

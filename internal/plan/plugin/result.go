@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package attach
+package plugin
 
 import (
 	"slices"
@@ -8,9 +8,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// mergeResults adds the previous result of a list to a plugin's own. A plugin that creates an interface returns only
+// MergeResults adds the previous result of a list to a plugin's own. A plugin that creates an interface returns only
 // that one.
-func mergeResults(prev *model.Result, now model.Result) model.Result {
+func MergeResults(prev *model.Result, now model.Result) model.Result {
 	if prev == nil {
 		return now
 	}
