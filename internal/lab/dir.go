@@ -72,6 +72,9 @@ type Marker struct {
 	Layout  Layout `json:"layout"`
 	// Created is when up was called; zero for a lab of an older version.
 	Created time.Time `json:"created,omitzero"`
+	// Agent is the program that nodes run as their agent, AgentEnv its additional environment.
+	Agent    string   `json:"agent,omitempty"`
+	AgentEnv []string `json:"agentEnv,omitempty"`
 	// Cuts are the frames that the wires lose.
 	Cuts []cut.Cut `json:"cuts,omitempty"`
 }

@@ -105,17 +105,9 @@ func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 	if err := os.WriteFile(u.Dir.Node(n.Name, "net.d", "10-weft.conflist"), append(conf, '\n'), 0o644); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	ns, err := netns.Open(u.Dir.NS(n.Name))
-	if err != nil {
-		return err
-	}
-	defer func() { _ = ns.Close() }()
 	for _, role := range roles() {
-		if err := u.startProcess(ns, n.Name, role, u.command(n, role), died); err != nil {
-			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
-		}
-		if err := awaitListener(ctx, u.Dir.socket(n.Name, role)); err != nil {
-			return fmt.Errorf("node %s: %s: %w", n.Name, role, err)
+		if err := u.startRole(ctx, n, role, died); err != nil {
+			return err
 		}
 	}
 	return nil

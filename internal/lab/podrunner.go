@@ -36,7 +36,7 @@ type PodRunner struct {
 
 // Run runs pods until ctx ends.
 func (f PodRunner) Run(ctx context.Context) {
-	r := &podRunner{PodRunner: f, tried: map[podKey]string{}}
+	r := &podRunner{PodRunner: f, tried: map[podKey]string{}, starting: map[string]starting{}}
 	defer r.wait.Wait()
 	for {
 		select {
@@ -59,6 +59,14 @@ type podRunner struct {
 	wait    sync.WaitGroup
 	// tried are the versions of pods that were started. A pod that failed is retried when its manifest changes.
 	tried map[podKey]string
+	// starting are the pods that this process is starting or has started, by UID.
+	starting map[string]starting
+}
+
+// starting is the start of a pod, which can be canceled and awaited.
+type starting struct {
+	cancel context.CancelFunc
+	done   chan struct{}
 }
 
 // sync starts new pods and stops deleted ones. Pods with a status were started before, by `up` or by a runner.
@@ -133,6 +141,11 @@ func (r *podRunner) stopDeleted(ctx context.Context, pods []model.Pod) error {
 
 // stopRecorded stops a pod of a UID, unless another pod has its name by now, and removes its record.
 func (r *podRunner) stopRecorded(ctx context.Context, uid string, key podKey) error {
+	if s, ok := r.starting[uid]; ok {
+		s.cancel()
+		<-s.done
+		delete(r.starting, uid)
+	}
 	have, err := r.Dir.Sandboxes(r.Node).Get(ctx, key.namespace, key.name)
 	switch {
 	case isUnknownPod(err):
@@ -172,6 +185,9 @@ func (r *podRunner) start(ctx context.Context, l Layout, c model.Cluster, p mode
 	if err != nil || r.tried[key] == o.Version {
 		return err
 	}
+	if now, err := o.Pod(); err != nil || now.UID != p.UID {
+		return err // replaced meanwhile: the next sync has the other one
+	}
 	r.tried[key] = o.Version
 	if _, _, err := pod.Parse(o.Raw, "manifest"); err != nil {
 		return fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err)
@@ -182,9 +198,17 @@ func (r *podRunner) start(ctx context.Context, l Layout, c model.Cluster, p mode
 	if o, err = r.store.Modify(ctx, o.Key, setUID(p.UID)); err != nil {
 		return err
 	}
+	if now, err := o.Pod(); err != nil || now.UID != p.UID {
+		return err
+	}
 	r.tried[key] = o.Version
 	u := Up{Dir: r.Dir, Logf: func(format string, args ...any) { r.Log.Info(fmt.Sprintf(format, args...)) }}
+	ctx, cancel := context.WithCancel(ctx)
+	done := make(chan struct{})
+	r.starting[p.UID] = starting{cancel, done}
 	r.wait.Go(func() {
+		defer close(done)
+		defer cancel()
 		running, err := u.runPod(ctx, r.store, p)
 		if err == nil {
 			err = writePodStatus(ctx, r.store, l.findNode(p.Node), running)

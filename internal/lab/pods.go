@@ -65,12 +65,18 @@ func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 	return incomplete(hint, "%d of %d pods are not running: %s", len(failed), len(pods), strings.Join(failed, "; "))
 }
 
+// errReplaced is the error of a pod in whose place the store has another one by now.
+var errReplaced = errors.New("the pod was replaced")
+
 func (u Up) runPod(ctx context.Context, s *dir.Store, p model.Pod) (sandbox.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, podTimeout)
 	defer cancel()
 	o, err := s.Get(store.PodKey(p.Namespace, p.Name))
 	if err != nil {
 		return sandbox.Pod{}, err
+	}
+	if now, err := o.Pod(); err != nil || now.UID != p.UID {
+		return sandbox.Pod{}, errors.Join(err, errReplaced)
 	}
 	if err := u.Dir.recordPod(p.Node, p.UID, podKey{p.Namespace, p.Name}); err != nil {
 		return sandbox.Pod{}, err
@@ -126,7 +132,13 @@ func writePodStatus(ctx context.Context, s *dir.Store, n Node, p sandbox.Pod) er
 	if p.HostNetwork {
 		status.IPs = host
 	}
-	return s.SetPodStatus(ctx, p.Namespace, p.Name, status)
+	_, err := s.Modify(ctx, store.PodKey(p.Namespace, p.Name), func(fields map[string]any) error {
+		if meta, ok := fields["metadata"].(map[string]any); ok && meta["uid"] != p.UID {
+			return errReplaced
+		}
+		return status.Edit(fields)
+	})
+	return err
 }
 
 func podIPs(p sandbox.Pod) []netip.Addr {

@@ -178,7 +178,10 @@ func (d Dir) podStatus(p model.Pod, running sandbox.Pod) PodStatus {
 		Name: p.Name, Namespace: p.Namespace, Node: p.Node, IPs: p.IPs, Annotations: map[string]string{}, UID: p.UID,
 		HostNetwork: p.HostNetwork, State: stateMissing,
 	}
-	if running.Name != "" {
+	switch {
+	case running.Name != "" && running.UID != p.UID:
+		ps.State, ps.Reason = "Pending", "an earlier pod of its name has not ended yet"
+	case running.Name != "":
 		ps.State, ps.Ready, ps.ID = running.State, running.Ready, running.ID
 		ps.Netns, ps.Reason = running.Netns, running.Message
 		if len(running.IPs) > 0 {

@@ -132,7 +132,7 @@ func (d Dir) alive(l Layout) bool {
 
 // create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.
 func (u Up) create(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
-	m := Marker{Phase: phaseStarting, Layout: l, Created: time.Now()}
+	m := Marker{Phase: phaseStarting, Layout: l, Created: time.Now(), Agent: u.Agent, AgentEnv: u.AgentEnv}
 	if err := u.Dir.write(m); err != nil {
 		return u.Dir.unwritable(err)
 	}

@@ -215,3 +215,37 @@ func TestKilledApply(t *testing.T) {
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }
+
+// A restart that is killed at any moment is completed by the next one: one agent runs, and the pod is there once.
+func TestKilledRestart(t *testing.T) {
+	dir := labDir(t)
+	before := takeSnapshot(t, dir)
+	must(t, "lab", "up", "--nodes", "1", "--from", examples2(t), "--dir", dir)
+	begun := time.Now()
+	must(t, "lab", "restart", "--dir", dir, "node1")
+	whole := time.Since(begun)
+	const rounds = 6
+	hit := 0
+	for i := range rounds {
+		for _, what := range []string{"node1", "one"} {
+			hit += killed(t, time.Duration(i)*whole/rounds, "lab", "restart", "--dir", dir, what)
+			must(t, "lab", "restart", "--dir", dir, what)
+		}
+		agents := 0
+		for _, p := range processesOf(dir) {
+			if strings.Contains(p, "weft-agent agent ") {
+				agents++
+			}
+		}
+		if st := status(t, dir); agents != 1 || len(st.Pods) != 2 || len(st.Problems) != 0 {
+			t.Fatalf("round %d: %d agents, %+v, %q", i, agents, st.Pods, st.Problems)
+		}
+	}
+	t.Logf("%d of %d kills hit a live command", hit, 2*rounds)
+	if hit < rounds/2 {
+		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
+	}
+	killed(t, whole/2, "lab", "restart", "--dir", dir, "node1")
+	must(t, "lab", "down", "--dir", dir)
+	before.expectSame(t, dir)
+}

@@ -8,9 +8,11 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
 // write writes a manifest and returns its path.
@@ -97,6 +99,58 @@ func TestApplyAndDelete(t *testing.T) {
 			t.Errorf("%s runs a deleted pod: %s", node, out)
 		}
 	}
+	must(t, "lab", "down", "--dir", dir)
+	before.expectSame(t, dir)
+}
+
+// A pod that is deleted while its node's runtime is dead ends when the runtime is back.
+func TestDeleteAfterRuntimeIsReplaced(t *testing.T) {
+	dir := labDir(t)
+	must(t, "lab", "up", "--nodes", "1", "--from", examples2(t), "--dir", dir)
+	var id process.ID
+	if err := process.ReadJSON(filepath.Join(dir, "nodes", "node1", "sandbox.pid"), &id); err != nil {
+		t.Fatal(err)
+	}
+	if err := id.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	within(t, 20*waitUnit, "the runtime is dead", func() bool { st, _ := degradedStatus(t, dir); return st.Nodes[0].Sandbox == "dead" })
+	must(t, "lab", "delete", "--dir", dir, "pod/one", "--wait", "0")
+	must(t, "lab", "restart", "--dir", dir, "node1", "--runtime")
+	state := filepath.Join(dir, "nodes", "node1", "sandbox")
+	within(t, 60*waitUnit, "the deleted pod ends, and the other one runs", func() bool {
+		out := weft(t, "sandbox", "list", "--state-dir", state, "-o", "json").stdout
+		return !strings.Contains(out, `"name": "one"`) && strings.Contains(out, `"name": "two"`)
+	})
+}
+
+// A restart of an agent, also of a dead one, is another process; pods keep their network. A restart of a pod is another pod.
+func TestRestart(t *testing.T) {
+	dir := labDir(t)
+	before := takeSnapshot(t, dir)
+	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir)
+	agent := func() (id process.ID) {
+		t.Helper()
+		if err := process.ReadJSON(filepath.Join(dir, "nodes", "node1", "agent.pid"), &id); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	had, first := agent(), status(t, dir)
+	must(t, "lab", "restart", "--dir", dir, "node1")
+	if now := agent(); now == had || !now.Alive() || had.Alive() {
+		t.Errorf("the agent was %+v, is %+v", had, now)
+	}
+	killAgent(t, dir, "node1")
+	within(t, 20*waitUnit, "the agent is dead", func() bool { st, _ := degradedStatus(t, dir); return st.Nodes[0].Agent == "dead" })
+	must(t, "lab", "restart", "--dir", dir, "node1")
+	allReach(t, dir, 4*3*6)
+	must(t, "lab", "restart", "--dir", dir, "one")
+	now := status(t, dir)
+	if now.Pods[0].UID == first.Pods[0].UID || now.Pods[0].Node != first.Pods[0].Node || now.Pods[1].ID != first.Pods[1].ID {
+		t.Errorf("pods were %+v, are %+v", first.Pods, now.Pods)
+	}
+	allReach(t, dir, 4*3*6)
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }

@@ -44,7 +44,7 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
 		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env), newLabApplyCmd(env, f), newLabDeleteCmd(env, f),
-		newLabScaleCmd(env, f))
+		newLabScaleCmd(env, f), newLabRestartCmd(env, f))
 	return cmd
 }
 
