@@ -158,6 +158,10 @@ func (c kubeVirtCluster) testVM(t *testing.T, binding, yaml string) {
 	running := time.Since(began)
 	lease := c.awaitLease(t, ns)
 	t.Logf("%s: runs after %.1f s, has a lease after %.1f s: %s", binding, running.Seconds(), time.Since(began).Seconds(), lease)
+	logs := c.kubectl(t, "-n", "kube-system", "logs", "-l", "app.kubernetes.io/name=weft", "-c", "agent", "--tail=-1")
+	if strings.Contains(logs, "permission denied") {
+		t.Errorf("an agent lacks a right:\n%s", logs)
+	}
 	addr := v.Status.Interfaces[0].IPAddress
 	own := addr + "/32"
 	if binding == "masquerade" {

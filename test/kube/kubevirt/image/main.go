@@ -14,6 +14,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -178,8 +179,8 @@ func add(w *tar.Writer, programs, parts string) error {
 		"nsswitch.conf":    {Name: "etc/nsswitch.conf", Mode: 0o644},
 		"node-labeller.sh": {Name: "usr/bin/node-labeller.sh", Mode: 0o755},
 	}
-	for name, h := range files {
-		if err := copyFile(w, filepath.Join(parts, name), h); err != nil {
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if err := copyFile(w, filepath.Join(parts, name), files[name]); err != nil {
 			return err
 		}
 	}
@@ -199,12 +200,11 @@ func add(w *tar.Writer, programs, parts string) error {
 			return err
 		}
 	}
-	for name, text := range map[string]string{"etc/passwd": passwd, "etc/group": group} {
-		if err := write(w, tar.Header{Name: name, Mode: 0o644}, []byte(text)); err != nil {
-			return err
-		}
-	}
-	return write(w, tar.Header{Name: "usr/sbin/virtqemud", Mode: 0o755}, []byte(virtqemud))
+	return errors.Join(
+		write(w, tar.Header{Name: "etc/passwd", Mode: 0o644}, []byte(passwd)),
+		write(w, tar.Header{Name: "etc/group", Mode: 0o644}, []byte(group)),
+		write(w, tar.Header{Name: "usr/sbin/virtqemud", Mode: 0o755}, []byte(virtqemud)),
+	)
 }
 
 func copyFile(w *tar.Writer, file string, h tar.Header) error {
