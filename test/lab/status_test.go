@@ -17,6 +17,9 @@ func TestStatus(t *testing.T) {
 	dir := labDir(t)
 	must(t, "lab", "up", "--nodes", "2", "--encapsulation", "vxlan", "--from", examples, "--dir", dir)
 	must(t, "status", "--dir", dir, "--wait", "1m")
+	if r := weft(t, "version", "--dir", dir); r.code != 0 || !strings.Contains(r.stdout, " on 2 of 2 nodes\n") {
+		t.Errorf("weft version: exit code %d, %s%s", r.code, r.stdout, r.stderr)
+	}
 	now := func() (nodestatus.Cluster, int) {
 		t.Helper()
 		r := weft(t, "status", "--dir", dir, "-o", "json")

@@ -103,6 +103,12 @@ func ExcludeStateDir(cmd *cobra.Command) {
 // Remote reports whether flags name a cluster, and not only this node's agent.
 func (s *Source) Remote() bool { return s.dir != "" || s.kubeconfig != "" || s.context != "" }
 
+// Named reports whether flags or environment variables of weft's own name a cluster or an agent.
+func (s *Source) Named() bool {
+	return s.Remote() || s.stateDir != "" ||
+		s.Env.Variable(ui.LabVariable, "")+s.Env.Variable(ui.StateDirVariable, "") != ""
+}
+
 // Namespace returns the namespace of names without one: that of the kubeconfig's context.
 func (s *Source) Namespace() string {
 	named := s.Remote() || s.stateDir != ""

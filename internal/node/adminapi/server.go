@@ -61,9 +61,17 @@ const (
 	RouteSettings = "/settings"
 	// RouteStatus (GET) returns the agent's nodestatus.Status.
 	RouteStatus = "/status"
+	// RouteVersion (GET) returns the agent's Version.
+	RouteVersion = "/version"
 	// RouteMesh (GET) returns the state of the mesh on this node.
 	RouteMesh = "/mesh"
 )
+
+// Version is the version of an agent.
+type Version struct {
+	Node    string `json:"node"`
+	Version string `json:"version"`
+}
 
 // Routes are handlers by method and path ("GET /policy/show").
 type Routes map[string]func(*http.Request) (any, error)

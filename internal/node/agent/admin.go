@@ -22,7 +22,10 @@ func (a *agent) admin(ctx context.Context) (err error) {
 		"POST " + adminapi.RouteCheck: func(r *http.Request) (any, error) {
 			return a.attachments.inspector.CheckAll(r.Context()), nil
 		},
-		"GET " + adminapi.RouteStatus:   func(r *http.Request) (any, error) { return a.collector().Status(r.Context()), nil },
+		"GET " + adminapi.RouteStatus: func(r *http.Request) (any, error) { return a.collector().Status(r.Context()), nil },
+		"GET " + adminapi.RouteVersion: func(*http.Request) (any, error) {
+			return adminapi.Version{Node: a.cfg.Node, Version: a.cfg.Version}, nil
+		},
 		"GET " + adminapi.RouteMesh:     func(*http.Request) (any, error) { return a.overlay.Status() },
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
