@@ -145,7 +145,7 @@ func (n *Node) find(ctx context.Context, records []attach.Record) (Found, error)
 	return found, errors.Join(
 		n.findInstalled(&found, other),
 		n.findKernel(&found, all, stay),
-		n.findSettings(&found, other),
+		n.findSettings(ctx, &found, other),
 		n.findFiles(&found),
 	)
 }
@@ -170,7 +170,7 @@ func (n *Node) findInstalled(found *Found, other string) error {
 
 // findSettings lists the settings that weft has changed and that still have its value. Without weft they get their
 // previous values, unless pods or another network need them.
-func (n *Node) findSettings(found *Found, other string) error {
+func (n *Node) findSettings(ctx context.Context, found *Found, other string) error {
 	before, err := preimage.Open(n.cfg.Settings.StateDir, n.cfg.Boot)
 	if err != nil {
 		found.Kept = append(found.Kept, err.Error())
@@ -183,7 +183,7 @@ func (n *Node) findSettings(found *Found, other string) error {
 	slices.SortFunc(want, func(a, b state.Sysctl) int { return cmp.Compare(a.Name, b.Name) })
 	f := state.Fragment{Owner: "settings", Host: state.Space{Sysctls: want}}
 	spaces := kernel.Spaces{Host: n.cfg.Host}
-	differ, err := spaces.Diff(context.Background(), f)
+	differ, err := spaces.Diff(ctx, f)
 	if err != nil || len(differ) == 0 {
 		return err
 	}
