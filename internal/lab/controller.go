@@ -37,7 +37,6 @@ func (c controller) replicate(ctx context.Context, objects []store.Object, l Lay
 			sets = append(sets, o)
 		}
 	}
-	l = l.Schedulable()
 	var lost []store.Key
 	pods := slices.DeleteFunc(cluster.Pods, func(p model.Pod) bool {
 		gone := p.Node != "" && !l.Has(p.Node) && p.Annotations[replicas.OwnerAnnotation] != ""
@@ -65,7 +64,6 @@ func (c controller) replicate(ctx context.Context, objects []store.Object, l Lay
 func (c controller) bind(ctx context.Context, objects []store.Object, l Layout) error {
 	cluster, _ := store.Cluster(objects)
 	cluster.Nodes = nil // the layout has the nodes
-	l = l.Schedulable()
 	cluster.Pods = slices.DeleteFunc(cluster.Pods, func(p model.Pod) bool { return p.Node != "" && !l.Has(p.Node) })
 	unbound := map[podKey]bool{}
 	for _, p := range cluster.Pods {
@@ -91,12 +89,6 @@ func (c controller) bind(ctx context.Context, objects []store.Object, l Layout) 
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Schedulable returns the layout without nodes that are being added or removed.
-func (l Layout) Schedulable() Layout {
-	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n Node) bool { return n.Phase != "" })
-	return l
 }
 
 // Has reports whether the layout has a node.

@@ -71,8 +71,6 @@ type Node struct {
 	// Addrs are the node's addresses on each wire (eth0, eth1, …), IPv4 then IPv6.
 	Addrs    [][]netip.Prefix `json:"addrs"`
 	PodCIDRs []netip.Prefix   `json:"podCIDRs"`
-	// Phase is nodeAdding or nodeRemoving while the node is added or removed, otherwise empty.
-	Phase string `json:"phase,omitempty"`
 }
 
 // wirePrefixes returns the prefixes of the wires' addresses, which the cluster CIDRs must not overlap.

@@ -97,7 +97,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 	c, _ := store.Cluster(objects)
 	errs = append(errs, r.vms.sync(ctx, objects, c.Pods, leads), r.stopDeleted(ctx, c.Pods))
 	for _, p := range c.Pods {
-		if p.Node == r.Node && p.Phase == "" && len(p.IPs) == 0 && m.Layout.findNode(r.Node).Phase == "" {
+		if p.Node == r.Node && p.Phase == "" && len(p.IPs) == 0 {
 			errs = append(errs, r.start(ctx, m.Layout, c, p))
 		}
 	}
@@ -106,7 +106,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 
 // leads reports whether this runner runs the lab's controller: that of the first node whose runtime is running.
 func (r *podRunner) leads(l Layout) bool {
-	for _, n := range l.Schedulable().Nodes {
+	for _, n := range l.Nodes {
 		if n.Name == r.Node || r.Dir.running(n.Name, roleSandbox) {
 			return n.Name == r.Node
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -91,10 +92,12 @@ func takeSnapshot(t testing.TB, dir string) host {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// Named namespaces are those of other tests: a lab has its own in its directory.
+	others := func(line string) bool { return strings.Contains(line, " /run/netns/") }
 	return host{
 		links:     nettest.Run(t, nil, "ip", "-br", "addr"),
 		rules:     nettest.Run(t, nil, "nft", "list", "ruleset"),
-		mounts:    string(mounts),
+		mounts:    strings.Join(slices.DeleteFunc(strings.Split(string(mounts), "\n"), others), "\n"),
 		processes: processesOf(dir),
 	}
 }

@@ -130,11 +130,6 @@ func Remove(all []Cut, healed ...Cut) ([]Cut, error) {
 	}), nil
 }
 
-// Without returns all cuts that do not name a node.
-func Without(all []Cut, node string) []Cut {
-	return slices.DeleteFunc(slices.Clone(all), func(c Cut) bool { return c.From == node || c.To == node })
-}
-
 // Fragment returns the nftables table, in the namespace of the wires, that loses the frames. port returns the name of a
 // node's port on a wire.
 func (w Wires) Fragment(all []Cut, port func(node, wire string) string) state.Fragment {

@@ -138,7 +138,7 @@ func validateObject(o store.Object, l lab.Layout) error {
 		if err != nil {
 			return err
 		}
-		if p.Node != "" && !l.Schedulable().Has(p.Node) {
+		if p.Node != "" && !l.Has(p.Node) {
 			return model.Errorf(model.CodeInvalidConf, "use one of the nodes that `weft lab status` lists",
 				"pod %s/%s: spec.nodeName %q is not a node of this lab", p.Namespace, p.Name, p.Node)
 		}
