@@ -69,6 +69,8 @@ func TestAnnouncements(t *testing.T) {
 		_, _ = nettest.Try(ns, "sysctl", "-qw", "net.ipv6.conf."+link+".disable_ipv6=1")
 		nettest.Run(t, ns, "ip", "link", "set", link, "up")
 	}
+	awaitUp(t, node, "cali1")
+	awaitUp(t, pod, "eth0")
 	for name, c := range map[string]struct {
 		frames  []string
 		packets bool
@@ -122,6 +124,17 @@ func TestAnnouncements(t *testing.T) {
 	if _, err := watch.HearAnnouncements(t.Context(), node, "none", false, nil); err == nil ||
 		!strings.HasPrefix(err.Error(), "watch: what is said on none: ") {
 		t.Errorf("a link that is not there: %v", err)
+	}
+}
+
+// awaitUp waits until the kernel has processed the carrier of a link: frames that are sent before are lost.
+func awaitUp(t *testing.T, ns *netns.NS, link string) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); !strings.Contains(nettest.Run(t, ns, "ip", "link", "show", link), "state UP"); {
+		if time.Now().After(until) {
+			t.Fatalf("%s does not come up", link)
+		}
+		time.Sleep(time.Millisecond)
 	}
 }
 
