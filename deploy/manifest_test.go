@@ -154,7 +154,7 @@ func TestRights(t *testing.T) {
 			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status",
 		},
 		"weft-controller": {
-			"addresspools", "addresspools/status", "addressclaims/status", "addresspoolrequests", "addressblocks",
+			"addresspools", "addresspools/status", "addressblocks/status", "addressclaims/status", "events", "addresspoolrequests", "addressblocks",
 			"addressclaims",
 		},
 	}

@@ -187,6 +187,15 @@ func (c *cluster) controllerRights() {
 		{"the Lease read", "GET", leasesURL + "/weft-controller", "", 200, ""},
 		{"the Lease renewed", swap, leasesURL + "/weft-controller", patch(`{"holderIdentity":"c"}`), 200, ""},
 		{"another Lease read", "GET", leasesURL + "/kube-scheduler", "", 403, "cannot get"},
+		{"a block's conditions", swapStatus, blocksURL + "/b2", status(`{"conditions":[]}`), 200, ""},
+		{
+			"an event", "POST", "/api/v1/namespaces/default/events",
+			`{"apiVersion":"v1","kind":"Event","metadata":{"name":"of-pool","namespace":"default"},
+			"involvedObject":{"kind":"AddressPool","name":"p"},"reason":"R","message":"m","type":"Normal"}`, 201, "",
+		},
+		{"an event repeated", "PATCH", "/api/v1/namespaces/default/events/of-pool", `{"count":2}`, 200, ""},
+		{"events read", "GET", "/api/v1/events", "", 403, "cannot list"},
+		{"an event deleted", "DELETE", "/api/v1/namespaces/default/events/of-pool", "", 403, "cannot delete"},
 		{
 			"another account's token", "POST", "/api/v1/namespaces/kube-system/serviceaccounts/weft/token", "{}", 403,
 			"cannot create",

@@ -288,6 +288,13 @@ func tries() []try {
 			"other addresses for a claim", swapStatus, claimsURL + "/theirs", status(`{"addresses":["10.0.2.2"],"node":"n1"}`),
 			422, "remove addresses from a claim",
 		},
+		{
+			"a claim's conditions", swapStatus, claimsURL + "/machine",
+			status(`{"addresses":["10.0.1.1"],"node":"n1","conditions":[{"type":"Consistent","status":"True","reason":"NoFindings","message":"m","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`), 422, "the conditions of a claim",
+		},
+		{
+			"a block's conditions", swapStatus, blocksURL + "/b1", status(`{"conditions":[]}`), 403, "cannot update",
+		},
 		{"a claim changed", swap, claimsURL + "/theirs", patch(`{}`), 403, "cannot update"},
 		{"a machine's claim deleted", "DELETE", claimsURL + "/machine", "", 403, "cannot delete"},
 		{"people's claim deleted", "DELETE", claimsURL + "/theirs", "", 403, "cannot delete"},

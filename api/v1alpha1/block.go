@@ -11,6 +11,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +genclient:nonNamespaced
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=addressblocks,scope=Cluster,shortName=wblock,categories=weft
+// +kubebuilder:subresource:status
 // +kubebuilder:printcolumn:name=Pool,type=string,JSONPath=`.spec.pool`
 // +kubebuilder:printcolumn:name=CIDR,type=string,JSONPath=`.spec.cidr`
 // +kubebuilder:printcolumn:name=Node,type=string,JSONPath=`.spec.node`
@@ -19,7 +20,8 @@ type AddressBlock struct {
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
 	// +required
-	Spec AddressBlockSpec `json:"spec,omitempty"`
+	Spec   AddressBlockSpec   `json:"spec,omitempty"`
+	Status AddressBlockStatus `json:"status,omitempty"`
 }
 
 // AddressBlockSpec is the block's node, and its addresses that other nodes requested, borrowed or were granted.
@@ -51,6 +53,14 @@ type AddressBlockSpec struct {
 	Granted map[string]string `json:"granted,omitempty"`
 	// Orphaned is true when the node no longer exists. The controller sets it; any node may then claim the block.
 	Orphaned bool `json:"orphaned,omitempty"`
+}
+
+// AddressBlockStatus is the observed state of a block. Written by the controller.
+type AddressBlockStatus struct {
+	// Conditions of the block. Consistent is False if the last audit found something; it is absent if no audit ever did.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // AddressBlockList is a list of blocks.

@@ -98,12 +98,16 @@ type AddressClaimVM struct {
 	Interface string `json:"interface,omitempty"`
 }
 
-// AddressClaimStatus is the claim's addresses. Written by agents.
+// AddressClaimStatus is the claim's addresses, written by agents, and its conditions, written by the controller.
 type AddressClaimStatus struct {
 	// Addresses are allocated to the claim until it is deleted.
 	Addresses []string `json:"addresses,omitempty"`
 	// Node is the node that used them last.
 	Node string `json:"node,omitempty"`
+	// Conditions of the claim. Consistent is False if the last audit found something; it is absent if no audit ever did.
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
 }
 
 // AddressClaimList is a list of claims.

@@ -95,7 +95,7 @@ type ExcludedRange struct {
 // AddressPoolStatus is the observed state of a pool.
 type AddressPoolStatus struct {
 	// Conditions of the pool. Allocatable is true if addresses can be allocated; Consistent, if the last audit found
-	// nothing.
+	// nothing; Exhausted, if a node finds no free address.
 	// +listType=map
 	// +listMapKey=type
 	Conditions []Condition `json:"conditions,omitempty"`
@@ -113,7 +113,7 @@ type Condition struct {
 	// Status is True, False or Unknown.
 	// +kubebuilder:validation:Enum=True;False;Unknown
 	Status string `json:"status"`
-	// Reason is a word for programs.
+	// Reason is a word for programs: docs/reference/events.md lists them.
 	Reason string `json:"reason"`
 	// Message is a sentence for users.
 	Message string `json:"message"`

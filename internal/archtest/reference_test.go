@@ -274,3 +274,77 @@ func TestConditionsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// reasonsIn returns the reasons of events and of conditions in the source: those of literals of model.Event and
+// model.Condition, and constants that are named or typed as reasons.
+func reasonsIn(t *testing.T) (events, conditions map[string]bool) {
+	t.Helper()
+	w := productWords(t)
+	events, conditions = map[string]bool{}, map[string]bool{}
+	add := func(s *source, into map[string]bool, e ast.Expr) {
+		if text, ok := w.value(s.dir, e); ok && regexp.MustCompile(`^[A-Z][A-Za-z]+$`).MatchString(text) {
+			into[text] = true
+		}
+	}
+	named := regexp.MustCompile(`^(event|reason|Reason)[A-Z]\w*$`)
+	for _, s := range sources(t) {
+		if s.test() || !s.in("internal") || s.in("internal/archtest", "internal/apitest", "internal/nettest", "internal/lab") {
+			continue
+		}
+		ast.Inspect(s.tree, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.ValueSpec:
+				typ, _ := n.Type.(*ast.Ident)
+				for i, name := range n.Names {
+					m := named.FindStringSubmatch(name.Name)
+					switch {
+					case i >= len(n.Values) || m == nil && (typ == nil || typ.Name != "Reason"):
+					case m != nil && (m[1] == "event" || s.in("internal/multinet")):
+						add(s, events, n.Values[i])
+					default:
+						add(s, conditions, n.Values[i])
+					}
+				}
+			case *ast.CompositeLit:
+				typ, _ := n.Type.(*ast.SelectorExpr)
+				if typ == nil || typ.Sel.Name != "Event" && typ.Sel.Name != "Condition" {
+					return true
+				}
+				for _, e := range n.Elts {
+					kv, ok := e.(*ast.KeyValueExpr)
+					if !ok {
+						continue
+					}
+					if key, is := kv.Key.(*ast.Ident); is && key.Name == "Reason" {
+						add(s, map[bool]map[string]bool{true: events, false: conditions}[typ.Sel.Name == "Event"], kv.Value)
+					}
+				}
+			}
+			return true
+		})
+	}
+	return events, conditions
+}
+
+// TestReasonsDocumented compares docs/reference/events.md with the reasons of events and conditions in the source.
+func TestReasonsDocumented(t *testing.T) {
+	text := page(t, "docs/reference/events.md")
+	events, conditions := reasonsIn(t)
+	for header, found := range map[string]map[string]bool{"Event": events, "Reason": conditions} {
+		if len(found) < 10 {
+			t.Fatalf("%s: only %v found", header, found)
+		}
+		have := map[string]bool{}
+		for _, name := range cells(text, func(h string) bool { return h == header }) {
+			have[name] = true
+			if !found[name] {
+				t.Errorf("docs/reference/events.md has the %s %s, which no source has", header, name)
+			}
+		}
+		for name := range found {
+			if !have[name] {
+				t.Errorf("docs/reference/events.md lacks the %s %s", header, name)
+			}
+		}
+	}
+}

@@ -58,12 +58,14 @@ func TestIPAM(t *testing.T) {
 		{[]string{"check", "--fix", "-o", "json"}, 0, `[
   {
     "object": "AddressBlock p-10-0-0-0-28",
+    "reason": "Leaked",
     "pool": "p",
     "message": "address 10.0.0.8 is lent to node \"b\", and there is no such node",
     "fix": "the address is free"
   },
   {
     "object": "AddressBlock p-10-0-0-16-28",
+    "reason": "OwnerGone",
     "pool": "p",
     "message": "block 10.0.0.16/28 belongs to node \"b\", and there is no such node",
     "fix": "the block is free"

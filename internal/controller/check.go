@@ -3,10 +3,12 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -14,7 +16,8 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// ConditionConsistent is the condition of a pool without findings: blocks, reservations, nodes and pods agree.
+// ConditionConsistent is the condition of a pool, block or claim without findings: blocks, reservations, nodes and pods
+// agree.
 const ConditionConsistent = "Consistent"
 
 // reservationGrace is how long a reservation's pod must have been gone before it is deleted, because the lists of a
@@ -57,39 +60,79 @@ func (c *Controller) check(ctx context.Context) error {
 		}
 	}
 	c.goneSince = still
-	s, err := readPools(ctx, c.cfg.Objects, now)
-	if err != nil {
-		return errors.Join(append(errs, err)...)
+	return errors.Join(append(errs, c.reportFindings(ctx, result.Findings, now))...)
+}
+
+// The reasons of ConditionConsistent are the classes of findings, and this one if there are none.
+const reasonNoFindings = "NoFindings"
+
+// The reasons of the events about the result of an audit.
+const (
+	eventInconsistent = "Inconsistent"
+	eventConsistent   = "Consistent"
+)
+
+// reportFindings writes the result of an audit into the status of pools, blocks and claims. A block or claim without
+// findings has the condition only if it had findings before: there are many. Reservations have no status.
+func (c *Controller) reportFindings(ctx context.Context, findings []audit.Finding, now time.Time) error {
+	w := conditionWriter{objects: c.cfg.Objects, events: c.cfg.Events, now: now}
+	of := map[store.Key][]audit.Finding{}
+	for _, f := range findings {
+		o, ok := f.About()
+		if f.Pool != "" && (!ok || !o.Key.Of(store.AddressPools())) {
+			key := store.AddressPools().Key("", f.Pool)
+			of[key] = append(of[key], f)
+		}
+		if ok {
+			of[o.Key] = append(of[o.Key], f)
+		}
+		if ok && o.Key.Of(store.AddressReservations()) && c.cfg.Events != nil {
+			c.cfg.Events.StateEvent(store.AddressReservations(), refOf(o), short(consistentEvent(consistent([]audit.Finding{f}))))
+		}
 	}
-	for _, name := range s.names() {
-		errs = append(errs, s.writeCondition(ctx, s.pools[name], consistent(name, result.Findings)))
+	var errs []error
+	for _, kind := range []store.Kind{store.AddressPools(), store.AddressBlocks(), store.AddressClaims()} {
+		all, err := list(ctx, c.cfg.Objects, kind)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		for _, o := range all {
+			found := of[o.Key]
+			if _, had := o.Conditions()[ConditionConsistent]; !had && len(found) == 0 && kind != store.AddressPools() {
+				continue
+			}
+			condition := consistent(found)
+			if _, err := w.write(ctx, kind, o, condition, consistentEvent(condition)); err != nil {
+				errs = append(errs, err)
+			}
+		}
 	}
 	return errors.Join(errs...)
 }
 
-// consistent returns a pool's condition from its findings.
-func consistent(pool string, findings []audit.Finding) model.Condition {
-	n, says := 0, ""
-	for _, f := range findings {
-		if f.Pool == pool {
-			if n++; n == 1 {
-				says = f.Object + ": " + f.Msg
-			}
-		}
-	}
-	if n == 0 {
+// consistent returns the condition of an object with these findings. Its reason is the most severe class.
+func consistent(findings []audit.Finding) model.Condition {
+	if len(findings) == 0 {
 		return model.Condition{
-			Type: ConditionConsistent, True: true, Reason: "NoFindings", Message: "blocks, reservations, nodes and pods agree",
+			Type: ConditionConsistent, True: true, Reason: reasonNoFindings, Message: "blocks, reservations, nodes and pods agree",
 		}
 	}
-	if n > 1 {
+	severity := func(f audit.Finding) int { return slices.Index(audit.Reasons(), f.Reason) }
+	worst := slices.MinFunc(findings, func(a, b audit.Finding) int { return cmp.Compare(severity(a), severity(b)) })
+	says := worst.Object + ": " + worst.Msg
+	if n := len(findings); n > 1 {
 		says = fmt.Sprintf("%d findings, first %s", n, says)
 	}
-	const most = 1024
-	if len(says) > most {
-		says = says[:most]
+	return model.Condition{Type: ConditionConsistent, Reason: string(worst.Reason), Message: shortened(says)}
+}
+
+// consistentEvent returns the event of an object whose condition Consistent has changed.
+func consistentEvent(c model.Condition) model.Event {
+	if c.True {
+		return model.Event{Reason: eventConsistent, Message: c.Message}
 	}
-	return model.Condition{Type: ConditionConsistent, Reason: "Findings", Message: says}
+	return model.Event{Warning: true, Reason: eventInconsistent, Message: c.Reason + ": " + c.Message}
 }
 
 // annotation returns an object's annotation.

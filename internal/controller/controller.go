@@ -18,6 +18,8 @@ import (
 // Config configures a Controller.
 type Config struct {
 	Objects store.Objects
+	// Events, which may be nil, creates events on pools, blocks, claims and networks.
+	Events Events
 	// Identity is the unique name of this candidate for leadership.
 	Identity string
 	// Rank returns how many candidates precede this agent if there is no leader; the first few poll the Lease often, the
@@ -199,7 +201,7 @@ func (c *Controller) Pass(ctx context.Context) error {
 		asked, err := c.grantRequests(ctx)
 		follow, apart = follow || asked, errors.Join(err, c.createPools(ctx), c.markOrphans(ctx), c.revokeUnusedGrants(ctx))
 	}
-	pools, err := Reconcile(ctx, c.cfg.Objects, c.cfg.Now(), follow)
+	pools, err := Reconcile(ctx, c.cfg.Objects, c.cfg.Events, c.cfg.Now(), follow)
 	err = errors.Join(apart, err)
 	c.mu.Lock()
 	c.report.Pools = pools

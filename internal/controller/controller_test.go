@@ -54,7 +54,7 @@ func (w *world) write(name, manifests string) {
 // reconcile does one pass and returns its errors.
 func (w *world) reconcile() string {
 	w.t.Helper()
-	_, err := Reconcile(w.t.Context(), w.Objects, w.now, true)
+	_, err := Reconcile(w.t.Context(), w.Objects, nil, w.now, true)
 	if err != nil {
 		return err.Error()
 	}
@@ -116,7 +116,7 @@ spec: {strictAffinity: false, autoAllocateBlocks: true, maxBlocksPerHost: 3}
 // pools of the same name are not changed.
 func TestMirror(t *testing.T) {
 	w := newWorld(t, calicoPools)
-	if _, err := Reconcile(t.Context(), w.Objects, w.now, false); err != nil || w.text() != "" {
+	if _, err := Reconcile(t.Context(), w.Objects, nil, w.now, false); err != nil || w.text() != "" {
 		t.Errorf("beside a Calico that gives the cluster's addresses: %v %s", err, w.text())
 	}
 	const trouble = `IPPool broken (crd.projectcalico.org): spec.vxlanMode "Always" and spec.ipipMode "Always" contradict each other (one of them is Never)`
@@ -145,7 +145,7 @@ func TestMirror(t *testing.T) {
 	}
 	// Without mirroring, earlier mirrors are kept.
 	followed := w.text()
-	if _, err := Reconcile(t.Context(), w.Objects, w.now, false); err != nil || w.text() != followed {
+	if _, err := Reconcile(t.Context(), w.Objects, nil, w.now, false); err != nil || w.text() != followed {
 		t.Errorf("%v %s", err, cmp.Diff(followed, w.text()))
 	}
 	// A second pass writes nothing.
@@ -337,14 +337,14 @@ spec:
 		return o.Conditions()[ConditionConsistent].Message
 	}
 	says := read(0, 4, 4)
-	if want := "4 findings, first AddressPool p: address 10.0.0.5 is reserved for pod shop/web-0 by calico, and the pod has another one"; says != want {
+	if want := `4 findings, first Pod shop/web-0: it reports address 10.0.9.9 of pool "p", which is in no node's block: re-create the pod`; says != want {
 		t.Errorf("%s, want %s", says, want)
 	}
 	read(time.Minute, 4, 4)                // nothing is due
 	read(reservationGrace-time.Hour, 4, 4) // a clock that jumps back: nothing is due
 	read(time.Hour, 2, 4)                  // what was found before the repair
 	says = read(reservationGrace, 2, 2)
-	if want := `2 findings, first AddressPool p: address 10.0.0.7 is reserved for pod shop/gone by whereabouts, and there is no such pod`; says != want {
+	if want := `2 findings, first Pod shop/web-0: it reports address 10.0.9.9 of pool "p", which is in no node's block: re-create the pod`; says != want {
 		t.Errorf("%s, want %s", says, want)
 	}
 	r, _ := c.Report()

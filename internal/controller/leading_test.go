@@ -42,7 +42,7 @@ func TestManyAtOnce(t *testing.T) {
 	for range 4 {
 		many.Go(func() {
 			for range 3 {
-				_, _ = Reconcile(t.Context(), w.Objects, w.now, true) // a controller that was overtaken returns an error
+				_, _ = Reconcile(t.Context(), w.Objects, nil, w.now, true) // a controller that was overtaken returns an error
 			}
 		})
 	}

@@ -91,7 +91,7 @@ func Migrate(
 // removePool deletes the old pool if it is unchanged. Nodes may have claimed blocks until it was disabled, so the
 // blocks are counted again.
 func (s *poolState) removePool(ctx context.Context, m *Migration) error {
-	later, err := readPools(ctx, s.objects, s.now)
+	later, err := readPools(ctx, s.objects, s.conditions.now)
 	if err != nil {
 		return err
 	}

@@ -20,12 +20,12 @@ import (
 
 // poolState is the state of all pools, blocks and reservations.
 type poolState struct {
-	objects store.Objects
-	now     time.Time
-	pools   map[string]store.Object // by name
-	specs   map[string]model.AddressPool
-	invalid map[string]error // invalid pools
-	blocks  []model.AddressBlock
+	objects    store.Objects
+	conditions conditionWriter
+	pools      map[string]store.Object // by name
+	specs      map[string]model.AddressPool
+	invalid    map[string]error // invalid pools
+	blocks     []model.AddressBlock
 	// excluded are the ranges of all reservations; unread are invalid reservations, whose ranges in pools are kept.
 	excluded []model.ExcludedRange
 	unread   map[string]bool
@@ -37,9 +37,11 @@ type poolState struct {
 }
 
 // Reconcile reconciles the pools once, without the audit, and returns the pools in numbers. Calico's pools are mirrored
-// if weft allocates the addresses of the cluster's network, instead of Calico.
-func Reconcile(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) ([]PoolReport, error) {
-	s, err := reconcilePools(ctx, objects, now, followCalico)
+// if weft allocates the addresses of the cluster's network, instead of Calico. events may be nil.
+func Reconcile(
+	ctx context.Context, objects store.Objects, events Events, now time.Time, followCalico bool,
+) ([]PoolReport, error) {
+	s, err := reconcilePools(ctx, objects, events, now, followCalico)
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +49,14 @@ func Reconcile(ctx context.Context, objects store.Objects, now time.Time, follow
 }
 
 // reconcilePools is Reconcile; its error means that nothing was done.
-func reconcilePools(ctx context.Context, objects store.Objects, now time.Time, followCalico bool) (*poolState, error) {
+func reconcilePools(
+	ctx context.Context, objects store.Objects, events Events, now time.Time, followCalico bool,
+) (*poolState, error) {
 	s, err := readPools(ctx, objects, now)
 	if err != nil {
 		return nil, err
 	}
+	s.conditions.events = events
 	if s.followsCalico = followCalico; followCalico {
 		cal, err := readCalico(ctx, objects)
 		if err != nil {
@@ -76,7 +81,7 @@ func reconcilePools(ctx context.Context, objects store.Objects, now time.Time, f
 // readPools reads pools, blocks and reservations.
 func readPools(ctx context.Context, objects store.Objects, now time.Time) (*poolState, error) {
 	s := &poolState{
-		objects: objects, now: now, pools: map[string]store.Object{}, specs: map[string]model.AddressPool{},
+		objects: objects, conditions: conditionWriter{objects: objects, now: now}, pools: map[string]store.Object{}, specs: map[string]model.AddressPool{},
 		invalid: map[string]error{},
 		unread:  map[string]bool{},
 	}

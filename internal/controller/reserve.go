@@ -78,7 +78,7 @@ const maxTries = 5
 func applyReservations(ctx context.Context, objects store.Objects, now time.Time) error {
 	var overtaken []string
 	for range maxTries {
-		s, err := reconcilePools(ctx, objects, now, false)
+		s, err := reconcilePools(ctx, objects, nil, now, false)
 		if err != nil {
 			return err
 		}

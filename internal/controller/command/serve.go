@@ -30,6 +30,9 @@ type options struct {
 	ready             func()
 }
 
+// component is the controller as the source of events.
+const component = "weft-controller"
+
 // serve runs the controller until ctx ends.
 func serve(ctx context.Context, s options) error {
 	k := s.c.Kubernetes
@@ -41,13 +44,13 @@ func serve(ctx context.Context, s options) error {
 	kube.LogTo(s.log.With("component", "client-go"))
 	cluster, err := kube.Open(kube.Config{
 		Access: kube.Access{InCluster: k.InCluster, Kubeconfig: k.Kubeconfig, Server: k.Server, Getenv: s.getenv},
-		Node:   s.c.Node, Agent: "weft-controller/" + s.version, Log: s.log, Now: s.now, After: s.after,
+		Node:   s.c.Node, Agent: component + "/" + s.version, Component: component, Log: s.log, Now: s.now, After: s.after,
 	})
 	if err != nil {
 		return err
 	}
 	c := controller.New(controller.Config{
-		Objects: cluster.Objects(), Identity: s.identity, Separate: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
+		Objects: cluster.Objects(), Events: cluster, Identity: s.identity, Separate: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
 		FollowCalico: s.c.Network.FromPools, Log: s.log, Now: s.now, After: s.after,
 	})
 	parts, ctx := errgroup.WithContext(ctx)
@@ -64,6 +67,7 @@ func serve(ctx context.Context, s options) error {
 	if k.InCluster {
 		parts.Go(func() error { return ended(ctx, cluster.AwaitVersion(ctx, s.after)) })
 	}
+	parts.Go(func() error { return ended(ctx, cluster.Run(ctx)) }) // writes events
 	parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
 	s.ready()
 	return parts.Wait()

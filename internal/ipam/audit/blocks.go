@@ -61,7 +61,7 @@ func (p *Report) examineConditions(raw map[string]store.Object) {
 	for _, pool := range p.Pools {
 		switch c := conditions[pool.Name]; c.Reason {
 		case model.ReasonBadSelector, model.ReasonBadEncapsulation, model.ReasonCIDROverlap:
-			p.found(raw[store.AddressPools().Key("", pool.Name).String()], nil, "", "it is not allocatable: %s", c.Message)
+			p.found(NotAllocatable, raw[store.AddressPools().Key("", pool.Name).String()], nil, "", "it is not allocatable: %s", c.Message)
 		}
 	}
 }

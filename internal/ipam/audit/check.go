@@ -35,6 +35,8 @@ type Report struct {
 // Finding is one error or stale reservation.
 type Finding struct {
 	Object string `json:"object"`
+	// Reason is the class of the error; empty for what only a node's agent finds.
+	Reason Reason `json:"reason,omitempty"`
 	// Pool is the pool that it is about; empty: none, or unknown.
 	Pool string `json:"pool,omitempty"`
 	Msg  string `json:"message"`
@@ -42,9 +44,40 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 
 	fix func(context.Context, store.Objects) error
+	// about is the object; zero: none.
+	about store.Object
 	// stale marks a reservation for a deleted pod of another network.
 	stale bool
 }
+
+// Reason is the class of a finding, as in the reason of a condition.
+type Reason string
+
+// The classes of findings.
+const (
+	// Conflict: two owners have the same address or the same name.
+	Conflict Reason = "Conflict"
+	// Overlap: two blocks overlap.
+	Overlap Reason = "Overlap"
+	// OwnerGone: the object's owner does not exist.
+	OwnerGone Reason = "OwnerGone"
+	// Leaked: addresses are kept for what does not exist or does not use them.
+	Leaked Reason = "Leaked"
+	// NoPool: an address is in no pool.
+	NoPool Reason = "NoPool"
+	// NotAllocatable: a pool's condition Allocatable is False because of an error.
+	NotAllocatable Reason = "NotAllocatable"
+	// Invalid: the object cannot be read.
+	Invalid Reason = "Invalid"
+)
+
+// Reasons returns the classes of findings, the most severe first.
+func Reasons() []Reason {
+	return []Reason{Conflict, Overlap, OwnerGone, Leaked, NoPool, NotAllocatable, Invalid}
+}
+
+// About returns the object of the finding as it was inspected; ok is false if there is none in the datastore.
+func (f Finding) About() (o store.Object, ok bool) { return f.about, f.about.Key.Name != "" }
 
 // Stale reports whether this is a reservation for a deleted pod of another network, which can be removed without
 // confirmation.
@@ -85,7 +118,7 @@ func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 				}
 			}
 			if err != nil {
-				p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+				p.invalid(o, err)
 			}
 		}
 	}
@@ -124,11 +157,17 @@ func note[T any](into *[]T, read func() (T, error)) error {
 }
 
 func (p *Report) found(
-	o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any,
+	reason Reason, o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any,
 ) {
 	p.Findings = append(p.Findings, Finding{
-		Object: o.Key.String(), Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix,
+		Object: o.Key.String(), Reason: reason, Pool: poolOf(o), Msg: fmt.Sprintf(format, args...), Fix: how, fix: fix,
+		about: o,
 	})
+}
+
+// invalid reports an object that cannot be read.
+func (p *Report) invalid(o store.Object, err error) {
+	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Reason: Invalid, Msg: err.Error(), about: o})
 }
 
 // poolOf returns the pool that an object is about.
@@ -169,7 +208,7 @@ func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 	}
 	for _, n := range pool.ExhaustedOn {
 		if p.gone(n) {
-			p.found(o, removeExhausted(o.Key, n), "it is removed", "node %q is in status.exhaustedOn, and there is no such node", n)
+			p.found(Leaked, o, removeExhausted(o.Key, n), "it is removed", "node %q is in status.exhaustedOn, and there is no such node", n)
 		}
 	}
 }
@@ -183,13 +222,14 @@ func (p *Report) examineReserved(
 	case r.Source == "":
 		return
 	case moving && p.pods.moved(r.Owner, r.Addr):
-		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.Owner, r.Source)
+		p.found(Leaked, o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.Owner, r.Source)
 		p.Findings[len(p.Findings)-1].stale = true
 	case p.pods.gone(r.Owner):
-		p.found(o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.Owner, r.Source)
+		p.found(Leaked, o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.Owner, r.Source)
 		p.Findings[len(p.Findings)-1].stale = moving
 	case !moving && p.pods.denies(r.Owner, r.Addr):
 		p.found(
+			Leaked,
 			o, nil, "",
 			"address %s is reserved for pod %s by %s, and the pod does not report it: remove it from spec.reserved if it is unused", r.Addr, r.Owner, r.Source,
 		)
@@ -201,31 +241,32 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 	pool := p.pool(b.Pool)
 	switch {
 	case pool == nil:
-		p.found(o, nil, "", "there is no pool %q", b.Pool)
+		p.found(NoPool, o, nil, "", "there is no pool %q", b.Pool)
 	case !slices.ContainsFunc(pool.Regions, func(r model.AddressRegion) bool {
 		return r.CIDR.Contains(b.CIDR.Addr()) && r.BlockSize == b.CIDR.Bits()
 	}):
-		p.found(o, nil, "", "block %s does not match the regions of pool %q", b.CIDR, b.Pool)
+		p.found(NoPool, o, nil, "", "block %s does not match the regions of pool %q", b.CIDR, b.Pool)
 	}
 	if other := p.hosts[b.Node]; b.MachineID != "" && other.MachineID == "" {
 		p.hosts[b.Node] = b
 	} else if b.MachineID != "" && other.MachineID != b.MachineID {
-		p.found(o, nil, "", "node %q runs on two hosts: block %s has machine ID %s, block %s has machine ID %s", b.Node, b.CIDR,
+		p.found(Conflict, o, nil, "", "node %q runs on two hosts: block %s has machine ID %s, block %s has machine ID %s", b.Node, b.CIDR,
 			b.MachineID, other.CIDR, other.MachineID)
 	}
 	if overlap != nil {
-		p.found(o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR,
+		p.found(Overlap, o, nil, "", "block %s of node %q overlaps with block %s of node %q", b.CIDR, b.Node, overlap.CIDR,
 			overlap.Node)
 	}
 	if n := p.pods.on(b.Node); p.gone(b.Node) && n > 0 {
 		p.found(
+			OwnerGone,
 			o, nil, "", "block %s belongs to node %q, and there is no such node, but %d pods are on it: delete them first",
 			b.CIDR, b.Node, n,
 		)
 		return
 	}
 	if p.gone(b.Node) {
-		p.found(o, func(ctx context.Context, objects store.Objects) error {
+		p.found(OwnerGone, o, func(ctx context.Context, objects store.Objects) error {
 			return objects.Delete(ctx, store.AddressBlocks(), o.Key, o.Version)
 		}, "the block is free", "block %s belongs to node %q, and there is no such node", b.CIDR, b.Node)
 		return
@@ -241,7 +282,7 @@ func (p *Report) examineLent(b model.AddressBlock, o store.Object) {
 	for _, a := range slices.SortedFunc(maps.Keys(b.Requested), netip.Addr.Compare) {
 		node, _, _ := strings.Cut(b.Requested[a], claims.EntrySeparator)
 		if p.gone(node) {
-			p.found(o, func(ctx context.Context, objects store.Objects) error {
+			p.found(Leaked, o, func(ctx context.Context, objects store.Objects) error {
 				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 					was := s.Requested[a] == b.Requested[a]
 					s.Requested = without(s.Requested, a)
@@ -255,7 +296,7 @@ func (p *Report) examineLent(b model.AddressBlock, o store.Object) {
 			continue // the claim's next pod reclaims it
 		}
 		node, _, _ := strings.Cut(b.Lent[a], "/")
-		p.found(o, func(ctx context.Context, objects store.Objects) error {
+		p.found(Leaked, o, func(ctx context.Context, objects store.Objects) error {
 			return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 				was := s.Lent[a] == b.Lent[a]
 				s.Lent = with(s.Lent, a, "")

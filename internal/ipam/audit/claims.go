@@ -38,11 +38,11 @@ func (p *Report) examineClaims(ctx context.Context, objects store.Objects) error
 func (p *Report) examineReservation(o store.Object) {
 	ranges, err := o.AddressReservation()
 	if err != nil {
-		p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+		p.invalid(o, err)
 	}
 	for _, r := range ranges {
 		if len(p.poolsOf(r.CIDR)) == 0 {
-			p.found(o, nil, "", "%s is in no pool", r.CIDR)
+			p.found(NoPool, o, nil, "", "%s is in no pool", r.CIDR)
 		}
 	}
 }
@@ -68,13 +68,13 @@ func (p *Report) claimExaminer() func(store.Object) {
 		})
 		in, err := o.AddressClaim()
 		if err != nil {
-			p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Msg: err.Error()})
+			p.invalid(o, err)
 			return
 		}
 		for _, text := range in.Addresses {
 			a, err := netip.ParseAddr(text)
 			if err != nil {
-				p.found(o, nil, "", "status.addresses: %q is no address: delete the claim, and create it again", text)
+				p.found(Invalid, o, nil, "", "status.addresses: %q is no address: delete the claim, and create it again", text)
 				continue
 			}
 			var pool string
@@ -85,9 +85,9 @@ func (p *Report) claimExaminer() func(store.Object) {
 			}
 			switch was, taken := first[a]; {
 			case taken:
-				p.found(o, nil, "", "address %s is also in %s: delete one of them", a, was)
+				p.found(Conflict, o, nil, "", "address %s is also in %s: delete one of them", a, was)
 			case pool == "":
-				p.found(o, nil, "", "address %s is in no pool of the cluster's network: no pod can get it", a)
+				p.found(NoPool, o, nil, "", "address %s is in no pool of the cluster's network: no pod can get it", a)
 			}
 			if first[a] == "" {
 				first[a] = o.Key.String()

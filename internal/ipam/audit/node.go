@@ -146,7 +146,9 @@ func (p *Report) examinePods() {
 				continue
 			}
 			report := func(format string, args ...any) {
-				p.Findings = append(p.Findings, Finding{Object: "Pod " + pod, Pool: pool.Name, Msg: fmt.Sprintf(format, args...)})
+				p.Findings = append(p.Findings, Finding{
+					Object: "Pod " + pod, Reason: Conflict, Pool: pool.Name, Msg: fmt.Sprintf(format, args...),
+				})
 			}
 			if was, taken := first[a]; taken {
 				report("address %s of pool %q: pod %s reports it, too: delete one of them", a, pool.Name, was)

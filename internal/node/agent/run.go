@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
+	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/clusterpools"
@@ -103,9 +104,13 @@ func (a *agent) runAddresses(g group) {
 		return
 	}
 	cfg, d := a.cfg, &a.data
+	var events controller.Events
+	if d.kube != nil {
+		events = d.kube
+	}
 	pools := clusterpools.New(clusterpools.Config{
 		Node: a.self.member, StateDir: cfg.StateDir, Network: cfg.Network, Objects: d.Objects(), Facts: d.facts,
-		Apart:  d.apart(),
+		Events: events, Apart: d.apart(),
 		Needed: a.addresses.Pooled, FollowCalico: a.addresses.ServesCluster, Metrics: a.telemetry.metrics, Log: cfg.Log,
 		Now: cfg.Now, After: cfg.After,
 	})

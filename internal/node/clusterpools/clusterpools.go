@@ -31,7 +31,9 @@ type Config struct {
 	StateDir string
 	Network  config.Network
 	Objects  store.Objects
-	Facts    *facts.Facts
+	// Events, which may be nil, creates the controller's events.
+	Events controller.Events
+	Facts  *facts.Facts
 	// Apart reports that the controller is a separate program.
 	Apart bool
 	// Needed reports whether this node uses pools, FollowCalico whether weft allocates the addresses of the cluster's
@@ -55,7 +57,7 @@ func (m *Manager) Run(ctx context.Context) error {
 		return m.watchController(ctx)
 	}
 	c := controller.New(controller.Config{
-		Objects: m.cfg.Objects, Identity: m.cfg.Node.Name, Rank: m.cfg.Node.Rank, Needed: m.cfg.Needed,
+		Objects: m.cfg.Objects, Events: m.cfg.Events, Identity: m.cfg.Node.Name, Rank: m.cfg.Node.Rank, Needed: m.cfg.Needed,
 		FollowCalico: m.cfg.FollowCalico, Log: m.cfg.Log, Now: m.cfg.Now, After: m.cfg.After,
 	})
 	controller.RegisterMetrics(m.cfg.Metrics, c)

@@ -3,7 +3,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/flowcontrol"
 
@@ -26,6 +29,8 @@ const (
 	// eventAge is how long a repeated event is counted as the same one, and how long an event is queued while the server
 	// is unavailable.
 	eventAge = 10 * time.Minute
+	// eventTTL is how long a server keeps an event (kube-apiserver --event-ttl).
+	eventTTL = time.Hour
 )
 
 // Event records an event of a pod, asynchronously: at a limited rate, repeated events as a count. If the server is
@@ -34,14 +39,20 @@ func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error 
 	if p, ok := s.cachedPod(pod); ok {
 		pod.UID = p.UID
 	}
-	s.events.add(eventKey{pod, e, pods()})
+	s.events.add(eventKey{pod, e, pods(), false})
 	return nil
 }
 
-// EventOn is Event for an object of another kind.
+// EventOn is Event for an object of another kind. Without the object's UID, kubectl describe does not show it.
 func (s *Store) EventOn(_ context.Context, kind store.Kind, object model.PodRef, e model.Event) error {
-	s.events.add(eventKey{object, e, kind})
+	s.events.add(eventKey{object, e, kind, false})
 	return nil
+}
+
+// StateEvent is EventOn for what an object is, rather than for what has happened to it: it is written once while the
+// server keeps it, however often it is reported, and by however many programs.
+func (s *Store) StateEvent(kind store.Kind, object model.PodRef, e model.Event) {
+	s.events.add(eventKey{object, e, kind, true})
 }
 
 // eventKey identifies an event for counting repetitions.
@@ -49,6 +60,32 @@ type eventKey struct {
 	pod   model.PodRef
 	event model.Event
 	kind  store.Kind
+	state bool // StateEvent
+}
+
+// namespace returns the namespace of the Event object: that of an object without one is default.
+func (k eventKey) namespace() string {
+	if k.pod.Namespace == "" {
+		return metav1.NamespaceDefault
+	}
+	return k.pod.Namespace
+}
+
+// stateName returns the name of the Event object of a StateEvent. It depends on the content only, so that the server
+// refuses a second one.
+func (k eventKey) stateName() string {
+	h := sha256.New()
+	for _, text := range []string{
+		k.kind.Group, k.kind.Kind, k.pod.Namespace, k.pod.Name, k.pod.UID, k.event.Reason, k.event.Message,
+	} {
+		fmt.Fprintf(h, "%q", text)
+	}
+	return fmt.Sprintf("%s.%x", k.namePrefix(), h.Sum(nil)[:8])
+}
+
+// namePrefix returns the begin of the Event object's name.
+func (k eventKey) namePrefix() string {
+	return strings.TrimRight(k.pod.Name[:min(len(k.pod.Name), 200)], "-.")
 }
 
 // pendingEvent is an event and its count.
@@ -86,6 +123,9 @@ func (b *eventRecorder) add(st eventKey) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	t := b.known[st]
+	if t != nil && st.state && now.Sub(t.first) <= eventTTL {
+		return
+	}
 	if t == nil || now.Sub(t.last) > eventAge {
 		t = &pendingEvent{eventKey: st, first: now}
 		b.known[st] = t
@@ -117,8 +157,9 @@ func (b *eventRecorder) next() (*pendingEvent, pendingEvent) {
 	t.due = false
 	if t.name == "" {
 		b.seq++
-		t.name = fmt.Sprintf("%s.%x.%x", strings.TrimRight(t.pod.Name[:min(len(t.pod.Name), 200)], "-."),
-			t.first.UnixNano(), b.seq)
+		if t.name = fmt.Sprintf("%s.%x.%x", t.namePrefix(), t.first.UnixNano(), b.seq); t.state {
+			t.name = t.stateName()
+		}
 		as := *t
 		as.name = ""
 		return t, as
@@ -152,9 +193,21 @@ func (b *eventRecorder) run(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			b.s.log.Warn("event was dropped", "pod", t.pod.String(), "reason", t.event.Reason, "err", err)
+			b.s.log.Warn("event was dropped", "kind", t.kind.Kind, "object", strings.TrimPrefix(t.pod.String(), "/"),
+				"reason", t.event.Reason, "err", err)
+			b.forget(t)
+			continue
 		}
 		b.remember(t)
+	}
+}
+
+// forget removes an event that was not sent, unless it was added again meanwhile.
+func (b *eventRecorder) forget(t *pendingEvent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !t.due {
+		b.dropLocked(t)
 	}
 }
 
@@ -215,27 +268,27 @@ func (b *eventRecorder) write(ctx context.Context, name string, made bool, t pen
 			return err
 		}
 		_, err = do(ctx, requestTimeout,
-			work.Patch(types.MergePatchType).AbsPath(path(kind, t.pod.Namespace, name)).Body(body))
+			work.Patch(types.MergePatchType).AbsPath(path(kind, t.namespace(), name)).Body(body))
 		return err
 	}
-	class := "Normal"
+	class, component := "Normal", cmp.Or(b.s.cfg.Component, manager)
 	if t.event.Warning {
 		class = "Warning"
 	}
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": t.pod.Namespace},
+		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": t.namespace()},
 		"involvedObject": map[string]any{
 			"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name,
 			"uid": t.pod.UID,
 		},
 		"type": class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
 		"firstTimestamp": t.first.UTC().Format(time.RFC3339), "lastTimestamp": last,
-		"source":             map[string]any{"component": manager, "host": b.s.cfg.Node},
-		"reportingComponent": manager, "reportingInstance": b.s.cfg.Node,
+		"source":             map[string]any{"component": component, "host": b.s.cfg.Node},
+		"reportingComponent": component, "reportingInstance": b.s.cfg.Node,
 	})
 	if err != nil {
 		return err
 	}
-	_, err = do(ctx, requestTimeout, asJSON(work.Post().AbsPath(path(kind, t.pod.Namespace, "")), body))
+	_, err = do(ctx, requestTimeout, asJSON(work.Post().AbsPath(path(kind, t.namespace(), "")), body))
 	return err
 }

@@ -27,11 +27,11 @@ type Config struct {
 	// Flannel is the prefix of flannel's annotations of nodes, which are kept under their default names; empty: none are
 	// kept.
 	Flannel string
-	// Agent is the client's user agent.
-	Agent string
-	Log   *slog.Logger
-	Now   func() time.Time
-	After func(time.Duration) <-chan time.Time
+	// Agent is the client's user agent. Component is the source of events; empty means weft.
+	Agent, Component string
+	Log              *slog.Logger
+	Now              func() time.Time
+	After            func(time.Duration) <-chan time.Time
 }
 
 // Store is one node's view of an API server. Watch fills it, Run performs the asynchronous writes.

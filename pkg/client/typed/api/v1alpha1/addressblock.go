@@ -25,6 +25,8 @@ type AddressBlocksGetter interface {
 type AddressBlockInterface interface {
 	Create(ctx context.Context, addressBlock *apiv1alpha1.AddressBlock, opts v1.CreateOptions) (*apiv1alpha1.AddressBlock, error)
 	Update(ctx context.Context, addressBlock *apiv1alpha1.AddressBlock, opts v1.UpdateOptions) (*apiv1alpha1.AddressBlock, error)
+	// Add a +genclient:noStatus comment above the type to avoid generating UpdateStatus().
+	UpdateStatus(ctx context.Context, addressBlock *apiv1alpha1.AddressBlock, opts v1.UpdateOptions) (*apiv1alpha1.AddressBlock, error)
 	Delete(ctx context.Context, name string, opts v1.DeleteOptions) error
 	DeleteCollection(ctx context.Context, opts v1.DeleteOptions, listOpts v1.ListOptions) error
 	Get(ctx context.Context, name string, opts v1.GetOptions) (*apiv1alpha1.AddressBlock, error)
