@@ -197,6 +197,10 @@ func TestUninstall(t *testing.T) {
 					t.Errorf("there still is %s:\n%s", bad, some)
 				}
 			}
+			// The runtime stops pods with it, and must not ask for the state of a network without an agent.
+			if c := l.conflist(); c.CNIVersion != "1.0.0" || len(c.Plugins) != 1 {
+				t.Errorf("the configuration that stays has version %s: %s", c.CNIVersion, c.Bytes)
+			}
 			nettest.Run(t, stays, "ping", "-n", "-c1", "-W5", "10.99.0.1")
 			if err := l.del(list, "stays", stays); err != nil { // queued
 				t.Fatal(err)

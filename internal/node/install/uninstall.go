@@ -3,10 +3,13 @@
 package install
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +74,68 @@ func RemoveAll(ctx context.Context, c Config) error {
 	}
 	_, err := Remove(ctx, c)
 	return err
+}
+
+// Asked lists the configurations of weft's in a directory by which a runtime asks for the state of the network.
+func Asked(confDir string) ([]string, error) {
+	if !exists(confDir) {
+		return nil, nil
+	}
+	lists, err := (&place{dir: confDir}).asked()
+	if err != nil {
+		return nil, err
+	}
+	return slices.Sorted(maps.Keys(lists)), nil
+}
+
+// StopAsking takes the versions of CNI with STATUS from weft's configurations. Without an agent STATUS fails; the runtime
+// would report the node as not ready, which evicts its pods, while it stops them with these configurations.
+func StopAsking(ctx context.Context, confDir string) error {
+	p, err := open(ctx, confDir, confHint)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	lists, err := p.asked()
+	if err != nil {
+		return err
+	}
+	for name, list := range lists {
+		delete(list, versionsKey)
+		b, err := json.MarshalIndent(list, "", "  ")
+		if err != nil {
+			return fmt.Errorf("configuration %s: %w", name, err)
+		}
+		if err := p.write(name, bytes.NewReader(append(b, '\n')), 0o644); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// versionsKey lists the versions of a configuration besides its cniVersion, which has no STATUS.
+const versionsKey = "cniVersions"
+
+// asked returns the configurations of weft's that have versions with STATUS, by their names.
+func (p *place) asked() (map[string]map[string]json.RawMessage, error) {
+	names, content, err := p.read()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]map[string]json.RawMessage{}
+	for _, name := range names {
+		if _, mine := derivedFrom(content[name]); !mine {
+			continue
+		}
+		var list map[string]json.RawMessage
+		if err := json.Unmarshal(content[name], &list); err != nil {
+			return nil, fmt.Errorf("configuration %s: %w", name, err)
+		}
+		if _, has := list[versionsKey]; has {
+			out[name] = list
+		}
+	}
+	return out, nil
 }
 
 // OtherNetwork returns the file of the network that a runtime would use without weft, empty if there is none.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -162,6 +163,14 @@ func (n *Node) findInstalled(found *Found, other string) error {
 		for _, path := range paths {
 			found.Kept = append(found.Kept, path+": the runtime stops pods by it, and no other network is configured")
 		}
+		asked, err := install.Asked(s.ConfDir)
+		if err != nil {
+			return err
+		}
+		for i, name := range asked {
+			asked[i] = "versions with STATUS in " + filepath.Join(s.ConfDir, name)
+		}
+		found.add(func(ctx context.Context) error { return install.StopAsking(ctx, s.ConfDir) }, asked...)
 		return nil
 	}
 	found.add(func(ctx context.Context) error { return install.RemoveAll(ctx, c) }, paths...)
