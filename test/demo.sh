@@ -134,18 +134,24 @@ if [ "$VM" != 0 ] && [ "$nodes" -gt 1 ]; then
 fi
 
 if [ "$nodes" -gt 1 ]; then
-	say "a route is broken on purpose; weft explain names it, without sending a packet"
-	at=node1
-	! $weft lab status --dir "$dir" | grep -q '^default/web .* node1 ' || at=node2
+	say "a route is broken on purpose: weft explain names it, and weft trace sends a packet that is lost there"
 	ip=$($weft lab status --dir "$dir" | sed -n 's/^default\/web *\([0-9.]*\) .*/\1/p')
-	$weft lab exec --dir "$dir" $at -- ip rule add to "$ip" lookup 100
-	$weft lab exec --dir "$dir" $at -- ip route add blackhole "$ip" table 100
+	# A pod of another node than web's, and that node.
+	read -r pod at < <($weft lab status --dir "$dir" | awk '$1 == "default/web" {web = $(NF - 2)} $1 ~ "/" && $(NF - 1) == "pod" {on[$1] = $(NF - 2)}
+		END {for (pod in on) if (on[pod] != web) {print pod, on[pod]; exit}}')
+	$weft lab exec --dir "$dir" "$at" -- ip rule add to "$ip" lookup 100
+	$weft lab exec --dir "$dir" "$at" -- ip route add blackhole "$ip" table 100
 	code=0
-	$weft explain --dir "$dir" $at "$ip" || code=$?
+	$weft explain --dir "$dir" "$pod" "$ip" || code=$?
 	[ $code -eq 1 ] # something is in the way
-	$weft lab exec --dir "$dir" $at -- ip route flush table 100
-	$weft lab exec --dir "$dir" $at -- ip rule del to "$ip" lookup 100
-	$weft explain --dir "$dir" $at default/web
+	code=0
+	traced=$($weft trace --dir "$dir" "$pod" "$ip") || code=$?
+	echo "$traced"
+	[ $code -eq 1 ] && grep -q 'a blackhole route of' <<<"$traced"
+	$weft lab exec --dir "$dir" "$at" -- ip route flush table 100
+	$weft lab exec --dir "$dir" "$at" -- ip rule del to "$ip" lookup 100
+	$weft explain --dir "$dir" "$pod" default/web
+	$weft trace --dir "$dir" "$pod" default/web
 fi
 
 say "who reaches whom"
