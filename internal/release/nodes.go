@@ -170,9 +170,9 @@ func byHand(image string, values map[string]any) string {
 	text := "ctr -n k8s.io run --rm --privileged --net-host --mount type=bind,src=/,dst=/host,options=rbind:rw " + image +
 		" weft-clean /usr/bin/weft-agent clean --from weft --root /host --wait"
 	cni, _ := values["cni"].(map[string]any)
-	for key, flag := range map[string]string{"confDir": " --conf-dir ", "binDir": " --cni-bin-dir "} {
-		if dir, set := cni[key].(string); set {
-			text += flag + dir
+	for _, option := range [][2]string{{"confDir", " --conf-dir "}, {"binDir", " --cni-bin-dir "}} {
+		if dir, set := cni[option[0]].(string); set {
+			text += option[1] + dir
 		}
 	}
 	return text

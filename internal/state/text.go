@@ -4,43 +4,14 @@ package state
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
 // Lines describes the objects of a space for users; table prints a table in nft's syntax.
 func (s Space) Lines(table func(Table) (string, error)) ([]string, error) {
-	var out []string
-	add := func(v fmt.Stringer) { out = append(out, v.String()) }
-	for _, v := range s.Links {
-		add(v)
-	}
-	for _, v := range s.Addrs {
-		add(v)
-	}
-	for _, v := range s.Routes {
-		add(v)
-	}
-	for _, v := range s.Rules {
-		add(v)
-	}
-	for _, v := range s.Neighs {
-		add(v)
-	}
-	for _, v := range s.FDBs {
-		add(v)
-	}
-	for _, v := range s.Sysctls {
-		add(v)
-	}
-	for _, v := range s.Joins {
-		add(v)
-	}
-	for _, v := range s.Qdiscs {
-		add(v)
-	}
-	for _, v := range s.Sources {
-		add(v)
-	}
+	out := slices.Concat(texts(s.Links), texts(s.Addrs), texts(s.Routes), texts(s.Rules), texts(s.Neighs), texts(s.FDBs),
+		texts(s.Sysctls), texts(s.Joins), texts(s.Qdiscs), texts(s.Sources))
 	for _, v := range s.IPTables {
 		for _, c := range v.Chains {
 			for _, r := range c.Rules {
@@ -58,4 +29,12 @@ func (s Space) Lines(table func(Table) (string, error)) ([]string, error) {
 		}
 	}
 	return out, nil
+}
+
+func texts[T fmt.Stringer](all []T) []string {
+	var out []string
+	for _, v := range all {
+		out = append(out, v.String())
+	}
+	return out
 }

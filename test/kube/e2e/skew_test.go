@@ -28,7 +28,7 @@ func TestVersionSkew(t *testing.T) {
 		s.manifest("../../../deploy/weft.yaml", map[string]string{"DaemonSet": "previous"})
 	})
 	s.step("all of today, by weft cluster", func() { // which takes over what kubectl has installed
-		s.c.must(t, "exec", "control", s.program(), "install", "--set", "image.tag=dev", "--values", s.values())
+		s.c.must(t, "exec", "control", weftCluster(s.t), "install", "--set", "image.tag=dev", "--values", s.values())
 	})
 	s.step("agents of the version before", func() { s.image("daemonset/weft", "previous") })
 	s.step("controller of the version before", func() { s.image("deployment/weft-controller", "previous") })
@@ -147,19 +147,6 @@ func (s *skew) manifest(file string, tags map[string]string) {
 		}
 	}
 	s.c.apply(s.t, "kube-system", strings.Join(objects, "\n---\n"))
-}
-
-// program builds weft-cluster.
-func (s *skew) program() string {
-	s.t.Helper()
-	program := filepath.Join(s.t.TempDir(), "weft-cluster")
-	build := exec.CommandContext(s.t.Context(), "go", "build", "-trimpath", "-tags", "grpcnotrace", "-o", program,
-		"../../../cmd/weft-cluster")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		s.t.Fatalf("%v: %s", err, out)
-	}
-	return program
 }
 
 // values writes the values with which the release keeps the cluster's pool.
