@@ -3,7 +3,6 @@
 package graph
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 )
@@ -42,11 +41,4 @@ func bad(name string, is bool) string {
 		return name + " (!)"
 	}
 	return name
-}
-
-// JSON returns the diagram as JSON: title, lines, wires [{name, lines, tunnel}], nodes [{name, lines, bad, links [{wire,
-// name, lines}], pods [{name, lines, bad}]}].
-func (d Diagram) JSON() string {
-	out, _ := json.MarshalIndent(d, "", "  ") // strings and flags cannot fail
-	return string(out) + "\n"
 }
