@@ -23,7 +23,10 @@ func TestEventsDocumented(t *testing.T) {
 		have[m[1]] = true
 	}
 	inEvent := regexp.MustCompile(`model\.Event\{[^}]*Reason: "(\w+)"`)
-	constant := regexp.MustCompile(`(?m)^\s*(?:const )?Reason\w+\s*= "(\w+)"`)
+	constants := map[string]*regexp.Regexp{ // by package: a condition's reason is a constant of the same form
+		"multinet":   regexp.MustCompile(`(?m)^\s*(?:const )?Reason\w+\s*= "(\w+)"`),
+		"controller": regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
+	}
 	found := map[string]bool{}
 	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
@@ -34,7 +37,7 @@ func TestEventsDocumented(t *testing.T) {
 			return err
 		}
 		matches := inEvent.FindAllSubmatch(text, -1)
-		if filepath.Base(filepath.Dir(path)) == "multinet" {
+		if constant := constants[filepath.Base(filepath.Dir(path))]; constant != nil {
 			matches = append(matches, constant.FindAllSubmatch(text, -1)...)
 		}
 		for _, m := range matches {
