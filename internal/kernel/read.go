@@ -39,13 +39,7 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	if err != nil {
 		return out, err
 	}
-	for _, f := range links {
-		if master, ok := links[f.MasterIndex]; ok {
-			f.Master = master.Name
-		}
-		out.Links = append(out.Links, f.Link)
-	}
-	slices.SortFunc(out.Links, func(a, b state.Link) int { return cmp.Compare(a.Name, b.Name) })
+	out.Links = withMasters(links)
 	addrs, err := c.reader.Addrs(ctx, 0)
 	if err != nil {
 		return out, err
@@ -89,6 +83,24 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 	}
 	out.Tables, err = n.ReadAll(ctx)
 	return out, err
+}
+
+// Links returns all links of the namespace, sorted by name.
+func (c *Conn) Links(ctx context.Context) ([]state.Link, error) {
+	links, err := c.reader.Links(ctx, 0)
+	return withMasters(links), err
+}
+
+func withMasters(links map[int]link.Found) []state.Link {
+	var out []state.Link
+	for _, f := range links {
+		if master, ok := links[f.MasterIndex]; ok {
+			f.Master = master.Name
+		}
+		out = append(out, f.Link)
+	}
+	slices.SortFunc(out, func(a, b state.Link) int { return cmp.Compare(a.Name, b.Name) })
+	return out
 }
 
 func (c *Conn) allRoutes(ctx context.Context, out *state.Space, links map[int]link.Found) error {

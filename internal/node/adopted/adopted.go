@@ -26,6 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -57,11 +58,13 @@ type Config struct {
 	StateDir string
 	Boot     string
 	Records  Records
-	Objects  store.Objects
-	Cluster  func() *model.Cluster
-	Policy   Policy
-	Log      *slog.Logger
-	After    func(time.Duration) <-chan time.Time
+	// Lost are weft's own interfaces without a record.
+	Lost    []unrecorded.Interface
+	Objects store.Objects
+	Cluster func() *model.Cluster
+	Policy  Policy
+	Log     *slog.Logger
+	After   func(time.Duration) <-chan time.Time
 }
 
 // Endpoints are the interfaces that Calico made for pods of this node, whose addresses are reserved for them. Policies
@@ -196,6 +199,9 @@ func (e *Endpoints) present() ([]string, error) {
 	}
 	if len(names) == 0 {
 		return nil, nil
+	}
+	for _, i := range e.cfg.Lost {
+		names = slices.DeleteFunc(names, func(name string) bool { return name == i.HostLink })
 	}
 	records, err := e.cfg.Records.List()
 	for _, r := range records {

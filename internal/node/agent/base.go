@@ -3,6 +3,7 @@
 package agent
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/node/preimage"
 	"github.com/weft-net/weft/internal/node/stateformat"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 )
 
 // base is the agent's exclusive state on the node.
@@ -28,6 +30,8 @@ type base struct {
 	claims *agentlock.Lock
 	host   *kernel.Conn
 	ledger *ledger.Ledger
+	// lost are the interfaces of running pods without a record.
+	lost   []unrecorded.Interface
 	leases *lease.Manager
 	reaper *kernel.Reaper
 	// namespaces are the node's and, where it can be opened, the host's; boot is the ID of the host's boot.
@@ -63,6 +67,9 @@ func (b *base) open(cfg Config) (err error) {
 	}
 	if b.ledger, err = ledger.Open(cfg.StateDir); err != nil {
 		return err
+	}
+	if b.lost, err = unrecorded.Find(context.Background(), b.host, b.ledger); err != nil {
+		return fmt.Errorf("interfaces without a record: %w", err)
 	}
 	if b.namespaces, err = hostenv.Namespaces(); err != nil {
 		return err

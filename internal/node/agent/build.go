@@ -99,7 +99,7 @@ func (a *agent) buildAddresses() (err error) {
 			return err
 		}
 		measureBlocks(a.telemetry.metrics, a.blocks)
-		if err := nodeipam.Restore(a.blocks, a.own.ledger, a.own.boot); err != nil {
+		if err := nodeipam.Restore(a.blocks, a.own.ledger, a.own.boot, a.own.lost); err != nil {
 			return err
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/policystatus"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 )
 
 // enforcement has the components that enforce network policies.
@@ -24,6 +25,7 @@ type enforcement struct {
 	policy      *policy.Enforcer       // nil where policies are not enforced
 	unsupported *policystatus.Reporter // nil without an API server
 	adopted     *adopted.Endpoints     // nil where pods get no addresses from pools
+	lost        *unrecorded.Policies   // of interfaces without a record; nil where there is no policy
 	ledger      *ledger.Ledger
 	host        *kernel.Conn
 	log         *slog.Logger
@@ -54,11 +56,16 @@ func (a *agent) buildPolicy() enforcement {
 	if a.telemetry.metrics != nil {
 		measurePolicies(a.telemetry.metrics, e.policy)
 	}
+	lost := unrecorded.Config{Node: a.cfg.Node, Objects: a.data.Objects(), Log: a.cfg.Log, After: a.cfg.After}
+	if a.followsCluster() {
+		lost.Cluster, lost.Synced = a.data.cluster, a.data.facts.Synced()
+	}
+	e.lost = unrecorded.NewPolicies(lost, a.own.lost)
 	if a.pooled() {
 		e.adopted = adopted.Open(adopted.Config{
 			Node: a.cfg.Node, StateDir: a.cfg.StateDir, Boot: a.own.boot, Records: a.own.ledger, Objects: a.data.Objects(),
-			Cluster: a.data.cluster,
-			Policy:  e.policy, Log: a.cfg.Log, After: a.cfg.After,
+			Cluster: a.data.cluster, Lost: a.own.lost,
+			Policy: e.policy, Log: a.cfg.Log, After: a.cfg.After,
 		})
 	}
 	return e
@@ -111,8 +118,11 @@ func (e *enforcement) run(ctx context.Context, isVM func(containerID string) boo
 		}
 		return nil
 	}
+	// Rules are written only when these interfaces have theirs among them.
+	e.policy.Adopt(e.lost.Resolve(ctx)...)
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return e.policy.Run(ctx) })
+	parts.Go(func() error { return e.lost.Run(ctx, e.policy.Release) })
 	if e.unsupported != nil {
 		parts.Go(func() error { return e.unsupported.Run(ctx) })
 	}

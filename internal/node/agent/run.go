@@ -126,11 +126,17 @@ func (a *agent) runAddresses(g group) {
 	}
 }
 
-// runMesh starts the mesh. Hosts with a shared etcd have their own networks, unless weft's is configured.
+// followsCluster reports whether the agent follows the cluster's objects. Hosts with a shared etcd have their own
+// networks, unless weft's is configured.
+func (a *agent) followsCluster() bool {
+	return a.data.objectStore != nil && (a.data.etcd == nil || placing(a.cfg))
+}
+
+// runMesh starts the mesh.
 func (a *agent) runMesh(g group) {
 	cfg, d := a.cfg, &a.data
 	switch {
-	case d.objectStore != nil && (d.etcd == nil || placing(a.cfg)):
+	case a.followsCluster():
 		g.add(d.facts.Run)
 		g.add(a.overlay.Run)
 	case a.overlay.HasStatusFile():

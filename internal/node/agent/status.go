@@ -7,6 +7,7 @@ import (
 
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/nodestatus/collect"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 )
 
 // collector returns what collects the agent's state for weft status.
@@ -14,7 +15,8 @@ func (a *agent) collector() collect.Collector {
 	c := collect.Collector{
 		Node: a.cfg.Node, Version: a.cfg.Version,
 		Ready:   func() error { return a.telemetry.servesPods(a.own.ledger) },
-		Records: a.own.ledger.List, Check: a.attachments.inspector.CheckAll, CheckVMs: a.attachments.vms.Check,
+		Records: a.own.ledger.List, Lost: func() ([]unrecorded.Interface, error) { return unrecorded.Present(a.own.lost) },
+		Check: a.attachments.inspector.CheckAll, CheckVMs: a.attachments.vms.Check,
 		Repairs: a.telemetry.repairs.Load, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.attachments.mover != nil {

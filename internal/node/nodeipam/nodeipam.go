@@ -23,6 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -85,8 +86,9 @@ func (n *Node) expect(ctx context.Context) error {
 	}
 }
 
-// Restore passes the addresses of recorded attachments to the engine. Those of an earlier boot are free.
-func Restore(e *blocks.Engine, l Records, boot string) error {
+// Restore passes the addresses of recorded attachments to the engine, and those of interfaces whose record is lost.
+// Those of an earlier boot are free.
+func Restore(e *blocks.Engine, l Records, boot string, lost []unrecorded.Interface) error {
 	records, err := l.List()
 	if err != nil && len(records) == 0 {
 		return err
@@ -107,6 +109,12 @@ func Restore(e *blocks.Engine, l Records, boot string) error {
 				ContainerID: rec.Request.ContainerID, IfName: rec.Request.IfName, Held: held,
 			})
 		}
+	}
+	for _, i := range lost {
+		// DEL and GC release them by these names, as if there were a record.
+		requests = append(requests, ipam.Request{
+			Network: i.Attachment.Network, ContainerID: i.Attachment.ContainerID, IfName: i.Attachment.IfName, Held: i.Addrs,
+		})
 	}
 	e.Restore(context.Background(), requests)
 	return nil

@@ -115,6 +115,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		}
 	}
 	t.dropDuplicateVTEPs()
+	t.dropDuplicateKeys()
 	t.Publish = p.publish(used[0])
 	if slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" }) {
 		t.VTEP = vteps{p}.publishedVTEP(nodes)

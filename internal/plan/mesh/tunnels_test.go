@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -113,6 +114,36 @@ func TestWireguardProblems(t *testing.T) {
 	if len(topo.Problems) != 1 ||
 		!strings.Contains(topo.Problems[0].Message, "node c uses wireguard, which this node does not use") {
 		t.Errorf("a peer of another backend: %v", topo.Problems)
+	}
+}
+
+// Two other nodes with one key are both not reached: the device has one peer for a key.
+func TestWireguardClone(t *testing.T) {
+	a, b, c := three()
+	twice := func(n model.Node) model.Node {
+		return says(n, "wireguard", `{"PublicKey":"`+keyB+`","Port":7}`, `{"PublicKey":"`+keyB+`","Port":7}`)
+	}
+	d := says(node("d", "192.168.0.4", "10.244.4.0/24"), "wireguard", `{"PublicKey":"`+keyC+`","Port":7}`, "")
+	topo := planAs(t, mesh.Config{
+		Backend: "wireguard", Learned: learned(true), WireGuard: mesh.WireGuard{KeyFile: "/run/key", Mode: mesh.ModeSeparate},
+	}, &model.Cluster{Self: "a", Nodes: []model.Node{a, twice(b), twice(c), d}}, "eth0 192.168.0.1/24", "eth1 fd00::1/64")
+	if len(topo.Problems) != 1 || topo.Problems[0].Message != "nodes b and c have the same WireGuard key" ||
+		!slices.Equal(topo.Problems[0].Nodes, []string{"b", "c"}) || !strings.Contains(topo.Problems[0].Hint, "/run/key") {
+		t.Errorf("problems %v", topo.Problems)
+	}
+	for _, tunnel := range topo.Tunnels {
+		for _, p := range tunnel.Peers {
+			if p.Node != "d" {
+				t.Errorf("%s has the peer %s", tunnel.Link, p.Node)
+			}
+		}
+	}
+	for _, p := range topo.Peers {
+		for _, r := range p.Fragment.Host.Routes {
+			if p.Name != "d" && r.Link != "" {
+				t.Errorf("route to %s: %s", p.Name, r)
+			}
+		}
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/reconcile"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 )
 
 // Limits of one collection.
@@ -53,6 +54,8 @@ type Collector struct {
 	Ready func() error
 	// Records lists the ledger.
 	Records func() ([]attach.Record, error)
+	// Lost lists the interfaces of running pods without a record.
+	Lost func() ([]unrecorded.Interface, error)
 	// Check and CheckVMs compare attachments and VMs with the kernel, until ctx ends.
 	Check    func(ctx context.Context) model.CheckReport
 	CheckVMs func(ctx context.Context) model.VMReport
@@ -165,6 +168,13 @@ func (s *collection) ofAttachments(ctx context.Context) {
 		case attach.Releasing:
 			releasing++
 		}
+	}
+	if lost, err := s.from.Lost(); err != nil {
+		s.found(nodestatus.Skip, "attachments", "", "interfaces without a record were not looked for: %v", err)
+	} else if len(lost) > 0 {
+		s.found(nodestatus.Warn, "attachments", "start their pods again when it suits: docs/tasks/replace-a-nodes-disk.md",
+			"records of %d interfaces are lost, of container %s first: the pods keep their addresses, and nothing is repaired",
+			len(lost), lost[0].Attachment.ContainerID)
 	}
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodestatus/collect"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/reconcile"
+	"github.com/weft-net/weft/internal/node/unrecorded"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -30,6 +31,7 @@ func healthy() collect.Collector {
 		Node: "n1", Version: "v1",
 		Ready:    func() error { return nil },
 		Records:  func() ([]attach.Record, error) { return nil, nil },
+		Lost:     func() ([]unrecorded.Interface, error) { return nil, nil },
 		Check:    func(context.Context) model.CheckReport { return model.CheckReport{} },
 		CheckVMs: func(context.Context) model.VMReport { return model.VMReport{} },
 		Repairs:  func() uint64 { return 3 },
@@ -125,8 +127,11 @@ func TestFindings(t *testing.T) {
 	c.Doctor = func(context.Context) []nodestatus.Finding {
 		return []nodestatus.Finding{{Level: nodestatus.Warn, Check: "doctor kernel", Message: "rp_filter is 1"}}
 	}
+	c.Lost = func() ([]unrecorded.Interface, error) {
+		return []unrecorded.Interface{{Attachment: model.AttachmentKey{ContainerID: "c1"}}}, nil
+	}
 	s := c.Status(t.Context())
-	wants(t, s, "bad agent: new pods are not attached: no addresses", "bad attachments: records cannot be read: one is unreadable",
+	wants(t, s, "warn attachments: records of 1 interfaces are lost, of container c1 first", "bad agent: new pods are not attached: no addresses", "bad attachments: records cannot be read: one is unreadable",
 		"warn attachments: pod shop/slow waits for its network since 1h", "skip attachments: 1 of 4 attachments were not checked",
 		"bad attachments: shop/web: the link is down", "warn attachments: 2: its network namespace is gone",
 		"bad vms: records of VMs cannot be read: a record", "bad vms: shop/vm: no tap", "bad mesh: no podCIDR",
