@@ -367,8 +367,18 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 	if w.addr.IsValid() {
 		delete(p.requested, w.addr) // the next call requests it again
 		r, _ := p.region(w.addr)
-		with := p.remote[netip.PrefixFrom(w.addr, r.BlockSize).Masked()]
-		if b := p.blockOf(w.addr); b != nil {
+		cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
+		with := p.remote[cidr]
+		if p.justVanished(cidr, ob.clock.now()) {
+			return model.Errorf(model.CodeTryAgain, "it is retried",
+				"%s: block %s of address %s was another node's until now, and is not claimed for %s", w.field, cidr, w.addr,
+				restoreGrace)
+		}
+		if b := p.blockOf(w.addr); b != nil && ob.clock.now().Before(b.pausedUntil) {
+			return model.Errorf(model.CodeTryAgain, "it is retried",
+				"%s: block %s of address %s was found under this node's name: nothing is allocated from it for %s", w.field,
+				b.cidr, w.addr, restoreGrace)
+		} else if b != nil {
 			with.Node, _, _ = strings.Cut(b.spec.Lent[w.addr], "/")
 		}
 		return model.Errorf(model.CodeTryAgain, "it is free when that node releases it",

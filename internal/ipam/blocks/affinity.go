@@ -146,6 +146,7 @@ func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec mod
 	}
 	af.flush(ctx, af.state.unheld(spec.CIDR)) // what was allocated from it is unknown
 	af.addBlock(p, got, spec)
+	af.state.pauseBlock(p, spec.CIDR)
 	return af.journal.save()
 }
 
@@ -195,6 +196,13 @@ func (af *affinity) refresh(ctx context.Context, p *pool, b *block) (bool, error
 	first := b.state != lost
 	b.state = lost
 	af.state.mu.Unlock()
+	restore := func() error { return af.rewrite(ctx, p, b) }
+	if err == nil {
+		restore = func() error { return af.borrowHeld(ctx, p, b, o, spec) }
+	}
+	if err := restore(); err != nil {
+		return false, err
+	}
 	if first {
 		af.cfg.Log.Error(
 			"agent lost ownership of a block; it stops allocating from it",

@@ -30,6 +30,12 @@ func (ob *acquirer) specificAddress(ctx context.Context, p *pool, w want) (bool,
 	cidr := netip.PrefixFrom(w.addr, r.BlockSize).Masked()
 	o, spec, err := ob.registry.readBlock(ctx, p.name, cidr)
 	if errors.Is(err, store.ErrNotFound) {
+		ob.state.mu.Lock()
+		wait := p.justVanished(cidr, ob.clock.now())
+		ob.state.mu.Unlock()
+		if wait {
+			return false, nil
+		}
 		return ob.affinity.claimBlock(ctx, p, cidr)
 	}
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -24,6 +25,7 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	now := m.clock.now()
 	if most := p.spec.MaxBlocks; most > 0 && p.blockCount() >= most {
 		return netip.Prefix{}, false, nil
 	}
@@ -39,7 +41,7 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 				middle = firstBlock(part, r, m.cfg.Node)
 			}
 			for _, row := range [][2]netip.Addr{{middle, part.to}, {part.from, middle.Prev()}} {
-				if cidr := p.unclaimedBetween(row[0], row[1], r, w, &pick); cidr.IsValid() {
+				if cidr := p.unclaimedBetween(row[0], row[1], r, w, now, &pick); cidr.IsValid() {
 					found = cidr
 				}
 				if pick < 0 {
@@ -52,7 +54,9 @@ func (m *nodeState) candidate(p *pool, w want, anyOf bool) (netip.Prefix, bool, 
 }
 
 // unclaimedBetween returns the pick-th unclaimed block between two addresses, or the last one; pick is counted down.
-func (p *pool) unclaimedBetween(from, to netip.Addr, r model.AddressRegion, w want, pick *int) (found netip.Prefix) {
+func (p *pool) unclaimedBetween(
+	from, to netip.Addr, r model.AddressRegion, w want, now time.Time, pick *int,
+) (found netip.Prefix) {
 	for a := from; a.IsValid() && !to.Less(a) && *pick >= 0; {
 		cidr := netip.PrefixFrom(a, r.BlockSize).Masked()
 		if i := slices.IndexFunc(p.spec.Excluded, func(x model.ExcludedRange) bool {
@@ -61,7 +65,7 @@ func (p *pool) unclaimedBetween(from, to netip.Addr, r model.AddressRegion, w wa
 			a = last(p.spec.Excluded[i].CIDR.Masked()).Next()
 			continue
 		}
-		if p.unclaimed(cidr) && p.hasAddressFor(cidr, w) {
+		if p.unclaimed(cidr) && !p.justVanished(cidr, now) && p.hasAddressFor(cidr, w) {
 			found = cidr
 			*pick--
 		}

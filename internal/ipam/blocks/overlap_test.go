@@ -131,7 +131,7 @@ func TestOverlapAtOnce(t *testing.T) {
 				t.Fatal(err) // n1 knows the pools, as they were
 			}
 			wish := model.AddressRequest{Addrs: []netip.Addr{netip.MustParseAddr("10.2.0.5")}}
-			found := false
+			found, now := false, time.Now()
 			n2 := at(t, h, "n2", func(step string) error {
 				if step != "after create" || found {
 					return nil
@@ -144,7 +144,7 @@ func TestOverlapAtOnce(t *testing.T) {
 					return errCrash
 				}
 				return nil
-			}, time.Now)
+			}, func() time.Time { return now })
 			overlap()
 			_, err := n2.addCluster(calicoConf(), "two", wish)
 			if !found {
@@ -156,6 +156,7 @@ func TestOverlapAtOnce(t *testing.T) {
 				}
 				n2.start()
 				n2.reconcile()
+				now = now.Add(restoreGrace)
 				if _, err := n2.addCluster(calicoConf(), "two", wish); err != nil {
 					t.Errorf("after the restart: %v", err)
 				}

@@ -59,7 +59,7 @@ func (p *pool) pick(w want, now time.Time, ignoreCooldown bool) (netip.Addr, boo
 	var best netip.Addr
 	for _, b := range p.order {
 		if b.state != owned || b.exhausted || w.addr.IsValid() && !b.cidr.Contains(w.addr) ||
-			!ignoreCooldown && now.Before(b.nextFree) {
+			!ignoreCooldown && now.Before(b.nextFree) || now.Before(b.pausedUntil) {
 			continue
 		}
 		if w.addr.IsValid() {
@@ -129,7 +129,7 @@ func (p *pool) countFree(w want, now time.Time, but *block, most int) int {
 		if n >= most {
 			break
 		}
-		if b == but || b.exhausted || b.state != owned || now.Before(b.nextFree) {
+		if b == but || b.exhausted || b.state != owned || now.Before(b.nextFree) || now.Before(b.pausedUntil) {
 			continue
 		}
 		each(b.cidr, func(a netip.Addr) bool {

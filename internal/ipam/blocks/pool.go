@@ -88,6 +88,8 @@ type block struct {
 	exhausted bool
 	// nextFree is when the first cooldown ends; until then nothing of it is free.
 	nextFree time.Time
+	// pausedUntil is until when nothing is allocated, because nodes that have addresses of it may borrow these.
+	pausedUntil time.Time
 }
 
 func (b *block) borrowed() bool { return b.cidr != b.parent }
@@ -127,6 +129,7 @@ type pool struct {
 	blocks        map[netip.Prefix]*block
 	order         []*block                            // by address
 	remote        map[netip.Prefix]model.AddressBlock // known blocks of other nodes
+	vanished      map[netip.Prefix]time.Time          // blocks of other nodes whose objects are gone, since when
 	overlapping   map[netip.Prefix]model.AddressBlock // blocks of other pools that overlap this one; usually none
 	held          map[netip.Addr]holder
 	cooling       map[netip.Addr]cooling
@@ -160,7 +163,7 @@ func newPool(name string) *pool {
 	return &pool{
 		name: name, claimLock: make(chan struct{}, 1), spec: model.AddressPool{Name: name},
 		reserved: map[netip.Addr]model.ReservedAddress{}, blocks: map[netip.Prefix]*block{},
-		remote: map[netip.Prefix]model.AddressBlock{}, overlapping: map[netip.Prefix]model.AddressBlock{},
+		remote: map[netip.Prefix]model.AddressBlock{}, vanished: map[netip.Prefix]time.Time{}, overlapping: map[netip.Prefix]model.AddressBlock{},
 		held: map[netip.Addr]holder{}, cooling: map[netip.Addr]cooling{},
 		demands: map[string]*demand{}, expected: map[string]want{}, requested: map[netip.Addr]bool{},
 		missingClaim: map[netip.Addr]bool{}, changed: make(chan struct{}),

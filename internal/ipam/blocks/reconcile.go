@@ -161,6 +161,7 @@ func (fo *reconciler) handleEvent(ev store.Event) bool {
 	}
 	if spec.Node != fo.cfg.Node {
 		if ev.Type == store.Deleted {
+			p.vanished[spec.CIDR] = fo.clock.now()
 			delete(p.remote, spec.CIDR)
 		} else {
 			p.remote[spec.CIDR] = spec

@@ -96,6 +96,7 @@ func (rg *registry) refreshRemote(ctx context.Context, p *pool) error {
 	}
 	rg.state.mu.Lock()
 	defer rg.state.mu.Unlock()
+	p.noteVanishedLocked(all, rg.clock.now())
 	p.remote = others
 	rg.setOverlappingLocked(p, all)
 	return nil

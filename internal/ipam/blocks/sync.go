@@ -22,6 +22,7 @@ func (fo *reconciler) sync(ctx context.Context, p *pool) error {
 		return store.Unreachable("list of blocks", err)
 	}
 	fo.state.mu.Lock()
+	p.noteVanishedLocked(all, fo.clock.now())
 	clear(p.remote)
 	fo.registry.setOverlappingLocked(p, all)
 	p.stale = true
