@@ -87,7 +87,7 @@ func (c *Controller) reportFindings(ctx context.Context, findings []audit.Findin
 			of[o.Key] = append(of[o.Key], f)
 		}
 		if ok && o.Key.Of(store.AddressReservations()) && c.cfg.Events != nil {
-			c.cfg.Events.StateEvent(store.AddressReservations(), refOf(o), short(consistentEvent(consistent([]audit.Finding{f}))))
+			c.cfg.Events.StateEvent(store.AddressReservations(), o, short(consistentEvent(consistent([]audit.Finding{f}))))
 		}
 	}
 	var errs []error

@@ -127,9 +127,9 @@ func exhaustedEvent(c model.Condition) model.Event {
 // Events creates events on objects.
 type Events interface {
 	// EventOn records an event.
-	EventOn(ctx context.Context, kind store.Kind, object model.PodRef, e model.Event) error
+	EventOn(ctx context.Context, kind store.Kind, o store.Object, e model.Event) error
 	// StateEvent records an event that is written once while the server keeps it.
-	StateEvent(kind store.Kind, object model.PodRef, e model.Event)
+	StateEvent(kind store.Kind, o store.Object, e model.Event)
 }
 
 // conditionWriter writes conditions, and events about their changes.
@@ -164,14 +164,9 @@ func (w conditionWriter) write(
 			"%s: the server drops status.conditions: its definition of %s is of an older version", o.Key, kind.Kind)
 	}
 	if w.events != nil && (is && have.True != c.True || e.Warning && have.Reason != c.Reason) {
-		err = w.events.EventOn(ctx, kind, refOf(o), short(e))
+		err = w.events.EventOn(ctx, kind, got, short(e))
 	}
 	return got, err
-}
-
-// refOf returns the reference of an object for an event.
-func refOf(o store.Object) model.PodRef {
-	return model.PodRef{Namespace: o.Key.Namespace, Name: o.Key.Name, UID: o.UID()}
 }
 
 // maxMessage is the longest message of an event that Kubernetes accepts, in bytes; conditions are limited alike.

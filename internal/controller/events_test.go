@@ -266,7 +266,7 @@ func (r *reported) awaitIdle() {
 	}
 	e := allocatableEvent(consistent(nil))
 	e.Message = "the last event of this program"
-	if err := r.cfg.Events.EventOn(r.t.Context(), kind, refOf(o), e); err != nil {
+	if err := r.cfg.Events.EventOn(r.t.Context(), kind, o, e); err != nil {
 		r.t.Fatal(err)
 	}
 	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {

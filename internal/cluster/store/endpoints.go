@@ -77,6 +77,19 @@ func (o Object) UID() string {
 	return head.Metadata.UID
 }
 
+// Generation returns the number of the object's specification, which the API server counts; 0 if it does not.
+func (o Object) Generation() int64 {
+	var head struct {
+		Metadata struct {
+			Generation int64 `json:"generation"`
+		} `json:"metadata"`
+	}
+	if json.Unmarshal(o.Raw, &head) != nil {
+		return 0
+	}
+	return head.Metadata.Generation
+}
+
 // OwnedBy adds an ownerReference, so that the API server deletes the object with its owner. An owner without a uid is
 // ignored.
 func (o Object) OwnedBy(owner Object) (Object, error) {

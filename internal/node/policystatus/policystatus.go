@@ -9,7 +9,7 @@ package policystatus
 
 import (
 	"context"
-	"encoding/json"
+	"errors"
 	"log/slog"
 	"strings"
 	"sync"
@@ -27,13 +27,14 @@ const (
 	// reporters limits how many nodes report at all.
 	reporters  = 3
 	understood = model.ConditionUnderstood
-	// maxMessage limits a condition's message, in bytes.
-	maxMessage = 4096
+	// maxMessage limits a condition's message, maxEvent that of an event, in bytes: the server refuses longer ones.
+	maxMessage, maxEvent = 4096, 1024
 )
 
 // Events creates events on the API server.
 type Events interface {
-	EventOn(ctx context.Context, kind store.Kind, object model.PodRef, e model.Event) error
+	// EventOn creates an event on an object as it was read.
+	EventOn(ctx context.Context, kind store.Kind, o store.Object, e model.Event) error
 }
 
 // Config configures a Reporter.
@@ -63,9 +64,8 @@ func New(cfg Config) *Reporter {
 
 // Unsupported records the unsupported parts of a policy for Run to report; none means that it is supported.
 func (r *Reporter) Unsupported(key model.PolicyKey, parts []string) {
-	text := strings.Join(parts, "; ")
 	r.mu.Lock()
-	r.pending[key] = text[:min(len(text), maxMessage)]
+	r.pending[key] = strings.Join(parts, "; ")
 	r.mu.Unlock()
 	r.changed.Notify()
 }
@@ -110,67 +110,70 @@ func (r *Reporter) report(ctx context.Context, key model.PolicyKey, unsupported 
 	if key.Kind == model.KindMultiNetworkPolicy {
 		kind = store.MultiNetworkPolicies()
 	}
-	return r.cfg.Events.EventOn(ctx, kind, model.PodRef{Namespace: key.Namespace, Name: key.Name}, model.Event{
-		Warning: true, Reason: "UnsupportedPolicy", Message: unsupported,
+	// kubectl describe finds events by the UID.
+	o, err := r.cfg.Objects.Get(ctx, kind, kind.Key(key.Namespace, key.Name))
+	if err != nil {
+		return ignoreDeleted(err)
+	}
+	return r.cfg.Events.EventOn(ctx, kind, o, model.Event{
+		Warning: true, Reason: "UnsupportedPolicy", Message: shortened(unsupported, maxEvent),
 	})
 }
+
+// ignoreDeleted returns the error, unless the policy was deleted meanwhile.
+func ignoreDeleted(err error) error {
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// shortened limits a text, in bytes.
+func shortened(text string, most int) string {
+	const more = "..."
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
+}
+
+// maxTries bounds the attempts to write a condition while others write the object's status.
+const maxTries = 5
 
 // condition writes the condition of a policy if it differs.
 func (r *Reporter) condition(ctx context.Context, key model.PolicyKey, unsupported string) error {
 	kind := store.ClusterNetworkPolicies()
-	o, err := r.cfg.Objects.Get(ctx, kind, kind.Key("", key.Name))
-	if err != nil {
-		return err
+	for try := 1; ; try++ {
+		o, err := r.cfg.Objects.Get(ctx, kind, kind.Key("", key.Name))
+		if err != nil {
+			return ignoreDeleted(err)
+		}
+		next, changed, err := withCondition(o, unsupported, r.cfg.Now())
+		if err != nil || !changed {
+			return err
+		}
+		_, err = r.cfg.Objects.CompareAndSwapStatus(ctx, kind, o.Version, next)
+		if try == maxTries || !errors.Is(err, store.ErrConflict) {
+			return ignoreDeleted(err)
+		}
 	}
-	next, changed, err := withCondition(o, unsupported, r.cfg.Now())
-	if err != nil || !changed {
-		return err
-	}
-	_, err = r.cfg.Objects.CompareAndSwapStatus(ctx, kind, o.Version, next)
-	return err
 }
 
-// withCondition returns the object with the condition. A supported policy gets it only if it had the condition before.
+// withCondition returns the object with the condition, and whether that differs. A supported policy gets it only if it
+// had the condition before.
 func withCondition(o store.Object, unsupported string, now time.Time) (store.Object, bool, error) {
-	var have struct {
-		Metadata struct {
-			Generation int64 `json:"generation"`
-		} `json:"metadata"`
-		Status struct {
-			Conditions []map[string]any `json:"conditions"`
-		} `json:"status"`
+	want := model.Condition{
+		Type: understood, Reason: "UnsupportedPolicy", Message: shortened(unsupported, maxMessage),
 	}
-	if err := json.Unmarshal(o.Raw, &have); err != nil {
-		return o, false, err
-	}
-	want := map[string]any{"type": understood, "status": "False", "reason": "UnsupportedPolicy", "message": unsupported}
 	if unsupported == "" {
-		want["status"], want["reason"], want["message"] = "True", "Understood", "the policy is enforced completely"
-	}
-	var all []any
-	found := false
-	for _, c := range have.Status.Conditions {
-		if c["type"] != understood {
-			all = append(all, c)
-			continue
-		}
-		found = true
-		if c["status"] == want["status"] && c["message"] == want["message"] {
-			return o, false, nil
+		want = model.Condition{
+			Type: understood, True: true, Reason: "Understood", Message: "the policy is enforced completely",
 		}
 	}
-	if unsupported == "" && !found {
+	have, is := o.Conditions()[understood]
+	if unsupported == "" && !is || is && have == want && o.Observed(understood) {
 		return o, false, nil
 	}
-	want["lastTransitionTime"], want["observedGeneration"] = now.UTC().Format(time.RFC3339), have.Metadata.Generation
-	next, err := o.Edited(func(fields map[string]any) error {
-		status, _ := fields["status"].(map[string]any)
-		if status == nil {
-			status = map[string]any{}
-			fields["status"] = status
-		}
-		status["conditions"] = append(all, want)
-		return nil
-	})
+	next, err := o.Edited(store.WithCondition(want, now))
 	return next, err == nil, err
 }

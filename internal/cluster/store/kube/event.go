@@ -39,28 +39,36 @@ func (s *Store) Event(_ context.Context, pod model.PodRef, e model.Event) error 
 	if p, ok := s.cachedPod(pod); ok {
 		pod.UID = p.UID
 	}
-	s.events.add(eventKey{pod, e, pods(), false})
+	s.events.add(eventKey{pod: pod, event: e, kind: pods()}, "")
 	return nil
 }
 
-// EventOn is Event for an object of another kind. Without the object's UID, kubectl describe does not show it.
-func (s *Store) EventOn(_ context.Context, kind store.Kind, object model.PodRef, e model.Event) error {
-	s.events.add(eventKey{object, e, kind, false})
+// EventOn is Event for an object of another kind, as it was read from the server: without its UID, kubectl describe
+// does not show the event.
+func (s *Store) EventOn(_ context.Context, kind store.Kind, o store.Object, e model.Event) error {
+	s.events.add(eventKey{pod: refOf(o), event: e, kind: kind}, o.Version)
 	return nil
 }
 
 // StateEvent is EventOn for what an object is, rather than for what has happened to it: it is written once while the
-// server keeps it, however often it is reported, and by however many programs.
-func (s *Store) StateEvent(kind store.Kind, object model.PodRef, e model.Event) {
-	s.events.add(eventKey{object, e, kind, true})
+// server keeps it, however often it is reported, and by however many programs. An object that is changed and changed back
+// has two states, so that the last event is the one of the current state.
+func (s *Store) StateEvent(kind store.Kind, o store.Object, e model.Event) {
+	s.events.add(eventKey{pod: refOf(o), event: e, kind: kind, state: true, generation: o.Generation()}, o.Version)
+}
+
+// refOf returns the reference of an object.
+func refOf(o store.Object) model.PodRef {
+	return model.PodRef{Namespace: o.Key.Namespace, Name: o.Key.Name, UID: o.UID()}
 }
 
 // eventKey identifies an event for counting repetitions.
 type eventKey struct {
-	pod   model.PodRef
-	event model.Event
-	kind  store.Kind
-	state bool // StateEvent
+	pod        model.PodRef
+	event      model.Event
+	kind       store.Kind
+	state      bool  // StateEvent
+	generation int64 // of the object, for a StateEvent
 }
 
 // namespace returns the namespace of the Event object: that of an object without one is default.
@@ -80,6 +88,7 @@ func (k eventKey) stateName() string {
 	} {
 		fmt.Fprintf(h, "%q", text)
 	}
+	fmt.Fprintf(h, "%d", k.generation)
 	return fmt.Sprintf("%s.%x", k.namePrefix(), h.Sum(nil)[:8])
 }
 
@@ -92,6 +101,7 @@ func (k eventKey) namePrefix() string {
 type pendingEvent struct {
 	eventKey
 	name        string // of the Event object, empty before it was sent
+	version     string // the object's resourceVersion when it was reported first, empty if not known
 	count       int
 	first, last time.Time
 	due         bool
@@ -118,7 +128,7 @@ func newEventRecorder(s *Store) *eventRecorder {
 	}
 }
 
-func (b *eventRecorder) add(st eventKey) {
+func (b *eventRecorder) add(st eventKey, version string) {
 	now := b.s.cfg.Now()
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -127,7 +137,7 @@ func (b *eventRecorder) add(st eventKey) {
 		return
 	}
 	if t == nil || now.Sub(t.last) > eventAge {
-		t = &pendingEvent{eventKey: st, first: now}
+		t = &pendingEvent{eventKey: st, version: version, first: now}
 		b.known[st] = t
 	}
 	t.count++
@@ -275,13 +285,17 @@ func (b *eventRecorder) write(ctx context.Context, name string, made bool, t pen
 	if t.event.Warning {
 		class = "Warning"
 	}
+	about := map[string]any{
+		"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name,
+		"uid": t.pod.UID,
+	}
+	if t.version != "" {
+		about["resourceVersion"] = t.version
+	}
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1", "kind": "Event", "metadata": map[string]any{"name": name, "namespace": t.namespace()},
-		"involvedObject": map[string]any{
-			"apiVersion": versionOf(t.kind), "kind": t.kind.Kind, "namespace": t.pod.Namespace, "name": t.pod.Name,
-			"uid": t.pod.UID,
-		},
-		"type": class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
+		"involvedObject": about,
+		"type":           class, "reason": t.event.Reason, "message": t.event.Message, "count": t.count,
 		"firstTimestamp": t.first.UTC().Format(time.RFC3339), "lastTimestamp": last,
 		"source":             map[string]any{"component": component, "host": b.s.cfg.Node},
 		"reportingComponent": component, "reportingInstance": b.s.cfg.Node,

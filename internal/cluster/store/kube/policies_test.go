@@ -78,12 +78,18 @@ func policies(t *testing.T, w world) {
 		len(pol.Errors) > 0 {
 		t.Errorf("%+v %v", pol, err)
 	}
-	_ = v.EventOn(ctx, store.NetworkPolicies(), model.PodRef{Namespace: "default", Name: "pol"}, model.Event{
+	full, err := v.Objects().Get(ctx, store.NetworkPolicies(), store.NetworkPolicies().Key("default", "pol"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = v.EventOn(ctx, store.NetworkPolicies(), full, model.Event{
 		Warning: true, Reason: "UnsupportedPolicy", Message: "m",
 	})
-	eventually(t, "the event", func() bool {
+	eventually(t, "the event", func() bool { // kubectl describe asks for the UID
 		return strings.Contains(
-			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy", nil)),
+			string(w.Do("GET", "/api/v1/namespaces/default/events?fieldSelector=involvedObject.kind=NetworkPolicy,"+
+				"involvedObject.apiVersion=networking.k8s.io%2Fv1,involvedObject.namespace=default,involvedObject.name=pol,"+
+				"involvedObject.resourceVersion="+full.Version+",involvedObject.uid="+full.UID(), nil)),
 			"UnsupportedPolicy",
 		)
 	})
