@@ -18,6 +18,9 @@ type Environment struct {
 	// Dirs are the runtime's plugin directories; Find reports whether one of them has a program of that name.
 	Dirs []string
 	Find func(program string) bool
+	// Remote: the directories are those of other hosts, Find is not asked. Only types that resemble one of weft's get a
+	// finding, a warning.
+	Remote bool
 	// NeedAgent are the types that only weft's agent serves; Attached: the agent itself attaches this network.
 	NeedAgent []string
 	Attached  bool
@@ -42,11 +45,20 @@ func (r *Report) CheckTypes(s Environment, builtin []string) {
 			}
 			continue
 		}
+		if s.Remote {
+			r.drop(n)
+			if near := nearest(n.typ, builtin); near != "" {
+				r.Warnings = append(r.Warnings, Warning{
+					Where: n.where, Field: n.field, Msg: fmt.Sprintf("%s %q is none of weft's own", n.field, n.typ),
+					Hint: "did you mean " + near + "? Otherwise install a program of that name on each node",
+				})
+			}
+			continue
+		}
 		if s.Find(n.typ) {
 			continue
 		}
-		// replaces the warning that it is executed as a program
-		r.Warnings = slices.DeleteFunc(r.Warnings, func(w Warning) bool { return w.Where == n.where && w.Field == n.field })
+		r.drop(n)
 		if near := nearest(n.typ, builtin); near != "" {
 			r.Errors = append(r.Errors, Problem{
 				Where: n.where, Code: model.CodeInvalidConf, Msg: fmt.Sprintf("%s %q: no such plugin", n.field, n.typ),
@@ -60,6 +72,22 @@ func (r *Report) CheckTypes(s Environment, builtin []string) {
 			Hint: "install it there, or name its directory with --cni-bin-dir",
 		})
 	}
+}
+
+// drop removes the warning that a type is executed as a program, which a finding replaces.
+func (r *Report) drop(n named) {
+	r.Warnings = slices.DeleteFunc(r.Warnings, func(w Warning) bool { return w.Where == n.where && w.Field == n.field })
+}
+
+// Programs returns the types in the configuration that are none of these.
+func (r *Report) Programs(builtin []string) []string {
+	var out []string
+	for _, n := range r.named {
+		if !slices.Contains(builtin, n.typ) && !slices.Contains(out, n.typ) {
+			out = append(out, n.typ)
+		}
+	}
+	return out
 }
 
 // setDefaults sets the name and the version of a network without them, as the agent does; empty defaults are ignored.

@@ -24,8 +24,9 @@ func TestEventsDocumented(t *testing.T) {
 	}
 	inEvent := regexp.MustCompile(`model\.Event\{[^}]*Reason: "(\w+)"`)
 	constants := map[string]*regexp.Regexp{ // by package: a condition's reason is a constant of the same form
-		"multinet":   regexp.MustCompile(`(?m)^\s*(?:const )?Reason\w+\s*= "(\w+)"`),
-		"controller": regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
+		"multinet":     regexp.MustCompile(`(?m)^\s*(?:const )?Reason\w+\s*= "(\w+)"`),
+		"controller":   regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
+		"networkcheck": regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
 	}
 	found := map[string]bool{}
 	err = filepath.WalkDir("..", func(path string, _ fs.DirEntry, err error) error {

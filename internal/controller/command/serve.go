@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
+	"github.com/weft-net/weft/internal/controller/networkcheck"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/metrics"
 )
@@ -53,6 +54,13 @@ func serve(ctx context.Context, s options) error {
 		Objects: cluster.Objects(), Events: cluster, Identity: s.identity, Separate: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
 		FollowCalico: s.c.Network.FromPools, Log: s.log, Now: s.now, After: s.after,
 	})
+	networks := networkcheck.New(networkcheck.Config{
+		Objects: cluster.Objects(), Events: cluster, Log: s.log.With("component", "networks"), Now: s.now, After: s.after,
+		Leads: func() bool {
+			_, leads := c.Report()
+			return leads
+		},
+	})
 	parts, ctx := errgroup.WithContext(ctx)
 	if s.c.Metrics.Address != "" {
 		l, err := metrics.Listen(s.c.Metrics.Address)
@@ -69,6 +77,7 @@ func serve(ctx context.Context, s options) error {
 	}
 	parts.Go(func() error { return ended(ctx, cluster.Run(ctx)) }) // writes events
 	parts.Go(func() error { return ended(ctx, c.Run(ctx)) })
+	parts.Go(func() error { return ended(ctx, networks.Run(ctx)) })
 	s.ready()
 	return parts.Wait()
 }
