@@ -7,15 +7,20 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
 
 	"github.com/weft-net/weft/deploy"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // manager is the name of what this package applies, in the objects' managedFields.
@@ -47,6 +52,37 @@ func (c *Cluster) applyKinds(ctx context.Context) error {
 		_, err := api.Create(ctx, o, metav1.CreateOptions{FieldManager: manager})
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("kind %s: %w", o.GetName(), err)
+		}
+	}
+	return c.awaitKinds(ctx, append(own, others...))
+}
+
+// servedWithin is how long an API server may take until it serves a kind of which it has the definition.
+const servedWithin = time.Minute
+
+// awaitKinds waits until the API server serves the kinds: until then it rejects their objects.
+func (c *Cluster) awaitKinds(ctx context.Context, definitions []*unstructured.Unstructured) error {
+	api, err := c.actions.RESTClientGetter.ToDiscoveryClient()
+	if err != nil {
+		return fmt.Errorf("cluster: %w", err)
+	}
+	for _, o := range definitions {
+		group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+		plural, _, _ := unstructured.NestedString(o.Object, "spec", "names", "plural")
+		err := wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, servedWithin, true, func(context.Context) (bool, error) {
+			api.Invalidate()
+			_, lists, err := api.ServerGroupsAndResources()
+			if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // of another group
+				return false, nil //nolint:nilerr // it is asked again
+			}
+			return slices.ContainsFunc(lists, func(l *metav1.APIResourceList) bool {
+				return strings.HasPrefix(l.GroupVersion, group+"/") &&
+					slices.ContainsFunc(l.APIResources, func(r metav1.APIResource) bool { return r.Name == plural })
+			}), nil
+		})
+		if err != nil {
+			return model.Errorf(model.CodeTryAgain, "kubectl describe customresourcedefinition "+o.GetName(),
+				"kind %s is not served after %s: %w", o.GetName(), servedWithin, err)
 		}
 	}
 	return nil

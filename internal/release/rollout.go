@@ -171,18 +171,31 @@ func notReady(p core.Pod) string {
 		case s.State.Waiting != nil && s.State.Waiting.Reason != "PodInitializing":
 			reason := name + join(s.State.Waiting.Reason, s.State.Waiting.Message)
 			if t := s.LastTerminationState.Terminated; t != nil {
-				reason += fmt.Sprintf("; it exited with %d: %s", t.ExitCode, join(t.Reason, t.Message))
+				reason += fmt.Sprintf("; it exited with %d: %s", t.ExitCode, join(t.Reason, lastWords(t.Message)))
 			}
 			return reason
 		case s.State.Terminated != nil && s.State.Terminated.ExitCode != 0:
 			t := s.State.Terminated
-			return fmt.Sprintf("%sit exited with %d: %s", name, t.ExitCode, join(t.Reason, t.Message))
+			return fmt.Sprintf("%sit exited with %d: %s", name, t.ExitCode, join(t.Reason, lastWords(t.Message)))
 		}
 	}
 	if p.Status.Message != "" {
 		return p.Status.Message
 	}
 	return "it runs and is not ready yet"
+}
+
+// lastWords returns the last two lines of a container's log: weft's programs end with an error, and perhaps a hint.
+func lastWords(log string) string {
+	lines := strings.Split(strings.TrimSpace(log), "\n")
+	lines = lines[max(0, len(lines)-2):]
+	if len(lines) == 2 && !strings.HasPrefix(strings.TrimSpace(lines[1]), "hint:") {
+		lines = lines[1:]
+	}
+	for i, l := range lines {
+		lines[i] = strings.TrimSpace(l)
+	}
+	return strings.Join(lines, " ")
 }
 
 func join(reason, message string) string {

@@ -14,6 +14,10 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/weft-net/weft/internal/cni"
+	"github.com/weft-net/weft/internal/cni/confdir"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // List lists what Remove would remove or replace, without a lock. Directories that do not exist have nothing.
@@ -138,12 +142,13 @@ func (p *place) asked() (map[string]map[string]json.RawMessage, error) {
 	return out, nil
 }
 
-// OtherNetwork returns the file of the network that a runtime would use without weft, empty if there is none.
-func OtherNetwork(confDir string) (string, error) {
-	if !exists(confDir) {
+// OtherNetwork returns the file of the network that a runtime would use without weft, empty if there is none: one whose
+// plugins are weft's own would not run.
+func OtherNetwork(c Config) (string, error) {
+	if !exists(c.ConfDir) {
 		return "", nil
 	}
-	conf := &place{dir: confDir}
+	conf := &place{dir: c.ConfDir}
 	names, content, err := conf.read()
 	if err != nil {
 		return "", err
@@ -152,11 +157,66 @@ func OtherNetwork(confDir string) (string, error) {
 		if _, mine := derivedFrom(content[name]); mine {
 			continue
 		}
-		if _, err := derive(conf.path(name), content[name], Config{}); err == nil || errors.Is(err, errMultus) {
-			return name, nil
+		_, err := derive(conf.path(name), content[name], Config{})
+		if err != nil && !errors.Is(err, errMultus) {
+			continue
+		}
+		if runs, err := c.runsWithout(conf.path(name), content[name]); runs || err != nil {
+			return name, err
 		}
 	}
 	return "", nil
+}
+
+// OwnFlannel returns the path of flannel's configuration, and the name of its network, if Original wrote it on a node that
+// never had flannel: nothing but weft runs its plugins. They are empty otherwise.
+func OwnFlannel(c Config) (path, network string, err error) {
+	path = filepath.Join(c.ConfDir, flannelName)
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", "", nil
+	}
+	if err != nil {
+		return "", "", withHint(err)
+	}
+	if runs, err := c.runsWithout(path, text); runs || err != nil {
+		return "", "", err
+	}
+	list, err := parseNetwork(path, text)
+	return path, list.Name, err
+}
+
+func parseNetwork(path string, text []byte) (model.Network, error) {
+	list, err := confdir.Parse(text, filepath.Dir(path))
+	if err != nil {
+		return model.Network{}, err
+	}
+	return cni.ParseNetwork(list.Bytes)
+}
+
+// runsWithout reports whether the programs of a configuration are there without weft.
+func (c Config) runsWithout(path string, text []byte) (bool, error) {
+	network, err := parseNetwork(path, text)
+	if err != nil {
+		return false, err
+	}
+	programs := []string{loopback}
+	for _, p := range network.Plugins {
+		if programs = append(programs, p.Type); p.Type == "flannel" {
+			programs = append(programs, "bridge", "host-local") // its delegates
+		}
+	}
+	for _, name := range programs {
+		program := filepath.Join(c.BinDir, name)
+		owned, err := ownerOf(program)
+		if err != nil {
+			return false, withHint(err)
+		}
+		if owned != foreign && !exists(program+original) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func exists(dir string) bool {

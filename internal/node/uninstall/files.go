@@ -18,6 +18,8 @@ import (
 	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/install"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // fewest is how many elements the path of a state directory must have: a directory such as /run or /var/lib is not
@@ -38,14 +40,22 @@ func (n *Node) findFiles(found *Found) error {
 		add(path)
 	}
 	add(s.Network.MTUFile)
-	if s.Network.Mode == config.ModeFlannel {
-		add(s.Flannel.SubnetFile)
-	} else {
-		add(s.Network.WireguardKeyFile)
-	}
 	state := []string{wire.QueueDir(s.Socket), journal, s.StateDir}
-	if s.Network.Mode == config.ModeCluster || s.Network.Mode == config.ModeNone {
+	switch s.Network.Mode {
+	case config.ModeFlannel:
+		add(s.Flannel.SubnetFile)
+		path, network, err := install.OwnFlannel(n.installation())
+		if err != nil {
+			return err
+		}
+		if path != "" {
+			state = append([]string{path, filepath.Join(s.AddressDir, network), plugin.FlannelDataDir}, state...)
+		}
+	case config.ModeCluster, config.ModeNone:
+		add(s.Network.WireguardKeyFile)
 		state = append([]string{filepath.Join(s.AddressDir, s.Network.Name)}, state...)
+	default:
+		add(s.Network.WireguardKeyFile)
 	}
 	for _, dir := range state {
 		_, err := os.Lstat(dir)

@@ -139,7 +139,7 @@ func (n *Node) find(ctx context.Context, records []attach.Record) (Found, error)
 			found.Pods = append(found.Pods, "interface "+l)
 		}
 	}
-	other, err := install.OtherNetwork(n.cfg.Settings.Install.ConfDir)
+	other, err := install.OtherNetwork(n.installation())
 	if err != nil {
 		return found, err
 	}
@@ -153,8 +153,7 @@ func (n *Node) find(ctx context.Context, records []attach.Record) (Found, error)
 
 // findInstalled lists the runtime's configuration and programs. Without another network they stay for running pods.
 func (n *Node) findInstalled(found *Found, other string) error {
-	s := n.cfg.Settings.Install
-	c := install.Config{BinDir: s.BinDir, ConfDir: s.ConfDir}
+	s, c := n.cfg.Settings.Install, n.installation()
 	paths, err := install.List(c)
 	if err != nil || len(paths) == 0 {
 		return err
@@ -175,6 +174,11 @@ func (n *Node) findInstalled(found *Found, other string) error {
 	}
 	found.add(func(ctx context.Context) error { return install.RemoveAll(ctx, c) }, paths...)
 	return nil
+}
+
+// installation returns where the runtime looks for CNI.
+func (n *Node) installation() install.Config {
+	return install.Config{BinDir: n.cfg.Settings.Install.BinDir, ConfDir: n.cfg.Settings.Install.ConfDir}
 }
 
 // findSettings lists the settings that weft has changed and that still have its value. Without weft they get their

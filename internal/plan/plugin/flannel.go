@@ -18,7 +18,8 @@ const FlannelType = "flannel"
 
 const (
 	flannelSubnetFile = "/run/flannel/subnet.env"
-	flannelDataDir    = "/var/lib/cni/flannel"
+	// FlannelDataDir is where the plugin keeps its delegates, as the reference plugin does.
+	FlannelDataDir = "/var/lib/cni/flannel"
 )
 
 // Flannel delegates to another plugin. The caller replaces it by the delegate before planning (Delegate): it plans
@@ -49,7 +50,7 @@ func readFlannel(conf model.PluginConf) (flannelConf, error) {
 		return c, err
 	}
 	c.SubnetFile = cmp.Or(c.SubnetFile, flannelSubnetFile)
-	c.DataDir = cmp.Or(c.DataDir, flannelDataDir)
+	c.DataDir = cmp.Or(c.DataDir, FlannelDataDir)
 	if _, there := c.Delegate["name"]; there {
 		return c, model.Errorf(model.CodeInvalidConf, "the delegate has the network's name",
 			"plugin flannel: delegate.name %s must not be set", c.Delegate["name"])

@@ -22,18 +22,7 @@ import (
 func TestInstall(t *testing.T) {
 	kube(t)
 	program := weftCluster(t)
-	c := Cluster{name: "inst", cni: "weft"}
-	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
-	defer cancel()
-	if out, err := c.call(ctx, "", "up", "--name", c.name, "--cni", "none", "--no-dns"); err != nil {
-		t.Fatalf("%v%s", err, out)
-	}
-	t.Cleanup(func() {
-		if out, err := c.call(context.Background(), "", "down", "--name", c.name); err != nil {
-			t.Errorf("%v%s", err, out)
-		}
-	})
-	c.must(t, "load", image(t))
+	c := bareCluster(t, "inst")
 	weft := func(args ...string) (string, error) {
 		return c.try("exec", append([]string{"control", program}, args...)...)
 	}
@@ -90,6 +79,24 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	c.leaves(t, weft, func() string { return changes(before, c.snapshot(t)) }, ns, pods)
+}
+
+// bareCluster starts a cluster without a network, whose nodes have weft's image.
+func bareCluster(t *testing.T, name string) Cluster {
+	t.Helper()
+	c := Cluster{name: name, cni: "weft"}
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
+	defer cancel()
+	if out, err := c.call(ctx, "", "up", "--name", c.name, "--cni", "none", "--no-dns"); err != nil {
+		t.Fatalf("%v%s", err, out)
+	}
+	t.Cleanup(func() {
+		if out, err := c.call(context.Background(), "", "down", "--name", c.name); err != nil {
+			t.Errorf("%v%s", err, out)
+		}
+	})
+	c.must(t, "load", image(t))
+	return c
 }
 
 // weftCluster builds weft-cluster.
