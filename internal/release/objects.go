@@ -105,7 +105,7 @@ func nodePatch(n core.Node) map[string]any {
 		patch["metadata"] = map[string]any{"annotations": gone}
 	}
 	if slices.ContainsFunc(n.Status.Conditions, func(x core.NodeCondition) bool {
-		return x.Type == core.NodeNetworkUnavailable && (x.Reason == "WeftIsUp" || x.Reason == "FlannelIsUp")
+		return x.Type == core.NodeNetworkUnavailable && slices.Contains(model.NetworkUnavailableReasons(), x.Reason)
 	}) && ownsCondition(n.ManagedFields, string(core.NodeNetworkUnavailable)) {
 		patch["status"] = map[string]any{"conditions": []any{map[string]any{
 			"type": string(core.NodeNetworkUnavailable), "$patch": "delete",

@@ -313,7 +313,7 @@ func (w *world) written(t *testing.T) {
 	c := w.client(t)
 	_, err := c.CoreV1().Nodes().Patch(t.Context(), "n1", types.StrategicMergePatchType, []byte(
 		`{"metadata": {"annotations": {"weft.dev/pod-addresses": "[]", "flannel.alpha.coreos.com/public-ip": "10.0.0.1"}},
-		"status": {"conditions": [{"type": "NetworkUnavailable", "status": "False", "reason": "WeftIsUp"}]}}`),
+		"status": {"conditions": [{"type": "NetworkUnavailable", "status": "True", "reason": "MeshFailed"}]}}`),
 		metav1.PatchOptions{FieldManager: "weft"}, "status")
 	if err != nil {
 		t.Fatal(err)

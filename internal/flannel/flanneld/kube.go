@@ -202,9 +202,13 @@ func (k *kubernetes) keep(ctx context.Context) error {
 		condition := !said && k.want != nil
 		k.mu.Unlock()
 		if len(due) > 0 || condition {
-			err := k.api.PatchNode(ctx, k.node, kube.NodeStatus{
-				Annotations: due, Available: condition, Reason: "FlannelIsUp", Message: "Flannel is running on this node",
-			})
+			status := kube.NodeStatus{Annotations: due}
+			if condition {
+				status.Condition = &kube.NetworkCondition{
+					Reason: model.ReasonFlannelIsUp, Message: "Flannel is running on this node", Transition: true,
+				}
+			}
+			err := k.api.PatchNode(ctx, k.node, status)
 			switch {
 			case ctx.Err() != nil:
 				return nil

@@ -7,7 +7,6 @@ package advertise
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -53,10 +52,7 @@ type NodeConfig struct {
 }
 
 // Node advertises how this node is reached: on its own object, and to the flannel plugin.
-type Node struct {
-	cfg       NodeConfig
-	available bool // the node's condition NetworkUnavailable is known to be False
-}
+type Node struct{ cfg NodeConfig }
 
 // NewNode returns a Node.
 func NewNode(cfg NodeConfig) *Node { return &Node{cfg: cfg} }
@@ -131,24 +127,12 @@ func (t *Node) publishAnnotations(ctx context.Context, self model.Node, topology
 	if t.cfg.Kubernetes == nil {
 		return t.publishInDir(ctx, self, status.Annotations)
 	}
-	if !t.available {
-		if t.available, err = t.isAvailable(ctx); err != nil {
-			return err
-		}
-		status.Available = !t.available
-	}
-	if len(status.Annotations) == 0 && !status.Available {
+	if len(status.Annotations) == 0 {
 		return nil
-	}
-	status.Reason, status.Message = "WeftIsUp", "weft is running on this node"
-	if t.cfg.Mode == config.ModeFlannel {
-		// Flannel's text, which other programs expect.
-		status.Reason, status.Message = "FlannelIsUp", "Flannel is running on this node"
 	}
 	if err := t.cfg.Kubernetes.PatchNode(ctx, self.Name, status); err != nil {
 		return fmt.Errorf("node %s: %w", self.Name, err)
 	}
-	t.available = true
 	t.cfg.Log.Info("node's backend is advertised", "backend", published.Backend, "addresses", published.Addrs,
 		"annotations", len(status.Annotations))
 	return nil
@@ -161,29 +145,6 @@ func (t *Node) publishInDir(ctx context.Context, self model.Node, annotations ma
 	}
 	_, err := t.cfg.Directory.Modify(ctx, store.NodeKey(self.Name), store.Annotate(annotations))
 	return err
-}
-
-// isAvailable reports whether the condition NetworkUnavailable is False already. It reads the API because facts do not
-// keep conditions.
-func (t *Node) isAvailable(ctx context.Context) (bool, error) {
-	o, err := t.cfg.Kubernetes.Objects().Get(ctx, store.Nodes(), store.NodeKey(t.cfg.Node.Name))
-	if err != nil {
-		return false, err
-	}
-	var n struct {
-		Status struct {
-			Conditions []struct{ Type, Status string } `json:"conditions"`
-		} `json:"status"`
-	}
-	if err := json.Unmarshal(o.Raw, &n); err != nil {
-		return false, fmt.Errorf("node %s: %w", t.cfg.Node.Name, err)
-	}
-	for _, c := range n.Status.Conditions {
-		if c.Type == "NetworkUnavailable" {
-			return c.Status == "False", nil
-		}
-	}
-	return false, nil
 }
 
 // writeSubnetFile writes the flannel plugin's subnet file.

@@ -153,13 +153,32 @@ func (a *agent) runMesh(g group) {
 	if len(cfg.Network.PodAddresses) > 0 {
 		g.add(a.attachments.advertised.Run)
 	}
-	if cfg.Network.Mode == config.ModeFlannel || a.self.settings.Publishes() || a.self.settings.PublishesVTEP() {
+	mode, publishes := cfg.Network.Mode, a.self.settings.Publishes() || a.self.settings.PublishesVTEP()
+	if mode == config.ModeFlannel || publishes {
 		g.add(advertise.NewNode(advertise.NodeConfig{
 			Node: a.self.member, Mode: cfg.Network.Mode, Flannel: cfg.Flannel, Settings: a.self.settings, Mesh: a.overlay,
 			Kubernetes: d.kube, Directory: d.dir,
 			Log: cfg.Log, After: cfg.After,
 		}).Run)
 	}
+	if d.kube != nil && (mode == config.ModeCluster || mode == config.ModeFlannel || mode == config.ModeNone && publishes) {
+		g.add(advertise.NewCondition(advertise.ConditionConfig{
+			Node: cfg.Node, Mode: mode, API: d.kube, Cause: a.networkCause, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
+		}).Run)
+	}
+}
+
+// networkCause returns why the node's pod network is not available; false while that is not known.
+func (a *agent) networkCause() (advertise.Cause, bool) {
+	var own error
+	if a.cfg.Network.Mode != config.ModeNone { // the operator's configurations say where addresses come from
+		_, own = a.self.pods.Own()
+	}
+	mesh, err := a.overlay.Status()
+	if err != nil { // there was no pass, because the cluster is not known
+		return advertise.Cause{}, false
+	}
+	return advertise.CauseOf(own, a.telemetry.readiness.Of(cniconf.Component), mesh.Broken)
 }
 
 // runAuxiliary starts components that are not needed to serve calls.

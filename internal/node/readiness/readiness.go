@@ -53,3 +53,13 @@ func (h *Readiness) Err() error {
 	}
 	return errors.New(strings.Join(all, "; "))
 }
+
+// Of returns why a component is not ready, nil if it is.
+func (h *Readiness) Of(component string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if why, bad := h.failures[component]; bad {
+		return errors.New(why)
+	}
+	return nil
+}

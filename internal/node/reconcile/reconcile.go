@@ -211,6 +211,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	errs := apply(ctx, spaces, &status)
 	if err := r.keep(ctx, status.Topology); err != nil {
 		errs = append(errs, err)
+		status.Broken = errors.Join(status.Broken, err)
 	}
 	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.LostFamilies))
 	if len(status.Topology.LostFamilies) > 0 {
@@ -241,6 +242,9 @@ func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 		if err := spaces.Apply(ctx, f); err != nil {
 			status.Fragments[i].OK, status.Fragments[i].Error = false, err.Error()
 			errs = append(errs, fmt.Errorf("%s: %w", f.Owner, err))
+			if f.Owner == t.Node.Owner {
+				status.Broken = errs[len(errs)-1]
+			}
 		}
 	}
 	return errs

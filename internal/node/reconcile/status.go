@@ -39,6 +39,8 @@ type Status struct {
 	Checksums map[string]string `json:"checksums,omitempty"`
 	// Error is why the last pass failed; then the previous topology may still be in force.
 	Error string `json:"error,omitempty"`
+	// Broken is why the part of the node that all peers need is not in force, nil if it is: no peer can be reached.
+	Broken error `json:"-"`
 }
 
 // FragmentStatus is the state of one fragment.
@@ -70,7 +72,9 @@ func (r *Reconciler) publish(s Status, err error) {
 	}
 	old := r.Status()
 	if s.Topology.Self == "" { // planning failed: the last plan is in force
-		s.Topology, s.Fragments = old.Topology, old.Fragments
+		if s.Topology, s.Fragments, s.Broken = old.Topology, old.Fragments, old.Broken; old.Topology.Self == "" {
+			s.Broken = err
+		}
 	}
 	if s.Error != "" && s.Error != old.Error {
 		r.cfg.Log.Error("mesh could not be reconciled", "err", err)

@@ -79,9 +79,16 @@ type NodeStatus struct {
 	Annotations map[string]string
 	// Dropped are annotations that are removed.
 	Dropped []string
-	// Available clears the condition NetworkUnavailable, with a reason and a message.
-	Available       bool
+	// Condition, which may be nil, is the condition NetworkUnavailable.
+	Condition *NetworkCondition
+}
+
+// NetworkCondition is the condition NetworkUnavailable of a node.
+type NetworkCondition struct {
+	Unavailable     bool
 	Reason, Message string
+	// Transition: the server has another status, or none. lastTransitionTime is written only then.
+	Transition bool
 }
 
 // PatchNode patches a node through its status, so that the right to change nodes is not needed.
@@ -96,12 +103,18 @@ func (s *Store) PatchNode(ctx context.Context, name string, n NodeStatus) error 
 		}
 		patch["metadata"] = map[string]any{"annotations": annotations}
 	}
-	if n.Available {
+	if c := n.Condition; c != nil {
 		now := s.cfg.Now().UTC().Format(time.RFC3339)
-		patch["status"] = map[string]any{"conditions": []any{map[string]any{
-			"type": "NetworkUnavailable", "status": "False", "reason": n.Reason, "message": n.Message,
-			"lastTransitionTime": now, "lastHeartbeatTime": now,
-		}}}
+		condition := map[string]any{
+			"type": "NetworkUnavailable", "status": "False", "reason": c.Reason, "message": c.Message, "lastHeartbeatTime": now,
+		}
+		if c.Unavailable {
+			condition["status"] = "True"
+		}
+		if c.Transition {
+			condition["lastTransitionTime"] = now
+		}
+		patch["status"] = map[string]any{"conditions": []any{condition}}
 	}
 	b, err := json.Marshal(patch)
 	if err != nil {
