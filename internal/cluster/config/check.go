@@ -249,6 +249,9 @@ func (c Config) checkRest() error {
 		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s",
 			time.Duration(r.GCInterval), minGCInterval)
 	}
+	if p := c.Metrics.Peers; p != PeersNone && p != PeersAuto && p != PeersAll {
+		return invalid("choose none, auto or all", "metrics.peers %q is not known", p)
+	}
 	if a := c.Metrics.Address; a != "" {
 		host, port, err := net.SplitHostPort(a)
 		n, bad := strconv.ParseUint(port, 10, 16)

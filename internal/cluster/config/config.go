@@ -265,7 +265,18 @@ type Metrics struct {
 	// Address is where `/metrics`, `/healthz`, `/readyz` and `/loglevel` are served, as `127.0.0.1:9119` or `:9119`; empty
 	// disables it. Changing the log level, `/attachments` and `/addresses` are available on the node itself only.
 	Address string `json:"address"`
+	// Peers is for which other nodes metrics are served: `none`; `auto`, for each of up to 100, in a larger cluster only
+	// the number, those that are down, the longest round trip time and the sum; or `all`, for each. They are probed with
+	// at most one packet a second in total.
+	Peers string `json:"peers"`
 }
+
+// The values of Metrics.Peers.
+const (
+	PeersNone = "none"
+	PeersAuto = "auto"
+	PeersAll  = "all"
+)
 
 // Duration is a duration in Go's notation, as 5m or 30s.
 type Duration time.Duration
@@ -303,5 +314,6 @@ func Default() Config {
 		Policy:          Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
 		VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
 		Runtime:         Runtime{GCInterval: Duration(5 * time.Minute)},
+		Metrics:         Metrics{Peers: PeersAuto},
 	}
 }

@@ -61,7 +61,7 @@ policy: {mode: none, established: keep, log: denied, logGroup: 7}
 virtualMachines: {keepAddresses: always}
 runtime: {endpoint: auto, gcInterval: 1m}
 install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
-metrics: {address: ":9119"}
+metrics: {address: ":9119", peers: all}
 `
 
 func TestParse(t *testing.T) {
@@ -88,7 +88,7 @@ func TestParse(t *testing.T) {
 		Policy:          Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7},
 		VirtualMachines: VirtualMachines{KeepAddresses: KeepAlways},
 		Runtime:         Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
-		Install:         Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119"},
+		Install:         Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119", Peers: PeersAll},
 	}
 	prefixes := cmp.Comparer(func(a, b netip.Prefix) bool { return a == b })
 	asJSON, err := yaml.YAMLToJSON([]byte(whole))
@@ -211,6 +211,7 @@ func TestBadInput(t *testing.T) {
 		"runtime: {gcInterval: soon}":                     `runtime.gcInterval "soon" is not a time, as 5m`,
 		"runtime: {gcInterval: 1s}":                       "runtime.gcInterval 1s is less than 10s (a minute or more leaves the runtime in peace)",
 		"runtime: {gcInterval: 60}":                       "runtime.gcInterval is a number, want string",
+		"metrics: {peers: some}":                          `metrics.peers "some" is not known (choose none, auto or all)`,
 		"metrics: {address: 9119}":                        "metrics.address is a number, want string",
 		`metrics: {address: "localhost:1"}`:               `metrics.address "localhost:1": "localhost" is no address (as 127.0.0.1:9119 or :9119)`,
 		`metrics: {address: ":0"}`:                        `metrics.address ":0" is no address with a port (as 127.0.0.1:9119 or :9119)`,

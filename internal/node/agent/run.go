@@ -19,7 +19,9 @@ import (
 	"github.com/weft-net/weft/internal/node/gc"
 	"github.com/weft-net/weft/internal/node/loglevel"
 	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/peermetrics"
 	"github.com/weft-net/weft/internal/node/unenforced"
+	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
 // drainLimit limits the cleanup after the last DELs when the agent stops; Recover continues it.
@@ -195,6 +197,15 @@ func (a *agent) runAuxiliary(g group) {
 			Log:         cfg.Log.With("component", "metrics"),
 		}
 		g.add(func(ctx context.Context) error { return server.Run(ctx, a.telemetry.web) })
+	}
+	if a.telemetry.web != nil && d.facts != nil && cfg.Metrics.Peers != config.PeersNone {
+		g.add(peermetrics.New(peermetrics.Config{
+			Topology: func() (mesh.Topology, error) {
+				status, err := a.overlay.Status()
+				return status.Topology, err
+			},
+			All: cfg.Metrics.Peers == config.PeersAll, Log: cfg.Log.With("component", "peers"), After: cfg.After,
+		}, a.telemetry.metrics).Run)
 	}
 	if cfg.Runtime.Endpoint != "" {
 		g.add(gc.New(gc.Config{

@@ -37,6 +37,8 @@ type echo struct {
 	size int
 	// ttl is the TTL; 0 is the kernel's default.
 	ttl int
+	// patience is how long the answer to the only packet may take; 0: several packets are sent.
+	patience time.Duration
 }
 
 // Failures without a response.
@@ -53,6 +55,7 @@ type answer struct {
 	// mtu is the MTU of a narrow link on the path, 0 if no router reported one.
 	mtu  int
 	says string
+	took time.Duration // from the request to the answer
 }
 
 // ask sends an echo request until a response arrives. Its timeout doubles each time.
@@ -66,14 +69,18 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 	defer stop()
 	request := e.request()
 	buf := make([]byte, 64<<10)
-	wait := firstPatience
+	wait, tries := firstPatience, tries
+	if e.patience > 0 {
+		wait, tries = e.patience, 1
+	}
 	for range tries {
+		sent := time.Now()
 		if _, err := c.WriteTo(request, &net.IPAddr{IP: e.to.AsSlice()}); errors.Is(err, unix.EMSGSIZE) {
 			return a, errTooBig
 		} else if err != nil {
 			return a, plain(err)
 		}
-		if err := c.SetReadDeadline(time.Now().Add(wait)); err != nil {
+		if err := c.SetReadDeadline(sent.Add(wait)); err != nil {
 			return a, err
 		}
 		for {
@@ -85,6 +92,7 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 				continue // the socket's error is about an earlier packet
 			}
 			if a, ok := e.understand(buf[:n], request); ok {
+				a.took = time.Since(sent)
 				if ip, is := sender.(*net.IPAddr); is {
 					addr, _ := netip.AddrFromSlice(ip.IP)
 					a.from = addr.Unmap()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"time"
 
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/netns"
@@ -182,18 +183,30 @@ func (p *prober) underlay(ctx context.Context, size int) error {
 
 // overlay tests the peer's own tunnel address; without a tunnel, a packet must expire at the peer.
 func (p *prober) overlay(ctx context.Context, size int) error {
-	e := echo{ns: p.ns, to: p.t.Overlay, size: size}
-	if p.t.Tunnel {
-		a, err := e.ask(ctx)
-		return verdict(a, err)
-	}
-	e.ttl = 1
-	a, err := e.ask(ctx)
-	if err == nil && a.from == p.t.Underlay && a.mtu == 0 {
-		return nil // without pods it has no route to its own podCIDR, and reports that
-	}
-	return verdict(a, err)
+	_, err := p.t.ask(ctx, echo{ns: p.ns, size: size})
+	return err
 }
+
+// ask sends an echo through the mesh, and returns how long the answer took.
+func (t Target) ask(ctx context.Context, e echo) (time.Duration, error) {
+	if e.to = t.Overlay; !t.Tunnel {
+		e.ttl = 1
+	}
+	a, err := e.ask(ctx)
+	if err == nil && !t.Tunnel && a.from == t.Underlay && a.mtu == 0 {
+		return a.took, nil // without pods it has no route to its own podCIDR, and reports that
+	}
+	return a.took, verdict(a, err)
+}
+
+// Once sends one packet of size bytes through the mesh, and returns how long the answer took, at most patience. An error
+// means that it did not arrive, or that it could not be sent.
+func (t Target) Once(ctx context.Context, ns *netns.NS, size int, patience time.Duration) (time.Duration, error) {
+	return t.ask(ctx, echo{ns: ns, size: size, patience: patience})
+}
+
+// Small is the size in bytes of packets that every path carries.
+const Small = small
 
 // failure is a test's failure as text.
 type failure struct{ text string }
