@@ -5,6 +5,7 @@ package agent
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -49,6 +50,10 @@ func (a *agent) buildPolicy() enforcement {
 		})
 		cfg.Unsupported = e.unsupported
 	}
+	programmed := a.telemetry.metrics.Histogram("weft_policy_programming_seconds",
+		"Time from the arrival of a changed object until the rules of all interfaces follow it, in seconds.",
+		[]float64{.01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60})
+	cfg.Programmed = func(took time.Duration) { programmed(took.Seconds()) }
 	if a.cfg.Policy.Log == config.LogDenied {
 		cfg.LogGroup = uint16(a.cfg.Policy.LogGroup)
 	}

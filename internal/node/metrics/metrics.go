@@ -116,6 +116,16 @@ func (m *Metrics) Counter(name, help string, value func() float64) {
 	}
 }
 
+// Histogram adds a histogram with those upper bounds, and returns the function that counts a value.
+func (m *Metrics) Histogram(name, help string, buckets []float64) func(value float64) {
+	if m == nil {
+		return func(float64) {}
+	}
+	h := prometheus.NewHistogram(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets})
+	m.registry.MustRegister(h)
+	return h.Observe
+}
+
 // Gauges adds gauges with one label whose values are read at each scrape.
 func (m *Metrics) Gauges(name, help, label string, values func() map[string]float64) {
 	m.labeled(prometheus.GaugeValue, name, help, label, values)

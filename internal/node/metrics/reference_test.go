@@ -28,7 +28,7 @@ func kinds() map[string]string {
 	return map[string]string{
 		"Gauge": "gauge", "Gauges": "gauge", "GaugeOpts": "gauge",
 		"Counter": "counter", "Counters": "counter", "CounterOpts": "counter",
-		"HistogramOpts": "histogram",
+		"Histogram": "histogram", "HistogramOpts": "histogram",
 	}
 }
 

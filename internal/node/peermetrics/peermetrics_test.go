@@ -88,7 +88,7 @@ func TestPath(t *testing.T) {
 	}
 
 	nettest.Run(t, b, "ip", "link", "set", "eth0", "mtu", "1400")
-	visits(largeEvery * 14) // eleven bits of sizes
+	visits(largeEvery * 14)                                          // eleven bits of sizes
 	expect("narrower", `weft_peer_path_mtu_bytes{peer="b"}`, "1404") // a veth link takes the 4 bytes of a VLAN tag more
 
 	nettest.Run(t, b, "ip", "link", "set", "eth0", "down")

@@ -44,7 +44,9 @@ type desired struct {
 	pods  map[model.PodRef]identity // by namespace and name
 	local map[model.AttachmentKey]*local
 	// batch counts the batches of changes taken from the index.
-	batch   uint64
+	batch uint64
+	// since is when the first change arrived that may not be written yet; zero: there is none.
+	since   time.Time
 	waiters map[notify.Chan]bool
 	stats   Stats
 }
@@ -321,4 +323,20 @@ func (d *desired) evaluatedElements(
 		}
 	}
 	return gone, flows, allowed
+}
+
+// takeSince returns since, and resets it: what arrives from now on is not in the write that begins.
+func (d *desired) takeSince() time.Time {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	since := d.since
+	d.since = time.Time{}
+	return since
+}
+
+// putSinceBack undoes takeSince after a write that failed.
+func (d *desired) putSinceBack(since time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.since = since
 }

@@ -41,6 +41,9 @@ type Config struct {
 	Deletions *netns.Deletions
 	// Cards is the directory of network devices; "" is the kernel's. Tests set it.
 	Cards string
+	// Programmed, which may be nil, is called when changes of objects are written to the kernel, with the time since the
+	// first of them arrived.
+	Programmed func(took time.Duration)
 	// PodCount, which may be nil, is called with the approximate number of known pods when it has changed.
 	PodCount func(pods int)
 	// Unsupported, which may be nil, receives the unsupported parts of policies.

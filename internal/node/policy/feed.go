@@ -78,6 +78,9 @@ func (fe *feed) follow(ctx context.Context, synced func(), kinds ...store.Kind) 
 			synced()
 		} else {
 			fe.handleLocked(ev)
+			if fe.desired.since.IsZero() && fe.desired.readyLocked() {
+				fe.desired.since = fe.cfg.Now()
+			}
 		}
 		fe.desired.changedLocked()
 		fe.desired.mu.Unlock()

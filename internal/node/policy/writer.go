@@ -67,7 +67,15 @@ func (wr *writer) keep(ctx context.Context, externalChanges <-chan struct{}) err
 		case <-wr.node.bridgeCheck():
 		}
 		wr.node.readOwnAddrs()
+		since := wr.desired.takeSince()
 		err := wr.commit(ctx)
+		switch {
+		case since.IsZero():
+		case err != nil || wr.wrong():
+			wr.desired.putSinceBack(since)
+		case wr.cfg.Programmed != nil:
+			wr.cfg.Programmed(wr.cfg.Now().Sub(since))
+		}
 		if err != nil && ctx.Err() == nil {
 			wr.log.Error("policies could not be written; agent retries", "err", err)
 		}
