@@ -109,6 +109,11 @@ test-upgrade: ready
 	WEFT_UPGRADE_ROUNDS=$(ROUNDS) WEFT_PROGRAMS=$(CURDIR)/bin WEFT_EARLIER_DIR=$$(CACHE=$(CACHE) test/upgrade/build.sh --where) \
 	$(GO) test -count=1 -v -timeout 60m ./test/upgrade
 
+# The chart's alerts, with promtool.
+.PHONY: test-alerts
+test-alerts:
+	@CACHE=$(CACHE) test/alerts.sh
+
 test-load: ready
 	@CACHE=$(CACHE) test/load.sh test/run.sh test
 

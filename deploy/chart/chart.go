@@ -17,7 +17,7 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 )
 
-//go:embed Chart.yaml values.yaml values.schema.json templates/_helpers.tpl templates/*.yaml
+//go:embed Chart.yaml values.yaml values.schema.json templates/_helpers.tpl templates/*.yaml files/*
 var files embed.FS
 
 // Name is the name of the chart, and of its release.
@@ -55,7 +55,7 @@ type Manifest struct {
 
 // templates are the templates in the order in which their objects are applied.
 func templates() []string {
-	return []string{"rbac", "admission", "config", "daemonset", "controller", "clean", "weft-direct"}
+	return []string{"rbac", "admission", "config", "daemonset", "controller", "clean", "weft-direct", "monitoring"}
 }
 
 // Render returns the manifests for values that differ from the defaults, for a namespace. The error is that of the schema

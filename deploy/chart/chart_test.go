@@ -63,6 +63,9 @@ func TestValues(t *testing.T) {
 		`{"controller": {"replicas": 2}}`:                                          "replicas: 2\n",
 		`{"controller": {"metricsPort": 9201}}`:                                    "--metrics-address=127.0.0.1:9201",
 		`{"controller": {"resources": {"requests": {"cpu": "77m"}}}}`:              "cpu: 77m\n",
+		`{"monitoring": {"listen": "all"}}`:                                        "--metrics-address=:9120",
+		`{"monitoring": {"listen": "all", "podMonitor": true}}`:                    "kind: PodMonitor\n",
+		`{"monitoring": {"rules": true}}`:                                          "alert: WeftPeersDown\n",
 		`{"uninstall": true}`:                                                      "args: [clean, --from=weft,",
 		`{"kubevirt": {"directBinding": true}}`:                                    "kind: NetworkAttachmentDefinition",
 		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                "namespace: vms\n",
@@ -98,6 +101,8 @@ func TestWrongValues(t *testing.T) {
 		`{"kubevirt": {"namespace": "Not a name"}}`:  "/kubevirt/namespace",
 		`{"agent": {"resources": {"request": {}}}}`:  "request",
 		`{"agent": {"nodeSelector": {"gpu": true}}}`: "/agent/nodeSelector/gpu",
+		`{"monitoring": {"listen": "node"}}`:         "/monitoring/listen",
+		`{"monitoring": {"podMonitor": true}}`:       "set monitoring.listen to all",
 		`{"uninstall": "yes"}`:                       "/uninstall",
 	} {
 		var v object

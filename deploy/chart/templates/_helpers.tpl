@@ -7,6 +7,11 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The address at which metrics are served; empty: all of the node's. */}}
+{{- define "weft.listen" -}}
+{{- if eq .Values.monitoring.listen "loopback" }}127.0.0.1{{ end -}}
+{{- end -}}
+
 {{/* The agents' configuration: what the other values mean, below .Values.config. */}}
 {{- define "weft.config" -}}
 {{- $network := dict "mode" .Values.mode -}}
@@ -18,7 +23,7 @@
   "network" $network
   "runtime" (dict "endpoint" .Values.runtimeEndpoint)
   "install" (dict "confDir" .Values.cni.confDir "binDir" .Values.cni.binDir "hostRoot" "/host")
-  "metrics" (dict "address" (printf "127.0.0.1:%v" .Values.agent.metricsPort)) -}}
+  "metrics" (dict "address" (printf "%s:%v" (include "weft.listen" .) .Values.agent.metricsPort)) -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end -}}
 

@@ -71,6 +71,7 @@ func New(cfg Config, m *metrics.Metrics) *Peers {
 		return float64(p.known)
 	})
 	m.Gauge("weft_peers_down", "Peers from which the last two packets had no answer, or to which there is no path.", p.down)
+	m.Gauge("weft_peers_narrow", "Peers that are up and that packets of the pods' MTU do not reach.", p.narrow)
 	m.Gauge("weft_peer_rtt_worst_seconds", "The longest round trip time to a peer that is up, in seconds.", func() float64 {
 		worst, _ := p.times()
 		return worst
@@ -210,6 +211,19 @@ func (p *Peers) down() float64 {
 	n := p.known - len(p.states)
 	for _, s := range p.states {
 		if s.asked && !s.up {
+			n++
+		}
+	}
+	return float64(n)
+}
+
+// narrow counts the peers that only smaller packets reach.
+func (p *Peers) narrow() float64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := 0
+	for _, s := range p.states {
+		if s.up && s.fails > 0 {
 			n++
 		}
 	}

@@ -78,6 +78,7 @@ func TestPath(t *testing.T) {
 	expect("at first", `weft_peer_up{peer="b"}`, "1")
 	expect("at first", `weft_peer_path_mtu_bytes{peer="b"}`, "1500")
 	expect("at first", "weft_peers", "2")
+	expect("at first", "weft_peers_narrow", "0")
 	expect("at first", "weft_peers_down", "1")
 	rtt, _ := has(t, scrape(), `weft_peer_rtt_seconds{peer="b"}`)
 	for _, same := range []string{"weft_peer_rtt_worst_seconds", "weft_peer_rtt_sum_seconds"} {
@@ -90,6 +91,7 @@ func TestPath(t *testing.T) {
 	nettest.Run(t, b, "ip", "link", "set", "eth0", "mtu", "1400")
 	visits(largeEvery * 14)                                          // eleven bits of sizes
 	expect("narrower", `weft_peer_path_mtu_bytes{peer="b"}`, "1404") // a veth link takes the 4 bytes of a VLAN tag more
+	expect("narrower", "weft_peers_narrow", "1")
 
 	nettest.Run(t, b, "ip", "link", "set", "eth0", "down")
 	if again := p.visit(t.Context(), "b"); !again {
