@@ -382,4 +382,111 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
+// TestDeadNode: an installation that waits for a node that died names it and what to do; a node that is not ready because
+// it has no network yet is only waited for. The wait ends once the node is deleted.
+func TestDeadNode(t *testing.T) {
+	w := newWorld(t)
+	c := w.open()
+	if _, err := c.Apply(t.Context(), release.Options{Install: true}); err != nil {
+		t.Fatal(err)
+	}
+	const pods = "/api/v1/namespaces/kube-system/pods"
+	for _, n := range []string{"dead", "slow"} {
+		ready := `"status": "Unknown", "reason": "NodeStatusUnknown", "message": "Kubelet stopped posting node status."`
+		if n == "slow" {
+			ready = `"status": "False", "reason": "KubeletNotReady", "message": "cni plugin not initialized"`
+		}
+		w.Do(http.MethodPost, "/api/v1/nodes", json.RawMessage(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Node",
+			"metadata": {"name": %q}, "status": {"conditions": [{"type": "Ready", %s, "lastTransitionTime": "2030-01-02T03:04:05Z"}]}}`,
+			n, ready)))
+		w.Do(http.MethodPost, pods, json.RawMessage(fmt.Sprintf(`{"apiVersion": "v1", "kind": "Pod",
+			"metadata": {"name": "weft-%s", "labels": {"app.kubernetes.io/name": "weft"}},
+			"spec": {"serviceAccountName": "weft", "nodeName": %q, "containers": [{"name": "weft", "image": "i"}]}}`, n, n)))
+	}
+	rolled := func(wanted, ready int) {
+		t.Helper()
+		for path, status := range map[string]string{
+			daemonSet: fmt.Sprintf(`"desiredNumberScheduled": %d, "updatedNumberScheduled": %d, "numberReady": %d`,
+				wanted, wanted, ready),
+			"/apis/apps/v1/namespaces/kube-system/deployments/weft-controller": `"replicas": 1, "updatedReplicas": 1, "readyReplicas": 1`,
+		} {
+			var o struct{ Metadata struct{ Generation int64 } }
+			w.get(path, &o)
+			w.Do(http.MethodPatch, path+"/status", json.RawMessage(fmt.Sprintf(`{"status": {"observedGeneration": %d, %s}}`,
+				o.Metadata.Generation, status)))
+		}
+	}
+	rolled(2, 0)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := c.Wait(ctx, func(release.Rollout) {})
+	for _, want := range []string{
+		"weft-dead on dead: the node has not answered since 2030-01-02T03:04:05Z", "Kubelet stopped posting node status.",
+		"kubectl delete node dead", "weft-slow on slow: it runs and is not ready yet",
+	} {
+		if !has(err, want) {
+			t.Errorf("wait lacks %q: %v", want, err)
+		}
+	}
+	if has(err, "delete node slow") {
+		t.Errorf("a node that waits for its network: %v", err)
+	}
+	w.Do(http.MethodDelete, "/api/v1/nodes/dead", nil)
+	if r, err := c.Rollout(t.Context()); err != nil || !strings.Contains(r.String(), "dead: the node does not exist any more") {
+		t.Errorf("%s, %v", r, err)
+	}
+	rolled(1, 1)
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := c.Wait(ctx, func(release.Rollout) {}); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestOlderKinds: the definitions of an earlier version are replaced, and their objects stay.
+func TestOlderKinds(t *testing.T) {
+	w := newWorld(t)
+	w.DefineKind([]byte(`apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: addresspools.weft.dev}
+spec:
+  group: weft.dev
+  scope: Cluster
+  names: {kind: AddressPool, listKind: AddressPoolList, plural: addresspools, singular: addresspool}
+  versions:
+  - name: v1alpha1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties: {spec: {type: object, properties: {cidr: {type: string}, blockSize: {type: integer}}}}
+`))
+	const pools = "/apis/weft.dev/v1alpha1/addresspools"
+	w.Do(http.MethodPost, pools, json.RawMessage(`{"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool",
+		"metadata": {"name": "pods"}, "spec": {"cidr": "10.9.0.0/16", "blockSize": 26}}`))
+	c := w.open()
+	if _, err := c.Apply(t.Context(), release.Options{Install: true}); err != nil {
+		t.Fatal(err)
+	}
+	for until := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) { // the server follows the definition
+		var d struct {
+			Spec struct {
+				Versions []struct{ Subresources map[string]any }
+			}
+		}
+		w.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/addresspools.weft.dev", &d)
+		if len(d.Spec.Versions) == 1 && d.Spec.Versions[0].Subresources["status"] != nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("the definition is %+v", d)
+		}
+	}
+	// The server may refuse requests while it changes over, which the client repeats.
+	if got, err := c.Objects(t.Context()); err != nil || got["addresspools"] != 1 {
+		t.Errorf("objects: %v, %v", got, err)
+	}
+}
+
 func has(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }

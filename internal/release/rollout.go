@@ -113,7 +113,51 @@ func (c *Cluster) Rollout(ctx context.Context) (Rollout, error) {
 		}
 	}
 	slices.SortFunc(out.Problems, func(a, b Problem) int { return cmp.Compare(a.Pod, b.Pod) })
+	c.explainNodes(ctx, out.Problems)
 	return out, nil
+}
+
+// maxExplained bounds the nodes that are read for one look at the pods.
+const maxExplained = 20
+
+// explainNodes replaces the reasons of pods whose node does not answer: what is known of the pod is outdated, and it never
+// becomes ready. The reasons without it are better than none.
+func (c *Cluster) explainNodes(ctx context.Context, problems []Problem) {
+	reasons := map[string]string{}
+	for i, p := range problems {
+		if p.Node == "" {
+			continue
+		}
+		reason, known := reasons[p.Node]
+		if !known {
+			if len(reasons) == maxExplained {
+				return
+			}
+			n, err := c.client.CoreV1().Nodes().Get(ctx, p.Node, metav1.GetOptions{})
+			switch {
+			case apierrors.IsNotFound(err):
+				reason = "the node does not exist any more; the pod is deleted within minutes"
+			case err == nil:
+				reason = unreachable(*n)
+			}
+			reasons[p.Node] = reason
+		}
+		if reason != "" {
+			problems[i].Reason = reason
+		}
+	}
+}
+
+// unreachable returns why nothing is known of a node's pods; empty: the node answers. A node that answers and is not ready
+// usually waits for weft.
+func unreachable(n core.Node) string {
+	for _, c := range n.Status.Conditions {
+		if c.Type == core.NodeReady && c.Status == core.ConditionUnknown {
+			return fmt.Sprintf("the node has not answered since %s (%s): start it, and weft is installed on it; or delete it: "+
+				"kubectl delete node %s", c.LastTransitionTime.UTC().Format(time.RFC3339), join(c.Reason, c.Message), n.Name)
+		}
+	}
+	return ""
 }
 
 func ofDaemonSet(d *apps.DaemonSet, there bool) Workload {
