@@ -8,8 +8,8 @@ import (
 	"math/big"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -70,10 +70,11 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 					Usage audit.Usages `json:"usage"`
 				}{report, usage})
 			}
-			return printPools(env.Stdout, report, usage)
+			return printPools(env.Stdout, output, report, usage)
 		},
 	}
-	from.Flags(cmd, &output)
+	from.DatastoreFlags(cmd)
+	output = printer.Objects(cmd.Flags(), false)
 	ipamAgentFlag(cmd, &agent, "count the addresses that it has allocated, too")
 	return cmd
 }
@@ -118,7 +119,7 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 				err = printAudit(env.Stdout, report, fix)
 			}
 			if err == nil && left > 0 {
-				err = fmt.Errorf("%d findings are left", left)
+				err = fmt.Errorf("%s left", printer.Count(left, "finding is", "findings are"))
 			}
 			return err
 		},
@@ -147,12 +148,45 @@ func (f *ipamSource) inspect(cmd *cobra.Command, output *printer.Format) (audit.
 	return report, objects, err
 }
 
-func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
-	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	if len(p.Pools) > 0 || len(u.Ranges) == 0 {
-		fmt.Fprintln(table,
-			"POOL\tREGIONS\tMODE\tENCAPSULATION\tBLOCKS\tRESERVED\tTOTAL\tUSED\tFREE\tALLOCATABLE\tEXHAUSTED ON")
+// printPools prints tables of pools, blocks, the nodes' ranges and VMs with addresses of their own. The names of -o name
+// are the pools'.
+func printPools(w io.Writer, output *printer.Format, p audit.Report, u audit.Usages) error {
+	tables := []printer.Table{poolTable(p, u)}
+	if len(p.Pools) == 0 && len(u.Ranges) > 0 {
+		tables = nil
 	}
+	blocks := printer.Table{Header: []string{"BLOCK", "POOL", "NODE", "TOTAL", "USED", "FREE", "LENT", "REQUESTED"}}
+	for i, b := range p.Blocks {
+		total, used, free := counts(u.Blocks[i], u.Known)
+		blocks.Row("", b.CIDR.String(), b.Pool, b.Node, total, used, free, addrs(b.Lent), addrs(b.Requested))
+	}
+	ranges := printer.Table{Header: []string{"NODE", "RANGE", "TOTAL", "USED", "FREE"}}
+	for _, r := range u.Ranges {
+		total, used, free := counts(r, u.Known)
+		ranges.Row("", r.Node, fmt.Sprint(r.CIDR), total, used, free)
+	}
+	vms := printer.Table{Header: []string{"VM", "NETWORK", "INTERFACE", "ADDRESSES", "NODE"}}
+	for _, m := range p.VMs {
+		var words []string
+		for _, a := range m.Addrs {
+			words = append(words, a.String())
+		}
+		vms.Row("", m.VM, m.Network, m.Interface, strings.Join(words, ", "), m.Node)
+	}
+	tables = append(tables, blocks, ranges, vms)
+	if err := output.Tables(w, tables...); err != nil || u.Known || output.Is(printer.Name) {
+		return err
+	}
+	_, err := fmt.Fprintln(w,
+		"\nNo pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.")
+	return err
+}
+
+// poolTable returns pools as a table.
+func poolTable(p audit.Report, u audit.Usages) printer.Table {
+	t := printer.Table{Header: []string{
+		"POOL", "REGIONS", "MODE", "ENCAPSULATION", "BLOCKS", "RESERVED", "TOTAL", "USED", "FREE", "ALLOCATABLE", "EXHAUSTED ON",
+	}}
 	conditions := model.PoolConditions(p.Pools)
 	for i, pool := range p.Pools {
 		var regions []string
@@ -169,63 +203,20 @@ func printPools(w io.Writer, p audit.Report, u audit.Usages) error {
 		if c := conditions[pool.Name]; !c.True {
 			allocatable = c.Reason
 		}
-		fmt.Fprintf(
-			table,
-			"%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n",
-			pool.Name,
-			dash(strings.Join(regions, ", ")),
-			dash(string(pool.AssignmentMode)),
-			encapsulation(
-				pool.Encapsulation,
-			),
-			n,
-			len(pool.Reserved)+len(pool.Excluded),
-			counts(u.Pools[i], u.Known),
-			allocatable,
-			dash(strings.Join(pool.ExhaustedOn, ", ")),
-		)
+		total, used, free := counts(u.Pools[i], u.Known)
+		t.Row(pool.Name, pool.Name, strings.Join(regions, ", "), string(pool.AssignmentMode), encapsulation(pool.Encapsulation),
+			strconv.Itoa(n), strconv.Itoa(len(pool.Reserved)+len(pool.Excluded)), total, used, free, allocatable,
+			strings.Join(pool.ExhaustedOn, ", "))
 	}
-	if len(p.Blocks) > 0 {
-		fmt.Fprintln(table, "\nBLOCK\tPOOL\tNODE\tTOTAL\tUSED\tFREE\tLENT\tREQUESTED")
-	}
-	for i, b := range p.Blocks {
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\n", b.CIDR, b.Pool, b.Node, counts(u.Blocks[i], u.Known), addrs(b.Lent),
-			addrs(b.Requested))
-	}
-	if len(u.Ranges) > 0 && len(p.Pools) > 0 {
-		fmt.Fprintln(table)
-	}
-	if len(u.Ranges) > 0 {
-		fmt.Fprintln(table, "NODE\tRANGE\tTOTAL\tUSED\tFREE")
-	}
-	for _, r := range u.Ranges {
-		fmt.Fprintf(table, "%s\t%s\t%s\n", r.Node, r.CIDR, counts(r, u.Known))
-	}
-	if len(p.VMs) > 0 {
-		fmt.Fprintln(table, "\nVM\tNETWORK\tINTERFACE\tADDRESSES\tNODE")
-	}
-	for _, m := range p.VMs {
-		var words []string
-		for _, a := range m.Addrs {
-			words = append(words, a.String())
-		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\n", m.VM, m.Network, m.Interface, dash(strings.Join(words, ", ")),
-			dash(m.Node))
-	}
-	if err := table.Flush(); err != nil || u.Known {
-		return err
-	}
-	_, err := fmt.Fprintln(w,
-		"\nNo pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.")
-	return err
+	return t
 }
 
-// counts returns the columns TOTAL, USED and FREE.
-func counts(u audit.Usage, known bool) string {
+// counts returns the cells TOTAL, USED and FREE.
+func counts(u audit.Usage, known bool) (total, used, free string) {
 	if !known {
-		return number(u.Total) + "\t-\t-"
+		return number(u.Total), "", ""
 	}
-	return fmt.Sprintf("%s\t%d\t%s", number(u.Total), u.Used, number(u.Free))
+	return number(u.Total), fmt.Sprint(u.Used), number(u.Free)
 }
 
 // number formats a number of addresses; a very large one as a power of two.
@@ -281,6 +272,7 @@ func printAudit(w io.Writer, p audit.Report, fixed bool) error {
 		}
 		fmt.Fprintf(w, "%s: %s%s\n", f.Object, f.Msg, what)
 	}
-	_, err := fmt.Fprintf(w, "%d pools, %d blocks, %d findings\n", len(p.Pools), len(p.Blocks), len(p.Findings))
+	_, err := fmt.Fprintf(w, "%s, %s, %s\n", printer.Count(len(p.Pools), "pool", "pools"),
+		printer.Count(len(p.Blocks), "block", "blocks"), printer.Count(len(p.Findings), "finding", "findings"))
 	return err
 }

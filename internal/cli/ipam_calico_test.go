@@ -123,7 +123,7 @@ func TestImportCalico(t *testing.T) {
 			"next                 10.245.0.0/16 in /26  Automatic  none           0       0         65536  0     65536  yes          -\n\n" +
 			"BLOCK          POOL                 NODE  TOTAL  USED  FREE  LENT           REQUESTED\n" +
 			"10.244.0.0/26  default-ipv4-ippool  n1    64     3     61    10.244.0.2 n2  -\n"},
-		{args: "check", want: "2 pools, 1 blocks, 0 findings\n"},
+		{args: "check", want: "2 pools, 1 block, 0 findings\n"},
 		{args: "show 10.244.0.2", want: "" +
 			"pool default-ipv4-ippool, region 10.244.0.0/16, block 10.244.0.0/26\n" +
 			"reserved in pool default-ipv4-ippool for shop/web-1 (by calico)\n" +
@@ -203,12 +203,12 @@ spec: {pool: a, cidr: 10.0.7.0/26, node: n1, claim: "1"}
 		{args: "release", exit: 2, says: "argument ADDRESS|PREFIX is missing"},
 		{
 			args: "migrate a --to b --dry-run", exit: 1,
-			want: "POD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
+			want: "POD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pod, 1 block and 0 reservations are left\n",
 			says: `are left in pool "a"`,
 		},
 		{
 			args: "migrate a --to b --delete", exit: 1,
-			want: "pool a is disabled\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pods, 1 blocks and 0 reservations are left\n",
+			want: "pool a is disabled\nPOD         NODE  ADDRESS\nshop/web-0  n1    10.0.7.1\n1 pod, 1 block and 0 reservations are left\n",
 		},
 		{args: "migrate a --to a", exit: 1, says: `pool "a" is the pool itself (name another pool behind --to)`},
 		{args: "migrate c --to a", exit: 1, says: "there is no pool \"c\" (`weft ipam show` lists the pools)"},

@@ -61,7 +61,7 @@ func TestIPAMEtcd(t *testing.T) {
 		{"show 10.0.0.7", 0, "excluded in pool p by 10.0.0.7/32 for printers"},
 		{"check --fix", 0, "belongs to node \"gone\", and there is no such node (fixed: the block is free)\n"},
 		{"release 10.0.0.7", 0, "AddressReservation reserved-10-0-0-7-32: 10.0.0.7\n"},
-		{"check", 0, "1 pools, 0 blocks, 0 findings\n"},
+		{"check", 0, "1 pool, 0 blocks, 0 findings\n"},
 	} {
 		var out, errs bytes.Buffer
 		args := append(append([]string{"ipam"}, strings.Fields(c.args)...), "--config", file)

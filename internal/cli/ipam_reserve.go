@@ -186,8 +186,7 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 				err = printMigration(env.Stdout, m)
 			}
 			if err == nil && !m.Done() {
-				err = fmt.Errorf("%d pods, %d blocks and %d reservations are left in pool %q", len(m.Pods), m.Blocks,
-					m.Reserved, m.From)
+				err = fmt.Errorf("%s are left in pool %q", leftText(m), m.From)
 			}
 			return err
 		},
@@ -218,8 +217,14 @@ func printMigration(w io.Writer, m controller.Migration) error {
 		_, err := fmt.Fprintf(w, "pool %s deleted\n", m.From)
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d pods, %d blocks and %d reservations are left\n", len(m.Pods), m.Blocks, m.Reserved)
+	_, err := fmt.Fprintf(w, "%s are left\n", leftText(m))
 	return err
+}
+
+// leftText counts what a migration has left in the pool.
+func leftText(m controller.Migration) string {
+	return fmt.Sprintf("%s, %s and %s", printer.Count(len(m.Pods), "pod", "pods"), printer.Count(m.Blocks, "block", "blocks"),
+		printer.Count(m.Reserved, "reservation", "reservations"))
 }
 
 // find prints what the datastore has about an address.

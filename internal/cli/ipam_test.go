@@ -51,10 +51,16 @@ func TestIPAM(t *testing.T) {
 			"10.0.0.0/28   p     a     16     -     -     10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
 			"10.0.0.16/28  p     b     16     -     -     -                       -\n\n" +
 			"No pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.\n"},
+		{[]string{"show", "-o", "name"}, 0, "p\n"},
+		{[]string{"show", "--no-headers"}, 0, "" +
+			"p  10.0.0.0/24 in /28  -  -  2  0  256  -  -  yes  a\n\n" +
+			"10.0.0.0/28   p  a  16  -  -  10.0.0.8 b, 10.0.0.9 -  10.0.0.7 a\n" +
+			"10.0.0.16/28  p  b  16  -  -  -                       -\n\n" +
+			"No pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.\n"},
 		{[]string{"check"}, 1, "" +
 			"AddressBlock p-10-0-0-0-28: address 10.0.0.8 is lent to node \"b\", and there is no such node (--fix: the address is free)\n" +
 			"AddressBlock p-10-0-0-16-28: block 10.0.0.16/28 belongs to node \"b\", and there is no such node (--fix: the block is free)\n" +
-			"1 pools, 2 blocks, 2 findings\n"},
+			"1 pool, 2 blocks, 2 findings\n"},
 		{[]string{"check", "--fix", "-o", "json"}, 0, `[
   {
     "object": "AddressBlock p-10-0-0-0-28",
@@ -72,7 +78,7 @@ func TestIPAM(t *testing.T) {
   }
 ]
 `},
-		{[]string{"check"}, 0, "1 pools, 1 blocks, 0 findings\n"},
+		{[]string{"check"}, 0, "1 pool, 1 block, 0 findings\n"},
 		{[]string{"show", "-o", "xml"}, 2, ""},
 	} {
 		var out, errs bytes.Buffer

@@ -31,13 +31,18 @@ type Source struct {
 
 // Flags adds the flags of the datastore, and -o.
 func (f *Source) Flags(cmd *cobra.Command, output **printer.Format) {
+	f.DatastoreFlags(cmd)
+	*output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+}
+
+// DatastoreFlags adds the flags of the datastore.
+func (f *Source) DatastoreFlags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.storeDir, "store-dir", "", "`DIR` of the cluster's manifests")
 	cmd.Flags().StringVar(&f.kubeconfig, "kubeconfig", "",
 		"kubeconfig `FILE` (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	cmd.Flags().StringVar(&f.Config, "config", "",
 		"`FILE` of an agent's configuration: use its datastore (directory, API server or etcd)")
 	cmd.MarkFlagsMutuallyExclusive("store-dir", "kubeconfig", "config")
-	*output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 }
 
 // Open opens the datastore.

@@ -34,6 +34,8 @@ type Format struct {
 	values []string
 	value  string
 	path   *jsonpath.JSONPath
+	// noHeaders leaves out the headers of tables.
+	noHeaders bool
 }
 
 // Flag adds -o with its values, of which the first is the default. JSON brings YAML and JSONPath.

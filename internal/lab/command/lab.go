@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -161,6 +161,7 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 		Short: "Show nodes, pods and addresses",
 		Long:  "Shows nodes, pods and addresses. It exits with 1 if a process of the lab is dead, or a pod has no network.",
 		Example: "  weft lab status\n" +
+			"  weft lab status -o wide\n" +
 			"  weft lab status --dir /run/weft/pooled -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -175,7 +176,7 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if output.Document() {
 				err = output.Print(env.Stdout, st)
 			} else {
-				err = printStatus(env, st)
+				err = printStatus(env, output, st)
 			}
 			if err == nil && len(st.Problems) > 0 {
 				err = ui.Exit(ui.Bad)
@@ -183,23 +184,16 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 			return err
 		},
 	}
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output = printer.Objects(cmd.Flags(), true)
 	return cmd
 }
 
-func printStatus(env ui.Env, st lab.Status) error {
-	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NODE\tADDRESSES\tPOD CIDRS\tPODS\tAGENT\tRUNTIME")
+func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
+	nodes := printer.Table{Header: []string{"NODE", "ADDRESSES", "POD CIDRS", "PODS", "AGENT", "RUNTIME"}}
 	for _, n := range st.Nodes {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%s\t%s\n", n.Name, join(n.IPs), join(n.PodCIDRs), n.Pods, n.Agent, n.Sandbox)
+		nodes.Row(n.Name, n.Name, join(n.IPs), join(n.PodCIDRs), strconv.Itoa(n.Pods), n.Agent, n.Sandbox)
 	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	if len(st.Pods) > 0 {
-		fmt.Fprintln(env.Stdout)
-		fmt.Fprintln(w, "POD\tADDRESSES\tNODE\tNETWORK\tSTATE")
-	}
+	pods := printer.Table{Header: []string{"POD", "ADDRESSES", "NODE", "NETWORK", "STATE", "NETNS"}, Wide: 1}
 	for _, p := range st.Pods {
 		network, state := "pod", p.State
 		if p.HostNetwork {
@@ -211,21 +205,13 @@ func printStatus(env ui.Env, st lab.Status) error {
 		if p.Reason != "" {
 			state += ": " + p.Reason
 		}
-		fmt.Fprintf(w, "%s/%s\t%s\t%s\t%s\t%s\n", p.Namespace, p.Name, join(p.IPs), p.Node, network, state)
+		name := p.Namespace + "/" + p.Name
+		pods.Row(name, name, join(p.IPs), p.Node, network, state, p.Netns)
 	}
-	if err := w.Flush(); err != nil {
-		return err
+	if output.Is(printer.Name) { // the nodes and pods that weft lab exec accepts
+		return output.Tables(env.Stdout, nodes, pods)
 	}
-	printNetworks(w, st.Pods)
-	if len(st.VMs) > 0 {
-		fmt.Fprintln(env.Stdout)
-		printVMs(w, st.VMs)
-	}
-	if err := w.Flush(); err != nil {
-		return err
-	}
-	printCuts(w, st.Cuts)
-	if err := w.Flush(); err != nil {
+	if err := output.Tables(env.Stdout, nodes, pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts)); err != nil {
 		return err
 	}
 	printSkipped(env.Stdout, "\n", st.Skipped)
@@ -235,24 +221,24 @@ func printStatus(env ui.Env, st lab.Status) error {
 	return nil
 }
 
-// printCuts lists what the wires drop.
-func printCuts(w io.Writer, all []cut.Cut) {
-	head := "\nCUT WIRE\tFROM\tTO\n"
+// cutTable lists what the wires drop.
+func cutTable(all []cut.Cut) printer.Table {
+	t := printer.Table{Header: []string{"CUT WIRE", "FROM", "TO"}}
 	for _, c := range all {
-		fmt.Fprintf(w, "%s%s\t%s\t%s\n", head, c.Wire, cmp.Or(c.From, "every node"), cmp.Or(c.To, "every node"))
-		head = ""
+		t.Row("", c.Wire, cmp.Or(c.From, "every node"), cmp.Or(c.To, "every node"))
 	}
+	return t
 }
 
-// printNetworks lists the additional networks of pods.
-func printNetworks(w io.Writer, pods []lab.PodStatus) {
-	head := "\nPOD\tADDITIONAL NETWORK\tINTERFACE\tADDRESSES\n"
+// networkTable lists the additional networks of pods.
+func networkTable(pods []lab.PodStatus) printer.Table {
+	t := printer.Table{Header: []string{"POD", "ADDITIONAL NETWORK", "INTERFACE", "ADDRESSES"}}
 	for _, p := range pods {
 		for _, n := range p.Networks {
-			fmt.Fprintf(w, "%s%s/%s\t%s\t%s\t%s\n", head, p.Namespace, p.Name, n.Name, n.Interface, join(n.IPs))
-			head = ""
+			t.Row("", p.Namespace+"/"+p.Name, n.Name, n.Interface, join(n.IPs))
 		}
 	}
+	return t
 }
 
 // printSkipped lists what is not tested, after a head.

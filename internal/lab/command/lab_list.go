@@ -4,7 +4,7 @@ package command
 
 import (
 	"fmt"
-	"text/tabwriter"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +22,7 @@ func newLabListCmd(env ui.Env) *cobra.Command {
 		Long: "Lists the labs of this host, wherever their state directories are: with their age, the number of nodes and the phase.\n" +
 			"The phase is up, starting, degraded (a process is dead) or incomplete (a command that created it was killed).",
 		Example: "  weft lab list\n" +
+			"  weft lab list -o wide --no-headers\n" +
 			"  weft lab list -o json",
 		Args: ui.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
@@ -35,44 +36,29 @@ func newLabListCmd(env ui.Env) *cobra.Command {
 				}
 				return err
 			}
-			if printed := printLabs(env, all); printed != nil {
+			if printed := printLabs(env, output, all); printed != nil {
 				return printed
 			}
 			return err
 		},
 	}
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output = printer.Objects(cmd.Flags(), true)
 	return cmd
 }
 
-func printLabs(env ui.Env, all []lab.Listed) error {
+func printLabs(env ui.Env, output *printer.Format, all []lab.Listed) error {
 	if len(all) == 0 {
 		fmt.Fprintln(env.Stderr, "weft: no labs on this host")
 		return nil
 	}
-	w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tAGE\tNODES\tPHASE\tDIRECTORY")
+	table := printer.Table{Header: []string{"NAME", "AGE", "NODES", "PHASE", "DIRECTORY", "CREATED"}, Wide: 1}
 	for _, l := range all {
 		dir := l.Dir
 		if l.Process != 0 {
 			dir += fmt.Sprintf(" (in the mount namespace of process %d)", l.Process)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", l.Name, age(time.Since(l.Created)), l.Nodes, l.Phase, dir)
+		table.Row(l.Name, l.Name, printer.Age(time.Since(l.Created)), strconv.Itoa(l.Nodes), l.Phase, dir,
+			l.Created.Format(time.RFC3339))
 	}
-	return w.Flush()
-}
-
-// age returns a duration as kubectl prints ages, with one or two units.
-func age(d time.Duration) string {
-	switch {
-	case d < 2*time.Minute:
-		return fmt.Sprintf("%ds", int(d.Seconds()))
-	case d < 10*time.Minute:
-		return fmt.Sprintf("%dm%ds", int(d.Minutes()), int(d.Seconds())%60)
-	case d < 3*time.Hour:
-		return fmt.Sprintf("%dm", int(d.Minutes()))
-	case d < 48*time.Hour:
-		return fmt.Sprintf("%dh", int(d.Hours()))
-	}
-	return fmt.Sprintf("%dd", int(d.Hours())/24)
+	return output.Tables(env.Stdout, table)
 }

@@ -5,8 +5,8 @@ package command
 import (
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -22,6 +22,7 @@ func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 		Short: "List the pods of a runtime",
 		Long:  "Lists the pods of the runtime with their state, restarts and addresses, and what a pod is waiting for.",
 		Example: "  weft sandbox list\n" +
+			"  weft sandbox list -o wide\n" +
 			"  weft sandbox list -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,16 +33,17 @@ func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 			if output.Document() {
 				return output.Print(env.Stdout, pods)
 			}
-			return printPods(env.Stdout, pods)
+			return printPods(env.Stdout, output, pods)
 		},
 	}
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output = printer.Objects(cmd.Flags(), true)
 	return cmd
 }
 
-func printPods(w io.Writer, pods []sandbox.Pod) error {
-	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
-	fmt.Fprintln(tw, "NAMESPACE\tNAME\tSTATE\tREADY\tRESTARTS\tADDRESSES\tSANDBOX")
+func printPods(w io.Writer, output *printer.Format, pods []sandbox.Pod) error {
+	table := printer.Table{
+		Header: []string{"NAMESPACE", "NAME", "STATE", "READY", "RESTARTS", "ADDRESSES", "SANDBOX", "NETNS"}, Wide: 1,
+	}
 	for _, p := range pods {
 		ready, restarts, of := 0, 0, 0
 		for _, c := range p.Containers {
@@ -54,17 +56,15 @@ func printPods(w io.Writer, pods []sandbox.Pod) error {
 				ready++
 			}
 		}
-		ips, id := strings.Join(p.IPs, ","), p.ID
-		if ips == "" {
-			ips = "-"
-		}
-		if len(id) > 12 {
+		id := p.ID
+		if len(id) > 12 && !output.Is(printer.Wide) {
 			id = id[:12]
 		}
-		fmt.Fprintf(tw, "%s\t%s\t%s\t%d/%d\t%d\t%s\t%s\n", p.Namespace, p.Name, p.State, ready, of, restarts, ips, id)
+		table.Row(p.Namespace+"/"+p.Name, p.Namespace, p.Name, string(p.State), fmt.Sprintf("%d/%d", ready, of),
+			strconv.Itoa(restarts), strings.Join(p.IPs, ","), id, p.Netns)
 	}
-	if err := tw.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
+	if err := output.Tables(w, table); err != nil || output.Is(printer.Name) {
+		return err
 	}
 	for _, p := range pods {
 		if p.Reason != "" {

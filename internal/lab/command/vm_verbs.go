@@ -6,10 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"strings"
 	"syscall"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -49,11 +47,12 @@ func newVMListCmd(env ui.Env) *cobra.Command {
 		Long: `Lists the VMs that weft vm run runs on this host. Keys of -o json: a list of {namespace, name, uid, phase,
 nodeName, pod, netns, interfaces, runner, dir}.`,
 		Example: "  weft vm list\n" +
+			"  weft vm list -o wide\n" +
 			"  weft vm list -o json",
 		Args: ui.NoArgs,
 	}
 	vmDirFlag(cmd.Flags(), &dir)
-	output := printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output := printer.Objects(cmd.Flags(), true)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		all, err := launch.ReadAll(absolute(dir))
 		if err != nil {
@@ -65,22 +64,22 @@ nodeName, pod, netns, interfaces, runner, dir}.`,
 			}
 			return output.Print(env.Stdout, all)
 		}
-		w := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-		printVMs(w, all)
-		return w.Flush()
+		return output.Tables(env.Stdout, vmTable(all))
 	}
 	return cmd
 }
 
-func printVMs(w io.Writer, all []launch.Status) {
-	fmt.Fprintln(w, "VM\tPHASE\tNODE\tPOD\tADDRESSES")
+// vmTable returns VMs as a table.
+func vmTable(all []launch.Status) printer.Table {
+	t := printer.Table{Header: []string{"VM", "PHASE", "NODE", "POD", "ADDRESSES", "NETNS", "DIRECTORY"}, Wide: 2}
 	for _, st := range all {
 		var ips []string
 		for _, i := range st.Interfaces {
 			ips = append(ips, i.IPs...)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", st.Key(), st.Phase, st.Node, st.Pod, strings.Join(ips, " "))
+		t.Row(st.Key(), st.Key(), string(st.Phase), st.Node, st.Pod, strings.Join(ips, " "), st.Netns, st.Dir)
 	}
+	return t
 }
 
 func newVMStatusCmd(env ui.Env) *cobra.Command {

@@ -107,7 +107,7 @@ func TestAuditOfRanges(t *testing.T) {
 	got := w.audit(store)
 	for _, want := range []string{
 		"address 10.8.0.77 is reserved in " + dir +
-			" for interface eth0 of container gone, and the ledger has no such attachment", "1 findings are left",
+			" for interface eth0 of container gone, and the ledger has no such attachment", "1 finding is left",
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("missing: %s in %s", want, got)

@@ -3,9 +3,7 @@
 package command
 
 import (
-	"fmt"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -40,21 +38,22 @@ The state is "here" where the VM runs, "awaited" on the target of a migration, "
 			if output.Document() {
 				return output.Print(env.Stdout, all)
 			}
-			t := tabwriter.NewWriter(env.Stdout, 0, 0, 2, ' ', 0)
-			fmt.Fprintln(t, "VM\tSTATE\tADDRESSES\tNETWORK\tINTERFACE\tCONTAINER")
+			t := printer.Table{
+				Header: []string{"VM", "STATE", "ADDRESSES", "NETWORK", "INTERFACE", "CONTAINER"},
+			}
 			for _, a := range all {
 				var addrs []string
 				for _, addr := range a.Addresses {
 					addrs = append(addrs, addr.String())
 				}
-				fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.VM, a.State, strings.Join(addrs, ","), a.Key.Network,
-					a.Key.IfName, a.Key.ContainerID)
+				t.Row(a.VM.String(), a.VM.String(), string(a.State), strings.Join(addrs, ","), a.Key.Network, a.Key.IfName,
+					a.Key.ContainerID)
 			}
-			return t.Flush()
+			return output.Tables(env.Stdout, t)
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "state `DIR` of the agent")
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output = printer.Objects(cmd.Flags(), false)
 	return cmd
 }
 
