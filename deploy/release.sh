@@ -64,7 +64,7 @@ archive "$out/weft-$version-manifests.tar.gz" "$work/manifests/weft-$version-man
 chart_version=${version#v}
 [[ $chart_version =~ ^[0-9]+\.[0-9]+\.[0-9]+ ]] || chart_version=0.0.0-g$version
 mkdir -p "$work/chart/weft/crds"
-cp -r deploy/chart/values.schema.json deploy/chart/templates "$work/chart/weft/"
+cp -r deploy/chart/values.schema.json deploy/chart/templates deploy/chart/files "$work/chart/weft/"
 cp deploy/crds/*.yaml deploy/nad-crd.yaml "$work/chart/weft/crds/"
 sed "s#^version: .*#version: $chart_version#; s#^appVersion: .*#appVersion: \"$version\"#" deploy/chart/Chart.yaml >"$work/chart/weft/Chart.yaml"
 sed "s#^  repository: localhost/weft\$#  repository: $image#" deploy/chart/values.yaml >"$work/chart/weft/values.yaml"

@@ -66,6 +66,7 @@ func TestValues(t *testing.T) {
 		`{"monitoring": {"listen": "all"}}`:                                        "--metrics-address=:9120",
 		`{"monitoring": {"listen": "all", "podMonitor": true}}`:                    "kind: PodMonitor\n",
 		`{"monitoring": {"rules": true}}`:                                          "alert: WeftPeersDown\n",
+		`{"monitoring": {"dashboard": true}}`:                                      "grafana_dashboard: \"1\"",
 		`{"uninstall": true}`:                                                      "args: [clean, --from=weft,",
 		`{"kubevirt": {"directBinding": true}}`:                                    "kind: NetworkAttachmentDefinition",
 		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                "namespace: vms\n",
@@ -103,6 +104,7 @@ func TestWrongValues(t *testing.T) {
 		`{"agent": {"nodeSelector": {"gpu": true}}}`: "/agent/nodeSelector/gpu",
 		`{"monitoring": {"listen": "node"}}`:         "/monitoring/listen",
 		`{"monitoring": {"podMonitor": true}}`:       "set monitoring.listen to all",
+		`{"monitoring": {"dashboard": "yes"}}`:       "/monitoring/dashboard",
 		`{"uninstall": "yes"}`:                       "/uninstall",
 	} {
 		var v object
@@ -207,5 +209,36 @@ func TestUninstallValue(t *testing.T) {
 	if strings.Contains(got, "kind: Deployment") || strings.Contains(got, "args: [agent") || strings.Count(got, "kind: DaemonSet") != 1 ||
 		!strings.Contains(got, "kind: ConfigMap") {
 		t.Error(got)
+	}
+}
+
+// Grafana gets the dashboard as it is in the chart, and nothing is watched while weft is removed.
+func TestMonitoring(t *testing.T) {
+	all := object{"listen": "all", "podMonitor": true, "rules": true, "dashboard": true}
+	got := text(t, object{"monitoring": all, "uninstall": true})
+	for _, kind := range []string{"PodMonitor", "PrometheusRule", "grafana_dashboard"} {
+		if strings.Contains(got, kind) {
+			t.Errorf("a removal has a %s", kind)
+		}
+	}
+	want, err := files.ReadFile("files/dashboard.json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := false
+	for doc := range strings.SplitSeq(text(t, object{"monitoring": all}), "---\n") {
+		var o struct{ Data map[string]string }
+		if err := yaml.Unmarshal([]byte(doc), &o); err != nil {
+			t.Fatal(err)
+		}
+		if dashboard, is := o.Data["weft.json"]; is {
+			found = true
+			if strings.TrimSpace(dashboard) != strings.TrimSpace(string(want)) || !json.Valid([]byte(dashboard)) {
+				t.Errorf("the ConfigMap has another dashboard: %.200s", dashboard)
+			}
+		}
+	}
+	if !found {
+		t.Error("there is no dashboard")
 	}
 }
