@@ -45,13 +45,9 @@ func Supported(ns *netns.NS) (bool, error) {
 // Set configures a device as wanted, and writes only differences. A peer's endpoint that differs because it roamed (it
 // sent from another address) is kept, unless moved reports that the peer has a new endpoint.
 func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (written bool, err error) {
-	var c *wgctrl.Client
-	err = ns.Do(func() (err error) {
-		c, err = wgctrl.New()
-		return err
-	})
+	c, err := dial(ns)
 	if err != nil {
-		return false, fmt.Errorf("wireguard: %w", err)
+		return false, err
 	}
 	defer func() { _ = c.Close() }()
 	have, err := c.Device(link)
@@ -66,6 +62,38 @@ func Set(ns *netns.NS, link string, want Config, moved func(PublicKey) bool) (wr
 		return false, fmt.Errorf("wireguard %s: %w", link, err)
 	}
 	return true, nil
+}
+
+func dial(ns *netns.NS) (c *wgctrl.Client, err error) {
+	err = ns.Do(func() (err error) {
+		c, err = wgctrl.New()
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("wireguard: %w", err)
+	}
+	return c, nil
+}
+
+// Traffic is how much a device has exchanged with a peer since the peer was added, in bytes.
+type Traffic struct{ Received, Sent int64 }
+
+// Counted returns the traffic that a device counts for each peer.
+func Counted(ns *netns.NS, link string) (map[PublicKey]Traffic, error) {
+	c, err := dial(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = c.Close() }()
+	have, err := c.Device(link)
+	if err != nil {
+		return nil, fmt.Errorf("wireguard %s: %w", link, err)
+	}
+	out := make(map[PublicKey]Traffic, len(have.Peers))
+	for _, p := range have.Peers {
+		out[PublicKey(p.PublicKey)] = Traffic{p.ReceiveBytes, p.TransmitBytes}
+	}
+	return out, nil
 }
 
 // diff returns what must be written.

@@ -160,6 +160,10 @@ func TestWireguardDevice(t *testing.T) {
 		}
 	}
 	answers(t, a, "10.42.2.1")
+	traffic, err := Counted(a, "wg0")
+	if peer := traffic[public(t, secret(2))]; err != nil || len(traffic) != 1 || peer.Received == 0 || peer.Sent == 0 {
+		t.Errorf("traffic %v, %v", traffic, err)
+	}
 	if written, err := Set(a, "wg0", configs[1], never); err != nil || written {
 		t.Errorf("second Set: written %t, %v", written, err)
 	}
@@ -177,6 +181,9 @@ func TestWireguardDevice(t *testing.T) {
 		t.Errorf("spoilt, then Set: written %t, %v", written, err)
 	}
 	answers(t, a, "10.42.2.1")
+	if _, err := Counted(a, "wg1"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the traffic of a device that is not there: %v", err)
+	}
 	if _, err := Set(a, "wg1", configs[1], always); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a device that is not there: %v", err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/kernel/wireguard"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/clusterpools"
 	"github.com/weft-net/weft/internal/node/cniconf"
@@ -203,6 +204,9 @@ func (a *agent) runAuxiliary(g group) {
 			Topology: func() (mesh.Topology, error) {
 				status, err := a.overlay.Status()
 				return status.Topology, err
+			},
+			Counted: func(link string) (map[wireguard.PublicKey]wireguard.Traffic, error) {
+				return wireguard.Counted(nil, link)
 			},
 			All: cfg.Metrics.Peers == config.PeersAll, Log: cfg.Log.With("component", "peers"), After: cfg.After,
 		}, a.telemetry.metrics).Run)

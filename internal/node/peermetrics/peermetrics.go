@@ -7,9 +7,11 @@ package peermetrics
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/kernel/wireguard"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/probe"
@@ -35,6 +37,8 @@ type Config struct {
 	Namespace *netns.NS
 	// Topology returns the current plan of the mesh.
 	Topology func() (mesh.Topology, error)
+	// Counted returns what a WireGuard device of the kernel has exchanged with each peer.
+	Counted func(link string) (map[wireguard.PublicKey]wireguard.Traffic, error)
 	// All: also in large clusters each peer has metrics of its own.
 	All   bool
 	Log   *slog.Logger
@@ -48,6 +52,8 @@ type Peers struct {
 	mu     sync.Mutex
 	states map[string]*state // by peer
 	known  int               // peers of the mesh, also those without a path
+	// devices are the kernel's devices that count for each peer.
+	devices []mesh.Tunnel
 }
 
 // state is what is known of the path to a peer.
@@ -91,6 +97,10 @@ func New(cfg Config, m *metrics.Metrics) *Peers {
 		p.each(func(s state) (float64, bool) { return s.rtt.Seconds(), s.up }))
 	m.Gauges("weft_peer_path_mtu_bytes", "Size of the largest packet that reaches the peer through the mesh, in bytes, up to the MTU of pods.",
 		"peer", p.each(func(s state) (float64, bool) { return float64(s.passes), s.up && s.passes > probe.Small }))
+	m.Counters("weft_peer_receive_bytes_total", "Bytes received from the peer, as the kernel's WireGuard device counts them; with other backends there is none.",
+		"peer", p.traffic(func(t wireguard.Traffic) int64 { return t.Received }))
+	m.Counters("weft_peer_transmit_bytes_total", "Bytes sent to the peer, as the kernel's WireGuard device counts them; with other backends there is none.",
+		"peer", p.traffic(func(t wireguard.Traffic) int64 { return t.Sent }))
 	return p
 }
 
@@ -130,6 +140,9 @@ func (p *Peers) begin() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = len(topology.Peers)
+	p.devices = slices.DeleteFunc(slices.Clone(topology.Tunnels), func(t mesh.Tunnel) bool {
+		return t.Backend != "wireguard" || t.Options[mesh.OptionUserSpace] != ""
+	})
 	next := map[string]*state{}
 	var turns []string
 	for _, t := range targets {
@@ -240,6 +253,39 @@ func (p *Peers) times() (worst, sum float64) {
 		}
 	}
 	return worst, sum
+}
+
+// traffic returns one direction's bytes by peer, none in a large cluster. They are read at each scrape: a round may be
+// long.
+func (p *Peers) traffic(direction func(wireguard.Traffic) int64) func() map[string]float64 {
+	return func() map[string]float64 {
+		p.mu.Lock()
+		devices, many := p.devices, !p.cfg.All && p.known > Few
+		p.mu.Unlock()
+		out := map[string]float64{}
+		if many {
+			return out
+		}
+		for _, d := range devices {
+			counted, err := p.cfg.Counted(d.Link)
+			if err != nil {
+				p.cfg.Log.Debug("the bytes of peers are not known", "err", err)
+				return nil // half of a sum would look like a counter that began anew
+			}
+			nodes := map[wireguard.PublicKey]string{} // a peer is there once for each of its prefixes
+			for _, peer := range d.Peers {
+				if key, err := wireguard.ParseKey(peer.PublicKey); err == nil {
+					nodes[key] = peer.Node
+				}
+			}
+			for key, node := range nodes {
+				if t, is := counted[key]; is {
+					out[node] += float64(direction(t))
+				}
+			}
+		}
+		return out
+	}
 }
 
 // each returns the values of one metric by peer, none in a large cluster; false: the peer has none.

@@ -4,6 +4,7 @@ package peermetrics
 
 import (
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/http/httptest"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/kernel/wireguard"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/metrics"
@@ -137,6 +139,57 @@ func TestMany(t *testing.T) {
 			t.Errorf("with %d peers there are %d", len(p.states), n)
 		}
 	}
+}
+
+// TestTraffic: the bytes that the kernel's WireGuard devices count are summed for each peer, which has one entry for each
+// of its prefixes. A peer that a device does not have yet, devices in user space, other tunnels and large clusters have
+// none; neither has any peer when a device cannot be read.
+func TestTraffic(t *testing.T) {
+	p, scrape := newPeers(t, nil, false)
+	keys := [3]wireguard.PublicKey{{1}, {2}, {3}}
+	peers := []mesh.TunnelPeer{
+		{Node: "b", PublicKey: keys[0].String()}, {Node: "b", PublicKey: keys[0].String()},
+		{Node: "c", PublicKey: keys[1].String()}, {Node: "d", PublicKey: keys[2].String()},
+	}
+	p.cfg.Topology = func() (mesh.Topology, error) {
+		return mesh.Topology{Tunnels: []mesh.Tunnel{
+			{Backend: "wireguard", Link: "wg4", Peers: peers}, {Backend: "wireguard", Link: "wg6", Peers: peers[:1]},
+			{Backend: "wireguard", Link: "tun0", Peers: peers, Options: map[string]string{mesh.OptionUserSpace: "true"}},
+			{Backend: "udp", Link: "udp0", Peers: peers},
+		}}, nil
+	}
+	devices := map[string]map[wireguard.PublicKey]wireguard.Traffic{
+		"wg4": {keys[0]: {Received: 10, Sent: 20}, keys[1]: {Received: 3}, {9}: {Received: 99}},
+		"wg6": {keys[0]: {Received: 1, Sent: 2}},
+	}
+	p.cfg.Counted = func(link string) (map[wireguard.PublicKey]wireguard.Traffic, error) {
+		if d, is := devices[link]; is {
+			return d, nil
+		}
+		return nil, fmt.Errorf("wireguard %s: %w", link, fs.ErrNotExist)
+	}
+	p.begin()
+	text := scrape()
+	for metric, want := range map[string]string{
+		`weft_peer_receive_bytes_total{peer="b"}`: "11", `weft_peer_transmit_bytes_total{peer="b"}`: "22",
+		`weft_peer_receive_bytes_total{peer="c"}`: "3", `weft_peer_transmit_bytes_total{peer="c"}`: "0",
+		`weft_peer_receive_bytes_total{peer="d"}`: "",
+	} {
+		if got, _ := has(t, text, metric); got != want {
+			t.Errorf("%s = %q, want %q", metric, got, want)
+		}
+	}
+	none := func(when string) {
+		t.Helper()
+		if text := scrape(); strings.Contains(text, "_bytes_total{peer") || !strings.Contains(text, "weft_peers ") {
+			t.Errorf("%s:\n%s", when, text)
+		}
+	}
+	delete(devices, "wg6")
+	none("a device is gone")
+	devices["wg6"] = nil
+	p.known = Few + 1
+	none("a large cluster")
 }
 
 // BenchmarkScrape measures a scrape of an agent that has metrics for each of a thousand peers: its time, and its size as
