@@ -270,7 +270,7 @@ func (p *Peers) traffic(direction func(wireguard.Traffic) int64) func() map[stri
 			counted, err := p.cfg.Counted(d.Link)
 			if err != nil {
 				p.cfg.Log.Debug("the bytes of peers are not known", "err", err)
-				return nil // half of a sum would look like a counter that began anew
+				return nil // a part of the sum would look like a counter that was reset
 			}
 			nodes := map[wireguard.PublicKey]string{} // a peer is there once for each of its prefixes
 			for _, peer := range d.Peers {
