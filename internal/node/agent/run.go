@@ -164,7 +164,7 @@ func (a *agent) runMesh(g group) {
 			Log: cfg.Log, After: cfg.After,
 		}).Run)
 	}
-	if d.kube != nil && (mode == config.ModeCluster || mode == config.ModeFlannel || mode == config.ModeNone && publishes) {
+	if d.kube != nil && publishes && !mode.OtherVendor() {
 		g.add(advertise.NewCondition(advertise.ConditionConfig{
 			Node: cfg.Node, Mode: mode, API: d.kube, Cause: a.networkCause, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 		}).Run)
