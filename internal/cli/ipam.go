@@ -74,6 +74,7 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 		},
 	}
 	from.DatastoreFlags(cmd)
+	from.LabFlag(cmd)
 	output = printer.Objects(cmd.Flags(), false)
 	ipamAgentFlag(cmd, &agent, "count the addresses that it has allocated, too")
 	return cmd

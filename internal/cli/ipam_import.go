@@ -81,7 +81,8 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			return printImport(env.Stdout, plan, dryRun)
 		},
 	}
-	from.Flags(cmd, &output)
+	from.DatastoreFlags(cmd)
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	what.flags(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "print the import without writing it")
 	return cmd

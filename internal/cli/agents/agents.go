@@ -85,10 +85,10 @@ func (s *Source) Flags(cmd *cobra.Command) {
 
 // RemoteFlags adds to the flags of a command those that choose a cluster, and not only this node's agent.
 func (s *Source) RemoteFlags(cmd *cobra.Command, fs *pflag.FlagSet) {
-	fs.StringVar(&s.dir, "dir", "", "`DIR` of a lab: use its agents")
+	fs.StringVar(&s.dir, "dir", "", "`DIR` of a lab: use its agents (default: $WEFT_LAB)")
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "",
 		"kubeconfig `FILE`: use the agents of that cluster (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
-	fs.StringVar(&s.context, "context", "", "`CONTEXT` of the kubeconfig (default: its current one)")
+	fs.StringVar(&s.context, "context", "", "`CONTEXT` of the kubeconfig (default: $WEFT_CONTEXT; else its current one)")
 	cmd.MarkFlagsMutuallyExclusive("dir", "kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("dir", "context")
 }
@@ -103,19 +103,28 @@ func ExcludeStateDir(cmd *cobra.Command) {
 // Remote reports whether flags name a cluster, and not only this node's agent.
 func (s *Source) Remote() bool { return s.dir != "" || s.kubeconfig != "" || s.context != "" }
 
+// chosen returns the directory of a lab, the state directory of an agent and the context of a kubeconfig: those of flags,
+// and if no flag names a cluster or an agent, those of the environment.
+func (s *Source) chosen() (dir, stateDir, context string) {
+	if s.Remote() || s.stateDir != "" {
+		return s.dir, s.stateDir, s.context
+	}
+	return s.Env.Variable(ui.LabVariable, ""), s.Env.Variable(ui.StateDirVariable, ""), s.Env.Variable(ui.ContextVariable, "")
+}
+
 // Named reports whether flags or environment variables of weft's own name a cluster or an agent.
 func (s *Source) Named() bool {
-	return s.Remote() || s.stateDir != "" ||
-		s.Env.Variable(ui.LabVariable, "")+s.Env.Variable(ui.StateDirVariable, "") != ""
+	dir, stateDir, context := s.chosen()
+	return s.Remote() || dir+stateDir+context != ""
 }
 
 // Namespace returns the namespace of names without one: that of the kubeconfig's context.
 func (s *Source) Namespace() string {
-	named := s.Remote() || s.stateDir != ""
-	if s.dir != "" || s.stateDir != "" || !named && s.Env.Variable(ui.LabVariable, "")+s.Env.Variable(ui.StateDirVariable, "") != "" {
+	dir, stateDir, context := s.chosen()
+	if dir+stateDir != "" {
 		return "default"
 	}
-	return podexec.Namespace(s.Env, s.kubeconfig, s.context)
+	return podexec.Namespace(s.Env, s.kubeconfig, context)
 }
 
 // Args returns the flags as they were set, for another process.
@@ -134,26 +143,23 @@ func (s *Source) Args() []string {
 // Open finds the cluster: the one that a flag names, else an environment variable, else that of the kubeconfig, else the
 // lab in DefaultLab.
 func (s *Source) Open(ctx context.Context) (Cluster, error) {
-	dir, stateDir := s.dir, s.stateDir
-	if !s.Remote() && stateDir == "" {
-		dir, stateDir = s.Env.Variable(ui.LabVariable, ""), s.Env.Variable(ui.StateDirVariable, "")
-	}
+	dir, stateDir, context := s.chosen()
 	switch {
 	case dir != "":
 		return s.lab(dir)
 	case stateDir != "":
 		return Local(stateDir)
 	}
-	k, found, err := podexec.Open(s.Env, s.kubeconfig, s.context)
+	k, found, err := podexec.Open(s.Env, s.kubeconfig, context)
 	if err != nil {
 		return Cluster{}, err
 	}
 	if found {
 		return s.kubernetes(ctx, k)
 	}
-	if s.context != "" {
+	if context != "" {
 		return Cluster{}, ui.Misusef("add --kubeconfig, or set $KUBECONFIG",
-			"--context %q: there is no kubeconfig", s.context)
+			"--context %q: there is no kubeconfig", context)
 	}
 	if _, err := os.Stat(filepath.Join(DefaultLab, marker)); err == nil {
 		return s.lab(DefaultLab)

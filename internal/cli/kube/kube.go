@@ -17,9 +17,9 @@ import (
 )
 
 // Open connects to the API server of the kubeconfig, else of $KUBECONFIG, else in a pod of the service account, else of
-// ~/.kube/config. found is false if none of them exists.
-func Open(env ui.Env, kubeconfig string) (objects store.Objects, found bool, err error) {
-	access, found := AccessOf(env, kubeconfig, "")
+// ~/.kube/config. found is false if none of them exists. A context is one of the kubeconfig; empty for its current one.
+func Open(env ui.Env, kubeconfig, context string) (objects store.Objects, found bool, err error) {
+	access, found := AccessOf(env, kubeconfig, context)
 	if !found {
 		return nil, false, nil
 	}

@@ -39,7 +39,7 @@ func TestOpen(t *testing.T) {
 		"kubectl's own": {env: map[string]string{"HOME": home}, want: own},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, found, err := kube.Open(ui.Env{Getenv: func(key string) string { return tt.env[key] }}, tt.flag)
+			_, found, err := kube.Open(ui.Env{Getenv: func(key string) string { return tt.env[key] }}, tt.flag, "")
 			if found != (tt.want != "") {
 				t.Fatalf("found %t, %v", found, err)
 			}

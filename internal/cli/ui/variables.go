@@ -7,6 +7,8 @@ package ui
 const (
 	// LabVariable is the directory of a lab, as --dir of commands about a cluster.
 	LabVariable = "WEFT_LAB"
+	// ContextVariable is a context of the kubeconfig, as --context.
+	ContextVariable = "WEFT_CONTEXT"
 	// StateDirVariable is the state directory of an agent, as --state-dir.
 	StateDirVariable = "WEFT_STATE_DIR"
 	// SocketVariable is the path of an agent's socket, as --socket.
