@@ -89,7 +89,7 @@ func (t *Node) advertise(ctx context.Context) error {
 	if !known || topology == nil || topology.Self == "" {
 		return nil // retried at the next event
 	}
-	if t.cfg.Mode != config.ModeFlannel && !t.cfg.Settings.Publishes() && topology.VTEP == (model.VTEPData{}) {
+	if t.cfg.Mode != config.ModeFlannel && !t.publishes(self, topology) && topology.VTEP == (model.VTEPData{}) {
 		return nil // nothing to publish
 	}
 	if len(topology.Underlay) == 0 {
@@ -99,10 +99,17 @@ func (t *Node) advertise(ctx context.Context) error {
 	if t.cfg.Mode == config.ModeFlannel {
 		err = t.writeSubnetFile(*topology)
 	}
-	if t.cfg.Settings.Publishes() || t.cfg.Settings.PublishesVTEP() {
+	if t.publishes(self, topology) || t.cfg.Settings.PublishesVTEP() {
 		err = errors.Join(err, t.publishAnnotations(ctx, self, topology))
 	}
 	return err
+}
+
+// publishes reports whether the node's object says how the node is reached: as configured, or to replace what the node
+// published with another backend.
+func (t *Node) publishes(self model.Node, topology *mesh.Topology) bool {
+	return t.cfg.Settings.Publishes() || t.cfg.Settings.PublishesVTEP() && self.Published != nil &&
+		self.Published.Backend != "" && self.Published.Backend != topology.Backend
 }
 
 // publishAnnotations writes the annotations that differ, including the VTEP MAC, to the node's object; usually there
@@ -115,7 +122,7 @@ func (t *Node) publishAnnotations(ctx context.Context, self model.Node, topology
 	}
 	defaultPrefix, keys := flannel.Prefix+"/", flannel.DefaultKeys()
 	published, annotations := topology.Publish, map[string]string{}
-	if t.cfg.Settings.Publishes() {
+	if t.publishes(self, topology) {
 		annotations = keys.Write(published, self.Annotations)
 	}
 	maps.Copy(annotations, keys.WriteVTEP(topology.VTEP))

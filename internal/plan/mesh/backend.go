@@ -123,6 +123,7 @@ func (c Config) used(nodes []model.Node, self string, held pools) ([]Backend, er
 			named[c.backendOf(n)] = true
 		}
 	}
+	delete(named, "wireguard") // without it here such a peer is not reached, and no device is needed
 	for _, kind := range held.kinds() {
 		named[kind] = true
 	}

@@ -42,20 +42,23 @@ func gateway(p *Planner, peer model.Node, cidr netip.Prefix) (BackendState, *Pro
 	return BackendState{Host: state.Space{Routes: []state.Route{r}}}, nil
 }
 
+const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
+
+// refusing returns a route of the same destination that refuses packets.
+func refusing(r state.Route, kind uint8) state.Route {
+	r = state.Route{Dst: r.Dst, Metric: r.Metric, Protocol: r.Protocol, Type: kind}
+	if familyOf(r.Dst.Addr()) == 6 {
+		r.Link = "lo" // as the kernel does
+	}
+	return r
+}
+
 // blackholes returns routes that reject packets to unused addresses of self's prefixes: the default route would send
 // them back, and a borrowed address's block route would send it to the block's node. Blocks are unreachable (ICMP
 // error), podCIDRs are blackholes (silent), as the configuration key says.
 func (p *Planner) blackholes(unusable map[claim]bool) []state.Route {
-	const blackhole, unreachable = 6, 7 // RTN_BLACKHOLE, RTN_UNREACHABLE
 	var out []state.Route
-	refuse := func(cidr netip.Prefix, kind uint8) {
-		r := p.Route(cidr)
-		r.Type = kind
-		if familyOf(cidr.Addr()) == 6 {
-			r.Link = "lo" // as the kernel does
-		}
-		out = append(out, r)
-	}
+	refuse := func(cidr netip.Prefix, kind uint8) { out = append(out, refusing(p.Route(cidr), kind)) }
 	if p.cfg.Blackhole {
 		for _, cidr := range firstPerFamily(p.self.PodCIDRs) {
 			refuse(cidr, blackhole)

@@ -5,8 +5,6 @@ package mesh
 import (
 	"fmt"
 	"slices"
-
-	"github.com/weft-net/weft/internal/state"
 )
 
 // dropDuplicateKeys removes the tunnels to peers with the same public key, as a node and its clone have: a device has
@@ -29,7 +27,7 @@ func (t *Topology) dropDuplicateKeys() {
 			tunnel.Peers = slices.DeleteFunc(slices.Clone(tunnel.Peers), func(p TunnelPeer) bool { return p.PublicKey == key })
 			for n := range t.Peers {
 				if slices.Contains(nodes, t.Peers[n].Name) {
-					t.Peers[n].dropRoutes(tunnel.Link)
+					t.Peers[n].closeRoutes(tunnel.Link)
 				}
 			}
 			problem := Problem{
@@ -45,9 +43,15 @@ func (t *Topology) dropDuplicateKeys() {
 	}
 }
 
-// dropRoutes removes the routes through a link.
-func (p *Peer) dropRoutes(link string) {
+// closeRoutes makes the routes through a link refuse packets: without them packets would take the default route, in plain
+// text.
+func (p *Peer) closeRoutes(link string) {
 	s := p.Fragment.Host
-	s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool { return r.Link == link })
+	s.Routes = slices.Clone(s.Routes)
+	for i, r := range s.Routes {
+		if r.Link == link {
+			s.Routes[i] = refusing(r, unreachable)
+		}
+	}
 	p.Fragment.Host = s
 }

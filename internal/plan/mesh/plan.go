@@ -192,6 +192,16 @@ func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer
 			continue
 		}
 		part, problem := b.Peer(p, n, cidr)
+		if p.cfg.Backend == "wireguard" && b.Name != p.cfg.Backend {
+			part, problem = BackendState{}, &Problem{
+				[]string{n.Name},
+				fmt.Sprintf("node %s uses %s, and this node encrypts: packets for it are refused", n.Name, b.Name),
+				"configure backend wireguard on both",
+			}
+		}
+		if problem != nil {
+			t.addPart(&peer, p.closed(cidr), nil)
+		}
 		problems = append(problems, t.addPart(&peer, part, problem)...)
 	}
 	for _, s := range p.pools.byNode[n.Name] {
@@ -199,9 +209,21 @@ func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer
 			continue
 		}
 		part, problem := p.block(b, n, s)
+		if problem != nil {
+			t.addPart(&peer, p.closed(s.cidr), nil)
+		}
 		problems = append(problems, t.addPart(&peer, part, problem)...)
 	}
 	return peer, problems
+}
+
+// closed returns the routes to a prefix of a peer that is not reached. With WireGuard they refuse packets, which would
+// otherwise take the default route in plain text.
+func (p *Planner) closed(cidr netip.Prefix) BackendState {
+	if p.cfg.Backend != "wireguard" {
+		return BackendState{}
+	}
+	return BackendState{Host: state.Space{Routes: []state.Route{refusing(p.Route(cidr), unreachable)}}}
 }
 
 // addPart adds a prefix's part to a peer, or returns the problem.
