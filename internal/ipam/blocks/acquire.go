@@ -374,7 +374,7 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 				"%s: block %s of address %s was another node's until now, and is not claimed for %s", w.field, cidr, w.addr,
 				restoreGrace)
 		}
-		if b := p.blockOf(w.addr); b != nil && ob.clock.now().Before(b.pausedUntil) {
+		if b := p.blockOf(w.addr); b != nil && ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) {
 			return model.Errorf(model.CodeTryAgain, "it is retried",
 				"%s: block %s of address %s was found under this node's name: nothing is allocated from it for %s", w.field,
 				b.cidr, w.addr, restoreGrace)
@@ -383,6 +383,14 @@ func (ob *acquirer) exhausted(p *pool, w want) error {
 		}
 		return model.Errorf(model.CodeTryAgain, "it is free when that node releases it",
 			"%s: address %s is with node %q, which does not answer", w.field, w.addr, with.Node)
+	}
+	for _, b := range p.order {
+		// Also if the time ended while this call waited.
+		if ob.clock.now().Before(b.pausedUntil.Add(ob.cfg.WaitLimit)) && w.overlaps(b.cidr) {
+			return model.Errorf(model.CodeTryAgain, "it is retried",
+				"%s: no address is free in %s of pool %q: block %s was found under this node's name, and nothing is allocated from it for %s",
+				w.field, w.id(), p.name, b.cidr, restoreGrace)
+		}
 	}
 	nodes := map[string]bool{}
 	for cidr, b := range p.remote {

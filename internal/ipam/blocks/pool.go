@@ -47,6 +47,11 @@ func (w want) id() string {
 	return strings.Join(words, ",")
 }
 
+// overlaps reports whether a block has acceptable addresses, as far as spans say.
+func (w want) overlaps(cidr netip.Prefix) bool {
+	return slices.ContainsFunc(w.spans, func(s span) bool { return s.overlaps(cidr) })
+}
+
 func (w want) allows(a netip.Addr) bool {
 	return inSpans(w.spans, a) && (!w.addr.IsValid() || a == w.addr)
 }
