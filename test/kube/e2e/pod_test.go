@@ -23,6 +23,7 @@ type Pod struct {
 	Spec   struct{ NodeName string }
 	Status struct {
 		Phase, PodIP, HostIP string
+		PodIPs               []struct{ IP string }
 		ContainerStatuses    []struct{ RestartCount int }
 		Conditions           []struct{ Type, Status string }
 	}

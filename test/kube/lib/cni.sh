@@ -129,7 +129,10 @@ weft_up() {
 # Nodes route to pods; these routes are for the control plane and tests in its namespace.
 control_routes() {
 	local n
-	for n in $(node_names); do inside "$prefix" ip route replace "$(pod_cidr "$n")" via "$(node_ip "$n")"; done
+	for n in $(node_names); do
+		inside "$prefix" ip route replace "$(pod_cidr "$n")" via "$(node_ip "$n")"
+		! dual_stack || inside "$prefix" ip route replace "$(kc get node "$n" -o 'jsonpath={.spec.podCIDRs[1]}')" via "$(node_ip6 "$n")"
+	done
 }
 
 dns_up() { sed "s#@DNS_IP@#$DNS_IP#; s#@IMAGE@#$IMAGE_COREDNS#" "$here/dns.yaml" | kc apply -f - >&2; }

@@ -15,6 +15,10 @@ control_net() {
 	done
 	inside "$prefix" ip addr add $CONTROL_IP/24 dev br0
 	inside "$prefix" sysctl -qw net.ipv4.ip_forward=1
+	! dual_stack || {
+		inside "$prefix" ip addr add $CONTROL_IP6/64 dev br0 nodad
+		inside "$prefix" sysctl -qw net.ipv6.conf.all.forwarding=1
+	}
 }
 
 # component NAME: starts one part of the control plane.
@@ -29,7 +33,7 @@ component() {
 		;;
 	apiserver)
 		args=(kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address=0.0.0.0 --advertise-address=$CONTROL_IP
-			--service-cluster-ip-range=$SERVICE_CIDR --allow-privileged --endpoint-reconciler-type=lease
+			--service-cluster-ip-range="$(both $SERVICE_CIDR $SERVICE_CIDR6)" --allow-privileged --endpoint-reconciler-type=lease
 			--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --enable-aggregator-routing
 			--service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$pki/sa.pub" --service-account-signing-key-file="$pki/sa.key"
 			--client-ca-file="$pki/ca.crt" --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key"
@@ -43,7 +47,7 @@ component() {
 		args=(kube-controller-manager --kubeconfig="$pki/controllers.kubeconfig" --authentication-kubeconfig="$pki/controllers.kubeconfig"
 			--authorization-kubeconfig="$pki/controllers.kubeconfig" --root-ca-file="$pki/ca.crt" --service-account-private-key-file="$pki/sa.key"
 			--use-service-account-credentials --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
-			--allocate-node-cidrs --cluster-cidr=$POD_CIDR --service-cluster-ip-range=$SERVICE_CIDR --leader-elect=false
+			--allocate-node-cidrs --cluster-cidr="$(both $POD_CIDR $POD_CIDR6)" --service-cluster-ip-range="$(both $SERVICE_CIDR $SERVICE_CIDR6)" --leader-elect=false
 			--node-monitor-period=2s --node-monitor-grace-period=16s --bind-address=127.0.0.1)
 		;;
 	scheduler)

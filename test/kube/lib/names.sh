@@ -15,10 +15,18 @@ CONTROL_IP=10.90.0.1
 API=https://$CONTROL_IP:6443
 POD_CIDR=10.244.0.0/16
 SERVICE_CIDR=10.96.0.0/16
+# Of a dual-stack cluster.
+CONTROL_IP6=fd90::1
+POD_CIDR6=fd44::/56
+SERVICE_CIDR6=fd96::/112
 API_SERVICE_IP=10.96.0.1
 DNS_IP=10.96.0.10
 
 node_ip() { echo 10.90.0.$((10 + ${1#node})); }
+node_ip6() { echo fd90::$((10 + ${1#node})); }
+dual_stack() { [ -e "$dir/dual-stack" ]; }
+# both IPV4 IPV6: both with a comma in a dual-stack cluster, else the first.
+both() { if dual_stack; then echo "$1,$2"; else echo "$1"; fi; }
 node_names() { [ ! -f "$dir/nodes" ] || cat "$dir/nodes"; }
 say() { echo "kube: $*" >&2; }
 die() { say "$@"; exit 1; }

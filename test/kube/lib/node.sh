@@ -17,6 +17,11 @@ node_net() {
 	inside "$ns" ip link set eth1 up
 	inside "$ns" ip route add default via $CONTROL_IP
 	inside "$ns" sysctl -qw net.ipv4.ip_forward=1
+	! dual_stack || {
+		inside "$ns" ip addr add "$(node_ip6 "$1")/64" dev eth0 nodad
+		inside "$ns" ip route add default via $CONTROL_IP6
+		inside "$ns" sysctl -qw net.ipv6.conf.all.forwarding=1
+	}
 }
 
 node_files() {
@@ -72,7 +77,7 @@ node_files() {
 		apiVersion: kubeproxy.config.k8s.io/v1alpha1
 		kind: KubeProxyConfiguration
 		mode: $(cat "$dir/proxy")
-		clusterCIDR: $POD_CIDR
+		clusterCIDR: $(both $POD_CIDR $POD_CIDR6)
 		hostnameOverride: $1
 		clientConnection: {kubeconfig: "$pki/proxy.kubeconfig"}
 		conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
