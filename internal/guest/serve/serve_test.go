@@ -234,3 +234,58 @@ func TestGone(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestOtherServer: KubeVirt's servers for masquerade are bound to no link. They and weft's for another link of the pod can
+// be started in either order; a second one of weft's for the same link cannot.
+func TestOtherServer(t *testing.T) {
+	for _, first := range []string{"weft", "KubeVirt"} {
+		t.Run(first+" first", func(t *testing.T) {
+			pod := nettest.NS(t, "pod")
+			nettest.IP(t, pod, "link add k6t-eth0 type bridge")
+			nettest.IP(t, pod, "link add k6t-other type bridge")
+			other := config()
+			other.Link = "k6t-other"
+			ours := func(g model.GuestConfig) error {
+				s, err := sockets.Open(pod, g)
+				if err == nil {
+					t.Cleanup(func() { _ = s.Close() })
+				}
+				return err
+			}
+			if first == "weft" {
+				if err := ours(config()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			shared := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
+				var failed error
+				err := raw.Control(func(fd uintptr) {
+					failed = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+				})
+				return errors.Join(err, failed)
+			}}
+			for network, addr := range map[string]string{"udp4": ":67", "udp6": "[::]:547"} {
+				if err := pod.Do(func() error {
+					c, err := shared.ListenPacket(t.Context(), network, addr)
+					if err == nil {
+						t.Cleanup(func() { _ = c.Close() })
+					}
+					return err
+				}); err != nil {
+					t.Errorf("KubeVirt: %v", err)
+				}
+			}
+			if first == "KubeVirt" {
+				if err := ours(config()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := ours(other); err != nil {
+				t.Errorf("another link: %v", err)
+			}
+			if err := ours(config()); !errors.Is(err, unix.EADDRINUSE) {
+				t.Errorf("a second server on the link: %v", err)
+			}
+		})
+	}
+}

@@ -9,10 +9,12 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/guest/serve"
+	"github.com/weft-net/weft/internal/kernel/lookup"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 )
@@ -87,14 +89,37 @@ func set(fd int, options ...option) error {
 	return nil
 }
 
-// dhcp4 does not set SO_REUSEADDR: two servers on one link would each get only a part of the guest's packets. Servers on
-// other links of the pod do not conflict.
+// bindServer binds a server's socket, which is bound to the link, to its port. The socket is the only one on its link, because
+// of two each would get a part of the guest's packets; sockets for other links of the pod may share the port, also those
+// that are bound to no link, as KubeVirt's servers for masquerade and bridge are.
+func bindServer(fd int, link *net.Interface, family uint8, port uint16, addr unix.Sockaddr) error {
+	// The kernel compares SO_REUSEADDR of both sockets: before the bind it is off, so that a second socket on the link is
+	// refused, and afterwards on, for sockets of others.
+	err := unix.Bind(fd, addr)
+	if errors.Is(err, unix.EADDRINUSE) {
+		links, lookupErr := lookup.UDPLinks(nil, family, port)
+		if lookupErr != nil || slices.Contains(links, link.Index) {
+			return errors.Join(err, lookupErr)
+		}
+		if err := shared(fd); err != nil {
+			return err
+		}
+		return unix.Bind(fd, addr)
+	}
+	if err != nil {
+		return err
+	}
+	return shared(fd)
+}
+
+func shared(fd int) error { return set(fd, option{unix.SOL_SOCKET, unix.SO_REUSEADDR, 1}) }
+
 func dhcp4(link *net.Interface) (int, error) {
 	return openSocket(unix.AF_INET, unix.SOCK_DGRAM, 0, link, func(fd int) error {
 		if err := set(fd, option{unix.SOL_SOCKET, unix.SO_BROADCAST, 1}); err != nil {
 			return err
 		}
-		return unix.Bind(fd, &unix.SockaddrInet4{Port: serverPort4})
+		return bindServer(fd, link, unix.AF_INET, serverPort4, &unix.SockaddrInet4{Port: serverPort4})
 	})
 }
 
@@ -103,7 +128,7 @@ func dhcp6(link *net.Interface) (int, error) {
 		if err := set(fd, option{unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1}); err != nil {
 			return err
 		}
-		if err := unix.Bind(fd, &unix.SockaddrInet6{Port: serverPort6}); err != nil {
+		if err := bindServer(fd, link, unix.AF_INET6, serverPort6, &unix.SockaddrInet6{Port: serverPort6}); err != nil {
 			return err
 		}
 		return join(fd, link, net.ParseIP("ff02::1:2"))

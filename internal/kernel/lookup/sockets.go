@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/kernel/netlink"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -28,6 +29,27 @@ const (
 type socket struct {
 	state.ListeningSocket
 	v6only bool
+	link   int // the index of the link that it is bound to, or 0
+}
+
+// UDPLinks returns the indexes of the links that the UDP sockets of a port and family (AF_INET or AF_INET6) are bound to, in
+// a namespace; nil is that of the thread. 0 stands for a socket that is bound to no link.
+func UDPLinks(ns *netns.NS, family uint8, port uint16) (links []int, err error) {
+	sock, err := netlink.Open(ns, netlink.Options{Protocol: unix.NETLINK_SOCK_DIAG, Datagrams: 1, Size: 64 << 10})
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, sock.Close()) }()
+	all, err := listening(sock, family, unix.IPPROTO_UDP)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if s.Port == port {
+			links = append(links, s.link)
+		}
+	}
+	return links, nil
 }
 
 // listening lists the sockets of a family and protocol that receive from every peer.
@@ -49,6 +71,7 @@ func listening(sock *netlink.Socket, family, protocol uint8) ([]socket, error) {
 		}
 		s := socket{}
 		s.Port = binary.BigEndian.Uint16(a.Body[4:])
+		s.link = int(binary.NativeEndian.Uint32(a.Body[40:]))
 		raw := a.Body[8:12]
 		if family == unix.AF_INET6 {
 			raw = a.Body[8:24]
