@@ -342,6 +342,63 @@ func TestManyWriters(t *testing.T) {
 	}
 }
 
+// TestEditorMeanwhile: an editor knows no lock. If it saves the file between the reading and the writing of a change,
+// both are in the file; a document is never written over another one.
+func TestEditorMeanwhile(t *testing.T) {
+	for name, edited := range map[string]string{
+		"another document grew":   strings.Replace(nodes, "zone: east", "zone: east, row: seventeen, rack: nine", 1),
+		"another document shrank": strings.Replace(nodes, "  labels: {zone: east}\n", "", 1),
+		"the object changed":      strings.Replace(nodes, "{name: b}", "{name: b, labels: {zone: west}}", 1),
+		"the file was emptied":    "",
+		"half of the file":        nodes[:len(nodes)-30],
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, path := open(t, map[string]string{"nodes.yaml": nodes})
+			saves := 0
+			_, err := s.Modify(context.Background(), store.NodeKey("b"), func(fields map[string]any) error {
+				if saves++; saves == 1 {
+					write(t, path, map[string]string{"nodes.yaml": edited})
+				}
+				return store.Annotate(map[string]string{"x": "y"})(fields)
+			})
+			b, readErr := os.ReadFile(filepath.Join(path, "nodes.yaml"))
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if name == "the file was emptied" || name == "half of the file" {
+				if err == nil || string(b) != edited {
+					t.Errorf("%v, and the file is %s", err, b)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := dir.Open(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if problems, err := again.Problems(); err != nil || len(problems) > 0 {
+				t.Fatalf("%v, %v in %s", problems, err, b)
+			}
+			want, _ := open(t, map[string]string{"nodes.yaml": edited})
+			for _, node := range []string{"a", "b"} {
+				have, err := again.Get(store.NodeKey(node))
+				if err != nil {
+					t.Fatal(err)
+				}
+				theirs, err := want.Get(store.NodeKey(node))
+				if err == nil && node == "b" {
+					theirs, err = theirs.Edited(store.Annotate(map[string]string{"x": "y"}))
+				}
+				if err != nil || have.Version != theirs.Version {
+					t.Errorf("node %s: %s, want %s (%v)", node, have.Raw, theirs.Raw, err)
+				}
+			}
+		})
+	}
+}
+
 func TestReadOnlyDirectory(t *testing.T) {
 	if os.Geteuid() == 0 {
 		nettest.SkipMissing(t, "root may write to every directory; the ordinary user's run tests this")

@@ -6,10 +6,12 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -19,6 +21,9 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"sigs.k8s.io/yaml"
 )
+
+// editorTries is how often Modify starts again because an editor has written the file meanwhile.
+const editorTries = 5
 
 // Create adds an object in a file of its own, "kind-namespace-name.yaml". The error wraps store.ErrExists if the name
 // is taken.
@@ -58,29 +63,32 @@ func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (sto
 		return store.Object{}, fmt.Errorf("%s: %w", key, err)
 	}
 	var next store.Object
-	err := s.withLock(ctx, func() error {
-		have, ok := s.index[key]
-		if !ok {
-			return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+	err := s.withLock(ctx, func() (err error) {
+		for range editorTries {
+			have, ok := s.index[key]
+			if !ok {
+				return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+			}
+			if next, err = have.Edited(edit); err != nil || next.Version == have.Version {
+				return err
+			}
+			if err = s.putLocked(have.Version, next); !errors.Is(err, store.ErrConflict) {
+				return err
+			}
+			if err := s.refreshLocked(); err != nil {
+				return err
+			}
 		}
-		var err error
-		if next, err = have.Edited(edit); err != nil || next.Version == have.Version {
-			return err
-		}
-		return s.putLocked(have.Version, next)
+		return err
 	})
 	return next, err
 }
 
 // putLocked replaces one object. The index is current.
 func (s *Store) putLocked(version string, next store.Object) error {
-	e, err := s.writable(next.Key, version)
+	e, b, err := s.writable(next.Key, version)
 	if err != nil {
 		return err
-	}
-	b, err := os.ReadFile(e.file)
-	if err != nil {
-		return s.writeError(err)
 	}
 	if b, err = e.rendered(b, next.Raw); err != nil {
 		return err
@@ -97,13 +105,9 @@ func (s *Store) SetPodStatus(ctx context.Context, namespace, name string, status
 // Delete removes an object, with an empty version whatever its version is. A file without other objects is removed.
 func (s *Store) Delete(ctx context.Context, key store.Key, version string) error {
 	return s.withLock(ctx, func() error {
-		e, err := s.writable(key, version)
+		e, b, err := s.writable(key, version)
 		if err != nil {
 			return err
-		}
-		b, err := os.ReadFile(e.file)
-		if err != nil {
-			return s.writeError(err)
 		}
 		if b, err = e.removed(b); err != nil {
 			return err
@@ -136,20 +140,28 @@ func (s *Store) withLock(ctx context.Context, write func() error) error {
 	return write()
 }
 
-// writable returns the entry of key if it has the version and its file is valid.
-func (s *Store) writable(key store.Key, version string) (entry, error) {
+// writable returns the entry of key, if it has the version and its file is valid, and the file. Programs that write
+// files themselves do not know the lock: the entry is that of the file as it is now, not of the index. The error wraps
+// store.ErrConflict if the two differ.
+func (s *Store) writable(key store.Key, version string) (entry, []byte, error) {
 	e, ok := s.index[key]
 	if !ok {
-		return e, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
+		return e, nil, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 	}
 	if f := s.files[filepath.Base(e.file)]; f != nil && len(f.problems) > 0 {
-		return e, model.Errorf(model.CodeInvalidConf, "fix the file first", "%s: not written, the file is invalid: %w",
+		return e, nil, model.Errorf(model.CodeInvalidConf, "fix the file first", "%s: not written, the file is invalid: %w",
 			key, f.problems[0])
 	}
-	if version != "" && version != e.Version {
-		return e, fmt.Errorf("%s in %s: %w", key, e.file, store.ErrConflict)
+	b, err := os.ReadFile(e.file)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return e, nil, s.writeError(err)
 	}
-	return e, nil
+	entries, problems := parse(e.file, strings.HasSuffix(e.file, ".json"), b)
+	i := slices.IndexFunc(entries, func(now entry) bool { return now.Key == key })
+	if len(problems) > 0 || i < 0 || entries[i].Version != e.Version || version != "" && version != e.Version {
+		return e, nil, fmt.Errorf("%s in %s: %w", key, e.file, store.ErrConflict)
+	}
+	return entries[i], b, nil
 }
 
 // replace writes the file at path atomically.
@@ -178,9 +190,6 @@ func (s *Store) writeError(err error) error {
 
 // rendered returns the file with the entry's document replaced.
 func (e entry) rendered(b, raw []byte) ([]byte, error) {
-	if e.span.end > len(b) {
-		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)
-	}
 	isJSON := strings.HasSuffix(e.file, ".json")
 	doc := b[e.span.start:e.span.end]
 	if e.item >= 0 {
@@ -237,9 +246,6 @@ func withItem(isJSON bool, doc []byte, item int, raw []byte) ([]byte, error) {
 
 // removed returns the file without the entry; nil if nothing is left of it.
 func (e entry) removed(b []byte) ([]byte, error) {
-	if e.span.end > len(b) {
-		return nil, fmt.Errorf("%s in %s: %w", e.Key, e.file, store.ErrConflict)
-	}
 	if e.item >= 0 {
 		isJSON := strings.HasSuffix(e.file, ".json")
 		list, err := withItem(isJSON, b[e.span.start:e.span.end], e.item, nil)
