@@ -13,7 +13,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,6 +27,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/unrecorded"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/state"
 )
 
 const (
@@ -59,7 +59,9 @@ type Config struct {
 	Boot     string
 	Records  Records
 	// Lost are weft's own interfaces without a record.
-	Lost    []unrecorded.Interface
+	Lost []unrecorded.Interface
+	// Links lists the node's links, complete or not at all: policies are no longer enforced on one that is missing.
+	Links   func(ctx context.Context) ([]state.Link, error)
 	Objects store.Objects
 	Cluster func() *model.Cluster
 	Policy  Policy
@@ -154,7 +156,7 @@ func (e *Endpoints) Run(ctx context.Context) error {
 
 // follow compares the host interfaces that exist with the endpoints that are enforced.
 func (e *Endpoints) follow(ctx context.Context) error {
-	there, err := e.present()
+	there, err := e.present(ctx)
 	if err != nil {
 		return err
 	}
@@ -186,8 +188,8 @@ func (e *Endpoints) follow(ctx context.Context) error {
 }
 
 // present returns the host interfaces of pods that are not weft's.
-func (e *Endpoints) present() ([]string, error) {
-	all, err := net.Interfaces()
+func (e *Endpoints) present(ctx context.Context) ([]string, error) {
+	all, err := e.cfg.Links(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("interfaces of the node: %w", err)
 	}

@@ -61,7 +61,9 @@ func (a *agent) buildPolicy() enforcement {
 	if a.telemetry.metrics != nil {
 		measurePolicies(a.telemetry.metrics, e.policy)
 	}
-	lost := unrecorded.Config{Node: a.cfg.Node, Objects: a.data.Objects(), Log: a.cfg.Log, After: a.cfg.After}
+	lost := unrecorded.Config{
+		Node: a.cfg.Node, Objects: a.data.Objects(), Links: a.own.host.Links, Log: a.cfg.Log, After: a.cfg.After,
+	}
 	if a.followsCluster() {
 		lost.Cluster, lost.Synced = a.data.cluster, a.data.facts.Synced()
 	}
@@ -69,7 +71,7 @@ func (a *agent) buildPolicy() enforcement {
 	if a.pooled() {
 		e.adopted = adopted.Open(adopted.Config{
 			Node: a.cfg.Node, StateDir: a.cfg.StateDir, Boot: a.own.boot, Records: a.own.ledger, Objects: a.data.Objects(),
-			Cluster: a.data.cluster, Lost: a.own.lost,
+			Cluster: a.data.cluster, Lost: a.own.lost, Links: a.own.host.Links,
 			Policy: e.policy, Log: a.cfg.Log, After: a.cfg.After,
 		})
 	}
@@ -127,7 +129,7 @@ func (e *enforcement) run(ctx context.Context, isVM func(containerID string) boo
 	e.policy.Adopt(e.lost.Resolve(ctx)...)
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return e.policy.Run(ctx) })
-	parts.Go(func() error { return e.lost.Run(ctx, e.policy.Release) })
+	parts.Go(func() error { return e.lost.Run(ctx, e.policy) })
 	if e.unsupported != nil {
 		parts.Go(func() error { return e.unsupported.Run(ctx) })
 	}
