@@ -13,6 +13,8 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -31,28 +33,25 @@ func TestLostStateDirectory(t *testing.T) {
 	for name, list := range lists {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t)
-			store := t.TempDir()
+			manifests := t.TempDir()
 			manifest := func(name, text string) {
 				t.Helper()
-				if err := os.WriteFile(store+"/"+name+".yaml", []byte(text), 0o600); err != nil {
+				if err := os.WriteFile(manifests+"/"+name+".yaml", []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
 			manifest("ns", "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}")
 			manifest("node",
 				"{apiVersion: v1, kind: Node, metadata: {name: n1}, status: {addresses: [{type: InternalIP, address: 192.168.77.1}]}}")
-			pod := func(name, status string) {
-				manifest(name, fmt.Sprintf(
-					"{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, namespace: shop, uid: uid-%[1]s, labels: {app: %[1]s}}, spec: {nodeName: n1}%[2]s}",
-					name, status))
-			}
 			names := []string{"peer", "db", "new0", "new1", "new2", "new3", "new4"}
 			for _, name := range names {
-				pod(name, "")
+				manifest(name, fmt.Sprintf(
+					"{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, namespace: shop, uid: uid-%[1]s, labels: {app: %[1]s}}, spec: {nodeName: n1}}",
+					name))
 			}
 			manifest("policy", fmt.Sprintf(`{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: narrow, namespace: shop}, spec: {
 				podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{ports: [{protocol: UDP, port: %d}]}]}}`, allowedPort))
-			w.args = []string{"--store-dir", store, "--config", w.path("weft.yaml")}
+			w.args = []string{"--store-dir", manifests, "--config", w.path("weft.yaml")}
 			w.configured(fmt.Sprintf("install: {confDir: %q}\nmetrics: {address: '127.0.0.1:9119'}\n"+
 				"network: {mode: cluster, pools: [{cidr: 10.77.0.0/28, blockSize: 28}]}\n", w.path("net.d")))
 			w.start()
@@ -74,7 +73,17 @@ func TestLostStateDirectory(t *testing.T) {
 					}
 				}
 				addrs[name] = addr
-				pod(name, fmt.Sprintf(", status: {podIP: %s}", addr))
+				// Under the lock: the agent writes annotations of the same pod.
+				objects, err := dir.Open(manifests)
+				if err == nil {
+					_, err = objects.Modify(t.Context(), store.PodKey("shop", name), func(fields map[string]any) error {
+						fields["status"] = map[string]any{"podIP": addr.String()}
+						return nil
+					})
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
 				return ns
 			}
 			peer, db := add("peer"), add("db")
