@@ -29,8 +29,9 @@ import (
 	"github.com/weft-net/weft/internal/node/nodestatus"
 )
 
-// diagnoseTimeout is the time for explain and trace about one failed check.
-const diagnoseTimeout = 10 * time.Second
+// diagnoseTimeout is the time for explain and trace about one failed check. It is long, because a busy node answers late,
+// and a failure without its reason is of little use.
+const diagnoseTimeout = 30 * time.Second
 
 // maxRandomPolicies are the sets of random policies of one test at most.
 const maxRandomPolicies = 1000
