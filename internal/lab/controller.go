@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -19,7 +20,7 @@ import (
 // pods are derived, and a pod is bound only once.
 type controller struct{ store *dir.Store }
 
-func (c controller) sync(ctx context.Context, objects []store.Object, l Layout) error {
+func (c controller) sync(ctx context.Context, objects []store.Object, l layout.Layout) error {
 	err := c.replicate(ctx, objects, l)
 	now, listErr := c.store.List("")
 	if listErr != nil {
@@ -29,7 +30,7 @@ func (c controller) sync(ctx context.Context, objects []store.Object, l Layout) 
 }
 
 // replicate creates and deletes the pods of Deployments and ReplicaSets. Those on nodes that are removed are replaced.
-func (c controller) replicate(ctx context.Context, objects []store.Object, l Layout) error {
+func (c controller) replicate(ctx context.Context, objects []store.Object, l layout.Layout) error {
 	cluster, _ := store.Cluster(objects)
 	var sets []store.Object
 	for _, o := range objects {
@@ -61,7 +62,7 @@ func (c controller) replicate(ctx context.Context, objects []store.Object, l Lay
 }
 
 // bind binds the pods without a node.
-func (c controller) bind(ctx context.Context, objects []store.Object, l Layout) error {
+func (c controller) bind(ctx context.Context, objects []store.Object, l layout.Layout) error {
 	cluster, _ := store.Cluster(objects)
 	cluster.Nodes = nil // the layout has the nodes
 	cluster.Pods = slices.DeleteFunc(cluster.Pods, func(p model.Pod) bool { return p.Node != "" && !l.Has(p.Node) })
@@ -89,9 +90,4 @@ func (c controller) bind(ctx context.Context, objects []store.Object, l Layout) 
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Has reports whether the layout has a node.
-func (l Layout) Has(name string) bool {
-	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.Name == name })
 }

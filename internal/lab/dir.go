@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/lab/cut"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
@@ -67,9 +68,9 @@ func (d Dir) Node(node string, elem ...string) string {
 
 // Marker identifies the lab of a state directory.
 type Marker struct {
-	Version int    `json:"weftLab"`
-	Phase   string `json:"phase"` // starting, up, going
-	Layout  Layout `json:"layout"`
+	Version int           `json:"weftLab"`
+	Phase   string        `json:"phase"` // starting, up, going
+	Layout  layout.Layout `json:"layout"`
 	// Created is when up was called; zero for a lab of an older version.
 	Created time.Time `json:"created,omitzero"`
 	// Agent is the program that nodes run as their agent, AgentEnv its additional environment.

@@ -10,8 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/sandbox/process"
 )
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 func quiet(string, ...any) {}
 
@@ -95,8 +100,8 @@ func TestForeignMarker(t *testing.T) {
 }
 
 func TestNameOfAnotherLab(t *testing.T) {
-	u := Up{Dir: Dir(t.TempDir()), Spec: Spec{Name: "mine"}, Logf: quiet}
-	err := u.checkExisting(Marker{Phase: phaseUp, Layout: Layout{Spec: Spec{Name: "yours"}}})
+	u := Up{Dir: Dir(t.TempDir()), Spec: layout.Spec{Name: "mine"}, Logf: quiet}
+	err := u.checkExisting(Marker{Phase: phaseUp, Layout: layout.Layout{Spec: layout.Spec{Name: "yours"}}})
 	if err == nil || !strings.Contains(err.Error(), `belongs to lab "yours", not to "mine"`) {
 		t.Errorf("got %v", err)
 	}
@@ -114,6 +119,26 @@ func TestUnusablePaths(t *testing.T) {
 		if _, _, err := Dir(path).claim(context.Background()); err == nil ||
 			!strings.Contains(err.Error(), "is not writable") {
 			t.Errorf("%s: got %v", path, err)
+		}
+	}
+}
+
+// TestPIDFileOfAnotherProcess: a PID file whose PID was reused does not count as running.
+func TestPIDFileOfAnotherProcess(t *testing.T) {
+	d := Dir(t.TempDir())
+	if err := os.MkdirAll(d.Node("node1"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	self, _ := process.Read(os.Getpid())
+	for _, c := range []struct {
+		id   process.ID
+		want bool
+	}{{self, true}, {process.ID{PID: self.PID, Start: self.Start + 1}, false}} {
+		if err := process.WriteJSON(d.pidFile("node1", roleAgent), c.id); err != nil {
+			t.Fatal(err)
+		}
+		if got := d.running("node1", roleAgent); got != c.want {
+			t.Errorf("%+v runs: %v", c.id, got)
 		}
 	}
 }

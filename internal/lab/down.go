@@ -9,6 +9,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/teardown"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
@@ -48,15 +49,15 @@ func (d Dir) Down(ctx context.Context, logf Progress) error {
 
 // takeDownLocked removes everything. Each step finds by itself what exists, independent of the layout.
 func (d Dir) takeDownLocked(ctx context.Context) error {
-	namespaces, err := d.namespacesBelow()
+	namespaces, err := teardown.Namespaces(string(d))
 	if err != nil {
 		return fmt.Errorf("namespaces of the lab: %w", err)
 	}
-	err = killAll(ctx, func() ([]process.ID, error) { return labProcesses(namespaces, string(d)) })
+	err = teardown.Kill(ctx, func() ([]process.ID, error) { return teardown.Processes(namespaces, teardown.Lab(string(d))) })
 	if err != nil {
 		return err
 	}
-	if err := unmountAll(string(d)); err != nil {
+	if err := teardown.Unmount(string(d)); err != nil {
 		return err
 	}
 	entries, err := os.ReadDir(string(d))

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/lab/cut"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -22,8 +23,8 @@ type Faults struct {
 // Cut makes the wires lose the frames of a link, which is [WIRE] [NODE [NODE]]. The cut is recorded before it takes
 // effect, so that a second Cut or Undo completes one that was killed.
 func (f Faults) Cut(ctx context.Context, args []string, oneWay bool) error {
-	return f.change(ctx, func(l Layout, have []cut.Cut) ([]cut.Cut, error) {
-		w := l.cutWires()
+	return f.change(ctx, func(l layout.Layout, have []cut.Cut) ([]cut.Cut, error) {
+		w := l.CutWires()
 		link, err := w.Parse(args, oneWay)
 		if err != nil {
 			return nil, err
@@ -34,11 +35,11 @@ func (f Faults) Cut(ctx context.Context, args []string, oneWay bool) error {
 
 // Undo undoes cuts: those of a link, or all if args is empty.
 func (f Faults) Undo(ctx context.Context, args []string, oneWay bool) error {
-	return f.change(ctx, func(l Layout, have []cut.Cut) ([]cut.Cut, error) {
+	return f.change(ctx, func(l layout.Layout, have []cut.Cut) ([]cut.Cut, error) {
 		if len(args) == 0 {
 			return nil, nil
 		}
-		w := l.cutWires()
+		w := l.CutWires()
 		link, err := w.Parse(args, oneWay)
 		if err != nil {
 			return nil, err
@@ -47,7 +48,7 @@ func (f Faults) Undo(ctx context.Context, args []string, oneWay bool) error {
 	})
 }
 
-func (f Faults) change(ctx context.Context, next func(Layout, []cut.Cut) ([]cut.Cut, error)) error {
+func (f Faults) change(ctx context.Context, next func(layout.Layout, []cut.Cut) ([]cut.Cut, error)) error {
 	unlock, m, err := f.Dir.LockUp(ctx)
 	if err != nil {
 		return err
@@ -116,7 +117,7 @@ func (d Dir) LockUp(ctx context.Context) (unlock func(), m Marker, err error) {
 
 // applyCuts makes the wires lose what the marker names, and nothing else.
 func (d Dir) applyCuts(ctx context.Context, m Marker) error {
-	return d.onWires(func(s kernel.Spaces) error { return s.Apply(ctx, m.Layout.cuts(m.Cuts)) })
+	return d.onWires(func(s kernel.Spaces) error { return s.Apply(ctx, m.Layout.Cuts(m.Cuts)) })
 }
 
 // cutProblem returns how the wires differ from the cuts of the marker, or "".
@@ -126,7 +127,7 @@ func (d Dir) cutProblem(ctx context.Context, m Marker) string {
 	}
 	problem := ""
 	err := d.onWires(func(s kernel.Spaces) error {
-		differences, err := s.Diff(ctx, m.Layout.cuts(m.Cuts))
+		differences, err := s.Diff(ctx, m.Layout.Cuts(m.Cuts))
 		if len(differences) > 0 {
 			problem = fmt.Sprintf("cuts are not in effect: repeat `weft lab cut`: %v", differences[0])
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cli/graph"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
@@ -21,7 +22,7 @@ type MeshStatus struct {
 
 // Diagram draws the lab, with tunnels as additional wires. meshes has the status of meshes by node name, as far as it is
 // known.
-func (st Status) Diagram(l Layout, meshes map[string]MeshStatus) graph.Diagram {
+func (st Status) Diagram(l layout.Layout, meshes map[string]MeshStatus) graph.Diagram {
 	d := graph.Diagram{Title: st.title()}
 	for _, s := range st.Skipped {
 		d.Lines = append(d.Lines, s.Name+": "+s.Reason)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
@@ -37,7 +38,7 @@ func TestDiagram(t *testing.T) {
 	two := meshes["node2"]
 	two.Drift = []string{"route 10.244.1.0/24 is missing"}
 	meshes["node2"] = two
-	d := st.Diagram(Layout{Wires: []Wire{{Name: "wire0", Prefixes: []netip.Prefix{prefix("192.168.0.0/24")}}}}, meshes)
+	d := st.Diagram(layout.Layout{Wires: []layout.Wire{{Name: "wire0", Prefixes: []netip.Prefix{prefix("192.168.0.0/24")}}}}, meshes)
 	if len(d.Wires) != 2 || !d.Wires[1].Tunnel || d.Wires[1].Name != "vxlan flannel.1" {
 		t.Errorf("wires: %+v", d.Wires)
 	}
@@ -53,7 +54,7 @@ func TestDiagram(t *testing.T) {
 			}
 		}
 	}
-	if withoutPath := st.Diagram(Layout{Wires: []Wire{{Name: "wire0"}}}, nil); len(withoutPath.Wires) != 1 || withoutPath.Nodes[1].Bad {
+	if withoutPath := st.Diagram(layout.Layout{Wires: []layout.Wire{{Name: "wire0"}}}, nil); len(withoutPath.Wires) != 1 || withoutPath.Nodes[1].Bad {
 		t.Errorf("without meshes: %+v", withoutPath)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/weft-net/weft/internal/lab/teardown"
 )
 
 // Listed is a lab of this host. The keys of its JSON form are stable.
@@ -100,9 +102,9 @@ func candidates() ([]candidate, error) {
 		c.info = info
 		out = append(out, c)
 	}
-	points, err := mountsBelow("/")
+	points, err := teardown.Mounts("/")
 	for _, p := range points {
-		if dir, ok := strings.CutSuffix(p.path, "/ns/"+wires); ok && p.kind == "nsfs" {
+		if dir, ok := strings.CutSuffix(p.Path, "/ns/"+wires); ok && p.Kind == "nsfs" {
 			add(candidate{dir: dir})
 		}
 	}
@@ -117,7 +119,7 @@ func candidates() ([]candidate, error) {
 			continue // it ended, or is another user's
 		}
 		for _, v := range bytes.Split(b, []byte{0}) {
-			if dir, ok := strings.CutPrefix(string(v), labVar+"=/"); ok {
+			if dir, ok := strings.CutPrefix(string(v), teardown.Variable+"=/"); ok {
 				add(candidate{dir: "/" + dir})
 				if pid, err := strconv.Atoi(filepath.Base(p)); err == nil {
 					add(candidate{dir: "/" + dir, process: pid})

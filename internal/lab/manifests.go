@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/pod"
@@ -22,7 +22,7 @@ import (
 
 // fillStore creates the lab's store: it copies the manifests, adds nodes, the pods of VMs and namespaces, and schedules
 // all pods. It returns the pods, the VMs, and the names of objects that nothing in a lab handles.
-func (u Up) fillStore(ctx context.Context, l Layout) (pods []model.Pod, vms []labVM, others []string, err error) {
+func (u Up) fillStore(ctx context.Context, l layout.Layout) (pods []model.Pod, vms []labVM, others []string, err error) {
 	d := u.Dir
 	if err := os.MkdirAll(d.Store(), 0o755); err != nil {
 		return nil, nil, nil, fmt.Errorf("store: %w", err)
@@ -182,7 +182,7 @@ func validatePods(s *dir.Store, pods []model.Pod) error {
 }
 
 // schedule assigns a node to each pod: its nodeName, or the node with the fewest pods.
-func schedule(c model.Cluster, l Layout) ([]model.Pod, error) {
+func schedule(c model.Cluster, l layout.Layout) ([]model.Pod, error) {
 	load := map[string]int{}
 	for _, n := range l.Nodes {
 		load[n.Name] = 0
@@ -219,9 +219,9 @@ func schedule(c model.Cluster, l Layout) ([]model.Pod, error) {
 	return pods, nil
 }
 
-func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
+func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l layout.Layout) error {
 	for _, n := range l.Nodes {
-		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.addrs()}
+		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.AllAddrs()}
 		o, err := store.NodeObject(node)
 		if err != nil {
 			return err
@@ -246,23 +246,6 @@ func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) er
 		}
 	}
 	return nil
-}
-
-// addrs returns the node's addresses on all wires, beginning with those on the first, which peers use.
-func (n Node) addrs() []netip.Addr {
-	var out []netip.Addr
-	for w := range n.Addrs {
-		out = append(out, n.addrsOn(w)...)
-	}
-	return out
-}
-
-func (n Node) addrsOn(wire int) []netip.Addr {
-	var out []netip.Addr
-	for _, p := range n.Addrs[wire] {
-		out = append(out, p.Addr())
-	}
-	return out
 }
 
 func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.Pod) error {

@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,11 +14,14 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 )
 
-func testLayout(t *testing.T) Layout {
+func testLayout(t *testing.T) layout.Layout {
 	t.Helper()
-	l, err := Spec{Name: "t", Nodes: 3, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Layout()
+	l, err := layout.Spec{Name: "t", Nodes: 3, Wires: 2, ClusterCIDRs: []netip.Prefix{
+		netip.MustParsePrefix("10.42.0.0/16"), netip.MustParsePrefix("fd42::/48"),
+	}}.Layout()
 	if err != nil {
 		t.Fatal(err)
 	}

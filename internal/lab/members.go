@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/layout"
+	"github.com/weft-net/weft/internal/lab/teardown"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox/process"
@@ -51,7 +53,7 @@ func (r Restart) Node(ctx context.Context, name string) error {
 		Dir: r.Dir, Spec: m.Layout.Spec, Self: r.Self, Env: r.Env, Logf: r.Logf, AgentEnv: m.AgentEnv,
 		Agent: cmp.Or(m.Agent, filepath.Join(filepath.Dir(r.Self), "weft-agent")),
 	}
-	if err := u.startRole(ctx, m.Layout.findNode(name), role, func(error) {}); err != nil {
+	if err := u.startRole(ctx, m.Layout.Find(name), role, func(error) {}); err != nil {
 		return fmt.Errorf("%w; its log is %s", err, r.Dir.Node(name, role+".log"))
 	}
 	r.Logf("%s of %s restarted", role, name)
@@ -59,7 +61,7 @@ func (r Restart) Node(ctx context.Context, name string) error {
 }
 
 // startRole starts one process of a node, and waits until it listens.
-func (u Up) startRole(ctx context.Context, n Node, role string, died func(error)) error {
+func (u Up) startRole(ctx context.Context, n layout.Node, role string, died func(error)) error {
 	ns, err := netns.Open(u.Dir.NS(n.Name))
 	if err != nil {
 		return err
@@ -117,7 +119,7 @@ func (d Dir) roleProcesses(node, role string) ([]process.ID, error) {
 	var out []process.ID
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || netnsOf(pid) != ns.Ino {
+		if err != nil || teardown.NetNS(pid) != ns.Ino {
 			continue
 		}
 		b, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/vm/downtime"
@@ -113,16 +114,16 @@ func (j *migrator) prepare(ctx context.Context, marker Marker) error {
 }
 
 // check returns an error if the VM cannot migrate.
-func (j *migrator) check(l Layout) error {
+func (j *migrator) check(l layout.Layout) error {
 	var names []string
 	for _, n := range l.Nodes {
 		names = append(names, n.Name)
 	}
 	switch {
-	case !l.Spec.usesPools():
+	case !l.Spec.UsesPools():
 		return model.Errorf(model.CodeInvalidConf, "bring the lab up with --addresses pools",
 			"VM %s cannot keep its addresses on another node, because each node has a pod CIDR of its own", j.source.Key())
-	case l.findNode(j.Node).Addrs[0] == nil:
+	case l.Find(j.Node).Addrs[0] == nil:
 		return model.Errorf(model.CodeInvalidConf, fmt.Sprintf("the lab's nodes are %v", names), "node %q not found", j.Node)
 	case j.source.Node == j.Node:
 		return model.Errorf(model.CodeInvalidConf, "choose another node", "VM %s is on %s already", j.source.Key(), j.Node)
@@ -131,7 +132,7 @@ func (j *migrator) check(l Layout) error {
 }
 
 // run starts the target, migrates the VM and removes the source.
-func (j *migrator) run(ctx context.Context, l Layout) (out Migration, err error) {
+func (j *migrator) run(ctx context.Context, l layout.Layout) (out Migration, err error) {
 	started := time.Now()
 	uncanceled := context.WithoutCancel(ctx)
 	out = Migration{

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
@@ -19,7 +20,7 @@ func TestCheckMigration(t *testing.T) {
 		{"pools", "node1", "VM far/vm1 is on node1 already"},
 		{"pools", "node9", `node "node9" not found`},
 	} {
-		s := Spec{
+		s := layout.Spec{
 			Name: "lab", Nodes: 2, Wires: 1, ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.42.0.0/16")},
 			Addresses: c.addresses,
 		}

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/layout"
+	"github.com/weft-net/weft/internal/lab/teardown"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -67,10 +69,10 @@ func (u Up) linkPlugins() error {
 }
 
 // conflist returns a node's network configuration for the agent: the plugin of the design, and portmap.
-func (d Dir) conflist(s Spec, n Node) ([]byte, error) {
+func (d Dir) conflist(s layout.Spec, n layout.Node) ([]byte, error) {
 	type object = map[string]any
-	link := s.link(n, d.Node(n.Name, "ipam"))
-	if mtu := s.podMTU(); mtu != 0 {
+	link := s.Plugin(n, d.Node(n.Name, "ipam"))
+	if mtu := s.PodMTU(); mtu != 0 {
 		link["mtu"] = mtu
 	}
 	plugins := []any{
@@ -92,7 +94,7 @@ func (d Dir) conflist(s Spec, n Node) ([]byte, error) {
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
 // startNode writes a node's configuration and starts its processes. It calls died when one of them exits.
-func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
+func (u Up) startNode(ctx context.Context, n layout.Node, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
 		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
 			return u.Dir.unwritable(err)
@@ -113,7 +115,7 @@ func (u Up) startNode(ctx context.Context, n Node, died func(error)) error {
 	return nil
 }
 
-func (u Up) command(n Node, role string) []string {
+func (u Up) command(n layout.Node, role string) []string {
 	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
 	if role == roleAgent {
 		return []string{
@@ -146,7 +148,7 @@ func (u Up) startProcess(ns *netns.NS, node, role string, argv []string, died fu
 	cmd := exec.Command(argv[0], argv[1:]...)
 	// The standalone plugins that the runtime executes (loopback) also have their journal in the lab.
 	cmd.Dir, cmd.Env = "/",
-		append([]string{labVar + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
+		append([]string{teardown.Variable + "=" + string(u.Dir), "WEFT_JOURNAL_DIR=" + u.Dir.Node(node, "journal")}, u.Env...)
 	if role == roleAgent {
 		cmd.Env = append(cmd.Env, u.AgentEnv...)
 	}

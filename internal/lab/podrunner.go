@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/sandbox/pod"
@@ -105,7 +106,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 }
 
 // leads reports whether this runner runs the lab's controller: that of the first node whose runtime is running.
-func (r *podRunner) leads(l Layout) bool {
+func (r *podRunner) leads(l layout.Layout) bool {
 	for _, n := range l.Nodes {
 		if n.Name == r.Node || r.Dir.running(n.Name, roleSandbox) {
 			return n.Name == r.Node
@@ -179,7 +180,7 @@ func (r *podRunner) stop(ctx context.Context, key podKey) error {
 }
 
 // start runs a pod in the background.
-func (r *podRunner) start(ctx context.Context, l Layout, c model.Cluster, p model.Pod) error {
+func (r *podRunner) start(ctx context.Context, l layout.Layout, c model.Cluster, p model.Pod) error {
 	key := podKey{p.Namespace, p.Name}
 	o, err := r.store.Get(store.PodKey(p.Namespace, p.Name))
 	if err != nil || r.tried[key] == o.Version {
@@ -211,7 +212,7 @@ func (r *podRunner) start(ctx context.Context, l Layout, c model.Cluster, p mode
 		defer cancel()
 		running, err := u.runPod(ctx, r.store, p)
 		if err == nil {
-			err = writePodStatus(ctx, r.store, l.findNode(p.Node), running)
+			err = writePodStatus(ctx, r.store, l.Find(p.Node), running)
 		}
 		if err != nil && ctx.Err() == nil {
 			r.Log.Error("pod of the lab's store failed to start", "pod", p.Namespace+"/"+p.Name, "err", err)

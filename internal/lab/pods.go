@@ -15,6 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 )
@@ -32,7 +33,7 @@ func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d
 func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
 // runPods runs each pod on its node and writes its status to the store. If some pods fail, it returns an incompleteError.
-func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
+func (u Up) runPods(ctx context.Context, l layout.Layout, pods []model.Pod) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
 		return err
@@ -44,7 +45,7 @@ func (u Up) runPods(ctx context.Context, l Layout, pods []model.Pod) error {
 		group.Go(func() error {
 			running, err := u.runPod(ctx, s, p)
 			if err == nil {
-				err = writePodStatus(ctx, s, l.findNode(p.Node), running)
+				err = writePodStatus(ctx, s, l.Find(p.Node), running)
 			}
 			if err != nil && ctx.Err() == nil {
 				failed[i] = fmt.Sprintf("pod %s/%s on %s: %v", p.Namespace, p.Name, p.Node, err)
@@ -126,8 +127,8 @@ func startError(p sandbox.Pod) error {
 }
 
 // writePodStatus writes a pod's status to the store, as a kubelet does.
-func writePodStatus(ctx context.Context, s *dir.Store, n Node, p sandbox.Pod) error {
-	host := n.addrsOn(0)
+func writePodStatus(ctx context.Context, s *dir.Store, n layout.Node, p sandbox.Pod) error {
+	host := n.AddrsOn(0)
 	status := store.PodStatus{Phase: p.State, IPs: podIPs(p), HostIP: host[0]}
 	if p.HostNetwork {
 		status.IPs = host
@@ -151,21 +152,11 @@ func podIPs(p sandbox.Pod) []netip.Addr {
 	return out
 }
 
-// findNode returns the node with a name, or a node without addresses.
-func (l Layout) findNode(name string) Node {
-	for _, n := range l.Nodes {
-		if n.Name == name {
-			return n
-		}
-	}
-	return Node{Name: name, Addrs: [][]netip.Prefix{nil}}
-}
-
 type podKey struct{ namespace, name string }
 
 // runningPods lists the pods of all nodes' runtimes. If some runtimes do not respond, it returns the other pods and an
 // error.
-func (d Dir) runningPods(ctx context.Context, l Layout) (map[podKey]sandbox.Pod, error) {
+func (d Dir) runningPods(ctx context.Context, l layout.Layout) (map[podKey]sandbox.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	lists := make([][]sandbox.Pod, len(l.Nodes))

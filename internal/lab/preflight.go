@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/limits"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -24,7 +25,7 @@ func (u Up) preflight(ctx context.Context) error {
 	if err := (limits.Lab{Nodes: u.Spec.Nodes, Pods: u.pods()}).Check("/proc"); err != nil {
 		return err
 	}
-	return u.Spec.checkKernel(ctx)
+	return checkKernel(ctx, u.Spec)
 }
 
 // pods estimates the number of pods of the manifests. What cannot be read is reported later, with its path.
@@ -49,7 +50,7 @@ func (u Up) pods() int {
 }
 
 // checkKernel creates each kind of link that the lab needs in a temporary namespace.
-func (s Spec) checkKernel(ctx context.Context) error {
+func checkKernel(ctx context.Context, s layout.Spec) error {
 	ns, err := netns.Anonymous()
 	if err != nil {
 		return err
@@ -60,7 +61,7 @@ func (s Spec) checkKernel(ctx context.Context) error {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
-	for _, links := range s.probeLinks() {
+	for _, links := range probeLinks(s) {
 		f := state.Fragment{Owner: "lab/probe"}
 		f.Host.Links = links
 		err := kernel.Spaces{Host: conn}.Apply(ctx, f)
@@ -91,7 +92,7 @@ func unsupported(encapsulation, feature string, err error) error {
 
 // probeLinks returns one or two links of each kind that the lab needs. WireGuard is not among them: if the kernel does not
 // support it, the agent encapsulates in user space.
-func (s Spec) probeLinks() [][]state.Link {
+func probeLinks(s layout.Spec) [][]state.Link {
 	end := func(name, other string) state.Link {
 		return state.Link{Name: name, Kind: state.Veth, Peer: &state.Peer{Space: state.Host, Name: other}}
 	}

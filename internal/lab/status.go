@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/lab/cut"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -200,10 +201,10 @@ func (d Dir) podStatus(p model.Pod, running sandbox.Pod) PodStatus {
 	return ps
 }
 
-func (d Dir) nodeStatus(n Node, pods int) NodeStatus {
-	ns := NodeStatus{Name: n.Name, IPs: n.addrsOn(0), PodCIDRs: n.PodCIDRs, Netns: d.NS(n.Name), Pods: pods}
+func (d Dir) nodeStatus(n layout.Node, pods int) NodeStatus {
+	ns := NodeStatus{Name: n.Name, IPs: n.AddrsOn(0), PodCIDRs: n.PodCIDRs, Netns: d.NS(n.Name), Pods: pods}
 	for w := range n.Addrs {
-		ns.Wires = append(ns.Wires, n.addrsOn(w))
+		ns.Wires = append(ns.Wires, n.AddrsOn(w))
 	}
 	state := func(role string) string {
 		if d.running(n.Name, role) {

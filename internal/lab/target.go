@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -17,7 +18,7 @@ import (
 )
 
 // startTarget runs a pod on the target node, and in it a VM that waits for the migration.
-func (j *migrator) startTarget(ctx context.Context, l Layout) (target launch.Status, pod string, err error) {
+func (j *migrator) startTarget(ctx context.Context, l layout.Layout) (target launch.Status, pod string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	p, err := j.createTargetPod(ctx)
@@ -32,7 +33,7 @@ func (j *migrator) startTarget(ctx context.Context, l Layout) (target launch.Sta
 	}
 	running, err := j.up.runPod(ctx, j.store, p)
 	if err == nil {
-		err = writePodStatus(ctx, j.store, l.findNode(p.Node), running)
+		err = writePodStatus(ctx, j.store, l.Find(p.Node), running)
 	}
 	if err != nil {
 		return target, pod, fmt.Errorf("pod %s on %s: %w", pod, p.Node, err)

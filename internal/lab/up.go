@@ -12,13 +12,14 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 )
 
 // Up brings a lab up.
 type Up struct {
 	Dir  Dir
-	Spec Spec
+	Spec layout.Spec
 	// From are directories whose *.yaml files are the cluster's manifests; may be empty.
 	From []string
 	// BinDirs are directories of CNI plugins; the first with a plugin wins.
@@ -37,7 +38,7 @@ type Up struct {
 
 // Run creates the lab, or leaves nothing behind.
 func (u Up) Run(ctx context.Context) error {
-	layout, err := u.Spec.Layout()
+	l, err := u.Spec.Layout()
 	if err != nil {
 		return err
 	}
@@ -69,7 +70,7 @@ func (u Up) Run(ctx context.Context) error {
 	creating, died := context.WithCancelCause(ctx)
 	defer died(nil)
 	var partial *incompleteError
-	switch err := u.create(creating, layout, died); {
+	switch err := u.create(creating, l, died); {
 	case errors.As(err, &partial):
 		return model.Errorf(model.CodeTryAgain, partial.hint, "lab %s in %s is incomplete: %s", u.Spec.Name, u.Dir,
 			partial.problem)
@@ -119,7 +120,7 @@ func (u Up) checkExisting(old Marker) error {
 }
 
 // alive reports whether every process of the lab is running.
-func (d Dir) alive(l Layout) bool {
+func (d Dir) alive(l layout.Layout) bool {
 	for _, n := range l.Nodes {
 		for _, role := range roles() {
 			if !d.running(n.Name, role) {
@@ -131,7 +132,7 @@ func (d Dir) alive(l Layout) bool {
 }
 
 // create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.
-func (u Up) create(ctx context.Context, l Layout, died context.CancelCauseFunc) error {
+func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCauseFunc) error {
 	m := Marker{Phase: phaseStarting, Layout: l, Created: time.Now(), Agent: u.Agent, AgentEnv: u.AgentEnv}
 	if err := u.Dir.write(m); err != nil {
 		return u.Dir.unwritable(err)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/teardown"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -172,7 +173,7 @@ func (u Up) startVM(m labVM, pod sandbox.Pod, died func(error), args ...string) 
 		"--agent-socket", u.Dir.AgentSocket(m.node), "--records-dir", u.Dir.Node(m.node, "vm"), "--store-dir", u.Dir.Store(),
 	}, args...)
 	cmd := exec.Command(u.Self, append(argv, dir+".yaml")...)
-	cmd.Dir, cmd.Env = "/", append([]string{labVar + "=" + string(u.Dir)}, u.Env...)
+	cmd.Dir, cmd.Env = "/", append([]string{teardown.Variable + "=" + string(u.Dir)}, u.Env...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := ns.Do(cmd.Start); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
-	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -41,7 +41,7 @@ func (c Changer) DeleteKeys(ctx context.Context, keys []store.Key, mustExist boo
 	return c.until(ctx, "not ended", func() ([]string, error) { return c.running(ctx, layout, ending) })
 }
 
-func (c Changer) delete(ctx context.Context, keys []store.Key, mustExist bool) (ending map[string]bool, l lab.Layout, err error) {
+func (c Changer) delete(ctx context.Context, keys []store.Key, mustExist bool) (ending map[string]bool, l layout.Layout, err error) {
 	unlock, m, err := c.Dir.LockUp(ctx)
 	if err != nil {
 		return nil, l, err
@@ -118,7 +118,7 @@ func podsOf(keys []store.Key, objects []store.Object) map[string]bool {
 }
 
 // running lists the pods of UIDs that some runtime has.
-func (c Changer) running(ctx context.Context, l lab.Layout, uids map[string]bool) ([]string, error) {
+func (c Changer) running(ctx context.Context, l layout.Layout, uids map[string]bool) ([]string, error) {
 	if len(uids) == 0 {
 		return nil, nil
 	}

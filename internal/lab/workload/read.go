@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/pod"
@@ -112,7 +113,7 @@ func expand(paths []string) (out []string, err error) {
 }
 
 // validate refuses what the lab cannot run, before anything is written.
-func validate(objects []store.Object, l lab.Layout) error {
+func validate(objects []store.Object, l layout.Layout) error {
 	_, problems := store.Cluster(objects)
 	errs := problems
 	for _, o := range objects {
@@ -126,7 +127,7 @@ func validate(objects []store.Object, l lab.Layout) error {
 	return err
 }
 
-func validateObject(o store.Object, l lab.Layout) error {
+func validateObject(o store.Object, l layout.Layout) error {
 	switch {
 	case o.Is("Node"):
 		if !l.Has(o.Key.Name) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package teardown
 
 import (
 	"context"
@@ -33,33 +33,33 @@ func start(t *testing.T, ns *netns.NS, env []string, argv ...string) (pid int, e
 }
 
 func TestLabProcesses(t *testing.T) {
-	d := Dir(t.TempDir())
-	ns, err := netns.New(d.NS("node1"))
+	d := t.TempDir()
+	ns, err := netns.New(filepath.Join(d, "ns", "node1"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = ns.Close(); _ = netns.Remove(d.NS("node1")) })
+	t.Cleanup(func() { _ = ns.Close(); _ = netns.Remove(filepath.Join(d, "ns", "node1")) })
 	inside, insideEnded := start(t, ns, nil, "sleep", "60")
-	_, markedEnded := start(t, nil, []string{labVar + "=" + string(d)}, "sh", "-c",
-		"unset "+labVar+"; sleep 60 & wait")
-	other, _ := start(t, nil, []string{labVar + "=" + string(d) + "2"}, "sleep", "60")
+	_, markedEnded := start(t, nil, []string{Variable + "=" + d}, "sh", "-c",
+		"unset "+Variable+"; sleep 60 & wait")
+	other, _ := start(t, nil, []string{Variable + "=" + d + "2"}, "sleep", "60")
 
 	// Another lab has the same path in another mount namespace.
-	hidden, _ := start(t, nil, []string{labVar + "=" + string(d)}, "unshare", "--mount", "sh", "-ec",
-		"mount -t tmpfs weft-other "+string(d)+"; exec sleep 60")
+	hidden, _ := start(t, nil, []string{Variable + "=" + d}, "unshare", "--mount", "sh", "-ec",
+		"mount -t tmpfs weft-other "+d+"; exec sleep 60")
 
-	namespaces, err := d.namespacesBelow()
+	namespaces, err := Namespaces(d)
 	if err != nil {
 		t.Fatal(err)
 	}
-	find := func() ([]process.ID, error) { return labProcesses(namespaces, string(d)) }
+	find := func() ([]process.ID, error) { return Processes(namespaces, Lab(d)) }
 	eventually(t, "process in the namespace, process with the variable, and its child", func() bool {
 		found, err := find()
 		return err == nil && len(found) == 3 &&
 			slices.ContainsFunc(found, func(p process.ID) bool { return p.PID == inside }) &&
 			!slices.ContainsFunc(found, func(p process.ID) bool { return p.PID == other || p.PID == os.Getpid() })
 	})
-	if err := killAll(context.Background(), find); err != nil {
+	if err := Kill(context.Background(), find); err != nil {
 		t.Fatal(err)
 	}
 	for _, ended := range []<-chan error{insideEnded, markedEnded} {
@@ -78,8 +78,8 @@ func TestLabProcesses(t *testing.T) {
 
 // TestOwnNamespace: if the test's own namespace is mounted in a state directory, its processes are not killed.
 func TestOwnNamespace(t *testing.T) {
-	d := Dir(t.TempDir())
-	path := filepath.Join(string(d), "ns", "own")
+	d := t.TempDir()
+	path := filepath.Join(d, "ns", "own")
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -87,35 +87,15 @@ func TestOwnNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	nettest.Run(t, nil, "mount", "--bind", "/proc/self/ns/net", path)
-	got, err := d.namespacesBelow()
+	got, err := Namespaces(d)
 	if err != nil || len(got) != 0 {
 		t.Errorf("got %v, %v; want none", got, err)
 	}
-	if err := unmountAll(string(d)); err != nil {
+	if err := Unmount(d); err != nil {
 		t.Error(err)
 	}
-	if left, err := mountsBelow(string(d)); err != nil || len(left) != 0 {
+	if left, err := Mounts(d); err != nil || len(left) != 0 {
 		t.Errorf("still mounted: %v, %v", left, err)
-	}
-}
-
-// TestPIDFileOfAnotherProcess: a PID file whose PID was reused does not count as running.
-func TestPIDFileOfAnotherProcess(t *testing.T) {
-	d := Dir(t.TempDir())
-	if err := os.MkdirAll(d.Node("node1"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	self, _ := process.Read(os.Getpid())
-	for _, c := range []struct {
-		id   process.ID
-		want bool
-	}{{self, true}, {process.ID{PID: self.PID, Start: self.Start + 1}, false}} {
-		if err := process.WriteJSON(d.pidFile("node1", roleAgent), c.id); err != nil {
-			t.Fatal(err)
-		}
-		if got := d.running("node1", roleAgent); got != c.want {
-			t.Errorf("%+v runs: %v", c.id, got)
-		}
 	}
 }
 

@@ -7,52 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strconv"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// link returns the configuration of the plugin that attaches pods to a node, with its IPAM.
-func (s Spec) link(n Node, dataDir string) map[string]any {
-	type object = map[string]any
-	var ranges, routes []any
-	for _, p := range n.PodCIDRs {
-		ranges = append(ranges, []any{object{"subnet": p.String()}})
-		all := "0.0.0.0/0"
-		if p.Addr().Is6() {
-			all = "::/0"
-		}
-		routes = append(routes, object{"dst": all})
-	}
-	ipam := object{"type": "host-local", "dataDir": dataDir, "ranges": ranges}
-	if s.Design == "bridge" {
-		ipam["routes"] = routes
-		return object{"type": "bridge", "bridge": "weft0", "isGateway": true, "hairpinMode": true, "ipam": ipam}
-	}
-	if s.usesPools() {
-		ipam = object{"type": "calico-ipam"}
-		for _, family := range []int{4, 6} {
-			ipam[fmt.Sprintf("assign_ipv%d", family)] = strconv.FormatBool(s.hasFamily(family))
-		}
-	}
-	return object{"type": "calico", "policy": object{"type": "k8s"}, "ipam": ipam}
-}
-
-// hasFamily reports whether the cluster has addresses of a family (4 or 6).
-func (s Spec) hasFamily(family int) bool {
-	for _, c := range s.ClusterCIDRs {
-		if c.Addr().Is4() == (family == 4) {
-			return true
-		}
-	}
-	return false
-}
-
 // writePools creates a pool for each of the cluster's prefixes, unless the manifests have a pool that overlaps it.
-func writePools(ctx context.Context, s *dir.Store, c model.Cluster, l Layout) error {
-	if !l.Spec.usesPools() {
+func writePools(ctx context.Context, s *dir.Store, c model.Cluster, l layout.Layout) error {
+	if !l.Spec.UsesPools() {
 		return nil
 	}
 	var errs []error

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+// Package layout computes the names, addresses and links of a lab's nodes and wires from its specification.
+package layout
 
 import (
 	"fmt"
@@ -34,14 +35,14 @@ type Spec struct {
 	Addresses string `json:"addresses,omitempty"`
 }
 
-// usesPools reports whether pods get addresses from blocks.
-func (s Spec) usesPools() bool { return s.Addresses == "pools" }
+// UsesPools reports whether pods get addresses from blocks.
+func (s Spec) UsesPools() bool { return s.Addresses == "pools" }
 
 // wireMTU is the MTU of the wires, in bytes.
 const wireMTU = 1500
 
-// podMTU returns the MTU of pods with a tunneling backend, or 0 without a tunnel.
-func (s Spec) podMTU() int {
+// PodMTU returns the MTU of pods with a tunneling backend, or 0 without a tunnel.
+func (s Spec) PodMTU() int {
 	family := 4
 	if slices.ContainsFunc(s.ClusterCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() }) {
 		family = 6
@@ -96,7 +97,7 @@ func (s Spec) Layout() (Layout, error) {
 			n.Addrs = append(n.Addrs, []netip.Prefix{nthAddr(w.Prefixes[0], i+1), nthAddr(w.Prefixes[1], i+1)})
 		}
 		for _, c := range s.ClusterCIDRs {
-			if s.usesPools() {
+			if s.UsesPools() {
 				break
 			}
 			p, err := nodeCIDR(c, i, s.Nodes)
@@ -133,7 +134,7 @@ func (s Spec) check() error {
 	case s.Encapsulation == "ipip" && s.hasFamily(6):
 		return model.Errorf(model.CodeInvalidConf, "choose IPv4 only, for example --cluster-cidr 10.42.0.0/16",
 			"encapsulation ipip supports IPv4 only, but the cluster CIDR has IPv6")
-	case s.usesPools() && s.Design == "bridge":
+	case s.UsesPools() && s.Design == "bridge":
 		return model.Errorf(model.CodeInvalidConf, "use design routed, or addresses podCIDRs",
 			"design bridge does not support addresses from pools")
 	}
@@ -193,4 +194,37 @@ func nodeCIDR(c netip.Prefix, i, n int) (netip.Prefix, error) {
 	sum.Add(sum, new(big.Int).Lsh(big.NewInt(int64(i)), uint(whole-bits)))
 	a, _ := netip.AddrFromSlice(sum.FillBytes(make([]byte, whole/8)))
 	return netip.PrefixFrom(a, bits), nil
+}
+
+// Has reports whether the layout has a node.
+func (l Layout) Has(name string) bool {
+	return slices.ContainsFunc(l.Nodes, func(n Node) bool { return n.Name == name })
+}
+
+// Find returns the node with a name, or a node without addresses.
+func (l Layout) Find(name string) Node {
+	for _, n := range l.Nodes {
+		if n.Name == name {
+			return n
+		}
+	}
+	return Node{Name: name, Addrs: [][]netip.Prefix{nil}}
+}
+
+// AllAddrs returns the node's addresses on all wires, beginning with those on the first, which peers use.
+func (n Node) AllAddrs() []netip.Addr {
+	var out []netip.Addr
+	for w := range n.Addrs {
+		out = append(out, n.AddrsOn(w)...)
+	}
+	return out
+}
+
+// AddrsOn returns the node's addresses on a wire.
+func (n Node) AddrsOn(wire int) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range n.Addrs[wire] {
+		out = append(out, p.Addr())
+	}
+	return out
 }

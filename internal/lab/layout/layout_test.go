@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package layout
 
 import (
 	"errors"
@@ -22,6 +22,15 @@ func prefixes(s string) []netip.Prefix {
 	return out
 }
 
+// text joins prefixes.
+func text(in []netip.Prefix) string {
+	var out []string
+	for _, p := range in {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, " ")
+}
+
 func TestLayout(t *testing.T) {
 	l, err := Spec{Name: "t", Nodes: 2, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Layout()
 	if err != nil {
@@ -31,9 +40,9 @@ func TestLayout(t *testing.T) {
 	for _, n := range l.Nodes {
 		line := n.Name
 		for _, w := range n.Addrs {
-			line += " " + strings.Join(toStrings(w), " ")
+			line += " " + text(w)
 		}
-		got = append(got, line+" pods "+strings.Join(toStrings(n.PodCIDRs), " "))
+		got = append(got, line+" pods "+text(n.PodCIDRs))
 	}
 	want := []string{
 		"node1 172.18.0.1/24 fd18::1/64 172.18.1.1/24 fd18:0:0:1::1/64 pods 10.42.1.0/24 fd42:0:0:1::/64",
