@@ -84,12 +84,14 @@ func (p PodStatus) finished() bool { return p.State == "Succeeded" || p.State ==
 // reportAfter is the time after which up reports that it waits for connectivity.
 const reportAfter = 5 * time.Second
 
-// awaitConnectivity waits until all nodes reach each other's pods.
-func (u Up) awaitConnectivity(ctx context.Context) error {
+// awaitConnectivity waits until all nodes reach each other's pods, but for nodes that have failed.
+func (u Up) awaitConnectivity(ctx context.Context, failedNodes map[string]bool) error {
 	st, err := u.Dir.Status(ctx)
 	if err != nil {
 		return err
 	}
+	st.Nodes = slices.DeleteFunc(st.Nodes, func(n NodeStatus) bool { return failedNodes[n.Name] })
+	st.Pods = slices.DeleteFunc(st.Pods, func(p PodStatus) bool { return failedNodes[p.Node] })
 	sample := st.onePodPerNode()
 	started, reported := time.Now(), false
 	for timeout := 300 * time.Millisecond; ; timeout = min(timeout+timeout/4, 2*time.Second) {

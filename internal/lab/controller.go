@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -21,7 +22,7 @@ import (
 type controller struct{ store *dir.Store }
 
 func (c controller) sync(ctx context.Context, objects []store.Object, l layout.Layout) error {
-	err := c.replicate(ctx, objects, l)
+	err := errors.Join(c.collect(ctx, objects, l), c.replicate(ctx, objects))
 	now, listErr := c.store.List("")
 	if listErr != nil {
 		return errors.Join(err, listErr)
@@ -29,8 +30,24 @@ func (c controller) sync(ctx context.Context, objects []store.Object, l layout.L
 	return errors.Join(err, c.bind(ctx, now, l))
 }
 
-// replicate creates and deletes the pods of Deployments and ReplicaSets. Those on nodes that are removed are replaced.
-func (c controller) replicate(ctx context.Context, objects []store.Object, l layout.Layout) error {
+// collect deletes the pods on nodes that were removed, as the pod garbage collector of a cluster. The objects must be older
+// than the layout.
+func (c controller) collect(ctx context.Context, objects []store.Object, l layout.Layout) error {
+	cluster, _ := store.Cluster(objects)
+	var errs []error
+	for _, p := range cluster.Pods {
+		if p.Node == "" || l.Has(p.Node) {
+			continue
+		}
+		if err := c.store.Delete(ctx, store.PodKey(p.Namespace, p.Name), ""); err != nil && !errors.Is(err, store.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("pod %s/%s: %w", p.Namespace, p.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// replicate creates and deletes the pods of Deployments and ReplicaSets.
+func (c controller) replicate(ctx context.Context, objects []store.Object) error {
 	cluster, _ := store.Cluster(objects)
 	var sets []store.Object
 	for _, o := range objects {
@@ -38,17 +55,9 @@ func (c controller) replicate(ctx context.Context, objects []store.Object, l lay
 			sets = append(sets, o)
 		}
 	}
-	var lost []store.Key
-	pods := slices.DeleteFunc(cluster.Pods, func(p model.Pod) bool {
-		gone := p.Node != "" && !l.Has(p.Node) && p.Annotations[replicas.OwnerAnnotation] != ""
-		if gone {
-			lost = append(lost, store.PodKey(p.Namespace, p.Name))
-		}
-		return gone
-	})
-	change, err := replicas.Plan(sets, pods, replicas.NewUID)
+	change, err := replicas.Plan(sets, cluster.Pods, replicas.NewUID)
 	errs := []error{err}
-	for _, key := range append(lost, change.Delete...) {
+	for _, key := range change.Delete {
 		if err := c.store.Delete(ctx, key, ""); err != nil && !errors.Is(err, store.ErrNotFound) {
 			errs = append(errs, fmt.Errorf("%s: %w", key, err))
 		}
@@ -70,13 +79,13 @@ func (c controller) bind(ctx context.Context, objects []store.Object, l layout.L
 	for _, p := range cluster.Pods {
 		unbound[podKey{p.Namespace, p.Name}] = p.Node == ""
 	}
-	pods, err := schedule(cluster, l)
+	pods, err := schedule(cluster, l, Unschedulable(objects))
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, p := range pods {
-		if !unbound[podKey{p.Namespace, p.Name}] {
+		if p.Node == "" || !unbound[podKey{p.Namespace, p.Name}] {
 			continue
 		}
 		_, err := c.store.Modify(ctx, store.PodKey(p.Namespace, p.Name), func(fields map[string]any) error {
@@ -90,4 +99,20 @@ func (c controller) bind(ctx context.Context, objects []store.Object, l layout.L
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// Unschedulable returns the nodes to which no pods are bound, by spec.unschedulable of the Node objects.
+func Unschedulable(objects []store.Object) map[string]bool {
+	out := map[string]bool{}
+	for _, o := range objects {
+		var in struct {
+			Spec struct {
+				Unschedulable bool `json:"unschedulable"`
+			} `json:"spec"`
+		}
+		if o.Is("Node") && json.Unmarshal(o.Raw, &in) == nil && in.Spec.Unschedulable {
+			out[o.Key.Name] = true
+		}
+	}
+	return out
 }

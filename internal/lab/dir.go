@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/flock"
 	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/lab/layout"
+	"github.com/weft-net/weft/internal/lab/wires"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
@@ -25,7 +26,9 @@ type Dir string
 const (
 	markerName = "lab.json"
 	lockName   = "lock"
-	// maxSocket is the length of the longest socket path in a state directory; the kernel's limit is 107 bytes in all.
+	// maxPath is the kernel's limit of a socket's path, in bytes.
+	maxPath = 107
+	// maxSocket is the length of the longest socket path in a state directory that `weft lab up` creates.
 	maxSocket = len("/nodes/node200/sandbox/sandbox.sock")
 )
 
@@ -41,11 +44,20 @@ func At(path string) (Dir, error) {
 	if err != nil {
 		return "", fmt.Errorf("state directory %q: %w", path, err)
 	}
-	if len(abs)+maxSocket > 107 {
-		return "", model.Errorf(model.CodeInvalidConf, fmt.Sprintf("choose a path of at most %d bytes", 107-maxSocket),
+	if len(abs)+maxSocket > maxPath {
+		return "", model.Errorf(model.CodeInvalidConf, fmt.Sprintf("choose a path of at most %d bytes", maxPath-maxSocket),
 			"state directory %q is too long for the sockets in it", abs)
 	}
 	return Dir(abs), nil
+}
+
+// CheckNode returns an error if the sockets of a node of this name do not fit into the state directory.
+func (d Dir) CheckNode(name string) error {
+	const sockets = "/sandbox/sandbox.sock"
+	if len(d.Node(name))+len(sockets) > maxPath {
+		return model.Errorf(model.CodeInvalidConf, "choose a shorter name", "node %q: the name is too long for the sockets in %s", name, d)
+	}
+	return nil
 }
 
 func (d Dir) at(elem ...string) string {
@@ -54,6 +66,9 @@ func (d Dir) at(elem ...string) string {
 
 // NS returns the path of a node's network namespace.
 func (d Dir) NS(node string) string { return d.at("ns", node) }
+
+// Net returns the lab's network.
+func (d Dir) Net() wires.Net { return wires.Net{NS: d.NS} }
 
 // Store returns the directory of the cluster's manifests.
 func (d Dir) Store() string { return d.at("store") }
@@ -76,6 +91,10 @@ type Marker struct {
 	// Agent is the program that nodes run as their agent, AgentEnv its additional environment.
 	Agent    string   `json:"agent,omitempty"`
 	AgentEnv []string `json:"agentEnv,omitempty"`
+	// Joining are the nodes that are being added, and Leaving those that are being removed. Neither are in Layout, and no
+	// pods are bound to them. A command that is repeated completes one that was killed.
+	Joining []layout.Node `json:"joining,omitempty"`
+	Leaving []layout.Node `json:"leaving,omitempty"`
 	// Cuts are the frames that the wires lose.
 	Cuts []cut.Cut `json:"cuts,omitempty"`
 }
@@ -106,7 +125,8 @@ func (d Dir) read() (Marker, error) {
 	return m, nil
 }
 
-func (d Dir) write(m Marker) error {
+// Write replaces the marker.
+func (d Dir) Write(m Marker) error {
 	m.Version = markerVersion
 	return process.WriteJSON(d.at(markerName), m)
 }

@@ -56,7 +56,7 @@ func TestDownIsIdempotentAndComplete(t *testing.T) {
 		t.Errorf("during another up: got %v", err)
 	}
 	unlock()
-	if err := d.write(Marker{Phase: phaseStarting}); err != nil {
+	if err := d.Write(Marker{Phase: phaseStarting}); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.MkdirAll(d.Node("node1", "agent"), 0o755); err != nil {

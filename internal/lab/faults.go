@@ -11,7 +11,6 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/lab/layout"
-	"github.com/weft-net/weft/internal/netns"
 )
 
 // Faults cuts and heals the wires of a lab.
@@ -58,10 +57,10 @@ func (f Faults) change(ctx context.Context, next func(layout.Layout, []cut.Cut) 
 	if m.Cuts, err = next(m.Layout, had); err != nil {
 		return err
 	}
-	if err := f.Dir.write(m); err != nil {
+	if err := f.Dir.Write(m); err != nil {
 		return f.Dir.unwritable(err)
 	}
-	if err := f.Dir.applyCuts(ctx, m); err != nil {
+	if err := f.Dir.ApplyCuts(ctx, m); err != nil {
 		return err
 	}
 	f.report(had, m.Cuts)
@@ -115,9 +114,9 @@ func (d Dir) LockUp(ctx context.Context) (unlock func(), m Marker, err error) {
 	return unlock, m, nil
 }
 
-// applyCuts makes the wires lose what the marker names, and nothing else.
-func (d Dir) applyCuts(ctx context.Context, m Marker) error {
-	return d.onWires(func(s kernel.Spaces) error { return s.Apply(ctx, m.Layout.Cuts(m.Cuts)) })
+// ApplyCuts makes the wires lose what the marker names, and nothing else.
+func (d Dir) ApplyCuts(ctx context.Context, m Marker) error {
+	return d.Net().Do(func(s kernel.Spaces) error { return s.Apply(ctx, m.Layout.Cuts(m.Cuts)) })
 }
 
 // cutProblem returns how the wires differ from the cuts of the marker, or "".
@@ -126,7 +125,7 @@ func (d Dir) cutProblem(ctx context.Context, m Marker) string {
 		return ""
 	}
 	problem := ""
-	err := d.onWires(func(s kernel.Spaces) error {
+	err := d.Net().Do(func(s kernel.Spaces) error {
 		differences, err := s.Diff(ctx, m.Layout.Cuts(m.Cuts))
 		if len(differences) > 0 {
 			problem = fmt.Sprintf("cuts are not in effect: repeat `weft lab cut`: %v", differences[0])
@@ -137,21 +136,4 @@ func (d Dir) cutProblem(ctx context.Context, m Marker) string {
 		return "cuts: " + err.Error()
 	}
 	return problem
-}
-
-func (d Dir) onWires(f func(kernel.Spaces) error) error {
-	ns, err := netns.Open(d.NS(wires))
-	if err != nil {
-		return fmt.Errorf("wires: %w", err)
-	}
-	defer func() { _ = ns.Close() }()
-	conn, err := kernel.Dial(ns)
-	if err != nil {
-		return fmt.Errorf("wires: %w", err)
-	}
-	defer func() { _ = conn.Close() }()
-	if err := f(kernel.Spaces{Host: conn}); err != nil {
-		return fmt.Errorf("wires: %w", err)
-	}
-	return nil
 }

@@ -31,7 +31,7 @@ func (st Status) Diagram(l layout.Layout, meshes map[string]MeshStatus) graph.Di
 		d.Wires = append(d.Wires, graph.Wire{Name: w.Name, Lines: toStrings(w.Prefixes)})
 	}
 	for _, n := range st.Nodes {
-		node := graph.Node{Name: n.Name, Bad: n.Agent != procRunning || n.Sandbox != procRunning}
+		node := graph.Node{Name: n.Name, Bad: n.Agent != Running || n.Sandbox != Running}
 		node.Lines = append([]string{"pod CIDRs"}, toStrings(n.PodCIDRs)...)
 		for w, addrs := range n.Wires {
 			node.Links = append(node.Links, graph.Link{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/lab/teardown"
+	"github.com/weft-net/weft/internal/lab/wires"
 )
 
 // Listed is a lab of this host. The keys of its JSON form are stable.
@@ -104,7 +105,7 @@ func candidates() ([]candidate, error) {
 	}
 	points, err := teardown.Mounts("/")
 	for _, p := range points {
-		if dir, ok := strings.CutSuffix(p.Path, "/ns/"+wires); ok && p.Kind == "nsfs" {
+		if dir, ok := strings.CutSuffix(p.Path, "/ns/"+wires.Name); ok && p.Kind == "nsfs" {
 			add(candidate{dir: dir})
 		}
 	}

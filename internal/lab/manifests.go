@@ -51,7 +51,7 @@ func (u Up) fillStore(ctx context.Context, l layout.Layout) (pods []model.Pod, v
 	}
 	objects, err := s.List("")
 	if err == nil {
-		err = OriginalPaths(controller{s}.replicate(ctx, objects, l), written)
+		err = OriginalPaths(controller{s}.replicate(ctx, objects), written)
 	}
 	if err == nil {
 		objects, err = s.List("")
@@ -68,19 +68,21 @@ func (u Up) fillStore(ctx context.Context, l layout.Layout) (pods []model.Pod, v
 			others = append(others, o.Key.String())
 		}
 	}
-	if pods, err = schedule(c, l); err != nil {
+	if pods, err = schedule(c, l, Unschedulable(objects)); err != nil {
 		return nil, nil, nil, err
 	}
 	if err := validatePods(s, pods); err != nil {
 		return nil, nil, nil, err
 	}
-	if err := errors.Join(writeNodes(ctx, s, c, l), writePools(ctx, s, c, l)); err != nil {
+	if err := errors.Join(writeNodes(ctx, s, l), writePools(ctx, s, c, l)); err != nil {
 		return nil, nil, nil, err
 	}
 	for i := range vms {
 		vms[i].setNode(pods)
 	}
-	return pods, vms, others, writePods(ctx, s, c, pods)
+	err = writePods(ctx, s, c, pods)
+	pods = slices.DeleteFunc(pods, func(p model.Pod) bool { return p.Node == "" }) // the status says why
+	return pods, vms, others, err
 }
 
 // Handles reports whether a lab does something with an object.
@@ -181,14 +183,19 @@ func validatePods(s *dir.Store, pods []model.Pod) error {
 	return nil
 }
 
-// schedule assigns a node to each pod: its nodeName, or the node with the fewest pods.
-func schedule(c model.Cluster, l layout.Layout) ([]model.Pod, error) {
+// schedule assigns a node to each pod: its nodeName, or the schedulable node with the fewest pods. Without one, the pod
+// stays without a node.
+func schedule(c model.Cluster, l layout.Layout, unschedulable map[string]bool) ([]model.Pod, error) {
 	load := map[string]int{}
+	var names []string
 	for _, n := range l.Nodes {
 		load[n.Name] = 0
+		names = append(names, n.Name)
 	}
-	last := l.Nodes[len(l.Nodes)-1].Name
-	hint := fmt.Sprintf("the lab's nodes are node1 to %s; use one of them, or more --nodes", last)
+	if len(names) > 10 {
+		names = []string{names[0], "…", names[len(names)-1]}
+	}
+	hint := fmt.Sprintf("the lab's nodes are %s; use one of them, or more --nodes", strings.Join(names, ", "))
 	for _, n := range c.Nodes {
 		if _, ok := load[n.Name]; !ok {
 			return nil, model.Errorf(model.CodeInvalidConf, hint, "node %s: metadata.name %q is not a node of this lab",
@@ -207,11 +214,14 @@ func schedule(c model.Cluster, l layout.Layout) ([]model.Pod, error) {
 		if pods[i].Node != "" {
 			continue
 		}
-		best := l.Nodes[0].Name
+		best := ""
 		for _, n := range l.Nodes {
-			if load[n.Name] < load[best] {
+			if !unschedulable[n.Name] && (best == "" || load[n.Name] < load[best]) {
 				best = n.Name
 			}
+		}
+		if best == "" {
+			continue
 		}
 		pods[i].Node = best
 		load[best]++
@@ -219,33 +229,40 @@ func schedule(c model.Cluster, l layout.Layout) ([]model.Pod, error) {
 	return pods, nil
 }
 
-func writeNodes(ctx context.Context, s *dir.Store, c model.Cluster, l layout.Layout) error {
+func writeNodes(ctx context.Context, s *dir.Store, l layout.Layout) error {
 	for _, n := range l.Nodes {
-		node := model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.AllAddrs()}
-		o, err := store.NodeObject(node)
-		if err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(c.Nodes, func(m model.Node) bool { return m.Name == n.Name }) {
-			if _, err := s.Create(ctx, o); err != nil {
-				return err
-			}
-			continue
-		}
-		// Keep the manifest's labels and annotations, and set the lab's addresses.
-		_, err = s.Modify(ctx, o.Key, func(fields map[string]any) error {
-			var ours map[string]any
-			if err := json.Unmarshal(o.Raw, &ours); err != nil {
-				return err
-			}
-			fields["spec"], fields["status"] = ours["spec"], ours["status"]
-			return nil
-		})
-		if err != nil {
+		if err := WriteNode(ctx, s, n); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// WriteNode creates the Node object of a node, or sets the lab's addresses in one that has labels and annotations of a
+// manifest.
+func WriteNode(ctx context.Context, s *dir.Store, n layout.Node) error {
+	o, err := store.NodeObject(model.Node{Name: n.Name, PodCIDRs: n.PodCIDRs, Addrs: n.AllAddrs()})
+	if err != nil {
+		return err
+	}
+	if _, err := s.Create(ctx, o); !errors.Is(err, store.ErrExists) {
+		return err
+	}
+	_, err = s.Modify(ctx, o.Key, func(fields map[string]any) error {
+		var ours map[string]any
+		if err := json.Unmarshal(o.Raw, &ours); err != nil {
+			return err
+		}
+		spec, _ := fields["spec"].(map[string]any)
+		fields["spec"], fields["status"] = ours["spec"], ours["status"]
+		if unschedulable := spec["unschedulable"]; unschedulable != nil {
+			if next, ok := fields["spec"].(map[string]any); ok {
+				next["unschedulable"] = unschedulable
+			}
+		}
+		return nil
+	})
+	return err
 }
 
 func writePods(ctx context.Context, s *dir.Store, c model.Cluster, pods []model.Pod) error {
@@ -306,7 +323,9 @@ func bindPod(p model.Pod) store.Edit {
 				"pod %s/%s: field spec is missing", p.Namespace, p.Name)
 		}
 		meta["uid"], meta["namespace"] = p.UID, p.Namespace
-		spec["nodeName"] = p.Node
+		if p.Node != "" {
+			spec["nodeName"] = p.Node
+		}
 		return nil
 	}
 }

@@ -49,15 +49,21 @@ func (r Restart) Node(ctx context.Context, name string) error {
 	if err := r.Dir.endProcess(ctx, name, role); err != nil {
 		return fmt.Errorf("node %s: %s: %w", name, role, err)
 	}
-	u := Up{
-		Dir: r.Dir, Spec: m.Layout.Spec, Self: r.Self, Env: r.Env, Logf: r.Logf, AgentEnv: m.AgentEnv,
-		Agent: cmp.Or(m.Agent, filepath.Join(filepath.Dir(r.Self), "weft-agent")),
-	}
+	u := Resume(r.Dir, m, r.Self, r.Env, r.Logf)
 	if err := u.startRole(ctx, m.Layout.Find(name), role, func(error) {}); err != nil {
 		return fmt.Errorf("%w; its log is %s", err, r.Dir.Node(name, role+".log"))
 	}
 	r.Logf("%s of %s restarted", role, name)
 	return nil
+}
+
+// Resume returns the Up of a lab that is up, which starts processes of the same programs. self is this program, and env the
+// environment of the processes.
+func Resume(d Dir, m Marker, self string, env []string, logf Progress) Up {
+	return Up{
+		Dir: d, Spec: m.Layout.Spec, Self: self, Env: env, Logf: logf, AgentEnv: m.AgentEnv,
+		Agent: cmp.Or(m.Agent, filepath.Join(filepath.Dir(self), "weft-agent")),
+	}
 }
 
 // startRole starts one process of a node, and waits until it listens.

@@ -93,8 +93,8 @@ func (d Dir) conflist(s layout.Spec, n layout.Node) ([]byte, error) {
 // AgentSocket returns the path of the agent's socket on a node.
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
-// startNode writes a node's configuration and starts its processes. It calls died when one of them exits.
-func (u Up) startNode(ctx context.Context, n layout.Node, died func(error)) error {
+// StartNode writes a node's configuration and starts its processes. It calls died when one of them exits.
+func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
 		if err := os.MkdirAll(u.Dir.Node(n.Name, dir), 0o755); err != nil {
 			return u.Dir.unwritable(err)

@@ -90,6 +90,10 @@ func (r *podRunner) sync(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The layout is read after the objects: a pod is bound to a node when the layout has the node.
+	if m, err = r.Dir.Open(); err != nil || m.Phase != phaseUp {
+		return err
+	}
 	leads := r.leads(m.Layout)
 	var errs []error
 	if leads {

@@ -33,7 +33,8 @@ func (d Dir) Sandboxes(node string) *sandbox.Client { return sandbox.NewClient(d
 func (d Dir) sandboxDir(node string) string { return d.Node(node, "sandbox") }
 
 // runPods runs each pod on its node and writes its status to the store. If some pods fail, it returns an incompleteError.
-func (u Up) runPods(ctx context.Context, l layout.Layout, pods []model.Pod) error {
+// Pods on nodes that have failed are not tried.
+func (u Up) runPods(ctx context.Context, l layout.Layout, pods []model.Pod, failedNodes map[string]bool) error {
 	s, err := dir.Open(u.Dir.Store())
 	if err != nil {
 		return err
@@ -42,6 +43,10 @@ func (u Up) runPods(ctx context.Context, l layout.Layout, pods []model.Pod) erro
 	group.SetLimit(parallel)
 	failed := make([]string, len(pods))
 	for i, p := range pods {
+		if failedNodes[p.Node] {
+			failed[i] = fmt.Sprintf("pod %s/%s on %s: its node has failed", p.Namespace, p.Name, p.Node)
+			continue
+		}
 		group.Go(func() error {
 			running, err := u.runPod(ctx, s, p)
 			if err == nil {

@@ -27,7 +27,7 @@ func (d Dir) skippedServices() ([]connectivity.Skip, error) {
 // skippedPolicies returns the network policies of the store if no agent runs that can evaluate them. All pairs are then
 // expected to be reachable.
 func (st Status) skippedPolicies() ([]connectivity.Skip, error) {
-	if slices.ContainsFunc(st.Nodes, func(n NodeStatus) bool { return n.Agent == procRunning }) {
+	if slices.ContainsFunc(st.Nodes, func(n NodeStatus) bool { return n.Agent == Running }) {
 		return nil, nil
 	}
 	s, err := dir.Open(Dir(st.Dir).Store())

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/lab/cut"
 	"github.com/weft-net/weft/internal/lab/layout"
+	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
@@ -28,6 +29,8 @@ type Status struct {
 	Phase string       `json:"phase"` // starting or up
 	Nodes []NodeStatus `json:"nodes"`
 	Pods  []PodStatus  `json:"pods"`
+	// Deployments are the Deployments and ReplicaSets.
+	Deployments []replicas.Status `json:"deployments"`
 	// VMs are the running VMs, each in one of the pods.
 	VMs []launch.Status `json:"machines"` // glossary: a stable key
 	// Skipped are the Services, which do not work in a lab, each with the reason.
@@ -40,9 +43,9 @@ type Status struct {
 
 const (
 	stateMissing = "Missing"
-	// procRunning and procDead are the states of a node's processes.
-	procRunning = "running"
-	procDead    = "dead"
+	// Running and procDead are the states of a node's processes.
+	Running  = "running"
+	procDead = "dead"
 )
 
 // NodeStatus is a node of a lab.
@@ -55,6 +58,8 @@ type NodeStatus struct {
 	Sandbox  string         `json:"sandbox"` // running or dead
 	Netns    string         `json:"netns"`
 	Pods     int            `json:"pods"`
+	// Unschedulable: no pods are bound to the node, as after `weft lab drain`.
+	Unschedulable bool `json:"unschedulable"`
 }
 
 // PodStatus is a pod of a lab.
@@ -95,18 +100,24 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	problem(err)
 	st.Skipped, err = d.skippedServices()
 	problem(err)
-	pods, err := d.pods()
+	objects, err := d.objects()
 	problem(err)
+	c, problems := store.Cluster(slices.DeleteFunc(slices.Clone(objects), func(o store.Object) bool {
+		return !o.Is("Pod") && !o.Key.Of(store.AddressPools()) && !o.Key.Of(store.AddressBlocks())
+	}))
+	problem(errors.Join(problems...))
 	count := map[string]int{}
-	for _, p := range pods {
+	for _, p := range c.Pods {
 		count[p.Node]++
 		st.Pods = append(st.Pods, d.podStatus(p, running[podKey{p.Namespace, p.Name}]))
 	}
-	blocks, err := d.blocks()
+	st.Deployments, err = replicas.StatusOf(objects, c.Pods)
 	problem(err)
+	blocks, unschedulable := clusterBlocks(c), Unschedulable(objects)
 	for _, n := range m.Layout.Nodes {
 		ns := d.nodeStatus(n, count[n.Name])
 		ns.PodCIDRs = append(ns.PodCIDRs, blocks[n.Name]...)
+		ns.Unschedulable = unschedulable[n.Name]
 		st.Nodes = append(st.Nodes, ns)
 		vms, err := launch.ReadAll(d.VMs(n.Name))
 		problem(err)
@@ -124,7 +135,7 @@ func (st Status) problems() []string {
 	var out []string
 	for _, n := range st.Nodes {
 		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox} {
-			if state != procRunning {
+			if state != Running {
 				out = append(out,
 					fmt.Sprintf("node %s: %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
 			}
@@ -139,38 +150,24 @@ func (st Status) problems() []string {
 	return out
 }
 
-// blocks returns the blocks of each node in the cluster's pools.
-func (d Dir) blocks() (map[string][]netip.Prefix, error) {
-	s, err := dir.Open(d.Store())
-	if err != nil {
-		return nil, err
-	}
-	objects, err := s.List("")
-	objects = slices.DeleteFunc(objects, func(o store.Object) bool {
-		return !o.Key.Of(store.AddressPools()) && !o.Key.Of(store.AddressBlocks())
-	})
-	c, problems := store.Cluster(objects)
+// clusterBlocks returns the blocks of each node in the cluster's pools.
+func clusterBlocks(c model.Cluster) map[string][]netip.Prefix {
 	out := map[string][]netip.Prefix{}
 	for _, b := range c.Blocks {
 		if slices.ContainsFunc(c.Pools, func(p model.AddressPool) bool { return p.Name == b.Pool && p.IsClusterPool() }) {
 			out[b.Node] = append(out[b.Node], b.CIDR)
 		}
 	}
-	return out, errors.Join(append(problems, err)...)
+	return out
 }
 
-// pods returns the pods of the store.
-func (d Dir) pods() ([]model.Pod, error) {
+// objects returns the objects of the store.
+func (d Dir) objects() ([]store.Object, error) {
 	s, err := dir.Open(d.Store())
 	if err != nil {
 		return nil, err
 	}
-	objects, err := s.List("Pod")
-	if err != nil {
-		return nil, err
-	}
-	c, problems := store.Cluster(objects)
-	return c.Pods, errors.Join(problems...)
+	return s.List("")
 }
 
 // podStatus combines the pod's object in the store with its state in the node's runtime, which may be empty.
@@ -182,6 +179,8 @@ func (d Dir) podStatus(p model.Pod, running sandbox.Pod) PodStatus {
 	switch {
 	case running.Name != "" && running.UID != p.UID:
 		ps.State, ps.Reason = "Pending", "an earlier pod of its name has not ended yet"
+	case p.Node == "":
+		ps.State, ps.Reason = "Pending", "no node yet: the nodes may be unschedulable"
 	case running.Name != "":
 		ps.State, ps.Ready, ps.ID = running.State, running.Ready, running.ID
 		ps.Netns, ps.Reason = running.Netns, running.Message
@@ -208,7 +207,7 @@ func (d Dir) nodeStatus(n layout.Node, pods int) NodeStatus {
 	}
 	state := func(role string) string {
 		if d.running(n.Name, role) {
-			return procRunning
+			return Running
 		}
 		return procDead
 	}

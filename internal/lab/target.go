@@ -99,17 +99,16 @@ func (j *migrator) createTargetPod(ctx context.Context) (model.Pod, error) {
 
 // bindTargetPod sets the node and the UID of the target's pod.
 func (j *migrator) bindTargetPod(ctx context.Context, name string) (model.Pod, error) {
-	pods, err := j.Dir.pods()
+	o, err := j.store.Get(store.PodKey(j.source.Namespace, name))
 	if err != nil {
 		return model.Pod{}, err
 	}
-	for _, p := range pods {
-		if p.Namespace == j.source.Namespace && p.Name == name {
-			_, err := j.store.Modify(ctx, store.PodKey(p.Namespace, p.Name), bindPod(p))
-			return p, err
-		}
+	p, err := o.Pod()
+	if err != nil {
+		return model.Pod{}, err
 	}
-	return model.Pod{}, fmt.Errorf("pod %s/%s: %w", j.source.Namespace, name, store.ErrNotFound)
+	_, err = j.store.Modify(ctx, o.Key, bindPod(p))
+	return p, err
 }
 
 // stopVM stops a VM on a node without ACPI shutdown, and its pod, as far as they exist.

@@ -10,8 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -34,6 +32,8 @@ type Up struct {
 	ConnectivityTimeout time.Duration
 	// NoVMs skips VMs.
 	NoVMs bool
+	// KeepGoing keeps a lab of which nodes or VMs fail. Without it, they are errors that remove the lab.
+	KeepGoing bool
 }
 
 // Run creates the lab, or leaves nothing behind.
@@ -81,15 +81,6 @@ func (u Up) Run(ctx context.Context) error {
 	return nil
 }
 
-// incompleteError is an error of a lab that is not rolled back, so that the cause can be inspected.
-type incompleteError struct{ problem, hint string }
-
-func (e *incompleteError) Error() string { return e.problem }
-
-func incomplete(hint, format string, args ...any) error {
-	return &incompleteError{problem: fmt.Sprintf(format, args...), hint: hint}
-}
-
 // cause returns why creating failed with err: up was canceled, or a process of the lab has exited. An error of that
 // process's socket may precede its exit.
 func cause(ctx, creating context.Context, err error) error {
@@ -134,7 +125,7 @@ func (d Dir) alive(l layout.Layout) bool {
 // create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.
 func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCauseFunc) error {
 	m := Marker{Phase: phaseStarting, Layout: l, Created: time.Now(), Agent: u.Agent, AgentEnv: u.AgentEnv}
-	if err := u.Dir.write(m); err != nil {
+	if err := u.Dir.Write(m); err != nil {
 		return u.Dir.unwritable(err)
 	}
 	pods, vms, others, err := u.fillStore(ctx, l)
@@ -148,41 +139,31 @@ func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCaus
 		return err
 	}
 	u.Logf("creating %d nodes on %d wires", len(l.Nodes), len(l.Wires))
-	if err := u.Dir.createNetwork(ctx, l); err != nil {
+	if err := u.Dir.Net().Create(ctx, l); err != nil {
 		return err
 	}
 	u.Logf("starting agents and sandbox runtimes")
-	group, gctx := errgroup.WithContext(ctx)
-	group.SetLimit(parallel)
-	for _, n := range l.Nodes {
-		group.Go(func() error { return u.startNode(gctx, n, died) })
-	}
-	if err := group.Wait(); err != nil {
+	failed, err := u.startNodes(ctx, l, died)
+	if err != nil {
 		return err
 	}
 	if len(pods) > 0 {
 		u.Logf("running %d pods (no images: the root filesystem is the host's)", len(pods))
 	}
-	var partial *incompleteError
-	failedPods := u.runPods(ctx, l, pods)
-	if failedPods != nil && !errors.As(failedPods, &partial) {
-		return failedPods
-	}
-	if err := u.runVMs(ctx, vms, died); err != nil {
+	if err := failed.add(u.runPods(ctx, l, pods, failed.nodes)); err != nil {
 		return err
 	}
-	err = u.awaitConnectivity(ctx)
-	if err != nil && !errors.As(err, &partial) {
+	if err := u.runVMs(ctx, vms, died, failed); err != nil {
+		return err
+	}
+	if err := failed.add(u.awaitConnectivity(ctx, failed.nodes)); err != nil {
 		return err
 	}
 	m.Phase = phaseUp
-	if err := u.Dir.write(m); err != nil {
+	if err := u.Dir.Write(m); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	if failedPods != nil {
-		return failedPods
-	}
-	return err
+	return failed.err()
 }
 
 // checkPrivileges refuses an unprivileged user, with a hint, before anything is changed.

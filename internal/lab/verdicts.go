@@ -113,7 +113,7 @@ func (st Status) agentOf(endpoint string) string {
 	}
 	other := ""
 	for _, n := range st.Nodes {
-		if n.Agent != procRunning {
+		if n.Agent != Running {
 			continue
 		}
 		if n.Name == home {

@@ -108,8 +108,9 @@ const (
 	parallelBoots = 2
 )
 
-// runVMs starts the VMs in their pods and waits until their guests have addresses.
-func (u Up) runVMs(ctx context.Context, vms []labVM, died func(error)) error {
+// runVMs starts the VMs in their pods and waits until their guests have addresses. A VM that fails is an error, or with
+// KeepGoing one of the failures; those on nodes that have failed are not tried.
+func (u Up) runVMs(ctx context.Context, vms []labVM, died func(error), failed *failures) error {
 	if len(vms) == 0 {
 		return nil
 	}
@@ -120,14 +121,31 @@ func (u Up) runVMs(ctx context.Context, vms []labVM, died func(error)) error {
 	group.SetLimit(parallelBoots)
 	for _, m := range vms {
 		group.Go(func() error {
-			if err := u.runVM(gctx, m, died); err != nil {
-				return fmt.Errorf("VM %s on %s: %w", m.VM.Key(), m.node, err)
+			if !u.KeepGoing {
+				if err := u.runVM(gctx, m, died); err != nil {
+					return fmt.Errorf("VM %s on %s: %w", m.VM.Key(), m.node, err)
+				}
+				return nil
 			}
-			return nil
+			err := errNodeFailed
+			if !failed.nodes[m.node] {
+				booting, vmDied := context.WithCancelCause(gctx)
+				defer vmDied(nil)
+				if err = u.runVM(booting, m, func(err error) { vmDied(err) }); err == nil || ctx.Err() != nil {
+					return err
+				}
+				err = cause(ctx, booting, err)
+			}
+			u.Logf("failed: VM %s on %s: %v", m.VM.Key(), m.node, err)
+			hint := fmt.Sprintf("see the VM's log in %s", u.Dir.VMs(m.node))
+			return failed.add(incomplete(hint, "VM %s on %s: %v", m.VM.Key(), m.node, err))
 		})
 	}
 	return group.Wait()
 }
+
+// errNodeFailed is the error of a VM that is not tried.
+var errNodeFailed = errors.New("its node has failed")
 
 func (u Up) runVM(ctx context.Context, m labVM, died func(error)) error {
 	pod, err := u.Dir.Sandboxes(m.node).Get(ctx, m.VM.Namespace, launch.PodName(m.VM.Name))

@@ -44,6 +44,8 @@ type Finding struct {
 	Fix string `json:"fix,omitempty"`
 
 	fix func(context.Context, store.Objects) error
+	// gone is the node that does not exist, if the finding is about what it has left.
+	gone string
 	// about is the object; zero: none.
 	about store.Object
 	// stale marks a reservation for a deleted pod of another network.
@@ -78,6 +80,10 @@ func Reasons() []Reason {
 
 // About returns the object of the finding as it was inspected; ok is false if there is none in the datastore.
 func (f Finding) About() (o store.Object, ok bool) { return f.about, f.about.Key.Name != "" }
+
+// GoneNode returns the node that does not exist, if the finding is about what it has left: blocks, and addresses that it
+// borrowed, requested or waits for.
+func (f Finding) GoneNode() string { return f.gone }
 
 // Stale reports whether this is a reservation for a deleted pod of another network, which can be removed without
 // confirmation.
@@ -165,6 +171,14 @@ func (p *Report) found(
 	})
 }
 
+// foundGone adds a finding about what a node that does not exist has left.
+func (p *Report) foundGone(
+	node string, reason Reason, o store.Object, fix func(context.Context, store.Objects) error, how, format string, args ...any,
+) {
+	p.found(reason, o, fix, how, format, args...)
+	p.Findings[len(p.Findings)-1].gone = node
+}
+
 // invalid reports an object that cannot be read.
 func (p *Report) invalid(o store.Object, err error) {
 	p.Findings = append(p.Findings, Finding{Object: o.Key.String(), Reason: Invalid, Msg: err.Error(), about: o})
@@ -208,7 +222,7 @@ func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 	}
 	for _, n := range pool.ExhaustedOn {
 		if p.gone(n) {
-			p.found(Leaked, o, removeExhausted(o.Key, n), "it is removed", "node %q is in status.exhaustedOn, and there is no such node", n)
+			p.foundGone(n, Leaked, o, removeExhausted(o.Key, n), "it is removed", "node %q is in status.exhaustedOn, and there is no such node", n)
 		}
 	}
 }
@@ -266,7 +280,7 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 		return
 	}
 	if p.gone(b.Node) {
-		p.found(OwnerGone, o, func(ctx context.Context, objects store.Objects) error {
+		p.foundGone(b.Node, OwnerGone, o, func(ctx context.Context, objects store.Objects) error {
 			return objects.Delete(ctx, store.AddressBlocks(), o.Key, o.Version)
 		}, "the block is free", "block %s belongs to node %q, and there is no such node", b.CIDR, b.Node)
 		return
@@ -282,7 +296,7 @@ func (p *Report) examineLent(b model.AddressBlock, o store.Object) {
 	for _, a := range slices.SortedFunc(maps.Keys(b.Requested), netip.Addr.Compare) {
 		node, _, _ := strings.Cut(b.Requested[a], claims.EntrySeparator)
 		if p.gone(node) {
-			p.found(Leaked, o, func(ctx context.Context, objects store.Objects) error {
+			p.foundGone(node, Leaked, o, func(ctx context.Context, objects store.Objects) error {
 				return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 					was := s.Requested[a] == b.Requested[a]
 					s.Requested = without(s.Requested, a)
@@ -296,7 +310,7 @@ func (p *Report) examineLent(b model.AddressBlock, o store.Object) {
 			continue // the claim's next pod reclaims it
 		}
 		node, _, _ := strings.Cut(b.Lent[a], "/")
-		p.found(Leaked, o, func(ctx context.Context, objects store.Objects) error {
+		p.foundGone(node, Leaked, o, func(ctx context.Context, objects store.Objects) error {
 			return editBlock(ctx, objects, o.Key, func(s *model.AddressBlock) bool {
 				was := s.Lent[a] == b.Lent[a]
 				s.Lent = with(s.Lent, a, "")

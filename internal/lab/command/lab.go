@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/lab/cut"
+	"github.com/weft-net/weft/internal/lab/replicas"
 )
 
 // defaultLabDir is the default of --dir.
@@ -44,7 +45,8 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
 		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env), newLabApplyCmd(env, f), newLabDeleteCmd(env, f),
-		newLabScaleCmd(env, f), newLabRestartCmd(env, f))
+		newLabScaleCmd(env, f), newLabRestartCmd(env, f), newLabAddNodeCmd(env, f), newLabRemoveNodeCmd(env, f),
+		newLabDrainCmd(env, f), newLabUncordonCmd(env, f))
 	return cmd
 }
 
@@ -73,7 +75,8 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 		Short: "Bring a lab up",
 		Long: "Creates the nodes and wires, starts the processes and runs the pods of the manifests. It first removes a killed lab\n" +
 			"from the state directory. If up fails or is stopped, it leaves nothing behind. If pods fail or connectivity is\n" +
-			"incomplete, it keeps the lab, so that the cause can be inspected, and exits with 1.",
+			"incomplete, it keeps the lab, so that the cause can be inspected, and exits with 1; with --keep-going also if nodes or\n" +
+			"VMs fail. The last error says what has failed, and why.",
 		Example: "  weft lab up --nodes 3 --from examples\n" +
 			"  weft lab up --from examples,examples/machines --addresses pools --encapsulation vxlan", // glossary: a directory
 		Args: ui.NoArgs,
@@ -130,6 +133,7 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs",
 		"`MODE` of allocating pod addresses: podCIDRs, one prefix per node, or pools, blocks of the cluster's prefixes")
 	flags.DurationVar(&u.ConnectivityTimeout, "wait", time.Minute, "`DURATION` to wait for connectivity between nodes and pods")
+	flags.BoolVar(&u.KeepGoing, "keep-going", false, "keep the lab if some nodes or VMs fail, and start the others")
 	flags.BoolVar(&vms, "machines", true, "run the manifests' VMs") // glossary: the flag's name stays
 	flags.StringSliceVar(&bins, "cni-bin-dir", nil, "additional `DIR` of CNI plugins; several, separated by commas")
 	return cmd
@@ -189,9 +193,9 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 }
 
 func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
-	nodes := printer.Table{Header: []string{"NODE", "ADDRESSES", "POD CIDRS", "PODS", "AGENT", "RUNTIME"}}
+	nodes := printer.Table{Header: []string{"NODE", "ADDRESSES", "POD CIDRS", "PODS", "AGENT", "RUNTIME", "SCHEDULING"}}
 	for _, n := range st.Nodes {
-		nodes.Row(n.Name, n.Name, join(n.IPs), join(n.PodCIDRs), strconv.Itoa(n.Pods), n.Agent, n.Sandbox)
+		nodes.Row(n.Name, n.Name, join(n.IPs), join(n.PodCIDRs), strconv.Itoa(n.Pods), n.Agent, n.Sandbox, scheduling(n))
 	}
 	pods := printer.Table{Header: []string{"POD", "ADDRESSES", "NODE", "NETWORK", "STATE", "NETNS"}, Wide: 1}
 	for _, p := range st.Pods {
@@ -211,7 +215,7 @@ func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
 	if output.Is(printer.Name) { // the nodes and pods that weft lab exec accepts
 		return output.Tables(env.Stdout, nodes, pods)
 	}
-	if err := output.Tables(env.Stdout, nodes, pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts)); err != nil {
+	if err := output.Tables(env.Stdout, nodes, deploymentTable(st.Deployments), pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts)); err != nil {
 		return err
 	}
 	printSkipped(env.Stdout, "\n", st.Skipped)
@@ -219,6 +223,23 @@ func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
 		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
 	}
 	return nil
+}
+
+// scheduling reports whether pods are bound to a node.
+func scheduling(n lab.NodeStatus) string {
+	if n.Unschedulable {
+		return "disabled"
+	}
+	return "enabled"
+}
+
+// deploymentTable lists the Deployments and ReplicaSets.
+func deploymentTable(all []replicas.Status) printer.Table {
+	t := printer.Table{Header: []string{"OWNER", "READY"}}
+	for _, d := range all {
+		t.Row("", strings.ToLower(d.Kind)+" "+d.Namespace+"/"+d.Name, fmt.Sprintf("%d/%d", d.Ready, d.Replicas))
+	}
+	return t
 }
 
 // cutTable lists what the wires drop.

@@ -8,6 +8,8 @@ import (
 	"math/big"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -21,7 +23,8 @@ const (
 
 // Spec is the specification of a lab.
 type Spec struct {
-	Name         string         `json:"name"`
+	Name string `json:"name"`
+	// Nodes is the number of nodes that the lab was created with: it divides the cluster prefixes.
 	Nodes        int            `json:"nodes"`
 	Wires        int            `json:"wires"`
 	ClusterCIDRs []netip.Prefix `json:"clusterCIDRs"` // at most one of each family
@@ -92,23 +95,87 @@ func (s Spec) Layout() (Layout, error) {
 		}})
 	}
 	for i := range s.Nodes {
-		n := Node{Name: fmt.Sprintf("node%d", i+1)}
-		for _, w := range l.Wires {
-			n.Addrs = append(n.Addrs, []netip.Prefix{nthAddr(w.Prefixes[0], i+1), nthAddr(w.Prefixes[1], i+1)})
-		}
-		for _, c := range s.ClusterCIDRs {
-			if s.UsesPools() {
-				break
-			}
-			p, err := nodeCIDR(c, i, s.Nodes)
-			if err != nil {
-				return Layout{}, err
-			}
-			n.PodCIDRs = append(n.PodCIDRs, p)
+		n, err := l.node(fmt.Sprintf("node%d", i+1), i)
+		if err != nil {
+			return Layout{}, err
 		}
 		l.Nodes = append(l.Nodes, n)
 	}
 	return l, nil
+}
+
+// node returns the node with a number, which begins with 0.
+func (l Layout) node(name string, number int) (Node, error) {
+	n := Node{Name: name}
+	for _, w := range l.Wires {
+		n.Addrs = append(n.Addrs, []netip.Prefix{nthAddr(w.Prefixes[0], number+1), nthAddr(w.Prefixes[1], number+1)})
+	}
+	for _, c := range l.Spec.ClusterCIDRs {
+		if l.Spec.UsesPools() {
+			break
+		}
+		p, err := nodeCIDR(c, number, l.Spec.Nodes)
+		if err != nil {
+			return Node{}, err
+		}
+		n.PodCIDRs = append(n.PodCIDRs, p)
+	}
+	return n, nil
+}
+
+// maxNodeName is the length of the longest name of a node, in bytes: the kernel's limit of a link's name is 15, and the
+// name of a node's port on a wire ends with the number of the wire.
+const maxNodeName = 13
+
+// With returns the layout with one more node, the last. Its number, and with it its addresses, is that of its name if
+// that is free (node4), otherwise the lowest free one. Errors name the node.
+func (l Layout) With(name string) (Layout, error) {
+	if err := model.CheckName("node", name); err != nil {
+		return l, err
+	}
+	switch {
+	case l.Has(name):
+		return l, model.Errorf(model.CodeExists, "choose another name", "node %s exists already", name)
+	case len(name) > maxNodeName:
+		return l, model.Errorf(model.CodeInvalidConf, "for example node4", "node %q: the name is longer than %d bytes", name, maxNodeName)
+	case name == "wires" || slices.ContainsFunc(l.Wires, func(w Wire) bool { return w.Name == name }):
+		return l, model.Errorf(model.CodeInvalidConf, "for example node4", "node %q: the name is that of a wire", name)
+	}
+	number, err := l.freeNumber(name)
+	if err != nil {
+		return l, err
+	}
+	n, err := l.node(name, number)
+	if err != nil {
+		return l, err
+	}
+	l.Nodes = append(slices.Clone(l.Nodes), n)
+	return l, nil
+}
+
+// freeNumber returns the number for a new node.
+func (l Layout) freeNumber(name string) (int, error) {
+	free := func(number int) bool {
+		addr := nthAddr(l.Wires[0].Prefixes[0], number+1)
+		return !slices.ContainsFunc(l.Nodes, func(n Node) bool { return slices.Contains(n.Addrs[0], addr) })
+	}
+	if text, ok := strings.CutPrefix(name, "node"); ok {
+		if n, err := strconv.Atoi(text); err == nil && n >= 1 && n <= MaxNodes && free(n-1) {
+			return n - 1, nil
+		}
+	}
+	for number := range MaxNodes {
+		if free(number) {
+			return number, nil
+		}
+	}
+	return 0, model.Errorf(model.CodeExhausted, "remove one with `weft lab remove-node`", "node %s: a lab has at most %d nodes", name, MaxNodes)
+}
+
+// Without returns the layout without a node.
+func (l Layout) Without(name string) Layout {
+	l.Nodes = slices.DeleteFunc(slices.Clone(l.Nodes), func(n Node) bool { return n.Name == name })
+	return l
 }
 
 func (s Spec) check() error {
@@ -171,7 +238,8 @@ func nthAddr(p netip.Prefix, n int) netip.Prefix {
 }
 
 // nodeCIDR returns node i's part of a cluster prefix: a /24 or /64 if n of them fit, else an nth part. Numbering starts at
-// 1 if there is space for one more, so that node1 has 10.42.1.0/24.
+// 1 if there is space for one more, so that node1 has 10.42.1.0/24. Nodes that are added to the n have the following parts,
+// and the last one the first, if it is not used.
 func nodeCIDR(c netip.Prefix, i, n int) (netip.Prefix, error) {
 	size, smallest := 24, 29
 	if c.Addr().Is6() {
@@ -186,8 +254,13 @@ func nodeCIDR(c netip.Prefix, i, n int) (netip.Prefix, error) {
 		return c, model.Errorf(model.CodeInvalidConf, fmt.Sprintf("choose a /%d or shorter", smallest-need),
 			"cluster CIDR %s is too small for %d nodes", c, n)
 	}
-	if 1<<min(bits-c.Bits(), 16) > n {
-		i++
+	parts := 1 << min(bits-c.Bits(), 16)
+	if i >= parts {
+		return c, model.Errorf(model.CodeExhausted, "remove a node, or take up a lab with more --nodes or a larger --cluster-cidr",
+			"cluster CIDR %s is divided into %d parts, and has none for one more node", c, parts)
+	}
+	if parts > n {
+		i = (i + 1) % parts
 	}
 	whole := c.Addr().BitLen()
 	sum := new(big.Int).SetBytes(c.Addr().AsSlice())

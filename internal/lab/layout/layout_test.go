@@ -5,6 +5,7 @@ package layout
 import (
 	"errors"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -106,6 +107,63 @@ func TestNodeCIDRsDoNotOverlap(t *testing.T) {
 				}
 			}
 			parts = append(parts, p)
+		}
+	})
+}
+
+// TestWith: nodes that are added have the addresses of their names' numbers if they are free, and the prefixes of no other
+// node, whatever was added and removed before.
+func TestWith(t *testing.T) {
+	l, err := Spec{Name: "t", Nodes: 2, Wires: 2, ClusterCIDRs: prefixes("10.42.0.0/16 fd42::/48")}.Layout()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]string{
+		"node4": "172.18.0.4/24 fd18::4/64 pods 10.42.4.0/24 fd42:0:0:4::/64",
+		"edge":  "172.18.0.3/24 fd18::3/64 pods 10.42.3.0/24 fd42:0:0:3::/64",
+		"node3": "172.18.0.5/24 fd18::5/64 pods 10.42.5.0/24 fd42:0:0:5::/64", // edge has the number
+	}
+	for _, name := range []string{"node4", "edge", "node3"} {
+		if l, err = l.With(name); err != nil {
+			t.Fatal(err)
+		}
+		n := l.Nodes[len(l.Nodes)-1]
+		if got := text(n.Addrs[0]) + " pods " + text(n.PodCIDRs); n.Name != name || got != want[name] {
+			t.Errorf("%s has %s, want %s", name, got, want[name])
+		}
+	}
+	if l = l.Without("edge"); l.Has("edge") || len(l.Nodes) != 4 {
+		t.Errorf("without edge: %+v", l.Nodes)
+	}
+}
+
+// TestWithDoesNotOverlap: the prefixes of nodes never overlap while nodes are added and removed.
+func TestWithDoesNotOverlap(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		bits := rapid.IntRange(16, 27).Draw(t, "bits")
+		l, err := Spec{
+			Name: "t", Nodes: rapid.IntRange(1, 5).Draw(t, "nodes"), Wires: 1,
+			ClusterCIDRs: []netip.Prefix{netip.PrefixFrom(netip.MustParseAddr("10.128.0.0"), bits)},
+		}.Layout()
+		if err != nil {
+			return // too small
+		}
+		for step := range 30 {
+			if len(l.Nodes) > 1 && rapid.Bool().Draw(t, "remove") {
+				l = l.Without(l.Nodes[rapid.IntRange(0, len(l.Nodes)-1).Draw(t, "which")].Name)
+				continue
+			}
+			next, err := l.With("n" + strconv.Itoa(step))
+			if err != nil {
+				continue
+			}
+			l = next
+			last := l.Nodes[len(l.Nodes)-1]
+			for _, n := range l.Nodes[:len(l.Nodes)-1] {
+				if n.PodCIDRs[0].Overlaps(last.PodCIDRs[0]) || n.Addrs[0][0] == last.Addrs[0][0] || !l.Spec.ClusterCIDRs[0].Contains(last.PodCIDRs[0].Addr()) {
+					t.Fatalf("nodes %+v and %+v", n, last)
+				}
+			}
 		}
 	})
 }

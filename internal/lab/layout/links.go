@@ -38,11 +38,9 @@ func (l Layout) NodeLinks(i int) state.Fragment {
 	// A node answers a guest's ARP requests for the gateway of routed pods if it has a route to it. On other nodes that is
 	// the default route, which a lab has none of.
 	f.Pod.Routes = append(f.Pod.Routes, state.Route{Dst: netip.MustParsePrefix("169.254.1.1/32"), Link: "lo"})
-	for w, wire := range l.Wires {
+	f.Host.Links = l.Ports(n).Host.Links
+	for w := range l.Wires {
 		eth, port := fmt.Sprintf("eth%d", w), portName(n.Name, w)
-		f.Host.Links = append(f.Host.Links, state.Link{
-			Name: port, Kind: state.Veth, Master: wire.Name, Up: state.On(), Peer: &state.Peer{Space: state.Pod, Name: eth},
-		})
 		f.Pod.Links = append(f.Pod.Links, state.Link{
 			Name: eth, Kind: state.Veth, Up: state.On(), MAC: n.mac(eth),
 			Peer: &state.Peer{Space: state.Host, Name: port},
@@ -52,6 +50,27 @@ func (l Layout) NodeLinks(i int) state.Fragment {
 		}
 		f.Pod.Sysctls = append(f.Pod.Sysctls, state.Sysctl{Name: "net/ipv4/conf/" + eth + "/rp_filter", Value: "0"})
 		f.Pod.Neighs = append(f.Pod.Neighs, l.neighbors(i, w)...)
+	}
+	return f
+}
+
+// Ports returns a node's ports on the wires, in the namespace of the wires.
+func (l Layout) Ports(n Node) state.Fragment {
+	f := state.Fragment{Owner: "lab/" + n.Name}
+	for w, wire := range l.Wires {
+		f.Host.Links = append(f.Host.Links, state.Link{
+			Name: portName(n.Name, w), Kind: state.Veth, Master: wire.Name, Up: state.On(),
+			Peer: &state.Peer{Space: state.Pod, Name: fmt.Sprintf("eth%d", w)},
+		})
+	}
+	return f
+}
+
+// NeighborsFor returns the permanent neighbor entries for a node that every other node has.
+func (l Layout) NeighborsFor(node string) state.Fragment {
+	f := state.Fragment{Owner: "lab/" + node}
+	for w := range l.Wires {
+		f.Host.Neighs = append(f.Host.Neighs, l.Find(node).neighbors(w)...)
 	}
 	return f
 }
@@ -80,15 +99,21 @@ func (l Layout) Cuts(all []cut.Cut) state.Fragment {
 // neighbors returns node i's permanent neighbor entries for all others on a wire. Learned entries would not suffice: the
 // kernel limits them (gc_thresh3, 1024 per family) for all namespaces of the host in total, and 17 nodes need more.
 func (l Layout) neighbors(i, w int) []state.Neigh {
-	eth := fmt.Sprintf("eth%d", w)
 	var out []state.Neigh
 	for j, n := range l.Nodes {
-		if j == i {
-			continue
+		if j != i {
+			out = append(out, n.neighbors(w)...)
 		}
-		for _, p := range n.Addrs[w] {
-			out = append(out, state.Neigh{Link: eth, IP: p.Addr(), MAC: n.mac(eth)})
-		}
+	}
+	return out
+}
+
+// neighbors returns the neighbor entries for the node on a wire.
+func (n Node) neighbors(w int) []state.Neigh {
+	eth := fmt.Sprintf("eth%d", w)
+	var out []state.Neigh
+	for _, p := range n.Addrs[w] {
+		out = append(out, state.Neigh{Link: eth, IP: p.Addr(), MAC: n.mac(eth)})
 	}
 	return out
 }

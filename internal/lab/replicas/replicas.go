@@ -238,3 +238,32 @@ func (s Set) Ready(pods []model.Pod) int {
 	}
 	return n
 }
+
+// Status is a Deployment or a ReplicaSet with the pods of its current template. The keys of its JSON form are stable.
+type Status struct {
+	Kind      string `json:"kind"`
+	Namespace string `json:"namespace"`
+	Name      string `json:"name"`
+	Replicas  int    `json:"replicas"`
+	Ready     int    `json:"ready"`
+}
+
+// StatusOf returns the status of all sets. Errors are those of invalid sets.
+func StatusOf(sets []store.Object, pods []model.Pod) ([]Status, error) {
+	out := []Status{}
+	var errs []error
+	for _, o := range sets {
+		if !Is(o) {
+			continue
+		}
+		s, err := Read(o)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		out = append(out, Status{
+			Kind: s.Key.Kind, Namespace: s.Key.Namespace, Name: s.Key.Name, Replicas: s.Replicas, Ready: s.Ready(pods),
+		})
+	}
+	return out, errors.Join(errs...)
+}

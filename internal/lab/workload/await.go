@@ -22,7 +22,7 @@ const interval = 100 * time.Millisecond
 
 // await waits until the pods, replicas and VMs of objects run.
 func (c Changer) await(ctx context.Context, objects []store.Object) error {
-	return c.until(ctx, "not running", func() ([]string, error) {
+	return c.Until(ctx, "not running", func() ([]string, error) {
 		st, err := c.Dir.Status(ctx)
 		if err != nil {
 			return nil, err
@@ -83,8 +83,8 @@ func pending(o store.Object, st lab.Status, pods []model.Pod) string {
 	return ""
 }
 
-// until waits until missing returns nothing.
-func (c Changer) until(ctx context.Context, what string, missing func() ([]string, error)) error {
+// Until waits until missing returns nothing. what is what the error says of what is missing.
+func (c Changer) Until(ctx context.Context, what string, missing func() ([]string, error)) error {
 	if c.Wait == 0 {
 		return nil
 	}

@@ -38,7 +38,7 @@ func (c Changer) DeleteKeys(ctx context.Context, keys []store.Key, mustExist boo
 	if err != nil {
 		return err
 	}
-	return c.until(ctx, "not ended", func() ([]string, error) { return c.running(ctx, layout, ending) })
+	return c.Until(ctx, "not ended", func() ([]string, error) { return c.running(ctx, layout, ending) })
 }
 
 func (c Changer) delete(ctx context.Context, keys []store.Key, mustExist bool) (ending map[string]bool, l layout.Layout, err error) {
