@@ -279,6 +279,18 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 		)
 		return
 	}
+	if lent := p.lentToOthers(b); p.gone(b.Node) && lent > 0 {
+		// A deleted block is free for any node, which would allocate the borrowers' addresses a second time: these
+		// nodes are not asked, and may not answer at the moment.
+		fix, how := orphan(o.Key), "other nodes take the block over with the lent addresses"
+		if b.Orphaned {
+			fix, how = nil, ""
+		}
+		p.foundGone(b.Node, OwnerGone, o, fix, how,
+			"block %s belongs to node %q, and there is no such node, and other nodes borrow %d addresses of it", b.CIDR, b.Node, lent)
+		p.examineLent(b, o)
+		return
+	}
 	if p.gone(b.Node) {
 		p.foundGone(b.Node, OwnerGone, o, func(ctx context.Context, objects store.Objects) error {
 			return objects.Delete(ctx, store.AddressBlocks(), o.Key, o.Version)
@@ -290,6 +302,28 @@ func (p *Report) examineBlock(overlap *model.AddressBlock, b model.AddressBlock,
 
 // gone reports whether there is no such node, as far as nodes are known.
 func (p *Report) gone(node string) bool { return len(p.nodes) > 0 && !p.nodes[node] }
+
+// lentToOthers returns how many addresses of a block nodes borrow that exist.
+func (p *Report) lentToOthers(b model.AddressBlock) int {
+	n := 0
+	for _, with := range b.Lent {
+		if node, _, is := strings.Cut(with, "/"); is && !p.gone(node) {
+			n++
+		}
+	}
+	return n
+}
+
+// orphan marks a block as orphaned, so that other nodes take it over when they need addresses.
+func orphan(key store.Key) func(context.Context, store.Objects) error {
+	return func(ctx context.Context, objects store.Objects) error {
+		return editBlock(ctx, objects, key, func(s *model.AddressBlock) bool {
+			was := s.Orphaned
+			s.Orphaned = true
+			return !was
+		})
+	}
+}
 
 // examineLent checks the addresses of a block that deleted nodes have borrowed or request.
 func (p *Report) examineLent(b model.AddressBlock, o store.Object) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -199,5 +200,54 @@ func TestLeaksOfANode(t *testing.T) {
 		if d := cmp.Diff(c.want, said(p)); d != "" {
 			t.Errorf("%s (-want +got):\n%s", name, d)
 		}
+	}
+}
+
+// TestLentBlockOfAGoneNode: a block of a deleted node is not free while other nodes have pods with addresses of it. They may
+// not be running, and then could not claim their addresses before another node allocates them.
+func TestLentBlockOfAGoneNode(t *testing.T) {
+	s := cluster(t, `apiVersion: v1
+kind: Node
+metadata: {name: b}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: p}
+spec: {regions: [{cidr: 10.0.0.0/24, blockSize: 28}]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: p-10-0-0-0-28}
+spec: {pool: p, cidr: 10.0.0.0/28, node: gone, claim: "1", ceded: {10.0.0.8: b/2, 10.0.0.9: gone-too/3}}
+`)
+	const found = `AddressBlock p-10-0-0-0-28: block 10.0.0.0/28 belongs to node "gone", and there is no such node, and other nodes borrow 1 addresses of it; `
+	for round, want := range [][]string{
+		{
+			found + "other nodes take the block over with the lent addresses",
+			`AddressBlock p-10-0-0-0-28: address 10.0.0.9 is lent to node "gone-too", and there is no such node; the address is free`,
+		},
+		{found},
+	} {
+		p, err := Inspect(context.Background(), s.Objects())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, f := range p.Findings {
+			got = append(got, f.Object+": "+f.Msg+"; "+f.Fix)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("round %d: findings (-want +got):\n%s", round, d)
+		}
+		if _, err := p.Fix(context.Background(), s.Objects()); err != nil {
+			t.Error(err)
+		}
+	}
+	o, err := s.Get(store.AddressBlocks().Key("", "p-10-0-0-0-28"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := o.AddressBlock(); err != nil || !b.Orphaned || b.Lent[netip.MustParseAddr("10.0.0.8")] != "b/2" {
+		t.Errorf("the block is %+v, %v", b, err)
 	}
 }
