@@ -62,7 +62,7 @@ func newLabRemoveNodeCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "remove-node NODE…",
 		Short: "Remove nodes from a lab that is up, with everything that runs on them",
-		Long: "Removes nodes as if a machine were switched off and its Node object deleted: ends its processes, deletes its pods, of\n" +
+		Long: "Removes nodes as if a host were switched off and its Node object deleted: ends its processes, deletes its pods, of\n" +
 			"which those of Deployments and of VMs are created on other nodes, and releases its addresses and blocks, as `weft ipam\n" +
 			"check --fix` does in a cluster. Use `weft lab drain` before, to move the pods first. It waits until no agent has the\n" +
 			"node as a peer; if it was killed, repeat it.",

@@ -2,9 +2,9 @@
 
 // Package nodes adds nodes to a lab that is up, and removes them.
 //
-// The marker of the lab has a node as joining before anything of it is made, and as leaving before anything of it is
+// The marker of the lab has a node as joining before anything of it is created, and as leaving before anything of it is
 // undone. So the next command about a node completes what one that was killed has begun, and no pod is bound to the node
-// meanwhile. A node that is removed is treated like a machine that was switched off and whose Node object was deleted: its
+// meanwhile. A node that is removed is treated like a host that was switched off and whose Node object was deleted: its
 // pods are deleted, and its addresses are free.
 package nodes
 

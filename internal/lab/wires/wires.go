@@ -61,8 +61,8 @@ func (n Net) connect(ctx context.Context, bridges kernel.Spaces, l layout.Layout
 	return kernel.Spaces{Host: bridges.Host, Pod: conn, PodNS: ns}.Apply(ctx, l.NodeLinks(i))
 }
 
-// Add connects the last node of the layout, and tells the other nodes its hardware addresses. The node's namespace must
-// not exist.
+// Add connects the last node of the layout, and writes its MAC addresses into the neighbor tables of the others. The
+// node's namespace must not exist.
 func (n Net) Add(ctx context.Context, l layout.Layout) error {
 	last := len(l.Nodes) - 1
 	if err := n.onOthers(l.Nodes[last].Name, l, func(s kernel.Spaces, f state.Fragment) error { return s.Apply(ctx, f) }); err != nil {
@@ -71,7 +71,7 @@ func (n Net) Add(ctx context.Context, l layout.Layout) error {
 	return n.Do(func(bridges kernel.Spaces) error { return n.connect(ctx, bridges, l, last) })
 }
 
-// Remove removes a node's ports, its namespace, and its hardware addresses from the nodes of the layout, which may have
+// Remove removes a node's ports, its namespace, and its MAC addresses from the nodes of the layout, which may have
 // the node. It removes what there is.
 func (n Net) Remove(ctx context.Context, l layout.Layout, node layout.Node) error {
 	l.Nodes = append(l.Without(node.Name).Nodes, node)

@@ -91,22 +91,22 @@ func podsOn(s *dir.Store, node string) ([]model.Pod, error) {
 
 // drainable returns why pods cannot be deleted.
 func drainable(pods []model.Pod, node string, force bool) error {
-	var vms, alone []string
+	var vms, ownerless []string
 	for _, p := range pods {
 		switch {
 		case p.Annotations[launch.DomainAnnotation] != "":
 			vms = append(vms, p.Namespace+"/"+p.Annotations[launch.DomainAnnotation])
 		case p.Annotations[replicas.OwnerAnnotation] == "":
-			alone = append(alone, p.Namespace+"/"+p.Name)
+			ownerless = append(ownerless, p.Namespace+"/"+p.Name)
 		}
 	}
 	switch {
 	case len(vms) > 0:
 		return model.Errorf(model.CodeInvalidConf, "move them with `weft lab migrate`, or delete them with `weft lab delete`",
 			"node %s has VMs: %s", node, strings.Join(vms, ", "))
-	case len(alone) > 0 && !force:
+	case len(ownerless) > 0 && !force:
 		return model.Errorf(model.CodeInvalidConf, "use --force to delete them; nothing creates them again",
-			"node %s has pods that are not of a Deployment or a ReplicaSet: %s", node, strings.Join(alone, ", "))
+			"node %s has pods that are not of a Deployment or a ReplicaSet: %s", node, strings.Join(ownerless, ", "))
 	}
 	return nil
 }
@@ -165,7 +165,7 @@ func (c Changer) awaitDrained(ctx context.Context, s *dir.Store, l layout.Layout
 		}
 		unschedulable := lab.Unschedulable(objects)
 		if !slices.ContainsFunc(l.Nodes, func(n layout.Node) bool { return !unschedulable[n.Name] }) {
-			return missing, nil // the status says that pods have no node
+			return missing, nil // the status reports pods without a node
 		}
 		cluster, _ := store.Cluster(objects)
 		for _, o := range objects {
