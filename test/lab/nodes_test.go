@@ -5,6 +5,7 @@ package lab_test
 import (
 	"bytes"
 	"encoding/binary"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -492,4 +493,31 @@ func TestKeepGoing(t *testing.T) {
 	allReach(t, dir, 6*5*6)
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
+}
+
+// A claim keeps its address when its node is removed with the pod, also in a pool that is full otherwise.
+func TestClaimOfARemovedNode(t *testing.T) {
+	dir := labDir(t)
+	from := filepath.Dir(write(t, "pool.yaml", fmt.Sprintf(smallPool, "small", "10.42.0.0/28", 30)))
+	must(t, "lab", "up", "--nodes", "2", "--from", from, "--dir", dir, "--addresses", "pools", "--cluster-cidr", "10.42.0.0/24")
+	claimed := func(node string) string {
+		return write(t, "db.yaml", "apiVersion: weft.dev/v1alpha1\nkind: AddressClaim\nmetadata: {name: db, namespace: default}\nspec: {}\n---\n"+
+			strings.Replace(sleeper("db", "nodeName: "+node+", "), "{name: db}", "{name: db, annotations: {weft.dev/address-claim: db}}", 1))
+	}
+	must(t, "lab", "apply", "--dir", dir, "-f", claimed("node2"))
+	had := podNamed(t, status(t, dir), "db").IPs
+	must(t, "lab", "remove-node", "--dir", dir, "node2")
+	must(t, "lab", "apply", "--dir", dir, "-f", write(t, "many.yaml", deployment("many", 15, "infinity")))
+	for _, p := range podsNamed(status(t, dir), "many-") {
+		if slices.Equal(p.IPs, had) {
+			t.Errorf("pod %s has address %v of a claim", p.Name, had)
+		}
+	}
+	must(t, "lab", "apply", "--dir", dir, "-f", claimed("node1"))
+	if got := podNamed(t, status(t, dir), "db").IPs; !slices.Equal(got, had) {
+		t.Errorf("the pod of the claim has %v, had %v", got, had)
+	}
+	if a := weft(t, "ipam", "check", "--store-dir", filepath.Join(dir, "store")); a.code != 0 {
+		t.Errorf("the audit finds:\n%s", a.stdout)
+	}
 }
