@@ -4,7 +4,7 @@
 // longer exists and for which no DEL was called.
 //
 // The runtime's list of sandboxes is not trusted: an attachment is deleted only if it is older than any sandbox that
-// is still being created, and if two lists in a row lack its sandbox. An empty list, or one without the agent's own
+// is still being created, and if two lists in a row lack its sandbox. Its age is from when the agent first saw it. An empty list, or one without the agent's own
 // pod, deletes nothing.
 package gc
 
@@ -17,13 +17,16 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/cri"
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// leakAge is how old an attachment must be before it can be a leak. A runtime lists a sandbox only when its network
-// exists, and the kubelet gives up on creating one after four minutes.
+// leakAge is how long the collector must have known an attachment before it can be a leak. A runtime lists a sandbox
+// only when its network exists, and the kubelet gives up on creating one after four minutes. The time of the ADD, which
+// the record has, is no measure: when the clock is set, a sandbox that is being created is hours old, or a leak is not
+// born yet.
 const leakAge = 5 * time.Minute
 
 // errForeignList reports a list that does not contain this node's pods.
@@ -61,6 +64,14 @@ type Collector struct {
 	client *cri.Client // nil before the first connection
 	// absent are the containers that the last list lacked. One list alone proves nothing.
 	absent map[string]bool
+	// since is when the collector first saw each record, by key and serial.
+	since map[seen]time.Time
+}
+
+// seen is one ADD of an attachment.
+type seen struct {
+	key    model.AttachmentKey
+	serial int64
 }
 
 // New returns a Collector.
@@ -109,10 +120,16 @@ func (c *Collector) pass(ctx context.Context) error {
 	}
 	records, err := c.cfg.Records.List()
 	errs := []error{err}
-	absent := map[string]bool{}
+	absent, since, now := map[string]bool{}, make(map[seen]time.Time, len(records)), c.cfg.Now()
+	defer func() { c.since = since }()
 	for _, rec := range slices.Backward(records) { // in reverse order of a pod's networks
-		id := rec.Request.ContainerID
-		if live[id] || !ofKubernetes(rec) || c.cfg.Now().Sub(rec.Since()) < leakAge {
+		id, this := rec.Request.ContainerID, seen{rec.Key(), rec.Serial}
+		first, known := c.since[this]
+		if !known {
+			first = now
+		}
+		since[this] = first
+		if live[id] || !ofKubernetes(rec) || now.Sub(first) < leakAge {
 			continue
 		}
 		absent[id] = true

@@ -180,6 +180,32 @@ func TestCollect(t *testing.T) {
 	}
 }
 
+// TestCollectWhenTheClockIsSet: an attachment's age is not that of its record, which is wrong when the clock is set: one
+// whose sandbox is being created is kept, though it seems hours old, and a leak is deleted, though it seems to be from
+// the future.
+func TestCollectWhenTheClockIsSet(t *testing.T) {
+	nettest.EndToEnd(t)
+	for name, set := range map[string]time.Duration{"forward": 5 * time.Hour, "back": -5 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			list := &listed{ids: []string{"own"}}
+			now := time.Now()
+			c := newCollecting(t, list.serve(t), &now)
+			defer func() { _ = c.client.Close() }()
+			c.attached(t, name, "10.9.0.2/24", true)
+			now = now.Add(set)
+			for after, left := range []int{1, 1, 1, 1, 1, 1, 0} {
+				if err := c.pass(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				if known := c.known(t); len(known) != left {
+					t.Errorf("after %d minutes: %v are known, want %d", after, known, left)
+				}
+				now = now.Add(time.Minute)
+			}
+		})
+	}
+}
+
 // gathered returns what Prometheus would scrape.
 func gathered(t *testing.T, m *metrics.Metrics) string {
 	t.Helper()
