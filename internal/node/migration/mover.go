@@ -186,9 +186,9 @@ func (m *Mover) endLocked(key model.AttachmentKey) {
 func (m *Mover) rememberDeparted(f *vmFollower) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	f.left.Store(m.cfg.Now().UnixNano())
+	f.leaves()
 	m.departed = append(slices.DeleteFunc(m.departed, func(o *vmFollower) bool {
-		return m.cfg.Now().Sub(time.Unix(0, o.left.Load())) > remembered
+		return o.leftFor() > remembered
 	}), f)
 }
 
@@ -202,7 +202,7 @@ func (m *Mover) markDeparted(ctx context.Context, o store.Object) {
 	var was *vmFollower
 	about := func(f *vmFollower) bool { return slices.ContainsFunc(move.Addrs, f.own) }
 	for _, f := range m.departed {
-		if about(f) && m.cfg.Now().Sub(time.Unix(0, f.left.Load())) <= remembered {
+		if about(f) && f.leftFor() <= remembered {
 			was = f
 		}
 	}

@@ -178,15 +178,31 @@ func TestMeans(t *testing.T) {
 		"a packet":            {watch.HeardAnnouncement{How: "ip", MAC: f.mac, Addr: own}, false, true},
 		"a packet of another": {watch.HeardAnnouncement{How: "ip", MAC: f.mac, Addr: other}, false, false},
 	} {
-		if got := f.showsVM(0)(c.said); got != c.first {
+		if got := f.showsVM(nil)(c.said); got != c.first {
 			t.Errorf("%s, of a machine that was never here: %v", name, got)
 		}
-		if f.showsVM(now.UnixNano())(c.said) {
+		if f.showsVM(&now)(c.said) {
 			t.Errorf("%s, just after the machine has left: it counts", name)
 		}
-		if got := f.showsVM(now.Add(-quietTime).UnixNano())(c.said); got != c.back {
+		before := now.Add(-quietTime)
+		if got := f.showsVM(&before)(c.said); got != c.back {
 			t.Errorf("%s, when the machine has left: %v", name, got)
 		}
+	}
+}
+
+// TestLeftWhenTheClockIsSet: when a VM left is measured by the monotonic clock. Otherwise packets of a VM that returns
+// after the clock was set back would be ignored until the clock is where it was.
+func TestLeftWhenTheClockIsSet(t *testing.T) {
+	m := moverOf(t)
+	f := newVMFollower(m, routed("db", "10.1.0.5"))
+	f.leaves()
+	wall := f.left.Load().Round(0)
+	if *f.left.Load() == wall {
+		t.Error("the monotonic reading is lost")
+	}
+	if d := f.leftFor(); d < 0 || d > time.Hour {
+		t.Errorf("the VM left %s ago", d)
 	}
 }
 

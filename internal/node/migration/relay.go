@@ -72,7 +72,7 @@ func (f *vmFollower) setRelaySource() {
 
 // beginRelayEnd starts the time during which forwarded packets are still accepted.
 func (f *vmFollower) beginRelayEnd() {
-	f.left.Store(0)
+	f.left.Store(nil)
 	f.arrived()
 }
 

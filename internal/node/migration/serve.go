@@ -49,7 +49,7 @@ func (m *Mover) Attachments() []Attachment {
 		}
 		one := Attachment{VM: f.vm, Key: f.key, Addresses: f.addrs, Pod: f.pod, State: Here}
 		switch {
-		case rec.Standby && rec.Request.Incoming() && f.left.Load() == 0:
+		case rec.Standby && rec.Request.Incoming() && f.left.Load() == nil:
 			one.State = Awaited
 		case rec.Standby:
 			one.State = Left

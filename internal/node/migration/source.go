@@ -52,9 +52,18 @@ func (f *vmFollower) serve(ctx context.Context, rec attach.Record) {
 	}
 }
 
+// leaves records that the VM leaves now.
+func (f *vmFollower) leaves() {
+	now := f.m.cfg.Now()
+	f.left.Store(&now)
+}
+
+// leftFor returns how long ago the VM left, which it has.
+func (f *vmFollower) leftFor() time.Duration { return f.m.cfg.Now().Sub(*f.left.Load()) }
+
 // retire retires the attachment. The VM's last connections are written afterwards.
 func (f *vmFollower) retire(ctx context.Context, rec attach.Record, node string) {
-	f.left.Store(f.m.cfg.Now().UnixNano())
+	f.leaves()
 	if !f.retry(ctx, "attachment of a VM that has left could not be retired", f.stepBack) {
 		return
 	}

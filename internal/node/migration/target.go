@@ -17,7 +17,7 @@ import (
 func (f *vmFollower) await(ctx context.Context, rec attach.Record) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	awaited := rec.Request.Incoming() && f.left.Load() == 0
+	awaited := rec.Request.Incoming() && f.left.Load() == nil
 	announcements, err := watch.HearAnnouncements(ctx, nil, f.link, true, f.showsVM(f.left.Load()))
 	if err != nil { // other evidence can still cause the switch
 		f.m.cfg.Log.Warn("packets of a VM cannot be received", "vm", f.vm.String(), "interface", f.link, "err", err)
@@ -118,13 +118,13 @@ func (w *takeover) accept(f *vmFollower, evidence string) string {
 
 // showsVM returns the filter of packets that show that the VM runs here: an announcement (ARP, NDP), or a packet of an
 // imported connection. For a VM that has been here, any packet does: no other endpoint has its addresses.
-func (f *vmFollower) showsVM(left int64) func(watch.HeardAnnouncement) bool {
-	back := left != 0
+func (f *vmFollower) showsVM(left *time.Time) func(watch.HeardAnnouncement) bool {
+	back := left != nil
 	return func(s watch.HeardAnnouncement) bool {
 		switch {
 		case f.mac != ([6]byte{}) && s.MAC != f.mac:
 			return false
-		case back && f.m.cfg.Now().Sub(time.Unix(0, left)) < quietTime:
+		case back && f.m.cfg.Now().Sub(*left) < quietTime:
 			return false // it was in flight when the VM left
 		case s.How == "rarp":
 			return true

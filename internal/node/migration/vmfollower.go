@@ -58,8 +58,9 @@ type vmFollower struct {
 	reported notify.Chan   // an administrator reports that the VM runs here
 	gone     chan struct{} // closed when the attachment is deleted
 
-	// left is when the VM left, in nanoseconds; 0 if it has not been here.
-	left   atomic.Int64
+	// left is when the VM left, nil if it has not been here. It has the monotonic clock's reading: the system's clock may
+	// be set until the VM returns.
+	left   atomic.Pointer[time.Time]
 	copied copied
 	// relay is the node from which the VM comes, nil if that does not matter.
 	relay atomic.Pointer[relayed]
