@@ -91,7 +91,8 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 		Long: "Compares pools and blocks with the cluster's nodes and pods. Findings are blocks that overlap, that have no pool or whose\n" +
 			"node is deleted, addresses that are reserved for deleted pods, and pods that share an address or use one of another\n" +
 			"node's block. With --agent, on a node as root, it also compares the agent's allocations with its ledger and with the\n" +
-			"addresses in the kernel. With --fix it releases what is certainly leaked. The exit code is 1 if findings are left.",
+			"addresses in the kernel. With --fix it releases what is certainly leaked, with --agent also addresses that host-local\n" +
+			"has reserved for attachments that do not exist. The exit code is 1 if findings are left.",
 		Example: "  weft ipam check --agent\n" +
 			"  weft ipam check --store-dir /run/weft/lab/store --fix",
 		Args: cobra.NoArgs,
@@ -101,7 +102,11 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 				return err
 			}
 			if agent != "" {
-				local, err := nodeState(cmd.Context(), agent)
+				read := nodeState
+				if fix {
+					read = leaksOf
+				}
+				local, err := read(cmd.Context(), agent)
 				if err != nil {
 					return err
 				}

@@ -14,7 +14,9 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/ipam/hostlocal"
 	"github.com/weft-net/weft/internal/ipam/inuse"
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -24,7 +26,52 @@ const (
 	agentTimeout = 5 * time.Second
 	// settleTime is the age after which the cluster must know the pod of an attachment.
 	settleTime = 5 * time.Minute
+	// leakTime is how long host-local must have had an address without an attachment before --fix releases it: an ADD
+	// that has reserved one records it at once.
+	leakTime = 5 * time.Second
 )
+
+// leaksOf is nodeState for --fix. host-local's addresses without an attachment are read twice, with a pause.
+func leaksOf(ctx context.Context, url string) (audit.NodeState, error) {
+	first, err := nodeState(ctx, url)
+	if err != nil || len(first.HostLocal) == 0 {
+		return first, err
+	}
+	select {
+	case <-ctx.Done():
+		return first, ctx.Err()
+	case <-time.After(leakTime):
+	}
+	l, err := nodeState(ctx, url)
+	l.HostLocal = audit.InBoth(first.HostLocal, l.HostLocal)
+	return l, err
+}
+
+// freeHostLocal removes an entry of host-local.
+func freeHostLocal(ctx context.Context, dir string, e audit.HostLocalEntry) error {
+	return hostlocal.New(hostlocal.Config{}).Free(ctx, dir,
+		hostlocal.Entry{Addr: e.Addr, ContainerID: e.ContainerID, IfName: e.IfName})
+}
+
+// linkMarks returns the aliases of this namespace's interfaces, in which the agent marks the attachment they belong to.
+func linkMarks(ctx context.Context) ([]string, error) {
+	host, err := kernel.Dial(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = host.Close() }()
+	links, err := host.Links(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, l := range links {
+		if l.Alias != "" {
+			out = append(out, l.Alias)
+		}
+	}
+	return out, nil
+}
 
 // nodeState collects this node's state: the agent's allocations and ledger, and the addresses in the kernel.
 func nodeState(ctx context.Context, url string) (audit.NodeState, error) {
@@ -63,6 +110,10 @@ func nodeState(ctx context.Context, url string) (audit.NodeState, error) {
 	if l.Kernel, l.Gone, err = inuse.Read(paths); err != nil {
 		return l, fmt.Errorf("namespaces of pods: %w", err)
 	}
+	if l.Marks, err = linkMarks(ctx); err != nil {
+		return l, fmt.Errorf("interfaces of this node: %w", err)
+	}
+	l.Free = freeHostLocal
 	// Allocations may change meanwhile: only what both reads have can be a finding.
 	if err := getFromAgent(ctx, url+"/addresses", &after); err != nil {
 		return l, err

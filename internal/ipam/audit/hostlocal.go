@@ -3,9 +3,13 @@
 package audit
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -40,6 +44,30 @@ func InBoth(before, after []HostLocalDir) []HostLocalDir {
 	return out
 }
 
+// leak is what an entry without an attachment needs.
+func (l NodeState) leak(f HostLocalDir, e HostLocalEntry) string {
+	if user := l.user(e); user != "" {
+		return user + " has it, delete its pod; --fix keeps it"
+	}
+	return fmt.Sprintf("a GC of network %q frees it", f.Network)
+}
+
+// user returns the interface that an entry's address may be in use by: one in a pod that has it, or one on the node that
+// is marked with the entry's container; empty if there is none.
+func (l NodeState) user(e HostLocalEntry) string {
+	for _, s := range l.Kernel {
+		if s.Addr == e.Addr {
+			return s.IfName + " in " + s.Netns
+		}
+	}
+	for _, mark := range l.Marks {
+		if e.ContainerID != "" && strings.Contains(mark, "/"+e.ContainerID+"/") {
+			return "the interface marked " + mark
+		}
+	}
+	return ""
+}
+
 // compareHostLocal finds entries without an attachment, and attachments without an entry.
 func (p *Report) compareHostLocal(l NodeState) {
 	ledger := map[model.AttachmentKey]bool{}
@@ -54,8 +82,13 @@ func (p *Report) compareHostLocal(l NodeState) {
 			has[e.Addr] = true
 			key := model.AttachmentKey{Network: f.Network, ContainerID: e.ContainerID, IfName: e.IfName}
 			if !ledger[key] && (e.IfName != "" || !containers[e.ContainerID]) {
-				p.foundOnNode("address %s is reserved in %s for %s, and the ledger has no such attachment: a GC of network %q frees it",
-					e.Addr, f.Dir, name(key), f.Network)
+				p.foundOnNode("address %s is reserved in %s for %s, and the ledger has no such attachment: %s", e.Addr, f.Dir, name(key),
+					l.leak(f, e))
+				if l.Free != nil && l.user(e) == "" {
+					last := &p.Findings[len(p.Findings)-1]
+					last.Fix = "the address is free"
+					last.fix = func(ctx context.Context, _ store.Objects) error { return l.Free(ctx, f.Dir, e) }
+				}
 			}
 		}
 		for _, r := range l.Ledger {

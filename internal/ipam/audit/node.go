@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,10 +46,14 @@ type NodeState struct {
 	Kernel []ObservedAddress
 	// Gone are the namespaces in the ledger that no longer exist.
 	Gone []string
+	// Marks are the marks of the node's interfaces, which name the attachments that they belong to.
+	Marks []string
+	// Free removes an entry from a host-local directory unless it has changed; nil: findings about it are only reported.
+	Free func(ctx context.Context, dir string, e HostLocalEntry) error
 }
 
-// Compare adds findings about differences between this node's allocations, its ledger, the kernel, and pods. It repairs
-// none: the agent does, or a pod must be re-created.
+// Compare adds findings about differences between this node's allocations, its ledger, the kernel, and pods. Fix repairs
+// host-local's entries without an attachment; the agent repairs others, or a pod must be re-created.
 func (p *Report) Compare(l NodeState) {
 	ledger := map[model.AttachmentKey]bool{}
 	for _, r := range l.Ledger {

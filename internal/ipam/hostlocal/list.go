@@ -3,6 +3,7 @@
 package hostlocal
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"net/netip"
@@ -45,4 +46,25 @@ func (a *Allocator) List(req ipam.Request) (dir string, entries []Entry, err err
 	}
 	slices.SortFunc(entries, func(a, b Entry) int { return a.Addr.Compare(b.Addr) })
 	return dir, entries, nil
+}
+
+// Free removes an entry from a network's directory, for an attachment that does not exist. An address that has been
+// allocated again is kept, also to another interface of the same container.
+func (a *Allocator) Free(ctx context.Context, dir string, e Entry) error {
+	d, err := a.open(ctx, dir, false)
+	if err != nil || d == nil {
+		return err
+	}
+	defer d.close()
+	content, err := readSmall(d.file(e.Addr))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return ioError(d.file(e.Addr), err)
+	}
+	if id, ifName, _ := strings.Cut(content, separator); id != e.ContainerID || ifName != e.IfName {
+		return nil
+	}
+	return d.remove(e.Addr)
 }

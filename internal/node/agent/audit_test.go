@@ -3,6 +3,7 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,13 +14,15 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/containernetworking/cni/pkg/types"
 
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
 // audit returns the output of `weft ipam check --agent` on a world's node.
-func (w *world) audit(store string) string {
+func (w *world) audit(store string, flags ...string) string {
 	w.t.Helper()
-	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "ipam", "check", "--store-dir", store, "--agent")
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"),
+		append([]string{"ipam", "check", "--store-dir", store, "--agent"}, flags...)...)
 	var out []byte
 	if err := w.node.Do(func() (err error) { out, _ = cmd.CombinedOutput(); return nil }); err != nil {
 		w.t.Fatal(err)
@@ -129,5 +132,65 @@ func TestAuditOfRanges(t *testing.T) {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "10.8.0.77")); err == nil {
 		t.Error("a GC of the network has not freed it, as the finding says")
+	}
+}
+
+// TestLeakedRanges: sandboxes are killed while their agent loses its state directory. Without a record their addresses
+// stay in host-local's files. The audit finds them and changes nothing; with --fix it releases them, but none of a pod
+// that runs.
+func TestLeakedRanges(t *testing.T) {
+	nettest.EndToEnd(t)
+	w := newWorld(t)
+	store := t.TempDir()
+	node := "{apiVersion: v1, kind: Node, metadata: {name: n1}, spec: {podCIDRs: [10.8.0.0/24]}, " +
+		"status: {addresses: [{type: InternalIP, address: 192.168.77.1}]}}"
+	if err := os.WriteFile(store+"/node.yaml", []byte(node), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.configured(fmt.Sprintf("install: {confDir: %q}\nmetrics: {address: '127.0.0.1:9119'}\nnetwork: {mode: cluster}\n",
+		w.path("net.d")))
+	w.args = []string{"--config", w.path("weft.yaml"), "--store-dir", store, "--address-dir", w.path("addresses")}
+	w.start()
+	list := w.ownList()
+	addrs, spaces := map[string]string{}, map[string]*netns.NS{}
+	for _, id := range []string{"runs", "later", "killed1", "killed2"} {
+		spaces[id] = nettest.NS(t, id)
+		r, err := w.add(list, id, spaces[id])
+		if err != nil {
+			t.Fatal(err)
+		}
+		addrs[id] = r.IPs[0].Address.IP.String()
+	}
+	w.kill()
+	if err := os.RemoveAll(w.path("state")); err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"killed1", "killed2"} {
+		nettest.Run(t, spaces[id], "ip", "link", "delete", "eth0")
+	}
+	w.start()
+	if _, err := w.add(list, "new", nettest.NS(t, "new")); err != nil {
+		t.Fatal(err)
+	}
+	files := func() string { return w.files("addresses") }
+	before := files()
+	got := w.audit(store)
+	for _, id := range []string{"killed1", "killed2"} {
+		if want := "address " + addrs[id] + " is reserved in "; !strings.Contains(got, want) {
+			t.Errorf("missing: %s in %s", want, got)
+		}
+	}
+	if n := strings.Count(got, "(--fix: the address is free)"); n != 2 {
+		t.Errorf("--fix would release %d addresses, want 2: %s", n, got)
+	}
+	if after := files(); after != before {
+		t.Errorf("without --fix the files change from\n%s\nto\n%s", before, after)
+	}
+	got = w.audit(store, "--fix")
+	after := files()
+	for id, addr := range addrs {
+		if kept := !strings.HasPrefix(id, "killed"); strings.Contains(after, addr+"\n") != kept {
+			t.Errorf("%s of %s: kept is not %t\n%s\n%s", addr, id, kept, after, got)
+		}
 	}
 }
