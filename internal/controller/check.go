@@ -36,6 +36,7 @@ func (c *Controller) check(ctx context.Context) error {
 	c.report.Findings, c.report.Checked, c.checked = result.Findings, now, now
 	c.mu.Unlock()
 	var errs []error
+	var due []audit.Finding
 	still := map[string]time.Time{}
 	for _, f := range result.Findings {
 		if !f.Stale() {
@@ -47,17 +48,16 @@ func (c *Controller) check(ctx context.Context) error {
 			since = now
 		}
 		if still[id] = since; known && now.Sub(since) >= reservationGrace {
-			err := f.Repair(ctx, c.cfg.Objects)
-			if errors.Is(err, store.ErrConflict) {
-				continue // changed meanwhile: retried by the next audit
-			}
-			if err != nil && !errors.Is(err, store.ErrNotFound) {
-				errs = append(errs, fmt.Errorf("%s: %w", f.Object, err))
-				continue
-			}
-			c.cfg.Log.Info("reservation of a deleted pod was removed", "object", f.Object, "finding", f.Msg)
-			delete(still, id)
+			due = append(due, f)
 		}
+	}
+	removed, err := audit.Repair(ctx, c.cfg.Objects, due)
+	if err != nil && !errors.Is(err, store.ErrConflict) { // a pool that has changed meanwhile is retried by the next audit
+		errs = append(errs, err)
+	}
+	for _, f := range removed {
+		c.cfg.Log.Info("reservation of a deleted pod was removed", "object", f.Object, "finding", f.Msg)
+		delete(still, f.Object+"\x00"+f.Msg)
 	}
 	c.goneSince = still
 	return errors.Join(append(errs, c.reportFindings(ctx, result.Findings, now))...)

@@ -46,6 +46,8 @@ type Finding struct {
 	fix func(context.Context, store.Objects) error
 	// gone is the node that does not exist, if the finding is about what it has left.
 	gone string
+	// reserved is the reservation in the pool's object that Fix removes, with others of the pool; nil: fix does it.
+	reserved *model.ReservedAddress
 	// about is the object; zero: none.
 	about store.Object
 	// stale marks a reservation for a deleted pod of another network.
@@ -88,14 +90,6 @@ func (f Finding) GoneNode() string { return f.gone }
 // Stale reports whether this is a reservation for a deleted pod of another network, which can be removed without
 // confirmation.
 func (f Finding) Stale() bool { return f.stale }
-
-// Repair applies Fix.
-func (f Finding) Repair(ctx context.Context, objects store.Objects) error {
-	if f.fix == nil {
-		return nil
-	}
-	return f.fix(ctx, objects)
-}
 
 // Inspect reads all objects and checks them.
 func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
@@ -197,28 +191,8 @@ func poolOf(o store.Object) string {
 }
 
 func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
-	edit := func(change func(*model.AddressPool)) func(context.Context, store.Objects) error {
-		return func(ctx context.Context, objects store.Objects) error {
-			now, err := objects.Get(ctx, store.AddressPools(), o.Key)
-			if err != nil {
-				return err
-			}
-			spec, err := now.AddressPool()
-			if err != nil {
-				return err
-			}
-			change(&spec)
-			next, err := store.AddressPoolObject(now, spec)
-			if err == nil {
-				_, err = objects.CompareAndSwap(ctx, store.AddressPools(), now.Version, next)
-			}
-			return err
-		}
-	}
 	for _, r := range pool.Reserved {
-		p.examineReserved(o, r, edit(func(s *model.AddressPool) {
-			s.Reserved = slices.DeleteFunc(slices.Clone(s.Reserved), func(x model.ReservedAddress) bool { return x == r })
-		}))
+		p.examineReserved(o, r)
 	}
 	for _, n := range pool.ExhaustedOn {
 		if p.gone(n) {
@@ -228,19 +202,20 @@ func (p *Report) examinePool(pool model.AddressPool, o store.Object) {
 }
 
 // examineReserved checks an address that is reserved for a pod of another network, or by another program.
-func (p *Report) examineReserved(
-	o store.Object, r model.ReservedAddress, drop func(context.Context, store.Objects) error,
-) {
-	const how = "the reservation is removed"
+func (p *Report) examineReserved(o store.Object, r model.ReservedAddress) {
+	drop := func(stale bool) { // what was found last
+		f := &p.Findings[len(p.Findings)-1]
+		f.Fix, f.reserved, f.stale = "the reservation is removed", &r, stale
+	}
 	switch moving := r.Source == model.ByCalico || r.Source == model.ByHostLocal; {
 	case r.Source == "":
 		return
 	case moving && p.pods.moved(r.Owner, r.Addr):
-		p.found(Leaked, o, drop, how, "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.Owner, r.Source)
-		p.Findings[len(p.Findings)-1].stale = true
+		p.found(Leaked, o, nil, "", "address %s is reserved for pod %s by %s, and the pod has another one", r.Addr, r.Owner, r.Source)
+		drop(true)
 	case p.pods.gone(r.Owner):
-		p.found(Leaked, o, drop, how, "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.Owner, r.Source)
-		p.Findings[len(p.Findings)-1].stale = moving
+		p.found(Leaked, o, nil, "", "address %s is reserved for pod %s by %s, and there is no such pod", r.Addr, r.Owner, r.Source)
+		drop(moving)
 	case !moving && p.pods.denies(r.Owner, r.Addr):
 		p.found(
 			Leaked,
@@ -389,17 +364,59 @@ func with(m map[netip.Addr]string, a netip.Addr, value string) map[netip.Addr]st
 
 // Fix repairs the findings that can be repaired, and returns how many it repaired.
 func (p Report) Fix(ctx context.Context, objects store.Objects) (int, error) {
-	n := 0
+	done, err := Repair(ctx, objects, p.Findings)
+	return len(done), err
+}
+
+// Repair repairs those findings that can be repaired, and returns them. It continues after an error. All reservations of
+// a pool are removed by one write: the pool's object has all of them, and may have thousands.
+func Repair(ctx context.Context, objects store.Objects, findings []Finding) ([]Finding, error) {
+	var done []Finding
 	var errs []error
-	for _, f := range p.Findings {
-		if f.fix == nil {
-			continue
+	report := func(err error, fixed ...Finding) {
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			errs = append(errs, fmt.Errorf("%s: %w", fixed[0].Object, err))
+			return
 		}
-		if err := f.fix(ctx, objects); err != nil && !errors.Is(err, store.ErrNotFound) {
-			errs = append(errs, fmt.Errorf("%s: %w", f.Object, err))
-			continue
-		}
-		n++
+		done = append(done, fixed...)
 	}
-	return n, errors.Join(errs...)
+	var pools []store.Key
+	reserved := map[store.Key][]Finding{}
+	for _, f := range findings {
+		switch key := f.about.Key; {
+		case f.reserved != nil:
+			if reserved[key] == nil {
+				pools = append(pools, key)
+			}
+			reserved[key] = append(reserved[key], f)
+		case f.fix != nil:
+			report(f.fix(ctx, objects), f)
+		}
+	}
+	for _, key := range pools {
+		report(removeReserved(ctx, objects, key, reserved[key]), reserved[key]...)
+	}
+	return done, errors.Join(errs...)
+}
+
+// removeReserved removes reservations from the current version of a pool.
+func removeReserved(ctx context.Context, objects store.Objects, key store.Key, findings []Finding) error {
+	drop := map[model.ReservedAddress]bool{}
+	for _, f := range findings {
+		drop[*f.reserved] = true
+	}
+	now, err := objects.Get(ctx, store.AddressPools(), key)
+	if err != nil {
+		return err
+	}
+	spec, err := now.AddressPool()
+	if err != nil {
+		return err
+	}
+	spec.Reserved = slices.DeleteFunc(slices.Clone(spec.Reserved), func(r model.ReservedAddress) bool { return drop[r] })
+	next, err := store.AddressPoolObject(now, spec)
+	if err == nil {
+		_, err = objects.CompareAndSwap(ctx, store.AddressPools(), now.Version, next)
+	}
+	return err
 }
