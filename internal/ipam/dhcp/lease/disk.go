@@ -98,10 +98,27 @@ func (k *Manager) load() ([]record, error) {
 				k.cfg.Log.Error("agent could not remove the lease file of another boot", "path", path, "err", err)
 			}
 		default:
+			k.renewFuture(&rec)
 			out = append(out, rec)
 		}
 	}
 	return out, nil
+}
+
+// renewFuture makes leases due for renewal that were received later than now: the system's clock was set back since, and
+// by that clock they would be renewed when they have long ended at the server, which assigns the address to another
+// client. While a manager runs, its times are those of the monotonic clock.
+func (k *Manager) renewFuture(rec *record) {
+	now := k.cfg.Exchange.Now()
+	for i, g := range rec.Grants {
+		l, err := g.Lease()
+		if err != nil || l.Expire.IsZero() || !g.Bound.After(now) {
+			continue
+		}
+		k.cfg.Log.Warn("the clock was set back since a lease was received: it is renewed now", "attachment", rec.key().String(),
+			"address", l.Address.String(), "received", g.Bound)
+		rec.Grants[i].Bound = now.Add(-l.Renew.Sub(g.Bound))
+	}
 }
 
 func read(path string) (record, error) {

@@ -274,6 +274,31 @@ func TestExpiredWhileAway(t *testing.T) {
 	}
 }
 
+// TestClockSetBackWhileAway: a manager that restarts after the clock was set back renews a lease at once. By the clock it
+// was received hours from now, and would be renewed long after it has ended at the server.
+func TestClockSetBackWhileAway(t *testing.T) {
+	for name, keys := range map[string]string{"IPv4": "", "IPv6": `,"ipv4":false,"ipv6":true`} {
+		t.Run(name, func(t *testing.T) {
+			w := newWire(t)
+			w.serve(range4, range6)
+			k := w.manager()
+			ns := w.pod()
+			a := req(ns, "c1", keys)
+			r := w.add(k, a)
+			configured(t, ns, r)
+			if err := k.Close(); err != nil {
+				t.Fatal(err)
+			}
+			w.age(-5 * time.Hour)
+			before := w.seen("DHCPACK") + w.seen("DHCPREPLY")
+			k = w.manager()
+			w.until("a renewed lease", func() bool { return w.seen("DHCPACK")+w.seen("DHCPREPLY") > before })
+			w.kept(k, a, r)
+			w.gone(k, a)
+		})
+	}
+}
+
 // A link that goes down and up may be on another network: the lease is confirmed immediately.
 func TestFlap(t *testing.T) {
 	w := newWire(t)
