@@ -18,6 +18,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
@@ -35,6 +36,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodemesh"
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/podnetwork"
+	"github.com/weft-net/weft/internal/node/tunnel/process"
 	"github.com/weft-net/weft/internal/node/tunnelip"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/vm/node"
@@ -73,6 +75,9 @@ type Config struct {
 	Log     *slog.Logger
 	// Getenv returns the environment variables with which a pod finds its API server.
 	Getenv func(string) string
+	// Tunnels, which may be nil, connects to the process that runs tunnels in user space, and can start it; nil is this
+	// process. It is called before anything is locked or changed (package tunnel/process).
+	Tunnels func(socket string) *process.Client
 	// Env and Stderr are passed to foreign plugins.
 	Env    []string
 	Stderr io.Writer
@@ -106,8 +111,9 @@ type agent struct {
 	enforcement enforcement
 	attachments attachments
 	server      *cniserver.Server
-	admins      net.Listener  // nil if the socket could not be created
-	ready       chan struct{} // closed when calls are served
+	admins      net.Listener    // nil if the socket could not be created
+	forwarder   *process.Client // nil if tunnels in user space run in this process
+	ready       chan struct{}   // closed when calls are served
 }
 
 // description is the desired configuration of the node's networks.
@@ -130,6 +136,10 @@ type attachments struct {
 // Run runs the agent of the network namespace that the process is in, until ctx ends.
 func Run(ctx context.Context, cfg Config) error {
 	a := &agent{cfg: cfg, telemetry: telemetry{known: sizes{report: cfg.Sized}}, ready: make(chan struct{})}
+	if cfg.Tunnels != nil {
+		a.forwarder = cfg.Tunnels(filepath.Join(cfg.StateDir, process.SocketName))
+	}
+	defer a.forwarder.Close() // last, when the namespace's lock is released
 	err := a.build()
 	if err == nil {
 		err = a.run(ctx)

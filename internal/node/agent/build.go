@@ -132,6 +132,9 @@ func (a *agent) overlayConfig() nodemesh.Config {
 		Repaired: a.telemetry.repaired(), Quiet: func() []watch.Owner { return a.enforcement.quiet() }, Env: a.cfg.Env,
 		Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	}
+	if a.forwarder != nil {
+		cfg.Forwarder = a.forwarder
+	}
 	if a.pooled() {
 		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.attachments.mover) },
 			func() { a.attachments.mover.Passed() }
@@ -216,7 +219,6 @@ func (a *agent) serve() (err error) {
 	if a.server, err = cniserver.New(server); err != nil { // also creates the sockets' directory
 		return err
 	}
-	measureCNI(a.telemetry.metrics, a.server)
 	return a.listenAdmin()
 }
 

@@ -21,9 +21,9 @@ import (
 	"github.com/weft-net/weft/internal/node/cniserver"
 )
 
-// namespaceLock is the abstract socket that a running agent has open: such names belong to a network namespace,
+// NamespaceSocket is the abstract socket that a running agent has open: such names belong to a network namespace,
 // whatever the mounts, and end with the process.
-const namespaceLock = "@weft-agent"
+const NamespaceSocket = "@weft-agent"
 
 // A killed agent's socket exists until the kernel has released all of it.
 const (
@@ -75,21 +75,21 @@ func Acquire(dir string, log *slog.Logger, after func(time.Duration) <-chan time
 // lockNamespace locks the network namespace. A process of an ordinary user that uses the name is no agent and must
 // not prevent one from starting.
 func (c *Lock) lockNamespace(log *slog.Logger, after func(time.Duration) <-chan time.Time) error {
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: namespaceLock, Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: NamespaceSocket, Net: "unix"})
 	for waited := time.Duration(0); errors.Is(err, syscall.EADDRINUSE) && waited < namespaceWait; waited += namespaceStep {
 		<-after(namespaceStep)
-		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: namespaceLock, Net: "unix"})
+		l, err = net.ListenUnix("unix", &net.UnixAddr{Name: NamespaceSocket, Net: "unix"})
 	}
 	if err == nil {
 		c.namespace = l
 		return nil
 	}
 	if !errors.Is(err, syscall.EADDRINUSE) {
-		return fmt.Errorf("lock of the network namespace: socket %s: %w", namespaceLock, err)
+		return fmt.Errorf("lock of the network namespace: socket %s: %w", NamespaceSocket, err)
 	}
 	holder, err := namespaceHolder()
 	if err == nil && int(holder.Uid) != os.Geteuid() {
-		log.Warn("network namespace is not locked: a process that is no agent uses the socket", "socket", namespaceLock,
+		log.Warn("network namespace is not locked: a process that is no agent uses the socket", "socket", NamespaceSocket,
 			"uid", holder.Uid, "pid", holder.Pid)
 		return nil
 	}
@@ -98,12 +98,12 @@ func (c *Lock) lockNamespace(log *slog.Logger, after func(time.Duration) <-chan 
 		who = fmt.Sprintf("another agent serves it (process %d)", holder.Pid)
 	}
 	return model.Errorf(model.CodeExists, "stop the other agent, or run this one in a network namespace of its own",
-		"network namespace: %s: socket %s is taken", who, namespaceLock)
+		"network namespace: %s: socket %s is taken", who, NamespaceSocket)
 }
 
 // namespaceHolder returns the process that has the lock. Its PID is 0 if it is in another PID namespace.
 func namespaceHolder() (*unix.Ucred, error) {
-	conn, err := net.DialTimeout("unix", namespaceLock, namespaceWait)
+	conn, err := net.DialTimeout("unix", NamespaceSocket, namespaceWait)
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"log/slog"
 	"net/netip"
 	"os"
@@ -61,10 +62,12 @@ type Config struct {
 	Repaired func([]string)
 	// Quiet returns the nft tables that change all the time.
 	Quiet func() []watch.Owner
-	Env   []string
-	Log   *slog.Logger
-	Now   func() time.Time
-	After func(time.Duration) <-chan time.Time
+	// Forwarder, which may be nil, runs tunnels in user space in a process of its own.
+	Forwarder tunnel.Forwarder
+	Env       []string
+	Log       *slog.Logger
+	Now       func() time.Time
+	After     func(time.Duration) <-chan time.Time
 }
 
 // Mesh is the mesh on this node.
@@ -112,7 +115,7 @@ func (m *Mesh) Run(ctx context.Context) error {
 	cfg.Own, cfg.Routed, cfg.OwnChanged = m.cfg.Own, m.routedPods, m.changed
 	cfg.Marked, cfg.Relays = m.markedPods, m.cfg.Relays
 	tunnels := tunnel.New(tunnel.Config{
-		Env: m.cfg.Env, Random: rand.Reader, Log: m.cfg.Log, Now: m.cfg.Now, After: m.cfg.After,
+		Forwarder: m.cfg.Forwarder, Env: m.cfg.Env, Random: rand.Reader, Log: m.cfg.Log, Now: m.cfg.Now, After: m.cfg.After,
 	})
 	defer tunnels.Close()
 	cfg.Runner = tunnels
@@ -185,6 +188,9 @@ func (m *Mesh) MTU() int {
 func (m *Mesh) clear(ctx context.Context, cfg reconcile.Config) error {
 	for {
 		err := reconcile.Clear(ctx, cfg)
+		if m.cfg.Forwarder != nil {
+			err = errors.Join(err, m.cfg.Forwarder.Keep(ctx, nil))
+		}
 		if err == nil || ctx.Err() != nil {
 			return nil
 		}

@@ -34,11 +34,21 @@ type Config struct {
 	Env []string
 	// CommandTime limits the run of a command; 0 is DefaultCommandTime.
 	CommandTime time.Duration
+	// Forwarder runs the tunnels that forward packets in user space; nil is this process.
+	Forwarder Forwarder
 	// Random is the source of keys.
 	Random io.Reader
 	Log    *slog.Logger
 	Now    func() time.Time
 	After  func(time.Duration) <-chan time.Time
+}
+
+// Forwarder runs tunnels in another process, which outlives this one (package process).
+type Forwarder interface {
+	// Keep is the Runner's, for those tunnels.
+	Keep(ctx context.Context, wanted []mesh.Tunnel) error
+	// Changed receives a token when a tunnel has died.
+	Changed() <-chan struct{}
 }
 
 // Runner runs tunnels.
@@ -80,13 +90,38 @@ func New(cfg Config) *Runner {
 	cfg.Log = cfg.Log.With("component", "tunnel")
 	r := &Runner{cfg: cfg, changed: notify.New(), running: map[string]*running{}}
 	r.ctx, r.end = context.WithCancel(context.Background())
+	if cfg.Forwarder != nil {
+		r.parts.Go(r.relay)
+	}
 	return r
+}
+
+// relay passes the Forwarder's notifications on.
+func (r *Runner) relay() {
+	for {
+		select {
+		case <-r.cfg.Forwarder.Changed():
+			r.changed.Notify()
+		case <-r.ctx.Done():
+			return
+		}
+	}
 }
 
 // Changed receives a token when a tunnel has died.
 func (r *Runner) Changed() <-chan struct{} { return r.changed }
 
-// Close ends all tunnels. The devices remain, and drop packets to peers.
+// Running returns the number of tunnels in this process.
+func (r *Runner) Running() int { return len(r.running) }
+
+// Reload makes the next Keep configure all tunnels again: keys in files may have changed.
+func (r *Runner) Reload() {
+	for _, t := range r.running {
+		t.failed = true
+	}
+}
+
+// Close ends all tunnels, except the Forwarder's. The devices remain, and drop packets to peers.
 func (r *Runner) Close() {
 	r.end()
 	for link, t := range r.running {
@@ -98,18 +133,38 @@ func (r *Runner) Close() {
 
 // Keep starts, changes and stops tunnels so that the wanted ones run. An error affects one tunnel only.
 func (r *Runner) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
+	var forwarded []mesh.Tunnel
+	if r.cfg.Forwarder != nil {
+		var here []mesh.Tunnel
+		for _, w := range wanted {
+			if inUserSpace(w) {
+				forwarded = append(forwarded, w)
+			} else {
+				here = append(here, w)
+			}
+		}
+		wanted = here
+	}
 	for link, t := range r.running {
 		if !slices.ContainsFunc(wanted, func(w mesh.Tunnel) bool { return w.Link == link }) {
 			r.stop(t)
 		}
 	}
 	var errs []error
+	if r.cfg.Forwarder != nil {
+		errs = append(errs, r.cfg.Forwarder.Keep(ctx, forwarded))
+	}
 	for _, w := range wanted {
 		if err := r.keep(ctx, w); err != nil {
 			errs = append(errs, fmt.Errorf("%s %s: %w", w.Backend, w.Link, err))
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// inUserSpace reports whether a tunnel's packets pass through a process.
+func inUserSpace(w mesh.Tunnel) bool {
+	return w.Backend == "udp" || w.Backend == "wireguard" && w.Options[mesh.OptionUserSpace] != ""
 }
 
 func (r *Runner) stop(t *running) {

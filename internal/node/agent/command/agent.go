@@ -102,7 +102,7 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, fur
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
 		Now: time.Now, After: time.After, Sized: sized(c), Failpoint: agentFailpoint(env), PluginTime: pluginTime(env),
-		Doctor: examine,
+		Doctor: examine, Tunnels: tunnelProcess(env, log),
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")
 			if c.ReadyFile == "" {

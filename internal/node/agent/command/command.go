@@ -36,6 +36,6 @@ addresses run during a live migration. weft has further commands below vm, which
 another network's rules, and the network of VMs. weft executes this program for them.`,
 		Example: "  weft agent --config /etc/weft/weft.yaml\n  weft clean --from calico --dry-run",
 	}
-	cmd.AddCommand(newAgentCmd(env, further), newFlanneldCmd(env), newCleanCmd(env), vms)
+	cmd.AddCommand(newAgentCmd(env, further), newFlanneldCmd(env), newCleanCmd(env), newTunnelsCmd(env), vms)
 	return cmd
 }
