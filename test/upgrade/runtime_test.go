@@ -42,9 +42,10 @@ type runtime struct {
 	done    atomic.Uint64          // pods
 	retries atomic.Uint64          // ADDs that got error 11
 
-	mu     sync.Mutex
-	failed []string
-	stop   func()
+	mu      sync.Mutex
+	failed  []string
+	results map[string][]byte // of ADDs, by container
+	stop    func()
 }
 
 // addresses are those of all pods, to find one that was allocated twice.
@@ -140,6 +141,48 @@ func (r *runtime) pod(id string) (err error) {
 	return err
 }
 
+// across attaches a pod, has the step taken, and lets the program after it CHECK and detach the pod: it reads what the
+// one before has recorded.
+func (r *runtime) across(id string, step func()) (err error) {
+	path := filepath.Join(r.dir, id)
+	ns, err := netns.New(path)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, ns.Close(), netns.Remove(path)) }()
+	addrs, err := r.add(id, path)
+	if err == nil {
+		err = r.owner.take(id, addrs)
+	}
+	step()
+	if err == nil {
+		if _, out, checkErr := r.retry("CHECK", id, path); checkErr != nil {
+			err = fmt.Errorf("CHECK of %s: %w: %s", id, checkErr, out)
+		}
+	}
+	if err == nil {
+		conn, dialErr := connect(ns, r.peer)
+		if err = dialErr; err == nil {
+			_ = conn.Close()
+		}
+	}
+	r.owner.release(id)
+	if _, out, delErr := r.call("DEL", id, path); delErr != nil {
+		err = errors.Join(err, fmt.Errorf("DEL of %s: %w: %s", id, delErr, out))
+	}
+	return err
+}
+
+// retry repeats a call while the agent says that it should be.
+func (r *runtime) retry(verb, id, path string) (code int, out []byte, err error) {
+	for until := time.Now().Add(retryTime); ; time.Sleep(retryPause) {
+		code, out, err = r.call(verb, id, path)
+		if err == nil || code != tryAgain || time.Now().After(until) {
+			return code, out, err
+		}
+	}
+}
+
 // add attaches a pod and retries as a runtime does.
 func (r *runtime) add(id, path string) ([]netip.Addr, error) {
 	for until := time.Now().Add(retryTime); ; time.Sleep(retryPause) {
@@ -170,18 +213,46 @@ func (r *runtime) add(id, path string) ([]netip.Addr, error) {
 // call executes the plugin. It returns CNI's error code, and stdout.
 func (r *runtime) call(verb, id, path string) (code int, out []byte, err error) {
 	cmd := exec.Command(*r.shim.Load())
+	conf, err := r.confFor(verb, id)
+	if err != nil {
+		return 0, nil, err
+	}
 	cmd.Env = []string{
 		"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + id, "CNI_NETNS=" + path, "CNI_IFNAME=eth0", "CNI_PATH=" + r.bin,
 	}
 	var stdout, stderr bytes.Buffer
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(r.conf), &stdout, &stderr
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(conf), &stdout, &stderr
 	if err = r.ns.Do(cmd.Start); err != nil {
 		return 0, nil, err
 	}
 	err = cmd.Wait()
+	if err == nil && verb == "ADD" {
+		r.mu.Lock()
+		r.results[id] = stdout.Bytes()
+		r.mu.Unlock()
+	}
 	var failure struct{ Code int }
 	_ = json.Unmarshal(stdout.Bytes(), &failure)
 	return failure.Code, append(stdout.Bytes(), stderr.Bytes()...), err
+}
+
+// confFor returns the configuration of a call, for CHECK and DEL with the result of the ADD, as a runtime adds it.
+func (r *runtime) confFor(verb, id string) ([]byte, error) {
+	r.mu.Lock()
+	result := r.results[id]
+	if verb == "DEL" {
+		delete(r.results, id)
+	}
+	r.mu.Unlock()
+	if verb == "ADD" || result == nil {
+		return r.conf, nil
+	}
+	var conf map[string]json.RawMessage
+	if err := json.Unmarshal(r.conf, &conf); err != nil {
+		return nil, err
+	}
+	conf["prevResult"] = result
+	return json.Marshal(conf)
 }
 
 // pluginConf returns the configuration that a runtime passes to the only plugin of a list.

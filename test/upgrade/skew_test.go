@@ -86,8 +86,8 @@ func stepsWithin() (out []step) {
 	return out
 }
 
-// TestVersionSkew: through each step no datagram is lost and no connection is reset, and pods are attached and detached
-// on both nodes.
+// TestVersionSkew: through each step no datagram is lost and no connection is reset, pods are attached and detached on
+// both nodes, and a pod that was attached before the step passes CHECK and is detached after it.
 func TestVersionSkew(t *testing.T) {
 	old := previous(t)
 	rounds, err := strconv.Atoi(os.Getenv(roundsVar))
@@ -277,7 +277,7 @@ func (w *skewed) traffic(pods map[string]lab.PodStatus, dir string) {
 		}
 		r := &runtime{
 			node: node, ns: w.spaces[node], conf: conf, bin: w.dir.Bin(), dir: dir, owner: own,
-			peer: netip.AddrPortFrom(pods[peer].IPs[0], tcp),
+			peer: netip.AddrPortFrom(pods[peer].IPs[0], tcp), results: map[string][]byte{},
 		}
 		r.shim.Store(ptr(filepath.Join(w.programs[before], shim)))
 		w.runtimes[node] = r
@@ -324,11 +324,16 @@ func (w *skewed) take(s step) {
 	broken := w.broken()
 	w.taken = append(w.taken, now)
 	path := filepath.Join(w.programs[s.to], s.program)
-	if s.program == shim {
-		w.runtimes[s.node].shim.Store(&path)
-	} else {
-		w.replace(s.node, path, s.signal)
-		w.versions[s.node] = s.to
+	r := w.runtimes[s.node]
+	if err := r.across(fmt.Sprintf("%s-step%d", s.node, len(w.taken)), func() {
+		if s.program == shim {
+			r.shim.Store(&path)
+		} else {
+			w.replace(s.node, path, s.signal)
+			w.versions[s.node] = s.to
+		}
+	}); err != nil {
+		w.t.Errorf("%s: %s: a pod from before it: %v", w.backend, s, err)
 	}
 	w.settle()
 	podsAfter, retriesAfter, againAfter := w.attached()
