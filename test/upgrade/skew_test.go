@@ -478,6 +478,7 @@ func (w *skewed) finish() {
 			return err == nil && len(entries) == 0
 		})
 	}
+	w.formats()
 	for _, f := range w.streams {
 		if err := f.err(); err != nil {
 			w.t.Errorf("%s: %s: %v", w.backend, f.name, err)
@@ -506,6 +507,36 @@ func names(table string) (out string) {
 		}
 	}
 	return out
+}
+
+// formats checks that each file in a state directory has a recorded format, so that an agent that cannot read it refuses
+// the directory, or is one that every agent computes again.
+func (w *skewed) formats() {
+	w.t.Helper()
+	rebuilt := map[string]bool{
+		"format.json": true, "mesh.json": true, "queue": true, "vm": true, "cluster": true, "boot": true, "reserve": true, "admin.sock": true,
+		"wireguard.key": true, // WireGuard's own format
+	}
+	for node := range w.runtimes {
+		b, err := os.ReadFile(w.dir.Node(node, "agent", "format.json"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		var known struct{ Formats map[string]int }
+		if err := json.Unmarshal(b, &known); err != nil {
+			w.t.Fatal(err)
+		}
+		entries, err := os.ReadDir(w.dir.Node(node, "agent"))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for _, e := range entries {
+			name := e.Name()
+			if e.Type()&os.ModeSocket == 0 && !strings.HasSuffix(name, ".lock") && !rebuilt[name] && known.Formats[name] == 0 {
+				w.t.Errorf("%s: file %s of the state directory has no format in format.json (node/agent formats)", node, name)
+			}
+		}
+	}
 }
 
 // report prints a line per step, and fails the test for what a step has lost. A loss between the nodes themselves, whose

@@ -37,6 +37,12 @@ const (
 	retryFirst, retryLongest = time.Second, 5 * time.Minute
 )
 
+// FileName is the name of the file in the state directory, and FileVersion its format.
+const (
+	FileName    = "inherited.json"
+	FileVersion = 1
+)
+
 // networkName is the network name of adopted interfaces.
 const networkName = "calico"
 
@@ -341,4 +347,4 @@ func Names(stateDir string) ([]string, error) {
 	return names, nil
 }
 
-func path(stateDir string) string { return filepath.Join(stateDir, "inherited.json") } // the file's name on disk
+func path(stateDir string) string { return filepath.Join(stateDir, FileName) }

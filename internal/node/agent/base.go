@@ -18,10 +18,13 @@ import (
 	"github.com/weft-net/weft/internal/ipam/dhcp/lease"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/agentlock"
 	"github.com/weft-net/weft/internal/node/hostenv"
+	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/preimage"
 	"github.com/weft-net/weft/internal/node/stateformat"
+	"github.com/weft-net/weft/internal/node/tunnelip"
 	"github.com/weft-net/weft/internal/node/unrecorded"
 )
 
@@ -90,10 +93,13 @@ func (b *base) open(cfg Config) (err error) {
 	return err
 }
 
-// formats are those of the files in the state directory whose loss would change a pod's network or duplicate an address.
+// formats are those of the files in the state directory that are not computed again: their loss would change a pod's
+// network, duplicate or leak an address, or leave a changed setting of the node.
 func formats() stateformat.Formats {
 	return stateformat.Formats{
 		ledger.FileName: attach.RecordVersion, "blocks": blocks.JournalVersion, "dhcp": lease.RecordVersion,
+		preimage.FileName: preimage.FileVersion, adopted.FileName: adopted.FileVersion,
+		tunnelip.FileName: tunnelip.FileVersion, migration.RelayFileName: migration.RelayFileVersion,
 	}
 }
 

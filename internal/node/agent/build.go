@@ -192,7 +192,7 @@ func (a *agent) buildAttachments() attachments {
 		out.mover = migration.New(migration.Config{
 			Node: cfg.Node, Attachments: out.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
 			Holds: a.blocks.Holds, Host: a.own.host, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
-			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, "relays.json"),
+			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, migration.RelayFileName),
 		})
 	}
 	out.inspector = &inspect.Inspector{

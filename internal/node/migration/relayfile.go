@@ -18,6 +18,12 @@ import (
 // do not know of the move yet still send to the source node. The status of the mesh has the relays too, but is written
 // with a delay and without their end.
 
+// RelayFileName is the name of the file in the state directory, and RelayFileVersion its format.
+const (
+	RelayFileName    = "relays.json"
+	RelayFileVersion = 1
+)
+
 // savedRelay is a relay of one attachment.
 type savedRelay struct {
 	Attachment string       `json:"attachment"`

@@ -17,8 +17,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// FileName is the name of the record in an agent's state directory.
-const FileName = "settings.json"
+// FileName is the name of the record in an agent's state directory, and FileVersion its format.
+const (
+	FileName    = "settings.json"
+	FileVersion = 1
+)
 
 // file is the record. The settings of an earlier boot are gone.
 type file struct {

@@ -53,6 +53,12 @@ type Addresses struct {
 	addrs map[int]netip.Addr // by family
 }
 
+// FileName is the name of the file in the state directory, and FileVersion its format.
+const (
+	FileName    = "ends.json"
+	FileVersion = 1
+)
+
 // saved is the content of the file.
 type saved struct {
 	Boot  string             `json:"boot"`
@@ -61,7 +67,7 @@ type saved struct {
 
 // Open reads the file of this boot and restores the addresses in the engine.
 func Open(cfg Config) *Addresses {
-	e := &Addresses{cfg: cfg, file: filepath.Join(cfg.StateDir, "ends.json"), addrs: map[int]netip.Addr{}}
+	e := &Addresses{cfg: cfg, file: filepath.Join(cfg.StateDir, FileName), addrs: map[int]netip.Addr{}}
 	b, err := os.ReadFile(e.file)
 	var f saved
 	if err != nil || json.Unmarshal(b, &f) != nil || f.Boot != cfg.Boot {
