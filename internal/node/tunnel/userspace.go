@@ -81,8 +81,23 @@ func (u *userspace) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	if err := u.dev.Up(); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
+	u.handshakes(c.Peers)
 	u.have, u.want = c, w
 	return nil
+}
+
+// handshakes begins a session with each new peer, whether there are packets for it or not: a peer that has one with the
+// device before this one sends packets that cannot be decrypted, and notices only after 15 s without an answer.
+func (u *userspace) handshakes(peers []wireguard.Peer) {
+	known := make(map[wireguard.PublicKey]bool, len(u.have.Peers))
+	for _, p := range u.have.Peers {
+		known[p.Key] = true
+	}
+	for _, p := range peers {
+		if peer := u.dev.LookupPeer(device.NoisePublicKey(p.Key)); peer != nil && !known[p.Key] {
+			peer.SendKeepalive()
+		}
+	}
 }
 
 func (u *userspace) close() {
