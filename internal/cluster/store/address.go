@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net/netip"
+	"reflect"
 	"strconv"
 	"strings"
 
@@ -218,7 +219,8 @@ func BlockName(pool string, cidr netip.Prefix) string {
 	return pool + "-" + addr + "-" + strconv.Itoa(cidr.Bits())
 }
 
-// withSpec returns the object with these fields of its spec replaced; an empty object is created.
+// withSpec returns the object with these fields of its spec replaced; an empty object is created. Fields that this
+// program does not know are kept, also inside of the replaced ones: a later version may have written them.
 func (o Object) withSpec(key Key, spec any, owned ...string) (Object, error) {
 	if o.Key == (Key{}) {
 		o.Key = key
@@ -233,17 +235,24 @@ func (o Object) withSpec(key Key, spec any, owned ...string) (Object, error) {
 		if err != nil {
 			return err
 		}
-		for _, k := range owned {
-			delete(have, k)
-		}
 		b, err := json.Marshal(spec)
 		if err != nil {
 			return err
 		}
 		more, err := decodeFields(b)
+		if err != nil {
+			return err
+		}
+		known := fieldTypes(reflect.TypeOf(spec))
+		for _, k := range owned {
+			if f, is := known[k]; is {
+				keepUnknown(have[k], more[k], f)
+			}
+			delete(have, k)
+		}
 		for k, v := range more {
 			have[k] = v
 		}
-		return err
+		return nil
 	})
 }
