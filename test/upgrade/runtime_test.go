@@ -173,7 +173,7 @@ func (r *runtime) across(id string, step func()) (err error) {
 	return err
 }
 
-// retry repeats a call while the agent says that it should be.
+// retry repeats a call while the agent asks for it.
 func (r *runtime) retry(verb, id, path string) (code int, out []byte, err error) {
 	for until := time.Now().Add(retryTime); ; time.Sleep(retryPause) {
 		code, out, err = r.call(verb, id, path)
