@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"math/big"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
@@ -38,6 +40,7 @@ a directory of manifests.`,
 func newIPAMShowCmd(env Env) *cobra.Command {
 	from := ipamSource{objects.Source{Env: env}}
 	var output *printer.Format
+	var watch *printer.Watch
 	var agent string
 	cmd := &cobra.Command{
 		Use:   "show [ADDRESS]",
@@ -46,36 +49,41 @@ func newIPAMShowCmd(env Env) *cobra.Command {
 			"and free. Addresses of pods, claims and reservations are in use; with --agent, on a node as root, also those that its\n" +
 			"agent has allocated. With an address: its pool, block, reservation, and the pod that uses it.",
 		Example: "  weft ipam show --store-dir /run/weft/lab/store\n" +
+			"  weft ipam show --watch\n" +
 			"  weft ipam show 10.244.9.7",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 && watch.On() {
+				return ui.Misusef("leave out the address", "--watch does not show one address")
+			}
 			if len(args) > 0 {
 				return from.find(cmd.Context(), env.Stdout, args[0], output)
 			}
-			report, _, err := from.inspect(cmd, output)
+			objects, err := from.Open()
 			if err != nil {
 				return err
 			}
-			usage := report.Usage()
-			if agent != "" {
-				local, err := nodeState(cmd.Context(), agent)
+			return watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (printer.Result, error) {
+				report, err := audit.Inspect(ctx, objects)
 				if err != nil {
-					return err
+					return printer.Result{}, err
 				}
-				usage = report.Usage(local)
-			}
-			if output.Document() {
-				return output.Print(env.Stdout, struct {
-					audit.Report
-					Usage audit.Usages `json:"usage"`
-				}{report, usage})
-			}
-			return printPools(env.Stdout, output, report, usage)
+				usage := report.Usage()
+				if agent != "" {
+					local, err := nodeState(ctx, agent)
+					if err != nil {
+						return printer.Result{}, err
+					}
+					usage = report.Usage(local)
+				}
+				return poolsResult(report, usage), nil
+			})
 		},
 	}
 	from.DatastoreFlags(cmd)
 	from.LabFlag(cmd)
 	output = printer.Objects(cmd.Flags(), false)
+	watch = output.Watch(cmd.Flags())
 	ipamAgentFlag(cmd, &agent, "count the addresses that it has allocated, too")
 	return cmd
 }
@@ -154,9 +162,9 @@ func (f *ipamSource) inspect(cmd *cobra.Command, output *printer.Format) (audit.
 	return report, objects, err
 }
 
-// printPools prints tables of pools, blocks, the nodes' ranges and VMs with addresses of their own. The names of -o name
+// poolsResult has tables of pools, blocks, the nodes' ranges and VMs with addresses of their own. The names of -o name
 // are the pools'.
-func printPools(w io.Writer, output *printer.Format, p audit.Report, u audit.Usages) error {
+func poolsResult(p audit.Report, u audit.Usages) printer.Result {
 	tables := []printer.Table{poolTable(p, u)}
 	if len(p.Pools) == 0 && len(u.Ranges) > 0 {
 		tables = nil
@@ -166,12 +174,12 @@ func printPools(w io.Writer, output *printer.Format, p audit.Report, u audit.Usa
 		total, used, free := counts(u.Blocks[i], u.Known)
 		blocks.Row("", b.CIDR.String(), b.Pool, b.Node, total, used, free, addrs(b.Lent), addrs(b.Requested))
 	}
-	ranges := printer.Table{Header: []string{"NODE", "RANGE", "TOTAL", "USED", "FREE"}}
+	ranges := printer.Table{Header: []string{"NODE", "RANGE", "TOTAL", "USED", "FREE"}, Keys: 2}
 	for _, r := range u.Ranges {
 		total, used, free := counts(r, u.Known)
 		ranges.Row("", r.Node, fmt.Sprint(r.CIDR), total, used, free)
 	}
-	vms := printer.Table{Header: []string{"VM", "NETWORK", "INTERFACE", "ADDRESSES", "NODE"}}
+	vms := printer.Table{Header: []string{"VM", "NETWORK", "INTERFACE", "ADDRESSES", "NODE"}, Keys: 3}
 	for _, m := range p.VMs {
 		var words []string
 		for _, a := range m.Addrs {
@@ -179,13 +187,19 @@ func printPools(w io.Writer, output *printer.Format, p audit.Report, u audit.Usa
 		}
 		vms.Row("", m.VM, m.Network, m.Interface, strings.Join(words, ", "), m.Node)
 	}
-	tables = append(tables, blocks, ranges, vms)
-	if err := output.Tables(w, tables...); err != nil || u.Known || output.Is(printer.Name) {
-		return err
+	out := printer.Result{
+		Document: struct {
+			audit.Report
+			Usage audit.Usages `json:"usage"`
+		}{p, u},
+		Tables: append(tables, blocks, ranges, vms),
 	}
-	_, err := fmt.Fprintln(w,
-		"\nNo pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.")
-	return err
+	if !u.Known {
+		out.Lines = []printer.Line{{
+			Text: "\nNo pod reports its addresses. To count the addresses that a node has allocated, add --agent there, as root.",
+		}}
+	}
+	return out
 }
 
 // poolTable returns pools as a table.

@@ -3,8 +3,10 @@
 package cli
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -227,4 +229,55 @@ func unaligned(text string) string {
 		out = append(out, strings.Join(strings.Fields(line), " "))
 	}
 	return strings.Join(out, "\n")
+}
+
+// TestIPAMWatch: a pool that is added and one that is deleted are printed as rows of their own; the end of the context, as
+// by Ctrl-C, is exit code 0.
+func TestIPAMWatch(t *testing.T) {
+	dir := t.TempDir()
+	pool := func(name, cidr string) {
+		t.Helper()
+		text := "apiVersion: weft.dev/v1alpha1\nkind: AddressPool\nmetadata: {name: " + name + "}\n" +
+			"spec: {regions: [{cidr: " + cidr + ", blockSize: 28}]}\n"
+		if err := os.WriteFile(filepath.Join(dir, name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool("blue", "10.0.0.0/24")
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	in, out := io.Pipe()
+	var errs bytes.Buffer
+	code := make(chan int, 1)
+	go func() {
+		code <- Run(ctx, Env{
+			Args: []string{"ipam", "show", "--watch", "--no-headers", "--store-dir", dir}, Stdout: out, Stderr: &errs,
+			Getenv: func(string) string { return "" },
+		})
+		_ = out.Close()
+	}()
+	lines := bufio.NewScanner(in)
+	expect := func(first, second string) {
+		t.Helper()
+		for lines.Scan() {
+			if w := strings.Fields(lines.Text()); len(w) > 1 && w[0] == first {
+				if w[1] != second {
+					t.Errorf("%q, want %s of %s", lines.Text(), second, first)
+				}
+				return
+			}
+		}
+		t.Fatalf("no row of %s: %v %s", first, lines.Err(), &errs)
+	}
+	expect("blue", "10.0.0.0/24")
+	pool("red", "10.1.0.0/24")
+	expect("red", "10.1.0.0/24")
+	if err := os.Remove(filepath.Join(dir, "blue.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	expect("blue", "deleted")
+	cancel()
+	if got := <-code; got != 0 || errs.Len() > 0 {
+		t.Errorf("exit code %d: %s", got, &errs)
+	}
 }

@@ -33,7 +33,7 @@ const (
 
 func newStatusCmd(env Env) *cobra.Command {
 	source := agents.Source{Env: env}
-	var output *printer.Format
+	var watch *printer.Watch
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "status",
@@ -50,22 +50,19 @@ worst {node, peer, mtu, passes, fault}, policies, incompletePolicies, deniedPack
 freeAddresses, allocatedAddresses, pools [{name, blocks, free, allocated, size, left}], connections, maxConnections,
 repairs, findings}].`,
 		Example: "  weft status\n" +
-			"  weft status --dir /run/weft/lab --wait 1m",
+			"  weft status --dir /run/weft/lab --wait 1m\n" +
+			"  weft status --watch",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if wait < 0 {
 				return ui.UsageError(model.OutOfRange("--wait", wait, "0s or more", "1m"))
 			}
-			c, err := awaitStatus(cmd.Context(), &source, wait)
-			if err != nil {
-				return err
-			}
-			if output.Document() {
-				err = output.Print(env.Stdout, c)
-			} else {
-				err = c.Text(env.Stdout)
-			}
-			if err == nil && !c.Good {
+			var c nodestatus.Cluster
+			err := watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (_ printer.Result, err error) {
+				c, err = awaitStatus(ctx, &source, wait)
+				return statusResult(c), err
+			})
+			if err == nil && !c.Good && !watch.On() {
 				return ui.Exit(ui.Bad)
 			}
 			return err
@@ -73,8 +70,30 @@ repairs, findings}].`,
 	}
 	source.Flags(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "`DURATION` to wait until nothing is bad")
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	watch = printer.Flag(cmd.Flags(), printer.Text, printer.JSON).Watch(cmd.Flags())
+	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
 	return cmd
+}
+
+// statusResult is the state of a cluster on one screen: numbers, then the findings, worst first.
+func statusResult(c nodestatus.Cluster) printer.Result {
+	var numbers printer.Table
+	for _, r := range c.Rows() {
+		numbers.Row("", r.Name, r.Text)
+	}
+	var lines []printer.Line
+	for _, f := range c.FindingTexts() {
+		text := string(f.Level) + ": " + f.Where + ": " + f.What
+		line := printer.Line{Key: text, Text: text, Gone: "resolved: " + f.Where + ": " + f.What}
+		if f.Hint != "" {
+			line.Text += "\n  hint: " + f.Hint
+		}
+		lines = append(lines, line)
+	}
+	if c.Good && len(c.Findings) == 0 {
+		lines = append(lines, printer.Line{Text: "no findings"})
+	}
+	return printer.Result{Document: c, Tables: []printer.Table{numbers}, Lines: lines}
 }
 
 // awaitStatus asks until nothing is bad, for at most that time. An API server that does not answer is asked again, too;

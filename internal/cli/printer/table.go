@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/duration"
@@ -34,9 +35,12 @@ func Objects(fs *pflag.FlagSet, wide bool) *Format {
 
 // Table is a table of objects.
 type Table struct {
+	// Header names the columns. A table without a header is a list of names and values.
 	Header []string
 	// Wide is how many of the last columns are printed with -o wide only.
 	Wide int
+	// Keys is how many of the first columns identify a row, for --watch; 0 is one.
+	Keys int
 
 	names []string
 	rows  [][]string
@@ -48,49 +52,116 @@ func (t *Table) Row(name string, cells ...string) {
 	t.names, t.rows = append(t.names, name), append(t.rows, cells)
 }
 
+// columns is how many columns of a row are printed.
+func (t *Table) columns(f *Format, row []string) int {
+	if f.value == Wide {
+		return len(row)
+	}
+	return len(row) - t.Wide
+}
+
+// keys returns the cells that identify a row.
+func (t *Table) keys(row []string) []string { return row[:max(t.Keys, 1)] }
+
 // Tables prints tables with a blank line between two. A table without rows is left out; if
 // none has rows, the first one's header is printed.
 func (f *Format) Tables(w io.Writer, tables ...Table) error {
+	s := newSheet(f)
 	if f.value == Name {
-		return printNames(w, tables)
-	}
-	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	filled := slices.DeleteFunc(slices.Clone(tables), func(t Table) bool { return len(t.rows) == 0 })
-	if len(filled) == 0 {
-		filled = tables[:1]
-	}
-	for i, t := range filled {
-		if i > 0 {
-			fmt.Fprintln(out)
+		for _, t := range tables {
+			s.listNames(t.names)
 		}
-		columns := len(t.Header)
-		if f.value != Wide {
-			columns -= t.Wide
-		}
-		if !f.noHeaders {
-			fmt.Fprintln(out, strings.Join(t.Header[:columns], "\t"))
-		}
-		for _, cells := range t.rows {
-			fmt.Fprintln(out, strings.Join(dashed(cells[:columns]), "\t"))
+	} else {
+		for i, t := range visible(tables) {
+			s.add(i, &t, t.rows)
 		}
 	}
-	if err := out.Flush(); err != nil {
-		return fmt.Errorf("output: %w", err)
-	}
-	return nil
+	return s.flush(w)
 }
 
-// printNames prints the names of all rows that have one.
-func printNames(w io.Writer, tables []Table) error {
-	for _, t := range tables {
-		for _, name := range t.names {
-			if name == "" {
-				continue
-			}
-			if _, err := fmt.Fprintln(w, name); err != nil {
-				return fmt.Errorf("output: %w", err)
+// visible returns the tables that have rows, or the first one.
+func visible(tables []Table) []Table {
+	filled := slices.DeleteFunc(slices.Clone(tables), func(t Table) bool { return len(t.rows) == 0 })
+	if len(filled) == 0 {
+		return tables[:min(len(tables), 1)]
+	}
+	return filled
+}
+
+// sheet lays out rows of tables, which come at different times: a table's columns keep their width, and its header is
+// repeated after rows of another one.
+type sheet struct {
+	format *Format
+	widths map[string][]int
+	// last is the table of the last row.
+	last string
+	out  strings.Builder
+}
+
+func newSheet(f *Format) *sheet { return &sheet{format: f, widths: map[string][]int{}} }
+
+// title identifies a table by its header or, without one, by its index.
+func title(i int, t *Table) string {
+	if len(t.Header) == 0 {
+		return strconv.Itoa(i)
+	}
+	return strings.Join(t.Header, " ")
+}
+
+// add lays out rows of the table at index i.
+func (s *sheet) add(i int, t *Table, rows [][]string) {
+	name := title(i, t)
+	var lines [][]string
+	if s.last != name {
+		if s.last != "" {
+			s.out.WriteString("\n")
+		}
+		if s.last = name; !s.format.noHeaders && len(t.Header) > 0 {
+			lines = append(lines, t.Header[:t.columns(s.format, t.Header)])
+		}
+	}
+	for _, row := range rows {
+		lines = append(lines, dashed(row[:t.columns(s.format, row)]))
+	}
+	widths := s.widths[name]
+	for _, line := range lines {
+		for len(widths) < len(line) {
+			widths = append(widths, 0)
+		}
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	s.widths[name] = widths
+	for _, line := range lines {
+		for i, cell := range line {
+			s.out.WriteString(cell)
+			if i < len(line)-1 {
+				s.out.WriteString(strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+gap))
 			}
 		}
+		s.out.WriteString("\n")
+	}
+}
+
+// gap is the number of blanks between two columns.
+const gap = 2
+
+// listNames lays out the names of all rows that have one.
+func (s *sheet) listNames(names []string) {
+	for _, name := range names {
+		if name != "" {
+			s.out.WriteString(name + "\n")
+		}
+	}
+}
+
+// flush writes what is laid out.
+func (s *sheet) flush(w io.Writer) error {
+	_, err := io.WriteString(w, s.out.String())
+	s.out.Reset()
+	if err != nil {
+		return fmt.Errorf("output: %w", err)
 	}
 	return nil
 }

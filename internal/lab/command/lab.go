@@ -4,6 +4,7 @@ package command
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -160,12 +161,14 @@ func newLabDownCmd(env ui.Env, f *labFlags) *cobra.Command {
 
 func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var output *printer.Format
+	var watch *printer.Watch
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show nodes, pods and addresses",
 		Long:  "Shows nodes, pods and addresses. It exits with 1 if a process of the lab is dead, or a pod has no network.",
 		Example: "  weft lab status\n" +
 			"  weft lab status -o wide\n" +
+			"  weft lab status --watch\n" +
 			"  weft lab status --dir /run/weft/pooled -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -173,26 +176,23 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			st, err := d.Status(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if output.Document() {
-				err = output.Print(env.Stdout, st)
-			} else {
-				err = printStatus(env, output, st)
-			}
-			if err == nil && len(st.Problems) > 0 {
+			var st lab.Status
+			err = watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (_ printer.Result, err error) {
+				st, err = d.Status(ctx)
+				return statusResult(output, st), err
+			})
+			if err == nil && len(st.Problems) > 0 && !watch.On() {
 				err = ui.Exit(ui.Bad)
 			}
 			return err
 		},
 	}
 	output = printer.Objects(cmd.Flags(), true)
+	watch = output.Watch(cmd.Flags())
 	return cmd
 }
 
-func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
+func statusResult(output *printer.Format, st lab.Status) printer.Result {
 	nodes := printer.Table{Header: []string{"NODE", "ADDRESSES", "POD CIDRS", "PODS", "AGENT", "RUNTIME", "SCHEDULING"}}
 	for _, n := range st.Nodes {
 		nodes.Row(n.Name, n.Name, join(n.IPs), join(n.PodCIDRs), strconv.Itoa(n.Pods), n.Agent, n.Sandbox, scheduling(n))
@@ -212,17 +212,22 @@ func printStatus(env ui.Env, output *printer.Format, st lab.Status) error {
 		name := p.Namespace + "/" + p.Name
 		pods.Row(name, name, join(p.IPs), p.Node, network, state, p.Netns)
 	}
+	r := printer.Result{Document: st, Tables: []printer.Table{nodes, pods}}
 	if output.Is(printer.Name) { // the nodes and pods that weft lab exec accepts
-		return output.Tables(env.Stdout, nodes, pods)
+		return r
 	}
-	if err := output.Tables(env.Stdout, nodes, deploymentTable(st.Deployments), pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts)); err != nil {
-		return err
+	r.Tables = []printer.Table{
+		nodes, deploymentTable(st.Deployments), pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts),
 	}
-	printSkipped(env.Stdout, "\n", st.Skipped)
-	for _, p := range st.Problems {
-		fmt.Fprintf(env.Stderr, "weft: %s\n", p)
+	head := "\n"
+	for _, s := range st.Skipped {
+		r.Lines = append(r.Lines, printer.Line{Key: s.Name, Text: head + "skip " + s.Name + ": " + s.Reason})
+		head = ""
 	}
-	return nil
+	if !output.Document() {
+		r.Warnings = st.Problems
+	}
+	return r
 }
 
 // scheduling reports whether pods are bound to a node.
@@ -244,7 +249,7 @@ func deploymentTable(all []replicas.Status) printer.Table {
 
 // cutTable lists what the wires drop.
 func cutTable(all []cut.Cut) printer.Table {
-	t := printer.Table{Header: []string{"CUT WIRE", "FROM", "TO"}}
+	t := printer.Table{Header: []string{"CUT WIRE", "FROM", "TO"}, Keys: 2}
 	for _, c := range all {
 		t.Row("", c.Wire, cmp.Or(c.From, "every node"), cmp.Or(c.To, "every node"))
 	}
@@ -253,7 +258,7 @@ func cutTable(all []cut.Cut) printer.Table {
 
 // networkTable lists the additional networks of pods.
 func networkTable(pods []lab.PodStatus) printer.Table {
-	t := printer.Table{Header: []string{"POD", "ADDITIONAL NETWORK", "INTERFACE", "ADDRESSES"}}
+	t := printer.Table{Header: []string{"POD", "ADDITIONAL NETWORK", "INTERFACE", "ADDRESSES"}, Keys: 3}
 	for _, p := range pods {
 		for _, n := range p.Networks {
 			t.Row("", p.Namespace+"/"+p.Name, n.Name, n.Interface, join(n.IPs))

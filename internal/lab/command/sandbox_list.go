@@ -3,8 +3,8 @@
 package command
 
 import (
+	"context"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -17,32 +17,32 @@ import (
 
 func newSandboxListCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	var output *printer.Format
+	var watch *printer.Watch
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the pods of a runtime",
 		Long:  "Lists the pods of the runtime with their state, restarts and addresses, and what a pod is waiting for.",
 		Example: "  weft sandbox list\n" +
 			"  weft sandbox list -o wide\n" +
+			"  weft sandbox list --watch\n" +
 			"  weft sandbox list -o json",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			pods, err := sandbox.NewClient(f.stateDir).List(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if output.Document() {
-				return output.Print(env.Stdout, pods)
-			}
-			return printPods(env.Stdout, output, pods)
+			c := sandbox.NewClient(f.stateDir)
+			return watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (printer.Result, error) {
+				pods, err := c.List(ctx)
+				return podsResult(output, pods), err
+			})
 		},
 	}
 	output = printer.Objects(cmd.Flags(), true)
+	watch = output.Watch(cmd.Flags())
 	return cmd
 }
 
-func printPods(w io.Writer, output *printer.Format, pods []sandbox.Pod) error {
+func podsResult(output *printer.Format, pods []sandbox.Pod) printer.Result {
 	table := printer.Table{
-		Header: []string{"NAMESPACE", "NAME", "STATE", "READY", "RESTARTS", "ADDRESSES", "SANDBOX", "NETNS"}, Wide: 1,
+		Header: []string{"NAMESPACE", "NAME", "STATE", "READY", "RESTARTS", "ADDRESSES", "SANDBOX", "NETNS"}, Wide: 1, Keys: 2,
 	}
 	for _, p := range pods {
 		ready, restarts, of := 0, 0, 0
@@ -63,15 +63,13 @@ func printPods(w io.Writer, output *printer.Format, pods []sandbox.Pod) error {
 		table.Row(p.Namespace+"/"+p.Name, p.Namespace, p.Name, string(p.State), fmt.Sprintf("%d/%d", ready, of),
 			strconv.Itoa(restarts), strings.Join(p.IPs, ","), id, p.Netns)
 	}
-	if err := output.Tables(w, table); err != nil || output.Is(printer.Name) {
-		return err
-	}
+	r := printer.Result{Document: pods, Tables: []printer.Table{table}}
 	for _, p := range pods {
-		if p.Reason != "" {
-			fmt.Fprintf(w, "%s/%s: %s\n", p.Namespace, p.Name, reason(p))
+		if name := p.Namespace + "/" + p.Name; p.Reason != "" {
+			r.Lines = append(r.Lines, printer.Line{Key: name, Text: name + ": " + reason(p)})
 		}
 	}
-	return nil
+	return r
 }
 
 func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {

@@ -48,23 +48,20 @@ func newVMListCmd(env ui.Env) *cobra.Command {
 nodeName, pod, netns, interfaces, runner, dir}.`,
 		Example: "  weft vm list\n" +
 			"  weft vm list -o wide\n" +
+			"  weft vm list --watch\n" +
 			"  weft vm list -o json",
 		Args: ui.NoArgs,
 	}
 	vmDirFlag(cmd.Flags(), &dir)
-	output := printer.Objects(cmd.Flags(), true)
-	cmd.RunE = func(*cobra.Command, []string) error {
-		all, err := launch.ReadAll(absolute(dir))
-		if err != nil {
-			return err
-		}
-		if output.Document() {
+	watch := printer.Objects(cmd.Flags(), true).Watch(cmd.Flags())
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		return watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(context.Context) (printer.Result, error) {
+			all, err := launch.ReadAll(absolute(dir))
 			if all == nil {
 				all = []launch.Status{}
 			}
-			return output.Print(env.Stdout, all)
-		}
-		return output.Tables(env.Stdout, vmTable(all))
+			return printer.Result{Document: all, Tables: []printer.Table{vmTable(all)}}, err
+		})
 	}
 	return cmd
 }

@@ -4,16 +4,17 @@ package nodestatus
 
 import (
 	"fmt"
-	"io"
 	"math/big"
 	"strings"
-	"text/tabwriter"
 )
 
-// Text prints the cluster on one screen: numbers, then the findings, worst first.
-func (c Cluster) Text(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	row := func(name, format string, args ...any) { fmt.Fprintf(t, name+"\t"+format+"\n", args...) }
+// Row is a part of the cluster in words.
+type Row struct{ Name, Text string }
+
+// Rows returns the cluster's numbers in words.
+func (c Cluster) Rows() []Row {
+	var out []Row
+	row := func(name, format string, args ...any) { out = append(out, Row{name, fmt.Sprintf(format, args...)}) }
 	row("agents", "%d of %d answer, version %s", c.Answered, c.Nodes, versionsText(c.Versions))
 	s := c.Total
 	row("attachments", "%d of pods: %d with network, %d broken, %d pending, %d being removed",
@@ -46,21 +47,23 @@ func (c Cluster) Text(w io.Writer) error {
 		row("connections", "%d %% of the table of %s, the fullest", 100*s.Connections/s.MaxConnections, c.Fullest)
 	}
 	row("repairs", "%d since the agents' start", s.Repairs)
-	if err := t.Flush(); err != nil {
-		return err
-	}
+	return out
+}
+
+// FindingText is a finding of one or several nodes in words.
+type FindingText struct {
+	Level Level
+	// Where is the node or the nodes, What the check and its message.
+	Where, What, Hint string
+}
+
+// FindingTexts returns the findings, worst first, each once.
+func (c Cluster) FindingTexts() []FindingText {
+	var out []FindingText
 	for _, g := range c.grouped() {
-		f := g.Finding
-		fmt.Fprintf(w, "%s: %s: %s: %s\n", f.Level, g.where(), f.Check, f.Message)
-		if f.Hint != "" {
-			fmt.Fprintf(w, "  hint: %s\n", f.Hint)
-		}
+		out = append(out, FindingText{Level: g.Level, Where: g.where(), What: g.Check + ": " + g.Message, Hint: g.Hint})
 	}
-	if c.Good && len(c.Findings) == 0 {
-		_, err := fmt.Fprintln(w, "no findings")
-		return err
-	}
-	return nil
+	return out
 }
 
 // number formats a number of addresses; a very large one as a power of two.

@@ -3,6 +3,7 @@
 package command
 
 import (
+	"context"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -18,7 +19,7 @@ import (
 // NewMoves returns the command weft vm moves.
 func NewMoves(env ui.Env) *cobra.Command {
 	var stateDir string
-	var output *printer.Format
+	var watch *printer.Watch
 	cmd := &cobra.Command{
 		Use:   "moves",
 		Short: "List the VMs on this node that keep their addresses during a live migration",
@@ -31,30 +32,28 @@ The state is "here" where the VM runs, "awaited" on the target of a migration, "
 			"  weft vm moves --state-dir /run/weft/lab/nodes/node1/agent -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			all, err := migration.ListAttachments(cmd.Context(), adminapi.InStateDir(stateDir))
-			if err != nil {
-				return err
-			}
-			if output.Document() {
-				return output.Print(env.Stdout, all)
-			}
-			t := printer.Table{
-				Header: []string{"VM", "STATE", "ADDRESSES", "NETWORK", "INTERFACE", "CONTAINER"},
-			}
-			for _, a := range all {
-				var addrs []string
-				for _, addr := range a.Addresses {
-					addrs = append(addrs, addr.String())
-				}
-				t.Row(a.VM.String(), a.VM.String(), string(a.State), strings.Join(addrs, ","), a.Key.Network, a.Key.IfName,
-					a.Key.ContainerID)
-			}
-			return output.Tables(env.Stdout, t)
+			return watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (printer.Result, error) {
+				all, err := migration.ListAttachments(ctx, adminapi.InStateDir(stateDir))
+				return movesResult(all), err
+			})
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", config.Default().StateDir, "state `DIR` of the agent")
-	output = printer.Objects(cmd.Flags(), false)
+	watch = printer.Objects(cmd.Flags(), false).Watch(cmd.Flags())
 	return cmd
+}
+
+func movesResult(all []migration.Attachment) printer.Result {
+	t := printer.Table{Header: []string{"VM", "STATE", "ADDRESSES", "NETWORK", "INTERFACE", "CONTAINER"}}
+	for _, a := range all {
+		var addrs []string
+		for _, addr := range a.Addresses {
+			addrs = append(addrs, addr.String())
+		}
+		t.Row(a.VM.String(), a.VM.String(), string(a.State), strings.Join(addrs, ","), a.Key.Network, a.Key.IfName,
+			a.Key.ContainerID)
+	}
+	return printer.Result{Document: all, Tables: []printer.Table{t}}
 }
 
 // NewHere returns the command weft vm here.
