@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/connectivitytest"
@@ -130,7 +131,7 @@ func (f *connectivityFlags) run(cmd *cobra.Command) error {
 	if f.output.Document() {
 		err = f.output.Print(f.env.Stdout, report)
 	} else {
-		report.Text(f.env.Stdout, f.verbose)
+		report.Text(f.output.Verdicts(f.env.Stdout, f.env.Getenv), f.verbose)
 	}
 	err = errors.Join(err, report.JUnit(junit), junit.Close())
 	if err == nil && !report.OK() {
@@ -146,9 +147,9 @@ func (f *connectivityFlags) test(ctx context.Context, c agents.Cluster) (report 
 		return report, err
 	}
 	namespace := connectivitytest.NewName()
-	f.options.Logf = func(format string, args ...any) {
-		fmt.Fprintf(f.env.Stderr, "weft: connectivity test: "+format+"\n", args...)
-	}
+	line := progress.Start(f.env.Stderr, "waiting for the cluster")
+	defer line.Stop()
+	f.options.Logf = func(format string, args ...any) { line.Logf("connectivity test: "+format, args...) }
 	suite, err := connectivitytest.New(testedCluster{c, image, f}, namespace, f.options)
 	if err != nil {
 		return report, ui.UsageError(err)
@@ -159,7 +160,7 @@ func (f *connectivityFlags) test(ctx context.Context, c agents.Cluster) (report 
 	}
 	if len(left) > 0 {
 		ui.Warn(
-			f.env.Stderr,
+			line,
 			model.Errorf(model.CodeTryAgain, "unless it still runs, weft connectivity-test --clean deletes it",
 				"namespace %s is of another connectivity test", strings.Join(left, ", ")),
 		)
@@ -169,6 +170,7 @@ func (f *connectivityFlags) test(ctx context.Context, c agents.Cluster) (report 
 		return report, err
 	}
 	defer func() {
+		line.Set("waiting for the end of namespace " + namespace)
 		cleaned := connectivitytest.Clean(context.WithoutCancel(ctx), c.Objects, namespace, c.Dir != "")
 		if cleaned == nil {
 			done()

@@ -34,7 +34,7 @@ level, says, hint}]; level is ok, warn, bad, or skip for a check that was not ma
 				return err
 			}
 			all := doctor.Examine(cmd.Context(), node)
-			if err := printFindings(env.Stdout, all, output); err != nil {
+			if err := printFindings(output.Verdicts(env.Stdout, env.Getenv), all, output); err != nil {
 				return err
 			}
 			if doctor.Worst(all) == doctor.Bad {

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/bundle"
 	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cni"
@@ -100,15 +101,18 @@ func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 	if err != nil {
 		return err
 	}
+	x.line = progress.Start(env.Stderr, "waiting for "+printer.Count(len(x.cluster.Agents), "agent", "agents"))
 	reports, err := x.explain(cmd.Context(), q)
+	x.line.Stop()
 	if err != nil {
 		return err
 	}
 	if f.output.Document() {
 		err = f.output.Print(env.Stdout, reports)
 	} else {
+		out := f.output.Verdicts(env.Stdout, env.Getenv)
 		for _, r := range reports {
-			r.Text(env.Stdout, f.verbose)
+			r.Text(out, f.verbose)
 		}
 	}
 	for _, silent := range x.silent { // a part of the answer is missing
@@ -174,6 +178,7 @@ type explanation struct {
 	nodes   map[string]explain.Node
 	answers explain.Answers
 	silent  []error // why agents did not answer
+	line    *progress.Line
 }
 
 func newExplanation(c agents.Cluster) *explanation {
@@ -278,6 +283,9 @@ func (x *explanation) ask(ctx context.Context, questions []explain.Question) {
 	var mu sync.Mutex
 	var group errgroup.Group
 	group.SetLimit(maxAsking)
+	if x.line != nil {
+		x.line.Set("waiting for the agent of " + strings.Join(slices.Sorted(maps.Keys(byNode)), ", "))
+	}
 	for node, list := range byNode {
 		group.Go(func() error {
 			got, err := x.askNode(ctx, node, list)

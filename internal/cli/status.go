@@ -33,6 +33,7 @@ const (
 
 func newStatusCmd(env Env) *cobra.Command {
 	source := agents.Source{Env: env}
+	var output *printer.Format
 	var watch *printer.Watch
 	var wait time.Duration
 	cmd := &cobra.Command{
@@ -58,7 +59,8 @@ repairs, findings}].`,
 				return ui.UsageError(model.OutOfRange("--wait", wait, "0s or more", "1m"))
 			}
 			var c nodestatus.Cluster
-			err := watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (_ printer.Result, err error) {
+			out := output.Verdicts(env.Stdout, env.Getenv)
+			err := watch.Show(cmd.Context(), out, env.Stderr, func(ctx context.Context) (_ printer.Result, err error) {
 				c, err = awaitStatus(ctx, &source, wait)
 				return statusResult(c), err
 			})
@@ -70,7 +72,8 @@ repairs, findings}].`,
 	}
 	source.Flags(cmd)
 	cmd.Flags().DurationVar(&wait, "wait", 0, "`DURATION` to wait until nothing is bad")
-	watch = printer.Flag(cmd.Flags(), printer.Text, printer.JSON).Watch(cmd.Flags())
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	watch = output.Watch(cmd.Flags())
 	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
 	return cmd
 }

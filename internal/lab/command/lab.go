@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/connectivity"
@@ -51,8 +52,8 @@ func newLabCmd(env ui.Env) *cobra.Command {
 	return cmd
 }
 
-// progress prints progress to stderr.
-func progress(env ui.Env) lab.Progress {
+// logf prints progress to stderr.
+func logf(env ui.Env) lab.Progress {
 	return func(format string, args ...any) { fmt.Fprintf(env.Stderr, "weft: "+format+"\n", args...) }
 }
 
@@ -69,7 +70,7 @@ func childEnv(env ui.Env) []string {
 
 func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	var cidrs, bins []string
-	u := lab.Up{Self: env.Self, Env: childEnv(env), Logf: progress(env)}
+	u := lab.Up{Self: env.Self, Env: childEnv(env)}
 	vms := true
 	cmd := &cobra.Command{
 		Use:   "up",
@@ -111,6 +112,9 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 				return ui.FileError("for example --agent /usr/local/bin/weft-agent", "--agent", u.Agent, err)
 			}
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
+			line := progress.Start(env.Stderr, "creating the lab")
+			defer line.Stop()
+			u.Logf = line.Logf
 			return u.Run(cmd.Context())
 		},
 	}
@@ -154,7 +158,9 @@ func newLabDownCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return d.Down(cmd.Context(), progress(env))
+			line := progress.Start(env.Stderr, "waiting for the end of pods and processes")
+			defer line.Stop()
+			return d.Down(cmd.Context(), line.Logf)
 		},
 	}
 }

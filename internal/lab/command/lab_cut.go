@@ -25,7 +25,7 @@ func newLabCutCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return lab.Faults{Dir: d, Logf: progress(env)}.Cut(cmd.Context(), args, oneWay)
+			return lab.Faults{Dir: d, Logf: logf(env)}.Cut(cmd.Context(), args, oneWay)
 		},
 	}
 	cmd.Flags().BoolVar(&oneWay, "one-way", false, "drop only what the first node sends")
@@ -49,7 +49,7 @@ func newLabUncutCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return lab.Faults{Dir: d, Logf: progress(env)}.Undo(cmd.Context(), args, oneWay)
+			return lab.Faults{Dir: d, Logf: logf(env)}.Undo(cmd.Context(), args, oneWay)
 		},
 	}
 	cmd.Flags().BoolVar(&oneWay, "one-way", false, "heal only what the first node sends")

@@ -14,7 +14,7 @@ import (
 )
 
 func newLabMigrateCmd(env ui.Env, f *labFlags) *cobra.Command {
-	m := lab.Migrate{Self: env.Self, Env: childEnv(env), Logf: progress(env)}
+	m := lab.Migrate{Self: env.Self, Env: childEnv(env), Logf: logf(env)}
 	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "migrate [NAMESPACE/]VM NODE",

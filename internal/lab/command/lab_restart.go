@@ -37,7 +37,7 @@ func newLabRestartCmd(env ui.Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			if at.Pod == "" {
-				r := lab.Restart{Dir: c.Dir, Self: env.Self, Env: childEnv(env), Logf: progress(env), Runtime: runtime}
+				r := lab.Restart{Dir: c.Dir, Self: env.Self, Env: childEnv(env), Logf: logf(env), Runtime: runtime}
 				return r.Node(cmd.Context(), at.Node)
 			}
 			if runtime {

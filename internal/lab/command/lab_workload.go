@@ -23,7 +23,7 @@ func (f *labFlags) changer(env ui.Env, wait time.Duration) (workload.Changer, er
 		return workload.Changer{}, ui.Misusef("for example --wait 1m, or 0 not to wait", "--wait %s is negative", wait)
 	}
 	d, err := lab.At(f.dir)
-	return workload.Changer{Dir: d, Logf: progress(env), Wait: wait}, err
+	return workload.Changer{Dir: d, Logf: logf(env), Wait: wait}, err
 }
 
 func newLabApplyCmd(env ui.Env, f *labFlags) *cobra.Command {

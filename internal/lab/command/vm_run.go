@@ -219,7 +219,7 @@ func vmImage(ctx context.Context, env ui.Env) (guestimage.Image, error) {
 	if err != nil {
 		return guestimage.Image{}, err
 	}
-	g.Progress = progress(env)
+	g.Progress = logf(env)
 	return g.Build(ctx)
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/weft-net/weft/deploy/chart"
 	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/release"
@@ -159,7 +160,9 @@ func (f *flags) apply(cmd *cobra.Command, o release.Options) error {
 	}
 	o.DryRun = f.dryRun
 	ctx := cmd.Context()
+	line := progress.Start(f.env.Stderr, "waiting for the API server")
 	r, err := c.Apply(ctx, o)
+	line.Stop()
 	if err != nil {
 		return err
 	}
@@ -180,7 +183,9 @@ func (f *flags) apply(cmd *cobra.Command, o release.Options) error {
 func (f *flags) await(ctx context.Context, c *release.Cluster) error {
 	limited, cancel := context.WithTimeout(ctx, f.timeout)
 	defer cancel()
-	err := c.Wait(limited, func(r release.Rollout) { fmt.Fprintf(f.env.Stderr, "weft: waiting for %s\n", r) })
+	line := progress.Start(f.env.Stderr, "waiting for the agents")
+	defer line.Stop()
+	err := c.Wait(limited, func(r release.Rollout) { line.Logf("waiting for %s", r) })
 	if err != nil && errors.Is(limited.Err(), context.DeadlineExceeded) {
 		return model.Errorf(model.CodeTryAgain, "weft cluster status; kubectl -n "+f.target.Namespace+" logs daemonset/weft",
 			"weft is applied, but after %v %w", f.timeout, err)

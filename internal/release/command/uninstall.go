@@ -17,6 +17,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/weft-net/weft/internal/cli/kube/podexec"
+	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/release"
@@ -70,15 +71,17 @@ func (r *removal) run(ctx context.Context) error {
 	if err := r.confirm(ctx, c); err != nil {
 		return err
 	}
+	line := progress.Start(r.env.Stderr, "waiting for the API server")
 	done, err := c.Uninstall(ctx, release.UninstallOptions{
 		KeepData: r.keepData, AbandonNodes: r.abandon,
 		Wait: func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithTimeout(ctx, r.timeout)
 		},
 		Progress: func(nodes []release.NodeState) {
-			fmt.Fprintf(r.env.Stderr, "weft: waiting for %s\n", join(nodes, func(n release.NodeState) bool { return !n.Clean() }))
+			line.Logf("waiting for %s", join(nodes, func(n release.NodeState) bool { return !n.Clean() }))
 		},
 	})
+	line.Stop()
 	if err != nil {
 		return err
 	}
