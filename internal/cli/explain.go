@@ -21,6 +21,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/bundle"
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -70,6 +71,7 @@ facts}, the times of the oldest answer that was used and of the facts about the 
 	cmd.MarkFlagsMutuallyExclusive("from", "dir")
 	cmd.MarkFlagsMutuallyExclusive("from", "kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("from", "state-dir")
+	cmd.ValidArgsFunction = complete.Args(source.Pods, source.Pods)
 	return cmd
 }
 

@@ -152,6 +152,20 @@ func ipamAgentFlag(cmd *cobra.Command, into *string, what string) {
 // ipamSource is the datastore that the commands of weft ipam read and write.
 type ipamSource struct{ objects.Source }
 
+// pools lists the names of the pools, for completion.
+func (f *ipamSource) pools(ctx context.Context) ([]string, error) {
+	objects, err := f.Open()
+	if err != nil {
+		return nil, err
+	}
+	all, err := objects.List(ctx, store.AddressPools())
+	var out []string
+	for _, o := range all {
+		out = append(out, o.Key.Name)
+	}
+	return out, err
+}
+
 func (f *ipamSource) inspect(cmd *cobra.Command, output *printer.Format) (audit.Report, store.Objects, error) {
 	var none audit.Report
 	objects, err := f.Open()

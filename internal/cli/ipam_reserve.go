@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/objects"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -196,6 +197,8 @@ func newIPAMMigrateCmd(env Env) *cobra.Command {
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only list what is left")
 	cmd.Flags().BoolVar(&remove, "delete", false, "delete the first pool when it is empty")
 	_ = cmd.MarkFlagRequired("to")
+	cmd.ValidArgsFunction = complete.Args(from.pools)
+	complete.Flag(cmd, "to", from.pools)
 	return cmd
 }
 

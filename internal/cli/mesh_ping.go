@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
@@ -44,6 +46,14 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
 	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	cmd.ValidArgsFunction = complete.Every(func(ctx context.Context) ([]string, error) {
+		status, err := reconcile.AskStatus(ctx, stateDir)
+		var out []string
+		for _, p := range status.Topology.Peers {
+			out = append(out, p.Name)
+		}
+		return out, err
+	})
 	return cmd
 }
 

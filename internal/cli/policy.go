@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
@@ -124,7 +125,8 @@ directions the policies that select it, and the nftables rules in the order of e
 sets.`,
 		Example: "  weft policy show\n" +
 			"  weft policy show shop/db",
-		Args: cobra.MaximumNArgs(1),
+		Args:              cobra.MaximumNArgs(1),
+		ValidArgsFunction: complete.Args(f.source.Pods),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			f.setNamespace(cmd)
 			if len(args) == 0 {
@@ -186,6 +188,7 @@ that both sides have.`,
 	}
 	cmd.Flags().StringVar(&network, "network", "",
 		"network of the addresses, a `NAMESPACE/NAME` (default: the cluster's network)")
+	cmd.ValidArgsFunction = complete.Args(f.source.Pods, f.source.Pods)
 	return cmd
 }
 

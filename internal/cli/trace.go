@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
@@ -74,6 +75,7 @@ Keys of -o json: {from, to, service, protocol, port, state, where, cause, object
 		"send nothing: show the next packet that SRC itself sends to DST, also of a VM's guest")
 	fs.DurationVar(&f.wait, "wait", 20*time.Second, "`DURATION` to wait for a packet with --live")
 	fs.BoolVarP(&f.six, "ipv6", "6", false, "use IPv6 where both ends have both families")
+	cmd.ValidArgsFunction = complete.Args(source.PodsAndNodes, source.PodsAndNodes)
 	return cmd
 }
 

@@ -17,6 +17,8 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/cli/complete"
+	"github.com/weft-net/weft/internal/cli/kube"
 	"github.com/weft-net/weft/internal/cli/kube/podexec"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -89,6 +91,7 @@ func (s *Source) RemoteFlags(cmd *cobra.Command, fs *pflag.FlagSet) {
 	fs.StringVar(&s.kubeconfig, "kubeconfig", "",
 		"kubeconfig `FILE`: use the agents of that cluster (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	fs.StringVar(&s.context, "context", "", "`CONTEXT` of the kubeconfig (default: $WEFT_CONTEXT; else its current one)")
+	complete.Flag(cmd, "context", func(context.Context) ([]string, error) { return kube.Contexts(s.Env, s.kubeconfig) })
 	cmd.MarkFlagsMutuallyExclusive("dir", "kubeconfig")
 	cmd.MarkFlagsMutuallyExclusive("dir", "context")
 }

@@ -5,10 +5,13 @@
 package kube
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
+
+	"sigs.k8s.io/yaml"
 
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
@@ -71,4 +74,30 @@ func OpenStore(env ui.Env, access kube.Access) (*kube.Store, error) {
 		Access: access, Node: "command-line", Agent: "weft/" + env.Version,
 		Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	})
+}
+
+// Contexts returns the contexts of a kubeconfig; of $KUBECONFIG or the home directory if it is empty.
+func Contexts(env ui.Env, kubeconfig string) ([]string, error) {
+	if kubeconfig == "" {
+		kubeconfig = env.Variable("KUBECONFIG", homeKubeconfig(env.Variable("HOME", "")))
+	}
+	var out []string
+	for _, path := range filepath.SplitList(kubeconfig) {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("kubeconfig: %w", err)
+		}
+		var file struct {
+			Contexts []struct {
+				Name string `json:"name"`
+			} `json:"contexts"`
+		}
+		if err := yaml.Unmarshal(b, &file); err != nil {
+			return nil, fmt.Errorf("kubeconfig %s: %w", path, err)
+		}
+		for _, c := range file.Contexts {
+			out = append(out, c.Name)
+		}
+	}
+	return out, nil
 }

@@ -5,6 +5,7 @@
 package objects
 
 import (
+	"context"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/kube"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -44,6 +46,7 @@ func (f *Source) DatastoreFlags(cmd *cobra.Command) {
 		"kubeconfig `FILE` (default: $KUBECONFIG; in a pod its service account; else ~/.kube/config)")
 	cmd.Flags().StringVar(&f.context, "context", "",
 		"`CONTEXT` of the kubeconfig (default: $WEFT_CONTEXT; else its current one)")
+	complete.Flag(cmd, "context", func(context.Context) ([]string, error) { return kube.Contexts(f.Env, f.kubeconfig) })
 	cmd.Flags().StringVar(&f.Config, "config", "",
 		"`FILE` of an agent's configuration: use its datastore (directory, API server or etcd)")
 	for _, server := range []string{"kubeconfig", "context"} {

@@ -60,6 +60,15 @@ func (f *Format) Type() string { return "format" }
 // Choices says what the flag accepts.
 func (f *Format) Choices() string { return model.OneOf(f.values) }
 
+// Values are the formats, for completion; that of a template without it.
+func (f *Format) Values() []string {
+	out := slices.Clone(f.values)
+	for i, v := range out {
+		out[i] = strings.TrimSuffix(v, "TEMPLATE")
+	}
+	return out
+}
+
 // errUnknown reports a format that the command does not have.
 var errUnknown = errors.New("unknown format")
 

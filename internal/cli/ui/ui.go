@@ -21,6 +21,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/goflag"
 )
 
@@ -137,6 +138,7 @@ func Prepare(root *cobra.Command, env Env) {
 		root.InitDefaultCompletionCmd()
 	}
 	strict(root)
+	complete.Values(root)
 }
 
 // PrintJSON prints one JSON document.

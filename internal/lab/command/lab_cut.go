@@ -5,6 +5,7 @@ package command
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 )
@@ -29,6 +30,7 @@ func newLabCutCmd(env ui.Env, f *labFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().BoolVar(&oneWay, "one-way", false, "drop only what the first node sends")
+	cmd.ValidArgsFunction = complete.Every(f.wiresAndNodes)
 	return cmd
 }
 
@@ -54,5 +56,6 @@ func newLabUncutCmd(env ui.Env, f *labFlags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&oneWay, "one-way", false, "heal only what the first node sends")
 	cmd.Flags().BoolVar(&all, "all", false, "heal all cuts")
+	cmd.ValidArgsFunction = complete.Every(f.wiresAndNodes)
 	return cmd
 }

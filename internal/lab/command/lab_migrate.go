@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
@@ -44,6 +45,8 @@ func newLabMigrateCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd.Flags().StringVar(&m.Peer, "from", "",
 		"`NODE|POD` that connects to the VM (default: one that is on neither the source nor the target node)")
 	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	cmd.ValidArgsFunction = complete.Args(f.vms, f.nodes)
+	complete.Flag(cmd, "from", f.nodesAndPods)
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/lab"
 )
@@ -48,5 +49,6 @@ func newLabRestartCmd(env ui.Env, f *labFlags) *cobra.Command {
 	}
 	cmd.Flags().BoolVar(&runtime, "runtime", false, "restart the sandbox runtime of the node")
 	cmd.Flags().DurationVar(&wait, "wait", defaultWait, "`DURATION` to wait until the pod runs; 0: do not wait")
+	cmd.ValidArgsFunction = complete.Args(f.nodesAndPods)
 	return cmd
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -191,6 +192,7 @@ func newLabExecCmd(env ui.Env, f *labFlags) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVarP(&name, "container", "c", "", "`NAME` of the pod's container (default: the first regular one)")
+	cmd.ValidArgsFunction = complete.Args(f.nodesAndPods)
 	return cmd
 }
 

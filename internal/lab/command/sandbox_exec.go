@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -42,6 +43,7 @@ func newSandboxExecCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
 	cmd.Flags().StringVarP(&name, "container", "c", "", "`NAME` of the container (default: the first regular one)")
+	cmd.ValidArgsFunction = complete.Args(f.pods)
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -94,6 +95,7 @@ func newSandboxInspectCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	}
 	output = printer.Flag(cmd.Flags(), printer.JSON)
 	cmd.Flags().StringVarP(&namespace, "namespace", "n", "default", "`NAMESPACE` of a pod without one")
+	cmd.ValidArgsFunction = complete.Args(f.pods)
 	return cmd
 }
 

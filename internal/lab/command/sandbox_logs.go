@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -46,6 +47,7 @@ func newSandboxLogsCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd.Flags().BoolVarP(&l.follow, "follow", "f", false, "continue until the container exits")
 	cmd.Flags().BoolVarP(&l.previous, "previous", "p", false, "logs of the container before the last restart")
 	cmd.Flags().BoolVar(&l.timestamps, "timestamps", false, "prefix every line with its time")
+	cmd.ValidArgsFunction = complete.Args(f.pods)
 	return cmd
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/sandbox"
@@ -63,6 +64,7 @@ func newSandboxStopCmd(env ui.Env, f *sandboxFlags) *cobra.Command {
 	cmd.Flags().DurationVar(&s.grace, "grace", 0,
 		"`DURATION` of the containers' grace period (default: the pod's terminationGracePeriodSeconds)")
 	cmd.Flags().DurationVar(&s.timeout, "timeout", 2*time.Minute, "`DURATION` to wait for the pods")
+	cmd.ValidArgsFunction = complete.Every(f.pods)
 	return cmd
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
 	vmcommand "github.com/weft-net/weft/internal/vm/command"
@@ -110,6 +111,7 @@ It is the same as another interface and network in the manifest.`,
 	f.StringVar(&nic.mac, "mac", "", "MAC `ADDRESS` of the interface (default: the pod's)")
 	f.StringVar(&nic.model, "model", "virtio", "`MODEL` of the interface")
 	f.BoolVar(&nic.down, "down", false, "set the link down")
+	cmd.ValidArgsFunction = complete.Args(vmNames(&v.dir))
 	return cmd
 }
 
@@ -128,6 +130,7 @@ The VM's first interface cannot be detached. It is the same as "state: absent" i
 		},
 	}
 	v.flags(cmd)
+	cmd.ValidArgsFunction = complete.Args(vmNames(&v.dir))
 	return cmd
 }
 
@@ -148,6 +151,7 @@ func newVMLinkCmd(env ui.Env) *cobra.Command {
 		},
 	}
 	v.flags(cmd)
+	cmd.ValidArgsFunction = complete.Args(vmNames(&v.dir), nil, complete.Words("up", "down"))
 	return cmd
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
@@ -99,6 +100,7 @@ func newVMStatusCmd(env ui.Env) *cobra.Command {
 		o := vmObject(st)
 		return output.Print(env.Stdout, o)
 	}
+	cmd.ValidArgsFunction = complete.Args(vmNames(&dir))
 	return cmd
 }
 
@@ -177,6 +179,7 @@ its pod and everything that belongs to them are removed. With --force it kills t
 	cmd.Flags().BoolVar(&force, "force", false, "kill the VM")
 	cmd.Flags().BoolVar(&all, "all", false, "stop all VMs")
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "`DURATION` to wait for the VMs")
+	cmd.ValidArgsFunction = complete.Every(vmNames(&dir))
 	return cmd
 }
 
@@ -227,6 +230,7 @@ VM stops. The guest keeps running.`,
 		},
 	}
 	vmDirFlag(cmd.Flags(), &dir)
+	cmd.ValidArgsFunction = complete.Args(vmNames(&dir))
 	return cmd
 }
 
