@@ -74,7 +74,7 @@ func completed(t *testing.T, words []string, env map[string]string) string {
 	return strings.Join(lines[:len(lines)-1], " ")
 }
 
-// TestCompletionEnds: a server that does not answer gives no names, and blocks the shell for a few seconds at most.
+// TestCompletionEnds: a server that does not answer completes nothing, and blocks the shell for a few seconds at most.
 func TestCompletionEnds(t *testing.T) {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil { // of the test's namespace
 		t.Fatalf("%v: %s", err, out)

@@ -3,10 +3,13 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,12 +33,14 @@ const meshStateDir = "/run/weft/agent"
 func newMeshCmd(env Env) *cobra.Command {
 	var stateDir string
 	var output *printer.Format
+	var watch *printer.Watch
 	var live bool
 	cmd := &cobra.Command{
 		Use:   "mesh",
 		Short: "Show how this node reaches the pods of its peers",
 		Long: `Shows the mesh as the agent last reconciled it: the underlay, the backend, MTU and routes of each peer, differences
-between the plan and the kernel, and facts that contradict each other. With --live it compares the plan with the kernel
+between the plan and the kernel, and facts that contradict each other. -o wide prints a table of the peers instead, -o name
+their names. With --live it compares the plan with the kernel
 now, in the network namespace in which the command runs, and prints each difference.
 
 Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
@@ -43,25 +48,38 @@ lost, node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {
 message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, want, have}]. A fragment's host holds
 routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
 		Example: "  weft mesh --live\n" +
+			"  weft mesh -o wide --watch\n" +
 			"  weft mesh --state-dir /run/weft/lab/nodes/node1/agent -o svg",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
-			if err != nil {
-				return err
+			if watch.On() && (output.Is(dot) || output.Is(svg)) {
+				return ui.Misusef("leave out --watch, or use -o wide", "--watch does not draw")
 			}
-			view := meshView{Status: status}
-			if live {
-				if view.Broken, err = reconcile.Compare(cmd.Context(), nil, status.Topology); err != nil {
+			var view meshView
+			query := func(ctx context.Context) (_ printer.Result, err error) {
+				if view.Status, err = reconcile.AskStatus(ctx, stateDir); err != nil {
+					return printer.Result{}, err
+				}
+				if live {
+					if view.Broken, err = reconcile.Compare(ctx, nil, view.Topology); err != nil {
+						return printer.Result{}, err
+					}
+					view.Time, view.live = time.Now(), true
+				}
+				return view.result(output, watch.On()), nil
+			}
+			if output.Is(dot) || output.Is(svg) {
+				if _, err := query(cmd.Context()); err != nil {
 					return err
 				}
-				view.Time, view.live = time.Now(), true
+				return view.draw(env.Stdout, output)
 			}
-			return view.print(env.Stdout, output)
+			return watch.Show(cmd.Context(), env.Stdout, env.Stderr, query)
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON, dot, svg)
+	output = printer.Objects(cmd.Flags(), true, dot, svg)
+	watch = output.Watch(cmd.Flags())
 	cmd.Flags().BoolVar(&live, "live", false, "compare with the kernel now")
 	cmd.AddCommand(newMeshPingCmd(env))
 	return cmd
@@ -75,40 +93,105 @@ type meshView struct {
 	live   bool
 }
 
-// print prints the view in a format of weft mesh.
-func (v meshView) print(w io.Writer, output *printer.Format) error {
-	var text string
-	var err error
-	switch {
-	case output.Document():
-		return output.Print(w, v)
-	case output.Is(dot):
-		text = meshDiagram(v).DOT()
-	case output.Is(svg):
+// draw prints the view as a diagram.
+func (v meshView) draw(w io.Writer, output *printer.Format) error {
+	text := meshDiagram(v).DOT()
+	if output.Is(svg) {
 		text = meshDiagram(v).SVG()
-	default:
-		if text, err = meshText(v); err != nil {
-			return err
-		}
 	}
-	_, err = io.WriteString(w, text)
+	_, err := io.WriteString(w, text)
 	return err
 }
 
-func meshText(s meshView) (string, error) {
-	out := s.Topology.Text()
-	for _, f := range s.Fragments {
+// result is the view in the other formats of weft mesh. What is compared again and again has no time.
+func (v meshView) result(output *printer.Format, watched bool) printer.Result {
+	timeless := v
+	timeless.Time = time.Time{}
+	r := printer.Result{Document: v, Same: timeless}
+	if output.Is(printer.Wide) || output.Is(printer.Name) {
+		r.Tables = []printer.Table{v.peers()}
+	} else {
+		r.Lines = planLines(v.Topology.Text())
+	}
+	problem := func(format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		r.Lines = append(r.Lines, printer.Line{Text: text, Gone: "resolved: " + text})
+	}
+	for _, f := range v.Fragments {
 		if !f.OK {
-			out += fmt.Sprintf("not applied: %s: %s\n", f.Owner, f.Error)
+			problem("not applied: %s: %s", f.Owner, f.Error)
 		}
 	}
-	for _, b := range s.Broken {
-		out += fmt.Sprintf("drift: %s: %s\n", b.Owner, b)
+	for _, b := range v.Broken {
+		problem("drift: %s: %s", b.Owner, b)
 	}
-	if s.Error != "" {
-		out += fmt.Sprintf("error: %s\n", s.Error)
+	if v.Error != "" {
+		problem("error: %s", v.Error)
 	}
-	return out + fmt.Sprintf("compared with the kernel at %s\n", s.Time.Format(time.RFC3339)), nil
+	if !watched {
+		r.Lines = append(r.Lines, printer.Line{Text: "compared with the kernel at " + v.Time.Format(time.RFC3339)})
+	}
+	return r
+}
+
+// planLines divides the text of a plan into nodes, peers and problems: lines with those that are indented below them.
+func planLines(text string) []printer.Line {
+	var out []printer.Line
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if strings.HasPrefix(line, " ") && len(out) > 0 {
+			out[len(out)-1].Text += "\n" + line
+			continue
+		}
+		key, _, _ := strings.Cut(line, ",") // of a peer, its name
+		l := printer.Line{Key: key, Text: line}
+		if strings.HasPrefix(line, "problem: ") {
+			l.Key = line
+			l.Gone = "resolved: " + line
+		} else {
+			l.Gone = key + " is gone"
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// peers returns the peers as a table: a row for each, with what its paths have in common.
+func (v meshView) peers() printer.Table {
+	t := printer.Table{Header: []string{"PEER", "STATE", "BACKEND", "ADDRESSES", "PODS", "LINK", "MTU"}}
+	for _, p := range v.Topology.Peers {
+		var links, mtus, pods []string
+		for _, path := range v.Topology.PeerPaths(p) {
+			links = append(links, path.Link)
+			if path.MTU > 0 {
+				mtus = append(mtus, strconv.Itoa(path.MTU))
+			}
+		}
+		for _, c := range slices.Concat(p.PodCIDRs, p.Blocks) {
+			pods = append(pods, c.String())
+		}
+		var addrs []string
+		for _, a := range p.Addrs {
+			addrs = append(addrs, a.String())
+		}
+		state := "ok"
+		switch {
+		case hasProblem(v, p.Name, p.Fragment.Owner):
+			state = "bad"
+		case v.Topology.WaitsForAddresses(p):
+			state = "no addresses"
+		case len(links) == 0:
+			state = "not reached"
+		}
+		t.Row(p.Name, p.Name, state, p.Backend, strings.Join(addrs, ","), strings.Join(pods, ","), each(links), each(mtus))
+	}
+	return t
+}
+
+// each joins different words with commas.
+func each(words []string) string {
+	slices.Sort(words)
+	return strings.Join(slices.Compact(words), ",")
 }
 
 // meshDiagram returns a diagram of the topology as this node sees it. Its underlays are the wires.

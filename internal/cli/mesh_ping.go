@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -45,7 +44,7 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 		},
 	}
 	cmd.Flags().StringVar(&stateDir, "state-dir", env.Variable(ui.StateDirVariable, meshStateDir), "state `DIR` of the agent")
-	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	output = printer.Objects(cmd.Flags(), true)
 	cmd.ValidArgsFunction = complete.Every(func(ctx context.Context) ([]string, error) {
 		status, err := reconcile.AskStatus(ctx, stateDir)
 		var out []string
@@ -79,7 +78,7 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	if output.Document() {
 		err = output.Print(env.Stdout, out)
 	} else {
-		err = out.print(env.Stdout, time.Since(begin))
+		err = out.print(env.Stdout, output, time.Since(begin))
 	}
 	failed := len(missing)
 	for _, r := range results {
@@ -93,14 +92,19 @@ func pingMesh(cmd *cobra.Command, env Env, t mesh.Topology, peers []string, outp
 	return err
 }
 
-func (p pingReport) print(w io.Writer, took time.Duration) error {
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "PEER\tBACKEND\tPODS\tUNDERLAY\tOVERLAY\tMTU\tPASSES\tCHECKSUMS\tFAULT")
+// print prints a table of the peers, and what is wrong.
+func (p pingReport) print(w io.Writer, output *printer.Format, took time.Duration) error {
+	t := printer.Table{
+		Header: []string{
+			"PEER", "BACKEND", "PODS", "UNDERLAY", "OVERLAY", "MTU", "PASSES", "CHECKSUMS", "FAULT", "UNDERLAY ADDRESS",
+		},
+		Wide: 1,
+	}
 	word := func(state string) string {
 		if state == "ok" || state == "unknown" || state == "broken" {
 			return state
 		}
-		return "–"
+		return ""
 	}
 	failed := 0
 	for _, r := range p.Results {
@@ -110,14 +114,18 @@ func (p pingReport) print(w io.Writer, took time.Duration) error {
 		} else {
 			failed++
 		}
-		passes := "–"
+		passes := ""
 		if r.Passes > 0 {
 			passes = strconv.Itoa(r.Passes)
 		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Peer, r.Backend, r.Overlay, word(r.UnderlayState),
-			word(r.OverlayState), r.MTU, passes, word(r.ChecksumState), fault)
+		underlay := ""
+		if r.Underlay.IsValid() {
+			underlay = r.Underlay.String()
+		}
+		t.Row(r.Peer, r.Peer, r.Backend, r.Overlay.String(), word(r.UnderlayState), word(r.OverlayState), strconv.Itoa(r.MTU),
+			passes, word(r.ChecksumState), fault, underlay)
 	}
-	if err := t.Flush(); err != nil {
+	if err := output.Tables(w, t); err != nil || output.Is(printer.Name) {
 		return err
 	}
 	for _, r := range p.Results {
@@ -128,7 +136,7 @@ func (p pingReport) print(w io.Writer, took time.Duration) error {
 	for _, u := range p.Unplanned {
 		fmt.Fprintf(w, "not probed: peer %s: %s\n", u.Peer, u.Message)
 	}
-	_, err := fmt.Fprintf(w, "%d probes, %d failed, %d unplanned (%s)\n", len(p.Results), failed, len(p.Unplanned),
-		took.Round(time.Millisecond))
+	_, err := fmt.Fprintf(w, "%s, %d failed, %d unplanned (%s)\n", printer.Count(len(p.Results), "probe", "probes"), failed,
+		len(p.Unplanned), took.Round(time.Millisecond))
 	return err
 }

@@ -3,11 +3,15 @@
 package cli
 
 import (
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/spf13/pflag"
+
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/node/probe"
 	"github.com/weft-net/weft/internal/node/reconcile"
 )
@@ -49,16 +53,22 @@ func TestPingText(t *testing.T) {
 			MTU: 1450, Passes: 1350, Problem: probe.MTU, Message: "packets of 1450 bytes", Hint: "let the wire carry more",
 		},
 	}, []probe.Unplanned{{Peer: "far", Message: "the plan has no route to it"}}}
-	if err := p.print(&b, time.Second); err != nil {
+	fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+	output := printer.Objects(fs, true)
+	if err := p.print(&b, output, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
 		"b     vxlan    10.244.2.0  ok        ok       1450  1350    ok         mtu",
 		"mtu: packets of 1450 bytes\n  hint: let the wire carry more", "not probed: peer far: the plan has no route to it",
-		"1 probes, 1 failed, 1 unplanned (1s)",
+		"1 probe, 1 failed, 1 unplanned (1s)",
 	} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("lacks %q:\n%s", want, b.String())
 		}
+	}
+	b.Reset()
+	if err := errors.Join(fs.Parse([]string{"-o", "name"}), p.print(&b, output, time.Second)); err != nil || b.String() != "b\n" {
+		t.Errorf("-o name: %v %q", err, b.String())
 	}
 }

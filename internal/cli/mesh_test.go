@@ -103,6 +103,8 @@ func TestMeshOutputs(t *testing.T) {
 			"node a, backend host-gw", "route 10.244.2.0/24 via 192.168.0.2 dev eth0", "peer far\n  not reached",
 			"not applied: mesh/peer/b: no such device", "1970-01-01T00:00:00Z",
 		},
+		"wide": {"PEER  STATE", "b     bad", "far   bad", "10.244.2.0/24", "not applied: mesh/peer/b: no such device"},
+		"name": {"b\nfar\n"},
 		"json": {`"self": "a"`, `"owner": "mesh/peer/b"`, `"ok": false`},
 		"dot":  {"graph weft {", "192.168.0.2", "not reached 10.244.3.0/24"},
 		"svg":  {"<svg ", "pods 10.244.2.0/24", "</svg>"},

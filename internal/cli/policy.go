@@ -29,7 +29,6 @@ import (
 type policyFlags struct {
 	source              agents.Source
 	stateDir, namespace string
-	output              *printer.Format
 }
 
 func newPolicyCmd(env Env) *cobra.Command {
@@ -52,7 +51,6 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 		"",
 		"`NAMESPACE` of pods without one (default: the kubeconfig's, or default)",
 	)
-	f.output = printer.Flag(fs, printer.Text, printer.JSON)
 	f.source.RemoteFlags(cmd, fs)
 	agents.ExcludeStateDir(cmd)
 	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f))
@@ -61,7 +59,7 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 
 // query queries the agent and prints the response.
 func (f *policyFlags) query(
-	cmd *cobra.Command, env Env, what string, values url.Values, into any, text func(io.Writer),
+	cmd *cobra.Command, env Env, output *printer.Format, what string, values url.Values, into any, text func(io.Writer) error,
 ) error {
 	var err error
 	if f.remote(cmd) {
@@ -72,11 +70,10 @@ func (f *policyFlags) query(
 	if err != nil {
 		return err
 	}
-	if f.output.Document() {
-		return f.output.Print(env.Stdout, into)
+	if output.Document() {
+		return output.Print(env.Stdout, into)
 	}
-	text(env.Stdout)
-	return nil
+	return text(env.Stdout)
 }
 
 // remote reports whether agents of a cluster are asked, and not this node's.
@@ -116,7 +113,8 @@ func (f *policyFlags) ask(ctx context.Context, q adminapi.Request, into any) err
 }
 
 func newPolicyShowCmd(env Env, f *policyFlags) *cobra.Command {
-	return &cobra.Command{
+	var output *printer.Format
+	cmd := &cobra.Command{
 		Use:   "show [POD]",
 		Short: "Show all policies and their denied packets, or the policies of a pod",
 		Long: `Without a pod: all policies, the parts of them that weft does not support, whether they select no pods of the
@@ -131,7 +129,7 @@ sets.`,
 			f.setNamespace(cmd)
 			if len(args) == 0 {
 				var s policy.Summary
-				return f.query(cmd, env, "summary", nil, &s, func(w io.Writer) { summaryText(w, s) })
+				return f.query(cmd, env, output, "summary", nil, &s, func(w io.Writer) error { return summaryText(w, output, s) })
 			}
 			pod, err := f.pod(args[0])
 			if err != nil {
@@ -141,19 +139,27 @@ sets.`,
 			return f.query(
 				cmd,
 				env,
+				output,
 				"show",
 				url.Values{"namespace": {pod.Namespace}, "name": {pod.Name}},
 				&v,
-				func(w io.Writer) {
+				func(w io.Writer) error {
+					if output.Is(printer.Name) {
+						return output.Tables(w, selecting(v))
+					}
 					viewText(w, v)
+					return nil
 				},
 			)
 		},
 	}
+	output = printer.Objects(cmd.Flags(), false)
+	return cmd
 }
 
 func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 	var network string
+	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "why FROM TO[:PORT[/PROTOCOL]]",
 		Short: "Show which policy, rule and set element allows or denies a connection, on both sides",
@@ -179,13 +185,17 @@ that both sides have.`,
 			q.Set("protocol", protocol)
 			q.Set("port", port)
 			var all []compiled.Answer
-			err = f.query(cmd, env, "why", q, &all, func(w io.Writer) { whyText(w, args[0], args[1], all) })
+			err = f.query(cmd, env, output, "why", q, &all, func(w io.Writer) error {
+				whyText(w, args[0], args[1], all)
+				return nil
+			})
 			if err == nil && slices.ContainsFunc(all, func(a compiled.Answer) bool { return !a.Allowed }) {
 				err = ui.Exit(ui.Bad)
 			}
 			return err
 		},
 	}
+	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	cmd.Flags().StringVar(&network, "network", "",
 		"network of the addresses, a `NAMESPACE/NAME` (default: the cluster's network)")
 	cmd.ValidArgsFunction = complete.Args(f.source.Pods, f.source.Pods)

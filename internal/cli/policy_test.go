@@ -79,7 +79,7 @@ func TestPolicyWithoutAgent(t *testing.T) {
 		},
 		{"why a b --state-dir " + dir, 1, "no agent that enforces"},
 		{"why a", 2, "argument TO[:PORT[/PROTOCOL]] is missing"},
-		{"show -o xml", 2, `--output "xml" is not text, json, yaml or jsonpath=TEMPLATE`},
+		{"show -o xml", 2, `--output "xml" is not text, name, json, yaml or jsonpath=TEMPLATE`},
 	} {
 		if code, errs := runPolicy(strings.Fields(tt.args)...); code != tt.code || !strings.Contains(errs, tt.says) {
 			t.Errorf("%s: %d %s", tt.args, code, errs)

@@ -9,20 +9,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
-func summaryText(out io.Writer, s policy.Summary) {
-	if !s.Known {
-		fmt.Fprintln(out, "policies are not synced yet: the rules in the kernel are not changed")
-	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	defer func() { _ = w.Flush() }()
-	fmt.Fprintf(w, "node %s: %d policies, %d interfaces\n", s.Node, len(s.Policies), s.Interfaces)
+// summaryText prints tables of the policies, and of what they denied.
+func summaryText(out io.Writer, output *printer.Format, s policy.Summary) error {
+	policies := printer.Table{Header: []string{"POLICY", "STATE"}}
 	for _, p := range s.Policies {
 		state := "valid"
 		if p.Unsupported != "" {
@@ -31,11 +27,37 @@ func summaryText(out io.Writer, s policy.Summary) {
 		if p.SelectsNoPods {
 			state += "; selects no pods"
 		}
-		fmt.Fprintf(w, "%s\t%s\n", p.PolicyKey, state)
+		name := p.PolicyKey.String()
+		policies.Row(name, name, state)
 	}
+	denied := printer.Table{Header: []string{"DENIED BY", "PACKETS", "BYTES"}}
 	for _, d := range s.Denied {
-		fmt.Fprintf(w, "denied by %s\t%d packets, %d bytes\n", d.By, d.Packets, d.Bytes)
+		denied.Row("", d.By, strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10))
 	}
+	if err := output.Tables(out, policies, denied); err != nil || output.Is(printer.Name) {
+		return err
+	}
+	if !s.Known {
+		fmt.Fprintln(out, "policies are not synced yet: the rules in the kernel are not changed")
+	}
+	_, err := fmt.Fprintf(out, "node %s: %s, %s\n", s.Node, printer.Count(len(s.Policies), "policy", "policies"),
+		printer.Count(s.Interfaces, "interface", "interfaces"))
+	return err
+}
+
+// selecting returns the policies that select a pod, each once.
+func selecting(v compiled.View) printer.Table {
+	t := printer.Table{Header: []string{"POLICY"}}
+	seen := map[string]bool{}
+	for _, i := range v.Interfaces {
+		for _, p := range slices.Concat(i.Ingress.Selected, i.Egress.Selected) {
+			if name := p.String(); !seen[name] {
+				seen[name] = true
+				t.Row(name, name)
+			}
+		}
+	}
+	return t
 }
 
 func viewText(w io.Writer, v compiled.View) {

@@ -3,10 +3,15 @@
 package cli
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
+	"github.com/spf13/pflag"
+
+	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
 )
 
@@ -26,6 +31,31 @@ func TestEnforcementPoint(t *testing.T) {
 			if strings.Contains(text, word) != c.open {
 				t.Errorf("%s: %q", name, text)
 			}
+		}
+	}
+}
+
+// TestSummaryText: policies and what they denied are tables, -o name lists the policies, and words are in the singular
+// where there is one.
+func TestSummaryText(t *testing.T) {
+	key := model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "friends"}
+	s := policy.Summary{
+		Node: "node1", Known: true, Interfaces: 1, Policies: []policy.Known{{PolicyKey: key, SelectsNoPods: true}},
+		Denied: []policy.Denied{{By: "NetworkPolicy shop/friends ingress", Packets: 1959, Bytes: 96313}},
+	}
+	for format, want := range map[string]string{
+		printer.Text: "POLICY                      STATE\n" +
+			"NetworkPolicy shop/friends  valid; selects no pods\n" +
+			"\nDENIED BY                           PACKETS  BYTES\n" +
+			"NetworkPolicy shop/friends ingress  1959     96313\n" +
+			"node node1: 1 policy, 1 interface\n",
+		printer.Name: "NetworkPolicy shop/friends\n",
+	} {
+		fs := pflag.NewFlagSet("test", pflag.ContinueOnError)
+		output := printer.Objects(fs, false)
+		var out strings.Builder
+		if err := errors.Join(fs.Parse([]string{"-o", format}), summaryText(&out, output, s)); err != nil || out.String() != want {
+			t.Errorf("-o %s: %v\n%swant\n%s", format, err, &out, want)
 		}
 	}
 }

@@ -22,13 +22,13 @@ const (
 )
 
 // Objects adds -o and --no-headers to a command that lists objects. Wide is offered only if the command has further
-// columns.
-func Objects(fs *pflag.FlagSet, wide bool) *Format {
+// columns. A command may have further formats of its own.
+func Objects(fs *pflag.FlagSet, wide bool, further ...string) *Format {
 	values := []string{Text, Name, JSON}
 	if wide {
 		values = []string{Text, Wide, Name, JSON}
 	}
-	f := Flag(fs, values...)
+	f := Flag(fs, append(values, further...)...)
 	fs.BoolVar(&f.noHeaders, "no-headers", false, "print tables without their headers")
 	return f
 }
