@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/vm/downtime"
+)
+
+// callers are the peers of a VM that migrates, one of each family, in a pod on a node where the VM does not run.
+type callers []*downtime.Peer
+
+// call opens two connections of each family from the pod to the guest, and lets the guest send it a packet each 5 ms.
+func (c kubeVirtCluster) call(ctx context.Context, t *testing.T, ns string, addrs []string) (all callers) {
+	t.Helper()
+	peer := c.podOn(t, ns, "node3")
+	pod, err := netns.Open(netnsOf(t, c.kubectl(t, "-n", ns, "get", "pod", peer.Metadata.Name, "-o",
+		"jsonpath={.status.containerStatuses[0].containerID}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = pod.Close() })
+	work := []string{"echo 7", "talk 19 10ms"}
+	for i := range addrs {
+		to := netip.AddrPortFrom(netip.MustParseAddr(peer.Status.PodIPs[i].IP), 9000)
+		p := &downtime.Peer{Now: time.Now}
+		if err := p.Listen(ctx, pod, to); err != nil {
+			t.Fatal(err)
+		}
+		all, work = append(all, p), append(work, "udp "+to.String()+" 5ms")
+	}
+	eventually(t, 2*time.Minute, func() error {
+		_, err := c.guest(ns, "vm", "[ -e /run/talks ] || { touch /run/talks; for w in '"+strings.Join(work, "' '")+
+			"'; do guest-tools $w </dev/null >/dev/null 2>&1 & done; }")
+		return err
+	})
+	for i, p := range all {
+		guest := netip.MustParseAddr(addrs[i])
+		if err := errors.Join(
+			p.Echo(ctx, pod, netip.AddrPortFrom(guest, 7)), p.ReadStream(ctx, pod, netip.AddrPortFrom(guest, 19), ""),
+		); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return all
+}
+
+// await waits until packets, replies and lines have arrived that are newer than the call, at all peers.
+func (all callers) await(ctx context.Context, t *testing.T, when string) {
+	t.Helper()
+	now := time.Now()
+	for _, p := range all {
+		if err := p.Await(ctx, now); err != nil {
+			t.Fatalf("%s: %v", when, err)
+		}
+	}
+}
+
+// migrations returns how many migrations a test makes: more of them for a median.
+func migrations(t *testing.T) int {
+	t.Helper()
+	text := os.Getenv("WEFT_KUBEVIRT_MIGRATIONS")
+	if text == "" {
+		return 2
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		t.Fatalf("WEFT_KUBEVIRT_MIGRATIONS: %v", err)
+	}
+	return n
+}
+
+// testMigration: KubeVirt migrates the VM, while a pod on a third node has two connections of each family to it, and the
+// guest sends it a packet each 5 ms. No connection ends and no line is lost.
+func (c kubeVirtCluster) testMigration(t *testing.T, ns, binding string, addrs []string) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(migrations(t)+1)*vmTime)
+	defer cancel()
+	peers := c.call(ctx, t, ns, addrs)
+	var tooks []time.Duration
+	blackouts, lost, replies := make([][]time.Duration, 2), make([][]int, 2), make([][]time.Duration, 2)
+	for range migrations(t) {
+		peers.await(ctx, t, "before the migration")
+		from, began := c.where(t, ns), time.Now()
+		if phase := c.migrate(t, ns); phase != "Succeeded" {
+			t.Fatalf("KubeVirt: the migration has %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
+		}
+		took := time.Since(began)
+		tooks = append(tooks, took)
+		peers.await(ctx, t, "after the migration")
+		if now := c.where(t, ns); now == from {
+			t.Errorf("the VM is still on %s", from)
+		}
+		for i, p := range peers {
+			m := p.MeasureFrom(began)
+			t.Logf("%s, IPv%d: migrated from %s in %.1f s with 0 resets; the guest's packets: %d ms without one, %d lost; connections: %d ms without a reply, %d ms without a line",
+				binding, 4+2*i, from, took.Seconds(), m.Blackout.Milliseconds(), m.Lost, m.Replies.Milliseconds(), m.Stream.Milliseconds())
+			blackouts[i], lost[i], replies[i] = append(blackouts[i], m.Blackout), append(lost[i], m.Lost), append(replies[i], m.Replies)
+		}
+		var v vmi
+		c.get(t, &v, "vmi", "vm", "-n", ns)
+		if got := v.Status.Interfaces[0].IPAddresses; !slices.Equal(got, addrs) {
+			t.Errorf("the addresses were %s and are %s", addrs, got)
+		}
+	}
+	for i := range peers {
+		t.Logf("%s, IPv%d, median (least to most) of %d migrations: %s; the guest is silent for %s, of its packets %s are lost; without a reply %s",
+			binding, 4+2*i, len(tooks), spread(tooks), spread(blackouts[i]), spread(lost[i]), spread(replies[i]))
+	}
+}
+
+// spread prints the median, the least and the most of some values.
+func spread[T int | time.Duration](all []T) string {
+	all = slices.Sorted(slices.Values(all))
+	show := func(v T) string {
+		if d, ok := any(v).(time.Duration); ok {
+			return d.Round(time.Millisecond).String()
+		}
+		return fmt.Sprint(v)
+	}
+	return fmt.Sprintf("%s (%s to %s)", show(all[len(all)/2]), show(all[0]), show(all[len(all)-1]))
+}
+
+// vmim is the part of a VirtualMachineInstanceMigration that the tests read.
+type vmim struct {
+	Metadata struct{ Name, CreationTimestamp string }
+	Status   struct{ Phase string }
+}
+
+// migrations returns the VM's migrations.
+func (c kubeVirtCluster) migrations(ns string) (all []vmim, err error) {
+	var list struct{ Items []vmim }
+	out, err := c.try("kubectl", "get", "virtualmachineinstancemigrations.kubevirt.io", "-n", ns, "-o", "json")
+	if err == nil {
+		err = json.Unmarshal([]byte(out), &list)
+	}
+	return list.Items, err
+}
+
+// startMigration starts a migration, and returns its name.
+func (c kubeVirtCluster) startMigration(t *testing.T, ns string) string {
+	t.Helper()
+	before, err := c.migrations(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.must(t, "exec", "control", c.virtctl, "migrate", "-n", ns, "vm")
+	after, err := c.migrations(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range after {
+		if !slices.ContainsFunc(before, func(o vmim) bool { return o.Metadata.Name == m.Metadata.Name }) {
+			return m.Metadata.Name
+		}
+	}
+	t.Fatalf("virtctl migrate has created no migration: %+v", after)
+	return ""
+}
+
+// phase returns the phase of a migration.
+func (c kubeVirtCluster) phase(ns, name string) (string, error) {
+	return c.try("kubectl", "get", "virtualmachineinstancemigrations.kubevirt.io", name, "-n", ns, "-o", "jsonpath={.status.phase}")
+}
+
+// ended waits until a migration has succeeded or failed, and returns its phase.
+func (c kubeVirtCluster) ended(t *testing.T, ns, name string) (phase string) {
+	t.Helper()
+	eventually(t, vmTime, func() (err error) {
+		phase, err = c.phase(ns, name)
+		if err == nil && phase != "Succeeded" && phase != "Failed" {
+			err = fmt.Errorf("the migration has %s", phase)
+		}
+		return err
+	})
+	return phase
+}
+
+// migrate migrates the VM, and returns the phase in which that ended.
+func (c kubeVirtCluster) migrate(t *testing.T, ns string) string {
+	t.Helper()
+	return c.ended(t, ns, c.startMigration(t, ns))
+}
+
+// slowly lets migrations in a namespace not complete, and KubeVirt end them after some seconds: they may send less than the
+// guest writes to its memory.
+func (c kubeVirtCluster) slowly(t *testing.T, ns string, seconds int) (normally func()) {
+	t.Helper()
+	c.kubectl(t, "label", "--overwrite", "namespace", ns, "slow="+ns)
+	c.apply(t, ns, fmt.Sprintf(`
+apiVersion: migrations.kubevirt.io/v1alpha1
+kind: MigrationPolicy
+metadata: {name: %[1]s}
+spec:
+  allowAutoConverge: false
+  bandwidthPerMigration: %[2]s
+  completionTimeoutPerGiB: %[3]d
+  selectors: {namespaceSelector: {slow: %[1]s}}
+`, ns, slowBandwidth, seconds))
+	eventually(t, time.Minute, func() error {
+		_, err := c.guest(ns, "vm",
+			"touch /run/busy; while [ -e /run/busy ]; do dd if=/dev/urandom of=/run/noise bs=64k count=320 conv=notrunc; done >/dev/null 2>&1 &")
+		return err
+	})
+	return func() { c.kubectl(t, "delete", "migrationpolicies.migrations.kubevirt.io", ns) }
+}
+
+// transferring starts a migration, and waits until its target is in use: QEMU runs in its pod.
+func (c kubeVirtCluster) transferring(t *testing.T, ns string) (name string, v vmi) {
+	t.Helper()
+	name = c.startMigration(t, ns)
+	eventually(t, vmTime, func() error {
+		phase, err := c.phase(ns, name)
+		if err != nil {
+			return err
+		}
+		if phase == "Succeeded" || phase == "Failed" {
+			t.Fatalf("the migration has already %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
+		}
+		if phase != "Running" {
+			return fmt.Errorf("the migration has %s", phase)
+		}
+		return nil
+	})
+	c.get(t, &v, "vmi", "vm", "-n", ns)
+	return name, v
+}
+
+// testFailedMigrations: migrations that are canceled, that KubeVirt ends because they take too long, and whose target is
+// killed or deleted. Each time the VM continues on its node with its addresses, connections and policy, and nothing is
+// left of the attempt. Then it migrates.
+func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Pod, addrs []string) {
+	c.apply(t, ns, friendsOnly)
+	friend, other := pods[0], pods[1]
+	c.kubectl(t, "-n", ns, "label", "--overwrite", "pod", "-l", "app=web", "friend-")
+	for _, p := range []Pod{friend, c.podOn(t, ns, "node3")} {
+		c.kubectl(t, "-n", ns, "label", "--overwrite", "pod", p.Metadata.Name, "friend=yes")
+	}
+	defer c.kubectl(t, "-n", ns, "delete", "networkpolicy", "vm")
+	ctx, cancel := context.WithTimeout(t.Context(), 6*vmTime)
+	defer cancel()
+	peers := c.call(ctx, t, ns, addrs)
+	on, links := c.where(t, ns), c.podLinks(t)
+	for _, one := range []struct {
+		name    string
+		seconds int // for which KubeVirt lets the migration run
+		fail    func(t *testing.T, v vmi)
+	}{
+		{"canceled", 3600, func(t *testing.T, _ vmi) {
+			c.must(t, "exec", "control", c.virtctl, "migrate-cancel", "-n", ns, "vm")
+		}},
+		{"too slow", 5, func(*testing.T, vmi) {}},
+		{"target killed", 3600, func(t *testing.T, v vmi) { c.killLauncher(t, ns, v.Status.MigrationState.TargetPod) }},
+		{"target deleted", 3600, func(t *testing.T, v vmi) {
+			c.kubectl(t, "-n", ns, "delete", "pod", v.Status.MigrationState.TargetPod, "--force", "--grace-period=0")
+		}},
+	} {
+		t.Run(one.name, func(t *testing.T) {
+			normally := c.slowly(t, ns, one.seconds)
+			defer normally()
+			began := time.Now()
+			name, v := c.transferring(t, ns)
+			one.fail(t, v)
+			if phase := c.ended(t, ns, name); phase != "Failed" {
+				t.Errorf("the migration has %s", phase)
+			}
+			eventually(t, time.Minute, func() error {
+				_, err := c.guest(ns, "vm", "rm -f /run/busy")
+				return err
+			})
+			peers.await(ctx, t, "after the migration")
+			for i, p := range peers {
+				m := p.MeasureFrom(began)
+				t.Logf("IPv%d: the guest's packets: %d ms without one, %d lost", 4+2*i, m.Blackout.Milliseconds(), m.Lost)
+			}
+			if now := c.where(t, ns); now != on {
+				t.Errorf("the VM is on %s, and was on %s", now, on)
+			}
+			for _, addr := range addrs {
+				c.enforced(t, ns, friend, other, addr)
+			}
+			c.nothingLeft(t, links)
+		})
+	}
+	if phase := c.migrate(t, ns); phase != "Succeeded" {
+		t.Errorf("after the failed ones a migration has %s", phase)
+	}
+	peers.await(ctx, t, "after the last migration")
+	for _, addr := range addrs {
+		c.enforced(t, ns, friend, other, addr)
+	}
+}
+
+// testKilledSource: the VM's pod is killed while it migrates. The VM is started again with its addresses, and of both pods
+// nothing is left.
+func (c kubeVirtCluster) testKilledSource(t *testing.T, ns, binding string, own, addrs []string) {
+	links := c.podLinks(t)
+	normally := c.slowly(t, ns, 3600)
+	defer normally()
+	uid := c.kubectl(t, "get", "vmi", "vm", "-n", ns, "-o", "jsonpath={.metadata.uid}")
+	_, v := c.transferring(t, ns)
+	c.killLauncher(t, ns, v.Status.MigrationState.SourcePod)
+	c.restarted(t, ns, uid, binding, own, addrs)
+	c.nothingLeft(t, links)
+}
+
+// killLauncher kills the processes of a VM's pod: virt-launcher, libvirt and QEMU.
+func (c kubeVirtCluster) killLauncher(t *testing.T, ns, pod string) {
+	t.Helper()
+	id := c.kubectl(t, "-n", ns, "get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[?(@.name=="compute")].containerID}`)
+	_, id, ok := strings.Cut(id, "://")
+	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil || !ok {
+		t.Fatalf("container %q of %s: %v", id, pod, err)
+	}
+	killed := 0
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+		if err == nil && bad == nil && strings.Contains(string(text), id) && syscall.Kill(pid, syscall.SIGKILL) == nil {
+			killed++
+		}
+	}
+	if killed == 0 {
+		t.Fatalf("no process is in container %s of %s", id, pod)
+	}
+}
+
+// podLinks returns how many pods' links the nodes have.
+func (c kubeVirtCluster) podLinks(t *testing.T) int {
+	t.Helper()
+	n := 0
+	for _, node := range c.nodes(t) {
+		n += strings.Count(c.must(t, "exec", node, "ip", "-o", "link", "show", "type", "veth"), ": cali")
+	}
+	return n
+}
+
+// nothingLeft waits until there is no AddressMove, no more links of pods than before, and nothing that the audit of
+// addresses finds.
+func (c kubeVirtCluster) nothingLeft(t *testing.T, links int) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		out, err := c.try("kubectl", "get", "addressmoves", "-A", "-o", "name")
+		if err == nil && strings.TrimSpace(out) != "" {
+			err = fmt.Errorf("moves: %s", out)
+		}
+		if n := c.podLinks(t); err == nil && n != links {
+			err = fmt.Errorf("%d links of pods, and there were %d", n, links)
+		}
+		return err
+	})
+	eventually(t, 2*time.Minute, func() error {
+		_, err := c.try("exec", "control", c.weft, "ipam", "check")
+		return err
+	})
+}

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// testVMService: virtctl exposes the VM. Pods on each node reach it by the Service's addresses of both families, and a host
+// outside of the cluster by a node's port.
+func (c kubeVirtCluster) testVMService(t *testing.T, ns string, pods []Pod) {
+	c.must(t, "exec", "control", c.virtctl, "expose", "vmi", "vm", "-n", ns, "--name", "exposed", "--port", "70", "--target-port",
+		fmt.Sprint(answerPort), "--type", "NodePort", "--ip-family-policy", "RequireDualStack")
+	defer c.kubectl(t, "-n", ns, "delete", "service", "exposed")
+	var svc struct {
+		Spec struct {
+			ClusterIPs []string
+			Ports      []struct{ NodePort int }
+		}
+	}
+	c.get(t, &svc, "service", "exposed", "-n", ns)
+	if len(svc.Spec.ClusterIPs) != 2 || len(svc.Spec.Ports) != 1 {
+		t.Fatalf("the Service is %+v, want an address of each family", svc)
+	}
+	ask := func(host string, port int) string { return fmt.Sprintf("echo hello | nc -w 3 %s %d", host, port) }
+	for _, addr := range svc.Spec.ClusterIPs {
+		for _, p := range pods {
+			eventually(t, time.Minute, func() error {
+				out, err := c.try("kubectl", "-n", ns, "exec", p.Metadata.Name, "--", "sh", "-c", ask(addr, 70))
+				return guestAnswer(out, err)
+			})
+		}
+	}
+	for _, node := range c.nodes(t) {
+		for _, addr := range strings.Fields(c.nodeIP(t, node)) {
+			eventually(t, time.Minute, func() error {
+				out, err := c.try("exec", "control", "sh", "-c", ask(addr, svc.Spec.Ports[0].NodePort))
+				return guestAnswer(out, err)
+			})
+		}
+	}
+}
+
+// guestAnswer returns an error if the output of a client is not the guest's reply to "hello".
+func guestAnswer(out string, err error) error {
+	if err == nil && strings.TrimSpace(out) != "guest hello" {
+		err = fmt.Errorf("the guest replies %q", out)
+	}
+	return err
+}
+
+// testVMNetworks: a VM with masquerade has two further networks of NetworkAttachmentDefinitions with weft-direct, a macvlan
+// over the nodes and a bridge: KubeVirt's DHCP servers and weft's are in one pod. It reaches a pod on another node by the
+// first, and keeps its address there when it migrates.
+func (c kubeVirtCluster) testVMNetworks(t *testing.T) {
+	ns := c.namespace(t)
+	c.apply(t, ns, moreNetworks)
+	c.apply(t, ns, podOn("peer", "node3", "wide"))
+	c.apply(t, ns, vmWith("vm",
+		"{name: default, masquerade: {}}, {name: blue, binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}",
+		"{name: default, pod: {}}, {name: blue, multus: {networkName: wide}}, {name: green, multus: {networkName: local}}"))
+	v := c.running(t, ns, "")
+	peer := c.allReadyNamed(t, ns, "peer").networks(t)[1].IPs[0]
+	facts := ""
+	eventually(t, vmTime, func() (err error) {
+		facts, err = c.guest(ns, "vm", "facts")
+		if err == nil && (!strings.Contains(facts, "ADDR eth1 inet 10.37.132.") || !strings.Contains(facts, "ADDR eth2 inet 10.38.0.")) {
+			err = fmt.Errorf("the guest has %s", facts)
+		}
+		return err
+	})
+	t.Logf("the guest has %s; the VM's status %+v", facts, v.Status.Interfaces)
+	reach := func(dev, addr string) {
+		t.Helper()
+		eventually(t, vmTime, func() error {
+			_, err := c.guest(ns, "vm", "ping -c 1 -W 5 -I "+dev+" "+addr+" >/dev/null")
+			return err
+		})
+	}
+	reach("eth1", peer)
+	reach("eth2", "10.38.0.1")
+	if phase := c.migrate(t, ns); phase != "Succeeded" {
+		t.Fatalf("the migration has %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
+	}
+	reach("eth1", peer) // the other network is one of each node
+	after, err := c.guest(ns, "vm", "facts")
+	if err != nil || after != facts {
+		t.Errorf("the guest had %s and has after the migration %s (%v)", facts, after, err)
+	}
+}
+
+// allReadyNamed waits until a pod is ready and has its networks' status.
+func (c kubeVirtCluster) allReadyNamed(t *testing.T, ns, name string) (p Pod) {
+	t.Helper()
+	eventually(t, 2*time.Minute, func() error {
+		out, err := c.try("kubectl", "-n", ns, "get", "pod", name, "-o", "json")
+		if err != nil {
+			return err
+		}
+		p = Pod{}
+		if err := json.Unmarshal([]byte(out), &p); err != nil {
+			return err
+		}
+		if !p.ready() || p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"] == "" {
+			return fmt.Errorf("pod %s: %+v", name, p.Status)
+		}
+		return nil
+	})
+	return p
+}
+
+// testRefusedVMs: a VM that cannot have its networks says why, in an event or a condition, and holds no address.
+func (c kubeVirtCluster) testRefusedVMs(t *testing.T) {
+	ns := c.namespace(t)
+	c.apply(t, ns, `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: malformed}
+spec: {config: '{"cniVersion": "1.0.0", "type": "bridge", "bridge": "e2e0", "ipam": {"type": "host-local", "subnet": "10.38.0.0/33"}}'}
+---
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: parentless}
+spec: {config: '{"cniVersion": "1.0.0", "type": "macvlan", "master": "nosuch0", "ipam": {"type": "static", "addresses": [{"address": "10.39.0.7/24"}]}}'}
+`)
+	for name, one := range map[string]struct {
+		binding, network string
+		want             []string // in an event or a condition
+	}{
+		"missing":    {"weft-direct", "nonsuch", []string{"nonsuch"}},
+		"wrong":      {"weft-direct", "malformed", []string{"10.38.0.0/33"}},
+		"parentless": {"weft-direct", "parentless", []string{"nosuch0"}},
+		"unbound":    {"nosuch-binding", "malformed", []string{"nosuch-binding"}},
+	} {
+		c.apply(t, ns, vmWith(name, "{name: default, masquerade: {}}, {name: blue, binding: {name: "+one.binding+"}}",
+			"{name: default, pod: {}}, {name: blue, multus: {networkName: "+one.network+"}}"))
+		eventually(t, 2*time.Minute, func() error {
+			events, err := c.try("kubectl", "-n", ns, "get", "events", "-o",
+				`jsonpath={range .items[*]}{.involvedObject.kind}/{.involvedObject.name} {.reason}: {.message}{"\n"}{end}`)
+			if err != nil {
+				return err
+			}
+			conditions, _ := c.try("kubectl", "-n", ns, "get", "vm,vmi", "-o",
+				`jsonpath={range .items[*]}{.kind}/{.metadata.name} {.status.conditions[*].message}{"\n"}{end}`)
+			for line := range strings.Lines(events + conditions) {
+				found := strings.Contains(line, "/"+name) || strings.Contains(line, "launcher-"+name+"-")
+				for _, want := range one.want {
+					found = found && strings.Contains(line, want)
+				}
+				if found {
+					t.Logf("%s: %s", name, line)
+					return nil
+				}
+			}
+			return fmt.Errorf("nothing says %q of VM %s:\n%s%s", one.want, name, events, conditions)
+		})
+		c.kubectl(t, "-n", ns, "delete", "vm", name, "--timeout=120s")
+	}
+}
