@@ -91,7 +91,7 @@ func (a *agent) buildAddresses() (err error) {
 			Objects: d.Objects(), Node: cfg.Node, MachineID: hostenv.MachineID(cfg.Install.HostRoot),
 			Dir: filepath.Join(cfg.StateDir, "blocks"), Log: cfg.Log,
 			Now: cfg.Now, After: cfg.After, Random: rand.Reader, ReadFile: os.ReadFile,
-			Nodes: a.self.member.All, Labels: a.self.member.Labels, Unrouted: cfg.Network.Addresses != config.AddressesPools,
+			Nodes: a.self.member.All, Labels: a.self.member.Labels, Unrouted: !cfg.Network.FromPools(),
 			Flush:    func(_ context.Context, addrs []netip.Addr) error { return nodeipam.Flush(a.own.host, addrs) },
 			VMsKnown: d.kube != nil, SeparateController: d.apart(),
 		})

@@ -198,6 +198,9 @@ func TestOwnNetworkFromPools(t *testing.T) {
 		}
 	}
 	p.reaches(pod2, addrs3)
+	if log := n1.log(); strings.Contains(log, "no node has a route to it") {
+		t.Errorf("the nodes have routes to the pools' addresses, and the agent logs: %s", log)
+	}
 }
 
 var inet = regexp.MustCompile(`inet6? (10\.77\.\S+|fd77\S+)`)
