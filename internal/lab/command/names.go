@@ -7,15 +7,16 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
 )
 
-// layout returns the lab's layout, for completion.
-func (f *labFlags) layout() (lab.Layout, error) {
+// planned returns the lab's layout, for completion.
+func (f *labFlags) planned() (layout.Layout, error) {
 	d, err := lab.At(f.dir)
 	if err != nil {
-		return lab.Layout{}, err
+		return layout.Layout{}, err
 	}
 	m, err := d.Open()
 	return m.Layout, err
@@ -23,7 +24,7 @@ func (f *labFlags) layout() (lab.Layout, error) {
 
 // nodes lists the lab's nodes.
 func (f *labFlags) nodes(context.Context) ([]string, error) {
-	l, err := f.layout()
+	l, err := f.planned()
 	var out []string
 	for _, n := range l.Nodes {
 		out = append(out, n.Name)
@@ -37,7 +38,7 @@ func (f *labFlags) wiresAndNodes(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := f.layout()
+	l, err := f.planned()
 	for _, w := range l.Wires {
 		out = append(out, w.Name)
 	}

@@ -102,23 +102,10 @@ func release(ctx context.Context, objects store.Objects, node string) error {
 		if err != nil {
 			return err
 		}
-		var conflict error
-		for _, f := range report.Findings {
-			if f.GoneNode() != node {
-				continue
-			}
-			err := f.Repair(ctx, objects)
-			switch {
-			case errors.Is(err, store.ErrConflict):
-				conflict = err
-			case err != nil && !errors.Is(err, store.ErrNotFound):
-				return fmt.Errorf("%s: %w", f.Object, err)
-			}
+		left := slices.DeleteFunc(report.Findings, func(f audit.Finding) bool { return f.GoneNode() != node })
+		if _, err = audit.Repair(ctx, objects, left); !errors.Is(err, store.ErrConflict) {
+			return err
 		}
-		if conflict == nil {
-			return nil
-		}
-		err = conflict
 	}
 	return model.Errorf(model.CodeTryAgain, "repeat the command", "addresses of node %s: other nodes write all the time", node)
 }
