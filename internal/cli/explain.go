@@ -32,6 +32,7 @@ import (
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/explainer"
 	"github.com/weft-net/weft/internal/plan/explain"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // Limits of an explanation.
@@ -103,7 +104,7 @@ func (f *explainFlags) run(cmd *cobra.Command, env Env, src, dst string) error {
 	if err != nil {
 		return err
 	}
-	x.line = progress.Start(env.Stderr, "waiting for "+printer.Count(len(x.cluster.Agents), "agent", "agents"))
+	x.line = progress.Start(env.Stderr, "waiting for "+plural.Count(len(x.cluster.Agents), "agent", "agents"))
 	reports, err := x.explain(cmd.Context(), q)
 	x.line.Stop()
 	if err != nil {

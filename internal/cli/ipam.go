@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 func newIPAMCmd(env Env) *cobra.Command {
@@ -133,7 +134,7 @@ func newIPAMCheckCmd(env Env) *cobra.Command {
 				err = printAudit(env.Stdout, report, fix)
 			}
 			if err == nil && left > 0 {
-				err = fmt.Errorf("%s left", printer.Count(left, "finding is", "findings are"))
+				err = fmt.Errorf("%s left", plural.Count(left, "finding is", "findings are"))
 			}
 			return err
 		},
@@ -306,7 +307,7 @@ func printAudit(w io.Writer, p audit.Report, fixed bool) error {
 		}
 		fmt.Fprintf(w, "%s: %s%s\n", f.Object, f.Msg, what)
 	}
-	_, err := fmt.Fprintf(w, "%s, %s, %s\n", printer.Count(len(p.Pools), "pool", "pools"),
-		printer.Count(len(p.Blocks), "block", "blocks"), printer.Count(len(p.Findings), "finding", "findings"))
+	_, err := fmt.Fprintf(w, "%s, %s, %s\n", plural.Count(len(p.Pools), "pool", "pools"),
+		plural.Count(len(p.Blocks), "block", "blocks"), plural.Count(len(p.Findings), "finding", "findings"))
 	return err
 }

@@ -253,7 +253,7 @@ func TestImportHostLocal(t *testing.T) {
 			"pods  10.244.0.0/27  block of node n1\n" +
 			"skipped: network cbr0: address 10.244.0.2: no pod on node n1 has it\n" +
 			"skipped: network lan: address 192.0.2.1: no pod on node n1 has it\n" +
-			"1 addresses reserved, 0 existing, 2 skipped\n"},
+			"1 address reserved, 0 existing, 2 skipped\n"},
 		{args: "import --from flannel", exit: 2, says: `--from "flannel" is not whereabouts, calico or host-local`},
 	})
 }

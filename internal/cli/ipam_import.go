@@ -26,6 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // importTries is how often an import is planned again if another client changes a pool meanwhile.
@@ -210,6 +211,6 @@ func printImport(w io.Writer, plan planned, dryRun bool) error {
 	if dryRun {
 		did = "to reserve (dry run)"
 	}
-	_, err := fmt.Fprintf(w, "%d addresses %s, %d existing, %d skipped\n", added, did, existing, len(skipped))
+	_, err := fmt.Fprintf(w, "%s %s, %d existing, %d skipped\n", plural.Count(added, "address", "addresses"), did, existing, len(skipped))
 	return err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/ipam/audit"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 func newIPAMReserveCmd(env Env) *cobra.Command {
@@ -226,8 +227,8 @@ func printMigration(w io.Writer, m controller.Migration) error {
 
 // leftText counts what a migration has left in the pool.
 func leftText(m controller.Migration) string {
-	return fmt.Sprintf("%s, %s and %s", printer.Count(len(m.Pods), "pod", "pods"), printer.Count(m.Blocks, "block", "blocks"),
-		printer.Count(m.Reserved, "reservation", "reservations"))
+	return fmt.Sprintf("%s, %s and %s", plural.Count(len(m.Pods), "pod", "pods"), plural.Count(m.Blocks, "block", "blocks"),
+		plural.Count(m.Reserved, "reservation", "reservations"))
 }
 
 // find prints what the datastore has about an address.

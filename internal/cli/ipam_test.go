@@ -117,9 +117,9 @@ func TestIPAMImport(t *testing.T) {
 		{
 			[]string{
 				"import", "--dry-run",
-			}, plan + left + "1 addresses to reserve (dry run), 0 existing, 1 skipped\n",
+			}, plan + left + "1 address to reserve (dry run), 0 existing, 1 skipped\n",
 		},
-		{[]string{"import"}, plan + left + "1 addresses reserved, 0 existing, 1 skipped\n"},
+		{[]string{"import"}, plan + left + "1 address reserved, 0 existing, 1 skipped\n"},
 		{[]string{"import"}, left + "0 addresses reserved, 1 existing, 1 skipped\n"},
 		{
 			[]string{

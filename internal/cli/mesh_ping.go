@@ -18,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/node/probe"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 func newMeshPingCmd(env Env) *cobra.Command {
@@ -136,7 +137,7 @@ func (p pingReport) print(w io.Writer, output *printer.Format, took time.Duratio
 	for _, u := range p.Unplanned {
 		fmt.Fprintf(w, "not probed: peer %s: %s\n", u.Peer, u.Message)
 	}
-	_, err := fmt.Fprintf(w, "%s, %d failed, %d unplanned (%s)\n", printer.Count(len(p.Results), "probe", "probes"), failed,
+	_, err := fmt.Fprintf(w, "%s, %d failed, %d unplanned (%s)\n", plural.Count(len(p.Results), "probe", "probes"), failed,
 		len(p.Unplanned), took.Round(time.Millisecond))
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // summaryText prints tables of the policies, and of what they denied.
@@ -40,8 +41,8 @@ func summaryText(out io.Writer, output *printer.Format, s policy.Summary) error 
 	if !s.Known {
 		fmt.Fprintln(out, "policies are not synced yet: the rules in the kernel are not changed")
 	}
-	_, err := fmt.Fprintf(out, "node %s: %s, %s\n", s.Node, printer.Count(len(s.Policies), "policy", "policies"),
-		printer.Count(s.Interfaces, "interface", "interfaces"))
+	_, err := fmt.Fprintf(out, "node %s: %s, %s\n", s.Node, plural.Count(len(s.Policies), "policy", "policies"),
+		plural.Count(s.Interfaces, "interface", "interfaces"))
 	return err
 }
 

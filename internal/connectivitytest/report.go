@@ -8,6 +8,8 @@ import (
 	"io"
 	"strings"
 	"time"
+
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // Text prints a line for each test, and the failed checks with what explains them; with verbose all checks.
@@ -25,7 +27,7 @@ func (r Report) Text(w io.Writer, verbose bool) {
 			continue
 		default:
 			passed++
-			fmt.Fprintf(w, "ok    %-13s %d checks, %.1f s\n", t.Name, len(t.Rows), seconds(t.Millis))
+			fmt.Fprintf(w, "ok    %-13s %s, %.1f s\n", t.Name, plural.Count(len(t.Rows), "check", "checks"), seconds(t.Millis))
 		}
 		for _, reason := range t.Skipped {
 			fmt.Fprintf(w, "      skipped: %s\n", reason)
@@ -37,7 +39,7 @@ func (r Report) Text(w io.Writer, verbose bool) {
 			fmt.Fprintf(w, "      ended: %s\n", t.Error)
 		}
 	}
-	fmt.Fprintf(w, "%d tests passed, %d failed, %d skipped, %.0f s\n", passed, failed, skipped, seconds(r.Millis))
+	fmt.Fprintf(w, "%s passed, %d failed, %d skipped, %.0f s\n", plural.Count(passed, "test", "tests"), failed, skipped, seconds(r.Millis))
 }
 
 func (r Row) text(w io.Writer, verbose bool) {

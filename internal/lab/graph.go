@@ -11,6 +11,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // MeshStatus is the status of a node's mesh.
@@ -68,7 +69,8 @@ func (st Status) title() string {
 	if st.Name != name {
 		name += " " + st.Name
 	}
-	return fmt.Sprintf("%s: %d nodes, %d pods", name, len(st.Nodes), len(st.Pods))
+	return fmt.Sprintf("%s: %s, %s", name, plural.Count(len(st.Nodes), "node", "nodes"),
+		plural.Count(len(st.Pods), "pod", "pods"))
 }
 
 // draw adds a node's tunnels and their drift.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // Up brings a lab up.
@@ -138,7 +139,7 @@ func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCaus
 	if err := u.linkPlugins(); err != nil {
 		return err
 	}
-	u.Logf("creating %d nodes on %d wires", len(l.Nodes), len(l.Wires))
+	u.Logf("creating %s on %s", plural.Count(len(l.Nodes), "node", "nodes"), plural.Count(len(l.Wires), "wire", "wires"))
 	if err := u.Dir.Net().Create(ctx, l); err != nil {
 		return err
 	}
@@ -148,7 +149,7 @@ func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCaus
 		return err
 	}
 	if len(pods) > 0 {
-		u.Logf("running %d pods (no images: the root filesystem is the host's)", len(pods))
+		u.Logf("running %s (no images: the root filesystem is the host's)", plural.Count(len(pods), "pod", "pods"))
 	}
 	if err := failed.add(u.runPods(ctx, l, pods, failed.nodes)); err != nil {
 		return err

@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/lab/teardown"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/plural"
 	"github.com/weft-net/weft/internal/sandbox"
 	"github.com/weft-net/weft/internal/vm/launch"
 	"github.com/weft-net/weft/internal/vm/manifest"
@@ -114,7 +115,7 @@ func (u Up) runVMs(ctx context.Context, vms []labVM, died func(error), failed *f
 	if len(vms) == 0 {
 		return nil
 	}
-	u.Logf("booting %d VMs (no disks: weft's own small guest)", len(vms))
+	u.Logf("booting %s (no disks: weft's own small guest)", plural.Count(len(vms), "VM", "VMs"))
 	ctx, cancel := context.WithTimeout(ctx, bootTimeout)
 	defer cancel()
 	group, gctx := errgroup.WithContext(ctx)

@@ -179,11 +179,3 @@ func dashed(cells []string) []string {
 
 // Age returns how long ago something was, as kubectl prints it: 90s, 5m3s, 3h, 12d.
 func Age(d time.Duration) string { return duration.HumanDuration(d) }
-
-// Count returns a number with its noun, which is in the plural unless the number is one: 1 pod, 2 pods.
-func Count(n int, singular, plural string) string {
-	if n == 1 {
-		return "1 " + singular
-	}
-	return fmt.Sprintf("%d %s", n, plural)
-}

@@ -79,11 +79,3 @@ func TestAge(t *testing.T) {
 		}
 	}
 }
-
-func TestCount(t *testing.T) {
-	for want, n := range map[string]int{"0 entries": 0, "1 entry": 1, "2 entries": 2} {
-		if got := printer.Count(n, "entry", "entries"); got != want {
-			t.Errorf("%d: %q, want %q", n, got, want)
-		}
-	}
-}

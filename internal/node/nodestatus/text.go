@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"math/big"
 	"strings"
+
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // Row is a part of the cluster in words.
@@ -33,14 +35,15 @@ func (c Cluster) Rows() []Row {
 		}
 		row("worst path", "%s to %s: %d of %d bytes pass%s", p.Node, p.Peer, p.Passes, p.MTU, fault)
 	}
-	row("policies", "%d, %d not enforced in full, %d packets denied, %d per minute now",
-		s.Policies, s.Incomplete, s.Denied, s.DeniedPerMinute)
+	row("policies", "%d, %d not enforced in full, %s denied, %d per minute now",
+		s.Policies, s.Incomplete, plural.Count(int(s.Denied), "packet", "packets"), s.DeniedPerMinute)
 	for _, p := range s.Pools {
 		left := ""
 		if p.Size != nil && p.Left != nil {
 			left = fmt.Sprintf("; %s of %s left in the pool", number(p.Left), number(p.Size))
 		}
-		row("pool "+p.Name, "%d blocks of nodes, %d addresses used, %d free%s", p.Blocks, p.Allocated, p.Free, left)
+		row("pool "+p.Name, "%s of nodes, %s used, %d free%s", plural.Count(p.Blocks, "block", "blocks"),
+			plural.Count(p.Allocated, "address", "addresses"), p.Free, left)
 	}
 	row("VMs", "%d, %d migrating", s.VMs, s.Migrations)
 	if s.MaxConnections > 0 {

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/progress"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plural"
 	"github.com/weft-net/weft/internal/release"
 )
 
@@ -102,7 +103,7 @@ func (r *removal) report(done release.Removal) error {
 		fmt.Fprintf(&b, "weft is removed from the cluster, and not from these nodes: %s\ntype there, as root:\n  %s\n", dirty,
 			done.ByHand)
 	default:
-		fmt.Fprintf(&b, "weft is removed from the cluster and from %d nodes\n", len(done.Nodes))
+		fmt.Fprintf(&b, "weft is removed from the cluster and from %s\n", plural.Count(len(done.Nodes), "node", "nodes"))
 	}
 	if _, err := fmt.Fprint(r.env.Stdout, b.String()); err != nil {
 		return err

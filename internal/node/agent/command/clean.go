@@ -28,6 +28,7 @@ import (
 	"github.com/weft-net/weft/internal/node/adopted"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/plan/plugin"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // cleaning has the flags of the command.
@@ -144,7 +145,7 @@ func (c *cleaning) print(out io.Writer, found cleanup.Calico) error {
 	for _, l := range found.Unreadable {
 		fmt.Fprintf(&b, "not inspected: %s of legacy iptables: iptables-legacy-save is not installed\n", l)
 	}
-	fmt.Fprintf(&b, "%d objects %s\n", len(lines), did)
+	fmt.Fprintf(&b, "%s %s\n", plural.Count(len(lines), "object", "objects"), did)
 	_, err := io.WriteString(out, b.String())
 	return err
 }

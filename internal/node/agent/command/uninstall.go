@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/hostenv"
 	"github.com/weft-net/weft/internal/node/uninstall"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 // uninstallPeriod is the pause before the next pass of --wait.
@@ -142,7 +143,7 @@ func (c *cleaning) printUninstall(out io.Writer, found uninstall.Found) error {
 	for _, kept := range found.Kept {
 		fmt.Fprintf(&b, "kept: %s\n", kept)
 	}
-	fmt.Fprintf(&b, "%d objects %s\n", len(found.Objects), did)
+	fmt.Fprintf(&b, "%s %s\n", plural.Count(len(found.Objects), "object", "objects"), did)
 	if len(found.Pods) > 0 {
 		fmt.Fprintf(&b, "%s\n", uninstall.Waiting(found.Pods))
 	}
