@@ -123,8 +123,8 @@ func rows() []struct {
 			one("Part of the pool in blocks of nodes", "percentunit",
 				`max by (pool) (weft_pool_addresses_in_blocks / weft_pool_addresses)`, "{{pool}}"),
 			{"Addresses of this node's blocks", "short", []target{
-				{"A", `weft_ipam_addresses_allocated` + of, "{{node}} allocated"},
-				{"B", `weft_ipam_addresses_free` + of, "{{node}} free"},
+				{"A", `weft_ipam_addresses_allocated` + of, "{{node}} {{pool}} allocated"},
+				{"B", `weft_ipam_addresses_free` + of, "{{node}} {{pool}} free"},
 			}},
 			{"Findings of audits", "short", []target{
 				{"A", `max by (pool) (weft_pool_findings)`, "{{pool}}"},

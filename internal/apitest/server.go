@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/netip"
@@ -33,6 +34,13 @@ const adminToken = "admin"
 
 // startLimit is how long a server may take to become ready, on a busy host.
 const startLimit = 3 * time.Minute
+
+// Servers listen on ports of this range. It is below the kernel's range of ephemeral ports (ip_local_port_range, from
+// 32768): a connection or a listener that asks the kernel for a port cannot take one before its server listens.
+const (
+	firstPort, lastPort uint16 = 20000, 32767
+	portTries                  = 100
+)
 
 // Server is an API server with its etcd.
 type Server struct {
@@ -237,17 +245,20 @@ func (s *Server) inNamespace(f func() error) error {
 	return s.ns.Do(f)
 }
 
-// port returns a port that is free now.
+// port returns a port that is free now, and that the kernel does not choose for others.
 func (s *Server) port(addr netip.Addr) uint16 {
 	s.t.Helper()
 	var port uint16
 	err := s.inNamespace(func() error {
-		l, err := net.Listen("tcp", netip.AddrPortFrom(addr, 0).String())
-		if err != nil {
-			return err
+		var err error
+		for range portTries {
+			port = firstPort + rand.N[uint16](lastPort-firstPort+1)
+			var l net.Listener
+			if l, err = net.Listen("tcp", netip.AddrPortFrom(addr, port).String()); err == nil {
+				return l.Close()
+			}
 		}
-		port = uint16(l.Addr().(*net.TCPAddr).Port)
-		return l.Close()
+		return err
 	})
 	if err != nil {
 		s.t.Fatal(err)

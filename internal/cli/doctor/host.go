@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/cni/confdir"
+	"github.com/weft-net/weft/internal/node/install"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -107,7 +108,7 @@ func configurations(_ context.Context, n Node) []Finding {
 					filepath.Join(dir, name), err)...)
 		case first == "":
 			first = name
-			if n.Config.Network.Mode != config.ModeNone && !strings.Contains(string(b), `"`+cni.ShimType+`"`) {
+			if n.Config.Network.Mode != config.ModeNone && !install.Weft(b) {
 				out = append(
 					out, bad("remove the file, or rename it to sort later", "%s comes before weft's: pods get %q without weft",
 						filepath.Join(dir, name), list.Name)...)

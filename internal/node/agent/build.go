@@ -219,6 +219,7 @@ func (a *agent) serve() (err error) {
 	if a.server, err = cniserver.New(server); err != nil { // also creates the sockets' directory
 		return err
 	}
+	measureCNI(a.telemetry.metrics, a.server)
 	return a.listenAdmin()
 }
 

@@ -69,6 +69,18 @@ func TestPoolsOfCalico(t *testing.T) {
 		}
 		return leads != ""
 	})
+	for i, w := range p.nodes {
+		text := w.web("GET /metrics HTTP/1.0")
+		// Three pods each. How many blocks a node has depends on whether it has claimed its spare one.
+		for _, want := range []string{
+			`weft_ipam_addresses_allocated{pool="theirs"} 3`, `weft_ipam_blocks{pool="theirs"} `,
+			`weft_ipam_addresses_free{pool="theirs"} `, "weft_cni_calls_in_progress ",
+		} {
+			if !strings.Contains(text, "\n"+want) {
+				t.Errorf("node %d: missing: %s", i+1, want)
+			}
+		}
+	}
 	if len(leads) != 1 {
 		t.Errorf("nodes %q look after the pools", leads)
 	}

@@ -3,14 +3,17 @@
 package agent_test
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni/wire"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -101,4 +104,55 @@ func TestAuxiliary(t *testing.T) {
 	if again, err := os.ReadFile(w.path("net.d", "00-weft.conflist")); err != nil || string(again) != string(placed) {
 		t.Errorf("the configuration went with the agent: %v", err)
 	}
+}
+
+// TestQueueMetric: a DEL that waits in the queue is counted until it is done; here its entry is of a version that the
+// agent cannot read.
+func TestQueueMetric(t *testing.T) {
+	nettest.EndToEnd(t)
+	w := newWorld(t)
+	if err := os.WriteFile(w.path("weft.yaml"), []byte("metrics: {address: '127.0.0.1:9119'}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	w.args = []string{"--config", w.path("weft.yaml")}
+	w.start()
+	list, ns := w.list("1.0.0", w.networks()["ptp"]), nettest.NS(t, "pod")
+	if _, err := w.add(list, "c1", ns); err != nil {
+		t.Fatal(err)
+	}
+	w.kill()
+	if err := w.del(list, "c1", ns); err != nil {
+		t.Fatal(err)
+	}
+	paths, err := filepath.Glob(filepath.Join(wire.QueueDir(w.socket()), "*"+wire.QueueSuffix))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("queue: %q, %v", paths, err)
+	}
+	entry, err := os.ReadFile(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	write := func(version byte) {
+		entry[4] = version
+		if err := errors.Join(os.WriteFile(w.path("entry"), entry, 0o600), os.Rename(w.path("entry"), paths[0])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	counts := func(n int) {
+		t.Helper()
+		want, text := fmt.Sprintf("\nweft_cni_queued_dels %d\n", n), ""
+		for range 600 {
+			if text = w.web("GET /metrics HTTP/1.0"); strings.Contains(text, want) {
+				return
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+		t.Errorf("missing: %s in %s", want, text)
+	}
+	own := entry[4]
+	write(own + 1)
+	w.start()
+	counts(1)
+	write(own)
+	counts(0)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/ledger"
 	"github.com/weft-net/weft/internal/ipam/blocks"
+	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/readiness"
@@ -97,17 +98,31 @@ func measureAgent(m *metrics.Metrics, l *ledger.Ledger, ready func() error, log 
 	})
 }
 
+// measureCNI registers metrics of the CNI server.
+func measureCNI(m *metrics.Metrics, s *cniserver.Server) {
+	m.Gauge("weft_cni_calls_in_progress", "Calls that the agent has accepted and not answered.",
+		func() float64 { return float64(s.InProgress()) })
+	m.Gauge("weft_cni_queued_dels", "DELs that weft-cni wrote to disk while the agent did not answer, and that are not done.",
+		func() float64 { return float64(s.QueuedDELs()) })
+}
+
 // measureBlocks registers metrics of the block engine.
 func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
-	m.Gauge("weft_ipam_blocks", "Blocks with affinity to this node.", func() float64 {
-		return float64(e.Count().Blocks)
-	})
-	m.Gauge("weft_ipam_addresses_free", "Addresses of this node's blocks that can be allocated at once.", func() float64 {
-		return float64(e.Count().Free)
-	})
-	m.Gauge("weft_ipam_addresses_allocated", "Addresses of pools that are allocated to this node's attachments.", func() float64 {
-		return float64(e.Count().Held)
-	})
+	of := func(value func(blocks.Counts) int) func() map[string]float64 {
+		return func() map[string]float64 {
+			out := map[string]float64{}
+			for pool, c := range e.CountByPool() {
+				out[pool] = float64(value(c))
+			}
+			return out
+		}
+	}
+	m.Gauges("weft_ipam_blocks", "Blocks of the pool with affinity to this node.", "pool",
+		of(func(c blocks.Counts) int { return c.Blocks }))
+	m.Gauges("weft_ipam_addresses_free", "Addresses of the pool in this node's blocks that can be allocated at once.", "pool",
+		of(func(c blocks.Counts) int { return c.Free }))
+	m.Gauges("weft_ipam_addresses_allocated", "Addresses of the pool that are allocated to this node's attachments.", "pool",
+		of(func(c blocks.Counts) int { return c.Held }))
 }
 
 // measurePolicies registers metrics of the enforcer.

@@ -142,7 +142,7 @@ func (w *Writer) note(changes []install.Change, err error) {
 	case !errors.Is(err, podnetwork.ErrNoPrefix) && !errors.Is(err, podnetwork.ErrNoPools):
 		w.waiting = time.Time{}
 		if changed && err != nil {
-			w.cfg.Log.Error("agent could not write the network configuration", "err", err)
+			w.cfg.Log.Error("node's network configuration cannot be used", "err", err)
 		}
 	case w.waiting.IsZero(): // usually the controller manager is not running yet
 		w.waiting = w.cfg.Now()

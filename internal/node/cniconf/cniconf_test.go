@@ -166,6 +166,40 @@ func TestCluster(t *testing.T) {
 	})
 }
 
+// TestNotFirst: while the runtime uses another network the node is not ready, since pods would run without policies, and
+// that is logged once.
+func TestNotFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := configure(t, config.ModeCluster)
+		first := filepath.Join(w.dir, "00-other.conf")
+		if err := errors.Join(os.MkdirAll(w.dir, 0o755),
+			os.WriteFile(first, []byte(`{"cniVersion": "1.0.0", "name": "other", "type": "ptp"}`), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		w.run(t)
+		defer w.stop()
+		time.Sleep(5 * checkPeriod)
+		synctest.Wait()
+		if err := w.cfg.Readiness.Err(); err == nil || !strings.Contains(err.Error(), first+": "+install.ErrNotFirst.Error()) {
+			t.Errorf("readiness: %v", err)
+		}
+		if w.file(ours) == "" {
+			t.Error("weft's configuration is not there for the moment at which the other is removed")
+		}
+		if n := w.log.count("level=ERROR", first, "instead of weft's"); n != 1 {
+			t.Errorf("%d errors in the log", n)
+		}
+		if err := os.Remove(first); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(checkPeriod)
+		synctest.Wait()
+		if err := w.cfg.Readiness.Err(); err != nil {
+			t.Errorf("after it was removed: %v", err)
+		}
+	})
+}
+
 // TestMTU: a configured MTU is used as it is. While the MTU that fits into the mesh is unknown there is no
 // configuration: pods would start with an MTU that is too large.
 func TestMTU(t *testing.T) {

@@ -118,6 +118,21 @@ func (q *queue) changed() unix.Timespec {
 	return st.Mtim
 }
 
+// length returns the number of entries, without those that are half-written or put aside.
+func (q *queue) length() int {
+	entries, err := os.ReadDir(q.dir)
+	if err != nil {
+		return 0
+	}
+	n := 0
+	for _, e := range entries {
+		if strings.HasSuffix(e.Name(), wire.QueueSuffix) {
+			n++
+		}
+	}
+	return n
+}
+
 // entriesOf returns the paths of the readable entries that match.
 func (q *queue) entriesOf(fits func(cni.Call) bool) []string {
 	entries, err := os.ReadDir(q.dir)

@@ -150,6 +150,12 @@ func (s *Server) Run(ctx context.Context) error {
 	return s.socket.close()
 }
 
+// InProgress returns the number of calls that are accepted and not answered.
+func (s *Server) InProgress() int { return s.watchdog.running() }
+
+// QueuedDELs returns the number of DELs in the queue, with those whose retry is not due.
+func (s *Server) QueuedDELs() int { return s.verbs.queue.length() }
+
 // drain waits until the workers are gone; calls that outlast the grace are canceled.
 func (s *Server) drain() {
 	late := time.AfterFunc(grace, s.stop)

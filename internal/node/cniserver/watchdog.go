@@ -44,6 +44,13 @@ func (w *watchdog) remove(c *call) {
 	delete(w.calls, c)
 }
 
+// running returns the number of running calls.
+func (w *watchdog) running() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.calls)
+}
+
 // run runs until ctx ends.
 func (w *watchdog) run(ctx context.Context) {
 	for {

@@ -40,7 +40,8 @@ type Own struct {
 const clusterName = "00-weft.conflist"
 
 // Cluster writes the configuration of weft's own network to c.ConfDir, and removes the forms of other networks that
-// weft has derived. Other vendors' files stay; the detail names one that the runtime reads before weft's.
+// weft has derived. Other vendors' files stay; the error is ErrNotFirst if the runtime uses one instead of weft's, which
+// is written nevertheless.
 func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 	p, err := open(ctx, c.ConfDir, confHint)
 	if err != nil {
@@ -60,6 +61,9 @@ func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 		return nil, model.Errorf(model.CodeInvalidConf, "give that file another name",
 			"configuration %s: not weft's, and nothing was changed", change.Path)
 	}
+	if conflist, err = withChained(conflist, have); err != nil {
+		return nil, err
+	}
 	if !bytes.Equal(have, conflist) {
 		if err := p.write(clusterName, bytes.NewReader(conflist), 0o644); err != nil {
 			return nil, err
@@ -67,13 +71,7 @@ func Cluster(ctx context.Context, c Config, own Own) ([]Change, error) {
 		change.Action = Installed
 	}
 	withdrawn, err := p.withdraw(clusterName)
-	if err == nil {
-		var names []string
-		if names, _, err = p.read(); err == nil && names[0] != clusterName {
-			change.Detail = names[0] + " comes before it"
-		}
-	}
-	return append([]Change{change}, withdrawn...), err
+	return append([]Change{change}, withdrawn...), errors.Join(err, p.first())
 }
 
 // bridgeName is the name of the bridge.

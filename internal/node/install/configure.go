@@ -107,6 +107,9 @@ func (p *place) writeConflist(source string, conflist []byte, multus bool) ([]Ch
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, withHint(err)
 	}
+	if conflist, err = withChained(conflist, have); err != nil {
+		return nil, err
+	}
 	if !bytes.Equal(have, conflist) {
 		action = Installed
 		info, err := os.Stat(p.path(source))

@@ -5,6 +5,7 @@ package install
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -197,8 +198,24 @@ func TestCluster(t *testing.T) {
 	files(t, c.ConfDir, map[string]string{"00-first.conf": list("x")})
 	own.MTU = 0
 	changes, err := Cluster(t.Context(), c, own)
-	if err != nil || says(c, changes) != "installed 00-weft.conflist 00-first.conf comes before it\n" {
+	if !errors.Is(err, ErrNotFirst) || says(c, changes) != "installed 00-weft.conflist\n" {
 		t.Errorf("%s, %v", says(c, changes), err)
+	}
+	if want := "configuration " + c.ConfDir + "/00-first.conf: the runtime uses it instead of weft's: pods get network " +
+		`"x", without weft's policies`; fault(t, err).Msg != want {
+		t.Errorf("%v", err)
+	}
+	for name, text := range map[string]string{
+		"Multus": `{"cniVersion": "0.3.1", "name": "m", "type": "multus-shim"}`,
+		"a meta plugin that names the file": `{"cniVersion": "0.3.1", "name": "m", "type": "genie",
+			"default": "/etc/cni/net.d/00-weft.conflist"}`,
+		"the loopback network": `{"cniVersion": "0.3.1", "name": "lo", "type": "loopback"}`,
+		"no configuration":     `{`,
+	} {
+		files(t, c.ConfDir, map[string]string{"00-first.conf": text})
+		if _, err := Cluster(t.Context(), c, own); err != nil {
+			t.Errorf("%s comes first: %v", name, err)
+		}
 	}
 	files(t, c.ConfDir, map[string]string{clusterName: `{}`})
 	if _, err := Cluster(t.Context(), c, own); err == nil ||
