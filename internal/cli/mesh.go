@@ -115,7 +115,7 @@ func (v meshView) result(output *printer.Format, watched bool) printer.Result {
 	}
 	problem := func(format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
-		r.Lines = append(r.Lines, printer.Line{Text: text, Gone: "resolved: " + text})
+		r.Lines = append(r.Lines, printer.Line{Text: text, Gone: "no longer reported: " + text})
 	}
 	for _, f := range v.Fragments {
 		if !f.OK {
@@ -147,7 +147,7 @@ func planLines(text string) []printer.Line {
 		l := printer.Line{Key: key, Text: line}
 		if strings.HasPrefix(line, "problem: ") {
 			l.Key = line
-			l.Gone = "resolved: " + line
+			l.Gone = "no longer reported: " + line
 		} else {
 			l.Gone = key + " is gone"
 		}

@@ -87,7 +87,7 @@ func statusResult(c nodestatus.Cluster) printer.Result {
 	var lines []printer.Line
 	for _, f := range c.FindingTexts() {
 		text := string(f.Level) + ": " + f.Where + ": " + f.What
-		line := printer.Line{Key: text, Text: text, Gone: "resolved: " + f.Where + ": " + f.What}
+		line := printer.Line{Key: text, Text: text, Gone: "no longer reported: " + f.Where + ": " + f.What}
 		if f.Hint != "" {
 			line.Text += "\n  hint: " + f.Hint
 		}

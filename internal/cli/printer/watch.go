@@ -172,7 +172,8 @@ func (w *Watch) printTable(at int, t *Table) {
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if old := before[key]; now[key] == nil {
 			gone := make([]string, len(old))
-			if n := copy(gone, t.keys(old)); n < len(gone) {
+			// A value of a list without a header is not deleted: it is not known.
+			if n := copy(gone, t.keys(old)); n < len(gone) && len(t.Header) > 0 {
 				gone[n] = "deleted"
 			}
 			rows = append(rows, gone)

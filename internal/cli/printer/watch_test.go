@@ -161,3 +161,19 @@ func TestWatchTwins(t *testing.T) {
 		t.Errorf("%v\n%swant\n%s", err, out, want)
 	}
 }
+
+// TestWatchValues: a value that is not known any more is a dash, and not deleted.
+func TestWatchValues(t *testing.T) {
+	values := func(known bool) printer.Result {
+		var list printer.Table
+		list.Row("", "agents", "2 of 2 answer")
+		if known {
+			list.Row("", "mesh", "2 paths")
+		}
+		return printer.Result{Tables: []printer.Table{list}}
+	}
+	out, _, err := watch(t, []string{"-w"}, values(true), values(false))
+	if want := "agents  2 of 2 answer\nmesh    2 paths\nmesh    -\n"; err != nil || out != want {
+		t.Errorf("%v\n%swant\n%s", err, out, want)
+	}
+}
