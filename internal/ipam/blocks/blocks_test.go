@@ -117,8 +117,19 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 		}
 		return out
 	}
+	// as a runtime, which tries again when the datastore of a busy host does not answer in time
+	add := func(n *node, id string) {
+		t.Helper()
+		_, err := n.add(conf, id)
+		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrNoAnswer) && time.Now().Before(end); {
+			_, err = n.add(conf, id)
+		}
+		if err != nil {
+			t.Fatalf("node %s, %s: %v", n.name, id, err)
+		}
+	}
 	for _, id := range ids("a", 100) {
-		a.mustAdd(conf, id)
+		add(a, id)
 	}
 	for i, id := range ids("a", 100) {
 		if i%2 == 0 {
@@ -126,14 +137,7 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 		}
 	}
 	for _, id := range ids("b", 76) {
-		// as a runtime, which tries again when the datastore of a busy host does not answer in time
-		_, err := b.add(conf, id)
-		for end := time.Now().Add(time.Minute); errors.Is(err, store.ErrNoAnswer) && time.Now().Before(end); {
-			_, err = b.add(conf, id)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		add(b, id)
 	}
 	if _, err := b.add(conf, "one too many"); err == nil ||
 		!strings.Contains(err.Error(), "no address is free in 10.0.0.1-10.0.0.126") {
@@ -144,7 +148,7 @@ func TestSmallPoolIsUsedUp(t *testing.T) {
 		b.del(id)
 	}
 	for _, id := range ids("again", 70) {
-		a.mustAdd(conf, id)
+		add(a, id)
 	}
 	checkOnce(t, a, b)
 }
