@@ -116,8 +116,7 @@ func (r Record) Key() model.AttachmentKey { return r.Request.Key() }
 // Since returns when the ADD began.
 func (r Record) Since() time.Time { return time.Unix(0, r.Serial) }
 
-// Fragment returns everything that the record's acts applied, merged. Tables that all pods share have the rules of this
-// version: with those of the versions that attached the pods, repairs would replace each other's.
+// Fragment returns everything that the record's acts applied, merged.
 func (r Record) Fragment() state.Fragment {
 	var f state.Fragment
 	for _, act := range r.Acts {
@@ -127,7 +126,6 @@ func (r Record) Fragment() state.Fragment {
 		f.Owner = act.Fragment.Owner
 		f.Merge(*act.Fragment)
 	}
-	f.Host.Tables = plugin.UpdateRules(f.Host.Tables)
 	return f
 }
 

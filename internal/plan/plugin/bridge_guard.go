@@ -98,9 +98,7 @@ func portErrors() []state.Chain {
 		about("errors4", "iifname . ether saddr . @th,192,32 @own4"),
 		about("errors6", "iifname . ether saddr . @th,256,128 @own6",
 			"@th,256,128 & ffc0:: == fe80:: iifname . ether saddr @macs"),
-		{Name: "icmp4", Rules: []state.NftRule{
-			{Text: laterFragment4 + " return"}, {Text: "icmp type 3-5 goto errors4"}, {Text: "icmp type 11-12 goto errors4"},
-		}},
+		{Name: "icmp4", Rules: []state.NftRule{{Text: "icmp type 3-5 goto errors4"}, {Text: "icmp type 11-12 goto errors4"}}},
 	}
 }
 
@@ -124,7 +122,6 @@ func portGuardRules() []state.NftRule {
 		{Text: "ether type ip6 meta l4proto udp iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "ether type ip6 ip6 saddr fe80::/10 meta l4proto tcp iifname . ether saddr @macs accept"},
 		{Text: "ether type ip6 ip6 saddr fe80::/10 meta l4proto udp iifname . ether saddr @macs accept"},
-		{Text: "ether type ip6 " + laterFragment6 + " iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "icmpv6 type 0-127 jump errors6"},
 		{Text: "iifname . ether saddr != @macs counter drop"},
 		{Text: "ether type 8021q counter drop"},

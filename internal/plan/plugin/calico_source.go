@@ -98,7 +98,8 @@ func ownedByLast(tables []state.Table) []state.Table {
 	return tables
 }
 
-// sourceRules returns the rules, those of the exact sets first: the others are mostly empty.
+// sourceRules returns the rules, those of the exact sets first: the others are mostly empty. The ICMPv6 types 134 and
+// 137 are router advertisements and redirects.
 func sourceRules() []state.NftRule {
 	return []state.NftRule{
 		{Text: "iifname != @links accept"},
@@ -106,6 +107,8 @@ func sourceRules() []state.NftRule {
 		{Text: "meta l4proto icmp jump errors4"},
 		{Text: "meta l4proto ipv6-icmp jump errors6"},
 		{Text: "iifname . ether saddr . ip saddr @own4 accept"},
+		{Text: "icmpv6 type 134 drop"},
+		{Text: "icmpv6 type 137 drop"},
 		{Text: "iifname . ether saddr . ip6 saddr @own6 accept"},
 		{Text: "ip6 saddr :: icmpv6 type 131-133 iifname . ether saddr @unaddressed accept"},
 		{Text: "ip6 saddr :: icmpv6 type 135 iifname . ether saddr @unaddressed accept"},
@@ -119,14 +122,10 @@ func sourceRules() []state.NftRule {
 // errorChains returns the chains that restrict ICMP errors to packets that were sent to the pod. Connection tracking
 // relates an error about a known connection to that connection, whichever host sends it, and policies accept related
 // packets. Otherwise a pod could disturb the connections of others, and send data to their endpoints past every policy.
-// The destination of the quoted packet is 16 bytes after the ICMP header, 24 for IPv6. Router advertisements and
-// redirects are dropped, the ICMPv6 types 134 and 137.
+// The destination of the quoted packet is 16 bytes after the ICMP header, 24 for IPv6.
 func errorChains() []state.Chain {
-	chain := func(name, word, quoted, own, extra string, first []string, others ...string) state.Chain {
+	chain := func(name, word, quoted, own, extra string, others ...string) state.Chain {
 		c := state.Chain{Name: name}
-		for _, rule := range first {
-			c.Rules = append(c.Rules, state.NftRule{Text: rule})
-		}
 		for _, kinds := range others {
 			c.Rules = append(c.Rules, state.NftRule{Text: word + " type " + kinds + " return"})
 		}
@@ -137,41 +136,9 @@ func errorChains() []state.Chain {
 		return c
 	}
 	return []state.Chain{
-		chain("errors4", "icmp", "@th,192,32", "own4", "more4", []string{laterFragment4 + " return"}, "0-2", "6-10", "13-255"),
-		chain("errors6", "icmpv6", "@th,256,128", "own6", "more6",
-			[]string{laterFragment6 + " return", "icmpv6 type 134 drop", "icmpv6 type 137 drop"}, "128-255"),
+		chain("errors4", "icmp", "@th,192,32", "own4", "more4", "0-2", "6-10", "13-255"),
+		chain("errors6", "icmpv6", "@th,256,128", "own6", "more6", "128-255"),
 	}
-}
-
-// laterFragment4 and laterFragment6 match the fragments of a packet other than the first: where connections are not
-// tracked nothing reassembles them. They have no ICMP type; rules that ask for one match their data instead. Without
-// the first fragment, which is checked, no host takes them. An IPv6 packet with another header before that of the
-// fragment is not matched, and is checked by its data.
-const (
-	laterFragment4 = "ip frag-off & 8191 != 0"
-	laterFragment6 = "ip6 nexthdr 44 @nh,336,16 & 65528 != 0"
-)
-
-// UpdateRules replaces the rules of the shared anti-spoofing tables by the current ones: a record has the rules of the
-// version that attached the pod.
-func UpdateRules(tables []state.Table) []state.Table {
-	var current []state.Table
-	out := slices.Clone(tables)
-	for i, t := range out {
-		if !t.Shared || t.Name != SourceTable && t.Name != guardTable {
-			continue
-		}
-		if current == nil {
-			current = append(source{}.tables(model.AttachmentKey{}),
-				portGuard(model.AttachmentKey{}, "", state.MAC{}, addressed{}, false))
-		}
-		for _, now := range current {
-			if now.Family == t.Family && now.Name == t.Name {
-				out[i].Chains = now.Chains
-			}
-		}
-	}
-	return out
 }
 
 // sourceOf returns the addresses that the pod may use: its own and, with IPv6, the link-local one and, for duplicate

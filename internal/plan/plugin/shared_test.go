@@ -4,7 +4,6 @@ package plugin
 
 import (
 	"fmt"
-	"net/netip"
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
@@ -38,23 +37,5 @@ func TestSetsOfSharedTables(t *testing.T) {
 	}
 	for name := range want {
 		t.Errorf("there is no table %s", name)
-	}
-}
-
-// TestUpdateRules: a record of another version has other rules in the tables that all pods share. They are replaced, its
-// elements stay.
-func TestUpdateRules(t *testing.T) {
-	tables := append((source{link: "cali1", addrs: []netip.Addr{netip.MustParseAddr("10.0.0.1")}}).tables(model.AttachmentKey{}),
-		portGuard(model.AttachmentKey{}, "veth1", state.MAC{}, addressed{}, false))
-	want := fmt.Sprintf("%+v", tables)
-	for i := range tables {
-		tables[i].Chains = []state.Chain{{Name: "earlier"}}
-	}
-	earlier := fmt.Sprintf("%+v", tables)
-	if got := fmt.Sprintf("%+v", UpdateRules(tables)); got != want {
-		t.Errorf("got  %s\nwant %s", got, want)
-	}
-	if now := fmt.Sprintf("%+v", tables); now != earlier {
-		t.Errorf("the argument has changed: %s", now)
 	}
 }
