@@ -15,6 +15,7 @@ import (
 func (c *campaign) disarm() {
 	for _, n := range c.nodes {
 		n.kill()
+		n.endTunnels()
 	}
 	c.flush()
 	switch c.backend {

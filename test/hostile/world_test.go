@@ -3,6 +3,7 @@
 package hostile_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -24,6 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/tunnel/process"
 )
 
 // patience is how long anything may take on a busy VM.
@@ -279,6 +282,35 @@ func (n *node) flannel() error {
 	)
 	return errors.Join(os.WriteFile(w.path(n.name, "cni-conf.json"), []byte(chain), 0o600),
 		os.WriteFile(w.path(n.name, "net-conf.json"), []byte(network), 0o600))
+}
+
+// endTunnels ends the process that forwards packets in user space, which outlives the agent, and waits for its end.
+func (n *node) endTunnels() {
+	n.w.Helper()
+	socket := n.w.path(n.name, "state", process.SocketName)
+	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
+		if err != nil {
+			n.w.Fatal(err)
+		}
+		left := false
+		for _, line := range lines {
+			b, err := os.ReadFile(line)
+			if err != nil || !bytes.Contains(b, []byte("\x00"+socket+"\x00")) {
+				continue
+			}
+			left = true
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(line))); err == nil {
+				_ = syscall.Kill(pid, syscall.SIGTERM)
+			}
+		}
+		if !left {
+			return
+		}
+		if time.Now().After(end) {
+			n.w.Fatalf("the tunnels of %s do not end", n.name)
+		}
+	}
 }
 
 // kill ends the agent; what it has written into the kernel stays.
