@@ -97,9 +97,10 @@ func (c Changer) deleteObjects(ctx context.Context, node string) error {
 // --fix` at once: nothing of the node runs any more.
 func release(ctx context.Context, objects store.Objects, node string) error {
 	const tries = 10
+	var err error
 	for range tries {
-		report, err := audit.Inspect(ctx, objects)
-		if err != nil {
+		var report audit.Report
+		if report, err = audit.Inspect(ctx, objects); err != nil {
 			return err
 		}
 		left := slices.DeleteFunc(report.Findings, func(f audit.Finding) bool { return f.GoneNode() != node })
@@ -107,7 +108,8 @@ func release(ctx context.Context, objects store.Objects, node string) error {
 			return err
 		}
 	}
-	return model.Errorf(model.CodeTryAgain, "repeat the command", "addresses of node %s: other nodes write all the time", node)
+	return model.Errorf(model.CodeTryAgain, "repeat the command", "addresses of node %s: other nodes write all the time: %w",
+		node, err)
 }
 
 func without(all []layout.Node, name string) []layout.Node {

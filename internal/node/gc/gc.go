@@ -4,8 +4,8 @@
 // longer exists and for which no DEL was called.
 //
 // The runtime's list of sandboxes is not trusted: an attachment is deleted only if it is older than any sandbox that
-// is still being created, and if two lists in a row lack its sandbox. Its age is from when the agent first saw it. An empty list, or one without the agent's own
-// pod, deletes nothing.
+// is still being created, and if two lists in a row lack its sandbox. Its age is from when the agent first saw it. An
+// empty list, or one without the agent's own pod, deletes nothing.
 package gc
 
 import (

@@ -4,7 +4,9 @@ package install
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
+	"path/filepath"
 	"slices"
 
 	"github.com/containernetworking/cni/libcni"
@@ -24,7 +26,19 @@ func Weft(b []byte) bool {
 		return true
 	}
 	list, err := confdir.Parse(b, "")
-	return err == nil && slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool { return isMultus(p.Network.Type) })
+	return err == nil && slices.ContainsFunc(list.Plugins, func(p *libcni.PluginConfig) bool {
+		return isMultus(p.Network.Type) && !otherNetwork(p.Bytes)
+	})
+}
+
+// otherNetwork reports whether a configuration of Multus that does not name weft has another network for all pods:
+// inlined, or by the path of its file. The name of a NetworkAttachmentDefinition says nothing about its plugins.
+func otherNetwork(b []byte) bool {
+	var conf struct {
+		Delegates      []json.RawMessage `json:"delegates"`
+		ClusterNetwork string            `json:"clusterNetwork"`
+	}
+	return json.Unmarshal(b, &conf) == nil && (len(conf.Delegates) > 0 || filepath.IsAbs(conf.ClusterNetwork))
 }
 
 // first returns an error with ErrNotFirst if a runtime uses a file before weft's own. Invalid files and the loopback

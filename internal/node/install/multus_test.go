@@ -206,6 +206,21 @@ func TestCluster(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	for name, text := range map[string]string{
+		"inlined":     `"delegates": [{"name": "theirs", "type": "ptp"}]`,
+		"by its file": `"clusterNetwork": "/host/etc/cni/net.d/10-theirs.conflist"`,
+	} {
+		files(t, c.ConfDir, map[string]string{
+			"00-first.conf": `{"cniVersion": "0.3.1", "name": "m", "type": "multus-shim", ` + text + `}`,
+		})
+		if _, err := Cluster(t.Context(), c, own); !errors.Is(err, ErrNotFirst) {
+			t.Errorf("Multus with another network, %s: %v", name, err)
+		}
+	}
+	for name, text := range map[string]string{
+		"Multus with weft's file": `{"cniVersion": "0.3.1", "name": "m", "type": "multus-shim",
+			"clusterNetwork": "/host/etc/cni/net.d/00-weft.conflist"}`,
+		"Multus with weft inlined": `{"cniVersion": "0.3.1", "name": "m", "type": "multus",
+			"delegates": [{"name": "weft", "type": "weft-cni"}]}`,
 		"Multus": `{"cniVersion": "0.3.1", "name": "m", "type": "multus-shim"}`,
 		"a meta plugin that names the file": `{"cniVersion": "0.3.1", "name": "m", "type": "genie",
 			"default": "/etc/cni/net.d/00-weft.conflist"}`,
