@@ -56,7 +56,7 @@ result, diagnosis}]}].`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
-	f.source.Flags(cmd)
+	f.source.ClusterFlags(cmd)
 	fs := cmd.Flags()
 	fs.StringSliceVar(&f.options.Only, "only", nil, "`TESTS` to run, separated by commas (see --list)")
 	fs.BoolVar(&f.list, "list", false, "print the tests and run none")
@@ -217,7 +217,7 @@ func (f *connectivityFlags) reapCmd() *cobra.Command {
 			return connectivitytest.Clean(cmd.Context(), c.Objects, args[0], c.Dir != "")
 		},
 	}
-	source.Flags(cmd)
+	source.ClusterFlags(cmd)
 	return cmd
 }
 

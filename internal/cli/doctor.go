@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/doctor"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -20,12 +21,14 @@ func newDoctorCmd(env Env) *cobra.Command {
 	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Diagnose this node's network, with a hint for each finding",
+		Short: "Diagnose a node's network, with a hint for each finding",
 		Long: `Checks the agent, its attachments, the runtime's plugins and configurations, the kernel and the peers. Settings are
-those of the running agent or, without one, of the configuration file. Doctor changes nothing and needs no API server.
+those of the running agent or, without one, of the configuration file. Doctor changes nothing and needs no API server;
+with --node it runs in the pod of that node's agent, or on that node of a lab.
 The exit code is 1 if a finding is bad: CNI calls fail, or pods have no network. Keys of -o json: findings [{check,
 level, says, hint}]; level is ok, warn, bad, or skip for a check that was not made.`,
 		Example: "  weft doctor\n" +
+			"  weft doctor --node node2\n" +
 			"  weft doctor --config /etc/weft/weft.yaml -o json",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -47,6 +50,7 @@ level, says, hint}]; level is ok, warn, bad, or skip for a check that was not ma
 		" if it exists)")
 	cmd.Flags().StringVar(&socket, "socket", "", "`PATH` of the agent's socket (default: the configuration's)")
 	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	agents.OnNode(env, cmd, "config", "socket")
 	return cmd
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/graph"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -41,7 +42,7 @@ func newMeshCmd(env Env) *cobra.Command {
 		Long: `Shows the mesh as the agent last reconciled it: the underlay, the backend, MTU and routes of each peer, differences
 between the plan and the kernel, and facts that contradict each other. -o wide prints a table of the peers instead, -o name
 their names. With --live it compares the plan with the kernel
-now, in the network namespace in which the command runs, and prints each difference.
+now, in the network namespace in which the command runs, and prints each difference. With --node it runs on that node.
 
 Keys of -o json: self, time, error; topology {self, backend, mtu, podCIDRs, underlay [{link, address, onLink, mtu}],
 lost, node {owner, host}, peers [{name, backend, addresses, podCIDRs, fragment {owner, host}}], problems [{nodes,
@@ -49,6 +50,7 @@ message, hint}]}; fragments [{owner, ok, error}]; with --live broken [{owner, wa
 routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, dst}] and sysctls [{name, value}].`,
 		Example: "  weft mesh --live\n" +
 			"  weft mesh -o wide --watch\n" +
+			"  weft mesh --node node2\n" +
 			"  weft mesh --state-dir /run/weft/lab/nodes/node1/agent -o svg",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -81,6 +83,7 @@ routes [{dst, gw, link, metric}], neighs [{link, ip, mac}], fdbs [{link, mac, ds
 	output = printer.Objects(cmd.Flags(), true, dot, svg)
 	watch = output.Watch(cmd.Flags())
 	cmd.Flags().BoolVar(&live, "live", false, "compare with the kernel now")
+	agents.OnNode(env, cmd, "state-dir")
 	cmd.AddCommand(newMeshPingCmd(env))
 	return cmd
 }

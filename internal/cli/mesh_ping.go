@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -31,11 +32,12 @@ func newMeshPingCmd(env Env) *cobra.Command {
 over the overlay with a small packet, with one of the pods' MTU that must not be fragmented, and with datagrams that use
 checksum offload. The peers' kernels answer; nothing needs to run there. A fault is one of underlay (the network or the
 peer), encapsulation (a closed port, a wrong table), mtu (the largest size that passes is measured) and checksum. The
-exit code is 1 if a probe fails, or if the plan has no route to a peer. It needs root.
+exit code is 1 if a probe fails, or if the plan has no route to a peer. It needs root; with --node, in a cluster, the
+right to create pods/exec instead.
 
 Keys of -o json: results [{peer, backend, underlay, overlay, underlayState, overlayState, largeState, checksumState,
 mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
-		Example: "  weft mesh ping node2\n  weft lab exec node1 -- weft mesh ping",
+		Example: "  weft mesh ping node2\n  weft mesh ping --node node1",
 		RunE: func(cmd *cobra.Command, peers []string) error {
 			status, err := reconcile.AskStatus(cmd.Context(), stateDir)
 			if err != nil {
@@ -54,6 +56,7 @@ mtu, passes, fault, message, hint}], unplanned [{peer, message}].`,
 		}
 		return out, err
 	})
+	agents.OnNode(env, cmd, "state-dir")
 	return cmd
 }
 

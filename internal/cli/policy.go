@@ -38,7 +38,8 @@ func newPolicyCmd(env Env) *cobra.Command {
 		Short: "Show network policies, and which of them allows or denies a connection",
 		Long: `Queries this node's agent, which answers from the policies that it has compiled and enforces in the kernel. The agent
 of each node knows all policies and all pods, so it answers for pods of other nodes, too. With --kubeconfig, --context
-or --dir, and as kubectl weft, it queries an agent of that cluster; counters are then those of the agent's node.`,
+or --dir, and as kubectl weft, it queries an agent of that cluster, with --node that of the node; counters are then those
+of the agent's node.`,
 		Example: "  weft policy show shop/db\n" +
 			"  weft policy why shop/web shop/db:5432",
 	}
@@ -52,6 +53,7 @@ or --dir, and as kubectl weft, it queries an agent of that cluster; counters are
 		"`NAMESPACE` of pods without one (default: the kubeconfig's, or default)",
 	)
 	f.source.RemoteFlags(cmd, fs)
+	f.source.NodeFlag(cmd, fs, "`NAME` of a node: query its agent")
 	agents.ExcludeStateDir(cmd)
 	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f))
 	return cmd

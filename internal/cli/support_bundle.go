@@ -39,8 +39,8 @@ func newBundleCmd(env Env) *cobra.Command {
 doctor, and what the agent has answered to weft explain lately: weft explain --from says the same again without the
 cluster. Values of keys that name secrets are redacted. Review the archive before you share it.
 
-With --dir, --kubeconfig or --context it writes an archive of each node into a directory, NODE.tar.gz. In Kubernetes it
-executes weft in the agents' pods, for which you need the right to create pods/exec. A node whose agent does not answer
+With --dir, --kubeconfig or --context it writes an archive of each node into a directory, NODE.tar.gz, with --node that of
+one. In Kubernetes it executes weft in the agents' pods, for which you need the right to create pods/exec. A node whose agent does not answer
 is named, the others' archives are written, and the exit code is 1.`,
 		Example: "  weft support-bundle -o weft.tar.gz\n" +
 			"  weft support-bundle --kubeconfig ~/.kube/config --explain shop/web,shop/db:5432",
@@ -57,11 +57,8 @@ is named, the others' archives are written, and the exit code is 1.`,
 		"first explain the connection `SRC,DST`, both as in weft explain, so that the bundle has the answers; "+
 			"may be repeated")
 	f.source.RemoteFlags(cmd, fs)
-	for _, local := range []string{"config", "socket"} {
-		for _, remote := range []string{"dir", "kubeconfig", "context"} {
-			cmd.MarkFlagsMutuallyExclusive(local, remote)
-		}
-	}
+	f.source.NodeFlag(cmd, fs, "`NAME` of a node: only its archive")
+	agents.ExcludeLocal(cmd, "config", "socket")
 	return cmd
 }
 

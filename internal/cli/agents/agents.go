@@ -23,6 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
@@ -71,15 +72,23 @@ func (c Cluster) Agent(node string) (Agent, bool) {
 
 // Source is a cluster, as flags name it.
 type Source struct {
-	Env                                ui.Env
-	dir, kubeconfig, context, stateDir string
+	Env                                      ui.Env
+	dir, kubeconfig, context, stateDir, node string
+	// ofNode is set if the command has the flag --node.
+	ofNode bool
 }
 
 // DefaultLab is the directory of a lab that is not named.
 const DefaultLab = "/run/weft/lab"
 
-// Flags adds the flags that choose a cluster.
+// Flags adds the flags that choose a cluster, or one agent.
 func (s *Source) Flags(cmd *cobra.Command) {
+	s.NodeFlag(cmd, cmd.Flags(), "`NAME` of a node: use only its agent")
+	s.ClusterFlags(cmd)
+}
+
+// ClusterFlags adds the flags that choose a cluster, for a command that needs the agents of several nodes.
+func (s *Source) ClusterFlags(cmd *cobra.Command) {
 	s.RemoteFlags(cmd, cmd.Flags())
 	cmd.Flags().StringVar(&s.stateDir, "state-dir", "", "state `DIR` of an agent: use only that one")
 	ExcludeStateDir(cmd)
@@ -96,23 +105,60 @@ func (s *Source) RemoteFlags(cmd *cobra.Command, fs *pflag.FlagSet) {
 	cmd.MarkFlagsMutuallyExclusive("dir", "context")
 }
 
-// ExcludeStateDir forbids the flag --state-dir together with those of RemoteFlags.
-func ExcludeStateDir(cmd *cobra.Command) {
-	for _, flag := range []string{"dir", "kubeconfig", "context"} {
-		cmd.MarkFlagsMutuallyExclusive(flag, "state-dir")
+// NodeFlag adds to RemoteFlags the one that chooses one node's agent of the cluster. usage begins with `NAME`.
+func (s *Source) NodeFlag(cmd *cobra.Command, fs *pflag.FlagSet, usage string) {
+	fs.StringVar(&s.node, "node", "", usage+" (default: $"+ui.NodeVariable+")")
+	complete.Flag(cmd, "node", func(ctx context.Context) ([]string, error) {
+		all := *s
+		all.node, all.ofNode = "", false
+		return all.Nodes(ctx)
+	})
+	s.ofNode = true
+}
+
+// ExcludeStateDir forbids the flag --state-dir together with those of RemoteFlags and NodeFlag.
+func ExcludeStateDir(cmd *cobra.Command) { ExcludeLocal(cmd, "state-dir") }
+
+// ExcludeLocal forbids flags that name an agent of this node together with those that name one of a cluster.
+func ExcludeLocal(cmd *cobra.Command, local ...string) {
+	for _, flag := range remoteFlags() {
+		for _, l := range local {
+			if cmd.Flag(flag) != nil {
+				cmd.MarkFlagsMutuallyExclusive(flag, l)
+			}
+		}
 	}
 }
 
-// Remote reports whether flags name a cluster, and not only this node's agent.
-func (s *Source) Remote() bool { return s.dir != "" || s.kubeconfig != "" || s.context != "" }
+// remoteFlags are the names of the flags of RemoteFlags and NodeFlag.
+func remoteFlags() []string { return []string{"dir", "kubeconfig", "context", "node"} }
+
+// Remote reports whether flags or $WEFT_NODE name a cluster or a node of one, and not only this node's agent.
+func (s *Source) Remote() bool { return s.cluster() || s.chosenNode() != "" }
+
+// cluster reports whether flags name a cluster.
+func (s *Source) cluster() bool { return s.dir != "" || s.kubeconfig != "" || s.context != "" }
+
+// chosenNode returns the node whose agent alone is asked; "" for all. An agent of this node wins over $WEFT_NODE.
+func (s *Source) chosenNode() string {
+	here := s.stateDir != "" || !s.cluster() && s.Env.Variable(ui.StateDirVariable, "") != ""
+	if s.node != "" || !s.ofNode || here {
+		return s.node
+	}
+	return s.Env.Variable(ui.NodeVariable, "")
+}
 
 // chosen returns the directory of a lab, the state directory of an agent and the context of a kubeconfig: those of flags,
 // and if no flag names a cluster or an agent, those of the environment.
 func (s *Source) chosen() (dir, stateDir, context string) {
-	if s.Remote() || s.stateDir != "" {
+	if s.cluster() || s.stateDir != "" {
 		return s.dir, s.stateDir, s.context
 	}
-	return s.Env.Variable(ui.LabVariable, ""), s.Env.Variable(ui.StateDirVariable, ""), s.Env.Variable(ui.ContextVariable, "")
+	dir, context = s.Env.Variable(ui.LabVariable, ""), s.Env.Variable(ui.ContextVariable, "")
+	if s.node == "" {
+		stateDir = s.Env.Variable(ui.StateDirVariable, "")
+	}
+	return dir, stateDir, context
 }
 
 // Named reports whether flags or environment variables of weft's own name a cluster or an agent.
@@ -135,6 +181,7 @@ func (s *Source) Args() []string {
 	var out []string
 	for _, f := range [][2]string{
 		{"--dir", s.dir}, {"--kubeconfig", s.kubeconfig}, {"--context", s.context}, {"--state-dir", s.stateDir},
+		{"--node", s.node},
 	} {
 		if f[1] != "" {
 			out = append(out, f[0], f[1])
@@ -144,8 +191,31 @@ func (s *Source) Args() []string {
 }
 
 // Open finds the cluster: the one that a flag names, else an environment variable, else that of the kubeconfig, else the
-// lab in DefaultLab.
+// lab in DefaultLab. If a node is named, its agent is the only one.
 func (s *Source) Open(ctx context.Context) (Cluster, error) {
+	c, err := s.open(ctx)
+	node := s.chosenNode()
+	if err != nil || node == "" {
+		return c, err
+	}
+	a, has := c.Agent(node)
+	if !has {
+		var all []string
+		for _, a := range c.Agents {
+			all = append(all, a.Node)
+		}
+		hint := "see the nodes with `weft status`"
+		if near := cni.Nearest(node, all); near != "" {
+			hint = "did you mean " + near + "?"
+		}
+		return Cluster{}, model.Errorf(model.CodeInvalidConf, hint, "--node %q: the cluster has no such node", node)
+	}
+	c.Agents = []Agent{a}
+	return c, nil
+}
+
+// open finds the cluster with the agents of all nodes.
+func (s *Source) open(ctx context.Context) (Cluster, error) {
 	dir, stateDir, context := s.chosen()
 	switch {
 	case dir != "":

@@ -11,6 +11,8 @@ const (
 	ContextVariable = "WEFT_CONTEXT"
 	// StateDirVariable is the state directory of an agent, as --state-dir.
 	StateDirVariable = "WEFT_STATE_DIR"
+	// NodeVariable is the node whose agent alone a command asks, as --node.
+	NodeVariable = "WEFT_NODE"
 	// SocketVariable is the path of an agent's socket, as --socket.
 	SocketVariable = "WEFT_SOCKET"
 )

@@ -42,6 +42,7 @@ func TestExplain(t *testing.T) {
 			return nil
 		})
 	}
+	c.onNode(t, program)
 	expect("pods", a, b+":8080", 0, "")
 	expect("a node", a, far, 0, "")
 	expect("a Service", a, ns+"/web:80", 0, "")
@@ -84,6 +85,34 @@ func TestExplain(t *testing.T) {
 	c.kubectl(t, "-n", ns, "delete", "networkpolicy", "deny")
 	expect("without faults", a, b+":8080", 0, "")
 	c.explainFromBundles(t, program, ns, a, far)
+}
+
+// onNode: commands about a node run on it with --node or $WEFT_NODE, with their output and exit code.
+func (c Cluster) onNode(t *testing.T, program string) {
+	t.Helper()
+	for _, q := range []struct {
+		command string
+		ok      bool
+		want    string
+	}{
+		{"mesh --node node2 -o jsonpath={.self}", true, "node2"},
+		{"mesh ping --node node1", true, "0 failed"},
+		{"mesh ping --node node1 nosuch", false, "nosuch"},
+		{"doctor --node node2", true, "it answers"},
+		{"policy show --node node2", true, "node node2: "},
+		{"status --node node2", true, "1 of 1 answer"},
+		{"mesh --node node3", false, "did you mean node"},
+		{"mesh --node node2 --watch", false, "kubectl exec -it"},
+	} {
+		out, err := c.try("exec", append([]string{"control", program}, strings.Fields(q.command)...)...)
+		if (err == nil) != q.ok || !strings.Contains(out+fmt.Sprint(err), q.want) {
+			t.Errorf("weft %s: %s%v", q.command, out, err)
+		}
+	}
+	out, err := c.try("exec", "control", "env", "WEFT_NODE=node2", program, "mesh", "-o", "jsonpath={.self}")
+	if err != nil || out != "node2" {
+		t.Errorf("WEFT_NODE: %s%v", out, err)
+	}
 }
 
 // explainFromBundles explains from the support bundles of all nodes what needs objects of Kubernetes: a Service, the name

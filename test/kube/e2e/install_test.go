@@ -79,6 +79,47 @@ func TestInstall(t *testing.T) {
 		}
 	}
 	c.leaves(t, weft, func() string { return changes(before, c.snapshot(t)) }, ns, pods)
+	c.abandoned(t, weft, before)
+}
+
+// abandoned: the kubelet of a node does not run while weft is removed. weft is removed from the cluster and the other node,
+// and prints what to type on this one, which removes the rest when the kubelet runs again.
+func (c Cluster) abandoned(t *testing.T, weft func(...string) (string, error), before string) {
+	t.Helper()
+	if out, err := weft("install", "--set", "image.tag=dev", "--set", "image.pullPolicy=Never"); err != nil {
+		t.Fatalf("%s%v", out, err)
+	}
+	c.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=60s")
+	back := once(func() { c.must(t, "exec", "node2", "pkill", "-CONT", "-x", "kubelet") })
+	c.must(t, "exec", "node2", "pkill", "-STOP", "-x", "kubelet")
+	t.Cleanup(back)
+	out, err := weft("uninstall", "--yes", "--timeout", "20s")
+	if err == nil || !strings.Contains(err.Error(), "weft is not removed from all nodes: node2") {
+		t.Fatalf("a removal from a node that does not answer: %s%v", out, err)
+	}
+	out, err = weft("uninstall", "--yes", "--timeout", "5s", "--abandon-nodes")
+	_, typed, found := strings.Cut(out, "type there, as root:\n")
+	if err != nil || !found || !strings.Contains(out, "and not from these nodes: node2") {
+		t.Fatalf("a removal without a node: %s%v", out, err)
+	}
+	back()
+	eventually(t, 2*time.Minute, func() error { // the kubelet ends what is deleted
+		running, err := c.try("exec", "node2", "ctr", "-n", "k8s.io", "tasks", "list", "-q")
+		if err == nil && strings.TrimSpace(running) != "" {
+			err = errors.New("containers run: " + running)
+		}
+		return err
+	})
+	if changes(before, c.snapshot(t)) == "" {
+		t.Error("nothing of weft is left on the node: the command is not tested")
+	}
+	c.must(t, "exec", "node2", "sh", "-c", strings.TrimSpace(typed))
+	eventually(t, time.Minute, func() error {
+		if left := changes(before, c.snapshot(t)); left != "" {
+			return fmt.Errorf("the command left or changed (- before, + after):\n%s", left)
+		}
+		return nil
+	})
 }
 
 // bareCluster starts a cluster without a network, whose nodes have weft's image.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/httpstream"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/remotecommand"
+	"k8s.io/client-go/util/exec"
 
 	clikube "github.com/weft-net/weft/internal/cli/kube"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -127,6 +128,21 @@ func (a *Agents) Exec(ctx context.Context, p AgentPod, container string, command
 // ExecAgent executes a command in the pod of an agent, and writes its standard output to w while it runs.
 func (a *Agents) ExecAgent(ctx context.Context, p AgentPod, command []string, w io.Writer) error {
 	return a.exec(ctx, p, agentContainer, command, w)
+}
+
+// Run executes a command in the pod of an agent with its standard output and error, and returns its exit code.
+func (a *Agents) Run(ctx context.Context, p AgentPod, command []string, stdout, stderr io.Writer) (code int, err error) {
+	executor, err := a.executor(p, agentContainer, command)
+	if err != nil {
+		return 0, err
+	}
+	streams := remotecommand.StreamOptions{Stdin: strings.NewReader(""), Stdout: stdout, Stderr: stderr}
+	err = executor.StreamWithContext(ctx, streams)
+	var exit exec.CodeExitError
+	if err == nil || errors.As(err, &exit) {
+		return exit.Code, nil
+	}
+	return 0, execError(p, "", err)
 }
 
 func (a *Agents) exec(ctx context.Context, p AgentPod, container string, command []string, w io.Writer) error {
