@@ -20,6 +20,8 @@ import (
 type Instance struct {
 	file *os.File
 
+	reading sync.Mutex // until what was read is dispatched
+
 	mu      sync.Mutex
 	watches map[*watch]struct{}
 }
@@ -110,13 +112,43 @@ func (i *Instance) Run(ctx context.Context) error {
 	}
 	defer context.AfterFunc(ctx, func() { _ = i.Close() })()
 	defer func() { _ = i.Close() }()
-	buf := make([]byte, 16<<10)
+	raw, err := i.file.SyscallConn()
+	if err == nil {
+		var failed error
+		err = raw.Read(func(fd uintptr) bool {
+			failed = i.drain(int(fd))
+			return failed != nil // otherwise it is called again when there are events
+		})
+		err = errors.Join(failed, err)
+	}
+	if ctx.Err() != nil {
+		return nil
+	}
+	return fmt.Errorf("inotify: %w", err)
+}
+
+// Drain reports the events of all earlier changes, and returns when the functions of their watches have returned: no
+// caller may hold a lock that these take. Run need not be running.
+func (i *Instance) Drain() error {
+	if i == nil {
+		return errors.New("inotify: not available")
+	}
+	return i.control(i.drain)
+}
+
+// drain reads and dispatches until the queue is empty.
+func (i *Instance) drain(fd int) error {
+	i.reading.Lock()
+	defer i.reading.Unlock()
+	var buf [16 << 10]byte
 	for {
-		n, err := i.file.Read(buf)
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
+		n, err := unix.Read(fd, buf[:])
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case errors.Is(err, unix.EAGAIN):
+			return nil
+		case err != nil:
 			return fmt.Errorf("inotify: %w", err)
 		}
 		for b := buf[:n]; len(b) >= unix.SizeofInotifyEvent; {

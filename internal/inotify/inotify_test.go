@@ -5,6 +5,7 @@ package inotify_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"sync"
@@ -136,5 +137,56 @@ func TestUnavailable(t *testing.T) {
 	}
 	if err := errors.Join(i.Close(), i.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// Drain reports what happened before it, also while Run runs and other goroutines drain, and without Run.
+func TestDrain(t *testing.T) {
+	idle, err := inotify.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = idle.Close() }()
+	for name, i := range map[string]*inotify.Instance{"with Run": start(t), "without Run": idle} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			var all sync.WaitGroup
+			for worker := range 4 {
+				all.Go(func() {
+					var mu sync.Mutex
+					seen := map[string]bool{}
+					remove, err := i.Watch(dir, unix.IN_CREATE, func(name string) {
+						mu.Lock()
+						defer mu.Unlock()
+						seen[name] = true
+					})
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					defer remove()
+					for n := range 200 {
+						name := fmt.Sprintf("%d-%d", worker, n)
+						if err := errors.Join(os.WriteFile(filepath.Join(dir, name), nil, 0o600), i.Drain()); err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						if !seen[name] {
+							t.Errorf("the creation of %s is not reported after Drain", name)
+						}
+						mu.Unlock()
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+	if err := idle.Close(); err != nil {
+		t.Fatal(err)
+	}
+	var none *inotify.Instance
+	if idle.Drain() == nil || none.Drain() == nil {
+		t.Error("an instance that is closed, and none, have no error")
 	}
 }

@@ -80,6 +80,7 @@ func (r *podRunner) sync(ctx context.Context) error {
 		if r.store, err = dir.Open(r.Dir.Store()); err != nil {
 			return err
 		}
+		r.store.Follow(ctx)
 		r.vms = &vmRunner{
 			Up: Up{Dir: r.Dir, Self: r.Self, Env: r.Env}, node: r.Node, store: r.store, started: map[string]bool{},
 			died:    func(err error) { r.Log.Error("VM of the lab's store ended", "err", err) },

@@ -10,18 +10,15 @@ import (
 	"github.com/weft-net/weft/internal/lab/connectivity"
 )
 
-// skippedServices returns the Services of the store: a lab has no kube-proxy.
-func (d Dir) skippedServices() ([]connectivity.Skip, error) {
-	s, err := dir.Open(d.Store())
-	if err != nil {
-		return nil, err
-	}
-	objects, err := s.List("Service")
+// skippedServices returns the Services: a lab has no kube-proxy.
+func skippedServices(objects []store.Object) []connectivity.Skip {
 	out := []connectivity.Skip{}
 	for _, o := range objects {
-		out = append(out, connectivity.Skip{Name: o.Key.String(), Reason: "no kube-proxy runs in a lab"})
+		if o.Is("Service") {
+			out = append(out, connectivity.Skip{Name: o.Key.String(), Reason: "no kube-proxy runs in a lab"})
+		}
 	}
-	return out, err
+	return out
 }
 
 // skippedPolicies returns the network policies of the store if no agent runs that can evaluate them. All pairs are then

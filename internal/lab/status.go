@@ -82,7 +82,32 @@ type PodStatus struct {
 }
 
 // Status inspects the lab.
-func (d Dir) Status(ctx context.Context) (Status, error) {
+func (d Dir) Status(ctx context.Context) (Status, error) { return NewStatusReader(d).Status(ctx) }
+
+// StatusReader inspects a lab repeatedly, and reads only what has changed of its store.
+type StatusReader struct {
+	dir   Dir
+	store *dir.Store
+}
+
+// NewStatusReader returns a reader of a lab, which need not exist yet.
+func NewStatusReader(d Dir) *StatusReader { return &StatusReader{dir: d} }
+
+// Objects returns the objects of the lab's store.
+func (r *StatusReader) Objects() ([]store.Object, error) {
+	if r.store == nil {
+		s, err := dir.Open(r.dir.Store())
+		if err != nil {
+			return nil, err
+		}
+		r.store = s
+	}
+	return r.store.List("")
+}
+
+// Status inspects the lab.
+func (r *StatusReader) Status(ctx context.Context) (Status, error) {
+	d := r.dir
 	m, err := d.Open()
 	if err != nil {
 		return Status{}, err
@@ -98,10 +123,9 @@ func (d Dir) Status(ctx context.Context) (Status, error) {
 	}
 	running, err := d.runningPods(ctx, m.Layout)
 	problem(err)
-	st.Skipped, err = d.skippedServices()
+	objects, err := r.Objects()
 	problem(err)
-	objects, err := d.objects()
-	problem(err)
+	st.Skipped = skippedServices(objects)
 	c, problems := store.Cluster(slices.DeleteFunc(slices.Clone(objects), func(o store.Object) bool {
 		return !o.Is("Pod") && !o.Key.Of(store.AddressPools()) && !o.Key.Of(store.AddressBlocks())
 	}))
@@ -159,15 +183,6 @@ func clusterBlocks(c model.Cluster) map[string][]netip.Prefix {
 		}
 	}
 	return out
-}
-
-// objects returns the objects of the store.
-func (d Dir) objects() ([]store.Object, error) {
-	s, err := dir.Open(d.Store())
-	if err != nil {
-		return nil, err
-	}
-	return s.List("")
 }
 
 // podStatus combines the pod's object in the store with its state in the node's runtime, which may be empty.

@@ -183,8 +183,9 @@ func newLabStatusCmd(env ui.Env, f *labFlags) *cobra.Command {
 				return err
 			}
 			var st lab.Status
+			reader := lab.NewStatusReader(d)
 			err = watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(ctx context.Context) (_ printer.Result, err error) {
-				st, err = d.Status(ctx)
+				st, err = reader.Status(ctx)
 				return statusResult(output, st), err
 			})
 			if err == nil && len(st.Problems) > 0 && !watch.On() {

@@ -126,8 +126,9 @@ func find(all []layout.Node, name string) (layout.Node, bool) {
 
 // await waits until the agents that run have every other node as a peer, and no more.
 func (c Changer) await(ctx context.Context, l layout.Layout) error {
+	reader := lab.NewStatusReader(c.Dir)
 	return c.Until(ctx, "not all agents know the lab's nodes", func() ([]string, error) {
-		st, err := c.Dir.Status(ctx)
+		st, err := reader.Status(ctx)
 		if err != nil {
 			return nil, err
 		}

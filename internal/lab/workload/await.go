@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
@@ -22,20 +21,17 @@ const interval = 100 * time.Millisecond
 
 // await waits until the pods, replicas and VMs of objects run.
 func (c Changer) await(ctx context.Context, objects []store.Object) error {
+	reader := lab.NewStatusReader(c.Dir)
 	return c.Until(ctx, "not running", func() ([]string, error) {
-		st, err := c.Dir.Status(ctx)
+		st, err := reader.Status(ctx)
 		if err != nil {
 			return nil, err
 		}
-		s, err := dir.Open(c.Dir.Store())
+		all, err := reader.Objects()
 		if err != nil {
 			return nil, err
 		}
-		all, err := s.List("Pod")
-		if err != nil {
-			return nil, err
-		}
-		cluster, _ := store.Cluster(all)
+		cluster, _ := store.Cluster(slices.DeleteFunc(all, func(o store.Object) bool { return !o.Is("Pod") }))
 		var missing []string
 		for _, o := range objects {
 			if m := pending(o, st, cluster.Pods); m != "" {

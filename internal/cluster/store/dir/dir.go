@@ -3,10 +3,12 @@
 package dir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +17,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"golang.org/x/sys/unix"
@@ -31,18 +34,38 @@ const racy = 50 * time.Millisecond
 type Store struct {
 	path string
 
-	mu       sync.Mutex
-	files    map[string]*file // by name
-	index    map[store.Key]entry
-	order    []store.Key // by file name, then by line
-	problems []error
+	mu    sync.Mutex
+	files map[string]*file // by name
+	names []string         // of the files, sorted
+	index index
+	// faulty are the files with problems.
+	faulty map[string]bool
+	// recheck are the files whose changes may be unknown to a notifier: they are looked at by every read.
+	recheck map[string]bool
+	// temps: the directory has temporary files, of which the writers may have been killed.
+	temps bool
+	// notifier reports changed files while there are watches; nil without one: every read looks at all files.
+	notifier *notifier
+	scanned  time.Time // the last look at all files
+	watches  map[*watch]struct{}
+	listen   func(path string) *notifier
+	work     work
+}
+
+// work counts what was done since the store was opened.
+type work struct {
+	scans     int // of all files
+	inspected int // files
+	parsed    int // documents
 }
 
 // file is the cached content of one file.
 type file struct {
-	sig      signature
-	entries  []entry
-	problems []error
+	sig signature
+	// aliased: other names may lead to the file, so that it changes without an event of the directory.
+	aliased bool
+	bytes   []byte // nil: not read
+	content
 }
 
 // signature identifies a version of a file.
@@ -63,7 +86,10 @@ func Open(path string) (*Store, error) {
 		return nil, model.Errorf(model.CodeIO, "name a directory of Kubernetes manifests", "store directory %q: %w",
 			path, cause(err))
 	}
-	s := &Store{path: path, files: map[string]*file{}}
+	s := &Store{
+		path: path, files: map[string]*file{}, index: newIndex(), faulty: map[string]bool{}, recheck: map[string]bool{},
+		watches: map[*watch]struct{}{}, listen: newNotifier,
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s, s.refreshLocked()
@@ -79,7 +105,7 @@ func (s *Store) Get(key store.Key) (store.Object, error) {
 	if err := s.refreshLocked(); err != nil {
 		return store.Object{}, err
 	}
-	e, ok := s.index[key]
+	e, ok := s.index.get(key)
 	if !ok {
 		return store.Object{}, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 	}
@@ -88,30 +114,41 @@ func (s *Store) Get(key store.Key) (store.Object, error) {
 
 // List returns the objects of a core kind, or all if kind is empty, in the order of the files.
 func (s *Store) List(kind string) ([]store.Object, error) {
-	objects, _, err := s.snapshot()
-	if kind != "" {
-		objects = slices.DeleteFunc(objects, func(o store.Object) bool { return !o.Is(kind) })
-	}
-	return objects, err
+	return s.list(func(k store.Key) bool { return kind == "" || k.Group == "" && k.Kind == kind })
 }
 
-// snapshot returns all objects and problems.
-func (s *Store) snapshot() (objects []store.Object, problems []error, err error) {
+// list returns the objects whose keys match.
+func (s *Store) list(match func(store.Key) bool) (objects []store.Object, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.refreshLocked(); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	for _, key := range s.order {
-		objects = append(objects, s.index[key].Object)
+	for _, name := range s.names {
+		for _, e := range s.files[name].entries {
+			if match(e.Key) && s.index.first(e) {
+				objects = append(objects, e.Object)
+			}
+		}
 	}
-	return objects, slices.Clone(s.problems), nil
+	return objects, nil
 }
 
 // Problems returns the current errors of the files: *model.Error each, with file and line.
 func (s *Store) Problems() ([]error, error) {
-	_, problems, err := s.snapshot()
-	return problems, err
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refreshLocked(); err != nil {
+		return nil, err
+	}
+	return s.problemsLocked(), nil
+}
+
+func (s *Store) problemsLocked() (problems []error) {
+	for _, name := range slices.Sorted(maps.Keys(s.faulty)) {
+		problems = append(problems, s.files[name].problems...)
+	}
+	return append(problems, s.index.problems()...)
 }
 
 // Cluster returns the directory as a snapshot.
@@ -124,45 +161,104 @@ func (s *Store) Cluster(context.Context) (model.Cluster, error) {
 	return c, errors.Join(problems...)
 }
 
-// refreshLocked updates the index from the files.
+// refreshLocked updates the index from the files: from those that have changed where that is known, otherwise from all
+// whose signatures differ.
 func (s *Store) refreshLocked() error {
+	names, known := s.notifier.changes(s.path)
+	if !known || time.Since(s.scanned) > trust {
+		return s.scanLocked()
+	}
+	for name := range s.recheck {
+		names[name] = true
+	}
+	for name := range names {
+		s.reloadLocked(name)
+	}
+	return nil
+}
+
+// scanLocked looks at all files.
+func (s *Store) scanLocked() error {
+	s.work.scans++
+	s.scanned = time.Now()
 	entries, err := os.ReadDir(s.path)
 	if err != nil {
+		s.notifier.missed() // what they were is not known any more
 		return model.Errorf(model.CodeIO, "name a directory of Kubernetes manifests", "store directory %q: %w",
 			s.path, cause(err))
 	}
-	now := map[string]*file{}
-	changed := false
+	there := make(map[string]bool, len(entries))
 	for _, e := range entries {
-		if !isManifest(e.Name()) || e.IsDir() {
-			continue
+		switch {
+		case isManifest(e.Name()) && !e.IsDir():
+			there[e.Name()] = true
+			s.reloadLocked(e.Name())
+		case atomicfile.IsTemp(e.Name()):
+			s.temps = true
 		}
-		old := s.files[e.Name()]
-		f := s.load(e.Name(), old)
-		if f != nil {
-			now[e.Name()] = f
-		}
-		changed = changed || f != old
 	}
-	if changed || len(now) != len(s.files) || s.index == nil {
-		s.files = now
-		s.rebuildLocked(entries)
+	for _, name := range slices.Clone(s.names) {
+		if !there[name] {
+			s.reloadLocked(name)
+		}
 	}
 	return nil
+}
+
+// reloadLocked updates the index from one file.
+func (s *Store) reloadLocked(name string) {
+	s.work.inspected++
+	old := s.files[name]
+	f := s.load(name, old)
+	delete(s.recheck, name)
+	if f != nil && (f.sig == signature{} || f.aliased) {
+		s.recheck[name] = true
+	}
+	if f == old {
+		return
+	}
+	i, had := slices.BinarySearch(s.names, name)
+	delete(s.faulty, name)
+	switch {
+	case f == nil:
+		delete(s.files, name)
+		s.names = slices.Delete(s.names, i, i+1)
+	case had:
+		s.files[name] = f
+	default:
+		s.files[name] = f
+		s.names = slices.Insert(s.names, i, name)
+	}
+	if f != nil && len(f.problems) > 0 {
+		s.faulty[name] = true
+	}
+	changed := s.index.replace(old, f)
+	for w := range s.watches {
+		for key := range changed {
+			w.changed[key] = true
+		}
+		w.wake.Notify()
+	}
 }
 
 // load reads one file, or returns old if it did not change; nil if it is gone or not a file.
 func (s *Store) load(name string, old *file) *file {
 	path := filepath.Join(s.path, name)
 	faulty := func(err error) *file {
-		f := &file{problems: []error{model.Errorf(model.CodeIO, "fix the file", "%s: %w", path, cause(err))}}
+		problem := model.Errorf(model.CodeIO, "fix the file", "%s: %w", path, cause(err))
+		if old != nil && old.sig == (signature{}) && len(old.problems) == 1 && old.problems[0].Error() == problem.Error() {
+			return old
+		}
+		f := &file{content: content{problems: []error{problem}}}
 		f.keepOld(old)
 		return f
 	}
-	info, err := os.Stat(path)
+	info, err := os.Lstat(path)
+	linked := err == nil && info.Mode()&fs.ModeSymlink != 0
+	if linked {
+		info, err = os.Stat(path)
+	}
 	switch {
-	case errors.Is(err, fs.ErrNotExist) && old == nil:
-		return nil
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
@@ -183,15 +279,29 @@ func (s *Store) load(name string, old *file) *file {
 	if err != nil {
 		return faulty(err)
 	}
-	f := &file{sig: sig}
-	f.entries, f.problems = parse(path, strings.HasSuffix(name, ".json"), b)
 	if time.Since(info.ModTime()) < racy {
-		f.sig = signature{} // read it again next time
+		sig = signature{} // read it again next time
 	}
+	if old != nil && old.bytes != nil && bytes.Equal(b, old.bytes) {
+		old.sig, old.aliased = sig, linked || hasLinks(info)
+		return old
+	}
+	f := &file{sig: sig, aliased: linked || hasLinks(info), bytes: b, content: s.parse(path, b, old)}
 	if len(f.problems) > 0 {
 		f.keepOld(old)
 	}
 	return f
+}
+
+// parse parses a file of which an earlier version, if any, is known.
+func (s *Store) parse(path string, b []byte, old *file) content {
+	var known map[string][]entry
+	if old != nil {
+		known = old.docs
+	}
+	c, n := parse(path, strings.HasSuffix(path, ".json"), b, known)
+	s.work.parsed += n
+	return c
 }
 
 // keepOld keeps the objects of the file's last valid version.
@@ -210,29 +320,6 @@ func (f *file) keepOld(old *file) {
 	}
 }
 
-// rebuildLocked builds the index from the files.
-func (s *Store) rebuildLocked(names []os.DirEntry) {
-	s.index, s.order, s.problems = map[store.Key]entry{}, nil, nil
-	for _, n := range names {
-		f := s.files[n.Name()]
-		if f == nil {
-			continue
-		}
-		s.problems = append(s.problems, f.problems...)
-		for _, e := range f.entries {
-			first, twice := s.index[e.Key]
-			if twice {
-				s.problems = append(
-					s.problems, model.Errorf(model.CodeInvalidConf, "take one of them out; until then the first counts",
-						"%s is there twice: in %s line %d and in %s line %d", e.Key, first.file, first.line, e.file, e.line))
-				continue
-			}
-			s.index[e.Key] = e
-			s.order = append(s.order, e.Key)
-		}
-	}
-}
-
 func isManifest(name string) bool {
 	switch filepath.Ext(name) {
 	case ".yaml", ".yml", ".json":
@@ -247,6 +334,12 @@ func signatureOf(info fs.FileInfo) signature {
 		sig.dev, sig.ino, sig.changed = uint64(st.Dev), st.Ino, st.Ctim.Nano()
 	}
 	return sig
+}
+
+// hasLinks reports whether a file has names in other directories, or may have.
+func hasLinks(info fs.FileInfo) bool {
+	st, ok := info.Sys().(*syscall.Stat_t)
+	return !ok || st.Nlink > 1
 }
 
 // cause removes the system call and the path from an error: the message has the path already.

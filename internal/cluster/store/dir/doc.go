@@ -6,7 +6,10 @@
 //
 // # Rules
 //
-//   - A read always returns the current content; unchanged files are not parsed again.
+//   - A read always returns the current content. Unchanged files are not parsed again, nor unchanged documents of a file
+//     that did change. While the store is watched, the kernel says which files to look at: a read with thousands of
+//     objects costs what a read with few does. What it does not report (a file that is mapped into memory, or mounted
+//     onto a file) is seen within seconds; symbolic links, hard links and network file systems are looked at every time.
 //   - An invalid file is reported with the line. Its last valid version, if any, stays in force until it is
 //     fixed: a typo must not take a node out of the mesh. It is never written to.
 //   - If two documents have one name, the one in the file that sorts first counts, and both are reported.

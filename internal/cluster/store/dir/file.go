@@ -39,37 +39,57 @@ var (
 	lineOf                = regexp.MustCompile(`line (\d+)`)
 )
 
-// parse parses the objects of a file. Problems have file and line; valid documents are still returned.
-func parse(path string, isJSON bool, b []byte) (entries []entry, problems []error) {
-	docs := []document{{span{0, len(b)}, 1}}
+// content is what a file says.
+type content struct {
+	entries  []entry
+	problems []error
+	// docs are the objects of the valid documents, by the document's text.
+	docs map[string][]entry
+}
+
+// parse parses the objects of a file. Problems have file and line; valid documents are still returned. Documents that
+// known has, of an earlier version, are not parsed again; n are those that were.
+func parse(path string, isJSON bool, b []byte, known map[string][]entry) (c content, n int) {
+	spans := []document{{span{0, len(b)}, 1}}
 	if !isJSON {
 		var err error
-		if docs, err = split(b); err != nil {
-			return nil, []error{at(path, 0, err)}
+		if spans, err = split(b); err != nil {
+			return content{problems: []error{at(path, 0, err)}}, 0
 		}
 	}
-	for _, d := range docs {
+	whole := string(b) // the texts of docs are parts of it
+	c.docs = make(map[string][]entry, len(spans))
+	for _, d := range spans {
 		text := b[d.start:d.end]
 		skip := blankLines(text)
 		if skip == len(text) {
 			continue
 		}
 		line := d.line + bytes.Count(text[:skip], []byte("\n"))
-		raw, err := toJSON(isJSON, text)
-		if err != nil {
-			problems = append(problems, at(path, d.line, err))
-			continue
+		found, is := known[whole[d.start:d.end]]
+		if !is {
+			n++
+			raw, err := toJSON(isJSON, text)
+			if err != nil {
+				c.problems = append(c.problems, at(path, d.line, err))
+				continue
+			}
+			var errs []error
+			found, errs = objects(raw)
+			for _, err := range errs {
+				c.problems = append(c.problems, at(path, -line, err))
+			}
+			is = len(errs) == 0
 		}
-		found, errs := objects(raw)
-		for _, err := range errs {
-			problems = append(problems, at(path, -line, err))
+		if is {
+			c.docs[whole[d.start:d.end]] = found
 		}
 		for _, e := range found {
 			e.file, e.line, e.span = path, line, d.span
-			entries = append(entries, e)
+			c.entries = append(c.entries, e)
 		}
 	}
-	return entries, problems
+	return c, n
 }
 
 // split splits a file at its "---" lines.
@@ -85,10 +105,11 @@ func split(b []byte) ([]document, error) {
 			end = pos + i + 1
 		}
 		text := bytes.TrimRight(b[pos:end], "\n")
-		if contentAfterSeparator.Match(text) {
+		switch {
+		case !bytes.HasPrefix(text, []byte("---")):
+		case contentAfterSeparator.Match(text):
 			return nil, fmt.Errorf("line %d: write the document on the line after \"---\"", line)
-		}
-		if separator.Match(text) {
+		case separator.Match(text):
 			docs[len(docs)-1].end = pos
 			docs = append(docs, document{span{end, len(b)}, line + 1})
 		}

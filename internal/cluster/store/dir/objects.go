@@ -26,14 +26,7 @@ func (o objectStore) List(ctx context.Context, kind store.Kind) ([]store.Object,
 	if err := ctx.Err(); err != nil {
 		return nil, fmt.Errorf("%s: %w", kind.Resource, err)
 	}
-	all, err := o.s.List("")
-	var out []store.Object
-	for _, x := range all {
-		if isKind(x.Key, kind) {
-			out = append(out, x)
-		}
-	}
-	return out, err
+	return o.s.list(func(k store.Key) bool { return isKind(k, kind) })
 }
 
 func (o objectStore) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.Event, error) {

@@ -3,20 +3,23 @@
 package dir
 
 import (
+	"cmp"
 	"context"
-	"path/filepath"
+	"slices"
 	"time"
 
-	"github.com/fsnotify/fsnotify"
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 const (
 	// settle is how long a watch waits after the first change: editors write in several steps.
 	settle = 10 * time.Millisecond
-	// resync is the interval of full comparisons: a change may be missed if the directory was replaced, the kernel's queue
-	// overflowed, or the files are on a network file system.
+	// resync is the interval in which a watch compares its objects with the files.
 	resync = 5 * time.Second
+	// trust is how long after a look at all files the notifier is trusted: a change by a memory mapping, or a mount
+	// onto a file, is not reported.
+	trust = resync - time.Second
 	// pollInterval is the interval if there is no inotify instance.
 	pollInterval = 500 * time.Millisecond
 )
@@ -27,33 +30,74 @@ func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 	if _, err := s.Problems(); err != nil {
 		return nil, err
 	}
-	w := &watch{store: s, out: make(chan store.Event), seen: map[store.Key]store.Object{}, reported: map[string]bool{}}
-	notify, err := fsnotify.NewWatcher()
-	if err == nil {
-		w.notify = notify
-		_ = notify.Add(s.path)
+	w := &watch{
+		store: s, out: make(chan store.Event), wake: notify.New(), changed: map[store.Key]bool{},
+		seen: map[store.Key]store.Object{}, reported: map[string]bool{},
 	}
+	s.add(w)
 	go w.run(ctx)
 	return w.out, nil
+}
+
+// add adds a watch, which begins with all objects. While there are watches, the kernel says which files change.
+func (s *Store) add(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.subscribeLocked(w)
+	s.watches[w] = struct{}{}
+	for key := range s.index.places {
+		w.changed[key] = true
+	}
+}
+
+// subscribeLocked notifies a watch of changes, if the kernel can.
+func (s *Store) subscribeLocked(w *watch) {
+	if s.notifier == nil {
+		s.notifier = s.listen(s.path)
+	}
+	if s.notifier != nil {
+		s.notifier.subscribe(w, w.wake)
+		w.notified = true
+	}
+}
+
+// Follow has the kernel report changes until ctx ends, for a process that reads often and does not watch: its reads do
+// not look at all files.
+func (s *Store) Follow(ctx context.Context) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &watch{wake: notify.New()}
+	s.subscribeLocked(w)
+	context.AfterFunc(ctx, func() { s.remove(w) })
+}
+
+func (s *Store) remove(w *watch) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.watches, w)
+	if w.notified && s.notifier.unsubscribe(w) {
+		s.notifier.close()
+		s.notifier = nil
+	}
 }
 
 type watch struct {
 	store    *Store
 	out      chan store.Event
-	notify   *fsnotify.Watcher // nil: inotify is unavailable
+	wake     notify.Chan
+	notified bool // by the kernel; false: inotify is unavailable
 	seen     map[store.Key]store.Object
 	reported map[string]bool
+
+	// changed are the objects that changed since the last sync; the store's lock guards it.
+	changed map[store.Key]bool
 }
 
 func (w *watch) run(ctx context.Context) {
 	defer close(w.out)
+	defer w.store.remove(w)
 	every := resync
-	var changes chan fsnotify.Event
-	var errs chan error
-	if w.notify != nil {
-		defer func() { _ = w.notify.Close() }()
-		changes, errs = w.notify.Events, w.notify.Errors
-	} else {
+	if !w.notified {
 		every = pollInterval
 	}
 	tick := time.NewTicker(every)
@@ -66,16 +110,9 @@ func (w *watch) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case e := <-changes:
-			if isManifest(filepath.Base(e.Name)) || filepath.Clean(e.Name) == filepath.Clean(w.store.path) {
-				due = pending(due)
-			}
-		case <-errs: // the queue overflowed
+		case <-w.wake:
 			due = pending(due)
 		case <-tick.C:
-			if w.notify != nil {
-				_ = w.notify.Add(w.store.path) // the directory may have been replaced
-			}
 			due = pending(due)
 		case <-due:
 			due = nil
@@ -95,7 +132,7 @@ func pending(due <-chan time.Time) <-chan time.Time {
 
 // sync sends the changes since the last call; false if ctx has ended.
 func (w *watch) sync(ctx context.Context) bool {
-	objects, problems, err := w.store.snapshot()
+	present, gone, problems, err := w.changes()
 	if err != nil {
 		problems = append(problems, err)
 	}
@@ -107,27 +144,23 @@ func (w *watch) sync(ctx context.Context) bool {
 		}
 	}
 	w.reported = current
-	if err != nil {
-		return true // the known objects stay in force
-	}
-	now := make(map[store.Key]bool, len(objects))
-	for _, o := range objects {
-		now[o.Key] = true
-		old, had := w.seen[o.Key]
+	for _, e := range present {
+		old, had := w.seen[e.Key]
 		kind := store.Added
 		if had {
 			kind = store.Modified
 		}
-		if had && old.Version == o.Version {
+		if had && old.Version == e.Version {
 			continue
 		}
-		w.seen[o.Key] = o
-		if !w.send(ctx, store.Event{Type: kind, Object: o}) {
+		w.seen[e.Key] = e.Object
+		if !w.send(ctx, store.Event{Type: kind, Object: e.Object}) {
 			return false
 		}
 	}
-	for key, o := range w.seen {
-		if now[key] {
+	for _, key := range gone {
+		o, had := w.seen[key]
+		if !had {
 			continue
 		}
 		delete(w.seen, key)
@@ -136,6 +169,28 @@ func (w *watch) sync(ctx context.Context) bool {
 		}
 	}
 	return true
+}
+
+// changes returns the objects that changed since the last call, in the order of the files, and those that are gone.
+// After an error the known objects stay in force.
+func (w *watch) changes() (present []entry, gone []store.Key, problems []error, err error) {
+	s := w.store
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.refreshLocked(); err != nil {
+		return nil, nil, nil, err
+	}
+	for key := range w.changed {
+		if e, ok := s.index.get(key); ok {
+			present = append(present, e)
+		} else {
+			gone = append(gone, key)
+		}
+	}
+	clear(w.changed)
+	slices.SortFunc(present, entry.compare)
+	slices.SortFunc(gone, func(a, b store.Key) int { return cmp.Compare(a.String(), b.String()) })
+	return present, gone, s.problemsLocked(), nil
 }
 
 func (w *watch) send(ctx context.Context, e store.Event) bool {

@@ -33,7 +33,7 @@ func (s *Store) Create(ctx context.Context, o store.Object) (store.Object, error
 		return o, err
 	}
 	err = s.withLock(ctx, func() error {
-		if have, ok := s.index[o.Key]; ok {
+		if have, ok := s.index.get(o.Key); ok {
 			return model.Errorf(model.CodeExists, "update it or choose another name", "%s exists in %s line %d: %w",
 				o.Key, have.file, have.line, store.ErrExists)
 		}
@@ -65,7 +65,7 @@ func (s *Store) Modify(ctx context.Context, key store.Key, edit store.Edit) (sto
 	var next store.Object
 	err := s.withLock(ctx, func() (err error) {
 		for range editorTries {
-			have, ok := s.index[key]
+			have, ok := s.index.get(key)
 			if !ok {
 				return fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 			}
@@ -144,11 +144,12 @@ func (s *Store) withLock(ctx context.Context, write func() error) error {
 // files themselves do not know the lock: the entry is that of the file as it is now, not of the index. The error wraps
 // store.ErrConflict if the two differ.
 func (s *Store) writable(key store.Key, version string) (entry, []byte, error) {
-	e, ok := s.index[key]
+	e, ok := s.index.get(key)
 	if !ok {
 		return e, nil, fmt.Errorf("%s in %s: %w", key, s.path, store.ErrNotFound)
 	}
-	if f := s.files[filepath.Base(e.file)]; f != nil && len(f.problems) > 0 {
+	f := s.files[filepath.Base(e.file)]
+	if f != nil && len(f.problems) > 0 {
 		return e, nil, model.Errorf(model.CodeInvalidConf, "fix the file first", "%s: not written, the file is invalid: %w",
 			key, f.problems[0])
 	}
@@ -156,12 +157,12 @@ func (s *Store) writable(key store.Key, version string) (entry, []byte, error) {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return e, nil, s.writeError(err)
 	}
-	entries, problems := parse(e.file, strings.HasSuffix(e.file, ".json"), b)
-	i := slices.IndexFunc(entries, func(now entry) bool { return now.Key == key })
-	if len(problems) > 0 || i < 0 || entries[i].Version != e.Version || version != "" && version != e.Version {
+	c := s.parse(e.file, b, f)
+	i := slices.IndexFunc(c.entries, func(now entry) bool { return now.Key == key })
+	if len(c.problems) > 0 || i < 0 || c.entries[i].Version != e.Version || version != "" && version != e.Version {
 		return e, nil, fmt.Errorf("%s in %s: %w", key, e.file, store.ErrConflict)
 	}
-	return entries[i], b, nil
+	return c.entries[i], b, nil
 }
 
 // replace writes the file at path atomically.
@@ -173,7 +174,10 @@ func (s *Store) replace(path string, b []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	err := atomicfile.Sweep(s.path)
+	var err error
+	if s.temps {
+		s.temps, err = false, atomicfile.Sweep(s.path)
+	}
 	if err == nil {
 		err = atomicfile.Write(path, b, mode, atomicfile.CrashSafe)
 	}
