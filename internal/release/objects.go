@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/weft-net/weft/deploy"
+	"github.com/weft-net/weft/deploy/chart"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -28,6 +29,9 @@ const agentManager = "weft"
 // nodes, the controller's Lease, conditions of policies, and unless keepData the kinds with their objects. It returns what
 // stays, and why.
 func (c *Cluster) removeObjects(ctx context.Context, keepData bool) ([]string, error) {
+	if err := c.removeRights(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.restoreNodes(ctx); err != nil {
 		return nil, err
 	}
@@ -70,6 +74,16 @@ func (c *Cluster) removeObjects(ctx context.Context, keepData bool) ([]string, e
 
 // leaseNamespace is where the controller's Lease is, whatever the release's namespace.
 const leaseNamespace = "kube-system"
+
+// removeRights deletes the binding of what agents may do: one on a node whose kubelet does not end it would write again what
+// is deleted now.
+func (c *Cluster) removeRights(ctx context.Context) error {
+	err := c.client.RbacV1().ClusterRoleBindings().Delete(ctx, chart.Name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("cluster role binding %s: %w", chart.Name, err)
+	}
+	return nil
+}
 
 // restoreNodes removes the annotations that agents own, and the condition that they set.
 func (c *Cluster) restoreNodes(ctx context.Context) error {

@@ -21,6 +21,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/weft-net/weft/internal/apitest"
@@ -279,9 +280,11 @@ func TestUninstall(t *testing.T) {
 	if _, err := c.Apply(t.Context(), release.Options{Install: true}); err != nil {
 		t.Fatal(err)
 	}
+	ended := w.agent(t, "n1")
 	if done, err = c.Uninstall(t.Context(), within(time.Second, release.UninstallOptions{AbandonNodes: true})); err != nil || len(done.Kept) != 0 {
 		t.Fatalf("%+v, %v", done, err)
 	}
+	<-ended
 	for _, p := range paths {
 		// Deletions end in the background.
 		for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -324,11 +327,43 @@ func (w *world) written(t *testing.T) {
 		`{"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "weft-controller"}}`))
 }
 
-func (w *world) client(t *testing.T) kubernetes.Interface {
+// agent writes an annotation of a node again and again, as its agent may, and ends when it may no more.
+func (w *world) agent(t *testing.T, node string) <-chan struct{} {
+	t.Helper()
+	c := w.client(t, func(config *rest.Config) {
+		config.Impersonate = rest.ImpersonationConfig{
+			UserName: "system:serviceaccount:kube-system:weft",
+			Groups:   []string{"system:serviceaccounts", "system:authenticated"},
+			Extra:    map[string][]string{"authentication.kubernetes.io/node-name": {node}},
+		}
+	})
+	ended := make(chan struct{})
+	write := func() error {
+		_, err := c.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(
+			`{"metadata": {"annotations": {"flannel.alpha.coreos.com/public-ip": "10.0.0.1"}}}`),
+			metav1.PatchOptions{FieldManager: "weft"}, "status")
+		return err
+	}
+	if err := write(); err != nil {
+		t.Fatalf("an agent: %v", err)
+	}
+	go func() {
+		defer close(ended)
+		for write() == nil {
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return ended
+}
+
+func (w *world) client(t *testing.T, change ...func(*rest.Config)) kubernetes.Interface {
 	t.Helper()
 	config, err := clientcmd.BuildConfigFromFlags("", w.target.Kubeconfig)
 	if err != nil {
 		t.Fatal(err)
+	}
+	for _, f := range change {
+		f(config)
 	}
 	c, err := kubernetes.NewForConfig(config)
 	if err != nil {

@@ -110,7 +110,7 @@ func (c Cluster) onNode(t *testing.T, program string) {
 		}
 	}
 	out, err := c.try("exec", "control", "env", "WEFT_NODE=node2", program, "mesh", "-o", "jsonpath={.self}")
-	if err != nil || out != "node2" {
+	if err != nil || strings.TrimSpace(out) != "node2" {
 		t.Errorf("WEFT_NODE: %s%v", out, err)
 	}
 }
