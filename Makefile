@@ -109,7 +109,7 @@ test-upgrade: ready
 	WEFT_UPGRADE_ROUNDS=$(ROUNDS) WEFT_PROGRAMS=$(CURDIR)/bin WEFT_EARLIER_DIR=$$(CACHE=$(CACHE) test/upgrade/build.sh --where) \
 	$(GO) test -count=1 -v -timeout 60m ./test/upgrade
 
-# The chart's alerts, with promtool.
+# The chart's alerts, dashboard and monitors, with promtool and the kinds of Grafana and the Prometheus operator.
 .PHONY: test-alerts
 test-alerts:
 	@CACHE=$(CACHE) test/alerts.sh
