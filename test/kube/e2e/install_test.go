@@ -48,6 +48,7 @@ func TestInstall(t *testing.T) {
 		t.Errorf("status: %s%v", out, err)
 	}
 	pods := c.rollOut(t, ns, "web", 2)
+	t.Logf("to two ready pods: %.1f s", time.Since(began).Seconds())
 	reach := func() error {
 		_, err := c.dial(pods[0], "http", pods[1].Status.PodIP, 8080)
 		return err

@@ -5,7 +5,7 @@
 # pod_cidr NODE: waits until the controllers have allocated the node's pod CIDR.
 pod_cidr() {
 	local cidr i
-	for i in $(seq 300); do
+	for i in $(seq 900); do
 		cidr=$(kc get node "$1" -o 'jsonpath={.spec.podCIDR}' 2>/dev/null) && [ -n "$cidr" ] && { echo "$cidr"; return; }
 		sleep 0.2
 	done
