@@ -26,7 +26,7 @@ import (
 // kubernetes is a real API server that knows weft's kinds.
 func kubernetes(t *testing.T) *apitest.Server {
 	s := apitest.Start(t, nil, netip.MustParseAddr("127.0.0.1"))
-	for _, name := range []string{"addresspools", "addressblocks"} {
+	for _, name := range []string{"addresspools", "addressblocks", "addressclaims"} {
 		text, err := os.ReadFile(filepath.Join("..", "..", "..", "deploy", "crds", "weft.dev_"+name+".yaml"))
 		if err != nil {
 			t.Fatal(err)
