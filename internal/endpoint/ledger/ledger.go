@@ -17,6 +17,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/bbolt"
@@ -44,15 +45,16 @@ type Ledger struct {
 
 // Records are the ledger's records of one bucket.
 type Records struct {
-	db     *bbolt.DB
-	out    *writer
-	dir    string
-	bucket string
+	db      *bbolt.DB
+	out     *writer
+	dir     string
+	bucket  string
+	version *atomic.Uint64
 }
 
 // VMs returns the records of virtual machines, which are separate from those of attachments.
 func (l *Ledger) VMs() *Records {
-	return &Records{db: l.db, out: l.out, dir: l.dir, bucket: vmBucket}
+	return &Records{db: l.db, out: l.out, dir: l.dir, bucket: vmBucket, version: l.version}
 }
 
 // Open opens or creates the ledger in dir. A file that a power loss has corrupted is renamed; one that was corrupted
@@ -95,7 +97,9 @@ func open(dir string) (*Ledger, error) {
 	if err != nil {
 		return nil, errors.Join(unusable(dir, err), db.Close())
 	}
-	return &Ledger{Records: Records{db: db, out: newWriter(db), dir: dir, bucket: attachmentBucket}}, nil
+	return &Ledger{Records: Records{
+		db: db, out: newWriter(db), dir: dir, bucket: attachmentBucket, version: new(atomic.Uint64),
+	}}, nil
 }
 
 // Close closes the file.
@@ -206,7 +210,13 @@ func (l *Records) Delete(key model.AttachmentKey) error {
 }
 
 // write performs a write, in a transaction that it may share.
-func (l *Records) write(do func(bk *bbolt.Bucket) error) error { return l.out.write(l.bucket, do) }
+func (l *Records) write(do func(bk *bbolt.Bucket) error) error {
+	defer l.version.Add(1) // also after an error: that a change is not seen would be worse
+	return l.out.write(l.bucket, do)
+}
+
+// Version is another number after each change of the records: who keeps what it has read compares it.
+func (l *Records) Version() uint64 { return l.version.Load() }
 
 func (l *Records) update(key model.AttachmentKey, change func(bk *bbolt.Bucket, k []byte) error) error {
 	return l.wrap(l.write(func(bk *bbolt.Bucket) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"syscall"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -199,6 +200,29 @@ func (l *Listener) Idle() bool {
 		waits = err == nil && n > 0
 	})
 	return err != nil || !waits
+}
+
+// Drops returns how many datagrams the kernel has dropped since the socket was opened, because its buffer was full.
+func (l *Listener) Drops() (uint64, error) {
+	const drops = 8 // SK_MEMINFO_DROPS of linux/sock_diag.h
+	var info [drops + 1]uint32
+	size := uint32(unsafe.Sizeof(info))
+	raw, err := l.file.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	var errno unix.Errno
+	err = raw.Control(func(fd uintptr) {
+		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
+			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	})
+	if err == nil && errno != 0 {
+		err = errno
+	}
+	if err != nil {
+		return 0, fmt.Errorf("memory of a netlink socket: %w", err)
+	}
+	return uint64(info[drops]), nil
 }
 
 // LinkName returns the name of a link in the socket's namespace, "" if there is none.

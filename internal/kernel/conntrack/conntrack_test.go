@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package conntrack_test
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/kernel/effect"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/state"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// tracking returns a namespace whose loopback is tracked, with translation of one address.
+func tracking(t *testing.T) *netns.NS {
+	t.Helper()
+	ns := nettest.NS(t, "n")
+	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
+	if out, err := nettest.Try(ns, "nft", "add table ip t; "+
+		"add chain ip t c { type nat hook output priority -100; }; "+
+		"add rule ip t c ip daddr 127.0.9.9 udp dport 53 dnat to 127.0.0.2:5353"); err != nil {
+		nettest.Skip(t, "the kernel has no NAT: "+out)
+	}
+	return ns
+}
+
+// send sends n datagrams from different ports, each a connection.
+func send(t *testing.T, ns *netns.NS, to string, n int) {
+	t.Helper()
+	err := ns.Do(func() error {
+		for i := range n {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: 10000 + i}}).Dial("udp", to)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x"))
+			if err := errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A new connection is reported with both tuples, and its end with counters if the kernel counts.
+func TestEvents(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1")
+	events := make(chan conntrack.Event, 100)
+	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) { events <- e })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	send(t, ns, "127.0.9.9:53", 1)
+	next := func(kind conntrack.Kind) conntrack.Event {
+		t.Helper()
+		for late := time.After(20 * time.Second); ; {
+			select {
+			case e := <-events:
+				if e.Kind == kind {
+					return e
+				}
+			case <-late:
+				t.Fatalf("no event of kind %s", kind)
+			}
+		}
+	}
+	e := next(conntrack.New)
+	if e.Proto != 17 || e.Dst != netip.MustParseAddrPort("127.0.9.9:53") ||
+		e.ReplySrc != netip.MustParseAddrPort("127.0.0.2:5353") {
+		t.Errorf("new: %+v", e)
+	}
+	var there []conntrack.Event
+	if err := conntrack.Dump(ns, func(e conntrack.Event) { there = append(there, e) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(there) != 1 || there[0].Connection != e.Connection || there[0].Kind != conntrack.Tracked {
+		t.Errorf("dump: %+v", there)
+	}
+	var tracked effect.Conntrack
+	_, err = tracked.Flush(ns, func(state.Connection) bool { return true })
+	if err = errors.Join(err, tracked.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if e = next(conntrack.End); e.Dst.Port() != 53 || !e.Counted || e.Orig.Packets != 1 || e.Orig.Bytes == 0 {
+		t.Errorf("end: %+v", e)
+	}
+}
+
+// Each event that a slow reader misses is counted.
+func TestLost(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	seen, held := 0, make(chan struct{})
+	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) {
+		if e.Kind == conntrack.New {
+			<-held
+			seen++
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const made = 20000
+	send(t, ns, "127.0.0.1:9", made)
+	lost, err := l.Lost(conntrack.New)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if lost == 0 {
+		t.Error("the buffer had room for all: nothing is tested")
+	}
+	close(held)
+	for end := time.Now().Add(30 * time.Second); !l.Idle() && time.Now().Before(end); {
+		time.Sleep(time.Millisecond)
+	}
+	l.Close()
+	if uint64(seen)+lost != made {
+		t.Errorf("%d seen and %d lost of %d", seen, lost, made)
+	}
+}
