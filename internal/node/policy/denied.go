@@ -5,6 +5,8 @@ package policy
 import (
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/nflog"
@@ -70,6 +72,14 @@ func (dl *denialLog) deniedPacket(p nflog.Packet, at policy.EnforcementPoint) {
 	dl.desired.mu.Lock()
 	network := dl.desired.networkOfLocked(p, at)
 	from, to := dl.desired.index.Holder(network, p.From.Addr()), dl.desired.index.Holder(network, p.To.Addr())
+	observers := slices.Collect(maps.Keys(dl.desired.deniedObservers))
 	dl.desired.mu.Unlock()
+	if len(observers) > 0 {
+		d := DeniedPacket{Packet: p, Network: network}
+		d.Direction, d.Policies = parsePrefix(p.Prefix)
+		for _, f := range observers {
+			(*f)(d)
+		}
+	}
 	dl.log.Info("packet is denied", "rule", p.Prefix, "packet", p.String(), "from", from.String(), "to", to.String())
 }

@@ -48,7 +48,9 @@ type desired struct {
 	// since is when the first change arrived that may not be written yet; zero: there is none.
 	since   time.Time
 	waiters map[notify.Chan]bool
-	stats   Stats
+	// deniedObservers are called for denied packets.
+	deniedObservers map[*func(DeniedPacket)]bool
+	stats           Stats
 }
 
 // known is the state of a policy outside of the index.

@@ -225,3 +225,10 @@ func (x *Index) Why(q Query) ([]Answer, error) {
 	x.update()
 	return x.explainer.why(q)
 }
+
+// Decide returns what the policies decide about a flow of a network on the sides that this node enforces; none: neither
+// end is an endpoint of this node. Unlike Why it compiles nothing for pods of other nodes.
+func (x *Index) Decide(network string, f Flow) []Side {
+	x.update()
+	return x.explainer.decide(network, f)
+}

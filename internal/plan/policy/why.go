@@ -185,6 +185,27 @@ func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	return s, true
 }
 
+// decide implements Index.Decide.
+func (x *explainer) decide(network string, f Flow) (out []Side) {
+	q := Query{From: ConnectionEnd{Addr: f.Src}, To: ConnectionEnd{Addr: f.Dst}, Network: network}
+	for _, end := range []struct {
+		addr netip.Addr
+		dir  direction
+	}{{f.Src, egress}, {f.Dst, ingress}} {
+		pod, ok := x.cluster.podAt(networkAddr{network, end.addr})
+		if !ok {
+			continue
+		}
+		if _, here := x.endpointOrTemplate(pod, network, end.addr); !here {
+			continue
+		}
+		if s, ok := x.side(q, f, end.dir); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // setDecision stores the result of a walk.
 func (s *Side) setDecision(d decision) {
 	s.Allowed = d.verdict != verdictDrop
