@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/cli/observe"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cli/version"
 )
@@ -54,7 +55,7 @@ what it checks is bad, and 2 for a usage error.`,
 	}
 	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env),
 		newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env), newRelayCmd(env), newExplainCmd(env), newStatusCmd(env),
-		newTraceCmd(env), newConnectivityTestCmd(env), version.NewCmd(env))
+		newTraceCmd(env), observe.NewCmd(env), newConnectivityTestCmd(env), version.NewCmd(env))
 	addExternals(root, env)
 	for _, g := range commandGroups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + " Commands:"})
@@ -94,7 +95,8 @@ type commandGroup struct {
 // commandGroups returns the sections, in order. Help and completion are in the last one.
 func commandGroups() []commandGroup {
 	return []commandGroup{
-		{"Cluster", []string{"cluster", "connectivity-test", "controller", "explain", "ipam", "mesh", "policy", "status", "trace",
+		{"Cluster", []string{"cluster", "connectivity-test", "controller", "explain", "ipam", "mesh", "observe", "policy", "status",
+			"trace",
 			"version"}},
 		{"Node", []string{"agent", "clean", "doctor", "flanneld", "install", "support-bundle"}},
 		{"Pod", []string{"cni", "dhcp", "sandbox"}},

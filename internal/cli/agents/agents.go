@@ -48,6 +48,18 @@ func (a Agent) Do(ctx context.Context, q adminapi.Request, into any) error {
 	return nil
 }
 
+// Stream sends a request to the agent and calls f for each document of its response.
+func (a Agent) Stream(ctx context.Context, q adminapi.Request, f func(document []byte) error) error {
+	q.Socket, q.Dial = a.at, a.dial
+	if q.Server == "" {
+		q.Server, q.Hint = "agent", "start the agent of node "+a.Node
+	}
+	if err := q.Stream(ctx, f); err != nil {
+		return fmt.Errorf("node %s: %w", a.Node, err)
+	}
+	return nil
+}
+
 // Cluster is a cluster as a command sees it.
 type Cluster struct {
 	// Agents are those of all nodes. One that does not run is among them.

@@ -51,6 +51,26 @@ func (q Request) Do(ctx context.Context, into any) error {
 	timeout := cmp.Or(q.Timeout, defaultTimeout)
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	answer, err := q.send(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if err := q.refused(answer); err != nil {
+		return err
+	}
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
+	if err == nil && into != nil {
+		err = json.Unmarshal(b, into)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", q.Socket, err)
+	}
+	return nil
+}
+
+// send sends the request. The caller closes the body of the response.
+func (q Request) send(ctx context.Context) (*http.Response, error) {
 	client := &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -64,43 +84,44 @@ func (q Request) Do(ctx context.Context, into any) error {
 	if q.Body != nil {
 		b, err := json.Marshal(q.Body)
 		if err != nil {
-			return fmt.Errorf("request: %w", err)
+			return nil, fmt.Errorf("request: %w", err)
 		}
 		body = bytes.NewReader(b)
 	}
 	r, err := http.NewRequestWithContext(ctx, q.Method, "http://agent"+q.Path+"?"+q.Query.Encode(), body)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if q.Timeout > 0 {
-		r.Header.Set(timeoutHeader, timeout.String())
+		r.Header.Set(timeoutHeader, q.Timeout.String())
 	}
 	answer, err := client.Do(r)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
-		return q.noServer()
+		return nil, q.noServer()
 	case err != nil:
-		return fmt.Errorf("%s: %w", q.Socket, err)
+		return nil, fmt.Errorf("%s: %w", q.Socket, err)
 	}
-	defer func() { _ = answer.Body.Close() }()
-	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
-	if err == nil && answer.StatusCode == http.StatusNotFound { // the agent is not configured to do this
+	return answer, nil
+}
+
+// refused returns the error of a response that has one.
+func (q Request) refused(answer *http.Response) error {
+	switch answer.StatusCode {
+	case http.StatusOK:
+		return nil
+	case http.StatusNotFound: // the agent is not configured to do this
 		return q.noServer()
 	}
-	if err == nil && answer.StatusCode != http.StatusOK {
-		var refused Refusal
-		if json.Unmarshal(b, &refused) != nil || refused.Message == "" {
-			return fmt.Errorf("%s: %s", q.Socket, answer.Status)
-		}
-		return model.Errorf(refused.Code, refused.Hint, "%s", refused.Message)
-	}
-	if err == nil && into != nil {
-		err = json.Unmarshal(b, into)
-	}
+	b, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswer))
 	if err != nil {
 		return fmt.Errorf("%s: %w", q.Socket, err)
 	}
-	return nil
+	var refused Refusal
+	if json.Unmarshal(b, &refused) != nil || refused.Message == "" {
+		return fmt.Errorf("%s: %s", q.Socket, answer.Status)
+	}
+	return refused.error()
 }
 
 // ErrNoServer reports that no server on the socket handles the request.

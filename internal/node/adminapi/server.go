@@ -93,6 +93,9 @@ type Refusal struct {
 	Hint    string     `json:"hint,omitempty"`
 }
 
+// error returns the error as the server had it.
+func (r Refusal) error() error { return model.Errorf(r.Code, r.Hint, "%s", r.Message) }
+
 func refusal(err error) Refusal {
 	r := Refusal{Code: model.CodeInternal, Message: err.Error()}
 	var f *model.Error
@@ -152,6 +155,10 @@ func (r Routes) handler(log *slog.Logger) http.Handler {
 		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			extend(w, r)
 			all, err := guarded(answer, r, pattern, log)
+			if stream, ok := all.(Stream); ok && err == nil {
+				stream.serve(w, r, pattern, log)
+				return
+			}
 			w.Header().Set("Content-Type", "application/json")
 			if err != nil {
 				w.WriteHeader(http.StatusBadRequest)

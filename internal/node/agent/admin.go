@@ -8,9 +8,11 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/explainer"
 	"github.com/weft-net/weft/internal/node/migration"
+	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/tracer"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -34,6 +36,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	traces := &tracer.Tracer{Records: a.own.ledger, Log: a.cfg.Log}
 	defer func() { err = errors.Join(err, traces.Close()) }()
 	maps.Copy(routes, traces.Routes())
+	maps.Copy(routes, a.observer().Routes())
 	if a.enforcement.policy != nil {
 		maps.Copy(routes, a.enforcement.policy.Routes().Under(policy.Prefix))
 	}
@@ -58,6 +61,23 @@ func (a *agent) explainer() *explainer.Explainer {
 		}
 	}
 	return explainer.New(c)
+}
+
+// observer streams the node's flows for weft observe.
+func (a *agent) observer() *observer.Observer {
+	c := observer.Config{Node: a.cfg.Node, Records: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now}
+	if a.enforcement.policy != nil {
+		c.Policies = a.enforcement.policy
+	}
+	if a.data.facts != nil {
+		c.Nodes = func() []model.Node {
+			if cluster := a.data.facts.Cluster(); cluster != nil {
+				return cluster.Nodes
+			}
+			return nil
+		}
+	}
+	return observer.New(c)
 }
 
 // listenAdmin takes over the admin socket next to the CNI socket, and links it from the state directory. From then on

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/observer"
+)
+
+const (
+	// silence is how long an agent may send nothing; it sends a line every five seconds.
+	silence = 15 * time.Second
+	// answerTime is how long an agent may take for its first line.
+	answerTime = 5 * time.Second
+	// retryPause is the pause before an agent is asked again.
+	retryPause = 2 * time.Second
+	tick       = 200 * time.Millisecond
+	queueSize  = 4096 // lines of all agents
+)
+
+// merger merges the streams of agents.
+type merger struct {
+	directory *flow.Directory
+	errs      io.Writer
+	emit      func(flow.Record) error
+
+	waiting  []waiting
+	answered map[string]bool
+	failed   []error
+}
+
+// waiting is a flow that waits for earlier ones.
+type waiting struct {
+	flow.Record
+	since time.Time
+}
+
+// message is a line of an agent, or why there are no more.
+type message struct {
+	node string
+	flow.Line
+	err  error
+	over bool
+}
+
+// run merges until all streams end, or ctx.
+func (m *merger) run(ctx context.Context, c agents.Cluster, follow bool) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	messages := make(chan message, queueSize)
+	var streams sync.WaitGroup
+	for _, a := range c.Agents {
+		streams.Go(func() { read(ctx, a, follow, messages) })
+	}
+	ended := make(chan struct{})
+	go func() { streams.Wait(); close(ended) }()
+	defer func() { cancel(); drain(messages, ended) }()
+	m.answered = map[string]bool{}
+	ticks := time.NewTicker(tick)
+	defer ticks.Stop()
+	for left := len(c.Agents); left > 0; {
+		select {
+		case <-ctx.Done():
+			return m.flush(time.Time{})
+		case msg := <-messages:
+			if msg.over {
+				left--
+			}
+			m.take(msg)
+		case now := <-ticks.C:
+			if !follow {
+				continue // all at the end, sorted
+			}
+			if err := m.flush(now.Add(-mergeDelay)); err != nil {
+				return err
+			}
+		}
+	}
+	if len(m.answered) == 0 {
+		return errors.Join(m.failed...)
+	}
+	for _, err := range m.failed {
+		ui.Warn(m.errs, err)
+	}
+	return m.flush(time.Time{})
+}
+
+// drain waits until all streams have ended.
+func drain(messages <-chan message, ended <-chan struct{}) {
+	for {
+		select {
+		case <-messages:
+		case <-ended:
+			return
+		}
+	}
+}
+
+// read reads an agent's stream. With follow it is asked again when its stream ends, as by a restart of the agent.
+func read(ctx context.Context, a agents.Agent, follow bool, to chan<- message) {
+	send := func(m message) error {
+		m.node = a.Node
+		select {
+		case to <- m:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	q := adminapi.Request{
+		Method: http.MethodGet, Path: observer.RoutePath, Timeout: answerTime, Query: url.Values{
+			observer.ParameterFollow: {strconv.FormatBool(follow)}, observer.ParameterTracked: {strconv.FormatBool(!follow)},
+		},
+	}
+	if follow {
+		q.Timeout = silence
+	}
+	for {
+		err := a.Stream(ctx, q, func(document []byte) error {
+			var m message
+			if err := json.Unmarshal(document, &m.Line); err != nil {
+				return fmt.Errorf("node %s: %w", a.Node, err)
+			}
+			return send(m)
+		})
+		if !follow || ctx.Err() != nil {
+			_ = send(message{err: err, over: true}) // an error: there is no reader any more
+			return
+		}
+		if err == nil {
+			err = fmt.Errorf("node %s: %w", a.Node, errEnded)
+		}
+		if send(message{err: err}) != nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(retryPause):
+		}
+	}
+}
+
+// errEnded reports the end of a stream that should not end.
+var errEnded = errors.New("agent has ended the stream; asking again")
+
+// take handles a message.
+func (m *merger) take(msg message) {
+	switch {
+	case msg.err != nil:
+		if msg.over { // said at the end: alone, or with what others answered
+			m.failed = append(m.failed, msg.err)
+			return
+		}
+		ui.Warn(m.errs, msg.err)
+	case msg.Begin != nil:
+		m.answered[msg.node] = true
+		m.directory.AddNode(msg.Begin.Node, msg.Begin.Addrs...)
+		for _, note := range msg.Begin.Notes {
+			ui.Warn(m.errs, fmt.Errorf("node %s: %s", msg.Begin.Node, note))
+		}
+	case msg.Holder != nil:
+		m.directory.AddHolder(*msg.Holder)
+	case msg.Lost != nil:
+		_, _ = fmt.Fprintln(m.errs, msg.Lost.Text()) // nothing else can be done about stderr
+	case msg.Flow != nil:
+		m.waiting = append(m.waiting, waiting{*msg.Flow, time.Now()})
+	}
+}
+
+// flush emits the flows that have waited since before a time, in the order of their own times; a zero time is all.
+func (m *merger) flush(before time.Time) error {
+	due := len(m.waiting)
+	if !before.IsZero() {
+		due = 0
+		for due < len(m.waiting) && m.waiting[due].since.Before(before) {
+			due++
+		}
+	}
+	ready := m.waiting[:due]
+	slices.SortStableFunc(ready, func(a, b waiting) int { return a.Time.Compare(b.Time) })
+	for _, w := range ready {
+		m.directory.Complete(&w.Record)
+		if err := m.emit(w.Record); err != nil {
+			return err
+		}
+	}
+	m.waiting = slices.Clone(m.waiting[due:])
+	return nil
+}

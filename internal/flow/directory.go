@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flow
+
+import (
+	"net/netip"
+	"slices"
+	"time"
+)
+
+// Directory has the names of all nodes' addresses, over time: agents know only their own. It is not safe for concurrent
+// use.
+type Directory struct {
+	nodes    map[netip.Addr]string
+	services map[netip.Addr]string
+	held     map[address][]held // the oldest first
+}
+
+// address is an address of a network; "" is the cluster's.
+type address struct {
+	network string
+	addr    netip.Addr
+}
+
+// held is a holder from a time on; without a kind: none.
+type held struct {
+	from time.Time
+	Identity
+}
+
+// maxHeld is how many holders of an address are remembered.
+const maxHeld = 4
+
+// NewDirectory returns an empty directory.
+func NewDirectory() *Directory {
+	return &Directory{
+		nodes: map[netip.Addr]string{}, services: map[netip.Addr]string{}, held: map[address][]held{},
+	}
+}
+
+// AddNode adds addresses of a node, and AddService those of a Service (namespace/name).
+func (d *Directory) AddNode(name string, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		d.nodes[a] = name
+	}
+}
+
+// AddService adds addresses of a Service (namespace/name).
+func (d *Directory) AddService(name string, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		d.services[a] = name
+	}
+}
+
+// AddHolder adds a change that an agent reported.
+func (d *Directory) AddHolder(h Holder) {
+	at := address{h.Network, h.Addr}
+	next := held{from: h.Time}
+	if h.Identity != nil {
+		next.Identity = *h.Identity
+	}
+	all := d.held[at]
+	if n := len(all); n > 0 && all[n-1].Identity == next.Identity {
+		return
+	}
+	// A VM that has migrated is announced by its new node, and after that the old one reports that it is gone.
+	if n := len(all); n > 0 && h.Identity == nil && next.from.Before(all[n-1].from) {
+		return
+	}
+	all = append(all, next)
+	d.held[at] = all[max(0, len(all)-maxHeld):]
+}
+
+// Lookup returns what held an address at a time: in the network, else in the cluster's.
+func (d *Directory) Lookup(network string, a netip.Addr, at time.Time) (Identity, bool) {
+	for _, n := range []string{network, ""} {
+		if id, ok := d.at(address{n, a}, at); ok {
+			return id, true
+		}
+	}
+	if name := d.services[a]; name != "" {
+		return Identity{Kind: ServiceEnd, Name: name}, true
+	}
+	if name := d.nodes[a]; name != "" {
+		return Identity{Kind: NodeEnd, Name: name, Node: name}, true
+	}
+	return Identity{}, false
+}
+
+// at returns the last holder that the address had at a time. Before the first one that is known it is that one.
+func (d *Directory) at(p address, at time.Time) (Identity, bool) {
+	all := d.held[p]
+	for _, h := range slices.Backward(all) {
+		if !h.from.After(at) && h.Kind != "" {
+			return h.Identity, true
+		}
+	}
+	for _, h := range all {
+		if h.Kind != "" {
+			return h.Identity, true
+		}
+	}
+	return Identity{}, false
+}
+
+// Complete names the ends of a flow that its node did not know.
+func (d *Directory) Complete(r *Record) {
+	network := r.From.Network
+	if network == "" {
+		network = r.To.Network
+	}
+	for _, e := range []*Endpoint{&r.From, &r.To, r.Via} {
+		if e == nil || e.Kind != OutsideEnd {
+			continue
+		}
+		if id, ok := d.Lookup(network, e.Addr, r.Time); ok {
+			e.Identity = id
+		}
+	}
+}

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observer
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/flow"
+)
+
+// place is an address of a network; "" is the cluster's.
+type place struct {
+	network string
+	addr    netip.Addr
+}
+
+// holders are the addresses of this node's endpoints. The last holder of an address keeps its name until there is another
+// one: the events of its connections come after it is gone. It is not safe for concurrent use.
+type holders struct {
+	now map[place]flow.Identity
+	// past are those that are gone, with the order in which they went.
+	past  map[place]flow.Identity
+	order []place
+}
+
+// maxPast is how many past holders are kept.
+const maxPast = 4096
+
+func newHolders() *holders {
+	return &holders{now: map[place]flow.Identity{}, past: map[place]flow.Identity{}}
+}
+
+// set replaces the holders by those of records, and returns the changes.
+func (h *holders) set(node string, records []attach.Record, at time.Time) []flow.Holder {
+	next := map[place]flow.Identity{}
+	for _, rec := range records {
+		end, ok := rec.Endpoint()
+		if !ok || rec.Standby {
+			continue
+		}
+		id := flow.Identity{Kind: flow.PodEnd, Name: end.Pod.String(), Node: node, Network: end.Network}
+		if end.VM || end.Tap {
+			id.Kind, id.Pod = flow.VMEnd, id.Name
+			if vm := rec.Request.VM(); vm != nil {
+				id.Name = vm.Namespace + "/" + vm.Name
+			}
+		}
+		for _, a := range end.Addrs {
+			next[place{end.Network, a}] = id
+		}
+	}
+	var changes []flow.Holder
+	for p, id := range h.now {
+		if _, stays := next[p]; !stays {
+			h.past[p], h.order = id, append(h.order, p)
+			changes = append(changes, flow.Holder{Time: at, Addr: p.addr, Network: p.network})
+		}
+	}
+	for p, id := range next {
+		if h.now[p] != id {
+			changes = append(changes, flow.Holder{Time: at, Addr: p.addr, Network: p.network, Identity: &id})
+		}
+	}
+	if gone := len(h.order) - maxPast; gone > 0 {
+		for _, p := range h.order[:gone] {
+			delete(h.past, p)
+		}
+		h.order = slices.Clone(h.order[gone:])
+	}
+	h.now = next
+	slices.SortFunc(changes, compareHolders)
+	return changes
+}
+
+// all returns the current holders.
+func (h *holders) all(at time.Time) []flow.Holder {
+	out := make([]flow.Holder, 0, len(h.now))
+	for p, id := range maps.All(h.now) {
+		out = append(out, flow.Holder{Time: at, Addr: p.addr, Network: p.network, Identity: &id})
+	}
+	slices.SortFunc(out, compareHolders)
+	return out
+}
+
+func compareHolders(a, b flow.Holder) int {
+	if c := strings.Compare(a.Network, b.Network); c != 0 {
+		return c
+	}
+	return a.Addr.Compare(b.Addr)
+}
+
+// of returns the holder of an address: in the network, else in the cluster's, else in any.
+func (h *holders) of(network string, addr netip.Addr) (flow.Identity, bool) {
+	for _, known := range []map[place]flow.Identity{h.now, h.past} {
+		for _, n := range []string{network, ""} {
+			if id, ok := known[place{n, addr}]; ok {
+				return id, true
+			}
+		}
+		for p, id := range known {
+			if p.addr == addr {
+				return id, true
+			}
+		}
+	}
+	return flow.Identity{}, false
+}

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observer
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/policy"
+	compiled "github.com/weft-net/weft/internal/plan/policy"
+)
+
+// errStopped ends streams whose source ended, errSlow those whose reader is too slow.
+var (
+	errStopped = errors.New("events of connection tracking are not received any more")
+	errSlow    = errors.New("stream is not read in time")
+)
+
+// names turns events into flows. It is not safe for concurrent use.
+type names struct {
+	cfg     Config
+	own     []netip.Addr // of the node
+	nodes   map[netip.Addr]string
+	holders *holders
+	version uint64 // of the records
+	known   bool   // the records were read
+}
+
+func newNames(cfg Config, own []netip.Addr) *names {
+	n := &names{cfg: cfg, own: own, nodes: map[netip.Addr]string{}, holders: newHolders()}
+	if cfg.Nodes != nil {
+		for _, node := range cfg.Nodes() {
+			for _, a := range node.Addrs {
+				n.nodes[a] = node.Name
+			}
+			if node.Published != nil {
+				for _, a := range node.Published.Addrs {
+					n.nodes[a] = node.Name
+				}
+			}
+		}
+	}
+	for _, a := range own {
+		n.nodes[a] = cfg.Node
+	}
+	return n
+}
+
+// refresh follows changes of the records, and returns them.
+func (n *names) refresh() []flow.Line {
+	v := n.cfg.Records.Version()
+	if n.known && v == n.version {
+		return nil
+	}
+	records, err := n.cfg.Records.List() // some may be unreadable
+	if err != nil {
+		n.cfg.Log.Warn("names of some endpoints are not known", "err", err)
+	}
+	n.version, n.known = v, true
+	var out []flow.Line
+	for _, h := range n.holders.set(n.cfg.Node, records, n.cfg.Now()) {
+		out = append(out, flow.Line{Holder: &h})
+	}
+	return out
+}
+
+// endpoint names an end of a connection; here reports an endpoint of this node.
+func (n *names) endpoint(at netip.AddrPort, network string) (e flow.Endpoint, here bool) {
+	e = flow.Endpoint{Addr: at.Addr(), Port: at.Port()}
+	if id, ok := n.holders.of(network, at.Addr()); ok {
+		e.Identity = id
+		return e, true
+	}
+	e.Kind = flow.OutsideEnd
+	switch node := n.nodes[at.Addr()]; {
+	case node != "":
+		e.Kind, e.Name, e.Node = flow.NodeEnd, node, node
+	case at.Addr().IsLoopback():
+		e.Kind, e.Name, e.Node = flow.NodeEnd, n.cfg.Node, n.cfg.Node
+	}
+	return e, false
+}
+
+// connection returns the flow of an event.
+func (n *names) connection(e conntrack.Event) flow.Record {
+	r := flow.Record{
+		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Kind(e.Kind), Protocol: flow.Protocol(e.Proto), Verdict: flow.Allowed,
+	}
+	n.ends(&r, e.Src, e.ReplySrc, "")
+	if e.Dst != e.ReplySrc {
+		via, _ := n.endpoint(e.Dst, "")
+		r.Via = &via
+	}
+	if e.ReplyDst != e.Src {
+		r.Masquerade = &e.ReplyDst
+	}
+	if e.Counted {
+		r.Forth, r.Back = &flow.Counters{}, &flow.Counters{}
+		*r.Forth, *r.Back = flow.Counters(e.Orig), flow.Counters(e.Reply)
+	}
+	if e.Kind != conntrack.End { // what decided was reported when it began
+		n.decide(&r)
+	}
+	return r
+}
+
+// ends names the ends, and the direction between them.
+func (n *names) ends(r *flow.Record, from, to netip.AddrPort, network string) {
+	var fromHere, toHere bool
+	r.From, fromHere = n.endpoint(from, network)
+	r.To, toHere = n.endpoint(to, network)
+	switch {
+	case fromHere && toHere:
+		r.Direction = flow.Local
+	case fromHere:
+		r.Direction = flow.Egress
+	case toHere:
+		r.Direction = flow.Ingress
+	default:
+		r.Direction = flow.Transit
+	}
+}
+
+// decide adds what policies decide.
+func (n *names) decide(r *flow.Record) {
+	if n.cfg.Policies == nil || r.Direction == flow.Transit {
+		return
+	}
+	network := r.From.Network
+	if r.Direction == flow.Ingress {
+		network = r.To.Network
+	}
+	f := compiled.Flow{Src: r.From.Addr, Dst: r.To.Addr}
+	switch r.Protocol {
+	case "tcp", "udp", "sctp":
+		f.Protocol = model.Protocol(strings.ToUpper(r.Protocol))
+		f.SrcPort, f.DstPort = r.From.Port, r.To.Port
+	}
+	sides, known := n.cfg.Policies.Decide(network, f)
+	if !known {
+		r.Reason = "policies are not known yet"
+	}
+	for _, s := range sides {
+		r.Decisions = append(r.Decisions, flow.Decision{
+			Direction: s.Direction, Allowed: s.Allowed, Policies: s.Decided, Rule: s.Rule,
+		})
+		if !s.Allowed {
+			r.Verdict = flow.DeniedVerdict
+		}
+	}
+}
+
+// denied returns the flow of a denied packet.
+func (n *names) denied(p policy.DeniedPacket) flow.Record {
+	r := flow.Record{
+		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Denied, Protocol: flow.Protocol(p.Proto),
+		Verdict:   flow.DeniedVerdict,
+		Decisions: []flow.Decision{{Direction: p.Direction, Policies: p.Policies, Rule: -1}},
+	}
+	n.ends(&r, p.From, p.To, p.Network)
+	return r
+}

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observer_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/kernel/nflog"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/observer"
+	"github.com/weft-net/weft/internal/node/policy"
+	compiled "github.com/weft-net/weft/internal/plan/policy"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// records are attachments that a test changes.
+type records struct {
+	mu      sync.Mutex
+	version uint64
+	all     []attach.Record
+}
+
+func (r *records) List() ([]attach.Record, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all, nil
+}
+
+func (r *records) Version() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.version
+}
+
+// set replaces them by pods with an address each.
+func (r *records) set(pods map[string]string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all = nil
+	r.version++
+	for pod, addr := range pods {
+		namespace, name, _ := strings.Cut(pod, "/")
+		r.all = append(r.all, attach.Record{
+			Stage: attach.Done,
+			Request: model.Request{
+				Network: "weft", ContainerID: name, IfName: "eth0",
+				Args: [][2]string{{"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}},
+			},
+			Result: &model.Result{IPs: []model.IP{{Address: netip.PrefixFrom(netip.MustParseAddr(addr), 32)}}},
+		})
+	}
+}
+
+// policies allow what one policy allows.
+type policies struct {
+	mu     sync.Mutex
+	denied func(policy.DeniedPacket)
+}
+
+var shopPolicy = model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}
+
+func (*policies) Decide(_ string, f compiled.Flow) ([]compiled.Side, bool) {
+	return []compiled.Side{{
+		Direction: "ingress", Local: true, Allowed: f.DstPort != 99, Decided: []model.PolicyKey{shopPolicy}, Rule: 2,
+	}}, true
+}
+
+func (*policies) LogsDenied() bool { return true }
+
+func (p *policies) ObserveDenied(f func(policy.DeniedPacket)) func() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.denied = f
+	return func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.denied = nil
+	}
+}
+
+// node is a node that is observed by its admin socket.
+type node struct {
+	ns       *netns.NS
+	records  *records
+	policies *policies
+	socket   string
+}
+
+func newNode(t *testing.T) *node {
+	t.Helper()
+	n := &node{
+		ns: nettest.NS(t, "n"), records: &records{}, policies: &policies{}, socket: filepath.Join(t.TempDir(), "s"),
+	}
+	nettest.Run(t, n.ns, "ip", "link", "set", "lo", "up")
+	nettest.Run(t, n.ns, "ip", "addr", "add", "10.0.0.1/32", "dev", "lo")
+	for _, a := range []string{"10.42.1.2", "10.42.1.3"} {
+		nettest.Run(t, n.ns, "ip", "addr", "add", a+"/32", "dev", "lo", "scope", "link")
+	}
+	if out, err := nettest.Try(n.ns, "nft", "add table ip t; "+
+		"add chain ip t c { type nat hook output priority -100; }; "+
+		"add rule ip t c ip daddr 10.96.0.7 udp dport 53 dnat to 10.42.1.3:5353"); err != nil {
+		nettest.Skip(t, "the kernel has no NAT: "+out)
+	}
+	nettest.Run(t, n.ns, "ip", "route", "add", "10.96.0.0/16", "dev", "lo")
+	o := observer.New(observer.Config{
+		Node: "node1", Records: n.records, Policies: n.policies, NS: n.ns, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	l, err := adminapi.Listen(n.socket, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- o.Routes().ServeOn(ctx, l, slog.New(slog.DiscardHandler)) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return n
+}
+
+// reader reads a stream.
+type reader struct {
+	t     *testing.T
+	lines chan flow.Line
+	stop  func()
+	done  chan error
+}
+
+func (n *node) follow(t *testing.T) *reader {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	r := &reader{t, make(chan flow.Line, 100000), stop, make(chan error, 1)}
+	go func() {
+		q := adminapi.Request{Socket: n.socket, Method: "GET", Path: observer.RoutePath, Query: map[string][]string{
+			observer.ParameterFollow: {"true"}, observer.ParameterTracked: {"true"},
+		}}
+		r.done <- q.Stream(ctx, func(document []byte) error {
+			var l flow.Line
+			if err := json.Unmarshal(document, &l); err != nil {
+				return err
+			}
+			r.lines <- l
+			return nil
+		})
+	}()
+	t.Cleanup(func() { stop() })
+	return r
+}
+
+// next returns the next line that is wanted.
+func (r *reader) next(what string, wanted func(flow.Line) bool) flow.Line {
+	r.t.Helper()
+	for late := time.After(30 * time.Second); ; {
+		select {
+		case l := <-r.lines:
+			if wanted(l) {
+				return l
+			}
+		case err := <-r.done:
+			r.t.Fatalf("stream ended before %s: %v", what, err)
+		case <-late:
+			r.t.Fatalf("no line: %s", what)
+		}
+	}
+}
+
+func (r *reader) flow(what string, wanted func(flow.Record) bool) flow.Record {
+	r.t.Helper()
+	return *r.next(what, func(l flow.Line) bool { return l.Flow != nil && wanted(*l.Flow) }).Flow
+}
+
+func (r *reader) begun() { r.next("live", func(l flow.Line) bool { return l.Known }) }
+
+// send sends datagrams, each from another port.
+func (n *node) send(t *testing.T, from, to string, first, count int) {
+	t.Helper()
+	err := n.ns.Do(func() error {
+		for i := range count {
+			local := &net.UDPAddr{IP: net.ParseIP(from), Port: first + i}
+			c, err := (&net.Dialer{LocalAddr: local}).Dial("udp", to)
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x"))
+			if err := errors.Join(err, c.Close()); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sockets returns how many netfilter sockets are open in the node's namespace.
+func (n *node) sockets(t *testing.T) (count int) {
+	t.Helper()
+	for line := range strings.Lines(nettest.Run(t, n.ns, "cat", "/proc/net/netlink")) {
+		if f := strings.Fields(line); len(f) > 2 && f[1] == "12" && f[2] != "0" { // of netfilter, and not the kernel's
+			count++
+		}
+	}
+	return count
+}
+
+// A flow has the names that its ends have at that time, the Service, and what policies decided.
+func TestFlows(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t)
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	r := n.follow(t)
+	defer func() { r.stop(); <-r.done }()
+	begin := r.next("beginning", func(l flow.Line) bool { return l.Begin != nil }).Begin
+	if begin.Node != "node1" || len(begin.Addrs) == 0 {
+		t.Errorf("%+v", begin)
+	}
+	r.next("holder", func(l flow.Line) bool {
+		return l.Holder != nil && l.Holder.Addr == netip.MustParseAddr("10.42.1.3") && l.Holder.Identity.Name == "shop/db"
+	})
+	r.begun()
+	n.send(t, "10.42.1.2", "10.96.0.7:53", 4000, 1)
+	f := r.flow("service", func(f flow.Record) bool { return f.From.Port == 4000 })
+	if f.From.Name != "shop/web" || f.To.Name != "shop/db" || f.To.Port != 5353 || f.Via == nil ||
+		f.Via.Addr.String() != "10.96.0.7" || f.Direction != flow.Local || f.Verdict != flow.Allowed ||
+		f.Kind != flow.New || f.Protocol != "udp" {
+		t.Errorf("%+v", f)
+	}
+	if len(f.Decisions) != 1 || f.Decisions[0].Rule != 2 || f.Decisions[0].Policies[0] != shopPolicy {
+		t.Errorf("decisions %+v", f.Decisions)
+	}
+	// The address is used again.
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/next": "10.42.1.3"})
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 4001, 1)
+	if f := r.flow("new holder", func(f flow.Record) bool { return f.From.Port == 4001 }); f.To.Name != "shop/next" {
+		t.Errorf("%+v", f.To)
+	}
+	// A pod that is gone keeps its name, as for the end of its connections.
+	n.records.set(map[string]string{"shop/web": "10.42.1.2"})
+	n.send(t, "10.42.1.3", "10.42.1.2:80", 4002, 1)
+	f = r.flow("holder that is gone", func(f flow.Record) bool { return f.From.Port == 4002 })
+	if f.From.Name != "shop/next" || f.To.Name != "shop/web" {
+		t.Errorf("%+v", f)
+	}
+	n.policies.denied(policy.DeniedPacket{
+		Packet: nflog.Packet{
+			Proto: 6, From: netip.MustParseAddrPort("192.0.2.9:7"), To: netip.MustParseAddrPort("10.42.1.2:80"),
+		},
+		Direction: "ingress", Policies: []model.PolicyKey{shopPolicy},
+	})
+	f = r.flow("denial", func(f flow.Record) bool { return f.Kind == flow.Denied })
+	if f.Verdict != flow.DeniedVerdict || f.From.Kind != flow.OutsideEnd || f.To.Name != "shop/web" ||
+		f.Decisions[0].Policies[0] != shopPolicy {
+		t.Errorf("%+v", f)
+	}
+	// What is there already begins another stream.
+	second := n.follow(t)
+	defer func() { second.stop(); <-second.done }()
+	second.flow("tracked", func(f flow.Record) bool { return f.Kind == flow.Tracked && f.From.Port == 4001 })
+}
+
+// Without a stream nothing is open, and policies' denials are not observed.
+func TestOff(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t)
+	rules := nettest.Run(t, n.ns, "nft", "list", "ruleset")
+	if got := n.sockets(t); got != 0 {
+		t.Errorf("%d sockets before", got)
+	}
+	first, second := n.follow(t), n.follow(t)
+	first.begun()
+	second.begun()
+	if got := n.sockets(t); got != 2 {
+		t.Errorf("%d sockets for two streams, want 2", got)
+	}
+	first.stop()
+	<-first.done
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 4000, 1)
+	second.flow("flow of the other stream", func(f flow.Record) bool { return f.From.Port == 4000 })
+	second.stop()
+	<-second.done
+	for end := time.Now().Add(30 * time.Second); n.sockets(t) > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("sockets are left")
+		}
+	}
+	n.policies.mu.Lock()
+	defer n.policies.mu.Unlock()
+	if n.policies.denied != nil {
+		t.Error("denials are observed still")
+	}
+	if now := nettest.Run(t, n.ns, "nft", "list", "ruleset"); now != rules {
+		t.Errorf("rules were changed: %s", now)
+	}
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observer
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/node/adminapi"
+)
+
+const (
+	// queueSize is how many lines wait for the reader of a stream, and reserved how many of these are no flows.
+	queueSize, reserved = 8192, 512
+	// lossPeriod is the time between two lines about lost flows, and alivePeriod between lines without any content.
+	lossPeriod, alivePeriod = time.Second, 5 * time.Second
+)
+
+// stream is one reader.
+type stream struct {
+	source  *source
+	begin   flow.Line
+	holders []flow.Holder
+	queue   chan flow.Line
+	dropped atomic.Uint64 // flows that the queue had no room for
+	broken  atomic.Bool   // a line is missing that is not a flow
+	// reported are the lost flows that the reader knows of.
+	reported flow.Lost
+}
+
+func newStream(s *source) *stream {
+	out := &stream{source: s, queue: make(chan flow.Line, queueSize)}
+	out.reported.New, out.reported.End = s.lost()
+	return out
+}
+
+// put queues a line. A flow is counted as lost if there is no room. Other lines are few, and the names of what follows
+// depend on them: without room for one of them, which is kept free for them, the stream ends.
+func (s *stream) put(l flow.Line) {
+	if l.Flow != nil && len(s.queue) >= queueSize-reserved {
+		s.dropped.Add(1)
+		return
+	}
+	select {
+	case s.queue <- l:
+	default:
+		s.broken.Store(true)
+	}
+}
+
+// loss returns the flows that were lost since the last call, or nil.
+func (s *stream) loss(node string, now time.Time) *flow.Lost {
+	sum := flow.Lost{Queue: s.dropped.Load()}
+	sum.New, sum.End = s.source.lost()
+	lost := flow.Lost{
+		Time: now, Node: node,
+		New: sum.New - s.reported.New, End: sum.End - s.reported.End, Queue: sum.Queue - s.reported.Queue,
+	}
+	s.reported = sum
+	if lost.Sum() == 0 {
+		return nil
+	}
+	return &lost
+}
+
+// query is what a reader asks for.
+type query struct{ follow, tracked bool }
+
+// stream serves one reader: the addresses of this node's endpoints, the connections that are tracked now, and each event
+// from then on, as far as they are asked for.
+func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) error {
+	s, err := o.open()
+	if err != nil {
+		return err
+	}
+	defer o.close(s)
+	if err := lines.Send(s.begin); err != nil {
+		return err
+	}
+	for _, h := range s.holders {
+		if err := lines.Send(flow.Line{Holder: &h}); err != nil {
+			return err
+		}
+	}
+	if q.tracked {
+		if err := o.dump(lines); err != nil {
+			return err
+		}
+	}
+	if err := lines.Send(flow.Line{Known: true}); err != nil || !q.follow {
+		return err
+	}
+	return o.follow(ctx, s, lines)
+}
+
+// dump sends the connections that are tracked now.
+func (o *Observer) dump(lines *adminapi.Lines) error {
+	var failed error
+	err := conntrack.Dump(o.cfg.NS, func(e conntrack.Event) {
+		if failed != nil {
+			return
+		}
+		o.mu.Lock()
+		r := o.names.connection(e)
+		o.mu.Unlock()
+		failed = lines.Send(flow.Line{Flow: &r})
+	})
+	if failed != nil {
+		return failed
+	}
+	return err
+}
+
+// follow sends events until ctx ends.
+func (o *Observer) follow(ctx context.Context, s *stream, lines *adminapi.Lines) error {
+	loss, alive := time.NewTicker(lossPeriod), time.NewTicker(alivePeriod)
+	defer loss.Stop()
+	defer alive.Stop()
+	for {
+		if len(s.queue) == 0 {
+			if err := lines.Flush(); err != nil {
+				return err
+			}
+		}
+		var l flow.Line
+		select {
+		case <-ctx.Done():
+			return nil
+		case l = <-s.queue:
+		case <-alive.C:
+		case <-loss.C:
+			if l.Lost = s.loss(o.cfg.Node, o.cfg.Now()); l.Lost == nil {
+				continue
+			}
+		case <-s.source.events.Done():
+			return errStopped
+		}
+		if s.broken.Load() {
+			return errSlow
+		}
+		if err := lines.Send(l); err != nil {
+			return err
+		}
+	}
+}
