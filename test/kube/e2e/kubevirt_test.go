@@ -14,6 +14,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -196,7 +197,7 @@ type vmi struct {
 			Name, IPAddress string
 			IPAddresses     []string
 		}
-		MigrationState struct{ TargetPod, TargetNode, SourcePod string }
+		MigrationState struct{ TargetPod, TargetNode, SourcePod, MigrationPolicyName string }
 	}
 }
 
@@ -455,6 +456,9 @@ func (c kubeVirtCluster) guest(ns, vm, command string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "../cluster", "exec", "--name", c.name, "control", c.virtctl, "console", "-n", ns, vm)
+	// virtctl is a child of the script, and would hold the console for good: the guest does not reply to what arrives before it listens.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	return runOnConsole(cmd, command)
 }
 
