@@ -21,6 +21,7 @@
 # make e2e     weft in a real Kubernetes of two nodes, which is built once, 10 to 20 minutes (root)
 # make e2e-upstream   Kubernetes' own specs of [sig-network] there, and a table of what passes; FOCUS='… …' chooses (root)
 # make e2e-kubevirt   a whole KubeVirt on weft in a real Kubernetes: VMs by its bindings, policy, live migration; its source is KUBEVIRT_SOURCE; it is built once, 10 to 30 minutes (root)
+# make e2e-kubevirt-functional   KubeVirt's own functional tests of its network there, and a table of what passes; FOCUS='… …' chooses (root)
 # make takeover   weft takes over a cluster in which Calico's own programs serve; they are built once, 10 to 30 minutes (root)
 # make bench   weft compared with the reference plugins (root)
 
@@ -47,7 +48,7 @@ IMAGE_ARCHS ?= amd64 arm64
 IMAGE_TIME  ?= $(shell git log -1 --format=%ct 2>/dev/null || echo 0)
 IMAGE_DIR   ?= bin
 
-.PHONY: all help build links image docs release test test-e2e test-load test-upgrade cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-upstream takeover bench clean deps peers
+.PHONY: all help build links image docs release test test-e2e test-load test-upgrade cover test-race test-vm test-hostile truth-kubevirt lint lint-lite outliers generate demo e2e e2e-kubevirt e2e-kubevirt-functional e2e-upstream takeover bench clean deps peers
 
 all: build
 
@@ -208,6 +209,13 @@ e2e-kubevirt: image-here build
 	bin/weft vm image --archive bin/weft-guest.tar
 	@if CACHE=$(CACHE) test/kube/kubevirt/build.sh; then \
 	  CACHE=$(CACHE) WEFT_KUBEVIRT_DIR=$$(CACHE=$(CACHE) test/kube/kubevirt/build.sh --where) $(GO) test -count=1 -v -timeout 60m -run 'TestKubeVirt$(if $(RUN:.=),/$(RUN))' ./test/kube/e2e; \
+	else echo "make: SKIPPED: KubeVirt cannot be built here: say by KUBEVIRT_SOURCE where its repository is"; fi
+
+e2e-kubevirt-functional: image-here
+	@test/deps.sh kube
+	@test/deps.sh kubevirt
+	@test/kube/build.sh
+	@if CACHE=$(CACHE) test/kube/kubevirt/build.sh; then CACHE=$(CACHE) test/kube/kubevirt/functional/run.sh $(FOCUS); \
 	else echo "make: SKIPPED: KubeVirt cannot be built here: say by KUBEVIRT_SOURCE where its repository is"; fi
 
 # CALICO_SOURCE is a repository of Calico's, a URL or a directory.

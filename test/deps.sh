@@ -87,6 +87,8 @@ kubevirt)
 	need pkg-config pkg-config
 	need mmdebstrap mmdebstrap
 	need git git
+	need xorriso xorriso # disks of the guests of its functional tests
+	need cpio cpio
 	;;
 *)
 	echo "deps: '$want' is no target (give demo, test, race, bench, vm, kube or kubevirt)" >&2

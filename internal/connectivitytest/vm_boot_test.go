@@ -4,11 +4,13 @@ package connectivitytest
 
 import (
 	"encoding/json"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // The bindings are those of KubeVirt's object: its own, unless bridge is forbidden, and registered plugins.
@@ -56,6 +58,31 @@ func TestVMManifest(t *testing.T) {
 					t.Errorf("lab %v, %s: %s: want %v\n%s", lab, name, text, there, b)
 				}
 			}
+		}
+	}
+}
+
+// TestConnect: a guest is asked only by addresses that it can answer: KubeVirt advertises no route to one behind masquerade.
+func TestConnect(t *testing.T) {
+	both := []netip.Addr{netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("fd00::2")}
+	for _, one := range []struct {
+		nic, binding string
+		lab          bool
+		addrs        int
+	}{
+		{`{"masquerade": {}}`, "masquerade", false, 1},
+		{`{"masquerade": {}}`, "masquerade", true, 2},
+		{`{"bridge": {}}`, "bridge", true, 1},
+		{`{"binding": {"name": "weft-direct"}}`, "weft-direct", false, 2},
+	} {
+		var fields vmFields
+		text := `{"spec": {"domain": {"devices": {"interfaces": [` + one.nic + `]}}}}`
+		if err := json.Unmarshal([]byte(text), &fields); err != nil {
+			t.Fatal(err)
+		}
+		v := vm{Pod: model.Pod{IPs: both}}
+		if fields.connect(&v, one.lab); v.binding != one.binding || len(v.IPs) != one.addrs || v.why != "" {
+			t.Errorf("%s, lab %v: %s by %s (%s), want %s by %d addresses", one.nic, one.lab, v.binding, v.IPs, v.why, one.binding, one.addrs)
 		}
 	}
 }

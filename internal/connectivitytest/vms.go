@@ -172,22 +172,31 @@ func (f *fixture) readBinding(ctx context.Context, v *vm, name string) error {
 		v.why = "it does not run in pod " + v.Pod.Name
 		return nil
 	}
-	all := fields.Spec.Domain.Devices.Interfaces
+	fields.connect(v, f.cluster.Lab())
+	return nil
+}
+
+// connect reads the binding, and which of the pod's addresses the guest answers. No guest of a bridge gets an IPv6 address.
+// A guest behind KubeVirt's masquerade gets one, but no router advertisement: unless it configures a route itself, it
+// cannot answer. weft's masquerade, in a lab, advertises itself.
+func (f vmFields) connect(v *vm, lab bool) {
+	only4 := func() { v.IPs = slices.DeleteFunc(slices.Clone(v.IPs), netip.Addr.Is6) }
+	all := f.Spec.Domain.Devices.Interfaces
 	switch {
-	case len(all) == 0: // KubeVirt's default
-		v.binding = "masquerade"
-	case all[0].Bridge != nil: // the guest gets no IPv6 address
+	case len(all) > 0 && all[0].Bridge != nil:
 		v.binding = "bridge"
-		v.IPs = slices.DeleteFunc(slices.Clone(v.IPs), netip.Addr.Is6)
-	case all[0].Masquerade != nil:
+		only4()
+	case len(all) == 0 || all[0].Masquerade != nil: // masquerade is KubeVirt's default
 		v.binding = "masquerade"
-		if len(all[0].Ports) > 0 {
+		if !lab {
+			only4()
+		}
+		if len(all) > 0 && len(all[0].Ports) > 0 {
 			v.why = "it forwards only some ports"
 		}
 	default:
 		v.binding = all[0].Binding.Name
 	}
-	return nil
 }
 
 // instance reads a VirtualMachineInstance.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command table writes the results of Kubernetes' specs as a table, from their JUnit reports.
+// Command table writes the results of Kubernetes' specs, or of another project's, as a table, from their JUnit reports.
 //
-//	table [-network NAME] [-reasons FILE] REPORT...
+//	table [-network NAME] [-suite NAME] [-reasons FILE] [-not-applicable FILE] REPORT...
 package main
 
 import (
@@ -20,9 +20,11 @@ import (
 
 func main() {
 	network := flag.String("network", "weft", "the `NAME` of the network that was tested")
+	suite := flag.String("suite", "Kubernetes' [sig-network]", "the `NAME` of the suite")
 	file := flag.String("reasons", "", "the `FILE` that explains failures: a part of a spec's name, a tab, the reason")
+	none := flag.String("not-applicable", "", "the `FILE` that says, in that form, why specs that no run chose do not apply")
 	flag.Parse()
-	if err := run(os.Stdout, *network, *file, flag.Args()); err != nil {
+	if err := run(os.Stdout, *network, *suite, *file, *none, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "table:", err)
 		os.Exit(1)
 	}
@@ -54,13 +56,14 @@ type failure struct {
 // reason is the known reason of a failure.
 type reason struct{ part, text string }
 
-func run(w io.Writer, network, file string, reports []string) error {
-	var reasons []reason
-	if file != "" {
-		var err error
-		if reasons, err = read(file); err != nil {
-			return err
-		}
+func run(w io.Writer, network, suite, file, none string, reports []string) error {
+	reasons, err := read(file)
+	if err != nil {
+		return err
+	}
+	not, err := read(none)
+	if err != nil {
+		return err
 	}
 	var all []spec
 	for _, path := range reports {
@@ -74,11 +77,14 @@ func run(w io.Writer, network, file string, reports []string) error {
 		}
 		all = append(all, r.Cases...)
 	}
-	return table(w, all, network, reasons)
+	return table(w, all, network, suite, reasons, not)
 }
 
-// read reads the reasons. Lines that begin with # are comments.
+// read reads the reasons; "" has none. Lines that begin with # are comments.
 func read(file string) ([]reason, error) {
+	if file == "" {
+		return nil, nil
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return nil, err
@@ -106,10 +112,17 @@ var notSpec = regexp.MustCompile(
 // labels matches the labels after a spec's name.
 var labels = regexp.MustCompile(` \[sig-network[^]]*\]$`)
 
-func table(w io.Writer, all []spec, network string, reasons []reason) error {
-	ran := slices.DeleteFunc(all, func(s spec) bool {
-		return s.Status == "skipped" || s.Failure == nil && notSpec.MatchString(s.Name)
-	})
+func table(w io.Writer, all []spec, network, suite string, reasons, not []reason) error {
+	var ran, rest []spec
+	listed := map[string]bool{}
+	for _, s := range all {
+		switch {
+		case s.Status != "skipped" && (s.Failure != nil || !notSpec.MatchString(s.Name)):
+			ran = append(ran, s)
+		case s.Status == "skipped" && because(s, not) != "" && !listed[s.Name]: // in the report of each run
+			rest, listed[s.Name] = append(rest, s), true
+		}
+	}
 	slices.SortStableFunc(ran, func(a, b spec) int {
 		return cmp.Or(strings.Compare(a.first(), b.first()), cmp.Compare(a.Name, b.Name))
 	})
@@ -119,18 +132,41 @@ func table(w io.Writer, all []spec, network string, reasons []reason) error {
 			passed++
 		}
 	}
-	fmt.Fprintf(
-		w, "%s: %d specs of Kubernetes' [sig-network] passed, %d failed.\n\n| spec | | s | why |\n|---|---|---|---|\n",
-		network, passed, len(ran)-passed,
-	)
+	fmt.Fprintf(w, "%s: %d specs of %s passed, %d failed", network, passed, suite, len(ran)-passed)
+	if len(rest) > 0 {
+		fmt.Fprintf(w, ", %d do not apply", len(rest))
+	}
+	if _, err := fmt.Fprint(w, ".\n\n| spec | | s | why |\n|---|---|---|---|\n"); err != nil {
+		return err
+	}
 	for _, s := range ran {
-		name := strings.TrimPrefix(labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), ""), "[sig-network] ")
-		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(name), s.Status, s.Seconds,
+		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(s.short()), s.Status, s.Seconds,
 			cell(why(s, reasons))); err != nil {
 			return err
 		}
 	}
+	slices.SortStableFunc(rest, func(a, b spec) int { return cmp.Compare(a.Name, b.Name) })
+	for _, s := range rest {
+		if _, err := fmt.Fprintf(w, "| %s | not applicable | | %s |\n", cell(s.short()), cell(because(s, not))); err != nil {
+			return err
+		}
+	}
 	return nil
+}
+
+// short returns the spec's name without labels and without the name of the group that all specs are of.
+func (s spec) short() string {
+	return strings.TrimSpace(strings.TrimPrefix(labels.ReplaceAllString(strings.TrimPrefix(s.Name, "[It] "), ""), "[sig-network] "))
+}
+
+// because returns the reason that fits the spec's name, or "".
+func because(s spec, reasons []reason) string {
+	for _, r := range reasons {
+		if strings.Contains(s.Name, r.part) {
+			return r.text
+		}
+	}
+	return ""
 }
 
 // why returns the known reason of a failure, or else the spec's message.
@@ -138,10 +174,8 @@ func why(s spec, reasons []reason) string {
 	if s.Failure == nil {
 		return ""
 	}
-	for _, r := range reasons {
-		if strings.Contains(s.Name, r.part) {
-			return r.text
-		}
+	if text := because(s, reasons); text != "" {
+		return text
 	}
 	first, _, _ := strings.Cut(s.Failure.Message, "\n")
 	return first

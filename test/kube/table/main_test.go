@@ -43,14 +43,28 @@ func TestTable(t *testing.T) {
 		}
 	}
 	var out strings.Builder
-	if err := run(&out, "weft", filepath.Join(dir, "reasons"), files); err != nil {
+	if err := run(&out, "weft", "Kubernetes' [sig-network]", filepath.Join(dir, "reasons"), "", files); err != nil {
 		t.Fatal(err)
 	}
 	if d := cmp.Diff(want, out.String()); d != "" {
 		t.Errorf("(-want +got):\n%s", d)
 	}
-	if err := run(&out, "weft", filepath.Join(dir, "bad"), files); err == nil ||
+	if err := run(&out, "weft", "", filepath.Join(dir, "bad"), "", files); err == nil ||
 		!strings.Contains(err.Error(), `no tab in "no tab"`) {
 		t.Errorf("bad reasons: %v", err)
+	}
+	// Of the specs that no run chose, those with a reason are listed, once.
+	none := filepath.Join(dir, "none")
+	if err := os.WriteFile(none, []byte("skipp\tneeds a card\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out.Reset()
+	if err := run(&out, "weft", "a suite", "", none, append(files, files...)); err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{"weft: 2 specs of a suite passed, 4 failed, 1 do not apply.\n", "\n| skipped | not applicable | | needs a card |\n"} {
+		if strings.Count(out.String(), part) != 1 {
+			t.Errorf("want once %q in\n%s", part, out.String())
+		}
 	}
 }

@@ -76,6 +76,11 @@ func run() error {
 			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 		})
 	}
+	// The pods of KubeVirt's functional tests have a shell and netcat.
+	images = append(images, oci.Image{
+		Name: registry + "vm-killer:" + *tag, Arch: runtime.GOARCH, Created: time.Unix(0, 0), Entrypoint: []string{"/bin/bash"},
+		Base: layers, ByDigest: true, Env: images[0].Env,
+	})
 	slices.SortFunc(images, func(a, b oci.Image) int { return strings.Compare(a.Name, b.Name) })
 	w, err := os.Create(*out)
 	if err != nil {
@@ -166,7 +171,8 @@ func add(w *tar.Writer, programs, parts string) error {
 	home := tar.Header{Name: "home/qemu/", Typeflag: tar.TypeDir, Mode: 0o755, Uid: qemuUser, Gid: qemuUser}
 	// virt-handler follows it from outside of the container, so it must be relative.
 	run := tar.Header{Name: "var/run", Typeflag: tar.TypeSymlink, Linkname: "../run", Mode: 0o777}
-	for _, h := range []tar.Header{hooks, home, run} {
+	nc := tar.Header{Name: "usr/bin/nc", Typeflag: tar.TypeSymlink, Linkname: "ncat", Mode: 0o777}
+	for _, h := range []tar.Header{hooks, home, run, nc} {
 		if err := w.WriteHeader(&h); err != nil {
 			return err
 		}
