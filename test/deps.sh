@@ -63,6 +63,7 @@ vm)
 	need xz xz-utils
 	need setpriv util-linux
 	need iptables iptables
+	need dnsmasq dnsmasq-base # a real DHCP server
 	;;
 kube)
 	need runc runc

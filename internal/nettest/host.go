@@ -23,6 +23,14 @@ func NeedHostSysctl(t testing.TB, name string) {
 	}
 }
 
+// NeedOwnClock skips the test except in the test VM: the system's clock is that of all processes of the host.
+func NeedOwnClock(t testing.TB) {
+	t.Helper()
+	if os.Getenv("WEFT_VM") == "" {
+		Skip(t, "the clock of the whole host is not changed here")
+	}
+}
+
 // HostSysctl sets a sysctl of the host's network namespace ("net/netfilter/nf_conntrack_max") until the end of the test:
 // for limits that count for all namespaces together.
 func HostSysctl(t testing.TB, name, value string) {
