@@ -41,6 +41,8 @@ type Table struct {
 	Wide int
 	// Keys is how many of the first columns identify a row, for --watch; 0 is one.
 	Keys int
+	// Ages is the header of a column that changes by itself: --watch does not print a row again for it.
+	Ages string
 
 	names []string
 	rows  [][]string
@@ -58,6 +60,20 @@ func (t *Table) columns(f *Format, row []string) int {
 		return len(row)
 	}
 	return len(row) - t.Wide
+}
+
+// same reports whether two rows differ in no column that is printed and does not change by itself.
+func (t *Table) same(f *Format, a, b []string) bool {
+	n := t.columns(f, b)
+	if t.columns(f, a) != n {
+		return false
+	}
+	for i := range n {
+		if a[i] != b[i] && (t.Ages == "" || i >= len(t.Header) || t.Header[i] != t.Ages) {
+			return false
+		}
+	}
+	return true
 }
 
 // keys returns the cells that identify a row.

@@ -164,8 +164,7 @@ func (w *Watch) printTable(at int, t *Table) {
 			key = strings.Join(t.keys(row), "\x00") + "\x00" + strconv.Itoa(n)
 		}
 		now[key] = row
-		columns := t.columns(w.format, row)
-		if old := before[key]; old == nil || !slices.Equal(old[:columns], row[:columns]) {
+		if old := before[key]; old == nil || !t.same(w.format, old, row) {
 			rows, names = append(rows, row), append(names, t.names[i])
 		}
 	}

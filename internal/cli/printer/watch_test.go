@@ -124,6 +124,19 @@ func TestWatchEmpty(t *testing.T) {
 	}
 }
 
+// TestWatchAges: a column that changes by itself prints no row again.
+func TestWatchAges(t *testing.T) {
+	aged := func(age, phase string) printer.Result {
+		table := printer.Table{Header: []string{"NAME", "AGE", "PHASE"}, Ages: "AGE"}
+		table.Row("a", "a", age, phase)
+		return printer.Result{Tables: []printer.Table{table}}
+	}
+	out, _, err := watch(t, []string{"-w"}, aged("1s", "up"), aged("3s", "up"), aged("5s", "down"))
+	if want := "NAME  AGE  PHASE\na     1s   up\na     5s   down\n"; err != nil || out != want {
+		t.Errorf("%v\n%swant\n%s", err, out, want)
+	}
+}
+
 // TestWatchErrors: the first query must succeed; later errors are printed once, and the watch continues.
 func TestWatchErrors(t *testing.T) {
 	down := errors.New("agent: no answer")

@@ -43,7 +43,7 @@ func newLabCmd(env ui.Env) *cobra.Command {
 			"in parallel. It needs root, or a shell opened with `unshare -Urnm` and a --dir of your own.",
 		Example: "  weft lab up --nodes 3 --from examples\n  weft lab reach\n  weft lab exec node1 -- ip route\n  weft lab down",
 	}
-	cmd.PersistentFlags().StringVar(&f.dir, "dir", defaultLabDir, "state `DIR` of the lab")
+	cmd.PersistentFlags().StringVar(&f.dir, "dir", env.Variable(ui.LabVariable, defaultLabDir), "state `DIR` of the lab, or $WEFT_LAB")
 	cmd.AddCommand(newLabUpCmd(env, f), newLabDownCmd(env, f), newLabStatusCmd(env, f), newLabReachCmd(env, f),
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
 		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env), newLabApplyCmd(env, f), newLabDeleteCmd(env, f),

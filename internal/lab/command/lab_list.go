@@ -3,6 +3,7 @@
 package command
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"time"
@@ -16,6 +17,7 @@ import (
 
 func newLabListCmd(env ui.Env) *cobra.Command {
 	var output *printer.Format
+	var watch *printer.Watch
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "List the labs of this host",
@@ -23,35 +25,29 @@ func newLabListCmd(env ui.Env) *cobra.Command {
 			"The phase is up, starting, degraded (a process is dead) or incomplete (a command that created it was killed).",
 		Example: "  weft lab list\n" +
 			"  weft lab list -o wide --no-headers\n" +
+			"  weft lab list --watch\n" +
 			"  weft lab list -o json",
 		Args: ui.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			all, err := lab.List()
-			if output.Document() {
-				if all == nil {
-					all = []lab.Listed{}
-				}
-				if printed := output.Print(env.Stdout, all); printed != nil {
-					return printed
-				}
-				return err
-			}
-			if printed := printLabs(env, output, all); printed != nil {
-				return printed
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			var partial error // labs that cannot be read, while others can
+			err := watch.Show(cmd.Context(), env.Stdout, env.Stderr, func(context.Context) (printer.Result, error) {
+				all, err := lab.List()
+				partial = err
+				return labTable(output, all), nil
+			})
+			if err == nil && !watch.On() {
+				err = partial
 			}
 			return err
 		},
 	}
 	output = printer.Objects(cmd.Flags(), true)
+	watch = output.Watch(cmd.Flags())
 	return cmd
 }
 
-func printLabs(env ui.Env, output *printer.Format, all []lab.Listed) error {
-	if len(all) == 0 {
-		fmt.Fprintln(env.Stderr, "weft: no labs on this host")
-		return nil
-	}
-	table := printer.Table{Header: []string{"NAME", "AGE", "NODES", "PHASE", "DIRECTORY", "CREATED"}, Wide: 1}
+func labTable(output *printer.Format, all []lab.Listed) printer.Result {
+	table := printer.Table{Header: []string{"NAME", "AGE", "NODES", "PHASE", "DIRECTORY", "CREATED"}, Wide: 1, Ages: "AGE"}
 	for _, l := range all {
 		dir := l.Dir
 		if l.Process != 0 {
@@ -60,5 +56,9 @@ func printLabs(env ui.Env, output *printer.Format, all []lab.Listed) error {
 		table.Row(l.Name, l.Name, printer.Age(time.Since(l.Created)), strconv.Itoa(l.Nodes), l.Phase, dir,
 			l.Created.Format(time.RFC3339))
 	}
-	return output.Tables(env.Stdout, table)
+	r := printer.Result{Document: append([]lab.Listed{}, all...), Tables: []printer.Table{table}}
+	if len(all) == 0 && !output.Document() {
+		r.Warnings = []string{"no labs on this host"}
+	}
+	return r
 }

@@ -25,9 +25,22 @@ const (
 	request6                                  = 128
 	fragmentationNeeded4                      = 4 // a code of unreachable4
 	header4, header6, headerICMP              = 20, 40, 8
-	tries                                     = 3
-	firstPatience                             = 250 * time.Millisecond
 )
+
+// waits are how long the answers to packets may take, one after another, before the next one is sent.
+func (e echo) waits() []time.Duration {
+	const first = 250 * time.Millisecond
+	switch {
+	case e.patience > 0:
+		return []time.Duration{e.patience}
+	case e.ttl == 1:
+		// The answer is an error. Linux allows a second's worth of it for a packet without a route, and another one for any
+		// ICMP error to the same address (net.ipv4.icmp_ratelimit), and what was not sent is spent, too: after more than two
+		// seconds of silence there is one.
+		return []time.Duration{first, 2*time.Second + first, 4 * first}
+	}
+	return []time.Duration{first, 2 * first, 4 * first}
+}
 
 // echo is one echo request.
 type echo struct {
@@ -58,7 +71,7 @@ type answer struct {
 	took time.Duration // from the request to the answer
 }
 
-// ask sends an echo request until a response arrives. Its timeout doubles each time.
+// ask sends an echo request until a response arrives.
 func (e echo) ask(ctx context.Context) (a answer, err error) {
 	c, err := e.open()
 	if err != nil {
@@ -69,11 +82,7 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 	defer stop()
 	request := e.request()
 	buf := make([]byte, 64<<10)
-	wait, tries := firstPatience, tries
-	if e.patience > 0 {
-		wait, tries = e.patience, 1
-	}
-	for range tries {
+	for _, wait := range e.waits() {
 		sent := time.Now()
 		if _, err := c.WriteTo(request, &net.IPAddr{IP: e.to.AsSlice()}); errors.Is(err, unix.EMSGSIZE) {
 			return a, errTooBig
@@ -103,7 +112,6 @@ func (e echo) ask(ctx context.Context) (a answer, err error) {
 		if ctx.Err() != nil {
 			return a, ctx.Err()
 		}
-		wait *= 2
 	}
 	return a, errSilence
 }

@@ -199,10 +199,17 @@ func (t Target) ask(ctx context.Context, e echo) (time.Duration, error) {
 	return a.took, verdict(a, err)
 }
 
-// Once sends one packet of size bytes through the mesh, and returns how long the answer took, at most patience. An error
-// means that it did not arrive, or that it could not be sent.
+// Once sends one packet of size bytes through the mesh, and returns how long the answer took, at most patience. Without a
+// tunnel it goes to the peer's own address: that is the same path, and the kernel does not limit the rate of replies. An
+// error means that it did not arrive, or that it could not be sent.
 func (t Target) Once(ctx context.Context, ns *netns.NS, size int, patience time.Duration) (time.Duration, error) {
-	return t.ask(ctx, echo{ns: ns, size: size, patience: patience})
+	e := echo{ns: ns, size: size, patience: patience}
+	if t.Tunnel {
+		return t.ask(ctx, e)
+	}
+	e.to = t.Underlay
+	a, err := e.ask(ctx)
+	return a.took, verdict(a, err)
 }
 
 // Small is the size in bytes of packets that every path carries.

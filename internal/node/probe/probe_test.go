@@ -122,6 +122,26 @@ func (p *pair) ask() []probe.Result {
 	return results
 }
 
+// TestAgainAndAgain: the peer has no address of its own in the mesh, and its kernel limits the errors by which it answers.
+// Probes that follow one another find no fault.
+func TestAgainAndAgain(t *testing.T) {
+	p := join(t, "host-gw", false)
+	for i := range 4 {
+		for _, r := range p.ask() {
+			if r.Problem != probe.None {
+				t.Errorf("probe %d: %s: %s", i+1, r.Problem, r.Message)
+			}
+		}
+	}
+	path := p.topo[0].PeerPaths(p.topo[0].Peers[0])[0]
+	target := probe.Target{Underlay: path.Far, Overlay: path.CIDR.Addr(), Tunnel: path.Tunnel}
+	for range 20 {
+		if _, err := target.Once(t.Context(), p.nodes[0], 1400, 30*time.Second); err != nil {
+			t.Errorf("one packet: %v", err)
+		}
+	}
+}
+
 func TestFaults(t *testing.T) {
 	for _, c := range []struct {
 		name, backend string

@@ -4,6 +4,7 @@
 package command
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -54,6 +55,7 @@ type flags struct {
 	dryRun, wait bool
 	timeout      time.Duration
 	output       *printer.Format
+	watch        *printer.Watch
 }
 
 // open connects to the cluster.
@@ -202,11 +204,12 @@ func (f *flags) status() *cobra.Command {
 
 Keys of -o json: installed, revision, state, description, version, since, values, rollout {workloads [{name, wanted,
 updated, ready, pending}], problems [{pod, node, reason}]}; during a removal leaving, nodes [{node, state}].`,
-		Example: "  weft cluster status\n  weft cluster status -o json",
+		Example: "  weft cluster status\n  weft cluster status --watch",
 		Args:    ui.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.printStatus(cmd.Context()) },
 	}
 	f.output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
+	f.watch = f.output.Watch(cmd.Flags())
 	return cmd
 }
 
@@ -215,56 +218,58 @@ func (f *flags) printStatus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	s, err := c.Status(ctx)
-	if err != nil {
-		return err
-	}
-	if f.output.Document() {
-		err = f.output.Print(f.env.Stdout, s)
-	} else {
-		err = f.printText(s)
-	}
-	if err == nil && (!s.Installed || s.Leaving || !s.Rollout.Complete() || s.State != "deployed") {
+	var s release.Status
+	err = f.watch.Show(ctx, f.env.Stdout, f.env.Stderr, func(ctx context.Context) (r printer.Result, err error) {
+		if s, err = c.Status(ctx); err == nil {
+			r, err = f.statusResult(s)
+		}
+		return r, err
+	})
+	if err == nil && !f.watch.On() && (!s.Installed || s.Leaving || !s.Rollout.Complete() || s.State != "deployed") {
 		return ui.Exit(ui.Bad)
 	}
 	return err
 }
 
-func (f *flags) printText(s release.Status) error {
-	var b strings.Builder
+// statusResult is the status as text: a line for each fact, which -w prints again when it changes.
+func (f *flags) statusResult(s release.Status) (printer.Result, error) {
+	r := printer.Result{Document: s}
+	line := func(key, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		r.Lines = append(r.Lines, printer.Line{Key: cmp.Or(key, text), Text: text})
+	}
 	if s.Leaving {
-		fmt.Fprintf(&b, "weft is being removed since %s\n", s.Since.Format(time.DateTime))
+		line("release", "weft is being removed since %s", s.Since.Format(time.DateTime))
 		for _, n := range s.Nodes {
-			fmt.Fprintf(&b, "  %s\n", n)
+			line("node "+n.Node, "  %s", n)
 		}
-		_, err := fmt.Fprint(f.env.Stdout, b.String())
-		return err
+		return r, nil
 	}
 	if s.Installed {
-		fmt.Fprintf(&b, "weft %s, revision %d, %s since %s\n", s.Version, s.Revision, s.State, s.Since.Format(time.DateTime))
+		line("release", "weft %s, revision %d, %s since %s", s.Version, s.Revision, s.State, s.Since.Format(time.DateTime))
 		if s.State != "deployed" && s.Description != "" {
-			fmt.Fprintf(&b, "  %s\n", s.Description)
+			line("", "  %s", s.Description)
 		}
 		if len(s.Values) > 0 {
 			text, err := yaml.Marshal(s.Values)
 			if err != nil {
-				return fmt.Errorf("values: %w", err)
+				return r, fmt.Errorf("values: %w", err)
 			}
-			fmt.Fprintf(&b, "values:\n  %s\n", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
+			line("values", "values:\n  %s", strings.ReplaceAll(strings.TrimSpace(string(text)), "\n", "\n  "))
 		}
 	} else {
-		fmt.Fprintf(&b, "no release in namespace %s\n", f.target.Namespace)
+		line("release", "no release in namespace %s", f.target.Namespace)
 	}
 	for _, w := range s.Rollout.Workloads {
 		if w.Pending != "" {
-			fmt.Fprintf(&b, "%-16s %s\n", w.Name, w.Pending)
+			line("workload "+w.Name, "%-16s %s", w.Name, w.Pending)
 			continue
 		}
-		fmt.Fprintf(&b, "%-16s %d of %d pods are ready, %d of this revision\n", w.Name, w.Ready, w.Wanted, w.Updated)
+		line("workload "+w.Name, "%-16s %d of %d pods are ready, %d of this revision", w.Name, w.Ready, w.Wanted, w.Updated)
 	}
 	for _, p := range s.Rollout.Problems {
-		fmt.Fprintf(&b, "  %s\n", p)
+		line("", "  %s", p)
+		r.Lines[len(r.Lines)-1].Gone = fmt.Sprintf("  no longer reported: %s", p)
 	}
-	_, err := fmt.Fprint(f.env.Stdout, b.String())
-	return err
+	return r, nil
 }

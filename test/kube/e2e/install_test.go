@@ -47,6 +47,10 @@ func TestInstall(t *testing.T) {
 	if out, err := weft("status"); err != nil {
 		t.Errorf("status: %s%v", out, err)
 	}
+	out, err := c.try("exec", "control", "timeout", "--signal=INT", "--preserve-status", "5", program, "status", "--watch")
+	if err != nil || strings.Count(out, "pods are ready") != 2 {
+		t.Errorf("status --watch: %s%v", out, err)
+	}
 	pods := c.rollOut(t, ns, "web", 2)
 	t.Logf("to two ready pods: %.1f s", time.Since(began).Seconds())
 	reach := func() error {
