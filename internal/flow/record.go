@@ -150,15 +150,16 @@ type Holder struct {
 type Lost struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
-	// New and End are events that the kernel could not hand over in time. Queue are records that the reader of the stream
-	// did not take in time.
+	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host. Queue are
+	// records that the reader of the stream did not take in time.
 	New   uint64 `json:"new,omitempty"`
 	End   uint64 `json:"end,omitempty"`
+	Drops uint64 `json:"drops,omitempty"`
 	Queue uint64 `json:"queue,omitempty"`
 }
 
 // Sum returns how many are missing.
-func (l Lost) Sum() uint64 { return l.New + l.End + l.Queue }
+func (l Lost) Sum() uint64 { return l.New + l.End + l.Drops + l.Queue }
 
 // Line is one line of a stream; one of its fields is set. A line without any is sent so that the reader knows that the agent is there.
 type Line struct {

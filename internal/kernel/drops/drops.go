@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -49,6 +50,9 @@ const (
 type Session struct {
 	reasons map[uint32]string
 	keep    func(packet []byte) bool
+	each    func(Drop) // nil: drops are kept
+	missed  *ebpf.Map
+	reader  *ringbuf.Reader
 	closers []func() error
 	done    chan struct{}
 
@@ -59,8 +63,17 @@ type Session struct {
 
 // Start loads the program. Drops are kept of which keep reports true, by the packet's first bytes from its IP header; nil
 // keeps all. An error is about what the kernel lacks.
-func Start(f Filter, keep func(packet []byte) bool) (s *Session, err error) {
-	s = &Session{keep: keep, done: make(chan struct{})}
+func Start(f Filter, keep func(packet []byte) bool) (*Session, error) {
+	return start(&Session{keep: keep, done: make(chan struct{})}, f)
+}
+
+// Stream is Start, but each drop is passed to a function, which is called from one goroutine, and none is kept. Its
+// Function is not known.
+func Stream(f Filter, each func(Drop)) (*Session, error) {
+	return start(&Session{each: each, done: make(chan struct{})}, f)
+}
+
+func start(s *Session, f Filter) (_ *Session, err error) {
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.close())
@@ -82,24 +95,28 @@ func Start(f Filter, keep func(packet []byte) bool) (s *Session, err error) {
 		return s, fmt.Errorf("eBPF ring buffer: %w", err)
 	}
 	s.closers = append(s.closers, ring.Close)
+	s.missed, err = ebpf.NewMap(&ebpf.MapSpec{Name: name, Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
+	if err != nil {
+		return s, fmt.Errorf("eBPF array: %w", err)
+	}
+	s.closers = append(s.closers, s.missed.Close)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: name, Type: ebpf.RawTracepoint, License: license, Instructions: code(o, f, ring.FD()),
+		Name: name, Type: ebpf.RawTracepoint, License: license, Instructions: code(o, f, s.numbers(f.Reasons), ring.FD(), s.missed.FD()),
 	})
 	if err != nil {
 		return s, fmt.Errorf("eBPF program (CAP_BPF and CAP_PERFMON): %w", err)
 	}
 	s.closers = append(s.closers, program.Close)
-	reader, err := ringbuf.NewReader(ring)
-	if err != nil {
+	if s.reader, err = ringbuf.NewReader(ring); err != nil {
 		return s, fmt.Errorf("eBPF ring buffer: %w", err)
 	}
-	s.closers = append(s.closers, reader.Close)
+	s.closers = append(s.closers, s.reader.Close)
 	attached, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "kfree_skb", Program: program})
 	if err != nil {
 		return s, fmt.Errorf("tracepoint kfree_skb: %w", err)
 	}
 	s.closers = append(s.closers, attached.Close)
-	go s.receive(reader)
+	go s.receive(s.reader)
 	return s, nil
 }
 
@@ -115,6 +132,27 @@ func readReasons(spec *btf.Spec) (map[uint32]string, error) {
 		out[uint32(v.Value)] = n
 	}
 	return out, nil
+}
+
+// numbers returns the numbers of reasons, without those that the kernel does not have.
+func (s *Session) numbers(names []string) (out []uint32) {
+	for number, name := range s.reasons {
+		if slices.Contains(names, name) {
+			out = append(out, number)
+		}
+	}
+	return out
+}
+
+// Idle reports whether no drop waits to be received. The last one may still be in the callback.
+func (s *Session) Idle() bool { return s.reader.AvailableBytes() == 0 }
+
+// Missed returns how many drops were not reported because the ring was full.
+func (s *Session) Missed() (n uint64, err error) {
+	if err := s.missed.Lookup(uint32(0), &n); err != nil {
+		return 0, fmt.Errorf("drops that were not reported: %w", err)
+	}
+	return n, nil
 }
 
 // Close removes the program.
@@ -140,8 +178,15 @@ func (s *Session) receive(r *ringbuf.Reader) {
 		if err != nil {
 			return // closed
 		}
+		d, ok := s.decode(record.RawSample)
+		if s.each != nil {
+			if ok {
+				s.each(d)
+			}
+			continue
+		}
 		s.mu.Lock()
-		switch d, ok := s.decode(record.RawSample); {
+		switch {
 		case !ok || s.keep != nil && !s.keep(d.Packet):
 		case len(s.seen) >= most:
 			s.lost = true

@@ -5,6 +5,7 @@ package drops_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -221,5 +222,55 @@ func programs(t *testing.T) (out []ebpf.ProgramID) {
 			out = append(out, id)
 		}
 		_ = p.Close()
+	}
+}
+
+// A stream has all drops of the wanted reasons, and no others; what the ring has no room for is counted.
+func TestStream(t *testing.T) {
+	a, b := pair(t)
+	nettest.Run(t, b, "nft", "add table inet t; add chain inet t c { type filter hook input priority 0; }; "+
+		"add rule inet t c udp dport 7000-9999 drop")
+	id, err := b.ID()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const sent = 3000
+	hold, count, others := make(chan struct{}), 0, 0
+	var first drops.Drop
+	s, err := drops.Stream(drops.Filter{Reasons: []string{"NETFILTER_DROP", "NO_SUCH_REASON"}}, func(d drops.Drop) {
+		if d.Namespace != id {
+			return
+		}
+		<-hold
+		if d.Reason != "NETFILTER_DROP" {
+			others++
+		}
+		if count++; count == 1 {
+			first = d
+		}
+	})
+	if err != nil {
+		nettest.Skip(t, "drops are not reported: "+err.Error())
+	}
+	datagram(t, a, "198.18.1.2:9") // no socket: another reason
+	for i := range sent {
+		datagram(t, a, fmt.Sprintf("198.18.1.2:%d", 7000+i))
+	}
+	close(hold)
+	var missed uint64
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if missed, err = s.Missed(); err != nil {
+			t.Fatal(err)
+		}
+		if s.Idle() {
+			break
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	// Those of other namespaces may be among the missed ones.
+	if count > sent || missed == 0 || uint64(count)+missed < sent || others > 0 || first.Interface != "two" || first.Packet[0]>>4 != 4 {
+		t.Errorf("%d of %d, %d missed, %d of other reasons; the first at %q", count, sent, missed, others, first.Interface)
 	}
 }

@@ -95,8 +95,9 @@ func structMembers(t btf.Type) []btf.Member {
 }
 
 // code returns the program: it writes a record into the ring for each dropped packet of the address, and for each
-// dropped packet of a tunnel to the port. ring is the ring's file descriptor.
-func code(o offsets, f Filter, ring int) asm.Instructions {
+// dropped packet of a tunnel to the port; or for those of the reasons, if there are any. ring is the ring's file descriptor,
+// missed that of the array that counts the records for which the ring has no room.
+func code(o offsets, f Filter, reasons []uint32, ring, missed int) asm.Instructions {
 	c := program{}
 	// R6: the packet (sk_buff), R7: its head, R8: the device. The context has packet, location and reason.
 	c.add(
@@ -110,11 +111,14 @@ func code(o offsets, f Filter, ring int) asm.Instructions {
 		asm.StoreMem(asm.RFP, field(atLocation), asm.R7, asm.DWord),
 		asm.StoreMem(asm.RFP, field(atReason), asm.R8, asm.Word),
 	)
+	c.reasons(f, reasons)
 	c.pointer(asm.R7, asm.R6, o.head)
 	c.read(scratch, 2, asm.R6, o.network)
 	c.add(asm.LoadMem(asm.R3, asm.RFP, scratch, asm.DWord), asm.Add.Reg(asm.R3, asm.R7))
 	c.call(int32(field(atPacket)), packetSize)
-	c.filter(f)
+	if len(f.Reasons) == 0 {
+		c.filter(f)
+	}
 
 	c.label("record")
 	c.pointer(asm.R8, asm.R6, o.device)
@@ -128,10 +132,29 @@ func code(o offsets, f Filter, ring int) asm.Instructions {
 	c.add(
 		asm.LoadMapPtr(asm.R1, ring), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, -recordSize),
 		asm.Mov.Imm(asm.R3, recordSize), asm.Mov.Imm(asm.R4, 0), asm.FnRingbufOutput.Call(),
+		asm.JEq.Imm(asm.R0, 0, "end"),
+	)
+	c.add(
+		asm.Mov.Imm(asm.R0, 0), asm.StoreMem(asm.RFP, scratch, asm.R0, asm.Word),
+		asm.LoadMapPtr(asm.R1, missed), asm.Mov.Reg(asm.R2, asm.RFP), asm.Add.Imm(asm.R2, scratch),
+		asm.FnMapLookupElem.Call(), asm.JEq.Imm(asm.R0, 0, "end"),
+		asm.Mov.Imm(asm.R1, 1), asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
 	)
 	c.label("end")
 	c.add(asm.Mov.Imm(asm.R0, 0), asm.Return())
 	return c.out
+}
+
+// reasons goes to end for drops of other reasons than those of the filter, if it has any.
+func (c *program) reasons(f Filter, numbers []uint32) {
+	if len(f.Reasons) == 0 {
+		return
+	}
+	for _, n := range numbers {
+		c.add(asm.JEq.Imm(asm.R8, int32(n), "wanted"))
+	}
+	c.add(asm.Ja.Label("end"))
+	c.label("wanted")
 }
 
 // filter goes to record for packets of the filter, and else to end.
@@ -227,4 +250,7 @@ type Filter struct {
 	Addr netip.Addr
 	// TunnelPort selects UDP datagrams to that port, too, in both families; 0: none.
 	TunnelPort uint16
+	// Reasons select all packets that were dropped for one of these; the other fields are not used then. A reason that the
+	// kernel does not have selects none.
+	Reasons []string
 }

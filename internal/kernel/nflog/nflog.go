@@ -36,6 +36,8 @@ type Packet struct {
 	// Proto is the number of the transport protocol; the ports are 0 if it has none, or in later fragments.
 	Proto    uint8
 	From, To netip.AddrPort
+	// First: it may be the first packet of a connection. Others are TCP segments that are no SYN.
+	First bool
 }
 
 // Listen opens a socket in ns (nil: the process's own namespace) and calls f for each packet logged to the group, until
@@ -87,6 +89,12 @@ func parse(b []byte) (p Packet, ok bool) {
 	return p, ok
 }
 
+// ParsePacket decodes the headers of a packet, from its IP header.
+func ParsePacket(b []byte) (p Packet, ok bool) {
+	ok = p.read(b)
+	return p, ok
+}
+
 // read decodes the headers of a packet. It does not search for ports after extension headers of IPv6.
 func (p *Packet) read(b []byte) bool {
 	var src, dst []byte
@@ -106,6 +114,8 @@ func (p *Packet) read(b []byte) bool {
 	if (p.Proto == protoTCP || p.Proto == protoUDP || p.Proto == protoSCTP) && len(rest) >= 4 {
 		sport, dport = binary.BigEndian.Uint16(rest), binary.BigEndian.Uint16(rest[2:])
 	}
+	const flags, syn, ack = 13, 2, 16
+	p.First = p.Proto != protoTCP || len(rest) > flags && rest[flags]&(syn|ack) == syn
 	from, _ := netip.AddrFromSlice(src)
 	to, _ := netip.AddrFromSlice(dst)
 	p.From, p.To = netip.AddrPortFrom(from, sport), netip.AddrPortFrom(to, dport)

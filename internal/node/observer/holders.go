@@ -26,6 +26,8 @@ type holders struct {
 	// past are those that are gone, with the order in which they went.
 	past  map[place]flow.Identity
 	order []place
+	// spaces are the endpoints' network namespaces.
+	spaces map[uint64]bool
 }
 
 // maxPast is how many past holders are kept.
@@ -38,6 +40,7 @@ func newHolders() *holders {
 // set replaces the holders by those of records, and returns the changes.
 func (h *holders) set(node string, records []attach.Record, at time.Time) []flow.Holder {
 	next := map[place]flow.Identity{}
+	h.spaces = map[uint64]bool{}
 	for _, rec := range records {
 		end, ok := rec.Endpoint()
 		if !ok || rec.Standby {
@@ -50,6 +53,7 @@ func (h *holders) set(node string, records []attach.Record, at time.Time) []flow
 				id.Name = vm.Namespace + "/" + vm.Name
 			}
 		}
+		h.spaces[end.NetnsID] = true
 		for _, a := range end.Addrs {
 			next[place{end.Network, a}] = id
 		}

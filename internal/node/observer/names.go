@@ -9,6 +9,8 @@ import (
 
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/kernel/drops"
+	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
@@ -23,14 +25,14 @@ var (
 // names turns events into flows. It is not safe for concurrent use.
 type names struct {
 	cfg     Config
-	own     []netip.Addr // of the node
+	own     identity
 	nodes   map[netip.Addr]string
 	holders *holders
 	version uint64 // of the records
 	known   bool   // the records were read
 }
 
-func newNames(cfg Config, own []netip.Addr) *names {
+func newNames(cfg Config, own identity) *names {
 	n := &names{cfg: cfg, own: own, nodes: map[netip.Addr]string{}, holders: newHolders()}
 	if cfg.Nodes != nil {
 		for _, node := range cfg.Nodes() {
@@ -44,7 +46,7 @@ func newNames(cfg Config, own []netip.Addr) *names {
 			}
 		}
 	}
-	for _, a := range own {
+	for _, a := range own.addrs {
 		n.nodes[a] = cfg.Node
 	}
 	return n
@@ -152,6 +154,34 @@ func (n *names) decide(r *flow.Record) {
 			r.Verdict = flow.DeniedVerdict
 		}
 	}
+}
+
+// dropped returns the flow of a packet that the kernel has dropped; false if it is another host's.
+func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
+	p, ok := nflog.ParsePacket(d.Packet)
+	if !ok || d.Namespace != 0 && d.Namespace != n.own.space && !n.holders.spaces[d.Namespace] {
+		return r, false
+	}
+	r = flow.Record{
+		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Dropped, Protocol: flow.Protocol(p.Proto), Verdict: flow.DroppedVerdict,
+	}
+	n.ends(&r, p.From, p.To, "")
+	if d.Namespace == 0 && r.From.Node != n.cfg.Node { // packets that are just sent are at no interface yet
+		return r, false
+	}
+	if d.Reason == netfilterDrop && p.First {
+		n.decide(&r)
+	}
+	if r.Verdict == flow.DeniedVerdict {
+		r.Kind = flow.Denied
+		return r, true
+	}
+	r.Decisions = nil
+	r.Verdict, r.Reason = flow.DroppedVerdict, d.Reason
+	if d.Interface != "" {
+		r.Reason += " at " + d.Interface
+	}
+	return r, true
 }
 
 // denied returns the flow of a denied packet.

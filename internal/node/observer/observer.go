@@ -7,6 +7,7 @@ package observer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/kernel/lookup"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -58,9 +60,11 @@ type Config struct {
 	// Nodes returns the nodes of the cluster; nil: they are not known.
 	Nodes func() []model.Node
 	// NS is the node's namespace; nil is the process's own.
-	NS  *netns.NS
-	Log *slog.Logger
-	Now func() time.Time
+	NS *netns.NS
+	// Drops begins to report packets that the kernel drops, in all namespaces; nil is by the tracepoint kfree_skb.
+	Drops func(each func(drops.Drop)) (*drops.Session, error)
+	Log   *slog.Logger
+	Now   func() time.Time
 }
 
 // Observer observes this node for all streams that are open.
@@ -74,7 +78,12 @@ type Observer struct {
 }
 
 // New creates an Observer.
-func New(c Config) *Observer { return &Observer{cfg: c, streams: map[*stream]bool{}} }
+func New(c Config) *Observer {
+	if c.Drops == nil {
+		c.Drops = streamDrops
+	}
+	return &Observer{cfg: c, streams: map[*stream]bool{}}
+}
 
 // Routes are its routes of the admin socket.
 func (o *Observer) Routes() adminapi.Routes {
@@ -94,18 +103,18 @@ func (o *Observer) open() (*stream, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.source == nil {
-		addrs, err := ownAddrs(o.cfg.NS)
+		own, err := self(o.cfg.NS)
 		if err != nil {
-			return nil, fmt.Errorf("addresses of the node: %w", err)
+			return nil, err
 		}
-		o.names = newNames(o.cfg, addrs)
-		if o.source, err = listen(o.cfg, o.event, o.denied); err != nil {
+		o.names = newNames(o.cfg, own)
+		if o.source, err = listen(o.cfg, callbacks{o.event, o.denied, o.dropped}); err != nil {
 			return nil, err
 		}
 	}
 	s := newStream(o.source)
 	s.begin = flow.Line{Begin: &flow.Begin{
-		Node: o.cfg.Node, Addrs: o.names.own, Level: "off", Notes: o.source.notes,
+		Node: o.cfg.Node, Addrs: o.names.own.addrs, Level: "off", Notes: o.source.notes,
 	}}
 	o.names.refresh()
 	s.holders = o.names.holders.all(o.cfg.Now())
@@ -124,6 +133,19 @@ func (o *Observer) close(s *stream) {
 	o.mu.Unlock()
 	if last != nil {
 		last.close() // without the lock: its events wait for that
+	}
+}
+
+// dropped passes a packet that the kernel has dropped to the streams.
+func (o *Observer) dropped(d drops.Drop) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.names == nil {
+		return
+	}
+	o.sendLocked(o.names.refresh())
+	if r, ok := o.names.dropped(d); ok {
+		o.sendLocked([]flow.Line{{Flow: &r}})
 	}
 }
 
@@ -159,15 +181,31 @@ func (o *Observer) sendLocked(lines []flow.Line) {
 	}
 }
 
-// ownAddrs returns the addresses of a namespace.
-func ownAddrs(ns *netns.NS) ([]netip.Addr, error) {
+// identity is the node's namespace.
+type identity struct {
+	addrs []netip.Addr
+	space uint64
+}
+
+// self returns the node's namespace and its addresses.
+func self(ns *netns.NS) (id identity, err error) {
 	n, err := lookup.Open(ns)
 	if err != nil {
-		return nil, err
+		return id, err
 	}
-	addrs, err := n.Addrs(context.Background())
-	if e := n.Close(); err == nil {
-		err = e
+	defer func() { err = errors.Join(err, n.Close()) }()
+	if id.addrs, err = n.Addrs(context.Background()); err != nil {
+		return id, fmt.Errorf("addresses of the node: %w", err)
 	}
-	return addrs, err
+	if ns != nil {
+		id.space, err = ns.ID()
+		return id, err
+	}
+	own, err := netns.Current()
+	if err != nil {
+		return id, err
+	}
+	defer func() { err = errors.Join(err, own.Close()) }()
+	id.space, err = own.ID()
+	return id, err
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -105,7 +106,7 @@ type node struct {
 	socket   string
 }
 
-func newNode(t *testing.T) *node {
+func newNode(t *testing.T, options ...func(*observer.Config)) *node {
 	t.Helper()
 	n := &node{
 		ns: nettest.NS(t, "n"), records: &records{}, policies: &policies{}, socket: filepath.Join(t.TempDir(), "s"),
@@ -121,9 +122,14 @@ func newNode(t *testing.T) *node {
 		nettest.Skip(t, "the kernel has no NAT: "+out)
 	}
 	nettest.Run(t, n.ns, "ip", "route", "add", "10.96.0.0/16", "dev", "lo")
-	o := observer.New(observer.Config{
+	c := observer.Config{
 		Node: "node1", Records: n.records, Policies: n.policies, NS: n.ns, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-	})
+		Drops: func(func(drops.Drop)) (*drops.Session, error) { return nil, errors.New("not in this test") },
+	}
+	for _, option := range options {
+		option(&c)
+	}
+	o := observer.New(c)
 	ctx, stop := context.WithCancel(t.Context())
 	l, err := adminapi.Listen(n.socket, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -279,6 +285,32 @@ func TestFlows(t *testing.T) {
 	second := n.follow(t)
 	defer func() { second.stop(); <-second.done }()
 	second.flow("tracked", func(f flow.Record) bool { return f.Kind == flow.Tracked && f.From.Port == 4001 })
+}
+
+// A dropped packet is denied if policies deny it, else the kernel's reason is reported.
+func TestDropped(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t, func(c *observer.Config) { c.Drops = nil })
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	nettest.Run(t, n.ns, "nft", "add table ip f; add chain ip f c { type filter hook input priority 0; }; "+
+		"add rule ip f c udp dport { 98, 99 } drop")
+	r := n.follow(t)
+	defer func() { r.stop(); <-r.done }()
+	if begin := r.next("beginning", func(l flow.Line) bool { return l.Begin != nil }).Begin; len(begin.Notes) > 0 {
+		nettest.Skip(t, strings.Join(begin.Notes, ", "))
+	}
+	r.begun()
+	n.send(t, "10.42.1.2", "10.42.1.3:98", 4000, 1)
+	f := r.flow("drop", func(f flow.Record) bool { return f.To.Port == 98 && f.Kind != flow.New })
+	if f.Kind != flow.Dropped || f.Verdict != flow.DroppedVerdict || f.Reason != "NETFILTER_DROP at lo" ||
+		f.From.Name != "shop/web" || f.To.Name != "shop/db" {
+		t.Errorf("%+v", f)
+	}
+	n.send(t, "10.42.1.2", "10.42.1.3:99", 4001, 1)
+	f = r.flow("denial", func(f flow.Record) bool { return f.To.Port == 99 && f.Kind != flow.New })
+	if f.Kind != flow.Denied || f.Verdict != flow.DeniedVerdict || f.Decisions[0].Policies[0] != shopPolicy {
+		t.Errorf("%+v", f)
+	}
 }
 
 // Without a stream nothing is open, and policies' denials are not observed.

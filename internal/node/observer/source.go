@@ -4,8 +4,11 @@ package observer
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
@@ -14,41 +17,83 @@ type source struct {
 	cfg        Config
 	events     *conntrack.Listener
 	stopDenied func()
+	drops      *drops.Session // nil: the kernel does not report them
 	// notes are what is not observed.
 	notes []string
 }
 
-// listen opens them. event and denied are called from several goroutines, until close.
-func listen(cfg Config, event func(conntrack.Event), denied func(policy.DeniedPacket)) (*source, error) {
+// dropReasons are the kernel's reasons of drops that are flows' ends. Others are normal, such as a closed socket's, or of
+// frames that are no IP packets.
+func dropReasons() []string {
+	return []string{
+		netfilterDrop, "IP_RPFILTER", "IP_INNOROUTES", "IP_OUTNOROUTES", "IP_INADDRERRORS", "IP_INVALID_SOURCE",
+		"IP_LOCAL_SOURCE", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM",
+		"ICMP_CSUM", "IP_CSUM", "SOCKET_RCVBUFF", "VXLAN_VNI_NOT_FOUND", "VXLAN_NO_REMOTE", "NO_TX_TARGET", "QDISC_DROP",
+		"FULL_RING", "IPV6DISABLED", "TC_INGRESS", "TC_EGRESS",
+	}
+}
+
+// netfilterDrop is the reason of packets that a packet filter drops, also weft's policies.
+const netfilterDrop = "NETFILTER_DROP"
+
+// callbacks are called from several goroutines, until close.
+type callbacks struct {
+	event   func(conntrack.Event)
+	denied  func(policy.DeniedPacket)
+	dropped func(drops.Drop)
+}
+
+// listen opens them.
+func listen(cfg Config, to callbacks) (*source, error) {
 	s := &source{cfg: cfg, stopDenied: func() {}}
 	var err error
-	if s.events, err = conntrack.Listen(context.Background(), cfg.NS, event); err != nil {
+	if s.events, err = conntrack.Listen(context.Background(), cfg.NS, to.event); err != nil {
 		return nil, err
 	}
-	switch {
-	case cfg.Policies == nil:
+	if cfg.Policies == nil {
 		s.notes = append(s.notes, "policies are not observed: this agent enforces none")
-	case !cfg.Policies.LogsDenied():
-		s.notes = append(s.notes, "denied packets are not observed: set policy.log to denied")
-	default:
-		s.stopDenied = cfg.Policies.ObserveDenied(denied)
 	}
+	if s.drops, err = cfg.Drops(to.dropped); err == nil {
+		return s, nil
+	}
+	s.drops = nil
+	why := fmt.Sprintf("dropped packets are not observed: %v", err)
+	if logged := cfg.Policies != nil && cfg.Policies.LogsDenied(); logged {
+		s.stopDenied = cfg.Policies.ObserveDenied(to.denied)
+		why += "; of packets that policies deny, at most ten per second and policy are"
+	} else if cfg.Policies != nil {
+		why += "; with policy.log denied, those are that policies deny"
+	}
+	s.notes = append(s.notes, why)
 	return s, nil
+}
+
+// streamDrops is the source of dropped packets.
+func streamDrops(each func(drops.Drop)) (*drops.Session, error) {
+	return drops.Stream(drops.Filter{Reasons: dropReasons()}, each)
 }
 
 func (s *source) close() {
 	s.stopDenied()
+	if s.drops != nil {
+		if err := s.drops.Close(); err != nil {
+			s.cfg.Log.Warn("program that reports dropped packets", "err", err)
+		}
+	}
 	s.events.Close()
 }
 
 // lost returns how many events were lost since the source was opened. After an error they are not known.
-func (s *source) lost() (begun, ended uint64) {
-	begun, err := s.events.Lost(conntrack.New)
-	if err == nil {
-		ended, err = s.events.Lost(conntrack.End)
+func (s *source) lost() (sum flow.Lost) {
+	var err error
+	if sum.New, err = s.events.Lost(conntrack.New); err == nil {
+		sum.End, err = s.events.Lost(conntrack.End)
+	}
+	if err == nil && s.drops != nil {
+		sum.Drops, err = s.drops.Missed()
 	}
 	if err != nil {
 		s.cfg.Log.Warn("lost flows cannot be counted", "err", err)
 	}
-	return begun, ended
+	return sum
 }

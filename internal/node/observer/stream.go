@@ -33,7 +33,7 @@ type stream struct {
 
 func newStream(s *source) *stream {
 	out := &stream{source: s, queue: make(chan flow.Line, queueSize)}
-	out.reported.New, out.reported.End = s.lost()
+	out.reported = s.lost()
 	return out
 }
 
@@ -53,11 +53,11 @@ func (s *stream) put(l flow.Line) {
 
 // loss returns the flows that were lost since the last call, or nil.
 func (s *stream) loss(node string, now time.Time) *flow.Lost {
-	sum := flow.Lost{Queue: s.dropped.Load()}
-	sum.New, sum.End = s.source.lost()
+	sum := s.source.lost()
+	sum.Queue = s.dropped.Load()
 	lost := flow.Lost{
-		Time: now, Node: node,
-		New: sum.New - s.reported.New, End: sum.End - s.reported.End, Queue: sum.Queue - s.reported.Queue,
+		Time: now, Node: node, New: sum.New - s.reported.New, End: sum.End - s.reported.End,
+		Drops: sum.Drops - s.reported.Drops, Queue: sum.Queue - s.reported.Queue,
 	}
 	s.reported = sum
 	if lost.Sum() == 0 {
