@@ -3,6 +3,7 @@
 package flow
 
 import (
+	"iter"
 	"net/netip"
 	"slices"
 	"time"
@@ -115,6 +116,29 @@ func (d *Directory) Complete(r *Record) {
 		}
 		if id, ok := d.Lookup(network, e.Addr, r.Time); ok {
 			e.Identity = id
+		}
+	}
+}
+
+// Identities are all that it knows; those that are gone, too, as long as they are remembered.
+func (d *Directory) Identities() iter.Seq[Identity] {
+	return func(yield func(Identity) bool) {
+		for _, all := range d.held {
+			for _, h := range all {
+				if h.Kind != "" && !yield(h.Identity) {
+					return
+				}
+			}
+		}
+		for _, name := range d.nodes {
+			if !yield(Identity{Kind: NodeEnd, Name: name, Node: name}) {
+				return
+			}
+		}
+		for _, name := range d.services {
+			if !yield(Identity{Kind: ServiceEnd, Name: name}) {
+				return
+			}
 		}
 	}
 }

@@ -38,9 +38,12 @@ type merger struct {
 	directory *flow.Directory
 	errs      io.Writer
 	emit      func(flow.Record) error
+	// known is called with all names once all agents that answer have sent theirs.
+	known func(map[flow.Field][]string) error
 
 	waiting  []waiting
 	answered map[string]bool
+	named    map[string]bool // the nodes whose names are known, or that do not answer
 	failed   []error
 }
 
@@ -70,7 +73,7 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, follow bool) error {
 	ended := make(chan struct{})
 	go func() { streams.Wait(); close(ended) }()
 	defer func() { cancel(); drain(messages, ended) }()
-	m.answered = map[string]bool{}
+	m.answered, m.named = map[string]bool{}, map[string]bool{}
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for left := len(c.Agents); left > 0; {
@@ -82,6 +85,13 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, follow bool) error {
 				left--
 			}
 			m.take(msg)
+			if (msg.Known || msg.err != nil) && !m.named[msg.node] {
+				if m.named[msg.node] = true; len(m.named) == len(c.Agents) && len(m.answered) > 0 {
+					if err := m.known(known(m.directory)); err != nil {
+						return err
+					}
+				}
+			}
 		case now := <-ticks.C:
 			if !follow {
 				continue // all at the end, sorted

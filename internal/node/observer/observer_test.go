@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -152,12 +153,13 @@ type reader struct {
 	lines chan flow.Line
 	stop  func()
 	done  chan error
+	mu    sync.Mutex // who holds it stops the reader
 }
 
 func (n *node) follow(t *testing.T) *reader {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
-	r := &reader{t, make(chan flow.Line, 100000), stop, make(chan error, 1)}
+	r := &reader{t: t, lines: make(chan flow.Line, 100000), stop: stop, done: make(chan error, 1)}
 	go func() {
 		q := adminapi.Request{Socket: n.socket, Method: "GET", Path: observer.RoutePath, Query: map[string][]string{
 			observer.ParameterFollow: {"true"}, observer.ParameterTracked: {"true"},
@@ -168,6 +170,8 @@ func (n *node) follow(t *testing.T) *reader {
 				return err
 			}
 			r.lines <- l
+			r.mu.Lock()
+			defer r.mu.Unlock()
 			return nil
 		})
 	}()
@@ -347,3 +351,65 @@ func TestOff(t *testing.T) {
 		t.Errorf("rules were changed: %s", now)
 	}
 }
+
+// Of many connections each one is reported, or counted as lost, also if the reader is slow.
+func TestFlood(t *testing.T) {
+	t.Run("reader", func(t *testing.T) { flood(t, false) })
+	t.Run("slow reader", func(t *testing.T) { flood(t, true) })
+}
+
+func flood(t *testing.T, slow bool) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t)
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	r := n.follow(t)
+	defer func() { r.stop(); <-r.done }()
+	r.begun()
+	const made, ports = 60000, 30000
+	began := time.Now()
+	if slow {
+		r.mu.Lock()
+	}
+	for i := range made / ports {
+		n.send(t, "10.42.1.2", fmt.Sprintf("10.42.1.3:%d", 80+i), 10000, ports)
+	}
+	took := time.Since(began)
+	if slow {
+		r.mu.Unlock()
+	}
+	seen, lost := 0, uint64(0)
+	for late := time.After(60 * time.Second); seen+int(lost) < made; {
+		select {
+		case l := <-r.lines:
+			switch {
+			case l.Flow != nil && l.Flow.Kind == flow.New:
+				if seen++; l.Flow.From.Name != "shop/web" || l.Flow.To.Name != "shop/db" {
+					t.Fatalf("%+v", l.Flow)
+				}
+			case l.Lost != nil:
+				lost += l.Lost.New + l.Lost.Queue
+			}
+		case <-late:
+			t.Fatalf("%d seen and %d lost of %d", seen, lost, made)
+		}
+	}
+	if slow && lost == 0 {
+		t.Error("the reader was not too slow: nothing is tested")
+	}
+	t.Logf("%d connections in %s: %d seen, %d lost", made, took, seen, lost)
+	quiet := time.After(2 * lossPeriod)
+	for {
+		select {
+		case l := <-r.lines:
+			if l.Lost != nil || l.Flow != nil && l.Flow.Kind == flow.New {
+				t.Fatalf("%d seen and %d lost of %d, and more: %+v", seen, lost, made, l)
+			}
+			continue
+		case <-quiet:
+		}
+		break
+	}
+}
+
+// lossPeriod is how often a stream reports lost flows.
+const lossPeriod = time.Second

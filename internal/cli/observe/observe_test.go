@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/weft-net/weft/internal/cli/observe"
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/observer"
+)
+
+// lab is a lab's directory with two nodes, whose agents send the lines; nil: the node does not answer.
+func lab(t *testing.T, nodes map[string][]flow.Line) (dir string) {
+	t.Helper()
+	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
+	dir = t.TempDir()
+	files := map[string]string{
+		"lab.json": "{}",
+		"store/a.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, labels: {app: web}}, " +
+			"spec: {nodeName: node1, containers: [{name: c}]}}",
+		"store/b.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: db, labels: {app: db}}, " +
+			"spec: {nodeName: node2, containers: [{name: c}]}}",
+	}
+	for name := range nodes {
+		files["nodes/"+name+"/agent/x"] = ""
+	}
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, lines := range nodes {
+		if lines != nil {
+			serve(t, adminapi.InStateDir(filepath.Join(dir, "nodes", name, "agent")), lines)
+		}
+	}
+	return dir
+}
+
+func serve(t *testing.T, socket string, lines []flow.Line) {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	routes := adminapi.Routes{"GET " + observer.RoutePath: func(*http.Request) (any, error) {
+		return adminapi.Stream(func(_ context.Context, out *adminapi.Lines) error {
+			for _, l := range lines {
+				if err := out.Send(l); err != nil {
+					return err
+				}
+			}
+			return nil
+		}), nil
+	}}
+	l, err := adminapi.Listen(socket, log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- routes.ServeOn(ctx, l, log) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// run runs weft observe.
+func run(dir string, args ...string) (stdout, stderr string, err error) {
+	var out, errs strings.Builder
+	env := ui.Env{Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
+	cmd := observe.NewCmd(env)
+	cmd.SetArgs(append([]string{"--dir", dir}, args...))
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err = cmd.ExecuteContext(context.Background())
+	return out.String(), errs.String(), err
+}
+
+func at(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
+
+// end is an end as its own node knows it, or without a name.
+func end(addr string, port uint16, id ...flow.Identity) flow.Endpoint {
+	e := flow.Endpoint{Addr: netip.MustParseAddr(addr), Port: port, Identity: flow.Identity{Kind: flow.OutsideEnd}}
+	if len(id) > 0 {
+		e.Identity = id[0]
+	}
+	return e
+}
+
+// shop are the lines of two nodes with a connection from pod shop/web to pod shop/db, and a denied packet from outside.
+func shop() map[string][]flow.Line {
+	web := flow.Identity{Kind: flow.PodEnd, Name: "shop/web", Node: "node1"}
+	db := flow.Identity{Kind: flow.PodEnd, Name: "shop/db", Node: "node2"}
+	begin := func(node, addr string) flow.Line {
+		return flow.Line{Begin: &flow.Begin{Node: node, Addrs: []netip.Addr{netip.MustParseAddr(addr)}, Level: "off"}}
+	}
+	holder := func(addr string, id flow.Identity) flow.Line {
+		return flow.Line{Holder: &flow.Holder{Time: at(0), Addr: netip.MustParseAddr(addr), Identity: &id}}
+	}
+	record := func(second int, node string, kind flow.Kind, verdict flow.Verdict, from, to flow.Endpoint) flow.Line {
+		return flow.Line{Flow: &flow.Record{
+			Time: at(second), Node: node, Kind: kind, Protocol: "tcp", From: from, To: to, Verdict: verdict,
+		}}
+	}
+	return map[string][]flow.Line{
+		"node1": {
+			begin("node1", "172.18.0.1"), holder("10.42.1.2", web), {Known: true},
+			record(1, "node1", flow.New, flow.Allowed, end("10.42.1.2", 40000, web), end("10.42.2.3", 5432)),
+			record(3, "node1", flow.New, flow.Allowed, end("172.18.0.1", 9), end("172.18.0.2", 22)),
+			{Lost: &flow.Lost{Time: at(4), Node: "node1", New: 17}},
+		},
+		"node2": {
+			begin("node2", "172.18.0.2"), holder("10.42.2.3", db), {Known: true},
+			record(0, "node2", flow.Denied, flow.DeniedVerdict, end("192.0.2.9", 7), end("10.42.2.3", 22, db)),
+			record(2, "node2", flow.New, flow.Allowed, end("10.42.1.2", 40000), end("10.42.2.3", 5432, db)),
+		},
+	}
+}
+
+// flows returns the lines without times.
+func flows(out string) (all []string) {
+	for line := range strings.Lines(out) {
+		_, rest, _ := strings.Cut(strings.TrimSpace(line), " ")
+		all = append(all, rest)
+	}
+	return all
+}
+
+// The flows of all nodes are printed in the order of their times, with names that only the other node knows; connections
+// between nodes are left out, and losses are reported.
+func TestMerge(t *testing.T) {
+	dir := lab(t, shop())
+	out, errs, err := run(dir)
+	want := []string{
+		"node2 outside 192.0.2.9:7 > shop/db 10.42.2.3:22 tcp denied",
+		"node1 shop/web 10.42.1.2:40000 > shop/db 10.42.2.3:5432 tcp new allowed",
+		"node2 shop/web 10.42.1.2:40000 > shop/db 10.42.2.3:5432 tcp new allowed",
+	}
+	if got := flows(out); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%v: %q", err, got)
+	}
+	if !strings.Contains(errs, "node1 lost: 17 new connections") {
+		t.Errorf("stderr %q", errs)
+	}
+	if out, _, err := run(dir, "-A"); err != nil || !strings.Contains(out, "node node1 172.18.0.1:9 > node node2 172.18.0.2:22") {
+		t.Errorf("all: %v: %s", err, out)
+	}
+}
+
+// Filters select, and see names that only the other node knows.
+func TestFilters(t *testing.T) {
+	dir := lab(t, shop())
+	for _, c := range []struct {
+		args string
+		want int
+	}{
+		{"--verdict denied", 1},
+		{"--from-pod shop/web", 2},
+		{"--to-pod shop/db", 3},
+		{"-l app=web", 2},
+		{"--not --port 22", 2},
+		{"--port 22,5432", 3},
+		{"--from-ip 192.0.2.0/24", 1},
+		{"--from-node node1 --to-node node2", 2},
+		{"-6", 0},
+		{"-4 --not -n shop", 0},
+	} {
+		out, errs, err := run(dir, strings.Fields(c.args)...)
+		if got := flows(out); err != nil || len(got) != c.want {
+			t.Errorf("%s: %v %s: %q", c.args, err, errs, got)
+		}
+	}
+}
+
+// A filter that names nothing is an error with the nearest name; a wrong value says what is expected.
+func TestFilterErrors(t *testing.T) {
+	dir := lab(t, shop())
+	for args, want := range map[string]string{
+		"--pod shop/wep":           "did you mean shop/web?",
+		"--to-node node3":          "did you mean node",
+		"-n shap":                  "did you mean shop?",
+		"--network shop/fast":      "known are cluster",
+		"--verdict forwarded":      "allowed, denied or dropped",
+		"--not":                    "no filter follows",
+		"--follow -o json":         "jsonl",
+		"--from-label app=web,=,x": "for example app=web",
+	} {
+		_, _, err := run(dir, strings.Fields(args)...)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// A node that does not answer is reported, and the others are printed; without any it is an error.
+func TestSilent(t *testing.T) {
+	nodes := shop()
+	nodes["node3"] = nil
+	out, errs, err := run(lab(t, nodes))
+	if err != nil || len(flows(out)) != 3 || !strings.Contains(errs, "node node3: no agent answers") {
+		t.Errorf("%v, %q: %s", err, errs, out)
+	}
+	_, errs, err = run(lab(t, map[string][]flow.Line{"node1": nil}))
+	if err == nil || !strings.Contains(err.Error(), "node node1: no agent answers") || errs != "" {
+		t.Errorf("%v, %q", err, errs)
+	}
+}
+
+// With --follow an agent that ends its stream is asked again, until the command is interrupted.
+func TestFollow(t *testing.T) {
+	dir := lab(t, shop())
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	env := ui.Env{Stdout: stopWriter{3, stop}.start(), Stderr: new(strings.Builder), Getenv: func(string) string { return "" }}
+	cmd := observe.NewCmd(env)
+	cmd.SetArgs([]string{"--dir", dir, "-f", "-o", "jsonl"})
+	if err := cmd.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+}
+
+// stopWriter calls stop after a number of writes.
+type stopWriter struct {
+	left int
+	stop func()
+}
+
+func (w stopWriter) start() *stopWriter { return &w }
+
+func (w *stopWriter) Write(p []byte) (int, error) {
+	if w.left--; w.left == 0 {
+		w.stop()
+	}
+	return len(p), nil
+}

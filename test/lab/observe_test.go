@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab_test
+
+import (
+	"bufio"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// observed is a weft observe that runs.
+type observed struct {
+	t     *testing.T
+	flows chan flow.Record
+	errs  *strings.Builder
+}
+
+// follow starts weft observe --follow; it ends with the test.
+func follow(t *testing.T, dir string, args ...string) *observed {
+	t.Helper()
+	args = append([]string{"observe", "--dir", dir, "--follow", "-o", "jsonl"}, args...)
+	cmd := exec.Command(filepath.Join(nettest.Programs(t), "weft"), args...)
+	o := &observed{t, make(chan flow.Record, 1<<20), &strings.Builder{}}
+	cmd.Stderr = o.errs
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var r flow.Record
+			if json.Unmarshal(lines.Bytes(), &r) == nil {
+				o.flows <- r
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGINT)
+		<-read
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("weft observe: %v: %s", err, o.errs)
+		}
+	})
+	return o
+}
+
+// next returns the next flow that is wanted; while there is none, it calls cause again.
+func (o *observed) next(what string, cause func(), wanted func(flow.Record) bool) flow.Record {
+	o.t.Helper()
+	for end := time.Now().Add(60 * time.Second); time.Now().Before(end); {
+		cause()
+		for late := time.After(3 * time.Second); ; {
+			select {
+			case r := <-o.flows:
+				if wanted(r) {
+					return r
+				}
+				continue
+			case <-late:
+			}
+			break
+		}
+	}
+	o.t.Fatalf("no flow: %s; stderr: %s", what, o.errs)
+	return flow.Record{}
+}
+
+// A connection is seen on both nodes with its names and the policy that allows it, and a packet that a policy denies.
+// An agent without a reader has no socket for it, also one that replaces an agent that was killed.
+func TestObserve(t *testing.T) {
+	dir, _, b := explainLab(t)
+	policy := filepath.Join(t.TempDir(), "policy.yaml")
+	text := `apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: web, namespace: default}
+spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080}]}]}
+`
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	must(t, "lab", "apply", "--dir", dir, "-f", policy)
+	sockets := func(node string) (count int) {
+		for line := range strings.Lines(inNode(t, dir, node, "cat", "/proc/net/netlink")) {
+			if f := strings.Fields(line); len(f) > 3 && f[1] == "12" && f[2] != "0" { // of netfilter
+				if groups, err := strconv.ParseUint(f[3], 16, 32); err == nil && groups&0b101 != 0 { // conntrack
+					count++
+				}
+			}
+		}
+		return count
+	}
+	before := sockets("node1")
+	o := follow(t, dir)
+	connect := func() { weft(t, "lab", "exec", "--dir", dir, "a", "--", "bash", "-c", "echo > /dev/tcp/"+b+"/8080") }
+	r := o.next("connection", connect, func(r flow.Record) bool {
+		return r.Node == "node2" && r.Kind == flow.New && r.To.Port == 8080 && len(r.Decisions) > 0 && r.Decisions[0].Rule == 0
+	})
+	if r.From.Name != "default/a" || r.To.Name != "default/b" || r.Verdict != flow.Allowed || r.Direction != flow.Ingress ||
+		r.Decisions[0].Policies[0].Name != "web" {
+		t.Errorf("%+v", r)
+	}
+	r = o.next("connection at its source", connect, func(r flow.Record) bool {
+		return r.Node == "node1" && r.Kind == flow.New && r.To.Port == 8080
+	})
+	if r.To.Name != "default/b" || r.To.Node != "node2" || r.Direction != flow.Egress {
+		t.Errorf("%+v", r)
+	}
+	if got := sockets("node1"); got != before+2 {
+		t.Errorf("%d sockets of conntrack while it runs, %d before", got, before)
+	}
+	if !strings.Contains(o.errs.String(), "dropped packets are not observed") { // no eBPF
+		send := func() { weft(t, "lab", "exec", "--dir", dir, "a", "--", "bash", "-c", "echo > /dev/udp/"+b+"/53") }
+		r = o.next("denied packet", send, func(r flow.Record) bool { return r.Kind == flow.Denied })
+		if r.Node != "node2" || r.To.Name != "default/b" || r.Decisions[0].Policies[0].Name != "web" {
+			t.Errorf("%+v", r)
+		}
+	}
+	rules := inNode(t, dir, "node1", "nft", "list", "tables")
+	killAgent(t, dir, "node1")
+	within(t, 30*time.Second, "the sockets of the killed agent are gone", func() bool { return sockets("node1") <= before })
+	if now := inNode(t, dir, "node1", "nft", "list", "tables"); now != rules {
+		t.Errorf("tables %q, before %q", now, rules)
+	}
+}
