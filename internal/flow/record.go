@@ -179,3 +179,16 @@ func Protocol(number uint8) string {
 	}
 	return strconv.Itoa(int(number))
 }
+
+// ProtocolNumber returns the number of a protocol that Protocol has named; 0 is unknown.
+func ProtocolNumber(name string) uint8 {
+	numbers := map[string]uint8{"icmp": 1, "tcp": 6, "udp": 17, "icmpv6": 58, "sctp": 132}
+	if n, known := numbers[name]; known {
+		return n
+	}
+	n, err := strconv.ParseUint(name, 10, 8)
+	if err != nil {
+		return 0
+	}
+	return uint8(n)
+}
