@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -129,14 +130,12 @@ func (s *file) rotate() error {
 		return s.cfg.Path + "." + strconv.Itoa(i)
 	}
 	for i := s.cfg.Keep; i > 0; i-- {
-		if err := os.Rename(name(i-1), name(i)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := atomicfile.Link(name(i-1), name(i), atomicfile.CrashSafe); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("file of flows: %w", err)
 		}
 	}
-	if s.cfg.Keep == 0 {
-		if err := os.Remove(s.cfg.Path); err != nil {
-			return fmt.Errorf("file of flows: %w", err)
-		}
+	if err := os.Remove(s.cfg.Path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("file of flows: %w", err)
 	}
 	return s.open()
 }

@@ -42,8 +42,8 @@ const (
 	templatePeriod = time.Minute
 	// maxText is the size in bytes of a string.
 	maxText = 120
-	// dialTimeout is the time of a connection, and of writing a message.
-	dialTimeout = 5 * time.Second
+	// dialTimeout is the time of a connection, and writeTimeout that of writing a batch.
+	dialTimeout, writeTimeout = 5 * time.Second, 10 * time.Second
 )
 
 const (
@@ -130,14 +130,14 @@ func (s *ipfix) Write(ctx context.Context, batch []flow.Record) (int, error) {
 		}
 		s.conn, s.templates, s.sequence = conn, time.Time{}, 0 // each connection is a stream of its own (RFC 7011, section 3.1)
 	}
+	ctx, cancel := context.WithTimeout(ctx, writeTimeout)
+	defer cancel()
+	conn := s.conn
+	defer context.AfterFunc(ctx, func() { _ = conn.SetWriteDeadline(time.Unix(1, 0)) })() // a collector that reads nothing
 	sent := 0
 	for sent < len(batch) {
 		message, n := s.message(batch[sent:])
-		err := s.conn.SetWriteDeadline(time.Now().Add(dialTimeout))
-		if err == nil {
-			_, err = s.conn.Write(message)
-		}
-		if err != nil {
+		if _, err := conn.Write(message); err != nil {
 			return sent, errors.Join(fmt.Errorf("IPFIX: %w", err), s.Close())
 		}
 		s.sequence += uint32(n)
