@@ -87,7 +87,7 @@ func (c *wallClock) set(offset time.Duration) {
 	}
 }
 
-// TestClockJump: the clock of a machine with a lab is set forward by a day, and then to a day before. No pod, lease, claim
+// TestClockJump: the clock of a host with a lab is set forward by a day, and then to a day before. No pod, lease, claim
 // or reservation that is in use is released, agents restart, policies are enforced, and new pods start and end.
 func TestClockJump(t *testing.T) {
 	nettest.NeedOwnClock(t)
