@@ -138,7 +138,7 @@ func (c *cluster) pod(namespace, name, node, account string) string {
 func TestApply(t *testing.T) {
 	nettest.EndToEnd(t)
 	c := newCluster(t)
-	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-policy.yaml", "weft-flannel.yaml"} {
+	for _, file := range []string{"nad-crd.yaml", "crds.yaml", "weft.yaml", "weft-multus.yaml", "weft-policy.yaml", "weft-flannel.yaml", "weft-tunnels.yaml"} {
 		if out := c.must("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f",
 			file); strings.Contains(strings.ToLower(out), "warning") {
 			t.Errorf("%s: %s", file, out)

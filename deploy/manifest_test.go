@@ -3,6 +3,7 @@
 package deploy
 
 import (
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/node/tunnel/process"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
@@ -95,6 +97,46 @@ func TestDaemonSet(t *testing.T) {
 		for _, v := range pod.Volumes {
 			if !mounted[v.Name] {
 				t.Errorf("%s: volume %s is not mounted", file, v.Name)
+			}
+		}
+	}
+}
+
+// TestTunnels: the process that outlives agents is not replaced with them, listens where they look for it, and has the
+// rights for its devices and nothing else.
+func TestTunnels(t *testing.T) {
+	d := find[appsv1.DaemonSet](t, "weft-tunnels.yaml", "DaemonSet")[0]
+	pod := d.Spec.Template.Spec
+	c := pod.Containers[0]
+	agent, err := config.Parse(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	socket := filepath.Join(agent.StateDir, process.SocketName)
+	if d.Spec.UpdateStrategy.Type != appsv1.OnDeleteDaemonSetStrategyType || !pod.HostNetwork ||
+		*pod.AutomountServiceAccountToken || pod.PriorityClassName != "system-node-critical" ||
+		!slices.Contains(c.Args, "--socket="+socket) || !slices.Contains(c.Args, "--listen") {
+		t.Errorf("%+v", d.Spec)
+	}
+	s := c.SecurityContext
+	if s.Privileged != nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || slices.Contains(s.Capabilities.Add, "SYS_ADMIN") {
+		t.Errorf("%+v", s)
+	}
+	mounts := map[string]bool{}
+	for _, m := range c.VolumeMounts {
+		mounts[m.MountPath] = !m.ReadOnly
+	}
+	want := map[string]bool{
+		filepath.Dir(agent.StateDir): true, filepath.Dir(agent.Network.WireguardKeyFile): false, "/dev/net": true,
+	}
+	if !maps.Equal(mounts, want) || len(pod.Volumes) != len(want) {
+		t.Errorf("mounts, and whether they are writable: %v, want %v", mounts, want)
+	}
+	for file := range agents() {
+		for _, other := range find[appsv1.DaemonSet](t, file, "DaemonSet") {
+			if other.Spec.Selector.MatchLabels["app.kubernetes.io/name"] == d.Spec.Template.Labels["app.kubernetes.io/name"] {
+				t.Errorf("%s: %s selects the pods of %s", file, other.Name, d.Name)
 			}
 		}
 	}

@@ -99,6 +99,13 @@ func rendered(t *testing.T) map[string]string {
 			out["base/"+m.Name+".yaml"] = license + "#\n# Rendered from deploy/chart" + by + text
 		}
 	}
+	for _, m := range manifests(t, map[string]any{"tunnels": map[string]any{"process": "always"}}) {
+		if m.Name == "tunnels" {
+			text := strings.TrimPrefix(m.Text, license)
+			out["tunnels/daemonset.yaml"] = license + "#\n# Rendered from deploy/chart" + by + text
+			out["weft-tunnels.yaml"] = "# Rendered from deploy/chart" + by + text
+		}
+	}
 	for file, mode := range agents() {
 		var texts []string
 		for _, m := range manifests(t, mode.values) {
@@ -164,7 +171,7 @@ func kubectl(t *testing.T) string {
 // TestKustomize: kustomize makes the same objects of the base and what each directory changes.
 func TestKustomize(t *testing.T) {
 	program := kubectl(t)
-	dirs := map[string]string{"crds.yaml": "crds"}
+	dirs := map[string]string{"crds.yaml": "crds", "weft-tunnels.yaml": "tunnels"}
 	for file, mode := range agents() {
 		dirs[file] = mode.dir
 	}

@@ -43,33 +43,39 @@ func TestValues(t *testing.T) {
 		t.Errorf("something is in %s, not in the release's namespace", Namespace)
 	}
 	for path, want := range map[string]string{
-		`{"image": {"repository": "example.org/weft"}}`:                            "image: example.org/weft:dev\n",
-		`{"image": {"tag": "v1.2.3"}}`:                                             "image: localhost/weft:v1.2.3\n",
-		`{"image": {"digest": "sha256:` + strings.Repeat("ab", 32) + `"}}`:         "image: localhost/weft@sha256:abab",
-		`{"image": {"pullPolicy": "Always"}}`:                                      "imagePullPolicy: Always\n",
-		`{"mode": "flannel"}`:                                                      "      masquerade: true\n      mode: flannel\n",
-		`{"mode": "flannel", "config": {"network": {"masquerade": false}}}`:        "      masquerade: false\n",
-		`{"mode": "policy"}`:                                                       "      mode: policy\n",
-		`{"mode": "multus"}`:                                                       "- {name: host, mountPath: /host, mountPropagation: HostToContainer}\n",
-		`{"config": {"network": {"podCIDRs": ["10.7.0.0/16"]}}}`:                   "      podCIDRs:\n      - 10.7.0.0/16\n",
-		`{"cni": {"confDir": "/var/lib/rancher/k3s/agent/etc/cni/net.d"}}`:         "hostPath: {path: /var/lib/rancher/k3s/agent/etc/cni,",
-		`{"cni": {"binDir": "/var/lib/rancher/k3s/data/cni"}}`:                     "args: [install, --cni-bin-dir=/var/lib/rancher/k3s/data/cni,",
-		`{"runtimeEndpoint": "/run/k3s/containerd/containerd.sock"}`:               "endpoint: /run/k3s/containerd/containerd.sock\n",
-		`{"agent": {"metricsPort": 9200}}`:                                         "path: /readyz, port: 9200}",
-		`{"agent": {"maxUnavailable": "10%"}}`:                                     "maxUnavailable: 10%\n",
-		`{"agent": {"nodeSelector": {"network": "weft"}}}`:                         "        network: weft\n",
-		`{"agent": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}}`: "      - key: dedicated\n",
-		`{"agent": {"resources": {"limits": {"memory": "1Gi"}}}}`:                  "memory: 1Gi\n",
-		`{"controller": {"replicas": 2}}`:                                          "replicas: 2\n",
-		`{"controller": {"metricsPort": 9201}}`:                                    "--metrics-address=127.0.0.1:9201",
-		`{"controller": {"resources": {"requests": {"cpu": "77m"}}}}`:              "cpu: 77m\n",
-		`{"monitoring": {"listen": "all"}}`:                                        "--metrics-address=:9120",
-		`{"monitoring": {"listen": "all", "podMonitor": true}}`:                    "kind: PodMonitor\n",
-		`{"monitoring": {"rules": true}}`:                                          "alert: WeftPeersDown\n",
-		`{"monitoring": {"dashboard": true}}`:                                      "grafana_dashboard: \"1\"",
-		`{"uninstall": true}`:                                                      "args: [clean, --from=weft,",
-		`{"kubevirt": {"directBinding": true}}`:                                    "kind: NetworkAttachmentDefinition",
-		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                "namespace: vms\n",
+		`{"image": {"repository": "example.org/weft"}}`:                                                  "image: example.org/weft:dev\n",
+		`{"image": {"tag": "v1.2.3"}}`:                                                                   "image: localhost/weft:v1.2.3\n",
+		`{"image": {"digest": "sha256:` + strings.Repeat("ab", 32) + `"}}`:                               "image: localhost/weft@sha256:abab",
+		`{"image": {"pullPolicy": "Always"}}`:                                                            "imagePullPolicy: Always\n",
+		`{"mode": "flannel"}`:                                                                            "      masquerade: true\n      mode: flannel\n",
+		`{"mode": "flannel", "config": {"network": {"masquerade": false}}}`:                              "      masquerade: false\n",
+		`{"mode": "policy"}`:                                                                             "      mode: policy\n",
+		`{"mode": "multus"}`:                                                                             "- {name: host, mountPath: /host, mountPropagation: HostToContainer}\n",
+		`{"config": {"network": {"podCIDRs": ["10.7.0.0/16"]}}}`:                                         "      podCIDRs:\n      - 10.7.0.0/16\n",
+		`{"cni": {"confDir": "/var/lib/rancher/k3s/agent/etc/cni/net.d"}}`:                               "hostPath: {path: /var/lib/rancher/k3s/agent/etc/cni,",
+		`{"cni": {"binDir": "/var/lib/rancher/k3s/data/cni"}}`:                                           "args: [install, --cni-bin-dir=/var/lib/rancher/k3s/data/cni,",
+		`{"runtimeEndpoint": "/run/k3s/containerd/containerd.sock"}`:                                     "endpoint: /run/k3s/containerd/containerd.sock\n",
+		`{"agent": {"metricsPort": 9200}}`:                                                               "path: /readyz, port: 9200}",
+		`{"agent": {"maxUnavailable": "10%"}}`:                                                           "maxUnavailable: 10%\n",
+		`{"agent": {"nodeSelector": {"network": "weft"}}}`:                                               "        network: weft\n",
+		`{"agent": {"tolerations": [{"key": "dedicated", "operator": "Exists"}]}}`:                       "      - key: dedicated\n",
+		`{"agent": {"resources": {"limits": {"memory": "1Gi"}}}}`:                                        "memory: 1Gi\n",
+		`{"tunnels": {"process": "always"}}`:                                                             "name: weft-tunnels\n",
+		`{"config": {"network": {"encapsulation": "udp"}}}`:                                              "name: weft-tunnels\n",
+		`{"mode": "flannel", "tunnels": {"process": "always"}}`:                                          "name: weft-tunnels\n",
+		`{"tunnels": {"process": "always", "resources": {"requests": {"cpu": "78m"}}}}`:                  "cpu: 78m\n",
+		`{"tunnels": {"process": "always"}, "config": {"stateDir": "/run/w/a"}}`:                         "--socket=/run/w/a/tunnels.sock]",
+		`{"tunnels": {"process": "always"}, "config": {"network": {"wireguardKeyFile": "/etc/wg/key"}}}`: "mountPath: /etc/wg, readOnly: true}",
+		`{"controller": {"replicas": 2}}`:                                                                "replicas: 2\n",
+		`{"controller": {"metricsPort": 9201}}`:                                                          "--metrics-address=127.0.0.1:9201",
+		`{"controller": {"resources": {"requests": {"cpu": "77m"}}}}`:                                    "cpu: 77m\n",
+		`{"monitoring": {"listen": "all"}}`:                                                              "--metrics-address=:9120",
+		`{"monitoring": {"listen": "all", "podMonitor": true}}`:                                          "kind: PodMonitor\n",
+		`{"monitoring": {"rules": true}}`:                                                                "alert: WeftPeersDown\n",
+		`{"monitoring": {"dashboard": true}}`:                                                            "grafana_dashboard: \"1\"",
+		`{"uninstall": true}`:                                                                            "args: [clean, --from=weft,",
+		`{"kubevirt": {"directBinding": true}}`:                                                          "kind: NetworkAttachmentDefinition",
+		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                                      "namespace: vms\n",
 	} {
 		var values object
 		if err := json.Unmarshal([]byte(path), &values); err != nil {
@@ -81,31 +87,61 @@ func TestValues(t *testing.T) {
 	}
 }
 
+// The tunnels' process is not there where agents have no tunnels in user space, or weft is removed; and of directories that
+// are the same one is mounted.
+func TestTunnels(t *testing.T) {
+	for _, values := range []string{
+		`{}`, `{"config": {"network": {"encapsulation": "vxlan"}}}`, `{"mode": "multus"}`,
+		`{"tunnels": {"process": "never"}, "config": {"network": {"encapsulation": "udp"}}}`,
+		`{"mode": "policy", "config": {"network": {"encapsulation": "udp"}}}`,
+		`{"uninstall": true, "tunnels": {"process": "always"}}`,
+	} {
+		var v object
+		if err := json.Unmarshal([]byte(values), &v); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(text(t, v), "weft-tunnels") {
+			t.Errorf("%s has the tunnels' process", values)
+		}
+	}
+	one := text(t, object{"tunnels": object{"process": "always"}, "config": object{"network": object{
+		"wireguardKeyFile": "/run/weft/key", "wireguardPSKFile": "/etc/wg/psk",
+	}}})
+	_, one, _ = strings.Cut(one, "name: weft-tunnels\n")
+	one, _, _ = strings.Cut(one, "\n---\n")
+	if strings.Count(one, "mountPath: /run/weft") != 1 || strings.Count(one, "mountPath: /etc/wg") != 1 {
+		t.Errorf("the directories of the socket and the keys:\n%s", one)
+	}
+}
+
 // A wrong value is refused with its path.
 func TestWrongValues(t *testing.T) {
 	for values, want := range map[string]string{
-		`{"mode": "calico"}`:                         "/mode",
-		`{"modus": "cluster"}`:                       "modus",
-		`{"image": {"tag": "with space"}}`:           "/image/tag",
-		`{"image": {"digest": "sha256:12"}}`:         "/image/digest",
-		`{"image": {"pullPolicy": "Sometimes"}}`:     "/image/pullPolicy",
-		`{"config": []}`:                             "/config",
-		`{"cni": {"confDir": "etc/cni"}}`:            "/cni/confDir",
-		`{"cni": {"binDir": "/opt/cni/bin/"}}`:       "/cni/binDir",
-		`{"runtimeEndpoint": "containerd"}`:          "/runtimeEndpoint",
-		`{"agent": {"metricsPort": 70000}}`:          "/agent/metricsPort",
-		`{"agent": {"maxUnavailable": 0}}`:           "/agent/maxUnavailable",
-		`{"agent": {"tolerations": {}}}`:             "/agent/tolerations",
-		`{"controller": {"replicas": 0}}`:            "/controller/replicas",
-		`{"controller": {"replica": 1}}`:             "replica",
-		`{"kubevirt": {"directBinding": "yes"}}`:     "/kubevirt/directBinding",
-		`{"kubevirt": {"namespace": "Not a name"}}`:  "/kubevirt/namespace",
-		`{"agent": {"resources": {"request": {}}}}`:  "request",
-		`{"agent": {"nodeSelector": {"gpu": true}}}`: "/agent/nodeSelector/gpu",
-		`{"monitoring": {"listen": "node"}}`:         "/monitoring/listen",
-		`{"monitoring": {"podMonitor": true}}`:       "set monitoring.listen to all",
-		`{"monitoring": {"dashboard": "yes"}}`:       "/monitoring/dashboard",
-		`{"uninstall": "yes"}`:                       "/uninstall",
+		`{"mode": "calico"}`:                                   "/mode",
+		`{"modus": "cluster"}`:                                 "modus",
+		`{"image": {"tag": "with space"}}`:                     "/image/tag",
+		`{"image": {"digest": "sha256:12"}}`:                   "/image/digest",
+		`{"image": {"pullPolicy": "Sometimes"}}`:               "/image/pullPolicy",
+		`{"config": []}`:                                       "/config",
+		`{"cni": {"confDir": "etc/cni"}}`:                      "/cni/confDir",
+		`{"cni": {"binDir": "/opt/cni/bin/"}}`:                 "/cni/binDir",
+		`{"runtimeEndpoint": "containerd"}`:                    "/runtimeEndpoint",
+		`{"agent": {"metricsPort": 70000}}`:                    "/agent/metricsPort",
+		`{"agent": {"maxUnavailable": 0}}`:                     "/agent/maxUnavailable",
+		`{"agent": {"tolerations": {}}}`:                       "/agent/tolerations",
+		`{"tunnels": {"process": "yes"}}`:                      "/tunnels/process",
+		`{"tunnels": {"resources": {"request": {}}}}`:          "request",
+		`{"mode": "policy", "tunnels": {"process": "always"}}`: "tunnels.process is always, and weft has no tunnels with mode policy",
+		`{"controller": {"replicas": 0}}`:                      "/controller/replicas",
+		`{"controller": {"replica": 1}}`:                       "replica",
+		`{"kubevirt": {"directBinding": "yes"}}`:               "/kubevirt/directBinding",
+		`{"kubevirt": {"namespace": "Not a name"}}`:            "/kubevirt/namespace",
+		`{"agent": {"resources": {"request": {}}}}`:            "request",
+		`{"agent": {"nodeSelector": {"gpu": true}}}`:           "/agent/nodeSelector/gpu",
+		`{"monitoring": {"listen": "node"}}`:                   "/monitoring/listen",
+		`{"monitoring": {"podMonitor": true}}`:                 "set monitoring.listen to all",
+		`{"monitoring": {"dashboard": "yes"}}`:                 "/monitoring/dashboard",
+		`{"uninstall": "yes"}`:                                 "/uninstall",
 	} {
 		var v object
 		if err := json.Unmarshal([]byte(values), &v); err != nil {
@@ -140,7 +176,7 @@ func compareKeys(t *testing.T, path string, schema, values object) {
 		return
 	}
 	properties := schema["properties"].(object)
-	if path == "/agent/resources" || path == "/controller/resources" {
+	if path == "/agent/resources" || path == "/controller/resources" || path == "/tunnels/resources" {
 		return
 	}
 	want, got := slices.Sorted(maps.Keys(values)), slices.Sorted(maps.Keys(properties))

@@ -34,3 +34,15 @@ revision, has none: kustomize may change the configuration. */}}
 checksum/config: {{ include "weft.config" . | sha256sum }}
 {{- end -}}
 {{- end -}}
+
+{{/* Whether the DaemonSet weft-tunnels is wanted: "true" or nothing. */}}
+{{- define "weft.tunnels" -}}
+{{- $udp := eq (dig "network" "encapsulation" "" .Values.config) "udp" -}}
+{{- $mesh := has .Values.mode (list "cluster" "flannel") -}}
+{{- if and (eq .Values.tunnels.process "always") (not $mesh) -}}
+{{- fail (printf "tunnels.process is always, and weft has no tunnels with mode %s: leave it out" .Values.mode) -}}
+{{- end -}}
+{{- if and $mesh (not .Values.uninstall) (or (eq .Values.tunnels.process "always") (and (eq .Values.tunnels.process "auto") $udp)) -}}
+true
+{{- end -}}
+{{- end -}}

@@ -112,7 +112,7 @@ type agent struct {
 	attachments attachments
 	server      *cniserver.Server
 	admins      net.Listener    // nil if the socket could not be created
-	forwarder   *process.Client // nil if tunnels in user space run in this process
+	forwarder   *process.Client // nil without a process for tunnels in user space
 	ready       chan struct{}   // closed when calls are served
 }
 

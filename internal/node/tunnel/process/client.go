@@ -18,6 +18,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
@@ -37,10 +38,14 @@ type ClientConfig struct {
 	// namespace.
 	Program []string
 	NS      *netns.NS
+	// Local, which may be nil, runs the tunnels while no process does that this program understands. There is no Program
+	// then: a permanent process is found when it listens.
+	Local Tunnels
 	// Stderr is the process's.
 	Stderr *os.File
 	Log    *slog.Logger
 	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
 }
 
 // Client runs tunnels in the process. Its methods are not called concurrently, except Changed.
@@ -49,6 +54,8 @@ type Client struct {
 	changed notify.Chan
 	link    *link // nil while not connected
 	wanted  []mesh.Tunnel
+	// local follows the process that is not connected; nil if there is no Local.
+	local *local
 }
 
 // link is a connection to a process.
@@ -62,9 +69,12 @@ type link struct {
 func NewClient(cfg ClientConfig) *Client {
 	cfg.Log = cfg.Log.With("component", "tunnels")
 	c := &Client{cfg: cfg, changed: notify.New()}
+	if cfg.Local != nil {
+		c.local = follow(cfg, c.changed)
+	}
 	switch l, err := c.dial(); {
 	case err == nil:
-		c.link = l
+		c.use(l)
 		cfg.Log.Info("tunnels continue in their process", "pid", l.hello.PID, "version", l.hello.Program)
 	case !notListening(err):
 		cfg.Log.Warn("process of the tunnels cannot be reached", "socket", cfg.Socket, "err", err)
@@ -75,10 +85,23 @@ func NewClient(cfg ClientConfig) *Client {
 // Changed receives a token when a tunnel or the process has died.
 func (c *Client) Changed() <-chan struct{} { return c.changed }
 
-// Close disconnects. The tunnels continue.
+// Close disconnects. The tunnels of the process continue.
 func (c *Client) Close() {
-	if c != nil && c.link != nil {
+	if c == nil {
+		return
+	}
+	if c.link != nil {
 		c.disconnect()
+	}
+	if c.local != nil {
+		c.local.close()
+	}
+}
+
+func (c *Client) use(l *link) {
+	c.link = l
+	if c.local != nil {
+		c.local.connected.Store(true)
 	}
 }
 
@@ -87,10 +110,16 @@ func (c *Client) disconnect() {
 	for range c.link.answers { // the reader's end
 	}
 	c.link = nil
+	if c.local != nil {
+		c.local.connected.Store(false)
+	}
 }
 
 // Keep starts, changes and stops tunnels so that the wanted ones run. The error has all tunnels that do not.
 func (c *Client) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
+	if c.local != nil {
+		return c.keepLocal(ctx, wanted)
+	}
 	if len(wanted) == 0 && c.link == nil {
 		return nil
 	}
@@ -108,9 +137,11 @@ func (c *Client) Keep(ctx context.Context, wanted []mesh.Tunnel) error {
 func (c *Client) try(ctx context.Context, wanted []mesh.Tunnel) (again bool, err error) {
 	unchanged := c.link != nil && c.wanted != nil && reflect.DeepEqual(c.wanted, wanted)
 	if c.link == nil {
-		if c.link, err = c.connect(); err != nil {
+		l, err := c.connect()
+		if err != nil {
 			return false, err
 		}
+		c.use(l)
 	}
 	if c.link.hello.Version != Version {
 		return true, c.end(fmt.Errorf("process of the tunnels: version %d is unknown, this program knows %d",
@@ -126,7 +157,7 @@ func (c *Client) try(ctx context.Context, wanted []mesh.Tunnel) (again bool, err
 	case ctx.Err() != nil:
 		return false, ctx.Err()
 	case err != nil:
-		c.cfg.Log.Warn("process of the tunnels is started again", "err", err)
+		c.cfg.Log.Warn("process of the tunnels is gone", "err", err)
 		c.disconnect()
 		return true, err
 	case answer.Unknown != "":
@@ -142,6 +173,9 @@ func (c *Client) try(ctx context.Context, wanted []mesh.Tunnel) (again bool, err
 func (c *Client) end(why error) error {
 	c.cfg.Log.Info("process of the tunnels is replaced, and packets are lost meanwhile", "reason", why,
 		"version", c.link.hello.Program)
+	if c.local != nil {
+		c.local.refuse()
+	}
 	b, err := json.Marshal(request{End: true})
 	if err == nil {
 		_ = c.link.conn.SetDeadline(c.cfg.Now().Add(answerLimit))
@@ -181,7 +215,7 @@ func (c *Client) ask(ctx context.Context, r request) (response, error) {
 // connect connects to the process, and starts it if none listens.
 func (c *Client) connect() (*link, error) {
 	l, err := c.dial()
-	if err == nil || !notListening(err) {
+	if err == nil || !notListening(err) || c.local != nil {
 		return l, err
 	}
 	if err := c.start(); err != nil {
@@ -232,23 +266,37 @@ func (c *Client) dial() (*link, error) {
 	return l, nil
 }
 
+// Listen creates the socket, in place of one of a process that was killed. Until it listens it has another name, so that
+// a socket at which nothing listens is never a process that begins.
+func Listen(socket string) (*net.UnixListener, error) {
+	early := socket + ".new"
+	if err := os.Remove(early); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+		return nil, err
+	}
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: early, Net: "unix"})
+	if err != nil {
+		return nil, err
+	}
+	l.SetUnlinkOnClose(false)
+	if err = os.Chmod(early, 0o600); err == nil {
+		err = atomicfile.Link(early, socket, atomicfile.CrashSafe)
+	}
+	if err = errors.Join(err, os.Remove(early)); err != nil {
+		return nil, errors.Join(err, l.Close())
+	}
+	return l, nil
+}
+
 // start creates the socket and starts the process, which outlives this one.
 func (c *Client) start() error {
-	if err := os.Remove(c.cfg.Socket); err != nil && !errors.Is(err, fs.ErrNotExist) { // of a process that was killed
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(c.cfg.Socket), 0o700); err != nil {
-		return err
-	}
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: c.cfg.Socket, Net: "unix"})
+	l, err := Listen(c.cfg.Socket)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = l.Close() }()
-	l.SetUnlinkOnClose(false)
-	if err := os.Chmod(c.cfg.Socket, 0o600); err != nil {
-		return err
-	}
 	file, err := l.File()
 	if err != nil {
 		return err

@@ -54,9 +54,12 @@ type ServerConfig struct {
 	Program string
 	// Locked reports whether an agent has locked the network namespace.
 	Locked func() bool
-	Log    *slog.Logger
-	Now    func() time.Time
-	After  func(time.Duration) <-chan time.Time
+	// Permanent is set for a process that no agent started, and none can start again: where it would end, it releases its
+	// tunnels and waits for the next agent.
+	Permanent bool
+	Log       *slog.Logger
+	Now       func() time.Time
+	After     func(time.Duration) <-chan time.Time
 }
 
 // Server serves agents, one after the other.
@@ -82,8 +85,8 @@ func NewServer(cfg ServerConfig) *Server {
 	return &Server{cfg: cfg, incoming: make(chan incoming), conns: map[*net.UnixConn]bool{}}
 }
 
-// Run serves until ctx ends, an agent requests the end, an agent that does not connect has locked the namespace, the
-// socket was removed, or there is neither a tunnel nor an agent.
+// Run serves until ctx ends or the socket was removed. One that is not permanent also ends when an agent requests that, an
+// agent that does not connect has locked the namespace, or there is neither a tunnel nor an agent.
 func (s *Server) Run(ctx context.Context) (err error) {
 	if s.file, err = os.Stat(s.cfg.Socket); err != nil {
 		return fmt.Errorf("socket of the tunnels: %w", err)
@@ -118,12 +121,15 @@ func (s *Server) Run(ctx context.Context) (err error) {
 			s.changed(ctx)
 		case <-tick:
 			tick = s.cfg.After(interval)
-			if why := s.obsolete(); why != "" {
-				s.cfg.Log.Info("process of the tunnels ends", "reason", why)
+			if !s.current() {
+				s.cfg.Log.Info("process of the tunnels ends", "reason", "the socket was removed")
+				return nil
+			}
+			if s.obsolete() && s.dismiss(ctx, "an agent that runs tunnels itself was started") {
 				return nil
 			}
 		}
-		if connected && len(s.conns) == 0 && s.cfg.Tunnels.Running() == 0 {
+		if connected && len(s.conns) == 0 && s.cfg.Tunnels.Running() == 0 && !s.cfg.Permanent {
 			return nil
 		}
 	}
@@ -135,19 +141,29 @@ func (s *Server) current() bool {
 	return err == nil && os.SameFile(now, s.file)
 }
 
-// obsolete returns why the process must end, or nothing.
-func (s *Server) obsolete() string {
-	if !s.current() {
-		return "the socket was removed"
-	}
+// obsolete reports whether another agent has taken over.
+func (s *Server) obsolete() bool {
 	if len(s.conns) > 0 || !s.cfg.Locked() {
 		s.foreign = 0
-		return ""
+		return false
 	}
-	if s.foreign++; s.foreign < foreignAfter {
-		return ""
+	s.foreign++
+	return s.foreign >= foreignAfter
+}
+
+// dismiss releases the tunnels of a permanent process, and reports whether any other must end.
+func (s *Server) dismiss(ctx context.Context, why string) (end bool) {
+	if !s.cfg.Permanent {
+		s.cfg.Log.Info("process of the tunnels ends", "reason", why)
+		return true
 	}
-	return "an agent that runs tunnels itself was started"
+	if s.wanted = nil; s.cfg.Tunnels.Running() > 0 {
+		s.cfg.Log.Info("process of the tunnels releases them", "reason", why)
+		if err := s.cfg.Tunnels.Keep(ctx, nil); err != nil {
+			s.cfg.Log.Warn("tunnels were not released", "err", err)
+		}
+	}
+	return false
 }
 
 // accept accepts connections of the same user until the listener is closed.
@@ -230,8 +246,11 @@ func (s *Server) handle(ctx context.Context, in incoming) (end bool) {
 		s.write(in.conn, response{Unknown: err.Error()})
 		return false
 	case r.End:
-		s.cfg.Log.Info("process of the tunnels ends", "reason", "the agent requested it")
-		return true
+		if s.dismiss(ctx, "the agent requested it") {
+			return true
+		}
+		_ = in.conn.Close() // the agent sees by that that the devices are released; its reader reports the end
+		return false
 	case !r.Unchanged:
 		s.wanted = r.Tunnels
 	}
