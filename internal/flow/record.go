@@ -126,6 +126,13 @@ func (r Record) HasEndpoint() bool {
 	return is(r.From.Identity) || is(r.To.Identity) || r.Via != nil && is(r.Via.Identity)
 }
 
+// The levels: what an agent observes without a reader.
+const (
+	LevelOff    = "off"
+	LevelDenied = "denied" // denied and dropped packets
+	LevelFlows  = "flows"  // connections, too
+)
+
 // Begin is the first line of a stream.
 type Begin struct {
 	Node string `json:"node"`
@@ -133,6 +140,9 @@ type Begin struct {
 	Addrs []netip.Addr `json:"addresses,omitempty"`
 	// Level is what the agent observes without a reader: off, denied or flows.
 	Level string `json:"level"`
+	// From is the time after which no flow is missing among those that were asked for; zero: none is, as far as the agent
+	// has observed.
+	From time.Time `json:"from,omitzero"`
 	// Notes are what is not observed on this node, and why.
 	Notes []string `json:"notes,omitempty"`
 }
@@ -160,6 +170,11 @@ type Lost struct {
 
 // Sum returns how many are missing.
 func (l Lost) Sum() uint64 { return l.New + l.End + l.Drops + l.Queue }
+
+// Since returns what is missing in addition to an earlier sum.
+func (l Lost) Since(o Lost) Lost {
+	return Lost{New: l.New - o.New, End: l.End - o.End, Drops: l.Drops - o.Drops, Queue: l.Queue - o.Queue}
+}
 
 // Line is one line of a stream; one of its fields is set. A line without any is sent so that the reader knows that the agent is there.
 type Line struct {

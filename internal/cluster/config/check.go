@@ -141,7 +141,7 @@ func (c Config) checkNetwork() error {
 	if err := errors.Join(n.checkPermit(), n.checkDesign()); err != nil {
 		return err
 	}
-	if err := errors.Join(c.Policy.check(), c.VirtualMachines.check()); err != nil {
+	if err := errors.Join(c.Policy.check(), c.Observe.check(), c.VirtualMachines.check()); err != nil {
 		return err
 	}
 	if err := c.checkMultus(); err != nil {

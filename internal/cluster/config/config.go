@@ -13,6 +13,8 @@ import (
 	"log/slog"
 	"net/netip"
 	"time"
+
+	"github.com/weft-net/weft/internal/flow"
 )
 
 // Config is the whole file. Every key is optional.
@@ -45,6 +47,8 @@ type Config struct {
 	Multus Multus `json:"multus"`
 	// Policy configures the enforcement of NetworkPolicy.
 	Policy Policy `json:"policy"`
+	// Observe selects what the agent observes of connections while `weft observe` does not ask.
+	Observe Observe `json:"observe"`
 	// VirtualMachines are settings for pods with VMs.
 	VirtualMachines VirtualMachines `json:"virtualMachines"`
 	// Runtime configures the access to the container runtime.
@@ -231,6 +235,14 @@ type Policy struct {
 	LogGroup int `json:"logGroup"`
 }
 
+// Observe configures `weft observe`.
+type Observe struct {
+	// Level is what the agent keeps of the last minutes, 8192 flows at most: `off`, nothing; `denied`, packets that
+	// policies deny or the kernel drops; or `flows`, connections, too. With `flows` it sets
+	// net.netfilter.nf_conntrack_acct, so that the kernel counts packets and bytes, and with another level restores it.
+	Level string `json:"level"`
+}
+
 // VirtualMachines are settings for pods with VMs (KubeVirt's).
 type VirtualMachines struct {
 	// KeepAddresses is whether a VM keeps its addresses and MAC, whichever pod it runs in: `possible`, if IPAM supports
@@ -312,6 +324,7 @@ func Default() Config {
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
 		},
 		Policy:          Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
+		Observe:         Observe{Level: flow.LevelOff},
 		VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
 		Runtime:         Runtime{GCInterval: Duration(5 * time.Minute)},
 		Metrics:         Metrics{Peers: PeersAuto},

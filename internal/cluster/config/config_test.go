@@ -58,6 +58,7 @@ network:
 etcd: {prefix: /hosts}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
+observe: {level: denied}
 virtualMachines: {keepAddresses: always}
 runtime: {endpoint: auto, gcInterval: 1m}
 install: {confDir: /etc/cni/net.d, binDir: /opt/cni/bin}
@@ -86,6 +87,7 @@ func TestParse(t *testing.T) {
 			AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env",
 		},
 		Policy:          Policy{Mode: "none", Established: "keep", Log: "denied", LogGroup: 7},
+		Observe:         Observe{Level: "denied"},
 		VirtualMachines: VirtualMachines{KeepAddresses: KeepAlways},
 		Runtime:         Runtime{Endpoint: "auto", GCInterval: Duration(time.Minute)},
 		Install:         Install{ConfDir: "/etc/cni/net.d", BinDir: "/opt/cni/bin"}, Metrics: Metrics{Address: ":9119", Peers: PeersAll},
@@ -116,7 +118,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                            "the file is a list, want object",
-		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, virtualMachines, runtime, install, metrics)",
+		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, observe, virtualMachines, runtime, install, metrics)",
 		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, blackhole)",
 		"network: {permitPaths: [var]}": `network.permitPaths[0] "var" is no absolute path (write it from the root)`,
 		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
@@ -196,6 +198,7 @@ func TestBadInput(t *testing.T) {
 		"policy: {established: drop}":                     `policy.established "drop" is not known (cut or keep)`,
 		"policy: {log: all}":                              `policy.log "all" is not known (denied or none)`,
 		"virtualMachines: {keepAddresses: yes please}":    `virtualMachines.keepAddresses "yes please" is not known (possible, always or never)`,
+		"observe: {level: all}":                           `observe.level "all" is not known (off, denied or flows)`,
 		"policy: {logGroup: 70000}":                       `policy.logGroup 70000 is no group of nflog (1 to 65535)`,
 		"node: N_1":                                       `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,
 		"node: 7":                                         "node is a number, want string",

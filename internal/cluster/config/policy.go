@@ -2,7 +2,11 @@
 
 package config
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/weft-net/weft/internal/flow"
+)
 
 // Values of Policy's fields.
 const (
@@ -32,6 +36,13 @@ func (p Policy) check() error {
 		return invalid("denied or none", "policy.log %q is not known", p.Log)
 	case p.LogGroup < 1 || p.LogGroup > 65535:
 		return invalid("1 to 65535", "policy.logGroup %d is no group of nflog", p.LogGroup)
+	}
+	return nil
+}
+
+func (o Observe) check() error {
+	if !slices.Contains([]string{flow.LevelOff, flow.LevelDenied, flow.LevelFlows}, o.Level) {
+		return invalid("off, denied or flows", "observe.level %q is not known", o.Level)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	traces := &tracer.Tracer{Records: a.own.ledger, Log: a.cfg.Log}
 	defer func() { err = errors.Join(err, traces.Close()) }()
 	maps.Copy(routes, traces.Routes())
-	maps.Copy(routes, a.observer().Routes())
+	maps.Copy(routes, a.flows.Routes())
 	if a.enforcement.policy != nil {
 		maps.Copy(routes, a.enforcement.policy.Routes().Under(policy.Prefix))
 	}
@@ -63,9 +63,14 @@ func (a *agent) explainer() *explainer.Explainer {
 	return explainer.New(c)
 }
 
-// observer streams the node's flows for weft observe.
-func (a *agent) observer() *observer.Observer {
-	c := observer.Config{Node: a.cfg.Node, Records: a.own.ledger, Log: a.cfg.Log, Now: a.cfg.Now}
+// buildObserver creates what streams the node's flows for weft observe.
+func (a *agent) buildObserver() *observer.Observer {
+	c := observer.Config{
+		Node: a.cfg.Node, Records: a.own.ledger, Level: a.cfg.Observe.Level, Log: a.cfg.Log, Now: a.cfg.Now,
+	}
+	if a.own.settings != nil {
+		c.Settings = a.own.settings
+	}
 	if a.enforcement.policy != nil {
 		c.Policies = a.enforcement.policy
 	}

@@ -35,6 +35,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodeipam"
 	"github.com/weft-net/weft/internal/node/nodemesh"
 	"github.com/weft-net/weft/internal/node/nodestatus"
+	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/podnetwork"
 	"github.com/weft-net/weft/internal/node/tunnel/process"
 	"github.com/weft-net/weft/internal/node/tunnelip"
@@ -60,6 +61,7 @@ type Config struct {
 	Flannel         config.Flannel
 	Multus          config.Multus
 	Policy          config.Policy
+	Observe         config.Observe
 	VirtualMachines config.VirtualMachines
 	Runtime         config.Runtime
 	Install         config.Install
@@ -109,6 +111,7 @@ type agent struct {
 	tunnels     *tunnelip.Addresses // nil where pods get no addresses from pools
 	overlay     *nodemesh.Mesh
 	enforcement enforcement
+	flows       *observer.Observer
 	attachments attachments
 	server      *cniserver.Server
 	admins      net.Listener    // nil if the socket could not be created

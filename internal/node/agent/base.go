@@ -33,6 +33,8 @@ type base struct {
 	claims *agentlock.Lock
 	host   *kernel.Conn
 	ledger *ledger.Ledger
+	// settings are those of the node before weft changed them; nil if they cannot be recorded.
+	settings *preimage.Settings
 	// lost are the interfaces of running pods without a record.
 	lost   []unrecorded.Interface
 	leases *lease.Manager
@@ -63,10 +65,10 @@ func (b *base) open(cfg Config) (err error) {
 	if b.boot, err = boot.ID(); err != nil {
 		return err
 	}
-	if settings, err := preimage.Open(cfg.StateDir, b.boot); err != nil {
+	if b.settings, err = preimage.Open(cfg.StateDir, b.boot); err != nil {
 		cfg.Log.Warn("settings of the node that are changed from now on are not recorded", "err", err)
 	} else {
-		b.host.Changing = settings.Keep
+		b.host.Changing = b.settings.Keep
 	}
 	if b.ledger, err = ledger.Open(cfg.StateDir); err != nil {
 		return err

@@ -64,6 +64,7 @@ func (a *agent) build() (err error) {
 		return err
 	}
 	a.enforcement = a.buildPolicy()
+	a.flows = a.buildObserver()
 	a.attachments = a.buildAttachments()
 	return a.serve()
 }

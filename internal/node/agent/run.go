@@ -65,6 +65,7 @@ func (a *agent) run(ctx context.Context) error {
 		return errors.Join(a.server.Run(serving), a.drain(context.WithoutCancel(ctx)))
 	})
 	g.add(a.admin)
+	g.add(a.flows.Run)
 	g.add(func(ctx context.Context) error {
 		return a.attachments.attacher.Reconcile(ctx,
 			attach.ReconcileConfig{After: a.cfg.After, OtherOwners: a.enforcement.quiet()})

@@ -32,10 +32,13 @@ type names struct {
 	known   bool   // the records were read
 }
 
-func newNames(cfg Config, own identity) *names {
-	n := &names{cfg: cfg, own: own, nodes: map[netip.Addr]string{}, holders: newHolders()}
-	if cfg.Nodes != nil {
-		for _, node := range cfg.Nodes() {
+func newNames(cfg Config) *names { return &names{cfg: cfg, holders: newHolders()} }
+
+// setNodes names the addresses of nodes, of which some are this one's.
+func (n *names) setNodes(own identity) {
+	n.own, n.nodes = own, map[netip.Addr]string{}
+	if n.cfg.Nodes != nil {
+		for _, node := range n.cfg.Nodes() {
 			for _, a := range node.Addrs {
 				n.nodes[a] = node.Name
 			}
@@ -47,9 +50,8 @@ func newNames(cfg Config, own identity) *names {
 		}
 	}
 	for _, a := range own.addrs {
-		n.nodes[a] = cfg.Node
+		n.nodes[a] = n.cfg.Node
 	}
-	return n
 }
 
 // refresh follows changes of the records, and returns them.

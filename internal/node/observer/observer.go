@@ -28,13 +28,15 @@ import (
 )
 
 // RoutePath (GET) is the route of the admin socket: a stream of flow.Line. With follow=true it does not end; with
-// tracked=true it begins with the connections that are tracked already.
+// tracked=true it begins with the connections that are tracked already, and with since, a time of RFC 3339, with the
+// flows since then that the agent has kept.
 const RoutePath = "/observe/flows"
 
 // The parameters of the route.
 const (
 	ParameterFollow  = "follow"
 	ParameterTracked = "tracked"
+	ParameterSince   = "since"
 )
 
 // Records are the attachments of this node.
@@ -61,20 +63,28 @@ type Config struct {
 	Nodes func() []model.Node
 	// NS is the node's namespace; nil is the process's own.
 	NS *netns.NS
+	// Level is what is observed without a stream; empty is flow.LevelOff.
+	Level string
+	// Settings, which may be nil, records the node's settings that the level changes.
+	Settings Settings
 	// Drops begins to report packets that the kernel drops, in all namespaces; nil is by the tracepoint kfree_skb.
 	Drops func(each func(drops.Drop)) (*drops.Session, error)
 	Log   *slog.Logger
 	Now   func() time.Time
 }
 
-// Observer observes this node for all streams that are open.
+// Observer observes this node for all streams that are open, and as its level demands.
 type Observer struct {
 	cfg Config
 
 	mu      sync.Mutex
 	streams map[*stream]bool
-	source  *source // nil while there is no stream
-	names   *names
+	source  *source
+	names   *names // nil while nothing is observed
+	running bool   // Run observes
+	ring    ring
+	// ringLost are the lost flows that the ring knows of.
+	ringLost flow.Lost
 }
 
 // New creates an Observer.
@@ -82,15 +92,139 @@ func New(c Config) *Observer {
 	if c.Drops == nil {
 		c.Drops = streamDrops
 	}
-	return &Observer{cfg: c, streams: map[*stream]bool{}}
+	if c.Level == "" {
+		c.Level = flow.LevelOff
+	}
+	o := &Observer{cfg: c, streams: map[*stream]bool{}}
+	o.source = &source{cfg: c, to: callbacks{o.event, o.denied, o.dropped}, stopDenied: func() {}}
+	return o
+}
+
+// renewPeriod is how often the names of nodes are read again while no stream begins.
+const renewPeriod = time.Minute
+
+// Run observes as the level demands, and keeps the last flows, until ctx ends.
+func (o *Observer) Run(ctx context.Context) error {
+	if err := o.account(); err != nil {
+		o.cfg.Log.Warn("whether the kernel counts connections' packets could not be set", "err", err)
+	}
+	if o.cfg.Level == flow.LevelOff {
+		return nil
+	}
+	o.begin(ctx)
+	defer func() {
+		o.mu.Lock()
+		o.running = false
+		o.mu.Unlock()
+		o.release()
+	}()
+	loss, renew := time.NewTicker(lossPeriod), time.NewTicker(renewPeriod)
+	defer loss.Stop()
+	defer renew.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-loss.C:
+			o.keepLoss()
+		case <-renew.C:
+			o.mu.Lock()
+			err := o.renewLocked()
+			o.mu.Unlock()
+			if err != nil {
+				o.cfg.Log.Warn("names of nodes in flows", "err", err)
+			}
+		}
+	}
+}
+
+// begin opens what the level needs; it tries that again until ctx ends.
+func (o *Observer) begin(ctx context.Context) {
+	for logged := false; ctx.Err() == nil; logged = true {
+		o.mu.Lock()
+		o.running = true
+		err := o.needLocked()
+		notes := o.source.notes
+		o.mu.Unlock()
+		for _, note := range notes {
+			o.cfg.Log.Warn("a part of the flows is not observed", "why", note)
+		}
+		if err == nil {
+			return
+		}
+		if !logged {
+			o.cfg.Log.Warn("flows cannot be observed yet", "err", err)
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(renewPeriod):
+		}
+	}
+}
+
+// keepLoss adds the flows that were lost to the ring.
+func (o *Observer) keepLoss() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	sum := o.source.lost()
+	if o.cfg.Level != flow.LevelFlows { // those of streams, which have their own account
+		sum.New, sum.End = 0, 0
+	}
+	if lost := sum.Since(o.ringLost); lost.Sum() > 0 {
+		lost.Time, lost.Node = o.cfg.Now(), o.cfg.Node
+		o.ring.add(flow.Line{Lost: &lost})
+	}
+	o.ringLost = sum
+}
+
+// needLocked opens what streams and the level need.
+func (o *Observer) needLocked() error {
+	if err := o.renewLocked(); err != nil {
+		return err
+	}
+	return o.source.open(o.neededLocked())
+}
+
+func (o *Observer) neededLocked() (events, packets bool) {
+	asked := len(o.streams) > 0
+	return asked || o.running && o.cfg.Level == flow.LevelFlows, asked || o.running
+}
+
+// renewLocked reads the addresses of this node and of the others.
+func (o *Observer) renewLocked() error {
+	own, err := self(o.cfg.NS)
+	if err != nil {
+		return err
+	}
+	if o.names == nil {
+		o.names = newNames(o.cfg)
+	}
+	o.names.setNodes(own)
+	return nil
+}
+
+// release closes what is not needed any more.
+func (o *Observer) release() {
+	o.mu.Lock()
+	events, packets := o.neededLocked()
+	closers := o.source.detach(events, packets)
+	if !packets {
+		o.names = nil
+	}
+	o.mu.Unlock()
+	for _, closeOne := range closers { // without the lock: callbacks wait for that
+		closeOne()
+	}
 }
 
 // Routes are its routes of the admin socket.
 func (o *Observer) Routes() adminapi.Routes {
 	return adminapi.Routes{
 		"GET " + RoutePath: func(r *http.Request) (any, error) {
-			values := r.URL.Query()
-			q := query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
+			q, err := parseQuery(r.URL.Query())
+			if err != nil {
+				return nil, err
+			}
 			return adminapi.Stream(func(ctx context.Context, lines *adminapi.Lines) error {
 				return o.stream(ctx, q, lines)
 			}), nil
@@ -98,42 +232,35 @@ func (o *Observer) Routes() adminapi.Routes {
 	}
 }
 
-// open adds a stream, and begins to listen with the first one.
-func (o *Observer) open() (*stream, error) {
+// open adds a stream.
+func (o *Observer) open(q query) (*stream, error) {
 	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.source == nil {
-		own, err := self(o.cfg.NS)
-		if err != nil {
-			return nil, err
-		}
-		o.names = newNames(o.cfg, own)
-		if o.source, err = listen(o.cfg, callbacks{o.event, o.denied, o.dropped}); err != nil {
-			return nil, err
-		}
+	s := newStream()
+	o.streams[s] = true
+	err := o.needLocked()
+	if err != nil {
+		o.mu.Unlock()
+		o.close(s)
+		return nil, err
 	}
-	s := newStream(o.source)
-	s.begin = flow.Line{Begin: &flow.Begin{
-		Node: o.cfg.Node, Addrs: o.names.own.addrs, Level: "off", Notes: o.source.notes,
-	}}
+	defer o.mu.Unlock()
+	s.events, s.reported = o.source.events, o.source.lost()
+	begin := flow.Begin{Node: o.cfg.Node, Addrs: o.names.own.addrs, Level: o.cfg.Level, Notes: o.source.notes}
 	o.names.refresh()
 	s.holders = o.names.holders.all(o.cfg.Now())
-	o.streams[s] = true
+	if !q.since.IsZero() {
+		s.past, begin.From = o.ring.since(q.since)
+	}
+	s.begin = flow.Line{Begin: &begin}
 	return s, nil
 }
 
-// close removes a stream, and stops listening with the last one.
+// close removes a stream.
 func (o *Observer) close(s *stream) {
 	o.mu.Lock()
 	delete(o.streams, s)
-	var last *source
-	if len(o.streams) == 0 {
-		last, o.source, o.names = o.source, nil, nil
-	}
 	o.mu.Unlock()
-	if last != nil {
-		last.close() // without the lock: its events wait for that
-	}
+	o.release()
 }
 
 // dropped passes a packet that the kernel has dropped to the streams.
@@ -175,6 +302,10 @@ func (o *Observer) denied(p policy.DeniedPacket) {
 
 func (o *Observer) sendLocked(lines []flow.Line) {
 	for _, l := range lines {
+		if l.Flow != nil && (o.cfg.Level == flow.LevelFlows ||
+			o.cfg.Level == flow.LevelDenied && l.Flow.Verdict != flow.Allowed) && o.running {
+			o.ring.add(l)
+		}
 		for s := range o.streams {
 			s.put(l)
 		}

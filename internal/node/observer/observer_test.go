@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -101,6 +102,7 @@ func (p *policies) ObserveDenied(f func(policy.DeniedPacket)) func() {
 
 // node is a node that is observed by its admin socket.
 type node struct {
+	observer *observer.Observer
 	ns       *netns.NS
 	records  *records
 	policies *policies
@@ -131,6 +133,7 @@ func newNode(t *testing.T, options ...func(*observer.Config)) *node {
 		option(&c)
 	}
 	o := observer.New(c)
+	n.observer = o
 	ctx, stop := context.WithCancel(t.Context())
 	l, err := adminapi.Listen(n.socket, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -158,12 +161,15 @@ type reader struct {
 
 func (n *node) follow(t *testing.T) *reader {
 	t.Helper()
+	return n.read(t, map[string][]string{observer.ParameterFollow: {"true"}, observer.ParameterTracked: {"true"}})
+}
+
+func (n *node) read(t *testing.T, parameters map[string][]string) *reader {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	r := &reader{t: t, lines: make(chan flow.Line, 100000), stop: stop, done: make(chan error, 1)}
 	go func() {
-		q := adminapi.Request{Socket: n.socket, Method: "GET", Path: observer.RoutePath, Query: map[string][]string{
-			observer.ParameterFollow: {"true"}, observer.ParameterTracked: {"true"},
-		}}
+		q := adminapi.Request{Socket: n.socket, Method: "GET", Path: observer.RoutePath, Query: parameters}
 		r.done <- q.Stream(ctx, func(document []byte) error {
 			var l flow.Line
 			if err := json.Unmarshal(document, &l); err != nil {
@@ -177,6 +183,20 @@ func (n *node) follow(t *testing.T) *reader {
 	}()
 	t.Cleanup(func() { stop() })
 	return r
+}
+
+// all are the lines of a stream that ends.
+func (r *reader) all() iter.Seq[flow.Line] {
+	return func(yield func(flow.Line) bool) {
+		if err := <-r.done; err != nil {
+			r.t.Error(err)
+		}
+		for len(r.lines) > 0 {
+			if !yield(<-r.lines) {
+				return
+			}
+		}
+	}
 }
 
 // next returns the next line that is wanted.
@@ -349,6 +369,136 @@ func TestOff(t *testing.T) {
 	}
 	if now := nettest.Run(t, n.ns, "nft", "list", "ruleset"); now != rules {
 		t.Errorf("rules were changed: %s", now)
+	}
+}
+
+// settings are recorded settings of a node.
+type settings map[string]string
+
+func (s settings) Keep(name, value string) error {
+	s[name] = value
+	return nil
+}
+
+func (s settings) Take(name string) (string, bool, error) {
+	value, kept := s[name]
+	delete(s, name)
+	return value, kept, nil
+}
+
+// run runs the observer until the returned function is called.
+func (n *node) run(t *testing.T) (stop func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- n.observer.Run(ctx) }()
+	return func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for end := time.Now().Add(30 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// With the level flows the last flows are kept, and packets are counted, until the level is another one.
+func TestLevelFlows(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	kept := settings{}
+	n := newNode(t, func(c *observer.Config) { c.Level, c.Settings = flow.LevelFlows, kept })
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	accounting := func() string {
+		return strings.TrimSpace(nettest.Run(t, n.ns, "cat", "/proc/sys/net/netfilter/nf_conntrack_acct"))
+	}
+	if accounting() != "0" {
+		t.Fatal("packets are counted before")
+	}
+	stop := n.run(t)
+	until(t, "sockets", func() bool { return n.sockets(t) == 2 })
+	if accounting() != "1" {
+		t.Error("packets are not counted")
+	}
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 4000, 1)
+	past := map[string][]string{observer.ParameterSince: {time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}}
+	until(t, "flow in the past", func() bool {
+		r := n.read(t, past)
+		defer r.stop()
+		found := false
+		for l := range r.all() {
+			found = found || l.Flow != nil && l.Flow.From.Port == 4000 && l.Flow.From.Name == "shop/web"
+		}
+		return found
+	})
+	later := map[string][]string{observer.ParameterSince: {time.Now().Add(time.Hour).Format(time.RFC3339Nano)}}
+	for l := range n.read(t, later).all() {
+		if l.Flow != nil {
+			t.Errorf("a flow before the time: %+v", l.Flow)
+		}
+	}
+	stop()
+	until(t, "no sockets", func() bool { return n.sockets(t) == 0 })
+	if accounting() != "1" {
+		t.Error("packets are not counted while the agent is replaced")
+	}
+	off := observer.New(observer.Config{
+		Records: n.records, NS: n.ns, Level: flow.LevelOff, Settings: kept, Log: slog.New(slog.DiscardHandler), Now: time.Now,
+	})
+	for range 2 { // a value that is set later is not changed
+		if err := off.Run(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if accounting() != "0" {
+		t.Error("packets are counted still")
+	}
+}
+
+// With the level denied nothing listens to connections.
+func TestLevelDenied(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t, func(c *observer.Config) { c.Level, c.Settings = flow.LevelDenied, settings{} })
+	n.records.set(map[string]string{"shop/web": "10.42.1.2"})
+	stop := n.run(t)
+	defer stop()
+	observed := func() func(policy.DeniedPacket) {
+		n.policies.mu.Lock()
+		defer n.policies.mu.Unlock()
+		return n.policies.denied
+	}
+	until(t, "denials", func() bool { return observed() != nil })
+	if got := n.sockets(t); got != 0 {
+		t.Errorf("%d sockets", got)
+	}
+	r := n.follow(t)
+	r.begun()
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 4000, 1)
+	r.flow("connection", func(f flow.Record) bool { return f.From.Port == 4000 })
+	observed()(policy.DeniedPacket{Packet: nflog.Packet{Proto: 6, To: netip.MustParseAddrPort("10.42.1.2:80")}})
+	r.flow("denial", func(f flow.Record) bool { return f.Kind == flow.Denied })
+	r.stop()
+	<-r.done
+	until(t, "no sockets", func() bool { return n.sockets(t) == 0 })
+	kinds := map[flow.Kind]int{}
+	past := map[string][]string{observer.ParameterSince: {time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}}
+	for l := range n.read(t, past).all() {
+		if l.Flow != nil {
+			kinds[l.Flow.Kind]++
+		}
+	}
+	if len(kinds) != 1 || kinds[flow.Denied] != 1 {
+		t.Errorf("kept: %v", kinds)
+	}
+	if observed() == nil {
+		t.Error("denials are not observed any more")
 	}
 }
 

@@ -12,10 +12,12 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
-// source are the sockets by which the node is observed.
+// source are the sockets by which the node is observed, as far as they are needed.
 type source struct {
 	cfg        Config
-	events     *conntrack.Listener
+	to         callbacks
+	events     *conntrack.Listener // nil: closed
+	packets    bool                // dropped and denied packets are observed, by the following
 	stopDenied func()
 	drops      *drops.Session // nil: the kernel does not report them
 	// notes are what is not observed.
@@ -43,29 +45,59 @@ type callbacks struct {
 	dropped func(drops.Drop)
 }
 
-// listen opens them.
-func listen(cfg Config, to callbacks) (*source, error) {
-	s := &source{cfg: cfg, stopDenied: func() {}}
-	var err error
-	if s.events, err = conntrack.Listen(context.Background(), cfg.NS, to.event); err != nil {
-		return nil, err
+// open opens what is needed and not open.
+func (s *source) open(events, packets bool) (err error) {
+	if events && s.events == nil {
+		if s.events, err = conntrack.Listen(context.Background(), s.cfg.NS, s.to.event); err != nil {
+			s.events = nil
+			return err
+		}
 	}
-	if cfg.Policies == nil {
+	if packets && !s.packets {
+		s.openPackets()
+	}
+	return nil
+}
+
+// openPackets observes dropped packets by the kernel's drops, or else denied ones by the log of policies.
+func (s *source) openPackets() {
+	s.packets, s.stopDenied, s.notes = true, func() {}, nil
+	if s.cfg.Policies == nil {
 		s.notes = append(s.notes, "policies are not observed: this agent enforces none")
 	}
-	if s.drops, err = cfg.Drops(to.dropped); err == nil {
-		return s, nil
+	var err error
+	if s.drops, err = s.cfg.Drops(s.to.dropped); err == nil {
+		return
 	}
 	s.drops = nil
 	why := fmt.Sprintf("dropped packets are not observed: %v", err)
-	if logged := cfg.Policies != nil && cfg.Policies.LogsDenied(); logged {
-		s.stopDenied = cfg.Policies.ObserveDenied(to.denied)
+	if logged := s.cfg.Policies != nil && s.cfg.Policies.LogsDenied(); logged {
+		s.stopDenied = s.cfg.Policies.ObserveDenied(s.to.denied)
 		why += "; of packets that policies deny, at most ten per second and policy are"
-	} else if cfg.Policies != nil {
+	} else if s.cfg.Policies != nil {
 		why += "; with policy.log denied, those are that policies deny"
 	}
 	s.notes = append(s.notes, why)
-	return s, nil
+}
+
+// detach returns what closes what is not needed. It is called without the lock that the callbacks wait for.
+func (s *source) detach(events, packets bool) (closers []func()) {
+	if !events && s.events != nil {
+		closers, s.events = append(closers, s.events.Close), nil
+	}
+	if packets || !s.packets {
+		return closers
+	}
+	closers = append(closers, s.stopDenied)
+	if session := s.drops; session != nil {
+		closers = append(closers, func() {
+			if err := session.Close(); err != nil {
+				s.cfg.Log.Warn("program that reports dropped packets", "err", err)
+			}
+		})
+	}
+	s.packets, s.drops = false, nil
+	return closers
 }
 
 // streamDrops is the source of dropped packets.
@@ -73,21 +105,13 @@ func streamDrops(each func(drops.Drop)) (*drops.Session, error) {
 	return drops.Stream(drops.Filter{Reasons: dropReasons()}, each)
 }
 
-func (s *source) close() {
-	s.stopDenied()
-	if s.drops != nil {
-		if err := s.drops.Close(); err != nil {
-			s.cfg.Log.Warn("program that reports dropped packets", "err", err)
-		}
-	}
-	s.events.Close()
-}
-
-// lost returns how many events were lost since the source was opened. After an error they are not known.
+// lost returns how many events were lost since the sockets were opened. After an error they are not known.
 func (s *source) lost() (sum flow.Lost) {
 	var err error
-	if sum.New, err = s.events.Lost(conntrack.New); err == nil {
-		sum.End, err = s.events.Lost(conntrack.End)
+	if s.events != nil {
+		if sum.New, err = s.events.Lost(conntrack.New); err == nil {
+			sum.End, err = s.events.Lost(conntrack.End)
+		}
 	}
 	if err == nil && s.drops != nil {
 		sum.Drops, err = s.drops.Missed()

@@ -4,11 +4,13 @@ package observer
 
 import (
 	"context"
+	"net/url"
 	"sync/atomic"
 	"time"
 
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/conntrack"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
@@ -21,9 +23,10 @@ const (
 
 // stream is one reader.
 type stream struct {
-	source  *source
+	events  *conntrack.Listener
 	begin   flow.Line
 	holders []flow.Holder
+	past    []flow.Line
 	queue   chan flow.Line
 	dropped atomic.Uint64 // flows that the queue had no room for
 	broken  atomic.Bool   // a line is missing that is not a flow
@@ -31,11 +34,7 @@ type stream struct {
 	reported flow.Lost
 }
 
-func newStream(s *source) *stream {
-	out := &stream{source: s, queue: make(chan flow.Line, queueSize)}
-	out.reported = s.lost()
-	return out
-}
+func newStream() *stream { return &stream{queue: make(chan flow.Line, queueSize)} }
 
 // put queues a line. A flow is counted as lost if there is no room. Other lines are few, and the names of what follows
 // depend on them: without room for one of them, which is kept free for them, the stream ends.
@@ -52,27 +51,40 @@ func (s *stream) put(l flow.Line) {
 }
 
 // loss returns the flows that were lost since the last call, or nil.
-func (s *stream) loss(node string, now time.Time) *flow.Lost {
-	sum := s.source.lost()
+func (o *Observer) loss(s *stream) *flow.Lost {
+	o.mu.Lock()
+	sum := o.source.lost()
+	o.mu.Unlock()
 	sum.Queue = s.dropped.Load()
-	lost := flow.Lost{
-		Time: now, Node: node, New: sum.New - s.reported.New, End: sum.End - s.reported.End,
-		Drops: sum.Drops - s.reported.Drops, Queue: sum.Queue - s.reported.Queue,
-	}
+	lost := sum.Since(s.reported)
 	s.reported = sum
 	if lost.Sum() == 0 {
 		return nil
 	}
+	lost.Time, lost.Node = o.cfg.Now(), o.cfg.Node
 	return &lost
 }
 
 // query is what a reader asks for.
-type query struct{ follow, tracked bool }
+type query struct {
+	follow, tracked bool
+	since           time.Time // zero: nothing of the past
+}
+
+func parseQuery(values url.Values) (q query, err error) {
+	q = query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
+	if since := values.Get(ParameterSince); since != "" {
+		if q.since, err = time.Parse(time.RFC3339Nano, since); err != nil {
+			return q, model.Errorf(model.CodeInvalidConf, "for example 2026-01-02T15:04:05Z", "since %q: %w", since, err)
+		}
+	}
+	return q, nil
+}
 
 // stream serves one reader: the addresses of this node's endpoints, the connections that are tracked now, and each event
 // from then on, as far as they are asked for.
 func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) error {
-	s, err := o.open()
+	s, err := o.open(q)
 	if err != nil {
 		return err
 	}
@@ -82,6 +94,11 @@ func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) e
 	}
 	for _, h := range s.holders {
 		if err := lines.Send(flow.Line{Holder: &h}); err != nil {
+			return err
+		}
+	}
+	for _, l := range s.past {
+		if err := lines.Send(l); err != nil {
 			return err
 		}
 	}
@@ -132,10 +149,10 @@ func (o *Observer) follow(ctx context.Context, s *stream, lines *adminapi.Lines)
 		case l = <-s.queue:
 		case <-alive.C:
 		case <-loss.C:
-			if l.Lost = s.loss(o.cfg.Node, o.cfg.Now()); l.Lost == nil {
+			if l.Lost = o.loss(s); l.Lost == nil {
 				continue
 			}
-		case <-s.source.events.Done():
+		case <-s.events.Done():
 			return errStopped
 		}
 		if s.broken.Load() {

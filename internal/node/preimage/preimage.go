@@ -66,15 +66,37 @@ func (s *Settings) Keep(name, value string) error {
 		return nil
 	}
 	s.file.Settings[name] = value
+	if err := s.write(); err != nil {
+		delete(s.file.Settings, name)
+		return err
+	}
+	return nil
+}
+
+func (s *Settings) write() error {
 	b, err := json.Marshal(s.file)
 	if err == nil {
 		err = atomicfile.Write(s.path, append(b, '\n'), 0o600, atomicfile.CrashSafe)
 	}
 	if err != nil {
-		delete(s.file.Settings, name)
 		return fmt.Errorf("previous settings of the node: %w", err)
 	}
 	return nil
+}
+
+// Take returns the recorded value of a setting, and removes it from the record: the caller restores it.
+func (s *Settings) Take(name string) (value string, kept bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if value, kept = s.file.Settings[name]; !kept {
+		return "", false, nil
+	}
+	delete(s.file.Settings, name)
+	if err := s.write(); err != nil {
+		s.file.Settings[name] = value
+		return "", false, err
+	}
+	return value, true, nil
 }
 
 // All returns the recorded settings by their names, as net/ipv4/ip_forward.

@@ -56,3 +56,21 @@ func TestSettings(t *testing.T) {
 		}
 	}
 }
+
+// A value that is taken is not in the record any more.
+func TestTake(t *testing.T) {
+	dir := t.TempDir()
+	s := open(t, dir, "a")
+	if err := s.Keep("net/netfilter/nf_conntrack_acct", "0"); err != nil {
+		t.Fatal(err)
+	}
+	s = open(t, dir, "a")
+	if value, kept, err := s.Take("net/netfilter/nf_conntrack_acct"); value != "0" || !kept || err != nil {
+		t.Errorf("%q, %t, %v", value, kept, err)
+	}
+	for _, s := range []*Settings{s, open(t, dir, "a")} {
+		if _, kept, err := s.Take("net/netfilter/nf_conntrack_acct"); kept || err != nil {
+			t.Errorf("%t, %v", kept, err)
+		}
+	}
+}
