@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/complete"
+	"github.com/weft-net/weft/internal/cli/observe"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
@@ -55,7 +56,7 @@ of the agent's node.`,
 	f.source.RemoteFlags(cmd, fs)
 	f.source.NodeFlag(cmd, fs, "`NAME` of a node: query its agent")
 	agents.ExcludeStateDir(cmd)
-	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f))
+	cmd.AddCommand(newPolicyShowCmd(env, &f), newPolicyWhyCmd(env, &f), observe.NewTryCmd(env, &f.source))
 	return cmd
 }
 

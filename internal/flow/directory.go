@@ -142,3 +142,15 @@ func (d *Directory) Identities() iter.Seq[Identity] {
 		}
 	}
 }
+
+// Holders are the endpoints that have an address now.
+func (d *Directory) Holders() iter.Seq[Holder] {
+	return func(yield func(Holder) bool) {
+		for at, all := range d.held {
+			h := all[len(all)-1]
+			if h.Kind != "" && !yield(Holder{Time: h.from, Addr: at.addr, Network: at.network, Identity: &h.Identity}) {
+				return
+			}
+		}
+	}
+}

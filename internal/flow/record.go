@@ -86,6 +86,12 @@ type Decision struct {
 	Policies  []model.PolicyKey `json:"policies,omitempty"` // none: none selects the endpoint
 	// Rule is the number of the rule in its policy, from 0; -1 if no rule decided.
 	Rule int `json:"rule"`
+	// Text is the rule of nftables that decided, Chain its chain, and Element of the set Set what matched, if that was asked
+	// for.
+	Text    string `json:"text,omitempty"`
+	Chain   string `json:"chain,omitempty"`
+	Set     string `json:"set,omitempty"`
+	Element string `json:"element,omitempty"`
 }
 
 // Counters are what passed of a connection, from its source and back.

@@ -91,6 +91,21 @@ func (r Record) Compact(numeric bool) string {
 	return line
 }
 
+// Rules returns the rules of nftables that decided, one a line.
+func (r Record) Rules() (out []string) {
+	for _, d := range r.Decisions {
+		if d.Text == "" {
+			continue
+		}
+		line := d.Direction + " chain " + d.Chain + ": " + d.Text
+		if d.Set != "" {
+			line += " (element " + d.Element + " of set " + d.Set + ")"
+		}
+		out = append(out, line)
+	}
+	return out
+}
+
 // Traffic returns the bytes from the source and back; "-" if the kernel does not count.
 func (r Record) Traffic() string {
 	if r.Forth == nil || r.Back == nil {

@@ -41,10 +41,16 @@ type merger struct {
 	// known is called with all names once all agents that answer have sent theirs.
 	known func(map[flow.Field][]string) error
 
+	since    time.Time
 	waiting  []waiting
 	answered map[string]bool
 	named    map[string]bool // the nodes whose names are known, or that do not answer
 	failed   []error
+}
+
+// newMerger returns a merger that writes what is missing to errs.
+func newMerger(errs io.Writer) *merger {
+	return &merger{directory: flow.NewDirectory(), errs: errs, answered: map[string]bool{}}
 }
 
 // waiting is a flow that waits for earlier ones.
@@ -61,19 +67,39 @@ type message struct {
 	over bool
 }
 
+// question is what the agents are asked.
+type question struct {
+	follow, tracked, why bool
+	since                time.Time
+}
+
+func (q question) values() url.Values {
+	v := url.Values{
+		observer.ParameterFollow: {strconv.FormatBool(q.follow)}, observer.ParameterTracked: {strconv.FormatBool(q.tracked)},
+	}
+	if q.why {
+		v.Set(observer.ParameterWhy, "true")
+	}
+	if !q.since.IsZero() {
+		v.Set(observer.ParameterSince, q.since.Format(time.RFC3339Nano))
+	}
+	return v
+}
+
 // run merges until all streams end, or ctx.
-func (m *merger) run(ctx context.Context, c agents.Cluster, follow bool) error {
+func (m *merger) run(ctx context.Context, c agents.Cluster, q question) error {
+	m.since = q.since
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	messages := make(chan message, queueSize)
 	var streams sync.WaitGroup
 	for _, a := range c.Agents {
-		streams.Go(func() { read(ctx, a, follow, messages) })
+		streams.Go(func() { read(ctx, a, q, messages) })
 	}
 	ended := make(chan struct{})
 	go func() { streams.Wait(); close(ended) }()
 	defer func() { cancel(); drain(messages, ended) }()
-	m.answered, m.named = map[string]bool{}, map[string]bool{}
+	m.named = map[string]bool{}
 	ticks := time.NewTicker(tick)
 	defer ticks.Stop()
 	for left := len(c.Agents); left > 0; {
@@ -93,7 +119,7 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, follow bool) error {
 				}
 			}
 		case now := <-ticks.C:
-			if !follow {
+			if !q.follow {
 				continue // all at the end, sorted
 			}
 			if err := m.flush(now.Add(-mergeDelay)); err != nil {
@@ -122,7 +148,7 @@ func drain(messages <-chan message, ended <-chan struct{}) {
 }
 
 // read reads an agent's stream. With follow it is asked again when its stream ends, as by a restart of the agent.
-func read(ctx context.Context, a agents.Agent, follow bool, to chan<- message) {
+func read(ctx context.Context, a agents.Agent, asked question, to chan<- message) {
 	send := func(m message) error {
 		m.node = a.Node
 		select {
@@ -133,24 +159,31 @@ func read(ctx context.Context, a agents.Agent, follow bool, to chan<- message) {
 		}
 	}
 	q := adminapi.Request{
-		Method: http.MethodGet, Path: observer.RoutePath, Timeout: answerTime, Query: url.Values{
-			observer.ParameterFollow: {strconv.FormatBool(follow)}, observer.ParameterTracked: {strconv.FormatBool(!follow)},
-		},
+		Method: http.MethodGet, Path: observer.RoutePath, Timeout: answerTime,
 	}
-	if follow {
+	if asked.follow {
 		q.Timeout = silence
 	}
+	var newest time.Time
 	for {
+		q.Query = asked.values()
 		err := a.Stream(ctx, q, func(document []byte) error {
 			var m message
 			if err := json.Unmarshal(document, &m.Line); err != nil {
 				return fmt.Errorf("node %s: %w", a.Node, err)
 			}
+			if m.Flow != nil {
+				newest = m.Flow.Time
+			}
 			return send(m)
 		})
-		if !follow || ctx.Err() != nil {
+		if !asked.follow || ctx.Err() != nil {
 			_ = send(message{err: err, over: true}) // an error: there is no reader any more
 			return
+		}
+		asked.tracked = false // those were printed; an agent that keeps flows has what came meanwhile
+		if !newest.IsZero() {
+			asked.since = newest.Add(1)
 		}
 		if err == nil {
 			err = fmt.Errorf("node %s: %w", a.Node, errEnded)
@@ -179,8 +212,9 @@ func (m *merger) take(msg message) {
 		}
 		ui.Warn(m.errs, msg.err)
 	case msg.Begin != nil:
-		m.answered[msg.node] = true
+		m.answered[msg.Begin.Node] = true
 		m.directory.AddNode(msg.Begin.Node, msg.Begin.Addrs...)
+		m.past(*msg.Begin)
 		for _, note := range msg.Begin.Notes {
 			ui.Warn(m.errs, fmt.Errorf("node %s: %s", msg.Begin.Node, note))
 		}
@@ -190,6 +224,17 @@ func (m *merger) take(msg message) {
 		_, _ = fmt.Fprintln(m.errs, msg.Lost.Text()) // nothing else can be done about stderr
 	case msg.Flow != nil:
 		m.waiting = append(m.waiting, waiting{*msg.Flow, time.Now()})
+	}
+}
+
+// past reports what an agent has not kept of the past that was asked for.
+func (m *merger) past(b flow.Begin) {
+	switch {
+	case m.since.IsZero():
+	case b.Level == flow.LevelOff:
+		ui.Warn(m.errs, fmt.Errorf("node %s keeps no flows: set observe.level in the agents' configuration", b.Node))
+	case !b.From.IsZero():
+		ui.Warn(m.errs, fmt.Errorf("node %s has kept flows since %s only", b.Node, b.From.Local().Format(time.TimeOnly)))
 	}
 }
 

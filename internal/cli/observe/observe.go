@@ -6,6 +6,7 @@ package observe
 
 import (
 	"context"
+	"errors"
 	"io"
 	"time"
 
@@ -35,16 +36,19 @@ func NewCmd(env ui.Env) *cobra.Command {
 		Long: `Asks the agents of all nodes for the connections that their kernels track, with the pods, VMs, services and nodes at
 both ends, and the policy and rule that allowed them; and for the packets that policies denied. Without --follow it
 prints the connections that are tracked now, and with it each one that begins or ends from then on. Filters of different
-fields are combined; several values of one field are alternatives, in one flag with commas, or in several. Both nodes of a connection report
-it, each with what its own policies decided. Agents observe nothing until they are asked. A node that does not answer, and
-flows that were lost because they were too many, are reported on stderr.
+fields are combined; several values of one field are alternatives, in one flag with commas, or in several. Both nodes of
+a connection report it, each with what its own policies decided. Agents observe nothing until they are asked, unless
+their configuration has observe.level. A node that does not answer, and flows that were lost because they were too many,
+are reported on stderr.
 
 Keys of -o jsonl, one document for each flow, and of -o json, a list of them: {time, node, kind, protocol, from, to,
-via, masquerade, direction, verdict, decisions [{direction, allowed, policies, rule}], reason, forth, back}; from, to and
-via are {address, port, kind, name, pod, node, network}, forth and back {packets, bytes}.`,
+via, masquerade, direction, verdict, decisions [{direction, allowed, policies, rule, text, chain, set, element}], reason, forth,
+back}; from, to and via are {address, port, kind, name, pod, node, network}, forth and back {packets, bytes}.`,
 		Example: "  weft observe --follow\n" +
 			"  weft observe -f --to-pod shop/db --verdict denied,dropped\n" +
 			"  weft observe -f -n shop --not --port 53\n" +
+			"  weft observe --since 5m --rate\n" +
+			"  weft observe --duration 10m -n shop --suggest-policy\n" +
 			"  weft observe --dir /run/weft/lab -o jsonl",
 		Args: ui.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), env) },
@@ -52,26 +56,73 @@ via are {address, port, kind, name, pod, node, network}, forth and back {packets
 	f.source.Flags(cmd)
 	fs := cmd.Flags()
 	fs.BoolVarP(&f.follow, "follow", "f", false, "print what begins, ends or is denied from now on, until interrupted")
+	fs.DurationVar(&f.span, "duration", 0, "follow for a `DURATION`")
+	fs.StringVar(&f.since, "since", "", "print the flows that agents have kept since a `TIME`, or for a duration such as 5m")
+	fs.IntVar(&f.last, "last", 0, "print only the last `COUNT` flows")
 	fs.BoolVarP(&f.all, "all", "A", false, "print connections without a pod or a VM, too, such as those of nodes")
 	fs.BoolVar(&f.numeric, "numeric", false, "print addresses without names")
+	fs.BoolVar(&f.rate, "rate", false, "print at the end how many flows were between which ends, the most first")
+	fs.BoolVar(&f.suggest, "suggest-policy", false,
+		"print at the end NetworkPolicies that allow the flows that were allowed, and nothing else to or from their pods")
+	fs.BoolVar(&f.why, "why", false, "print the rules of nftables that decided, too")
 	f.filters.flags(cmd)
 	f.output = printer.Flag(fs, compact, table, lines, printer.JSON)
+	cmd.MarkFlagsMutuallyExclusive("rate", "suggest-policy", "last")
+	cmd.MarkFlagsMutuallyExclusive("last", "follow")
+	cmd.MarkFlagsMutuallyExclusive("follow", "duration")
+	for _, flag := range []string{"rate", "suggest-policy"} {
+		cmd.MarkFlagsMutuallyExclusive(flag, "output")
+	}
 	return cmd
 }
 
 type flags struct {
 	source               *agents.Source
 	follow, numeric, all bool
+	rate, suggest, why   bool
+	last                 int
+	span                 time.Duration
+	since                string
 	output               *printer.Format
 	filters              filters
 }
 
-func (f *flags) run(ctx context.Context, env ui.Env) error {
-	if f.follow && f.output.Document() {
-		return ui.UsageError(model.Errorf(model.CodeInvalidConf, "use -o jsonl, one document for each flow",
+// sinceTime parses --since.
+func (f *flags) sinceTime(now time.Time) (time.Time, error) {
+	if f.since == "" {
+		return time.Time{}, nil
+	}
+	if d, err := time.ParseDuration(f.since); err == nil && d > 0 {
+		return now.Add(-d), nil
+	}
+	t, err := time.Parse(time.RFC3339, f.since)
+	if err != nil {
+		return t, ui.Misusef("for example 5m, or 2026-01-02T15:04:05Z", "--since %q is neither a duration nor a time", f.since)
+	}
+	return t, nil
+}
+
+// question checks the flags, and returns what the agents are asked.
+func (f *flags) question() (q question, err error) {
+	switch {
+	case f.span < 0 || f.last < 0:
+		return q, ui.Misusef("for example --duration 1m, or --last 20", "--duration and --last are not negative")
+	case f.follow && f.output.Document():
+		return q, ui.UsageError(model.Errorf(model.CodeInvalidConf, "use -o jsonl, one document for each flow",
 			"-o %s: flows that are followed are no document", f.output))
 	}
-	if err := f.filters.check(); err != nil {
+	if q.since, err = f.sinceTime(time.Now()); err != nil {
+		return q, err
+	}
+	q.why = f.why
+	q.follow = f.follow || f.span > 0
+	q.tracked = !q.follow && q.since.IsZero() || f.suggest
+	return q, f.filters.check()
+}
+
+func (f *flags) run(ctx context.Context, env ui.Env) error {
+	q, err := f.question()
+	if err != nil {
 		return err
 	}
 	c, err := f.source.Open(ctx)
@@ -79,31 +130,55 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 		return err
 	}
 	var labelsOf flow.Labels
-	if f.filters.filter.Uses(flow.FieldLabel) {
+	if f.suggest || f.filters.filter.Uses(flow.FieldLabel) {
 		pods, err := readLabels(ctx, c)
 		if err != nil {
 			return err
 		}
 		labelsOf = pods.of(ctx)
 	}
-	out := f.sink(env.Stdout)
-	m := merger{directory: flow.NewDirectory(), errs: env.Stderr, known: f.filters.nearest, emit: func(r flow.Record) error {
+	count := 0
+	m := newMerger(env.Stderr)
+	out := f.sink(env, labelsOf, m.answered)
+	m.known, m.emit = f.filters.nearest, func(r flow.Record) error {
 		if !f.all && !r.HasEndpoint() || !f.filters.filter.Match(r, labelsOf) {
 			return nil
 		}
+		count++
 		return out.record(r)
-	}}
+	}
 	if err := addServices(ctx, c, m.directory); err != nil {
 		ui.Warn(env.Stderr, err)
 	}
-	if err := m.run(ctx, c, f.follow); err != nil {
+	limited, cancel := context.WithCancel(ctx)
+	if f.span > 0 {
+		limited, cancel = context.WithTimeout(ctx, f.span)
+	}
+	defer cancel()
+	if err := m.run(limited, c, q); err != nil {
 		return err
+	}
+	if count == 0 && !q.follow && !f.output.Document() {
+		ui.Warn(env.Stderr, errors.New("no flow matches"))
 	}
 	return out.end()
 }
 
 // sink prints flows.
-func (f *flags) sink(w io.Writer) sink {
+func (f *flags) sink(env ui.Env, labels flow.Labels, answered map[string]bool) sink {
+	switch {
+	case f.rate:
+		return &rates{f.output, env.Stdout, map[talkers]*sum{}, answered}
+	case f.suggest:
+		return suggestion{flow.NewSuggestion(labels), env.Stdout, env.Stderr, f.filters.filter.Uses(flow.FieldVerdict)}
+	case f.last > 0:
+		return &last{to: f.printed(env.Stdout), n: f.last}
+	}
+	return f.printed(env.Stdout)
+}
+
+// printed prints each flow.
+func (f *flags) printed(w io.Writer) sink {
 	switch {
 	case f.output.Document():
 		return &documents{f.output, w, []flow.Record{}}

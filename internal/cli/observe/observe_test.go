@@ -117,8 +117,10 @@ func shop() map[string][]flow.Line {
 		return flow.Line{Holder: &flow.Holder{Time: at(0), Addr: netip.MustParseAddr(addr), Identity: &id}}
 	}
 	record := func(second int, node string, kind flow.Kind, verdict flow.Verdict, from, to flow.Endpoint) flow.Line {
+		direction := map[string]string{"node1": flow.Egress, "node2": flow.Ingress}[node]
 		return flow.Line{Flow: &flow.Record{
 			Time: at(second), Node: node, Kind: kind, Protocol: "tcp", From: from, To: to, Verdict: verdict,
+			Direction: direction,
 		}}
 	}
 	return map[string][]flow.Line{

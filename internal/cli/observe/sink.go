@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/flow"
@@ -24,7 +25,7 @@ type text struct {
 }
 
 func (t text) record(r flow.Record) error {
-	_, err := fmt.Fprintln(t.w, r.Compact(t.numeric))
+	_, err := fmt.Fprintln(t.w, strings.Join(append([]string{r.Compact(t.numeric)}, r.Rules()...), "\n  "))
 	return err
 }
 

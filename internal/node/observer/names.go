@@ -30,6 +30,7 @@ type names struct {
 	holders *holders
 	version uint64 // of the records
 	known   bool   // the records were read
+	why     bool   // the rules that decide are wanted
 }
 
 func newNames(cfg Config) *names { return &names{cfg: cfg, holders: newHolders()} }
@@ -149,9 +150,11 @@ func (n *names) decide(r *flow.Record) {
 		r.Reason = "policies are not known yet"
 	}
 	for _, s := range sides {
-		r.Decisions = append(r.Decisions, flow.Decision{
-			Direction: s.Direction, Allowed: s.Allowed, Policies: s.Decided, Rule: s.Rule,
-		})
+		d := flow.Decision{Direction: s.Direction, Allowed: s.Allowed, Policies: s.Decided, Rule: s.Rule}
+		if n.why {
+			d.Text, d.Chain, d.Set, d.Element = s.Text, s.Chain, s.Set, s.Element
+		}
+		r.Decisions = append(r.Decisions, d)
 		if !s.Allowed {
 			r.Verdict = flow.DeniedVerdict
 		}

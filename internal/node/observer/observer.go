@@ -29,7 +29,7 @@ import (
 
 // RoutePath (GET) is the route of the admin socket: a stream of flow.Line. With follow=true it does not end; with
 // tracked=true it begins with the connections that are tracked already, and with since, a time of RFC 3339, with the
-// flows since then that the agent has kept.
+// flows since then that the agent has kept. With why=true decisions have the rules of nftables.
 const RoutePath = "/observe/flows"
 
 // The parameters of the route.
@@ -37,6 +37,7 @@ const (
 	ParameterFollow  = "follow"
 	ParameterTracked = "tracked"
 	ParameterSince   = "since"
+	ParameterWhy     = "why"
 )
 
 // Records are the attachments of this node.
@@ -200,7 +201,18 @@ func (o *Observer) renewLocked() error {
 		o.names = newNames(o.cfg)
 	}
 	o.names.setNodes(own)
+	o.setWhyLocked()
 	return nil
+}
+
+// setWhyLocked adds rules to flows if a stream wants them.
+func (o *Observer) setWhyLocked() {
+	if o.names != nil {
+		o.names.why = false
+		for s := range o.streams {
+			o.names.why = o.names.why || s.why
+		}
+	}
 }
 
 // release closes what is not needed any more.
@@ -211,6 +223,7 @@ func (o *Observer) release() {
 	if !packets {
 		o.names = nil
 	}
+	o.setWhyLocked()
 	o.mu.Unlock()
 	for _, closeOne := range closers { // without the lock: callbacks wait for that
 		closeOne()
@@ -235,7 +248,7 @@ func (o *Observer) Routes() adminapi.Routes {
 // open adds a stream.
 func (o *Observer) open(q query) (*stream, error) {
 	o.mu.Lock()
-	s := newStream()
+	s := newStream(q)
 	o.streams[s] = true
 	err := o.needLocked()
 	if err != nil {

@@ -23,6 +23,7 @@ const (
 
 // stream is one reader.
 type stream struct {
+	why     bool
 	events  *conntrack.Listener
 	begin   flow.Line
 	holders []flow.Holder
@@ -34,7 +35,7 @@ type stream struct {
 	reported flow.Lost
 }
 
-func newStream() *stream { return &stream{queue: make(chan flow.Line, queueSize)} }
+func newStream(q query) *stream { return &stream{why: q.why, queue: make(chan flow.Line, queueSize)} }
 
 // put queues a line. A flow is counted as lost if there is no room. Other lines are few, and the names of what follows
 // depend on them: without room for one of them, which is kept free for them, the stream ends.
@@ -67,12 +68,13 @@ func (o *Observer) loss(s *stream) *flow.Lost {
 
 // query is what a reader asks for.
 type query struct {
-	follow, tracked bool
-	since           time.Time // zero: nothing of the past
+	follow, tracked, why bool
+	since                time.Time // zero: nothing of the past
 }
 
 func parseQuery(values url.Values) (q query, err error) {
 	q = query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
+	q.why = values.Get(ParameterWhy) == "true"
 	if since := values.Get(ParameterSince); since != "" {
 		if q.since, err = time.Parse(time.RFC3339Nano, since); err != nil {
 			return q, model.Errorf(model.CodeInvalidConf, "for example 2026-01-02T15:04:05Z", "since %q: %w", since, err)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"regexp"
 	"strconv"
+	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
@@ -208,3 +209,16 @@ func clean(msg string) string {
 }
 
 var regexpParser = regexp.MustCompile(`error converting YAML to JSON: |yaml: |unmarshal errors:|line \d+: `)
+
+// Decode returns the objects of a file of manifests, YAML or JSON by its name. Errors name the file and the line.
+func Decode(path string, b []byte) ([]store.Object, error) {
+	c, _ := parse(path, strings.HasSuffix(path, ".json"), b, nil)
+	if len(c.problems) > 0 {
+		return nil, errors.Join(c.problems...)
+	}
+	out := make([]store.Object, 0, len(c.entries))
+	for _, e := range c.entries {
+		out = append(out, e.Object)
+	}
+	return out, nil
+}

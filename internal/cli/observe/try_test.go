@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package observe_test
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/observe"
+	"github.com/weft-net/weft/internal/cli/ui"
+)
+
+// tryPolicies runs weft policy try with a file of that text.
+func tryPolicies(t *testing.T, dir, text string) (out string, err error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "policies.yaml")
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var stdout, stderr strings.Builder
+	env := ui.Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
+	source := &agents.Source{Env: env}
+	cmd := observe.NewTryCmd(env, source)
+	source.RemoteFlags(cmd, cmd.Flags())
+	cmd.SetArgs([]string{"--dir", dir, "-o", "json", file})
+	cmd.SilenceErrors, cmd.SilenceUsage = true, true
+	err = cmd.ExecuteContext(context.Background())
+	return stdout.String(), err
+}
+
+const onlyPort22 = `
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {name: db, namespace: shop}
+spec: {podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{ports: [{port: 22}]}]}
+`
+
+// What policies would deny, and what they would allow that is denied now, is printed with the policy.
+func TestTry(t *testing.T) {
+	dir := lab(t, shop())
+	out, err := tryPolicies(t, dir, onlyPort22)
+	var changes []observe.Change
+	if e := json.Unmarshal([]byte(out), &changes); e != nil {
+		t.Fatalf("%v, %v: %s", err, e, out)
+	}
+	if ui.Code(err, ui.Env{Stderr: new(strings.Builder)}) != 1 || len(changes) != 1 || changes[0].From != "shop/web" ||
+		changes[0].To != "shop/db" || changes[0].Port != 5432 || changes[0].Allowed || changes[0].Flows != 1 ||
+		changes[0].Direction != "ingress" || len(changes[0].Policies) != 1 || changes[0].Policies[0].Name != "db" {
+		t.Errorf("%v: %s", err, out)
+	}
+	// That policy is in the cluster now, and is replaced.
+	if err := os.WriteFile(filepath.Join(dir, "store", "policy.yaml"), []byte(onlyPort22), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, err = tryPolicies(t, dir, strings.Replace(onlyPort22, "port: 22", "port: 5432", 1))
+	changes = nil
+	if e := json.Unmarshal([]byte(out), &changes); e != nil {
+		t.Fatal(e)
+	}
+	if ui.Code(err, ui.Env{Stderr: new(strings.Builder)}) != 1 || len(changes) != 2 || changes[0].Port != 22 || changes[0].Allowed ||
+		changes[1].Port != 5432 || !changes[1].Allowed {
+		t.Errorf("%v: %s", err, out)
+	}
+	// The same policy again changes nothing.
+	if out, err := tryPolicies(t, dir, onlyPort22); err != nil || strings.TrimSpace(out) != "[]" {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
+// A file that is no file of policies is an error that names it.
+func TestTryErrors(t *testing.T) {
+	dir := lab(t, shop())
+	for text, want := range map[string]string{
+		"":          "no policy",
+		"{":         "policies.yaml",
+		"kind: Pod": "policies.yaml",
+		"{apiVersion: v1, kind: Namespace, metadata: {name: x}}":                                      "is no policy",
+		strings.Replace(onlyPort22, "port: 22", "port: 70000", 1):                                     "70000",
+		strings.Replace(onlyPort22, "podSelector: {matchLabels", "podSelector: {matchExpressions", 1): "policies.yaml",
+	} {
+		if out, err := tryPolicies(t, dir, text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q: %s", text, err, want, out)
+		}
+	}
+}
