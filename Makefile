@@ -12,6 +12,8 @@
 # make test-hostile   attackers in pods against a small cluster: nothing of theirs may arrive (root; docs/design/security.md)
 # make truth-kubevirt   KubeVirt's own network code compared with weft's: what both make, say and refuse (root)
 # make demo    a cluster of pods on this host, in a minute (root)
+# make web     the page of weft ui from its sources, with npm's packages of its lock file
+# make test-ui a browser goes through the page of weft ui in a live lab; pictures of it are in bin/ui (root)
 # make lint    what the linter knows; the laws are tests (internal/archtest), and lint-lite needs nothing but Go
 # make outliers   the types, packages and functions that are far bigger than the others, for a reader to review
 # make generate   what is made from the types of api/v1alpha1: deep copies, the kinds' definitions (deploy/crds, deploy/crds.yaml), pkg/client; and the reference of kinds and commands
@@ -189,6 +191,21 @@ $(LINT)/golangci-lint:
 
 demo:
 	@test/demo.sh
+
+.PHONY: web test-ui
+web: bin/web/node_modules
+	cd internal/web/page/build && $(GO) run . -packages $(CURDIR)/bin/web/node_modules
+
+bin/web/node_modules: internal/web/page/package-lock.json
+	@mkdir -p bin/web
+	cp internal/web/page/package.json internal/web/page/package-lock.json internal/web/page/.npmrc bin/web/
+	cd bin/web && npm ci --ignore-scripts --no-audit --no-fund
+	@touch $@
+
+test-ui: build
+	@test/deps.sh ui
+	@$(MAKE) --no-print-directory bin/web/node_modules || echo "make: npm's packages cannot be fetched here: accessibility is not checked"
+	cd test/ui && WEFT_PROGRAMS=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 10m .
 
 # RUN=… chooses scenarios, of which some run the reference plugins. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .

@@ -73,6 +73,7 @@ finish() {
 more() {
 	say "the lab stays up; try"
 	cat <<-TXT
+	  $weft lab ui --dir $dir
 	  $weft lab status --dir $dir
 	  $weft lab exec --dir $dir node1 -- ip route
 	  $weft lab exec --dir $dir default/web -- ping -c 1 fd18::3

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|race|bench|vm|kube|kubevirt: installs the Debian packages that the target needs and this host lacks, and prints them.
+# deps.sh demo|test|ui|race|bench|vm|kube|kubevirt: installs the Debian packages that the target needs and this host lacks, and prints them.
 # It changes nothing if all are installed. Only the installation needs root.
 set -euo pipefail
 
@@ -22,6 +22,9 @@ need ping iputils-ping
 need unshare util-linux
 need mount mount
 case $want in
+ui)
+	command -v chromium >/dev/null || need chromium-headless-shell chromium-headless-shell
+	;;
 race)
 	need gcc gcc
 	[ -e /usr/include/stdlib.h ] || missing+=(libc6-dev)

@@ -110,9 +110,11 @@ func TestToolsOfTests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Programs of a package that another program represents, of every system, and of Go itself.
+	// Programs of a package that another program represents, of every system, and of Go itself. npm would be hundreds of
+	// packages, for a test that compares the committed page.
 	known := map[string]bool{
 		"go": true, "false": true, "sleep": true, "iptables-nft": true, "iptables-restore": true, "xorriso": true,
+		"npm": true,
 	}
 	_, section, _ := strings.Cut(string(text), "\ntest)\n")
 	section, _, _ = strings.Cut(section, ";;")

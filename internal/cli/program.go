@@ -61,7 +61,7 @@ func externals() []external {
 		},
 		{
 			path: "lab", program: "weft-lab", short: "Run a whole cluster on this host, in network namespaces",
-			subcommands: "add-node apply cut delete down drain exec graph heal list migrate reach remove-node restart scale status uncordon up",
+			subcommands: "add-node apply cut delete down drain exec graph heal list migrate reach remove-node restart scale status ui uncordon up",
 		},
 		{
 			path: "sandbox", program: "weft-lab", short: "Run pods as a kubelet and its container runtime do, through CNI",

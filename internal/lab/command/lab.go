@@ -48,7 +48,7 @@ func newLabCmd(env ui.Env) *cobra.Command {
 		newLabExecCmd(env, f), newLabGraphCmd(env, f), newLabMigrateCmd(env, f),
 		newLabCutCmd(env, f), newLabUncutCmd(env, f), newLabListCmd(env), newLabApplyCmd(env, f), newLabDeleteCmd(env, f),
 		newLabScaleCmd(env, f), newLabRestartCmd(env, f), newLabAddNodeCmd(env, f), newLabRemoveNodeCmd(env, f),
-		newLabDrainCmd(env, f), newLabUncordonCmd(env, f))
+		newLabDrainCmd(env, f), newLabUncordonCmd(env, f), newLabUICmd(env, f))
 	return cmd
 }
 

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/weft-net/weft/internal/cli/agents"
+	"github.com/weft-net/weft/internal/cli/printer"
+	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/web/page"
+	"github.com/weft-net/weft/internal/web/server"
+)
+
+// pageInterval is how often a view that is looked at is read.
+const pageInterval = 3 * time.Second
+
+func newUICmd(env Env) *cobra.Command {
+	source := agents.Source{Env: env}
+	var listen string
+	cmd := &cobra.Command{
+		Use:   "ui",
+		Short: "Show a cluster in a browser: health, map, why connections fail, policies, addresses, VMs",
+		Long: `Serves a page on a loopback address of this host until it is interrupted, and prints its link. The page shows what
+weft status, explain, trace, policy, ipam and vm say, by the same requests to the agents and the datastore, with your
+rights; agents themselves serve no page. The link opens the page in one browser, which then has a cookie; press Enter for
+another link. Over SSH, forward the port: ssh -L PORT:127.0.0.1:PORT HOST.`,
+		Example: "  weft ui\n" +
+			"  weft ui --dir /run/weft/lab --listen 127.0.0.1:8000",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if _, err := source.Open(cmd.Context()); err != nil { // says now what the page would say later
+				return err
+			}
+			return servePage(cmd.Context(), env, &source, listen)
+		},
+	}
+	source.ClusterFlags(cmd)
+	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS` with the port; 0 chooses one")
+	return cmd
+}
+
+// servePage serves until ctx ends.
+func servePage(ctx context.Context, env Env, source *agents.Source, listen string) error {
+	d := &pageData{source: source}
+	s, err := server.Listen(ctx, listen, server.Config{
+		Page: page.Files(), Interval: pageInterval, Now: time.Now, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+		Views: map[string]server.View{
+			"health": d.health, "map": d.nodes, "policies": d.policies, "addresses": d.addresses, "vms": d.vms, "ends": d.ends,
+		},
+		Actions: map[string]server.Action{"why": d.why, "trace": d.trace},
+	})
+	if err != nil {
+		return ui.UsageError(err)
+	}
+	link, err := s.URL()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintln(env.Stdout, link)
+	if env.Stdin != nil {
+		go func() {
+			for in := bufio.NewScanner(env.Stdin); in.Scan(); {
+				if link, err := s.URL(); err != nil {
+					ui.Warn(env.Stderr, err)
+				} else {
+					fmt.Fprintln(env.Stdout, link)
+				}
+			}
+		}()
+	}
+	return s.Serve(ctx)
+}
+
+// connection reads the form of a connection: from, to, port, protocol and network.
+func (d *pageData) connection(form url.Values) (*traceFlags, query, error) {
+	f := &traceFlags{explainFlags: explainFlags{source: d.source, output: &printer.Format{}}, wait: maxLive}
+	f.network = form.Get("network")
+	from, to := strings.TrimSpace(form.Get("from")), strings.TrimSpace(form.Get("to"))
+	if from == "" || to == "" {
+		return nil, query{}, errors.New("both ends are needed: a pod, a node or an address")
+	}
+	if port := strings.TrimSpace(form.Get("port")); port != "" {
+		if strings.Contains(to, ":") && !strings.HasPrefix(to, "[") {
+			to = "[" + to + "]"
+		}
+		to += ":" + port + "/" + form.Get("protocol")
+	}
+	q, err := f.parse(from, to)
+	return f, q, err
+}

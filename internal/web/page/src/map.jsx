@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+
+import { useEffect, useState } from "preact/hooks";
+import { useView } from "./server.js";
+import { go, href } from "./route.js";
+import { Badge, Empty, Head, Lines, Search, Table, tone } from "./parts.jsx";
+
+const cardRoom = 316; // a node's width and the gap, as the layout has them
+
+function useColumns() {
+  const count = () => Math.max(1, Math.floor((innerWidth - (innerWidth > 820 ? 290 : 60)) / cardRoom));
+  const [n, set] = useState(count());
+  useEffect(() => {
+    const f = () => set(count());
+    addEventListener("resize", f);
+    return () => removeEventListener("resize", f);
+  }, []);
+  return n;
+}
+
+const signs = { ok: "✓", warn: "!", bad: "✕", unknown: "?", wait: "…", skip: "–" };
+
+function Chip({ c, query }) {
+  const chosen = c.name === query.from || c.name === query.to;
+  const to = query.from && query.from !== c.name && !query.to
+    ? href("why", { from: query.from, to: c.name })
+    : href("map", { ...query, from: c.name, to: "", state: "" });
+  const dim = query.network && !(c.networks || ["cluster network"]).concat("cluster network").includes(query.network);
+  const word = (c.kind === "vm" ? "VM " : "pod ") + c.name + (c.state === "ok" ? "" : ", " + c.state);
+  return (
+    <a href={to} class={"chip " + c.kind + " " + c.state + (chosen ? " chosen" : "") + (dim ? " dim" : "")}>
+      <title>{word + (c.networks ? ", networks " + c.networks.join(", ") : "")}</title>
+      <rect x={c.x} y={c.y} width={c.w} height={c.h} rx={c.kind === "vm" ? 3 : 14} />
+      <text x={c.x + 12} y={c.y + 19}>{c.kind === "vm" ? "▣ " : ""}{c.label}{c.networks ? " +" + c.networks.length : ""}</text>
+    </a>
+  );
+}
+
+function NodeBox({ b, query, focused }) {
+  const t = tone(b.state);
+  const head = (
+    <>
+      <rect class={"card " + t} x={b.x} y={b.y} width={b.w} height={b.h} rx="8" />
+      <text class="name" x={b.x + 12} y={b.y + 22}>{b.name.length > 26 ? b.name.slice(0, 25) + "…" : b.name}</text>
+      <text class="text" x={b.x + 12} y={b.y + 40}>{b.text}</text>
+      {b.w > 200 && <text class={"sign " + t} x={b.x + b.w - 12} y={b.y + 22} text-anchor="end">{signs[t] + " " + b.state}</text>}
+      {b.w <= 200 && t !== "ok" && <text class={"sign " + t} x={b.x + b.w - 8} y={b.y + 22} text-anchor="end">{signs[t]}</text>}
+    </>
+  );
+  return (
+    <g>
+      {focused ? head : <a href={href("map", { focus: b.focus })}>{head}</a>}
+      {(b.chips || []).map((c) => <Chip key={c.name} c={c} query={query} />)}
+      {b.more ? <a href={href("map", { focus: b.focus })}><text class="more" x={b.x + 12} y={b.moreY}>{b.more} more</text></a> : null}
+    </g>
+  );
+}
+
+// center returns where a pod is drawn, or its node.
+function center(d, name) {
+  for (const b of d.boxes) {
+    const c = (b.chips || []).find((c) => c.name === name);
+    if (c) return [c.x + c.w / 2, c.y + c.h / 2];
+    if (b.name === name) return [b.x + b.w / 2, b.y + 26];
+  }
+  const row = d.pods.find((p) => p.name === name);
+  const b = row && d.boxes.find((b) => b.name === row.node);
+  return b ? [b.x + b.w / 2, b.y + b.h - 10] : null;
+}
+
+function Connection({ d, query }) {
+  const a = center(d, query.from), b = center(d, query.to);
+  if (!a || !b) return null;
+  const t = tone(query.state), bend = Math.min(a[1], b[1]) - 46;
+  const path = Math.abs(a[0] - b[0]) < 30
+    ? `M${a[0]} ${a[1]}C${a[0] + 110} ${a[1]} ${b[0] + 110} ${b[1]} ${b[0]} ${b[1]}` // one above the other
+    : `M${a[0]} ${a[1]}C${a[0]} ${bend} ${b[0]} ${bend} ${b[0]} ${b[1]}`;
+  return (
+    <g class={"way " + t} aria-hidden="true">
+      <path d={path} />
+      <circle cx={a[0]} cy={a[1]} r="4" />
+      <circle class="end" cx={b[0]} cy={b[1]} r="10" /><text x={b[0]} y={b[1] + 5} text-anchor="middle">{signs[t]}</text>
+    </g>
+  );
+}
+
+export function Map({ query }) {
+  const columns = useColumns();
+  const [find, setFind] = useState("");
+  const of = useView("map", { columns, focus: query.focus || "", find });
+  const d = of.data;
+  return (
+    <>
+      <Head title="Map" of={of}>{d && <span class="sub">{d.title}</span>}</Head>
+      {d && (
+        <>
+          <div class="bar">
+            {d.up != null && <a class="button" href={href("map", { focus: d.up })}>← {d.up || "all nodes"}</a>}
+            <Search label="Find a pod, an address or a network" value={find} onInput={setFind} />
+            <label class="search"><span>Network</span>
+              <select value={query.network || ""} onChange={(e) => go("map", { ...query, network: e.currentTarget.value })}>
+                <option value="">all</option>
+                {d.networks.map((n) => <option key={n.name} value={n.name}>{n.name} ({n.pods})</option>)}
+              </select>
+            </label>
+          </div>
+          {query.from && !query.to && (
+            <p class="note">From <b>{query.from}</b>: choose the other end, or <a href={href("why", { from: query.from })}>write it</a>. <a href={href("map", { ...query, from: "" })}>Cancel</a></p>
+          )}
+          {query.from && query.to && (
+            <p class="note"><Badge state={query.state || "unknown"} /> {query.from} to {query.to}. <a href={href("why", { from: query.from, to: query.to, port: query.port, protocol: query.protocol })}>Why</a> · <a href={href("map", { focus: query.focus })}>Clear</a></p>
+          )}
+          {d.boxes.length === 0 ? <Empty>No node is called that. <a href={href("map")}>Show all nodes</a></Empty> : (
+            <div class="picture" tabIndex={0} role="region" aria-label="Picture of the map">
+              <svg width={d.width} height={d.height} viewBox={`0 0 ${d.width} ${d.height}`} role="group" aria-label="Nodes, the links between them, pods and VMs; the tables below say the same">
+                {d.buses.map((b) => (
+                  <g key={b.name} class={"bus" + (b.tunnel ? " tunnel" : "")}>
+                    {b.lines.map((l, i) => <line key={i} {...l} />)}
+                    {b.tunnel && b.lines.map((l, i) => <line class="inner" key={i} {...l} />)}
+                    <text x={b.labelX} y={b.labelY}>{b.name}</text>
+                  </g>
+                ))}
+                {d.boxes.map((b) => <NodeBox key={b.name} b={b} query={query} focused={d.focus === b.focus} />)}
+                {d.gaps.map((g) => <g class="gap" key={g.from + g.to}><line x1={g.x1} y1={g.y1} x2={g.x2} y2={g.y2} /><text x={(g.x1 + g.x2) / 2} y={(g.y1 + g.y2) / 2}>✕ no path</text></g>)}
+                {query.from && query.to && <Connection d={d} query={query} />}
+              </svg>
+            </div>
+          )}
+          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.</p>
+          <section>
+            <h2>Nodes</h2>
+            <Table label="Nodes" id={(n) => n.node} rows={d.nodes} columns={[
+              ["Node", (n) => <a href={href("map", { focus: "node:" + n.node })}>{n.node}</a>],
+              ["State", (n) => <><Badge state={n.state} text={n.state === "silent" ? "no answer" : n.state} />{n.why && <p class="hint">{n.why}</p>}</>],
+              ["Addresses", (n) => <Lines of={n.addrs} />, "mono"],
+              ["Pods", (n) => n.pods, "num"],
+              ["VMs", (n) => n.vms, "num"],
+              ["Paths to other nodes", (n) => n.paths.length ? <Lines of={n.paths} /> : "none"],
+            ]} />
+          </section>
+          <section>
+            <h2>Pods and VMs</h2>
+            {d.pods.length === 0 ? <Empty>{find ? "Nothing is called that." : "No pod has a network of weft's here."}</Empty> : (
+              <Table label="Pods and VMs" id={(p) => p.node + p.name} rows={d.pods} columns={[
+                ["Name", (p) => p.name],
+                ["Kind", (p) => p.kind === "vm" ? "VM" : "pod"],
+                ["State", (p) => <Badge state={p.state} />],
+                ["Node", (p) => p.node],
+                ["Addresses", (p) => <Lines of={p.addrs} />, "mono"],
+                ["Networks", (p) => <Lines of={p.networks} />],
+                ["Connections", (p) => <a href={href("why", { from: p.name })} aria-label={"Why, from " + p.name}>Why</a>],
+              ]} />
+            )}
+            {d.morePods ? <p class="note">{d.morePods} more: find them by a part of their name, address or network.</p> : null}
+          </section>
+        </>
+      )}
+    </>
+  );
+}
