@@ -74,7 +74,7 @@ func TestTargets(t *testing.T) {
 	for target, want := range map[string][]string{
 		"test": {"ready"}, "test-e2e": {"ready"}, "test-load": {"ready"}, "cover": {"ready"}, "ready": {"deps", "build"},
 		"test-vm": {"build"}, "test-hostile": {"build"}, "bench": {"build", "peers"}, "e2e": {"image-here", "peers"},
-		"e2e-upstream": {"image-here", "peers"},
+		"e2e-upstream": {"image-here", "peers"}, "e2e-kubevirt": {"image-here", "build"}, "e2e-kubevirt-functional": {"image-here"},
 	} {
 		m := regexp.MustCompile(`(?m)^` + target + `:(.*)$`).FindSubmatch(text)
 		if m == nil {

@@ -3,7 +3,7 @@
 #
 # functional/run.sh [FOCUS...]: KubeVirt's own functional tests of its network, in a cluster of weft: those whose names match one of the
 # regular expressions; without any, all that apply. Writes a table of what passed, what failed and what does not apply, and why, to
-# bin/kubevirt-functional.md. Each FOCUS is a run of its own, one after the other.
+# bin/kubevirt-functional.md; logs and reports are in bin/kubevirt-functional. Each FOCUS is a run of its own, one after the other.
 #
 #	WEFT_E2E_CLUSTER=N       uses an existing cluster with KubeVirt
 #	WEFT_E2E_SKIP=REGEXP     specs to skip
@@ -20,19 +20,17 @@ say() { echo "kubevirt: $*" >&2; }
 
 "$here/build.sh"
 files=$KUBEVIRT_CACHE/functional
-out=$(mktemp -d)
+out=$repo/bin/kubevirt-functional
+rm -rf "$out"
+mkdir -p "$out"
 name=${WEFT_E2E_CLUSTER:-}
-trap 'rm -rf "$out"' EXIT
-dummy() { unshare -n ip link add weft0 type dummy 2>/dev/null; }
 kc() { "$kube/cluster" kubectl --name "$name" "$@"; }
 if [ -z "$name" ]; then
 	name=kvfun
 	"$kube/cluster" down --name $name
-	trap '"$kube/cluster" down --name $name; rm -rf "$out"' EXIT
+	trap '"$kube/cluster" down --name $name' EXIT
 	"$kube/cluster" up --name $name --cni weft --dual-stack
 	"$here/../install.sh" $name
-	# The binding of a VM that names none; else it is bridge.
-	dummy || kc -n kubevirt patch kubevirt kubevirt --type=merge -p '{"spec": {"configuration": {"network": {"defaultNetworkInterface": "masquerade"}}}}' >&2
 	"$kube/cluster" load --name $name "$files/guests.tar"
 	# All nodes are this host: a guest that started on one can run on each of them. KubeVirt says so of no node whose CPU, emulated,
 	# counts as an obsolete model.
@@ -47,13 +45,8 @@ if [ -z "$name" ]; then
 fi
 . "$kube/lib/names.sh"
 
-# What does not apply: a part of a spec's name, a tab, the reason. KubeVirt's bridge binding and managedTap park the pod's address on a
-# link of type dummy.
+# What does not apply: a part of a spec's name, a tab, the reason.
 grep -v '^#' "$here/not-applicable" >"$out/not-applicable"
-if ! dummy; then
-	say "SKIPPED: the specs of KubeVirt's bridge binding and managedTap: this kernel has no links of type dummy"
-	sed -n 's/^#dummy //p' "$here/not-applicable" >>"$out/not-applicable"
-fi
 skip=$(cut -f1 "$out/not-applicable" | sed 's/[][\.*+?(){}|^$]/\\&/g' | paste -sd '|')
 [ $# -gt 0 ] || set -- .
 i=0 failed=0
@@ -67,8 +60,6 @@ for focus; do
 		-ginkgo.timeout="$limit" -ginkgo.junit-report="$out/$i/report.xml" >"$out/$i/log" 2>&1) || failed=1
 	[ -s "$out/$i/report.xml" ] || { tail -30 "$out/$i/log" >&2; exit 1; }
 done
-mkdir -p "$repo/bin"
-cat "$out"/*/log >"$repo/bin/kubevirt-functional.log"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go run -trimpath ./test/kube/table -suite "KubeVirt's functional tests of its network" \
 	-reasons "$here/reasons" -not-applicable "$out/not-applicable" "$out"/*/report.xml) | tee "$repo/bin/kubevirt-functional.md"
 [ $failed = 0 ]

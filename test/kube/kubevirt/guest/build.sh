@@ -54,6 +54,7 @@ mkdir -p "$root/run" "$root/tmp" "$root/proc" "$root/sys" "$root/dev" "$root/roo
 printf 'root:x:0:0:root:/root:/bin/bash\n' >"$root/etc/passwd"
 printf 'root:x:0:\n' >"$root/etc/group"
 printf '127.0.0.1 localhost\n::1 localhost\n' >"$root/etc/hosts"
+printf 'set enable-bracketed-paste off\n' >"$root/etc/inputrc"
 printf 'hosts: files dns myhostname\n' >"$root/etc/nsswitch.conf"
 [ -e "$root/bin/sh" ] || ln -s dash "$root/usr/bin/sh"
 rm -rf "$root/var/run" && ln -s ../run "$root/var/run"

@@ -15,4 +15,4 @@ while :; do
 done
 cd /home/fedora
 export PS1='[fedora@\h ~]$ ' TERM=dumb
-exec bash --norc --noprofile --noediting +H
+exec bash --norc --noprofile +H

@@ -10,4 +10,4 @@ while :; do
 done
 cd /root
 export PS1='\h:\w# ' TERM=dumb
-exec bash --norc --noprofile --noediting +H
+exec bash --norc --noprofile +H

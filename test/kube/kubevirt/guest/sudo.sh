@@ -4,4 +4,4 @@
 # All of the guest runs as root.
 [ "$1" = su ] || exec "$@"
 export PS1='[root@\h fedora]# '
-exec bash --norc --noprofile --noediting +H
+exec bash --norc --noprofile +H
