@@ -21,8 +21,8 @@ type Target struct {
 	// Underlay is the peer's address in the underlay, UnderlayMTU the MTU of this node's uplink.
 	Underlay    netip.Addr
 	UnderlayMTU int
-	// Overlay is the first address of the peer's podCIDR. Tunnel reports that there is a tunnel, whose end has the
-	// address.
+	// Overlay is the first address of the peer's podCIDR or block. Tunnel reports that there is a tunnel, whose end has
+	// the address, unless addresses are allocated from pools and a pod has it.
 	Overlay    netip.Addr
 	OverlayMTU int
 	Tunnel     bool
@@ -64,6 +64,7 @@ const (
 	ok     = "ok"
 	broken = "broken"
 	small  = 64
+	expiry = time.Second
 	// parallel is how many targets are tested in parallel.
 	parallel = 32
 )
@@ -128,6 +129,9 @@ type prober struct {
 	ns *netns.NS
 	t  Target
 	r  Result
+	// expire: packets to Overlay are sent so that they expire at the peer, which answers, because Overlay does not: it is
+	// a pod's, to which a policy denies them.
+	expire bool
 	// cut: ctx ended before the largest size that passes was found.
 	cut bool
 }
@@ -137,8 +141,15 @@ func (p *prober) states(ctx context.Context) (err error) {
 	var underlay error
 	var group sync.WaitGroup
 	group.Go(func() { underlay = p.underlay(ctx, small) }) // a silent peer costs the wait only once
+	expires := false
+	if p.t.Tunnel {
+		group.Go(func() { expires = p.expires(ctx) })
+	}
 	overlay := p.overlay(ctx, small)
 	group.Wait()
+	if errors.Is(overlay, failure{errSilence.Error()}) && expires {
+		p.expire, overlay = true, nil
+	}
 	if p.r.UnderlayState, err = p.state(underlay); err != nil {
 		return err
 	}
@@ -181,8 +192,19 @@ func (p *prober) underlay(ctx context.Context, size int) error {
 	return verdict(a, err)
 }
 
+// expires reports whether a packet through the tunnel expires at the peer. It waits for the answer to one packet only:
+// the peer's kernel limits the rate of them.
+func (p *prober) expires(ctx context.Context) bool {
+	a, err := echo{ns: p.ns, to: p.t.Overlay, size: small, ttl: 1, patience: expiry}.ask(ctx)
+	return err == nil && a.arrived
+}
+
 // overlay tests the peer's own tunnel address; without a tunnel, a packet must expire at the peer.
 func (p *prober) overlay(ctx context.Context, size int) error {
+	if p.expire {
+		a, err := echo{ns: p.ns, to: p.t.Overlay, size: size, ttl: 1}.ask(ctx)
+		return verdict(a, err)
+	}
 	_, err := p.t.ask(ctx, echo{ns: p.ns, size: size})
 	return err
 }
@@ -200,12 +222,19 @@ func (t Target) ask(ctx context.Context, e echo) (time.Duration, error) {
 }
 
 // Once sends one packet of size bytes through the mesh, and returns how long the answer took, at most patience. Without a
-// tunnel it goes to the peer's own address: that is the same path, and the kernel does not limit the rate of replies. An
-// error means that it did not arrive, or that it could not be sent.
+// tunnel it goes to the peer's own address: that is the same path, and the kernel does not limit the rate of replies. With
+// one, an address that does not answer may be a pod's, to which a policy denies packets: then a second packet expires at
+// the peer. An error means that it did not arrive, or that it could not be sent.
 func (t Target) Once(ctx context.Context, ns *netns.NS, size int, patience time.Duration) (time.Duration, error) {
 	e := echo{ns: ns, size: size, patience: patience}
 	if t.Tunnel {
-		return t.ask(ctx, e)
+		took, err := t.ask(ctx, e)
+		if !errors.Is(err, failure{errSilence.Error()}) {
+			return took, err
+		}
+		e.to, e.ttl = t.Overlay, 1
+		a, err := e.ask(ctx)
+		return a.took, verdict(a, err)
 	}
 	e.to = t.Underlay
 	a, err := e.ask(ctx)
@@ -257,7 +286,11 @@ func (p *prober) search(ctx context.Context, tooLarge int) (int, error) {
 	}
 	for not-passes > 1 {
 		at := (passes + not) / 2
-		a, err := echo{ns: p.ns, to: to, size: at}.ask(ctx)
+		e := echo{ns: p.ns, to: to, size: at}
+		if p.expire {
+			e.ttl = 1
+		}
+		a, err := e.ask(ctx)
 		state, err := p.state(verdict(a, err))
 		if err != nil {
 			return passes, err

@@ -164,6 +164,13 @@ func TestFaults(t *testing.T) {
 			p.nft(1, "add table inet shut", "add chain inet shut in { type filter hook input priority 0; }",
 				"add rule inet shut in udp dport 8472 drop")
 		}, want: probe.Encapsulation, says: "but not through vxlan"},
+		{name: "the first address is a pod's, to which a policy denies packets", backend: "vxlan", harm: func(p *pair) {
+			p.ip(1, "addr add 10.244.2.1/32 dev flannel.1", "addr del 10.244.2.0/32 dev flannel.1",
+				"addr add fd00:244:2::1/128 dev flannel-v6.1 nodad", "addr del fd00:244:2::/128 dev flannel-v6.1",
+				"link add pod type veth peer name pod1", "link set pod up", "link set pod1 up",
+				"route replace 10.244.2.0 dev pod", "-6 route replace fd00:244:2:: dev pod")
+			p.nft(1, "add table inet deny", "add chain inet deny in { type filter hook forward priority 0; policy drop; }")
+		}},
 		{name: "wrong forwarding entry", backend: "vxlan", harm: func(p *pair) {
 			for _, family := range []string{"", "-v6"} {
 				dev := "flannel" + family + ".1"
@@ -198,6 +205,12 @@ func TestFaults(t *testing.T) {
 			p := join(t, c.backend, c.spoiled)
 			if c.harm != nil {
 				c.harm(p)
+			}
+			if path := p.topo[0].PeerPaths(p.topo[0].Peers[0])[0]; c.want == probe.None && path.Tunnel {
+				target := probe.Target{Underlay: path.Far, Overlay: path.CIDR.Addr(), Tunnel: true}
+				if _, err := target.Once(t.Context(), p.nodes[0], probe.Small, 5*time.Second); err != nil {
+					t.Errorf("one packet: %v", err)
+				}
 			}
 			for _, r := range p.ask() {
 				if r.Problem != c.want || !strings.Contains(r.Message, c.says) || (r.Hint == "") != (c.want == probe.None) {
