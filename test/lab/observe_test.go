@@ -5,16 +5,22 @@ package lab_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/lab"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -22,7 +28,25 @@ import (
 type observed struct {
 	t     *testing.T
 	flows chan flow.Record
-	errs  *strings.Builder
+	errs  *output
+}
+
+// output is what a program prints while it runs.
+type output struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
 }
 
 // follow starts weft observe --follow; it ends with the test.
@@ -30,7 +54,7 @@ func follow(t *testing.T, dir string, args ...string) *observed {
 	t.Helper()
 	args = append([]string{"observe", "--dir", dir, "--follow", "-o", "jsonl"}, args...)
 	cmd := exec.Command(filepath.Join(nettest.Programs(t), "weft"), args...)
-	o := &observed{t, make(chan flow.Record, 1<<20), &strings.Builder{}}
+	o := &observed{t, make(chan flow.Record, 1<<20), &output{}}
 	cmd.Stderr = o.errs
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -88,7 +112,7 @@ func TestObserve(t *testing.T) {
 	text := `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
 metadata: {name: web, namespace: default}
-spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080}]}]}
+spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080}, {port: 8081, protocol: UDP}]}]}
 `
 	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
@@ -130,10 +154,79 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080}]
 			t.Errorf("%+v", r)
 		}
 	}
+	o.flood(dir, b)
 	rules := inNode(t, dir, "node1", "nft", "list", "tables")
 	killAgent(t, dir, "node1")
 	within(t, 30*time.Second, "the sockets of the killed agent are gone", func() bool { return sockets("node1") <= before })
 	if now := inNode(t, dir, "node1", "nft", "list", "tables"); now != rules {
 		t.Errorf("tables %q, before %q", now, rules)
+	}
+}
+
+// flood sends datagrams from pod a to pod b, each from another port: each node reports each of them, or that it is lost.
+func (o *observed) flood(dir, b string) {
+	t := o.t
+	t.Helper()
+	const made, first = 20000, 10000
+	pods := status(t, dir).Pods
+	i := slices.IndexFunc(pods, func(p lab.PodStatus) bool { return p.Name == "a" })
+	ns, err := netns.Open(pods[i].Netns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = ns.Close() }()
+	began := time.Now()
+	err = ns.Do(func() error {
+		for i := range made {
+			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: first + i}}).Dial("udp", b+":8081")
+			if err != nil {
+				return err
+			}
+			_, err = c.Write([]byte("x")) // after an answer that no socket is there, this is an error
+			_ = errors.Join(err, c.Close())
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	took := time.Since(began)
+	seen := map[string]map[uint16]bool{"node1": {}, "node2": {}}
+	lost := func(node string) (sum int) {
+		for line := range strings.Lines(o.errs.String()) {
+			_, text, ok := strings.Cut(line, node+" lost: ")
+			if !ok {
+				continue
+			}
+			for part := range strings.SplitSeq(text, ", ") {
+				if n, what, _ := strings.Cut(part, " "); strings.HasPrefix(what, "new ") || strings.HasPrefix(what, "flows ") {
+					count, err := strconv.Atoi(n)
+					if err != nil {
+						t.Fatalf("%q: %v", line, err)
+					}
+					sum += count
+				}
+			}
+		}
+		return sum
+	}
+	for end := time.After(60 * time.Second); ; {
+		select {
+		case r := <-o.flows:
+			if r.To.Port == 8081 && r.Kind == flow.New && r.From.Name == "default/a" && r.To.Name == "default/b" {
+				seen[r.Node][r.From.Port] = true
+			}
+			continue
+		case <-time.After(200 * time.Millisecond):
+			if len(seen["node1"])+lost("node1") >= made && len(seen["node2"])+lost("node2") >= made {
+				t.Logf("%d connections in %s; node1: %d seen, %d lost; node2: %d seen, %d lost",
+					made, took, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
+				return
+			}
+			continue
+		case <-end:
+			t.Fatalf("%d made; node1: %d seen, %d lost; node2: %d seen, %d lost",
+				made, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
+		}
 	}
 }

@@ -134,3 +134,25 @@ func TestLost(t *testing.T) {
 		t.Errorf("%d seen and %d lost of %d", seen, lost, made)
 	}
 }
+
+// A family is tracked as long as a rule uses connection tracking.
+func TestTracks(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	for _, c := range []struct {
+		v6, want bool
+		rules    string
+	}{
+		{false, true, ""}, {true, false, ""},
+		{true, true, "add table ip6 t; add chain ip6 t c { type filter hook input priority 0; }; " +
+			"add rule ip6 t c ct state established accept"},
+		{false, false, "delete table ip t"},
+	} {
+		if c.rules != "" {
+			nettest.Run(t, ns, "nft", c.rules)
+		}
+		if got, err := conntrack.Tracks(t.Context(), ns, c.v6); err != nil || got != c.want {
+			t.Errorf("IPv6 %t after %q: %t, %v, want %t", c.v6, c.rules, got, err, c.want)
+		}
+	}
+}

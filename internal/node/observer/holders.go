@@ -23,6 +23,8 @@ type place struct {
 // one: the events of its connections come after it is gone. It is not safe for concurrent use.
 type holders struct {
 	now map[place]flow.Identity
+	// networks are those in which an address has, or had, a holder, in addition to the cluster's.
+	networks map[netip.Addr][]string
 	// past are those that are gone, with the order in which they went.
 	past  map[place]flow.Identity
 	order []place
@@ -34,7 +36,9 @@ type holders struct {
 const maxPast = 4096
 
 func newHolders() *holders {
-	return &holders{now: map[place]flow.Identity{}, past: map[place]flow.Identity{}}
+	return &holders{
+		now: map[place]flow.Identity{}, past: map[place]flow.Identity{}, networks: map[netip.Addr][]string{},
+	}
 }
 
 // set replaces the holders by those of records, and returns the changes.
@@ -77,6 +81,14 @@ func (h *holders) set(node string, records []attach.Record, at time.Time) []flow
 		h.order = slices.Clone(h.order[gone:])
 	}
 	h.now = next
+	clear(h.networks)
+	for _, known := range []map[place]flow.Identity{h.now, h.past} {
+		for p := range known {
+			if p.network != "" && !slices.Contains(h.networks[p.addr], p.network) {
+				h.networks[p.addr] = append(h.networks[p.addr], p.network)
+			}
+		}
+	}
 	slices.SortFunc(changes, compareHolders)
 	return changes
 }
@@ -101,13 +113,14 @@ func compareHolders(a, b flow.Holder) int {
 // of returns the holder of an address: in the network, else in the cluster's, else in any.
 func (h *holders) of(network string, addr netip.Addr) (flow.Identity, bool) {
 	for _, known := range []map[place]flow.Identity{h.now, h.past} {
-		for _, n := range []string{network, ""} {
-			if id, ok := known[place{n, addr}]; ok {
-				return id, true
-			}
+		if id, ok := known[place{network, addr}]; ok {
+			return id, true
 		}
-		for p, id := range known {
-			if p.addr == addr {
+		if id, ok := known[place{"", addr}]; ok {
+			return id, true
+		}
+		for _, n := range h.networks[addr] {
+			if id, ok := known[place{n, addr}]; ok {
 				return id, true
 			}
 		}

@@ -5,6 +5,7 @@ package observer
 import (
 	"context"
 	"net/url"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel/conntrack"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/plural"
 )
 
 const (
@@ -86,11 +88,13 @@ func parseQuery(values url.Values) (q query, err error) {
 // stream serves one reader: the addresses of this node's endpoints, the connections that are tracked now, and each event
 // from then on, as far as they are asked for.
 func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) error {
+	notes := o.untracked(ctx)
 	s, err := o.open(q)
 	if err != nil {
 		return err
 	}
 	defer o.close(s)
+	s.begin.Begin.Notes = append(notes, s.begin.Begin.Notes...)
 	if err := lines.Send(s.begin); err != nil {
 		return err
 	}
@@ -113,6 +117,39 @@ func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) e
 		return err
 	}
 	return o.follow(ctx, s, lines)
+}
+
+// untracked returns which connections are not observed, because no rule of the node tracks them, or because they bypass its
+// IP layer. Tracking is never switched on.
+func (o *Observer) untracked(ctx context.Context) (notes []string) {
+	for _, v6 := range []bool{false, true} {
+		family := "IPv4"
+		if v6 {
+			family = "IPv6"
+		}
+		if tracks, err := conntrack.Tracks(ctx, o.cfg.NS, v6); err == nil && !tracks { // or the node has no such family
+			notes = append(notes, family+" connections are not observed: no rule of the node's packet filters tracks them")
+		}
+	}
+	records, err := o.cfg.Records.List()
+	if err != nil {
+		o.cfg.Log.Warn("interfaces of some endpoints are not known", "err", err)
+	}
+	var bypass []string
+	for _, rec := range records {
+		if end, ok := rec.Endpoint(); ok && (end.Tap || end.Device != "" || end.Network != "" && end.HostEnd != model.HostEndRouted) {
+			bypass = append(bypass, end.Pod.String()+" "+end.IfName)
+		}
+	}
+	if len(bypass) > 0 {
+		const named = 3
+		text := strings.Join(bypass[:min(len(bypass), named)], ", ")
+		if len(bypass) > named {
+			text += " and " + plural.Count(len(bypass)-named, "other", "others")
+		}
+		notes = append(notes, "interfaces that may bypass the node's connection tracking: "+text)
+	}
+	return notes
 }
 
 // dump sends the connections that are tracked now.
