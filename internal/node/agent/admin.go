@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/explainer"
@@ -82,7 +83,11 @@ func (a *agent) buildObserver() *observer.Observer {
 			return nil
 		}
 	}
-	return observer.New(c)
+	o := observer.New(c)
+	if m := a.telemetry.metrics; m != nil && c.Level != flow.LevelOff {
+		measureFlows(m, o)
+	}
+	return o
 }
 
 // listenAdmin takes over the admin socket next to the CNI socket, and links it from the state directory. From then on

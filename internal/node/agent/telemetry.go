@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/readiness"
 	"github.com/weft-net/weft/internal/vm/node"
@@ -123,6 +124,16 @@ func measureBlocks(m *metrics.Metrics, e *blocks.Engine) {
 		of(func(c blocks.Counts) int { return c.Free }))
 	m.Gauges("weft_ipam_addresses_allocated", "Addresses of the pool that are allocated to this node's attachments.", "pool",
 		of(func(c blocks.Counts) int { return c.Held }))
+}
+
+// measureFlows adds the metrics of the flows that the agent keeps.
+func measureFlows(m *metrics.Metrics, o *observer.Observer) {
+	m.Counters("weft_observe_lost_total",
+		"Flows that were not kept because they were not read in time, with observe.level denied or flows.", "kind",
+		func() map[string]float64 {
+			lost := o.Lost()
+			return map[string]float64{"new": float64(lost.New), "end": float64(lost.End), "drops": float64(lost.Drops)}
+		})
 }
 
 // measurePolicies registers metrics of the enforcer.

@@ -84,8 +84,8 @@ type Observer struct {
 	names   *names // nil while nothing is observed
 	running bool   // Run observes
 	ring    ring
-	// ringLost are the lost flows that the ring knows of.
-	ringLost flow.Lost
+	// ringLost are the lost flows that the ring knows of, and total those since the agent began.
+	ringLost, total flow.Lost
 }
 
 // New creates an Observer.
@@ -172,10 +172,20 @@ func (o *Observer) keepLoss() {
 		sum.New, sum.End = 0, 0
 	}
 	if lost := sum.Since(o.ringLost); lost.Sum() > 0 {
+		o.total = flow.Lost{
+			New: o.total.New + lost.New, End: o.total.End + lost.End, Drops: o.total.Drops + lost.Drops,
+		}
 		lost.Time, lost.Node = o.cfg.Now(), o.cfg.Node
 		o.ring.add(flow.Line{Lost: &lost})
 	}
 	o.ringLost = sum
+}
+
+// Lost returns how many flows were lost since the agent began that its level demands.
+func (o *Observer) Lost() flow.Lost {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.total
 }
 
 // needLocked opens what streams and the level need.
