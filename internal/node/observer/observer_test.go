@@ -373,7 +373,7 @@ func TestOff(t *testing.T) {
 	}
 }
 
-// What is not observed is said: a family that no rule tracks, and interfaces beside the node's IP layer.
+// What is not observed is said: a family that no rule tracks, and interfaces outside of the node's IP layer.
 func TestNotes(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	n := newNode(t)
