@@ -120,7 +120,8 @@ func TestTunnels(t *testing.T) {
 	}
 	s := c.SecurityContext
 	if s.Privileged != nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation ||
-		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || slices.Contains(s.Capabilities.Add, "SYS_ADMIN") {
+		!slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) ||
+		!slices.Equal(s.Capabilities.Add, []corev1.Capability{"NET_ADMIN", "NET_RAW", "NET_BIND_SERVICE", "DAC_OVERRIDE"}) {
 		t.Errorf("%+v", s)
 	}
 	mounts := map[string]bool{}

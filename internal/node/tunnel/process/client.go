@@ -63,6 +63,8 @@ type link struct {
 	conn    *net.UnixConn
 	hello   hello
 	answers chan response // closed at the connection's end
+	// compared: tunnels that do not run in the process were tried here.
+	compared bool
 }
 
 // NewClient returns a Client, which is connected if a process listens.
@@ -163,11 +165,16 @@ func (c *Client) try(ctx context.Context, wanted []mesh.Tunnel) (again bool, err
 	case answer.Unknown != "":
 		return true, c.end(fmt.Errorf("process of the tunnels: %s", answer.Unknown))
 	case answer.Error != "":
-		return false, errors.New(answer.Error)
+		return false, runError(answer.Error)
 	}
 	c.wanted = wanted
 	return false, nil
 }
+
+// runError is why tunnels do not run in a process that understood the request.
+type runError string
+
+func (e runError) Error() string { return string(e) }
 
 // end ends a process of another version, and waits until it has released its devices. It returns why.
 func (c *Client) end(why error) error {

@@ -4,6 +4,7 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -74,7 +75,7 @@ func (l *local) refuse() {
 	}
 }
 
-// keepLocal has a process outside run the tunnels, and runs them here if there is none.
+// keepLocal has a process outside run the tunnels, and runs them here if there is none, or none that can.
 func (c *Client) keepLocal(ctx context.Context, wanted []mesh.Tunnel) error {
 	if c.link == nil && c.local.listening() {
 		l, err := c.dial()
@@ -87,18 +88,45 @@ func (c *Client) keepLocal(ctx context.Context, wanted []mesh.Tunnel) error {
 			c.cfg.Log.Warn("process of the tunnels cannot be reached", "socket", c.cfg.Socket, "err", err)
 		}
 	}
-	if c.link != nil {
-		if c.local.tunnels.Running() > 0 {
-			c.cfg.Log.Info("tunnels are passed to their process", "pid", c.link.hello.PID, "version", c.link.hello.Program)
-			if err := c.local.tunnels.Keep(ctx, nil); err != nil { // it could not open their devices
-				return fmt.Errorf("tunnels of this process: %w", err)
-			}
-		}
-		again, err := c.try(ctx, wanted)
-		if !again {
-			return err
-		}
-		c.cfg.Log.Warn("tunnels run in the agent, and packets are lost when it is replaced", "reason", err)
+	if c.link == nil {
+		return c.local.tunnels.Keep(ctx, wanted)
 	}
+	if c.local.tunnels.Running() > 0 {
+		c.cfg.Log.Info("tunnels are passed to their process", "pid", c.link.hello.PID, "version", c.link.hello.Program)
+		if err := c.local.tunnels.Keep(ctx, nil); err != nil { // it could not open their devices
+			return fmt.Errorf("tunnels of this process: %w", err)
+		}
+	}
+	again, err := c.try(ctx, wanted)
+	var failed runError
+	switch {
+	case errors.As(err, &failed):
+		return c.compare(ctx, wanted, err)
+	case !again:
+		return err
+	}
+	c.cfg.Log.Warn("tunnels run in the agent, and packets are lost when it is replaced", "reason", err)
 	return c.local.tunnels.Keep(ctx, wanted)
+}
+
+// compare runs tunnels here that do not run in the process, to know whether that is the process's fault: it may lack a
+// right or a device. If it is, the tunnels stay here. It is done once for each connection: the others would be disturbed.
+func (c *Client) compare(ctx context.Context, wanted []mesh.Tunnel, failed error) error {
+	if c.link.compared {
+		return failed
+	}
+	c.link.compared = true
+	if _, err := c.try(ctx, nil); err != nil || c.link == nil {
+		return errors.Join(failed, err)
+	}
+	if err := c.local.tunnels.Keep(ctx, wanted); err != nil {
+		err = errors.Join(failed, c.local.tunnels.Keep(ctx, nil))
+		c.changed.Notify() // the process runs those that it can
+		return err
+	}
+	c.local.refuse()
+	c.disconnect()
+	c.cfg.Log.Warn("tunnels run in the agent, and packets are lost when it is replaced: their process cannot run them",
+		"err", failed)
+	return nil
 }

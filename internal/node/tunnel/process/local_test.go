@@ -182,6 +182,57 @@ func TestPermanentOtherVersion(t *testing.T) {
 	}
 }
 
+// TestPermanentProcessWithoutRights: tunnels that the process cannot run, and the agent can, stay in the agent. Those that
+// neither can are left to the process, whose other tunnels are not disturbed again.
+func TestPermanentProcessWithoutRights(t *testing.T) {
+	n := newNode(t)
+	l, err := Listen(n.socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var requests atomic.Int32
+	var serve sync.WaitGroup
+	serve.Go(func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = fmt.Fprintln(conn, `{"version":1,"program":"v1","pid":1}`)
+			for lines := bufio.NewScanner(conn); lines.Scan(); {
+				requests.Add(1)
+				answer := "{}"
+				if strings.Contains(lines.Text(), "udp0") || strings.Contains(lines.Text(), "unchanged") {
+					answer = `{"error":"udp udp0: raw socket: operation not permitted"}`
+				}
+				_, _ = fmt.Fprintln(conn, answer)
+			}
+			_ = conn.Close()
+		}
+	})
+	defer serve.Wait()
+	defer func() { _ = l.Close() }()
+	c, here := n.contained()
+	n.passes(c, here, true)
+	n.passes(c, here, true)
+	if got := requests.Load(); got != 2 {
+		t.Errorf("%d requests, want one for the tunnel and one for its release", got)
+	}
+	c.Close()
+
+	n.wanted[0].Link = "udp0.missing"
+	c, here = n.contained()
+	for range 3 {
+		if err := c.Keep(t.Context(), n.wanted); err == nil || c.link == nil || here.Running() != 0 {
+			t.Errorf("error %v, connected: %t, %d tunnels in the agent", err, c.link != nil, here.Running())
+		}
+	}
+	c.Close()
+	if got := requests.Load(); got != 2+4 {
+		t.Errorf("%d requests, want three for the tunnel and one for its release", got-2)
+	}
+}
+
 // answer answers each line of a connection with the next of lines, until the agent wants the end.
 func answer(conn net.Conn, lines string, ended *atomic.Int32) {
 	defer func() { _ = conn.Close() }()
