@@ -239,7 +239,8 @@ func (c kubeVirtCluster) transferring(t *testing.T, ns string) (name string, v v
 	return "", v
 }
 
-// testFailedMigrations: migrations that are canceled, and that KubeVirt ends because they take too long. Each time the VM
+// testFailedMigrations: migrations that are canceled, that KubeVirt ends because they take too long, and whose target is
+// killed. Each time the VM
 // continues on its node with its addresses, connections and policy, and nothing is left of the attempt. Then it migrates.
 func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Pod, addrs []string) {
 	c.apply(t, ns, friendsOnly)
@@ -262,6 +263,7 @@ func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Po
 			c.must(t, "exec", "control", c.virtctl, "migrate-cancel", "-n", ns, "vm")
 		}},
 		{"too slow", 5, func(*testing.T, vmi) {}},
+		{"target killed", 3600, func(t *testing.T, v vmi) { c.killLauncher(t, ns, v.Status.MigrationState.TargetPod) }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
 			normally := c.slowly(t, ns, one.seconds)

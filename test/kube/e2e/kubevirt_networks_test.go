@@ -4,6 +4,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -55,7 +56,7 @@ func guestAnswer(out string, err error) error {
 
 // testVMNetworks: a VM with masquerade has two further networks of NetworkAttachmentDefinitions with weft-direct, a macvlan
 // over the nodes and a bridge: KubeVirt's DHCP servers and weft's are in one pod. It reaches a pod on another node by the
-// first, and keeps its address there when it migrates.
+// first, and keeps its address there when it migrates. A MultiNetworkPolicy limits who reaches it by the other.
 func (c kubeVirtCluster) testVMNetworks(t *testing.T) {
 	ns := c.namespace(t)
 	c.apply(t, ns, moreNetworks)
@@ -64,33 +65,60 @@ func (c kubeVirtCluster) testVMNetworks(t *testing.T) {
 		"{name: default, masquerade: {}}, {name: blue, binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}",
 		"{name: default, pod: {}}, {name: blue, multus: {networkName: wide}}, {name: green, multus: {networkName: local}}"))
 	v := c.running(t, ns, "")
+	c.awaitLease(t, ns)
 	peer := c.allReadyNamed(t, ns, "peer").networks(t)[1].IPs[0]
-	facts := ""
-	eventually(t, vmTime, func() (err error) {
-		facts, err = c.guest(ns, "vm", "facts")
-		if err == nil && (!strings.Contains(facts, "ADDR eth1 inet 10.37.132.") || !strings.Contains(facts, "ADDR eth2 inet 10.38.0.")) {
-			err = fmt.Errorf("the guest has %s", facts)
-		}
-		return err
-	})
+	facts := c.guestHas(t, ns, "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
 	t.Logf("the guest has %s; the VM's status %+v", facts, v.Status.Interfaces)
-	reach := func(dev, addr string) {
-		t.Helper()
-		eventually(t, vmTime, func() error {
-			_, err := c.guest(ns, "vm", "ping -c 1 -W 5 -I "+dev+" "+addr+" >/dev/null")
-			return err
-		})
-	}
-	reach("eth1", peer)
-	reach("eth2", "10.38.0.1")
+	c.guestReaches(t, ns, "eth1", peer)
+	c.guestReaches(t, ns, "eth2", "10.38.0.1")
+	c.testFurtherPolicy(t, ns, v.Status.NodeName, v.Status.Interfaces[2].IPAddress)
 	if phase := c.migrate(t, ns); phase != "Succeeded" {
 		t.Fatalf("the migration has %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
 	}
-	reach("eth1", peer) // the other network is one of each node
+	c.guestReaches(t, ns, "eth1", peer) // the other network is one of each node
 	after, err := c.guest(ns, "vm", "facts")
 	if err != nil || after != facts {
 		t.Errorf("the guest had %s and has after the migration %s (%v)", facts, after, err)
 	}
+}
+
+// multiNetworkPolicies is the kind's definition, without its schema.
+const multiNetworkPolicies = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: multi-networkpolicies.k8s.cni.cncf.io}
+spec:
+  group: k8s.cni.cncf.io
+  scope: Namespaced
+  names: {kind: MultiNetworkPolicy, plural: multi-networkpolicies, singular: multi-networkpolicy}
+  versions: [{name: v1beta1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}]
+`
+
+// friendsOnLocal is a policy by which pods with a label reach the VM on its further network.
+const friendsOnLocal = `
+apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata: {name: vm, annotations: {k8s.v1.cni.cncf.io/policy-for: local}}
+spec:
+  podSelector: {matchLabels: {app: vm}}
+  policyTypes: [Ingress]
+  ingress: [{from: [{podSelector: {matchLabels: {friend: "yes"}}}]}]
+`
+
+// testFurtherPolicy: a MultiNetworkPolicy that selects the VM by its label limits which pods on the node reach it by its
+// address on the network of the node's bridge.
+func (c kubeVirtCluster) testFurtherPolicy(t *testing.T, ns, node, addr string) {
+	t.Helper()
+	c.apply(t, ns, multiNetworkPolicies)
+	c.kubectl(t, "wait", "--for=condition=Established", "crd/multi-networkpolicies.k8s.cni.cncf.io", "--timeout=60s")
+	c.apply(t, ns, podOn("friend", node, "local")+podOn("other", node, "local"))
+	c.kubectl(t, "-n", ns, "label", "pod", "friend", "friend=yes")
+	friend, other := c.allReadyNamed(t, ns, "friend"), c.allReadyNamed(t, ns, "other")
+	eventually(t, vmTime, func() error { return errors.Join(c.askGuest(ns, other, addr), c.askGuest(ns, friend, addr)) })
+	c.apply(t, ns, friendsOnLocal)
+	c.enforced(t, ns, friend, other, addr)
+	c.kubectl(t, "-n", ns, "delete", "multi-networkpolicies", "vm")
+	eventually(t, time.Minute, func() error { return c.askGuest(ns, other, addr) })
 }
 
 // allReadyNamed waits until a pod is ready and has its networks' status.

@@ -78,7 +78,7 @@ func run() error {
 	}
 	// The pods of KubeVirt's functional tests have a shell and netcat.
 	images = append(images, oci.Image{
-		Name: registry + "vm-killer:" + *tag, Arch: runtime.GOARCH, Created: time.Unix(0, 0), Entrypoint: []string{"/bin/bash"},
+		Name: registry + "vm-killer:" + *tag, Arch: runtime.GOARCH, Created: time.Unix(0, 0), User: "1001", Entrypoint: []string{"/bin/bash"},
 		Base: layers, ByDigest: true, Env: images[0].Env,
 	})
 	slices.SortFunc(images, func(a, b oci.Image) int { return strings.Compare(a.Name, b.Name) })
