@@ -22,13 +22,15 @@ import (
 const (
 	agents     = "weft"
 	controller = "weft-controller"
+	tunnels    = "weft-tunnels"
 	nameLabel  = "app.kubernetes.io/name"
 )
 
 // Workload is a set of pods.
 type Workload struct {
 	Name string `json:"name"`
-	// Wanted, Updated and Ready count pods: all, those of the last revision, and those of them that are ready.
+	// Wanted, Updated and Ready count pods: all, those of the last revision, and those of them that are ready. Where pods of
+	// earlier revisions stay, these count.
 	Wanted  int `json:"wanted"`
 	Updated int `json:"updated"`
 	Ready   int `json:"ready"`
@@ -92,7 +94,13 @@ func (c *Cluster) Rollout(ctx context.Context) (Rollout, error) {
 	if err != nil && !apierrors.IsNotFound(err) {
 		return out, fmt.Errorf("agents: %w", err)
 	}
-	out.Workloads = append(out.Workloads, ofDaemonSet(d, err == nil))
+	out.Workloads = append(out.Workloads, ofDaemonSet(agents, d, err == nil))
+	switch d, err := c.client.AppsV1().DaemonSets(c.namespace).Get(ctx, tunnels, metav1.GetOptions{}); {
+	case err == nil:
+		out.Workloads = append(out.Workloads, ofDaemonSet(tunnels, d, true))
+	case !apierrors.IsNotFound(err): // few back ends have it
+		return out, fmt.Errorf("process of the tunnels: %w", err)
+	}
 	r, err := c.client.AppsV1().Deployments(c.namespace).Get(ctx, controller, metav1.GetOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return out, fmt.Errorf("controller: %w", err)
@@ -102,7 +110,7 @@ func (c *Cluster) Rollout(ctx context.Context) (Rollout, error) {
 		return out, nil
 	}
 	pods, err := c.client.CoreV1().Pods(c.namespace).List(ctx, metav1.ListOptions{
-		LabelSelector: nameLabel + " in (" + agents + "," + controller + ")",
+		LabelSelector: nameLabel + " in (" + strings.Join([]string{agents, controller, tunnels}, ",") + ")",
 	})
 	if err != nil {
 		return out, fmt.Errorf("pods: %w", err)
@@ -160,8 +168,8 @@ func unreachable(n core.Node) string {
 	return ""
 }
 
-func ofDaemonSet(d *apps.DaemonSet, there bool) Workload {
-	w := Workload{Name: agents}
+func ofDaemonSet(name string, d *apps.DaemonSet, there bool) Workload {
+	w := Workload{Name: name}
 	switch s := d.Status; {
 	case !there:
 		w.Pending = "there is no DaemonSet"
@@ -171,6 +179,9 @@ func ofDaemonSet(d *apps.DaemonSet, there bool) Workload {
 		w.Pending = "no node is selected"
 	default:
 		w.Wanted, w.Updated = int(s.DesiredNumberScheduled), int(s.UpdatedNumberScheduled)
+		if d.Spec.UpdateStrategy.Type == apps.OnDeleteDaemonSetStrategyType {
+			w.Updated = int(s.CurrentNumberScheduled) // pods of an earlier revision stay
+		}
 		w.Ready = min(w.Updated, int(s.NumberReady))
 	}
 	return w
