@@ -241,6 +241,41 @@ type Observe struct {
 	// policies deny or the kernel drops; or `flows`, connections, too. With `flows` it sets
 	// net.netfilter.nf_conntrack_acct, so that the kernel counts packets and bytes, and with another level restores it.
 	Level string `json:"level"`
+	// File writes what the level has to a file.
+	File ObserveFile `json:"file"`
+	// IPFIX sends it to a collector.
+	IPFIX ObserveIPFIX `json:"ipfix"`
+	// OTLP sends it to a server of OpenTelemetry's logs.
+	OTLP ObserveOTLP `json:"otlp"`
+}
+
+// ObserveFile is a file of flows, one JSON document a line.
+type ObserveFile struct {
+	// Path of the file; empty: none. Its directory must exist. The container of the agent needs a volume for it.
+	Path string `json:"path"`
+	// MaxMegabytes is the size at which the file is renamed to `PATH.1`, that to `PATH.2` and so on. It may be renamed by
+	// another program, too.
+	MaxMegabytes int `json:"maxMegabytes"`
+	// Keep is how many renamed files are kept, 0 to 100.
+	Keep int `json:"keep"`
+}
+
+// ObserveIPFIX is a collector of IPFIX (RFC 7011).
+type ObserveIPFIX struct {
+	// Address of the collector, `udp://HOST:PORT` or `tcp://HOST:PORT`; empty: none. Without a port it is 4739.
+	Address string `json:"address"`
+	// Enterprise is the private enterprise number of the strings: 1 node, 2 source, 3 destination, 4 Service, 5 verdict,
+	// 6 policies or reason. 0 is 32473, the number for examples: weft has none of its own.
+	Enterprise int `json:"enterprise"`
+}
+
+// ObserveOTLP is a server of OTLP/HTTP, with JSON.
+type ObserveOTLP struct {
+	// URL of the server, as `http://collector.observability:4318`; empty: none. The path `/v1/logs` is added if it has none.
+	URL string `json:"url"`
+	// HeadersFile has headers that are added to each request, a line `NAME: VALUE` for each, as from a Secret. It is read
+	// again when the server refuses a request.
+	HeadersFile string `json:"headersFile"`
 }
 
 // VirtualMachines are settings for pods with VMs (KubeVirt's).
@@ -324,7 +359,7 @@ func Default() Config {
 			CNIConf: "/etc/kube-flannel/cni-conf.json", SubnetFile: "/run/flannel/subnet.env",
 		},
 		Policy:          Policy{Mode: PolicyAuto, Established: EstablishedCut, Log: LogNone, LogGroup: 9119},
-		Observe:         Observe{Level: flow.LevelOff},
+		Observe:         Observe{Level: flow.LevelOff, File: ObserveFile{MaxMegabytes: 100, Keep: 3}},
 		VirtualMachines: VirtualMachines{KeepAddresses: KeepPossible},
 		Runtime:         Runtime{GCInterval: Duration(5 * time.Minute)},
 		Metrics:         Metrics{Peers: PeersAuto},

@@ -2,11 +2,7 @@
 
 package config
 
-import (
-	"slices"
-
-	"github.com/weft-net/weft/internal/flow"
-)
+import "slices"
 
 // Values of Policy's fields.
 const (
@@ -36,13 +32,6 @@ func (p Policy) check() error {
 		return invalid("denied or none", "policy.log %q is not known", p.Log)
 	case p.LogGroup < 1 || p.LogGroup > 65535:
 		return invalid("1 to 65535", "policy.logGroup %d is no group of nflog", p.LogGroup)
-	}
-	return nil
-}
-
-func (o Observe) check() error {
-	if !slices.Contains([]string{flow.LevelOff, flow.LevelDenied, flow.LevelFlows}, o.Level) {
-		return invalid("off, denied or flows", "observe.level %q is not known", o.Level)
 	}
 	return nil
 }

@@ -7,7 +7,6 @@ package export
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync/atomic"
 	"time"
@@ -24,7 +23,7 @@ const (
 	// retryFirst and retryLast are the shortest and the longest time between two attempts.
 	retryFirst, retryLast = 500 * time.Millisecond, 30 * time.Second
 	// lastAttempt is the time to send what is queued when the agent ends.
-	lastAttempt = 2 * time.Second
+	lastAttempt = time.Second / 2
 )
 
 // ErrRefused is an error of a receiver that does not take a batch, and would not take it later.
@@ -73,16 +72,14 @@ func (e *Exporter) Lost() uint64 { return e.lost.Load() }
 // String names the receiver.
 func (e *Exporter) String() string { return e.sink.String() }
 
-// Run sends until ctx ends, then what is queued if that is quick, and closes the sink.
+// Run sends until ctx ends, then what is queued if that is quick, and closes the sink. The error is always nil.
 func (e *Exporter) Run(ctx context.Context) error {
 	var batch []flow.Record
 	for {
 		more := e.gather(ctx, &batch)
-		if ctx.Err() != nil {
-			return e.end(batch)
-		}
-		if more && !e.send(ctx, &batch) {
-			return e.end(batch)
+		if ctx.Err() != nil || more && !e.send(ctx, &batch) {
+			e.end(batch)
+			return nil
 		}
 	}
 }
@@ -152,8 +149,9 @@ func (e *Exporter) write(ctx context.Context, batch *[]flow.Record) error {
 	return err
 }
 
-// end makes a last attempt for what is left, and closes the sink.
-func (e *Exporter) end(batch []flow.Record) error {
+// end makes a last attempt for what is left, and closes the sink. What it cannot send is logged, and no error: the agent has
+// done its work.
+func (e *Exporter) end(batch []flow.Record) {
 	ctx, cancel := context.WithTimeout(context.Background(), lastAttempt)
 	defer cancel()
 	var err error
@@ -168,12 +166,9 @@ func (e *Exporter) end(batch []flow.Record) error {
 			err = nil
 		}
 	}
-	e.lost.Add(uint64(len(batch) + len(e.queue)))
-	if closed := e.sink.Close(); err == nil {
-		err = closed
+	left := len(batch) + len(e.queue)
+	e.lost.Add(uint64(left))
+	if err = errors.Join(err, e.sink.Close()); err != nil {
+		e.log.Warn("receiver did not take the last flows", "flows", left, "err", err)
 	}
-	if err != nil {
-		return fmt.Errorf("export to %s: %w", e.sink, err)
-	}
-	return nil
 }

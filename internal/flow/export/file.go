@@ -36,18 +36,25 @@ type file struct {
 	size int64
 }
 
-// NewFile returns a sink that appends to a file. The error names what is wrong with the configuration.
-func NewFile(c FileConfig) (Sink, error) {
+// Check names what is wrong with the configuration.
+func (c FileConfig) Check() error {
 	switch {
 	case !filepath.IsAbs(c.Path):
-		return nil, model.Errorf(model.CodeInvalidConf, "for example /var/log/weft/flows.json", "file path %q is not absolute", c.Path)
+		return model.Errorf(model.CodeInvalidConf, "for example /var/log/weft/flows.json", "path %q is not absolute", c.Path)
 	case c.MaxBytes < batchSize:
-		return nil, model.OutOfRange("file maxBytes", c.MaxBytes, strconv.Itoa(batchSize)+" or more", "104857600")
+		return model.OutOfRange("maxBytes", c.MaxBytes, strconv.Itoa(batchSize)+" or more", "104857600")
 	case c.Keep < 0 || c.Keep > 100:
-		return nil, model.OutOfRange("file keep", c.Keep, "0 to 100", "3")
+		return model.OutOfRange("keep", c.Keep, "0 to 100", "3")
 	}
-	s := &file{cfg: c}
-	return s, s.open()
+	return nil
+}
+
+// NewFile returns a sink that appends to a file, which is opened with the first flow.
+func NewFile(c FileConfig) (Sink, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	return &file{cfg: c}, nil
 }
 
 func (s *file) String() string { return "file " + s.cfg.Path }

@@ -4,6 +4,7 @@ package export_test
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/flow/export"
+	"github.com/weft-net/weft/internal/model"
 )
 
 func contains(s, part string) bool { return strings.Contains(s, part) }
@@ -121,6 +123,26 @@ func TestHalfLine(t *testing.T) {
 	b, err := os.ReadFile(path)
 	if err != nil || strings.Count(string(b), "\n") != 2 || !strings.HasSuffix(string(b), "}\n") {
 		t.Errorf("%v: %q", err, b)
+	}
+}
+
+// TestNoDirectory: the error says which one to create; when it is there, flows are written.
+func TestNoDirectory(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "log", "flows.json")
+	s, err := export.NewFile(export.FileConfig{Path: path, MaxBytes: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m *model.Error
+	if n, err := s.Write(t.Context(), []flow.Record{record(1)}); n != 0 || !errors.As(err, &m) || !contains(m.Hint, filepath.Dir(path)) {
+		t.Errorf("%d, %v", n, err)
+	}
+	if err := os.Mkdir(filepath.Dir(path), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, s, 1, 2)
+	if got := lines(t, path); len(got) != 2 {
+		t.Errorf("the file has %v", got)
 	}
 }
 

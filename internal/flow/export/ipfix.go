@@ -89,23 +89,38 @@ type ipfix struct {
 	templates time.Time
 }
 
-// NewIPFIX returns a sink that sends IPFIX. The collector is not contacted yet.
-func NewIPFIX(c IPFIXConfig) (Sink, error) {
+// Check names what is wrong with the configuration.
+func (c IPFIXConfig) Check() error {
+	_, _, err := c.collector()
+	return err
+}
+
+// collector returns the transport, and the address with its port.
+func (c IPFIXConfig) collector() (network, address string, err error) {
 	u, err := url.Parse(c.Address)
 	if err != nil || u.Scheme != "udp" && u.Scheme != "tcp" || u.Hostname() == "" || u.Path != "" {
-		return nil, model.Errorf(model.CodeInvalidConf, "for example udp://collector.observability:4739",
-			"IPFIX address %q is neither udp://HOST:PORT nor tcp://HOST:PORT", c.Address)
+		return "", "", model.Errorf(model.CodeInvalidConf, "for example udp://collector.observability:4739",
+			"address %q is neither udp://HOST:PORT nor tcp://HOST:PORT", c.Address)
 	}
 	port := u.Port()
 	if port == "" {
 		port = ipfixPort
+	}
+	return u.Scheme, net.JoinHostPort(u.Hostname(), port), nil
+}
+
+// NewIPFIX returns a sink that sends IPFIX. The collector is not contacted yet.
+func NewIPFIX(c IPFIXConfig) (Sink, error) {
+	network, address, err := c.collector()
+	if err != nil {
+		return nil, err
 	}
 	if c.Enterprise == 0 {
 		c.Enterprise = DocumentationEnterprise
 	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.Node)) // never fails
-	return &ipfix{cfg: c, network: u.Scheme, host: net.JoinHostPort(u.Hostname(), port), domain: h.Sum32()}, nil
+	return &ipfix{cfg: c, network: network, host: address, domain: h.Sum32()}, nil
 }
 
 func (s *ipfix) String() string { return "IPFIX " + s.network + "://" + s.host }

@@ -8,12 +8,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/net/http/httpguts"
 
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
@@ -23,8 +28,9 @@ import (
 type OTLPConfig struct {
 	// URL is that of the server, as http://collector:4318; the path /v1/logs is added if it has none.
 	URL string
-	// Headers are added to each request.
-	Headers map[string]string
+	// HeadersFile, if not empty, has headers that are added to each request, a line NAME: VALUE for each. It is read with
+	// the first request, and again after one that the server refused.
+	HeadersFile string
 	// Node and Version are attributes of the resource.
 	Node, Version string
 }
@@ -37,19 +43,68 @@ type otlp struct {
 	cfg    OTLPConfig
 	url    string
 	client *http.Client
+	// headers are those of the file; nil before it is read.
+	headers http.Header
 }
 
-// NewOTLP returns a sink that posts log records. The server is not contacted yet.
-func NewOTLP(c OTLPConfig) (Sink, error) {
+// Check names what is wrong with the configuration.
+func (c OTLPConfig) Check() error {
+	if c.HeadersFile != "" && !filepath.IsAbs(c.HeadersFile) {
+		return model.Errorf(model.CodeInvalidConf, "for example /etc/weft/otlp/headers", "headersFile %q is not absolute", c.HeadersFile)
+	}
+	_, err := c.logs()
+	return err
+}
+
+// headers reads the file of headers.
+func (c OTLPConfig) headers() (http.Header, error) {
+	out := http.Header{}
+	if c.HeadersFile == "" {
+		return out, nil
+	}
+	b, err := os.ReadFile(c.HeadersFile)
+	if err != nil {
+		return nil, fmt.Errorf("headersFile: %w", err)
+	}
+	n := 0
+	for line := range strings.Lines(string(b)) {
+		n++
+		if strings.TrimSpace(line) == "" {
+			continue
+		}
+		name, value, ok := strings.Cut(line, ":")
+		if name = strings.TrimSpace(name); !ok || !httpguts.ValidHeaderFieldName(name) {
+			// The line is not in the error: it may be a secret.
+			return nil, model.Errorf(model.CodeInvalidConf, "write NAME: VALUE", "headersFile %s: line %d is no header", c.HeadersFile, n)
+		}
+		out.Add(name, strings.TrimSpace(value))
+	}
+	return out, nil
+}
+
+// logs returns the URL of the server's logs.
+func (c OTLPConfig) logs() (string, error) {
 	u, err := url.Parse(c.URL)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return nil, model.Errorf(model.CodeInvalidConf, "for example http://collector.observability:4318",
-			"OTLP url %q is not a URL of http or https", c.URL)
+		return "", model.Errorf(model.CodeInvalidConf, "for example http://collector.observability:4318",
+			"url %q is not a URL of http or https", c.URL)
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/v1/logs"
 	}
-	return &otlp{cfg: c, url: u.String(), client: &http.Client{Timeout: otlpTimeout}}, nil
+	return u.String(), nil
+}
+
+// NewOTLP returns a sink that posts log records. The server is not contacted yet.
+func NewOTLP(c OTLPConfig) (Sink, error) {
+	if err := c.Check(); err != nil {
+		return nil, err
+	}
+	u, err := c.logs()
+	if err != nil {
+		return nil, err
+	}
+	return &otlp{cfg: c, url: u, client: &http.Client{Timeout: otlpTimeout}}, nil
 }
 
 func (s *otlp) String() string { return "OTLP " + s.url }
@@ -101,6 +156,12 @@ const severityInfo, severityWarn = 9, 13
 
 // Write posts a batch.
 func (s *otlp) Write(ctx context.Context, batch []flow.Record) (int, error) {
+	if s.headers == nil {
+		var err error
+		if s.headers, err = s.cfg.headers(); err != nil {
+			return 0, err
+		}
+	}
 	body, err := json.Marshal(s.request(batch))
 	if err != nil {
 		return 0, fmt.Errorf("OTLP: %w", err)
@@ -109,10 +170,8 @@ func (s *otlp) Write(ctx context.Context, batch []flow.Record) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("OTLP: %w", err)
 	}
+	maps.Copy(r.Header, s.headers)
 	r.Header.Set("Content-Type", "application/json")
-	for k, v := range s.cfg.Headers {
-		r.Header.Set(k, v)
-	}
 	answer, err := s.client.Do(r)
 	if err != nil {
 		return 0, fmt.Errorf("OTLP: %w", err)
@@ -124,6 +183,7 @@ func (s *otlp) Write(ctx context.Context, batch []flow.Record) (int, error) {
 		code == http.StatusGatewayTimeout: // those that OTLP says to retry
 		return 0, fmt.Errorf("OTLP: %s", answer.Status)
 	case code < 200 || code > 299:
+		s.headers = nil
 		return 0, fmt.Errorf("OTLP: %w: %s: %s", ErrRefused, answer.Status, strings.TrimSpace(string(text)))
 	case err != nil:
 		return len(batch), nil //nolint:nilerr // the server has them

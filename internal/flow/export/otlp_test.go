@@ -7,6 +7,8 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	collector "go.opentelemetry.io/proto/otlp/collector/logs/v1"
@@ -30,9 +32,11 @@ func TestOTLP(t *testing.T) {
 		_, _ = w.Write([]byte("{}"))
 	}))
 	defer server.Close()
-	s, err := export.NewOTLP(export.OTLPConfig{
-		URL: server.URL, Headers: map[string]string{"X-Tenant": "a"}, Node: "node1", Version: "v1",
-	})
+	headers := filepath.Join(t.TempDir(), "headers")
+	if err := os.WriteFile(headers, []byte("\nX-Tenant: a\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s, err := export.NewOTLP(export.OTLPConfig{URL: server.URL, HeadersFile: headers, Node: "node1", Version: "v1"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,5 +111,36 @@ func TestOTLPAnswers(t *testing.T) {
 	server.Close()
 	if n, err := s.Write(t.Context(), []flow.Record{record(1)}); n != 0 || err == nil || errors.Is(err, export.ErrRefused) {
 		t.Errorf("no server: %d sent, %v", n, err)
+	}
+}
+
+// TestOTLPHeaders: a token that was replaced in the file is used after the server has refused the last one. An error about
+// the file does not have its content.
+func TestOTLPHeaders(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer new" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+	}))
+	defer server.Close()
+	file := filepath.Join(t.TempDir(), "headers")
+	s, err := export.NewOTLP(export.OTLPConfig{URL: server.URL, HeadersFile: file})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		text string
+		sent int
+		want string
+	}{
+		{"secret token", 0, "line 1 is no header"}, {"Authorization: Bearer old", 0, "401"}, {"Authorization: Bearer new", 1, ""},
+	} {
+		if err := os.WriteFile(file, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		n, err := s.Write(t.Context(), []flow.Record{record(1)})
+		if n != c.sent || (err != nil) != (c.want != "") || err != nil && (!contains(err.Error(), c.want) || contains(err.Error(), "secret")) {
+			t.Errorf("%q: %d sent, %v", c.text, n, err)
+		}
 	}
 }

@@ -69,6 +69,13 @@ func (a *agent) buildObserver() *observer.Observer {
 	c := observer.Config{
 		Node: a.cfg.Node, Records: a.own.ledger, Level: a.cfg.Observe.Level, Log: a.cfg.Log, Now: a.cfg.Now,
 	}
+	if len(a.exporters) > 0 {
+		c.Export = func(r flow.Record) {
+			for _, e := range a.exporters {
+				e.Put(r)
+			}
+		}
+	}
 	if a.own.settings != nil {
 		c.Settings = a.own.settings
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/failpoint"
+	"github.com/weft-net/weft/internal/flow/export"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniserver"
@@ -112,6 +113,7 @@ type agent struct {
 	overlay     *nodemesh.Mesh
 	enforcement enforcement
 	flows       *observer.Observer
+	exporters   []*export.Exporter // of flows
 	attachments attachments
 	server      *cniserver.Server
 	admins      net.Listener    // nil if the socket could not be created

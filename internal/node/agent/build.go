@@ -64,6 +64,9 @@ func (a *agent) build() (err error) {
 		return err
 	}
 	a.enforcement = a.buildPolicy()
+	if a.exporters, err = buildExporters(a.cfg, a.telemetry.metrics); err != nil {
+		return err
+	}
 	a.flows = a.buildObserver()
 	a.attachments = a.buildAttachments()
 	return a.serve()

@@ -66,6 +66,9 @@ func (a *agent) run(ctx context.Context) error {
 	})
 	g.add(a.admin)
 	g.add(a.flows.Run)
+	for _, e := range a.exporters {
+		g.add(e.Run)
+	}
 	g.add(func(ctx context.Context) error {
 		return a.attachments.attacher.Reconcile(ctx,
 			attach.ReconcileConfig{After: a.cfg.After, OtherOwners: a.enforcement.quiet()})

@@ -31,6 +31,7 @@ type names struct {
 	version uint64 // of the records
 	known   bool   // the records were read
 	why     bool   // the rules that decide are wanted
+	named   bool   // other nodes were known
 }
 
 func newNames(cfg Config) *names { return &names{cfg: cfg, holders: newHolders()} }
@@ -40,6 +41,7 @@ func (n *names) setNodes(own identity) {
 	n.own, n.nodes = own, map[netip.Addr]string{}
 	if n.cfg.Nodes != nil {
 		for _, node := range n.cfg.Nodes() {
+			n.named = true
 			for _, a := range node.Addrs {
 				n.nodes[a] = node.Name
 			}

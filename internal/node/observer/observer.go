@@ -66,6 +66,8 @@ type Config struct {
 	NS *netns.NS
 	// Level is what is observed without a stream; empty is flow.LevelOff.
 	Level string
+	// Export, which may be nil, gets the flows that the level keeps. It must not wait.
+	Export func(flow.Record)
 	// Settings, which may be nil, records the node's settings that the level changes.
 	Settings Settings
 	// Drops begins to report packets that the kernel drops, in all namespaces; nil is by the tracepoint kfree_skb.
@@ -128,6 +130,7 @@ func (o *Observer) Run(ctx context.Context) error {
 			return nil
 		case <-loss.C:
 			o.keepLoss()
+			o.awaitNodes()
 		case <-renew.C:
 			o.mu.Lock()
 			err := o.renewLocked()
@@ -136,6 +139,18 @@ func (o *Observer) Run(ctx context.Context) error {
 				o.cfg.Log.Warn("names of nodes in flows", "err", err)
 			}
 		}
+	}
+}
+
+// awaitNodes reads the names of nodes as soon as they are known: an agent that starts observes before.
+func (o *Observer) awaitNodes() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.cfg.Nodes == nil || o.names == nil || o.names.named || len(o.cfg.Nodes()) == 0 {
+		return
+	}
+	if err := o.renewLocked(); err != nil {
+		o.cfg.Log.Warn("names of nodes in flows", "err", err)
 	}
 }
 
@@ -328,6 +343,9 @@ func (o *Observer) sendLocked(lines []flow.Line) {
 		if l.Flow != nil && (o.cfg.Level == flow.LevelFlows ||
 			o.cfg.Level == flow.LevelDenied && l.Flow.Verdict != flow.Allowed) && o.running {
 			o.ring.add(l)
+			if o.cfg.Export != nil {
+				o.cfg.Export(*l.Flow)
+			}
 		}
 		for s := range o.streams {
 			s.put(l)
