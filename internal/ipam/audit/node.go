@@ -165,6 +165,9 @@ func (p *Report) examinePods() {
 			switch b := find.block(pool, a); {
 			case b == nil:
 				report("it reports address %s of pool %q, which is in no node's block: re-create the pod", a, pool.Name)
+			case one.vm && b.CIDR.IsSingleIP():
+				// A VM keeps the address of a further network when it migrates. Nodes do not route to it, and the one that
+				// allocated it holds it for the VM.
 			case b.Node != one.node && !strings.HasPrefix(b.Lent[a], one.node+"/"):
 				report("it is on node %q and reports address %s, which is in block %s of node %q: re-create the pod",
 					one.node, a, b.CIDR, b.Node)

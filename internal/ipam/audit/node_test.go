@@ -56,6 +56,21 @@ spec: {nodeName: b}
 ---
 apiVersion: v1
 kind: Pod
+metadata: {name: migrated, namespace: shop, annotations: {kubevirt.io/domain: vm, k8s.v1.cni.cncf.io/network-status: '[{"ips":["10.0.1.7"]}]'}}
+spec: {nodeName: b}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: further}
+spec: {regions: [{cidr: 10.0.1.0/24, blockSize: 32}]}
+---
+apiVersion: weft.dev/v1alpha1
+kind: AddressBlock
+metadata: {name: further-10-0-1-7-32}
+spec: {pool: further, cidr: 10.0.1.7/32, node: a, claim: "3"}
+---
+apiVersion: v1
+kind: Pod
 metadata: {name: orphan, namespace: shop}
 spec: {nodeName: gone}
 ---

@@ -23,12 +23,17 @@ type podInfo struct {
 	finished bool
 	// unreported: it runs without a reported address of the cluster's network.
 	unreported bool
+	// vm: a VM of KubeVirt runs in it.
+	vm bool
 	// annotated: its network-status annotation has its addresses.
 	annotated bool
 	addrs     []netip.Addr
 	// ips are those of its status: of the cluster's network.
 	ips []netip.Addr
 }
+
+// domainAnnotation is the annotation by which KubeVirt marks the pods of VMs.
+const domainAnnotation = "kubevirt.io/domain"
 
 // note adds a pod. An invalid one counts as present, without addresses.
 func (p podIndex) note(o store.Object) {
@@ -39,6 +44,7 @@ func (p podIndex) note(o store.Object) {
 		return
 	}
 	one := podInfo{node: pod.Node, finished: pod.Phase == "Succeeded" || pod.Phase == "Failed"}
+	one.vm = pod.Annotations[domainAnnotation] != ""
 	if !pod.HostNetwork {
 		one.ips, one.addrs = pod.IPs, slices.Clone(pod.IPs)
 	}

@@ -67,6 +67,10 @@ func (c kubeVirtCluster) testPlug(t *testing.T) {
 		}
 		return err
 	})
+	eventually(t, vmTime, func() error { // the VM keeps the address that the node where it began has allocated
+		_, err := c.try("exec", "control", c.weft, "ipam", "check")
+		return err
+	})
 }
 
 // patchVM applies operations of a JSON patch to the VM.
