@@ -60,10 +60,10 @@ const (
 
 // Condition is true for flows of which the field is one of the values, or with Not, none of them.
 type Condition struct {
-	Field  Field
-	Side   Side
-	Not    bool
-	Values []string
+	Field  Field    `json:"field"`
+	Side   Side     `json:"side,omitempty"`
+	Not    bool     `json:"not,omitempty"`
+	Values []string `json:"values"`
 }
 
 // Labels returns the labels of a pod (namespace/name); nil: it is not known.
@@ -87,6 +87,30 @@ func (f *Filter) Add(field Field, side Side, not bool, value string) error {
 	}
 	f.conditions[i].Values = append(f.conditions[i].Values, value)
 	return nil
+}
+
+// Local returns the conditions that a node can decide that does not know the names of other nodes' endpoints: what they
+// exclude need not be sent.
+func (f *Filter) Local() (out []Condition) {
+	for _, c := range f.conditions {
+		switch c.Field {
+		case FieldVerdict, FieldKind, FieldProtocol, FieldReason, FieldPolicy, FieldFamily, FieldIP, FieldPort:
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// NewFilter returns a filter with conditions, as another program has sent them.
+func NewFilter(conditions []Condition) (f Filter, err error) {
+	for _, c := range conditions {
+		for _, v := range c.Values {
+			if err := f.Add(c.Field, c.Side, c.Not, v); err != nil {
+				return f, err
+			}
+		}
+	}
+	return f, nil
 }
 
 // Conditions are its conditions.

@@ -170,3 +170,32 @@ func TestFilterRefuses(t *testing.T) {
 		}
 	}
 }
+
+// What a node decides itself leaves out nothing that the whole filter selects.
+func TestLocal(t *testing.T) {
+	var f flow.Filter
+	for _, c := range []flow.Condition{
+		{Field: flow.FieldPod, Side: flow.To, Values: []string{"vms/*"}},
+		{Field: flow.FieldPort, Values: []string{"5432", "80"}},
+		{Field: flow.FieldVerdict, Not: true, Values: []string{"denied"}},
+	} {
+		for _, v := range c.Values {
+			if err := f.Add(c.Field, c.Side, c.Not, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	local, err := flow.NewFilter(f.Local())
+	if err != nil || len(local.Conditions()) != 2 {
+		t.Fatalf("%v: %+v", err, local.Conditions())
+	}
+	unnamed := sample()
+	unnamed.To.Identity = flow.Identity{Kind: flow.OutsideEnd}
+	if !local.Match(unnamed, nil) || f.Match(unnamed, nil) || !f.Match(sample(), nil) {
+		t.Error("the node's part of the filter does not leave the rest to the reader")
+	}
+	unnamed.Verdict = flow.DeniedVerdict
+	if local.Match(unnamed, nil) {
+		t.Error("the node sends what is not wanted")
+	}
+}

@@ -29,7 +29,7 @@ const (
 	answerTime = 5 * time.Second
 	// retryPause is the pause before an agent is asked again.
 	retryPause = 2 * time.Second
-	tick       = 200 * time.Millisecond
+	tick       = 100 * time.Millisecond
 	queueSize  = 4096 // lines of all agents
 )
 
@@ -71,11 +71,17 @@ type message struct {
 type question struct {
 	follow, tracked, why bool
 	since                time.Time
+	filter               []flow.Condition // that agents can decide
 }
 
 func (q question) values() url.Values {
 	v := url.Values{
 		observer.ParameterFollow: {strconv.FormatBool(q.follow)}, observer.ParameterTracked: {strconv.FormatBool(q.tracked)},
+	}
+	if len(q.filter) > 0 {
+		if b, err := json.Marshal(q.filter); err == nil { // without it they send more
+			v.Set(observer.ParameterFilter, string(b))
+		}
 	}
 	if q.why {
 		v.Set(observer.ParameterWhy, "true")
@@ -160,6 +166,7 @@ func read(ctx context.Context, a agents.Agent, asked question, to chan<- message
 	}
 	q := adminapi.Request{
 		Method: http.MethodGet, Path: observer.RoutePath, Timeout: answerTime,
+		Server: "agent with weft observe", Hint: "start the agent of node " + a.Node + ", or upgrade it",
 	}
 	if asked.follow {
 		q.Timeout = silence

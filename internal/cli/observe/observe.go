@@ -114,7 +114,7 @@ func (f *flags) question() (q question, err error) {
 	if q.since, err = f.sinceTime(time.Now()); err != nil {
 		return q, err
 	}
-	q.why = f.why
+	q.why, q.filter = f.why, f.filters.filter.Local()
 	q.follow = f.follow || f.span > 0
 	q.tracked = !q.follow && q.since.IsZero() || f.suggest
 	return q, f.filters.check()
@@ -191,4 +191,4 @@ func (f *flags) printed(w io.Writer) sink {
 }
 
 // mergeDelay is how long a flow waits for earlier ones of other nodes.
-const mergeDelay = time.Second
+const mergeDelay = 400 * time.Millisecond

@@ -218,11 +218,11 @@ func TestSilent(t *testing.T) {
 	nodes := shop()
 	nodes["node3"] = nil
 	out, errs, err := run(lab(t, nodes))
-	if err != nil || len(flows(out)) != 3 || !strings.Contains(errs, "node node3: no agent answers") {
+	if err != nil || len(flows(out)) != 3 || !strings.Contains(errs, "node node3: no agent with weft observe answers") {
 		t.Errorf("%v, %q: %s", err, errs, out)
 	}
 	_, errs, err = run(lab(t, map[string][]flow.Line{"node1": nil}))
-	if err == nil || !strings.Contains(err.Error(), "node node1: no agent answers") || errs != "" {
+	if err == nil || !strings.Contains(err.Error(), "node node1: no agent with weft observe answers") || errs != "" {
 		t.Errorf("%v, %q", err, errs)
 	}
 }

@@ -29,7 +29,8 @@ import (
 
 // RoutePath (GET) is the route of the admin socket: a stream of flow.Line. With follow=true it does not end; with
 // tracked=true it begins with the connections that are tracked already, and with since, a time of RFC 3339, with the
-// flows since then that the agent has kept. With why=true decisions have the rules of nftables.
+// flows since then that the agent has kept. With why=true decisions have the rules of nftables. filter, a list of
+// flow.Condition as JSON, selects flows; names of endpoints of other nodes are not known to it.
 const RoutePath = "/observe/flows"
 
 // The parameters of the route.
@@ -38,6 +39,7 @@ const (
 	ParameterTracked = "tracked"
 	ParameterSince   = "since"
 	ParameterWhy     = "why"
+	ParameterFilter  = "filter"
 )
 
 // Records are the attachments of this node.

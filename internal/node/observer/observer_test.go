@@ -305,6 +305,19 @@ func TestFlows(t *testing.T) {
 		f.Decisions[0].Policies[0] != shopPolicy {
 		t.Errorf("%+v", f)
 	}
+	// A stream has only what its filter selects.
+	filtered := n.read(t, map[string][]string{
+		observer.ParameterTracked: {"true"}, observer.ParameterFilter: {`[{"field":"port","values":["5353"]}]`},
+	})
+	for l := range filtered.all() {
+		if l.Flow != nil && l.Flow.From.Port != 4000 {
+			t.Errorf("not in the filter: %+v", l.Flow)
+		}
+	}
+	wrong := n.read(t, map[string][]string{observer.ParameterFilter: {`[{"field":"port","values":["http"]}]`}})
+	if err := <-wrong.done; err == nil || !strings.Contains(err.Error(), "http") {
+		t.Errorf("wrong filter: %v", err)
+	}
 	// What is there already begins another stream.
 	second := n.follow(t)
 	defer func() { second.stop(); <-second.done }()

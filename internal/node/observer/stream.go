@@ -4,6 +4,7 @@ package observer
 
 import (
 	"context"
+	"encoding/json"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -26,6 +27,7 @@ const (
 // stream is one reader.
 type stream struct {
 	why     bool
+	filter  flow.Filter
 	events  *conntrack.Listener
 	begin   flow.Line
 	holders []flow.Holder
@@ -37,11 +39,19 @@ type stream struct {
 	reported flow.Lost
 }
 
-func newStream(q query) *stream { return &stream{why: q.why, queue: make(chan flow.Line, queueSize)} }
+func newStream(q query) *stream {
+	return &stream{why: q.why, filter: q.filter, queue: make(chan flow.Line, queueSize)}
+}
+
+// wants reports whether the filter selects a line.
+func (s *stream) wants(l flow.Line) bool { return l.Flow == nil || s.filter.Match(*l.Flow, nil) }
 
 // put queues a line. A flow is counted as lost if there is no room. Other lines are few, and the names of what follows
 // depend on them: without room for one of them, which is kept free for them, the stream ends.
 func (s *stream) put(l flow.Line) {
+	if !s.wants(l) {
+		return
+	}
 	if l.Flow != nil && len(s.queue) >= queueSize-reserved {
 		s.dropped.Add(1)
 		return
@@ -72,11 +82,21 @@ func (o *Observer) loss(s *stream) *flow.Lost {
 type query struct {
 	follow, tracked, why bool
 	since                time.Time // zero: nothing of the past
+	filter               flow.Filter
 }
 
 func parseQuery(values url.Values) (q query, err error) {
 	q = query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
 	q.why = values.Get(ParameterWhy) == "true"
+	if filter := values.Get(ParameterFilter); filter != "" {
+		var conditions []flow.Condition
+		if err := json.Unmarshal([]byte(filter), &conditions); err != nil {
+			return q, model.Errorf(model.CodeDecode, "", "filter: %w", err)
+		}
+		if q.filter, err = flow.NewFilter(conditions); err != nil {
+			return q, err
+		}
+	}
 	if since := values.Get(ParameterSince); since != "" {
 		if q.since, err = time.Parse(time.RFC3339Nano, since); err != nil {
 			return q, model.Errorf(model.CodeInvalidConf, "for example 2026-01-02T15:04:05Z", "since %q: %w", since, err)
@@ -104,12 +124,15 @@ func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) e
 		}
 	}
 	for _, l := range s.past {
+		if !s.wants(l) {
+			continue
+		}
 		if err := lines.Send(l); err != nil {
 			return err
 		}
 	}
 	if q.tracked {
-		if err := o.dump(lines); err != nil {
+		if err := o.dump(s, lines); err != nil {
 			return err
 		}
 	}
@@ -153,7 +176,7 @@ func (o *Observer) untracked(ctx context.Context) (notes []string) {
 }
 
 // dump sends the connections that are tracked now.
-func (o *Observer) dump(lines *adminapi.Lines) error {
+func (o *Observer) dump(s *stream, lines *adminapi.Lines) error {
 	var failed error
 	err := conntrack.Dump(o.cfg.NS, func(e conntrack.Event) {
 		if failed != nil {
@@ -162,7 +185,9 @@ func (o *Observer) dump(lines *adminapi.Lines) error {
 		o.mu.Lock()
 		r := o.names.connection(e)
 		o.mu.Unlock()
-		failed = lines.Send(flow.Line{Flow: &r})
+		if l := (flow.Line{Flow: &r}); s.wants(l) {
+			failed = lines.Send(l)
+		}
 	})
 	if failed != nil {
 		return failed
