@@ -44,13 +44,14 @@ type merger struct {
 	since    time.Time
 	waiting  []waiting
 	answered map[string]bool
-	named    map[string]bool // the nodes whose names are known, or that do not answer
+	silent   map[string]string // the last error of nodes that do not answer now
+	named    map[string]bool   // the nodes whose names are known, or that do not answer
 	failed   []error
 }
 
 // newMerger returns a merger that writes what is missing to errs.
 func newMerger(errs io.Writer) *merger {
-	return &merger{directory: flow.NewDirectory(), errs: errs, answered: map[string]bool{}}
+	return &merger{directory: flow.NewDirectory(), errs: errs, answered: map[string]bool{}, silent: map[string]string{}}
 }
 
 // waiting is a flow that waits for earlier ones.
@@ -217,8 +218,15 @@ func (m *merger) take(msg message) {
 			m.failed = append(m.failed, msg.err)
 			return
 		}
-		ui.Warn(m.errs, msg.err)
+		if text := msg.err.Error(); m.silent[msg.node] != text { // it is asked again and again
+			m.silent[msg.node] = text
+			ui.Warn(m.errs, msg.err)
+		}
 	case msg.Begin != nil:
+		if m.silent[msg.node] != "" {
+			delete(m.silent, msg.node)
+			ui.Warn(m.errs, fmt.Errorf("node %s answers again", msg.node))
+		}
 		m.answered[msg.Begin.Node] = true
 		m.directory.AddNode(msg.Begin.Node, msg.Begin.Addrs...)
 		m.past(*msg.Begin)

@@ -227,16 +227,28 @@ func TestSilent(t *testing.T) {
 	}
 }
 
-// With --follow an agent that ends its stream is asked again, until the command is interrupted.
+// With --follow an agent that ends its stream is asked again, which is reported, until the command is interrupted.
 func TestFollow(t *testing.T) {
-	dir := lab(t, shop())
+	nodes := shop()
+	nodes["node3"] = nil
+	dir := lab(t, nodes)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
-	env := ui.Env{Stdout: stopWriter{3, stop}.start(), Stderr: new(strings.Builder), Getenv: func(string) string { return "" }}
+	var errs strings.Builder
+	// Each time the two nodes answer there are three flows.
+	env := ui.Env{Stdout: stopWriter{9, stop}.start(), Stderr: &errs, Getenv: func(string) string { return "" }}
 	cmd := observe.NewCmd(env)
 	cmd.SetArgs([]string{"--dir", dir, "-f", "-o", "jsonl"})
 	if err := cmd.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
+	}
+	for _, text := range []string{"node node1: agent has ended the stream", "node node1 answers again"} {
+		if !strings.Contains(errs.String(), text) {
+			t.Errorf("%q is not in %s", text, errs.String())
+		}
+	}
+	if n := strings.Count(errs.String(), "node node3: "); n != 1 {
+		t.Errorf("node3 is reported %d times: %s", n, errs.String())
 	}
 }
 
