@@ -25,14 +25,17 @@ import (
 // pageInterval is how often a view that is looked at is read.
 const pageInterval = 3 * time.Second
 
+// flowsInterval is the same for flows.
+const flowsInterval = 500 * time.Millisecond
+
 func newUICmd(env Env) *cobra.Command {
 	source := agents.Source{Env: env}
 	var listen string
 	cmd := &cobra.Command{
 		Use:   "ui",
-		Short: "Show a cluster in a browser: health, map, why connections fail, policies, addresses, VMs",
+		Short: "Show a cluster in a browser: health, map, flows, why connections fail, policies, addresses, VMs",
 		Long: `Serves a page on a loopback address of this host until it is interrupted, and prints its link. The page shows what
-weft status, explain, trace, policy, ipam and vm say, by the same requests to the agents and the datastore, with your
+weft status, observe, explain, trace, policy, ipam and vm say, by the same requests to the agents and the datastore, with your
 rights; agents themselves serve no page. The link opens the page in one browser, which then has a cookie; press Enter for
 another link. Over SSH, forward the port: ssh -L PORT:127.0.0.1:PORT HOST.`,
 		Example: "  weft ui\n" +
@@ -52,11 +55,13 @@ another link. Over SSH, forward the port: ssh -L PORT:127.0.0.1:PORT HOST.`,
 
 // servePage serves until ctx ends.
 func servePage(ctx context.Context, env Env, source *agents.Source, listen string) error {
-	d := &pageData{source: source}
+	d := &pageData{source: source, flows: newPageFlows(ctx, source)}
+	slow := func(v server.View) server.Source { return server.Source{Read: v, Interval: pageInterval} }
 	s, err := server.Listen(ctx, listen, server.Config{
-		Page: page.Files(), Interval: pageInterval, Now: time.Now, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
-		Views: map[string]server.View{
-			"health": d.health, "map": d.nodes, "policies": d.policies, "addresses": d.addresses, "vms": d.vms, "ends": d.ends,
+		Page: page.Files(), Now: time.Now, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
+		Views: map[string]server.Source{
+			"health": slow(d.health), "map": slow(d.nodes), "policies": slow(d.policies), "addresses": slow(d.addresses),
+			"vms": slow(d.vms), "ends": slow(d.ends), "flows": {Read: d.flows.view, Interval: flowsInterval},
 		},
 		Actions: map[string]server.Action{"why": d.why, "trace": d.trace},
 	})

@@ -41,6 +41,7 @@ const (
 // pageData asks the agents and the datastore for the page.
 type pageData struct {
 	source *agents.Source
+	flows  *pageFlows
 
 	mu     sync.Mutex
 	status nodestatus.Cluster
@@ -124,9 +125,13 @@ func (d *pageData) nodes(ctx context.Context, q url.Values) (any, error) {
 		return nil, err
 	}
 	columns, _ := strconv.Atoi(q.Get("columns"))
+	var pairs []view.Pair
+	if q.Get("traffic") != "" {
+		pairs = d.flows.pairs()
+	}
 	return view.NewMap(view.MapInput{
 		Nodes: byName(facts), Silent: silent, Levels: d.levels(ctx, c), Zones: zones,
-		Focus: q.Get("focus"), Find: q.Get("find"), Columns: columns,
+		Focus: q.Get("focus"), Find: q.Get("find"), Pairs: pairs, Columns: columns,
 	}), nil
 }
 

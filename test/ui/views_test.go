@@ -5,6 +5,7 @@ package ui
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -43,6 +44,17 @@ func TestPage(t *testing.T) {
 	w.click("button", "Run a trace")
 	w.sees("Seen at")
 	w.sees("drop")
+	w.open("#/flows?verdict=denied%2Cdropped", "Verdict")
+	w.sees("seen since")
+	for range 3 {
+		w.packet("backend/db", "default/web")
+	}
+	w.sees("NetworkPolicy default/nobody-to-web")
+	w.open("#/map?traffic=1", "Traffic of the last minute")
+	w.packet("backend/db", "default/web")
+	w.sees("backend/db to default/web: ")
+	w.shot("traffic-light-1440")
+	w.open("#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked")
 	w.click("a", "Show on the map")
 	w.sees("backend/db to default/web")
 	for _, scheme := range []string{"light", "dark"} {
@@ -52,6 +64,7 @@ func TestPage(t *testing.T) {
 				{"health", "#/health", "agents answer"},
 				{"map", "#/map?from=backend%2Fdb&to=default%2Fweb&state=blocked", "default/web"},
 				{"node", "#/map?focus=node%3Anode1", "node node1"},
+				{"flows", "#/flows", "Newest first"},
 				{"why", "#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked"},
 				{"policies", "#/policies", "nobody-to-web"},
 				{"addresses", "#/addresses", "10.42."},
@@ -74,4 +87,10 @@ func (w *world) narrow(at string) {
 	if over > 0 {
 		w.t.Errorf("%s: the page is %d pixels wider than the screen", at, over)
 	}
+}
+
+// packet sends a packet from a pod to another one, which may be denied.
+func (w *world) packet(from, to string) {
+	w.t.Helper()
+	_ = exec.CommandContext(w.t.Context(), w.weft, "trace", "--dir", w.lab, from, to+":80").Run() // 1: it was lost
 }

@@ -31,7 +31,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	var last Event
 	for {
-		v, err := view(r.Context(), r.URL.Query())
+		v, err := view.Read(r.Context(), r.URL.Query())
 		if r.Context().Err() != nil {
 			return
 		}
@@ -51,7 +51,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(s.cfg.Interval):
+		case <-time.After(view.Interval):
 		}
 	}
 }

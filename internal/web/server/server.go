@@ -23,6 +23,12 @@ import (
 // View returns what a view shows now, a value that is sent as JSON. query are the page's choices.
 type View func(ctx context.Context, query url.Values) (any, error)
 
+// Source is a view that is read every Interval while a page shows it.
+type Source struct {
+	Read     View
+	Interval time.Duration
+}
+
 // Action does what a button asks for, and returns a value that is sent as JSON.
 type Action func(ctx context.Context, form url.Values) (any, error)
 
@@ -30,11 +36,10 @@ type Action func(ctx context.Context, form url.Values) (any, error)
 type Config struct {
 	// Page has index.html and what it loads.
 	Page fs.FS
-	// Views and Actions by name. Views are read every Interval while a page shows them.
-	Views    map[string]View
-	Actions  map[string]Action
-	Interval time.Duration
-	Log      *slog.Logger
+	// Views and Actions by name.
+	Views   map[string]Source
+	Actions map[string]Action
+	Log     *slog.Logger
 	// Now is the clock, Random the source of tokens and cookies: crypto/rand's.
 	Now    func() time.Time
 	Random io.Reader

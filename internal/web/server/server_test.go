@@ -27,14 +27,14 @@ func serve(t *testing.T, view server.View) (s *server.Server, address string) {
 	t.Helper()
 	s, err := server.Listen(t.Context(), "127.0.0.1:0", server.Config{
 		Page:  fstest.MapFS{"index.html": {Data: []byte("<title>weft</title>")}, "app.js": {Data: []byte("//")}},
-		Views: map[string]server.View{"health": view},
+		Views: map[string]server.Source{"health": {Read: view, Interval: time.Millisecond}},
 		Actions: map[string]server.Action{"why": func(_ context.Context, form url.Values) (any, error) {
 			if form.Get("to") == "" {
 				return nil, model.Errorf(model.CodeInvalidConf, "name it", "the destination is missing")
 			}
 			return form.Get("to"), nil
 		}},
-		Interval: time.Millisecond, Now: time.Now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now, Random: rand.Reader, Log: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

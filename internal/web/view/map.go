@@ -26,6 +26,8 @@ type MapInput struct {
 	Focus string
 	// Find chooses pods by a part of their name, address or network.
 	Find string
+	// Pairs are the flows that are drawn.
+	Pairs []Pair
 	// Columns are how many nodes fit next to each other.
 	Columns int
 }
@@ -41,6 +43,9 @@ type Map struct {
 	Buses []Bus   `json:"buses"`
 	Boxes []Box   `json:"boxes"`
 	Gaps  []Gap   `json:"gaps"`
+	// Ways are flows between what is drawn, and Elsewhere the number of others.
+	Ways      []Way `json:"ways"`
+	Elsewhere int   `json:"elsewhere,omitempty"`
 	// Networks are the further networks of the pods, with their numbers.
 	Networks []NetworkCount `json:"networks"`
 	Nodes    []NodeRow      `json:"nodes"`
@@ -163,7 +168,7 @@ const (
 func NewMap(in MapInput) Map {
 	in.Columns = min(max(in.Columns, 1), 12)
 	m := Map{
-		Focus: in.Focus, Buses: []Bus{}, Boxes: []Box{}, Gaps: []Gap{}, Networks: []NetworkCount{}, Nodes: []NodeRow{}, Pods: []PodRow{},
+		Focus: in.Focus, Buses: []Bus{}, Boxes: []Box{}, Gaps: []Gap{}, Ways: []Way{}, Networks: []NetworkCount{}, Nodes: []NodeRow{}, Pods: []PodRow{},
 	}
 	names := in.names()
 	in.Zones = in.allZones(names)
@@ -190,6 +195,7 @@ func NewMap(in MapInput) Map {
 			m.tilesOrCards(in, names)
 		}
 	}
+	m.traffic(in)
 	m.tables(in, names)
 	return m
 }

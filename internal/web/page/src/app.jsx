@@ -7,12 +7,13 @@ import { route, views, href } from "./route.js";
 import { Icon } from "./parts.jsx";
 import { Health } from "./health.jsx";
 import { Map } from "./map.jsx";
+import { Flows } from "./flows.jsx";
 import { Why } from "./why.jsx";
 import { Policies } from "./policies.jsx";
 import { Addresses } from "./addresses.jsx";
 import { VMs } from "./vms.jsx";
 
-const pages = { health: Health, map: Map, why: Why, policies: Policies, addresses: Addresses, vms: VMs };
+const pages = { health: Health, map: Map, flows: Flows, why: Why, policies: Policies, addresses: Addresses, vms: VMs };
 
 function Nav({ at }) {
   return (

@@ -71,10 +71,7 @@ function center(d, name) {
 function Connection({ d, query }) {
   const a = center(d, query.from), b = center(d, query.to);
   if (!a || !b) return null;
-  const t = tone(query.state), bend = Math.min(a[1], b[1]) - 46;
-  const path = Math.abs(a[0] - b[0]) < 30
-    ? `M${a[0]} ${a[1]}C${a[0] + 110} ${a[1]} ${b[0] + 110} ${b[1]} ${b[0]} ${b[1]}` // one above the other
-    : `M${a[0]} ${a[1]}C${a[0]} ${bend} ${b[0]} ${bend} ${b[0]} ${b[1]}`;
+  const t = tone(query.state), path = bow(...a, ...b);
   return (
     <g class={"way " + t} aria-hidden="true">
       <path d={path} />
@@ -84,10 +81,30 @@ function Connection({ d, query }) {
   );
 }
 
+// bow returns a curve between two points: an arc above them, or at their right if one is above the other.
+function bow(x1, y1, x2, y2) {
+  const top = Math.min(y1, y2) - 46;
+  return Math.abs(x1 - x2) < 30
+    ? `M${x1} ${y1}C${x1 + 110} ${y1} ${x2 + 110} ${y2} ${x2} ${y2}`
+    : `M${x1} ${y1}C${x1} ${top} ${x2} ${top} ${x2} ${y2}`;
+}
+
+function Traffic({ w }) {
+  const t = tone(w.verdict);
+  const word = `${w.from} to ${w.to}: ${w.flows} flows ${w.verdict}`;
+  return (
+    <a href={href("flows", { pod: w.from })} class={"traffic " + t}>
+      <title>{word}</title>
+      <path d={bow(w.x1, w.y1, w.x2, w.y2)} stroke-width={w.width} />
+      <text x={w.x2} y={w.y2 + 4} text-anchor="middle">{(t === "bad" ? "✕ " : "") + w.flows}</text>
+    </a>
+  );
+}
+
 export function Map({ query }) {
   const columns = useColumns();
   const [find, setFind] = useState("");
-  const of = useView("map", { columns, focus: query.focus || "", find });
+  const of = useView("map", { columns, focus: query.focus || "", find, traffic: query.traffic || "" });
   const d = of.data;
   return (
     <>
@@ -103,6 +120,7 @@ export function Map({ query }) {
                 {d.networks.map((n) => <option key={n.name} value={n.name}>{n.name} ({n.pods})</option>)}
               </select>
             </label>
+            <label class="check"><input type="checkbox" checked={!!query.traffic} onChange={(e) => go("map", { ...query, traffic: e.currentTarget.checked ? "1" : "" })} />Traffic of the last minute</label>
           </div>
           {query.from && !query.to && (
             <p class="note">From <b>{query.from}</b>: choose the other end, or <a href={href("why", { from: query.from })}>write it</a>. <a href={href("map", { ...query, from: "" })}>Cancel</a></p>
@@ -122,11 +140,12 @@ export function Map({ query }) {
                 ))}
                 {d.boxes.map((b) => <NodeBox key={b.name} b={b} query={query} focused={d.focus === b.focus} />)}
                 {d.gaps.map((g) => <g class="gap" key={g.from + g.to}><line x1={g.x1} y1={g.y1} x2={g.x2} y2={g.y2} /><text x={(g.x1 + g.x2) / 2} y={(g.y1 + g.y2) / 2}>✕ no path</text></g>)}
+                {d.ways.map((w) => <Traffic key={[w.from, w.to, w.verdict, w.port].join()} w={w} />)}
                 {query.from && query.to && <Connection d={d} query={query} />}
               </svg>
             </div>
           )}
-          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.</p>
+          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.{query.traffic && " Arcs are connections and denied packets (✕) of the last minute, with their number at the destination; agents observe while this is open."}{query.traffic && d.elsewhere ? " " + d.elsewhere + " more have an end that is not drawn, as outside of the cluster." : ""}</p>
           <section>
             <h2>Nodes</h2>
             <Table label="Nodes" id={(n) => n.node} rows={d.nodes} columns={[

@@ -3,6 +3,7 @@
 const paths = {
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
   map: "M12 5v5M12 10H6v4M12 10h6v4M9.5 2.5h5v4h-5zM3.5 14h5v5h-5zM15.5 14h5v5h-5z",
+  flows: "M3 8h15M14 4l4 4-4 4M21 16H6M10 12l-4 4 4 4",
   why: "M9 9a3 3 0 1 1 4.2 2.8c-.8.4-1.2 1-1.2 2.2M12 17.6v.4M12 2.8a9.2 9.2 0 1 0 0 18.4 9.2 9.2 0 0 0 0-18.4z",
   policies: "M12 2.8l8 3v6c0 4.6-3.3 8-8 9.4-4.7-1.4-8-4.8-8-9.400v-6zM8.5 12l2.5 2.5 4.5-5",
   addresses: "M4 5h16M4 12h16M4 19h10M4 5v14",
@@ -21,7 +22,7 @@ export function Icon({ name }) {
 
 // tones are the looks of all states. Each has a sign and a word, so that no meaning is in the color alone.
 const tones = {
-  ok: "ok", here: "ok", arrived: "ok", warn: "warn", suspect: "warn", pending: "wait", releasing: "wait", awaited: "wait", left: "skip",
+  ok: "ok", allowed: "ok", denied: "bad", dropped: "bad", here: "ok", arrived: "ok", warn: "warn", suspect: "warn", pending: "wait", releasing: "wait", awaited: "wait", left: "skip",
   bad: "bad", blocked: "bad", lost: "bad", "not sent": "bad", unanswered: "bad", refused: "bad", silent: "unknown", unknown: "unknown", skip: "skip",
 };
 export function tone(state) { return tones[state] || "unknown"; }

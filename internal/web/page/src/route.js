@@ -5,6 +5,7 @@ import { signal } from "@preact/signals";
 export const views = [
   { name: "health", title: "Health" },
   { name: "map", title: "Map" },
+  { name: "flows", title: "Flows" },
   { name: "why", title: "Why" },
   { name: "policies", title: "Policies" },
   { name: "addresses", title: "Addresses" },
