@@ -75,7 +75,7 @@ func (s *source) openPackets() {
 		s.stopDenied = s.cfg.Policies.ObserveDenied(s.to.denied)
 		why += "; of packets that policies deny, at most ten per second and policy are"
 	} else if s.cfg.Policies != nil {
-		why += "; with policy.log denied, those are that policies deny"
+		why += "; set policy.log to denied to observe those that policies deny"
 	}
 	s.notes = append(s.notes, why)
 }
