@@ -146,7 +146,7 @@ func TestNoDirectory(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a line that does not fit is not begun; it is written when there is room.
+// TestFullDisk: a line that does not fit is not begun; it is written when there is space.
 func TestFullDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "flows.json")
 	s, err := export.NewFile(export.FileConfig{Path: path, MaxBytes: 1 << 20})

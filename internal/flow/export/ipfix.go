@@ -135,8 +135,8 @@ func (s *ipfix) Close() error {
 	return err
 }
 
-// Write sends as many messages as the flows need. Over UDP nobody says whether they arrive; the collector counts what is
-// missing by the sequence numbers.
+// Write sends as many messages as the flows need. Over UDP it is not known which of them arrive; the collector counts
+// what is missing by the sequence numbers.
 func (s *ipfix) Write(ctx context.Context, batch []flow.Record) (int, error) {
 	if s.conn == nil {
 		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, s.network, s.host)
