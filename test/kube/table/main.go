@@ -140,14 +140,14 @@ func table(w io.Writer, all []spec, network, suite string, reasons, not []reason
 		return err
 	}
 	for _, s := range ran {
-		if _, err := fmt.Fprintf(w, "| %s | %s | %.0f | %s |\n", cell(s.short()), s.Status, s.Seconds,
+		if _, err := fmt.Fprintf(w, "| `%s` | %s | %.0f | %s |\n", cell(s.short()), s.Status, s.Seconds,
 			cell(why(s, reasons))); err != nil {
 			return err
 		}
 	}
 	slices.SortStableFunc(rest, func(a, b spec) int { return cmp.Compare(a.Name, b.Name) })
 	for _, s := range rest {
-		if _, err := fmt.Fprintf(w, "| %s | not applicable | | %s |\n", cell(s.short()), cell(because(s, not))); err != nil {
+		if _, err := fmt.Fprintf(w, "| `%s` | not applicable | | %s |\n", cell(s.short()), cell(because(s, not))); err != nil {
 			return err
 		}
 	}
