@@ -30,6 +30,7 @@ type world struct {
 	shots   string
 	url     string
 	browser context.Context
+	server  *os.Process // weft ui
 }
 
 // program returns a program that the test needs, or skips it.
@@ -111,6 +112,7 @@ func (w *world) serve() {
 	if err != nil {
 		w.t.Fatal(err)
 	}
+	w.server = cmd.Process
 	w.t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {

@@ -3,14 +3,17 @@
 package ui
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
 )
 
 // denyWeb denies all traffic to the pod default/web.
@@ -78,6 +81,9 @@ func TestPage(t *testing.T) {
 			}
 		}
 	}
+	w.keyboard()
+	w.zoomed()
+	w.stale()
 }
 
 // narrow checks that the page itself is not wider than the screen.
@@ -93,4 +99,72 @@ func (w *world) narrow(at string) {
 func (w *world) packet(from, to string) {
 	w.t.Helper()
 	_ = exec.CommandContext(w.t.Context(), w.weft, "trace", "--dir", w.lab, from, to+":80").Run() // 1: it was lost
+}
+
+// keyboard goes to another view, and from a pod of the map to an explanation, without a mouse.
+func (w *world) keyboard() {
+	w.t.Helper()
+	w.emulate("light", 1440, 900)
+	w.open("#/health", "agents answer")
+	do(w, "focus", chromedp.Evaluate[chromedp.Void](`document.querySelector("nav a").focus()`))
+	for _, view := range []string{"Health", "Map"} { // Health is after the brand
+		do(w, "tab", chromedp.KeyEvent(kb.Tab))
+		if at := do(w, "focus", chromedp.Evaluate[string]("document.activeElement.textContent")); at != view {
+			w.t.Errorf("tab leads to %q, want %q", at, view)
+		}
+	}
+	do(w, "enter", chromedp.KeyEvent(kb.Enter))
+	w.sees("default/pinned")
+	for _, pod := range []string{"db", "web"} {
+		do(w, "focus", chromedp.Poll[bool](fmt.Sprintf(
+			`(() => { const e = [...document.querySelectorAll("a.chip")].find(e => e.querySelector("text").textContent === %q); if (e) e.focus(); return !!e })()`, pod)))
+		do(w, "enter", chromedp.KeyEvent(kb.Enter))
+		if pod == "db" {
+			w.sees("choose the other end")
+		}
+	}
+	w.sees("nobody-to-web")
+}
+
+// zoomed checks that at 400 % of a screen of 1280 pixels no view is wider than the screen.
+func (w *world) zoomed() {
+	w.t.Helper()
+	w.emulate("light", 320, 256)
+	for hash, text := range map[string]string{
+		"#/health": "agents answer", "#/map": "default/web", "#/flows": "Newest first", "#/policies": "nobody-to-web",
+		"#/addresses": "10.42.", "#/vms": "No VM migrates", "#/why?from=backend%2Fdb&to=default%2Fweb": "Blocked",
+	} {
+		w.open(hash, text)
+		w.narrow("400 % " + hash)
+	}
+}
+
+// stale ends an agent, and then the page's server: the page reports both, and keeps what it has shown.
+func (w *world) stale() {
+	w.t.Helper()
+	w.emulate("light", 1440, 900)
+	w.open("#/health", "2 of 2 agents answer")
+	text, err := os.ReadFile(filepath.Join(w.lab, "nodes/node2/agent.pid"))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	var process struct{ PID int }
+	if err := json.Unmarshal(text, &process); err != nil || process.PID <= 0 {
+		w.t.Fatalf("process of the agent: %v: %s", err, text)
+	}
+	if err := syscall.Kill(process.PID, syscall.SIGKILL); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sees("1 of 2 agents answer")
+	w.sees("the agent does not answer")
+	w.shot("silent-health")
+	w.open("#/map", "no answer")
+	w.shot("silent-map")
+	if err := w.server.Signal(os.Interrupt); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sees("weft ui does not answer since")
+	w.sees("What is below is as of")
+	w.sees("backend/db")
+	w.shot("lost")
 }

@@ -247,7 +247,7 @@ func (m *Map) traffic(in MapInput) {
 		from, here := at[p.From]
 		to, there := at[p.To]
 		if !here || !there || from == to {
-			m.Elsewhere += p.Flows
+			m.OtherFlows += p.Flows
 			continue
 		}
 		line := [4]int{from.x, from.y, to.x, to.y}

@@ -108,8 +108,8 @@ func TestMapTraffic(t *testing.T) {
 		{From: "node1", To: "shop/pod-2-1", Verdict: "allowed", Flows: 1},
 		{From: "192.0.2.1", To: "shop/pod-2-1", Verdict: "allowed", Flows: 7},
 	}})
-	if len(m.Ways) != 3 || m.Elsewhere != 7 {
-		t.Fatalf("%d elsewhere, %+v", m.Elsewhere, m.Ways)
+	if len(m.Ways) != 3 || m.OtherFlows != 7 {
+		t.Fatalf("%d others, %+v", m.OtherFlows, m.Ways)
 	}
 	to := m.Boxes[1].Chips[1]
 	for i, want := range []struct{ flows, width int }{{1, 1}, {5, 2}, {900, 5}} {

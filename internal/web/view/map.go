@@ -43,9 +43,9 @@ type Map struct {
 	Buses []Bus   `json:"buses"`
 	Boxes []Box   `json:"boxes"`
 	Gaps  []Gap   `json:"gaps"`
-	// Ways are flows between what is drawn, and Elsewhere the number of others.
-	Ways      []Way `json:"ways"`
-	Elsewhere int   `json:"elsewhere,omitempty"`
+	// Ways are flows between what is drawn, and OtherFlows the number of others.
+	Ways       []Way `json:"ways"`
+	OtherFlows int   `json:"otherFlows,omitempty"`
 	// Networks are the further networks of the pods, with their numbers.
 	Networks []NetworkCount `json:"networks"`
 	Nodes    []NodeRow      `json:"nodes"`

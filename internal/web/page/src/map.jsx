@@ -145,7 +145,7 @@ export function Map({ query }) {
               </svg>
             </div>
           )}
-          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.{query.traffic && " Arcs are connections and denied packets (✕) of the last minute, with their number at the destination; agents observe while this is open."}{query.traffic && d.elsewhere ? " " + d.elsewhere + " more have an end that is not drawn, as outside of the cluster." : ""}</p>
+          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.{query.traffic && " Arcs are connections and denied packets (✕) of the last minute, with their number at the destination; agents observe while this is open."}{query.traffic && d.otherFlows ? " " + d.otherFlows + " more have an end that is not drawn, as outside of the cluster." : ""}</p>
           <section>
             <h2>Nodes</h2>
             <Table label="Nodes" id={(n) => n.node} rows={d.nodes} columns={[
