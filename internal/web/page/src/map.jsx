@@ -152,9 +152,9 @@ export function Map({ query }) {
               ["Node", (n) => <a href={href("map", { focus: "node:" + n.node })}>{n.node}</a>],
               ["State", (n) => <><Badge state={n.state} text={n.state === "silent" ? "no answer" : n.state} />{n.why && <p class="hint">{n.why}</p>}</>],
               ["Addresses", (n) => <Lines of={n.addrs} />, "mono"],
-              ["Pods", (n) => n.pods, "num"],
-              ["VMs", (n) => n.vms, "num"],
-              ["Paths to other nodes", (n) => n.paths.length ? <Lines of={n.paths} /> : "none"],
+              ["Pods", (n) => n.state === "silent" ? "not known" : n.pods, "num"],
+              ["VMs", (n) => n.state === "silent" ? "not known" : n.vms, "num"],
+              ["Paths to other nodes", (n) => n.state === "silent" ? "not known" : n.paths.length ? <Lines of={n.paths} /> : "none"],
             ]} />
           </section>
           <section>
