@@ -100,11 +100,12 @@ func TestPrograms(t *testing.T) {
 		},
 		{
 			"./cmd/weft-agent",
-			"weft-agent runs as root on each node: a security review should not have to read the lab, the kubelet, benchmarks, the " +
+			"weft-agent runs as root on each node: a security review should not have to read the lab, the kubelet, the page, benchmarks, the " +
 				"conformance kit and hypervisor libraries", func(p string) bool {
 				return !below(p, module+"internal/lab", module+"internal/sandbox", module+"internal/bench",
 					module+"internal/conformance", module+"internal/lab/connectivity",
-					module+"internal/cli/graph", module+"internal/vm/launch", module+"internal/vm/qemu", module+"internal/vm/libvirt",
+					module+"internal/cli/graph", module+"internal/web", module+"internal/vm/launch", module+"internal/vm/qemu",
+					module+"internal/vm/libvirt",
 					"kubevirt.io", "libvirt.org",
 					"github.com/google/go-cmp", "k8s.io/api", "testing")
 			},
