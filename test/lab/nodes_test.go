@@ -181,7 +181,7 @@ func expectForgotten(t *testing.T, dir string, addrs []netip.Addr, nodes ...stri
 	}
 	for _, n := range st.Nodes {
 		text := ""
-		for _, command := range []string{"ip -d route show table all", "ip -6 -d route show table all", "ip neigh", "bridge fdb"} {
+		for _, command := range []string{"ip -d route show table all", "ip -6 -d route show table all", "ip neigh show nud permanent", "bridge fdb"} {
 			text += inNode(t, dir, n.Name, strings.Fields(command)...)
 		}
 		for _, a := range addrs {

@@ -29,6 +29,8 @@ type userspace struct {
 	have   wireguard.Config
 	closed atomic.Bool
 	over   chan struct{}
+
+	sessions *sessions
 }
 
 var errDied = errors.New("wireguard ended")
@@ -47,6 +49,7 @@ func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error
 		}
 		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS},
 			logger(r.cfg.Log.With("interface", w.Link)))
+		u.sessions = newSessions(u.dev, r.cfg.After)
 		return nil
 	})
 	if err != nil {
@@ -81,27 +84,32 @@ func (u *userspace) set(_ context.Context, w mesh.Tunnel, changed bool) error {
 	if err := u.dev.Up(); err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	u.handshakes(c.Peers)
+	own, err := publicKey(c.Private)
+	if err != nil {
+		return err
+	}
+	u.sessions.begin(own, u.fresh(c.Peers))
 	u.have, u.want = c, w
 	return nil
 }
 
-// handshakes begins a session with each new peer, whether there are packets for it or not: a peer that has one with the
-// device before this one sends packets that cannot be decrypted, and notices only after 15 s without an answer.
-func (u *userspace) handshakes(peers []wireguard.Peer) {
+// fresh returns the keys of the peers that the device did not have.
+func (u *userspace) fresh(peers []wireguard.Peer) (out []wireguard.PublicKey) {
 	known := make(map[wireguard.PublicKey]bool, len(u.have.Peers))
 	for _, p := range u.have.Peers {
 		known[p.Key] = true
 	}
 	for _, p := range peers {
-		if peer := u.dev.LookupPeer(device.NoisePublicKey(p.Key)); peer != nil && !known[p.Key] {
-			peer.SendKeepalive()
+		if !known[p.Key] {
+			out = append(out, p.Key)
 		}
 	}
+	return out
 }
 
 func (u *userspace) close() {
 	u.closed.Store(true)
+	u.sessions.close()
 	u.dev.Close()
 	<-u.over
 }
