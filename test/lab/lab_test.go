@@ -49,7 +49,7 @@ func reachWithin(t testing.TB, dir string, d time.Duration) (connectivity.Report
 	return decode[connectivity.Report](t, a.stdout), a.code
 }
 
-// allReach fails if a pair does not reach. On a busy machine a SYN may be lost, which is sent again after 1 and 3 s.
+// allReach fails if a pair does not reach. On a busy host a SYN may be lost, which is sent again after 1 and 3 s.
 func allReach(t testing.TB, dir string, pairs int) {
 	t.Helper()
 	r, code := reachWithin(t, dir, 4*time.Second)

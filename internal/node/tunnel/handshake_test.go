@@ -125,7 +125,7 @@ func TestSessionWithoutPackets(t *testing.T) {
 // TestLostInitiations: two new nodes whose first initiations are lost, as they are when each sends one before the other
 // knows it, or when they cross, have a session before WireGuard repeats one by itself (device.RekeyTimeout).
 func TestLostInitiations(t *testing.T) {
-	const rounds = 5 // more than one: on a busy machine the repetition may come too late
+	const rounds = 5 // more than one: on a busy host the repetition may come too late
 	for range rounds {
 		sides := pair(t)
 		for _, s := range sides {
