@@ -15,12 +15,16 @@ import (
 	"github.com/weft-net/weft/internal/kernel/wireguard"
 )
 
-// An initiation of a session is lost if the peer does not know this node yet, and two that cross are both rejected. WireGuard
-// repeats one only after five seconds (RekeyTimeout), in which two nodes that are new do not reach each other. So sessions
-// repeats the initiations of new peers sooner: retries times, after firstRetry, and then after twice the time before.
+// An initiation of a session is lost if the peer does not know this node yet. Two that cross are both rejected, or, if
+// device handles an initiation and a response at the same moment, become a session in which one of the two nodes decrypts
+// nothing. WireGuard repeats an initiation only after five seconds (RekeyTimeout), and notices after 15 s that nothing is
+// decrypted; for so long two nodes that are new would not reach each other.
+//
+// So the two nodes of a pair take turns: the one with the lower public key initiates at once, and each initiates after the
+// other while there is no session, turns times in all, after firstTurn, and then after twice the time before.
 const (
-	retries    = 4
-	firstRetry = 250 * time.Millisecond
+	turns     = 5
+	firstTurn = 250 * time.Millisecond
 )
 
 // sessions begins sessions with the new peers of a device in user space, whether there are packets for them or not: a peer
@@ -46,24 +50,32 @@ func (s *sessions) close() {
 	s.parts.Wait()
 }
 
-// begin initiates a session with each of some peers of the device with the public key own.
+// begin initiates a session with each of some new peers of the device with the public key own.
 func (s *sessions) begin(own wireguard.PublicKey, peers []wireguard.PublicKey) {
 	if len(peers) == 0 {
 		return
 	}
-	for _, key := range peers {
-		if peer := s.dev.LookupPeer(device.NoisePublicKey(key)); peer != nil {
-			peer.SendKeepalive() // it needs a session
-		}
-	}
-	s.parts.Go(func() { s.retry(own, peers) })
+	s.initiate(0, own, peers)
+	s.parts.Go(func() { s.repeat(own, peers) })
 }
 
-// retry initiates sessions again with those of the peers that have none. The two nodes of a pair take turns, so that their
-// initiations do not cross again.
-func (s *sessions) retry(own wireguard.PublicKey, peers []wireguard.PublicKey) {
-	wait := firstRetry
-	for n := range retries {
+// initiate initiates sessions with those of the peers with whom it is this node's turn.
+func (s *sessions) initiate(turn int, own wireguard.PublicKey, peers []wireguard.PublicKey) {
+	for _, key := range peers {
+		if (bytes.Compare(own[:], key[:]) < 0) != (turn%2 == 0) {
+			continue
+		}
+		if peer := s.dev.LookupPeer(device.NoisePublicKey(key)); peer != nil {
+			peer.ExpireCurrentKeypairs() // otherwise nothing is sent within RekeyTimeout of the initiation before
+			peer.SendKeepalive()         // it needs a session
+		}
+	}
+}
+
+// repeat initiates sessions with those of the peers that have none yet.
+func (s *sessions) repeat(own wireguard.PublicKey, peers []wireguard.PublicKey) {
+	wait := firstTurn
+	for turn := 1; turn < turns; turn++ {
 		select {
 		case <-s.after(wait):
 		case <-s.ctx.Done():
@@ -73,16 +85,10 @@ func (s *sessions) retry(own wireguard.PublicKey, peers []wireguard.PublicKey) {
 		if err != nil {
 			return // the device is closed
 		}
-		peers = without(peers, text)
-		for _, key := range peers {
-			if (bytes.Compare(own[:], key[:]) < 0) != (n%2 == 0) {
-				continue
-			}
-			if peer := s.dev.LookupPeer(device.NoisePublicKey(key)); peer != nil {
-				peer.ExpireCurrentKeypairs() // otherwise nothing is sent within RekeyTimeout of the one before
-				peer.SendKeepalive()
-			}
+		if peers = without(peers, text); len(peers) == 0 {
+			return
 		}
+		s.initiate(turn, own, peers)
 		wait *= 2
 	}
 }

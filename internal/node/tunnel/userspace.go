@@ -12,12 +12,10 @@ import (
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
-	"golang.zx2c4.com/wireguard/conn"
 	"golang.zx2c4.com/wireguard/device"
 	wgtun "golang.zx2c4.com/wireguard/tun"
 
 	"github.com/weft-net/weft/internal/kernel/wireguard"
-	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/node/tunnel/tun"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -47,7 +45,7 @@ func (r *Runner) startUserspace(w mesh.Tunnel, dead *atomic.Bool) (tunnel, error
 			_ = unix.Close(fd)
 			return err
 		}
-		u.dev = device.NewDevice(ipDevice{t, w.MTU}, &inside{conn.NewDefaultBind(), r.cfg.NS},
+		u.dev = device.NewDevice(ipDevice{t, w.MTU}, newSockets(r.cfg.NS, r.cfg.Now),
 			logger(r.cfg.Log.With("interface", w.Link)))
 		u.sessions = newSessions(u.dev, r.cfg.After)
 		return nil
@@ -155,20 +153,6 @@ type ipDevice struct {
 }
 
 func (d ipDevice) MTU() (int, error) { return d.mtu, nil }
-
-// inside opens its sockets in a namespace.
-type inside struct {
-	conn.Bind
-	ns *netns.NS
-}
-
-func (i *inside) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err error) {
-	err = i.ns.Do(func() (err error) {
-		fns, actual, err = i.Bind.Open(port)
-		return err
-	})
-	return fns, actual, err
-}
 
 // logger logs WireGuard's errors. They contain no secrets, and only parts of public keys.
 func logger(log *slog.Logger) *device.Logger {
