@@ -256,7 +256,7 @@ func (ob *acquirer) takeOverBlock(ctx context.Context, p *pool, w want) (bool, e
 		}
 		ob.cfg.Log.Warn("agent took over a block of a deleted node", "pool", p.name, "block", spec.CIDR.String(),
 			"node", spec.Node)
-		if err := ob.affinity.markClaimed(ctx, p, spec.CIDR); err != nil {
+		if err := ob.affinity.markClaimed(ctx, p, spec.CIDR, false); err != nil {
 			return false, err
 		}
 		ob.affinity.addBlock(p, got, now)

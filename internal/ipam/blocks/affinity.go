@@ -22,6 +22,7 @@ type affinity struct {
 	journal    *journalFile
 	registry   *registry
 	requests   *requests
+	claimed    *claimIndex
 }
 
 // lockPool takes the pool's claim lock, and makes sure that the pool has the want's addresses.
@@ -80,7 +81,7 @@ func (af *affinity) claimBlock(ctx context.Context, p *pool, cidr netip.Prefix) 
 	if yields, err := af.registry.releaseConflicting(ctx, p, got, cidr); yields || err != nil {
 		return false, err
 	}
-	if err := af.markClaimed(ctx, p, cidr); err != nil {
+	if err := af.markClaimed(ctx, p, cidr, true); err != nil {
 		return false, err
 	}
 	af.addBlock(p, got, spec)
@@ -137,7 +138,7 @@ func (af *affinity) adopt(ctx context.Context, p *pool, o store.Object, spec mod
 			return err
 		}
 	}
-	if err := af.markClaimed(ctx, p, spec.CIDR); err != nil {
+	if err := af.markClaimed(ctx, p, spec.CIDR, false); err != nil {
 		return err
 	}
 	got, spec, err := af.registry.updateBlock(ctx, o, spec, func(s *model.AddressBlock, claim string) { s.Claim = claim })
@@ -259,6 +260,9 @@ func (af *affinity) release(ctx context.Context, p *pool, b *block) error {
 	}
 	if err := af.cfg.Failpoint.At("before delete"); err != nil {
 		return err
+	}
+	if len(b.spec.Lent) == 0 { // an address that was offered to another node may have been for a claim
+		af.claimed.willRelease(b.claim)
 	}
 	_, err = store.WithTimeout(ctx, func(ctx context.Context) (struct{}, error) {
 		return struct{}{}, af.cfg.Objects.Delete(ctx, store.AddressBlocks(), b.object.Key, b.object.Version)

@@ -125,7 +125,7 @@ func (af *affinity) claimBorrowed(
 ) (bool, error) {
 	if of == "" &&
 		spec.Lent[a] == af.cfg.Node+"/" { // offered, perhaps to a claim whose pod ended before it took the address
-		if err := af.markClaimed(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := af.markClaimed(ctx, p, netip.PrefixFrom(a, a.BitLen()), false); err != nil {
 			return false, err
 		}
 	}
@@ -206,7 +206,7 @@ func (af *affinity) takeBackLent(ctx context.Context, p *pool, w want) (bool, er
 			continue
 		}
 		if offered { // the offer may have been for a claim
-			if err := af.markClaimed(ctx, p, b.cidr); err != nil {
+			if err := af.markClaimed(ctx, p, b.cidr, false); err != nil {
 				return false, err
 			}
 		}

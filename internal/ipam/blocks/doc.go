@@ -31,6 +31,7 @@
 //	registry        the objects of pools and blocks in the datastore
 //	requests        requests to the controller
 //	addressClaims   IPAMClaims, AddressClaims, and those of virtual machines
+//	claimIndex      which addresses have claims, for new blocks
 //	affinity        this node's blocks: claims, renews and releases them
 //	acquirer        an address for an attachment: from this node's blocks, else from the datastore or another node
 //	releaser        releases what is not needed, and lends what other nodes request

@@ -125,9 +125,10 @@ func build(config Config) *Engine {
 	}
 	e.requests = &requests{cfg: cfg, state: e.state, poolSelector: e.poolSelector, registry: e.registry}
 	e.claims = &addressClaims{cfg: cfg, state: e.state, journal: e.journal, requests: e.requests}
+	claimed := &claimIndex{}
 	e.affinity = &affinity{
 		cfg: cfg, clock: clock, state: e.state, duplicates: e.duplicates, journal: e.journal, registry: e.registry,
-		requests: e.requests,
+		requests: e.requests, claimed: claimed,
 	}
 	e.acquirer = &acquirer{
 		cfg:        cfg,
@@ -162,6 +163,7 @@ func build(config Config) *Engine {
 		registry:     e.registry,
 		requests:     e.requests,
 		affinity:     e.affinity,
+		claimed:      claimed,
 		releaser:     returner,
 	}
 	return e

@@ -33,6 +33,7 @@ type reconciler struct {
 	registry     *registry
 	requests     *requests
 	affinity     *affinity
+	claimed      *claimIndex
 	releaser     *releaser
 }
 
@@ -73,7 +74,7 @@ func (fo *reconciler) watch(ctx context.Context) error {
 	fo.state.synced = false
 	fo.state.catalog.beginResync()
 	fo.state.mu.Unlock()
-	defer fo.state.setWatching(false)
+	defer func() { fo.state.setWatching(false); fo.claimed.blind() }()
 	for {
 		select {
 		case ev, ok := <-events:
@@ -151,6 +152,9 @@ func (fo *reconciler) handleEvent(ev store.Event) bool {
 		return false
 	}
 	fo.registry.handleOverlapLocked(spec, ev.Type == store.Deleted)
+	if ev.Type == store.Deleted {
+		fo.claimed.deleted(spec.CIDR, spec.Claim)
+	}
 	p := fo.state.pools[spec.Pool]
 	if p == nil && ev.Type != store.Deleted && fo.claimsHere(spec) {
 		// an earlier host of this node used the pool: only this node can release that

@@ -281,6 +281,13 @@ func (m *nodeState) inUse() bool {
 	return m.used
 }
 
+// isWatching reports whether a watch keeps the blocks of other nodes current.
+func (m *nodeState) isWatching() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.watching
+}
+
 func (m *nodeState) setWatching(live bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

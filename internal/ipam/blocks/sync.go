@@ -77,7 +77,7 @@ func (fo *reconciler) adoptBorrowed(ctx context.Context, p *pool, o store.Object
 			continue
 		}
 		fo.affinity.flush(ctx, fo.state.unheld(netip.PrefixFrom(a, a.BitLen())))
-		if err := fo.affinity.markClaimed(ctx, p, netip.PrefixFrom(a, a.BitLen())); err != nil {
+		if err := fo.affinity.markClaimed(ctx, p, netip.PrefixFrom(a, a.BitLen()), false); err != nil {
 			return err
 		}
 		if _, err := fo.affinity.claimBorrowed(ctx, p, a, claims.OfEntry(with), o, spec); err != nil {
