@@ -38,9 +38,10 @@ func degradedStatus(t testing.TB, dir string) (lab.Status, int) {
 	return decode[lab.Status](t, a.stdout), a.code
 }
 
+// reachOf probes each pair for so long that a lost SYN is sent again.
 func reachOf(t testing.TB, dir string) (connectivity.Report, int) {
 	t.Helper()
-	return reachWithin(t, dir, time.Second)
+	return reachWithin(t, dir, 2500*time.Millisecond)
 }
 
 func reachWithin(t testing.TB, dir string, d time.Duration) (connectivity.Report, int) {
@@ -49,7 +50,7 @@ func reachWithin(t testing.TB, dir string, d time.Duration) (connectivity.Report
 	return decode[connectivity.Report](t, a.stdout), a.code
 }
 
-// allReach fails if a pair does not reach. On a busy host a SYN may be lost, which is sent again after 1 and 3 s.
+// allReach fails if a pair does not reach. On a busy host a SYN may be lost twice; it is sent again after 1 and 3 s.
 func allReach(t testing.TB, dir string, pairs int) {
 	t.Helper()
 	r, code := reachWithin(t, dir, 4*time.Second)
