@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"net/netip"
+
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
@@ -37,6 +39,12 @@ type FoundConnection = effect.Found
 // ListConntrack returns the conntrack entries of TCP and UDP that choose selects.
 func (c *connections) ListConntrack(choose func(state.Connection) bool) ([]state.ConntrackEntry, error) {
 	return c.tracked.List(c.ns, choose)
+}
+
+// ListConntrackOf returns the conntrack entries of TCP and UDP whose originator or responder is one of the addresses. Of
+// IPv4 only these are read.
+func (c *connections) ListConntrackOf(addrs []netip.Addr) ([]state.ConntrackEntry, error) {
+	return c.tracked.ListOf(c.ns, addrs)
 }
 
 // InsertConntrack inserts conntrack entries of another kernel. With longer it extends the timeouts of existing ones.

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
@@ -40,9 +41,8 @@ func (k *Conntrack) Find(
 		}
 	}
 	var filters []side
-	six := false
 	for _, p := range by {
-		filters, six = append(filters, sides(p)...), six || p.Addr.Is6()
+		filters = append(filters, sides(p)...)
 	}
 	type one struct {
 		state.Connection
@@ -51,7 +51,8 @@ func (k *Conntrack) Find(
 	var out []Found
 	twice := len(filters) > 1 && len(filters) <= maxFilteredDumps // a connection between two of them is dumped twice
 	have := map[one]bool{}
-	take := func(c connection) {
+	take := func(body []byte) {
+		c := parseConnection(body)
 		s := c.words()
 		if !by[s.Src.Addr()].Originates && !by[s.ReplySrc.Addr()].Responds || !choose(s) {
 			return
@@ -64,7 +65,7 @@ func (k *Conntrack) Find(
 		}
 		out = append(out, Found{s, c.clone()})
 	}
-	err := k.use(ns, func(t conn) error { return t.find(filters, six, take) })
+	err := k.use(ns, func(t conn) error { return t.find(filters, take) })
 	return out, err
 }
 
@@ -85,26 +86,34 @@ func sides(p state.ConntrackPeer) []side {
 	return out
 }
 
-// find calls found for the connections of the sides, and possibly for others.
-func (t conn) find(all []side, six bool, found func(connection)) error {
-	if len(all) == 0 {
-		return nil
-	}
-	if six || len(all) > maxFilteredDumps {
-		family := byte(unix.AF_INET)
-		if six {
-			family = unix.AF_UNSPEC
+// find calls found for the entries of the sides, and possibly for others.
+func (t conn) find(all []side, found func(body []byte)) error {
+	var four []side
+	for _, s := range all {
+		if s.addr.Is4() {
+			four = append(four, s)
 		}
-		_, err := t.dump(family, nil, found)
+	}
+	six := len(four) < len(all)
+	switch {
+	case six && len(four) > maxFilteredDumps:
+		_, err := t.dump(unix.AF_UNSPEC, nil, found)
+		return err
+	case six:
+		if _, err := t.dump(unix.AF_INET6, nil, found); err != nil {
+			return err
+		}
+	case len(four) > maxFilteredDumps:
+		_, err := t.dump(unix.AF_INET, nil, found)
 		return err
 	}
-	for _, s := range all {
+	for _, s := range four {
 		obeyed := true
-		refused, err := t.dump(unix.AF_INET, &s, func(c connection) {
-			if w := c.words(); s.begins && w.Src.Addr() != s.addr || !s.begins && w.ReplySrc.Addr() != s.addr {
+		refused, err := t.dump(unix.AF_INET, &s, func(body []byte) {
+			if w := parseConnection(body).words(); s.begins && w.Src.Addr() != s.addr || !s.begins && w.ReplySrc.Addr() != s.addr {
 				obeyed = false
 			}
-			found(c)
+			found(body)
 		})
 		switch {
 		case err != nil:
@@ -121,15 +130,15 @@ func (t conn) find(all []side, six bool, found func(connection)) error {
 
 // dump calls found for the entries of a family, or of one side. A kernel that cannot list has no entries; refused means
 // that it does not support the filter.
-func (t conn) dump(family byte, of *side, found func(connection)) (refused bool, err error) {
+func (t conn) dump(family byte, of *side, found func(body []byte)) (refused bool, err error) {
 	var b request
 	b.begin(ctGet, 0, family)
 	if of != nil {
 		b.side(*of)
 	}
 	why, err := t.table(&b, func(body []byte) {
-		if c := parseConnection(body); c.orig != nil {
-			found(c)
+		if netlink.Find(body, ctTupleOrig) != nil {
+			found(body)
 		}
 	})
 	switch {

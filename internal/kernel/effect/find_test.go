@@ -103,3 +103,53 @@ func names(t *testing.T, k *Conntrack, ns *netns.NS, peers []state.ConntrackPeer
 	slices.Sort(out)
 	return out
 }
+
+// TestListOfReadsNoOthers: of thousands of entries the kernel sends those of the addresses only, whose number stays what
+// it is. Of IPv6, by which it cannot filter, it sends all entries, and no IPv4 ones for that.
+func TestListOfReadsNoOthers(t *testing.T) {
+	ns := nettest.NS(t, "lists")
+	var k Conntrack
+	defer func() { _ = k.Close() }()
+	entry := func(from, to netip.Addr, port int) state.ConntrackEntry {
+		c := state.Connection{
+			Proto: 17, Src: netip.AddrPortFrom(from, uint16(port)), Dst: netip.AddrPortFrom(to, 53),
+		}
+		c.ReplySrc, c.ReplyDst = c.Dst, c.Src
+		return state.ConntrackEntry{Connection: c, Timeout: 300, SeenReply: true, Assured: true}
+	}
+	vm, peer := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	vm6, peer6 := netip.MustParseAddr("fd00::1"), netip.MustParseAddr("fd00::2")
+	own := []state.ConntrackEntry{entry(vm, peer, 1), entry(peer, vm, 2), entry(vm, vm, 3)}
+	own6 := []state.ConntrackEntry{entry(vm6, peer6, 1), entry(peer6, vm6, 2)}
+	others := []state.ConntrackEntry{entry(netip.MustParseAddr("fd00::3"), peer6, 1)}
+	for i := range 3000 {
+		others = append(others, entry(peer, netip.MustParseAddr("10.0.0.3"), 1000+i))
+	}
+	if err := k.Insert(ns, slices.Concat(own, own6, others), false); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		addrs      []netip.Addr
+		want, sent int
+	}{
+		{[]netip.Addr{vm}, len(own), len(own) + 1}, // the one from it to itself twice
+		{[]netip.Addr{vm6}, len(own6), len(own6) + 1},
+		{[]netip.Addr{vm, vm6}, len(own) + len(own6), len(own) + len(own6) + 2},
+		{[]netip.Addr{netip.MustParseAddr("10.0.0.9")}, 0, 0},
+		{nil, 0, 0},
+	} {
+		got, err := k.ListOf(ns, c.addrs)
+		if err != nil || len(got) != c.want {
+			t.Errorf("%v: %d entries, want %d, error %v", c.addrs, len(got), c.want, err)
+		}
+		var filters []side
+		for _, a := range c.addrs {
+			filters = append(filters, side{a, true}, side{a, false})
+		}
+		sent := 0
+		err = k.use(ns, func(t conn) error { return t.find(filters, func([]byte) { sent++ }) })
+		if err != nil || sent != c.sent {
+			t.Errorf("%v: the kernel sent %d entries, want %d, error %v", c.addrs, sent, c.sent, err)
+		}
+	}
+}

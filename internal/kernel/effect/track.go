@@ -58,6 +58,28 @@ func (k *Conntrack) List(ns *netns.NS, choose func(state.Connection) bool) ([]st
 	return out, err
 }
 
+// ListOf returns the conntrack entries of TCP and UDP in a namespace whose originator or responder is one of the
+// addresses. As Find it lets the kernel filter if possible.
+func (k *Conntrack) ListOf(ns *netns.NS, addrs []netip.Addr) ([]state.ConntrackEntry, error) {
+	var filters []side
+	for _, a := range addrs {
+		filters = append(filters, side{a, true}, side{a, false})
+	}
+	var out []state.ConntrackEntry
+	have := map[state.Connection]bool{} // a connection between two of them is dumped twice
+	err := k.use(ns, func(t conn) error {
+		return t.find(filters, func(body []byte) {
+			c, ok := parseTracked(body)
+			if ok && !have[c.Connection] &&
+				(slices.Contains(addrs, c.Src.Addr()) || slices.Contains(addrs, c.ReplySrc.Addr())) {
+				have[c.Connection] = true
+				out = append(out, c)
+			}
+		})
+	})
+	return out, err
+}
+
 // Insert inserts conntrack entries into a namespace. With longer it extends the timeouts of existing ones; it never
 // shortens them.
 func (k *Conntrack) Insert(ns *netns.NS, all []state.ConntrackEntry, longer bool) error {

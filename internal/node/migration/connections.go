@@ -49,7 +49,7 @@ func (f *vmFollower) collect(rec attach.Record) (connections, error) {
 	var err error
 	lives := func(c state.ConntrackEntry) bool { return c.TCP == nil || c.TCP.State > 0 && c.TCP.State < tcpTimeWait }
 	concerns := func(c state.Connection) bool { return slices.ContainsFunc(f.addrs, c.HasAddr) }
-	if out.Host, err = f.m.cfg.Host.ListConntrack(concerns); err != nil {
+	if out.Host, err = f.m.cfg.Host.ListConntrackOf(f.addrs); err != nil {
 		return out, err
 	}
 	// After the VM has left, replies to its packets still arrive here for a while. Out-of-window packets would not be

@@ -46,8 +46,7 @@ func (f *vmFollower) serve(ctx context.Context, rec attach.Record) {
 		case !f.m.isRequested(f):
 			f.copied, tick = copied{}, nil
 		case tick == nil:
-			f.writeConnections(ctx, rec, false)
-			tick = f.m.cfg.After(copyPeriod)
+			tick = f.m.cfg.After(copyPause(f.writeConnections(ctx, rec, false)))
 		}
 	}
 }
@@ -74,14 +73,22 @@ func (f *vmFollower) retire(ctx context.Context, rec attach.Record, node string)
 	f.copied = copied{}
 }
 
-// writeConnections writes the connections to the move if they differ from those written before.
-func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, left bool) {
+// copyPause returns the pause after connections were read in a time: at least copyPeriod, and longer if the kernel has
+// so many entries, which it cannot filter by IPv6 addresses, that reading them would take more than a twentieth of a
+// processor.
+func copyPause(read time.Duration) time.Duration { return max(copyPeriod, 20*read) }
+
+// writeConnections writes the connections to the move if they differ from those written before. It returns how long it
+// took to read them.
+func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, left bool) (read time.Duration) {
+	begin := f.m.cfg.Now()
 	now, err := f.collect(rec)
+	read = f.m.cfg.Now().Sub(begin)
 	if err != nil {
 		f.m.cfg.Log.Warn("connections of a VM could not be read from conntrack", "vm", f.vm.String(), "err", err)
 	}
 	if !left && (err != nil || f.copied.same(now) && f.m.cfg.Now().Sub(f.copied.at) < freshPeriod) {
-		return
+		return read
 	}
 	packed, err := now.pack()
 	if err != nil {
@@ -90,6 +97,7 @@ func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, le
 	if f.updateMove(ctx, packed, left) {
 		f.copied.set, f.copied.at = now, f.m.cfg.Now()
 	}
+	return read
 }
 
 // updateMove updates the move; nil connections leave its connections unchanged. It reports whether the move was written.
