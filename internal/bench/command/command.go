@@ -52,7 +52,7 @@ of them alike. Most commands need root.`,
 	}
 	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env),
 		newBenchPathCmd(env), newBenchTraceCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env),
-		newBenchPolicyCmd(env), newBenchVMCmd(env),
+		newBenchPolicyCmd(env), newBenchObserveCmd(env), newBenchVMCmd(env),
 		newBenchMigrationCmd(env), newBenchPartCmd(env))
 	return cmd
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/bench/observe"
 	"github.com/weft-net/weft/internal/bench/path"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -67,6 +68,10 @@ func newBenchPartCmd(env ui.Env) *cobra.Command {
 		&cobra.Command{
 			Use: "end", Args: cobra.NoArgs,
 			RunE: func(*cobra.Command, []string) error { return path.ServeOrders(env.Stdin, env.Stdout) },
+		},
+		&cobra.Command{
+			Use: "flows", Args: cobra.NoArgs,
+			RunE: func(*cobra.Command, []string) error { return observe.Load(env.Stdin, env.Stdout) },
 		},
 		&cobra.Command{
 			Use: "node", Args: cobra.NoArgs,
