@@ -204,6 +204,7 @@ bin/web/node_modules: internal/web/page/package-lock.json
 
 test-ui: build
 	@test/deps.sh ui
+	$(GO) build $(GOFLAGS_) -o bin/ ./test/manynodes
 	@$(MAKE) --no-print-directory bin/web/node_modules || echo "make: npm's packages cannot be fetched here: accessibility is not checked"
 	cd test/ui && WEFT_PROGRAMS=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 10m .
 

@@ -25,6 +25,9 @@ import (
 // pageInterval is how often a view that is looked at is read.
 const pageInterval = 3 * time.Second
 
+// endsInterval is the same for the names of pods and nodes.
+const endsInterval = 30 * time.Second
+
 // flowsInterval is the same for flows.
 const flowsInterval = 500 * time.Millisecond
 
@@ -61,7 +64,7 @@ func servePage(ctx context.Context, env Env, source *agents.Source, listen strin
 		Page: page.Files(), Now: time.Now, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
 		Views: map[string]server.Source{
 			"health": slow(d.health), "map": slow(d.nodes), "policies": slow(d.policies), "addresses": slow(d.addresses),
-			"vms": slow(d.vms), "ends": slow(d.ends), "flows": {Read: d.flows.view, Interval: flowsInterval},
+			"vms": slow(d.vms), "ends": {Read: d.ends, Interval: endsInterval}, "flows": {Read: d.flows.view, Interval: flowsInterval},
 		},
 		Actions: map[string]server.Action{"why": d.why, "trace": d.trace},
 	})

@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -42,35 +43,51 @@ const (
 type pageData struct {
 	source *agents.Source
 	flows  *pageFlows
+	facts  pageFacts
 
 	mu     sync.Mutex
 	status nodestatus.Cluster
 	at     time.Time // of status
+	// names are those of pods and nodes, read at namesAt.
+	names   []string
+	namesAt time.Time
 }
 
 // askAll asks all agents at the same time. silent has the errors of those that did not answer, by node.
 func askAll[T any](ctx context.Context, c agents.Cluster, q adminapi.Request) (answers map[string]T, silent map[string]string) {
+	answers = map[string]T{}
+	silent = askEach(ctx, c, func(node string) (adminapi.Request, func(T)) {
+		return q, func(v T) { answers[node] = v }
+	})
+	return answers, silent
+}
+
+// askEach asks all agents at the same time, each with a request of its own. Answers are taken one at a time.
+func askEach[T any](
+	ctx context.Context, c agents.Cluster, request func(node string) (q adminapi.Request, take func(T)),
+) (silent map[string]string) {
 	var mu sync.Mutex
-	answers, silent = map[string]T{}, map[string]string{}
+	silent = map[string]string{}
 	var group errgroup.Group
 	group.SetLimit(maxAsking)
-	q.Timeout = askTimeout
 	for _, a := range c.Agents {
 		group.Go(func() error {
 			var v T
+			q, take := request(a.Node)
+			q.Timeout = askTimeout
 			err := a.Do(ctx, q, &v)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
 				silent[a.Node] = err.Error()
-				return nil
+			} else {
+				take(v)
 			}
-			answers[a.Node] = v
 			return nil
 		})
 	}
 	_ = group.Wait() // errors are in silent
-	return answers, silent
+	return silent
 }
 
 // unanswered returns an error if no agent answered.
@@ -116,12 +133,17 @@ func (d *pageData) nodes(ctx context.Context, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, silent := askAll[explain.Node](ctx, c, adminapi.Request{Method: http.MethodGet, Path: explainer.RouteFacts})
-	if err := unanswered(len(facts), silent); err != nil {
-		return nil, err
-	}
 	zones, err := zonesOf(ctx, c)
 	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, a := range c.Agents {
+		names = append(names, a.Node)
+	}
+	linked := view.Linked(names, zones, q.Get("focus"))
+	facts, silent := d.facts.ask(ctx, c, linked)
+	if err := unanswered(len(facts), silent); err != nil {
 		return nil, err
 	}
 	columns, _ := strconv.Atoi(q.Get("columns"))
@@ -133,6 +155,15 @@ func (d *pageData) nodes(ctx context.Context, q url.Values) (any, error) {
 		Nodes: byName(facts), Silent: silent, Levels: d.levels(ctx, c), Zones: zones,
 		Focus: q.Get("focus"), Find: q.Get("find"), Pairs: pairs, Columns: columns,
 	}), nil
+}
+
+// factsRequest asks for the facts about a node. A summary is without the other nodes, of which there may be many.
+func factsRequest(summary bool) adminapi.Request {
+	q := adminapi.Request{Method: http.MethodGet, Path: explainer.RouteFacts}
+	if summary {
+		q.Query = url.Values{explainer.QuerySummary: {"true"}}
+	}
+	return q
 }
 
 // byName returns facts by the names that the agents have: an agent of --state-dir is not known by one.
@@ -253,7 +284,7 @@ func (d *pageData) vms(ctx context.Context, _ url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	facts, silent := askAll[explain.Node](ctx, c, adminapi.Request{Method: http.MethodGet, Path: explainer.RouteFacts})
+	facts, silent := d.facts.ask(ctx, c, nil)
 	if err := unanswered(len(facts), silent); err != nil {
 		return nil, err
 	}
@@ -299,11 +330,36 @@ func migrationsOf(ctx context.Context, c agents.Cluster) (out []view.Migration, 
 	return out, ignoreMissing(err)
 }
 
-// ends lists what a connection may begin or end at, for the page's completion.
-func (d *pageData) ends(ctx context.Context, _ url.Values) (any, error) {
-	const most = 2000
-	pods, err := d.source.PodsAndNodes(ctx)
-	return pods[:min(len(pods), most)], err
+// ends lists what a connection may begin or end at and has a part of a name, for the page's completion.
+func (d *pageData) ends(ctx context.Context, q url.Values) (any, error) {
+	const most = 50
+	all, err := d.podsAndNodes(ctx)
+	find := strings.ToLower(strings.TrimSpace(q.Get("find")))
+	found := []string{}
+	for _, name := range all {
+		if len(found) < most && strings.Contains(strings.ToLower(name), find) {
+			found = append(found, name)
+		}
+	}
+	return found, err
+}
+
+// podsAndNodes returns their names, which are not read with each letter that is typed.
+func (d *pageData) podsAndNodes(ctx context.Context) ([]string, error) {
+	d.mu.Lock()
+	names, old := d.names, time.Since(d.namesAt) > endsInterval
+	d.mu.Unlock()
+	if !old {
+		return names, nil
+	}
+	names, err := d.source.PodsAndNodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.names, d.namesAt = names, time.Now()
+	return names, nil
 }
 
 func (d *pageData) why(ctx context.Context, form url.Values) (any, error) {

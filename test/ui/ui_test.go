@@ -24,13 +24,14 @@ const patience = 30 * time.Second
 
 // world is a lab with a page that a browser shows.
 type world struct {
-	t       *testing.T
-	weft    string // the program
-	lab     string // the directory of the lab
-	shots   string
-	url     string
-	browser context.Context
-	server  *os.Process // weft ui
+	t        *testing.T
+	weft     string // the program
+	lab      string // the directory of the lab
+	shots    string
+	url      string
+	browser  context.Context
+	chromium string      // the browser's program
+	server   *os.Process // weft ui
 }
 
 // program returns a program that the test needs, or skips it.
@@ -45,32 +46,46 @@ func program(t *testing.T, names ...string) string {
 	return ""
 }
 
+// newWorld returns a world with a lab.
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	browser := program(t, "chromium-headless-shell", "headless-shell", "chromium", "google-chrome")
+	if os.Getuid() != 0 {
+		t.Skip("SKIPPED: a lab needs root")
+	}
+	w := prepare(t)
+	w.labUp()
+	w.start("lab", "ui")
+	return w
+}
+
+// prepare returns a world without a cluster, page and browser.
+func prepare(t *testing.T) *world {
+	t.Helper()
 	bin := os.Getenv("WEFT_PROGRAMS")
 	if bin == "" {
 		t.Skip("SKIPPED: WEFT_PROGRAMS is not set: run make test-ui")
 	}
-	if os.Getuid() != 0 {
-		t.Skip("SKIPPED: a lab needs root")
-	}
-	w := &world{t: t, weft: filepath.Join(bin, "weft"), lab: filepath.Join(t.TempDir(), "lab"), shots: filepath.Join(bin, "ui")}
+	w := &world{t: t, chromium: program(t, "chromium-headless-shell", "headless-shell", "chromium", "google-chrome"),
+		weft: filepath.Join(bin, "weft"), lab: filepath.Join(t.TempDir(), "lab"), shots: filepath.Join(bin, "ui")}
 	if err := os.MkdirAll(w.shots, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	w.labUp()
-	w.serve()
-	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(browser), chromedp.NoSandbox)
-	alloc, stop := chromedp.NewExecAllocator(t.Context(), options...)
-	t.Cleanup(stop)
+	return w
+}
+
+// start starts the page with a command of weft, and the browser.
+func (w *world) start(command ...string) {
+	w.t.Helper()
+	w.serve(append(command, "--dir", w.lab)...)
+	options := append(chromedp.DefaultExecAllocatorOptions[:], chromedp.ExecPath(w.chromium), chromedp.NoSandbox)
+	alloc, stop := chromedp.NewExecAllocator(w.t.Context(), options...)
+	w.t.Cleanup(stop)
 	ctx, stop := chromedp.NewContext(alloc)
-	t.Cleanup(stop)
+	w.t.Cleanup(stop)
 	w.browser = ctx
 	if err := chromedp.Do(ctx, chromedp.Navigate("about:blank")); err != nil { // starts the browser, which ends with ctx
-		t.Fatal(err)
+		w.t.Fatal(err)
 	}
-	return w
 }
 
 // labUp brings a lab up that is gone after the test.
@@ -95,10 +110,10 @@ func (w *world) command(args ...string) string {
 	return string(out)
 }
 
-// serve starts the page.
-func (w *world) serve() {
+// serve starts the page with a command of weft.
+func (w *world) serve(command ...string) {
 	w.t.Helper()
-	cmd := exec.CommandContext(w.t.Context(), w.weft, "lab", "ui", "--dir", w.lab)
+	cmd := exec.CommandContext(w.t.Context(), w.weft, command...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 10 * time.Second
 	cmd.Stderr = os.Stderr
@@ -116,7 +131,7 @@ func (w *world) serve() {
 	w.t.Cleanup(func() { _ = cmd.Process.Signal(os.Interrupt); _ = cmd.Wait() })
 	lines := bufio.NewScanner(out)
 	if !lines.Scan() {
-		w.t.Fatal("weft lab ui printed no link")
+		w.t.Fatalf("weft %s printed no link", strings.Join(command, " "))
 	}
 	w.url = lines.Text()
 }

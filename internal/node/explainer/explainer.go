@@ -27,8 +27,10 @@ import (
 
 // The routes of the admin socket.
 const (
-	// RouteFacts (GET) returns the explain.Node of this node.
+	// RouteFacts (GET) returns the explain.Node of this node; with QuerySummary, its Summary.
 	RouteFacts = "/explain/facts"
+	// QuerySummary is a parameter of RouteFacts. Agents that do not know it return all facts.
+	QuerySummary = "summary"
 	// RouteAnswers (POST) answers a list of explain.Question with explain.Answers.
 	RouteAnswers = "/explain/answers"
 	// RouteRecord (GET) returns the facts and the last answers, an explain.Record.
@@ -77,7 +79,13 @@ func (e *Explainer) now() string { return e.cfg.Now().UTC().Format(explain.TimeL
 // Routes are its routes of the admin socket.
 func (e *Explainer) Routes() adminapi.Routes {
 	return adminapi.Routes{
-		"GET " + RouteFacts: func(r *http.Request) (any, error) { return e.Facts(r.Context()) },
+		"GET " + RouteFacts: func(r *http.Request) (any, error) {
+			facts, err := e.Facts(r.Context())
+			if r.URL.Query().Get(QuerySummary) != "" {
+				facts = facts.Summary()
+			}
+			return facts, err
+		},
 		"POST " + RouteAnswers: func(r *http.Request) (any, error) {
 			var questions []explain.Question
 			if err := json.NewDecoder(io.LimitReader(r.Body, maxBody)).Decode(&questions); err != nil {

@@ -4,6 +4,8 @@ package explainer
 
 import (
 	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"slices"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/explain"
+	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -73,3 +76,21 @@ func TestGuests(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A summary is asked for by a parameter.
+func TestFactsRoute(t *testing.T) {
+	e := New(Config{Node: "node1", Records: noRecords{}, Topology: func() (mesh.Topology, error) {
+		return mesh.Topology{Self: "node1", Peers: []mesh.Peer{{Name: "node2"}}}, nil
+	}})
+	for query, peers := range map[string]int{"": 1, "?" + QuerySummary + "=true": 0} {
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, RouteFacts+query, nil)
+		v, err := e.Routes()["GET "+RouteFacts](r)
+		if n, ok := v.(explain.Node); err != nil || !ok || len(n.Peers) != peers || (n.Links != nil) != (peers == 0) {
+			t.Errorf("%q: %+v, %v", query, v, err)
+		}
+	}
+}
+
+type noRecords struct{}
+
+func (noRecords) List() ([]attach.Record, error) { return nil, nil }

@@ -3,6 +3,7 @@
 package explain
 
 import (
+	"cmp"
 	"net/netip"
 	"slices"
 
@@ -17,6 +18,8 @@ type Node struct {
 	Pods  []Pod        `json:"pods"`
 	// Peers are the other nodes of the mesh; empty without one.
 	Peers []Peer `json:"peers,omitempty"`
+	// Links, instead of Peers, are the links over which the node reaches them, sorted by name: those of Summary.
+	Links []PeerLink `json:"links,omitempty"`
 	// Policy: this agent enforces network policies.
 	Policy bool `json:"policy,omitempty"`
 	// Time is the time of these facts, as TimeLayout. Only a Record has it.
@@ -77,6 +80,44 @@ type Path struct {
 	Far    netip.Addr `json:"far,omitzero"`
 	// Gateway is the route's.
 	Gateway netip.Addr `json:"gateway,omitzero"`
+}
+
+// PeerLink is a link over which a node reaches a number of peers.
+type PeerLink struct {
+	Link   string `json:"link"`
+	Tunnel bool   `json:"tunnel,omitempty"`
+	Peers  int    `json:"peers"`
+}
+
+// PeerLinks returns the links over which the node reaches peers, sorted by name.
+func (n Node) PeerLinks() []PeerLink {
+	if n.Links != nil {
+		return n.Links
+	}
+	out := []PeerLink{}
+	for _, p := range n.Peers {
+		var of []string
+		for _, w := range p.Paths {
+			if w.Link == "" || slices.Contains(of, w.Link) {
+				continue
+			}
+			of = append(of, w.Link)
+			i := slices.IndexFunc(out, func(l PeerLink) bool { return l.Link == w.Link })
+			if i < 0 {
+				i = len(out)
+				out = append(out, PeerLink{Link: w.Link, Tunnel: w.Tunnel})
+			}
+			out[i].Peers++
+		}
+	}
+	slices.SortFunc(out, func(a, b PeerLink) int { return cmp.Compare(a.Link, b.Link) })
+	return out
+}
+
+// Summary returns the facts with Links instead of Peers, whose size grows with the number of nodes.
+func (n Node) Summary() Node {
+	n.Links, n.Peers = n.PeerLinks(), nil
+	return n
 }
 
 // pod returns a pod of the node.

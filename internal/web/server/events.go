@@ -31,6 +31,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	var last Event
 	for {
+		began := s.cfg.Now()
 		v, err := view.Read(r.Context(), r.URL.Query())
 		if r.Context().Err() != nil {
 			return
@@ -51,7 +52,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 		select {
 		case <-r.Context().Done():
 			return
-		case <-time.After(view.Interval):
+		case <-time.After(view.pause(s.cfg.Now().Sub(began))):
 		}
 	}
 }

@@ -23,10 +23,22 @@ import (
 // View returns what a view shows now, a value that is sent as JSON. query are the page's choices.
 type View func(ctx context.Context, query url.Values) (any, error)
 
-// Source is a view that is read every Interval while a page shows it.
+// Source is a view that is read while a page shows it: every Interval, or less often if reading takes long, as of a cluster
+// of many nodes.
 type Source struct {
 	Read     View
 	Interval time.Duration
+}
+
+// Reading a view takes at most one part of restShare of the time, but maxRest is the longest pause.
+const (
+	restShare = 4
+	maxRest   = time.Minute
+)
+
+// pause returns the time until the next reading after one that took a while.
+func (s Source) pause(took time.Duration) time.Duration {
+	return max(s.Interval, min(took*(restShare-1), maxRest))
 }
 
 // Action does what a button asks for, and returns a value that is sent as JSON.

@@ -22,7 +22,9 @@ type Addresses struct {
 	// Users have addresses, those that are searched for; MoreUsers are not in the list.
 	Users     []UserRow `json:"users"`
 	MoreUsers int       `json:"moreUsers,omitempty"`
-	Findings  []Finding `json:"findings"`
+	// MoreFindings are not in Findings.
+	Findings     []Finding `json:"findings"`
+	MoreFindings int       `json:"moreFindings,omitempty"`
 }
 
 // UsageRow is a pool, a block of a node, or a node's range.
@@ -66,7 +68,8 @@ func NewAddresses(r audit.Report, pods []model.Pod, find string) Addresses {
 	for _, b := range u.Ranges {
 		v.Blocks = append(v.Blocks, usageRow(b, b.CIDR.String(), []string{"range of the node"}))
 	}
-	for _, f := range r.Findings {
+	v.MoreFindings = max(0, len(r.Findings)-maxFindings)
+	for _, f := range r.Findings[:len(r.Findings)-v.MoreFindings] {
 		hint := "weft ipam check"
 		if f.Fix != "" {
 			hint = "weft ipam check --fix: " + f.Fix

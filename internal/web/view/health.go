@@ -5,7 +5,9 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 
 	"github.com/weft-net/weft/internal/node/nodestatus"
 )
@@ -14,11 +16,16 @@ import (
 type Health struct {
 	Good bool `json:"good"`
 	// Answered of Nodes agents have answered.
-	Answered int          `json:"answered"`
-	Nodes    int          `json:"nodes"`
-	Rows     []Row        `json:"rows"`
-	Findings []Finding    `json:"findings"`
-	ByNode   []NodeHealth `json:"byNode"`
+	Answered int       `json:"answered"`
+	Nodes    int       `json:"nodes"`
+	Rows     []Row     `json:"rows"`
+	Findings []Finding `json:"findings"`
+	// Bad and Warnings are the numbers of all findings, and MoreFindings are not in Findings.
+	Bad          int `json:"bad"`
+	Warnings     int `json:"warnings"`
+	MoreFindings int `json:"moreFindings,omitempty"`
+	// ByNode are the nodes, those that are not ok first.
+	ByNode []NodeHealth `json:"byNode"`
 }
 
 // Row is a name and a text.
@@ -34,6 +41,9 @@ type Finding struct {
 	What  string `json:"what"`
 	Hint  string `json:"hint,omitempty"`
 }
+
+// maxFindings limits the findings that are sent.
+const maxFindings = 300
 
 // NodeHealth is a node's row.
 type NodeHealth struct {
@@ -60,6 +70,16 @@ func NewHealth(c nodestatus.Cluster) Health {
 		h.Rows = append(h.Rows, Row{r.Name, r.Text})
 	}
 	for _, f := range c.FindingTexts() {
+		switch f.Level {
+		case nodestatus.Bad:
+			h.Bad++
+		case nodestatus.Warn:
+			h.Warnings++
+		}
+		if len(h.Findings) == maxFindings {
+			h.MoreFindings++
+			continue
+		}
 		h.Findings = append(h.Findings, Finding{string(f.Level), f.Where, f.What, f.Hint})
 	}
 	levels := NodeLevels(c)
@@ -75,6 +95,10 @@ func NewHealth(c nodestatus.Cluster) Health {
 		}
 		h.ByNode = append(h.ByNode, n)
 	}
+	rank := []string{string(nodestatus.Bad), string(nodestatus.Warn)}
+	slices.SortStableFunc(h.ByNode, func(a, b NodeHealth) int {
+		return cmp.Or(cmp.Compare(uint(slices.Index(rank, a.State)), uint(slices.Index(rank, b.State))), compareNames(a.Node, b.Node))
+	})
 	return h
 }
 

@@ -4,74 +4,38 @@ package view
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 
 	"github.com/weft-net/weft/internal/plan/explain"
 	"github.com/weft-net/weft/internal/plural"
 )
 
-// link is a link over which a node reaches peers.
-type link struct {
-	name   string
-	tunnel bool
-	peers  int
-}
-
-func (l link) label() string {
-	if l.tunnel {
-		return "tunnel " + l.name
+// label names a link with what goes over it.
+func label(l explain.PeerLink) string {
+	if l.Tunnel {
+		return "tunnel " + l.Link
 	}
-	return "routes over " + l.name
-}
-
-// busesOf returns the links over which a node reaches its peers, sorted by name.
-func busesOf(n explain.Node) []link {
-	var out []link
-	for _, p := range n.Peers {
-		var of []string
-		for _, w := range p.Paths {
-			if w.Link == "" || slices.Contains(of, w.Link) {
-				continue
-			}
-			of = append(of, w.Link)
-			i := slices.IndexFunc(out, func(l link) bool { return l.name == w.Link })
-			if i < 0 {
-				i = len(out)
-				out = append(out, link{name: w.Link, tunnel: w.Tunnel})
-			}
-			out[i].peers++
-		}
-	}
-	slices.SortFunc(out, func(a, b link) int { return cmp.Compare(a.name, b.name) })
-	return out
-}
-
-// tilesOrCards draws nodes: with their pods, or only their names if they are many.
-func (m *Map) tilesOrCards(in MapInput, names []string) {
-	if len(names) > maxCards {
-		m.tiles(in, names)
-		return
-	}
-	m.cards(in, names)
+	return "routes over " + l.Link
 }
 
 // cards draws nodes with their pods, hanging at buses.
 func (m *Map) cards(in MapInput, names []string) {
-	var buses []link
+	var buses []explain.PeerLink
 	for _, n := range names {
-		for _, l := range busesOf(in.Nodes[n]) {
-			if !slices.ContainsFunc(buses, func(o link) bool { return o.name == l.name }) {
+		for _, l := range in.Nodes[n].PeerLinks() {
+			if !slices.ContainsFunc(buses, func(o explain.PeerLink) bool { return o.Link == l.Link }) {
 				buses = append(buses, l)
 			}
 		}
 	}
-	slices.SortFunc(buses, func(a, b link) int { return cmp.Compare(a.name, b.name) })
+	slices.SortFunc(buses, func(a, b explain.PeerLink) int { return cmp.Compare(a.Link, b.Link) })
 	columns := max(1, min(in.Columns, len(names)))
 	trunk := margin + busGap*len(buses) // the buses of all rows are joined at the left
 	perCard := maxChips / max(1, len(names))
 	perCard -= perCard % 2
 	for _, l := range buses {
-		m.Buses = append(m.Buses, Bus{Name: l.label(), Tunnel: l.tunnel, Lines: []Line{}})
+		m.Buses = append(m.Buses, Bus{Name: label(l), Tunnel: l.Tunnel, Lines: []Line{}})
 	}
 	y := margin
 	for first := 0; first < len(names); first += columns {
@@ -88,7 +52,7 @@ func (m *Map) cards(in MapInput, names []string) {
 			tallest = max(tallest, b.H)
 			m.Boxes = append(m.Boxes, b)
 			for j, l := range buses {
-				if slices.ContainsFunc(busesOf(in.Nodes[name]), func(o link) bool { return o.name == l.name }) {
+				if slices.ContainsFunc(in.Nodes[name].PeerLinks(), func(o explain.PeerLink) bool { return o.Link == l.Link }) {
 					x := b.X + cardWidth/2 + (j*2-len(buses)+1)*busGap/2
 					m.Buses[j].Lines = append(m.Buses[j].Lines, Line{x, y + busGap*j, x, top})
 				}
@@ -136,13 +100,13 @@ func (b *Box) fill(chips []Chip, most, columns int) {
 
 // gaps finds pairs of nodes of which one has no path to the other.
 func (m *Map) gaps(in MapInput, names []string) {
-	if len(busesIn(in, names)) == 0 {
+	if len(m.Buses) == 0 {
 		return // there is no mesh
 	}
 	for i, from := range names {
 		n, known := in.Nodes[from]
-		if !known {
-			continue
+		if !known || n.Links != nil {
+			continue // its peers are not known by name
 		}
 		for j, to := range names {
 			other, answers := in.Nodes[to]
@@ -165,13 +129,6 @@ func routed(n explain.Node) bool {
 	})
 }
 
-func busesIn(in MapInput, names []string) (out []link) {
-	for _, n := range names {
-		out = append(out, busesOf(in.Nodes[n])...)
-	}
-	return out
-}
-
 // tiles draws the names of many nodes.
 func (m *Map) tiles(in MapInput, names []string) {
 	boxes := make([]Box, 0, len(names))
@@ -183,54 +140,50 @@ func (m *Map) tiles(in MapInput, names []string) {
 	m.grid(boxes, in.Columns)
 }
 
-// zones draws zones, or groups of nodes.
+// zones draws zones, and groups of nodes.
 func (m *Map) zones(in MapInput, names []string) {
 	var boxes []Box
 	at := map[string]int{}
 	count := map[string][3]int{} // nodes, pods, not ok
 	rank := []string{"ok", "warn", "bad", "silent"}
+	within, _ := parseZone(m.Focus)
+	groups := in.groups(within.zone)
 	for _, name := range names {
-		z := in.Zones[name]
-		if _, has := at[z]; !has {
-			at[z] = len(boxes)
-			boxes = append(boxes, Box{Kind: "zone", Name: z, Focus: "zone:" + z, State: "ok"})
+		z := zoneFocus{zone: in.Zones[name]}
+		if m.Focus != "" || z.zone == "" {
+			z = groups[name]
 		}
-		b := &boxes[at[z]]
+		if _, has := at[z.String()]; !has {
+			at[z.String()] = len(boxes)
+			boxes = append(boxes, Box{Kind: "zone", Name: z.title(within.zone), Focus: z.String(), State: "ok"})
+		}
+		b := &boxes[at[z.String()]]
 		state := in.state(name)
 		if slices.Index(rank, state) > slices.Index(rank, b.State) {
 			b.State = state
 		}
-		c := count[z]
+		c := count[z.String()]
 		c[0]++
 		c[1] += len(in.Nodes[name].Pods)
 		if state != "ok" {
 			c[2]++
 		}
-		count[z] = c
+		count[z.String()] = c
 	}
+	slices.SortStableFunc(boxes, func(a, b Box) int { return compareNames(a.Name, b.Name) })
 	for i := range boxes {
-		c := count[boxes[i].Name]
+		c := count[boxes[i].Focus]
 		boxes[i].Text = plural.Count(c[0], "node", "nodes") + ", " + plural.Count(c[1], "pod", "pods")
 		if c[2] > 0 {
-			boxes[i].Text += ", " + plural.Count(c[2], "node", "nodes") + " not ok"
+			boxes[i].Text += ", " + fmt.Sprintf("%d not ok", c[2])
 		}
 	}
-	m.grid(boxes, max(1, in.Columns*3/4))
+	m.grid(boxes, in.Columns)
 	for i := range m.Boxes { // their names and texts are longer
 		m.Boxes[i].W = tileWidth*2 - chipGap
-		m.Boxes[i].X = margin + i%max(1, in.Columns*3/4)*tileWidth*2
+		m.Boxes[i].X = margin + i%in.Columns*tileWidth*2
 	}
-	m.Width = margin*2 + max(1, in.Columns*3/4)*tileWidth*2 - chipGap
-}
-
-// allZones returns the zone of each node, of one without a zone the group of its neighbors by name.
-func (in MapInput) allZones(names []string) map[string]string {
-	out := map[string]string{}
-	for i, n := range names {
-		first := i / groupSize * groupSize
-		out[n] = cmp.Or(in.Zones[n], names[first]+"…"+names[min(first+groupSize, len(names))-1])
-	}
-	return out
+	m.Width = margin*2 + in.Columns*tileWidth*2 - chipGap
 }
 
 // grid places tiles.

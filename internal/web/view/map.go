@@ -50,8 +50,9 @@ type Map struct {
 	Networks []NetworkCount `json:"networks"`
 	Nodes    []NodeRow      `json:"nodes"`
 	Pods     []PodRow       `json:"pods"`
-	// MorePods are not in Pods.
-	MorePods int `json:"morePods,omitempty"`
+	// MoreNodes are not in Nodes, MorePods not in Pods.
+	MoreNodes int `json:"moreNodes,omitempty"`
+	MorePods  int `json:"morePods,omitempty"`
 }
 
 // Bus is a link over which nodes reach each other, drawn as lines at which they hang.
@@ -142,9 +143,9 @@ const ClusterNetwork = "cluster network"
 // Limits of what is drawn: a browser stays quick with less than 2,000 elements.
 const (
 	maxCards  = 48
-	maxTiles  = 320
-	maxChips  = 240 // in all cards
-	maxFocus  = 360 // chips of one node
+	maxTiles  = 160
+	maxChips  = 160 // in all cards
+	maxFocus  = 240 // chips of one node
 	maxRows   = 200 // of the table of pods
 	groupSize = 50  // nodes of a group, where there are no zones
 )
@@ -171,33 +172,45 @@ func NewMap(in MapInput) Map {
 		Focus: in.Focus, Buses: []Bus{}, Boxes: []Box{}, Gaps: []Gap{}, Ways: []Way{}, Networks: []NetworkCount{}, Nodes: []NodeRow{}, Pods: []PodRow{},
 	}
 	names := in.names()
-	in.Zones = in.allZones(names)
 	kind, name, _ := strings.Cut(in.Focus, ":")
 	everything := ""
 	switch kind {
 	case "node":
 		up := everything
-		if len(names) > maxTiles && in.Zones[name] != "" {
-			up = "zone:" + in.Zones[name]
+		if len(names) > maxTiles {
+			up = in.container(name).String()
 		}
 		names = slices.DeleteFunc(names, func(n string) bool { return n != name })
 		m.Up, m.Title = &up, "node "+name
 		m.focused(in, names)
 	case "zone":
-		names = slices.DeleteFunc(names, func(n string) bool { return in.Zones[n] != name })
-		m.Up, m.Title = &everything, "zone "+name
-		m.tilesOrCards(in, names)
+		z, _ := parseZone(in.Focus)
+		up := everything
+		if z.zone != "" && z.first != "" {
+			up = zoneFocus{zone: z.zone}.String()
+		}
+		names = in.inZone(z, names)
+		m.Up, m.Title = &up, z.title("")+": "+plural.Count(len(names), "node", "nodes")
+		m.boxes(in, names)
 	default:
 		m.Title = plural.Count(len(names), "node", "nodes")
-		if len(names) > maxTiles {
-			m.zones(in, names)
-		} else {
-			m.tilesOrCards(in, names)
-		}
+		m.boxes(in, names)
 	}
 	m.traffic(in)
 	m.tables(in, names)
 	return m
+}
+
+// boxes draws nodes: with their pods, only their names if they are many, or only groups of them.
+func (m *Map) boxes(in MapInput, names []string) {
+	switch {
+	case len(names) > maxTiles:
+		m.zones(in, names)
+	case len(names) > maxCards:
+		m.tiles(in, names)
+	default:
+		m.cards(in, names)
+	}
 }
 
 // names returns all nodes, node2 before node10.
@@ -214,12 +227,27 @@ func (in MapInput) names() []string {
 
 // compareNames orders node2 before node10.
 func compareNames(a, b string) int {
-	const digits = "0123456789"
-	if strings.TrimRight(a, digits) == strings.TrimRight(b, digits) {
-		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	whole := cmp.Compare(a, b)
+	for a != "" && b != "" {
+		x, y := leadingDigits(a), leadingDigits(b)
+		if x == "" || y == "" {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		m, n := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+		if c := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); c != 0 {
+			return c
+		}
+		a, b = a[len(x):], b[len(y):]
 	}
-	return cmp.Compare(a, b)
+	return cmp.Or(cmp.Compare(len(a), len(b)), whole)
 }
+
+// leadingDigits returns the digits with which a text begins.
+func leadingDigits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }
 
 // state returns the state of a node.
 func (in MapInput) state(node string) string {
@@ -320,8 +348,8 @@ func (m *Map) tables(in MapInput, names []string) {
 		for _, a := range n.Addrs {
 			row.Addrs = append(row.Addrs, a.String())
 		}
-		for _, b := range busesOf(n) {
-			row.Paths = append(row.Paths, fmt.Sprintf("%s to %s", b.label(), plural.Count(b.peers, "node", "nodes")))
+		for _, b := range n.PeerLinks() {
+			row.Paths = append(row.Paths, fmt.Sprintf("%s to %s", label(b), plural.Count(b.Peers, "node", "nodes")))
 		}
 		for _, g := range m.Gaps {
 			if g.From == name {
@@ -330,6 +358,8 @@ func (m *Map) tables(in MapInput, names []string) {
 		}
 		if len(m.Nodes) < maxTiles {
 			m.Nodes = append(m.Nodes, row)
+		} else {
+			m.MoreNodes++
 		}
 		for _, p := range n.Pods {
 			r := podRow(name, p)

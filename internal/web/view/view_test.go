@@ -66,7 +66,7 @@ func TestMapLayout(t *testing.T) {
 		for _, columns := range []int{-1, 1, 4} {
 			all := mesh(size.nodes, size.pods)
 			focus := []string{"", "node:node1", "node:no-such", "zone:a", "nonsense"}
-			if size.nodes > 400 {
+			if size.nodes > 160 {
 				focus = append(focus, view.NewMap(view.MapInput{Nodes: all, Columns: columns}).Boxes[0].Focus)
 			}
 			for _, f := range focus {
@@ -114,6 +114,9 @@ func TestMapZoom(t *testing.T) {
 		zones[name] = "zone" + name[len(name)-1:]
 	}
 	top := view.NewMap(view.MapInput{Nodes: all, Zones: zones, Columns: 4})
+	if len(top.Nodes)+top.MoreNodes != 1000 || top.MorePods+len(top.Pods) != 2000 {
+		t.Errorf("tables of %d nodes and %d more, %d pods and %d more", len(top.Nodes), top.MoreNodes, len(top.Pods), top.MorePods)
+	}
 	if len(top.Boxes) != 10 || top.Up != nil || top.Boxes[0].Kind != "zone" || !strings.Contains(top.Boxes[0].Text, "100 nodes, 200 pods") {
 		t.Fatalf("top %+v", top.Boxes)
 	}
@@ -124,6 +127,101 @@ func TestMapZoom(t *testing.T) {
 	node := view.NewMap(view.MapInput{Nodes: all, Zones: zones, Columns: 4, Focus: zone.Boxes[0].Focus})
 	if len(node.Boxes) != 1 || len(node.Boxes[0].Chips) != 2 || node.Up == nil || *node.Up != top.Boxes[0].Focus {
 		t.Fatalf("node: %+v, up %v", node.Boxes, node.Up)
+	}
+}
+
+// A zone with too many nodes is divided into groups by their names, like the nodes without a zone.
+func TestMapGroups(t *testing.T) {
+	all := mesh(1000, 2)
+	zones := map[string]string{}
+	for i := range 700 {
+		zones[fmt.Sprintf("node%d", i+1)] = "a"
+	}
+	at := func(focus string) view.Map {
+		return view.NewMap(view.MapInput{Nodes: all, Zones: zones, Columns: 4, Focus: focus})
+	}
+	names := func(m view.Map) (out []string) {
+		for _, b := range m.Boxes {
+			out = append(out, b.Name+": "+b.Text)
+		}
+		return out
+	}
+	top := at("")
+	if len(top.Boxes) != 7 || names(top)[0] != "node701…node750: 50 nodes, 100 pods" || names(top)[6] != "zone a: 700 nodes, 1400 pods" {
+		t.Fatalf("top %q", names(top))
+	}
+	zone := at(top.Boxes[6].Focus)
+	if len(zone.Boxes) != 14 || names(zone)[1] != "node51…node100: 50 nodes, 100 pods" || *zone.Up != "" {
+		t.Fatalf("zone: %q, up %q", names(zone), *zone.Up)
+	}
+	group := at(zone.Boxes[1].Focus)
+	if len(group.Boxes) != 50 || group.Boxes[0].Name != "node51" || *group.Up != "zone:a" ||
+		group.Title != "zone a, node51…node100: 50 nodes" {
+		t.Fatalf("group: %q, title %q, up %q", names(group), group.Title, *group.Up)
+	}
+	if node := at("node:node77"); *node.Up != zone.Boxes[1].Focus {
+		t.Errorf("from a node up to %q", *node.Up)
+	}
+	if node := at("node:node777"); *node.Up != top.Boxes[1].Focus {
+		t.Errorf("from a node without a zone up to %q", *node.Up)
+	}
+}
+
+// Of nodes without links between them in the picture a summary is enough, which draws the same.
+func TestMapSummary(t *testing.T) {
+	all := mesh(100, 2)
+	zones := map[string]string{"node3": "a", "node1": "a"}
+	var names []string
+	for n := range all {
+		names = append(names, n)
+	}
+	for focus, want := range map[string][]string{"": nil, "zone:a": {"node1", "node3"}, "zone:b": nil} {
+		if got := view.Linked(names, zones, focus); !slices.Equal(got, want) {
+			t.Errorf("focus %q: links between %q, want %q", focus, got, want)
+		}
+	}
+	if got := view.Linked([]string{"node1", "node2"}, nil, ""); !slices.Equal(got, []string{"node1", "node2"}) {
+		t.Errorf("links between %q of two nodes", got)
+	}
+	in := view.MapInput{Nodes: all, Zones: zones, Columns: 3}
+	want := view.NewMap(in)
+	in.Nodes = map[string]explain.Node{}
+	for name, n := range all {
+		in.Nodes[name] = n.Summary()
+	}
+	a, _ := json.Marshal(want)
+	b, _ := json.Marshal(view.NewMap(in))
+	if string(a) != string(b) {
+		t.Error("the map by summaries is not that by all facts")
+	}
+	if got := want.Nodes[3].Paths; !slices.Equal(got, []string{"tunnel vxlan.weft to 3 nodes"}) {
+		t.Errorf("paths %q", got)
+	}
+	in.Nodes = map[string]explain.Node{"node1": all["node1"].Summary(), "node9": all["node9"].Summary()}
+	if m := view.NewMap(in); len(m.Gaps) > 0 {
+		t.Errorf("a summary has no peers by name, and leaves no path missing: %+v", m.Gaps)
+	}
+}
+
+// What cannot be listed is counted, and nodes with a finding are the first.
+func TestHealthOfManyNodes(t *testing.T) {
+	var all []nodestatus.Status
+	for i := range 500 {
+		s := nodestatus.Status{Node: fmt.Sprintf("node%d", i+1)}
+		if i >= 100 {
+			s.Findings = []nodestatus.Finding{{Level: nodestatus.Warn, Check: "ipam", Message: fmt.Sprintf("finding %d", i)}}
+		}
+		if i == 400 {
+			s.Findings[0].Level = nodestatus.Bad
+		}
+		all = append(all, s)
+	}
+	h := view.NewHealth(nodestatus.Merge(all, nil, nodestatus.Shared{}))
+	if len(h.Findings) != 300 || h.MoreFindings != 100 || h.Bad != 1 || h.Warnings != 399 {
+		t.Errorf("%d findings, %d more, %d bad, %d warnings", len(h.Findings), h.MoreFindings, h.Bad, h.Warnings)
+	}
+	if h.ByNode[0].Node != "node401" || h.ByNode[1].Node != "node101" || h.ByNode[400].Node != "node1" {
+		t.Errorf("nodes in the order %s, %s … %s", h.ByNode[0].Node, h.ByNode[1].Node, h.ByNode[400].Node)
 	}
 }
 

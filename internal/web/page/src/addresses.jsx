@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { useView } from "./server.js";
-import { Badge, Empty, Head, Lines, Search, Table } from "./parts.jsx";
+import { Empty, Findings, Head, Lines, Search, Table } from "./parts.jsx";
 
 function Share({ row, known }) {
   if (!known) return <span class="quiet">not known</span>;
@@ -18,6 +18,7 @@ export function Addresses() {
   const [find, setFind] = useState("");
   const of = useView("addresses", { find });
   const d = of.data;
+  const has = (b) => [b.name, b.node, b.pool].some((s) => s && s.toLowerCase().includes(find.trim().toLowerCase()));
   return (
     <>
       <Head title="Addresses" of={of} />
@@ -25,11 +26,7 @@ export function Addresses() {
         <>
           <section>
             <h2>Findings</h2>
-            {d.findings.length === 0 ? <Empty>No leaked or conflicting addresses in the datastore.</Empty> : (
-              <ul class="findings">{d.findings.map((f) => (
-                <li key={f.where + f.what} class={f.level}><Badge state={f.level} /><div><p><b>{f.where}</b> {f.what}</p><p class="hint">{f.hint}</p></div></li>
-              ))}</ul>
-            )}
+            {d.findings.length === 0 ? <Empty>No leaked or conflicting addresses in the datastore.</Empty> : <Findings of={d.findings} more={d.moreFindings} />}
           </section>
           <section>
             <h2>Pools</h2>
@@ -39,10 +36,11 @@ export function Addresses() {
               ]} />
             )}
           </section>
+          <div class="bar"><Search label="Find an address, a pod or a node" value={find} onInput={setFind} /></div>
           <section>
             <h2>Blocks of nodes</h2>
             {d.blocks.length === 0 ? <Empty>No node has a block yet: it claims one with its first pod.</Empty> : (
-              <Table label="Blocks of nodes" id={(b) => b.name} rows={d.blocks.slice(0, 300)} columns={[
+              <Table label="Blocks of nodes" id={(b) => b.name} rows={d.blocks.filter(has)} columns={[
                 ["Block", (b) => b.name, "mono"], ["Node", (b) => b.node], ["Pool", (b) => b.pool || "–"], ["In use", (b) => <Share row={b} known={d.known} />],
                 ["Free", (b) => d.known ? b.free : "–", "num"], ["Notes", (b) => <Lines of={b.notes} />],
               ]} />
@@ -50,7 +48,6 @@ export function Addresses() {
           </section>
           <section>
             <h2>Addresses in use</h2>
-            <div class="bar"><Search label="Find an address, a pod or a node" value={find} onInput={setFind} /></div>
             {d.users.length === 0 ? <Empty>{find ? "Nothing has that." : "No pod reports an address."}</Empty> : (
               <Table label="Addresses in use" id={(u) => u.addr + u.user} rows={d.users} columns={[
                 ["Address", (u) => u.addr, "mono"], ["Used by", (u) => u.user || "–"], ["Kind", (u) => u.kind], ["Node", (u) => u.node || "–"], ["Block", (u) => u.block || "–", "mono"],

@@ -35,7 +35,7 @@ export function Flows({ query }) {
           <section>
             <h2>Last {d.seconds} seconds, by ends</h2>
             {d.pairs.length === 0 ? <Empty>No connection began{Object.values(filter).some(Boolean) ? " that the filter selects" : ""}, and no packet was denied.</Empty> : (
-              <Table label="Sums by ends" id={(p) => [p.from, p.to, p.port, p.protocol, p.verdict].join()} rows={d.pairs.slice(0, 15)} columns={[
+              <Table label="Sums by ends" id={(p) => [p.from, p.to, p.port, p.protocol, p.verdict].join()} rows={d.pairs} columns={[
                 ["From", (p) => p.from], ["To", (p) => p.to], ["Port", (p) => (p.port ? p.port + "/" : "") + p.protocol],
                 ["Verdict", (p) => <Badge state={p.verdict} />], ["Flows", (p) => p.flows, "num"],
                 ["Connections", (p) => <a href={why({ ...p, fromName: p.from, toName: p.to })} aria-label={"Why, " + p.from + " to " + p.to}>Why</a>],

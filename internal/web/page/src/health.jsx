@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 
+import { useState } from "preact/hooks";
 import { useView } from "./server.js";
 import { href } from "./route.js";
-import { Badge, Empty, Head, Table } from "./parts.jsx";
+import { Badge, Empty, Findings, Head, Search, Table } from "./parts.jsx";
 
 export function Health() {
   const of = useView("health");
+  const [find, setFind] = useState("");
   const d = of.data;
-  const bad = d ? d.findings.filter((f) => f.level === "bad").length : 0;
-  const warn = d ? d.findings.filter((f) => f.level === "warn").length : 0;
+  const bad = d ? d.bad : 0, warn = d ? d.warnings : 0;
   return (
     <>
       <Head title="Health" of={of} />
@@ -22,14 +23,7 @@ export function Health() {
           <section>
             <h2>Findings</h2>
             {d.findings.length === 0 && <Empty>No findings. Agents compare their attachments, routes, rules and addresses with the kernel each time.</Empty>}
-            <ul class="findings">
-              {d.findings.map((f) => (
-                <li key={f.where + f.what} class={f.level}>
-                  <Badge state={f.level} text={f.level === "skip" ? "not checked" : f.level} />
-                  <div><p><b>{f.where}</b> {f.what}</p>{f.hint && <p class="hint">{f.hint}</p>}</div>
-                </li>
-              ))}
-            </ul>
+            <Findings of={d.findings} more={d.moreFindings} />
           </section>
           <section>
             <h2>Sums</h2>
@@ -37,7 +31,8 @@ export function Health() {
           </section>
           <section>
             <h2>Nodes</h2>
-            <Table label="Nodes" id={(n) => n.node} rows={d.byNode.slice(0, 400)} columns={[
+            {d.byNode.length > 15 && <div class="bar"><Search label="Find a node" value={find} onInput={setFind} /></div>}
+            <Table label="Nodes" id={(n) => n.node} rows={d.byNode.filter((n) => n.node.toLowerCase().includes(find.trim().toLowerCase()))} columns={[
               ["Node", (n) => <a href={href("map", { focus: "node:" + n.node })}>{n.node}</a>],
               ["State", (n) => <Badge state={n.state} />],
               ["Pods with network", (n) => n.attachments, "num"],

@@ -157,6 +157,7 @@ export function Map({ query }) {
               ["Paths to other nodes", (n) => n.state === "silent" ? "not known" : n.paths.length ? <Lines of={n.paths} /> : "none"],
             ]} />
           </section>
+          {d.moreNodes ? <p class="note">{d.moreNodes} more: they are in the picture, and in <a href={href("health")}>Health</a>.</p> : null}
           <section>
             <h2>Pods and VMs</h2>
             {d.pods.length === 0 ? <Empty>{find ? "Nothing is called that." : "No pod has a network of weft's here."}</Empty> : (

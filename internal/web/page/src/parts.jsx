@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+import { useState } from "preact/hooks";
+
 const paths = {
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
   map: "M12 5v5M12 10H6v4M12 10h6v4M9.5 2.5h5v4h-5zM3.5 14h5v5h-5zM15.5 14h5v5h-5z",
@@ -64,14 +66,26 @@ export function Problem({ error, hint, more }) {
 
 export function Empty({ children }) { return <p class="empty">{children}</p>; }
 
-// Table scrolls in itself on narrow screens. columns are [title, render, class].
+// useFirst returns the first rows, and a button that shows more: a browser is slow with thousands of elements.
+export function useFirst(rows, page = 15) {
+  const [most, set] = useState(page);
+  const more = rows.length - most;
+  const button = more > 0
+    ? <p class="more"><button type="button" onClick={() => set(most + page)}>Show {Math.min(page, more)} more</button> <span class="quiet">{most} of {rows.length} shown</span></p>
+    : null;
+  return [rows.slice(0, most), button];
+}
+
+// Table scrolls in itself on narrow screens, and shows the first rows. columns are [title, render, class].
 export function Table({ label, columns, rows, id }) {
+  const [first, more] = useFirst(rows);
   return (
+    <>
     <div class="scroll" tabIndex={0} role="region" aria-label={label}>
       <table>
         <thead><tr>{columns.map(([t, , c]) => <th scope="col" class={c} key={t}>{t}</th>)}</tr></thead>
         <tbody>
-          {rows.map((r, i) => (
+          {first.map((r, i) => (
             <tr key={id ? id(r) : i}>
               {columns.map(([t, show, c], j) => j === 0 ? <th scope="row" class={c} key={t}>{show(r)}</th> : <td class={c} key={t}>{show(r)}</td>)}
             </tr>
@@ -79,6 +93,27 @@ export function Table({ label, columns, rows, id }) {
         </tbody>
       </table>
     </div>
+    {more}
+    </>
+  );
+}
+
+// Findings lists what is wrong, the worst first. f is level, where, what and hint.
+export function Findings({ of, more: others }) {
+  const [first, more] = useFirst(of);
+  return (
+    <>
+      <ul class="findings">
+        {first.map((f) => (
+          <li key={f.where + f.what} class={f.level}>
+            <Badge state={f.level} text={f.level === "skip" ? "not checked" : f.level} />
+            <div><p><b>{f.where}</b> {f.what}</p>{f.hint && <p class="hint">{f.hint}</p>}</div>
+          </li>
+        ))}
+      </ul>
+      {more}
+      {others ? <p class="note">{others} more are not listed here: the command in their hint lists all.</p> : null}
+    </>
   );
 }
 

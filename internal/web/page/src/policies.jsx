@@ -28,7 +28,7 @@ export function Policies() {
           {d.notEnforced.map((n) => <p class="note" key={n.name}><Badge state="warn" text="not known" /> <b>{n.name}</b> {n.text}</p>)}
           <div class="bar"><Search label="Find a policy or a pod" value={find} onInput={setFind} /></div>
           {d.policies.length === 0 ? <Empty>There are no policies: every pod can connect to every other. They appear here as soon as they are applied.</Empty> : (
-            <Table label="Policies" id={(p) => p.kind + p.name} rows={d.policies.filter(has).slice(0, 300)} columns={[
+            <Table label="Policies" id={(p) => p.kind + p.name} rows={d.policies.filter(has)} columns={[
               ["Policy", (p) => <>{p.name}<div class="quiet">{p.kind}{p.tier && ", " + p.tier}</div></>],
               ["State", (p) => p.faults.length === 0 ? <Badge state="ok" text="in force" /> : <><Badge state="warn" text="fault" /><Lines of={p.faults} /></>],
               ["Selects", (p) => <>{p.pods} of {d.pods} pods<div class="quiet">{p.selector}</div>{p.selects.length > 0 && <details><summary>Names<span class="hidden"> of the pods of {p.name}</span></summary><Lines of={p.selects} />{p.pods > p.selects.length && <div>and {p.pods - p.selects.length} more</div>}</details>}</>],

@@ -18,7 +18,7 @@ export function VMs() {
           <section>
             <h2>Running</h2>
             {d.vms.length === 0 ? <Empty>No pod has a VM: none of the interfaces on the nodes that answered has a tap.</Empty> : (
-              <Table label="VMs" id={(v) => v.node + v.pod} rows={d.vms.slice(0, 300)} columns={[
+              <Table label="VMs" id={(v) => v.node + v.pod} rows={d.vms} columns={[
                 ["VM", (v) => v.vm || v.pod],
                 ["State", (v) => v.state ? <Badge state={v.state} text={states[v.state]} /> : <span class="quiet">its addresses end with the pod</span>],
                 ["Node", (v) => <a href={href("map", { focus: "node:" + v.node })}>{v.node}</a>],

@@ -72,7 +72,13 @@ function TraceReport({ t }) {
 }
 
 export function Why({ query }) {
-  const ends = useView("ends");
+  const [typed, setTyped] = useState("");
+  const [find, setFind] = useState("");
+  useEffect(() => {
+    const timer = setTimeout(() => setFind(typed), 300); // not with each letter
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const ends = useView("ends", { find });
   const [form, setForm] = useState({ from: "", to: "", port: "", protocol: "tcp", network: "", ...query });
   const [busy, setBusy] = useState("");
   const [why, setWhy] = useState(null);
@@ -97,7 +103,7 @@ export function Why({ query }) {
   };
   const field = (name, label, more = {}) => (
     <label class={"field " + name}><span>{label}</span><input name={name} value={form[name]} autocomplete="off" spellcheck={false}
-      onInput={(e) => setForm({ ...form, [name]: e.currentTarget.value })} {...more} /></label>
+      onInput={(e) => { setForm({ ...form, [name]: e.currentTarget.value }); if (more.list) setTyped(e.currentTarget.value); }} {...more} /></label>
   );
   return (
     <>
