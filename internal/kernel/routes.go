@@ -24,6 +24,8 @@ type routes struct {
 	reader *reader.Reader
 	sock   *rtnl.Socket
 	found  map[routePlace][]link.FoundRoute
+	// sharing are the wanted routes by place if some are to be absent, and nil otherwise: see share.
+	sharing map[routePlace][]state.Route
 }
 
 // routePlace is what identifies a route to the kernel; several can share it.
@@ -38,7 +40,7 @@ func placeOf(f link.FoundRoute) routePlace { return routePlace{f.Dst, f.Metric, 
 // read reads the routes of each link, family and table that the space names; the whole table, when a route names no
 // link.
 func (t *routes) read(ctx context.Context) error {
-	t.found = map[routePlace][]link.FoundRoute{}
+	t.found, t.sharing = map[routePlace][]link.FoundRoute{}, nil
 	type question struct {
 		family uint8
 		index  int
@@ -165,9 +167,25 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 	return found, want.Absent
 }
 
+// share returns the wanted routes in the place of a normal one, if some of the plan are to be absent. Of thousands of
+// routes usually none is.
+func (t *routes) share(n state.Route) []state.Route {
+	if t.sharing == nil {
+		t.sharing = map[routePlace][]state.Route{}
+		if slices.ContainsFunc(t.want, func(r state.Route) bool { return r.Absent }) {
+			for _, r := range t.want {
+				o := link.Normal(r)
+				at := routePlace{o.Dst, o.Metric, o.Table}
+				t.sharing[at] = append(t.sharing[at], r)
+			}
+		}
+	}
+	return t.sharing[routePlace{n.Dst, n.Metric, n.Table}]
+}
+
 // wanted reports whether the same plan asks for a route. It may want one route to be absent, and an equal one to exist.
 func (t *routes) wanted(have link.FoundRoute) bool {
-	return slices.ContainsFunc(t.want, func(o state.Route) bool {
+	return slices.ContainsFunc(t.share(have.Route), func(o state.Route) bool {
 		n := link.Normal(o)
 		return !o.Absent && o.Link != "" && t.links.index(o.Link) == have.Index &&
 			n.Dst == have.Dst && n.Metric == have.Metric && n.Table == have.Table && routeEqual(n, have)
@@ -247,10 +265,8 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 // when that is not ours.
 func (t *routes) conflicting(want state.Route, found *link.FoundRoute) ([]*link.FoundRoute, error) {
 	var all []*link.FoundRoute
-	n := link.Normal(want)
-	for _, absent := range t.want {
-		o := link.Normal(absent)
-		if !absent.Absent || absent.Link != want.Link || o.Dst != n.Dst || o.Metric != n.Metric || o.Table != n.Table {
+	for _, absent := range t.share(link.Normal(want)) {
+		if !absent.Absent || absent.Link != want.Link {
 			continue
 		}
 		if found, equal := t.has(absent); !equal && !slices.Contains(all, found) {
