@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // fuzzFrames is the number of random frames of a guest.
@@ -52,14 +53,14 @@ func (w *world) fuzz(p *pod, g guest, peer *pod, r *rand.Rand) {
 	t := w.t
 	s := w.stage(p, g, peer)
 	var known [][]byte
-	for _, a := range s.attacks() {
-		known = append(known, a.frame)
+	for _, a := range s.Attacks() {
+		known = append(known, a.Frame)
 	}
 	every := []byte{255, 255, 255, 255, 255, 255}
-	known = append(known, ether(every, s.mac, typeARP, arp(s.mac, s.own[0], every, s.own[0])))
-	for i := range s.own {
-		src, dst := netip.AddrPortFrom(s.own[i], 4000), netip.AddrPortFrom(s.peer[i], 4000)
-		frame := ether(s.to, s.mac, kindOf(s.own[i]), ip(s.own[i], s.peer[i], protoUDP, udp(src, dst, []byte("honest"))))
+	known = append(known, forge.Ether(every, s.MAC, forge.TypeARP, forge.ARP(s.MAC, s.Own[0], every, s.Own[0])))
+	for i := range s.Own {
+		src, dst := netip.AddrPortFrom(s.Own[i], 4000), netip.AddrPortFrom(s.Peer[i], 4000)
+		frame := forge.Ether(s.To, s.MAC, forge.KindOf(s.Own[i]), forge.IP(s.Own[i], s.Peer[i], forge.ProtoUDP, forge.UDP(src, dst, []byte("honest"))))
 		known = append(known, slices.Repeat([][]byte{frame}, 10)...)
 	}
 	attacker := openRaw(t, g.NS, "eth0")
@@ -67,13 +68,10 @@ func (w *world) fuzz(p *pod, g guest, peer *pod, r *rand.Rand) {
 	for range fuzzFrames {
 		attacker.send(mutate(slices.Clone(known[r.IntN(len(known))]), r))
 	}
-	honest := func() {
-		from, to := netip.AddrPortFrom(s.own[0], 4001), netip.AddrPortFrom(s.peer[0], 4001)
-		attacker.send(ether(s.to, s.mac, typeIPv4, ip(from.Addr(), to.Addr(), protoUDP, udp(from, to, []byte(fence)))))
-	}
+	honest := func() { attacker.send(s.Honest(0)) }
 	honest()
 	macs, count := w.known(peer), 0
-	victim.each(fence, honest, func(frame []byte) {
+	victim.each(forge.Fence, honest, func(frame []byte) {
 		if !macs[string(frame[6:12])] {
 			count++
 			if why := spoofed(frame, p); why != "" && (!w.links()[string(frame[6:12])] || !isListenerReport(frame)) {
@@ -151,19 +149,19 @@ func spoofed(frame []byte, p *pod) string {
 		return "another MAC"
 	}
 	body := frame[14:]
-	if routed && binary.BigEndian.Uint16(frame[12:]) == typeARP {
+	if routed && binary.BigEndian.Uint16(frame[12:]) == forge.TypeARP {
 		return "" // from the node
 	}
 	switch kind := binary.BigEndian.Uint16(frame[12:]); {
-	case kind == typeIPv4 && len(body) >= 20:
+	case kind == forge.TypeIPv4 && len(body) >= 20:
 		if a, _ := netip.AddrFromSlice(body[12:16]); !own(a) {
 			return "another address"
 		}
-	case kind == typeIPv6 && len(body) >= 40:
+	case kind == forge.TypeIPv6 && len(body) >= 40:
 		if a, _ := netip.AddrFromSlice(body[8:24]); !own(a) {
 			return "another address"
 		}
-	case kind == typeARP && len(body) >= 28:
+	case kind == forge.TypeARP && len(body) >= 28:
 		if a, _ := netip.AddrFromSlice(body[14:18]); !own(a) || string(body[8:14]) != string(src) {
 			return "ARP for another address"
 		}

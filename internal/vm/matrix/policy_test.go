@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/nettest/forge"
 	"github.com/weft-net/weft/internal/node/policy"
 )
 
@@ -180,36 +181,36 @@ func (w *world) checkPolicy(p *pod, g guest, friend, other *pod) {
 func (w *world) checkEvasion(p *pod, g guest, friend *pod) {
 	t := w.t
 	s := w.stage(p, g, friend)
-	var frames []attack
-	for i := range s.own {
-		src, dst := netip.AddrPortFrom(s.own[i], 4000), netip.AddrPortFrom(s.peer[i], 4000)
+	var frames []forge.Attack
+	for i := range s.Own {
+		src, dst := netip.AddrPortFrom(s.Own[i], 4000), netip.AddrPortFrom(s.Peer[i], 4000)
 		add := func(name string, make func(word []byte) []byte) {
-			word := fmt.Appendf(nil, evil+"0123456789abcdef", len(frames))
-			frames = append(frames, attack{name, make(word)})
+			word := fmt.Appendf(nil, "EVIL-%02d-", len(frames))
+			frames = append(frames, forge.Attack{Name: name, Frame: make(append(slices.Clip(word), "0123456789abcdef"...)), Word: word})
 		}
-		frame := func(body []byte) []byte { return ether(s.to, s.mac, kindOf(src.Addr()), body) }
-		whole := func(word []byte) []byte { return udp(src, dst, word) }
-		add("as it is", func(word []byte) []byte { return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word))) })
+		frame := func(body []byte) []byte { return forge.Ether(s.To, s.MAC, forge.KindOf(src.Addr()), body) }
+		whole := func(word []byte) []byte { return forge.UDP(src, dst, word) }
+		add("as it is", func(word []byte) []byte { return frame(forge.IP(src.Addr(), dst.Addr(), forge.ProtoUDP, whole(word))) })
 		add("with a tag of priority", func(word []byte) []byte {
-			return tagged(frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word))), typeVLAN, 0)
+			return forge.Tagged(frame(forge.IP(src.Addr(), dst.Addr(), forge.ProtoUDP, whole(word))), forge.TypeVLAN, 0)
 		})
 		if i == 0 {
 			add("the first fragment", func(word []byte) []byte {
-				return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[:24], 0x2000))
+				return frame(forge.IP(src.Addr(), dst.Addr(), forge.ProtoUDP, whole(word)[:24], 0x2000))
 			})
 			add("the second fragment", func(word []byte) []byte {
-				return frame(ip(src.Addr(), dst.Addr(), protoUDP, whole(word)[24:], 3))
+				return frame(forge.IP(src.Addr(), dst.Addr(), forge.ProtoUDP, whole(word)[24:], 3))
 			})
 			continue
 		}
 		add("behind an option", func(word []byte) []byte {
 			return frame(
-				ip(src.Addr(), dst.Addr(), protoDest, slices.Concat([]byte{protoUDP, 0, 1, 4, 0, 0, 0, 0}, whole(word))),
+				forge.IP(src.Addr(), dst.Addr(), forge.ProtoDest, slices.Concat([]byte{forge.ProtoUDP, 0, 1, 4, 0, 0, 0, 0}, whole(word))),
 			)
 		})
 		add("in one fragment", func(word []byte) []byte {
 			return frame(
-				ip(src.Addr(), dst.Addr(), protoFragment, slices.Concat([]byte{protoUDP, 0, 0, 0, 0, 0, 0, 7}, whole(word))),
+				forge.IP(src.Addr(), dst.Addr(), forge.ProtoFragment, slices.Concat([]byte{forge.ProtoUDP, 0, 0, 0, 0, 0, 0, 7}, whole(word))),
 			)
 		})
 	}
