@@ -48,8 +48,8 @@ type Origin struct {
 	// RuntimeConf is the CNI configuration that the runtime passed: further networks are attached later with it. Only the
 	// first network has it.
 	RuntimeConf json.RawMessage `json:"call,omitempty"`
-	// SinglePlugin: the runtime executed the network's plugin directly, in a configuration list with other plugins: weft
-	// does not manage the pod's further networks or its network status.
+	// SinglePlugin: the runtime executed the network's plugin directly, in a configuration list with other plugins, or
+	// Multus executed weft for it: weft does not manage the pod's further networks or its network status.
 	SinglePlugin bool `json:"alone,omitempty"`
 	// Annotations are those of the pod, and of its namespace, that the network's plugins read.
 	Annotations [][2]string `json:"annotations,omitempty"`

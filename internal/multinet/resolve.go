@@ -38,6 +38,8 @@ type Plan struct {
 	Attachments []Attachment
 	// Warnings are about annotations that are valid and probably not intended.
 	Warnings []string
+	// ByMultus: Multus itself executes weft for the pod's first network, and manages the others and the network status.
+	ByMultus bool
 }
 
 // resolving is the resolution of one call.
@@ -49,6 +51,7 @@ type resolving struct {
 	devices  map[string][]string // those without an attachment
 	used     []string            // devices that attachments have already
 	warnings []string
+	byMultus bool
 }
 
 // Resolve resolves the networks of an ADD.
@@ -60,7 +63,7 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	if err := s.waitReady(ctx); err != nil {
 		return Plan{}, err
 	}
-	w := &resolving{r: r, call: call, s: s}
+	w := &resolving{r: r, call: call, s: s, byMultus: byMultus(call.Request, s)}
 	if w.pod, err = w.find(ctx); err != nil {
 		return Plan{}, err
 	}
@@ -72,7 +75,7 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	if err == nil {
 		err = w.addPodSettings(ctx, all)
 	}
-	return Plan{Pod: w.pod, Attachments: all, Warnings: w.warnings}, err
+	return Plan{Pod: w.pod, Attachments: all, Warnings: w.warnings, ByMultus: w.byMultus}, err
 }
 
 // attachments prepares the networks for their plugins.
@@ -129,7 +132,7 @@ func (w *resolving) origin(i int, src source, a Attachment) (*model.Origin, erro
 	}
 	o := &model.Origin{
 		Pod: ref(*w.pod), Network: a.Label, Primary: i == 0, Device: src.id(),
-		NoVersion: src.selection != nil && src.noVersion(),
+		NoVersion: src.selection != nil && src.noVersion(), SinglePlugin: w.byMultus,
 	}
 	if o.Device != "" {
 		o.DeviceFile = w.s.seen(deviceFile(src.label, a.Request))
@@ -158,7 +161,7 @@ func ref(p model.Pod) model.PodRef {
 // sources returns the networks in order: the node's, then those that the pod requests.
 func (w *resolving) sources(ctx context.Context) ([]source, error) {
 	all, err := w.defaultNetworks(ctx)
-	if err != nil || w.pod == nil {
+	if err != nil || w.pod == nil || w.byMultus {
 		return all, err
 	}
 	if text := w.pod.Annotations[DefaultKey]; text != "" {

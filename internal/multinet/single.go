@@ -4,6 +4,7 @@ package multinet
 
 import (
 	"context"
+	"slices"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
@@ -62,4 +63,11 @@ func (r *Resolver) pod(ctx context.Context, call cni.Call, a *Attachment) error 
 	err = w.addPodSettings(ctx, all)
 	*a = all[0]
 	return err
+}
+
+// byMultus reports whether Multus itself executes weft-cni for its clusterNetwork. Multus passes no annotations, and an
+// argument of its own before the runtime's: containerd and CRI-O say IgnoreUnknown=1 (multus-cni v4.3.0,
+// pkg/types/conf.go, createRuntimeConf).
+func byMultus(r model.Request, s Settings) bool {
+	return s.RuntimeConfig[annotationsCap] == nil && slices.Contains(r.Args, [2]string{"IgnoreUnknown", "true"})
 }

@@ -115,7 +115,9 @@ func (n *statusReporter) added(plan multinet.Plan, results []model.Result) {
 			n.queue(report{pod: pod, event: e})
 		}
 	}
-	n.status(pod, all)
+	if !plan.ByMultus {
+		n.status(pod, all)
+	}
 }
 
 func (n *statusReporter) status(pod model.PodRef, all []multinet.Got) {

@@ -145,7 +145,7 @@ func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 		vs.reporter.failed(plan, err)
 		return nil, err
 	}
-	if plan.Pod != nil && vs.cfg.Pods != nil {
+	if plan.Pod != nil && vs.cfg.Pods != nil && !plan.ByMultus {
 		vs.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
 	}
 	vs.reporter.added(plan, results)
