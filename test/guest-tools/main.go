@@ -7,6 +7,7 @@
 //	guest-tools tcp ADDR:PORT INTERVAL            sends a numbered line at each interval and waits for its echo; prints the error at the end
 //	guest-tools echo PORT                         echoes, TCP and UDP
 //	guest-tools talk PORT INTERVAL                sends a numbered line at each interval on each connection
+//	guest-tools frames LINK BASE64…               sends frames as they are
 //	guest-tools answer PORT NAME                  responds with its name to weft lab reach, and serves as talk for weft lab migrate
 //	guest-tools try TIMEOUT PROTO,ADDR:PORT,NAME… connects to them as weft lab reach does, and prints the results
 package main
@@ -54,6 +55,9 @@ func run(args []string) error {
 		}
 		return serveLines(args[1], every)
 	}
+	if len(args) > 2 && args[0] == "frames" {
+		return sendFrames(args[1], args[2:])
+	}
 	if len(args) == 3 && args[0] == "answer" {
 		return answer(args[1], args[2])
 	}
@@ -65,7 +69,7 @@ func run(args []string) error {
 		return try(timeout, args[2:])
 	}
 	return errors.New(
-		"dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, talk PORT INTERVAL, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…",
+		"dhcp6 LINK SCRIPT, udp ADDR:PORT INTERVAL, tcp ADDR:PORT INTERVAL, echo PORT, talk PORT INTERVAL, frames LINK BASE64…, answer PORT NAME or try TIMEOUT PROTO,ADDR:PORT,NAME…",
 	)
 }
 

@@ -71,18 +71,7 @@ func (all callers) await(ctx context.Context, t *testing.T, when string) {
 }
 
 // migrations returns how many migrations a test makes: more of them for a median.
-func migrations(t *testing.T) int {
-	t.Helper()
-	text := os.Getenv("WEFT_KUBEVIRT_MIGRATIONS")
-	if text == "" {
-		return 2
-	}
-	n, err := strconv.Atoi(text)
-	if err != nil {
-		t.Fatalf("WEFT_KUBEVIRT_MIGRATIONS: %v", err)
-	}
-	return n
-}
+func migrations(t *testing.T) int { return fromEnv(t, "WEFT_KUBEVIRT_MIGRATIONS", 2) }
 
 // testMigration: KubeVirt migrates the VM, while a pod on a third node has two connections of each family to it, and the
 // guest sends it a packet each 5 ms. No connection ends and no line is lost.

@@ -37,18 +37,8 @@ const (
 
 // TestKubeVirt: KubeVirt, installed by its operator, runs VMs on weft. docs/tasks/kubevirt.md has the same steps.
 func TestKubeVirt(t *testing.T) {
-	dir := os.Getenv("WEFT_KUBEVIRT_DIR")
-	if dir == "" {
-		nettest.SkipMissing(t, "needs KubeVirt, built from its source: make e2e-kubevirt")
-	}
-	weft, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
-	if err != nil {
-		t.Fatal(err)
-	}
-	c := kubeVirtCluster{virtctl: filepath.Join(dir, "bin/virtctl"), weft: weft}
-	if name := os.Getenv("WEFT_E2E_CLUSTER"); name != "" { // of an earlier run that was killed
-		c.Cluster = Cluster{name: name, cni: "weft"}
-	} else {
+	c := kubeVirt(t)
+	if c.name == "" {
 		c.Cluster = newCluster(t, "e2ekv", "--nodes", "3", "--cni", "weft", "--dual-stack")
 		c.configure(t, strings.ReplaceAll(dualPools, "vxlan", backend()))
 		c.allocatesFromPools(t)
@@ -60,10 +50,29 @@ func TestKubeVirt(t *testing.T) {
 	} {
 		t.Run(b.binding, func(t *testing.T) { c.testVM(t, b.binding, b.yaml) })
 	}
+	t.Run("leases", c.testLeaseTimes)
 	t.Run("networks", c.testVMNetworks)
 	t.Run("plug", c.testPlug)
 	t.Run("refused", c.testRefusedVMs)
 	t.Run("connectivity-test", c.testConnectivityTest)
+}
+
+// kubeVirt returns the cluster that WEFT_E2E_CLUSTER names, or one without a name, or skips the test if KubeVirt is not built.
+func kubeVirt(t *testing.T) kubeVirtCluster {
+	t.Helper()
+	dir := os.Getenv("WEFT_KUBEVIRT_DIR")
+	if dir == "" {
+		nettest.SkipMissing(t, "needs KubeVirt, built from its source: make e2e-kubevirt")
+	}
+	weft, err := filepath.Abs("../../../bin/image/" + runtime.GOARCH + "/weft")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := kubeVirtCluster{virtctl: filepath.Join(dir, "bin/virtctl"), weft: weft}
+	if name := os.Getenv("WEFT_E2E_CLUSTER"); name != "" { // of an earlier run that was killed, or kept by WEFT_E2E_KEEP
+		c.Cluster = Cluster{name: name, cni: "weft"}
+	}
+	return c
 }
 
 // backend is how the nodes' pods reach each other: "none" are routes between the nodes, as with flannel's host-gw.
@@ -273,6 +282,7 @@ func (c kubeVirtCluster) testVM(t *testing.T, binding, yaml string) {
 	})
 	t.Run("service", func(t *testing.T) { c.testVMService(t, ns, pods) })
 	t.Run("policy", func(t *testing.T) { c.testVMPolicy(t, ns, pods, addrs) })
+	t.Run("hostile", func(t *testing.T) { c.testHostileGuest(t, ns, binding, addrs) })
 	t.Run("migration", func(t *testing.T) { c.testMigration(t, ns, binding, addrs) })
 	if binding == "weft-direct" {
 		t.Run("failed migrations", func(t *testing.T) { c.testFailedMigrations(t, ns, pods, addrs) })
@@ -288,6 +298,7 @@ func (c kubeVirtCluster) testVM(t *testing.T, binding, yaml string) {
 			c.testKilledSource(t, ns, binding, own, addrs)
 			reach(t)
 		})
+		t.Run("node killed", func(t *testing.T) { c.testKilledNode(t, ns, binding, own, addrs) })
 	}
 }
 

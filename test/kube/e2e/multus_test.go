@@ -85,6 +85,10 @@ func newCluster(t *testing.T, name string, args ...string) Cluster {
 			_ = os.WriteFile(file, []byte(logs), 0o600)
 			t.Log("the cluster's logs are in", file)
 		}
+		if os.Getenv("WEFT_E2E_KEEP") != "" {
+			t.Logf("the cluster continues: WEFT_E2E_CLUSTER=%[1]s uses it, test/kube/cluster down --name %[1]s removes it", name)
+			return
+		}
 		down()
 	})
 	return c
