@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -57,22 +58,50 @@ type Event struct {
 // Listener receives events.
 type Listener struct{ sockets map[Kind]*netlink.Listener }
 
+// inOrder is how long an End waits for earlier New events. Under a flood of these it does not: the ends would be lost.
+const inOrder = 500 * time.Millisecond
+
 // Listen calls f for each event in ns (nil: the process's own namespace), until ctx ends or the Listener is closed. f is
-// called from one goroutine for each kind.
+// called from one goroutine for each kind. The End of a connection comes after its New, unless New events come in faster
+// than f returns.
 func Listen(ctx context.Context, ns *netns.NS, f func(Event)) (*Listener, error) {
 	l := &Listener{sockets: map[Kind]*netlink.Listener{}}
-	// A socket for each kind: the kernel counts what each has lost.
-	for kind, group := range map[Kind]int{New: groupNew, End: groupDestroy} {
+	listen := func(kind Kind, group int, f func(Event)) (err error) {
 		one, err := netlink.Listen(ctx, ns, netlink.Subscription{
 			Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(group), Size: eventSize, Buffer: bufferSize,
 		}, func(_ *netlink.Listener, d netlink.Datagram) { each(d.Data, f) })
 		if err != nil {
 			l.Close()
-			return nil, fmt.Errorf("conntrack events: %w", err)
+			return fmt.Errorf("conntrack events: %w", err)
 		}
 		l.sockets[kind] = one
+		return nil
+	}
+	// A socket for each kind: the kernel counts what each has lost.
+	if err := listen(New, groupNew, f); err != nil {
+		return nil, err
+	}
+	order := order{before: l.sockets[New]}
+	if err := listen(End, groupDestroy, func(e Event) { order.wait(); f(e) }); err != nil {
+		return nil, err
 	}
 	return l, nil
+}
+
+// order delays events until those of another socket, of things that the kernel did before, have been received.
+type order struct {
+	before *netlink.Listener
+	late   bool // it did not become idle in time, and was not idle since
+}
+
+// wait waits until no event of the other socket is left.
+func (o *order) wait() {
+	for began := time.Now(); !o.before.Idle(); time.Sleep(time.Millisecond) {
+		if o.late = o.late || time.Since(began) > inOrder; o.late {
+			return
+		}
+	}
+	o.late = false
 }
 
 // Close stops it. When it returns, f is not called any more.

@@ -102,6 +102,34 @@ func TestEvents(t *testing.T) {
 	}
 }
 
+// The end of a connection is not reported before its beginning, also if the reader is busy with that.
+func TestOrder(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	kinds, begun := make(chan conntrack.Kind, 4), make(chan struct{})
+	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) {
+		if e.Kind == conntrack.New {
+			close(begun)
+			time.Sleep(50 * time.Millisecond)
+		}
+		kinds <- e.Kind
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	send(t, ns, "127.0.0.1:53", 1)
+	<-begun
+	var tracked effect.Conntrack
+	_, err = tracked.Flush(ns, func(state.Connection) bool { return true })
+	if err = errors.Join(err, tracked.Close()); err != nil {
+		t.Fatal(err)
+	}
+	if first, second := <-kinds, <-kinds; first != conntrack.New || second != conntrack.End {
+		t.Errorf("%s, then %s", first, second)
+	}
+}
+
 // Each event that a slow reader misses is counted.
 func TestLost(t *testing.T) {
 	defer goleak.VerifyNone(t)

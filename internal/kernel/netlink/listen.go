@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 
@@ -53,6 +54,7 @@ type Datagram struct {
 type Listener struct {
 	file *os.File
 	done chan struct{}
+	busy atomic.Bool // a datagram may be read, or is in the callback
 }
 
 // Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel,
@@ -66,7 +68,7 @@ func Listen(ctx context.Context, ns *netns.NS, s Subscription, receive func(*Lis
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	l := &Listener{os.NewFile(uintptr(fd), "netlink listener"), make(chan struct{})}
+	l := &Listener{file: os.NewFile(uintptr(fd), "netlink listener"), done: make(chan struct{})}
 	raw, err := l.file.SyscallConn()
 	if err != nil {
 		l.Close()
@@ -138,15 +140,21 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 	if s.Namespaces {
 		oob = make([]byte, unix.CmsgSpace(4))
 	}
+	defer l.busy.Store(false)
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
 		var failed error
 		err := raw.Read(func(fd uintptr) bool {
 			for {
+				l.busy.Store(true)
 				n, oobn, _, from, failed = unix.Recvmsg(int(fd), buf, oob, 0)
-				if !errors.Is(failed, unix.EINTR) {
-					return !errors.Is(failed, unix.EAGAIN)
+				switch {
+				case errors.Is(failed, unix.EAGAIN):
+					l.busy.Store(false)
+					return false
+				case !errors.Is(failed, unix.EINTR):
+					return true
 				}
 			}
 		})
@@ -188,18 +196,21 @@ func (l *Listener) Done() <-chan struct{} { return l.done }
 // Close stops the Listener. Datagrams that were already received may still be passed to the callback.
 func (l *Listener) Close() { _ = l.file.Close() }
 
-// Idle reports whether no datagram waits to be received. The last one may still be in the callback.
-func (l *Listener) Idle() bool {
+// Idle reports whether no datagram waits to be received, and none is in the callback, which must not call it.
+func (l *Listener) Idle() bool { return !l.waits() && !l.busy.Load() }
+
+// waits reports whether a datagram waits to be received. Of one that does not any more, busy is set before it is read.
+func (l *Listener) waits() bool {
 	raw, err := l.file.SyscallConn()
 	if err != nil {
-		return true
+		return false
 	}
 	waits := false
 	err = raw.Control(func(fd uintptr) {
 		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
 		waits = err == nil && n > 0
 	})
-	return err != nil || !waits
+	return err == nil && waits
 }
 
 // Drops returns how many datagrams the kernel has dropped since the socket was opened, because its buffer was full.
