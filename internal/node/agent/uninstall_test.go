@@ -45,11 +45,12 @@ func newLeaver(t *testing.T, design string) *leaver {
 	nettest.Run(t, l.node, "ip", "addr", "add", "10.99.0.1/24", "dev", "up0")
 	nettest.Run(t, l.node, "ip", "route", "add", "10.98.0.0/24", "via", "10.99.0.9")
 	nettest.Run(t, l.node, "nft", "add", "table", "inet", "theirs")
-	nettest.Run(t, l.node, "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+	nettest.Run(t, l.node, "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0",
+		"net.netfilter.nf_conntrack_acct=0")
 	l.config = l.path("weft.yaml")
 	l.write("weft.yaml", fmt.Sprintf(`{node: n1, socket: %q, stateDir: %q, storeDir: %q, addressDir: %q,
 		network: {mode: cluster, name: pods, design: %s, encapsulation: vxlan, wireguardKeyFile: %q},
-		install: {confDir: %q, binDir: %q}}`, l.socket(), l.path("run", "weft"), l.store, l.path("addresses"), design,
+		install: {confDir: %q, binDir: %q}, observe: {level: flows}}`, l.socket(), l.path("run", "weft"), l.store, l.path("addresses"), design,
 		l.path("run", "key"), l.path("net.d"), l.path("bin")), 0o644)
 	l.args = []string{"--config", l.config, "--state-dir", l.path("run", "weft")}
 	return l
@@ -72,7 +73,8 @@ func (l *leaver) all() string {
 			text += line
 		}
 	}
-	text += nettest.Run(l.t, l.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
+	text += nettest.Run(l.t, l.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding",
+		"net.netfilter.nf_conntrack_acct")
 	for _, dir := range []string{"net.d", "bin", "addresses", "run"} {
 		out, _ := exec.Command("find", l.path(dir), "-printf", "%p %l\n").Output()
 		text += string(out)

@@ -16,8 +16,10 @@ const accounting = "net/netfilter/nf_conntrack_acct"
 type Settings interface {
 	// Keep records the value of a setting that is about to be changed.
 	Keep(name, value string) error
-	// Take returns the recorded value, and removes it from the record.
-	Take(name string) (value string, kept bool, err error)
+	// Kept returns the recorded value.
+	Kept(name string) (value string, kept bool)
+	// Forget removes it from the record: the setting has that value again.
+	Forget(name string) error
 }
 
 // account sets the setting for the level flows, and restores it for the others.
@@ -31,11 +33,14 @@ func (o *Observer) account() error {
 		return files.Write([]sysctl.Pair{{Name: accounting, Value: value, IfPresent: true}})
 	}
 	if o.cfg.Level != flow.LevelFlows {
-		value, kept, err := o.cfg.Settings.Take(accounting)
-		if err != nil || !kept {
+		value, kept := o.cfg.Settings.Kept(accounting)
+		if !kept {
+			return nil
+		}
+		if err := write(value); err != nil { // an agent that is killed here restores it when it starts again
 			return err
 		}
-		return write(value)
+		return o.cfg.Settings.Forget(accounting)
 	}
 	all, err := files.Read([]string{accounting})
 	if err != nil {

@@ -423,11 +423,22 @@ func (s settings) Keep(name, value string) error {
 	return nil
 }
 
-func (s settings) Take(name string) (string, bool, error) {
+func (s settings) Kept(name string) (string, bool) {
 	value, kept := s[name]
-	delete(s, name)
-	return value, kept, nil
+	return value, kept
 }
+
+func (s settings) Forget(name string) error {
+	delete(s, name)
+	return nil
+}
+
+// unforgetting are settings of an agent that is killed before it has forgotten one.
+type unforgetting struct{ settings }
+
+var errKilled = errors.New("killed")
+
+func (unforgetting) Forget(string) error { return errKilled }
 
 // run runs the observer until the returned function is called.
 func (n *node) run(t *testing.T) (stop func()) {
@@ -492,9 +503,20 @@ func TestLevelFlows(t *testing.T) {
 	if accounting() != "1" {
 		t.Error("packets are not counted while the agent is replaced")
 	}
-	off := observer.New(observer.Config{
-		Records: n.records, NS: n.ns, Level: flow.LevelOff, Settings: kept, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-	})
+	c := observer.Config{
+		Records: n.records, NS: n.ns, Level: flow.LevelOff, Settings: unforgetting{kept}, Log: slog.New(slog.DiscardHandler),
+		Now: time.Now,
+	}
+	// An agent that is killed in between has restored the value, or the next one does.
+	if err := observer.New(c).Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now, still := accounting(), kept["net/netfilter/nf_conntrack_acct"]; now != "0" && still != "0" {
+		t.Errorf("killed: the value is %s, and recorded is %q", now, still)
+	}
+	nettest.Run(t, n.ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1")
+	c.Settings = kept
+	off := observer.New(c)
 	for range 2 { // a value that is set later is not changed
 		if err := off.Run(t.Context()); err != nil {
 			t.Fatal(err)

@@ -84,19 +84,28 @@ func (s *Settings) write() error {
 	return nil
 }
 
-// Take returns the recorded value of a setting, and removes it from the record: the caller restores it.
-func (s *Settings) Take(name string) (value string, kept bool, err error) {
+// Kept returns the recorded value of a setting.
+func (s *Settings) Kept(name string) (value string, kept bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if value, kept = s.file.Settings[name]; !kept {
-		return "", false, nil
+	value, kept = s.file.Settings[name]
+	return value, kept
+}
+
+// Forget removes a setting from the record, which the caller has restored.
+func (s *Settings) Forget(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	value, kept := s.file.Settings[name]
+	if !kept {
+		return nil
 	}
 	delete(s.file.Settings, name)
 	if err := s.write(); err != nil {
 		s.file.Settings[name] = value
-		return "", false, err
+		return err
 	}
-	return value, true, nil
+	return nil
 }
 
 // All returns the recorded settings by their names, as net/ipv4/ip_forward.

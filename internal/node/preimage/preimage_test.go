@@ -57,20 +57,26 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// A value that is taken is not in the record any more.
-func TestTake(t *testing.T) {
+// A value is in the record until it is forgotten.
+func TestForget(t *testing.T) {
 	dir := t.TempDir()
 	s := open(t, dir, "a")
-	if err := s.Keep("net/netfilter/nf_conntrack_acct", "0"); err != nil {
+	const name = "net/netfilter/nf_conntrack_acct"
+	if err := s.Keep(name, "0"); err != nil {
 		t.Fatal(err)
 	}
 	s = open(t, dir, "a")
-	if value, kept, err := s.Take("net/netfilter/nf_conntrack_acct"); value != "0" || !kept || err != nil {
-		t.Errorf("%q, %t, %v", value, kept, err)
+	if value, kept := s.Kept(name); value != "0" || !kept {
+		t.Errorf("%q, %t", value, kept)
+	}
+	for range 2 {
+		if err := s.Forget(name); err != nil {
+			t.Error(err)
+		}
 	}
 	for _, s := range []*Settings{s, open(t, dir, "a")} {
-		if _, kept, err := s.Take("net/netfilter/nf_conntrack_acct"); kept || err != nil {
-			t.Errorf("%t, %v", kept, err)
+		if _, kept := s.Kept(name); kept {
+			t.Error("it is recorded still")
 		}
 	}
 }

@@ -189,10 +189,27 @@ func (n *Node) findSettings(ctx context.Context, found *Found, other string) err
 		found.Kept = append(found.Kept, err.Error())
 		return nil
 	}
-	var want []state.Sysctl
+	var network, others []state.Sysctl
 	for name, value := range before.All() {
-		want = append(want, state.Sysctl{Name: name, Value: value, IfPresent: true})
+		s := state.Sysctl{Name: name, Value: value, IfPresent: true}
+		if strings.HasPrefix(name, "net/netfilter/") { // what connection tracking counts: no pod needs it
+			others = append(others, s)
+		} else {
+			network = append(network, s)
+		}
 	}
+	needed := ""
+	switch {
+	case len(found.Pods) > 0:
+		needed = "pods of the network need it"
+	case other != "":
+		needed = "the network of " + other + " may need it"
+	}
+	return errors.Join(n.findSysctls(ctx, found, network, needed), n.findSysctls(ctx, found, others, ""))
+}
+
+// findSysctls lists those settings that have another value than the wanted one. They are kept if they are needed.
+func (n *Node) findSysctls(ctx context.Context, found *Found, want []state.Sysctl, needed string) error {
 	slices.SortFunc(want, func(a, b state.Sysctl) int { return cmp.Compare(a.Name, b.Name) })
 	f := state.Fragment{Owner: "settings", Host: state.Space{Sysctls: want}}
 	spaces := kernel.Spaces{Host: n.cfg.Host}
@@ -204,12 +221,8 @@ func (n *Node) findSettings(ctx context.Context, found *Found, other string) err
 	for _, d := range differ {
 		lines = append(lines, fmt.Sprintf("%s (now %s)", d.Want, d.Have))
 	}
-	switch {
-	case len(found.Pods) > 0:
-		found.Kept = append(found.Kept, keptFor(lines, "pods of the network need it")...)
-		return nil
-	case other != "":
-		found.Kept = append(found.Kept, keptFor(lines, "the network of "+other+" may need it")...)
+	if needed != "" {
+		found.Kept = append(found.Kept, keptFor(lines, needed)...)
 		return nil
 	}
 	found.add(func(ctx context.Context) error { return spaces.Restore(ctx, f) }, lines...)
