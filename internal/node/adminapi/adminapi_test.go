@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -89,5 +90,44 @@ func TestNoSocket(t *testing.T) {
 	if err := (Routes{}).Serve(t.Context(), long, slog.New(slog.NewTextHandler(&log, nil))); err != nil ||
 		!strings.Contains(log.String(), "admin socket is not available") {
 		t.Errorf("%v, %s", err, log.String())
+	}
+}
+
+// TestStalledClient: a client that does not read is taken for gone, and its stream ends.
+func TestStalledClient(t *testing.T) {
+	ended := make(chan error, 1)
+	endless := Stream(func(_ context.Context, lines *Lines) error {
+		for {
+			if err := lines.Send(strings.Repeat("x", 1000)); err != nil {
+				ended <- err
+				return err
+			}
+		}
+	})
+	web := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		endless.serveWithin(50*time.Millisecond, w, r, "GET /", slog.New(slog.DiscardHandler))
+	})}
+	l, err := net.Listen("unix", filepath.Join(t.TempDir(), "s"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- web.Serve(l) }()
+	defer func() { _ = web.Close(); <-done }()
+	c, err := net.Dial("unix", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	if _, err := c.Write([]byte("GET / HTTP/1.1\r\nHost: a\r\n\r\n")); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case err := <-ended:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("the stream does not end")
 	}
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Stream is a response of many JSON documents, one a line, until it returns or the client is gone, when ctx ends. A
-// client that does not read blocks it.
+// client that does not read blocks it, and is taken for gone after a minute.
 type Stream func(ctx context.Context, lines *Lines) error
 
 // Lines are the documents of a Stream.
@@ -30,17 +30,24 @@ func (l *Lines) Send(document any) error { return l.encoder.Encode(document) }
 // Flush sends the documents that wait.
 func (l *Lines) Flush() error { return l.flush() }
 
+// stallTime is how long a client may read nothing of what is sent.
+const stallTime = time.Minute
+
 // streamBuffer is how much waits for a Flush, in bytes.
 const streamBuffer = 64 << 10
 
 // serve sends the documents. An error is the last line, a document of one field, "error".
 func (s Stream) serve(w http.ResponseWriter, r *http.Request, pattern string, log *slog.Logger) {
+	s.serveWithin(stallTime, w, r, pattern, log)
+}
+
+func (s Stream) serveWithin(stall time.Duration, w http.ResponseWriter, r *http.Request, pattern string, log *slog.Logger) {
 	c := http.NewResponseController(w)
 	if err := errors.Join(c.SetReadDeadline(time.Time{}), c.SetWriteDeadline(time.Time{})); err != nil {
 		log.Debug("stream cannot outlive the deadline of a request", "request", pattern, "err", err)
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := bufio.NewWriterSize(w, streamBuffer)
+	out := bufio.NewWriterSize(deadlineWriter{w, c, stall}, streamBuffer)
 	lines := &Lines{json.NewEncoder(out), func() error { return errors.Join(out.Flush(), c.Flush()) }}
 	_, err := guarded(func(r *http.Request) (any, error) { return nil, s(r.Context(), lines) }, r, pattern, log)
 	if err != nil && r.Context().Err() == nil {
@@ -49,6 +56,19 @@ func (s Stream) serve(w http.ResponseWriter, r *http.Request, pattern string, lo
 	if err = errors.Join(err, lines.Flush()); err != nil {
 		log.Debug("client of a stream is gone", "request", pattern, "err", err)
 	}
+}
+
+// deadlineWriter fails if the client does not read for a time.
+type deadlineWriter struct {
+	http.ResponseWriter
+	c     *http.ResponseController
+	stall time.Duration
+}
+
+func (d deadlineWriter) Write(b []byte) (int, error) {
+	// A connection without deadlines is a test's.
+	_ = d.c.SetWriteDeadline(time.Now().Add(d.stall))
+	return d.ResponseWriter.Write(b)
 }
 
 // streamEnd is the last line of a stream that failed.

@@ -84,6 +84,7 @@ type Observer struct {
 
 	mu      sync.Mutex
 	streams map[*stream]bool
+	readers int // of streams, also of those that are about to begin
 	source  *source
 	names   *names // nil while nothing is observed
 	running bool   // Run observes
@@ -133,6 +134,7 @@ func (o *Observer) Run(ctx context.Context) error {
 		case <-loss.C:
 			o.keepLoss()
 			o.awaitNodes()
+			o.reopen()
 		case <-renew.C:
 			o.mu.Lock()
 			err := o.renewLocked()
@@ -154,6 +156,17 @@ func (o *Observer) awaitNodes() {
 	if err := o.renewLocked(); err != nil {
 		o.cfg.Log.Warn("names of nodes in flows", "err", err)
 	}
+}
+
+// reopen opens sockets that have failed.
+func (o *Observer) reopen() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if !o.source.stopped() {
+		return
+	}
+	err := o.needLocked()
+	o.cfg.Log.Warn("events of connection tracking were not received any more; some flows are missing", "err", err)
 }
 
 // begin opens what the level needs; it tries that again until ctx ends.
@@ -350,7 +363,7 @@ func (o *Observer) sendLocked(lines []flow.Line) {
 			}
 		}
 		for s := range o.streams {
-			s.put(l)
+			s.put(l, min(queueSize-reserved, queuedSize/len(o.streams)))
 		}
 	}
 }

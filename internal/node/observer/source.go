@@ -22,6 +22,21 @@ type source struct {
 	drops      *drops.Session // nil: the kernel does not report them
 	// notes are what is not observed.
 	notes []string
+	// missed are what the open sockets have lost, which count from 0 when they are opened.
+	missed struct{ new, end, drops counter }
+	// uncounted reports that this is not known of one, which has been logged.
+	uncounted bool
+}
+
+// counter adds up a count of which the kernel keeps 32 bits, and which begins again with each socket.
+type counter struct {
+	last uint32
+	sum  uint64
+}
+
+func (c *counter) read(n uint64) {
+	c.sum += uint64(uint32(n) - c.last)
+	c.last = uint32(n)
 }
 
 // dropReasons are the kernel's reasons of drops that are flows' ends. Others are normal, such as a closed socket's, or of
@@ -47,16 +62,34 @@ type callbacks struct {
 
 // open opens what is needed and not open.
 func (s *source) open(events, packets bool) (err error) {
+	if s.stopped() {
+		s.events.Close()
+		s.events = nil
+	}
 	if events && s.events == nil {
 		if s.events, err = conntrack.Listen(context.Background(), s.cfg.NS, s.to.event); err != nil {
 			s.events = nil
 			return err
 		}
+		s.missed.new.last, s.missed.end.last = 0, 0
 	}
 	if packets && !s.packets {
 		s.openPackets()
 	}
 	return nil
+}
+
+// stopped reports whether events are not received any more, although they are needed.
+func (s *source) stopped() bool {
+	if s.events == nil {
+		return false
+	}
+	select {
+	case <-s.events.Done():
+		return true
+	default:
+		return false
+	}
 }
 
 // openPackets observes dropped packets by the kernel's drops, or else denied ones by the log of policies.
@@ -67,6 +100,7 @@ func (s *source) openPackets() {
 	}
 	var err error
 	if s.drops, err = s.cfg.Drops(s.to.dropped); err == nil {
+		s.missed.drops.last = 0
 		return
 	}
 	s.drops = nil
@@ -82,6 +116,9 @@ func (s *source) openPackets() {
 
 // detach returns what closes what is not needed. It is called without the lock that the callbacks wait for.
 func (s *source) detach(events, packets bool) (closers []func()) {
+	if !events || !packets {
+		_ = s.lost() // up to now
+	}
 	if !events && s.events != nil {
 		closers, s.events = append(closers, s.events.Close), nil
 	}
@@ -105,19 +142,27 @@ func streamDrops(each func(drops.Drop)) (*drops.Session, error) {
 	return drops.Stream(drops.Filter{Reasons: dropReasons()}, each)
 }
 
-// lost returns how many events were lost since the sockets were opened. After an error they are not known.
-func (s *source) lost() (sum flow.Lost) {
+// lost returns how many events were lost since the agent began. What is not known is not among them.
+func (s *source) lost() flow.Lost {
 	var err error
-	if s.events != nil {
-		if sum.New, err = s.events.Lost(conntrack.New); err == nil {
-			sum.End, err = s.events.Lost(conntrack.End)
+	read := func(c *counter, f func() (uint64, error)) {
+		n, failed := f()
+		if failed != nil {
+			err = failed
+			return
 		}
+		c.read(n)
 	}
-	if err == nil && s.drops != nil {
-		sum.Drops, err = s.drops.Missed()
+	if s.events != nil {
+		read(&s.missed.new, func() (uint64, error) { return s.events.Lost(conntrack.New) })
+		read(&s.missed.end, func() (uint64, error) { return s.events.Lost(conntrack.End) })
 	}
-	if err != nil {
+	if s.drops != nil {
+		read(&s.missed.drops, s.drops.Missed)
+	}
+	if err != nil && !s.uncounted { // asked each second
 		s.cfg.Log.Warn("lost flows cannot be counted", "err", err)
 	}
-	return sum
+	s.uncounted = err != nil
+	return flow.Lost{New: s.missed.new.sum, End: s.missed.end.sum, Drops: s.missed.drops.sum}
 }

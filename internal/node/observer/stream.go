@@ -20,6 +20,8 @@ import (
 const (
 	// queueSize is how many lines wait for the reader of a stream, and reserved how many of these are no flows.
 	queueSize, reserved = 8192, 512
+	// queuedSize is how many flows wait for all readers, about 700 bytes each, and maxReaders how many there may be.
+	queuedSize, maxReaders = 4 * queueSize, 64
 	// lossPeriod is the time between two lines about lost flows, and alivePeriod between lines without any content.
 	lossPeriod, alivePeriod = time.Second, 5 * time.Second
 )
@@ -46,13 +48,13 @@ func newStream(q query) *stream {
 // wants reports whether the filter selects a line.
 func (s *stream) wants(l flow.Line) bool { return l.Flow == nil || s.filter.Match(*l.Flow, nil) }
 
-// put queues a line. A flow is counted as lost if there is no room. Other lines are few, and the names of what follows
+// put queues a line. A flow is counted as lost if more than room lines wait. Other lines are few, and the names of what follows
 // depend on them: without room for one of them, which is kept free for them, the stream ends.
-func (s *stream) put(l flow.Line) {
+func (s *stream) put(l flow.Line, room int) {
 	if !s.wants(l) {
 		return
 	}
-	if l.Flow != nil && len(s.queue) >= queueSize-reserved {
+	if l.Flow != nil && len(s.queue) >= room {
 		s.dropped.Add(1)
 		return
 	}
@@ -108,6 +110,10 @@ func parseQuery(values url.Values) (q query, err error) {
 // stream serves one reader: the addresses of this node's endpoints, the connections that are tracked now, and each event
 // from then on, as far as they are asked for.
 func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) error {
+	if err := o.admit(); err != nil {
+		return err
+	}
+	defer o.leave()
 	notes := o.untracked(ctx)
 	s, err := o.open(q)
 	if err != nil {
@@ -140,6 +146,24 @@ func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) e
 		return err
 	}
 	return o.follow(ctx, s, lines)
+}
+
+// admit counts a reader. Each has sockets and a queue: their number is limited.
+func (o *Observer) admit() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.readers >= maxReaders {
+		return model.Errorf(model.CodeTryAgain, "end a weft observe that is not needed any more",
+			"node %s has %d readers of flows already", o.cfg.Node, o.readers)
+	}
+	o.readers++
+	return nil
+}
+
+func (o *Observer) leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.readers--
 }
 
 // untracked returns which connections are not observed, because no rule of the node tracks them, or because they bypass its
