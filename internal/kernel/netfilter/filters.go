@@ -92,6 +92,16 @@ func (f *Filters) Counts(ctx context.Context, family, table string) ([]Count, er
 	return n.Counts(ctx, family, table)
 }
 
+// NftBytes returns the size of all requests to nft and their answers.
+func (f *Filters) NftBytes() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.nft == nil {
+		return 0
+	}
+	return f.nft.Bytes()
+}
+
 // Port returns the netlink port that identifies our changes of nft in notifications.
 func (f *Filters) Port() (uint32, error) {
 	n, err := f.Netfilter()

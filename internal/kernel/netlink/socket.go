@@ -37,6 +37,7 @@ type Socket struct {
 	strict   bool
 	in       inbox
 	messages int64
+	bytes    int64
 }
 
 // Open opens a socket inside ns; nil is the process's own namespace. The socket does not need ns afterwards.
@@ -152,6 +153,7 @@ func (s *Socket) exchange(b *Batch, quick bool, f func(Answer) (last bool)) erro
 		return err
 	}
 	s.messages += int64(b.count)
+	s.bytes += int64(len(b.buf))
 	s.unread = true
 	for {
 		datagrams, err := s.in.read(s.fd, quick)
@@ -166,6 +168,7 @@ func (s *Socket) exchange(b *Batch, quick bool, f func(Answer) (last bool)) erro
 		}
 		done := false
 		for _, d := range datagrams {
+			s.bytes += int64(len(d))
 			Messages(d, func(a Answer) {
 				s.messages++
 				done = f(a) || done
@@ -208,6 +211,9 @@ func (s *Socket) Strict() {
 
 // Messages returns the number of requests and answers since the socket was opened.
 func (s *Socket) Messages() int64 { return s.messages }
+
+// Bytes returns the size of these requests and answers.
+func (s *Socket) Bytes() int64 { return s.bytes }
 
 // Port returns the socket's netlink port, by which the kernel names the sender of a change.
 func (s *Socket) Port() (uint32, error) {

@@ -157,6 +157,13 @@ func (w *wire) dump(b *batch, f func(family byte, body []byte)) error {
 	return err
 }
 
+// Bytes returns the size of all requests and answers since the socket was opened.
+func (c *Conn) Bytes() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.wire.sock.Bytes()
+}
+
 // Port returns the socket's netlink port, which identifies our changes in the kernel's notifications.
 func (c *Conn) Port() (uint32, error) {
 	c.mu.Lock()

@@ -51,12 +51,13 @@ func TestCompare(t *testing.T) {
 // A join, a leave and a new address cost the same requests in a large mesh as in a small one, and bring no second pass.
 func TestJoinIsCheap(t *testing.T) {
 	nettest.Need(t, "vxlan")
-	costs := map[int][]int{}
+	costs, sizes := map[int][]int{}, map[int][]int{}
 	for _, peers := range []int{5, 500} {
 		b := newLarge(t)
 		b.pass(peers)
 		for _, to := range []int{peers + 1, peers} {
-			costs[peers] = append(costs[peers], b.pass(to))
+			messages, bytes := b.pass(to)
+			costs[peers], sizes[peers] = append(costs[peers], messages), append(sizes[peers], bytes)
 		}
 	}
 	for i, op := range []string{"join", "leave"} {
@@ -64,6 +65,9 @@ func TestJoinIsCheap(t *testing.T) {
 		const few = 5
 		if small, large := costs[5][i], costs[500][i]; large > small+few || large > 40 {
 			t.Errorf("a %s costs %d messages among 500 peers, %d among 5", op, large, small)
+		}
+		if small, large := sizes[5][i], sizes[500][i]; large > small+100 || large > 2000 {
+			t.Errorf("a %s costs %d bytes of nft among 500 peers, %d among 5", op, large, small)
 		}
 	}
 }

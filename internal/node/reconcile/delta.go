@@ -20,7 +20,7 @@ import (
 // if all fragments must be compared.
 func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.Topology, status *Status) (bool, error) {
 	t := &status.Topology
-	tables, same := changedTables(old.Node, t.Node)
+	changes, tables, same := changedTables(old.Node, t.Node)
 	if !r.settled || !same ||
 		!slices.EqualFunc(old.Underlay, t.Underlay, func(a, b mesh.Underlay) bool { return reflect.DeepEqual(a, b) }) {
 		return false, nil
@@ -28,7 +28,13 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	add, gone := difference(old.Peers, t.Peers)
 	add.Host.Tables = append(add.Host.Tables, tables...)
 	r.expect.change(add.Host, gone.Host)
-	err := spaces.Apply(ctx, add)
+	var err error
+	if len(changes) > 0 {
+		err = r.cfg.Host.Change(ctx, changes)
+	}
+	if err == nil {
+		err = spaces.Apply(ctx, add)
+	}
 	if err == nil {
 		err = r.keep(ctx, *t)
 	}
@@ -42,20 +48,24 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	return true, nil
 }
 
-// changedTables returns the tables of the node's part that differ: sets of peers' addresses change with the peers. It
-// returns false if anything else of the part differs.
-func changedTables(old, now state.Fragment) (changed []state.Table, same bool) {
+// changedTables returns the changes of the tables of the node's part, which have elements for each peer, and the tables
+// of which more than elements differs. It returns false if anything else of the part differs.
+func changedTables(old, now state.Fragment) (changes []state.TableChange, whole []state.Table, same bool) {
 	was, is := old.Host.Tables, now.Host.Tables
 	if !slices.EqualFunc(was, is, func(a, b state.Table) bool { return a.Family == b.Family && a.Name == b.Name }) {
-		return nil, false
+		return nil, nil, false
 	}
 	for i := range is {
-		if !reflect.DeepEqual(was[i], is[i]) {
-			changed = append(changed, is[i])
+		c, ok := tableChange(was[i], is[i])
+		switch {
+		case !ok && !reflect.DeepEqual(was[i], is[i]):
+			whole = append(whole, is[i])
+		case ok && len(c.AddElements)+len(c.DeleteElements) > 0:
+			changes = append(changes, c)
 		}
 	}
 	old.Host.Tables, now.Host.Tables = nil, nil
-	return changed, reflect.DeepEqual(old, now)
+	return changes, whole, reflect.DeepEqual(old, now)
 }
 
 // difference returns new and changed parts of peers, and those that are gone. Both are sorted by name.

@@ -39,8 +39,9 @@ func newLarge(t *testing.T) *large {
 	})}
 }
 
-// pass makes one with so many peers, looks at what is there, and returns how many messages the pass took.
-func (l *large) pass(peers int) (messages int) {
+// pass makes one with so many peers, looks at what is there, and returns how many messages the pass took, and how many
+// bytes nft sent and received.
+func (l *large) pass(peers int) (messages, bytes int) {
 	l.t.Helper()
 	c := &model.Cluster{Self: "n00000"}
 	for i := range peers + 1 {
@@ -49,12 +50,12 @@ func (l *large) pass(peers int) (messages int) {
 			PodCIDRs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
 		})
 	}
-	before := l.conn.Messages()
+	before, size := l.conn.Messages(), l.conn.NftBytes()
 	status, err := l.reconciler.Once(l.t.Context(), c)
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	messages = l.conn.Messages() - before
+	messages, bytes = l.conn.Messages()-before, int(l.conn.NftBytes()-size)
 	if d, err := (kernel.Spaces{Host: l.conn}).Diff(l.t.Context(), status.Topology.Fragments()[peers]); err != nil ||
 		len(d) > 0 {
 		l.t.Fatalf("the last peer: %v %v", d, err)
@@ -64,5 +65,5 @@ func (l *large) pass(peers int) (messages int) {
 		l.t.Fatalf("%d peers: %d routes, %d neighbors, %d entries: %v", peers, len(have.Routes), len(have.Neighs),
 			len(have.FDBs), err)
 	}
-	return messages
+	return messages, bytes
 }
