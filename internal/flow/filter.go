@@ -190,7 +190,7 @@ func (c Condition) is(r Record, value string, labels Labels) bool {
 	case FieldReason:
 		return strings.Contains(strings.ToLower(r.Reason), strings.ToLower(value))
 	case FieldFamily:
-		return r.From.Addr.Is4() == (value == "4")
+		return r.From.Addr.IsValid() && r.From.Addr.Is4() == (value == "4")
 	case FieldPolicy:
 		return slices.ContainsFunc(r.Decisions, func(d Decision) bool {
 			return slices.ContainsFunc(d.Policies, func(k model.PolicyKey) bool {

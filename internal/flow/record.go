@@ -56,6 +56,8 @@ const (
 	ServiceEnd IdentityKind = "service"
 	// OutsideEnd: no agent knows the address.
 	OutsideEnd IdentityKind = "outside"
+	// OtherEnd are the ends of flows of which an agent has kept no more than their number.
+	OtherEnd IdentityKind = "others"
 )
 
 // Identity is what holds an address.
@@ -124,11 +126,20 @@ type Record struct {
 	// Forth and Back count packets at the end of a connection; absent: the kernel does not count (nf_conntrack_acct).
 	Forth *Counters `json:"forth,omitempty"`
 	Back  *Counters `json:"back,omitempty"`
+	// Count is how many flows of the same ends and decisions this is the sum of, from Time until Until; 0: it is one flow.
+	// The source's port is not known then.
+	Count uint64    `json:"count,omitempty"`
+	Until time.Time `json:"until,omitzero"`
 }
 
-// HasEndpoint reports whether an end is a pod, a VM or a Service.
+// Flows returns how many flows it stands for.
+func (r Record) Flows() uint64 { return max(r.Count, 1) }
+
+// HasEndpoint reports whether an end is a pod, a VM or a Service, or may be one.
 func (r Record) HasEndpoint() bool {
-	is := func(i Identity) bool { return i.Kind == PodEnd || i.Kind == VMEnd || i.Kind == ServiceEnd }
+	is := func(i Identity) bool {
+		return i.Kind == PodEnd || i.Kind == VMEnd || i.Kind == ServiceEnd || i.Kind == OtherEnd
+	}
 	return is(r.From.Identity) || is(r.To.Identity) || r.Via != nil && is(r.Via.Identity)
 }
 

@@ -115,6 +115,9 @@ func (s *Suggestion) Add(r Record) {
 	}
 	port := PolicyPort{Protocol: strings.ToUpper(r.Protocol), Port: r.To.Port}
 	switch {
+	case r.To.Kind == OtherEnd:
+		s.skipped["flows of which agents have kept no more than their number"]++
+		return
 	case !slices.Contains([]string{"TCP", "UDP", "SCTP"}, port.Protocol):
 		s.skipped["flows of "+r.Protocol+", which NetworkPolicy has no word for"]++
 		return

@@ -19,12 +19,17 @@ func (i Identity) String() string {
 		return "outside"
 	case i.Kind == PodEnd:
 		return i.Name
+	case i.Kind == OtherEnd:
+		return string(i.Kind)
 	}
 	return string(i.Kind) + " " + i.Name
 }
 
 // Text returns the end as text; numeric leaves out its name.
 func (e Endpoint) Text(numeric bool) string {
+	if e.Kind == OtherEnd {
+		return e.Identity.String()
+	}
 	at := e.Addr.String()
 	if e.Port != 0 {
 		at = netip.AddrPortFrom(e.Addr, e.Port).String()
@@ -77,7 +82,10 @@ func (r Record) Compact(numeric bool) string {
 	if r.Masquerade != nil {
 		words = append(words, "as", r.Masquerade.String())
 	}
-	words = append(words, r.Protocol, string(r.Kind))
+	if r.Protocol != "" {
+		words = append(words, r.Protocol)
+	}
+	words = append(words, string(r.Kind))
 	if verdict := string(r.Verdict); !slices.Contains(words, verdict) {
 		words = append(words, verdict)
 	}
@@ -87,6 +95,9 @@ func (r Record) Compact(numeric bool) string {
 	}
 	if r.Forth != nil && r.Back != nil {
 		line += " (" + r.Traffic() + ")"
+	}
+	if r.Count > 0 {
+		line += ", " + strconv.FormatUint(r.Count, 10) + " in " + r.Until.Sub(r.Time).String()
 	}
 	return line
 }

@@ -43,7 +43,8 @@ are reported on stderr.
 
 Keys of -o jsonl, one document for each flow, and of -o json, a list of them: {time, node, kind, protocol, from, to,
 via, masquerade, direction, verdict, decisions [{direction, allowed, policies, rule, text, chain, set, element}], reason, forth,
-back}; from, to and via are {address, port, kind, name, pod, node, network}, forth and back {packets, bytes}.`,
+back, count, until}; from, to and via are {address, port, kind, name, pod, node, network}, forth and back {packets,
+bytes}. With count it is the sum of so many flows, from time until until.`,
 		Example: "  weft observe --follow\n" +
 			"  weft observe -f --to-pod shop/db --verdict denied,dropped\n" +
 			"  weft observe -f -n shop --not --port 53\n" +

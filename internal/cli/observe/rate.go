@@ -58,7 +58,7 @@ func (t *rates) record(r flow.Record) error {
 		t.sums[k] = s
 	}
 	if r.Kind != flow.End {
-		s.flows++
+		s.flows += r.Flows()
 	}
 	if r.Forth != nil && r.Back != nil {
 		s.counted = true

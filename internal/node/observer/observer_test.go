@@ -527,6 +527,49 @@ func TestLevelFlows(t *testing.T) {
 	}
 }
 
+// Of more flows than an agent keeps one by one, the sums account for each.
+func TestSums(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t, func(c *observer.Config) { c.Level, c.Settings = flow.LevelFlows, settings{} })
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	stop := n.run(t)
+	defer stop()
+	until(t, "sockets", func() bool { return n.sockets(t) == 2 })
+	const made = 20000
+	began := time.Now()
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 10000, made)
+	past := map[string][]string{
+		observer.ParameterSince:  {began.Add(-time.Hour).Format(time.RFC3339Nano)},
+		observer.ParameterFilter: {`[{"field":"port","values":["80"]}]`},
+	}
+	var seen, lost, sums int
+	until(t, "all flows are accounted for", func() bool {
+		r := n.read(t, past)
+		defer r.stop()
+		seen, lost, sums = 0, 0, 0
+		for l := range r.all() {
+			switch {
+			case l.Flow != nil && l.Flow.Kind == flow.New:
+				if seen += int(l.Flow.Flows()); l.Flow.From.Name != "shop/web" || l.Flow.To.Name != "shop/db" {
+					t.Fatalf("%+v", l.Flow)
+				}
+				if l.Flow.Count > 0 {
+					sums++
+				}
+			case l.Lost != nil:
+				lost += int(l.Lost.New)
+			case l.Begin != nil && !l.Begin.From.IsZero():
+				t.Fatalf("flows are kept since %s only", l.Begin.From)
+			}
+		}
+		return seen+lost >= made
+	})
+	if seen+lost != made || sums == 0 {
+		t.Errorf("%d seen, in %d sums, and %d lost of %d", seen, sums, lost, made)
+	}
+	t.Logf("%d seen, in %d sums, and %d lost of %d in %s", seen, sums, lost, made, time.Since(began))
+}
+
 // With the level denied nothing listens to connections.
 func TestLevelDenied(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
