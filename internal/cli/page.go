@@ -63,7 +63,7 @@ func servePage(ctx context.Context, env Env, source *agents.Source, listen strin
 	s, err := server.Listen(ctx, listen, server.Config{
 		Page: page.Files(), Now: time.Now, Random: rand.Reader, Log: slog.New(slog.NewTextHandler(env.Stderr, nil)),
 		Views: map[string]server.Source{
-			"health": slow(d.health), "map": slow(d.nodes), "policies": slow(d.policies), "addresses": slow(d.addresses),
+			"health": slow(d.health), "map": slow(d.nodes), "policies": slow(d.policies), "matrix": slow(d.matrix), "addresses": slow(d.addresses),
 			"vms": slow(d.vms), "ends": {Read: d.ends, Interval: endsInterval}, "flows": {Read: d.flows.view, Interval: flowsInterval},
 		},
 		Actions: map[string]server.Action{"why": d.why, "trace": d.trace},

@@ -26,6 +26,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/plan/explain"
+	"github.com/weft-net/weft/internal/plan/policy/reach"
 	"github.com/weft-net/weft/internal/vm/host"
 	"github.com/weft-net/weft/internal/vm/phase1"
 	"github.com/weft-net/weft/internal/web/view"
@@ -212,15 +213,11 @@ func podsOf(ctx context.Context, objects store.Objects) ([]model.Pod, error) {
 	return out, ignoreMissing(err)
 }
 
-func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
-	c, err := d.source.Open(ctx)
-	if err != nil {
-		return nil, err
-	}
+// policyObjects reads what policies are about.
+func policyObjects(ctx context.Context, c agents.Cluster) (in view.PoliciesInput, err error) {
 	if c.Objects == nil {
-		return nil, errNoDatastore("policies")
+		return in, errNoDatastore("policies")
 	}
-	var in view.PoliciesInput
 	for _, kind := range []store.Kind{store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies()} {
 		err := store.Each(ctx, c.Objects, kind, func(o store.Object) {
 			p, err := o.Policy()
@@ -231,7 +228,7 @@ func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
 			in.Policies = append(in.Policies, p)
 		})
 		if ignoreMissing(err) != nil {
-			return nil, err
+			return in, err
 		}
 	}
 	err = store.Each(ctx, c.Objects, store.Namespaces(), func(o store.Object) {
@@ -240,9 +237,19 @@ func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
 		}
 	})
 	if ignoreMissing(err) != nil {
+		return in, err
+	}
+	in.Pods, err = podsOf(ctx, c.Objects)
+	return in, err
+}
+
+func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
+	c, err := d.source.Open(ctx)
+	if err != nil {
 		return nil, err
 	}
-	if in.Pods, err = podsOf(ctx, c.Objects); err != nil {
+	in, err := policyObjects(ctx, c)
+	if err != nil {
 		return nil, err
 	}
 	summaries, silent := askAll[policy.Summary](ctx, c, policy.NewRequest("summary", nil))
@@ -251,6 +258,20 @@ func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
 		in.Summaries = append(in.Summaries, summaries[node])
 	}
 	return view.NewPolicies(in), nil
+}
+
+// matrix computes which pods policies allow to connect to which.
+func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
+	c, err := d.source.Open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	in, err := policyObjects(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	r := reach.New(reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces})
+	return view.NewMatrix(r, q.Get("from"), q.Get("to"), q.Get("find")), nil
 }
 
 func (d *pageData) addresses(ctx context.Context, q url.Values) (any, error) {

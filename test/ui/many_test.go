@@ -36,6 +36,8 @@ func TestManyNodes(t *testing.T) {
 		{"node", "#/map?focus=node%3Anode777", "api-777-"},
 		{"why", "#/why", "Nothing is asked yet"},
 		{"policies", "#/policies", "team1/deny-all"},
+		{"matrix", "#/policies", "outside of the cluster"},
+		{"groups", "#/policies?from=team1&to=team3", "Pods of team1 (rows)"},
 		{"addresses", "#/addresses", "10.0.1.0/24"},
 		{"vms", "#/vms", "No VM migrates"},
 		{"flows", "#/flows", "443/tcp"},

@@ -172,6 +172,14 @@ func (w *world) click(element, text string) {
 		element, text), chromedp.WithPollingInterval(100*time.Millisecond)))
 }
 
+// clickLabel clicks the first link whose label begins with a text.
+func (w *world) clickLabel(label string) {
+	w.t.Helper()
+	do(w, "click "+label, chromedp.Poll[bool](fmt.Sprintf(
+		`(() => { const e = [...document.querySelectorAll("a")].find(e => (e.ariaLabel || "").startsWith(%q)); if (e) e.click(); return !!e })()`,
+		label), chromedp.WithPollingInterval(100*time.Millisecond)))
+}
+
 // shot keeps a picture.
 func (w *world) shot(name string) {
 	w.t.Helper()

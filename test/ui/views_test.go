@@ -42,6 +42,12 @@ func TestPage(t *testing.T) {
 	}
 	w.command("lab", "apply", "--dir", w.lab, "-f", policy)
 	w.sees("default/nobody-to-web") // without a reload
+	w.sees("1 of 2 pairs")          // of groups of pods, in the matrix
+	w.clickLabel("backend to default: ")
+	w.sees("Pods of backend (rows)")
+	w.shot("matrix")
+	w.clickLabel("all pods to app=web: none")
+	w.sees("nobody-to-web")
 	w.open("#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked")
 	w.sees("nobody-to-web")
 	w.click("button", "Run a trace")
@@ -70,6 +76,7 @@ func TestPage(t *testing.T) {
 				{"flows", "#/flows", "Newest first"},
 				{"why", "#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked"},
 				{"policies", "#/policies", "nobody-to-web"},
+				{"matrix", "#/policies?from=backend&to=default", "app=web"},
 				{"addresses", "#/addresses", "10.42."},
 				{"vms", "#/vms", "No VM migrates"},
 			} {

@@ -2,6 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { useView } from "./server.js";
+import { href } from "./route.js";
 import { Badge, Empty, Head, Lines, Search, Table } from "./parts.jsx";
 
 function Rules({ of }) {
@@ -10,7 +11,46 @@ function Rules({ of }) {
   return <Lines of={of} />;
 }
 
-export function Policies() {
+function Cell({ c, from, to, row, col }) {
+  if (!c.verdict) return <td class="cell"><span class="quiet">–</span></td>;
+  const link = c.fromPod && c.toPod ? href("why", { from: c.fromPod, to: c.toPod })
+    : from ? null : href("policies", { from: row.namespace, to: col.namespace });
+  const text = c.text || c.verdict;
+  return <td class={"cell " + c.verdict}>{link ? <a href={link} aria-label={`${row.name} to ${col.name}: ${text}`}>{text}</a> : <div>{text}</div>}</td>;
+}
+
+function Matrix({ query }) {
+  const [find, setFind] = useState("");
+  const one = query.from && query.to;
+  const of = useView("matrix", { from: query.from || "", to: query.to || "", find });
+  const d = of.data;
+  return (
+    <section>
+      <h2>Allowed connections</h2>
+      {of.stale && <p class="note"><Badge state="warn" text="not computed" /> {of.stale.error}</p>}
+      {one
+        ? <p class="note">Pods of <b>{query.from}</b> (rows) to pods of <b>{query.to}</b> (columns), by the labels that policies select by. <a href={href("policies")}>All namespaces</a>{query.from !== query.to && <> · <a href={href("policies", { from: query.to, to: query.from })}>The other direction</a></>}</p>
+        : <div class="bar"><Search label="Find a namespace" value={find} onInput={setFind} /></div>}
+      {!d ? <p class="note quiet">The pods are compared…</p> : d.rows.length === 0 || d.cols.length === 0
+        ? <Empty>{d.empty ? "No pod has an address yet." : one ? "One of the namespaces has no pod with an address now." : "No namespace with pods is called that."}</Empty>
+        : (
+          <div class="scroll" tabIndex={0} role="region" aria-label="Matrix of connections that policies allow">
+            <table class="matrix">
+              <thead><tr><th scope="col">from ↓ to →</th>{d.cols.map((c) => <th scope="col" key={c.name}>{c.name}<div>{c.text}</div></th>)}</tr></thead>
+              <tbody>{d.rows.map((r, i) => (
+                <tr key={r.name + r.text}><th scope="row">{r.name}<div class="quiet">{r.text}</div></th>
+                  {d.cells[i].map((c, j) => <Cell key={j} c={c} from={query.from} row={r} col={d.cols[j]} />)}</tr>
+              ))}</tbody>
+            </table>
+          </div>
+        )}
+      {d && (d.moreRows || d.moreCols) ? <p class="note">{Math.max(d.moreRows || 0, d.moreCols || 0)} more are not shown{one ? "." : ": find them by a part of their name."}</p> : null}
+      <p class="legend">What policies allow from a row to a column: all; some ports, or some of the pairs of pod groups; or none. Choose a cell for more. Whether the network leads there is what Why shows.</p>
+    </section>
+  );
+}
+
+export function Policies({ query }) {
   const of = useView("policies");
   const [find, setFind] = useState("");
   const d = of.data;
@@ -37,6 +77,7 @@ export function Policies() {
               ["Denied packets", (p) => p.denied, "num"],
             ]} />
           )}
+          <Matrix query={query} />
           {d.denied.length > 0 && (
             <section>
               <h2>Denied by others</h2>
