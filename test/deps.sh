@@ -95,7 +95,7 @@ kubevirt)
 	need cpio cpio
 	;;
 *)
-	echo "deps: '$want' is no target (give demo, test, race, bench, vm, kube or kubevirt)" >&2
+	echo "deps: '$want' is no target (give demo, test, ui, race, bench, vm, kube or kubevirt)" >&2
 	exit 2
 	;;
 esac

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command sbom writes the software bill of materials of a release: which modules, in which versions, the programs are
-// built of. It reads what the Go linker has written into the programs, so it cannot name what is not in them: `make
-// release`.
+// built of, and which packages of npm are in the page of `weft ui`. It reads what the Go linker has written into the
+// programs, and the notices of the page in them, so it cannot name what is not in them: `make release`.
 //
 //	go run ./deploy/sbom -name weft -version VERSION -created SECONDS PROGRAM... > FILE
 //
@@ -25,7 +25,10 @@ import (
 	"regexp"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
+
+	"github.com/weft-net/weft/internal/web/page"
 )
 
 func main() {
@@ -61,6 +64,7 @@ type (
 		Version       string        `json:"versionInfo"`
 		Location      string        `json:"downloadLocation"`
 		FilesAnalyzed bool          `json:"filesAnalyzed"`
+		License       string        `json:"licenseDeclared,omitempty"`
 		Purpose       string        `json:"primaryPackagePurpose,omitempty"`
 		Checksums     []checksum    `json:"checksums,omitempty"`
 		References    []externalRef `json:"externalRefs,omitempty"`
@@ -112,6 +116,18 @@ func run(w io.Writer, name, version string, created time.Time, programs []string
 				doc.Packages = append(doc.Packages, p)
 			}
 			doc.relate(program.ID, "STATIC_LINK", p.ID)
+		}
+		content, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		for _, b := range page.Bundled(content) {
+			p := bundled(b)
+			if !modules[p.ID] {
+				modules[p.ID] = true
+				doc.Packages = append(doc.Packages, p)
+			}
+			doc.relate(program.ID, "CONTAINS", p.ID)
 		}
 	}
 	slices.SortFunc(doc.Packages, func(a, b spdxPackage) int { return cmp.Compare(a.ID, b.ID) })
@@ -165,6 +181,14 @@ func module(m debug.Module) spdxPackage {
 	return spdxPackage{
 		ID: id("module", m.Path, m.Version), Name: m.Path, Version: m.Version, Location: "NOASSERTION",
 		References: []externalRef{{"PACKAGE-MANAGER", "purl", "pkg:golang/" + m.Path + "@" + m.Version}},
+	}
+}
+
+// bundled is a package of npm in the page.
+func bundled(b page.Package) spdxPackage {
+	return spdxPackage{
+		ID: id("npm", b.Name, b.Version), Name: b.Name, Version: b.Version, Location: "NOASSERTION", License: b.License,
+		References: []externalRef{{"PACKAGE-MANAGER", "purl", "pkg:npm/" + strings.ReplaceAll(b.Name, "@", "%40") + "@" + b.Version}},
 	}
 }
 

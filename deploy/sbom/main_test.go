@@ -5,15 +5,19 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/web/page"
 )
 
-// TestBillOfMaterials: this test's own program is a Go program with modules; the bill names it, by its digest, and
-// them.
+// TestBillOfMaterials: this test's own program is a Go program with modules and the page; the bill names it, by its
+// digest, and them.
 func TestBillOfMaterials(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -43,7 +47,12 @@ func TestBillOfMaterials(t *testing.T) {
 	for _, p := range doc.Packages {
 		ids[p.ID] = p
 	}
+	notices, err := fs.ReadFile(page.Files(), "NOTICES.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
 	programs, libraries := 0, 0
+	var npm []page.Package
 	for _, r := range doc.Relationships {
 		p, known := ids[r.Related]
 		if _, ok := ids[r.Element]; !ok || !known {
@@ -55,6 +64,11 @@ func TestBillOfMaterials(t *testing.T) {
 			if p.Name != filepath.Base(self) || len(p.Checksums) != 1 || p.Checksums[0].Value != sum {
 				t.Errorf("program %+v, want %s with the digest %s", p, filepath.Base(self), sum)
 			}
+		case "CONTAINS":
+			npm = append(npm, page.Package{Name: p.Name, Version: p.Version, License: p.License})
+			if want := "pkg:npm/" + strings.Replace(p.Name, "@", "%40", 1) + "@" + p.Version; len(p.References) != 1 || p.References[0].Locator != want {
+				t.Errorf("package %+v, want the package URL %s", p, want)
+			}
 		case "STATIC_LINK":
 			libraries++
 			if p.Version == "" || len(p.References) != 1 ||
@@ -62,6 +76,9 @@ func TestBillOfMaterials(t *testing.T) {
 				t.Errorf("module %+v has no version or no package URL", p)
 			}
 		}
+	}
+	if want := page.Bundled(notices); len(want) < 3 || !slices.Equal(npm, want) {
+		t.Errorf("packages of npm %v, want %v", npm, want)
 	}
 	if programs != 1 || libraries == 0 {
 		t.Errorf("%d programs and %d modules, want one program and at least Go's own library", programs, libraries)

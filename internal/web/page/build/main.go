@@ -5,6 +5,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -75,7 +76,16 @@ func notices(packages, path string) error {
 		if err != nil {
 			return fmt.Errorf("license of %s: %w", name, err)
 		}
-		fmt.Fprintf(&b, "\n== %s\n\n%s\n", name, bytes.TrimSpace(text))
+		manifest, err := os.ReadFile(filepath.Join(packages, name, "package.json"))
+		if err != nil {
+			return fmt.Errorf("version of %s: %w", name, err)
+		}
+		var of struct{ Version, License string }
+		if err := json.Unmarshal(manifest, &of); err != nil {
+			return fmt.Errorf("package.json of %s: %w", name, err)
+		}
+		fmt.Fprintf(&b, "\n== %s %s (%s)\n\n%s\n", name, of.Version, of.License, bytes.TrimSpace(text))
 	}
+	b.WriteString("\n== end\n") // where it ends in a program that has this file
 	return os.WriteFile(path, b.Bytes(), 0o644)
 }
