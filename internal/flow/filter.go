@@ -26,6 +26,7 @@ const (
 	FieldPort      Field = "port"      // a port or a range, 8000-8080
 	FieldNode      Field = "node"      // where the pod or VM is, or the node itself; with *
 	FieldNetwork   Field = "network"   // namespace/name of a network, or "cluster"; with *
+	FieldWorkload  Field = "workload"  // namespace/name of what a pod belongs to, such as a Deployment; with *
 )
 
 // The fields of a flow.
@@ -44,7 +45,7 @@ const ClusterNetwork = "cluster"
 // EndFields returns the fields of an end.
 func EndFields() []Field {
 	return []Field{
-		FieldPod, FieldVM, FieldNamespace, FieldLabel, FieldService, FieldIP, FieldPort, FieldNode, FieldNetwork,
+		FieldPod, FieldVM, FieldNamespace, FieldLabel, FieldWorkload, FieldService, FieldIP, FieldPort, FieldNode, FieldNetwork,
 	}
 }
 
@@ -69,8 +70,23 @@ type Condition struct {
 // Labels returns the labels of a pod (namespace/name); nil: it is not known.
 type Labels func(pod string) map[string]string
 
+// Workloads returns the workload of a pod (both namespace/name); "": it has none, or it is not known.
+type Workloads func(pod string) string
+
 // Filter selects flows for which all conditions are true.
-type Filter struct{ conditions []Condition }
+type Filter struct {
+	conditions []Condition
+	workloads  Workloads
+}
+
+// SetWorkloads sets what decides FieldWorkload; without it no flow has a workload.
+func (f *Filter) SetWorkloads(w Workloads) { f.workloads = w }
+
+// pods are what decides conditions that a record does not.
+type pods struct {
+	labels    Labels
+	workloads Workloads
+}
 
 // Add adds a value to the condition of a field and a side; several values are alternatives. An error says what is
 // expected.
@@ -124,7 +140,7 @@ func (f *Filter) Uses(field Field) bool {
 // Match reports whether it selects a flow.
 func (f *Filter) Match(r Record, labels Labels) bool {
 	for _, c := range f.conditions {
-		if slices.ContainsFunc(c.Values, func(v string) bool { return c.is(r, v, labels) }) == c.Not {
+		if slices.ContainsFunc(c.Values, func(v string) bool { return c.is(r, v, pods{labels, f.workloads}) }) == c.Not {
 			return false
 		}
 	}
@@ -179,7 +195,7 @@ func check(field Field, value string) error {
 }
 
 // is reports whether a field of a flow has a value.
-func (c Condition) is(r Record, value string, labels Labels) bool {
+func (c Condition) is(r Record, value string, known pods) bool {
 	switch c.Field {
 	case FieldVerdict:
 		return string(r.Verdict) == value
@@ -198,14 +214,14 @@ func (c Condition) is(r Record, value string, labels Labels) bool {
 			})
 		})
 	}
-	if c.Side != To && endIs(c.Field, r.From, value, labels) {
+	if c.Side != To && endIs(c.Field, r.From, value, known) {
 		return true
 	}
-	return c.Side != From && (endIs(c.Field, r.To, value, labels) || r.Via != nil && endIs(c.Field, *r.Via, value, labels))
+	return c.Side != From && (endIs(c.Field, r.To, value, known) || r.Via != nil && endIs(c.Field, *r.Via, value, known))
 }
 
 // endIs reports whether a field of an end has a value.
-func endIs(field Field, e Endpoint, value string, labels Labels) bool {
+func endIs(field Field, e Endpoint, value string, known pods) bool {
 	switch field {
 	case FieldPod:
 		return e.Kind == PodEnd && glob(value, e.Name) || e.Kind == VMEnd && glob(value, e.Pod)
@@ -231,19 +247,24 @@ func endIs(field Field, e Endpoint, value string, labels Labels) bool {
 		first, last, ok := ports(value)
 		return ok && e.Port >= first && e.Port <= last && e.Port != 0
 	case FieldLabel:
-		pod := e.Name
-		if e.Kind == VMEnd {
-			pod = e.Pod
-		}
-		if e.Kind != PodEnd && e.Kind != VMEnd || labels == nil {
+		if !e.isPod() || known.labels == nil {
 			return false
 		}
-		known := labels(pod)
+		labels := known.labels(e.podName())
 		terms, ok := selector(value)
-		return ok && known != nil && !slices.ContainsFunc(terms, func(t term) bool { return !t.matches(known) })
+		return ok && labels != nil && !slices.ContainsFunc(terms, func(t term) bool { return !t.matches(labels) })
+	case FieldWorkload:
+		if !e.isPod() || known.workloads == nil {
+			return false
+		}
+		workload := known.workloads(e.podName())
+		return workload != "" && glob(value, workload)
 	}
 	return false
 }
+
+// isPod reports whether it is a pod, or a VM, which runs in one.
+func (e Endpoint) isPod() bool { return e.Kind == PodEnd || e.Kind == VMEnd }
 
 // glob reports whether a name matches, with * for any characters.
 func glob(pattern, name string) bool {

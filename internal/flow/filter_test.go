@@ -65,6 +65,10 @@ func TestFilter(t *testing.T) {
 		{flow.FieldNamespace, flow.To, "vms", true},
 		{flow.FieldNamespace, flow.To, "shop", true}, // the Service's
 		{flow.FieldNamespace, flow.Either, "sh*", true},
+		{flow.FieldWorkload, flow.From, "shop/web", true},
+		{flow.FieldWorkload, flow.From, "shop/*", true},
+		{flow.FieldWorkload, flow.From, "shop/web-0", false},
+		{flow.FieldWorkload, flow.To, "*/*", false}, // a VM without one, and a Service
 		{flow.FieldLabel, flow.From, "app=web", true},
 		{flow.FieldLabel, flow.From, "app==web,tier", true},
 		{flow.FieldLabel, flow.From, "app=web,tier=back", false},
@@ -105,6 +109,7 @@ func TestFilter(t *testing.T) {
 			if err := f.Add(c.field, c.side, not, c.value); err != nil {
 				t.Fatal(err)
 			}
+			f.SetWorkloads(func(pod string) string { return map[string]string{"shop/web-0": "shop/web"}[pod] })
 			if got := f.Match(sample(), sampleLabels); got != (c.want != not) {
 				t.Errorf("%s %s %q, not %t: %t", c.side, c.field, c.value, not, got)
 			}

@@ -6,7 +6,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/cli/agents"
@@ -15,53 +18,128 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// labels are those of the cluster's pods.
-type labels struct {
+// pods are the cluster's pods.
+type pods struct {
 	objects store.Objects
-	pods    map[string]map[string]string
+	all     map[string]pod
 	read    time.Time
 	err     error
 }
 
-// labelsPause is how long labels of a pod are not read again that are not known.
-const labelsPause = 5 * time.Second
-
-// readLabels reads the labels of all pods.
-func readLabels(ctx context.Context, c agents.Cluster) (*labels, error) {
-	if c.Objects == nil {
-		return nil, model.Errorf(model.CodeInvalidConf, "name a lab with --dir, or a cluster with --kubeconfig",
-			"labels of pods are not known to an agent")
-	}
-	l := &labels{objects: c.Objects}
-	l.reread(ctx)
-	return l, l.err
+// pod is a pod with what it belongs to, namespace/name.
+type pod struct {
+	labels   map[string]string
+	workload string
 }
 
-func (l *labels) reread(ctx context.Context) {
-	l.read, l.pods = time.Now(), map[string]map[string]string{}
-	err := store.Each(ctx, l.objects, store.Pods(), func(o store.Object) {
-		if p, err := o.Pod(); err == nil {
-			l.pods[p.Namespace+"/"+p.Name] = p.Labels
+// podsPause is how long pods are not read again because of one that is not known.
+const podsPause = 5 * time.Second
+
+// readPods reads all pods.
+func readPods(ctx context.Context, c agents.Cluster) (*pods, error) {
+	if c.Objects == nil {
+		return nil, model.Errorf(model.CodeInvalidConf, "name a lab with --dir, or a cluster with --kubeconfig",
+			"labels and workloads of pods are not known to an agent")
+	}
+	p := &pods{objects: c.Objects}
+	p.reread(ctx)
+	return p, p.err
+}
+
+func (p *pods) reread(ctx context.Context) {
+	p.read, p.all = time.Now(), map[string]pod{}
+	err := store.Each(ctx, p.objects, store.Pods(), func(o store.Object) {
+		if m, err := o.Pod(); err == nil {
+			p.all[m.Namespace+"/"+m.Name] = pod{m.Labels, workload(o, m)}
 		}
 	})
 	if err != nil {
-		l.err = fmt.Errorf("labels of pods: %w", err)
+		p.err = fmt.Errorf("labels and workloads of pods: %w", err)
 	}
 }
 
-// of returns the labels of a pod.
-func (l *labels) of(ctx context.Context) flow.Labels {
-	return func(pod string) map[string]string {
-		known, ok := l.pods[pod]
-		if !ok && time.Since(l.read) > labelsPause { // it may be new
-			l.reread(ctx)
-			known, ok = l.pods[pod]
-		}
-		if ok && known == nil {
+// find returns a pod.
+func (p *pods) find(ctx context.Context, name string) (pod, bool) {
+	known, ok := p.all[name]
+	if !ok && time.Since(p.read) > podsPause { // it may be new
+		p.reread(ctx)
+		known, ok = p.all[name]
+	}
+	return known, ok
+}
+
+// labels returns the labels of a pod.
+func (p *pods) labels(ctx context.Context) flow.Labels {
+	return func(name string) map[string]string {
+		known, ok := p.find(ctx, name)
+		if ok && known.labels == nil {
 			return map[string]string{}
 		}
-		return known
+		return known.labels
 	}
+}
+
+// workloads returns the workload of a pod.
+func (p *pods) workloads(ctx context.Context) flow.Workloads {
+	return func(name string) string {
+		known, _ := p.find(ctx, name)
+		return known.workload
+	}
+}
+
+// names are those of all workloads.
+func (p *pods) names() []string {
+	all := map[string]bool{}
+	for _, known := range p.all {
+		if known.workload != "" {
+			all[known.workload] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// labOwner is the annotation of a lab's pod with its owner, KIND/NAME, as internal/lab/replicas writes it.
+const labOwner = "lab.weft.dev/owner"
+
+// cronJob returns the CronJob of a Job, whose name ends with the time in minutes, or the Job.
+func cronJob(name string) string {
+	const digits = 8 // until the year 2160
+	job := strings.TrimRight(name, "0123456789")
+	if len(name)-len(job) < digits || len(job) < 2 || !strings.HasSuffix(job, "-") {
+		return name
+	}
+	return strings.TrimSuffix(job, "-")
+}
+
+// workload returns what a pod belongs to: its controller, or of a ReplicaSet the Deployment, of a Job the CronJob.
+func workload(o store.Object, p model.Pod) string {
+	var meta struct {
+		Metadata struct {
+			OwnerReferences []struct {
+				Kind, Name string
+				Controller bool
+			}
+		}
+	}
+	if err := json.Unmarshal(o.Raw, &meta); err != nil { // it has been decoded before
+		return ""
+	}
+	if _, name, ok := strings.Cut(p.Annotations[labOwner], "/"); ok {
+		return p.Namespace + "/" + name
+	}
+	for _, owner := range meta.Metadata.OwnerReferences {
+		name := owner.Name
+		switch hash := p.Labels["pod-template-hash"]; {
+		case !owner.Controller:
+			continue
+		case owner.Kind == "ReplicaSet" && hash != "":
+			name = strings.TrimSuffix(name, "-"+hash)
+		case owner.Kind == "Job":
+			name = cronJob(name)
+		}
+		return p.Namespace + "/" + name
+	}
+	return ""
 }
 
 // addServices adds the addresses of Kubernetes' Services and of nodes, also of those whose agents do not answer.

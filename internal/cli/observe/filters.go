@@ -24,6 +24,7 @@ type filters struct {
 	filter flow.Filter
 	source *agents.Source
 	not    bool
+	pods   *pods // nil: not read
 }
 
 // flags adds them.
@@ -63,6 +64,8 @@ func endHelp(field flow.Field) string {
 		return "`POD`, namespace/name with * for any characters,"
 	case flow.FieldVM:
 		return "`VM`, namespace/name with *,"
+	case flow.FieldWorkload:
+		return "`WORKLOAD` of a pod, such as a Deployment or StatefulSet, namespace/name with *,"
 	case flow.FieldService:
 		return "`SERVICE`, namespace/name with *,"
 	case flow.FieldNamespace:
@@ -89,7 +92,7 @@ func (f *filters) add(field flow.Field, side flow.Side, value string) error {
 	}
 	for _, v := range values {
 		switch field {
-		case flow.FieldPod, flow.FieldVM, flow.FieldService:
+		case flow.FieldPod, flow.FieldVM, flow.FieldService, flow.FieldWorkload:
 			if v != "" && v != "*" && !strings.Contains(v, "/") {
 				v = cmp.Or(f.source.Namespace(), "default") + "/" + v
 			}
@@ -112,6 +115,9 @@ func (f *filters) check() error {
 
 // nearest returns an error about a name in the filter that no node knows, with the nearest known one.
 func (f *filters) nearest(known map[flow.Field][]string) error {
+	if f.pods != nil {
+		known[flow.FieldWorkload] = f.pods.names()
+	}
 	for _, c := range f.filter.Conditions() {
 		names, named := known[c.Field]
 		if !named {

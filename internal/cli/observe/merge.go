@@ -71,7 +71,7 @@ type message struct {
 // question is what the agents are asked.
 type question struct {
 	follow, tracked, why bool
-	since                time.Time
+	since, until         time.Time
 	filter               []flow.Condition // that agents can decide
 }
 

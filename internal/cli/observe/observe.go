@@ -59,6 +59,8 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 	fs.BoolVarP(&f.follow, "follow", "f", false, "print what begins, ends or is denied from now on, until interrupted")
 	fs.DurationVar(&f.span, "duration", 0, "follow for a `DURATION`")
 	fs.StringVar(&f.since, "since", "", "print the flows that agents have kept since a `TIME`, or for a duration such as 5m")
+	fs.StringVar(&f.until, "until", "", "with --since: print only flows until a `TIME`, or a duration ago")
+	fs.IntVar(&f.first, "first", 0, "print only the first `COUNT` flows, and end")
 	fs.IntVar(&f.last, "last", 0, "print only the last `COUNT` flows")
 	fs.BoolVarP(&f.all, "all", "A", false, "print connections without a pod or a VM, too, such as those of nodes")
 	fs.BoolVar(&f.numeric, "numeric", false, "print addresses without names")
@@ -68,7 +70,8 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 	fs.BoolVar(&f.why, "why", false, "print the rules of nftables that decided, too")
 	f.filters.flags(cmd)
 	f.output = printer.Flag(fs, compact, table, lines, printer.JSON)
-	cmd.MarkFlagsMutuallyExclusive("rate", "suggest-policy", "last")
+	cmd.MarkFlagsMutuallyExclusive("rate", "suggest-policy", "first", "last")
+	cmd.MarkFlagsMutuallyExclusive("until", "follow", "duration")
 	cmd.MarkFlagsMutuallyExclusive("last", "follow")
 	cmd.MarkFlagsMutuallyExclusive("follow", "duration")
 	for _, flag := range []string{"rate", "suggest-policy"} {
@@ -81,24 +84,27 @@ type flags struct {
 	source               *agents.Source
 	follow, numeric, all bool
 	rate, suggest, why   bool
-	last                 int
+	first, last          int
 	span                 time.Duration
-	since                string
+	since, until         string
 	output               *printer.Format
 	filters              filters
 }
 
-// sinceTime parses --since.
-func (f *flags) sinceTime(now time.Time) (time.Time, error) {
-	if f.since == "" {
+// errEnough ends a command that has printed as many flows as it shall.
+var errEnough = errors.New("enough flows")
+
+// parseTime parses --since and --until.
+func parseTime(flag, value string, now time.Time) (time.Time, error) {
+	if value == "" {
 		return time.Time{}, nil
 	}
-	if d, err := time.ParseDuration(f.since); err == nil && d > 0 {
+	if d, err := time.ParseDuration(value); err == nil && d > 0 {
 		return now.Add(-d), nil
 	}
-	t, err := time.Parse(time.RFC3339, f.since)
+	t, err := time.Parse(time.RFC3339, value)
 	if err != nil {
-		return t, ui.Misusef("for example 5m, or 2026-01-02T15:04:05Z", "--since %q is neither a duration nor a time", f.since)
+		return t, ui.Misusef("for example 5m, or 2026-01-02T15:04:05Z", "%s %q is neither a duration nor a time", flag, value)
 	}
 	return t, nil
 }
@@ -106,14 +112,23 @@ func (f *flags) sinceTime(now time.Time) (time.Time, error) {
 // question checks the flags, and returns what the agents are asked.
 func (f *flags) question() (q question, err error) {
 	switch {
-	case f.span < 0 || f.last < 0:
-		return q, ui.Misusef("for example --duration 1m, or --last 20", "--duration and --last are not negative")
+	case f.span < 0 || f.last < 0 || f.first < 0:
+		return q, ui.Misusef("for example --duration 1m, or --last 20", "--duration, --first and --last are not negative")
+	case f.until != "" && f.since == "":
+		return q, ui.Misusef("for example --since 10m --until 5m", "--until needs --since")
 	case f.follow && f.output.Document():
 		return q, ui.UsageError(model.Errorf(model.CodeInvalidConf, "use -o jsonl, one document for each flow",
 			"-o %s: flows that are followed are no document", f.output))
 	}
-	if q.since, err = f.sinceTime(time.Now()); err != nil {
+	now := time.Now()
+	if q.since, err = parseTime("--since", f.since, now); err != nil {
 		return q, err
+	}
+	if q.until, err = parseTime("--until", f.until, now); err != nil {
+		return q, err
+	}
+	if !q.until.IsZero() && !q.since.Before(q.until) {
+		return q, ui.Misusef("for example --since 10m --until 5m", "--since %s is not before --until %s", f.since, f.until)
 	}
 	q.why, q.filter = f.why, f.filters.filter.Local()
 	q.follow = f.follow || f.span > 0
@@ -131,12 +146,12 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 		return err
 	}
 	var labelsOf flow.Labels
-	if f.suggest || f.filters.filter.Uses(flow.FieldLabel) {
-		pods, err := readLabels(ctx, c)
-		if err != nil {
+	if f.suggest || f.filters.filter.Uses(flow.FieldLabel) || f.filters.filter.Uses(flow.FieldWorkload) {
+		if f.filters.pods, err = readPods(ctx, c); err != nil {
 			return err
 		}
-		labelsOf = pods.of(ctx)
+		labelsOf = f.filters.pods.labels(ctx)
+		f.filters.filter.SetWorkloads(f.filters.pods.workloads(ctx))
 	}
 	count := 0
 	m := newMerger(env.Stderr)
@@ -145,8 +160,14 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 		if !f.all && !r.HasEndpoint() || !f.filters.filter.Match(r, labelsOf) {
 			return nil
 		}
+		if !q.until.IsZero() && r.Time.After(q.until) {
+			return nil
+		}
 		count++
-		return out.record(r)
+		if err := out.record(r); err != nil || count != f.first {
+			return err
+		}
+		return errEnough
 	}
 	if err := addServices(ctx, c, m.directory); err != nil {
 		ui.Warn(env.Stderr, err)
@@ -156,7 +177,7 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 		limited, cancel = context.WithTimeout(ctx, f.span)
 	}
 	defer cancel()
-	if err := m.run(limited, c, q); err != nil {
+	if err := m.run(limited, c, q); err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
 	if count == 0 && !q.follow && !f.output.Document() {

@@ -31,9 +31,11 @@ func lab(t *testing.T, nodes map[string][]flow.Line) (dir string) {
 	dir = t.TempDir()
 	files := map[string]string{
 		"lab.json": "{}",
-		"store/a.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, labels: {app: web}}, " +
+		"store/a.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, labels: {app: web, pod-template-hash: 5d4}, " +
+			"ownerReferences: [{kind: Node, name: node1}, {kind: ReplicaSet, name: web-5d4, controller: true}]}, " +
 			"spec: {nodeName: node1, containers: [{name: c}]}}",
-		"store/b.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: db, labels: {app: db}}, " +
+		"store/b.yaml": "{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: db, labels: {app: db}, " +
+			"ownerReferences: [{kind: StatefulSet, name: db, controller: true}]}, " +
 			"spec: {nodeName: node2, containers: [{name: c}]}}",
 	}
 	for name := range nodes {
@@ -184,6 +186,12 @@ func TestFilters(t *testing.T) {
 		{"--from-ip 192.0.2.0/24", 1},
 		{"--from-node node1 --to-node node2", 2},
 		{"-6", 0},
+		{"--from-workload shop/web", 2},
+		{"--to-workload shop/d*", 3},
+		{"--not --workload shop/web", 1},
+		{"--first 2", 2},
+		{"--first 9", 3},
+		{"--since 2026-01-02T03:04:00Z --until 2026-01-02T03:04:01Z", 2},
 		{"-4 --not -n shop", 0},
 	} {
 		out, errs, err := run(dir, strings.Fields(c.args)...)
@@ -203,6 +211,11 @@ func TestFilterErrors(t *testing.T) {
 		"--network shop/fast":      "known are cluster",
 		"--verdict forwarded":      "allowed, denied or dropped",
 		"--not":                    "no filter follows",
+		"--workload shop/wep":      "did you mean shop/web?",
+		"--until 5m":               "--until needs --since",
+		"--since 5m --until 10m":   "--since 5m is not before --until 10m",
+		"--since 5m --until noon":  `--until "noon" is neither a duration nor a time`,
+		"--first -1":               "not negative",
 		"--follow -o json":         "jsonl",
 		"--from-label app=web,=,x": "for example app=web",
 	} {
