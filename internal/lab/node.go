@@ -93,6 +93,9 @@ func (d Dir) conflist(s layout.Spec, n layout.Node) ([]byte, error) {
 // AgentSocket returns the path of the agent's socket on a node.
 func (d Dir) AgentSocket(node string) string { return d.Node(node, "agent", "agent.sock") }
 
+// agentConfig returns the path of the configuration of a node's agent, beyond its flags.
+func (d Dir) agentConfig(node string) string { return d.Node(node, "weft.yaml") }
+
 // StartNode writes a node's configuration and starts its processes. It calls died when one of them exits.
 func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) error {
 	for _, dir := range []string{"net.d", "cache", "agent", "sandbox", "logs"} {
@@ -107,6 +110,12 @@ func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) erro
 	if err := os.WriteFile(u.Dir.Node(n.Name, "net.d", "10-weft.conflist"), append(conf, '\n'), 0o644); err != nil {
 		return u.Dir.unwritable(err)
 	}
+	if u.Spec.Observe != "" {
+		text := fmt.Sprintf("observe: {level: %q}\n", u.Spec.Observe)
+		if err := os.WriteFile(u.Dir.agentConfig(n.Name), []byte(text), 0o644); err != nil {
+			return u.Dir.unwritable(err)
+		}
+	}
 	for _, role := range roles() {
 		if err := u.startRole(ctx, n, role, died); err != nil {
 			return err
@@ -118,13 +127,17 @@ func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) erro
 func (u Up) command(n layout.Node, role string) []string {
 	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
 	if role == roleAgent {
-		return []string{
+		argv := []string{
 			u.Agent, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
 			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
 			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses",
 			cmp.Or(u.Spec.Addresses, "podCIDRs"),
 		}
+		if u.Spec.Observe != "" {
+			argv = append(argv, "--config", u.Dir.agentConfig(n.Name))
+		}
+		return argv
 	}
 	argv := []string{
 		u.Self, "sandbox", "serve", "--node", n.Name, "--state-dir", u.Dir.sandboxDir(n.Name),

@@ -163,6 +163,21 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 	}
 }
 
+// Agents of a lab observe what --observe says, from their beginning.
+func TestObserveLevel(t *testing.T) {
+	dir := labDir(t)
+	from := podsOnTwoNodes(t)
+	must(t, "lab", "up", "--nodes", "2", "--observe", "flows", "--from", from, "--dir", dir)
+	weft(t, "lab", "exec", "--dir", dir, "a", "--", "bash", "-c", "echo > /dev/udp/"+addrOf(t, dir, "b").String()+"/5353")
+	within(t, 30*time.Second, "the connection is in the past", func() bool {
+		out := must(t, "observe", "--dir", dir, "--since", "10m", "--to-port", "5353")
+		if strings.Contains(out.stderr, "keeps no flows") {
+			t.Fatal(out.stderr)
+		}
+		return strings.Contains(out.stdout, " default/a ") && strings.Contains(out.stdout, "udp new allowed")
+	})
+}
+
 // flood sends datagrams from pod a to pod b, each from another port: each node reports each of them, or that it is lost.
 func (o *observed) flood(dir, b string) {
 	t := o.t

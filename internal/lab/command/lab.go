@@ -137,6 +137,8 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 	flags.StringVar(&u.Spec.Design, "design", "routed", "`DESIGN` of the pods' attachment to their node: routed or bridge")
 	flags.StringVar(&u.Spec.Addresses, "addresses", "podCIDRs",
 		"`MODE` of allocating pod addresses: podCIDRs, one prefix per node, or pools, blocks of the cluster's prefixes")
+	flags.StringVar(&u.Spec.Observe, "observe", "",
+		"`LEVEL` of what the agents observe while weft observe does not ask: off, denied or flows (default off)")
 	flags.DurationVar(&u.ConnectivityTimeout, "wait", time.Minute, "`DURATION` to wait for connectivity between nodes and pods")
 	flags.BoolVar(&u.KeepGoing, "keep-going", false, "keep the lab if some nodes or VMs fail, and start the others")
 	flags.BoolVar(&vms, "machines", true, "run the manifests' VMs") // glossary: the flag's name stays

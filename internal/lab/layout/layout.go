@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -36,6 +37,8 @@ type Spec struct {
 	// Addresses is how pod addresses are allocated: from podCIDRs (the default), one prefix for each node, or from pools,
 	// blocks of the ClusterCIDRs.
 	Addresses string `json:"addresses,omitempty"`
+	// Observe is the agents' observe.level: off (the default), denied or flows.
+	Observe string `json:"observe,omitempty"`
 }
 
 // UsesPools reports whether pods get addresses from blocks.
@@ -198,6 +201,8 @@ func (s Spec) check() error {
 		return model.NotOneOf("--design", s.Design, "routed", "bridge")
 	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
 		return model.NotOneOf("--addresses", s.Addresses, "podCIDRs", "pools")
+	case !slices.Contains([]string{"", flow.LevelOff, flow.LevelDenied, flow.LevelFlows}, s.Observe):
+		return model.NotOneOf("--observe", s.Observe, flow.LevelOff, flow.LevelDenied, flow.LevelFlows)
 	case s.Encapsulation == "ipip" && s.hasFamily(6):
 		return model.Errorf(model.CodeInvalidConf, "choose IPv4 only, for example --cluster-cidr 10.42.0.0/16",
 			"encapsulation ipip supports IPv4 only, but the cluster CIDR has IPv6")
