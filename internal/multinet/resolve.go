@@ -63,7 +63,8 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	if err := s.waitReady(ctx); err != nil {
 		return Plan{}, err
 	}
-	w := &resolving{r: r, call: call, s: s, byMultus: byMultus(call.Request, s)}
+	// Multus does not pass the pod's annotations, as the runtime does.
+	w := &resolving{r: r, call: call, s: s, byMultus: ByMultus(call.Request) && s.RuntimeConfig[annotationsCap] == nil}
 	if w.pod, err = w.find(ctx); err != nil {
 		return Plan{}, err
 	}

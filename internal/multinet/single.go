@@ -65,9 +65,9 @@ func (r *Resolver) pod(ctx context.Context, call cni.Call, a *Attachment) error 
 	return err
 }
 
-// byMultus reports whether Multus itself executes weft-cni for its clusterNetwork. Multus passes no annotations, and an
-// argument of its own before the runtime's: containerd and CRI-O say IgnoreUnknown=1 (multus-cni v4.3.0,
-// pkg/types/conf.go, createRuntimeConf).
-func byMultus(r model.Request, s Settings) bool {
-	return s.RuntimeConfig[annotationsCap] == nil && slices.Contains(r.Args, [2]string{"IgnoreUnknown", "true"})
+// ByMultus reports whether Multus itself executes weft-cni for its clusterNetwork. It passes an argument of its own before
+// the runtime's: containerd and CRI-O say IgnoreUnknown=1 (multus-cni v4.3.0, pkg/types/conf.go, createRuntimeConf). A DEL has
+// the configuration as Multus' cache has it, without delegates.
+func ByMultus(r model.Request) bool {
+	return slices.Contains(r.Args, [2]string{"IgnoreUnknown", "true"})
 }

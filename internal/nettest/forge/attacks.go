@@ -25,7 +25,7 @@ type Stage struct {
 // Fence is the word in honest packets.
 const Fence = "HONEST-WORD"
 
-// Honest returns a packet that a guest may send, to a port where nobody listens.
+// Honest returns a packet that a guest may send, to a port that no program has.
 func (s Stage) Honest(family int) []byte {
 	const port = 4001
 	from, to := netip.AddrPortFrom(s.Own[family], port), netip.AddrPortFrom(s.Peer[family], port)

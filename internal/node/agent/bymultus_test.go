@@ -3,12 +3,15 @@
 package agent_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/containernetworking/cni/libcni"
 
 	"github.com/weft-net/weft/internal/nettest"
 )
@@ -62,8 +65,16 @@ func TestNetworkOfMultus(t *testing.T) {
 	if err := p.cni.CheckNetworkList(p.ctx(), list, conf); err != nil {
 		t.Error("CHECK:", err)
 	}
-	if err := p.cni.DelNetworkList(p.ctx(), list, conf); err != nil {
-		t.Error("DEL:", err)
+	// Multus' cache has no keys that Multus does not know. The runtime repeats a DEL.
+	cached, err := libcni.NetworkConfFromBytes(
+		fmt.Appendf(nil, `{"cniVersion":"1.0.0","name":"net","plugins":[{"type":"weft-cni","socket":%q,"ipam":{}}]}`, p.socket()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 2 {
+		if err := p.cni.DelNetworkList(p.ctx(), cached, conf); err != nil {
+			t.Errorf("DEL %d: %v", i+1, err)
+		}
 	}
 	if all := nettest.Run(t, ns, "ip", "-br", "link"); slices.Contains(strings.Fields(all), "eth0") {
 		t.Errorf("after DEL the pod has %s", all)

@@ -62,8 +62,9 @@ func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 			multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
 		}
 	}
-	if confErr != nil && len(rest) == 0 {
-		// The ledger has no attachment, and the configuration names no network: its author should see the error.
+	if confErr != nil && len(rest) == 0 && !multinet.ByMultus(call.Request) {
+		// The ledger has no attachment, and the configuration names no network: its author should see the error. Multus
+		// passes such a configuration each time: there is nothing left to detach.
 		errs = append(errs, confErr)
 	}
 	return errors.Join(errs...)
