@@ -226,7 +226,8 @@ e2e-kubevirt: image-here build
 	@test/kube/build.sh
 	bin/weft vm image --archive bin/weft-guest.tar
 	@if CACHE=$(CACHE) test/kube/kubevirt/build.sh; then \
-	  CACHE=$(CACHE) WEFT_KUBEVIRT_DIR=$$(CACHE=$(CACHE) test/kube/kubevirt/build.sh --where) $(GO) test -count=1 -v -timeout 100m -run '$(if $(RUN:.=),^TestKubeVirt$$/$(RUN),^TestKubeVirt)' ./test/kube/e2e; \
+	  CACHE=$(CACHE) WEFT_KUBEVIRT_DIR=$$(CACHE=$(CACHE) test/kube/kubevirt/build.sh --where) \
+	  WEFT_MULTUS=$$(CACHE=$(CACHE) test/kube/multus.sh) $(GO) test -count=1 -v -timeout 100m -run '$(if $(RUN:.=),^TestKubeVirt$$/$(RUN),^TestKubeVirt)' ./test/kube/e2e; \
 	else echo "make: SKIPPED: KubeVirt cannot be built here: say by KUBEVIRT_SOURCE where its repository is"; fi
 
 e2e-kubevirt-functional: image-here

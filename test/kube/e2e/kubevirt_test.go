@@ -54,6 +54,7 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("networks", c.testVMNetworks)
 	t.Run("plug", c.testPlug)
 	t.Run("refused", c.testRefusedVMs)
+	t.Run("multus", c.testMultus)
 	t.Run("connectivity-test", c.testConnectivityTest)
 }
 
