@@ -78,7 +78,6 @@ func TestInvalidSpec(t *testing.T) {
 	}
 }
 
-// TestNodeCIDRsDoNotOverlap: for any prefix and number of nodes, the nodes' prefixes are inside of it and do not overlap.
 // An unknown level is refused before anything is created.
 func TestInvalidObserve(t *testing.T) {
 	_, err := Spec{Name: "t", Nodes: 1, Wires: 1, ClusterCIDRs: prefixes("10.42.0.0/16"), Observe: "all"}.Layout()
@@ -88,6 +87,7 @@ func TestInvalidObserve(t *testing.T) {
 	}
 }
 
+// TestNodeCIDRsDoNotOverlap: for any prefix and number of nodes, the nodes' prefixes are inside of it and do not overlap.
 func TestNodeCIDRsDoNotOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		whole := netip.MustParsePrefix("10.128.0.0/9").Addr()
