@@ -55,7 +55,7 @@ what it checks is bad, and 2 for a usage error.`,
 	}
 	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env),
 		newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env), newRelayCmd(env), newExplainCmd(env), newStatusCmd(env),
-		newTraceCmd(env), newUICmd(env), observe.NewCmd(env), newConnectivityTestCmd(env), version.NewCmd(env))
+		newTraceCmd(env), newUICmd(env), observe.NewCmd(env, explainFlow), newConnectivityTestCmd(env), version.NewCmd(env))
 	addExternals(root, env)
 	for _, g := range commandGroups() {
 		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title + " Commands:"})

@@ -154,6 +154,12 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 			t.Errorf("%+v", r)
 		}
 	}
+	why := must(t, "observe", "--dir", dir, "--why", "--from-pod", "a", "--to-port", "8080", "--last", "1").stdout
+	for _, text := range []string{"egress at default/a on node1: ok", "ingress at default/b on node2: ok, allowed NetworkPolicy default/web"} {
+		if !strings.Contains(why, text) {
+			t.Errorf("--why: %q is not in %s", text, why)
+		}
+	}
 	o.flood(dir, b)
 	rules := inNode(t, dir, "node1", "nft", "list", "tables")
 	killAgent(t, dir, "node1")

@@ -26,8 +26,8 @@ const (
 	lines   = "jsonl"
 )
 
-// NewCmd returns the command.
-func NewCmd(env ui.Env) *cobra.Command {
+// NewCmd returns the command. explain is for --why.
+func NewCmd(env ui.Env, explain Explain) *cobra.Command {
 	f := flags{source: &agents.Source{Env: env}}
 	f.filters.source = f.source
 	cmd := &cobra.Command{
@@ -52,7 +52,7 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 			"  weft observe --duration 10m -n shop --suggest-policy\n" +
 			"  weft observe --dir /run/weft/lab -o jsonl",
 		Args: ui.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), env) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd.Context(), env, explain) },
 	}
 	f.source.Flags(cmd)
 	fs := cmd.Flags()
@@ -67,7 +67,7 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 	fs.BoolVar(&f.rate, "rate", false, "print at the end how many flows were between which ends, the most first")
 	fs.BoolVar(&f.suggest, "suggest-policy", false,
 		"print at the end NetworkPolicies that allow the flows that were allowed, and nothing else to or from their pods")
-	fs.BoolVar(&f.why, "why", false, "print the rules of nftables that decided, too")
+	fs.BoolVar(&f.why, "why", false, "print the rules of nftables that decided, and what weft explain says about the connection now, too")
 	f.filters.flags(cmd)
 	f.output = printer.Flag(fs, compact, table, lines, printer.JSON)
 	cmd.MarkFlagsMutuallyExclusive("rate", "suggest-policy", "first", "last")
@@ -136,7 +136,7 @@ func (f *flags) question() (q question, err error) {
 	return q, f.filters.check()
 }
 
-func (f *flags) run(ctx context.Context, env ui.Env) error {
+func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	q, err := f.question()
 	if err != nil {
 		return err
@@ -155,7 +155,7 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 	}
 	count := 0
 	m := newMerger(env.Stderr)
-	out := f.sink(env, labelsOf, m.answered)
+	out := f.sink(env, labelsOf, m.answered, func(r flow.Record) ([]string, error) { return explain(ctx, c, r) })
 	m.known, m.emit = f.filters.nearest, func(r flow.Record) error {
 		if !f.all && !r.HasEndpoint() || !f.filters.filter.Match(r, labelsOf) {
 			return nil
@@ -187,16 +187,22 @@ func (f *flags) run(ctx context.Context, env ui.Env) error {
 }
 
 // sink prints flows.
-func (f *flags) sink(env ui.Env, labels flow.Labels, answered map[string]bool) sink {
+func (f *flags) sink(
+	env ui.Env, labels flow.Labels, answered map[string]bool, explain func(flow.Record) ([]string, error),
+) sink {
+	printed := f.printed(env.Stdout)
+	if f.why && (f.output.Is(table) || f.output.Is(compact)) {
+		printed = &explained{sink: printed, w: env.Stdout, errs: env.Stderr, explain: explain, seen: map[talkers]bool{}}
+	}
 	switch {
 	case f.rate:
 		return &rates{f.output, env.Stdout, map[talkers]*sum{}, answered}
 	case f.suggest:
 		return suggestion{flow.NewSuggestion(labels), env.Stdout, env.Stderr, f.filters.filter.Uses(flow.FieldVerdict)}
 	case f.last > 0:
-		return &last{to: f.printed(env.Stdout), n: f.last}
+		return &last{to: printed, n: f.last}
 	}
-	return f.printed(env.Stdout)
+	return printed
 }
 
 // printed prints each flow.

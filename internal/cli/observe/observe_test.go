@@ -5,6 +5,7 @@ package observe_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -17,6 +18,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/observe"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/flow"
@@ -90,11 +92,19 @@ func serve(t *testing.T, socket string, lines []flow.Line) {
 func run(dir string, args ...string) (stdout, stderr string, err error) {
 	var out, errs strings.Builder
 	env := ui.Env{Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
-	cmd := observe.NewCmd(env)
+	cmd := observe.NewCmd(env, explain)
 	cmd.SetArgs(append([]string{"--dir", dir}, args...))
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err = cmd.ExecuteContext(context.Background())
 	return out.String(), errs.String(), err
+}
+
+// explain says which connection it is asked about.
+func explain(_ context.Context, c agents.Cluster, r flow.Record) ([]string, error) {
+	if r.From.Kind == flow.OutsideEnd {
+		return nil, errors.New("outside")
+	}
+	return []string{fmt.Sprintf("%d agents: %s to %s", len(c.Agents), r.From.Name, r.To.Name)}, nil
 }
 
 func at(second int) time.Time { return time.Date(2026, 1, 2, 3, 4, second, 0, time.UTC) }
@@ -226,6 +236,24 @@ func TestFilterErrors(t *testing.T) {
 	}
 }
 
+// With --why the first flow of each connection is explained.
+func TestWhy(t *testing.T) {
+	dir := lab(t, shop())
+	for _, format := range []string{"compact", "table"} {
+		out, _, err := run(dir, "--why", "-o", format)
+		if err != nil || strings.Count(out, "\n  2 agents: shop/web to shop/db\n") != 1 ||
+			strings.Count(out, "\n  not explained: outside\n") != 1 {
+			t.Errorf("%s: %v: %s", format, err, out)
+		}
+	}
+	if out, _, err := run(dir, "--why", "--last", "1"); err != nil || !strings.HasSuffix(out, " allowed\n  2 agents: shop/web to shop/db\n") {
+		t.Errorf("last: %v: %s", err, out)
+	}
+	if out, _, err := run(dir, "--why", "-o", "jsonl"); err != nil || strings.Contains(out, "agents:") {
+		t.Errorf("jsonl: %v: %s", err, out)
+	}
+}
+
 // A node that does not answer is reported, and the others are printed; without any it is an error.
 func TestSilent(t *testing.T) {
 	nodes := shop()
@@ -250,7 +278,7 @@ func TestFollow(t *testing.T) {
 	var errs strings.Builder
 	// Each time the two nodes answer there are three flows.
 	env := ui.Env{Stdout: stopWriter{9, stop}.start(), Stderr: &errs, Getenv: func(string) string { return "" }}
-	cmd := observe.NewCmd(env)
+	cmd := observe.NewCmd(env, explain)
 	cmd.SetArgs([]string{"--dir", dir, "-f", "-o", "jsonl"})
 	if err := cmd.ExecuteContext(ctx); err != nil && !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
