@@ -40,13 +40,17 @@ type Config struct {
 	Now          func() time.Time
 	After        func(time.Duration) <-chan time.Time
 	// Every is the interval of reconciliation, Check that of audits; 0 means half a minute and ten minutes. NodeGoneAfter
-	// is how long a Node object must be missing before its blocks are orphaned; 0 means ten minutes.
-	Every, Check, NodeGoneAfter time.Duration
+	// is how long a Node object must be missing before its blocks are orphaned; 0 means ten minutes. Renew is the interval at
+	// which a Separate controller renews the Lease, or looks whether it can have it; 0 means ten seconds, and at most Every.
+	// The Lease lasts for three intervals.
+	Every, Check, NodeGoneAfter, Renew time.Duration
 }
 
 const (
 	poolInterval  = 30 * time.Second
 	auditInterval = 10 * time.Minute
+	// renewInterval is short: pods whose nodes need a grant wait for another controller if the leader's node has died.
+	renewInterval = 10 * time.Second
 	// nodeGoneAfter is long enough for a node to be re-created.
 	nodeGoneAfter = 10 * time.Minute
 	// retryDelay is the first delay after an error.
@@ -105,6 +109,12 @@ func New(cfg Config) *Controller {
 	if cfg.Check == 0 {
 		cfg.Check = auditInterval
 	}
+	if cfg.Renew == 0 {
+		cfg.Renew = renewInterval
+	}
+	if cfg.Renew = min(cfg.Renew, cfg.Every); !cfg.Separate {
+		cfg.Renew = cfg.Every
+	}
 	if cfg.NodeGoneAfter == 0 {
 		cfg.NodeGoneAfter = nodeGoneAfter
 	}
@@ -138,19 +148,33 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 }
 
-// wait waits for the next pass and grants requests of agents meanwhile. Leadership was checked before; two leaders for
-// a moment do no harm.
+// wait waits for the next pass, and meanwhile grants requests of agents and renews the Lease. It returns at once if
+// it does not have the Lease any more. Two leaders for a moment do no harm.
 func (c *Controller) wait(ctx context.Context, pause time.Duration) error {
 	over := c.cfg.After(pause)
+	var renew <-chan time.Time
+	if c.cfg.Renew < pause {
+		renew = c.cfg.After(c.cfg.Renew)
+	}
 	for {
+		_, leads := c.Report()
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-over:
 			return nil
+		case <-renew:
+			renew = c.cfg.After(c.cfg.Renew)
+			if !leads {
+				continue
+			}
+			if still, err := c.lead(ctx); err != nil || !still {
+				return nil // the next step retries
+			}
+			continue
 		case <-c.requested:
 		}
-		if _, leads := c.Report(); leads {
+		if leads {
 			if _, err := c.grantRequests(ctx); err != nil {
 				c.logProblem(err) // the next pass retries
 			}
@@ -158,10 +182,11 @@ func (c *Controller) wait(ctx context.Context, pause time.Duration) error {
 	}
 }
 
-// step acquires or renews the Lease, runs a pass if it leads, and returns the delay of the next step.
-func (c *Controller) step(ctx context.Context) time.Duration {
-	leads, err := c.lease.acquire(ctx, c.cfg.Now(), 3*c.cfg.Every)
+// lead acquires or renews the Lease, and reports whether this controller leads.
+func (c *Controller) lead(ctx context.Context) (bool, error) {
+	leads, err := c.lease.acquire(ctx, c.cfg.Now(), 3*c.cfg.Renew)
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if c.leading != leads {
 		c.leading, c.report, c.checked = leads, Report{}, time.Time{}
 		clear(c.goneSince) // times from before another leader are not valid
@@ -170,14 +195,19 @@ func (c *Controller) step(ctx context.Context) time.Duration {
 		c.grantsPending = true
 		c.cfg.Log.Info("leadership of the controller changed", "leader", leads)
 	}
-	c.mu.Unlock()
+	return leads, err
+}
+
+// step acquires or renews the Lease, runs a pass if it leads, and returns the delay of the next step.
+func (c *Controller) step(ctx context.Context) time.Duration {
+	leads, err := c.lead(ctx)
 	switch {
 	case err != nil:
 		return c.nextDelay(err)
 	case !leads && c.cfg.Rank != nil && c.cfg.Rank() >= candidates:
 		return max(followerInterval, c.cfg.Every)
 	case !leads:
-		return c.cfg.Every
+		return c.cfg.Renew
 	}
 	return c.nextDelay(c.Pass(ctx))
 }

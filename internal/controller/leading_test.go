@@ -110,3 +110,58 @@ func TestLease(t *testing.T) {
 	hold(&a, future.Add(time.Hour), false)
 	hold(&b, nowB.Add(9*long), true)
 }
+
+// TestTakesOver: separate controllers renew their Lease more often than they reconcile, and another one takes over when the
+// leader is silent for three renewals: pods wait for it.
+func TestTakesOver(t *testing.T) {
+	w := newWorld(t, "")
+	start := func(me string) (leads func() bool, stop func()) {
+		c := New(Config{
+			Objects: w.Objects, Identity: me, Separate: true, Every: time.Hour, Renew: 300 * time.Millisecond, Now: time.Now, After: time.After,
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); _ = c.Run(ctx) }()
+		return func() bool { _, leads := c.Report(); return leads }, func() { cancel(); <-done }
+	}
+	eventually := func(what string, ok func() bool) {
+		t.Helper()
+		for end := time.Now().Add(time.Minute); !ok(); time.Sleep(5 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	renewed := func() string {
+		o, err := w.Objects.Get(t.Context(), leases(), leases().Key(leaseNamespace, leaseName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Version
+	}
+	first, stopFirst := start("first")
+	defer stopFirst()
+	eventually("the only controller does not lead", first)
+	before := renewed()
+	eventually("the Lease is not renewed between two passes", func() bool { return renewed() != before })
+	second, stopSecond := start("second")
+	defer stopSecond()
+	stopFirst()
+	eventually("the other controller has not taken over", second)
+}
+
+// TestDurationOfTheHolder: a candidate waits for as long as the holder has written, which may be of another version.
+func TestDurationOfTheHolder(t *testing.T) {
+	w := newWorld(t, "")
+	a, b := lease{objects: w.Objects, me: "a"}, lease{objects: w.Objects, me: "b"}
+	hold := func(l *lease, at, long time.Duration, want bool) {
+		t.Helper()
+		if got, err := l.acquire(t.Context(), w.now.Add(at), long); err != nil || got != want {
+			t.Errorf("%s after %s: %v %v, want %v", l.me, at, got, err, want)
+		}
+	}
+	hold(&a, 0, 90*time.Second, true)
+	hold(&b, 0, 30*time.Second, false)
+	hold(&b, 89*time.Second, 30*time.Second, false)
+	hold(&b, 90*time.Second, 30*time.Second, true)
+}

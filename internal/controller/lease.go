@@ -37,6 +37,16 @@ type lease struct {
 type leaseSpec struct {
 	Holder      string `json:"holderIdentity"`
 	Transitions int    `json:"leaseTransitions"`
+	Seconds     int    `json:"leaseDurationSeconds"`
+}
+
+// holderLimit is the longest duration of a holder's Lease that others respect.
+const holderLimit = 5 * time.Minute
+
+// duration returns how long the holder may be silent: what it has written, or what this candidate would write if that is more.
+// A holder of another version renews the Lease at another interval.
+func (s leaseSpec) duration(own time.Duration) time.Duration {
+	return max(own, min(time.Duration(s.Seconds)*time.Second, holderLimit))
 }
 
 // acquire renews the Lease, or takes it if it has no holder or was not renewed for long, and reports whether this agent
@@ -57,7 +67,7 @@ func (l *lease) acquire(ctx context.Context, now time.Time, long time.Duration) 
 	if o.Version != l.seen {
 		l.seen, l.since = o.Version, now
 	}
-	if is.Spec.Holder != l.me && is.Spec.Holder != "" && now.Sub(l.since) < long {
+	if is.Spec.Holder != l.me && is.Spec.Holder != "" && now.Sub(l.since) < is.Spec.duration(long) {
 		return false, nil
 	}
 	took := is.Spec.Holder != l.me
