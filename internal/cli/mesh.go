@@ -238,7 +238,7 @@ func meshDiagram(s meshView) graph.Diagram {
 }
 
 // peerBox returns the box of a peer: the backend, link, gateway and MTU of its pods' prefixes.
-func peerBox(s meshView, p mesh.Peer) graph.Node {
+func peerBox(s meshView, p *mesh.Peer) graph.Node {
 	n := graph.Node{Name: p.Name, Bad: hasProblem(s, p.Name, p.Fragment.Owner)}
 	if p.Backend != "" {
 		n.Lines = append(n.Lines, "by "+p.Backend)

@@ -80,7 +80,7 @@ func TestGuests(t *testing.T) {
 // A summary is asked for by a parameter.
 func TestFactsRoute(t *testing.T) {
 	e := New(Config{Node: "node1", Records: noRecords{}, Topology: func() (mesh.Topology, error) {
-		return mesh.Topology{Self: "node1", Peers: []mesh.Peer{{Name: "node2"}}}, nil
+		return mesh.Topology{Self: "node1", Peers: []*mesh.Peer{{Name: "node2"}}}, nil
 	}})
 	for query, peers := range map[string]int{"": 1, "?" + QuerySummary + "=true": 0} {
 		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, RouteFacts+query, nil)

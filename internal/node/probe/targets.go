@@ -23,7 +23,7 @@ type blockPath struct {
 
 // probePaths returns the paths to probe: of blocks with the same path only the first, because the peer's kernel limits
 // the rate of ICMP errors for addresses that no pod has.
-func probePaths(p mesh.Peer, paths []mesh.PeerPath) []mesh.PeerPath {
+func probePaths(p *mesh.Peer, paths []mesh.PeerPath) []mesh.PeerPath {
 	probed := map[blockPath]bool{}
 	return slices.DeleteFunc(slices.Clone(paths), func(r mesh.PeerPath) bool {
 		path := blockPath{r.Link, r.CIDR.Addr().Is6()}
@@ -41,7 +41,7 @@ func probePaths(p mesh.Peer, paths []mesh.PeerPath) []mesh.PeerPath {
 func Targets(t mesh.Topology, peers []string) (targets []Target, missing []Unplanned, err error) {
 	missing = []Unplanned{}
 	for _, name := range peers {
-		if !slices.ContainsFunc(t.Peers, func(p mesh.Peer) bool { return p.Name == name }) {
+		if !slices.ContainsFunc(t.Peers, func(p *mesh.Peer) bool { return p.Name == name }) {
 			return nil, nil, model.Errorf(model.CodeInvalidConf, "weft mesh shows them", "peer %q is not in the mesh of node %s",
 				name, t.Self)
 		}

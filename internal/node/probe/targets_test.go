@@ -18,7 +18,7 @@ func TestLargestPacket(t *testing.T) {
 	top := mesh.Topology{
 		Node:     state.Fragment{Host: state.Space{Links: []state.Link{{Name: "flannel.1", MTU: 1450}}}},
 		Underlay: []mesh.Underlay{{Link: "eth0", Address: netip.MustParseAddr("172.18.0.1"), MTU: 1500}},
-		Peers: []mesh.Peer{{
+		Peers: []*mesh.Peer{{
 			Name: "far", PodCIDRs: []netip.Prefix{cidr}, Addrs: []netip.Addr{netip.MustParseAddr("172.18.0.2")},
 			Fragment: state.Fragment{Host: state.Space{Routes: []state.Route{{Dst: cidr, Link: "flannel.1"}}}},
 		}},

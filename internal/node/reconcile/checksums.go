@@ -51,7 +51,7 @@ func newChecksums() *checksums {
 // that nodes probe different peers, and with each turn the next ones.
 func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	var out []netip.Addr
-	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p mesh.Peer, self string) int {
+	first, _ := slices.BinarySearchFunc(t.Peers, t.Self, func(p *mesh.Peer, self string) int {
 		return strings.Compare(p.Name, self)
 	})
 	for i := range t.Peers {

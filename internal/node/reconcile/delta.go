@@ -69,7 +69,7 @@ func changedTables(old, now state.Fragment) (changes []state.TableChange, whole 
 }
 
 // difference returns new and changed parts of peers, and those that are gone. Both are sorted by name.
-func difference(old, now []mesh.Peer) (add, gone state.Fragment) {
+func difference(old, now []*mesh.Peer) (add, gone state.Fragment) {
 	add.Owner, gone.Owner = "mesh/changed", "mesh/gone"
 	for len(old) > 0 || len(now) > 0 {
 		switch {
@@ -80,7 +80,7 @@ func difference(old, now []mesh.Peer) (add, gone state.Fragment) {
 			add.Merge(now[0].Fragment)
 			now = now[1:]
 		default:
-			if !sameFragment(old[0].Fragment, now[0].Fragment) {
+			if old[0] != now[0] && !sameFragment(old[0].Fragment, now[0].Fragment) {
 				add.Merge(now[0].Fragment)
 				gone.Merge(state.Fragment{Host: old[0].Fragment.Host})
 			}
@@ -138,8 +138,8 @@ func sameFragment(a, b state.Fragment) bool {
 
 // sameTopology is reflect.DeepEqual, but faster for many peers.
 func sameTopology(a, b mesh.Topology) bool {
-	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b mesh.Peer) bool {
-		return a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&
+	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b *mesh.Peer) bool {
+		return a == b || a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&
 			slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment, b.Fragment)
 	})
 	a.Peers, b.Peers = nil, nil

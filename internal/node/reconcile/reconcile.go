@@ -80,6 +80,8 @@ type Config struct {
 // Reconciler reconciles the mesh.
 type Reconciler struct {
 	cfg Config
+	// planned is the last plan; guarded by the pass.
+	planned mesh.Previous
 	// swept are the tables of earlier agents that are known to be deleted; guarded by the pass.
 	swept map[string]bool
 	// settled reports that the last pass succeeded: the kernel agreed with the status.
@@ -190,12 +192,7 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	if err != nil {
 		return status, err
 	}
-	answers, err := spaces.Observe(ctx, mesh.Observe(c, cfg))
-	if err != nil {
-		return status, fmt.Errorf("observe: %w", err)
-	}
-	status.Topology, err = mesh.Plan(c, cfg, answers)
-	if err != nil {
+	if status.Topology, err = r.plan(ctx, spaces, c, cfg, whole); err != nil {
 		return status, err
 	}
 	if !whole {
@@ -221,6 +218,26 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 		return status, err
 	}
 	return status, r.takeOver(ctx, spaces, before, status.Topology)
+}
+
+// plan plans the mesh: a pass of changes only the nodes that have changed, if possible.
+func (r *Reconciler) plan(
+	ctx context.Context, spaces kernel.Spaces, c *model.Cluster, cfg mesh.Config, whole bool,
+) (mesh.Topology, error) {
+	if queries, ok := r.planned.Queries(c, cfg); ok && !whole {
+		answers, err := spaces.Observe(ctx, queries)
+		if err != nil {
+			return mesh.Topology{}, fmt.Errorf("observe: %w", err)
+		}
+		if t, _, ok := r.planned.Advance(c, cfg, answers); ok {
+			return t, nil
+		}
+	}
+	answers, err := spaces.Observe(ctx, mesh.Observe(c, cfg))
+	if err != nil {
+		return mesh.Topology{}, fmt.Errorf("observe: %w", err)
+	}
+	return r.planned.Plan(c, cfg, answers)
 }
 
 // apply applies all fragments at once; if that fails, one after the other, so that a failure affects one peer only and

@@ -42,40 +42,78 @@ func tableChange(old, now state.Table) (state.TableChange, bool) {
 // changedElements returns the elements of one set that another does not have, and the other way around. Both may have an
 // element several times: two peers may have one address. An element whose value differs is in both results.
 func changedElements(old, now []state.Element) (gone, added []state.Element) {
-	from := 0
-	for from < len(old) && from < len(now) && sameElement(old[from], now[from]) {
-		from++
+	if gone, added, ok := fewChanges(old, now); ok {
+		return gone, added
 	}
-	end := 0
-	for end < len(old)-from && end < len(now)-from && sameElement(old[len(old)-1-end], now[len(now)-1-end]) {
-		end++
-	}
-	return onlyIn(old[from:len(old)-end], now, from, len(now)-end), onlyIn(now[from:len(now)-end], old, from, len(old)-end)
+	return onlyIn(old, ids(now)), onlyIn(now, ids(old))
 }
 
-// onlyIn returns some elements without those that are in all; these are most likely between from and to.
-func onlyIn(some, all []state.Element, from, to int) []state.Element {
-	var out []state.Element
-	if len(some) == 0 {
-		return nil
+const (
+	// mostChanges is how many changed elements are looked for in the other set one by one, and lookahead how many
+	// elements one place may have more or less.
+	mostChanges, lookahead = 16, 8
+)
+
+// fewChanges is changedElements for sets of thousands of elements in nearly the same order; false if they are not.
+func fewChanges(old, now []state.Element) (gone, added []state.Element, ok bool) {
+	i := 0
+	if len(old) > 0 && len(now) > 0 && &old[0] == &now[0] { // elements were added to the same array
+		i = min(len(old), len(now))
 	}
-	const few = 8
-	if len(some) <= few {
+	j := i
+	for i < len(old) || j < len(now) {
+		if i < len(old) && j < len(now) && sameElement(old[i], now[j]) {
+			i, j = i+1, j+1
+			continue
+		}
+		less, more := 1, 1 // replaced, unless they meet again
+		switch {
+		case i == len(old):
+			less = 0
+		case j == len(now):
+			more = 0
+		default:
+			for d := 1; d <= lookahead; d++ {
+				if i+d < len(old) && sameElement(old[i+d], now[j]) {
+					less, more = d, 0
+					break
+				}
+				if j+d < len(now) && sameElement(old[i], now[j+d]) {
+					less, more = 0, d
+					break
+				}
+			}
+		}
+		gone, added = append(gone, old[i:i+less]...), append(added, now[j:j+more]...)
+		if i, j = i+less, j+more; len(gone)+len(added) > mostChanges {
+			return nil, nil, false
+		}
+	}
+	without := func(some, all []state.Element) (out []state.Element) {
 		for _, e := range some {
 			is := func(o state.Element) bool { return sameElement(e, o) }
-			if !slices.ContainsFunc(all[from:to], is) && !slices.ContainsFunc(all, is) && !slices.ContainsFunc(out, is) {
+			if !slices.ContainsFunc(all, is) && !slices.ContainsFunc(out, is) {
 				out = append(out, e)
 			}
 		}
 		return out
 	}
-	have := make(map[string]bool, len(all))
+	return without(gone, now), without(added, old), true
+}
+
+func ids(all []state.Element) map[string]bool {
+	out := make(map[string]bool, len(all))
 	for _, e := range all {
-		have[elementID(e)] = true
+		out[elementID(e)] = true
 	}
+	return out
+}
+
+// onlyIn returns the elements that are not among others, each once. It adds them there.
+func onlyIn(some []state.Element, others map[string]bool) (out []state.Element) {
 	for _, e := range some {
-		if id := elementID(e); !have[id] {
-			have[id] = true
+		if id := elementID(e); !others[id] {
+			others[id] = true
 			out = append(out, e)
 		}
 	}

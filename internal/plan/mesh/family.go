@@ -30,25 +30,24 @@ func Owns(r state.Route) bool {
 
 // metrics assigns each prefix of a cluster a metric of its own. It is derived from the prefix unless two collide, so
 // that a node that joins or leaves does not change the metrics of others.
-func metrics(nodes []model.Node, held pools) map[netip.Prefix]uint32 {
-	out := make(map[netip.Prefix]uint32, len(nodes))
+func metrics(nodes []model.Node, held pools) (out map[netip.Prefix]uint32, displaced []displacedMetric) {
+	out = make(map[netip.Prefix]uint32, len(nodes))
 	taken := make(map[uint32]bool, len(nodes))
-	var text []byte
-	h := fnv.New32a()
 	add := func(p netip.Prefix) {
 		if _, ok := out[p]; ok {
 			return
 		}
-		text = p.AppendTo(text[:0])
-		h.Reset()
-		_, _ = h.Write(text)
-		m := MetricMin + h.Sum32()%(MetricMax-MetricMin)
+		own := metricOf(p)
+		m := own
 		for taken[m] {
 			if m++; m == MetricMax {
 				m = MetricMin
 			}
 		}
 		taken[m], out[p] = true, m
+		if m != own {
+			displaced = append(displaced, displacedMetric{p, own, m})
+		}
 	}
 	for _, n := range nodes {
 		for _, p := range firstPerFamily(n.PodCIDRs) {
@@ -58,7 +57,29 @@ func metrics(nodes []model.Node, held pools) map[netip.Prefix]uint32 {
 			add(s.cidr)
 		}
 	}
-	return out
+	return out, displaced
+}
+
+// metricOf returns the metric that is derived from a prefix.
+func metricOf(p netip.Prefix) uint32 {
+	var text [64]byte
+	h := fnv.New32a()
+	_, _ = h.Write(p.AppendTo(text[:0]))
+	return MetricMin + h.Sum32()%(MetricMax-MetricMin)
+}
+
+// displacedMetric is the metric of a prefix whose own one was taken: the next free one.
+type displacedMetric struct {
+	prefix      netip.Prefix
+	own, metric uint32
+}
+
+// probed reports whether a metric was taken when this one was chosen.
+func (d displacedMetric) probed(m uint32) bool {
+	if d.own <= d.metric {
+		return d.own <= m && m < d.metric
+	}
+	return m >= d.own || m < d.metric
 }
 
 func families() []int { return []int{4, 6} }

@@ -23,7 +23,7 @@ type PeerPath struct {
 }
 
 // PeerPaths returns the paths to a peer's pods, one for each prefix that is reached.
-func (t Topology) PeerPaths(p Peer) []PeerPath {
+func (t Topology) PeerPaths(p *Peer) []PeerPath {
 	var out []PeerPath
 	for _, route := range p.Fragment.Host.Routes {
 		if !slices.Contains(p.PodCIDRs, route.Dst) && !slices.Contains(p.Blocks, route.Dst) {

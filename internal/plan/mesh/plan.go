@@ -53,15 +53,20 @@ func Observe(c *model.Cluster, cfg Config) []state.Query {
 // Plan plans the mesh of c.Self. It returns an error if the cluster has no such node, if a backend does not exist, or
 // if its configuration is invalid; all other contradictions are in the topology's problems.
 func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
+	t, _, _, err := plan(c, cfg, answers)
+	return t, err
+}
+
+func plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, *Planner, []displacedMetric, error) {
 	cfg.Backends = cfg.table() // once, not for each peer
 	held, unheld := gather(c, cfg)
 	used, err := cfg.used(c.Nodes, c.Self, held)
 	if err != nil {
-		return Topology{}, err
+		return Topology{}, nil, nil, err
 	}
 	self, ok := findSelf(c)
 	if !ok {
-		return Topology{}, model.Errorf(model.CodeInvalidConf,
+		return Topology{}, nil, nil, model.Errorf(model.CodeInvalidConf,
 			"add a Node object of that name, or start the agent with the right --node",
 			"node %q is not in the cluster", c.Self)
 	}
@@ -78,7 +83,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 		Blocks:   cidrs(held.byNode[self.Name]),
 		Pools:    held.names(),
 		Underlay: []Underlay{},
-		Peers:    make([]Peer, 0, len(nodes)),
+		Peers:    make([]*Peer, 0, len(nodes)),
 		Problems: []Problem{},
 	}
 	links, problems := observe(self, answers, cfg.Interface)
@@ -98,7 +103,8 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	for _, problem := range unheld {
 		t.add(problem)
 	}
-	p.metrics = metrics(nodes, held)
+	var displaced []displacedMetric
+	p.metrics, displaced = metrics(nodes, held)
 	p.node(&t, used, unusable, nodes)
 	if len(cfg.DSCPMarks) > 0 {
 		t.Node.Owner = OwnerNode
@@ -109,7 +115,7 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 			continue
 		}
 		peer, problems := p.peer(&t, n, unusable)
-		t.Peers = append(t.Peers, peer)
+		t.Peers = append(t.Peers, &peer)
 		for _, problem := range problems {
 			t.add(problem)
 		}
@@ -120,7 +126,8 @@ func Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error)
 	if slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" }) {
 		t.VTEP = vteps{p}.publishedVTEP(nodes)
 	}
-	return t, nil
+	p.metrics = nil
+	return t, p, displaced, nil
 }
 
 // node plans what all peers need. The only node of a cluster needs just the devices of its own backend: they decide the

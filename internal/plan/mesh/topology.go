@@ -28,7 +28,7 @@ type Topology struct {
 	LostFamilies []int `json:"lost,omitempty"`
 	// Node is what all peers need on this node.
 	Node  state.Fragment `json:"node"`
-	Peers []Peer         `json:"peers"` // sorted by name
+	Peers []*Peer        `json:"peers"` // sorted by name
 	// Tunnels are run by a process in user space.
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// MTU is the size of the largest packet of a pod that fits through every tunnel, in bytes; 0 without tunnels.
@@ -149,7 +149,7 @@ func (t Topology) Text() string {
 }
 
 // noRouteReason returns why there is no route to a peer.
-func (t Topology) noRouteReason(p Peer) string {
+func (t Topology) noRouteReason(p *Peer) string {
 	if t.WaitsForAddresses(p) {
 		return "no addresses yet"
 	}
@@ -157,7 +157,7 @@ func (t Topology) noRouteReason(p Peer) string {
 }
 
 // WaitsForAddresses reports whether a peer has no block yet, so that there is nothing to reach.
-func (t Topology) WaitsForAddresses(p Peer) bool {
+func (t Topology) WaitsForAddresses(p *Peer) bool {
 	return len(t.Pools) > 0 && len(p.PodCIDRs)+len(p.Blocks) == 0
 }
 

@@ -196,7 +196,7 @@ func TestManyPeers(t *testing.T) {
 	c.Mesh = func() (reconcile.Status, error) {
 		s := reconcile.Status{Topology: mesh.Topology{Self: "n1"}}
 		for i := range 999 {
-			s.Topology.Peers = append(s.Topology.Peers, mesh.Peer{Name: fmt.Sprintf("n%d", i+2)})
+			s.Topology.Peers = append(s.Topology.Peers, &mesh.Peer{Name: fmt.Sprintf("n%d", i+2)})
 		}
 		return s, nil
 	}

@@ -1,0 +1,498 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package mesh
+
+import (
+	"net/netip"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/state"
+)
+
+// A node that joins, leaves or changes among thousands changes its own fragment and a few elements of sets, if nothing
+// contradicts anything before and after: then the plan is the last one with these differences. Whatever is less simple
+// is planned as a whole.
+
+// maxAdvance is how many nodes may change at once: each is compared with all others.
+const maxAdvance = 8
+
+// Previous is the last plan and its inputs. The zero Previous is ready for use. It is not safe for concurrent use.
+type Previous struct {
+	topology Topology
+	cluster  *model.Cluster
+	cfg      Config
+	queries  []state.Query
+	answers  state.Answers
+	planner  *Planner
+	// displaced are the metrics of prefixes whose own metric another prefix has.
+	displaced []displacedMetric
+	// simple reports that the plan can be advanced.
+	simple bool
+}
+
+// Plan is Plan, and keeps the result for Advance.
+func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (Topology, error) {
+	t, p, displaced, err := plan(c, cfg, answers)
+	if err != nil {
+		*v = Previous{}
+		return t, err
+	}
+	*v = Previous{
+		topology: t, cluster: c, cfg: cfg, queries: Observe(c, cfg), answers: answers, planner: p, displaced: displaced,
+	}
+	v.simple = v.isSimple()
+	if !v.simple {
+		*v = Previous{} // the inputs of a large cluster are large
+	}
+	return t, nil
+}
+
+// isSimple reports whether the last plan has nothing but fragments of peers and sets that depends on several nodes.
+func (v *Previous) isSimple() bool {
+	t, cfg, c := v.topology, v.cfg, v.cluster
+	return len(t.Problems)+len(t.LostFamilies)+len(t.Tunnels) == 0 && t.VTEP == (model.VTEPData{}) &&
+		slices.Contains([]string{"host-gw", "vxlan", "ipip"}, t.Backend) &&
+		len(cfg.Backends)+len(cfg.DSCPMarks)+len(cfg.Relays)+len(cfg.Unmanaged) == 0 &&
+		(!cfg.Pools || len(c.Pools)+len(c.Blocks) == 0) && len(c.Nodes) > 1 &&
+		!slices.ContainsFunc(t.Peers, func(p *Peer) bool { // its prefixes' metrics are those of its routes
+			return p.Backend != t.Backend || len(p.PodCIDRs) == 0 || len(p.Fragment.Host.Routes) != len(p.PodCIDRs)
+		})
+}
+
+// Queries returns the queries for Advance; false if the plan cannot be advanced to these facts.
+func (v *Previous) Queries(c *model.Cluster, cfg Config) ([]state.Query, bool) {
+	if !v.simple || c.Self != v.cluster.Self || !reflect.DeepEqual(cfg, v.cfg) ||
+		cfg.Pools && len(c.Pools)+len(c.Blocks) > 0 {
+		return nil, false
+	}
+	return v.queries, true
+}
+
+// Advance returns the plan for facts that differ in few nodes from those of the last one, and how many peers were
+// planned; false if it must be planned as a whole. The order of elements in sets may differ from the whole plan's.
+func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) (t Topology, planned int, ok bool) {
+	if _, ok := v.Queries(c, cfg); !ok || !reflect.DeepEqual(answers, v.answers) {
+		return Topology{}, 0, false
+	}
+	changes, ok := nodeChanges(v.cluster.Nodes, c.Nodes, c.Self)
+	if !ok || len(c.Nodes) < 2 {
+		return Topology{}, 0, false
+	}
+	if len(changes) > 0 {
+		a := advance{Previous: v, nodes: c.Nodes, topology: v.topology, displaced: v.displaced}
+		if !a.run(changes) {
+			return Topology{}, 0, false
+		}
+		v.topology, v.displaced = a.topology, a.displaced
+	}
+	v.cluster = c
+	return v.topology, len(changes), true
+}
+
+// nodeChange is a node before and after: nil if it did not exist.
+type nodeChange struct{ was, is *model.Node }
+
+// nodeChanges returns the nodes that differ; false if they are too many or self is among them, or if the nodes are not
+// sorted by name.
+func nodeChanges(old, now []model.Node, self string) (out []nodeChange, ok bool) {
+	add := func(c nodeChange, name string) bool {
+		out = append(out, c)
+		return len(out) <= maxAdvance && name != self
+	}
+	i, j := 0, 0
+	for i < len(old) || j < len(now) {
+		if j > 0 && j < len(now) && now[j-1].Name >= now[j].Name {
+			return nil, false
+		}
+		switch {
+		case j == len(now) || i < len(old) && old[i].Name < now[j].Name:
+			if !add(nodeChange{&old[i], nil}, old[i].Name) {
+				return nil, false
+			}
+			i++
+		case i == len(old) || now[j].Name < old[i].Name:
+			if !add(nodeChange{nil, &now[j]}, now[j].Name) {
+				return nil, false
+			}
+			j++
+		default:
+			if !sameNode(&old[i], &now[j]) && !add(nodeChange{&old[i], &now[j]}, now[j].Name) {
+				return nil, false
+			}
+			i, j = i+1, j+1
+		}
+	}
+	return out, true
+}
+
+// sameNode compares what the plan depends on. Most nodes share their values with those of the last facts.
+func sameNode(a, b *model.Node) bool {
+	return same(a.Addrs, b.Addrs) && same(a.PodCIDRs, b.PodCIDRs) && same(a.Public, b.Public) &&
+		(a.Published == b.Published || a.Published.Equal(b.Published)) && a.VTEP == b.VTEP &&
+		same(a.Unmanaged, b.Unmanaged)
+}
+
+func same[T comparable](a, b []T) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0] || slices.Equal(a, b))
+}
+
+// advance is one advance of a plan.
+type advance struct {
+	*Previous
+	nodes     []model.Node
+	topology  Topology
+	displaced []displacedMetric
+	guard     state.Table // the guard's table, whose sets are its own
+}
+
+// run applies the changes; false if the plan is not simple any more.
+func (a *advance) run(changes []nodeChange) bool {
+	tables := slices.Clone(a.topology.Node.Host.Tables)
+	at := slices.IndexFunc(tables, func(t state.Table) bool { return t.Name == GuardTable })
+	if at < 0 {
+		return false
+	}
+	a.guard = tables[at]
+	a.guard.Sets = slices.Clone(a.guard.Sets)
+	a.topology.Peers = slices.Clone(a.topology.Peers)
+	for _, c := range changes {
+		if c.was != nil && !a.remove(a.cfg.enabledFamilies([]model.Node{*c.was})[0]) {
+			return false
+		}
+	}
+	for _, c := range changes {
+		if c.is != nil && !a.add(a.cfg.enabledFamilies([]model.Node{*c.is})[0]) {
+			return false
+		}
+	}
+	for i, s := range a.guard.Sets { // the whole plan has no empty set of sources
+		if strings.HasPrefix(s.Name, "sources") && len(s.Elements) == 0 &&
+			len(a.topology.Node.Host.Tables[at].Sets[i].Elements) > 0 {
+			return false
+		}
+	}
+	tables[at] = a.guard
+	a.topology.Node.Host.Tables = tables
+	return true
+}
+
+// usesOwn reports whether a node is reached by self's own back end, so that which back ends are used does not change.
+func (a *advance) usesOwn(n model.Node) bool {
+	name := a.cfg.backendOf(n)
+	return name == "" || name == a.topology.Backend
+}
+
+// remove removes what a node contributes.
+func (a *advance) remove(n model.Node) bool {
+	i, ok := slices.BinarySearchFunc(a.topology.Peers, n.Name, func(p *Peer, name string) int {
+		return strings.Compare(p.Name, name)
+	})
+	if !ok || !a.usesOwn(n) {
+		return false
+	}
+	a.topology.Peers = slices.Delete(a.topology.Peers, i, i+1)
+	for _, p := range firstPerFamily(n.PodCIDRs) {
+		m := metricOf(p)
+		for _, d := range a.displaced {
+			if d.prefix == p || d.probed(m) {
+				return false
+			}
+		}
+	}
+	peers, sources, ok := a.elements(n)
+	if !ok {
+		return false
+	}
+	for name, elements := range peers {
+		if !a.drop(name, elements) {
+			return false
+		}
+	}
+	for name, elements := range sources {
+		if !a.drop(name, elements) {
+			return false
+		}
+	}
+	return a.dropFromCluster(n)
+}
+
+// add adds what a node contributes.
+func (a *advance) add(n model.Node) bool {
+	cidrs := firstPerFamily(n.PodCIDRs)
+	if !a.usesOwn(n) || len(cidrs) == 0 || len(cidrs) < len(n.PodCIDRs) || a.contradicts(n, cidrs) {
+		return false
+	}
+	metrics := map[netip.Prefix]uint32{}
+	for _, p := range cidrs {
+		metrics[p] = metricOf(p)
+	}
+	if a.taken(n.Name, metrics) {
+		return false
+	}
+	planner := *a.planner
+	planner.metrics = metrics
+	var t Topology
+	peer, problems := planner.peer(&t, n, nil)
+	if len(problems)+len(t.Tunnels)+len(t.Problems) > 0 || a.sharesVTEP(peer) {
+		return false
+	}
+	i, exists := slices.BinarySearchFunc(a.topology.Peers, n.Name, func(p *Peer, name string) int {
+		return strings.Compare(p.Name, name)
+	})
+	if exists {
+		return false
+	}
+	a.topology.Peers = slices.Insert(a.topology.Peers, i, &peer)
+	peers, sources, ok := a.elements(n)
+	if !ok {
+		return false
+	}
+	for _, sets := range []map[string][]state.Element{peers, sources} {
+		for name, elements := range sets {
+			s := a.set(name)
+			if s == nil {
+				return false // the first prefix of this length needs a rule
+			}
+			// The last plan, which others still read, has fewer elements of the same array.
+			s.Elements = append(s.Elements, elements...)
+		}
+	}
+	return a.addToCluster(n)
+}
+
+// elements returns the elements of sets that a node contributes, by set.
+func (a *advance) elements(n model.Node) (peers, sources map[string][]state.Element, ok bool) {
+	one := guard{p: a.planner, nodes: []model.Node{n}}
+	addrs, from := one.senders()
+	peers, sources = map[string][]state.Element{}, map[string][]state.Element{}
+	for _, s := range addrSets("peers", addrs) {
+		if len(s.Elements) > 0 {
+			peers[s.Name] = s.Elements
+		}
+	}
+	for _, s := range from.sets {
+		sources[s.Name] = s.Elements
+	}
+	return peers, sources, n.Name != a.planner.self.Name
+}
+
+func (a *advance) set(name string) *state.Set {
+	i := slices.IndexFunc(a.guard.Sets, func(s state.Set) bool { return s.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return &a.guard.Sets[i]
+}
+
+// drop removes elements from a set, which is copied.
+func (a *advance) drop(name string, elements []state.Element) bool {
+	s := a.set(name)
+	if s == nil {
+		return false
+	}
+	is := func(e state.Element) bool {
+		return slices.ContainsFunc(elements, func(o state.Element) bool { return slices.Equal(e.Key, o.Key) })
+	}
+	rest := make([]state.Element, 0, len(s.Elements)+64) // room for nodes that join
+	for _, e := range s.Elements {
+		if !is(e) {
+			rest = append(rest, e)
+		}
+	}
+	if len(s.Elements)-len(rest) != len(elements) {
+		return false
+	}
+	s.Elements = rest
+	return true
+}
+
+// contradicts reports whether something is wrong with a node alone, or whether it shares an address with another one.
+func (a *advance) contradicts(n model.Node, cidrs []netip.Prefix) bool {
+	addrs := addrsOf(n)
+	for _, p := range cidrs {
+		if specialPrefix(p.Addr()) != "" || len(a.cfg.Networks) > 0 && !isWithin(p, a.cfg.Networks) ||
+			slices.ContainsFunc(addrs, p.Contains) {
+			return true
+		}
+	}
+	with := func(others []netip.Addr) bool {
+		for _, other := range others {
+			for _, own := range addrs {
+				if own == other {
+					return true
+				}
+			}
+			for _, p := range cidrs {
+				if p.Contains(other) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	for i := range a.nodes {
+		o := &a.nodes[i]
+		if o.Name == n.Name {
+			continue
+		}
+		if with(o.Addrs) || o.Published != nil && with(o.Published.Addrs) {
+			return true
+		}
+		for _, other := range o.PodCIDRs {
+			for _, p := range cidrs {
+				if p.Overlaps(other) {
+					return true
+				}
+			}
+			if slices.ContainsFunc(addrs, other.Contains) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// taken reports whether another node's prefix has one of the metrics, or wants it.
+func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
+	for p, m := range metrics {
+		for _, d := range a.displaced {
+			if d.metric == m || d.probed(m) {
+				return true
+			}
+		}
+		for o, other := range metrics {
+			if o != p && other == m {
+				return true
+			}
+		}
+		for _, own := range firstPerFamily(a.planner.self.PodCIDRs) {
+			if metricOf(own) == m {
+				return true
+			}
+		}
+		for _, peer := range a.topology.Peers {
+			for i := range peer.Fragment.Host.Routes {
+				if peer.Name != name && peer.Fragment.Host.Routes[i].Metric == m {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// sharesVTEP reports whether another peer has a VtepMAC of this one.
+func (a *advance) sharesVTEP(p Peer) bool {
+	for i, f := range p.Fragment.Host.FDBs {
+		is := func(o state.FDB) bool { return o.Link == f.Link && o.MAC == f.MAC }
+		if slices.ContainsFunc(p.Fragment.Host.FDBs[:i], is) { // as the whole plan, which takes it for two peers
+			return true
+		}
+		for _, o := range a.topology.Peers {
+			if o.Name != p.Name && slices.ContainsFunc(o.Fragment.Host.FDBs, is) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// The sets of the cluster's prefixes have the outermost of all nodes' prefixes and addresses, sorted.
+
+// addToCluster adds a node's prefixes and addresses.
+func (a *advance) addToCluster(n model.Node) bool {
+	for _, p := range ownPrefixes(n) {
+		s := a.clusterSet(p)
+		if s == nil {
+			continue // all pods are masqueraded
+		}
+		i, ok := position(s.Elements, p)
+		if !ok {
+			return false
+		}
+		if i > 0 {
+			before, err := netip.ParsePrefix(s.Elements[i-1].Key[0])
+			if err != nil {
+				return false
+			}
+			if before.Overlaps(p) { // sorted before it, it contains it
+				continue
+			}
+		}
+		if i < len(s.Elements) {
+			after, err := netip.ParsePrefix(s.Elements[i].Key[0])
+			if err != nil || after != p && after.Overlaps(p) {
+				return false
+			}
+			if after == p {
+				continue
+			}
+		}
+		s.Elements = slices.Concat(s.Elements[:i], []state.Element{{Key: []string{p.String()}}}, s.Elements[i:])
+	}
+	return true
+}
+
+// dropFromCluster removes a node's prefixes and addresses.
+func (a *advance) dropFromCluster(n model.Node) bool {
+	prefixes := ownPrefixes(n)
+	if len(prefixes) == 0 || a.clusterSet(prefixes[0]) == nil {
+		return true
+	}
+	// These stay: in a set, or in the prefix of another element.
+	static := guard{p: a.planner, nodes: []model.Node{a.planner.self}}.cluster()
+	for _, p := range prefixes {
+		overlaps := func(o netip.Prefix) bool { return o.Overlaps(p) }
+		if slices.ContainsFunc(static, overlaps) {
+			if !isWithin(p, static) {
+				return false
+			}
+			continue
+		}
+		s := a.clusterSet(p)
+		at, ok := position(s.Elements, p)
+		if !ok || at == len(s.Elements) || s.Elements[at].Key[0] != p.String() {
+			return false
+		}
+		s.Elements = slices.Concat(s.Elements[:at], s.Elements[at+1:])
+	}
+	return true
+}
+
+func (a *advance) clusterSet(p netip.Prefix) *state.Set {
+	if p.Addr().Is6() {
+		return a.set("cluster6")
+	}
+	return a.set("cluster4")
+}
+
+// ownPrefixes returns a node's part of clusterPrefixes, each once.
+func ownPrefixes(n model.Node) []netip.Prefix {
+	var out []netip.Prefix
+	add := func(p netip.Prefix) {
+		if !slices.Contains(out, p) {
+			out = append(out, p)
+		}
+	}
+	for _, p := range n.PodCIDRs {
+		add(p.Masked())
+	}
+	for _, addr := range addrsOf(n) {
+		add(netip.PrefixFrom(addr, addr.BitLen()))
+	}
+	return out
+}
+
+// position returns the index of a prefix among sorted elements, or of the first one after it.
+func position(all []state.Element, p netip.Prefix) (int, bool) {
+	ok := true
+	i, _ := slices.BinarySearchFunc(all, p, func(e state.Element, p netip.Prefix) int {
+		at, err := netip.ParsePrefix(e.Key[0])
+		ok = ok && err == nil
+		return comparePrefix(at, p)
+	})
+	return i, ok
+}
