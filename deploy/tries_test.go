@@ -46,6 +46,17 @@ func tries() []try {
 			`{"metadata":{"annotations":{"weft.dev/pod-addresses":null}}}`, 200, "",
 		},
 		{
+			"its own listener", "PATCH", nodeStatus + "n1/status",
+			`{"metadata":{"annotations":{"weft.dev/flow-listener":"{}"}}}`, 200, "",
+		},
+		{
+			"another node's listener", "PATCH", nodeStatus + "n2/status",
+			`{"metadata":{"annotations":{"weft.dev/flow-listener":"{}"}}}`, 422, "this one is n2, the token is of n1",
+		},
+		{
+			"whose a token is", "POST", "/apis/authentication.k8s.io/v1/tokenreviews", `{}`, 403, "cannot create",
+		},
+		{
 			"those of another node's pods", "PATCH", nodeStatus + "n2/status",
 			`{"metadata":{"annotations":{"weft.dev/pod-addresses":"[]"}}}`, 422, "this one is n2, the token is of n1",
 		},

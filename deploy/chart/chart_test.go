@@ -66,6 +66,7 @@ func TestValues(t *testing.T) {
 		`{"tunnels": {"process": "always", "resources": {"requests": {"cpu": "78m"}}}}`:                  "cpu: 78m\n",
 		`{"tunnels": {"process": "always"}, "config": {"stateDir": "/run/w/a"}}`:                         "--socket=/run/w/a/tunnels.sock]",
 		`{"tunnels": {"process": "always"}, "config": {"network": {"wireguardKeyFile": "/etc/wg/key"}}}`: "mountPath: /etc/wg, readOnly: true}",
+		`{"config": {"observe": {"listen": ":9443"}}}`:                                                   "resources: [subjectaccessreviews]\n",
 		`{"controller": {"replicas": 2}}`:                                                                "replicas: 2\n",
 		`{"controller": {"metricsPort": 9201}}`:                                                          "--metrics-address=127.0.0.1:9201",
 		`{"controller": {"resources": {"requests": {"cpu": "77m"}}}}`:                                    "cpu: 77m\n",

@@ -58,6 +58,8 @@ const (
 	OutsideEnd IdentityKind = "outside"
 	// OtherEnd are the ends of flows of which an agent has kept no more than their number.
 	OtherEnd IdentityKind = "others"
+	// HiddenEnd: the reader may not see what holds the address.
+	HiddenEnd IdentityKind = "hidden"
 )
 
 // Identity is what holds an address.

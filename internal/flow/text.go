@@ -12,11 +12,13 @@ import (
 // timeLayout is the time of a flow in text, in local time.
 const timeLayout = "15:04:05.000"
 
-// String returns the identity's name, as it is written in a filter: "outside" has none.
+// String returns the identity's name, as it is written in a filter: "outside" and "hidden" have none.
 func (i Identity) String() string {
 	switch {
 	case i.Kind == OutsideEnd || i.Kind == "":
 		return "outside"
+	case i.Kind == HiddenEnd:
+		return "hidden"
 	case i.Kind == PodEnd:
 		return i.Name
 	case i.Kind == OtherEnd:

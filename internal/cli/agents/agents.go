@@ -34,15 +34,31 @@ type Agent struct {
 	// at is the path of its socket, or with dial what errors call it.
 	at   string
 	dial func(context.Context) (net.Conn, error)
+	// token, unless it is nil, is sent with each request.
+	token func() (string, error)
 }
 
-// Do sends a request to the agent.
-func (a Agent) Do(ctx context.Context, q adminapi.Request, into any) error {
+// request addresses a request to the agent.
+func (a Agent) request(q adminapi.Request) (adminapi.Request, error) {
 	q.Socket, q.Dial = a.at, a.dial
 	if q.Server == "" {
 		q.Server, q.Hint = "agent", "start the agent of node "+a.Node
 	}
-	if err := q.Do(ctx, into); err != nil {
+	if a.token == nil {
+		return q, nil
+	}
+	var err error
+	q.Token, err = a.token()
+	return q, err
+}
+
+// Do sends a request to the agent.
+func (a Agent) Do(ctx context.Context, q adminapi.Request, into any) error {
+	q, err := a.request(q)
+	if err == nil {
+		err = q.Do(ctx, into)
+	}
+	if err != nil {
 		return fmt.Errorf("node %s: %w", a.Node, err)
 	}
 	return nil
@@ -50,11 +66,11 @@ func (a Agent) Do(ctx context.Context, q adminapi.Request, into any) error {
 
 // Stream sends a request to the agent and calls f for each document of its response.
 func (a Agent) Stream(ctx context.Context, q adminapi.Request, f func(document []byte) error) error {
-	q.Socket, q.Dial = a.at, a.dial
-	if q.Server == "" {
-		q.Server, q.Hint = "agent", "start the agent of node "+a.Node
+	q, err := a.request(q)
+	if err == nil {
+		err = q.Stream(ctx, f)
 	}
-	if err := q.Stream(ctx, f); err != nil {
+	if err != nil {
 		return fmt.Errorf("node %s: %w", a.Node, err)
 	}
 	return nil
@@ -206,9 +222,16 @@ func (s *Source) Args() []string {
 // lab in DefaultLab. If a node is named, its agent is the only one.
 func (s *Source) Open(ctx context.Context) (Cluster, error) {
 	c, err := s.open(ctx)
-	node := s.chosenNode()
-	if err != nil || node == "" {
+	if err != nil {
 		return c, err
+	}
+	return c.choose(s.chosenNode())
+}
+
+// choose leaves only a node's agent; "" leaves all.
+func (c Cluster) choose(node string) (Cluster, error) {
+	if node == "" {
+		return c, nil
 	}
 	a, has := c.Agent(node)
 	if !has {

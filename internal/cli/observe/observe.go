@@ -56,6 +56,9 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 	}
 	f.source.Flags(cmd)
 	fs := cmd.Flags()
+	fs.BoolVar(&f.tls, "tls", false,
+		"ask the agents by their listeners (observe.listen), which need the right to get flows.weft.dev and not pods/exec")
+	fs.StringVar(&f.tokenFile, "token-file", "", "`FILE` with the token for --tls (default: the token of the kubeconfig)")
 	fs.BoolVarP(&f.follow, "follow", "f", false, "print what begins, ends or is denied from now on, until interrupted")
 	fs.DurationVar(&f.span, "duration", 0, "follow for a `DURATION`")
 	fs.StringVar(&f.since, "since", "", "print the flows that agents have kept since a `TIME`, or for a duration such as 5m")
@@ -73,6 +76,7 @@ bytes}. With count it is the sum of so many flows, from time until until.`,
 	cmd.MarkFlagsMutuallyExclusive("rate", "suggest-policy", "first", "last")
 	cmd.MarkFlagsMutuallyExclusive("until", "follow", "duration")
 	cmd.MarkFlagsMutuallyExclusive("last", "follow")
+	cmd.MarkFlagsMutuallyExclusive("why", "tls") // listeners serve flows only
 	cmd.MarkFlagsMutuallyExclusive("follow", "duration")
 	for _, flag := range []string{"rate", "suggest-policy"} {
 		cmd.MarkFlagsMutuallyExclusive(flag, "output")
@@ -87,6 +91,8 @@ type flags struct {
 	first, last          int
 	span                 time.Duration
 	since, until         string
+	tls                  bool
+	tokenFile            string
 	output               *printer.Format
 	filters              filters
 }
@@ -112,6 +118,8 @@ func parseTime(flag, value string, now time.Time) (time.Time, error) {
 // question checks the flags, and returns what the agents are asked.
 func (f *flags) question() (q question, err error) {
 	switch {
+	case f.tokenFile != "" && !f.tls:
+		return q, ui.Misusef("add --tls", "--token-file %s is for --tls only", f.tokenFile)
 	case f.span < 0 || f.last < 0 || f.first < 0:
 		return q, ui.Misusef("for example --duration 1m, or --last 20", "--duration, --first and --last are not negative")
 	case f.until != "" && f.since == "":
@@ -136,12 +144,20 @@ func (f *flags) question() (q question, err error) {
 	return q, f.filters.check()
 }
 
+// open finds the agents.
+func (f *flags) open(ctx context.Context) (agents.Cluster, error) {
+	if f.tls {
+		return f.source.OpenListeners(ctx, f.tokenFile)
+	}
+	return f.source.Open(ctx)
+}
+
 func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	q, err := f.question()
 	if err != nil {
 		return err
 	}
-	c, err := f.source.Open(ctx)
+	c, err := f.open(ctx)
 	if err != nil {
 		return err
 	}

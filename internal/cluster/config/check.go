@@ -253,14 +253,20 @@ func (c Config) checkRest() error {
 		return invalid("choose none, auto or all", "metrics.peers %q is not known", p)
 	}
 	if a := c.Metrics.Address; a != "" {
-		host, port, err := net.SplitHostPort(a)
-		n, bad := strconv.ParseUint(port, 10, 16)
-		if err != nil || bad != nil || n == 0 {
-			return invalid("as 127.0.0.1:9119 or :9119", "metrics.address %q is no address with a port", a)
-		}
-		if _, err := netip.ParseAddr(host); host != "" && err != nil {
-			return invalid("as 127.0.0.1:9119 or :9119", "metrics.address %q: %q is no address", a, host)
-		}
+		return checkAddress("metrics.address", a, "as 127.0.0.1:9119 or :9119")
+	}
+	return nil
+}
+
+// checkAddress checks HOST:PORT or :PORT.
+func checkAddress(key, a, hint string) error {
+	host, port, err := net.SplitHostPort(a)
+	n, bad := strconv.ParseUint(port, 10, 16)
+	if err != nil || bad != nil || n == 0 {
+		return invalid(hint, "%s %q is no address with a port", key, a)
+	}
+	if _, err := netip.ParseAddr(host); host != "" && err != nil {
+		return invalid(hint, "%s %q: %q is no address", key, a, host)
 	}
 	return nil
 }

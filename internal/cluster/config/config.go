@@ -247,6 +247,10 @@ type Observe struct {
 	IPFIX ObserveIPFIX `json:"ipfix"`
 	// OTLP sends it to a server of OpenTelemetry's logs.
 	OTLP ObserveOTLP `json:"otlp"`
+	// Listen is the address, `HOST:PORT` or `:PORT`, at which the agent serves flows over TLS to those who may get
+	// flows.weft.dev in a namespace ([without the right to
+	// execute](../troubleshooting/observe.md#without-the-right-to-execute)); empty: none. It requires `kubernetes`.
+	Listen string `json:"listen"`
 }
 
 // ObserveFile is a file of flows, one JSON document a line.

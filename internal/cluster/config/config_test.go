@@ -206,6 +206,8 @@ func TestBadInput(t *testing.T) {
 		"observe: {level: flows, file: {path: /f, maxMegabytes: 0}}": `observe.file.path: observe.file.maxMegabytes 0 is no size (1 or more)`,
 		"observe: {level: flows, ipfix: {address: c}}":               `observe.ipfix.address: address "c" is neither udp://HOST:PORT nor tcp://HOST:PORT (for example udp://collector.observability:4739)`,
 		"observe: {level: flows, otlp: {url: c}}":                    `observe.otlp.url: url "c" is not a URL of http or https (for example http://collector.observability:4318)`,
+		"observe: {listen: x}":                                       `observe.listen "x" is no address with a port (as :9443 or 10.0.0.1:9443)`,
+		"observe: {listen: 'localhost:9443'}":                        `observe.listen "localhost:9443": "localhost" is no address (as :9443 or 10.0.0.1:9443)`,
 		"observe: {level: all}":                                      `observe.level "all" is not known (off, denied or flows)`,
 		"policy: {logGroup: 70000}":                                  `policy.logGroup 70000 is no group of nflog (1 to 65535)`,
 		"node: N_1":                                                  `node "N_1" cannot be used (lower case letters, digits, '-' and '.', beginning and ending with a letter or digit, at most 253 of them)`,

@@ -23,6 +23,11 @@ func (o Observe) check() error {
 	if !slices.Contains([]string{flow.LevelOff, flow.LevelDenied, flow.LevelFlows}, o.Level) {
 		return invalid("off, denied or flows", "observe.level %q is not known", o.Level)
 	}
+	if o.Listen != "" {
+		if err := checkAddress("observe.listen", o.Listen, "as :9443 or 10.0.0.1:9443"); err != nil {
+			return err
+		}
+	}
 	for _, receiver := range []struct {
 		key, value string
 		check      func() error

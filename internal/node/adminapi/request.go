@@ -31,6 +31,8 @@ type Request struct {
 	Socket string
 	// Dial, unless it is nil, connects to the server.
 	Dial func(context.Context) (net.Conn, error)
+	// Token, unless it is empty, is sent as a bearer token.
+	Token string
 	// Method and Path are the route ("GET", "/policy/show"), Query its parameters.
 	Method string
 	Path   string
@@ -92,6 +94,9 @@ func (q Request) send(ctx context.Context) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+	if q.Token != "" {
+		r.Header.Set("Authorization", "Bearer "+q.Token)
+	}
 	if q.Timeout > 0 {
 		r.Header.Set(timeoutHeader, q.Timeout.String())
 	}
@@ -100,6 +105,9 @@ func (q Request) send(ctx context.Context) (*http.Response, error) {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED):
 		return nil, q.noServer()
 	case err != nil:
+		if u := (*url.Error)(nil); errors.As(err, &u) { // its address says nothing
+			err = u.Err
+		}
 		return nil, fmt.Errorf("%s: %w", q.Socket, err)
 	}
 	return answer, nil

@@ -96,6 +96,13 @@ type Refusal struct {
 // error returns the error as the server had it.
 func (r Refusal) error() error { return model.Errorf(r.Code, r.Hint, "%s", r.Message) }
 
+// Refuse answers a request with an error.
+func Refuse(w http.ResponseWriter, status int, err error) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(refusal(err))
+}
+
 func refusal(err error) Refusal {
 	r := Refusal{Code: model.CodeInternal, Message: err.Error()}
 	var f *model.Error
@@ -156,14 +163,14 @@ func (r Routes) handler(log *slog.Logger) http.Handler {
 			extend(w, r)
 			all, err := guarded(answer, r, pattern, log)
 			if stream, ok := all.(Stream); ok && err == nil {
-				stream.serve(w, r, pattern, log)
+				stream.Serve(w, r, log)
+				return
+			}
+			if err != nil {
+				Refuse(w, http.StatusBadRequest, err)
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			if err != nil {
-				w.WriteHeader(http.StatusBadRequest)
-				all = refusal(err)
-			}
 			_ = json.NewEncoder(w).Encode(all)
 		})
 	}

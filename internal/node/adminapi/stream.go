@@ -36,9 +36,9 @@ const stallTime = time.Minute
 // streamBuffer is how much waits for a Flush, in bytes.
 const streamBuffer = 64 << 10
 
-// serve sends the documents. An error is the last line, a document of one field, "error".
-func (s Stream) serve(w http.ResponseWriter, r *http.Request, pattern string, log *slog.Logger) {
-	s.serveWithin(stallTime, w, r, pattern, log)
+// Serve sends the documents. An error is the last line, a document of one field, "error".
+func (s Stream) Serve(w http.ResponseWriter, r *http.Request, log *slog.Logger) {
+	s.serveWithin(stallTime, w, r, r.Method+" "+r.URL.Path, log)
 }
 
 func (s Stream) serveWithin(stall time.Duration, w http.ResponseWriter, r *http.Request, pattern string, log *slog.Logger) {

@@ -12,6 +12,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/explainer"
+	"github.com/weft-net/weft/internal/node/flowserver"
 	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/policy"
@@ -95,6 +96,21 @@ func (a *agent) buildObserver() *observer.Observer {
 		measureFlows(m, o)
 	}
 	return o
+}
+
+// buildFlowServer creates what serves flows to those who may see them; nil without observe.listen.
+func (a *agent) buildFlowServer() (*flowserver.Server, error) {
+	if a.cfg.Observe.Listen == "" {
+		return nil, nil
+	}
+	if a.data.kube == nil {
+		return nil, model.Errorf(model.CodeInvalidConf, "set kubernetes, or leave it out",
+			"observe.listen %q: there is no API server that could say who may see flows", a.cfg.Observe.Listen)
+	}
+	return flowserver.New(flowserver.Config{
+		Address: a.cfg.Observe.Listen, Node: a.cfg.Node, API: a.data.kube, Flows: a.flows.Stream, Log: a.cfg.Log, Now: a.cfg.Now,
+		After: a.cfg.After,
+	})
 }
 
 // listenAdmin takes over the admin socket next to the CNI socket, and links it from the state directory. From then on

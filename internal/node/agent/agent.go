@@ -28,6 +28,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniserver"
+	"github.com/weft-net/weft/internal/node/flowserver"
 	"github.com/weft-net/weft/internal/node/guests"
 	"github.com/weft-net/weft/internal/node/inspect"
 	"github.com/weft-net/weft/internal/node/membership"
@@ -114,6 +115,7 @@ type agent struct {
 	enforcement enforcement
 	flows       *observer.Observer
 	exporters   []*export.Exporter // of flows
+	flowServer  *flowserver.Server // nil without observe.listen
 	attachments attachments
 	server      *cniserver.Server
 	admins      net.Listener    // nil if the socket could not be created

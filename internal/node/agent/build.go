@@ -68,6 +68,9 @@ func (a *agent) build() (err error) {
 		return err
 	}
 	a.flows = a.buildObserver()
+	if a.flowServer, err = a.buildFlowServer(); err != nil {
+		return err
+	}
 	a.attachments = a.buildAttachments()
 	return a.serve()
 }

@@ -69,6 +69,9 @@ func (a *agent) run(ctx context.Context) error {
 	for _, e := range a.exporters {
 		g.add(e.Run)
 	}
+	if a.flowServer != nil {
+		g.add(a.flowServer.Run)
+	}
 	g.add(func(ctx context.Context) error {
 		return a.attachments.attacher.Reconcile(ctx,
 			attach.ReconcileConfig{After: a.cfg.After, OtherOwners: a.enforcement.quiet()})

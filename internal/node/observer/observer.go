@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"net/url"
 	"sync"
 	"time"
 
@@ -279,10 +280,19 @@ func (o *Observer) Routes() adminapi.Routes {
 				return nil, err
 			}
 			return adminapi.Stream(func(ctx context.Context, lines *adminapi.Lines) error {
-				return o.stream(ctx, q, lines)
+				return o.stream(ctx, q, Lines{lines})
 			}), nil
 		},
 	}
+}
+
+// Stream streams lines until ctx ends, or the last one; values are the parameters of RoutePath.
+func (o *Observer) Stream(ctx context.Context, values url.Values, to Sink) error {
+	q, err := parseQuery(values)
+	if err != nil {
+		return err
+	}
+	return o.stream(ctx, q, to)
 }
 
 // open adds a stream.

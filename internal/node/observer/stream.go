@@ -26,6 +26,19 @@ const (
 	lossPeriod, alivePeriod = time.Second, 5 * time.Second
 )
 
+// Sink takes the lines of a stream.
+type Sink interface {
+	// Send takes a line; it may wait until Flush.
+	Send(l flow.Line) error
+	Flush() error
+}
+
+// Lines is the Sink of a response.
+type Lines struct{ *adminapi.Lines }
+
+// Send implements Sink.
+func (l Lines) Send(line flow.Line) error { return l.Lines.Send(line) }
+
 // stream is one reader.
 type stream struct {
 	why     bool
@@ -109,7 +122,7 @@ func parseQuery(values url.Values) (q query, err error) {
 
 // stream serves one reader: the addresses of this node's endpoints, the connections that are tracked now, and each event
 // from then on, as far as they are asked for.
-func (o *Observer) stream(ctx context.Context, q query, lines *adminapi.Lines) error {
+func (o *Observer) stream(ctx context.Context, q query, lines Sink) error {
 	if err := o.admit(); err != nil {
 		return err
 	}
@@ -200,7 +213,7 @@ func (o *Observer) untracked(ctx context.Context) (notes []string) {
 }
 
 // dump sends the connections that are tracked now.
-func (o *Observer) dump(s *stream, lines *adminapi.Lines) error {
+func (o *Observer) dump(s *stream, lines Sink) error {
 	var failed error
 	err := conntrack.Dump(o.cfg.NS, func(e conntrack.Event) {
 		if failed != nil {
@@ -220,7 +233,7 @@ func (o *Observer) dump(s *stream, lines *adminapi.Lines) error {
 }
 
 // follow sends events until ctx ends.
-func (o *Observer) follow(ctx context.Context, s *stream, lines *adminapi.Lines) error {
+func (o *Observer) follow(ctx context.Context, s *stream, lines Sink) error {
 	loss, alive := time.NewTicker(lossPeriod), time.NewTicker(alivePeriod)
 	defer loss.Stop()
 	defer alive.Stop()

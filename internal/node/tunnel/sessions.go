@@ -59,7 +59,7 @@ func (s *sessions) begin(own wireguard.PublicKey, peers []wireguard.PublicKey) {
 	s.parts.Go(func() { s.repeat(own, peers) })
 }
 
-// initiate initiates sessions with those of the peers with whom it is this node's turn.
+// initiate initiates sessions with those of the peers where it is this node's turn.
 func (s *sessions) initiate(turn int, own wireguard.PublicKey, peers []wireguard.PublicKey) {
 	for _, key := range peers {
 		if (bytes.Compare(own[:], key[:]) < 0) != (turn%2 == 0) {

@@ -12,16 +12,16 @@ import (
 	"golang.zx2c4.com/wireguard/device"
 )
 
-// nowhere takes packets, and receives those of its channel.
-type nowhere struct {
+// unsent is a Bind that takes packets, and receives those of its channel.
+type unsent struct {
 	conn.Bind
 	arriving chan []byte
 	from     conn.Endpoint
 }
 
-func (nowhere) Send([][]byte, conn.Endpoint) error { return nil }
+func (unsent) Send([][]byte, conn.Endpoint) error { return nil }
 
-func (n nowhere) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
+func (n unsent) Open(uint16) ([]conn.ReceiveFunc, uint16, error) {
 	return []conn.ReceiveFunc{func(packets [][]byte, sizes []int, from []conn.Endpoint) (int, error) {
 		sizes[0], from[0] = copy(packets[0], <-n.arriving), n.from
 		return 1, nil
@@ -37,7 +37,7 @@ func TestCrossing(t *testing.T) {
 	low := first(device.MessageInitiationType, device.MessageInitiationSize, 1)
 	high := first(device.MessageInitiationType, device.MessageInitiationSize, 2)
 	at := &conn.StdNetEndpoint{AddrPort: netip.MustParseAddrPort("192.168.0.2:51820")}
-	elsewhere := &conn.StdNetEndpoint{AddrPort: netip.MustParseAddrPort("192.168.0.3:51820")}
+	third := &conn.StdNetEndpoint{AddrPort: netip.MustParseAddrPort("192.168.0.3:51820")}
 	for _, c := range []struct {
 		name      string
 		sent, got []byte
@@ -48,7 +48,7 @@ func TestCrossing(t *testing.T) {
 		{"the own one takes precedence", low, high, at, 0, true},
 		{"the peer's takes precedence", high, low, at, 0, false},
 		{"there was time to reply", low, high, at, replyTime, false},
-		{"of another node", low, high, elsewhere, 0, false},
+		{"of another node", low, high, third, 0, false},
 		{"a response", low, first(device.MessageResponseType, device.MessageResponseSize, 2), at, 0, false},
 		{"a packet of its size", low, first(device.MessageTransportType, device.MessageInitiationSize, 2), at, 0, false},
 		{"after a response", first(device.MessageResponseType, device.MessageResponseSize, 1), high, at, 0, false},
@@ -56,7 +56,7 @@ func TestCrossing(t *testing.T) {
 		now := time.Unix(1, 0)
 		arriving := make(chan []byte, 1)
 		s := newSockets(nil, func() time.Time { return now })
-		s.Bind = nowhere{arriving: arriving, from: at}
+		s.Bind = unsent{arriving: arriving, from: at}
 		receive, _, err := s.Open(0)
 		if err != nil {
 			t.Fatal(err)
