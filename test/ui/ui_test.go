@@ -88,16 +88,18 @@ func (w *world) start(command ...string) {
 	}
 }
 
-// labUp brings a lab up that is gone after the test.
-func (w *world) labUp() {
+// labUp brings a lab with pods up that is gone after the test.
+func (w *world) labUp() { w.labFrom("../../examples,../../examples/multi-network") }
+
+// labFrom brings a lab up with the objects in directories.
+func (w *world) labFrom(dirs string) {
 	w.t.Helper()
 	w.t.Cleanup(func() {
 		if out, err := exec.Command(w.weft, "lab", "down", "--dir", w.lab).CombinedOutput(); err != nil {
 			w.t.Errorf("lab down: %v: %s", err, out)
 		}
 	})
-	w.command("lab", "up", "--nodes", "2", "--addresses", "pools", "--encapsulation", "vxlan", "--from",
-		"../../examples,../../examples/multi-network", "--dir", w.lab)
+	w.command("lab", "up", "--nodes", "2", "--addresses", "pools", "--encapsulation", "vxlan", "--from", dirs, "--dir", w.lab)
 }
 
 // command runs weft and returns its output.

@@ -53,6 +53,17 @@ func TestPage(t *testing.T) {
 	w.click("button", "Run a trace")
 	w.sees("Seen at")
 	w.sees("drop")
+	w.click("a", "Show the hops on the map")
+	w.sees("last seen here")
+	w.drawn(1) // the node whose policy drops it may see it first, in its own
+	w.shot("hops-lost")
+	w.open("#/why?from=default%2Fweb&to=backend%2Fdb", "Nothing is in the way")
+	w.click("button", "Run a trace")
+	w.sees("arrived")
+	w.click("a", "Show the hops on the map")
+	w.sees("answer at default/web")
+	w.drawn(4)
+	w.shot("hops")
 	w.open("#/flows?verdict=denied%2Cdropped", "Verdict")
 	w.sees("seen since")
 	for range 3 {
@@ -91,6 +102,12 @@ func TestPage(t *testing.T) {
 	w.keyboard()
 	w.zoomed()
 	w.stale()
+}
+
+// drawn checks that at least so many hops are drawn on the map.
+func (w *world) drawn(hops int) {
+	w.t.Helper()
+	do(w, "hops", chromedp.Poll[bool](fmt.Sprintf(`document.querySelectorAll(".hops-drawn circle").length >= %d`, hops)))
 }
 
 // narrow checks that the page itself is not wider than the screen.

@@ -293,7 +293,7 @@ func (r *Report) sort() {
 	back := len(order)
 	at := func(s Step) int {
 		i := order[checkpoint{node: s.Node, pod: s.Pod}]
-		if r.isAnswer(s) {
+		if r.IsAnswer(s) {
 			return 2*back - i
 		}
 		return i
@@ -366,14 +366,14 @@ func (r *Report) first(in *Input) (known bool) {
 	chosen := map[bool]map[checkpoint]uint32{false: {}, true: {}}
 	var out []Step
 	for _, s := range r.Steps {
-		isAnswer, place := r.isAnswer(s), checkpoint{node: s.Node, pod: s.Pod}
-		if r.isTunnel(s) || !isAnswer && s.Key != packet.Key || isAnswer && (answer == nil || s.Key != answer.Key) {
+		IsAnswer, place := r.IsAnswer(s), checkpoint{node: s.Node, pod: s.Pod}
+		if r.isTunnel(s) || !IsAnswer && s.Key != packet.Key || IsAnswer && (answer == nil || s.Key != answer.Key) {
 			continue
 		}
-		if _, has := chosen[isAnswer][place]; !has {
-			chosen[isAnswer][place] = s.Packet
+		if _, has := chosen[IsAnswer][place]; !has {
+			chosen[IsAnswer][place] = s.Packet
 		}
-		if chosen[isAnswer][place] == s.Packet { // a retransmission has the same key
+		if chosen[IsAnswer][place] == s.Packet { // a retransmission has the same key
 			out = append(out, s)
 		}
 	}
@@ -439,7 +439,7 @@ func (r *Report) ByRule() bool {
 // filtered reports whether a packet filter dropped the packet or its answer, and if so sets where, and which rule.
 func (r *Report) filtered(answer bool) bool {
 	for _, s := range r.Steps {
-		if s.Verdict != "drop" || r.isAnswer(s) != answer {
+		if s.Verdict != "drop" || r.IsAnswer(s) != answer {
 			continue
 		}
 		chain := fmt.Sprintf("%s %s %s", s.Family, s.Table, s.Chain)
@@ -467,7 +467,7 @@ func subject(answer bool) string {
 func (r *Report) left(place checkpoint, answer bool) (out string, left bool) {
 	for _, s := range r.Steps {
 		at := s.Verdict == arrived && s.Node == place.node && s.Pod == place.pod && s.Chain == "postrouting"
-		if at && r.isAnswer(s) == answer {
+		if at && r.IsAnswer(s) == answer {
 			out, left = s.Out, true // the tunnel's packet is later
 		}
 	}
@@ -482,7 +482,7 @@ func (r *Report) came(c checkpoint, answer bool) bool {
 // isAt reports whether a step is the packet's own, or its answer's, at a checkpoint.
 func (r *Report) isAt(s Step, c checkpoint, answer bool) bool {
 	return s.Verdict == arrived && s.Node == c.node && s.Pod == c.pod && s.Chain == c.hook &&
-		r.isAnswer(s) == answer && !r.isTunnel(s)
+		r.IsAnswer(s) == answer && !r.isTunnel(s)
 }
 
 // answered reports whether an answer came back to the sender.
@@ -498,7 +498,7 @@ func (r *Report) answered() bool {
 func (r *Report) tunneled(node string, answer bool) (Step, bool) {
 	for _, s := range r.Steps {
 		at := s.Verdict == arrived && s.Node == node && s.Pod == "" && s.Chain == "prerouting"
-		if at && r.isTunnel(s) && r.isAnswer(s) == answer {
+		if at && r.isTunnel(s) && r.IsAnswer(s) == answer {
 			return s, true
 		}
 	}
@@ -518,9 +518,9 @@ func (r *Report) isServer(port uint16) bool {
 	return r.Protocol != "" && port != 0 && (port == r.Port || port == r.To.BackendPort)
 }
 
-// isAnswer reports whether a step is of the answer: by its ports, because a Service may lead to the pod that asks, with
+// IsAnswer reports whether a step is of the answer: by its ports, because a Service may lead to the pod that asks, with
 // addresses that are translated; by its addresses; and those of a tunnel's packet, which are the nodes', by its direction.
-func (r *Report) isAnswer(s Step) bool {
+func (r *Report) IsAnswer(s Step) bool {
 	if !r.isTunnel(s) {
 		if to, from := r.isServer(s.To.Port()), r.isServer(s.From.Port()); to != from {
 			return from

@@ -29,7 +29,7 @@ func (r Report) Text(w io.Writer, verbose bool) {
 			continue // it follows from what is seen next, or is in the cause
 		}
 		what := "packet"
-		if r.isAnswer(s) {
+		if r.IsAnswer(s) {
 			what = "answer"
 		}
 		if r.isTunnel(s) {

@@ -158,7 +158,7 @@ const (
 	chipWidth  = 132
 	chipHeight = 28
 	chipGap    = 8
-	busGap     = 18 // between two buses
+	busGap     = 24 // between two buses
 	rowGap     = 20
 	tileWidth  = 140
 	tileHeight = 56

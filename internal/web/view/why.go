@@ -3,6 +3,7 @@
 package view
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -73,16 +74,21 @@ type Trace struct {
 	Where string `json:"where,omitempty"`
 	Cause string `json:"cause,omitempty"`
 	// Object is to blame.
-	Object  string        `json:"object,omitempty"`
-	Faults  []explain.Hop `json:"faults"`
-	Steps   []TraceStep   `json:"steps"`
-	Notes   []string      `json:"notes"`
-	Command string        `json:"command"`
+	Object string        `json:"object,omitempty"`
+	Faults []explain.Hop `json:"faults"`
+	Steps  []TraceStep   `json:"steps"`
+	// There are the pods and nodes at which the packet was seen, in order, and Back those of its answer.
+	There   []string `json:"there"`
+	Back    []string `json:"back"`
+	Notes   []string `json:"notes"`
+	Command string   `json:"command"`
 }
 
 // TraceStep is a place where the packet or its answer was seen.
 type TraceStep struct {
-	Where   string `json:"where"`
+	Where string `json:"where"`
+	// Packet is packet or answer.
+	Packet  string `json:"packet"`
 	Table   string `json:"table"`
 	Chain   string `json:"chain"`
 	Verdict string `json:"verdict"`
@@ -96,17 +102,24 @@ func NewTrace(r packettrace.Report) Trace {
 	t := Trace{
 		From: r.From.String(), To: r.To.String(), State: r.State, Good: r.State == packettrace.Arrived,
 		Where: r.Where, Cause: r.Cause, Object: r.Object, Faults: append([]explain.Hop{}, r.Faults...),
-		Steps: []TraceStep{}, Notes: []string{}, Command: "weft trace " + r.From.Name + " " + target(r.To, r.Protocol, r.Port),
+		Steps: []TraceStep{}, There: []string{}, Back: []string{}, Notes: []string{}, Command: "weft trace " + r.From.Name + " " + target(r.To, r.Protocol, r.Port),
 	}
 	if p := port(r.Protocol, r.Port); p != "" {
 		t.To += " port " + p
 	}
 	for _, s := range r.Steps {
 		step := TraceStep{
-			Where: s.Node, Chain: s.Chain, Verdict: s.Verdict, Rule: s.Rule, Table: strings.TrimSpace(s.Family + " " + s.Table),
+			Where: s.Node, Packet: "packet", Chain: s.Chain, Verdict: s.Verdict, Rule: s.Rule, Table: strings.TrimSpace(s.Family + " " + s.Table),
 		}
 		if s.Pod != "" {
 			step.Where = s.Pod + " on " + s.Node
+		}
+		seen := &t.There
+		if r.IsAnswer(s) {
+			step.Packet, seen = "answer", &t.Back
+		}
+		if place := cmp.Or(s.Pod, s.Node); len(*seen) == 0 || (*seen)[len(*seen)-1] != place {
+			*seen = append(*seen, place)
 		}
 		if s.From.IsValid() {
 			step.From, step.To = s.From.String(), s.To.String()

@@ -24,7 +24,7 @@ function Chip({ c, query }) {
   const chosen = c.name === query.from || c.name === query.to;
   const to = query.from && query.from !== c.name && !query.to
     ? href("why", { from: query.from, to: c.name })
-    : href("map", { ...query, from: c.name, to: "", state: "" });
+    : href("map", { ...query, from: c.name, to: "", state: "", there: "", back: "" });
   const dim = query.network && !(c.networks || ["cluster network"]).concat("cluster network").includes(query.network);
   const word = (c.kind === "vm" ? "VM " : "pod ") + c.name + (c.state === "ok" ? "" : ", " + c.state);
   return (
@@ -81,6 +81,36 @@ function Connection({ d, query }) {
   );
 }
 
+const split = (text) => (text || "").split(",").filter(Boolean);
+
+// Hops draws where a traced packet was seen, and its answer next to it, with numbers in the order in which they were.
+function Hops({ d, query }) {
+  const there = split(query.there), back = split(query.back), t = tone(query.state);
+  const line = (names, first, dx, last) => {
+    const at = names.map((n) => center(d, n)).map((p) => p && [p[0] + dx, p[1] + dx / 3]);
+    const drawn = at.filter(Boolean);
+    return (
+      <g class={dx ? "back" : ""}>
+        <polyline points={drawn.map((p) => p.join()).join(" ")} />
+        {at.map((p, i) => p && <g key={i}><circle class={last && i === at.length - 1 ? "last" : ""} cx={p[0]} cy={p[1]} r="9" /><text x={p[0]} y={p[1] + 4} text-anchor="middle">{last && i === at.length - 1 && t === "bad" ? "✕" : first + i}</text></g>)}
+      </g>
+    );
+  };
+  return <g class={"hops-drawn " + t} aria-hidden="true">{line(back, there.length + 1, 24, true)}{line(there, 1, 0, back.length === 0)}</g>;
+}
+
+// HopList says the same as Hops.
+function HopList({ query }) {
+  const there = split(query.there), back = split(query.back), bad = tone(query.state) === "bad";
+  return (
+    <ol class="hoplist">
+      {[...there.map((n) => [n, "packet"]), ...back.map((n) => [n, "answer"])].map(([n, what], i, all) => (
+        <li key={i}>{what} at <b>{n}</b>{bad && i === all.length - 1 && <> <Badge state="bad" text="last seen here" /></>}</li>
+      ))}
+    </ol>
+  );
+}
+
 // bow returns a curve between two points: an arc above them, or at their right if one is above the other.
 function bow(x1, y1, x2, y2) {
   const top = Math.min(y1, y2) - 46;
@@ -128,6 +158,7 @@ export function Map({ query }) {
           {query.from && query.to && (
             <p class="note"><Badge state={query.state || "unknown"} /> {query.from} to {query.to}. <a href={href("why", { from: query.from, to: query.to, port: query.port, protocol: query.protocol })}>Why</a> · <a href={href("map", { focus: query.focus })}>Clear</a></p>
           )}
+          {query.there && <HopList query={query} />}
           {d.boxes.length === 0 ? <Empty>No node is called that. <a href={href("map")}>Show all nodes</a></Empty> : (
             <div class="picture" tabIndex={0} role="region" aria-label="Picture of the map">
               <svg width={d.width} height={d.height} viewBox={`0 0 ${d.width} ${d.height}`} role="group" aria-label="Nodes, the links between them, pods and VMs; the tables below say the same">
@@ -141,7 +172,7 @@ export function Map({ query }) {
                 {d.boxes.map((b) => <NodeBox key={b.name} b={b} query={query} focused={d.focus === b.focus} />)}
                 {d.gaps.map((g) => <g class="gap" key={g.from + g.to}><line x1={g.x1} y1={g.y1} x2={g.x2} y2={g.y2} /><text x={(g.x1 + g.x2) / 2} y={(g.y1 + g.y2) / 2}>✕ no path</text></g>)}
                 {d.ways.map((w) => <Traffic key={[w.from, w.to, w.verdict, w.port].join()} w={w} />)}
-                {query.from && query.to && <Connection d={d} query={query} />}
+                {query.from && query.to && (query.there ? <Hops d={d} query={query} /> : <Connection d={d} query={query} />)}
               </svg>
             </div>
           )}

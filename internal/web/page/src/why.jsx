@@ -52,17 +52,23 @@ function Report({ r, query }) {
   );
 }
 
+// onMap returns the address of the map with the places at which a traced packet was seen.
+function onMap(t) {
+  const q = t.query;
+  return href("map", { from: q.from, to: q.to, port: q.port, protocol: q.protocol, state: t.state, there: t.there.join(","), back: t.back.join(",") });
+}
+
 function TraceReport({ t }) {
   return (
     <article class="report">
       <h2>Trace</h2>
-      <p class={"verdict " + tone(t.state)}><Badge state={t.state} /><span>{t.from} to {t.to}</span></p>
+      <p class={"verdict " + tone(t.state)}><Badge state={t.state} /><span>{t.from} to {t.to}</span>{t.there.length > 0 && <a href={onMap(t)}>Show the hops on the map</a>}</p>
       {t.cause && <p><b>{t.where}</b> {t.cause}</p>}
       {t.object && <p class="object">{t.object}</p>}
       {t.notes.map((n, i) => <p class="hint" key={i}>{n}</p>)}
       {t.faults.length > 0 && <Way title="What explains it" hops={t.faults} />}
       {t.steps.length > 0 ? <Table label="Where the packet and its answer were seen" rows={t.steps} columns={[
-        ["Seen at", (s) => s.where], ["Table", (s) => s.table || "–", "mono"], ["Chain", (s) => s.chain, "mono"],
+        ["Seen at", (s) => s.where], ["Packet", (s) => s.packet], ["Table", (s) => s.table || "–", "mono"], ["Chain", (s) => s.chain, "mono"],
         ["Verdict", (s) => s.verdict === "drop" ? <Badge state="bad" text="drop" /> : s.verdict],
         ["From", (s) => s.from || "–", "mono"], ["To", (s) => s.to || "–", "mono"], ["Rule", (s) => s.rule || "", "mono"],
       ]} /> : <Empty>The packet was not seen anywhere.</Empty>}
