@@ -88,6 +88,37 @@ func BenchmarkOneMorePod(b *testing.B) {
 	}
 }
 
+// BenchmarkOneMoreRange is what one more range of a policy with 10,000 costs, and its removal.
+func BenchmarkOneMoreRange(b *testing.B) {
+	x := clusterOf(10, 0, false)
+	x.SetNamespace(model.Namespace{Name: "near"})
+	ranges := func(n int) model.Policy {
+		r := model.PolicyRule{Action: model.PolicyAccept, AnyPort: true}
+		for i := range n {
+			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{20, byte(i >> 7), byte(i << 1), 0}), 24)
+			r.Peers = append(r.Peers, model.PolicyPeer{Block: &model.IPBlock{CIDR: p}})
+		}
+		return model.Policy{
+			PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: "near", Name: "ranges"},
+			Subject:   model.PodPeer{Namespace: "near"},
+			Ingress:   model.PolicyDirection{On: true, Rules: []model.PolicyRule{r}},
+		}
+	}
+	few, more := ranges(10_000), ranges(10_001)
+	x.SetPolicy(few)
+	x.Changes()
+	b.ReportAllocs()
+	for b.Loop() {
+		x.SetPolicy(more)
+		came := x.Changes()
+		x.SetPolicy(few)
+		if gone := x.Changes(); len(came) != 1 || len(gone) != 1 || len(came[0].AddElements[0].Elements) != 1 ||
+			len(gone[0].DeleteElements[0].Elements) != 1 {
+			b.Fatal(len(came), len(gone))
+		}
+	}
+}
+
 // BenchmarkBytesPerPod measures the memory that a far pod needs, known by its object and published by its node.
 func BenchmarkBytesPerPod(b *testing.B) {
 	for _, c := range []struct {

@@ -11,11 +11,24 @@ import (
 
 // rangesOf returns the union of the addresses of a family in ipBlock with except: each block without its own
 // exceptions, because an exception of one block may be in another.
-func rangesOf(blocks []model.IPBlock, six bool) []addrRange {
-	var all []addrRange
+func rangesOf(blocks []*model.IPBlock, six bool) []addrRange {
+	n := 0
 	for _, b := range blocks {
 		if b.CIDR.Addr().Is6() == six {
-			all = append(all, subtractExcept(b)...)
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	all := make([]addrRange, 0, n)
+	for _, b := range blocks {
+		switch {
+		case b.CIDR.Addr().Is6() != six:
+		case len(b.Except) == 0: // most have none
+			all = append(all, addrRange{b.CIDR.Masked().Addr(), lastOf(b.CIDR)})
+		default:
+			all = append(all, subtractExcept(*b)...)
 		}
 	}
 	return mergeRanges(all)
@@ -43,10 +56,13 @@ func subtractExcept(b model.IPBlock) []addrRange {
 	return append(out, addrRange{from, last})
 }
 
-// mergeRanges returns the union of ranges of one family: sorted, without adjacent ones.
+// mergeRanges returns the union of ranges of one family: sorted, without adjacent ones. It reuses the slice.
 func mergeRanges(in []addrRange) []addrRange {
-	slices.SortFunc(in, func(a, b addrRange) int { return a.first.Compare(b.first) })
-	var out []addrRange
+	byFirst := func(a, b addrRange) int { return a.first.Compare(b.first) }
+	if !slices.IsSortedFunc(in, byFirst) {
+		slices.SortFunc(in, byFirst)
+	}
+	out := in[:0]
 	for _, r := range in {
 		if n := len(out) - 1; n >= 0 && (r.first.Compare(out[n].last) <= 0 || out[n].last.Next() == r.first) {
 			if out[n].last.Compare(r.last) < 0 {
@@ -60,12 +76,18 @@ func mergeRanges(in []addrRange) []addrRange {
 }
 
 func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
+	first := p.Masked().Addr()
+	b, from := first.As16(), p.Bits()
+	if first.Is4() {
+		from += 96
 	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
+	for i := from / 8; i < len(b); i++ {
+		b[i] |= 0xff >> max(0, from-8*i)
+	}
+	if first.Is4() {
+		return netip.AddrFrom4([4]byte(b[12:]))
+	}
+	return netip.AddrFrom16(b)
 }
 
 // addrRange is a range of addresses of one family, both ends included.
@@ -75,14 +97,23 @@ func (r addrRange) contains(a netip.Addr) bool {
 	return a.BitLen() == r.first.BitLen() && r.first.Compare(a) <= 0 && a.Compare(r.last) <= 0
 }
 
-// prefix returns the range as a prefix, if it is one.
+// prefix returns the range as a prefix, if it is one: the ends begin with the same bits, and then one has only zeros and
+// the other only ones.
 func (r addrRange) prefix() (netip.Prefix, bool) {
-	for bits := range r.first.BitLen() + 1 {
-		if p := netip.PrefixFrom(r.first, bits); p.Masked().Addr() == r.first && lastOf(p) == r.last {
-			return p, true
+	first, last := r.first.As16(), r.last.As16()
+	common := 0
+	for common < 128 && (first[common/8]^last[common/8])>>(7-common%8)&1 == 0 {
+		if common%8 == 0 && first[common/8] == last[common/8] {
+			common += 8
+		} else {
+			common++
 		}
 	}
-	return netip.Prefix{}, false
+	if r.first.Is4() {
+		common -= 96
+	}
+	p := netip.PrefixFrom(r.first, common)
+	return p, p.Masked().Addr() == r.first && lastOf(p) == r.last
 }
 
 // String returns the range in nft's syntax.

@@ -52,7 +52,7 @@ func (t *table) changeSets(c *state.TableChange) {
 		case s == nil:
 			c.DeleteSets = append(c.DeleteSets, name)
 		case s.live == nil:
-			elements(c, s.definition(), missingElements(*was, s.staticElements()), missingElements(s.staticElements(), *was))
+			elements(c, s.definition(), was.without(s.setSpec), s.without(was))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.sets)) {

@@ -98,8 +98,9 @@ func (w *ruleWriter) peers(in model.PolicyRule) []addrMatch {
 			out = append(out, addrMatch{dir: w.dir, six: six, set: groupSet(spec, six)})
 		}
 	}
+	blocks := blocksOf(in)
 	for _, six := range []bool{false, true} {
-		switch all := rangesOf(blocksOf(in), six); len(all) {
+		switch all := rangesOf(blocks, six); len(all) {
 		case 0:
 		case 1:
 			if p, ok := all[0].prefix(); ok {
@@ -197,11 +198,11 @@ func groupSet(g *groupSpec, six bool) *setSpec {
 	return &setSpec{name: kind + family(six) + "/" + hash, six: six, group: g}
 }
 
-func blocksOf(in model.PolicyRule) []model.IPBlock {
-	var out []model.IPBlock
-	for _, p := range in.Peers {
-		if p.Block != nil {
-			out = append(out, *p.Block)
+func blocksOf(in model.PolicyRule) []*model.IPBlock {
+	var out []*model.IPBlock
+	for i := range in.Peers {
+		if b := in.Peers[i].Block; b != nil {
+			out = append(out, b)
 		}
 	}
 	return out

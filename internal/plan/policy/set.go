@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -45,6 +46,26 @@ func (s *setSpec) staticElements() []state.Element {
 		out = append(out, state.Element{Key: []string{nftProtocol(p.protocol), p.String()}})
 	}
 	return out
+}
+
+// without returns the elements of ipBlock ranges and ports that another set does not have. There may be thousands of
+// ranges, and few differ.
+func (s *setSpec) without(o *setSpec) []state.Element {
+	rest, i := setSpec{}, 0
+	for _, r := range s.ranges { // both are sorted
+		for i < len(o.ranges) && o.ranges[i].first.Compare(r.first) < 0 {
+			i++
+		}
+		if i == len(o.ranges) || o.ranges[i] != r {
+			rest.ranges = append(rest.ranges, r)
+		}
+	}
+	for _, p := range s.ports {
+		if !slices.Contains(o.ports, p) {
+			rest.ports = append(rest.ports, p)
+		}
+	}
+	return rest.staticElements()
 }
 
 // element returns the nft element for an element of the set's group.

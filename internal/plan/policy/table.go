@@ -32,7 +32,7 @@ type table struct {
 // previous is the state as of the last Changes of what changed since; nil or empty for what did not exist.
 type previous struct {
 	chains map[string]*[]state.NftRule
-	sets   map[string]*[]state.Element
+	sets   map[string]*setSpec
 	maps   [2]map[string]string
 }
 
@@ -52,7 +52,7 @@ func newTable(p EnforcementPoint, gs *groups) *table {
 // forget makes the current state the base of the next change.
 func (t *table) forget() {
 	t.was = previous{
-		chains: map[string]*[]state.NftRule{}, sets: map[string]*[]state.Element{}, maps: [2]map[string]string{{}, {}},
+		chains: map[string]*[]state.NftRule{}, sets: map[string]*setSpec{}, maps: [2]map[string]string{{}, {}},
 	}
 	t.dropped.forget()
 }
@@ -166,8 +166,7 @@ func (t *table) touchSet(name string) {
 	}
 	t.was.sets[name] = nil
 	if s := t.sets[name]; s != nil {
-		fixed := s.staticElements()
-		t.was.sets[name] = &fixed
+		t.was.sets[name] = s.setSpec
 	}
 }
 
