@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -58,17 +59,17 @@ type Event struct {
 // Listener receives events.
 type Listener struct{ sockets map[Kind]*netlink.Listener }
 
-// inOrder is how long an End waits for earlier New events. Under a flood of these it does not: the ends would be lost.
-const inOrder = 500 * time.Millisecond
+// gather is how long events wait for others, so that thousands a second do not cost a wakeup each.
+const gather = 2 * time.Millisecond
 
 // Listen calls f for each event in ns (nil: the process's own namespace), until ctx ends or the Listener is closed. f is
-// called from one goroutine for each kind. The End of a connection comes after its New, unless New events come in faster
-// than f returns.
+// called from two goroutines. The End of a connection comes after its New, unless New events come faster than f returns.
 func Listen(ctx context.Context, ns *netns.NS, f func(Event)) (*Listener, error) {
 	l := &Listener{sockets: map[Kind]*netlink.Listener{}}
-	listen := func(kind Kind, group int, f func(Event)) (err error) {
+	listen := func(kind Kind, group int, idle func(*netlink.Listener), f func(Event)) error {
 		one, err := netlink.Listen(ctx, ns, netlink.Subscription{
 			Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(group), Size: eventSize, Buffer: bufferSize,
+			Gather: gather, Idle: idle,
 		}, func(_ *netlink.Listener, d netlink.Datagram) { each(d.Data, f) })
 		if err != nil {
 			l.Close()
@@ -78,30 +79,45 @@ func Listen(ctx context.Context, ns *netns.NS, f func(Event)) (*Listener, error)
 		return nil
 	}
 	// A socket for each kind: the kernel counts what each has lost.
-	if err := listen(New, groupNew, f); err != nil {
+	ends := ends{deliver: f}
+	if err := listen(New, groupNew, ends.flush, f); err != nil {
 		return nil, err
 	}
-	order := order{before: l.sockets[New]}
-	if err := listen(End, groupDestroy, func(e Event) { order.wait(); f(e) }); err != nil {
+	begins := l.sockets[New]
+	if err := listen(End, groupDestroy, nil, func(e Event) { ends.add(e); ends.flush(begins) }); err != nil {
 		return nil, err
 	}
 	return l, nil
 }
 
-// order delays events until those of another socket, of things that the kernel did before, have been received.
-type order struct {
-	before *netlink.Listener
-	late   bool // it did not become idle in time, and was not idle since
+// ends are the ends of connections that wait until all beginnings before them have been delivered.
+type ends struct {
+	deliver func(Event)
+	mu      sync.Mutex
+	waiting []Event
 }
 
-// wait waits until no event of the other socket is left.
-func (o *order) wait() {
-	for began := time.Now(); !o.before.Idle(); time.Sleep(time.Millisecond) {
-		if o.late = o.late || time.Since(began) > inOrder; o.late {
-			return
-		}
+// maxEnds is how many ends wait: under a flood of beginnings there is no moment without any.
+const maxEnds = 4096
+
+func (e *ends) add(event Event) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.waiting = append(e.waiting, event)
+}
+
+// flush delivers the ends if no beginning waits, which is then the case for all that the kernel has reported before them.
+// It is called for each end, and when there is no beginning any more.
+func (e *ends) flush(begins *netlink.Listener) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.waiting) == 0 || !begins.Idle() && len(e.waiting) < maxEnds {
+		return
 	}
-	o.late = false
+	for _, event := range e.waiting {
+		e.deliver(event)
+	}
+	e.waiting = e.waiting[:0]
 }
 
 // Close stops it. When it returns, f is not called any more.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -35,6 +36,11 @@ type Subscription struct {
 	Namespaces bool
 	// Size is the maximum size of a datagram.
 	Size int
+	// Idle, which may be nil, is called after datagrams, when no further one waits.
+	Idle func(*Listener)
+	// Gather is how long datagrams may wait for others after some were received, so that many cost one wakeup. The first one
+	// after a pause does not wait.
+	Gather time.Duration
 	// Requests are sent one by one before anything is received, for families that must be configured; each has one
 	// message.
 	Requests []*Batch
@@ -141,6 +147,7 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 		oob = make([]byte, unix.CmsgSpace(4))
 	}
 	defer l.busy.Store(false)
+	received := false // since the last pause
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
@@ -152,12 +159,20 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 				switch {
 				case errors.Is(failed, unix.EAGAIN):
 					l.busy.Store(false)
-					return false
+					if !received {
+						return false
+					}
+					received = false
+					if s.Idle != nil {
+						s.Idle(l)
+					}
+					time.Sleep(s.Gather)
 				case !errors.Is(failed, unix.EINTR):
 					return true
 				}
 			}
 		})
+		received = true
 		switch {
 		case err != nil: // closed
 			return
