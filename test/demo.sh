@@ -5,7 +5,7 @@
 # connectivity between all endpoints, and removes everything.
 #
 #   make demo             exits with 1 if a connection fails that should succeed
-#   KEEP=1 make demo      keeps the lab and prints what to try next
+#   KEEP=1 make demo      keeps the lab, prints what to try next, and ends with the link of its page
 #   VM=0 make demo        without VMs, which need QEMU, and minutes if they are emulated on a busy host
 #
 # DIR is the lab's state directory and NODES the number of nodes.
@@ -13,6 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 dir=${DIR:-/run/weft/demo}
+unset DIR # it means another directory to the Makefile
 nodes=${NODES:-3}
 keep=${KEEP:-}
 export VM=${VM:-1}
@@ -70,10 +71,24 @@ finish() {
 	exit "$code"
 }
 
+# page starts the page of the lab, which ends when the lab is down, and prints its link.
+page() {
+	local out
+	out=$(mktemp)
+	setsid $weft lab ui --dir "$dir" </dev/null >"$out" 2>&1 &
+	for _ in $(seq 100); do
+		[ -s "$out" ] && break
+		sleep 0.1
+	done
+	say "the lab in a browser, until it is down"
+	sed 's/^/  /' "$out"
+	rm -f "$out"
+}
+
 more() {
 	say "the lab stays up; try"
 	cat <<-TXT
-	  $weft lab ui --dir $dir
+	  $weft lab ui --dir $dir                    # another link to the page
 	  $weft lab status --dir $dir
 	  $weft lab exec --dir $dir node1 -- ip route
 	  $weft lab exec --dir $dir default/web -- ping -c 1 fd18::3
@@ -83,6 +98,7 @@ more() {
 	  $weft lab migrate --dir $dir masked node1
 	  $weft lab down --dir $dir
 	TXT
+	page
 }
 
 if $weft lab status --dir "$dir" -o json 2>/dev/null | grep -q '"phase": "up"'; then

@@ -37,7 +37,7 @@ func newUICmd(env Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show a cluster in a browser: health, map, flows, why connections fail, policies, addresses, VMs",
-		Long: `Serves a page on a loopback address of this host until it is interrupted, and prints its link. The page shows what
+		Long: `Serves a page on a loopback address of this host until it is interrupted, or its lab is down, and prints its link. The page shows what
 weft status, observe, explain, trace, policy, ipam and vm say, by the same requests to the agents and the datastore, with your
 rights; agents themselves serve no page. The link opens the page in one browser, which then has a cookie; press Enter for
 another link. Over SSH, forward the port: ssh -L PORT:127.0.0.1:PORT HOST.`,
@@ -45,16 +45,31 @@ another link. Over SSH, forward the port: ssh -L PORT:127.0.0.1:PORT HOST.`,
 			"  weft ui --dir /run/weft/lab --listen 127.0.0.1:8000",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if _, err := source.Open(cmd.Context()); err != nil { // says now what the page would say later
+			c, err := source.Open(cmd.Context()) // says now what the page would say later
+			if err != nil {
 				return err
 			}
-			return servePage(cmd.Context(), env, &source, listen)
+			ctx, cancel := context.WithCancelCause(cmd.Context())
+			defer cancel(nil)
+			go func() {
+				if c.AwaitDown(ctx) == nil {
+					cancel(errLabDown)
+				}
+			}()
+			err = servePage(ctx, env, &source, listen)
+			if errors.Is(context.Cause(ctx), errLabDown) {
+				ui.Warn(env.Stderr, errLabDown)
+			}
+			return err
 		},
 	}
 	source.ClusterFlags(cmd)
 	cmd.Flags().StringVar(&listen, "listen", "127.0.0.1:0", "loopback `ADDRESS` with the port; 0 chooses one")
 	return cmd
 }
+
+// errLabDown is why the page of a lab ends.
+var errLabDown = errors.New("the lab is down")
 
 // servePage serves until ctx ends.
 func servePage(ctx context.Context, env Env, source *agents.Source, listen string) error {

@@ -19,8 +19,8 @@ func newLabUICmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ui",
 		Short: "Show the lab in a browser",
-		Long: "Executes `weft ui` for the lab: serves a page on a loopback address until it is interrupted, and prints its link. Press\n" +
-			"Enter for another link.",
+		Long: "Executes `weft ui` for the lab: serves a page on a loopback address until it is interrupted or the lab is down, and\n" +
+			"prints its link. Press Enter for another link.",
 		Example: "  weft lab ui\n" +
 			"  weft lab ui --listen 127.0.0.1:8000",
 		Args: ui.NoArgs,
