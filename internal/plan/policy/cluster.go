@@ -17,6 +17,7 @@ type cluster struct {
 	wide       []*policy // the ClusterNetworkPolicies, in order of evaluation
 	holders    holders
 	observer   observer
+	named      map[*pod]string // the names of pods that were asked for by their addresses; some may be wrong by now
 }
 
 // observer is notified of changes: before and after a pod's addresses or labels change.
@@ -33,7 +34,7 @@ type observer interface {
 func newCluster() *cluster {
 	return &cluster{
 		namespaces: map[string]*namespace{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
-		holders: newHolders(),
+		holders: newHolders(), named: map[*pod]string{},
 	}
 }
 

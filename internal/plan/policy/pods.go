@@ -142,11 +142,21 @@ func (c *cluster) localPod(key model.EndpointKey, n int32) {
 func (c *cluster) podAt(h networkAddr) (model.PodRef, bool) {
 	for p := range c.holders.of(h) {
 		s := p.identity.namespace
-		for name, o := range s.pods {
+		if name, ok := c.named[p]; ok && s.pods[name] == p {
+			return model.PodRef{Namespace: s.name, Name: name}, true
+		}
+		for name, o := range s.pods { // pods do not have their names: of 100,000 pods few are asked for
 			if o == p {
+				if len(c.named) >= maxNamed {
+					clear(c.named)
+				}
+				c.named[p] = name
 				return model.PodRef{Namespace: s.name, Name: name}, true
 			}
 		}
 	}
 	return model.PodRef{}, false
 }
+
+// maxNamed is how many names of pods are remembered, about a megabyte.
+const maxNamed = 16384

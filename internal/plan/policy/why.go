@@ -192,6 +192,9 @@ func (x *explainer) decide(network string, f Flow) (out []Side) {
 		addr netip.Addr
 		dir  direction
 	}{{f.Src, egress}, {f.Dst, ingress}} {
+		if len(x.endpoints.byAddr[end.addr]) == 0 { // of another node, or outside
+			continue
+		}
 		pod, ok := x.cluster.podAt(networkAddr{network, end.addr})
 		if !ok {
 			continue
