@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// downPeriod is how often AwaitDown looks.
+// downPeriod is how often AwaitDown reads the directory.
 const downPeriod = time.Second
 
 // AwaitDown waits until the lab is down. The error is that of ctx, if that ends before; another cluster is never down.
 func (c Cluster) AwaitDown(ctx context.Context) error {
-	look := time.NewTicker(downPeriod)
-	defer look.Stop()
+	ticks := time.NewTicker(downPeriod)
+	defer ticks.Stop()
 	for {
 		if c.Dir != "" {
 			if _, err := os.Stat(filepath.Join(c.Dir, marker)); errors.Is(err, fs.ErrNotExist) {
@@ -27,7 +27,7 @@ func (c Cluster) AwaitDown(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-look.C:
+		case <-ticks.C:
 		}
 	}
 }
