@@ -104,14 +104,15 @@ func (d *Directory) at(p address, at time.Time) (Identity, bool) {
 	return Identity{}, false
 }
 
-// Complete names the ends of a flow that its node did not know.
+// Complete names the ends of a flow that its node did not know, or that are another node's.
 func (d *Directory) Complete(r *Record) {
 	network := r.From.Network
 	if network == "" {
 		network = r.To.Network
 	}
 	for _, e := range []*Endpoint{&r.From, &r.To, r.Via} {
-		if e == nil || e.Kind != OutsideEnd {
+		// A node knows pods of others only by hearsay: not that they run a VM, and not when they changed.
+		if e == nil || e.Kind != OutsideEnd && (e.Kind != PodEnd || e.Node == r.Node) {
 			continue
 		}
 		if id, ok := d.Lookup(network, e.Addr, r.Time); ok {

@@ -53,6 +53,11 @@ func TestDirectory(t *testing.T) {
 	if r.From.Name != "shop/a" || r.To.Name != "shop/own" { // a node knows its own best
 		t.Errorf("%+v", r)
 	}
+	r = flow.Record{Time: at(15), Node: "node2"}
+	r.From = flow.Endpoint{Addr: addr, Identity: flow.Identity{Kind: flow.PodEnd, Name: "shop/stale", Node: "node1"}}
+	if d.Complete(&r); r.From.Name != "shop/a" { // and others' by hearsay
+		t.Errorf("%+v", r)
+	}
 	holders := map[string]bool{}
 	for h := range d.Holders() {
 		holders[h.Identity.Name] = true

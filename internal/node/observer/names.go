@@ -28,13 +28,16 @@ type names struct {
 	own     identity
 	nodes   map[netip.Addr]string
 	holders *holders
-	version uint64 // of the records
-	known   bool   // the records were read
-	why     bool   // the rules that decide are wanted
-	named   bool   // other nodes were known
+	gone    map[place]flow.Identity // pods of other nodes, as they were seen last
+	version uint64                  // of the records
+	known   bool                    // the records were read
+	why     bool                    // the rules that decide are wanted
+	named   bool                    // other nodes were known
 }
 
-func newNames(cfg Config) *names { return &names{cfg: cfg, holders: newHolders()} }
+func newNames(cfg Config) *names {
+	return &names{cfg: cfg, holders: newHolders(), gone: map[place]flow.Identity{}}
+}
 
 // setNodes names the addresses of nodes, of which some are this one's.
 func (n *names) setNodes(own identity) {
@@ -88,8 +91,32 @@ func (n *names) endpoint(at netip.AddrPort, network string) (e flow.Endpoint, he
 		e.Kind, e.Name, e.Node = flow.NodeEnd, node, node
 	case at.Addr().IsLoopback():
 		e.Kind, e.Name, e.Node = flow.NodeEnd, n.cfg.Node, n.cfg.Node
+	default:
+		if id, ok := n.remote(place{network, at.Addr()}); ok {
+			e.Identity = id
+		}
 	}
 	return e, false
+}
+
+// remote returns the pod of another node that has an address, or had it last: its connections end after it.
+func (n *names) remote(at place) (flow.Identity, bool) {
+	if n.cfg.Policies == nil {
+		return flow.Identity{}, false
+	}
+	pod, node, ok := n.cfg.Policies.Holder(at.network, at.addr)
+	if !ok || node == n.cfg.Node { // its own endpoints are known by their records
+		id, had := n.gone[at]
+		return id, had
+	}
+	id := flow.Identity{Kind: flow.PodEnd, Name: pod.String(), Node: node, Network: at.network}
+	if n.gone[at] != id {
+		if len(n.gone) >= maxPast {
+			clear(n.gone)
+		}
+		n.gone[at] = id
+	}
+	return id, true
 }
 
 // connection returns the flow of an event.

@@ -53,6 +53,8 @@ type Records interface {
 // Policies are this node's network policies.
 type Policies interface {
 	Decide(network string, f compiled.Flow) (sides []compiled.Side, known bool)
+	// Holder returns the pod that has an address, also of another node.
+	Holder(network string, a netip.Addr) (pod model.PodRef, node string, ok bool)
 	LogsDenied() bool
 	ObserveDenied(f func(policy.DeniedPacket)) (stop func())
 }

@@ -77,6 +77,7 @@ func (r *records) set(pods map[string]string) {
 type policies struct {
 	mu     sync.Mutex
 	denied func(policy.DeniedPacket)
+	remote string
 }
 
 var shopPolicy = model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}
@@ -85,6 +86,22 @@ func (*policies) Decide(_ string, f compiled.Flow) ([]compiled.Side, bool) {
 	return []compiled.Side{{
 		Direction: "ingress", Local: true, Allowed: f.DstPort != 99, Decided: []model.PolicyKey{shopPolicy}, Rule: 2,
 	}}, true
+}
+
+// Holder knows one pod of another node, until it is gone.
+func (p *policies) Holder(network string, a netip.Addr) (model.PodRef, string, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if network != "" || a != netip.MustParseAddr("10.42.2.9") || p.remote == "" {
+		return model.PodRef{}, "", false
+	}
+	return model.PodRef{Namespace: "shop", Name: p.remote}, "node2", true
+}
+
+func (p *policies) setRemote(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.remote = name
 }
 
 func (*policies) LogsDenied() bool { return true }
@@ -125,6 +142,7 @@ func newNode(t *testing.T, options ...func(*observer.Config)) *node {
 		nettest.Skip(t, "the kernel has no NAT: "+out)
 	}
 	nettest.Run(t, n.ns, "ip", "route", "add", "10.96.0.0/16", "dev", "lo")
+	nettest.Run(t, n.ns, "ip", "route", "add", "local", "10.42.2.9/32", "dev", "lo")
 	c := observer.Config{
 		Node: "node1", Records: n.records, Policies: n.policies, NS: n.ns, Log: slog.New(slog.DiscardHandler), Now: time.Now,
 		Drops: func(func(drops.Drop)) (*drops.Session, error) { return nil, errors.New("not in this test") },
@@ -293,6 +311,15 @@ func TestFlows(t *testing.T) {
 	f = r.flow("holder that is gone", func(f flow.Record) bool { return f.From.Port == 4002 })
 	if f.From.Name != "shop/next" || f.To.Name != "shop/web" {
 		t.Errorf("%+v", f)
+	}
+	// A pod of another node has the name that it has then, and the last one when it is gone.
+	for i, c := range []struct{ now, want string }{{"far", "shop/far"}, {"next", "shop/next"}, {"", "shop/next"}} {
+		n.policies.setRemote(c.now)
+		n.send(t, "10.42.1.2", "10.42.2.9:80", 4100+i, 1)
+		f = r.flow("remote pod", func(f flow.Record) bool { return f.From.Port == uint16(4100+i) })
+		if f.To.Name != c.want || f.To.Kind != flow.PodEnd || f.To.Node != "node2" || f.Direction != flow.Egress {
+			t.Errorf("remote %q: %+v", c.now, f)
+		}
 	}
 	n.policies.denied(policy.DeniedPacket{
 		Packet: nflog.Packet{

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"net/netip"
 	"strings"
 
 	"github.com/weft-net/weft/internal/kernel/nflog"
@@ -53,6 +54,20 @@ func (e *Enforcer) Decide(network string, f policy.Flow) (sides []policy.Side, k
 		return nil, true
 	}
 	return e.desired.index.Decide(network, f), true
+}
+
+// Holder returns the pod that has an address of a network, which may be another node's, and its node if that is known;
+// false if policies are not synced, or no pod has it.
+func (e *Enforcer) Holder(network string, a netip.Addr) (pod model.PodRef, node string, ok bool) {
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	if !e.desired.readyLocked() {
+		return pod, "", false
+	}
+	if pod = e.desired.index.Holder(network, a); pod.Name == "" {
+		return pod, "", false
+	}
+	return pod, e.desired.index.NodeOf(pod), true
 }
 
 // parsePrefix parses the prefix of a log rule (policy.Denial).

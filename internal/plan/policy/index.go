@@ -192,6 +192,14 @@ func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
 	return x.cluster.selectedPods(p), true
 }
 
+// NodeOf returns the node of a pod; empty if it is not known.
+func (x *Index) NodeOf(ref model.PodRef) string {
+	if p := x.cluster.pod(ref.Namespace, ref.Name); p != nil && p.node != (text{}) {
+		return p.node.Value()
+	}
+	return ""
+}
+
 // Holder returns the pod that has an address of a network ("" is the cluster's); zero if none is known.
 func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
 	ref, _ := x.cluster.podAt(networkAddr{network, a.Unmap()})
