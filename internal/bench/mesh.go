@@ -143,6 +143,7 @@ func (m *meshBench) sample(ctx context.Context, k meshKey) error {
 	after := heapStats()
 	m.add(k, "time", "ms", float64(took)/millis)
 	m.add(k, "messages", "", float64(w.applier.messages()))
+	m.addNft(k, w, 0)
 	m.add(k, "allocated", "MiB", float64(after.TotalAlloc-before.TotalAlloc)/(1<<20))
 	m.add(k, "kept", "MiB", max(0, float64(after.HeapAlloc)-float64(before.HeapAlloc))/(1<<20))
 	if have, err := w.peerRoutes(); err != nil || have != k.Peers {
@@ -150,6 +151,13 @@ func (m *meshBench) sample(ctx context.Context, k meshKey) error {
 	}
 	runtime.KeepAlive(c)
 	return nil
+}
+
+// addNft adds how much weft has exchanged with nft since before; the other ways do not use it.
+func (m *meshBench) addNft(k meshKey, w *meshNode, before int64) {
+	if w.conn != nil {
+		m.add(k, "nft", "KiB", float64(w.nftBytes()-before)/(1<<10))
+	}
 }
 
 // heapStats returns memory statistics after a garbage collection.
@@ -204,7 +212,7 @@ func (m *meshBench) oneChange(ctx context.Context, k meshKey, w *meshNode) error
 	}
 	for _, s := range steps {
 		runtime.GC()
-		before := w.applier.messages()
+		before, bytes := w.applier.messages(), w.nftBytes()
 		took, err := w.applier.apply(ctx, s.to)
 		if err != nil {
 			return fmt.Errorf("%s: %w", s.op, err)
@@ -212,6 +220,7 @@ func (m *meshBench) oneChange(ctx context.Context, k meshKey, w *meshNode) error
 		k.Op = s.op
 		m.add(k, "time", "ms", float64(took)/millis)
 		m.add(k, "messages", "", float64(w.applier.messages()-before))
+		m.addNft(k, w, bytes)
 	}
 	return nil
 }

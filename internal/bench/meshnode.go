@@ -132,6 +132,14 @@ func (w *meshNode) cluster(peers int) *model.Cluster {
 	return c
 }
 
+// nftBytes returns the size of the requests to nft and their answers so far.
+func (w *meshNode) nftBytes() int64 {
+	if w.conn == nil {
+		return 0
+	}
+	return w.conn.NftBytes()
+}
+
 // changeLastMAC assigns a new MAC address to the last peer.
 func (w *meshNode) changeLastMAC(c *model.Cluster) {
 	w.newMACs++

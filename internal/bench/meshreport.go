@@ -41,6 +41,7 @@ func (m *meshBench) report() MeshReport {
 	r := MeshReport{Notes: []string{
 		"time: from the cluster's state to the last route; weft's includes the plan, the reads before and after, and the search for stale objects",
 		"messages: rtnetlink messages in both directions; for the other ways they are computed from the calls",
+		"nft: requests and answers; the other ways protect no tunnels",
 	}}
 	for k, v := range m.values {
 		sorted := slices.Sorted(slices.Values(v))
