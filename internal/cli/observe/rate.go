@@ -87,10 +87,18 @@ func (t *rates) end() error {
 		if s.counted {
 			packets, bytes = strconv.FormatUint(s.packets, 10), strconv.FormatUint(s.bytes, 10)
 		}
-		table.Row("", s.From, s.To, fmt.Sprintf("%d/%s", s.Port, s.Protocol), string(s.Verdict),
+		table.Row("", s.From, s.To, s.port(), string(s.Verdict),
 			strconv.FormatUint(s.flows, 10), packets, bytes)
 	}
 	return t.format.Tables(t.w, table)
+}
+
+// port is the destination's port and protocol. ICMP has no ports.
+func (t talkers) port() string {
+	if t.Port == 0 {
+		return t.Protocol
+	}
+	return fmt.Sprintf("%d/%s", t.Port, t.Protocol)
 }
 
 // last passes on the last flows at the end.

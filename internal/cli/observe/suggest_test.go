@@ -123,7 +123,11 @@ func TestSuggestedPolicies(t *testing.T) {
 
 // Policies and rates are printed of the flows that the filters select.
 func TestSums(t *testing.T) {
-	dir := lab(t, shop())
+	nodes := shop()
+	ping := *nodes["node2"][3].Flow
+	ping.Protocol, ping.To.Port, ping.From.Port = "icmp", 0, 0
+	nodes["node2"] = append(nodes["node2"], flow.Line{Flow: &ping})
+	dir := lab(t, nodes)
 	out, errs, err := run(dir, "--suggest-policy")
 	if err != nil || strings.Count(out, "kind: NetworkPolicy") != 2 || !strings.Contains(out, "port: 5432") ||
 		strings.Contains(out, "192.0.2.9") {
@@ -140,6 +144,7 @@ func TestSums(t *testing.T) {
 	}
 	want := []string{
 		"FROM TO PORT VERDICT FLOWS PACKETS BYTES",
+		"192.0.2.9 shop/db icmp denied 1 - -",
 		"192.0.2.9 shop/db 22/tcp denied 1 - -",
 		"shop/web shop/db 5432/tcp allowed 1 - -",
 	}
