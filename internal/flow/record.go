@@ -179,7 +179,8 @@ type Holder struct {
 type Lost struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
-	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host. Queue are
+	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host, or more than an
+	// agent names in a second. Queue are
 	// records that the reader of the stream did not take in time.
 	New   uint64 `json:"new,omitempty"`
 	End   uint64 `json:"end,omitempty"`

@@ -139,7 +139,7 @@ func (l Lost) Text() string {
 	}{
 		{l.New, "new connections that the kernel could not report"},
 		{l.End, "ends of connections that the kernel could not report"},
-		{l.Drops, "dropped packets that the kernel could not report"},
+		{l.Drops, "dropped packets that were too many to report"},
 		{l.Queue, "flows that were not read in time"},
 	} {
 		if p.n > 0 {

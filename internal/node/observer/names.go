@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net/netip"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/conntrack"
@@ -193,7 +194,7 @@ func (n *names) decide(r *flow.Record) {
 // dropped returns the flow of a packet that the kernel has dropped; false if it is another host's.
 func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 	p, ok := nflog.ParsePacket(d.Packet)
-	if !ok || d.Namespace != 0 && d.Namespace != n.own.space && !n.holders.spaces[d.Namespace] {
+	if !ok || n.foreign(d) {
 		return r, false
 	}
 	r = flow.Record{
@@ -216,6 +217,30 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 		r.Reason += " at " + d.Interface
 	}
 	return r, true
+}
+
+// maxDrops is how many dropped packets are named in a second. The sender of packets that are dropped decides how many
+// there are: the others are counted as lost.
+const maxDrops = 2000
+
+// limit counts the dropped packets of a second.
+type limit struct {
+	second int64
+	count  int
+}
+
+// admits reports whether another packet is to be named.
+func (l *limit) admits(at time.Time) bool {
+	if second := at.Unix(); second != l.second {
+		*l = limit{second: second}
+	}
+	l.count++
+	return l.count <= maxDrops
+}
+
+// foreign reports whether a packet was dropped in a namespace that is neither the node's nor an endpoint's.
+func (n *names) foreign(d drops.Drop) bool {
+	return d.Namespace != 0 && d.Namespace != n.own.space && !n.holders.spaces[d.Namespace]
 }
 
 // denied returns the flow of a denied packet.

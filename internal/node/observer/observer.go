@@ -92,6 +92,7 @@ type Observer struct {
 	names   *names // nil while nothing is observed
 	running bool   // Run observes
 	ring    ring
+	limit   limit // of dropped packets
 	// ringLost are the lost flows that the ring knows of, and total those since the agent began.
 	ringLost, total flow.Lost
 }
@@ -336,6 +337,13 @@ func (o *Observer) dropped(d drops.Drop) {
 		return
 	}
 	o.sendLocked(o.names.refresh())
+	if o.names.foreign(d) {
+		return
+	}
+	if !o.limit.admits(o.cfg.Now()) {
+		o.source.missed.drops.sum++
+		return
+	}
 	if r, ok := o.names.dropped(d); ok {
 		o.sendLocked([]flow.Line{{Flow: &r}})
 	}

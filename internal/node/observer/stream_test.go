@@ -49,6 +49,33 @@ func TestManyReaders(t *testing.T) {
 	}
 }
 
+// Of a flood of dropped packets some are named in each second, and the others counted as lost; those of other hosts'
+// namespaces are neither.
+func TestDropFlood(t *testing.T) {
+	now := time.Unix(1500000000, 0)
+	o := New(Config{Level: flow.LevelDenied, Records: none{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	o.running, o.names = true, newNames(o.cfg)
+	o.names.setNodes(identity{space: 7})
+	o.names.refresh()
+	s := newStream(query{})
+	o.streams[s] = true
+	packet := []byte{ // IPv4, UDP, 192.0.2.9:1 to 10.42.1.2:2
+		0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0, 192, 0, 2, 9, 10, 42, 1, 2, 0, 1, 0, 2, 0, 8, 0, 0,
+	}
+	const made = 3 * maxDrops
+	for second := range 2 {
+		for range made {
+			o.dropped(drops.Drop{Reason: "IP_RPFILTER", Namespace: 7, Packet: packet})
+			o.dropped(drops.Drop{Reason: "IP_RPFILTER", Namespace: 8, Packet: packet})
+		}
+		seen, lost := len(s.queue), o.source.lost().Drops
+		if seen != (second+1)*maxDrops || lost != uint64((second+1)*(made-maxDrops)) {
+			t.Errorf("after %d s: %d seen and %d lost of %d", second+1, seen, lost, (second+1)*made)
+		}
+		now = now.Add(time.Second)
+	}
+}
+
 // What sockets have lost is added up over sockets, and over the end of the kernel's counter.
 func TestCounter(t *testing.T) {
 	var c counter
