@@ -179,9 +179,8 @@ type Holder struct {
 type Lost struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
-	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host, or more than an
-	// agent names in a second. Queue are
-	// records that the reader of the stream did not take in time.
+	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host, of which an
+	// agent also names only so many in a second. Queue are records that the reader of the stream did not take in time.
 	New   uint64 `json:"new,omitempty"`
 	End   uint64 `json:"end,omitempty"`
 	Drops uint64 `json:"drops,omitempty"`

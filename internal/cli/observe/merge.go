@@ -17,6 +17,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/observer"
@@ -101,7 +102,7 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, q question) error {
 	messages := make(chan message, queueSize)
 	var streams sync.WaitGroup
 	for _, a := range c.Agents {
-		streams.Go(func() { read(ctx, a, q, messages) })
+		streams.Go(func() { read(ctx, a.Node, a.Stream, q, messages) })
 	}
 	ended := make(chan struct{})
 	go func() { streams.Wait(); close(ended) }()
@@ -135,12 +136,20 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, q question) error {
 		}
 	}
 	if len(m.answered) == 0 {
-		return errors.Join(m.failed...)
+		return m.unanswered()
 	}
 	for _, err := range m.failed {
 		ui.Warn(m.errs, err)
 	}
 	return m.flush(time.Time{})
+}
+
+// unanswered returns why no agent has answered.
+func (m *merger) unanswered() error {
+	if i := slices.IndexFunc(m.failed, func(err error) bool { return errors.Is(err, store.ErrForbidden) }); i >= 0 {
+		return m.failed[i] // the others are the same
+	}
+	return errors.Join(m.failed...)
 }
 
 // drain waits until all streams have ended.
@@ -155,9 +164,12 @@ func drain(messages <-chan message, ended <-chan struct{}) {
 }
 
 // read reads an agent's stream. With follow it is asked again when its stream ends, as by a restart of the agent.
-func read(ctx context.Context, a agents.Agent, asked question, to chan<- message) {
+func read(
+	ctx context.Context, node string, stream func(context.Context, adminapi.Request, func([]byte) error) error, asked question,
+	to chan<- message,
+) {
 	send := func(m message) error {
-		m.node = a.Node
+		m.node = node
 		select {
 		case to <- m:
 			return nil
@@ -167,7 +179,7 @@ func read(ctx context.Context, a agents.Agent, asked question, to chan<- message
 	}
 	q := adminapi.Request{
 		Method: http.MethodGet, Path: observer.RoutePath, Timeout: answerTime,
-		Server: "agent with weft observe", Hint: "start the agent of node " + a.Node + ", or upgrade it",
+		Server: "agent with weft observe", Hint: "start the agent of node " + node + ", or upgrade it",
 	}
 	if asked.follow {
 		q.Timeout = silence
@@ -175,17 +187,17 @@ func read(ctx context.Context, a agents.Agent, asked question, to chan<- message
 	var newest time.Time
 	for {
 		q.Query = asked.values()
-		err := a.Stream(ctx, q, func(document []byte) error {
+		err := stream(ctx, q, func(document []byte) error {
 			var m message
 			if err := json.Unmarshal(document, &m.Line); err != nil {
-				return fmt.Errorf("node %s: %w", a.Node, err)
+				return fmt.Errorf("node %s: %w", node, err)
 			}
 			if m.Flow != nil {
 				newest = m.Flow.Time
 			}
 			return send(m)
 		})
-		if !asked.follow || ctx.Err() != nil {
+		if !asked.follow || ctx.Err() != nil || errors.Is(err, store.ErrForbidden) {
 			_ = send(message{err: err, over: true}) // an error: there is no reader any more
 			return
 		}
@@ -194,7 +206,7 @@ func read(ctx context.Context, a agents.Agent, asked question, to chan<- message
 			asked.since = newest.Add(1)
 		}
 		if err == nil {
-			err = fmt.Errorf("node %s: %w", a.Node, errEnded)
+			err = fmt.Errorf("node %s: %w", node, errEnded)
 		}
 		if send(message{err: err}) != nil {
 			return

@@ -10,14 +10,14 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// crowded returns an index with one endpoint of this node, pod 0, in a namespace of so many pods.
-func crowded(pods int) *Index {
+// manyPods returns an index with one endpoint of this node, pod 0, in a namespace of so many pods.
+func manyPods(pods int) *Index {
 	x := New(Config{Node: "node1"})
 	x.SetNamespace(model.Namespace{Name: "shop"})
 	for i := range pods {
 		p := model.Pod{
 			Namespace: "shop", Name: fmt.Sprint("pod-", i), UID: fmt.Sprint("uid-", i), Node: fmt.Sprint("node", 1+i%100), Phase: "Running",
-			IPs: []netip.Addr{crowdAddr(i)},
+			IPs: []netip.Addr{addrOfPod(i)},
 		}
 		x.SetPod(p)
 		if i == 0 {
@@ -34,14 +34,14 @@ func crowded(pods int) *Index {
 	return x
 }
 
-func crowdAddr(i int) netip.Addr {
+func addrOfPod(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
 // What has an address is found again after the pod was replaced, moved its address to another pod, or is gone.
 func TestHolderFollowsPods(t *testing.T) {
-	x := crowded(10)
-	addr := crowdAddr(5)
+	x := manyPods(10)
+	addr := addrOfPod(5)
 	holder := func(want string) {
 		t.Helper()
 		for range 2 {
@@ -62,7 +62,7 @@ func TestHolderFollowsPods(t *testing.T) {
 	holder("next")
 	x.DelPod("shop", "next")
 	holder("")
-	sides := x.Decide("", Flow{Src: crowdAddr(6), Dst: crowdAddr(0), Protocol: model.TCP, DstPort: 80})
+	sides := x.Decide("", Flow{Src: addrOfPod(6), Dst: addrOfPod(0), Protocol: model.TCP, DstPort: 80})
 	if len(sides) != 1 || sides[0].Allowed || sides[0].Pod.Name != "pod-0" {
 		t.Errorf("%+v", sides)
 	}
@@ -72,9 +72,9 @@ func TestHolderFollowsPods(t *testing.T) {
 func BenchmarkDecide(b *testing.B) {
 	for _, pods := range []int{10, 10000} {
 		b.Run(fmt.Sprint(pods), func(b *testing.B) {
-			x := crowded(pods)
+			x := manyPods(pods)
 			for i := range b.N {
-				x.Decide("", Flow{Src: crowdAddr(1 + i%(pods-1)), Dst: crowdAddr(0), Protocol: model.TCP, DstPort: 80})
+				x.Decide("", Flow{Src: addrOfPod(1 + i%(pods-1)), Dst: addrOfPod(0), Protocol: model.TCP, DstPort: 80})
 			}
 		})
 	}
