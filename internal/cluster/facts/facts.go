@@ -94,7 +94,7 @@ func (f *Facts) Run(ctx context.Context) error {
 	if events == nil {
 		return nil
 	}
-	objects := map[store.Key]store.Object{}
+	objects := newObjects()
 	synced := false
 	var due, latest <-chan time.Time
 	for {
@@ -143,12 +143,12 @@ func (f *Facts) watch(ctx context.Context) <-chan store.Event {
 }
 
 // apply applies an event; it returns false if the objects are unchanged.
-func (f *Facts) apply(objects map[store.Key]store.Object, e store.Event) bool {
+func (f *Facts) apply(objects *objects, e store.Event) bool {
 	switch e.Type {
 	case store.Added, store.Modified:
-		objects[e.Object.Key] = e.Object
+		objects.put(e.Object)
 	case store.Deleted:
-		delete(objects, e.Object.Key)
+		objects.delete(e.Object.Key)
 	case store.Faulty:
 		f.log.Warn("object is invalid; its last valid version is used, if any", "err", e.Err)
 		return false
@@ -159,12 +159,8 @@ func (f *Facts) apply(objects map[store.Key]store.Object, e store.Event) bool {
 }
 
 // publish makes a snapshot and notifies the subscribers.
-func (f *Facts) publish(objects map[store.Key]store.Object) {
-	all := make([]store.Object, 0, len(objects))
-	for _, o := range objects {
-		all = append(all, o)
-	}
-	c, problems := store.Cluster(all)
+func (f *Facts) publish(objects *objects) {
+	c, problems := objects.cluster(f.Cluster())
 	for _, err := range problems {
 		f.log.Warn("object is invalid; ignoring it", "err", err)
 	}

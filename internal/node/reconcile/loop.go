@@ -113,13 +113,16 @@ func (l *loop) sameExceptions() bool {
 // sameToMesh reports whether none of the mesh planner's inputs has changed since the last pass.
 func (l *loop) sameToMesh(now *model.Cluster) bool {
 	switch {
-	case l.seen == nil || !slices.EqualFunc(l.seen.Nodes, now.Nodes, sameNode):
+	case l.seen == nil || !shared(l.seen.Nodes, now.Nodes) && !slices.EqualFunc(l.seen.Nodes, now.Nodes, sameNode):
 		return false
 	case !l.cfg.Mesh.Pools:
 		return true
 	}
 	return slices.EqualFunc(l.seen.Blocks, now.Blocks, sameBlock) && slices.EqualFunc(l.seen.Pools, now.Pools, samePool)
 }
+
+// shared reports whether two snapshots have the same nodes, because none has changed.
+func shared(a, b []model.Node) bool { return len(a) == len(b) && len(a) > 0 && &a[0] == &b[0] }
 
 func sameBlock(a, b model.AddressBlock) bool {
 	return a.CIDR == b.CIDR && a.Pool == b.Pool && a.Node == b.Node && maps.Equal(a.Lent, b.Lent)
