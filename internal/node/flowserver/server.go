@@ -23,6 +23,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/net/netutil"
+
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/flow"
@@ -32,8 +34,8 @@ import (
 )
 
 const (
-	// maxStreams bounds the requests at the same time.
-	maxStreams = 64
+	// maxStreams bounds the requests at the same time, and maxConnections the connections, also of clients without a token.
+	maxStreams, maxConnections = 64, 256
 	// headerTime limits the time until a request has arrived, and maxHeader its size in bytes.
 	headerTime, maxHeader = 10 * time.Second, 16 << 10
 	// publishPeriod is how often the annotation is written again: a Node object can be replaced. retryPause is the pause
@@ -155,7 +157,7 @@ func (s *Server) Run(ctx context.Context) error {
 	over := make(chan struct{})
 	go func() { s.publish(published, s.published(l)); close(over) }()
 	defer func() { cancel(); <-over }()
-	if err := web.Serve(tls.NewListener(l, s.tls)); !errors.Is(err, http.ErrServerClosed) {
+	if err := web.Serve(tls.NewListener(netutil.LimitListener(l, maxConnections), s.tls)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("observe.listen %q: %w", s.cfg.Address, err)
 	}
 	return nil

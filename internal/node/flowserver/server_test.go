@@ -283,6 +283,33 @@ func TestMaxStreams(t *testing.T) {
 	}
 }
 
+// TestMaxConnections: connections without a request do not take more of the agent's memory than their number allows, and
+// others are served when one ends.
+func TestMaxConnections(t *testing.T) {
+	w := newWorld(t)
+	var idle []net.Conn
+	for range maxConnections {
+		c, err := net.Dial("tcp", w.Address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer func() { _ = c.Close() }()
+		idle = append(idle, c)
+	}
+	answered := make(chan int, 1)
+	go func() { answered <- w.ask("GET", "/", nil).StatusCode }()
+	select {
+	case <-answered:
+		t.Errorf("connection %d is served", maxConnections+1)
+		return
+	case <-time.After(100 * time.Millisecond):
+	}
+	_ = idle[0].Close()
+	if got := <-answered; got != http.StatusNotFound {
+		t.Errorf("after one has ended: %d", got)
+	}
+}
+
 // TestLines: what of each kind of line a caller sees who may get flows of namespace shop.
 func TestLines(t *testing.T) {
 	api := &rights{of: map[string][]string{"ann": {"shop"}}}

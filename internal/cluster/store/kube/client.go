@@ -27,10 +27,11 @@ import (
 const serviceAccount = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 // Rate limits of an agent's requests per second, and bursts. Lookups have their own limit, so that an ADD does not wait
-// for the annotations of other pods.
+// for the annotations of other pods; so have reviews, which every client of a listener can cause.
 const (
 	workQPS, workBurst     = 50, 100
 	lookupQPS, lookupBurst = 20, 100
+	reviewQPS, reviewBurst = 10, 20
 )
 
 // Access configures the access to the API server.
@@ -48,8 +49,8 @@ type Access struct {
 
 // clients share connections and have separate rate limits.
 type clients struct {
-	work, lookup *rest.RESTClient
-	conns        *connrotation.Dialer
+	work, lookup, review *rest.RESTClient
+	conns                *connrotation.Dialer
 }
 
 // The timeout and the keepalive interval of connections: the values of net/http.
@@ -82,7 +83,11 @@ func (a Access) dial(agent string) (clients, error) {
 		return clients{}, err
 	}
 	lookup, err := client(base, conns, flowcontrol.NewTokenBucketRateLimiter(lookupQPS, lookupBurst))
-	return clients{work, lookup, dialer}, err
+	if err != nil {
+		return clients{}, err
+	}
+	review, err := client(base, conns, flowcontrol.NewTokenBucketRateLimiter(reviewQPS, reviewBurst))
+	return clients{work, lookup, review, dialer}, err
 }
 
 // Reconnect closes the connections to the server. Requests in progress fail and are retried on a new connection: a

@@ -87,7 +87,7 @@ func (s *Store) review(ctx context.Context, kind store.Kind, spec, answer any) e
 	if err != nil {
 		return err
 	}
-	raw, err := do(ctx, requestTimeout, asJSON(s.clients.lookup.Post().AbsPath(path(kind, "", "")), b))
+	raw, err := do(ctx, requestTimeout, asJSON(s.clients.review.Post().AbsPath(path(kind, "", "")), b))
 	if err == nil {
 		err = json.Unmarshal(raw, answer)
 	}
