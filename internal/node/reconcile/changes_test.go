@@ -117,11 +117,16 @@ func TestChangesEqualWhole(t *testing.T) {
 				what := c.step()
 				cluster := &model.Cluster{Self: "n00", Nodes: slices.Clone(c.nodes)}
 				slices.SortFunc(cluster.Nodes, func(a, b model.Node) int { return strings.Compare(a.Name, b.Name) })
-				if _, err := steps.Once(t.Context(), cluster); err != nil {
+				is, err := steps.Once(t.Context(), cluster)
+				if err != nil {
 					t.Fatalf("step %d, %s: %v", i, what, err)
 				}
-				if _, err := fresh().Once(t.Context(), cluster); err != nil {
+				should, err := fresh().Once(t.Context(), cluster)
+				if err != nil {
 					t.Fatalf("step %d, %s: whole: %v", i, what, err)
+				}
+				if !slices.Equal(is.Fragments, should.Fragments) {
+					t.Fatalf("step %d, %s: fragments %v, want %v", i, what, is.Fragments, should.Fragments)
 				}
 				if got, want := everything(t, stepped), everything(t, whole); got != want {
 					t.Fatalf("step %d, %s:\n%s\nwant\n%s", i, what, got, want)

@@ -44,7 +44,7 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 	if err != nil {
 		return false, errors.Join(ctx.Err())
 	}
-	status.inForce()
+	status.inForceAfter(r.Status())
 	return true, nil
 }
 

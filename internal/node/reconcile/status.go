@@ -64,6 +64,33 @@ func (s *Status) inForce() {
 	}
 }
 
+// inForceAfter is inForce after another status in which all fragments were OK: of thousands of peers most are the same.
+func (s *Status) inForceAfter(old Status) {
+	t, was := &s.Topology, &old.Topology
+	begin := len(old.Fragments) - len(was.Peers)
+	if begin < 0 || begin > 1 || t.Node.Host.Empty() != (begin == 0) || was.Node.Host.Empty() != (begin == 0) ||
+		slices.ContainsFunc(old.Fragments, func(f FragmentStatus) bool { return !f.OK }) {
+		s.inForce() // some peer has no fragment
+		return
+	}
+	from := 0
+	for from < len(t.Peers) && from < len(was.Peers) && t.Peers[from] == was.Peers[from] {
+		from++
+	}
+	end := 0
+	for end < len(t.Peers)-from && end < len(was.Peers)-from &&
+		t.Peers[len(t.Peers)-1-end] == was.Peers[len(was.Peers)-1-end] {
+		end++
+	}
+	s.Fragments = append(make([]FragmentStatus, 0, begin+len(t.Peers)), old.Fragments[:begin+from]...)
+	for _, p := range t.Peers[from : len(t.Peers)-end] {
+		if !p.Fragment.Host.Empty() {
+			s.Fragments = append(s.Fragments, FragmentStatus{Owner: p.Fragment.Owner, OK: true})
+		}
+	}
+	s.Fragments = append(s.Fragments, old.Fragments[len(old.Fragments)-end:]...)
+}
+
 // publish logs changes of a status and stores it.
 func (r *Reconciler) publish(s Status, err error) {
 	s.Time = r.cfg.Now()
