@@ -156,6 +156,11 @@ func TestResolve(t *testing.T) {
 			},
 		},
 		{
+			"a MAC without the capability", "",
+			map[string]string{NetworksKey: `[{"name":"plain","mac":"02:00:00:00:00:01"}]`},
+			[]string{pods, "app/plain plain 1.0.0 net1 MAC=02:00:00:00:00:01 macvlan"},
+		},
+		{
 			"claim", "",
 			map[string]string{NetworksKey: `[{"name":"plain","ipam-claim-reference":"c"}]`},
 			[]string{pods, `app/plain plain 1.0.0 net1 macvlan args{"cni":{"ipam-claim-reference":"c"}}`},
@@ -305,6 +310,10 @@ func TestBadNetworks(t *testing.T) {
 		{
 			"", `[{"name":"plain","ips":["10.1.2.3"]}]`,
 			`network app/plain: ips: no plugin of network plain declares the capability ips (add "capabilities": {"ips": true} to the plugin that serves it)`,
+		},
+		{
+			"", `[{"name":"common","namespace":"default","mac":"02:00:00:00:00:01"}]`,
+			`network default/common: mac: no plugin of network common declares the capability mac (add "capabilities": {"mac": true} to the plugin that serves it)`,
 		},
 		{
 			"", `[{"name":"plain","bandwidth":{"ingressRate":1}}]`,

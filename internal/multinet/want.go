@@ -18,8 +18,8 @@ type wanted struct {
 	args map[string]any // args.cni
 }
 
-// want converts the pod's requests to capabilities and arguments. A plugin must declare each capability: otherwise the
-// request would be ignored.
+// want converts the pod's requests to capabilities and arguments. A plugin must declare each capability, or read the request
+// in CNI_ARGS: otherwise it would be ignored.
 func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 	w := wanted{caps: map[string]any{}, args: map[string]any{}}
 	if a.device != "" {
@@ -43,7 +43,11 @@ func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 		r.Args = append(r.Args, [2]string{"MAC", s.MAC})
 	}
 	for _, c := range s.capabilities() {
-		if !slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Capabilities[c.name] }) {
+		declared := slices.ContainsFunc(n.Plugins, func(p model.PluginConf) bool { return p.Capabilities[c.name] })
+		switch {
+		case !declared && c.key == "mac" && slices.ContainsFunc(n.Plugins, readsMAC):
+			continue
+		case !declared:
 			return w, model.Errorf(model.CodeUnsupportedField,
 				`add "capabilities": {"`+c.name+`": true} to the plugin that serves it`,
 				"%s: no plugin of network %s declares the capability %s", c.key, n.Name, c.name)
@@ -51,6 +55,12 @@ func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 		w.caps[c.name] = c.value
 	}
 	return w, nil
+}
+
+// readsMAC reports whether a plugin, weft's or the reference one, has the MAC address that is in CNI_ARGS. KubeVirt requests one
+// for each interface with a macAddress, and Multus passes it in this way without the capability.
+func readsMAC(p model.PluginConf) bool {
+	return slices.Contains([]string{"bridge", "macvlan", "tap", "tuning"}, p.Type)
 }
 
 // capability is the name of a selection's key in a plugin's configuration.

@@ -62,12 +62,12 @@ func (c kubeVirtCluster) testVMNetworks(t *testing.T) {
 	c.apply(t, ns, moreNetworks)
 	c.apply(t, ns, podOn("peer", "node3", "wide"))
 	c.apply(t, ns, vmWith("vm",
-		"{name: default, masquerade: {}}, {name: blue, binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}",
+		"{name: default, masquerade: {}}, {name: blue, macAddress: '02:00:00:00:07:02', binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}",
 		"{name: default, pod: {}}, {name: blue, multus: {networkName: wide}}, {name: green, multus: {networkName: local}}"))
 	v := c.running(t, ns, "")
 	c.awaitLease(t, ns)
 	peer := c.allReadyNamed(t, ns, "peer").networks(t)[1].IPs[0]
-	facts := c.guestHas(t, ns, "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
+	facts := c.guestHas(t, ns, "LINK eth1 mac=02:00:00:00:07:02 ", "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
 	t.Logf("the guest has %s; the VM's status %+v", facts, v.Status.Interfaces)
 	c.guestReaches(t, ns, "eth1", peer)
 	c.guestReaches(t, ns, "eth2", "10.38.0.1")
