@@ -42,7 +42,9 @@ func (o Object) Node() (model.Node, error) {
 	if err := o.decode(&n); err != nil {
 		return model.Node{}, err
 	}
-	node := model.Node{Name: o.Key.Name, Labels: n.Metadata.Labels, Annotations: n.Metadata.Annotations}
+	node := model.Node{
+		Name: o.Key.Name, Labels: internedLabels(n.Metadata.Labels), Annotations: n.Metadata.Annotations,
+	}
 	cidrs, field := n.Spec.PodCIDRs, "spec.podCIDRs"
 	switch {
 	case len(cidrs) == 0 && n.Spec.PodCIDR != "":

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unique"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -106,9 +107,9 @@ func NewObject(raw []byte) (Object, error) {
 	if h.Kind == "" {
 		return Object{}, missing("kind", `write for example "kind: Pod"`)
 	}
-	key := Key{Kind: h.Kind, Namespace: h.Metadata.Namespace, Name: h.Metadata.Name}
+	key := Key{Kind: interned(h.Kind), Namespace: interned(h.Metadata.Namespace), Name: h.Metadata.Name}
 	if group, _, ok := strings.Cut(h.APIVersion, "/"); ok {
-		key.Group = group
+		key.Group = interned(group)
 	}
 	if key.Name == "" {
 		return Object{}, missing("metadata.name", "give the "+h.Kind+" a name")
@@ -131,6 +132,25 @@ func NewObject(raw []byte) (Object, error) {
 	o := Object{Key: key, Version: hex.EncodeToString(sum[:8]), Raw: canonical}
 	o.value, err = decodeValue(o)
 	return o, err
+}
+
+// interned returns the text itself, in memory that all equal texts share: thousands of objects have the same kind and the
+// same labels.
+func interned(text string) string { return unique.Make(text).Value() }
+
+// internedLabels returns the labels of a node with interned texts, but for the value that differs from node to node.
+func internedLabels(in map[string]string) map[string]string {
+	if in == nil {
+		return nil
+	}
+	out := make(map[string]string, len(in))
+	for k, v := range in {
+		if k != "kubernetes.io/hostname" {
+			v = interned(v)
+		}
+		out[interned(k)] = v
+	}
+	return out
 }
 
 // decodeFields decodes a document without loss of digits of numbers.
