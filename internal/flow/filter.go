@@ -37,6 +37,7 @@ const (
 	FieldReason   Field = "reason" // any part of it, in upper or lower case
 	FieldPolicy   Field = "policy" // namespace/name of a policy that decided, with *
 	FieldFamily   Field = "family" // 4 or 6
+	FieldTCPState Field = "tcp-state"
 )
 
 // ClusterNetwork is the name of the cluster's network in a filter.
@@ -110,7 +111,7 @@ func (f *Filter) Add(field Field, side Side, not bool, value string) error {
 func (f *Filter) Local() (out []Condition) {
 	for _, c := range f.conditions {
 		switch c.Field {
-		case FieldVerdict, FieldKind, FieldProtocol, FieldReason, FieldPolicy, FieldFamily, FieldIP, FieldPort:
+		case FieldVerdict, FieldKind, FieldProtocol, FieldReason, FieldPolicy, FieldFamily, FieldTCPState, FieldIP, FieldPort:
 			out = append(out, c)
 		}
 	}
@@ -173,6 +174,8 @@ func check(field Field, value string) error {
 		return oneOf(string(New), string(End), string(Tracked), string(Denied), string(Dropped))
 	case FieldFamily:
 		return oneOf("4", "6")
+	case FieldTCPState:
+		return oneOf(States()...)
 	case FieldProtocol:
 		if n, err := strconv.ParseUint(value, 10, 8); err == nil && Protocol(uint8(n)) == value {
 			return nil
@@ -203,6 +206,8 @@ func (c Condition) is(r Record, value string, known pods) bool {
 		return string(r.Kind) == value
 	case FieldProtocol:
 		return r.Protocol == value
+	case FieldTCPState:
+		return r.State == value
 	case FieldReason:
 		return strings.Contains(strings.ToLower(r.Reason), strings.ToLower(value))
 	case FieldFamily:

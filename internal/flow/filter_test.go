@@ -17,7 +17,7 @@ func sample() flow.Record {
 		Addr: netip.MustParseAddr("10.96.0.7"), Port: 5432, Identity: flow.Identity{Kind: flow.ServiceEnd, Name: "shop/db"},
 	}
 	return flow.Record{
-		Node: "node1", Kind: flow.New, Protocol: "tcp", Direction: flow.Egress, Verdict: flow.Allowed,
+		Node: "node1", Kind: flow.New, Protocol: "tcp", State: "established", Direction: flow.Egress, Verdict: flow.Allowed,
 		From: flow.Endpoint{Addr: netip.MustParseAddr("10.42.1.2"), Port: 40000, Identity: flow.Identity{
 			Kind: flow.PodEnd, Name: "shop/web-0", Node: "node1",
 		}},
@@ -96,6 +96,8 @@ func TestFilter(t *testing.T) {
 		{flow.FieldKind, flow.Either, "end", false},
 		{flow.FieldProtocol, flow.Either, "tcp", true},
 		{flow.FieldProtocol, flow.Either, "47", false},
+		{flow.FieldTCPState, flow.Either, "established", true},
+		{flow.FieldTCPState, flow.Either, "close-wait", false},
 		{flow.FieldReason, flow.Either, "rpfilter", true},
 		{flow.FieldReason, flow.Either, "mtu", false},
 		{flow.FieldPolicy, flow.Either, "shop/out", true},
@@ -163,6 +165,7 @@ func TestFilterRefuses(t *testing.T) {
 		{flow.FieldProtocol, "quic", "udp"},
 		{flow.FieldProtocol, "6", "tcp"},
 		{flow.FieldFamily, "5", "4"},
+		{flow.FieldTCPState, "open", "established"},
 		{flow.FieldLabel, "=x", "app=web"},
 		{flow.FieldPod, "[", "a name"},
 		{flow.FieldPod, "", "a name"},

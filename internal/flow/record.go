@@ -120,7 +120,9 @@ type Record struct {
 	// Masquerade is the source after SNAT, if there was any.
 	Masquerade *netip.AddrPort `json:"masquerade,omitempty"`
 	Direction  string          `json:"direction"`
-	Verdict    Verdict         `json:"verdict"`
+	// State is the state of a TCP connection as the kernel tracks it, at the time of the event: syn-sent, established …
+	State   string  `json:"state,omitempty"`
+	Verdict Verdict `json:"verdict"`
 	// Decisions are those of the policies that this node enforces on the ends that are its endpoints.
 	Decisions []Decision `json:"decisions,omitempty"`
 	// Reason is why a packet was dropped, or why there are no decisions.
@@ -136,6 +138,13 @@ type Record struct {
 
 // Flows returns how many flows it stands for.
 func (r Record) Flows() uint64 { return max(r.Count, 1) }
+
+// States returns the states of TCP connections.
+func States() []string {
+	return []string{
+		"none", "syn-sent", "syn-recv", "established", "fin-wait", "close-wait", "last-ack", "time-wait", "close", "syn-sent2",
+	}
+}
 
 // HasEndpoint reports whether an end is a pod, a VM or a Service, or may be one.
 func (r Record) HasEndpoint() bool {

@@ -88,6 +88,9 @@ func (r Record) Compact(numeric bool) string {
 		words = append(words, r.Protocol)
 	}
 	words = append(words, string(r.Kind))
+	if r.State != "" && r.Kind == Tracked {
+		words = append(words, r.State)
+	}
 	if verdict := string(r.Verdict); !slices.Contains(words, verdict) {
 		words = append(words, verdict)
 	}

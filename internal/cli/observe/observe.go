@@ -42,7 +42,7 @@ their configuration has observe.level. A node that does not answer, and flows th
 are reported on stderr.
 
 Keys of -o jsonl, one document for each flow, and of -o json, a list of them: {time, node, kind, protocol, from, to,
-via, masquerade, direction, verdict, decisions [{direction, allowed, policies, rule, text, chain, set, element}], reason, forth,
+via, masquerade, direction, state, verdict, decisions [{direction, allowed, policies, rule, text, chain, set, element}], reason, forth,
 back, count, until}; from, to and via are {address, port, kind, name, pod, node, network}, forth and back {packets,
 bytes}. With count it is the sum of so many flows, from time until until.`,
 		Example: "  weft observe --follow\n" +

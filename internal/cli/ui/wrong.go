@@ -255,7 +255,7 @@ func sampleByKind(kind string) string {
 		"PLUGIN": "bridge", "PLUGIN=TYPE": "weft-direct=direct", "POOL": "blue", "PROGRAM": "/usr/local/bin/weft-agent",
 		"SOCKET": "auto", "SRC,DST": "shop/web,shop/db:5432", "IMAGE": "localhost/weft-guest:dev",
 		"NAME:TAG": "localhost/weft-guest:dev", "POD": "shop/web", "VM": "shop/db", "SERVICE": "shop/db",
-		"NAMESPACE": "shop", "WORKLOAD": "shop/web", "LEVEL": "flows", "SELECTOR": "app=web", "PORT": "443", "NETWORK": "shop/fast", "NODE": "node1",
+		"NAMESPACE": "shop", "WORKLOAD": "shop/web", "STATE": "established", "LEVEL": "flows", "SELECTOR": "app=web", "PORT": "443", "NETWORK": "shop/fast", "NODE": "node1",
 		"VERDICT": "denied", "PROTOCOL": "tcp", "REASON": "IP_RPFILTER", "KIND": "new", "TIME": "5m",
 		"URL": "http://127.0.0.1:9119", "CONTAINERID/IFNAME": "web-1/eth0",
 		"ADDRESS/LENGTH[,gateway=ADDRESS]": "10.244.1.5/24,gateway=10.244.1.1", "LINK[,KEY=VALUE…]": "eth1,mtu=9000",

@@ -26,6 +26,8 @@ const (
 	msgNew, msgGet, msgDelete = 0, 1, 2
 	attrOrig, attrReply       = 9, 10 // counters
 	attrPackets, attrBytes    = 1, 2
+	attrProtocol              = 4 // of these the state of TCP:
+	attrTCP, attrTCPState     = 1, 1
 )
 
 // Sizes in bytes: of an event with room to spare, of a part of a dump, and of the events that wait for a slow reader.
@@ -51,6 +53,8 @@ type Counters struct{ Packets, Bytes uint64 }
 type Event struct {
 	Kind Kind
 	state.Connection
+	// State is the state of a TCP connection, as the kernel tracks it; empty: it is not known.
+	State string
 	// Orig and Reply count packets of the original and of the reply direction, at the End; Counted reports that they do.
 	Orig, Reply Counters
 	Counted     bool
@@ -166,6 +170,7 @@ func decode(kind Kind, a netlink.Answer, f func(Event)) {
 	e := Event{Kind: kind}
 	if e.Connection, ok = effect.DecodeConnection(body); ok {
 		e.count(body)
+		e.State = stateName(netlink.Find(netlink.Find(netlink.Find(body, attrProtocol), attrTCP), attrTCPState))
 		f(e)
 	}
 }
@@ -189,6 +194,21 @@ func Dump(ns *netns.NS, f func(Event)) (err error) {
 		return fmt.Errorf("conntrack: list: %w", err)
 	}
 	return nil
+}
+
+// states returns the names of the states of TCP, in the order of enum tcp_conntrack of
+// linux/netfilter/nf_conntrack_tcp.h.
+func states() []string {
+	return []string{
+		"none", "syn-sent", "syn-recv", "established", "fin-wait", "close-wait", "last-ack", "time-wait", "close", "syn-sent2",
+	}
+}
+
+func stateName(b []byte) string {
+	if names := states(); len(b) == 1 && int(b[0]) < len(names) {
+		return names[b[0]]
+	}
+	return ""
 }
 
 // count decodes the counters.

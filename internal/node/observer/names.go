@@ -124,6 +124,7 @@ func (n *names) remote(at place) (flow.Identity, bool) {
 func (n *names) connection(e conntrack.Event) flow.Record {
 	r := flow.Record{
 		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Kind(e.Kind), Protocol: flow.Protocol(e.Proto), Verdict: flow.Allowed,
+		State: e.State,
 	}
 	n.ends(&r, e.Src, e.ReplySrc, "")
 	if e.Dst != e.ReplySrc {

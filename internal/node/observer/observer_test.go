@@ -263,6 +263,26 @@ func (n *node) send(t *testing.T, from, to string, first, count int) {
 	}
 }
 
+// connect makes a TCP connection, which ends with the test.
+func (n *node) connect(t *testing.T, to string) {
+	t.Helper()
+	err := n.ns.Do(func() error {
+		l, err := net.Listen("tcp", to)
+		if err != nil {
+			return err
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		c, err := net.Dial("tcp", to)
+		if err == nil {
+			t.Cleanup(func() { _ = c.Close() })
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // sockets returns how many netfilter sockets are open in the node's namespace.
 func (n *node) sockets(t *testing.T) (count int) {
 	t.Helper()
@@ -344,6 +364,23 @@ func TestFlows(t *testing.T) {
 	wrong := n.read(t, map[string][]string{observer.ParameterFilter: {`[{"field":"port","values":["http"]}]`}})
 	if err := <-wrong.done; err == nil || !strings.Contains(err.Error(), "http") {
 		t.Errorf("wrong filter: %v", err)
+	}
+	// A TCP connection has its state.
+	n.connect(t, "10.42.1.3:81")
+	if f = r.flow("connection", func(f flow.Record) bool { return f.To.Port == 81 && f.Kind == flow.New }); f.State != "syn-sent" {
+		t.Errorf("%+v", f)
+	}
+	established := n.read(t, map[string][]string{
+		observer.ParameterTracked: {"true"}, observer.ParameterFilter: {`[{"field":"tcp-state","values":["established"]}]`},
+	})
+	var ports []uint16
+	for l := range established.all() {
+		if l.Flow != nil {
+			ports = append(ports, l.Flow.To.Port)
+		}
+	}
+	if len(ports) != 1 || ports[0] != 81 {
+		t.Errorf("established connections to the ports %v", ports)
 	}
 	// What is there already begins another stream.
 	second := n.follow(t)

@@ -87,6 +87,7 @@ func (p *period) add(r flow.Record) (added int) {
 		return 0
 	}
 	r.Time, r.Until, r.From.Port, r.Masquerade = p.start, p.start.Add(sumPeriod), 0, nil
+	r.State = ""
 	r.Count, r.Forth, r.Back = r.Flows(), total(nil, r.Forth), total(nil, r.Back)
 	p.index[key] = &r
 	p.sums = append(p.sums, &r)
