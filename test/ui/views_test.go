@@ -95,6 +95,7 @@ func TestPage(t *testing.T) {
 				w.open(v.hash, v.text)
 				w.accessible(at)
 				w.narrow(at)
+				w.visible(at)
 				w.shot(at)
 			}
 		}
@@ -108,6 +109,16 @@ func TestPage(t *testing.T) {
 func (w *world) drawn(hops int) {
 	w.t.Helper()
 	do(w, "hops", chromedp.Poll[bool](fmt.Sprintf(`document.querySelectorAll(".hops-drawn circle").length >= %d`, hops)))
+}
+
+// visible checks that no finding and no state is outside of the screen at its left, where only readers of screens find it.
+func (w *world) visible(at string) {
+	w.t.Helper()
+	hidden := do(w, "position", chromedp.Evaluate[int](
+		`[...document.querySelectorAll(".findings li, .badge")].filter(e => e.getBoundingClientRect().right < 0).length`))
+	if hidden > 0 {
+		w.t.Errorf("%s: %d findings or states cannot be seen", at, hidden)
+	}
 }
 
 // narrow checks that the page itself is not wider than the screen.

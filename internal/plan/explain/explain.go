@@ -5,6 +5,7 @@ package explain
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -353,7 +354,7 @@ func (w *walk) policy(l leg, at End, direction string) {
 					h.evidence("allowed" + by)
 					continue
 				}
-				h.blocked("network policy denies it"+by, "policy"+by, "weft policy why "+w.in.From.Name+" "+w.in.To.Name)
+				h.blocked(strings.TrimSuffix("network policy denies it:"+by, ":"), "policy"+by, "weft policy why "+w.in.From.Name+" "+w.in.To.Name)
 				if s.Text != "" {
 					h.evidence("rule: " + s.Text)
 				}

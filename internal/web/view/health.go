@@ -49,7 +49,7 @@ const maxFindings = 300
 type NodeHealth struct {
 	Node    string `json:"node"`
 	Version string `json:"version"`
-	// State is ok, or the level of the node's worst finding.
+	// State is ok, the level of the node's worst finding, or silent: the agent did not answer, and no more is known.
 	State string `json:"state"`
 	// Attachments are finished ones of all, Mesh reached peers of all, Connections a share of the table.
 	Attachments string `json:"attachments"`
@@ -95,7 +95,12 @@ func NewHealth(c nodestatus.Cluster) Health {
 		}
 		h.ByNode = append(h.ByNode, n)
 	}
-	rank := []string{string(nodestatus.Bad), string(nodestatus.Warn)}
+	for _, f := range c.Findings { // of nodes whose agents did not answer
+		if f.Node != "" && !slices.ContainsFunc(h.ByNode, func(n NodeHealth) bool { return n.Node == f.Node }) {
+			h.ByNode = append(h.ByNode, NodeHealth{Node: f.Node, State: "silent"})
+		}
+	}
+	rank := []string{"silent", string(nodestatus.Bad), string(nodestatus.Warn)}
 	slices.SortStableFunc(h.ByNode, func(a, b NodeHealth) int {
 		return cmp.Or(cmp.Compare(uint(slices.Index(rank, a.State)), uint(slices.Index(rank, b.State))), compareNames(a.Node, b.Node))
 	})

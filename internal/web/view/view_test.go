@@ -225,6 +225,14 @@ func TestHealthOfManyNodes(t *testing.T) {
 	}
 }
 
+// A node without an answer is in the table, too, and the first.
+func TestHealthOfSilentNode(t *testing.T) {
+	h := view.NewHealth(nodestatus.Merge([]nodestatus.Status{{Node: "node1"}}, map[string]string{"node2": "no answer"}, nodestatus.Shared{}))
+	if len(h.ByNode) != 2 || h.ByNode[0].Node != "node2" || h.ByNode[0].State != "silent" || h.ByNode[1].State != "ok" {
+		t.Errorf("%+v", h.ByNode)
+	}
+}
+
 // An agent that does not answer, a node without a path to another, and the pods that are searched for.
 func TestMapStates(t *testing.T) {
 	all := mesh(3, 2)
@@ -273,8 +281,9 @@ func TestHealth(t *testing.T) {
 	if h.Good || h.Answered != 2 || h.Nodes != 3 || len(h.Findings) != 3 || h.Findings[0].Where != "node1" || h.Findings[0].Hint != "see it" {
 		t.Errorf("%+v", h)
 	}
-	if h.ByNode[0].State != "bad" || h.ByNode[0].Attachments != "2 of 3" || h.ByNode[0].Connections != "50 %" ||
-		h.ByNode[1].State != "ok" || h.ByNode[1].Connections != "not tracked" {
+	if h.ByNode[0].State != "silent" || h.ByNode[0].Node != "node3" || h.ByNode[1].State != "bad" ||
+		h.ByNode[1].Attachments != "2 of 3" || h.ByNode[1].Connections != "50 %" ||
+		h.ByNode[2].State != "ok" || h.ByNode[2].Connections != "not tracked" {
 		t.Errorf("%+v", h.ByNode)
 	}
 	if levels := view.NodeLevels(c); levels["node3"] != "bad" {

@@ -54,7 +54,7 @@ function App() {
   const Page = pages[name];
   return (
     <>
-      <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.querySelector("main h1").focus(); }}>Skip to the content</a>
+      <a class="skip-link" href="#main" onClick={(e) => { e.preventDefault(); document.querySelector("main h1").focus(); }}>Skip to the content</a>
       <Nav at={name} />
       <main id="main"><Page query={query} /></main>
     </>

@@ -34,15 +34,17 @@ export function Health() {
             {d.byNode.length > 15 && <div class="bar"><Search label="Find a node" value={find} onInput={setFind} /></div>}
             <Table label="Nodes" id={(n) => n.node} rows={d.byNode.filter((n) => n.node.toLowerCase().includes(find.trim().toLowerCase()))} columns={[
               ["Node", (n) => <a href={href("map", { focus: "node:" + n.node })}>{n.node}</a>],
-              ["State", (n) => <Badge state={n.state} />],
-              ["Pods with network", (n) => n.attachments, "num"],
-              ["VMs", (n) => n.vms, "num"],
-              ["Mesh paths", (n) => n.mesh, "num"],
-              ["MTU", (n) => n.mtu || "none", "num"],
-              ["Denied packets", (n) => n.denied, "num"],
-              ["Connections", (n) => n.connections, "num"],
-              ["Repairs", (n) => n.repairs, "num"],
-              ["Version", (n) => n.version],
+              ["State", (n) => <Badge state={n.state} text={n.state === "silent" ? "no answer" : n.state} />],
+              ...[
+                ["Pods with network", (n) => n.attachments, "num"],
+                ["VMs", (n) => n.vms, "num"],
+                ["Mesh paths", (n) => n.mesh, "num"],
+                ["MTU", (n) => n.mtu || "none", "num"],
+                ["Denied packets", (n) => n.denied, "num"],
+                ["Connections", (n) => n.connections, "num"],
+                ["Repairs", (n) => n.repairs, "num"],
+                ["Version", (n) => n.version],
+              ].map(([title, show, c]) => [title, (n) => n.state === "silent" ? <span class="quiet">not known</span> : show(n), c]),
             ]} />
           </section>
         </>

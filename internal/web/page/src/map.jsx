@@ -43,7 +43,7 @@ function NodeBox({ b, query, focused }) {
       <rect class={"card " + t} x={b.x} y={b.y} width={b.w} height={b.h} rx="8" />
       <text class="name" x={b.x + 12} y={b.y + 22}>{b.name.length > 26 ? b.name.slice(0, 25) + "…" : b.name}</text>
       <text class="text" x={b.x + 12} y={b.y + 40}>{b.text}</text>
-      {b.w > 200 && <text class={"sign " + t} x={b.x + b.w - 12} y={b.y + 22} text-anchor="end">{signs[t] + " " + b.state}</text>}
+      {b.w > 200 && <text class={"sign " + t} x={b.x + b.w - 12} y={b.y + 22} text-anchor="end">{signs[t] + " " + (b.state === "silent" ? "no answer" : b.state)}</text>}
       {b.w <= 200 && t !== "ok" && <text class={"sign " + t} x={b.x + b.w - 8} y={b.y + 22} text-anchor="end">{signs[t]}</text>}
     </>
   );
@@ -161,7 +161,7 @@ export function Map({ query }) {
           {query.there && <HopList query={query} />}
           {d.boxes.length === 0 ? <Empty>No node is called that. <a href={href("map")}>Show all nodes</a></Empty> : (
             <div class="picture" tabIndex={0} role="region" aria-label="Picture of the map">
-              <svg width={d.width} height={d.height} viewBox={`0 0 ${d.width} ${d.height}`} role="group" aria-label="Nodes, the links between them, pods and VMs; the tables below say the same">
+              <svg class={columns === 1 ? "fit" : ""} width={d.width} height={d.height} viewBox={`0 0 ${d.width} ${d.height}`} role="group" aria-label="Nodes, the links between them, pods and VMs; the tables below say the same">
                 {d.buses.map((b) => (
                   <g key={b.name} class={"bus" + (b.tunnel ? " tunnel" : "")}>
                     {b.lines.map((l, i) => <line key={i} {...l} />)}

@@ -31,9 +31,30 @@ function Hop({ h }) {
   );
 }
 
+// runs divides hops into those that need attention, and lists of others in a row.
+function runs(hops) {
+  const out = [];
+  for (const h of hops) {
+    const last = out[out.length - 1];
+    if (h.state === "ok" && Array.isArray(last)) last.push(h);
+    else out.push(h.state === "ok" ? [h] : h);
+  }
+  return out;
+}
+
 function Way({ title, hops }) {
   if (hops.length === 0) return null;
-  return <section class="waylist"><h2 class="small">{title}</h2><ol class="hops">{hops.map((h, i) => <Hop key={i} h={h} />)}</ol></section>;
+  return (
+    <section class="waylist"><h2 class="small">{title}</h2>
+      <ol class="hops">{runs(hops).map((h, i) => !Array.isArray(h) ? <Hop key={i} h={h} /> : h.length < 3 ? h.map((one, j) => <Hop key={i + "." + j} h={one} />) : (
+        <li class="hop ok" key={i}>
+          <span class="dot"><Icon name="ok" /></span>
+          <details class="folded"><summary><b>{h.length} hops are ok</b><span class="hidden"> {title}</span>, {h[0].where === h[h.length - 1].where ? "at " + h[0].where : "from " + h[0].where + " to " + h[h.length - 1].where}</summary>
+            <ol class="hops">{h.map((one, j) => <Hop key={j} h={one} />)}</ol></details>
+        </li>
+      ))}</ol>
+    </section>
+  );
 }
 
 function Report({ r, query }) {
@@ -46,7 +67,7 @@ function Report({ r, query }) {
       {faults.length > 0 && <ul class="findings">{faults.map((h, i) => (
         <li key={i} class={tone(h.state)}><Badge state={h.state} /><div><p><b>{h.where}</b> {h.cause}</p>{h.object && <p class="object">{h.object}</p>}{h.hint && <p class="hint">{h.hint}</p>}</div></li>
       ))}</ul>}
-      <div class="ways"><Way title="There" hops={r.forward} /><Way title="Back" hops={r.back} /></div>
+      <div class="ways"><Way title="Forward path" hops={r.forward} /><Way title="Return path" hops={r.back} /></div>
       <Command text={r.command} />
     </article>
   );
