@@ -61,13 +61,13 @@ func newStream(q query) *stream {
 // wants reports whether the filter selects a line.
 func (s *stream) wants(l flow.Line) bool { return l.Flow == nil || s.filter.Match(*l.Flow, nil) }
 
-// put queues a line. A flow is counted as lost if more than room lines wait. Other lines are few, and the names of what follows
+// put queues a line. A flow is counted as lost if so many lines wait. Other lines are few, and the names of what follows
 // depend on them: without room for one of them, which is kept free for them, the stream ends.
-func (s *stream) put(l flow.Line, room int) {
+func (s *stream) put(l flow.Line, most int) {
 	if !s.wants(l) {
 		return
 	}
-	if l.Flow != nil && len(s.queue) >= room {
+	if l.Flow != nil && len(s.queue) >= most {
 		s.dropped.Add(1)
 		return
 	}

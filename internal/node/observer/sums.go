@@ -63,7 +63,7 @@ func (s *sums) add(l flow.Line) {
 		}
 		return
 	}
-	if p.index[keyOf(*l.Flow)] == nil && !s.room(p) {
+	if p.index[keyOf(*l.Flow)] == nil && !s.extends(p) {
 		s.count += p.add(others(*l.Flow))
 		return
 	}
@@ -153,9 +153,9 @@ func (s *sums) dropOldest() {
 	s.periods = append([]*period(nil), s.periods[1:]...)
 }
 
-// room reports whether a period may have another sum. Other periods make room: first with sums beyond those that each
+// extends reports whether a period may have another sum. Other periods make space: first with sums beyond those that each
 // surely has, then the oldest one.
-func (s *sums) room(p *period) bool {
+func (s *sums) extends(p *period) bool {
 	for _, old := range s.periods {
 		if s.count < maxSums {
 			return true
