@@ -67,7 +67,7 @@ func (c kubeVirtCluster) testVMNetworks(t *testing.T) {
 	v := c.running(t, ns, "")
 	c.awaitLease(t, ns)
 	peer := c.allReadyNamed(t, ns, "peer").networks(t)[1].IPs[0]
-	facts := c.guestHas(t, ns, "LINK eth1 mac=02:00:00:00:07:02 ", "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
+	facts := c.guestHas(t, ns, "ADDR eth0 inet6 fd10:0:2::2/128", "LINK eth1 mac=02:00:00:00:07:02 ", "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
 	t.Logf("the guest has %s; the VM's status %+v", facts, v.Status.Interfaces)
 	c.guestReaches(t, ns, "eth1", peer)
 	c.guestReaches(t, ns, "eth2", "10.38.0.1")
