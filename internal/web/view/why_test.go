@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/web/view"
 )
 
-// The places of a packet are told from those of its answer, each once in a row.
+// The places of a packet are distinguished from those of its answer, each once in a row.
 func TestTracePlaces(t *testing.T) {
 	from, to := netip.MustParseAddrPort("10.0.0.1:40000"), netip.MustParseAddrPort("10.0.1.1:80")
 	end := func(name, node string, a netip.AddrPort) explain.End {

@@ -39,7 +39,7 @@ curl -s --max-time 60 -b "$dir/jar" -H 'X-Weft-Request: 1' -d "$form" "$base/api
 echo
 `
 
-// TestPage: weft ui serves its views from the API server and the agents, through kubectl exec, to whoever has the link.
+// TestPage: weft ui serves its views from the API server and the agents, through kubectl exec, to a client that has the link.
 func TestPage(t *testing.T) {
 	c := weft(t)
 	ns := c.namespace(t)
