@@ -206,7 +206,7 @@ test-ui: build
 	@test/deps.sh ui
 	$(GO) build $(GOFLAGS_) -o bin/ ./test/manynodes
 	@$(MAKE) --no-print-directory bin/web/node_modules || echo "make: npm's packages cannot be fetched here: accessibility is not checked"
-	cd test/ui && WEFT_PROGRAMS=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 10m .
+	cd test/ui && WEFT_PROGRAMS=$(CURDIR)/bin $(GO) test -count=1 -v -timeout 20m .
 
 # RUN=… chooses scenarios, of which some run the reference plugins. Without weft: WEFT_E2E_CNI=reference.
 RUN ?= .

@@ -19,8 +19,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// patience is the timeout of one step.
-const patience = 30 * time.Second
+// patience is the timeout of one step; a busy host takes 20 seconds to read a cluster of 1,000 nodes.
+const patience = 2 * time.Minute
 
 // world is a lab with a page that a browser shows.
 type world struct {
