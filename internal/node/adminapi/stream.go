@@ -47,8 +47,9 @@ func (s Stream) serveWithin(stall time.Duration, w http.ResponseWriter, r *http.
 		log.Debug("stream cannot outlive the deadline of a request", "request", pattern, "err", err)
 	}
 	w.Header().Set("Content-Type", "application/x-ndjson")
-	out := bufio.NewWriterSize(deadlineWriter{w, c, stall}, streamBuffer)
-	lines := &Lines{json.NewEncoder(out), func() error { return errors.Join(out.Flush(), c.Flush()) }}
+	sent := stallWriter{w, c, stall}
+	out := bufio.NewWriterSize(sent, streamBuffer)
+	lines := &Lines{json.NewEncoder(out), func() error { return errors.Join(out.Flush(), sent.flush()) }}
 	_, err := guarded(func(r *http.Request) (any, error) { return nil, s(r.Context(), lines) }, r, pattern, log)
 	if err != nil && r.Context().Err() == nil {
 		err = lines.Send(streamEnd{Error: refusal(err)})
@@ -58,17 +59,28 @@ func (s Stream) serveWithin(stall time.Duration, w http.ResponseWriter, r *http.
 	}
 }
 
-// deadlineWriter fails if the client does not read for a time.
-type deadlineWriter struct {
+// stallWriter fails if the client does not read for a time.
+type stallWriter struct {
 	http.ResponseWriter
 	c     *http.ResponseController
 	stall time.Duration
 }
 
-func (d deadlineWriter) Write(b []byte) (int, error) {
-	// A connection without deadlines is a test's.
-	_ = d.c.SetWriteDeadline(time.Now().Add(d.stall))
-	return d.ResponseWriter.Write(b)
+func (s stallWriter) Write(b []byte) (int, error) {
+	defer s.limit()()
+	return s.ResponseWriter.Write(b)
+}
+
+func (s stallWriter) flush() error {
+	defer s.limit()()
+	return s.c.Flush()
+}
+
+// limit ends what is written now after the time, until the result is called.
+func (s stallWriter) limit() func() bool {
+	return time.AfterFunc(s.stall, func() {
+		_ = s.c.SetWriteDeadline(time.Unix(1, 0)) // past; a connection without deadlines is a test's
+	}).Stop
 }
 
 // streamEnd is the last line of a stream that failed.
