@@ -15,6 +15,7 @@ for dev in /dev/vd?; do
 done
 # As on other systems the agent starts when the network is there: KubeVirt takes the addresses of a guest from what the agent reports.
 guest seed /seed >/run/seed.log 2>&1
+[ $like != fedora ] || for link in /sys/class/net/*; do ip link set "${link##*/}" up; done # as NetworkManager does
 for port in /sys/class/virtio-ports/*; do
 	[ "$(cat "$port/name" 2>/dev/null)" != org.qemu.guest_agent.0 ] || { qemu-ga -m virtio-serial -p "/dev/${port##*/}" >/run/agent.log 2>&1 & }
 done
