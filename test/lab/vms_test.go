@@ -206,8 +206,12 @@ func testHotPlug(t *testing.T, dir string) {
 	network :=
 		`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition","metadata":{"name":"green","namespace":"default"},"spec":{"config":` +
 			`"{\"cniVersion\":\"1.0.0\",\"type\":\"bridge\",\"bridge\":\"green\",\"ipam\":{\"type\":\"host-local\",\"dataDir\":\"` + dir + `/green\",\"subnet\":\"10.41.0.0/24\"}}"}}`
-	if err := os.WriteFile(filepath.Join(dir, "store", "green.json"), []byte(network), 0o600); err != nil {
-		t.Fatal(err)
+	// A plugin of this kind does not read the MAC address that a pod requests.
+	routed := strings.NewReplacer("green", "routed", `\"bridge\",\"bridge\":\"green\"`, `\"ptp\"`).Replace(network)
+	for name, text := range map[string]string{"green": network, "routed": routed} {
+		if err := os.WriteFile(filepath.Join(dir, "store", name+".json"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for _, m := range status(t, dir).VMs {
 		if m.Name != "masked" {
@@ -227,7 +231,7 @@ func testHotPlug(t *testing.T, dir string) {
 		for args, want := range map[string]string{
 			"--network nonsuch": `network "red" of VM default/masked: NetworkAttachmentDefinition default/nonsuch `,
 			// The agent's view of the pod.
-			"--network green --mac 02:00:00:00:00:09": "networks of VM default/masked: pod default/",
+			"--network routed --mac 02:00:00:00:00:09": "networks of VM default/masked: pod default/",
 		} {
 			a := weft(t, append([]string{"vm", "attach", "masked", "red", "--dir", on}, strings.Fields(args)...)...)
 			if a.code != 1 || !strings.Contains(a.stderr, want) {
