@@ -36,7 +36,7 @@ type Subscription struct {
 	Namespaces bool
 	// Size is the maximum size of a datagram.
 	Size int
-	// Idle, which may be nil, is called after datagrams, when no further one waits.
+	// Idle, which may be nil, is called each time after the Listener was busy, when no datagram waits.
 	Idle func(*Listener)
 	// Gather is how long datagrams may wait for others after some were received, so that many cost one wakeup. The first one
 	// after a pause does not wait.
@@ -159,13 +159,13 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 				switch {
 				case errors.Is(failed, unix.EAGAIN):
 					l.busy.Store(false)
+					if s.Idle != nil { // also if nothing was received: meanwhile it was busy for others
+						s.Idle(l)
+					}
 					if !received {
 						return false
 					}
 					received = false
-					if s.Idle != nil {
-						s.Idle(l)
-					}
 					time.Sleep(s.Gather)
 				case !errors.Is(failed, unix.EINTR):
 					return true
