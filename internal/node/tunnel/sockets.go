@@ -22,8 +22,9 @@ type sockets struct {
 	now func() time.Time
 
 	mu sync.Mutex
-	// sent are the last initiations, by the address of the peer.
-	sent map[string]initiation
+	// sent are the last initiations, by the address of the peer: those since a time, and those of replyTime before it.
+	sent, before map[string]initiation
+	since        time.Time
 }
 
 // initiation is one that was sent. A peer that received it has replied within replyTime, or does not know this node.
@@ -60,12 +61,21 @@ func (s *sockets) Open(port uint16) (fns []conn.ReceiveFunc, actual uint16, err 
 func (s *sockets) Send(packets [][]byte, to conn.Endpoint) error {
 	for _, p := range packets {
 		if e := ephemeral(p); e != nil {
-			s.mu.Lock()
-			s.sent[to.DstToString()] = initiation{bytes.Clone(e), s.now()}
-			s.mu.Unlock()
+			s.record(to.DstToString(), e)
 		}
 	}
 	return s.Bind.Send(packets, to)
+}
+
+// record remembers an initiation. Those of nodes that are gone are forgotten.
+func (s *sockets) record(to string, e []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	if now.Sub(s.since) >= replyTime {
+		s.before, s.sent, s.since = s.sent, map[string]initiation{}, now
+	}
+	s.sent[to] = initiation{bytes.Clone(e), now}
 }
 
 // crosses reports whether an initiation crosses an own one that takes precedence. The other node decides the other way
@@ -74,11 +84,10 @@ func (s *sockets) crosses(received []byte, from string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	own, ok := s.sent[from]
-	if ok && s.now().Sub(own.at) >= replyTime {
-		delete(s.sent, from)
-		ok = false
+	if !ok {
+		own, ok = s.before[from]
 	}
-	return ok && bytes.Compare(own.ephemeral, received) < 0
+	return ok && s.now().Sub(own.at) < replyTime && bytes.Compare(own.ephemeral, received) < 0
 }
 
 // ephemeral returns the unencrypted ephemeral key of an initiation (section 5.4.2 of the WireGuard paper), and nil for other
