@@ -16,13 +16,15 @@ const downPeriod = time.Second
 
 // AwaitDown waits until the lab is down. The error is that of ctx, if that ends before; another cluster is never down.
 func (c Cluster) AwaitDown(ctx context.Context) error {
+	if c.Dir == "" {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	ticks := time.NewTicker(downPeriod)
 	defer ticks.Stop()
 	for {
-		if c.Dir != "" {
-			if _, err := os.Stat(filepath.Join(c.Dir, marker)); errors.Is(err, fs.ErrNotExist) {
-				return nil
-			}
+		if _, err := os.Stat(filepath.Join(c.Dir, marker)); errors.Is(err, fs.ErrNotExist) {
+			return nil
 		}
 		select {
 		case <-ctx.Done():

@@ -94,7 +94,7 @@ func newWorld(t *testing.T) *world {
 	t.Helper()
 	t.Cleanup(func() { goleak.VerifyNone(t, goleak.IgnoreCurrent()) })
 	w := &world{
-		rights: &rights{of: map[string][]string{"ann": {"shop"}, "root": {""}, "nobody": nil}, listens: make(chan store.FlowListener, 1)},
+		rights: &rights{of: map[string][]string{"ann": {"shop"}, "root": {""}, "guest": nil}, listens: make(chan store.FlowListener, 1)},
 		t:      t, send: make(chan flow.Line),
 	}
 	var mu sync.Mutex
@@ -273,7 +273,7 @@ func TestMaxStreams(t *testing.T) {
 	}
 	_ = all[0].Body.Close()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		answer := w.ask("GET", observer.RoutePath, bearer("nobody"))
+		answer := w.ask("GET", observer.RoutePath, bearer("guest"))
 		if answer.StatusCode == 200 {
 			return
 		}
@@ -339,7 +339,7 @@ func TestLines(t *testing.T) {
 		{"the node", flow.Line{Begin: &flow.Begin{Node: "node1", Notes: []string{"bank/vault"}}}, "node1", "bank"},
 		{"its own holder", flow.Line{Holder: &flow.Holder{Addr: a, Identity: id(web)}}, "shop/web", "bank"},
 		{"another one", flow.Line{Holder: &flow.Holder{Addr: b, Identity: id(api2)}}, "", ""},
-		{"nobody has its address any more", flow.Line{Holder: &flow.Holder{Addr: a}}, "10.0.0.1", ""},
+		{"its address is free", flow.Line{Holder: &flow.Holder{Addr: a}}, "10.0.0.1", ""},
 		{"nor the other", flow.Line{Holder: &flow.Holder{Addr: b}}, "", ""},
 		{"once is enough", flow.Line{Holder: &flow.Holder{Addr: a}}, "", ""},
 		{"of another network", flow.Line{Holder: &flow.Holder{Addr: a, Network: "bank/net"}}, "", ""},
