@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // linkLocal is the link-local address that a pod's kernel makes of its Ethernet address.
@@ -34,7 +36,7 @@ func claims() []attack {
 		}
 	}
 	icmp := func(s *stage, src, dst netip.Addr, kind byte, body []byte) send {
-		return s.to(allNodes(), packet{src: src, dst: dst, proto: protoICMPv6, hops: 255, body: icmp6(src, dst, kind, body)})
+		return s.to(allNodes(), packet{src: src, dst: dst, proto: protoICMPv6, hops: 255, body: forge.ICMPv6(src, dst, kind, body)})
 	}
 	return []attack{
 		row("ARP for others' addresses", func(s *stage, m *magazine) {
@@ -44,7 +46,7 @@ func claims() []attack {
 					m.expect(arrives, fmt.Sprintf("%s, to %x", what, dst), func(w []byte) send {
 						return send{
 							Link:  "eth0",
-							Frame: slices.Concat(ether(dst, s.me.mac, typeARP, arp(s.me.mac, is, dst, s.pod("near").addrs[0])), w),
+							Frame: slices.Concat(forge.Ether(dst, s.me.mac, typeARP, forge.ARP(s.me.mac, is, dst, s.pod("near").addrs[0])), w),
 						}
 					})
 				}
@@ -55,7 +57,7 @@ func claims() []attack {
 				m.expect(s.bridged(), fmt.Sprintf("%x", of), func(w []byte) send {
 					return send{
 						Link: "eth0",
-						Frame: slices.Concat(ether(broadcast(), s.me.mac, typeARP, arp(of, s.me.addrs[0], broadcast(), s.me.addrs[0])),
+						Frame: slices.Concat(forge.Ether(broadcast(), s.me.mac, typeARP, forge.ARP(of, s.me.addrs[0], broadcast(), s.me.addrs[0])),
 							w),
 					}
 				})
@@ -64,7 +66,7 @@ func claims() []attack {
 		row("neighbor advertisements for others' addresses", func(s *stage, m *magazine) {
 			for what, is := range s.others(1) {
 				m.expect(s.bridged(), what, func(w []byte) send {
-					return icmp(s, s.me.addrs[1], nodes, 136, slices.Concat(neighborAdvert(is, s.me.mac), ndOption(w)))
+					return icmp(s, s.me.addrs[1], nodes, 136, slices.Concat(forge.Neighbor(is, s.me.mac), ndOption(w)))
 				})
 			}
 		}),
@@ -86,7 +88,7 @@ func claims() []attack {
 		row("router advertisements", func(s *stage, m *magazine) {
 			from := linkLocal(s.me.mac)
 			body := func(w []byte) []byte {
-				return icmp6(from, nodes, 134, slices.Concat(routerAdvert(s.me.mac), ndOption(w)))
+				return forge.ICMPv6(from, nodes, 134, slices.Concat(forge.Router(s.me.mac), ndOption(w)))
 			}
 			m.expect(s.bridged(), "plain", func(w []byte) send {
 				return s.to(allNodes(), packet{src: from, dst: nodes, proto: protoICMPv6, hops: 255, body: body(w)})
@@ -120,7 +122,7 @@ func claims() []attack {
 					body := slices.Concat([]byte{0, 0, 0, 0}, s.me.addrs[1].AsSlice(), s.pod("friend").addrs[1].AsSlice(), ndOption(w))
 					return s.to(s.way(dst), packet{
 						src: linkLocal(s.router), dst: dst, proto: protoICMPv6, hops: 255,
-						body: icmp6(linkLocal(s.router), dst, 137, body),
+						body: forge.ICMPv6(linkLocal(s.router), dst, 137, body),
 					})
 				})
 			}
@@ -135,7 +137,7 @@ func claims() []attack {
 						src = linkLocal(s.me.mac)
 					}
 					return s.to(to, packet{
-						src: src, dst: dst, proto: protoUDP, body: udp(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, port), w),
+						src: src, dst: dst, proto: protoUDP, body: forge.UDP(netip.AddrPortFrom(src, from), netip.AddrPortFrom(dst, port), w),
 					})
 				})
 			}

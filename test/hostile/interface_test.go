@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // interfaces: a pod that may send nothing makes another one of its interface, and sends in its own name and in that of
@@ -77,7 +78,7 @@ func (f *shaper) fire(what, link string, from mac) {
 				m.add(what, func(w []byte) send {
 					return send{
 						Link:  link,
-						Frame: ether(s.way(dst), from, kindOf(src), datagram(src, dst, slices.Concat(w, make([]byte, 100))).bytes()),
+						Frame: forge.Ether(s.way(dst), from, forge.KindOf(src), datagram(src, dst, slices.Concat(w, make([]byte, 100))).bytes()),
 					}
 				})
 			}
@@ -160,7 +161,7 @@ func (c *campaign) remade(shots *[]shot) *pod {
 		for _, link := range []string{"eth0", "inner"} {
 			m.add("over an interface that was made again", func(w []byte) send {
 				src, dst := p.addrs[i], c.pods["guest"].addrs[i]
-				return send{Link: link, Frame: ether(router, p.mac, kindOf(src), datagram(src, dst, w).bytes())}
+				return send{Link: link, Frame: forge.Ether(router, p.mac, forge.KindOf(src), datagram(src, dst, w).bytes())}
 			})
 		}
 	}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/nettest/forge"
 	"github.com/weft-net/weft/internal/node/tunnel/tun"
 )
 
@@ -210,7 +211,7 @@ func (c *campaign) impersonate(from *pod, stolen, to *node, family int, port uin
 	}
 	b.send = func(data []byte) {
 		sender.do(stage.to(stage.way(end.Addr()), packet{
-			src: own.Addr(), dst: end.Addr(), proto: protoUDP, body: udp(own, end, data),
+			src: own.Addr(), dst: end.Addr(), proto: protoUDP, body: forge.UDP(own, end, data),
 		}))
 	}
 	hear(c, "the tunnel of "+from.name, from.ns, allFrames, func(frame []byte) {
@@ -244,7 +245,7 @@ func payloadOf(frame []byte, from uint16, to netip.AddrPort) []byte {
 	if to.Addr().Is6() {
 		head = 14 + 40
 	}
-	if len(frame) < head+8 || binary.BigEndian.Uint16(frame[12:]) != kindOf(to.Addr()) {
+	if len(frame) < head+8 || binary.BigEndian.Uint16(frame[12:]) != forge.KindOf(to.Addr()) {
 		return nil
 	}
 	want := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(to.Addr().AsSlice(), from), to.Port())

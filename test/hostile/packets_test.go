@@ -7,6 +7,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // neighborTypes are the messages that every network lets through between neighbors, and the rest of ICMPv6, to other
@@ -24,7 +26,7 @@ func neighborTypes() []attack {
 					for _, kind := range kinds {
 						arrives := kind != 133 || !s.joined() // which the pod answers itself
 						m.expect(arrives, fmt.Sprintf("type %d to %s", kind, what), func(w []byte) send {
-							body := icmp6(s.me.addrs[1], dst, kind, slices.Concat(make([]byte, 20), w, make([]byte, 400)))
+							body := forge.ICMPv6(s.me.addrs[1], dst, kind, slices.Concat(make([]byte, 20), w, make([]byte, 400)))
 							return s.to(s.way(dst), packet{src: s.me.addrs[1], dst: dst, proto: protoICMPv6, hops: hops, body: body})
 						})
 					}
@@ -79,7 +81,7 @@ func everyMAC() []attack {
 					arrives := s.bridged() && !slices.Equal(dst, s.router)
 					m.expect(arrives, fmt.Sprintf("%#x to %s", kind, what), func(w []byte) send {
 						return send{
-							Link: "eth0", Frame: ether(dst, s.me.mac, kind, slices.Concat([]byte{0x42, 0x42, 3}, w, make([]byte, 49))),
+							Link: "eth0", Frame: forge.Ether(dst, s.me.mac, kind, slices.Concat([]byte{0x42, 0x42, 3}, w, make([]byte, 49))),
 						}
 					})
 				}
@@ -113,13 +115,13 @@ func tags() []attack {
 		return tag == "the tag 0" || tag == "two tags of the tag 0" && s.w.design != "ipvlan"
 	}
 	wrap := map[string]func([]byte) []byte{
-		"a tag":                    func(f []byte) []byte { return tagged(f, typeVLAN, 7) },
-		"the tag 0":                func(f []byte) []byte { return tagged(f, typeVLAN, 0) },
-		"the tag 1":                func(f []byte) []byte { return tagged(f, typeVLAN, 1) },
-		"a tag of providers":       func(f []byte) []byte { return tagged(f, typeQinQ, 7) },
-		"two tags":                 func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeQinQ, 8) },
-		"two tags of the tag 0":    func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 0), typeVLAN, 0) },
-		"two tags, the outer is 1": func(f []byte) []byte { return tagged(tagged(f, typeVLAN, 7), typeVLAN, 1) },
+		"a tag":                    func(f []byte) []byte { return forge.Tagged(f, typeVLAN, 7) },
+		"the tag 0":                func(f []byte) []byte { return forge.Tagged(f, typeVLAN, 0) },
+		"the tag 1":                func(f []byte) []byte { return forge.Tagged(f, typeVLAN, 1) },
+		"a tag of providers":       func(f []byte) []byte { return forge.Tagged(f, typeQinQ, 7) },
+		"two tags":                 func(f []byte) []byte { return forge.Tagged(forge.Tagged(f, typeVLAN, 7), typeQinQ, 8) },
+		"two tags of the tag 0":    func(f []byte) []byte { return forge.Tagged(forge.Tagged(f, typeVLAN, 0), typeVLAN, 0) },
+		"two tags, the outer is 1": func(f []byte) []byte { return forge.Tagged(forge.Tagged(f, typeVLAN, 7), typeVLAN, 1) },
 	}
 	const untagged = "a router takes no frame of a VLAN that it has no device for"
 	return []attack{{

@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // fragments are packets in pieces that a rule may take for others.
@@ -69,7 +71,7 @@ func (m *magazine) tiny(s *stage, what string, src, dst netip.Addr) {
 func (m *magazine) overlapping(s *stage, what string, src, dst netip.Addr) {
 	m.pieces(false, what, func(w []byte) []send {
 		p := datagram(src, dst, slices.Concat(w, w))
-		open := udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, widePort), slices.Concat(w, w))
+		open := forge.UDP(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, widePort), slices.Concat(w, w))
 		return []send{
 			s.to(s.way(dst), p.piece(open[:16], 0x2000, pieceID(w))),
 			s.to(s.way(dst), p.piece(p.body[:8], 0x2000, pieceID(w))),
@@ -103,20 +105,20 @@ func unasked() []attack {
 	return []attack{
 		row("TCP replies", func(src, dst netip.Addr, w []byte, _ *stage) (out []packet) {
 			for _, flags := range []byte{18, 16, 4, 20, 17, 0, 0x29} {
-				out = append(out, packet{src: src, dst: dst, proto: protoTCP, body: tcp(at(src, 80), at(dst, 40000), flags, w)})
+				out = append(out, packet{src: src, dst: dst, proto: protoTCP, body: forge.TCP(at(src, 80), at(dst, 40000), flags, w)})
 			}
 			return out
 		}),
 		row("UDP answers", func(src, dst netip.Addr, w []byte, _ *stage) (out []packet) {
 			for _, port := range []uint16{53, 67, 123, 547} {
-				out = append(out, packet{src: src, dst: dst, proto: protoUDP, body: udp(at(src, port), at(dst, 40000), w)})
+				out = append(out, packet{src: src, dst: dst, proto: protoUDP, body: forge.UDP(at(src, port), at(dst, 40000), w)})
 			}
 			return out
 		}),
 		row("echo replies", func(src, dst netip.Addr, w []byte, _ *stage) []packet {
 			if src.Is6() {
 				return []packet{
-					{src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, 129, slices.Concat([]byte{0, 7, 0, 1}, w))},
+					{src: src, dst: dst, proto: protoICMPv6, body: forge.ICMPv6(src, dst, 129, slices.Concat([]byte{0, 7, 0, 1}, w))},
 				}
 			}
 			return []packet{{src: src, dst: dst, proto: protoICMP, body: icmp4(0, 0, slices.Concat([]byte{0, 7, 0, 1}, w))}}
@@ -125,11 +127,11 @@ func unasked() []attack {
 			asked := datagram(src, dst, w)
 			answer := packet{
 				src: dst, dst: src, proto: protoUDP,
-				body: udp(netip.AddrPortFrom(dst, openPort), netip.AddrPortFrom(src, 4000), slices.Concat(w, make([]byte, 32))),
+				body: forge.UDP(netip.AddrPortFrom(dst, openPort), netip.AddrPortFrom(src, 4000), slices.Concat(w, make([]byte, 32))),
 			}.bytes()
 			if src.Is6() {
 				return []packet{asked, {
-					src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, 1, slices.Concat([]byte{0, 0, 0, 0}, answer)),
+					src: src, dst: dst, proto: protoICMPv6, body: forge.ICMPv6(src, dst, 1, slices.Concat([]byte{0, 0, 0, 0}, answer)),
 				}}
 			}
 			return []packet{asked, {
@@ -146,7 +148,7 @@ func unasked() []attack {
 				if i == 1 {
 					for _, kind := range []byte{1, 2, 3, 4} {
 						out = append(out, packet{
-							src: src, dst: dst, proto: protoICMPv6, body: icmp6(src, dst, kind, slices.Concat([]byte{0, 0, 5, 0}, never)),
+							src: src, dst: dst, proto: protoICMPv6, body: forge.ICMPv6(src, dst, kind, slices.Concat([]byte{0, 0, 5, 0}, never)),
 						})
 					}
 					continue
@@ -180,9 +182,9 @@ func (s *stage) port(to netip.AddrPort, stream bool, w []byte) send {
 	i := family(to.Addr())
 	// Each of a port of its own: several lead to the same port of a pod.
 	from := netip.AddrPortFrom(s.me.addrs[i], uint16(20000+numberOf(w[1:7])%20000))
-	p := packet{src: from.Addr(), dst: to.Addr(), proto: protoUDP, body: udp(from, to, w)}
+	p := packet{src: from.Addr(), dst: to.Addr(), proto: protoUDP, body: forge.UDP(from, to, w)}
 	if stream {
-		p.proto, p.body = protoTCP, tcp(from, to, 2, w)
+		p.proto, p.body = protoTCP, forge.TCP(from, to, 2, w)
 	}
 	return s.to(s.way(to.Addr()), p)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // story is an attack that takes its time: something changes while packets are sent.
@@ -167,7 +168,7 @@ func (c *campaign) floodFrom(p *pod, flow uint16, to netip.AddrPort) stream {
 	from := netip.AddrPortFrom(p.addrs[i], flow)
 	way := s.way(to.Addr())
 	return c.floodBy(func(w []byte) {
-		guestWire{p.tap}.do(s.to(way, packet{src: from.Addr(), dst: to.Addr(), proto: protoUDP, body: udp(from, to, w)}))
+		guestWire{p.tap}.do(s.to(way, packet{src: from.Addr(), dst: to.Addr(), proto: protoUDP, body: forge.UDP(from, to, w)}))
 	})
 }
 
@@ -303,7 +304,7 @@ func (c *campaign) early(name string) (sent, arrived int) {
 			m.add("", func(w []byte) send {
 				return send{
 					Link: "eth0",
-					Frame: ether(c.stage(c.pods["mallory"], netRaw).router, mac{2, 0, 0, 0, 0, 7}, kindOf(src),
+					Frame: forge.Ether(c.stage(c.pods["mallory"], netRaw).router, mac{2, 0, 0, 0, 0, 7}, forge.KindOf(src),
 						datagram(src, far.addrs[i], w).bytes()),
 				}
 			})
@@ -543,14 +544,14 @@ func errorsOfOthers(c *campaign) (sent, arrived, control int) {
 			m.add("", func(w []byte) send {
 				lost := packet{
 					src: sender.Addr(), dst: receiver.Addr(), proto: protoUDP,
-					body: udp(sender, receiver, slices.Concat(w, make([]byte, 32))),
+					body: forge.UDP(sender, receiver, slices.Concat(w, make([]byte, 32))),
 				}
 				p := packet{
 					src: from.addrs[i], dst: sender.Addr(), proto: protoICMP,
 					body: icmp4(3, 3, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes())),
 				}
 				if i == 1 {
-					p.proto, p.body = protoICMPv6, icmp6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))
+					p.proto, p.body = protoICMPv6, forge.ICMPv6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, lost.bytes()))
 				}
 				return s.to(s.way(p.dst), p)
 			})
@@ -597,7 +598,7 @@ func errorsOfBefore(c *campaign) (sent, arrived, control int) {
 			m.add("", func(w []byte) send { return s.to(s.way(a), datagram(mallory.addrs[i], a, w)) })
 			frames = append(frames, m.shots[len(m.shots)-1].send)
 			m.add(fmt.Sprintf("an error of %s about an answer of %s", mallory.name, a), func(w []byte) send {
-				answer := packet{src: a, dst: mallory.addrs[i], proto: protoUDP, body: udp(
+				answer := packet{src: a, dst: mallory.addrs[i], proto: protoUDP, body: forge.UDP(
 					netip.AddrPortFrom(a, openPort), netip.AddrPortFrom(mallory.addrs[i], 4000), slices.Concat(w, make([]byte, 32)),
 				)}
 				p := packet{
@@ -605,7 +606,7 @@ func errorsOfBefore(c *campaign) (sent, arrived, control int) {
 					body: icmp4(3, 3, slices.Concat([]byte{0, 0, 0, 0}, answer.bytes())),
 				}
 				if i == 1 {
-					p.proto, p.body = protoICMPv6, icmp6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, answer.bytes()))
+					p.proto, p.body = protoICMPv6, forge.ICMPv6(p.src, p.dst, 1, slices.Concat([]byte{0, 0, 0, 0}, answer.bytes()))
 				}
 				return s.to(s.way(a), p)
 			})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/nettest/forge"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -176,14 +177,14 @@ func allPods(s *stage) (out []string) {
 func closedPods(*stage) []string { return []string{"pod:near", "pod:far"} }
 
 func (s *stage) to(dst mac, p packet) send {
-	return send{Link: "eth0", Frame: ether(dst, s.me.mac, kindOf(p.src), p.bytes())}
+	return send{Link: "eth0", Frame: forge.Ether(dst, s.me.mac, forge.KindOf(p.src), p.bytes())}
 }
 
 // datagram is a UDP packet to openPort.
 func datagram(src, dst netip.Addr, word []byte) packet {
 	return packet{
 		src: src, dst: dst, proto: protoUDP,
-		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, openPort), word),
+		body: forge.UDP(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, openPort), word),
 	}
 }
 
@@ -343,7 +344,7 @@ func unlisted() []attack {
 						}
 						for link, from := range macs {
 							m.add(fmt.Sprintf("of %s with %s Ethernet address to %s", whose, link, what), func(w []byte) send {
-								return send{Link: "eth0", Frame: ether(s.way(dst), from, kindOf(dst), datagram(src, dst, w).bytes())}
+								return send{Link: "eth0", Frame: forge.Ether(s.way(dst), from, forge.KindOf(dst), datagram(src, dst, w).bytes())}
 							})
 						}
 					}
@@ -381,7 +382,7 @@ func forgedMACs() []attack {
 							arrives = !s.ported() || s.adjacent(dst)
 						}
 						m.expect(arrives, familyName(i)+" to "+what, func(w []byte) send {
-							return send{Link: "eth0", Frame: ether(s.way(dst), of(s), kindOf(dst), datagram(s.me.addrs[i], dst, w).bytes())}
+							return send{Link: "eth0", Frame: forge.Ether(s.way(dst), of(s), forge.KindOf(dst), datagram(s.me.addrs[i], dst, w).bytes())}
 						})
 					}
 				}

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/weft-net/weft/internal/nettest/forge"
 )
 
 // inner is a packet that a tunnel is to bring somewhere: in the name of an allowed peer to a closed pod, or to the node
@@ -66,7 +68,7 @@ func wraps() []wrap {
 		if s.vteps[0][0] != nil {
 			to, from = s.vteps[outer][target], s.vteps[outer][1-target]
 		}
-		return ether(to, from, kindOf(p.src), p.bytes())
+		return forge.Ether(to, from, forge.KindOf(p.src), p.bytes())
 	}
 	const remote = "where no tunnel of this kind, or not of this family, listens"
 	return []wrap{
@@ -168,6 +170,6 @@ func (t wrap) outer(src, dst netip.Addr, payload []byte) packet {
 	}
 	return packet{
 		src: src, dst: dst, proto: protoUDP,
-		body: udp(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port[family(dst)]), payload),
+		body: forge.UDP(netip.AddrPortFrom(src, 4000), netip.AddrPortFrom(dst, t.port[family(dst)]), payload),
 	}
 }

@@ -11,7 +11,8 @@ import (
 
 const (
 	TypeIPv4, TypeARP, TypeIPv6, TypeVLAN, TypeQinQ = 0x0800, 0x0806, 0x86dd, 0x8100, 0x88a8
-	ProtoUDP, ProtoICMPv6, ProtoFragment, ProtoDest = 17, 58, 44, 60
+	ProtoTCP, ProtoUDP, ProtoICMPv6                 = 6, 17, 58
+	ProtoFragment, ProtoDest                        = 44, 60
 )
 
 // Ether returns a frame.
@@ -53,6 +54,15 @@ func UDP(src, dst netip.AddrPort, body []byte) []byte {
 	d = binary.BigEndian.AppendUint16(d, uint16(8+len(body)))
 	d = slices.Concat(d, []byte{0, 0}, body)
 	binary.BigEndian.PutUint16(d[6:], Checksum(pseudo(src.Addr(), dst.Addr(), ProtoUDP, len(d)), d))
+	return d
+}
+
+// TCP returns a segment with flags (2: SYN, 16: ACK, 4: RST).
+func TCP(src, dst netip.AddrPort, flags byte, body []byte) []byte {
+	d := binary.BigEndian.AppendUint16(nil, src.Port())
+	d = binary.BigEndian.AppendUint16(d, dst.Port())
+	d = slices.Concat(d, []byte{0, 0, 0, 7, 0, 0, 0, 9, 0x50, flags, 16, 0, 0, 0, 0, 0}, body)
+	binary.BigEndian.PutUint16(d[16:], Checksum(pseudo(src.Addr(), dst.Addr(), ProtoTCP, len(d)), d))
 	return d
 }
 
