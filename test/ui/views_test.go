@@ -19,7 +19,7 @@ import (
 // denyWeb denies all traffic to the pod default/web.
 const denyWeb = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
-metadata: {name: nobody-to-web, namespace: default}
+metadata: {name: none-to-web, namespace: default}
 spec:
   podSelector: {matchLabels: {app: web}}
   policyTypes: [Ingress]
@@ -41,15 +41,15 @@ func TestPage(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.command("lab", "apply", "--dir", w.lab, "-f", policy)
-	w.sees("default/nobody-to-web") // without a reload
+	w.sees("default/none-to-web") // without a reload
 	w.sees("1 of 2 pairs")          // of groups of pods, in the matrix
 	w.clickLabel("backend to default: ")
 	w.sees("Pods of backend (rows)")
 	w.shot("matrix")
 	w.clickLabel("all pods to app=web: none")
-	w.sees("nobody-to-web")
+	w.sees("none-to-web")
 	w.open("#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked")
-	w.sees("nobody-to-web")
+	w.sees("none-to-web")
 	w.click("button", "Run a trace")
 	w.sees("Seen at")
 	w.sees("drop")
@@ -69,7 +69,7 @@ func TestPage(t *testing.T) {
 	for range 3 {
 		w.packet("backend/db", "default/web")
 	}
-	w.sees("NetworkPolicy default/nobody-to-web")
+	w.sees("NetworkPolicy default/none-to-web")
 	w.open("#/map?traffic=1", "Traffic of the last minute")
 	w.packet("backend/db", "default/web")
 	w.sees("backend/db to default/web: ")
@@ -86,7 +86,7 @@ func TestPage(t *testing.T) {
 				{"node", "#/map?focus=node%3Anode1", "node node1"},
 				{"flows", "#/flows", "Newest first"},
 				{"why", "#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked"},
-				{"policies", "#/policies", "nobody-to-web"},
+				{"policies", "#/policies", "none-to-web"},
 				{"matrix", "#/policies?from=backend&to=default", "app=web"},
 				{"addresses", "#/addresses", "10.42."},
 				{"vms", "#/vms", "No VM migrates"},
@@ -158,7 +158,7 @@ func (w *world) keyboard() {
 			w.sees("choose the other end")
 		}
 	}
-	w.sees("nobody-to-web")
+	w.sees("none-to-web")
 }
 
 // zoomed checks that at 400 % of a screen of 1280 pixels no view is wider than the screen.
@@ -166,7 +166,7 @@ func (w *world) zoomed() {
 	w.t.Helper()
 	w.emulate("light", 320, 256)
 	for hash, text := range map[string]string{
-		"#/health": "agents answer", "#/map": "default/web", "#/flows": "Newest first", "#/policies": "nobody-to-web",
+		"#/health": "agents answer", "#/map": "default/web", "#/flows": "Newest first", "#/policies": "none-to-web",
 		"#/addresses": "10.42.", "#/vms": "No VM migrates", "#/why?from=backend%2Fdb&to=default%2Fweb": "Blocked",
 	} {
 		w.open(hash, text)
