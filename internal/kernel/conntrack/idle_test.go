@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/kernel/netlink"
 )
 
-// TestIdle: a listener that looks again after a pause, and finds nothing, says that it is idle once more: an End that came
-// while it looked waited for that, and there may be no further event.
+// TestIdle: a listener that reads again after a pause, and finds nothing, reports again that it is idle: an End that came
+// meanwhile waited for that, and there may be no further event.
 func TestIdle(t *testing.T) {
 	ns := tracking(t)
 	idle := make(chan struct{}, 100)
@@ -33,7 +33,7 @@ func TestIdle(t *testing.T) {
 		select {
 		case <-idle:
 		case <-time.After(30 * time.Second):
-			t.Fatal("the listener was busy after its last call, and did not say that it is idle")
+			t.Fatal("the listener was busy after its last call, and did not report that it is idle")
 		}
 	}
 }
