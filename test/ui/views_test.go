@@ -42,7 +42,7 @@ func TestPage(t *testing.T) {
 	}
 	w.command("lab", "apply", "--dir", w.lab, "-f", policy)
 	w.sees("default/none-to-web") // without a reload
-	w.sees("1 of 2 pairs")          // of groups of pods, in the matrix
+	w.sees("1 of 2 pairs")        // of groups of pods, in the matrix
 	w.clickLabel("backend to default: ")
 	w.sees("Pods of backend (rows)")
 	w.shot("matrix")
