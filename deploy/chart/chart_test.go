@@ -77,6 +77,9 @@ func TestValues(t *testing.T) {
 		`{"uninstall": true}`:                                                                            "args: [clean, --from=weft,",
 		`{"kubevirt": {"directBinding": true}}`:                                                          "kind: NetworkAttachmentDefinition",
 		`{"kubevirt": {"directBinding": true, "namespace": "vms"}}`:                                      "namespace: vms\n",
+		`{"kubevirt": {"macvtap": true}, "mode": "multus"}`:                                              "macvtaps: /etc/macvtap/DP_MACVTAP_CONF\n",
+		`{"kubevirt": {"macvtap": true}}`:                                                                "DAC_OVERRIDE, CHOWN]\n",
+		`{"config": {}, "kubevirt": {"macvtap": true}}`:                                                  "mountPath: /host/var/lib/kubelet/device-plugins}",
 	} {
 		var values object
 		if err := json.Unmarshal([]byte(path), &values); err != nil {
@@ -137,6 +140,7 @@ func TestWrongValues(t *testing.T) {
 		`{"controller": {"replica": 1}}`:                       "replica",
 		`{"kubevirt": {"directBinding": "yes"}}`:               "/kubevirt/directBinding",
 		`{"kubevirt": {"namespace": "Not a name"}}`:            "/kubevirt/namespace",
+		`{"kubevirt": {"macvtap": "yes"}}`:                     "/kubevirt/macvtap",
 		`{"agent": {"resources": {"request": {}}}}`:            "request",
 		`{"agent": {"nodeSelector": {"gpu": true}}}`:           "/agent/nodeSelector/gpu",
 		`{"monitoring": {"listen": "node"}}`:                   "/monitoring/listen",

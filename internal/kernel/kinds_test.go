@@ -45,6 +45,9 @@ func onUplink(l state.Link) state.Fragment {
 	}}
 }
 
+// macvtapIndex is the index of the tests' macvtaps.
+const macvtapIndex = 0x60001234
+
 func kinds() map[string]state.Link {
 	two := 2000
 	return map[string]state.Link{
@@ -55,7 +58,10 @@ func kinds() map[string]state.Link {
 		},
 		"macvlan vepa":     {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "vepa"}},
 		"macvlan passthru": {Kind: state.Macvlan, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "passthru"}},
-		"ipvlan":           {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l2"}},
+		"macvtap": {
+			Kind: state.Macvtap, Index: macvtapIndex, MAC: state.SeedMAC("a"), Macvlan: &state.MacvlanAttrs{Mode: "bridge"},
+		},
+		"ipvlan": {Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l2"}},
 		"ipvlan l3": {
 			Kind: state.Ipvlan, MAC: state.MAC{2, 0, 0, 0, 0, 5}, Ipvlan: &state.IpvlanAttrs{Mode: "l3"}, MTU: 1300,
 		},

@@ -249,7 +249,10 @@ func (s Spaces) fd(name state.SpaceName) int {
 
 // put records a link that is about to be made, and chooses its index.
 func (v *view) put(l state.Link, master int) int {
-	index := v.conn.index()
+	index := l.Index
+	if index == 0 {
+		index = v.conn.index()
+	}
 	v.links.put(l, index, master)
 	return index
 }

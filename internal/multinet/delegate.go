@@ -53,6 +53,7 @@ type podRequest struct {
 	selection *Selection
 	device    string // the device for the network's interface
 	resource  string // the device's
+	missing   string // the resource of the network, if the pod has no device of it
 }
 
 // Delegates returns the networks that a configuration contains, without those that it names.

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -121,6 +122,9 @@ func (w *resolving) device(ctx context.Context, n model.NetworkAttachment, a *po
 	}
 	ids := w.devices[resource]
 	if len(ids) == 0 {
+		if w.call.Command == cni.Add {
+			a.missing = resource
+		}
 		return nil // as with Multus, a network works without a device where its plugin does
 	}
 	a.device, a.resource, w.devices[resource] = ids[0], resource, ids[1:]

@@ -25,6 +25,7 @@ type book struct {
 	networks map[string]model.NetworkAttachment
 	down     bool
 	asked    int
+	devices  map[string][]string // nil: VFs
 }
 
 func (b *book) Pod(_ context.Context, ref model.PodRef) (model.Pod, error) {
@@ -48,6 +49,9 @@ func (b *book) Network(_ context.Context, namespace, name string) (model.Network
 }
 
 func (b *book) Of(context.Context, model.PodRef) (map[string][]string, error) {
+	if b.devices != nil {
+		return b.devices, nil
+	}
 	return map[string][]string{"example.com/vf": {"0000:01:00.1", "0000:01:00.2"}}, nil
 }
 
@@ -368,6 +372,30 @@ func TestDeviceInfo(t *testing.T) {
 	DropDeviceInfo(a.Request.Origin.DeviceFile)
 	if ReadDeviceInfo(a.Request.Origin.DeviceFile) != nil {
 		t.Error("it is left")
+	}
+}
+
+// A device of weft's of a network of type macvtap is attached by weft's own plugin; other vendors' devices by theirs.
+func TestMacvtapDevice(t *testing.T) {
+	for device, want := range map[string]string{
+		"tap1879048193-bridge-eth1": `weft-macvtap deviceID"tap1879048193-bridge-eth1"`,
+		"dataplaneMvp0":             `macvtap deviceID"dataplaneMvp0"`,
+	} {
+		b := world(map[string]string{NetworksKey: `[{"name":"dataplane","mac":"02:00:00:00:00:07"}]`})
+		b.devices = map[string][]string{"macvtap.network.kubevirt.io/dataplane": {device}}
+		n := model.NetworkAttachment{
+			Namespace: "app", Name: "dataplane", Config: `{"cniVersion":"0.3.1","name":"dataplane","type":"macvtap","mtu":1400}`,
+			Annotations: map[string]string{ResourceKey: "macvtap.network.kubevirt.io/dataplane"},
+		}
+		b.networks[n.String()] = n
+		got, err := (&Resolver{Cluster: b, Devices: b}).Resolve(t.Context(), callOf(t, fmt.Sprintf(delegates, "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line := lines(t, got)[1]
+		if !strings.Contains(line, "MAC=02:00:00:00:00:07") || !strings.Contains(line, want) {
+			t.Errorf("%s: %s", device, line)
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // wanted is what a selection adds to the configuration of a network's plugins.
@@ -22,6 +23,11 @@ type wanted struct {
 // in CNI_ARGS: otherwise it would be ignored.
 func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 	w := wanted{caps: map[string]any{}, args: map[string]any{}}
+	if a.missing != "" && slices.ContainsFunc(n.Plugins, isMacvtap) {
+		return w, model.Errorf(model.CodeInvalidConf,
+			"request it in resources.limits of a container, as KubeVirt does for VMs; kubectl describe node shows which resources a node has",
+			"plugin macvtap: the pod has no device of resource %s", a.missing)
+	}
 	if a.device != "" {
 		if err := withDevice(n, a.device); err != nil {
 			return w, err
@@ -57,10 +63,13 @@ func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 	return w, nil
 }
 
+// isMacvtap reports whether a plugin attaches a device that the kubelet must have allocated.
+func isMacvtap(p model.PluginConf) bool { return p.Type == plugin.MacvtapType }
+
 // readsMAC reports whether a plugin, weft's or the reference one, has the MAC address that is in CNI_ARGS. KubeVirt requests one
 // for each interface with a macAddress, and Multus passes it in this way without the capability.
 func readsMAC(p model.PluginConf) bool {
-	return slices.Contains([]string{"bridge", "macvlan", "tap", "tuning"}, p.Type)
+	return slices.Contains([]string{"bridge", "macvlan", "tap", "tuning", plugin.MacvtapType, plugin.OwnMacvtapType}, p.Type)
 }
 
 // capability is the name of a selection's key in a plugin's configuration.
@@ -105,6 +114,9 @@ func withDevice(n *model.Network, device string) error {
 			return err
 		}
 		keys["deviceID"], keys["pciBusID"] = id, id
+		if _, ours := plugin.ParseMacvtapDevice(device); ours && p.Type == plugin.MacvtapType {
+			p.Type, keys["type"] = plugin.OwnMacvtapType, json.RawMessage(`"`+plugin.OwnMacvtapType+`"`)
+		}
 		if p.Raw, err = json.Marshal(keys); err != nil {
 			return err
 		}

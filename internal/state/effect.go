@@ -16,6 +16,9 @@ type Effect struct {
 	Link  string       `json:"link,omitempty"`
 	Addrs []netip.Addr `json:"addrs,omitempty"`
 	Flows []Flow       `json:"flows,omitempty"`
+	// Owner and Group are the user and group IDs that a device gets.
+	Owner uint32 `json:"owner,omitempty"`
+	Group uint32 `json:"group,omitempty"`
 }
 
 // Trigger is the moment at which an effect is performed.
@@ -41,6 +44,8 @@ const (
 	// FlushConntrack deletes the conntrack entries that match one of the flows, because their translation is out of
 	// date.
 	FlushConntrack EffectKind = "flush-conntrack"
+	// OwnDevice makes the file /dev/tapN of the link, a macvtap, the property of Owner and Group.
+	OwnDevice EffectKind = "own-device"
 )
 
 // Flow matches conntrack entries; unset fields match all.
@@ -85,6 +90,9 @@ func (e Effect) String() string {
 	}
 	if e.Link != "" || len(e.Addrs) > 0 {
 		fmt.Fprintf(&b, " dev %s %v", e.Link, e.Addrs)
+	}
+	if e.Kind == OwnDevice {
+		fmt.Fprintf(&b, " user %d group %d", e.Owner, e.Group)
 	}
 	for _, f := range e.Flows {
 		fmt.Fprintf(&b, " [%s]", f)

@@ -19,6 +19,9 @@ const (
 	Ifb    Kind = "ifb"
 	// These have a parent.
 	Macvlan Kind = "macvlan"
+	// Macvtap is a macvlan link that a hypervisor opens by /dev/tapN, where N is its index; its attributes are those of a
+	// macvlan link.
+	Macvtap Kind = "macvtap"
 	Ipvlan  Kind = "ipvlan"
 	VLAN    Kind = "vlan"
 	VRF     Kind = "vrf"
@@ -36,6 +39,9 @@ const (
 type Link struct {
 	Name string `json:"name"`
 	Kind Kind   `json:"kind,omitempty"`
+	// Index is the index that the link is created with, because a program knows it before the link exists; 0: any. It is
+	// not compared.
+	Index int `json:"index,omitempty"`
 	// MAC is the link's MAC address; the zero MAC is unset.
 	MAC MAC `json:"mac,omitzero"`
 	// MTU in bytes; 0 is unset.
@@ -127,6 +133,9 @@ func (l Link) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "link %s", l.Name)
 	word(&b, "kind", string(l.Kind))
+	if l.Index != 0 {
+		fmt.Fprintf(&b, " index %d", l.Index)
+	}
 	if !l.MAC.IsZero() {
 		word(&b, "mac", l.MAC.String())
 	}

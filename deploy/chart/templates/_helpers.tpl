@@ -18,12 +18,17 @@
 {{- if eq .Values.mode "flannel" -}}
 {{- $_ := set $network "masquerade" true -}}{{/* flanneld --ip-masq */}}
 {{- end -}}
+{{- $vms := dict -}}
+{{- if .Values.kubevirt.macvtap -}}
+{{- $_ := set $vms "macvtaps" "/etc/macvtap/DP_MACVTAP_CONF" -}}
+{{- end -}}
 {{- $config := dict
   "kubernetes" (dict "inCluster" true)
   "network" $network
   "runtime" (dict "endpoint" .Values.runtimeEndpoint)
   "install" (dict "confDir" .Values.cni.confDir "binDir" .Values.cni.binDir "hostRoot" "/host")
   "metrics" (dict "address" (printf "%s:%v" (include "weft.listen" .) .Values.agent.metricsPort)) -}}
+{{- with $vms }}{{ $_ := set $config "virtualMachines" . }}{{ end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end -}}
 

@@ -288,6 +288,10 @@ type VirtualMachines struct {
 	// it; `always`, else the pod does not start; `never`. The VM's annotation `weft.dev/keep-vm-address` takes precedence
 	// ([pools and blocks](../concepts/pools-and-blocks.md)).
 	KeepAddresses string `json:"keepAddresses"`
+	// Macvtaps is a file with `DP_MACVTAP_CONF` of macvtap-cni, a list of resources of macvtaps that the agent offers to
+	// the kubelet as a device plugin ([VMs on KubeVirt](../tasks/kubevirt.md)); empty, or a file that does not exist: the
+	// agent is no device plugin. A change of the file is applied while the agent runs.
+	Macvtaps string `json:"macvtaps"`
 }
 
 // Runtime configures the access to the container runtime.

@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
@@ -41,6 +42,15 @@ func portError(err error) error {
 	return model.Errorf(model.CodeInUse, "choose another hostPort, or stop that container",
 		"hostPort %s is taken by attachment %s%s",
 		port, strings.TrimPrefix(taken.By, MarkPrefix), other)
+}
+
+// deviceError returns the error for a macvtap whose /dev/tapN is still that of an earlier pod's; nil for other errors.
+func deviceError(err error, network string) error {
+	if !errors.Is(err, effect.ErrOtherDevice) {
+		return nil
+	}
+	return model.Errorf(model.CodeTryAgain, "the kubelet tries again; the pod that had the device is being deleted",
+		"network %q: %w", network, err)
 }
 
 // macError returns the error for a requested MAC that another macvlan on the same master has; nil for other errors.

@@ -76,7 +76,7 @@ func (v *deriver) releaseAddresses(ctx context.Context, job Job, conf model.Plug
 
 // interfaceKinds returns the kinds of the interfaces that plugins create.
 func interfaceKinds() []state.Kind {
-	return []state.Kind{state.Veth, state.Macvlan, state.Ipvlan, state.VLAN, state.Dummy, state.Tap}
+	return []state.Kind{state.Veth, state.Macvlan, state.Ipvlan, state.VLAN, state.Dummy, state.Tap, state.Macvtap}
 }
 
 // deleteInterface deletes the container's interface, and with it the other end of a veth pair.

@@ -12,9 +12,6 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// macvtap is the kernel's name of a tap on another link, for a hypervisor.
-const macvtap state.Kind = "macvtap"
-
 // inspect observes what foreign plugins have created without reporting it: a macvtap, a veth pair with an end on the
 // node, or no link, where a program drives the PCI device. Policy enforcement needs this before the ADD ends.
 func (r *run) inspect(ctx context.Context) error {
@@ -29,7 +26,7 @@ func (r *run) inspect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("network %q: %w", r.job.Network.Name, err)
 	}
-	seen := ObservedInterface{Tap: answers[own].Link.Kind == macvtap, Device: pci}
+	seen := ObservedInterface{Tap: answers[own].Link.Kind == state.Macvtap, Device: pci}
 	if answers[own].Found {
 		seen.Device = ""
 	}

@@ -30,7 +30,7 @@ type PolicyEnforcer interface {
 func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	e := model.WorkloadEndpoint{
 		Attachment: r.Key(), IfName: r.Request.IfName, Netns: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby,
-		Tap: r.Observed.Tap, Device: r.Observed.Device, VM: r.Request.VM() != nil,
+		Tap: r.Observed.Tap || r.madeMacvtap(), Device: r.Observed.Device, VM: r.Request.VM() != nil,
 	}
 	if o := r.Request.Origin; o != nil {
 		if e.Pod = o.Pod; !o.Primary {
@@ -47,6 +47,13 @@ func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	e.HostLink, e.HostEnd = r.hostEnd()
 	e.Addrs = r.Addrs()
 	return e, true
+}
+
+// madeMacvtap reports whether the record's interface is a macvtap of weft's.
+func (r Record) madeMacvtap() bool {
+	return slices.ContainsFunc(r.Fragment().Pod.Links, func(l state.Link) bool {
+		return l.Name == r.Request.IfName && l.Kind == state.Macvtap
+	})
 }
 
 // hostEnd returns the node's end of the record's interface: planned, or observed if a foreign plugin created it.

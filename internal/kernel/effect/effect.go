@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package effect performs the one-time actions of a plan: announcing addresses, waiting for duplicate address
-// detection, deleting conntrack entries.
+// detection, deleting conntrack entries, giving the files of devices to their users.
 package effect
 
 import (
@@ -21,6 +21,8 @@ func Do(ctx context.Context, ns *netns.NS, k *Conntrack, e state.Effect) error {
 		return waitDAD(ctx, ns, e.Link)
 	case state.FlushConntrack:
 		return k.flushFlows(ns, e.Flows)
+	case state.OwnDevice:
+		return ownDevice(ns, e)
 	}
 	return fmt.Errorf("effect %q is unknown", e.Kind)
 }

@@ -40,7 +40,7 @@ func attrs(m *rtnl.Message, l state.Link) {
 	switch {
 	case l.Kind == state.Bridge && l.Bridge != nil:
 		fill = func() { bridge(m, *l.Bridge) }
-	case l.Kind == state.Macvlan && l.Macvlan != nil:
+	case (l.Kind == state.Macvlan || l.Kind == state.Macvtap) && l.Macvlan != nil:
 		fill = func() { macvlan(m, *l.Macvlan) }
 	case l.Kind == state.Ipvlan && l.Ipvlan != nil:
 		fill = func() { ipvlan(m, *l.Ipvlan) }
@@ -63,7 +63,7 @@ func (f *Found) decodeAttrs(data []byte) {
 	switch f.Kind {
 	case state.Bridge:
 		f.Bridge = decodeBridge(data)
-	case state.Macvlan:
+	case state.Macvlan, state.Macvtap:
 		f.Macvlan = decodeMacvlan(data)
 	case state.Ipvlan:
 		f.Ipvlan = decodeIpvlan(data)

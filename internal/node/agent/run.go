@@ -242,6 +242,7 @@ func (a *agent) runAuxiliary(g group) {
 	if cfg.File != "" && cfg.Level != nil {
 		g.add(func(ctx context.Context) error { return loglevel.Follow(ctx, cfg.File, cfg.Level, cfg.Log, cfg.After) })
 	}
+	a.runMacvtaps(g)
 	if placing(a.cfg) {
 		g.add(a.place)
 	}

@@ -134,6 +134,7 @@ func TestGolden(t *testing.T) {
 	maps.Copy(all, portmapGoldens())
 	maps.Copy(all, calicoGoldens())
 	maps.Copy(all, directGoldens())
+	maps.Copy(all, macvtapGoldens())
 	for name, in := range all {
 		t.Run(name, func(t *testing.T) {
 			origin := in.Request.Origin

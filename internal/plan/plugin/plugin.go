@@ -141,6 +141,7 @@ func InAgent() map[string]Planner {
 	table[DefaultRouteType] = DefaultRoute{}
 	table[IPAMOnlyType] = IPAMOnly{}
 	table[CalicoType] = Calico{}
+	table[OwnMacvtapType] = Macvtap{}
 	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
 	return table
 }

@@ -78,7 +78,7 @@ func answers(links ...podLink) state.Answers {
 // tapped makes a link a macvtap.
 func tapped(in state.Answers, name string) state.Answers {
 	a := in[link(name)]
-	a.Link.Kind, a.Link.Peer, a.Link.Port, a.Link.Alias = macvtap, nil, nil, ""
+	a.Link.Kind, a.Link.Peer, a.Link.Port, a.Link.Alias = state.Macvtap, nil, nil, ""
 	in[link(name)] = a
 	return in
 }

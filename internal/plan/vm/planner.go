@@ -141,15 +141,12 @@ func (p *planner) linkState() state.Space {
 	return s
 }
 
-// macvtap is the kernel's name of a link kind that a hypervisor opens, on top of another link.
-const macvtap state.Kind = "macvtap"
-
 // useExistingTap uses what a CNI plugin has created: a tap, or the link itself.
 func (p *planner) useExistingTap() error {
 	p.out.Device.Target = p.names.pod
 	tap := p.Answers[link(p.names.tap)]
 	if p.nic.Binding != model.VMTap || !tap.Found {
-		if p.pod.Link.Kind == macvtap {
+		if p.pod.Link.Kind == state.Macvtap {
 			guard{p}.atLink(p.podAddrs())
 		}
 		return nil
