@@ -179,7 +179,7 @@ func (v meshView) peers() printer.Table {
 		}
 		state := "ok"
 		switch {
-		case hasProblem(v, p.Name, p.Fragment.Owner):
+		case hasProblem(v, p.Name, p.Fragment().Owner):
 			state = "bad"
 		case v.Topology.WaitsForAddresses(p):
 			state = "no addresses"
@@ -239,7 +239,7 @@ func meshDiagram(s meshView) graph.Diagram {
 
 // peerBox returns the box of a peer: the backend, link, gateway and MTU of its pods' prefixes.
 func peerBox(s meshView, p *mesh.Peer) graph.Node {
-	n := graph.Node{Name: p.Name, Bad: hasProblem(s, p.Name, p.Fragment.Owner)}
+	n := graph.Node{Name: p.Name, Bad: hasProblem(s, p.Name, p.Fragment().Owner)}
 	if p.Backend != "" {
 		n.Lines = append(n.Lines, "by "+p.Backend)
 	}
@@ -269,7 +269,7 @@ func peerBox(s meshView, p *mesh.Peer) graph.Node {
 		n.Lines = append(n.Lines, word+c.String())
 	}
 	for _, b := range s.Broken {
-		if b.Owner == p.Fragment.Owner {
+		if b.Owner == p.Fragment().Owner {
 			n.Lines = append(n.Lines, "drift: "+b.String())
 		}
 	}

@@ -94,7 +94,7 @@ func (f *Facts) Run(ctx context.Context) error {
 	if events == nil {
 		return nil
 	}
-	objects := newObjects()
+	objects := newObjects(f.self)
 	synced := false
 	var due, latest <-chan time.Time
 	for {

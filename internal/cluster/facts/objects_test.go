@@ -38,7 +38,7 @@ func manifest(t *rapid.T, what int, name string) store.Object {
 // change is the last one's.
 func TestSnapshotsEqualWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		known, all := newObjects(), map[store.Key]store.Object{}
+		known, all := newObjects("a"), map[store.Key]store.Object{}
 		var last *model.Cluster
 		for range rapid.IntRange(1, 20).Draw(t, "snapshots") {
 			nodes, pods := false, false

@@ -31,7 +31,7 @@ func TestRSS(t *testing.T) {
 	w := k.nodes[0]
 	w.start()
 	k.until("routes", func() bool {
-		b, _ := os.ReadFile(w.path("state", "cluster", "nodes.json"))
+		b, _ := os.ReadFile(w.path("state", "cluster", "nodes.gz"))
 		return strings.Count(string(b), `"podCIDRs"`) == nodes
 	})
 	started := resident(t, w, "VmRSS")

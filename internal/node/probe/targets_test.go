@@ -20,9 +20,9 @@ func TestLargestPacket(t *testing.T) {
 		Underlay: []mesh.Underlay{{Link: "eth0", Address: netip.MustParseAddr("172.18.0.1"), MTU: 1500}},
 		Peers: []*mesh.Peer{{
 			Name: "far", PodCIDRs: []netip.Prefix{cidr}, Addrs: []netip.Addr{netip.MustParseAddr("172.18.0.2")},
-			Fragment: state.Fragment{Host: state.Space{Routes: []state.Route{{Dst: cidr, Link: "flannel.1"}}}},
 		}},
 	}
+	top.Peers[0].SetHost(state.Space{Routes: []state.Route{{Dst: cidr, Link: "flannel.1"}}}, nil)
 	for pods, want := range map[int]int{0: 1450, 1430: 1430, 1500: 1450} {
 		top.MTU = pods
 		targets, missing, err := probe.Targets(top, nil)

@@ -56,7 +56,7 @@ func targets(t mesh.Topology, device string, turn int) []netip.Addr {
 	})
 	for i := range t.Peers {
 		p := t.Peers[(first+turn*probed+i)%len(t.Peers)]
-		for _, n := range p.Fragment.Host.Neighs {
+		for _, n := range p.Neighs() {
 			if n.Link == device {
 				out = append(out, n.IP)
 			}

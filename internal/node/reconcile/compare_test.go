@@ -25,7 +25,7 @@ func TestCompare(t *testing.T) {
 		t.Fatalf("before anything was done: %v %v", broken, err)
 	}
 	ip(t, m.node, "route del 10.244.2.0/24", "link set flannel.1 mtu 1300")
-	nettest.Run(t, m.node, "bridge", "fdb", "replace", topology.Peers[1].Fragment.Host.FDBs[0].MAC.String(), "dev",
+	nettest.Run(t, m.node, "bridge", "fdb", "replace", topology.Peers[1].Fragment().Host.FDBs[0].MAC.String(), "dev",
 		"flannel.1", "dst", "192.168.0.77", "self", "permanent")
 	if broken, err = reconcile.Compare(t.Context(), m.node, topology); err != nil {
 		t.Fatal(err)

@@ -74,15 +74,15 @@ func difference(old, now []*mesh.Peer) (add, gone state.Fragment) {
 	for len(old) > 0 || len(now) > 0 {
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].Name < now[0].Name:
-			gone.Merge(state.Fragment{Host: old[0].Fragment.Host})
+			gone.Merge(state.Fragment{Host: old[0].Fragment().Host})
 			old = old[1:]
 		case len(old) == 0 || now[0].Name < old[0].Name:
-			add.Merge(now[0].Fragment)
+			add.Merge(now[0].Fragment())
 			now = now[1:]
 		default:
-			if old[0] != now[0] && !sameFragment(old[0].Fragment, now[0].Fragment) {
-				add.Merge(now[0].Fragment)
-				gone.Merge(state.Fragment{Host: old[0].Fragment.Host})
+			if old[0] != now[0] && !sameFragment(old[0].Fragment(), now[0].Fragment()) {
+				add.Merge(now[0].Fragment())
+				gone.Merge(state.Fragment{Host: old[0].Fragment().Host})
 			}
 			old, now = old[1:], now[1:]
 		}
@@ -97,17 +97,17 @@ func without(s, other state.Space) state.Space {
 	e.add(other)
 	out := state.Space{Links: s.Links, Rules: s.Rules}
 	for _, r := range s.Routes {
-		if !e.routes[identify(r)] {
+		if !e.hasRoute(r) {
 			out.Routes = append(out.Routes, r)
 		}
 	}
 	for _, n := range s.Neighs {
-		if _, ok := e.neighs[neighAt{n.Link, n.IP}]; !ok {
+		if !e.hasNeigh(n) {
 			out.Neighs = append(out.Neighs, n)
 		}
 	}
 	for _, f := range s.FDBs {
-		if _, ok := e.fdbs[fdbAt{f.Link, f.MAC}]; !ok {
+		if !e.hasFDB(f) {
 			out.FDBs = append(out.FDBs, f)
 		}
 	}
@@ -140,8 +140,25 @@ func sameFragment(a, b state.Fragment) bool {
 func sameTopology(a, b mesh.Topology) bool {
 	same := slices.EqualFunc(a.Peers, b.Peers, func(a, b *mesh.Peer) bool {
 		return a == b || a.Name == b.Name && a.Backend == b.Backend && slices.Equal(a.Addrs, b.Addrs) &&
-			slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment, b.Fragment)
+			slices.Equal(a.PodCIDRs, b.PodCIDRs) && slices.Equal(a.Blocks, b.Blocks) && sameFragment(a.Fragment(), b.Fragment())
 	})
 	a.Peers, b.Peers = nil, nil
+	if same = same && slices.EqualFunc(a.Node.Host.Tables, b.Node.Host.Tables, sameTable); !same {
+		return false
+	}
+	a.Node.Host.Tables, b.Node.Host.Tables = nil, nil
+	return reflect.DeepEqual(a, b)
+}
+
+// sameTable is reflect.DeepEqual, which needs memory for each of thousands of elements.
+func sameTable(a, b state.Table) bool {
+	same := slices.EqualFunc(a.Sets, b.Sets, func(a, b state.Set) bool {
+		if !slices.EqualFunc(a.Elements, b.Elements, sameElement) {
+			return false
+		}
+		a.Elements, b.Elements = nil, nil
+		return reflect.DeepEqual(a, b)
+	})
+	a.Sets, b.Sets = nil, nil
 	return same && reflect.DeepEqual(a, b)
 }

@@ -3,6 +3,7 @@
 package reconcile
 
 import (
+	"hash/maphash"
 	"net/netip"
 	"sync"
 
@@ -13,12 +14,16 @@ import (
 
 // expected are the routes and tunnels that the kernel should have. Netlink also notifies of weft's own changes; these
 // are ignored if they are expected. So expected is updated before the kernel.
+//
+// There may be ten thousand of each, so they are known by hashes of 64 bits. Of two with one hash a change of the kernel
+// would be noticed by the next full pass only.
 type expected struct {
 	mu     sync.Mutex
+	seed   maphash.Seed
 	links  map[string]bool
-	routes map[routeID]bool
-	neighs map[neighAt]state.MAC
-	fdbs   map[fdbAt]netip.Addr
+	routes map[uint64]struct{}  // by routeID
+	neighs map[uint64]state.MAC // by neighAt
+	fdbs   map[uint64]uint64    // by fdbAt: the destination
 }
 
 type neighAt struct {
@@ -33,7 +38,8 @@ type fdbAt struct {
 
 func newExpected() *expected {
 	return &expected{
-		links: map[string]bool{}, routes: map[routeID]bool{}, neighs: map[neighAt]state.MAC{}, fdbs: map[fdbAt]netip.Addr{},
+		seed: maphash.MakeSeed(), links: map[string]bool{}, routes: map[uint64]struct{}{}, neighs: map[uint64]state.MAC{},
+		fdbs: map[uint64]uint64{},
 	}
 }
 
@@ -43,13 +49,13 @@ func (e *expected) set(t mesh.Topology) {
 	defer e.mu.Unlock()
 	routes, neighs := 0, 0
 	for i := range t.Peers {
-		routes, neighs = routes+len(t.Peers[i].Fragment.Host.Routes), neighs+len(t.Peers[i].Fragment.Host.Neighs)
+		routes, neighs = routes+len(t.Peers[i].Routes()), neighs+len(t.Peers[i].Neighs())
 	}
-	e.links, e.routes = map[string]bool{}, make(map[routeID]bool, routes)
-	e.neighs, e.fdbs = make(map[neighAt]state.MAC, neighs), make(map[fdbAt]netip.Addr, neighs)
+	e.links, e.routes = map[string]bool{}, make(map[uint64]struct{}, routes)
+	e.neighs, e.fdbs = make(map[uint64]state.MAC, neighs), make(map[uint64]uint64, neighs)
 	e.add(t.Node.Host)
 	for i := range t.Peers {
-		e.add(t.Peers[i].Fragment.Host)
+		e.add(t.Peers[i].Fragment().Host)
 	}
 }
 
@@ -58,13 +64,13 @@ func (e *expected) change(more, gone state.Space) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range gone.Routes {
-		delete(e.routes, identify(r))
+		delete(e.routes, e.routeKey(identify(r)))
 	}
 	for _, n := range gone.Neighs {
-		delete(e.neighs, neighAt{n.Link, n.IP})
+		delete(e.neighs, e.neighKey(n))
 	}
 	for _, f := range gone.FDBs {
-		delete(e.fdbs, fdbAt{f.Link, f.MAC})
+		delete(e.fdbs, e.fdbKey(f))
 	}
 	e.add(more)
 }
@@ -74,21 +80,47 @@ func (e *expected) add(s state.Space) {
 		e.links[l.Name] = true
 	}
 	for _, r := range s.Routes {
-		e.routes[identify(r)] = true
+		e.routes[e.routeKey(identify(r))] = struct{}{}
 	}
 	for _, n := range s.Neighs {
-		e.neighs[neighAt{n.Link, n.IP}] = n.MAC
+		e.neighs[e.neighKey(n)] = n.MAC
 	}
 	for _, f := range s.FDBs {
-		e.fdbs[fdbAt{f.Link, f.MAC}] = f.Dst
+		e.fdbs[e.fdbKey(f)] = maphash.Comparable(e.seed, f.Dst)
 	}
+}
+
+func (e *expected) routeKey(r routeID) uint64 { return maphash.Comparable(e.seed, r) }
+
+func (e *expected) neighKey(n state.Neigh) uint64 {
+	return maphash.Comparable(e.seed, neighAt{n.Link, n.IP})
+}
+
+func (e *expected) fdbKey(f state.FDB) uint64 {
+	return maphash.Comparable(e.seed, fdbAt{f.Link, f.MAC})
+}
+
+func (e *expected) hasRoute(r state.Route) bool {
+	_, ok := e.routes[e.routeKey(identify(r))]
+	return ok
+}
+
+func (e *expected) hasNeigh(n state.Neigh) bool {
+	_, ok := e.neighs[e.neighKey(n)]
+	return ok
+}
+
+func (e *expected) hasFDB(f state.FDB) bool {
+	_, ok := e.fdbs[e.fdbKey(f)]
+	return ok
 }
 
 // route reports whether a notification of a route is unexpected: an expected one is gone, or another one was added.
 func (e *expected) route(s watch.Event) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return s.Gone == e.routes[routeID{s.Dst, s.Gw, s.Link, s.Metric}]
+	_, wanted := e.routes[e.routeKey(routeID{s.Dst, s.Gw, s.Link, s.Metric})]
+	return s.Gone == wanted
 }
 
 // entry reports whether a notification of a neighbor or an FDB entry on a device of the mesh is unexpected.
@@ -100,12 +132,12 @@ func (e *expected) entry(s watch.Event) bool {
 		if !s.Addr.IsValid() && !s.Gone {
 			return false // older kernels (such as Linux 6.12) notify twice, the second time without the tunnel's end
 		}
-		var dst netip.Addr
-		dst, wanted = e.fdbs[fdbAt{s.Link, s.MAC}]
-		right = dst == s.Addr
+		var dst uint64
+		dst, wanted = e.fdbs[e.fdbKey(state.FDB{Link: s.Link, MAC: s.MAC})]
+		right = dst == maphash.Comparable(e.seed, s.Addr)
 	} else {
 		var mac state.MAC
-		mac, wanted = e.neighs[neighAt{s.Link, s.Addr}]
+		mac, wanted = e.neighs[e.neighKey(state.Neigh{Link: s.Link, IP: s.Addr})]
 		right = mac == s.MAC
 	}
 	if !wanted {

@@ -78,7 +78,7 @@ func (r *Reconciler) takeOver(ctx context.Context, spaces kernel.Spaces, before 
 		f.underlay[u.Link] = true
 	}
 	for i := range t.Peers {
-		for _, route := range t.Peers[i].Fragment.Host.Routes {
+		for _, route := range t.Peers[i].Routes() {
 			f.planned[route.Dst] = true
 		}
 	}

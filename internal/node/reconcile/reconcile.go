@@ -248,7 +248,7 @@ func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	all.Host.Routes = make([]state.Route, 0, len(t.Peers))
 	all.Merge(t.Node)
 	for i := range t.Peers {
-		all.Merge(t.Peers[i].Fragment)
+		all.Merge(t.Peers[i].Fragment())
 	}
 	applyErr := spaces.Apply(ctx, all)
 	if status.inForce(); applyErr == nil {

@@ -58,8 +58,8 @@ func (s *Status) inForce() {
 		s.Fragments = append(s.Fragments, FragmentStatus{Owner: t.Node.Owner, OK: true})
 	}
 	for i := range t.Peers { // no copy: a peer is large, and there may be thousands
-		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
-			s.Fragments = append(s.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
+		if p := t.Peers[i]; p.IsReached() {
+			s.Fragments = append(s.Fragments, FragmentStatus{Owner: mesh.OwnerPeer + p.Name, OK: true})
 		}
 	}
 }
@@ -84,8 +84,8 @@ func (s *Status) inForceAfter(old Status) {
 	}
 	s.Fragments = append(make([]FragmentStatus, 0, begin+len(t.Peers)), old.Fragments[:begin+from]...)
 	for _, p := range t.Peers[from : len(t.Peers)-end] {
-		if !p.Fragment.Host.Empty() {
-			s.Fragments = append(s.Fragments, FragmentStatus{Owner: p.Fragment.Owner, OK: true})
+		if p.IsReached() {
+			s.Fragments = append(s.Fragments, FragmentStatus{Owner: mesh.OwnerPeer + p.Name, OK: true})
 		}
 	}
 	s.Fragments = append(s.Fragments, old.Fragments[len(old.Fragments)-end:]...)
@@ -124,12 +124,16 @@ func (r *Reconciler) publish(s Status, err error) {
 	}
 	same = same && old.Self == s.Self && old.Error == s.Error && maps.Equal(old.Checksums, s.Checksums) &&
 		slices.Equal(old.Fragments, s.Fragments)
-	if same && s.Time.Sub(old.Time) < max(refresh, seldom*r.file.cost) {
-		return
+	fresh := same && s.Time.Sub(old.Time) < max(refresh, seldom*r.file.cost)
+	if fresh {
+		s.Time = old.Time // of the file
 	}
 	r.mu.Lock()
-	r.status = s
+	r.status = s // also if it is the same: the planner has this plan, and two of a large cluster are large
 	r.mu.Unlock()
+	if fresh {
+		return
+	}
 	r.file.changed = true
 	r.save()
 }

@@ -86,7 +86,7 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 		return slices.ContainsFunc(lost, func(family int) bool { return p.Addr().Is4() == (family == 4) })
 	}
 	for _, route := range before.Routes {
-		if mesh.Owns(route) && !r.expect.routes[identify(route)] && !held(route.Dst) {
+		if mesh.Owns(route) && !r.expect.hasRoute(route) && !held(route.Dst) {
 			stale.Host.Routes = append(stale.Host.Routes, route)
 		}
 	}
@@ -96,12 +96,12 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 		}
 	}
 	for _, n := range before.Neighs {
-		if _, ok := r.expect.neighs[neighAt{n.Link, n.IP}]; !ok && r.expect.links[n.Link] {
+		if !r.expect.hasNeigh(n) && r.expect.links[n.Link] {
 			stale.Host.Neighs = append(stale.Host.Neighs, n)
 		}
 	}
 	for _, f := range before.FDBs {
-		if _, ok := r.expect.fdbs[fdbAt{f.Link, f.MAC}]; !ok && r.expect.links[f.Link] {
+		if !r.expect.hasFDB(f) && r.expect.links[f.Link] {
 			stale.Host.FDBs = append(stale.Host.FDBs, f)
 		}
 	}

@@ -58,7 +58,7 @@ func (v *Previous) isSimple() bool {
 		len(cfg.Backends)+len(cfg.DSCPMarks)+len(cfg.Relays)+len(cfg.Unmanaged) == 0 &&
 		(!cfg.Pools || len(c.Pools)+len(c.Blocks) == 0) && len(c.Nodes) > 1 &&
 		!slices.ContainsFunc(t.Peers, func(p *Peer) bool { // its prefixes' metrics are those of its routes
-			return p.Backend != t.Backend || len(p.PodCIDRs) == 0 || len(p.Fragment.Host.Routes) != len(p.PodCIDRs)
+			return p.Backend != t.Backend || len(p.PodCIDRs) == 0 || len(p.Routes()) != len(p.PodCIDRs)
 		})
 }
 
@@ -374,8 +374,9 @@ func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
 			}
 		}
 		for _, peer := range a.topology.Peers {
-			for i := range peer.Fragment.Host.Routes {
-				if peer.Name != name && peer.Fragment.Host.Routes[i].Metric == m {
+			routes := peer.Routes()
+			for i := range routes {
+				if peer.Name != name && routes[i].Metric == m {
 					return true
 				}
 			}
@@ -386,13 +387,13 @@ func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
 
 // sharesVTEP reports whether another peer has a VtepMAC of this one.
 func (a *advance) sharesVTEP(p Peer) bool {
-	for i, f := range p.Fragment.Host.FDBs {
+	for i, f := range p.FDBs() {
 		is := func(o state.FDB) bool { return o.Link == f.Link && o.MAC == f.MAC }
-		if slices.ContainsFunc(p.Fragment.Host.FDBs[:i], is) { // as the whole plan, which takes it for two peers
+		if slices.ContainsFunc(p.FDBs()[:i], is) { // as the whole plan, which takes it for two peers
 			return true
 		}
 		for _, o := range a.topology.Peers {
-			if o.Name != p.Name && slices.ContainsFunc(o.Fragment.Host.FDBs, is) {
+			if o.Name != p.Name && slices.ContainsFunc(o.FDBs(), is) {
 				return true
 			}
 		}

@@ -128,7 +128,7 @@ func TestBadFacts(t *testing.T) {
 				problems = append(problems, p.String())
 			}
 			for _, p := range topo.Peers {
-				if p.Fragment.Host.Empty() {
+				if p.Fragment().Host.Empty() {
 					lost = append(lost, p.Name)
 				}
 			}

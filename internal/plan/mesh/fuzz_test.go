@@ -24,11 +24,11 @@ func FuzzPublished(f *testing.F) {
 			node("c", "192.168.0.3", "10.244.3.0/24"),
 		}}
 		topo := planAs(t, mesh.Config{Backend: "vxlan"}, c, "eth0 192.168.0.1/24")
-		if b := topo.Peers[0]; b.Fragment.Host.Empty() && len(topo.Tunnels) == 0 && len(topo.Problems) == 0 &&
+		if b := topo.Peers[0]; b.Fragment().Host.Empty() && len(topo.Tunnels) == 0 && len(topo.Problems) == 0 &&
 			backend != "alloc" {
 			t.Errorf("%q %q: not reached, and nobody says why", backend, data)
 		}
-		if topo.Peers[1].Fragment.Host.Empty() && len(topo.Problems) < 1 {
+		if topo.Peers[1].Fragment().Host.Empty() && len(topo.Problems) < 1 {
 			t.Errorf("%q %q: the other peer is lost", backend, data)
 		}
 	})

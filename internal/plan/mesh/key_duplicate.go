@@ -46,12 +46,13 @@ func (t *Topology) dropDuplicateKeys() {
 // closeRoutes makes the routes through a link refuse packets: without them packets would take the default route, in plain
 // text.
 func (p *Peer) closeRoutes(link string) {
-	s := p.Fragment.Host
+	all := p.Fragment()
+	s := all.Host
 	s.Routes = slices.Clone(s.Routes)
 	for i, r := range s.Routes {
 		if r.Link == link {
 			s.Routes[i] = refusing(r, unreachable)
 		}
 	}
-	p.Fragment.Host = s
+	p.SetHost(s, all.Effects)
 }

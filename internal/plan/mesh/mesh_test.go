@@ -250,7 +250,7 @@ func TestPackets(t *testing.T) {
 				reported = reported || strings.Contains(strings.Join(problem.Nodes, " ")+" ", p.Name+" ")
 			}
 			for _, cidr := range p.PodCIDRs {
-				if !routed[p.Fragment.Owner+" "+cidr.String()] && !reported {
+				if !routed[p.Fragment().Owner+" "+cidr.String()] && !reported {
 					r.Errorf("peer %s: %s is not routed and there is no problem\n%s", p.Name, cidr, topo.Text())
 				}
 			}
@@ -290,7 +290,7 @@ func TestOrderAndNewcomers(t *testing.T) {
 		}
 		after := plan(t, grown, links(c)...)
 		for i, p := range before.Peers {
-			if d := cmp.Diff(mesh.Lines(p.Fragment.Host), mesh.Lines(after.Peers[i].Fragment.Host)); d != "" {
+			if d := cmp.Diff(mesh.Lines(p.Fragment().Host), mesh.Lines(after.Peers[i].Fragment().Host)); d != "" {
 				r.Errorf("peer %s changes when z joins:\n%s", p.Name, d)
 			}
 		}

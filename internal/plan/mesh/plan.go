@@ -181,7 +181,6 @@ func (p *Planner) node(t *Topology, used []Backend, unusable map[claim]bool, nod
 func (p *Planner) peer(t *Topology, n model.Node, unusable map[claim]bool) (Peer, []Problem) {
 	peer := Peer{
 		Name: n.Name, Addrs: addrsOf(n), PodCIDRs: firstPerFamily(n.PodCIDRs), Blocks: cidrs(p.pools.byNode[n.Name]),
-		Fragment: state.Fragment{Owner: OwnerPeer + n.Name},
 	}
 	b, err := p.cfg.Find(p.cfg.backendOf(n))
 	if err != nil {
@@ -238,13 +237,14 @@ func (t *Topology) addPart(peer *Peer, part BackendState, problem *Problem) []Pr
 	if problem != nil {
 		return []Problem{*problem}
 	}
-	have := &peer.Fragment.Host
-	if f := (state.Fragment{Host: part.Host, Effects: part.Effects}); have.Empty() {
-		*have, peer.Fragment.Effects = f.Host, f.Effects // most have one prefix, and there are thousands
+	if !peer.IsReached() {
+		peer.SetHost(part.Host, part.Effects) // most have one prefix, and there are thousands
 	} else {
-		f.Host.Neighs = slices.DeleteFunc(f.Host.Neighs, func(n state.Neigh) bool { return slices.Contains(have.Neighs, n) })
-		f.Host.FDBs = slices.DeleteFunc(f.Host.FDBs, func(n state.FDB) bool { return slices.Contains(have.FDBs, n) })
-		peer.Fragment.Merge(f)
+		all, f := peer.Fragment(), state.Fragment{Host: part.Host, Effects: part.Effects}
+		f.Host.Neighs = slices.DeleteFunc(f.Host.Neighs, func(n state.Neigh) bool { return slices.Contains(all.Host.Neighs, n) })
+		f.Host.FDBs = slices.DeleteFunc(f.Host.FDBs, func(n state.FDB) bool { return slices.Contains(all.Host.FDBs, n) })
+		all.Merge(f)
+		peer.SetHost(all.Host, all.Effects)
 	}
 	t.Tunnels = withTunnels(t.Tunnels, part.Tunnels)
 	return part.Problems

@@ -153,16 +153,16 @@ func TestPoolsDisabled(t *testing.T) {
 		Blocks: []model.AddressBlock{block("one", "10.1.5.0/26", "b")},
 	}
 	if topo := plan(t, c, poolLinks()...); len(topo.Node.Host.Links) > 0 || len(topo.Node.Host.Tables) != 1 ||
-		len(topo.Peers[0].Fragment.Host.Routes) != 1 || len(topo.PodCIDRs) != 1 {
+		len(topo.Peers[0].Fragment().Host.Routes) != 1 || len(topo.PodCIDRs) != 1 {
 		t.Errorf("pools count without being asked:\n%s", topo.Text())
 	}
 	topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...)
-	routes := topo.Peers[0].Fragment.Host.Routes
+	routes := topo.Peers[0].Fragment().Host.Routes
 	if len(topo.PodCIDRs) != 0 || len(routes) != 1 || routes[0].Dst != netip.MustParsePrefix("10.1.5.0/26") {
 		t.Errorf("the nodes' prefixes in a pool are not left out:\n%s", topo.Text())
 	}
 	c.Nodes[1].PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.5.1.0/24")}
-	if topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...); len(topo.Peers[0].Fragment.Host.Routes) != 2 {
+	if topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...); len(topo.Peers[0].Fragment().Host.Routes) != 2 {
 		t.Errorf("a prefix outside of all pools is still routed:\n%s", topo.Text())
 	}
 }
@@ -251,7 +251,7 @@ func TestMovedRegion(t *testing.T) {
 	}
 	topo := planAs(t, mesh.Config{Pools: true}, c, poolLinks()...)
 	var got []string
-	for _, r := range topo.Peers[0].Fragment.Host.Routes {
+	for _, r := range topo.Peers[0].Fragment().Host.Routes {
 		got = append(got, r.Dst.String()+" "+r.Link)
 	}
 	if !slices.Equal(got, []string{"10.1.0.0/26 eth0"}) {

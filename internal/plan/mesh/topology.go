@@ -57,19 +57,6 @@ func (u Underlay) IsNeighbor(a netip.Addr) bool {
 	return slices.ContainsFunc(u.OnLink, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// Peer is another node.
-type Peer struct {
-	Name string `json:"name"`
-	// Backend is the backend to reach it; empty if it is unknown.
-	Backend  string         `json:"backend,omitempty"`
-	Addrs    []netip.Addr   `json:"addresses"`
-	PodCIDRs []netip.Prefix `json:"podCIDRs"`
-	// Blocks are its blocks, and the single addresses that it borrows.
-	Blocks []netip.Prefix `json:"blocks,omitempty"`
-	// Fragment has the routes to its pods; empty if there is a problem.
-	Fragment state.Fragment `json:"fragment"`
-}
-
 // Problem is a contradiction in the facts about one or more nodes.
 type Problem struct {
 	Nodes   []string `json:"nodes"`
@@ -87,8 +74,8 @@ func (t Topology) Fragments() []state.Fragment {
 		out = append(out, t.Node)
 	}
 	for i := range t.Peers { // a peer is large, and there may be thousands
-		if f := &t.Peers[i].Fragment; !f.Host.Empty() {
-			out = append(out, *f)
+		if t.Peers[i].IsReached() {
+			out = append(out, t.Peers[i].Fragment())
 		}
 	}
 	return out
@@ -134,7 +121,7 @@ func (t Topology) Text() string {
 			fmt.Fprintf(&b, ", backend %s", p.Backend)
 		}
 		b.WriteString("\n")
-		lines := append(Lines(p.Fragment.Host), through[p.Name]...)
+		lines := append(Lines(p.Fragment().Host), through[p.Name]...)
 		for _, line := range lines {
 			fmt.Fprintf(&b, "  %s\n", line)
 		}

@@ -109,10 +109,10 @@ func TestWireguardProblems(t *testing.T) {
 		if n := len(topo.Tunnels[0].Peers); n != 1 {
 			t.Errorf("%s: %d IPv4 peers are left, want 1", g.data, n)
 		}
-		if !slices.ContainsFunc(topo.Peers[0].Fragment.Host.Routes, func(r state.Route) bool {
+		if !slices.ContainsFunc(topo.Peers[0].Fragment().Host.Routes, func(r state.Route) bool {
 			return r.Dst == b.PodCIDRs[0] && r.Type == 7
 		}) {
-			t.Errorf("%s: packets to b are not refused: %v", g.data, topo.Peers[0].Fragment.Host.Routes)
+			t.Errorf("%s: packets to b are not refused: %v", g.data, topo.Peers[0].Fragment().Host.Routes)
 		}
 	}
 	topo := planAs(t, mesh.Config{}, &model.Cluster{Self: "a", Nodes: []model.Node{a, good}}, "eth0 192.168.0.1/24",
@@ -145,7 +145,7 @@ func TestWireguardClone(t *testing.T) {
 		}
 	}
 	for _, p := range topo.Peers {
-		for _, r := range p.Fragment.Host.Routes {
+		for _, r := range p.Fragment().Host.Routes {
 			if p.Name != "d" && r.Type != 7 {
 				t.Errorf("route to %s: %s", p.Name, r)
 			}

@@ -58,7 +58,7 @@ func TestInterface(t *testing.T) {
 				t.Fatal(err)
 			}
 			var routes []string
-			for _, r := range topo.Peers[0].Fragment.Host.Routes {
+			for _, r := range topo.Peers[0].Fragment().Host.Routes {
 				r.Metric, r.Protocol = 0, 0
 				routes = append(routes, r.String())
 			}

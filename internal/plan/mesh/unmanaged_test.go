@@ -64,7 +64,7 @@ func TestUnmanaged(t *testing.T) {
 			topo := planAs(t, c.cfg, &model.Cluster{Self: "a", Nodes: nodes, Pools: c.pools}, poolLinks()...)
 			got := map[string]string{}
 			for _, p := range topo.Peers {
-				for _, r := range p.Fragment.Host.Routes {
+				for _, r := range p.Fragment().Host.Routes {
 					if r.Dst.IsSingleIP() {
 						got[r.Dst.String()] = p.Name
 					}

@@ -19,7 +19,7 @@ func (t *Topology) dropDuplicateVTEPs() {
 	holders := make(map[end]int, len(t.Peers))
 	twice := map[end][]int{}
 	for i, p := range t.Peers {
-		for _, f := range p.Fragment.Host.FDBs {
+		for _, f := range p.FDBs() {
 			e := end{f.Link, f.MAC}
 			first, taken := holders[e]
 			if !taken {
@@ -50,9 +50,10 @@ func (t *Topology) dropDuplicateVTEPs() {
 
 // dropTunnel removes the routes through a tunnel.
 func (p *Peer) dropTunnel(link string, mac state.MAC) {
-	s := p.Fragment.Host
+	all := p.Fragment()
+	s := all.Host
 	s.FDBs = slices.DeleteFunc(slices.Clone(s.FDBs), func(f state.FDB) bool { return f.Link == link && f.MAC == mac })
-	for _, n := range p.Fragment.Host.Neighs {
+	for _, n := range p.Neighs() {
 		if n.Link == link && n.MAC == mac {
 			s.Routes = slices.DeleteFunc(slices.Clone(s.Routes), func(r state.Route) bool {
 				return r.Link == link && r.Gw == n.IP
@@ -62,5 +63,5 @@ func (p *Peer) dropTunnel(link string, mac state.MAC) {
 	s.Neighs = slices.DeleteFunc(slices.Clone(s.Neighs), func(n state.Neigh) bool {
 		return n.Link == link && n.MAC == mac
 	})
-	p.Fragment.Host = s
+	p.SetHost(s, all.Effects)
 }

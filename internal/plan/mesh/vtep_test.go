@@ -33,7 +33,7 @@ func TestVTEPSeed(t *testing.T) {
 	}
 	seen := planAs(t, mesh.Config{Backend: "vxlan", VTEPSeed: "three"},
 		&model.Cluster{Self: "b", Nodes: []model.Node{self, b}}, "eth0 192.168.0.2/24")
-	if neighs := seen.Peers[0].Fragment.Host.Neighs; len(neighs) != 1 || neighs[0].MAC != first[0] {
+	if neighs := seen.Peers[0].Fragment().Host.Neighs; len(neighs) != 1 || neighs[0].MAC != first[0] {
 		t.Errorf("the peer goes by %v, want %v", neighs, first[0])
 	}
 }
@@ -141,7 +141,7 @@ func TestVTEPPublish(t *testing.T) {
 			}
 			seen := plan("b", "")
 			var went []string
-			for _, n := range seen.Peers[0].Fragment.Host.Neighs {
+			for _, n := range seen.Peers[0].Fragment().Host.Neighs {
 				went = append(went, n.MAC.String())
 			}
 			if m := macs(third); len(went) == 0 || went[0] != m[0].String() {

@@ -55,11 +55,12 @@ type archiveLine struct {
 	Whole   bool            `json:"whole,omitempty"`
 }
 
-func newArchive(dir, node string, kind store.Kind) *archive {
+// newArchive returns an archive of that name in a directory; nil, which stores nothing, without one.
+func newArchive(dir, node, name string) *archive {
 	if dir == "" {
 		return nil
 	}
-	return &archive{file: filepath.Join(dir, "policy-"+kind.Resource+".gz"), node: node}
+	return &archive{file: filepath.Join(dir, name+".gz"), node: node}
 }
 
 // add queues a line. A nil archive stores nothing.

@@ -21,7 +21,7 @@ func podLine(i, version int) archiveLine {
 func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
 	t.Helper()
 	got := map[string]string{}
-	whole, err := newArchive(dir, node, store.Pods()).replay(func(o store.Object) {
+	whole, err := newArchive(dir, node, "policy-pods").replay(func(o store.Object) {
 		p, err := o.Pod()
 		if err != nil {
 			t.Error(err)
@@ -38,7 +38,7 @@ func replayed(t *testing.T, dir, node string) (map[string]string, bool) {
 // the first complete list it is empty.
 func TestArchive(t *testing.T) {
 	dir := t.TempDir()
-	a := newArchive(dir, "n1", store.Pods())
+	a := newArchive(dir, "n1", "policy-pods")
 	put := func(lines ...archiveLine) {
 		t.Helper()
 		for _, l := range lines {
@@ -82,7 +82,7 @@ func TestArchive(t *testing.T) {
 			t.Fatalf("cut at %d of %d: %v", cut, len(longer), got)
 		}
 	}
-	a = newArchive(dir, "n1", store.Pods())
+	a = newArchive(dir, "n1", "policy-pods")
 	if whole, err := a.replay(func(store.Object) {}); !whole || err != nil {
 		t.Fatal(whole, err)
 	}
@@ -91,7 +91,7 @@ func TestArchive(t *testing.T) {
 		t.Errorf("what is written behind half a piece is lost: %v", got)
 	}
 	// It does not grow forever.
-	a = newArchive(dir, "n1", store.Pods())
+	a = newArchive(dir, "n1", "policy-pods")
 	for round := range 200 {
 		for i := range 100 {
 			a.add(podLine(i, round*1000+i*7919))
@@ -111,7 +111,7 @@ func TestArchive(t *testing.T) {
 // the list is complete.
 func TestArchiveLate(t *testing.T) {
 	dir := t.TempDir()
-	a := newArchive(dir, "n1", store.Pods())
+	a := newArchive(dir, "n1", "policy-pods")
 	a.coalesced = map[string]archiveLine{}
 	flush := func() {
 		t.Helper()

@@ -5,6 +5,7 @@ package kube
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/weft-net/weft/internal/cluster/store"
 )
@@ -23,8 +24,11 @@ type objectCache struct {
 
 	// hashesOnly: objects are sent and not kept, except for a hash of their version.
 	hashesOnly bool
-	hashes     map[string]uint64 // by namespace and name
-	archive    *archive          // nil: none
+	// early: the restored objects are complete at once, and not only when the server cannot be reached.
+	early    bool
+	hashes   map[string]uint64 // by namespace and name
+	archive  *archive          // nil: none
+	outdated atomic.Bool       // the snapshot of an earlier version, which the archive replaces, exists
 
 	mu       sync.Mutex
 	objects  map[store.Key]store.Object

@@ -28,7 +28,7 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	for _, kind := range kinds {
 		sh := newObjectCache(kind)
 		sh.hashesOnly, sh.hashes = true, map[string]uint64{}
-		if sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, kind); sh.archive != nil && kind == store.NodeEndpoints() {
+		if sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, "policy-"+kind.Resource); sh.archive != nil && kind == store.NodeEndpoints() {
 			sh.archive.coalesced = map[string]archiveLine{} // each is a whole node, and changes with each of its pods
 		}
 		caches = append(caches, sh)
@@ -113,15 +113,26 @@ func (s *objectCache) useRestored() {
 func (s *Store) restoreArchive(sh *objectCache, send func(store.Object)) {
 	// An earlier agent may have no archive of NodeEndpoints, of which the pods' status has the most.
 	sh.restored = sh.kind == store.NodeEndpoints() && sh.hashesOnly && s.cfg.Dir != ""
-	whole, err := sh.archive.replay(func(o store.Object) {
+	keep := func(o store.Object) {
 		sh.mu.Lock()
 		sh.hashes[hashKey(o.Key)] = versionHash(o)
 		sh.mu.Unlock()
 		send(o)
-	})
+	}
+	whole, err := sh.archive.replay(keep)
 	if err != nil {
-		s.log.Warn("archive of policy objects cannot be read", "resource", sh.kind.Resource, "err", err)
+		s.log.Warn("archive of objects cannot be read", "resource", sh.kind.Resource, "err", err)
 		return
+	}
+	if sh.early && !whole { // an earlier version wrote a snapshot
+		whole = s.readSnapshot(sh.kind, func(o store.Object) {
+			keep(o)
+			sh.archive.add(archiveLine{Name: hashKey(o.Key), Object: o.Raw})
+		})
+		if whole {
+			sh.archive.add(archiveLine{Whole: true})
+			sh.outdated.Store(true)
+		}
 	}
 	sh.restored = sh.restored || whole
 }

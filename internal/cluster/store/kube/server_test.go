@@ -63,7 +63,6 @@ func facted(t *testing.T, w world) {
 		},
 		{
 			Name: "n2", Addrs: addrs("192.168.0.2"), PodCIDRs: cidrs("10.244.2.0/24"), Labels: map[string]string{"zone": "a"},
-			Annotations: map[string]string{"weft.dev/a": "b"},
 		},
 	}
 	if d := cmp.Diff(want, c.Nodes, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); d != "" {

@@ -35,14 +35,19 @@ func (s *Store) snapshotFile(kind store.Kind) string {
 	return filepath.Join(s.cfg.Dir, kind.Resource+".json")
 }
 
-// restore fills a cache from the snapshot. An invalid snapshot is ignored.
+// restore fills a cache from the snapshot.
 func (s *Store) restore(sh *objectCache) {
+	sh.restored = s.readSnapshot(sh.kind, func(o store.Object) { sh.objects[o.Key] = o })
+}
+
+// readSnapshot visits the objects of a snapshot; false without one. An invalid snapshot is ignored.
+func (s *Store) readSnapshot(kind store.Kind, visit func(store.Object)) bool {
 	if s.cfg.Dir == "" {
-		return
+		return false
 	}
-	b, err := os.ReadFile(s.snapshotFile(sh.kind))
+	b, err := os.ReadFile(s.snapshotFile(kind))
 	if errors.Is(err, fs.ErrNotExist) {
-		return
+		return false
 	}
 	var snap snapshot
 	if err == nil {
@@ -51,18 +56,18 @@ func (s *Store) restore(sh *objectCache) {
 	switch {
 	case err != nil:
 		s.log.Warn("snapshot is invalid; ignoring it", "err", err)
-		return
+		return false
 	case snap.Version != snapshotVersion || snap.Node != s.cfg.Node:
 		s.log.Warn("snapshot is invalid; ignoring it", "version", snap.Version, "node", snap.Node)
-		return
+		return false
 	}
 	for _, raw := range snap.Objects {
 		o, err := store.NewObject(raw)
 		if err == nil {
-			sh.objects[o.Key] = o
+			visit(o)
 		}
 	}
-	sh.restored = true
+	return true
 }
 
 // notifySave requests a save of the snapshot.
@@ -107,6 +112,14 @@ func (s *Store) saveAll() error {
 	errs := []error{s.annotations.save()}
 	for _, kind := range s.factKinds() {
 		sh := s.cache(kind)
+		if sh.hashesOnly {
+			if err := sh.archive.flush(); err != nil {
+				errs = append(errs, fmt.Errorf("archive of %s: %w", kind.Resource, err))
+			} else if sh.outdated.CompareAndSwap(true, false) {
+				errs = append(errs, os.Remove(s.snapshotFile(kind)))
+			}
+			continue
+		}
 		all, due := sh.takeDirty()
 		if !due {
 			continue

@@ -59,8 +59,14 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	for _, kind := range s.factKinds() {
-		s.caches[kind.Resource] = newObjectCache(kind)
-		s.restore(s.caches[kind.Resource])
+		sh := newObjectCache(kind)
+		if s.caches[kind.Resource] = sh; kind == store.Nodes() {
+			// There may be ten thousand nodes: Watch's receiver has them.
+			sh.hashesOnly, sh.hashes, sh.early = true, map[string]uint64{}, true
+			sh.archive = newArchive(cfg.Dir, cfg.Node, kind.Resource)
+			continue
+		}
+		s.restore(sh)
 	}
 	s.cache(pods()).fields = "spec.nodeName=" + cfg.Node
 	s.annotations.restore()

@@ -49,7 +49,7 @@ func (s *Store) follow(ctx context.Context, keep reduce, changed func(), caches 
 	for _, sh := range caches {
 		f.waiting[sh.kind.Resource] = true
 		sh.notify = func(e store.Event) { f.send(e); changed() }
-		sh.synced = func() { f.filled(sh.kind) }
+		sh.synced = func() { f.filled(sh.kind); changed() } // an archive has a mark of it
 	}
 	var running sync.WaitGroup
 	for _, sh := range caches {
@@ -60,7 +60,7 @@ func (s *Store) follow(ctx context.Context, keep reduce, changed func(), caches 
 			if sh.hashesOnly {
 				s.restoreArchive(sh, func(o store.Object) { f.send(store.Event{Type: store.Added, Object: o}) })
 			}
-			if sh.restored && !sh.hashesOnly {
+			if sh.restored && (!sh.hashesOnly || sh.early) {
 				sh.synced()
 			}
 			s.reflect(ctx, sh, keep)
