@@ -171,7 +171,7 @@ func check(field Field, value string) error {
 	case FieldVerdict:
 		return oneOf(string(Allowed), string(DeniedVerdict), string(DroppedVerdict))
 	case FieldKind:
-		return oneOf(string(New), string(End), string(Tracked), string(Denied), string(Dropped))
+		return oneOf(string(New), string(Update), string(End), string(Tracked), string(Denied), string(Dropped))
 	case FieldFamily:
 		return oneOf("4", "6")
 	case FieldTCPState:

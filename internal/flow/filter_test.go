@@ -161,7 +161,7 @@ func TestFilterRefuses(t *testing.T) {
 		{flow.FieldPort, "9-8", "443"},
 		{flow.FieldPort, "http", "443"},
 		{flow.FieldVerdict, "forwarded", "allowed"},
-		{flow.FieldKind, "update", "tracked"},
+		{flow.FieldKind, "renewed", "tracked"},
 		{flow.FieldProtocol, "quic", "udp"},
 		{flow.FieldProtocol, "6", "tcp"},
 		{flow.FieldFamily, "5", "4"},

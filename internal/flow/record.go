@@ -19,6 +19,8 @@ const (
 	New Kind = "new"
 	// End: the kernel does not track it any more. A TCP connection ends two minutes after its last packet.
 	End Kind = "end"
+	// Update: the state of a TCP connection has changed. It is reported to readers that ask for it.
+	Update Kind = "update"
 	// Tracked: it was there when the observation began.
 	Tracked Kind = "tracked"
 	// Denied: a network policy denied a packet.
@@ -188,20 +190,23 @@ type Holder struct {
 type Lost struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
-	// New and End are events that the kernel could not hand over in time, and Drops dropped packets of this host, of which an
+	// New, Update and End are events that the kernel could not hand over in time, and Drops dropped packets of this host, of which an
 	// agent also names only so many in a second. Queue are records that the reader of the stream did not take in time.
-	New   uint64 `json:"new,omitempty"`
-	End   uint64 `json:"end,omitempty"`
-	Drops uint64 `json:"drops,omitempty"`
-	Queue uint64 `json:"queue,omitempty"`
+	New    uint64 `json:"new,omitempty"`
+	Update uint64 `json:"update,omitempty"`
+	End    uint64 `json:"end,omitempty"`
+	Drops  uint64 `json:"drops,omitempty"`
+	Queue  uint64 `json:"queue,omitempty"`
 }
 
 // Sum returns how many are missing.
-func (l Lost) Sum() uint64 { return l.New + l.End + l.Drops + l.Queue }
+func (l Lost) Sum() uint64 { return l.New + l.Update + l.End + l.Drops + l.Queue }
 
 // Since returns what is missing in addition to an earlier sum.
 func (l Lost) Since(o Lost) Lost {
-	return Lost{New: l.New - o.New, End: l.End - o.End, Drops: l.Drops - o.Drops, Queue: l.Queue - o.Queue}
+	return Lost{
+		New: l.New - o.New, Update: l.Update - o.Update, End: l.End - o.End, Drops: l.Drops - o.Drops, Queue: l.Queue - o.Queue,
+	}
 }
 
 // Line is one line of a stream; one of its fields is set. A line without any is sent so that the reader knows that the agent is there.

@@ -88,7 +88,7 @@ func (r Record) Compact(numeric bool) string {
 		words = append(words, r.Protocol)
 	}
 	words = append(words, string(r.Kind))
-	if r.State != "" && r.Kind == Tracked {
+	if r.State != "" && (r.Kind == Tracked || r.Kind == Update) {
 		words = append(words, r.State)
 	}
 	if verdict := string(r.Verdict); !slices.Contains(words, verdict) {
@@ -141,6 +141,7 @@ func (l Lost) Text() string {
 		what string
 	}{
 		{l.New, "new connections that the kernel could not report"},
+		{l.Update, "states of connections that the kernel could not report"},
 		{l.End, "ends of connections that the kernel could not report"},
 		{l.Drops, "dropped packets that were too many to report"},
 		{l.Queue, "flows that were not read in time"},

@@ -40,10 +40,10 @@ func (f *filters) flags(cmd *cobra.Command) {
 	}
 	for field, help := range map[flow.Field]string{
 		flow.FieldVerdict:  "`VERDICT`: allowed, denied or dropped",
-		flow.FieldKind:     "`KIND` of event: new, end, tracked, denied or dropped",
+		flow.FieldKind:     "`KIND` of event: new, update, end, tracked, denied or dropped",
 		flow.FieldProtocol: "`PROTOCOL`: tcp, udp, sctp, icmp, icmpv6, or the number of another one",
 		flow.FieldTCPState: "`STATE` of a TCP connection as the kernel tracks it: syn-sent, syn-recv, established, fin-wait, " +
-			"close-wait, last-ack, time-wait or close",
+			"close-wait, last-ack, time-wait or close, which is a reset; with --follow also when a connection gets into it",
 		flow.FieldReason: "a part of the `REASON` of a drop",
 		flow.FieldPolicy: "`NAMESPACE/NAME` of a policy that decided, with * for any characters",
 	} {

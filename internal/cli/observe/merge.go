@@ -88,10 +88,18 @@ func (q question) values() url.Values {
 	if q.why {
 		v.Set(observer.ParameterWhy, "true")
 	}
+	if q.follow && slices.ContainsFunc(q.filter, followsStates) {
+		v.Set(observer.ParameterStates, "true")
+	}
 	if !q.since.IsZero() {
 		v.Set(observer.ParameterSince, q.since.Format(time.RFC3339Nano))
 	}
 	return v
+}
+
+// followsStates reports whether a condition is about changes of TCP's states, which agents report only if they are asked for.
+func followsStates(c flow.Condition) bool {
+	return c.Field == flow.FieldTCPState || c.Field == flow.FieldKind && slices.Contains(c.Values, string(flow.Update)) && !c.Not
 }
 
 // run merges until all streams end, or ctx.

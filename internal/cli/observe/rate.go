@@ -57,7 +57,7 @@ func (t *rates) record(r flow.Record) error {
 		s = &sum{talkers: k}
 		t.sums[k] = s
 	}
-	if r.Kind != flow.End {
+	if r.Kind != flow.End && r.Kind != flow.Update {
 		s.flows += r.Flows()
 	}
 	if r.Forth != nil && r.Back != nil {

@@ -69,7 +69,7 @@ func (t *try) run(ctx context.Context, env ui.Env, file string) error {
 	m.known = func(map[flow.Field][]string) error { return nil }
 	m.emit = func(r flow.Record) error {
 		ownPod := r.From.Kind == flow.NodeEnd && r.From.Node == r.To.Node // always reached
-		if r.Kind != flow.End && r.HasEndpoint() && !ownPod && !seenTwice(r, m.answered) {
+		if r.Kind != flow.End && r.Kind != flow.Update && r.HasEndpoint() && !ownPod && !seenTwice(r, m.answered) {
 			count(seen, r)
 		}
 		return nil

@@ -8,30 +8,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
 
-	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/state"
 )
 
-// Constants of linux/netfilter/nfnetlink_compat.h and nfnetlink_conntrack.h.
+// Constants of linux/netfilter/nfnetlink_compat.h.
 const (
-	groupNew, groupDestroy    = 1, 3
-	subsystem                 = unix.NFNL_SUBSYS_CTNETLINK << 8
-	msgNew, msgGet, msgDelete = 0, 1, 2
-	attrOrig, attrReply       = 9, 10 // counters
-	attrPackets, attrBytes    = 1, 2
-	attrProtocol              = 4 // of these the state of TCP:
-	attrTCP, attrTCPState     = 1, 1
+	groupNew, groupUpdate, groupDestroy = 1, 2, 3
+	subsystem                           = unix.NFNL_SUBSYS_CTNETLINK << 8
+	msgNew, msgGet, msgDelete           = 0, 1, 2
 )
 
 // Sizes in bytes: of an event with room to spare, of a part of a dump, and of the events that wait for a slow reader.
-const eventSize, dumpSize, bufferSize = 16 << 10, 64 << 10, 4 << 20
+const eventSize, dumpSize, bufferSize = 2 << 10, 64 << 10, 4 << 20
+
+const (
+	// batchSize is how many events one system call reads.
+	batchSize = 64
+	// gather is how long events wait for others, so that thousands a second do not cost a wakeup each. The buffer is large
+	// enough for ten times of it at a rate that no node reaches.
+	gather = 10 * time.Millisecond
+	// maxWaiting is how many later events wait at most until all beginnings before them have been delivered: under a flood of
+	// beginnings there is no moment without any.
+	maxWaiting = 4096
+)
 
 // Kind is what happened to a connection.
 type Kind string
@@ -40,6 +46,8 @@ type Kind string
 const (
 	// New: its first packet passed all packet filters.
 	New Kind = "new"
+	// Update: the state of a TCP connection has changed.
+	Update Kind = "update"
 	// End: the kernel has deleted it: it timed out, was closed some time ago, or was flushed.
 	End Kind = "end"
 	// Tracked: it was there already.
@@ -61,118 +69,170 @@ type Event struct {
 }
 
 // Listener receives events.
-type Listener struct{ sockets map[Kind]*netlink.Listener }
+type Listener struct {
+	deliver               func([]Event)
+	begins, updates, ends *netlink.Receiver
+	alarm                 *netlink.Alarm
+	done                  chan struct{}
+	busy                  atomic.Bool      // events may be read, or are delivered
+	cut                   [2]atomic.Uint64 // beginnings and ends of which the message was too long
+	begun, updated, ended []Event          // the current batches
+}
 
-// gather is how long events wait for others, so that thousands a second do not cost a wakeup each.
-const gather = 2 * time.Millisecond
-
-// Listen calls f for each event in ns (nil: the process's own namespace), until ctx ends or the Listener is closed. f is
-// called from two goroutines. The End of a connection comes after its New, unless New events come faster than f returns.
-func Listen(ctx context.Context, ns *netns.NS, f func(Event)) (*Listener, error) {
-	l := &Listener{sockets: map[Kind]*netlink.Listener{}}
-	listen := func(kind Kind, group int, idle func(*netlink.Listener), f func(Event)) error {
-		one, err := netlink.Listen(ctx, ns, netlink.Subscription{
-			Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(group), Size: eventSize, Buffer: bufferSize,
-			Gather: gather, Idle: idle,
-		}, func(_ *netlink.Listener, d netlink.Datagram) { each(d.Data, f) })
+// Listen calls f with the events in ns (nil: the process's own namespace), some at a time, until ctx ends or the Listener is
+// closed. f is called from one goroutine, and keeps nothing of its argument. The End of a connection, and its Updates, come
+// after its New, unless New events come faster than f returns. There are no Updates before FollowStates.
+func Listen(ctx context.Context, ns *netns.NS, f func([]Event)) (l *Listener, err error) {
+	l = &Listener{deliver: f, done: make(chan struct{})}
+	defer func() {
 		if err != nil {
-			l.Close()
-			return fmt.Errorf("conntrack events: %w", err)
+			l.release()
+			err = fmt.Errorf("conntrack events: %w", err)
 		}
-		l.sockets[kind] = one
-		return nil
+	}()
+	if l.alarm, err = netlink.NewAlarm(); err != nil {
+		return nil, err
 	}
 	// A socket for each kind: the kernel counts what each has lost.
-	ends := ends{deliver: f}
-	if err := listen(New, groupNew, ends.flush, f); err != nil {
-		return nil, err
+	for _, s := range []struct {
+		into   **netlink.Receiver
+		groups uint32
+	}{{&l.begins, netlink.Group(groupNew)}, {&l.updates, 0}, {&l.ends, netlink.Group(groupDestroy)}} {
+		*s.into, err = netlink.OpenReceiver(ns, netlink.Subscription{
+			Protocol: unix.NETLINK_NETFILTER, Groups: s.groups, Size: eventSize, Buffer: bufferSize,
+		}, batchSize)
+		if err != nil {
+			return nil, err
+		}
 	}
-	begins := l.sockets[New]
-	if err := listen(End, groupDestroy, nil, func(e Event) { ends.add(e); ends.flush(begins) }); err != nil {
-		return nil, err
-	}
+	stop := context.AfterFunc(ctx, l.alarm.Ring)
+	go func() {
+		defer func() { stop(); l.release(); close(l.done) }()
+		l.run()
+	}()
 	return l, nil
 }
 
-// ends are the ends of connections that wait until all beginnings before them have been delivered.
-type ends struct {
-	deliver func(Event)
-	mu      sync.Mutex
-	waiting []Event
+// release closes what is open.
+func (l *Listener) release() {
+	for _, r := range []*netlink.Receiver{l.begins, l.updates, l.ends} {
+		if r != nil {
+			r.Close()
+		}
+	}
+	if l.alarm != nil {
+		l.alarm.Close()
+	}
+	l.busy.Store(false)
 }
 
-// maxEnds is how many ends wait: under a flood of beginnings there is no moment without any.
-const maxEnds = 4096
-
-func (e *ends) add(event Event) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.waiting = append(e.waiting, event)
+// FollowStates has Updates delivered from now on, or not any more. It costs a message of the kernel for each change.
+func (l *Listener) FollowStates(on bool) error {
+	change := l.updates.Leave
+	if on {
+		change = l.updates.Join
+	}
+	if err := change(groupUpdate); err != nil {
+		return fmt.Errorf("conntrack events of states: %w", err)
+	}
+	return nil
 }
 
-// flush delivers the ends if no beginning waits, which is then the case for all that the kernel has reported before them.
-// It is called for each end, and when there is no beginning any more.
-func (e *ends) flush(begins *netlink.Listener) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.waiting) == 0 || !begins.Idle() && len(e.waiting) < maxEnds {
-		return
+// run receives until the alarm rings, or a socket fails.
+func (l *Listener) run() {
+	for {
+		l.busy.Store(false)
+		rang, err := l.alarm.Await(0, l.begins, l.updates, l.ends)
+		if err != nil || rang {
+			return
+		}
+		l.busy.Store(true)
+		for some := true; some; {
+			if some, err = l.round(); err != nil {
+				return
+			}
+		}
+		l.busy.Store(false)
+		if rang, err := l.alarm.Await(gather); err != nil || rang {
+			return
+		}
 	}
-	for _, event := range e.waiting {
-		e.deliver(event)
+}
+
+// round delivers what waits, and reports whether there was anything. Ends are read first and delivered last: what the kernel
+// has reported before them is there when they are read. The same holds for updates.
+func (l *Listener) round() (some bool, err error) {
+	l.ended, l.updated = l.ended[:0], l.updated[:0]
+	if l.ended, err = l.read(l.ends, l.ended); err != nil {
+		return false, err
 	}
-	e.waiting = e.waiting[:0]
+	if l.updated, err = l.read(l.updates, l.updated); err != nil {
+		return false, err
+	}
+	some = len(l.ended)+len(l.updated) > 0
+	for delivered, more := 0, true; more && delivered < maxWaiting; delivered += len(l.begun) {
+		n := 0
+		l.begun = l.begun[:0]
+		if n, err = l.begins.Read(func(b []byte, whole bool) { l.begun = l.decode(b, whole, l.begun) }); err != nil {
+			return false, err
+		}
+		if more = n == batchSize; len(l.begun) > 0 {
+			some = true
+			l.deliver(l.begun)
+		}
+	}
+	for _, batch := range [][]Event{l.updated, l.ended} {
+		if len(batch) > 0 {
+			l.deliver(batch)
+		}
+	}
+	return some, nil
+}
+
+// read appends all that waits, up to a limit.
+func (l *Listener) read(r *netlink.Receiver, to []Event) ([]Event, error) {
+	for len(to) < maxWaiting {
+		n, err := r.Read(func(b []byte, whole bool) { to = l.decode(b, whole, to) })
+		if err != nil {
+			return to, err
+		}
+		if n < batchSize {
+			break
+		}
+	}
+	return to, nil
 }
 
 // Close stops it. When it returns, f is not called any more.
 func (l *Listener) Close() {
-	for _, s := range l.sockets {
-		s.Close()
-	}
-	for _, s := range l.sockets {
-		<-s.Done()
-	}
+	l.alarm.Ring()
+	<-l.done
 }
 
 // Done returns a channel that is closed when events are not received any more.
-func (l *Listener) Done() <-chan struct{} { return l.sockets[New].Done() }
+func (l *Listener) Done() <-chan struct{} { return l.done }
 
-// Idle reports whether no event waits to be received.
-func (l *Listener) Idle() bool { return l.sockets[New].Idle() && l.sockets[End].Idle() }
+// Idle reports whether no event waits to be received, and none is in f.
+func (l *Listener) Idle() bool {
+	return !l.begins.Waits() && !l.updates.Waits() && !l.ends.Waits() && !l.busy.Load()
+}
 
 // Lost returns how many events of a kind were lost since it began, because they were not read in time.
 func (l *Listener) Lost(kind Kind) (uint64, error) {
-	n, err := l.sockets[kind].Drops()
+	of, cut := l.begins, uint64(0)
+	switch kind {
+	case New:
+		cut = l.cut[0].Load()
+	case End:
+		of, cut = l.ends, l.cut[1].Load()
+	case Update:
+		of = l.updates
+	}
+	n, err := of.Drops()
 	if err != nil {
 		return 0, fmt.Errorf("conntrack events: lost ones: %w", err)
 	}
-	return n, nil
-}
-
-// each decodes a datagram.
-func each(b []byte, f func(Event)) {
-	netlink.Messages(b, func(a netlink.Answer) {
-		switch a.Kind {
-		case subsystem | msgNew:
-			decode(New, a, f)
-		case subsystem | msgDelete:
-			decode(End, a, f)
-		}
-	})
-}
-
-// decode decodes a message.
-func decode(kind Kind, a netlink.Answer, f func(Event)) {
-	_, body, ok := a.Netfilter()
-	if !ok {
-		return
-	}
-	e := Event{Kind: kind}
-	if e.Connection, ok = effect.DecodeConnection(body); ok {
-		e.count(body)
-		e.State = stateName(netlink.Find(netlink.Find(netlink.Find(body, attrProtocol), attrTCP), attrTCPState))
-		f(e)
-	}
+	return n + cut, nil
 }
 
 // Dump calls f for each connection that is tracked in ns (nil: the process's own namespace) now. A kernel without
@@ -185,7 +245,14 @@ func Dump(ns *netns.NS, f func(Event)) (err error) {
 	defer func() { err = errors.Join(err, sock.Close()) }()
 	var b netlink.Batch
 	b.Netfilter(subsystem|msgGet, 0, unix.AF_UNSPEC, unix.NFNETLINK_V0, 0)
-	_, err = sock.Dump(&b, func(a netlink.Answer) { decode(Tracked, a, f) })
+	_, err = sock.Dump(&b, func(a netlink.Answer) {
+		if _, body, ok := a.Netfilter(); ok {
+			e := Event{Kind: Tracked}
+			if e.parse(body) {
+				f(e)
+			}
+		}
+	})
 	var refused *netlink.Refused
 	switch {
 	case errors.As(err, &refused) && (refused.Errno == unix.EINVAL || refused.Errno == unix.EOPNOTSUPP):
@@ -194,29 +261,4 @@ func Dump(ns *netns.NS, f func(Event)) (err error) {
 		return fmt.Errorf("conntrack: list: %w", err)
 	}
 	return nil
-}
-
-// states returns the names of the states of TCP, in the order of enum tcp_conntrack of
-// linux/netfilter/nf_conntrack_tcp.h.
-func states() []string {
-	return []string{
-		"none", "syn-sent", "syn-recv", "established", "fin-wait", "close-wait", "last-ack", "time-wait", "close", "syn-sent2",
-	}
-}
-
-func stateName(b []byte) string {
-	if names := states(); len(b) == 1 && int(b[0]) < len(names) {
-		return names[b[0]]
-	}
-	return ""
-}
-
-// count decodes the counters.
-func (e *Event) count(body []byte) {
-	for kind, into := range map[uint16]*Counters{attrOrig: &e.Orig, attrReply: &e.Reply} {
-		if b := netlink.Find(body, kind); b != nil {
-			e.Counted = true
-			into.Packets, into.Bytes = netlink.BE64(netlink.Find(b, attrPackets)), netlink.BE64(netlink.Find(b, attrBytes))
-		}
-	}
 }

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -61,7 +62,11 @@ func TestEvents(t *testing.T) {
 	ns := tracking(t)
 	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1")
 	events := make(chan conntrack.Event, 100)
-	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) { events <- e })
+	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			events <- e
+		}
+	})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,12 +112,14 @@ func TestOrder(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	kinds, begun := make(chan conntrack.Kind, 4), make(chan struct{})
-	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) {
-		if e.Kind == conntrack.New {
-			close(begun)
-			time.Sleep(50 * time.Millisecond)
+	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			if e.Kind == conntrack.New {
+				close(begun)
+				time.Sleep(50 * time.Millisecond)
+			}
+			kinds <- e.Kind
 		}
-		kinds <- e.Kind
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -135,10 +142,12 @@ func TestLost(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	ns := tracking(t)
 	seen, held := 0, make(chan struct{})
-	l, err := conntrack.Listen(t.Context(), ns, func(e conntrack.Event) {
-		if e.Kind == conntrack.New {
-			<-held
-			seen++
+	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			if e.Kind == conntrack.New {
+				<-held
+				seen++
+			}
 		}
 	})
 	if err != nil {
@@ -182,5 +191,96 @@ func TestTracks(t *testing.T) {
 		if got, err := conntrack.Tracks(t.Context(), ns, c.v6); err != nil || got != c.want {
 			t.Errorf("IPv6 %t after %q: %t, %v, want %t", c.v6, c.rules, got, err, c.want)
 		}
+	}
+}
+
+// The states of a TCP connection are reported between its beginning and its end, while they are followed.
+func TestStates(t *testing.T) {
+	defer goleak.VerifyNone(t)
+	ns := tracking(t)
+	events := make(chan conntrack.Event, 100)
+	l, err := conntrack.Listen(t.Context(), ns, func(all []conntrack.Event) {
+		for _, e := range all {
+			events <- e
+		}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	connect := func(reset bool) {
+		t.Helper()
+		err := ns.Do(func() error {
+			server, err := net.Listen("tcp", "127.0.0.1:80")
+			if err != nil {
+				return err
+			}
+			defer func() { _ = server.Close() }()
+			c, err := net.Dial("tcp", "127.0.0.1:80")
+			if err != nil {
+				return err
+			}
+			other, err := server.Accept()
+			if err != nil {
+				return errors.Join(err, c.Close())
+			}
+			if reset {
+				err = c.(*net.TCPConn).SetLinger(0)
+			}
+			return errors.Join(err, c.Close(), other.Close())
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	flush := func() (states []string) {
+		t.Helper()
+		var tracked effect.Conntrack
+		_, err := tracked.Flush(ns, func(state.Connection) bool { return true })
+		if err = errors.Join(err, tracked.Close()); err != nil {
+			t.Fatal(err)
+		}
+		for {
+			select {
+			case e := <-events:
+				if e.Kind == conntrack.End {
+					return states
+				}
+				if e.Dst.Port() != 80 {
+					t.Errorf("another connection: %+v", e)
+				}
+				states = append(states, string(e.Kind)+" "+e.State)
+			case <-time.After(20 * time.Second):
+				t.Fatal("no end")
+			}
+		}
+	}
+	if connect(false); !slices.Equal(flush(), []string{"new syn-sent"}) {
+		t.Error("states are reported that are not followed")
+	}
+	for _, c := range []struct {
+		reset bool
+		want  []string
+	}{
+		{false, []string{
+			"new syn-sent", "update syn-recv", "update established", "update fin-wait", "update last-ack", "update time-wait",
+		}},
+		{true, []string{"new syn-sent", "update syn-recv", "update established", "update close"}},
+	} {
+		if err := l.FollowStates(true); err != nil {
+			t.Fatal(err)
+		}
+		connect(c.reset)
+		got := flush()
+		// Both ends may close before either answers.
+		if last := got[len(got)-1]; !slices.Equal(got[:min(len(got), 4)], c.want[:4]) || last != c.want[len(c.want)-1] {
+			t.Errorf("reset %t: %v, want %v", c.reset, got, c.want)
+		}
+	}
+	if err := l.FollowStates(false); err != nil {
+		t.Fatal(err)
+	}
+	if connect(false); !slices.Equal(flush(), []string{"new syn-sent"}) {
+		t.Error("states are reported that are not followed any more")
 	}
 }

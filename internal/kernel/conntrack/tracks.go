@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/weft-net/weft/internal/kernel/netlink"
 	"github.com/weft-net/weft/internal/netns"
 )
 
@@ -46,22 +44,18 @@ func Tracks(ctx context.Context, ns *netns.NS, v6 bool) (tracks bool, err error)
 	}
 	src := from.LocalAddr().(*net.UDPAddr).AddrPort()
 	seen := make(chan struct{}, 1)
-	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
-		Protocol: unix.NETLINK_NETFILTER, Groups: netlink.Group(groupNew), Size: eventSize, Buffer: bufferSize,
-	}, func(_ *netlink.Listener, d netlink.Datagram) {
-		each(d.Data, func(e Event) {
-			if e.Src == src {
-				select {
-				case seen <- struct{}{}:
-				default:
-				}
+	l, err := Listen(ctx, ns, func(all []Event) {
+		if slices.ContainsFunc(all, func(e Event) bool { return e.Kind == New && e.Src == src }) {
+			select {
+			case seen <- struct{}{}:
+			default:
 			}
-		})
+		}
 	})
 	if err != nil {
-		return false, fmt.Errorf("conntrack events: %w", err)
+		return false, err
 	}
-	defer func() { l.Close(); <-l.Done() }()
+	defer l.Close()
 	if _, err := from.Write([]byte{0}); err != nil {
 		return false, fmt.Errorf("conntrack: datagram on the loopback interface: %w", err)
 	}

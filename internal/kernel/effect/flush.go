@@ -31,15 +31,6 @@ func (k *Conntrack) Flush(ns *netns.NS, choose func(state.Connection) bool) ([]s
 	return cut, err
 }
 
-// DecodeConnection decodes the attributes of a conntrack entry, as ctnetlink sends it; false if it has no tuple.
-func DecodeConnection(attrs []byte) (state.Connection, bool) {
-	c := parseConnection(attrs)
-	if c.orig == nil {
-		return state.Connection{}, false
-	}
-	return c.words(), true
-}
-
 // words converts the connection for other packages.
 func (c connection) words() state.Connection {
 	src, dst := uint16(ctIP4Src), uint16(ctIP4Dst)

@@ -11,10 +11,12 @@ import (
 // inbox reads several datagrams with one system call (recvmmsg), which x/sys does not have.
 type inbox struct {
 	count, size int
+	senders     bool // who sent a datagram is read, too
 	buf         []byte
 	datagrams   [][]byte
 	iov         []unix.Iovec
 	hdr         []mmsghdr
+	from        []unix.RawSockaddrNetlink
 }
 
 // mmsghdr is the kernel's struct of that name.
@@ -37,6 +39,15 @@ func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 			in.hdr[i].hdr.Iov = &in.iov[i]
 			in.hdr[i].hdr.SetIovlen(1)
 		}
+		if in.senders {
+			in.from = make([]unix.RawSockaddrNetlink, in.count)
+			for i := range in.hdr {
+				in.hdr[i].hdr.Name = (*byte)(unsafe.Pointer(&in.from[i]))
+			}
+		}
+	}
+	for i := range in.from {
+		in.hdr[i].hdr.Namelen = unix.SizeofSockaddrNetlink
 	}
 	var n uintptr
 	var errno unix.Errno
@@ -55,3 +66,9 @@ func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 	}
 	return in.datagrams[:n], nil
 }
+
+// fromKernel reports whether a datagram of the last read is the kernel's, and not another process's.
+func (in *inbox) fromKernel(i int) bool { return in.from[i].Pid == 0 }
+
+// truncated reports whether a datagram of the last read was longer than the buffer.
+func (in *inbox) truncated(i int) bool { return in.hdr[i].hdr.Flags&unix.MSG_TRUNC != 0 }

@@ -9,8 +9,6 @@ import (
 	"os"
 	"sync/atomic"
 	"syscall"
-	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 
@@ -36,11 +34,6 @@ type Subscription struct {
 	Namespaces bool
 	// Size is the maximum size of a datagram.
 	Size int
-	// Idle, which may be nil, is called each time after the Listener was busy, when no datagram waits.
-	Idle func(*Listener)
-	// Gather is how long datagrams may wait for others after some were received, so that many cost one wakeup. The first one
-	// after a pause does not wait.
-	Gather time.Duration
 	// Requests are sent one by one before anything is received, for families that must be configured; each has one
 	// message.
 	Requests []*Batch
@@ -147,7 +140,6 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 		oob = make([]byte, unix.CmsgSpace(4))
 	}
 	defer l.busy.Store(false)
-	received := false // since the last pause
 	for {
 		var n, oobn int
 		var from unix.Sockaddr
@@ -159,20 +151,12 @@ func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listen
 				switch {
 				case errors.Is(failed, unix.EAGAIN):
 					l.busy.Store(false)
-					if s.Idle != nil { // also if nothing was received: meanwhile it was busy for others
-						s.Idle(l)
-					}
-					if !received {
-						return false
-					}
-					received = false
-					time.Sleep(s.Gather)
+					return false
 				case !errors.Is(failed, unix.EINTR):
 					return true
 				}
 			}
 		})
-		received = true
 		switch {
 		case err != nil: // closed
 			return
@@ -226,29 +210,6 @@ func (l *Listener) waits() bool {
 		waits = err == nil && n > 0
 	})
 	return err == nil && waits
-}
-
-// Drops returns how many datagrams the kernel has dropped since the socket was opened, because its buffer was full.
-func (l *Listener) Drops() (uint64, error) {
-	const drops = 8 // SK_MEMINFO_DROPS of linux/sock_diag.h
-	var info [drops + 1]uint32
-	size := uint32(unsafe.Sizeof(info))
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return 0, err
-	}
-	var errno unix.Errno
-	err = raw.Control(func(fd uintptr) {
-		_, _, errno = unix.Syscall6(unix.SYS_GETSOCKOPT, fd, unix.SOL_SOCKET, unix.SO_MEMINFO,
-			uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
-	})
-	if err == nil && errno != 0 {
-		err = errno
-	}
-	if err != nil {
-		return 0, fmt.Errorf("memory of a netlink socket: %w", err)
-	}
-	return uint64(info[drops]), nil
 }
 
 // LinkName returns the name of a link in the socket's namespace, "" if there is none.

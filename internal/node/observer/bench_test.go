@@ -21,8 +21,8 @@ func BenchmarkEvent(b *testing.B) {
 	b.ReportAllocs()
 	for i := range b.N {
 		from := netip.AddrPortFrom(src, uint16(i))
-		o.event(conntrack.Event{Kind: conntrack.New, Connection: state.Connection{
+		o.receive([]conntrack.Event{{Kind: conntrack.New, Connection: state.Connection{
 			Proto: 17, Src: from, Dst: dst, ReplySrc: dst, ReplyDst: from,
-		}})
+		}}})
 	}
 }

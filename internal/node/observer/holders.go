@@ -3,6 +3,7 @@
 package observer
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -19,17 +20,34 @@ type place struct {
 	addr    netip.Addr
 }
 
-// holders are the addresses of this node's endpoints. The last holder of an address keeps its name until there is another
-// one: the events of its connections come after it is gone. It is not safe for concurrent use.
+// moment is when something happened that is named.
+type moment struct {
+	at time.Time
+	// earlier: it is about a connection that began earlier, maybe when an address had another holder than now.
+	earlier bool
+}
+
+// linger is how long new connections of an address that has lost its holder have that one's name: they may be reported
+// later than it went.
+const linger = 10 * time.Second
+
+// holders are the addresses of this node's endpoints. The last holder of an address keeps its name, until there is another
+// one, for connections that began before it went. It is not safe for concurrent use.
 type holders struct {
 	now map[place]flow.Identity
 	// networks are those in which an address has, or had, a holder, in addition to the cluster's.
 	networks map[netip.Addr][]string
 	// past are those that are gone, with the order in which they went.
-	past  map[place]flow.Identity
+	past  map[place]pastHolder
 	order []place
 	// spaces are the endpoints' network namespaces.
 	spaces map[uint64]bool
+}
+
+// pastHolder is a holder until a time.
+type pastHolder struct {
+	flow.Identity
+	until time.Time
 }
 
 // maxPast is how many past holders are kept.
@@ -37,7 +55,7 @@ const maxPast = 4096
 
 func newHolders() *holders {
 	return &holders{
-		now: map[place]flow.Identity{}, past: map[place]flow.Identity{}, networks: map[netip.Addr][]string{},
+		now: map[place]flow.Identity{}, past: map[place]pastHolder{}, networks: map[netip.Addr][]string{},
 	}
 }
 
@@ -65,7 +83,7 @@ func (h *holders) set(node string, records []attach.Record, at time.Time) []flow
 	var changes []flow.Holder
 	for p, id := range h.now {
 		if _, stays := next[p]; !stays {
-			h.past[p], h.order = id, append(h.order, p)
+			h.past[p], h.order = pastHolder{id, at}, append(h.order, p)
 			changes = append(changes, flow.Holder{Time: at, Addr: p.addr, Network: p.network})
 		}
 	}
@@ -82,7 +100,7 @@ func (h *holders) set(node string, records []attach.Record, at time.Time) []flow
 	}
 	h.now = next
 	clear(h.networks)
-	for _, known := range []map[place]flow.Identity{h.now, h.past} {
+	for _, known := range []iter.Seq[place]{maps.Keys(h.now), maps.Keys(h.past)} {
 		for p := range known {
 			if p.network != "" && !slices.Contains(h.networks[p.addr], p.network) {
 				h.networks[p.addr] = append(h.networks[p.addr], p.network)
@@ -110,20 +128,31 @@ func compareHolders(a, b flow.Holder) int {
 	return a.Addr.Compare(b.Addr)
 }
 
-// of returns the holder of an address: in the network, else in the cluster's, else in any.
-func (h *holders) of(network string, addr netip.Addr) (flow.Identity, bool) {
-	for _, known := range []map[place]flow.Identity{h.now, h.past} {
-		if id, ok := known[place{network, addr}]; ok {
-			return id, true
-		}
-		if id, ok := known[place{"", addr}]; ok {
-			return id, true
-		}
-		for _, n := range h.networks[addr] {
-			if id, ok := known[place{n, addr}]; ok {
-				return id, true
-			}
+// of returns the holder of an address: in the network, else in the cluster's, else in any. It is passing if that is not so
+// any more some time later.
+func (h *holders) of(network string, addr netip.Addr, when moment) (id flow.Identity, known, passing bool) {
+	if id, known = find(h, h.now, network, addr); known {
+		return id, true, false
+	}
+	p, known := find(h, h.past, network, addr)
+	if !known || !when.earlier && when.at.Sub(p.until) >= linger {
+		return flow.Identity{}, false, false
+	}
+	return p.Identity, true, !when.earlier
+}
+
+// find finds an address in a map.
+func find[V any](h *holders, all map[place]V, network string, addr netip.Addr) (v V, ok bool) {
+	if v, ok = all[place{network, addr}]; ok {
+		return v, true
+	}
+	if v, ok = all[place{"", addr}]; ok {
+		return v, true
+	}
+	for _, n := range h.networks[addr] {
+		if v, ok = all[place{n, addr}]; ok {
+			return v, true
 		}
 	}
-	return flow.Identity{}, false
+	return v, false
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/flow"
-	"github.com/weft-net/weft/internal/kernel/conntrack"
 	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
@@ -30,19 +29,23 @@ type names struct {
 	nodes   map[netip.Addr]string
 	holders *holders
 	gone    map[place]flow.Identity // pods of other nodes, as they were seen last
-	version uint64                  // of the records
-	known   bool                    // the records were read
-	why     bool                    // the rules that decide are wanted
-	named   bool                    // other nodes were known
+	// conversations are valid for these versions of the records and of policies.
+	conversations conversations
+	version       uint64
+	policies      uint64
+	known         bool // the records were read
+	why           bool // the rules that decide are wanted
+	named         bool // other nodes were known
 }
 
 func newNames(cfg Config) *names {
-	return &names{cfg: cfg, holders: newHolders(), gone: map[place]flow.Identity{}}
+	return &names{cfg: cfg, holders: newHolders(), gone: map[place]flow.Identity{}, conversations: conversations{}}
 }
 
 // setNodes names the addresses of nodes, of which some are this one's.
 func (n *names) setNodes(own identity) {
 	n.own, n.nodes = own, map[netip.Addr]string{}
+	clear(n.conversations)
 	if n.cfg.Nodes != nil {
 		for _, node := range n.cfg.Nodes() {
 			n.named = true
@@ -61,8 +64,22 @@ func (n *names) setNodes(own identity) {
 	}
 }
 
-// refresh follows changes of the records, and returns them.
+// setWhy sets whether the rules that decide are wanted.
+func (n *names) setWhy(why bool) {
+	if n.why != why {
+		n.why = why
+		clear(n.conversations)
+	}
+}
+
+// refresh follows changes of policies and of the records, and returns the latter.
 func (n *names) refresh() []flow.Line {
+	if n.cfg.Policies != nil {
+		if v := n.cfg.Policies.Version(); v != n.policies {
+			n.policies = v
+			clear(n.conversations)
+		}
+	}
 	v := n.cfg.Records.Version()
 	if n.known && v == n.version {
 		return nil
@@ -72,6 +89,7 @@ func (n *names) refresh() []flow.Line {
 		n.cfg.Log.Warn("names of some endpoints are not known", "err", err)
 	}
 	n.version, n.known = v, true
+	clear(n.conversations)
 	var out []flow.Line
 	for _, h := range n.holders.set(n.cfg.Node, records, n.cfg.Now()) {
 		out = append(out, flow.Line{Holder: &h})
@@ -79,12 +97,13 @@ func (n *names) refresh() []flow.Line {
 	return out
 }
 
-// endpoint names an end of a connection; here reports an endpoint of this node.
-func (n *names) endpoint(at netip.AddrPort, network string) (e flow.Endpoint, here bool) {
+// endpoint names an end of a connection; here reports an endpoint of this node, and passing a name that it has only for a
+// while.
+func (n *names) endpoint(at netip.AddrPort, network string, when moment) (e flow.Endpoint, here, passing bool) {
 	e = flow.Endpoint{Addr: at.Addr(), Port: at.Port()}
-	if id, ok := n.holders.of(network, at.Addr()); ok {
+	if id, ok, passing := n.holders.of(network, at.Addr(), when); ok {
 		e.Identity = id
-		return e, true
+		return e, true, passing
 	}
 	e.Kind = flow.OutsideEnd
 	switch node := n.nodes[at.Addr()]; {
@@ -93,22 +112,22 @@ func (n *names) endpoint(at netip.AddrPort, network string) (e flow.Endpoint, he
 	case at.Addr().IsLoopback():
 		e.Kind, e.Name, e.Node = flow.NodeEnd, n.cfg.Node, n.cfg.Node
 	default:
-		if id, ok := n.remote(place{network, at.Addr()}); ok {
+		if id, ok := n.remote(place{network, at.Addr()}, when); ok {
 			e.Identity = id
 		}
 	}
-	return e, false
+	return e, false, false
 }
 
-// remote returns the pod of another node that has an address, or had it last: its connections end after it.
-func (n *names) remote(at place) (flow.Identity, bool) {
+// remote returns the pod of another node that has an address, or had it last if a connection began earlier.
+func (n *names) remote(at place, when moment) (flow.Identity, bool) {
 	if n.cfg.Policies == nil {
 		return flow.Identity{}, false
 	}
 	pod, node, ok := n.cfg.Policies.Holder(at.network, at.addr)
 	if !ok || node == n.cfg.Node { // its own endpoints are known by their records
 		id, had := n.gone[at]
-		return id, had
+		return id, had && when.earlier
 	}
 	id := flow.Identity{Kind: flow.PodEnd, Name: pod.String(), Node: node, Network: at.network}
 	if n.gone[at] != id {
@@ -120,35 +139,11 @@ func (n *names) remote(at place) (flow.Identity, bool) {
 	return id, true
 }
 
-// connection returns the flow of an event.
-func (n *names) connection(e conntrack.Event) flow.Record {
-	r := flow.Record{
-		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Kind(e.Kind), Protocol: flow.Protocol(e.Proto), Verdict: flow.Allowed,
-		State: e.State,
-	}
-	n.ends(&r, e.Src, e.ReplySrc, "")
-	if e.Dst != e.ReplySrc {
-		via, _ := n.endpoint(e.Dst, "")
-		r.Via = &via
-	}
-	if e.ReplyDst != e.Src {
-		r.Masquerade = &e.ReplyDst
-	}
-	if e.Counted {
-		r.Forth, r.Back = &flow.Counters{}, &flow.Counters{}
-		*r.Forth, *r.Back = flow.Counters(e.Orig), flow.Counters(e.Reply)
-	}
-	if e.Kind != conntrack.End { // what decided was reported when it began
-		n.decide(&r)
-	}
-	return r
-}
-
 // ends names the ends, and the direction between them.
-func (n *names) ends(r *flow.Record, from, to netip.AddrPort, network string) {
-	var fromHere, toHere bool
-	r.From, fromHere = n.endpoint(from, network)
-	r.To, toHere = n.endpoint(to, network)
+func (n *names) ends(r *flow.Record, from, to netip.AddrPort, network string, when moment) (passing bool) {
+	var fromHere, toHere, fromPassing, toPassing bool
+	r.From, fromHere, fromPassing = n.endpoint(from, network, when)
+	r.To, toHere, toPassing = n.endpoint(to, network, when)
 	switch {
 	case fromHere && toHere:
 		r.Direction = flow.Local
@@ -159,6 +154,7 @@ func (n *names) ends(r *flow.Record, from, to netip.AddrPort, network string) {
 	default:
 		r.Direction = flow.Transit
 	}
+	return fromPassing || toPassing
 }
 
 // decide adds what policies decide.
@@ -201,7 +197,7 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 	r = flow.Record{
 		Time: n.cfg.Now(), Node: n.cfg.Node, Kind: flow.Dropped, Protocol: flow.Protocol(p.Proto), Verdict: flow.DroppedVerdict,
 	}
-	n.ends(&r, p.From, p.To, "")
+	n.ends(&r, p.From, p.To, "", moment{at: r.Time})
 	if d.Namespace == 0 && r.From.Node != n.cfg.Node { // packets that are just sent are at no interface yet
 		return r, false
 	}
@@ -251,6 +247,6 @@ func (n *names) denied(p policy.DeniedPacket) flow.Record {
 		Verdict:   flow.DeniedVerdict,
 		Decisions: []flow.Decision{{Direction: p.Direction, Policies: p.Policies, Rule: -1}},
 	}
-	n.ends(&r, p.From, p.To, p.Network)
+	n.ends(&r, p.From, p.To, p.Network, moment{at: r.Time})
 	return r
 }

@@ -30,7 +30,8 @@ import (
 
 // RoutePath (GET) is the route of the admin socket: a stream of flow.Line. With follow=true it does not end; with
 // tracked=true it begins with the connections that are tracked already, and with since, a time of RFC 3339, with the
-// flows since then that the agent has kept. With why=true decisions have the rules of nftables. filter, a list of
+// flows since then that the agent has kept. With why=true decisions have the rules of nftables, and with states=true each change
+// of the state of a TCP connection is a flow. filter, a list of
 // flow.Condition as JSON, selects flows; names of endpoints of other nodes are not known to it.
 const RoutePath = "/observe/flows"
 
@@ -41,6 +42,7 @@ const (
 	ParameterSince   = "since"
 	ParameterWhy     = "why"
 	ParameterFilter  = "filter"
+	ParameterStates  = "states"
 )
 
 // Records are the attachments of this node.
@@ -53,6 +55,8 @@ type Records interface {
 // Policies are this node's network policies.
 type Policies interface {
 	Decide(network string, f compiled.Flow) (sides []compiled.Side, known bool)
+	// Version changes whenever what Decide and Holder return may have changed.
+	Version() uint64
 	// Holder returns the pod that has an address, also of another node.
 	Holder(network string, a netip.Addr) (pod model.PodRef, node string, ok bool)
 	LogsDenied() bool
@@ -106,7 +110,7 @@ func New(c Config) *Observer {
 		c.Level = flow.LevelOff
 	}
 	o := &Observer{cfg: c, streams: map[*stream]bool{}}
-	o.source = &source{cfg: c, to: callbacks{o.event, o.denied, o.dropped}, stopDenied: func() {}}
+	o.source = &source{cfg: c, to: callbacks{o.receive, o.denied, o.dropped}, stopDenied: func() {}}
 	return o
 }
 
@@ -202,6 +206,7 @@ func (o *Observer) keepLoss() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	sum := o.source.lost()
+	sum.Update = 0                      // of streams, as those that follow
 	if o.cfg.Level != flow.LevelFlows { // those of streams, which have their own account
 		sum.New, sum.End = 0, 0
 	}
@@ -210,7 +215,7 @@ func (o *Observer) keepLoss() {
 			New: o.total.New + lost.New, End: o.total.End + lost.End, Drops: o.total.Drops + lost.Drops,
 		}
 		lost.Time, lost.Node = o.cfg.Now(), o.cfg.Node
-		o.ring.add(flow.Line{Lost: &lost})
+		o.ring.add(entry{at: lost.Time, lost: &lost})
 	}
 	o.ringLost = sum
 }
@@ -227,7 +232,20 @@ func (o *Observer) needLocked() error {
 	if err := o.renewLocked(); err != nil {
 		return err
 	}
-	return o.source.open(o.neededLocked())
+	if err := o.source.open(o.neededLocked()); err != nil {
+		return err
+	}
+	return o.source.followStates(o.wantsStatesLocked())
+}
+
+// wantsStatesLocked reports whether a stream follows the states of connections.
+func (o *Observer) wantsStatesLocked() bool {
+	for s := range o.streams {
+		if s.states {
+			return true
+		}
+	}
+	return false
 }
 
 func (o *Observer) neededLocked() (events, packets bool) {
@@ -252,10 +270,11 @@ func (o *Observer) renewLocked() error {
 // setWhyLocked adds rules to flows if a stream wants them.
 func (o *Observer) setWhyLocked() {
 	if o.names != nil {
-		o.names.why = false
+		why := false
 		for s := range o.streams {
-			o.names.why = o.names.why || s.why
+			why = why || s.why
 		}
+		o.names.setWhy(why)
 	}
 }
 
@@ -266,6 +285,9 @@ func (o *Observer) release() {
 	closers := o.source.detach(events, packets)
 	if !packets {
 		o.names = nil
+	}
+	if err := o.source.followStates(o.wantsStatesLocked()); err != nil {
+		o.cfg.Log.Warn("states of connections are followed still", "err", err)
 	}
 	o.setWhyLocked()
 	o.mu.Unlock()
@@ -345,20 +367,22 @@ func (o *Observer) dropped(d drops.Drop) {
 		return
 	}
 	if r, ok := o.names.dropped(d); ok {
-		o.sendLocked([]flow.Line{{Flow: &r}})
+		o.sendFlowLocked(entryOf(r))
 	}
 }
 
-// event passes an event of connection tracking to the streams.
-func (o *Observer) event(e conntrack.Event) {
+// receive passes events of connection tracking to the streams.
+func (o *Observer) receive(all []conntrack.Event) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.names == nil {
 		return
 	}
 	o.sendLocked(o.names.refresh())
-	r := o.names.connection(e)
-	o.sendLocked([]flow.Line{{Flow: &r}})
+	now := o.cfg.Now()
+	for i := range all {
+		o.sendFlowLocked(o.names.entry(&all[i], now))
+	}
 }
 
 // denied passes a denied packet to the streams.
@@ -369,21 +393,40 @@ func (o *Observer) denied(p policy.DeniedPacket) {
 		return
 	}
 	o.sendLocked(o.names.refresh())
-	r := o.names.denied(p)
-	o.sendLocked([]flow.Line{{Flow: &r}})
+	o.sendFlowLocked(entryOf(o.names.denied(p)))
 }
 
+// sendFlowLocked keeps a flow as the level demands, and passes it to the exporters and the streams.
+func (o *Observer) sendFlowLocked(e entry) {
+	update := e.conversation.Kind == flow.Update // for streams that ask for it
+	keep := o.running && !update && (o.cfg.Level == flow.LevelFlows ||
+		o.cfg.Level == flow.LevelDenied && e.conversation.Verdict != flow.Allowed)
+	if keep {
+		o.ring.add(e)
+	}
+	export := keep && o.cfg.Export != nil
+	if !export && len(o.streams) == 0 {
+		return
+	}
+	r := e.record()
+	if export {
+		o.cfg.Export(r)
+	}
+	for s := range o.streams {
+		if !update || s.states {
+			s.put(flow.Line{Flow: &r}, o.mostLocked())
+		}
+	}
+}
+
+// mostLocked is how many flows may wait for a stream.
+func (o *Observer) mostLocked() int { return min(queueSize-reserved, queuedSize/len(o.streams)) }
+
+// sendLocked passes lines that are no flows to the streams.
 func (o *Observer) sendLocked(lines []flow.Line) {
 	for _, l := range lines {
-		if l.Flow != nil && (o.cfg.Level == flow.LevelFlows ||
-			o.cfg.Level == flow.LevelDenied && l.Flow.Verdict != flow.Allowed) && o.running {
-			o.ring.add(l)
-			if o.cfg.Export != nil {
-				o.cfg.Export(*l.Flow)
-			}
-		}
 		for s := range o.streams {
-			s.put(l, min(queueSize-reserved, queuedSize/len(o.streams)))
+			s.put(l, o.mostLocked())
 		}
 	}
 }

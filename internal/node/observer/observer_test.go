@@ -23,6 +23,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/kernel/drops"
+	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
@@ -31,9 +32,21 @@ import (
 	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+func TestMain(m *testing.M) {
+	if flows := os.Getenv(loadVariable); flows != "" {
+		if err := load(flows); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(nettest.Main(m))
+}
+
+var errNoDrops = errors.New("not in this test")
 
 // records are attachments that a test changes.
 type records struct {
@@ -75,9 +88,10 @@ func (r *records) set(pods map[string]string) {
 
 // policies allow what one policy allows.
 type policies struct {
-	mu     sync.Mutex
-	denied func(policy.DeniedPacket)
-	remote string
+	mu      sync.Mutex
+	denied  func(policy.DeniedPacket)
+	remote  string
+	version uint64
 }
 
 var shopPolicy = model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}
@@ -102,6 +116,14 @@ func (p *policies) setRemote(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.remote = name
+	p.version++
+}
+
+// Version changes with the pod of another node.
+func (p *policies) Version() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.version
 }
 
 func (*policies) LogsDenied() bool { return true }
@@ -145,7 +167,7 @@ func newNode(t *testing.T, options ...func(*observer.Config)) *node {
 	nettest.Run(t, n.ns, "ip", "route", "add", "local", "10.42.2.9/32", "dev", "lo")
 	c := observer.Config{
 		Node: "node1", Records: n.records, Policies: n.policies, NS: n.ns, Log: slog.New(slog.DiscardHandler), Now: time.Now,
-		Drops: func(func(drops.Drop)) (*drops.Session, error) { return nil, errors.New("not in this test") },
+		Drops: func(func(drops.Drop)) (*drops.Session, error) { return nil, errNoDrops },
 	}
 	for _, option := range options {
 		option(&c)
@@ -283,8 +305,18 @@ func (n *node) connect(t *testing.T, to string) {
 	}
 }
 
+// flush ends all connections.
+func (n *node) flush(t *testing.T) {
+	t.Helper()
+	var tracked effect.Conntrack
+	_, err := tracked.Flush(n.ns, func(state.Connection) bool { return true })
+	if err = errors.Join(err, tracked.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // sockets returns how many netfilter sockets are open in the node's namespace.
-func (n *node) sockets(t *testing.T) (count int) {
+func (n *node) sockets(t testing.TB) (count int) {
 	t.Helper()
 	for line := range strings.Lines(nettest.Run(t, n.ns, "cat", "/proc/net/netlink")) {
 		if f := strings.Fields(line); len(f) > 2 && f[1] == "12" && f[2] != "0" { // of netfilter, and not the kernel's
@@ -332,15 +364,22 @@ func TestFlows(t *testing.T) {
 	if f.From.Name != "shop/next" || f.To.Name != "shop/web" {
 		t.Errorf("%+v", f)
 	}
-	// A pod of another node has the name that it has then, and the last one when it is gone.
-	for i, c := range []struct{ now, want string }{{"far", "shop/far"}, {"next", "shop/next"}, {"", "shop/next"}} {
+	// A pod of another node has the name that it has then, and its connections keep it when it is gone. New ones do not.
+	for i, c := range []struct{ now, want string }{{"far", "shop/far"}, {"next", "shop/next"}, {"", ""}} {
 		n.policies.setRemote(c.now)
 		n.send(t, "10.42.1.2", "10.42.2.9:80", 4100+i, 1)
 		f = r.flow("remote pod", func(f flow.Record) bool { return f.From.Port == uint16(4100+i) })
-		if f.To.Name != c.want || f.To.Kind != flow.PodEnd || f.To.Node != "node2" || f.Direction != flow.Egress {
+		if f.To.Name != c.want || c.want != "" && (f.To.Kind != flow.PodEnd || f.To.Node != "node2") || f.Direction != flow.Egress {
 			t.Errorf("remote %q: %+v", c.now, f)
 		}
 	}
+	n.flush(t)
+	f = r.flow("end", func(f flow.Record) bool { return f.From.Port == 4101 && f.Kind == flow.End })
+	if f.To.Name != "shop/next" || f.To.Kind != flow.PodEnd {
+		t.Errorf("end of a connection to a pod that is gone: %+v", f)
+	}
+	n.send(t, "10.42.1.2", "10.96.0.7:53", 4000, 1) // for what follows
+	n.send(t, "10.42.1.2", "10.42.1.3:80", 4001, 1)
 	n.policies.denied(policy.DeniedPacket{
 		Packet: nflog.Packet{
 			Proto: 6, From: netip.MustParseAddrPort("192.0.2.9:7"), To: netip.MustParseAddrPort("10.42.1.2:80"),
@@ -388,6 +427,82 @@ func TestFlows(t *testing.T) {
 	second.flow("tracked", func(f flow.Record) bool { return f.Kind == flow.Tracked && f.From.Port == 4001 })
 }
 
+// The states of TCP connections are flows for the reader that asks for them, and for no other.
+func TestStates(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	n := newNode(t, func(c *observer.Config) { c.Level = flow.LevelFlows })
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	stop := n.run(t)
+	defer stop()
+	r := n.read(t, map[string][]string{
+		observer.ParameterFollow: {"true"}, observer.ParameterStates: {"true"},
+		observer.ParameterFilter: {`[{"field":"tcp-state","values":["established"]}]`},
+	})
+	r.begun()
+	other := n.follow(t)
+	defer func() { other.stop(); <-other.done }()
+	other.begun()
+	n.connect(t, "10.42.1.3:81")
+	f := r.flow("established", func(flow.Record) bool { return true })
+	if f.Kind != flow.Update || f.State != "established" || f.To.Name != "shop/db" || f.To.Port != 81 || len(f.Decisions) > 0 {
+		t.Errorf("%+v", f)
+	}
+	r.stop()
+	<-r.done
+	n.send(t, "10.42.1.2", "10.42.1.3:82", 4000, 1)
+	other.flow("the next connection", func(f flow.Record) bool {
+		if f.Kind == flow.Update {
+			t.Errorf("not asked for: %+v", f)
+		}
+		return f.To.Port == 82
+	})
+	past := map[string][]string{observer.ParameterSince: {time.Now().Add(-time.Hour).Format(time.RFC3339Nano)}}
+	for l := range n.read(t, past).all() {
+		if l.Flow != nil && l.Flow.Kind == flow.Update {
+			t.Errorf("kept: %+v", l.Flow)
+		}
+	}
+}
+
+// New connections of an address have the name of a pod that is gone for some seconds only; those that began earlier keep it.
+func TestNamesOfGonePods(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	var mu sync.Mutex
+	now := time.Now()
+	n := newNode(t, func(c *observer.Config) {
+		c.Now = func() time.Time { mu.Lock(); defer mu.Unlock(); return now }
+	})
+	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
+	r := n.follow(t)
+	defer func() { r.stop(); <-r.done }()
+	r.begun()
+	for i, c := range []struct {
+		set   map[string]string
+		later time.Duration
+		want  string
+	}{
+		{map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"}, 0, "shop/db"},
+		{map[string]string{"shop/web": "10.42.1.2"}, 0, "shop/db"},
+		{nil, time.Minute, "node1"}, // has the address in this test
+	} {
+		if c.set != nil {
+			n.records.set(c.set)
+		}
+		mu.Lock()
+		now = now.Add(c.later)
+		mu.Unlock()
+		n.send(t, "10.42.1.2", "10.42.1.3:80", 4000+i, 1)
+		f := r.flow("connection", func(f flow.Record) bool { return f.From.Port == uint16(4000+i) })
+		if f.To.Name != c.want {
+			t.Errorf("%d: %+v, want %q", i, f.To, c.want)
+		}
+	}
+	n.flush(t)
+	if f := r.flow("end", func(f flow.Record) bool { return f.From.Port == 4000 && f.Kind == flow.End }); f.To.Name != "shop/db" {
+		t.Errorf("end: %+v", f.To)
+	}
+}
+
 // A dropped packet is denied if policies deny it, else the kernel's reason is reported.
 func TestDropped(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
@@ -426,8 +541,8 @@ func TestOff(t *testing.T) {
 	first, second := n.follow(t), n.follow(t)
 	first.begun()
 	second.begun()
-	if got := n.sockets(t); got != 2 {
-		t.Errorf("%d sockets for two streams, want 2", got)
+	if got := n.sockets(t); got != 3 {
+		t.Errorf("%d sockets for two streams, want 3", got)
 	}
 	first.stop()
 	<-first.done
@@ -541,7 +656,7 @@ func TestLevelFlows(t *testing.T) {
 		t.Fatal("packets are counted before")
 	}
 	stop := n.run(t)
-	until(t, "sockets", func() bool { return n.sockets(t) == 2 })
+	until(t, "sockets", func() bool { return n.sockets(t) == 3 })
 	if accounting() != "1" {
 		t.Error("packets are not counted")
 	}
@@ -598,7 +713,7 @@ func TestSums(t *testing.T) {
 	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
 	stop := n.run(t)
 	defer stop()
-	until(t, "sockets", func() bool { return n.sockets(t) == 2 })
+	until(t, "sockets", func() bool { return n.sockets(t) == 3 })
 	const made = 20000
 	began := time.Now()
 	n.send(t, "10.42.1.2", "10.42.1.3:80", 10000, made)

@@ -18,7 +18,7 @@ func TestRing(t *testing.T) {
 	at := func(i int) time.Time { return begin.Add(time.Duration(i) * time.Millisecond) }
 	const added = ringSize + 10
 	for i := range added {
-		if r.add(flow.Line{Flow: &flow.Record{Time: at(i), From: flow.Endpoint{Port: uint16(i)}}}); i == ringSize-1 {
+		if r.add(entryOf(flow.Record{Time: at(i), From: flow.Endpoint{Port: uint16(i)}})); i == ringSize-1 {
 			if all, from := r.since(at(0)); len(all) != ringSize || !from.IsZero() {
 				t.Errorf("full: %d lines since %s", len(all), from)
 			}
@@ -47,13 +47,14 @@ func TestSumsAreBounded(t *testing.T) {
 		at := begin.Add(time.Duration(p) * sumPeriod)
 		for i := range 1000 {
 			from := flow.Identity{Kind: flow.PodEnd, Name: fmt.Sprintf("scan/p%d-%d", p, i)}
-			s.add(flow.Line{Flow: &flow.Record{
+			e := entryOf(flow.Record{
 				Time: at, Kind: flow.New, Verdict: flow.Allowed, From: flow.Endpoint{Identity: from},
 				Decisions: []flow.Decision{{Direction: flow.Egress, Allowed: true, Policies: []model.PolicyKey{{Name: "a"}}}},
-			}})
+			})
+			s.add(&e)
 			made++
 		}
-		s.add(flow.Line{Lost: &flow.Lost{Time: at, New: 3}})
+		s.add(&entry{at: at, lost: &flow.Lost{Time: at, New: 3}})
 		made += 3
 		if s.count > maxSums+maxOthers*len(s.periods) {
 			t.Fatalf("%d sums", s.count)
@@ -93,7 +94,8 @@ func TestSumsCount(t *testing.T) {
 		if i > 0 { // the first one began before the kernel counted
 			r.Forth, r.Back = &flow.Counters{Packets: 1, Bytes: 10}, &flow.Counters{Packets: 2, Bytes: 20}
 		}
-		s.add(flow.Line{Flow: &r})
+		e := entryOf(r)
+		s.add(&e)
 	}
 	all, _ := s.since(at)
 	if len(all) != 1 || all[0].Flow.Count != 3 || *all[0].Flow.Forth != (flow.Counters{Packets: 2, Bytes: 20}) ||

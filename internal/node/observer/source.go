@@ -17,13 +17,14 @@ type source struct {
 	cfg        Config
 	to         callbacks
 	events     *conntrack.Listener // nil: closed
+	states     bool                // its listener follows the states of connections
 	packets    bool                // dropped and denied packets are observed, by the following
 	stopDenied func()
 	drops      *drops.Session // nil: the kernel does not report them
 	// notes are what is not observed.
 	notes []string
 	// missed are what the open sockets have lost, which count from 0 when they are opened.
-	missed struct{ new, end, drops counter }
+	missed struct{ new, update, end, drops counter }
 	// uncounted reports that this is not known of one, which has been logged.
 	uncounted bool
 }
@@ -55,7 +56,7 @@ const netfilterDrop = "NETFILTER_DROP"
 
 // callbacks are called from several goroutines, until close.
 type callbacks struct {
-	event   func(conntrack.Event)
+	events  func([]conntrack.Event)
 	denied  func(policy.DeniedPacket)
 	dropped func(drops.Drop)
 }
@@ -67,15 +68,27 @@ func (s *source) open(events, packets bool) (err error) {
 		s.events = nil
 	}
 	if events && s.events == nil {
-		if s.events, err = conntrack.Listen(context.Background(), s.cfg.NS, s.to.event); err != nil {
+		if s.events, err = conntrack.Listen(context.Background(), s.cfg.NS, s.to.events); err != nil {
 			s.events = nil
 			return err
 		}
-		s.missed.new.last, s.missed.end.last = 0, 0
+		s.states, s.missed.new.last, s.missed.update.last, s.missed.end.last = false, 0, 0, 0
 	}
 	if packets && !s.packets {
 		s.openPackets()
 	}
+	return nil
+}
+
+// followStates has the changes of connections' states reported, or not any more.
+func (s *source) followStates(on bool) error {
+	if s.events == nil || s.stopped() || s.states == on {
+		return nil
+	}
+	if err := s.events.FollowStates(on); err != nil {
+		return err
+	}
+	s.states = on
 	return nil
 }
 
@@ -155,6 +168,7 @@ func (s *source) lost() flow.Lost {
 	}
 	if s.events != nil {
 		read(&s.missed.new, func() (uint64, error) { return s.events.Lost(conntrack.New) })
+		read(&s.missed.update, func() (uint64, error) { return s.events.Lost(conntrack.Update) })
 		read(&s.missed.end, func() (uint64, error) { return s.events.Lost(conntrack.End) })
 	}
 	if s.drops != nil {
@@ -164,5 +178,7 @@ func (s *source) lost() flow.Lost {
 		s.cfg.Log.Warn("lost flows cannot be counted", "err", err)
 	}
 	s.uncounted = err != nil
-	return flow.Lost{New: s.missed.new.sum, End: s.missed.end.sum, Drops: s.missed.drops.sum}
+	return flow.Lost{
+		New: s.missed.new.sum, Update: s.missed.update.sum, End: s.missed.end.sum, Drops: s.missed.drops.sum,
+	}
 }

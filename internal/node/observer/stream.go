@@ -42,6 +42,7 @@ func (l Lines) Send(line flow.Line) error { return l.Lines.Send(line) }
 // stream is one reader.
 type stream struct {
 	why     bool
+	states  bool // changes of TCP's states are wanted
 	filter  flow.Filter
 	events  *conntrack.Listener
 	begin   flow.Line
@@ -55,7 +56,7 @@ type stream struct {
 }
 
 func newStream(q query) *stream {
-	return &stream{why: q.why, filter: q.filter, queue: make(chan flow.Line, queueSize)}
+	return &stream{why: q.why, states: q.states && q.follow, filter: q.filter, queue: make(chan flow.Line, queueSize)}
 }
 
 // wants reports whether the filter selects a line.
@@ -83,6 +84,9 @@ func (o *Observer) loss(s *stream) *flow.Lost {
 	o.mu.Lock()
 	sum := o.source.lost()
 	o.mu.Unlock()
+	if !s.states {
+		sum.Update = 0
+	}
 	sum.Queue = s.dropped.Load()
 	lost := sum.Since(s.reported)
 	s.reported = sum
@@ -96,13 +100,14 @@ func (o *Observer) loss(s *stream) *flow.Lost {
 // query is what a reader asks for.
 type query struct {
 	follow, tracked, why bool
+	states               bool
 	since                time.Time // zero: nothing of the past
 	filter               flow.Filter
 }
 
 func parseQuery(values url.Values) (q query, err error) {
 	q = query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
-	q.why = values.Get(ParameterWhy) == "true"
+	q.why, q.states = values.Get(ParameterWhy) == "true", values.Get(ParameterStates) == "true"
 	if filter := values.Get(ParameterFilter); filter != "" {
 		var conditions []flow.Condition
 		if err := json.Unmarshal([]byte(filter), &conditions); err != nil {
@@ -220,8 +225,9 @@ func (o *Observer) dump(s *stream, lines Sink) error {
 			return
 		}
 		o.mu.Lock()
-		r := o.names.connection(e)
+		one := o.names.entry(&e, o.cfg.Now())
 		o.mu.Unlock()
+		r := one.record()
 		if l := (flow.Line{Flow: &r}); s.wants(l) {
 			failed = lines.Send(l)
 		}

@@ -33,7 +33,7 @@ func TestManyReaders(t *testing.T) {
 	}
 	const made = queueSize
 	for range made {
-		o.sendLocked([]flow.Line{{Flow: &flow.Record{}}})
+		o.sendFlowLocked(entryOf(flow.Record{}))
 	}
 	o.sendLocked([]flow.Line{{Holder: &flow.Holder{}}})
 	waiting := 0

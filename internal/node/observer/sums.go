@@ -51,23 +51,47 @@ type sums struct {
 	periods []*period // the oldest first
 	count   int
 	dropped time.Time // the end of the last period that is not kept any more
+	// recent are the sums of conversations in the last period.
+	recent map[*conversation]*flow.Record
 }
 
 // add adds a flow, or what was lost.
-func (s *sums) add(l flow.Line) {
-	p := s.at(timeOf(l))
-	if l.Lost != nil {
+func (s *sums) add(e *entry) {
+	p := s.at(e.at)
+	if e.lost != nil {
 		p.lost = flow.Lost{
-			Time: l.Lost.Time, Node: l.Lost.Node, New: p.lost.New + l.Lost.New, End: p.lost.End + l.Lost.End,
-			Drops: p.lost.Drops + l.Lost.Drops, Queue: p.lost.Queue + l.Lost.Queue,
+			Time: e.lost.Time, Node: e.lost.Node, New: p.lost.New + e.lost.New, End: p.lost.End + e.lost.End,
+			Drops: p.lost.Drops + e.lost.Drops, Queue: p.lost.Queue + e.lost.Queue,
 		}
 		return
 	}
-	if p.index[keyOf(*l.Flow)] == nil && !s.extends(p) {
-		s.count += p.add(others(*l.Flow))
+	if sum := s.recent[e.conversation]; sum != nil {
+		sum.Count++
+		if e.counted {
+			if sum.Forth == nil || sum.Back == nil {
+				sum.Forth, sum.Back = &flow.Counters{}, &flow.Counters{}
+			}
+			grow(sum.Forth, e.forth)
+			grow(sum.Back, e.back)
+		}
 		return
 	}
-	s.count += p.add(*l.Flow)
+	r := e.record()
+	if p.index[keyOf(r)] == nil && !s.extends(p) {
+		_, added := p.add(others(r))
+		s.count += added
+		return
+	}
+	sum, added := p.add(r)
+	s.count += added
+	if len(s.recent) >= maxConversations {
+		clear(s.recent)
+	}
+	s.recent[e.conversation] = sum
+}
+
+func grow(c *flow.Counters, by flow.Counters) {
+	c.Packets, c.Bytes = c.Packets+by.Packets, c.Bytes+by.Bytes
 }
 
 // others returns a flow as one whose ends are not kept.
@@ -78,20 +102,20 @@ func others(r flow.Record) flow.Record {
 	}
 }
 
-// add adds a flow, or a sum, to the sum that it belongs to, and returns how many are new.
-func (p *period) add(r flow.Record) (added int) {
+// add adds a flow, or a sum, to the sum that it belongs to, and returns that and how many are new.
+func (p *period) add(r flow.Record) (sum *flow.Record, added int) {
 	key := keyOf(r)
 	if sum := p.index[key]; sum != nil {
 		sum.Count += r.Flows()
 		sum.Forth, sum.Back = total(sum.Forth, r.Forth), total(sum.Back, r.Back)
-		return 0
+		return sum, 0
 	}
 	r.Time, r.Until, r.From.Port, r.Masquerade = p.start, p.start.Add(sumPeriod), 0, nil
 	r.State = ""
 	r.Count, r.Forth, r.Back = r.Flows(), total(nil, r.Forth), total(nil, r.Back)
 	p.index[key] = &r
 	p.sums = append(p.sums, &r)
-	return 1
+	return &r, 1
 }
 
 // compact keeps the largest sums of a period, as many as it surely has, and adds the rest to those of others.
@@ -139,6 +163,7 @@ func (s *sums) at(t time.Time) *period {
 		return s.periods[n-1]
 	}
 	p := &period{start: start, index: map[sumKey]*flow.Record{}}
+	s.recent = map[*conversation]*flow.Record{}
 	s.periods = append(s.periods, p)
 	for s.periods[0].start.Before(start.Add(-sumsKept)) {
 		s.dropOldest()

@@ -56,6 +56,21 @@ func (e *Enforcer) Decide(network string, f policy.Flow) (sides []policy.Side, k
 	return e.desired.index.Decide(network, f), true
 }
 
+// Version changes whenever what Decide and Holder return may have changed.
+func (e *Enforcer) Version() uint64 {
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	const states = 4
+	v := e.desired.index.Version() * states
+	if e.desired.readyLocked() {
+		v++
+	}
+	if len(e.desired.known) > 0 {
+		v += 2
+	}
+	return v
+}
+
 // Holder returns the pod that has an address of a network, which may be another node's, and its node if that is known;
 // false if policies are not synced, or no pod has it.
 func (e *Enforcer) Holder(network string, a netip.Addr) (pod model.PodRef, node string, ok bool) {

@@ -31,6 +31,8 @@ type Index struct {
 	tables    *tables
 	endpoints *endpoints
 	explainer *explainer
+	// version counts changes of facts.
+	version uint64
 }
 
 // New returns an index without facts.
@@ -47,6 +49,9 @@ func New(cfg Config) *Index {
 	}
 }
 
+// Version changes whenever a fact may have changed, and with it what Decide, Holder and NodeOf return.
+func (x *Index) Version() uint64 { return x.version }
+
 // SetPolicy adds or replaces a policy.
 func (x *Index) SetPolicy(in model.Policy) {
 	x.replace(in.PolicyKey, &policy{Policy: in, subject: compileTerm(in.Subject)})
@@ -60,6 +65,7 @@ func (x *Index) DelPolicy(key model.PolicyKey) {
 }
 
 func (x *Index) replace(key model.PolicyKey, p *policy) {
+	x.version++
 	was := x.cluster.setPolicy(key, p)
 	x.compiler.forget(was)
 	x.tables.stale[key] = true
@@ -74,6 +80,7 @@ func (x *Index) DelNamespace(name string) { x.namespaceChanged(x.cluster.delName
 
 func (x *Index) namespaceChanged(s *namespace) {
 	if s != nil {
+		x.version++
 		x.groups.reselect(s)
 		x.endpoints.markNamespace(s.name)
 	}
@@ -81,6 +88,7 @@ func (x *Index) namespaceChanged(s *namespace) {
 
 // SetPod adds or replaces a pod.
 func (x *Index) SetPod(in model.Pod) {
+	x.version++
 	if x.cluster.setPod(in) {
 		x.endpoints.markPod(in.Namespace, in.Name)
 	}
@@ -88,19 +96,21 @@ func (x *Index) SetPod(in model.Pod) {
 
 // DelPod deletes a pod.
 func (x *Index) DelPod(namespace, name string) {
+	x.version++
 	if x.cluster.delPod(namespace, name) {
 		x.endpoints.markPod(namespace, name)
 	}
 }
 
 // SetNode adds or replaces a node.
-func (x *Index) SetNode(in model.Node) { x.cluster.setNode(in) }
+func (x *Index) SetNode(in model.Node) { x.version++; x.cluster.setNode(in) }
 
 // DelNode deletes a node.
-func (x *Index) DelNode(name string) { x.cluster.delNode(name) }
+func (x *Index) DelNode(name string) { x.version++; x.cluster.delNode(name) }
 
 // SetSelf sets this node's addresses, including those of bridges.
 func (x *Index) SetSelf(addrs []netip.Addr) {
+	x.version++
 	x.tables.self = slices.Compact(slices.SortedFunc(slices.Values(addrs), netip.Addr.Compare))
 }
 
@@ -109,6 +119,7 @@ func (x *Index) SetSelf(addrs []netip.Addr) {
 func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	key := in.Key()
 	in.Addrs = slices.Clone(in.Addrs)
+	x.version++
 	if e := x.endpoints.all[key]; e != nil {
 		if e.EqualInPolicy(in) {
 			e.WorkloadEndpoint = in
@@ -124,6 +135,7 @@ func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 
 // DelEndpoint deletes an endpoint.
 func (x *Index) DelEndpoint(key model.EndpointKey) {
+	x.version++
 	if e := x.endpoints.all[key]; e != nil {
 		x.endpoints.remove(e)
 	}
