@@ -27,6 +27,8 @@ type Previous struct {
 	queries  []state.Query
 	answers  state.Answers
 	planner  *Planner
+	// vxlan reports that the VXLAN back end is used, so that a VTEP may be published.
+	vxlan bool
 	// displaced are the metrics of prefixes whose own metric another prefix has.
 	displaced []displacedMetric
 	// simple reports that the plan can be advanced.
@@ -43,6 +45,9 @@ func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (To
 	*v = Previous{
 		topology: t, cluster: c, cfg: cfg, queries: Observe(c, cfg), answers: answers, planner: p, displaced: displaced,
 	}
+	if used, err := cfg.used(c.Nodes, c.Self, p.pools); err == nil {
+		v.vxlan = slices.ContainsFunc(used, func(b Backend) bool { return b.Name == "vxlan" })
+	}
 	v.simple = v.isSimple()
 	if !v.simple {
 		*v = Previous{} // the inputs of a large cluster are large
@@ -50,29 +55,30 @@ func (v *Previous) Plan(c *model.Cluster, cfg Config, answers state.Answers) (To
 	return t, nil
 }
 
-// isSimple reports whether the last plan has nothing but fragments of peers and sets that depends on several nodes.
+// isSimple reports whether the last plan has nothing but fragments of peers, tunnels and sets that depends on several
+// nodes.
 func (v *Previous) isSimple() bool {
 	t, cfg, c := v.topology, v.cfg, v.cluster
-	return len(t.Problems)+len(t.LostFamilies)+len(t.Tunnels) == 0 && t.VTEP == (model.VTEPData{}) &&
-		slices.Contains([]string{"host-gw", "vxlan", "ipip"}, t.Backend) &&
-		len(cfg.Backends)+len(cfg.DSCPMarks)+len(cfg.Relays)+len(cfg.Unmanaged) == 0 &&
-		(!cfg.Pools || len(c.Pools)+len(c.Blocks) == 0) && len(c.Nodes) > 1 &&
+	return len(t.Problems)+len(t.LostFamilies) == 0 &&
+		slices.Contains([]string{"host-gw", "vxlan", "ipip", udpName, "wireguard"}, t.Backend) &&
+		len(cfg.Backends)+len(cfg.DSCPMarks)+len(cfg.Relays)+len(cfg.Unmanaged) == 0 && len(c.Nodes) > 1 &&
 		!slices.ContainsFunc(t.Peers, func(p *Peer) bool { // its prefixes' metrics are those of its routes
-			return p.Backend != t.Backend || len(p.PodCIDRs) == 0 || len(p.Routes()) != len(p.PodCIDRs)
-		})
+			return p.Backend != t.Backend || len(p.PodCIDRs)+len(p.Blocks) == 0 && len(t.Pools) == 0 ||
+				len(p.Routes()) != len(p.PodCIDRs)+len(p.Blocks)
+		}) && slices.IsSortedFunc(c.Blocks, compareBlocks)
 }
 
 // Queries returns the queries for Advance; false if the plan cannot be advanced to these facts.
 func (v *Previous) Queries(c *model.Cluster, cfg Config) ([]state.Query, bool) {
 	if !v.simple || c.Self != v.cluster.Self || !reflect.DeepEqual(cfg, v.cfg) ||
-		cfg.Pools && len(c.Pools)+len(c.Blocks) > 0 {
+		cfg.Pools && !reflect.DeepEqual(c.Pools, v.cluster.Pools) {
 		return nil, false
 	}
 	return v.queries, true
 }
 
-// Advance returns the plan for facts that differ in few nodes from those of the last one, and how many peers were
-// planned; false if it must be planned as a whole. The order of elements in sets may differ from the whole plan's.
+// Advance returns the plan for facts that differ in few nodes and blocks from those of the last one, and how many peers
+// were planned; false if it must be planned as a whole. The order of elements in sets may differ from the whole plan's.
 func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) (t Topology, planned int, ok bool) {
 	if _, ok := v.Queries(c, cfg); !ok || !reflect.DeepEqual(answers, v.answers) {
 		return Topology{}, 0, false
@@ -81,12 +87,22 @@ func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) 
 	if !ok || len(c.Nodes) < 2 {
 		return Topology{}, 0, false
 	}
+	var held pools
+	if cfg.Pools && len(v.planner.pools.all) > 0 {
+		if changes, held, ok = v.blockChanges(c, changes); !ok {
+			return Topology{}, 0, false
+		}
+	}
 	if len(changes) > 0 {
-		a := advance{Previous: v, nodes: c.Nodes, topology: v.topology, displaced: v.displaced}
-		if !a.run(changes) {
+		a := advance{Previous: v, topology: v.topology, displaced: v.displaced}
+		if !a.run(changes, held) {
+			*v = Previous{} // its blocks may have changed already
 			return Topology{}, 0, false
 		}
 		v.topology, v.displaced = a.topology, a.displaced
+		if v.vxlan {
+			v.topology.VTEP = vteps{v.planner}.publishedVTEP(c.Nodes)
+		}
 	}
 	v.cluster = c
 	return v.topology, len(changes), true
@@ -142,14 +158,13 @@ func same[T comparable](a, b []T) bool {
 // advance is one advance of a plan.
 type advance struct {
 	*Previous
-	nodes     []model.Node
 	topology  Topology
 	displaced []displacedMetric
 	guard     state.Table // the guard's table, whose sets are its own
 }
 
-// run applies the changes; false if the plan is not simple any more.
-func (a *advance) run(changes []nodeChange) bool {
+// run applies the changes; false if the plan is not simple any more. held has the blocks of the changed nodes.
+func (a *advance) run(changes []nodeChange, held pools) bool {
 	tables := slices.Clone(a.topology.Node.Host.Tables)
 	at := slices.IndexFunc(tables, func(t state.Table) bool { return t.Name == GuardTable })
 	if at < 0 {
@@ -158,13 +173,22 @@ func (a *advance) run(changes []nodeChange) bool {
 	a.guard = tables[at]
 	a.guard.Sets = slices.Clone(a.guard.Sets)
 	a.topology.Peers = slices.Clone(a.topology.Peers)
+	a.topology.Tunnels = slices.Clone(a.topology.Tunnels)
 	for _, c := range changes {
-		if c.was != nil && !a.remove(a.cfg.enabledFamilies([]model.Node{*c.was})[0]) {
+		if c.was != nil && !a.remove(a.seen(*c.was)) {
 			return false
 		}
 	}
 	for _, c := range changes {
-		if c.is != nil && !a.add(a.cfg.enabledFamilies([]model.Node{*c.is})[0]) {
+		switch {
+		case c.is == nil:
+			delete(a.planner.pools.byNode, c.was.Name)
+		case len(a.planner.pools.all) > 0:
+			a.planner.pools.byNode[c.is.Name] = held.byNode[c.is.Name]
+		}
+	}
+	for _, c := range changes {
+		if c.is != nil && !a.add(a.seen(*c.is)) {
 			return false
 		}
 	}
@@ -176,7 +200,17 @@ func (a *advance) run(changes []nodeChange) bool {
 	}
 	tables[at] = a.guard
 	a.topology.Node.Host.Tables = tables
-	return true
+	return a.setSourcesCluster()
+}
+
+// seen returns a node as the whole plan sees it.
+func (a *advance) seen(n model.Node) model.Node {
+	return a.planner.pools.withoutPoolCIDRs(a.cfg.enabledFamilies([]model.Node{n}))[0]
+}
+
+// prefixes returns the prefixes of a node's pods.
+func (a *advance) prefixes(n model.Node) []netip.Prefix {
+	return append(firstPerFamily(n.PodCIDRs), cidrs(a.planner.pools.byNode[n.Name])...)
 }
 
 // usesOwn reports whether a node is reached by self's own back end, so that which back ends are used does not change.
@@ -193,8 +227,11 @@ func (a *advance) remove(n model.Node) bool {
 	if !ok || !a.usesOwn(n) {
 		return false
 	}
+	if !a.dropFromTunnels(i) {
+		return false
+	}
 	a.topology.Peers = slices.Delete(a.topology.Peers, i, i+1)
-	for _, p := range firstPerFamily(n.PodCIDRs) {
+	for _, p := range a.prefixes(n) {
 		m := metricOf(p)
 		for _, d := range a.displaced {
 			if d.prefix == p || d.probed(m) {
@@ -221,22 +258,23 @@ func (a *advance) remove(n model.Node) bool {
 
 // add adds what a node contributes.
 func (a *advance) add(n model.Node) bool {
-	cidrs := firstPerFamily(n.PodCIDRs)
-	if !a.usesOwn(n) || len(cidrs) == 0 || len(cidrs) < len(n.PodCIDRs) || a.contradicts(n, cidrs) {
+	all := a.prefixes(n)
+	if !a.usesOwn(n) || len(all) == 0 && len(a.planner.pools.all) == 0 ||
+		len(firstPerFamily(n.PodCIDRs)) < len(n.PodCIDRs) || a.contradicts(n) {
 		return false
 	}
 	metrics := map[netip.Prefix]uint32{}
-	for _, p := range cidrs {
+	for _, p := range all {
 		metrics[p] = metricOf(p)
 	}
-	if a.taken(n.Name, metrics) {
+	if len(metrics) < len(all) || a.taken(n.Name, metrics) {
 		return false
 	}
 	planner := *a.planner
 	planner.metrics = metrics
 	var t Topology
 	peer, problems := planner.peer(&t, n, nil)
-	if len(problems)+len(t.Tunnels)+len(t.Problems) > 0 || a.sharesVTEP(peer) {
+	if len(problems)+len(t.Problems) > 0 || len(peer.Routes()) != len(all) || a.sharesVTEP(peer) {
 		return false
 	}
 	i, exists := slices.BinarySearchFunc(a.topology.Peers, n.Name, func(p *Peer, name string) int {
@@ -246,6 +284,9 @@ func (a *advance) add(n model.Node) bool {
 		return false
 	}
 	a.topology.Peers = slices.Insert(a.topology.Peers, i, &peer)
+	if !a.addToTunnels(n, i, t.Tunnels) {
+		return false
+	}
 	peers, sources, ok := a.elements(n)
 	if !ok {
 		return false
@@ -293,32 +334,37 @@ func (a *advance) drop(name string, elements []state.Element) bool {
 	if s == nil {
 		return false
 	}
-	is := func(e state.Element) bool {
-		return slices.ContainsFunc(elements, func(o state.Element) bool { return slices.Equal(e.Key, o.Key) })
-	}
+	left := elements
 	rest := make([]state.Element, 0, len(s.Elements)+64) // room for nodes that join
-	for _, e := range s.Elements {
-		if !is(e) {
-			rest = append(rest, e)
+	from := 0
+	for i := range s.Elements {
+		if !slices.ContainsFunc(elements, func(o state.Element) bool { return slices.Equal(s.Elements[i].Key, o.Key) }) {
+			continue
 		}
+		if len(left) == 0 {
+			return false
+		}
+		left = left[1:]
+		rest, from = append(rest, s.Elements[from:i]...), i+1
 	}
-	if len(s.Elements)-len(rest) != len(elements) {
-		return false
-	}
-	s.Elements = rest
-	return true
+	s.Elements = append(rest, s.Elements[from:]...)
+	return len(left) == 0
 }
 
 // contradicts reports whether something is wrong with a node alone, or whether it shares an address with another one.
-func (a *advance) contradicts(n model.Node, cidrs []netip.Prefix) bool {
-	addrs := addrsOf(n)
-	for _, p := range cidrs {
-		if specialPrefix(p.Addr()) != "" || len(a.cfg.Networks) > 0 && !isWithin(p, a.cfg.Networks) ||
-			slices.ContainsFunc(addrs, p.Contains) {
+func (a *advance) contradicts(n model.Node) bool {
+	addrs, podCIDRs, cidrs := addrsOf(n), firstPerFamily(n.PodCIDRs), a.claimed(n)
+	for _, p := range podCIDRs {
+		if specialPrefix(p.Addr()) != "" || len(a.cfg.Networks) > 0 && !isWithin(p, a.cfg.Networks) {
 			return true
 		}
 	}
-	with := func(others []netip.Addr) bool {
+	for _, p := range cidrs {
+		if slices.ContainsFunc(addrs, p.Contains) {
+			return true
+		}
+	}
+	with := func(others []netip.Addr, prefixes []netip.Prefix, blocks []routedBlock) bool {
 		for _, other := range others {
 			for _, own := range addrs {
 				if own == other {
@@ -331,28 +377,52 @@ func (a *advance) contradicts(n model.Node, cidrs []netip.Prefix) bool {
 				}
 			}
 		}
-		return false
-	}
-	for i := range a.nodes {
-		o := &a.nodes[i]
-		if o.Name == n.Name {
-			continue
-		}
-		if with(o.Addrs) || o.Published != nil && with(o.Published.Addrs) {
-			return true
-		}
-		for _, other := range o.PodCIDRs {
+		overlaps := func(other netip.Prefix) bool {
 			for _, p := range cidrs {
 				if p.Overlaps(other) {
 					return true
 				}
 			}
-			if slices.ContainsFunc(addrs, other.Contains) {
+			for _, own := range addrs {
+				if other.Contains(own) {
+					return true
+				}
+			}
+			return false
+		}
+		for _, other := range prefixes {
+			if overlaps(other) {
 				return true
 			}
 		}
+		for i := range blocks {
+			if !blocks[i].cidr.IsSingleIP() && overlaps(blocks[i].cidr) {
+				return true
+			}
+		}
+		return false
+	}
+	held, self := a.planner.pools.byNode, a.planner.self
+	if with(addrsOf(self), firstPerFamily(self.PodCIDRs), held[self.Name]) {
+		return true
+	}
+	for _, o := range a.topology.Peers {
+		if o.Name != n.Name && with(o.Addrs, o.PodCIDRs, held[o.Name]) {
+			return true
+		}
 	}
 	return false
+}
+
+// claimed returns the prefixes of a node's pods that no other node may have: all but borrowed addresses.
+func (a *advance) claimed(n model.Node) []netip.Prefix {
+	out := firstPerFamily(n.PodCIDRs)
+	for _, b := range a.planner.pools.byNode[n.Name] {
+		if !b.cidr.IsSingleIP() {
+			out = append(out, b.cidr)
+		}
+	}
+	return out
 }
 
 // taken reports whether another node's prefix has one of the metrics, or wants it.
@@ -368,7 +438,7 @@ func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
 				return true
 			}
 		}
-		for _, own := range firstPerFamily(a.planner.self.PodCIDRs) {
+		for _, own := range a.prefixes(a.planner.self) {
 			if metricOf(own) == m {
 				return true
 			}

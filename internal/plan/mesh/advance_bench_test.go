@@ -3,8 +3,10 @@
 package mesh
 
 import (
+	"encoding/base64"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"slices"
 	"testing"
 
@@ -12,51 +14,121 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// BenchmarkJoin measures the plan of a node that joins and leaves again among 10,000 others: as a whole, and advanced.
-func BenchmarkJoin(b *testing.B) {
-	for _, backend := range []string{"host-gw", "vxlan", "ipip"} {
+// eventCase is a cluster of 10,000 peers, and the same one before an event of one node: it joined, or got a block.
+type eventCase struct {
+	name          string
+	cfg           Config
+	answers       state.Answers
+	after, before *model.Cluster
+}
+
+func eventCases() []eventCase {
+	var out []eventCase
+	for _, backend := range []string{"host-gw", "vxlan", "ipip", "udp", "wireguard"} {
 		c := &model.Cluster{Self: "n00000"}
 		for i := range 10_001 {
 			addr := netip.AddrFrom4([4]byte{172, 16, byte((i + 1) >> 8), byte(i + 1)})
-			c.Nodes = append(c.Nodes, model.Node{
+			n := model.Node{
 				Name: fmt.Sprintf("n%05d", i), Addrs: []netip.Addr{addr},
-				PodCIDRs: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
-				Published: &model.Published{
-					Backend: backend, Addrs: []netip.Addr{addr},
-					Data: fmt.Sprintf(`{"VNI":1,"VtepMAC":"0a:00:00:00:%02x:%02x"}`, i>>8, i&255),
+				PodCIDRs:  []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24)},
+				Published: &model.Published{Backend: backend, Addrs: []netip.Addr{addr}},
+			}
+			switch backend {
+			case "vxlan":
+				n.Published.Data = fmt.Sprintf(`{"VNI":1,"VtepMAC":"0a:00:00:00:%02x:%02x"}`, i>>8, i&255)
+			case "wireguard":
+				key := base64.StdEncoding.EncodeToString(append(make([]byte, 30), byte(i>>8), byte(i)))
+				n.Published.Data = fmt.Sprintf(`{"PublicKey":%q,"Port":51820}`, key)
+			}
+			c.Nodes = append(c.Nodes, n)
+		}
+		one := eventCase{
+			name: backend, cfg: Config{Backend: backend, Masquerade: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+			answers: state.Answers{
+				state.Query{Space: state.Host, LinkOf: c.Nodes[0].Addrs[0]}: {
+					Found: true, Link: state.Link{Name: "eth0", MTU: 1500},
+					Addrs: []state.Addr{{Prefix: netip.MustParsePrefix("172.16.0.1/12")}},
 				},
-			})
-		}
-		cfg := Config{Backend: backend, Masquerade: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-		answers := state.Answers{
-			state.Query{Space: state.Host, LinkOf: c.Nodes[0].Addrs[0]}: {
-				Found: true, Link: state.Link{Name: "eth0", MTU: 1500},
-				Addrs: []state.Addr{{Prefix: netip.MustParsePrefix("172.16.0.1/12")}},
 			},
+			after:  c,
+			before: &model.Cluster{Self: c.Self, Nodes: slices.Delete(slices.Clone(c.Nodes), 5000, 5001)},
 		}
-		without := &model.Cluster{Self: c.Self, Nodes: slices.Delete(slices.Clone(c.Nodes), 5000, 5001)}
-		b.Run(backend+"/whole", func(b *testing.B) {
+		out = append(out, one)
+		if backend != "host-gw" && backend != "vxlan" {
+			continue
+		}
+		pooled := &model.Cluster{Self: c.Self, Nodes: slices.Clone(c.Nodes), Pools: []model.AddressPool{{
+			Name: "p", AssignmentMode: model.AssignAutomatic, NATOutgoing: true,
+			Regions: []model.AddressRegion{{CIDR: netip.MustParsePrefix("10.0.0.0/8")}},
+		}}}
+		for i := range pooled.Nodes {
+			n := &pooled.Nodes[i]
+			pooled.Blocks = append(pooled.Blocks, model.AddressBlock{Pool: "p", CIDR: n.PodCIDRs[0], Node: n.Name})
+			n.PodCIDRs = nil
+		}
+		before := *pooled
+		before.Blocks = slices.Delete(slices.Clone(pooled.Blocks), 5000, 5001)
+		one.name, one.cfg, one.after, one.before = backend+" with pools", Config{Backend: backend, Pools: true}, pooled, &before
+		out = append(out, one)
+	}
+	return out
+}
+
+// advance makes one event: the node leaves, or joins again.
+func (e eventCase) advance(tb testing.TB, v *Previous, i int) {
+	now := e.before
+	if i%2 == 1 {
+		now = e.after
+	}
+	if _, planned, ok := v.Advance(now, e.cfg, e.answers); !ok || planned != 1 {
+		tb.Fatal(e.name, ok, planned)
+	}
+}
+
+// TestEventPlansOneNode: an event of one node among 10,000 plans this node. What it allocates is copies of lists.
+func TestEventPlansOneNode(t *testing.T) {
+	for _, e := range eventCases() {
+		var v Previous
+		top, err := v.Plan(e.after, e.cfg, e.answers)
+		if err != nil || len(top.Problems) > 0 {
+			t.Fatal(e.name, err, top.Problems)
+		}
+		const events = 10
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		for i := range events {
+			e.advance(t, &v, i)
+		}
+		runtime.ReadMemStats(&after)
+		objects, bytes := (after.Mallocs-before.Mallocs)/events, (after.TotalAlloc-before.TotalAlloc)/events
+		t.Logf("%s: %d objects, %d bytes an event", e.name, objects, bytes)
+		if objects > 300 || bytes > 4<<20 {
+			t.Errorf("%s: an event allocates %d objects and %d bytes, want at most 300 and 4 MiB", e.name, objects, bytes)
+		}
+	}
+}
+
+// BenchmarkJoin measures the plan of a node that joins and leaves again, or gets and loses its block, among 10,000 others:
+// as a whole, and advanced.
+func BenchmarkJoin(b *testing.B) {
+	for _, e := range eventCases() {
+		b.Run(e.name+"/whole", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if t, err := Plan(c, cfg, answers); err != nil || len(t.Problems) > 0 {
+				if t, err := Plan(e.after, e.cfg, e.answers); err != nil || len(t.Problems) > 0 {
 					b.Fatal(err, t.Problems)
 				}
 			}
 		})
-		b.Run(backend+"/advanced", func(b *testing.B) {
+		b.Run(e.name+"/advanced", func(b *testing.B) {
 			b.ReportAllocs()
 			var v Previous
-			if _, err := v.Plan(c, cfg, answers); err != nil {
+			if _, err := v.Plan(e.after, e.cfg, e.answers); err != nil {
 				b.Fatal(err)
 			}
+			b.ResetTimer()
 			for i := range b.N {
-				now := without
-				if i%2 == 1 {
-					now = c
-				}
-				if _, planned, ok := v.Advance(now, cfg, answers); !ok || planned != 1 {
-					b.Fatal(ok, planned)
-				}
+				e.advance(b, &v, i)
 			}
 		})
 	}
