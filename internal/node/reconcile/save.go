@@ -3,7 +3,12 @@
 package reconcile
 
 import (
+	"bufio"
+	"bytes"
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
@@ -53,10 +58,54 @@ func (r *Reconciler) write() {
 	}
 }
 
+// write writes the file element by element: as one value a large cluster's status would be in memory again, twice.
 func (s Status) write(path string) error {
-	b, err := json.Marshal(s)
+	peers, fragments := s.Topology.Peers, s.Fragments
+	s.Topology.Peers, s.Fragments = nil, nil
+	head, err := json.Marshal(s)
 	if err != nil {
 		return err
 	}
-	return atomicfile.Write(path, append(b, '\n'), 0o644, atomicfile.CrashSafe)
+	// In a text the quotation marks would be escaped.
+	before, rest, _ := bytes.Cut(head, []byte(`"peers":null`))
+	between, after, ok := bytes.Cut(rest, []byte(`"fragments":null`))
+	if !ok {
+		return fmt.Errorf("status: unexpected keys in %s", head)
+	}
+	return atomicfile.WriteFrom(path, func(file io.Writer) error {
+		w := bufio.NewWriter(file)
+		err := errors.Join(
+			written(w, before), writeArray(w, "peers", peers), written(w, between), writeArray(w, "fragments", fragments),
+			written(w, append(after, '\n')),
+		)
+		return errors.Join(err, w.Flush())
+	}, 0o644, atomicfile.CrashSafe)
+}
+
+func written(w io.Writer, b []byte) error {
+	_, err := w.Write(b)
+	return err
+}
+
+// writeArray writes a key and an array.
+func writeArray[T any](w io.Writer, key string, all []T) error {
+	if all == nil {
+		return written(w, []byte(`"`+key+`":null`))
+	}
+	if err := written(w, []byte(`"`+key+`":[`)); err != nil {
+		return err
+	}
+	for i := range all {
+		b, err := json.Marshal(all[i])
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			err = written(w, []byte{','})
+		}
+		if err = errors.Join(err, written(w, b)); err != nil {
+			return err
+		}
+	}
+	return written(w, []byte{']'})
 }
