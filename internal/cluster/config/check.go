@@ -135,6 +135,13 @@ func (c Config) checkNetwork() error {
 		return invalid("auto, or the name of one of the node's links",
 			"network.interface %q is no name of a link", n.Interface)
 	}
+	if n.FastPath != FastPathOff && n.FastPath != FastPathEBPF {
+		return invalid("off or ebpf", "network.fastPath %q is not known", n.FastPath)
+	}
+	if n.FastPath != FastPathOff && n.Mode.OtherVendor() {
+		return invalid("leave it out: the pods' links are the other vendor's",
+			"network.fastPath %q has no effect with network.mode %q", n.FastPath, n.Mode)
+	}
 	if err := n.checkEncapsulation(); err != nil {
 		return err
 	}

@@ -176,6 +176,11 @@ type Network struct {
 	// neighbor discovery. False disables it for pods of weft's own network in the design `bridge`; it is always enabled
 	// for routed pods. Other networks have the key `guard` of the plugin bridge.
 	SourceGuard bool `json:"sourceGuard"`
+	// FastPath is the path of established flows of routed pods, within the node and over `host-gw` and `vxlan`: `off`, that
+	// of their first packets; or `ebpf`, redirection by eBPF programs, which needs Linux 6.6
+	// ([the fast path](../concepts/fast-path.md)). Where it cannot be used, `weft status` says why, and packets take the
+	// ordinary path.
+	FastPath string `json:"fastPath"`
 	// Blackhole rejects packets to unused addresses of the node's own PodCIDRs, instead of forwarding them.
 	Blackhole bool `json:"blackhole"`
 }
@@ -326,6 +331,12 @@ type Metrics struct {
 	Peers string `json:"peers"`
 }
 
+// The values of Network.FastPath.
+const (
+	FastPathOff  = "off"
+	FastPathEBPF = "ebpf"
+)
+
 // The values of Metrics.Peers.
 const (
 	PeersNone = "none"
@@ -356,7 +367,7 @@ func Default() Config {
 			VXLANPort: 8472,
 			UDPPort:   8285, WireguardPort: 51820, WireguardPortV6: 51821, WireguardKeyFile: "/run/flannel/wgkey",
 			WireguardMode:    "separate",
-			MasqueradeRandom: true, SourceGuard: true,
+			MasqueradeRandom: true, SourceGuard: true, FastPath: FastPathOff,
 			PermitPaths: []string{
 				"/var/lib/cni", "/run/cni", "/run/flannel", "/etc/cni/net.d/whereabouts.d",
 				"/etc/kubernetes/cni/net.d/whereabouts.d", "/etc/resolv.conf", "/run/systemd/resolve",

@@ -54,6 +54,7 @@ network:
   nonMasqueradeCIDRs: [10.9.0.0/16]
   masqAgentConfig: /etc/config/ip-masq-agent
   masqueradeRandom: false
+  fastPath: ebpf
   blackhole: true
 etcd: {prefix: /hosts}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
@@ -79,7 +80,7 @@ func TestParse(t *testing.T) {
 			WireguardKeyFile: "/etc/weft/wg",
 			WireguardPSKFile: "/etc/weft/psk", WireguardKeepalive: Duration(25 * time.Second), WireguardMode: "auto",
 			NonMasqueradeCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.0/16")},
-			MasqAgentConfig:    "/etc/config/ip-masq-agent", SourceGuard: true, Blackhole: true,
+			MasqAgentConfig:    "/etc/config/ip-masq-agent", SourceGuard: true, FastPath: FastPathEBPF, Blackhole: true,
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
@@ -122,7 +123,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                            "the file is a list, want object",
 		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, observe, virtualMachines, runtime, install, metrics)",
-		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, blackhole)",
+		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, fastPath, blackhole)",
 		"network: {permitPaths: [var]}": `network.permitPaths[0] "var" is no absolute path (write it from the root)`,
 		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}":     `network.addresses "all" is not known (podCIDRs or pools)`,
@@ -202,6 +203,8 @@ func TestBadInput(t *testing.T) {
 		"policy: {log: all}":                                         `policy.log "all" is not known (denied or none)`,
 		"virtualMachines: {keepAddresses: yes please}":               `virtualMachines.keepAddresses "yes please" is not known (possible, always or never)`,
 		"observe: {file: {path: /f}}":                                `observe.level is off, and observe.file.path "/f" would receive nothing (denied or flows, or leave out observe.file.path)`,
+		"network: {fastPath: flowtable}":                             `network.fastPath "flowtable" is not known (off or ebpf)`,
+		"network: {fastPath: true}":                                  "network.fastPath is true or false, want string",
 		"observe: {level: flows, file: {path: f}}":                   `observe.file.path: path "f" is not absolute (for example /var/log/weft/flows.json)`,
 		"observe: {level: flows, file: {path: /f, maxMegabytes: 0}}": `observe.file.path: observe.file.maxMegabytes 0 is no size (1 or more)`,
 		"observe: {level: flows, ipfix: {address: c}}":               `observe.ipfix.address: address "c" is neither udp://HOST:PORT nor tcp://HOST:PORT (for example udp://collector.observability:4739)`,
@@ -286,4 +289,19 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// YAML reads off without quotes as false: it is off where a key has that value.
+func TestOff(t *testing.T) {
+	c, err := Parse([]byte("network: {fastPath: off}\nobserve: {level: off}"))
+	if err != nil || c.Network.FastPath != FastPathOff || c.Observe.Level != "off" {
+		t.Errorf("%q, %q, %v", c.Network.FastPath, c.Observe.Level, err)
+	}
+	if _, err := Parse([]byte("policy: {mode: off}")); err == nil {
+		t.Error("a key has a value that it does not have")
+	}
+	c, err = Parse([]byte("network: {mode: multus, fastPath: ebpf}\ninstall: {confDir: /c}"))
+	if err == nil {
+		t.Errorf("the fast path of another vendor's links: %+v", c.Network)
+	}
 }

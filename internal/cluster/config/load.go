@@ -101,6 +101,10 @@ func set(path string, field reflect.Value, value any) error {
 			field.SetString(s)
 			return nil
 		}
+		if value == false { // YAML's reading of off without quotes, which is a value of several keys
+			field.SetString("off")
+			return nil
+		}
 		return mistyped(path, value, "string")
 	case reflect.Bool:
 		if b, ok := value.(bool); ok {

@@ -205,3 +205,23 @@ func TestTableChanges(t *testing.T) {
 	run(mixed(40, table+"; flush ruleset"))
 	reported("a table that is made and deleted")
 }
+
+// A token is there after each transaction, by whichever program, also one that only adds an element.
+func TestCommits(t *testing.T) {
+	ns := nettest.NS(t, "commits")
+	tokens, err := watch.Commits(t.Context(), ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, command := range []string{
+		"add table inet t; add set inet t s { type ipv4_addr; }; add chain inet t c", "add element inet t s { 192.0.2.1 }",
+		"add rule inet t c drop", "flush ruleset",
+	} {
+		nettest.Run(t, ns, "nft", command)
+		select {
+		case <-tokens:
+		case <-time.After(20 * time.Second):
+			t.Errorf("no token after %q", command)
+		}
+	}
+}

@@ -35,7 +35,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	}
 	maps.Copy(routes, a.attachments.vms.Routes())
 	maps.Copy(routes, a.explainer().Routes())
-	traces := &tracer.Tracer{Records: a.own.ledger, Log: a.cfg.Log}
+	traces := &tracer.Tracer{Records: a.own.ledger, Hold: a.fast.Hold, Log: a.cfg.Log}
 	defer func() { err = errors.Join(err, traces.Close()) }()
 	maps.Copy(routes, traces.Routes())
 	maps.Copy(routes, a.flows.Routes())

@@ -28,6 +28,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/advertise"
 	"github.com/weft-net/weft/internal/node/cniserver"
+	"github.com/weft-net/weft/internal/node/fastpath"
 	"github.com/weft-net/weft/internal/node/flowserver"
 	"github.com/weft-net/weft/internal/node/guests"
 	"github.com/weft-net/weft/internal/node/inspect"
@@ -113,6 +114,7 @@ type agent struct {
 	tunnels     *tunnelip.Addresses // nil where pods get no addresses from pools
 	overlay     *nodemesh.Mesh
 	enforcement enforcement
+	fast        *fastpath.FastPath
 	flows       *observer.Observer
 	exporters   []*export.Exporter // of flows
 	flowServer  *flowserver.Server // nil without observe.listen

@@ -63,6 +63,7 @@ func (a *agent) build() (err error) {
 	if err = a.buildAddresses(); err != nil {
 		return err
 	}
+	a.fast = a.buildFastPath()
 	a.enforcement = a.buildPolicy()
 	if a.exporters, err = buildExporters(a.cfg, a.telemetry.metrics); err != nil {
 		return err

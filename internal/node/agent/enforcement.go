@@ -41,7 +41,7 @@ func (a *agent) buildPolicy() enforcement {
 	cfg := policy.Config{
 		Node: a.cfg.Node, Source: a.data.policies(), Objects: a.data.Objects(), Host: a.own.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
-		PodCount: a.telemetry.known.setPods, Deletions: a.own.deletions,
+		PodCount: a.telemetry.known.setPods, Deletions: a.own.deletions, ConnectionsEnded: a.fast.Flush,
 	}
 	if a.data.kube != nil {
 		e.unsupported = policystatus.New(policystatus.Config{

@@ -83,6 +83,7 @@ func (a *agent) run(ctx context.Context) error {
 		g.add(a.attachments.mover.Run)
 	}
 	a.runMesh(g)
+	g.add(a.fast.Run)
 	if a.data.kube != nil {
 		g.add(a.data.kube.Run)
 		g.add(func(ctx context.Context) error { return awaitServer(ctx, a.data.kube, a.data.apart(), a.cfg) })

@@ -17,7 +17,8 @@ func (a *agent) collector() collect.Collector {
 		Ready:   func() error { return a.telemetry.servesPods(a.own.ledger) },
 		Records: a.own.ledger.List, Lost: func() ([]unrecorded.Interface, error) { return unrecorded.Present(a.own.lost) },
 		Check: a.attachments.inspector.CheckAll, CheckVMs: a.attachments.vms.Check,
-		Repairs: a.telemetry.repairs.Load, Now: a.cfg.Now, After: a.cfg.After,
+		FastPath: a.fast.Status,
+		Repairs:  a.telemetry.repairs.Load, Now: a.cfg.Now, After: a.cfg.After,
 	}
 	if a.attachments.mover != nil {
 		c.Moving = a.attachments.mover.Attachments

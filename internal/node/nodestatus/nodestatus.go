@@ -71,9 +71,23 @@ type Status struct {
 	// Connections are tracked, MaxConnections may be; 0: nothing tracks connections.
 	Connections    int `json:"connections"`
 	MaxConnections int `json:"maxConnections"`
+	// FastPath is the path of established flows, nil if network.fastPath is off.
+	FastPath *FastPath `json:"fastPath,omitempty"`
 	// Repairs since the agent's start.
 	Repairs  uint64    `json:"repairs"`
 	Findings []Finding `json:"findings"`
+}
+
+// FastPath is the state of network.fastPath, or the sum of several nodes.
+type FastPath struct {
+	// Mode is the setting, and Nodes those that use it.
+	Mode  string `json:"mode"`
+	Nodes int    `json:"nodes"`
+	// Links of the path, and its packets as the kernel has them: it merges those of a connection.
+	Links   int    `json:"links"`
+	Packets uint64 `json:"packets"`
+	// Liberal is the number of nodes whose setting nf_conntrack_tcp_be_liberal is changed for it.
+	Liberal int `json:"liberal"`
 }
 
 // Pool is the use of a pool.
@@ -188,6 +202,14 @@ func (c *Cluster) add(s Status) {
 		}
 		have := &t.Pools[i]
 		have.Blocks, have.Free, have.Allocated = have.Blocks+p.Blocks, have.Free+p.Free, have.Allocated+p.Allocated
+	}
+	if f := s.FastPath; f != nil {
+		if t.FastPath == nil {
+			t.FastPath = &FastPath{Mode: f.Mode}
+		}
+		sum := t.FastPath
+		sum.Nodes, sum.Links, sum.Packets = sum.Nodes+f.Nodes, sum.Links+f.Links, sum.Packets+f.Packets
+		sum.Liberal += f.Liberal
 	}
 	t.Repairs += s.Repairs
 	if s.MaxConnections > 0 && (t.MaxConnections == 0 || s.Connections*t.MaxConnections > t.Connections*s.MaxConnections) {

@@ -49,6 +49,11 @@ func (c Cluster) Rows() []Row {
 	if s.MaxConnections > 0 {
 		row("connections", "%d %% of the table of %s, the fullest", 100*s.Connections/s.MaxConnections, c.Fullest)
 	}
+	if f := s.FastPath; f != nil {
+		row("fast path", "%s on %s, at %s, %s; nf_conntrack_tcp_be_liberal is set on %s for it", f.Mode,
+			plural.Count(f.Nodes, "node", "nodes"), plural.Count(f.Links, "link", "links"),
+			plural.Count(int(f.Packets), "packet", "packets"), plural.Count(f.Liberal, "node", "nodes"))
+	}
 	row("repairs", "%d since the agents' start", s.Repairs)
 	return out
 }

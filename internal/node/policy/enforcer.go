@@ -44,6 +44,8 @@ type Config struct {
 	// Programmed, which may be nil, is called when changes of objects are written to the kernel, with the time since the
 	// first of them arrived.
 	Programmed func(took time.Duration)
+	// ConnectionsEnded, which may be nil, is called after connections were deleted from conntrack.
+	ConnectionsEnded func()
 	// PodCount, which may be nil, is called with the approximate number of known pods when it has changed.
 	PodCount func(pods int)
 	// Unsupported, which may be nil, receives the unsupported parts of policies.
@@ -54,6 +56,12 @@ type Config struct {
 	Now     func() time.Time
 	// After returns a channel that fires after a duration, as time.After.
 	After func(time.Duration) <-chan time.Time
+}
+
+func (c *Config) connectionsEnded() {
+	if c.ConnectionsEnded != nil {
+		c.ConnectionsEnded()
+	}
 }
 
 // Enforcer enforces policies on one node. It is an attach.PolicyHook. It admits interfaces and answers queries; its

@@ -206,7 +206,9 @@ func (fr *flowRevoker) revokeAt(ctx context.Context, p policy.EnforcementPoint, 
 	if err := fr.addTombstones(ctx, p, flows); err != nil {
 		return err
 	}
-	if err := at.DeleteConntrack(denied); err != nil {
+	err = at.DeleteConntrack(denied)
+	fr.cfg.connectionsEnded()
+	if err != nil {
 		return err
 	}
 	for _, c := range denied {

@@ -136,5 +136,6 @@ func (fl *flusher) forget(found []kernel.FoundConnection) error {
 		return nil
 	}
 	fl.log.Debug("connections of released addresses are forgotten", "count", len(found))
+	defer fl.cfg.connectionsEnded()
 	return fl.cfg.Host.DeleteConntrack(found)
 }

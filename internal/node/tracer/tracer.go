@@ -100,7 +100,9 @@ type Result struct {
 // Tracer traces on this node, one trace at a time.
 type Tracer struct {
 	Records inspect.Records
-	Log     *slog.Logger
+	// Hold, which may be nil, makes all packets take the path on which they are traced, until release is called.
+	Hold func() (release func())
+	Log  *slog.Logger
 
 	mu      sync.Mutex
 	current *session // nil: no trace is running
@@ -110,6 +112,8 @@ type Tracer struct {
 type session struct {
 	probe  trace.Probe
 	places []place
+	// release ends the effect of Tracer.Hold; nil: there is none.
+	release func()
 	// stopped: the rules are deleted.
 	stopped bool
 	drops   *drops.Session // nil: dropsErr
@@ -194,6 +198,9 @@ func (t *Tracer) Begin(q Request) error {
 			"another trace is running on this node, from %s to %s", of.From.Addr(), of.To.Addr())
 	}
 	s := &session{probe: q.Probe}
+	if t.Hold != nil {
+		s.release = t.Hold()
+	}
 	for _, pod := range append([]string{""}, q.Pods...) {
 		p, err := t.start(pod, q)
 		if err != nil {
@@ -264,6 +271,9 @@ func (s *session) stop() error {
 
 func (s *session) close() error {
 	errs := []error{s.stop()}
+	if s.release != nil {
+		s.release()
+	}
 	if s.drops != nil {
 		errs = append(errs, s.drops.Close())
 	}

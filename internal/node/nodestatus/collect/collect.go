@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/kernel/lookup"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/fastpath"
 	"github.com/weft-net/weft/internal/node/migration"
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/policy"
@@ -70,6 +71,8 @@ type Collector struct {
 	Addresses func() ([]audit.Finding, error)
 	// Doctor makes the checks of weft doctor that are not among these, until ctx ends.
 	Doctor func(ctx context.Context) []nodestatus.Finding
+	// FastPath returns the state of the path of established flows.
+	FastPath func() fastpath.Status
 	// Repairs counts repairs since the agent's start.
 	Repairs func() uint64
 	// Now returns the time, and After a channel that receives after some time.
@@ -114,7 +117,7 @@ func (c Collector) Status(ctx context.Context) nodestatus.Status {
 	var parts sync.WaitGroup
 	for name, part := range map[string]func(context.Context){
 		"attachments": s.ofAttachments, "vms": s.ofVMs, "mesh": s.ofMesh, "policy": s.ofPolicies, "pools": s.ofPools,
-		"ipam check": s.ofAddresses, "conntrack": s.ofConnections, "doctor": s.ofDoctor,
+		"ipam check": s.ofAddresses, "conntrack": s.ofConnections, "doctor": s.ofDoctor, "fast path": s.ofFastPath,
 	} {
 		parts.Go(func() { s.limited(ctx, name, part) })
 	}
@@ -319,6 +322,30 @@ func (s *collection) ofConnections(context.Context) {
 		s.found(nodestatus.Skip, "conntrack", "", "the connection table cannot be read: %v", err)
 	}
 	s.set(func(st *nodestatus.Status) { st.Connections, st.MaxConnections = used, most })
+}
+
+func (s *collection) ofFastPath(context.Context) {
+	if s.from.FastPath == nil {
+		return
+	}
+	is := s.from.FastPath()
+	if is.Liberal && is.Mode == fastpath.Off {
+		s.found(nodestatus.Warn, "fast path", "see the agent's log", "nf_conntrack_tcp_be_liberal could not be restored")
+	}
+	if is.Mode == fastpath.Off {
+		return
+	}
+	out := nodestatus.FastPath{Mode: is.Mode, Links: len(is.Links), Packets: is.Packets}
+	if is.Liberal {
+		out.Liberal = 1
+	}
+	if is.Used {
+		out.Nodes = 1
+	} else {
+		s.found(nodestatus.Warn, "fast path", "packets take the ordinary path; docs/concepts/fast-path.md",
+			"network.fastPath %s is not used: %s", is.Mode, is.Reason)
+	}
+	s.set(func(st *nodestatus.Status) { st.FastPath = &out })
 }
 
 func (s *collection) ofDoctor(ctx context.Context) {

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package fastpath_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/kernel/fastpath"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
+
+// TestObject: the committed object is what fastpath.c compiles to.
+func TestObject(t *testing.T) {
+	if out, err := exec.CommandContext(t.Context(), "clang", "--version").Output(); err != nil || !bytes.Contains(out, []byte("version 14.")) {
+		nettest.SkipMissing(t, "no clang 14, which has compiled the object")
+	}
+	path := filepath.Join(t.TempDir(), "fastpath.o")
+	if out, err := exec.CommandContext(t.Context(), "./build.sh", path).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	built, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	have, err := os.ReadFile("fastpath.o")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(built, have) {
+		t.Error("fastpath.o differs from what build.sh makes of fastpath.c: run internal/kernel/fastpath/build.sh fastpath.o there")
+	}
+}
+
+// world is a node with two pods, and a router behind which there is a third one.
+type world struct {
+	node, router, a, b, c *netns.NS
+	path                  *fastpath.Path
+}
+
+// The pods' addresses.
+const (
+	addrA, addrB, addrC = "10.0.0.1", "10.0.0.2", "10.0.1.3"
+	sixA, sixB, sixC    = "fd00::1", "fd00::2", "fd00:1::3"
+)
+
+func ip(t *testing.T, ns *netns.NS, lines ...string) {
+	t.Helper()
+	for _, l := range lines {
+		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(l)...)...)
+	}
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{
+		node: nettest.NS(t, "node"), router: nettest.NS(t, "router"), a: nettest.NS(t, "a"), b: nettest.NS(t, "b"), c: nettest.NS(t, "c"),
+	}
+	ip(t, w.node, "link set lo up", "link add eth0 type veth peer name eth0 netns "+w.router.Path(), "link set eth0 up",
+		"addr add 172.16.0.1/24 dev eth0", "addr add fd01::1/64 dev eth0 nodad")
+	ip(t, w.router, "link set eth0 up", "addr add 172.16.0.2/24 dev eth0", "addr add fd01::2/64 dev eth0 nodad",
+		"route add 10.0.0.0/24 via 172.16.0.1", "route add fd00::/64 via fd01::1")
+	ip(t, w.node, "route add 10.0.1.0/24 via 172.16.0.2", "route add fd00:1::/64 via fd01::2")
+	for _, p := range []struct {
+		host, pod *netns.NS
+		name      string
+		four, six string
+	}{
+		{w.node, w.a, "calia", addrA, sixA}, {w.node, w.b, "calib", addrB, sixB}, {w.router, w.c, "calic", addrC, sixC},
+	} {
+		ip(t, p.host, "link add "+p.name+" address ee:ee:ee:ee:ee:ee type veth peer name eth0 netns "+p.pod.Path(), "link set "+p.name+" up")
+		ip(t, p.pod, "link set lo up", "link set eth0 up", "addr add "+p.four+"/32 dev eth0", "addr add "+p.six+"/128 dev eth0 nodad",
+			"route add 169.254.1.1 dev eth0", "route add default via 169.254.1.1", "neigh add 169.254.1.1 lladdr ee:ee:ee:ee:ee:ee dev eth0",
+			"route add fe80::1 dev eth0", "-6 route add default via fe80::1 dev eth0", "neigh add fe80::1 lladdr ee:ee:ee:ee:ee:ee dev eth0")
+		mac := nettest.MAC(t, p.pod, "eth0").String()
+		ip(t, p.host, "route add "+p.four+" dev "+p.name, "-6 route add "+p.six+" dev "+p.name,
+			"neigh add "+p.four+" lladdr "+mac+" dev "+p.name, "neigh add "+p.six+" lladdr "+mac+" dev "+p.name)
+	}
+	for _, ns := range []*netns.NS{w.node, w.router} {
+		nettest.Run(t, ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	}
+	nettest.Run(t, w.node, "nft", `add table inet t; add chain inet t f { type filter hook forward priority 0; };
+		add rule inet t f ct state established accept`)
+	liberal(t, w.node)
+	return w
+}
+
+func liberal(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=1")
+}
+
+const long = time.Hour // no packet takes the slow path because of time
+
+// start loads the path of the node for all its links.
+func (w *world) start(t *testing.T, interval time.Duration) {
+	t.Helper()
+	p, err := fastpath.Load(w.node)
+	if err != nil {
+		nettest.Skip(t, "no fast path: "+err.Error())
+	}
+	w.path = p
+	t.Cleanup(func() {
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	w.set(t)
+	if err := p.Enable(true, interval, interval); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) links() []fastpath.Link {
+	addrs := func(of ...string) (out []netip.Addr) {
+		for _, a := range of {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		return out
+	}
+	return []fastpath.Link{
+		{Name: "eth0", How: fastpath.ToNeighbor},
+		{Name: "calia", How: fastpath.ToPeer, Addrs: addrs(addrA, sixA)}, {Name: "calib", How: fastpath.ToPeer, Addrs: addrs(addrB, sixB)},
+	}
+}
+
+func (w *world) set(t *testing.T) {
+	t.Helper()
+	left, err := w.path.Set(t.Context(), w.links())
+	if err != nil || len(left) > 0 {
+		t.Fatal(left, err)
+	}
+}
+
+func (w *world) packets(t *testing.T) uint64 {
+	t.Helper()
+	c, err := w.path.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c.Packets
+}
+
+// stream is a TCP connection, or a flow of UDP, to an echo server.
+type stream struct {
+	t *testing.T
+	net.Conn
+}
+
+// serve echoes in a namespace until the test ends.
+func serve(t *testing.T, ns *netns.NS, network, addr string) {
+	t.Helper()
+	var err error
+	var l net.Listener
+	var p net.PacketConn
+	err = errors.Join(err, ns.Do(func() (err error) {
+		if network == "tcp" {
+			l, err = net.Listen(network, addr)
+		} else {
+			p, err = net.ListenPacket(network, addr)
+		}
+		return err
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if l == nil {
+		t.Cleanup(func() { _ = p.Close() })
+		go func() {
+			b := make([]byte, 1<<16)
+			for {
+				n, from, err := p.ReadFrom(b)
+				if err != nil {
+					return
+				}
+				_, _ = p.WriteTo(b[:n], from)
+			}
+		}()
+		return
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer func() { _ = c.Close() }()
+				_, _ = io.Copy(c, c)
+			}()
+		}
+	}()
+}
+
+func dial(t *testing.T, ns *netns.NS, network, addr string) *stream {
+	t.Helper()
+	s := &stream{t: t}
+	err := ns.Do(func() (err error) {
+		s.Conn, err = net.DialTimeout(network, addr, 20*time.Second)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.Close() })
+	return s
+}
+
+// echo sends some bytes and receives them; false if they do not arrive within the limit.
+func (s *stream) echo(size int, limit time.Duration) bool {
+	s.t.Helper()
+	b := bytes.Repeat([]byte("x"), size)
+	if err := s.SetDeadline(time.Now().Add(limit)); err != nil {
+		s.t.Fatal(err)
+	}
+	if _, err := s.Write(b); err != nil {
+		return false
+	}
+	_, err := io.ReadFull(s, b)
+	return err == nil
+}
+
+// must echoes n times.
+func (s *stream) must(n, size int) {
+	s.t.Helper()
+	for range n {
+		if !s.echo(size, 20*time.Second) {
+			s.t.Fatal("nothing arrives")
+		}
+	}
+}
+
+// Flows of TCP and UDP are learned, within the node and to another one, in both families and directions.
+func TestLearned(t *testing.T) {
+	w := newWorld(t)
+	w.start(t, long)
+	for _, c := range []struct {
+		name     string
+		from, to *netns.NS
+		addr     string
+	}{
+		{"same node", w.a, w.b, addrB}, {"same node, IPv6", w.a, w.b, sixB}, {"to another node", w.a, w.c, addrC},
+		{"to another node, IPv6", w.a, w.c, sixC}, {"from another node", w.c, w.a, addrA}, {"from another node, IPv6", w.c, w.a, sixA},
+	} {
+		for _, network := range []string{"tcp", "udp"} {
+			t.Run(c.name+" "+network, func(t *testing.T) {
+				addr := net.JoinHostPort(c.addr, "7000")
+				serve(t, c.to, network, addr)
+				s := dial(t, c.from, network, addr)
+				s.must(5, 100)
+				before, seen := w.packets(t), forwarded(t, w.node)
+				s.must(100, 100)
+				if n := w.packets(t) - before; n < 200 {
+					t.Errorf("%d packets of 200 took the fast path", n)
+				}
+				if n := forwarded(t, w.node) - seen; n > 20 {
+					t.Errorf("the stack forwarded %d packets", n)
+				}
+			})
+		}
+	}
+}
+
+// forwarded returns how many packets the node's stack has forwarded.
+func forwarded(t *testing.T, ns *netns.NS) (n int) {
+	t.Helper()
+	for _, line := range strings.Split(nettest.Run(t, ns, "nstat", "-asz"), "\n") {
+		f := strings.Fields(line)
+		if len(f) > 1 && (f[0] == "IpForwDatagrams" || f[0] == "Ip6OutForwDatagrams") {
+			var one int
+			if _, err := fmt.Sscan(f[1], &one); err != nil {
+				t.Fatal(err)
+			}
+			n += one
+		}
+	}
+	return n
+}

@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package agent_test
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	current "github.com/containernetworking/cni/pkg/types/100"
+
+	"github.com/weft-net/weft/internal/kernel/fastpath"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/nodestatus"
+)
+
+// fastNode is a node whose network.fastPath is ebpf, with the pods web and client.
+type fastNode struct {
+	*leaver
+	web, client *netns.NS
+	addr        string // of web
+}
+
+// newFastNode starts its agent.
+func newFastNode(t *testing.T) *fastNode {
+	t.Helper()
+	probe, err := fastpath.Load(nil)
+	if err != nil {
+		nettest.Skip(t, "no fast path: "+err.Error())
+	}
+	if err := probe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := &fastNode{leaver: newLeaver(t, "routed"), web: pod(t), client: pod(t)}
+	nettest.Run(t, n.node, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0")
+	for _, name := range []string{"web", "client"} {
+		n.object("pod-"+name, map[string]any{
+			"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"namespace": "default", "name": name},
+			"spec": map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "c", "image": "i"}}},
+		})
+	}
+	n.configured("ebpf", "off")
+	n.start()
+	list := n.conflist()
+	n.attach(list, "client", n.client)
+	n.addr = n.attach(list, "web", n.web)
+	return n
+}
+
+// configured writes the configuration.
+func (n *fastNode) configured(mode, level string) {
+	n.t.Helper()
+	b, err := os.ReadFile(n.config)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	text := string(b)
+	if i := strings.Index(text, "fastPath: "); i >= 0 {
+		text = text[:i] + text[i+strings.Index(text[i:], ",")+2:]
+	}
+	text = strings.Replace(text, "network: {", "network: {fastPath: "+mode+", ", 1)
+	for _, have := range []string{"off", "flows"} {
+		text = strings.Replace(text, "level: "+have, "level: "+level, 1)
+	}
+	n.write("weft.yaml", text, 0o644)
+}
+
+func (n *fastNode) attach(list *libcni.NetworkConfigList, name string, ns *netns.NS) string {
+	n.t.Helper()
+	conf := runtimeConf("id-"+name, ns)
+	conf.Args = [][2]string{{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", "default"}, {"K8S_POD_NAME", name}}
+	got, err := n.cni.AddNetworkList(n.ctx(), list, conf)
+	if err != nil {
+		n.t.Fatalf("%v: %s", err, n.log())
+	}
+	r, err := current.NewResultFromResult(got)
+	if err != nil || len(r.IPs) == 0 {
+		n.t.Fatal(err)
+	}
+	return r.IPs[0].Address.IP.String()
+}
+
+// status returns the agent's state.
+func (n *fastNode) status() nodestatus.Status {
+	n.t.Helper()
+	var s nodestatus.Cluster
+	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "status", "--state-dir", n.path("run", "weft"), "-o", "json")
+	var out []byte
+	if err := n.node.Do(func() (err error) { out, err = cmd.Output(); return err }); len(out) == 0 {
+		n.t.Fatal(err)
+	}
+	if err := json.Unmarshal(out, &s); err != nil || len(s.Statuses) != 1 {
+		n.t.Fatalf("%v: %s", err, out)
+	}
+	return s.Statuses[0]
+}
+
+// connect returns a connection from client to an echo server in web.
+func (n *fastNode) connect(port string) net.Conn {
+	n.t.Helper()
+	var l net.Listener
+	if err := n.web.Do(func() (err error) { l, err = net.Listen("tcp", ":"+port); return err }); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
+	var c net.Conn
+	if err := n.client.Do(func() (err error) {
+		c, err = net.DialTimeout("tcp", net.JoinHostPort(n.addr, port), 20*time.Second)
+		return err
+	}); err != nil {
+		n.t.Fatal(err)
+	}
+	n.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// echoes reports whether bytes come back.
+func echoes(c net.Conn, limit time.Duration) bool {
+	b := make([]byte, 100)
+	_ = c.SetDeadline(time.Now().Add(limit))
+	if _, err := c.Write(b); err != nil {
+		return false
+	}
+	_, err := io.ReadFull(c, b)
+	return err == nil
+}
+
+func (n *fastNode) liberal() string {
+	n.t.Helper()
+	return strings.TrimSpace(nettest.Run(n.t, n.node, "sysctl", "-n", "net.netfilter.nf_conntrack_tcp_be_liberal"))
+}
+
+// fast waits until packets of a connection take the fast path.
+func (n *fastNode) fast(c net.Conn) {
+	n.t.Helper()
+	var first uint64
+	for round := 0; ; round++ {
+		for range 50 {
+			if !echoes(c, 20*time.Second) {
+				n.t.Fatal("nothing comes back")
+			}
+		}
+		s := n.status().FastPath
+		if s != nil && round > 0 && s.Packets >= first+50 {
+			return
+		}
+		if s != nil {
+			first = s.Packets
+		}
+		if round > 60 {
+			n.t.Fatalf("nothing takes the fast path: %+v, %+v\n%s", s, n.status().Findings, n.log())
+		}
+		time.Sleep(200 * time.Millisecond)
+	}
+}
+
+// TestFastPath: established connections of pods take the fast path, and weft status says so; a policy that denies one ends it;
+// if the agent is killed, connections continue, and an agent without the fast path restores the node's setting while they do.
+func TestFastPath(t *testing.T) {
+	n := newFastNode(t)
+	c := n.connect("7000")
+	n.fast(c)
+	if s := n.status().FastPath; s.Mode != "ebpf" || s.Nodes != 1 || s.Links < 2 || s.Liberal != 1 || n.liberal() != "1" {
+		t.Errorf("%+v, nf_conntrack_tcp_be_liberal %s", s, n.liberal())
+	}
+	deny := map[string]any{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+		"metadata": map[string]any{"namespace": "default", "name": "deny"},
+		"spec":     map[string]any{"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"}},
+	}
+	kept := n.connect("7001")
+	n.fast(kept)
+	n.kill()
+	if !echoes(kept, 20*time.Second) || n.liberal() != "1" {
+		t.Error("a connection ends with the agent")
+	}
+	n.start()
+	n.fast(kept)
+	n.object("deny", deny)
+	began := time.Now()
+	for echoes(c, time.Second/2) {
+		if time.Since(began) > 20*time.Second {
+			t.Fatalf("a denied connection goes on\n%s", n.log())
+		}
+	}
+	t.Logf("a denied connection ends after %s", time.Since(began)-time.Second/2)
+	if err := os.Remove(filepath.Join(n.store, "deny.yaml")); err != nil {
+		t.Fatal(err)
+	}
+	last := n.connect("7002")
+	n.fast(last)
+	n.kill()
+	n.configured("off", "off")
+	n.start()
+	n.until("the setting is restored", func() bool { return n.liberal() == "0" })
+	for range 20 {
+		if !echoes(last, 20*time.Second) {
+			t.Fatal("a connection ends when the fast path is switched off")
+		}
+	}
+	if s := n.status(); s.FastPath != nil {
+		t.Errorf("%+v", s.FastPath)
+	}
+}
+
+// TestFastPathRests: with observe.level flows, every packet is counted, and weft status says why there is no fast path.
+func TestFastPathRests(t *testing.T) {
+	n := newFastNode(t)
+	n.stop()
+	n.configured("ebpf", "flows")
+	n.start()
+	c := n.connect("7000")
+	n.until("the reason", func() bool {
+		for _, f := range n.status().Findings {
+			if strings.Contains(f.Message, "network.fastPath ebpf is not used: net.netfilter.nf_conntrack_acct is 1") {
+				return true
+			}
+		}
+		return false
+	})
+	for range 100 {
+		if !echoes(c, 20*time.Second) {
+			t.Fatal("nothing comes back")
+		}
+	}
+	if s := n.status().FastPath; s.Packets > 0 || s.Nodes != 0 {
+		t.Errorf("%+v", s)
+	}
+}
