@@ -7,6 +7,8 @@ import (
 	"os"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 // Features returns the features that Need can probe, each with the ip commands that need it.
@@ -45,6 +47,20 @@ func Need(t testing.TB, features ...string) {
 			}
 		}
 		Run(t, ns, "ip", "link", "show", "probe")
+	}
+}
+
+// NeedDevices skips the test when it may not mount devtmpfs, where the kernel creates the files of devices: only root of
+// the host may.
+func NeedDevices(t testing.TB) {
+	t.Helper()
+	fs, err := unix.Fsopen("devtmpfs", unix.FSOPEN_CLOEXEC)
+	if err == nil {
+		err = unix.FsconfigCreate(fs)
+		_ = unix.Close(fs)
+	}
+	if err != nil {
+		Skip(t, "devtmpfs cannot be mounted: "+err.Error())
 	}
 }
 

@@ -56,7 +56,9 @@ func TestExamine(t *testing.T) {
 		"field":         {`{"type":"macvlan","master":"eth1","mode":"brigde"}`, "InvalidNetwork", []string{"plugins[0] macvlan", "mode", "brigde", "bridge, private"}},
 		"addresses":     {strings.Replace(valid, "10.9.0.0/24", "10.9.0/24", 1), "InvalidNetwork", []string{"subnet", "10.9.0/24"}},
 		"type":          {`{"type":"brigde"}`, "NetworkWarning", []string{`type "brigde"`, "did you mean bridge?"}},
-		"type-of-other": {`{"type":"macvtap"}`, "NetworkWarning", []string{"install a program of that name on each node"}},
+		"macvtap":       {`{"type":"macvtap","mtu":1500}`, "NetworkAccepted", []string{"macvtap"}},
+		"macvtap-key":   {`{"type":"macvtap","promisc":true}`, "NetworkWarning", []string{"promisc"}},
+		"type-of-other": {`{"type":"ipvtap"}`, "NetworkWarning", []string{"install a program of that name on each node"}},
 		"key":           {strings.Replace(valid, "master", "mastr", 1), "NetworkWarning", []string{"mastr", "master"}},
 		"long":          {`{"type":"macvlan","mode":"` + strings.Repeat("ü", 2000) + `"}`, "InvalidNetwork", []string{"mode"}},
 	} {

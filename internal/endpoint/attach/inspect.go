@@ -17,6 +17,10 @@ import (
 func (r *run) inspect(ctx context.Context) error {
 	pci := deviceOf(r.job.Request)
 	foreign := slices.ContainsFunc(r.rec.Acts, func(a Act) bool { return a.Kind == ActExec })
+	if r.rec.makesMacvtap() {
+		r.rec.Observed = ObservedInterface{Tap: true}
+		return nil
+	}
 	if r.a.hook.enforcer == nil || pci == "" && !foreign {
 		return nil
 	}

@@ -3,10 +3,13 @@
 package attach_test
 
 import (
+	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // made is a foreign plugin that creates an interface by a command, and whose result has only its name.
@@ -18,6 +21,34 @@ else
 	ip link del end 2>/dev/null; ip link del under 2>/dev/null; ip link del other 2>/dev/null
 fi
 exit 0`
+}
+
+// TestMacvtapIsAdmitted: policy is enforced at a macvtap of weft's when it exists and before the ADD ends, as the record
+// says afterwards.
+func TestMacvtapIsAdmitted(t *testing.T) {
+	nettest.Need(t, "macvtap")
+	nettest.NeedDevices(t)
+	n, w := newGuarded(t)
+	n.cfg.Planners = plugin.InAgent()
+	n.Attacher = attach.New(n.cfg)
+	n.uplink()
+	id, ns := n.pod()
+	job := ofPod(n.job(n.list(`{"type":"weft-macvtap","deviceID":"tap1879048201-bridge-ens5"}`), id, ns))
+	n.add(job)
+	if got := w.all(); !strings.HasPrefix(got, "admit shop/web eth0 host=false []") || strings.Count(got, "admit") != 1 {
+		t.Errorf("the enforcer was called with %q", got)
+	}
+	got := w.last["eth0"]
+	rec, _, err := n.ledger.Get(job.Request.Key())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, ok := rec.Endpoint(); !got.Tap || !ok || !again.Equal(got) {
+		t.Errorf("the record has %+v, the enforcer got %+v", again, got)
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestInspect: what foreign plugins have made is looked at before the ADD ends, and the record says it, so that policies

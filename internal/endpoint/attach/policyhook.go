@@ -30,7 +30,7 @@ type PolicyEnforcer interface {
 func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	e := model.WorkloadEndpoint{
 		Attachment: r.Key(), IfName: r.Request.IfName, Netns: r.Request.Netns, NetnsID: r.NetnsID, Standby: r.Standby,
-		Tap: r.Observed.Tap || r.madeMacvtap(), Device: r.Observed.Device, VM: r.Request.VM() != nil,
+		Tap: r.Observed.Tap, Device: r.Observed.Device, VM: r.Request.VM() != nil,
 	}
 	if o := r.Request.Origin; o != nil {
 		if e.Pod = o.Pod; !o.Primary {
@@ -49,8 +49,8 @@ func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	return e, true
 }
 
-// madeMacvtap reports whether the record's interface is a macvtap of weft's.
-func (r Record) madeMacvtap() bool {
+// makesMacvtap reports whether the record's interface is a macvtap of weft's, also before it exists.
+func (r Record) makesMacvtap() bool {
 	return slices.ContainsFunc(r.Fragment().Pod.Links, func(l state.Link) bool {
 		return l.Name == r.Request.IfName && l.Kind == state.Macvtap
 	})
@@ -130,6 +130,10 @@ type policyHook struct {
 // of returns the record's endpoint for enforcement; false if there is none, or no policy.
 func (h *policyHook) of(rec Record) (model.WorkloadEndpoint, bool) {
 	if h.enforcer == nil {
+		return model.WorkloadEndpoint{}, false
+	}
+	if rec.makesMacvtap() && !rec.Observed.Tap {
+		// Rules of the family netdev need the link. A hypervisor opens it after the ADD at the earliest.
 		return model.WorkloadEndpoint{}, false
 	}
 	e, ok := rec.Endpoint()

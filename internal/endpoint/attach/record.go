@@ -61,7 +61,7 @@ type Record struct {
 
 // ObservedInterface is what was observed of an interface that a foreign plugin has created without reporting it.
 type ObservedInterface struct {
-	// Tap: a foreign plugin has created the interface, as a macvtap.
+	// Tap: the interface is a macvtap, and exists.
 	Tap bool `json:"tap,omitempty"`
 	// End is the node's end of an interface that a foreign plugin has created, if any; EndPort: it is a port of a bridge.
 	End     string `json:"end,omitempty"`

@@ -16,9 +16,7 @@ import (
 // A user gets the file of a macvtap, unless it is that of another namespace's link with the same index.
 func TestOwnDevice(t *testing.T) {
 	nettest.Need(t, "macvtap")
-	if _, err := Detached("devtmpfs", 0); err != nil {
-		nettest.SkipMissing(t, "needs devtmpfs, as root of the host: "+err.Error())
-	}
+	nettest.NeedDevices(t)
 	const index, file = "1879048193", "/dev/tap1879048193"
 	add := func(name string) (remove func()) {
 		ns := nettest.NS(t, name)

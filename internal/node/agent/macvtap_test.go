@@ -129,9 +129,7 @@ func (p *podnets) macvtapPod(name, selection string) {
 // agent was killed after the allocation; two of them reach each other; and a deleted pod leaves nothing.
 func TestMacvtap(t *testing.T) {
 	nettest.Need(t, "macvtap")
-	if os.Geteuid() != 0 {
-		nettest.SkipMissing(t, "needs root: /dev/tapN is in devtmpfs")
-	}
+	nettest.NeedDevices(t)
 	p := newPodnets(t)
 	root := p.path("root")
 	k := newKubelet(t, root)
@@ -199,6 +197,30 @@ func TestMacvtap(t *testing.T) {
 		t.Fatal(err, p.log())
 	}
 	p.reach(ns, "pod123", other, "net1")
+	if rules := nettest.Run(t, ns, "nft", "list", "tables"); strings.Contains(rules, "weft-policy") {
+		t.Errorf("rules of a pod that no policy selects: %s", rules)
+	}
+
+	// A policy selects a pod on the network from its start.
+	p.object("policy", map[string]any{
+		"apiVersion": "k8s.cni.cncf.io/v1beta1", "kind": "MultiNetworkPolicy",
+		"metadata": map[string]any{
+			"namespace": "default", "name": "d", "annotations": map[string]any{"k8s.v1.cni.cncf.io/policy-for": "dataplane"},
+		},
+		"spec": map[string]any{"podSelector": map[string]any{}, "policyTypes": []string{"Ingress"}},
+	})
+	p.macvtapPod("d", "dataplane")
+	k.allocate("uid-d", ids[2])
+	selected := nettest.NS(t, "d")
+	if err := p.addWithUID("d", selected); err != nil {
+		t.Fatal(err, p.log())
+	}
+	if rules := nettest.Run(t, selected, "nft", "list", "tables"); !strings.Contains(rules, "netdev weft-policy-net1") {
+		t.Errorf("rules of a pod that a policy selects: %s", rules)
+	}
+	if err := p.delWithUID("d", selected); err != nil {
+		t.Fatal(err, p.log())
+	}
 
 	// A pod without a device.
 	p.macvtapPod("c", "dataplane")

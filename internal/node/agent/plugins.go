@@ -23,6 +23,7 @@ func planners(cfg Config) map[string]plugin.Planner {
 		return map[string]plugin.Planner{}
 	}
 	all := plugin.InAgent()
+	delete(all, plugin.MacvtapType) // with devices of macvtap-cni; weft's own have another type
 	if cfg.Network.Mode == config.ModeMultus {
 		delete(all, plugin.CalicoType)
 	}

@@ -55,7 +55,7 @@ func TestCapabilities(t *testing.T) {
 func TestMakesInterface(t *testing.T) {
 	makes := map[string]bool{
 		"ptp": true, "bridge": true, "macvlan": true, "ipvlan": true, "vlan": true, "dummy": true, "tap": true,
-		CalicoType: true, OwnMacvtapType: true,
+		CalicoType: true, MacvtapType: true, OwnMacvtapType: true,
 	}
 	for typ, p := range InAgent() {
 		if got := p.Capabilities().MakesInterface; got != makes[typ] {

@@ -11,7 +11,10 @@ import (
 // index are those of the device that the kubelet has allocated: the container was granted /dev/tapN, and the link must
 // have that index. The reference plugin moves a link that its device plugin has created; here nothing exists before the
 // ADD, so nothing is left of an allocation without one.
-type Macvtap struct{}
+type Macvtap struct {
+	// OwnDevice plans attachments of weft's own devices: others are attached by macvtap-cni's program.
+	OwnDevice bool
+}
 
 // MacvtapType is the plugin's type in the configurations of users, which macvtap-cni serves with its own devices.
 const MacvtapType = "macvtap"
@@ -34,8 +37,13 @@ type macvtapConf struct {
 	device MacvtapDevice
 }
 
-// Type returns "weft-macvtap".
-func (Macvtap) Type() string { return OwnMacvtapType }
+// Type returns "macvtap", or "weft-macvtap" for weft's own devices.
+func (m Macvtap) Type() string {
+	if m.OwnDevice {
+		return OwnMacvtapType
+	}
+	return MacvtapType
+}
 
 // Capabilities returns the optional interfaces that the plugin implements.
 func (Macvtap) Capabilities() Capabilities { return Capabilities{MakesInterface: true} }
@@ -48,7 +56,7 @@ func (Macvtap) Keys() []string {
 // IPAM returns the ipam section. Without one the guest gets its address from the network.
 func (Macvtap) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
-// Decode parses and validates the configuration, which must have a device of weft's.
+// Decode parses and validates the configuration. A NetworkAttachmentDefinition has no device.
 func (Macvtap) Decode(conf model.PluginConf) (any, error) { return readMacvtap(conf) }
 
 func readMacvtap(conf model.PluginConf) (macvtapConf, error) {
@@ -75,12 +83,21 @@ func readMacvtap(conf model.PluginConf) (macvtapConf, error) {
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
+	return c, checkMTU(conf, c.MTU)
+}
+
+// readAllocated reads the configuration of an attachment, which must have a device of weft's.
+func readAllocated(in Input) (macvtapConf, error) {
+	c, err := decoded(in, readMacvtap)
+	if err != nil {
+		return c, err
+	}
 	var ok bool
 	if c.device, ok = ParseMacvtapDevice(c.DeviceID); !ok {
 		return c, model.Errorf(model.CodeInvalidConf, "the kubelet allocates one to a pod that requests the network's resource",
 			"plugin macvtap: deviceID %q is not a device of weft's", c.DeviceID)
 	}
-	return c, checkMTU(conf, c.MTU)
+	return c, nil
 }
 
 func (c macvtapConf) lower() state.Query {
@@ -89,7 +106,7 @@ func (c macvtapConf) lower() state.Query {
 
 // Observe returns the queries for the lower interface and the interface's name, which must be free.
 func (Macvtap) Observe(in Input) ([]state.Query, error) {
-	c, err := decoded(in, readMacvtap)
+	c, err := readAllocated(in)
 	if err != nil {
 		return nil, err
 	}
@@ -98,7 +115,7 @@ func (Macvtap) Observe(in Input) ([]state.Query, error) {
 
 // Plan creates the macvtap in the container.
 func (Macvtap) Plan(in Input) (Step, error) {
-	c, err := decoded(in, readMacvtap)
+	c, err := readAllocated(in)
 	if err != nil {
 		return Step{}, err
 	}

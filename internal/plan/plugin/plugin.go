@@ -141,7 +141,9 @@ func InAgent() map[string]Planner {
 	table[DefaultRouteType] = DefaultRoute{}
 	table[IPAMOnlyType] = IPAMOnly{}
 	table[CalicoType] = Calico{}
-	table[OwnMacvtapType] = Macvtap{}
+	for _, m := range []Macvtap{{}, {OwnDevice: true}} {
+		table[m.Type()] = m
+	}
 	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
 	return table
 }

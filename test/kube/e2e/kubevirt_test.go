@@ -52,6 +52,7 @@ func TestKubeVirt(t *testing.T) {
 	}
 	t.Run("leases", c.testLeaseTimes)
 	t.Run("networks", c.testVMNetworks)
+	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)
 	t.Run("refused", c.testRefusedVMs)
 	t.Run("multus", c.testMultus)
