@@ -257,3 +257,36 @@ func TestRepairWithoutPair(t *testing.T) {
 	}
 	n.drain()
 }
+
+// TestTakenName: a pod renames its interface and creates another link by its name, as KubeVirt does for a guest with its bridge
+// binding: the other one is down, and only keeps the address for the hypervisor. Nothing is done to it, and nothing is put on it:
+// up, the pod would have its guest's address.
+func TestTakenName(t *testing.T) {
+	for design, conf := range map[string]string{"routed": calico, "bridge": bridge} {
+		t.Run(design, func(t *testing.T) {
+			n := newRepairNode(t, design == "routed")
+			job := n.podJob(conf, "web-0")
+			result := n.add(job)
+			addr := result.IPs[0].Address.String()
+			for command := range strings.SplitSeq("ip link set eth0 down; ip link set eth0 name eth0-nic; ip addr flush dev eth0-nic;"+
+				"ip link set eth0-nic up; ip link add eth0 type bridge; ip addr add "+addr+" dev eth0", ";") {
+				nettest.Run(t, job.Netns, strings.Fields(command)...)
+			}
+			before := network(t, job.Netns)
+			for range 2 {
+				if repaired, err := n.Repair(t.Context(), job.Request.Key()); err != nil || repaired {
+					t.Errorf("repaired %v: %v", repaired, err)
+				}
+				settled(t, "another link by the interface's name", before, job.Netns)
+				n.pass()
+			}
+			if n.events.Load() != 0 {
+				t.Errorf("%d events about the pod's own link", n.events.Load())
+			}
+			if err := n.Del(t.Context(), job); err != nil {
+				t.Error(err)
+			}
+			n.clean("DEL")
+		})
+	}
+}

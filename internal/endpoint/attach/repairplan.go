@@ -99,7 +99,7 @@ type lostLink struct {
 // lostLinks returns the links that are gone. Bridges and the like can be re-created, and a veth pair of which neither
 // end is left. If one end is left, the pod has renamed or moved the other one. A tap belongs to its hypervisor, and
 // links that were moved into the pod or that other programs created cannot be re-created. A link with another
-// attachment's mark counts as gone.
+// attachment's mark counts as gone, and so does one of another kind in the pod: the pod has given its name to it.
 func lostLinks(want state.Fragment, found []state.Difference) map[state.SpaceName]map[string]lostLink {
 	out := map[state.SpaceName]map[string]lostLink{state.Host: {}, state.Pod: {}}
 	gone := map[state.SpaceName]map[string]bool{state.Host: {}, state.Pod: {}}
@@ -162,11 +162,23 @@ func linkByObject(s state.Space) map[string]string {
 	return out
 }
 
-// reusedName reports whether an unshared link has another attachment's mark: its name was reused.
+// reusedName reports whether an unshared link has another attachment's mark, or is of another kind in the pod, as the one by
+// which KubeVirt replaces the interface of a guest with its bridge binding: its name was reused.
 func reusedName(d state.Difference) bool {
+	if want, have := linkKind(d.Want), linkKind(d.Have); d.Space == state.Pod && want != "" && have != "" && want != have {
+		return true
+	}
 	_, want, _ := strings.Cut(d.Want, " alias ")
 	_, have, bears := strings.Cut(d.Have, " alias ")
 	return bears && want != "" && !strings.HasPrefix(want, kernel.SharedMark) && !strings.HasPrefix(have, want)
+}
+
+// linkKind returns the kind of a link as it is printed, empty if that has none.
+func linkKind(link string) string {
+	link, _, _ = strings.Cut(link, " alias ") // comes last, and may contain anything
+	_, rest, _ := strings.Cut(link, " kind ")
+	kind, _, _ := strings.Cut(rest, " ")
+	return kind
 }
 
 // linkNamed returns the name of the link that a difference is about, empty if it is about another object.
