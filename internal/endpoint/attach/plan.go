@@ -87,6 +87,9 @@ func (r *run) decide(ctx context.Context, in plugin.Input) (plugin.Step, error) 
 			r.a.log.Warn(d.Msg, "plugin", in.Conf.Type, "field", d.Field, "hint", d.Hint)
 		}
 	}
+	if err == nil {
+		err = plugin.CheckMTU(in.Conf, step.Fragment)
+	}
 	return step, err
 }
 

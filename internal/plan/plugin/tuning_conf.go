@@ -249,7 +249,6 @@ func (Tuning) Warnings(conf json.RawMessage) []model.Warning {
 	if err != nil {
 		return nil // Decode reports it
 	}
-	const leastIPv6 = 1280 // RFC 8200, 5
 	var out []model.Warning
 	if c.MTU != 0 && c.MTU < leastIPv6 {
 		out = append(out, model.Warning{
