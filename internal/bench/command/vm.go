@@ -4,20 +4,26 @@ package command
 
 import (
 	"cmp"
+	"context"
+	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/bench/migration"
 	"github.com/weft-net/weft/internal/bench/vm"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/vm/guestimage"
 )
 
 func newBenchVMCmd(env ui.Env) *cobra.Command {
 	var cfg vm.Config
+	idle := migration.IdleConfig{Settle: 20 * time.Second}
 	var output *printer.Format
 	cmd := &cobra.Command{
 		Use:   "vm",
@@ -28,14 +34,21 @@ NIC in user space, without a guest, and, with a guest in a namespace behind such
 connections and one stream in each direction. In each round every node runs each test once, in a random order. The
 plain pod, without a VM, is the upper limit. Needs root; the host's network is not changed.
 
+With --idle it measures an agent instead: its CPU time and memory in a minute without VMs, while that many guests boot
+under QEMU, and in a minute in which they are idle. It needs what weft bench migration needs.
+
 Keys of -o json: rows [{design, test, unit, n, median, min, max, rate, base, baseMin, baseMax, masquerade,
-masqueradeMin, masqueradeMax, pod}], notes.`,
+masqueradeMin, masqueradeMax, pod}], notes; with --idle: rows [{what, vms, seconds, cpu, percent, rss}], notes.`,
 		Example: "  weft bench vm --designs pod,direct-peer,bridge\n" +
-			"  weft bench vm --tests \"frames out,tcp rr\" -n 11 -o json",
+			"  weft bench vm --tests \"frames out,tcp rr\" -n 11 -o json\n" +
+			"  weft bench vm --idle 20",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := cmp.Or(ui.UsageError(cfg.Check())); err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("idle") {
+				return benchIdle(cmd.Context(), env, idle, output)
 			}
 			cfg.Self, cfg.Log = env.Self, slog.New(slog.NewTextHandler(env.Stderr, nil))
 			report, err := vm.Run(cmd.Context(), cfg)
@@ -54,8 +67,39 @@ masqueradeMin, masqueradeMax, pod}], notes.`,
 	fl.DurationVar(&cfg.Span, "span", 200*time.Millisecond, "`DURATION` of one test of one node")
 	fl.IntVar(&cfg.Starts, "starts", 100, "`COUNT` of VMs of each design to start; 0 skips that")
 	fl.Uint64Var(&cfg.Seed, "seed", 1, "`SEED` for the order of nodes")
+	fl.IntVar(&idle.VMs, "idle", 0, "`COUNT` of idle VMs, with which an agent is measured instead")
+	fl.DurationVar(&idle.Span, "idle-span", time.Minute, "`DURATION` for which the agent is measured, with --idle")
+	fl.StringVar(&idle.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins, with --idle")
+	for _, other := range []string{"designs", "tests", "n", "span", "starts", "seed"} {
+		cmd.MarkFlagsMutuallyExclusive("idle", other)
+	}
 	output = printer.Flag(cmd.Flags(), printer.Text, printer.JSON)
 	return cmd
+}
+
+// benchIdle measures an agent while VMs are idle.
+func benchIdle(ctx context.Context, env ui.Env, cfg migration.IdleConfig, output *printer.Format) error {
+	if err := cfg.Check(); err != nil {
+		return ui.UsageError(err)
+	}
+	programs := filepath.Dir(env.Self)
+	image, err := guestimage.DefaultConfig(programs)
+	if err != nil {
+		return err
+	}
+	image.Progress = func(format string, args ...any) { fmt.Fprintf(env.Stderr, format+"\n", args...) }
+	if cfg.Image, err = image.Build(ctx); err != nil {
+		return err
+	}
+	cfg.Agent, cfg.Speaker = agentProgram(env), filepath.Join(programs, "weft-guest")
+	cfg.OnLease = func(n int, took time.Duration) {
+		fmt.Fprintf(env.Stderr, "VM %d of %d has its lease after %.1f s\n", n+1, cfg.VMs, took.Seconds())
+	}
+	report, err := migration.RunIdle(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return printTable(env, output, report)
 }
 
 // newBenchNICCmd returns the command for the NIC process of a VM.

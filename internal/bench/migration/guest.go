@@ -29,9 +29,9 @@ type guest struct {
 const bootTime = 150 * time.Second
 
 // input returns the planner's input for a VM with one interface on the pod network.
-func input(binding model.VMBinding) plan.Input {
+func input(name string, binding model.VMBinding) plan.Input {
 	return plan.Input{VM: model.VM{
-		Namespace: namespace, Name: vmName, Path: "spec", Hostname: vmName,
+		Namespace: namespace, Name: name, Path: "spec", Hostname: name,
 		Interfaces: []model.VMInterface{{
 			Name: "default", Binding: binding, Model: "virtio",
 			Network: model.VMNetwork{
@@ -43,7 +43,7 @@ func input(binding model.VMBinding) plan.Input {
 }
 
 // start runs the VM in a pod; incoming is the URI of an incoming migration, empty to boot.
-func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, error) {
+func (w *world) start(ctx context.Context, p *pod, binding model.VMBinding, incoming string) (*guest, error) {
 	h, err := host.Open(ctx, host.Config{Socket: p.node.socket(), Log: w.cfg.Log})
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, err
 	g.stop = stop
 	up := make(chan struct{})
 	c := launch.Config{
-		Dir: w.path("vm-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(w.cfg.Binding),
+		Dir: w.path("vm-" + p.name), Pod: host.Pod{NS: p.ns, ID: p.name}, Host: h, Input: input(p.vm, binding),
 		WeftGuest: w.cfg.Speaker, Log: w.cfg.Log,
 		QEMU: qemu.Config{
 			Kernel: w.cfg.Image.Kernel, Initrd: w.cfg.Image.Initrd, Memory: guestimage.MinMemory, Incoming: incoming,
@@ -68,7 +68,7 @@ func (w *world) start(ctx context.Context, p *pod, incoming string) (*guest, err
 			return g.qemu, err
 		},
 		OnRunning: func(launch.Status) { close(up) },
-		Status:    launch.Status{Namespace: namespace, Name: vmName},
+		Status:    launch.Status{Namespace: namespace, Name: p.vm},
 	}
 	go func() {
 		err := c.Run(runCtx)

@@ -23,13 +23,15 @@ type node struct {
 	ns      *netns.NS
 	plumber *network.Attacher
 	log     *os.File
+	agent   *exec.Cmd
 }
 
 // pod is an attached pod.
 type pod struct {
 	node            *node
 	namespace, name string
-	vm, incoming    bool
+	vm              string // the name of its VM; empty without one
+	incoming        bool
 	ns              *netns.NS
 	addr            netip.Addr
 	attached        []network.Attachment
@@ -57,10 +59,10 @@ func (w *world) node(ctx context.Context, i int) (*node, error) {
 		return nil, err
 	}
 	w.undo = append(w.undo, n.log.Close)
-	cmd := exec.Command(w.cfg.Agent, "agent", "--node", n.name, "--socket", n.socket(), "--state-dir", n.path("state"),
+	n.agent = exec.Command(w.cfg.Agent, "agent", "--node", n.name, "--socket", n.socket(), "--state-dir", n.path("state"),
 		"--store-dir", w.path("store"), "--config", n.path("weft.yaml"), "--address-dir", n.path("addresses"))
-	cmd.Stderr = n.log
-	c, err := child.Start(n.ns, cmd)
+	n.agent.Stderr = n.log
+	c, err := child.Start(n.ns, n.agent)
 	if err != nil {
 		return nil, err
 	}

@@ -36,7 +36,7 @@ type Config struct {
 func Run(ctx context.Context, cfg Config) (r Report, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w, err := newWorld(ctx, cfg)
+	w, err := newWorld(ctx, cfg, 3)
 	if err != nil {
 		return r, err
 	}
@@ -58,11 +58,11 @@ func (w *world) measure(ctx context.Context) ([]downtime.Measurement, error) {
 	if err := p.Listen(ctx, far.ns, netip.AddrPortFrom(far.addr, 9000)); err != nil {
 		return nil, err
 	}
-	first, err := w.nodes[0].run(ctx, pod{namespace: namespace, name: "db-0", vm: true})
+	first, err := w.nodes[0].run(ctx, pod{namespace: namespace, name: "db-0", vm: vmName})
 	if err != nil {
 		return nil, err
 	}
-	g, err := w.start(ctx, first, "")
+	g, err := w.start(ctx, first, w.cfg.Binding, "")
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +102,7 @@ func (w *world) migrate(ctx context.Context, g *guest, p *downtime.Peer, n int) 
 	}
 	other := w.nodes[(n+1)%2]
 	target, err := other.run(ctx, pod{
-		namespace: namespace, name: fmt.Sprintf("db-%d", n+1), vm: true, incoming: true, addr: g.pod.addr,
+		namespace: namespace, name: fmt.Sprintf("db-%d", n+1), vm: vmName, incoming: true, addr: g.pod.addr,
 	})
 	if err != nil {
 		return nil, downtime.Measurement{}, err
@@ -111,7 +111,7 @@ func (w *world) migrate(ctx context.Context, g *guest, p *downtime.Peer, n int) 
 		return nil, downtime.Measurement{}, fmt.Errorf("the VM's address is %s, but %s on node %s", g.pod.addr,
 			target.addr, other.name)
 	}
-	to, err := w.start(ctx, target, qemu.IncomingDeferred)
+	to, err := w.start(ctx, target, w.cfg.Binding, qemu.IncomingDeferred)
 	if err != nil {
 		return nil, downtime.Measurement{}, err
 	}

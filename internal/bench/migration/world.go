@@ -47,7 +47,7 @@ const policyText = `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy",
 "egress":[{"ports":[{"protocol":"UDP","port":9000}]}]}}`
 
 // newWorld creates the wire, the nodes and their agents.
-func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
+func newWorld(ctx context.Context, cfg Config, nodes int) (w *world, err error) {
 	w = &world{cfg: cfg}
 	defer func() {
 		if err != nil {
@@ -70,10 +70,10 @@ func newWorld(ctx context.Context, cfg Config) (w *world, err error) {
 	if err := w.wire.Do(addBridge); err != nil {
 		return w, fmt.Errorf("wire: %w", err)
 	}
-	if err := w.objects(ctx); err != nil {
+	if err := w.objects(ctx, nodes); err != nil {
 		return w, err
 	}
-	for i := range 3 {
+	for i := range nodes {
 		n, err := w.node(ctx, i)
 		if err != nil {
 			return w, err
@@ -165,8 +165,8 @@ func (w *world) connect(i int, ns *netns.NS) error {
 }
 
 // objects creates the objects of the cluster.
-func (w *world) objects(ctx context.Context) error {
-	for i := range 3 {
+func (w *world) objects(ctx context.Context, nodes int) error {
+	for i := range nodes {
 		o, err := store.NodeObject(model.Node{Name: fmt.Sprintf("n%d", i+1), Addrs: []netip.Addr{nodeAddr(i)}})
 		if err == nil {
 			_, err = w.store.Create(ctx, o)
@@ -193,8 +193,8 @@ func (w *world) objects(ctx context.Context) error {
 // createPod creates a scheduled pod object.
 func (w *world) createPod(ctx context.Context, p pod) error {
 	annotations := ""
-	if p.vm {
-		annotations = `,"annotations":{"kubevirt.io/domain":"` + vmName + `"`
+	if p.vm != "" {
+		annotations = `,"annotations":{"kubevirt.io/domain":"` + p.vm + `"`
 		if p.incoming {
 			annotations += `,"kubevirt.io/migrationJobName":"` + p.name + `"`
 		}
@@ -212,7 +212,7 @@ func (w *world) createPod(ctx context.Context, p pod) error {
 	}
 	// An AddressMove names the target pod of the migration.
 	o, err = store.AddressMoveObject(store.Object{}, model.AddressMove{
-		Namespace: p.namespace, Name: p.name, VM: vmName, Addrs: []netip.Addr{p.addr}, Target: p.node.name,
+		Namespace: p.namespace, Name: p.name, VM: p.vm, Addrs: []netip.Addr{p.addr}, Target: p.node.name,
 		TargetPod: p.name,
 	})
 	if err == nil {
