@@ -51,6 +51,8 @@ func TestKubeVirt(t *testing.T) {
 		t.Run(b.binding, func(t *testing.T) { c.testVM(t, b.binding, b.yaml) })
 	}
 	t.Run("leases", c.testLeaseTimes)
+	t.Run("passt", c.testPasst)
+	t.Run("bridge MAC", c.testBridgeMAC)
 	t.Run("networks", c.testVMNetworks)
 	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)

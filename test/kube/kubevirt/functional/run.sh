@@ -44,6 +44,7 @@ if [ -z "$name" ]; then
 	done
 fi
 . "$kube/lib/names.sh"
+[ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 75000 ] || kc apply -f "$here/../passt-ports.yaml" >&2
 
 # What does not apply: a part of a spec's name, a tab, the reason.
 grep -v '^#' "$here/not-applicable" >"$out/not-applicable"

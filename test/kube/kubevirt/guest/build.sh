@@ -59,12 +59,15 @@ printf 'hosts: files dns myhostname\n' >"$root/etc/nsswitch.conf"
 [ -e "$root/bin/sh" ] || ln -s dash "$root/usr/bin/sh"
 rm -rf "$root/var/run" && ln -s ../run "$root/var/run"
 for f in start login-localhost login-fedora sudo lease4 lease6 leased; do install -m 755 "$here/$f.sh" "$root/usr/sbin/$f"; done
+mkdir -p "$root/etc/udhcpc" "$root/etc/network" "$root/etc/init.d"
+ln -s /sbin/leased "$root/etc/udhcpc/default.script" # where busybox' client looks if nobody says another one
+install -m 755 "$here/networking.sh" "$root/etc/init.d/networking"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$root/usr/bin/guest" ./test/kube/kubevirt/guest)
 ln -s guest "$root/usr/bin/nc"
 for p in wget udhcpc vi awk; do [ -e "$root/usr/bin/$p" ] || ln -s busybox "$root/usr/bin/$p"; done
 
 images=()
-for like in alpine fedora; do
+for like in plain alpine fedora; do # plain is Alpine's own image, which has no agent
 	printf '%s\n' 'default guest' 'prompt 0' 'label guest' '  kernel /boot/vmlinuz' '  initrd /boot/initrd' \
 		"  append console=ttyS0 quiet panic=-1 no_timer_check net.ifnames=0 weft.like=$like" >"$work/iso/isolinux/isolinux.cfg"
 	xorriso -as mkisofs -quiet -R -D -V weftguest -isohybrid-mbr "$work/isohdpfx.bin" -b isolinux/isolinux.bin -c isolinux/boot.cat \
@@ -73,6 +76,6 @@ for like in alpine fedora; do
 done
 say "the guests' disks: $(du -h --apparent-size "$work"/*.img | awk '{ print $1, $2 }' | sed "s,$work/,," | tr '\n' ' ')"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go run -trimpath ./test/kube/kubevirt/guest/disks -tag "$KUBEVIRT_VERSION" -o "$out.new" \
-	alpine-container-disk-demo="$work/alpine.img" alpine-with-test-tooling-container-disk="$work/alpine.img" \
+	alpine-container-disk-demo="$work/plain.img" alpine-with-test-tooling-container-disk="$work/alpine.img" \
 	fedora-with-test-tooling-container-disk="$work/fedora.img")
 mv "$out.new" "$out"
