@@ -99,7 +99,7 @@ type lostLink struct {
 // lostLinks returns the links that are gone. Bridges and the like can be re-created, and a veth pair of which neither
 // end is left. If one end is left, the pod has renamed or moved the other one. A tap belongs to its hypervisor, and
 // links that were moved into the pod or that other programs created cannot be re-created. A link with another
-// attachment's mark counts as gone, and so does one of another kind in the pod: the pod has given its name to it.
+// attachment's mark counts as gone, and so does one of another kind in the pod, which took the name.
 func lostLinks(want state.Fragment, found []state.Difference) map[state.SpaceName]map[string]lostLink {
 	out := map[state.SpaceName]map[string]lostLink{state.Host: {}, state.Pod: {}}
 	gone := map[state.SpaceName]map[string]bool{state.Host: {}, state.Pod: {}}

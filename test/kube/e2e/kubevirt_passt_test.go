@@ -15,7 +15,7 @@ import (
 // ports for connections does not choose itself, and some more.
 const passtFiles = 2*(65535-(60999-32768+1)) + 200
 
-// testPasst: a guest of KubeVirt's passt binding without ports is reached, by both families, on a port that nobody has named.
+// testPasst: a guest of KubeVirt's passt binding without ports is reached, by both families, on a port that its interface does not name.
 // Where containers may open too few files for that, the pod's kernel keeps more of the ports for connections.
 func (c kubeVirtCluster) testPasst(t *testing.T) {
 	var files unix.Rlimit // containers inherit it

@@ -34,8 +34,8 @@ metadata: {name: small}
 spec: {config: '{"cniVersion": "1.0.0", "type": "macvlan", "master": "eth1", "mtu": 1000, "ipam": {"type": "static", "addresses": [{"address": "fd39::7/64"}]}}'}
 `
 
-// testRefusedVMs: a VM that cannot have its networks says why, in one event of its pod or one condition, and each node gives
-// back what it has attached of the pod.
+// testRefusedVMs: a VM that cannot have its networks says why, in one event of its pod or one condition, and each node
+// releases what it has attached of the pod.
 func (c kubeVirtCluster) testRefusedVMs(t *testing.T) {
 	ns := c.namespace(t)
 	c.apply(t, ns, badNetworks)

@@ -60,7 +60,7 @@ printf 'hosts: files dns myhostname\n' >"$root/etc/nsswitch.conf"
 rm -rf "$root/var/run" && ln -s ../run "$root/var/run"
 for f in start login-localhost login-fedora sudo lease4 lease6 leased; do install -m 755 "$here/$f.sh" "$root/usr/sbin/$f"; done
 mkdir -p "$root/etc/udhcpc" "$root/etc/network" "$root/etc/init.d"
-ln -s /sbin/leased "$root/etc/udhcpc/default.script" # where busybox' client looks if nobody says another one
+ln -s /sbin/leased "$root/etc/udhcpc/default.script" # where busybox' client looks by default
 install -m 755 "$here/networking.sh" "$root/etc/init.d/networking"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$root/usr/bin/guest" ./test/kube/kubevirt/guest)
 ln -s guest "$root/usr/bin/nc"
