@@ -72,10 +72,14 @@ func (d *Directory) AddHolder(h Holder) {
 	d.held[at] = all[max(0, len(all)-maxHeld):]
 }
 
-// Lookup returns what held an address at a time: in the network, else in the cluster's.
+// Lookup returns what held an address at a time, or last before that: in the network, else in the cluster's.
 func (d *Directory) Lookup(network string, a netip.Addr, at time.Time) (Identity, bool) {
+	return d.lookup(network, a, at, true)
+}
+
+func (d *Directory) lookup(network string, a netip.Addr, at time.Time, earlier bool) (Identity, bool) {
 	for _, n := range []string{network, ""} {
-		if id, ok := d.at(address{n, a}, at); ok {
+		if id, ok := d.at(address{n, a}, at, earlier); ok {
 			return id, true
 		}
 	}
@@ -88,12 +92,20 @@ func (d *Directory) Lookup(network string, a netip.Addr, at time.Time) (Identity
 	return Identity{}, false
 }
 
-// at returns the last holder that the address had at a time. Before the first one that is known it is that one.
-func (d *Directory) at(p address, at time.Time) (Identity, bool) {
+// linger is how long new connections have the name of a holder that is gone: clocks differ, and agents report later.
+const linger = 10 * time.Second
+
+// at returns the last holder that the address had at a time; of a connection that did not begin earlier none that had gone
+// long before. Before the first one that is known it is that one.
+func (d *Directory) at(p address, at time.Time, earlier bool) (Identity, bool) {
 	all := d.held[p]
 	for _, h := range slices.Backward(all) {
-		if !h.from.After(at) && h.Kind != "" {
+		switch {
+		case h.from.After(at):
+		case h.Kind != "":
 			return h.Identity, true
+		case !earlier && at.Sub(h.from) >= linger:
+			return Identity{}, false
 		}
 	}
 	for _, h := range all {
@@ -115,7 +127,7 @@ func (d *Directory) Complete(r *Record) {
 		if e == nil || e.Kind != OutsideEnd && (e.Kind != PodEnd || e.Node == r.Node) {
 			continue
 		}
-		if id, ok := d.Lookup(network, e.Addr, r.Time); ok {
+		if id, ok := d.lookup(network, e.Addr, r.Time, r.Kind == End || r.Kind == Tracked || r.Kind == Update); ok {
 			e.Identity = id
 		}
 	}

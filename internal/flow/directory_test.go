@@ -92,3 +92,24 @@ func TestText(t *testing.T) {
 		t.Errorf("%s, %d", got, lost.Sum())
 	}
 }
+
+// A new connection to an address that has no holder any more has no name; those from before keep it.
+func TestGoneHolder(t *testing.T) {
+	d := flow.NewDirectory()
+	begin, addr := time.Unix(1000, 0), netip.MustParseAddr("10.42.2.9")
+	d.AddHolder(flow.Holder{Time: begin, Addr: addr, Identity: &flow.Identity{Kind: flow.PodEnd, Name: "shop/db", Node: "node2"}})
+	d.AddHolder(flow.Holder{Time: begin.Add(time.Minute), Addr: addr})
+	for _, c := range []struct {
+		kind  flow.Kind
+		after time.Duration
+		want  string
+	}{
+		{flow.New, 30 * time.Second, "shop/db"}, {flow.New, 61 * time.Second, "shop/db"}, {flow.New, 2 * time.Minute, ""},
+		{flow.Denied, 2 * time.Minute, ""}, {flow.End, 2 * time.Minute, "shop/db"}, {flow.Tracked, 2 * time.Minute, "shop/db"},
+	} {
+		r := flow.Record{Time: begin.Add(c.after), Kind: c.kind, Node: "node1", To: flow.Endpoint{Addr: addr, Identity: flow.Identity{Kind: flow.OutsideEnd}}}
+		if d.Complete(&r); r.To.Name != c.want {
+			t.Errorf("%s after %s: %q, want %q", c.kind, c.after, r.To.Name, c.want)
+		}
+	}
+}

@@ -82,6 +82,8 @@ type Cluster struct {
 	Agents []Agent
 	// Objects is the cluster's datastore; nil if only this node is known.
 	Objects store.Objects
+	// Nodes are the Node objects that were read to find the agents; nil: none were.
+	Nodes []store.Object
 	// Dir is the lab's directory; empty for other clusters.
 	Dir string
 	// self is the path of weft; server reaches pods of a Kubernetes cluster, or is nil.
@@ -334,7 +336,7 @@ func (s *Source) kubernetes(ctx context.Context, k *podexec.Agents) (Cluster, er
 	if err != nil {
 		return Cluster{}, fmt.Errorf("nodes of the cluster: %w", err)
 	}
-	c := Cluster{Objects: k.Objects(), server: k}
+	c := Cluster{Objects: k.Objects(), Nodes: nodes, server: k}
 	for _, p := range pods {
 		c.Agents = append(c.Agents, Agent{
 			Node: p.Node, at: "pod " + p.Namespace + "/" + p.Name,

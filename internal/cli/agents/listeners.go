@@ -45,7 +45,7 @@ func (s *Source) OpenListeners(ctx context.Context, tokenFile string) (Cluster, 
 	if err != nil {
 		return Cluster{}, fmt.Errorf("nodes of the cluster, on which the listeners' keys are: %w", err)
 	}
-	c := Cluster{Objects: k.Objects()}
+	c := Cluster{Objects: k.Objects(), Nodes: nodes}
 	listening := 0
 	for _, n := range nodes {
 		a, has := listenerOf(n, token)

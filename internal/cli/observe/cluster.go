@@ -147,9 +147,12 @@ func addServices(ctx context.Context, c agents.Cluster, d *flow.Directory) error
 	if c.Objects == nil || c.Dir != "" { // a lab has no Services, and all of its agents are known
 		return nil
 	}
-	nodes, err := c.Objects.List(ctx, store.Nodes())
-	if err != nil {
-		return fmt.Errorf("names of nodes: %w", err)
+	nodes := c.Nodes
+	if nodes == nil {
+		var err error
+		if nodes, err = c.Objects.List(ctx, store.Nodes()); err != nil {
+			return fmt.Errorf("names of nodes: %w", err)
+		}
 	}
 	for _, o := range nodes {
 		if n, err := o.Node(); err == nil {

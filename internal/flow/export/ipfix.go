@@ -27,6 +27,8 @@ type IPFIXConfig struct {
 	// Node is the name of the node, whose hash is the observation domain.
 	Node string
 	Now  func() time.Time
+	// Dial connects; nil is as net.Dialer.
+	Dial Dial
 }
 
 // DocumentationEnterprise is the number for examples (RFC 5612). weft has none of its own.
@@ -42,8 +44,8 @@ const (
 	templatePeriod = time.Minute
 	// maxText is the size in bytes of a string.
 	maxText = 120
-	// dialTimeout is the time of a connection, and writeTimeout that of writing a batch.
-	dialTimeout, writeTimeout = 5 * time.Second, 10 * time.Second
+	// writeTimeout is the time of writing a batch.
+	writeTimeout = 10 * time.Second
 )
 
 const (
@@ -118,6 +120,9 @@ func NewIPFIX(c IPFIXConfig) (Sink, error) {
 	if c.Enterprise == 0 {
 		c.Enterprise = DocumentationEnterprise
 	}
+	if c.Dial == nil {
+		c.Dial = (&net.Dialer{Timeout: dialTime}).DialContext
+	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(c.Node)) // never fails
 	return &ipfix{cfg: c, network: network, host: address, domain: h.Sum32()}, nil
@@ -139,7 +144,7 @@ func (s *ipfix) Close() error {
 // what is missing by the sequence numbers.
 func (s *ipfix) Write(ctx context.Context, batch []flow.Record) (int, error) {
 	if s.conn == nil {
-		conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, s.network, s.host)
+		conn, err := s.cfg.Dial(ctx, s.network, s.host)
 		if err != nil {
 			return 0, fmt.Errorf("IPFIX: %w", err)
 		}

@@ -33,6 +33,8 @@ type OTLPConfig struct {
 	HeadersFile string
 	// Node and Version are attributes of the resource.
 	Node, Version string
+	// Dial connects; nil is as net.Dialer.
+	Dial Dial
 }
 
 // otlpTimeout is the time of a request.
@@ -104,7 +106,11 @@ func NewOTLP(c OTLPConfig) (Sink, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &otlp{cfg: c, url: u, client: &http.Client{Timeout: otlpTimeout}}, nil
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	if c.Dial != nil {
+		transport.DialContext = c.Dial
+	}
+	return &otlp{cfg: c, url: u, client: &http.Client{Timeout: otlpTimeout, Transport: transport}}, nil
 }
 
 func (s *otlp) String() string { return "OTLP " + s.url }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 
 	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/flow/export"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
 	"github.com/weft-net/weft/internal/node/explainer"
@@ -66,11 +67,12 @@ func (a *agent) explainer() *explainer.Explainer {
 }
 
 // buildObserver creates what streams the node's flows for weft observe.
-func (a *agent) buildObserver() *observer.Observer {
+func (a *agent) buildObserver(exports *export.Sockets) *observer.Observer {
 	c := observer.Config{
 		Node: a.cfg.Node, Records: a.own.ledger, Level: a.cfg.Observe.Level, Log: a.cfg.Log, Now: a.cfg.Now,
 	}
 	if len(a.exporters) > 0 {
+		c.Own = exports.Has
 		c.Export = func(r flow.Record) {
 			for _, e := range a.exporters {
 				e.Put(r)

@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/endpoint/foreign"
+	"github.com/weft-net/weft/internal/flow/export"
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/node/advertise"
@@ -65,10 +66,11 @@ func (a *agent) build() (err error) {
 	}
 	a.fast = a.buildFastPath()
 	a.enforcement = a.buildPolicy()
-	if a.exporters, err = buildExporters(a.cfg, a.telemetry.metrics); err != nil {
+	exports := export.NewSockets(a.cfg.Now)
+	if a.exporters, err = buildExporters(a.cfg, a.telemetry.metrics, exports); err != nil {
 		return err
 	}
-	a.flows = a.buildObserver()
+	a.flows = a.buildObserver(exports)
 	if a.flowServer, err = a.buildFlowServer(); err != nil {
 		return err
 	}

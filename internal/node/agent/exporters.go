@@ -9,8 +9,8 @@ import (
 	"github.com/weft-net/weft/internal/node/metrics"
 )
 
-// buildExporters creates an exporter of flows for each receiver of the configuration.
-func buildExporters(cfg Config, m *metrics.Metrics) (out []*export.Exporter, err error) {
+// buildExporters creates an exporter of flows for each receiver of the configuration. sockets are their connections.
+func buildExporters(cfg Config, m *metrics.Metrics, sockets *export.Sockets) (out []*export.Exporter, err error) {
 	o := cfg.Observe
 	for _, receiver := range []struct {
 		key, value string
@@ -19,12 +19,12 @@ func buildExporters(cfg Config, m *metrics.Metrics) (out []*export.Exporter, err
 		{"observe.file", o.File.Path, func() (export.Sink, error) { return export.NewFile(o.File.Export()) }},
 		{"observe.ipfix", o.IPFIX.Address, func() (export.Sink, error) {
 			return export.NewIPFIX(export.IPFIXConfig{
-				Address: o.IPFIX.Address, Enterprise: uint32(o.IPFIX.Enterprise), Node: cfg.Node, Now: cfg.Now,
+				Address: o.IPFIX.Address, Enterprise: uint32(o.IPFIX.Enterprise), Node: cfg.Node, Now: cfg.Now, Dial: sockets.Dial,
 			})
 		}},
 		{"observe.otlp", o.OTLP.URL, func() (export.Sink, error) {
 			return export.NewOTLP(export.OTLPConfig{
-				URL: o.OTLP.URL, HeadersFile: o.OTLP.HeadersFile, Node: cfg.Node, Version: cfg.Version,
+				URL: o.OTLP.URL, HeadersFile: o.OTLP.HeadersFile, Node: cfg.Node, Version: cfg.Version, Dial: sockets.Dial,
 			})
 		}},
 	} {

@@ -66,6 +66,7 @@ func TestFlowServer(t *testing.T) {
 	}
 	w.configured("")
 	w.start()
+	k.until("the listener is not published any more", func() bool { return listener().Key == "" })
 	if got := nettest.Run(t, w.node, "ss", "-Hltn"); strings.Contains(got, ":9443") {
 		t.Errorf("without observe.listen it listens: %s", got)
 	}

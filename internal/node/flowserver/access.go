@@ -5,6 +5,7 @@ package flowserver
 import (
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -17,6 +18,8 @@ const (
 	trusted = time.Minute
 	// reviewTime limits one review.
 	reviewTime = 5 * time.Second
+	// refused is how long a token that no user has is refused without asking again.
+	refused = 10 * time.Second
 	// maxRemembered bounds the tokens, and a token's namespaces, whose reviews are remembered.
 	maxRemembered = 1024
 )
@@ -36,10 +39,12 @@ type access struct {
 
 	mu     sync.Mutex
 	tokens map[[sha256.Size]byte]*caller
+	// refused are tokens that no user has, and until when they are refused.
+	refused map[[sha256.Size]byte]time.Time
 }
 
 func newAccess(api Reviewer, now func() time.Time) *access {
-	return &access{api: api, now: now, tokens: map[[sha256.Size]byte]*caller{}}
+	return &access{api: api, now: now, tokens: map[[sha256.Size]byte]*caller{}, refused: map[[sha256.Size]byte]time.Time{}}
 }
 
 // caller is the user of a token.
@@ -58,18 +63,36 @@ type answer struct {
 	at      time.Time
 }
 
+// knows reports whether a token has been reviewed: the API server need not be asked about it now.
+func (a *access) knows(token string) bool {
+	key := sha256.Sum256([]byte(token))
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.tokens[key] != nil || a.now().Before(a.refused[key])
+}
+
 // caller returns the user of a token.
 func (a *access) caller(ctx context.Context, token string) (*caller, error) {
 	key := sha256.Sum256([]byte(token))
 	a.mu.Lock()
 	c := a.tokens[key]
+	isRefused := a.now().Before(a.refused[key])
 	a.mu.Unlock()
+	if c == nil && isRefused {
+		return nil, fmt.Errorf("token: %w", kube.ErrNoUser)
+	}
 	if c == nil {
 		c = &caller{of: a, token: token, namespaces: map[string]answer{}}
 	}
 	if err := c.valid(ctx); err != nil {
 		a.mu.Lock()
 		delete(a.tokens, key)
+		if errors.Is(err, kube.ErrNoUser) {
+			if len(a.refused) >= maxRemembered {
+				clear(a.refused)
+			}
+			a.refused[key] = a.now().Add(refused)
+		}
 		a.mu.Unlock()
 		return nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	"math/big"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"strings"
 	"time"
@@ -36,8 +37,9 @@ import (
 const (
 	// maxStreams bounds the requests at the same time, and maxConnections the connections, also of clients without a token.
 	maxStreams, maxConnections = 64, 256
-	// headerTime limits the time until a request has arrived, and maxHeader its size in bytes.
-	headerTime, maxHeader = 10 * time.Second, 16 << 10
+	// headerTime limits the time until a request has arrived, also that of the handshake, idleTime that between two requests,
+	// and maxHeader is the size of a request in bytes.
+	headerTime, idleTime, maxHeader = 5 * time.Second, 10 * time.Second, 16 << 10
 	// publishPeriod is how often the annotation is written again: a Node object can be replaced. retryPause is the pause
 	// after an error.
 	publishPeriod, retryPause = 10 * time.Minute, 5 * time.Second
@@ -69,6 +71,9 @@ type Server struct {
 	tls     *tls.Config
 	key     string
 	streams chan struct{}
+	// pending are connections without an accepted token, reviewing are tokens that the API server is asked about.
+	pending, reviewing *counters
+	reviews            chan struct{}
 }
 
 // New returns a server with a new key.
@@ -79,6 +84,7 @@ func New(c Config) (*Server, error) {
 	}
 	return &Server{
 		cfg: c, access: newAccess(c.API, c.Now), key: key, streams: make(chan struct{}, maxStreams),
+		pending: newCounters(), reviewing: newCounters(), reviews: make(chan struct{}, maxReviews),
 		tls: &tls.Config{
 			Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS13, NextProtos: []string{"http/1.1"},
 			Time: c.Now,
@@ -148,16 +154,18 @@ func (s *Server) Run(ctx context.Context) error {
 	if l == nil {
 		return nil
 	}
+	l = listener{netutil.LimitListener(l, maxConnections), s.pending}
 	web := &http.Server{
-		Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTime, IdleTimeout: headerTime, MaxHeaderBytes: maxHeader,
-		ErrorLog: slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx },
+		Handler: http.HandlerFunc(s.serve), ReadHeaderTimeout: headerTime, IdleTimeout: idleTime, MaxHeaderBytes: maxHeader,
+		ConnContext: withConn,
+		ErrorLog:    slog.NewLogLogger(s.cfg.Log.Handler(), slog.LevelDebug), BaseContext: func(net.Listener) context.Context { return ctx },
 	}
 	defer context.AfterFunc(ctx, func() { _ = web.Close() })()
 	published, cancel := context.WithCancel(ctx)
 	over := make(chan struct{})
 	go func() { s.publish(published, s.published(l)); close(over) }()
 	defer func() { cancel(); <-over }()
-	if err := web.Serve(tls.NewListener(netutil.LimitListener(l, maxConnections), s.tls)); !errors.Is(err, http.ErrServerClosed) {
+	if err := web.Serve(tls.NewListener(l, s.tls)); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("observe.listen %q: %w", s.cfg.Address, err)
 	}
 	return nil
@@ -197,14 +205,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		http.NotFound(w, r)
 		return
 	}
-	select {
-	case s.streams <- struct{}{}:
-		defer func() { <-s.streams }()
-	default:
-		adminapi.Refuse(w, http.StatusServiceUnavailable, model.Errorf(model.CodeNotAvailable, "ask again later",
-			"%d streams are open, and no more are served", maxStreams))
-		return
-	}
+	w.Header().Set("Connection", "close") // unless the token is accepted: the place is for others
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "bearer") || token == "" {
 		w.Header().Set("WWW-Authenticate", "Bearer")
@@ -212,7 +213,8 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			"the request has no bearer token"))
 		return
 	}
-	c, err := s.access.caller(r.Context(), token)
+	from := connOf(r)
+	c, err := s.review(r.Context(), from.source, token)
 	if err != nil {
 		status := http.StatusServiceUnavailable
 		if errors.Is(err, kube.ErrNoUser) {
@@ -220,6 +222,16 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("WWW-Authenticate", "Bearer")
 		}
 		adminapi.Refuse(w, status, err)
+		return
+	}
+	from.known()
+	w.Header().Del("Connection")
+	select {
+	case s.streams <- struct{}{}:
+		defer func() { <-s.streams }()
+	default:
+		adminapi.Refuse(w, http.StatusServiceUnavailable, model.Errorf(model.CodeNotAvailable, "ask again later",
+			"%d streams are open, and no more are served", maxStreams))
 		return
 	}
 	values := r.URL.Query()
@@ -233,6 +245,29 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 			Sink: observer.Lines{Lines: lines}, ctx: ctx, caller: c, filter: filter, shown: map[holder]bool{},
 		})
 	}).Serve(w, r, s.cfg.Log)
+}
+
+func manyReviews() error {
+	return model.Errorf(model.CodeNotAvailable, "ask again later", "too many tokens are being reviewed")
+}
+
+// review returns the user of a token. Of tokens that are not known few are reviewed at a time: with a slow API server no one
+// source keeps others from being asked about.
+func (s *Server) review(ctx context.Context, source netip.Prefix, token string) (*caller, error) {
+	if s.access.knows(token) {
+		return s.access.caller(ctx, token)
+	}
+	if !s.reviewing.enter(source, maxSourceReviews) {
+		return nil, manyReviews()
+	}
+	defer s.reviewing.leave(source)
+	select {
+	case s.reviews <- struct{}{}:
+		defer func() { <-s.reviews }()
+	default:
+		return nil, manyReviews()
+	}
+	return s.access.caller(ctx, token)
 }
 
 // takeFilter takes the filter out of the parameters: it is applied to what the caller may see, because a filter by the name

@@ -35,10 +35,17 @@ type rights struct {
 	of      map[string][]string
 	away    error
 	reviews int
+	slow    chan struct{} // while it is set, reviews of tokens wait for it
 	listens chan store.FlowListener
 }
 
 func (r *rights) ReviewToken(_ context.Context, token string) (kube.User, error) {
+	r.mu.Lock()
+	slow := r.slow
+	r.mu.Unlock()
+	if slow != nil {
+		<-slow
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.reviews++
@@ -283,30 +290,144 @@ func TestMaxStreams(t *testing.T) {
 	}
 }
 
-// TestMaxConnections: connections without a request do not take more of the agent's memory than their number allows, and
-// others are served when one ends.
-func TestMaxConnections(t *testing.T) {
+// TestPendingConnections: one source cannot take the places of others by connections without a token that is accepted.
+// Those with one do not count.
+func TestPendingConnections(t *testing.T) {
 	w := newWorld(t)
-	var idle []net.Conn
-	for range maxConnections {
+	for range maxPending + 1 {
+		w.ask("GET", observer.RoutePath, bearer("root"))
+	}
+	for range maxPending {
 		c, err := net.Dial("tcp", w.Address)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer func() { _ = c.Close() }()
-		idle = append(idle, c)
 	}
-	answered := make(chan int, 1)
-	go func() { answered <- w.ask("GET", "/", nil).StatusCode }()
-	select {
-	case <-answered:
-		t.Errorf("connection %d is served", maxConnections+1)
-		return
-	case <-time.After(100 * time.Millisecond):
+	dial := func(from string) error {
+		d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
+		c, err := tls.DialWithDialer(&d, "tcp", w.Address, &tls.Config{InsecureSkipVerify: true})
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
 	}
-	_ = idle[0].Close()
-	if got := <-answered; got != http.StatusNotFound {
-		t.Errorf("after one has ended: %d", got)
+	if err := dial("127.0.0.1"); err == nil {
+		t.Errorf("connection %d of one source is served", maxPending+1)
+	}
+	if err := dial("127.0.0.2"); err != nil {
+		t.Errorf("another source: %v", err)
+	}
+}
+
+func TestSource(t *testing.T) {
+	for _, c := range []struct{ addr, want string }{
+		{"192.0.2.1", "192.0.2.1/32"}, {"::ffff:192.0.2.1", "192.0.2.1/32"}, {"2001:db8:1:2:3::4", "2001:db8:1:2::/64"},
+		{"fe80::1%lo", "fe80::/64"},
+	} {
+		if got := sourceOf(net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.addr), 1))); got.String() != c.want {
+			t.Errorf("%s: %s, want %s", c.addr, got, c.want)
+		}
+	}
+}
+
+// TestReviews: while the API server does not answer, requests with tokens that are not known are refused above a limit of
+// their source, and take no place of a stream. A token that no user has is asked about once.
+func TestReviews(t *testing.T) {
+	w := newWorld(t)
+	known := w.ask("GET", observer.RoutePath, bearer("root"))
+	if known.StatusCode != 200 {
+		t.Fatal(known.Status)
+	}
+	w.set(func(r *rights) { r.slow = make(chan struct{}) })
+	var statuses sync.WaitGroup
+	const asked = maxPending - 2
+	codes := make(chan int, asked)
+	for i := range asked {
+		statuses.Go(func() { codes <- w.ask("GET", observer.RoutePath, bearer(fmt.Sprintf("made-up-%d", i))).StatusCode })
+	}
+	for range asked - maxSourceReviews {
+		if got := <-codes; got != 503 {
+			t.Errorf("a token while others are reviewed: %d", got)
+		}
+	}
+	if got := w.ask("GET", observer.RoutePath, bearer("root")).StatusCode; got != 200 {
+		t.Errorf("a known token meanwhile: %d", got)
+	}
+	w.set(func(r *rights) { close(r.slow); r.slow = nil })
+	statuses.Wait()
+	for range maxSourceReviews {
+		if got := <-codes; got != 401 {
+			t.Errorf("a token that no user has: %d", got)
+		}
+	}
+	before := 0
+	for i := range 5 {
+		if got := w.ask("GET", observer.RoutePath, bearer("nobody")).StatusCode; got != 401 {
+			t.Errorf("a token that no user has: %d", got)
+		}
+		w.set(func(r *rights) {
+			if i > 0 && r.reviews != before {
+				t.Error("it is reviewed again")
+			}
+			before = r.reviews
+		})
+	}
+	w.set(func(r *rights) { r.of["nobody"] = []string{""} })
+	w.now(refused)
+	if got := w.ask("GET", observer.RoutePath, bearer("nobody")).StatusCode; got != 200 {
+		t.Errorf("after a while: %d", got)
+	}
+}
+
+// nodes is a Node object.
+type nodes struct {
+	text    string
+	failing int
+	dropped []string
+}
+
+func (n *nodes) Get(context.Context, store.Kind, store.Key) (store.Object, error) {
+	if n.text == "" {
+		return store.Object{}, store.ErrNotFound
+	}
+	return store.NewObject([]byte(n.text))
+}
+
+func (n *nodes) PatchNode(_ context.Context, _ string, status kube.NodeStatus) error {
+	if n.failing > 0 {
+		n.failing--
+		return errors.New("server is away")
+	}
+	n.dropped = append(n.dropped, status.Dropped...)
+	return nil
+}
+
+// TestWithdraw: an agent without a listener removes the annotation of an earlier one, and nothing else.
+func TestWithdraw(t *testing.T) {
+	at := func(annotations string) string {
+		return `{"apiVersion":"v1","kind":"Node","metadata":{"name":"node1","annotations":{` + annotations + `}}}`
+	}
+	for _, c := range []struct {
+		text    string
+		failing int
+		want    int
+	}{
+		{"", 0, 0},
+		{at(""), 0, 0},
+		{at(`"weft.dev/pod-addresses":"x"`), 0, 0},
+		{at(`"weft.dev/flow-listener":"{\"address\":\":9443\",\"key\":\"x\"}"`), 3, 1},
+		{at(`"weft.dev/flow-listener":"not valid"`), 0, 1},
+	} {
+		n := &nodes{text: c.text, failing: c.failing}
+		over := make(chan time.Time)
+		close(over)
+		err := Withdrawal{
+			Node: "node1", Objects: n, API: n, Log: slog.New(slog.DiscardHandler), After: func(time.Duration) <-chan time.Time { return over },
+		}.Run(t.Context())
+		if err != nil || len(n.dropped) != c.want || c.want > 0 && n.dropped[0] != store.FlowListenerAnnotation {
+			t.Errorf("%s: removed %v, %v", c.text, n.dropped, err)
+		}
 	}
 }
 

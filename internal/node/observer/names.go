@@ -5,15 +5,18 @@ package observer
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/kernel/conntrack"
 	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/kernel/nflog"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 	compiled "github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // errStopped ends streams whose source ended, errSlow those whose reader is too slow.
@@ -25,21 +28,23 @@ var (
 // names turns events into flows. It is not safe for concurrent use.
 type names struct {
 	cfg     Config
-	own     identity
 	nodes   map[netip.Addr]string
 	holders *holders
 	gone    map[place]flow.Identity // pods of other nodes, as they were seen last
 	// conversations are valid for these versions of the records and of policies.
 	conversations conversations
-	version       uint64
-	policies      uint64
-	known         bool // the records were read
-	why           bool // the rules that decide are wanted
-	named         bool // other nodes were known
+	own           identity
+	// exports are the agent's connections by which flows are exported, until their ends are reported.
+	exports  map[state.Connection]bool
+	version  uint64
+	policies uint64
+	known    bool // the records were read
+	why      bool // the rules that decide are wanted
+	named    bool // other nodes were known
 }
 
 func newNames(cfg Config) *names {
-	return &names{cfg: cfg, holders: newHolders(), gone: map[place]flow.Identity{}, conversations: conversations{}}
+	return &names{cfg: cfg, holders: newHolders(), gone: map[place]flow.Identity{}, conversations: conversations{}, exports: map[state.Connection]bool{}}
 }
 
 // setNodes names the addresses of nodes, of which some are this one's.
@@ -95,6 +100,30 @@ func (n *names) refresh() []flow.Line {
 		out = append(out, flow.Line{Holder: &h})
 	}
 	return out
+}
+
+// maxExports is how many of the agent's connections are known until their ends.
+const maxExports = 256
+
+// isOwn reports whether an event is about a connection by which flows are exported.
+func (n *names) isOwn(e *conntrack.Event) bool {
+	switch {
+	case n.cfg.Own == nil:
+		return false
+	case n.exports[e.Connection]:
+		if e.Kind == conntrack.End {
+			delete(n.exports, e.Connection)
+		}
+		return true
+	case e.Kind == conntrack.End || !e.Src.Addr().IsLoopback() && !slices.Contains(n.own.addrs, e.Src.Addr()),
+		!n.cfg.Own(e.Proto, e.Src.Port(), e.Dst):
+		return false
+	}
+	if len(n.exports) >= maxExports {
+		clear(n.exports)
+	}
+	n.exports[e.Connection] = true
+	return true
 }
 
 // endpoint names an end of a connection; here reports an endpoint of this node, and passing a name that it has only for a

@@ -77,6 +77,9 @@ type Config struct {
 	Level string
 	// Export, which may be nil, gets the flows that the level keeps. It must not wait.
 	Export func(flow.Record)
+	// Own, which may be nil, reports whether a connection of this node, from a local port, is one by which flows are
+	// exported: it is no flow.
+	Own func(proto uint8, port uint16, to netip.AddrPort) bool
 	// Settings, which may be nil, records the node's settings that the level changes.
 	Settings Settings
 	// Drops begins to report packets that the kernel drops, in all namespaces; nil is by the tracepoint kfree_skb.
@@ -381,6 +384,9 @@ func (o *Observer) receive(all []conntrack.Event) {
 	o.sendLocked(o.names.refresh())
 	now := o.cfg.Now()
 	for i := range all {
+		if o.names.isOwn(&all[i]) {
+			continue
+		}
 		o.sendFlowLocked(o.names.entry(&all[i], now))
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/flow"
+	"github.com/weft-net/weft/internal/flow/export"
 	"github.com/weft-net/weft/internal/kernel/drops"
 	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/nflog"
@@ -461,6 +462,52 @@ func TestStates(t *testing.T) {
 		if l.Flow != nil && l.Flow.Kind == flow.Update {
 			t.Errorf("kept: %+v", l.Flow)
 		}
+	}
+}
+
+// The connections by which flows are exported are no flows, from their beginning to their end.
+func TestExportsAreNoFlows(t *testing.T) {
+	t.Cleanup(func() { goleak.VerifyNone(t) })
+	sockets := export.NewSockets(time.Now)
+	n := newNode(t, func(c *observer.Config) { c.Own = sockets.Has })
+	r := n.follow(t)
+	defer func() { r.stop(); <-r.done }()
+	r.begun()
+	err := n.ns.Do(func() error {
+		l, err := net.Listen("tcp", "10.0.0.1:4739")
+		if err != nil {
+			return err
+		}
+		c, err := sockets.Dial(t.Context(), "tcp", "10.0.0.1:4739")
+		if err != nil {
+			return err
+		}
+		other, err := net.Dial("tcp", "10.0.0.1:4739")
+		if err != nil {
+			return err
+		}
+		return errors.Join(c.Close(), other.Close(), l.Close())
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for l := range n.read(t, map[string][]string{observer.ParameterTracked: {"true"}}).all() {
+		if l.Flow != nil && l.Flow.To.Port == 4739 && sockets.Has(6, l.Flow.From.Port, netip.MustParseAddrPort("10.0.0.1:4739")) {
+			t.Errorf("among tracked connections: %+v", l.Flow)
+		}
+	}
+	n.flush(t)
+	n.send(t, "10.0.0.1", "10.42.1.3:80", 4000, 1)
+	seen := map[flow.Kind]int{}
+	r.flow("the last one", func(f flow.Record) bool {
+		if f.To.Port == 4739 {
+			seen[f.Kind]++
+		}
+		return f.From.Port == 4000
+	})
+	// Ends may come after the last one.
+	if seen[flow.New] != 1 || seen[flow.End] > 1 {
+		t.Errorf("flows of two connections, one by an exporter: %v", seen)
 	}
 }
 

@@ -225,6 +225,10 @@ func (o *Observer) dump(s *stream, lines Sink) error {
 			return
 		}
 		o.mu.Lock()
+		if o.names.isOwn(&e) {
+			o.mu.Unlock()
+			return
+		}
 		one := o.names.entry(&e, o.cfg.Now())
 		o.mu.Unlock()
 		r := one.record()
