@@ -5,6 +5,7 @@ package multinet
 import (
 	"context"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -30,6 +31,12 @@ type Cluster interface {
 // Namespaces is implemented by a Cluster that can read namespaces, too.
 type Namespaces interface {
 	Namespace(ctx context.Context, name string) (model.Namespace, error)
+}
+
+// VMs is implemented by a Cluster that can read KubeVirt's virtual machines, too.
+type VMs interface {
+	// VMInstance returns a VirtualMachineInstance. The error wraps store.ErrNotFound if there is none.
+	VMInstance(ctx context.Context, namespace, name string) (store.Object, error)
 }
 
 // Reporter reports the result of an ADD to the pod. Both methods are called after the answer and may be slow.

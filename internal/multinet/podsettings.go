@@ -42,6 +42,9 @@ func (w *resolving) addPodSettings(ctx context.Context, all []Attachment) error 
 			o.Annotations = slices.DeleteFunc(o.Annotations, func(kv [2]string) bool {
 				return plugin.IsKubeRate(kv[0]) && limits(all[i].Network)
 			})
+			if err := w.addGuestMAC(ctx, o); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

@@ -2,7 +2,17 @@
 
 package multinet
 
-import "github.com/weft-net/weft/internal/model"
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net"
+	"slices"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
+)
 
 // Annotations of a pod about its virtual machine. The first two are KubeVirt's: it sets them on the pods of VMs, and
 // copies the annotations of the VM.
@@ -36,4 +46,61 @@ func (w *resolving) readVM(o *model.Origin) error {
 		return model.Errorf(model.CodeInvalidConf, `"true" or "false"`, "annotation %s %q is neither true nor false", KeepKey,
 			string(o.Keep))
 	}
+}
+
+// addGuestMAC lets a pod have the MAC that its VM requests for KubeVirt's bridge binding on the pod network. KubeVirt tells no
+// plugin of it; the guest sends with it, and the source guard permits and the node's neighbor entries have the pod's MAC only.
+func (w *resolving) addGuestMAC(ctx context.Context, o *model.Origin) error {
+	from, ok := w.r.Cluster.(VMs)
+	own := func(kv [2]string) bool { return kv[0] == plugin.HardwareAddr }
+	if !ok || o.VM == nil || slices.ContainsFunc(o.Annotations, own) {
+		return nil
+	}
+	vm, err := from.VMInstance(ctx, o.VM.Namespace, o.VM.Name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if mac := bridgedMAC(vm); mac != "" {
+		o.Annotations = append(o.Annotations, [2]string{plugin.HardwareAddr, mac})
+	}
+	return nil
+}
+
+// bridgedMAC returns the MAC that a VM requests on the pod network for an interface with the bridge binding, empty if it
+// requests none.
+func bridgedMAC(o store.Object) string {
+	var vm struct {
+		Spec struct {
+			Domain struct {
+				Devices struct {
+					Interfaces []struct {
+						Name       string    `json:"name"`
+						Bridge     *struct{} `json:"bridge"`
+						MacAddress string    `json:"macAddress"`
+					} `json:"interfaces"`
+				} `json:"devices"`
+			} `json:"domain"`
+			Networks []struct {
+				Name string    `json:"name"`
+				Pod  *struct{} `json:"pod"`
+			} `json:"networks"`
+		} `json:"spec"`
+	}
+	if json.Unmarshal(o.Raw, &vm) != nil {
+		return "" // KubeVirt has validated it
+	}
+	for _, n := range vm.Spec.Networks {
+		for _, i := range vm.Spec.Domain.Devices.Interfaces {
+			if n.Pod == nil || i.Name != n.Name || i.Bridge == nil {
+				continue
+			}
+			if mac, err := net.ParseMAC(i.MacAddress); err == nil {
+				return mac.String()
+			}
+		}
+	}
+	return ""
 }

@@ -3,10 +3,14 @@
 package multinet
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -53,5 +57,64 @@ func TestVM(t *testing.T) {
 	w := &resolving{r: &Resolver{}, pod: &model.Pod{Namespace: "shop", Annotations: map[string]string{DomainKey: "D B"}}}
 	if err := w.readVM(&model.Origin{}); err == nil {
 		t.Error("a name that nobody can have")
+	}
+}
+
+// kennel is a book that knows VMs.
+type kennel struct {
+	*book
+	vm  string
+	err error
+}
+
+func (k *kennel) VMInstance(_ context.Context, namespace, name string) (store.Object, error) {
+	if namespace != "shop" || name != "db" {
+		return store.Object{}, fmt.Errorf("VM %s/%s: %w", namespace, name, store.ErrNotFound)
+	}
+	if k.err != nil {
+		return store.Object{}, k.err
+	}
+	return store.NewObject([]byte(`{"apiVersion":"kubevirt.io/v1","kind":"VirtualMachineInstance","metadata":{"namespace":"shop","name":"db"},` +
+		`"spec":{"domain":{"devices":{"interfaces":[` + k.vm + `]}},"networks":[{"name":"default","pod":{}},{"name":"blue","multus":{"networkName":"b"}}]}}`))
+}
+
+// TestGuestMAC: the pod of a VM with KubeVirt's bridge binding has the MAC that the VM requests on the pod network, and no
+// other one has.
+func TestGuestMAC(t *testing.T) {
+	const key = "cni.projectcalico.org/hwAddr"
+	for _, tt := range []struct {
+		name, vm, pod string
+		annotations   [][2]string
+		want          string
+	}{
+		{"bridge", `{"name":"default","bridge":{},"macAddress":"02-00-00-00-00-0A"}`, "db", nil, "02:00:00:00:00:0a"},
+		{"no MAC", `{"name":"default","bridge":{}}`, "db", nil, ""},
+		{"masquerade", `{"name":"default","masquerade":{},"macAddress":"02:00:00:00:00:0a"}`, "db", nil, ""},
+		{"another network", `{"name":"blue","bridge":{},"macAddress":"02:00:00:00:00:0a"}`, "db", nil, ""},
+		{"no MAC address", `{"name":"default","bridge":{},"macAddress":"x"}`, "db", nil, ""},
+		{"annotated", `{"name":"default","bridge":{},"macAddress":"02:00:00:00:00:0a"}`, "db", [][2]string{{key, "02:00:00:00:00:0b"}}, "02:00:00:00:00:0b"},
+		{"gone", `{"name":"default","bridge":{},"macAddress":"02:00:00:00:00:0a"}`, "other", nil, ""},
+		{"no VM", `{"name":"default","bridge":{},"macAddress":"02:00:00:00:00:0a"}`, "", nil, ""},
+	} {
+		o := &model.Origin{Annotations: tt.annotations}
+		if tt.pod != "" {
+			o.VM = &model.VMRef{Namespace: "shop", Name: tt.pod}
+		}
+		w := &resolving{r: &Resolver{Cluster: &kennel{vm: tt.vm}}}
+		if err := w.addGuestMAC(t.Context(), o); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		var want [][2]string
+		if tt.want != "" {
+			want = [][2]string{{key, tt.want}}
+		}
+		if d := cmp.Diff(want, o.Annotations); d != "" {
+			t.Errorf("%s (-want +got):\n%s", tt.name, d)
+		}
+	}
+	down := errors.New("down")
+	w := &resolving{r: &Resolver{Cluster: &kennel{err: down}}}
+	if err := w.addGuestMAC(t.Context(), &model.Origin{VM: &model.VMRef{Namespace: "shop", Name: "db"}}); !errors.Is(err, down) {
+		t.Errorf("the API server does not answer: %v, want %v", err, down)
 	}
 }

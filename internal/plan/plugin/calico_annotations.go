@@ -16,8 +16,10 @@ import (
 // These are the prefixes of the annotations that are read.
 const (
 	calicoCNI = "cni.projectcalico.org/"
-	calicoQoS = "qos.projectcalico.org/"
-	kubeRate  = "kubernetes.io/"
+	// HardwareAddr is the annotation with the MAC of a pod's interface.
+	HardwareAddr = calicoCNI + "hwAddr"
+	calicoQoS    = "qos.projectcalico.org/"
+	kubeRate     = "kubernetes.io/"
 	// addressClaim is the annotation that names the AddressClaim whose addresses the pod uses.
 	addressClaim = "weft.dev/address-claim"
 )
@@ -78,7 +80,7 @@ func (c calicoConf) spec(r model.Request) (calicoSpec, error) {
 	}
 	w.request.Claim = a.claim(r.Origin.Pod)
 	w.noIPAM, w.floating = a.addrs(calicoCNI+"ipAddrsNoIpam", true), a.addrs(calicoCNI+"floatingIPs", false)
-	w.mac, w.sources = a.mac(calicoCNI+"hwAddr"), a.prefixes(calicoCNI+"allowedSourcePrefixes")
+	w.mac, w.sources = a.mac(HardwareAddr), a.prefixes(calicoCNI+"allowedSourcePrefixes")
 	w.qos = a.qos()
 	if a.err == nil {
 		a.err = c.checkConflicts(w)

@@ -82,16 +82,35 @@ func (s *Store) Namespace(ctx context.Context, name string) (model.Namespace, er
 	return o.Namespace()
 }
 
-// lookup makes one request with a short timeout.
-func (s *Store) lookup(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
-	raw, err := do(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
-	if err == nil {
-		return s.reduceFact(raw)
-	}
-	if err = storeError(key, err); errors.Is(err, store.ErrNotFound) {
+// VMInstance returns KubeVirt's instance of a VM, by one request. The error wraps store.ErrNotFound if there is none.
+func (s *Store) VMInstance(ctx context.Context, namespace, name string) (store.Object, error) {
+	kind := store.VirtualMachineInstances()
+	raw, err := s.request(ctx, kind, kind.Key(namespace, name))
+	if err != nil {
 		return store.Object{}, err
 	}
-	return store.Object{}, model.Errorf(model.CodeTryAgain,
+	return store.NewObject(raw)
+}
+
+// lookup returns an object by one request, reduced to what the agent reads.
+func (s *Store) lookup(ctx context.Context, kind store.Kind, key store.Key) (store.Object, error) {
+	raw, err := s.request(ctx, kind, key)
+	if err != nil {
+		return store.Object{}, err
+	}
+	return s.reduceFact(raw)
+}
+
+// request makes one request with a short timeout.
+func (s *Store) request(ctx context.Context, kind store.Kind, key store.Key) ([]byte, error) {
+	raw, err := do(ctx, lookupLimit, s.clients.lookup.Get().AbsPath(path(kind, key.Namespace, key.Name)).MaxRetries(0))
+	if err == nil {
+		return raw, nil
+	}
+	if err = storeError(key, err); errors.Is(err, store.ErrNotFound) {
+		return nil, err
+	}
+	return nil, model.Errorf(model.CodeTryAgain,
 		"it is retried; check the API server, and the agent's right to read "+kind.Resource,
 		"%s is not cached, and the API server does not answer: %w", key, err)
 }
