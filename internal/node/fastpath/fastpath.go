@@ -443,7 +443,8 @@ func (f *FastPath) all() ([]fastpath.Link, error) {
 	return out, nil
 }
 
-// pods returns the links of routed pods. Those of VMs take the slow path: their traffic moves with them.
+// pods returns the links of routed pods. Those of VMs take the slow path, because their traffic moves with them, and those
+// of pods whose packets are limited by rules. Limits by a queueing discipline at a link are seen when it is attached.
 func pods(records []attach.Record) []fastpath.Link {
 	var out []fastpath.Link
 	for _, r := range records {
@@ -453,12 +454,21 @@ func pods(records []attach.Record) []fastpath.Link {
 		}
 		f := r.Fragment()
 		i := slices.IndexFunc(f.Host.Links, func(l state.Link) bool { return l.Name == e.HostLink })
-		if i < 0 || f.Host.Links[i].Kind != state.Veth {
+		if i < 0 || f.Host.Links[i].Kind != state.Veth || counted(f.Host.Tables) {
 			continue
 		}
 		out = append(out, fastpath.Link{Name: e.HostLink, How: fastpath.ToPeer, Addrs: e.Addrs})
 	}
 	return out
+}
+
+// counted reports whether tables have elements that count or limit packets: each packet must pass them.
+func counted(tables []state.Table) bool {
+	return slices.ContainsFunc(tables, func(t state.Table) bool {
+		return slices.ContainsFunc(t.Sets, func(s state.Set) bool {
+			return slices.ContainsFunc(s.Elements, func(e state.Element) bool { return e.Stateful != "" })
+		})
+	})
 }
 
 // uplinks returns the links of routes to other nodes, and the devices of VXLANs: links with Ethernet headers.
