@@ -27,10 +27,11 @@ bridge) and the bare wire, in temporary network namespaces, and measures pod-to-
 two: TCP and UDP request/response, connections, packets and one stream. In each round every way runs each test once,
 in a random order. flannel's udp uses the real flanneld (--flanneld), with an etcd (--etcd). Needs root, iptables and
 weft's plugins (--bin-dir); the host's network is not changed. With --guards weft's designs are compared with and
-without the source guards of tunnels and bridge ports that agents enforce, instead of with flannel's.
+without the source guards of tunnels and bridge ports that agents enforce, instead of with flannel's. With --fast-path
+weft's routed pods are compared with and without network.fastPath ebpf.
 
 Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax,
-unguarded, unguardedMin, unguardedMax, wire}], notes.`,
+unguarded, unguardedMin, unguardedMax, slow, slowMin, slowMax, wire}], notes.`,
 		Example: "  weft bench path --backends host-gw,vxlan\n" +
 			"  weft bench path --guards --backends host-gw,vxlan --tests \"tcp rr,udp rr\" -n 31 --span 150ms",
 		Args: cobra.NoArgs,
@@ -53,6 +54,7 @@ unguarded, unguardedMin, unguardedMax, wire}], notes.`,
 	fl.IntVarP(&cfg.N, "n", "n", 7, "`COUNT` of rounds")
 	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "`DURATION` of one test of one way, 1ms to 10s")
 	fl.BoolVar(&cfg.Guards, "guards", false, "compare with weft without source guards, not with flannel's dataplane")
+	fl.BoolVar(&cfg.FastPath, "fast-path", false, "compare weft's routed pods with and without network.fastPath ebpf")
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
 	fl.StringVar(&cfg.Flanneld, "flanneld", "", "`FILE` of the program flanneld, built with its udp backend")
 	fl.StringVar(&cfg.Etcd, "etcd", "", "`FILE` of the program etcd")

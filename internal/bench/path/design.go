@@ -27,6 +27,8 @@ func wireAddr(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 31, 0, byt
 type world struct {
 	// impl is wire, flannel or weft; backend joins the nodes; plugin joins weft's pods.
 	impl, backend, plugin string
+	// fast reports whether established flows of the pods take the fast path.
+	fast bool
 	// guarded reports whether pods' links and tunnels have source guards, as with an agent.
 	guarded   bool
 	dir       string
@@ -45,11 +47,16 @@ type node struct {
 type pod struct {
 	ns   *netns.NS
 	addr netip.Addr
+	// link is the node's end of the pod's link, of weft's designs.
+	link string
 }
 
 func (w *world) name() string {
 	if w.plugin == "" {
 		return w.impl
+	}
+	if w.fast {
+		return w.impl + " " + w.plugin + fast
 	}
 	if !w.guarded {
 		return w.impl + " " + w.plugin + unguarded
@@ -59,6 +66,9 @@ func (w *world) name() string {
 
 // unguarded is the suffix of names of designs without source guards.
 const unguarded = " unguarded"
+
+// fast is the suffix of names of designs with the fast path.
+const fast = " fast"
 
 func (w *world) namespace() (*netns.NS, error) {
 	ns, err := netns.Anonymous()
@@ -214,7 +224,7 @@ func (b *bench) setUp(ctx context.Context, w *world) (err error) {
 	switch w.impl {
 	case "wire":
 		for i := range w.nodes {
-			w.nodes[i].pods = []pod{{w.nodes[i].ns, wireAddr(i)}}
+			w.nodes[i].pods = []pod{{ns: w.nodes[i].ns, addr: wireAddr(i)}}
 		}
 		return nil
 	case "flannel":

@@ -6,13 +6,16 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
+	"os"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/reconcile"
 	"github.com/weft-net/weft/internal/node/tunnel"
@@ -67,6 +70,46 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return err
 	}
+	var links []fastpath.Link
+	switch err := d.Decode(&links); {
+	case errors.Is(err, io.EOF):
+		return nil
+	case err != nil:
+		return err
+	}
+	path, err := runFastPath(ctx, links)
+	result = nodeOutcome{}
+	if err != nil {
+		result.Error = err.Error()
+	} else {
+		defer func() { _ = path.Close() }()
+	}
+	if err := json.NewEncoder(out).Encode(result); err != nil {
+		return err
+	}
 	_, err = io.Copy(io.Discard, in)
 	return err
+}
+
+// runFastPath starts the fast path with the agent's settings; the design has no source of changes.
+func runFastPath(ctx context.Context, links []fastpath.Link) (*fastpath.Path, error) {
+	if err := sysctl("net/netfilter/nf_conntrack_tcp_be_liberal", "1"); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	path, err := fastpath.Load(nil)
+	if err != nil {
+		return nil, err
+	}
+	left, err := path.Set(ctx, links)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("link %s: %w", left[0].Name, left[0].Why)
+	}
+	const tcp, udp = 20 * time.Second, 10 * time.Second
+	if err == nil {
+		err = path.Enable(true, tcp, udp)
+	}
+	if err != nil {
+		return nil, errors.Join(err, path.Close())
+	}
+	return path, nil
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/bench/path"
+	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -76,6 +77,39 @@ func TestGuards(t *testing.T) {
 	var b strings.Builder
 	if err := report.Text(&b); err != nil || !strings.Contains(b.String(), "without guards") {
 		t.Errorf("text: %v\n%s", err, b.String())
+	}
+}
+
+// TestFastPath measures weft's routed pods with the fast path and without.
+func TestFastPath(t *testing.T) {
+	probe, err := fastpath.Load(nil)
+	if err != nil {
+		nettest.Skip(t, "no fast path: "+err.Error())
+	}
+	if err := probe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
+	}
+	nettest.NeedBridgeNetfilter(t)
+	dir := nettest.Programs(t)
+	report, err := path.Run(t.Context(), path.Config{
+		Backends: []string{"host-gw"}, Tests: []string{"udp rr"}, FastPath: true, N: 1, Span: 5 * time.Millisecond,
+		Self:   filepath.Join(dir, "weft-bench"),
+		BinDir: filepath.Join(dir, "cni"), Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, r := range report.Rows {
+		if r.Slow > 0 {
+			n++
+		}
+	}
+	if n != 2 {
+		t.Errorf("%d rows have a ratio: %+v", n, report.Rows)
 	}
 }
 

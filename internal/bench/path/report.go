@@ -31,6 +31,10 @@ type Row struct {
 	Unguarded    float64 `json:"unguarded,omitempty"`
 	UnguardedMin float64 `json:"unguardedMin,omitempty"`
 	UnguardedMax float64 `json:"unguardedMax,omitempty"`
+	// Slow is the ratio to the same design without the fast path.
+	Slow    float64 `json:"slow,omitempty"`
+	SlowMin float64 `json:"slowMin,omitempty"`
+	SlowMax float64 `json:"slowMax,omitempty"`
 }
 
 // Report is the result of Run.
@@ -56,6 +60,11 @@ func (b *bench) report() Report {
 			)
 			peer := b.peer(test, w.Where, w.Backend, w.Design+unguarded)
 			row.Unguarded, row.UnguardedMin, row.UnguardedMax = rounds.Spread(rounds.Quotients(values, peer))
+			if design, is := strings.CutSuffix(w.Design, fast); is {
+				row.Slow, row.SlowMin, row.SlowMax = rounds.Spread(
+					rounds.Quotients(values, b.peer(test, w.Where, w.Backend, design)),
+				)
+			}
 			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}
@@ -103,6 +112,11 @@ func (r Report) Text(w io.Writer) error {
 		})
 	} else {
 		table("ratio to flannel", func(x Row) string { return rounds.Ratio(x.Flannel, x.FlannelMin, x.FlannelMax) })
+	}
+	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Slow > 0 }) {
+		table("ratio to the same without the fast path", func(x Row) string {
+			return rounds.Ratio(x.Slow, x.SlowMin, x.SlowMax)
+		})
 	}
 	table("ratio to the wire", func(x Row) string { return rounds.Ratio(x.Wire, 0, 0) })
 	if err := t.Flush(); err != nil {

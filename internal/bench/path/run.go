@@ -24,6 +24,8 @@ type Config struct {
 	Seed uint64
 	// Guards compares weft's designs with and without source guards, instead of with flannel's design.
 	Guards bool
+	// FastPath compares weft's routed design with and without the fast path of established flows, and with flannel's.
+	FastPath bool
 	// Self is the program weft-bench, BinDir the directory of weft's plugins.
 	Self, BinDir string
 	// Flanneld and Etcd are programs; without them flannel's udp is skipped.
@@ -35,6 +37,9 @@ type Config struct {
 func (cfg Config) Check() error {
 	if cfg.N < 1 {
 		return model.OutOfRange("-n", cfg.N, "1 or more", 7)
+	}
+	if cfg.Guards && cfg.FastPath {
+		return model.Errorf(model.CodeInvalidConf, "leave one out", "--guards and --fast-path are two comparisons")
 	}
 	if cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
 		return model.OutOfRange("--span", cfg.Span, "1ms to 10s", "300ms")
@@ -129,7 +134,13 @@ func (b *bench) build(ctx context.Context) error {
 	for _, backend := range b.cfg.Backends {
 		ptp, bridge := world{impl: "weft", backend: backend, plugin: "ptp", guarded: true},
 			world{impl: "weft", backend: backend, plugin: "bridge", guarded: true}
-		plan = append(plan, &ptp, &bridge)
+		if b.cfg.FastPath {
+			fast := ptp
+			fast.fast = true
+			plan = append(plan, &ptp, &fast)
+		} else {
+			plan = append(plan, &ptp, &bridge)
+		}
 		if b.cfg.Guards {
 			bare, bareBridge := ptp, bridge
 			bare.guarded, bareBridge.guarded = false, false

@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 
 	"github.com/weft-net/weft/internal/bench/subprocess"
+	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -58,6 +59,33 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 				return err
 			}
 		}
+		if w.fast {
+			if err := w.startFastPath(i); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// startFastPath makes a node's process keep the fast path of the node's pods.
+func (w *world) startFastPath(i int) error {
+	links := []fastpath.Link{{Name: "eth0", How: fastpath.ToNeighbor}}
+	for _, p := range w.nodes[i].pods {
+		links = append(links, fastpath.Link{Name: p.link, How: fastpath.ToPeer, Addrs: []netip.Addr{p.addr}})
+	}
+	if w.backend == "vxlan" {
+		links[0].Name = "flannel.1"
+	}
+	var result nodeOutcome
+	if err := w.processes[i].Send(links); err != nil {
+		return err
+	}
+	if err := w.processes[i].Receive(&result); err != nil {
+		return err
+	}
+	if result.Error != "" {
+		return fmt.Errorf("node %s: fast path: %s", nodeName(i), result.Error)
 	}
 	return nil
 }
@@ -108,6 +136,9 @@ func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu
 		return fmt.Errorf("plugin %s: %w: %s", w.plugin, err, out.String())
 	}
 	var result struct {
+		Interfaces []struct {
+			Name string `json:"name"`
+		} `json:"interfaces"`
 		IPs []struct {
 			Address netip.Prefix `json:"address"`
 		} `json:"ips"`
@@ -115,6 +146,10 @@ func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu
 	if err := json.Unmarshal(out.Bytes(), &result); err != nil || len(result.IPs) != 1 {
 		return fmt.Errorf("plugin %s: no address in %s", w.plugin, out.String())
 	}
-	n.pods = append(n.pods, pod{ns, result.IPs[0].Address.Addr()})
+	p := pod{ns: ns, addr: result.IPs[0].Address.Addr()}
+	if len(result.Interfaces) > 0 {
+		p.link = result.Interfaces[0].Name
+	}
+	n.pods = append(n.pods, p)
 	return nil
 }

@@ -49,6 +49,7 @@ func TestObject(t *testing.T) {
 type world struct {
 	node, router, a, b, c *netns.NS
 	path                  *fastpath.Path
+	uplink                string
 }
 
 // The pods' addresses.
@@ -67,7 +68,7 @@ func ip(t *testing.T, ns *netns.NS, lines ...string) {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{
-		node: nettest.NS(t, "node"), router: nettest.NS(t, "router"), a: nettest.NS(t, "a"), b: nettest.NS(t, "b"), c: nettest.NS(t, "c"),
+		uplink: "eth0", node: nettest.NS(t, "node"), router: nettest.NS(t, "router"), a: nettest.NS(t, "a"), b: nettest.NS(t, "b"), c: nettest.NS(t, "c"),
 	}
 	ip(t, w.node, "link set lo up", "link add eth0 type veth peer name eth0 netns "+w.router.Path(), "link set eth0 up",
 		"addr add 172.16.0.1/24 dev eth0", "addr add fd01::1/64 dev eth0 nodad")
@@ -132,7 +133,7 @@ func (w *world) links() []fastpath.Link {
 		return out
 	}
 	return []fastpath.Link{
-		{Name: "eth0", How: fastpath.ToNeighbor},
+		{Name: w.uplink, How: fastpath.ToNeighbor},
 		{Name: "calia", How: fastpath.ToPeer, Addrs: addrs(addrA, sixA)}, {Name: "calib", How: fastpath.ToPeer, Addrs: addrs(addrB, sixB)},
 	}
 }
@@ -289,4 +290,42 @@ func forwarded(t *testing.T, ns *netns.NS) (n int) {
 		}
 	}
 	return n
+}
+
+// Flows over a VXLAN are learned at its device.
+func TestVXLAN(t *testing.T) {
+	nettest.Need(t, "vxlan")
+	w := newWorld(t)
+	macs := map[*netns.NS]string{w.node: "02:00:00:00:00:01", w.router: "02:00:00:00:00:02"}
+	for _, n := range []struct {
+		ns, far                    *netns.NS
+		local, remote, pods        string
+		farPods6, farVTEP, ownVTEP string
+	}{
+		{ns: w.node, far: w.router, local: "172.16.0.1", remote: "172.16.0.2", ownVTEP: "10.0.0.0", farVTEP: "10.0.1.0", pods: "10.0.1.0/24", farPods6: "fd00:1::/64"},
+		{ns: w.router, far: w.node, local: "172.16.0.2", remote: "172.16.0.1", ownVTEP: "10.0.1.0", farVTEP: "10.0.0.0", pods: "10.0.0.0/24", farPods6: "fd00::/64"},
+	} {
+		ip(t, n.ns, "link add flannel.1 address "+macs[n.ns]+" type vxlan id 1 dstport 8472 nolearning local "+n.local,
+			"link set flannel.1 mtu 1430 up", "addr add "+n.ownVTEP+"/32 dev flannel.1",
+			"neigh add "+n.farVTEP+" lladdr "+macs[n.far]+" dev flannel.1", "route replace "+n.pods+" via "+n.farVTEP+" dev flannel.1 onlink",
+			"neigh add fe80::99 lladdr "+macs[n.far]+" dev flannel.1", "-6 route replace "+n.farPods6+" via fe80::99 dev flannel.1 onlink")
+		nettest.Run(t, n.ns, "bridge", "fdb", "add", macs[n.far], "dev", "flannel.1", "dst", n.remote)
+	}
+	w.uplink = "flannel.1"
+	w.start(t, long)
+	for _, c := range []struct {
+		from, to *netns.NS
+		addr     string
+	}{{w.a, w.c, addrC}, {w.a, w.c, sixC}, {w.c, w.b, addrB}, {w.c, w.b, sixB}} {
+		for _, network := range []string{"tcp", "udp"} {
+			s := w.learn(t, network, c.from, c.to, c.addr)
+			seen := forwarded(t, w.node)
+			if s.must(50, 1000); forwarded(t, w.node)-seen > 10 {
+				t.Errorf("%s to %s: the stack forwards the packets", network, c.addr)
+			}
+			if network == "tcp" { // also with segments that the link's driver cuts
+				s.must(1, 300_000)
+			}
+		}
+	}
 }

@@ -433,7 +433,7 @@ func TestKilled(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := &world{node: own}
+		w := &world{uplink: "eth0", node: own}
 		w.start(t, long)
 		fmt.Println("attached")
 		time.Sleep(time.Minute)
