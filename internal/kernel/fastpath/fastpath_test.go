@@ -58,14 +58,14 @@ const (
 	sixA, sixB, sixC    = "fd00::1", "fd00::2", "fd00:1::3"
 )
 
-func ip(t *testing.T, ns *netns.NS, lines ...string) {
+func ip(t testing.TB, ns *netns.NS, lines ...string) {
 	t.Helper()
 	for _, l := range lines {
 		nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(l)...)...)
 	}
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t testing.TB) *world {
 	t.Helper()
 	w := &world{
 		uplink: "eth0", node: nettest.NS(t, "node"), router: nettest.NS(t, "router"), a: nettest.NS(t, "a"), b: nettest.NS(t, "b"), c: nettest.NS(t, "c"),
@@ -99,7 +99,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func liberal(t *testing.T, ns *netns.NS) {
+func liberal(t testing.TB, ns *netns.NS) {
 	t.Helper()
 	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=1")
 }
@@ -107,7 +107,7 @@ func liberal(t *testing.T, ns *netns.NS) {
 const long = time.Hour // no packet takes the slow path because of time
 
 // start loads the path of the node for all its links.
-func (w *world) start(t *testing.T, interval time.Duration) {
+func (w *world) start(t testing.TB, interval time.Duration) {
 	t.Helper()
 	p, err := fastpath.Load(w.node)
 	if err != nil {
@@ -138,7 +138,7 @@ func (w *world) links() []fastpath.Link {
 	}
 }
 
-func (w *world) set(t *testing.T) {
+func (w *world) set(t testing.TB) {
 	t.Helper()
 	left, err := w.path.Set(t.Context(), w.links())
 	if err != nil || len(left) > 0 {
@@ -146,7 +146,7 @@ func (w *world) set(t *testing.T) {
 	}
 }
 
-func (w *world) packets(t *testing.T) uint64 {
+func (w *world) packets(t testing.TB) uint64 {
 	t.Helper()
 	c, err := w.path.Counters()
 	if err != nil {
@@ -157,7 +157,7 @@ func (w *world) packets(t *testing.T) uint64 {
 
 // stream is a TCP connection, or a flow of UDP, to an echo server.
 type stream struct {
-	t *testing.T
+	t testing.TB
 	net.Conn
 }
 
@@ -207,7 +207,7 @@ func serve(t *testing.T, ns *netns.NS, network, addr string) {
 	}()
 }
 
-func dial(t *testing.T, ns *netns.NS, network, addr string) *stream {
+func dial(t testing.TB, ns *netns.NS, network, addr string) *stream {
 	t.Helper()
 	s := &stream{t: t}
 	err := ns.Do(func() (err error) {
