@@ -53,7 +53,7 @@ test)
 	need etcd etcd-server # flannel's datastore
 	need busybox busybox-static # a guest's DHCP client
 	need xorrisofs xorriso # seed images of cloud-init
-	# Optional: clang, llvm and libbpf-dev, with which a test compiles internal/kernel/fastpath/fastpath.c again.
+	# Optional: clang, llvm and libbpf-dev, with which a test compiles internal/kernel/fastpath/fastpath.c again (clang 14).
 	;;
 bench)
 	need strace strace

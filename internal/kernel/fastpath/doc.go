@@ -23,5 +23,5 @@
 // The programs are attached by links that belong to this process: they vanish with it, however it ends, and with each
 // network interface. Nothing is pinned.
 //
-// The object is compiled from fastpath.c; TestObject compares both where clang is installed.
+// The programs are compiled from fastpath.c; TestProgram compares both where clang is installed.
 package fastpath

@@ -3,9 +3,7 @@
 package fastpath
 
 import (
-	"bytes"
 	"context"
-	_ "embed" // the object
 	"errors"
 	"fmt"
 	"net/netip"
@@ -22,9 +20,6 @@ import (
 	"github.com/weft-net/weft/internal/kernel/tc"
 	"github.com/weft-net/weft/internal/netns"
 )
-
-//go:embed fastpath.o
-var object []byte
 
 // How is how packets are redirected to a link.
 type How uint32
@@ -112,24 +107,17 @@ func Load(ns *netns.NS) (_ *Path, err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
-	if err != nil {
-		return p, fmt.Errorf("eBPF object: %w", err)
+	for i, m := range maps() {
+		if *p.places()[i], err = ebpf.NewMap(&m); err != nil {
+			return p, fmt.Errorf("eBPF map %s (CAP_BPF): %w", m.Name, err)
+		}
 	}
-	var objects struct {
-		In       *ebpf.Program `ebpf:"weft_fast_in"`
-		Out      *ebpf.Program `ebpf:"weft_fast_out"`
-		Settings *ebpf.Map     `ebpf:"weft_settings"`
-		Links    *ebpf.Map     `ebpf:"weft_links"`
-		Owners   *ebpf.Map     `ebpf:"weft_owners"`
-		Flows    *ebpf.Map     `ebpf:"weft_flows"`
-		Counters *ebpf.Map     `ebpf:"weft_counters"`
+	if p.in, err = p.program(nameIn, codeIn, ebpf.AttachTCXIngress); err != nil {
+		return p, err
 	}
-	if err := spec.LoadAndAssign(&objects, nil); err != nil {
-		return p, fmt.Errorf("eBPF programs (CAP_BPF and CAP_NET_ADMIN): %w", err)
+	if p.out, err = p.program(nameOut, codeOut, ebpf.AttachTCXEgress); err != nil {
+		return p, err
 	}
-	p.in, p.out = objects.In, objects.Out
-	p.settings, p.links, p.owners, p.flows, p.count = objects.Settings, objects.Links, objects.Owners, objects.Flows, objects.Counters
 	if p.socket, err = rtnl.Open(ns); err != nil {
 		return p, err
 	}
@@ -170,9 +158,9 @@ func (p *Path) Close() error {
 			errs = append(errs, program.Close())
 		}
 	}
-	for _, m := range []*ebpf.Map{p.settings, p.links, p.owners, p.flows, p.count} {
-		if m != nil {
-			errs = append(errs, m.Close())
+	for _, m := range p.places() {
+		if *m != nil {
+			errs = append(errs, (*m).Close())
 		}
 	}
 	if p.socket != nil {

@@ -10,8 +10,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -22,28 +20,6 @@ import (
 )
 
 func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
-
-// TestObject: the committed object is what fastpath.c compiles to.
-func TestObject(t *testing.T) {
-	if out, err := exec.CommandContext(t.Context(), "clang", "--version").Output(); err != nil || !bytes.Contains(out, []byte("version 14.")) {
-		nettest.SkipMissing(t, "no clang 14, which has compiled the object")
-	}
-	path := filepath.Join(t.TempDir(), "fastpath.o")
-	if out, err := exec.CommandContext(t.Context(), "./build.sh", path).CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
-	built, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	have, err := os.ReadFile("fastpath.o")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !bytes.Equal(built, have) {
-		t.Error("fastpath.o differs from what build.sh makes of fastpath.c: run internal/kernel/fastpath/build.sh fastpath.o there")
-	}
-}
 
 // world is a node with two pods, and a router behind which there is a third one.
 type world struct {
