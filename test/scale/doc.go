@@ -6,5 +6,7 @@
 //
 //	WEFT_SCALE=1 go test -count=1 -v -timeout 30m ./test/scale     5,000 nodes, 100,000 pods; some minutes
 //
+// TestManyAgents measures the API server's side: agents that only watch, many in one process (WEFT_AGENTS=5000).
+//
 // Without WEFT_SCALE the cluster is small, and the measurements are not meaningful.
 package scale

@@ -42,6 +42,7 @@ type Store struct {
 	events      *eventRecorder
 	annotations *annotationWriter
 	outage      outage
+	gate        gate
 	saving      notify.Chan             // holds a token while the snapshot may be outdated
 	caches      map[string]*objectCache // of facts, by resource
 }
@@ -52,7 +53,7 @@ func Open(cfg Config) (*Store, error) {
 		return nil, err
 	}
 	s := &Store{cfg: cfg, log: cfg.Log.With("component", "kube"), saving: notify.New(), caches: map[string]*objectCache{}}
-	s.outage.log = s.log
+	s.outage.log, s.gate.after = s.log, cfg.After
 	s.events, s.annotations = newEventRecorder(s), newAnnotationWriter(s)
 	var err error
 	if s.clients, err = cfg.dial(cfg.Agent); err != nil {

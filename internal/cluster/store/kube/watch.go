@@ -5,6 +5,7 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strconv"
 	"sync"
@@ -123,7 +124,8 @@ type source struct {
 }
 
 func (f *source) request(o metav1.ListOptions) *rest.Request {
-	r := f.s.clients.work.Get().AbsPath(path(f.kind, "", ""))
+	// Without retries of its own: the client retries a connection that ends each second, whatever the gate says.
+	r := f.s.clients.work.Get().MaxRetries(0).AbsPath(path(f.kind, "", ""))
 	set := func(name, value string) {
 		if value != "" {
 			r = r.Param(name, value)
@@ -149,7 +151,12 @@ func (f *source) request(o metav1.ListOptions) *rest.Request {
 }
 
 func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+	tries, err := f.s.gate.enter(ctx, f.cache.useRestored)
+	if err != nil {
+		return nil, err
+	}
 	raw, err := do(ctx, time.Minute, f.request(o))
+	f.s.gate.leave(tries, hasResponded(ctx, err))
 	f.s.outage.note(f.kind, err)
 	if err == nil {
 		f.missingCount = 0
@@ -161,6 +168,13 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		f.cache.useRestored()
 	}
 	return nil, err
+}
+
+// hasResponded reports whether the server has responded to a request, even by an error. A request that the caller ended
+// says nothing about the server.
+func hasResponded(ctx context.Context, err error) bool {
+	status := apierrors.APIStatus(nil)
+	return err == nil || errors.As(err, &status) || ctx.Err() != nil
 }
 
 // missingDelay returns the delay before a missing kind is retried. Policies must be enforced soon after their CRD is
@@ -189,7 +203,12 @@ func (f *source) handleMissing(ctx context.Context) {
 }
 
 func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+	tries, err := f.s.gate.enter(ctx, f.cache.useRestored)
+	if err != nil {
+		return nil, err
+	}
 	body, err := f.request(o).Param("watch", "true").Stream(ctx)
+	f.s.gate.leave(tries, hasResponded(ctx, err))
 	if !apierrors.IsNotFound(err) {
 		f.s.outage.note(f.kind, err)
 	}
