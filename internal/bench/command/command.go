@@ -53,7 +53,7 @@ of them alike. Most commands need root.`,
 	cmd.AddCommand(newBenchCNICmd(env), newBenchNetworksCmd(env), newBenchShimCmd(env), newBenchMeshCmd(env),
 		newBenchPathCmd(env), newBenchTraceCmd(env), newBenchRepairCmd(env), newBenchIPAMCmd(env),
 		newBenchPolicyCmd(env), newBenchObserveCmd(env), newBenchVMCmd(env),
-		newBenchMigrationCmd(env), newBenchPartCmd(env))
+		newBenchMigrationCmd(env), newBenchReportCmd(env), newBenchPartCmd(env))
 	return cmd
 }
 

@@ -5,12 +5,17 @@ package reconcile
 import (
 	"context"
 	"maps"
+	"runtime/debug"
 	"slices"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/watch"
 	"github.com/weft-net/weft/internal/model"
 )
+
+// manyPeers is the number of peers above which a whole pass returns its memory to the kernel: it reads and compares
+// everything, which needs more than what is kept, for a second in three minutes.
+const manyPeers = 2000
 
 // loop decides when the next pass is due.
 type loop struct {
@@ -160,6 +165,9 @@ func (l *loop) pass(ctx context.Context) {
 	l.publish(status, err)
 	if l.cfg.Passed != nil {
 		l.cfg.Passed(l.Status())
+	}
+	if l.whole && len(status.Topology.Peers) > manyPeers {
+		debug.FreeOSMemory()
 	}
 	if wait, unsaved := l.unsaved(); unsaved && l.late == nil {
 		l.late = l.cfg.After(wait)

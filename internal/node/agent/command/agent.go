@@ -26,7 +26,7 @@ const (
 	// nodeLimit is added for each node beyond the first thousand: with a limit below the memory in use the garbage
 	// collector would run without end. A node has 2.2 KiB (TestMemoryPerNode in node/reconcile), of which the limit of a
 	// usual cluster has room for most.
-	nodeLimit    = 768
+	nodeLimit    = 256
 	usualCluster = 1000
 	// podLimit is added for each pod that policies may select: twice its size.
 	podLimit = 3 << 9
