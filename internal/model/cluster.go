@@ -57,16 +57,18 @@ func (p *Published) Equal(o *Published) bool {
 
 // Pod is a pod as the network sees it.
 type Pod struct {
-	Namespace   string            `json:"namespace"`
-	Name        string            `json:"name"`
-	UID         string            `json:"uid"`
-	Node        string            `json:"node,omitempty"`
-	HostNetwork bool              `json:"hostNetwork,omitempty"`
-	Phase       string            `json:"phase,omitempty"`
-	IPs         []netip.Addr      `json:"ips,omitempty"`
-	Ports       []PodPort         `json:"ports,omitempty"` // named ports only
-	Labels      map[string]string `json:"labels,omitempty"`
-	Annotations map[string]string `json:"annotations,omitempty"`
+	Namespace   string `json:"namespace"`
+	Name        string `json:"name"`
+	UID         string `json:"uid"`
+	Node        string `json:"node,omitempty"`
+	HostNetwork bool   `json:"hostNetwork,omitempty"`
+	// ServiceAccount is the name of the pod's service account; empty if it is not known.
+	ServiceAccount string            `json:"serviceAccount,omitempty"`
+	Phase          string            `json:"phase,omitempty"`
+	IPs            []netip.Addr      `json:"ips,omitempty"`
+	Ports          []PodPort         `json:"ports,omitempty"` // named ports only
+	Labels         map[string]string `json:"labels,omitempty"`
+	Annotations    map[string]string `json:"annotations,omitempty"`
 }
 
 // Cluster is a snapshot of the datastore for one node. It is immutable.
@@ -79,6 +81,12 @@ type Cluster struct {
 	Networks   []NetworkAttachment // sorted by namespace and name
 	Pools      []AddressPool       // sorted by name
 	Blocks     []AddressBlock      // sorted by prefix
+}
+
+// ServiceAccount is a service account of pods.
+type ServiceAccount struct {
+	Namespace, Name string
+	Labels          map[string]string
 }
 
 // Namespace is a Kubernetes namespace.

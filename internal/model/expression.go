@@ -19,9 +19,27 @@ type Expression struct {
 	root condition
 }
 
+// LabelView is how an expression sees the labels of an object.
+type LabelView interface {
+	// Label returns the value of a label, and whether the object has it.
+	Label(key string) (string, bool)
+	// All is the value of all(): true, unless the expression is about something that the object may be outside of.
+	All() bool
+}
+
+// Labels is the view of an object's own labels.
+type Labels map[string]string
+
+func (m Labels) Label(key string) (string, bool) {
+	v, is := m[key]
+	return v, is
+}
+
+func (Labels) All() bool { return true }
+
 // condition is a part of an expression.
 type condition interface {
-	matches(labels map[string]string) bool
+	matches(labels LabelView) bool
 }
 
 // ParseExpression parses an expression. The error has the position of the first invalid token.
@@ -42,9 +60,15 @@ func ParseExpression(text string) (Expression, error) {
 }
 
 // Matches reports whether the expression matches the labels.
-func (e Expression) Matches(labels map[string]string) bool {
-	return e.root == nil || e.root.matches(labels)
+func (e Expression) Matches(labels map[string]string) bool { return e.MatchesView(Labels(labels)) }
+
+// MatchesView reports whether the expression matches an object that is seen in another way than by its own labels.
+func (e Expression) MatchesView(labels LabelView) bool {
+	return e.root == nil && labels.All() || e.root != nil && e.root.matches(labels)
 }
+
+// Empty reports whether the expression has no condition.
+func (e Expression) Empty() bool { return e.root == nil }
 
 // String returns the text that the expression was parsed from.
 func (e Expression) String() string { return e.text }
@@ -55,8 +79,8 @@ type comparison struct {
 	values          []string
 }
 
-func (c comparison) matches(labels map[string]string) bool {
-	have, is := labels[c.label]
+func (c comparison) matches(labels LabelView) bool {
+	have, is := labels.Label(c.label)
 	switch c.operator {
 	case "has":
 		return is
@@ -76,12 +100,12 @@ func (c comparison) matches(labels map[string]string) bool {
 // allCondition is all().
 type allCondition struct{}
 
-func (allCondition) matches(map[string]string) bool { return true }
+func (allCondition) matches(labels LabelView) bool { return labels.All() }
 
 // notCondition is !….
 type notCondition struct{ of condition }
 
-func (n notCondition) matches(labels map[string]string) bool { return !n.of.matches(labels) }
+func (n notCondition) matches(labels LabelView) bool { return !n.of.matches(labels) }
 
 // orCondition is … || …, andCondition … && …; each has two parts or more.
 type (
@@ -89,10 +113,10 @@ type (
 	andCondition []condition
 )
 
-func (o orCondition) matches(labels map[string]string) bool {
+func (o orCondition) matches(labels LabelView) bool {
 	return slices.ContainsFunc(o, func(c condition) bool { return c.matches(labels) })
 }
 
-func (a andCondition) matches(labels map[string]string) bool {
+func (a andCondition) matches(labels LabelView) bool {
 	return !slices.ContainsFunc(a, func(c condition) bool { return !c.matches(labels) })
 }

@@ -15,7 +15,15 @@ const (
 	KindNetworkPolicy        PolicyKind = "NetworkPolicy"
 	KindClusterNetworkPolicy PolicyKind = "ClusterNetworkPolicy"
 	KindMultiNetworkPolicy   PolicyKind = "MultiNetworkPolicy"
+	// Calico's own. The first has its API group in its name, to tell it from that of Kubernetes.
+	KindCalicoNetworkPolicy PolicyKind = "NetworkPolicy.projectcalico.org"
+	KindGlobalNetworkPolicy PolicyKind = "GlobalNetworkPolicy"
 )
+
+// Calico reports whether policies of the kind are Calico's own.
+func (k PolicyKind) Calico() bool {
+	return k == KindCalicoNetworkPolicy || k == KindGlobalNetworkPolicy
+}
 
 // ConditionUnderstood is the condition of a ClusterNetworkPolicy that reports whether weft supports all of it.
 const ConditionUnderstood = "weft.dev/Understood"
@@ -50,12 +58,16 @@ func (k PolicyKey) Compare(o PolicyKey) int {
 //
 // A NetworkPolicy isolates the pods that it selects in the directions that are on, and its rules, which all accept, are
 // exceptions to that; several policies are additive. A ClusterNetworkPolicy does not isolate pods: its rules are
-// evaluated in order, the policies of a tier by priority, and the first rule that matches decides.
+// evaluated in order, the policies of a tier by priority, and the first rule that matches decides. Calico's policies are
+// evaluated likewise, in the tiers of its Tier objects; at the end of a tier in which one selects the pod, what no rule
+// matched gets the tier's default action.
 type Policy struct {
 	PolicyKey
 	// Tier and Priority are a ClusterNetworkPolicy's; a lower priority is evaluated earlier.
 	Tier     PolicyTier `json:"tier,omitempty"`
 	Priority int        `json:"priority,omitempty"`
+	// Order is that of one of Calico's policies in its tier; nil is after all others.
+	Order *float64 `json:"order,omitempty"`
 	// Networks are the networks of a MultiNetworkPolicy, as "namespace/name"; other policies apply to the cluster's
 	// network.
 	Networks []string        `json:"networks,omitempty"`
@@ -67,14 +79,26 @@ type Policy struct {
 	Errors []string `json:"faults,omitempty"`
 }
 
-// PolicyTier is when a ClusterNetworkPolicy is evaluated.
+// PolicyTier is when a ClusterNetworkPolicy is evaluated, or the name of a Calico policy's tier.
 type PolicyTier string
 
-// The tiers: before and after NetworkPolicies.
+// The tiers of ClusterNetworkPolicies: before and after NetworkPolicies.
 const (
 	TierAdmin    PolicyTier = "Admin"
 	TierBaseline PolicyTier = "Baseline"
 )
+
+// TierDefault is Calico's tier of policies that name none; Kubernetes' NetworkPolicies are in it.
+const TierDefault PolicyTier = "default"
+
+// Tier is one of Calico's tiers.
+type Tier struct {
+	Name PolicyTier
+	// Order is when the tier is evaluated; nil is after all others.
+	Order *float64
+	// Pass: what no rule of the tier matches continues in the next one; otherwise it is denied.
+	Pass bool
+}
 
 // PolicyDirection is the ingress or egress part of a policy.
 type PolicyDirection struct {
@@ -92,16 +116,19 @@ type PolicyRule struct {
 	Peers   []PolicyPeer `json:"peers,omitempty"`
 	AnyPort bool         `json:"anyPort,omitempty"`
 	Ports   []PolicyPort `json:"ports,omitempty"`
+	// Conditions are those of a rule of Calico's, which has no lists of peers and ports.
+	Conditions *RuleConditions `json:"conditions,omitempty"`
 }
 
 // PolicyAction is the action of a rule on a connection that it matches.
 type PolicyAction string
 
-// The actions. Pass continues with the next tier.
+// The actions. Pass continues with the next tier, Log with the next rule.
 const (
 	PolicyAccept PolicyAction = "Accept"
 	PolicyDeny   PolicyAction = "Deny"
 	PolicyPass   PolicyAction = "Pass"
+	PolicyLog    PolicyAction = "Log"
 )
 
 // PolicyPeer is the other end of a connection: exactly one field is set.
@@ -117,10 +144,15 @@ type PodPeer struct {
 	Namespace  string   `json:"namespace,omitempty"`
 	Namespaces Selector `json:"namespaceSelector,omitzero"`
 	Pods       Selector `json:"podSelector,omitzero"`
+	// Endpoints is how Calico's policies select, together with Namespace; the selectors above are empty then.
+	Endpoints *EndpointSelector `json:"endpoints,omitempty"`
 }
 
 // String returns the same text for equal peers.
 func (p PodPeer) String() string {
+	if p.Endpoints != nil {
+		return p.Namespace + "::" + p.Endpoints.String()
+	}
 	if p.Namespace != "" {
 		return p.Namespace + ":" + p.Pods.String()
 	}

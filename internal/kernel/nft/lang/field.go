@@ -60,6 +60,8 @@ func namedFields(yield func(field) bool) bool {
 		yield(port("sctp sport", protoSCTP, 0)) && yield(port("sctp dport", protoSCTP, 2)) &&
 		yield(icmp("icmp type", "icmp_type", protoIPv4, protoICMP)) &&
 		yield(icmp("icmpv6 type", "icmpv6_type", protoIPv6, protoICMPv6)) &&
+		yield(payload("icmp code", "integer", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 1).requires(protoIPv4, protoICMP)) &&
+		yield(payload("icmpv6 code", "integer", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 1).requires(protoIPv6, protoICMPv6)) &&
 		yield(ndTarget("icmpv6 taddr")) && yield(port("th sport", 0, 0)) && yield(port("th dport", 0, 2)) &&
 		yield(payload("tcp flags", "tcp_flag", unix.NFT_PAYLOAD_TRANSPORT_HEADER, 13).requires(0, protoTCP)) &&
 		yield(network("ip id", "inet_service", protoIPv4, 4)) &&
