@@ -11,45 +11,45 @@ import (
 	"strings"
 
 	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
 )
 
-// policyKinds returns Calico's own kinds of policies, and the objects that they use. weft does not enforce them.
-func policyKinds() []store.Kind {
-	var all []store.Kind
-	for _, g := range []struct{ name, version string }{{"crd.projectcalico.org", "v1"}, {"projectcalico.org", "v3"}} {
-		for _, kind := range []string{
-			"GlobalNetworkPolicy", "NetworkPolicy", "GlobalNetworkSet", "NetworkSet", "HostEndpoint", "Tier",
-			"StagedGlobalNetworkPolicy", "StagedNetworkPolicy", "StagedKubernetesNetworkPolicy",
-		} {
-			resource := strings.ToLower(kind) + "s"
-			if base, is := strings.CutSuffix(resource, "ys"); is {
-				resource = base + "ies"
-			}
-			namespaced := kind == "NetworkPolicy" || kind == "NetworkSet" || kind == "StagedNetworkPolicy" ||
-				kind == "StagedKubernetesNetworkPolicy"
-			all = append(all, store.Kind{
-				Group: g.name, Version: g.version, Kind: kind, Resource: resource, Namespaced: namespaced,
-			})
-		}
-	}
-	return all
+// HostEndpoints are interfaces of nodes. weft enforces no policies at them.
+func HostEndpoints() []store.Kind { return kinds("HostEndpoint", "hostendpoints", false) }
+
+// hostEndpoint is a host endpoint as policies select it.
+type hostEndpoint struct {
+	name    string
+	labels  model.Labels
+	derived bool // Calico's controllers have made it, with a profile that allows everything
 }
 
-// Policies returns the names of Calico's own policies, sets, tiers and host endpoints, "KIND NAMESPACE/NAME" each,
-// sorted. Those that Calico derives from Kubernetes' policies, its own tiers, and host endpoints of its controllers are
-// left out. Objects of one name in both API groups are the same.
-func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
+// Unenforced returns what of Calico's own policies is not enforced, "KIND NAMESPACE/NAME" each, with the reason where it is
+// not the kind, sorted: host endpoints that a user has created, policies that only host endpoints can have, those that
+// select one, and policies of which a part is invalid or not supported. What Calico derives from Kubernetes' policies is
+// left out, and staged policies, which Calico does not enforce either. Objects of one name in both API groups are the
+// same.
+func Unenforced(ctx context.Context, objects store.Objects) ([]string, error) {
 	var all []string
-	for _, kind := range policyKinds() {
+	hosts, err := hostEndpoints(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
+	for _, h := range hosts {
+		if !h.derived {
+			all = append(all, h.name)
+		}
+	}
+	for _, kind := range slices.Concat(NetworkPolicies(), GlobalNetworkPolicies()) {
 		found, err := objects.List(ctx, kind)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
 		}
 		for _, o := range found {
-			if userCreated(o) {
+			if why := unenforced(o, hosts); IsPolicy(o.Key) && why != "" {
 				key := o.Key
-				key.Name = strings.TrimPrefix(key.Name, "default.") // the tier's name, which only one of the groups says
-				all = append(all, key.String())
+				key.Name = PolicyKey(o.Key).Name
+				all = append(all, key.String()+" ("+why+")")
 			}
 		}
 	}
@@ -57,37 +57,95 @@ func Policies(ctx context.Context, objects store.Objects) ([]string, error) {
 	return slices.Compact(all), nil
 }
 
-// userCreated reports whether a user created the object, and not Calico itself.
-func userCreated(o store.Object) bool {
-	var head struct {
-		Metadata struct {
-			Labels map[string]string `json:"labels"`
-		} `json:"metadata"`
+// unenforced returns what of a policy is not enforced; empty: all is.
+func unenforced(o store.Object, hosts []hostEndpoint) string {
+	p, err := Policy(o)
+	if err != nil {
+		return err.Error()
 	}
-	name := o.Key.Name
-	switch o.Key.Kind {
-	case "Tier":
-		return !slices.Contains([]string{
-			"default", "adminnetworkpolicy", "baselineadminnetworkpolicy", "kube-admin", "kube-baseline",
-		}, name)
-	case "HostEndpoint":
-		return json.Unmarshal(o.Raw, &head) != nil ||
-			head.Metadata.Labels["projectcalico.org/created-by"] != "calico-kube-controllers"
-	default: // what Calico makes of Kubernetes' own policies
-		for _, prefix := range []string{"knp.", "kanp.", "kbanp.", "kcnp."} {
-			if strings.HasPrefix(name, prefix) {
-				return false
-			}
+	var in struct {
+		Spec policySpec `json:"spec"`
+	}
+	if err := decode(o, &in); err != nil {
+		return err.Error()
+	}
+	switch {
+	case in.Spec.PreDNAT:
+		return "preDNAT is for host endpoints"
+	case in.Spec.DoNotTrack:
+		return "doNotTrack is for host endpoints"
+	case len(p.Errors) > 0:
+		return strings.Join(p.Errors, "; ")
+	}
+	for _, h := range hosts {
+		if p.Namespace == "" && p.Subject.Endpoints.Matches(h.labels) {
+			return "it also selects " + h.name
 		}
-		return true
 	}
+	return ""
 }
 
-// PoliciesFile is the file in an agent's state directory with the cluster's Calico policies, as a JSON list of strings.
-// The agent creates it after its first check.
+// hostEndpoints returns those of both groups, once each.
+func hostEndpoints(ctx context.Context, objects store.Objects) ([]hostEndpoint, error) {
+	seen := map[string]bool{}
+	var all []hostEndpoint
+	for _, kind := range HostEndpoints() {
+		found, err := objects.List(ctx, kind)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
+		}
+		for _, o := range found {
+			if seen[o.Key.Name] {
+				continue
+			}
+			seen[o.Key.Name] = true
+			labels, err := labelsOf(o)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, hostEndpoint{o.Key.String(), labels, labels["projectcalico.org/created-by"] == "calico-kube-controllers"})
+		}
+	}
+	return all, nil
+}
+
+// metadataAnnotation has a user's labels and annotations in the objects that Calico's API server and calicoctl store.
+const metadataAnnotation = "projectcalico.org/metadata"
+
+// labelsOf returns the labels of an object of Calico's, which may be in an annotation.
+func labelsOf(o store.Object) (model.Labels, error) {
+	type labeled struct {
+		Labels map[string]string `json:"labels"`
+	}
+	var in struct {
+		Metadata struct {
+			labeled
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := decode(o, &in); err != nil {
+		return nil, err
+	}
+	var more labeled
+	if text := in.Metadata.Annotations[metadataAnnotation]; text != "" {
+		if err := json.Unmarshal([]byte(text), &more); err != nil {
+			return nil, invalid(o, "write it as calicoctl does", "annotation %s: %w", metadataAnnotation, err)
+		}
+	}
+	out := model.Labels{}
+	for _, labels := range []map[string]string{in.Metadata.Labels, more.Labels} {
+		for k, v := range labels {
+			out[k] = v
+		}
+	}
+	return out, nil
+}
+
+// PoliciesFile is the file in an agent's state directory with what of the cluster's Calico policies is not enforced, as a
+// JSON list of strings. The agent creates it after its first check.
 const PoliciesFile = "calico-policies.json"
 
-// Summary returns the number of policies, and the names of the first few.
+// Summary returns the number of objects, and the names of the first few.
 func Summary(policies []string) string {
 	const few = 5
 	text := strings.Join(policies[:min(few, len(policies))], ", ")

@@ -5,6 +5,7 @@ package lab
 import (
 	"slices"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab/connectivity"
@@ -34,8 +35,7 @@ func (st Status) skippedPolicies() ([]connectivity.Skip, error) {
 	objects, err := s.List("")
 	var out []connectivity.Skip
 	for _, o := range objects {
-		if o.Key.Of(store.NetworkPolicies()) || o.Key.Of(store.ClusterNetworkPolicies()) ||
-			o.Key.Of(store.MultiNetworkPolicies()) {
+		if slices.ContainsFunc(calico.AllPolicyKinds(), func(k store.Kind) bool { return o.Key.Of(k) }) {
 			out = append(out, connectivity.Skip{Name: o.Key.String(), Reason: "no agent is running to evaluate it"})
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/calico"
 )
 
-// calicoPolicies reads which of Calico's own policies the agent has found.
+// calicoPolicies reads which of Calico's own policies the agent does not enforce.
 func calicoPolicies(_ context.Context, n Node) []Finding {
 	b, err := os.ReadFile(filepath.Join(n.Config.StateDir, calico.PoliciesFile))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,6 +32,6 @@ func calicoPolicies(_ context.Context, n Node) []Finding {
 		}
 		return nil
 	}
-	return warn("rewrite them as NetworkPolicy or ClusterNetworkPolicy, or delete them",
-		"weft does not enforce Calico's own policies: %s", calico.Summary(policies))
+	return warn("rewrite them, or delete them",
+		"weft does not enforce these objects of Calico, or only in part: %s", calico.Summary(policies))
 }

@@ -220,7 +220,7 @@ func TestProblems(t *testing.T) {
 				w.write("calico-policies.json", `["GlobalNetworkPolicy deny-all","NetworkPolicy shop/allow-db"]`, 0o600)
 			},
 			[]string{
-				"warn policies: weft does not enforce Calico's own policies: " +
+				"warn policies: weft does not enforce these objects of Calico, or only in part: " +
 					"2 (GlobalNetworkPolicy deny-all, NetworkPolicy shop/allow-db)",
 			},
 		},

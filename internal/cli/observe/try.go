@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/printer"
 	"github.com/weft-net/weft/internal/cli/ui"
@@ -146,9 +147,10 @@ func readPolicies(file string) (out []model.Policy, err error) {
 	for _, o := range objects {
 		if !isPolicy(o) {
 			return nil, model.Errorf(model.CodeInvalidConf,
-				"it may have NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects", "%s: %s is no policy", file, o.Key)
+				"it may have NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects, and Calico's policies",
+				"%s: %s is no policy", file, o.Key)
 		}
-		p, err := o.Policy()
+		p, err := calico.AnyPolicy(o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
@@ -163,12 +165,8 @@ func readPolicies(file string) (out []model.Policy, err error) {
 	return out, nil
 }
 
-func policyKinds() []store.Kind {
-	return []store.Kind{store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies()}
-}
-
 func isPolicy(o store.Object) bool {
-	return slices.ContainsFunc(policyKinds(), func(k store.Kind) bool { return o.Key.Of(k) })
+	return slices.ContainsFunc(calico.AllPolicyKinds(), func(k store.Kind) bool { return o.Key.Of(k) })
 }
 
 // between are the ends of connections, whatever the source's port.
@@ -295,14 +293,19 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 		x.SetPod(p)
 		keep(err)
 	})
-	for _, kind := range policyKinds() {
+	hasCalico := false
+	for _, kind := range calico.AllPolicyKinds() {
 		add(kind, func(o store.Object) {
-			p, err := o.Policy()
+			p, err := calico.AnyPolicy(o)
 			if err == nil {
 				x.SetPolicy(p)
 			}
+			hasCalico = hasCalico || p.Kind.Calico()
 			keep(err)
 		})
+	}
+	if hasCalico {
+		keep(calico.Fill(ctx, objects, x.Calico()))
 	}
 	for h := range d.Holders() {
 		pod := h.Identity.Name

@@ -98,6 +98,7 @@ func (o Object) Pod() (model.Pod, error) {
 		Spec     struct {
 			NodeName       string         `json:"nodeName"`
 			HostNetwork    bool           `json:"hostNetwork"`
+			Account        string         `json:"serviceAccountName"`
 			Containers     []podContainer `json:"containers"`
 			InitContainers []podContainer `json:"initContainers"`
 		} `json:"spec"`
@@ -112,8 +113,8 @@ func (o Object) Pod() (model.Pod, error) {
 	}
 	pod := model.Pod{
 		Namespace: o.Key.Namespace, Name: o.Key.Name, UID: p.Metadata.UID, Node: p.Spec.NodeName,
-		HostNetwork: p.Spec.HostNetwork,
-		Phase:       p.Status.Phase, Labels: p.Metadata.Labels, Annotations: p.Metadata.Annotations,
+		HostNetwork: p.Spec.HostNetwork, ServiceAccount: p.Spec.Account,
+		Phase: p.Status.Phase, Labels: p.Metadata.Labels, Annotations: p.Metadata.Annotations,
 	}
 	if pod.UID == "" {
 		pod.UID = DeriveUID(o.Key)
@@ -130,6 +131,15 @@ func (o Object) Pod() (model.Pod, error) {
 		pod.IPs = append(pod.IPs, ip)
 	}
 	return pod, nil
+}
+
+// ServiceAccount returns the object as a service account.
+func (o Object) ServiceAccount() (model.ServiceAccount, error) {
+	var a struct {
+		Metadata metadata `json:"metadata"`
+	}
+	err := o.decode(&a)
+	return model.ServiceAccount{Namespace: o.Key.Namespace, Name: o.Key.Name, Labels: a.Metadata.Labels}, err
 }
 
 // Namespace returns the object as a namespace.

@@ -94,6 +94,9 @@ func EndpointSlices() Kind {
 // Namespaces are the cluster's.
 func Namespaces() Kind { return Kind{"", "v1", "Namespace", "namespaces", false} }
 
+// ServiceAccounts are those of pods.
+func ServiceAccounts() Kind { return Kind{"", "v1", "ServiceAccount", "serviceaccounts", true} }
+
 // NetworkPolicies are Kubernetes' own.
 func NetworkPolicies() Kind {
 	return Kind{"networking.k8s.io", "v1", "NetworkPolicy", "networkpolicies", true}

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/nettest"
 )
 
-// TestCalicoPoliciesAreNamed: an agent warns of Calico's own policies, which it does not enforce, and lists them for
+// TestCalicoPoliciesAreNamed: an agent warns of Calico's policies that it does not enforce, and lists them for
 // weft doctor.
 func TestCalicoPoliciesAreNamed(t *testing.T) {
 	nettest.Need(t, "vxlan")
@@ -22,18 +22,18 @@ func TestCalicoPoliciesAreNamed(t *testing.T) {
 	path := filepath.Join(n.path("state"), calico.PoliciesFile)
 	p.write(
 		store.NewObject(
-			[]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"}}`),
+			[]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"},"spec":{"preDNAT":true,"applyOnForward":true}}`),
 		),
 	)
 	n.kill()
 	n.start()
 	p.until("the agent notes the policy", func() bool {
 		b, err := os.ReadFile(path)
-		return err == nil && string(b) == `["GlobalNetworkPolicy deny"]`
+		return err == nil && string(b) == `["GlobalNetworkPolicy deny (preDNAT is for host endpoints)"]`
 	})
 	p.until("the agent warns of the policy", func() bool {
-		return strings.Contains(n.log(), "Calico's own policies are not enforced by weft") &&
-			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny)")
+		return strings.Contains(n.log(), "objects of Calico are not enforced") &&
+			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny (preDNAT is for host endpoints))")
 	})
 	if err := p.store.Delete(t.Context(), store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"},
 		""); err != nil {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/nflog"
@@ -68,7 +69,14 @@ func (dl *denialLog) rateLimited(ctx context.Context, at policy.EnforcementPoint
 	}
 }
 
+// logPrefix begins the prefix of packets that a rule of Calico's logs.
+const logPrefix = "log:"
+
 func (dl *denialLog) deniedPacket(p nflog.Packet, at policy.EnforcementPoint) {
+	if rule, logged := strings.CutPrefix(p.Prefix, logPrefix); logged {
+		dl.log.Info("packet matches a rule that logs", "rule", rule, "packet", p.String())
+		return
+	}
 	dl.desired.mu.Lock()
 	network := dl.desired.networkOfLocked(p, at)
 	from, to := dl.desired.index.Holder(network, p.From.Addr()), dl.desired.index.Holder(network, p.To.Addr())

@@ -35,8 +35,10 @@ type desired struct {
 	// may take long.
 	mu    sync.Mutex
 	index *policy.Index
-	// policiesSynced: policies and namespaces are synced; peersSynced: peers are.
+	// policiesSynced: policies and namespaces are synced; peersSynced: peers are. calicoUnsynced counts the API groups of
+	// Calico's policies that are not.
 	policiesSynced, peersSynced, peersWanted bool
+	calicoUnsynced                           int
 	// known are all policies; about counts them by the namespace that they could select in; "" is the whole cluster.
 	known map[model.PolicyKey]known
 	about map[string]int
@@ -78,7 +80,9 @@ func newDesired(cfg *Config, log *slog.Logger) *desired {
 }
 
 // readyLocked reports whether the index's changes may be written: all inputs are synced.
-func (d *desired) readyLocked() bool { return d.policiesSynced && (d.peersSynced || len(d.known) == 0) }
+func (d *desired) readyLocked() bool {
+	return d.policiesSynced && d.calicoUnsynced == 0 && (d.peersSynced || len(d.known) == 0)
+}
 
 // await waits until a condition, evaluated under the lock, is true; false after the limit.
 func (d *desired) await(ctx context.Context, limit time.Duration, is func() bool) bool {

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/watch"
@@ -116,12 +117,14 @@ func New(c Config) *Enforcer {
 		places: map[policy.EnforcementPoint]*place{}, stale: map[model.AttachmentKey]bool{},
 	}
 	wr := &writer{cfg: cfg, log: log, desired: d, node: node, pods: pods, writes: newKernelLock()}
+	fe := &feed{
+		cfg: cfg, log: log, desired: d,
+		held: map[model.PolicyKey]*model.Policy{}, published: map[string][]model.EndpointKey{},
+	}
+	fe.calico = newCalicoFeed(fe)
 	return &Enforcer{
 		cfg: cfg, log: log, desired: d, denials: denials, node: node, pods: pods, writer: wr,
-		feed: &feed{
-			cfg: cfg, log: log, desired: d,
-			held: map[model.PolicyKey]*model.Policy{}, published: map[string][]model.EndpointKey{},
-		},
+		feed:        fe,
 		publisher:   &publisher{cfg: cfg, log: log, desired: d},
 		flowRevoker: &flowRevoker{cfg: cfg, log: log, desired: d, node: node, pods: pods, writer: wr},
 		flusher:     newFlusher(cfg, log, d),
@@ -144,6 +147,10 @@ func (e *Enforcer) Run(ctx context.Context) error {
 	parts, ctx := errgroup.WithContext(ctx)
 	parts.Go(func() error { return e.feed.followPolicies(ctx) })
 	parts.Go(func() error { return e.feed.followPeers(ctx) })
+	for _, group := range calico.PolicyKinds() {
+		parts.Go(func() error { return e.feed.calico.follow(ctx, group) })
+	}
+	parts.Go(func() error { return e.feed.calico.followAccounts(ctx) })
 	parts.Go(func() error { return e.writer.keep(ctx, externalChanges) })
 	if e.cfg.Objects != nil {
 		parts.Go(func() error { return e.publisher.publish(ctx) })

@@ -28,6 +28,8 @@ type feed struct {
 	log     *slog.Logger
 	desired *desired // its lock guards the fields below
 
+	calico *calicoFeed
+
 	// held are policies that arrived before the peers were synced; nil for a deleted one.
 	held map[model.PolicyKey]*model.Policy
 	// published are the interfaces of other nodes, by node.
@@ -122,6 +124,8 @@ func (fe *feed) handleLocked(ev store.Event) {
 		err = fe.handleNodeLocked(ev.Object, gone)
 	case key.Of(store.NodeEndpoints()):
 		err = fe.handleEndpointsLocked(ev.Object, gone)
+	default:
+		err = fe.calico.handleLocked(ev.Object, gone)
 	}
 	if err != nil {
 		fe.log.Warn("object is invalid, and its last valid version is kept", "object", key.String(), "err", err)
@@ -144,27 +148,38 @@ func (fe *feed) countPodsLocked(what store.EventType) {
 
 func (fe *feed) handlePolicyLocked(o store.Object, gone bool) error {
 	key := model.PolicyKey{Kind: model.PolicyKind(o.Key.Kind), Namespace: o.Key.Namespace, Name: o.Key.Name}
-	var p *model.Policy
-	if !gone {
-		read, err := o.Policy()
-		if err != nil {
-			if _, had := fe.desired.known[key]; !had {
-				fe.desired.about[key.Namespace]++
-			}
-			fe.desired.known[key] = known{unsupported: err.Error()} // its last valid version stays in force
-			fe.reportUnsupportedLocked(key, []string{err.Error()})
-			fe.desired.wantPeersLocked()
-			return err
-		}
-		p = &read
+	if gone {
+		fe.setPolicyLocked(key, nil)
+		return nil
 	}
+	p, err := o.Policy()
+	if err != nil {
+		fe.keepPolicyLocked(key, err)
+		return err
+	}
+	fe.setPolicyLocked(key, &p)
+	return nil
+}
+
+// keepPolicyLocked records that a policy is invalid: its last valid version stays in force.
+func (fe *feed) keepPolicyLocked(key model.PolicyKey, err error) {
+	if _, had := fe.desired.known[key]; !had {
+		fe.desired.about[key.Namespace]++
+	}
+	fe.desired.known[key] = known{unsupported: err.Error()}
+	fe.reportUnsupportedLocked(key, []string{err.Error()})
+	fe.desired.wantPeersLocked()
+}
+
+// setPolicyLocked passes a policy to the index; nil deletes it.
+func (fe *feed) setPolicyLocked(key model.PolicyKey, p *model.Policy) {
 	fe.recordPolicyLocked(key, p)
 	if !fe.desired.peersSynced {
 		fe.held[key] = p
 		if p != nil {
 			fe.desired.wantPeersLocked()
 		}
-		return nil
+		return
 	}
 	if p == nil {
 		fe.desired.index.DelPolicy(key)
@@ -172,7 +187,6 @@ func (fe *feed) handlePolicyLocked(o store.Object, gone bool) error {
 		fe.desired.index.SetPolicy(*p)
 	}
 	fe.desired.checkDue.Notify()
-	return nil
 }
 
 // recordPolicyLocked records a policy, what it could select, and its unsupported parts.

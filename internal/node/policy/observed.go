@@ -98,6 +98,9 @@ func parsePrefix(prefix string) (direction string, policies []model.PolicyKey) {
 	}
 	for name := range strings.SplitSeq(names, "+") {
 		key := model.PolicyKey{Kind: model.PolicyKind(kind), Name: name}
+		if other, rest, ok := strings.Cut(name, ":"); ok { // another kind than the first one's
+			key.Kind, key.Name, name = model.PolicyKind(other), rest, rest
+		}
 		if namespace, name, ok := strings.Cut(name, "/"); ok {
 			key.Namespace, key.Name = namespace, name
 		}

@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
@@ -106,18 +107,27 @@ func (r *Reporter) report(ctx context.Context, key model.PolicyKey, unsupported 
 	if unsupported == "" || !first {
 		return nil
 	}
-	kind := store.NetworkPolicies()
-	if key.Kind == model.KindMultiNetworkPolicy {
-		kind = store.MultiNetworkPolicies()
-	}
 	// kubectl describe finds events by the UID.
-	o, err := r.cfg.Objects.Get(ctx, kind, kind.Key(key.Namespace, key.Name))
+	kind, o, err := r.find(ctx, key)
 	if err != nil {
 		return ignoreDeleted(err)
 	}
 	return r.cfg.Events.EventOn(ctx, kind, o, model.Event{
 		Warning: true, Reason: "UnsupportedPolicy", Message: shortened(unsupported, maxEvent),
 	})
+}
+
+// find reads the object of a policy whose kind has no conditions.
+func (r *Reporter) find(ctx context.Context, key model.PolicyKey) (store.Kind, store.Object, error) {
+	if key.Kind.Calico() {
+		return calico.Find(ctx, r.cfg.Objects, key)
+	}
+	kind := store.NetworkPolicies()
+	if key.Kind == model.KindMultiNetworkPolicy {
+		kind = store.MultiNetworkPolicies()
+	}
+	o, err := r.cfg.Objects.Get(ctx, kind, kind.Key(key.Namespace, key.Name))
+	return kind, o, err
 }
 
 // ignoreDeleted returns the error, unless the policy was deleted meanwhile.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unenforced warns about policies that are not enforced: Calico's own ones, and all policies for pods that another
+// Package unenforced warns about policies that are not enforced: Calico's for host endpoints, and all policies for pods that another
 // vendor's network attached before weft was installed.
 package unenforced
 
@@ -19,14 +19,15 @@ import (
 // period is how often the agent checks for policies that weft does not enforce.
 const period = time.Hour
 
-// Watch logs Calico's own policies when they have changed, and writes them to the state directory for weft doctor.
+// Watch logs which of Calico's own policies are not enforced when that has changed, and writes them to the state directory
+// for weft doctor.
 func Watch(
 	ctx context.Context, objects store.Objects, stateDir string, log *slog.Logger,
 	after func(time.Duration) <-chan time.Time,
 ) error {
 	var was []string
 	for {
-		now, err := calico.Policies(ctx, objects)
+		now, err := calico.Unenforced(ctx, objects)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -34,8 +35,8 @@ func Watch(
 			log.Warn("Calico's policies could not be listed", "err", err)
 		case !slices.Equal(was, now):
 			if was = now; len(now) > 0 {
-				log.Warn("Calico's own policies are not enforced by weft; rewrite them as NetworkPolicy or ClusterNetworkPolicy",
-					"policies", calico.Summary(now))
+				log.Warn("objects of Calico are not enforced, or only in part; rewrite them, or delete them",
+					"objects", calico.Summary(now))
 			}
 		}
 		if err == nil {

@@ -5,6 +5,8 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"slices"
+	"strconv"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -30,7 +32,7 @@ func (m *compiler) compiled(p *policy, dir direction) []rule {
 		m.rules[p] = all
 	}
 	if all[dir] == nil {
-		all[dir] = compileRules(&p.Policy, dir, m.denyChain([]model.PolicyKey{p.PolicyKey}, dir))
+		all[dir] = m.compileRules(&p.Policy, dir, m.denyChain([]model.PolicyKey{p.PolicyKey}, dir))
 	}
 	return all[dir]
 }
@@ -54,48 +56,112 @@ func (m *compiler) chainOf(on subject, dir direction) *chainSpec {
 
 // podsChain returns the chain of all endpoints with one combination.
 func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
-	var parts []string
-	for _, list := range [][]model.PolicyKey{c.admin, c.plain, c.baseline} {
-		for _, k := range list {
-			parts = append(parts, k.String())
-		}
-		parts = append(parts, "")
-	}
-	return &chainSpec{name: "pods/" + shortHash(parts...) + dir.suffix(), make: func() []rule {
+	return &chainSpec{name: "pods/" + shortHash(c.parts()...) + dir.suffix(), make: func() []rule {
 		var out []rule
-		if len(c.admin) > 0 {
-			out = append(out, rule{verdict: "jump", to: m.tierChain("admin", c.admin, dir)})
-		}
-		if len(c.plain) > m.apart {
-			out = append(out, rule{verdict: "jump", to: unionChain(m.cluster.policies, c.plain, dir)})
-		} else {
-			for _, k := range c.plain {
-				out = append(out, rule{verdict: "jump", to: m.plainChain(k, dir)})
+		for i, t := range c {
+			switch {
+			case t.plain() && !t.pass:
+				out = append(out, m.plainRules(t.policies, dir)...)
+				return append(out, rule{verdict: "goto", to: m.denyChain(t.policies, dir)})
+			case i == len(c)-1 && t.name == "kube-baseline":
+				out = append(out, rule{verdict: "goto", to: m.tierChain(t, dir)})
+			default:
+				out = append(out, rule{verdict: "jump", to: m.tierChain(t, dir)})
 			}
-		}
-		switch {
-		case len(c.plain) > 0:
-			out = append(out, rule{verdict: "goto", to: m.denyChain(c.plain, dir)})
-		case len(c.baseline) > 0:
-			out = append(out, rule{verdict: "goto", to: m.tierChain("baseline", c.baseline, dir)})
 		}
 		return out
 	}}
 }
 
-// tierChain evaluates the policies of a tier in order. All their rules are in one chain: "pass" returns from it.
-func (m *compiler) tierChain(tier string, keys []model.PolicyKey, dir direction) *chainSpec {
-	var parts []string
-	for _, k := range keys {
-		parts = append(parts, k.String())
-	}
-	return &chainSpec{name: tier + "/" + shortHash(parts...) + dir.suffix(), policies: keys, make: func() []rule {
-		var out []rule
-		for _, k := range keys {
-			out = append(out, m.compiled(m.cluster.policies[k], dir)...)
+// parts are equal for equal combinations. Without Calico's policies they are those of all versions, so that an update
+// writes no chain again.
+func (c combination) parts() (parts []string) {
+	if names := []model.PolicyTier{"kube-admin", model.TierDefault, "kube-baseline"}; c.usual(names) {
+		for _, name := range names {
+			if i := slices.IndexFunc(c, func(t selectedTier) bool { return t.name == name }); i >= 0 {
+				parts = append(parts, c[i].keys()...)
+			}
+			parts = append(parts, "")
 		}
-		return out
-	}}
+		return parts
+	}
+	for _, t := range c {
+		parts = append(append(parts, string(t.name), strconv.FormatBool(t.pass)), t.keys()...)
+	}
+	return parts
+}
+
+// usual reports whether the combination has no policy of Calico's, and only these tiers, in this order and as they are
+// without Tier objects.
+func (c combination) usual(names []model.PolicyTier) bool {
+	last := -1
+	return !slices.ContainsFunc(c, func(t selectedTier) bool {
+		before := last
+		last = slices.Index(names, t.name)
+		return last <= before || t.pass == (t.name == model.TierDefault) ||
+			slices.ContainsFunc(t.policies, func(k model.PolicyKey) bool { return k.Kind.Calico() })
+	})
+}
+
+func (t selectedTier) keys() (out []string) {
+	for _, k := range t.policies {
+		out = append(out, k.String())
+	}
+	return out
+}
+
+// plainRules lead to the chains of policies whose rules all accept. Many are merged.
+func (m *compiler) plainRules(keys []model.PolicyKey, dir direction) (out []rule) {
+	if len(keys) > m.apart {
+		return []rule{{verdict: "jump", to: unionChain(m.cluster.policies, keys, dir)}}
+	}
+	for _, k := range keys {
+		out = append(out, rule{verdict: "jump", to: m.plainChain(k, dir)})
+	}
+	return out
+}
+
+// tierChain evaluates the policies of a tier in order. Their rules are in one chain: "pass" returns from it. Only those
+// whose rules all accept have their own, and are merged if many follow each other.
+func (m *compiler) tierChain(t selectedTier, dir direction) *chainSpec {
+	parts := t.keys()
+	if !t.pass {
+		parts = append(parts, "deny")
+	}
+	return &chainSpec{
+		name: chainName(t.tier) + "/" + shortHash(parts...) + dir.suffix(), policies: t.policies,
+		make: func() []rule {
+			var out []rule
+			for rest := t.policies; len(rest) > 0; {
+				n := slices.IndexFunc(rest, func(k model.PolicyKey) bool { return !accepts(k.Kind) })
+				switch n {
+				case 0:
+					out = append(out, m.compiled(m.cluster.policies[rest[0]], dir)...)
+					rest = rest[1:]
+					continue
+				case -1:
+					n = len(rest)
+				}
+				out = append(out, m.plainRules(rest[:n], dir)...)
+				rest = rest[n:]
+			}
+			if !t.pass {
+				out = append(out, rule{verdict: "goto", to: m.denyChain(t.policies, dir)})
+			}
+			return out
+		},
+	}
+}
+
+// chainName begins the names of a tier's chains.
+func chainName(t tier) string {
+	switch t.name {
+	case "kube-admin":
+		return "admin"
+	case "kube-baseline":
+		return "baseline"
+	}
+	return "tier/" + truncate(string(t.name), maxComment)
 }
 
 // plainChain has the accept rules of a NetworkPolicy or MultiNetworkPolicy.

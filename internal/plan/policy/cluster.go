@@ -14,7 +14,9 @@ type cluster struct {
 	namespaces map[string]*namespace
 	nodes      map[string]*node
 	policies   map[model.PolicyKey]*policy
-	wide       []*policy // the ClusterNetworkPolicies, in order of evaluation
+	wide       []*policy // the ClusterNetworkPolicies and Calico's policies, in order of evaluation
+	tiers      map[model.PolicyTier]tier
+	sets       map[setKey]*networkSet
 	holders    holders
 	observer   observer
 	named      map[*pod]string // the names of pods that were asked for by their addresses; some may be wrong by now
@@ -34,6 +36,7 @@ type observer interface {
 func newCluster() *cluster {
 	return &cluster{
 		namespaces: map[string]*namespace{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
+		tiers: map[model.PolicyTier]tier{}, sets: map[setKey]*networkSet{},
 		holders: newHolders(), named: map[*pod]string{},
 	}
 }

@@ -15,20 +15,43 @@ type subject struct {
 	pod       *pod // nil: not known
 }
 
-// combination is all policies that select an endpoint in one direction.
-type combination struct {
-	admin, baseline []model.PolicyKey // in order of evaluation
-	plain           []model.PolicyKey // NetworkPolicies or MultiNetworkPolicies
+// combination is all policies that select an endpoint in one direction, by tier, in order of evaluation.
+type combination []selectedTier
+
+// selectedTier is the policies of a tier that select an endpoint.
+type selectedTier struct {
+	tier
+	policies []model.PolicyKey
 }
 
-func (c combination) empty() bool { return len(c.admin)+len(c.baseline)+len(c.plain) == 0 }
+func (c combination) empty() bool { return len(c) == 0 }
 
 // selected are all of them, in order of evaluation.
-func (c combination) selected() []model.PolicyKey { return slices.Concat(c.admin, c.plain, c.baseline) }
+func (c combination) selected() (out []model.PolicyKey) {
+	for _, t := range c {
+		out = append(out, t.policies...)
+	}
+	return out
+}
+
+// isolates reports whether what no rule matches is denied.
+func (c combination) isolates() bool {
+	return slices.ContainsFunc(c, func(t selectedTier) bool { return !t.pass })
+}
+
+// plain reports whether the tier has only policies whose rules all accept, so that their order does not matter.
+func (t selectedTier) plain() bool {
+	return !slices.ContainsFunc(t.policies, func(k model.PolicyKey) bool { return !accepts(k.Kind) })
+}
+
+// accepts reports whether all rules of a kind's policies accept.
+func accepts(k model.PolicyKind) bool {
+	return k == model.KindNetworkPolicy || k == model.KindMultiNetworkPolicy
+}
 
 // combination returns the policies that select a subject, whose pod is known, in a direction.
 func (c *cluster) combination(on subject, dir direction) combination {
-	var out combination
+	var selected []*policy
 	id := on.pod.identity
 	plain := id.namespace.policies
 	if on.network != "" {
@@ -37,30 +60,44 @@ func (c *cluster) combination(on subject, dir direction) combination {
 	for _, p := range plain {
 		if direct(&p.Policy, dir).On && p.subject.matches(id) &&
 			(on.network == "" || slices.Contains(p.Networks, on.network)) {
-			out.plain = append(out.plain, p.PolicyKey)
+			selected = append(selected, p)
 		}
 	}
-	if on.network != "" {
-		return out
+	if on.network == "" {
+		before := len(selected)
+		for _, p := range c.wide {
+			if p.governs(dir) && p.subject.matches(id) {
+				selected = append(selected, p)
+			}
+		}
+		if len(selected) > before && before > 0 {
+			slices.SortFunc(selected, c.compare)
+		}
 	}
-	for _, p := range c.wide {
-		if len(direct(&p.Policy, dir).Rules) == 0 || !p.subject.matches(id) {
-			continue
+	var out combination
+	for _, p := range selected {
+		t := c.tierOf(&p.Policy)
+		if n := len(out); n == 0 || out[n-1].tier != t {
+			out = append(out, selectedTier{tier: t})
 		}
-		if p.Tier == model.TierBaseline {
-			out.baseline = append(out.baseline, p.PolicyKey)
-		} else {
-			out.admin = append(out.admin, p.PolicyKey)
-		}
+		last := &out[len(out)-1]
+		last.policies = append(last.policies, p.PolicyKey)
 	}
 	return out
+}
+
+// governs reports whether one of the cluster's ordered policies affects a direction. Without a rule only Calico's does:
+// at the end of its tier.
+func (p *policy) governs(dir direction) bool {
+	d := direct(&p.Policy, dir)
+	return len(d.Rules) > 0 || p.Kind.Calico() && d.On
 }
 
 // mightSelect reports whether some policy might select a subject whose pod or namespace is not known yet.
 func (c *cluster) mightSelect(on subject, dir direction) bool {
 	if on.pod != nil {
 		return on.network == "" && slices.ContainsFunc(c.wide, func(p *policy) bool {
-			return len(direct(&p.Policy, dir).Rules) > 0 && p.subject.mightMatch(on.pod.identity.namespace)
+			return p.governs(dir) && p.subject.mightMatch(on.pod.identity.namespace)
 		})
 	}
 	s := c.namespaces[on.namespace]
@@ -69,8 +106,9 @@ func (c *cluster) mightSelect(on subject, dir direction) bool {
 			return direct(&p.Policy, dir).On && slices.Contains(p.Networks, on.network)
 		})
 	}
-	return slices.ContainsFunc(c.wide, func(p *policy) bool { return len(direct(&p.Policy, dir).Rules) > 0 }) ||
-		s != nil && slices.ContainsFunc(s.policies, func(p *policy) bool { return direct(&p.Policy, dir).On })
+	return slices.ContainsFunc(c.wide, func(p *policy) bool {
+		return p.governs(dir) && (p.subject.namespace == "" || p.subject.namespace == on.namespace)
+	}) || s != nil && slices.ContainsFunc(s.policies, func(p *policy) bool { return direct(&p.Policy, dir).On })
 }
 
 // mightSelect reports whether the policy, which may be nil, might select a pod, as far as its labels are known.

@@ -15,12 +15,14 @@ type ruleWriter struct {
 	dir      direction
 	networks []string
 	blocks   string // the suffix of the names of sets of blocks
-	out      []rule
+	// nets returns the prefixes of the network sets that a term selects; nil: none are known.
+	nets func(term) []*model.IPBlock
+	out  []rule
 }
 
 // compileRules compiles the rules of a policy to nft rules, in order. Deny is the chain of denied packets.
-func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
-	w := ruleWriter{dir: dir, networks: networksOf(p)}
+func (m *compiler) compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
+	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets}
 	for i, in := range direct(p, dir).Rules {
 		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}
 		switch in.Action {
@@ -28,8 +30,17 @@ func compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
 			base.verdict, base.to = "goto", deny
 		case model.PolicyPass:
 			base.verdict = "return"
+		case model.PolicyLog:
+			if m.logGroup == 0 {
+				continue
+			}
+			base.verdict, base.logs = logText(p, i, m.logGroup), true
 		}
 		w.blocks = fmt.Sprintf("%s%s/%d", nameOf(p.PolicyKey), dir.suffix(), i)
+		if in.Conditions != nil {
+			w.writeConditions(base, in.Conditions)
+			continue
+		}
 		w.write(base, in)
 	}
 	return w.out
@@ -63,8 +74,8 @@ func commentOf(p *model.Policy, i int, in model.PolicyRule) string {
 	if in.Name != "" {
 		text += " " + in.Name
 	}
-	if p.Kind == model.KindClusterNetworkPolicy {
-		text = p.Name + " " + text
+	if !accepts(p.Kind) { // the chain has those of several policies
+		text = strings.TrimPrefix(p.Namespace+"/"+p.Name, "/") + " " + text
 	}
 	return truncate(text, maxComment)
 }

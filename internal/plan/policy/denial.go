@@ -21,11 +21,19 @@ func (d Denial) String() string {
 	if len(d.Policies) == 0 {
 		return "unknown pod " + d.Direction
 	}
-	var names []string
+	return string(d.Policies[0].Kind) + " " + strings.Join(d.names(" "), ",") + " " + d.Direction
+}
+
+// names returns the policies' names: with their kind, if it is another than that of the first.
+func (d Denial) names(afterKind string) (out []string) {
 	for _, p := range d.Policies {
-		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
+		name := strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")
+		if p.Kind != d.Policies[0].Kind {
+			name = string(p.Kind) + afterKind + name
+		}
+		out = append(out, name)
 	}
-	return string(d.Policies[0].Kind) + " " + strings.Join(names, ",") + " " + d.Direction
+	return out
 }
 
 // headerBytes is how much of a denied packet is logged: the headers of IPv6 and of TCP with options.
@@ -40,9 +48,5 @@ func (d Denial) prefix() string {
 	if len(d.Policies) == 0 {
 		return dir + ":unknown"
 	}
-	var names []string
-	for _, p := range d.Policies {
-		names = append(names, strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"))
-	}
-	return truncate(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(names, "+"), maxComment)
+	return truncate(dir+":"+string(d.Policies[0].Kind)+":"+strings.Join(d.names(":"), "+"), maxComment)
 }

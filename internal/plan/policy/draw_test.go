@@ -11,6 +11,9 @@ import (
 )
 
 func drawPolicy(t *rapid.T, ns, name string) model.Policy {
+	if rapid.IntRange(0, 2).Draw(t, "calico") == 0 {
+		return drawCalicoPolicy(t, ns, name)
+	}
 	p := model.Policy{PolicyKey: model.PolicyKey{Kind: model.KindNetworkPolicy, Namespace: ns, Name: name}}
 	p.Subject = model.PodPeer{Namespace: ns, Pods: drawSelector(t)}
 	switch rapid.IntRange(0, 4).Draw(t, "kind") {

@@ -5,6 +5,7 @@ package policy_test
 import (
 	"encoding/json"
 	"flag"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/kernel/nft/lang"
 	"github.com/weft-net/weft/internal/model"
@@ -102,10 +104,36 @@ func apply(x *policy.Index, o store.Object) error {
 		x.SetPod(p)
 		return interfaces(x, p)
 	}
+	if strings.HasSuffix(o.Key.Group, "projectcalico.org") || o.Is("ServiceAccount") {
+		return applyCalico(x, o)
+	}
 	p, err := o.Policy()
 	if err == nil {
 		x.SetPolicy(p)
 	}
+	return err
+}
+
+func applyCalico(x *policy.Index, o store.Object) error {
+	switch {
+	case calico.IsTier(o.Key):
+		t, err := calico.Tier(o)
+		x.Calico().SetTier(t)
+		return err
+	case calico.IsNetworkSet(o.Key):
+		s, err := calico.NetworkSet(o)
+		x.Calico().SetNetworkSet(s)
+		return err
+	case o.Is("ServiceAccount"):
+		a, err := o.ServiceAccount()
+		x.Calico().SetServiceAccount(a)
+		return err
+	}
+	p, err := calico.Policy(o)
+	if err == nil && len(p.Errors) > 0 {
+		err = fmt.Errorf("%s: %q", o.Key, p.Errors)
+	}
+	x.SetPolicy(p)
 	return err
 }
 

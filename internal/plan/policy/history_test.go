@@ -22,6 +22,9 @@ type facts struct {
 	endpoints  map[model.EndpointKey]model.WorkloadEndpoint
 	self       []netip.Addr
 	cuts       map[Flow]bool
+	tiers      map[model.PolicyTier]model.Tier
+	sets       map[string]model.NetworkSet
+	accounts   map[string]model.ServiceAccount
 	cfg        Config
 }
 
@@ -29,7 +32,8 @@ func newFacts() *facts {
 	return &facts{
 		pods: map[string]model.Pod{}, namespaces: map[string]model.Namespace{}, nodes: map[string]model.Node{},
 		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{},
-		cuts: map[Flow]bool{},
+		cuts: map[Flow]bool{}, tiers: map[model.PolicyTier]model.Tier{}, sets: map[string]model.NetworkSet{},
+		accounts: map[string]model.ServiceAccount{},
 	}
 }
 
@@ -51,6 +55,7 @@ func (f *facts) fresh() *Index {
 	for _, n := range f.namespaces {
 		x.SetNamespace(n)
 	}
+	f.calico(x)
 	x.SetSelf(f.self)
 	for c := range f.cuts {
 		x.DropReplies(EnforcementPoint{}, c)
@@ -102,9 +107,10 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 	for c := range f.cuts {
 		x.UndropReplies(EnforcementPoint{}, c)
 	}
+	f.endCalico(x)
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
-	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(es.all) +
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(es.all) +
 		len(es.byAddr) + len(es.byLink) +
 		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
 	if left != 0 {
@@ -116,7 +122,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 func (f *facts) step(t *rapid.T, x *Index) {
 	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"),
 		rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
-	switch rapid.IntRange(0, 14).Draw(t, "what") {
+	switch rapid.IntRange(0, 16).Draw(t, "what") {
 	case 0, 1, 2:
 		p := drawPod(t, ns, name)
 		f.pods[ns+"/"+name] = p
@@ -168,6 +174,8 @@ func (f *facts) step(t *rapid.T, x *Index) {
 		x.SetSelf(f.self)
 	case 14:
 		f.cut(t, x)
+	case 15, 16:
+		f.calicoStep(t, x, ns, name)
 	}
 }
 
@@ -193,8 +201,8 @@ func drawPod(t *rapid.T, ns, name string) model.Pod {
 		Namespace: ns, Name: name, UID: drawUID(t), Labels: drawLabels(t),
 		Phase:       rapid.SampledFrom([]string{"Running", "Running", "Pending", "Succeeded"}).Draw(t, "phase"),
 		HostNetwork: rapid.IntRange(0, 9).Draw(t, "host network") == 0,
-		IPs:         drawAddrs(t),
-		Node:        rapid.SampledFrom([]string{"", "n1", "n1", "n2"}).Draw(t, "node"),
+		IPs:         drawAddrs(t), ServiceAccount: rapid.SampledFrom([]string{"", "s"}).Draw(t, "account"),
+		Node: rapid.SampledFrom([]string{"", "n1", "n1", "n2"}).Draw(t, "node"),
 		Ports: rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.PodPort {
 			return model.PodPort{
 				Name: rapid.SampledFrom([]string{"web", "dns"}).Draw(t, "port"), Protocol: drawProtocol(t),

@@ -83,6 +83,9 @@ func (x *Index) namespaceChanged(s *namespace) {
 		x.version++
 		x.groups.reselect(s)
 		x.endpoints.markNamespace(s.name)
+		if x.cluster.hasSets(s.name) {
+			x.Calico().setsChanged()
+		}
 	}
 }
 

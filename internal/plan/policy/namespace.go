@@ -45,7 +45,7 @@ func (c *cluster) namespace(name string) *namespace {
 
 // dropNamespace deletes a namespace without object, pods and policies.
 func (c *cluster) dropNamespace(s *namespace) {
-	if !s.known && len(s.pods)+len(s.policies)+len(s.multis)+len(s.identities) == 0 {
+	if !s.known && len(s.pods)+len(s.policies)+len(s.multis)+len(s.identities)+len(s.accounts) == 0 {
 		delete(c.namespaces, s.name)
 	}
 }
@@ -109,4 +109,20 @@ func (c *cluster) identities() func(yield func(*identity) bool) {
 			}
 		}
 	}
+}
+
+// setAccount sets the labels of a service account, none to delete it, and returns its namespace if they changed.
+func (c *cluster) setAccount(in, name string, is map[string]string) *namespace {
+	s, ls := c.namespace(in), intern(is)
+	defer c.dropNamespace(s)
+	if slices.Equal(s.accounts[name], ls) {
+		return nil
+	}
+	if s.accounts == nil {
+		s.accounts = map[string]labels{}
+	}
+	if s.accounts[name] = ls; len(ls) == 0 {
+		delete(s.accounts, name)
+	}
+	return s
 }

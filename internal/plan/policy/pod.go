@@ -160,6 +160,8 @@ type namespace struct {
 	identities map[uint64]*identity
 	policies   []*policy // NetworkPolicies, sorted by name
 	multis     []*policy // MultiNetworkPolicies
+	// accounts are the labels of service accounts.
+	accounts map[string]labels
 }
 
 // identity is what selectors evaluate: a namespace and labels.

@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -16,7 +17,7 @@ func (c *cluster) setPod(in model.Pod) bool {
 	if p == nil {
 		p = c.newPod(s, in.Name)
 	}
-	id := c.identity(s, in.Labels)
+	id := c.identity(s, labelsOf(in))
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
 	uid, node := hashUID(in.UID), nodeName(in.Node)
 	if p.identity == id && p.excluded == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) &&
@@ -39,6 +40,23 @@ func (c *cluster) setPod(in model.Pod) bool {
 	p.pack(in.IPs, pubs)
 	c.announce(p)
 	return true
+}
+
+// labelsOf returns a pod's labels, and the one with its service account, which Calico derives (and leaves out where the
+// name is too long for a label).
+func labelsOf(in model.Pod) map[string]string {
+	const tooLong = 63
+	out := in.Labels
+	if _, own := out[model.AccountLabel]; own || in.ServiceAccount != "" {
+		if out = maps.Clone(out); out == nil {
+			out = map[string]string{}
+		}
+		delete(out, model.AccountLabel)
+		if in.ServiceAccount != "" && len(in.ServiceAccount) < tooLong {
+			out[model.AccountLabel] = in.ServiceAccount
+		}
+	}
+	return out
 }
 
 // delPod reports whether there was such a pod.

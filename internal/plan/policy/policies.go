@@ -25,7 +25,7 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 	}
 	*list = slices.DeleteFunc(*list, func(o *policy) bool { return o == was })
 	if p != nil {
-		i, _ := slices.BinarySearchFunc(*list, p, (*policy).order)
+		i, _ := slices.BinarySearchFunc(*list, p, c.compare)
 		*list = slices.Insert(*list, i, p)
 	}
 	c.dropNamespace(s)

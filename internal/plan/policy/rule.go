@@ -13,10 +13,14 @@ import (
 // rule is one rule of a chain: its matches and its verdict. The nft text and the answer to "why" are both derived from
 // it.
 type rule struct {
-	peer    addrMatch
-	port    portMatch
-	verdict string // accept, drop, return; jump and goto go to the chain
-	to      *chainSpec
+	peer addrMatch
+	port portMatch
+	// conditions are those of one of Calico's rules, which has no peer and port.
+	conditions []condition
+	verdict    string // accept, drop, return; jump and goto go to the chain
+	to         *chainSpec
+	// logs: the verdict logs, and the next rule is evaluated.
+	logs bool
 	// plain is the text of a rule that matches everything, and only counts or logs it.
 	plain string
 	// from is the rule's policy, merged its policies if several are merged; neither: the rule is weft's own.
@@ -92,6 +96,9 @@ func (r rule) text() state.NftRule {
 		peer = "" // the port set's address implies the family
 	}
 	var words []string
+	for _, c := range r.conditions {
+		words = append(words, c.String())
+	}
 	for _, w := range []string{peer, r.port.String(), r.verdict} {
 		if w != "" {
 			words = append(words, w)
@@ -110,6 +117,9 @@ func (r rule) sets() []*setSpec {
 		if s != nil {
 			out = append(out, s)
 		}
+	}
+	for _, c := range r.conditions {
+		out = append(out, c.sets()...)
 	}
 	return out
 }

@@ -100,7 +100,7 @@ func (x *explainer) directionView(e *endpoint, t *table, dir direction) Directio
 		j.Isolated = true
 	} else {
 		c := x.cluster.combination(e.subject(), dir)
-		j.Isolated, j.Selected = len(c.plain) > 0, c.selected()
+		j.Isolated, j.Selected = c.isolates(), c.selected()
 	}
 	j.Rules = x.ruleViews(t, j.Chain)
 	return j

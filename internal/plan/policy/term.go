@@ -3,9 +3,7 @@
 package policy
 
 import (
-	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -16,22 +14,19 @@ type policy struct {
 	subject term
 }
 
-// order compares policies by their order of evaluation. Two of one priority are evaluated in the order of their names:
-// the specification leaves it open, and it should be deterministic.
-func (p *policy) order(o *policy) int {
-	return cmp.Or(strings.Compare(string(p.Tier), string(o.Tier)), cmp.Compare(p.Priority, o.Priority),
-		strings.Compare(p.Name, o.Name))
-}
-
 // term is model.PodPeer, compiled for fast evaluation.
 type term struct {
 	namespace  string // empty: namespaces selects
 	namespaces selector
 	byName     bool // namespaces selects by name only
 	pods       selector
+	endpoints  *endpointTerm // of a policy of Calico's
 }
 
 func compileTerm(in model.PodPeer) term {
+	if in.Endpoints != nil {
+		return term{namespace: in.Namespace, endpoints: compileEndpointTerm(*in.Endpoints)}
+	}
 	return term{
 		namespace: in.Namespace, namespaces: compileSelector(in.Namespaces), byName: selectsByNameOnly(in.Namespaces),
 		pods: compileSelector(in.Pods),
@@ -51,6 +46,9 @@ func selectsByNameOnly(s model.Selector) bool {
 }
 
 func (t term) matches(id *identity) bool {
+	if t.endpoints != nil {
+		return (t.namespace == "" || t.namespace == id.namespace.name) && t.endpoints.Matches(podView{id})
+	}
 	return t.matchesNamespace(id.namespace) && t.pods.matches(id.labels)
 }
 
@@ -60,8 +58,16 @@ func (t term) matchesNamespace(s *namespace) bool {
 	if t.namespace != "" {
 		return t.namespace == s.name
 	}
+	if t.endpoints != nil {
+		return s.known || !t.endpoints.namespaced
+	}
 	return (s.known || t.byName) && t.namespaces.matches(s.labels)
 }
 
 // mightMatch reports whether the term might select the namespace, which is not known yet.
-func (t term) mightMatch(s *namespace) bool { return t.namespace == "" && !t.byName && !s.known }
+func (t term) mightMatch(s *namespace) bool {
+	if t.endpoints != nil {
+		return (t.namespace == "" || t.namespace == s.name) && t.endpoints.namespaced && !s.known
+	}
+	return t.namespace == "" && !t.byName && !s.known
+}

@@ -30,7 +30,7 @@ type walker struct {
 func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 	c := t.chains[name]
 	for _, r := range c.rules {
-		if r.plain != "" {
+		if r.plain != "" || r.logs {
 			continue
 		}
 		set, found, ok := k.matches(r, f, dir)
@@ -60,6 +60,15 @@ func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 
 // matches reports whether the rule matches the packet, and by which element of which set.
 func (k *walker) matches(r rule, f Flow, dir direction) (set, found string, ok bool) {
+	for _, c := range r.conditions {
+		in, element, ok := c.matches(k, f)
+		if !ok {
+			return "", "", false
+		}
+		if set == "" && found == "" {
+			set, found = in, element
+		}
+	}
 	peer := f.Src
 	if dir == egress {
 		peer = f.Dst

@@ -63,6 +63,12 @@ func newArchive(dir, node, name string) *archive {
 	return &archive{file: filepath.Join(dir, name+".gz"), node: node}
 }
 
+// exists reports whether an agent has written the archive.
+func (a *archive) exists() bool {
+	_, err := os.Stat(a.file)
+	return err == nil
+}
+
 // add queues a line. A nil archive stores nothing.
 func (a *archive) add(line archiveLine) {
 	if a == nil {

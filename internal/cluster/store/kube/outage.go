@@ -27,11 +27,11 @@ func (o *outage) note(kind store.Kind, err error) {
 	if o.bad == nil {
 		o.bad = map[string]string{}
 	}
-	was, had := o.bad[kind.Resource]
+	was, had := o.bad[qualified(kind)]
 	if err == nil {
 		if had {
-			delete(o.bad, kind.Resource)
-			o.log.Info("kind is watched again", "resource", kind.Resource)
+			delete(o.bad, qualified(kind))
+			o.log.Info("kind is watched again", "resource", qualified(kind))
 		}
 		return
 	}
@@ -42,10 +42,10 @@ func (o *outage) note(kind store.Kind, err error) {
 	if had && was == why {
 		return
 	}
-	o.bad[kind.Resource] = why
+	o.bad[qualified(kind)] = why
 	var asked *url.Error
 	if errors.As(err, &asked) {
 		err = asked.Err // without the long URL
 	}
-	o.log.Warn("kind cannot be watched; the known objects stay in force", "resource", kind.Resource, "err", err)
+	o.log.Warn("kind cannot be watched; the known objects stay in force", "resource", qualified(kind), "err", err)
 }

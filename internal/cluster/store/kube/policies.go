@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
@@ -28,7 +30,7 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 	for _, kind := range kinds {
 		sh := newObjectCache(kind)
 		sh.hashesOnly, sh.hashes = true, map[string]uint64{}
-		if sh.archive = newArchive(p.s.cfg.Dir, p.s.cfg.Node, "policy-"+kind.Resource); sh.archive != nil && kind == store.NodeEndpoints() {
+		if sh.archive = p.archive(kind); sh.archive != nil && kind == store.NodeEndpoints() {
 			sh.archive.coalesced = map[string]archiveLine{} // each is a whole node, and changes with each of its pods
 		}
 		caches = append(caches, sh)
@@ -43,6 +45,27 @@ func (p Policies) Watch(ctx context.Context, kinds ...store.Kind) (<-chan store.
 		p.pass(ctx, events, out, caches)
 	}()
 	return out, nil
+}
+
+// archive returns the archive of a kind; nil without a state directory.
+func (p Policies) archive(kind store.Kind) *archive {
+	return newArchive(p.s.cfg.Dir, p.s.cfg.Node, "policy-"+qualified(kind))
+}
+
+// Has reports whether the server has the kind. While it cannot be asked, it has what it had when an agent last watched
+// it; the error then is nil.
+func (p Policies) Has(ctx context.Context, kind store.Kind) (bool, error) {
+	_, err := do(ctx, requestTimeout, p.s.clients.work.Get().AbsPath(path(kind, "", "")).Param("limit", "1"))
+	a := p.archive(kind)
+	switch {
+	case err == nil:
+		return true, nil
+	case a != nil && a.exists():
+		return true, nil // the watch finds out whether the server really has lost it
+	case apierrors.IsNotFound(err):
+		return false, nil
+	}
+	return false, fmt.Errorf("%s: %w", qualified(kind), err)
 }
 
 // archivePause coalesces writes to the archives, archivePods if all pods of a cluster are included. An agent that is
@@ -176,6 +199,7 @@ func reduceMeta(raw []byte) (store.Object, error) {
 		Name        string            `json:"name"`
 		Namespace   string            `json:"namespace,omitempty"`
 		UID         string            `json:"uid,omitempty"`
+		Labels      map[string]string `json:"labels,omitempty"` // Calico's policies select network sets by them
 		Annotations map[string]string `json:"annotations,omitempty"`
 	}
 	err := json.Unmarshal(o["metadata"], &meta)

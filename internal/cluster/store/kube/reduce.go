@@ -32,11 +32,13 @@ type factMeta struct {
 }
 
 type factSpec struct {
-	NodeName    string   `json:"nodeName,omitempty"`
-	HostNetwork bool     `json:"hostNetwork,omitempty"`
-	PodCIDR     string   `json:"podCIDR,omitempty"`
-	PodCIDRs    []string `json:"podCIDRs,omitempty"`
-	Config      string   `json:"config,omitempty"`
+	NodeName    string `json:"nodeName,omitempty"`
+	HostNetwork bool   `json:"hostNetwork,omitempty"`
+	// Account is the name of the pod's service account, for Calico's policies.
+	Account  string   `json:"serviceAccountName,omitempty"`
+	PodCIDR  string   `json:"podCIDR,omitempty"`
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	Config   string   `json:"config,omitempty"`
 	// Containers and InitContainers are those with named ports, for policies.
 	Containers     []factContainer `json:"containers,omitempty"`
 	InitContainers []factContainer `json:"initContainers,omitempty"`

@@ -20,6 +20,15 @@ import (
 // requestTimeout bounds a background request.
 const requestTimeout = 10 * time.Second
 
+// qualified returns a kind's resource, with its group where that is needed to tell it from others: two groups have Calico's
+// kinds, one of which is called like one of Kubernetes.
+func qualified(kind store.Kind) string {
+	if strings.HasSuffix(kind.Group, "projectcalico.org") {
+		return kind.Resource + "." + kind.Group
+	}
+	return kind.Resource
+}
+
 // path returns the URL path of a kind's objects, or of one of them.
 func path(kind store.Kind, namespace, name string, sub ...string) string {
 	parts := []string{"/apis", kind.Group, kind.Version}

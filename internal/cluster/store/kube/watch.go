@@ -48,7 +48,7 @@ func (s *Store) Watch(ctx context.Context) (<-chan store.Event, error) {
 func (s *Store) follow(ctx context.Context, keep reduce, changed func(), caches ...*objectCache) <-chan store.Event {
 	f := &feed{ctx: ctx, out: make(chan store.Event), waiting: map[string]bool{}}
 	for _, sh := range caches {
-		f.waiting[sh.kind.Resource] = true
+		f.waiting[qualified(sh.kind)] = true
 		sh.notify = func(e store.Event) { f.send(e); changed() }
 		sh.synced = func() { f.filled(sh.kind); changed() } // an archive has a mark of it
 	}
@@ -92,8 +92,8 @@ func (f *feed) send(e store.Event) {
 // filled records that all objects of a kind were sent, and sends Synced after the last kind.
 func (f *feed) filled(kind store.Kind) {
 	f.mu.Lock()
-	had := f.waiting[kind.Resource]
-	delete(f.waiting, kind.Resource)
+	had := f.waiting[qualified(kind)]
+	delete(f.waiting, qualified(kind))
 	last := had && len(f.waiting) == 0
 	f.mu.Unlock()
 	if last {

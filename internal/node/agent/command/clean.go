@@ -51,8 +51,8 @@ func newCleanCmd(env ui.Env) *cobra.Command {
 		Long: `--from calico removes what Calico has left on this node: rules of iptables and nftables, ipsets, routes to other nodes, and tunnels.
 Interfaces of running pods and the routes to them stay. It changes nothing unless weft has replaced Calico: Calico's
 allocations are imported, the agent has routes to all other nodes, and policies are enforced for each pod that Calico
-has attached. weft does not enforce Calico's own policies (NetworkPolicy and GlobalNetworkPolicy of projectcalico.org):
-if there are some, nothing is changed without --drop-calico-policies.
+has attached. weft does not enforce Calico's policies for host endpoints, nor rules that it does not understand: if there
+are some, nothing is changed without --drop-calico-policies.
 
 Other nodes may still send through Calico's tunnels: run it on every node with --keep-tunnels first, then on every node
 without.
@@ -78,7 +78,7 @@ Keys of -o json: found [text], done; with --from calico lookAt [text]; with --fr
 	f.BoolVar(&c.dryRun, "dry-run", false, "print what would be removed, and change nothing")
 	f.BoolVar(&c.keepTunnels, "keep-tunnels", false, "keep the tunnels, through which other nodes may still send")
 	f.BoolVar(&c.dropPolicies, "drop-calico-policies", false,
-		"continue although Calico's own policies are no longer enforced")
+		"continue although some of Calico's own policies are no longer enforced")
 	f.BoolVar(&c.force, "force", false,
 		"do not check that weft has replaced Calico: pods may lose their routes, or their policies")
 	f.StringVar(&c.root, "root", "", "for weft: `DIR` where the node's root file system is mounted, in a container (default: none)")
@@ -186,14 +186,14 @@ func (c *cleaning) policies(ctx context.Context, objects store.Objects) error {
 	if c.dropPolicies {
 		return nil
 	}
-	policies, err := calico.Policies(ctx, objects)
+	policies, err := calico.Unenforced(ctx, objects)
 	if err != nil {
 		return err
 	}
 	if len(policies) > 0 {
 		return notYet(
-			"rewrite them as NetworkPolicy or ClusterNetworkPolicy and delete them, or add --drop-calico-policies",
-			"weft does not enforce Calico's own policies: %s", calico.Summary(policies))
+			"rewrite them, or delete them, or add --drop-calico-policies",
+			"weft does not enforce these objects of Calico, or only in part: %s", calico.Summary(policies))
 	}
 	return nil
 }

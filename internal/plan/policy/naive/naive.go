@@ -31,6 +31,9 @@ func (w World) owner(a netip.Addr) party {
 
 // may evaluates the tiers in order; the first decision is final.
 func (w World) may(way string, subject, peer party, p Packet) bool {
+	if w.Calico != nil && subject.network == "" {
+		return w.mayTiered(way, subject, peer, p)
+	}
 	if answer := w.tier("Admin", way, subject, peer, p); answer != "" {
 		return answer == "Accept"
 	}
@@ -39,14 +42,21 @@ func (w World) may(way string, subject, peer party, p Packet) bool {
 		if !policy.isolates(way, subject) {
 			continue
 		}
-		isolated = true
-		for _, r := range map[string][]Rule{"Ingress": policy.Spec.Ingress, "Egress": policy.Spec.Egress}[way] {
-			if w.anyPeer(policy, r, peer) && anyPort(r.Ports, w.owner(p.Dst).pod, p) {
-				return true
-			}
+		if isolated = true; w.networkDecision(policy, way, peer, p) != "" {
+			return true
 		}
 	}
 	return !isolated && w.tier("Baseline", way, subject, peer, p) != "Deny"
+}
+
+// networkDecision returns "Accept" if a rule of a NetworkPolicy matches.
+func (w World) networkDecision(np NetworkPolicy, way string, peer party, p Packet) string {
+	for _, r := range map[string][]Rule{"Ingress": np.Spec.Ingress, "Egress": np.Spec.Egress}[way] {
+		if w.anyPeer(np, r, peer) && anyPort(r.Ports, w.owner(p.Dst).pod, p) {
+			return "Accept"
+		}
+	}
+	return ""
 }
 
 func (np NetworkPolicy) isolates(way string, s party) bool {
@@ -97,13 +107,21 @@ func (w World) tier(name, way string, subject, peer party, p Packet) string {
 		if c.Spec.Tier != name || subject.network != "" || !w.selected(c.Spec.Subject, subject) {
 			continue
 		}
-		for _, r := range map[string][]ClusterRule{"Ingress": c.Spec.Ingress, "Egress": c.Spec.Egress}[way] {
-			protocol := func(x Protocol) bool { return x.matches(w.owner(p.Dst).pod, p) }
-			who := func(x ClusterPeer) bool { return w.selected(x, peer) }
-			if (len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, protocol)) &&
-				slices.ContainsFunc(append(slices.Clone(r.From), r.To...), who) {
-				return strings.TrimPrefix(r.Action, "Pass")
-			}
+		if answer := w.clusterDecision(c, way, peer, p); answer != "" {
+			return strings.TrimPrefix(answer, "Pass")
+		}
+	}
+	return ""
+}
+
+// clusterDecision returns the action of the first rule of a ClusterNetworkPolicy that matches.
+func (w World) clusterDecision(c ClusterPolicy, way string, peer party, p Packet) string {
+	for _, r := range map[string][]ClusterRule{"Ingress": c.Spec.Ingress, "Egress": c.Spec.Egress}[way] {
+		protocol := func(x Protocol) bool { return x.matches(w.owner(p.Dst).pod, p) }
+		who := func(x ClusterPeer) bool { return w.selected(x, peer) }
+		if (len(r.Protocols) == 0 || slices.ContainsFunc(r.Protocols, protocol)) &&
+			slices.ContainsFunc(append(slices.Clone(r.From), r.To...), who) {
+			return r.Action
 		}
 	}
 	return ""

@@ -13,6 +13,7 @@ type World struct {
 	Pods       []Pod
 	Policies   []NetworkPolicy
 	Cluster    []ClusterPolicy
+	Calico     *Calico // nil: its kinds are not there
 }
 
 // Node is a node's labels and addresses.
@@ -27,6 +28,7 @@ type Pod struct {
 	Labels                map[string]string
 	Addrs                 map[string][]netip.Addr // by network, "" is the cluster's
 	HostNetwork, Done     bool
+	Account               string // of its service account
 	Ports                 []PodPort
 }
 

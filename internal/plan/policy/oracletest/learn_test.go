@@ -30,6 +30,9 @@ func learn(x *policy.Index, w naive.World) {
 	for _, p := range w.Cluster {
 		x.SetPolicy(modelCluster(p))
 	}
+	if w.Calico != nil {
+		learnCalico(x, w.Calico)
+	}
 }
 
 // learnPod passes a pod as the API server has it, and its interfaces as its node has published them. A completed pod
@@ -37,7 +40,7 @@ func learn(x *policy.Index, w naive.World) {
 func learnPod(x *policy.Index, p *naive.Pod) {
 	pod := model.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: refOf(p).UID, Node: p.Node, HostNetwork: p.HostNetwork, Labels: p.Labels,
-		IPs: p.Addrs[""], Phase: "Running",
+		IPs: p.Addrs[""], Phase: "Running", ServiceAccount: p.Account,
 	}
 	if p.Done {
 		pod.Phase = "Succeeded"

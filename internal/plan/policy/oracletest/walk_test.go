@@ -284,6 +284,8 @@ func (w *walker) field(tok []string) (value, int, error) {
 		return value{ok: f.proto == "ipv6-icmp", num: f.icmp}, 2, nil
 	case two == "icmp type":
 		return value{ok: f.proto == "icmp", num: f.icmp}, 2, nil
+	case two == "icmp code", two == "icmpv6 code":
+		return value{ok: f.proto == map[string]string{"icmp": "icmp", "icmpv6": "ipv6-icmp"}[tok[0]]}, 2, nil
 	case len(tok) > 1 && tok[1] == "dport":
 		if matches, known := ports[tok[0]]; known {
 			return value{ok: matches, num: f.port}, 2, nil

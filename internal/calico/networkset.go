@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico
+
+import (
+	"errors"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// Tier returns the object as a tier. Any default action but Pass is Deny.
+func Tier(o store.Object) (model.Tier, error) {
+	var in struct {
+		Spec struct {
+			Order         *float64 `json:"order"`
+			DefaultAction string   `json:"defaultAction"`
+		} `json:"spec"`
+	}
+	err := decode(o, &in)
+	return model.Tier{
+		Name: model.PolicyTier(o.Key.Name), Order: in.Spec.Order, Pass: in.Spec.DefaultAction == "Pass",
+	}, err
+}
+
+// NetworkSet returns the object as a network set. Of an invalid one it returns what is valid, and the error.
+func NetworkSet(o store.Object) (model.NetworkSet, error) {
+	out := model.NetworkSet{Namespace: o.Key.Namespace, Name: o.Key.Name}
+	labels, err := labelsOf(o)
+	if err != nil {
+		return out, err
+	}
+	out.Labels = labels
+	var in struct {
+		Spec struct {
+			Nets []string `json:"nets"`
+		} `json:"spec"`
+	}
+	if err := decode(o, &in); err != nil {
+		return out, err
+	}
+	var failed error
+	for i, text := range in.Spec.Nets {
+		one, err := nets("", []string{text})
+		if err != nil {
+			failed = errors.Join(failed, invalid(o, "write a prefix like 10.0.0.0/8", "spec.nets[%d] %q is no prefix", i, text))
+		}
+		out.Nets = append(out.Nets, one...)
+	}
+	return out, failed
+}

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// AllPolicyKinds returns the kinds of all policies that weft enforces: Kubernetes' and Calico's own.
+func AllPolicyKinds() []store.Kind {
+	own := []store.Kind{store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies()}
+	return slices.Concat(own, NetworkPolicies(), GlobalNetworkPolicies())
+}
+
+// AnyPolicy returns an object of one of AllPolicyKinds as the model's policy, see Policy and store.Object.Policy.
+func AnyPolicy(o store.Object) (model.Policy, error) {
+	if IsPolicy(o.Key) {
+		return Policy(o)
+	}
+	return o.Policy()
+}
+
+// Find reads the object of a policy, in the group that has it, and with the tier's name before its own where it is stored
+// so. The error wraps store.ErrNotFound if there is none.
+func Find(ctx context.Context, objects store.Objects, key model.PolicyKey) (store.Kind, store.Object, error) {
+	kinds := GlobalNetworkPolicies()
+	if key.Kind == model.KindCalicoNetworkPolicy {
+		kinds = NetworkPolicies()
+	}
+	var failed error
+	for _, kind := range kinds {
+		for _, name := range []string{string(model.TierDefault) + "." + key.Name, key.Name} {
+			o, err := objects.Get(ctx, kind, kind.Key(key.Namespace, name))
+			if err == nil {
+				return kind, o, nil
+			}
+			if failed == nil || !errors.Is(err, store.ErrNotFound) {
+				failed = err
+			}
+		}
+	}
+	return store.Kind{}, store.Object{}, failed
+}
+
+// Facts receive what only Calico's policies use.
+type Facts interface {
+	SetTier(model.Tier)
+	SetNetworkSet(model.NetworkSet)
+	SetServiceAccount(model.ServiceAccount)
+}
+
+// Fill reads the tiers, network sets and service accounts of a cluster. An object that is stored in both groups is read
+// from that of stored objects last. Invalid objects are left out, and are the error.
+func Fill(ctx context.Context, objects store.Objects, into Facts) error {
+	var failed []error
+	each := func(kinds []store.Kind, set func(store.Object) error) {
+		for _, kind := range slices.Backward(kinds) {
+			err := store.Each(ctx, objects, kind, func(o store.Object) { failed = append(failed, set(o)) })
+			if !errors.Is(err, store.ErrNotFound) {
+				failed = append(failed, err)
+			}
+		}
+	}
+	each(Tiers(), func(o store.Object) error {
+		t, err := Tier(o)
+		if err == nil {
+			into.SetTier(t)
+		}
+		return err
+	})
+	each(slices.Concat(NetworkSets(), GlobalNetworkSets()), func(o store.Object) error {
+		s, err := NetworkSet(o)
+		into.SetNetworkSet(s)
+		return err
+	})
+	each([]store.Kind{store.ServiceAccounts()}, func(o store.Object) error {
+		a, err := o.ServiceAccount()
+		if err == nil {
+			into.SetServiceAccount(a)
+		}
+		return err
+	})
+	return errors.Join(failed...)
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/node/policy"
+)
+
+const calicoDenyAll = `
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: deny-all}
+spec:
+  order: 2000
+  namespaceSelector: has(projectcalico.org/name) && projectcalico.org/name not in {"bank"}
+  types: [Ingress]
+`
+
+const calicoFriends = `
+apiVersion: crd.projectcalico.org/v1
+kind: NetworkPolicy
+metadata: {namespace: shop, name: default.friends}
+spec:
+  order: 10
+  selector: app == "web"
+  types: [Ingress]
+  ingress:
+  - {action: Deny, protocol: TCP, source: {selector: has(banned)}}
+  - {action: Allow, protocol: TCP, source: {selector: friend == "yes"}, destination: {ports: [web]}}
+  - {action: Allow, source: {selector: list == "offices", namespaceSelector: global()}}
+`
+
+// TestCalico: Calico's own policies, in both API groups, decide on real packets between pods, and follow the changes of
+// what they use.
+func TestCalico(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, friend, other := w.pod("shop/web", "app: web"), w.pod("shop/friend", `friend: "yes"`), w.pod("shop/other", "app: other")
+	w.serve(web, 80)
+	w.serve(web, 81)
+	w.eventually("without a policy pods reach each other", func() bool {
+		return reaches(friend.ns, web, 80) && reaches(other.ns, web, 80)
+	})
+	w.manifest("deny", calicoDenyAll)
+	w.eventually("the default of the tier denies", func() bool { return !reaches(other.ns, web, 80) && !reaches(friend.ns, web, 80) })
+	if !reaches(nil, web, 80) {
+		t.Error("the node does not reach its own pod")
+	}
+	w.manifest("friends", calicoFriends)
+	w.eventually("a friend reaches the named port", func() bool { return reaches(friend.ns, web, 80) })
+	if reaches(friend.ns, web, 81) || reaches(other.ns, web, 80) {
+		t.Errorf("more is allowed than the rule:\n%s", ruleset())
+	}
+	w.manifest("offices", "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: o, labels: {list: offices}}\nspec: {nets: ["+
+		other.addr.String()+"/32]}\n")
+	w.eventually("a network set is followed", func() bool { return reaches(other.ns, web, 81) })
+	w.object("shop/other", `banned: ""`, "n1")
+	w.eventually("an earlier rule denies", func() bool { return !reaches(other.ns, web, 81) })
+	w.manifest("first", "apiVersion: projectcalico.org/v3\nkind: Tier\nmetadata: {name: first}\nspec: {order: 5}\n")
+	w.manifest("open", `
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: first.open}
+spec: {tier: first, selector: app == "web", ingress: [{action: Allow, source: {nets: [`+other.addr.String()+`]}}, {action: Pass}]}
+`)
+	w.eventually("an earlier tier decides", func() bool { return reaches(other.ns, web, 81) })
+	if reaches(friend.ns, web, 81) || !reaches(friend.ns, web, 80) {
+		t.Errorf("what the tier passes is decided by the next:\n%s", ruleset())
+	}
+	w.remove("first")
+	w.eventually("a policy without its tier is after all others", func() bool { return !reaches(other.ns, web, 81) })
+	// The API server of Calico shows the stored policy under its own group and name.
+	w.manifest("shown", strings.NewReplacer("crd.projectcalico.org/v1", "projectcalico.org/v3", "default.friends", "friends").
+		Replace(calicoFriends))
+	w.remove("shown")
+	w.eventually("the stored policy stays", func() bool { return reaches(friend.ns, web, 80) && w.Stats().Policies == 3 })
+	for _, name := range []string{"friends", "deny", "open", "offices"} {
+		w.remove(name)
+	}
+	w.eventually("nothing is left", func() bool { return !strings.Contains(ruleset(), "weft-policy") && reaches(other.ns, web, 81) })
+}
+
+// An invalid rule fails closed in itself, and the policy's other rules hold.
+func TestCalicoInvalid(t *testing.T) {
+	w := newWorld(t)
+	reported := make(chan []string, 8)
+	w.start(func(c *policy.Config) { c.Unsupported = unsupportedFunc(func(parts []string) { reported <- parts }) })
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	w.serve(web, 80)
+	w.serve(web, 81)
+	w.manifest("http", `
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: http}
+spec:
+  selector: app == "web"
+  ingress:
+  - {action: Allow, protocol: TCP, http: {methods: [GET]}, destination: {ports: [80]}}
+  - {action: Allow, protocol: TCP, destination: {ports: [81]}}
+`)
+	w.eventually("the valid rule allows, the other does not", func() bool { return reaches(other.ns, web, 81) && !reaches(other.ns, web, 80) })
+	if got := strings.Join(<-reported, "; "); !strings.Contains(got, "spec.ingress[0].http") {
+		t.Errorf("reported: %q", got)
+	}
+}
+
+// unsupportedFunc receives the unsupported parts of policies.
+type unsupportedFunc func(parts []string)
+
+func (f unsupportedFunc) Unsupported(_ model.PolicyKey, parts []string) { f(parts) }

@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// condition is a match of a rule of Calico's, which may have any number of them, on both ends, and negated ones.
+type condition interface {
+	// String is the nft text.
+	String() string
+	// sets are those that the condition uses.
+	sets() []*setSpec
+	// matches reports whether a flow matches, and by which element of which set.
+	matches(k *walker, f Flow) (set, found string, ok bool)
+}
+
+// addrCondition matches an address; the direction of its match says which end's: egress is the destination's.
+type addrCondition struct {
+	addrMatch
+	not bool
+}
+
+func (c addrCondition) String() string {
+	text := c.addrMatch.String()
+	if !c.not {
+		return text
+	}
+	words := strings.SplitN(text, " ", 3)
+	return words[0] + " " + words[1] + " != " + words[2]
+}
+
+func (c addrCondition) sets() []*setSpec {
+	if c.set == nil {
+		return nil
+	}
+	return []*setSpec{c.set}
+}
+
+func (c addrCondition) matches(k *walker, f Flow) (set, found string, ok bool) {
+	addr := f.Src
+	if c.dir == egress {
+		addr = f.Dst
+	}
+	if addr.Is6() != c.six {
+		return "", "", false
+	}
+	switch {
+	case c.set == nil:
+		found, ok = c.prefix.String(), c.prefix.Contains(addr)
+	default:
+		set = c.set.name
+		found, ok = k.lookup(c.set, element{addr: addr})
+	}
+	if c.not {
+		return "", "", !ok
+	}
+	return set, found, ok
+}
+
+// portCondition matches a port: the destination's, or the source's.
+type portCondition struct {
+	portMatch
+	source, not bool
+}
+
+func (c portCondition) String() string {
+	text := c.portMatch.String()
+	if c.source {
+		text = strings.NewReplacer("daddr", "saddr", "dport", "sport").Replace(text)
+	}
+	if c.not {
+		last := strings.LastIndexByte(text, ' ')
+		text = text[:last] + " !=" + text[last:]
+	}
+	return text
+}
+
+func (c portCondition) sets() []*setSpec {
+	if c.set == nil {
+		return nil
+	}
+	return []*setSpec{c.set}
+}
+
+// impliesProtocol reports whether no packet of another protocol than the rule's matches.
+func (c portCondition) impliesProtocol() bool { return !c.not || c.set == nil }
+
+func (c portCondition) matches(k *walker, f Flow) (set, found string, ok bool) {
+	e := element{f.Dst, f.Protocol, f.DstPort}
+	if c.source {
+		e = element{f.Src, f.Protocol, f.SrcPort}
+	}
+	switch {
+	case c.set == nil && c.not:
+		return "", "", e.protocol == c.one.protocol && !c.one.contains(e.protocol, e.port)
+	case c.set == nil:
+		return "", "", c.one.contains(e.protocol, e.port)
+	}
+	found, ok = k.lookup(c.set, e)
+	if c.not {
+		return "", "", !ok
+	}
+	return c.set.name, found, ok
+}
+
+// protocolCondition matches a protocol by its number.
+type protocolCondition struct {
+	number uint8
+	not    bool
+}
+
+func (c protocolCondition) String() string {
+	text := "meta l4proto "
+	if c.not {
+		text += "!= "
+	}
+	return text + protocolName(c.number)
+}
+
+func (protocolCondition) sets() []*setSpec { return nil }
+
+func (c protocolCondition) matches(_ *walker, f Flow) (set, found string, ok bool) {
+	return "", "", (numberOf(f) == c.number) != c.not
+}
+
+// numberOf returns the number of a flow's protocol. One without ports is taken for ping.
+func numberOf(f Flow) uint8 {
+	switch {
+	case f.Protocol == model.TCP:
+		return unix.IPPROTO_TCP
+	case f.Protocol == model.UDP:
+		return unix.IPPROTO_UDP
+	case f.Protocol == model.SCTP:
+		return unix.IPPROTO_SCTP
+	case f.Dst.Is6():
+		return unix.IPPROTO_ICMPV6
+	}
+	return unix.IPPROTO_ICMP
+}
+
+// protocolName is nft's word for a protocol.
+func protocolName(number uint8) string {
+	switch number {
+	case unix.IPPROTO_ICMP:
+		return "icmp"
+	case unix.IPPROTO_IGMP:
+		return "igmp"
+	case unix.IPPROTO_TCP:
+		return "tcp"
+	case unix.IPPROTO_UDP:
+		return "udp"
+	case unix.IPPROTO_DCCP:
+		return "dccp"
+	case unix.IPPROTO_GRE:
+		return "gre"
+	case unix.IPPROTO_ESP:
+		return "esp"
+	case unix.IPPROTO_AH:
+		return "ah"
+	case unix.IPPROTO_ICMPV6:
+		return "ipv6-icmp"
+	case unix.IPPROTO_SCTP:
+		return "sctp"
+	case unix.IPPROTO_UDPLITE:
+		return "udplite"
+	}
+	return strconv.Itoa(int(number))
+}
+
+// icmpCondition matches the type or the code of ICMP, or of ICMPv6.
+type icmpCondition struct {
+	six   bool
+	code  bool // else the type
+	value uint8
+	not   bool
+}
+
+func (c icmpCondition) String() string {
+	text := "icmp"
+	if c.six {
+		text = "icmpv6"
+	}
+	if text += " type "; c.code {
+		text = strings.Replace(text, "type", "code", 1)
+	}
+	if c.not {
+		text += "!= "
+	}
+	return text + strconv.Itoa(int(c.value))
+}
+
+func (icmpCondition) sets() []*setSpec { return nil }
+
+// matches takes a flow without ports for ping, which has a request's type and code 0.
+func (c icmpCondition) matches(_ *walker, f Flow) (set, found string, ok bool) {
+	const echo, echo6 = 8, 128
+	number, value := uint8(unix.IPPROTO_ICMP), uint8(echo)
+	if c.six {
+		number, value = unix.IPPROTO_ICMPV6, echo6
+	}
+	if c.code {
+		value = 0
+	}
+	return "", "", numberOf(f) == number && f.Dst.Is6() == c.six && (value == c.value) != c.not
+}

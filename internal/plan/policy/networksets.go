@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package policy
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/model"
+)
+
+// setKey names a network set; without a namespace it is a GlobalNetworkSet.
+type setKey struct{ namespace, name string }
+
+// networkSet is a network set. Rules have its prefixes as ranges: there are few sets, and they seldom change.
+type networkSet struct {
+	labels map[string]string
+	blocks []*model.IPBlock
+}
+
+// setNetworkSet adds or replaces a network set, and reports whether that changed anything.
+func (c *cluster) setNetworkSet(in model.NetworkSet) bool {
+	key := setKey{in.Namespace, in.Name}
+	next := &networkSet{labels: maps.Clone(in.Labels)}
+	for _, p := range in.Nets {
+		next.blocks = append(next.blocks, &model.IPBlock{CIDR: p})
+	}
+	if was := c.sets[key]; was != nil && maps.Equal(was.labels, next.labels) &&
+		slices.EqualFunc(was.blocks, next.blocks, func(a, b *model.IPBlock) bool { return a.CIDR == b.CIDR }) {
+		return false
+	}
+	c.sets[key] = next
+	return true
+}
+
+// hasSets reports whether a namespace has network sets.
+func (c *cluster) hasSets(namespace string) bool {
+	for key := range c.sets {
+		if key.namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+// selectedNets returns the prefixes of all network sets that a term selects.
+func (c *cluster) selectedNets(t term) (out []*model.IPBlock) {
+	if t.endpoints == nil {
+		return nil
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(c.sets), func(a, b setKey) int {
+		return cmp.Or(strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
+	}) {
+		if t.namespace != "" && t.namespace != key.namespace {
+			continue
+		}
+		if v := (networkSetView{c.namespaces[key.namespace], key, c.sets[key].labels}); t.endpoints.Matches(v) {
+			out = append(out, c.sets[key].blocks...)
+		}
+	}
+	return out
+}
+
+// networkSetView is how Calico sees the labels of a network set.
+type networkSetView struct {
+	in     *namespace // nil: not known, or none
+	key    setKey
+	labels map[string]string
+}
+
+func (networkSetView) All() bool { return true }
+
+func (v networkSetView) Label(key string) (string, bool) {
+	if rest, is := strings.CutPrefix(key, model.NamespaceLabelPrefix); is {
+		switch {
+		case v.key.namespace == "":
+			return "", false
+		case v.in != nil:
+			return v.in.derived(rest)
+		}
+		return v.key.namespace, rest == model.DerivedNameLabel
+	}
+	if key == model.NamespaceLabel {
+		return v.key.namespace, v.key.namespace != ""
+	}
+	value, is := v.labels[key]
+	return value, is
+}
