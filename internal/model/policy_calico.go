@@ -78,6 +78,15 @@ func (s EndpointSelector) String() string {
 	return strings.Join(parts, "; ")
 }
 
+// Numbers of protocols (IANA) that rules treat in a way of their own.
+const (
+	NumberICMP   = 1
+	NumberTCP    = 6
+	NumberUDP    = 17
+	NumberICMPv6 = 58
+	NumberSCTP   = 132
+)
+
 // RuleConditions are the conditions of a rule of Calico's: all of them must match.
 type RuleConditions struct {
 	// Family is 4 or 6; 0: both.

@@ -29,9 +29,9 @@ type kindFinder interface {
 	Has(ctx context.Context, kind store.Kind) (bool, error)
 }
 
-// The pauses between two looks for Calico's kinds, which most clusters do not have: a server that starts may not have
+// The pauses between two probes for Calico's kinds, which most clusters do not have: a server that starts may not have
 // loaded its CRDs, but thousands of nodes must not ask it often.
-const firstLook, maxLook = 2 * time.Second, 5 * time.Minute
+const firstProbe, maxProbe = 2 * time.Second, 5 * time.Minute
 
 // follow watches the kinds of one group, as soon as the server has the first of them, until ctx ends.
 func (cf *calicoFeed) follow(ctx context.Context, kinds []store.Kind) error {
@@ -43,7 +43,7 @@ func (cf *calicoFeed) follow(ctx context.Context, kinds []store.Kind) error {
 		}
 	}
 	finder, limited := cf.cfg.Source.(kindFinder)
-	for pause := firstLook; limited; pause = min(2*pause, maxLook) {
+	for pause := firstProbe; limited; pause = min(2*pause, maxProbe) {
 		has, err := finder.Has(ctx, kinds[0])
 		if ctx.Err() != nil {
 			return nil

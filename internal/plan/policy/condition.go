@@ -6,8 +6,6 @@ import (
 	"strconv"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -134,44 +132,27 @@ func (c protocolCondition) matches(_ *walker, f Flow) (set, found string, ok boo
 func numberOf(f Flow) uint8 {
 	switch {
 	case f.Protocol == model.TCP:
-		return unix.IPPROTO_TCP
+		return model.NumberTCP
 	case f.Protocol == model.UDP:
-		return unix.IPPROTO_UDP
+		return model.NumberUDP
 	case f.Protocol == model.SCTP:
-		return unix.IPPROTO_SCTP
+		return model.NumberSCTP
 	case f.Dst.Is6():
-		return unix.IPPROTO_ICMPV6
+		return model.NumberICMPv6
 	}
-	return unix.IPPROTO_ICMP
+	return model.NumberICMP
 }
 
 // protocolName is nft's word for a protocol.
 func protocolName(number uint8) string {
-	switch number {
-	case unix.IPPROTO_ICMP:
-		return "icmp"
-	case unix.IPPROTO_IGMP:
-		return "igmp"
-	case unix.IPPROTO_TCP:
-		return "tcp"
-	case unix.IPPROTO_UDP:
-		return "udp"
-	case unix.IPPROTO_DCCP:
-		return "dccp"
-	case unix.IPPROTO_GRE:
-		return "gre"
-	case unix.IPPROTO_ESP:
-		return "esp"
-	case unix.IPPROTO_AH:
-		return "ah"
-	case unix.IPPROTO_ICMPV6:
-		return "ipv6-icmp"
-	case unix.IPPROTO_SCTP:
-		return "sctp"
-	case unix.IPPROTO_UDPLITE:
-		return "udplite"
+	name, is := map[uint8]string{
+		1: "icmp", 2: "igmp", 6: "tcp", 17: "udp", 33: "dccp", 47: "gre", 50: "esp", 51: "ah", 58: "ipv6-icmp", 132: "sctp",
+		136: "udplite",
+	}[number]
+	if !is {
+		return strconv.Itoa(int(number))
 	}
-	return strconv.Itoa(int(number))
+	return name
 }
 
 // icmpCondition matches the type or the code of ICMP, or of ICMPv6.
@@ -201,9 +182,9 @@ func (icmpCondition) sets() []*setSpec { return nil }
 // matches takes a flow without ports for ping, which has a request's type and code 0.
 func (c icmpCondition) matches(_ *walker, f Flow) (set, found string, ok bool) {
 	const echo, echo6 = 8, 128
-	number, value := uint8(unix.IPPROTO_ICMP), uint8(echo)
+	number, value := uint8(model.NumberICMP), uint8(echo)
 	if c.six {
-		number, value = unix.IPPROTO_ICMPV6, echo6
+		number, value = model.NumberICMPv6, echo6
 	}
 	if c.code {
 		value = 0

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -92,8 +90,8 @@ func impliesFamily(all []condition) bool {
 // inFamily reports whether the rule is about the family at all. Nets, or excluded nets, of one family only make it a rule
 // for that family, as in Calico.
 func (c conditionWriter) inFamily() bool {
-	if c.in.Family != 0 && (c.in.Family == 6) != c.six || c.in.Protocol == unix.IPPROTO_ICMP && c.six ||
-		c.in.Protocol == unix.IPPROTO_ICMPV6 && !c.six {
+	if c.in.Family != 0 && (c.in.Family == 6) != c.six || c.in.Protocol == model.NumberICMP && c.six ||
+		c.in.Protocol == model.NumberICMPv6 && !c.six {
 		return false
 	}
 	other := func(nets []netip.Prefix) bool {
@@ -259,7 +257,7 @@ func (c conditionWriter) portMatches(in []model.PolicyPort, source bool) (out []
 	return out
 }
 
-// logText is the text of a rule that logs a packet and goes on.
+// logText is the text of a rule that logs a packet, and continues.
 func logText(p *model.Policy, number, group int) string {
 	prefix := truncate("log:"+string(p.Kind)+":"+strings.TrimPrefix(p.Namespace+"/"+p.Name, "/"), maxComment-8)
 	return fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", fmt.Sprint(prefix, ":", number), group, headerBytes)
