@@ -31,6 +31,8 @@ type Drop struct {
 	// Interface is where the packet was, and Namespace the inode of its network namespace; empty if it was at none.
 	Interface string `json:"interface,omitempty"`
 	Namespace uint64 `json:"namespace,omitempty"`
+	// Mark is the packet's mark.
+	Mark uint32 `json:"mark,omitempty"`
 	// Packet are its first bytes, from the IP header.
 	Packet []byte `json:"-"`
 
@@ -207,6 +209,7 @@ func (s *Session) decode(b []byte) (d Drop, ok bool) {
 		Reason:    s.reasons[reason],
 		Interface: string(bytes.TrimRight(b[atName:atName+16], "\x00")),
 		Namespace: uint64(binary.NativeEndian.Uint32(b[atNamespace:])),
+		Mark:      binary.NativeEndian.Uint32(b[atMark:]),
 		Packet:    bytes.Clone(b[atPacket : atPacket+packetSize]),
 		location:  binary.NativeEndian.Uint64(b[atLocation:]),
 	}

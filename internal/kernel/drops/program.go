@@ -19,6 +19,7 @@ const (
 	atReason    = 8  // u32
 	atIndex     = 12 // u32, of the interface
 	atNamespace = 16 // u32, its inode
+	atMark      = 20 // u32
 	atName      = 24 // 16 bytes, of the interface
 	atPacket    = 40 // from the IP header
 	packetSize  = 128
@@ -37,6 +38,7 @@ const (
 // offsets are the places of fields in the kernel's structures, in bytes.
 type offsets struct {
 	head, network, device  int // of sk_buff
+	mark                   int
 	index, name, namespace int // of net_device
 	inode                  int // of net
 }
@@ -58,6 +60,7 @@ func readOffsets(spec *btf.Spec) (o offsets, err error) {
 	}
 	o = offsets{
 		head: field("sk_buff", "head"), network: field("sk_buff", "network_header"), device: field("sk_buff", "dev"),
+		mark:  field("sk_buff", "mark"),
 		index: field("net_device", "ifindex"), name: field("net_device", "name"),
 		namespace: field("net_device", "nd_net", "net"),
 		inode:     field("net", "ns", "inum"),
@@ -121,6 +124,7 @@ func code(o offsets, f Filter, reasons []uint32, ring, missed int) asm.Instructi
 	}
 
 	c.label("record")
+	c.read(int32(field(atMark)), 4, asm.R6, o.mark)
 	c.pointer(asm.R8, asm.R6, o.device)
 	c.add(asm.JEq.Imm(asm.R8, 0, "send"))
 	c.read(int32(field(atIndex)), 4, asm.R8, o.index)

@@ -230,14 +230,14 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 	if d.Namespace == 0 && r.From.Node != n.cfg.Node { // packets that are just sent are at no interface yet
 		return r, false
 	}
-	if d.Reason == netfilterDrop && p.First {
-		n.decide(&r)
-	}
-	if r.Verdict == flow.DeniedVerdict {
+	if d.Reason == netfilterDrop && d.Mark == compiled.DenyMark {
 		r.Kind = flow.Denied
+		if n.decide(&r); r.Verdict != flow.DeniedVerdict { // a reply, or policies have changed since
+			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, "connection is not allowed any more"
+		}
 		return r, true
 	}
-	r.Decisions = nil
+	// Another packet filter may drop what policies would deny, too.
 	r.Verdict, r.Reason = flow.DroppedVerdict, d.Reason
 	if d.Interface != "" {
 		r.Reason += " at " + d.Interface

@@ -550,13 +550,14 @@ func TestNamesOfGonePods(t *testing.T) {
 	}
 }
 
-// A dropped packet is denied if policies deny it, else the kernel's reason is reported.
+// A dropped packet is denied if it has the mark of policies' denials, else the kernel's reason is reported.
 func TestDropped(t *testing.T) {
 	t.Cleanup(func() { goleak.VerifyNone(t) })
 	n := newNode(t, func(c *observer.Config) { c.Drops = nil })
 	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
 	nettest.Run(t, n.ns, "nft", "add table ip f; add chain ip f c { type filter hook input priority 0; }; "+
-		"add rule ip f c udp dport { 98, 99 } drop")
+		"add rule ip f c udp dport 98 drop; add rule ip f c udp sport 4002 udp dport 99 drop; "+
+		fmt.Sprintf("add rule ip f c udp dport { 97, 99 } meta mark set %#x drop", compiled.DenyMark))
 	r := n.follow(t)
 	defer func() { r.stop(); <-r.done }()
 	begin := r.next("beginning", func(l flow.Line) bool { return l.Begin != nil }).Begin
@@ -574,6 +575,18 @@ func TestDropped(t *testing.T) {
 	f = r.flow("denial", func(f flow.Record) bool { return f.To.Port == 99 && f.Kind != flow.New })
 	if f.Kind != flow.Denied || f.Verdict != flow.DeniedVerdict || f.Decisions[0].Policies[0] != shopPolicy {
 		t.Errorf("%+v", f)
+	}
+	// Another packet filter has dropped what the policy would have denied, too.
+	n.send(t, "10.42.1.2", "10.42.1.3:99", 4002, 1)
+	f = r.flow("drop", func(f flow.Record) bool { return f.From.Port == 4002 && f.Kind != flow.New })
+	if f.Kind != flow.Dropped || f.Verdict != flow.DroppedVerdict || f.Reason != "NETFILTER_DROP at lo" || len(f.Decisions) > 0 {
+		t.Errorf("a foreign drop: %+v", f)
+	}
+	// A packet was denied that is allowed now.
+	n.send(t, "10.42.1.2", "10.42.1.3:97", 4003, 1)
+	f = r.flow("denial", func(f flow.Record) bool { return f.From.Port == 4003 && f.Kind != flow.New })
+	if f.Kind != flow.Denied || f.Verdict != flow.DeniedVerdict || f.Reason == "" || len(f.Decisions) > 0 {
+		t.Errorf("denied by a policy that has changed: %+v", f)
 	}
 }
 

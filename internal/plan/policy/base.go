@@ -110,7 +110,7 @@ func (in entry) cutChains() []state.Chain {
 func (in entry) cutRules() (out []string) {
 	for _, six := range []bool{false, true} {
 		if in.dropped.has(six) {
-			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" drop")
+			out = append(out, ip(six)+" saddr . "+ip(six)+" daddr . meta l4proto . th sport . th dport @cut"+family(six)+" "+deny())
 		}
 	}
 	return out

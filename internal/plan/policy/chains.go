@@ -194,7 +194,7 @@ func (m *compiler) denyChain(keys []model.PolicyKey, dir direction) *chainSpec {
 				plain: fmt.Sprintf("limit rate 10/second log prefix %q group %d snaplen %d", d.prefix(), g, headerBytes),
 			})
 		}
-		return append(out, rule{verdict: "counter drop", comment: truncate("deny "+d.String(), maxComment)})
+		return append(out, rule{verdict: "counter " + deny(), comment: truncate("deny "+d.String(), maxComment)})
 	}
 	return c
 }

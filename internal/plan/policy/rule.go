@@ -3,6 +3,7 @@
 package policy
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 
@@ -123,6 +124,13 @@ func (r rule) sets() []*setSpec {
 	}
 	return out
 }
+
+// DenyMark is the mark of a packet that policy denies, when it is dropped: the kernel's reports of dropped packets have it,
+// and so those of other packet filters can be told apart. The bytes are the text "weft".
+const DenyMark = 0x77656674
+
+// deny marks and drops a packet.
+func deny() string { return fmt.Sprintf("meta mark set %#x drop", DenyMark) }
 
 // Verdicts on one side of a connection.
 const (

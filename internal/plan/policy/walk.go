@@ -51,7 +51,7 @@ func (k *walker) walk(t *table, name string, f Flow, dir direction) decision {
 			}
 		case verdictAccept:
 			return decision{verdict: verdictAccept, chain: c, rule: r, set: set, element: found}
-		default: // counter drop
+		default: // a rule of denyChain
 			return decision{verdict: verdictDrop, chain: c, rule: r}
 		}
 	}

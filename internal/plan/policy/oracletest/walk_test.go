@@ -92,6 +92,10 @@ func (w *walker) chain(name string, depth int) (string, error) {
 func (w *walker) rule(text string) (string, error) {
 	tok := words(text)
 	for len(tok) > 0 {
+		if len(tok) >= 4 && strings.Join(tok[:3], " ") == "meta mark set" { // of what is dropped
+			tok = tok[4:]
+			continue
+		}
 		switch tok[0] {
 		case "accept", "drop", "return":
 			return tok[0], nil
