@@ -126,7 +126,7 @@ func (r rule) sets() []*setSpec {
 }
 
 // DenyMark is the mark of a packet that policy denies, when it is dropped: the kernel's reports of dropped packets have it,
-// and so those of other packet filters can be told apart. The bytes are the text "weft".
+// which distinguishes them from those of other packet filters. The bytes are the text "weft".
 const DenyMark = 0x77656674
 
 // deny marks and drops a packet.
