@@ -175,6 +175,9 @@ func TestMacvtap(t *testing.T) {
 			t.Errorf("the link lacks %q: %s", want, link)
 		}
 	}
+	if addrs := nettest.Run(t, ns, "ip", "-o", "addr", "show", "dev", "pod123"); addrs != "" {
+		t.Errorf("the pod's kernel has addresses and would speak as the guest: %s", addrs)
+	}
 	info, err := os.Stat(file)
 	if err != nil {
 		t.Fatal(err)
@@ -251,7 +254,7 @@ func TestMacvtap(t *testing.T) {
 		t.Errorf("links of the node:\n%s\nbefore:\n%s", after, before)
 	}
 	p.stop()
-	if left, _ := filepath.Glob(filepath.Join(k.dir, "macvtap*")); len(left) > 0 {
+	if left, _ := filepath.Glob(filepath.Join(k.dir, "weft*")); len(left) > 0 {
 		t.Errorf("left: %v", left)
 	}
 }

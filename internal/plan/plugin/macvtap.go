@@ -142,7 +142,9 @@ func (Macvtap) Plan(in Input) (Step, error) {
 	if err != nil {
 		return Step{}, err
 	}
-	i := standaloneLink{announce: true, noCarrier: isDown(lower.Link), link: state.Link{
+	// The guest announces its addresses itself. Frames of the pod's kernel have the guest's MAC: on the target of a live
+	// migration they would lead the switches there while the guest still runs on the source.
+	i := standaloneLink{link: state.Link{
 		Kind: state.Macvtap, Index: c.device.Index, MAC: mac, MTU: c.MTU,
 		Parent:  &state.Parent{Space: state.Host, Name: lower.Link.Name},
 		Macvlan: &state.MacvlanAttrs{Mode: c.device.Mode},
@@ -162,8 +164,10 @@ func (Macvtap) Plan(in Input) (Step, error) {
 		own.Group = *c.Group
 	}
 	step.Fragment.Effects = append(step.Fragment.Effects, own)
-	if c.ipam {
-		notify(&step.Fragment, in.Request.IfName, true)
+	if !a.v6 {
+		step.Fragment.Pod.Sysctls = append(step.Fragment.Pod.Sysctls, state.Sysctl{
+			Name: "net/ipv6/conf/" + in.Request.IfName + "/disable_ipv6", Value: "1", IfPresent: true,
+		})
 	}
 	return step, nil
 }

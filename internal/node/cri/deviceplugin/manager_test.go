@@ -239,12 +239,13 @@ func TestChanges(t *testing.T) {
 	b := manage(t, dir, onLoopback)
 	old := await(t, "registration", k.got)
 	await(t, "list", old.lists)
-	b.write(t, `[{"name":"other","lowerDevice":"lo"}]`)
+	other := strings.Repeat("o", 63) // the longest name
+	b.write(t, `[{"name":"`+other+`","lowerDevice":"lo"}]`)
 	if _, more := <-old.lists; more {
 		t.Error("a removed resource has a new list")
 	}
 	d := await(t, "registration of another resource", k.got)
-	if ids := await(t, "list", d.lists); d.name != Domain+"/other" || len(ids) != defaultCapacity {
+	if ids := await(t, "list", d.lists); d.name != Domain+"/"+other || len(ids) != defaultCapacity {
 		t.Errorf("%s has %d devices", d.name, len(ids))
 	}
 	// What is no list leaves the last one in force.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"net"
 	"os"
 	"path/filepath"
@@ -42,8 +43,13 @@ type server struct {
 	grpc *grpc.Server
 }
 
-// endpoint returns the name of a resource's socket, as macvtap-cni's is named: that one is replaced.
-func endpoint(name string) string { return Domain + "_" + name }
+// endpoint returns the name of a resource's socket. A resource's own name may be too long: the path of a socket has at
+// most 107 bytes.
+func endpoint(name string) string {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name)) // never fails
+	return fmt.Sprintf("weft-macvtap-%016x.sock", h.Sum64())
+}
 
 // listen creates the socket and serves it.
 func (s *server) listen(dir string) error {
