@@ -25,7 +25,7 @@ func (a podRequest) want(n *model.Network, r *model.Request) (wanted, error) {
 	w := wanted{caps: map[string]any{}, args: map[string]any{}}
 	if a.missing != "" && slices.ContainsFunc(n.Plugins, isMacvtap) {
 		return w, model.Errorf(model.CodeInvalidConf,
-			"request it in resources.limits of a container, as KubeVirt does for VMs; kubectl describe node shows which resources a node has",
+			"request it in resources.limits of a container; KubeVirt 1.9 does it for VMs if its gate ExternalNetResourceInjection is disabled",
 			"plugin macvtap: the pod has no device of resource %s", a.missing)
 	}
 	if a.device != "" {
