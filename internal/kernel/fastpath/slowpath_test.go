@@ -483,3 +483,39 @@ func TestKilled(t *testing.T) {
 	}
 	s.must(20, 1000)
 }
+
+// A packet that is translated into the tuple of a flow that the stack drops does not teach that flow.
+func TestTranslatedIntoDroppedFlow(t *testing.T) {
+	w := newWorld(t)
+	nettest.Run(t, w.node, "nft", `add chain inet t p { type nat hook prerouting priority dstnat; };
+		add rule inet t p ip daddr 10.9.9.9 dnat ip to `+addrB+`; insert rule inet t f ct original ip daddr `+addrB+` counter drop`)
+	w.start(t, long)
+	l := nettest.Listen(t, w.b, 7000)
+	var c *net.UDPConn
+	if err := w.a.Do(func() (err error) {
+		c, err = net.ListenUDP("udp4", &net.UDPAddr{IP: net.ParseIP(addrA), Port: 5555})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.Close() }()
+	send := func(addr, text string) {
+		t.Helper()
+		if _, err := c.WriteToUDP([]byte(text), &net.UDPAddr{IP: net.ParseIP(addr), Port: 7000}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !l.Receives("service", 20*time.Second, func() { send(addrB, "direct"); send("10.9.9.9", "service") }) {
+		t.Fatal("packets of the service do not arrive")
+	}
+	for range 20 {
+		send(addrB, "direct")
+		send("10.9.9.9", "service")
+	}
+	if l.Receives("direct", 300*time.Millisecond, func() { send(addrB, "direct") }) {
+		t.Error("a packet of the dropped flow arrives")
+	}
+	if n := w.packets(t); n > 0 {
+		t.Errorf("%d packets took the fast path", n)
+	}
+}

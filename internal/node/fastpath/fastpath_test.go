@@ -3,15 +3,27 @@
 package fastpath
 
 import (
+	"context"
+	"log/slog"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/kernel"
+	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/preimage"
 	"github.com/weft-net/weft/internal/plan/mesh"
 	"github.com/weft-net/weft/internal/state"
 )
+
+func TestMain(m *testing.M) { os.Exit(nettest.Main(m)) }
 
 // record is the record of a routed pod.
 func record(name string) attach.Record {
@@ -90,4 +102,94 @@ func TestUplinks(t *testing.T) {
 	if want := []string{"eth0", "flannel.1"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
+}
+
+// attachments are the records of a test.
+type attachments []attach.Record
+
+func (a attachments) List() ([]attach.Record, error) { return a, nil }
+func (attachments) Version() uint64                  { return 1 }
+
+func ip(t *testing.T, ns *netns.NS, line string) {
+	t.Helper()
+	nettest.Run(t, ns, append([]string{"ip"}, strings.Fields(line)...)...)
+}
+
+// While a trace holds the path it is not used; an agent without it restores the setting of conntrack, one that was killed
+// has left it recorded. Without the setting being recorded there is no fast path.
+func TestRun(t *testing.T) {
+	probe, err := fastpath.Load(nil)
+	if err != nil {
+		nettest.Skip(t, "no fast path: "+err.Error())
+	}
+	if err := probe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	ns, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
+	ip(t, ns, "link add calia type veth peer name eth0 netns "+pod.Path())
+	ip(t, ns, "link set calia up")
+	nettest.Run(t, ns, "nft", "add table inet t; add chain inet t c { type filter hook forward priority 0; }; add rule inet t c ct state new accept")
+	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0", "net.netfilter.nf_conntrack_acct=0")
+	liberal := func() string {
+		return strings.TrimSpace(nettest.Run(t, ns, "sysctl", "-n", "net.netfilter.nf_conntrack_tcp_be_liberal"))
+	}
+	host, err := kernel.Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Close() }()
+	settings, err := preimage.Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := func(mode string, s Settings) (f *FastPath, stop func()) {
+		ctx, cancel := context.WithCancel(t.Context())
+		f = New(Config{
+			Mode: mode, NS: ns, Host: host, Records: attachments{record("a")}, Settings: s,
+			Log: slog.New(slog.DiscardHandler), After: time.After,
+		})
+		done := make(chan error, 1)
+		go func() { done <- f.Run(ctx) }()
+		return f, func() {
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	until := func(what string, is func() bool) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	f, stop := start(EBPF, settings)
+	until("it is not used", func() bool { s := f.Status(); return s.Used && slices.Equal(s.Links, []string{"calia"}) })
+	if s := f.Status(); !s.Liberal || liberal() != "1" {
+		t.Errorf("%+v, nf_conntrack_tcp_be_liberal is %s", s, liberal())
+	}
+	release := f.Hold()
+	if s := f.Status(); s.Used || s.Reason != "a trace is running" {
+		t.Errorf("%+v", s)
+	}
+	release()
+	if s := f.Status(); !s.Used {
+		t.Errorf("%+v", s)
+	}
+	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_acct=1")
+	until("it is used while packets are counted", func() bool { return !f.Status().Used })
+	ip(t, ns, "link del calia")
+	until("a link that is gone", func() bool { return len(f.Status().Links) == 0 })
+	stop()
+	if liberal() != "1" {
+		t.Error("the setting is restored though the next agent may need it")
+	}
+	f, stop = start(Off, settings)
+	until("the setting is not restored", func() bool { return liberal() == "0" && !f.Status().Liberal })
+	stop()
+	f, stop = start(EBPF, nil)
+	until("it is used without a record", func() bool { return strings.Contains(f.Status().Reason, "cannot be recorded") })
+	stop()
 }
