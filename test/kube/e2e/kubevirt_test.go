@@ -52,7 +52,7 @@ func TestKubeVirt(t *testing.T) {
 	}
 	t.Run("leases", c.testLeaseTimes)
 	t.Run("passt", c.testPasst)
-	t.Run("bridge MAC", c.testBridgeMAC)
+	t.Run("guest-mac", c.testBridgeMAC)
 	t.Run("networks", c.testVMNetworks)
 	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)
