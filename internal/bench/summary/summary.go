@@ -56,9 +56,9 @@ func (r Report) Quiet() bool { return r.Empty > 0 && r.Empty <= QuietEmpty }
 
 // Verdicts of Verdict.
 const (
-	Held      = "held"
-	Missed    = "missed"
-	NotJudged = "not judged"
+	Held         = "held"
+	Missed       = "missed"
+	NotEvaluated = "not evaluated"
 )
 
 // Verdict returns whether a row keeps its limit; empty without one.
@@ -68,7 +68,7 @@ func (r Report) Verdict(x Row) string {
 	case x.Limit == 0 || value == 0 && !x.Counted:
 		return ""
 	case !x.Counted && (!r.Quiet() || x.N < FewestSamples):
-		return NotJudged
+		return NotEvaluated
 	case x.AtLeast == (value >= x.Limit) || value == x.Limit:
 		return Held
 	}

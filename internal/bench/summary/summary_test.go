@@ -68,7 +68,7 @@ func TestDocumented(t *testing.T) {
 
 func TestGolden(t *testing.T) {
 	for name, print := range map[string]func(w io.Writer) error{
-		"report.txt": example(1).Text, "report.md": example(1).Markdown,
+		"report.txt": example(1).Text, "report.markdown": example(1).Markdown,
 		"report.svg": func(w io.Writer) error { _, err := w.Write(example(1).SVG()); return err },
 	} {
 		var got bytes.Buffer
@@ -140,7 +140,7 @@ func TestSVG(t *testing.T) {
 // TestVerdicts: where starting a process is slow limits of times do not count, those of counts do.
 func TestVerdicts(t *testing.T) {
 	quiet := []string{summary.Held, summary.Missed, summary.Held, summary.Held, summary.Held}
-	busy := []string{summary.NotJudged, summary.NotJudged, summary.Held, summary.NotJudged, summary.NotJudged}
+	busy := []string{summary.NotEvaluated, summary.NotEvaluated, summary.Held, summary.NotEvaluated, summary.NotEvaluated}
 	for empty, want := range map[float64][]string{1: quiet, 1.5: quiet, 5: busy, 0: busy} {
 		r := example(empty)
 		for i, x := range r.Rows {

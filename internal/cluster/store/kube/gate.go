@@ -4,9 +4,10 @@ package kube
 
 import (
 	"context"
-	"math/rand/v2"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 // gate lets one watch at a time try whether the server is there, as long as it is not. Each kind is watched separately,
@@ -27,7 +28,7 @@ type gate struct {
 func (g *gate) enter(ctx context.Context, waits func()) (tries bool, err error) {
 	for first := true; ; first = false {
 		g.mu.Lock()
-		opened, delay := g.opened, g.delay/2+rand.N(g.delay/2+1)
+		opened, delay := g.opened, wait.Jitter(g.delay/2, 1)
 		if opened == nil {
 			g.mu.Unlock()
 			return false, ctx.Err()

@@ -52,8 +52,8 @@ func TestGateSpreads(t *testing.T) {
 	})
 }
 
-// TestGate: while the server is away one of many watches tries at a time, in growing intervals. When it responds all go
-// on at once; one whose caller ends while it is to try leaves this to another one.
+// TestGate: while the server is away one of many watches tries at a time, in growing intervals. When it responds all
+// continue at once; one whose caller ends while it is to try leaves this to another one.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := &gate{after: time.After}

@@ -84,8 +84,8 @@ func writeSnapshot(t *testing.T, dir string, nodes int, backend string) {
 // bytesPerNode bounds the live memory per node: 2,022 bytes with host-gw and 2,174 with vxlan were measured.
 const bytesPerNode = 2500
 
-// TestMemoryPerNode: from the datastore to the kernel an agent keeps one copy of a node, and one plan.
-func TestMemoryPerNode(t *testing.T) {
+// TestHeapPerNode: from the datastore to the kernel an agent keeps one copy of a node, and one plan.
+func TestHeapPerNode(t *testing.T) {
 	for _, backend := range []string{"host-gw", "vxlan"} {
 		t.Run(backend, func(t *testing.T) {
 			const nodes = 10_000
