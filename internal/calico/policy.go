@@ -68,6 +68,11 @@ func of(k store.Key, kinds []store.Kind) bool {
 	return false
 }
 
+// Derived reports whether Calico has made the object of one of Kubernetes' policies.
+func Derived(k store.Key) bool {
+	return (of(k, NetworkPolicies()) || of(k, GlobalNetworkPolicies())) && derived(k.Name)
+}
+
 // derived reports whether Calico has made a policy of one of Kubernetes'.
 func derived(name string) bool {
 	for _, prefix := range []string{"knp.", "kanp.", "kbanp.", "kcnp."} {

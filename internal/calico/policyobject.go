@@ -19,7 +19,7 @@ func AllPolicyKinds() []store.Kind {
 
 // AnyPolicy returns an object of one of AllPolicyKinds as the model's policy, see Policy and store.Object.Policy.
 func AnyPolicy(o store.Object) (model.Policy, error) {
-	if IsPolicy(o.Key) {
+	if IsPolicy(o.Key) || Derived(o.Key) {
 		return Policy(o)
 	}
 	return o.Policy()

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
@@ -218,14 +219,18 @@ func policyObjects(ctx context.Context, c agents.Cluster) (in view.PoliciesInput
 	if c.Objects == nil {
 		return in, errNoDatastore("policies")
 	}
-	for _, kind := range []store.Kind{store.NetworkPolicies(), store.ClusterNetworkPolicies(), store.MultiNetworkPolicies()} {
+	seen := map[model.PolicyKey]bool{} // two API groups can have the same policy of Calico's
+	for _, kind := range calico.AllPolicyKinds() {
 		err := store.Each(ctx, c.Objects, kind, func(o store.Object) {
-			p, err := o.Policy()
-			if err != nil {
+			p, err := calico.AnyPolicy(o)
+			switch {
+			case seen[p.PolicyKey] || calico.Derived(o.Key):
+			case err != nil:
 				in.Invalid = append(in.Invalid, view.Row{Name: o.Key.String(), Text: err.Error()})
-				return
+			default:
+				in.Policies = append(in.Policies, p)
 			}
-			in.Policies = append(in.Policies, p)
+			seen[p.PolicyKey] = true
 		})
 		if ignoreMissing(err) != nil {
 			return in, err
@@ -269,6 +274,10 @@ func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
 	in, err := policyObjects(ctx, c)
 	if err != nil {
 		return nil, err
+	}
+	if i := slices.IndexFunc(in.Policies, func(p model.Policy) bool { return p.Kind.Calico() }); i >= 0 {
+		return nil, model.Errorf(model.CodeNotAvailable, "ask about one connection with `weft policy why`, or on the view Why",
+			"the matrix does not evaluate Calico's policies, and there is %s", in.Policies[i].PolicyKey)
 	}
 	r := reach.New(reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces})
 	return view.NewMatrix(r, q.Get("from"), q.Get("to"), q.Get("find")), nil

@@ -296,6 +296,9 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 	hasCalico := false
 	for _, kind := range calico.AllPolicyKinds() {
 		add(kind, func(o store.Object) {
+			if calico.Derived(o.Key) {
+				return
+			}
 			p, err := calico.AnyPolicy(o)
 			if err == nil {
 				x.SetPolicy(p)

@@ -79,7 +79,10 @@ func NewPolicies(in PoliciesInput) Policies {
 			Kind: string(p.Kind), Name: keyName(p.PolicyKey), Tier: string(p.Tier), Selector: peerText(p.Subject),
 			Selects: []string{}, Ingress: rules(p.Ingress), Egress: rules(p.Egress), Faults: []string{},
 		}
-		if p.Tier != "" {
+		switch {
+		case p.Order != nil:
+			row.Tier += fmt.Sprintf(", order %v", *p.Order)
+		case p.Tier != "" && !p.Kind.Calico():
 			row.Tier += fmt.Sprintf(", priority %d", p.Priority)
 		}
 		for _, pod := range in.Pods {
@@ -178,10 +181,20 @@ func matches(p model.PodPeer, pod model.Pod, namespaces map[string]map[string]st
 	if p.Namespace != "" && p.Namespace != pod.Namespace {
 		return false
 	}
+	if p.Endpoints != nil {
+		return p.Endpoints.Matches(podLabels{pod, namespaces[pod.Namespace]})
+	}
 	return (p.Namespace != "" || p.Namespaces.Matches(namespaces[pod.Namespace])) && p.Pods.Matches(pod.Labels)
 }
 
 func peerText(p model.PodPeer) string {
+	if p.Endpoints != nil {
+		text := p.Endpoints.String()
+		if p.Namespace != "" {
+			text += " of namespace " + p.Namespace
+		}
+		return text
+	}
 	pods := "all pods"
 	if !p.Pods.Empty() {
 		pods = "pods " + p.Pods.String()
@@ -227,6 +240,9 @@ func ruleText(r model.PolicyRule) string {
 		ports = append(ports, portText(p))
 	}
 	text := strings.ToLower(string(r.Action)) + " "
+	if r.Conditions != nil {
+		return text + conditionsText(*r.Conditions)
+	}
 	switch {
 	case r.AnyPeer:
 		text += "everything"

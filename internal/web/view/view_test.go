@@ -365,3 +365,35 @@ func BenchmarkMap(b *testing.B) {
 		view.NewMap(view.MapInput{Nodes: all, Columns: 4})
 	}
 }
+
+// Calico's policies have their selectors and the conditions of their rules as text.
+func TestCalicoPolicies(t *testing.T) {
+	labels, err := model.ParseExpression(`app == "web" && pcns.team == "retail"`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := model.Policy{
+		PolicyKey: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "web"}, Tier: "first", Order: new(10.5),
+		Subject: model.PodPeer{Endpoints: &model.EndpointSelector{Labels: labels}},
+		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{
+			{Action: model.PolicyAccept, Conditions: &model.RuleConditions{
+				Protocol: model.NumberTCP, Source: model.EndConditions{NotNets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
+				Destination: model.EndConditions{Ports: []model.PolicyPort{{Protocol: model.TCP, First: 80, Last: 81}}},
+			}},
+			{Action: model.PolicyLog, Conditions: &model.RuleConditions{}},
+		}},
+	}
+	v := view.NewPolicies(view.PoliciesInput{
+		Policies: []model.Policy{p}, Namespaces: []model.Namespace{{Name: "shop", Labels: map[string]string{"team": "retail"}}},
+		Pods: []model.Pod{
+			{Namespace: "shop", Name: "a", Labels: map[string]string{"app": "web"}},
+			{Namespace: "other", Name: "b", Labels: map[string]string{"app": "web", "pcns.team": "retail"}},
+		},
+	})
+	row := v.Policies[0]
+	if row.Tier != "first, order 10.5" || row.Selector != `labels app == "web" && pcns.team == "retail"` ||
+		!slices.Equal(row.Selects, []string{"shop/a"}) ||
+		!slices.Equal(row.Ingress, []string{"accept protocol 6, not from 10.0.0.0/8, to ports 80-81/tcp", "log everything"}) {
+		t.Errorf("%+v", row)
+	}
+}
