@@ -28,9 +28,9 @@ export async function act(name, form) {
   } catch {
     throw { error: "weft ui does not answer", hint: "see whether it still runs in its terminal" };
   }
-  const v = await r.json();
+  const v = await r.json().catch(() => ({ error: "weft ui's answer ends too early", hint: "ask again" }));
   if (r.status === 401) session.value = { state: "none", why: v.error };
-  if (!r.ok) throw v;
+  if (!r.ok || v.error) throw v;
   return v;
 }
 
@@ -44,7 +44,7 @@ export function useView(view, query = {}) {
       source = new EventSource("api/events?" + key);
       source.onmessage = (e) => {
         const next = JSON.parse(e.data);
-        set((old) => ({ ...next, key, view, data: next.data ?? (old.view === view ? old.data : undefined), lost: 0 }));
+        set((old) => ({ ...next, key, view, data: next.data ?? (old.key === key ? old.data : undefined), lost: 0 }));
       };
       source.onerror = () => {
         if (ended) return;

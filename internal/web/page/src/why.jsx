@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { act, useView } from "./server.js";
 import { go, href } from "./route.js";
 import { Badge, Command, Empty, Head, Icon, Problem, Table, tone } from "./parts.jsx";
@@ -111,17 +111,27 @@ export function Why({ query }) {
   const [why, setWhy] = useState(null);
   const [trace, setTrace] = useState(null);
   const [failed, setFailed] = useState(null);
+  const turn = useRef(0); // an answer that comes after a later question is not shown
   const run = async (what, f) => {
+    const mine = ++turn.current;
     setBusy(what); setFailed(null);
     if (what === "why") { setWhy(null); setTrace(null); }
-    try { (what === "why" ? setWhy : setTrace)({ ...(await act(what, f)), query: f }); } catch (e) { setFailed(e); }
+    let show;
+    try {
+      const answer = { ...(await act(what, f)), query: f };
+      show = () => (what === "why" ? setWhy : setTrace)(answer);
+    } catch (e) {
+      show = () => setFailed(e);
+    }
+    if (mine !== turn.current) return;
+    show();
     setBusy("");
   };
   const asked = JSON.stringify(query);
   useEffect(() => {
     const f = { from: "", to: "", port: "", protocol: "tcp", network: "", ...query };
     setForm(f);
-    if (f.from && f.to) run("why", f); else { setWhy(null); setTrace(null); }
+    if (f.from && f.to) run("why", f); else { turn.current++; setBusy(""); setFailed(null); setWhy(null); setTrace(null); }
   }, [asked]);
   const submit = (e) => {
     e.preventDefault();
