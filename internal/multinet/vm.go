@@ -48,8 +48,8 @@ func (w *resolving) readVM(o *model.Origin) error {
 	}
 }
 
-// addGuestMAC lets a pod have the MAC that its VM requests for KubeVirt's bridge binding on the pod network. KubeVirt tells no
-// plugin of it; the guest sends with it, and the source guard permits and the node's neighbor entries have the pod's MAC only.
+// addGuestMAC lets a pod have the MAC that its VM requests for KubeVirt's bridge binding on the pod network. No plugin
+// learns it from KubeVirt; the guest sends with it, and the source guard permits and the node's neighbor entries have the pod's MAC only.
 func (w *resolving) addGuestMAC(ctx context.Context, o *model.Origin) error {
 	from, ok := w.r.Cluster.(VMs)
 	own := func(kv [2]string) bool { return kv[0] == plugin.HardwareAddr }

@@ -251,8 +251,8 @@ func manyReviews() error {
 	return model.Errorf(model.CodeNotAvailable, "ask again later", "too many tokens are being reviewed")
 }
 
-// review returns the user of a token. Of tokens that are not known few are reviewed at a time: with a slow API server no one
-// source keeps others from being asked about.
+// review returns the user of a token. Of tokens that are not known few are reviewed at a time: with a slow API server one
+// source does not keep others from being asked about.
 func (s *Server) review(ctx context.Context, source netip.Prefix, token string) (*caller, error) {
 	if s.access.knows(token) {
 		return s.access.caller(ctx, token)

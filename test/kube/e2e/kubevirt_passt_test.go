@@ -56,8 +56,8 @@ func (kubeVirtCluster) absolute(t *testing.T, file string) string {
 	return path
 }
 
-// testBridgeMAC: a guest with KubeVirt's bridge binding on the pod network has the MAC that its VM requests. KubeVirt tells no
-// plugin of it, and weft admits the packets of the pod's MAC only.
+// testBridgeMAC: a guest with KubeVirt's bridge binding on the pod network has the MAC that its VM requests. No plugin learns it
+// from KubeVirt, and weft admits the packets of the pod's MAC only.
 func (c kubeVirtCluster) testBridgeMAC(t *testing.T) {
 	const mac = "02:00:00:00:07:03"
 	ns := c.namespace(t)
