@@ -275,12 +275,13 @@ func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if i := slices.IndexFunc(in.Policies, func(p model.Policy) bool { return p.Kind.Calico() }); i >= 0 {
-		return nil, model.Errorf(model.CodeNotAvailable, "ask about one connection with `weft policy why`, or on the view Why",
-			"the matrix does not evaluate Calico's policies, and there is %s", in.Policies[i].PolicyKey)
+	known := reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces}
+	if slices.ContainsFunc(in.Policies, func(p model.Policy) bool { return p.Kind.Calico() }) {
+		if err := calico.Fill(ctx, c.Objects, &known); err != nil {
+			return nil, err
+		}
 	}
-	r := reach.New(reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces})
-	return view.NewMatrix(r, q.Get("from"), q.Get("to"), q.Get("find")), nil
+	return view.NewMatrix(reach.New(known), q.Get("from"), q.Get("to"), q.Get("find")), nil
 }
 
 func (d *pageData) addresses(ctx context.Context, q url.Values) (any, error) {

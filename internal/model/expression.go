@@ -40,6 +40,7 @@ func (Labels) All() bool { return true }
 // condition is a part of an expression.
 type condition interface {
 	matches(labels LabelView) bool
+	labels() []string
 }
 
 // ParseExpression parses an expression. The error has the position of the first invalid token.
@@ -70,6 +71,14 @@ func (e Expression) MatchesView(labels LabelView) bool {
 // Empty reports whether the expression has no condition.
 func (e Expression) Empty() bool { return e.root == nil }
 
+// Labels returns the labels that the expression compares, sorted.
+func (e Expression) Labels() []string {
+	if e.root == nil {
+		return nil
+	}
+	return slices.Compact(slices.Sorted(slices.Values(e.root.labels())))
+}
+
 // String returns the text that the expression was parsed from.
 func (e Expression) String() string { return e.text }
 
@@ -97,15 +106,21 @@ func (c comparison) matches(labels LabelView) bool {
 	}
 }
 
+func (c comparison) labels() []string { return []string{c.label} }
+
 // allCondition is all().
 type allCondition struct{}
 
 func (allCondition) matches(labels LabelView) bool { return labels.All() }
 
+func (allCondition) labels() []string { return nil }
+
 // notCondition is !….
 type notCondition struct{ of condition }
 
 func (n notCondition) matches(labels LabelView) bool { return !n.of.matches(labels) }
+
+func (n notCondition) labels() []string { return n.of.labels() }
 
 // orCondition is … || …, andCondition … && …; each has two parts or more.
 type (
@@ -119,4 +134,15 @@ func (o orCondition) matches(labels LabelView) bool {
 
 func (a andCondition) matches(labels LabelView) bool {
 	return !slices.ContainsFunc(a, func(c condition) bool { return !c.matches(labels) })
+}
+
+func (o orCondition) labels() []string { return labelsOf(o) }
+
+func (a andCondition) labels() []string { return labelsOf(a) }
+
+func labelsOf(all []condition) (out []string) {
+	for _, c := range all {
+		out = append(out, c.labels()...)
+	}
+	return out
 }

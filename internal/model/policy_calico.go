@@ -49,6 +49,44 @@ func (s EndpointSelector) Matches(v LabelView) bool {
 		(s.ServiceAccountLabels == nil || s.ServiceAccountLabels.MatchesView(prefixedView{v, AccountLabelPrefix, true}))
 }
 
+// PodLabels is how Calico's policies see a pod's labels: its own, those of its namespace and service account, and derived
+// ones, which go before its own.
+type PodLabels struct {
+	Pod                Pod
+	Namespace, Account map[string]string
+}
+
+// All implements LabelView.
+func (PodLabels) All() bool { return true }
+
+// Label implements LabelView.
+func (v PodLabels) Label(key string) (string, bool) {
+	if rest, is := strings.CutPrefix(key, NamespaceLabelPrefix); is {
+		if rest == DerivedNameLabel {
+			return v.Pod.Namespace, true
+		}
+		value, is := v.Namespace[rest]
+		return value, is
+	}
+	if rest, is := strings.CutPrefix(key, AccountLabelPrefix); is {
+		if rest == DerivedNameLabel {
+			return v.Pod.ServiceAccount, v.Pod.ServiceAccount != ""
+		}
+		value, is := v.Account[rest]
+		return value, is
+	}
+	switch key {
+	case NamespaceLabel:
+		return v.Pod.Namespace, true
+	case OrchestratorLabel:
+		return "k8s", true
+	case AccountLabel:
+		return v.Pod.ServiceAccount, v.Pod.ServiceAccount != ""
+	}
+	value, is := v.Pod.Labels[key]
+	return value, is
+}
+
 // prefixedView sees the derived labels of one prefix without it.
 type prefixedView struct {
 	of     LabelView

@@ -86,11 +86,11 @@ func (c *cluster) combination(on subject, dir direction) combination {
 	return out
 }
 
-// governs reports whether one of the cluster's ordered policies affects a direction. Without a rule only Calico's does:
-// at the end of its tier.
+// governs reports whether one of the cluster's ordered policies affects a direction. Calico's does also without a rule: at
+// the end of its tier.
 func (p *policy) governs(dir direction) bool {
 	d := direct(&p.Policy, dir)
-	return len(d.Rules) > 0 || p.Kind.Calico() && d.On
+	return d.On && p.Kind.Calico() || len(d.Rules) > 0 && !p.Kind.Calico()
 }
 
 // mightSelect reports whether some policy might select a subject whose pod or namespace is not known yet.

@@ -87,6 +87,9 @@ func (c portCondition) sets() []*setSpec {
 	return []*setSpec{c.set}
 }
 
+// ephemeral is the source port of a flow of which it is not known: one that programs do not choose (RFC 6335, section 6).
+const ephemeral = 50000
+
 // impliesProtocol reports whether no packet of another protocol than the rule's matches.
 func (c portCondition) impliesProtocol() bool { return !c.not || c.set == nil }
 
@@ -94,6 +97,9 @@ func (c portCondition) matches(k *walker, f Flow) (set, found string, ok bool) {
 	e := element{f.Dst, f.Protocol, f.DstPort}
 	if c.source {
 		e = element{f.Src, f.Protocol, f.SrcPort}
+		if e.port == 0 {
+			e.port = ephemeral
+		}
 	}
 	switch {
 	case c.set == nil && c.not:

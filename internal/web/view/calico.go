@@ -10,34 +10,6 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// podLabels is how Calico's policies see a pod's labels, without those of its service account.
-type podLabels struct {
-	pod       model.Pod
-	namespace map[string]string
-}
-
-func (podLabels) All() bool { return true }
-
-func (v podLabels) Label(key string) (string, bool) {
-	if rest, is := strings.CutPrefix(key, model.NamespaceLabelPrefix); is {
-		if rest == model.DerivedNameLabel {
-			return v.pod.Namespace, true
-		}
-		value, is := v.namespace[rest]
-		return value, is
-	}
-	switch key {
-	case model.NamespaceLabel:
-		return v.pod.Namespace, true
-	case model.OrchestratorLabel:
-		return "k8s", true
-	case model.AccountLabel, model.AccountLabelPrefix + model.DerivedNameLabel:
-		return v.pod.ServiceAccount, v.pod.ServiceAccount != ""
-	}
-	value, is := v.pod.Labels[key]
-	return value, is
-}
-
 // conditionsText describes the conditions of a rule.
 func conditionsText(c model.RuleConditions) string {
 	var parts []string

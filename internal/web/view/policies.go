@@ -182,7 +182,7 @@ func matches(p model.PodPeer, pod model.Pod, namespaces map[string]map[string]st
 		return false
 	}
 	if p.Endpoints != nil {
-		return p.Endpoints.Matches(podLabels{pod, namespaces[pod.Namespace]})
+		return p.Endpoints.Matches(model.PodLabels{Pod: pod, Namespace: namespaces[pod.Namespace]})
 	}
 	return (p.Namespace != "" || p.Namespaces.Matches(namespaces[pod.Namespace])) && p.Pods.Matches(pod.Labels)
 }

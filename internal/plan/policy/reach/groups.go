@@ -35,10 +35,21 @@ type selectors struct {
 	blocks     []netip.Prefix
 	ports      map[string]bool // names
 	namespaces map[string]map[string]string
+	// accounts are the labels of service accounts, by namespace and name; calico: there are policies of Calico's.
+	accounts map[[2]string]map[string]string
+	calico   bool
 }
 
 func newSelectors(in Input) selectors {
-	s := selectors{ports: map[string]bool{}, namespaces: map[string]map[string]string{}}
+	s := selectors{
+		ports: map[string]bool{}, namespaces: map[string]map[string]string{}, accounts: map[[2]string]map[string]string{},
+	}
+	for _, a := range in.Accounts {
+		s.accounts[[2]string{a.Namespace, a.Name}] = a.Labels
+	}
+	for _, set := range in.Sets {
+		s.blocks = append(s.blocks, set.Nets...)
+	}
 	for _, n := range in.Namespaces {
 		s.namespaces[n.Name] = n.Labels
 	}
@@ -51,6 +62,7 @@ func newSelectors(in Input) selectors {
 	}
 	for _, p := range in.Policies {
 		pods(p.Subject)
+		s.calico = s.calico || p.Kind.Calico()
 		for _, r := range slices.Concat(p.Ingress.Rules, p.Egress.Rules) {
 			for _, peer := range r.Peers {
 				if peer.Pods != nil {
@@ -60,7 +72,17 @@ func newSelectors(in Input) selectors {
 					s.blocks = append(append(s.blocks, peer.Block.CIDR), peer.Block.Except...)
 				}
 			}
-			for _, port := range r.Ports {
+			if r.Conditions != nil {
+				for _, e := range []model.EndConditions{r.Conditions.Source, r.Conditions.Destination} {
+					s.blocks = slices.Concat(s.blocks, e.Nets, e.NotNets)
+					for _, peer := range []*model.PodPeer{e.Peer, e.NotPeer} {
+						if peer != nil {
+							pods(*peer)
+						}
+					}
+				}
+			}
+			for _, port := range portsOf(r) {
 				if port.Name != "" {
 					s.ports[port.Name] = true
 				}
@@ -79,6 +101,11 @@ func (s selectors) keys(namespace string) []string {
 		if p.Namespace != "" && p.Namespace != namespace {
 			continue
 		}
+		if p.Endpoints != nil {
+			for _, k := range p.Endpoints.Labels.Labels() {
+				keys[k] = true
+			}
+		}
 		for k := range p.Pods.Labels {
 			keys[k] = true
 		}
@@ -89,14 +116,17 @@ func (s selectors) keys(namespace string) []string {
 	return slices.Sorted(maps.Keys(keys))
 }
 
-// matching returns which selectors select pods, as text.
-func (s selectors) matching(namespace string, labels map[string]string) string {
+// matching returns which selectors select a pod, as text.
+func (s selectors) matching(pod model.Pod) string {
 	var b strings.Builder
+	labels := model.PodLabels{
+		Pod: pod, Namespace: s.namespaces[pod.Namespace], Account: s.accounts[[2]string{pod.Namespace, pod.ServiceAccount}],
+	}
 	for i, p := range s.pods {
-		if p.Namespace != "" && p.Namespace != namespace || p.Namespace == "" && !p.Namespaces.Matches(s.namespaces[namespace]) {
+		if p.Namespace != "" && p.Namespace != pod.Namespace || p.Namespace == "" && !p.Namespaces.Matches(labels.Namespace) {
 			continue
 		}
-		if p.Pods.Matches(labels) {
+		if p.Endpoints == nil && p.Pods.Matches(pod.Labels) || p.Endpoints != nil && p.Endpoints.Matches(labels) {
 			fmt.Fprintf(&b, "%d ", i)
 		}
 	}
@@ -114,6 +144,9 @@ func (s selectors) of(p model.Pod) (ports []model.PodPort, text string) {
 				fmt.Fprintf(&b, " %d", i)
 			}
 		}
+	}
+	if s.calico {
+		fmt.Fprintf(&b, ";account %s", p.ServiceAccount)
 	}
 	for _, port := range p.Ports {
 		if s.ports[port.Name] {
@@ -158,7 +191,7 @@ func newGroups(in Input, s selectors) []*Group {
 			g = &Group{Namespace: p.Namespace, Labels: labels, ports: ports}
 			_, others, _ := strings.Cut(text, ";")
 			others, _, _ = strings.Cut(others, "\n")
-			g.terms = others + "\n" + s.matching(p.Namespace, p.Labels)
+			g.terms = others + "\n" + s.matching(p)
 			byLabels[text] = g
 		}
 		g.add(p)

@@ -21,6 +21,10 @@ type Input struct {
 	Policies   []model.Policy
 	Pods       []model.Pod
 	Namespaces []model.Namespace
+	// Tiers, Sets and Accounts are what only Calico's policies use.
+	Tiers    []model.Tier
+	Sets     []model.NetworkSet
+	Accounts []model.ServiceAccount
 }
 
 // Verdict is whether policies allow connections from a group to another.
@@ -70,6 +74,7 @@ func New(in Input) *Reach {
 	for _, p := range in.Policies {
 		r.index.SetPolicy(p)
 	}
+	in.fill(r.index.Calico())
 	pods := map[netip.Addr]model.Pod{}
 	for _, p := range in.Pods {
 		if a := oneOfEach(p.IPs); len(a) > 0 && !p.HostNetwork {
@@ -84,15 +89,11 @@ func New(in Input) *Reach {
 		}
 	}
 	r.subjects = make([]map[*Group]bool, len(in.Policies))
-	labels := map[netip.Addr]map[string]string{}
-	for a, p := range pods {
-		labels[a] = p.Labels
-	}
 	for i, p := range in.Policies {
 		r.subjects[i] = map[*Group]bool{}
-		one := selectors{pods: []model.PodPeer{p.Subject}, namespaces: s.namespaces}
+		one := selectors{pods: []model.PodPeer{p.Subject}, namespaces: s.namespaces, accounts: s.accounts}
 		for _, g := range r.Groups {
-			if !g.Outside && one.matching(g.Namespace, labels[firstOf(g.addrs)]) != "" {
+			if !g.Outside && one.matching(pods[firstOf(g.addrs)]) != "" {
 				r.subjects[i][g] = true
 			}
 		}
@@ -202,7 +203,7 @@ func (r *Reach) segments(from, to *Group) []segment {
 				continue
 			}
 			for _, rule := range d.affected.Rules {
-				for _, port := range rule.Ports {
+				for _, port := range portsOf(rule) {
 					if port.Name == "" && port.First > 0 {
 						begin(port.Protocol, port.First, max(port.First, port.Last))
 					}

@@ -146,6 +146,15 @@ func TestAgreesWithIndex(t *testing.T) {
 		for _, p := range in.Pods {
 			index.SetPod(p)
 		}
+		for _, tier := range in.Tiers {
+			index.Calico().SetTier(tier)
+		}
+		for _, set := range in.Sets {
+			index.Calico().SetNetworkSet(set)
+		}
+		for _, a := range in.Accounts {
+			index.Calico().SetServiceAccount(a)
+		}
 		for _, from := range r.Groups {
 			for _, to := range r.Groups {
 				c, ok := r.Connection(from, to)
@@ -279,14 +288,80 @@ func drawCluster(t *rapid.T) reach.Input {
 		}
 		in.Policies = append(in.Policies, p)
 	}
+	if rapid.Bool().Draw(t, "calico") {
+		drawCalico(t, &in, namespaces)
+	}
 	for i := range rapid.IntRange(2, 8).Draw(t, "pods") {
 		p := pod(rapid.SampledFrom(namespaces).Draw(t, "namespace of pod"), fmt.Sprint("pod", i), fmt.Sprint("10.0.0.", i), labels(t))
+		p.ServiceAccount = rapid.SampledFrom([]string{"", "s1", "s2"}).Draw(t, "account")
 		if rapid.Bool().Draw(t, "named port") {
 			p.Ports = []model.PodPort{{Name: "web", Protocol: model.TCP, Number: rapid.SampledFrom([]uint16{80, 8080}).Draw(t, "web")}}
 		}
 		in.Pods = append(in.Pods, p)
 	}
 	return in
+}
+
+// drawCalico adds Calico's policies, and what they use.
+func drawCalico(t *rapid.T, in *reach.Input, namespaces []string) {
+	expression := func() model.Expression {
+		e, err := model.ParseExpression(rapid.SampledFrom([]string{
+			"", `app == "a"`, `app != "a" && has(tier)`, `pcns.app == "a"`, `pcsa.app == "a"`, `projectcalico.org/serviceaccount == "s1"`,
+			`!(projectcalico.org/namespace == "x" || tier == "b")`, `set == "1"`,
+		}).Draw(t, "expression"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return e
+	}
+	end := func(protocol model.Protocol) (e model.EndConditions) {
+		switch rapid.IntRange(0, 4).Draw(t, "end") {
+		case 0:
+			e.Peer = &model.PodPeer{Endpoints: &model.EndpointSelector{Labels: expression()}}
+		case 1:
+			e.NotPeer = &model.PodPeer{Endpoints: &model.EndpointSelector{Labels: expression()}}
+		case 2:
+			e.NotNets = []netip.Prefix{netip.MustParsePrefix("10.0.0.0/30")}
+		}
+		if protocol != "" && rapid.Bool().Draw(t, "ports") {
+			e.Ports = []model.PolicyPort{rapid.SampledFrom([]model.PolicyPort{
+				{Protocol: protocol, First: 80, Last: 80}, {Protocol: protocol, First: 1024, Last: 65535}, {Protocol: protocol, Name: "web"},
+			}).Draw(t, "port")}
+			e.NotPorts = []model.PolicyPort{{Protocol: protocol, First: 90, Last: 91}}
+		}
+		return e
+	}
+	for i := range rapid.IntRange(1, 3).Draw(t, "Calico policies") {
+		p := model.Policy{
+			PolicyKey: model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: fmt.Sprint("g", i)},
+			Tier:      rapid.SampledFrom([]model.PolicyTier{model.TierDefault, "first"}).Draw(t, "tier"),
+			Subject:   model.PodPeer{Endpoints: &model.EndpointSelector{Labels: expression()}},
+		}
+		if rapid.Bool().Draw(t, "of a namespace") {
+			p.Kind, p.Namespace = model.KindCalicoNetworkPolicy, rapid.SampledFrom(namespaces).Draw(t, "namespace")
+			p.Subject.Namespace = p.Namespace
+		}
+		for _, d := range []*model.PolicyDirection{&p.Ingress, &p.Egress} {
+			d.On = rapid.Bool().Draw(t, "on")
+			for range rapid.IntRange(0, 2).Draw(t, "rules") {
+				c := &model.RuleConditions{}
+				protocol := rapid.SampledFrom([]model.Protocol{"", model.TCP}).Draw(t, "protocol")
+				if protocol != "" {
+					c.Protocol = model.NumberTCP
+				}
+				c.Source, c.Destination = end(protocol), end(protocol)
+				d.Rules = append(d.Rules, model.PolicyRule{Conditions: c, Action: rapid.SampledFrom([]model.PolicyAction{
+					model.PolicyAccept, model.PolicyDeny, model.PolicyPass,
+				}).Draw(t, "action")})
+			}
+		}
+		in.Policies = append(in.Policies, p)
+	}
+	in.SetTier(model.Tier{Name: "first", Order: new(1.0), Pass: rapid.Bool().Draw(t, "pass")})
+	in.SetNetworkSet(model.NetworkSet{
+		Name: "s", Labels: map[string]string{"set": "1"}, Nets: []netip.Prefix{netip.MustParsePrefix("10.0.0.4/30")},
+	})
+	in.SetServiceAccount(model.ServiceAccount{Namespace: "x", Name: "s1", Labels: map[string]string{"app": "a"}})
 }
 
 func BenchmarkReach(b *testing.B) {
