@@ -146,6 +146,7 @@ func Policy(o store.Object) (model.Policy, error) {
 		p.Ingress.Rules = r.rules("spec.ingress", in.Spec.Ingress)
 	}
 	if p.Egress.On = egress; egress {
+		r.egress = true
 		p.Egress.Rules = r.rules("spec.egress", in.Spec.Egress)
 	}
 	p.Errors = r.errors

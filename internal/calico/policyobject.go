@@ -52,11 +52,16 @@ type Facts interface {
 	SetTier(model.Tier)
 	SetNetworkSet(model.NetworkSet)
 	SetServiceAccount(model.ServiceAccount)
+	SetEndpointSlice(model.EndpointSlice)
 }
 
-// Fill reads the tiers, network sets and service accounts of a cluster. An object that is stored in both groups is read
-// from that of stored objects last. Invalid objects are left out, and are the error.
-func Fill(ctx context.Context, objects store.Objects, into Facts) error {
+// Fill reads what policies use of a cluster, if there are some of Calico's: tiers, network sets and service accounts, and
+// the endpoints of Services if a rule matches them. An object that is stored in both groups is read from that of stored
+// objects last. Invalid objects are left out, and are the error.
+func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, into Facts) error {
+	if !slices.ContainsFunc(policies, func(p model.Policy) bool { return p.Kind.Calico() }) {
+		return nil
+	}
 	var failed []error
 	each := func(kinds []store.Kind, set func(store.Object) error) {
 		for _, kind := range slices.Backward(kinds) {
@@ -85,5 +90,14 @@ func Fill(ctx context.Context, objects store.Objects, into Facts) error {
 		}
 		return err
 	})
+	if slices.ContainsFunc(policies, func(p model.Policy) bool { return len(p.Services()) > 0 }) {
+		each([]store.Kind{store.EndpointSlices()}, func(o store.Object) error {
+			s, err := o.EndpointSlice()
+			if err == nil {
+				into.SetEndpointSlice(s)
+			}
+			return err
+		})
+	}
 	return errors.Join(failed...)
 }

@@ -18,6 +18,7 @@ import (
 // ruleReader decodes the rules of a policy and collects errors.
 type ruleReader struct {
 	namespace string // of the policy; empty for a GlobalNetworkPolicy
+	egress    bool   // the rules are for egress
 	errors    []string
 }
 
@@ -49,7 +50,7 @@ type end struct {
 	Selector          string            `json:"selector"`
 	NotSelector       string            `json:"notSelector"`
 	NamespaceSelector string            `json:"namespaceSelector"`
-	Services          json.RawMessage   `json:"services"`
+	Services          *service          `json:"services"`
 	ServiceAccounts   *accounts         `json:"serviceAccounts"`
 	Ports             []json.RawMessage `json:"ports"`
 	NotPorts          []json.RawMessage `json:"notPorts"`
@@ -58,6 +59,11 @@ type end struct {
 type accounts struct {
 	Names    []string `json:"names"`
 	Selector string   `json:"selector"`
+}
+
+type service struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace"`
 }
 
 // rules decodes rules; each keeps its number.
@@ -135,10 +141,10 @@ func (r *ruleReader) conditions(at string, in rule) (*model.RuleConditions, erro
 			return nil, err
 		}
 	}
-	if c.Source, err = r.end(at+".source", in.Source, c.Protocol); err != nil {
+	if c.Source, err = r.end(at+".source", in.Source, c.Protocol, !r.egress); err != nil {
 		return nil, err
 	}
-	if c.Destination, err = r.end(at+".destination", in.Destination, c.Protocol); err != nil {
+	if c.Destination, err = r.end(at+".destination", in.Destination, c.Protocol, r.egress); err != nil {
 		return nil, err
 	}
 	return &c, nil
@@ -191,9 +197,10 @@ func icmpMatch(field string, in *icmp, protocol uint8) (*model.ICMPMatch, error)
 	return out, nil
 }
 
-func (r *ruleReader) end(at string, in end, protocol uint8) (out model.EndConditions, err error) {
-	if isSet(in.Services) {
-		return out, fmt.Errorf("%s.services: a match of a Service's endpoints is not supported", at)
+// end decodes the conditions on one end; other reports that it is not the policy's own.
+func (r *ruleReader) end(at string, in end, protocol uint8, other bool) (out model.EndConditions, err error) {
+	if out.Service, err = r.service(at, in, other); err != nil {
+		return out, err
 	}
 	if out.Nets, err = nets(at+".nets", in.Nets); err != nil {
 		return out, err
@@ -214,6 +221,31 @@ func (r *ruleReader) end(at string, in end, protocol uint8) (out model.EndCondit
 	out.NotPeer = &model.PodPeer{Endpoints: not}
 	if not.Labels, err = model.ParseExpression(in.NotSelector); err != nil {
 		return out, fmt.Errorf("%s.notSelector: %w", at, err)
+	}
+	return out, nil
+}
+
+// service decodes the match of a Service's endpoints, nil if there is none. It is for the other end only, and instead of all
+// that would match its address or its ports.
+func (r *ruleReader) service(at string, in end, other bool) (*model.ServiceMatch, error) {
+	s := in.Services
+	if s == nil {
+		return nil, nil
+	}
+	out := &model.ServiceMatch{Namespace: s.Namespace, Name: s.Name, Ports: r.egress}
+	if out.Namespace == "" {
+		out.Namespace = r.namespace
+	}
+	switch {
+	case !other:
+		return nil, fmt.Errorf("%s.services: a Service is matched as the source of ingress or the destination of egress", at)
+	case out.Name == "":
+		return nil, fmt.Errorf("%s.services.name is missing", at)
+	case out.Namespace == "":
+		return nil, fmt.Errorf("%s.services.namespace is missing: a GlobalNetworkPolicy has none of its own", at)
+	case len(in.Nets)+len(in.NotNets)+len(in.Ports)+len(in.NotPorts) > 0 || in.Selector != "" || in.NotSelector != "" ||
+		in.NamespaceSelector != "" || in.ServiceAccounts != nil:
+		return nil, fmt.Errorf("%s.services stands next to nets, ports or selectors: write a rule for each", at)
 	}
 	return out, nil
 }

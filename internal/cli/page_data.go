@@ -276,10 +276,8 @@ func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
 		return nil, err
 	}
 	known := reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces}
-	if slices.ContainsFunc(in.Policies, func(p model.Policy) bool { return p.Kind.Calico() }) {
-		if err := calico.Fill(ctx, c.Objects, &known); err != nil {
-			return nil, err
-		}
+	if err := calico.Fill(ctx, c.Objects, in.Policies, &known); err != nil {
+		return nil, err
 	}
 	return view.NewMatrix(reach.New(known), q.Get("from"), q.Get("to"), q.Get("find")), nil
 }

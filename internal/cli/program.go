@@ -38,7 +38,7 @@ func externals() []external {
 		},
 		{
 			path: "bench", program: "weft-bench", short: "Measure weft and its peers, interleaved in one run", single: true,
-			subcommands: "cni ipam mesh migration networks observe path policy repair shim trace vm",
+			subcommands: "cni ipam mesh migration networks observe path policy repair report shim trace vm",
 		},
 		{
 			path: "clean", program: "weft-agent",

@@ -79,6 +79,23 @@ type Policy struct {
 	Errors []string `json:"faults,omitempty"`
 }
 
+// Services returns the Services whose endpoints the policy's rules match.
+func (p Policy) Services() (out []ServiceMatch) {
+	for _, d := range []PolicyDirection{p.Ingress, p.Egress} {
+		for _, r := range d.Rules {
+			if r.Conditions == nil {
+				continue
+			}
+			for _, s := range []*ServiceMatch{r.Conditions.Source.Service, r.Conditions.Destination.Service} {
+				if s != nil {
+					out = append(out, *s)
+				}
+			}
+		}
+	}
+	return out
+}
+
 // PolicyTier is when a ClusterNetworkPolicy is evaluated, or the name of a Calico policy's tier.
 type PolicyTier string
 

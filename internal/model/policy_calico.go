@@ -148,9 +148,30 @@ type EndConditions struct {
 	Nets, NotNets []netip.Prefix
 	// Peer selects the address, nil: not compared; NotPeer may not select it.
 	Peer, NotPeer *PodPeer
+	// Service is one of whose endpoints the end must be; nil: not compared.
+	Service *ServiceMatch
 	// Ports are those of which one must match, none: not compared; none of NotPorts may match. A port without a name has
 	// the rule's protocol.
 	Ports, NotPorts []PolicyPort
+}
+
+// ServiceMatch matches the endpoints of a Service, ready or not: their addresses, with Ports at their ports only.
+type ServiceMatch struct {
+	Namespace, Name string
+	Ports           bool
+}
+
+// EndpointSlice is a part of the endpoints of a Service.
+type EndpointSlice struct {
+	Namespace, Name, Service string
+	Endpoints                []ServiceEndpoint
+}
+
+// ServiceEndpoint is an address and a port of a Service.
+type ServiceEndpoint struct {
+	Addr     netip.Addr
+	Protocol Protocol
+	Port     uint16
 }
 
 // NetworkSet is a set of prefixes with labels, which rules select as they select pods. Without a namespace it is a

@@ -293,7 +293,7 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 		x.SetPod(p)
 		keep(err)
 	})
-	hasCalico := false
+	var policies []model.Policy
 	for _, kind := range calico.AllPolicyKinds() {
 		add(kind, func(o store.Object) {
 			if calico.Derived(o.Key) {
@@ -303,13 +303,11 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 			if err == nil {
 				x.SetPolicy(p)
 			}
-			hasCalico = hasCalico || p.Kind.Calico()
+			policies = append(policies, p)
 			keep(err)
 		})
 	}
-	if hasCalico {
-		keep(calico.Fill(ctx, objects, x.Calico()))
-	}
+	keep(calico.Fill(ctx, objects, policies, x.Calico()))
 	for h := range d.Holders() {
 		pod := h.Identity.Name
 		if h.Identity.Kind == flow.VMEnd {

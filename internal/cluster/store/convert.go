@@ -133,6 +133,50 @@ func (o Object) Pod() (model.Pod, error) {
 	return pod, nil
 }
 
+// EndpointSlice returns the object as a part of a Service's endpoints; those with names of domains have none.
+func (o Object) EndpointSlice() (model.EndpointSlice, error) {
+	var in struct {
+		Metadata    metadata `json:"metadata"`
+		AddressType string   `json:"addressType"`
+		Endpoints   []struct {
+			Addresses []string `json:"addresses"`
+		} `json:"endpoints"`
+		Ports []struct {
+			Protocol *string `json:"protocol"`
+			Port     *uint16 `json:"port"`
+		} `json:"ports"`
+	}
+	err := o.decode(&in)
+	out := model.EndpointSlice{
+		Namespace: o.Key.Namespace, Name: o.Key.Name, Service: in.Metadata.Labels[ServiceNameLabel],
+	}
+	if err != nil || in.AddressType == "FQDN" {
+		return out, err
+	}
+	for i, e := range in.Endpoints {
+		for j, text := range e.Addresses {
+			a, err := o.addr(fmt.Sprintf("endpoints[%d].addresses[%d]", i, j), text)
+			if err != nil {
+				return out, err
+			}
+			one := model.ServiceEndpoint{Addr: a, Protocol: model.TCP}
+			if len(in.Ports) == 0 {
+				out.Endpoints = append(out.Endpoints, one)
+			}
+			for _, p := range in.Ports {
+				if one.Protocol = model.TCP; p.Protocol != nil {
+					one.Protocol = model.Protocol(*p.Protocol)
+				}
+				if one.Port = 0; p.Port != nil {
+					one.Port = *p.Port
+				}
+				out.Endpoints = append(out.Endpoints, one)
+			}
+		}
+	}
+	return out, nil
+}
+
 // ServiceAccount returns the object as a service account.
 func (o Object) ServiceAccount() (model.ServiceAccount, error) {
 	var a struct {

@@ -84,6 +84,41 @@ spec: {tier: first, selector: app == "web", ingress: [{action: Allow, source: {n
 	w.eventually("nothing is left", func() bool { return !strings.Contains(ruleset(), "weft-policy") && reaches(other.ns, web, 81) })
 }
 
+// TestCalicoServices: a rule matches the endpoints of a Service, at their ports.
+func TestCalicoServices(t *testing.T) {
+	w := newWorld(t)
+	w.manifest("policy", `
+apiVersion: projectcalico.org/v3
+kind: NetworkPolicy
+metadata: {namespace: shop, name: to-web}
+spec: {selector: app == "other", egress: [{action: Allow, destination: {services: {name: web}}}]}
+`)
+	w.start()
+	web, other := w.pod("shop/web", "app: web"), w.pod("shop/other", "app: other")
+	w.serve(web, 80)
+	w.serve(web, 81)
+	w.eventually("without endpoints nothing is allowed", func() bool { return !reaches(other.ns, web, 80) })
+	slice := func(port string) {
+		w.manifest("slice", `
+apiVersion: discovery.k8s.io/v1
+kind: EndpointSlice
+metadata: {namespace: shop, name: web-1, labels: {kubernetes.io/service-name: web}}
+addressType: IPv4
+endpoints: [{addresses: [`+web.addr.String()+`], conditions: {ready: false}}]
+ports: [{name: http, protocol: TCP, port: `+port+`}]
+`)
+	}
+	slice("80")
+	w.eventually("the endpoint is allowed", func() bool { return reaches(other.ns, web, 80) })
+	if reaches(other.ns, web, 81) {
+		t.Errorf("another port is allowed:\n%s", ruleset())
+	}
+	slice("81")
+	w.eventually("the endpoint's port is followed", func() bool { return reaches(other.ns, web, 81) && !reaches(other.ns, web, 80) })
+	w.remove("slice")
+	w.eventually("no endpoint is left", func() bool { return !reaches(other.ns, web, 81) })
+}
+
 // An invalid rule fails closed in itself, and the policy's other rules hold.
 func TestCalicoInvalid(t *testing.T) {
 	w := newWorld(t)

@@ -17,11 +17,12 @@ type calicoFeed struct {
 	*feed
 	objects map[store.Key]map[string]store.Object // by the key without a group, and group
 	found   chan struct{}                         // closed when the server has the kinds of a group
+	used    chan struct{}                         // closed when a rule matches the endpoints of a Service
 }
 
 func newCalicoFeed(fe *feed) *calicoFeed {
 	fe.desired.calicoUnsynced = len(calico.PolicyKinds())
-	return &calicoFeed{feed: fe, objects: map[store.Key]map[string]store.Object{}, found: make(chan struct{})}
+	return &calicoFeed{feed: fe, objects: map[store.Key]map[string]store.Object{}, found: make(chan struct{}), used: make(chan struct{})}
 }
 
 // kindFinder is a Source that knows which kinds its server has. Others have them all.
@@ -88,10 +89,33 @@ func (cf *calicoFeed) followAccounts(ctx context.Context) error {
 	return cf.feed.follow(ctx, func() { cf.desired.calicoUnsynced-- }, store.ServiceAccounts())
 }
 
+// followSlices watches the endpoints of Services once a rule matches some.
+func (cf *calicoFeed) followSlices(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-cf.used:
+	}
+	return cf.feed.follow(ctx, func() { cf.desired.calicoUnsynced-- }, store.EndpointSlices())
+}
+
+// wantSlicesLocked starts to watch the endpoints of Services.
+func (cf *calicoFeed) wantSlicesLocked() {
+	select {
+	case <-cf.used:
+	default:
+		cf.desired.calicoUnsynced++
+		close(cf.used)
+	}
+}
+
 // handleLocked passes an event to the index.
 func (cf *calicoFeed) handleLocked(o store.Object, gone bool) error {
-	if o.Key.Of(store.ServiceAccounts()) {
+	switch {
+	case o.Key.Of(store.ServiceAccounts()):
 		return cf.handleAccountLocked(o, gone)
+	case o.Key.Of(store.EndpointSlices()):
+		return cf.handleSliceLocked(o, gone)
 	}
 	if !calico.IsPolicy(o.Key) && !calico.IsTier(o.Key) && !calico.IsNetworkSet(o.Key) {
 		return nil // what Calico has made of Kubernetes' policies
@@ -144,6 +168,9 @@ func (cf *calicoFeed) applyPolicyLocked(key model.PolicyKey, o store.Object, is 
 		cf.keepPolicyLocked(key, err)
 		return err
 	}
+	if len(p.Services()) > 0 {
+		cf.wantSlicesLocked()
+	}
 	cf.setPolicyLocked(key, &p)
 	return nil
 }
@@ -167,6 +194,18 @@ func (cf *calicoFeed) handleNetworkSetLocked(o store.Object, name store.Key, is 
 	}
 	s, err := calico.NetworkSet(o)
 	cf.desired.index.Calico().SetNetworkSet(s) // of an invalid one the valid prefixes
+	return err
+}
+
+func (cf *calicoFeed) handleSliceLocked(o store.Object, gone bool) error {
+	if gone {
+		cf.desired.index.Calico().DelEndpointSlice(o.Key.Namespace, o.Key.Name)
+		return nil
+	}
+	s, err := o.EndpointSlice()
+	if err == nil {
+		cf.desired.index.Calico().SetEndpointSlice(s)
+	}
 	return err
 }
 

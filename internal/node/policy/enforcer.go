@@ -151,6 +151,7 @@ func (e *Enforcer) Run(ctx context.Context) error {
 		parts.Go(func() error { return e.feed.calico.follow(ctx, group) })
 	}
 	parts.Go(func() error { return e.feed.calico.followAccounts(ctx) })
+	parts.Go(func() error { return e.feed.calico.followSlices(ctx) })
 	parts.Go(func() error { return e.writer.keep(ctx, externalChanges) })
 	if e.cfg.Objects != nil {
 		parts.Go(func() error { return e.publisher.publish(ctx) })

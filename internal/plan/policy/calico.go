@@ -3,6 +3,8 @@
 package policy
 
 import (
+	"slices"
+
 	"github.com/weft-net/weft/internal/model"
 )
 
@@ -52,6 +54,35 @@ func (f CalicoFacts) DelNetworkSet(namespace, name string) {
 func (f CalicoFacts) setsChanged() {
 	for _, p := range f.index.cluster.wide {
 		if p.Kind.Calico() {
+			f.index.compiler.forget(p)
+			f.index.tables.stale[p.PolicyKey] = true
+		}
+	}
+}
+
+// SetEndpointSlice adds or replaces a part of a Service's endpoints.
+func (f CalicoFacts) SetEndpointSlice(s model.EndpointSlice) {
+	was := f.index.cluster.slices[setKey{s.Namespace, s.Name}]
+	if f.index.cluster.setSlice(s) {
+		f.serviceChanged(s.Namespace, was.Service, s.Service)
+	}
+}
+
+// DelEndpointSlice deletes a part of a Service's endpoints.
+func (f CalicoFacts) DelEndpointSlice(namespace, name string) {
+	key := setKey{namespace, name}
+	if was, is := f.index.cluster.slices[key]; is {
+		delete(f.index.cluster.slices, key)
+		f.serviceChanged(namespace, was.Service)
+	}
+}
+
+// serviceChanged compiles the policies again that match the endpoints of a Service.
+func (f CalicoFacts) serviceChanged(namespace string, names ...string) {
+	for _, p := range f.index.cluster.wide {
+		if slices.ContainsFunc(p.Services(), func(s model.ServiceMatch) bool {
+			return s.Namespace == namespace && slices.Contains(names, s.Name)
+		}) {
 			f.index.compiler.forget(p)
 			f.index.tables.stale[p.PolicyKey] = true
 		}

@@ -17,6 +17,7 @@ type cluster struct {
 	wide       []*policy // the ClusterNetworkPolicies and Calico's policies, in order of evaluation
 	tiers      map[model.PolicyTier]tier
 	sets       map[setKey]*networkSet
+	slices     map[setKey]model.EndpointSlice
 	holders    holders
 	observer   observer
 	named      map[*pod]string // the names of pods that were asked for by their addresses; some may be wrong by now
@@ -36,7 +37,7 @@ type observer interface {
 func newCluster() *cluster {
 	return &cluster{
 		namespaces: map[string]*namespace{}, nodes: map[string]*node{}, policies: map[model.PolicyKey]*policy{},
-		tiers: map[model.PolicyTier]tier{}, sets: map[setKey]*networkSet{},
+		tiers: map[model.PolicyTier]tier{}, sets: map[setKey]*networkSet{}, slices: map[setKey]model.EndpointSlice{},
 		holders: newHolders(), named: map[*pod]string{},
 	}
 }

@@ -17,12 +17,14 @@ type ruleWriter struct {
 	blocks   string // the suffix of the names of sets of blocks
 	// nets returns the prefixes of the network sets that a term selects; nil: none are known.
 	nets func(term) []*model.IPBlock
-	out  []rule
+	// endpoints returns the endpoints of a Service.
+	endpoints func(namespace, name string) []element
+	out       []rule
 }
 
 // compileRules compiles the rules of a policy to nft rules, in order. Deny is the chain of denied packets.
 func (m *compiler) compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
-	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets}
+	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets, endpoints: m.cluster.endpoints}
 	for i, in := range direct(p, dir).Rules {
 		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}
 		switch in.Action {

@@ -67,7 +67,7 @@ func hasFamily(in *model.RuleConditions) bool {
 		return slices.ContainsFunc(ports, func(p model.PolicyPort) bool { return p.Name != "" })
 	}
 	for _, e := range []model.EndConditions{in.Source, in.Destination} {
-		if len(e.Nets)+len(e.NotNets) > 0 || e.Peer != nil || e.NotPeer != nil || named(e.Ports) || named(e.NotPorts) {
+		if len(e.Nets)+len(e.NotNets) > 0 || e.Peer != nil || e.NotPeer != nil || e.Service != nil || named(e.Ports) || named(e.NotPorts) {
 			return true
 		}
 	}
@@ -81,7 +81,7 @@ func impliesFamily(all []condition) bool {
 		case addrCondition, icmpCondition:
 			return true
 		case portCondition:
-			return c.set != nil && c.set.group != nil
+			return c.set != nil && c.set.hasAddress()
 		}
 		return false
 	})
@@ -112,7 +112,7 @@ func (c conditionWriter) all() alternatives {
 	for i, list := range rest {
 		implied := slices.ContainsFunc(list, func(o condition) bool {
 			if p, is := o.(portCondition); is {
-				return p.impliesProtocol() && (p.set == nil || p.set.group == nil)
+				return p.impliesProtocol() && (p.set == nil || !p.set.hasAddress())
 			}
 			_, is := o.(icmpCondition)
 			return is
@@ -139,6 +139,9 @@ func (c conditionWriter) address(dir direction, e model.EndConditions) alternati
 			return nil
 		}
 		out = out.with(addrCondition{addrMatch: m})
+	}
+	if e.Service != nil {
+		out = out.and(c.service(dir, name+"/service", *e.Service))
 	}
 	if e.Peer != nil {
 		out = out.and(c.selected(dir, name+"/nets", *e.Peer))
@@ -178,6 +181,29 @@ func (c conditionWriter) selected(dir direction, name string, p model.PodPeer) (
 		out = append(out, []condition{addrCondition{addrMatch: m}})
 	}
 	return out
+}
+
+// service returns the match of the endpoints of a Service.
+func (c conditionWriter) service(dir direction, name string, s model.ServiceMatch) alternatives {
+	var pairs []element
+	var addrs []*model.IPBlock
+	for _, e := range c.endpoints(s.Namespace, s.Name) {
+		if e.addr.Is6() == c.six {
+			pairs, addrs = append(pairs, e), append(addrs, &model.IPBlock{CIDR: netip.PrefixFrom(e.addr, e.addr.BitLen())})
+		}
+	}
+	if !s.Ports {
+		m, ok := c.ranges(dir, name, addrs)
+		if !ok {
+			return nil
+		}
+		return alternatives{{addrCondition{addrMatch: m}}}
+	}
+	if len(pairs) == 0 {
+		return nil
+	}
+	set := &setSpec{name: "service" + family(c.six) + "/" + name, six: c.six, pairs: pairs}
+	return alternatives{{portCondition{portMatch: portMatch{set: set}, source: dir == ingress}}}
 }
 
 // ranges returns the match of addresses in the blocks; false: there are none of the family.

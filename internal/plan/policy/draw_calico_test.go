@@ -86,6 +86,9 @@ func drawConditions(t *rapid.T, ns string) *model.RuleConditions {
 		c.ICMP, c.NotICMP = drawICMP(t), drawICMP(t)
 	}
 	c.Source, c.Destination = drawEnd(t, ns, c.Protocol), drawEnd(t, ns, c.Protocol)
+	if rapid.IntRange(0, 3).Draw(t, "service") == 0 {
+		c.Destination.Service = &model.ServiceMatch{Namespace: "x", Name: "web", Ports: rapid.Bool().Draw(t, "of ports")}
+	}
 	return c
 }
 
@@ -153,7 +156,7 @@ func drawNetworkSet(t *rapid.T, ns, name string) model.NetworkSet {
 // calicoStep changes what only Calico's policies use.
 func (f *facts) calicoStep(t *rapid.T, x *Index, ns, name string) {
 	gone := rapid.IntRange(0, 3).Draw(t, "gone") == 0
-	switch rapid.IntRange(0, 2).Draw(t, "calico") {
+	switch rapid.IntRange(0, 3).Draw(t, "calico") {
 	case 0:
 		tier := model.Tier{
 			Name:  rapid.SampledFrom([]model.PolicyTier{model.TierDefault, "first", "second"}).Draw(t, "tier"),
@@ -181,6 +184,17 @@ func (f *facts) calicoStep(t *rapid.T, x *Index, ns, name string) {
 			return
 		}
 		x.Calico().SetServiceAccount(a)
+	case 3:
+		s := model.EndpointSlice{Namespace: "x", Name: name, Service: rapid.SampledFrom([]string{"web", "other"}).Draw(t, "of")}
+		for _, a := range drawAddrs(t) {
+			s.Endpoints = append(s.Endpoints, model.ServiceEndpoint{Addr: a, Protocol: model.TCP, Port: 80})
+		}
+		if f.slices[name] = s; gone {
+			delete(f.slices, name)
+			x.Calico().DelEndpointSlice("x", name)
+			return
+		}
+		x.Calico().SetEndpointSlice(s)
 	}
 }
 
@@ -195,6 +209,9 @@ func (f *facts) calico(x *Index) {
 	for _, a := range f.accounts {
 		x.Calico().SetServiceAccount(a)
 	}
+	for _, s := range f.slices {
+		x.Calico().SetEndpointSlice(s)
+	}
 }
 
 // endCalico takes it back.
@@ -207,5 +224,8 @@ func (f *facts) endCalico(x *Index) {
 	}
 	for _, a := range f.accounts {
 		x.Calico().DelServiceAccount(a.Namespace, a.Name)
+	}
+	for name := range f.slices {
+		x.Calico().DelEndpointSlice("x", name)
 	}
 }

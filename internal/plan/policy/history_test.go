@@ -25,6 +25,7 @@ type facts struct {
 	tiers      map[model.PolicyTier]model.Tier
 	sets       map[string]model.NetworkSet
 	accounts   map[string]model.ServiceAccount
+	slices     map[string]model.EndpointSlice
 	cfg        Config
 }
 
@@ -33,7 +34,7 @@ func newFacts() *facts {
 		pods: map[string]model.Pod{}, namespaces: map[string]model.Namespace{}, nodes: map[string]model.Node{},
 		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{},
 		cuts: map[Flow]bool{}, tiers: map[model.PolicyTier]model.Tier{}, sets: map[string]model.NetworkSet{},
-		accounts: map[string]model.ServiceAccount{},
+		accounts: map[string]model.ServiceAccount{}, slices: map[string]model.EndpointSlice{},
 	}
 }
 
@@ -110,7 +111,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 	f.endCalico(x)
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
-	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(es.all) +
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(c.slices) + len(es.all) +
 		len(es.byAddr) + len(es.byLink) +
 		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
 	if left != 0 {

@@ -88,3 +88,25 @@ func (v networkSetView) Label(key string) (string, bool) {
 	value, is := v.labels[key]
 	return value, is
 }
+
+// setSlice sets a part of a Service's endpoints, and reports whether that changed anything.
+func (c *cluster) setSlice(in model.EndpointSlice) bool {
+	key := setKey{in.Namespace, in.Name}
+	was, is := c.slices[key]
+	c.slices[key] = in
+	return !is || was.Service != in.Service || !slices.Equal(was.Endpoints, in.Endpoints)
+}
+
+// endpoints returns the endpoints of a Service, sorted.
+func (c *cluster) endpoints(namespace, name string) (out []element) {
+	for key, s := range c.slices {
+		if key.namespace != namespace || s.Service != name {
+			continue
+		}
+		for _, e := range s.Endpoints {
+			out = append(out, element{e.Addr, e.Protocol, e.Port})
+		}
+	}
+	slices.SortFunc(out, element.compare)
+	return slices.Compact(out)
+}

@@ -77,7 +77,7 @@ func (m portMatch) String() string {
 	switch {
 	case m.any():
 		return ""
-	case m.set != nil && m.set.group != nil:
+	case m.set != nil && m.set.hasAddress():
 		return ip(m.set.six) + " daddr . meta l4proto . th dport @" + m.set.name
 	case m.set != nil:
 		return "meta l4proto . th dport @" + m.set.name

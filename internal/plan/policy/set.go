@@ -10,14 +10,18 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// setSpec is the definition of a set: one of group, ranges and ports.
+// setSpec is the definition of a set: one of group, ranges, ports and pairs.
 type setSpec struct {
 	name   string
 	six    bool // of a group or ranges: the IPv6 addresses
 	group  *groupSpec
 	ranges []addrRange
 	ports  []portRange
+	pairs  []element // addresses with ports
 }
+
+// hasAddress reports whether an element is an address with a port.
+func (s *setSpec) hasAddress() bool { return s.pairs != nil || s.group != nil && s.group.port != nil }
 
 // definition returns the set without its elements.
 func (s *setSpec) definition() state.Set {
@@ -28,9 +32,9 @@ func (s *setSpec) definition() state.Set {
 	switch {
 	case s.ports != nil:
 		return state.Set{Name: s.name, Key: "inet_proto . inet_service", Interval: hasRange(s.ports)}
-	case s.group == nil:
+	case s.group == nil && s.pairs == nil:
 		return state.Set{Name: s.name, Key: addr, Interval: true}
-	case s.group.port != nil:
+	case s.hasAddress():
 		return state.Set{Name: s.name, Key: addr + " . inet_proto . inet_service"}
 	}
 	return state.Set{Name: s.name, Key: addr}
@@ -44,6 +48,9 @@ func (s *setSpec) staticElements() []state.Element {
 	}
 	for _, p := range s.ports {
 		out = append(out, state.Element{Key: []string{nftProtocol(p.protocol), p.String()}})
+	}
+	for _, e := range s.pairs {
+		out = append(out, s.element(e))
 	}
 	return out
 }
@@ -65,13 +72,18 @@ func (s *setSpec) without(o *setSpec) []state.Element {
 			rest.ports = append(rest.ports, p)
 		}
 	}
+	for _, e := range s.pairs {
+		if !slices.Contains(o.pairs, e) {
+			rest.pairs = append(rest.pairs, e)
+		}
+	}
 	return rest.staticElements()
 }
 
 // element returns the nft element for an element of the set's group.
 func (s *setSpec) element(e element) state.Element {
 	key := []string{e.addr.String()}
-	if s.group.port != nil {
+	if s.hasAddress() {
 		key = append(key, nftProtocol(e.protocol), strconv.Itoa(int(e.port)))
 	}
 	return state.Element{Key: key}

@@ -115,6 +115,11 @@ func (k *walker) lookup(spec *setSpec, e element) (string, bool) {
 			return "", false
 		}
 		return elementWords(spec.element(e)), k.groups.matches(spec.group, e)
+	case spec.pairs != nil:
+		if !slices.Contains(spec.pairs, e) {
+			return "", false
+		}
+		return elementWords(spec.element(e)), true
 	case spec.ports != nil:
 		i := slices.IndexFunc(spec.ports, func(p portRange) bool { return p.contains(e.protocol, e.port) })
 		if i < 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// SetTier, SetNetworkSet and SetServiceAccount add what only Calico's policies use.
+// SetTier adds a tier.
 func (in *Input) SetTier(t model.Tier) { in.Tiers = append(in.Tiers, t) }
 
 // SetNetworkSet adds a network set.
@@ -17,6 +17,9 @@ func (in *Input) SetNetworkSet(s model.NetworkSet) { in.Sets = append(in.Sets, s
 
 // SetServiceAccount adds a service account.
 func (in *Input) SetServiceAccount(a model.ServiceAccount) { in.Accounts = append(in.Accounts, a) }
+
+// SetEndpointSlice adds a part of a Service's endpoints.
+func (in *Input) SetEndpointSlice(s model.EndpointSlice) { in.Slices = append(in.Slices, s) }
 
 // fill passes them to an index.
 func (in *Input) fill(to policy.CalicoFacts) {
@@ -28,6 +31,9 @@ func (in *Input) fill(to policy.CalicoFacts) {
 	}
 	for _, a := range in.Accounts {
 		to.SetServiceAccount(a)
+	}
+	for _, s := range in.Slices {
+		to.SetEndpointSlice(s)
 	}
 }
 

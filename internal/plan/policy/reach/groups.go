@@ -50,6 +50,11 @@ func newSelectors(in Input) selectors {
 	for _, set := range in.Sets {
 		s.blocks = append(s.blocks, set.Nets...)
 	}
+	for _, slice := range in.Slices {
+		for _, e := range slice.Endpoints {
+			s.blocks = append(s.blocks, netip.PrefixFrom(e.Addr, e.Addr.BitLen()))
+		}
+	}
 	for _, n := range in.Namespaces {
 		s.namespaces[n.Name] = n.Labels
 	}

@@ -21,10 +21,11 @@ type Input struct {
 	Policies   []model.Policy
 	Pods       []model.Pod
 	Namespaces []model.Namespace
-	// Tiers, Sets and Accounts are what only Calico's policies use.
+	// Tiers, Sets, Accounts and Slices are what only Calico's policies use.
 	Tiers    []model.Tier
 	Sets     []model.NetworkSet
 	Accounts []model.ServiceAccount
+	Slices   []model.EndpointSlice
 }
 
 // Verdict is whether policies allow connections from a group to another.
@@ -52,6 +53,7 @@ type Reach struct {
 	policies []model.Policy
 	subjects []map[*Group]bool
 	known    map[[2]*Group]Connection
+	slices   []model.EndpointSlice
 }
 
 // node is the name of the node at which the index enforces all policies.
@@ -65,7 +67,7 @@ func New(in Input) *Reach {
 	s := newSelectors(in)
 	r := &Reach{
 		Groups: newGroups(in, s), index: policy.New(policy.Config{Node: node}), policies: in.Policies,
-		known: map[[2]*Group]Connection{},
+		known: map[[2]*Group]Connection{}, slices: in.Slices,
 	}
 	r.Groups = append(r.Groups, &Group{Outside: true, addrs: outside(s.blocks, in.Pods)})
 	for _, n := range in.Namespaces {
@@ -208,6 +210,13 @@ func (r *Reach) segments(from, to *Group) []segment {
 						begin(port.Protocol, port.First, max(port.First, port.Last))
 					}
 				}
+			}
+		}
+	}
+	for _, s := range r.slices {
+		for _, e := range s.Endpoints {
+			if e.Port > 0 {
+				begin(e.Protocol, e.Port, e.Port)
 			}
 		}
 	}
