@@ -57,7 +57,7 @@ func TestInvalidRules(t *testing.T) {
 		`action: Pass, source: {services: {name: x}}`:                                     `spec.ingress[0].source.services.namespace is missing: a GlobalNetworkPolicy has none of its own`,
 		`action: Deny, source: {services: {namespace: x}}`:                                `spec.ingress[0].source.services.name is missing`,
 		`action: Deny, destination: {services: {name: x, namespace: ns}}`:                 `spec.ingress[0].destination.services: a Service is matched as the source of ingress`,
-		`action: Allow, source: {services: {name: x, namespace: ns}, nets: [10.0.0.0/8]}`: `spec.ingress[0].source.services stands next to nets, ports or selectors`,
+		`action: Allow, source: {services: {name: x, namespace: ns}, nets: [10.0.0.0/8]}`: `spec.ingress[0].source.services is set together with nets, ports or selectors`,
 		`action: Deny, source: {selectr: all()}`:                                          `unknown field "selectr"`,
 		`action: Deny, sourc: {}`:                                                         `unknown field "sourc"`,
 	} {

@@ -245,7 +245,7 @@ func (r *ruleReader) service(at string, in end, other bool) (*model.ServiceMatch
 		return nil, fmt.Errorf("%s.services.namespace is missing: a GlobalNetworkPolicy has none of its own", at)
 	case len(in.Nets)+len(in.NotNets)+len(in.Ports)+len(in.NotPorts) > 0 || in.Selector != "" || in.NotSelector != "" ||
 		in.NamespaceSelector != "" || in.ServiceAccounts != nil:
-		return nil, fmt.Errorf("%s.services stands next to nets, ports or selectors: write a rule for each", at)
+		return nil, fmt.Errorf("%s.services is set together with nets, ports or selectors: write a rule for each", at)
 	}
 	return out, nil
 }
