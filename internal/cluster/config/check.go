@@ -173,6 +173,10 @@ func (c Config) checkMultus() error {
 		return invalid("leave it out: the other vendor's configuration says it",
 			"network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode %q", n.Mode)
 	}
+	if n.PodIPAnnotations && n.Mode.OtherVendor() {
+		return invalid("leave it out: the other vendor's plugins publish the addresses",
+			"network.podIPAnnotations has no effect with network.mode %q", n.Mode)
+	}
 	return nil
 }
 

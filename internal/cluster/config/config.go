@@ -131,6 +131,9 @@ type Network struct {
 	// MTUFile is a file to which the MTU of the pods' interfaces is written, for other plugins: Calico's with `"mtu": 0`
 	// reads /var/lib/calico/mtu. Empty: none is written.
 	MTUFile string `json:"mtuFile"`
+	// PodIPAnnotations writes Calico's annotations `cni.projectcalico.org/podIP` and `cni.projectcalico.org/podIPs` to pods, for
+	// other programs that read them, with the request that writes the network status.
+	PodIPAnnotations bool `json:"podIPAnnotations"`
 	// Encapsulation is the backend between nodes: `host-gw`, routes without encapsulation, for nodes on one network;
 	// `vxlan`; `udp`, flannel's, forwarded by the agent itself; `ipip`, IPv4 only; or `wireguard`, encrypted. A node that
 	// advertises another backend is reached by that one.

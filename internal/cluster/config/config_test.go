@@ -123,7 +123,7 @@ func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                            "the file is a list, want object",
 		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, flannel, multus, policy, observe, virtualMachines, runtime, install, metrics)",
-		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, fastPath, blackhole)",
+		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, podIPAnnotations, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, fastPath, blackhole)",
 		"network: {permitPaths: [var]}": `network.permitPaths[0] "var" is no absolute path (write it from the root)`,
 		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
 		"network: {addresses: all}":     `network.addresses "all" is not known (podCIDRs or pools)`,

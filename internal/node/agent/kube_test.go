@@ -163,13 +163,17 @@ func waited(seen []apitest.Request) (out []string) {
 
 // status returns the network status in the pod's annotation.
 func (k *kubeWorld) status(pod string) string {
+	return k.annotationsOf(pod)["k8s.v1.cni.cncf.io/network-status"]
+}
+
+func (k *kubeWorld) annotationsOf(pod string) map[string]string {
 	var p struct {
 		Metadata struct{ Annotations map[string]string }
 	}
 	if err := json.Unmarshal(k.Do("GET", "/api/v1/namespaces/default/pods/"+pod, nil), &p); err != nil {
 		k.t.Fatal(err)
 	}
-	return p.Metadata.Annotations["k8s.v1.cni.cncf.io/network-status"]
+	return p.Metadata.Annotations
 }
 
 // TestRequests counts the API requests of an ADD for a pod with three networks.
@@ -180,7 +184,7 @@ func TestRequests(t *testing.T) {
 	const nads = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions"
 	w := k.nodes[0]
 	permitted := w.path("permitted.yaml")
-	if err := os.WriteFile(permitted, fmt.Appendf(nil, "network: {permitPaths: [%q]}\n", w.path("addresses")),
+	if err := os.WriteFile(permitted, fmt.Appendf(nil, "network: {permitPaths: [%q], podIPAnnotations: true}\n", w.path("addresses")),
 		0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -241,6 +245,9 @@ func TestRequests(t *testing.T) {
 		s := k.status("p")
 		return strings.Contains(s, "default/extra1") && strings.Contains(s, "10.52.0.2")
 	})
+	if got := k.annotationsOf("p")["cni.projectcalico.org/podIPs"]; got != "10.100.1.2/32" {
+		t.Errorf("network.podIPAnnotations: %q", got)
+	}
 }
 
 // TestKubernetes runs two nodes whose pods reach each other, and then stops the API server.

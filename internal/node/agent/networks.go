@@ -30,7 +30,7 @@ func networks(cfg Config, d *datastore, c *cniserver.Config) {
 		cluster := filecluster.Cluster{Facts: d.facts, Store: d.dir, Node: cfg.Node, Now: cfg.Now}
 		c.Networks.Cluster, c.Reporter, c.Pods = cluster, cluster, d.facts
 	}
-	c.Networks.Devices = devices
+	c.Networks.Devices, c.PodIPs = devices, cfg.Network.PodIPAnnotations
 }
 
 // permitPaths returns the node's files that networks of Kubernetes may name: the configured ones, and the directories

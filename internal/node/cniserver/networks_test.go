@@ -35,7 +35,7 @@ func verbsOf(t *testing.T, rec *recorder) *verbs {
 	t.Helper()
 	log := logTo(t)
 	return &verbs{
-		cfg: &Config{Attacher: rec, Records: rec}, log: log, networks: &multinet.Resolver{}, reporter: newStatusReporter(nil, log),
+		cfg: &Config{Attacher: rec, Records: rec}, log: log, networks: &multinet.Resolver{}, reporter: newStatusReporter(nil, false, log),
 		pods: &podTable{}, queue: &queue{dir: t.TempDir()},
 	}
 }

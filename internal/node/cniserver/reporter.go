@@ -5,6 +5,7 @@ package cniserver
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/weft-net/weft/internal/model"
@@ -20,20 +21,21 @@ const (
 
 // statusReporter reports the pods' network status and events to the cluster, one after the other, outside of the calls.
 type statusReporter struct {
-	to   multinet.Reporter // nil: reports are dropped
-	log  *slog.Logger
-	wait chan report
+	to     multinet.Reporter // nil: reports are dropped
+	podIPs bool              // Calico's annotations are written, too
+	log    *slog.Logger
+	wait   chan report
 }
 
-// report is one report: a pod's network status, or an event.
+// report is one report: annotations of a pod with its network status, or an event.
 type report struct {
 	pod    model.PodRef
-	status string
+	status map[string]string
 	event  model.Event
 }
 
-func newStatusReporter(to multinet.Reporter, log *slog.Logger) *statusReporter {
-	n := &statusReporter{to: to, log: log}
+func newStatusReporter(to multinet.Reporter, podIPs bool, log *slog.Logger) *statusReporter {
+	n := &statusReporter{to: to, podIPs: podIPs, log: log}
 	if to != nil {
 		n.wait = make(chan report, maxReports)
 	}
@@ -59,8 +61,8 @@ func (n *statusReporter) send(ctx context.Context, i report) {
 	ctx, cancel := context.WithTimeout(ctx, reportLimit)
 	defer cancel()
 	var err error
-	if i.status != "" {
-		err = n.to.Annotate(ctx, i.pod, map[string]string{multinet.StatusKey: i.status})
+	if i.status != nil {
+		err = n.to.Annotate(ctx, i.pod, i.status)
 	} else {
 		err = n.to.Event(ctx, i.pod, i.event)
 	}
@@ -115,8 +117,11 @@ func (n *statusReporter) added(plan multinet.Plan, results []model.Result) {
 			n.queue(report{pod: pod, event: e})
 		}
 	}
-	if !plan.ByMultus {
+	switch {
+	case !plan.ByMultus:
 		n.status(pod, all)
+	case n.podIPs && len(multinet.PodIPs(all)) > 0:
+		n.queue(report{pod: pod, status: multinet.PodIPs(all)})
 	}
 }
 
@@ -129,7 +134,11 @@ func (n *statusReporter) status(pod model.PodRef, all []multinet.Got) {
 		n.log.Error("network status could not be encoded", "pod", pod.String(), "err", err)
 		return
 	}
-	n.queue(report{pod: pod, status: text})
+	annotations := map[string]string{multinet.StatusKey: text}
+	if n.podIPs {
+		maps.Copy(annotations, multinet.PodIPs(all))
+	}
+	n.queue(report{pod: pod, status: annotations})
 }
 
 func refOf(p model.Pod) model.PodRef {

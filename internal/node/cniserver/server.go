@@ -44,6 +44,8 @@ type Config struct {
 	Networks *multinet.Resolver
 	// Reporter, which may be nil, receives the pods' network status and events.
 	Reporter multinet.Reporter
+	// PodIPs writes Calico's annotations with the pods' addresses, too.
+	PodIPs bool
 	// Pods, which may be nil, is the feed of running pods' annotations.
 	Pods Pods
 	// Own are the namespaces that are no container's: the agent's, and the host's if that is another.
@@ -94,7 +96,7 @@ func New(c Config) (*Server, error) {
 	if networks == nil {
 		networks = &multinet.Resolver{}
 	}
-	events, pods := newStatusReporter(cfg.Reporter, log), &podTable{}
+	events, pods := newStatusReporter(cfg.Reporter, cfg.PodIPs, log), &podTable{}
 	vs := &verbs{cfg: cfg, log: log, networks: networks, reporter: events, pods: pods}
 	s := &Server{
 		cfg: cfg, log: log, watchdog: newWatchdog(), reporter: events, pods: pods, parked: newParked(), verbs: vs,
