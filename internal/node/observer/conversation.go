@@ -106,7 +106,7 @@ func (n *names) conversation(e *conntrack.Event, at time.Time) *conversation {
 		r.Via, passing = &via, passing || viaPassing
 	}
 	if e.Kind == conntrack.New || e.Kind == conntrack.Tracked { // what decided was reported when it began
-		n.decide(&r)
+		passing = n.decide(&r) || passing
 	}
 	r.From.Port = 0
 	c := &conversation{r}

@@ -186,10 +186,10 @@ func (n *names) ends(r *flow.Record, from, to netip.AddrPort, network string, wh
 	return fromPassing || toPassing
 }
 
-// decide adds what policies decide.
-func (n *names) decide(r *flow.Record) {
+// decide adds what policies decide, and reports whether that depends on the source's port.
+func (n *names) decide(r *flow.Record) (byPort bool) {
 	if n.cfg.Policies == nil || r.Direction == flow.Transit {
-		return
+		return false
 	}
 	network := r.From.Network
 	if r.Direction == flow.Ingress {
@@ -200,6 +200,8 @@ func (n *names) decide(r *flow.Record) {
 	case "tcp", "udp", "sctp":
 		f.Protocol = model.Protocol(strings.ToUpper(r.Protocol))
 		f.SrcPort, f.DstPort = r.From.Port, r.To.Port
+	default:
+		f.Number = flow.ProtocolNumber(r.Protocol)
 	}
 	sides, known := n.cfg.Policies.Decide(network, f)
 	if !known {
@@ -211,10 +213,12 @@ func (n *names) decide(r *flow.Record) {
 			d.Text, d.Chain, d.Set, d.Element = s.Text, s.Chain, s.Set, s.Element
 		}
 		r.Decisions = append(r.Decisions, d)
+		byPort = byPort || s.BySourcePort
 		if !s.Allowed {
 			r.Verdict = flow.DeniedVerdict
 		}
 	}
+	return byPort
 }
 
 // dropped returns the flow of a packet that the kernel has dropped; false if it is another host's.

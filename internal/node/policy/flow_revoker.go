@@ -248,6 +248,8 @@ func flowOf(c state.Connection) policy.Flow {
 		f.Protocol = model.UDP
 	case 132:
 		f.Protocol = model.SCTP
+	default:
+		f.Number = c.Proto
 	}
 	return f
 }

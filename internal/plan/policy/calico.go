@@ -29,6 +29,7 @@ func (f CalicoFacts) DelTier(name model.PolicyTier) {
 }
 
 func (f CalicoFacts) tiersChanged() {
+	f.index.version++
 	for _, e := range f.index.endpoints.all {
 		f.index.endpoints.dirty[e] = true
 	}
@@ -52,6 +53,7 @@ func (f CalicoFacts) DelNetworkSet(namespace, name string) {
 
 // setsChanged compiles all of Calico's policies again, whose rules have the prefixes of the sets.
 func (f CalicoFacts) setsChanged() {
+	f.index.version++
 	for _, p := range f.index.cluster.wide {
 		if p.Kind.Calico() {
 			f.index.compiler.forget(p)
@@ -79,6 +81,7 @@ func (f CalicoFacts) DelEndpointSlice(namespace, name string) {
 
 // serviceChanged compiles the policies again that match the endpoints of a Service.
 func (f CalicoFacts) serviceChanged(namespace string, names ...string) {
+	f.index.version++
 	for _, p := range f.index.cluster.wide {
 		if slices.ContainsFunc(p.Services(), func(s model.ServiceMatch) bool {
 			return s.Namespace == namespace && slices.Contains(names, s.Name)
@@ -101,6 +104,7 @@ func (f CalicoFacts) DelServiceAccount(namespace, name string) {
 
 func (f CalicoFacts) accountChanged(s *namespace) {
 	if s != nil {
+		f.index.version++
 		f.index.groups.reselect(s)
 		f.index.endpoints.markNamespace(s.name)
 	}

@@ -93,6 +93,13 @@ func (p *policy) governs(dir direction) bool {
 	return d.On && p.Kind.Calico() || len(d.Rules) > 0 && !p.Kind.Calico()
 }
 
+// bySourcePort reports whether a rule of the policy is about ports of the source.
+func (p *policy) bySourcePort(dir direction) bool {
+	return p.Kind.Calico() && slices.ContainsFunc(direct(&p.Policy, dir).Rules, func(r model.PolicyRule) bool {
+		return r.Conditions != nil && len(r.Conditions.Source.Ports)+len(r.Conditions.Source.NotPorts) > 0
+	})
+}
+
 // mightSelect reports whether some policy might select a subject whose pod or namespace is not known yet.
 func (c *cluster) mightSelect(on subject, dir direction) bool {
 	if on.pod != nil {

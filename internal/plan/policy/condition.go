@@ -134,9 +134,11 @@ func (c protocolCondition) matches(_ *walker, f Flow) (set, found string, ok boo
 	return "", "", (numberOf(f) == c.number) != c.not
 }
 
-// numberOf returns the number of a flow's protocol. One without ports is taken for ping.
+// numberOf returns the number of a flow's protocol. One that is not known is taken for ping.
 func numberOf(f Flow) uint8 {
 	switch {
+	case f.Number != 0:
+		return f.Number
 	case f.Protocol == model.TCP:
 		return model.NumberTCP
 	case f.Protocol == model.UDP:

@@ -25,6 +25,16 @@ func TestVersion(t *testing.T) {
 		{"SetEndpoint", func() { x.SetEndpoint(end) }},
 		{"SetPolicy", func() { x.SetPolicy(model.Policy{PolicyKey: key, Subject: model.PodPeer{Namespace: "a"}}) }},
 		{"SetNode", func() { x.SetNode(model.Node{Name: "node2"}) }},
+		{"SetTier", func() { x.Calico().SetTier(model.Tier{Name: "t"}) }},
+		{"SetNetworkSet", func() { x.Calico().SetNetworkSet(model.NetworkSet{Name: "s"}) }},
+		{"SetServiceAccount", func() {
+			x.Calico().SetServiceAccount(model.ServiceAccount{Namespace: "a", Name: "s", Labels: map[string]string{"a": "b"}})
+		}},
+		{"SetEndpointSlice", func() { x.Calico().SetEndpointSlice(model.EndpointSlice{Namespace: "a", Name: "s", Service: "s"}) }},
+		{"DelEndpointSlice", func() { x.Calico().DelEndpointSlice("a", "s") }},
+		{"DelServiceAccount", func() { x.Calico().DelServiceAccount("a", "s") }},
+		{"DelNetworkSet", func() { x.Calico().DelNetworkSet("", "s") }},
+		{"DelTier", func() { x.Calico().DelTier("t") }},
 		{"SetSelf", func() { x.SetSelf([]netip.Addr{netip.MustParseAddr("10.0.0.2")}) }},
 		{"DelPolicy", func() { x.DelPolicy(key) }},
 		{"DelEndpoint", func() { x.DelEndpoint(end.Key()) }},

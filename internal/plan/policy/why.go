@@ -52,6 +52,8 @@ type Side struct {
 	Decided []model.PolicyKey `json:"decided,omitempty"`
 	// Rule is the number of the rule in its policy, -1 if no rule decided.
 	Rule int `json:"rule"`
+	// BySourcePort: a policy that selects the pod has rules about ports of the source.
+	BySourcePort bool `json:"bySourcePort,omitempty"`
 	// Text is the kernel's rule, its chain, and the element of the set that matched.
 	Text    string `json:"text,omitempty"`
 	Chain   string `json:"chain,omitempty"`
@@ -173,6 +175,9 @@ func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	if c := e.chains[dir]; c != nil {
 		comb := x.cluster.combination(e.subject(), dir)
 		s.Selected = comb.selected()
+		s.BySourcePort = slices.ContainsFunc(s.Selected, func(k model.PolicyKey) bool {
+			return x.cluster.policies[k].bySourcePort(dir)
+		})
 		if dir == ingress && here && slices.Contains(x.tables.self, f.Src) {
 			return s, true // a node always reaches its own pods
 		}
