@@ -54,6 +54,9 @@ func (cf *calicoFeed) follow(ctx context.Context, kinds []store.Kind) error {
 		}
 		if err != nil {
 			cf.log.Error("Calico's policies could not be looked for", "err", err)
+		}
+		// The second group is that of Calico's API server, which shows stored objects: its pods may wait for this node.
+		if stored := kinds[0].Group == calico.PolicyKinds()[0][0].Group; err != nil && stored {
 			pause = watchPause
 		} else {
 			cf.desired.mu.Lock()
