@@ -31,7 +31,7 @@ func TestServer(t *testing.T) {
 	for name, part := range map[string]func(*testing.T, world){
 		"facts": facted, "lookups": lookups, "annotations": annotations, "events": events, "objects": objectsAt,
 		"resumption": resumption,
-		"token":      token, "devices": devices, "policies": policies, "reviews": reviews,
+		"token":      token, "devices": devices, "policies": policies, "calico": calicoKinds, "reviews": reviews,
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer w.Refuse(nil)
