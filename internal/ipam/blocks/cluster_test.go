@@ -328,7 +328,7 @@ func TestClusterSpare(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	_ = before
+	eventually(t, "a pass while the datastore does not answer", func() bool { return a.line.count() > before })
 	a.line.set(false, false)
 	eventually(t, "a spare block", func() bool { return count("b") == 2 && len(a.engine.Allocations().Blocks) == 2 })
 	for i := range 16 {

@@ -16,6 +16,7 @@ import (
 const (
 	pollInterval = 500 * time.Millisecond // while something is pending
 	idleInterval = 30 * time.Second       // otherwise
+	maxRetry     = 4 * time.Second        // at most, between passes that fail
 	watchRetry   = 2 * time.Second        // until a broken watch is restarted
 
 	scarcityPeriod = time.Minute // how long no node claims spare blocks after a pool was exhausted on a node
@@ -75,6 +76,7 @@ func (fo *reconciler) watch(ctx context.Context) error {
 	fo.state.catalog.beginResync()
 	fo.state.mu.Unlock()
 	defer func() { fo.state.setWatching(false); fo.claimed.blind() }()
+	retry := pollInterval
 	for {
 		select {
 		case ev, ok := <-events:
@@ -96,10 +98,14 @@ func (fo *reconciler) watch(ctx context.Context) error {
 		if err := fo.reconcile(ctx); err != nil && ctx.Err() == nil {
 			fo.cfg.Log.Warn("agent could not reconcile blocks", "err", err)
 			select { // back off
-			case <-fo.cfg.After(pollInterval):
+			case <-fo.cfg.After(retry):
 			case <-ctx.Done():
 			}
+			retry = min(2*retry, maxRetry)
+			fo.kick.Notify() // what failed may be all that is pending
+			continue
 		}
+		retry = pollInterval
 	}
 }
 

@@ -43,6 +43,7 @@ func (cf *calicoFeed) follow(ctx context.Context, kinds []store.Kind) error {
 			cf.desired.calicoUnsynced--
 		}
 	}
+	logged := ""
 	finder, limited := cf.cfg.Source.(kindFinder)
 	for pause := firstProbe; limited; pause = min(2*pause, maxProbe) {
 		has, err := finder.Has(ctx, kinds[0])
@@ -52,8 +53,9 @@ func (cf *calicoFeed) follow(ctx context.Context, kinds []store.Kind) error {
 		if has {
 			break
 		}
-		if err != nil {
-			cf.log.Error("Calico's policies could not be looked for", "err", err)
+		if err != nil && err.Error() != logged {
+			logged = err.Error()
+			cf.log.Warn("Calico's policies could not be looked for; agent retries", "err", err)
 		}
 		// The second group is that of Calico's API server, which shows stored objects: its pods may wait for this node.
 		if stored := kinds[0].Group == calico.PolicyKinds()[0][0].Group; err != nil && stored {

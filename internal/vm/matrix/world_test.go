@@ -78,6 +78,13 @@ type world struct {
 	phase1.Config
 }
 
+// planners are the plugins that are built into the agent; macvtap is a third party's.
+func planners() map[string]plugin.Planner {
+	all := plugin.InAgent()
+	delete(all, plugin.MacvtapType)
+	return all
+}
+
 // newWorld returns a node whose pods are attached by a plugin, with addresses of some subnets.
 func newWorld(t *testing.T, by site, subnets ...string) *world {
 	return newEnforced(t, by, nil, subnets...)
@@ -112,7 +119,7 @@ func newEnforced(t *testing.T, by site, newEnforcer func(*kernel.Conn) attach.Po
 		policyEnforcer = newEnforcer(host)
 	}
 	w.Attacher = attach.New(attach.Config{
-		Policy: policyEnforcer, Records: store, Host: host, Planners: plugin.InAgent(), Reaper: reaper, Now: time.Now,
+		Policy: policyEnforcer, Records: store, Host: host, Planners: planners(), Reaper: reaper, Now: time.Now,
 		Boot: "this boot", Log: log,
 		Allocators: map[string]ipam.Allocator{
 			"host-local": hostlocal.New(hostlocal.Config{CallerKnows: true}), "static": static.New(),

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -65,8 +66,39 @@ func newArchive(dir, node, name string) *archive {
 
 // exists reports whether an agent has written the archive.
 func (a *archive) exists() bool {
+	if a == nil {
+		return false
+	}
 	_, err := os.Stat(a.file)
 	return err == nil
+}
+
+// absentSuffix ends the name of the file that notes that the server did not have the kind.
+const absentSuffix = ".absent"
+
+// absent reports whether the server did not have the kind when an agent asked it last.
+func (a *archive) absent() bool {
+	if a == nil {
+		return false
+	}
+	_, err := os.Stat(a.file + absentSuffix)
+	return err == nil
+}
+
+// noteAbsent notes whether the server has not the kind, for agents that cannot ask it.
+func (a *archive) noteAbsent(is bool, log *slog.Logger) {
+	if a == nil || a.absent() == is {
+		return
+	}
+	err := os.Remove(a.file + absentSuffix)
+	if is {
+		if err = os.MkdirAll(filepath.Dir(a.file), 0o700); err == nil {
+			err = atomicfile.Write(a.file+absentSuffix, nil, 0o600, atomicfile.CrashSafe)
+		}
+	}
+	if err != nil {
+		log.Warn("it could not be noted whether the server has a kind", "file", a.file+absentSuffix, "err", err)
+	}
 }
 
 // add queues a line. A nil archive stores nothing.

@@ -24,6 +24,16 @@ func calicoKinds(t *testing.T, w world) {
 	if has, err := v.Policies().Has(t.Context(), policies); has || err != nil {
 		t.Errorf("before its definition: %t, %v", has, err)
 	}
+	w.Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
+	if has, err := v.Policies().Has(t.Context(), policies); has || err != nil {
+		t.Errorf("before its definition, while the server does not answer: %t, %v", has, err)
+	}
+	other := start(t, w.config(t, "n2"))
+	if has, err := other.Policies().Has(t.Context(), policies); has || err == nil {
+		t.Errorf("on a node whose agent has never asked: %t, %v", has, err)
+	}
+	other.end()
+	w.Refuse(nil)
 	w.DefineKind([]byte(strings.NewReplacer("GROUP", policies.Group).Replace(`apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: networkpolicies.GROUP}

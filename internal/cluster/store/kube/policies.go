@@ -53,16 +53,20 @@ func (p Policies) archive(kind store.Kind) *archive {
 }
 
 // Has reports whether the server has the kind. While it cannot be asked, it has what it had when an agent last watched
-// it; the error then is nil.
+// it, or had asked; the error then is nil.
 func (p Policies) Has(ctx context.Context, kind store.Kind) (bool, error) {
 	_, err := do(ctx, requestTimeout, p.s.clients.work.Get().AbsPath(path(kind, "", "")).Param("limit", "1"))
 	a := p.archive(kind)
 	switch {
 	case err == nil:
+		a.noteAbsent(false, p.s.log)
 		return true, nil
-	case a != nil && a.exists():
+	case a.exists():
 		return true, nil // the watch finds out whether the server really has lost it
 	case apierrors.IsNotFound(err):
+		a.noteAbsent(true, p.s.log)
+		return false, nil
+	case a.absent():
 		return false, nil
 	}
 	return false, fmt.Errorf("%s: %w", qualified(kind), err)
