@@ -28,9 +28,10 @@ export async function act(name, form) {
   } catch {
     throw { error: "weft ui does not answer", hint: "see whether it still runs in its terminal" };
   }
-  const v = await r.json().catch(() => ({ error: "weft ui's answer ends too early", hint: "ask again" }));
+  const v = await r.json().catch(() => null);
+  if (!v) throw { error: "weft ui's answer ends too early", hint: "ask again" };
   if (r.status === 401) session.value = { state: "none", why: v.error };
-  if (!r.ok || v.error) throw v;
+  if (!r.ok) throw v; // an answer may have an error of its own: that of a trace's connection
   return v;
 }
 
