@@ -418,7 +418,10 @@ func TestKilledAddAndRemoveNode(t *testing.T) {
 			t.Fatalf("round %d: remove-node: exit %d, %s", i, a.code, a.stderr)
 		}
 		within(t, time.Minute, "the agents have forgotten node3", func() bool {
-			return !strings.Contains(inNode(t, dir, "node1", "ip", "neigh"), "172.18.0.3 ")
+			// The kernel's own neighbor entry of a node that does not answer any more may stay.
+			known := inNode(t, dir, "node1", "ip", "route") + inNode(t, dir, "node1", "ip", "neigh", "show", "nud", "permanent") +
+				inNode(t, dir, "node1", "bridge", "fdb")
+			return !slices.Contains(words(known), "172.18.0.3")
 		})
 		expectForgotten(t, dir, addrs, "node3")
 		allReach(t, dir, 4*3*6)
