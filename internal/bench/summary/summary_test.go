@@ -10,6 +10,7 @@ import (
 	"flag"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -117,7 +118,7 @@ func TestSVG(t *testing.T) {
 				case a.Name.Local != "class":
 				case a.Value == "limit":
 					limits++
-				case a.Value == "weft" || a.Value == "bad":
+				case slices.Contains([]string{"weft", "bad", "open"}, a.Value):
 					bars++
 				}
 			}
@@ -128,8 +129,8 @@ func TestSVG(t *testing.T) {
 				want++
 			}
 		}
-		if limits != want+1 || bars != want+2 { // and those of the legend
-			t.Errorf("%d limits and %d bars, want %d and %d", limits, bars, want+1, want+2)
+		if limits != want+1 || bars != want+3 { // and those of the legend
+			t.Errorf("%d limits and %d bars, want %d and %d", limits, bars, want+1, want+3)
 		}
 		if !bytes.Contains(r.SVG(), []byte("prefers-color-scheme: dark")) {
 			t.Error("no colors for a dark color scheme")

@@ -23,10 +23,10 @@ const (
 
 const style = `<style>
 text { fill: #1f2328 } .soft { fill: #57606a } .line { stroke: #8c959f } .peer { stroke: #57606a; stroke-width: 1.5 }
-.weft { fill: #1f6fb2 } .spread { stroke: #0a3f6b; stroke-width: 1.5 } .limit { stroke: #b2651f; stroke-width: 2.5 } .bad { fill: #b23a48 }
+.weft { fill: #1f6fb2 } .spread { stroke: #0a3f6b; stroke-width: 1.5 } .limit { stroke: #b2651f; stroke-width: 2.5 } .bad { fill: #b23a48 } .open { fill: #8c959f }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3 } .soft { fill: #9da7b1 } .line { stroke: #3d444d } .peer { stroke: #9da7b1 }
-.weft { fill: #58a6ff } .spread { stroke: #cfe8ff } .limit { stroke: #e3a15a } .bad { fill: #f28b94 } }
+.weft { fill: #58a6ff } .spread { stroke: #cfe8ff } .limit { stroke: #e3a15a } .bad { fill: #f28b94 } .open { fill: #6e7781 } }
 </style>
 `
 
@@ -88,8 +88,11 @@ func (r Report) bar(s *strings.Builder, x Row, y int, at func(float64) float64) 
 	fmt.Fprintf(s, `<text x="%d" y="%d" text-anchor="end">%s</text>`+"\n", labelWidth-8, middle+4, escape(x.Name))
 	begin, end := min(at(1), at(x.Ratio)), max(at(1), at(x.Ratio))
 	class := "weft"
-	if r.Verdict(x) == Missed {
+	switch r.Verdict(x) {
+	case Missed:
 		class = "bad"
+	case NotEvaluated: // it may be missed
+		class = "open"
 	}
 	fmt.Fprintf(s, `<rect class="%s" x="%.1f" y="%d" width="%.1f" height="%d" rx="2"/>`+"\n", class, begin, middle-barHeight/2,
 		max(1, end-begin), barHeight)
@@ -108,7 +111,8 @@ func legend(s *strings.Builder) {
 	fmt.Fprintln(s, `<line class="peer" x1="100" y1="10" x2="100" y2="30"/><text x="108" y="25">peer = 1</text>`)
 	fmt.Fprintln(s, `<line class="limit" x1="190" y1="10" x2="190" y2="30"/><text x="198" y="25">limit</text>`)
 	fmt.Fprintln(s, `<rect class="bad" x="250" y="14" width="24" height="12" rx="2"/><text x="280" y="25">limit missed</text>`)
-	fmt.Fprintln(s, `<text class="soft" x="380" y="25">times: less is better; rates: more is better</text>`)
+	fmt.Fprintln(s, `<rect class="open" x="370" y="14" width="24" height="12" rx="2"/><text x="400" y="25">not evaluated</text>`)
+	fmt.Fprintln(s, `<text class="soft" x="495" y="25">times: less is better; rates: more is better</text>`)
 }
 
 // ticks returns values of the scale: powers of two.
