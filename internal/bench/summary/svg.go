@@ -112,7 +112,7 @@ func legend(s *strings.Builder) {
 	fmt.Fprintln(s, `<line class="limit" x1="190" y1="10" x2="190" y2="30"/><text x="198" y="25">limit</text>`)
 	fmt.Fprintln(s, `<rect class="bad" x="250" y="14" width="24" height="12" rx="2"/><text x="280" y="25">limit missed</text>`)
 	fmt.Fprintln(s, `<rect class="open" x="370" y="14" width="24" height="12" rx="2"/><text x="400" y="25">not evaluated</text>`)
-	fmt.Fprintln(s, `<text class="soft" x="495" y="25">times: less is better; rates: more is better</text>`)
+	fmt.Fprintln(s, `<text class="soft" x="505" y="25" font-size="11">times: less is better; rates: more is better</text>`)
 }
 
 // ticks returns values of the scale: powers of two.
