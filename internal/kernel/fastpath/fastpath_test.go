@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -255,14 +256,23 @@ func TestLearned(t *testing.T) {
 // forwarded returns how many packets the node's stack has forwarded.
 func forwarded(t *testing.T, ns *netns.NS) (n int) {
 	t.Helper()
-	for _, line := range strings.Split(nettest.Run(t, ns, "nstat", "-asz"), "\n") {
+	add := func(text string) {
+		var one int
+		if _, err := fmt.Sscan(text, &one); err != nil {
+			t.Fatal(err)
+		}
+		n += one
+	}
+	var names []string
+	for line := range strings.Lines(nettest.Run(t, ns, "cat", "/proc/net/snmp", "/proc/net/snmp6")) {
 		f := strings.Fields(line)
-		if len(f) > 1 && (f[0] == "IpForwDatagrams" || f[0] == "Ip6OutForwDatagrams") {
-			var one int
-			if _, err := fmt.Sscan(f[1], &one); err != nil {
-				t.Fatal(err)
-			}
-			n += one
+		switch {
+		case len(f) == 2 && f[0] == "Ip6OutForwDatagrams":
+			add(f[1])
+		case len(f) > 2 && f[0] == "Ip:" && names == nil:
+			names = f
+		case len(f) > 2 && f[0] == "Ip:":
+			add(f[slices.Index(names, "ForwDatagrams")])
 		}
 	}
 	return n
