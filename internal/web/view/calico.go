@@ -32,6 +32,7 @@ func conditionsText(c model.RuleConditions) string {
 		add(e.NotPeer != nil, "not %s%s", end, peerText(value(e.NotPeer)))
 		add(len(e.Nets) > 0, "%s%s", end, netsText(e.Nets))
 		add(len(e.NotNets) > 0, "not %s%s", end, netsText(e.NotNets))
+		add(e.Service != nil, "%sService %s/%s", end, value(e.Service).Namespace, value(e.Service).Name)
 		add(len(e.Ports) > 0, "%sports %s", end, portsText(e.Ports))
 		add(len(e.NotPorts) > 0, "not %sports %s", end, portsText(e.NotPorts))
 	}

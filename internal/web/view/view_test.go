@@ -380,6 +380,9 @@ func TestCalicoPolicies(t *testing.T) {
 				Protocol: model.NumberTCP, Source: model.EndConditions{NotNets: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}},
 				Destination: model.EndConditions{Ports: []model.PolicyPort{{Protocol: model.TCP, First: 80, Last: 81}}},
 			}},
+			{Action: model.PolicyDeny, Conditions: &model.RuleConditions{
+				Destination: model.EndConditions{Service: &model.ServiceMatch{Namespace: "shop", Name: "till"}},
+			}},
 			{Action: model.PolicyLog, Conditions: &model.RuleConditions{}},
 		}},
 	}
@@ -393,7 +396,7 @@ func TestCalicoPolicies(t *testing.T) {
 	row := v.Policies[0]
 	if row.Tier != "first, order 10.5" || row.Selector != `labels app == "web" && pcns.team == "retail"` ||
 		!slices.Equal(row.Selects, []string{"shop/a"}) ||
-		!slices.Equal(row.Ingress, []string{"accept protocol 6, not from 10.0.0.0/8, to ports 80-81/tcp", "log everything"}) {
+		!slices.Equal(row.Ingress, []string{"accept protocol 6, not from 10.0.0.0/8, to ports 80-81/tcp", "deny to Service shop/till", "log everything"}) {
 		t.Errorf("%+v", row)
 	}
 }
