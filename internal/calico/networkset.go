@@ -23,12 +23,13 @@ func Tier(o store.Object) (model.Tier, error) {
 	}, err
 }
 
-// NetworkSet returns the object as a network set. Of an invalid one it returns what is valid, and the error.
-func NetworkSet(o store.Object) (model.NetworkSet, error) {
-	out := model.NetworkSet{Namespace: o.Key.Namespace, Name: o.Key.Name}
+// NetworkSet returns the object as a network set. Of one with invalid prefixes it returns the others too, and the error;
+// nil of one that cannot be read.
+func NetworkSet(o store.Object) (*model.NetworkSet, error) {
+	out := &model.NetworkSet{Namespace: o.Key.Namespace, Name: o.Key.Name}
 	labels, err := labelsOf(o)
 	if err != nil {
-		return out, err
+		return nil, err
 	}
 	out.Labels = labels
 	var in struct {
@@ -37,7 +38,7 @@ func NetworkSet(o store.Object) (model.NetworkSet, error) {
 		} `json:"spec"`
 	}
 	if err := decode(o, &in); err != nil {
-		return out, err
+		return nil, err
 	}
 	var failed error
 	for i, text := range in.Spec.Nets {

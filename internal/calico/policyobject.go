@@ -80,7 +80,9 @@ func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, i
 	})
 	each(slices.Concat(NetworkSets(), GlobalNetworkSets()), func(o store.Object) error {
 		s, err := NetworkSet(o)
-		into.SetNetworkSet(s)
+		if s != nil {
+			into.SetNetworkSet(*s)
+		}
 		return err
 	})
 	each([]store.Kind{store.ServiceAccounts()}, func(o store.Object) error {

@@ -119,6 +119,39 @@ ports: [{name: http, protocol: TCP, port: `+port+`}]
 	w.eventually("no endpoint is left", func() bool { return !reaches(other.ns, web, 81) })
 }
 
+// TestCalicoNetworkSetInvalid: a network set that cannot be read leaves its last version in force.
+func TestCalicoNetworkSetInvalid(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, bad, other := w.pod("shop/web", "app: web"), w.pod("shop/bad", ""), w.pod("shop/other", "")
+	w.serve(web, 80)
+	set := func(name, more, nets string) {
+		w.manifest(name, "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkSet\nmetadata: {name: "+name+
+			", labels: {list: banned}"+more+"}\nspec: {nets: "+nets+"}\n")
+	}
+	set("bad", "", "["+bad.addr.String()+"/32]")
+	w.manifest("policy", `
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: banned}
+spec: {selector: app == "web", ingress: [{action: Deny, source: {selector: list == "banned"}}, {action: Allow}]}
+`)
+	w.eventually("the set is denied", func() bool { return reaches(other.ns, web, 80) && !reaches(bad.ns, web, 80) })
+	set("bad", "", "10.0.0.0/8") // no list
+	// Of one kind changes come in their order: with the second set the first one's change is there.
+	set("other", "", "["+other.addr.String()+"/32]")
+	w.eventually("another set is denied", func() bool { return !reaches(other.ns, web, 80) })
+	if reaches(bad.ns, web, 80) {
+		t.Errorf("the unreadable set has opened the rule:\n%s", ruleset())
+	}
+	set("bad", ", annotations: {projectcalico.org/metadata: nonsense}", "[]")
+	set("other", "", "[]")
+	w.eventually("the other set is empty", func() bool { return reaches(other.ns, web, 80) })
+	if reaches(bad.ns, web, 80) {
+		t.Errorf("the set without readable labels has opened the rule:\n%s", ruleset())
+	}
+}
+
 // An invalid rule fails closed in itself, and the policy's other rules hold.
 func TestCalicoInvalid(t *testing.T) {
 	w := newWorld(t)

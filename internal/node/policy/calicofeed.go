@@ -198,7 +198,9 @@ func (cf *calicoFeed) handleNetworkSetLocked(o store.Object, name store.Key, is 
 		return nil
 	}
 	s, err := calico.NetworkSet(o)
-	cf.desired.index.Calico().SetNetworkSet(s) // of an invalid one the valid prefixes
+	if s != nil { // one that cannot be read leaves its last version, as a policy does
+		cf.desired.index.Calico().SetNetworkSet(*s)
+	}
 	return err
 }
 

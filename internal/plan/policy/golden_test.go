@@ -122,7 +122,9 @@ func applyCalico(x *policy.Index, o store.Object) error {
 		return err
 	case calico.IsNetworkSet(o.Key):
 		s, err := calico.NetworkSet(o)
-		x.Calico().SetNetworkSet(s)
+		if s != nil {
+			x.Calico().SetNetworkSet(*s)
+		}
 		return err
 	case o.Is("ServiceAccount"):
 		a, err := o.ServiceAccount()

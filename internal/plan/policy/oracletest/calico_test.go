@@ -222,7 +222,7 @@ func learnCalico(x *policy.Index, c *naive.Calico) {
 		}
 		set, err := calico.NetworkSet(object(kind, s.Metadata, s.Labels, map[string]any{"nets": s.Nets}))
 		must(err)
-		x.Calico().SetNetworkSet(set)
+		x.Calico().SetNetworkSet(*set)
 	}
 	for _, p := range c.Policies {
 		kind := "GlobalNetworkPolicy"
