@@ -285,6 +285,8 @@ func (f *FastPath) restore(files *sysctl.Files) error {
 
 // keep follows changes.
 func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	events, err := watch.Events(ctx, f.cfg.NS, func(e watch.Event) bool { return e.Kind != watch.Neigh })
 	if err != nil {
 		return fmt.Errorf("fast path: %w", err)
@@ -305,7 +307,10 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 	if err != nil {
 		return fmt.Errorf("fast path: %w", err)
 	}
-	defer func() { <-ended }()
+	defer func() {
+		cancel()
+		<-ended
+	}()
 	l := loop{f: f, files: files, due: f.cfg.After(0)}
 	l.settings()
 	tick, again := f.cfg.After(check), f.cfg.After(renew)
@@ -313,9 +318,17 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-commits:
+		case <-ended:
+			return notNotified(ctx)
+		case _, open := <-commits:
+			if !open {
+				return notNotified(ctx)
+			}
 			f.Flush()
-		case <-events:
+		case _, open := <-events:
+			if !open {
+				return notNotified(ctx)
+			}
 			f.Flush()
 			l.due = f.cfg.After(quiet)
 		case <-rules:
@@ -337,6 +350,14 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 			l.links(ctx)
 		}
 	}
+}
+
+// notNotified ends the fast path: without the kernel's notifications flows would outlive the rules that allowed them.
+func notNotified(ctx context.Context) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return errors.New("fast path: the kernel's notifications have ended")
 }
 
 // loop is the state of keep.
