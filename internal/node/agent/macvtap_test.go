@@ -204,7 +204,7 @@ func TestMacvtap(t *testing.T) {
 		t.Errorf("rules of a pod that no policy selects: %s", rules)
 	}
 
-	// A policy selects a pod on the network from its start.
+	// A policy selects a pod on the network.
 	p.object("policy", map[string]any{
 		"apiVersion": "k8s.cni.cncf.io/v1beta1", "kind": "MultiNetworkPolicy",
 		"metadata": map[string]any{
@@ -218,8 +218,13 @@ func TestMacvtap(t *testing.T) {
 	if err := p.addWithUID("d", selected); err != nil {
 		t.Fatal(err, p.log())
 	}
-	if rules := nettest.Run(t, selected, "nft", "list", "tables"); !strings.Contains(rules, "netdev weft-policy-net1") {
-		t.Errorf("rules of a pod that a policy selects: %s", rules)
+	// The agent may hear of the policy after the pod.
+	var rules string
+	for limit := time.Now().Add(30 * time.Second); !strings.Contains(rules, "netdev weft-policy-net1"); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(limit) {
+			t.Fatalf("rules of a pod that a policy selects: %s\n%s", rules, p.log())
+		}
+		rules = nettest.Run(t, selected, "nft", "list", "tables")
 	}
 	if err := p.delWithUID("d", selected); err != nil {
 		t.Fatal(err, p.log())

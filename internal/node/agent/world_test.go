@@ -249,7 +249,7 @@ func (w *world) host() string {
 		{"ip", "route", "show", "table", "all"},
 		{"ip", "-6", "route", "show", "table", "all"},
 		{"ip", "rule"},
-		{"ip", "neigh"},
+		{"ip", "neigh", "show", "nud", "permanent"}, // the others come and go by themselves
 		{"nft", "list", "ruleset"},
 	} {
 		fmt.Fprintln(&b, strings.Join(argv, " "))
