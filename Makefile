@@ -31,7 +31,7 @@ SHELL       := /bin/bash
 GO          ?= go
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOFLAGS_    := -trimpath -tags grpcnotrace -ldflags '-s -w -X main.version=$(VERSION)'
-PLUGINS     := bandwidth bridge dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan portmap ptp sbr static tap tuning vlan vrf weft-direct
+PLUGINS     := bandwidth bridge dhcp dummy firewall flannel host-device host-local ipvlan loopback macvlan macvtap portmap ptp sbr static tap tuning vlan vrf weft-direct
 CACHE       ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/weft
 AGENT_PLUGINS := calico calico-ipam weft whereabouts
 PEER        := $(CACHE)/plugins-v1.9.1

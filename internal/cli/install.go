@@ -135,10 +135,10 @@ func (f *installFlags) check(cmd *cobra.Command, env Env) error {
 	return nil
 }
 
-// needsAgent reports whether the agent runs plugins of the type. weft-plugin under that name would fail, and must not
-// replace a program that works.
+// needsAgent reports whether the agent runs plugins of the type, or offers the devices that it needs. weft-plugin under that
+// name would fail without one, and must not replace a program that works.
 func needsAgent(name string) bool {
-	return slices.Contains(wire.AgentPlugins(), name)
+	return name == plugin.MacvtapType || slices.Contains(wire.AgentPlugins(), name)
 }
 
 func (f *installFlags) run(ctx context.Context, env Env) error {

@@ -272,7 +272,12 @@ func TestTakenName(t *testing.T) {
 				"ip link set eth0-nic up; ip link add eth0 type bridge; ip addr add "+addr+" dev eth0", ";") {
 				nettest.Run(t, job.Netns, strings.Fields(command)...)
 			}
+			// The node's end gets its carrier back when the kernel has processed the event of the pod's end.
 			before := network(t, job.Netns)
+			for limit := time.Now().Add(30 * time.Second); strings.Contains(before, "NO-CARRIER") && time.Now().Before(limit); {
+				time.Sleep(20 * time.Millisecond)
+				before = network(t, job.Netns)
+			}
 			for range 2 {
 				if repaired, err := n.Repair(t.Context(), job.Request.Key()); err != nil || repaired {
 					t.Errorf("repaired %v: %v", repaired, err)

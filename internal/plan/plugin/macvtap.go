@@ -94,7 +94,8 @@ func readAllocated(in Input) (macvtapConf, error) {
 	}
 	var ok bool
 	if c.device, ok = ParseMacvtapDevice(c.DeviceID); !ok {
-		return c, model.Errorf(model.CodeInvalidConf, "the kubelet allocates one to a pod that requests the network's resource",
+		return c, model.Errorf(model.CodeInvalidConf,
+			"the kubelet allocates one to a pod that requests the network's resource; macvtap-cni's own are attached by its program",
 			"plugin macvtap: deviceID %q is not a device of weft's", c.DeviceID)
 	}
 	return c, nil

@@ -41,15 +41,15 @@ func TestMacvtapRefuses(t *testing.T) {
 		code    model.Code
 		want    string
 	}{
-		{with(`{}`), nil, 7, `plugin macvtap: deviceID "" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource)`},
-		{with(`{"deviceID":"dataplaneMvp0"}`), nil, 7, `plugin macvtap: deviceID "dataplaneMvp0" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource)`},
+		{with(`{}`), nil, 7, `plugin macvtap: deviceID "" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource; macvtap-cni's own are attached by its program)`},
+		{with(`{"deviceID":"dataplaneMvp0"}`), nil, 7, `plugin macvtap: deviceID "dataplaneMvp0" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource; macvtap-cni's own are attached by its program)`},
 		{
 			with(`{"deviceID":"tap5-bridge-ens5"}`), nil, 7,
-			`plugin macvtap: deviceID "tap5-bridge-ens5" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource)`,
+			`plugin macvtap: deviceID "tap5-bridge-ens5" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource; macvtap-cni's own are attached by its program)`,
 		},
 		{
 			with(`{"deviceID":"tap1879048193-passthru-ens5"}`), nil, 7,
-			`plugin macvtap: deviceID "tap1879048193-passthru-ens5" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource)`,
+			`plugin macvtap: deviceID "tap1879048193-passthru-ens5" is not a device of weft's (the kubelet allocates one to a pod that requests the network's resource; macvtap-cni's own are attached by its program)`,
 		},
 		{macvtapConfOf(`,"mtu":20`), nil, 7, `plugin macvtap: mtu 20 is not between 68 and 65535 (0 leaves it to the kernel)`},
 		{macvtapConfOf(`,"mac":"x"`), nil, 7, `plugin macvtap: mac: MAC address "x": address x: invalid MAC address (six bytes, for example 02:00:00:00:00:01)`},

@@ -127,6 +127,7 @@ func Builtin() map[string]Planner {
 		VRF{},
 		Flannel{},
 		Direct{},
+		Macvtap{},
 	}
 	for _, p := range planners {
 		table[p.Type()] = p
@@ -141,9 +142,7 @@ func InAgent() map[string]Planner {
 	table[DefaultRouteType] = DefaultRoute{}
 	table[IPAMOnlyType] = IPAMOnly{}
 	table[CalicoType] = Calico{}
-	for _, m := range []Macvtap{{}, {OwnDevice: true}} {
-		table[m.Type()] = m
-	}
+	table[OwnMacvtapType] = Macvtap{OwnDevice: true}
 	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
 	return table
 }

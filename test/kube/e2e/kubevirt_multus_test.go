@@ -79,20 +79,24 @@ func TestKubeVirtMultus(t *testing.T) {
 }
 
 // testMultus: Multus itself is the nodes' network and executes weft for the first network of pods. It executes weft's plugins,
-// which are in the nodes' plugin directory, for the others. A VM has both networks, and migrates.
+// which are in the nodes' plugin directory, for the others: also a macvtap, whose device the kubelet has allocated and Multus
+// passes on. A VM has all three kinds of networks, and migrates.
 func (c kubeVirtCluster) testMultus(t *testing.T) {
 	program := os.Getenv("WEFT_MULTUS")
 	if program == "" {
 		nettest.SkipMissing(t, "needs Multus, built from its source: test/kube/multus.sh says what is missing")
 	}
+	c.enableMacvtaps(t)
 	c.installMultus(t, program)
+	files := taps(t)
 	ns := c.namespace(t)
 	c.apply(t, ns, moreNetworks)
+	c.apply(t, ns, lan)
 	pods := c.rollOut(t, ns, "web", 3)
 	c.apply(t, ns, podOn("peer", "node3", "wide"))
 	c.apply(t, ns, vmWith("vm",
-		"{name: default, masquerade: {}}, {name: blue, macAddress: '02:00:00:00:07:01', binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}",
-		"{name: default, pod: {}}, {name: blue, multus: {networkName: wide}}, {name: green, multus: {networkName: local}}"))
+		"{name: default, masquerade: {}}, {name: blue, macAddress: '02:00:00:00:07:01', binding: {name: weft-direct}}, {name: green, binding: {name: weft-direct}}, {name: lan, macAddress: '"+macvtapMAC+"', binding: {name: macvtap}}",
+		"{name: default, pod: {}}, {name: blue, multus: {networkName: wide}}, {name: green, multus: {networkName: local}}, {name: lan, multus: {networkName: dataplane}}"))
 	v := c.running(t, ns, "")
 	c.awaitLease(t, ns)
 	peer := c.allReadyNamed(t, ns, "peer").networks(t)
@@ -102,13 +106,18 @@ func (c kubeVirtCluster) testMultus(t *testing.T) {
 	// No agent serves the guest on networks that Multus attaches: cloud-init would configure the addresses.
 	wide, local := v.Status.Interfaces[1].IPAddress, v.Status.Interfaces[2].IPAddress
 	eventually(t, vmTime, func() error {
-		_, err := c.guest(ns, "vm", "ip addr replace "+wide+"/24 dev eth1 && ip addr replace "+local+"/24 dev eth2 && ip link set eth1 up && ip link set eth2 up")
+		_, err := c.guest(ns, "vm", "ip addr replace "+wide+"/24 dev eth1 && ip addr replace "+local+"/24 dev eth2 && ip addr replace 10.37.134.60/24 dev eth3 && "+
+			"ip link set eth1 up && ip link set eth2 up && ip link set eth3 up")
 		return err
 	})
-	facts := c.guestHas(t, ns, "ADDR eth0 inet 10.0.2.2/24", "ADDR eth0 inet6 fd10:0:2::2/128", "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.")
+	facts := c.guestHas(t, ns, "ADDR eth0 inet 10.0.2.2/24", "ADDR eth0 inet6 fd10:0:2::2/128", "ADDR eth1 inet 10.37.132.", "ADDR eth2 inet 10.38.0.",
+		"LINK eth3 mac="+macvtapMAC+" mtu=1400 ")
 	t.Logf("the guest has %s; the VM's status %+v", facts, v.Status.Interfaces)
+	c.must(t, "exec", "node3", "ip", "addr", "replace", "10.37.134.1/24", "dev", "eth1")
+	t.Cleanup(func() { _, _ = c.try("exec", "node3", "ip", "addr", "del", "10.37.134.1/24", "dev", "eth1") })
 	c.guestReaches(t, ns, "eth1", peer[1].IPs[0])
 	c.guestReaches(t, ns, "eth2", "10.38.0.1")
+	c.guestReaches(t, ns, "eth3", "10.37.134.1")
 	addrs := v.Status.Interfaces[0].IPAddresses
 	for _, p := range pods {
 		c.reachByFamily(t, ns, p, addrs[0])
@@ -120,12 +129,16 @@ func (c kubeVirtCluster) testMultus(t *testing.T) {
 		c.reachByFamily(t, ns, p, addrs[0])
 	}
 	c.guestReaches(t, ns, "eth1", peer[1].IPs[0])
+	c.guestReaches(t, ns, "eth3", "10.37.134.1")
 	if after, err := c.guest(ns, "vm", "facts"); err != nil || after != facts {
 		t.Errorf("the guest had %s and has after the migration %s (%v)", facts, after, err)
 	}
 	c.kubectl(t, "-n", ns, "delete", "vm,pod", "--all", "--timeout=180s")
 	eventually(t, 2*time.Minute, func() error {
 		_, err := c.try("exec", "control", c.weft, "ipam", "check")
+		if after := taps(t); err == nil && after != files {
+			err = fmt.Errorf("files of macvtaps: %q, and there were %q", after, files)
+		}
 		return err
 	})
 }
@@ -144,7 +157,7 @@ func (c kubeVirtCluster) installMultus(t *testing.T, program string) {
 	for _, n := range c.nodes(t) {
 		bin := filepath.Join(dir(n), "opt-cni/bin")
 		files := []string{filepath.Join(bin, "multus"), c.path(n, "00-multus.conf")}
-		for _, plugin := range []string{"bridge", "macvlan", "host-local", "weft-direct"} {
+		for _, plugin := range []string{"bridge", "macvlan", "macvtap", "host-local", "weft-direct"} {
 			file := filepath.Join(bin, plugin)
 			if err := os.Symlink("weft-plugin", file); err != nil {
 				t.Fatal(err)

@@ -57,6 +57,7 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)
 	t.Run("refused", c.testRefusedVMs)
+	t.Run("no-agent", c.testTargetWithoutWeft)
 	t.Run("multus", c.testMultus)
 	t.Run("connectivity-test", c.testConnectivityTest)
 }
