@@ -16,8 +16,11 @@ import (
 // maxElements is the number of elements up to which a browser stays quick.
 const maxElements = 2000
 
-// 1,000 nodes with 20,000 pods are shown with few elements, in each view, from the whole cluster to one pod. The times are
-// printed: they depend on the host.
+// maxPaint is the time to the first paint that users do not notice.
+const maxPaint = time.Second
+
+// 1,000 nodes with 20,000 pods are shown with few elements, in each view, from the whole cluster to one pod. The page
+// itself is there at once. The times until the views are shown are printed: they depend on the host.
 func TestManyNodes(t *testing.T) {
 	w := prepare(t)
 	w.manyNodes()
@@ -26,8 +29,16 @@ func TestManyNodes(t *testing.T) {
 	began := time.Now()
 	do(w, "open the link", chromedp.Navigate(w.url))
 	w.sees("1000 of 1000 agents answer")
-	t.Logf("first paint after %.0f ms, and the state of all nodes after %v", do(w, "first paint", chromedp.Evaluate[float64](
-		`performance.getEntriesByName("first-contentful-paint")[0].startTime`)), time.Since(began).Round(time.Millisecond))
+	paint := w.firstPaint()
+	t.Logf("first paint after %v, and the state of all nodes after %v", paint, time.Since(began).Round(time.Millisecond))
+	for again := 0; paint >= maxPaint && again < 4; again++ { // the host was busy with something else
+		do(w, "load again", chromedp.Reload())
+		w.sees("1000 of 1000 agents answer")
+		paint = w.firstPaint()
+	}
+	if paint >= maxPaint {
+		t.Errorf("the first paint is after %v, also when loaded again, want less than %v", paint, maxPaint)
+	}
 	w.few("health", began)
 	for _, v := range []struct{ name, hash, text string }{
 		{"health", "#/health", "20000 with network"},
@@ -47,6 +58,14 @@ func TestManyNodes(t *testing.T) {
 		w.few(v.name, began)
 		w.shot("many-" + v.name)
 	}
+	w.typing()
+}
+
+// firstPaint returns when the browser showed something of the page that it loaded last.
+func (w *world) firstPaint() time.Duration {
+	w.t.Helper()
+	ms := do(w, "first paint", chromedp.Evaluate[float64](`performance.getEntriesByName("first-contentful-paint")[0].startTime`))
+	return time.Duration(ms * float64(time.Millisecond))
 }
 
 // few checks that the page has few elements.

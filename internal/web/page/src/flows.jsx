@@ -2,7 +2,7 @@
 
 import { useView } from "./server.js";
 import { go, href } from "./route.js";
-import { Badge, Command, Empty, Head, Icon, Lines, Table } from "./parts.jsx";
+import { Badge, Command, Empty, Head, Icon, Lines, Search, Table } from "./parts.jsx";
 
 function why(f) {
   return href("why", { from: f.fromName, to: f.toName, port: f.port || "", protocol: f.port ? f.protocol : "" });
@@ -13,8 +13,8 @@ export function Flows({ query }) {
   const of = useView("flows", filter);
   const d = of.data;
   const set = (name, value) => go("flows", { ...filter, [name]: value });
-  const field = (name, label, more = {}) => (
-    <label class="search"><span>{label}</span><input type="search" value={filter[name]} onChange={(e) => set(name, e.currentTarget.value)} {...more} /></label>
+  const field = (name, label, more = {}) => ( // a part of a name selects nothing: it counts when it is complete
+    <Search label={label} value={filter[name]} onInput={(value) => set(name, value)} pause={false} {...more} />
   );
   return (
     <>

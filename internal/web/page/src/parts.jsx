@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-import { useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 const paths = {
   health: "M3 12h4l2.5-7 5 14 2.5-7h4",
@@ -123,6 +123,35 @@ export function Command({ text }) {
   return <p class="command"><code>{text}</code><button type="button" onClick={() => navigator.clipboard && navigator.clipboard.writeText(text)}>Copy</button></p>;
 }
 
-export function Search({ value, onInput, label }) {
-  return <label class="search"><span>{label}</span><input type="search" value={value} onInput={(e) => onInput(e.currentTarget.value)} /></label>;
+// typingPause is the time in milliseconds after the last letter until what is typed counts.
+export const typingPause = 300;
+
+// useTyped returns what is in a field, and its handlers. settle is called with the whole text when typing pauses, or at
+// once by Enter and when the field is left: each text may open another stream. Without pause, only the latter count.
+export function useTyped(value, settle, pause = true) {
+  const [text, set] = useState(value);
+  const timer = useRef(0), told = useRef(value);
+  const tell = (typed) => { clearTimeout(timer.current); told.current = typed; settle(typed); };
+  useEffect(() => {
+    if (value === told.current) return; // what was typed
+    clearTimeout(timer.current);
+    told.current = value;
+    set(value);
+  }, [value]);
+  useEffect(() => () => clearTimeout(timer.current), []);
+  return {
+    value: text,
+    onInput: (e) => {
+      const typed = e.currentTarget.value;
+      set(typed);
+      clearTimeout(timer.current);
+      if (pause) timer.current = setTimeout(tell, typingPause, typed);
+    },
+    onChange: (e) => tell(e.currentTarget.value),
+  };
+}
+
+// Search calls onInput with what is searched for.
+export function Search({ value, onInput, label, pause, ...more }) {
+  return <label class="search"><span>{label}</span><input type="search" {...useTyped(value, onInput, pause)} {...more} /></label>;
 }

@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { act, useView } from "./server.js";
 import { go, href } from "./route.js";
-import { Badge, Command, Empty, Head, Icon, Problem, Table, tone } from "./parts.jsx";
+import { Badge, Command, Empty, Head, Icon, Problem, Table, tone, typingPause } from "./parts.jsx";
 
 const steps = {
   source: "Source", guard: "Source guard", egress: "Policy, egress", ingress: "Policy, ingress", service: "Service", route: "Route", filter: "Packet filters",
@@ -102,7 +102,7 @@ export function Why({ query }) {
   const [typed, setTyped] = useState("");
   const [find, setFind] = useState("");
   useEffect(() => {
-    const timer = setTimeout(() => setFind(typed), 300); // not with each letter
+    const timer = setTimeout(() => setFind(typed), typingPause); // not with each letter
     return () => clearTimeout(timer);
   }, [typed]);
   const ends = useView("ends", { find });
