@@ -138,15 +138,25 @@ func lastLine(r io.Reader) string {
 	return strings.TrimSpace(last)
 }
 
+// withoutDeadline returns a context for calls that ends with ctx, but has no deadline: the client's rate limiter refuses a call
+// whose turn comes after the deadline at once, with an error of no type, and not as the end of the context.
+func withoutDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
+	calls, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, cancel)
+	return calls, func() { stop(); cancel() }
+}
+
 // awaitNodes waits until all nodes are clean or wait for pods. It passes the states to progress when they change. When ctx
 // ends, the states are the last ones.
 func (c *Cluster) awaitNodes(ctx context.Context, progress func([]NodeState)) ([]NodeState, error) {
 	var nodes []NodeState
+	calls, cancel := withoutDeadline(ctx)
+	defer cancel()
 	for {
-		now, err := c.nodeStates(ctx)
+		now, err := c.nodeStates(calls)
 		var ended bool
 		if err == nil {
-			ended, err = c.endless(ctx, now)
+			ended, err = c.endless(calls, now)
 		}
 		switch {
 		case err != nil && !errors.Is(err, errSelected) && ctx.Err() == nil:

@@ -285,8 +285,10 @@ const pollTime = time.Second
 func (c *Cluster) Wait(ctx context.Context, progress func(Rollout)) error {
 	last := ""
 	var r Rollout
+	calls, cancel := withoutDeadline(ctx)
+	defer cancel()
 	for {
-		now, err := c.Rollout(ctx)
+		now, err := c.Rollout(calls)
 		switch {
 		case err != nil && ctx.Err() == nil:
 			return err

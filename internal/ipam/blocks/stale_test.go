@@ -3,6 +3,7 @@
 package blocks
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -61,8 +62,15 @@ func TestStaleOnKubernetes(t *testing.T) {
 		stop := n.run()
 		conf := calicoConf(fmt.Sprintf(`"ipv4_pools":[%q]`, name))
 		first := time.Now()
-		if _, err := n.addCluster(conf, "first", model.AddressRequest{}); err != nil {
-			t.Fatal(err)
+		failed := 0 // on a host so busy that a request of 5,000 claims takes more than its five seconds, a runtime tries again
+		for {
+			_, err := n.addCluster(conf, "first", model.AddressRequest{})
+			if err == nil {
+				break
+			}
+			if failed++; failed > 20 || !errors.Is(err, store.ErrNoAnswer) {
+				t.Fatal(err)
+			}
 		}
 		took := time.Since(first)
 		begin := time.Now()
@@ -79,7 +87,7 @@ func TestStaleOnKubernetes(t *testing.T) {
 		}
 		pages, blocks := seen["GET addressclaims"], seen["POST addressblocks"]
 		lists := pages / max(1, stale/500)
-		if lists == 0 || lists > blocks || blocks > 2 { // one in use and a spare one, which may just be claimed
+		if lists == 0 || lists > blocks+failed || blocks > 2 { // one in use and a spare one, which may just be claimed
 			t.Errorf("%d stale: %d addresses, %d blocks claimed, and the claims were listed %d times: %v", stale, adds+1, blocks,
 				lists, seen)
 		}
