@@ -244,8 +244,17 @@ func policyObjects(ctx context.Context, c agents.Cluster) (in view.PoliciesInput
 	if ignoreMissing(err) != nil {
 		return in, err
 	}
-	in.Pods, err = podsOf(ctx, c.Objects)
-	return in, err
+	if in.Pods, err = podsOf(ctx, c.Objects); err != nil {
+		return in, err
+	}
+	var published []model.WorkloadEndpoint
+	err = store.Each(ctx, c.Objects, store.NodeEndpoints(), func(o store.Object) {
+		if all, err := o.NodeEndpoints(); err == nil {
+			published = append(published, all...)
+		}
+	})
+	in.Endpoints = view.Endpoints(in.Pods, published)
+	return in, ignoreMissing(err)
 }
 
 func (d *pageData) policies(ctx context.Context, _ url.Values) (any, error) {
@@ -279,7 +288,8 @@ func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
 	if err := calico.Fill(ctx, c.Objects, in.Policies, &known); err != nil {
 		return nil, err
 	}
-	return view.NewMatrix(reach.New(known), q.Get("from"), q.Get("to"), q.Get("find")), nil
+	known.Network, known.Endpoints = q.Get("network"), in.Endpoints
+	return view.NewMatrix(known, q.Get("from"), q.Get("to"), q.Get("find")), nil
 }
 
 func (d *pageData) addresses(ctx context.Context, q url.Values) (any, error) {

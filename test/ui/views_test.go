@@ -16,6 +16,18 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
+// denyNetwork denies all traffic to pods of the namespace default on a further network.
+const denyNetwork = `apiVersion: k8s.cni.cncf.io/v1beta1
+kind: MultiNetworkPolicy
+metadata:
+  name: none-on-wire
+  namespace: default
+  annotations: {k8s.v1.cni.cncf.io/policy-for: macvlan-conf}
+spec:
+  podSelector: {}
+  policyTypes: [Ingress]
+`
+
 // denyWeb denies all traffic to the pod default/web.
 const denyWeb = `apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -48,6 +60,7 @@ func TestPage(t *testing.T) {
 	w.shot("matrix")
 	w.clickLabel("all pods to app=web: none")
 	w.sees("none-to-web")
+	w.furtherNetwork()
 	w.open("#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked")
 	w.sees("none-to-web")
 	w.click("button", "Run a trace")
@@ -103,6 +116,29 @@ func TestPage(t *testing.T) {
 	w.keyboard()
 	w.zoomed()
 	w.stale()
+}
+
+// furtherNetwork chooses a further network for the matrix: only its policy decides there.
+func (w *world) furtherNetwork() {
+	w.t.Helper()
+	policy := filepath.Join(w.t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(policy, []byte(denyNetwork), 0o600); err != nil {
+		w.t.Fatal(err)
+	}
+	w.open("#/policies", "default/macvlan-conf (1)")
+	do(w, "choose a network", chromedp.Evaluate[chromedp.Void](`(() => {
+		const s = [...document.querySelectorAll("select")].find(s => s.textContent.includes("macvlan-conf"))
+		s.value = "default/macvlan-conf"
+		s.dispatchEvent(new Event("change", { bubbles: true }))
+	})()`))
+	w.sees("1 pod, 1 group") // of default, and no other namespace
+	w.command("lab", "apply", "--dir", w.lab, "-f", policy)
+	w.sees("of default/macvlan-conf") // the policy's network
+	w.clickLabel("outside of the cluster to default: none")
+	w.sees("Pods of outside of the cluster (rows)")
+	w.sees("two-networks")
+	w.accessible("matrix of a network")
+	w.shot("matrix-network")
 }
 
 // drawn checks that at least so many hops are drawn on the map.

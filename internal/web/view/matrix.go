@@ -5,6 +5,7 @@ package view
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -14,6 +15,10 @@ import (
 
 // Matrix is which pods policies allow to connect to which: by namespace, or by groups of the pods of two namespaces.
 type Matrix struct {
+	// Network is a further network whose addresses connect; empty: the cluster's. Networks are the further networks that
+	// pods have addresses on, or that policies name.
+	Network  string         `json:"network,omitempty"`
+	Networks []NetworkCount `json:"networks"`
 	// From and To are the namespaces whose groups are shown; empty: the namespaces of the cluster are.
 	From string      `json:"from,omitempty"`
 	To   string      `json:"to,omitempty"`
@@ -24,7 +29,7 @@ type Matrix struct {
 	// MoreRows and MoreCols are not shown.
 	MoreRows int `json:"moreRows,omitempty"`
 	MoreCols int `json:"moreCols,omitempty"`
-	// Empty: no pod has an address yet.
+	// Empty: no pod has an address yet on the network.
 	Empty bool `json:"empty,omitempty"`
 }
 
@@ -55,8 +60,11 @@ const maxMatrix = 20
 const outsideName = "outside of the cluster"
 
 // NewMatrix returns the matrix of all namespaces that have find in their names, or that of the groups of two namespaces.
-func NewMatrix(r *reach.Reach, from, to, find string) Matrix {
-	m := Matrix{Rows: []MatrixEnd{}, Cols: []MatrixEnd{}, Cells: [][]MatrixCell{}, Empty: len(r.Groups) < 2}
+func NewMatrix(in reach.Input, from, to, find string) Matrix {
+	r := reach.New(in)
+	m := Matrix{
+		Network: in.Network, Networks: networksOf(in), Rows: []MatrixEnd{}, Cols: []MatrixEnd{}, Cells: [][]MatrixCell{}, Empty: len(r.Groups) < 2,
+	}
 	if from != "" && to != "" {
 		m.From, m.To = from, to
 		m.groups(r)
@@ -64,6 +72,32 @@ func NewMatrix(r *reach.Reach, from, to, find string) Matrix {
 	}
 	m.namespaces(r, find)
 	return m
+}
+
+// networksOf returns the further networks that pods have addresses on, with their number, and those that policies name.
+func networksOf(in reach.Input) []NetworkCount {
+	pods := map[string]map[string]bool{}
+	add := func(network string) map[string]bool {
+		if pods[network] == nil {
+			pods[network] = map[string]bool{}
+		}
+		return pods[network]
+	}
+	for _, p := range in.Policies {
+		for _, network := range p.Networks {
+			add(network)
+		}
+	}
+	for _, e := range in.Endpoints {
+		if e.Network != "" && !e.Standby {
+			add(e.Network)[e.Pod.String()] = true
+		}
+	}
+	out := []NetworkCount{}
+	for _, network := range slices.SortedFunc(maps.Keys(pods), compareNames) {
+		out = append(out, NetworkCount{network, len(pods[network])})
+	}
+	return out
 }
 
 // in returns the groups of a namespace, or of what is outside.

@@ -17,6 +17,8 @@ type PoliciesInput struct {
 	Policies   []model.Policy
 	Pods       []model.Pod
 	Namespaces []model.Namespace
+	// Endpoints are the pods' interfaces on further networks.
+	Endpoints []model.WorkloadEndpoint
 	// Invalid are objects that cannot be read at all, with the reason.
 	Invalid []Row
 	// Summaries are the agents'.
@@ -42,6 +44,8 @@ type PolicyRow struct {
 	Kind string `json:"kind"`
 	Name string `json:"name"` // namespace/name, or name
 	Tier string `json:"tier,omitempty"`
+	// Networks are those of a MultiNetworkPolicy.
+	Networks []string `json:"networks,omitempty"`
 	// Selector says which pods, and Selects lists some of them of Pods.
 	Selector string   `json:"selector"`
 	Pods     int      `json:"pods"`
@@ -71,13 +75,18 @@ func NewPolicies(in PoliciesInput) Policies {
 	for _, n := range in.Namespaces {
 		labels[n.Name] = n.Labels
 	}
+	networks := map[[2]string][]string{}
+	for _, e := range in.Endpoints {
+		pod := [2]string{e.Pod.Namespace, e.Pod.Name}
+		networks[pod] = append(networks[pod], e.Network)
+	}
 	selected := map[string]bool{}
 	denied, faults := bySummaries(in.Summaries)
 	claimed := map[string]bool{}
 	for _, p := range in.Policies {
 		row := PolicyRow{
 			Kind: string(p.Kind), Name: keyName(p.PolicyKey), Tier: string(p.Tier), Selector: peerText(p.Subject),
-			Selects: []string{}, Ingress: rules(p.Ingress), Egress: rules(p.Egress), Faults: []string{},
+			Networks: p.Networks, Selects: []string{}, Ingress: rules(p.Ingress), Egress: rules(p.Egress), Faults: []string{},
 		}
 		switch {
 		case p.Order != nil:
@@ -87,6 +96,9 @@ func NewPolicies(in PoliciesInput) Policies {
 		}
 		for _, pod := range in.Pods {
 			if pod.HostNetwork || pod.Phase == "Succeeded" || pod.Phase == "Failed" || !matches(p.Subject, pod, labels) {
+				continue
+			}
+			if p.Kind == model.KindMultiNetworkPolicy && !onNetworks(p.Networks, pod, networks) {
 				continue
 			}
 			row.Pods++

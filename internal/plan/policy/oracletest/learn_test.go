@@ -38,6 +38,17 @@ func learn(x *policy.Index, w naive.World) {
 // learnPod passes a pod as the API server has it, and its interfaces as its node has published them. A completed pod
 // has no interfaces, but its status keeps the address.
 func learnPod(x *policy.Index, p *naive.Pod) {
+	x.SetPod(modelPod(p))
+	for _, e := range endpoints(p) {
+		if p.Done || p.HostNetwork {
+			x.DelEndpoint(e.Key())
+		} else {
+			x.SetEndpoint(e)
+		}
+	}
+}
+
+func modelPod(p *naive.Pod) model.Pod {
 	pod := model.Pod{
 		Namespace: p.Namespace, Name: p.Name, UID: refOf(p).UID, Node: p.Node, HostNetwork: p.HostNetwork, Labels: p.Labels,
 		IPs: p.Addrs[""], Phase: "Running", ServiceAccount: p.Account,
@@ -50,14 +61,7 @@ func learnPod(x *policy.Index, p *naive.Pod) {
 			Name: port.Name, Protocol: model.Protocol(port.Proto), Number: uint16(port.Port),
 		})
 	}
-	x.SetPod(pod)
-	for _, e := range endpoints(p) {
-		if p.Done || p.HostNetwork {
-			x.DelEndpoint(e.Key())
-		} else {
-			x.SetEndpoint(e)
-		}
-	}
+	return pod
 }
 
 func endpoints(p *naive.Pod) []model.WorkloadEndpoint {

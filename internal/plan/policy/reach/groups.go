@@ -23,10 +23,28 @@ type Group struct {
 	// Outside are all addresses that no policy names: what is outside of the cluster.
 	Outside bool
 
-	ports []model.PodPort // those that policies name
-	terms string          // which selectors select the pods
-	addrs []netip.Addr    // of the first pods, one of each family, at most two pods
-	other []netip.Addr
+	ports    []model.PodPort // those that policies name
+	terms    string          // which selectors select the pods
+	examples []model.Pod     // the first ones, at most two; none of Outside
+	addrs    []netip.Addr    // of Outside, one of each family
+}
+
+// end is one of a group's ends of connections.
+type end struct {
+	pod   model.PodRef // none of Outside
+	addrs []netip.Addr // one of each family
+}
+
+// end returns the i-th of the group's ends; without addresses if it has no such.
+func (g *Group) end(i int) end {
+	if g.Outside {
+		return end{addrs: g.addrs}
+	}
+	if i >= len(g.examples) {
+		return end{}
+	}
+	p := g.examples[i]
+	return end{model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, oneOfEach(p.IPs)}
 }
 
 // selectors are what distinguishes pods.
@@ -214,8 +232,8 @@ func newGroups(in Input, s selectors) []*Group {
 		}
 		same.Labels = slices.DeleteFunc(same.Labels, func(l string) bool { return !slices.Contains(g.Labels, l) })
 		same.Pods = append(same.Pods, g.Pods...)
-		if same.other == nil {
-			same.other = g.addrs
+		if len(same.examples) < 2 {
+			same.examples = append(same.examples, g.examples[0])
 		}
 	}
 	for _, g := range out {
@@ -229,10 +247,7 @@ func newGroups(in Input, s selectors) []*Group {
 
 func (g *Group) add(p model.Pod) {
 	g.Pods = append(g.Pods, p.Name)
-	switch {
-	case g.addrs == nil:
-		g.addrs = oneOfEach(p.IPs)
-	case g.other == nil:
-		g.other = oneOfEach(p.IPs)
+	if len(g.examples) < 2 {
+		g.examples = append(g.examples, p)
 	}
 }

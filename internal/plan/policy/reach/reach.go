@@ -16,8 +16,12 @@ import (
 	"github.com/weft-net/weft/internal/plan/policy"
 )
 
-// Input is what is known of a cluster. Policies of further networks are not considered.
+// Input is what is known of a cluster.
 type Input struct {
+	// Network is the network whose addresses connect: empty for the cluster's, else "namespace/name". On a further network
+	// only MultiNetworkPolicies that name it apply, and the pods are those to which an endpoint has an address there.
+	Network    string
+	Endpoints  []model.WorkloadEndpoint
 	Policies   []model.Policy
 	Pods       []model.Pod
 	Namespaces []model.Namespace
@@ -54,6 +58,7 @@ type Reach struct {
 	subjects []map[*Group]bool
 	known    map[[2]*Group]Connection
 	slices   []model.EndpointSlice
+	network  string
 }
 
 // node is the name of the node at which the index enforces all policies.
@@ -62,12 +67,15 @@ const node = "node"
 // New computes the groups.
 func New(in Input) *Reach {
 	in.Policies = slices.DeleteFunc(slices.Clone(in.Policies), func(p model.Policy) bool {
-		return p.Kind == model.KindMultiNetworkPolicy
+		return (p.Kind == model.KindMultiNetworkPolicy) != (in.Network != "") || in.Network != "" && !slices.Contains(p.Networks, in.Network)
 	})
+	if in.Network != "" {
+		in.Pods = podsOn(in.Network, in.Pods, in.Endpoints)
+	}
 	s := newSelectors(in)
 	r := &Reach{
 		Groups: newGroups(in, s), index: policy.New(policy.Config{Node: node}), policies: in.Policies,
-		known: map[[2]*Group]Connection{}, slices: in.Slices,
+		known: map[[2]*Group]Connection{}, slices: in.Slices, network: in.Network,
 	}
 	r.Groups = append(r.Groups, &Group{Outside: true, addrs: outside(s.blocks, in.Pods)})
 	for _, n := range in.Namespaces {
@@ -77,17 +85,9 @@ func New(in Input) *Reach {
 		r.index.SetPolicy(p)
 	}
 	in.fill(r.index.Calico())
-	pods := map[netip.Addr]model.Pod{}
-	for _, p := range in.Pods {
-		if a := oneOfEach(p.IPs); len(a) > 0 && !p.HostNetwork {
-			pods[a[0]] = p
-		}
-	}
 	for i, g := range r.Groups {
-		for j, addrs := range [][]netip.Addr{g.addrs, g.other} {
-			if p, has := pods[firstOf(addrs)]; has && !g.Outside {
-				r.add(p, addrs, fmt.Sprintf("link%d-%d", i, j))
-			}
+		for j, p := range g.examples {
+			r.add(p, fmt.Sprintf("link%d-%d", i, j))
 		}
 	}
 	r.subjects = make([]map[*Group]bool, len(in.Policies))
@@ -95,7 +95,7 @@ func New(in Input) *Reach {
 		r.subjects[i] = map[*Group]bool{}
 		one := selectors{pods: []model.PodPeer{p.Subject}, namespaces: s.namespaces, accounts: s.accounts}
 		for _, g := range r.Groups {
-			if !g.Outside && one.matching(pods[firstOf(g.addrs)]) != "" {
+			if !g.Outside && one.matching(g.examples[0]) != "" {
 				r.subjects[i][g] = true
 			}
 		}
@@ -103,19 +103,40 @@ func New(in Input) *Reach {
 	return r
 }
 
-func firstOf(addrs []netip.Addr) netip.Addr {
-	if len(addrs) == 0 {
-		return netip.Addr{}
+// podsOn returns the pods that have addresses on a further network, with these. A published endpoint with another UID is
+// of an earlier pod of that name.
+func podsOn(network string, pods []model.Pod, endpoints []model.WorkloadEndpoint) (out []model.Pod) {
+	addrs := map[[2]string][]model.WorkloadEndpoint{}
+	for _, e := range endpoints {
+		if e.Network == network && !e.Standby {
+			of := [2]string{e.Pod.Namespace, e.Pod.Name}
+			addrs[of] = append(addrs[of], e)
+		}
 	}
-	return addrs[0]
+	for _, p := range pods {
+		p.IPs = nil
+		for _, e := range addrs[[2]string{p.Namespace, p.Name}] {
+			if e.Pod.UID == "" || p.UID == "" || e.Pod.UID == p.UID {
+				p.IPs = append(p.IPs, e.Addrs...)
+			}
+		}
+		if len(p.IPs) > 0 {
+			out = append(out, p)
+		}
+	}
+	return out
 }
 
-// add lets the index enforce policies at a pod.
-func (r *Reach) add(p model.Pod, addrs []netip.Addr, link string) {
+// add lets the index enforce policies at a pod, which has its addresses on the network.
+func (r *Reach) add(p model.Pod, link string) {
+	addrs := oneOfEach(p.IPs)
 	p.Node = node
+	if r.network != "" {
+		p.IPs = nil // those of the status are of the cluster's network
+	}
 	r.index.SetPod(p)
 	r.index.SetEndpoint(model.WorkloadEndpoint{
-		Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: node, IfName: "eth0", HostLink: link,
+		Pod: model.PodRef{Namespace: p.Namespace, Name: p.Name, UID: p.UID}, Node: node, Network: r.network, IfName: "eth0", HostLink: link,
 		Addrs: addrs, HostEnd: model.HostEndRouted,
 	})
 }
@@ -158,15 +179,15 @@ func last(b netip.Prefix) netip.Addr {
 // Connection returns what policies allow from a group to another; of a group to itself, between two of its pods. ok is
 // false if there are no two ends with addresses of one family.
 func (r *Reach) Connection(from, to *Group) (c Connection, ok bool) {
-	src, dst := from.addrs, to.addrs
+	src, dst := from.end(0), to.end(0)
 	if from == to {
-		dst = to.other
+		dst = to.end(1)
 	}
-	var pair [2]netip.Addr
-	for _, a := range src {
-		i := slices.IndexFunc(dst, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
+	var pair policy.Flow
+	for _, a := range src.addrs {
+		i := slices.IndexFunc(dst.addrs, func(b netip.Addr) bool { return a.Is4() == b.Is4() })
 		if i >= 0 && !(from.Outside && to.Outside) {
-			pair, ok = [2]netip.Addr{a, dst[i]}, true
+			pair, ok = policy.Flow{Src: a, Dst: dst.addrs[i]}, true
 			break
 		}
 	}
@@ -176,7 +197,8 @@ func (r *Reach) Connection(from, to *Group) (c Connection, ok bool) {
 	if c, known := r.known[[2]*Group{from, to}]; known {
 		return c, true
 	}
-	c = r.connection(pair, r.segments(from, to))
+	q := policy.Query{Network: r.network, From: policy.ConnectionEnd{Pod: src.pod, Addr: pair.Src}, To: policy.ConnectionEnd{Pod: dst.pod, Addr: pair.Dst}}
+	c = r.connection(q, r.segments(from, to))
 	r.known[[2]*Group{from, to}] = c
 	return c, true
 }
@@ -240,12 +262,12 @@ func (r *Reach) segments(from, to *Group) []segment {
 }
 
 // connection asks the index about each segment.
-func (r *Reach) connection(pair [2]netip.Addr, all []segment) Connection {
+func (r *Reach) connection(q policy.Query, all []segment) Connection {
 	var allowed []segment
 	denied := 0
 	for _, s := range all {
-		f := policy.Flow{Src: pair[0], Dst: pair[1], Protocol: s.protocol, DstPort: s.first}
-		if slices.ContainsFunc(r.index.Decide("", f), func(s policy.Side) bool { return !s.Allowed }) {
+		q.Protocol, q.Port = s.protocol, s.first
+		if !r.allows(q) {
 			denied++
 			continue
 		}
@@ -266,6 +288,17 @@ func (r *Reach) connection(pair [2]netip.Addr, all []segment) Connection {
 		c.Ports = append(c.Ports, s.String())
 	}
 	return c
+}
+
+// allows reports whether the policies of both ends allow a connection between the addresses of q.
+func (r *Reach) allows(q policy.Query) bool {
+	if r.network == "" {
+		f := policy.Flow{Src: q.From.Addr, Dst: q.To.Addr, Protocol: q.Protocol, DstPort: q.Port}
+		return !slices.ContainsFunc(r.index.Decide("", f), func(s policy.Side) bool { return !s.Allowed })
+	}
+	answers, err := r.index.Why(q) // by pods: those of several nodes may have the same address on a further network
+	i := slices.IndexFunc(answers, func(a policy.Answer) bool { return a.Flow.Src == q.From.Addr && a.Flow.Dst == q.To.Addr })
+	return err == nil && i >= 0 && answers[i].Allowed // the index knows all examples
 }
 
 // String returns the range as users write it: 80/tcp, 8000-8080/udp, all of sctp.

@@ -89,6 +89,48 @@ outside > shop/app=web(2): all
 	}
 }
 
+// On a further network only its own policies apply, to the pods that have an address there. Pods of two nodes have the same
+// address, and differ in what they may; an endpoint of an earlier pod, and one that stands by, do not count.
+func TestFurtherNetwork(t *testing.T) {
+	multi := networkPolicy("shop", "db", "web", 5432)
+	multi.Kind, multi.Networks = model.KindMultiNetworkPolicy, []string{"shop/storage", "shop/other"}
+	other := networkPolicy("shop", "web", "db", 1)
+	other.Kind, other.Networks = model.KindMultiNetworkPolicy, []string{"shop/other"}
+	in := reach.Input{
+		Namespaces: []model.Namespace{{Name: "shop"}}, Policies: []model.Policy{multi, other, networkPolicy("shop", "web", "db", 1)},
+		Pods: []model.Pod{
+			pod("shop", "web", "10.0.0.1", map[string]string{"app": "web"}), pod("shop", "db", "10.0.0.2", map[string]string{"app": "db"}),
+			pod("shop", "db-2", "10.0.0.3", map[string]string{"app": "db"}), pod("shop", "none", "10.0.0.4", nil), pod("shop", "moves", "10.0.0.5", nil),
+		},
+	}
+	for _, e := range []struct{ name, uid, network, addr string }{
+		{"web", "uid-web", "shop/storage", "172.16.0.1"}, {"db", "uid-db", "shop/storage", "172.16.0.2"},
+		{"db-2", "uid-db-2", "shop/storage", "172.16.0.1"}, // of another node
+		{"web", "uid-web", "", "10.0.0.1"}, {"none", "uid-earlier", "shop/storage", "172.16.0.4"}, {"moves", "standby", "shop/storage", "172.16.0.5"},
+	} {
+		in.Endpoints = append(in.Endpoints, model.WorkloadEndpoint{
+			Pod: model.PodRef{Namespace: "shop", Name: e.name, UID: e.uid}, Network: e.network, IfName: "net1", Standby: e.uid == "standby",
+			Addrs: []netip.Addr{netip.MustParseAddr(e.addr)},
+		})
+	}
+	for network, want := range map[string]string{
+		"shop/storage": `shop/app=db(2) > shop/app=db(2): none 
+shop/app=db(2) > shop/app=web(1): all 
+shop/app=db(2) > outside: all 
+shop/app=web(1) > shop/app=db(2): some 5432/tcp
+shop/app=web(1) > outside: all 
+outside > shop/app=db(2): none 
+outside > shop/app=web(1): all 
+`,
+		"shop/other": "",
+	} {
+		in.Network = network
+		if got := text(t, reach.New(in)); got != want {
+			t.Errorf("%s: got\n%s\nwant\n%s", network, got, want)
+		}
+	}
+}
+
 // Ranges of ports, a named port that differs by pod, a block that divides pods with the same labels, and other protocols.
 func TestPorts(t *testing.T) {
 	p := networkPolicy("shop", "db", "web", 0)
@@ -136,7 +178,7 @@ func TestAgreesWithIndex(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := drawCluster(t)
 		r := reach.New(in)
-		index := policy.New(policy.Config{Node: "elsewhere"})
+		index := policy.New(policy.Config{Node: "remote"})
 		for _, n := range in.Namespaces {
 			index.SetNamespace(n)
 		}

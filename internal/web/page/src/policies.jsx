@@ -2,7 +2,7 @@
 
 import { useState } from "preact/hooks";
 import { useView } from "./server.js";
-import { href } from "./route.js";
+import { go, href } from "./route.js";
 import { Badge, Empty, Head, Lines, Search, Table } from "./parts.jsx";
 
 function Rules({ of }) {
@@ -11,10 +11,10 @@ function Rules({ of }) {
   return <Lines of={of} />;
 }
 
-function Cell({ c, from, to, row, col }) {
+function Cell({ c, query, row, col }) {
   if (!c.verdict) return <td class="cell"><span class="quiet">–</span></td>;
-  const link = c.fromPod && c.toPod ? href("why", { from: c.fromPod, to: c.toPod })
-    : from ? null : href("policies", { from: row.namespace, to: col.namespace });
+  const link = c.fromPod && c.toPod ? href("why", { from: c.fromPod, to: c.toPod, network: query.network })
+    : query.from ? null : href("policies", { from: row.namespace, to: col.namespace, network: query.network });
   const text = c.text || c.verdict;
   return <td class={"cell " + c.verdict}>{link ? <a href={link} aria-label={`${row.name} to ${col.name}: ${text}`}>{text}</a> : <div>{text}</div>}</td>;
 }
@@ -22,30 +22,43 @@ function Cell({ c, from, to, row, col }) {
 function Matrix({ query }) {
   const [find, setFind] = useState("");
   const one = query.from && query.to;
-  const of = useView("matrix", { from: query.from || "", to: query.to || "", find });
+  const network = query.network || "";
+  const of = useView("matrix", { from: query.from || "", to: query.to || "", find, network });
   const d = of.data;
   return (
     <section>
       <h2>Allowed connections</h2>
       {of.stale && <p class="note"><Badge state="warn" text="not computed" /> {of.stale.error}</p>}
       {one
-        ? <p class="note">Pods of <b>{query.from}</b> (rows) to pods of <b>{query.to}</b> (columns), by the labels that policies select by. <a href={href("policies")}>All namespaces</a>{query.from !== query.to && <> · <a href={href("policies", { from: query.to, to: query.from })}>The other direction</a></>}</p>
-        : <div class="bar"><Search label="Find a namespace" value={find} onInput={setFind} /></div>}
+        ? <p class="note">Pods of <b>{query.from}</b> (rows) to pods of <b>{query.to}</b> (columns), by the labels that policies select by. <a href={href("policies", { network })}>All namespaces</a>{query.from !== query.to && <> · <a href={href("policies", { from: query.to, to: query.from, network })}>The other direction</a></>}</p>
+        : null}
+      <div class="bar filters">
+        {!one && <Search label="Find a namespace" value={find} onInput={setFind} />}
+        {d && (d.networks.length > 0 || network) && (
+          <label class="search"><span>Network</span>
+            <select value={network} onChange={(e) => go("policies", { ...query, network: e.currentTarget.value })}>
+              <option value="">cluster network</option>
+              {d.networks.map((n) => <option key={n.name} value={n.name}>{n.name} ({n.pods})</option>)}
+              {network && !d.networks.some((n) => n.name === network) && <option value={network}>{network} (0)</option>}
+            </select>
+          </label>
+        )}
+      </div>
       {!d ? <p class="note quiet">The pods are compared…</p> : d.rows.length === 0 || d.cols.length === 0
-        ? <Empty>{d.empty ? "No pod has an address yet." : one ? "One of the namespaces has no pod with an address now." : "No namespace with pods is called that."}</Empty>
+        ? <Empty>{d.empty ? network ? "No pod has an address on this network." : "No pod has an address yet." : one ? "One of the namespaces has no pod with an address now." : "No namespace with pods is called that."}</Empty>
         : (
           <div class="scroll" tabIndex={0} role="region" aria-label="Matrix of connections that policies allow">
             <table class="matrix">
               <thead><tr><th scope="col">from ↓ to →</th>{d.cols.map((c) => <th scope="col" key={c.name}>{c.name}<div>{c.text}</div></th>)}</tr></thead>
               <tbody>{d.rows.map((r, i) => (
                 <tr key={r.name + r.text}><th scope="row">{r.name}<div class="quiet">{r.text}</div></th>
-                  {d.cells[i].map((c, j) => <Cell key={j} c={c} from={query.from} row={r} col={d.cols[j]} />)}</tr>
+                  {d.cells[i].map((c, j) => <Cell key={j} c={c} query={query} row={r} col={d.cols[j]} />)}</tr>
               ))}</tbody>
             </table>
           </div>
         )}
       {d && (d.moreRows || d.moreCols) ? <p class="note">{Math.max(d.moreRows || 0, d.moreCols || 0)} more are not shown{one ? "." : ": find them by a part of their name."}</p> : null}
-      <p class="legend">What policies allow from a row to a column: all; some ports, or some of the pairs of pod groups; or none. Choose a cell for more. Whether the network leads there is what Why shows.</p>
+      <p class="legend">What policies allow from a row to a column: all; some ports, or some of the pairs of pod groups; or none. Choose a cell for more.{network && " On a further network MultiNetworkPolicies that name it apply; outside are addresses that no pod has there."} Whether the network leads there is what Why shows.</p>
     </section>
   );
 }
@@ -69,7 +82,7 @@ export function Policies({ query }) {
           <div class="bar"><Search label="Find a policy or a pod" value={find} onInput={setFind} /></div>
           {d.policies.length === 0 ? <Empty>There are no policies: every pod can connect to every other. They appear here as soon as they are applied.</Empty> : (
             <Table label="Policies" id={(p) => p.kind + p.name} rows={d.policies.filter(has)} columns={[
-              ["Policy", (p) => <>{p.name}<div class="quiet">{p.kind}{p.tier && ", " + p.tier}</div></>],
+              ["Policy", (p) => <>{p.name}<div class="quiet">{p.kind}{p.tier && ", " + p.tier}{p.networks && ", of " + p.networks.join(", ")}</div></>],
               ["State", (p) => p.faults.length === 0 ? <Badge state="ok" text="in force" /> : <><Badge state="warn" text="fault" /><Lines of={p.faults} /></>],
               ["Selects", (p) => <>{p.pods} of {d.pods} pods<div class="quiet">{p.selector}</div>{p.selects.length > 0 && <details><summary>Names<span class="hidden"> of the pods of {p.name}</span></summary><Lines of={p.selects} />{p.pods > p.selects.length && <div>and {p.pods - p.selects.length} more</div>}</details>}</>],
               ["Ingress", (p) => <Rules of={p.ingress} />],
