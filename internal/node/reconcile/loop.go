@@ -4,6 +4,7 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -33,9 +34,10 @@ type loop struct {
 	last    time.Time
 	seen    *model.Cluster // by the last pass; nil when it failed
 	whole   bool           // the next pass compares everything
+	deaf    error          // why there are no more notifications
 }
 
-// next waits for a reason to make a pass; it returns false when ctx has ended.
+// next waits for a reason to make a pass; it returns false when ctx, or the kernel's notifications, have ended.
 func (l *loop) next(ctx context.Context) bool {
 	for {
 		l.whole = true
@@ -77,13 +79,13 @@ func (l *loop) next(ctx context.Context) bool {
 			continue
 		case _, ok := <-l.tables:
 			if !ok {
-				l.tables = nil // ctx ends
+				return l.ended(ctx, "nftables")
 			}
 			l.soon()
 			continue
 		case _, ok := <-l.signs:
 			if !ok {
-				l.signs = nil // ctx ends
+				return l.ended(ctx, "links, addresses and routes")
 			}
 			l.soon()
 			continue
@@ -91,6 +93,15 @@ func (l *loop) next(ctx context.Context) bool {
 		l.due = nil
 		return true
 	}
+}
+
+// ended ends the loop when there are no more notifications, which is an error unless ctx has ended: what others delete would
+// not be repaired before the next whole pass.
+func (l *loop) ended(ctx context.Context, what string) bool {
+	if ctx.Err() == nil {
+		l.deaf = fmt.Errorf("the kernel's notifications of %s have ended", what)
+	}
+	return false
 }
 
 // soon schedules a pass after settle.

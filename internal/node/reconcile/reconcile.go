@@ -118,7 +118,8 @@ func (r *Reconciler) Status() Status {
 	return r.status
 }
 
-// Run reconciles until ctx ends. Nothing is removed then: pods' packets are forwarded while the agent does not run.
+// Run reconciles until ctx ends, or the kernel's notifications, which is an error. Nothing is removed then: pods' packets are
+// forwarded while the agent does not run.
 func (r *Reconciler) Run(ctx context.Context) error {
 	if err := r.checkStatusFile(); err != nil {
 		return err
@@ -147,6 +148,9 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	}
 	if _, unsaved := l.unsaved(); unsaved {
 		l.write()
+	}
+	if l.deaf != nil {
+		return fmt.Errorf("reconcile: %w", l.deaf)
 	}
 	return nil
 }
