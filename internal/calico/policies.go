@@ -14,99 +14,57 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// HostEndpoints are interfaces of nodes. weft enforces no policies at them.
-func HostEndpoints() []store.Kind { return kinds("HostEndpoint", "hostendpoints", false) }
-
-// hostEndpoint is a host endpoint as policies select it.
-type hostEndpoint struct {
-	name    string
-	labels  model.Labels
-	derived bool // Calico's controllers have made it, with a profile that allows everything
-}
-
-// Unenforced returns what of Calico's own policies is not enforced, "KIND NAMESPACE/NAME" each, with the reason where it is
-// not the kind, sorted: host endpoints that a user has created, policies that only host endpoints can have, those that
-// select one, and policies of which a part is invalid or not supported. What Calico derives from Kubernetes' policies is
-// left out, and staged policies, which Calico does not enforce either. Objects of one name in both API groups are the
-// same.
+// Unenforced returns what of Calico's own policies is not enforced, or only in part, "KIND NAMESPACE/NAME (reason)" each,
+// sorted: policies, tiers, network sets, host endpoints and configurations of which a part is invalid or not supported. What
+// Calico derives from Kubernetes' policies is left out, and staged policies, which Calico does not enforce either. Objects of
+// one name in both API groups are the same.
 func Unenforced(ctx context.Context, objects store.Objects) ([]string, error) {
 	var all []string
-	hosts, err := hostEndpoints(ctx, objects)
-	if err != nil {
-		return nil, err
-	}
-	for _, h := range hosts {
-		if !h.derived {
-			all = append(all, h.name)
-		}
-	}
-	for _, kind := range slices.Concat(NetworkPolicies(), GlobalNetworkPolicies()) {
+	for _, kind := range slices.Concat(PolicyKinds()...) {
 		found, err := objects.List(ctx, kind)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
 		}
 		for _, o := range found {
-			if why := unenforced(o, hosts); IsPolicy(o.Key) && why != "" {
-				key := o.Key
-				key.Name = PolicyKey(o.Key).Name
-				all = append(all, key.String()+" ("+why+")")
+			why := unenforced(o)
+			if why == "" || Derived(o.Key) {
+				continue
 			}
+			key := o.Key
+			if IsPolicy(key) {
+				key.Name = PolicyKey(key).Name
+			}
+			all = append(all, key.String()+" ("+why+")")
 		}
 	}
 	slices.Sort(all)
 	return slices.Compact(all), nil
 }
 
-// unenforced returns what of a policy is not enforced; empty: all is.
-func unenforced(o store.Object, hosts []hostEndpoint) string {
-	p, err := Policy(o)
-	if err != nil {
-		return err.Error()
-	}
-	var in struct {
-		Spec policySpec `json:"spec"`
-	}
-	if err := decode(o, &in); err != nil {
-		return err.Error()
-	}
+// unenforced returns what of an object is not enforced; empty: all is.
+func unenforced(o store.Object) string {
+	var err error
 	switch {
-	case in.Spec.PreDNAT:
-		return "preDNAT is for host endpoints"
-	case in.Spec.DoNotTrack:
-		return "doNotTrack is for host endpoints"
-	case len(p.Errors) > 0:
-		return strings.Join(p.Errors, "; ")
-	}
-	for _, h := range hosts {
-		if p.Namespace == "" && p.Subject.Endpoints.Matches(h.labels) {
-			return "it also selects " + h.name
+	case IsTier(o.Key):
+		_, err = Tier(o)
+	case IsNetworkSet(o.Key):
+		_, err = NetworkSet(o)
+	case IsHostEndpoint(o.Key):
+		_, err = HostEndpoint(o)
+	case IsFelixConfiguration(o.Key):
+		_, err = FelixConfiguration(o)
+	case IsControllersConfiguration(o.Key):
+		_, err = HostEndpointController(o)
+	default:
+		var p model.Policy
+		if p, err = Policy(o); err == nil {
+			return strings.Join(p.Errors, "; ")
 		}
 	}
-	return ""
-}
-
-// hostEndpoints returns those of both groups, once each.
-func hostEndpoints(ctx context.Context, objects store.Objects) ([]hostEndpoint, error) {
-	seen := map[string]bool{}
-	var all []hostEndpoint
-	for _, kind := range HostEndpoints() {
-		found, err := objects.List(ctx, kind)
-		if err != nil && !errors.Is(err, store.ErrNotFound) {
-			return nil, fmt.Errorf("%s of %s: %w", kind.Resource, kind.Group, err)
-		}
-		for _, o := range found {
-			if seen[o.Key.Name] {
-				continue
-			}
-			seen[o.Key.Name] = true
-			labels, err := labelsOf(o)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, hostEndpoint{o.Key.String(), labels, labels["projectcalico.org/created-by"] == "calico-kube-controllers"})
-		}
+	if err == nil {
+		return ""
 	}
-	return all, nil
+	return strings.TrimPrefix(err.Error(), fmt.Sprintf("%s (%s): ", o.Key, o.Key.Group))
 }
 
 // metadataAnnotation has a user's labels and annotations in the objects that Calico's API server and calicoctl store.

@@ -61,10 +61,22 @@ metadata: {name: security}
 apiVersion: crd.projectcalico.org/v1
 kind: HostEndpoint
 metadata: {name: n1-auto-hep, labels: {projectcalico.org/created-by: calico-kube-controllers}}
+spec: {node: n1, interfaceName: "*"}
 ---
 apiVersion: crd.projectcalico.org/v1
 kind: HostEndpoint
 metadata: {name: n1-eth0}
+spec: {node: n1, expectedIPs: [10.0.0.1, 10.0.0.x]}
+---
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: default}
+spec: {failsafeInboundHostPorts: [{protocol: icmp, port: 22}], defaultEndpointToHostAction: Accept, logPrefix: mine}
+---
+apiVersion: projectcalico.org/v3
+kind: KubeControllersConfiguration
+metadata: {name: default}
+spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled, templates: [{generateName: x, interfacePattern: "("}]}}}}
 ---
 apiVersion: networking.k8s.io/v1
 kind: NetworkPolicy
@@ -80,8 +92,11 @@ spec: {podSelector: {}}
 	}
 	got, err := calico.Unenforced(t.Context(), s.Objects())
 	want := []string{
-		"GlobalNetworkPolicy default-deny (it also selects HostEndpoint n1-auto-hep)",
-		"GlobalNetworkPolicy port (preDNAT is for host endpoints)", "HostEndpoint n1-eth0",
+		`FelixConfiguration default (spec.failsafeInboundHostPorts[0].protocol "icmp" is none of tcp, udp and sctp ` +
+			`(write for example {protocol: tcp, port: 22}; until then the default ports stay open))`,
+		`HostEndpoint n1-eth0 (spec.expectedIPs[1] "10.0.0.x" is no address (write an address))`,
+		"KubeControllersConfiguration default (spec.controllers.node.hostEndpoint.templates[0]: error parsing regexp: missing " +
+			"closing ): `(` (compare with Calico's reference; until then the template creates nothing))",
 		"NetworkPolicy shop/closed (spec.ingress[0].http: a match of HTTP needs a proxy, and weft has none)",
 	}
 	if d := cmp.Diff(want, got); err != nil || d != "" {

@@ -4,6 +4,7 @@ package calico
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -40,9 +41,9 @@ func GlobalNetworkSets() []store.Kind { return kinds("GlobalNetworkSet", "global
 func PolicyKinds() [][]store.Kind {
 	var out [][]store.Kind
 	for i := range Tiers() {
-		out = append(out, []store.Kind{
+		out = append(out, append([]store.Kind{
 			GlobalNetworkPolicies()[i], NetworkPolicies()[i], Tiers()[i], NetworkSets()[i], GlobalNetworkSets()[i],
-		})
+		}, HostKinds()[i]...))
 	}
 	return out
 }
@@ -105,12 +106,10 @@ type policySpec struct {
 	Types             []string          `json:"types"`
 	Ingress           []json.RawMessage `json:"ingress"`
 	Egress            []json.RawMessage `json:"egress"`
+	ApplyOnForward    bool              `json:"applyOnForward"`
 	PreDNAT           bool              `json:"preDNAT"`
 	DoNotTrack        bool              `json:"doNotTrack"`
 }
-
-// hostOnly reports whether the policy is only for host endpoints.
-func (s policySpec) hostOnly() bool { return s.PreDNAT || s.DoNotTrack }
 
 // Policy returns the object as the model's policy. What cannot be understood of a rule is in its Errors, and fails closed
 // there: a rule that would allow does not match, one that would deny or pass denies everything (Calico ignores the whole
@@ -132,11 +131,24 @@ func Policy(o store.Object) (model.Policy, error) {
 	if err != nil {
 		return p, invalid(o, "compare with Calico's reference of selectors", "%w", err)
 	}
-	if p.Subject = subject; in.Spec.hostOnly() {
-		return p, nil // neither direction is on
-	}
+	p.Subject = subject
 	ingress, egress := directionsOf(o.Key, in.Spec)
 	r := ruleReader{namespace: p.Namespace}
+	if p.Kind == model.KindGlobalNetworkPolicy {
+		p.Host = model.HostScope{
+			ApplyOnForward: in.Spec.ApplyOnForward || in.Spec.PreDNAT || in.Spec.DoNotTrack, PreDNAT: in.Spec.PreDNAT,
+			DoNotTrack: in.Spec.DoNotTrack,
+		}
+	}
+	switch {
+	case p.Host.PreDNAT && p.Host.DoNotTrack:
+		r.fail(errors.New("spec.preDNAT and spec.doNotTrack are both set: connections are not tracked, and the destination is not translated"))
+	case p.Host.PreDNAT && egress:
+		if len(in.Spec.Egress) > 0 {
+			r.fail(errors.New("spec.egress is ignored under spec.preDNAT: a destination is translated where packets come in"))
+		}
+		egress = false
+	}
 	for i, name := range in.Spec.Types {
 		if !strings.EqualFold(name, "Ingress") && !strings.EqualFold(name, "Egress") {
 			r.fail(fmt.Errorf("spec.types[%d] %q is neither Ingress nor Egress", i, name))

@@ -104,12 +104,32 @@ func TestTypes(t *testing.T) {
 		{"projectcalico.org/v3", "ingress: " + rule + ", egress: " + rule, true, true},
 		{"crd.projectcalico.org/v1", "egress: " + rule, true, true},
 		{"crd.projectcalico.org/v1", "types: [Egress]", false, true},
-		{"projectcalico.org/v3", "types: [Ingress, Egress], doNotTrack: true", false, false}, // of host endpoints only
-		{"projectcalico.org/v3", "preDNAT: true", false, false},
 	} {
 		p, err := policyOf(t, c.group, "shop", c.spec)
 		if err != nil || p.Ingress.On != c.ingress || p.Egress.On != c.egress {
 			t.Errorf("%s {%s}: ingress %t, egress %t, %v", c.group, c.spec, p.Ingress.On, p.Egress.On, err)
+		}
+	}
+}
+
+// TestHostScope: what a GlobalNetworkPolicy is about at host endpoints.
+func TestHostScope(t *testing.T) {
+	for _, c := range []struct {
+		spec            string
+		want            model.HostScope
+		ingress, egress bool
+		fault           string
+	}{
+		{"applyOnForward: true", model.HostScope{ApplyOnForward: true}, true, true, ""},
+		{"doNotTrack: true", model.HostScope{ApplyOnForward: true, DoNotTrack: true}, true, true, ""},
+		{"preDNAT: true", model.HostScope{ApplyOnForward: true, PreDNAT: true}, true, false, ""},
+		{"preDNAT: true, egress: [{action: Deny}]", model.HostScope{ApplyOnForward: true, PreDNAT: true}, true, false, "spec.egress is ignored"},
+		{"preDNAT: true, doNotTrack: true", model.HostScope{ApplyOnForward: true, PreDNAT: true, DoNotTrack: true}, true, true, "both set"},
+	} {
+		p, err := policyOf(t, "crd.projectcalico.org/v1", "", c.spec)
+		if err != nil || p.Host != c.want || p.Ingress.On != c.ingress || p.Egress.On != c.egress ||
+			!strings.Contains(strings.Join(p.Errors, ";"), c.fault) || (c.fault == "") != (p.Errors == nil) {
+			t.Errorf("{%s}: %+v, ingress %t, egress %t, %q, %v", c.spec, p.Host, p.Ingress.On, p.Egress.On, p.Errors, err)
 		}
 	}
 }

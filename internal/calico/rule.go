@@ -303,11 +303,16 @@ func nets(field string, in []string) (out []netip.Prefix, err error) {
 	return out, nil
 }
 
+// transports are the protocols with ports, by their numbers.
+func transports() map[uint8]model.Protocol {
+	return map[uint8]model.Protocol{
+		unix.IPPROTO_TCP: model.TCP, unix.IPPROTO_UDP: model.UDP, unix.IPPROTO_SCTP: model.SCTP,
+	}
+}
+
 // ports decodes ports: numbers, ranges "first:last", or names.
 func ports(field string, in []json.RawMessage, protocol uint8) (out []model.PolicyPort, err error) {
-	transport := map[uint8]model.Protocol{
-		unix.IPPROTO_TCP: model.TCP, unix.IPPROTO_UDP: model.UDP, unix.IPPROTO_SCTP: model.SCTP,
-	}[protocol]
+	transport := transports()[protocol]
 	for i, raw := range in {
 		at, text := fmt.Sprintf("%s[%d]", field, i), strings.Trim(string(raw), `"`)
 		p := model.PolicyPort{Protocol: transport}

@@ -22,7 +22,7 @@ func TestCleanRefuses(t *testing.T) {
 		{"--state-dir " + state, "no datastore is named", 2},
 		{"--state-dir " + state + " --store-dir " + dir, "4 addresses and blocks of Calico are not imported", 1},
 		{"import", "", 0},
-		{"policy", "or only in part: 1 (GlobalNetworkPolicy deny (doNotTrack is for host endpoints))", 1},
+		{"policy", "or only in part: 1 (GlobalNetworkPolicy deny (spec.preDNAT and spec.doNotTrack are both set: connections are not tracked, and the destination is not translated))", 1},
 		{
 			"--drop-calico-policies --state-dir " + state + " --store-dir " + dir,
 			"no agent has written a mesh status there", 1,
@@ -41,7 +41,7 @@ func TestCleanRefuses(t *testing.T) {
 		switch s.args {
 		case "policy":
 			if err := os.WriteFile(
-				policy, []byte("apiVersion: crd.projectcalico.org/v1\nkind: GlobalNetworkPolicy\nmetadata: {name: deny}\nspec: {doNotTrack: true}\n"), 0o600,
+				policy, []byte("apiVersion: crd.projectcalico.org/v1\nkind: GlobalNetworkPolicy\nmetadata: {name: deny}\nspec: {doNotTrack: true, preDNAT: true}\n"), 0o600,
 			); err != nil {
 				t.Fatal(err)
 			}

@@ -5,6 +5,7 @@ package kernel
 import (
 	"cmp"
 	"context"
+	"net/netip"
 	"slices"
 
 	"golang.org/x/sys/unix"
@@ -89,6 +90,21 @@ func (c *Conn) ReadAll(ctx context.Context) (state.Space, error) {
 func (c *Conn) Links(ctx context.Context) ([]state.Link, error) {
 	links, err := c.reader.Links(ctx, 0)
 	return withMasters(links), err
+}
+
+// Addrs returns the addresses of the namespace's links by their names, among them those that the kernel has chosen.
+func (c *Conn) Addrs(ctx context.Context) (map[string][]netip.Addr, error) {
+	links, err := c.reader.Links(ctx, 0)
+	if err != nil {
+		return nil, err
+	}
+	addrs, err := c.reader.Addrs(ctx, 0)
+	out := map[string][]netip.Addr{}
+	for _, a := range addrs {
+		name := links[a.Index].Name
+		out[name] = append(out[name], a.Prefix.Addr())
+	}
+	return out, err
 }
 
 func withMasters(links map[int]link.Found) []state.Link {

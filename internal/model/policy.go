@@ -20,6 +20,12 @@ const (
 	KindGlobalNetworkPolicy PolicyKind = "GlobalNetworkPolicy"
 )
 
+// What else decides at host endpoints: the profiles of one, and Calico's configuration of a node.
+const (
+	KindHostEndpoint       PolicyKind = "HostEndpoint"
+	KindFelixConfiguration PolicyKind = "FelixConfiguration"
+)
+
 // Calico reports whether policies of the kind are Calico's own.
 func (k PolicyKind) Calico() bool {
 	return k == KindCalicoNetworkPolicy || k == KindGlobalNetworkPolicy
@@ -74,6 +80,8 @@ type Policy struct {
 	Subject  PodPeer         `json:"subject"`
 	Ingress  PolicyDirection `json:"ingress,omitzero"`
 	Egress   PolicyDirection `json:"egress,omitzero"`
+	// Host is what one of Calico's policies is about at the host endpoints that it selects.
+	Host HostScope `json:"host,omitzero"`
 	// Errors describe the parts that are invalid. The policy fails closed there: an invalid rule that would accept does
 	// not match, one that would deny or pass denies everything.
 	Errors []string `json:"faults,omitempty"`

@@ -22,18 +22,18 @@ func TestCalicoPoliciesAreNamed(t *testing.T) {
 	path := filepath.Join(n.path("state"), calico.PoliciesFile)
 	p.write(
 		store.NewObject(
-			[]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"},"spec":{"preDNAT":true,"applyOnForward":true}}`),
+			[]byte(`{"apiVersion":"crd.projectcalico.org/v1","kind":"GlobalNetworkPolicy","metadata":{"name":"deny"},"spec":{"preDNAT":true,"egress":[{"action":"Deny"}]}}`),
 		),
 	)
 	n.kill()
 	n.start()
 	p.until("the agent notes the policy", func() bool {
 		b, err := os.ReadFile(path)
-		return err == nil && string(b) == `["GlobalNetworkPolicy deny (preDNAT is for host endpoints)"]`
+		return err == nil && string(b) == `["GlobalNetworkPolicy deny (spec.egress is ignored under spec.preDNAT: a destination is translated where packets come in)"]`
 	})
 	p.until("the agent warns of the policy", func() bool {
 		return strings.Contains(n.log(), "objects of Calico are not enforced") &&
-			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny (preDNAT is for host endpoints))")
+			strings.Contains(n.log(), "1 (GlobalNetworkPolicy deny (spec.egress is ignored under spec.preDNAT: a destination is translated where packets come in))")
 	})
 	if err := p.store.Delete(t.Context(), store.Key{Group: "crd.projectcalico.org", Kind: "GlobalNetworkPolicy", Name: "deny"},
 		""); err != nil {

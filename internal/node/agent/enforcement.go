@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
@@ -19,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/policystatus"
 	"github.com/weft-net/weft/internal/node/unrecorded"
+	planpolicy "github.com/weft-net/weft/internal/plan/policy"
 )
 
 // enforcement has the components that enforce network policies.
@@ -41,6 +43,7 @@ func (a *agent) buildPolicy() enforcement {
 	cfg := policy.Config{
 		Node: a.cfg.Node, Source: a.data.policies(), Objects: a.data.Objects(), Host: a.own.host,
 		Keep: a.cfg.Policy.Established == config.EstablishedKeep, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Tunnels:  tunnels(a.cfg.Network),
 		PodCount: a.telemetry.known.setPods, Deletions: a.own.deletions, ConnectionsEnded: a.fast.Flush,
 	}
 	if a.data.kube != nil {
@@ -76,6 +79,15 @@ func (a *agent) buildPolicy() enforcement {
 		})
 	}
 	return e
+}
+
+// tunnels are those between nodes in which pods' packets may be: of the configured kind, of pools, and of nodes that another
+// vendor still connects.
+func tunnels(n config.Network) (out []planpolicy.Tunnel) {
+	for _, port := range []int{n.VXLANPort, n.UDPPort, n.WireguardPort, n.WireguardPortV6} {
+		out = append(out, planpolicy.Tunnel{Port: uint16(port)}) //nolint:gosec // the configuration was checked
+	}
+	return append(out, planpolicy.Tunnel{Number: unix.IPPROTO_IPIP}, planpolicy.Tunnel{Number: unix.IPPROTO_IPV6})
 }
 
 // admit enforces policy on a VM's interfaces before they are opened.

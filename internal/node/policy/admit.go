@@ -66,7 +66,7 @@ func (e *Enforcer) Admit(ctx context.Context, all ...model.WorkloadEndpoint) err
 	}
 	e.desired.mu.Unlock()
 	if slices.ContainsFunc(all, func(g model.WorkloadEndpoint) bool { return g.HostEnd != model.HostEndRouted }) {
-		e.node.readOwnAddrs() // bridge ports need it, too
+		e.node.readOwnAddrs(ctx) // bridge ports need it, too
 	}
 	var late <-chan time.Time // without a table of its own the pod waits for the node's tables without a limit
 	if !onNode {

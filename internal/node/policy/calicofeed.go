@@ -122,7 +122,7 @@ func (cf *calicoFeed) handleLocked(o store.Object, gone bool) error {
 	case o.Key.Of(store.EndpointSlices()):
 		return cf.handleSliceLocked(o, gone)
 	}
-	if !calico.IsPolicy(o.Key) && !calico.IsTier(o.Key) && !calico.IsNetworkSet(o.Key) {
+	if calico.Derived(o.Key) {
 		return nil // what Calico has made of Kubernetes' policies
 	}
 	name := o.Key
@@ -140,7 +140,7 @@ func (cf *calicoFeed) handleLocked(o store.Object, gone bool) error {
 	case calico.IsNetworkSet(o.Key):
 		return cf.handleNetworkSetLocked(now, name, is)
 	}
-	return nil
+	return cf.handleHostLocked(now, name, is)
 }
 
 // chosenLocked stores an object of one group, and returns the one to use: the stored object rather than that of Calico's

@@ -73,7 +73,7 @@ type local struct {
 func newDesired(cfg *Config, log *slog.Logger) *desired {
 	return &desired{
 		cfg: cfg, log: log, due: notify.New(), publishDue: notify.New(), checkDue: notify.New(), peers: make(chan struct{}),
-		index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup)}),
+		index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup), Tunnels: cfg.Tunnels}),
 		known: map[model.PolicyKey]known{}, about: map[string]int{}, pods: map[model.PodRef]identity{},
 		local: map[model.AttachmentKey]*local{}, waiters: map[notify.Chan]bool{},
 	}
@@ -81,8 +81,11 @@ func newDesired(cfg *Config, log *slog.Logger) *desired {
 
 // readyLocked reports whether the index's changes may be written: all inputs are synced.
 func (d *desired) readyLocked() bool {
-	return d.policiesSynced && d.calicoUnsynced == 0 && (d.peersSynced || len(d.known) == 0)
+	return d.policiesSynced && d.calicoUnsynced == 0 && (d.peersSynced || !d.anyLocked())
 }
+
+// anyLocked reports whether there is a policy, or a host endpoint, which denies without one.
+func (d *desired) anyLocked() bool { return len(d.known) > 0 || d.index.Calico().HasHosts() }
 
 // await waits until a condition, evaluated under the lock, is true; false after the limit.
 func (d *desired) await(ctx context.Context, limit time.Duration, is func() bool) bool {

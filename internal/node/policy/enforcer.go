@@ -32,6 +32,8 @@ type Config struct {
 	// Objects is the datastore in which this node's interfaces are published; nil publishes none.
 	Objects store.Objects
 	Host    *kernel.Conn
+	// Tunnels are the mesh's: policies at host endpoints do not deny them between nodes.
+	Tunnels []policy.Tunnel
 	// Keep keeps connections that a changed policy does not allow any more.
 	Keep bool
 	// LogGroup is the nflog group to which some of the denied packets are sent; 0 is none.

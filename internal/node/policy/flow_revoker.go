@@ -146,7 +146,7 @@ func (fr *flowRevoker) dropped(at policy.EnforcementPoint) map[policy.Flow]bool 
 // revoke checks all tracked connections of this node's pods, in all places. Changes are written first: an old rule
 // would let the next packet of a connection create its entry again. It reports whether all changes were written.
 func (fr *flowRevoker) revoke(ctx context.Context) (written bool) {
-	fr.node.readOwnAddrs()
+	fr.node.readOwnAddrs(ctx)
 	written = fr.writer.commit(ctx) == nil && !fr.writer.wrong() // the writer reports the error
 	fr.desired.mu.Lock()
 	all := map[policy.EnforcementPoint]*kernel.Conn{}

@@ -18,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/plan/policy/hostendpoint"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -95,11 +96,12 @@ func enableAt(path string) (set bool, err error) {
 	return err == nil, errors.Join(err, f.Close())
 }
 
-// bridgeCheck fires when the settings must be checked again; never if no policy is enforced at a port.
+// bridgeCheck fires when the settings must be checked again, or the node's interfaces; never if no policy is enforced at a
+// port, nor at a host endpoint that is found by them.
 func (nt *nodeTables) bridgeCheck() <-chan time.Time {
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
-	if !nt.ported {
+	if !nt.ported && !nt.desired.index.Calico().NeedsInterfaces() {
 		return nil
 	}
 	return nt.cfg.After(bridgePeriod)
@@ -137,18 +139,22 @@ func emptyTables(p policy.EnforcementPoint) []state.Table {
 
 // readOwnAddrs passes the node's own addresses to the index: the node can always reach its pods, also where packets are
 // filtered in the pod and look like any others.
-func (nt *nodeTables) readOwnAddrs() {
+func (nt *nodeTables) readOwnAddrs(ctx context.Context) {
 	nt.addrsLock.lock()
 	defer nt.addrsLock.unlock()
 	now := nt.cfg.Now()
 	nt.desired.mu.Lock()
-	due := len(nt.desired.known) > 0 && (!nt.inSync || now.Sub(nt.addrsRead) >= selfPause)
+	due := nt.desired.anyLocked() && (!nt.inSync || now.Sub(nt.addrsRead) >= selfPause)
 	if due {
 		nt.addrsRead = now
 	}
+	interfaces := due && nt.desired.index.Calico().NeedsInterfaces()
 	nt.desired.mu.Unlock()
 	if !due {
 		return
+	}
+	if interfaces {
+		nt.readInterfaces(ctx)
 	}
 	all, err := net.InterfaceAddrs()
 	if err != nil {
@@ -164,6 +170,28 @@ func (nt *nodeTables) readOwnAddrs() {
 	nt.desired.mu.Lock()
 	defer nt.desired.mu.Unlock()
 	nt.desired.index.SetSelf(addrs)
+}
+
+// readInterfaces passes the node's interfaces to the index, which finds host endpoints by their addresses. The caller has the
+// kernel lock of the node's addresses.
+func (nt *nodeTables) readInterfaces(ctx context.Context) {
+	links, err := nt.cfg.Host.Links(ctx)
+	if err != nil {
+		nt.log.Warn("interfaces of the node could not be read", "err", err)
+		return
+	}
+	addrs, err := nt.cfg.Host.Addrs(ctx)
+	if err != nil {
+		nt.log.Warn("addresses of the node's interfaces could not be read", "err", err)
+		return
+	}
+	all := make([]hostendpoint.Interface, 0, len(links))
+	for _, l := range links {
+		all = append(all, hostendpoint.Interface{Name: l.Name, Master: l.Master, Addrs: addrs[l.Name]})
+	}
+	nt.desired.mu.Lock()
+	defer nt.desired.mu.Unlock()
+	nt.desired.index.Calico().SetInterfaces(all)
 }
 
 func (nt *nodeTables) write(ctx context.Context, at *kernel.Conn, c policy.Change) error {

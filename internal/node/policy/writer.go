@@ -66,7 +66,7 @@ func (wr *writer) keep(ctx context.Context, externalChanges <-chan struct{}) err
 		case <-retry:
 		case <-wr.node.bridgeCheck():
 		}
-		wr.node.readOwnAddrs()
+		wr.node.readOwnAddrs(ctx)
 		since := wr.desired.takeSince()
 		err := wr.commit(ctx)
 		switch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unenforced warns about policies that are not enforced: Calico's for host endpoints, and all policies for pods that another
+// Package unenforced warns about policies that are not enforced: those parts of Calico's that it does not understand, and all policies for pods that another
 // vendor's network attached before weft was installed.
 package unenforced
 

@@ -52,6 +52,7 @@ type entry struct {
 	dropped *droppedFlows
 	// ported: of the node's table, policies are enforced at ports, whose packets also pass its chains.
 	ported bool
+	host   []state.Chain // of the node's table, the base chains of host endpoints
 	self   []netip.Addr
 }
 
@@ -87,7 +88,7 @@ func (in entry) chains() []state.Chain {
 	if in.ported || len(out) > 0 && !in.place.Ports {
 		out = append(out, in.cutChains()...)
 	}
-	return out
+	return append(out, in.host...)
 }
 
 // cutChains returns the chains that drop the replies of connections that policy denies now, before connection tracking:
@@ -120,10 +121,7 @@ func (in entry) cutRules() (out []string) {
 func (in entry) preamble(h hook) []string {
 	// The kernel also tracks what left by the default route when no pod had the address: an error about an answer that no
 	// pod has sent is not related to anything.
-	out := []string{
-		"ct state established accept", "ct state related ct direction reply accept",
-		"ct state related ct status expected,seen-reply accept",
-	}
+	out := trackedRules()
 	switch {
 	case in.place.Ports:
 		out = portPreamble(h.dir)
@@ -157,6 +155,14 @@ func (in entry) preamble(h hook) []string {
 		out = append(out, ip(s.Key == "ipv6_addr")+" saddr @"+s.Name+" accept")
 	}
 	return out
+}
+
+// trackedRules accept the packets of connections that policy has allowed.
+func trackedRules() []string {
+	return []string{
+		"ct state established accept", "ct state related ct direction reply accept",
+		"ct state related ct status expected,seen-reply accept",
+	}
 }
 
 // selfSets returns the node's own addresses as sets, for a pod's table that uses them.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/policy/hostendpoint"
 )
 
 // CalicoFacts is an index's front for what only Calico's policies use.
@@ -30,6 +31,7 @@ func (f CalicoFacts) DelTier(name model.PolicyTier) {
 
 func (f CalicoFacts) tiersChanged() {
 	f.index.version++
+	f.index.hosts.dirty = true
 	for _, e := range f.index.endpoints.all {
 		f.index.endpoints.dirty[e] = true
 	}
@@ -109,3 +111,45 @@ func (f CalicoFacts) accountChanged(s *namespace) {
 		f.index.endpoints.markNamespace(s.name)
 	}
 }
+
+// SetHostEndpoint adds or replaces a host endpoint of any node.
+func (f CalicoFacts) SetHostEndpoint(h model.HostEndpoint) {
+	f.index.version++
+	f.index.hosts.set(h)
+}
+
+// DelHostEndpoint deletes a host endpoint.
+func (f CalicoFacts) DelHostEndpoint(name string) {
+	f.index.version++
+	f.index.hosts.del(name)
+}
+
+// SetHostEndpointController sets how host endpoints are created for all nodes; the zero value creates none.
+func (f CalicoFacts) SetHostEndpointController(c model.HostEndpointController) {
+	f.index.version++
+	f.index.hosts.setController(c)
+}
+
+// SetFelixConfiguration adds or replaces one of the configurations of Calico's nodes.
+func (f CalicoFacts) SetFelixConfiguration(c model.FelixConfiguration) {
+	f.index.version++
+	f.index.hosts.setFelix(c.Name, &c)
+}
+
+// DelFelixConfiguration deletes one.
+func (f CalicoFacts) DelFelixConfiguration(name string) {
+	f.index.version++
+	f.index.hosts.setFelix(name, nil)
+}
+
+// SetInterfaces sets this node's interfaces, which host endpoints without an interface's name are found by.
+func (f CalicoFacts) SetInterfaces(all []hostendpoint.Interface) {
+	f.index.version++
+	f.index.hosts.setInterfaces(all)
+}
+
+// NeedsInterfaces reports whether this node's interfaces decide anything.
+func (f CalicoFacts) NeedsInterfaces() bool { return f.index.hosts.needsInterfaces() }
+
+// HasHosts reports whether there are host endpoints, of any node.
+func (f CalicoFacts) HasHosts() bool { return f.index.hosts.any() }

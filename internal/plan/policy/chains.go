@@ -64,9 +64,9 @@ func (m *compiler) podsChain(c combination, dir direction) *chainSpec {
 				out = append(out, m.plainRules(t.policies, dir)...)
 				return append(out, rule{verdict: "goto", to: m.denyChain(t.policies, dir)})
 			case i == len(c)-1 && t.name == "kube-baseline":
-				out = append(out, rule{verdict: "goto", to: m.tierChain(t, dir)})
+				out = append(out, rule{verdict: "goto", to: m.tierChain(t, dir, "")})
 			default:
-				out = append(out, rule{verdict: "jump", to: m.tierChain(t, dir)})
+				out = append(out, rule{verdict: "jump", to: m.tierChain(t, dir, "")})
 			}
 		}
 		return out
@@ -122,14 +122,18 @@ func (m *compiler) plainRules(keys []model.PolicyKey, dir direction) (out []rule
 }
 
 // tierChain evaluates the policies of a tier in order. Their rules are in one chain: "pass" returns from it. Only those
-// whose rules all accept have their own, and are merged if many follow each other.
-func (m *compiler) tierChain(t selectedTier, dir direction) *chainSpec {
+// whose rules all accept have their own, and are merged if many follow each other. Accept is what rules that accept do
+// instead, if it is not empty.
+func (m *compiler) tierChain(t selectedTier, dir direction, accept string) *chainSpec {
 	parts := t.keys()
 	if !t.pass {
 		parts = append(parts, "deny")
 	}
+	if accept != "" {
+		parts = append(parts, accept)
+	}
 	return &chainSpec{
-		name: chainName(t.tier) + "/" + shortHash(parts...) + dir.suffix(), policies: t.policies,
+		name: chainName(t.tier) + "/" + shortHash(parts...) + dir.suffix(), policies: t.policies, accept: accept,
 		make: func() []rule {
 			var out []rule
 			for rest := t.policies; len(rest) > 0; {

@@ -18,6 +18,7 @@ type cluster struct {
 	tiers      map[model.PolicyTier]tier
 	sets       map[setKey]*networkSet
 	slices     map[setKey]model.EndpointSlice
+	hosts      []model.HostEndpoint // of all nodes, sorted by name
 	holders    holders
 	observer   observer
 	named      map[*pod]string // the names of pods that were asked for by their addresses; some may be wrong by now

@@ -74,7 +74,11 @@ func (c *cluster) combination(on subject, dir direction) combination {
 			slices.SortFunc(selected, c.compare)
 		}
 	}
-	var out combination
+	return c.byTier(selected)
+}
+
+// byTier returns policies in order of evaluation by their tiers.
+func (c *cluster) byTier(selected []*policy) (out combination) {
 	for _, p := range selected {
 		t := c.tierOf(&p.Policy)
 		if n := len(out); n == 0 || out[n-1].tier != t {
@@ -87,10 +91,10 @@ func (c *cluster) combination(on subject, dir direction) combination {
 }
 
 // governs reports whether one of the cluster's ordered policies affects a direction. Calico's does also without a rule: at
-// the end of its tier.
+// the end of its tier. Those that are about host endpoints only affect no pod.
 func (p *policy) governs(dir direction) bool {
 	d := direct(&p.Policy, dir)
-	return d.On && p.Kind.Calico() || len(d.Rules) > 0 && !p.Kind.Calico()
+	return d.On && p.Kind.Calico() && !p.Host.Only() || len(d.Rules) > 0 && !p.Kind.Calico()
 }
 
 // bySourcePort reports whether a rule of the policy is about ports of the source.

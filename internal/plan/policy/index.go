@@ -19,6 +19,8 @@ type Config struct {
 	LogGroup int
 	// SeparateChains is how many NetworkPolicies that select one pod get a chain each; more are merged. 0 is the default.
 	SeparateChains int
+	// Tunnels are the mesh's, which pass between nodes whatever policies at host endpoints say.
+	Tunnels []Tunnel
 }
 
 // Index is the compiler's front: facts go in, tables come out. A change costs what it affects; the tables depend on the
@@ -30,6 +32,7 @@ type Index struct {
 	compiler  *compiler
 	tables    *tables
 	endpoints *endpoints
+	hosts     *hosts
 	explainer *explainer
 	// version counts changes of facts.
 	version uint64
@@ -44,7 +47,7 @@ func New(cfg Config) *Index {
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
 	return &Index{
-		node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es,
+		node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es, hosts: newHosts(cfg, c, m, ts, es),
 		explainer: &explainer{c, gs, m, ts, es},
 	}
 }
@@ -70,6 +73,9 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 	x.compiler.forget(was)
 	x.tables.stale[key] = true
 	x.endpoints.markPolicy(key, was, p)
+	if key.Kind == model.KindGlobalNetworkPolicy {
+		x.hosts.dirty = true
+	}
 }
 
 // SetNamespace adds or replaces a namespace.
@@ -106,10 +112,19 @@ func (x *Index) DelPod(namespace, name string) {
 }
 
 // SetNode adds or replaces a node.
-func (x *Index) SetNode(in model.Node) { x.version++; x.cluster.setNode(in) }
+func (x *Index) SetNode(in model.Node) {
+	x.version++
+	if x.cluster.setNode(in) {
+		x.hosts.nodesChanged()
+	}
+}
 
 // DelNode deletes a node.
-func (x *Index) DelNode(name string) { x.version++; x.cluster.delNode(name) }
+func (x *Index) DelNode(name string) {
+	x.version++
+	x.cluster.delNode(name)
+	x.hosts.nodesChanged()
+}
 
 // SetSelf sets this node's addresses, including those of bridges.
 func (x *Index) SetSelf(addrs []netip.Addr) {
@@ -133,6 +148,7 @@ func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 	x.cluster.publish(key, in.Network, in.Addrs)
 	if in.Node == x.node {
 		x.endpoints.add(in)
+		x.hosts.dirty = true
 	}
 }
 
@@ -141,6 +157,7 @@ func (x *Index) DelEndpoint(key model.EndpointKey) {
 	x.version++
 	if e := x.endpoints.all[key]; e != nil {
 		x.endpoints.remove(e)
+		x.hosts.dirty = true
 	}
 	x.cluster.publish(key, "", nil)
 }
@@ -159,11 +176,15 @@ func (x *Index) UndropReplies(p EnforcementPoint, f Flow) { x.tables.setDropped(
 
 // update updates the tables to the facts.
 func (x *Index) update() {
-	if len(x.endpoints.dirty)+len(x.tables.stale) == 0 {
+	if x.hosts.refresh() {
+		x.Calico().setsChanged()
+	}
+	if len(x.endpoints.dirty)+len(x.tables.stale) == 0 && !x.hosts.dirty {
 		return
 	}
 	x.tables.begin()
 	x.endpoints.updateDirty()
+	x.hosts.update()
 	x.tables.refresh()
 }
 

@@ -38,6 +38,7 @@ func nameOf(k model.PolicyKey) string {
 	kind := map[model.PolicyKind]string{
 		model.KindNetworkPolicy: "np", model.KindClusterNetworkPolicy: "cnp", model.KindMultiNetworkPolicy: "mnp",
 		model.KindCalicoNetworkPolicy: "cali", model.KindGlobalNetworkPolicy: "gnp",
+		model.KindHostEndpoint: "host", model.KindFelixConfiguration: "felix",
 	}[k.Kind]
 	const most = 180
 	parts := slices.DeleteFunc([]string{kind, k.Namespace, k.Name}, func(s string) bool { return s == "" })

@@ -5,6 +5,7 @@ package policy
 import (
 	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -45,7 +46,7 @@ func (c *cluster) hasSets(namespace string) bool {
 	return false
 }
 
-// selectedNets returns the prefixes of all network sets that a term selects.
+// selectedNets returns the prefixes of all network sets that a term selects, and the addresses of host endpoints.
 func (c *cluster) selectedNets(t term) (out []*model.IPBlock) {
 	if t.endpoints == nil {
 		return nil
@@ -58,6 +59,16 @@ func (c *cluster) selectedNets(t term) (out []*model.IPBlock) {
 		}
 		if v := (networkSetView{c.namespaces[key.namespace], key, c.sets[key].labels}); t.endpoints.Matches(v) {
 			out = append(out, c.sets[key].blocks...)
+		}
+	}
+	if t.namespace != "" {
+		return out
+	}
+	for _, h := range c.hosts {
+		if len(h.Addrs) > 0 && t.endpoints.Matches(hostView(h)) {
+			for _, a := range h.Addrs {
+				out = append(out, &model.IPBlock{CIDR: netip.PrefixFrom(a, a.BitLen())})
+			}
 		}
 	}
 	return out

@@ -35,6 +35,9 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 // selectedPods returns how many pods of the cluster a policy selects.
 func (c *cluster) selectedPods(p *policy) int {
 	pods := 0
+	if p.Host.Only() {
+		return 0
+	}
 	for _, s := range c.namespaces {
 		if !p.subject.matchesNamespace(s) {
 			continue

@@ -37,6 +37,8 @@ type chainSpec struct {
 	// policies are the policies of the chain. When one of them changes, the chain is recompiled.
 	policies []model.PolicyKey
 	make     func() []rule
+	// accept is what the chain's rules that accept do instead; empty: they accept.
+	accept string
 	// denies is set for a chain that drops denied packets.
 	denies *Denial
 }

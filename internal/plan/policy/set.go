@@ -10,7 +10,7 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// setSpec is the definition of a set: one of group, ranges, ports and pairs.
+// setSpec is the definition of a set: one of group, ranges, ports, pairs and links.
 type setSpec struct {
 	name   string
 	six    bool // of a group or ranges: the IPv6 addresses
@@ -18,6 +18,7 @@ type setSpec struct {
 	ranges []addrRange
 	ports  []portRange
 	pairs  []element // addresses with ports
+	links  *[]string // names of interfaces, sorted
 }
 
 // hasAddress reports whether an element is an address with a port.
@@ -30,6 +31,8 @@ func (s *setSpec) definition() state.Set {
 		addr = "ipv6_addr"
 	}
 	switch {
+	case s.links != nil:
+		return state.Set{Name: s.name, Key: "ifname"}
 	case s.ports != nil:
 		return state.Set{Name: s.name, Key: "inet_proto . inet_service", Interval: hasRange(s.ports)}
 	case s.group == nil && s.pairs == nil:
@@ -51,6 +54,11 @@ func (s *setSpec) staticElements() []state.Element {
 	}
 	for _, e := range s.pairs {
 		out = append(out, s.element(e))
+	}
+	if s.links != nil {
+		for _, l := range *s.links {
+			out = append(out, state.Element{Key: []string{`"` + l + `"`}})
+		}
 	}
 	return out
 }
@@ -76,6 +84,10 @@ func (s *setSpec) without(o *setSpec) []state.Element {
 		if !slices.Contains(o.pairs, e) {
 			rest.pairs = append(rest.pairs, e)
 		}
+	}
+	if s.links != nil {
+		more := slices.DeleteFunc(slices.Clone(*s.links), func(l string) bool { return slices.Contains(*o.links, l) })
+		rest.links = &more
 	}
 	return rest.staticElements()
 }

@@ -23,6 +23,7 @@ type table struct {
 	maps    [2]map[string]string // by direction: interface to verdict
 	dropped droppedFlows         // see Index.DropReplies
 	ported  bool                 // of the node's: policies are enforced at ports
+	host    []state.Chain        // of the node's: the base chains of host endpoints
 	was     previous
 	// base are the base chains, self the sets of the node's addresses, as of the last Changes.
 	base []state.Chain
@@ -177,6 +178,9 @@ func (t *table) texts(c *chain) []state.NftRule {
 		if t.place.Tap != "" && r.verdict == verdictAccept {
 			r.verdict = "goto begin" + c.name[strings.LastIndexByte(c.name, '/'):] // names end with the direction
 		}
+		if c.accept != "" && r.verdict == verdictAccept {
+			r.verdict = c.accept
+		}
 		out = append(out, r.text())
 	}
 	return out
@@ -197,7 +201,7 @@ func (t *table) setLink(link string, dir direction, is string) {
 }
 
 func (t *table) entry(self []netip.Addr) entry {
-	return entry{t.place, t.maps, &t.dropped, t.ported, self}
+	return entry{t.place, t.maps, &t.dropped, t.ported, t.host, self}
 }
 
 // full returns the complete table; false if it is empty.

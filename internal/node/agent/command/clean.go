@@ -51,8 +51,8 @@ func newCleanCmd(env ui.Env) *cobra.Command {
 		Long: `--from calico removes what Calico has left on this node: rules of iptables and nftables, ipsets, routes to other nodes, and tunnels.
 Interfaces of running pods and the routes to them stay. It changes nothing unless weft has replaced Calico: Calico's
 allocations are imported, the agent has routes to all other nodes, and policies are enforced for each pod that Calico
-has attached. weft does not enforce Calico's policies for host endpoints, nor rules that it does not understand: if there
-are some, nothing is changed without --drop-calico-policies.
+has attached. weft does not enforce rules and objects of Calico that it does not understand: if there are some, nothing is
+changed without --drop-calico-policies.
 
 Other nodes may still send through Calico's tunnels: run it on every node with --keep-tunnels first, then on every node
 without.
