@@ -49,8 +49,7 @@ Keys of -o json: good, nodes, answered, versions, total, fullest, findings [{lev
 statuses [{node, version, attachments, unfinished, pending, releasing, broken, vms, migrations, peers, reached, mtu,
 worst {node, peer, mtu, passes, fault}, policies, incompletePolicies, deniedPackets, deniedPerMinute, blocks,
 freeAddresses, allocatedAddresses, pools [{name, blocks, free, allocated, size, left}], connections, maxConnections,
-fastPath {mode, nodes, links, packets, liberal},
-repairs, findings}].`,
+fastPath {mode, way, lacks, nodes, links, packets, liberal}, repairs, findings}].`,
 		Example: "  weft status\n" +
 			"  weft status --dir /run/weft/lab --wait 1m\n" +
 			"  weft status --watch",

@@ -9,6 +9,11 @@ type Table struct {
 	Name   string  `json:"name"`
 	Sets   []Set   `json:"sets,omitempty"`
 	Chains []Chain `json:"chains,omitempty"`
+	// Flowtables of a table that is replaced as a whole (kernel/nft.Conn.Replace).
+	Flowtables []Flowtable `json:"flowtables,omitempty"`
+	// Volatile: the table ends with the socket that made it, and no other socket can change it (nft's flag owner, Linux
+	// 5.12). It is replaced as a whole, too.
+	Volatile bool `json:"volatile,omitempty"`
 	// Shared marks a table with several owners: Remove deletes only the fragment's elements.
 	Shared bool `json:"shared,omitempty"`
 }
@@ -51,6 +56,14 @@ type Element struct {
 
 // SharedComment is the comment of every element that has several owners, so that it is recognized when it is read.
 const SharedComment = "weft:shared"
+
+// Flowtable is a shortcut of the flows that a rule "flow add @NAME" puts into it: their packets that arrive at Devices
+// pass by netfilter and the routing. It counts them as packets of their connections.
+type Flowtable struct {
+	Name     string   `json:"name"`
+	Priority int      `json:"priority,omitempty"`
+	Devices  []string `json:"devices,omitempty"`
+}
 
 // Chain is a chain of rules. A base chain has a Hook.
 type Chain struct {

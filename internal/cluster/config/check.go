@@ -135,8 +135,8 @@ func (c Config) checkNetwork() error {
 		return invalid("auto, or the name of one of the node's links",
 			"network.interface %q is no name of a link", n.Interface)
 	}
-	if n.FastPath != FastPathOff && n.FastPath != FastPathEBPF {
-		return invalid("off or ebpf", "network.fastPath %q is not known", n.FastPath)
+	if !slices.Contains([]string{FastPathOff, FastPathAuto, FastPathEBPF, FastPathFlowtable}, n.FastPath) {
+		return invalid("off, auto, ebpf or flowtable", "network.fastPath %q is not known", n.FastPath)
 	}
 	if n.FastPath != FastPathOff && n.Mode.OtherVendor() {
 		return invalid("leave it out: the pods' links are the other vendor's",

@@ -180,8 +180,9 @@ type Network struct {
 	// for routed pods. Other networks have the key `guard` of the plugin bridge.
 	SourceGuard bool `json:"sourceGuard"`
 	// FastPath is the path of established flows of routed pods, within the node and over `host-gw` and `vxlan`: `off`, that
-	// of their first packets; or `ebpf`, redirection by eBPF programs, which needs Linux 6.6
-	// ([the fast path](../concepts/fast-path.md)). Where it cannot be used, `weft status` says why, and packets take the
+	// of their first packets; `ebpf`, redirection by eBPF programs, which needs Linux 6.6; `flowtable`, a flowtable of
+	// nftables, which needs Linux 6.4 and its modules; or `auto`, the first one of `ebpf` and `flowtable` that the kernel
+	// has ([the fast path](../concepts/fast-path.md)). Where it cannot be used, `weft status` says why, and packets take the
 	// ordinary path.
 	FastPath string `json:"fastPath"`
 	// Blackhole rejects packets to unused addresses of the node's own PodCIDRs, instead of forwarding them.
@@ -336,8 +337,10 @@ type Metrics struct {
 
 // The values of Network.FastPath.
 const (
-	FastPathOff  = "off"
-	FastPathEBPF = "ebpf"
+	FastPathOff       = "off"
+	FastPathAuto      = "auto"
+	FastPathEBPF      = "ebpf"
+	FastPathFlowtable = "flowtable"
 )
 
 // The values of Metrics.Peers.

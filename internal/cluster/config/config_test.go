@@ -203,7 +203,7 @@ func TestBadInput(t *testing.T) {
 		"policy: {log: all}":                                         `policy.log "all" is not known (denied or none)`,
 		"virtualMachines: {keepAddresses: yes please}":               `virtualMachines.keepAddresses "yes please" is not known (possible, always or never)`,
 		"observe: {file: {path: /f}}":                                `observe.level is off, and observe.file.path "/f" would receive nothing (denied or flows, or leave out observe.file.path)`,
-		"network: {fastPath: flowtable}":                             `network.fastPath "flowtable" is not known (off or ebpf)`,
+		"network: {fastPath: xdp}":                                   `network.fastPath "xdp" is not known (off, auto, ebpf or flowtable)`,
 		"network: {fastPath: true}":                                  "network.fastPath is true or false, want string",
 		"observe: {level: flows, file: {path: f}}":                   `observe.file.path: path "f" is not absolute (for example /var/log/weft/flows.json)`,
 		"observe: {level: flows, file: {path: /f, maxMegabytes: 0}}": `observe.file.path: observe.file.maxMegabytes 0 is no size (1 or more)`,
@@ -299,6 +299,11 @@ func TestOff(t *testing.T) {
 	}
 	if _, err := Parse([]byte("policy: {mode: off}")); err == nil {
 		t.Error("a key has a value that it does not have")
+	}
+	for _, mode := range []string{FastPathAuto, FastPathFlowtable} {
+		if c, err := Parse([]byte("network: {fastPath: " + mode + "}")); err != nil || c.Network.FastPath != mode {
+			t.Errorf("%q, %v", c.Network.FastPath, err)
+		}
 	}
 	c, err = Parse([]byte("network: {mode: multus, fastPath: ebpf}\ninstall: {confDir: /c}"))
 	if err == nil {

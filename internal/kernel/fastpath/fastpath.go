@@ -38,6 +38,8 @@ type Link struct {
 	How  How
 	// Addrs are the addresses of the pod of a link ToPeer.
 	Addrs []netip.Addr
+	// MAC is the pod's. A Flowtable drops packets of others from the link; not if it is empty.
+	MAC string
 }
 
 // Left is a link that was left out of the path, and why.
@@ -107,7 +109,7 @@ func Load(ns *netns.NS) (_ *Path, err error) {
 			err = errors.Join(err, p.Close())
 		}
 	}()
-	for i, m := range maps() {
+	for i, m := range mapSpecs() {
 		if *p.places()[i], err = ebpf.NewMap(&m); err != nil {
 			return p, fmt.Errorf("eBPF map %s (CAP_BPF): %w", m.Name, err)
 		}

@@ -34,8 +34,8 @@ const (
 	noPrealloc                                                         = 1 // BPF_F_NO_PREALLOC
 )
 
-// maps are the programs' maps, in the order of their definitions in fastpath.c.
-func maps() []ebpf.MapSpec {
+// mapSpecs are the programs' maps, in the order of their definitions in fastpath.c.
+func mapSpecs() []ebpf.MapSpec {
 	return []ebpf.MapSpec{
 		{Name: "weft_settings", Type: ebpf.Array, KeySize: indexSize, ValueSize: settingsSize, MaxEntries: 1},
 		{Name: "weft_flows", Type: ebpf.LRUHash, KeySize: keySize, ValueSize: flowSize, MaxEntries: maxFlows},

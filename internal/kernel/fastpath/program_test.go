@@ -35,7 +35,7 @@ func TestProgram(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range maps() {
+	for _, m := range mapSpecs() {
 		c := spec.Maps[m.Name]
 		if c == nil || c.Type != m.Type || c.KeySize != m.KeySize || c.ValueSize != m.ValueSize || c.MaxEntries != m.MaxEntries ||
 			c.Flags != m.Flags {
@@ -46,7 +46,7 @@ func TestProgram(t *testing.T) {
 		var b bytes.Buffer
 		for _, ins := range spec.Programs[c.name].Instructions {
 			if ins.IsLoadFromMap() {
-				i := slices.IndexFunc(maps(), func(m ebpf.MapSpec) bool { return m.Name == ins.Reference() })
+				i := slices.IndexFunc(mapSpecs(), func(m ebpf.MapSpec) bool { return m.Name == ins.Reference() })
 				ins.Src, ins.Constant = asm.PseudoMapFD, int64(i)
 			}
 			if _, err := ins.Marshal(&b, binary.LittleEndian); err != nil {

@@ -24,6 +24,9 @@ func (c *Conn) Apply(ctx context.Context, tables []state.Table) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(tables, func(t state.Table) bool { return t.Volatile || len(t.Flowtables) > 0 }) {
+		return errors.New("nftables: tables that are volatile or have flowtables are replaced, not compared")
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if done, err := c.addOnly(tables); done || err != nil {
@@ -162,6 +165,9 @@ func (c *Conn) finish(b *batch, ws []*table, gen, guard uint32) (stale bool, err
 func (b *batch) difference(want *table, d *delta) {
 	if d.makeTable {
 		b.putTable(want)
+		for _, f := range want.Flowtables {
+			b.putFlowtable(want, f)
+		}
 	}
 	for name, handles := range d.dropRules {
 		for _, h := range handles {

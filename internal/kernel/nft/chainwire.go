@@ -100,6 +100,9 @@ func decodeRule(family byte, body []byte) lang.Rule {
 func (b *batch) putTable(t *table) {
 	b.message(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE, t.Family, "make table "+t.Label())
 	b.String(unix.NFTA_TABLE_NAME, t.Name)
+	if t.Volatile {
+		b.BE32(unix.NFTA_TABLE_FLAGS, tableOwner)
+	}
 }
 
 func (b *batch) dropTable(t *table) {

@@ -120,6 +120,8 @@ func moreSlots(e *lang.Expr) (list []slot, ok bool) {
 			{attr: 8},
 			{attr: 9, num: &e.Flags},
 		}, true
+	case "flow_offload":
+		return []slot{{attr: 1, str: &e.Set}}, true
 	case "connlimit":
 		return []slot{{attr: 1, num: &e.Size, always: true}, {attr: 2, num: &e.Flags}}, true
 	}

@@ -4,11 +4,13 @@ package agent_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +41,12 @@ func newFastNode(t *testing.T) *fastNode {
 	if err := probe.Close(); err != nil {
 		t.Fatal(err)
 	}
+	return newFastNodeOf(t, "ebpf")
+}
+
+// newFastNodeOf does so with another network.fastPath.
+func newFastNodeOf(t *testing.T, mode string) *fastNode {
+	t.Helper()
 	n := &fastNode{leaver: newLeaver(t, "routed"), web: pod(t), client: pod(t)}
 	nettest.Run(t, n.node, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0")
 	for _, name := range []string{"web", "client"} {
@@ -47,7 +55,7 @@ func newFastNode(t *testing.T) *fastNode {
 			"spec": map[string]any{"nodeName": "n1", "containers": []any{map[string]any{"name": "c", "image": "i"}}},
 		})
 	}
-	n.configured("ebpf", "off")
+	n.configured(mode, "off")
 	n.start()
 	list := n.conflist()
 	n.attach(list, "client", n.client)
@@ -91,16 +99,22 @@ func (n *fastNode) attach(list *libcni.NetworkConfigList, name string, ns *netns
 // status returns the agent's state.
 func (n *fastNode) status() nodestatus.Status {
 	n.t.Helper()
-	var s nodestatus.Cluster
-	cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "status", "--state-dir", n.path("run", "weft"), "-o", "json")
-	var out []byte
-	if err := n.node.Do(func() (err error) { out, err = cmd.Output(); return err }); len(out) == 0 {
-		n.t.Fatal(err)
+	// An agent on a slow machine does not answer in time.
+	for end := time.Now().Add(60 * time.Second); ; {
+		var s nodestatus.Cluster
+		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "status", "--state-dir", n.path("run", "weft"), "-o", "json")
+		var out []byte
+		if err := n.node.Do(func() (err error) { out, err = cmd.Output(); return err }); len(out) == 0 {
+			n.t.Fatal(err)
+		}
+		err := json.Unmarshal(out, &s)
+		if err == nil && len(s.Statuses) == 1 {
+			return s.Statuses[0]
+		}
+		if err != nil || time.Now().After(end) {
+			n.t.Fatalf("%v: %s", err, out)
+		}
 	}
-	if err := json.Unmarshal(out, &s); err != nil || len(s.Statuses) != 1 {
-		n.t.Fatalf("%v: %s", err, out)
-	}
-	return s.Statuses[0]
 }
 
 // connect returns a connection from client to an echo server in web.
@@ -243,4 +257,89 @@ func TestFastPathRests(t *testing.T) {
 	if s := n.status().FastPath; s.Packets > 0 || s.Nodes != 0 {
 		t.Errorf("%+v", s)
 	}
+}
+
+// forwarded returns how many packets of IPv4 the node's stack has forwarded.
+func (n *fastNode) forwarded() (count int) {
+	n.t.Helper()
+	var names []string
+	for line := range strings.Lines(nettest.Run(n.t, n.node, "cat", "/proc/net/snmp")) {
+		switch f := strings.Fields(line); {
+		case f[0] == "Ip:" && names == nil:
+			names = f
+		case f[0] == "Ip:":
+			if _, err := fmt.Sscan(f[slices.Index(names, "ForwDatagrams")], &count); err != nil {
+				n.t.Fatal(err)
+			}
+		}
+	}
+	return count
+}
+
+// bypasses waits until packets of a connection are not forwarded by the stack.
+func (n *fastNode) bypasses(c net.Conn) {
+	n.t.Helper()
+	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
+		before := n.forwarded()
+		for range 20 {
+			if !echoes(c, 20*time.Second) {
+				n.t.Fatal("nothing comes back")
+			}
+		}
+		if n.forwarded()-before < 10 {
+			return
+		}
+		if time.Now().After(end) {
+			n.t.Fatalf("nothing takes the fast path: %+v, %+v\n%s", n.status().FastPath, n.status().Findings, n.log())
+		}
+	}
+}
+
+// TestFastPathFlowtable: the same by a flowtable. A policy that denies a connection ends it, and so does a rule of another
+// program; connections continue when the agent is killed, which takes the flowtable with it.
+func TestFastPathFlowtable(t *testing.T) {
+	probe, err := fastpath.LoadFlowtable(nil)
+	if err != nil {
+		nettest.Skip(t, "no flowtables: "+err.Error())
+	}
+	if err := probe.Close(); err != nil {
+		t.Fatal(err)
+	}
+	n := newFastNodeOf(t, "flowtable")
+	kept, denied := n.connect("7001"), n.connect("7000")
+	n.bypasses(kept)
+	n.bypasses(denied)
+	if s := n.status().FastPath; s.Mode != "flowtable" || s.Way != "flowtable" || s.Nodes != 1 || s.Links < 2 || n.liberal() != "0" {
+		t.Errorf("%+v, nf_conntrack_tcp_be_liberal %s", s, n.liberal())
+	}
+	ends := func(c net.Conn, what string) {
+		t.Helper()
+		for end := time.Now().Add(20 * time.Second); echoes(c, time.Second/2); {
+			if time.Now().After(end) {
+				t.Fatalf("%s\n%s", what, n.log())
+			}
+		}
+	}
+	n.object("deny", map[string]any{
+		"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy",
+		"metadata": map[string]any{"namespace": "default", "name": "deny"},
+		"spec": map[string]any{
+			"podSelector": map[string]any{}, "policyTypes": []any{"Ingress"},
+			"ingress": []any{map[string]any{"ports": []any{map[string]any{"protocol": "TCP", "port": 7001}}}},
+		},
+	})
+	ends(denied, "a denied connection goes on")
+	n.bypasses(kept)
+	n.kill()
+	n.until("the flowtable is gone", func() bool {
+		return !strings.Contains(nettest.Run(t, n.node, "nft", "list", "ruleset"), fastpath.FlowTable)
+	})
+	if !echoes(kept, 20*time.Second) {
+		t.Error("a connection ends with the agent")
+	}
+	n.start()
+	n.bypasses(kept)
+	nettest.Run(t, n.node, "nft", "add table inet other; add chain inet other f { type filter hook forward priority 0; }; "+
+		"add rule inet other f tcp dport 7001 drop")
+	ends(kept, "a connection goes on that a rule of another program drops")
 }

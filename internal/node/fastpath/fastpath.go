@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fastpath keeps the fast path of a node's established flows (kernel/fastpath) as network.fastPath says: its links,
-// when flows have to be learned again, and the setting of conntrack that it needs.
+// Package fastpath keeps the fast path of a node's established flows (kernel/fastpath) as network.fastPath says: which way
+// it takes, its links, when flows have to be learned again, and the setting of conntrack that eBPF needs.
 //
 // Flows are learned again after each change that the kernel notifies of: transactions of nftables, routes, rules of routing,
 // addresses, links; and after connections were ended. Rules of the legacy iptables are not notified of: they count from
 // the next packet that takes the slow path, after at most 20 seconds.
 //
-// The fast path rests while a trace runs, and while the kernel counts the packets of connections (nf_conntrack_acct, of
-// observe.level flows): a packet of the fast path is neither traced nor counted.
+// The fast path rests while a trace runs, and that of eBPF while the kernel counts the packets of connections
+// (nf_conntrack_acct, of observe.level flows): its packets are not counted.
 package fastpath
 
 import (
@@ -30,13 +30,16 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/plan/plugin"
 	"github.com/weft-net/weft/internal/state"
 )
 
 // The values of network.fastPath.
 const (
-	Off  = "off"
-	EBPF = "ebpf"
+	Off       = "off"
+	EBPF      = "ebpf"
+	Flowtable = "flowtable"
+	Auto      = "auto" // the first one of EBPF and Flowtable that the kernel has
 )
 
 // Liberal is the setting by which conntrack accepts TCP packets outside of the window that it has seen.
@@ -96,19 +99,32 @@ type Config struct {
 
 // Status is the state of the fast path.
 type Status struct {
-	// Mode is network.fastPath; Used is whether established flows take the fast path, and Reason why not.
+	// Mode is network.fastPath; Used is whether established flows take the fast path, and Reason why not. Way is EBPF or
+	// Flowtable, empty if there is neither, and Lacks why Auto has not taken an earlier one.
 	Mode   string `json:"mode"`
 	Used   bool   `json:"used"`
 	Reason string `json:"reason,omitempty"`
+	Way    string `json:"way,omitempty"`
+	Lacks  string `json:"lacks,omitempty"`
 	// Links are the links of the path, and Left those that are none, with the reason.
 	Links []string `json:"links,omitempty"`
 	Left  []string `json:"left,omitempty"`
 	// Liberal: conntrack accepts all TCP packets of connections (nf_conntrack_tcp_be_liberal), for the fast path.
 	Liberal bool `json:"liberal,omitempty"`
-	// Packets and Bytes of the fast path; Learned counts how often flows were learned.
+	// Packets and Bytes of the fast path, by eBPF; Learned counts how often flows were learned.
 	Packets uint64 `json:"packets"`
 	Bytes   uint64 `json:"bytes"`
 	Learned uint64 `json:"learned"`
+}
+
+// path is a fast path by eBPF or by a flowtable.
+type path interface {
+	Set(ctx context.Context, all []fastpath.Link) ([]fastpath.Left, error)
+	Enable(on bool, tcp, udp time.Duration) error
+	Flush() error
+	Links() []string
+	Counters() (fastpath.Counters, error)
+	Close() error
 }
 
 // FastPath keeps the fast path of a node.
@@ -116,8 +132,12 @@ type FastPath struct {
 	cfg Config
 	log *slog.Logger
 
-	mu     sync.Mutex
-	path   *fastpath.Path // nil while there is none
+	mu   sync.Mutex
+	path path // nil while there is none
+	// way, lacks, and the port of the socket by which the path changes rules (0: none) stay as load has set them.
+	way, lacks string
+	port       uint32
+
 	holds  int
 	want   enabled // by the settings
 	is     enabled // in the kernel
@@ -154,7 +174,7 @@ func (f *FastPath) Status() Status {
 	if f.path == nil {
 		return s
 	}
-	s.Links = f.path.Links()
+	s.Way, s.Lacks, s.Links = f.way, f.lacks, f.path.Links()
 	if c, err := f.path.Counters(); err == nil {
 		s.Packets, s.Bytes, s.Learned = c.Packets, c.Bytes, c.Learned
 	}
@@ -220,7 +240,7 @@ func (f *FastPath) enableLocked() {
 	f.is = want
 }
 
-// Run keeps the fast path until ctx ends. Without one, it restores the setting of conntrack.
+// Run keeps the fast path until ctx ends. Without one of eBPF, it restores the setting of conntrack.
 func (f *FastPath) Run(ctx context.Context) error {
 	files := sysctl.New(f.cfg.NS)
 	defer files.Close()
@@ -232,6 +252,9 @@ func (f *FastPath) Run(ctx context.Context) error {
 				defer f.mu.Unlock()
 				f.endLocked("the agent stops")
 			}()
+			if f.way != EBPF {
+				f.logRestore(files)
+			}
 			return f.keep(ctx, files)
 		}
 		f.mu.Lock()
@@ -240,24 +263,59 @@ func (f *FastPath) Run(ctx context.Context) error {
 		f.log.Warn("there is no fast path for established flows; all packets take the ordinary path",
 			"fastPath", f.cfg.Mode, "err", err)
 	}
-	if err := f.restore(files); err != nil {
-		f.log.Warn("setting of conntrack could not be restored", "setting", Liberal, "err", err)
-	}
+	f.logRestore(files)
 	return nil
 }
 
+func (f *FastPath) logRestore(files *sysctl.Files) {
+	if err := f.restore(files); err != nil {
+		f.log.Warn("setting of conntrack could not be restored", "setting", Liberal, "err", err)
+	}
+}
+
+// load loads the path that the mode says, or the first one that the kernel has.
 func (f *FastPath) load() error {
+	ways := []string{f.cfg.Mode}
+	if f.cfg.Mode == Auto {
+		ways = []string{EBPF, Flowtable}
+	}
+	var lacks []string
+	for _, way := range ways {
+		p, port, err := f.loadWay(way)
+		if err != nil {
+			if f.cfg.Mode == Auto {
+				err = fmt.Errorf("%s: %w", way, err)
+			}
+			lacks = append(lacks, err.Error())
+			continue
+		}
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.path, f.way, f.port, f.lacks = p, way, port, strings.Join(lacks, "; ")
+		return nil
+	}
+	return errors.New(strings.Join(lacks, "; "))
+}
+
+func (f *FastPath) loadWay(way string) (p path, port uint32, err error) {
+	if way == Flowtable {
+		t, err := fastpath.LoadFlowtable(f.cfg.NS)
+		if err != nil {
+			return nil, 0, err
+		}
+		if port, err = t.Port(); err != nil {
+			return nil, 0, errors.Join(err, t.Close())
+		}
+		return t, port, nil
+	}
 	if f.cfg.Settings == nil {
-		return errors.New("the previous setting of conntrack cannot be recorded")
+		return nil, 0, errors.New("the previous setting of conntrack cannot be recorded")
 	}
-	p, err := fastpath.Load(f.cfg.NS)
+	e, err := fastpath.Load(f.cfg.NS)
 	if err != nil {
-		return err
+		return nil, 0, err
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.path = p
-	return nil
+	return e, 0, nil
 }
 
 // restore restores the setting of conntrack if an earlier agent has changed it. Connections that may have used the fast path
@@ -303,7 +361,7 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 	if err != nil {
 		return fmt.Errorf("fast path: %w", err)
 	}
-	commits, err := watch.Commits(ctx, f.cfg.NS)
+	commits, err := watch.Commits(ctx, f.cfg.NS, f.port)
 	if err != nil {
 		return fmt.Errorf("fast path: %w", err)
 	}
@@ -314,6 +372,10 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 	l := loop{f: f, files: files, due: f.cfg.After(0)}
 	l.settings()
 	tick, again := f.cfg.After(check), f.cfg.After(renew)
+	var empty <-chan time.Time
+	if f.way == Flowtable { // its flows would outlive rules that are not notified of
+		empty = f.cfg.After(interval)
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -345,6 +407,9 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 			if l.due == nil {
 				l.due = f.cfg.After(0)
 			}
+		case <-empty:
+			empty = f.cfg.After(interval)
+			f.Flush()
 		case <-l.due:
 			l.due = nil
 			l.links(ctx)
@@ -387,6 +452,9 @@ func (l *loop) settings() {
 }
 
 func (l *loop) decide() (want enabled, why string) {
+	if l.f.way == Flowtable { // the kernel counts its packets, keeps the timeouts and accepts those outside of the window
+		return enabled{on: true}, ""
+	}
 	tcp, udp := timeouts()
 	values, err := l.files.Read(slices.Concat([]string{Liberal, accounting}, tcp, udp))
 	if err != nil {
@@ -478,9 +546,30 @@ func pods(records []attach.Record) []fastpath.Link {
 		if i < 0 || f.Host.Links[i].Kind != state.Veth || counted(f.Host.Tables) {
 			continue
 		}
-		out = append(out, fastpath.Link{Name: e.HostLink, How: fastpath.ToPeer, Addrs: e.Addrs})
+		out = append(out, fastpath.Link{Name: e.HostLink, How: fastpath.ToPeer, Addrs: e.Addrs, MAC: mac(e.HostLink, f.Host.Tables)})
 	}
 	return out
+}
+
+// mac returns the MAC address that the source guard permits on a link, empty if it is not one.
+func mac(link string, tables []state.Table) (found string) {
+	for _, t := range tables {
+		if t.Family != "inet" || t.Name != plugin.SourceTable {
+			continue
+		}
+		for _, s := range t.Sets {
+			for _, e := range s.Elements {
+				if len(e.Key) < 2 || e.Key[0] != link {
+					continue
+				}
+				if found != "" && e.Key[1] != found {
+					return ""
+				}
+				found = e.Key[1]
+			}
+		}
+	}
+	return found
 }
 
 // counted reports whether tables have elements that count or limit packets: each packet must pass them.

@@ -193,3 +193,99 @@ func TestRun(t *testing.T) {
 	until("it is used without a record", func() bool { return strings.Contains(f.Status().Reason, "cannot be recorded") })
 	stop()
 }
+
+// A way that the kernel lacks is refused with its name and the reason, auto takes the first one that it has, and a flowtable
+// leaves nothing when it is off and needs no setting of conntrack.
+func TestWays(t *testing.T) {
+	ns, pod := nettest.NS(t, "node"), nettest.NS(t, "pod")
+	ip(t, ns, "link add calia type veth peer name eth0 netns "+pod.Path())
+	ip(t, ns, "link set calia up")
+	nettest.Run(t, ns, "nft", "add table inet t; add chain inet t c { type filter hook forward priority 0; }; add rule inet t c ct state new accept")
+	nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0", "net.netfilter.nf_conntrack_acct=0")
+	host, err := kernel.Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Close() }()
+	settings, err := preimage.Open(t.TempDir(), "boot")
+	if err != nil {
+		t.Fatal(err)
+	}
+	works := map[string]error{}
+	e, err := fastpath.Load(ns)
+	if works[EBPF] = err; err == nil {
+		_ = e.Close()
+	}
+	f, err := fastpath.LoadFlowtable(ns)
+	if works[Flowtable] = err; err == nil {
+		_ = f.Close()
+	}
+	tables := func() bool {
+		return strings.Contains(nettest.Run(t, ns, "nft", "list", "ruleset"), fastpath.FlowTable)
+	}
+	for _, mode := range []string{EBPF, Flowtable, Auto} {
+		t.Run(mode, func(t *testing.T) {
+			way := mode
+			if mode == Auto {
+				way = EBPF
+				if works[EBPF] != nil {
+					way = Flowtable
+				}
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			f := New(Config{
+				Mode: mode, NS: ns, Host: host, Records: attachments{record("a")}, Settings: settings,
+				Log: slog.New(slog.DiscardHandler), After: time.After,
+			})
+			done := make(chan error, 1)
+			go func() { done <- f.Run(ctx) }()
+			is := func() Status {
+				t.Helper()
+				for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+					s := f.Status()
+					if s.Used && slices.Equal(s.Links, []string{"calia"}) || s.Reason != "" && s.Reason != "the agent has just started" {
+						return s
+					}
+					if time.Now().After(end) {
+						t.Fatalf("%+v", s)
+					}
+				}
+			}()
+			t.Logf("%+v", is)
+			switch {
+			case works[way] != nil:
+				if is.Used || !strings.Contains(is.Reason, works[way].Error()) || mode == Auto && !strings.Contains(is.Reason, works[EBPF].Error()) {
+					t.Errorf("%+v, want the reason %v", is, works[way])
+				}
+			case is.Way != way || mode == Auto && way == Flowtable && !strings.Contains(is.Lacks, works[EBPF].Error()):
+				t.Errorf("%+v, want %s", is, way)
+			}
+			if works[way] == nil && tables() != (way == Flowtable) {
+				t.Errorf("%+v, tables: %t", is, tables())
+			}
+			for end := time.Now().Add(30 * time.Second); f.Status().Liberal != (works[way] == nil && way == EBPF); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatalf("%+v", f.Status())
+				}
+			}
+			if works[way] == nil && way == Flowtable {
+				release := f.Hold()
+				if tables() {
+					t.Error("there are flows while a trace runs")
+				}
+				if release(); !tables() {
+					t.Error("there are no flows after a trace")
+				}
+			}
+			cancel()
+			if err := <-done; err != nil {
+				t.Error(err)
+			}
+			for end := time.Now().Add(30 * time.Second); tables(); time.Sleep(10 * time.Millisecond) {
+				if time.Now().After(end) {
+					t.Fatal("tables are left")
+				}
+			}
+		})
+	}
+}

@@ -80,10 +80,13 @@ type Status struct {
 
 // FastPath is the state of network.fastPath, or the sum of several nodes.
 type FastPath struct {
-	// Mode is the setting, and Nodes those that use it.
+	// Mode is the setting, and Nodes those that use it. Way is ebpf or flowtable, or both with a comma, and Lacks why auto
+	// has not taken an earlier one.
 	Mode  string `json:"mode"`
+	Way   string `json:"way,omitempty"`
+	Lacks string `json:"lacks,omitempty"`
 	Nodes int    `json:"nodes"`
-	// Links of the path, and its packets as the kernel has them: it merges those of a connection.
+	// Links of the path, and its packets by eBPF as the kernel has them: it merges those of a connection.
 	Links   int    `json:"links"`
 	Packets uint64 `json:"packets"`
 	// Liberal is the number of nodes whose setting nf_conntrack_tcp_be_liberal is changed for it.
@@ -210,6 +213,7 @@ func (c *Cluster) add(s Status) {
 		sum := t.FastPath
 		sum.Nodes, sum.Links, sum.Packets = sum.Nodes+f.Nodes, sum.Links+f.Links, sum.Packets+f.Packets
 		sum.Liberal += f.Liberal
+		sum.Mode, sum.Way, sum.Lacks = joinWord(sum.Mode, f.Mode), joinWord(sum.Way, f.Way), cmp.Or(sum.Lacks, f.Lacks)
 	}
 	t.Repairs += s.Repairs
 	if s.MaxConnections > 0 && (t.MaxConnections == 0 || s.Connections*t.MaxConnections > t.Connections*s.MaxConnections) {
@@ -219,6 +223,17 @@ func (c *Cluster) add(s Status) {
 		f.Node = s.Node
 		c.Findings = append(c.Findings, f)
 	}
+}
+
+// joinWord adds a word to a list, once.
+func joinWord(list, word string) string {
+	switch {
+	case list == "" || word == "":
+		return list + word
+	case slices.Contains(strings.Split(list, ", "), word):
+		return list
+	}
+	return list + ", " + word
 }
 
 // compareNodes compares names, with numbers at their ends by value: node2 is before node10.

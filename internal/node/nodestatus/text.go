@@ -50,12 +50,29 @@ func (c Cluster) Rows() []Row {
 		row("connections", "%d %% of the table of %s, the fullest", 100*s.Connections/s.MaxConnections, c.Fullest)
 	}
 	if f := s.FastPath; f != nil {
-		row("fast path", "%s on %s, at %s, %s; nf_conntrack_tcp_be_liberal is set on %s for it", f.Mode,
-			plural.Count(f.Nodes, "node", "nodes"), plural.Count(f.Links, "link", "links"),
-			plural.Count(int(f.Packets), "packet", "packets"), plural.Count(f.Liberal, "node", "nodes"))
+		row("fast path", "%s", f.text())
 	}
 	row("repairs", "%d since the agents' start", s.Repairs)
 	return out
+}
+
+// text is the state of the fast path in words.
+func (f FastPath) text() string {
+	text := f.Mode
+	if f.Way != "" && f.Way != f.Mode {
+		text += " (" + f.Way + ")"
+	}
+	text += fmt.Sprintf(" on %s, at %s", plural.Count(f.Nodes, "node", "nodes"), plural.Count(f.Links, "link", "links"))
+	if f.Way != "flowtable" { // the kernel does not count its packets
+		text += ", " + plural.Count(int(f.Packets), "packet", "packets")
+	}
+	if f.Liberal > 0 {
+		text += fmt.Sprintf("; nf_conntrack_tcp_be_liberal is set on %s for it", plural.Count(f.Liberal, "node", "nodes"))
+	}
+	if f.Lacks != "" {
+		text += "; " + f.Lacks
+	}
+	return text
 }
 
 // FindingText is a finding of one or several nodes in words.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/weft-net/weft/internal/state"
 )
 
 // BadRule is the error about a rule that cannot be parsed.
@@ -28,6 +30,7 @@ type compiler struct {
 	pos    int
 	known  protocols
 	out    []Expr
+	flows  []state.Flowtable
 	sets   func(name string) (Set, bool)
 	chains func(name string) bool
 	// open is set when the table has sets and chains that are not known here: the kernel checks them.
@@ -38,6 +41,7 @@ type compiler struct {
 func (t *Table) CompileRule(text string) ([]Expr, error) {
 	c := &compiler{
 		family: t.Family, words: split(text), known: start(t.Family), sets: t.Set, chains: t.HasChain, open: t.open,
+		flows: t.Flowtables,
 	}
 	if len(c.words) == 0 {
 		return nil, errors.New("rule is empty")
@@ -127,6 +131,8 @@ func (c *compiler) statement() error {
 		return c.reject()
 	case "fwd":
 		return c.fwd()
+	case "flow":
+		return c.flow()
 	case "ip", "ip6":
 		if c.pos+2 < len(c.words) && c.words[c.pos+1] == "dscp" && c.words[c.pos+2] == "set" {
 			return c.dscp()

@@ -110,6 +110,8 @@ func (r *decompiler) step(e Expr) bool {
 		return r.fwd(e)
 	case "counter", "notrack":
 		return r.emit(e.Name)
+	case "flow_offload":
+		return r.emit("flow add @" + e.Set)
 	case "dynset":
 		return r.dynset(e)
 	case "log":

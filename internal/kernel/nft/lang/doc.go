@@ -13,7 +13,7 @@
 //	           | "iifname" | "oifname" | "meta" ( "mark" | "l4proto" | "nfproto" | "oifkind" ) | "ether" ( "saddr" | "daddr" )
 //	           | "arp saddr" ( "ether" | "ip" ) | "arp daddr ip" | "arp operation"
 //	           | "ip" ( "id" | "frag-off" ) | "tcp flags" | ( "icmp" | "icmpv6" ) "id" | "@" ( "th" | "nh" ) "," bit "," bits
-//	           | ( "icmp" | "icmpv6" ) ( "type" | "code" ) | "ct" ( "state" | "status" | "mark" | "direction" ) | "fib" ( "saddr" | "daddr" ) "type"
+//	           | ( "icmp" | "icmpv6" ) ( "type" | "code" ) | "ct" ( "state" | "status" | "mark" | "direction" | "id" ) | "fib" ( "saddr" | "daddr" ) "type"
 //	value      = literal | address "/" length | literal "-" literal | flag { "," flag } | mask form "& m == v"
 //	statement  = "accept" | "drop" | "return" | "continue" | "jump" chain | "goto" chain | "counter" | "notrack"
 //	           | "reject" [ "with" … ] | "masquerade" [ flags ] | ( "dnat" | "snat" ) [ "ip" | "ip6" ] "to" target
@@ -21,6 +21,7 @@
 //	           | "limit" "rate" [ "over" ] number "/" unit [ "burst" number "packets" ]
 //	           | ( "meta" | "ct" ) "mark" "set" source | fields "vmap" "@" map | ( "ip" | "ip6" ) "dscp" "set" number
 //	           | "update" "@" set "{" fields "timeout" time "}" | "delete" "@" set "{" fields "}"
+//	           | "flow" "add" "@" flowtable
 //
 // An element can have a stateful expression of its own, a limit or "ct" "count" [ "over" ] number: it matches while
 // that holds.

@@ -28,6 +28,9 @@ type field struct {
 	l3, l4 byte
 }
 
+// ctID is NFT_CT_ID, which golang.org/x/sys/unix lacks. A set of identities has the type mark: nft has no name for theirs.
+const ctID = 23
+
 // fields yields all fields lazily: a short-lived process needs few of them.
 func fields(yield func(field) bool) { _ = namedFields(yield) && rawFields(yield) }
 
@@ -48,6 +51,7 @@ func namedFields(yield func(field) bool) bool {
 		yield(conntrack("ct state", "ct_state", unix.NFT_CT_STATE)) &&
 		yield(conntrack("ct status", "ct_status", unix.NFT_CT_STATUS)) &&
 		yield(conntrack("ct mark", "mark", unix.NFT_CT_MARK)) &&
+		yield(conntrack("ct id", "mark", ctID)) &&
 		yield(conntrack("ct direction", "ct_dir", unix.NFT_CT_DIRECTION)) &&
 		yield(fib("fib daddr type", unix.NFTA_FIB_F_DADDR)) && yield(fib("fib saddr type", unix.NFTA_FIB_F_SADDR)) &&
 		yield(payload("ether daddr", "ether_addr", unix.NFT_PAYLOAD_LL_HEADER, 0)) &&

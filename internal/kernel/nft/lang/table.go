@@ -23,6 +23,9 @@ type Table struct {
 	open   bool // a part of a table, which may refer to its other parts
 	Sets   []Set
 	Chains []Chain
+	// Flowtables and Volatile are those of state.Table.
+	Flowtables []state.Flowtable
+	Volatile   bool
 }
 
 // Chain is a compiled chain; as read from the kernel its rules have handles.
@@ -146,7 +149,12 @@ func CompilePart(in state.Table, open bool) (*Table, error) {
 	if err := checkName(in.Name); err != nil {
 		return nil, err
 	}
-	t := &Table{Family: family, Name: in.Name, Shared: in.Shared, open: open}
+	t := &Table{Family: family, Name: in.Name, Shared: in.Shared, open: open, Flowtables: in.Flowtables, Volatile: in.Volatile}
+	for _, f := range in.Flowtables {
+		if err := checkName(f.Name); err != nil {
+			return nil, fmt.Errorf("flowtable: %w", err)
+		}
+	}
 	for _, s := range in.Sets {
 		c, err := CompileSet(s)
 		if err != nil {

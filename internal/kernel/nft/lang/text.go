@@ -20,6 +20,15 @@ func Text(in state.Table) (string, error) {
 	t := ts[0]
 	var b strings.Builder
 	fmt.Fprintf(&b, "table %s {\n", t.Label())
+	for i, f := range t.Flowtables {
+		if i > 0 {
+			b.WriteByte('\n')
+		}
+		b.WriteString(flowtableText(f))
+	}
+	if len(t.Flowtables) > 0 && len(t.Sets) > 0 {
+		b.WriteByte('\n')
+	}
 	for i, s := range t.Sets {
 		if i > 0 {
 			b.WriteByte('\n')
@@ -27,7 +36,7 @@ func Text(in state.Table) (string, error) {
 		s.print(&b)
 	}
 	for i, c := range t.Chains {
-		if i > 0 || len(t.Sets) > 0 {
+		if i > 0 || len(t.Sets)+len(t.Flowtables) > 0 {
 			b.WriteByte('\n')
 		}
 		c.print(&b, t.Family)
@@ -132,7 +141,9 @@ func (r Rule) String() string {
 
 // State converts a compiled table back into a plan's value.
 func (t *Table) State() state.Table {
-	out := state.Table{Family: FamilyName(t.Family), Name: t.Name, Shared: t.Shared}
+	out := state.Table{
+		Family: FamilyName(t.Family), Name: t.Name, Shared: t.Shared, Flowtables: t.Flowtables, Volatile: t.Volatile,
+	}
 	for _, s := range t.Sets {
 		h := s.head()
 		for _, e := range s.Elements {

@@ -335,7 +335,7 @@ func (s *collection) ofFastPath(context.Context) {
 	if is.Mode == fastpath.Off {
 		return
 	}
-	out := nodestatus.FastPath{Mode: is.Mode, Links: len(is.Links), Packets: is.Packets}
+	out := nodestatus.FastPath{Mode: is.Mode, Way: is.Way, Lacks: is.Lacks, Links: len(is.Links), Packets: is.Packets}
 	if is.Liberal {
 		out.Liberal = 1
 	}
