@@ -25,33 +25,42 @@ type story struct {
 	backend string
 	// try returns how many packets were sent and how many arrived that may not; and how many arrived without the guard.
 	try func(*campaign) (sent, arrived, control int)
+	// fast: it is tried with the fast path, too, and onlyFast: nowhere else.
+	fast, onlyFast bool
 }
 
 func stories() []story {
-	const changes = "while something changes"
+	const changes, unasked = "while something changes", "replies and errors not asked for"
 	return []story{
-		{changes, "a pod that sends while its ADD runs, and after its DEL", "abc", true, "", firstPackets},
-		{changes, "a guest that sends from the start, and after the DEL of its pod", "d", false, "", firstFrames},
-		{changes, "a policy that comes and goes a thousand times", "ad", true, "", flips},
-		{changes, "a connection that outlives its policy", "ad", true, "", outlivesPolicy},
-		{changes, "a connection that outlives the label that allowed it", "ad", true, "", outlivesLabel},
-		{changes, "a connection that outlives its pod, and its address that the next pod has", "a", true, "", outlivesPod},
+		{area: changes, name: "a pod that sends while its ADD runs, and after its DEL", levels: "abc", lan: true, try: firstPackets},
+		{area: changes, name: "a guest that sends from the start, and after the DEL of its pod", levels: "d", try: firstFrames},
+		{area: changes, name: "a policy that comes and goes a thousand times", levels: "ad", lan: true, try: flips},
+		{area: changes, name: "a connection that outlives its policy", levels: "ad", lan: true, fast: true, try: outlivesPolicy},
 		{
-			changes, "a connection that outlives the pod it leads to, whose address the next pod has", "ad", true, "",
-			outlivesTarget,
-		},
-		{"replies and errors not asked for", "errors about a connection that others have", "bd", false, "", errorsOfOthers},
-		{
-			"replies and errors not asked for", "errors about packets to an address that no pod had then", "bd", false, "",
-			errorsOfBefore,
+			area: changes, name: "a connection that outlives the label that allowed it", levels: "ad", lan: true, fast: true,
+			try: outlivesLabel,
 		},
 		{
-			changes, "an interface with another name, another Ethernet address, a larger MTU, made again", "c", true, "",
-			interfaces,
+			area: changes, name: "a connection that outlives its pod, and its address that the next pod has", levels: "a", lan: true,
+			fast: true, try: outlivesPod,
 		},
 		{
-			"tunnel packets", "WireGuard with the stolen key of a node, in another's name than that node's", "bd", false,
-			"wireguard", stolenKeys,
+			area: changes, name: "a connection that outlives the pod it leads to, whose address the next pod has", levels: "ad",
+			lan: true, fast: true, try: outlivesTarget,
+		},
+		{
+			area: changes, name: "segments of a TCP connection outside of its window, with the fast path, of others and after its policy",
+			levels: "b", fast: true, onlyFast: true, try: outsideOfWindow,
+		},
+		{area: unasked, name: "errors about a connection that others have", levels: "bd", fast: true, try: errorsOfOthers},
+		{area: unasked, name: "errors about packets to an address that no pod had then", levels: "bd", try: errorsOfBefore},
+		{
+			area: changes, name: "an interface with another name, another Ethernet address, a larger MTU, made again", levels: "c",
+			lan: true, try: interfaces,
+		},
+		{
+			area: "tunnel packets", name: "WireGuard with the stolen key of a node, in another's name than that node's", levels: "bd",
+			backend: "wireguard", try: stolenKeys,
 		},
 	}
 }
@@ -59,21 +68,22 @@ func stories() []story {
 // storyWorlds are where stories are tried.
 func storyWorlds() []spec {
 	return []spec{
-		{"routed", "vxlan", ""},
-		{"routed", "vxlan", model.VMMasquerade},
-		{"routed", "vxlan", model.VMBridge},
-		{"routed", "vxlan", model.VMManagedTap},
-		{"routed", "vxlan", model.VMDirect},
-		{"bridge", "vxlan", ""},
-		{"bridge", "vxlan", model.VMMasquerade},
-		{"bridge", "vxlan", model.VMBridge},
-		{"bridge", "vxlan", model.VMManagedTap},
-		{"bridge", "vxlan", model.VMDirect},
-		{"flannel", "vxlan", ""},
-		{"macvlan", "none", ""},
-		{"ipvlan", "none", ""},
-		{"routed", "wireguard", ""},
-		{"routed", "wireguard", model.VMDirect},
+		{design: "routed", backend: "vxlan"},
+		{design: "routed", backend: "vxlan", fast: true},
+		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
+		{design: "routed", backend: "vxlan", binding: model.VMBridge},
+		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect},
+		{design: "bridge", backend: "vxlan"},
+		{design: "bridge", backend: "vxlan", binding: model.VMMasquerade},
+		{design: "bridge", backend: "vxlan", binding: model.VMBridge},
+		{design: "bridge", backend: "vxlan", binding: model.VMManagedTap},
+		{design: "bridge", backend: "vxlan", binding: model.VMDirect},
+		{design: "flannel", backend: "vxlan"},
+		{design: "macvlan", backend: "none"},
+		{design: "ipvlan", backend: "none"},
+		{design: "routed", backend: "wireguard"},
+		{design: "routed", backend: "wireguard", binding: model.VMDirect},
 	}
 }
 
@@ -83,7 +93,7 @@ func (s spec) includes(a story) bool {
 	if s.backend == "wireguard" {
 		only = s.backend
 	}
-	if a.backend != only {
+	if a.backend != only || s.fast && !a.fast || !s.fast && a.onlyFast {
 		return false
 	}
 	if s.design == "ipvlan" { // in an emulated VM: macvlan's rules are the same, but this depends on the interface
@@ -112,6 +122,9 @@ func runStories(t *testing.T, apart string) {
 				if at.includes(s) {
 					t.Run(s.name, func(*testing.T) { c.runStory(s) })
 				}
+			}
+			if at.fast {
+				c.wasFast()
 			}
 		})
 	}

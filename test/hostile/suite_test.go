@@ -92,6 +92,8 @@ func (s spec) tries(a attack) bool {
 	switch {
 	case s.onWire():
 		return a.lan && (a.area == "tunnel packets") == (s.backend != "none")
+	case s.fast:
+		return a.area == "forged sources" || a.area == "replies and errors not asked for"
 	case s.backend == "vxlan":
 		return true
 	}
@@ -102,33 +104,34 @@ func (s spec) tries(a attack) bool {
 // a routed pod, a bridged one and a guest.
 func worlds() []spec {
 	return []spec{
-		{"routed", "vxlan", ""},
-		{"routed", "vxlan", model.VMMasquerade},
-		{"routed", "vxlan", model.VMBridge},
-		{"routed", "vxlan", model.VMManagedTap},
-		{"routed", "vxlan", model.VMDirect},
-		{"bridge", "vxlan", ""},
-		{"bridge", "vxlan", model.VMMasquerade},
-		{"bridge", "vxlan", model.VMBridge},
-		{"bridge", "vxlan", model.VMManagedTap},
-		{"bridge", "vxlan", model.VMDirect},
-		{"flannel", "vxlan", ""},
-		{"macvlan", "none", ""},
-		{"macvlan", "vxlan", ""},
-		{"ipvlan", "none", ""},
-		{"ipvlan", "vxlan", ""},
-		{"routed", "host-gw", ""},
-		{"bridge", "host-gw", ""},
-		{"routed", "host-gw", model.VMDirect},
-		{"routed", "udp", ""},
-		{"bridge", "udp", ""},
-		{"routed", "udp", model.VMDirect},
-		{"routed", "ipip", ""},
-		{"bridge", "ipip", ""},
-		{"routed", "ipip", model.VMDirect},
-		{"routed", "wireguard", ""},
-		{"bridge", "wireguard", ""},
-		{"routed", "wireguard", model.VMDirect},
+		{design: "routed", backend: "vxlan"},
+		{design: "routed", backend: "vxlan", fast: true},
+		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
+		{design: "routed", backend: "vxlan", binding: model.VMBridge},
+		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect},
+		{design: "bridge", backend: "vxlan"},
+		{design: "bridge", backend: "vxlan", binding: model.VMMasquerade},
+		{design: "bridge", backend: "vxlan", binding: model.VMBridge},
+		{design: "bridge", backend: "vxlan", binding: model.VMManagedTap},
+		{design: "bridge", backend: "vxlan", binding: model.VMDirect},
+		{design: "flannel", backend: "vxlan"},
+		{design: "macvlan", backend: "none"},
+		{design: "macvlan", backend: "vxlan"},
+		{design: "ipvlan", backend: "none"},
+		{design: "ipvlan", backend: "vxlan"},
+		{design: "routed", backend: "host-gw"},
+		{design: "bridge", backend: "host-gw"},
+		{design: "routed", backend: "host-gw", binding: model.VMDirect},
+		{design: "routed", backend: "udp"},
+		{design: "bridge", backend: "udp"},
+		{design: "routed", backend: "udp", binding: model.VMDirect},
+		{design: "routed", backend: "ipip"},
+		{design: "bridge", backend: "ipip"},
+		{design: "routed", backend: "ipip", binding: model.VMDirect},
+		{design: "routed", backend: "wireguard"},
+		{design: "bridge", backend: "wireguard"},
+		{design: "routed", backend: "wireguard", binding: model.VMDirect},
 	}
 }
 

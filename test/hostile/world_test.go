@@ -23,6 +23,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	current "github.com/containernetworking/cni/pkg/types/100"
 
+	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -48,6 +49,8 @@ type spec struct {
 	design, backend string
 	// binding is how the attackers' guests are bound to their pods; "" is containers.
 	binding model.VMBinding
+	// fast: the nodes have the fast path of eBPF.
+	fast bool
 }
 
 // carries reports whether packets of a family get from node to node.
@@ -67,6 +70,13 @@ func (s spec) need(t *testing.T) {
 	}
 	if s.onWire() {
 		nettest.Need(t, s.design)
+	}
+	if s.fast {
+		path, err := fastpath.Load(nil)
+		if err != nil {
+			nettest.Skip(t, "no fast path: "+err.Error())
+		}
+		_ = path.Close()
 	}
 }
 
@@ -90,6 +100,9 @@ func (s spec) bridged() bool { return s.design == "bridge" || s.design == "flann
 func (s spec) String() string {
 	if s.binding != "" {
 		return fmt.Sprintf("%s/%s/%s", s.design, s.backend, s.binding)
+	}
+	if s.fast {
+		return s.design + "/" + s.backend + "/ebpf"
 	}
 	return s.design + "/" + s.backend
 }
@@ -220,6 +233,9 @@ func (n *node) start() {
 			"clusterCIDRs": []string{"10.99.0.0/16", "fd99::/48"}, "masquerade": true,
 			"wireguardKeyFile": w.path(n.name, "wireguard.key"),
 		},
+	}
+	if w.fast {
+		conf["network"].(map[string]any)["fastPath"] = "ebpf"
 	}
 	err := os.MkdirAll(w.path(n.name), 0o755)
 	switch w.design {
