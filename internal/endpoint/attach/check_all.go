@@ -32,7 +32,7 @@ func (c *checker) checkAll(ctx context.Context) (model.CheckReport, error) {
 			continue
 		}
 		p := model.CheckProblem{Attachment: rec.Key().String(), Gone: errors.Is(err, netns.ErrGone), Message: err.Error()}
-		if pod := rec.pod(); pod.Name != "" {
+		if pod := rec.Pod(); pod.Name != "" {
 			p.Pod = pod.String()
 		}
 		report.Problems = append(report.Problems, p)

@@ -231,8 +231,8 @@ func sum(owner string, parts ...state.Fragment) state.Fragment {
 	return f
 }
 
-// pod returns the record's pod, the zero value if it has none.
-func (r Record) pod() model.PodRef {
+// Pod returns the record's pod, the zero value if it has none.
+func (r Record) Pod() model.PodRef {
 	if o := r.Request.Origin; o != nil {
 		return o.Pod
 	}

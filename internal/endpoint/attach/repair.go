@@ -260,7 +260,7 @@ func nodeRules(rec Record) state.Space {
 
 // reportDrift stores, counts and logs the decisions, and reports whether anything was repaired.
 func (p *repairer) reportDrift(rec Record, r repairPlan, now time.Time) (repaired bool) {
-	key, pod := rec.Key(), rec.pod()
+	key, pod := rec.Key(), rec.Pod()
 	var things []string
 	for _, d := range r.decided {
 		p.drifts.note(key, d.Difference, d.decision, now)

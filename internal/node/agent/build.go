@@ -187,7 +187,7 @@ func (a *agent) buildAttachments() attachments {
 		Boot:           a.own.boot,
 		Failpoint:      cfg.Failpoint,
 		Repaired:       a.telemetry.repaired(),
-		Event:          driftEvent(d.kube, cfg.Log),
+		Event:          podEvent(d.kube, cfg.Log),
 		Policy:         a.enforcement.guard(),
 		VMs:            out.vms,
 		VMChanged:      a.vmMoved,
@@ -203,6 +203,7 @@ func (a *agent) buildAttachments() attachments {
 			Node: cfg.Node, Attachments: out.attacher, Records: a.own.ledger, Objects: d.Objects(), Cluster: d.facts.Cluster,
 			Holds: a.blocks.Holds, Host: a.own.host, Log: cfg.Log, Now: cfg.Now, After: cfg.After,
 			RelaysChanged: a.overlay.Changed, RelayFile: filepath.Join(cfg.StateDir, migration.RelayFileName),
+			Event: podEvent(d.kube, cfg.Log),
 		})
 	}
 	out.inspector = &inspect.Inspector{

@@ -55,14 +55,14 @@ func (a *agent) vmMoved(key model.AttachmentKey) {
 	}
 }
 
-// driftEvent returns a function that creates an event on a pod whose network keeps drifting, if there is an API server.
-func driftEvent(api *kube.Store, log *slog.Logger) func(model.PodRef, model.Event) {
+// podEvent returns a function that creates an event on a pod, nil without an API server.
+func podEvent(api *kube.Store, log *slog.Logger) func(model.PodRef, model.Event) {
 	if api == nil {
 		return nil
 	}
 	return func(pod model.PodRef, e model.Event) {
 		if err := api.Event(context.Background(), pod, e); err != nil {
-			log.Warn("event about drift could not be created", "pod", pod.String(), "err", err)
+			log.Warn("event on a pod could not be created", "pod", pod.String(), "reason", e.Reason, "err", err)
 		}
 	}
 }

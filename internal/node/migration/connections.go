@@ -25,8 +25,9 @@ import (
 
 // Limits of a move: it must fit into the datastore, and what another node wrote must fit into memory.
 const (
-	mostConnections = 4096
-	mostUnpacked    = 8 << 20
+	mostConnections = 16384
+	mostPacked      = 700 << 10 // an object in etcd has at most 1.5 MB, of which Base64 takes a quarter
+	mostUnpacked    = 16 << 20
 )
 
 // connections are a VM's conntrack entries on the node and in its pod, which translates the addresses of some.
@@ -41,6 +42,8 @@ type copied struct {
 	set     connections
 	at      time.Time
 	version string
+	// reported: an event says that the set is not whole.
+	reported bool
 }
 
 // collect reads the VM's connections.
@@ -63,15 +66,26 @@ func (f *vmFollower) collect(rec attach.Record) (connections, error) {
 	for _, all := range []*[]state.ConntrackEntry{&out.Host, &out.Pod} {
 		*all = slices.DeleteFunc(*all, func(c state.ConntrackEntry) bool { return !lives(c) })
 		slices.SortFunc(*all, func(a, b state.ConntrackEntry) int {
-			return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
+			return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Proto, b.Proto), a.Src.Compare(b.Src), a.Dst.Compare(b.Dst))
 		})
-		*all = (*all)[:min(len(*all), mostConnections)]
 	}
 	return out, err
 }
 
-// tcpTimeWait is the kernel's number of the first conntrack state of a closed connection.
-const tcpTimeWait = 7
+// The kernel's numbers of conntrack states: that of an established connection, and the first one of a closed one.
+const tcpEstablished, tcpTimeWait = 3, 7
+
+// rank orders connections by what is lost with one: an established one of TCP ends, one that opens is tried again, and others
+// begin again with the next packet.
+func rank(c state.ConntrackEntry) int {
+	switch {
+	case c.TCP == nil:
+		return 2
+	case c.TCP.State == tcpEstablished:
+		return 0
+	}
+	return 1
+}
 
 // inPod calls do in the record's network namespace, if that still exists.
 func inPod(rec attach.Record, do func(*kernel.Conn) error) error {
@@ -91,7 +105,17 @@ func inPod(rec attach.Record, do func(*kernel.Conn) error) error {
 	return do(c)
 }
 
-func (c connections) pack() ([]byte, error) {
+// pack encodes as many of the connections, in their order, as a move can have, and returns the number of the others.
+func (c connections) pack() (packed []byte, omitted int, err error) {
+	for most := mostConnections; ; most -= most / 4 {
+		part := connections{Host: c.Host[:min(len(c.Host), most)], Pod: c.Pod[:min(len(c.Pod), most)]}
+		if packed, err = part.encode(); err != nil || len(packed) <= mostPacked {
+			return packed, max(len(c.Host)-len(part.Host), len(c.Pod)-len(part.Pod)), err // the pod's are the node's
+		}
+	}
+}
+
+func (c connections) encode() ([]byte, error) {
 	var b bytes.Buffer
 	z := gzip.NewWriter(&b)
 	if err := json.NewEncoder(z).Encode(c); err != nil {

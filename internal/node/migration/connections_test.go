@@ -5,11 +5,15 @@ package migration
 import (
 	"bytes"
 	"compress/gzip"
+	"log/slog"
+	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel/watch"
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/state"
 )
 
@@ -71,9 +75,9 @@ func TestHere(t *testing.T) {
 // TestPack: unpack returns what was packed; invalid or unlimited input is an error.
 func TestPack(t *testing.T) {
 	all := connections{Host: []state.ConntrackEntry{udp("10.2.0.9:4", "10.1.0.5:80", "10.1.0.5:80", "10.2.0.9:4")}}
-	b, err := all.pack()
-	if err != nil {
-		t.Fatal(err)
+	b, omitted, err := all.pack()
+	if err != nil || omitted != 0 {
+		t.Fatal(omitted, err)
 	}
 	got, err := unpack(b)
 	if err != nil || len(got.Host) != 1 || !got.Host[0].Same(all.Host[0]) {
@@ -96,6 +100,35 @@ func TestPack(t *testing.T) {
 	} {
 		if _, err := unpack(b); err == nil || !strings.HasPrefix(err.Error(), "connections: ") {
 			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestPackMany: of more connections than an object can have, those are packed that come first, and the others are counted.
+func TestPackMany(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	var all connections
+	for range 20000 {
+		var client [16]byte
+		for i := range client {
+			client[i] = byte(random.Uint32())
+		}
+		client[0] = 0xfd
+		from := netip.AddrPortFrom(netip.AddrFrom16(client), uint16(random.Uint32())|1).String()
+		all.Host = append(all.Host, udp(from, "[fd00::5]:80", "[fd00::5]:80", from))
+		all.Pod = append(all.Pod, udp(from, "[fd00::5]:80", "[fd10::2]:80", from))
+	}
+	b, omitted, err := all.pack()
+	if err != nil || len(b) > mostPacked {
+		t.Fatalf("%d bytes: %v", len(b), err)
+	}
+	got, err := unpack(b)
+	if err != nil || len(got.Host) != len(all.Host)-omitted || len(got.Host) != len(got.Pod) || len(got.Host) < 8192 {
+		t.Fatalf("%d and %d connections, %d omitted: %v", len(got.Host), len(got.Pod), omitted, err)
+	}
+	for i := range got.Host {
+		if !got.Host[i].Same(all.Host[i]) || !got.Pod[i].Same(all.Pod[i]) {
+			t.Fatalf("connection %d is %+v, want %+v", i, got.Host[i], all.Host[i])
 		}
 	}
 }
@@ -135,5 +168,29 @@ func TestKnowsTranslated(t *testing.T) {
 	}
 	if f.knows(says("10.1.0.5:81", "10.2.0.9:4")) {
 		t.Error("known are others than those that were brought")
+	}
+}
+
+// TestReportOmitted: what a migration cannot transfer is an event on the VM's pod, by its number.
+func TestReportOmitted(t *testing.T) {
+	var pod model.PodRef
+	var event model.Event
+	f := &vmFollower{vm: model.VMRef{Namespace: "shop", Name: "db"}, m: New(Config{
+		Log: slog.New(slog.DiscardHandler), Event: func(p model.PodRef, e model.Event) { pod, event = p, e },
+	})}
+	f.reportOmitted(attach.Record{Request: model.Request{Args: [][2]string{
+		{"K8S_POD_NAMESPACE", "shop"}, {"K8S_POD_NAME", "virt-launcher-db"},
+	}}}, 77)
+	if pod.String() != "shop/virt-launcher-db" || !event.Warning || event.Reason != "ConnectionsNotTransferred" ||
+		!strings.HasPrefix(event.Message, "VM shop/db has 77 connections more") {
+		t.Errorf("%s: %+v", pod, event)
+	}
+}
+
+// TestRank: established connections of TCP are the first that are transferred, those that begin again by themselves the last.
+func TestRank(t *testing.T) {
+	tcp := func(s uint8) state.ConntrackEntry { return state.ConntrackEntry{TCP: &state.ConntrackTCP{State: s}} }
+	if a, b, c := rank(tcp(tcpEstablished)), rank(tcp(1)), rank(state.ConntrackEntry{}); a >= b || b >= c {
+		t.Errorf("established %d, opening %d, UDP %d", a, b, c)
 	}
 }

@@ -47,6 +47,8 @@ type Config struct {
 	Log   *slog.Logger
 	Now   func() time.Time
 	After func(time.Duration) <-chan time.Time
+	// Event, which may be nil, creates an event on a pod.
+	Event func(model.PodRef, model.Event)
 	// RelaysChanged, which may be nil, is called when the result of Relays has changed.
 	RelaysChanged func()
 	// RelayFile is the file in which relays are saved for the next agent; empty is none.

@@ -5,6 +5,7 @@ package migration
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -90,14 +91,28 @@ func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, le
 	if !left && (err != nil || f.copied.same(now) && f.m.cfg.Now().Sub(f.copied.at) < freshPeriod) {
 		return read
 	}
-	packed, err := now.pack()
+	packed, omitted, err := now.pack()
 	if err != nil {
 		f.m.cfg.Log.Warn("connections of a VM could not be encoded", "vm", f.vm.String(), "err", err)
+	}
+	if omitted > 0 && !f.copied.reported {
+		f.copied.reported = true
+		f.reportOmitted(rec, omitted)
 	}
 	if f.updateMove(ctx, packed, left) {
 		f.copied.set, f.copied.at = now, f.m.cfg.Now()
 	}
 	return read
+}
+
+// reportOmitted reports that the VM has more connections than a move can have.
+func (f *vmFollower) reportOmitted(rec attach.Record, omitted int) {
+	f.m.cfg.Log.Warn("connections of a VM are too many for its migration", "vm", f.vm.String(), "omitted", omitted)
+	if pod := rec.Pod(); f.m.cfg.Event != nil && pod.Name != "" {
+		f.m.cfg.Event(pod, model.Event{Warning: true, Reason: "ConnectionsNotTransferred", Message: fmt.Sprintf(
+			"VM %s has %d connections more than its migration can transfer: they end, unless policies of both directions allow them",
+			f.vm, omitted)})
+	}
 }
 
 // updateMove updates the move; nil connections leave its connections unchanged. It reports whether the move was written.
