@@ -14,6 +14,7 @@ import (
 type Directory struct {
 	nodes    map[netip.Addr]string
 	services map[netip.Addr]string
+	pools    []poolRange
 	held     map[address][]held // the oldest first
 }
 
@@ -21,6 +22,12 @@ type Directory struct {
 type address struct {
 	network string
 	addr    netip.Addr
+}
+
+// poolRange is a range of a pool of the cluster's network.
+type poolRange struct {
+	netip.Prefix
+	pool string
 }
 
 // held is a holder from a time on; without a kind: none.
@@ -51,6 +58,21 @@ func (d *Directory) AddService(name string, addrs ...netip.Addr) {
 	for _, a := range addrs {
 		d.services[a] = name
 	}
+}
+
+// AddPool adds a range of a pool of the cluster's network.
+func (d *Directory) AddPool(name string, of netip.Prefix) {
+	d.pools = append(d.pools, poolRange{of, name})
+}
+
+// pool returns the pool with the smallest range that has an address.
+func (d *Directory) pool(a netip.Addr) (best poolRange, ok bool) {
+	for _, p := range d.pools {
+		if p.Contains(a) && (!ok || p.Bits() > best.Bits()) {
+			best, ok = p, true
+		}
+	}
+	return best, ok
 }
 
 // AddHolder adds a change that an agent reported.
@@ -129,6 +151,10 @@ func (d *Directory) Complete(r *Record) {
 		}
 		if id, ok := d.lookup(network, e.Addr, r.Time, r.Kind == End || r.Kind == Tracked || r.Kind == Update); ok {
 			e.Identity = id
+			continue
+		}
+		if p, ok := d.pool(e.Addr); ok && e.Kind == OutsideEnd && network == "" {
+			e.Identity = Identity{Kind: PoolEnd, Name: p.pool}
 		}
 	}
 }

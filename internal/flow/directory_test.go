@@ -113,3 +113,24 @@ func TestGoneHolder(t *testing.T) {
 		}
 	}
 }
+
+// An address that nothing is known to have is named by the smallest range of a pool that has it, on the cluster's network.
+func TestPools(t *testing.T) {
+	d := flow.NewDirectory()
+	d.AddPool("wide", netip.MustParsePrefix("10.42.0.0/16"))
+	d.AddPool("special", netip.MustParsePrefix("10.42.7.0/24"))
+	d.AddNode("node1", netip.MustParseAddr("10.42.7.1"))
+	for _, c := range []struct{ addr, network, want string }{
+		{"10.42.7.9", "", "pool special 10.42.7.9"}, {"10.42.8.9", "", "pool wide 10.42.8.9"}, {"10.43.0.1", "", "outside 10.43.0.1"},
+		{"10.42.7.1", "", "node node1 10.42.7.1"}, {"10.42.7.9", "shop/storage", "outside 10.42.7.9"},
+	} {
+		r := flow.Record{
+			From: flow.Endpoint{Addr: netip.MustParseAddr("10.42.1.1"), Identity: flow.Identity{Kind: flow.PodEnd, Name: "shop/web", Network: c.network}},
+			To:   flow.Endpoint{Addr: netip.MustParseAddr(c.addr), Identity: flow.Identity{Kind: flow.OutsideEnd}},
+		}
+		d.Complete(&r)
+		if got := r.To.Text(false); got != c.want {
+			t.Errorf("%s on %q: %s, want %s", c.addr, c.network, got, c.want)
+		}
+	}
+}

@@ -56,6 +56,8 @@ const (
 	VMEnd      IdentityKind = "vm"
 	NodeEnd    IdentityKind = "node"
 	ServiceEnd IdentityKind = "service"
+	// PoolEnd: no agent knows the address, and it is one of a pool of the cluster's network.
+	PoolEnd IdentityKind = "pool"
 	// OutsideEnd: no agent knows the address.
 	OutsideEnd IdentityKind = "outside"
 	// OtherEnd are the ends of flows of which an agent has kept no more than their number.
@@ -67,7 +69,7 @@ const (
 // Identity is what holds an address.
 type Identity struct {
 	Kind IdentityKind `json:"kind"`
-	// Name is namespace/name, of a node its name; empty outside.
+	// Name is namespace/name, of a node or a pool its name; empty outside.
 	Name string `json:"name,omitempty"`
 	// Pod is the pod (namespace/name) in which a VM runs.
 	Pod string `json:"pod,omitempty"`

@@ -160,7 +160,8 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 			t.Errorf("--why: %q is not in %s", text, why)
 		}
 	}
-	o.flood(dir, b)
+	o.flood(dir, b, "udp", 8081)
+	o.flood(dir, b, "tcp", 8080)
 	rules := inNode(t, dir, "node1", "nft", "list", "tables")
 	killAgent(t, dir, "node1")
 	within(t, 30*time.Second, "the sockets of the killed agent are gone", func() bool { return sockets("node1") <= before })
@@ -184,11 +185,12 @@ func TestObserveLevel(t *testing.T) {
 	})
 }
 
-// flood sends datagrams from pod a to pod b, each from another port: each node reports each of them, or that it is lost.
-func (o *observed) flood(dir, b string) {
+// flood connects from pod a to pod b as fast as the host can, each time from another port: each node reports each of the
+// connections, or that it is lost.
+func (o *observed) flood(dir, b, network string, port uint16) {
 	t := o.t
 	t.Helper()
-	const made, first = 20000, 10000
+	const made, workers, first = 20000, 4, 10000
 	pods := status(t, dir).Pods
 	i := slices.IndexFunc(pods, func(p lab.PodStatus) bool { return p.Name == "a" })
 	ns, err := netns.Open(pods[i].Netns)
@@ -196,58 +198,86 @@ func (o *observed) flood(dir, b string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = ns.Close() }()
+	lostBefore := map[string]int{"node1": o.lost("node1"), "node2": o.lost("node2")}
 	began := time.Now()
-	err = ns.Do(func() error {
-		for i := range made {
-			c, err := (&net.Dialer{LocalAddr: &net.UDPAddr{Port: first + i}}).Dial("udp", b+":8081")
-			if err != nil {
-				return err
-			}
-			_, err = c.Write([]byte("x")) // after an answer that no socket is there, this is an error
-			_ = errors.Join(err, c.Close())
-		}
-		return nil
-	})
+	done := make(chan error, workers)
+	for w := range workers {
+		go func() {
+			done <- ns.Do(func() error {
+				for i := w; i < made; i += workers {
+					if err := connectOnce(network, first+i, net.JoinHostPort(b, strconv.Itoa(int(port)))); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}()
+	}
+	for range workers {
+		err = errors.Join(err, <-done)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	took := time.Since(began)
 	seen := map[string]map[uint16]bool{"node1": {}, "node2": {}}
-	lost := func(node string) (sum int) {
-		for line := range strings.Lines(o.errs.String()) {
-			_, text, ok := strings.Cut(line, node+" lost: ")
-			if !ok {
-				continue
-			}
-			for part := range strings.SplitSeq(text, ", ") {
-				if n, what, _ := strings.Cut(part, " "); strings.HasPrefix(what, "new ") || strings.HasPrefix(what, "flows ") {
-					count, err := strconv.Atoi(n)
-					if err != nil {
-						t.Fatalf("%q: %v", line, err)
-					}
-					sum += count
-				}
-			}
-		}
-		return sum
-	}
+	lost := func(node string) int { return o.lost(node) - lostBefore[node] }
 	for end := time.After(60 * time.Second); ; {
 		select {
 		case r := <-o.flows:
-			if r.To.Port == 8081 && r.Kind == flow.New && r.From.Name == "default/a" && r.To.Name == "default/b" {
+			if r.To.Port == port && r.Protocol == network && r.From.Port >= first && r.From.Port < first+made && r.Kind == flow.New && r.From.Name == "default/a" && r.To.Name == "default/b" {
 				seen[r.Node][r.From.Port] = true
 			}
 			continue
 		case <-time.After(200 * time.Millisecond):
 			if len(seen["node1"])+lost("node1") >= made && len(seen["node2"])+lost("node2") >= made {
-				t.Logf("%d connections in %s; node1: %d seen, %d lost; node2: %d seen, %d lost",
-					made, took, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
+				t.Logf("%d connections of %s in %s; node1: %d seen, %d lost; node2: %d seen, %d lost",
+					made, network, took, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
 				return
 			}
 			continue
 		case <-end:
-			t.Fatalf("%d made; node1: %d seen, %d lost; node2: %d seen, %d lost",
-				made, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
+			t.Fatalf("%d of %s made; node1: %d seen, %d lost; node2: %d seen, %d lost",
+				made, network, len(seen["node1"]), lost("node1"), len(seen["node2"]), lost("node2"))
 		}
 	}
+}
+
+// connectOnce sends a datagram, or makes a TCP connection and resets it.
+func connectOnce(network string, from int, to string) error {
+	local := net.Addr(&net.UDPAddr{Port: from})
+	if network == "tcp" {
+		local = &net.TCPAddr{Port: from}
+	}
+	c, err := (&net.Dialer{LocalAddr: local}).Dial(network, to)
+	if err != nil {
+		return err
+	}
+	if tcp, is := c.(*net.TCPConn); is {
+		return errors.Join(tcp.SetLinger(0), tcp.Close())
+	}
+	_, err = c.Write([]byte("x")) // after an answer that no socket is there, this is an error
+	_ = errors.Join(err, c.Close())
+	return nil
+}
+
+// lost sums up the new connections that a node has reported as lost.
+func (o *observed) lost(node string) (sum int) {
+	o.t.Helper()
+	for line := range strings.Lines(o.errs.String()) {
+		_, text, ok := strings.Cut(line, node+" lost: ")
+		if !ok {
+			continue
+		}
+		for part := range strings.SplitSeq(text, ", ") {
+			if n, what, _ := strings.Cut(part, " "); strings.HasPrefix(what, "new ") || strings.HasPrefix(what, "flows ") {
+				count, err := strconv.Atoi(n)
+				if err != nil {
+					o.t.Fatalf("%q: %v", line, err)
+				}
+				sum += count
+			}
+		}
+	}
+	return sum
 }

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -87,7 +88,7 @@ func TestPage(t *testing.T) {
 	w.packet("backend/db", "default/web")
 	w.sees("backend/db to default/web: ")
 	w.shot("traffic-light-1440")
-	w.open("#/why?from=backend%2Fdb&to=default%2Fweb&port=80", "Blocked")
+	w.redEdge()
 	w.click("a", "Show on the map")
 	w.sees("backend/db to default/web")
 	for _, scheme := range []string{"light", "dark"} {
@@ -139,6 +140,22 @@ func (w *world) furtherNetwork() {
 	w.sees("two-networks")
 	w.accessible("matrix of a network")
 	w.shot("matrix-network")
+}
+
+// redEdge chooses the edge of denied packets, which is red, and sees why.
+func (w *world) redEdge() {
+	w.t.Helper()
+	do(w, "red edge", chromedp.Poll[bool](`(() => {
+		const edge = [...document.querySelectorAll("a.traffic.bad")].find(e => e.querySelector("title").textContent.startsWith("backend/db to default/web: "))
+		if (!edge) return false
+		const [red, green, blue] = getComputedStyle(edge.querySelector("path")).stroke.match(/\d+/g).map(Number)
+		if (red < 2 * green || red < 2 * blue) return false
+		edge.focus()
+		return true
+	})()`, chromedp.WithPollingInterval(100*time.Millisecond)))
+	do(w, "enter", chromedp.KeyEvent(kb.Enter))
+	w.sees("Blocked")
+	w.sees("none-to-web")
 }
 
 // drawn checks that at least so many hops are drawn on the map.

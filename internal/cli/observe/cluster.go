@@ -5,6 +5,7 @@ package observe
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -142,9 +143,34 @@ func workload(o store.Object, p model.Pod) string {
 	return ""
 }
 
-// addServices adds the addresses of Kubernetes' Services and of nodes, also of those whose agents do not answer.
+// addPools adds the pools of the cluster's network. Who may not list them sees no names of pools.
+func addPools(ctx context.Context, objects store.Objects, d *flow.Directory) error {
+	err := store.Each(ctx, objects, store.AddressPools(), func(o store.Object) {
+		p, err := o.AddressPool()
+		if err != nil || p.AssignmentMode == "" { // of further networks
+			return
+		}
+		for _, r := range p.Regions {
+			d.AddPool(p.Name, r.CIDR)
+		}
+	})
+	if err == nil || errors.Is(err, store.ErrNotFound) || errors.Is(err, store.ErrForbidden) {
+		return nil
+	}
+	return fmt.Errorf("names of pools: %w", err)
+}
+
+// addNames adds the pools of the cluster's network, and the addresses of Kubernetes' Services and of nodes, also of those
+// whose agents do not answer.
+func addNames(ctx context.Context, c agents.Cluster, d *flow.Directory) error {
+	if c.Objects == nil {
+		return nil
+	}
+	return errors.Join(addPools(ctx, c.Objects, d), addServices(ctx, c, d))
+}
+
 func addServices(ctx context.Context, c agents.Cluster, d *flow.Directory) error {
-	if c.Objects == nil || c.Dir != "" { // a lab has no Services, and all of its agents are known
+	if c.Dir != "" { // a lab has no Services, and all of its agents are known
 		return nil
 	}
 	nodes := c.Nodes

@@ -22,7 +22,7 @@ func Follow(ctx context.Context, c agents.Cluster, warnings io.Writer, emit func
 		}
 		return nil
 	}
-	if err := addServices(ctx, c, m.directory); err != nil {
+	if err := addNames(ctx, c, m.directory); err != nil {
 		ui.Warn(warnings, err)
 	}
 	return m.run(ctx, c, question{follow: true, tracked: true})

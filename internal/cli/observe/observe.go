@@ -185,7 +185,7 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 		}
 		return errEnough
 	}
-	if err := addServices(ctx, c, m.directory); err != nil {
+	if err := addNames(ctx, c, m.directory); err != nil {
 		ui.Warn(env.Stderr, err)
 	}
 	limited, cancel := context.WithCancel(ctx)

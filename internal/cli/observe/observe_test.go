@@ -180,6 +180,28 @@ func TestMerge(t *testing.T) {
 	}
 }
 
+// An address that no agent knows is named by the pool of the cluster's network that has it.
+func TestPools(t *testing.T) {
+	nodes := shop()
+	nodes["node1"] = append(nodes["node1"], flow.Line{Flow: &flow.Record{
+		Time: at(4), Node: "node1", Kind: flow.New, Protocol: "tcp", From: end("10.42.1.2", 1, *nodes["node1"][1].Holder.Identity), To: end("10.42.9.9", 80),
+		Verdict: flow.Allowed, Direction: flow.Egress,
+	}})
+	dir := lab(t, nodes)
+	for name, spec := range map[string]string{
+		"main": "{assignmentMode: Automatic, regions: [{cidr: 10.42.0.0/16}]}", "lan": "{regions: [{cidr: 10.42.9.0/24}]}",
+	} {
+		text := "{apiVersion: weft.dev/v1alpha1, kind: AddressPool, metadata: {name: " + name + "}, spec: " + spec + "}"
+		if err := os.WriteFile(filepath.Join(dir, "store", name+".yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out, errs, err := run(dir, "--to-port", "80")
+	if got, want := flows(out), "node1 shop/web 10.42.1.2:1 > pool main 10.42.9.9:80 tcp new allowed"; err != nil || len(got) != 1 || got[0] != want {
+		t.Errorf("%v %s: %q, want %q", err, errs, got, want)
+	}
+}
+
 // Filters select, and see names that only the other node knows.
 func TestFilters(t *testing.T) {
 	dir := lab(t, shop())

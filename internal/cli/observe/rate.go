@@ -68,10 +68,13 @@ func (t *rates) record(r flow.Record) error {
 	return nil
 }
 
-// name returns the name of an end, or its address outside.
+// name returns the name of an end, or its address if nothing is known to have it.
 func name(e flow.Endpoint) string {
-	if e.Kind == flow.OutsideEnd {
+	switch e.Kind {
+	case flow.OutsideEnd:
 		return e.Addr.String()
+	case flow.PoolEnd:
+		return e.Identity.String() + " " + e.Addr.String()
 	}
 	return e.Identity.String()
 }

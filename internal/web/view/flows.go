@@ -198,7 +198,7 @@ func endName(e flow.Endpoint) string {
 	switch {
 	case e.Kind == flow.VMEnd:
 		return cmp.Or(e.Pod, e.Name)
-	case e.Kind == flow.OutsideEnd || e.Name == "":
+	case e.Kind == flow.OutsideEnd || e.Kind == flow.PoolEnd || e.Name == "":
 		return e.Addr.String()
 	}
 	return e.Name

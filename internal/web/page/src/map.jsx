@@ -123,7 +123,7 @@ function Traffic({ w }) {
   const t = tone(w.verdict);
   const word = `${w.from} to ${w.to}: ${w.flows} flows ${w.verdict}`;
   return (
-    <a href={href("flows", { pod: w.from })} class={"traffic " + t}>
+    <a href={href("why", { from: w.from, to: w.to, port: w.port || "", protocol: w.port ? w.protocol : "" })} class={"traffic " + t}>
       <title>{word}</title>
       <path d={bow(w.x1, w.y1, w.x2, w.y2)} stroke-width={w.width} />
       <text x={w.x2} y={w.y2 + 4} text-anchor="middle">{(t === "bad" ? "✕ " : "") + w.flows}</text>
@@ -176,7 +176,7 @@ export function Map({ query }) {
               </svg>
             </div>
           )}
-          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.{query.traffic && " Arcs are connections and denied packets (✕) of the last minute, with their number at the destination; agents observe while this is open."}{query.traffic && d.otherFlows ? " " + d.otherFlows + " more have an end that is not drawn, as outside of the cluster." : ""}</p>
+          <p class="legend">Choose a pod, then another, to see why they can or cannot connect. Round: pods; square with ▣: VMs; +1: a further network; solid line: routes; double line: a tunnel.{query.traffic && " Arcs are connections and denied packets (✕) of the last minute, with their number at the destination: choose one to see why. Agents observe while this is open."}{query.traffic && d.otherFlows ? " " + d.otherFlows + " more have an end that is not drawn, as outside of the cluster." : ""}</p>
           <section>
             <h2>Nodes</h2>
             <Table label="Nodes" id={(n) => n.node} rows={d.nodes} columns={[
