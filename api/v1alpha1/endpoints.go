@@ -50,6 +50,12 @@ type Endpoint struct {
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-fA-F:.]+$`
 	// +kubebuilder:validation:items:MaxLength=39
 	Addresses []string `json:"addresses,omitempty"`
+	// Container reports that the interface is one of a container without a Pod object, such as Docker's. Pod is then a
+	// name that weft chose.
+	Container bool `json:"container,omitempty"`
+	// Labels are the labels of such a container.
+	// +kubebuilder:validation:MaxProperties=256
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // NodeEndpointsList is a list of nodes' endpoints.

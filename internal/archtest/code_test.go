@@ -114,6 +114,7 @@ func clockPackages() map[string]string {
 		"internal/cli":                "passes the clock",
 		"internal/node/agent/command": "passes the clock",
 		"internal/controller/command": "passes the clock",
+		"internal/docker/command":     "passes the clock",
 		"internal/bench":              "measures time",
 		"internal/conformance":        "measures time",
 		"internal/connectivitytest":   "waits for pods and answers with a deadline; names what it creates",

@@ -57,6 +57,10 @@ func externals() []external {
 			short: "Run the controller of a Kubernetes cluster's address pools", single: true,
 		},
 		{
+			path: "docker", program: "weft-docker",
+			short: "Run the network driver by which Docker's containers are on the networks of pods", single: true,
+		},
+		{
 			path: "flanneld", program: "weft-agent", short: "Replace flanneld: same flags, same files, same rules",
 		},
 		{

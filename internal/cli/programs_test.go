@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/ui"
 	conformance "github.com/weft-net/weft/internal/conformance/command"
 	controller "github.com/weft-net/weft/internal/controller/command"
+	docker "github.com/weft-net/weft/internal/docker/command"
 	"github.com/weft-net/weft/internal/endpoint/standalone"
 	lab "github.com/weft-net/weft/internal/lab/command"
 	agent "github.com/weft-net/weft/internal/node/agent/command"
@@ -45,6 +46,7 @@ func programs(t *testing.T) map[string]program {
 		"weft-bench":      {run: bench.Run, new: bench.New, single: "bench"},
 		"weft-cluster":    {run: release.Run, new: release.New, single: "cluster"},
 		"weft-controller": {run: controller.Run, new: controller.New, single: "controller"},
+		"weft-docker":     {run: docker.Run, new: docker.New, single: "docker"},
 		"weft-lab":        {run: lab.Run, new: lab.New},
 		"cni-conformance": {run: conformance.Run, new: conformance.New, single: "conformance"},
 	}

@@ -56,6 +56,16 @@ type Request struct {
 	Origin *Origin `json:"origin,omitempty"`
 }
 
+// ContainerArg is the key of CNI_ARGS with the engine of a container without a Pod object ("docker"). The engine, not the
+// plugin, moves the interface into the container.
+const ContainerArg = "WEFT_CONTAINER"
+
+// OfContainer reports whether the request is for a container without a Pod object.
+func (r Request) OfContainer() bool {
+	engine, _ := r.Arg(ContainerArg)
+	return engine != ""
+}
+
 // Key returns the key of the request's attachment.
 func (r Request) Key() AttachmentKey {
 	return AttachmentKey{Network: r.Network, ContainerID: r.ContainerID, IfName: r.IfName}

@@ -33,6 +33,11 @@ type WorkloadEndpoint struct {
 	// VM: a VM may be behind the pod's interface.
 	VM bool
 
+	// Container: the endpoint is one of a container without a Pod object, such as Docker's. Pod is then a name of its own,
+	// and Labels are the container's labels; they are empty until they are known, and nothing passes until then.
+	Container bool
+	Labels    map[string]string
+
 	// Netns is the path of the pod's network namespace, and NetnsID identifies the namespace.
 	Netns   string
 	NetnsID uint64

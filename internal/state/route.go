@@ -20,6 +20,9 @@ type Addr struct {
 	NoPrefixRoute bool `json:"noprefixroute,omitempty"`
 	// NoBroadcast omits the broadcast address that an IPv4 address gets by default; written, not compared.
 	NoBroadcast bool `json:"nobroadcast,omitempty"`
+	// HostScope is the scope of an address that this host answers for and that no packet has as its source unless a
+	// program binds it (RT_SCOPE_HOST); written, not compared.
+	HostScope bool `json:"hostScope,omitempty"`
 	// Shared marks an address with several owners (a bridge's gateway address): Remove leaves it.
 	Shared bool `json:"shared,omitempty"`
 	// Absent means that the link must not have this address (a bridge's forceAddress). Apply deletes it before it adds

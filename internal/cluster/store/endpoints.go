@@ -27,7 +27,7 @@ func (o Object) NodeEndpoints() ([]model.WorkloadEndpoint, error) {
 		}
 		one := model.WorkloadEndpoint{
 			Pod: model.PodRef{Namespace: s.Namespace, Name: s.Pod, UID: s.UID}, Node: o.Key.Name, Network: s.Network,
-			IfName: s.Interface,
+			IfName: s.Interface, Container: s.Container, Labels: s.Labels,
 		}
 		for j, text := range s.Addresses {
 			a, err := o.addr(fmt.Sprintf("spec.endpoints[%d].addresses[%d]", i, j), text)
@@ -47,6 +47,7 @@ func NodeEndpointsObject(o Object, node string, all []model.WorkloadEndpoint) (O
 	for _, e := range all {
 		s := v1alpha1.Endpoint{
 			Namespace: e.Pod.Namespace, Pod: e.Pod.Name, UID: e.Pod.UID, Network: e.Network, Interface: e.IfName,
+			Container: e.Container, Labels: e.Labels,
 		}
 		for _, a := range e.Addrs {
 			s.Addresses = append(s.Addresses, a.String())

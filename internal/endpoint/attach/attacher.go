@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/plugin"
 )
@@ -76,6 +77,7 @@ type Attacher struct {
 	recoverer *recoverer
 	repairer  *repairer
 	switcher  *switcher
+	handover  *handover
 }
 
 // New makes an Attacher.
@@ -125,6 +127,7 @@ func New(cfg Config) *Attacher {
 		repaired: cfg.Repaired, event: cfg.Event, log: log, now: now, fail: fail, index: newObjectIndex(),
 		queue: newRepairQueue(),
 	}
+	switcher := &switcher{host: host, boot: boot, locks: locks, records: records, catalog: catalog, hook: hook, fail: fail}
 	records.written = []func(Record){owners.written, repairer.written}
 	records.forgotten = []func(model.AttachmentKey){owners.forgotten, unmanaged.drop, dscp.drop, repairer.forgotten}
 	return &Attacher{
@@ -159,7 +162,8 @@ func New(cfg Config) *Attacher {
 			boot: boot, namespaces: namespaces, locks: locks, records: records, owners: owners, repairer: repairer,
 			unmanaged: unmanaged, dscp: dscp, vms: vms, rollback: rollback,
 		},
-		switcher: &switcher{host: host, boot: boot, locks: locks, records: records, catalog: catalog, hook: hook, fail: fail},
+		switcher: switcher,
+		handover: &handover{host: host, namespaces: namespaces, records: records, finished: switcher.withFinished, hook: hook, fail: fail},
 	}
 }
 
@@ -243,6 +247,20 @@ func (a *Attacher) Activate(ctx context.Context, key model.AttachmentKey) error 
 // attachment has them or is about to.
 func (a *Attacher) Retire(ctx context.Context, key model.AttachmentKey) error {
 	return a.switcher.retire(ctx, key)
+}
+
+// HandOver hands a finished attachment over to a container engine, which moves the interface into its container itself.
+// ns is the namespace of the ADD, nil if it is the record's path. Nothing passes until SetLabels.
+func (a *Attacher) HandOver(
+	ctx context.Context, key model.AttachmentKey, how HandOver, ns *netns.NS,
+) (HandedOver, error) {
+	return a.handover.handOver(ctx, key, how, ns)
+}
+
+// SetLabels sets the labels of the container of an attachment that was handed over, by which policies select it. It
+// returns once these are enforced and packets pass.
+func (a *Attacher) SetLabels(ctx context.Context, key model.AttachmentKey, labels map[string]string) error {
+	return a.handover.setLabels(ctx, key, labels)
 }
 
 // LockContainer locks a container against ADD and DEL, for other components.

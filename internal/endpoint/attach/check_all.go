@@ -44,6 +44,9 @@ func (c *checker) checkAll(ctx context.Context) (model.CheckReport, error) {
 func (c *checker) checkOne(ctx context.Context, rec Record) (checked bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, checkTime)
 	defer cancel()
+	if rec.Container != nil {
+		return c.checkHandedOver(ctx, rec)
+	}
 	ns, err := netns.Open(rec.Request.Netns)
 	if err != nil {
 		return true, err

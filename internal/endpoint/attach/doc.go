@@ -19,6 +19,7 @@
 //	recoverer  undoes what a killed process has left
 //	repairer   repairs the drift of finished attachments: index of objects, queue, drift policy
 //	switcher   live migration: switches addresses between two attachments of a VM
+//	handover   hands interfaces over to a container engine that moves them into its containers itself
 //	rollback   undoes the acts of a record in reverse; used by DEL, GC, failed ADDs and recovery
 //	releaseQueue  cleans up after a fast DEL: dead links, then shared objects without owners
 //

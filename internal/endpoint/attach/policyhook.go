@@ -44,6 +44,9 @@ func (r Record) Endpoint() (model.WorkloadEndpoint, bool) {
 	if e.Pod.Name == "" || e.IfName == "lo" || plugin.IsIPAMNetwork(r.Request.Network) {
 		return e, false
 	}
+	if e.Container = r.Request.OfContainer(); e.Container && r.Container != nil {
+		e.Labels = r.Container.Labels
+	}
 	e.HostLink, e.HostEnd = r.hostEnd()
 	e.Addrs = r.Addrs()
 	return e, true

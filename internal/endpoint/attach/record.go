@@ -55,6 +55,8 @@ type Record struct {
 	Switching bool `json:"turning,omitempty"`
 	// Observed is what was observed of the interface.
 	Observed ObservedInterface `json:"looks,omitzero"`
+	// Container is set once the interface was handed over to a container engine.
+	Container *Container `json:"container,omitempty"`
 	// VM is set in the record of a virtual machine.
 	VM *VM `json:"machine,omitempty"`
 }

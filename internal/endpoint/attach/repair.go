@@ -146,7 +146,13 @@ func (p *repairer) repair(
 	if err != nil || !found || rec.Stage != Done || rec.Switching || rec.Boot != p.boot {
 		return false, err
 	}
-	if how != nodeRulesOnly {
+	switch {
+	case how == nodeRulesOnly:
+	case rec.Container != nil:
+		if rec.Container.Known {
+			return p.repairHandedOver(ctx, rec, how)
+		}
+	default:
 		spaces, done := p.namespaces.ofRecord(rec)
 		defer done()
 		if spaces.Pod != nil {

@@ -76,7 +76,11 @@ func addrMessage(kind, flags uint16, verb string, a state.Addr, index int) *rtnl
 	if a.Peer.IsValid() {
 		far, bits = a.Peer.Addr(), a.Peer.Bits()
 	}
-	m := rtnl.New(kind, flags, verb, a, ifaddr(family(ip), uint8(bits), index))
+	body := ifaddr(family(ip), uint8(bits), index)
+	if a.HostScope {
+		body[3] = unix.RT_SCOPE_HOST
+	}
+	m := rtnl.New(kind, flags, verb, a, body)
 	m.Attr(unix.IFA_LOCAL, ip.AsSlice())
 	m.Attr(unix.IFA_ADDRESS, far.AsSlice())
 	return m

@@ -8,10 +8,12 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/flow/export"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/adminapi"
+	"github.com/weft-net/weft/internal/node/containers"
 	"github.com/weft-net/weft/internal/node/explainer"
 	"github.com/weft-net/weft/internal/node/flowserver"
 	"github.com/weft-net/weft/internal/node/migration"
@@ -35,6 +37,9 @@ func (a *agent) admin(ctx context.Context) (err error) {
 		"GET " + adminapi.RouteSettings: func(*http.Request) (any, error) { return settings(a.cfg), nil },
 	}
 	maps.Copy(routes, a.attachments.vms.Routes())
+	maps.Copy(routes, containers.Server{
+		Records: a.own.ledger, Attachments: a.attachments.attacher, Pools: a.containerPools,
+	}.Routes())
 	maps.Copy(routes, a.explainer().Routes())
 	traces := &tracer.Tracer{Records: a.own.ledger, Hold: a.fast.Hold, Log: a.cfg.Log}
 	defer func() { err = errors.Join(err, traces.Close()) }()
@@ -124,4 +129,27 @@ func (a *agent) listenAdmin() (err error) {
 	}
 	a.admins, err = adminapi.Listen(path, a.cfg.Log)
 	return err
+}
+
+// containerPools returns the ranges from which containers of Docker may get addresses on the cluster's network.
+func (a *agent) containerPools() (all []agentapi.Pool) {
+	if !a.self.pods.FromPools() {
+		for _, p := range a.self.pods.PodCIDRs() {
+			all = append(all, agentapi.Pool{CIDR: p.Masked()})
+		}
+		return all
+	}
+	cluster := a.data.facts.Cluster()
+	if cluster == nil {
+		return nil
+	}
+	for _, p := range cluster.Pools {
+		if p.AssignmentMode == "" || p.Disabled || p.Deleted || !p.Allows(model.UseWorkload) {
+			continue
+		}
+		for _, r := range p.Regions {
+			all = append(all, agentapi.Pool{Name: p.Name, CIDR: r.CIDR})
+		}
+	}
+	return all
 }

@@ -33,7 +33,8 @@ func (e *Enforcer) Admit(ctx context.Context, all ...model.WorkloadEndpoint) err
 	}
 	for _, g := range all {
 		known := func() bool {
-			return e.desired.readyLocked() && (!e.desired.concernedLocked(g.Pod.Namespace) || e.desired.knowsLocked(g.Pod))
+			return e.desired.readyLocked() &&
+				(g.Container || !e.desired.concernedLocked(g.Pod.Namespace) || e.desired.knowsLocked(g.Pod))
 		}
 		if !e.desired.await(ctx, podTimeout, known) {
 			return model.Errorf(
@@ -187,6 +188,10 @@ func (e *Enforcer) drop(key model.AttachmentKey) *local {
 	delete(e.desired.local, key)
 	delete(e.pods.stale, key)
 	e.desired.index.DelEndpoint(l.Key())
+	if l.Container {
+		delete(e.desired.pods, model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name})
+		e.desired.index.DelPod(l.Pod.Namespace, l.Pod.Name)
+	}
 	for _, other := range e.desired.local { // the pod's next sandbox
 		if other.Key() == l.Key() {
 			e.desired.index.SetEndpoint(other.WorkloadEndpoint)

@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -144,6 +145,12 @@ func (d *desired) setEndpointLocked(l *local, is model.WorkloadEndpoint) {
 	was := l.WorkloadEndpoint
 	l.WorkloadEndpoint, l.pod = is, is.Pod
 	l.Node = d.cfg.Node
+	if is.Container && !(was.Container && maps.Equal(was.Labels, is.Labels)) {
+		d.pods[model.PodRef{Namespace: is.Pod.Namespace, Name: is.Pod.Name}] = identity{uid: is.Pod.UID}
+		d.index.SetPod(containerPod(l.WorkloadEndpoint))
+		d.checkDue.Notify()
+		d.publishDue.Notify()
+	}
 	if d.knowsLocked(l.pod) {
 		l.Pod.UID = d.pods[model.PodRef{Namespace: l.Pod.Namespace, Name: l.Pod.Name}].uid
 	}
@@ -154,6 +161,11 @@ func (d *desired) setEndpointLocked(l *local, is model.WorkloadEndpoint) {
 		d.index.SetEndpoint(l.WorkloadEndpoint)
 		d.publishDue.Notify()
 	}
+}
+
+// containerPod returns a container that has no Pod object as the pod that policies select.
+func containerPod(e model.WorkloadEndpoint) model.Pod {
+	return model.Pod{Namespace: e.Pod.Namespace, Name: e.Pod.Name, UID: e.Pod.UID, Node: e.Node, Labels: e.Labels}
 }
 
 // refreshEndpointLocked updates an endpoint in the index after its pod has changed.

@@ -122,6 +122,7 @@ func New(c Config) *Enforcer {
 	fe := &feed{
 		cfg: cfg, log: log, desired: d,
 		held: map[model.PolicyKey]*model.Policy{}, published: map[string][]model.EndpointKey{},
+		containers: map[string][]model.PodRef{},
 	}
 	fe.calico = newCalicoFeed(fe)
 	return &Enforcer{

@@ -34,6 +34,8 @@ type feed struct {
 	held map[model.PolicyKey]*model.Policy
 	// published are the interfaces of other nodes, by node.
 	published map[string][]model.EndpointKey
+	// containers are those of other nodes that have no Pod object, by node.
+	containers map[string][]model.PodRef
 	// podCount is the number of pods, reportedPods the last number that PodCount was called with.
 	podCount, reportedPods int
 }
@@ -278,14 +280,27 @@ func (fe *feed) handleEndpointsLocked(o store.Object, gone bool) error {
 		}
 	}
 	keys := make([]model.EndpointKey, 0, len(all))
+	var containers []model.PodRef
 	for _, one := range all {
 		keys = append(keys, one.Key())
+		if one.Container {
+			fe.desired.index.SetPod(containerPod(one))
+			containers = append(containers, one.Pod)
+		}
 		fe.desired.index.SetEndpoint(one)
 	}
 	for _, was := range fe.published[node] {
 		if !slices.Contains(keys, was) {
 			fe.desired.index.DelEndpoint(was)
 		}
+	}
+	for _, was := range fe.containers[node] {
+		if !slices.Contains(containers, was) {
+			fe.desired.index.DelPod(was.Namespace, was.Name)
+		}
+	}
+	if fe.containers[node] = containers; len(containers) == 0 {
+		delete(fe.containers, node)
 	}
 	if len(keys) == 0 {
 		delete(fe.published, node)

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/weft-net/weft/internal/docker/agentapi"
+)
+
+const (
+	// collectPause is the time between two comparisons with dockerd.
+	collectPause = 15 * time.Second
+	// collectAge is how old an attachment is, at least, that dockerd does not know and that is undone.
+	collectAge = 45 * time.Second
+)
+
+// collectAll undoes, until ctx ends, the attachments that dockerd does not know: it was killed, or this driver was.
+func (d *Driver) collectAll(ctx context.Context) {
+	missing := map[string]bool{}
+	for {
+		missing = d.collect(ctx, missing)
+		select {
+		case <-ctx.Done():
+			return
+		case <-d.after(collectPause):
+		}
+	}
+}
+
+// collect undoes what two lists in a row lack, and returns what this one lacks. Where dockerd does not answer, nothing is
+// missing.
+func (d *Driver) collect(ctx context.Context, before map[string]bool) map[string]bool {
+	missing := map[string]bool{}
+	lists := map[string]map[string]string{}
+	for _, e := range d.records.all() {
+		list, known := lists[e.Network]
+		if !known {
+			var err error
+			list, err = d.engine.endpoints(ctx, e.Network)
+			if errors.Is(err, errNotFound) {
+				list, err = map[string]string{}, nil
+			}
+			if err != nil {
+				continue
+			}
+			lists[e.Network] = list
+		}
+		if _, alive := list[e.Endpoint]; alive || d.now().Sub(e.Made) < collectAge {
+			continue
+		}
+		missing[e.ID] = true
+		if !before[e.ID] {
+			continue
+		}
+		if err := d.detach(e); err != nil {
+			d.log.Warn("attachment without an endpoint of Docker cannot be undone", "attachment", e.ID, "err", err)
+			continue
+		}
+		d.log.Warn("attachment without an endpoint of Docker was undone", "attachment", e.ID, "address", e.Address.String())
+	}
+	d.collectUnrecorded(ctx)
+	return missing
+}
+
+// collectUnrecorded undoes the attachments that the agent has and the driver has not: its state directory was lost.
+func (d *Driver) collectUnrecorded(ctx context.Context) {
+	var all []agentapi.Attachment
+	if err := d.agent.request(ctx, http.MethodGet, agentapi.RouteList, nil, nil, &all); err != nil {
+		return
+	}
+	for _, a := range all {
+		if a.Engine != agentapi.Engine {
+			continue
+		}
+		if _, known := find(d.records, d.records.endpoints, func(e endpoint) bool { return e.ID == a.ContainerID }); known {
+			continue
+		}
+		if err := d.detach(endpoint{ID: a.ContainerID}); err != nil {
+			d.log.Warn("attachment that the driver does not know cannot be undone", "attachment", a.ContainerID, "err", err)
+			continue
+		}
+		d.log.Warn("attachment that the driver does not know was undone", "attachment", a.ContainerID)
+	}
+}

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/docker/cnm"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+)
+
+// createEndpoint finds the attachment by its address.
+func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, error) {
+	if _, ok := d.records.network(q.NetworkID); !ok {
+		return nil, d.unknownNetwork(q.NetworkID)
+	}
+	if q.Interface == nil {
+		q.Interface = &cnm.EndpointInterface{}
+	}
+	a, err := parseAddr(q.Interface.Address)
+	if err != nil {
+		return nil, err
+	}
+	e, ok := d.records.byAddress(q.NetworkID, a)
+	if !ok || e.Endpoint != "" && e.Endpoint != q.EndpointID {
+		return nil, model.Errorf(model.CodeInvalidConf, "start the container again",
+			"address %s of the endpoint is not one that the driver has allocated for it", a)
+	}
+	e.Endpoint = q.EndpointID
+	if err := d.records.putEndpoint(e); err != nil {
+		return nil, err
+	}
+	out := cnm.CreatedEndpoint{Interface: &cnm.EndpointInterface{}}
+	if q.Interface.MacAddress == "" {
+		out.Interface.MacAddress = e.MAC
+	}
+	return out, nil
+}
+
+func (d *Driver) unknownNetwork(id string) error {
+	return model.Errorf(model.CodeInvalidConf, "remove the network and create it again", "network %s is not known", id)
+}
+
+func (d *Driver) endpoint(id string) (endpoint, error) {
+	e, ok := d.records.byEndpoint(id)
+	if !ok {
+		return e, model.Errorf(model.CodeUnknownContainer, "start the container again", "endpoint %s is not known", id)
+	}
+	return e, nil
+}
+
+func key(e endpoint) agentapi.Key { return agentapi.Key{ContainerID: e.ID, IfName: ifName} }
+
+// join has the agent move the interface into the node's namespace.
+func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
+	e, err := d.endpoint(q.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	n, ok := d.records.network(e.Network)
+	if !ok {
+		return nil, d.unknownNetwork(e.Network)
+	}
+	p, ok := d.records.pool(e.Pool)
+	if !ok {
+		return nil, d.unknownNetwork(e.Network)
+	}
+	path := d.nsPath(e)
+	ns, err := netns.Open(path)
+	if err != nil && !e.Joined {
+		return nil, err
+	}
+	if ns != nil {
+		defer func() { _ = ns.Close() }()
+	}
+	var out agentapi.HandedOver
+	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteHandOver, agentapi.HandOver{
+		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: p.Gateway, Netns: path,
+	}, ns, &out); err != nil {
+		return nil, err
+	}
+	e.Joined = true
+	if err := d.records.putEndpoint(e); err != nil {
+		return nil, err
+	}
+	if err := netns.Remove(path); err != nil {
+		return nil, err
+	}
+	d.wake.Notify()
+	return joined(e, out), nil
+}
+
+// joined returns what dockerd configures in the container.
+func joined(e endpoint, out agentapi.HandedOver) cnm.Joined {
+	j := cnm.Joined{
+		InterfaceName: cnm.InterfaceName{SrcName: e.link(), DstPrefix: "eth"}, StaticRoutes: []cnm.StaticRoute{},
+	}
+	onLink := func(gateway netip.Addr, in netip.Prefix) {
+		if !in.Contains(gateway) && !gateway.IsLinkLocalUnicast() || gateway.Is4() && !in.Contains(gateway) {
+			j.StaticRoutes = append(j.StaticRoutes, cnm.StaticRoute{
+				Destination: netip.PrefixFrom(gateway, gateway.BitLen()).String(), RouteType: cnm.RouteConnected,
+			})
+		}
+	}
+	for _, gateway := range out.Gateways {
+		switch {
+		case gateway.Is4():
+			j.Gateway = gateway.String()
+			onLink(gateway, e.Address)
+		case e.Address6.IsValid():
+			j.GatewayIPv6 = gateway.String()
+			onLink(gateway, e.Address6)
+		}
+	}
+	// Without a gateway dockerd would add an interface of its bridge docker_gwbridge.
+	j.DisableGatewayService = j.Gateway == "" && j.GatewayIPv6 == ""
+	return j
+}
+
+// leave does nothing: the interface is back in the node's namespace, or gone with the container's.
+func (d *Driver) leave(context.Context, cnm.EndpointRequest) (any, error) { return struct{}{}, nil }
+
+// deleteEndpoint detaches already: dockerd releases the address next, and a killed one does not.
+func (d *Driver) deleteEndpoint(_ context.Context, q cnm.EndpointRequest) (any, error) {
+	e, ok := d.records.byEndpoint(q.EndpointID)
+	if !ok {
+		return struct{}{}, nil
+	}
+	return struct{}{}, d.detach(e)
+}

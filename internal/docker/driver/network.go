@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package driver
+
+import (
+	"context"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/docker/cnm"
+	"github.com/weft-net/weft/internal/model"
+)
+
+// createNetwork checks the options with the agent, and assigns the pools that have the network's gateways to it.
+func (d *Driver) createNetwork(ctx context.Context, q cnm.CreateNetwork) (any, error) {
+	o, err := parseOptions(q.Options)
+	if err != nil {
+		return nil, err
+	}
+	pools, err := d.poolsOf(q)
+	if err != nil {
+		return nil, err
+	}
+	if err := d.agent.status(o.Network); err != nil {
+		return nil, err
+	}
+	n := network{ID: q.NetworkID, Options: o}
+	if o.Network == "" {
+		if n, err = d.choosePools(ctx, n, pools); err != nil {
+			return nil, err
+		}
+	} else if len(o.Pool) > 0 {
+		return nil, model.Errorf(model.CodeInvalidConf, "leave one out",
+			"option pool: network %s has its own addresses", o.Network)
+	}
+	for _, p := range pools {
+		p.Network = q.NetworkID
+		if err := d.records.putPool(p); err != nil {
+			return nil, err
+		}
+	}
+	return struct{}{}, d.records.putNetwork(n)
+}
+
+// poolsOf returns the pools of a network: those with its gateways.
+func (d *Driver) poolsOf(q cnm.CreateNetwork) ([]pool, error) {
+	var all []pool
+	for _, data := range slices.Concat(q.IPv4Data, q.IPv6Data) {
+		gateway, err := netip.ParsePrefix(data.Gateway)
+		p, ok := find(d.records, d.records.pools, func(p pool) bool {
+			return p.Gateway == gateway.Addr() && (p.Network == "" || p.Network == q.NetworkID)
+		})
+		if err != nil || !ok {
+			return nil, model.Errorf(model.CodeInvalidConf, "add --ipam-driver with this driver's name",
+				"gateway %q: the addresses are not from this driver's IPAM", data.Gateway)
+		}
+		if len(data.AuxAddresses) > 0 {
+			return nil, model.Errorf(model.CodeInvalidConf, "create an IPReservation for them",
+				"--aux-address is not supported")
+		}
+		all = append(all, p)
+	}
+	if len(all) == 0 || all[0].V6 {
+		return nil, model.Errorf(model.CodeInvalidConf, "", "network %s has no IPv4 pool", q.NetworkID)
+	}
+	return all, nil
+}
+
+// choosePools finds the pools of the cluster that the network's addresses are from.
+func (d *Driver) choosePools(ctx context.Context, n network, pools []pool) (network, error) {
+	var known []agentapi.Pool
+	if err := d.agent.request(ctx, http.MethodGet, agentapi.RoutePools, nil, nil, &known); err != nil {
+		return n, err
+	}
+	names := func(six bool) []string {
+		var out []string
+		for _, k := range known {
+			if k.CIDR.Addr().Is6() == six {
+				out = append(out, k.String())
+			}
+		}
+		return out
+	}
+	for _, name := range n.Options.Pool {
+		i := slices.IndexFunc(known, func(k agentapi.Pool) bool { return k.Name == name })
+		if i < 0 {
+			return n, model.Errorf(model.CodeInvalidConf, "the pools are "+strings.Join(append(names(false), names(true)...), ", "),
+				"option pool: there is no pool %q for workloads", name)
+		}
+		if known[i].CIDR.Addr().Is6() {
+			n.Pools6 = append(n.Pools6, name)
+		} else {
+			n.Pools4 = append(n.Pools4, name)
+		}
+	}
+	for _, p := range pools {
+		if !p.Subnet.IsValid() {
+			continue
+		}
+		var within []string
+		matched := false
+		for _, k := range known {
+			if p.Subnet.Overlaps(k.CIDR) && p.Subnet.Bits() <= k.CIDR.Bits() {
+				matched = true
+				if k.Name != "" {
+					within = append(within, k.Name)
+				}
+			}
+		}
+		if !matched {
+			return n, model.Errorf(model.CodeInvalidConf,
+				"give the subnet of a pool, or leave it out; the pools are "+strings.Join(names(p.V6), ", "),
+				"--subnet %s: it has no whole pool of the cluster in it", p.Subnet)
+		}
+		if p.V6 && len(n.Pools6) == 0 {
+			n.Pools6 = within
+		}
+		if !p.V6 && len(n.Pools4) == 0 {
+			n.Pools4 = within
+		}
+	}
+	return n, nil
+}
+
+func (d *Driver) deleteNetwork(_ context.Context, q cnm.DeleteNetwork) (any, error) {
+	return struct{}{}, d.records.dropNetwork(q.NetworkID)
+}

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package containers is the agent's part of containers without a Pod object, such as Docker's: it hands their
+// attachments over to the engine, and has policies enforced by the labels that the engine's driver reports.
+package containers
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/endpoint/attach"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/adminapi"
+)
+
+// Records lists the attachments of this node.
+type Records interface {
+	List() ([]attach.Record, error)
+	Keys(container string) ([]model.AttachmentKey, error)
+}
+
+// Attachments hands attachments over.
+type Attachments interface {
+	HandOver(
+		ctx context.Context, key model.AttachmentKey, how attach.HandOver, ns *netns.NS,
+	) (attach.HandedOver, error)
+	SetLabels(ctx context.Context, key model.AttachmentKey, labels map[string]string) error
+}
+
+// Server serves the routes of agentapi.
+type Server struct {
+	Records     Records
+	Attachments Attachments
+	// Pools returns the ranges of the cluster's network.
+	Pools func() []agentapi.Pool
+}
+
+// Routes returns the handlers.
+func (s Server) Routes() adminapi.Routes {
+	return adminapi.Routes{
+		"POST " + agentapi.RouteHandOver: s.handOver,
+		"POST " + agentapi.RouteLabels:   s.labels,
+		"GET " + agentapi.RouteList:      s.list,
+		"GET " + agentapi.RoutePools: func(*http.Request) (any, error) {
+			return append([]agentapi.Pool{}, s.Pools()...), nil
+		},
+	}
+}
+
+func (s Server) handOver(r *http.Request) (any, error) {
+	var q agentapi.HandOver
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	ns, err := adminapi.Namespace(r, q.Netns)
+	if err != nil {
+		return nil, err
+	}
+	if ns != nil {
+		defer func() { _ = ns.Close() }()
+	}
+	if q.Link == "" || q.Gateway.IsValid() && !q.Gateway.Is4() || q.MTU < 0 {
+		return nil, model.Errorf(model.CodeInvalidConf, "", "hand-over: link %q, gateway %s, mtu %d: invalid", q.Link,
+			q.Gateway, q.MTU)
+	}
+	key, err := s.find(q.Key)
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.Attachments.HandOver(r.Context(), key, attach.HandOver{Link: q.Link, MTU: q.MTU, Gateway: q.Gateway}, ns)
+	return agentapi.HandedOver{Gateways: out.Gateways, MTU: out.MTU}, err
+}
+
+func (s Server) labels(r *http.Request) (any, error) {
+	var q agentapi.Labels
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	key, err := s.find(q.Key)
+	if err != nil {
+		return nil, err
+	}
+	return struct{}{}, s.Attachments.SetLabels(r.Context(), key, q.Labels)
+}
+
+// list lists the attachments of containers that are finished.
+func (s Server) list(*http.Request) (any, error) {
+	records, err := s.Records.List()
+	all := []agentapi.Attachment{}
+	for _, r := range records {
+		engine, _ := r.Request.Arg(model.ContainerArg)
+		if engine == "" || r.Stage != attach.Done {
+			continue
+		}
+		a := agentapi.Attachment{
+			Key: agentapi.Key{
+				Network: r.Request.Network, ContainerID: r.Request.ContainerID, IfName: r.Request.IfName,
+			},
+			Engine: engine, HandedOver: r.Container != nil, LabelsKnown: r.Container != nil && r.Container.Known,
+		}
+		if r.Result != nil {
+			for _, ip := range r.Result.IPs {
+				a.Addresses = append(a.Addresses, ip.Address)
+			}
+		}
+		all = append(all, a)
+	}
+	return all, err
+}
+
+// find returns the key of an attachment that may lack its network.
+func (s Server) find(k agentapi.Key) (model.AttachmentKey, error) {
+	keys, err := s.Records.Keys(k.ContainerID)
+	if err != nil {
+		return model.AttachmentKey{}, err
+	}
+	for _, have := range keys {
+		if have.IfName == k.IfName && (k.Network == "" || k.Network == have.Network) {
+			return have, nil
+		}
+	}
+	return model.AttachmentKey{}, model.Errorf(model.CodeUnknownContainer, "start the container again",
+		"container %s has no attachment %s", k.ContainerID, k.IfName)
+}
+
+// decode decodes a request, which is small.
+func decode(r *http.Request, into any) error {
+	const most = 1 << 20
+	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, most)).Decode(into); err != nil {
+		return fmt.Errorf("request: %w", err)
+	}
+	return nil
+}

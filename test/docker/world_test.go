@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker_test
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/weft-net/weft/internal/cluster/store"
+	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/adminapi"
+)
+
+func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+
+// patience is how long anything may take on a busy host.
+const patience = 2 * time.Minute
+
+// cluster is a datastore of files with nodes on one network.
+type cluster struct {
+	t     *testing.T
+	dir   string
+	store *dir.Store
+	nodes []*host
+}
+
+// host is a node with its agent, driver and dockerd.
+type host struct {
+	t             *testing.T
+	dir           string
+	ns            *netns.NS
+	agent, driver *process
+	dockerd       *process
+	store         string
+	name          string
+}
+
+// process is a program that a test starts, kills and starts again.
+type process struct {
+	cmd  *exec.Cmd
+	done chan error
+	log  string
+}
+
+const image = "weft-test"
+
+// newCluster makes a cluster of n nodes.
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	nettest.EndToEnd(t)
+	for _, program := range []string{"dockerd", "docker", "containerd", "runc", "busybox"} {
+		if _, err := exec.LookPath(program); err != nil {
+			nettest.SkipMissing(t, program+" is missing: apt-get install docker.io busybox-static")
+		}
+	}
+	if os.Geteuid() != 0 {
+		nettest.SkipMissing(t, "dockerd needs root")
+	}
+	c := &cluster{t: t, dir: t.TempDir()}
+	var err error
+	if c.store, err = dir.Open(c.dir); err != nil {
+		t.Fatal(err)
+	}
+	wire := nettest.NS(t, "wire")
+	nettest.IP(t, wire, "link add br0 up type bridge")
+	for i := range n {
+		h := &host{t: t, dir: shortDir(t), ns: nettest.NS(t, "node"), store: c.dir, name: fmt.Sprintf("n%d", i+1)}
+		v4 := fmt.Sprintf("192.168.77.%d", i+1)
+		nettest.IP(t, h.ns, "link set lo up")
+		nettest.IP(t, wire, fmt.Sprintf("link add port%d master br0 up type veth peer name eth0 netns %s", i, h.ns.Path()))
+		nettest.IP(t, h.ns, "addr add "+v4+"/24 dev eth0")
+		nettest.IP(t, h.ns, "link set eth0 up")
+		o, err := store.NodeObject(model.Node{Name: h.name, Addrs: []netip.Addr{netip.MustParseAddr(v4)}})
+		if err == nil {
+			_, err = c.store.Create(t.Context(), o)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.nodes = append(c.nodes, h)
+		h.startAgent()
+		h.startDriver()
+		h.startDockerd()
+		h.docker("import", imageFile(t), image)
+	}
+	return c
+}
+
+// shortDir is a directory whose path is short enough for sockets.
+func shortDir(t *testing.T) string {
+	t.Helper()
+	d, err := os.MkdirTemp("", "wd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(d) })
+	return d
+}
+
+// imageFile returns a root file system with busybox.
+func imageFile(t *testing.T) string {
+	t.Helper()
+	path, _ := exec.LookPath("busybox")
+	program, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	add := func(h tar.Header, content []byte) {
+		h.Mode, h.Size = 0o755, int64(len(content))
+		if err := errors.Join(w.WriteHeader(&h)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write(content); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add(tar.Header{Name: "bin/busybox", Typeflag: tar.TypeReg}, program)
+	for _, name := range []string{"sh", "ip", "ping", "nc", "sleep", "httpd", "wget", "cat", "nslookup", "true"} {
+		add(tar.Header{Name: "bin/" + name, Typeflag: tar.TypeSymlink, Linkname: "busybox"}, nil)
+	}
+	add(tar.Header{Name: "tmp/", Typeflag: tar.TypeDir}, nil)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "image.tar")
+	if err := os.WriteFile(file, b.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func (h *host) path(elem ...string) string { return filepath.Join(append([]string{h.dir}, elem...)...) }
+
+// start starts a program in the node's namespace.
+func (h *host) start(name string, argv ...string) *process {
+	h.t.Helper()
+	p := &process{cmd: exec.Command(argv[0], argv[1:]...), done: make(chan error, 1), log: h.path(name + ".log")}
+	log, err := os.OpenFile(p.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer func() { _ = log.Close() }()
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	if err := h.ns.Do(p.cmd.Start); err != nil {
+		h.t.Fatal(err)
+	}
+	go func() { p.done <- p.cmd.Wait() }()
+	h.t.Cleanup(func() {
+		p.end(syscall.SIGTERM)
+		if h.t.Failed() {
+			h.t.Logf("%s on %s:\n%s", name, h.name, tail(p.log))
+		}
+	})
+	return p
+}
+
+func tail(path string) string {
+	b, _ := os.ReadFile(path)
+	return string(b[max(len(b)-8000, 0):])
+}
+
+// end ends a process, by force if it does not end by itself.
+func (p *process) end(sig syscall.Signal) {
+	if p.cmd == nil {
+		return
+	}
+	_ = p.cmd.Process.Signal(sig)
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+		<-p.done
+	}
+	p.cmd = nil
+}
+
+func (h *host) startAgent() {
+	h.t.Helper()
+	conf := fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools, "+
+		"pools: [{name: green, cidr: 10.77.0.0/20, blockSize: 28}]}\n", h.path("net.d"))
+	if err := os.WriteFile(h.path("weft.yaml"), []byte(conf), 0o600); err != nil {
+		h.t.Fatal(err)
+	}
+	h.agent = h.start("agent", filepath.Join(nettest.Programs(h.t), "weft-agent"), "agent", "--node", h.name, "--socket",
+		h.socket(), "--state-dir", h.path("state"), "--store-dir", h.store, "--config", h.path("weft.yaml"),
+		"--log-level", "info")
+	h.until("the agent writes the network's configuration", func() error {
+		files, _ := filepath.Glob(h.path("net.d", "*"))
+		if len(files) == 0 {
+			return errors.New(tail(h.agent.log))
+		}
+		_, err := os.Stat(h.socket())
+		return err
+	})
+}
+
+func (h *host) socket() string { return h.path("run", "agent.sock") }
+
+func (h *host) startDriver() {
+	h.t.Helper()
+	h.driver = h.start("driver", filepath.Join(nettest.Programs(h.t), "weft-docker"), "--socket",
+		h.path("plugins", "weft.sock"), "--docker-host", "unix://"+h.path("docker.sock"), "--conf-dir", h.path("net.d"),
+		"--state-dir", h.path("docker-state"), "--run-dir", h.path("docker-run"), "--log-level", "debug")
+	h.until("the driver answers", func() error {
+		_, err := os.Stat(h.path("plugins", "weft.sock"))
+		return err
+	})
+}
+
+// startDockerd starts a dockerd that has its own /run, without the host's containerd.
+func (h *host) startDockerd(flags ...string) {
+	h.t.Helper()
+	script := `set -e
+mount -t tmpfs none /run
+mkdir -p /run/docker/plugins
+echo {} >"$1/none.json"
+mount --bind "$1/plugins" /run/docker/plugins
+exec dockerd --log-level warn --storage-driver vfs --iptables=false --ip-masq=false --bridge=none --data-root "$1/data" \
+  --exec-root "$1/exec" --pidfile "$1/docker.pid" --host "unix://$1/docker.sock" --config-file "$1/none.json" "${@:2}"`
+	_ = os.Remove(h.path("docker.pid"))
+	h.dockerd = h.start("dockerd", append([]string{"unshare", "-m", "bash", "-c", script, "dockerd", h.dir}, flags...)...)
+	h.until("dockerd answers", func() error {
+		select {
+		case err := <-h.dockerd.done:
+			h.dockerd.done <- err
+			nettest.SkipMissing(h.t, fmt.Sprintf("dockerd does not run here: %v: %s", err, tail(h.dockerd.log)))
+		default:
+		}
+		_, err := h.try("version")
+		return err
+	})
+}
+
+// try runs a docker command.
+func (h *host) try(args ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "docker", append([]string{"--host", "unix://" + h.path("docker.sock")}, args...)...)
+	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+h.path("config"))
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		err = fmt.Errorf("docker %s: %w\n%s", strings.Join(args, " "), err, out)
+	}
+	return strings.TrimSpace(string(out)), err
+}
+
+func (h *host) docker(args ...string) string {
+	h.t.Helper()
+	out, err := h.try(args...)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return out
+}
+
+// refused runs a docker command that must fail with each of the texts.
+func (h *host) refused(args []string, texts ...string) {
+	h.t.Helper()
+	_, err := h.try(args...)
+	if err == nil {
+		h.t.Errorf("docker %s is not refused", strings.Join(args, " "))
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			h.t.Errorf("the error does not say %q: %v", text, err)
+		}
+	}
+}
+
+// until waits for a condition.
+func (h *host) until(what string, is func() error) {
+	h.t.Helper()
+	var err error
+	for begin := time.Now(); time.Since(begin) < patience; time.Sleep(50 * time.Millisecond) {
+		if err = is(); err == nil {
+			return
+		}
+	}
+	h.t.Fatalf("%s: not within %s: %v", what, patience, err)
+}
+
+// addr returns a container's address on a network.
+func (h *host) addr(container, network string) string {
+	h.t.Helper()
+	return h.docker("inspect", "-f", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).IPAddress}}", network), container)
+}
+
+// reaches waits until a container reaches an address.
+func (h *host) reaches(container, addr string) {
+	h.t.Helper()
+	h.until(container+" reaches "+addr, func() error {
+		_, err := h.try("exec", container, "ping", "-c1", "-W1", addr)
+		return err
+	})
+}
+
+// left returns what the node's namespace has besides its own, and the attachments that the agent has.
+func (h *host) left() string {
+	links, _ := nettest.Try(h.ns, "ip", "-o", "link")
+	var out []string
+	for line := range strings.Lines(links) {
+		if strings.Contains(line, ": cali") || strings.Contains(line, ": wd") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	routes, _ := nettest.Try(h.ns, "ip", "route")
+	for line := range strings.Lines(routes) {
+		if strings.Contains(line, "dev cali") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	for _, a := range h.attachments() {
+		out = append(out, fmt.Sprintf("attachment %+v", a))
+	}
+	for _, kind := range []string{"docker-state/endpoints", "docker-run/netns"} {
+		files, _ := filepath.Glob(h.path(kind, "*"))
+		out = append(out, files...)
+	}
+	return strings.Join(out, "\n")
+}
+
+// attachments returns those of containers that the agent has.
+func (h *host) attachments() []agentapi.Attachment {
+	h.t.Helper()
+	var all []agentapi.Attachment
+	if err := (adminapi.Request{
+		Socket: adminapi.Path(h.socket()), Method: http.MethodGet, Path: agentapi.RouteList,
+	}).Do(h.t.Context(), &all); err != nil {
+		h.t.Fatal(err)
+	}
+	return all
+}
+
+// clean waits until nothing is left of containers.
+func (h *host) clean() {
+	h.t.Helper()
+	h.until("nothing is left on "+h.name, func() error {
+		if left := h.left(); left != "" {
+			return errors.New(left)
+		}
+		return nil
+	})
+}
