@@ -42,7 +42,7 @@ type copied struct {
 	set     connections
 	at      time.Time
 	version string
-	// reported: an event says that the set is not whole.
+	// reported: the omitted ones of this migration were reported.
 	reported bool
 }
 
