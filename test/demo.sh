@@ -59,7 +59,7 @@ finish() {
 	trap - EXIT
 	trap '' INT TERM
 	if [ -n "$keep" ] && [ "$code" -eq 0 ]; then
-		more
+		more || code=1
 	else
 		say "down"
 		$weft lab down --dir "$dir" || code=1
@@ -73,16 +73,23 @@ finish() {
 
 # page starts the page of the lab, which ends when the lab is down, and prints its link.
 page() {
-	local out
+	local out ui code=0
 	out=$(mktemp)
 	setsid $weft lab ui --dir "$dir" </dev/null >"$out" 2>&1 &
-	for _ in $(seq 100); do
-		[ -s "$out" ] && break
+	ui=$!
+	for _ in $(seq 600); do
+		! grep -q '^http' "$out" || break
+		kill -0 $ui 2>/dev/null || break
 		sleep 0.1
 	done
 	say "the lab in a browser, until it is down"
 	sed 's/^/  /' "$out"
+	if ! grep -q '^http' "$out"; then
+		echo "demo: the page has not started; weft lab ui --dir $dir starts it" >&2
+		code=1
+	fi
 	rm -f "$out"
+	return $code
 }
 
 more() {
