@@ -75,7 +75,7 @@ links:
 image:
 	@for arch in $(IMAGE_ARCHS); do \
 		dir=$(IMAGE_DIR)/image/$$arch; mkdir -p $$dir && echo "make: programs of the image for $$arch" && \
-		GOARCH=$$arch $(GO) build -buildvcs=false $(GOFLAGS_) -o $$dir/ ./cmd/weft ./cmd/weft-agent ./cmd/weft-controller ./cmd/weft-plugin ./cmd/cni-conformance && \
+		GOARCH=$$arch $(GO) build -buildvcs=false $(GOFLAGS_) -o $$dir/ ./cmd/weft ./cmd/weft-agent ./cmd/weft-controller ./cmd/weft-bgp ./cmd/weft-plugin ./cmd/cni-conformance && \
 		GOARCH=$$arch $(GO) build -buildvcs=false -trimpath -ldflags '-s -w -buildid=$(VERSION)' -o $$dir/ ./cmd/weft-cni || exit 1; \
 	done
 	$(GO) run ./deploy/image -name $(IMAGE) -created $(IMAGE_TIME) $(foreach a,$(IMAGE_ARCHS),-programs $(a)=$(IMAGE_DIR)/image/$(a)) -o $(IMAGE_DIR)/weft-image.tar

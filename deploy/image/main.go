@@ -31,7 +31,7 @@ func run() error {
 	license := flag.String("license", "LICENSE", "the license's `FILE`")
 	out := flag.String("o", "", "the archive's `FILE`")
 	var dirs [][2]string // GOARCH and directory
-	flag.Func("programs", "`GOARCH=DIR`: the directory with weft, weft-agent, weft-controller, weft-cni, weft-plugin and "+
+	flag.Func("programs", "`GOARCH=DIR`: the directory with weft, weft-agent, weft-controller, weft-bgp, weft-cni, weft-plugin and "+
 		"cni-conformance of an architecture; repeatable", func(v string) error {
 		arch, dir, ok := strings.Cut(v, "=")
 		if !ok || arch == "" || dir == "" {
@@ -65,7 +65,7 @@ func image(name, arch, dir, license string, created time.Time) (oci.Image, error
 		},
 	}
 	sources := map[string]string{"/usr/share/doc/weft/LICENSE": license}
-	for _, program := range []string{"weft", "weft-agent", "weft-controller", "weft-cni", "weft-plugin", "cni-conformance"} {
+	for _, program := range []string{"weft", "weft-agent", "weft-controller", "weft-bgp", "weft-cni", "weft-plugin", "cni-conformance"} {
 		sources["/usr/bin/"+program] = filepath.Join(dir, program)
 	}
 	for path, source := range sources {

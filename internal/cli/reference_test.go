@@ -34,7 +34,7 @@ func groups() []group {
 		{
 			"Cluster", "For administrators of a cluster: " +
 				"[addresses](ipam.md), [network policies](policy.md), [the mesh](mesh.md).",
-			[]string{"cluster", "status", "version", "explain", "trace", "observe", "connectivity-test", "ui", "ipam", "policy", "mesh", "controller", "docker"},
+			[]string{"cluster", "status", "version", "explain", "trace", "observe", "connectivity-test", "ui", "ipam", "policy", "mesh", "bgp", "controller", "docker"},
 		},
 		{
 			"Node", "On a node: [the agent](agent.md), [installation](../tasks/install.md), " +

@@ -54,7 +54,7 @@ what it checks is bad, and 2 for a usage error.`,
 		Example: "  weft doctor\n  weft policy why shop/web shop/db:5432\n  weft lab up --nodes 3 --from examples",
 	}
 	root.AddCommand(newCNICmd(env), newDHCPCmd(env), newDoctorCmd(env), newInstallCmd(env), newIPAMCmd(env),
-		newMeshCmd(env), newPolicyCmd(env), newBundleCmd(env), newRelayCmd(env), newExplainCmd(env), newStatusCmd(env),
+		newMeshCmd(env), newBGPCmd(env), newPolicyCmd(env), newBundleCmd(env), newRelayCmd(env), newExplainCmd(env), newStatusCmd(env),
 		newTraceCmd(env), newUICmd(env), observe.NewCmd(env, explainFlow), newConnectivityTestCmd(env), version.NewCmd(env))
 	addExternals(root, env)
 	for _, g := range commandGroups() {

@@ -53,6 +53,13 @@ func (c Config) checkNode() error {
 		return invalid("choose another one, for example /run/weft/agent.sock",
 			"socket %q is no absolute path of at most %d bytes", c.Socket, wire.MaxSocket)
 	}
+	if s := c.BGP.Socket; s != "" && (!filepath.IsAbs(s) || len(s) > wire.MaxSocket) {
+		return invalid("for example /run/weft/bgp.sock",
+			"bgp.socket %q is no absolute path of at most %d bytes", s, wire.MaxSocket)
+	}
+	if c.Network.Encapsulation == "bgp" && c.BGP.Socket == "" {
+		return invalid("set bgp.socket to that of weft-bgp", "network.encapsulation %q needs bgp.socket", c.Network.Encapsulation)
+	}
 	for _, p := range []struct {
 		key, value string
 		needed     bool

@@ -41,6 +41,8 @@ type Config struct {
 	Etcd Etcd `json:"etcd"`
 	// Network is the pods' network.
 	Network Network `json:"network"`
+	// BGP configures the announcement of the node's prefixes to routers, and routes that are learned from them.
+	BGP BGP `json:"bgp"`
 	// Flannel configures the interoperation with flannel.
 	Flannel Flannel `json:"flannel"`
 	// Multus holds Multus' keys for the mode `multus`.
@@ -57,6 +59,16 @@ type Config struct {
 	Install Install `json:"install"`
 	// Metrics configures Prometheus' metrics.
 	Metrics Metrics `json:"metrics"`
+}
+
+// BGP configures the node's BGP speaker, which is the program weft-bgp. With whom it speaks, and about what, is in objects:
+// BGPConfiguration, BGPPeer and BGPFilter, Calico's or weft's own.
+type BGP struct {
+	// Socket is the unix socket of weft-bgp, for example /run/weft/bgp.sock; empty: the node does not speak BGP. Packets to
+	// unused addresses of the node's own PodCIDRs are rejected then, as with `network.blackhole`.
+	Socket string `json:"socket"`
+	// SecretNamespace is the namespace of the Secrets with the passwords of sessions.
+	SecretNamespace string `json:"secretNamespace"`
 }
 
 // Kubernetes configures the access to the API server. With neither key the agent does not use Kubernetes.
@@ -135,8 +147,8 @@ type Network struct {
 	// other programs that read them, with the request that writes the network status.
 	PodIPAnnotations bool `json:"podIPAnnotations"`
 	// Encapsulation is the backend between nodes: `host-gw`, routes without encapsulation, for nodes on one network;
-	// `vxlan`; `udp`, flannel's, forwarded by the agent itself; `ipip`, IPv4 only; or `wireguard`, encrypted. A node that
-	// advertises another backend is reached by that one.
+	// `vxlan`; `udp`, flannel's, forwarded by the agent itself; `ipip`, IPv4 only; `wireguard`, encrypted; or `bgp`, routes
+	// that are learned (needs `bgp.socket`). A node that advertises another backend is reached by that one.
 	Encapsulation string `json:"encapsulation"`
 	// VNI is the number of the VXLAN, 1 to 16777215.
 	VNI int `json:"vni"`
@@ -367,7 +379,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
-		Etcd: Etcd{Prefix: "/weft"},
+		Etcd: Etcd{Prefix: "/weft"}, BGP: BGP{SecretNamespace: "kube-system"},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1,
 			VXLANPort: 8472,

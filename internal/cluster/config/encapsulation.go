@@ -11,13 +11,15 @@ import (
 )
 
 // encapsulations returns the built-in backends of network.encapsulation.
-func encapsulations() []string { return []string{"host-gw", "vxlan", "udp", "ipip", "wireguard"} }
+func encapsulations() []string {
+	return []string{"host-gw", "vxlan", "udp", "ipip", "wireguard", "bgp"}
+}
 
 const maxKeepalive = 65535 * time.Second
 
 func (n Network) checkEncapsulation() error {
 	if !slices.Contains(encapsulations(), n.Encapsulation) && !model.IsCustomBackend(n.Encapsulation) {
-		hint := "host-gw, vxlan, udp, ipip or wireguard; a backend of your own is named DOMAIN/NAME"
+		hint := "host-gw, vxlan, udp, ipip, wireguard or bgp; a backend of your own is named DOMAIN/NAME"
 		if slices.Contains([]string{"ipsec", "aws-vpc", "gce", "ali-vpc", "tencent-vpc"}, n.Encapsulation) {
 			hint = "use wireguard"
 		}

@@ -39,7 +39,8 @@ func (o Object) Node() (model.Node, error) {
 			} `json:"addresses"`
 		} `json:"status"`
 	}
-	if err := o.decode(&n); err != nil {
+	err := o.decode(&n)
+	if err != nil {
 		return model.Node{}, err
 	}
 	node := model.Node{
@@ -69,6 +70,9 @@ func (o Object) Node() (model.Node, error) {
 			return node, err
 		}
 		node.Addrs = append(node.Addrs, ip)
+	}
+	if node.BGP, err = o.nodeBGP(node.Annotations); err != nil {
+		return node, err
 	}
 	node.Unmanaged = parseUnmanaged(node.Annotations[UnmanagedAnnotation])
 	return o.published(node)

@@ -65,6 +65,8 @@ const (
 	RouteVersion = "/version"
 	// RouteMesh (GET) returns the state of the mesh on this node.
 	RouteMesh = "/mesh"
+	// RouteBGP (GET) returns the state of BGP on this node, a nodebgp.Status.
+	RouteBGP = "/bgp"
 )
 
 // Version is the version of an agent.

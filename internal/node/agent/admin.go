@@ -45,6 +45,9 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	defer func() { err = errors.Join(err, traces.Close()) }()
 	maps.Copy(routes, traces.Routes())
 	maps.Copy(routes, a.flows.Routes())
+	if a.bgp != nil {
+		routes["GET "+adminapi.RouteBGP] = func(*http.Request) (any, error) { return a.bgp.Status(), nil }
+	}
 	if a.enforcement.policy != nil {
 		maps.Copy(routes, a.enforcement.policy.Routes().Under(policy.Prefix))
 	}

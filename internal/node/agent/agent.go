@@ -35,6 +35,7 @@ import (
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
 	"github.com/weft-net/weft/internal/node/migration"
+	"github.com/weft-net/weft/internal/node/nodebgp"
 	"github.com/weft-net/weft/internal/node/nodeipam"
 	"github.com/weft-net/weft/internal/node/nodemesh"
 	"github.com/weft-net/weft/internal/node/nodestatus"
@@ -61,6 +62,7 @@ type Config struct {
 	Kubernetes      config.Kubernetes
 	Etcd            config.Etcd
 	Network         config.Network
+	BGP             config.BGP
 	Flannel         config.Flannel
 	Multus          config.Multus
 	Policy          config.Policy
@@ -112,6 +114,7 @@ type agent struct {
 	blocks      *blocks.Engine // nil without a datastore
 	addresses   *nodeipam.Node
 	tunnels     *tunnelip.Addresses // nil where pods get no addresses from pools
+	bgp         *nodebgp.Node       // nil without BGP
 	overlay     *nodemesh.Mesh
 	enforcement enforcement
 	fast        *fastpath.FastPath

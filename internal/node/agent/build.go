@@ -25,6 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/node/membership"
 	"github.com/weft-net/weft/internal/node/meshconf"
 	"github.com/weft-net/weft/internal/node/migration"
+	"github.com/weft-net/weft/internal/node/nodebgp"
 	"github.com/weft-net/weft/internal/node/nodeipam"
 	"github.com/weft-net/weft/internal/node/nodemesh"
 	"github.com/weft-net/weft/internal/node/podnetwork"
@@ -32,6 +33,7 @@ import (
 	"github.com/weft-net/weft/internal/node/readygate"
 	"github.com/weft-net/weft/internal/node/tunnelip"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
 	"github.com/weft-net/weft/internal/vm/node"
 	"github.com/weft-net/weft/internal/vm/phase1"
 )
@@ -85,8 +87,12 @@ func describe(cfg Config, d *datastore) description {
 	out.pods = podnetwork.New(
 		podnetwork.Config{Network: cfg.Network, Node: out.member, Cluster: d.snapshots(), ControllerApart: d.apart()},
 	)
+	network := cfg.Network
+	if cfg.BGP.Socket != "" {
+		network.Blackhole = true // routers send packets to all addresses of the node's prefixes here
+	}
 	out.settings = meshconf.New(meshconf.Config{
-		Node: cfg.Node, StateDir: cfg.StateDir, Network: cfg.Network, Flannel: cfg.Flannel, Backends: cfg.Backends,
+		Node: cfg.Node, StateDir: cfg.StateDir, Network: network, Flannel: cfg.Flannel, Backends: cfg.Backends,
 		Kubernetes: d.kube != nil, Directory: d.dir != nil, Etcd: d.etcd != nil, Random: rand.Reader, Log: cfg.Log,
 	})
 	return out
@@ -119,6 +125,7 @@ func (a *agent) buildAddresses() (err error) {
 		Plugins: a.self.pods.Plugins, Metrics: a.telemetry.metrics, Log: cfg.Log, After: cfg.After,
 	})
 	a.overlay = nodemesh.New(a.overlayConfig())
+	a.bgp = a.buildBGP()
 	if a.pooled() {
 		a.tunnels = tunnelip.Open(tunnelip.Config{
 			StateDir: cfg.StateDir, Boot: a.own.boot, Network: cfg.Network, Engine: a.blocks, Facts: d.facts,
@@ -146,10 +153,37 @@ func (a *agent) overlayConfig() nodemesh.Config {
 		cfg.Forwarder = a.forwarder
 	}
 	if a.pooled() {
-		cfg.Relays, cfg.Passed = func() []mesh.Relay { return relays(a.attachments.mover) },
-			func() { a.attachments.mover.Passed() }
+		cfg.Relays = func() []mesh.Relay { return relays(a.attachments.mover) }
+	}
+	cfg.Passed = func() {
+		if a.pooled() {
+			a.attachments.mover.Passed()
+		}
+		if a.bgp != nil {
+			a.bgp.Passed()
+		}
+	}
+	if a.speaksBGP() {
+		cfg.Learned = func() ([]state.Fragment, bool) { return a.bgp.Learned() }
 	}
 	return cfg
+}
+
+// speaksBGP reports whether the node has a BGP speaker.
+func (a *agent) speaksBGP() bool {
+	return a.cfg.BGP.Socket != "" && a.followsCluster() && !a.cfg.Network.Mode.OtherVendor()
+}
+
+// buildBGP creates the agent's part in BGP; nil without.
+func (a *agent) buildBGP() *nodebgp.Node {
+	if !a.speaksBGP() {
+		return nil
+	}
+	return nodebgp.New(nodebgp.Config{
+		Node: a.cfg.Node, Socket: a.cfg.BGP.Socket, SecretNamespace: a.cfg.BGP.SecretNamespace,
+		Backend: a.cfg.Network.Encapsulation == mesh.BackendBGP, Objects: a.data.Objects(), Facts: a.data.facts,
+		Topology: a.overlay.Topology, Changed: a.overlay.Changed, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+	})
 }
 
 // buildAttachments creates the components that attach pods and VMs, and those that follow their attachments.
@@ -238,7 +272,7 @@ func (a *agent) serve() (err error) {
 func settings(c Config) config.Config {
 	return config.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
-		Kubernetes: c.Kubernetes, Network: c.Network, Flannel: c.Flannel, Runtime: c.Runtime, Install: c.Install,
+		Kubernetes: c.Kubernetes, Network: c.Network, BGP: c.BGP, Flannel: c.Flannel, Runtime: c.Runtime, Install: c.Install,
 		Metrics: c.Metrics,
 	}
 }

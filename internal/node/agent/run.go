@@ -155,6 +155,9 @@ func (a *agent) runMesh(g group) {
 	case a.followsCluster():
 		g.add(d.facts.Run)
 		g.add(a.overlay.Run)
+		if a.bgp != nil {
+			g.add(a.bgp.Run)
+		}
 	case a.overlay.HasStatusFile():
 		g.add(a.overlay.Clear)
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/weft-net/weft/internal/node/tunnel"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // mtuLimit is how long an ADD waits for the MTU that fits into the mesh; clearPeriod is the pause after a failed
@@ -60,6 +61,8 @@ type Config struct {
 	Relays   func() []mesh.Relay
 	Passed   func()
 	Repaired func([]string)
+	// Learned, which may be nil, returns the routes learned by BGP, and whether they are known (reconcile.Config).
+	Learned func() ([]state.Fragment, bool)
 	// Quiet returns the nft tables that change all the time.
 	Quiet func() []watch.Owner
 	// Forwarder, which may be nil, runs tunnels in user space in a process of its own.
@@ -113,7 +116,7 @@ func (m *Mesh) Planned() <-chan struct{} { return m.planned }
 func (m *Mesh) Run(ctx context.Context) error {
 	cfg := m.passes()
 	cfg.Own, cfg.Routed, cfg.OwnChanged = m.cfg.Own, m.routedPods, m.changed
-	cfg.Marked, cfg.Relays = m.markedPods, m.cfg.Relays
+	cfg.Marked, cfg.Relays, cfg.Learned = m.markedPods, m.cfg.Relays, m.cfg.Learned
 	tunnels := tunnel.New(tunnel.Config{
 		Forwarder: m.cfg.Forwarder, Env: m.cfg.Env, Random: rand.Reader, Log: m.cfg.Log, Now: m.cfg.Now, After: m.cfg.After,
 	})

@@ -5,6 +5,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"reflect"
 	"slices"
 
@@ -26,6 +27,7 @@ func (r *Reconciler) step(ctx context.Context, spaces kernel.Spaces, old mesh.To
 		return false, nil
 	}
 	add, gone := difference(old.Peers, t.Peers)
+	differenceLearned(&add, &gone, old.Learned, t.Learned)
 	add.Host.Tables = append(add.Host.Tables, tables...)
 	r.expect.change(add.Host, gone.Host)
 	var err error
@@ -89,6 +91,35 @@ func difference(old, now []*mesh.Peer) (add, gone state.Fragment) {
 	}
 	gone.Host = without(gone.Host, add.Host)
 	return add, gone
+}
+
+// differenceLearned adds the differences between learned routes. Routes to a destination with other gateways replace the
+// earlier ones.
+func differenceLearned(add, gone *state.Fragment, old, now []state.Fragment) {
+	type place struct {
+		dst  netip.Prefix
+		link string
+	}
+	had, has := map[place]state.Route{}, map[place]bool{}
+	for _, f := range old {
+		for _, r := range f.Host.Routes {
+			had[place{r.Dst, r.Link}] = r
+		}
+	}
+	for _, f := range now {
+		for _, r := range f.Host.Routes {
+			at := place{r.Dst, r.Link}
+			has[at] = true
+			if o, ok := had[at]; !ok || !reflect.DeepEqual(o, r) {
+				add.Host.Routes = append(add.Host.Routes, r)
+			}
+		}
+	}
+	for at, r := range had {
+		if !has[at] {
+			gone.Host.Routes = append(gone.Host.Routes, r)
+		}
+	}
 }
 
 // without returns the routes and tunnels of a space that another one does not have.

@@ -57,6 +57,9 @@ func (e *expected) set(t mesh.Topology) {
 	for i := range t.Peers {
 		e.add(t.Peers[i].Fragment().Host)
 	}
+	for _, f := range t.Learned {
+		e.add(f.Host)
+	}
 }
 
 // change adds and removes expected objects.

@@ -64,6 +64,9 @@ type Config struct {
 	// Relays, which may be nil, returns Mesh.Relays.
 	Relays     func() []mesh.Relay
 	OwnChanged <-chan struct{}
+	// Learned, which may be nil, returns Topology.Learned. If the routes are not known yet, because the agent has just
+	// started, known is false: then learned routes of an earlier agent stay. Without Learned there are none.
+	Learned func() (routes []state.Fragment, known bool)
 	// Full is how often everything is compared without an event; 0 is DefaultFull.
 	Full time.Duration
 	// Quiet are nft tables that their owner changes all the time: a deletion in them causes no pass.
@@ -199,6 +202,10 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	if status.Topology, err = r.plan(ctx, spaces, c, cfg, whole); err != nil {
 		return status, err
 	}
+	known := true
+	if r.cfg.Learned != nil {
+		status.Topology.Learned, known = r.cfg.Learned()
+	}
 	if !whole {
 		if done, err := r.step(ctx, spaces, r.Status().Topology, &status); done || err != nil {
 			return status, err
@@ -213,6 +220,9 @@ func (r *Reconciler) reconcile(ctx context.Context, c *model.Cluster, whole bool
 	if err := r.keep(ctx, status.Topology); err != nil {
 		errs = append(errs, err)
 		status.Broken = errors.Join(status.Broken, err)
+	}
+	if !known {
+		before.Routes = slices.DeleteFunc(before.Routes, mesh.IsLearned)
 	}
 	errs = append(errs, r.sweep(ctx, spaces, before, status.Topology.LostFamilies))
 	if len(status.Topology.LostFamilies) > 0 {
@@ -253,6 +263,9 @@ func apply(ctx context.Context, spaces kernel.Spaces, status *Status) []error {
 	all.Merge(t.Node)
 	for i := range t.Peers {
 		all.Merge(t.Peers[i].Fragment())
+	}
+	for _, f := range t.Learned {
+		all.Merge(f)
 	}
 	applyErr := spaces.Apply(ctx, all)
 	if status.inForce(); applyErr == nil {

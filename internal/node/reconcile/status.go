@@ -62,13 +62,16 @@ func (s *Status) inForce() {
 			s.Fragments = append(s.Fragments, FragmentStatus{Owner: mesh.OwnerPeer + p.Name, OK: true})
 		}
 	}
+	for _, f := range t.Learned {
+		s.Fragments = append(s.Fragments, FragmentStatus{Owner: f.Owner, OK: true})
+	}
 }
 
 // inForceAfter is inForce after another status in which all fragments were OK: of thousands of peers most are the same.
 func (s *Status) inForceAfter(old Status) {
 	t, was := &s.Topology, &old.Topology
 	begin := len(old.Fragments) - len(was.Peers)
-	if begin < 0 || begin > 1 || t.Node.Host.Empty() != (begin == 0) || was.Node.Host.Empty() != (begin == 0) ||
+	if len(t.Learned)+len(was.Learned) > 0 || begin < 0 || begin > 1 || t.Node.Host.Empty() != (begin == 0) || was.Node.Host.Empty() != (begin == 0) ||
 		slices.ContainsFunc(old.Fragments, func(f FragmentStatus) bool { return !f.OK }) {
 		s.inForce() // some peer has no fragment
 		return

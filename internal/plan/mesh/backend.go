@@ -50,7 +50,7 @@ type BackendState struct {
 func Backends() []Backend {
 	return []Backend{
 		{Name: "host-gw", Node: enableForwarding, Peer: gateway},
-		vxlanRow(), udpRow(), ipipRow(), wireguardRow(), allocRow(), extensionRow(),
+		vxlanRow(), udpRow(), ipipRow(), wireguardRow(), allocRow(), bgpRow(), extensionRow(),
 	}
 }
 

@@ -21,6 +21,9 @@ func (p *Planner) block(own Backend, peer model.Node, s routedBlock) (BackendSta
 		}
 		return own.Peer(p, peer, s.cidr)
 	}
+	if s.encapsulation.Kind == model.EncapsulationNone && own.Name == BackendBGP {
+		return BackendState{}, nil
+	}
 	if s.encapsulation.Kind == model.EncapsulationNone {
 		return gateway(p, peer, s.cidr)
 	}

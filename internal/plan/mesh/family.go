@@ -11,10 +11,12 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// The metrics of the mesh's routes: MetricMin <= metric < MetricMax.
+// The metrics of the mesh's routes: MetricMin <= metric < MetricMax; and of those learned by BGP: MetricMax <= metric <
+// LearnedMax. A route of the mesh is used before a learned one.
 const (
-	MetricMin uint32 = 1 << 24
-	MetricMax uint32 = 1 << 25
+	MetricMin  uint32 = 1 << 24
+	MetricMax  uint32 = 1 << 25
+	LearnedMax uint32 = 1 << 26
 )
 
 // Protocol is weft's route protocol number, "w".
@@ -25,7 +27,18 @@ const mainTable = 254
 // Owns reports whether a route belongs to the mesh.
 func Owns(r state.Route) bool {
 	return r.Protocol == Protocol && (r.Table == 0 || r.Table == mainTable) && r.Metric >= MetricMin &&
-		r.Metric < MetricMax
+		r.Metric < LearnedMax
+}
+
+// IsLearned reports whether a route of the mesh was learned by BGP.
+func IsLearned(r state.Route) bool { return Owns(r) && r.Metric >= MetricMax }
+
+// LearnedRoute returns a route to a learned prefix over a link with the metric and protocol of such routes; the caller adds
+// gateways. The metric depends on the link, so that a route exists before the earlier one over another link is deleted.
+func LearnedRoute(p netip.Prefix, link string) state.Route {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(link + " " + p.String()))
+	return state.Route{Dst: p, Link: link, Metric: MetricMax + h.Sum32()%(LearnedMax-MetricMax), Protocol: Protocol}
 }
 
 // metrics assigns each prefix of a cluster a metric of its own. It is derived from the prefix unless two collide, so

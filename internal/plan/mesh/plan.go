@@ -17,6 +17,7 @@ import (
 const (
 	OwnerNode = "mesh/node"
 	OwnerPeer = "mesh/peer/" // and the peer's name
+	OwnerBGP  = "mesh/bgp/"  // and the address of BGP's peer
 )
 
 // Observe returns the kernel queries whose answers Plan needs.

@@ -29,6 +29,8 @@ type Topology struct {
 	// Node is what all peers need on this node.
 	Node  state.Fragment `json:"node"`
 	Peers []*Peer        `json:"peers"` // sorted by name
+	// Learned are the routes that were learned by BGP, one fragment for each peer, sorted by owner.
+	Learned []state.Fragment `json:"learned,omitempty"`
 	// Tunnels are run by a process in user space.
 	Tunnels []Tunnel `json:"tunnels,omitempty"`
 	// MTU is the size of the largest packet of a pod that fits through every tunnel, in bytes; 0 without tunnels.
@@ -78,7 +80,7 @@ func (t Topology) Fragments() []state.Fragment {
 			out = append(out, t.Peers[i].Fragment())
 		}
 	}
-	return out
+	return append(out, t.Learned...)
 }
 
 // PodMTU returns the size of the largest packet of a pod that fits through every tunnel, in bytes; 0 without tunnels.

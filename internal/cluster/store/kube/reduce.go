@@ -100,6 +100,8 @@ func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 		switch {
 		case f.Kind == "Node" && theirs && s.cfg.Flannel != "":
 			kept[flannel.Prefix+"/"+rest] = value
+		case f.Kind == "Node" && store.IsBGPAnnotation(name):
+			kept[name] = value
 		case f.Kind == "Node" && !strings.HasPrefix(name, store.Group+"/"), strings.HasPrefix(name, "kubectl.kubernetes.io/"):
 		default:
 			kept[name] = value

@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package speaker speaks BGP by GoBGP's library, whose types are in this package only. It makes GoBGP's configuration
+// equal to a value, and reports learned routes and the state of sessions. It never reads or writes the kernel's routes.
+//
+// # Restarts
+//
+// The speaker always says that it has restarted with its forwarding state preserved (RFC 4724): the routes of an earlier
+// speaker are in the kernel, and those of a first one are not waited for. It announces at most a second after a session is
+// established, because peers may wait for it. It closes no session when it ends, so peers keep its routes for the restart
+// time.
+package speaker
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"reflect"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/osrg/gobgp/v4/api"
+	"github.com/osrg/gobgp/v4/pkg/apiutil"
+	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
+	"github.com/osrg/gobgp/v4/pkg/server"
+
+	"github.com/weft-net/weft/internal/notify"
+	"github.com/weft-net/weft/internal/plan/bgp"
+)
+
+const (
+	// deferral is how long announcements wait for the routes of other peers after a restart, in seconds.
+	deferral = 1
+	// connectRetry is the pause between two attempts to connect, in seconds. GoBGP's own is two minutes.
+	connectRetry = 5
+	// patience is how long an established session may take to announce its routes, if it does not say when it has.
+	patience = 10 * time.Second
+)
+
+// Speaker is a BGP speaker. Its methods may be called concurrently.
+type Speaker struct {
+	log     *slog.Logger
+	now     func() time.Time
+	changed notify.Chan
+
+	mu      sync.Mutex
+	bgp     *server.BgpServer // nil before the first configuration
+	stop    context.CancelFunc
+	want    bgp.Speaker
+	have    bgp.Speaker
+	heard   map[netip.Addr]heard
+	started time.Time
+	synced  bool
+	// listenErr is why connections are not accepted.
+	listenErr error
+	// announced are the paths that GoBGP has.
+	announced map[netip.Prefix]bgp.Announced
+	lastError map[netip.Addr]string
+}
+
+// heard is what a session has said.
+type heard struct {
+	since time.Time // when it was established, zero if it is not
+	ended map[gobgp.Family]bool
+	at    time.Time // when the state changed last
+}
+
+// New returns a Speaker that does nothing before Set.
+func New(log *slog.Logger, now func() time.Time) *Speaker {
+	return &Speaker{
+		log: log, now: now, changed: notify.New(), heard: map[netip.Addr]heard{}, announced: map[netip.Prefix]bgp.Announced{},
+		lastError: map[netip.Addr]string{},
+	}
+}
+
+// Changed receives a token when routes or sessions may have changed.
+func (s *Speaker) Changed() <-chan struct{} { return s.changed }
+
+// Set makes the speaker equal to a configuration. Sessions whose settings are unchanged continue. The error says what is
+// not in force; a later call retries it.
+func (s *Speaker) Set(ctx context.Context, want bgp.Speaker) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.want = want
+	defer s.changed.Notify()
+	return s.apply(ctx)
+}
+
+// Retry applies the last configuration again if it is not in force: the port may be free now.
+func (s *Speaker) Retry(ctx context.Context) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bgp == nil || s.listenErr == nil || s.established() > 0 {
+		return s.listenErr
+	}
+	if err := s.probe(); err != nil {
+		return s.listenErr
+	}
+	s.log.Info("the port is free now", "port", s.want.Port)
+	s.end()
+	defer s.changed.Notify()
+	return s.apply(ctx)
+}
+
+// established returns how many sessions are.
+func (s *Speaker) established() (n int) {
+	for _, h := range s.heard {
+		if !h.since.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// probe returns why the port cannot be listened on, nil if it can.
+func (s *Speaker) probe() error {
+	for _, a := range listenAddrs(s.want) {
+		l, err := net.Listen("tcp", net.JoinHostPort(a, strconv.Itoa(s.want.Port)))
+		if err != nil {
+			return err
+		}
+		_ = l.Close()
+	}
+	return nil
+}
+
+func listenAddrs(c bgp.Speaker) []string {
+	var out []string
+	for _, a := range c.Listen {
+		out = append(out, a.String())
+	}
+	if len(out) == 0 {
+		out = []string{"0.0.0.0", "::"}
+	}
+	return out
+}
+
+// global is the part of a configuration that needs a new server.
+func global(c bgp.Speaker) bgp.Speaker {
+	return bgp.Speaker{ASN: c.ASN, RouterID: c.RouterID, Port: c.Port, Listen: c.Listen}
+}
+
+func (s *Speaker) apply(ctx context.Context) error {
+	if s.bgp != nil && !reflect.DeepEqual(global(s.have), global(s.want)) {
+		s.log.Info("speaker is started again with other settings", "as", s.want.ASN, "router-id", s.want.RouterID)
+		s.end()
+	}
+	if s.bgp == nil {
+		if err := s.start(ctx); err != nil {
+			return err
+		}
+	}
+	if err := s.policies(ctx); err != nil {
+		return fmt.Errorf("filters: %w", err)
+	}
+	if err := s.sessions(ctx); err != nil {
+		return err
+	}
+	if err := s.announce(); err != nil {
+		return err
+	}
+	s.have = s.want
+	return s.listenErr
+}
+
+// start starts a server. If the port is taken, it runs without: sessions that this side opens are established.
+func (s *Speaker) start(ctx context.Context) error {
+	level := &slog.LevelVar{}
+	level.Set(slog.LevelWarn)
+	b := server.NewBgpServer(server.LoggerOption(s.log.With("component", "gobgp"), level))
+	go b.Serve()
+	g := &api.Global{
+		Asn: s.want.ASN, RouterId: s.want.RouterID.String(), ListenPort: int32(s.want.Port), UseMultiplePaths: true,
+		ListenAddresses: listenAddrs(s.want),
+	}
+	s.listenErr = nil
+	if err := s.probe(); err != nil {
+		s.listenErr = fmt.Errorf("sessions are not accepted: port %d: %w", s.want.Port, err)
+		s.log.Error("another program has the port of BGP; only sessions that this node opens are established", "err", s.listenErr)
+		g.ListenPort = -1
+	}
+	if err := b.StartBgp(ctx, &api.StartBgpRequest{Global: g}); err != nil {
+		b.Stop()
+		return fmt.Errorf("start: %w", err)
+	}
+	watch, stop := context.WithCancel(context.Background())
+	err := b.WatchEvent(watch, server.WatchEventMessageCallbacks{
+		OnBestPath:   func([]*apiutil.Path, time.Time) { s.changed.Notify() },
+		OnPathEor:    func(p *apiutil.Path, _ time.Time) { s.ended(p) },
+		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) { s.session(e) },
+	}, server.WatchBestPath(false), server.WatchEor(false), server.WatchPeer())
+	if err != nil {
+		stop()
+		b.Stop()
+		return fmt.Errorf("events: %w", err)
+	}
+	s.bgp, s.stop, s.have, s.started, s.synced = b, stop, global(s.want), s.now(), false
+	clear(s.heard)
+	clear(s.announced)
+	return nil
+}
+
+// end stops the server. Peers keep its routes.
+func (s *Speaker) end() {
+	s.stop()
+	_ = s.bgp.StopBgp(context.Background(), &api.StopBgpRequest{AllowGracefulRestart: true})
+	s.bgp.Stop()
+	s.bgp, s.have = nil, bgp.Speaker{}
+}
+
+// ended records that a peer has announced all of its routes of a family.
+func (s *Speaker) ended(p *apiutil.Path) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.heard[p.PeerAddress.Unmap()]
+	if h.ended == nil {
+		h.ended = map[gobgp.Family]bool{}
+	}
+	h.ended[p.Family] = true
+	s.heard[p.PeerAddress.Unmap()] = h
+	s.changed.Notify()
+}
+
+// session records the state of a session.
+func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	addr := e.Peer.State.NeighborAddress.Unmap()
+	h := s.heard[addr]
+	up := e.Peer.State.SessionState == gobgp.BGP_FSM_ESTABLISHED
+	switch {
+	case up && h.since.IsZero():
+		h.since, h.at = s.now(), s.now()
+		delete(s.lastError, addr)
+		s.log.Info("session is established", "peer", addr)
+	case !up && !h.since.IsZero():
+		h = heard{at: s.now()}
+		s.log.Warn("session is lost", "peer", addr, "reason", reason(e.Peer.State.DisconnectReason, e.Peer.State.DisconnectMessage))
+	}
+	if text := reason(e.Peer.State.DisconnectReason, e.Peer.State.DisconnectMessage); !up && text != "" {
+		s.lastError[addr] = text
+	}
+	s.heard[addr] = h
+	s.changed.Notify()
+}
+
+// Routes returns the learned routes that were chosen, sorted by prefix.
+func (s *Speaker) Routes() ([]bgp.Route, error) {
+	s.mu.Lock()
+	b := s.bgp
+	s.mu.Unlock()
+	if b == nil {
+		return nil, nil
+	}
+	var out []bgp.Route
+	for _, family := range families() {
+		err := b.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family},
+			func(_ gobgp.NLRI, paths []*apiutil.Path) {
+				if r, ok := route(paths); ok {
+					out = append(out, r)
+				}
+			})
+		if err != nil {
+			return nil, fmt.Errorf("learned routes: %w", err)
+		}
+	}
+	slices.SortFunc(out, func(a, b bgp.Route) int {
+		if c := a.Prefix.Addr().Compare(b.Prefix.Addr()); c != 0 {
+			return c
+		}
+		return a.Prefix.Bits() - b.Prefix.Bits()
+	})
+	return out, nil
+}
+
+// route returns the learned route to a destination; false if the best path is the node's own.
+func route(paths []*apiutil.Path) (bgp.Route, bool) {
+	var out bgp.Route
+	for i, p := range paths {
+		if !p.Best || p.Withdrawal || !p.PeerAddress.IsValid() || p.PeerAddress.IsUnspecified() {
+			if i == 0 {
+				return out, false
+			}
+			continue
+		}
+		n, ok := p.Nlri.(*gobgp.IPAddrPrefix)
+		if !ok {
+			return out, false
+		}
+		out.Prefix = n.Prefix
+		if hop := nextHop(p.Attrs); hop.IsValid() {
+			path := bgp.Path{Peer: p.PeerAddress.Unmap(), NextHop: hop, Stale: p.Stale}
+			if !slices.ContainsFunc(out.Paths, func(o bgp.Path) bool { return o.NextHop == hop }) {
+				out.Paths = append(out.Paths, path)
+			}
+		}
+	}
+	return out, len(out.Paths) > 0
+}
+
+func nextHop(attrs []gobgp.PathAttributeInterface) netip.Addr {
+	for _, a := range attrs {
+		switch a := a.(type) {
+		case *gobgp.PathAttributeNextHop:
+			return a.Value.Unmap()
+		case *gobgp.PathAttributeMpReachNLRI:
+			return a.Nexthop.Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+func families() []gobgp.Family { return []gobgp.Family{gobgp.RF_IPv4_UC, gobgp.RF_IPv6_UC} }
+
+// Peers returns the state of the sessions, sorted by address, and whether all peers have announced their routes since the
+// speaker started, or have had the time for it.
+func (s *Speaker) Peers(ctx context.Context) (out []bgp.PeerState, synced bool, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bgp == nil {
+		return nil, false, nil
+	}
+	known := map[netip.Addr]*api.Peer{}
+	err = s.bgp.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
+		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
+			known[a.Unmap()] = p
+		}
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("sessions: %w", err)
+	}
+	accepted, err := acceptedBy(s.bgp)
+	if err != nil {
+		return nil, false, err
+	}
+	for _, p := range s.have.Peers {
+		state := bgp.PeerState{Name: p.Name, Addr: p.Addr, ASN: p.ASN, Session: "idle", Error: s.lastError[p.Addr],
+			Accepted: accepted[p.Addr]}
+		if h := s.heard[p.Addr]; !h.at.IsZero() {
+			state.Since = h.at.Unix()
+		}
+		if k := known[p.Addr]; k != nil {
+			state.Session = sessionName(k.GetState().GetSessionState())
+			for _, f := range k.GetAfiSafis() {
+				state.Received += f.GetState().GetReceived()
+				state.Advertised += f.GetState().GetAdvertised()
+			}
+		}
+		out = append(out, state)
+	}
+	if !s.synced {
+		s.synced = s.allSynced()
+	}
+	return out, s.synced, nil
+}
+
+// acceptedBy counts the routes of each peer that the policies accept; GoBGP's own counter has those before the policies.
+func acceptedBy(b *server.BgpServer) (map[netip.Addr]uint64, error) {
+	out := map[netip.Addr]uint64{}
+	for _, family := range families() {
+		err := b.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family},
+			func(_ gobgp.NLRI, paths []*apiutil.Path) {
+				for _, p := range paths {
+					out[p.PeerAddress.Unmap()]++
+				}
+			})
+		if err != nil {
+			return nil, fmt.Errorf("accepted routes: %w", err)
+		}
+	}
+	return out, nil
+}
+
+// allSynced reports whether the routes of all peers are known.
+func (s *Speaker) allSynced() bool {
+	now := s.now()
+	for _, p := range s.have.Peers {
+		h := s.heard[p.Addr]
+		wait := time.Duration(p.RestartTime) * time.Second
+		done := !h.since.IsZero() && (len(h.ended) >= len(familiesOf(p)) || now.Sub(h.since) > patience)
+		if !done && now.Sub(s.started) < wait {
+			return false
+		}
+	}
+	return true
+}
