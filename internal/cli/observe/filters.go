@@ -4,6 +4,9 @@ package observe
 
 import (
 	"cmp"
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -11,9 +14,11 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cli/agents"
 	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
@@ -25,6 +30,8 @@ type filters struct {
 	source *agents.Source
 	not    bool
 	pods   *pods // nil: not read
+	// policies are the names of all policies; nil: they are not known.
+	policies []string
 }
 
 // flags adds them.
@@ -120,6 +127,9 @@ func (f *filters) nearest(known map[flow.Field][]string) error {
 	if f.pods != nil {
 		known[flow.FieldWorkload] = f.pods.names()
 	}
+	if f.policies != nil {
+		known[flow.FieldPolicy] = f.policies
+	}
 	for _, c := range f.filter.Conditions() {
 		names, named := known[c.Field]
 		if !named {
@@ -129,16 +139,38 @@ func (f *filters) nearest(known map[flow.Field][]string) error {
 			if strings.ContainsAny(v, "*?[") || slices.Contains(names, v) {
 				continue
 			}
-			hint := "no agent reports any"
+			hint := "there is none"
 			if near := cni.Nearest(v, names); near != "" {
 				hint = "did you mean " + near + "?"
 			} else if len(names) > 0 {
 				hint = "known are " + strings.Join(names[:min(len(names), maxNamed)], ", ")
 			}
+			if c.Field == flow.FieldPolicy {
+				return model.Errorf(model.CodeInvalidConf, hint, "--policy %q: the cluster has no such policy", v)
+			}
 			return model.Errorf(model.CodeInvalidConf, hint, "%s %q is not known to the agents", c.Field, v)
 		}
 	}
 	return nil
+}
+
+// policyNames returns the names of all policies as filters have them; nil if the user may not list them.
+func policyNames(ctx context.Context, objects store.Objects) ([]string, error) {
+	names := map[string]bool{}
+	for _, kind := range calico.AllPolicyKinds() {
+		err := store.Each(ctx, objects, kind, func(o store.Object) {
+			if p, err := calico.AnyPolicy(o); err == nil {
+				names[strings.TrimPrefix(p.Namespace+"/"+p.Name, "/")] = true
+			}
+		})
+		switch {
+		case errors.Is(err, store.ErrForbidden):
+			return nil, nil
+		case err != nil && !errors.Is(err, store.ErrNotFound):
+			return nil, fmt.Errorf("names of policies: %w", err)
+		}
+	}
+	return append([]string{}, slices.Sorted(maps.Keys(names))...), nil // none is known, too
 }
 
 // maxNamed is how many known names an error lists.

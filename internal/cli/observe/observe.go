@@ -169,6 +169,11 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 		labelsOf = f.filters.pods.labels(ctx)
 		f.filters.filter.SetWorkloads(f.filters.pods.workloads(ctx))
 	}
+	if f.filters.filter.Uses(flow.FieldPolicy) && c.Objects != nil && q.since.IsZero() { // in the past there may have been others
+		if f.filters.policies, err = policyNames(ctx, c.Objects); err != nil {
+			return err
+		}
+	}
 	count := 0
 	m := newMerger(env.Stderr)
 	out := f.sink(env, labelsOf, m.answered, func(r flow.Record) ([]string, error) { return explain(ctx, c, r) })

@@ -236,6 +236,10 @@ func TestFilters(t *testing.T) {
 // A filter that names nothing is an error with the nearest name; a wrong value says what is expected.
 func TestFilterErrors(t *testing.T) {
 	dir := lab(t, shop())
+	policy := "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: shop, name: closed}, spec: {podSelector: {}}}"
+	if err := os.WriteFile(filepath.Join(dir, "store/policy.yaml"), []byte(policy), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for args, want := range map[string]string{
 		"--pod shop/wep":           "did you mean shop/web?",
 		"--to-node node3":          "did you mean node",
@@ -244,6 +248,8 @@ func TestFilterErrors(t *testing.T) {
 		"--verdict forwarded":      "allowed, denied or dropped",
 		"--not":                    "no filter follows",
 		"--workload shop/wep":      "did you mean shop/web?",
+		"--policy shop/clsoed":     "did you mean shop/closed?",
+		"--policy closed":          "shop/closed",
 		"--until 5m":               "--until needs --since",
 		"--since 5m --until 10m":   "--since 5m is not before --until 10m",
 		"--since 5m --until noon":  `--until "noon" is neither a duration nor a time`,
