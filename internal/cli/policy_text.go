@@ -158,8 +158,24 @@ func sideText(w io.Writer, s compiled.Side) {
 	if !s.Local {
 		where = "on the pod's node"
 	}
-	fmt.Fprintf(w, "  %s of %s: %s", s.Direction, s.Pod, verdict)
+	of := s.Pod.String()
 	switch {
+	case s.HostEndpoint != "":
+		of = "host endpoint " + s.HostEndpoint
+	case s.Pod.Name == "": // packets of the node's pods to it
+		of = "the node"
+	}
+	fmt.Fprintf(w, "  %s of %s: %s", s.Direction, of, verdict)
+	switch {
+	case s.HostEndpoint != "" && s.Allowed && len(s.Decided) == 0 && s.Text != "":
+		fmt.Fprintf(w, ", %s: %s\n", s.Chain, s.Text)
+		return
+	case s.Pod.Name == "" && len(s.Decided) > 0 && s.Rule < 0:
+		fmt.Fprintf(w, " by %s: no rule allows it\n", list(s.Decided))
+		return
+	case s.Pod.Name == "" && len(s.Selected) == 0:
+		fmt.Fprintln(w, ", no policy selects it")
+		return
 	case len(s.Selected) == 0:
 		fmt.Fprintln(w, ", no policy selects the pod")
 		return

@@ -132,7 +132,7 @@ func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
 	if err := e.answerableLocked(); err != nil {
 		return nil, err
 	}
-	if len(e.desired.known) == 0 {
+	if !e.desired.anyLocked() {
 		f := policy.Flow{Src: q.From.Addr, Dst: q.To.Addr, Protocol: q.Protocol, DstPort: q.Port}
 		return []policy.Answer{{Flow: f, Allowed: true, Sides: []policy.Side{}, Note: noPolicy}}, nil
 	}

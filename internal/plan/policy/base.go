@@ -85,7 +85,7 @@ func (in entry) chains() []state.Chain {
 		c.Rules = append(c.Rules, state.NftRule{Text: h.link + " vmap @" + h.dir.String()})
 		out = append(out, c)
 	}
-	if in.ported || len(out) > 0 && !in.place.Ports {
+	if in.ported || len(out)+len(in.host) > 0 && !in.place.Ports {
 		out = append(out, in.cutChains()...)
 	}
 	return append(out, in.host...)

@@ -275,11 +275,29 @@ func (c conditionWriter) portMatches(in []model.PolicyPort, source bool) (out []
 		out = append(out, portMatch{set: portsSet(all)})
 	}
 	for _, name := range names(in) {
-		local := c.dir == ingress && !source || c.dir == egress && source
+		local := len(c.hosts) == 0 && (c.dir == ingress && !source || c.dir == egress && source)
 		spec := &groupSpec{networks: c.networks, port: &name, any: true, local: local}
 		spec.id = groupID(spec, "")
 		out = append(out, portMatch{set: groupSet(spec, c.six)})
+		if at := c.hostPorts(name); len(at) > 0 {
+			out = append(out, portMatch{set: &setSpec{name: "hosts" + family(c.six) + "/" + spec.id[len("named/"):], six: c.six, pairs: at}})
+		}
 	}
+	return out
+}
+
+// hostPorts returns the ports of host endpoints that have the name.
+func (c conditionWriter) hostPorts(name portName) (out []element) {
+	for _, h := range c.hosts {
+		for _, p := range h.Ports {
+			for _, a := range h.Addrs {
+				if e := (element{a, p.Protocol, p.Number}); name.is(p) && a.Is6() == c.six && !slices.Contains(out, e) {
+					out = append(out, e)
+				}
+			}
+		}
+	}
+	slices.SortFunc(out, element.compare)
 	return out
 }
 

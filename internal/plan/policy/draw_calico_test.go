@@ -18,6 +18,8 @@ func drawCalicoPolicy(t *rapid.T, ns, name string) model.Policy {
 	}
 	if rapid.Bool().Draw(t, "of a namespace") {
 		p.Kind, p.Namespace, p.Subject.Namespace = model.KindCalicoNetworkPolicy, ns, ns
+	} else {
+		p.Host = drawScope(t)
 	}
 	p.Ingress, p.Egress = drawCalicoDirection(t, ns), drawCalicoDirection(t, ns)
 	return p

@@ -17,6 +17,7 @@ type explainer struct {
 	compiler  *compiler
 	tables    *tables
 	endpoints *endpoints
+	hosts     *hosts
 }
 
 func (x *explainer) walker() *walker { return &walker{x.groups, x.compiler} }

@@ -26,6 +26,7 @@ type facts struct {
 	sets       map[string]model.NetworkSet
 	accounts   map[string]model.ServiceAccount
 	slices     map[string]model.EndpointSlice
+	hosts      hostFacts
 	cfg        Config
 }
 
@@ -35,6 +36,7 @@ func newFacts() *facts {
 		policies: map[model.PolicyKey]model.Policy{}, endpoints: map[model.EndpointKey]model.WorkloadEndpoint{},
 		cuts: map[Flow]bool{}, tiers: map[model.PolicyTier]model.Tier{}, sets: map[string]model.NetworkSet{},
 		accounts: map[string]model.ServiceAccount{}, slices: map[string]model.EndpointSlice{},
+		hosts: hostFacts{all: map[string]model.HostEndpoint{}, felix: map[string]model.FelixConfiguration{}},
 	}
 }
 
@@ -57,6 +59,7 @@ func (f *facts) fresh() *Index {
 		x.SetNamespace(n)
 	}
 	f.calico(x)
+	f.setHosts(x)
 	x.SetSelf(f.self)
 	for c := range f.cuts {
 		x.DropReplies(EnforcementPoint{}, c)
@@ -109,6 +112,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 		x.UndropReplies(EnforcementPoint{}, c)
 	}
 	f.endCalico(x)
+	f.endHosts(x)
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
 	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(c.slices) + len(es.all) +
@@ -123,7 +127,7 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 func (f *facts) step(t *rapid.T, x *Index) {
 	ns, name := rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"),
 		rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "name")
-	switch rapid.IntRange(0, 16).Draw(t, "what") {
+	switch rapid.IntRange(0, 18).Draw(t, "what") {
 	case 0, 1, 2:
 		p := drawPod(t, ns, name)
 		f.pods[ns+"/"+name] = p
@@ -177,6 +181,8 @@ func (f *facts) step(t *rapid.T, x *Index) {
 		f.cut(t, x)
 	case 15, 16:
 		f.calicoStep(t, x, ns, name)
+	case 17, 18:
+		f.hostStep(t, x, name)
 	}
 }
 

@@ -41,6 +41,17 @@ func (s stage) has(p model.HostScope) bool {
 	return !p.Only()
 }
 
+// acceptAt is what rules that accept do in a stage; empty: they accept.
+func acceptAt(s stage) string {
+	switch s {
+	case stagePreDNAT:
+		return fmt.Sprintf("meta mark set meta mark | 0x%08x accept", allowedBit)
+	case stageUntracked:
+		return "notrack accept"
+	}
+	return ""
+}
+
 // allowedBit marks a packet that a policy has accepted before the destination was translated: later policies of the host
 // endpoint of the interface where it came in are skipped.
 const allowedBit = 0x10000000
@@ -207,31 +218,29 @@ func (w *hostWriter) write() (out []state.Chain) {
 			})
 		}
 	}
-	const untrack = "notrack accept"
-	add("host-untracked", "prerouting", untrackedPriority, w.dispatch(stageUntracked, ingress, untrack, ""))
-	add("host-untracked-out", "output", untrackedPriority, w.dispatch(stageUntracked, egress, untrack, ""))
-	add("host-prednat", "prerouting", translatePriority,
-		w.dispatch(stagePreDNAT, ingress, fmt.Sprintf("meta mark set meta mark | 0x%08x accept", allowedBit), ""))
-	add("host-input", "input", hostPriority, w.dispatch(stageLocal, ingress, "", ""))
-	add("host-output", "output", hostPriority, w.dispatch(stageLocal, egress, "", ""))
+	add("host-untracked", "prerouting", untrackedPriority, w.dispatch(stageUntracked, ingress, ""))
+	add("host-untracked-out", "output", untrackedPriority, w.dispatch(stageUntracked, egress, ""))
+	add("host-prednat", "prerouting", translatePriority, w.dispatch(stagePreDNAT, ingress, ""))
+	add("host-input", "input", hostPriority, w.dispatch(stageLocal, ingress, ""))
+	add("host-output", "output", hostPriority, w.dispatch(stageLocal, egress, ""))
 	// The interface by which a packet leaves is known for certain only after its destination is translated.
 	add("host-translated", "postrouting", translatePriority,
-		w.dispatch(stageLocal, egress, "", "ct status dnat fib saddr type local "))
-	add("host-forward", "forward", hostPriority, w.dispatch(stageForward, ingress, "", ""))
-	add("host-forward-out", "forward", hostOutPriority, w.dispatch(stageForward, egress, "", ""))
+		w.dispatch(stageLocal, egress, "ct status dnat fib saddr type local "))
+	add("host-forward", "forward", hostPriority, w.dispatch(stageForward, ingress, ""))
+	add("host-forward-out", "forward", hostOutPriority, w.dispatch(stageForward, egress, ""))
 	return out
 }
 
 // dispatch returns the rules of a base chain, which lead to the chain of the host endpoint of the packet's interface; nil:
 // none has a chain. Only are further conditions. What a policy without connection tracking has accepted is accepted.
-func (w *hostWriter) dispatch(s stage, dir direction, accept, only string) []string {
+func (w *hostWriter) dispatch(s stage, dir direction, only string) []string {
 	link := [...]string{"iifname", "oifname"}[dir]
 	var rules []string
 	needed := false
 	for _, p := range w.placed {
 		var c, again *chainSpec
 		if s != stageUntracked || p.Interface != "" { // Calico does not have untracked policies for all interfaces either
-			c = w.hostChain(p, s, dir, accept)
+			c = w.hostChain(p, s, dir, acceptAt(s))
 		}
 		if p.Interface != "" && only == "" && (s == stageLocal || s == stagePreDNAT || s == stageForward && dir == ingress) {
 			again = w.hostChain(p, stageUntracked, dir, "")

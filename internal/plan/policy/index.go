@@ -46,9 +46,10 @@ func New(cfg Config) *Index {
 	m := newCompiler(c, cfg.LogGroup, cfg.SeparateChains)
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
+	hs := newHosts(cfg, c, m, ts, es)
 	return &Index{
-		node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es, hosts: newHosts(cfg, c, m, ts, es),
-		explainer: &explainer{c, gs, m, ts, es},
+		node: cfg.Node, cluster: c, groups: gs, compiler: m, tables: ts, endpoints: es, hosts: hs,
+		explainer: &explainer{c, gs, m, ts, es, hs},
 	}
 }
 

@@ -43,6 +43,9 @@ type Answer struct {
 type Side struct {
 	Direction string       `json:"direction"`
 	Pod       model.PodRef `json:"pod"`
+	// HostEndpoint is the side's host endpoint if it is not a pod's, with the interface, which is empty for all others.
+	HostEndpoint string `json:"hostEndpoint,omitempty"`
+	Interface    string `json:"interface,omitempty"`
 	// Local: this node enforces it. Otherwise the pod's node does; the answer is what this node would do in its place.
 	Local   bool `json:"here"`
 	Allowed bool `json:"allowed"`
@@ -86,6 +89,12 @@ func (x *explainer) why(q Query) ([]Answer, error) {
 			a := Answer{Flow: f, Allowed: true}
 			for _, dir := range []direction{egress, ingress} {
 				if s, ok := x.side(q, f, dir); ok {
+					a.Sides = append(a.Sides, s)
+					a.Allowed = a.Allowed && s.Allowed
+				}
+			}
+			if q.Network == "" {
+				for _, s := range x.whyHost(f) {
 					a.Sides = append(a.Sides, s)
 					a.Allowed = a.Allowed && s.Allowed
 				}

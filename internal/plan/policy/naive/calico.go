@@ -5,7 +5,6 @@ package naive
 import (
 	"cmp"
 	"maps"
-	"math"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -17,6 +16,13 @@ type Calico struct {
 	Tiers    []CalicoTier
 	Policies []CalicoPolicy
 	Sets     []CalicoSet
+	Hosts    []CalicoHost
+	// Interfaces are the addresses of the node's interfaces.
+	Interfaces map[string][]netip.Addr
+	// Inbound and Outbound are the ports that stay open at host endpoints.
+	Inbound, Outbound []Failsafe
+	// EndpointToHost is Drop where pods do not reach their node.
+	EndpointToHost string
 	// Accounts are the labels of service accounts, by "namespace/name".
 	Accounts map[string]map[string]string
 }
@@ -53,6 +59,9 @@ type CalicoSpec struct {
 	Types                  []string        `json:"types,omitempty"`
 	Ingress                []CalicoRule    `json:"ingress,omitempty"`
 	Egress                 []CalicoRule    `json:"egress,omitempty"`
+	ApplyOnForward         bool            `json:"applyOnForward,omitempty"`
+	PreDNAT                bool            `json:"preDNAT,omitempty"`
+	DoNotTrack             bool            `json:"doNotTrack,omitempty"`
 }
 
 // CalicoRule is a rule.
@@ -192,19 +201,8 @@ func (w World) mayTiered(way string, subject, peer party, p Packet) bool {
 				return t
 			}
 		}
-		t := &tier{name: name, order: math.MaxFloat64, deny: true} // missing: after those without an order
-		for known, order := range map[string]float64{"kube-admin": 1000, "default": 1e6, "kube-baseline": 1e7} {
-			if name == known {
-				t.order, t.deny = order, name == "default"
-			}
-		}
-		for _, o := range w.Calico.Tiers {
-			if o.Name == name {
-				if t.deny, t.order = o.Spec.DefaultAction != "Pass" || name == "default", 1e300; o.Spec.Order != nil {
-					t.order = *o.Spec.Order
-				}
-			}
-		}
+		t := &tier{name: name}
+		t.order, t.deny = w.tierOf(name)
 		tiers = append(tiers, t)
 		return t
 	}
@@ -229,7 +227,7 @@ func (w World) mayTiered(way string, subject, peer party, p Packet) bool {
 		}
 	}
 	for _, c := range w.Calico.Policies {
-		if c.governs(way) && w.calicoSelects(c, subject.pod) {
+		if c.governs(way) && w.calicoSelects(c, subject.pod) && !c.Spec.PreDNAT && !c.Spec.DoNotTrack {
 			order := 1e300
 			if c.Spec.Order != nil {
 				order = *c.Spec.Order
@@ -316,6 +314,9 @@ func (w World) endMatches(c CalicoPolicy, r CalicoRule, e CalicoEnd, a netip.Add
 		return false
 	}
 	is := func(x any) bool { return w.portIs(x, a, p.Proto, port) }
+	if c.Metadata.Namespace == "" {
+		is = func(x any) bool { return w.portIs(x, a, p.Proto, port) || w.hostPortIs(x, a, p.Proto, port) }
+	}
 	return (len(e.Ports) == 0 || slices.ContainsFunc(e.Ports, is)) && !slices.ContainsFunc(e.NotPorts, is)
 }
 
@@ -333,7 +334,19 @@ func (w World) anyIs(a netip.Addr, wanted func(map[string]string) bool) bool {
 			return true
 		}
 	}
+	for _, h := range w.Calico.Hosts {
+		if slices.Contains(h.Spec.ExpectedIPs, a.String()) && wanted(h.Labels) {
+			return true
+		}
+	}
 	return false
+}
+
+func (w World) hostPortIs(x any, a netip.Addr, proto string, port int) bool {
+	name, is := x.(string)
+	return is && slices.ContainsFunc(w.Calico.Hosts, func(h CalicoHost) bool {
+		return slices.Contains(h.Spec.ExpectedIPs, a.String()) && slices.Contains(h.Spec.Ports, CalicoHostPort{name, proto, port})
+	})
 }
 
 func (w World) portIs(x any, a netip.Addr, proto string, port int) bool {

@@ -236,6 +236,11 @@ func learnCalico(x *policy.Index, c *naive.Calico) {
 		}
 		x.SetPolicy(one)
 	}
+	for _, h := range c.Hosts {
+		one, err := calico.HostEndpoint(object("HostEndpoint", h.Metadata, h.Labels, h.Spec))
+		must(err)
+		x.Calico().SetHostEndpoint(*one)
+	}
 	for key, labels := range c.Accounts {
 		namespace, name, _ := strings.Cut(key, "/")
 		x.Calico().SetServiceAccount(model.ServiceAccount{Namespace: namespace, Name: name, Labels: labels})

@@ -21,6 +21,10 @@ type frame struct {
 	port          int
 	// icmp is the ICMP type.
 	icmp int
+	// Of a packet that host endpoints see: it is not tracked, its destination was translated, a process of the node has sent
+	// it, and its mark.
+	untracked, dnat, local bool
+	mark                   uint32
 }
 
 func (f frame) String() string {
@@ -28,7 +32,10 @@ func (f frame) String() string {
 }
 
 // passes evaluates the base chains of a table at the frame's hook. An accept ends only its own base chain.
-func passes(table state.Table, f frame) (bool, error) {
+func passes(table state.Table, f frame) (bool, error) { return crosses(table, &f) }
+
+// crosses is passes that keeps what the rules change of the packet.
+func crosses(table state.Table, f *frame) (bool, error) {
 	var bases []state.Chain
 	for _, c := range table.Chains {
 		if c.Hook == f.hook {
@@ -37,8 +44,9 @@ func passes(table state.Table, f frame) (bool, error) {
 	}
 	slices.SortStableFunc(bases, func(a, b state.Chain) int { return a.Priority - b.Priority })
 	for _, c := range bases {
-		w := walker{table: table, f: f}
+		w := walker{table: table, f: *f}
 		verdict, err := w.chain(c.Name, 0)
+		*f = w.f
 		if err != nil {
 			return false, fmt.Errorf("%s: %w", f, err)
 		}
@@ -92,8 +100,25 @@ func (w *walker) chain(name string, depth int) (string, error) {
 func (w *walker) rule(text string) (string, error) {
 	tok := words(text)
 	for len(tok) > 0 {
-		if len(tok) >= 4 && strings.Join(tok[:3], " ") == "meta mark set" { // of what is dropped
-			tok = tok[4:]
+		if len(tok) >= 4 && strings.Join(tok[:3], " ") == "meta mark set" {
+			if tok[3] != "meta" { // of what is dropped
+				tok = tok[4:]
+				continue
+			}
+			bit, err := strconv.ParseUint(tok[6], 0, 32) // meta mark set meta mark | BIT
+			if err != nil || tok[5] != "|" {
+				return "", fmt.Errorf("the evaluator does not support %q: %w", tok, err)
+			}
+			w.f.mark |= uint32(bit)
+			tok = tok[7:]
+			continue
+		}
+		if len(tok) >= 6 && strings.Join(tok[:3], " ") == "meta mark &" { // meta mark & BIT == BIT
+			bit, err := strconv.ParseUint(tok[3], 0, 32)
+			if err != nil || w.f.mark&uint32(bit) == 0 {
+				return "", err
+			}
+			tok = tok[6:]
 			continue
 		}
 		switch tok[0] {
@@ -102,6 +127,9 @@ func (w *walker) rule(text string) (string, error) {
 		case "jump", "goto":
 			return tok[0] + " " + tok[1], nil
 		case "counter":
+			tok = tok[1:]
+		case "notrack":
+			w.f.untracked = true
 			tok = tok[1:]
 		case "limit": // limit rate N/second [burst N packets]: the first packet is within it
 			tok = tok[3:]
@@ -273,7 +301,11 @@ func (w *walker) field(tok []string) (value, int, error) {
 	case tok[0] == "oifname":
 		return value{ok: true, name: cmp.Or(f.out, " ")}, 1, nil
 	case two == "ct state":
-		return value{ok: true, name: "new"}, 2, nil
+		return value{ok: true, name: map[bool]string{true: "untracked", false: "new"}[f.untracked]}, 2, nil
+	case two == "ct status":
+		return value{ok: true, name: map[bool]string{true: "dnat", false: " "}[f.dnat]}, 2, nil
+	case two == "fib saddr":
+		return value{ok: true, name: map[bool]string{true: "local", false: "unicast"}[f.local]}, 3, nil
 	case two == "ct direction":
 		return value{ok: true, name: "original"}, 2, nil
 	case two == "meta l4proto":
