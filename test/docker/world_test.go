@@ -5,6 +5,7 @@ package docker_test
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -47,8 +49,11 @@ type host struct {
 	ns            *netns.NS
 	agent, driver *process
 	dockerd       *process
+	containerd    *process
 	store         string
 	name          string
+	// apiSocket is where the driver looks for dockerd; empty: where it is.
+	apiSocket string
 }
 
 // process is a program that a test starts, kills and starts again.
@@ -73,6 +78,7 @@ func newCluster(t *testing.T, n int) *cluster {
 		nettest.SkipMissing(t, "dockerd needs root")
 	}
 	c := &cluster{t: t, dir: t.TempDir()}
+	reapOrphans(t)
 	var err error
 	if c.store, err = dir.Open(c.dir); err != nil {
 		t.Fatal(err)
@@ -96,10 +102,38 @@ func newCluster(t *testing.T, n int) *cluster {
 		c.nodes = append(c.nodes, h)
 		h.startAgent()
 		h.startDriver()
+		h.startContainerd()
 		h.startDockerd()
 		h.docker("import", imageFile(t), image)
 	}
 	return c
+}
+
+// reapOrphans reaps, until the test ends, the processes that a killed dockerd has left: the test's process is the init of
+// its namespace, and dockerd takes a containerd that is a zombie for one that runs.
+func reapOrphans(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for ctx.Err() == nil {
+			stats, _ := filepath.Glob("/proc/[0-9]*/stat")
+			for _, path := range stats {
+				text, _ := os.ReadFile(path)
+				var pid, parent int
+				var name, state string
+				if _, err := fmt.Sscan(string(text), &pid, &name, &state, &parent); err == nil && state == "Z" &&
+					parent == os.Getpid() && strings.HasPrefix(name, "(containerd") {
+					_, _ = syscall.Wait4(pid, nil, syscall.WNOHANG, nil)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(100 * time.Millisecond):
+			}
+		}
+	}()
 }
 
 // shortDir is a directory whose path is short enough for sockets.
@@ -196,7 +230,8 @@ func (p *process) end(sig syscall.Signal) {
 func (h *host) startAgent() {
 	h.t.Helper()
 	conf := fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools, "+
-		"pools: [{name: green, cidr: 10.77.0.0/20, blockSize: 28}]}\n", h.path("net.d"))
+		"pools: [{name: green, cidr: 10.77.0.0/20, blockSize: 28}, {name: blue, cidr: 10.78.0.0/20, "+
+		"blockSize: 28}]}\n", h.path("net.d"))
 	if err := os.WriteFile(h.path("weft.yaml"), []byte(conf), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
@@ -218,7 +253,7 @@ func (h *host) socket() string { return h.path("run", "agent.sock") }
 func (h *host) startDriver() {
 	h.t.Helper()
 	h.driver = h.start("driver", filepath.Join(nettest.Programs(h.t), "weft-docker"), "--socket",
-		h.path("plugins", "weft.sock"), "--docker-host", "unix://"+h.path("docker.sock"), "--conf-dir", h.path("net.d"),
+		h.path("plugins", "weft.sock"), "--docker-host", "unix://"+cmp.Or(h.apiSocket, h.path("docker.sock")), "--conf-dir", h.path("net.d"),
 		"--state-dir", h.path("docker-state"), "--run-dir", h.path("docker-run"), "--log-level", "debug")
 	h.until("the driver answers", func() error {
 		_, err := os.Stat(h.path("plugins", "weft.sock"))
@@ -226,22 +261,43 @@ func (h *host) startDriver() {
 	})
 }
 
-// startDockerd starts a dockerd that has its own /run, without the host's containerd.
-func (h *host) startDockerd(flags ...string) {
+// startContainerd starts the node's containerd, with a /run of its own, in which dockerd runs, too. It is not dockerd's
+// child, which would end with it.
+func (h *host) startContainerd() {
 	h.t.Helper()
-	script := `set -e
+	const script = `set -e
 mount -t tmpfs none /run
 mkdir -p /run/docker/plugins
-echo {} >"$1/none.json"
 mount --bind "$1/plugins" /run/docker/plugins
-exec dockerd --log-level warn --storage-driver vfs --iptables=false --ip-masq=false --bridge=none --data-root "$1/data" \
-  --exec-root "$1/exec" --pidfile "$1/docker.pid" --host "unix://$1/docker.sock" --config-file "$1/none.json" "${@:2}"`
+echo {} >"$1/none.json"
+printf 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' >"$1/containerd.toml"
+exec containerd --log-level warn --config "$1/containerd.toml" --root "$1/containerd" --state "$1/containerd-state" \
+  --address "$1/containerd.sock"`
+	h.containerd = h.start("containerd", "unshare", "-m", "bash", "-c", script, "containerd", h.dir)
+	h.until("containerd answers", func() error {
+		_, err := os.Stat(h.path("containerd.sock"))
+		return err
+	})
+}
+
+// startDockerd starts dockerd.
+func (h *host) startDockerd(flags ...string) {
+	h.t.Helper()
+	again := h.dockerd != nil
 	_ = os.Remove(h.path("docker.pid"))
-	h.dockerd = h.start("dockerd", append([]string{"unshare", "-m", "bash", "-c", script, "dockerd", h.dir}, flags...)...)
+	h.dockerd = h.start("dockerd", append([]string{
+		"nsenter", "-m", "-t", strconv.Itoa(h.containerd.cmd.Process.Pid), "dockerd", "--log-level", "warn",
+		"--storage-driver", "vfs", "--iptables=false", "--ip-masq=false", "--bridge=none", "--data-root", h.path("data"),
+		"--exec-root", h.path("exec"), "--pidfile", h.path("docker.pid"), "--host", "unix://" + h.path("docker.sock"),
+		"--config-file", h.path("none.json"), "--containerd", h.path("containerd.sock"),
+	}, flags...)...)
 	h.until("dockerd answers", func() error {
 		select {
 		case err := <-h.dockerd.done:
 			h.dockerd.done <- err
+			if again {
+				h.t.Fatalf("dockerd does not start again: %v", err)
+			}
 			nettest.SkipMissing(h.t, fmt.Sprintf("dockerd does not run here: %v: %s", err, tail(h.dockerd.log)))
 		default:
 		}
@@ -254,7 +310,11 @@ exec dockerd --log-level warn --storage-driver vfs --iptables=false --ip-masq=fa
 func (h *host) try(args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "docker", append([]string{"--host", "unix://" + h.path("docker.sock")}, args...)...)
+	client := "/usr/bin/docker" // Debian's, of dockerd's version, where there is another one before it
+	if _, err := os.Stat(client); err != nil {
+		client = "docker"
+	}
+	cmd := exec.CommandContext(ctx, client, append([]string{"--host", "unix://" + h.path("docker.sock")}, args...)...)
 	cmd.Env = append(os.Environ(), "DOCKER_CONFIG="+h.path("config"))
 	out, err := cmd.CombinedOutput()
 	if err != nil {

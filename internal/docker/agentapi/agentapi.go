@@ -17,6 +17,8 @@ const (
 	RouteList = "/containers"
 	// RoutePools (GET) lists the pools of the cluster's network, each a Pool.
 	RoutePools = "/containers/pools"
+	// RouteNetwork (GET) fails unless the NetworkAttachmentDefinition exists that the query's namespace and name name.
+	RouteNetwork = "/containers/network"
 )
 
 // Engine is the value of model.ContainerArg in the ADDs of weft-docker.

@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -117,12 +119,19 @@ func (a *agent) socket() (string, error) {
 
 // request makes a request of the admin socket.
 func (a *agent) request(ctx context.Context, method, path string, body any, ns *netns.NS, into any) error {
+	return a.query(ctx, method, path, nil, body, ns, into)
+}
+
+// query is request with parameters.
+func (a *agent) query(
+	ctx context.Context, method, path string, query url.Values, body any, ns *netns.NS, into any,
+) error {
 	socket, err := a.socket()
 	if err != nil {
 		return err
 	}
 	return adminapi.Request{
-		Socket: adminapi.Path(socket), Method: method, Path: path, Body: body, Timeout: adminTime, NS: ns,
+		Socket: adminapi.Path(socket), Method: method, Path: path, Query: query, Body: body, Timeout: adminTime, NS: ns,
 		Server: "weft agent", Hint: "is `weft agent` running on this node, and of this version?",
 	}.Do(ctx, into)
 }
@@ -171,18 +180,21 @@ func (a *agent) del(id, namespace string) error {
 	return err
 }
 
-// status returns an error unless the agent can attach to a network: a NetworkAttachmentDefinition, or the cluster's.
-func (a *agent) status(network string) error {
-	more := map[string]any{"cniVersion": "1.1.0"}
-	if network != "" {
-		more["clusterNetwork"] = network
-	}
-	conf, err := a.conf(more)
+// status returns an error unless the agent can attach containers.
+func (a *agent) status() error {
+	conf, err := a.conf(map[string]any{"cniVersion": "1.1.0"})
 	if err != nil {
 		return err
 	}
 	_, err = a.call("STATUS", "", "", "", conf)
 	return err
+}
+
+// network returns an error unless a NetworkAttachmentDefinition (namespace/name) exists.
+func (a *agent) network(ctx context.Context, network string) error {
+	namespace, name, _ := strings.Cut(network, "/")
+	query := url.Values{"namespace": {namespace}, "name": {name}}
+	return a.query(ctx, http.MethodGet, agentapi.RouteNetwork, query, nil, nil, nil)
 }
 
 // call makes a CNI call in this process, as weft-cni does: one request on the agent's socket, an answer within a second

@@ -91,11 +91,11 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 		return nil, err
 	}
 	d.wake.Notify()
-	return joined(e, out), nil
+	return joined(e, out, d.records.routes(n)), nil
 }
 
 // joined returns what dockerd configures in the container.
-func joined(e endpoint, out agentapi.HandedOver) cnm.Joined {
+func joined(e endpoint, out agentapi.HandedOver, subnets []netip.Prefix) cnm.Joined {
 	j := cnm.Joined{
 		InterfaceName: cnm.InterfaceName{SrcName: e.link(), DstPrefix: "eth"}, StaticRoutes: []cnm.StaticRoute{},
 	}
@@ -114,6 +114,17 @@ func joined(e endpoint, out agentapi.HandedOver) cnm.Joined {
 		case e.Address6.IsValid():
 			j.GatewayIPv6 = gateway.String()
 			onLink(gateway, e.Address6)
+		}
+	}
+	for _, s := range subnets {
+		hop := j.Gateway
+		if s.Addr().Is6() {
+			hop = j.GatewayIPv6
+		}
+		if hop != "" {
+			j.StaticRoutes = append(j.StaticRoutes, cnm.StaticRoute{
+				Destination: s.String(), RouteType: cnm.RouteNextHop, NextHop: hop,
+			})
 		}
 	}
 	// Without a gateway dockerd would add an interface of its bridge docker_gwbridge.

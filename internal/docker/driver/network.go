@@ -24,8 +24,13 @@ func (d *Driver) createNetwork(ctx context.Context, q cnm.CreateNetwork) (any, e
 	if err != nil {
 		return nil, err
 	}
-	if err := d.agent.status(o.Network); err != nil {
+	if err := d.agent.status(); err != nil {
 		return nil, err
+	}
+	if o.Network != "" {
+		if err := d.agent.network(ctx, o.Network); err != nil {
+			return nil, err
+		}
 	}
 	n := network{ID: q.NetworkID, Options: o}
 	if o.Network == "" {
@@ -120,6 +125,11 @@ func (d *Driver) choosePools(ctx context.Context, n network, pools []pool) (netw
 		}
 		if !p.V6 && len(n.Pools4) == 0 {
 			n.Pools4 = within
+		}
+	}
+	for _, k := range known {
+		if slices.Contains(n.Pools4, k.Name) || slices.Contains(n.Pools6, k.Name) {
+			n.Subnets = append(n.Subnets, k.CIDR)
 		}
 	}
 	return n, nil

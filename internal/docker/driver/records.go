@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -36,6 +37,8 @@ type network struct {
 	// Pools are the cluster's pools that the network's addresses are from, by family; empty: the cluster decides.
 	Pools4 []string `json:"pools4,omitempty"`
 	Pools6 []string `json:"pools6,omitempty"`
+	// Subnets are the ranges of these pools.
+	Subnets []netip.Prefix `json:"subnets,omitempty"`
 }
 
 // endpoint is an attachment.
@@ -182,6 +185,20 @@ func (r *records) pool(id string) (pool, bool) {
 
 func (r *records) network(id string) (network, bool) {
 	return find(r, r.networks, func(n network) bool { return n.ID == id })
+}
+
+// routes returns the subnets of a network that no other network overlaps: its containers have routes to them by its own
+// interface, so that they answer containers of this network by it. dockerd would not add a route that another network
+// of the container has already.
+func (r *records) routes(n network) (out []netip.Prefix) {
+	for _, s := range n.Subnets {
+		if _, shared := find(r, r.networks, func(o network) bool {
+			return o.ID != n.ID && (len(o.Subnets) == 0 && o.Options.Network == "" || slices.ContainsFunc(o.Subnets, s.Overlaps))
+		}); !shared {
+			out = append(out, s)
+		}
+	}
+	return out
 }
 
 // byEndpoint returns the endpoint of Docker's ID.

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/weft-net/weft/internal/cluster/filecluster"
 	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/flow/export"
@@ -39,6 +40,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	maps.Copy(routes, a.attachments.vms.Routes())
 	maps.Copy(routes, containers.Server{
 		Records: a.own.ledger, Attachments: a.attachments.attacher, Pools: a.containerPools,
+		Networks: a.containerNetworks(),
 	}.Routes())
 	maps.Copy(routes, a.explainer().Routes())
 	traces := &tracer.Tracer{Records: a.own.ledger, Hold: a.fast.Hold, Log: a.cfg.Log}
@@ -155,4 +157,15 @@ func (a *agent) containerPools() (all []agentapi.Pool) {
 		}
 	}
 	return all
+}
+
+// containerNetworks returns what reads the networks that containers of Docker may be on; nil without a cluster.
+func (a *agent) containerNetworks() containers.Networks {
+	switch {
+	case a.data.kube != nil:
+		return a.data.kube
+	case a.data.dir != nil:
+		return filecluster.Cluster{Facts: a.data.facts, Store: a.data.dir, Node: a.cfg.Node, Now: a.cfg.Now}
+	}
+	return nil
 }

@@ -7,9 +7,11 @@ package containers
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
@@ -31,12 +33,19 @@ type Attachments interface {
 	SetLabels(ctx context.Context, key model.AttachmentKey, labels map[string]string) error
 }
 
+// Networks reads NetworkAttachmentDefinitions. The error wraps store.ErrNotFound if there is none.
+type Networks interface {
+	Network(ctx context.Context, namespace, name string) (model.NetworkAttachment, error)
+}
+
 // Server serves the routes of agentapi.
 type Server struct {
 	Records     Records
 	Attachments Attachments
 	// Pools returns the ranges of the cluster's network.
 	Pools func() []agentapi.Pool
+	// Networks reads NetworkAttachmentDefinitions; nil: there is no cluster.
+	Networks Networks
 }
 
 // Routes returns the handlers.
@@ -45,6 +54,7 @@ func (s Server) Routes() adminapi.Routes {
 		"POST " + agentapi.RouteHandOver: s.handOver,
 		"POST " + agentapi.RouteLabels:   s.labels,
 		"GET " + agentapi.RouteList:      s.list,
+		"GET " + agentapi.RouteNetwork:   s.network,
 		"GET " + agentapi.RoutePools: func(*http.Request) (any, error) {
 			return append([]agentapi.Pool{}, s.Pools()...), nil
 		},
@@ -110,6 +120,20 @@ func (s Server) list(*http.Request) (any, error) {
 		all = append(all, a)
 	}
 	return all, err
+}
+
+// network returns an error unless a NetworkAttachmentDefinition exists.
+func (s Server) network(r *http.Request) (any, error) {
+	namespace, name := r.URL.Query().Get("namespace"), r.URL.Query().Get("name")
+	if s.Networks == nil {
+		return nil, model.Errorf(model.CodeInvalidConf, "leave it out", "network %s/%s: the agent has no cluster", namespace, name)
+	}
+	_, err := s.Networks.Network(r.Context(), namespace, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, model.Errorf(model.CodeInvalidConf, "create one with `kubectl apply`, or correct the name",
+			"network %s/%s: there is no NetworkAttachmentDefinition %s in namespace %s", namespace, name, name, namespace)
+	}
+	return struct{}{}, err
 }
 
 // find returns the key of an attachment that may lack its network.
