@@ -70,6 +70,7 @@ func storyWorlds() []spec {
 	return []spec{
 		{design: "routed", backend: "vxlan"},
 		{design: "routed", backend: "vxlan", fast: true},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: true},
 		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
 		{design: "routed", backend: "vxlan", binding: model.VMBridge},
 		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},

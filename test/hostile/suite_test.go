@@ -106,6 +106,7 @@ func worlds() []spec {
 	return []spec{
 		{design: "routed", backend: "vxlan"},
 		{design: "routed", backend: "vxlan", fast: true},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: true},
 		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
 		{design: "routed", backend: "vxlan", binding: model.VMBridge},
 		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},

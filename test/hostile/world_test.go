@@ -98,13 +98,14 @@ func (s spec) apart() (feature, words string) {
 func (s spec) bridged() bool { return s.design == "bridge" || s.design == "flannel" }
 
 func (s spec) String() string {
+	text := s.design + "/" + s.backend
 	if s.binding != "" {
-		return fmt.Sprintf("%s/%s/%s", s.design, s.backend, s.binding)
+		text += "/" + string(s.binding)
 	}
 	if s.fast {
-		return s.design + "/" + s.backend + "/ebpf"
+		text += "/ebpf"
 	}
-	return s.design + "/" + s.backend
+	return text
 }
 
 type node struct {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fastpath redirects the packets of established flows between a node's links by eBPF programs at tcx (Linux 6.6),
-// past netfilter and the routing, which have decided on the first packets of each flow. A flow is learned when a packet
+// Package fastpath redirects the packets of established flows between a node's links, past netfilter and the routing, which
+// have decided on the first packets of each flow: by eBPF programs at tcx (Linux 6.6), of which the rest is about, or by a
+// Flowtable of nftables. A flow is learned when a packet
 // arrives at one link of the path and leaves by another one with the same addresses and ports: what is dropped or
 // translated on the way is never learned.
 //
@@ -10,7 +11,7 @@
 // All protocols but TCP and UDP; SYN, FIN and RST, and all packets of a connection after these; fragments, IP options and
 // IPv6 extension headers; a lifetime of 1 or less; packets that exceed the MTU of the route, so that the kernel signals
 // it; VLAN tags; other MAC addresses, another DSCP or mark than the learned packet had; flows whose DSCP or mark the stack
-// changes; flows from a pod's link whose source is not the pod's own address; and one packet per interval, by which
+// changes; flows from a pod's or guest's link whose source is not the pod's own address; and one packet per interval, by which
 // conntrack sees that the flow lives, and with which it is learned again.
 //
 // # Changes

@@ -37,7 +37,7 @@
 #define FORWARDED 0x5746
 
 enum { NOTED = 1, LEARNED, CLOSING };
-enum { TO_NEIGHBOR = 1, TO_PEER };
+enum { TO_NEIGHBOR = 1, TO_PEER, TO_TAP };
 
 struct settings {
 	__u64 interval_tcp, interval_udp; /* ns */
@@ -251,12 +251,13 @@ static __always_inline int forward(struct __sk_buff *skb, struct key *k, struct 
 		c->bytes += skb->len - ETH_HLEN;
 	}
 	skb->priority = f->priority;
-	if (how == TO_PEER) {
-		if (bpf_skb_store_bytes(skb, 0, leaves, 12, 0))
-			return TC_ACT_SHOT;
+	if (how != TO_NEIGHBOR && bpf_skb_store_bytes(skb, 0, leaves, 12, 0))
+		return TC_ACT_SHOT;
+	if (how == TO_PEER)
 		return bpf_redirect_peer(to, 0);
-	}
 	skb->tc_index = FORWARDED;
+	if (how == TO_TAP)
+		return bpf_redirect(to, 0);
 	return bpf_redirect_neigh(to, &next, sizeof(next), 0);
 }
 
@@ -298,8 +299,8 @@ int weft_fast_in(struct __sk_buff *skb)
 	__u32 link = k.link, *how = bpf_map_lookup_elem(&weft_links, &link), *owner;
 	if (!how)
 		return NEXT;
-	owner = bpf_map_lookup_elem(&weft_owners, *how == TO_PEER ? k.from : k.to);
-	if (!owner || (*how == TO_PEER && *owner != link))
+	owner = bpf_map_lookup_elem(&weft_owners, *how != TO_NEIGHBOR ? k.from : k.to);
+	if (!owner || (*how != TO_NEIGHBOR && *owner != link))
 		return NEXT;
 
 	/* The stamp is unique: two packets of one processor are further apart. */

@@ -30,16 +30,18 @@ const (
 	ToNeighbor How = 1
 	// ToPeer passes packets to the other end of a veth pair, in a pod.
 	ToPeer How = 2
+	// ToTap sends packets over the tap of a guest.
+	ToTap How = 3
 )
 
 // Link is a link of the path.
 type Link struct {
 	Name string
 	How  How
-	// Addrs are the addresses of the pod of a link ToPeer.
+	// Addrs are the addresses of the pod or guest of a link ToPeer or ToTap.
 	Addrs []netip.Addr
-	// MAC is the pod's. A Flowtable drops packets of others from the link; not if it is empty.
-	MAC string
+	// MACs are those of the pod or guest. A Flowtable drops packets of others from the link, unless there are none.
+	MACs []string
 }
 
 // Left is a link that was left out of the path, and why.
@@ -266,7 +268,7 @@ func (p *Path) usable(ctx context.Context, index int, how How) error {
 		return fmt.Errorf("it has a queueing discipline (%s), which the fast path would bypass", q.Root.Kind)
 	}
 	for direction, name := range map[uint32]string{tc.Arriving: "arriving", tc.Leaving: "leaving"} {
-		if direction == tc.Leaving && how == ToNeighbor {
+		if direction == tc.Leaving && how != ToPeer {
 			continue // they apply: these packets are queued as others
 		}
 		filtered := false

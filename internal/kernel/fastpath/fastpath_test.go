@@ -27,6 +27,7 @@ type world struct {
 	node, router, a, b, c *netns.NS
 	path                  *fastpath.Path
 	uplink                string
+	tap                   bool // b is a guest with a tap on the node
 }
 
 // The pods' addresses.
@@ -111,7 +112,7 @@ func (w *world) links() []fastpath.Link {
 	}
 	return []fastpath.Link{
 		{Name: w.uplink, How: fastpath.ToNeighbor},
-		{Name: "calia", How: fastpath.ToPeer, Addrs: addrs(addrA, sixA)}, {Name: "calib", How: fastpath.ToPeer, Addrs: addrs(addrB, sixB)},
+		{Name: "calia", How: fastpath.ToPeer, Addrs: addrs(addrA, sixA)}, {Name: "calib", How: w.tapOf(), Addrs: addrs(addrB, sixB)},
 	}
 }
 

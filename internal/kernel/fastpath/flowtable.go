@@ -42,7 +42,7 @@ type Flowtable struct {
 	on    bool
 	there bool           // the tables exist
 	at    map[string]int // the devices, with their indexes
-	macs  map[string]string
+	macs  map[string][]string
 }
 
 // LoadFlowtable returns a Flowtable for a namespace (nil: the process's own), which does nothing without Set and Enable. An
@@ -51,7 +51,7 @@ func LoadFlowtable(ns *netns.NS) (_ *Flowtable, err error) {
 	if err := deletable(); err != nil {
 		return nil, err
 	}
-	f := &Flowtable{at: map[string]int{}, macs: map[string]string{}}
+	f := &Flowtable{at: map[string]int{}, macs: map[string][]string{}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, f.Close())
@@ -133,15 +133,18 @@ func (f *Flowtable) replaceLocked() error {
 }
 
 // flowTables are the tables for devices, and the MAC addresses of the pods at some of them.
-func flowTables(devices []string, macs map[string]string) []state.Table {
+func flowTables(devices []string, macs map[string][]string) []state.Table {
 	links := state.Set{Name: "links", Key: "ifname"}
 	guards := state.Table{Family: "netdev", Name: FlowTable, Volatile: true}
 	for i, name := range devices {
 		links.Elements = append(links.Elements, state.Element{Key: []string{name}})
-		if mac := macs[name]; mac != "" {
+		if len(macs[name]) > 0 {
 			var rules []state.NftRule
+			for _, mac := range macs[name] {
+				rules = append(rules, state.NftRule{Text: "ether saddr " + mac + " accept"})
+			}
 			for _, protocol := range []string{"tcp", "udp"} {
-				rules = append(rules, state.NftRule{Text: fmt.Sprintf("ether saddr != %s meta l4proto %s counter drop", mac, protocol)})
+				rules = append(rules, state.NftRule{Text: "meta l4proto " + protocol + " counter drop"})
 			}
 			guards.Chains = append(guards.Chains, state.Chain{
 				Name: fmt.Sprintf("guard%d", i), Type: "filter", Hook: "ingress", Device: name, Priority: -1, Rules: rules,
@@ -219,16 +222,16 @@ func (f *Flowtable) Set(ctx context.Context, all []Link) (left []Left, err error
 	if err != nil {
 		return nil, err
 	}
-	at, macs := map[string]int{}, map[string]string{}
+	at, macs := map[string]int{}, map[string][]string{}
 	for _, l := range all {
 		have, ok := found[l.Name]
 		if !ok || have.Dead() {
 			left = append(left, Left{l.Name, errors.New("it does not exist")})
 			continue
 		}
-		at[l.Name], macs[l.Name] = have.Index, l.MAC
+		at[l.Name], macs[l.Name] = have.Index, l.MACs
 	}
-	if maps.Equal(at, f.at) && maps.Equal(macs, f.macs) {
+	if maps.Equal(at, f.at) && maps.EqualFunc(macs, f.macs, slices.Equal) {
 		return left, nil
 	}
 	before, macsBefore := maps.Clone(f.at), f.macs

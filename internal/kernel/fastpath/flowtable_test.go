@@ -55,7 +55,7 @@ func (f *flows) set(t *testing.T) {
 	links := f.links()
 	for i, ns := range []*netns.NS{nil, f.a, f.b} {
 		if ns != nil {
-			links[i].MAC = nettest.MAC(t, ns, "eth0").String()
+			links[i].MACs = []string{"02:00:00:00:00:77", nettest.MAC(t, ns, "eth0").String()}
 		}
 	}
 	left, err := f.table.Set(t.Context(), links)

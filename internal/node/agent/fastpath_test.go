@@ -99,7 +99,7 @@ func (n *fastNode) attach(list *libcni.NetworkConfigList, name string, ns *netns
 // status returns the agent's state.
 func (n *fastNode) status() nodestatus.Status {
 	n.t.Helper()
-	// An agent on a slow machine does not answer in time.
+	// An agent on a slow host does not answer in time.
 	for end := time.Now().Add(60 * time.Second); ; {
 		var s nodestatus.Cluster
 		cmd := exec.Command(filepath.Join(os.Getenv(binVar), "weft"), "status", "--state-dir", n.path("run", "weft"), "-o", "json")
@@ -259,17 +259,17 @@ func TestFastPathRests(t *testing.T) {
 	}
 }
 
-// forwarded returns how many packets of IPv4 the node's stack has forwarded.
-func (n *fastNode) forwarded() (count int) {
-	n.t.Helper()
+// forwarded returns how many packets of IPv4 a node's stack has forwarded.
+func forwarded(t *testing.T, node *netns.NS) (count int) {
+	t.Helper()
 	var names []string
-	for line := range strings.Lines(nettest.Run(n.t, n.node, "cat", "/proc/net/snmp")) {
+	for line := range strings.Lines(nettest.Run(t, node, "cat", "/proc/net/snmp")) {
 		switch f := strings.Fields(line); {
 		case f[0] == "Ip:" && names == nil:
 			names = f
 		case f[0] == "Ip:":
 			if _, err := fmt.Sscan(f[slices.Index(names, "ForwDatagrams")], &count); err != nil {
-				n.t.Fatal(err)
+				t.Fatal(err)
 			}
 		}
 	}
@@ -280,13 +280,13 @@ func (n *fastNode) forwarded() (count int) {
 func (n *fastNode) bypasses(c net.Conn) {
 	n.t.Helper()
 	for end := time.Now().Add(60 * time.Second); ; time.Sleep(200 * time.Millisecond) {
-		before := n.forwarded()
+		before := forwarded(n.t, n.node)
 		for range 20 {
 			if !echoes(c, 20*time.Second) {
 				n.t.Fatal("nothing comes back")
 			}
 		}
-		if n.forwarded()-before < 10 {
+		if forwarded(n.t, n.node)-before < 10 {
 			return
 		}
 		if time.Now().After(end) {
@@ -342,4 +342,102 @@ func TestFastPathFlowtable(t *testing.T) {
 	nettest.Run(t, n.node, "nft", "add table inet other; add chain inet other f { type filter hook forward priority 0; }; "+
 		"add rule inet other f tcp dport 7001 drop")
 	ends(kept, "a connection goes on that a rule of another program drops")
+}
+
+// asked is a flow of UDP to a VM's address, whose pods answer with their names.
+type asked struct{ net.Conn }
+
+// name returns the name of the pod that answers, empty if none does.
+func (a asked) name() string {
+	b := make([]byte, 100)
+	_ = a.SetDeadline(time.Now().Add(time.Second))
+	if _, err := a.Write([]byte("?")); err != nil {
+		return ""
+	}
+	n, err := a.Read(b)
+	if err != nil {
+		return ""
+	}
+	return string(b[:n])
+}
+
+// replies answers in a VM's pod.
+func (m *vmPod) replies(t *testing.T, port int) {
+	t.Helper()
+	var c *net.UDPConn
+	if err := m.ns.Do(func() (err error) {
+		c, err = net.ListenUDP("udp4", &net.UDPAddr{Port: port})
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	go func() {
+		b := make([]byte, 100)
+		for {
+			_, from, err := c.ReadFromUDP(b)
+			if err != nil {
+				return
+			}
+			_, _ = c.WriteToUDP([]byte(m.id), from)
+		}
+	}()
+}
+
+// TestFastPathMigration: flows to a VM take the fast path, within its node and from another one, and lead to its pod on
+// another node when it has moved there, and back.
+func TestFastPathMigration(t *testing.T) {
+	nettest.EndToEnd(t)
+	nettest.Need(t, "vxlan")
+	probe, err := fastpath.Load(nil)
+	if err != nil {
+		nettest.SkipMissing(t, "no fast path: "+err.Error())
+	}
+	_ = probe.Close()
+	p := newTwo(t, "fastPath: ebpf, "+twoPools)
+	n1, n2 := p.nodes[0], p.nodes[1]
+	args := func(name string, more ...[2]string) [][2]string {
+		return append(more, [2]string{"K8S_POD_NAMESPACE", "default"}, [2]string{"K8S_POD_NAME", name})
+	}
+	vm := [2]string{"WEFT_VM", "default/db"}
+	a := p.vmPodOf(n1, "a", args("a", vm))
+	a.replies(t, 7005)
+	peer1, peer2 := p.vmPodOf(n1, "peer1", args("peer1")).ns, p.vmPodOf(n2, "peer2", args("peer2")).ns
+	p.answers(a, peer1, peer2)
+	var flows []asked
+	for _, peer := range []*netns.NS{peer1, peer2} {
+		if err := peer.Do(func() error {
+			c, err := net.Dial("udp", net.JoinHostPort(a.addrs[0].String(), "7005"))
+			flows = append(flows, asked{c})
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = flows[len(flows)-1].Close() })
+	}
+	lead := func(m *vmPod) {
+		t.Helper()
+		for i, f := range flows {
+			p.until(fmt.Sprintf("flow %d leads to %s, now to %q", i, m.id, f.name()), func() bool { return f.name() == m.id })
+			p.until(fmt.Sprintf("flow %d to %s takes the fast path", i, m.id), func() bool {
+				before := forwarded(t, n1.node) + forwarded(t, n2.node)
+				for range 20 {
+					if f.name() != m.id {
+						return false
+					}
+				}
+				return forwarded(t, n1.node)+forwarded(t, n2.node)-before < 10
+			})
+		}
+	}
+	lead(a)
+	b := p.vmPodOf(n2, "b", args("b", vm, [2]string{"WEFT_INCOMING", "1"}))
+	b.replies(t, 7005)
+	p.heard(b)
+	lead(a)
+	b.speaks(t, b.addrs[0])
+	lead(b)
+	time.Sleep(time.Second) // packets from the source node are ignored at first
+	a.speaks(t, a.addrs[0])
+	lead(a)
 }

@@ -387,6 +387,9 @@ func (f *FastPath) keep(ctx context.Context, files *sysctl.Files) error {
 				return notNotified(ctx)
 			}
 			f.Flush()
+			if f.way == Flowtable { // a guest may have begun to use another MAC address
+				l.due = f.cfg.After(0)
+			}
 		case _, open := <-events:
 			if !open {
 				return notNotified(ctx)
@@ -488,7 +491,7 @@ func (l *loop) decide() (want enabled, why string) {
 // links makes the links of the path those of the routed pods and those to other nodes.
 func (l *loop) links(ctx context.Context) {
 	f := l.f
-	all, err := f.all()
+	all, err := f.all(ctx)
 	f.mu.Lock()
 	path := f.path
 	f.mu.Unlock()
@@ -513,12 +516,21 @@ func (l *loop) links(ctx context.Context) {
 }
 
 // all returns the links as they should be. Without a link to other nodes, flows within the node are learned alone.
-func (f *FastPath) all() ([]fastpath.Link, error) {
+func (f *FastPath) all(ctx context.Context) ([]fastpath.Link, error) {
 	records, err := f.cfg.Records.List()
 	if err != nil {
 		return nil, fmt.Errorf("attachments: %w", err)
 	}
 	out := pods(records)
+	if f.way == Flowtable {
+		macs, err := f.guarded(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for i, l := range out {
+			out[i].MACs = macs[l.Name]
+		}
+	}
 	if f.cfg.Topology == nil {
 		return out, nil
 	}
@@ -532,44 +544,55 @@ func (f *FastPath) all() ([]fastpath.Link, error) {
 	return out, nil
 }
 
-// pods returns the links of routed pods. Those of VMs take the slow path, because their traffic moves with them, and those
-// of pods whose packets are limited by rules. Limits by a queueing discipline at a link are seen when it is attached.
+// pods returns the links of routed pods and of guests, without those whose packets are limited by rules. Limits by a queueing
+// discipline at a pod's link are seen when it is attached. When a VM moves, its routes change on all nodes, and flows are
+// learned again.
 func pods(records []attach.Record) []fastpath.Link {
 	var out []fastpath.Link
 	for _, r := range records {
 		e, ok := r.Endpoint()
-		if !ok || r.Stage != attach.Done || e.Standby || e.VM || e.Point() != model.PointHost || len(e.Addrs) == 0 {
+		if !ok || r.Stage != attach.Done || e.Standby || e.Point() != model.PointHost || len(e.Addrs) == 0 {
 			continue
 		}
 		f := r.Fragment()
 		i := slices.IndexFunc(f.Host.Links, func(l state.Link) bool { return l.Name == e.HostLink })
-		if i < 0 || f.Host.Links[i].Kind != state.Veth || counted(f.Host.Tables) {
+		if i < 0 || counted(f.Host.Tables) {
 			continue
 		}
-		out = append(out, fastpath.Link{Name: e.HostLink, How: fastpath.ToPeer, Addrs: e.Addrs, MAC: mac(e.HostLink, f.Host.Tables)})
+		how := fastpath.ToPeer
+		switch f.Host.Links[i].Kind {
+		case state.Veth:
+		case state.Tap:
+			how = fastpath.ToTap
+		default:
+			continue
+		}
+		out = append(out, fastpath.Link{Name: e.HostLink, How: how, Addrs: e.Addrs})
 	}
 	return out
 }
 
-// mac returns the MAC address that the source guard permits on a link, empty if it is not one.
-func mac(link string, tables []state.Table) (found string) {
-	for _, t := range tables {
-		if t.Family != "inet" || t.Name != plugin.SourceTable {
-			continue
-		}
+// guarded returns the MAC addresses that the source guard permits at each link, those of guests included.
+func (f *FastPath) guarded(ctx context.Context) (map[string][]string, error) {
+	have, err := f.cfg.Host.Read(ctx, state.Space{Tables: []state.Table{{Family: "inet", Name: plugin.SourceTable}}})
+	if err != nil {
+		return nil, fmt.Errorf("source guard: %w", err)
+	}
+	out := map[string][]string{}
+	for _, t := range have.Tables {
 		for _, s := range t.Sets {
 			for _, e := range s.Elements {
-				if len(e.Key) < 2 || e.Key[0] != link {
+				if len(e.Key) < 2 {
 					continue
 				}
-				if found != "" && e.Key[1] != found {
-					return ""
+				link := strings.Trim(e.Key[0], `"`)
+				if at, found := slices.BinarySearch(out[link], e.Key[1]); !found {
+					out[link] = slices.Insert(out[link], at, e.Key[1])
 				}
-				found = e.Key[1]
 			}
 		}
 	}
-	return found
+	return out, nil
 }
 
 // counted reports whether tables have elements that count or limit packets: each packet must pass them.

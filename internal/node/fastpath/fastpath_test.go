@@ -44,7 +44,7 @@ func record(name string) attach.Record {
 	}
 }
 
-// Links are those of routed pods whose packets nothing counts or limits.
+// Links are those of routed pods and of guests whose packets nothing counts or limits.
 func TestPods(t *testing.T) {
 	for name, change := range map[string]func(*attach.Record){
 		"routed":      func(*attach.Record) {},
@@ -53,6 +53,10 @@ func TestPods(t *testing.T) {
 		"port":        func(r *attach.Record) { r.Acts[0].Fragment.Host.Links[0].Master = "cni0" },
 		"no pod":      func(r *attach.Record) { r.Request.Args = nil },
 		"unaddressed": func(r *attach.Record) { r.Result = nil },
+		"a VM":        func(r *attach.Record) { r.Request.Args = append(r.Request.Args, [2]string{"WEFT_VM", "shop/a"}) },
+		"macvtap": func(r *attach.Record) {
+			r.Acts[0].Fragment.Host.Links[0].Kind = state.Macvtap
+		},
 		"tap": func(r *attach.Record) {
 			l := &r.Acts[0].Fragment.Host.Links[0]
 			l.Kind, l.Peer, l.Alias = state.Tap, nil, "weft:a"
@@ -73,10 +77,14 @@ func TestPods(t *testing.T) {
 			r := record("a")
 			change(&r)
 			got, want := pods([]attach.Record{r}), 0
-			if name == "routed" || name == "in a set" {
+			if slices.Contains([]string{"routed", "in a set", "a VM", "tap"}, name) {
 				want = 1
 			}
-			if len(got) != want || want == 1 && (got[0].Name != "calia" || len(got[0].Addrs) != 1) {
+			how := fastpath.ToPeer
+			if name == "tap" {
+				how = fastpath.ToTap
+			}
+			if len(got) != want || want == 1 && (got[0].Name != "calia" || len(got[0].Addrs) != 1 || got[0].How != how) {
 				t.Errorf("%+v", got)
 			}
 		})
@@ -269,6 +277,17 @@ func TestWays(t *testing.T) {
 				}
 			}
 			if works[way] == nil && way == Flowtable {
+				// The addresses that the source guard permits are those of the link, also another one that a guest begins to use.
+				for _, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {
+					nettest.Run(t, ns, "nft", "add table inet weft_source; add set inet weft_source own4 { type ifname . ether_addr . ipv4_addr; };"+
+						"add element inet weft_source own4 { calia . "+mac+" . 10.0.0.1 }")
+					for end := time.Now().Add(30 * time.Second); !strings.Contains(nettest.Run(t, ns, "nft", "list", "ruleset"),
+						"ether saddr "+mac+" accept"); time.Sleep(10 * time.Millisecond) {
+						if time.Now().After(end) {
+							t.Fatalf("%s is not permitted:\n%s", mac, nettest.Run(t, ns, "nft", "list", "ruleset"))
+						}
+					}
+				}
 				release := f.Hold()
 				if tables() {
 					t.Error("there are flows while a trace runs")
@@ -287,5 +306,26 @@ func TestWays(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The MAC addresses of links are those that the source guard has in force.
+func TestGuarded(t *testing.T) {
+	ns := nettest.NS(t, "node")
+	host, err := kernel.Dial(ns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = host.Close() }()
+	f := New(Config{Mode: Flowtable, NS: ns, Host: host, Log: slog.New(slog.DiscardHandler)})
+	if got, err := f.guarded(t.Context()); err != nil || len(got) > 0 {
+		t.Fatal(got, err)
+	}
+	nettest.Run(t, ns, "nft", "add table inet weft_source; add set inet weft_source own4 { type ifname . ether_addr . ipv4_addr; };"+
+		"add set inet weft_source links { type ifname; }; add element inet weft_source links { calia };"+
+		"add element inet weft_source own4 { calia . 02:00:00:00:00:02 . 10.0.0.1, calia . 02:00:00:00:00:01 . 10.0.0.1 }")
+	got, err := f.guarded(t.Context())
+	if err != nil || len(got) != 1 || !slices.Equal(got["calia"], []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}) {
+		t.Error(got, err)
 	}
 }
