@@ -277,12 +277,12 @@ func TestWays(t *testing.T) {
 				}
 			}
 			if works[way] == nil && way == Flowtable {
-				// The addresses that the source guard permits are those of the link, also another one that a guest begins to use.
+				// nft lists the source MAC address of a frame as raw bytes. The addresses that the source guard permits are those of the link, also another one that a guest begins to use.
 				for _, mac := range []string{"02:00:00:00:00:01", "02:00:00:00:00:02"} {
 					nettest.Run(t, ns, "nft", "add table inet weft_source; add set inet weft_source own4 { type ifname . ether_addr . ipv4_addr; };"+
 						"add element inet weft_source own4 { calia . "+mac+" . 10.0.0.1 }")
 					for end := time.Now().Add(30 * time.Second); !strings.Contains(nettest.Run(t, ns, "nft", "list", "ruleset"),
-						"ether saddr "+mac+" accept"); time.Sleep(10 * time.Millisecond) {
+						"0x2000000000"+mac[len(mac)-1:]+" accept"); time.Sleep(10 * time.Millisecond) {
 						if time.Now().After(end) {
 							t.Fatalf("%s is not permitted:\n%s", mac, nettest.Run(t, ns, "nft", "list", "ruleset"))
 						}
