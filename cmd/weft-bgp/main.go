@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
 	"github.com/weft-net/weft/internal/bgp/command"
 	"github.com/weft-net/weft/internal/goflag"
@@ -19,7 +20,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := exitCode(command.Run(ctx, os.Args[1:], os.Stderr))
+	code := exitCode(command.Run(ctx, os.Args[1:], os.Stderr, time.Now))
 	stop()
 	os.Exit(code)
 }

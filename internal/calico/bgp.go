@@ -20,10 +20,10 @@ import (
 // BGPConfigurations are the settings of all nodes, and of single ones.
 func BGPConfigurations() []store.Kind { return bgpKinds("BGPConfiguration", "bgpconfigurations") }
 
-// BGPPeers say with whom nodes have sessions.
+// BGPPeers are the peers of nodes.
 func BGPPeers() []store.Kind { return bgpKinds("BGPPeer", "bgppeers") }
 
-// BGPFilters say which routes peers are told, and which are learned.
+// BGPFilters select the routes that are announced to peers, and those that are learned from them.
 func BGPFilters() []store.Kind { return bgpKinds("BGPFilter", "bgpfilters") }
 
 func bgpKinds(kind, resource string) []store.Kind {

@@ -95,7 +95,7 @@ type commandGroup struct {
 // commandGroups returns the sections, in order. Help and completion are in the last one.
 func commandGroups() []commandGroup {
 	return []commandGroup{
-		{"Cluster", []string{"cluster", "connectivity-test", "controller", "docker", "explain", "ipam", "mesh", "observe", "policy", "status",
+		{"Cluster", []string{"bgp", "cluster", "connectivity-test", "controller", "docker", "explain", "ipam", "mesh", "observe", "policy", "status",
 			"trace", "ui", "version"}},
 		{"Node", []string{"agent", "clean", "doctor", "flanneld", "install", "support-bundle"}},
 		{"Pod", []string{"cni", "dhcp", "sandbox"}},

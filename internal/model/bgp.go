@@ -47,7 +47,7 @@ type SecretKey struct {
 	Key  string `json:"key"`
 }
 
-// BGPPeer is an object of that kind, Calico's or weft's own: with whom nodes have sessions.
+// BGPPeer is an object of that kind, Calico's or weft's own: a peer of nodes.
 type BGPPeer struct {
 	Name string `json:"name"`
 	// Node is the name of the node, NodeSelector an expression for nodes; neither: all nodes.
@@ -91,7 +91,7 @@ const (
 	BGPNextHopKeep BGPNextHop = "Keep"
 )
 
-// BGPFilter is an object of that kind, Calico's or weft's own: which routes peers are told, and which are learned.
+// BGPFilter is an object of that kind, Calico's or weft's own: which routes are announced to peers, and which are learned.
 type BGPFilter struct {
 	Name   string          `json:"name"`
 	Export []BGPFilterRule `json:"export,omitempty"`

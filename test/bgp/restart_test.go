@@ -63,7 +63,7 @@ func flow(t *testing.T, from *netns.NS, source string, to *netns.NS, target stri
 			text := fmt.Sprint(i)
 			f.sent.Add(1)
 			_, err := client.Write([]byte(text))
-			// A machine that is busy for seconds loses nothing: a datagram without a route is lost for good.
+			// A host that is busy for seconds loses nothing; an answer that is missing after this time was lost.
 			_ = client.SetReadDeadline(time.Now().Add(20 * time.Second))
 			for err == nil {
 				var n int

@@ -20,7 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodebgp"
 )
 
-// patience is how long anything may take on a busy machine.
+// patience is how long anything may take on a busy host.
 const patience = 90 * time.Second
 
 // node is a node with an agent and weft-bgp. Its manifests are its own; each node of a test gets the same.
@@ -144,11 +144,11 @@ func (n *node) route(prefix string) string {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool, say func() string) {
+func eventually(t *testing.T, what string, holds func() bool, state func() string) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("%s: not after %s: %s", what, patience, say())
+			t.Fatalf("%s: not after %s: %s", what, patience, state())
 		}
 	}
 }
@@ -215,7 +215,7 @@ func (b *bird) hears(prefix, text string, has bool) {
 		func() string { return b.ask("show", "route", "all") + b.ask("show", "protocols", "all") })
 }
 
-// connect connects two namespaces by a veth pair and gives its ends addresses.
+// connect connects two namespaces by a veth pair with addresses at its ends.
 func connect(t *testing.T, a *netns.NS, aLink, aAddr string, b *netns.NS, bLink, bAddr string) {
 	t.Helper()
 	nettest.Run(t, a, "ip", "link", "add", aLink, "type", "veth", "peer", "name", bLink, "netns", b.Path())

@@ -28,6 +28,9 @@
   "runtime" (dict "endpoint" .Values.runtimeEndpoint)
   "install" (dict "confDir" .Values.cni.confDir "binDir" .Values.cni.binDir "hostRoot" "/host")
   "metrics" (dict "address" (printf "%s:%v" (include "weft.listen" .) .Values.agent.metricsPort)) -}}
+{{- if .Values.bgp.enabled }}
+{{- $_ := set $config "bgp" (dict "socket" "/run/weft/bgp.sock" "secretNamespace" .Release.Namespace) -}}
+{{- end -}}
 {{- with $vms }}{{ $_ := set $config "virtualMachines" . }}{{ end -}}
 {{- toYaml (mustMergeOverwrite $config (deepCopy .Values.config)) -}}
 {{- end -}}

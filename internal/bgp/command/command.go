@@ -19,11 +19,11 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// memoryLimit is the soft memory limit of Go's garbage collector, in bytes: peers may announce 100,000 routes each.
-const memoryLimit = 256 << 20
+// softLimit is the soft memory limit of Go's garbage collector, in bytes: peers may announce 100,000 routes each.
+const softLimit = 256 << 20
 
 const help = `Speaks BGP for the node's agent, until SIGTERM. It receives its whole configuration from the agent over a unix socket,
-and tells it the routes that it learns; the agent changes the kernel's routes. When it ends, peers keep the node's
+and reports the routes that it learns; the agent changes the kernel's routes. When it ends, peers keep the node's
 routes for the restart time.
 
 Usage:
@@ -43,7 +43,7 @@ type UsageError struct{ error }
 func (e UsageError) Unwrap() error { return e.error }
 
 // Run runs the command line until ctx ends.
-func Run(ctx context.Context, args []string, stderr io.Writer) error {
+func Run(ctx context.Context, args []string, stderr io.Writer, now func() time.Time) error {
 	flags := flag.NewFlagSet("weft-bgp", flag.ContinueOnError)
 	flags.SetOutput(io.Discard) // package flag prints errors in Go's terms
 	socket := flags.String("socket", "/run/weft/bgp.sock", "`PATH` of the unix socket to which the agent connects")
@@ -64,7 +64,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer) error {
 		return UsageError{model.Errorf(model.CodeInvalidConf, "write debug, info, warn or error",
 			"log level %q is not known", *level)}
 	}
-	debug.SetMemoryLimit(memoryLimit)
+	debug.SetMemoryLimit(softLimit)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: lowest}))
-	return server.New(*socket, speaker.New(log, time.Now), log, time.After).Run(ctx)
+	return server.New(*socket, speaker.New(log, now), log, time.After).Run(ctx)
 }

@@ -191,16 +191,16 @@ func (s *Server) plan(ctx context.Context, r wire.Request, out *report) {
 	out.configured = true
 }
 
-// report is what an agent was told.
+// report is what was reported to an agent.
 type report struct {
-	conn       *wire.Conn
-	plan, sent *wire.Plan
-	speaker    Speaker
-	routes     map[netip.Prefix]bgp.Route // nil before the first message
-	peers      []bgp.PeerState
-	synced     bool
-	err, told  string
-	configured bool
+	conn         *wire.Conn
+	plan, sent   *wire.Plan
+	speaker      Speaker
+	routes       map[netip.Prefix]bgp.Route // nil before the first message
+	peers        []bgp.PeerState
+	synced       bool
+	err, sentErr string
+	configured   bool
 }
 
 func (r *report) set(err error, log *slog.Logger) {
@@ -214,7 +214,7 @@ func (r *report) set(err error, log *slog.Logger) {
 	r.err = text
 }
 
-// send tells the agent what has changed.
+// send reports what has changed.
 func (r *report) send(ctx context.Context) error {
 	peers, synced, err := r.speaker.Peers(ctx) // first, so that the routes are at least as new
 	if err != nil {
@@ -253,11 +253,11 @@ func (r *report) send(ctx context.Context) error {
 			delete(r.routes, prefix)
 		}
 	}
-	changed := whole || len(u.Routes)+len(u.Withdrawn) > 0 || synced != r.synced || r.err != r.told
+	changed := whole || len(u.Routes)+len(u.Withdrawn) > 0 || synced != r.synced || r.err != r.sentErr
 	if !reflect.DeepEqual(peers, r.peers) {
 		changed, r.peers = true, peers
 	}
-	r.synced, r.told = synced, r.err
+	r.synced, r.sentErr = synced, r.err
 	if r.plan != r.sent {
 		if r.sent == nil || !reflect.DeepEqual(r.plan, r.sent) {
 			changed, u.Plan = true, r.plan

@@ -22,7 +22,7 @@ const (
 	globalTable = "global"
 )
 
-// policies makes GoBGP's policies those of the configuration. If they have changed, all routes are judged again; sessions
+// policies makes GoBGP's policies those of the configuration. If they have changed, all routes are evaluated again; sessions
 // continue.
 func (s *Speaker) policies(ctx context.Context) error {
 	p := newPolicies(s.want)

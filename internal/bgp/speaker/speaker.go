@@ -5,7 +5,7 @@
 //
 // # Restarts
 //
-// The speaker always says that it has restarted with its forwarding state preserved (RFC 4724): the routes of an earlier
+// The speaker always reports that it has restarted with its forwarding state preserved (RFC 4724): the routes of an earlier
 // speaker are in the kernel, and those of a first one are not waited for. It announces at most a second after a session is
 // established, because peers may wait for it. It closes no session when it ends, so peers keep its routes for the restart
 // time.

@@ -61,8 +61,8 @@ type Config struct {
 	Metrics Metrics `json:"metrics"`
 }
 
-// BGP configures the node's BGP speaker, which is the program weft-bgp. With whom it speaks, and about what, is in objects:
-// BGPConfiguration, BGPPeer and BGPFilter, Calico's or weft's own.
+// BGP configures the node's BGP speaker, which is the program weft-bgp. Its peers and what it announces are configured by
+// objects: BGPConfiguration, BGPPeer and BGPFilter, Calico's or weft's own.
 type BGP struct {
 	// Socket is the unix socket of weft-bgp, for example /run/weft/bgp.sock; empty: the node does not speak BGP. Packets to
 	// unused addresses of the node's own PodCIDRs are rejected then, as with `network.blackhole`.

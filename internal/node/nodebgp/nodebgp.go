@@ -64,12 +64,12 @@ type Node struct {
 	mu sync.Mutex
 	// plan is the last plan of weft-bgp.
 	plan wire.Plan
-	// told is what weft-bgp has reported since the connection; held are the routes of the time before, until synced or
+	// reported is what weft-bgp has reported since the connection; held are the routes of the time before, until synced or
 	// until deadline.
-	told, held map[netip.Prefix]bgp.Route
-	synced     bool
-	deadline   time.Time
-	peers      []bgp.PeerState
+	reported, held map[netip.Prefix]bgp.Route
+	synced         bool
+	deadline       time.Time
+	peers          []bgp.PeerState
 	// connected is false while weft-bgp cannot be reached, trouble is why, or why the plan is not in force there.
 	connected bool
 	trouble   string
@@ -84,7 +84,7 @@ func New(cfg Config) *Node {
 	}
 }
 
-// Passed says that the mesh's topology may have changed.
+// Passed reports that the mesh's topology may have changed.
 func (n *Node) Passed() { n.passed.Notify() }
 
 // Run plans and follows the speaker until ctx ends.
@@ -185,7 +185,7 @@ func (n *Node) take(u update) {
 			if n.synced || n.deadline.IsZero() { // else the time of the earlier speaker continues
 				n.deadline = n.cfg.Now().Add(time.Duration(max(n.plan.RestartTime, 1)) * time.Second)
 			}
-			n.held, n.told, n.synced = n.routesLocked(), nil, false
+			n.held, n.reported, n.synced = n.routesLocked(), nil, false
 		}
 		n.connected, n.trouble = false, u.err.Error()
 		return
@@ -193,14 +193,14 @@ func (n *Node) take(u update) {
 	n.connected = true
 	before := n.knownLocked()
 	changes := len(u.Routes)+len(u.Withdrawn) > 0
-	if u.Whole || n.told == nil {
-		n.told = map[netip.Prefix]bgp.Route{}
+	if u.Whole || n.reported == nil {
+		n.reported = map[netip.Prefix]bgp.Route{}
 	}
 	for _, r := range u.Routes {
-		n.told[r.Prefix] = r
+		n.reported[r.Prefix] = r
 	}
 	for _, p := range u.Withdrawn {
-		delete(n.told, p)
+		delete(n.reported, p)
 	}
 	if u.Peers != nil || u.Whole {
 		n.peers = u.Peers
@@ -242,9 +242,9 @@ func (n *Node) knownLocked() bool { return n.synced || n.held != nil || n.deadli
 
 // routesLocked returns the routes that should be in the kernel.
 func (n *Node) routesLocked() map[netip.Prefix]bgp.Route {
-	out := make(map[netip.Prefix]bgp.Route, len(n.held)+len(n.told))
+	out := make(map[netip.Prefix]bgp.Route, len(n.held)+len(n.reported))
 	maps.Copy(out, n.held)
-	maps.Copy(out, n.told)
+	maps.Copy(out, n.reported)
 	return out
 }
 

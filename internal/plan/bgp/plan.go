@@ -129,7 +129,7 @@ func clusterID(n model.Node) netip.Addr {
 // meshed reports whether nodes have sessions with each other.
 func (p *planner) meshed() bool {
 	if p.cluster.Name == "" {
-		return p.Backend // nobody has asked for it otherwise
+		return p.Backend // no object asks for it
 	}
 	return p.cluster.Mesh == nil || *p.cluster.Mesh
 }

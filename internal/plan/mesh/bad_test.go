@@ -76,7 +76,7 @@ func TestBadFacts(t *testing.T) {
 			"unknown backend",
 			mesh.Config{},
 			[]model.Node{a, publishes(b, "pigeon", ""), c},
-			`node b: mesh: backend "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension)`, "b",
+			`node b: mesh: backend "pigeon" is not known (known: host-gw, vxlan, udp, ipip, wireguard, alloc, bgp, extension)`, "b",
 		},
 		{
 			"ipsec",
@@ -153,7 +153,7 @@ func TestBadConfig(t *testing.T) {
 		{
 			mesh.Config{Backend: "pigeon"},
 			model.CodeInvalidConf, `mesh: backend "pigeon" is not known`,
-			"known: host-gw, vxlan, udp, ipip, wireguard, alloc, extension",
+			"known: host-gw, vxlan, udp, ipip, wireguard, alloc, bgp, extension",
 		},
 		{
 			mesh.Config{Backend: "ipsec"},
