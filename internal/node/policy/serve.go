@@ -162,7 +162,7 @@ func (e *Enforcer) Summary(ctx context.Context) (Summary, error) {
 	s := Summary{Node: e.cfg.Node, Known: e.desired.readyLocked(), Interfaces: len(e.desired.local), Policies: []Known{}}
 	for key, k := range e.desired.known {
 		pods, compiled := e.desired.index.SelectedPods(key)
-		s.Policies = append(s.Policies, Known{key, k.unsupported, s.Known && compiled && pods == 0})
+		s.Policies = append(s.Policies, Known{key, k.unsupported, s.Known && compiled && pods == 0 && !e.desired.index.Calico().SelectsHosts(key)})
 	}
 	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })
 	for _, c := range counts {

@@ -19,6 +19,14 @@ type HostPacket struct {
 	Translated Flow
 }
 
+// SelectsHosts reports whether a policy selects a host endpoint, of any node.
+func (f CalicoFacts) SelectsHosts(key model.PolicyKey) bool {
+	f.index.update()
+	p := f.index.cluster.policies[key]
+	return p != nil && key.Kind == model.KindGlobalNetworkPolicy && p.subject.endpoints != nil &&
+		slices.ContainsFunc(f.index.cluster.hosts, func(h model.HostEndpoint) bool { return p.subject.endpoints.Matches(hostView(h)) })
+}
+
 // AtHost returns what the policies of this node's host endpoints decide about a packet, in their order, until one denies it.
 func (f CalicoFacts) AtHost(p HostPacket) []Side {
 	f.index.update()

@@ -38,6 +38,9 @@ func TestWhyHost(t *testing.T) {
 		Subject: model.PodPeer{Endpoints: &model.EndpointSelector{Labels: all}}, Host: model.HostScope{ApplyOnForward: true},
 		Ingress: model.PolicyDirection{On: true, Rules: []model.PolicyRule{tcp(model.PolicyDeny, 22), tcp(model.PolicyAccept, 80)}},
 	})
+	if key := (model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "p"}); !x.Calico().SelectsHosts(key) {
+		t.Error("the policy selects no host endpoint")
+	}
 	for _, c := range []struct{ from, to, port, want string }{
 		{"192.0.2.9", "192.0.2.1", "80", "ingress of up allowed by [GlobalNetworkPolicy p] 0 1"},
 		{"192.0.2.9", "192.0.2.1", "81", "ingress of up denied by [GlobalNetworkPolicy p] 0 -1"},
