@@ -28,8 +28,8 @@ const pageInterval = 3 * time.Second
 // endsInterval is the same for the names of pods and nodes.
 const endsInterval = 30 * time.Second
 
-// flowsInterval is the same for flows.
-const flowsInterval = 500 * time.Millisecond
+// flowsInterval is the same for flows: with what observing takes, a packet is on the screen within a second.
+const flowsInterval = 250 * time.Millisecond
 
 func newUICmd(env Env) *cobra.Command {
 	source := agents.Source{Env: env}

@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -84,6 +86,7 @@ func TestPage(t *testing.T) {
 		w.packet("backend/db", "default/web")
 	}
 	w.sees("NetworkPolicy default/none-to-web")
+	w.screenTimes()
 	w.open("#/map?traffic=1", "Traffic of the last minute")
 	w.packet("backend/db", "default/web")
 	w.sees("backend/db to default/web: ")
@@ -140,6 +143,34 @@ func (w *world) furtherNetwork() {
 	w.sees("two-networks")
 	w.accessible("matrix of a network")
 	w.shot("matrix-network")
+}
+
+// screenTimes prints how long it takes until the row of a packet is on the screen. It depends on the host.
+func (w *world) screenTimes() {
+	w.t.Helper()
+	const packets, first = 21, 31000
+	w.open("#/flows?pod=backend%2Fdb", "Newest first")
+	do(w, "watch the rows", chromedp.Evaluate[chromedp.Void](`(() => {
+		window.rows = {}
+		new MutationObserver(() => {
+			for (const [, port] of document.body.textContent.matchAll(/:(31\d{3})(?!\d)/g)) rows[port] ??= Date.now()
+		}).observe(document.body, { subtree: true, childList: true, characterData: true })
+	})()`))
+	to := strings.Fields(w.command("lab", "exec", "--dir", w.lab, "default/pinned", "--", "hostname", "-I"))[0]
+	script := fmt.Sprintf(`for i in $(seq 0 %d); do date +%%s%%3N; echo > /dev/udp/%s/$((%d + i)); sleep 0.3; done`, packets-1, to, first)
+	sent := strings.Fields(w.command("lab", "exec", "--dir", w.lab, "backend/db", "--", "bash", "-c", script))
+	do(w, "rows of all packets", chromedp.Poll[bool](fmt.Sprintf("Object.keys(rows).length >= %d", packets)))
+	shown := do(w, "times", chromedp.Evaluate[map[string]int64]("rows"))
+	var took []time.Duration
+	for i, at := range sent {
+		ms, err := strconv.ParseInt(at, 10, 64)
+		if err != nil {
+			w.t.Fatalf("times of packets: %v", err)
+		}
+		took = append(took, time.Duration(shown[strconv.Itoa(first+i)]-ms)*time.Millisecond)
+	}
+	slices.Sort(took)
+	w.t.Logf("from the packet to its row on the screen: p50 %v, p95 %v, of %d", took[len(took)/2], took[len(took)*95/100], len(took))
 }
 
 // redEdge chooses the edge of denied packets, which is red, and sees why.

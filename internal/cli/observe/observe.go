@@ -201,6 +201,9 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	if err := m.run(limited, c, q); err != nil && !errors.Is(err, errEnough) {
 		return err
 	}
+	if f.span > 0 && len(m.answered) == 0 && ctx.Err() == nil {
+		return model.Errorf(model.CodeNotAvailable, "the reasons are above", "no agent has answered within %s", f.span)
+	}
 	if count == 0 && !q.follow && !f.output.Document() {
 		ui.Warn(env.Stderr, errors.New("no flow matches"))
 	}

@@ -294,6 +294,11 @@ func TestSilent(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "node node1: no agent with weft observe answers") || errs != "" {
 		t.Errorf("%v, %q", err, errs)
 	}
+	_, errs, err = run(lab(t, map[string][]flow.Line{"node1": nil}), "--duration", "300ms")
+	if err == nil || !strings.Contains(err.Error(), "no agent has answered within 300ms") ||
+		!strings.Contains(errs, "node node1: no agent with weft observe answers") {
+		t.Errorf("%v, %q", err, errs)
+	}
 }
 
 // With --follow an agent that ends its stream is asked again, which is reported, until the command is interrupted.
