@@ -17,7 +17,7 @@ import (
 
 // TestInstall: a new user installs weft with weft cluster in a cluster without a network. It says why an image that does
 // not exist is not ready; with the right one nodes become ready and pods reach each other. A change of the configuration
-// replaces the agents, while pods reach each other. The removal leaves nodes and API as they were before the installation;
+// replaces the agents, while pods reach each other, and lets them serve flows. The removal leaves nodes and API as they were before the installation;
 // pods of the network are counted, and keep it.
 func TestInstall(t *testing.T) {
 	kube(t)
@@ -61,7 +61,7 @@ func TestInstall(t *testing.T) {
 	agents := c.kubectl(t, "-n", "kube-system", "get", "pods", "-l", "app.kubernetes.io/name=weft", "-o", "name")
 	done := make(chan error, 1)
 	go func() {
-		_, err := weft("upgrade", "--set", "config.logLevel=debug")
+		_, err := weft("upgrade", "--set", "config.logLevel=debug", "--set", "config.observe.listen=:9443")
 		done <- err
 	}()
 	for running := true; running; {
@@ -83,6 +83,7 @@ func TestInstall(t *testing.T) {
 			t.Errorf("%s was not replaced", name)
 		}
 	}
+	c.listener(t, ns, pods)
 	c.leaves(t, weft, func() string { return changes(before, c.snapshot(t)) }, ns, pods)
 	c.abandoned(t, weft, before)
 }
