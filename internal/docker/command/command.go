@@ -29,10 +29,11 @@ func New(name string, env ui.Env) *cobra.Command {
 		Short: "Run the network driver by which Docker's containers are on the networks of pods",
 		Long: `Runs a network driver and IPAM driver of Docker (a plugin of the container network model) until SIGTERM.
 Containers of its networks get addresses of the cluster's pools from the agent of this node, and are subject to
-network policies by their labels. The agent must be running on the node.`,
+network policies by their labels. The agent must be running on the node.
+
+While it runs, docker network create -d weft --ipam-driver weft NAME creates such a network.`,
 		Example: "  weft docker\n" +
-			"  docker network create -d weft --ipam-driver weft pods\n" +
-			"  docker run --rm --network pods busybox ip addr",
+			"  weft docker --docker-host unix:///run/user/1000/docker.sock",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			id, err := boot.ID()

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// testTargetWithoutWeft: a migration's only target is a node whose agent is away. The node is not ready and says that the agent
+// testTargetWithoutWeft: a migration's only target is a node whose agent is away. The node is not ready, because the agent
 // does not answer, so that the target's pod is not scheduled, with an event. The VM continues on its node with its connections,
 // and of the canceled migration nothing is left, also not once the agent is back. Then the VM migrates.
 func (c kubeVirtCluster) testTargetWithoutWeft(t *testing.T) {
