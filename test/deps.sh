@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 #
-# deps.sh demo|test|ui|race|bench|vm|kube|kubevirt: installs the Debian packages that the target needs and this host lacks, and prints them.
+# deps.sh demo|test|docker|ui|race|bench|vm|kube|kubevirt: installs the Debian packages that the target needs and this host lacks, and prints them.
 # It changes nothing if all are installed. Only the installation needs root.
 set -euo pipefail
 
@@ -57,6 +57,15 @@ test)
 	need dockerd docker.io # its network driver; the service is not used
 	# Optional: clang, llvm and libbpf-dev, with which a test compiles internal/kernel/fastpath/fastpath.c again (clang 14).
 	;;
+docker)
+	# Where systemd runs, the package starts a daemon, which changes the host's packet filter: that is its owner's to decide.
+	if [ -d /run/systemd/system ] && ! command -v dockerd >/dev/null; then
+		echo "deps: dockerd is missing, and its package would start a daemon on this host: apt-get install docker.io" >&2
+		exit 1
+	fi
+	need dockerd docker.io
+	need docker docker.io
+	;;
 bench)
 	need strace strace
 	[ -x /usr/lib/cni/bridge ] || missing+=(containernetworking-plugins)
@@ -98,7 +107,7 @@ kubevirt)
 	need cpio cpio
 	;;
 *)
-	echo "deps: '$want' is no target (give demo, test, ui, race, bench, vm, kube or kubevirt)" >&2
+	echo "deps: '$want' is no target (give demo, test, docker, ui, race, bench, vm, kube or kubevirt)" >&2
 	exit 2
 	;;
 esac
