@@ -29,33 +29,51 @@ import (
 func NewTryCmd(env ui.Env, source *agents.Source) *cobra.Command {
 	t := try{flags: flags{source: source}}
 	cmd := &cobra.Command{
-		Use:   "try FILE",
+		Use:   "try {FILE | --staged}",
 		Short: "Show which connections policies would change that are not in the cluster yet",
 		Long: `Reads NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects from a file, and evaluates the connections of
 the cluster with and without them: those that its nodes track now, that agents have kept (observe.level), and with --duration
 those that begin until then. It prints which of them would be denied, or allowed, and by which policies. A policy of the
 same name as one in the cluster replaces it. Nothing is changed. The exit code is 1 if a connection would be denied.
 
+Calico's staged policies count as if they were enforced: those in the file, and with --staged all that are in the cluster.
+With stagedAction: Delete the policy of the name is left out, with Ignore nothing happens.
+
 Keys of -o json: a list of {from, to, protocol, port, network, allowed, direction, policies, flows}.`,
 		Example: "  weft policy try deny-all.yaml\n" +
-			"  weft policy try --duration 10m policies.yaml",
-		Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd.Context(), env, args[0]) },
+			"  weft policy try --duration 10m policies.yaml\n" +
+			"  weft policy try --staged",
+		Args: func(_ *cobra.Command, args []string) error {
+			switch {
+			case t.staged && len(args) > 0:
+				return ui.Misusef("leave out one of them", "--staged and the file %q are given", args[0])
+			case !t.staged && len(args) != 1:
+				return ui.Misusef("name a file with policies, or add --staged", "%d files are given", len(args))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return t.run(cmd.Context(), env, args...) },
 	}
+	cmd.Flags().BoolVar(&t.staged, "staged", false, "evaluate Calico's staged policies of the cluster instead of a file's")
 	cmd.Flags().DurationVar(&t.flags.span, "duration", 0, "evaluate also the connections that begin within a `DURATION`")
 	t.flags.output = printer.Objects(cmd.Flags(), false)
 	return cmd
 }
 
-type try struct{ flags flags }
+type try struct {
+	flags  flags
+	staged bool
+}
 
-func (t *try) run(ctx context.Context, env ui.Env, file string) error {
+func (t *try) run(ctx context.Context, env ui.Env, files ...string) (err error) {
 	if t.flags.span < 0 {
 		return ui.Misusef("for example --duration 10m", "--duration %s is negative", t.flags.span)
 	}
-	policies, err := readPolicies(file)
-	if err != nil {
-		return err
+	var policies []calico.Staged
+	if !t.staged {
+		if policies, err = readPolicies(files[0]); err != nil {
+			return err
+		}
 	}
 	c, err := t.flags.source.Open(ctx)
 	if err != nil {
@@ -64,6 +82,21 @@ func (t *try) run(ctx context.Context, env ui.Env, file string) error {
 	if c.Objects == nil {
 		return model.Errorf(model.CodeInvalidConf, "name a lab with --dir, or a cluster with --kubeconfig",
 			"the cluster's policies are not known to one agent")
+	}
+	if t.staged {
+		if policies, err = calico.ListStaged(ctx, c.Objects); err != nil {
+			return err
+		}
+		if len(policies) == 0 {
+			return model.Errorf(model.CodeInvalidConf, "name a file with policies", "--staged: the cluster has no staged policy")
+		}
+		for _, s := range policies {
+			for _, wrong := range s.Policy.Errors {
+				if _, err := fmt.Fprintf(env.Stderr, "%s: %s (that rule allows nothing)\n", s.Policy.PolicyKey, wrong); err != nil {
+					return err
+				}
+			}
+		}
 	}
 	seen := map[between]*counted{}
 	m := newMerger(env.Stderr)
@@ -135,7 +168,7 @@ type Change struct {
 }
 
 // readPolicies reads the policies of a file.
-func readPolicies(file string) (out []model.Policy, err error) {
+func readPolicies(file string) (out []calico.Staged, err error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, ui.FileError("name a file with policies", "file", file, err)
@@ -145,19 +178,26 @@ func readPolicies(file string) (out []model.Policy, err error) {
 		return nil, err
 	}
 	for _, o := range objects {
-		if !isPolicy(o) {
+		s, ok := calico.Staged{}, true
+		switch {
+		case calico.IsStaged(o.Key):
+			s, ok, err = calico.StagedPolicy(o)
+		case isPolicy(o):
+			s.Policy, err = calico.AnyPolicy(o)
+		default:
 			return nil, model.Errorf(model.CodeInvalidConf,
 				"it may have NetworkPolicy, ClusterNetworkPolicy and MultiNetworkPolicy objects, and Calico's policies",
 				"%s: %s is no policy", file, o.Key)
 		}
-		p, err := calico.AnyPolicy(o)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", file, err)
 		}
-		if len(p.Errors) > 0 {
-			return nil, model.Errorf(model.CodeInvalidConf, "", "%s: %s: %s", file, o.Key, strings.Join(p.Errors, "; "))
+		if len(s.Policy.Errors) > 0 {
+			return nil, model.Errorf(model.CodeInvalidConf, "", "%s: %s: %s", file, o.Key, strings.Join(s.Policy.Errors, "; "))
 		}
-		out = append(out, p)
+		if ok {
+			out = append(out, s)
+		}
 	}
 	if len(out) == 0 {
 		return nil, model.Errorf(model.CodeInvalidConf, "write a NetworkPolicy into it", "%s: no policy", file)
@@ -195,7 +235,7 @@ func count(seen map[between]*counted, r flow.Record) {
 
 // tried returns which connections the policies would change.
 func tried(
-	ctx context.Context, objects store.Objects, d *flow.Directory, policies []model.Policy, seen map[between]*counted,
+	ctx context.Context, objects store.Objects, d *flow.Directory, policies []calico.Staged, seen map[between]*counted,
 ) ([]*Change, error) {
 	now, next := policy.New(policy.Config{}), policy.New(policy.Config{})
 	for _, x := range []*policy.Index{now, next} {
@@ -203,8 +243,12 @@ func tried(
 			return nil, err
 		}
 	}
-	for _, p := range policies {
-		next.SetPolicy(p)
+	for _, s := range policies {
+		if s.Delete {
+			next.DelPolicy(s.Policy.PolicyKey)
+		} else {
+			next.SetPolicy(s.Policy)
+		}
 	}
 	var all []*Change
 	for k, r := range seen {

@@ -22,6 +22,12 @@ func tryPolicies(t *testing.T, dir, text string) (out string, err error) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return tryWith(t, dir, file)
+}
+
+// tryWith runs weft policy try with a file or a flag.
+func tryWith(t *testing.T, dir, file string) (out string, err error) {
+	t.Helper()
 	var stdout, stderr strings.Builder
 	env := ui.Env{Stdout: &stdout, Stderr: &stderr, Getenv: func(string) string { return "" }}
 	source := &agents.Source{Env: env}
@@ -69,6 +75,70 @@ func TestTry(t *testing.T) {
 	// The same policy again changes nothing.
 	if out, err := tryPolicies(t, dir, onlyPort22); err != nil || strings.TrimSpace(out) != "[]" {
 		t.Errorf("%v: %s", err, out)
+	}
+}
+
+const (
+	stagedPort22 = `
+apiVersion: projectcalico.org/v3
+kind: StagedNetworkPolicy
+metadata: {name: db, namespace: shop}
+spec: {selector: app == 'db', types: [Ingress], ingress: [{action: Allow, protocol: TCP, destination: {ports: [22]}}]}
+`
+	stagedKubernetes = `
+apiVersion: crd.projectcalico.org/v1
+kind: StagedKubernetesNetworkPolicy
+metadata: {name: db, namespace: shop}
+spec: {stagedAction: Set, podSelector: {matchLabels: {app: db}}, policyTypes: [Ingress], ingress: [{ports: [{port: 22}]}]}
+`
+	stagedDeletion = `
+apiVersion: crd.projectcalico.org/v1
+kind: StagedKubernetesNetworkPolicy
+metadata: {name: db, namespace: shop}
+spec: {stagedAction: Delete}
+`
+)
+
+// TestTryStaged: Calico's staged policies, of a file and of the cluster, count as if they were enforced. One that stands for a
+// deletion leaves the policy of its name out, and one that is to be ignored changes nothing.
+func TestTryStaged(t *testing.T) {
+	read := func(out string, err error) []observe.Change {
+		t.Helper()
+		var changes []observe.Change
+		if e := json.Unmarshal([]byte(out), &changes); e != nil {
+			t.Fatalf("%v, %v: %s", err, e, out)
+		}
+		return changes
+	}
+	for kind, text := range map[string]string{"Calico's": stagedPort22, "Kubernetes'": stagedKubernetes} {
+		dir := lab(t, shop())
+		if _, err := tryWith(t, dir, "--staged"); err == nil || !strings.Contains(err.Error(), "no staged policy") {
+			t.Errorf("a cluster without staged policies: %v", err)
+		}
+		if c := read(tryPolicies(t, dir, text)); len(c) != 1 || c[0].To != "shop/db" || c[0].Port != 5432 || c[0].Allowed {
+			t.Errorf("%s of a file: %+v", kind, c)
+		}
+		if err := os.WriteFile(filepath.Join(dir, "store", "staged.yaml"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if c := read(tryWith(t, dir, "--staged")); len(c) != 1 || c[0].To != "shop/db" || c[0].Port != 5432 || c[0].Allowed {
+			t.Errorf("%s of the cluster: %+v", kind, c)
+		}
+	}
+	dir := lab(t, shop())
+	if err := os.WriteFile(filepath.Join(dir, "store", "policy.yaml"), []byte(onlyPort22), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if c := read(tryPolicies(t, dir, stagedDeletion)); len(c) != 1 || c[0].Port != 5432 || !c[0].Allowed {
+		t.Errorf("a deletion: %+v", c)
+	}
+	if out, err := tryPolicies(t, dir, strings.Replace(stagedDeletion, "Delete", "Ignore", 1)); err == nil ||
+		!strings.Contains(err.Error(), "no policy") {
+		t.Errorf("one to be ignored: %v: %s", err, out)
+	}
+	if _, err := tryPolicies(t, dir, strings.Replace(stagedDeletion, "Delete", "Drop", 1)); err == nil ||
+		!strings.Contains(err.Error(), `stagedAction "Drop"`) {
+		t.Errorf("an unknown action: %v", err)
 	}
 }
 
