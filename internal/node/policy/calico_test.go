@@ -5,7 +5,9 @@ package policy_test
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/policy"
 )
@@ -180,3 +182,29 @@ spec:
 type unsupportedFunc func(parts []string)
 
 func (f unsupportedFunc) Unsupported(_ model.PolicyKey, parts []string) { f(parts) }
+
+func (f unsupportedFunc) Invalid(o store.Object, why error) {
+	f([]string{o.Key.Kind + " " + why.Error()})
+}
+
+// TestCalicoInvalidObjects: objects that policies need are reported by kind and field if they cannot be understood.
+func TestCalicoInvalidObjects(t *testing.T) {
+	w := newWorld(t)
+	reported := make(chan []string, 8)
+	w.start(func(c *policy.Config) { c.Unsupported = unsupportedFunc(func(parts []string) { reported <- parts }) })
+	for _, one := range []struct{ text, kind, field string }{
+		{"kind: Tier\nmetadata: {name: bad}\nspec: {order: first}", "Tier", "order"},
+		{"kind: GlobalNetworkSet\nmetadata: {name: bad}\nspec: {nets: 10.0.0.0/8}", "GlobalNetworkSet", "nets"},
+		{"kind: HostEndpoint\nmetadata: {name: bad}\nspec: {node: n1, interfaceName: eth0, expectedIPs: [nonsense]}", "HostEndpoint", "expectedIPs"},
+	} {
+		w.manifest(one.kind, "apiVersion: projectcalico.org/v3\n"+one.text)
+		select {
+		case got := <-reported:
+			if !strings.HasPrefix(got[0], one.kind+" ") || !strings.Contains(got[0], one.field) {
+				t.Errorf("reported %q, want %s and %s", got, one.kind, one.field)
+			}
+		case <-time.After(30 * time.Second):
+			t.Errorf("%s: nothing is reported", one.kind)
+		}
+	}
+}

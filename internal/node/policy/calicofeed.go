@@ -132,15 +132,21 @@ func (cf *calicoFeed) handleLocked(o store.Object, gone bool) error {
 	}
 	now, is := cf.chosenLocked(name, o, gone)
 	cf.desired.checkDue.Notify()
-	switch {
-	case calico.IsPolicy(o.Key):
+	if calico.IsPolicy(o.Key) {
 		return cf.applyPolicyLocked(calico.PolicyKey(o.Key), now, is)
-	case calico.IsTier(o.Key):
-		return cf.handleTierLocked(now, name, is)
-	case calico.IsNetworkSet(o.Key):
-		return cf.handleNetworkSetLocked(now, name, is)
 	}
-	return cf.handleHostLocked(now, name, is)
+	handle := cf.handleHostLocked
+	switch {
+	case calico.IsTier(o.Key):
+		handle = cf.handleTierLocked
+	case calico.IsNetworkSet(o.Key):
+		handle = cf.handleNetworkSetLocked
+	}
+	err := handle(now, name, is)
+	if err != nil && cf.feed.cfg.Unsupported != nil {
+		cf.feed.cfg.Unsupported.Invalid(now, err)
+	}
+	return err
 }
 
 // chosenLocked stores an object of one group, and returns the one to use: the stored object rather than that of Calico's

@@ -20,6 +20,8 @@ const configHash = "kubernetes.io/config.hash"
 type UnsupportedReporter interface {
 	// Unsupported reports the unsupported parts of a policy; none: all of it is supported.
 	Unsupported(key model.PolicyKey, parts []string)
+	// Invalid reports an object that policies need, such as a tier or a host endpoint, and that cannot be understood.
+	Invalid(o store.Object, why error)
 }
 
 // feed reads the datastore: policies and namespaces, and once there is a policy the peers.

@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -56,17 +57,35 @@ type Reporter struct {
 
 	mu      sync.Mutex
 	pending map[model.PolicyKey]string // what is to be reported
+	invalid map[store.Key]invalid
+}
+
+// invalid is an object that cannot be understood, and why.
+type invalid struct {
+	object store.Object
+	why    string
 }
 
 // New returns a Reporter.
 func New(cfg Config) *Reporter {
-	return &Reporter{cfg: cfg, changed: notify.New(), pending: map[model.PolicyKey]string{}}
+	return &Reporter{
+		cfg: cfg, changed: notify.New(), pending: map[model.PolicyKey]string{}, invalid: map[store.Key]invalid{},
+	}
 }
 
 // Unsupported records the unsupported parts of a policy for Run to report; none means that it is supported.
 func (r *Reporter) Unsupported(key model.PolicyKey, parts []string) {
 	r.mu.Lock()
 	r.pending[key] = strings.Join(parts, "; ")
+	r.mu.Unlock()
+	r.changed.Notify()
+}
+
+// Invalid records an object that policies need, such as a tier or a host endpoint, and that cannot be understood, for Run to
+// report.
+func (r *Reporter) Invalid(o store.Object, why error) {
+	r.mu.Lock()
+	r.invalid[o.Key] = invalid{o, why.Error()}
 	r.mu.Unlock()
 	r.changed.Notify()
 }
@@ -86,9 +105,14 @@ func (r *Reporter) Run(ctx context.Context) error {
 		case <-r.cfg.After(reportPause + time.Duration(rank)*reportTurn):
 		}
 		r.mu.Lock()
-		all := r.pending
-		r.pending = map[model.PolicyKey]string{}
+		all, objects := r.pending, r.invalid
+		r.pending, r.invalid = map[model.PolicyKey]string{}, map[store.Key]invalid{}
 		r.mu.Unlock()
+		for key, i := range objects {
+			if err := r.reportInvalid(ctx, i, rank == 0); err != nil && ctx.Err() == nil {
+				r.cfg.Log.Warn("agent could not report an object that policies need", "object", key.String(), "err", err)
+			}
+		}
 		for key, unsupported := range all {
 			if rank >= reporters {
 				continue
@@ -114,6 +138,18 @@ func (r *Reporter) report(ctx context.Context, key model.PolicyKey, unsupported 
 	}
 	return r.cfg.Events.EventOn(ctx, kind, o, model.Event{
 		Warning: true, Reason: "UnsupportedPolicy", Message: shortened(unsupported, maxEvent),
+	})
+}
+
+// reportInvalid writes the event of an object of Calico's.
+func (r *Reporter) reportInvalid(ctx context.Context, i invalid, first bool) error {
+	all := slices.Concat(calico.PolicyKinds()...)
+	at := slices.IndexFunc(all, i.object.Key.Of)
+	if at < 0 || !first {
+		return nil
+	}
+	return r.cfg.Events.EventOn(ctx, all[at], i.object, model.Event{
+		Warning: true, Reason: "InvalidPolicyObject", Message: shortened(i.why+"; the last valid version is in force", maxEvent),
 	})
 }
 

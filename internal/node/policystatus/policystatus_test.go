@@ -137,3 +137,21 @@ func TestReport(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestReportInvalid: one node writes an event about an object that policies need, with its kind and UID.
+func TestReportInvalid(t *testing.T) {
+	o, err := store.NewObject([]byte(`{"apiVersion":"projectcalico.org/v3","kind":"HostEndpoint","metadata":{"name":"h","uid":"u-7"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &cluster{}
+	r := New(Config{Objects: c, Events: c})
+	for _, first := range []bool{true, false} {
+		if err := r.reportInvalid(t.Context(), invalid{o, strings.Repeat("x", 2*maxEvent)}, first); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := strings.Join(c.events, ", "); got != "HostEndpoint u-7 InvalidPolicyObject" {
+		t.Errorf("events: %s", got)
+	}
+}
