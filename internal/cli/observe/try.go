@@ -46,9 +46,9 @@ Keys of -o json: a list of {from, to, protocol, port, network, allowed, directio
 		Args: func(_ *cobra.Command, args []string) error {
 			switch {
 			case t.staged && len(args) > 0:
-				return ui.Misusef("leave out one of them", "--staged and the file %q are given", args[0])
+				return ui.Misusef("leave out one of them", "--staged and the file %q are two sources of policies", args[0])
 			case !t.staged && len(args) != 1:
-				return ui.Misusef("name a file with policies, or add --staged", "%d files are given", len(args))
+				return ui.Misusef("name a file with policies, or add --staged", "try reads one file, not %d", len(args))
 			}
 			return nil
 		},
