@@ -67,7 +67,7 @@ func TestPool(t *testing.T) {
 				},
 				[]model.Warning{
 					{Field: "spec.allowedUses[1]", Msg: "weft assigns no addresses to Services", Hint: "leave it out"},
-					{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"},
+					{Field: "spec.disableBGPExport", Msg: "weft-bgp announces the blocks of all pools", Hint: "exclude its prefixes from export by a BGPFilter"},
 				},
 			},
 			{

@@ -83,7 +83,7 @@ func Pool(o store.Object) (model.AddressPool, []model.Warning, error) {
 	}
 	if s.DisableBGPExport {
 		warnings = append(warnings,
-			model.Warning{Field: "spec.disableBGPExport", Msg: "weft speaks no BGP", Hint: "leave it out"})
+			model.Warning{Field: "spec.disableBGPExport", Msg: "weft-bgp announces the blocks of all pools", Hint: "exclude its prefixes from export by a BGPFilter"})
 	}
 	return pool, warnings, nil
 }
