@@ -74,13 +74,13 @@ func (f *vmFollower) retire(ctx context.Context, rec attach.Record, node string)
 	f.copied = copied{}
 }
 
-// copyPause returns the pause after connections were read in a time: at least copyPeriod, and longer if the kernel has
-// so many entries, which it cannot filter by IPv6 addresses, that reading them would take more than a twentieth of a
-// processor.
+// copyPause returns the pause after connections were read, and encoded, in a time: at least copyPeriod, and longer if the
+// kernel has so many entries, which it cannot filter by IPv6 addresses, or the VM so many connections, that this would take
+// more than a twentieth of a processor.
 func copyPause(read time.Duration) time.Duration { return max(copyPeriod, 20*read) }
 
 // writeConnections writes the connections to the move if they differ from those written before. It returns how long it
-// took to read them.
+// took to read, and to encode, them.
 func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, left bool) (read time.Duration) {
 	begin := f.m.cfg.Now()
 	now, err := f.collect(rec)
@@ -92,6 +92,7 @@ func (f *vmFollower) writeConnections(ctx context.Context, rec attach.Record, le
 		return read
 	}
 	packed, omitted, err := now.pack()
+	read = f.m.cfg.Now().Sub(begin) // of many connections, most of the time
 	if err != nil {
 		f.m.cfg.Log.Warn("connections of a VM could not be encoded", "vm", f.vm.String(), "err", err)
 	}
