@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/atomicfile"
 	"github.com/weft-net/weft/internal/connectivitytest"
 )
 
@@ -38,7 +39,8 @@ func awaitNoTest(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 		for _, f := range files {
-			if strings.Contains(f.Name(), connectivitytest.Prefix) {
+			// The temporary file of a killed write is there until another program writes.
+			if strings.Contains(f.Name(), connectivitytest.Prefix) && !atomicfile.IsTemp(f.Name()) {
 				left = append(left, f.Name())
 			}
 		}

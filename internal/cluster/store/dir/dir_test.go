@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -77,6 +78,18 @@ func open(t *testing.T, files map[string]string) (*dir.Store, string) {
 		t.Fatal(err)
 	}
 	return s, path
+}
+
+// TestDeleteSweeps: a deletion removes the temporary files of killed writers, as a write does.
+func TestDeleteSweeps(t *testing.T) {
+	const temp = ".weft-new-pod.yaml.tmp"
+	s, path := open(t, map[string]string{"ns.yaml": "{apiVersion: v1, kind: Namespace, metadata: {name: shop}}", temp: "{"})
+	if err := s.Delete(t.Context(), store.Namespaces().Key("", "shop"), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(filepath.Join(path, temp)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%s is left: %v", temp, err)
+	}
 }
 
 func TestClusterFromManifests(t *testing.T) {

@@ -137,6 +137,12 @@ func (s *Store) withLock(ctx context.Context, write func() error) error {
 	if err := s.refreshLocked(); err != nil {
 		return err
 	}
+	if s.temps { // of killed writers: a deletion removes them, too
+		s.temps = false
+		if err := atomicfile.Sweep(s.path); err != nil {
+			return s.writeError(err)
+		}
+	}
 	return write()
 }
 
@@ -174,14 +180,7 @@ func (s *Store) replace(path string, b []byte) error {
 	if info, err := os.Stat(path); err == nil {
 		mode = info.Mode().Perm()
 	}
-	var err error
-	if s.temps {
-		s.temps, err = false, atomicfile.Sweep(s.path)
-	}
-	if err == nil {
-		err = atomicfile.Write(path, b, mode, atomicfile.CrashSafe)
-	}
-	if err != nil {
+	if err := atomicfile.Write(path, b, mode, atomicfile.CrashSafe); err != nil {
 		return s.writeError(err)
 	}
 	return nil
