@@ -129,6 +129,7 @@ func testAddAndRemoveNode(t *testing.T, encapsulation, addresses string) {
 	dir := labDir(t)
 	before := takeSnapshot(t, dir)
 	must(t, "lab", "up", "--nodes", "2", "--from", examples2(t), "--dir", dir, "--encapsulation", encapsulation, "--addresses", addresses)
+	allReach(t, dir, 4*3*6) // the mesh of new nodes has settled: their tunnels' addresses are those of their first blocks
 	st := status(t, dir)
 	d := sendDatagrams(t, podNamed(t, st, "one"), podNamed(t, st, "two"))
 	must(t, "lab", "add-node", "--dir", dir, "node4", "edge")
