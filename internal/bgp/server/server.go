@@ -77,7 +77,12 @@ func (s *Server) Run(ctx context.Context) error {
 				failed <- err
 				return
 			}
-			connections <- c
+			select {
+			case connections <- c:
+			case <-ctx.Done():
+				_ = c.Close()
+				return
+			}
 		}
 	}()
 	var next net.Conn

@@ -17,9 +17,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/bgp"
 )
 
-// sessions adds, changes and deletes peers.
+// sessions adds, changes and deletes peers. What was done is in s.have, also if a later one fails.
 func (s *Speaker) sessions(ctx context.Context) error {
-	for _, old := range s.have.Peers {
+	for _, old := range slices.Clone(s.have.Peers) {
 		i := slices.IndexFunc(s.want.Peers, func(p bgp.Peer) bool { return p.Addr == old.Addr })
 		if i >= 0 && reflect.DeepEqual(session(old), session(s.want.Peers[i])) {
 			continue
@@ -27,16 +27,18 @@ func (s *Speaker) sessions(ctx context.Context) error {
 		if err := s.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: old.Addr.String()}); err != nil {
 			return fmt.Errorf("peer %s (%s): %w", old.Addr, old.Name, err)
 		}
+		s.have.Peers = slices.DeleteFunc(slices.Clone(s.have.Peers), func(p bgp.Peer) bool { return p.Addr == old.Addr })
 		delete(s.heard, old.Addr)
 		delete(s.lastError, old.Addr)
 	}
 	for _, p := range s.want.Peers {
-		if slices.ContainsFunc(s.have.Peers, func(o bgp.Peer) bool { return reflect.DeepEqual(session(o), session(p)) }) {
+		if slices.ContainsFunc(s.have.Peers, func(o bgp.Peer) bool { return o.Addr == p.Addr }) {
 			continue
 		}
 		if err := s.bgp.AddPeer(ctx, &api.AddPeerRequest{Peer: peer(s.want, p)}); err != nil {
 			return fmt.Errorf("peer %s (%s): %w", p.Addr, p.Name, err)
 		}
+		s.have.Peers = append(slices.Clip(s.have.Peers), p)
 	}
 	return nil
 }

@@ -45,11 +45,12 @@ func (r *resolver) close() {
 func (r *resolver) resolve(ctx context.Context, all map[netip.Addr]bool) map[netip.Addr]hop {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.last = make(map[netip.Addr]hop, len(all))
+	now := make(map[netip.Addr]hop, len(all))
 	for a := range all {
-		r.last[a] = r.askLocked(ctx, a)
+		now[a] = r.askLocked(ctx, a)
 	}
-	return maps.Clone(r.last)
+	r.last = now
+	return maps.Clone(now)
 }
 
 // changed reports whether a next hop is reached in another way than the last time.
@@ -64,18 +65,24 @@ func (r *resolver) changed(ctx context.Context) bool {
 	return false
 }
 
+// askLocked asks the kernel for a next hop. If the question fails, the last answer stays: routes must not be deleted because
+// of that.
 func (r *resolver) askLocked(ctx context.Context, a netip.Addr) hop {
 	if r.ns == nil {
 		var err error
 		if r.ns, err = lookup.Open(nil); err != nil {
-			return hop{}
+			return r.last[a]
 		}
 	}
 	found, err := r.ns.Route(ctx, lookup.Packet{To: a})
-	if err != nil || found.Errno != "" || found.Type != "unicast" || found.Out == "lo" {
+	switch {
+	case err != nil:
+		_ = r.ns.Close() // the next question is asked by another socket
+		r.ns = nil
+		return r.last[a]
+	case found.Errno != "" || found.Type != "unicast" || found.Out == "lo":
 		return hop{}
-	}
-	if found.Gateway.IsValid() {
+	case found.Gateway.IsValid():
 		return hop{found.Gateway, found.Out}
 	}
 	return hop{a, found.Out}

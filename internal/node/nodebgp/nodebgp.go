@@ -32,9 +32,14 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
-// redial is the pause between two attempts to connect to weft-bgp, check the period after which next hops are resolved
-// and Secrets read again, settle the pause after a change, which rarely comes alone.
-const redial, check, settle = time.Second, 5 * time.Second, 100 * time.Millisecond
+const (
+	// redial is the pause between two attempts to connect to weft-bgp, settle the pause after a change, which rarely comes
+	// alone.
+	redial, settle = time.Second, 100 * time.Millisecond
+	// check is the period after which next hops are resolved again. passwords is that after which Secrets are read again:
+	// each is a request of each node to the API server.
+	check, passwords = 5 * time.Second, 30 * time.Second
+)
 
 // Config configures a Node.
 type Config struct {
@@ -100,7 +105,7 @@ func (n *Node) Run(ctx context.Context) error {
 	link := connection{cfg: n.cfg, want: make(chan wire.Request, 1), updates: make(chan update)}
 	go link.run(ctx)
 	var due <-chan time.Time
-	again := n.cfg.After(check)
+	again, secrets := n.cfg.After(check), n.cfg.After(passwords)
 	for {
 		soon := func() {
 			if due == nil {
@@ -131,6 +136,8 @@ func (n *Node) Run(ctx context.Context) error {
 			if n.hops.changed(ctx) {
 				n.cfg.Changed()
 			}
+		case <-secrets:
+			secrets = n.cfg.After(passwords)
 			if o.need(ctx, n.secrets()) {
 				soon()
 			}

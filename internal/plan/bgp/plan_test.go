@@ -90,7 +90,7 @@ func TestSessions(t *testing.T) {
 		want       string
 		problem    string
 	}{
-		{"nobody asked for a mesh", "n1", Facts{}, "", ""},
+		{"no object asks for a mesh", "n1", Facts{}, "", ""},
 		{"a mesh of all but reflectors", "n1", Facts{Backend: true}, "10.9.0.2", ""},
 		{"the higher address is passive", "n2", Facts{Backend: true}, "10.9.0.1 passive", ""},
 		{"a reflector is not in the mesh", "n3", Facts{Backend: true}, "", ""},
