@@ -54,7 +54,6 @@ test)
 	need bird bird2       # a BGP speaker
 	need busybox busybox-static # a guest's DHCP client
 	need xorrisofs xorriso # seed images of cloud-init
-	need dockerd docker.io # its network driver; the service is not used
 	# Optional: clang, llvm and libbpf-dev, with which a test compiles internal/kernel/fastpath/fastpath.c again (clang 14).
 	;;
 docker)
