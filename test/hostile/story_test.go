@@ -67,25 +67,11 @@ func stories() []story {
 
 // storyWorlds are where stories are tried.
 func storyWorlds() []spec {
-	return []spec{
-		{design: "routed", backend: "vxlan"},
-		{design: "routed", backend: "vxlan", fast: true},
-		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: true},
-		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
-		{design: "routed", backend: "vxlan", binding: model.VMBridge},
-		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},
-		{design: "routed", backend: "vxlan", binding: model.VMDirect},
-		{design: "bridge", backend: "vxlan"},
-		{design: "bridge", backend: "vxlan", binding: model.VMMasquerade},
-		{design: "bridge", backend: "vxlan", binding: model.VMBridge},
-		{design: "bridge", backend: "vxlan", binding: model.VMManagedTap},
-		{design: "bridge", backend: "vxlan", binding: model.VMDirect},
-		{design: "flannel", backend: "vxlan"},
-		{design: "macvlan", backend: "none"},
+	return append(overVXLAN(), []spec{
 		{design: "ipvlan", backend: "none"},
 		{design: "routed", backend: "wireguard"},
 		{design: "routed", backend: "wireguard", binding: model.VMDirect},
-	}
+	}...)
 }
 
 // includes reports whether a story is tried there.
