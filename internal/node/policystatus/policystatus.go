@@ -149,7 +149,7 @@ func (r *Reporter) reportInvalid(ctx context.Context, i invalid, first bool) err
 		return nil
 	}
 	return r.cfg.Events.EventOn(ctx, all[at], i.object, model.Event{
-		Warning: true, Reason: "InvalidPolicyObject", Message: shortened(i.why+"; the last valid version is in force", maxEvent),
+		Warning: true, Reason: "InvalidPolicyObject", Message: shortened(i.why, maxEvent),
 	})
 }
 
