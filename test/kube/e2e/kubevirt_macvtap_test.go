@@ -3,6 +3,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -82,9 +83,11 @@ func (c kubeVirtCluster) testMacvtap(t *testing.T) {
 		c.offered(t, "node2", "5")
 	})
 	t.Run("migration", func(t *testing.T) {
-		if phase := c.migrate(t, ns); phase != "Succeeded" {
-			t.Fatalf("the migration has %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
-		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(migrations(t)+1)*vmTime)
+		defer cancel()
+		peer := c.allReadyNamed(t, ns, "peer")
+		peers := c.callFrom(ctx, t, ns, peer, peer.networks(t)[1].IPs, []string{"10.37.132.60"})
+		c.measureMigrations(ctx, t, ns, "macvtap", peers)
 		eventually(t, time.Minute, reached)
 		c.guestReaches(t, ns, "eth1", "10.37.133.1")
 		if after, err := c.guest(ns, "vm", "facts"); err != nil || !strings.Contains(after, "LINK eth1 mac="+macvtapMAC+" mtu=1400 ") {

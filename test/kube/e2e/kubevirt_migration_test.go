@@ -24,10 +24,21 @@ import (
 // callers are the peers of a VM that migrates, one of each family, in a pod on a node where the VM does not run.
 type callers []*downtime.Peer
 
-// call opens two connections of each family from the pod to the guest, and lets the guest send it a packet each 5 ms.
-func (c kubeVirtCluster) call(ctx context.Context, t *testing.T, ns string, addrs []string) (all callers) {
+// call opens two connections of each family from a pod on node3 to the guest, and lets the guest send it a packet each 5 ms.
+func (c kubeVirtCluster) call(ctx context.Context, t *testing.T, ns string, addrs []string) callers {
 	t.Helper()
 	peer := c.podOn(t, ns, "node3")
+	var own []string
+	for _, ip := range peer.Status.PodIPs {
+		own = append(own, ip.IP)
+	}
+	return c.callFrom(ctx, t, ns, peer, own, addrs)
+}
+
+// callFrom opens two connections from each of the pod's addresses to the guest's address of the same place, and lets the
+// guest send a packet back each 5 ms.
+func (c kubeVirtCluster) callFrom(ctx context.Context, t *testing.T, ns string, peer Pod, own, addrs []string) (all callers) {
+	t.Helper()
 	pod, err := netns.Open(netnsOf(t, c.kubectl(t, "-n", ns, "get", "pod", peer.Metadata.Name, "-o",
 		"jsonpath={.status.containerStatuses[0].containerID}")))
 	if err != nil {
@@ -36,7 +47,7 @@ func (c kubeVirtCluster) call(ctx context.Context, t *testing.T, ns string, addr
 	t.Cleanup(func() { _ = pod.Close() })
 	work := []string{"echo 7", "talk 19 10ms"}
 	for i := range addrs {
-		to := netip.AddrPortFrom(netip.MustParseAddr(peer.Status.PodIPs[i].IP), 9000)
+		to := netip.AddrPortFrom(netip.MustParseAddr(own[i]), 9000)
 		p := &downtime.Peer{Now: time.Now}
 		if err := p.Listen(ctx, pod, to); err != nil {
 			t.Fatal(err)
@@ -78,9 +89,32 @@ func migrations(t *testing.T) int { return fromEnv(t, "WEFT_KUBEVIRT_MIGRATIONS"
 func (c kubeVirtCluster) testMigration(t *testing.T, ns, binding string, addrs []string) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(migrations(t)+1)*vmTime)
 	defer cancel()
-	peers := c.call(ctx, t, ns, addrs)
+	c.measureMigrations(ctx, t, ns, binding, c.call(ctx, t, ns, addrs))
+	var v vmi
+	c.get(t, &v, "vmi", "vm", "-n", ns)
+	if got := v.Status.Interfaces[0].IPAddresses; !slices.Equal(got, addrs) {
+		t.Errorf("the addresses were %s and are %s", addrs, got)
+	}
+}
+
+// testBridgeMigration migrates a VM with KubeVirt's binding bridge on the pod network, which KubeVirt permits by an
+// annotation. Its guest has IPv4 only.
+func (c kubeVirtCluster) testBridgeMigration(t *testing.T) {
+	ns := c.namespace(t)
+	c.rollOut(t, ns, "web", 3)
+	labels := "metadata: {labels: {app: vm}"
+	c.apply(t, ns, strings.Replace(vmManifest("vm", "bridge: {}"), labels,
+		labels+`, annotations: {kubevirt.io/allow-pod-bridge-network-live-migration: ""}`, 1))
+	v := c.running(t, ns, "")
+	c.awaitLease(t, ns)
+	c.testMigration(t, ns, "bridge", v.Status.Interfaces[0].IPAddresses[:1])
+}
+
+// measureMigrations migrates the VM under its callers, and prints how long they had no reply.
+func (c kubeVirtCluster) measureMigrations(ctx context.Context, t *testing.T, ns, binding string, peers callers) {
+	t.Helper()
 	var tooks []time.Duration
-	blackouts, lost, replies := make([][]time.Duration, 2), make([][]int, 2), make([][]time.Duration, 2)
+	blackouts, lost, replies := make([][]time.Duration, len(peers)), make([][]int, len(peers)), make([][]time.Duration, len(peers))
 	for range migrations(t) {
 		peers.await(ctx, t, "before the migration")
 		from, began := c.where(t, ns), time.Now()
@@ -98,11 +132,6 @@ func (c kubeVirtCluster) testMigration(t *testing.T, ns, binding string, addrs [
 			t.Logf("%s, IPv%d: migrated from %s in %.1f s with 0 resets; the guest's packets: %d ms without one, %d lost; connections: %d ms without a reply, %d ms without a line",
 				binding, 4+2*i, from, took.Seconds(), m.Blackout.Milliseconds(), m.Lost, m.Replies.Milliseconds(), m.Stream.Milliseconds())
 			blackouts[i], lost[i], replies[i] = append(blackouts[i], m.Blackout), append(lost[i], m.Lost), append(replies[i], m.Replies)
-		}
-		var v vmi
-		c.get(t, &v, "vmi", "vm", "-n", ns)
-		if got := v.Status.Interfaces[0].IPAddresses; !slices.Equal(got, addrs) {
-			t.Errorf("the addresses were %s and are %s", addrs, got)
 		}
 	}
 	for i := range peers {
@@ -184,9 +213,12 @@ func (c kubeVirtCluster) migrate(t *testing.T, ns string) string {
 	return c.ended(t, ns, c.startMigration(t, ns))
 }
 
-// slowly lets migrations in a namespace send so little that they do not complete soon, and ends them after some seconds.
-func (c kubeVirtCluster) slowly(t *testing.T, ns string, seconds int) (normally func()) {
+// slowly lets migrations in a namespace send so little that they do not complete soon, and ends them after some seconds. It
+// returns the name of the policy, which no policy with another time has: KubeVirt may not have learned yet that one of
+// the same name was deleted and created again.
+func (c kubeVirtCluster) slowly(t *testing.T, ns string, seconds int) (policy string, normally func()) {
 	t.Helper()
+	policy = fmt.Sprintf("%s-%d", ns, seconds)
 	c.kubectl(t, "label", "--overwrite", "namespace", ns, "slow="+ns)
 	c.apply(t, ns, fmt.Sprintf(`
 apiVersion: migrations.kubevirt.io/v1alpha1
@@ -196,14 +228,14 @@ spec:
   allowAutoConverge: false
   bandwidthPerMigration: %[2]s
   completionTimeoutPerGiB: %[3]d
-  selectors: {namespaceSelector: {slow: %[1]s}}
-`, ns, slowBandwidth, seconds))
-	return func() { c.kubectl(t, "delete", "migrationpolicies.migrations.kubevirt.io", ns) }
+  selectors: {namespaceSelector: {slow: %[4]s}}
+`, policy, slowBandwidth, seconds, ns))
+	return policy, func() { c.kubectl(t, "delete", "migrationpolicies.migrations.kubevirt.io", policy) }
 }
 
-// transferring starts a migration that is slow by the namespace's policy, and waits until its target is in use: QEMU runs in
+// transferring starts a migration that is slow by a policy, and waits until its target is in use: QEMU runs in
 // its pod. A migration that KubeVirt started before it had learned of the policy is another one: it is repeated.
-func (c kubeVirtCluster) transferring(t *testing.T, ns string) (name string, v vmi) {
+func (c kubeVirtCluster) transferring(t *testing.T, ns, policy string) (name string, v vmi) {
 	t.Helper()
 	for range 5 {
 		name = c.startMigration(t, ns)
@@ -216,7 +248,7 @@ func (c kubeVirtCluster) transferring(t *testing.T, ns string) (name string, v v
 			return err
 		})
 		c.get(t, &v, "vmi", "vm", "-n", ns)
-		if v.Status.MigrationState.MigrationPolicyName == ns {
+		if v.Status.MigrationState.MigrationPolicyName == policy {
 			if phase != "Running" {
 				t.Fatalf("the migration has already %s: %s", phase, c.kubectl(t, "-n", ns, "get", "events"))
 			}
@@ -224,7 +256,7 @@ func (c kubeVirtCluster) transferring(t *testing.T, ns string) (name string, v v
 		}
 		c.ended(t, ns, name)
 	}
-	t.Fatalf("KubeVirt does not apply the migration policy %s: %+v", ns, v)
+	t.Fatalf("KubeVirt does not apply the migration policy %s: %+v", policy, v)
 	return "", v
 }
 
@@ -255,10 +287,10 @@ func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Po
 		{"target killed", 3600, func(t *testing.T, v vmi) { c.killLauncher(t, ns, v.Status.MigrationState.TargetPod) }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
-			normally := c.slowly(t, ns, one.seconds)
+			policy, normally := c.slowly(t, ns, one.seconds)
 			defer normally()
 			began := time.Now()
-			name, v := c.transferring(t, ns)
+			name, v := c.transferring(t, ns, policy)
 			one.fail(t, v)
 			if phase := c.ended(t, ns, name); phase != "Failed" {
 				t.Errorf("the migration has %s", phase)
@@ -290,10 +322,10 @@ func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Po
 // nothing is left.
 func (c kubeVirtCluster) testKilledSource(t *testing.T, ns, binding string, own, addrs []string) {
 	links := c.podLinks(t)
-	normally := c.slowly(t, ns, 3600)
+	policy, normally := c.slowly(t, ns, 3600)
 	defer normally()
 	uid := c.kubectl(t, "get", "vmi", "vm", "-n", ns, "-o", "jsonpath={.metadata.uid}")
-	_, v := c.transferring(t, ns)
+	_, v := c.transferring(t, ns, policy)
 	c.killLauncher(t, ns, v.Status.MigrationState.SourcePod)
 	c.restarted(t, ns, uid, binding, own, addrs)
 	c.nothingLeft(t, links)

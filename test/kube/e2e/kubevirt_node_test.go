@@ -18,9 +18,9 @@ func (c kubeVirtCluster) testKilledNode(t *testing.T, ns, binding string, own, a
 			links := c.podLinks(t)
 			var v vmi
 			if name == "migrating" {
-				normally := c.slowly(t, ns, 3600)
+				policy, normally := c.slowly(t, ns, 3600)
 				defer normally()
-				_, v = c.transferring(t, ns)
+				_, v = c.transferring(t, ns, policy)
 			} else {
 				c.get(t, &v, "vmi", "vm", "-n", ns)
 			}

@@ -53,6 +53,7 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("leases", c.testLeaseTimes)
 	t.Run("passt", c.testPasst)
 	t.Run("guest-mac", c.testBridgeMAC)
+	t.Run("bridge-migration", c.testBridgeMigration)
 	t.Run("networks", c.testVMNetworks)
 	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)
