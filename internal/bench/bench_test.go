@@ -141,9 +141,13 @@ func TestCountTrace(t *testing.T) {
 	if err := os.WriteFile(file, []byte(trace), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	calls, execs, err := countTrace(file)
+	calls, execs, err := countTrace(file, false)
 	if err != nil || calls != 5 || execs != 2 {
 		t.Errorf("calls %d, execs %d, err %v; want 5, 2", calls, execs, err)
+	}
+	// Thread 102's first line stands for a call that strace found it in, if strace was attached.
+	if calls, _, err = countTrace(file, true); err != nil || calls != 4 {
+		t.Errorf("calls %d, err %v; want 4", calls, err)
 	}
 }
 

@@ -21,6 +21,10 @@ const traceFilter = "trace=!nanosleep"
 // traceSamples is the number of ADDs and DELs of the tracing pass.
 const traceSamples = 10
 
+// traceQuiet is how long the agent is left alone before its calls are counted: it deletes the links of the DEL before
+// within that time, which is no work of the next call.
+const traceQuiet = 100 * time.Millisecond
+
 // tracePass counts execs and syscalls of ADD and DEL under strace, in separate worlds.
 func (b *bench) tracePass(ctx context.Context) error {
 	if b.cfg.Strace == "" {
@@ -60,7 +64,7 @@ func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
 		b.cfg.Empty).CombinedOutput(); err != nil {
 		return 0, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
 	}
-	n, _, err := countTrace(out)
+	n, _, err := countTrace(out, false)
 	return float64(n), err
 }
 
@@ -102,6 +106,7 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 	defer func() { w.exec.wrap = nil }()
 	detach := func() error { return nil }
 	if w.agent != nil {
+		time.Sleep(traceQuiet)
 		if detach, err = b.attachTo(ctx, w.agent.Process.Pid, out+".agent"); err != nil {
 			return 0, 0, err
 		}
@@ -114,11 +119,11 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 	if err != nil {
 		return 0, 0, err
 	}
-	calls, execs, err = countTrace(out + ".plugin")
+	calls, execs, err = countTrace(out+".plugin", false)
 	if err != nil || w.agent == nil {
 		return calls, execs, err
 	}
-	more, moreExecs, err := countTrace(out + ".agent")
+	more, moreExecs, err := countTrace(out+".agent", true)
 	return calls + more, execs + moreExecs, err
 }
 
@@ -146,16 +151,22 @@ func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error
 }
 
 // countTrace counts the syscalls and the successful execs in strace's output. Lines that resume an interrupted call and
-// lines about signals and exits are not calls; the epoll_pwait and futex calls in which strace finds a waiting process
-// are.
-func countTrace(path string) (calls, execs int, err error) {
+// lines about signals and exits are not calls. If strace was attached to a running process, the call in which it finds a
+// waiting thread is none either: the thread made it earlier.
+func countTrace(path string, attached bool) (calls, execs int, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return 0, 0, fmt.Errorf("trace: %w", err)
 	}
+	threads := map[string]bool{}
 	for line := range bytes.Lines(b) {
-		_, rest, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
+		thread, rest, ok := bytes.Cut(bytes.TrimSpace(line), []byte(" "))
 		rest = bytes.TrimSpace(rest)
+		known := threads[string(thread)]
+		threads[string(thread)] = true
+		if attached && !known && bytes.HasSuffix(rest, []byte("<unfinished ...>")) {
+			continue
+		}
 		if bytes.HasPrefix(rest, []byte("<... execve resumed>")) && bytes.HasSuffix(rest, []byte("= 0")) {
 			execs++
 		}
