@@ -25,10 +25,28 @@ rm -rf "$out"
 mkdir -p "$out"
 name=${WEFT_E2E_CLUSTER:-}
 kc() { "$kube/cluster" kubectl --name "$name" "$@"; }
+
+# macvtaps: specs of macvtap want devices of a resource eth0. Here they are on eth1, the wire on which nodes have no addresses and
+# a DHCP server is.
+macvtaps() {
+	kc create configmap -n kube-system macvtap-deviceplugin-config \
+		--from-literal=DP_MACVTAP_CONF='[{"name": "eth0", "lowerDevice": "eth1", "mode": "bridge", "capacity": 50}]'
+	kc get configmap -n kube-system weft -o 'jsonpath={.data.weft\.yaml}' >"$out/weft.yaml"
+	printf '\nvirtualMachines: {macvtaps: /etc/macvtap/DP_MACVTAP_CONF}\n' >>"$out/weft.yaml"
+	kc create configmap -n kube-system weft --from-file="$out/weft.yaml" --dry-run=client -o yaml | kc replace -f -
+	kc patch daemonset -n kube-system weft --patch-file="$repo/deploy/kubevirt/macvtap.yaml"
+	kc rollout status -n kube-system daemonset/weft --timeout=180s
+	local conf=$out/udhcpd.conf
+	: >"$out/leases"
+	printf '%s\n' 'start 10.37.133.20' 'end 10.37.133.250' 'interface br1' "lease_file $out/leases" "pidfile $out/udhcpd.pid" \
+		'option subnet 255.255.255.0' >"$conf"
+	"$kube/cluster" exec --name "$name" control ip addr replace 10.37.133.1/24 dev br1
+	"$kube/cluster" exec --name "$name" control busybox udhcpd "$conf"
+}
 if [ -z "$name" ]; then
 	name=kvfun
 	"$kube/cluster" down --name $name
-	trap '"$kube/cluster" down --name $name' EXIT
+	trap '[ ! -s "$out/udhcpd.pid" ] || kill "$(cat "$out/udhcpd.pid")"; "$kube/cluster" down --name $name' EXIT
 	"$kube/cluster" up --name $name --cni weft --dual-stack
 	"$here/../install.sh" $name
 	"$kube/cluster" load --name $name "$files/guests.tar"
@@ -42,6 +60,7 @@ if [ -z "$name" ]; then
 		kc annotate --overwrite node "$node" node-labeller.kubevirt.io/skip-node=true >&2
 		kc label --overwrite node "$node" "cpu-model-migration.node.kubevirt.io/$model=true" >&2
 	done
+	macvtaps >&2
 fi
 . "$kube/lib/names.sh"
 [ "$(ulimit -Hn)" = unlimited ] || [ "$(ulimit -Hn)" -ge 75000 ] || kc apply -f "$here/../passt-ports.yaml" >&2
