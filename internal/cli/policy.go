@@ -169,7 +169,8 @@ func newPolicyWhyCmd(env Env, f *policyFlags) *cobra.Command {
 		Long: `FROM and TO are pods (namespace/name) or addresses; write an IPv6 address with a port in brackets. PROTOCOL is tcp (the
 default), udp or sctp; PORT is a number, or the name of a port of the pod TO. Without a port it evaluates traffic that
 has none, such as ping. The exit code is 0 if the connection is allowed, and 1 if it is denied in an address family
-that both sides have.`,
+that both sides have, or if that is not known: by which interfaces a packet passes another node decides which of
+Calico's host endpoints it meets. weft explain asks the nodes.`,
 		Example: "  weft policy why shop/web shop/db:5432\n  weft policy why shop/web shop/db:postgres\n  weft policy why shop/web 192.0.2.7:53/udp\n  weft policy why 198.51.100.1 '[fd00::7]:443'",
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

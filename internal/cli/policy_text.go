@@ -133,7 +133,10 @@ func whyText(w io.Writer, from, to string, all []compiled.Answer) {
 			continue
 		}
 		verdict := "allowed"
-		if !a.Allowed {
+		switch {
+		case len(a.Unknown) > 0:
+			verdict = "not known"
+		case !a.Allowed:
 			verdict = "denied"
 		}
 		what := strings.ToLower(string(a.Flow.Protocol))
@@ -145,6 +148,9 @@ func whyText(w io.Writer, from, to string, all []compiled.Answer) {
 		fmt.Fprintf(w, "%s > %s %s: %s\n", a.Flow.Src, a.Flow.Dst, what, verdict)
 		for _, s := range a.Sides {
 			sideText(w, s)
+		}
+		for _, why := range a.Unknown {
+			fmt.Fprintf(w, "  %s\n", why)
 		}
 	}
 }
@@ -161,7 +167,9 @@ func sideText(w io.Writer, s compiled.Side) {
 	of := s.Pod.String()
 	switch {
 	case s.HostEndpoint != "":
-		of = "host endpoint " + s.HostEndpoint
+		if of = "host endpoint " + s.HostEndpoint; !s.Local {
+			where = "on its node"
+		}
 	case s.Pod.Name == "": // packets of the node's pods to it
 		of = "the node"
 	}

@@ -46,6 +46,9 @@ const (
 // Policies decide about connections.
 type Policies interface {
 	Why(policy.Query) ([]policy.Answer, error)
+	// DecidesAtHosts reports whether they do at interfaces of this node, or may. AtHost returns what they decide there.
+	DecidesAtHosts() bool
+	AtHost(policy.HostPacket) ([]policy.Side, error)
 }
 
 // Config is what an Explainer asks.
@@ -109,6 +112,7 @@ func (e *Explainer) Routes() adminapi.Routes {
 // Facts returns the facts about this node.
 func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 	out := explain.Node{Name: e.cfg.Node, Policy: e.cfg.Policies != nil, Pods: []explain.Pod{}}
+	out.Hosts = out.Policy && e.cfg.Policies.DecidesAtHosts()
 	records, err := e.cfg.Records.List()
 	if err != nil {
 		return out, err

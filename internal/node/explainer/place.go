@@ -59,8 +59,15 @@ func (p *place) close() {
 
 // answer answers one question.
 func (e *Explainer) answer(ctx context.Context, p *place, q explain.Question) (a explain.Answer, err error) {
-	if q.Kind == explain.AskPolicy {
+	switch q.Kind {
+	case explain.AskPolicy:
 		return e.askPolicies(q)
+	case explain.AskHost:
+		if e.cfg.Policies == nil {
+			return a, errNoPolicies
+		}
+		sides, err := e.cfg.Policies.AtHost(q.HostPacket())
+		return explain.Answer{Hosts: &explain.Hosts{Sides: sides}}, err
 	}
 	if p.err != nil {
 		return a, p.err
@@ -178,10 +185,12 @@ func (e *Explainer) askJoin(ctx context.Context, p *place, q explain.Question) (
 	return "", fmt.Errorf("no join of %s and %s is recorded", q.Name, q.Link)
 }
 
+var errNoPolicies = errors.New("this agent enforces no network policies")
+
 // askPolicies returns what policies decide about a connection.
 func (e *Explainer) askPolicies(q explain.Question) (explain.Answer, error) {
 	if e.cfg.Policies == nil {
-		return explain.Answer{}, errors.New("this agent enforces no network policies")
+		return explain.Answer{}, errNoPolicies
 	}
 	all, err := e.cfg.Policies.Why(policy.Query{
 		From: policy.ConnectionEnd{Addr: q.From}, To: policy.ConnectionEnd{Addr: q.To}, Network: q.Network,

@@ -12,9 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
+	"github.com/weft-net/weft/internal/node/explainer"
 	"github.com/weft-net/weft/internal/node/policy"
+	"github.com/weft-net/weft/internal/plan/explain"
 	planpolicy "github.com/weft-net/weft/internal/plan/policy"
 )
 
@@ -57,6 +60,39 @@ func connects(from *netns.NS, to netip.Addr, port uint16) bool {
 	return true
 }
 
+// why returns the answer of weft policy why about a connection.
+func (w *world) why(from, to netip.Addr, port uint16) string {
+	w.t.Helper()
+	all, err := w.Why(planpolicy.Query{
+		From: planpolicy.ConnectionEnd{Addr: from}, To: planpolicy.ConnectionEnd{Addr: to}, Protocol: model.TCP, Port: port,
+	})
+	if err != nil || len(all) != 1 {
+		w.t.Fatal(all, err)
+	}
+	return sidesText(all[0].Sides)
+}
+
+// explained returns what the agent answers to a question of weft explain about host endpoints.
+func (w *world) explained(q explain.Question) string {
+	w.t.Helper()
+	q.Node, q.Kind = "n1", explain.AskHost
+	a := explainer.New(explainer.Config{Node: "n1", Policies: w.Enforcer}).Answers(w.t.Context(), []explain.Question{q})[q]
+	if a.Error != "" || a.Hosts == nil || !w.DecidesAtHosts() {
+		w.t.Fatalf("%+v", a)
+	}
+	return sidesText(a.Hosts.Sides)
+}
+
+// sidesText returns the side that denies.
+func sidesText(sides []planpolicy.Side) string {
+	for _, s := range sides {
+		if !s.Allowed {
+			return fmt.Sprintf("denied by %s of %s, %v rule %d", s.Direction, s.HostEndpoint, s.Decided, s.Rule)
+		}
+	}
+	return "allowed"
+}
+
 const hostEth = `
 apiVersion: projectcalico.org/v3
 kind: HostEndpoint
@@ -90,6 +126,17 @@ spec:
 	}
 	if !connects(nil, onNode, 8080) {
 		t.Errorf("another interface has the policy:\n%s", ruleset())
+	}
+	if got := w.why(o.addr, onNode, 8080); got != "denied by ingress of n1-up0, [GlobalNetworkPolicy no-8080] rule 0" {
+		t.Errorf("weft policy why says %s", got)
+	}
+	for port, want := range map[uint16]string{8080: "denied by ingress of n1-up0, [GlobalNetworkPolicy no-8080] rule 0", 8081: "allowed", 22: "allowed"} {
+		if got := w.explained(explain.Question{From: o.addr, To: onNode, Protocol: model.TCP, Port: port, In: "up0"}); got != want {
+			t.Errorf("weft explain hears of port %d: %s", port, got)
+		}
+	}
+	if got := w.explained(explain.Question{From: onNode, To: onNode, Protocol: model.TCP, Port: 8080, In: "lo"}); got != "allowed" {
+		t.Errorf("weft explain hears of the loopback: %s", got)
 	}
 	w.manifest("felix", `
 apiVersion: projectcalico.org/v3
@@ -283,6 +330,14 @@ spec: {selector: role == "edge", ingress: [{action: Deny, protocol: TCP, destina
 	if !reaches(nil, web, 80) || !connects(web.ns, onNode, 80) {
 		t.Errorf("between the node and its pods there is no host endpoint:\n%s", ruleset())
 	}
+	for _, from := range []netip.Addr{o.addr, onNode} {
+		if got := w.why(from, onNode, 80); got != "denied by ingress of n1-auto-hep, [GlobalNetworkPolicy edge] rule 0" {
+			t.Errorf("from %s weft policy why says %s", from, got)
+		}
+	}
+	if got := w.why(web.addr, onNode, 80); got != "allowed" {
+		t.Errorf("from a pod weft policy why says %s", got)
+	}
 	w.manifest("own", strings.Replace(hostEth, "interfaceName: up0, ", "", 1))
 	w.eventually("a host endpoint that is found by its address goes before", func() bool { return connects(o.ns, onNode, 80) && !connects(nil, onNode, 80) })
 	w.remove("own")
@@ -296,6 +351,9 @@ metadata: {name: node.n1}
 spec: {defaultEndpointToHostAction: Drop}
 `)
 	w.eventually("the node is closed to its pods", func() bool { return !connects(web.ns, onNode, 80) })
+	if got := w.why(web.addr, onNode, 80); got != "denied by ingress of , [FelixConfiguration defaultEndpointToHostAction] rule -1" {
+		t.Errorf("from a pod weft policy why says %s", got)
+	}
 	if !connects(o.ns, onNode, 80) || !reaches(nil, web, 80) {
 		t.Errorf("more than what pods send to the node is closed:\n%s", ruleset())
 	}

@@ -139,6 +139,23 @@ func (e *Enforcer) Why(q policy.Query) ([]policy.Answer, error) {
 	return e.desired.index.Why(q)
 }
 
+// AtHost returns what this node's host endpoints decide about a packet.
+func (e *Enforcer) AtHost(p policy.HostPacket) ([]policy.Side, error) {
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	if err := e.answerableLocked(); err != nil {
+		return nil, err
+	}
+	return e.desired.index.Calico().AtHost(p), nil
+}
+
+// DecidesAtHosts reports whether host endpoints of this node decide about packets, or may: policies are not synced yet.
+func (e *Enforcer) DecidesAtHosts() bool {
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	return e.answerableLocked() != nil || e.desired.index.Calico().DecideAtHosts()
+}
+
 // noPolicy is the note of answers without a policy: the peers are not watched then.
 const noPolicy = "there is no network policy in the cluster"
 

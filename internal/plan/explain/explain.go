@@ -23,7 +23,7 @@ const (
 
 // Hop is a step of the path with its judgment.
 type Hop struct {
-	// ID names the step: source, guard, egress, service, route, filter, tunnel, wire, ingress, neighbor, target,
+	// ID names the step: source, guard, egress, service, route, filter, host, tunnel, wire, ingress, neighbor, target,
 	// listener, limits.
 	ID    string `json:"id"`
 	Where string `json:"where"` // "node1", or "shop/web on node1"
@@ -167,6 +167,15 @@ type leg struct {
 	protocol model.Protocol
 	port     uint16
 	reply    bool
+	// arrived is what a port of the node has made of the packet; nil: nothing.
+	arrived *arrival
+}
+
+// arrival is a packet before its destination, and maybe its source, was translated.
+type arrival struct {
+	in  string
+	src netip.Addr
+	dst netip.AddrPort
 }
 
 // packet is the leg's packet for rules.
@@ -346,8 +355,8 @@ func (w *walk) policy(l leg, at End, direction string) {
 	if ok {
 		for _, answer := range a.Policy {
 			for _, s := range answer.Sides {
-				if s.Direction != direction {
-					continue
+				if s.Direction != direction || s.AtHost() {
+					continue // host is about the others
 				}
 				by := keysText(s.Decided)
 				if s.Allowed {

@@ -22,6 +22,7 @@ import (
 // world is a healthy cluster of two nodes with a pod each, whose kernels it answers for.
 type world struct {
 	six, vxlan, bridge, sameNode bool
+	hosts                        bool // host endpoints decide about packets
 	protocol                     model.Protocol
 	wireMTU                      int
 }
@@ -29,7 +30,7 @@ type world struct {
 func drawWorld(t *rapid.T) world {
 	return world{
 		six: rapid.Bool().Draw(t, "six"), vxlan: rapid.Bool().Draw(t, "vxlan"), bridge: rapid.Bool().Draw(t, "bridge"),
-		sameNode: rapid.Bool().Draw(t, "same node"),
+		sameNode: rapid.Bool().Draw(t, "same node"), hosts: rapid.Bool().Draw(t, "hosts"),
 		protocol: rapid.SampledFrom([]model.Protocol{"", model.TCP, model.UDP}).Draw(t, "protocol"),
 		wireMTU:  rapid.SampledFrom([]int{1450, 1500, 9000}).Draw(t, "wire MTU"),
 	}
@@ -102,7 +103,7 @@ func (w world) input() explain.Input {
 	for n := 1; n <= 2; n++ {
 		other := 3 - n
 		name := fmt.Sprintf("node%d", n)
-		in.Nodes[name] = explain.Node{Name: name, Addrs: []netip.Addr{w.wire(n)}, Policy: true, Peers: []explain.Peer{{
+		in.Nodes[name] = explain.Node{Name: name, Addrs: []netip.Addr{w.wire(n)}, Policy: true, Hosts: w.hosts, Peers: []explain.Peer{{
 			Name:  fmt.Sprintf("node%d", other),
 			Paths: []explain.Path{{CIDR: w.cidr(other), Link: w.out(), Tunnel: w.vxlan, Far: w.wire(other)}},
 		}}}
@@ -135,6 +136,8 @@ func (w world) answer(q explain.Question) explain.Answer {
 		return explain.Answer{Sockets: []explain.Socket{{Addr: q.To, Port: q.Port}}}
 	case explain.AskChains:
 		return explain.Answer{Chains: &explain.Ruleset{}}
+	case explain.AskHost:
+		return explain.Answer{Hosts: &explain.Hosts{}}
 	case explain.AskPolicy:
 		return explain.Answer{Policy: []policy.Answer{{Allowed: true, Note: "there is no network policy in the cluster"}}}
 	case explain.AskConntrack:
@@ -276,6 +279,88 @@ func TestHostPort(t *testing.T) {
 		in.To.Backends, in.To.Policy, in.Answers = nil, "none is ready", explain.Answers{}
 		if r, _ := explained(t, in, w.answer); r.State != explain.Blocked || r.Faults()[0].ID != "port" {
 			t.Errorf("without a pod: %+v", r.Faults())
+		}
+	}
+}
+
+// TestHosts: the agent is asked about the packet at each node whose interfaces have host endpoints, as it comes there and
+// leaves, its answers too; what it answers is the verdict.
+func TestHosts(t *testing.T) {
+	packet := func(q explain.Question) string {
+		p := q.HostPacket()
+		return fmt.Sprintf("%s %s>%s %s:%d>%s:%d %v", q.Node, p.In, p.Out, p.Flow.Src, p.Flow.SrcPort, p.Flow.Dst, p.Flow.DstPort, p.Reply)
+	}
+	node := func(w world, n int) explain.End {
+		name := fmt.Sprintf("node%d", n)
+		return explain.End{Kind: explain.NodeEnd, Name: name, Node: name, Addr: w.wire(n)}
+	}
+	w := world{vxlan: true, wireMTU: 1500, protocol: model.TCP, hosts: true}
+	for name, c := range map[string]struct {
+		from, to explain.End
+		want     []string
+	}{
+		"pod to pod": {w.end(1), w.end(2), []string{
+			"node1 cali1>flannel.1 10.42.1.2:0>10.42.2.3:80 false", "node2 flannel.1>cali2 10.42.1.2:0>10.42.2.3:80 false",
+			"node2 cali2>flannel.1 10.42.2.3:80>10.42.1.2:0 true", "node1 flannel.1>cali1 10.42.2.3:80>10.42.1.2:0 true",
+		}},
+		"node to node": {node(w, 1), node(w, 2), []string{
+			"node1 >eth0 172.18.0.1:0>172.18.0.2:80 false", "node2 eth0> 172.18.0.1:0>172.18.0.2:80 false",
+			"node2 >eth0 172.18.0.2:80>172.18.0.1:0 true", "node1 eth0> 172.18.0.2:80>172.18.0.1:0 true",
+		}},
+		"node to itself": {node(w, 1), node(w, 1), []string{
+			"node1 >lo 172.18.0.1:0>172.18.0.1:80 false", "node1 lo> 172.18.0.1:0>172.18.0.1:80 false",
+			"node1 >lo 172.18.0.1:80>172.18.0.1:0 true", "node1 lo> 172.18.0.1:80>172.18.0.1:0 true",
+		}},
+	} {
+		in := w.input()
+		in.From, in.To = c.from, c.to
+		r, asked := explained(t, in, w.answer)
+		var got []string
+		for _, q := range asked {
+			if q.Kind == explain.AskHost {
+				got = append(got, packet(q))
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(c.want)
+		if r.State != explain.OK || !slices.Equal(got, c.want) {
+			t.Errorf("%s: %s: %q", name, r.State, got)
+		}
+		for _, at := range got {
+			in.Answers = explain.Answers{}
+			r, _ = explained(t, in, func(q explain.Question) explain.Answer {
+				a := w.answer(q)
+				if q.Kind == explain.AskHost && packet(q) == at {
+					a.Hosts.Sides = []policy.Side{{
+						Direction: "ingress", HostEndpoint: "up", Rule: 3,
+						Decided: []model.PolicyKey{{Kind: model.KindGlobalNetworkPolicy, Name: "deny"}},
+					}}
+				}
+				return a
+			})
+			want := "network policy denies ingress of host endpoint up: GlobalNetworkPolicy deny rule 3"
+			if f := r.Faults(); r.State != explain.Blocked || len(f) != 1 || f[0].ID != "host" || f[0].Cause != want {
+				t.Errorf("%s, denied at %s: %s: %+v", name, at, r.State, f)
+			}
+		}
+	}
+
+	in := w.input()
+	far := in.Nodes["node2"]
+	far.Pods = []explain.Pod{{
+		Name: "default/p2", Stage: "done",
+		Interfaces: []explain.Interface{{Name: "eth0", HostLink: "cali2", Addrs: []netip.Prefix{netip.PrefixFrom(w.addr(2, 3), 32)}}},
+		HostPorts:  []explain.HostPort{{Protocol: model.TCP, Port: 80, To: 8080}},
+	}}
+	in.Nodes["node2"] = far
+	for _, masquerade := range []bool{false, true} {
+		in.To, in.Answers = explain.WithHostPort(in.Nodes, node(w, 2), model.TCP, 80), explain.Answers{}
+		in.To.Masquerade = masquerade
+		_, asked := explained(t, in, w.answer)
+		i := slices.IndexFunc(asked, func(q explain.Question) bool { return q.Kind == explain.AskHost && q.Before.IsValid() })
+		if i < 0 || packet(asked[i]) != "node2 eth0>cali2 10.42.1.2:0>172.18.0.2:80 false" ||
+			asked[i].HostPacket().Translated.Dst != w.addr(2, 3) || asked[i].HostPacket().Translated.DstPort != 8080 {
+			t.Errorf("a port that leads to a pod, masquerade %v: %+v", masquerade, asked[max(i, 0)].HostPacket())
 		}
 	}
 }
@@ -639,7 +724,8 @@ func TestFaults(t *testing.T) {
 		"policy": {world{}, func(q explain.Question, a *explain.Answer) {
 			if q.Kind == explain.AskPolicy && q.Node == "node2" {
 				a.Policy = []policy.Answer{{Sides: []policy.Side{{
-					Direction: "ingress", Decided: []model.PolicyKey{{Kind: "NetworkPolicy", Namespace: "default", Name: "deny"}},
+					Direction: "ingress", Pod: model.PodRef{Namespace: "default", Name: "p2"},
+					Decided: []model.PolicyKey{{Kind: "NetworkPolicy", Namespace: "default", Name: "deny"}},
 				}}}}
 			}
 		}, explain.Blocked, "network policy denies it"},

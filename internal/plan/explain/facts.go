@@ -22,6 +22,8 @@ type Node struct {
 	Links []PeerLink `json:"links,omitempty"`
 	// Policy: this agent enforces network policies.
 	Policy bool `json:"policy,omitempty"`
+	// Hosts: policies decide about packets at interfaces of the node, which are Calico's host endpoints.
+	Hosts bool `json:"hosts,omitempty"`
 	// Time is the time of these facts, as TimeLayout. Only a Record has it.
 	Time string `json:"time,omitempty"`
 }
@@ -140,6 +142,19 @@ func (n Node) path(to netip.Addr) (Path, bool) {
 		}
 	}
 	return best, best.CIDR.IsValid()
+}
+
+// tunnelTo returns the tunnel's link over which the node reaches the pods of a peer that have addresses of the family;
+// empty: it reaches them otherwise.
+func (n Node) tunnelTo(peer string, like netip.Addr) string {
+	for _, p := range n.Peers {
+		for _, w := range p.Paths {
+			if p.Name == peer && w.Tunnel && sameFamily(w.CIDR.Addr(), like) {
+				return w.Link
+			}
+		}
+	}
+	return ""
 }
 
 // EndKind is the kind of an end.

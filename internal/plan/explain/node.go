@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
+
+	"github.com/weft-net/weft/internal/plan/policy"
 )
 
 // forward checks a node that routes a packet: one that arrived on in, or its own if in is empty.
@@ -29,6 +31,12 @@ func (w *walk) forward(l leg, node, in string) {
 			return
 		}
 		w.filter(l, node, "", in, "", "prerouting", "input")
+		if in == "" {
+			w.host(l, node, "", loopback)
+			w.host(l, node, loopback, "")
+		} else {
+			w.host(l, node, in, "")
+		}
 		w.listener(l, node, "", false)
 		return
 	}
@@ -46,6 +54,7 @@ func (w *walk) forward(l leg, node, in string) {
 	} else {
 		w.filter(l, node, "", in, route.Out, "prerouting", "forward", "postrouting")
 	}
+	w.host(l, node, in, route.Out)
 	switch {
 	case local:
 		w.deliver(l, route.Out)
@@ -70,6 +79,7 @@ func (w *walk) toBackend(l leg, node, in string) {
 	backend := l.dst.Backends[0]
 	h.evidence(fmt.Sprintf("%s leads to port %d of %s", port, l.dst.BackendPort, endsText(l.dst.Backends)))
 	w.add(h)
+	l.arrived = &arrival{in, l.src.Addr, netip.AddrPortFrom(l.dst.Addr, l.port)}
 	l.port = l.dst.BackendPort
 	if l.dst.Masquerade {
 		l.src, in = l.dst.plain(), ""
@@ -87,12 +97,14 @@ func (w *walk) forwardAsPlanned(l leg, node, in string) {
 	if l.dst.Node == node {
 		if out, _, ok := w.hostLink(&Hop{}, l.dst); ok {
 			w.filter(l, node, "", in, out, "prerouting", "forward", "postrouting")
+			w.host(l, node, in, out)
 			w.deliver(l, out)
 		}
 		return
 	}
 	if path, planned := w.in.Nodes[node].path(l.dst.Addr); planned {
 		w.filter(l, node, "", in, path.Link, "prerouting", "forward", "postrouting")
+		w.host(l, node, in, path.Link)
 		w.toNodeAsPlanned(l, node, path)
 	}
 }
@@ -272,6 +284,58 @@ func (w *walk) filter(l leg, node, pod, in, out string, hooks ...string) {
 		h.evidence("no rule of another program matches")
 	}
 	w.add(h)
+}
+
+// loopback is the interface of what a node sends to itself.
+const loopback = "lo"
+
+// host checks what policies decide at the interfaces of a node. A packet that a port of the node has translated is the one
+// that arrived there.
+func (w *walk) host(l leg, node, in, out string) {
+	if !w.in.Nodes[node].Hosts {
+		return
+	}
+	h := &Hop{ID: "host", Where: node}
+	q := Question{
+		Node: node, Kind: AskHost, From: l.src.Addr, To: l.dst.Addr, Protocol: l.protocol, Port: l.port, In: in, Link: out, Reply: l.reply,
+	}
+	if l.arrived != nil {
+		q.In, q.From, q.Before = l.arrived.in, l.arrived.src, l.arrived.dst
+	}
+	if a, ok := w.ask(h, q); ok {
+		for _, s := range a.Hosts.Sides {
+			w.hostSide(h, s)
+		}
+		if len(a.Hosts.Sides) == 0 {
+			h.evidence("no policy decides at the interfaces")
+		}
+	}
+	w.add(h)
+}
+
+// hostSide adds what the policies of one host endpoint decide.
+func (w *walk) hostSide(h *Hop, s policy.Side) {
+	where := s.Direction + " of host endpoint " + s.HostEndpoint
+	if s.HostEndpoint == "" {
+		where = "what pods send to their own node"
+	}
+	by := keysText(s.Decided)
+	if s.Rule >= 0 {
+		by += fmt.Sprintf(" rule %d", s.Rule)
+	}
+	switch {
+	case !s.Allowed:
+		h.blocked("network policy denies "+where+":"+by, "policy"+by, "weft policy why "+w.in.From.Name+" "+w.in.To.Name)
+	case s.BySourcePort:
+		h.unknown("rules of "+where+" are about the source's port, which is not known", "policy"+by)
+	case by == "":
+		h.evidence(where + ": allowed")
+	default:
+		h.evidence(where + ": allowed by" + by)
+	}
+	if s.Text != "" {
+		h.evidence("rule: " + s.Text)
+	}
 }
 
 // programs checks whether something besides netfilter decides about packets of links: what it does cannot be read.

@@ -40,6 +40,9 @@ const (
 	AskChains Kind = "chains"
 	// AskPolicy: what network policies decide about a connection From To Port. It is put to the agent.
 	AskPolicy Kind = "policy"
+	// AskHost: what policies at the interfaces of the node, Calico's host endpoints, decide about a packet From To Port that
+	// comes In and leaves by Link, see HostPacket. It is put to the agent.
+	AskHost Kind = "host endpoints"
 	// AskConntrack: the size of the connection table.
 	AskConntrack Kind = "conntrack"
 	// AskNeighborTable: the size of the neighbor table of the family of To.
@@ -62,6 +65,24 @@ type Question struct {
 	MAC      state.MAC      `json:"mac,omitzero"`
 	Name     string         `json:"name,omitempty"`
 	Network  string         `json:"network,omitempty"`
+	// Reply: the packet is an answer, from Port. Before is its destination before it is translated; zero: the same.
+	Reply  bool           `json:"reply,omitempty"`
+	Before netip.AddrPort `json:"before,omitzero"`
+}
+
+// HostPacket returns the packet of a question of kind AskHost.
+func (q Question) HostPacket() policy.HostPacket {
+	p := policy.HostPacket{
+		In: q.In, Out: q.Link, Reply: q.Reply, Flow: policy.Flow{Src: q.From, Dst: q.To, Protocol: q.Protocol, DstPort: q.Port},
+	}
+	if q.Reply {
+		p.Flow.SrcPort, p.Flow.DstPort = q.Port, 0
+	}
+	if q.Before.IsValid() {
+		p.Translated = p.Flow
+		p.Flow.Dst, p.Flow.DstPort = q.Before.Addr(), q.Before.Port()
+	}
+	return p
 }
 
 // String returns the question in a few words: "node1: route to 10.42.1.2".
@@ -106,6 +127,7 @@ type Answer struct {
 	Sockets       []Socket        `json:"sockets,omitempty"`
 	Chains        *Ruleset        `json:"chains,omitempty"`
 	Policy        []policy.Answer `json:"policy,omitempty"`
+	Hosts         *Hosts          `json:"hosts,omitempty"`
 	Conntrack     *Conntrack      `json:"conntrack,omitempty"`
 	NeighborTable *NeighborTable  `json:"neighborTable,omitempty"`
 }
@@ -122,6 +144,8 @@ func (a Answer) has(kind Kind) bool {
 		return a.Chains != nil
 	case AskPolicy:
 		return len(a.Policy) > 0
+	case AskHost:
+		return a.Hosts != nil
 	case AskConntrack:
 		return a.Conntrack != nil
 	case AskNeighborTable:
@@ -155,6 +179,11 @@ type (
 // resolved reports whether the kernel sends to the MAC address of a neighbor entry.
 func resolved(n *Neighbor) bool {
 	return n != nil && n.State != "failed" && n.State != "incomplete" && n.State != "none"
+}
+
+// Hosts is what host endpoints decide about a packet, in their order, until one denies it.
+type Hosts struct {
+	Sides []policy.Side `json:"sides,omitempty"`
 }
 
 // Conntrack is the state of the connection table.

@@ -324,7 +324,11 @@ func (w *walk) arrive(l leg, node string, path Path, outer packet) {
 	back, planned := facts.path(l.src.Addr)
 	in := back.Link
 	h := &Hop{ID: "tunnel", Where: far}
-	if !planned {
+	switch {
+	case planned && (path.Tunnel || !back.Tunnel):
+	case path.Tunnel && facts.tunnelTo(node, l.dst.Addr) != "": // an address of the node itself
+		in = facts.tunnelTo(node, l.dst.Addr)
+	default: // also what is sent to the node itself, which no tunnel carries
 		to := l.src.Addr
 		if l.src.Kind == PodEnd || !to.IsValid() {
 			to = firstOfFamily(w.in.Nodes[node].Addrs, l.dst.Addr)

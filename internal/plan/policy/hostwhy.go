@@ -3,20 +3,22 @@
 package policy
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy/hostendpoint"
 )
 
-// HostPacket is the first packet of a connection at this node.
+// HostPacket is the first packet of a connection at this node, or the first answer.
 type HostPacket struct {
 	// In and Out are the interfaces where it comes in and leaves; empty: a process of the node has sent it, or receives it.
 	In, Out string
 	Flow    Flow
 	// Translated is what becomes of it by DNAT; zero: the same.
 	Translated Flow
+	// Reply: the packet answers Flow reversed, which came the other way. Only where connections are not tracked do policies
+	// decide about answers.
+	Reply bool
 }
 
 // SelectsHosts reports whether a policy selects a host endpoint, of any node.
@@ -27,23 +29,54 @@ func (f CalicoFacts) SelectsHosts(key model.PolicyKey) bool {
 		slices.ContainsFunc(f.index.cluster.hosts, func(h model.HostEndpoint) bool { return p.subject.endpoints.Matches(hostView(h)) })
 }
 
+// DecideAtHosts reports whether this node's host endpoints decide about packets.
+func (f CalicoFacts) DecideAtHosts() bool {
+	f.index.update()
+	return len(f.index.hosts.used) > 0
+}
+
 // AtHost returns what the policies of this node's host endpoints decide about a packet, in their order, until one denies it.
 func (f CalicoFacts) AtHost(p HostPacket) []Side {
 	f.index.update()
 	return f.index.hosts.decide(f.index.explainer.walker(), p)
 }
 
-// hostDecider decides about one packet.
+// hostDecider decides about one packet at the interfaces of a node.
 type hostDecider struct {
 	*hosts
 	walker *walker
-	sides  []Side
+	// scratch is the table where chains of another node are compiled; nil: the node is this one, whose table has them.
+	scratch *table
+	sides   []Side
 }
 
 func (h *hosts) decide(w *walker, p HostPacket) []Side {
 	d := hostDecider{hosts: h, walker: w}
-	d.packet(p)
+	d.decide(p)
 	return d.sides
+}
+
+func (d *hostDecider) decide(p HostPacket) {
+	if !p.Reply || d.untracked(p) {
+		d.packet(p)
+		return
+	}
+	if p.In != "" {
+		d.at(p.In, stageUntracked, ingress, p.Flow)
+	} else if p.Out != "" {
+		d.at(p.Out, stageUntracked, egress, p.Flow)
+	}
+}
+
+// untracked reports whether the packet that an answer belongs to was not tracked: then the answer is a new connection.
+func (d *hostDecider) untracked(reply HostPacket) bool {
+	f := reply.Flow
+	f.Src, f.Dst, f.SrcPort, f.DstPort = f.Dst, f.Src, f.DstPort, f.SrcPort
+	there := hostDecider{hosts: d.hosts, walker: d.walker, scratch: d.scratch}
+	if reply.Out != "" {
+		return there.at(reply.Out, stageUntracked, ingress, f) == verdictAccept
+	}
+	return reply.In != "" && there.at(reply.In, stageUntracked, egress, f) == verdictAccept
 }
 
 func (d *hostDecider) packet(p HostPacket) {
@@ -73,7 +106,7 @@ func (d *hostDecider) packet(p HostPacket) {
 	case slices.Contains(d.links, p.In):
 		if d.effective.EndpointToHost == model.EndpointToHostDrop {
 			d.sides = append(d.sides, Side{
-				Direction: ingress.String(), Local: true, Rule: -1, Interface: p.In,
+				Direction: ingress.String(), Local: d.scratch == nil, Rule: -1, Interface: p.In,
 				Decided: []model.PolicyKey{{Kind: model.KindFelixConfiguration, Name: endpointToHostName}},
 			})
 		}
@@ -100,8 +133,8 @@ func (d *hostDecider) at(link string, s stage, dir direction, f Flow) string {
 		return ""
 	}
 	side := Side{
-		Direction: dir.String(), HostEndpoint: p.Name, Interface: p.Interface, Local: true, Allowed: true, Rule: -1,
-		Selected: d.cluster.hostCombination(p.HostEndpoint, s, dir).selected(),
+		Direction: dir.String(), HostEndpoint: p.Name, Interface: p.Interface, Local: d.scratch == nil, Allowed: true,
+		Rule: -1, Selected: d.cluster.hostCombination(p.HostEndpoint, s, dir).selected(),
 	}
 	c := d.hostChain(p, s, dir, acceptAt(s))
 	if c == nil {
@@ -110,7 +143,17 @@ func (d *hostDecider) at(link string, s stage, dir direction, f Flow) string {
 		}
 		return ""
 	}
-	found := d.walker.walk(d.tables.at(EnforcementPoint{}), c.name, f, dir)
+	side.BySourcePort = slices.ContainsFunc(side.Selected, func(k model.PolicyKey) bool {
+		return d.cluster.policies[k].bySourcePort(dir)
+	})
+	t := d.scratch
+	if t == nil {
+		t = d.tables.at(EnforcementPoint{})
+	} else {
+		t.useChain(c)
+		defer t.dropChain(c.name)
+	}
+	found := d.walker.walk(t, c.name, f, dir)
 	side.setDecision(found)
 	if found.rule.from == (model.PolicyKey{}) && found.verdict == verdictAccept && s != stageLocal {
 		return "" // a port that stays open: later stages say the same
@@ -120,72 +163,3 @@ func (d *hostDecider) at(link string, s stage, dir direction, f Flow) string {
 	}
 	return found.verdict
 }
-
-// whyHost returns the sides of this node's host endpoints in a connection. By which interface a packet comes or leaves is
-// known by the node's own address in it; if no host endpoint has that, by the only one that the node has.
-func (x *explainer) whyHost(f Flow) []Side {
-	own := func(a netip.Addr) bool {
-		n := x.cluster.nodes[x.hosts.node]
-		return slices.Contains(x.tables.self, a) || n != nil && slices.Contains(n.addrs, a)
-	}
-	pod := func(a netip.Addr) string {
-		for _, e := range x.endpoints.byAddr[a] {
-			if e.Network == "" {
-				return e.HostLink
-			}
-		}
-		return ""
-	}
-	uplink := func(a netip.Addr) (string, bool) {
-		for _, p := range x.hosts.placed {
-			if slices.Contains(p.Addrs, a) {
-				return p.Interface, true
-			}
-		}
-		for _, i := range x.hosts.interfaces {
-			if slices.Contains(i.Addrs, a) {
-				return i.Name, true
-			}
-		}
-		if len(x.hosts.placed) == 1 {
-			return x.hosts.placed[0].Interface, true
-		}
-		return "", false
-	}
-	p := HostPacket{Flow: f}
-	var known bool
-	switch in, out := pod(f.Src), pod(f.Dst); {
-	case len(x.hosts.used) == 0, own(f.Src) && own(f.Dst), in == "" && out == "" && !own(f.Src) && !own(f.Dst):
-		return nil // of others, or by the loopback
-	case own(f.Src):
-		p.Out = out
-		if known = out != ""; !known {
-			p.Out, known = uplink(f.Src)
-		}
-	case own(f.Dst):
-		p.In = in
-		if known = in != ""; !known {
-			p.In, known = uplink(f.Dst)
-		}
-	default:
-		p.In, p.Out, known = in, out, true
-		if in == "" {
-			p.In, known = uplink(netip.Addr{})
-		} else if out == "" {
-			p.Out, known = uplink(netip.Addr{})
-		}
-	}
-	if !known {
-		return nil
-	}
-	if p.In == "" && !own(f.Src) {
-		p.In = anyInterface
-	}
-	if p.Out == "" && !own(f.Dst) {
-		p.Out = anyInterface
-	}
-	return x.hosts.decide(x.walker(), p)
-}
-
-// anyInterface stands for an interface without a host endpoint of its own. No interface has the name.
-const anyInterface = "*"

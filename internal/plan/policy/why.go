@@ -34,6 +34,8 @@ type Answer struct {
 	Flow    Flow   `json:"flow"`
 	Allowed bool   `json:"allowed"`
 	Sides   []Side `json:"sides"`
+	// Unknown are reasons why it may be denied, of a connection that is not known to be: then it is not Allowed either.
+	Unknown []string `json:"unknown,omitempty"`
 	// Note is why there are no rules, if no policy exists.
 	Note string `json:"note,omitempty"`
 }
@@ -63,6 +65,9 @@ type Side struct {
 	Set     string `json:"set,omitempty"`
 	Element string `json:"element,omitempty"`
 }
+
+// AtHost reports whether it is about the node's interfaces, and not about a pod.
+func (s Side) AtHost() bool { return s.Pod.Name == "" }
 
 // why implements Index.Why.
 func (x *explainer) why(q Query) ([]Answer, error) {
@@ -94,10 +99,16 @@ func (x *explainer) why(q Query) ([]Answer, error) {
 				}
 			}
 			if q.Network == "" {
-				for _, s := range x.whyHost(f) {
+				var sides []Side
+				sides, a.Unknown = x.whyHost(f)
+				for _, s := range sides {
 					a.Sides = append(a.Sides, s)
 					a.Allowed = a.Allowed && s.Allowed
 				}
+				if !a.Allowed {
+					a.Unknown = nil
+				}
+				a.Allowed = a.Allowed && len(a.Unknown) == 0
 			}
 			out = append(out, a)
 		}
