@@ -28,6 +28,9 @@ func ControllersConfigurations() []store.Kind {
 	return kinds("KubeControllersConfiguration", "kubecontrollersconfigurations", false)
 }
 
+// defaultControllers is the name of the only one that Calico's controllers read.
+const defaultControllers = "default"
+
 // HostKinds returns the kinds of each API group that policies at host endpoints need.
 func HostKinds() [][]store.Kind {
 	var out [][]store.Kind

@@ -55,9 +55,17 @@ type Facts interface {
 	SetEndpointSlice(model.EndpointSlice)
 }
 
-// Fill reads what policies use of a cluster, if there are some of Calico's: tiers, network sets and service accounts, and
-// the endpoints of Services if a rule matches them. An object that is stored in both groups is read from that of stored
-// objects last. Invalid objects are left out, and are the error.
+// HostFacts are Facts that receive host endpoints, too.
+type HostFacts interface {
+	SetHostEndpoint(model.HostEndpoint)
+	SetHostEndpointController(model.HostEndpointController)
+	SetFelixConfiguration(model.FelixConfiguration)
+}
+
+// Fill reads what policies use of a cluster, if there are some of Calico's: tiers, network sets and service accounts, host
+// endpoints and what configures them if it is one of HostFacts that receives them, and the endpoints of Services if a rule
+// matches them. An object that is stored in both groups is read from that of stored objects last. Invalid objects are left
+// out, and are the error.
 func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, into Facts) error {
 	if !slices.ContainsFunc(policies, func(p model.Policy) bool { return p.Kind.Calico() }) {
 		return nil
@@ -92,6 +100,9 @@ func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, i
 		}
 		return err
 	})
+	if hosts, is := into.(HostFacts); is {
+		fillHosts(hosts, each)
+	}
 	if slices.ContainsFunc(policies, func(p model.Policy) bool { return len(p.Services()) > 0 }) {
 		each([]store.Kind{store.EndpointSlices()}, func(o store.Object) error {
 			s, err := o.EndpointSlice()
@@ -102,4 +113,29 @@ func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, i
 		})
 	}
 	return errors.Join(failed...)
+}
+
+// fillHosts reads host endpoints, and what configures them.
+func fillHosts(into HostFacts, each func(kinds []store.Kind, set func(store.Object) error)) {
+	each(HostEndpoints(), func(o store.Object) error {
+		h, err := HostEndpoint(o)
+		if h != nil {
+			into.SetHostEndpoint(*h)
+		}
+		return err
+	})
+	each(FelixConfigurations(), func(o store.Object) error {
+		f, err := FelixConfiguration(o)
+		if f != nil {
+			into.SetFelixConfiguration(*f)
+		}
+		return err
+	})
+	each(ControllersConfigurations(), func(o store.Object) error {
+		c, err := HostEndpointController(o)
+		if c != nil && o.Key.Name == defaultControllers {
+			into.SetHostEndpointController(*c)
+		}
+		return err
+	})
 }

@@ -102,8 +102,9 @@ func (t *try) run(ctx context.Context, env ui.Env, files ...string) (err error) 
 	m := newMerger(env.Stderr)
 	m.known = func(map[flow.Field][]string) error { return nil }
 	m.emit = func(r flow.Record) error {
-		ownPod := r.From.Kind == flow.NodeEnd && r.From.Node == r.To.Node // always reached
-		if r.Kind != flow.End && r.Kind != flow.Update && r.HasEndpoint() && !ownPod && !seenTwice(r, m.answered) {
+		ofNode := r.From.Kind == flow.NodeEnd || r.To.Kind == flow.NodeEnd                   // to which host endpoints are of interest
+		ownPod := r.From.Kind == flow.NodeEnd && r.HasEndpoint() && r.From.Node == r.To.Node // always reached
+		if r.Kind != flow.End && r.Kind != flow.Update && (ofNode || r.HasEndpoint()) && !ownPod && !seenTwice(r, m.answered) {
 			count(seen, r)
 		}
 		return nil
@@ -132,7 +133,10 @@ func (t *try) print(w io.Writer, changes []*Change) error {
 		rows := printer.Table{Header: []string{"WOULD BE", "FROM", "TO", "PORT", "FLOWS", "BY"}, Keys: 4}
 		for _, c := range changes {
 			verdict := "denied"
-			if c.Allowed {
+			switch {
+			case c.Unknown != "":
+				verdict = "unknown"
+			case c.Allowed:
 				verdict = "allowed"
 			}
 			var names []string
@@ -143,7 +147,7 @@ func (t *try) print(w io.Writer, changes []*Change) error {
 			if c.Port != 0 {
 				port = fmt.Sprintf("%d/%s", c.Port, c.Protocol)
 			}
-			rows.Row("", verdict, c.From, c.To, port, fmt.Sprint(c.Flows), strings.TrimSpace(c.Direction+" "+strings.Join(names, ", ")))
+			rows.Row("", verdict, c.From, c.To, port, fmt.Sprint(c.Flows), strings.TrimSpace(c.Direction+" "+strings.Join(names, ", ")+c.Unknown))
 		}
 		err = t.flags.output.Tables(w, rows)
 	}
@@ -165,6 +169,8 @@ type Change struct {
 	Direction string            `json:"direction,omitempty"`
 	Policies  []model.PolicyKey `json:"policies,omitempty"`
 	Flows     int               `json:"flows"`
+	// Unknown is why it may be denied, of a connection that is not known to be: then it is not Allowed either.
+	Unknown string `json:"unknown,omitempty"`
 }
 
 // readPolicies reads the policies of a file.
@@ -239,7 +245,7 @@ func tried(
 ) ([]*Change, error) {
 	now, next := policy.New(policy.Config{}), policy.New(policy.Config{})
 	for _, x := range []*policy.Index{now, next} {
-		if err := fill(ctx, x, objects, d); err != nil {
+		if err := fill(ctx, x, objects, d, policies); err != nil {
 			return nil, err
 		}
 	}
@@ -252,6 +258,9 @@ func tried(
 	}
 	var all []*Change
 	for k, r := range seen {
+		if !r.HasEndpoint() && !next.Calico().HasHosts() {
+			continue
+		}
 		q := policy.Query{
 			From: policy.ConnectionEnd{Addr: k.from}, To: policy.ConnectionEnd{Addr: k.to}, Network: k.network,
 		}
@@ -271,7 +280,7 @@ func tried(
 		}
 		c := &Change{
 			From: name(r.From), To: name(r.To), Protocol: r.Protocol, Network: k.network, Allowed: after[0].Allowed,
-			Flows: r.n,
+			Flows: r.n, Unknown: strings.Join(after[0].Unknown, "; "),
 		}
 		if q.Protocol != "" {
 			c.Port = k.port
@@ -314,8 +323,9 @@ func collect(all []*Change) []*Change {
 	return out
 }
 
-// fill adds the cluster's pods, namespaces and policies, with the addresses that agents have reported.
-func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.Directory) error {
+// fill adds the cluster's pods, namespaces and policies, with the addresses that agents have reported, and what those
+// policies and the tried ones use.
+func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.Directory, tried []calico.Staged) error {
 	var errs []error
 	keep := func(err error) {
 		if err != nil {
@@ -351,7 +361,19 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 			keep(err)
 		})
 	}
+	for _, s := range tried {
+		policies = append(policies, s.Policy)
+	}
 	keep(calico.Fill(ctx, objects, policies, x.Calico()))
+	if x.Calico().HasHosts() {
+		add(store.Nodes(), func(o store.Object) {
+			n, err := o.Node()
+			if err == nil {
+				x.SetNode(n)
+			}
+			keep(err)
+		})
+	}
 	for h := range d.Holders() {
 		pod := h.Identity.Name
 		if h.Identity.Kind == flow.VMEnd {

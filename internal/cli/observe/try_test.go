@@ -5,6 +5,7 @@ package observe_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -139,6 +140,66 @@ func TestTryStaged(t *testing.T) {
 	if _, err := tryPolicies(t, dir, strings.Replace(stagedDeletion, "Delete", "Drop", 1)); err == nil ||
 		!strings.Contains(err.Error(), `stagedAction "Drop"`) {
 		t.Errorf("an unknown action: %v", err)
+	}
+}
+
+// TestTryHosts: policies at host endpoints are evaluated for what nodes send each other, and rules by the labels of host
+// endpoints and network sets mean their addresses, also if the cluster has no policy of Calico's yet.
+func TestTryHosts(t *testing.T) {
+	dir := lab(t, shop())
+	store := `
+apiVersion: projectcalico.org/v3
+kind: HostEndpoint
+metadata: {name: n2, labels: {host: "yes"}}
+spec: {node: node2, interfaceName: "*", expectedIPs: [172.18.0.2], profiles: [projectcalico-default-allow]}
+---
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkSet
+metadata: {name: db, labels: {set: "yes"}}
+spec: {nets: [10.42.2.0/24]}
+`
+	if err := os.WriteFile(filepath.Join(dir, "store", "hosts.yaml"), []byte(store), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	deny := func(rest string) string {
+		return "apiVersion: projectcalico.org/v3\nkind: StagedGlobalNetworkPolicy\nmetadata: {name: hosts}\nspec: " + rest
+	}
+	for name, c := range map[string]struct{ policy, want string }{
+		"a failsafe port": {deny("{selector: has(host), ingress: [{action: Deny}]}"), ""},
+		"without failsafe ports": {
+			"apiVersion: projectcalico.org/v3\nkind: FelixConfiguration\nmetadata: {name: default}\nspec: {failsafeInboundHostPorts: []}\n" +
+				"---\n" + deny("{selector: has(host), ingress: [{action: Deny}]}"),
+			"ingress node node2 22 hosts",
+		},
+		"a rule by a set": {
+			deny("{selector: app == 'web', egress: [{action: Deny, destination: {selector: has(set), namespaceSelector: global()}}, {action: Allow}]}"),
+			"egress shop/db 5432 hosts",
+		},
+		"no rule by the labels of the host endpoint matches another address": {
+			deny("{selector: app == 'web', egress: [{action: Deny, destination: {selector: has(host), namespaceSelector: global()}}, {action: Allow}]}"), "",
+		},
+	} {
+		text := c.policy
+		if felix, staged, both := strings.Cut(text, "---\n"); both {
+			if err := os.WriteFile(filepath.Join(dir, "store", "felix.yaml"), []byte(felix), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			text = staged
+		} else {
+			_ = os.Remove(filepath.Join(dir, "store", "felix.yaml"))
+		}
+		out, err := tryPolicies(t, dir, text)
+		var changes []observe.Change
+		if e := json.Unmarshal([]byte(out), &changes); e != nil {
+			t.Fatalf("%s: %v, %v: %s", name, err, e, out)
+		}
+		var got []string
+		for _, c := range changes {
+			got = append(got, fmt.Sprintf("%s %s %d %s", c.Direction, c.To, c.Port, c.Policies[0].Name))
+		}
+		if strings.Join(got, "; ") != c.want {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 }
 

@@ -292,7 +292,7 @@ spec: {selector: host == "web", ingress: [{action: Allow, protocol: TCP, destina
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	// Connections that were made before the policy was in force are tracked.
+	// Connections that began before the policy was in force are tracked.
 	tracked := fmt.Sprintf("sport=%d dport=80 ", c.LocalAddr().(*net.TCPAddr).Port)
 	if out, err := nettest.Try(nil, "cat", "/proc/net/nf_conntrack"); err == nil && strings.Contains(out, tracked) {
 		t.Errorf("the connection is tracked:\n%s", out)

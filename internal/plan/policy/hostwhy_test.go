@@ -78,10 +78,10 @@ func sidesText(a policy.Answer) string {
 	return strings.Join(append(out, a.Unknown...), "; ")
 }
 
-// TestWhyHostElsewhere: host endpoints of other nodes are sides, too, and what a node sends to itself passes that of the
+// TestWhyHostOfOtherNodes: host endpoints of other nodes are sides, too, and what a node sends to itself passes that of the
 // loopback. Where it depends on what only the other node knows, the answer is that it is not known, and never that it is
 // allowed.
-func TestWhyHostElsewhere(t *testing.T) {
+func TestWhyHostOfOtherNodes(t *testing.T) {
 	addr := netip.MustParseAddr
 	expression := func(text string) model.Expression {
 		out, err := model.ParseExpression(text)
