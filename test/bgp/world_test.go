@@ -108,7 +108,7 @@ func (n *node) put(file, text string) {
 func (n *node) startAgent(more string) {
 	n.t.Helper()
 	file := n.path("weft.yaml")
-	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nstoreDir: %s\nbgp:\n  socket: %s\n%s", n.name, n.path("agent.sock"),
+	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nstoreDir: %s\nbgp:\n  socket: %s\n  secretInterval: 1s\n%s", n.name, n.path("agent.sock"),
 		n.path("state"), n.path("store"), n.path("bgp.sock"), more)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)

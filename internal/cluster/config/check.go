@@ -31,6 +31,9 @@ const (
 // minGCInterval bounds the load of the comparison with the runtime.
 const minGCInterval = 10 * time.Second
 
+// minSecretInterval bounds the load on the API server, maxSecretInterval how long a changed password is not in force.
+const minSecretInterval, maxSecretInterval = time.Second, time.Hour
+
 // Check validates the configuration.
 func (c Config) Check() error {
 	for _, check := range []func() error{
@@ -266,6 +269,9 @@ func (c Config) checkRest() error {
 	if time.Duration(r.GCInterval) < minGCInterval {
 		return invalid("a minute or more leaves the runtime in peace", "runtime.gcInterval %s is less than %s",
 			time.Duration(r.GCInterval), minGCInterval)
+	}
+	if i := time.Duration(c.BGP.SecretInterval); i < minSecretInterval || i > maxSecretInterval {
+		return invalid("30s reads Secrets twice a minute", "bgp.secretInterval %s is not from %s to %s", i, minSecretInterval, maxSecretInterval)
 	}
 	if p := c.Metrics.Peers; p != PeersNone && p != PeersAuto && p != PeersAll {
 		return invalid("choose none, auto or all", "metrics.peers %q is not known", p)

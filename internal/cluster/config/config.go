@@ -69,6 +69,9 @@ type BGP struct {
 	Socket string `json:"socket"`
 	// SecretNamespace is the namespace of the Secrets with the passwords of sessions.
 	SecretNamespace string `json:"secretNamespace"`
+	// SecretInterval is how often these Secrets are read again, for a changed password: from 1s to 1h. Each is a request of
+	// each node to the API server.
+	SecretInterval Duration `json:"secretInterval"`
 }
 
 // Kubernetes configures the access to the API server. With neither key the agent does not use Kubernetes.
@@ -379,7 +382,7 @@ func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d)
 func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
-		Etcd: Etcd{Prefix: "/weft"}, BGP: BGP{SecretNamespace: "kube-system"},
+		Etcd: Etcd{Prefix: "/weft"}, BGP: BGP{SecretNamespace: "kube-system", SecretInterval: Duration(30 * time.Second)},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1,
 			VXLANPort: 8472,

@@ -57,7 +57,7 @@ network:
   fastPath: ebpf
   blackhole: true
 etcd: {prefix: /hosts}
-bgp: {socket: /run/weft/bgp.sock, secretNamespace: network}
+bgp: {socket: /run/weft/bgp.sock, secretNamespace: network, secretInterval: 1m}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
 observe: {level: denied, file: {path: /f, maxMegabytes: 1, keep: 2}, ipfix: {address: "udp://c", enterprise: 9}, otlp: {url: "http://c", headersFile: /h}}
@@ -85,7 +85,7 @@ func TestParse(t *testing.T) {
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
-		BGP: BGP{Socket: "/run/weft/bgp.sock", SecretNamespace: "network"},
+		BGP: BGP{Socket: "/run/weft/bgp.sock", SecretNamespace: "network", SecretInterval: Duration(time.Minute)},
 		Flannel: Flannel{
 			AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env",
 		},
@@ -228,6 +228,7 @@ func TestBadInput(t *testing.T) {
 		"kubernetes: {inCluster: true, server: 10.0.0.1}":            `kubernetes.server "10.0.0.1" is no URL of a server (as https://10.0.0.1:6443)`,
 		"kubernetes: {server: https://10.0.0.1}":                     `kubernetes.server "https://10.0.0.1": there is no credential to go there with (set kubernetes.inCluster or kubernetes.kubeconfig)`,
 		"runtime: {endpoint: /run/x.sock}":                           `runtime.endpoint "/run/x.sock" is no socket (as unix:///run/containerd/containerd.sock, or auto)`,
+		"bgp: {secretInterval: 10ms}":                                "bgp.secretInterval 10ms is not from 1s to 1h0m0s (30s reads Secrets twice a minute)",
 		"runtime: {gcInterval: soon}":                                `runtime.gcInterval "soon" is not a time, as 5m`,
 		"runtime: {gcInterval: 1s}":                                  "runtime.gcInterval 1s is less than 10s (a minute or more leaves the runtime in peace)",
 		"runtime: {gcInterval: 60}":                                  "runtime.gcInterval is a number, want string",

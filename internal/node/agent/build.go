@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/endpoint/attach"
@@ -181,7 +182,7 @@ func (a *agent) buildBGP() *nodebgp.Node {
 	}
 	return nodebgp.New(nodebgp.Config{
 		Node: a.cfg.Node, Socket: a.cfg.BGP.Socket, SecretNamespace: a.cfg.BGP.SecretNamespace,
-		Backend: a.cfg.Network.Encapsulation == mesh.BackendBGP, Objects: a.data.Objects(), Facts: a.data.facts,
+		SecretInterval: time.Duration(a.cfg.BGP.SecretInterval), Backend: a.cfg.Network.Encapsulation == mesh.BackendBGP, Objects: a.data.Objects(), Facts: a.data.facts,
 		Topology: a.overlay.Topology, Changed: a.overlay.Changed, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
 	})
 }

@@ -36,9 +36,8 @@ const (
 	// redial is the pause between two attempts to connect to weft-bgp, settle the pause after a change, which rarely comes
 	// alone.
 	redial, settle = time.Second, 100 * time.Millisecond
-	// check is the period after which next hops are resolved again. passwords is that after which Secrets are read again:
-	// each is a request of each node to the API server.
-	check, passwords = 5 * time.Second, 30 * time.Second
+	// check is the period after which next hops are resolved again.
+	check = 5 * time.Second
 )
 
 // Config configures a Node.
@@ -48,6 +47,8 @@ type Config struct {
 	Socket string
 	// SecretNamespace has the Secrets with passwords.
 	SecretNamespace string
+	// SecretInterval is the period after which they are read again.
+	SecretInterval time.Duration
 	// Backend: BGP is the backend of the mesh.
 	Backend bool
 	Objects store.Objects
@@ -105,7 +106,7 @@ func (n *Node) Run(ctx context.Context) error {
 	link := connection{cfg: n.cfg, want: make(chan wire.Request, 1), updates: make(chan update)}
 	go link.run(ctx)
 	var due <-chan time.Time
-	again, secrets := n.cfg.After(check), n.cfg.After(passwords)
+	again, secrets := n.cfg.After(check), n.cfg.After(n.cfg.SecretInterval)
 	for {
 		soon := func() {
 			if due == nil {
@@ -137,7 +138,7 @@ func (n *Node) Run(ctx context.Context) error {
 				n.cfg.Changed()
 			}
 		case <-secrets:
-			secrets = n.cfg.After(passwords)
+			secrets = n.cfg.After(n.cfg.SecretInterval)
 			if o.need(ctx, n.secrets()) {
 				soon()
 			}
