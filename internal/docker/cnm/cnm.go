@@ -21,6 +21,8 @@ const (
 	OptionMTU = "com.docker.network.driver.mtu"
 	// OptionMAC has, in RequestAddress, the MAC address of the endpoint.
 	OptionMAC = "com.docker.network.endpoint.macaddress"
+	// OptionPortMap has, in CreateEndpoint, Join and ProgramExternalConnectivity, the ports to publish, a list of PortBinding.
+	OptionPortMap = "com.docker.network.portmap"
 	// OptionGateway has, in the data of RequestPool's answer, the gateway, for which no address is requested then. It is
 	// also the value of OptionAddressType for a gateway.
 	OptionGateway = "com.docker.network.gateway"
@@ -91,6 +93,15 @@ type EndpointRequest struct {
 	NetworkID  string
 	EndpointID string
 	Options    map[string]any
+}
+
+// PortBinding is a port of the container to publish at ports of the host; HostPort 0: the driver chooses one.
+type PortBinding struct {
+	Proto       uint8 // the protocol's number
+	Port        uint16
+	HostIP      string
+	HostPort    uint16
+	HostPortEnd uint16
 }
 
 // OperInfo is the answer to EndpointOperInfo.

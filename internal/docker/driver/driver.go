@@ -138,7 +138,7 @@ func (d *Driver) handler() http.Handler {
 	handle(d, mux, net+"EndpointOperInfo", fixed(cnm.OperInfo{Value: map[string]any{}}))
 	handle(d, mux, net+"Join", d.join)
 	handle(d, mux, net+"Leave", d.leave)
-	handle(d, mux, net+"ProgramExternalConnectivity", d.leave)
+	handle(d, mux, net+"ProgramExternalConnectivity", d.publish)
 	handle(d, mux, net+"RevokeExternalConnectivity", d.leave)
 	handle(d, mux, ipam+"GetCapabilities", fixed(cnm.IPAMCapabilities{RequiresMACAddress: true}))
 	handle(d, mux, ipam+"GetDefaultAddressSpaces", fixed(cnm.AddressSpaces{

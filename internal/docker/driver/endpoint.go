@@ -91,7 +91,13 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 		return nil, err
 	}
 	d.wake.Notify()
-	return joined(e, out, d.records.routes(n)), nil
+	answer := joined(e, out, d.records.routes(n))
+	// Then dockerd does not ask for them to be published, unless another network of the container has a gateway.
+	if ports, err := published(q.Options); err == nil && len(ports) > 0 && answer.DisableGatewayService {
+		d.log.Warn("ports of a container are not published by its network, which has no gateway", "endpoint", e.Endpoint,
+			"network", e.Network, "ports", ports)
+	}
+	return answer, nil
 }
 
 // joined returns what dockerd configures in the container.
