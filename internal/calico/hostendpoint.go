@@ -172,6 +172,42 @@ func FelixConfiguration(o store.Object) (*model.FelixConfiguration, error) {
 	return out, failed
 }
 
+// Ignored returns an error that names what a FelixConfiguration has set, other than Calico's default, that changes which
+// packets pass, or how they are refused, and has no effect with weft; nil: nothing, or it is another object.
+func Ignored(o store.Object) error {
+	var in struct {
+		Spec struct {
+			Deny     string   `json:"iptablesFilterDenyAction"`
+			NftDeny  string   `json:"nftablesFilterDenyAction"`
+			Spoofing string   `json:"workloadSourceSpoofing"`
+			External []string `json:"externalNodesList"`
+			Invalid  *bool    `json:"disableConntrackInvalidCheck"`
+		} `json:"spec"`
+	}
+	if !IsFelixConfiguration(o.Key) {
+		return nil
+	}
+	if err := decode(o, &in); err != nil {
+		return err
+	}
+	var all error
+	ignored := func(is bool, field, value, instead string) {
+		if is {
+			all = errors.Join(all, invalid(o, instead, "spec.%s %s has no effect", field, value))
+		}
+	}
+	const drops = "denied packets are dropped"
+	ignored(strings.EqualFold(in.Spec.Deny, "Reject"), "iptablesFilterDenyAction", in.Spec.Deny, drops)
+	ignored(strings.EqualFold(in.Spec.NftDeny, "Reject"), "nftablesFilterDenyAction", in.Spec.NftDeny, drops)
+	ignored(strings.EqualFold(in.Spec.Spoofing, "Any"), "workloadSourceSpoofing", in.Spec.Spoofing,
+		"permit it to pods by feature_control.source_prefixes in the plugin's configuration")
+	ignored(len(in.Spec.External) > 0, "externalNodesList", strings.Join(in.Spec.External, ", "),
+		"tunnels from there are what policies at host endpoints allow")
+	ignored(in.Spec.Invalid != nil && !*in.Spec.Invalid, "disableConntrackInvalidCheck", "false",
+		"packets without a connection are evaluated as new ones; leave it out if that is what you want")
+	return all
+}
+
 type failsafePort struct {
 	Protocol string `json:"protocol"`
 	Port     uint16 `json:"port"`

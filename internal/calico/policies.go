@@ -15,7 +15,8 @@ import (
 )
 
 // Unenforced returns what of Calico's own policies is not enforced, or only in part, "KIND NAMESPACE/NAME (reason)" each,
-// sorted: policies, tiers, network sets, host endpoints and configurations of which a part is invalid or not supported. What
+// sorted: policies, tiers, network sets, host endpoints and configurations of which a part is invalid, not supported, or
+// without effect. What
 // Calico derives from Kubernetes' policies is left out, and staged policies, which Calico does not enforce either. Objects of
 // one name in both API groups are the same.
 func Unenforced(ctx context.Context, objects store.Objects) ([]string, error) {
@@ -52,7 +53,9 @@ func unenforced(o store.Object) string {
 	case IsHostEndpoint(o.Key):
 		_, err = HostEndpoint(o)
 	case IsFelixConfiguration(o.Key):
-		_, err = FelixConfiguration(o)
+		if _, err = FelixConfiguration(o); err == nil {
+			err = Ignored(o)
+		}
 	case IsControllersConfiguration(o.Key):
 		_, err = HostEndpointController(o)
 	default:
@@ -64,7 +67,8 @@ func unenforced(o store.Object) string {
 	if err == nil {
 		return ""
 	}
-	return strings.TrimPrefix(err.Error(), fmt.Sprintf("%s (%s): ", o.Key, o.Key.Group))
+	of := fmt.Sprintf("%s (%s): ", o.Key, o.Key.Group)
+	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), of, ""), "\n", "; ")
 }
 
 // metadataAnnotation has a user's labels and annotations in the objects that Calico's API server and calicoctl store.

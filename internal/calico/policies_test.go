@@ -74,6 +74,16 @@ metadata: {name: default}
 spec: {failsafeInboundHostPorts: [{protocol: icmp, port: 22}], defaultEndpointToHostAction: Accept, logPrefix: mine}
 ---
 apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: node.n1}
+spec: {iptablesFilterDenyAction: Reject, workloadSourceSpoofing: Any, externalNodesList: [192.0.2.0/24], disableConntrackInvalidCheck: false}
+---
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: node.n2}
+spec: {iptablesFilterDenyAction: Drop, workloadSourceSpoofing: Disabled, externalNodesList: [], disableConntrackInvalidCheck: true, chainInsertMode: Append}
+---
+apiVersion: projectcalico.org/v3
 kind: KubeControllersConfiguration
 metadata: {name: default}
 spec: {controllers: {node: {hostEndpoint: {autoCreate: Enabled, templates: [{generateName: x, interfacePattern: "("}]}}}}
@@ -94,6 +104,10 @@ spec: {podSelector: {}}
 	want := []string{
 		`FelixConfiguration default (spec.failsafeInboundHostPorts[0].protocol "icmp" is none of tcp, udp and sctp ` +
 			`(write for example {protocol: tcp, port: 22}; until then the default ports stay open))`,
+		"FelixConfiguration node.n1 (spec.iptablesFilterDenyAction Reject has no effect (denied packets are dropped); " +
+			"spec.workloadSourceSpoofing Any has no effect (permit it to pods by feature_control.source_prefixes in the plugin's configuration); " +
+			"spec.externalNodesList 192.0.2.0/24 has no effect (tunnels from there are what policies at host endpoints allow); " +
+			"spec.disableConntrackInvalidCheck false has no effect (packets without a connection are evaluated as new ones; leave it out if that is what you want))",
 		`HostEndpoint n1-eth0 (spec.expectedIPs[1] "10.0.0.x" is no address (write an address))`,
 		"KubeControllersConfiguration default (spec.controllers.node.hostEndpoint.templates[0]: error parsing regexp: missing " +
 			"closing ): `(` (compare with Calico's reference; until then the template creates nothing))",

@@ -30,6 +30,9 @@ func (cf *calicoFeed) handleHostLocked(o store.Object, name store.Key, is bool) 
 		if f, err = calico.FelixConfiguration(o); f != nil {
 			facts.SetFelixConfiguration(*f)
 		}
+		if err == nil {
+			err = calico.Ignored(o)
+		}
 	case "KubeControllersConfiguration":
 		if name.Name != "default" { // Calico's controllers read no other
 			break
