@@ -3,9 +3,12 @@
 package calico
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +121,7 @@ func BGPConfiguration(o store.Object) (model.BGPConfiguration, []model.Warning, 
 			LocalPeering4      string     `json:"localWorkloadPeeringIPV4"`
 			LocalPeering6      string     `json:"localWorkloadPeeringIPV6"`
 			ProgramClusterRtes string     `json:"programClusterRoutes"`
+			LogSeverity        string     `json:"logSeverityScreen"`
 		} `json:"spec"`
 	}
 	if err := decode(o, &in); err != nil {
@@ -179,7 +183,17 @@ func BGPConfiguration(o store.Object) (model.BGPConfiguration, []model.Warning, 
 	if out.MeshRestartTime, err = duration(o, "spec.nodeMeshMaxRestartTime", s.MeshRestart); err != nil {
 		return out, nil, err
 	}
-	var warnings []model.Warning
+	switch s.BindMode {
+	case "", "None", "NodeIP":
+	default:
+		return out, nil, invalid(o, "write None or NodeIP", "spec.bindMode %q is not known", s.BindMode)
+	}
+	switch s.Aggregation {
+	case "", "Enabled", "Disabled":
+	default:
+		return out, nil, invalid(o, "write Enabled or Disabled", "spec.serviceLoadBalancerAggregation %q is not known", s.Aggregation)
+	}
+	warnings := unknownFields(o, s)
 	warn := func(set bool, field, hint string) {
 		if set {
 			warnings = append(warnings, model.Warning{Field: "spec." + field, Msg: "weft does not have it", Hint: hint})
@@ -187,8 +201,27 @@ func BGPConfiguration(o store.Object) (model.BGPConfiguration, []model.Warning, 
 	}
 	warn(len(s.IgnoredInterfaces) > 0, "ignoredInterfaces", "weft announces no addresses of interfaces: leave it out")
 	warn(s.LocalPeering4+s.LocalPeering6 != "", "localWorkloadPeeringIPV4", "pods cannot be peers of their node")
+	warn(s.LogSeverity != "" && s.LogSeverity != "Info", "logSeverityScreen", "weft-bgp has the flag -log-level")
 	warn(s.ProgramClusterRtes != "" && s.ProgramClusterRtes != "Enabled", "programClusterRoutes", "leave it out")
 	return out, warnings, nil
+}
+
+// unknownFields returns a warning for each field of an object's spec that the type of a spec does not have: what is
+// ignored must not be ignored silently.
+func unknownFields(o store.Object, spec any) (out []model.Warning) {
+	var in struct {
+		Spec map[string]json.RawMessage `json:"spec"`
+	}
+	if json.Unmarshal(o.Raw, &in) != nil {
+		return nil
+	}
+	for i := range reflect.TypeOf(spec).NumField() {
+		delete(in.Spec, reflect.TypeOf(spec).Field(i).Tag.Get("json"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(in.Spec)) {
+		out = append(out, model.Warning{Field: "spec." + name, Msg: "weft does not have it", Hint: "it has no effect: leave it out"})
+	}
+	return out
 }
 
 // IsCommunity reports whether a text is a community (RFC 1997), "aa:nn", or a large one (RFC 8092), "aa:nn:mm".
@@ -207,8 +240,16 @@ func IsCommunity(text string) bool {
 	})
 }
 
-// BGPPeer reads an object of that kind.
-func BGPPeer(o store.Object) (model.BGPPeer, error) {
+// BGPPeer reads an object of that kind. Warnings are fields that weft does not have.
+func BGPPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
+	p, warnings, err := bgpPeer(o)
+	if err != nil {
+		return model.BGPPeer{}, nil, err
+	}
+	return p, warnings, nil
+}
+
+func bgpPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
 	var in struct {
 		Spec struct {
 			Node                  string     `json:"node"`
@@ -227,11 +268,12 @@ func BGPPeer(o store.Object) (model.BGPPeer, error) {
 			AllowOwnAS            int        `json:"numAllowedLocalASNumbers"`
 			TTLSecurity           int        `json:"ttlSecurity"`
 			ReachableBy           string     `json:"reachableBy"`
+			ReversePeering        string     `json:"reversePeering"`
 			Filters               []string   `json:"filters"`
 		} `json:"spec"`
 	}
 	if err := decode(o, &in); err != nil {
-		return model.BGPPeer{}, err
+		return model.BGPPeer{}, nil, err
 	}
 	s := in.Spec
 	out := model.BGPPeer{
@@ -239,31 +281,31 @@ func BGPPeer(o store.Object) (model.BGPPeer, error) {
 		AllowOwnAS: s.AllowOwnAS, TTLSecurity: s.TTLSecurity, AnySource: s.SourceAddress == "None", NextHop: model.BGPNextHopAuto,
 	}
 	if s.Node != "" && s.NodeSelector != "" {
-		return out, invalid(o, "leave one of them out", "spec.node %q and spec.nodeSelector %q are both set", s.Node, s.NodeSelector)
+		return out, nil, invalid(o, "leave one of them out", "spec.node %q and spec.nodeSelector %q are both set", s.Node, s.NodeSelector)
 	}
 	var err error
 	if s.NodeSelector != "" {
 		if out.NodeSelector, err = model.ParseExpression(s.NodeSelector); err != nil {
-			return out, invalid(o, "write for example \"rack == 'a'\"", "spec.nodeSelector: %w", err)
+			return out, nil, invalid(o, "write for example \"rack == 'a'\"", "spec.nodeSelector: %w", err)
 		}
 	}
 	switch {
 	case s.LocalWorkloadSelector != "":
-		return out, invalid(o, "pods cannot be peers of their node", "spec.localWorkloadSelector is not supported")
+		return out, nil, invalid(o, "pods cannot be peers of their node", "spec.localWorkloadSelector is not supported")
 	case s.ReachableBy != "":
-		return out, invalid(o, "add a static route to the peer to the nodes", "spec.reachableBy is not supported")
+		return out, nil, invalid(o, "add a static route to the peer to the nodes", "spec.reachableBy is not supported")
 	case s.PeerIP != "" && s.PeerSelector != "":
-		return out, invalid(o, "leave one of them out", "spec.peerIP %q and spec.peerSelector %q are both set", s.PeerIP, s.PeerSelector)
+		return out, nil, invalid(o, "leave one of them out", "spec.peerIP %q and spec.peerSelector %q are both set", s.PeerIP, s.PeerSelector)
 	case s.PeerSelector != "":
 		if out.PeerSelector, err = model.ParseExpression(s.PeerSelector); err != nil {
-			return out, invalid(o, "write for example \"has(route-reflector)\"", "spec.peerSelector: %w", err)
+			return out, nil, invalid(o, "write for example \"has(route-reflector)\"", "spec.peerSelector: %w", err)
 		}
 	default:
 		if out.Addr, out.Port, err = peerAddr(s.PeerIP); err != nil {
-			return out, invalid(o, `write for example "192.0.2.1" or "192.0.2.1:1790"`, "spec.peerIP %q: %w", s.PeerIP, err)
+			return out, nil, invalid(o, `write for example "192.0.2.1" or "192.0.2.1:1790"`, "spec.peerIP %q: %w", s.PeerIP, err)
 		}
 		if out.ASN == 0 {
-			return out, invalid(o, "write the peer's AS number", "spec.asNumber is missing")
+			return out, nil, invalid(o, "write the peer's AS number", "spec.asNumber is missing")
 		}
 	}
 	switch model.BGPNextHop(s.NextHopMode) {
@@ -274,19 +316,31 @@ func BGPPeer(o store.Object) (model.BGPPeer, error) {
 	case model.BGPNextHopAuto, model.BGPNextHopSelf, model.BGPNextHopKeep:
 		out.NextHop = model.BGPNextHop(s.NextHopMode)
 	default:
-		return out, invalid(o, "write Auto, Self or Keep", "spec.nextHopMode %q is not known", s.NextHopMode)
+		return out, nil, invalid(o, "write Auto, Self or Keep", "spec.nextHopMode %q is not known", s.NextHopMode)
+	}
+	switch s.ReversePeering {
+	case "", "Auto":
+	case "Manual":
+		out.OneSided = true
+	default:
+		return out, nil, invalid(o, "write Auto or Manual", "spec.reversePeering %q is not known", s.ReversePeering)
+	}
+	switch s.SourceAddress {
+	case "", "UseNodeIP", "None":
+	default:
+		return out, nil, invalid(o, "write UseNodeIP or None", "spec.sourceAddress %q is not known", s.SourceAddress)
 	}
 	if s.AllowOwnAS < 0 || s.AllowOwnAS > 255 || s.TTLSecurity < 0 || s.TTLSecurity > 255 {
-		return out, invalid(o, "write a number from 0 to 255", "spec.numAllowedLocalASNumbers %d or spec.ttlSecurity %d", s.AllowOwnAS, s.TTLSecurity)
+		return out, nil, invalid(o, "write a number from 0 to 255", "spec.numAllowedLocalASNumbers %d or spec.ttlSecurity %d", s.AllowOwnAS, s.TTLSecurity)
 	}
 	if out.Password, err = s.Password.read(o, "spec.password"); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	if out.RestartTime, err = duration(o, "spec.maxRestartTime", s.MaxRestartTime); err != nil {
-		return out, err
+		return out, nil, err
 	}
 	out.KeepaliveTime, err = duration(o, "spec.keepaliveTime", s.KeepaliveTime)
-	return out, err
+	return out, unknownFields(o, s), err
 }
 
 // peerAddr reads an address that may have a port.
@@ -341,6 +395,9 @@ func BGPFilter(o store.Object) (model.BGPFilter, error) {
 		return model.BGPFilter{}, err
 	}
 	out := model.BGPFilter{Name: o.Key.Name}
+	if err := knownFields(o); err != nil {
+		return out, err
+	}
 	for _, list := range []struct {
 		field string
 		in    []filterRule
@@ -359,6 +416,25 @@ func BGPFilter(o store.Object) (model.BGPFilter, error) {
 		}
 	}
 	return out, nil
+}
+
+// knownFields returns an error for a field of a filter that weft does not have: without it a rule would match more.
+func knownFields(o store.Object) error {
+	var in struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := decode(o, &in); err != nil || len(in.Spec) == 0 {
+		return err
+	}
+	var rules struct {
+		ExportV4, ExportV6, ImportV4, ImportV6 []filterRule
+	}
+	d := json.NewDecoder(bytes.NewReader(in.Spec))
+	d.DisallowUnknownFields()
+	if err := d.Decode(&rules); err != nil {
+		return invalid(o, "leave it out", "spec: %w", err)
+	}
+	return nil
 }
 
 // read reads a rule. One with a condition that weft does not have is an error: without it the rule would match more.

@@ -77,8 +77,8 @@ type BGPPeer struct {
 	TTLSecurity int `json:"ttlSecurity,omitempty"`
 	// Filters are the names of BGPFilters, in their order.
 	Filters []string `json:"filters,omitempty"`
-	// Unsupported are fields that weft does not have.
-	Unsupported []string `json:"unsupported,omitempty"`
+	// OneSided: the nodes of PeerSelector have no sessions because of this object.
+	OneSided bool `json:"oneSided,omitempty"`
 }
 
 // BGPNextHop is which next hop announced routes have.

@@ -78,11 +78,11 @@ func (o *objects) read(object store.Object) error {
 		}
 		o.configurations[key], o.warnings[key] = c, warnings
 	case calico.IsBGPPeer(key):
-		p, err := calico.BGPPeer(object)
+		p, warnings, err := calico.BGPPeer(object)
 		if err != nil {
 			return err
 		}
-		o.peers[key] = p
+		o.peers[key], o.warnings[key] = p, warnings
 	case calico.IsBGPFilter(key):
 		f, err := calico.BGPFilter(object)
 		if err != nil {

@@ -148,7 +148,7 @@ func (p *planner) sessions() {
 	for _, o := range p.Peers {
 		switch {
 		case o.Node != "" && o.Node != p.self.Name, !o.NodeSelector.Empty() && !o.NodeSelector.Matches(p.self.Labels):
-			if !o.Addr.IsValid() && o.PeerSelector.Matches(p.self.Labels) { // the other ends have this one, too
+			if !o.Addr.IsValid() && !o.OneSided && o.PeerSelector.Matches(p.self.Labels) { // the other ends have this one, too
 				p.reverse(o)
 			}
 		case o.Addr.IsValid():
@@ -159,7 +159,7 @@ func (p *planner) sessions() {
 					p.toNode(n, o)
 				}
 			}
-			if o.PeerSelector.Matches(p.self.Labels) {
+			if !o.OneSided && o.PeerSelector.Matches(p.self.Labels) {
 				p.reverse(o)
 			}
 		}

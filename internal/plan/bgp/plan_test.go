@@ -102,6 +102,11 @@ func TestSessions(t *testing.T) {
 			"10.9.0.1 client passive, 10.9.0.2 client passive", "",
 		},
 		{
+			"unless each side has its object", "n3", Facts{Peers: []model.BGPPeer{{
+				Name: "rr", NodeSelector: expression(t, "name != 'n3'"), PeerSelector: expression(t, "name == 'n3'"), OneSided: true,
+			}}}, "", "",
+		},
+		{
 			"a node is not its own peer", "n1", Facts{Peers: []model.BGPPeer{{Name: "x", Addr: netip.MustParseAddr("10.9.0.1"), ASN: 1}}},
 			"", "10.9.0.1 is an address of node n1 itself",
 		},
