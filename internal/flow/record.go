@@ -89,9 +89,11 @@ type Endpoint struct {
 // Decision is what the policies of one end decided.
 type Decision struct {
 	// Direction is ingress or egress.
-	Direction string            `json:"direction"`
-	Allowed   bool              `json:"allowed"`
-	Policies  []model.PolicyKey `json:"policies,omitempty"` // none: none selects the endpoint
+	Direction string `json:"direction"`
+	// HostEndpoint is the interface of the node that decided; empty: the end is a pod.
+	HostEndpoint string            `json:"hostEndpoint,omitempty"`
+	Allowed      bool              `json:"allowed"`
+	Policies     []model.PolicyKey `json:"policies,omitempty"` // none: none selects the endpoint
 	// Rule is the number of the rule in its policy, from 0; -1 if no rule decided.
 	Rule int `json:"rule"`
 	// Text is the rule of nftables that decided, Chain its chain, and Element of the set Set what matched, if that was asked

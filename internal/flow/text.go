@@ -53,13 +53,17 @@ func (r Record) Why() string {
 		if d.Allowed && r.Verdict == DeniedVerdict {
 			continue // the other side denied it
 		}
-		part := d.Direction + " no policy"
+		side := d.Direction
+		if d.HostEndpoint != "" {
+			side += " of host endpoint " + d.HostEndpoint
+		}
+		part := side + " no policy"
 		if len(d.Policies) > 0 {
 			names := make([]string, 0, len(d.Policies))
 			for _, p := range d.Policies {
 				names = append(names, p.String())
 			}
-			part = d.Direction + " " + strings.Join(names, ", ")
+			part = side + " " + strings.Join(names, ", ")
 		}
 		if d.Rule >= 0 {
 			part += " rule " + strconv.Itoa(d.Rule)

@@ -83,6 +83,10 @@ func (p compiledPolicies) Decide(network string, f compiled.Flow) ([]compiled.Si
 	return p.index.Decide(network, f), true
 }
 
+func (p compiledPolicies) DecideAtHosts(f compiled.Flow) ([]compiled.Side, string) {
+	return p.index.Calico().Through(f)
+}
+
 func (p compiledPolicies) Holder(network string, a netip.Addr) (model.PodRef, string, bool) {
 	ref := p.index.Holder(network, a)
 	return ref, p.index.NodeOf(ref), ref.Name != ""

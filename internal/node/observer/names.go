@@ -195,6 +195,22 @@ func (n *names) decide(r *flow.Record) (byPort bool) {
 	if r.Direction == flow.Ingress {
 		network = r.To.Network
 	}
+	sides, known := n.cfg.Policies.Decide(network, flowOf(r))
+	if !known {
+		r.Reason = "policies are not known yet"
+	}
+	for _, s := range sides {
+		r.Decisions = append(r.Decisions, n.decision(s))
+		byPort = byPort || s.BySourcePort
+		if !s.Allowed {
+			r.Verdict = flow.DeniedVerdict
+		}
+	}
+	return byPort
+}
+
+// flowOf returns the flow as policies see it.
+func flowOf(r *flow.Record) compiled.Flow {
 	f := compiled.Flow{Src: r.From.Addr, Dst: r.To.Addr}
 	switch r.Protocol {
 	case "tcp", "udp", "sctp":
@@ -203,22 +219,31 @@ func (n *names) decide(r *flow.Record) (byPort bool) {
 	default:
 		f.Number = flow.ProtocolNumber(r.Protocol)
 	}
-	sides, known := n.cfg.Policies.Decide(network, f)
-	if !known {
-		r.Reason = "policies are not known yet"
+	return f
+}
+
+func (n *names) decision(s compiled.Side) flow.Decision {
+	d := flow.Decision{
+		Direction: s.Direction, HostEndpoint: s.HostEndpoint, Allowed: s.Allowed, Policies: s.Decided, Rule: s.Rule,
 	}
+	if n.why {
+		d.Text, d.Chain, d.Set, d.Element = s.Text, s.Chain, s.Set, s.Element
+	}
+	return d
+}
+
+// decideAtHosts adds the host endpoint that denies the flow, if one does; unknown is why that is not known.
+func (n *names) decideAtHosts(r *flow.Record) (unknown string) {
+	if n.cfg.Policies == nil {
+		return ""
+	}
+	sides, unknown := n.cfg.Policies.DecideAtHosts(flowOf(r))
 	for _, s := range sides {
-		d := flow.Decision{Direction: s.Direction, Allowed: s.Allowed, Policies: s.Decided, Rule: s.Rule}
-		if n.why {
-			d.Text, d.Chain, d.Set, d.Element = s.Text, s.Chain, s.Set, s.Element
-		}
-		r.Decisions = append(r.Decisions, d)
-		byPort = byPort || s.BySourcePort
 		if !s.Allowed {
-			r.Verdict = flow.DeniedVerdict
+			r.Decisions, r.Verdict = append(r.Decisions, n.decision(s)), flow.DeniedVerdict
 		}
 	}
-	return byPort
+	return unknown
 }
 
 // dropped returns the flow of a packet that the kernel has dropped; false if it is another host's.
@@ -236,7 +261,15 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 	}
 	if d.Reason == netfilterDrop && d.Mark == compiled.DenyMark {
 		r.Kind = flow.Denied
-		if n.decide(&r); r.Verdict != flow.DeniedVerdict { // a reply, or policies have changed since
+		if n.decide(&r); r.Verdict == flow.DeniedVerdict {
+			return r, true
+		}
+		unknown := n.decideAtHosts(&r)
+		switch {
+		case r.Verdict == flow.DeniedVerdict:
+		case unknown != "":
+			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, unknown
+		default: // a reply, or policies have changed since
 			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, "connection is not allowed any more"
 		}
 		return r, true
@@ -281,5 +314,12 @@ func (n *names) denied(p policy.DeniedPacket) flow.Record {
 		Decisions: []flow.Decision{{Direction: p.Direction, Policies: p.Policies, Rule: -1}},
 	}
 	n.ends(&r, p.From, p.To, p.Network, moment{at: r.Time})
+	if sides, _ := n.cfg.Policies.DecideAtHosts(flowOf(&r)); p.Network == "" {
+		for _, s := range sides { // the log has the policies of the chain that denied it
+			if !s.Allowed && s.Direction == p.Direction && slices.Equal(s.Decided, p.Policies) {
+				r.Decisions[0] = n.decision(s)
+			}
+		}
+	}
 	return r
 }

@@ -55,6 +55,8 @@ type Records interface {
 // Policies are this node's network policies.
 type Policies interface {
 	Decide(network string, f compiled.Flow) (sides []compiled.Side, known bool)
+	// DecideAtHosts returns what the node's host endpoints decide, or why that is unknown.
+	DecideAtHosts(f compiled.Flow) (sides []compiled.Side, unknown string)
 	// Version changes whenever what Decide and Holder return may have changed.
 	Version() uint64
 	// Holder returns the pod that has an address, also of another node.

@@ -95,12 +95,26 @@ type policies struct {
 	version uint64
 }
 
-var shopPolicy = model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}
+var (
+	shopPolicy = model.PolicyKey{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}
+	hostPolicy = model.PolicyKey{Kind: "GlobalNetworkPolicy", Name: "hosts"}
+)
 
 func (*policies) Decide(_ string, f compiled.Flow) ([]compiled.Side, bool) {
 	return []compiled.Side{{
 		Direction: "ingress", Local: true, Allowed: f.DstPort != 99, Decided: []model.PolicyKey{shopPolicy}, Rule: 2,
 	}}, true
+}
+
+// DecideAtHosts denies port 96 at an interface, and does not know of port 95.
+func (*policies) DecideAtHosts(f compiled.Flow) (sides []compiled.Side, unknown string) {
+	switch f.DstPort {
+	case 95:
+		return nil, "the interface is not known"
+	case 96:
+		return []compiled.Side{{Direction: "ingress", HostEndpoint: "up", Decided: []model.PolicyKey{hostPolicy}, Rule: 3}}, ""
+	}
+	return nil, ""
 }
 
 // Holder knows one pod of another node, until it is gone.
@@ -392,6 +406,16 @@ func TestFlows(t *testing.T) {
 		f.Decisions[0].Policies[0] != shopPolicy {
 		t.Errorf("%+v", f)
 	}
+	n.policies.denied(policy.DeniedPacket{
+		Packet: nflog.Packet{
+			Proto: 6, From: netip.MustParseAddrPort("192.0.2.9:8"), To: netip.MustParseAddrPort("10.42.1.2:96"),
+		},
+		Direction: "ingress", Policies: []model.PolicyKey{hostPolicy},
+	})
+	f = r.flow("denial at an interface", func(f flow.Record) bool { return f.Kind == flow.Denied && f.To.Port == 96 })
+	if f.Why() != "ingress of host endpoint up GlobalNetworkPolicy hosts rule 3" {
+		t.Errorf("%s, %+v", f.Why(), f)
+	}
 	// A stream has only what its filter selects.
 	filtered := n.read(t, map[string][]string{
 		observer.ParameterTracked: {"true"}, observer.ParameterFilter: {`[{"field":"port","values":["5353"]}]`},
@@ -557,7 +581,7 @@ func TestDropped(t *testing.T) {
 	n.records.set(map[string]string{"shop/web": "10.42.1.2", "shop/db": "10.42.1.3"})
 	nettest.Run(t, n.ns, "nft", "add table ip f; add chain ip f c { type filter hook input priority 0; }; "+
 		"add rule ip f c udp dport 98 drop; add rule ip f c udp sport 4002 udp dport 99 drop; "+
-		fmt.Sprintf("add rule ip f c udp dport { 97, 99 } meta mark set %#x drop", compiled.DenyMark))
+		fmt.Sprintf("add rule ip f c udp dport { 95, 96, 97, 99 } meta mark set %#x drop", compiled.DenyMark))
 	r := n.follow(t)
 	defer func() { r.stop(); <-r.done }()
 	begin := r.next("beginning", func(l flow.Line) bool { return l.Begin != nil }).Begin
@@ -581,6 +605,17 @@ func TestDropped(t *testing.T) {
 	f = r.flow("drop", func(f flow.Record) bool { return f.From.Port == 4002 && f.Kind != flow.New })
 	if f.Kind != flow.Dropped || f.Verdict != flow.DroppedVerdict || f.Reason != "NETFILTER_DROP at lo" || len(f.Decisions) > 0 {
 		t.Errorf("a foreign drop: %+v", f)
+	}
+	// A host endpoint's policy has denied it.
+	n.send(t, "10.42.1.2", "10.42.1.3:96", 4004, 1)
+	f = r.flow("denial", func(f flow.Record) bool { return f.From.Port == 4004 && f.Kind != flow.New })
+	if f.Kind != flow.Denied || f.Why() != "ingress of host endpoint up GlobalNetworkPolicy hosts rule 3" || f.Reason != "" {
+		t.Errorf("denied at an interface: %s, %+v", f.Why(), f)
+	}
+	n.send(t, "10.42.1.2", "10.42.1.3:95", 4005, 1)
+	f = r.flow("denial", func(f flow.Record) bool { return f.From.Port == 4005 && f.Kind != flow.New })
+	if f.Kind != flow.Denied || f.Reason != "the interface is not known" || len(f.Decisions) > 0 {
+		t.Errorf("denied, it is not known where: %+v", f)
 	}
 	// A packet was denied that is allowed now.
 	n.send(t, "10.42.1.2", "10.42.1.3:97", 4003, 1)

@@ -130,6 +130,10 @@ spec:
 	if got := w.why(o.addr, onNode, 8080); got != "denied by ingress of n1-up0, [GlobalNetworkPolicy no-8080] rule 0" {
 		t.Errorf("weft policy why says %s", got)
 	}
+	seen := planpolicy.Flow{Src: o.addr, Dst: onNode, Protocol: model.TCP, SrcPort: 40000, DstPort: 8080}
+	if sides, unknown := w.DecideAtHosts(seen); unknown != "" || !strings.HasPrefix(sidesText(sides), "denied by ingress of n1-up0") {
+		t.Errorf("weft observe names %v, %s", sides, unknown)
+	}
 	for port, want := range map[uint16]string{8080: "denied by ingress of n1-up0, [GlobalNetworkPolicy no-8080] rule 0", 8081: "allowed", 22: "allowed"} {
 		if got := w.explained(explain.Question{From: o.addr, To: onNode, Protocol: model.TCP, Port: port, In: "up0"}); got != want {
 			t.Errorf("weft explain hears of port %d: %s", port, got)

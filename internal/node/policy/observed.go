@@ -56,6 +56,16 @@ func (e *Enforcer) Decide(network string, f policy.Flow) (sides []policy.Side, k
 	return e.desired.index.Decide(network, f), true
 }
 
+// DecideAtHosts returns what this node's host endpoints decide about a flow; unknown is why that is not known.
+func (e *Enforcer) DecideAtHosts(f policy.Flow) (sides []policy.Side, unknown string) {
+	e.desired.mu.Lock()
+	defer e.desired.mu.Unlock()
+	if !e.desired.readyLocked() {
+		return nil, "policies are not known yet"
+	}
+	return e.desired.index.Calico().Through(f)
+}
+
 // Version changes whenever what Decide and Holder return may have changed.
 func (e *Enforcer) Version() uint64 {
 	e.desired.mu.Lock()

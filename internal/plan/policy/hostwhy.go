@@ -41,6 +41,16 @@ func (f CalicoFacts) AtHost(p HostPacket) []Side {
 	return f.index.hosts.decide(f.index.explainer.walker(), p)
 }
 
+// Through returns what this node's host endpoints decide about a flow, as far as its addresses tell by which interfaces
+// it passes; otherwise why not.
+func (f CalicoFacts) Through(flow Flow) (sides []Side, unknown string) {
+	f.index.update()
+	if !f.index.hosts.any() {
+		return nil, ""
+	}
+	return f.index.explainer.hostPath(f.index.node, flow).decide()
+}
+
 // hostDecider decides about one packet at the interfaces of a node.
 type hostDecider struct {
 	*hosts
