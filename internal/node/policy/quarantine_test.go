@@ -83,7 +83,7 @@ func TestVMsQuarantined(t *testing.T) {
 	if w.Stats().Quarantined != 1 || !strings.Contains(w.log.String(), "bridge ports are down") {
 		t.Errorf("%+v", w.Stats())
 	}
-	if !reaches(other.ns, friend1, 80) {
+	if !admits(other.ns, friend1.addr, 80) {
 		t.Error("a guest that no policy selects is cut off, too")
 	}
 	late := w.guarded("shop/late")
