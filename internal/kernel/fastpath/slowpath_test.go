@@ -244,15 +244,20 @@ func TestInterval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(500 * time.Millisecond); time.Now().Before(end); {
-		s.must(1, 100)
-	}
-	after, err := w.path.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if n := forwarded(t, w.node) - seen; n < 4 || after.Learned-before.Learned < 4 || after.Packets-before.Packets < 4 {
-		t.Errorf("the stack forwarded %d, before %+v, after %+v", n, before, after)
+	// On a busy machine few packets are sent in an interval, or in all of them.
+	for end := time.Now().Add(30 * time.Second); ; {
+		s.must(20, 100)
+		after, err := w.path.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := forwarded(t, w.node) - seen
+		if n >= 4 && after.Learned-before.Learned >= 4 && after.Packets-before.Packets >= 4 {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the stack forwarded %d, before %+v, after %+v", n, before, after)
+		}
 	}
 }
 
@@ -278,7 +283,7 @@ func TestForged(t *testing.T) {
 	l := nettest.Listen(t, w.c, 7009)
 	for _, family := range []struct{ own, other, to string }{{addrA, addrB, addrC}, {sixA, sixB, sixC}} {
 		s := w.learn(t, "udp", w.a, w.c, family.to)
-		s2 := w.learnFrom(t, w.b, family.to)
+		s2, last := w.learnFrom(t, w.b, family.to), w.learnFrom(t, w.a, family.to)
 		own, to := s.LocalAddr().(*net.UDPAddr).AddrPort(), s.RemoteAddr().(*net.UDPAddr).AddrPort()
 		for _, c := range []struct {
 			name  string
@@ -292,9 +297,16 @@ func TestForged(t *testing.T) {
 			{"a tag", forge.Tagged(frame(mac, own, to, "tag"), forge.TypeVLAN, 7), lost},
 			{"a protocol", forge.Ether(gateway, mac, forge.KindOf(own.Addr()), forge.IP(own.Addr(), to.Addr(), 47, make([]byte, 60))), lost},
 		} {
+			last.must(1, 100) // behind the server's answers to the frames before, which take the fast path
 			before, seen := w.packets(t), forwarded(t, w.node)
 			for range 20 {
 				nettest.SendFrame(t, w.a, "eth0", c.frame)
+			}
+			// The kernel of a busy machine processes frames after they were sent.
+			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
+				if c.fate == fast && w.packets(t)-before >= 20 || c.fate == slow && forwarded(t, w.node)-seen >= 20 || c.fate == lost {
+					break
+				}
 			}
 			switch n := forwarded(t, w.node) - seen; {
 			case c.fate == fast && (n > 0 || w.packets(t)-before < 20):
