@@ -150,7 +150,7 @@ func TestMacvtap(t *testing.T) {
 	if len(ids) != 4 {
 		t.Fatalf("devices %v", ids)
 	}
-	before := nettest.Run(t, p.node, "ip", "-br", "link")
+	before := linkNames(t, p.node)
 	file := k.allocate("uid-a", ids[0])
 	if _, err := os.Stat(file); !errors.Is(err, fs.ErrNotExist) {
 		t.Fatalf("%s after the allocation: %v", file, err)
@@ -255,8 +255,8 @@ func TestMacvtap(t *testing.T) {
 			t.Errorf("/dev/tap%s is left: %v", index, err)
 		}
 	}
-	if after := nettest.Run(t, p.node, "ip", "-br", "link"); after != before {
-		t.Errorf("links of the node:\n%s\nbefore:\n%s", after, before)
+	if after := linkNames(t, p.node); after != before {
+		t.Errorf("links of the node: %s, before: %s", after, before)
 	}
 	p.stop()
 	if left, _ := filepath.Glob(filepath.Join(k.dir, "weft*")); len(left) > 0 {
@@ -292,4 +292,14 @@ func (p *podnets) reach(a *netns.NS, linkA string, b *netns.NS, linkB string) {
 	nettest.IP(p.t, b, "addr add 192.0.2.2/24 dev "+linkB)
 	nettest.Run(p.t, a, "ping", "-c1", "-W10", "192.0.2.2")
 	nettest.Run(p.t, b, "ping", "-c1", "-W10", "192.0.2.1")
+}
+
+// linkNames returns the names of a namespace's links; their states follow later.
+func linkNames(t *testing.T, ns *netns.NS) string {
+	t.Helper()
+	var names []string
+	for line := range strings.Lines(nettest.Run(t, ns, "ip", "-br", "link")) {
+		names = append(names, strings.Fields(line)[0])
+	}
+	return strings.Join(names, " ")
 }
