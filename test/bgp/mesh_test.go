@@ -44,12 +44,14 @@ stringData: {password: %s}
 	a.learns("fd44:2::/64", "fd09::2")
 	b.learns("10.244.1.0/24", "10.9.0.1")
 	b.learns("fd44:1::/64", "fd09::1")
-	if s := a.status(); len(s.Peers) != 2 || s.ASN != 64999 {
-		t.Errorf("%+v", s)
+	a.established()
+	s := a.status()
+	if len(s.Peers) != 2 || s.ASN != 64999 {
+		t.Fatalf("%+v", s)
 	}
 
 	// Another password: the sessions begin again, and the routes stay.
-	since := a.status().Peers[0].Since
+	since := s.Peers[0].Since
 	all("secret.yaml", fmt.Sprintf(secret, "second"))
 	eventually(t, "the session is another one", func() bool {
 		s := a.status()

@@ -78,6 +78,21 @@ spec: {nodeSelector: "!has(route-reflector)", peerIP: 10.9.0.5, asNumber: 64512,
 	}
 	b.hears("10.244.1.0/24", "from 10.9.0.1", true)
 
+	// both waits until n1 and n2 have each other's route from both reflectors: only then is the loss of one no loss.
+	both := func() {
+		t.Helper()
+		for n, prefix := range map[*node]string{a: "10.244.2.0/24", c: "10.244.1.0/24"} {
+			eventually(t, n.name+" learns "+prefix+" from both reflectors", func() bool {
+				for _, l := range n.status().Learned {
+					if l.Prefix.String() == prefix {
+						return len(l.Paths) == 2 && !l.Paths[0].Stale && !l.Paths[1].Stale
+					}
+				}
+				return false
+			}, func() string { return fmt.Sprintf("%+v", n.status()) })
+		}
+	}
+	both()
 	nettest.Run(t, a.ns, "ip", "addr", "add", "10.244.1.7/32", "dev", "lo")
 	nettest.Run(t, c.ns, "ip", "addr", "add", "10.244.2.7/32", "dev", "lo")
 	f := flow(t, a.ns, "10.244.1.7", c.ns, "10.244.2.7")
@@ -103,6 +118,7 @@ spec: {nodeSelector: "!has(route-reflector)", peerIP: 10.9.0.5, asNumber: 64512,
 	a.learns("10.244.3.0/24", "10.9.0.3")
 	a.established()
 	c.established()
+	both()
 	b.kill()
 	learnedFrom("10.9.0.3")
 	f.moves(t)
