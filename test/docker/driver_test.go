@@ -109,7 +109,7 @@ func TestOptions(t *testing.T) {
 	h.agent.end(syscall.SIGKILL)
 	begin := time.Now()
 	h.refused([]string{"run", "--rm", "--network", "pods", image, "/bin/true"}, "agent")
-	if took := time.Since(begin); took > 20*time.Second { // 5 s on a host that is not busy
+	if took := time.Since(begin); took > time.Minute { // 5 s on a host that is not busy
 		t.Errorf("without an agent the refusal takes %s", took)
 	}
 	h.docker("rm", "-f", "c1") // its DEL waits for the agent

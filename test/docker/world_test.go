@@ -9,6 +9,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -243,7 +244,7 @@ func (h *host) startAgent() {
 		if len(files) == 0 {
 			return errors.New(tail(h.agent.log))
 		}
-		_, err := os.Stat(h.socket())
+		_, err := h.attachments() // a killed agent leaves its files and its socket
 		return err
 	})
 }
@@ -255,10 +256,7 @@ func (h *host) startDriver() {
 	h.driver = h.start("driver", filepath.Join(nettest.Programs(h.t), "weft-docker"), "--socket",
 		h.path("plugins", "weft.sock"), "--docker-host", "unix://"+cmp.Or(h.apiSocket, h.path("docker.sock")), "--conf-dir", h.path("net.d"),
 		"--state-dir", h.path("docker-state"), "--run-dir", h.path("docker-run"), "--log-level", "debug")
-	h.until("the driver answers", func() error {
-		_, err := os.Stat(h.path("plugins", "weft.sock"))
-		return err
-	})
+	h.until("the driver answers", func() error { return listens(h.path("plugins", "weft.sock")) })
 }
 
 // startContainerd starts the node's containerd, with a /run of its own, in which dockerd runs, too. It is not dockerd's
@@ -274,10 +272,16 @@ printf 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' >"$1/co
 exec containerd --log-level warn --config "$1/containerd.toml" --root "$1/containerd" --state "$1/containerd-state" \
   --address "$1/containerd.sock"`
 	h.containerd = h.start("containerd", "unshare", "-m", "bash", "-c", script, "containerd", h.dir)
-	h.until("containerd answers", func() error {
-		_, err := os.Stat(h.path("containerd.sock"))
-		return err
-	})
+	h.until("containerd answers", func() error { return listens(h.path("containerd.sock")) })
+}
+
+// listens reports whether a process listens at a socket: one that was killed leaves the file.
+func listens(socket string) error {
+	c, err := net.Dial("unix", socket)
+	if err == nil {
+		err = c.Close()
+	}
+	return err
 }
 
 // startDockerd starts dockerd.
@@ -389,7 +393,11 @@ func (h *host) left() string {
 			out = append(out, strings.TrimSpace(line))
 		}
 	}
-	for _, a := range h.attachments() {
+	all, err := h.attachments()
+	if err != nil {
+		out = append(out, err.Error())
+	}
+	for _, a := range all {
 		out = append(out, fmt.Sprintf("attachment %+v", a))
 	}
 	for _, kind := range []string{"docker-state/endpoints", "docker-run/netns"} {
@@ -400,15 +408,12 @@ func (h *host) left() string {
 }
 
 // attachments returns those of containers that the agent has.
-func (h *host) attachments() []agentapi.Attachment {
-	h.t.Helper()
+func (h *host) attachments() ([]agentapi.Attachment, error) {
 	var all []agentapi.Attachment
-	if err := (adminapi.Request{
+	err := adminapi.Request{
 		Socket: adminapi.Path(h.socket()), Method: http.MethodGet, Path: agentapi.RouteList,
-	}).Do(h.t.Context(), &all); err != nil {
-		h.t.Fatal(err)
-	}
-	return all
+	}.Do(h.t.Context(), &all)
+	return all, err
 }
 
 // clean waits until nothing is left of containers.
