@@ -98,6 +98,7 @@ func (l *linter) plugin(where string, n model.Network, p model.PluginConf) {
 	l.reserved(where, p)
 	if IsShim(p.Type) {
 		l.unknown(where, shimSchema(), p.Raw)
+		l.multus(where, p)
 		l.delegates(where, n, p)
 		return
 	}

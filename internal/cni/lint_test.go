@@ -128,6 +128,25 @@ func TestLint(t *testing.T) {
 			conf: list(`{"type":"ptp","ipam":{"type":"whereabouts","range":"10.0.0.0/24"}}`),
 			want: []string{`ipam.type "whereabouts" is none of weft's own`},
 		},
+		"a configuration of Multus": {
+			conf: list(`{"type":"multus","kubeconfig":"/k","retryDeleteOnError":false,"daemonSocketDir":"/run/multus/",
+				"logFile":"multus.log","logLevel":"Panic","logToStderr":false,"logOptions":{"maxAge":1},
+				"delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp",` + hl + `}]}`),
+			want: []string{
+				"kubeconfig has no effect: the agent reads the cluster with its own credentials",
+				"retryDeleteOnError has no effect", "daemonSocketDir has no effect",
+				"logFile has no effect with the level panic", `logFile "multus.log" is not absolute`,
+			},
+		},
+		"the log of Multus": {
+			conf: list(`{"type":"multus","retryDeleteOnError":true,"logFile":"/var/log/multus.log","logLevel":"Verbose",
+				"delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp",` + hl + `}]}`),
+		},
+		"an unknown level": {
+			conf: list(`{"type":"multus","logFile":"/l","logLevel":"info",
+				"delegates":[{"name":"d","cniVersion":"1.0.0","type":"ptp",` + hl + `}]}`),
+			want: []string{`logLevel "info" is unknown: nothing is logged (use one of panic, error, verbose, debug)`},
+		},
 		"delegates": {
 			conf: list(
 				`{"type":"weft-cni","soket":"/x","delegates":[{"name":"d","cniVersion":"1.0.0","plugins":[{"type":"ptp","mtuu":1,` +

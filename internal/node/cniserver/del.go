@@ -50,9 +50,13 @@ func (vs *verbs) del(ctx context.Context, call cni.Call, ns *netns.NS, confErr e
 	for _, r := range rest {
 		jobs = append(jobs, attach.Job{Network: r.Network, Request: r.Request, Netns: ns})
 	}
+	lines := vs.logOf(call)
 	for i, err := range vs.cfg.Attacher.DelAll(ctx, jobs) {
 		if err != nil && i < len(all) {
 			err = inNetwork(err, all, len(all)-1-i)
+		}
+		if err == nil {
+			lines.deleted(jobs[i].Network, jobs[i].Request)
 		}
 		errs = append(errs, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
@@ -124,7 +125,7 @@ func (f *follower) change(ctx context.Context, p *podState, pod model.Pod, first
 	}
 	var errs []error
 	for _, i := range slices.Backward(remove) {
-		errs = append(errs, f.detach(ctx, p, held[i]))
+		errs = append(errs, f.detach(ctx, p, records[0], held[i]))
 	}
 	for _, w := range add {
 		errs = append(errs, f.attachFurther(ctx, p, pod, records[0], w, devices))
@@ -145,14 +146,17 @@ func statusMatches(pod model.Pod, records []attach.Record) bool {
 	return err != nil || pod.Annotations[multinet.StatusKey] == text
 }
 
-func (f *follower) detach(ctx context.Context, p *podState, r attach.Record) error {
+func (f *follower) detach(ctx context.Context, p *podState, first, r attach.Record) error {
 	err := f.cfg.Attacher.DelAll(ctx, []attach.Job{{Network: r.Network, Request: r.Request}})[0]
+	of := callOf(first, cni.Del)
 	if err != nil {
+		f.verbs.logOf(of).failed(err)
 		err = fmt.Errorf("network %s: detach %s: %w", r.Request.Origin.Network, r.Request.IfName, err)
 		f.reporter.event(p.ref, multinet.Failed(err))
 		return err
 	}
 	multinet.DropDeviceInfo(r.Request.Origin.DeviceFile)
+	f.verbs.logOf(of).deleted(r.Network, r.Request)
 	f.reporter.event(p.ref, multinet.Removed(r.Request.IfName, r.Request.Origin.Network))
 	return nil
 }
@@ -193,9 +197,11 @@ func (f *follower) attachFurther(
 	if err != nil {
 		if p.gone.Err() == nil {
 			f.reporter.event(p.ref, multinet.Failed(err))
+			f.verbs.logOf(callOf(first, cni.Add)).failed(err)
 		}
 		return err
 	}
+	f.verbs.logOf(callOf(first, cni.Add)).added(a, result)
 	if e, ok := multinet.Added(a.Request.IfName, a.Label, result); ok {
 		f.reporter.event(p.ref, e)
 	}

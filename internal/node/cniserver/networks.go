@@ -26,7 +26,7 @@ func (vs *verbs) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 	if err != nil {
 		return err
 	}
-	named := map[model.AttachmentKey]bool{}
+	named, lines := map[model.AttachmentKey]bool{}, vs.logOf(call)
 	for i, d := range all {
 		named[d.Request.Key()] = true
 		if d.Network.DisableCheck {
@@ -35,6 +35,7 @@ func (vs *verbs) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		if err := vs.cfg.Attacher.Check(ctx, job(d, ns)); err != nil {
 			return inNetwork(err, all, i)
 		}
+		lines.checked(d.Label, d.Network, d.Request)
 	}
 	rest, err := vs.otherRecords(call, named)
 	if err != nil {
@@ -51,6 +52,7 @@ func (vs *verbs) check(ctx context.Context, call cni.Call, ns *netns.NS) error {
 		if err := vs.cfg.Attacher.Check(ctx, attach.Job{Network: r.Network, Request: r.Request, Netns: ns}); err != nil {
 			return fmt.Errorf("network %s: %w", r.Request.Network, err)
 		}
+		lines.checked(labelOf(r.Request), r.Network, r.Request)
 	}
 	return nil
 }
@@ -105,6 +107,10 @@ func (vs *verbs) ownOrMultus(
 		} else if len(left.Attachments) > 0 {
 			if err := vs.detachAll(ctx, left.Attachments, ns); err != nil {
 				return nil, true, err
+			}
+			lines := vs.logOf(call)
+			for _, a := range slices.Backward(left.Attachments) {
+				lines.deleted(a.Network, a.Request)
 			}
 			return nil, true, left.Forget()
 		}

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
+	"github.com/weft-net/weft/internal/node/multuslog"
 )
 
 // held returns a record of a pod's network.
@@ -36,7 +38,7 @@ func verbsOf(t *testing.T, rec *recorder) *verbs {
 	log := logTo(t)
 	return &verbs{
 		cfg: &Config{Attacher: rec, Records: rec}, log: log, networks: &multinet.Resolver{}, reporter: newStatusReporter(nil, false, log),
-		pods: &podTable{}, queue: &queue{dir: t.TempDir()},
+		pods: &podTable{}, queue: &queue{dir: t.TempDir()}, multusLog: &multuslog.Log{Log: log, Now: time.Now},
 	}
 }
 

@@ -20,6 +20,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/multuslog"
 )
 
 // Limits of the workers: spareWorkers wait for callers, and at most maxWorkers calls run in parallel. Further callers
@@ -98,6 +99,7 @@ func New(c Config) (*Server, error) {
 	}
 	events, pods := newStatusReporter(cfg.Reporter, cfg.PodIPs, log), &podTable{}
 	vs := &verbs{cfg: cfg, log: log, networks: networks, reporter: events, pods: pods}
+	vs.multusLog = &multuslog.Log{Log: log, Now: cfg.Now}
 	s := &Server{
 		cfg: cfg, log: log, watchdog: newWatchdog(), reporter: events, pods: pods, parked: newParked(), verbs: vs,
 		follower: &follower{cfg: cfg, log: log, networks: networks, reporter: events, pods: pods, verbs: vs},

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/multinet"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/node/multuslog"
 )
 
 // Attacher attaches and detaches.
@@ -40,6 +41,8 @@ type verbs struct {
 	reporter *statusReporter
 	pods     *podTable
 	queue    *queue
+	// multusLog writes the log files of Multus' configurations.
+	multusLog *multuslog.Log
 
 	own []uint64 // the inode numbers of Config.Own
 }
@@ -70,6 +73,12 @@ func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 		"network",
 		call.Request.Network,
 	)
+	var lines callLog
+	runtimes := r.Getenv(wire.PluginVar) == "" && call.Command != cni.Version
+	if runtimes { // a plugin's configuration may have keys of the same names
+		lines = vs.logOf(call)
+		lines.begun()
+	}
 	out, err := vs.do(c, r, call, err, log)
 	took := time.Since(c.start).Round(time.Microsecond)
 	if vs.cfg.Called != nil {
@@ -77,6 +86,9 @@ func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 	}
 	if err != nil {
 		log.Warn("call failed", "took", took, "err", err)
+		if runtimes {
+			lines.failed(err)
+		}
 		return nil, err
 	}
 	log.Debug("call done", "took", took)
@@ -149,6 +161,10 @@ func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 		vs.pods.put(call.Request.ContainerID, refOf(*plan.Pod), plan.Pod.Annotations[multinet.NetworksKey], true)
 	}
 	vs.reporter.added(plan, results)
+	lines := vs.logOf(call)
+	for i, a := range plan.Attachments {
+		lines.added(a, results[i])
+	}
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
