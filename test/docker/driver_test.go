@@ -4,6 +4,7 @@ package docker_test
 
 import (
 	"errors"
+	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -13,12 +14,15 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 )
 
-// TestContainers: containers of one node reach each other, those of the other node and the node; removing them leaves
-// nothing.
+// TestContainers: containers of one node reach each other, those of the other node and the node, with both families where
+// the network has both; removing them leaves nothing.
 func TestContainers(t *testing.T) {
-	c := newCluster(t, 2)
+	c := newCluster(t, 2, withIPv6)
+	six := func(h *host, container, network string) string {
+		return h.docker("inspect", "-f", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).GlobalIPv6Address}}", network), container)
+	}
 	for _, h := range c.nodes {
-		h.docker("network", "create", "-d", "weft", "--ipam-driver", "weft", "pods")
+		h.network("pods", "--ipv6", "--subnet", "10.77.0.0/20", "--subnet", "fd77::/112")
 		for _, name := range []string{"c1", "c2"} {
 			h.docker("run", "-d", "--name", name, "--network", "pods", image, "/bin/sleep", "100000")
 		}
@@ -28,6 +32,23 @@ func TestContainers(t *testing.T) {
 	one.reaches("c1", "192.168.77.1")
 	one.reaches("c1", two.addr("c2", "pods"))
 	two.reaches("c1", one.addr("c2", "pods"))
+	for _, h := range c.nodes {
+		if a := six(h, "c2", "pods"); !strings.HasPrefix(a, "fd77::") {
+			t.Fatalf("the container has the IPv6 address %q", a)
+		}
+	}
+	one.reaches("c1", six(one, "c2", "pods"))
+	one.reaches("c1", six(two, "c2", "pods"))
+	two.reaches("c1", six(one, "c2", "pods"))
+	one.network("four")
+	one.run("c3", "--network", "four")
+	if a := six(one, "c3", "four"); a != "" {
+		t.Errorf("a container of a network without --ipv6 has the address %s", a)
+	}
+	one.network("both", "--ipv6")
+	one.run("c4", "--network", "both")
+	two.reaches("c1", six(one, "c4", "both"))
+	one.docker("rm", "-f", "c3", "c4")
 	for _, h := range c.nodes {
 		h.docker("rm", "-f", "c1", "c2")
 		h.clean()

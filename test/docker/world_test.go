@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -53,6 +54,8 @@ type host struct {
 	containerd    *process
 	store         string
 	name          string
+	// pools6 are the pools of IPv6 addresses, for the agent's configuration.
+	pools6 string
 	// apiSocket is where the driver looks for dockerd; empty: where it is.
 	apiSocket string
 }
@@ -66,9 +69,13 @@ type process struct {
 
 const image = "weft-test"
 
+// withIPv6 is an option of newCluster: nodes have IPv6 addresses, and the cluster a pool of such.
+const withIPv6 = "ipv6"
+
 // newCluster makes a cluster of n nodes.
-func newCluster(t *testing.T, n int) *cluster {
+func newCluster(t *testing.T, n int, options ...string) *cluster {
 	t.Helper()
+	six := slices.Contains(options, withIPv6)
 	nettest.EndToEnd(t)
 	for _, program := range []string{"dockerd", "docker", "containerd", "runc", "busybox"} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -93,7 +100,13 @@ func newCluster(t *testing.T, n int) *cluster {
 		nettest.IP(t, wire, fmt.Sprintf("link add port%d master br0 up type veth peer name eth0 netns %s", i, h.ns.Path()))
 		nettest.IP(t, h.ns, "addr add "+v4+"/24 dev eth0")
 		nettest.IP(t, h.ns, "link set eth0 up")
-		o, err := store.NodeObject(model.Node{Name: h.name, Addrs: []netip.Addr{netip.MustParseAddr(v4)}})
+		addrs := []netip.Addr{netip.MustParseAddr(v4)}
+		if six {
+			v6 := fmt.Sprintf("fd18::%d", i+1)
+			nettest.IP(t, h.ns, "addr add "+v6+"/64 dev eth0 nodad")
+			addrs, h.pools6 = append(addrs, netip.MustParseAddr(v6)), ", {name: six, cidr: 'fd77::/112', blockSize: 122}"
+		}
+		o, err := store.NodeObject(model.Node{Name: h.name, Addrs: addrs})
 		if err == nil {
 			_, err = c.store.Create(t.Context(), o)
 		}
@@ -232,7 +245,7 @@ func (h *host) startAgent() {
 	h.t.Helper()
 	conf := fmt.Sprintf("install: {confDir: %q}\nnetwork: {mode: cluster, addresses: pools, "+
 		"pools: [{name: green, cidr: 10.77.0.0/20, blockSize: 28}, {name: blue, cidr: 10.78.0.0/20, "+
-		"blockSize: 28}]}\n", h.path("net.d"))
+		"blockSize: 28}%s]}\n", h.path("net.d"), h.pools6)
 	if err := os.WriteFile(h.path("weft.yaml"), []byte(conf), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
