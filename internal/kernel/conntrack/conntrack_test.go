@@ -233,7 +233,7 @@ func TestStates(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// states returns the states until one: the kernel of a busy machine processes the last packets later.
+	// states returns the states until one: the kernel of a busy host processes the last packets later.
 	states := func(last string) (all []string) {
 		t.Helper()
 		for {

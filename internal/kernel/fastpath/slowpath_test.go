@@ -244,7 +244,7 @@ func TestInterval(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// On a busy machine few packets are sent in an interval, or in all of them.
+	// On a busy host few packets are sent in an interval, or in all of them.
 	for end := time.Now().Add(30 * time.Second); ; {
 		s.must(20, 100)
 		after, err := w.path.Counters()
@@ -302,7 +302,7 @@ func TestForged(t *testing.T) {
 			for range 20 {
 				nettest.SendFrame(t, w.a, "eth0", c.frame)
 			}
-			// The kernel of a busy machine processes frames after they were sent.
+			// The kernel of a busy host processes frames after they were sent.
 			for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(time.Millisecond) {
 				if c.fate == fast && w.packets(t)-before >= 20 || c.fate == slow && forwarded(t, w.node)-seen >= 20 || c.fate == lost {
 					break

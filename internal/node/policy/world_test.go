@@ -287,7 +287,7 @@ func dial(from *netns.NS, to netip.AddrPort, limit time.Duration) (net.Conn, err
 }
 
 // reaches reports whether a connection is established soon, for what is expected to be denied. What must be
-// established asks admits, since a busy machine can take longer.
+// established asks admits, since a busy host can take longer.
 func reaches(from *netns.NS, to *pod, port uint16) bool { return connects(from, to.addr, port) }
 
 func connects(from *netns.NS, to netip.Addr, port uint16) bool {
