@@ -2,7 +2,10 @@
 
 package model
 
-import "net/netip"
+import (
+	"net/netip"
+	"slices"
+)
 
 // BGPDefault is the name of the BGPConfiguration of the whole cluster; that of a node is BGPOfNode and the node's name.
 const (
@@ -39,6 +42,22 @@ type BGPConfiguration struct {
 type BGPAdvertised struct {
 	CIDR        netip.Prefix `json:"cidr"`
 	Communities []string     `json:"communities,omitempty"`
+}
+
+// BGPService is a Service with a ready endpoint, as far as its addresses are announced one by one.
+type BGPService struct {
+	ClusterIPs      []netip.Addr `json:"clusterIPs,omitempty"`
+	ExternalIPs     []netip.Addr `json:"externalIPs,omitempty"`
+	LoadBalancerIPs []netip.Addr `json:"loadBalancerIPs,omitempty"`
+	// Local: externalTrafficPolicy is Local. Here: an endpoint on this node is ready.
+	Local bool `json:"local,omitempty"`
+	Here  bool `json:"here,omitempty"`
+}
+
+// Equal reports whether two are the same.
+func (s BGPService) Equal(o BGPService) bool {
+	return s.Local == o.Local && s.Here == o.Here && slices.Equal(s.ClusterIPs, o.ClusterIPs) &&
+		slices.Equal(s.ExternalIPs, o.ExternalIPs) && slices.Equal(s.LoadBalancerIPs, o.LoadBalancerIPs)
 }
 
 // SecretKey is a key of a Secret.

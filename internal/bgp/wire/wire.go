@@ -36,10 +36,10 @@ type Request struct {
 	// Passwords are those that the last Plan needs, and that exist: by SecretName.
 	Passwords map[string]string `json:"passwords,omitempty"`
 	// Own, OnLink, Services and Backend are as in bgp.Facts.
-	Own      []netip.Prefix `json:"own,omitempty"`
-	OnLink   []netip.Prefix `json:"onLink,omitempty"`
-	Services []netip.Prefix `json:"services,omitempty"`
-	Backend  bool           `json:"backend,omitempty"`
+	Own      []netip.Prefix     `json:"own,omitempty"`
+	OnLink   []netip.Prefix     `json:"onLink,omitempty"`
+	Services []model.BGPService `json:"services,omitempty"`
+	Backend  bool               `json:"backend,omitempty"`
 }
 
 // SecretName returns the key of Request.Passwords for the key of a Secret.

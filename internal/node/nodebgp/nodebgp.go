@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/bgp/wire"
+	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/facts"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
@@ -99,13 +100,14 @@ func (n *Node) Run(ctx context.Context) error {
 	defer cancel()
 	defer n.hops.close()
 	o := &objects{cfg: n.cfg, raw: map[store.Key]json.RawMessage{}, passwords: map[string]string{}}
-	events := make(chan store.Event)
-	go o.watch(ctx, events)
+	svc := &services{cfg: n.cfg, all: map[store.Key]model.BGPService{}, slices: map[store.Key]endpoints{}}
+	events, ofServices := make(chan store.Event), make(chan store.Event)
+	go watch(ctx, n.cfg, events, calico.BGPKinds()...)
 	changed, unsubscribe := n.cfg.Facts.Subscribe()
 	defer unsubscribe()
 	link := connection{cfg: n.cfg, want: make(chan wire.Request, 1), updates: make(chan update)}
 	go link.run(ctx)
-	var due <-chan time.Time
+	var due, late <-chan time.Time
 	again, secrets := n.cfg.After(check), n.cfg.After(n.cfg.SecretInterval)
 	for {
 		soon := func() {
@@ -118,7 +120,21 @@ func (n *Node) Run(ctx context.Context) error {
 			return nil
 		case e := <-events:
 			o.put(e)
+			if o.synced && !svc.watched && o.wantsServices() {
+				svc.watched, late = true, n.cfg.After(servicesWait)
+				go watch(ctx, n.cfg, ofServices, store.Services(), store.EndpointSlices())
+			}
 			soon()
+		case e := <-ofServices:
+			if svc.put(e) {
+				soon()
+			}
+		case <-late:
+			if late = nil; !svc.known {
+				n.cfg.Log.Warn("Services cannot be read yet: their single addresses are not announced")
+				svc.known = true
+				soon()
+			}
 		case <-changed:
 			soon()
 		case <-n.passed:
@@ -130,7 +146,7 @@ func (n *Node) Run(ctx context.Context) error {
 			}
 		case <-due:
 			due = nil
-			n.send(o, link.want)
+			n.send(o, svc, link.want)
 		case <-again:
 			again = n.cfg.After(check)
 			n.expire()
@@ -147,14 +163,15 @@ func (n *Node) Run(ctx context.Context) error {
 }
 
 // send sends the facts.
-func (n *Node) send(o *objects, to chan wire.Request) {
+func (n *Node) send(o *objects, svc *services, to chan wire.Request) {
 	cluster, topology := n.cfg.Facts.Cluster(), n.cfg.Topology()
-	if cluster == nil || topology == nil || !o.synced {
+	if cluster == nil || topology == nil || !o.synced || svc.watched && !svc.known {
 		return
 	}
 	r := wire.Request{
 		Version: wire.Version, Self: n.cfg.Node, Backend: n.cfg.Backend, Passwords: maps.Clone(o.passwords),
 		Own: slices.Concat(topology.PodCIDRs, topology.Blocks), Objects: o.all(), Pools: map[string][]netip.Prefix{},
+		Services: svc.announced(),
 	}
 	for _, c := range cluster.Nodes {
 		r.Nodes = append(r.Nodes, model.Node{Name: c.Name, Addrs: c.Addrs, PodCIDRs: c.PodCIDRs, Labels: c.Labels, BGP: c.BGP})

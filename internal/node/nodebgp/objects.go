@@ -9,7 +9,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/weft-net/weft/internal/calico"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -21,30 +20,6 @@ type objects struct {
 	raw    map[store.Key]json.RawMessage
 	// passwords are those that exist, by wire.SecretName.
 	passwords map[string]string
-}
-
-// watch sends the events of all kinds of BGP until ctx ends.
-func (o *objects) watch(ctx context.Context, to chan<- store.Event) {
-	for logged := false; ctx.Err() == nil; logged = true {
-		events, err := o.cfg.Objects.Watch(ctx, calico.BGPKinds()...)
-		if err != nil {
-			if !logged {
-				o.cfg.Log.Error("objects of BGP cannot be watched; it is tried again", "err", err)
-			}
-			select {
-			case <-o.cfg.After(redial):
-			case <-ctx.Done():
-			}
-			continue
-		}
-		for e := range events {
-			select {
-			case to <- e:
-			case <-ctx.Done():
-				return
-			}
-		}
-	}
 }
 
 // put applies an event. Of an object that the store cannot read the last version stays.

@@ -29,8 +29,8 @@ type Facts struct {
 	Own []netip.Prefix
 	// OnLink are the networks that the node is connected to.
 	OnLink []netip.Prefix
-	// Services are single addresses of Services that the node announces.
-	Services []netip.Prefix
+	// Services are those whose addresses may be announced one by one.
+	Services []model.BGPService
 	// Backend: BGP is the backend of the mesh, so the prefixes of other nodes' pods are learned.
 	Backend bool
 }
@@ -279,10 +279,12 @@ func (p *planner) announce() {
 	}
 	if _, excluded := p.self.Labels["node.kubernetes.io/exclude-from-external-load-balancers"]; !excluded {
 		ranges := slices.Concat(p.cluster.ServiceClusterIPs, p.cluster.ServiceExternalIPs)
-		if !p.cluster.NoAggregation {
-			ranges = append(ranges, p.cluster.ServiceLoadBalancerIPs...)
+		for _, r := range p.cluster.ServiceLoadBalancerIPs {
+			if !p.cluster.NoAggregation && !r.IsSingleIP() {
+				ranges = append(ranges, r)
+			}
 		}
-		for _, r := range slices.Concat(ranges, p.Services) {
+		for _, r := range slices.Concat(ranges, p.serviceAddresses()) {
 			if pool := p.poolOf(r, ""); pool != "" {
 				p.problem("assign Services and pods ranges of their own", "BGPConfiguration %s: range %s of Services overlaps pool %s",
 					p.cluster.Name, r, pool)
@@ -301,6 +303,30 @@ func (p *planner) announce() {
 			}
 		}
 	}
+}
+
+// serviceAddresses returns the addresses of Services that are announced by themselves: with externalTrafficPolicy Local
+// those within the announced ranges, if an endpoint is on this node; with Cluster those of load balancers of which no range
+// is announced.
+func (p *planner) serviceAddresses() (out []netip.Prefix) {
+	for _, s := range p.Services {
+		if s.Local && !s.Here {
+			continue
+		}
+		add := func(addrs []netip.Addr, ranges []netip.Prefix, alone func(netip.Prefix) bool) {
+			for _, a := range addrs {
+				if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) && (s.Local || alone(r)) }) {
+					out = append(out, netip.PrefixFrom(a, a.BitLen()))
+				}
+			}
+		}
+		never := func(netip.Prefix) bool { return false }
+		add(s.ClusterIPs, p.cluster.ServiceClusterIPs, never)
+		add(s.ExternalIPs, p.cluster.ServiceExternalIPs, never)
+		add(s.LoadBalancerIPs, p.cluster.ServiceLoadBalancerIPs,
+			func(r netip.Prefix) bool { return p.cluster.NoAggregation || r.IsSingleIP() })
+	}
+	return out
 }
 
 // poolOf returns the first pool but one that overlaps a prefix; empty if none does.

@@ -182,3 +182,75 @@ func TestAnnounced(t *testing.T) {
 		t.Errorf("announced %q, want %q", got, want)
 	}
 }
+
+// Addresses of Services are announced one by one by nodes with an endpoint if externalTrafficPolicy is Local, and those of
+// load balancers whose range is not announced by all nodes.
+func TestServiceAddresses(t *testing.T) {
+	addrs := func(text string) []netip.Addr { return []netip.Addr{netip.MustParseAddr(text)} }
+	prefixes := func(all ...string) (out []netip.Prefix) {
+		for _, text := range all {
+			out = append(out, netip.MustParsePrefix(text))
+		}
+		return out
+	}
+	service := model.BGPService{ClusterIPs: addrs("10.96.0.5"), ExternalIPs: addrs("192.0.2.5"), LoadBalancerIPs: addrs("198.51.100.5")}
+	config := model.BGPConfiguration{
+		Name: "default", ServiceClusterIPs: prefixes("10.96.0.0/12"), ServiceExternalIPs: prefixes("192.0.2.0/24"),
+		ServiceLoadBalancerIPs: prefixes("198.51.100.0/24"),
+	}
+	ranges := "10.96.0.0/12 192.0.2.0/24 198.51.100.0/24"
+	for _, c := range []struct {
+		name        string
+		local, here bool
+		change      func(*model.BGPConfiguration)
+		want        string
+	}{
+		{name: "Cluster", here: true, want: ranges},
+		{name: "Local, endpoints elsewhere", local: true, want: ranges},
+		{
+			name: "Local, an endpoint here", local: true, here: true,
+			want: "10.96.0.0/12 10.96.0.5/32 192.0.2.0/24 192.0.2.5/32 198.51.100.0/24 198.51.100.5/32",
+		},
+		{
+			name: "no aggregation", change: func(c *model.BGPConfiguration) { c.NoAggregation = true },
+			want: "10.96.0.0/12 192.0.2.0/24 198.51.100.5/32",
+		},
+		{
+			name: "no aggregation, Local elsewhere", local: true, change: func(c *model.BGPConfiguration) { c.NoAggregation = true },
+			want: "10.96.0.0/12 192.0.2.0/24",
+		},
+		{
+			name:   "a range of one address",
+			change: func(c *model.BGPConfiguration) { c.ServiceLoadBalancerIPs = prefixes("198.51.100.5/32") },
+			want:   "10.96.0.0/12 192.0.2.0/24 198.51.100.5/32",
+		},
+		{
+			name: "a range of one address, Local elsewhere", local: true,
+			change: func(c *model.BGPConfiguration) { c.ServiceLoadBalancerIPs = prefixes("198.51.100.5/32") },
+			want:   "10.96.0.0/12 192.0.2.0/24",
+		},
+		{
+			name: "no range", local: true, here: true, change: func(c *model.BGPConfiguration) { c.ServiceLoadBalancerIPs = nil },
+			want: "10.96.0.0/12 10.96.0.5/32 192.0.2.0/24 192.0.2.5/32",
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s, cfg := service, config
+			s.Local, s.Here = c.local, c.here
+			if c.change != nil {
+				c.change(&cfg)
+			}
+			got, problems, _ := Plan(Facts{
+				Self: "n1", Nodes: []model.Node{named("n1", "10.9.0.1")}, Configurations: []model.BGPConfiguration{cfg},
+				Services: []model.BGPService{s},
+			})
+			var text []string
+			for _, a := range got.Announced {
+				text = append(text, a.Prefix.String())
+			}
+			if strings.Join(text, " ") != c.want || len(problems) > 0 {
+				t.Errorf("announced %q, want %q; problems %v", text, c.want, problems)
+			}
+		})
+	}
+}
