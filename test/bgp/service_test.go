@@ -56,7 +56,7 @@ endpoints: [{addresses: [10.244.1.7], nodeName: %s, conditions: {ready: %t}}]
 	since, _, _ := strings.Cut(b.ask("show", "route", "10.96.0.10/32"), "*")
 	n.agent.kill()
 	n.startAgent("")
-	endpoint("cluster", "n2", false) // the new agent has told this
+	endpoint("cluster", "n2", false) // by which the new agent has announced
 	b.hears("198.51.100.7/32", "via 10.9.0.1", false)
 	if now, _, _ := strings.Cut(b.ask("show", "route", "10.96.0.10/32"), "*"); now != since {
 		t.Errorf("the address of the Service was withdrawn: %s, then %s", since, now)

@@ -313,9 +313,9 @@ func (p *planner) serviceAddresses() (out []netip.Prefix) {
 		if s.Local && !s.Here {
 			continue
 		}
-		add := func(addrs []netip.Addr, ranges []netip.Prefix, alone func(netip.Prefix) bool) {
+		add := func(addrs []netip.Addr, ranges []netip.Prefix, single func(netip.Prefix) bool) {
 			for _, a := range addrs {
-				if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) && (s.Local || alone(r)) }) {
+				if slices.ContainsFunc(ranges, func(r netip.Prefix) bool { return r.Contains(a) && (s.Local || single(r)) }) {
 					out = append(out, netip.PrefixFrom(a, a.BitLen()))
 				}
 			}
