@@ -42,9 +42,13 @@ func TestQuiet(t *testing.T) {
 	c := newCluster(t)
 	n1 := c.nodes[0]
 	within(t, soon, "routes to all", func() bool { return strings.Count(n1.routes(t), " via ") == 4 })
-	time.Sleep(600 * time.Millisecond) // the pass that follows our own writes
-	before := n1.conn.Writes()
-	status := n1.reconciler.Status()
+	before, status := n1.conn.Writes(), n1.reconciler.Status()
+	within(t, time.Minute, "the passes that follow our own writes are over", func() bool {
+		last := status.Time
+		time.Sleep(600 * time.Millisecond)
+		before, status = n1.conn.Writes(), n1.reconciler.Status()
+		return status.Time == last
+	})
 	for range 20 { // pods come and go
 		ip(t, n1.node, "link add weft0 type veth peer name weft1", "link set weft0 up", "addr add 169.254.9.9/32 dev weft0",
 			"route add 10.244.1.9 dev weft0 proto 119",
