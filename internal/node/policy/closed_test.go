@@ -123,11 +123,10 @@ func TestUnknown(t *testing.T) {
 	g := w.guarded("shop/a")
 	wantTryAgain(t, w.Admit(t.Context(), g), "network policies are not known yet")
 	w.start(soon)
+	w.eventually("policies are known", w.Known)
 	wantTryAgain(t, w.Admit(t.Context(), g), "pod shop/a is not known yet")
 	w.object("shop/a", "app: a", "n1")
-	if err := w.Admit(t.Context(), g); err != nil {
-		t.Error(err)
-	}
+	w.eventually("a pod that is known is admitted", func() bool { return w.Admit(t.Context(), g) == nil })
 	other := g
 	other.Pod.UID = "another"
 	wantTryAgain(t, w.Admit(t.Context(), other), "pod shop/a is not known yet")
