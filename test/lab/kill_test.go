@@ -84,7 +84,7 @@ func TestKilledHelpers(t *testing.T) {
 		go func() { ended <- cmd.Wait() }()
 		role := []string{"agent", "sandbox"}[i%2]
 		var id process.ID
-		within(t, 10*time.Second, "pid file of the "+role, func() bool {
+		within(t, 30*time.Second, "pid file of the "+role, func() bool {
 			return process.ReadJSON(filepath.Join(dir, "nodes", "node2", role+".pid"), &id) == nil
 		})
 		time.Sleep(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
@@ -96,7 +96,7 @@ func TestKilledHelpers(t *testing.T) {
 			}
 			before.expectSame(t, dir)
 		}
-		if took := time.Since(begun); took > 10*time.Second {
+		if took := time.Since(begun); took > 30*time.Second {
 			t.Errorf("up took %s", took)
 		}
 		must(t, "lab", "down", "--dir", dir)

