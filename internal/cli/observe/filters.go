@@ -19,7 +19,6 @@ import (
 	"github.com/weft-net/weft/internal/cli/complete"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/flow"
 	"github.com/weft-net/weft/internal/model"
 )
@@ -51,7 +50,7 @@ func (f *filters) flags(cmd *cobra.Command) {
 		flow.FieldProtocol: "`PROTOCOL`: tcp, udp, sctp, icmp, icmpv6, or the number of another one",
 		flow.FieldTCPState: "`STATE` of a TCP connection as the kernel tracks it: syn-sent, syn-recv, established, fin-wait, " +
 			"close-wait, last-ack, time-wait or close, which is a reset; with --follow also when a connection gets into it",
-		flow.FieldReason: "a part of the `REASON` of a drop",
+		flow.FieldReason: "`REASON` of a drop as the kernel names it, or a part of it, such as IP_RPFILTER or csum",
 		flow.FieldPolicy: "`NAMESPACE/NAME` of a policy that decided, with * for any characters",
 	} {
 		fs.Var(&condition{f, field, flow.Either}, string(field), help)
@@ -65,6 +64,7 @@ func (f *filters) flags(cmd *cobra.Command) {
 		complete.Flag(cmd, side+string(flow.FieldNode), f.source.Nodes)
 	}
 	complete.Flag(cmd, string(flow.FieldPod), f.source.Pods)
+	complete.Flag(cmd, string(flow.FieldReason), complete.Words(flow.DropReasons()...))
 }
 
 func endHelp(field flow.Field) string {
@@ -101,6 +101,10 @@ func (f *filters) add(field flow.Field, side flow.Side, value string) error {
 	}
 	for _, v := range values {
 		switch field {
+		case flow.FieldReason: // agents do not check it: those of another version may report others
+			if err := checkReason(v); err != nil {
+				return err
+			}
 		case flow.FieldPod, flow.FieldVM, flow.FieldService, flow.FieldWorkload:
 			if v != "" && v != "*" && !strings.Contains(v, "/") {
 				v = cmp.Or(f.source.Namespace(), "default") + "/" + v
@@ -114,10 +118,23 @@ func (f *filters) add(field flow.Field, side flow.Side, value string) error {
 	return nil
 }
 
-// check returns an error about --not at the end, and about labels of pods that are not known.
+// check returns an error about --not at the end.
 func (f *filters) check() error {
 	if f.not {
 		return ui.Misusef("put it before the filter, as in --not --port 53", "--not: no filter follows")
+	}
+	return nil
+}
+
+// checkLabels returns an error about a selector of labels that selects no pod.
+func (f *filters) checkLabels() error {
+	for _, c := range f.filter.Conditions() {
+		if c.Field != flow.FieldLabel {
+			continue
+		}
+		if err := f.pods.checkSelectors(c.Values); err != nil {
+			return err
+		}
 	}
 	return nil
 }
@@ -139,12 +156,7 @@ func (f *filters) nearest(known map[flow.Field][]string) error {
 			if strings.ContainsAny(v, "*?[") || slices.Contains(names, v) {
 				continue
 			}
-			hint := "there is none"
-			if near := cni.Nearest(v, names); near != "" {
-				hint = "did you mean " + near + "?"
-			} else if len(names) > 0 {
-				hint = "known are " + strings.Join(names[:min(len(names), maxNamed)], ", ")
-			}
+			hint := similar(v, names)
 			if c.Field == flow.FieldPolicy {
 				return model.Errorf(model.CodeInvalidConf, hint, "--policy %q: the cluster has no such policy", v)
 			}
@@ -172,9 +184,6 @@ func policyNames(ctx context.Context, objects store.Objects) ([]string, error) {
 	}
 	return append([]string{}, slices.Sorted(maps.Keys(names))...), nil // none is known, too
 }
-
-// maxNamed is how many known names an error lists.
-const maxNamed = 8
 
 // known returns the names that a directory has, by the fields of filters.
 func known(d *flow.Directory) map[flow.Field][]string {

@@ -166,6 +166,9 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 		if f.filters.pods, err = readPods(ctx, c); err != nil {
 			return err
 		}
+		if err := f.filters.checkLabels(); err != nil {
+			return err
+		}
 		labelsOf = f.filters.pods.labels(ctx)
 		f.filters.filter.SetWorkloads(f.filters.pods.workloads(ctx))
 	}

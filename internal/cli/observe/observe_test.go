@@ -241,25 +241,49 @@ func TestFilterErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for args, want := range map[string]string{
-		"--pod shop/wep":           "did you mean shop/web?",
-		"--to-node node3":          "did you mean node",
-		"-n shap":                  "did you mean shop?",
-		"--network shop/fast":      "known are cluster",
-		"--verdict forwarded":      "allowed, denied or dropped",
-		"--not":                    "no filter follows",
-		"--workload shop/wep":      "did you mean shop/web?",
-		"--policy shop/clsoed":     "did you mean shop/closed?",
-		"--policy closed":          "shop/closed",
-		"--until 5m":               "--until needs --since",
-		"--since 5m --until 10m":   "--since 5m is not before --until 10m",
-		"--since 5m --until noon":  `--until "noon" is neither a duration nor a time`,
-		"--first -1":               "not negative",
-		"--follow -o json":         "jsonl",
-		"--from-label app=web,=,x": "for example app=web",
+		"--pod shop/wep":                  "did you mean shop/web?",
+		"--to-node node3":                 "did you mean node",
+		"-n shap":                         "did you mean shop?",
+		"--network shop/fast":             "known are cluster",
+		"--verdict forwarded":             "allowed, denied or dropped",
+		"--not":                           "no filter follows",
+		"--workload shop/wep":             "did you mean shop/web?",
+		"--policy shop/clsoed":            "did you mean shop/closed?",
+		"--policy closed":                 "shop/closed",
+		"--until 5m":                      "--until needs --since",
+		"--since 5m --until 10m":          "--since 5m is not before --until 10m",
+		"--since 5m --until noon":         `--until "noon" is neither a duration nor a time`,
+		"--first -1":                      "not negative",
+		"--follow -o json":                "jsonl",
+		"--from-label app=web,=,x":        "for example app=web",
+		"-l app=wep":                      "no pod of the cluster has app=wep (did you mean app=web?",
+		"--to-label aap=db":               "no pod of the cluster has aap (did you mean app?",
+		"-l tier":                         "known are app, pod-template-hash",
+		"-l app=db,pod-template-hash=5d4": "none has all",
+		"-l !app":                         "selects no pod",
+		"--reason IP_RPFILTR":             "did you mean IP_RPFILTER? known are NETFILTER_DROP, IP_RPFILTER,",
+		"--reason rpfilter2":              "did you mean RPFILTER?",
+		"--reason mtu":                    "known are NETFILTER_DROP",
+		"--reason NETFILTER_DROPX":        "did you mean NETFILTER_DROP?",
 	} {
 		_, _, err := run(dir, strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Filters that select something are accepted, also if nothing happens now that they select.
+func TestFiltersOfKnownNames(t *testing.T) {
+	dir := lab(t, shop())
+	for _, args := range [][]string{
+		{"-l", "app=web"}, {"-l", "app!=web"}, {"-l", "app,!tier"}, {"--not", "--label", "pod-template-hash"},
+		{"--reason", "csum"}, {"--reason", "rpfilter"}, {"--reason", "IP_RPFILTER at eth0"}, {"--reason", "at eth0"},
+		{"--reason", "not allowed any more"}, {"--reason", "Policies are not known"}, {"--reason", "host endpoint"},
+		{"--reason", "ingress of host endpoint up of node n1 may deny it"},
+	} {
+		if _, _, err := run(dir, args...); err != nil {
+			t.Errorf("%s: %v", args, err)
 		}
 	}
 }

@@ -197,7 +197,7 @@ func (n *names) decide(r *flow.Record) (byPort bool) {
 	}
 	sides, known := n.cfg.Policies.Decide(network, flowOf(r))
 	if !known {
-		r.Reason = "policies are not known yet"
+		r.Reason = flow.ReasonPoliciesUnknown
 	}
 	for _, s := range sides {
 		r.Decisions = append(r.Decisions, n.decision(s))
@@ -259,7 +259,7 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 	if d.Namespace == 0 && r.From.Node != n.cfg.Node { // packets that are just sent are at no interface yet
 		return r, false
 	}
-	if d.Reason == netfilterDrop && d.Mark == compiled.DenyMark {
+	if d.Reason == flow.NetfilterDrop && d.Mark == compiled.DenyMark {
 		r.Kind = flow.Denied
 		if n.decide(&r); r.Verdict == flow.DeniedVerdict {
 			return r, true
@@ -270,7 +270,7 @@ func (n *names) dropped(d drops.Drop) (r flow.Record, ok bool) {
 		case unknown != "":
 			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, unknown
 		default: // a reply, or policies have changed since
-			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, "connection is not allowed any more"
+			r.Decisions, r.Verdict, r.Reason = nil, flow.DeniedVerdict, flow.ReasonNotAllowed
 		}
 		return r, true
 	}

@@ -40,20 +40,6 @@ func (c *counter) read(n uint64) {
 	c.last = uint32(n)
 }
 
-// dropReasons are the kernel's reasons of drops that are flows' ends. Others are normal, such as a closed socket's, or of
-// frames that are no IP packets.
-func dropReasons() []string {
-	return []string{
-		netfilterDrop, "IP_RPFILTER", "IP_INNOROUTES", "IP_OUTNOROUTES", "IP_INADDRERRORS", "IP_INVALID_SOURCE",
-		"IP_LOCAL_SOURCE", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "PKT_TOO_BIG", "TCP_CSUM", "UDP_CSUM",
-		"ICMP_CSUM", "IP_CSUM", "SOCKET_RCVBUFF", "VXLAN_VNI_NOT_FOUND", "VXLAN_NO_REMOTE", "NO_TX_TARGET", "QDISC_DROP",
-		"FULL_RING", "IPV6DISABLED", "TC_INGRESS", "TC_EGRESS",
-	}
-}
-
-// netfilterDrop is the reason of packets that a packet filter drops, also weft's policies.
-const netfilterDrop = "NETFILTER_DROP"
-
 // callbacks are called from several goroutines, until close.
 type callbacks struct {
 	events  func([]conntrack.Event)
@@ -152,7 +138,7 @@ func (s *source) detach(events, packets bool) (closers []func()) {
 
 // streamDrops is the source of dropped packets.
 func streamDrops(each func(drops.Drop)) (*drops.Session, error) {
-	return drops.Stream(drops.Filter{Reasons: dropReasons()}, each)
+	return drops.Stream(drops.Filter{Reasons: flow.DropReasons()}, each)
 }
 
 // lost returns how many events were lost since the agent began. What is not known is not among them.
