@@ -62,11 +62,11 @@ func TestIdleConnections(t *testing.T) {
 				}
 				return time.Since(start)
 			}
-			alone := adds("a")
+			without := adds("a")
 			before := threads(t)
 			conns := idle(t, socket, 300, part)
-			if took := adds("c"); took > readLimit/2+5*alone {
-				t.Errorf("20 ADDs took %s with 300 idle connections, and %s without", took, alone)
+			if took := adds("c"); took > readLimit/2+5*without {
+				t.Errorf("20 ADDs took %s with 300 idle connections, and %s without", took, without)
 			}
 			// The first connections get a worker each until these notice that no request arrives; how many depends on
 			// the host's load.
