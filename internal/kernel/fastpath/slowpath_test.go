@@ -57,7 +57,8 @@ func TestFlush(t *testing.T) {
 	w.start(t, long)
 	for _, network := range []string{"tcp", "udp"} {
 		s := w.learn(t, network, w.a, w.b, addrB)
-		nettest.Run(t, w.node, "nft", "insert rule inet t f ip saddr "+addrA+" counter drop")
+		// In both directions: if an acknowledgment is dropped, the peer repeats what it has sent.
+		nettest.Run(t, w.node, "nft", "insert rule inet t f ip saddr "+addrA+" counter drop; insert rule inet t f ip daddr "+addrA+" counter drop")
 		if err := w.path.Flush(); err != nil {
 			t.Fatal(err)
 		}
