@@ -221,7 +221,7 @@ func TestTrace(t *testing.T) {
 			_ = sender.Process.Kill()
 			_ = sender.Wait()
 			if code != 0 || r.State != packettrace.Arrived || len(r.Steps) > 200 {
-				t.Errorf("%s: exit code %d, %d steps: %s at %q: %q", name, code, len(r.Steps), r.State, r.Where, r.Cause)
+				t.Errorf("%s: exit code %d, %d steps: %s at %q: %q: %+v", name, code, len(r.Steps), r.State, r.Where, r.Cause, r.Steps)
 			}
 			if lostCode != 1 || lost.Where != "node2" || !strings.Contains(lost.Object, "inet fw f") {
 				t.Errorf("%s: dropped: exit code %d: %s at %q: %q %q", name, lostCode, lost.State, lost.Where,
