@@ -392,7 +392,10 @@ func (t *traceRun) end(ctx context.Context, node string, in *packettrace.Input) 
 	if r.DropsError != "" {
 		in.Unwatched = node + ": " + r.DropsError
 	}
-	if r.Lost && !in.Live { // the first packet's are complete
+	switch {
+	case r.Lost && in.Live: // of other packets, as a rule
+		in.Incomplete = node
+	case r.Lost:
 		err = errors.Join(err, fmt.Errorf("node %s: some steps were lost", node))
 	}
 	return err

@@ -54,7 +54,7 @@ const (
 	Lost       State = "lost"
 	Refused    State = "refused"  // it arrived, where no process listens
 	NotSent    State = "not sent" // the sender's kernel refused it
-	Unknown    State = "unknown"  // of a live trace: packets cannot be distinguished
+	Unknown    State = "unknown"  // of a live trace: packets cannot be distinguished, or steps are missing
 )
 
 // Drop is where the kernel dropped the probe or its answer. Tunnel: as a part of a tunnel's packet.
@@ -107,6 +107,8 @@ type Input struct {
 	Counters []Counter
 	// Live: the packets are others' own. The first of each direction is followed.
 	Live bool
+	// Incomplete is a node that was too busy to read all steps of a live trace; empty: none was.
+	Incomplete string
 }
 
 // Report is what became of a probe.
@@ -165,6 +167,15 @@ func (c checkpoint) String() string {
 
 // Explain returns what became of the probe.
 func Explain(in Input) Report {
+	r := explained(in)
+	if missing := r.State == Lost || r.State == Unanswered; missing && in.Incomplete != "" && !r.ByRule() && r.Drop == nil {
+		r.State, r.Where, r.Object = Unknown, placeOf(in.From), ""
+		r.Cause = fmt.Sprintf("%s had more steps than it could read: what became of the packet is not known; trace again", in.Incomplete)
+	}
+	return r
+}
+
+func explained(in Input) Report {
 	r := Report{
 		From: in.From, To: in.To, Protocol: in.Protocol, Port: in.Port, Steps: slices.Clone(in.Steps),
 		tunnelPort: in.TunnelPort,

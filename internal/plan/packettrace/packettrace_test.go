@@ -330,6 +330,29 @@ func TestLiveWithoutKeys(t *testing.T) {
 	}
 }
 
+// Where a node had more steps than it could read, a missing one proves nothing; a drop does.
+func TestLiveIncomplete(t *testing.T) {
+	steps := complete()
+	in := packettrace.Input{
+		From: end("a", "n1", "10.42.1.2"), To: end("b", "n2", "10.42.2.9"), Protocol: model.TCP, Port: 8080,
+		Steps: steps[:len(steps)-3], Live: true,
+	}
+	for i := range in.Steps {
+		in.Steps[i].Key = 1
+	}
+	if r := packettrace.Explain(in); r.State != packettrace.Unanswered {
+		t.Errorf("all steps were read: %s at %q: %q", r.State, r.Where, r.Cause)
+	}
+	in.Incomplete = "n1"
+	if r := packettrace.Explain(in); r.State != packettrace.Unknown || !strings.Contains(r.Cause, "n1 had more steps") {
+		t.Errorf("some steps were not read: %s at %q: %q", r.State, r.Where, r.Cause)
+	}
+	in.Drops = []packettrace.Drop{{Node: "n1", Reason: "IP_RPFILTER", Answer: true, Key: 1}}
+	if r := packettrace.Explain(in); r.State != packettrace.Unanswered || r.Drop == nil {
+		t.Errorf("the kernel has said where it was dropped: %s at %q: %q", r.State, r.Where, r.Cause)
+	}
+}
+
 // An answer to an earlier packet is not that of the packet that is followed.
 func TestLiveAnswer(t *testing.T) {
 	var steps []packettrace.Step
