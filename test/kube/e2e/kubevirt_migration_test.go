@@ -266,9 +266,9 @@ func (c kubeVirtCluster) transferring(t *testing.T, ns, policy string) (name str
 	return "", v
 }
 
-// fillMemory lets the guest have memory that is not empty, which a migration must transfer: KubeVirt limits it to 1 MiB/s at
+// writePages lets the guest have memory that is not empty, which a migration must transfer: KubeVirt limits it to 1 MiB/s at
 // the least.
-func (c kubeVirtCluster) fillMemory(t *testing.T, ns string) {
+func (c kubeVirtCluster) writePages(t *testing.T, ns string) {
 	t.Helper()
 	eventually(t, vmTime, func() error {
 		_, err := c.guest(ns, "vm", "dd if=/dev/urandom of=/run/memory bs=1M count=40 2>/dev/null && sync")
@@ -290,7 +290,7 @@ func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Po
 	ctx, cancel := context.WithTimeout(t.Context(), 6*vmTime)
 	defer cancel()
 	peers := c.call(ctx, t, ns, addrs)
-	c.fillMemory(t, ns)
+	c.writePages(t, ns)
 	links := c.podLinks(t)
 	for _, one := range []struct {
 		name    string
