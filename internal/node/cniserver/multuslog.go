@@ -41,6 +41,9 @@ func (l callLog) begun() {
 
 // failed logs why the call failed.
 func (l callLog) failed(err error) {
+	if l.how.Level < multinet.LogError {
+		return
+	}
 	p := podOf(l.call.Request)
 	what := map[string]string{
 		cni.Add: "adding container to", cni.Del: "deleting container from", cni.Check: "checking container in",
@@ -68,6 +71,9 @@ func (l callLog) added(a multinet.Attachment, result model.Result) {
 
 // deleted logs a network that a pod had.
 func (l callLog) deleted(n model.Network, r model.Request) {
+	if l.how.Level < multinet.LogVerbose {
+		return
+	}
 	p := podOf(r)
 	l.to.Write(l.how, multinet.LogVerbose, "Del: %s:%s:%s:%s:%s %s", p.Namespace, p.Name, p.UID, n.Name, r.IfName,
 		compact(n.Raw))
@@ -75,6 +81,9 @@ func (l callLog) deleted(n model.Network, r model.Request) {
 
 // checked logs a network that is as the ADD made it.
 func (l callLog) checked(label string, n model.Network, r model.Request) {
+	if l.how.Level < multinet.LogVerbose {
+		return
+	}
 	p := podOf(r)
 	l.to.Write(l.how, multinet.LogVerbose, "Check: %s:%s:%s(%s):%s %s", p.Namespace, p.Name, label, n.Name, r.IfName,
 		compact(n.Raw))
