@@ -12,11 +12,13 @@ import (
 type inbox struct {
 	count, size int
 	senders     bool // who sent a datagram is read, too
+	control     int  // bytes of control messages that are read, too
 	buf         []byte
 	datagrams   [][]byte
 	iov         []unix.Iovec
 	hdr         []mmsghdr
 	from        []unix.RawSockaddrNetlink
+	oob         []byte
 }
 
 // mmsghdr is the kernel's struct of that name.
@@ -45,9 +47,16 @@ func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 				in.hdr[i].hdr.Name = (*byte)(unsafe.Pointer(&in.from[i]))
 			}
 		}
+		in.oob = make([]byte, in.count*in.control)
 	}
 	for i := range in.from {
 		in.hdr[i].hdr.Namelen = unix.SizeofSockaddrNetlink
+	}
+	if in.control > 0 {
+		for i := range in.hdr {
+			in.hdr[i].hdr.Control = &in.oob[i*in.control]
+			in.hdr[i].hdr.SetControllen(in.control)
+		}
 	}
 	var n uintptr
 	var errno unix.Errno
@@ -69,6 +78,11 @@ func (in *inbox) read(fd int, quick bool) ([][]byte, error) {
 
 // fromKernel reports whether a datagram of the last read is the kernel's, and not another process's.
 func (in *inbox) fromKernel(i int) bool { return in.from[i].Pid == 0 }
+
+// controls returns the control messages of a datagram of the last read.
+func (in *inbox) controls(i int) []byte {
+	return in.oob[i*in.control:][:min(int(in.hdr[i].hdr.Controllen), in.control)]
+}
 
 // truncated reports whether a datagram of the last read was longer than the buffer.
 func (in *inbox) truncated(i int) bool { return in.hdr[i].hdr.Flags&unix.MSG_TRUNC != 0 }

@@ -6,9 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"sync/atomic"
-	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,8 +31,11 @@ type Subscription struct {
 	Buffer int
 	// Namespaces includes the messages of all namespaces that have an id in the socket's.
 	Namespaces bool
-	// Size is the maximum size of a datagram.
-	Size int
+	// Size is the maximum size of a datagram; one system call reads up to Batch of them, 0 is one.
+	Size, Batch int
+	// Gather is how long a datagram waits for others: a wakeup for each of the many about one link would cost more than
+	// what is done with them.
+	Gather time.Duration
 	// Requests are sent one by one before anything is received, for families that must be configured; each has one
 	// message.
 	Requests []*Batch
@@ -51,33 +53,30 @@ type Datagram struct {
 
 // Listener receives the kernel's messages to multicast groups, or to the socket.
 type Listener struct {
-	file *os.File
-	done chan struct{}
-	busy atomic.Bool // a datagram may be read, or is in the callback
+	in    *Receiver
+	alarm *Alarm
+	done  chan struct{}
+	busy  atomic.Bool // a datagram may be read, or is in the callback
 }
 
 // Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel,
 // from one goroutine, until ctx ends or the Listener is closed.
 func Listen(ctx context.Context, ns *netns.NS, s Subscription, receive func(*Listener, Datagram)) (*Listener, error) {
-	fd, err := open(ns, s.Protocol)
+	alarm, err := NewAlarm()
 	if err != nil {
 		return nil, err
 	}
-	if err := s.join(fd); err != nil {
-		_ = unix.Close(fd)
-		return nil, err
-	}
-	l := &Listener{file: os.NewFile(uintptr(fd), "netlink listener"), done: make(chan struct{})}
-	raw, err := l.file.SyscallConn()
+	in, err := OpenReceiver(ns, s, max(s.Batch, 1))
 	if err != nil {
-		l.Close()
+		alarm.Close()
 		return nil, err
 	}
+	l := &Listener{in: in, alarm: alarm, done: make(chan struct{})}
 	stop := context.AfterFunc(ctx, l.Close)
 	go func() {
 		defer close(l.done)
-		defer func() { stop(); l.Close() }()
-		l.run(raw, s, receive)
+		defer func() { stop(); alarm.Close(); in.Close() }()
+		l.run(s, receive)
 	}()
 	return l, nil
 }
@@ -133,50 +132,58 @@ func request(fd int, b *Batch) error {
 	return nil
 }
 
-func (l *Listener) run(raw syscall.RawConn, s Subscription, receive func(*Listener, Datagram)) {
-	buf := make([]byte, s.Size)
-	var oob []byte
-	if s.Namespaces {
-		oob = make([]byte, unix.CmsgSpace(4))
-	}
+// run receives until the alarm rings, or the socket fails.
+func (l *Listener) run(s Subscription, receive func(*Listener, Datagram)) {
 	defer l.busy.Store(false)
 	for {
-		var n, oobn int
-		var from unix.Sockaddr
-		var failed error
-		err := raw.Read(func(fd uintptr) bool {
-			for {
-				l.busy.Store(true)
-				n, oobn, _, from, failed = unix.Recvmsg(int(fd), buf, oob, 0)
-				switch {
-				case errors.Is(failed, unix.EAGAIN):
-					l.busy.Store(false)
-					return false
-				case !errors.Is(failed, unix.EINTR):
-					return true
-				}
+		rang, err := l.alarm.Await(0, l.in)
+		if err == nil && !rang && s.Gather > 0 {
+			rang, err = l.alarm.Await(s.Gather)
+		}
+		if err != nil || rang {
+			return
+		}
+		l.busy.Store(true)
+		for more := true; more; {
+			if more, err = l.read(receive); err != nil {
+				return
 			}
-		})
-		switch {
-		case err != nil: // closed
-			return
-		case errors.Is(failed, unix.ENOBUFS):
-			receive(l, Datagram{NSID: OwnNamespace, Lost: true})
-			continue
-		case failed != nil:
-			return
 		}
-		if sa, ok := from.(*unix.SockaddrNetlink); ok && sa.Pid == 0 { // from the kernel, not from another process
-			receive(l, Datagram{Data: buf[:n], NSID: nsid(oob[:max(oobn, 0)])})
-		}
+		l.busy.Store(false)
 	}
+}
+
+// read passes a batch of datagrams on, and reports whether there may be more.
+func (l *Listener) read(receive func(*Listener, Datagram)) (more bool, err error) {
+	in := &l.in.in
+	var datagrams [][]byte
+	err = l.in.use(func(fd int) (err error) { datagrams, err = in.read(fd, true); return err })
+	switch {
+	case errors.Is(err, unix.EAGAIN):
+		return false, nil
+	case errors.Is(err, unix.EINTR):
+		return true, nil
+	case errors.Is(err, unix.ENOBUFS):
+		receive(l, Datagram{NSID: OwnNamespace, Lost: true})
+		return true, nil
+	case err != nil:
+		return false, err
+	}
+	for i, data := range datagrams {
+		if !in.fromKernel(i) {
+			continue
+		}
+		d := Datagram{Data: data, NSID: OwnNamespace}
+		if in.control > 0 {
+			d.NSID = nsid(in.controls(i))
+		}
+		receive(l, d)
+	}
+	return len(datagrams) == in.count, nil
 }
 
 // nsid reads the id of the namespace that a datagram comes from.
 func nsid(oob []byte) int {
-	if len(oob) == 0 {
-		return OwnNamespace
-	}
 	messages, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
 		return OwnNamespace
@@ -192,25 +199,15 @@ func nsid(oob []byte) int {
 // Done returns a channel that is closed when the Listener has stopped.
 func (l *Listener) Done() <-chan struct{} { return l.done }
 
-// Close stops the Listener. Datagrams that were already received may still be passed to the callback.
-func (l *Listener) Close() { _ = l.file.Close() }
-
-// Idle reports whether no datagram waits to be received, and none is in the callback, which must not call it.
-func (l *Listener) Idle() bool { return !l.waits() && !l.busy.Load() }
-
-// waits reports whether a datagram waits to be received. Of one that does not any more, busy is set before it is read.
-func (l *Listener) waits() bool {
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return false
-	}
-	waits := false
-	err = raw.Control(func(fd uintptr) {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		waits = err == nil && n > 0
-	})
-	return err == nil && waits
+// Close stops the Listener and closes its socket. Datagrams that were already received may still be passed to the callback.
+func (l *Listener) Close() {
+	l.alarm.Ring()
+	l.in.Close()
 }
+
+// Idle reports whether no datagram waits to be received, and none is in the callback, which must not call it. Of one that
+// does not wait any more, busy is set before it is read.
+func (l *Listener) Idle() bool { return !l.in.Waits() && !l.busy.Load() }
 
 // LinkName returns the name of a link in the socket's namespace, "" if there is none.
 func (l *Listener) LinkName(index int) string {
@@ -219,13 +216,7 @@ func (l *Listener) LinkName(index int) string {
 		return ""
 	}
 	request.SetUint32(uint32(index))
-	raw, err := l.file.SyscallConn()
-	if err != nil {
-		return ""
-	}
-	var answer error
-	err = raw.Control(func(fd uintptr) { answer = unix.IoctlIfreq(int(fd), unix.SIOCGIFNAME, request) })
-	if err != nil || answer != nil {
+	if l.in.use(func(fd int) error { return unix.IoctlIfreq(fd, unix.SIOCGIFNAME, request) }) != nil {
 		return ""
 	}
 	return request.Name()

@@ -15,8 +15,8 @@ import (
 )
 
 // Receiver receives the kernel's messages to multicast groups in batches, for families that have thousands of them a
-// second: many datagrams cost one system call, and the thread that waits for them is woken once. The runtime's poller,
-// which Listener uses, is woken by each. All methods but Join, Leave, Drops, Waits and Close are called from one goroutine.
+// second: many datagrams cost one system call, and the thread that waits for them is woken once. The runtime's poller
+// would be woken by each. All methods but Join, Leave, Drops, Waits and Close are called from one goroutine.
 type Receiver struct {
 	in inbox
 
@@ -24,8 +24,8 @@ type Receiver struct {
 	fd int          // -1: closed
 }
 
-// OpenReceiver opens a socket in ns (nil: the process's own namespace). Namespaces and Requests of the subscription are not
-// supported. Batch is how many datagrams one read returns, each of at most s.Size bytes.
+// OpenReceiver opens a socket in ns (nil: the process's own namespace). Batch is how many datagrams one read returns, each of
+// at most s.Size bytes.
 func OpenReceiver(ns *netns.NS, s Subscription, batch int) (*Receiver, error) {
 	fd, err := open(ns, s.Protocol)
 	if err != nil {
@@ -35,7 +35,11 @@ func OpenReceiver(ns *netns.NS, s Subscription, batch int) (*Receiver, error) {
 		_ = unix.Close(fd)
 		return nil, err
 	}
-	return &Receiver{fd: fd, in: inbox{count: batch, size: s.Size, senders: true}}, nil
+	r := &Receiver{fd: fd, in: inbox{count: batch, size: s.Size, senders: true}}
+	if s.Namespaces {
+		r.in.control = unix.CmsgSpace(4)
+	}
+	return r, nil
 }
 
 var errReceiverClosed = errors.New("socket is closed")
@@ -109,7 +113,7 @@ func (r *Receiver) Drops() (n uint64, err error) {
 	return n, err
 }
 
-// Close closes the socket, which is not awaited any more.
+// Close closes the socket, which is not awaited any more, or only by an alarm that has rung.
 func (r *Receiver) Close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +163,9 @@ func (a *Alarm) Await(limit time.Duration, receivers ...*Receiver) (rang bool, e
 	var space [4]unix.PollFd
 	all := append(space[:0], unix.PollFd{Fd: int32(a.fd), Events: unix.POLLIN})
 	for _, r := range receivers {
-		all = append(all, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}) // closed after Await only
+		r.mu.RLock()
+		all = append(all, unix.PollFd{Fd: int32(r.fd), Events: unix.POLLIN}) // closed after the alarm has rung
+		r.mu.RUnlock()
 	}
 	millis := -1
 	if limit > 0 {

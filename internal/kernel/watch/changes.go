@@ -78,7 +78,7 @@ func Changes(ctx context.Context, ns *netns.NS, scope Scope, heard func(Change))
 	}
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
 		Protocol: unix.NETLINK_ROUTE, Groups: groups, Filter: scope.filter(), Buffer: burst, Namespaces: scope.Others,
-		Size: datagramSize,
+		Size: datagramSize, Batch: batch, Gather: gather,
 	}, func(l *netlink.Listener, d netlink.Datagram) { scope.receive(l, d, heard) })
 	if err != nil {
 		return nil, fmt.Errorf("watch: %w", err)

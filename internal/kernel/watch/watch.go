@@ -10,6 +10,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -61,7 +62,7 @@ func Events(ctx context.Context, ns *netns.NS, keep func(Event) bool) (<-chan st
 	l, err := netlink.Listen(ctx, ns, netlink.Subscription{
 		Protocol: unix.NETLINK_ROUTE,
 		Groups:   links() | netlink.Group(unix.RTNLGRP_IPV4_NETCONF) | netlink.Group(unix.RTNLGRP_IPV6_NETCONF),
-		Buffer:   burst, Size: datagramSize,
+		Buffer:   burst, Size: datagramSize, Batch: batch, Gather: gather,
 	}, func(l *netlink.Listener, d netlink.Datagram) {
 		wanted := d.Lost && keep(Event{Kind: Lost})
 		whole := netlink.Messages(d.Data, func(a netlink.Answer) {
@@ -82,6 +83,13 @@ func Events(ctx context.Context, ns *netns.NS, keep func(Event) bool) (<-chan st
 
 // burst is a buffer size for simultaneous notifications about all pods of a node.
 const burst = 1 << 20
+
+const (
+	// batch is how many notifications one system call reads: an attachment causes six about its links.
+	batch = 8
+	// gather is how long a notification waits for others, so that an attachment costs one wakeup.
+	gather = 10 * time.Millisecond
+)
 
 // links returns the groups of links, and of objects on them.
 func links() uint32 {
