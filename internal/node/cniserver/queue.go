@@ -96,7 +96,7 @@ func (q *queue) drainFor(ctx context.Context, r model.Request) error {
 	q.mu.Lock()
 	same := changed != unix.Timespec{} && changed == q.seen && !q.retriesLocked(r.ContainerID)
 	q.mu.Unlock()
-	if same || len(q.entriesOf(func(c cni.Call) bool { return c.Request.ContainerID == r.ContainerID })) == 0 {
+	if same || q.empty(changed) || len(q.entriesOf(func(c cni.Call) bool { return c.Request.ContainerID == r.ContainerID })) == 0 {
 		return nil
 	}
 	q.replayAll(ctx, r.ContainerID)
@@ -106,6 +106,18 @@ func (q *queue) drainFor(ctx context.Context, r model.Request) error {
 	}
 	return model.Errorf(model.CodeTryAgain, "see the agent's log; `weft doctor` lists the queue",
 		"the DEL of the previous attachment is queued and failed: %s", left[0])
+}
+
+// empty reports whether the directory has no entries. They were none at the time changed, or have come since.
+func (q *queue) empty(changed unix.Timespec) bool {
+	entries, err := os.ReadDir(q.dir)
+	if err != nil || len(entries) > 0 {
+		return false
+	}
+	q.mu.Lock()
+	q.seen = changed
+	q.mu.Unlock()
+	return true
 }
 
 // changed returns the directory's modification time; zero if it is so recent that a further change might have the same
