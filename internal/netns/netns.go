@@ -31,6 +31,7 @@ func (notNetns) Is(target error) bool { return target == ErrGone }
 type NS struct {
 	fd     int // a bare descriptor: an os.File would be registered with the poller, which costs five system calls
 	path   string
+	id     atomic.Uint64 // 0: not read yet
 	closed atomic.Bool
 }
 
@@ -84,10 +85,14 @@ func (n *NS) ID() (uint64, error) {
 	if n.closed.Load() {
 		return 0, fmt.Errorf("namespace %s: %w", n.path, os.ErrClosed)
 	}
+	if id := n.id.Load(); id != 0 {
+		return id, nil
+	}
 	var st unix.Stat_t
 	if err := unix.Fstat(n.Fd(), &st); err != nil {
 		return 0, fmt.Errorf("namespace %s: %w", n.path, err)
 	}
+	n.id.Store(st.Ino)
 	return st.Ino, nil
 }
 
