@@ -11,7 +11,7 @@ import (
 )
 
 // pings answers the ping socket until the agent stops. Under hundreds of calls this goroutine is scheduled too late, so
-// workers answer pings too, between two calls.
+// then workers answer pings too, between two calls.
 func (s *Server) pings() {
 	for !s.closing.Load() {
 		waiting := []unix.PollFd{{Fd: int32(s.socket.ping), Events: unix.POLLIN}}
@@ -22,6 +22,13 @@ func (s *Server) pings() {
 		if err != nil && !errors.Is(err, unix.EINTR) && !s.closing.Load() {
 			s.pause("liveness accept failed", err)
 		}
+	}
+}
+
+// answerPingsIfBusy answers pings between two calls of a busy agent.
+func (s *Server) answerPingsIfBusy() {
+	if s.all.Load() > busyWorkers {
+		_ = s.answerPings()
 	}
 }
 

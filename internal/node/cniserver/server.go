@@ -27,6 +27,7 @@ import (
 // wait in the socket's backlog, and weft-cni returns "try again" if that takes too long.
 const (
 	spareWorkers = 2
+	busyWorkers  = 8 // with more the scheduler is late
 	maxWorkers   = 256
 )
 
@@ -192,9 +193,9 @@ func (s *Server) work() {
 		if s.waiting.Add(-1) == 0 && s.all.Load() < maxWorkers {
 			s.spawnWorker()
 		}
-		_ = s.answerPings()
+		s.answerPingsIfBusy()
 		s.handle(fd, buf)
-		_ = s.answerPings()
+		s.answerPingsIfBusy()
 		if s.waiting.Add(1) > spareWorkers {
 			s.waiting.Add(-1)
 			return

@@ -201,7 +201,9 @@ func TestWorkersAnswerPings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.spawnWorker() // and nothing else of Run
+	for range busyWorkers + 1 { // and nothing else of Run
+		s.spawnWorker()
+	}
 	defer func() {
 		s.closing.Store(true)
 		s.socket.wake()
