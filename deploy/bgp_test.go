@@ -18,7 +18,7 @@ func TestBGP(t *testing.T) {
 	}
 	for _, want := range []string{
 		"name: weft-bgp", "command: [/usr/bin/weft-bgp]", "name: bgppeers.weft.dev", "socket: /run/weft/bgp.sock",
-		"resources: [bgpconfigurations, bgppeers, bgpfilters]", "resources: [services]", "resources: [secrets]",
+		"resources: [bgpconfigurations, bgppeers, bgpfilters]", "resources: [secrets]",
 	} {
 		if !strings.Contains(text(map[string]any{"bgp": map[string]any{"enabled": true}}), want) {
 			t.Errorf("with bgp.enabled there is no %q", want)

@@ -197,7 +197,7 @@ func TestRights(t *testing.T) {
 			"nodeendpoints", "addressmoves", "clusternetworkpolicies/status",
 		},
 		"weft-controller": {
-			"addresspools", "addresspools/status", "addressblocks/status", "addressclaims/status", "events", "addresspoolrequests", "addressblocks",
+			"addresspools", "services/status", "addresspools/status", "addressblocks/status", "addressclaims/status", "events", "addresspoolrequests", "addressblocks",
 			"addressclaims",
 		},
 	}

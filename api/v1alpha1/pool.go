@@ -54,7 +54,7 @@ type AddressPoolSpec struct {
 	// NamespaceSelector selects the pods' namespaces in the same way. Both must match.
 	// +kubebuilder:validation:MaxLength=4096
 	NamespaceSelector string `json:"namespaceSelector,omitempty"`
-	// AllowedUses are the permitted uses: Workload, Tunnel, LoadBalancer. Empty means Workload and Tunnel.
+	// AllowedUses are the permitted uses: Workload and Tunnel, or LoadBalancer alone. Empty means Workload and Tunnel.
 	// +kubebuilder:validation:MaxItems=3
 	// +kubebuilder:validation:items:Enum=Workload;Tunnel;LoadBalancer
 	AllowedUses []string `json:"allowedUses,omitempty"`

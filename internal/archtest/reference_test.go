@@ -190,7 +190,7 @@ func noAnnotation(text string) bool {
 		return true
 	}
 	return regexp.MustCompile(`^v\d`).MatchString(name) || // an API group and its version
-		name == "Understood" || // a condition
+		name == "Understood" || name == "LoadBalancerIPs" || // conditions
 		text == "weft.dev/blocks.json"
 }
 

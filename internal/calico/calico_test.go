@@ -66,7 +66,7 @@ func TestPool(t *testing.T) {
 					AllowedUses: []model.AddressUse{model.UseWorkload, model.UseLoadBalancer},
 				},
 				[]model.Warning{
-					{Field: "spec.allowedUses[1]", Msg: "weft assigns no addresses to Services", Hint: "leave it out"},
+					{Field: "spec.allowedUses[1]", Msg: "Services get no addresses of a pool with other uses", Hint: "create another pool for Services"},
 					{Field: "spec.disableBGPExport", Msg: "weft-bgp announces the blocks of all pools", Hint: "exclude its prefixes from export by a BGPFilter"},
 				},
 			},

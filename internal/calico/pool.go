@@ -76,9 +76,10 @@ func Pool(o store.Object) (model.AddressPool, []model.Warning, error) {
 	if pool.Encapsulation, err = encapsulation(o, s.VXLANMode, s.IPIPMode); err != nil {
 		return pool, nil, err
 	}
-	if i := slices.Index(pool.AllowedUses, model.UseLoadBalancer); i >= 0 {
+	if i := slices.Index(pool.AllowedUses, model.UseLoadBalancer); i >= 0 && !pool.ForServices() {
 		warnings = append(warnings, model.Warning{
-			Field: fmt.Sprintf("spec.allowedUses[%d]", i), Msg: "weft assigns no addresses to Services", Hint: "leave it out",
+			Field: fmt.Sprintf("spec.allowedUses[%d]", i), Msg: "Services get no addresses of a pool with other uses",
+			Hint: "create another pool for Services",
 		})
 	}
 	if s.DisableBGPExport {

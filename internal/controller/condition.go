@@ -28,7 +28,7 @@ func (s *poolState) finalizerEdit(p model.AddressPool) store.Edit {
 		}
 		have, _ := meta["finalizers"].([]any)
 		is := slices.Contains(have, any(finalizer))
-		want := p.IsClusterPool() && (!p.Deleted || s.blockCount(p.Name) > 0)
+		want := p.IsClusterPool() && (!p.Deleted || s.blockCount(p.Name)+s.inServices[p.Name] > 0)
 		switch {
 		case is == want, want && p.Deleted: // a finalizer cannot be added to a deleted object
 			return nil

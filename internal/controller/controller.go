@@ -11,6 +11,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/ipam/audit"
+	"github.com/weft-net/weft/internal/ipam/serviceips"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/notify"
 )
@@ -36,9 +37,11 @@ type Config struct {
 	// FollowCalico reports whether pools mirror Calico's, because weft allocates the addresses of the cluster's network.
 	// Nil means false.
 	FollowCalico func() bool
-	Log          *slog.Logger
-	Now          func() time.Time
-	After        func(time.Duration) <-chan time.Time
+	// AssignServiceIPs is to which Services of type LoadBalancer addresses are assigned; empty means AllServices.
+	AssignServiceIPs serviceips.Mode
+	Log              *slog.Logger
+	Now              func() time.Time
+	After            func(time.Duration) <-chan time.Time
 	// Every is the interval of reconciliation, Check that of audits; 0 means half a minute and ten minutes. NodeGoneAfter
 	// is how long a Node object must be missing before its blocks are orphaned; 0 means ten minutes. Renew is the interval at
 	// which a Separate controller renews the Lease, or looks whether it can have it; 0 means ten seconds, and at most Every.
@@ -79,6 +82,9 @@ type Controller struct {
 	grantedSince map[string]time.Time // addresses that were granted to nodes, since when
 	// grantsPending: there may be unused grants.
 	grantsPending bool
+	// servicesDue: Services or pools have changed since addresses were assigned to Services. followsCalico is FollowCalico
+	// or a request for it, in the last pass.
+	servicesDue, followsCalico bool
 }
 
 // Report holds a controller's last results.
@@ -126,7 +132,7 @@ func New(cfg Config) *Controller {
 		cfg: cfg, lease: lease{objects: cfg.Objects, me: cfg.Identity},
 		goneSince: map[string]time.Time{}, missingSince: map[string]time.Time{}, absentSince: map[string]time.Time{},
 		requested:    notify.New(),
-		grantedSince: map[string]time.Time{}, grantsPending: true,
+		grantedSince: map[string]time.Time{}, grantsPending: true, servicesDue: true,
 	}
 }
 
@@ -136,6 +142,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		ctx, cancel := context.WithCancel(ctx)
 		defer cancel()
 		go c.watchRequests(ctx)
+		go c.watchServices(ctx)
 	}
 	for {
 		pause := c.cfg.Every
@@ -175,7 +182,8 @@ func (c *Controller) wait(ctx context.Context, pause time.Duration) error {
 		case <-c.requested:
 		}
 		if leads {
-			if _, err := c.grantRequests(ctx); err != nil {
+			_, err := c.grantRequests(ctx)
+			if err = errors.Join(err, c.assignServices(ctx, c.followsCalico)); err != nil {
 				c.logProblem(err) // the next pass retries
 			}
 		}
@@ -192,7 +200,7 @@ func (c *Controller) lead(ctx context.Context) (bool, error) {
 		clear(c.goneSince) // times from before another leader are not valid
 		clear(c.absentSince)
 		clear(c.grantedSince)
-		c.grantsPending = true
+		c.grantsPending, c.servicesDue = true, true
 		c.cfg.Log.Info("leadership of the controller changed", "leader", leads)
 	}
 	return leads, err
@@ -231,8 +239,9 @@ func (c *Controller) Pass(ctx context.Context) error {
 		asked, err := c.grantRequests(ctx)
 		follow, apart = follow || asked, errors.Join(err, c.createPools(ctx), c.markOrphans(ctx), c.revokeUnusedGrants(ctx))
 	}
+	c.followsCalico = follow
 	pools, err := Reconcile(ctx, c.cfg.Objects, c.cfg.Events, c.cfg.Now(), follow)
-	err = errors.Join(apart, err)
+	err = errors.Join(apart, err, c.assignServices(ctx, follow))
 	c.mu.Lock()
 	c.report.Pools = pools
 	due := c.checked.IsZero() || c.cfg.Now().Sub(c.checked) >= c.cfg.Check

@@ -10,6 +10,7 @@
 //   - Reservations, weft's and Calico's, go into the pools that have their addresses (excluded).
 //   - Conditions of a pool are written into its status (condition).
 //   - A deleted pool of the cluster's network is kept until its last block is released (finalizer).
+//   - Services of type LoadBalancer get addresses of the pools for Services (services).
 //   - Claims of deleted virtual machines are deleted (vmclaims).
 //   - Pools, blocks, reservations, nodes and pods are audited periodically (check), for metrics and a condition.
 //

@@ -26,6 +26,7 @@ type poolState struct {
 	specs      map[string]model.AddressPool
 	invalid    map[string]error // invalid pools
 	blocks     []model.AddressBlock
+	inServices map[string]int // addresses that Services have, by pool
 	// excluded are the ranges of all reservations; unread are invalid reservations, whose ranges in pools are kept.
 	excluded []model.ExcludedRange
 	unread   map[string]bool
@@ -91,6 +92,9 @@ func readPools(ctx context.Context, objects store.Objects, now time.Time) (*pool
 	}
 	for _, o := range pools {
 		s.set(o)
+	}
+	if s.inServices, err = servicesInPools(ctx, objects, s.sorted()); err != nil {
+		return nil, err
 	}
 	claimed, err := list(ctx, objects, store.AddressBlocks())
 	if err != nil {
@@ -238,6 +242,7 @@ func (s *poolState) report() []PoolReport {
 		for _, region := range p.Regions {
 			r.Addresses += size(region.CIDR)
 		}
+		r.Claimed = float64(s.inServices[p.Name])
 		for _, b := range s.blocks {
 			if b.Pool == p.Name {
 				r.Blocks++

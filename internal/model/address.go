@@ -105,6 +105,12 @@ func (p AddressPool) Allows(use AddressUse) bool {
 	return slices.Contains(p.AllowedUses, use)
 }
 
+// ForServices reports whether Services of type LoadBalancer get addresses of the pool. Pods and tunnels get none of it:
+// their nodes would claim its blocks.
+func (p AddressPool) ForServices() bool {
+	return p.IsClusterPool() && p.Allows(UseLoadBalancer) && !p.Allows(UseWorkload) && !p.Allows(UseTunnel)
+}
+
 // AddressRegion is a part of a pool that is divided into blocks of one size. Regions of a pool do not overlap, and an
 // existing region is immutable: two nodes must never divide it in different ways.
 type AddressRegion struct {

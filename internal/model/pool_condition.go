@@ -28,7 +28,6 @@ const (
 	ReasonCIDROverlap      = "CIDROverlap"
 	ReasonBadSelector      = "BadSelector"
 	ReasonBadEncapsulation = "BadEncapsulation"
-	ReasonNoServedUse      = "NoServedUse"
 	ReasonInvalid          = "Invalid" // the object is invalid
 )
 
@@ -81,14 +80,12 @@ func (p AddressPool) condition() Condition {
 	case p.Disabled:
 		return not(ReasonPoolDisabled, "the pool is disabled")
 	}
-	const services = "LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services"
-	forServices := p.Allows(UseLoadBalancer)
-	if forServices && !p.Allows(UseWorkload) && !p.Allows(UseTunnel) {
-		return not(ReasonNoServedUse, services)
-	}
 	c := Condition{Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be allocated"}
-	if forServices {
-		c.Message += "; " + services
+	switch {
+	case p.ForServices():
+		c.Message += " to Services"
+	case p.Allows(UseLoadBalancer):
+		c.Message += "; LoadBalancer of allowedUses has no effect next to other uses: create another pool for Services"
 	}
 	return c
 }

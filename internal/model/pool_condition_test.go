@@ -64,11 +64,10 @@ func TestPoolConditions(t *testing.T) {
 			`namespaceSelector: selector "has()", character 5: ')' is not a label (write for example 'has(zone)')`),
 		"ipip6": no(ReasonBadEncapsulation,
 			"encapsulation ipip carries IPv4 only, and region fd00::/64 is IPv6: use vxlan or none"),
-		"services": no(ReasonNoServedUse,
-			"LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services"),
+		"services": {Type: ConditionAllocatable, True: true, Reason: ReasonOK, Message: "addresses can be allocated to Services"},
 		"services-too": {
 			Type: ConditionAllocatable, True: true, Reason: ReasonOK,
-			Message: "addresses can be allocated; LoadBalancer of allowedUses has no effect: weft assigns no addresses to Services",
+			Message: "addresses can be allocated; LoadBalancer of allowedUses has no effect next to other uses: create another pool for Services",
 		},
 	}
 	random := rand.New(rand.NewSource(1))
@@ -78,8 +77,8 @@ func TestPoolConditions(t *testing.T) {
 		}
 		random.Shuffle(len(pools), func(i, j int) { pools[i], pools[j] = pools[j], pools[i] })
 	}
-	if n := len(Allocatable(pools)); n != 4 {
-		t.Errorf("%d pools are allocatable, want 4", n)
+	if n := len(Allocatable(pools)); n != 5 {
+		t.Errorf("%d pools are allocatable, want 5", n)
 	}
 }
 

@@ -60,6 +60,9 @@ func (c Config) checkNode() error {
 		return invalid("for example /run/weft/bgp.sock",
 			"bgp.socket %q is no absolute path of at most %d bytes", s, wire.MaxSocket)
 	}
+	if a := c.LoadBalancer.AssignIPs; a != "AllServices" && a != "RequestedServicesOnly" {
+		return invalid("AllServices or RequestedServicesOnly", "loadBalancer.assignIPs %q is not known", a)
+	}
 	if c.Network.Encapsulation == "bgp" && c.BGP.Socket == "" {
 		return invalid("set bgp.socket to that of weft-bgp", "network.encapsulation %q needs bgp.socket", c.Network.Encapsulation)
 	}

@@ -43,6 +43,8 @@ type Config struct {
 	Network Network `json:"network"`
 	// BGP configures the announcement of the node's prefixes to routers, and routes that are learned from them.
 	BGP BGP `json:"bgp"`
+	// LoadBalancer configures the addresses of Services of type LoadBalancer.
+	LoadBalancer LoadBalancer `json:"loadBalancer"`
 	// Flannel configures the interoperation with flannel.
 	Flannel Flannel `json:"flannel"`
 	// Multus holds Multus' keys for the mode `multus`.
@@ -72,6 +74,14 @@ type BGP struct {
 	// SecretInterval is how often these Secrets are read again, for a changed password: from 1s to 1h. Each is a request of
 	// each node to the API server.
 	SecretInterval Duration `json:"secretInterval"`
+}
+
+// LoadBalancer configures the addresses of Services of type LoadBalancer, which the controller assigns from pools with
+// `allowedUses: [LoadBalancer]`. Without such a pool nothing is done.
+type LoadBalancer struct {
+	// AssignIPs is to which Services without a loadBalancerClass addresses are assigned: `AllServices`, or
+	// `RequestedServicesOnly`: to those that request an address or a pool by an annotation or `spec.loadBalancerIP`.
+	AssignIPs string `json:"assignIPs"`
 }
 
 // Kubernetes configures the access to the API server. With neither key the agent does not use Kubernetes.
@@ -383,6 +393,7 @@ func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Etcd: Etcd{Prefix: "/weft"}, BGP: BGP{SecretNamespace: "kube-system", SecretInterval: Duration(30 * time.Second)},
+		LoadBalancer: LoadBalancer{AssignIPs: "AllServices"},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1,
 			VXLANPort: 8472,

@@ -58,6 +58,7 @@ network:
   blackhole: true
 etcd: {prefix: /hosts}
 bgp: {socket: /run/weft/bgp.sock, secretNamespace: network, secretInterval: 1m}
+loadBalancer: {assignIPs: RequestedServicesOnly}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
 observe: {level: denied, file: {path: /f, maxMegabytes: 1, keep: 2}, ipfix: {address: "udp://c", enterprise: 9}, otlp: {url: "http://c", headersFile: /h}}
@@ -85,7 +86,8 @@ func TestParse(t *testing.T) {
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:1::/64")},
 			ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00::/16")},
 		},
-		BGP: BGP{Socket: "/run/weft/bgp.sock", SecretNamespace: "network", SecretInterval: Duration(time.Minute)},
+		BGP:          BGP{Socket: "/run/weft/bgp.sock", SecretNamespace: "network", SecretInterval: Duration(time.Minute)},
+		LoadBalancer: LoadBalancer{AssignIPs: "RequestedServicesOnly"},
 		Flannel: Flannel{
 			AnnotationPrefix: "example.org/net", NetConf: "/a/n.json", CNIConf: "/a/c.json", SubnetFile: "/a/s.env",
 		},
@@ -124,7 +126,7 @@ func TestParse(t *testing.T) {
 func TestBadInput(t *testing.T) {
 	for text, want := range map[string]string{
 		"[]":                            "the file is a list, want object",
-		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, bgp, flannel, multus, policy, observe, virtualMachines, runtime, install, metrics)",
+		"nodes: x":                      "nodes: unknown key (the keys here are node, socket, stateDir, storeDir, addressDir, readyFile, logLevel, kubernetes, etcd, network, bgp, loadBalancer, flannel, multus, policy, observe, virtualMachines, runtime, install, metrics)",
 		"network: {MTU: 1400}":          "network.MTU: unknown key (the keys here are mode, name, design, permit, permitPaths, podAddresses, addresses, pools, podCIDRs, clusterCIDRs, interface, mtu, mtuFile, podIPAnnotations, encapsulation, vni, vxlanPort, vxlanGBP, vxlanLearning, underlayMTU, directRouting, udpPort, wireguardPort, wireguardPortV6, wireguardKeyFile, wireguardPSKFile, wireguardKeepalive, wireguardMode, masquerade, nonMasqueradeCIDRs, masqAgentConfig, masqueradeRandom, sourceGuard, fastPath, blackhole)",
 		"network: {permitPaths: [var]}": `network.permitPaths[0] "var" is no absolute path (write it from the root)`,
 		"network: {design: mesh}":       `network.design "mesh" is not known (routed or bridge)`,
@@ -154,10 +156,11 @@ func TestBadInput(t *testing.T) {
 		"network: {pools: [{cidr: 10.1.0.0/16, assignmentMode: Never}]}":                                                                    `network.pools[0].assignmentMode "Never" is not known (Automatic or Manual)`,
 		`network: {pools: [{cidr: "fd00::/64", encapsulation: ipip}]}`:                                                                      `network.pools[0].encapsulation "ipip" carries IPv4 only, and the pool is fd00::/64 (use vxlan)`,
 		`network: {pools: [{cidr: 10.1.0.0/16, nodeSelector: "zone =="}]}`:                                                                  `network.pools[0].nodeSelector "zone ==": selector "zone ==", character 8: the end is not a quoted value (put quotation marks around the value)`,
-		"network: {mtu: large}":         "network.mtu is a string, want number",
-		"bgp: {socket: bgp.sock}":       `bgp.socket "bgp.sock" is no absolute path of at most 102 bytes (for example /run/weft/bgp.sock)`,
-		"network: {encapsulation: bgp}": `network.encapsulation "bgp" needs bgp.socket (set bgp.socket to that of weft-bgp)`,
-		"network: {mtuFile: mtu}":       `network.mtuFile "mtu" is no absolute path (for example /var/lib/calico/mtu)`,
+		"network: {mtu: large}":           "network.mtu is a string, want number",
+		"bgp: {socket: bgp.sock}":         `bgp.socket "bgp.sock" is no absolute path of at most 102 bytes (for example /run/weft/bgp.sock)`,
+		"loadBalancer: {assignIPs: Some}": `loadBalancer.assignIPs "Some" is not known (AllServices or RequestedServicesOnly)`,
+		"network: {encapsulation: bgp}":   `network.encapsulation "bgp" needs bgp.socket (set bgp.socket to that of weft-bgp)`,
+		"network: {mtuFile: mtu}":         `network.mtuFile "mtu" is no absolute path (for example /var/lib/calico/mtu)`,
 		"{network: {mode: policy}, policy: {mode: none}, install: {confDir: /c}}": `policy.mode "none" leaves network.mode "policy" nothing to do (set policy.mode to auto)`,
 		"{network: {mode: policy, mtu: 1400}, install: {confDir: /c}}":            `network.podCIDRs, mtu, mtuFile and masquerade have no effect with network.mode "policy" (leave it out: the other vendor's configuration says it)`,
 		"{network: {mode: policy, addresses: pools}, install: {confDir: /c}}":     `network.mode "policy" has no pools (leave network.pools and network.addresses out)`,

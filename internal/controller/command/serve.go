@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/controller"
 	"github.com/weft-net/weft/internal/controller/networkcheck"
+	"github.com/weft-net/weft/internal/ipam/serviceips"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/metrics"
 )
@@ -52,7 +53,7 @@ func serve(ctx context.Context, s options) error {
 	}
 	c := controller.New(controller.Config{
 		Objects: cluster.Objects(), Events: cluster, Identity: s.identity, Separate: true, Node: s.c.Node, Pools: s.c.Network.PoolModels(),
-		FollowCalico: s.c.Network.FromPools, Log: s.log, Now: s.now, After: s.after,
+		FollowCalico: s.c.Network.FromPools, AssignServiceIPs: serviceips.Mode(s.c.LoadBalancer.AssignIPs), Log: s.log, Now: s.now, After: s.after,
 	})
 	networks := networkcheck.New(networkcheck.Config{
 		Objects: cluster.Objects(), Events: cluster, Log: s.log.With("component", "networks"), Now: s.now, After: s.after,

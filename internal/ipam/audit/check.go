@@ -26,10 +26,12 @@ type Report struct {
 	Findings []Finding `json:"findings"`
 
 	claimed map[netip.Addr]string // by claims of all kinds
-	nodes   map[string]bool       // empty: there are no Node objects
-	pods    podIndex
-	ranges  map[string][]netip.Prefix     // podCIDRs, by node
-	hosts   map[string]model.AddressBlock // by node: the first block with a machine ID
+	// services are the Services that have addresses of pools for Services.
+	services map[netip.Addr]string
+	nodes    map[string]bool // empty: there are no Node objects
+	pods     podIndex
+	ranges   map[string][]netip.Prefix     // podCIDRs, by node
+	hosts    map[string]model.AddressBlock // by node: the first block with a machine ID
 }
 
 // Finding is one error or stale reservation.
@@ -145,6 +147,9 @@ func Inspect(ctx context.Context, objects store.Objects) (Report, error) {
 		p.examineBlock(overlaps[i], b, raw[store.AddressBlocks().Key("", store.BlockName(b.Pool, b.CIDR)).String()])
 	}
 	p.examinePods()
+	if err := p.examineServices(ctx, objects); err != nil {
+		return p, err
+	}
 	return p, p.examineClaims(ctx, objects)
 }
 

@@ -86,6 +86,9 @@ func (p *Report) taken(nodes []NodeState) []netip.Addr {
 	for a := range p.claimed {
 		out = append(out, a)
 	}
+	for a := range p.services {
+		out = append(out, a)
+	}
 	for _, pool := range p.Pools {
 		for _, r := range pool.Reserved {
 			out = append(out, r.Addr)
