@@ -131,6 +131,15 @@ if [ "$(id -u)" -ne 0 ]; then
 	}
 fi
 export DEBIAN_FRONTEND=noninteractive
-$sudo apt-get update -qq
-$sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+# A fresh host often installs its own upgrades meanwhile: apt waits for the locks of packages by itself, but not for that of the lists.
+for try in {1..60}; do
+	why=$($sudo apt-get update -qq 2>&1) && break
+	if [[ $why != *"Could not get lock"* ]] || [ "$try" = 60 ]; then
+		echo "deps: the lists of packages cannot be updated: $why" >&2
+		exit 1
+	fi
+	[ "$try" != 1 ] || echo "deps: waiting for another apt, up to five minutes"
+	sleep 5
+done
+$sudo apt-get install -y -qq --no-install-recommends -o DPkg::Lock::Timeout=300 "${missing[@]}" >/dev/null
 echo "deps: installed"
