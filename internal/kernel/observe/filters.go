@@ -6,6 +6,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/weft-net/weft/internal/kernel/iptables"
 	"github.com/weft-net/weft/internal/kernel/netfilter"
@@ -13,20 +14,22 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// filters answers queries about packet filters.
-type filters struct{ *netfilter.Filters }
+// filters answers some queries about packet filters at one time.
+type filters struct {
+	*netfilter.Filters
+	drops func() ([]nft.Drop, error) // nil: not read yet
+}
 
 // dropped finds a chain that drops forwarded packets; that of the iptables programs is preferred, because the caller
 // can add rules to it.
-func (c filters) dropped(ctx context.Context, family string) (state.Answer, error) {
+func (c *filters) dropped(ctx context.Context, family string) (state.Answer, error) {
 	if family, legacy := strings.CutPrefix(family, state.LegacyForwardDrop); legacy {
 		return c.legacyDropped(ctx, family == "6")
 	}
-	n, err := c.Netfilter()
-	if err != nil {
-		return state.Answer{}, err
+	if c.drops == nil {
+		c.drops = sync.OnceValues(func() ([]nft.Drop, error) { return c.readDrops(ctx) })
 	}
-	drops, err := n.Drops(ctx)
+	drops, err := c.drops()
 	if err != nil {
 		return state.Answer{}, err
 	}
@@ -44,9 +47,17 @@ func (c filters) dropped(ctx context.Context, family string) (state.Answer, erro
 	return out, nil
 }
 
+func (c *filters) readDrops(ctx context.Context) ([]nft.Drop, error) {
+	n, err := c.Netfilter()
+	if err != nil {
+		return nil, err
+	}
+	return n.Drops(ctx)
+}
+
 // legacyDropped does the same for the tables that nft does not show. If they exist and no program can read them, the
 // answer says so.
-func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
+func (c *filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, error) {
 	older, err := c.LegacyTables(v6)
 	if err != nil || !slices.Contains(older, "filter") {
 		return state.Answer{}, err
@@ -64,7 +75,7 @@ func (c filters) legacyDropped(ctx context.Context, v6 bool) (state.Answer, erro
 
 // chain finds a chain of iptables. The chains of iptables-legacy are unknown without its programs: any chain may exist
 // when its table does.
-func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
+func (c *filters) chain(ctx context.Context, name string) (state.Answer, error) {
 	n, err := c.Netfilter()
 	if err != nil {
 		return state.Answer{}, err
@@ -86,7 +97,7 @@ func (c filters) chain(ctx context.Context, name string) (state.Answer, error) {
 }
 
 // commented counts the rules of an nftables chain that have a comment.
-func (c filters) commented(ctx context.Context, name, comment string) (state.Answer, error) {
+func (c *filters) commented(ctx context.Context, name, comment string) (state.Answer, error) {
 	n, err := c.Netfilter()
 	if err != nil {
 		return state.Answer{}, err
@@ -114,13 +125,13 @@ func place(name string) nft.Place {
 	return nft.Place{Family: words[0], Table: words[1], Chain: words[2]}
 }
 
-func (c filters) firewalld(ctx context.Context) (state.Answer, error) {
+func (c *filters) firewalld(ctx context.Context) (state.Answer, error) {
 	running, err := c.Firewalld().Running(ctx)
 	return state.Answer{Found: running}, err
 }
 
 // program reports whether the host has a program, and returns its path.
-func (c filters) program(name string) state.Answer {
+func (c *filters) program(name string) state.Answer {
 	path, err := iptables.Find(c.Root, name)
 	return state.Answer{Found: err == nil, Value: path}
 }

@@ -57,6 +57,7 @@ func (s Spaces) Answer(ctx context.Context, queries []state.Query) (state.Answer
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
+		packetFilters := &filters{Filters: c.Filters}
 		for _, q := range queries {
 			if q.Space != name {
 				continue
@@ -64,7 +65,7 @@ func (s Spaces) Answer(ctx context.Context, queries []state.Query) (state.Answer
 			if q.OtherEnd != "" {
 				out[q], err = s.answerOtherEnd(ctx, q, links)
 			} else {
-				out[q], err = c.answer(ctx, q, links)
+				out[q], err = c.answer(ctx, q, links, packetFilters)
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", name, err)
@@ -84,7 +85,9 @@ func nonEmpty(names ...string) []string {
 	return out
 }
 
-func (c *Namespace) answer(ctx context.Context, q state.Query, links map[string]link.Found) (state.Answer, error) {
+func (c *Namespace) answer(
+	ctx context.Context, q state.Query, links map[string]link.Found, packetFilters *filters,
+) (state.Answer, error) {
 	switch {
 	case q.Link != "":
 		f, ok := links[q.Link]
@@ -109,15 +112,15 @@ func (c *Namespace) answer(ctx context.Context, q state.Query, links map[string]
 	case q.RouteTo.IsValid():
 		return c.answerRouteTo(ctx, q.RouteTo)
 	case q.ForwardDrop != "":
-		return filters{c.Filters}.dropped(ctx, q.ForwardDrop)
+		return packetFilters.dropped(ctx, q.ForwardDrop)
 	case q.Chain != "" && q.Comment != "":
-		return filters{c.Filters}.commented(ctx, q.Chain, q.Comment)
+		return packetFilters.commented(ctx, q.Chain, q.Comment)
 	case q.Chain != "":
-		return filters{c.Filters}.chain(ctx, q.Chain)
+		return packetFilters.chain(ctx, q.Chain)
 	case q.Firewalld:
-		return filters{c.Filters}.firewalld(ctx)
+		return packetFilters.firewalld(ctx)
 	case q.Program != "":
-		return filters{c.Filters}.program(q.Program), nil
+		return packetFilters.program(q.Program), nil
 	case !q.Device.IsZero():
 		return c.answerDevice(ctx, q.Device)
 	case q.File != "":
