@@ -24,6 +24,7 @@ type Filters struct {
 	mu        sync.Mutex
 	nft       *nft.Conn
 	firewalld *firewalld.Client
+	legacy    [2]legacyNames // of IPv4 and IPv6
 }
 
 // New returns the filters of ns, nil for the process's own namespace. It opens nothing.
@@ -33,6 +34,9 @@ func New(ns *netns.NS) *Filters { return &Filters{ns: ns} }
 func (f *Filters) Close() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	for i := range f.legacy {
+		f.legacy[i].close()
+	}
 	var err error
 	if f.nft != nil {
 		err = f.nft.Close()
