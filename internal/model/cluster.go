@@ -24,6 +24,8 @@ type Node struct {
 	// VTEP is the node's VXLAN tunnel endpoint if Published does not have it: the node's backend is another one, or
 	// unknown.
 	VTEP VTEPData `json:"vtep,omitzero"`
+	// NotReady: the kubelet does not report the node as ready, or has not reported for long.
+	NotReady bool `json:"notReady,omitempty"`
 	// BGP are the node's own settings of BGP; nil if it has none.
 	BGP *NodeBGP `json:"bgp,omitempty"`
 	// UnmanagedAddress are addresses outside of all pools and prefixes that the node's pods have brought along.

@@ -29,6 +29,8 @@ type node struct {
 	name string
 	ns   *netns.NS
 	dir  string
+	// withoutBGP: the agent's configuration does not have weft-bgp.
+	withoutBGP bool
 	// agent and speaker are the running processes.
 	agent, speaker *process
 }
@@ -108,8 +110,11 @@ func (n *node) put(file, text string) {
 func (n *node) startAgent(more string) {
 	n.t.Helper()
 	file := n.path("weft.yaml")
-	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nstoreDir: %s\nbgp:\n  socket: %s\n  secretInterval: 1s\n%s", n.name, n.path("agent.sock"),
-		n.path("state"), n.path("store"), n.path("bgp.sock"), more)
+	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nstoreDir: %s\n", n.name, n.path("agent.sock"), n.path("state"), n.path("store"))
+	if !n.withoutBGP {
+		text += fmt.Sprintf("bgp:\n  socket: %s\n  secretInterval: 1s\n", n.path("bgp.sock"))
+	}
+	text += more
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		n.t.Fatal(err)
 	}

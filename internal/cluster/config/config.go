@@ -82,6 +82,9 @@ type LoadBalancer struct {
 	// AssignIPs is to which Services without a loadBalancerClass addresses are assigned: `AllServices`, or
 	// `RequestedServicesOnly`: to those that request an address or a pool by an annotation or `spec.loadBalancerIP`.
 	AssignIPs string `json:"assignIPs"`
+	// Announce makes one ready node answer ARP requests and neighbor solicitations for each of these addresses, on the link
+	// with its subnet or the uplink. Nodes with `bgp.socket`, and of another vendor's network, take no part.
+	Announce bool `json:"announce"`
 }
 
 // Kubernetes configures the access to the API server. With neither key the agent does not use Kubernetes.
@@ -393,7 +396,7 @@ func Default() Config {
 	return Config{
 		Socket: "/run/weft/agent.sock", StateDir: "/run/weft/agent", AddressDir: "/var/lib/cni/networks",
 		Etcd: Etcd{Prefix: "/weft"}, BGP: BGP{SecretNamespace: "kube-system", SecretInterval: Duration(30 * time.Second)},
-		LoadBalancer: LoadBalancer{AssignIPs: "AllServices"},
+		LoadBalancer: LoadBalancer{AssignIPs: "AllServices", Announce: true},
 		Network: Network{
 			Mode: ModeNone, Name: "weft", Design: DesignRouted, Interface: "auto", Encapsulation: "host-gw", VNI: 1,
 			VXLANPort: 8472,

@@ -58,7 +58,7 @@ network:
   blackhole: true
 etcd: {prefix: /hosts}
 bgp: {socket: /run/weft/bgp.sock, secretNamespace: network, secretInterval: 1m}
-loadBalancer: {assignIPs: RequestedServicesOnly}
+loadBalancer: {assignIPs: RequestedServicesOnly, announce: false}
 flannel: {publish: false, annotationPrefix: example.org/net, netConf: /a/n.json, cniConf: /a/c.json, subnetFile: /a/s.env}
 policy: {mode: none, established: keep, log: denied, logGroup: 7}
 observe: {level: denied, file: {path: /f, maxMegabytes: 1, keep: 2}, ipfix: {address: "udp://c", enterprise: 9}, otlp: {url: "http://c", headersFile: /h}}

@@ -37,6 +37,10 @@ func (o Object) Node() (model.Node, error) {
 				Type    string `json:"type"`
 				Address string `json:"address"`
 			} `json:"addresses"`
+			Conditions []struct {
+				Type   string `json:"type"`
+				Status string `json:"status"`
+			} `json:"conditions"`
 		} `json:"status"`
 	}
 	err := o.decode(&n)
@@ -45,6 +49,9 @@ func (o Object) Node() (model.Node, error) {
 	}
 	node := model.Node{
 		Name: o.Key.Name, Labels: internedLabels(n.Metadata.Labels), Annotations: n.Metadata.Annotations,
+	}
+	for _, c := range n.Status.Conditions {
+		node.NotReady = node.NotReady || c.Type == "Ready" && c.Status != "True"
 	}
 	cidrs, field := n.Spec.PodCIDRs, "spec.podCIDRs"
 	switch {

@@ -43,6 +43,7 @@ type object struct {
 		LoadBalancerIP string   `json:"loadBalancerIP"`
 		Families       []string `json:"ipFamilies"`
 		FamilyPolicy   string   `json:"ipFamilyPolicy"`
+		TrafficPolicy  string   `json:"externalTrafficPolicy"`
 	} `json:"spec"`
 	Status struct {
 		LoadBalancer struct {
@@ -81,6 +82,7 @@ func Read(o store.Object, assign Mode, followCalico bool) Service {
 	if err := json.Unmarshal(o.Raw, &in); err != nil {
 		return out // the server's own object: it is another one's in any case
 	}
+	out.Local = in.Spec.TrafficPolicy == "Local"
 	out.Created = in.Metadata.Created.Unix()
 	foreign := false
 	for _, i := range in.Status.LoadBalancer.Ingress {

@@ -22,6 +22,8 @@ type Service struct {
 	Created int64
 	// Owner is the controller that assigns its addresses.
 	Owner Owner
+	// Local: spec.externalTrafficPolicy is Local.
+	Local bool
 	// Families are the IP families (4, 6) in the order of spec.ipFamilies.
 	Families []int
 	// RequireAll: addresses of all families, or none.

@@ -51,6 +51,16 @@ func sendGratuitousARP(fd int, name string, addrs []netip.Addr) error {
 	return nil
 }
 
+// Link returns the index and the MAC address of a link of the calling thread's namespace.
+func Link(name string) (index int, mac net.HardwareAddr, err error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	return linkOf(fd, name)
+}
+
 // linkOf returns one link's index and MAC address. The net package would read all links for it.
 func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
 	request, err := unix.NewIfreq(name)
@@ -75,6 +85,14 @@ func linkOf(fd int, name string) (index int, mac net.HardwareAddr, err error) {
 	return index, answer.mac[:], nil
 }
 
+// ARPReply returns the frame that answers an ARP request.
+func ARPReply(mac, toMAC net.HardwareAddr, a, to netip.Addr) []byte {
+	f := append(append([]byte{}, toMAC...), mac...)
+	f = append(f, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 2)
+	f = append(append(f, mac...), a.AsSlice()...)
+	return append(append(f, toMAC...), to.AsSlice()...)
+}
+
 func arp(mac net.HardwareAddr, a netip.Addr) []byte {
 	f := append([]byte{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac...)
 	f = append(f, 0x08, 0x06, 0, 1, 0x08, 0, 6, 4, 0, 1)
@@ -84,14 +102,22 @@ func arp(mac net.HardwareAddr, a netip.Addr) []byte {
 }
 
 func advertisement(mac net.HardwareAddr, a netip.Addr) []byte {
-	all := netip.MustParseAddr("ff02::1")
-	const override = 0x20
-	icmp := append([]byte{136, 0, 0, 0, override, 0, 0, 0}, a.AsSlice()...)
+	return Advertisement(mac, net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}, a, netip.IPv6LinkLocalAllNodes(), false)
+}
+
+// Advertisement returns the frame of a neighbor advertisement for the address a, solicited by the one that it is sent to or
+// not.
+func Advertisement(mac, toMAC net.HardwareAddr, a, to netip.Addr, solicited bool) []byte {
+	flags := byte(0x20) // override
+	if solicited {
+		flags |= 0x40
+	}
+	icmp := append([]byte{136, 0, 0, 0, flags, 0, 0, 0}, a.AsSlice()...)
 	icmp = append(append(icmp, 2, 1), mac...)
-	binary.BigEndian.PutUint16(icmp[2:], checksum(a, all, icmp))
-	f := append([]byte{0x33, 0x33, 0, 0, 0, 1}, mac...)
+	binary.BigEndian.PutUint16(icmp[2:], checksum(a, to, icmp))
+	f := append(append([]byte{}, toMAC...), mac...)
 	f = append(f, 0x86, 0xdd, 0x60, 0, 0, 0, 0, byte(len(icmp)), unix.IPPROTO_ICMPV6, 255)
-	f = append(append(f, a.AsSlice()...), all.AsSlice()...)
+	f = append(append(f, a.AsSlice()...), to.AsSlice()...)
 	return append(f, icmp...)
 }
 

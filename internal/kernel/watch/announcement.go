@@ -35,7 +35,7 @@ type HeardAnnouncement struct {
 func HearAnnouncements(
 	ctx context.Context, ns *netns.NS, link string, packets bool, meant func(HeardAnnouncement) bool,
 ) (<-chan HeardAnnouncement, error) {
-	f, err := packetSocket(ns, link, announcementFilter(packets))
+	f, err := PacketSocket(ns, link, announcementFilter(packets))
 	if err != nil {
 		return nil, fmt.Errorf("watch: what is said on %s: %w", link, err)
 	}
@@ -66,8 +66,8 @@ func HearAnnouncements(
 	return out, nil
 }
 
-// packetSocket opens a socket for the frames of one link that the filter passes.
-func packetSocket(ns *netns.NS, link string, filter []unix.SockFilter) (*os.File, error) {
+// PacketSocket opens a socket for the frames of one link that the filter passes.
+func PacketSocket(ns *netns.NS, link string, filter []unix.SockFilter) (*os.File, error) {
 	var fd int
 	err := ns.Do(func() (err error) {
 		// Without a protocol the socket receives nothing until it is bound: no frames of other links, and none before

@@ -63,6 +63,7 @@ type Config struct {
 	Etcd            config.Etcd
 	Network         config.Network
 	BGP             config.BGP
+	LoadBalancer    config.LoadBalancer
 	Flannel         config.Flannel
 	Multus          config.Multus
 	Policy          config.Policy

@@ -273,8 +273,8 @@ func (a *agent) serve() (err error) {
 func settings(c Config) config.Config {
 	return config.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
-		Kubernetes: c.Kubernetes, Network: c.Network, BGP: c.BGP, Flannel: c.Flannel, Runtime: c.Runtime, Install: c.Install,
-		Metrics: c.Metrics,
+		Kubernetes: c.Kubernetes, Network: c.Network, BGP: c.BGP, LoadBalancer: c.LoadBalancer, Flannel: c.Flannel,
+		Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/weft-net/weft/internal/node/loglevel"
 	"github.com/weft-net/weft/internal/node/metrics"
 	"github.com/weft-net/weft/internal/node/peermetrics"
+	"github.com/weft-net/weft/internal/node/serviceannounce"
 	"github.com/weft-net/weft/internal/node/unenforced"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -157,6 +158,10 @@ func (a *agent) runMesh(g group) {
 		g.add(a.overlay.Run)
 		if a.bgp != nil {
 			g.add(a.bgp.Run)
+		} else if cfg.LoadBalancer.Announce && !cfg.Network.Mode.OtherVendor() {
+			g.add(serviceannounce.New(serviceannounce.Config{
+				Node: cfg.Node, Objects: d.Objects(), Facts: d.facts, Topology: a.overlay.Topology, Log: cfg.Log, After: cfg.After,
+			}).Run)
 		}
 	case a.overlay.HasStatusFile():
 		g.add(a.overlay.Clear)

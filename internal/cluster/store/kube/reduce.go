@@ -71,6 +71,13 @@ type factStatus struct {
 	PodIP     string        `json:"podIP,omitempty"`
 	PodIPs    []factIP      `json:"podIPs,omitempty"`
 	Addresses []factAddress `json:"addresses,omitempty"`
+	// Conditions have a node's Ready only.
+	Conditions []factCondition `json:"conditions,omitempty"`
+}
+
+type factCondition struct {
+	Type   string `json:"type"`
+	Status string `json:"status"`
 }
 
 type factIP struct {
@@ -108,6 +115,7 @@ func (s *Store) reduceFact(raw []byte) (store.Object, error) {
 		}
 	}
 	f.Metadata.Annotations = kept
+	f.Status.Conditions = slices.DeleteFunc(f.Status.Conditions, func(c factCondition) bool { return f.Kind != "Node" || c.Type != "Ready" })
 	f.Spec.Containers, f.Spec.InitContainers = withNames(f.Spec.Containers), withNames(f.Spec.InitContainers)
 	small, err := json.Marshal(f)
 	if err != nil {

@@ -99,7 +99,7 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, fur
 	return agent.Run(ctx, agent.Config{
 		Node: c.Node, Socket: c.Socket, StateDir: c.StateDir, StoreDir: c.StoreDir, AddressDir: c.AddressDir,
 		Kubernetes: c.Kubernetes, Etcd: c.Etcd, Network: c.Network, Flannel: c.Flannel, Multus: c.Multus, Policy: c.Policy,
-		Observe: c.Observe, BGP: c.BGP,
+		Observe: c.Observe, BGP: c.BGP, LoadBalancer: c.LoadBalancer,
 		VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
