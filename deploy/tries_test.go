@@ -401,5 +401,7 @@ func tries() []try {
 		{"the Lease read", "GET", leasesURL + "/weft-controller", "", 200, ""},
 		{"the Lease taken", "PUT", leasesURL + "/weft-controller", lease("weft-controller"), 403, "cannot update"},
 		{"another Lease read", "GET", leasesURL + "/kube-scheduler", "", 403, "cannot get"},
+		{"Calico's DaemonSet read", "GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/calico-node", "", 404, ""},
+		{"another DaemonSet read", "GET", "/apis/apps/v1/namespaces/kube-system/daemonsets/weft", "", 403, "cannot get"},
 	}
 }

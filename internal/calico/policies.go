@@ -16,10 +16,13 @@ import (
 
 // Unenforced returns what of Calico's own policies is not enforced, or only in part, "KIND NAMESPACE/NAME (reason)" each,
 // sorted: policies, tiers, network sets, host endpoints and configurations of which a part is invalid, not supported, or
-// without effect. What Calico derives from Kubernetes' policies is left out, and staged policies, which Calico does not
-// enforce either. Objects of one name in both API groups are the same.
+// without effect, and settings of Felix that only its DaemonSet has. What Calico derives from Kubernetes' policies is left
+// out, and staged policies, which Calico does not enforce either. Objects of one name in both API groups are the same.
 func Unenforced(ctx context.Context, objects store.Objects) ([]string, error) {
-	var all []string
+	all, err := environment(ctx, objects)
+	if err != nil {
+		return nil, err
+	}
 	for _, kind := range slices.Concat(PolicyKinds()...) {
 		found, err := objects.List(ctx, kind)
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
