@@ -141,13 +141,13 @@ func TestCountTrace(t *testing.T) {
 	if err := os.WriteFile(file, []byte(trace), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	calls, execs, err := countTrace(file, false)
-	if err != nil || calls != 5 || execs != 2 {
-		t.Errorf("calls %d, execs %d, err %v; want 5, 2", calls, execs, err)
+	n, err := countTrace(file, false)
+	if want := (traced{calls: 5, execs: 2, scheduling: 1}); err != nil || n != want {
+		t.Errorf("got %+v, err %v; want %+v", n, err, want)
 	}
 	// Thread 102's first line stands for a call that strace found it in, if strace was attached.
-	if calls, _, err = countTrace(file, true); err != nil || calls != 4 {
-		t.Errorf("calls %d, err %v; want 4", calls, err)
+	if n, err = countTrace(file, true); err != nil || n.calls != 4 {
+		t.Errorf("calls %d, err %v; want 4", n.calls, err)
 	}
 }
 

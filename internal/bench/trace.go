@@ -4,6 +4,7 @@ package bench
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -26,25 +27,44 @@ const traceSamples = 10
 // within that time, which is no work of the next call.
 const traceQuiet = 100 * time.Millisecond
 
+// scheduling are the calls by which the Go runtime runs its threads, whose number depends on how busy the host is, and
+// how slow strace is: the calls that are left are the same in each ADD.
+func scheduling() []string {
+	return []string{
+		"futex", "epoll_pwait", "sched_yield", "tgkill", "rt_sigreturn", "clone", "clone3", "sigaltstack", "rt_sigprocmask",
+		"gettid", "getpid", "mmap", "munmap", "madvise", "sched_getaffinity",
+	}
+}
+
+// traced is what strace saw.
+type traced struct{ calls, execs, scheduling int }
+
+func (t traced) plus(o traced) traced {
+	return traced{t.calls + o.calls, t.execs + o.execs, t.scheduling + o.scheduling}
+}
+
+// work is the number of calls that are not the scheduler's.
+func (t traced) work() int { return t.calls - t.scheduling }
+
 // tracePass counts execs and syscalls of ADD and DEL under strace, in separate worlds.
 func (b *bench) tracePass(ctx context.Context) error {
 	if b.cfg.Strace == "" {
 		b.notes = append(b.notes, "syscalls, execs and the plugins' memory were not counted: no strace")
 		return nil
 	}
-	base := 0.0
+	var base traced
 	if b.cfg.Empty != "" {
-		var counts []float64
+		var all []traced
 		for range traceSamples { // they vary by twenty, with the threads that the runtime starts
 			n, err := b.traceEmpty(ctx)
 			if err != nil {
 				return err
 			}
-			counts = append(counts, n)
-			b.samples.add("empty", Cell{Concurrency: 1}, "syscalls", "count", n)
+			all = append(all, n)
+			b.samples.add("empty", Cell{Concurrency: 1}, "syscalls", "count", float64(n.calls))
 		}
-		slices.Sort(counts)
-		base = counts[len(counts)/2]
+		slices.SortFunc(all, func(x, y traced) int { return cmp.Compare(x.calls, y.calls) })
+		base = all[len(all)/2]
 	} else {
 		b.notes = append(b.notes, "add_syscalls_over_empty is missing: no --empty program")
 	}
@@ -64,17 +84,16 @@ func (b *bench) tracePass(ctx context.Context) error {
 	return nil
 }
 
-func (b *bench) traceEmpty(ctx context.Context) (float64, error) {
+func (b *bench) traceEmpty(ctx context.Context) (traced, error) {
 	out := filepath.Join(b.dir, "empty.strace")
 	if msg, err := exec.CommandContext(ctx, b.cfg.Strace, "-f", "-qq", "-e", traceFilter, "-o", out,
 		b.cfg.Empty).CombinedOutput(); err != nil {
-		return 0, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
+		return traced{}, fmt.Errorf("strace of %s: %w: %s", b.cfg.Empty, err, msg)
 	}
-	n, _, err := countTrace(out, false)
-	return float64(n), err
+	return countTrace(out, false)
 }
 
-func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
+func (b *bench) traceWorld(ctx context.Context, w *world, base traced) error {
 	cell := Cell{Pods: 1, Concurrency: 1}
 	for i := range traceSamples {
 		p, err := w.newPod()
@@ -83,7 +102,7 @@ func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
 		}
 		id := w.nextID()
 		for _, verb := range []string{"add", "del"} {
-			calls, execs, err := b.traceCall(ctx, w, fmt.Sprintf("%s-%d", verb, i), func() error {
+			n, err := b.traceCall(ctx, w, fmt.Sprintf("%s-%d", verb, i), func() error {
 				if verb == "add" {
 					_, err := w.add(ctx, p, id)
 					return err
@@ -94,10 +113,11 @@ func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
 			if err != nil {
 				return err
 			}
-			b.samples.add(w.impl.Name, cell, verb+"_syscalls", "count", float64(calls))
-			b.samples.add(w.impl.Name, cell, verb+"_execs", "count", float64(execs))
-			if base > 0 {
-				b.samples.add(w.impl.Name, cell, verb+"_syscalls_over_empty", "count", float64(calls)-base)
+			b.samples.add(w.impl.Name, cell, verb+"_syscalls", "count", float64(n.calls))
+			b.samples.add(w.impl.Name, cell, verb+"_execs", "count", float64(n.execs))
+			if base.calls > 0 {
+				b.samples.add(w.impl.Name, cell, verb+"_syscalls_over_empty", "count", float64(n.calls-base.calls))
+				b.samples.add(w.impl.Name, cell, verb+"_syscalls_of_work", "count", float64(n.work()-base.work()))
 			}
 		}
 		_ = p.ns.Close()
@@ -106,7 +126,7 @@ func (b *bench) traceWorld(ctx context.Context, w *world, base float64) error {
 }
 
 // traceCall runs one call with the plugins, and the agent if there is one, under strace.
-func (b *bench) traceCall(ctx context.Context, w *world, name string, call func() error) (calls, execs int, err error) {
+func (b *bench) traceCall(ctx context.Context, w *world, name string, call func() error) (n traced, err error) {
 	out := filepath.Join(b.dir, w.impl.Name+"-"+name)
 	w.exec.wrap = []string{b.cfg.Strace, "-f", "-qq", "-e", traceFilter, "-A", "-o", out + ".plugin"}
 	defer func() { w.exec.wrap = nil }()
@@ -114,7 +134,7 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 	if w.agent != nil {
 		time.Sleep(traceQuiet)
 		if detach, err = b.attachTo(ctx, w.agent.Process.Pid, out+".agent"); err != nil {
-			return 0, 0, err
+			return n, err
 		}
 	}
 	err = call()
@@ -123,14 +143,14 @@ func (b *bench) traceCall(ctx context.Context, w *world, name string, call func(
 		err = derr
 	}
 	if err != nil {
-		return 0, 0, err
+		return n, err
 	}
-	calls, execs, err = countTrace(out+".plugin", false)
+	n, err = countTrace(out+".plugin", false)
 	if err != nil || w.agent == nil {
-		return calls, execs, err
+		return n, err
 	}
-	more, moreExecs, err := countTrace(out+".agent", true)
-	return calls + more, execs + moreExecs, err
+	more, err := countTrace(out+".agent", true)
+	return n.plus(more), err
 }
 
 // attachTo attaches strace to all threads of a running process and returns a function that detaches it.
@@ -159,10 +179,10 @@ func (b *bench) attachTo(ctx context.Context, pid int, out string) (func() error
 // countTrace counts the syscalls and the successful execs in strace's output. Lines that resume an interrupted call and
 // lines about signals and exits are not calls. If strace was attached to a running process, the call in which it finds a
 // waiting thread is none either: the thread made it earlier.
-func countTrace(path string, attached bool) (calls, execs int, err error) {
+func countTrace(path string, attached bool) (n traced, err error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return 0, 0, fmt.Errorf("trace: %w", err)
+		return n, fmt.Errorf("trace: %w", err)
 	}
 	threads := map[string]bool{}
 	for line := range bytes.Lines(b) {
@@ -174,16 +194,19 @@ func countTrace(path string, attached bool) (calls, execs int, err error) {
 			continue
 		}
 		if bytes.HasPrefix(rest, []byte("<... execve resumed>")) && bytes.HasSuffix(rest, []byte("= 0")) {
-			execs++
+			n.execs++
 		}
 		if !ok || bytes.HasPrefix(rest, []byte("<... ")) || bytes.HasPrefix(rest, []byte("+++")) ||
 			bytes.HasPrefix(rest, []byte("---")) || bytes.HasPrefix(rest, []byte("restart_syscall(")) {
 			continue
 		}
-		calls++
+		n.calls++
+		if name, _, _ := bytes.Cut(rest, []byte("(")); slices.Contains(scheduling(), string(name)) {
+			n.scheduling++
+		}
 		if bytes.HasPrefix(rest, []byte("execve(")) && bytes.HasSuffix(rest, []byte("= 0")) {
-			execs++
+			n.execs++
 		}
 	}
-	return calls, execs, nil
+	return n, nil
 }
