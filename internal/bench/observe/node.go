@@ -21,8 +21,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
+	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/flow"
@@ -362,12 +362,7 @@ func (n *node) listed() (l listing, err error) {
 
 // cpuTime returns the CPU time that the agent has used.
 func (n *node) cpuTime() (time.Duration, error) {
-	// clock_getcpuclockid(3): the CPU clock of another process includes exited threads.
-	var ts unix.Timespec
-	if err := unix.ClockGettime(int32(^n.agent.Process.Pid<<3|2), &ts); err != nil {
-		return 0, fmt.Errorf("CPU time of the agent: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
+	return subprocess.CPUTime(n.agent.Process.Pid)
 }
 
 // rss returns the agent's resident memory, in MiB.

@@ -23,6 +23,13 @@ type Connects struct {
 	Ratio float64 `json:"ratio"`
 	From  float64 `json:"from"`
 	To    float64 `json:"to"`
+	// CPU is what a connection costs client, server and agent, in microseconds of CPU time; Agent is the agent's part, and
+	// the ratio that of CPU to the level off.
+	CPU      float64 `json:"cpu"`
+	Agent    float64 `json:"agent"`
+	CPURatio float64 `json:"cpuRatio"`
+	CPUFrom  float64 `json:"cpuFrom"`
+	CPUTo    float64 `json:"cpuTo"`
 }
 
 // Cost is what an agent uses at a rate of flows.
@@ -65,6 +72,7 @@ func (b *bench) report() Report {
 	r := Report{Off: b.off, Notes: []string{
 		"one node, whose agent is replaced by one of the next level before each measurement; every round has a new order",
 		"ratios are the medians of the rounds' ratios to the level off, with a confidence interval of 95 %",
+		"CPU time is user and system time of client, server and agent, with the kernel's work for packets that it does in theirs",
 		"a client connects again and again, and resets each connection; client and server are pinned to a CPU each",
 	}}
 	for _, level := range levels() {
@@ -72,6 +80,9 @@ func (b *bench) report() Report {
 			c := Connects{Level: level, N: len(v)}
 			c.Median, _, _ = rounds.Spread(v)
 			c.Ratio, c.From, c.To = rounds.Interval(rounds.Quotients(v, b.connects[flow.LevelOff]))
+			c.CPU, _, _ = rounds.Spread(b.cpu[level])
+			c.Agent, _, _ = rounds.Spread(b.agent[level])
+			c.CPURatio, c.CPUFrom, c.CPUTo = rounds.Interval(rounds.Quotients(b.cpu[level], b.cpu[flow.LevelOff]))
 			r.Connects = append(r.Connects, c)
 		}
 	}
@@ -104,9 +115,10 @@ func (r Report) Text(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "level off: %s\n\n", r.Off)
 	if len(r.Connects) > 0 {
-		fmt.Fprintln(t, "LEVEL\tCONNECTIONS/S\tRATIO TO OFF\tN")
+		fmt.Fprintln(t, "LEVEL\tCONNECTIONS/S\tRATIO TO OFF\tCPU µS\tOF THE AGENT\tRATIO TO OFF\tN")
 		for _, c := range r.Connects {
-			fmt.Fprintf(t, "%s\t%.0f\t%.3f (%.3f–%.3f)\t%d\n", c.Level, c.Median, c.Ratio, c.From, c.To, c.N)
+			fmt.Fprintf(t, "%s\t%.0f\t%.3f (%.3f–%.3f)\t%.1f\t%.1f\t%.3f (%.3f–%.3f)\t%d\n",
+				c.Level, c.Median, c.Ratio, c.From, c.To, c.CPU, c.Agent, c.CPURatio, c.CPUFrom, c.CPUTo, c.N)
 		}
 		fmt.Fprintln(t)
 	}

@@ -86,9 +86,11 @@ type bench struct {
 	node     *node
 	random   *rand.Rand
 	connects map[string][]float64 // by level, one value per round
-	costs    map[cell]*cost
-	lines    map[int][]float64 // milliseconds, by rate
-	off      string            // what an agent of level off has for this
+	// cpu is what a connection costs client, server and agent in microseconds of CPU time, agent the agent's part.
+	cpu, agent map[string][]float64
+	costs      map[cell]*cost
+	lines      map[int][]float64 // milliseconds, by rate
+	off        string            // what an agent of level off has for this
 }
 
 // Run creates a node and measures the levels on it.
@@ -102,7 +104,8 @@ func Run(ctx context.Context, cfg Config) (report Report, err error) {
 	}
 	defer func() { _ = os.RemoveAll(dir) }()
 	b := &bench{
-		cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0)), connects: map[string][]float64{}, costs: map[cell]*cost{},
+		cfg: cfg, random: rand.New(rand.NewPCG(cfg.Seed, 0)), connects: map[string][]float64{},
+		cpu: map[string][]float64{}, agent: map[string][]float64{}, costs: map[cell]*cost{},
 		lines: map[int][]float64{},
 	}
 	if b.node, err = newNode(ctx, cfg, dir); err != nil {
@@ -153,15 +156,44 @@ func (b *bench) measureConnects(ctx context.Context) error {
 			if _, err := pair.Once(path.TestConnect, b.cfg.Span/5); err != nil { // caches, neighbors
 				return fmt.Errorf("connections, level %s: %w", level, err)
 			}
-			v, err := pair.Once(path.TestConnect, b.cfg.Span)
-			if err != nil {
+			if err := b.measureConnect(level, pair); err != nil {
 				return fmt.Errorf("connections, level %s: %w", level, err)
 			}
-			b.connects[level] = append(b.connects[level], v)
 		}
 	}
 	return nil
 }
+
+// measureConnect measures the rate of connections of one level, and the CPU time of one.
+func (b *bench) measureConnect(level string, pair *path.Pair) error {
+	used := func() (ends, agent time.Duration, err error) {
+		if ends, err = pair.CPUTime(); err == nil && level != levelNone {
+			agent, err = b.node.cpuTime()
+		}
+		return ends, agent, err
+	}
+	ends, agent, err := used()
+	if err != nil {
+		return err
+	}
+	count, rate, err := pair.Count(path.TestConnect, b.cfg.Span)
+	if err != nil {
+		return err
+	}
+	time.Sleep(gathered) // the agent reads events a little later
+	endsAfter, agentAfter, err := used()
+	if err != nil {
+		return err
+	}
+	b.connects[level] = append(b.connects[level], rate)
+	per := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1000 / count }
+	b.agent[level] = append(b.agent[level], per(agentAfter-agent))
+	b.cpu[level] = append(b.cpu[level], per(endsAfter-ends+agentAfter-agent))
+	return nil
+}
+
+// gathered is longer than events wait until the agent reads them.
+const gathered = 100 * time.Millisecond
 
 // shuffled returns values in a new order.
 func (b *bench) shuffled(values []string) []string {

@@ -47,6 +47,25 @@ func (p *Pair) Once(test string, span time.Duration) (float64, error) {
 	return counted.Count / counted.Seconds, nil
 }
 
+// CPUTime returns the CPU time of client and server until now.
+func (p *Pair) CPUTime() (time.Duration, error) {
+	client, err := subprocess.CPUTime(p.client.PID())
+	if err != nil {
+		return 0, err
+	}
+	server, err := subprocess.CPUTime(p.server.PID())
+	return client + server, err
+}
+
+// Count is like Once, and returns the number of the test's units instead of their rate.
+func (p *Pair) Count(test string, span time.Duration) (count, rate float64, err error) {
+	counted, err := p.once(test, span)
+	if err != nil {
+		return 0, 0, err
+	}
+	return counted.Count, counted.Count / counted.Seconds, nil
+}
+
 // Typical is like Once, but for requests and connections returns the rate computed from the median duration.
 func (p *Pair) Typical(test string, span time.Duration) (float64, error) {
 	counted, err := p.once(test, span)
