@@ -86,6 +86,7 @@ func TestPage(t *testing.T) {
 		w.packet("backend/db", "default/web")
 	}
 	w.sees("NetworkPolicy default/none-to-web")
+	w.deniedRate()
 	w.screenTimes()
 	w.open("#/map?traffic=1", "Traffic of the last minute")
 	w.packet("backend/db", "default/web")
@@ -143,6 +144,29 @@ func (w *world) furtherNetwork() {
 	w.sees("two-networks")
 	w.accessible("matrix of a network")
 	w.shot("matrix-network")
+}
+
+// deniedRate sees the denied packets as a red line of the chart of flows, and in its table.
+func (w *world) deniedRate() {
+	w.t.Helper()
+	w.open("#/flows?pod=backend%2Fdb", "Flows per second, last 5 minutes")
+	for _, scheme := range []string{"light", "dark"} {
+		w.emulate(scheme, 1440, 900)
+		do(w, "line of denied packets", chromedp.Poll[bool](`(() => {
+			const canvas = document.querySelector(".chart canvas")
+			if (!canvas || !document.querySelector(".plot").ariaLabel.includes("denied")) return false
+			const row = [...document.querySelectorAll(".chart tr")].find(r => r.textContent.startsWith("denied"))
+			if (!(Number(row.lastElementChild.textContent) > 0)) return false
+			const line = getComputedStyle(document.documentElement).getPropertyValue("--bad-line").match(/[0-9a-f]{2}/g).map(h => parseInt(h, 16))
+			const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height)
+			let drawn = 0
+			for (let i = 0; i < data.length; i += 4) if (data[i + 3] > 200 && line.every((c, j) => Math.abs(data[i + j] - c) < 12)) drawn++
+			return drawn > 20
+		})()`, chromedp.WithPollingInterval(100*time.Millisecond)))
+		w.shot("rates-" + scheme)
+	}
+	w.emulate("light", 1440, 900)
+	w.open("#/flows?pod=backend%2Fnobody", "Nothing to draw: since ")
 }
 
 // screenTimes prints how long it takes until the row of a packet is on the screen. It depends on the host.

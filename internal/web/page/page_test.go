@@ -77,7 +77,7 @@ func TestSources(t *testing.T) {
 
 func TestNotices(t *testing.T) {
 	notices := string(files(t)["NOTICES.txt"])
-	for _, want := range []string{"MIT License", "Jason Miller"} {
+	for _, want := range []string{"MIT License", "Jason Miller", "Leon Sorokin"} {
 		if !strings.Contains(notices, want) {
 			t.Errorf("NOTICES.txt lacks %q", want)
 		}

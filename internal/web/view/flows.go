@@ -20,6 +20,10 @@ type FlowLog struct {
 	since time.Time
 	total uint64
 	notes []Note
+	// nodes have reported flows.
+	nodes map[string]bool
+	// meters count the flows of filters, the last one that was shown last.
+	meters []*meter
 }
 
 // Note is something that is missing in a log.
@@ -42,6 +46,7 @@ type Flows struct {
 	Pairs   []Pair `json:"pairs"`
 	Seconds int    `json:"seconds"`
 	Notes   []Note `json:"notes"`
+	Rates   Rates  `json:"rates"`
 	// Command follows the same flows on the command line.
 	Command string `json:"command"`
 }
@@ -87,7 +92,9 @@ const (
 )
 
 // NewFlowLog returns an empty log that begins at a time.
-func NewFlowLog(since time.Time) *FlowLog { return &FlowLog{since: since} }
+func NewFlowLog(since time.Time) *FlowLog {
+	return &FlowLog{since: since, nodes: map[string]bool{}}
+}
 
 // Add adds a flow.
 func (l *FlowLog) Add(r flow.Record) {
@@ -96,6 +103,13 @@ func (l *FlowLog) Add(r flow.Record) {
 		l.flows = slices.Clone(l.flows[maxFlows:])
 	}
 	l.flows = append(l.flows, r)
+	l.nodes[r.Node] = true
+	if !l.counts(r) {
+		return
+	}
+	for _, m := range l.meters {
+		m.add(r)
+	}
 }
 
 // Note adds what is missing.
@@ -119,7 +133,8 @@ func (l *FlowLog) View(f FlowFilter, now time.Time) (Flows, error) {
 	}
 	v.Command = command
 	selected := slices.DeleteFunc(slices.Clone(l.last()), func(r flow.Record) bool { return !filter.Match(r, nil) })
-	v.Pairs, v.Seconds = pairs(selected, now, min(rateSpan, now.Sub(l.since)))
+	v.Pairs, v.Seconds = l.pairs(selected, now, min(rateSpan, now.Sub(l.since)))
+	v.Rates = l.meter(f, filter).rates(now)
 	for _, r := range slices.Backward(selected) {
 		if len(v.Flows) == maxShown {
 			break
@@ -132,7 +147,7 @@ func (l *FlowLog) View(f FlowFilter, now time.Time) (Flows, error) {
 
 // Pairs returns the sums of all flows of the last minute.
 func (l *FlowLog) Pairs(now time.Time) []Pair {
-	out, _ := pairs(l.last(), now, rateSpan)
+	out, _ := l.pairs(l.last(), now, rateSpan)
 	return out
 }
 
@@ -169,15 +184,10 @@ func (f FlowFilter) compile() (filter flow.Filter, command string, err error) {
 }
 
 // pairs sums flows since a time before now, the most first. Of a connection that both nodes report, one counts.
-func pairs(flows []flow.Record, now time.Time, span time.Duration) (out []Pair, seconds int) {
-	reported := map[string]bool{}
-	for _, r := range flows {
-		reported[r.Node] = true
-	}
+func (l *FlowLog) pairs(flows []flow.Record, now time.Time, span time.Duration) (out []Pair, seconds int) {
 	sums := map[Pair]int{}
 	for _, r := range flows {
-		twice := r.Direction == flow.Ingress && r.Verdict == flow.Allowed && r.From.Node != r.Node && reported[r.From.Node]
-		if twice || r.Kind == flow.End || r.Kind == flow.Tracked || now.Sub(r.Time) > span {
+		if !l.counts(r) || now.Sub(r.Time) > span {
 			continue
 		}
 		sums[Pair{From: endName(r.From), To: endName(r.To), Protocol: r.Protocol, Port: r.To.Port, Verdict: string(r.Verdict)}]++

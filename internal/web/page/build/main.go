@@ -71,7 +71,7 @@ func build(src, packages, out string) error {
 func notices(packages, path string) error {
 	var b bytes.Buffer
 	b.WriteString("weft's page has code of these packages.\n")
-	for _, name := range []string{"preact", "@preact/signals", "@preact/signals-core"} {
+	for _, name := range []string{"preact", "uplot", "@preact/signals", "@preact/signals-core"} {
 		text, err := os.ReadFile(filepath.Join(packages, name, "LICENSE"))
 		if err != nil {
 			return fmt.Errorf("license of %s: %w", name, err)

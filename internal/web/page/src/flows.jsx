@@ -2,6 +2,7 @@
 
 import { useView } from "./server.js";
 import { go, href } from "./route.js";
+import { Rates } from "./chart.jsx";
 import { Badge, Command, Empty, Head, Icon, Lines, Search, Table } from "./parts.jsx";
 
 function why(f) {
@@ -32,6 +33,10 @@ export function Flows({ query }) {
       {d && (
         <>
           {d.notes.map((n) => <p class="note" key={n.text}><Badge state="warn" text="missing" /> {n.text}{n.count > 1 && " (" + n.count + " times)"}</p>)}
+          <section>
+            <h2 id="rates">Flows per second, last {d.rates.span / 60} minutes</h2>
+            <Rates of={d.rates} began={d.since} filtered={Object.values(filter).some(Boolean)} />
+          </section>
           <section>
             <h2>Last {d.seconds} seconds, by ends</h2>
             {d.pairs.length === 0 ? <Empty>No connection began{Object.values(filter).some(Boolean) ? " that the filter selects" : ""}, and no packet was denied.</Empty> : (
