@@ -10,10 +10,22 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"testing"
 	"time"
+
+	"github.com/weft-net/weft/internal/netns"
 )
 
-// stream is traffic from one pod to another, a datagram every few milliseconds.
+// host is a pod or a node that sends and receives.
+type host struct {
+	name string
+	ns   *netns.NS
+	addr netip.Addr
+}
+
+func (p *pod) host() host { return host{name: p.name, ns: p.ns, addr: p.addr} }
+
+// stream is traffic from one host to another, a datagram every few milliseconds.
 type stream struct {
 	name    string
 	sent    atomic.Int64
@@ -28,13 +40,13 @@ type stream struct {
 const interval = 5 * time.Millisecond
 
 // streamTo sends one flow; connectionsTo sends each datagram as a new connection, which is not allowed as established.
-func (p *pod) streamTo(to *pod) *stream      { return p.send(to, 7000, false) }
-func (p *pod) connectionsTo(to *pod) *stream { return p.send(to, 7001, true) }
+func (p *pod) streamTo(to *pod) *stream      { return send(p.n.c.t, p.host(), to.host(), 7000, false) }
+func (p *pod) connectionsTo(to *pod) *stream { return send(p.n.c.t, p.host(), to.host(), 7001, true) }
 
-func (p *pod) send(to *pod, port uint16, newConn bool) *stream {
-	t := p.n.c.t
+// send sends datagrams until the stream is stopped.
+func send(t *testing.T, from, to host, port uint16, newConn bool) *stream {
 	t.Helper()
-	s := &stream{name: p.name + " to " + to.name, last: time.Now()}
+	s := &stream{name: from.name + " to " + to.name, last: time.Now()}
 	var in *net.UDPConn
 	if err := to.ns.Do(func() (err error) {
 		in, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.IPv4Unspecified(), port)))
@@ -45,11 +57,11 @@ func (p *pod) send(to *pod, port uint16, newConn bool) *stream {
 	end, ended := make(chan struct{}), make(chan struct{}, 2)
 	go func() {
 		defer func() { ended <- struct{}{} }()
-		s.receiveLoop(in, p.addr)
+		s.receiveLoop(in, from.addr)
 	}()
 	go func() {
 		defer func() { ended <- struct{}{} }()
-		_ = p.ns.Do(func() error { // on the thread in the namespace
+		_ = from.ns.Do(func() error { // on the thread in the namespace
 			s.sendLoop(end, netip.AddrPortFrom(to.addr, port), newConn)
 			return nil
 		})

@@ -114,11 +114,19 @@ func (c *cluster) defineKinds(glob string) {
 
 func (c *cluster) until(what string, ok func() bool) {
 	c.t.Helper()
+	if !c.tryUntil(ok) {
+		c.t.Fatalf("%s: not after %s", what, limit)
+	}
+}
+
+// tryUntil waits for ok, and reports whether it held before the limit.
+func (c *cluster) tryUntil(ok func() bool) bool {
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			c.t.Fatalf("%s: not after %s", what, limit)
+			return false
 		}
 	}
+	return true
 }
 
 // node is a node with Calico and weft.

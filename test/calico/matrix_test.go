@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// matrix has servers in all hosts, to try new connections from each host to each other one.
+type matrix struct {
+	t     *testing.T
+	hosts []host
+}
+
+// matrixPorts are the ports of servers.
+func matrixPorts() []string { return []string{"tcp/5000", "tcp/5001", "udp/6000", "udp/6001"} }
+
+// serveMatrix starts servers that answer what they receive.
+func serveMatrix(t *testing.T, hosts []host) *matrix {
+	t.Helper()
+	for _, h := range hosts {
+		for _, port := range matrixPorts() {
+			network, number, _ := strings.Cut(port, "/")
+			err := h.ns.Do(func() error {
+				if network == "udp" {
+					return echoDatagrams(t, ":"+number)
+				}
+				return echoStreams(t, ":"+number)
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return &matrix{t: t, hosts: hosts}
+}
+
+func echoDatagrams(t *testing.T, addr string) error {
+	conn, err := net.ListenPacket("udp4", addr)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		for b := make([]byte, 64); ; {
+			n, from, err := conn.ReadFrom(b)
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err == nil {
+				_, _ = conn.WriteTo(b[:n], from)
+			}
+		}
+	}()
+	return nil
+}
+
+func echoStreams(t *testing.T, addr string) error {
+	l, err := net.Listen("tcp4", addr)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if errors.Is(err, net.ErrClosed) {
+				return
+			}
+			if err != nil {
+				continue
+			}
+			t.Cleanup(func() { _ = conn.Close() })
+			go func() { _, _ = io.Copy(conn, conn) }()
+		}
+	}()
+	return nil
+}
+
+// host returns the host of a name.
+func (m *matrix) host(name string) host {
+	return m.hosts[slices.IndexFunc(m.hosts, func(h host) bool { return h.name == name })]
+}
+
+// tries is how often a connection is tried that is not answered. One is not enough on a busy host.
+const tries, tryLimit = 3, time.Second
+
+// answered reports whether a new connection is answered.
+func answered(from, to host, port string) bool {
+	network, number, _ := strings.Cut(port, "/")
+	for range tries {
+		err := from.ns.Do(func() error {
+			conn, err := net.DialTimeout(network+"4", net.JoinHostPort(to.addr.String(), number), tryLimit)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = conn.Close() }()
+			_ = conn.SetDeadline(time.Now().Add(tryLimit))
+			if _, err := io.WriteString(conn, "x"); err != nil {
+				return err
+			}
+			_, err = conn.Read(make([]byte, 1))
+			return err
+		})
+		if err == nil {
+			return true
+		}
+	}
+	return false
+}
+
+// verdict is whether a new connection is answered.
+type verdict struct {
+	from, to, port string
+	allowed        bool
+}
+
+func (v verdict) name() string { return v.from + " " + v.to + " " + v.port }
+
+// try tries all connections for which want is nil or has a verdict.
+func (m *matrix) try(want map[string]bool) []verdict {
+	var all []verdict
+	for _, from := range m.hosts {
+		for _, to := range m.hosts {
+			for _, port := range matrixPorts() {
+				v := verdict{from: from.name, to: to.name, port: port}
+				if _, is := want[v.name()]; from.name != to.name && (want == nil || is) {
+					all = append(all, v)
+				}
+			}
+		}
+	}
+	var wait sync.WaitGroup
+	for i := range all {
+		wait.Go(func() { all[i].allowed = answered(m.host(all[i].from), m.host(all[i].to), all[i].port) })
+	}
+	wait.Wait()
+	return all
+}
+
+// wrong returns the connections whose verdicts are not the wanted ones.
+func (m *matrix) wrong(want map[string]bool) (wrong []string) {
+	all := m.try(want)
+	if len(all) != len(want) {
+		m.t.Fatalf("%d of %d connections are in the matrix", len(all), len(want))
+	}
+	for _, v := range all {
+		if v.allowed != want[v.name()] {
+			wrong = append(wrong, fmt.Sprintf("%s: allowed %t", v.name(), v.allowed))
+		}
+	}
+	return wrong
+}
+
+// verdicts returns a line for each pair of hosts, with the ports at which connections are allowed.
+func (m *matrix) verdicts() string {
+	var b strings.Builder
+	pair := ""
+	for _, v := range m.try(nil) {
+		if now := v.from + " -> " + v.to; now != pair {
+			pair = now
+			fmt.Fprintf(&b, "\n%-18s", pair)
+		}
+		if v.allowed {
+			fmt.Fprintf(&b, " %s", v.port)
+		}
+	}
+	return strings.TrimPrefix(b.String(), "\n") + "\n"
+}
+
+// connection is a TCP connection on which a byte is sent every few milliseconds and answered.
+type connection struct {
+	name    string
+	answers atomic.Int64
+	err     atomic.Pointer[error]
+}
+
+// connect opens a connection to a server of the matrix.
+func connect(t *testing.T, from, to host, port uint16) *connection {
+	t.Helper()
+	c := &connection{name: fmt.Sprintf("%s to %s:%d", from.name, to.name, port)}
+	var conn net.Conn
+	err := from.ns.Do(func() (err error) {
+		conn, err = net.DialTimeout("tcp4", netip.AddrPortFrom(to.addr, port).String(), limit)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", c.name, err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	go func() {
+		b := make([]byte, 1)
+		for {
+			_, err := conn.Write(b)
+			if err == nil {
+				_, err = conn.Read(b)
+			}
+			if err != nil {
+				c.err.Store(&err)
+				return
+			}
+			c.answers.Add(1)
+			time.Sleep(interval)
+		}
+	}()
+	return c
+}
+
+// ended returns why the connection has ended; nil: it has not.
+func (c *connection) ended() error {
+	if err := c.err.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
