@@ -4,8 +4,10 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -103,13 +105,28 @@ func (c kubeVirtCluster) allAttachments(t *testing.T) (all string) {
 // testGateOff: KubeVirt refuses a VM whose binding needs a feature gate that is off, by the gate's name, so that no pod has
 // its network.
 func (c kubeVirtCluster) testGateOff(t *testing.T, ns string) {
-	const gates = `{"spec": {"configuration": {"developerConfiguration": {"disabledFeatureGates": [%s]}}}}`
-	set := func(t *testing.T, names string) {
-		t.Helper()
-		c.kubectl(t, "-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "-p", fmt.Sprintf(gates, names))
+	var kv struct {
+		Spec struct {
+			Configuration struct {
+				DeveloperConfiguration struct {
+					DisabledFeatureGates []string `json:"disabledFeatureGates"`
+				} `json:"developerConfiguration"`
+			}
+		}
 	}
-	set(t, `"Template", "PasstBinding"`)
-	defer set(t, `"Template"`)
+	c.get(t, &kv, "kubevirt", "kubevirt", "-n", "kubevirt")
+	disabled := kv.Spec.Configuration.DeveloperConfiguration.DisabledFeatureGates
+	set := func(gates []string) {
+		t.Helper()
+		list, err := json.Marshal(gates)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.kubectl(t, "-n", "kubevirt", "patch", "kubevirt", "kubevirt", "--type=merge", "-p",
+			`{"spec": {"configuration": {"developerConfiguration": {"disabledFeatureGates": `+string(list)+`}}}}`)
+	}
+	set(append(slices.Clone(disabled), "PasstBinding"))
+	defer set(disabled) // others of them are needed: without ExternalNetResourceInjection, for example, VMs have no macvtaps
 	vm := vmManifest("gateless", fmt.Sprintf("passtBinding: {}, ports: [{port: %d}]", answerPort))
 	eventually(t, vmTime, func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
