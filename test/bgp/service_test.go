@@ -24,6 +24,11 @@ spec:
   serviceLoadBalancerIPs: [{cidr: 198.51.100.7/32}]
 `)
 	n.put("peer.yaml", peerTor)
+	n.put("pool.yaml", `apiVersion: weft.dev/v1alpha1
+kind: AddressPool
+metadata: {name: services}
+spec: {assignmentMode: Automatic, allowedUses: [LoadBalancer], regions: [{cidr: 198.51.100.0/24}]}
+`)
 	service := `apiVersion: v1
 kind: Service
 metadata: {name: %s, namespace: shop}

@@ -178,7 +178,7 @@ func (n *Node) send(o *objects, svc *services, to chan wire.Request) {
 	}
 	for _, p := range cluster.Pools {
 		for _, region := range p.Regions {
-			if p.IsClusterPool() {
+			if p.IsClusterPool() && !p.ForServices() { // those are ranges of Services
 				r.Pools[p.Name] = append(r.Pools[p.Name], region.CIDR)
 			}
 		}
