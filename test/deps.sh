@@ -52,6 +52,7 @@ test)
 	need dnsmasq dnsmasq-base # a real DHCP server
 	need etcd etcd-server # flannel's datastore
 	need bird bird2       # a BGP speaker
+	[ -x /usr/lib/frr/bgpd ] || missing+=(frr) # another one
 	need busybox busybox-static # a guest's DHCP client
 	need xorrisofs xorriso # seed images of cloud-init
 	# Optional: clang, llvm and libbpf-dev, with which a test compiles internal/kernel/fastpath/fastpath.c again (clang 14).
