@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -57,6 +58,7 @@ type Listener struct {
 	alarm *Alarm
 	done  chan struct{}
 	busy  atomic.Bool // a datagram may be read, or is in the callback
+	await sync.Mutex  // held while the thread waits, which keeps the socket open
 }
 
 // Listen opens a socket in ns (nil: the process's own namespace) and calls receive for each datagram of the kernel,
@@ -136,7 +138,9 @@ func request(fd int, b *Batch) error {
 func (l *Listener) run(s Subscription, receive func(*Listener, Datagram)) {
 	defer l.busy.Store(false)
 	for {
+		l.await.Lock()
 		rang, err := l.alarm.Await(0, l.in)
+		l.await.Unlock()
 		if err == nil && !rang && s.Gather > 0 {
 			rang, err = l.alarm.Await(s.Gather)
 		}
@@ -199,9 +203,12 @@ func nsid(oob []byte) int {
 // Done returns a channel that is closed when the Listener has stopped.
 func (l *Listener) Done() <-chan struct{} { return l.done }
 
-// Close stops the Listener and closes its socket. Datagrams that were already received may still be passed to the callback.
+// Close stops the Listener and closes its socket: its groups are free when Close returns. Datagrams that were already received
+// may still be passed to the callback.
 func (l *Listener) Close() {
 	l.alarm.Ring()
+	l.await.Lock()
+	defer l.await.Unlock()
 	l.in.Close()
 }
 
