@@ -300,7 +300,9 @@ func (c kubeVirtCluster) testFailedMigrations(t *testing.T, ns string, pods []Po
 		{"canceled", 3600, func(t *testing.T, _ vmi) {
 			c.must(t, "exec", "control", c.virtctl, "migrate-cancel", "-n", ns, "vm")
 		}},
-		{"too slow", 5, func(*testing.T, vmi) {}},
+		{"too slow", 5, func(t *testing.T, v vmi) { // QEMU does not keep to the bandwidth: the target reads no more
+			c.signal(t, ns, v.Status.MigrationState.TargetPod, "qemu", syscall.SIGSTOP)
+		}},
 		{"target killed", 3600, func(t *testing.T, v vmi) { c.killLauncher(t, ns, v.Status.MigrationState.TargetPod) }},
 	} {
 		t.Run(one.name, func(t *testing.T) {
@@ -351,22 +353,31 @@ func (c kubeVirtCluster) testKilledSource(t *testing.T, ns, binding string, own,
 // killLauncher kills the processes of a VM's pod: virt-launcher, libvirt and QEMU.
 func (c kubeVirtCluster) killLauncher(t *testing.T, ns, pod string) {
 	t.Helper()
+	c.signal(t, ns, pod, "", syscall.SIGKILL)
+}
+
+// signal sends a signal to the processes of a VM's pod whose names begin so.
+func (c kubeVirtCluster) signal(t *testing.T, ns, pod, name string, sig syscall.Signal) {
+	t.Helper()
 	id := c.kubectl(t, "-n", ns, "get", "pod", pod, "-o", `jsonpath={.status.containerStatuses[?(@.name=="compute")].containerID}`)
 	_, id, ok := strings.Cut(id, "://")
 	all, err := filepath.Glob("/proc/[0-9]*/cgroup")
 	if err != nil || !ok {
 		t.Fatalf("container %q of %s: %v", id, pod, err)
 	}
-	killed := 0
+	sent := 0
 	for _, file := range all {
+		dir := filepath.Dir(file)
 		text, err := os.ReadFile(file)
-		pid, bad := strconv.Atoi(filepath.Base(filepath.Dir(file)))
-		if err == nil && bad == nil && strings.Contains(string(text), id) && syscall.Kill(pid, syscall.SIGKILL) == nil {
-			killed++
+		comm, unnamed := os.ReadFile(filepath.Join(dir, "comm"))
+		pid, bad := strconv.Atoi(filepath.Base(dir))
+		if errors.Join(err, unnamed, bad) == nil && strings.Contains(string(text), id) && strings.HasPrefix(string(comm), name) &&
+			syscall.Kill(pid, sig) == nil {
+			sent++
 		}
 	}
-	if killed == 0 {
-		t.Fatalf("no process is in container %s of %s", id, pod)
+	if sent == 0 {
+		t.Fatalf("no process %s is in container %s of %s", name, id, pod)
 	}
 }
 
