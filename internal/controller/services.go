@@ -23,7 +23,7 @@ const (
 
 // watchServices watches what the addresses of Services depend on, until ctx ends.
 func (c *Controller) watchServices(ctx context.Context) {
-	for ctx.Err() == nil {
+	for logged := false; ctx.Err() == nil; logged = true {
 		events, err := c.cfg.Objects.Watch(ctx, store.Services(), store.AddressPools())
 		if err == nil {
 			for ev := range events {
@@ -33,6 +33,8 @@ func (c *Controller) watchServices(ctx context.Context) {
 					c.servicesChanged()
 				}
 			}
+		} else if !logged {
+			c.cfg.Log.Error("Services cannot be watched: they get no addresses; it is tried again", "err", err)
 		}
 		select {
 		case <-ctx.Done():

@@ -144,6 +144,32 @@ func (o Object) Pod() (model.Pod, error) {
 	return pod, nil
 }
 
+// ReadyNodes returns the Service of an EndpointSlice and the nodes of its ready endpoints, "" for those without a node; ok is
+// false if it cannot be read.
+func ReadyNodes(o Object) (service Key, nodes map[string]bool, ok bool) {
+	var in struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+		Endpoints []struct {
+			Node       string `json:"nodeName"`
+			Conditions struct {
+				Ready *bool `json:"ready"`
+			} `json:"conditions"`
+		} `json:"endpoints"`
+	}
+	if json.Unmarshal(o.Raw, &in) != nil {
+		return service, nil, false
+	}
+	nodes = map[string]bool{}
+	for _, e := range in.Endpoints {
+		if e.Conditions.Ready == nil || *e.Conditions.Ready {
+			nodes[e.Node] = true
+		}
+	}
+	return Services().Key(o.Key.Namespace, in.Metadata.Labels[ServiceNameLabel]), nodes, true
+}
+
 // EndpointSlice returns the object as a part of a Service's endpoints; those with names of domains have none.
 func (o Object) EndpointSlice() (model.EndpointSlice, error) {
 	var in struct {

@@ -67,8 +67,13 @@ func (r *Responder) Close() {
 	}
 }
 
-// Stale reports whether the link is another one by now, or has another MAC address.
+// Stale reports whether the link is another one by now, or has another MAC address, or its socket has failed.
 func (r *Responder) Stale() bool {
+	select {
+	case <-r.done:
+		return true
+	default:
+	}
 	index, mac, err := effect.Link(r.link)
 	return err != nil || index != r.index || mac.String() != r.mac.String()
 }

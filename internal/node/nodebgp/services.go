@@ -118,27 +118,8 @@ func readService(o store.Object) (out model.BGPService, ok bool) {
 }
 
 func (s *services) readSlice(o store.Object) (out endpoints, ok bool) {
-	var in struct {
-		Metadata struct {
-			Labels map[string]string `json:"labels"`
-		} `json:"metadata"`
-		Endpoints []struct {
-			Node       string `json:"nodeName"`
-			Conditions struct {
-				Ready *bool `json:"ready"`
-			} `json:"conditions"`
-		} `json:"endpoints"`
-	}
-	if json.Unmarshal(o.Raw, &in) != nil {
-		return out, false
-	}
-	out.service = store.Services().Key(o.Key.Namespace, in.Metadata.Labels[store.ServiceNameLabel])
-	for _, e := range in.Endpoints {
-		ready := e.Conditions.Ready == nil || *e.Conditions.Ready
-		out.anywhere = out.anywhere || ready
-		out.here = out.here || ready && e.Node == s.cfg.Node
-	}
-	return out, true
+	service, nodes, ok := store.ReadyNodes(o)
+	return endpoints{service: service, here: nodes[s.cfg.Node], anywhere: len(nodes) > 0}, ok
 }
 
 // announced returns the Services that have a ready endpoint and an address that may be announced by itself, in a stable

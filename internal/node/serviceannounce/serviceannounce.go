@@ -9,7 +9,6 @@ package serviceannounce
 
 import (
 	"context"
-	"encoding/json"
 	"hash/fnv"
 	"log/slog"
 	"maps"
@@ -56,6 +55,8 @@ type Announcer struct {
 	// links are the responders by link, held the addresses by link.
 	links map[string]*responder.Responder
 	held  map[string]map[netip.Addr]bool
+	// mine are the addresses of this node; nil: something has changed since they were elected.
+	mine map[netip.Addr]bool
 	// fresh are the addresses that are still announced, by how often.
 	fresh map[netip.Addr]int
 	// problem is the last error that was logged.
@@ -89,6 +90,12 @@ func (a *Announcer) Run(ctx context.Context) error {
 	events := make(chan store.Event)
 	watched := false
 	var due, again <-chan time.Time
+	soon := func() {
+		if due == nil {
+			due = a.cfg.After(settle)
+		}
+	}
+	soon() // what is known already
 	tick := a.cfg.After(check)
 	for {
 		select {
@@ -96,13 +103,13 @@ func (a *Announcer) Run(ctx context.Context) error {
 			return nil
 		case e := <-events:
 			a.put(e)
-			if due == nil {
-				due = a.cfg.After(settle)
-			}
+			soon()
 			continue
 		case <-changed:
+			soon()
+			continue
 		case <-due:
-			due = nil
+			due, a.mine = nil, nil
 		case <-again:
 			again = nil
 			a.announce()
@@ -133,7 +140,7 @@ func (a *Announcer) pools() []model.AddressPool {
 
 // watch sends the events of Services and their endpoints until ctx ends.
 func (a *Announcer) watch(ctx context.Context, to chan<- store.Event) {
-	for ctx.Err() == nil {
+	for logged := false; ctx.Err() == nil; logged = true {
 		events, err := a.cfg.Objects.Watch(ctx, store.Services(), store.EndpointSlices())
 		if err == nil {
 			for e := range events {
@@ -142,8 +149,8 @@ func (a *Announcer) watch(ctx context.Context, to chan<- store.Event) {
 				case <-ctx.Done():
 				}
 			}
-		} else {
-			a.cfg.Log.Warn("Services cannot be watched: their addresses are not announced by this node", "err", err)
+		} else if !logged {
+			a.cfg.Log.Warn("Services cannot be watched: their addresses are not announced by this node; it is tried again", "err", err)
 		}
 		select {
 		case <-ctx.Done():
@@ -163,38 +170,14 @@ func (a *Announcer) put(e store.Event) {
 		delete(a.services, key)
 		delete(a.slices, key)
 	case key.Of(store.EndpointSlices()):
-		if s, ok := readSlice(e.Object); ok {
-			a.slices[key] = s
+		if service, nodes, ok := store.ReadyNodes(e.Object); ok {
+			a.slices[key] = endpoints{service, nodes}
 		}
 	case serviceips.Concerns(e.Object):
 		a.services[key] = serviceips.Read(e.Object, serviceips.AllServices, true)
 	default:
 		delete(a.services, key)
 	}
-}
-
-func readSlice(o store.Object) (out endpoints, ok bool) {
-	var in struct {
-		Metadata struct {
-			Labels map[string]string `json:"labels"`
-		} `json:"metadata"`
-		Endpoints []struct {
-			Node       string `json:"nodeName"`
-			Conditions struct {
-				Ready *bool `json:"ready"`
-			} `json:"conditions"`
-		} `json:"endpoints"`
-	}
-	if json.Unmarshal(o.Raw, &in) != nil {
-		return out, false
-	}
-	out = endpoints{store.Services().Key(o.Key.Namespace, in.Metadata.Labels[store.ServiceNameLabel]), map[string]bool{}}
-	for _, e := range in.Endpoints {
-		if e.Conditions.Ready == nil || *e.Conditions.Ready {
-			out.nodes[e.Node] = true
-		}
-	}
-	return out, true
 }
 
 // elected returns the addresses of this node.
@@ -257,7 +240,10 @@ func (a *Announcer) apply(pools []model.AddressPool) {
 		return
 	}
 	want := map[string]map[netip.Addr]bool{}
-	for addr := range a.elected(pools) {
+	if a.mine == nil {
+		a.mine = a.elected(pools)
+	}
+	for addr := range a.mine {
 		if link := linkFor(topology.Underlay, addr); link != "" {
 			if want[link] == nil {
 				want[link] = map[netip.Addr]bool{}
