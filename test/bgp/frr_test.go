@@ -25,7 +25,7 @@ type frr struct {
 func startFRR(t *testing.T, ns *netns.NS, config string) *frr {
 	t.Helper()
 	if _, err := os.Stat("/usr/lib/frr/bgpd"); err != nil {
-		nettest.SkipMissing(t, "FRR (Debian's frr) is not installed: test/deps.sh test")
+		nettest.SkipMissing(t, "FRR (Debian's frr) is not installed: apt-get install frr, which starts a daemon where systemd runs")
 	}
 	dir, err := os.MkdirTemp("", "frr") // other users cannot enter those of tests
 	if err != nil {
