@@ -21,21 +21,31 @@ import (
 	"github.com/weft-net/weft/internal/plan/bgp"
 )
 
-// pace is the shortest time between two reports of routes: they come in bursts. resync is how often the state is read
-// without an event, for the counters of peers, and to retry what is not in force.
-const pace, resync, batch = 100 * time.Millisecond, 5 * time.Second, 2000
+const (
+	// pace is the shortest time between two reports: changes come in bursts.
+	pace = 100 * time.Millisecond
+	// resync is how often what is not in force is tried again. Routes are compared then only if they changed since the last
+	// time: numbers of a peer's routes may be counted a moment after its event.
+	resync = 5 * time.Second
+	// compareAll is how often all routes are compared without a change, in case an event was lost.
+	compareAll = 10 * time.Minute
+	// batch is the largest number of routes of one message.
+	batch = 2000
+)
 
 // Speaker is what a Server makes available.
 type Speaker interface {
 	// Set makes the speaker equal to a configuration; the error says what is not in force. Retry does it again.
 	Set(ctx context.Context, want bgp.Speaker) error
 	Retry(ctx context.Context) error
-	// Routes returns the learned routes, sorted by prefix.
-	Routes() ([]bgp.Route, error)
-	// Peers returns the sessions, and whether the routes of all peers are known.
-	Peers(ctx context.Context) (peers []bgp.PeerState, synced bool, err error)
-	// Changed receives a token when any of these may have changed.
-	Changed() <-chan struct{}
+	// Routes returns the learned routes, sorted by prefix. It reads and counts all of them.
+	Routes(ctx context.Context) ([]bgp.Route, error)
+	// Peers returns the sessions. Synced reports whether the routes of all peers are known.
+	Peers() []bgp.PeerState
+	Synced() bool
+	// RoutesChanged receives a token when Routes may return something else, PeersChanged when only Peers or Synced may.
+	RoutesChanged() <-chan struct{}
+	PeersChanged() <-chan struct{}
 }
 
 // Server serves a speaker at a unix socket.
@@ -144,11 +154,13 @@ func (s *Server) serve(ctx context.Context, c *wire.Conn) error {
 		}
 	}()
 	out := report{conn: c, speaker: s.speaker}
-	if err := out.send(ctx); err != nil {
+	if err := out.send(ctx, true); err != nil {
 		return err
 	}
-	again := s.after(resync)
+	again, all := s.after(resync), s.after(compareAll)
+	recent := false // routes changed since the last resync
 	for {
+		routes := false
 		select {
 		case <-ctx.Done():
 			return nil
@@ -156,21 +168,43 @@ func (s *Server) serve(ctx context.Context, c *wire.Conn) error {
 			return err
 		case r := <-requests:
 			s.plan(ctx, r, &out)
-		case <-s.speaker.Changed():
-			select {
-			case <-s.after(pace):
-			case <-ctx.Done():
+			routes = true
+		case <-s.speaker.RoutesChanged():
+			routes = true
+			if !s.wait(ctx, pace) {
+				return nil
+			}
+		case <-s.speaker.PeersChanged():
+			if !s.wait(ctx, pace) {
 				return nil
 			}
 		case <-again:
 			again = s.after(resync)
+			routes, recent = recent, false
 			if out.configured {
 				out.set(s.speaker.Retry(ctx), s.log)
 			}
+			if err := out.send(ctx, routes); err != nil {
+				return err
+			}
+			continue
+		case <-all:
+			all, routes = s.after(compareAll), true
 		}
-		if err := out.send(ctx); err != nil {
+		recent = recent || routes
+		if err := out.send(ctx, routes); err != nil {
 			return err
 		}
+	}
+}
+
+// wait waits, and reports false if ctx ends first.
+func (s *Server) wait(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-s.after(d):
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 
@@ -219,19 +253,12 @@ func (r *report) set(err error, log *slog.Logger) {
 	r.err = text
 }
 
-// send reports what has changed.
-func (r *report) send(ctx context.Context) error {
-	peers, synced, err := r.speaker.Peers(ctx) // first, so that the routes are at least as new
-	if err != nil {
-		return err
-	}
-	routes, err := r.speaker.Routes()
-	if err != nil {
-		return err
-	}
+// send reports what has changed: of routes only if all of them are to be compared, or have just become complete.
+func (r *report) send(ctx context.Context, all bool) error {
+	synced := r.speaker.Synced() // first, so that the routes are at least as new
 	whole := r.routes == nil
 	if whole {
-		r.routes = make(map[netip.Prefix]bgp.Route, len(routes))
+		r.routes = map[netip.Prefix]bgp.Route{}
 	}
 	u := wire.Update{Version: wire.Version, Whole: whole}
 	flush := func() error {
@@ -239,26 +266,33 @@ func (r *report) send(ctx context.Context) error {
 		u = wire.Update{Version: wire.Version}
 		return err
 	}
-	now := make(map[netip.Prefix]bool, len(routes))
-	for _, route := range routes {
-		now[route.Prefix] = true
-		if old, ok := r.routes[route.Prefix]; ok && reflect.DeepEqual(old, route) {
-			continue
+	if all || whole || synced != r.synced {
+		routes, err := r.speaker.Routes(ctx)
+		if err != nil {
+			return err
 		}
-		r.routes[route.Prefix] = route
-		if u.Routes = append(u.Routes, route); len(u.Routes) == batch {
-			if err := flush(); err != nil {
-				return err
+		now := make(map[netip.Prefix]bool, len(routes))
+		for _, route := range routes {
+			now[route.Prefix] = true
+			if old, ok := r.routes[route.Prefix]; ok && reflect.DeepEqual(old, route) {
+				continue
+			}
+			r.routes[route.Prefix] = route
+			if u.Routes = append(u.Routes, route); len(u.Routes) == batch {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		for prefix := range r.routes {
+			if !now[prefix] {
+				u.Withdrawn = append(u.Withdrawn, prefix)
+				delete(r.routes, prefix)
 			}
 		}
 	}
-	for prefix := range r.routes {
-		if !now[prefix] {
-			u.Withdrawn = append(u.Withdrawn, prefix)
-			delete(r.routes, prefix)
-		}
-	}
 	changed := whole || len(u.Routes)+len(u.Withdrawn) > 0 || synced != r.synced || r.err != r.sentErr
+	peers := r.speaker.Peers()
 	if !reflect.DeepEqual(peers, r.peers) {
 		changed, r.peers = true, peers
 	}

@@ -30,6 +30,7 @@ func (s *Speaker) sessions(ctx context.Context) error {
 		s.have.Peers = slices.DeleteFunc(slices.Clone(s.have.Peers), func(p bgp.Peer) bool { return p.Addr == old.Addr })
 		delete(s.heard, old.Addr)
 		delete(s.lastError, old.Addr)
+		delete(s.states, old.Addr)
 	}
 	for _, p := range s.want.Peers {
 		if slices.ContainsFunc(s.have.Peers, func(o bgp.Peer) bool { return o.Addr == p.Addr }) {
@@ -174,11 +175,6 @@ func ownPath(a bgp.Announced) (*apiutil.Path, error) {
 		out.Attrs = append(out.Attrs, gobgp.NewPathAttributeLargeCommunities(large))
 	}
 	return out, nil
-}
-
-// sessionName returns BGP's name of a state.
-func sessionName(s api.PeerState_SessionState) string {
-	return strings.ToLower(strings.TrimPrefix(s.String(), "SESSION_STATE_"))
 }
 
 // reason returns why a session was lost, empty if that is not known.

@@ -12,6 +12,7 @@
 package speaker
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -20,6 +21,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -43,9 +45,10 @@ const (
 
 // Speaker is a BGP speaker. Its methods may be called concurrently.
 type Speaker struct {
-	log     *slog.Logger
-	now     func() time.Time
-	changed notify.Chan
+	log *slog.Logger
+	now func() time.Time
+	// routes and peers report changes of what Routes and Peers return.
+	routes, peers notify.Chan
 
 	mu      sync.Mutex
 	bgp     *server.BgpServer // nil before the first configuration
@@ -60,7 +63,13 @@ type Speaker struct {
 	// announced are the paths that GoBGP has.
 	announced map[netip.Prefix]bgp.Announced
 	lastError map[netip.Addr]string
+	// states are those of the sessions, and counts their prefixes as Routes has read them last.
+	states map[netip.Addr]string
+	counts map[netip.Addr]counts
 }
+
+// counts are the numbers of a session's prefixes.
+type counts struct{ received, accepted, advertised uint64 }
 
 // heard is what a session has said.
 type heard struct {
@@ -72,13 +81,16 @@ type heard struct {
 // New returns a Speaker that does nothing before Set.
 func New(log *slog.Logger, now func() time.Time) *Speaker {
 	return &Speaker{
-		log: log, now: now, changed: notify.New(), heard: map[netip.Addr]heard{}, announced: map[netip.Prefix]bgp.Announced{},
-		lastError: map[netip.Addr]string{},
+		log: log, now: now, routes: notify.New(), peers: notify.New(), heard: map[netip.Addr]heard{},
+		announced: map[netip.Prefix]bgp.Announced{}, lastError: map[netip.Addr]string{}, states: map[netip.Addr]string{},
 	}
 }
 
-// Changed receives a token when routes or sessions may have changed.
-func (s *Speaker) Changed() <-chan struct{} { return s.changed }
+// RoutesChanged receives a token when routes, or the numbers of them, may have changed.
+func (s *Speaker) RoutesChanged() <-chan struct{} { return s.routes }
+
+// PeersChanged receives a token when only the states of sessions may have changed: no route has to be read for it.
+func (s *Speaker) PeersChanged() <-chan struct{} { return s.peers }
 
 // Set makes the speaker equal to a configuration. Sessions whose settings are unchanged continue. The error says what is
 // not in force; a later call retries it.
@@ -86,7 +98,7 @@ func (s *Speaker) Set(ctx context.Context, want bgp.Speaker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.want = want
-	defer s.changed.Notify()
+	defer s.routes.Notify()
 	return s.apply(ctx)
 }
 
@@ -102,7 +114,7 @@ func (s *Speaker) Retry(ctx context.Context) error {
 	}
 	s.log.Info("the port is free now", "port", s.want.Port)
 	s.end()
-	defer s.changed.Notify()
+	defer s.routes.Notify()
 	return s.apply(ctx)
 }
 
@@ -189,7 +201,7 @@ func (s *Speaker) start(ctx context.Context) error {
 	}
 	watch, stop := context.WithCancel(context.Background())
 	err := b.WatchEvent(watch, server.WatchEventMessageCallbacks{
-		OnBestPath:   func([]*apiutil.Path, time.Time) { s.changed.Notify() },
+		OnBestPath:   func([]*apiutil.Path, time.Time) { s.routes.Notify() },
 		OnPathEor:    func(p *apiutil.Path, _ time.Time) { s.ended(p) },
 		OnPeerUpdate: func(e *apiutil.WatchEventMessage_PeerEvent, _ time.Time) { s.session(e) },
 	}, server.WatchBestPath(false), server.WatchEor(false), server.WatchPeer())
@@ -200,6 +212,7 @@ func (s *Speaker) start(ctx context.Context) error {
 	}
 	s.bgp, s.stop, s.have, s.started, s.synced = b, stop, global(s.want), s.now(), false
 	clear(s.heard)
+	clear(s.states)
 	clear(s.announced)
 	return nil
 }
@@ -222,7 +235,7 @@ func (s *Speaker) ended(p *apiutil.Path) {
 	}
 	h.ended[p.Family] = true
 	s.heard[p.PeerAddress.Unmap()] = h
-	s.changed.Notify()
+	s.peers.Notify()
 }
 
 // session records the state of a session.
@@ -232,6 +245,9 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 	addr := e.Peer.State.NeighborAddress.Unmap()
 	h := s.heard[addr]
 	up := e.Peer.State.SessionState == gobgp.BGP_FSM_ESTABLISHED
+	if up == h.since.IsZero() { // a peer that is away makes an attempt every few seconds, which is no change of routes
+		defer s.routes.Notify()
+	}
 	switch {
 	case up && h.since.IsZero():
 		h.since, h.at = s.now(), s.now()
@@ -245,21 +261,45 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 		s.lastError[addr] = text
 	}
 	s.heard[addr] = h
-	s.changed.Notify()
+	s.states[addr] = strings.ToLower(strings.TrimPrefix(e.Peer.State.SessionState.String(), "BGP_FSM_"))
+	s.peers.Notify()
 }
 
-// Routes returns the learned routes that were chosen, sorted by prefix.
-func (s *Speaker) Routes() ([]bgp.Route, error) {
+// Routes reads all routes, and returns the learned ones that were chosen, sorted by prefix. It also counts the routes of
+// each peer, for Peers.
+func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 	s.mu.Lock()
 	b := s.bgp
 	s.mu.Unlock()
 	if b == nil {
 		return nil, nil
 	}
+	counted := map[netip.Addr]counts{}
+	err := b.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
+		a, err := netip.ParseAddr(p.GetState().GetNeighborAddress())
+		if err != nil {
+			return
+		}
+		var c counts
+		for _, f := range p.GetAfiSafis() {
+			c.received += f.GetState().GetReceived()
+			c.advertised += f.GetState().GetAdvertised()
+		}
+		counted[a.Unmap()] = c
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions: %w", err)
+	}
 	var out []bgp.Route
 	for _, family := range families() {
 		err := b.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family},
 			func(_ gobgp.NLRI, paths []*apiutil.Path) {
+				for _, p := range paths { // GoBGP's own counter has those before the policies
+					a := p.PeerAddress.Unmap()
+					c := counted[a]
+					c.accepted++
+					counted[a] = c
+				}
 				if r, ok := route(paths); ok {
 					out = append(out, r)
 				}
@@ -274,6 +314,9 @@ func (s *Speaker) Routes() ([]bgp.Route, error) {
 		}
 		return a.Prefix.Bits() - b.Prefix.Bits()
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts = counted
 	return out, nil
 }
 
@@ -316,63 +359,33 @@ func nextHop(attrs []gobgp.PathAttributeInterface) netip.Addr {
 
 func families() []gobgp.Family { return []gobgp.Family{gobgp.RF_IPv4_UC, gobgp.RF_IPv6_UC} }
 
-// Peers returns the state of the sessions, sorted by address, and whether all peers have announced their routes since the
-// speaker started, or have had the time for it.
-func (s *Speaker) Peers(ctx context.Context) (out []bgp.PeerState, synced bool, err error) {
+// Peers returns the state of the sessions, sorted by address, with the counts of the last Routes.
+func (s *Speaker) Peers() (out []bgp.PeerState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.bgp == nil {
-		return nil, false, nil
-	}
-	known := map[netip.Addr]*api.Peer{}
-	err = s.bgp.ListPeer(ctx, &api.ListPeerRequest{EnableAdvertised: true}, func(p *api.Peer) {
-		if a, err := netip.ParseAddr(p.GetState().GetNeighborAddress()); err == nil {
-			known[a.Unmap()] = p
-		}
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("sessions: %w", err)
-	}
-	accepted, err := acceptedBy(s.bgp)
-	if err != nil {
-		return nil, false, err
-	}
 	for _, p := range s.have.Peers {
-		state := bgp.PeerState{Name: p.Name, Addr: p.Addr, ASN: p.ASN, Session: "idle", Error: s.lastError[p.Addr],
-			Accepted: accepted[p.Addr]}
+		c := s.counts[p.Addr]
+		state := bgp.PeerState{
+			Name: p.Name, Addr: p.Addr, ASN: p.ASN, Session: cmp.Or(s.states[p.Addr], "idle"), Error: s.lastError[p.Addr],
+			Received: c.received, Accepted: c.accepted, Advertised: c.advertised,
+		}
 		if h := s.heard[p.Addr]; !h.at.IsZero() {
 			state.Since = h.at.Unix()
 		}
-		if k := known[p.Addr]; k != nil {
-			state.Session = sessionName(k.GetState().GetSessionState())
-			for _, f := range k.GetAfiSafis() {
-				state.Received += f.GetState().GetReceived()
-				state.Advertised += f.GetState().GetAdvertised()
-			}
-		}
 		out = append(out, state)
 	}
-	if !s.synced {
-		s.synced = s.allSynced()
-	}
-	return out, s.synced, nil
+	return out
 }
 
-// acceptedBy counts the routes of each peer that the policies accept; GoBGP's own counter has those before the policies.
-func acceptedBy(b *server.BgpServer) (map[netip.Addr]uint64, error) {
-	out := map[netip.Addr]uint64{}
-	for _, family := range families() {
-		err := b.ListPath(apiutil.ListPathRequest{TableType: api.TableType_TABLE_TYPE_GLOBAL, Family: family},
-			func(_ gobgp.NLRI, paths []*apiutil.Path) {
-				for _, p := range paths {
-					out[p.PeerAddress.Unmap()]++
-				}
-			})
-		if err != nil {
-			return nil, fmt.Errorf("accepted routes: %w", err)
-		}
+// Synced reports whether all peers have announced their routes since the speaker started, or have had the time for it.
+func (s *Speaker) Synced() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.bgp == nil {
+		return false
 	}
-	return out, nil
+	s.synced = s.synced || s.allSynced()
+	return s.synced
 }
 
 // allSynced reports whether the routes of all peers are known.

@@ -18,6 +18,7 @@ import (
 	"maps"
 	"net"
 	"net/netip"
+	"reflect"
 	"slices"
 	"sync"
 	"syscall"
@@ -67,6 +68,7 @@ type Node struct {
 	cfg    Config
 	passed notify.Chan
 	hops   *resolver
+	sent   *wire.Request // the last facts, of Run
 
 	mu sync.Mutex
 	// plan is the last plan of weft-bgp.
@@ -186,6 +188,10 @@ func (n *Node) send(o *objects, svc *services, to chan wire.Request) {
 	for _, u := range topology.Underlay {
 		r.OnLink = append(r.OnLink, u.OnLink...)
 	}
+	if n.sent != nil && reflect.DeepEqual(*n.sent, r) { // most passes of the mesh change nothing; a plan has its price
+		return
+	}
+	n.sent = &r
 	select { // the latest facts replace those that were not sent
 	case <-to:
 	default:
