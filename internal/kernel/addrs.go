@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/weft-net/weft/internal/kernel/effect"
 	"github.com/weft-net/weft/internal/kernel/link"
 	"github.com/weft-net/weft/internal/kernel/reader"
 	"github.com/weft-net/weft/internal/kernel/rtnl"
@@ -53,6 +54,14 @@ func (a *addrs) has(want state.Addr) (found *link.FoundAddr, equal bool) {
 	return nil, want.Absent
 }
 
+// adds reports whether batch adds an address to a link.
+func (a *addrs) adds(on string, addr netip.Addr) bool {
+	return slices.ContainsFunc(a.want, func(want state.Addr) bool {
+		_, equal := a.has(want)
+		return want.Link == on && want.Prefix.Addr() == addr && !want.Absent && !equal
+	})
+}
+
 // batch deletes the addresses that must be absent, then adds. An address that differs is deleted first: the flags of an
 // existing one cannot be changed.
 func (a *addrs) batch() []*rtnl.Message {
@@ -93,7 +102,7 @@ func (a *addrs) groups(on string) map[netip.Addr]bool {
 	groups := map[netip.Addr]bool{}
 	for _, want := range a.want {
 		if want.Link == on && want.Prefix.Addr().Is6() && !want.Absent {
-			groups[solicited(want.Prefix.Addr())] = true
+			groups[effect.SolicitedNode(want.Prefix.Addr())] = true
 		}
 	}
 	return groups
@@ -133,11 +142,4 @@ func describeAddr(want state.Addr, found link.FoundAddr) string {
 		s += fmt.Sprintf(" (noprefixroute %t)", found.NoPrefixRoute)
 	}
 	return s
-}
-
-// solicited returns an address's solicited-node multicast group (RFC 4291, 2.7.1).
-func solicited(a netip.Addr) netip.Addr {
-	b, ip := [16]byte{0: 0xff, 1: 0x02, 11: 0x01, 12: 0xff}, a.As16()
-	copy(b[13:], ip[13:])
-	return netip.AddrFrom16(b)
 }

@@ -27,9 +27,9 @@ func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 	}
 	var err error
 	for range applyTries {
-		a := &apply{spaces: s, host: newView(state.Host, s.Host, f.Host), pod: newView(state.Pod, s.Pod, f.Pod)}
+		a := &apply{spaces: s, effects: f.Effects, host: newView(state.Host, s.Host, f.Host), pod: newView(state.Pod, s.Pod, f.Pod)}
 		a.host.also, a.pod.also = parents(f, state.Host), parents(f, state.Pod)
-		if err = a.run(ctx, f.Effects); !errors.Is(err, errRaced) {
+		if err = a.run(ctx); !errors.Is(err, errRaced) {
 			return a.host.settings.vlans.explain(err)
 		}
 	}
@@ -39,10 +39,13 @@ func (s Spaces) Apply(ctx context.Context, f state.Fragment) error {
 // apply is one running Apply.
 type apply struct {
 	spaces    Spaces
+	effects   []state.Effect
 	host, pod *view
+	// peersUp is set once the node's ends of the pod's links are up.
+	peersUp bool
 }
 
-func (a *apply) run(ctx context.Context, effects []state.Effect) error {
+func (a *apply) run(ctx context.Context) error {
 	var errs []error
 	for _, v := range []*view{a.host, a.pod} {
 		if v.conn != nil {
@@ -62,7 +65,7 @@ func (a *apply) run(ctx context.Context, effects []state.Effect) error {
 	if a.host.settings.ipv6Reset || a.pod.settings.ipv6Reset {
 		return fmt.Errorf("IPv6 settings of a link were reset with its MTU: %w", errRaced)
 	}
-	return a.spaces.effects(ctx, effects, state.OnApply)
+	return a.spaces.effects(ctx, a.effects, state.OnApply)
 }
 
 // hostSettings reads the existing links' state, then writes those settings of the node's links that a link accepts
@@ -107,6 +110,12 @@ func (a *apply) podBatch(ctx context.Context) error {
 		return in(state.Pod, err)
 	}
 	batch = append(batch, a.pod.settings.upBatch(func(state.Link) bool { return true })...)
+	if probes := a.probes(); len(probes) > 0 {
+		if err := a.probe(ctx, batch, probes); err != nil {
+			return err
+		}
+		batch = nil
+	}
 	batch = append(batch, a.pod.addrs.batch()...)
 	err = a.pod.lastBatch(ctx, batch)
 	if !errors.Is(err, unix.EACCES) {
@@ -120,7 +129,15 @@ func (a *apply) podBatch(ctx context.Context) error {
 
 // hostBatch is the last batch: it brings the node's ends up, and packets flow.
 func (a *apply) hostBatch(ctx context.Context) error {
-	return a.host.lastBatch(ctx, a.host.settings.upBatch(func(l state.Link) bool { return l.Peer != nil }))
+	if a.peersUp {
+		return a.host.lastBatch(ctx, nil)
+	}
+	return a.host.lastBatch(ctx, a.host.peersUpBatch())
+}
+
+// peersUpBatch returns the requests that bring the node's ends of the pod's links up.
+func (v *view) peersUpBatch() []*rtnl.Message {
+	return v.settings.upBatch(func(l state.Link) bool { return l.Peer != nil })
 }
 
 // settingsBatch returns the requests for link settings that differ, and for everything else that a link accepts while

@@ -27,7 +27,7 @@ const (
 	CodeExhausted Code = 101 // no address is free
 	CodeDiffers   Code = 102 // CHECK found the kernel different from the plan
 	CodeForeign   Code = 103 // a foreign plugin failed without a code
-	CodeInUse     Code = 104 // another attachment uses the host port, or the MAC address on the master
+	CodeInUse     Code = 104 // another attachment uses the host port, or the MAC address on the master; another host has the address
 )
 
 // Error is an error with a CNI code, a message that names field and value, and a hint how to fix it.

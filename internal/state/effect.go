@@ -19,6 +19,8 @@ type Effect struct {
 	// Owner and Group are the user and group IDs that a device gets.
 	Owner uint32 `json:"owner,omitempty"`
 	Group uint32 `json:"group,omitempty"`
+	// Milliseconds is how long a probe takes.
+	Milliseconds int `json:"milliseconds,omitempty"`
 }
 
 // Trigger is the moment at which an effect is performed.
@@ -30,6 +32,8 @@ const (
 	OnApply Trigger = ""
 	// OnRemove: after the fragment has been removed.
 	OnRemove Trigger = "remove"
+	// BeforeAddrs: when the links are up, before addresses are added to those of the pod. Not if the link has them all.
+	BeforeAddrs Trigger = "before-addresses"
 )
 
 // EffectKind is the kind of an effect.
@@ -41,6 +45,9 @@ const (
 	Announce EffectKind = "announce"
 	// WaitDAD waits until no IPv6 address of the link is tentative, at most 5 s.
 	WaitDAD EffectKind = "wait-dad"
+	// ProbeAddrs asks the other hosts on the link for the addresses (RFC 5227, 2.1; RFC 4862, 5.4) for so long, and
+	// fails if one of them has an address. Only BeforeAddrs.
+	ProbeAddrs EffectKind = "probe-addresses"
 	// FlushConntrack deletes the conntrack entries that match one of the flows, because their translation is out of
 	// date.
 	FlushConntrack EffectKind = "flush-conntrack"
@@ -90,6 +97,9 @@ func (e Effect) String() string {
 	}
 	if e.Link != "" || len(e.Addrs) > 0 {
 		fmt.Fprintf(&b, " dev %s %v", e.Link, e.Addrs)
+	}
+	if e.Milliseconds > 0 {
+		fmt.Fprintf(&b, " for %d ms", e.Milliseconds)
 	}
 	if e.Kind == OwnDevice {
 		fmt.Fprintf(&b, " user %d group %d", e.Owner, e.Group)

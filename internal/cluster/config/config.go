@@ -207,6 +207,9 @@ type Network struct {
 	// neighbor discovery. False disables it for pods of weft's own network in the design `bridge`; it is always enabled
 	// for routed pods. Other networks have the key `guard` of the plugin bridge.
 	SourceGuard bool `json:"sourceGuard"`
+	// DADTimeout is how long ADD probes a pod's addresses for duplicates on the bridge in the design `bridge`, as 200ms, at
+	// most 10s; 0: it does not. Other networks have the key `dadTimeout` of their plugin.
+	DADTimeout Duration `json:"dadTimeout"`
 	// FastPath is the path of established flows of routed pods, within the node and over `host-gw` and `vxlan`: `off`, that
 	// of their first packets; `ebpf`, redirection by eBPF programs, which needs Linux 6.6; `flowtable`, a flowtable of
 	// nftables, which needs Linux 6.4 and its modules; or `auto`, the first one of `ebpf` and `flowtable` that the kernel

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -81,8 +82,8 @@ func (n Network) checkDesign() error {
 	case n.Addresses == AddressesPodCIDRs && len(n.Pools) > 0:
 		return invalid("leave one out", "network.addresses %q and network.pools contradict each other", n.Addresses)
 	}
-	if !n.FromPools() {
-		return nil
+	if err := n.checkDADTimeout(); err != nil || !n.FromPools() {
+		return err
 	}
 	switch {
 	case n.Design == DesignBridge:
@@ -97,6 +98,22 @@ func (n Network) checkDesign() error {
 		if err := p.check("network.pools["+strconv.Itoa(i)+"]", n.Pools[:i]); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func (n Network) checkDADTimeout() error {
+	const most = 10 * time.Second
+	timeout := time.Duration(n.DADTimeout)
+	switch {
+	case timeout == 0:
+		return nil
+	case timeout < time.Millisecond || timeout > most:
+		return invalid("for example 200ms; 0 disables it", "network.dadTimeout %s is not between 1ms and %s", timeout, most)
+	case n.Mode != ModeCluster || n.Design != DesignBridge:
+		return invalid("leave it out, or set it in the configuration of the network whose pods share a link with other hosts",
+			"network.dadTimeout %s: mode %s, design %s: a routed pod has no other hosts on its link, and other networks have "+
+				"the key in their own configuration", timeout, n.Mode, n.Design)
 	}
 	return nil
 }

@@ -44,6 +44,20 @@ func portError(err error) error {
 		port, strings.TrimPrefix(taken.By, MarkPrefix), other)
 }
 
+// duplicateError returns the error for an address that another host on the link has; nil for other errors.
+func duplicateError(err error, network string) error {
+	var duplicate *effect.DuplicateError
+	if !errors.As(err, &duplicate) {
+		return nil
+	}
+	if duplicate.Probing {
+		return model.Errorf(model.CodeTryAgain, "the kubelet tries again; the other host has the address by then, or has given up",
+			"network %q: %w", network, err)
+	}
+	return model.Errorf(model.CodeInUse,
+		"choose another address, exclude it from the range, or take it from that host", "network %q: %w", network, err)
+}
+
 // deviceError returns the error for a macvtap whose /dev/tapN is still that of an earlier pod's; nil for other errors.
 func deviceError(err error, network string) error {
 	if !errors.Is(err, effect.ErrOtherDevice) {

@@ -86,6 +86,9 @@ func applyError(err error, network string, f state.Fragment) error {
 	if fault := deviceError(err, network); fault != nil {
 		return fault
 	}
+	if fault := duplicateError(err, network); fault != nil {
+		return fault
+	}
 	if errors.Is(err, kernel.ErrFull) {
 		return model.Errorf(model.CodeTryAgain, "a bridge holds 1,023 ports: use several bridges on this node, or ptp",
 			"network %q: %w", network, err)

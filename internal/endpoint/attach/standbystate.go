@@ -22,9 +22,9 @@ func (r *run) deferAddressState(act *Act) {
 		r.rec.Deferred = &state.Fragment{Owner: act.Fragment.Owner}
 	}
 	r.rec.Deferred.Merge(state.Fragment{Host: own})
-	// The neighbors would redirect traffic to this node.
+	// The neighbors would redirect traffic to this node; the VM answers a probe at its present node.
 	act.Fragment.Effects = slices.DeleteFunc(act.Fragment.Effects, func(e state.Effect) bool {
-		return e.Kind == state.Announce
+		return e.Kind == state.Announce || e.Kind == state.ProbeAddrs
 	})
 }
 

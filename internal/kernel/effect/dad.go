@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"strconv"
@@ -25,6 +26,26 @@ const (
 
 // ErrDuplicate is wrapped when duplicate address detection found another host that has an address.
 var ErrDuplicate = errors.New("another host on the link has it")
+
+// DuplicateError reports that another host has an address, or is about to use it. It wraps ErrDuplicate.
+type DuplicateError struct {
+	Addr netip.Addr
+	// Link is the link on which it was probed, MAC the host's address there.
+	Link string
+	MAC  net.HardwareAddr
+	// Probing is set if the host probes for the address at the same moment.
+	Probing bool
+}
+
+func (e *DuplicateError) Error() string {
+	if e.Probing {
+		return fmt.Sprintf("address %s of %s: host %s on the link is about to use it", e.Addr, e.Link, e.MAC)
+	}
+	return fmt.Sprintf("address %s of %s: host %s on the link has it", e.Addr, e.Link, e.MAC)
+}
+
+// Unwrap returns ErrDuplicate.
+func (e *DuplicateError) Unwrap() error { return ErrDuplicate }
 
 // waitDAD waits until no IPv6 address of the link is tentative.
 func waitDAD(ctx context.Context, ns *netns.NS, name string) error {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package effect performs the one-time actions of a plan: announcing addresses, waiting for duplicate address
+// Package effect performs the one-time actions of a plan: announcing addresses, duplicate address
 // detection, deleting conntrack entries, giving the files of devices to their users.
 package effect
 

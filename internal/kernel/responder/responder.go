@@ -86,7 +86,7 @@ func (r *Responder) Set(addrs map[netip.Addr]bool) error {
 	want := map[[16]byte]bool{}
 	for a := range addrs {
 		if a.Is6() {
-			want[solicitedNode(a)] = true
+			want[effect.SolicitedNode(a).As16()] = true
 		}
 	}
 	var errs []error
@@ -111,13 +111,6 @@ func (r *Responder) member(group [16]byte, option int) error {
 		return fmt.Errorf("multicast group %s on %s: %w", netip.AddrFrom16(group), r.link, err)
 	}
 	return nil
-}
-
-// solicitedNode returns the multicast group of solicitations of an address (RFC 4291, 2.7.1).
-func solicitedNode(a netip.Addr) [16]byte {
-	b, group := a.As16(), netip.MustParseAddr("ff02::1:ff00:0").As16()
-	copy(group[13:], b[13:])
-	return group
 }
 
 // Announce sends that the addresses are at this link now to all neighbors.

@@ -13,6 +13,7 @@ import (
 	"os"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/weft-net/weft/internal/cni"
 	"github.com/weft-net/weft/internal/model"
@@ -31,7 +32,9 @@ type Own struct {
 	Bridge bool
 	// Unguarded disables the source guard of pods on the bridge.
 	Unguarded bool
-	MTU       int // bytes; 0 is the kernel's
+	// DADTimeout is how long addresses of pods on the bridge are probed for duplicates.
+	DADTimeout time.Duration
+	MTU        int // bytes; 0 is the kernel's
 	// Permit lists Calico's annotations behind a feature gate that pods may use.
 	Permit []string
 }
@@ -98,6 +101,9 @@ func (o Own) link() map[string]any {
 		}
 		if o.Unguarded {
 			link["guard"] = false
+		}
+		if o.DADTimeout != 0 {
+			link["dadTimeout"] = o.DADTimeout.Milliseconds()
 		}
 		if o.MTU != 0 {
 			link["mtu"] = o.MTU

@@ -279,6 +279,11 @@ func TestOwn(t *testing.T) {
 			`{"bridge":"weft0","hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},` +
 				`"isGateway":true,"type":"bridge"}`,
 		},
+		"probed": {
+			Own{CIDRs: prefixes[:1], Bridge: true, DADTimeout: 200 * time.Millisecond},
+			`{"bridge":"weft0","dadTimeout":200,"hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],` +
+				`"routes":[{"dst":"0.0.0.0/0"}],"type":"host-local"},"isGateway":true,"type":"bridge"}`,
+		},
 		"trusted": {
 			Own{CIDRs: prefixes[:1], Bridge: true, Unguarded: true},
 			`{"bridge":"weft0","guard":false,"hairpinMode":true,"ipam":{"ranges":[[{"subnet":"10.244.1.0/24"}]],` +

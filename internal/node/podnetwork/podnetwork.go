@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/cluster/config"
 	"github.com/weft-net/weft/internal/controller"
@@ -79,7 +80,7 @@ func (n *Network) Own() (install.Own, error) {
 	c := n.cfg.Network
 	own := install.Own{
 		Name: c.Name, Node: n.cfg.Node.Name, MTU: c.MTU, CIDRs: c.PodCIDRs, Bridge: c.Design == config.DesignBridge,
-		Unguarded: !c.SourceGuard, Permit: c.Permit,
+		Unguarded: !c.SourceGuard, DADTimeout: time.Duration(c.DADTimeout), Permit: c.Permit,
 	}
 	if n.FromPools() {
 		if n.unknown() {

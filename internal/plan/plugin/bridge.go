@@ -27,7 +27,7 @@ func (b Bridge) Capabilities() Capabilities { return Capabilities{MakesInterface
 func (Bridge) Keys() []string {
 	return interfaceKeys("bridge", "isGateway", "isDefaultGateway", "forceAddress", "ipMasq", "ipMasqBackend", "mtu",
 		"hairpinMode", "promiscMode", "vlan", "vlanTrunk[].minID", "vlanTrunk[].maxID", "vlanTrunk[].id",
-		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation", "guard")
+		"preserveDefaultVlan", "macspoofchk", "enabledad", "disableContainerInterface", "portIsolation", "guard", dadTimeout)
 }
 
 // IPAM returns the ipam section. A bridge without one provides layer 2 only.

@@ -8,6 +8,7 @@ import (
 )
 
 type bridgeConf struct {
+	dadConf
 	Name                      string  `json:"bridge"`
 	IsGateway                 bool    `json:"isGateway"`
 	IsDefaultGateway          bool    `json:"isDefaultGateway"`
@@ -66,6 +67,9 @@ func readBridge(conf model.PluginConf) (bridgeConf, error) {
 	if c.DisableContainerInterface && c.ipam {
 		return c, model.Errorf(model.CodeInvalidConf, "leave one of them out: an interface that stays down has no addresses",
 			"plugin bridge: disableContainerInterface true and ipam exclude each other")
+	}
+	if err := c.dadConf.check(conf, c.ipam); err != nil {
+		return c, err
 	}
 	if err := c.checkGuard(); err != nil {
 		return c, err

@@ -38,6 +38,7 @@ func (c bridgeConf) podAddrs(f *state.Fragment, veth pair, a addressed) {
 	if c.EnableDAD {
 		enableDAD(f, veth.pod.Name, a)
 	}
+	c.probe(f, veth.pod.Name)
 }
 
 // enableDAD enables duplicate address detection for the container's IPv6 addresses and waits for its result.

@@ -107,6 +107,9 @@ type Decoded struct {
 
 // Decode parses and validates a configuration once for all calls of its planner.
 func Decode(p Planner, conf model.PluginConf) (*Decoded, error) {
+	if err := rejectDAD(p, conf); err != nil {
+		return nil, err
+	}
 	own, err := p.Decode(conf)
 	if err != nil {
 		return nil, err
@@ -116,7 +119,7 @@ func Decode(p Planner, conf model.PluginConf) (*Decoded, error) {
 
 // Validate returns the error of a configuration that can never be planned.
 func Validate(p Planner, conf model.PluginConf) error {
-	_, err := p.Decode(conf)
+	_, err := Decode(p, conf)
 	return err
 }
 

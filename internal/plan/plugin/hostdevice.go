@@ -22,7 +22,9 @@ func (HostDevice) Type() string { return "host-device" }
 func (h HostDevice) Capabilities() Capabilities { return Capabilities{Readiness: h, Trace: h} }
 
 // Keys returns the configuration keys, those of the reference plugin.
-func (HostDevice) Keys() []string { return interfaceKeys("device", "hwaddr", "kernelpath", "pciBusID") }
+func (HostDevice) Keys() []string {
+	return interfaceKeys("device", "hwaddr", "kernelpath", "pciBusID", dadTimeout)
+}
 
 // IPAM returns the ipam section. Without one the device gets no addresses.
 func (HostDevice) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
@@ -98,6 +100,7 @@ func (h HostDevice) Plan(in Input) (Step, error) {
 	}
 	step.Fragment.Pod = movedDevice(in.Request, have, a)
 	step.Fragment.Effects = moveEffects(in.Request, have, a)
+	c.probe(&step.Fragment, in.Request.IfName)
 	step.Restore.Host = preImage(have)
 	return step, nil
 }

@@ -13,6 +13,7 @@ import (
 )
 
 type hostDeviceConf struct {
+	dadConf
 	Device        string `json:"device"`
 	HWAddr        string `json:"hwaddr"`
 	KernelPath    string `json:"kernelpath"`
@@ -64,6 +65,9 @@ func readHostDevice(conf model.PluginConf) (hostDeviceConf, error) {
 	}
 	if !found {
 		return c, model.Errorf(model.CodeInvalidConf, nameOneDevice, "plugin host-device: no device is named")
+	}
+	if err := c.dadConf.check(conf, c.ipam); err != nil {
+		return c, err
 	}
 	return c, c.check()
 }

@@ -13,6 +13,7 @@ type Macvlan struct{}
 type macvlanConf struct {
 	masterConf
 	macSources
+	dadConf
 	Mode       string `json:"mode"`
 	BcQueueLen uint32 `json:"bcqueuelen"`
 }
@@ -27,7 +28,7 @@ func (m Macvlan) Capabilities() Capabilities { return Capabilities{MakesInterfac
 
 // Keys returns the configuration keys, those of the reference plugin.
 func (Macvlan) Keys() []string {
-	return interfaceKeys("master", "mode", "mtu", "mac", "linkInContainer", "bcqueuelen")
+	return interfaceKeys("master", "mode", "mtu", "mac", "linkInContainer", "bcqueuelen", dadTimeout)
 }
 
 // IPAM returns the ipam section. Without one the plugin provides layer 2 only.
@@ -56,7 +57,10 @@ func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 	if _, err := c.mac(conf, model.Request{}); err != nil {
 		return c, err
 	}
-	return c, c.check(conf)
+	if err := c.masterConf.check(conf); err != nil {
+		return c, err
+	}
+	return c, c.dadConf.check(conf, c.ipam)
 }
 
 // Observe returns the queries for the master and the interface's name, which must be free.
@@ -124,6 +128,7 @@ func (Macvlan) Plan(in Input) (Step, error) {
 	step, err := i.step(in, a, dns)
 	if err == nil && c.ipam {
 		notify(&step.Fragment, in.Request.IfName, true)
+		c.probe(&step.Fragment, in.Request.IfName)
 	}
 	return step, err
 }

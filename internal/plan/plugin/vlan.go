@@ -12,6 +12,7 @@ type VLAN struct{}
 
 type vlanConf struct {
 	masterConf
+	dadConf
 	// VLANID is 0 where it is missing, as in the reference plugin: frames with a priority and without a VLAN.
 	VLANID int `json:"vlanId"`
 }
@@ -23,7 +24,9 @@ func (VLAN) Type() string { return "vlan" }
 func (v VLAN) Capabilities() Capabilities { return Capabilities{MakesInterface: true, Readiness: v} }
 
 // Keys returns the configuration keys, those of the reference plugin.
-func (VLAN) Keys() []string { return interfaceKeys("master", "vlanId", "mtu", "linkInContainer") }
+func (VLAN) Keys() []string {
+	return interfaceKeys("master", "vlanId", "mtu", "linkInContainer", dadTimeout)
+}
 
 // IPAM returns the ipam section.
 func (VLAN) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
@@ -36,7 +39,7 @@ func readVLAN(conf model.PluginConf) (vlanConf, error) {
 	if err := decode(conf, &c); err != nil {
 		return c, err
 	}
-	if err := c.check(conf); err != nil {
+	if err := c.masterConf.check(conf); err != nil {
 		return c, err
 	}
 	switch {
@@ -47,7 +50,10 @@ func readVLAN(conf model.PluginConf) (vlanConf, error) {
 		return c, model.Errorf(model.CodeInvalidConf, "", "plugin vlan: vlanId %d is not between 0 and %d",
 			c.VLANID, maxVLAN)
 	}
-	return c, wantIPAM(conf, c.ipam)
+	if err := wantIPAM(conf, c.ipam); err != nil {
+		return c, err
+	}
+	return c, c.dadConf.check(conf, c.ipam)
 }
 
 // Observe returns the queries for the master and the interface's name, which must be free.
@@ -109,5 +115,9 @@ func (VLAN) Plan(in Input) (Step, error) {
 		Kind: state.VLAN, MAC: master.MAC, MTU: c.MTU, Parent: &state.Parent{Space: c.space(), Name: master.Name},
 		VLAN: &state.VLANAttrs{ID: c.VLANID},
 	}}
-	return i.step(in, a, dns)
+	step, err := i.step(in, a, dns)
+	if err == nil {
+		c.probe(&step.Fragment, in.Request.IfName)
+	}
+	return step, err
 }
