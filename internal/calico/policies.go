@@ -69,6 +69,11 @@ func unenforced(o store.Object) string {
 	if err == nil {
 		return ""
 	}
+	return Reason(o, err)
+}
+
+// Reason returns an error of one of this package's functions about an object in one line, without the object's name.
+func Reason(o store.Object, err error) string {
 	of := fmt.Sprintf("%s (%s): ", o.Key, o.Key.Group)
 	return strings.ReplaceAll(strings.ReplaceAll(err.Error(), of, ""), "\n", "; ")
 }

@@ -121,9 +121,9 @@ func newPolicyShowCmd(env Env, f *policyFlags) *cobra.Command {
 		Use:   "show [POD]",
 		Short: "Show all policies and their denied packets, or the policies of a pod",
 		Long: `Without a pod: all policies, the parts of them that weft does not support, whether they select no pods of the
-cluster, and how many packets they denied on this node. With a pod (namespace/name): for each of its interfaces and
-directions the policies that select it, and the nftables rules in the order of evaluation, with the sizes of their
-sets.`,
+cluster, this node's host endpoints with their policies in the order of evaluation, and how many packets they
+denied on this node. With a pod (namespace/name): for each of its interfaces and directions the policies that
+select it, and the nftables rules in the order of evaluation, with the sizes of their sets.`,
 		Example: "  weft policy show\n" +
 			"  weft policy show shop/db",
 		Args:              cobra.MaximumNArgs(1),

@@ -35,7 +35,7 @@ func summaryText(out io.Writer, output *printer.Format, s policy.Summary) error 
 	for _, d := range s.Denied {
 		denied.Row("", d.By, strconv.FormatUint(d.Packets, 10), strconv.FormatUint(d.Bytes, 10))
 	}
-	if err := output.Tables(out, policies, denied); err != nil || output.Is(printer.Name) {
+	if err := output.Tables(out, policies, hostEndpoints(s.HostEndpoints), denied); err != nil || output.Is(printer.Name) {
 		return err
 	}
 	if !s.Known {
@@ -44,6 +44,28 @@ func summaryText(out io.Writer, output *printer.Format, s policy.Summary) error 
 	_, err := fmt.Fprintf(out, "node %s: %s, %s\n", s.Node, plural.Count(len(s.Policies), "policy", "policies"),
 		plural.Count(s.Interfaces, "interface", "interfaces"))
 	return err
+}
+
+// hostEndpoints returns a row for each stage and direction of host endpoints at which policies act.
+func hostEndpoints(all []compiled.HostEndpointView) printer.Table {
+	t := printer.Table{Header: []string{"HOST ENDPOINT", "INTERFACE", "PACKETS", "POLICIES", "DEFAULT", "STATE"}}
+	for _, h := range all {
+		state := "valid"
+		switch {
+		case len(h.Faults) > 0 && len(h.Stages) == 0:
+			state = "not enforced: " + strings.Join(h.Faults, "; ")
+		case len(h.Faults) > 0:
+			state = "partly unsupported: " + strings.Join(h.Faults, "; ")
+		}
+		if len(h.Stages) == 0 {
+			t.Row("", h.Name, "", "", "", "", state)
+		}
+		for _, s := range h.Stages {
+			t.Row("", h.Name, h.Interface, s.Stage+" "+s.Direction, list(s.Policies), string(s.Default)+" ("+s.Why+")", state)
+			state = "" // once
+		}
+	}
+	return t
 }
 
 // selecting returns the policies that select a pod, each once.

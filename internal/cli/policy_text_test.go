@@ -42,10 +42,23 @@ func TestSummaryText(t *testing.T) {
 	s := policy.Summary{
 		Node: "node1", Known: true, Interfaces: 1, Policies: []policy.Known{{PolicyKey: key, SelectsNoPods: true}},
 		Denied: []policy.Denied{{By: "NetworkPolicy shop/friends ingress", Packets: 1959, Bytes: 96313}},
+		HostEndpoints: []compiled.HostEndpointView{
+			{Name: "up", Node: "node1", Interface: "eth0", Stages: []compiled.HostStageView{
+				{Stage: "local", Direction: "ingress", Policies: []model.PolicyKey{
+					{Kind: "GlobalNetworkPolicy", Name: "b"}, {Kind: "GlobalNetworkPolicy", Name: "a"},
+				}, Default: compiled.DefaultDeny, Why: "end of tier default"},
+				{Stage: "local", Direction: "egress", Default: compiled.DefaultAllow, Why: "profile"},
+			}},
+			{Name: "lost", Faults: []string{"spec.node is missing"}},
+		},
 	}
 	for format, want := range map[string]string{
 		printer.Text: "POLICY                      STATE\n" +
 			"NetworkPolicy shop/friends  valid; selects no pods\n" +
+			"\nHOST ENDPOINT  INTERFACE  PACKETS        POLICIES                                      DEFAULT                     STATE\n" +
+			"up             eth0       local ingress  GlobalNetworkPolicy b, GlobalNetworkPolicy a  Deny (end of tier default)  valid\n" +
+			"up             eth0       local egress   -                                             Allow (profile)             -\n" +
+			"lost           -          -              -                                             -                           not enforced: spec.node is missing\n" +
 			"\nDENIED BY                           PACKETS  BYTES\n" +
 			"NetworkPolicy shop/friends ingress  1959     96313\n" +
 			"node node1: 1 policy, 1 interface\n",

@@ -43,6 +43,8 @@ type desired struct {
 	// known are all policies; about counts them by the namespace that they could select in; "" is the whole cluster.
 	known map[model.PolicyKey]known
 	about map[string]int
+	// hostFaults are why HostEndpoint objects are not in force, or only in part, by name.
+	hostFaults map[string]string
 	// pods are those of this node.
 	pods  map[model.PodRef]identity // by namespace and name
 	local map[model.AttachmentKey]*local
@@ -75,7 +77,8 @@ func newDesired(cfg *Config, log *slog.Logger) *desired {
 	return &desired{
 		cfg: cfg, log: log, due: notify.New(), publishDue: notify.New(), checkDue: notify.New(), peers: make(chan struct{}),
 		index: policy.New(policy.Config{Node: cfg.Node, LogGroup: int(cfg.LogGroup), Tunnels: cfg.Tunnels}),
-		known: map[model.PolicyKey]known{}, about: map[string]int{}, pods: map[model.PodRef]identity{},
+		known: map[model.PolicyKey]known{}, about: map[string]int{}, hostFaults: map[string]string{},
+		pods:  map[model.PodRef]identity{},
 		local: map[model.AttachmentKey]*local{}, waiters: map[notify.Chan]bool{},
 	}
 }

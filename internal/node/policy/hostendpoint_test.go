@@ -120,6 +120,18 @@ spec:
 	if !admits(nil, onNode, 8080) {
 		t.Errorf("another interface has the policy:\n%s", ruleset())
 	}
+	w.manifest("lost", "apiVersion: projectcalico.org/v3\nkind: HostEndpoint\nmetadata: {name: a}\nspec: {interfaceName: up0}\n")
+	w.eventually("the summary has the host endpoint, and one that cannot be read with the reason", func() bool {
+		s, err := w.Summary(t.Context())
+		return err == nil && len(s.HostEndpoints) == 2 && strings.Contains(strings.Join(s.HostEndpoints[0].Faults, ""), "spec.node is missing") &&
+			s.HostEndpoints[1].Name == "n1-up0" && s.HostEndpoints[1].Interface == "up0" && len(s.HostEndpoints[1].Faults) == 0 &&
+			len(s.HostEndpoints[1].Stages) == 2 && s.HostEndpoints[1].Stages[0].Policies[0].Name == "no-8080"
+	})
+	w.remove("lost")
+	w.eventually("the one that cannot be read is gone", func() bool {
+		s, err := w.Summary(t.Context())
+		return err == nil && len(s.HostEndpoints) == 1
+	})
 	if got := w.why(o.addr, onNode, 8080); got != "denied by ingress of n1-up0, [GlobalNetworkPolicy no-8080] rule 0" {
 		t.Errorf("weft policy why says %s", got)
 	}

@@ -21,10 +21,12 @@ import (
 type Summary struct {
 	Node string `json:"node"`
 	// Known reports that all policy inputs are synced; until then the kernel's tables are not changed.
-	Known      bool     `json:"known"`
-	Interfaces int      `json:"interfaces"`
-	Policies   []Known  `json:"policies"`
-	Denied     []Denied `json:"denied,omitempty"`
+	Known      bool    `json:"known"`
+	Interfaces int     `json:"interfaces"`
+	Policies   []Known `json:"policies"`
+	// HostEndpoints are those of this node, and objects whose node cannot be read.
+	HostEndpoints []policy.HostEndpointView `json:"hostEndpoints,omitempty"`
+	Denied        []Denied                  `json:"denied,omitempty"`
 }
 
 // Known is a policy.
@@ -182,6 +184,7 @@ func (e *Enforcer) Summary(ctx context.Context) (Summary, error) {
 		s.Policies = append(s.Policies, Known{key, k.unsupported, s.Known && compiled && pods == 0 && !e.desired.index.Calico().SelectsHosts(key)})
 	}
 	slices.SortFunc(s.Policies, func(a, b Known) int { return a.Compare(b.PolicyKey) })
+	s.HostEndpoints = e.desired.hostEndpointsLocked()
 	for _, c := range counts {
 		if by, ok := strings.CutPrefix(c.Comment, "deny "); ok {
 			if i := slices.IndexFunc(

@@ -153,3 +153,9 @@ func (f CalicoFacts) NeedsInterfaces() bool { return f.index.hosts.needsInterfac
 
 // HasHosts reports whether there are host endpoints, of any node.
 func (f CalicoFacts) HasHosts() bool { return f.index.hosts.any() }
+
+// HasHostEndpoint reports whether a host endpoint of that name was set, of any node.
+func (f CalicoFacts) HasHostEndpoint(name string) bool {
+	_, is := f.index.hosts.stored[name]
+	return is
+}
