@@ -135,7 +135,7 @@ const (
 func otherSettings() map[string]string {
 	return map[string]string{
 		"iptablesfilterdenyaction": "drop", "nftablesfilterdenyaction": "drop", "workloadsourcespoofing": "disabled",
-		"externalnodescidrlist": "", "disableconntrackinvalidcheck": "true", "interfaceprefix": "cali",
+		"externalnodescidrlist": "", "disableconntrackinvalidcheck": "true", "interfaceprefix": interfacePrefix,
 	}
 }
 

@@ -182,6 +182,7 @@ func Ignored(o store.Object) error {
 			Spoofing string   `json:"workloadSourceSpoofing"`
 			External []string `json:"externalNodesList"`
 			Invalid  *bool    `json:"disableConntrackInvalidCheck"`
+			Prefix   string   `json:"interfacePrefix"`
 		} `json:"spec"`
 	}
 	if !IsFelixConfiguration(o.Key) {
@@ -205,8 +206,14 @@ func Ignored(o store.Object) error {
 		"tunnels from there are what policies at host endpoints allow")
 	ignored(in.Spec.Invalid != nil && !*in.Spec.Invalid, "disableConntrackInvalidCheck", "false",
 		"packets without a connection are evaluated as new ones; leave it out if that is what you want")
+	ignored(in.Spec.Prefix != "" && in.Spec.Prefix != interfacePrefix, "interfacePrefix", in.Spec.Prefix,
+		"interfaces that Calico made for pods are found by the prefix cali only, and no policy is enforced at others "+
+			"until weft attaches their pods again")
 	return all
 }
+
+// interfacePrefix is that of Calico's own plugin.
+const interfacePrefix = "cali"
 
 type failsafePort struct {
 	Protocol string `json:"protocol"`

@@ -76,12 +76,14 @@ spec: {failsafeInboundHostPorts: [{protocol: icmp, port: 22}], defaultEndpointTo
 apiVersion: projectcalico.org/v3
 kind: FelixConfiguration
 metadata: {name: node.n1}
-spec: {iptablesFilterDenyAction: Reject, workloadSourceSpoofing: Any, externalNodesList: [192.0.2.0/24], disableConntrackInvalidCheck: false}
+spec: {iptablesFilterDenyAction: Reject, workloadSourceSpoofing: Any, externalNodesList: [192.0.2.0/24], disableConntrackInvalidCheck: false,
+  interfacePrefix: "eni,cali"}
 ---
 apiVersion: projectcalico.org/v3
 kind: FelixConfiguration
 metadata: {name: node.n2}
-spec: {iptablesFilterDenyAction: Drop, workloadSourceSpoofing: Disabled, externalNodesList: [], disableConntrackInvalidCheck: true, chainInsertMode: Append}
+spec: {iptablesFilterDenyAction: Drop, workloadSourceSpoofing: Disabled, externalNodesList: [], disableConntrackInvalidCheck: true, chainInsertMode: Append,
+  interfacePrefix: cali}
 ---
 apiVersion: projectcalico.org/v3
 kind: KubeControllersConfiguration
@@ -107,7 +109,9 @@ spec: {podSelector: {}}
 		"FelixConfiguration node.n1 (spec.iptablesFilterDenyAction Reject has no effect (denied packets are dropped); " +
 			"spec.workloadSourceSpoofing Any has no effect (permit it to pods by feature_control.source_prefixes in the plugin's configuration); " +
 			"spec.externalNodesList 192.0.2.0/24 has no effect (tunnels from there are what policies at host endpoints allow); " +
-			"spec.disableConntrackInvalidCheck false has no effect (packets without a connection are evaluated as new ones; leave it out if that is what you want))",
+			"spec.disableConntrackInvalidCheck false has no effect (packets without a connection are evaluated as new ones; leave it out if that is what you want); " +
+			"spec.interfacePrefix eni,cali has no effect (interfaces that Calico made for pods are found by the prefix cali only, " +
+			"and no policy is enforced at others until weft attaches their pods again))",
 		`HostEndpoint n1-eth0 (spec.expectedIPs[1] "10.0.0.x" is no address (write an address))`,
 		"KubeControllersConfiguration default (spec.controllers.node.hostEndpoint.templates[0]: error parsing regexp: missing " +
 			"closing ): `(` (compare with Calico's reference; until then the template creates nothing))",
