@@ -179,6 +179,9 @@ func (c Config) checkMultus() error {
 	if n.Mode != ModeMultus && !reflect.ValueOf(c.Multus).IsZero() {
 		return invalid("set network.mode to multus, or leave multus out", "multus has no effect with network.mode %q", n.Mode)
 	}
+	if err := c.Multus.checkLog(); err != nil {
+		return err
+	}
 	if n.Mode == ModePolicy && c.Policy.Mode == PolicyNone {
 		return invalid("set policy.mode to auto", "policy.mode %q leaves network.mode %q nothing to do", c.Policy.Mode, n.Mode)
 	}
@@ -189,6 +192,20 @@ func (c Config) checkMultus() error {
 	if n.PodIPAnnotations && n.Mode.OtherVendor() {
 		return invalid("leave it out: the other vendor's plugins publish the addresses",
 			"network.podIPAnnotations has no effect with network.mode %q", n.Mode)
+	}
+	return nil
+}
+
+func (m Multus) checkLog() error {
+	levels := []string{"panic", "error", "verbose", "debug"} // as in Multus
+	switch {
+	case m.LogLevel != "" && !slices.Contains(levels, strings.ToLower(m.LogLevel)):
+		return invalid("panic, error, verbose or debug", "multus.logLevel %q is not known", m.LogLevel)
+	case m.LogFile != "" && !filepath.IsAbs(m.LogFile):
+		return invalid("write it from the root", "multus.logFile %q is no absolute path", m.LogFile)
+	case m.LogFile != "" && m.LogLevel == "":
+		return invalid("set multus.logLevel, for example to verbose", "multus.logFile %q: without a level nothing is logged",
+			m.LogFile)
 	}
 	return nil
 }

@@ -258,6 +258,10 @@ type Multus struct {
 	// NetworkDir is the directory with the configurations of networks whose objects have none; empty is
 	// `/etc/cni/multus/net.d`.
 	NetworkDir string `json:"networkDir"`
+	// LogFile is the file to which a line is written for each network that is attached, checked or detached.
+	LogFile string `json:"logFile"`
+	// LogLevel is `panic`, `error`, `verbose` or `debug`; empty: nothing is logged there.
+	LogLevel string `json:"logLevel"`
 }
 
 // Policy configures the enforcement of NetworkPolicy.

@@ -86,7 +86,7 @@ func (w *Writer) Run(ctx context.Context) error {
 		c.Multus = &install.Multus{
 			NamespaceIsolation: m.NamespaceIsolation, GlobalNamespaces: m.GlobalNamespaces, SystemNamespaces: m.SystemNamespaces,
 			MultusNamespace: m.Namespace, DefaultNetworks: m.DefaultNetworks, ReadinessIndicatorFile: m.ReadinessIndicatorFile,
-			NetworkDir: m.NetworkDir,
+			NetworkDir: m.NetworkDir, LogFile: m.LogFile, LogLevel: m.LogLevel,
 		}
 		return install.Follow(ctx, c, w.note)
 	}

@@ -365,6 +365,7 @@ func TestMultus(t *testing.T) {
 		NamespaceIsolation: true, GlobalNamespaces: []string{"shared"}, SystemNamespaces: []string{"core"},
 		Namespace:       "network-system",
 		DefaultNetworks: []string{"storage"}, ReadinessIndicatorFile: "/run/ready", NetworkDir: "/etc/cni/multus.d",
+		LogFile: "/var/log/multus.log", LogLevel: "verbose",
 	}
 	w.run(t)
 	defer w.stop()
@@ -379,7 +380,8 @@ func TestMultus(t *testing.T) {
 	for _, want := range []string{
 		`"namespaceIsolation":true`, `"globalNamespaces":"shared"`, `"core"`,
 		`"multusNamespace":"network-system"`, `"storage"`,
-		`"readinessindicatorfile":"/run/ready"`, `"confDir":"/etc/cni/multus.d"`, "10.1.0.0/24",
+		`"readinessindicatorfile":"/run/ready"`, `"confDir":"/etc/cni/multus.d"`,
+		`"logFile":"/var/log/multus.log"`, `"logLevel":"verbose"`, "10.1.0.0/24",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("no %s in %s", want, text)

@@ -150,6 +150,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.closing.Store(true)
 	s.socket.wake()
 	s.drain()
+	s.verbs.multusLog.Wait()
 	stopWatch()
 	helpers.Wait()
 	return s.socket.close()

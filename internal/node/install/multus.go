@@ -20,6 +20,8 @@ type Multus struct {
 	DefaultNetworks        []string
 	ReadinessIndicatorFile string
 	NetworkDir             string
+	LogFile                string
+	LogLevel               string
 }
 
 // multusConf is a single plugin's configuration: tools expect that under the name 00-multus.conf. A runtime reads it
@@ -38,6 +40,8 @@ type multusConf struct {
 	DefaultNetworks    []string          `json:"defaultNetworks,omitempty"`
 	Readiness          string            `json:"readinessindicatorfile,omitempty"`
 	NetworkDir         string            `json:"confDir,omitempty"`
+	LogFile            string            `json:"logFile,omitempty"`
+	LogLevel           string            `json:"logLevel,omitempty"`
 	Delegates          []json.RawMessage `json:"delegates"`
 }
 
@@ -55,6 +59,7 @@ func (m *Multus) before(l agentList) multusConf {
 		Capabilities:       p.Capabilities,
 		NamespaceIsolation: m.NamespaceIsolation, GlobalNamespaces: strings.Join(m.GlobalNamespaces, ","),
 		SystemNamespaces: m.SystemNamespaces, MultusNamespace: m.MultusNamespace, DefaultNetworks: m.DefaultNetworks,
-		Readiness: m.ReadinessIndicatorFile, NetworkDir: m.NetworkDir, Delegates: p.Delegates,
+		Readiness: m.ReadinessIndicatorFile, NetworkDir: m.NetworkDir, LogFile: m.LogFile,
+		LogLevel: m.LogLevel, Delegates: p.Delegates,
 	}
 }

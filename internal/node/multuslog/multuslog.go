@@ -29,6 +29,9 @@ type Log struct {
 
 	mu   sync.Mutex
 	said map[string]string // the last warning about each file, "" for the configuration
+	// tidying are the files whose rotated ones are being compressed and deleted: false, or true if that must be done again.
+	tidying map[string]bool
+	work    sync.WaitGroup
 }
 
 // megabyte is the unit of logOptions.maxSize.
@@ -115,6 +118,42 @@ func (l *Log) rotateLocked(c multinet.Logging) error {
 	if err := os.Remove(c.File); err != nil {
 		return err
 	}
+	if _, running := l.tidying[c.File]; running {
+		l.tidying[c.File] = true
+		return nil
+	}
+	if l.tidying == nil {
+		l.tidying = map[string]bool{}
+	}
+	l.tidying[c.File] = false
+	l.work.Go(func() { l.tidy(c, base, ext) })
+	return nil
+}
+
+// Wait waits until rotated files are compressed and deleted.
+func (l *Log) Wait() { l.work.Wait() }
+
+// tidy compresses and deletes rotated files in the background: a call must not wait for the compression of a hundred
+// megabytes.
+func (l *Log) tidy(c multinet.Logging, base, ext string) {
+	for {
+		err := l.tidyOnce(c, base, ext)
+		l.mu.Lock()
+		again := l.tidying[c.File]
+		if l.tidying[c.File] = false; !again {
+			delete(l.tidying, c.File)
+		}
+		if err != nil {
+			l.warnLocked(c.File, err)
+		}
+		l.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+func (l *Log) tidyOnce(c multinet.Logging, base, ext string) error {
 	entries, err := os.ReadDir(filepath.Dir(c.File))
 	if err != nil {
 		return err
@@ -154,7 +193,7 @@ func compress(path string) error {
 	}
 	defer func() { _ = from.Close() }()
 	err = atomicfile.WriteFrom(path+gzSuffix, func(to io.Writer) error {
-		z, err := gzip.NewWriterLevel(to, gzip.BestSpeed) // a call waits for it
+		z, err := gzip.NewWriterLevel(to, gzip.BestSpeed)
 		if err != nil {
 			return err
 		}

@@ -74,6 +74,7 @@ func TestRotation(t *testing.T) {
 	}
 	for range 4 {
 		l.Write(c, multinet.LogDebug, "%s", line)
+		l.Wait() // two rotations at once would be tidied once
 		now = now.Add(time.Second)
 	}
 	want := []string{"multus-2026-03-04T05-06-09.000.log.gz", "multus-2026-03-04T05-06-10.000.log.gz"}
@@ -95,6 +96,7 @@ func TestRotation(t *testing.T) {
 	now = now.Add(10 * 24 * time.Hour)
 	c.Compress = false
 	l.Write(c, multinet.LogDebug, "%s", line)
+	l.Wait()
 	if have, want := rotated(), []string{"multus-2026-03-14T05-06-11.000.log"}; !slices.Equal(have, want) {
 		t.Errorf("ten days later %v, want %v", have, want)
 	}
