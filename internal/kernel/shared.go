@@ -19,7 +19,7 @@ const enodev = unix.ENODEV
 
 // RemoveShared deletes the shared links and tables that f names and that are no longer used: a bridge that weft made
 // and that has only shared ports, which are deleted with it, a shared port (a VLAN's gateway) whose VLAN no other port
-// has, a table without elements. Addresses are deleted with their link; shared sysctls stay.
+// has, a host shim without routes, a table without elements. Addresses are deleted with their link; shared sysctls stay.
 func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 	v, err := readView(ctx, state.Host, s.Host, f.Host)
 	if err != nil {
@@ -57,6 +57,9 @@ func (s Spaces) RemoveShared(ctx context.Context, f state.Fragment) error {
 
 // unused returns a shared link with the links that are deleted with it, nothing when it is in use.
 func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error) {
+	if have.Kind == state.Macvlan {
+		return v.unusedShim(ctx, have)
+	}
 	bridge, port := have, have
 	if have.Kind == state.Veth {
 		if have.MasterIndex == 0 && !have.PeerAway { // the end that has the addresses
@@ -92,6 +95,20 @@ func (v *view) unused(ctx context.Context, have link.Found) ([]link.Found, error
 		return nil, err
 	}
 	return []link.Found{port}, nil
+}
+
+// unusedShim returns a host shim if no pod's route leads over it.
+func (v *view) unusedShim(ctx context.Context, have link.Found) ([]link.Found, error) {
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		routes, err := v.conn.reader.Routes(ctx, family, have.Index, unix.RT_TABLE_MAIN)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(routes, func(r link.FoundRoute) bool { return r.Dst.IsSingleIP() && !r.ByKernel() }) {
+			return nil, nil
+		}
+	}
+	return []link.Found{have}, nil
 }
 
 // vlanUsed reports whether any of the other ports of a bridge has the shared port's VLAN.

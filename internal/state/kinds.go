@@ -14,6 +14,9 @@ type Parent struct {
 	Name  string    `json:"name"`
 }
 
+// HostShimPrefix is the prefix of the names of the node's own macvlan links by which it reaches those of its pods.
+const HostShimPrefix = "wshim-"
+
 // MacvlanAttrs are the attributes of a macvlan link.
 type MacvlanAttrs struct {
 	// Mode is private, vepa, bridge or passthru.

@@ -8,7 +8,10 @@ import (
 )
 
 // Macvlan connects the container to the network of one of the node's interfaces, with a MAC address of its own.
-type Macvlan struct{}
+type Macvlan struct {
+	// Agent is set if an agent removes what the last attachment of several leaves: a host shim.
+	Agent bool
+}
 
 type macvlanConf struct {
 	masterConf
@@ -16,6 +19,7 @@ type macvlanConf struct {
 	dadConf
 	Mode       string `json:"mode"`
 	BcQueueLen uint32 `json:"bcqueuelen"`
+	HostShim   bool   `json:"hostShim"`
 }
 
 const passthru = "passthru"
@@ -28,14 +32,20 @@ func (m Macvlan) Capabilities() Capabilities { return Capabilities{MakesInterfac
 
 // Keys returns the configuration keys, those of the reference plugin.
 func (Macvlan) Keys() []string {
-	return interfaceKeys("master", "mode", "mtu", "mac", "linkInContainer", "bcqueuelen", dadTimeout)
+	return interfaceKeys("master", "mode", "mtu", "mac", "linkInContainer", "bcqueuelen", dadTimeout, "hostShim")
 }
 
 // IPAM returns the ipam section. Without one the plugin provides layer 2 only.
 func (Macvlan) IPAM(conf model.PluginConf) ([]byte, error) { return ipamSection(conf) }
 
 // Decode parses and validates the configuration: it rejects settings that no macvlan interface can have.
-func (Macvlan) Decode(conf model.PluginConf) (any, error) { return readMacvlan(conf) }
+func (m Macvlan) Decode(conf model.PluginConf) (any, error) {
+	c, err := readMacvlan(conf)
+	if err == nil {
+		err = c.checkHostShim(m.Agent)
+	}
+	return c, err
+}
 
 func readMacvlan(conf model.PluginConf) (macvlanConf, error) {
 	var c macvlanConf
@@ -69,7 +79,11 @@ func (Macvlan) Observe(in Input) ([]state.Query, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append([]state.Query{freeName(in.Request)}, c.queries()...), checkArgs(in.Request)
+	queries := append([]state.Query{freeName(in.Request)}, c.queries()...)
+	if have := c.Master; c.HostShim && have != "" {
+		queries = append(queries, state.Query{Space: state.Host, Link: HostShim(have)})
+	}
+	return queries, checkArgs(in.Request)
 }
 
 // ReadyQueries returns the queries for the master.
@@ -129,6 +143,7 @@ func (Macvlan) Plan(in Input) (Step, error) {
 	if err == nil && c.ipam {
 		notify(&step.Fragment, in.Request.IfName, true)
 		c.probe(&step.Fragment, in.Request.IfName)
+		c.hostShim(in, &step.Fragment, master, a)
 	}
 	return step, err
 }

@@ -144,5 +144,6 @@ func InAgent() map[string]Planner {
 	table[CalicoType] = Calico{}
 	table[OwnMacvtapType] = Macvtap{OwnDevice: true}
 	table[Bridge{}.Type()] = Bridge{SourceGuard: true}
+	table[Macvlan{}.Type()] = Macvlan{Agent: true}
 	return table
 }

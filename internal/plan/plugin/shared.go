@@ -18,5 +18,7 @@ func SharedTables() []state.Table {
 		{Family: "arp", Name: SourceTable, Shared: true},
 		{Family: "inet", Name: FloatingTable, Shared: true},
 		{Family: "inet", Name: QoSTable, Shared: true},
+		{Family: "inet", Name: shimTable, Shared: true},
+		{Family: "arp", Name: shimTable, Shared: true},
 	}
 }

@@ -16,12 +16,15 @@ func TestSetsOfSharedTables(t *testing.T) {
 	const mac3, mac = "ifname . ether_addr . ", "ifname . ether_addr"
 	tables := append((source{}).tables(model.AttachmentKey{}),
 		portGuard(model.AttachmentKey{}, "", state.MAC{}, addressed{}, false))
+	tables = append(tables, shimTables(model.AttachmentKey{}, "", state.MAC{}, addressed{})...)
 	want := map[string]string{
 		"bridge weft_guard2": "[ports ifname false free ifname false macs " + mac + " false own4 " + mac3 +
 			"ipv4_addr false own6 " + mac3 + "ipv6_addr false]",
 		"inet weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false own6 " + mac3 +
 			"ipv6_addr false unaddressed " + mac + " false more4 " +
 			mac3 + "ipv4_addr true more6 " + mac3 + "ipv6_addr true]",
+		"inet weft_shim":  "[macs " + mac + " false pods4 " + mac3 + "ipv4_addr false pods6 " + mac3 + "ipv6_addr false]",
+		"arp weft_shim":   "[pods4 " + mac3 + "ipv4_addr false]",
 		"arp weft_source": "[links ifname false own4 " + mac3 + "ipv4_addr false more4 " + mac3 + "ipv4_addr true]",
 	}
 	for _, table := range tables {

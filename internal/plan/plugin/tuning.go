@@ -106,6 +106,10 @@ func (t Tuning) Plan(in Input) (Step, error) {
 	if !c.changesLink() {
 		return step, nil
 	}
+	if in.hasHostShim() && !c.mac.IsZero() {
+		return Step{}, model.Errorf(model.CodeInvalidConf, "set mac in the configuration of macvlan",
+			"plugin tuning: mac %s: a host shim has the MAC that the interface is created with", c.mac)
+	}
 	step.Fragment.Pod.Links, step.Fragment.Host.Tables = []state.Link{
 		c.link(in.Request.IfName),
 	}, in.guardElementsFor(

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy/hostendpoint"
@@ -178,6 +179,17 @@ func (h *hosts) workloadChain(dir direction) *chainSpec {
 		}
 		return []rule{of}
 	}}
+}
+
+// shims returns the node's interfaces by which it reaches macvlans of its pods, sorted.
+func (h *hosts) shims() (out []string) {
+	for _, i := range h.interfaces {
+		if strings.HasPrefix(i.Name, state.HostShimPrefix) {
+			out = append(out, i.Name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // linkCondition matches the interface where a packet comes in, or leaves.

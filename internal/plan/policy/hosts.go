@@ -94,7 +94,7 @@ func (h *hosts) any() bool {
 func (h *hosts) needsInterfaces() bool {
 	return h.any() && (slices.ContainsFunc(slices.Collect(maps.Values(h.stored)), func(e model.HostEndpoint) bool {
 		return e.Node == h.node && e.Interface == ""
-	}) || len(h.controller.Templates) > 0 || h.endpoints.hasPorts())
+	}) || len(h.controller.Templates) > 0 || h.endpoints.has(model.PointPort) || h.endpoints.has(model.PointPod))
 }
 
 // refresh computes the host endpoints of the cluster again, and reports whether they are others.
@@ -142,6 +142,11 @@ func (h *hosts) update() {
 	h.effective = hostendpoint.Effective(slices.Collect(maps.Values(h.felix)), h.node, labels)
 	h.placed = hostendpoint.Place(h.cluster.hosts, h.node, h.interfaces)
 	links := h.endpoints.hostLinks(h.interfaces)
+	if h.effective.EndpointToHost == model.EndpointToHostDrop {
+		// A host shim is otherwise like every interface of the node: host endpoints for all of them apply.
+		links = append(links, h.shims()...)
+		slices.Sort(links)
+	}
 	w := hostWriter{hosts: h}
 	base := w.write()
 	if len(base)+len(h.used) == 0 {
@@ -174,10 +179,10 @@ func (h *hosts) update() {
 	}
 }
 
-// hasPorts reports whether an endpoint of this node is a port of a bridge.
-func (es *endpoints) hasPorts() bool {
+// has reports whether policies of an endpoint of this node are enforced in such a place.
+func (es *endpoints) has(point model.PolicyPoint) bool {
 	for _, e := range es.all {
-		if e.Point() == model.PointPort {
+		if e.Point() == point {
 			return true
 		}
 	}
