@@ -106,8 +106,19 @@ func (p *prober) bind() (err error) {
 	return unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: p.index})
 }
 
-// run sends the probes and receives during the timeout.
+// run waits for a carrier, which a network card has seconds after it is up, then sends the probes and receives during
+// the timeout.
 func (p *prober) run(ctx context.Context, timeout time.Duration) error {
+	for end := time.Now().Add(dadPatience); ; {
+		if err := p.carrier(); !errors.Is(err, errNoCarrier) || time.Now().After(end) {
+			break // the first probe fails, too
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("probe on %s: %w", p.link, context.Cause(ctx))
+		case <-time.After(dadStep):
+		}
+	}
 	begin := time.Now()
 	sent, failed := 0, error(nil)
 	for i := range probeCount {
@@ -126,8 +137,8 @@ func (p *prober) run(ctx context.Context, timeout time.Duration) error {
 	return nil
 }
 
-// send sends one probe for each address.
-func (p *prober) send() error {
+// carrier returns errNoCarrier if the kernel would drop a frame without an error.
+func (p *prober) carrier() error {
 	request, err := unix.NewIfreq(p.link)
 	if err != nil {
 		return err
@@ -135,8 +146,16 @@ func (p *prober) send() error {
 	if err := unix.IoctlIfreq(p.fd, unix.SIOCGIFFLAGS, request); err != nil {
 		return err
 	}
-	if request.Uint16()&unix.IFF_RUNNING == 0 { // the kernel would drop the frame without an error
+	if request.Uint16()&unix.IFF_RUNNING == 0 {
 		return errNoCarrier
+	}
+	return nil
+}
+
+// send sends one probe for each address.
+func (p *prober) send() error {
+	if err := p.carrier(); err != nil {
+		return err
 	}
 	for _, a := range p.addrs {
 		frame := arpProbe(p.mac, a)
