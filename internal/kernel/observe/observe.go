@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -158,14 +159,19 @@ func (c *Namespace) describe(ctx context.Context, f link.Found) (state.Answer, e
 	return a, err
 }
 
+// answerLinkOf returns the link that has an address. A host shim has its master's: the answer is the master.
 func (c *Namespace) answerLinkOf(ctx context.Context, ip netip.Addr) (state.Answer, error) {
 	addrs, err := c.Reader.Addrs(ctx, 0)
 	if err != nil {
 		return state.Answer{}, err
 	}
 	for _, found := range addrs {
-		if found.Prefix.Addr() == ip {
-			return c.answerIndex(ctx, found.Index)
+		if found.Prefix.Addr() != ip {
+			continue
+		}
+		a, err := c.answerIndex(ctx, found.Index)
+		if err != nil || !strings.HasPrefix(a.Link.Name, state.HostShimPrefix) {
+			return a, err
 		}
 	}
 	return state.Answer{}, nil

@@ -113,3 +113,17 @@ func TestLeastMetricIsDefault(t *testing.T) {
 		}
 	}
 }
+
+// TestLinkOfIsNoHostShim: a host shim has the address of its master, and may be listed before it.
+func TestLinkOfIsNoHostShim(t *testing.T) {
+	ns := nettest.NS(t, "host")
+	for _, name := range []string{state.HostShimPrefix + "1", "b0"} {
+		nettest.Run(t, ns, "ip", "link", "add", name, "up", "type", "bridge")
+		nettest.Run(t, ns, "ip", "addr", "add", "10.0.0.1/32", "dev", name)
+	}
+	q := state.Query{Space: state.Host, LinkOf: netip.MustParseAddr("10.0.0.1")}
+	answers, err := observe.Spaces{Host: open(t, ns)}.Answer(t.Context(), []state.Query{q})
+	if err != nil || answers[q].Link.Name != "b0" {
+		t.Errorf("%q, want b0 (%v)", answers[q].Link.Name, err)
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/policy/hostendpoint"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // hostPath is how a connection crosses one node, as far as its addresses tell.
@@ -254,7 +256,8 @@ func (p hostPath) uplinks(own, other netip.Addr) (out []string) {
 		}
 	}
 	for _, i := range p.interfaces {
-		if slices.Contains(i.Addrs, own) && !slices.Contains(out, i.Name) {
+		shim := strings.HasPrefix(i.Name, state.HostShimPrefix)
+		if slices.Contains(i.Addrs, own) && !slices.Contains(out, i.Name) && !shim {
 			return []string{i.Name}
 		}
 	}
