@@ -15,7 +15,8 @@ type Directory struct {
 	nodes    map[netip.Addr]string
 	services map[netip.Addr]string
 	pools    []poolRange
-	held     map[address][]held // the oldest first
+	held     map[address][]held   // the oldest first
+	labels   map[string][]labeled // of pods, the oldest first
 }
 
 // address is an address of a network; "" is the cluster's.
@@ -36,13 +37,20 @@ type held struct {
 	Identity
 }
 
-// maxHeld is how many holders of an address are remembered.
-const maxHeld = 4
+// labeled are a pod's labels from a time on.
+type labeled struct {
+	from time.Time
+	LabelSet
+}
+
+// maxHeld is how many holders of an address are remembered, and maxLabeled how many sets of labels of a pod.
+const maxHeld, maxLabeled = 4, 64
 
 // NewDirectory returns an empty directory.
 func NewDirectory() *Directory {
 	return &Directory{
 		nodes: map[netip.Addr]string{}, services: map[netip.Addr]string{}, held: map[address][]held{},
+		labels: map[string][]labeled{},
 	}
 }
 
@@ -80,7 +88,9 @@ func (d *Directory) AddHolder(h Holder) {
 	at := address{h.Network, h.Addr}
 	next := held{from: h.Time}
 	if h.Identity != nil {
+		d.addLabels(*h.Identity, h.Time)
 		next.Identity = *h.Identity
+		next.Labels = LabelSet{}
 	}
 	all := d.held[at]
 	if n := len(all); n > 0 && all[n-1].Identity == next.Identity {
@@ -92,6 +102,62 @@ func (d *Directory) AddHolder(h Holder) {
 	}
 	all = append(all, next)
 	d.held[at] = all[max(0, len(all)-maxHeld):]
+}
+
+// AddLabels adds the labels that a flow's node reports of its own pods: agents send no others of the past.
+func (d *Directory) AddLabels(r *Record) {
+	for _, e := range []*Endpoint{&r.From, &r.To, r.Via} {
+		if e != nil && e.Node == r.Node {
+			d.addLabels(e.Identity, r.Time)
+		}
+	}
+}
+
+func (d *Directory) addLabels(id Identity, at time.Time) {
+	if !id.isPod() || !id.Labels.Known() {
+		return
+	}
+	pod := id.podName()
+	all := d.labels[pod]
+	i := len(all)
+	for i > 0 && all[i-1].from.After(at) {
+		i--
+	}
+	switch {
+	case i > 0 && all[i-1].LabelSet == id.Labels:
+	case i < len(all) && all[i].LabelSet == id.Labels:
+		all[i].from = at
+	default:
+		all = slices.Insert(all, i, labeled{at, id.Labels})
+		d.labels[pod] = all[max(0, len(all)-maxLabeled):]
+	}
+}
+
+// labelsAt returns the labels that a pod had at a time; before the first ones that are known it is those.
+func (d *Directory) labelsAt(pod string, at time.Time) LabelSet {
+	all := d.labels[pod]
+	for _, l := range slices.Backward(all) {
+		if !l.from.After(at) {
+			return l.LabelSet
+		}
+	}
+	if len(all) > 0 {
+		return all[0].LabelSet
+	}
+	return LabelSet{}
+}
+
+// Labels are all sets of labels that pods have, and have had, as far as agents have reported them.
+func (d *Directory) Labels() iter.Seq[LabelSet] {
+	return func(yield func(LabelSet) bool) {
+		for _, all := range d.labels {
+			for _, l := range all {
+				if !yield(l.LabelSet) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // Lookup returns what held an address at a time, or last before that: in the network, else in the cluster's.
@@ -144,6 +210,7 @@ func (d *Directory) Complete(r *Record) {
 	if network == "" {
 		network = r.To.Network
 	}
+	defer d.label(r)
 	for _, e := range []*Endpoint{&r.From, &r.To, r.Via} {
 		// A node knows pods of others only by hearsay: not that they run a VM, and not when they changed.
 		if e == nil || e.Kind != OutsideEnd && (e.Kind != PodEnd || e.Node == r.Node) {
@@ -155,6 +222,15 @@ func (d *Directory) Complete(r *Record) {
 		}
 		if p, ok := d.pool(e.Addr); ok && e.Kind == OutsideEnd && network == "" {
 			e.Identity = Identity{Kind: PoolEnd, Name: p.pool}
+		}
+	}
+}
+
+// label adds the labels of pods of which the flow's node has not reported them.
+func (d *Directory) label(r *Record) {
+	for _, e := range []*Endpoint{&r.From, &r.To, r.Via} {
+		if e != nil && e.isPod() && !e.Labels.Known() {
+			e.Labels = d.labelsAt(e.podName(), r.Time)
 		}
 	}
 }

@@ -68,7 +68,7 @@ type Condition struct {
 	Values []string `json:"values"`
 }
 
-// Labels returns the labels of a pod (namespace/name); nil: it is not known.
+// Labels returns the labels of a pod (namespace/name) of which a flow has none; nil: it is not known.
 type Labels func(pod string) map[string]string
 
 // Workloads returns the workload of a pod (both namespace/name); "": it has none, or it is not known.
@@ -252,12 +252,7 @@ func endIs(field Field, e Endpoint, value string, known pods) bool {
 		first, last, ok := ports(value)
 		return ok && e.Port >= first && e.Port <= last && e.Port != 0
 	case FieldLabel:
-		if !e.isPod() || known.labels == nil {
-			return false
-		}
-		labels := known.labels(e.podName())
-		terms, ok := selector(value)
-		return ok && labels != nil && !slices.ContainsFunc(terms, func(t term) bool { return !t.matches(labels) })
+		return e.isPod() && e.selected(value, known.labels)
 	case FieldWorkload:
 		if !e.isPod() || known.workloads == nil {
 			return false
@@ -268,8 +263,21 @@ func endIs(field Field, e Endpoint, value string, known pods) bool {
 	return false
 }
 
+// selected reports whether a selector selects the pod by its labels, or if the flow has none, by those that are known of
+// it otherwise.
+func (e Endpoint) selected(by string, known Labels) bool {
+	if e.Labels.Known() {
+		return selects(by, e.Labels.get)
+	}
+	if known == nil {
+		return false
+	}
+	labels := known(e.podName())
+	return labels != nil && Selects(by, labels)
+}
+
 // isPod reports whether it is a pod, or a VM, which runs in one.
-func (e Endpoint) isPod() bool { return e.Kind == PodEnd || e.Kind == VMEnd }
+func (e Identity) isPod() bool { return e.Kind == PodEnd || e.Kind == VMEnd }
 
 // glob reports whether a name matches, with * for any characters.
 func glob(pattern, name string) bool {
@@ -329,7 +337,7 @@ func selector(s string) (out []term, ok bool) {
 }
 
 // matches reports whether labels have what the term demands.
-func (t term) matches(labels map[string]string) bool {
-	value, has := labels[t.key]
+func (t term) matches(get func(key string) (string, bool)) bool {
+	value, has := get(t.key)
 	return (has && (t.any || value == t.value)) != t.not
 }

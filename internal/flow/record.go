@@ -77,6 +77,8 @@ type Identity struct {
 	Node string `json:"node,omitempty"`
 	// Network is that of the interface, namespace/name; empty: the cluster's.
 	Network string `json:"network,omitempty"`
+	// Labels are those of the pod at that time.
+	Labels LabelSet `json:"labels,omitzero"`
 }
 
 // Endpoint is an end of a connection.
@@ -174,6 +176,8 @@ type Begin struct {
 	Addrs []netip.Addr `json:"addresses,omitempty"`
 	// Level is what the agent observes without a reader: off, denied or flows.
 	Level string `json:"level"`
+	// Labels reports that the agent knows the labels of its pods, and that they were asked for.
+	Labels bool `json:"labels,omitempty"`
 	// From is the time after which no flow is missing among those that were asked for; zero: none is, as far as the agent
 	// has observed.
 	From time.Time `json:"from,omitzero"`

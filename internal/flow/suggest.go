@@ -158,7 +158,7 @@ func (s *Suggestion) side(kind string, own, peer Endpoint, port PolicyPort) {
 }
 
 // podName is the name of the end's pod.
-func (e Endpoint) podName() string {
+func (e Identity) podName() string {
 	if e.Kind == VMEnd {
 		return e.Pod
 	}

@@ -40,15 +40,34 @@ const podsPause = 5 * time.Second
 func readPods(ctx context.Context, c agents.Cluster) (*pods, error) {
 	if c.Objects == nil {
 		return nil, model.Errorf(model.CodeInvalidConf, "name a lab with --dir, or a cluster with --kubeconfig",
-			"labels and workloads of pods are not known to an agent")
+			"workloads of pods are not known to an agent")
 	}
 	p := &pods{objects: c.Objects}
 	p.reread(ctx)
 	return p, p.err
 }
 
+// known reports whether pods can be read; it reads them when it is called first.
+func (p *pods) known(ctx context.Context) bool {
+	if p.all == nil && p.objects != nil {
+		p.reread(ctx)
+	}
+	return p.all != nil && p.err == nil
+}
+
+// labelSets are the labels of all pods; none if they cannot be read.
+func (p *pods) labelSets(ctx context.Context) (out []map[string]string) {
+	if !p.known(ctx) {
+		return nil
+	}
+	for _, known := range p.all {
+		out = append(out, known.labels)
+	}
+	return out
+}
+
 func (p *pods) reread(ctx context.Context) {
-	p.read, p.all = time.Now(), map[string]pod{}
+	p.read, p.all, p.err = time.Now(), map[string]pod{}, nil
 	err := store.Each(ctx, p.objects, store.Pods(), func(o store.Object) {
 		if m, err := o.Pod(); err == nil {
 			p.all[m.Namespace+"/"+m.Name] = pod{m.Labels, workload(o, m)}
@@ -62,7 +81,7 @@ func (p *pods) reread(ctx context.Context) {
 // find returns a pod.
 func (p *pods) find(ctx context.Context, name string) (pod, bool) {
 	known, ok := p.all[name]
-	if !ok && time.Since(p.read) > podsPause { // it may be new
+	if !ok && p.objects != nil && time.Since(p.read) > podsPause { // it may be new
 		p.reread(ctx)
 		known, ok = p.all[name]
 	}

@@ -28,7 +28,9 @@ type filters struct {
 	filter flow.Filter
 	source *agents.Source
 	not    bool
-	pods   *pods // nil: not read
+	pods   *pods // nil: not needed
+	// workloads and labels decide; past are flows of pods that may be gone, so that no selector of labels is wrong.
+	workloads, labels, past bool
 	// policies are the names of all policies; nil: they are not known.
 	policies []string
 }
@@ -126,13 +128,20 @@ func (f *filters) check() error {
 	return nil
 }
 
-// checkLabels returns an error about a selector of labels that selects no pod.
-func (f *filters) checkLabels() error {
+// checkLabels returns an error about a selector of labels that selects no pod of those that are known.
+func (f *filters) checkLabels(ctx context.Context, d *flow.Directory) error {
+	if !f.labels {
+		return nil
+	}
+	all := f.pods.labelSets(ctx)
+	for s := range d.Labels() {
+		all = append(all, s.Map())
+	}
 	for _, c := range f.filter.Conditions() {
-		if c.Field != flow.FieldLabel {
+		if c.Field != flow.FieldLabel || len(all) == 0 {
 			continue
 		}
-		if err := f.pods.checkSelectors(c.Values); err != nil {
+		if err := checkSelectors(c.Values, all); err != nil {
 			return err
 		}
 	}
@@ -140,8 +149,14 @@ func (f *filters) checkLabels() error {
 }
 
 // nearest returns an error about a name in the filter that no node knows, with the nearest known one.
-func (f *filters) nearest(known map[flow.Field][]string) error {
-	if f.pods != nil {
+func (f *filters) nearest(ctx context.Context, d *flow.Directory, follow bool) error {
+	if !follow && !f.past {
+		if err := f.checkLabels(ctx, d); err != nil {
+			return err
+		}
+	}
+	known := known(d)
+	if f.workloads {
 		known[flow.FieldWorkload] = f.pods.names()
 	}
 	if f.policies != nil {

@@ -15,7 +15,7 @@ import (
 // first those that are tracked. What is missing is written to warnings, a line each.
 func Follow(ctx context.Context, c agents.Cluster, warnings io.Writer, emit func(flow.Record)) error {
 	m := newMerger(warnings)
-	m.known = func(map[flow.Field][]string) error { return nil }
+	m.known = func(*flow.Directory) error { return nil }
 	m.emit = func(r flow.Record) error {
 		if r.HasEndpoint() {
 			emit(r)

@@ -50,12 +50,9 @@ func checkReason(part string) error {
 	return model.Errorf(model.CodeInvalidConf, hint, "reason %q is not known", part)
 }
 
-// checkSelectors returns an error about the first selector of labels that selects no pod of the cluster.
-func (p *pods) checkSelectors(selectors []string) error {
-	all := make([]map[string]string, 0, len(p.all))
-	for _, known := range p.all {
-		all = append(all, known.labels)
-	}
+// checkSelectors returns an error about the first selector of labels that selects no pod of the cluster; all are the labels
+// of pods.
+func checkSelectors(selectors []string, all []map[string]string) error {
 	for _, s := range selectors {
 		if slices.ContainsFunc(all, func(labels map[string]string) bool { return flow.Selects(s, labels) }) {
 			continue

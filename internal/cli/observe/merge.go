@@ -39,8 +39,10 @@ type merger struct {
 	directory *flow.Directory
 	errs      io.Writer
 	emit      func(flow.Record) error
-	// known is called with all names once all agents that answer have sent theirs.
-	known func(map[flow.Field][]string) error
+	// podsKnown, if labels decide, reports whether those that pods have now are known without the agents; nil otherwise.
+	podsKnown func() bool
+	// known is called with all names and labels once all agents that answer have sent theirs.
+	known func(*flow.Directory) error
 
 	since    time.Time
 	waiting  []waiting
@@ -72,6 +74,7 @@ type message struct {
 // question is what the agents are asked.
 type question struct {
 	follow, tracked, why bool
+	labels               bool
 	since, until         time.Time
 	filter               []flow.Condition // that agents can decide
 }
@@ -84,6 +87,9 @@ func (q question) values() url.Values {
 		if b, err := json.Marshal(q.filter); err == nil { // without it they send more
 			v.Set(observer.ParameterFilter, string(b))
 		}
+	}
+	if q.labels {
+		v.Set(observer.ParameterLabels, "true")
 	}
 	if q.why {
 		v.Set(observer.ParameterWhy, "true")
@@ -129,7 +135,7 @@ func (m *merger) run(ctx context.Context, c agents.Cluster, q question) error {
 			m.take(msg)
 			if (msg.Known || msg.err != nil) && !m.named[msg.node] {
 				if m.named[msg.node] = true; len(m.named) == len(c.Agents) && len(m.answered) > 0 {
-					if err := m.known(known(m.directory)); err != nil {
+					if err := m.known(m.directory); err != nil {
 						return err
 					}
 				}
@@ -250,6 +256,7 @@ func (m *merger) take(msg message) {
 		m.answered[msg.Begin.Node] = true
 		m.directory.AddNode(msg.Begin.Node, msg.Begin.Addrs...)
 		m.past(*msg.Begin)
+		m.unlabeled(*msg.Begin)
 		for _, note := range msg.Begin.Notes {
 			ui.Warn(m.errs, fmt.Errorf("node %s: %s", msg.Begin.Node, note))
 		}
@@ -258,7 +265,19 @@ func (m *merger) take(msg message) {
 	case msg.Lost != nil:
 		_, _ = fmt.Fprintln(m.errs, msg.Lost.Text()) // nothing else can be done about stderr
 	case msg.Flow != nil:
+		m.directory.AddLabels(msg.Flow)
 		m.waiting = append(m.waiting, waiting{*msg.Flow, time.Now()})
+	}
+}
+
+// unlabeled reports an agent that does not report the labels that were asked for.
+func (m *merger) unlabeled(b flow.Begin) {
+	switch {
+	case m.podsKnown == nil || b.Labels:
+	case m.podsKnown():
+		ui.Warn(m.errs, fmt.Errorf("node %s: its agent does not report labels of pods: those that they have now count; upgrade it", b.Node))
+	default:
+		ui.Warn(m.errs, fmt.Errorf("node %s: its agent does not report labels of pods: no filter of labels selects them; upgrade it", b.Node))
 	}
 }
 

@@ -43,8 +43,8 @@ are reported on stderr.
 
 Keys of -o jsonl, one document for each flow, and of -o json, a list of them: {time, node, kind, protocol, from, to,
 via, masquerade, direction, state, verdict, decisions [{direction, allowed, policies, rule, text, chain, set, element}], reason, forth,
-back, count, until}; from, to and via are {address, port, kind, name, pod, node, network}, forth and back {packets,
-bytes}. With count it is the sum of so many flows, from time until until.`,
+back, count, until}; from, to and via are {address, port, kind, name, pod, node, network, labels}, forth and back
+{packets, bytes}. With count it is the sum of so many flows, from time until until.`,
 		Example: "  weft observe --follow\n" +
 			"  weft observe -f --to-pod shop/db --verdict denied,dropped\n" +
 			"  weft observe -f -n shop --not --port 53\n" +
@@ -139,6 +139,7 @@ func (f *flags) question() (q question, err error) {
 		return q, ui.Misusef("for example --since 10m --until 5m", "--since %s is not before --until %s", f.since, f.until)
 	}
 	q.why, q.filter = f.why, f.filters.filter.Local()
+	q.labels = f.filters.filter.Uses(flow.FieldLabel) || f.output.Document() || f.output.Is(lines)
 	q.follow = f.follow || f.span > 0
 	q.tracked = !q.follow && q.since.IsZero() || f.suggest
 	return q, f.filters.check()
@@ -161,16 +162,9 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	if err != nil {
 		return err
 	}
-	var labelsOf flow.Labels
-	if f.suggest || f.filters.filter.Uses(flow.FieldLabel) || f.filters.filter.Uses(flow.FieldWorkload) {
-		if f.filters.pods, err = readPods(ctx, c); err != nil {
-			return err
-		}
-		if err := f.filters.checkLabels(); err != nil {
-			return err
-		}
-		labelsOf = f.filters.pods.labels(ctx)
-		f.filters.filter.SetWorkloads(f.filters.pods.workloads(ctx))
+	labelsOf, err := f.readPods(ctx, c)
+	if err != nil {
+		return err
 	}
 	if f.filters.filter.Uses(flow.FieldPolicy) && c.Objects != nil && q.since.IsZero() { // in the past there may have been others
 		if f.filters.policies, err = policyNames(ctx, c.Objects); err != nil {
@@ -180,7 +174,11 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	count := 0
 	m := newMerger(env.Stderr)
 	out := f.sink(env, labelsOf, m.answered, func(r flow.Record) ([]string, error) { return explain(ctx, c, r) })
-	m.known, m.emit = f.filters.nearest, func(r flow.Record) error {
+	if f.filters.labels {
+		m.podsKnown = func() bool { return f.filters.pods.known(ctx) }
+	}
+	m.known = func(d *flow.Directory) error { return f.filters.nearest(ctx, d, q.follow) }
+	m.emit = func(r flow.Record) error {
 		if !f.all && !r.HasEndpoint() || !f.filters.filter.Match(r, labelsOf) {
 			return nil
 		}
@@ -209,8 +207,32 @@ func (f *flags) run(ctx context.Context, env ui.Env, explain Explain) error {
 	}
 	if count == 0 && !q.follow && !f.output.Document() {
 		ui.Warn(env.Stderr, errors.New("no flow matches"))
+		if err := f.filters.checkLabels(ctx, m.directory); err != nil {
+			ui.Warn(env.Stderr, err)
+		}
 	}
 	return out.end()
+}
+
+// readPods reads the cluster's pods if they are needed, and returns the labels that they have now. Those of the time of a flow
+// are in the flow, unless its agent does not report them.
+func (f *flags) readPods(ctx context.Context, c agents.Cluster) (flow.Labels, error) {
+	f.filters.labels = f.filters.filter.Uses(flow.FieldLabel)
+	f.filters.workloads = f.suggest || f.filters.filter.Uses(flow.FieldWorkload)
+	f.filters.past = f.since != ""
+	switch {
+	case f.filters.workloads:
+		var err error
+		if f.filters.pods, err = readPods(ctx, c); err != nil {
+			return nil, err
+		}
+		f.filters.filter.SetWorkloads(f.filters.pods.workloads(ctx))
+	case f.filters.labels:
+		f.filters.pods = &pods{objects: c.Objects}
+	default:
+		return nil, nil
+	}
+	return f.filters.pods.labels(ctx), nil
 }
 
 // sink prints flows.

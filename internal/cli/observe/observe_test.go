@@ -90,10 +90,15 @@ func serve(t *testing.T, socket string, lines []flow.Line) {
 
 // run runs weft observe.
 func run(dir string, args ...string) (stdout, stderr string, err error) {
+	return runAt("--dir", dir, args...)
+}
+
+// runAt runs it with a flag that names the agents.
+func runAt(flag, value string, args ...string) (stdout, stderr string, err error) {
 	var out, errs strings.Builder
 	env := ui.Env{Stdout: &out, Stderr: &errs, Getenv: func(string) string { return "" }}
 	cmd := observe.NewCmd(env, explain)
-	cmd.SetArgs(append([]string{"--dir", dir}, args...))
+	cmd.SetArgs(append([]string{flag, value}, args...))
 	cmd.SilenceErrors, cmd.SilenceUsage = true, true
 	err = cmd.ExecuteContext(context.Background())
 	return out.String(), errs.String(), err

@@ -100,7 +100,7 @@ func (t *try) run(ctx context.Context, env ui.Env, files ...string) (err error) 
 	}
 	seen := map[between]*counted{}
 	m := newMerger(env.Stderr)
-	m.known = func(map[flow.Field][]string) error { return nil }
+	m.known = func(*flow.Directory) error { return nil }
 	m.emit = func(r flow.Record) error {
 		ofNode := r.From.Kind == flow.NodeEnd || r.To.Kind == flow.NodeEnd                   // to which host endpoints are of interest
 		ownPod := r.From.Kind == flow.NodeEnd && r.HasEndpoint() && r.From.Node == r.To.Node // always reached

@@ -96,6 +96,12 @@ func (a *agent) buildObserver(exports *export.Sockets) *observer.Observer {
 		c.Policies = a.enforcement.policy
 	}
 	if a.data.facts != nil {
+		c.Pods = func() []model.Pod {
+			if cluster := a.data.facts.Cluster(); cluster != nil {
+				return cluster.Pods
+			}
+			return nil
+		}
 		c.Nodes = func() []model.Node {
 			if cluster := a.data.facts.Cluster(); cluster != nil {
 				return cluster.Nodes

@@ -59,8 +59,8 @@ func newHolders() *holders {
 	}
 }
 
-// set replaces the holders by those of records, and returns the changes.
-func (h *holders) set(node string, records []attach.Record, at time.Time) []flow.Holder {
+// set replaces the holders by those of records, with the labels of their pods, and returns the changes.
+func (h *holders) set(node string, records []attach.Record, labels podLabels, at time.Time) []flow.Holder {
 	next := map[place]flow.Identity{}
 	h.spaces = map[uint64]bool{}
 	for _, rec := range records {
@@ -76,8 +76,14 @@ func (h *holders) set(node string, records []attach.Record, at time.Time) []flow
 			}
 		}
 		h.spaces[end.NetnsID] = true
+		known := labels.of(end)
 		for _, a := range end.Addrs {
-			next[place{end.Network, a}] = id
+			p := place{end.Network, a}
+			id.Labels = known
+			if last := h.now[p]; !known.Known() && last.Name == id.Name && last.Pod == id.Pod {
+				id.Labels = last.Labels // the pod's object is gone already
+			}
+			next[p] = id
 		}
 	}
 	var changes []flow.Holder

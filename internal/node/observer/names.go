@@ -36,6 +36,7 @@ type names struct {
 	own           identity
 	// exports are the agent's connections by which flows are exported, until their ends are reported.
 	exports  map[state.Connection]bool
+	labels   podLabels
 	version  uint64
 	policies uint64
 	known    bool // the records were read
@@ -77,7 +78,7 @@ func (n *names) setWhy(why bool) {
 	}
 }
 
-// refresh follows changes of policies and of the records, and returns the latter.
+// refresh follows changes of policies, of the records and of labels, and returns the latter.
 func (n *names) refresh() []flow.Line {
 	if n.cfg.Policies != nil {
 		if v := n.cfg.Policies.Version(); v != n.policies {
@@ -85,8 +86,9 @@ func (n *names) refresh() []flow.Line {
 			clear(n.conversations)
 		}
 	}
+	relabeled := n.labels.read(n.cfg)
 	v := n.cfg.Records.Version()
-	if n.known && v == n.version {
+	if n.known && v == n.version && !relabeled {
 		return nil
 	}
 	records, err := n.cfg.Records.List() // some may be unreadable
@@ -96,7 +98,7 @@ func (n *names) refresh() []flow.Line {
 	n.version, n.known = v, true
 	clear(n.conversations)
 	var out []flow.Line
-	for _, h := range n.holders.set(n.cfg.Node, records, n.cfg.Now()) {
+	for _, h := range n.holders.set(n.cfg.Node, records, n.labels, n.cfg.Now()) {
 		out = append(out, flow.Line{Holder: &h})
 	}
 	return out

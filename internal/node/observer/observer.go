@@ -31,7 +31,7 @@ import (
 // RoutePath (GET) is the route of the admin socket: a stream of flow.Line. With follow=true it does not end; with
 // tracked=true it begins with the connections that are tracked already, and with since, a time of RFC 3339, with the
 // flows since then that the agent has kept. With why=true decisions have the rules of nftables, and with states=true each change
-// of the state of a TCP connection is a flow. filter, a list of
+// of the state of a TCP connection is a flow. With labels=true pods have their labels. filter, a list of
 // flow.Condition as JSON, selects flows; names of endpoints of other nodes are not known to it.
 const RoutePath = "/observe/flows"
 
@@ -43,6 +43,7 @@ const (
 	ParameterWhy     = "why"
 	ParameterFilter  = "filter"
 	ParameterStates  = "states"
+	ParameterLabels  = "labels"
 )
 
 // Records are the attachments of this node.
@@ -73,6 +74,9 @@ type Config struct {
 	Policies Policies
 	// Nodes returns the nodes of the cluster; nil: they are not known.
 	Nodes func() []model.Node
+	// Pods returns the pods of this node, and maybe of others, with their labels: another slice after each change. nil: labels
+	// are not known.
+	Pods func() []model.Pod
 	// NS is the node's namespace; nil is the process's own.
 	NS *netns.NS
 	// Level is what is observed without a stream; empty is flow.LevelOff.
@@ -339,6 +343,7 @@ func (o *Observer) open(q query) (*stream, error) {
 	defer o.mu.Unlock()
 	s.events, s.reported = o.source.events, o.source.lost()
 	begin := flow.Begin{Node: o.cfg.Node, Addrs: o.names.own.addrs, Level: o.cfg.Level, Notes: o.source.notes}
+	begin.Labels = q.labels && o.cfg.Pods != nil
 	o.names.refresh()
 	s.holders = o.names.holders.all(o.cfg.Now())
 	if !q.since.IsZero() {
@@ -418,7 +423,7 @@ func (o *Observer) sendFlowLocked(e entry) {
 	}
 	r := e.record()
 	if export {
-		o.cfg.Export(r)
+		o.cfg.Export(*r.WithoutLabels())
 	}
 	for s := range o.streams {
 		if !update || s.states {

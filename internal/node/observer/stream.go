@@ -39,6 +39,12 @@ type Lines struct{ *adminapi.Lines }
 // Send implements Sink.
 func (l Lines) Send(line flow.Line) error { return l.Lines.Send(line) }
 
+// unlabeled is a Sink of lines without labels.
+type unlabeled struct{ Sink }
+
+// Send implements Sink.
+func (u unlabeled) Send(line flow.Line) error { return u.Sink.Send(line.WithoutLabels()) }
+
 // stream is one reader.
 type stream struct {
 	why     bool
@@ -100,7 +106,7 @@ func (o *Observer) loss(s *stream) *flow.Lost {
 // query is what a reader asks for.
 type query struct {
 	follow, tracked, why bool
-	states               bool
+	states, labels       bool
 	since                time.Time // zero: nothing of the past
 	filter               flow.Filter
 }
@@ -108,6 +114,7 @@ type query struct {
 func parseQuery(values url.Values) (q query, err error) {
 	q = query{follow: values.Get(ParameterFollow) == "true", tracked: values.Get(ParameterTracked) == "true"}
 	q.why, q.states = values.Get(ParameterWhy) == "true", values.Get(ParameterStates) == "true"
+	q.labels = values.Get(ParameterLabels) == "true"
 	if filter := values.Get(ParameterFilter); filter != "" {
 		var conditions []flow.Condition
 		if err := json.Unmarshal([]byte(filter), &conditions); err != nil {
@@ -132,6 +139,9 @@ func (o *Observer) stream(ctx context.Context, q query, lines Sink) error {
 		return err
 	}
 	defer o.leave()
+	if !q.labels {
+		lines = unlabeled{lines}
+	}
 	notes := o.untracked(ctx)
 	s, err := o.open(q)
 	if err != nil {
