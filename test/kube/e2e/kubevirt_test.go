@@ -27,8 +27,9 @@ const (
 	guestImage = "localhost/weft-guest:dev"
 	// answerPort is the port on which it answers.
 	answerPort = 7007
-	// slowBandwidth is that of a migration that does not complete before a test has ended it.
-	slowBandwidth = "1Mi"
+	// slowRate is that of the wire of a migration that does not complete before a test has ended it: it transfers a hundred
+	// MiB. Bits per second, as tc writes them.
+	slowRate = "8mbit"
 	// clusterDNS is the address of the cluster's DNS.
 	clusterDNS = "10.96.0.10"
 	// vmTime is the time for a VM to boot, or to migrate: it is emulated, perhaps on a busy host.
