@@ -3,6 +3,7 @@
 package observe
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -44,8 +45,13 @@ func checkReason(part string) error {
 		}
 	}
 	hint := "known are " + model.OneOf(known)
-	if near := cni.Nearest(reason, similar); near != "" {
+	switch near := cni.Nearest(reason, similar); {
+	case near != "":
 		hint = "did you mean " + near + "? " + hint
+	case !strings.ContainsAny(part, " \t") && strings.ContainsAny(part, "0123456789.-"): // eth0: no reason looks like that
+		return nil
+	default:
+		hint = fmt.Sprintf("%s; an interface is %q", hint, "at "+part)
 	}
 	return model.Errorf(model.CodeInvalidConf, hint, "reason %q is not known", part)
 }

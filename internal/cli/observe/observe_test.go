@@ -270,6 +270,7 @@ func TestFilterErrors(t *testing.T) {
 		"--reason rpfilter2":              "did you mean RPFILTER?",
 		"--reason mtu":                    "known are NETFILTER_DROP",
 		"--reason NETFILTER_DROPX":        "did you mean NETFILTER_DROP?",
+		"--reason uplink":                 `an interface is "at uplink"`,
 	} {
 		_, _, err := run(dir, strings.Fields(args)...)
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -284,6 +285,7 @@ func TestFiltersOfKnownNames(t *testing.T) {
 	for _, args := range [][]string{
 		{"-l", "app=web"}, {"-l", "app!=web"}, {"-l", "app,!tier"}, {"--not", "--label", "pod-template-hash"},
 		{"--reason", "csum"}, {"--reason", "rpfilter"}, {"--reason", "IP_RPFILTER at eth0"}, {"--reason", "at eth0"},
+		{"--reason", "eth0"}, {"--reason", "flannel.1"}, {"--reason", "br-lan"}, {"--reason", "at uplink"},
 		{"--reason", "not allowed any more"}, {"--reason", "Policies are not known"}, {"--reason", "host endpoint"},
 		{"--reason", "ingress of host endpoint up of node n1 may deny it"},
 	} {
