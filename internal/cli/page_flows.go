@@ -59,7 +59,7 @@ func observeFlows(ctx context.Context, source *agents.Source, used func() time.T
 		err = observe.Follow(ctx, c, log, func(r flow.Record) {
 			log.mu.Lock()
 			defer log.mu.Unlock()
-			log.log.Add(r)
+			log.log.Add(r, time.Now())
 		})
 	}
 	log.mu.Lock()

@@ -96,8 +96,11 @@ func NewFlowLog(since time.Time) *FlowLog {
 	return &FlowLog{since: since, nodes: map[string]bool{}}
 }
 
-// Add adds a flow.
-func (l *FlowLog) Add(r flow.Record) {
+// Add adds a flow that has arrived now. The clock of its node may be ahead of this one: then that is its time.
+func (l *FlowLog) Add(r flow.Record, now time.Time) {
+	if r.Time.After(now) {
+		r.Time = now
+	}
 	l.total++
 	if len(l.flows) >= 2*maxFlows { // not at each one
 		l.flows = slices.Clone(l.flows[maxFlows:])

@@ -35,7 +35,7 @@ func TestFlows(t *testing.T) {
 				{Kind: model.KindNetworkPolicy, Namespace: "shop", Name: "db"},
 			}}}
 		}
-		l.Add(r)
+		l.Add(r, r.Time)
 	}
 	web, db := end("shop/web", "node1", 40000), end("shop/db", "node2", 5432)
 	add(1, "node1", flow.Egress, flow.New, flow.Allowed, web, db) // more than a minute ago
@@ -89,7 +89,7 @@ func TestFlowsBounded(t *testing.T) {
 		l.Add(flow.Record{
 			Time: begin, Node: "node1", Kind: flow.New, Verdict: flow.Allowed, Protocol: "udp", From: end("shop/web", "node1", 1),
 			To: end("shop/db", "node1", uint16(i)),
-		})
+		}, begin)
 		l.Note("node1: an agent does not answer")
 		l.Note(strings.Repeat("x", i%100))
 	}

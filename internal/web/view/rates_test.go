@@ -20,7 +20,7 @@ func TestRates(t *testing.T) {
 		l.Add(flow.Record{
 			Time: begin.Add(time.Duration(seconds) * time.Second), Node: node, Kind: kind, Verdict: verdict, Protocol: "tcp",
 			From: web, To: db, Direction: direction,
-		})
+		}, begin.Add(time.Duration(seconds)*time.Second))
 	}
 	rates := func(f view.FlowFilter, seconds int) view.Rates {
 		v, err := l.View(f, begin.Add(time.Duration(seconds)*time.Second))
@@ -62,6 +62,38 @@ func TestRates(t *testing.T) {
 	check("much later", rates(view.FlowFilter{}, 3000), 150, 0, 0, 0)
 }
 
+// A node whose clock is ahead, by however much, hides no flows of others: its own have the time at which they arrive.
+func TestRatesOfAClockThatIsAhead(t *testing.T) {
+	begin := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
+	for _, ahead := range []time.Duration{time.Second, time.Minute, 5 * time.Minute, 302 * time.Second, time.Hour} {
+		l := view.NewFlowLog(begin)
+		for second := range 280 {
+			now := begin.Add(time.Duration(second) * time.Second)
+			for node, at := range map[string]time.Time{"node1": now, "node2": now.Add(ahead)} {
+				l.Add(flow.Record{Time: at, Node: node, Kind: flow.New, Verdict: flow.Allowed, From: end("shop/web", node, 1)}, now)
+			}
+			if second == 0 {
+				if _, err := l.View(view.FlowFilter{}, now); err != nil { // counts from now on
+					t.Fatal(err)
+				}
+			}
+		}
+		v, err := l.View(view.FlowFilter{}, begin.Add(280*time.Second))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, rate := range v.Rates.Lines[0].Rates {
+			if rate != 2 {
+				t.Errorf("%s ahead: point %d of %d is %v: %v", ahead, i, len(v.Rates.Lines[0].Rates), rate, v.Rates.Lines[0].Rates)
+				break
+			}
+		}
+		if v.Flows[0].Time > begin.Add(280*time.Second).UnixMilli() {
+			t.Errorf("%s ahead: a flow of the future", ahead)
+		}
+	}
+}
+
 // Flows are counted that the log has forgotten, and those of a filter that is new since the first one that it has not.
 func TestRatesOfMany(t *testing.T) {
 	begin := time.Date(2026, 1, 2, 15, 0, 0, 0, time.UTC)
@@ -80,7 +112,7 @@ func TestRatesOfMany(t *testing.T) {
 		l.Add(flow.Record{
 			Time: begin.Add(10*time.Second + time.Duration(i)*4*time.Millisecond), Node: "node1", Kind: flow.New, Verdict: flow.Allowed,
 			Protocol: "udp", From: end("shop/web", "node1", 1), To: end("shop/db", "node1", 53),
-		})
+		}, now)
 	}
 	if r := show(view.FlowFilter{}); r.Flows != all || r.Lines[0].Peak != 250 {
 		t.Errorf("%d flows of %d, %v in a second", r.Flows, all, r.Lines[0].Peak)
