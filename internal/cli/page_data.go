@@ -50,6 +50,7 @@ type pageData struct {
 	mu     sync.Mutex
 	status nodestatus.Cluster
 	at     time.Time // of status
+	denied view.DeniedLog
 	// names are those of pods and nodes, read at namesAt.
 	names   []string
 	namesAt time.Time
@@ -107,9 +108,12 @@ func (d *pageData) health(ctx context.Context, _ url.Values) (any, error) {
 		return nil, err
 	}
 	d.mu.Lock()
-	d.status, d.at = s, time.Now()
+	now := time.Now()
+	d.status, d.at = s, now
+	d.denied.Add(s, now)
+	denied := d.denied.Rates(now)
 	d.mu.Unlock()
-	return view.NewHealth(s), nil
+	return view.NewHealth(s, denied), nil
 }
 
 // levels returns the nodes' levels, of a status that is not old.

@@ -87,6 +87,7 @@ func TestPage(t *testing.T) {
 	}
 	w.sees("NetworkPolicy default/none-to-web")
 	w.deniedRate()
+	w.deniedPackets()
 	w.screenTimes()
 	w.open("#/map?traffic=1", "Traffic of the last minute")
 	w.packet("backend/db", "default/web")
@@ -167,6 +168,22 @@ func (w *world) deniedRate() {
 	}
 	w.emulate("light", 1440, 900)
 	w.open("#/flows?pod=backend%2Fnobody", "Nothing to draw: since ")
+}
+
+// deniedPackets sees the packets that are denied while the view Health is open in its chart.
+func (w *world) deniedPackets() {
+	w.t.Helper()
+	w.open("#/health", "Denied packets per second, last 15 minutes")
+	for range 3 {
+		w.packet("backend/db", "default/web")
+	}
+	do(w, "denied packets", chromedp.Poll[bool](`(() => {
+		const row = [...document.querySelectorAll(".chart tr")].find(r => r.textContent.startsWith("denied"))
+		return !!row && Number(row.lastElementChild.textContent) >= 3 && !!document.querySelector(".chart canvas")
+	})()`, chromedp.WithPollingInterval(100*time.Millisecond)))
+	w.shot("denied")
+	w.click("a", "See which")
+	w.sees("Newest first")
 }
 
 // screenTimes prints how long it takes until the row of a packet is on the screen. It depends on the host.

@@ -26,6 +26,8 @@ type Health struct {
 	MoreFindings int `json:"moreFindings,omitempty"`
 	// ByNode are the nodes, those that are not ok first.
 	ByNode []NodeHealth `json:"byNode"`
+	// DeniedRates are the packets per second that policies denied, while the page was open.
+	DeniedRates Rates `json:"deniedRates"`
 }
 
 // Row is a name and a text.
@@ -62,9 +64,10 @@ type NodeHealth struct {
 }
 
 // NewHealth returns the view of a cluster's state.
-func NewHealth(c nodestatus.Cluster) Health {
+func NewHealth(c nodestatus.Cluster, denied Rates) Health {
 	h := Health{
-		Good: c.Good, Answered: c.Answered, Nodes: c.Nodes, Rows: []Row{}, Findings: []Finding{}, ByNode: []NodeHealth{},
+		DeniedRates: denied,
+		Good:        c.Good, Answered: c.Answered, Nodes: c.Nodes, Rows: []Row{}, Findings: []Finding{}, ByNode: []NodeHealth{},
 	}
 	for _, r := range c.Rows() {
 		h.Rows = append(h.Rows, Row{r.Name, r.Text})

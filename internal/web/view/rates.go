@@ -12,11 +12,13 @@ import (
 type Rates struct {
 	// Step is the length of a point in seconds, and Since the time of the first one, in milliseconds since 1970. Points of
 	// which flows are missing, because they were before the observation, are left out; the one that is not over, too.
-	Step  int          `json:"step"`
-	Span  int          `json:"span"`
-	Since int64        `json:"since"`
+	Step  int   `json:"step"`
+	Span  int   `json:"span"`
+	Since int64 `json:"since"`
+	// Times are those of the points, in milliseconds since 1970, if they are not Step apart.
+	Times []int64      `json:"times,omitempty"`
 	Lines []RateSeries `json:"lines"`
-	// Flows is the sum of all lines.
+	// Flows is the sum of all lines, or of packets.
 	Flows uint64 `json:"flows"`
 }
 
@@ -63,7 +65,7 @@ func (m *meter) add(r flow.Record) {
 	if !m.filter.Match(r, nil) {
 		return
 	}
-	step := stepOf(r.Time)
+	step := stepOf(r.Time) // not later than now: it would take the place of a point that is still shown
 	p := &m.points[step%int64(len(m.points))]
 	if p.step > step {
 		return // too old

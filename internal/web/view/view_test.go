@@ -216,7 +216,7 @@ func TestHealthOfManyNodes(t *testing.T) {
 		}
 		all = append(all, s)
 	}
-	h := view.NewHealth(nodestatus.Merge(all, nil, nodestatus.Shared{}))
+	h := view.NewHealth(nodestatus.Merge(all, nil, nodestatus.Shared{}), view.Rates{})
 	if len(h.Findings) != 300 || h.MoreFindings != 100 || h.Bad != 1 || h.Warnings != 399 {
 		t.Errorf("%d findings, %d more, %d bad, %d warnings", len(h.Findings), h.MoreFindings, h.Bad, h.Warnings)
 	}
@@ -227,7 +227,7 @@ func TestHealthOfManyNodes(t *testing.T) {
 
 // A node without an answer is in the table, too, and the first.
 func TestHealthOfSilentNode(t *testing.T) {
-	h := view.NewHealth(nodestatus.Merge([]nodestatus.Status{{Node: "node1"}}, map[string]string{"node2": "no answer"}, nodestatus.Shared{}))
+	h := view.NewHealth(nodestatus.Merge([]nodestatus.Status{{Node: "node1"}}, map[string]string{"node2": "no answer"}, nodestatus.Shared{}), view.Rates{})
 	if len(h.ByNode) != 2 || h.ByNode[0].Node != "node2" || h.ByNode[0].State != "silent" || h.ByNode[1].State != "ok" {
 		t.Errorf("%+v", h.ByNode)
 	}
@@ -277,7 +277,7 @@ func TestHealth(t *testing.T) {
 		}},
 		{Node: "node2", Version: "v1", Findings: []nodestatus.Finding{{Level: nodestatus.Skip, Check: "doctor", Message: "no time"}}},
 	}, map[string]string{"node3": "no answer"}, nodestatus.Shared{})
-	h := view.NewHealth(c)
+	h := view.NewHealth(c, view.Rates{})
 	if h.Good || h.Answered != 2 || h.Nodes != 3 || len(h.Findings) != 3 || h.Findings[0].Where != "node1" || h.Findings[0].Hint != "see it" {
 		t.Errorf("%+v", h)
 	}

@@ -2,6 +2,7 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import uPlot from "uplot";
+import { href } from "./route.js";
 import { Badge, Empty } from "./parts.jsx";
 
 // looks are the color and the dashes of each line: no meaning is in the color alone.
@@ -18,7 +19,8 @@ function Key({ verdict }) {
 
 // points returns what uPlot draws: the times in seconds, then the values of each line.
 function points(of) {
-  return [of.lines[0].rates.map((_, i) => of.since / 1000 + (i + 1) * of.step), ...of.lines.map((l) => l.rates)];
+  const times = of.times ? of.times.map((t) => t / 1000) : of.lines[0].rates.map((_, i) => of.since / 1000 + (i + 1) * of.step);
+  return [times, ...of.lines.map((l) => l.rates)];
 }
 
 function options(of, width, span) {
@@ -41,7 +43,7 @@ function Plot({ of }) {
   const at = useRef(null), plot = useRef(null), last = useRef(of);
   last.current = of;
   const span = () => {
-    const end = last.current.since / 1000 + last.current.lines[0].rates.length * last.current.step;
+    const times = points(last.current)[0], end = times.length ? times[times.length - 1] : last.current.since / 1000;
     return [end - last.current.span, end];
   };
   useEffect(() => {
@@ -53,8 +55,31 @@ function Plot({ of }) {
     scheme.addEventListener("change", redraw);
     return () => { size.disconnect(); scheme.removeEventListener("change", redraw); u.destroy(); };
   }, []);
-  useEffect(() => { plot.current.setData(points(of)); }, [of.since, of.lines[0].rates.length, of.flows]);
+  useEffect(() => { plot.current.setData(points(of)); }, [of.since, of.lines[0].rates.length, of.times && of.times[of.times.length - 1], of.flows]);
   return <div ref={at} />;
+}
+
+// Chart shows lines, and the same as a table. Its title is elsewhere.
+function Chart({ of, what, count, titledBy }) {
+  const said = of.lines.map((l) => `${l.verdict} ${number(l.now)}, at most ${number(l.peak)}`).join("; ");
+  return (
+    <div class="chart" role="group" aria-labelledby={titledBy}>
+      <div class="plot" role="img" aria-label={what + ". " + said}><Plot of={of} /></div>
+      <div class="scroll" tabIndex={0} role="region" aria-label={what + ", as a table"}>
+        <table>
+          <thead><tr><th scope="col">Verdict</th><th scope="col" class="num">Now</th><th scope="col" class="num">Highest</th><th scope="col" class="num">{count}</th></tr></thead>
+          <tbody>
+            {of.lines.map((l) => (
+              <tr key={l.verdict}>
+                <th scope="row"><Key verdict={l.verdict} /><Badge state={l.verdict} /></th>
+                <td class="num">{number(l.now)}</td><td class="num">{number(l.peak)}</td><td class="num">{l.flows}</td>
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </div>
+  );
 }
 
 // Rates shows the flows per second by verdict, as lines and as a table.
@@ -67,23 +92,17 @@ export function Rates({ of, began, filtered }) {
       </Empty>
     );
   }
-  const said = of.lines.map((l) => `${l.verdict} ${number(l.now)}, at most ${number(l.peak)}`).join("; ");
+  return <Chart of={of} what="Flows per second" count="Flows" titledBy="rates" />;
+}
+
+// DeniedRates shows the packets per second that policies denied.
+export function DeniedRates({ of }) {
+  const since = new Date(of.since).toLocaleTimeString();
+  if (of.flows === 0) return <Empty>Nothing to draw: no policy has denied a packet since {since}, while this page was open.</Empty>;
   return (
-    <div class="chart" role="group" aria-labelledby="rates">
-      <div class="plot" role="img" aria-label={"Flows per second. " + said}><Plot of={of} /></div>
-      <div class="scroll" tabIndex={0} role="region" aria-label="Flows per second, as a table">
-        <table>
-          <thead><tr><th scope="col">Verdict</th><th scope="col" class="num">Now</th><th scope="col" class="num">Highest</th><th scope="col" class="num">Flows</th></tr></thead>
-          <tbody>
-            {of.lines.map((l) => (
-              <tr key={l.verdict}>
-                <th scope="row"><Key verdict={l.verdict} /><Badge state={l.verdict} /></th>
-                <td class="num">{number(l.now)}</td><td class="num">{number(l.peak)}</td><td class="num">{l.flows}</td>
-              </tr>
-            ))}
-          </tbody>
-        </table>
-      </div>
-    </div>
+    <>
+      <Chart of={of} what="Denied packets per second" count="Packets" titledBy="denied" />
+      <p class="note">Counted since {since}, while this page was open. <a href={href("flows", { verdict: "denied,dropped" })}>See which</a></p>
+    </>
   );
 }

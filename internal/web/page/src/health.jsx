@@ -3,6 +3,7 @@
 import { useState } from "preact/hooks";
 import { useView } from "./server.js";
 import { href } from "./route.js";
+import { DeniedRates } from "./chart.jsx";
 import { Badge, Empty, Findings, Head, Search, Table } from "./parts.jsx";
 
 export function Health() {
@@ -24,6 +25,10 @@ export function Health() {
             <h2>Findings</h2>
             {d.findings.length === 0 && <Empty>No findings. Agents compare their attachments, routes, rules and addresses with the kernel each time.</Empty>}
             <Findings of={d.findings} more={d.moreFindings} />
+          </section>
+          <section>
+            <h2 id="denied">Denied packets per second, last {d.deniedRates.span / 60} minutes</h2>
+            <DeniedRates of={d.deniedRates} />
           </section>
           <section>
             <h2>Sums</h2>
