@@ -47,6 +47,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			"  calico       IPPools, IPReservations, IPAMConfigurations and IPAMBlocks; blocks of running pods keep their node affinity\n" +
 			"  host-local   on each node, as root: the files below --dir; the pools must have the addresses already",
 		Example: "  weft ipam import --from calico --dry-run\n" +
+			"  weft ipam import --from calico --calico-config /etc/calico/calicoctl.cfg\n" +
 			"  weft ipam import\n" +
 			"  weft ipam import --from host-local --node node1",
 		Args: cobra.NoArgs,
@@ -98,17 +99,24 @@ type planned interface {
 type importSource struct {
 	env             Env
 	from, node, dir string
+	// calicoConfig is the path of calicoctl's configuration if Calico's objects are in an etcd.
+	calicoConfig string
 }
 
 func (s *importSource) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.from, "from", "whereabouts", "`IPAM` to import from: whereabouts, calico or host-local")
 	cmd.Flags().StringVar(&s.node, "node", "", "for host-local: `NAME` of this node (default: $NODE_NAME)")
+	cmd.Flags().StringVar(&s.calicoConfig, "calico-config", "",
+		"for calico: calicoctl's configuration `FILE`, if Calico's objects are in an etcd and not in Kubernetes")
 	cmd.Flags().StringVar(&s.dir, "dir", "/var/lib/cni/networks", "for host-local: `DIR` of its networks")
 }
 
 func (s *importSource) check() error {
 	if s.from != "whereabouts" && s.from != "calico" && s.from != "host-local" {
 		return ui.UsageError(model.NotOneOf("--from", s.from, "whereabouts", "calico", "host-local"))
+	}
+	if s.calicoConfig != "" && s.from != "calico" {
+		return ui.Misusef("add --from calico, or leave it out", "--calico-config %q: --from is %s", s.calicoConfig, s.from)
 	}
 	if s.node == "" {
 		s.node = s.env.Getenv("NODE_NAME")
@@ -122,6 +130,9 @@ func (s *importSource) check() error {
 func (s *importSource) plan(ctx context.Context, objects store.Objects) (planned, error) {
 	switch s.from {
 	case "calico":
+		if s.calicoConfig != "" {
+			return planCalicoEtcd(ctx, objects, s.calicoConfig)
+		}
 		return controller.PlanCalico(ctx, objects, rand.Reader)
 	case "host-local":
 		allocations, err := hostLocalAllocations(s.dir)

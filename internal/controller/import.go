@@ -29,6 +29,15 @@ type Import struct {
 	Warnings []string `json:"doubts"`
 }
 
+// Independent returns the plan with pools that do not follow those of the other IPAM plugin.
+func (i Import) Independent() Import {
+	i.Pools = slices.Clone(i.Pools)
+	for k := range i.Pools {
+		i.Pools[k].from = ""
+	}
+	return i
+}
+
 // PoolImport is the import into one pool, in one write.
 type PoolImport struct {
 	Pool string `json:"pool"`
