@@ -24,3 +24,6 @@ func (h Hook) At(name string) error {
 	}
 	return h(name)
 }
+
+// FileEnv is the environment variable with the path for FromFile.
+const FileEnv = "WEFT_STEP_FILE"

@@ -81,6 +81,20 @@ func Program(t testing.TB, name, to string) {
 	}
 }
 
+// StepProgram builds one of weft's programs with the failpoints of failpoint.FromFile.
+func StepProgram(t testing.TB, name, to string) {
+	t.Helper()
+	if _, err := exec.LookPath("go"); err != nil {
+		Skip(t, name+" cannot be built here: "+err.Error())
+	}
+	cmd := exec.Command("go", "build", "-buildvcs=false", "-tags", "weftsteps,grpcnotrace", "-o", to,
+		"github.com/weft-net/weft/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("nettest: build %s: %v\n%s", name, err, out)
+	}
+}
+
 func build(dir string) error {
 	mod, err := exec.Command("go", "env", "GOMOD").Output()
 	if err != nil {

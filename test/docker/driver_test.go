@@ -102,14 +102,6 @@ func TestOptions(t *testing.T) {
 	h.refused([]string{"network", "create", "-d", "weft", "--subnet", "10.3.0.0/16", "n"}, "--ipam-driver")
 	h.refused([]string{"network", "create", "-d", "weft", "--ipam-driver", "weft", "-o", "mtu=9", "n"}, "option mtu")
 
-	// Published ports are refused before the container runs; those of an image that are only exposed are not.
-	for _, flag := range []string{"-p=8080:80", "-p=127.0.0.1::53/udp", "-P"} {
-		h.refused([]string{"run", "--rm", "--network", "pods", "--expose", "443", flag, image, "/bin/true"},
-			"networks of this driver publish none", "connect to the container's address")
-	}
-	h.run("exposed", "--network", "pods", "--expose", "443")
-	h.docker("rm", "-f", "exposed")
-
 	// A network of pods with its own addresses: a bridge of the node.
 	c.object(`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition",
 		"metadata":{"name":"wire","namespace":"default"},"spec":{"config":"{\"cniVersion\":\"1.0.0\",\"name\":\"wire\",` +

@@ -25,6 +25,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/docker/agentapi"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -56,6 +57,8 @@ type host struct {
 	name          string
 	// pools6 are the pools of IPv6 addresses, for the agent's configuration.
 	pools6 string
+	// steps is the file of a driver with failpoints; empty: it has none.
+	steps string
 	// apiSocket is where the driver looks for dockerd; empty: where it is.
 	apiSocket string
 }
@@ -266,7 +269,11 @@ func (h *host) socket() string { return h.path("run", "agent.sock") }
 
 func (h *host) startDriver() {
 	h.t.Helper()
-	h.driver = h.start("driver", filepath.Join(nettest.Programs(h.t), "weft-docker"), "--socket",
+	program := filepath.Join(nettest.Programs(h.t), "weft-docker")
+	if h.steps != "" {
+		program = h.path("weft-docker")
+	}
+	h.driver = h.start("driver", "env", failpoint.FileEnv+"="+h.steps, program, "--socket",
 		h.path("plugins", "weft.sock"), "--docker-host", "unix://"+cmp.Or(h.apiSocket, h.path("docker.sock")), "--conf-dir", h.path("net.d"),
 		"--state-dir", h.path("docker-state"), "--run-dir", h.path("docker-run"), "--log-level", "debug")
 	h.until("the driver answers", func() error { return listens(h.path("plugins", "weft.sock")) })
@@ -403,6 +410,12 @@ func (h *host) left() string {
 	routes, _ := nettest.Try(h.ns, "ip", "route")
 	for line := range strings.Lines(routes) {
 		if strings.Contains(line, "dev cali") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	ports, _ := nettest.Try(h.ns, "nft", "list", "table", "inet", "weft_hostports")
+	for line := range strings.Lines(ports) {
+		if strings.Contains(line, "comment") {
 			out = append(out, strings.TrimSpace(line))
 		}
 	}

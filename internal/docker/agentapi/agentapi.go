@@ -4,7 +4,11 @@
 // for containers without a Pod object.
 package agentapi
 
-import "net/netip"
+import (
+	"net/netip"
+
+	"github.com/weft-net/weft/internal/model"
+)
 
 // The routes.
 const (
@@ -13,6 +17,9 @@ const (
 	RouteHandOver = "/containers/hand-over"
 	// RouteLabels (POST) sets the labels of a container; the request is Labels.
 	RouteLabels = "/containers/labels"
+	// RoutePorts (POST) publishes ports of the node, in place of those that the container has; the request is Ports, the
+	// response Published. It is idempotent.
+	RoutePorts = "/containers/ports"
 	// RouteList (GET) lists the attachments of containers, each an Attachment.
 	RouteList = "/containers"
 	// RoutePools (GET) lists the pools of the cluster's network, each a Pool.
@@ -60,6 +67,17 @@ type Labels struct {
 	Labels map[string]string `json:"labels"`
 }
 
+// Ports are the ports of the node that lead to a container that was handed over; none revokes them.
+type Ports struct {
+	Key
+	Ports []model.PublishedPort `json:"ports,omitempty"`
+}
+
+// Published are the same ports, with those that the agent has chosen.
+type Published struct {
+	Ports []model.PublishedPort `json:"ports,omitempty"`
+}
+
 // Attachment is an attachment of a container.
 type Attachment struct {
 	Key
@@ -70,6 +88,8 @@ type Attachment struct {
 	// HandedOver, and LabelsKnown: packets pass.
 	HandedOver  bool `json:"handedOver,omitempty"`
 	LabelsKnown bool `json:"labelsKnown,omitempty"`
+	// Ports are the published ports of the node.
+	Ports []model.PublishedPort `json:"ports,omitempty"`
 }
 
 // Pool is a range that containers may get addresses from.

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/boot"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/docker/driver"
+	"github.com/weft-net/weft/internal/failpoint"
 )
 
 // Run runs the command line and returns the exit code. name is the name for the usage text.
@@ -22,7 +23,9 @@ func Run(ctx context.Context, name string, env ui.Env) int { return ui.Run(ctx, 
 
 // New returns the command line.
 func New(name string, env ui.Env) *cobra.Command {
-	c := driver.Config{Rand: rand.Reader, Now: time.Now, After: time.After}
+	c := driver.Config{
+		Rand: rand.Reader, Now: time.Now, After: time.After, Failpoint: failpoint.FromFile(env.Getenv(failpoint.FileEnv), env.Stderr),
+	}
 	level := slog.LevelInfo
 	cmd := &cobra.Command{
 		Use: "weft-docker", Annotations: map[string]string{cobra.CommandDisplayNameAnnotation: name},

@@ -18,10 +18,12 @@ const (
 	collectAge = 45 * time.Second
 )
 
-// collectAll undoes, until ctx ends, the attachments that dockerd does not know: it was killed, or this driver was.
+// collectAll undoes, until ctx ends, the attachments that dockerd does not know: it was killed, or this driver was. It
+// finishes what this driver has not finished of published ports.
 func (d *Driver) collectAll(ctx context.Context) {
 	missing := map[string]bool{}
 	for {
+		d.publishPending(ctx)
 		missing = d.collect(ctx, missing)
 		select {
 		case <-ctx.Done():

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/docker/cnm"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/notify"
 )
 
@@ -40,6 +41,8 @@ type Config struct {
 	// After returns a channel that fires after a duration, as time.After.
 	After func(time.Duration) <-chan time.Time
 	Log   *slog.Logger
+	// Failpoint, which may be nil, is called after each step of publishing ports.
+	Failpoint failpoint.Hook
 }
 
 // Driver is a remote network driver and IPAM driver.
@@ -54,9 +57,12 @@ type Driver struct {
 	now     func() time.Time
 	after   func(time.Duration) <-chan time.Time
 	log     *slog.Logger
+	fail    failpoint.Hook
 
 	making sync.Mutex  // held while a pool chooses its gateway
 	wake   notify.Chan // there may be an endpoint to open
+
+	publishing sync.Mutex // held while the agent is asked to publish ports
 }
 
 // New makes a Driver and reads its records.
@@ -71,7 +77,7 @@ func New(c Config) (*Driver, error) {
 	}
 	return &Driver{
 		socket: c.Socket, nsDir: filepath.Join(c.RunDir, "netns"), boot: c.Boot, agent: &agent{confDir: c.ConfDir, now: c.Now}, engine: e,
-		records: r, rand: c.Rand, now: c.Now, after: c.After, log: c.Log, wake: notify.New(),
+		records: r, rand: c.Rand, now: c.Now, after: c.After, log: c.Log, fail: c.Failpoint, wake: notify.New(),
 	}, nil
 }
 
@@ -139,7 +145,7 @@ func (d *Driver) handler() http.Handler {
 	handle(d, mux, net+"Join", d.join)
 	handle(d, mux, net+"Leave", d.leave)
 	handle(d, mux, net+"ProgramExternalConnectivity", d.publish)
-	handle(d, mux, net+"RevokeExternalConnectivity", d.leave)
+	handle(d, mux, net+"RevokeExternalConnectivity", d.revoke)
 	handle(d, mux, ipam+"GetCapabilities", fixed(cnm.IPAMCapabilities{RequiresMACAddress: true}))
 	handle(d, mux, ipam+"GetDefaultAddressSpaces", fixed(cnm.AddressSpaces{
 		LocalDefaultAddressSpace: "weft-local", GlobalDefaultAddressSpace: "weft-global",

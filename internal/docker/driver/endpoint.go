@@ -83,8 +83,7 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	}, ns, &out); err != nil {
 		return nil, err
 	}
-	e.Joined = true
-	if err := d.records.putEndpoint(e); err != nil {
+	if _, _, err := d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Joined = true }); err != nil {
 		return nil, err
 	}
 	if err := netns.Remove(path); err != nil {
@@ -95,7 +94,7 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	// Then dockerd does not ask for them to be published, unless another network of the container has a gateway.
 	if ports, err := published(q.Options); err == nil && len(ports) > 0 && answer.DisableGatewayService {
 		d.log.Warn("ports of a container are not published by its network, which has no gateway", "endpoint", e.Endpoint,
-			"network", e.Network, "ports", ports)
+			"network", e.Network, "ports", portList(ports))
 	}
 	return answer, nil
 }

@@ -94,13 +94,8 @@ func (d *Driver) open(ctx context.Context, e endpoint, id string) error {
 		nil, nil); err != nil {
 		return fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	now, ok := d.records.byEndpoint(e.Endpoint)
-	if !ok {
-		return nil // it is gone
-	}
-	now.Labeled, now.Container = true, c.Name
-	if err := d.records.putEndpoint(now); err != nil {
-		return err
+	if _, ok, err := d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Labeled, e.Container = true, c.Name }); !ok || err != nil {
+		return err // or it is gone
 	}
 	d.log.Info("container is connected", "container", c.Name, "address", e.Address.Addr().String(), "attachment", e.ID)
 	return nil

@@ -5,29 +5,122 @@ package driver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
-	"net"
-	"strconv"
+	"net/http"
+	"net/netip"
 	"strings"
 
+	"github.com/weft-net/weft/internal/docker/agentapi"
 	"github.com/weft-net/weft/internal/docker/cnm"
 	"github.com/weft-net/weft/internal/model"
 )
 
-// publish refuses to publish ports: the container would run, and nothing would answer at them. dockerd asks it of the
-// endpoint that has the container's default gateway only, so that another driver's may publish them.
-func (d *Driver) publish(_ context.Context, q cnm.EndpointRequest) (any, error) {
+// publish publishes the container's ports. dockerd asks it of the endpoint that has the container's default gateway
+// only, again after a call that was cut off, and of another endpoint when the gateway changes.
+func (d *Driver) publish(ctx context.Context, q cnm.EndpointRequest) (any, error) {
 	ports, err := published(q.Options)
-	if err == nil && len(ports) > 0 {
-		err = model.Errorf(model.CodeInvalidConf,
-			"leave -p, -P and ports: out, and connect to the container's address, which all nodes and pods reach",
-			"ports %s: networks of this driver publish none", strings.Join(ports, ", "))
+	if err != nil {
+		return nil, err
 	}
-	return struct{}{}, err
+	if len(ports) == 0 {
+		return d.revoke(ctx, q)
+	}
+	e, err := d.endpoint(q.EndpointID)
+	if err != nil {
+		return nil, err
+	}
+	if ports, err = ofFamilies(ports, e.Address6.IsValid()); err != nil {
+		return nil, err
+	}
+	return struct{}{}, d.setPorts(ctx, e.ID, ports)
 }
 
-// published returns the ports that are to be published, as docker run -p has them.
-func published(options map[string]any) (out []string, err error) {
+// revoke revokes the published ports. dockerd calls it before the container leaves, and before another endpoint
+// publishes them.
+func (d *Driver) revoke(ctx context.Context, q cnm.EndpointRequest) (any, error) {
+	e, ok := d.records.byEndpoint(q.EndpointID)
+	if !ok || len(e.Ports) == 0 && !e.PortsPending {
+		return struct{}{}, nil
+	}
+	return struct{}{}, d.setPorts(ctx, e.ID, nil)
+}
+
+// setPorts has the agent publish ports in place of those that an attachment has. The record is written first: what a
+// killed driver has not finished, publishPending does.
+func (d *Driver) setPorts(ctx context.Context, id string, ports []model.PublishedPort) error {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	e, ok, err := d.records.updateEndpoint(id, func(e *endpoint) { e.Ports, e.PortsPending = ports, true })
+	if err != nil || !ok {
+		return err
+	}
+	failed := d.finishPorts(ctx, e)
+	if failed == nil || len(ports) == 0 {
+		return failed // revoked later: the record has it
+	}
+	// The container does not start.
+	if e, ok, err = d.records.updateEndpoint(id, func(e *endpoint) { e.Ports = nil }); err == nil && ok {
+		err = d.finishPorts(ctx, e)
+	}
+	if err != nil {
+		d.log.Warn("ports of a container that does not start are not revoked yet", "attachment", id, "err", err)
+	}
+	return d.namedContainer(failed)
+}
+
+// finishPorts has the agent publish the ports of a record. The caller holds publishing.
+func (d *Driver) finishPorts(ctx context.Context, e endpoint) error {
+	if err := d.fail.At("after record of ports"); err != nil {
+		return err
+	}
+	var out agentapi.Published
+	err := d.agent.request(ctx, http.MethodPost, agentapi.RoutePorts, agentapi.Ports{Key: key(e), Ports: e.Ports}, nil, &out)
+	if err != nil {
+		return err
+	}
+	if err := d.fail.At("after ports"); err != nil {
+		return err
+	}
+	_, _, err = d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Published, e.PortsPending = out.Ports, false })
+	if err == nil && len(out.Ports) > 0 {
+		d.log.Info("ports of a container are published", "attachment", e.ID, "address", e.Address.Addr().String(),
+			"ports", portList(out.Ports))
+	}
+	return err
+}
+
+// publishPending finishes what a killed driver, or one without an agent, has begun.
+func (d *Driver) publishPending(ctx context.Context) {
+	d.publishing.Lock()
+	defer d.publishing.Unlock()
+	for _, e := range d.records.all() {
+		if !e.PortsPending || !e.Joined {
+			continue
+		}
+		if err := d.finishPorts(ctx, e); err != nil {
+			d.log.Warn("ports of a container are not published or revoked yet", "attachment", e.ID, "ports", portList(e.Ports),
+				"err", err)
+		}
+	}
+}
+
+// namedContainer adds the name of the container whose attachment an error names.
+func (d *Driver) namedContainer(err error) error {
+	var bad *model.Error
+	if !errors.As(err, &bad) {
+		return err
+	}
+	for _, e := range d.records.all() {
+		if e.Container != "" && strings.Contains(bad.Msg, e.ID) {
+			return model.Errorf(bad.Code, bad.Hint, "%s, container %s", bad.Msg, e.Container)
+		}
+	}
+	return err
+}
+
+// published returns the ports that are to be published.
+func published(options map[string]any) (out []model.PublishedPort, err error) {
 	raw, err := json.Marshal(options[cnm.OptionPortMap])
 	if err != nil {
 		return nil, fmt.Errorf("option %s: %w", cnm.OptionPortMap, err)
@@ -38,14 +131,46 @@ func published(options map[string]any) (out []string, err error) {
 	}
 	protocols := map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 	for _, b := range all {
-		text := fmt.Sprintf("%d/%s", b.Port, protocols[b.Proto])
-		if b.HostPort != 0 {
-			text = strconv.Itoa(int(b.HostPort)) + ":" + text
-			if b.HostIP != "" {
-				text = net.JoinHostPort(b.HostIP, text)
+		p := model.PublishedPort{
+			Protocol: protocols[b.Proto], ContainerPort: b.Port, HostPort: b.HostPort, HostPortEnd: b.HostPortEnd,
+		}
+		if p.Protocol == "" {
+			return nil, model.Errorf(model.CodeInvalidConf, "publish ports of tcp, udp or sctp",
+				"port %d of protocol %d: unknown protocol", b.Port, b.Proto)
+		}
+		if p.HostPortEnd <= p.HostPort {
+			p.HostPortEnd = 0
+		}
+		if b.HostIP != "" {
+			if p.HostIP, err = parseAddr(b.HostIP); err != nil {
+				return nil, err
 			}
 		}
-		out = append(out, text)
+		out = append(out, p)
 	}
 	return out, nil
+}
+
+// ofFamilies restricts ports to the address families that a container has: IPv4, and IPv6 if six is set.
+func ofFamilies(ports []model.PublishedPort, six bool) ([]model.PublishedPort, error) {
+	for i, p := range ports {
+		switch {
+		case six:
+		case !p.HostIP.IsValid():
+			ports[i].HostIP = netip.IPv4Unspecified()
+		case p.HostIP.Is6():
+			return nil, model.Errorf(model.CodeInvalidConf, "create the network with --ipv6, or publish at an IPv4 address",
+				"port %s: the container has no IPv6 address", p)
+		}
+	}
+	return ports, nil
+}
+
+// portList returns ports for messages.
+func portList(ports []model.PublishedPort) string {
+	var out []string
+	for _, p := range ports {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
 }

@@ -10,26 +10,44 @@ import (
 	"github.com/weft-net/weft/internal/docker/cnm"
 )
 
-// TestPublished: a request to publish ports, as dockerd 20.10 sends it, is refused with all of them; one without is not.
+// TestPublished: a request to publish ports, as dockerd 20.10 sends it, is read; for a container without IPv6 it is for
+// IPv4 addresses only.
 func TestPublished(t *testing.T) {
-	for text, want := range map[string]string{
-		`{"com.docker.network.portmap":[
-			{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080},
-			{"Proto":17,"IP":"","Port":53,"HostIP":"127.0.0.1","HostPort":5353,"HostPortEnd":5353},
-			{"Proto":6,"IP":"","Port":443,"HostIP":"","HostPort":0,"HostPortEnd":0}]}`: "ports 8080:80/tcp, 127.0.0.1:5353:53/udp, 443/tcp: ",
-		`{"com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"::1","HostPort":8080}]}`:                "ports [::1]:8080:80/tcp: ",
-		`{"com.docker.network.endpoint.exposedports":[{"Proto":6,"Port":80}],"com.docker.network.portmap":[]}`: "",
-		`{"com.docker.network.portmap":null}`: "",
-		`{}`:                                  "",
-		`{"com.docker.network.portmap":"80"}`: "option com.docker.network.portmap: ",
+	const all = `{"com.docker.network.portmap":[
+		{"Proto":6,"IP":"","Port":80,"HostIP":"","HostPort":8080,"HostPortEnd":8080},
+		{"Proto":17,"IP":"","Port":53,"HostIP":"127.0.0.1","HostPort":5353,"HostPortEnd":5360},
+		{"Proto":132,"IP":"","Port":443,"HostIP":"","HostPort":0,"HostPortEnd":0}]}`
+	const six = `{"com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"::","HostPort":8080}]}`
+	for _, c := range []struct {
+		text string
+		six  bool
+		want string // ports, or the begin of the error
+	}{
+		{all, true, "8080:80/tcp, 127.0.0.1:5353-5360:53/udp, 443/sctp"},
+		{all, false, "0.0.0.0:8080:80/tcp, 127.0.0.1:5353-5360:53/udp, 0.0.0.0::443/sctp"},
+		{six, true, "[::]:8080:80/tcp"},
+		{six, false, "port [::]:8080:80/tcp: the container has no IPv6 address"},
+		{`{"com.docker.network.endpoint.exposedports":[{"Proto":6,"Port":80}],"com.docker.network.portmap":[]}`, true, ""},
+		{`{"com.docker.network.portmap":null}`, true, ""},
+		{`{}`, true, ""},
+		{`{"com.docker.network.portmap":"80"}`, true, "option com.docker.network.portmap: "},
+		{`{"com.docker.network.portmap":[{"Proto":6,"Port":80,"HostIP":"here"}]}`, true, `address "here"`},
+		{`{"com.docker.network.portmap":[{"Proto":1,"Port":80}]}`, true, "port 80 of protocol 1: unknown"},
 	} {
 		var q cnm.EndpointRequest
-		if err := json.Unmarshal([]byte(`{"Options":`+text+`}`), &q); err != nil {
+		if err := json.Unmarshal([]byte(`{"Options":`+c.text+`}`), &q); err != nil {
 			t.Fatal(err)
 		}
-		_, err := new(Driver).publish(t.Context(), q)
-		if want == "" && err != nil || want != "" && (err == nil || !strings.HasPrefix(err.Error(), want)) {
-			t.Errorf("%s: %v, not %q", text, err, want)
+		ports, err := published(q.Options)
+		if err == nil {
+			ports, err = ofFamilies(ports, c.six)
+		}
+		got := portList(ports)
+		if err != nil {
+			got = err.Error()
+		}
+		if err == nil && got != c.want || err != nil && (c.want == "" || !strings.HasPrefix(got, c.want)) {
+			t.Errorf("%s, IPv6 %t: %s, not %s", c.text, c.six, got, c.want)
 		}
 	}
 }

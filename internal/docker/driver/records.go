@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/weft-net/weft/internal/atomicfile"
+	"github.com/weft-net/weft/internal/model"
 )
 
 // pool is a pool of one Docker network.
@@ -61,6 +62,11 @@ type endpoint struct {
 	Joined    bool   `json:"joined,omitempty"`
 	Labeled   bool   `json:"labeled,omitempty"`
 	Container string `json:"container,omitempty"`
+	// Ports are those to publish, as Docker has requested them, Published the same with the ports that the agent has
+	// chosen. PortsPending: the agent may not have been asked yet.
+	Ports        []model.PublishedPort `json:"ports,omitempty"`
+	Published    []model.PublishedPort `json:"published,omitempty"`
+	PortsPending bool                  `json:"portsPending,omitempty"`
 }
 
 // link is the interface's name in the node's namespace.
@@ -136,12 +142,16 @@ func (r *records) path(kind, id string) string { return filepath.Join(r.dir, kin
 
 // write writes one record. Networks and pools must survive a power loss, as Docker's do.
 func write[T any](r *records, kind, id string, into map[string]T, one T) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return writeLocked(r, kind, id, into, one)
+}
+
+func writeLocked[T any](r *records, kind, id string, into map[string]T, one T) error {
 	text, err := json.Marshal(one)
 	if err != nil {
 		return fmt.Errorf("record of %s: %w", id, err)
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
 	if err := atomicfile.Write(r.path(kind, id), text, 0o600, atomicfile.Durable); err != nil {
 		return fmt.Errorf("record of %s: %w", id, err)
 	}
@@ -165,6 +175,18 @@ func (r *records) putEndpoint(e endpoint) error { return write(r, dirEndpoints, 
 func (r *records) dropPool(id string) error     { return drop(r, dirPools, id, r.pools) }
 func (r *records) dropNetwork(id string) error  { return drop(r, dirNetworks, id, r.networks) }
 func (r *records) dropEndpoint(id string) error { return drop(r, dirEndpoints, id, r.endpoints) }
+
+// updateEndpoint changes the record of an attachment, and returns it; false if there is none any more.
+func (r *records) updateEndpoint(id string, change func(*endpoint)) (endpoint, bool, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	e, ok := r.endpoints[id]
+	if !ok {
+		return e, false, nil
+	}
+	change(&e)
+	return e, true, writeLocked(r, dirEndpoints, id, r.endpoints, e)
+}
 
 // find returns the first value that is the one.
 func find[T any](r *records, all map[string]T, is func(T) bool) (T, bool) {

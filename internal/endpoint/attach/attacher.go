@@ -163,7 +163,10 @@ func New(cfg Config) *Attacher {
 			unmanaged: unmanaged, dscp: dscp, vms: vms, rollback: rollback,
 		},
 		switcher: switcher,
-		handover: &handover{host: host, namespaces: namespaces, records: records, finished: switcher.withFinished, hook: hook, fail: fail},
+		handover: &handover{
+			host: host, namespaces: namespaces, records: records, finished: switcher.withFinished, hook: hook,
+			planners: cfg.Planners, fail: fail,
+		},
 	}
 }
 
@@ -261,6 +264,14 @@ func (a *Attacher) HandOver(
 // returns once these are enforced and packets pass.
 func (a *Attacher) SetLabels(ctx context.Context, key model.AttachmentKey, labels map[string]string) error {
 	return a.handover.setLabels(ctx, key, labels)
+}
+
+// Publish maps ports of the node to the container of an attachment that was handed over, in place of those that are
+// mapped; without ports it only revokes these. It returns the ports that were chosen.
+func (a *Attacher) Publish(
+	ctx context.Context, key model.AttachmentKey, ports []model.PublishedPort,
+) ([]model.PublishedPort, error) {
+	return a.handover.publish(ctx, key, ports)
 }
 
 // LockContainer locks a container against ADD and DEL, for other components.

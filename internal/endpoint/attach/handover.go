@@ -29,6 +29,7 @@ type handover struct {
 	records    *notifyingStore
 	finished   func(ctx context.Context, key model.AttachmentKey, name string, do func(Record) error) error
 	hook       *policyHook
+	planners   map[string]plugin.Planner
 	fail       failpoint.Hook
 }
 

@@ -103,6 +103,8 @@ type Act struct {
 	Guests []model.GuestConfig `json:"guests,omitempty"`
 	// NewLinks are the names of the fragment's shared links that did not exist before.
 	NewLinks []string `json:"fresh,omitempty"`
+	// Published is set in the act that maps ports of the node for a container engine.
+	Published *Published `json:"published,omitempty"`
 	// State is the progress of the act of a VM's interface. Other acts have none: they are undone with the whole record,
 	// and what a VM's interfaces share is undone with the last of them.
 	State ActState `json:"state,omitempty"`

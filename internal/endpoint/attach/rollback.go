@@ -175,6 +175,9 @@ func (u *rollback) sharedObjects(rec Record) (state.Fragment, bool) {
 			}
 		}
 		out.Host.Tables = append(out.Host.Tables, sharedTables(*act.Fragment)...)
+		if act.Published != nil {
+			out.Host.Tables = append(out.Host.Tables, act.Published.Tables...)
+		}
 	}
 	return out, len(out.Host.Links)+len(out.Host.Tables) > 0
 }

@@ -31,6 +31,9 @@ type Attachments interface {
 		ctx context.Context, key model.AttachmentKey, how attach.HandOver, ns *netns.NS,
 	) (attach.HandedOver, error)
 	SetLabels(ctx context.Context, key model.AttachmentKey, labels map[string]string) error
+	Publish(
+		ctx context.Context, key model.AttachmentKey, ports []model.PublishedPort,
+	) ([]model.PublishedPort, error)
 }
 
 // Networks reads NetworkAttachmentDefinitions. The error wraps store.ErrNotFound if there is none.
@@ -53,6 +56,7 @@ func (s Server) Routes() adminapi.Routes {
 	return adminapi.Routes{
 		"POST " + agentapi.RouteHandOver: s.handOver,
 		"POST " + agentapi.RouteLabels:   s.labels,
+		"POST " + agentapi.RoutePorts:    s.ports,
 		"GET " + agentapi.RouteList:      s.list,
 		"GET " + agentapi.RouteNetwork:   s.network,
 		"GET " + agentapi.RoutePools: func(*http.Request) (any, error) {
@@ -97,6 +101,19 @@ func (s Server) labels(r *http.Request) (any, error) {
 	return struct{}{}, s.Attachments.SetLabels(r.Context(), key, q.Labels)
 }
 
+func (s Server) ports(r *http.Request) (any, error) {
+	var q agentapi.Ports
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	key, err := s.find(q.Key)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := s.Attachments.Publish(r.Context(), key, q.Ports)
+	return agentapi.Published{Ports: ports}, err
+}
+
 // list lists the attachments of containers that are finished.
 func (s Server) list(*http.Request) (any, error) {
 	records, err := s.Records.List()
@@ -111,6 +128,7 @@ func (s Server) list(*http.Request) (any, error) {
 				Network: r.Request.Network, ContainerID: r.Request.ContainerID, IfName: r.Request.IfName,
 			},
 			Engine: engine, HandedOver: r.Container != nil, LabelsKnown: r.Container != nil && r.Container.Known,
+			Ports: r.PublishedPorts(),
 		}
 		if r.Result != nil {
 			for _, ip := range r.Result.IPs {

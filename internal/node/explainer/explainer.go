@@ -141,6 +141,11 @@ func (e *Explainer) Facts(ctx context.Context) (explain.Node, error) {
 			continue
 		}
 		out.Pods[i].HostPorts = append(out.Pods[i].HostPorts, hostPorts(rec.Network)...)
+		for _, p := range rec.PublishedPorts() {
+			out.Pods[i].HostPorts = append(out.Pods[i].HostPorts, explain.HostPort{
+				Protocol: model.Protocol(strings.ToUpper(p.Protocol)), Port: p.HostPort, To: p.ContainerPort, Addr: p.HostIP,
+			})
+		}
 		guest := guests[podLink{rec.Request.ContainerID, end.IfName}]
 		iface := explain.Interface{
 			Name: end.IfName, Network: end.Network, HostLink: end.HostLink, VM: end.VM || end.Tap,

@@ -70,6 +70,8 @@ type attachment struct {
 	Pod    string        `json:"pod,omitempty"`
 	Netns  string        `json:"netns,omitempty"`
 	Result *model.Result `json:"result,omitempty"`
+	// Ports are the ports of the node that a container engine has published.
+	Ports []model.PublishedPort `json:"ports,omitempty"`
 	// Filed is the host-local directory that all its addresses are from.
 	Filed string `json:"filed,omitempty"`
 }
@@ -83,7 +85,7 @@ func (i *Inspector) List() (any, error) {
 		name, _ := rec.Request.Arg("K8S_POD_NAME")
 		one := attachment{
 			AttachmentKey: rec.Key(), Stage: rec.Stage, Since: rec.Since(), Netns: rec.Request.Netns, Result: rec.Result,
-			Filed: i.Directory(rec),
+			Ports: rec.PublishedPorts(), Filed: i.Directory(rec),
 		}
 		if name != "" {
 			one.Pod = namespace + "/" + name

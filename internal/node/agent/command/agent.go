@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/cli/agentconf"
 	"github.com/weft-net/weft/internal/cli/ui"
 	"github.com/weft-net/weft/internal/cluster/config"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/node/agent"
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
@@ -103,7 +104,7 @@ func runAgent(ctx context.Context, env ui.Env, c config.Config, file string, fur
 		VirtualMachines: c.VirtualMachines, Runtime: c.Runtime, Install: c.Install, Metrics: c.Metrics,
 		File: file, Level: level, Log: log, PodUID: env.Getenv("POD_UID"), Getenv: env.Getenv, Version: env.Version,
 		Backends: further, Env: []string{"PATH=" + env.Getenv("PATH")}, Stderr: env.Stderr,
-		Now: time.Now, After: time.After, Sized: sized(c), Failpoint: agentFailpoint(env), PluginTime: pluginTime(env),
+		Now: time.Now, After: time.After, Sized: sized(c), Failpoint: failpoint.FromFile(env.Getenv(failpoint.FileEnv), env.Stderr), PluginTime: pluginTime(env),
 		Doctor: examine, Tunnels: tunnelProcess(env, log),
 		Ready: func() {
 			fmt.Fprintln(env.Stdout, "ready")

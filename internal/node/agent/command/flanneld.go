@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/weft-net/weft/internal/cli/ui"
+	"github.com/weft-net/weft/internal/failpoint"
 	"github.com/weft-net/weft/internal/flannel/flanneld"
 )
 
@@ -66,7 +67,7 @@ func runFlanneld(cmd *cobra.Command, env ui.Env, args []string) error {
 	log := slog.New(slog.NewTextHandler(env.Stderr, &slog.HandlerOptions{Level: level}))
 	return flanneld.Run(cmd.Context(), flanneld.Config{
 		Options: o, Getenv: env.Getenv, Env: []string{"PATH=" + env.Getenv("PATH")}, Version: env.Version, Log: log,
-		Now: time.Now, After: time.After, Entropy: rand.Reader, Random: random, Failpoint: agentFailpoint(env),
+		Now: time.Now, After: time.After, Entropy: rand.Reader, Random: random, Failpoint: failpoint.FromFile(env.Getenv(failpoint.FileEnv), env.Stderr),
 		Ready: func() {
 			if err := notify(env.Getenv("NOTIFY_SOCKET")); err != nil {
 				log.Warn("systemd could not be notified", "err", err)
