@@ -66,6 +66,7 @@ docker)
 	fi
 	need dockerd docker.io
 	need docker docker.io
+	need docker-compose docker-compose
 	;;
 bench)
 	need strace strace

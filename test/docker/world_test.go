@@ -75,14 +75,21 @@ const image = "weft-test"
 // withIPv6 is an option of newCluster: nodes have IPv6 addresses, and the cluster a pool of such.
 const withIPv6 = "ipv6"
 
+// withCompose is an option of newCluster: the test runs docker-compose.
+const withCompose = "compose"
+
 // newCluster makes a cluster of n nodes.
 func newCluster(t *testing.T, n int, options ...string) *cluster {
 	t.Helper()
 	six := slices.Contains(options, withIPv6)
 	nettest.EndToEnd(t)
-	for _, program := range []string{"dockerd", "docker", "containerd", "runc", "busybox"} {
+	programs := []string{"dockerd", "docker", "containerd", "runc", "busybox"}
+	if slices.Contains(options, withCompose) {
+		programs = append(programs, "docker-compose")
+	}
+	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
-			nettest.SkipMissing(t, program+" is missing: apt-get install docker.io busybox-static")
+			nettest.SkipMissing(t, program+" is missing: apt-get install docker.io docker-compose busybox-static")
 		}
 	}
 	if os.Geteuid() != 0 {
