@@ -170,6 +170,13 @@ func TestPolicy(t *testing.T) {
 		}
 		return nil
 	})
+	two.until("the agent reports it", func() error {
+		text := tail(two.agent.log)
+		if !strings.Contains(text, "labels of a container are not known") || !strings.Contains(text, "away.sock") {
+			return errors.New(text)
+		}
+		return nil
+	})
 	for _, to := range []string{server, two.addr("client", "pods"), "192.168.77.2"} {
 		if out, err := two.try("exec", "late", "ping", "-c1", "-W1", to); err == nil {
 			t.Errorf("before its labels are known a container reaches %s:\n%s", to, out)

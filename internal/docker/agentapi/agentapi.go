@@ -20,6 +20,8 @@ const (
 	// RoutePorts (POST) publishes ports of the node, in place of those that the container has; the request is Ports, the
 	// response Published. It is idempotent.
 	RoutePorts = "/containers/ports"
+	// RouteClosed (POST) reports why the labels of a container are not known yet, for operators; the request is Closed.
+	RouteClosed = "/containers/closed"
 	// RouteList (GET) lists the attachments of containers, each an Attachment.
 	RouteList = "/containers"
 	// RoutePools (GET) lists the pools of the cluster's network, each a Pool.
@@ -65,6 +67,14 @@ type HandedOver struct {
 type Labels struct {
 	Key
 	Labels map[string]string `json:"labels"`
+}
+
+// Closed reports that nothing passes the interface of a container, because its labels are not known.
+type Closed struct {
+	Key
+	Address netip.Addr `json:"address"`
+	// Reason is the error of reading the labels.
+	Reason string `json:"reason"`
 }
 
 // Ports are the ports of the node that lead to a container that was handed over; none revokes them.

@@ -71,10 +71,19 @@ func (d *Driver) openOnce(ctx context.Context, reported map[string]string) (wait
 				reported[e.ID] = text
 				d.log.Warn("labels of a container are not known; nothing passes its interface until they are", "endpoint",
 					e.Endpoint, "network", network, "address", e.Address.Addr().String(), "err", bad)
+				d.reportClosed(ctx, e, text)
 			}
 		}
 	}
 	return waiting
+}
+
+// reportClosed has the agent report to operators why nothing passes an endpoint.
+func (d *Driver) reportClosed(ctx context.Context, e endpoint, reason string) {
+	closed := agentapi.Closed{Key: key(e), Address: e.Address.Addr(), Reason: reason}
+	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteClosed, closed, nil, nil); err != nil {
+		d.log.Debug("agent cannot report that labels of a container are not known", "attachment", e.ID, "err", err)
+	}
 }
 
 // errStarting reports an endpoint that has no container yet.

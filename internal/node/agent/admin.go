@@ -40,7 +40,7 @@ func (a *agent) admin(ctx context.Context) (err error) {
 	maps.Copy(routes, a.attachments.vms.Routes())
 	maps.Copy(routes, containers.Server{
 		Records: a.own.ledger, Attachments: a.attachments.attacher, Pools: a.containerPools,
-		Networks: a.containerNetworks(),
+		Networks: a.containerNetworks(), Event: a.nodeEvent(), Log: a.cfg.Log.With("component", "containers"),
 	}.Routes())
 	maps.Copy(routes, a.explainer().Routes())
 	traces := &tracer.Tracer{Records: a.own.ledger, Hold: a.fast.Hold, Log: a.cfg.Log}

@@ -5,9 +5,11 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/kube"
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
@@ -64,6 +66,23 @@ func podEvent(api *kube.Store, log *slog.Logger) func(model.PodRef, model.Event)
 		if err := api.Event(context.Background(), pod, e); err != nil {
 			log.Warn("event on a pod could not be created", "pod", pod.String(), "reason", e.Reason, "err", err)
 		}
+	}
+}
+
+// nodeEvent returns a function that creates an event on this node's Node, nil without an API server.
+func (a *agent) nodeEvent() func(context.Context, model.Event) error {
+	api, name := a.data.kube, a.cfg.Node
+	if api == nil {
+		return nil
+	}
+	return func(ctx context.Context, e model.Event) error {
+		// kubectl describe node looks for events by the node's name instead of its UID, as the kubelet writes them.
+		node, err := store.NewObject(fmt.Appendf(nil,
+			`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"uid":%q}}`, name, name))
+		if err != nil {
+			return err
+		}
+		return api.EventOn(ctx, store.Nodes(), node, e)
 	}
 }
 

@@ -3,13 +3,9 @@
 package agent
 
 import (
-	"context"
-	"fmt"
 	"path/filepath"
 
 	"github.com/weft-net/weft/internal/cluster/config"
-	"github.com/weft-net/weft/internal/cluster/store"
-	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/node/cri/deviceplugin"
 )
 
@@ -23,16 +19,6 @@ func (a *agent) runMacvtaps(g group) {
 		Node: cfg.Node, File: cfg.VirtualMachines.Macvtaps, Dir: filepath.Join(cfg.Install.HostRoot, deviceplugin.Directory),
 		Events: a.own.events, Log: cfg.Log.With("component", "macvtap"), After: cfg.After,
 	}
-	if api := a.data.kube; api != nil {
-		c.Report = func(ctx context.Context, e model.Event) error {
-			// kubectl describe node looks for events by the node's name instead of its UID, as the kubelet writes them.
-			node, err := store.NewObject(fmt.Appendf(nil,
-				`{"apiVersion":"v1","kind":"Node","metadata":{"name":%q,"uid":%q}}`, cfg.Node, cfg.Node))
-			if err != nil {
-				return err
-			}
-			return api.EventOn(ctx, store.Nodes(), node, e)
-		}
-	}
+	c.Report = a.nodeEvent()
 	g.add(deviceplugin.New(c).Run)
 }

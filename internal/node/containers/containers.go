@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 
 	"github.com/weft-net/weft/internal/cluster/store"
@@ -49,7 +50,13 @@ type Server struct {
 	Pools func() []agentapi.Pool
 	// Networks reads NetworkAttachmentDefinitions; nil: there is no cluster.
 	Networks Networks
+	// Event, which may be nil, creates an event on the node. It must not block.
+	Event func(ctx context.Context, e model.Event) error
+	Log   *slog.Logger
 }
+
+// eventLabelsUnknown is the reason of the event about a container that nothing passes.
+const eventLabelsUnknown = "ContainerLabelsUnknown"
 
 // Routes returns the handlers.
 func (s Server) Routes() adminapi.Routes {
@@ -57,6 +64,7 @@ func (s Server) Routes() adminapi.Routes {
 		"POST " + agentapi.RouteHandOver: s.handOver,
 		"POST " + agentapi.RouteLabels:   s.labels,
 		"POST " + agentapi.RoutePorts:    s.ports,
+		"POST " + agentapi.RouteClosed:   s.closed,
 		"GET " + agentapi.RouteList:      s.list,
 		"GET " + agentapi.RouteNetwork:   s.network,
 		"GET " + agentapi.RoutePools: func(*http.Request) (any, error) {
@@ -99,6 +107,29 @@ func (s Server) labels(r *http.Request) (any, error) {
 		return nil, err
 	}
 	return struct{}{}, s.Attachments.SetLabels(r.Context(), key, q.Labels)
+}
+
+// closed logs why nothing passes the interface of a container, and creates an event: the container has no Pod object that
+// could have one.
+func (s Server) closed(r *http.Request) (any, error) {
+	var q agentapi.Closed
+	if err := decode(r, &q); err != nil {
+		return nil, err
+	}
+	key, err := s.find(q.Key)
+	if err != nil {
+		return nil, err
+	}
+	s.Log.Warn("labels of a container are not known; nothing passes its interface until they are", "attachment",
+		key.String(), "address", q.Address.String(), "err", q.Reason)
+	if s.Event == nil {
+		return struct{}{}, nil
+	}
+	return struct{}{}, s.Event(r.Context(), model.Event{
+		Warning: true, Reason: eventLabelsUnknown, Message: fmt.Sprintf(
+			"container %s at %s: nothing passes its interface, because its labels are not known: %s", key.ContainerID, q.Address,
+			q.Reason),
+	})
 }
 
 func (s Server) ports(r *http.Request) (any, error) {
