@@ -64,7 +64,7 @@ func (c *Conn) routesOf(ctx context.Context, out *state.Space, links map[int]lin
 			return err
 		}
 		for _, f := range found {
-			f.Link = links[f.Index].Name
+			f.Name(func(index int) string { return links[index].Name })
 			out.Routes = append(out.Routes, f.Route)
 		}
 	}

@@ -129,7 +129,7 @@ func (c *Conn) allRoutes(ctx context.Context, out *state.Space, links map[int]li
 			if r.ByKernel() {
 				continue
 			}
-			r.Link = links[r.Index].Name
+			r.Name(func(index int) string { return links[index].Name })
 			out.Routes = append(out.Routes, r.Route)
 		}
 	}

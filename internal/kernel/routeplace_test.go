@@ -56,7 +56,7 @@ func TestRouteInThePlaceOfAnother(t *testing.T) {
 				}
 				want := state.Route{Dst: prefix(family.all), Link: "net1", Gw: addr(tc.want[0])}
 				for _, gw := range tc.want[1:] {
-					want.NextHops = append(want.NextHops, netip.MustParseAddr(gw))
+					want.NextHops = append(want.NextHops, state.NextHop{Gw: netip.MustParseAddr(gw)})
 				}
 				f.Pod.Routes = append(f.Pod.Routes, want)
 				mustApply(t, s, f)

@@ -113,7 +113,7 @@ func (t *routes) ask(
 		want := link.Normal(wants[i])
 		switch {
 		case ok && f.Table == table && f.Dst == want.Dst && f.Metric == want.Metric:
-			found = append(found, f)
+			found = append(found, f.ByLink()...)
 		case ok && f.Table == table && f.Dst.Bits() < want.Dst.Bits(): // a wider one: the wanted one does not exist
 		default:
 			sure = false
@@ -138,9 +138,9 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 	}
 	n := link.Normal(want)
 	index := t.links.index(want.Link)
-	there := t.found[routePlace{n.Dst, n.Metric, n.Table}]
+	there, hops := t.found[routePlace{n.Dst, n.Metric, n.Table}], t.hops(want)
 	for i, have := range there {
-		if want.Link != "" && have.Index != index {
+		if want.Link != "" && !uses(have, index) {
 			continue
 		}
 		f := &there[i]
@@ -156,7 +156,7 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 				continue
 			}
 		}
-		if routeEqual(n, have) && (want.Protocol == 0 || want.Protocol == have.Protocol) {
+		if routeEqual(n, hops, have) && (want.Protocol == 0 || want.Protocol == have.Protocol) {
 			return f, true
 		}
 		if want.Coexists && !oursRoute(want, have) {
@@ -165,6 +165,12 @@ func (t *routes) has(want state.Route) (found *link.FoundRoute, equal bool) {
 		found = f
 	}
 	return found, want.Absent
+}
+
+// uses reports whether a route has a next hop over a link. Those of an IPv6 route over other links are routes of their own.
+func uses(have link.FoundRoute, index int) bool {
+	return have.Index == index || have.Dst.Addr().Is4() &&
+		slices.ContainsFunc(have.Hops(), func(h link.Hop) bool { return h.Index == index })
 }
 
 // share returns the wanted routes in the place of a normal one, if some of the plan are to be absent. Of thousands of
@@ -188,14 +194,14 @@ func (t *routes) wanted(have link.FoundRoute) bool {
 	return slices.ContainsFunc(t.share(have.Route), func(o state.Route) bool {
 		n := link.Normal(o)
 		return !o.Absent && o.Link != "" && t.links.index(o.Link) == have.Index &&
-			n.Dst == have.Dst && n.Metric == have.Metric && n.Table == have.Table && routeEqual(n, have)
+			n.Dst == have.Dst && n.Metric == have.Metric && n.Table == have.Table && routeEqual(n, t.hops(o), have)
 	})
 }
 
 // only returns the next hop of an IPv6 route that the wanted one has, without the others: they are routes of their own,
 // which the kernel lists together.
 func only(n state.Route, have link.FoundRoute) link.FoundRoute {
-	if n.Dst.Addr().Is6() && slices.Contains(have.NextHops, n.Gw) {
+	if n.Dst.Addr().Is6() && slices.Contains(have.NextHops, state.NextHop{Gw: n.Gw}) {
 		have.Gw = n.Gw
 	}
 	if n.Dst.Addr().Is6() && have.Gw == n.Gw {
@@ -204,22 +210,25 @@ func only(n state.Route, have link.FoundRoute) link.FoundRoute {
 	return have
 }
 
-func routeEqual(n state.Route, have link.FoundRoute) bool {
+// routeEqual compares a route, with its next hops if it has several, with one that was found.
+func routeEqual(n state.Route, hops []link.Hop, have link.FoundRoute) bool {
 	v4 := n.Dst.Addr().Is4()
-	return have.Nexthops == 1+len(n.NextHops) && have.Type == n.Type && sameGateways(n, have) &&
+	return have.Type == n.Type && sameHops(n, hops, have) &&
 		(!n.Src.IsValid() || have.Src == n.Src) && (!v4 || *have.Scope == *n.Scope) &&
 		have.MTU == n.MTU && have.AdvMSS == n.AdvMSS && (have.OnLink == n.OnLink || !v4)
 }
 
-// sameGateways compares next hops; the kernel may list several in any order.
-func sameGateways(n state.Route, have link.FoundRoute) bool {
-	if len(n.NextHops) == 0 {
-		return have.Gw == n.Gw
+// sameHops compares next hops; the kernel may list several in any order. One over another link than the wanted one's is a
+// route of another owner.
+func sameHops(n state.Route, hops []link.Hop, have link.FoundRoute) bool {
+	if len(hops) == 0 {
+		return have.Nexthops == 1 && have.Gw == n.Gw
 	}
-	all := append([]netip.Addr{n.Gw}, n.NextHops...)
-	return slices.Contains(all, have.Gw) && !slices.ContainsFunc(have.NextHops, func(gw netip.Addr) bool {
-		return !slices.Contains(all, gw)
-	})
+	there := have.Hops()
+	if !slices.ContainsFunc(hops, func(h link.Hop) bool { return h.Index != hops[0].Index }) && len(there) != have.Nexthops {
+		there = slices.DeleteFunc(slices.Clone(there), func(h link.Hop) bool { return h.Index != have.Index })
+	}
+	return len(there) == len(hops) && !slices.ContainsFunc(there, func(h link.Hop) bool { return !slices.Contains(hops, h) })
 }
 
 // batch returns the requests for routes that are missing or differ: first those without a gateway, then those whose
@@ -247,15 +256,21 @@ func (t *routes) batch() ([]*rtnl.Message, error) {
 				return nil, err
 			}
 			for _, have := range inTheWay {
-				batch = append(batch, link.DelRoute(have.Route, have.Index))
 				gone[have] = true
 			}
-			batch = append(batch, link.AddRoute(want, index))
+			if len(inTheWay) == 1 && replaceable(want, *inTheWay[0]) {
+				batch = append(batch, link.ReplaceRoute(want, index, t.hops(want)...))
+				continue
+			}
+			for _, have := range inTheWay {
+				batch = append(batch, have.Delete())
+			}
+			batch = append(batch, link.AddRoute(want, index, t.hops(want)...))
 		}
 	}
 	for _, want := range t.want {
 		if found, equal := t.has(want); want.Absent && !equal && !gone[found] {
-			batch = append(batch, link.DelRoute(found.Route, found.Index))
+			batch = append(batch, found.Delete())
 		}
 	}
 	return batch, nil
@@ -286,11 +301,32 @@ func (t *routes) linkIndex(r state.Route) (int, error) {
 	if r.Link == "" {
 		return 0, nil
 	}
-	l, ok := t.links.get(r.Link)
-	if !ok {
-		return 0, fmt.Errorf("%s: link %s %w", r, r.Link, ErrMissing)
+	for _, h := range r.Hops() {
+		if _, ok := t.links.get(h.Link); !ok {
+			return 0, fmt.Errorf("%s: link %s %w", r, h.Link, ErrMissing)
+		}
 	}
-	return l.Index, nil
+	return t.links.index(r.Link), nil
+}
+
+// hops returns the next hops of a route with several, and nil for another one.
+func (t *routes) hops(r state.Route) []link.Hop {
+	if len(r.NextHops) == 0 {
+		return nil
+	}
+	var out []link.Hop
+	for _, h := range r.Hops() {
+		out = append(out, link.Hop{Index: t.links.index(h.Link), Gw: h.Gw})
+	}
+	return out
+}
+
+// replaceable reports whether the kernel can put a wanted route in the place of another one, so that no packet is lost
+// between the two. It compares the destination, the metric and the table only, so the plan must have made those its own: by
+// a protocol number and a metric.
+func replaceable(want state.Route, have link.FoundRoute) bool {
+	return want.Protocol != 0 && want.Metric != 0 && !want.Coexists && want.Gw.IsValid() && have.Gw.IsValid() &&
+		have.Type == link.Normal(want).Type
 }
 
 func oursRoute(want state.Route, have link.FoundRoute) bool {
@@ -318,7 +354,7 @@ func (t *routes) resolveConflicts(ctx context.Context, refused error) error {
 			return err
 		}
 		n := link.Normal(want)
-		more, err := replace(want, index, all[routePlace{n.Dst, n.Metric, n.Table}])
+		more, err := replace(want, index, t.hops(want), all[routePlace{n.Dst, n.Metric, n.Table}])
 		batch, errs = append(batch, more...), append(errs, err)
 	}
 	errs = append(errs, otherRefusals(refused), t.sock.Send(ctx, batch))
@@ -327,7 +363,7 @@ func (t *routes) resolveConflicts(ctx context.Context, refused error) error {
 
 // replace replaces existing routes by the wanted one over the link of that index. It deletes them up to the first one
 // that is equal, or not ours, which is an error.
-func replace(want state.Route, index int, there []link.FoundRoute) ([]*rtnl.Message, error) {
+func replace(want state.Route, index int, hops []link.Hop, there []link.FoundRoute) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	n := link.Normal(want)
 	for _, have := range there {
@@ -336,15 +372,15 @@ func replace(want state.Route, index int, there []link.FoundRoute) ([]*rtnl.Mess
 				continue
 			}
 		}
-		if (want.Link == "" || have.Index == index) && routeEqual(n, have) {
+		if (want.Link == "" || have.Index == index) && routeEqual(n, hops, have) {
 			return batch, nil
 		}
 		if !oursRoute(want, have) {
 			return batch, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign)
 		}
-		batch = append(batch, link.DelRoute(have.Route, have.Index))
+		batch = append(batch, have.Delete())
 	}
-	return append(batch, link.AddRoute(want, index)), nil
+	return append(batch, link.AddRoute(want, index, hops...)), nil
 }
 
 // allInTables returns all routes of the tables and families in which a wanted one is missing.
@@ -399,12 +435,27 @@ func otherRefusals(err error) error {
 	return rest
 }
 
-// removal deletes the routes over links that stay, and those over no link.
+// removal deletes the routes over links that stay, and those over no link. Of a route with several next hops it deletes
+// those over links that stay.
 func (t *routes) removal(stays func(link string) (index int, ok bool)) []*rtnl.Message {
 	var batch []*rtnl.Message
 	for _, want := range t.want {
-		if index, ok := stays(want.Link); !want.Shared && !want.Absent && (ok || want.Link == "") {
-			batch = append(batch, link.DelRoute(want, index))
+		if want.Shared || want.Absent {
+			continue
+		}
+		if want.Link == "" {
+			batch = append(batch, link.DelRoute(want, 0))
+			continue
+		}
+		var hops []link.Hop
+		for _, h := range want.Hops() {
+			if index, ok := stays(h.Link); ok {
+				hops = append(hops, link.Hop{Index: index, Gw: h.Gw})
+			}
+		}
+		if len(hops) > 0 {
+			want.Gw = hops[0].Gw
+			batch = append(batch, link.DelRoute(want, hops[0].Index, hops...))
 		}
 	}
 	return batch

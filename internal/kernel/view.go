@@ -143,6 +143,9 @@ func linkNames(s state.Space) []string {
 	}
 	for _, r := range s.Routes {
 		add(r.Link)
+		for _, h := range r.NextHops {
+			add(h.Link)
+		}
 	}
 	for _, n := range s.Neighs {
 		add(n.Link)

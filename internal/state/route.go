@@ -3,6 +3,7 @@
 package state
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -58,10 +59,10 @@ const (
 type Route struct {
 	Dst netip.Prefix `json:"dst"`
 	Gw  netip.Addr   `json:"gw,omitzero"`
-	// NextHops are further gateways over the same link, which share the load with Gw (ECMP).
-	NextHops []netip.Addr `json:"beside,omitempty"`
-	Link     string       `json:"link,omitempty"`
-	Src      netip.Addr   `json:"src,omitzero"`
+	// NextHops are further next hops, which share the load with Gw (ECMP).
+	NextHops []NextHop  `json:"beside,omitempty"`
+	Link     string     `json:"link,omitempty"`
+	Src      netip.Addr `json:"src,omitzero"`
 	// Metric is the route's priority. 0 is the driver's default (IPv6: 1024). Routes of one device should have unique
 	// metrics: the kernel searches equal ones linearly.
 	Metric uint32 `json:"metric,omitempty"`
@@ -85,6 +86,55 @@ type Route struct {
 	Coexists bool `json:"coexists,omitempty"`
 }
 
+// NextHop is a next hop of a route with several.
+type NextHop struct {
+	Gw netip.Addr
+	// Link is empty for the route's own one.
+	Link string
+}
+
+// MarshalText returns the gateway, and the link if it has one of its own, as String does.
+func (h NextHop) MarshalText() ([]byte, error) { return []byte(h.String()), nil }
+
+// UnmarshalText is the inverse.
+func (h *NextHop) UnmarshalText(text []byte) error {
+	gw, link, _ := strings.Cut(string(text), " dev ")
+	h.Gw, h.Link = netip.Addr{}, link
+	if gw == "" {
+		return nil
+	}
+	var err error
+	h.Gw, err = netip.ParseAddr(gw)
+	return err
+}
+
+// String prints the next hop as ip-route does.
+func (h NextHop) String() string {
+	text := ""
+	if h.Gw.IsValid() {
+		text = h.Gw.String()
+	}
+	if h.Link != "" {
+		text += " dev " + h.Link
+	}
+	return text
+}
+
+// Hops returns all next hops of a route, each with its link.
+func (r Route) Hops() []NextHop {
+	out := []NextHop{{r.Gw, r.Link}}
+	for _, h := range r.NextHops {
+		out = append(out, NextHop{h.Gw, cmp.Or(h.Link, r.Link)})
+	}
+	return out
+}
+
+// Over returns the route over one of its next hops only.
+func (r Route) Over(h NextHop) Route {
+	r.Gw, r.Link, r.NextHops = h.Gw, h.Link, nil
+	return r
+}
+
 // String prints the route as ip-route does.
 func (r Route) String() string {
 	var b strings.Builder
@@ -95,10 +145,18 @@ func (r Route) String() string {
 	if r.Gw.IsValid() {
 		word(&b, "via", r.Gw.String())
 	}
-	for _, gw := range r.NextHops {
-		word(&b, "and", gw.String())
+	var others []NextHop
+	for _, h := range r.NextHops {
+		if h.Link != "" {
+			others = append(others, h)
+			continue
+		}
+		word(&b, "and", h.String())
 	}
 	word(&b, "dev", r.Link)
+	for _, h := range others {
+		word(&b, "and", h.String())
+	}
 	if r.Src.IsValid() {
 		word(&b, "src", r.Src.String())
 	}

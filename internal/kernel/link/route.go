@@ -5,6 +5,7 @@ package link
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -22,7 +23,7 @@ type FoundRoute struct {
 	Index int
 	// Nexthops is the number of next hops.
 	Nexthops int
-	hops     []nexthop
+	hops     []Hop
 }
 
 // ByKernel reports whether the kernel added a route itself: connected and local ones.
@@ -37,19 +38,38 @@ func (f FoundRoute) ByKernel() bool {
 	return true
 }
 
-// AddRoute requests a route over the link of that index (0: none). It fails if there is one of that destination, metric
-// and table, unless the route may coexist.
-func AddRoute(r state.Route, index int) *rtnl.Message {
+// AddRoute requests a route over the link of that index (0: none); of a route with several next hops these are in more. It
+// fails if there is one of that destination, metric and table, unless the route may coexist.
+func AddRoute(r state.Route, index int, more ...Hop) *rtnl.Message {
 	flags := uint16(unix.NLM_F_CREATE | unix.NLM_F_EXCL)
 	if r.Coexists {
 		flags = unix.NLM_F_CREATE
 	}
-	return routeMessage(unix.RTM_NEWROUTE, flags, "add", r, index)
+	return routeMessage(unix.RTM_NEWROUTE, flags, "add", r, index, more)
+}
+
+// ReplaceRoute is AddRoute, but puts the route in the place of the one with its destination, metric and table, without a
+// moment in which there is none.
+func ReplaceRoute(r state.Route, index int, more ...Hop) *rtnl.Message {
+	return routeMessage(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, "replace", r, index, more)
 }
 
 // DelRoute requests the deletion of a route.
-func DelRoute(r state.Route, index int) *rtnl.Message {
-	return routeMessage(unix.RTM_DELROUTE, 0, "delete", r, index).Forgiving(unix.ESRCH, unix.ENODEV, unix.ENOENT)
+func DelRoute(r state.Route, index int, more ...Hop) *rtnl.Message {
+	return routeMessage(unix.RTM_DELROUTE, 0, "delete", r, index, more).Forgiving(unix.ESRCH, unix.ENODEV, unix.ENOENT)
+}
+
+// Delete requests the deletion of a route that was found: of the next hops that ByLink has left with it.
+func (f FoundRoute) Delete() *rtnl.Message {
+	if f.Nexthops < 2 {
+		f.NextHops = nil
+		return DelRoute(f.Route, f.Index)
+	}
+	hops := f.Hops()
+	if len(hops) != f.Nexthops {
+		hops = slices.DeleteFunc(slices.Clone(hops), func(h Hop) bool { return h.Index != f.Index })
+	}
+	return DelRoute(f.Route, f.Index, hops...)
 }
 
 // Normal sets the fields that a plan may leave unset to their defaults, for comparison with the kernel's routes.
@@ -79,7 +99,7 @@ func Normal(r state.Route) state.Route {
 	return r
 }
 
-func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rtnl.Message {
+func routeMessage(kind, flags uint16, verb string, r state.Route, index int, hops []Hop) *rtnl.Message {
 	n := Normal(r)
 	h := make([]byte, unix.SizeofRtMsg)
 	h[0], h[1] = family(n.Dst.Addr()), uint8(n.Dst.Bits())
@@ -93,11 +113,11 @@ func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rt
 		m.Attr(unix.RTA_DST, n.Dst.Addr().AsSlice())
 	}
 	switch {
-	case len(n.NextHops) > 0:
-		multipath(m, n, index)
+	case len(hops) > 1:
+		multipath(m, n, hops)
 		index = 0
 	case n.Gw.IsValid():
-		gateway(m, n)
+		m.Attr(via(n, n.Gw))
 	}
 	if index != 0 {
 		m.Uint32(unix.RTA_OIF, uint32(index))
@@ -120,15 +140,6 @@ func routeMessage(kind, flags uint16, verb string, r state.Route, index int) *rt
 		})
 	}
 	return m
-}
-
-// gateway adds the next hop; one of the other family is encoded as RTA_VIA (RFC 5549).
-func gateway(m *rtnl.Message, r state.Route) {
-	if r.Gw.Is4() == r.Dst.Addr().Is4() {
-		m.Attr(unix.RTA_GATEWAY, r.Gw.AsSlice())
-		return
-	}
-	m.Attr(unix.RTA_VIA, append(binary.NativeEndian.AppendUint16(nil, uint16(family(r.Gw))), r.Gw.AsSlice()...))
 }
 
 // ListRoutes requests the routes of one family, over one link and in one table unless those are 0.

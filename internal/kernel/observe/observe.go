@@ -227,7 +227,7 @@ func (c *Namespace) answerRoutes(ctx context.Context, f link.Found, main bool) (
 			return a, err
 		}
 		for _, r := range routes {
-			if main && r.Type != unix.RTN_UNICAST || !main && r.ByKernel() {
+			if r.Index != f.Index || main && r.Type != unix.RTN_UNICAST || !main && r.ByKernel() {
 				continue
 			}
 			r.Link = f.Name

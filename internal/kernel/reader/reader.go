@@ -104,7 +104,7 @@ func (r *Reader) Routes(ctx context.Context, family uint8, index int, table uint
 			return
 		}
 		for _, f := range whole.ByLink() {
-			if index == 0 || f.Index == index {
+			if index == 0 || f.Index == index || f.Dst.Addr().Is4() { // the kernel has selected by all next hops
 				out = append(out, f)
 			}
 		}

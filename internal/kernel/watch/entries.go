@@ -39,6 +39,10 @@ func (s *Event) takeRoute(data []byte, name func(index int) string) {
 			dst, _ = netip.AddrFromSlice(value)
 		case kind == unix.RTA_GATEWAY:
 			s.Gw, _ = netip.AddrFromSlice(value)
+		case kind == unix.RTA_MULTIPATH && len(value) >= unix.SizeofRtNexthop: // the first of several stands for all
+			index = int(binary.NativeEndian.Uint32(value[4:]))
+			first := value[unix.SizeofRtNexthop:max(unix.SizeofRtNexthop, min(len(value), int(binary.NativeEndian.Uint16(value))))]
+			s.Gw, _ = netip.AddrFromSlice(netlink.Find(first, unix.RTA_GATEWAY))
 		case kind == unix.RTA_OIF && len(value) == 4:
 			index = int(binary.NativeEndian.Uint32(value))
 		case kind == unix.RTA_PRIORITY && len(value) == 4:

@@ -3,11 +3,13 @@
 package nodebgp
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"net/netip"
 	"slices"
 	"sort"
+	"strings"
 	"sync"
 
 	"github.com/weft-net/weft/internal/kernel/lookup"
@@ -121,23 +123,37 @@ func (n *Node) Learned() ([]state.Fragment, bool) {
 	return out, known
 }
 
-// kernelRoute returns the route of the paths whose next hops can be reached: of several links that of the best path. It is
-// false if none can be.
+// kernelRoute returns the route over all paths whose next hops can be reached, in the order of their links and gateways, so
+// that another best path changes nothing, and the peer of the first. It is false if none can be.
 func kernelRoute(r bgp.Route, resolved map[netip.Addr]hop) (route state.Route, peer netip.Addr, ok bool) {
+	type way struct {
+		hop
+		peer netip.Addr
+	}
+	var ways []way
 	for _, p := range r.Paths {
 		h := resolved[p.NextHop]
-		switch {
-		case h.link == "":
-		case !ok:
-			route, peer, ok = mesh.LearnedRoute(r.Prefix, h.link), p.Peer, true
-			route.Gw = h.gateway
-		case h.link == route.Link && h.gateway != route.Gw && !slices.Contains(route.NextHops, h.gateway) &&
-			h.gateway.Is4() == r.Prefix.Addr().Is4():
-			route.NextHops = append(route.NextHops, h.gateway)
+		if h.link != "" && !slices.ContainsFunc(ways, func(w way) bool { return w.hop == h }) {
+			ways = append(ways, way{h, p.Peer})
 		}
 	}
-	slices.SortFunc(route.NextHops, netip.Addr.Compare)
-	return route, peer, ok
+	if len(ways) == 0 {
+		return state.Route{}, netip.Addr{}, false
+	}
+	slices.SortFunc(ways, func(a, b way) int {
+		return cmp.Or(strings.Compare(a.link, b.link), a.gateway.Compare(b.gateway))
+	})
+	first := ways[0]
+	route = mesh.LearnedRoute(r.Prefix, first.link)
+	route.Gw = first.gateway
+	for _, w := range ways[1:] {
+		next := state.NextHop{Gw: w.gateway}
+		if w.link != first.link {
+			next.Link = w.link
+		}
+		route.NextHops = append(route.NextHops, next)
+	}
+	return route, first.peer, true
 }
 
 // sorted returns the routes sorted by prefix. Package slices would need a sort of its own for the type in the agent.

@@ -110,8 +110,18 @@ func differenceLearned(add, gone *state.Fragment, old, now []state.Fragment) {
 		for _, r := range f.Host.Routes {
 			at := place{r.Dst, r.Link}
 			has[at] = true
-			if o, ok := had[at]; !ok || !reflect.DeepEqual(o, r) {
-				add.Host.Routes = append(add.Host.Routes, r)
+			o, ok := had[at]
+			if ok && reflect.DeepEqual(o, r) {
+				continue
+			}
+			add.Host.Routes = append(add.Host.Routes, r)
+			if ok && r.Dst.Addr().Is6() { // a next hop over another link may be a route of its own
+				kept := r.Hops()
+				for _, h := range o.Hops() {
+					if !slices.Contains(kept, h) {
+						gone.Host.Routes = append(gone.Host.Routes, o.Over(h))
+					}
+				}
 			}
 		}
 	}

@@ -21,7 +21,7 @@ type expected struct {
 	mu     sync.Mutex
 	seed   maphash.Seed
 	links  map[string]bool
-	routes map[uint64]struct{}  // by routeID
+	routes map[uint64]struct{}  // by routeID, one for each next hop
 	neighs map[uint64]state.MAC // by neighAt
 	fdbs   map[uint64]uint64    // by fdbAt: the destination
 }
@@ -67,7 +67,9 @@ func (e *expected) change(more, gone state.Space) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, r := range gone.Routes {
-		delete(e.routes, e.routeKey(identify(r)))
+		for _, h := range r.Hops() {
+			delete(e.routes, e.routeKey(identify(r.Over(h))))
+		}
 	}
 	for _, n := range gone.Neighs {
 		delete(e.neighs, e.neighKey(n))
@@ -83,7 +85,9 @@ func (e *expected) add(s state.Space) {
 		e.links[l.Name] = true
 	}
 	for _, r := range s.Routes {
-		e.routes[e.routeKey(identify(r))] = struct{}{}
+		for _, h := range r.Hops() {
+			e.routes[e.routeKey(identify(r.Over(h)))] = struct{}{}
+		}
 	}
 	for _, n := range s.Neighs {
 		e.neighs[e.neighKey(n)] = n.MAC
@@ -103,9 +107,23 @@ func (e *expected) fdbKey(f state.FDB) uint64 {
 	return maphash.Comparable(e.seed, fdbAt{f.Link, f.MAC})
 }
 
-func (e *expected) hasRoute(r state.Route) bool {
-	_, ok := e.routes[e.routeKey(identify(r))]
-	return ok
+func (e *expected) hasRoute(r state.Route) bool { return len(e.unexpected(r)) == 0 }
+
+// unexpected returns a route over each of its next hops that is not expected.
+func (e *expected) unexpected(r state.Route) (out []state.Route) {
+	if len(r.NextHops) == 0 { // most routes
+		if _, ok := e.routes[e.routeKey(identify(r))]; !ok {
+			out = append(out, r)
+		}
+		return out
+	}
+	for _, h := range r.Hops() {
+		one := r.Over(h)
+		if _, ok := e.routes[e.routeKey(identify(one))]; !ok {
+			out = append(out, one)
+		}
+	}
+	return out
 }
 
 func (e *expected) hasNeigh(n state.Neigh) bool {

@@ -86,8 +86,14 @@ func (r *Reconciler) sweep(ctx context.Context, spaces kernel.Spaces, before sta
 		return slices.ContainsFunc(lost, func(family int) bool { return p.Addr().Is4() == (family == 4) })
 	}
 	for _, route := range before.Routes {
-		if mesh.Owns(route) && !r.expect.hasRoute(route) && !held(route.Dst) {
+		if !mesh.Owns(route) || held(route.Dst) {
+			continue
+		}
+		switch over := r.expect.unexpected(route); {
+		case len(over) == 1+len(route.NextHops):
 			stale.Host.Routes = append(stale.Host.Routes, route)
+		case route.Dst.Addr().Is6(): // whose next hops are routes of their own; a route of IPv4 was replaced as a whole
+			stale.Host.Routes = append(stale.Host.Routes, over...)
 		}
 	}
 	for _, l := range before.Links {

@@ -154,9 +154,11 @@ func via(step *Step, gateways []netip.Addr, name string) error {
 		if is4 {
 			all = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 		}
-		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, state.Route{
-			Dst: all, Gw: own[0], NextHops: own[1:], Link: name,
-		})
+		route := state.Route{Dst: all, Gw: own[0], Link: name}
+		for _, gw := range own[1:] {
+			route.NextHops = append(route.NextHops, state.NextHop{Gw: gw})
+		}
+		step.Fragment.Pod.Routes = append(step.Fragment.Pod.Routes, route)
 		for _, gw := range own {
 			step.Result.Routes = append(step.Result.Routes, model.Route{Dst: all, GW: gw})
 		}
