@@ -64,6 +64,8 @@ type AddressPoolSpec struct {
 	Encapsulation *Encapsulation `json:"encapsulation,omitempty"`
 	// NATOutgoing masquerades packets to addresses outside all pools.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
+	// DisableBGPExport keeps nodes from announcing prefixes of the pool by BGP.
+	DisableBGPExport bool `json:"disableBGPExport,omitempty"`
 	// MaxBlocksPerNode limits the blocks of the pool per node; 0 means no limit.
 	// +kubebuilder:validation:Minimum=0
 	MaxBlocksPerNode int32 `json:"maxBlocksPerNode,omitempty"`

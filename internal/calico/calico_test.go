@@ -60,14 +60,13 @@ func TestPool(t *testing.T) {
 				`"cidr":"10.0.0.0/16","blockSize":28,"vxlanMode":"CrossSubnet","ipipMode":"Never","natOutgoing":true,"disabled":true,
 				"nodeSelector":"all()","namespaceSelector":"has(x)","allowedUses":["Workload","LoadBalancer"],"assignmentMode":"Manual","disableBGPExport":true`,
 				model.AddressPool{
-					AssignmentMode: model.AssignManual, Regions: region("10.0.0.0/16", 28), NATOutgoing: true, Disabled: true,
+					AssignmentMode: model.AssignManual, Regions: region("10.0.0.0/16", 28), NATOutgoing: true, Disabled: true, DisableBGPExport: true,
 					Encapsulation: model.Encapsulation{Kind: model.EncapsulationVXLAN, Mode: model.EncapsulateCrossSubnet},
 					NodeSelector:  "all()", NamespaceSelector: "has(x)",
 					AllowedUses: []model.AddressUse{model.UseWorkload, model.UseLoadBalancer},
 				},
 				[]model.Warning{
 					{Field: "spec.allowedUses[1]", Msg: "Services get no addresses of a pool with other uses", Hint: "create another pool for Services"},
-					{Field: "spec.disableBGPExport", Msg: "weft-bgp announces the blocks of all pools", Hint: "exclude its prefixes from export by a BGPFilter"},
 				},
 			},
 			{

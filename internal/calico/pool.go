@@ -49,6 +49,7 @@ func Pool(o store.Object) (model.AddressPool, []model.Warning, error) {
 		Name: o.Key.Name, AssignmentMode: model.AssignAutomatic, NodeSelector: s.NodeSelector,
 		NamespaceSelector: s.NamespaceSelector,
 		Disabled:          s.Disabled, NATOutgoing: s.NATOutgoing, Deleted: in.Metadata.DeletionTimestamp != nil,
+		DisableBGPExport: s.DisableBGPExport,
 	}
 	if t := in.Metadata.CreationTimestamp; !t.IsZero() {
 		pool.Created = t.Unix()
@@ -81,10 +82,6 @@ func Pool(o store.Object) (model.AddressPool, []model.Warning, error) {
 			Field: fmt.Sprintf("spec.allowedUses[%d]", i), Msg: "Services get no addresses of a pool with other uses",
 			Hint: "create another pool for Services",
 		})
-	}
-	if s.DisableBGPExport {
-		warnings = append(warnings,
-			model.Warning{Field: "spec.disableBGPExport", Msg: "weft-bgp announces the blocks of all pools", Hint: "exclude its prefixes from export by a BGPFilter"})
 	}
 	return pool, warnings, nil
 }

@@ -36,6 +36,8 @@ type AddressPool struct {
 	Encapsulation Encapsulation `json:"encapsulation,omitzero"`
 	// NATOutgoing: packets from the pool to addresses outside all pools are masqueraded.
 	NATOutgoing bool `json:"natOutgoing,omitempty"`
+	// DisableBGPExport: nodes do not announce prefixes of the pool by BGP.
+	DisableBGPExport bool `json:"disableBGPExport,omitempty"`
 	// MaxBlocks limits the blocks of the pool that a node may have; 0 is no limit.
 	MaxBlocks int `json:"maxBlocksPerNode,omitempty"`
 	// Created is the object's creation time, in seconds since 1970: of two pools that overlap, the older one is used.

@@ -126,7 +126,7 @@ func (o *objects) facts(r wire.Request) (bgp.Facts, []model.SecretKey) {
 	f := bgp.Facts{
 		Self: r.Self, Nodes: r.Nodes, Own: r.Own, OnLink: r.OnLink, Services: r.Services, Backend: r.Backend,
 		Configurations: unique(o.configurations), Peers: unique(o.peers), Filters: unique(o.filters),
-		Pools: r.Pools, Passwords: map[model.SecretKey]string{},
+		Pools: r.Pools, Unexported: r.Unexported, Passwords: map[model.SecretKey]string{},
 	}
 	var needed []model.SecretKey
 	need := func(k model.SecretKey) {

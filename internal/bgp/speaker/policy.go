@@ -101,6 +101,9 @@ func newPolicies(c bgp.Speaker) policies {
 			p.in = append(p.in, p.statement(&api.Conditions{NeighborSet: from, PrefixSet: set}, reject))
 		}
 	}
+	for _, set := range p.ranges(c.Unexported) {
+		p.out = append(p.out, p.statement(&api.Conditions{PrefixSet: set}, reject))
+	}
 	if len(self) > 0 {
 		p.out = append(p.out, p.statement(&api.Conditions{NeighborSet: p.neighbors(self)},
 			&api.Actions{Nexthop: &api.NexthopAction{Self: true}}))

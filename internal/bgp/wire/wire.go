@@ -31,6 +31,8 @@ type Request struct {
 	Nodes   []model.Node `json:"nodes"`
 	// Pools are the prefixes of the cluster's pools, by name.
 	Pools map[string][]netip.Prefix `json:"pools,omitempty"`
+	// Unexported are the prefixes of pools that are not announced.
+	Unexported []netip.Prefix `json:"unexported,omitempty"`
 	// Objects are the manifests of BGP's kinds.
 	Objects []json.RawMessage `json:"objects,omitempty"`
 	// Passwords are those that the last Plan needs, and that exist: by SecretName.

@@ -116,7 +116,7 @@ func AddressPoolObject(o Object, p model.AddressPool) (Object, error) {
 	}
 	return o.withSpec(AddressPools().Key("", p.Name), spec, "regions", "cooldownSeconds", "wanted", "reserved", "excluded",
 		"assignmentMode", "nodeSelector", "namespaceSelector", "allowedUses", "disabled", "encapsulation", "natOutgoing",
-		"maxBlocksPerNode")
+		"disableBGPExport", "maxBlocksPerNode")
 }
 
 // sizesLeftOut returns the regions without a block size. The API server rejects adding it later.

@@ -42,6 +42,7 @@ func (o Object) ofCluster(pool *model.AddressPool, s v1alpha1.AddressPoolSpec) e
 	pool.AssignmentMode = model.AssignmentMode(s.AssignmentMode)
 	pool.NodeSelector, pool.NamespaceSelector = s.NodeSelector, s.NamespaceSelector
 	pool.Disabled, pool.NATOutgoing, pool.MaxBlocks = s.Disabled, s.NATOutgoing, int(s.MaxBlocksPerNode)
+	pool.DisableBGPExport = s.DisableBGPExport
 	if s.MaxBlocksPerNode < 0 {
 		return o.errorf("write how many, or 0 for no bound", "spec.maxBlocksPerNode %d is negative", s.MaxBlocksPerNode)
 	}
@@ -95,7 +96,7 @@ func oneOf[T ~string](o Object, field string, word T, words ...T) error {
 func clusterSpecOf(p model.AddressPool) v1alpha1.AddressPoolSpec {
 	s := v1alpha1.AddressPoolSpec{
 		AssignmentMode: string(p.AssignmentMode), NodeSelector: p.NodeSelector, NamespaceSelector: p.NamespaceSelector,
-		Disabled: p.Disabled, NATOutgoing: p.NATOutgoing,
+		Disabled: p.Disabled, NATOutgoing: p.NATOutgoing, DisableBGPExport: p.DisableBGPExport,
 	}
 	for _, u := range p.AllowedUses {
 		s.AllowedUses = append(s.AllowedUses, string(u))

@@ -183,6 +183,9 @@ func (n *Node) send(o *objects, svc *services, to chan wire.Request) {
 			if p.IsClusterPool() && !p.ForServices() { // those are ranges of Services
 				r.Pools[p.Name] = append(r.Pools[p.Name], region.CIDR)
 			}
+			if p.DisableBGPExport {
+				r.Unexported = append(r.Unexported, region.CIDR)
+			}
 		}
 	}
 	for _, u := range topology.Underlay {

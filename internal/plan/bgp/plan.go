@@ -19,6 +19,8 @@ type Facts struct {
 	Nodes []model.Node
 	// Pools are the prefixes of the cluster's pools, by name.
 	Pools map[string][]netip.Prefix
+	// Unexported are the prefixes of pools that are not announced.
+	Unexported []netip.Prefix
 	// The objects of BGP.
 	Configurations []model.BGPConfiguration
 	Peers          []model.BGPPeer
@@ -340,6 +342,9 @@ func (p *planner) poolOf(prefix netip.Prefix, but string) string {
 }
 
 func (p *planner) announced(prefix netip.Prefix) {
+	if slices.ContainsFunc(p.Unexported, func(o netip.Prefix) bool { return o.Overlaps(prefix) && o.Bits() <= prefix.Bits() }) {
+		return
+	}
 	a := Announced{Prefix: prefix.Masked()}
 	for _, adv := range p.cluster.Advertised {
 		if adv.CIDR.Overlaps(prefix) && adv.CIDR.Bits() <= prefix.Bits() {
@@ -383,7 +388,7 @@ func (p *planner) refuse() {
 	for _, o := range p.Pools {
 		pods = append(pods, o...)
 	}
-	p.out.Refused, p.out.Pods = ranges(all), ranges(pods)
+	p.out.Refused, p.out.Pods, p.out.Unexported = ranges(all), ranges(pods), ranges(p.Unexported)
 }
 
 // ranges returns what is within the prefixes, sorted.

@@ -254,3 +254,26 @@ func TestServiceAddresses(t *testing.T) {
 		})
 	}
 }
+
+// What lies within a pool that is not exported is announced neither as a node's own prefix nor as a range of Services, and
+// no route reflector passes it on. A prefix that only overlaps it is.
+func TestUnexported(t *testing.T) {
+	p := netip.MustParsePrefix
+	s, _, ok := Plan(Facts{
+		Self: "n1", Nodes: []model.Node{named("n1", "10.9.0.1")}, Unexported: []netip.Prefix{p("10.1.0.0/16"), p("fd44::/48")},
+		Own: []netip.Prefix{p("10.244.1.0/24"), p("10.1.3.0/26"), p("fd44::40/122"), p("10.0.0.0/8")},
+		Configurations: []model.BGPConfiguration{
+			{Name: "default", ServiceExternalIPs: []netip.Prefix{p("10.1.9.0/24"), p("10.2.0.0/24")}},
+		},
+	})
+	var got []string
+	for _, a := range s.Announced {
+		got = append(got, a.Prefix.String())
+	}
+	if want := "10.0.0.0/8 10.2.0.0/24 10.244.1.0/24"; !ok || strings.Join(got, " ") != want {
+		t.Errorf("announced %v, want %s", got, want)
+	}
+	if !slices.ContainsFunc(s.Unexported, func(r Range) bool { return r.Contains(p("10.1.3.0/26")) }) {
+		t.Errorf("a route reflector passes on what is not exported: %v", s.Unexported)
+	}
+}

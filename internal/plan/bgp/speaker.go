@@ -41,6 +41,8 @@ type Speaker struct {
 	// Refused is what no peer may announce, Pods what only some may (Peer.Pods): the prefixes of the cluster's pods.
 	Refused []Range `json:"refused,omitempty"`
 	Pods    []Range `json:"pods,omitempty"`
+	// Unexported is what is announced to no peer, also not by a route reflector.
+	Unexported []Range `json:"unexported,omitempty"`
 }
 
 // Peer is a session.
