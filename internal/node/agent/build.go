@@ -180,11 +180,16 @@ func (a *agent) buildBGP() *nodebgp.Node {
 	if !a.speaksBGP() {
 		return nil
 	}
-	return nodebgp.New(nodebgp.Config{
+	n := nodebgp.New(nodebgp.Config{
 		Node: a.cfg.Node, Socket: a.cfg.BGP.Socket, SecretNamespace: a.cfg.BGP.SecretNamespace,
 		SecretInterval: time.Duration(a.cfg.BGP.SecretInterval), Backend: a.cfg.Network.Encapsulation == mesh.BackendBGP, Objects: a.data.Objects(), Facts: a.data.facts,
 		Topology: a.overlay.Topology, Changed: a.overlay.Changed, Log: a.cfg.Log, Now: a.cfg.Now, After: a.cfg.After,
+		Report: a.nodeEvent(),
 	})
+	if a.telemetry.metrics != nil {
+		measureBGP(a.telemetry.metrics, n)
+	}
+	return n
 }
 
 // buildAttachments creates the components that attach pods and VMs, and those that follow their attachments.

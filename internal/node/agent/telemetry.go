@@ -13,6 +13,7 @@ import (
 	"github.com/weft-net/weft/internal/ipam/blocks"
 	"github.com/weft-net/weft/internal/node/cniserver"
 	"github.com/weft-net/weft/internal/node/metrics"
+	"github.com/weft-net/weft/internal/node/nodebgp"
 	"github.com/weft-net/weft/internal/node/observer"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/node/readiness"
@@ -165,6 +166,40 @@ func measurePolicies(m *metrics.Metrics, p *policy.Enforcer) {
 	m.Counter("weft_policy_connections_reset_total", "Connections that were ended because a changed policy denies them.",
 		func() float64 { return float64(p.Stats().Cut) })
 	m.Counters("weft_policy_denied_packets_total", "Packets denied on this node, by the kind of rule that denied them.", "rule", p.Denied)
+}
+
+// measureBGP registers metrics of the node's BGP sessions.
+func measureBGP(m *metrics.Metrics, n *nodebgp.Node) {
+	of := func(value func(nodebgp.Peer) uint64) func() map[string]float64 {
+		return func() map[string]float64 {
+			out := map[string]float64{}
+			for _, p := range n.Peers() {
+				out[p.Addr.String()] = float64(value(p))
+			}
+			return out
+		}
+	}
+	m.Gauge("weft_bgp_running", "1 if weft-bgp can be reached, otherwise 0.", func() float64 {
+		if n.Running() {
+			return 1
+		}
+		return 0
+	})
+	m.Gauges("weft_bgp_session_up", "1 if the session with the peer is established, otherwise 0.", "peer",
+		of(func(p nodebgp.Peer) uint64 {
+			if p.Up {
+				return 1
+			}
+			return 0
+		}))
+	m.Counters("weft_bgp_sessions_lost_total", "Established sessions with the peer that were lost.", "peer",
+		of(func(p nodebgp.Peer) uint64 { return p.Lost }))
+	m.Gauges("weft_bgp_routes_received", "Routes that the peer announces.", "peer",
+		of(func(p nodebgp.Peer) uint64 { return p.Received }))
+	m.Gauges("weft_bgp_routes_accepted", "Routes of the peer that the rules of the node and its filters accept.", "peer",
+		of(func(p nodebgp.Peer) uint64 { return p.Accepted }))
+	m.Gauges("weft_bgp_routes_advertised", "Routes that the node announces to the peer.", "peer",
+		of(func(p nodebgp.Peer) uint64 { return p.Advertised }))
 }
 
 // measureVMs registers metrics of the VMs on this node.

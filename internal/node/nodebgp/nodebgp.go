@@ -58,9 +58,11 @@ type Config struct {
 	// Topology returns the mesh that is in force, nil before the first pass. Changed requests another pass.
 	Topology func() *mesh.Topology
 	Changed  func()
-	Log      *slog.Logger
-	Now      func() time.Time
-	After    func(time.Duration) <-chan time.Time
+	// Report, which may be nil, creates an event on this node.
+	Report func(context.Context, model.Event) error
+	Log    *slog.Logger
+	Now    func() time.Time
+	After  func(time.Duration) <-chan time.Time
 }
 
 // Node is BGP on this node.
@@ -79,6 +81,7 @@ type Node struct {
 	synced         bool
 	deadline       time.Time
 	peers          []bgp.PeerState
+	lost           map[netip.Addr]uint64 // sessions, since the agent started
 	// connected is false while weft-bgp cannot be reached, trouble is why, or why the plan is not in force there.
 	connected bool
 	trouble   string
@@ -88,7 +91,7 @@ type Node struct {
 func New(cfg Config) *Node {
 	cfg.Log = cfg.Log.With("component", "bgp")
 	return &Node{
-		cfg: cfg, passed: notify.New(), hops: newResolver(), trouble: "weft-bgp has not been reached yet",
+		cfg: cfg, passed: notify.New(), hops: newResolver(), lost: map[netip.Addr]uint64{}, trouble: "weft-bgp has not been reached yet",
 		deadline: cfg.Now().Add(bgp.DefaultRestartTime * time.Second), // now: the first pass of the mesh may be before Run
 	}
 }
@@ -142,7 +145,9 @@ func (n *Node) Run(ctx context.Context) error {
 		case <-n.passed:
 			soon()
 		case u := <-link.updates:
-			n.take(u)
+			for _, e := range n.take(u) {
+				n.report(ctx, e)
+			}
 			if u.Plan != nil && o.need(ctx, u.Plan.Secrets) {
 				soon()
 			}
@@ -209,8 +214,18 @@ func (n *Node) secrets() []model.SecretKey {
 	return n.plan.Secrets
 }
 
-// take takes a message of the speaker, or the end of the connection.
-func (n *Node) take(u update) {
+// report creates an event on this node.
+func (n *Node) report(ctx context.Context, e model.Event) {
+	if n.cfg.Report == nil {
+		return
+	}
+	if err := n.cfg.Report(ctx, e); err != nil {
+		n.cfg.Log.Warn("event could not be created", "reason", e.Reason, "err", err)
+	}
+}
+
+// take takes a message of the speaker, or the end of the connection, and returns the events that it causes.
+func (n *Node) take(u update) (events []model.Event) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if u.err != nil {
@@ -222,7 +237,7 @@ func (n *Node) take(u update) {
 			n.held, n.reported, n.synced = n.routesLocked(), nil, false
 		}
 		n.connected, n.trouble = false, u.err.Error()
-		return
+		return nil
 	}
 	n.connected = true
 	before := n.knownLocked()
@@ -237,7 +252,7 @@ func (n *Node) take(u update) {
 		delete(n.reported, p)
 	}
 	if u.Peers != nil || u.Whole {
-		n.peers = u.Peers
+		events = n.tookPeersLocked(u.Peers)
 	}
 	if u.Plan != nil {
 		for _, p := range u.Plan.Problems {
@@ -257,6 +272,7 @@ func (n *Node) take(u update) {
 	if changes || before != n.knownLocked() {
 		n.cfg.Changed()
 	}
+	return events
 }
 
 // expire drops the routes of an earlier speaker when their time is over.
