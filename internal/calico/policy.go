@@ -194,7 +194,16 @@ func subjectOf(key model.PolicyKey, s policySpec) (model.PodPeer, error) {
 			return out, err
 		}
 	}
-	if key.Kind == model.KindGlobalNetworkPolicy && s.NamespaceSelector != "" {
+	if key.Kind != model.KindGlobalNetworkPolicy {
+		return out, nil
+	}
+	// With another selector, all() of the first one does not stand for everything, as in Calico: a policy of all pods of
+	// some namespaces selects no host endpoints.
+	if s.AccountSelector != "" {
+		e.AllLabel, e.AllAccountsLabel = model.AccountLabel, model.AccountLabel
+	}
+	if s.NamespaceSelector != "" {
+		e.AllLabel = model.NamespaceLabel
 		err = selectNamespaces(e, "spec.namespaceSelector", s.NamespaceSelector)
 	}
 	return out, err

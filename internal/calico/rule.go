@@ -217,10 +217,14 @@ func (r *ruleReader) end(at string, in end, protocol uint8, other bool) (out mod
 	if out.Peer, err = r.peer(at, in); err != nil || in.NotSelector == "" {
 		return out, err
 	}
-	not := &model.EndpointSelector{}
-	out.NotPeer = &model.PodPeer{Endpoints: not}
-	if not.Labels, err = model.ParseExpression(in.NotSelector); err != nil {
-		return out, fmt.Errorf("%s.notSelector: %w", at, err)
+	not, err := expression(at+".notSelector", in.NotSelector)
+	switch {
+	case err != nil:
+		return out, err
+	case out.Peer != nil: // of what the others select; addresses that nothing else selects do not matter
+		out.Peer.Endpoints.Not = not
+	default:
+		out.NotPeer = &model.PodPeer{Endpoints: &model.EndpointSelector{Labels: *not}}
 	}
 	return out, nil
 }

@@ -148,10 +148,16 @@ func (p *expressionParser) parseComparison(label string) condition {
 		c.operator = "!="
 	case p.acceptWord("contains"):
 		c.operator = "contains"
+	case p.acceptWord("startswith"): // Calico needs no space between an operator's words
+		c.operator = "starts with"
+	case p.acceptWord("endswith"):
+		c.operator = "ends with"
 	case p.acceptWord("starts"):
 		c.operator = p.expectWith("starts")
 	case p.acceptWord("ends"):
 		c.operator = p.expectWith("ends")
+	case p.acceptWord("notin"):
+		return p.parseSet(label, "not in")
 	case p.acceptWord("in"):
 		return p.parseSet(label, "in")
 	case p.acceptWord("not"):

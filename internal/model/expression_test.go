@@ -41,6 +41,9 @@ func TestExpressionMatches(t *testing.T) {
 		`zone starts with "west"`:              true,
 		`zone starts  with "est"`:              false,
 		`zone ends with "-1"`:                  true,
+		`zone startswith "west"`:               true,
+		`zone endswith "-2"`:                   false,
+		`zone notin {"east"}`:                  true,
 		`none ends with ""`:                    false,
 		`all == "yes"`:                         true, // a label, not the function
 		`kubernetes.io/os == "linux"`:          true,

@@ -21,6 +21,10 @@ type EndpointSelector struct {
 	ServiceAccountLabels *Expression
 	// Global selects only what has no namespace.
 	Global bool
+	// Not is an expression that the endpoint's labels may not match; nil: not compared.
+	Not *Expression
+	// AllLabel is the label that all() stands for in Labels, AllAccountsLabel in ServiceAccountLabels; empty: everything.
+	AllLabel, AllAccountsLabel string
 }
 
 // Labels that Calico derives for endpoints. Those of their namespaces and service accounts have a prefix.
@@ -44,9 +48,18 @@ func (s EndpointSelector) Matches(v LabelView) bool {
 			return false
 		}
 	}
-	return s.Labels.MatchesView(v) &&
+	has := func(label string) bool {
+		if label == "" {
+			return true
+		}
+		_, is := v.Label(label)
+		return is
+	}
+	return (s.Labels.Empty() || s.Labels.MatchesView(prefixedView{v, "", has(s.AllLabel)})) &&
+		(s.Not == nil || !s.Not.MatchesView(v)) &&
 		(s.Namespaces == nil || s.Namespaces.MatchesView(prefixedView{v, NamespaceLabelPrefix, namespaced})) &&
-		(s.ServiceAccountLabels == nil || s.ServiceAccountLabels.MatchesView(prefixedView{v, AccountLabelPrefix, true}))
+		(s.ServiceAccountLabels == nil ||
+			s.ServiceAccountLabels.MatchesView(prefixedView{v, AccountLabelPrefix, has(s.AllAccountsLabel)}))
 }
 
 // PodLabels is how Calico's policies see a pod's labels: its own, those of its namespace and service account, and derived
@@ -113,6 +126,9 @@ func (s EndpointSelector) String() string {
 	if s.Global {
 		parts = append(parts, "global")
 	}
+	if s.Not != nil {
+		parts = append(parts, "not "+s.Not.String())
+	}
 	return strings.Join(parts, "; ")
 }
 
@@ -146,7 +162,8 @@ type EndConditions struct {
 	// Nets are prefixes of which one must contain the address, none: not compared; NotNets may not contain it. Of nets of
 	// one family only, the rule is for that family.
 	Nets, NotNets []netip.Prefix
-	// Peer selects the address, nil: not compared; NotPeer may not select it.
+	// Peer selects the address, nil: not compared; NotPeer may not select it. With both, what a rule of Calico's may not
+	// select is in Peer: no other owner of the address decides then.
 	Peer, NotPeer *PodPeer
 	// Service is one of whose endpoints the end must be; nil: not compared.
 	Service *ServiceMatch

@@ -19,17 +19,18 @@ type ruleWriter struct {
 	nets func(term) []*model.IPBlock
 	// endpoints returns the endpoints of a Service.
 	endpoints func(namespace, name string) []element
-	// hosts are the host endpoints of the cluster, if the policy may select some: packets that they forward go to pods of
-	// other nodes, too.
-	hosts []model.HostEndpoint
-	out   []rule
+	// hosts are the host endpoints of the cluster, whose ports have names for Calico's policies. forwards: the policy may
+	// select some, and packets that they forward go to pods of other nodes, too.
+	hosts    []model.HostEndpoint
+	forwards bool
+	out      []rule
 }
 
 // compileRules compiles the rules of a policy to nft rules, in order. Deny is the chain of denied packets.
 func (m *compiler) compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
 	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets, endpoints: m.cluster.endpoints}
-	if p.Kind == model.KindGlobalNetworkPolicy {
-		w.hosts = m.cluster.hosts
+	if p.Kind.Calico() {
+		w.hosts, w.forwards = m.cluster.hosts, p.Kind == model.KindGlobalNetworkPolicy && len(m.cluster.hosts) > 0
 	}
 	for i, in := range direct(p, dir).Rules {
 		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}

@@ -254,19 +254,20 @@ func (c conditionWriter) ports(e model.EndConditions, source bool) alternatives 
 	out := alternatives{nil}
 	if len(e.Ports) > 0 {
 		var any alternatives
-		for _, m := range c.portMatches(e.Ports, source) {
+		for _, m := range c.portMatches(e.Ports, e.Peer, source) {
 			any = append(any, []condition{portCondition{m, source, false}})
 		}
 		out = out.and(any)
 	}
-	for _, m := range c.portMatches(e.NotPorts, source) {
+	for _, m := range c.portMatches(e.NotPorts, e.Peer, source) {
 		out = out.with(portCondition{m, source, true})
 	}
 	return out
 }
 
-// portMatches returns a match for all numbers, and one for each name, which each pod resolves to its own number.
-func (c conditionWriter) portMatches(in []model.PolicyPort, source bool) (out []portMatch) {
+// portMatches returns a match for all numbers, and one for each name, which each pod that the peer selects resolves to its
+// own number; without a peer all pods do. That the address is in a network set does not give it a port of that name.
+func (c conditionWriter) portMatches(in []model.PolicyPort, peer *model.PodPeer, source bool) (out []portMatch) {
 	switch all := numbers(in); len(all) {
 	case 0:
 	case 1:
@@ -275,20 +276,27 @@ func (c conditionWriter) portMatches(in []model.PolicyPort, source bool) (out []
 		out = append(out, portMatch{set: portsSet(all)})
 	}
 	for _, name := range names(in) {
-		local := len(c.hosts) == 0 && (c.dir == ingress && !source || c.dir == egress && source)
-		spec := &groupSpec{networks: c.networks, port: &name, any: true, local: local}
-		spec.id = groupID(spec, "")
+		local := !c.forwards && (c.dir == ingress && !source || c.dir == egress && source)
+		spec := &groupSpec{networks: c.networks, port: &name, any: peer == nil, local: local}
+		selected := ""
+		if peer != nil {
+			spec.terms, selected = []term{compileTerm(*peer)}, peer.String()
+		}
+		spec.id = groupID(spec, selected)
 		out = append(out, portMatch{set: groupSet(spec, c.six)})
-		if at := c.hostPorts(name); len(at) > 0 {
+		if at := c.hostPorts(name, peer); len(at) > 0 {
 			out = append(out, portMatch{set: &setSpec{name: "hosts" + family(c.six) + "/" + spec.id[len("named/"):], six: c.six, pairs: at}})
 		}
 	}
 	return out
 }
 
-// hostPorts returns the ports of host endpoints that have the name.
-func (c conditionWriter) hostPorts(name portName) (out []element) {
+// hostPorts returns the ports of that name of host endpoints that the peer selects; nil selects all.
+func (c conditionWriter) hostPorts(name portName, peer *model.PodPeer) (out []element) {
 	for _, h := range c.hosts {
+		if peer != nil && (peer.Namespace != "" || !peer.Endpoints.Matches(hostView(h))) {
+			continue
+		}
 		for _, p := range h.Ports {
 			for _, a := range h.Addrs {
 				if e := (element{a, p.Protocol, p.Number}); name.is(p) && a.Is6() == c.six && !slices.Contains(out, e) {

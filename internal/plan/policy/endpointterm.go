@@ -17,7 +17,8 @@ type endpointTerm struct {
 }
 
 func compileEndpointTerm(in model.EndpointSelector) *endpointTerm {
-	return &endpointTerm{in, in.Namespaces != nil || strings.Contains(in.Labels.String(), model.NamespaceLabelPrefix)}
+	return &endpointTerm{in, in.Namespaces != nil || strings.Contains(in.Labels.String(), model.NamespaceLabelPrefix) ||
+		in.Not != nil && strings.Contains(in.Not.String(), model.NamespaceLabelPrefix)}
 }
 
 // podView is how Calico sees the labels of a pod. Derived labels go before the pod's own, with which a pod could pretend

@@ -102,8 +102,9 @@ func orderOf(order *float64) float64 {
 	return *order
 }
 
-// compare compares policies by their order of evaluation. Two of one order are evaluated in the order of their names: the
-// specification of ClusterNetworkPolicies leaves it open, and it should be deterministic.
+// compare compares policies by their order of evaluation. Two of one order are evaluated in the order of their names, as
+// in Calico, which compares them with the slash before the namespace: "a-b" goes before "a". The specification of
+// ClusterNetworkPolicies leaves it open, and it should be deterministic.
 func (c *cluster) compare(a, b *policy) int {
 	order := func(p *policy) float64 {
 		switch {
@@ -115,6 +116,19 @@ func (c *cluster) compare(a, b *policy) int {
 		return networkPolicyOrder
 	}
 	return cmp.Or(c.tierOf(&a.Policy).compare(c.tierOf(&b.Policy)), cmp.Compare(order(a), order(b)),
-		strings.Compare(a.Name, b.Name), strings.Compare(a.Namespace, b.Namespace),
+		compareUpToSlash(a.Name, b.Name), compareUpToSlash(a.Namespace, b.Namespace),
 		strings.Compare(string(a.Kind), string(b.Kind)))
+}
+
+// compareUpToSlash compares texts without slashes as if each had one at its end.
+func compareUpToSlash(a, b string) int {
+	n := min(len(a), len(b))
+	switch c := strings.Compare(a[:n], b[:n]); {
+	case c != 0 || len(a) == len(b):
+		return c
+	case len(a) < len(b):
+		return cmp.Compare('/', b[n])
+	default:
+		return cmp.Compare(a[n], '/')
+	}
 }

@@ -208,6 +208,7 @@ func (w World) mayTiered(way string, subject, peer party, p Packet) bool {
 	}
 	add := func(name, policy string, order float64, rules func() string) {
 		t := at(name)
+		policy += "/" // as Calico, which compares NAME/NAMESPACE
 		i := 0
 		for i < len(t.orders) && (t.orders[i] < order || t.orders[i] == order && t.names[i] < policy) {
 			i++
@@ -262,9 +263,23 @@ func (c CalicoPolicy) governs(way string) bool {
 
 func (w World) calicoSelects(c CalicoPolicy, p *Pod) bool {
 	labels := w.podLabels(p)
-	return (c.Metadata.Namespace == "" || c.Metadata.Namespace == p.Namespace) &&
-		c.Spec.Selector.selects(labels, "", true) && c.Spec.NamespaceSelector.selects(labels, "pcns.", true) &&
-		c.Spec.ServiceAccountSelector.selects(labels, "pcsa.", true)
+	return (c.Metadata.Namespace == "" || c.Metadata.Namespace == p.Namespace) && c.selects(labels)
+}
+
+// selects evaluates the selectors of a policy itself. In a GlobalNetworkPolicy all() is not everything if there are others.
+func (c CalicoPolicy) selects(labels map[string]string) bool {
+	_, namespaced := labels["projectcalico.org/namespace"]
+	_, account := labels["projectcalico.org/serviceaccount"]
+	all, s := true, c.Spec
+	if c.Metadata.Namespace != "" {
+		account = true
+	} else if s.NamespaceSelector != nil {
+		all = namespaced
+	} else if s.ServiceAccountSelector != nil {
+		all = account
+	}
+	return s.Selector.selects(labels, "", all) && s.NamespaceSelector.selects(labels, "pcns.", namespaced) &&
+		s.ServiceAccountSelector.selects(labels, "pcsa.", account)
 }
 
 func (w World) calicoDecision(c CalicoPolicy, way string, p Packet) string {
@@ -297,7 +312,7 @@ func (w World) endMatches(c CalicoPolicy, r CalicoRule, e CalicoEnd, a netip.Add
 	}
 	selecting := e.Selector != nil || e.NamespaceSelector != nil || e.ServiceAccounts != nil
 	own := c.Metadata.Namespace != "" && e.NamespaceSelector == nil && (selecting || e.NotSelector != nil)
-	if (selecting || own) && !w.anyIs(a, func(labels map[string]string) bool {
+	wanted := func(labels map[string]string) bool {
 		namespace := labels["projectcalico.org/namespace"]
 		if own && namespace != c.Metadata.Namespace {
 			return false
@@ -306,16 +321,21 @@ func (w World) endMatches(c CalicoPolicy, r CalicoRule, e CalicoEnd, a netip.Add
 			!s.Selector.selects(labels, "pcsa.", true)) {
 			return false
 		}
-		return e.Selector.selects(labels, "", true) && e.NamespaceSelector.selects(labels, "pcns.", namespace != "")
-	}) {
-		return false
+		return e.Selector.selects(labels, "", true) && e.NamespaceSelector.selects(labels, "pcns.", namespace != "") &&
+			(e.NotSelector == nil || !e.NotSelector.selects(labels, "", true))
 	}
-	if e.NotSelector != nil && w.anyIs(a, func(labels map[string]string) bool { return e.NotSelector.selects(labels, "", true) }) {
+	switch {
+	case selecting || own:
+		if !w.anyIs(a, wanted) {
+			return false
+		}
+	case e.NotSelector != nil && w.anyIs(a, func(labels map[string]string) bool { return e.NotSelector.selects(labels, "", true) }):
 		return false
+	default:
+		wanted = func(map[string]string) bool { return true }
 	}
-	is := func(x any) bool { return w.portIs(x, a, p.Proto, port) }
-	if c.Metadata.Namespace == "" {
-		is = func(x any) bool { return w.portIs(x, a, p.Proto, port) || w.hostPortIs(x, a, p.Proto, port) }
+	is := func(x any) bool {
+		return w.portIs(x, a, p.Proto, port, wanted) || w.hostPortIs(x, a, p.Proto, port, wanted)
 	}
 	return (len(e.Ports) == 0 || slices.ContainsFunc(e.Ports, is)) && !slices.ContainsFunc(e.NotPorts, is)
 }
@@ -342,14 +362,14 @@ func (w World) anyIs(a netip.Addr, wanted func(map[string]string) bool) bool {
 	return false
 }
 
-func (w World) hostPortIs(x any, a netip.Addr, proto string, port int) bool {
+func (w World) hostPortIs(x any, a netip.Addr, proto string, port int, wanted func(map[string]string) bool) bool {
 	name, is := x.(string)
 	return is && slices.ContainsFunc(w.Calico.Hosts, func(h CalicoHost) bool {
-		return slices.Contains(h.Spec.ExpectedIPs, a.String()) && slices.Contains(h.Spec.Ports, CalicoHostPort{name, proto, port})
+		return wanted(h.Labels) && slices.Contains(h.Spec.ExpectedIPs, a.String()) && slices.Contains(h.Spec.Ports, CalicoHostPort{name, proto, port})
 	})
 }
 
-func (w World) portIs(x any, a netip.Addr, proto string, port int) bool {
+func (w World) portIs(x any, a netip.Addr, proto string, port int, wanted func(map[string]string) bool) bool {
 	switch x := x.(type) {
 	case int:
 		return proto != "ICMP" && x == port
@@ -360,7 +380,7 @@ func (w World) portIs(x any, a netip.Addr, proto string, port int) bool {
 			return proto != "ICMP" && from <= port && port <= to
 		}
 		o := w.owner(a)
-		return o.pod != nil && o.network == "" && slices.Contains(o.pod.Ports, PodPort{x, proto, port})
+		return o.pod != nil && o.network == "" && slices.Contains(o.pod.Ports, PodPort{x, proto, port}) && wanted(w.podLabels(o.pod))
 	}
 	return false
 }

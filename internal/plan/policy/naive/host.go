@@ -106,8 +106,7 @@ func (w World) hostDecision(node, link, way, kind string, p Packet) string {
 			"local": !s.PreDNAT && !s.DoNotTrack, "forward": s.ApplyOnForward && !s.PreDNAT && !s.DoNotTrack,
 			"preDNAT": s.PreDNAT && way == "Ingress", "untracked": s.DoNotTrack,
 		}[kind]
-		if c.Metadata.Namespace == "" && of && c.governs(way) && s.Selector.selects(h.Labels, "", true) &&
-			s.NamespaceSelector.selects(h.Labels, "pcns.", false) && s.ServiceAccountSelector.selects(h.Labels, "pcsa.", true) {
+		if c.Metadata.Namespace == "" && of && c.governs(way) && c.selects(h.Labels) {
 			policies = append(policies, c)
 		}
 	}
@@ -125,7 +124,7 @@ func (w World) hostDecision(node, link, way, kind string, p Packet) string {
 			return *c.Spec.Order
 		}
 		return cmp.Or(w.compareTiers(cmp.Or(a.Spec.Tier, "default"), cmp.Or(b.Spec.Tier, "default")), cmp.Compare(order(a), order(b)),
-			strings.Compare(a.Metadata.Name, b.Metadata.Name))
+			strings.Compare(a.Metadata.Name+"/", b.Metadata.Name+"/"))
 	})
 	for i := 0; i < len(policies); {
 		name, decided := cmp.Or(policies[i].Spec.Tier, "default"), ""

@@ -63,7 +63,7 @@ func (d draw) calico(w *naive.World) {
 		c.Sets = append(c.Sets, s)
 	}
 	for i := range d.number(1, 4, "Calico policies") {
-		c.Policies = append(c.Policies, d.calicoPolicy(fmt.Sprintf("%s%d", d.one("name", "a", "m", "z"), i)))
+		c.Policies = append(c.Policies, d.calicoPolicy([]string{"a", "a-b", "ab", "a.c"}[i]))
 	}
 }
 
