@@ -279,10 +279,10 @@ func forwarded(t *testing.T, ns *netns.NS) (n int) {
 	return n
 }
 
-// Flows over a VXLAN are learned at its device.
-func TestVXLAN(t *testing.T) {
+// overVXLAN makes the routes between the nodes those over a VXLAN, whose device takes the uplink's place in the path.
+func (w *world) overVXLAN(t testing.TB) {
+	t.Helper()
 	nettest.Need(t, "vxlan")
-	w := newWorld(t)
 	macs := map[*netns.NS]string{w.node: "02:00:00:00:00:01", w.router: "02:00:00:00:00:02"}
 	for _, n := range []struct {
 		ns, far                    *netns.NS
@@ -299,6 +299,12 @@ func TestVXLAN(t *testing.T) {
 		nettest.Run(t, n.ns, "bridge", "fdb", "add", macs[n.far], "dev", "flannel.1", "dst", n.remote)
 	}
 	w.uplink = "flannel.1"
+}
+
+// Flows over a VXLAN are learned at its device.
+func TestVXLAN(t *testing.T) {
+	w := newWorld(t)
+	w.overVXLAN(t)
 	w.start(t, long)
 	for _, c := range []struct {
 		from, to *netns.NS

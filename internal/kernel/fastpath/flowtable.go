@@ -96,6 +96,9 @@ func (f *Flowtable) probe() error {
 	if errors.Is(err, unix.ENOENT) {
 		return fmt.Errorf("this kernel has no flowtables (modules nf_flow_table_inet and nft_flow_offload): %w", unix.ENOENT)
 	}
+	if errors.Is(err, unix.EPERM) {
+		return fmt.Errorf("the tables %s are another process's, or CAP_NET_ADMIN is missing: %w", FlowTable, unix.EPERM)
+	}
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		err = errors.Join(err, nft.ErrNoOwner)
 	}

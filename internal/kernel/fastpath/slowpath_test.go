@@ -366,7 +366,7 @@ func TestLeft(t *testing.T) {
 	w := newWorld(t)
 	w.start(t, long)
 	s := w.learn(t, "tcp", w.a, w.b, addrB)
-	nettest.Run(t, w.node, "tc", "qdisc", "add", "dev", "calib", "root", "tbf", "rate", "100mbit", "burst", "100k", "latency", "50ms")
+	limited(t, w.node, "calib")
 	left, err := w.path.Set(t.Context(), w.links())
 	if err != nil || len(left) != 1 || left[0].Name != "calib" || !strings.Contains(left[0].Why.Error(), "tbf") {
 		t.Fatal(left, err)

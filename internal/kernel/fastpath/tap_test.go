@@ -140,12 +140,12 @@ func (w *world) guarded(t *testing.T) {
 func TestTapQueue(t *testing.T) {
 	w := newWorld(t)
 	w.behindTap(t, true)
-	nettest.Run(t, w.node, "tc", "qdisc", "add", "dev", "calib", "root", "tbf", "rate", "100mbit", "burst", "100k", "latency", "50ms")
+	limited(t, w.node, "calib")
 	w.start(t, long)
 	s := w.learn(t, "udp", w.a, w.b, addrB)
-	before, fast := queued(t, w.node), w.packets(t)
+	before, fast := queued(t, w.node, "calib"), w.packets(t)
 	s.must(20, 100)
-	if n := queued(t, w.node) - before; n < 20 || w.packets(t)-fast < 30 {
+	if n := queued(t, w.node, "calib") - before; n < 20 || w.packets(t)-fast < 30 {
 		t.Errorf("the queueing discipline saw %d packets, %d took the fast path", n, w.packets(t)-fast)
 	}
 }

@@ -296,7 +296,7 @@ func (n *fastNode) bypasses(c net.Conn) {
 }
 
 // TestFastPathFlowtable: the same by a flowtable. A policy that denies a connection ends it, and so does a rule of another
-// program; connections continue when the agent is killed, which takes the flowtable with it.
+// program; connections continue when the agent is killed, which takes the flowtable with it, and when it is switched off and on.
 func TestFastPathFlowtable(t *testing.T) {
 	probe, err := fastpath.LoadFlowtable(nil)
 	if err != nil {
@@ -337,6 +337,16 @@ func TestFastPathFlowtable(t *testing.T) {
 	if !echoes(kept, 20*time.Second) {
 		t.Error("a connection ends with the agent")
 	}
+	n.start()
+	n.bypasses(kept)
+	n.stop()
+	n.configured("off", "off")
+	n.start()
+	if out := nettest.Run(t, n.node, "nft", "list", "ruleset"); strings.Contains(out, fastpath.FlowTable) || !echoes(kept, 20*time.Second) {
+		t.Errorf("a connection ends when the flowtable is switched off, or its tables are left:\n%s", out)
+	}
+	n.stop()
+	n.configured("flowtable", "off")
 	n.start()
 	n.bypasses(kept)
 	nettest.Run(t, n.node, "nft", "add table inet other; add chain inet other f { type filter hook forward priority 0; }; "+

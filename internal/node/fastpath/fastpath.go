@@ -58,6 +58,19 @@ func timeouts() (tcp, udp []string) {
 		[]string{prefix + "udp_timeout", prefix + "udp_timeout_stream"}
 }
 
+// enough is how often a timeout of the flowtable must be in that of conntrack.
+const enough = 2
+
+// offloadTimeouts are the timeouts of a flowtable in seconds, each with that of conntrack from which the kernel subtracts it
+// when a flow leaves the flowtable.
+func offloadTimeouts() [][]string {
+	const prefix = "net/netfilter/nf_"
+	return [][]string{
+		{prefix + "flowtable_tcp_timeout", prefix + "conntrack_tcp_timeout_established"},
+		{prefix + "flowtable_udp_timeout", prefix + "conntrack_udp_timeout_stream"},
+	}
+}
+
 // Records are the attachments of this node.
 type Records interface {
 	List() ([]attach.Record, error)

@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/kernel/fastpath"
+	"github.com/weft-net/weft/internal/kernel/sysctl"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -288,6 +289,18 @@ func TestWays(t *testing.T) {
 						}
 					}
 				}
+				nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_udp_timeout_stream=40")
+				for end := time.Now().Add(30 * time.Second); tables() || !strings.Contains(f.Status().Reason, "is 40: "); time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("conntrack's timeout is shorter than it may be: %+v", f.Status())
+					}
+				}
+				nettest.Run(t, ns, "sysctl", "-qw", "net.netfilter.nf_conntrack_udp_timeout_stream=120")
+				for end := time.Now().Add(30 * time.Second); !tables(); time.Sleep(10 * time.Millisecond) {
+					if time.Now().After(end) {
+						t.Fatalf("%+v", f.Status())
+					}
+				}
 				release := f.Hold()
 				if tables() {
 					t.Error("there are flows while a trace runs")
@@ -327,5 +340,35 @@ func TestGuarded(t *testing.T) {
 	got, err := f.guarded(t.Context())
 	if err != nil || len(got) != 1 || !slices.Equal(got["calia"], []string{"02:00:00:00:00:01", "02:00:00:00:00:02"}) {
 		t.Error(got, err)
+	}
+}
+
+// A flowtable whose timeout takes too much of that of conntrack is not used, and the reason names both settings.
+func TestEarly(t *testing.T) {
+	const flowUDP, flowTCP = "net/netfilter/nf_flowtable_udp_timeout", "net/netfilter/nf_flowtable_tcp_timeout"
+	const udp, tcp = "net/netfilter/nf_conntrack_udp_timeout_stream", "net/netfilter/nf_conntrack_tcp_timeout_established"
+	with := func(pairs ...string) map[string]sysctl.Value {
+		out := map[string]sysctl.Value{flowUDP: {Text: "30"}, flowTCP: {Text: "30"}, udp: {Text: "120"}, tcp: {Text: "432000"}}
+		for i := 0; i < len(pairs); i += 2 {
+			out[pairs[i]] = sysctl.Value{Text: pairs[i+1], Missing: pairs[i+1] == ""}
+		}
+		return out
+	}
+	for _, c := range []struct {
+		values map[string]sysctl.Value
+		want   string
+	}{
+		{with(), ""},
+		{with(udp, "60"), ""},
+		{with(udp, "59"), "net.netfilter.nf_conntrack_udp_timeout_stream is 59: an entry of conntrack loses 30 of these seconds when " +
+			"its flow leaves the flowtable; set it to 60 or more, or net.netfilter.nf_flowtable_udp_timeout to 29 or less"},
+		{with(udp, "59", flowUDP, "29"), ""},
+		{with(tcp, "10"), "net.netfilter.nf_conntrack_tcp_timeout_established is 10: an entry of conntrack loses 30 of these seconds " +
+			"when its flow leaves the flowtable; set it to 60 or more, or net.netfilter.nf_flowtable_tcp_timeout to 5 or less"},
+		{with(udp, "10", flowUDP, ""), ""},
+	} {
+		if got := early(c.values); got != c.want {
+			t.Errorf("%v: %q, want %q", c.values, got, c.want)
+		}
 	}
 }

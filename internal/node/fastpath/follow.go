@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/weft-net/weft/internal/kernel/sysctl"
@@ -128,8 +129,13 @@ func (l *loop) settings() {
 }
 
 func (l *loop) decide() (want enabled, why string) {
-	if l.f.way == Flowtable { // the kernel counts its packets, keeps the timeouts and accepts those outside of the window
-		return enabled{on: true}, ""
+	if l.f.way == Flowtable { // the kernel counts its packets and accepts those outside of the window
+		values, err := l.files.Read(slices.Concat(offloadTimeouts()...))
+		if err != nil {
+			return want, "timeouts of the flowtable: " + err.Error()
+		}
+		why = early(values)
+		return enabled{on: why == ""}, why
 	}
 	tcp, udp := timeouts()
 	values, err := l.files.Read(slices.Concat([]string{Liberal, accounting}, tcp, udp))
@@ -159,4 +165,26 @@ func (l *loop) decide() (want enabled, why string) {
 	}
 	want.on = true
 	return want, ""
+}
+
+// early returns an error if a flow's entry of conntrack would expire early: when the flow leaves the flowtable, the kernel
+// subtracts the flowtable's own timeout from that of conntrack. The next packet would be that of a new connection, which
+// rules may not allow in its direction.
+func early(values map[string]sysctl.Value) string {
+	seconds := func(name string) int {
+		n, err := strconv.Atoi(values[name].Text)
+		if err != nil { // it is missing or hidden
+			return 0
+		}
+		return n
+	}
+	for _, pair := range offloadTimeouts() {
+		flowtable, tracked := seconds(pair[0]), seconds(pair[1])
+		if flowtable > 0 && tracked > 0 && tracked < enough*flowtable {
+			return fmt.Sprintf("%s is %d: an entry of conntrack loses %d of these seconds when its flow leaves the flowtable; "+
+				"set it to %d or more, or %s to %d or less", strings.ReplaceAll(pair[1], "/", "."), tracked, flowtable, enough*flowtable,
+				strings.ReplaceAll(pair[0], "/", "."), tracked/enough)
+		}
+	}
+	return ""
 }
