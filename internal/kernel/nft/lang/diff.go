@@ -21,21 +21,56 @@ func Diff(want, have []state.Table) []state.Difference {
 			out = append(out, state.Difference{Want: label})
 			continue
 		}
-		w, h := w, have[i]
-		// The rest may refer to chains that were left out: then it cannot be compiled, and only the complete tables can
-		// be normalized.
-		if fewer, fewerHave := differingChains(w, h); compiles(fewer) && compiles(fewerHave) {
-			w, h = fewer, fewerHave
-		}
-		d := tableDiff{label: label, want: facts(w), have: facts(h), shared: w.Shared}
-		out = append(out, d.differences()...)
+		out = append(out, diffOf(label, w, have[i]).differences()...)
 	}
 	return out
 }
 
-func compiles(t state.Table) bool {
-	_, err := CompileTable(t)
-	return err == nil
+// diffOf returns the properties of both tables without those that are equal at first sight: of the thousands of elements of
+// a large cluster usually all are, and their texts need more memory than the plan.
+func diffOf(label string, want, have state.Table) tableDiff {
+	w, h := differingChains(want, have)
+	// The rest may refer to chains that were left out: then it cannot be compiled, and only the complete tables can.
+	for _, pair := range [][2]state.Table{{w, h}, {want, have}} {
+		a, err := CompileTable(pair[0])
+		b, errHave := CompileTable(pair[1])
+		if err == nil && errHave == nil {
+			dropEqual(a, b)
+			return tableDiff{label: label, want: facts(a.State()), have: facts(b.State()), shared: want.Shared}
+		}
+	}
+	return tableDiff{label: label, want: facts(normalized(want)), have: facts(normalized(have)), shared: want.Shared}
+}
+
+// normalized returns a table in nft's own spelling if its text compiles.
+func normalized(in state.Table) state.Table {
+	t, err := CompileTable(in)
+	if err != nil {
+		return in
+	}
+	return t.State()
+}
+
+// dropEqual removes the elements that a set has in both tables.
+func dropEqual(a, b *Table) {
+	for i := range a.Sets {
+		one := &a.Sets[i]
+		j := slices.IndexFunc(b.Sets, func(s Set) bool { return s.SameHead(*one) })
+		if j < 0 {
+			continue
+		}
+		other := &b.Sets[j]
+		// Both are sorted.
+		in := func(all []Element) func(Element) bool {
+			return func(e Element) bool {
+				at, found := slices.BinarySearchFunc(all, e, CompareElements)
+				return found && all[at].SameValue(e)
+			}
+		}
+		was := slices.Clone(one.Elements)
+		one.Elements = slices.DeleteFunc(one.Elements, in(other.Elements))
+		other.Elements = slices.DeleteFunc(other.Elements, in(was))
+	}
 }
 
 // differingChains leaves out the chains that are literally equal in both.
@@ -70,40 +105,46 @@ type tableDiff struct {
 
 func (d tableDiff) differences() []state.Difference {
 	var out []state.Difference
+	want, have := byAbout(d.want), byAbout(d.have)
 	for _, w := range d.want {
-		i := slices.IndexFunc(d.have, func(h fact) bool { return h.about == w.about })
+		h, ok := have[w.about]
 		switch {
-		case i < 0:
+		case !ok:
 			out = append(out, state.Difference{Want: d.label + ": " + w.String()})
-		case d.have[i].says != w.says:
-			out = append(out, state.Difference{Want: d.label + ": " + w.String(), Have: d.have[i].String()})
+		case h.says != w.says:
+			out = append(out, state.Difference{Want: d.label + ": " + w.String(), Have: h.String()})
 		}
 	}
 	for _, h := range d.have {
-		if d.shared && !h.inChain(d.want) {
+		if d.shared && !h.inChain(want) {
 			continue
 		}
-		if !slices.ContainsFunc(d.want, func(w fact) bool { return h.about == w.about }) {
+		if _, ok := want[h.about]; !ok {
 			out = append(out, state.Difference{Want: d.label + ": no " + h.about, Have: h.String()})
 		}
 	}
 	return out
 }
 
+func byAbout(all []fact) map[string]fact {
+	out := make(map[string]fact, len(all))
+	for _, f := range all {
+		out[f.about] = f
+	}
+	return out
+}
+
 // inChain reports whether the line is a rule of a chain that want names: no foreign rule belongs there.
-func (l fact) inChain(want []fact) bool {
+func (l fact) inChain(want map[string]fact) bool {
 	chainName, _, isRule := strings.Cut(l.about, " rule ")
-	return isRule && slices.ContainsFunc(want, func(w fact) bool { return w.about == chainName })
+	_, named := want[chainName]
+	return isRule && named
 }
 
 func (l fact) String() string { return strings.TrimSpace(l.about + " " + l.says) }
 
-// facts lists the properties of a table, in nft's own spelling if the text compiles.
+// facts lists the properties of a table.
 func facts(in state.Table) []fact {
-	t, err := CompileTable(in)
-	if err == nil {
-		in = t.State()
-	}
 	var out []fact
 	for _, s := range in.Sets {
 		kind := "type " + s.Key
