@@ -34,8 +34,6 @@ type Keys struct {
 	NodeIPv6    string // node-public-ipv6
 }
 
-var annotationPrefix = regexp.MustCompile(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9._-]+-)?$`)
-
 // KeysOf returns the names under a prefix. One without a slash is a domain; after a slash, names may have a common
 // beginning, and a missing "-" is added.
 func KeysOf(prefix string) (Keys, error) {
@@ -46,7 +44,8 @@ func KeysOf(prefix string) (Keys, error) {
 	if !strings.HasSuffix(p, "/") && !strings.HasSuffix(p, "-") {
 		p += "-"
 	}
-	if !annotationPrefix.MatchString(p) {
+	// Compiled here: programs that need no prefix would compile it at their start.
+	if !regexp.MustCompile(`^(?:[a-z0-9_-]+\.)+[a-z0-9_-]+/(?:[a-z0-9._-]+-)?$`).MatchString(p) {
 		return Keys{}, model.Errorf(model.CodeInvalidConf,
 			"write a domain in lower case, or domain/beginning: flannel.alpha.coreos.com",
 			"kube-annotation-prefix %q begins no annotation", prefix)
