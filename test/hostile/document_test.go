@@ -57,13 +57,13 @@ func TestDocument(t *testing.T) {
 		b.WriteString(" |\n")
 	}
 	tunnels := func(s spec) bool { return !s.onWire() && s.backend != "vxlan" }
-	where("packets of all kinds", worlds(), func(s spec) bool { return !s.onWire() && !tunnels(s) && !s.fast })
-	fast := func(s spec) bool { return s.fast }
+	where("packets of all kinds", worlds(), func(s spec) bool { return !s.onWire() && !tunnels(s) && s.fast == "" })
+	fast := func(s spec) bool { return s.fast != "" }
 	where("forged sources, replies and errors, with a fast path", worlds(), fast)
 	where("tunnel packets, alone", worlds(), tunnels)
 	where("what receivers and nodes refuse of an interface that has no end on its node", worlds(), spec.onWire)
 	where("what takes its time, and errors about connections and packets of others", storyWorlds(),
-		func(s spec) bool { return s.backend != "wireguard" && s.design != "ipvlan" && !s.fast })
+		func(s spec) bool { return s.backend != "wireguard" && s.design != "ipvlan" && s.fast == "" })
 	where("connections that outlive what allowed them, with a fast path", storyWorlds(), fast)
 	where("an interface with another name", storyWorlds(), func(s spec) bool { return s.design == "ipvlan" })
 	where("the stolen key", storyWorlds(), func(s spec) bool { return s.backend == "wireguard" })

@@ -80,7 +80,7 @@ func (s spec) includes(a story) bool {
 	if s.backend == "wireguard" {
 		only = s.backend
 	}
-	if a.backend != only || s.fast && !a.fast || !s.fast && a.onlyFast {
+	if a.backend != only || s.fast != "" && !a.fast || s.fast == "" && a.onlyFast {
 		return false
 	}
 	if s.design == "ipvlan" { // in an emulated VM: macvlan's rules are the same, but this depends on the interface
@@ -95,9 +95,10 @@ func (s spec) includes(a story) bool {
 // TestStories tries them on each design.
 func TestStories(t *testing.T) { runStories(t, "") }
 
-// TestIPVlanStories and TestWireGuardStories try them where not every kernel can.
+// TestIPVlanStories, TestWireGuardStories and TestFlowtableStories try them where not every kernel can.
 func TestIPVlanStories(t *testing.T)    { runStories(t, "IPVlan") }
 func TestWireGuardStories(t *testing.T) { runStories(t, "WireGuard") }
+func TestFlowtableStories(t *testing.T) { runStories(t, "Flowtable") }
 
 func runStories(t *testing.T, apart string) {
 	needSuite(t)
@@ -110,7 +111,7 @@ func runStories(t *testing.T, apart string) {
 					t.Run(s.name, func(*testing.T) { c.runStory(s) })
 				}
 			}
-			if at.fast {
+			if at.fast != "" {
 				c.wasFast()
 			}
 		})

@@ -59,10 +59,11 @@ type campaign struct {
 // TestPackets tries every attack of the table on each design, and those with tunnels on each back end.
 func TestPackets(t *testing.T) { packets(t, "") }
 
-// TestIPVlanPackets, TestIPIPPackets and TestWireGuardPackets try them where not every kernel can.
+// TestIPVlanPackets, TestIPIPPackets, TestWireGuardPackets and TestFlowtablePackets try them where not every kernel can.
 func TestIPVlanPackets(t *testing.T)    { packets(t, "IPVlan") }
 func TestIPIPPackets(t *testing.T)      { packets(t, "IPIP") }
 func TestWireGuardPackets(t *testing.T) { packets(t, "WireGuard") }
+func TestFlowtablePackets(t *testing.T) { packets(t, "Flowtable") }
 
 func packets(t *testing.T, apart string) {
 	needSuite(t)
@@ -92,7 +93,7 @@ func (s spec) tries(a attack) bool {
 	switch {
 	case s.onWire():
 		return a.lan && (a.area == "tunnel packets") == (s.backend != "none")
-	case s.fast:
+	case s.fast != "":
 		return a.area == "forged sources" || a.area == "replies and errors not asked for"
 	case s.backend == "vxlan":
 		return true
@@ -100,12 +101,14 @@ func (s spec) tries(a attack) bool {
 	return a.area == "tunnel packets"
 }
 
-// overVXLAN are the worlds of packets and of stories: each design, with a VM by each binding, and with the fast path.
+// overVXLAN are the worlds of packets and of stories: each design, with a VM by each binding, and with each fast path.
 func overVXLAN() []spec {
 	return []spec{
 		{design: "routed", backend: "vxlan"},
-		{design: "routed", backend: "vxlan", fast: true},
-		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: true},
+		{design: "routed", backend: "vxlan", fast: "ebpf"},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: "ebpf"},
+		{design: "routed", backend: "vxlan", fast: flowtable},
+		{design: "routed", backend: "vxlan", binding: model.VMDirect, fast: flowtable},
 		{design: "routed", backend: "vxlan", binding: model.VMMasquerade},
 		{design: "routed", backend: "vxlan", binding: model.VMBridge},
 		{design: "routed", backend: "vxlan", binding: model.VMManagedTap},

@@ -49,8 +49,8 @@ type spec struct {
 	design, backend string
 	// binding is how the attackers' guests are bound to their pods; "" is containers.
 	binding model.VMBinding
-	// fast: the nodes have the fast path of eBPF.
-	fast bool
+	// fast is the nodes' network.fastPath, "" is off.
+	fast string
 }
 
 // carries reports whether packets of a family get from node to node.
@@ -71,10 +71,17 @@ func (s spec) need(t *testing.T) {
 	if s.onWire() {
 		nettest.Need(t, s.design)
 	}
-	if s.fast {
+	switch s.fast {
+	case "ebpf":
 		path, err := fastpath.Load(nil)
 		if err != nil {
 			nettest.Skip(t, "no fast path: "+err.Error())
+		}
+		_ = path.Close()
+	case flowtable:
+		path, err := fastpath.LoadFlowtable(nettest.NS(t, "probe")) // other worlds probe at the same time
+		if err != nil {
+			nettest.Skip(t, "no flowtables: "+err.Error())
 		}
 		_ = path.Close()
 	}
@@ -86,6 +93,8 @@ func (s spec) apart() (feature, words string) {
 	switch {
 	case s.design == "ipvlan":
 		return "IPVlan", "where the kernel has it and by `make test-vm`"
+	case s.fast == flowtable:
+		return "Flowtable", "where the kernel has it and by `make test-vm`"
 	case s.backend == "ipip":
 		return "IPIP", "where the kernel has it and by `make test-vm`"
 	case s.backend == "wireguard":
@@ -102,8 +111,8 @@ func (s spec) String() string {
 	if s.binding != "" {
 		text += "/" + string(s.binding)
 	}
-	if s.fast {
-		text += "/ebpf"
+	if s.fast != "" {
+		text += "/" + s.fast
 	}
 	return text
 }
@@ -235,8 +244,8 @@ func (n *node) start() {
 			"wireguardKeyFile": w.path(n.name, "wireguard.key"),
 		},
 	}
-	if w.fast {
-		conf["network"].(map[string]any)["fastPath"] = "ebpf"
+	if w.fast != "" {
+		conf["network"].(map[string]any)["fastPath"] = w.fast
 	}
 	err := os.MkdirAll(w.path(n.name), 0o755)
 	switch w.design {

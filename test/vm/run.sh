@@ -21,7 +21,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/weft
 # The drivers' tests are run whole; of the other packages those tests whose names tell of a link type or feature that small
 # kernels lack, and whatever the last "make test", "make test-e2e" and "make test-hostile" wrote into bin/skipped, bin/skipped-e2e and
 # bin/skipped-hostile because a feature is missing.
-WORDS='Dummy|I[Pp]vlan|IPVlan|V[Ll][Aa][Nn]|Vrf|VRF|S[Cc][Tt][Pp]|HostDevice|P[Cc][Ii]|DPDK|Wireguard|WireGuard|I[Pp][Ii][Pp]|Spoof|ClockJump'
+WORDS='Dummy|I[Pp]vlan|IPVlan|V[Ll][Aa][Nn]|Vrf|VRF|S[Cc][Tt][Pp]|HostDevice|P[Cc][Ii]|DPDK|Wireguard|WireGuard|I[Pp][Ii][Pp]|Spoof|ClockJump|Flowtable'
 WHOLE='^(test/vm|internal/kernel(/.*)?)$'
 # An emulated CPU is ten times slower: tests that measure times are not run.
 UNFIT='
