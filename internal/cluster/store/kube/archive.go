@@ -29,6 +29,8 @@ const (
 	smallArchive, archiveGrowth = 256 << 10, 3
 	// maxLine bounds one object, in bytes.
 	maxLine = 4 << 20
+	// maxPending is how many bytes of lines wait uncompressed: the first list of a kind is large.
+	maxPending = 1 << 20
 )
 
 // archive stores the objects of one kind in a file, for an agent that starts while the server is unavailable. Changes
@@ -37,7 +39,8 @@ type archive struct {
 	file, node string
 
 	mu      sync.Mutex
-	pending bytes.Buffer // lines not yet written
+	pending bytes.Buffer // lines not yet compressed
+	packed  bytes.Buffer // compressed lines that are not yet written, before the pending ones
 	// coalesced, if not nil, are pending objects by name of which only the last version is written: those that are large
 	// and change often.
 	coalesced map[string]archiveLine
@@ -121,6 +124,20 @@ func (a *archive) writeLocked(line archiveLine) {
 	if b, err := json.Marshal(line); err == nil { // it is valid JSON
 		_, _ = a.pending.Write(append(b, '\n'))
 	}
+	if a.pending.Len() > maxPending {
+		a.packLocked()
+	}
+}
+
+// packLocked compresses the pending lines, as a gzip member.
+func (a *archive) packLocked() {
+	if a.pending.Len() == 0 {
+		return
+	}
+	out := gzip.NewWriter(&a.packed) // a buffer accepts everything
+	_, _ = out.Write(a.pending.Bytes())
+	_ = out.Close()
+	a.pending.Reset()
 }
 
 // flushCoalescedLocked queues the coalesced lines.
@@ -219,7 +236,8 @@ func (a *archive) flush() error {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.flushCoalescedLocked(); a.pending.Len() == 0 {
+	a.flushCoalescedLocked()
+	if a.packLocked(); a.packed.Len() == 0 {
 		return nil
 	}
 	if a.size == 0 {
@@ -234,13 +252,13 @@ func (a *archive) flush() error {
 	if err != nil {
 		return err
 	}
-	n, err := pack(out, a.pending.Bytes())
+	n, err := out.Write(a.packed.Bytes())
 	if err = errors.Join(err, out.Close()); err != nil {
 		a.torn = true // the file's end may be incomplete; the lines are written again
 		return err
 	}
-	a.pending = bytes.Buffer{} // release its memory: the first list of a kind is large
-	a.size += n
+	a.pending, a.packed = bytes.Buffer{}, bytes.Buffer{} // release their memory
+	a.size += int64(n)
 	if a.size > smallArchive && a.size > archiveGrowth*a.written {
 		return a.rewrite()
 	}
@@ -249,9 +267,9 @@ func (a *archive) flush() error {
 
 // createFile creates the file with the queued lines.
 func (a *archive) createFile() error {
-	err := a.replace(func(w io.Writer) error { _, err := w.Write(a.pending.Bytes()); return err })
+	err := a.replace(func(io.Writer) error { return nil }, a.packed.Bytes())
 	if err == nil {
-		a.pending = bytes.Buffer{}
+		a.pending, a.packed = bytes.Buffer{}, bytes.Buffer{}
 	}
 	return err
 }
@@ -268,18 +286,21 @@ func (a *archive) rewrite() error {
 			return err
 		}
 		return e.Encode(archiveLine{Whole: whole})
-	})
+	}, nil)
 }
 
-// replace writes the file atomically.
-func (a *archive) replace(fill func(io.Writer) error) error {
+// replace writes the file atomically: the lines of fill, and packed ones behind them.
+func (a *archive) replace(fill func(io.Writer) error, lines []byte) error {
 	err := atomicfile.WriteFrom(a.file, func(out io.Writer) error {
 		packed := gzip.NewWriter(out)
 		err := json.NewEncoder(packed).Encode(archiveLine{Version: archiveVersion, Node: a.node})
 		if err == nil {
 			err = fill(packed)
 		}
-		return errors.Join(err, packed.Close())
+		if err = errors.Join(err, packed.Close()); err == nil {
+			_, err = out.Write(lines)
+		}
+		return err
 	}, 0o600, atomicfile.CrashSafe)
 	if err != nil {
 		return err
@@ -290,16 +311,4 @@ func (a *archive) replace(fill func(io.Writer) error) error {
 	}
 	a.size, a.written, a.torn = info.Size(), info.Size(), false
 	return nil
-}
-
-// pack appends the queued lines as one gzip member, and returns its size.
-func pack(out *os.File, pending []byte) (int64, error) {
-	var piece bytes.Buffer
-	packed := gzip.NewWriter(&piece)
-	_, err := packed.Write(pending)
-	if err = errors.Join(err, packed.Close()); err != nil {
-		return 0, err
-	}
-	n, err := piece.WriteTo(out)
-	return n, err
 }

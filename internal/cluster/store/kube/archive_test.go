@@ -141,3 +141,29 @@ func TestArchiveLate(t *testing.T) {
 		t.Errorf("%d bytes, and %d before (%v)", after.Size(), before.Size(), err)
 	}
 }
+
+// Of many queued lines most wait compressed, and all of them are in the file, also behind those of before.
+func TestArchiveOfMany(t *testing.T) {
+	dir := t.TempDir()
+	a := newArchive(dir, "n1", "policy-pods")
+	const pods = 20_000
+	for version := 1; version <= 2; version++ {
+		for i := range pods {
+			a.add(podLine(i, version))
+		}
+		a.add(archiveLine{Whole: true})
+		if n := a.pending.Cap() + a.packed.Cap(); n > 3<<20 {
+			t.Errorf("%d bytes wait", n)
+		}
+		if err := a.flush(); err != nil {
+			t.Fatal(err)
+		}
+		got, whole := replayed(t, dir, "n1")
+		if want := fmt.Sprint("u", version); !whole || len(got) != pods || got["p0"] != want || got["p19999"] != want {
+			t.Errorf("whole %t, %d pods, %s, %s", whole, len(got), got["p0"], got["p19999"])
+		}
+		if a.pending.Cap()+a.packed.Cap() > 0 {
+			t.Error("memory is not released")
+		}
+	}
+}
