@@ -70,7 +70,8 @@ func (c *campaign) becomesFast(conn conversation) {
 	})
 }
 
-// wasFast checks that connections of the stories have taken the fast path. A flowtable has no count, so one more has to take it.
+// wasFast checks that connections of the stories have taken the fast path. A flowtable has no count, so one more has to
+// take it.
 func (c *campaign) wasFast() {
 	c.Helper()
 	if c.fast == flowtable {

@@ -70,7 +70,7 @@ func TestFlowtableTap(t *testing.T) {
 	}
 }
 
-// limited gives a link a queueing discipline that limits its bandwidth.
+// limited adds a queueing discipline that limits its bandwidth to a link.
 func limited(t *testing.T, ns *netns.NS, link string) {
 	t.Helper()
 	nettest.Run(t, ns, "tc", "qdisc", "add", "dev", link, "root", "tbf", "rate", "100mbit", "burst", "100k", "latency", "50ms")

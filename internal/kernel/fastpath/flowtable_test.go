@@ -34,7 +34,7 @@ func newFlows(t *testing.T) *flows {
 	return flowsOf(t, newWorld(t))
 }
 
-// flowsOf gives the node of a world a flowtable.
+// flowsOf lets the node of a world have a flowtable.
 func flowsOf(t *testing.T, w *world) *flows {
 	t.Helper()
 	nettest.Run(t, w.node, "sysctl", "-qw", "net.netfilter.nf_conntrack_tcp_be_liberal=0")

@@ -295,8 +295,9 @@ func (n *fastNode) bypasses(c net.Conn) {
 	}
 }
 
-// TestFastPathFlowtable: the same by a flowtable. A policy that denies a connection ends it, and so does a rule of another
-// program; connections continue when the agent is killed, which takes the flowtable with it, and when it is switched off and on.
+// TestFastPathFlowtable: the same by a flowtable. A policy that denies a connection ends it, and so does a rule of
+// another program; connections continue when the agent is killed, which takes the flowtable with it, and when it is
+// switched off and on.
 func TestFastPathFlowtable(t *testing.T) {
 	probe, err := fastpath.LoadFlowtable(nil)
 	if err != nil {

@@ -167,9 +167,9 @@ func (l *loop) decide() (want enabled, why string) {
 	return want, ""
 }
 
-// early returns an error if a flow's entry of conntrack would expire early: when the flow leaves the flowtable, the kernel
-// subtracts the flowtable's own timeout from that of conntrack. The next packet would be that of a new connection, which
-// rules may not allow in its direction.
+// early returns why a flow's entry of conntrack would expire early, empty if it would not: when the flow leaves the
+// flowtable, the kernel subtracts the flowtable's own timeout from that of conntrack. The next packet would be that of
+// a new connection, which rules may not allow in its direction.
 func early(values map[string]sysctl.Value) string {
 	seconds := func(name string) int {
 		n, err := strconv.Atoi(values[name].Text)

@@ -219,7 +219,7 @@ func (c kubeVirtCluster) migrate(t *testing.T, ns string) string {
 	return c.ended(t, ns, c.startMigration(t, ns))
 }
 
-// slowly gives the migrations in a namespace a wire on which they do not complete soon, and ends them after some seconds. It
+// slowly lets the migrations in a namespace have a wire on which they do not complete soon, and ends them after some seconds. It
 // returns the name of the policy, which no policy with another time has: KubeVirt may not have learned yet that one of
 // the same name was deleted and created again. The policy's own bandwidthPerMigration is not enough: QEMU sends fifty times
 // as much in the first seconds.

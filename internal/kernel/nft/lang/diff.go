@@ -26,8 +26,8 @@ func Diff(want, have []state.Table) []state.Difference {
 	return out
 }
 
-// diffOf returns the properties of both tables without those that are equal at first sight: of the thousands of elements of
-// a large cluster usually all are, and their texts need more memory than the plan.
+// diffOf returns the properties of both tables without those that are equal at first sight: of the thousands of
+// elements of a large cluster usually all are, and their texts need more memory than the plan.
 func diffOf(label string, want, have state.Table) tableDiff {
 	w, h := differingChains(want, have)
 	// The rest may refer to chains that were left out: then it cannot be compiled, and only the complete tables can.

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// TestDiffOfElements: of thousands of elements those are reported that one table has alone, or with another value; in a shared
-// table not those that the kernel has alone.
+// TestDiffOfElements: of thousands of elements those are reported that one table has alone, or with another value; in a
+// shared table not those that the kernel has alone.
 func TestDiffOfElements(t *testing.T) {
 	const equal = 20_000
 	table := func(shared bool, set, mapped, ranges []state.Element) []state.Table {
