@@ -25,6 +25,7 @@ func TestEventsDocumented(t *testing.T) {
 	inEvent := regexp.MustCompile(`model\.Event\{[^}]*Reason: "(\w+)"`)
 	constants := map[string]*regexp.Regexp{ // by package: a condition's reason is a constant of the same form
 		"multinet":     regexp.MustCompile(`(?m)^\s*(?:const )?Reason\w+\s*= "(\w+)"`),
+		"containers":   regexp.MustCompile(`(?m)^const event\w+ = "(\w+)"`),
 		"controller":   regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
 		"networkcheck": regexp.MustCompile(`(?m)^\s*event\w+\s*= "(\w+)"`),
 	}
