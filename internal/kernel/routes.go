@@ -361,8 +361,8 @@ func (t *routes) resolveConflicts(ctx context.Context, refused error) error {
 	return errors.Join(errs...)
 }
 
-// replace replaces existing routes by the wanted one over the link of that index. It deletes them up to the first one
-// that is equal, or not ours, which is an error.
+// replace replaces existing routes by the wanted one over the link of that index: one that the kernel can replace at once,
+// others by deleting them up to the first one that is equal, or not ours, which is an error.
 func replace(want state.Route, index int, hops []link.Hop, there []link.FoundRoute) ([]*rtnl.Message, error) {
 	var batch []*rtnl.Message
 	n := link.Normal(want)
@@ -377,6 +377,9 @@ func replace(want state.Route, index int, hops []link.Hop, there []link.FoundRou
 		}
 		if !oursRoute(want, have) {
 			return batch, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign)
+		}
+		if len(there) == 1 && replaceable(want, have) {
+			return append(batch, link.ReplaceRoute(want, index, hops...)), nil
 		}
 		batch = append(batch, have.Delete())
 	}

@@ -265,7 +265,11 @@ func dial(from *netns.NS, to netip.AddrPort, limit time.Duration) (net.Conn, err
 		err = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
 		if err == nil {
 			addr := &unix.SockaddrInet4{Port: int(to.Port()), Addr: to.Addr().As4()}
-			if err = unix.Connect(fd, addr); errors.Is(err, unix.EINPROGRESS) {
+			err = unix.Connect(fd, addr)
+			for errors.Is(err, unix.EINTR) { // a signal of the Go runtime: with a timeout the kernel does not restart the call
+				err = unix.Connect(fd, addr)
+			}
+			if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EALREADY) {
 				// A process that wakes up after the limit hears this also of a connection that was established in time.
 				tv = unix.NsecToTimeval(int64(time.Millisecond))
 				_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &tv)
