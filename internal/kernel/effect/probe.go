@@ -174,7 +174,8 @@ func (p *prober) receiveUntil(ctx context.Context, end time.Time) error {
 	frame := make([]byte, 256)
 	for {
 		left := time.Until(end)
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(min(max(left, 0), probeStep).Milliseconds()))
+		wait := min(max(left, 0), probeStep) + time.Millisecond - 1 // whole milliseconds, and no less than is left
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}, int(wait.Milliseconds()))
 		if err != nil && !errors.Is(err, unix.EINTR) {
 			return fmt.Errorf("probe on %s: %w", p.link, err)
 		}
@@ -189,7 +190,7 @@ func (p *prober) receiveUntil(ctx context.Context, end time.Time) error {
 			if duplicate := p.duplicate(frame[:size]); duplicate != nil {
 				return duplicate
 			}
-		} else if left < time.Millisecond {
+		} else if left <= 0 {
 			return nil
 		}
 	}
