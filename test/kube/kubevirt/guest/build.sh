@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # guest/build.sh OUT: builds the guests that KubeVirt's functional tests boot, as images under the names that the tests know, into the
-# archive OUT. In place of Alpine's and Fedora's disks they have Debian's packages, which are unpacked, not installed: a small initrd, and a
+# archive OUT. In place of the disks of Alpine, CirrOS and Fedora they have Debian's packages, unpacked, not installed: a small initrd, and a
 # root file system on the disk, which is an ISO that a BIOS boots.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -60,16 +60,17 @@ printf 'set enable-bracketed-paste off\n' >"$root/etc/inputrc"
 printf 'hosts: files dns myhostname\n' >"$root/etc/nsswitch.conf"
 [ -e "$root/bin/sh" ] || ln -s dash "$root/usr/bin/sh"
 rm -rf "$root/var/run" && ln -s ../run "$root/var/run"
-for f in start login-localhost login-fedora sudo lease4 lease6 leased; do install -m 755 "$here/$f.sh" "$root/usr/sbin/$f"; done
+for f in start login-localhost login-cirros login-fedora sudo lease4 lease6 leased; do install -m 755 "$here/$f.sh" "$root/usr/sbin/$f"; done
 mkdir -p "$root/etc/udhcpc" "$root/etc/network" "$root/etc/init.d"
 ln -s /sbin/leased "$root/etc/udhcpc/default.script" # where busybox' client looks by default
 install -m 755 "$here/networking.sh" "$root/etc/init.d/networking"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$root/usr/bin/guest" ./test/kube/kubevirt/guest)
 ln -s guest "$root/usr/bin/nc"
+ln -s ../bin/busybox "$root/usr/sbin/arping"
 for p in wget udhcpc vi awk; do [ -e "$root/usr/bin/$p" ] || ln -s busybox "$root/usr/bin/$p"; done
 
 images=()
-for like in plain alpine fedora; do # plain is Alpine's own image, which has no agent
+for like in plain alpine cirros fedora; do # plain is Alpine's own image, which has no agent, as CirrOS
 	printf '%s\n' 'default guest' 'prompt 0' 'label guest' '  kernel /boot/vmlinuz' '  initrd /boot/initrd' \
 		"  append console=ttyS0 quiet panic=-1 no_timer_check net.ifnames=0 weft.like=$like" >"$work/iso/isolinux/isolinux.cfg"
 	xorriso -as mkisofs -quiet -R -D -V weftguest -isohybrid-mbr "$work/isohdpfx.bin" -b isolinux/isolinux.bin -c isolinux/boot.cat \
@@ -79,5 +80,5 @@ done
 say "the guests' disks: $(du -h --apparent-size "$work"/*.img | awk '{ print $1, $2 }' | sed "s,$work/,," | tr '\n' ' ')"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go run -trimpath ./test/kube/kubevirt/guest/disks -tag "$KUBEVIRT_VERSION" -o "$out.new" \
 	alpine-container-disk-demo="$work/plain.img" alpine-with-test-tooling-container-disk="$work/alpine.img" \
-	fedora-with-test-tooling-container-disk="$work/fedora.img")
+	cirros-container-disk-demo="$work/cirros.img" fedora-with-test-tooling-container-disk="$work/fedora.img")
 mv "$out.new" "$out"

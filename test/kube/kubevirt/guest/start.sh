@@ -7,7 +7,7 @@ mkdir -p /dev/pts /run /tmp /seed /root /home/fedora
 mount -t tmpfs tmpfs /run
 mount -t tmpfs tmpfs /tmp
 mount -t devpts devpts /dev/pts
-case $(cat /proc/cmdline) in *weft.like=fedora*) like=fedora ;; *) like=localhost ;; esac
+case $(cat /proc/cmdline) in *weft.like=fedora*) like=fedora ;; *weft.like=cirros*) like=cirros ;; *) like=localhost ;; esac
 hostname $like
 ip link set lo up
 for dev in /dev/vd?; do
@@ -17,7 +17,7 @@ done
 guest seed /seed >/run/seed.log 2>&1
 [ $like != fedora ] || for link in /sys/class/net/*; do ip link set "${link##*/}" up; done # as NetworkManager does
 for port in /sys/class/virtio-ports/*; do
-	case $(cat /proc/cmdline) in *weft.like=plain*) break ;; esac
+	case $(cat /proc/cmdline) in *weft.like=plain* | *weft.like=cirros*) break ;; esac
 	[ "$(cat "$port/name" 2>/dev/null)" != org.qemu.guest_agent.0 ] || { qemu-ga -m virtio-serial -p "/dev/${port##*/}" >/run/agent.log 2>&1 & }
 done
 while :; do setsid -c /sbin/login-$like </dev/ttyS0 >/dev/ttyS0 2>&1; sleep 1; done
