@@ -67,6 +67,8 @@ install -m 755 "$here/networking.sh" "$root/etc/init.d/networking"
 (cd "$repo" && env -u GOFLAGS CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$root/usr/bin/guest" ./test/kube/kubevirt/guest)
 ln -s guest "$root/usr/bin/nc"
 ln -s ../bin/busybox "$root/usr/sbin/arping"
+mv "$root/usr/sbin/dhclient" "$root/usr/sbin/dhclient.debian"
+install -m 755 "$here/dhclient.sh" "$root/usr/sbin/dhclient"
 for p in wget udhcpc vi awk; do [ -e "$root/usr/bin/$p" ] || ln -s busybox "$root/usr/bin/$p"; done
 
 images=()
