@@ -37,7 +37,7 @@ cp "$root/usr/bin/busybox" "$work/initrd/bin/"
 ln -s busybox "$work/initrd/bin/sh"
 install -m 755 "$here/boot.sh" "$work/initrd/init"
 chroot "$root" depmod "$kernel"
-for m in virtio_pci virtio_blk virtio_net virtio_console virtio_rng isofs overlay e1000 e1000e nls_utf8; do
+for m in virtio_pci virtio_blk virtio_net virtio_console virtio_rng isofs overlay e1000 e1000e nls_utf8 dummy; do
 	chroot "$root" modprobe -S "$kernel" --show-depends "$m" 2>/dev/null | awk '$1 == "insmod" { print $2 }' || true # some are built in
 done | awk '!seen[$0]++' | while read -r file; do
 	name=$(basename "$file")
