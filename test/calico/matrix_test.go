@@ -3,9 +3,11 @@
 package calico_test
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,6 +26,9 @@ type matrix struct {
 
 // matrixPorts are the ports of servers.
 func matrixPorts() []string { return []string{"tcp/5000", "tcp/5001", "udp/6000", "udp/6001"} }
+
+// echo is the "port" of an ICMP echo request.
+const echo = "icmp/8"
 
 // serveMatrix starts servers that answer what they receive.
 func serveMatrix(t *testing.T, hosts []host) *matrix {
@@ -100,6 +105,9 @@ func answered(from, to host, port string) bool {
 	network, number, _ := strings.Cut(port, "/")
 	for range tries {
 		err := from.ns.Do(func() error {
+			if port == echo {
+				return ping(to.addr)
+			}
 			conn, err := net.DialTimeout(network+"4", net.JoinHostPort(to.addr.String(), number), tryLimit)
 			if err != nil {
 				return err
@@ -119,6 +127,35 @@ func answered(from, to host, port string) bool {
 	return false
 }
 
+// ping sends an ICMP echo request, and waits for the answer.
+func ping(to netip.Addr) error {
+	conn, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: to.AsSlice()})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	_ = conn.SetDeadline(time.Now().Add(tryLimit))
+	id := rand.N[uint16](0xffff)
+	request := []byte{8, 0, 0, 0, byte(id >> 8), byte(id), 0, 1}
+	sum := ^(uint16(8)<<8 + id + 1)
+	if uint32(8)<<8+uint32(id)+1 > 0xffff {
+		sum--
+	}
+	request[2], request[3] = byte(sum>>8), byte(sum)
+	if _, err := conn.Write(request); err != nil {
+		return err
+	}
+	for b := make([]byte, 256); ; {
+		n, _, err := conn.ReadFromIP(b) // without the IP header
+		if err != nil {
+			return err
+		}
+		if n >= len(request) && b[0] == 0 && bytes.Equal(b[4:8], request[4:8]) {
+			return nil
+		}
+	}
+}
+
 // verdict is whether a new connection is answered.
 type verdict struct {
 	from, to, port string
@@ -132,7 +169,7 @@ func (m *matrix) try(want map[string]bool) []verdict {
 	var all []verdict
 	for _, from := range m.hosts {
 		for _, to := range m.hosts {
-			for _, port := range matrixPorts() {
+			for _, port := range append(matrixPorts(), to.more...) {
 				v := verdict{from: from.name, to: to.name, port: port}
 				if _, is := want[v.name()]; from.name != to.name && (want == nil || is) {
 					all = append(all, v)

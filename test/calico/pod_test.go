@@ -27,6 +27,8 @@ const namespace = "shop"
 type pod struct {
 	n    *node
 	name string
+	// in is its namespace.
+	in   string
 	ns   *netns.NS
 	addr netip.Addr   // the first one
 	all  []netip.Addr // one per family
@@ -43,20 +45,28 @@ func (n *node) pod(name string, labels fields) *pod {
 
 // podWith attaches a new pod with a configuration and the plugins of some directories.
 func (n *node) podWith(name string, labels fields, list *libcni.NetworkConfigList, programs ...string) *pod {
+	return n.podOf(fields{
+		"metadata": fields{"namespace": namespace, "name": name, "labels": labels},
+		"spec":     fields{"containers": []fields{{"name": "c", "image": "i"}}},
+	}, list, programs...)
+}
+
+// podOf attaches the pod of an object.
+func (n *node) podOf(o fields, list *libcni.NetworkConfigList, programs ...string) *pod {
 	c := n.c
 	c.t.Helper()
-	path := "/api/v1/namespaces/" + namespace + "/pods"
-	c.Do(http.MethodPost, path, fields{
-		"metadata": fields{"name": name, "labels": labels},
-		"spec":     fields{"nodeName": n.name, "containers": []fields{{"name": "c", "image": "i"}}},
-	})
-	p := &pod{n: n, name: name, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.owners))), list: list}
+	meta := o["metadata"].(fields)
+	name, in := meta["name"].(string), meta["namespace"].(string)
+	o["spec"].(fields)["nodeName"] = n.name
+	path := "/api/v1/namespaces/" + in + "/pods"
+	c.Do(http.MethodPost, path, o)
+	p := &pod{n: n, name: name, in: in, ns: nettest.NS(c.t, name+fmt.Sprint(len(c.owners))), list: list}
 	ip(c.t, p.ns, "link set lo up")
 	exec := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: io.Discard}} // discard the logs of Calico's plugin
 	p.cni = libcni.NewCNIConfigWithCacheDir(programs, filepath.Join(n.dir, "cache"), exec)
 	id := fmt.Sprintf("id-%s-%d", name, time.Now().UnixNano())
 	p.conf = &libcni.RuntimeConf{ContainerID: id, NetNS: p.ns.Path(), IfName: "eth0", Args: [][2]string{
-		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", namespace}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", id},
+		{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", in}, {"K8S_POD_NAME", name}, {"K8S_POD_INFRA_CONTAINER_ID", id},
 	}}
 	p.add()
 	var ips []fields
@@ -161,7 +171,7 @@ func (p *pod) detach(list *libcni.NetworkConfigList) {
 		c.t.Errorf("DEL of %s by %s: %v", p.name, list.Name, err)
 	}
 	_, _ = nettest.Try(p.ns, "ip", "link", "del", "eth0") // as with its namespace
-	c.Do(http.MethodDelete, "/api/v1/namespaces/"+namespace+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
+	c.Do(http.MethodDelete, "/api/v1/namespaces/"+p.in+"/pods/"+p.name+"?gracePeriodSeconds=0", nil)
 	for _, a := range p.all {
 		delete(c.owners, a)
 	}

@@ -21,6 +21,8 @@ type host struct {
 	name string
 	ns   *netns.NS
 	addr netip.Addr
+	// more are ports of the matrix that only this host has.
+	more []string
 }
 
 func (p *pod) host() host { return host{name: p.name, ns: p.ns, addr: p.addr} }

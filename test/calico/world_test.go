@@ -38,6 +38,9 @@ const limit = 2 * time.Minute
 // hubAddr is the address of the API server.
 const hubAddr = "192.168.7.100"
 
+// apiPort stands for the port of the API server in Calico's environment.
+const apiPort = "$API"
+
 type fields = map[string]any
 
 // cluster is an API server and nodes on one switch.
@@ -178,7 +181,7 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 		n.env = append(n.env, "FELIX_IPV6SUPPORT=false")
 	}
 	for key, value := range conf {
-		n.env = append(n.env, key+"="+value)
+		n.env = append(n.env, key+"="+strings.ReplaceAll(value, apiPort, c.URL[strings.LastIndex(c.URL, ":")+1:]))
 	}
 	n.runOnce("-startup")
 	n.runOnce("-allocate-tunnel-addrs", "-allocate-tunnel-addrs-run-once")

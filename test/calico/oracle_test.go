@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package calico_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// How many worlds TestOracle compares for each of Felix' backends, and the seed of the first one.
+const (
+	worldsVariable, seedVariable = "WEFT_CALICO_WORLDS", "WEFT_CALICO_SEED"
+	defaultWorlds                = 8
+)
+
+// otherNamespace is the second namespace of the pods of an oracle.
+const otherNamespace = "bank"
+
+// TestOracle: two clusters have the same nodes and pods; in one Felix enforces policies, in the other one weft. Both get the
+// same random objects, world after world, and each new connection must have the same verdict.
+func TestOracle(t *testing.T) {
+	worlds, seed := number(t, worldsVariable, defaultWorlds), uint64(number(t, seedVariable, 1))
+	for name, conf := range map[string]map[string]string{
+		"iptables-nft":    {"FELIX_IPTABLESBACKEND": "nft"},
+		"iptables-legacy": {"FELIX_IPTABLESBACKEND": "legacy"},
+		"nft":             {"FELIX_NFTABLESMODE": "Enabled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := newOracle(t, conf)
+			compared, allowed := 0, 0
+			for i := range worlds {
+				s := seed + uint64(i)
+				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1)))
+				compared, allowed = compared+all, allowed+some
+			}
+			t.Logf("seeds %d to %d: %d connections compared, of which %d are allowed", seed, seed+uint64(worlds)-1, compared, allowed)
+		})
+	}
+}
+
+func number(t *testing.T, variable string, without int) int {
+	text := os.Getenv(variable)
+	if text == "" {
+		return without
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 {
+		t.Fatalf("%s %q is no number above 0", variable, text)
+	}
+	return n
+}
+
+// oracle is a cluster with Felix and one with weft.
+type oracle struct {
+	t           *testing.T
+	felix, weft *arena
+}
+
+// arena is a cluster in which worlds of objects follow one another.
+type arena struct {
+	*cluster
+	matrix *matrix
+	// names are the addresses that @NAME stands for in objects.
+	names map[string]netip.Addr
+	// objects are those of the current world, by path and name, as JSON.
+	objects map[string]string
+	marks   int
+}
+
+func newOracle(t *testing.T, conf map[string]string) *oracle {
+	conf = maps.Clone(conf)
+	conf["CALICO_IPV4POOL_VXLAN"] = "Always"
+	conf["FELIX_FAILSAFEOUTBOUNDHOSTPORTS"] = "udp:0.0.0.0/0:53,udp:0.0.0.0/0:67,tcp:0.0.0.0/0:" + apiPort
+	o := &oracle{t: t, felix: newArena(t, conf), weft: newArena(t, conf)}
+	o.felix.populate()
+	w := o.weft
+	for _, n := range w.nodes {
+		n.felix.stop(syscall.SIGTERM)
+	}
+	port, err := strconv.Atoi(w.URL[strings.LastIndex(w.URL, ":")+1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	own := object("FelixConfiguration", "default", "", fields{ // what Felix has in its environment
+		"failsafeOutboundHostPorts": []fields{
+			{"protocol": "UDP", "port": 53}, {"protocol": "UDP", "port": 67}, {"protocol": "TCP", "port": port},
+		},
+	})
+	w.Do(http.MethodDelete, w.path(own)+"/default", nil) // Felix has created it
+	w.create(own)
+	w.weft("ipam", "import", "--from", "calico")
+	for _, n := range w.nodes {
+		n.startAgent()
+		w.until(n.name+" has its mesh", func() bool {
+			_, err := os.Stat(filepath.Join(n.dir, "state", "mesh.json"))
+			return err == nil
+		})
+		w.until(n.name+" is clean", func() bool { return n.clean() })
+	}
+	w.populate()
+	return o
+}
+
+func newArena(t *testing.T, conf map[string]string) *arena {
+	a := &arena{cluster: newCluster(t, conf), names: map[string]netip.Addr{}, objects: map[string]string{}}
+	for _, n := range a.nodes {
+		n.installCalicoConfig()
+	}
+	return a
+}
+
+// populate creates pods and what belongs to them, servers, and a canary on each node.
+func (a *arena) populate() {
+	for name, team := range map[string]string{namespace: "red", otherNamespace: "blue"} {
+		a.Do(http.MethodPost, "/api/v1/namespaces", fields{"metadata": fields{"name": name, "labels": fields{"team": team}}})
+	}
+	for _, account := range []struct {
+		in, name string
+		labels   fields
+	}{
+		{namespace, "clerk", fields{"level": "high"}}, {otherNamespace, "teller", fields{"level": "low"}},
+		{namespace, "plain", nil}, {otherNamespace, "plain", nil},
+	} {
+		a.Do(http.MethodPost, "/api/v1/namespaces/"+account.in+"/serviceaccounts",
+			fields{"metadata": fields{"name": account.name, "labels": account.labels}})
+	}
+	n1, n2 := a.nodes[0], a.nodes[1]
+	var hosts []host
+	for _, p := range []struct {
+		n                 *node
+		in, name, account string
+		labels            fields
+		ports             []fields
+	}{
+		{n1, namespace, "db", "clerk", fields{"app": "db"}, []fields{
+			{"name": "web", "containerPort": 5000, "protocol": "TCP"}, {"name": "dns", "containerPort": 6000, "protocol": "UDP"},
+		}},
+		{n1, otherNamespace, "near", "plain", fields{"app": "friend", "role": "blocked"}, nil},
+		{n2, namespace, "far", "plain", fields{"app": "friend", "role": "free"}, []fields{
+			{"name": "web", "containerPort": 5001, "protocol": "TCP"},
+		}},
+		{n2, otherNamespace, "other", "teller", fields{"app": "other"}, nil},
+		{n1, namespace, "canary1", "plain", fields{"canary": "yes"}, nil},
+		{n2, namespace, "canary2", "plain", fields{"canary": "yes"}, nil},
+	} {
+		programs := []string{a.calico, filepath.Join(nettest.Programs(a.t), "cni")}
+		pod := p.n.podOf(fields{
+			"metadata": fields{"namespace": p.in, "name": p.name, "labels": p.labels},
+			"spec": fields{
+				"serviceAccountName": p.account, "containers": []fields{{"name": "c", "image": "i", "ports": p.ports}},
+			},
+		}, p.n.network(), programs...)
+		ip(a.t, a.hub, "route add "+pod.addr.String()+"/32 via "+p.n.addr) // from outside to pods
+		if p.labels["canary"] == nil {
+			hosts = append(hosts, pod.host())
+		}
+	}
+	hosts = append(hosts, host{name: "outside", ns: a.hub, addr: netip.MustParseAddr(hubAddr)})
+	for _, n := range a.nodes {
+		hosts = append(hosts, host{name: n.name, ns: n.ns, addr: netip.MustParseAddr(n.addr)})
+	}
+	for i := range hosts {
+		a.names[hosts[i].name] = hosts[i].addr
+		hosts[i].more = []string{echo}
+	}
+	a.matrix = serveMatrix(a.t, hosts)
+	for _, s := range []struct {
+		in, name string
+		pods     []string
+		ports    []fields
+	}{
+		{namespace, "till", []string{"db"}, []fields{{"name": "a", "port": 5000, "protocol": "TCP"}, {"name": "b", "port": 6000, "protocol": "UDP"}}},
+		{otherNamespace, "mixed", []string{"far", "other"}, []fields{{"name": "a", "port": 5001, "protocol": "TCP"}}},
+	} {
+		var endpoints []fields
+		for _, name := range s.pods {
+			endpoints = append(endpoints, fields{"addresses": []string{a.names[name].String()}})
+		}
+		a.Do(http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+s.in+"/endpointslices", fields{
+			"metadata":    fields{"name": s.name + "-1", "labels": fields{"kubernetes.io/service-name": s.name}},
+			"addressType": "IPv4", "endpoints": endpoints, "ports": s.ports,
+		})
+	}
+}
+
+// apply makes the objects those of a world, and waits until all nodes have read them: the last one is a policy of the
+// canaries with a port of its own.
+func (a *arena) apply(world []fields) {
+	a.t.Helper()
+	wanted := map[string]string{}
+	var order []fields
+	for _, o := range append(slices.Clip(world), a.mark()) {
+		text, err := json.Marshal(o)
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		for _, name := range slices.Sorted(maps.Keys(a.names)) {
+			text = []byte(strings.ReplaceAll(string(text), `"@`+name+`/`, `"`+a.names[name].String()+`/`))
+			text = []byte(strings.ReplaceAll(string(text), `"@`+name+`"`, `"`+a.names[name].String()+`"`))
+		}
+		var copied fields
+		if err := json.Unmarshal(text, &copied); err != nil {
+			a.t.Fatal(err)
+		}
+		wanted[a.objectPath(copied)] = string(text)
+		order = append(order, copied)
+	}
+	for path, text := range a.objects {
+		if wanted[path] != text {
+			a.Do(http.MethodDelete, path, nil)
+			delete(a.objects, path)
+		}
+	}
+	for _, o := range order {
+		if path := a.objectPath(o); a.objects[path] == "" {
+			a.create(o)
+			a.objects[path] = wanted[path]
+		}
+	}
+	port := fmt.Sprint(markPort + a.marks)
+	for _, n := range a.nodes {
+		a.until(n.name+" has the rules of the last policy", func() bool { return strings.Contains(n.ruleset(), port) })
+	}
+}
+
+func (a *arena) objectPath(o fields) string {
+	return a.path(o) + "/" + o["metadata"].(fields)["name"].(string)
+}
+
+const markPort = 40000
+
+// mark returns a policy of the canaries that is another one each time.
+func (a *arena) mark() fields {
+	a.marks++
+	return object("NetworkPolicy", "mark", namespace, fields{
+		"selector": "has(canary)", "types": []string{"Ingress"}, "order": 1.0, "tier": "default",
+		"ingress": []fields{{"action": "Deny", "protocol": "TCP", "destination": fields{"ports": []int{markPort + a.marks}}}},
+	})
+}
+
+// ruleset returns the rules of the node.
+func (n *node) ruleset() string {
+	var all strings.Builder
+	for _, cmd := range []string{"iptables-legacy-save", "nft list ruleset"} {
+		out, _ := nettest.Try(n.ns, strings.Fields(cmd)...)
+		all.WriteString(out)
+	}
+	return all.String()
+}
+
+// compare compares the verdicts of both clusters in a world, and reports the smallest part of it in which they differ. It
+// returns how many connections were compared, and how many of them are allowed.
+func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
+	o.t.Helper()
+	differ, all := o.differences(world, nil)
+	for _, v := range all {
+		if v {
+			allowed++
+		}
+	}
+	o.t.Logf("seed %d: %d objects, %d of %d connections are allowed, %d differ", seed, len(world), allowed, len(all), len(differ))
+	if len(differ) == 0 {
+		return len(all), allowed
+	}
+	names := slices.Sorted(maps.Keys(differ))
+	first := map[string]bool{names[0]: true}
+	small := o.shrink(world, func(part []fields) bool {
+		d, _ := o.differences(part, first)
+		return len(d) > 0
+	})
+	text, err := yaml.Marshal(small)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	var lines []string
+	for _, name := range names {
+		lines = append(lines, fmt.Sprintf("%s: allowed by Felix %t, by weft %t", name, differ[name], !differ[name]))
+	}
+	o.t.Errorf("seed %d:\n%s\nthe first one differs in the world\n%s", seed, strings.Join(lines, "\n"), text)
+	return len(all), allowed
+}
+
+// settle is how long verdicts may differ after all nodes have read a world, on a busy host.
+const settle = 15 * time.Second
+
+// differences applies a world and returns the connections whose verdicts differ with that of Felix, and all verdicts. Only
+// those of some are tried; nil: all.
+func (o *oracle) differences(world []fields, only map[string]bool) (differ, all map[string]bool) {
+	o.felix.apply(world)
+	o.weft.apply(world)
+	for deadline := time.Now().Add(settle); ; time.Sleep(time.Second) {
+		felix, weft := verdictsOf(o.felix.matrix.try(only)), verdictsOf(o.weft.matrix.try(only))
+		differ = map[string]bool{}
+		for name, is := range felix {
+			if weft[name] != is {
+				differ[name] = is
+			}
+		}
+		if all == nil {
+			all = felix
+		}
+		for name, is := range felix {
+			all[name] = is
+		}
+		if len(differ) == 0 || time.Now().After(deadline) {
+			return differ, all
+		}
+		only = differ
+	}
+}
+
+func verdictsOf(all []verdict) map[string]bool {
+	out := map[string]bool{}
+	for _, v := range all {
+		out[v.name()] = v.allowed
+	}
+	return out
+}
+
+// maxShrinks limits how many smaller worlds are tried.
+const maxShrinks = 60
+
+// shrink returns a part of a world that still fails: without objects, then without rules, then without fields of rules.
+func (o *oracle) shrink(world []fields, fails func([]fields) bool) []fields {
+	tried := 0
+	try := func(part []fields) bool {
+		tried++
+		if tried > maxShrinks || !fails(part) {
+			return false
+		}
+		world = part
+		return true
+	}
+	for i := len(world) - 1; i >= 0; i-- {
+		try(slices.Delete(slices.Clone(world), i, i+1))
+	}
+	for i := range world {
+		for _, direction := range []string{"ingress", "egress"} {
+			count := len(rulesOf(world[i], direction))
+			for r := count - 1; r >= 0; r-- {
+				part := cloned(o.t, world)
+				spec := part[i]["spec"].(fields)
+				spec[direction] = slices.Delete(rulesOf(part[i], direction), r, r+1)
+				try(part)
+			}
+			for r := range rulesOf(world[i], direction) {
+				for _, field := range slices.Sorted(maps.Keys(rulesOf(world[i], direction)[r].(fields))) {
+					if field == "action" || field == "protocol" { // others may need the protocol
+						continue
+					}
+					part := cloned(o.t, world)
+					delete(rulesOf(part[i], direction)[r].(fields), field)
+					try(part)
+				}
+			}
+		}
+	}
+	return world
+}
+
+// cloned returns a copy of a world, as it is read from JSON.
+func cloned(t *testing.T, world []fields) (out []fields) {
+	t.Helper()
+	text, err := json.Marshal(world)
+	if err == nil {
+		err = json.Unmarshal(text, &out)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// rulesOf returns the rules of an object that cloned has returned.
+func rulesOf(o fields, direction string) []any {
+	out, _ := o["spec"].(fields)[direction].([]any)
+	return out
+}
