@@ -378,7 +378,8 @@ func replace(want state.Route, index int, hops []link.Hop, there []link.FoundRou
 		if !oursRoute(want, have) {
 			return batch, fmt.Errorf("%s: a route of protocol %d %w", want, have.Protocol, ErrForeign)
 		}
-		if len(there) == 1 && replaceable(want, have) {
+		// The kernel refuses an onlink gateway of IPv6 that it would reach over another link by the route in the way.
+		if onlink6 := want.OnLink && want.Gw.Is6(); len(there) == 1 && replaceable(want, have) && !onlink6 {
 			return append(batch, link.ReplaceRoute(want, index, hops...)), nil
 		}
 		batch = append(batch, have.Delete())
