@@ -49,7 +49,8 @@ func planCalicoEtcd(ctx context.Context, objects store.Objects, file string) (co
 		Access: access, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	}, calico.EtcdPrefixes())
 	if err != nil {
-		return controller.Import{}, err
+		return controller.Import{}, model.Errorf(model.CodeTryAgain, "compare with `calicoctl get ippools`",
+			"--calico-config %q: spec.etcdEndpoints %s: %w", file, strings.Join(access.Endpoints, ","), err)
 	}
 	found, err := calico.ReadEtcd(values)
 	if err != nil {

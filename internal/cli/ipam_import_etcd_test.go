@@ -76,7 +76,12 @@ status: {podIP: 10.244.0.2}
 		"create them in Kubernetes: calicoctl get networkpolicies --all-namespaces -o yaml\n"
 	const gone = "skipped: IPAMBlock 10-244-0-0-26: address 10.244.0.3: there is no pod shop/gone\n"
 	kubernetes := config("kind: CalicoAPIConfig\nspec: {datastoreType: kubernetes}\n")
+	away := config("kind: CalicoAPIConfig\nspec: {datastoreType: etcdv3, etcdEndpoints: \"http://127.0.0.1:1\"}\n")
 	script(t, dir, []step{
+		{
+			args: "import --from calico --calico-config " + away, exit: 1,
+			says: "spec.etcdEndpoints http://127.0.0.1:1: etcd: reading: ",
+		},
 		{
 			args: "import --from calico --calico-config " + cfg, want: "" +
 				"default-ipv4-ippool  10.244.0.0/16  region in blocks of /26\n" +
