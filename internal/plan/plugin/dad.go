@@ -3,6 +3,7 @@
 package plugin
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/netip"
 	"slices"
@@ -57,8 +58,8 @@ func (c dadConf) probe(f *state.Fragment, link string) {
 
 // rejectDAD rejects the key in the configuration of a plugin that cannot probe: its users would rely on it.
 func rejectDAD(p Planner, conf model.PluginConf) error {
-	if slices.Contains(p.Keys(), dadTimeout) {
-		return nil
+	if !bytes.Contains(conf.Raw, []byte(`"`+dadTimeout+`"`)) || slices.Contains(p.Keys(), dadTimeout) {
+		return nil // no configuration is decoded twice for a key that few have
 	}
 	var c struct {
 		DADTimeout json.RawMessage `json:"dadTimeout"`
