@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -218,6 +219,24 @@ func (b *bird) hears(prefix, text string, has bool) {
 	eventually(b.t, fmt.Sprintf("BIRD's answer about %s has %q: %t", prefix, text, has),
 		func() bool { return strings.Contains(b.ask("show", "route", prefix, "all"), text) == has },
 		func() string { return b.ask("show", "route", "all") + b.ask("show", "protocols", "all") })
+}
+
+// clocks is how far BIRD's answers about one moment may differ: it computes them from two clocks.
+const clocks = 100 * time.Millisecond
+
+// since returns the time of day from which BIRD has a route.
+func (b *bird) since(prefix string) time.Time {
+	b.t.Helper()
+	out := b.ask("show", "route", prefix)
+	found := regexp.MustCompile(`\[\S+ (\d+:\d+:\d+\.\d+)`).FindStringSubmatch(out)
+	if found == nil {
+		b.t.Fatalf("BIRD has no route to %s: %s", prefix, out)
+	}
+	at, err := time.Parse("15:04:05", found[1])
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return at
 }
 
 // connect connects two namespaces by a veth pair with addresses at its ends.

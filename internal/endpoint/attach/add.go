@@ -32,6 +32,9 @@ func (a *adder) addAll(ctx context.Context, jobs []Job) (results []model.Result,
 		return nil, 0, err
 	}
 	defer release()
+	if gone := jobs[0].Abandoned; gone != nil && gone() {
+		return nil, 0, model.Errorf(model.CodeTryAgain, "", "the caller gave up while the call waited")
+	}
 	spaces, done, err := a.namespaces.open(jobs[0].Netns)
 	if err != nil {
 		return nil, 0, err

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,6 +97,35 @@ func TestAddAll(t *testing.T) {
 	}
 	n.gone(ns, "eth0", "net1", "net3")
 	n.unplug()
+}
+
+// A caller is killed while its ADD waits, and the DEL that follows is served first: nothing comes after it.
+func TestAbandonedADD(t *testing.T) {
+	n := newNode(t)
+	id, ns := n.pod()
+	job := n.job(n.list(bridge), id, ns)
+	release, err := n.LockContainer(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var killed atomic.Bool
+	add := make(chan error, 1)
+	abandoned := job
+	abandoned.Abandoned = killed.Load
+	go func() {
+		_, _, err := n.AddAll(t.Context(), []attach.Job{abandoned})
+		add <- err
+	}()
+	killed.Store(true)
+	release()
+	wantCode(t, "the ADD of a killed caller", <-add, model.CodeTryAgain, "the caller gave up")
+	n.gone(ns, "eth0")
+	if _, found, err := n.cfg.Records.Get(job.Request.Key()); found || err != nil {
+		t.Errorf("a record of it: %t %v", found, err)
+	}
+	if _, _, err := n.AddAll(t.Context(), []attach.Job{job}); err != nil {
+		t.Error(err)
+	}
 }
 
 // Whatever fails, at any step, all of it is undone.

@@ -21,6 +21,9 @@ type Job struct {
 	NamespaceLabels map[string]string
 	// Parallel permits AddAll to execute foreign plugins concurrently with those of adjacent jobs that permit it too.
 	Parallel bool
+	// Abandoned reports whether the caller has disconnected; nil means never. AddAll asks the first job once it holds the
+	// container's lock: the DEL that follows a killed caller waits for that lock, or has had it before.
+	Abandoned func() bool
 
 	// saves are the delegates to be saved; see resolver.
 	saves []savedDelegate

@@ -128,8 +128,13 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 				if err := p.cni.DelNetworkList(p.ctx(), list, conf); err != nil {
 					t.Errorf("%s: DEL: %v", typ, err)
 				}
-				if out := nettest.Run(t, ns, "ip", "-o", "link"); strings.Contains(out, "eth0") || strings.Contains(out, "net1") {
-					t.Errorf("%s: left: %s", typ, out)
+				links := func() string { return nettest.Run(t, ns, "ip", "-o", "link") }
+				left := func() bool { out := links(); return strings.Contains(out, "eth0") || strings.Contains(out, "net1") }
+				for end := time.Now().Add(30 * time.Second); left() && time.Now().Before(end); { // links are deleted after the answer
+					time.Sleep(10 * time.Millisecond)
+				}
+				if left() {
+					t.Errorf("%s: left: %s", typ, links())
 				}
 			}
 		})

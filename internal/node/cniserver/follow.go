@@ -187,7 +187,7 @@ func (f *follower) attachFurther(
 		if err := a.KeepDeviceInfo(); err != nil {
 			return model.Result{}, a, err
 		}
-		results, err := f.verbs.attachAll(ctx, []multinet.Attachment{a}, ns)
+		results, err := f.verbs.attachAll(ctx, []multinet.Attachment{a}, ns, nil)
 		if err != nil {
 			removeDevices([]multinet.Attachment{a})
 			return model.Result{}, a, fmt.Errorf("network %s: %w", a.Label, err)

@@ -42,9 +42,6 @@ func (vs *verbs) servePlugin(c *call, call cni.Call, ns *netns.NS, name string) 
 		if err := vs.queue.drainFor(c.ctx, call.Request); err != nil {
 			return nil, err
 		}
-		if c.abandoned() {
-			return nil, model.Errorf(model.CodeTryAgain, "", "the caller gave up while the call waited")
-		}
 	}
 	a, err := vs.networks.SinglePlugin(c.ctx, call, name)
 	if err != nil {
@@ -53,7 +50,7 @@ func (vs *verbs) servePlugin(c *call, call cni.Call, ns *netns.NS, name string) 
 	all, j := []multinet.Attachment{a}, job(a, ns)
 	switch call.Command {
 	case cni.Add:
-		results, err := vs.attachAll(c.ctx, all, ns)
+		results, err := vs.attachAll(c.ctx, all, ns, c.abandoned)
 		if err != nil {
 			return nil, err
 		}

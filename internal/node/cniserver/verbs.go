@@ -140,9 +140,6 @@ func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	if err := vs.queue.drainFor(c.ctx, call.Request); err != nil {
 		return nil, err
 	}
-	if c.abandoned() {
-		return nil, model.Errorf(model.CodeTryAgain, "", "the caller gave up while the call waited")
-	}
 	plan, err := vs.networks.Resolve(c.ctx, call)
 	if err != nil {
 		vs.reporter.failed(plan, err)
@@ -150,7 +147,7 @@ func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	}
 	var results []model.Result
 	if err = writeDevices(plan.Attachments); err == nil {
-		results, err = vs.attachAll(c.ctx, plan.Attachments, ns)
+		results, err = vs.attachAll(c.ctx, plan.Attachments, ns, c.abandoned)
 	}
 	if err != nil {
 		removeDevices(plan.Attachments)
@@ -168,12 +165,15 @@ func (vs *verbs) add(c *call, call cni.Call, ns *netns.NS) ([]byte, error) {
 	return cni.FormatResult(results[0], call.Request.CNIVersion)
 }
 
-// attachAll attaches all of them or none.
-func (vs *verbs) attachAll(ctx context.Context, all []multinet.Attachment, ns *netns.NS) ([]model.Result, error) {
+// attachAll attaches all of them, or none, also if the caller has abandoned the call (attach.Job).
+func (vs *verbs) attachAll(
+	ctx context.Context, all []multinet.Attachment, ns *netns.NS, abandoned func() bool,
+) ([]model.Result, error) {
 	jobs := make([]attach.Job, 0, len(all))
 	for _, d := range all {
 		jobs = append(jobs, job(d, ns))
 	}
+	jobs[0].Abandoned = abandoned
 	results, failed, err := vs.cfg.Attacher.AddAll(ctx, jobs)
 	if err != nil {
 		return nil, inNetwork(err, all, failed)
