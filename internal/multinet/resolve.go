@@ -74,6 +74,7 @@ func (r *Resolver) Resolve(ctx context.Context, call cni.Call) (Plan, error) {
 	}
 	all, err := w.attachments(sources)
 	if err == nil {
+		keepGuest(all)
 		err = w.addPodSettings(ctx, all)
 	}
 	return Plan{Pod: w.pod, Attachments: all, Warnings: w.warnings, ByMultus: w.byMultus}, err

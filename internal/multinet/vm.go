@@ -48,6 +48,30 @@ func (w *resolving) readVM(o *model.Origin) error {
 	}
 }
 
+// keepGuest requires that the addresses of the pod network stay with a VM that migrates into the pod, if its guest has them
+// itself, by weft-direct: such a guest does not learn of others, and would reach nothing with those that it has.
+func keepGuest(all []Attachment) {
+	first := all[0].Request
+	if first.Origin == nil || !first.Incoming() || first.KeepAddress() != model.KeepIfSupported {
+		return
+	}
+	for _, a := range all[1:] {
+		conf := a.Network.Plugins[0]
+		if conf.Type != plugin.DirectType {
+			continue
+		}
+		names := make([]string, 0, len(all))
+		for _, other := range all {
+			names = append(names, other.Request.IfName)
+		}
+		links := plugin.DirectLinks(conf)
+		i := slices.IndexFunc(links, func(link string) bool { return slices.Contains(names, link) })
+		if i >= 0 && links[i] == first.IfName {
+			first.Origin.Keep = model.KeepAlways
+		}
+	}
+}
+
 // addGuestMAC lets a pod have the MAC that its VM requests for KubeVirt's bridge binding on the pod network. No plugin
 // learns it from KubeVirt; the guest sends with it, and the source guard permits and the node's neighbor entries have the pod's MAC only.
 func (w *resolving) addGuestMAC(ctx context.Context, o *model.Origin) error {

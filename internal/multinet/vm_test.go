@@ -12,6 +12,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/plan/plugin"
 )
 
 // TestVM: KubeVirt's annotations say for which VM a pod is there, and whether it migrates; the VM's own whether its
@@ -58,6 +59,43 @@ func TestVM(t *testing.T) {
 	if err := w.readVM(&model.Origin{}); err == nil {
 		t.Error("a name that nobody can have")
 	}
+}
+
+// TestKeepGuest: the pod network's addresses must stay with a migrating VM whose guest has them by weft-direct, and with no
+// other one.
+func TestKeepGuest(t *testing.T) {
+	for _, tt := range []struct {
+		name, network, extra, typ string
+		incoming                  bool
+		keep, want                model.KeepAddress
+	}{
+		{"its guest has them", "default", "pod1", plugin.DirectType, true, "", model.KeepAlways},
+		{"not migrating", "default", "pod1", plugin.DirectType, false, "", ""},
+		{"the VM says that they do not stay", "default", "pod1", plugin.DirectType, true, model.KeepNever, model.KeepNever},
+		{"another network's", "blue", "pod16477688c0e", plugin.DirectType, true, "", ""},
+		{"another binding", "default", "pod1", "macvlan", true, "", ""},
+	} {
+		conf := `{"type":"` + tt.typ + `","args":{"cni":{"logicNetworkName":"` + tt.network + `"}}}`
+		of := func(typ, conf, ifName string) Attachment {
+			return Attachment{
+				Network: model.Network{Plugins: []model.PluginConf{{Type: typ, Raw: []byte(conf)}}},
+				Request: model.Request{IfName: ifName, Origin: &model.Origin{
+					VM: &model.VMRef{Namespace: "shop", Name: "db"}, Incoming: tt.incoming, Keep: tt.keep,
+				}},
+			}
+		}
+		all := []Attachment{
+			of("bridge", `{"type":"bridge"}`, "eth0"), of("macvlan", `{"type":"macvlan"}`, tt.extra), of(tt.typ, conf, "tap7"),
+		}
+		keepGuest(all)
+		if got := all[0].Request.KeepAddress(); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+		if got := all[1].Request.KeepAddress(); got != tt.keep {
+			t.Errorf("%s: the other network: %q, want %q", tt.name, got, tt.keep)
+		}
+	}
+	keepGuest([]Attachment{{}}) // of no pod
 }
 
 // kennel is a book that knows VMs.

@@ -93,9 +93,11 @@ func (c *catalog) checkKeeps(r model.Request, conf model.PluginConf) error {
 			return nil
 		}
 	}
-	return model.Errorf(model.CodeInvalidConf,
-		`take them from pools (docs/concepts/pools-and-blocks.md), or leave the annotation weft.dev/keep-vm-address: "true" out`,
-		"ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
+	hint := `take them from pools (docs/concepts/pools-and-blocks.md), or leave the annotation weft.dev/keep-vm-address: "true" out`
+	if r.Incoming() {
+		hint = "take them from pools (docs/concepts/pools-and-blocks.md); until then the virtual machine does not migrate"
+	}
+	return model.Errorf(model.CodeInvalidConf, hint, "ipam.type %q cannot keep the addresses of virtual machine %s: %s", typ, vm, why)
 }
 
 // decoded returns a configuration as decoded by its planner, cached for all calls.

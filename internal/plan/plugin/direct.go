@@ -77,6 +77,20 @@ func readDirect(conf model.PluginConf) (directConf, error) {
 	return c, nil
 }
 
+// DirectLinks returns the names of the interfaces of which a configuration of Direct means one, the more likely one first;
+// none if the configuration is invalid, which an ADD reports.
+func DirectLinks(conf model.PluginConf) []string {
+	c, err := readDirect(conf)
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, one := range c.candidates(Input{}) {
+		names = append(names, one.PodLink(one.VM.Interfaces[0]))
+	}
+	return names
+}
+
 // candidates returns the interfaces that may be meant, the more likely one first. The interface of a secondary network
 // has a name that is derived from the network's.
 func (c directConf) candidates(in Input) []vm.Input {

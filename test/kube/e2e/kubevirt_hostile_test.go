@@ -84,6 +84,11 @@ func (c kubeVirtCluster) stage(t *testing.T, ns, binding string, addrs []string,
 		s.Gateway = [2]netip.Addr{netip.MustParseAddr("10.0.2.1"), netip.MustParseAddr("fd10:0:2::1")}
 		s.Own = [2]netip.Addr{netip.MustParseAddr("10.0.2.2"), netip.MustParseAddr("fd10:0:2::2")}
 	}
+	if out := c.must(t, "exec", c.where(t, ns), "ip", "-o", "addr", "show"); binding != "masquerade" && strings.Contains(out, " weft0 ") {
+		for i, prefix := range c.prefixes(t, c.where(t, ns)) { // its bridge has the gateways
+			s.Gateway[i] = prefix.Masked().Addr().Next()
+		}
+	}
 	for i := range s.Peer {
 		s.Peer[i] = netip.MustParseAddr(peer.Status.PodIPs[i].IP)
 	}
