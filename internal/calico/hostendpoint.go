@@ -96,6 +96,7 @@ func HostEndpoint(o store.Object) (*model.HostEndpoint, error) {
 		a, err := netip.ParseAddr(text)
 		if err != nil || a.Zone() != "" {
 			failed = errors.Join(failed, invalid(o, "write an address", "spec.expectedIPs[%d] %q is no address", i, text))
+			out.Incomplete = true
 			continue
 		}
 		out.Addrs = append(out.Addrs, a.Unmap())

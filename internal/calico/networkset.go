@@ -9,18 +9,22 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
-// Tier returns the object as a tier. Any default action but Pass is Deny.
-func Tier(o store.Object) (model.Tier, error) {
+// Tier returns the object as a tier; nil if it cannot be read. An unknown default action is Deny, and an error.
+func Tier(o store.Object) (*model.Tier, error) {
 	var in struct {
 		Spec struct {
 			Order         *float64 `json:"order"`
 			DefaultAction string   `json:"defaultAction"`
 		} `json:"spec"`
 	}
-	err := decode(o, &in)
-	return model.Tier{
-		Name: model.PolicyTier(o.Key.Name), Order: in.Spec.Order, Pass: in.Spec.DefaultAction == "Pass",
-	}, err
+	if err := decode(o, &in); err != nil {
+		return nil, err
+	}
+	out := &model.Tier{Name: model.PolicyTier(o.Key.Name), Order: in.Spec.Order, Pass: in.Spec.DefaultAction == "Pass"}
+	if action := in.Spec.DefaultAction; action != "" && action != "Deny" && action != "Pass" {
+		return out, invalid(o, "write Pass or Deny; until then it is Deny", "spec.defaultAction %q is not known", action)
+	}
+	return out, nil
 }
 
 // NetworkSet returns the object as a network set. Of one with invalid prefixes it returns the others too, and the error;
@@ -48,5 +52,6 @@ func NetworkSet(o store.Object) (*model.NetworkSet, error) {
 		}
 		out.Nets = append(out.Nets, one...)
 	}
+	out.Incomplete = failed != nil
 	return out, failed
 }

@@ -81,8 +81,8 @@ func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, i
 	}
 	each(Tiers(), func(o store.Object) error {
 		t, err := Tier(o)
-		if err == nil {
-			into.SetTier(t)
+		if t != nil {
+			into.SetTier(*t)
 		}
 		return err
 	})

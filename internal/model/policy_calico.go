@@ -197,4 +197,6 @@ type NetworkSet struct {
 	Namespace, Name string
 	Labels          map[string]string
 	Nets            []netip.Prefix
+	// Incomplete: the object has prefixes that cannot be read.
+	Incomplete bool
 }

@@ -14,8 +14,10 @@ type HostEndpoint struct {
 	// Interface is an interface's name, AllInterfaces, or empty: then it is the one that has one of Addrs.
 	Interface string
 	// Addrs are the addresses by which the rules of other endpoints select it (expectedIPs).
-	Addrs  []netip.Addr
-	Labels map[string]string
+	Addrs []netip.Addr
+	// Incomplete: the object has addresses that cannot be read.
+	Incomplete bool
+	Labels     map[string]string
 	// Allows: one of its profiles allows what no policy decides. Otherwise that is denied.
 	Allows bool
 	// Automatic: Calico's controllers have created it.
@@ -29,6 +31,7 @@ const AllInterfaces = "*"
 // Equal reports whether both are equal.
 func (h HostEndpoint) Equal(o HostEndpoint) bool {
 	return h.Name == o.Name && h.Node == o.Node && h.Interface == o.Interface && slices.Equal(h.Addrs, o.Addrs) &&
+		h.Incomplete == o.Incomplete &&
 		maps.Equal(h.Labels, o.Labels) && h.Allows == o.Allows && h.Automatic == o.Automatic && slices.Equal(h.Ports, o.Ports)
 }
 

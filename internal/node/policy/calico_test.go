@@ -3,6 +3,7 @@
 package policy_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -154,6 +155,45 @@ spec: {selector: app == "web", ingress: [{action: Deny, source: {selector: list 
 	}
 }
 
+// TestCalicoNetworkSetIncomplete: while a network set has a prefix that cannot be read, what depends on that prefix is
+// denied: the addresses that it means are not known.
+func TestCalicoNetworkSetIncomplete(t *testing.T) {
+	w := newWorld(t)
+	w.start()
+	web, known, other := w.pod("shop/web", "app: web"), w.pod("shop/known", ""), w.pod("shop/other", "")
+	w.serve(web, 80)
+	set := func(more string) {
+		w.manifest("set", "apiVersion: projectcalico.org/v3\nkind: NetworkSet\nmetadata: {namespace: shop, name: s, labels: {list: l}}\n"+
+			"spec: {nets: ["+known.addr.String()+"/32"+more+"]}\n")
+	}
+	policy := func(rules string) {
+		w.manifest("policy", "apiVersion: projectcalico.org/v3\nkind: GlobalNetworkPolicy\nmetadata: {name: p}\n"+
+			"spec: {selector: app == 'web', ingress: ["+rules+"]}\n")
+	}
+	for _, one := range []struct {
+		name, rules string
+		// The verdicts with all prefixes, and while one cannot be read.
+		known, other, knownThen, otherThen bool
+	}{
+		{"allow", "{action: Allow, source: {selector: list == 'l'}}", true, false, true, false},
+		{"allow all but", "{action: Allow, source: {notSelector: list == 'l'}}", false, true, false, false},
+		{"deny", "{action: Deny, source: {selector: list == 'l'}}, {action: Allow}", false, true, false, false},
+		{"pass", "{action: Pass, source: {selector: list == 'l'}}, {action: Allow}", true, true, false, false},
+	} {
+		for _, then := range []bool{false, true, false} {
+			wantKnown, wantOther, more := one.known, one.other, ""
+			if then {
+				wantKnown, wantOther, more = one.knownThen, one.otherThen, ", 10.0.0.0/33"
+			}
+			policy(one.rules)
+			set(more)
+			w.eventually(fmt.Sprintf("%s, unreadable prefix %t", one.name, then), func() bool {
+				return reaches(known.ns, web, 80) == wantKnown && reaches(other.ns, web, 80) == wantOther
+			})
+		}
+	}
+}
+
 // An invalid rule fails closed in itself, and the policy's other rules hold.
 func TestCalicoInvalid(t *testing.T) {
 	w := newWorld(t)
@@ -194,6 +234,8 @@ func TestCalicoInvalidObjects(t *testing.T) {
 	w.start(func(c *policy.Config) { c.Unsupported = unsupportedFunc(func(parts []string) { reported <- parts }) })
 	for _, one := range []struct{ text, kind, field string }{
 		{"kind: Tier\nmetadata: {name: bad}\nspec: {order: first}", "Tier", "order"},
+		{"kind: Tier\nmetadata: {name: bad}\nspec: {defaultAction: Allow}", "Tier", `spec.defaultAction "Allow"`},
+		{"kind: NetworkSet\nmetadata: {namespace: shop, name: bad}\nspec: {nets: [10.0.0.0/8, 10.0.0.0/33]}", "NetworkSet", "spec.nets[1]"},
 		{"kind: GlobalNetworkSet\nmetadata: {name: bad}\nspec: {nets: 10.0.0.0/8}", "GlobalNetworkSet", "nets"},
 		{"kind: HostEndpoint\nmetadata: {name: bad}\nspec: {node: n1, interfaceName: eth0, expectedIPs: [nonsense]}", "HostEndpoint", "expectedIPs"},
 	} {

@@ -192,8 +192,8 @@ func (cf *calicoFeed) handleTierLocked(o store.Object, name store.Key, is bool) 
 		return nil
 	}
 	t, err := calico.Tier(o)
-	if err == nil {
-		cf.desired.index.Calico().SetTier(t)
+	if t != nil {
+		cf.desired.index.Calico().SetTier(*t)
 	}
 	return err
 }

@@ -132,7 +132,7 @@ func (fe *feed) handleLocked(ev store.Event) {
 		err = fe.calico.handleLocked(ev.Object, gone)
 	}
 	if err != nil {
-		fe.log.Warn("object is invalid, and its last valid version is kept", "object", key.String(), "err", err)
+		fe.log.Warn("object is invalid; its valid parts, or its last valid version, are in force", "object", key.String(), "err", err)
 	}
 }
 

@@ -33,6 +33,7 @@ func (m *compiler) compileRules(p *model.Policy, dir direction, deny *chainSpec)
 		w.hosts, w.forwards = m.cluster.hosts, p.Kind == model.KindGlobalNetworkPolicy && len(m.cluster.hosts) > 0
 	}
 	for i, in := range direct(p, dir).Rules {
+		in = m.cluster.failClosed(in)
 		base := rule{from: p.PolicyKey, number: i, comment: commentOf(p, i, in), verdict: verdictAccept}
 		switch in.Action {
 		case model.PolicyDeny:

@@ -118,7 +118,9 @@ func applyCalico(x *policy.Index, o store.Object) error {
 	switch {
 	case calico.IsTier(o.Key):
 		t, err := calico.Tier(o)
-		x.Calico().SetTier(t)
+		if t != nil {
+			x.Calico().SetTier(*t)
+		}
 		return err
 	case calico.IsNetworkSet(o.Key):
 		s, err := calico.NetworkSet(o)

@@ -41,6 +41,8 @@ type CalicoSet struct {
 	Metadata Metadata
 	Labels   map[string]string
 	Nets     []string
+	// Incomplete: it has prefixes that cannot be read.
+	Incomplete bool
 }
 
 // CalicoPolicy is a NetworkPolicy of Calico's, or without a namespace a GlobalNetworkPolicy.
@@ -284,12 +286,63 @@ func (c CalicoPolicy) selects(labels map[string]string) bool {
 
 func (w World) calicoDecision(c CalicoPolicy, way string, p Packet) string {
 	for _, r := range map[string][]CalicoRule{"Ingress": c.Spec.Ingress, "Egress": c.Spec.Egress}[way] {
-		if r.Action != "Log" && r.speaksOf(p) && w.endMatches(c, r, r.Source, p.Src, p, 50000) &&
+		if r = w.closed(c, r); r.Action != "Log" && r.speaksOf(p) && w.endMatches(c, r, r.Source, p.Src, p, 50000) &&
 			w.endMatches(c, r, r.Destination, p.Dst, p, p.Port) {
 			return r.Action
 		}
 	}
 	return ""
+}
+
+// closed returns the rule with what it is while it selects sets with unknown prefixes.
+func (w World) closed(c CalicoPolicy, r CalicoRule) CalicoRule {
+	action := r.Action
+	for _, e := range []*CalicoEnd{&r.Source, &r.Destination} {
+		wanted, positive := e.wanted(c)
+		negative := func(labels map[string]string) bool { return e.NotSelector.selects(labels, "", true) }
+		switch {
+		case positive && w.incomplete(wanted) && action != "Allow":
+			e.Selector, e.NamespaceSelector, e.ServiceAccounts, e.NotSelector = nil, nil, nil, nil
+			r.Action = "Deny"
+		case !positive && e.NotSelector != nil && w.incomplete(negative):
+			r.Action = map[string]string{"Allow": "Log", "Deny": "Deny", "Pass": "Deny", "Log": "Log"}[action]
+		}
+	}
+	if action == "Log" {
+		r.Action = action
+	}
+	return r
+}
+
+// incomplete reports whether a set with unknown prefixes has labels that are wanted.
+func (w World) incomplete(wanted func(map[string]string) bool) bool {
+	return slices.ContainsFunc(w.Calico.Sets, func(s CalicoSet) bool { return s.Incomplete && wanted(w.setLabels(s)) })
+}
+
+func (w World) setLabels(s CalicoSet) map[string]string {
+	labels := maps.Clone(s.Labels)
+	if s.Metadata.Namespace != "" {
+		w.ofNamespace(labels, s.Metadata.Namespace)
+	}
+	return labels
+}
+
+// wanted returns which labels the end has, and false if those of any owner of an address, or of none, are right.
+func (e *CalicoEnd) wanted(c CalicoPolicy) (func(map[string]string) bool, bool) {
+	selecting := e.Selector != nil || e.NamespaceSelector != nil || e.ServiceAccounts != nil
+	own := c.Metadata.Namespace != "" && e.NamespaceSelector == nil && (selecting || e.NotSelector != nil)
+	return func(labels map[string]string) bool {
+		namespace := labels["projectcalico.org/namespace"]
+		if own && namespace != c.Metadata.Namespace {
+			return false
+		}
+		if s := e.ServiceAccounts; s != nil && (len(s.Names) > 0 && !slices.Contains(s.Names, labels["pcsa.projectcalico.org/name"]) ||
+			!s.Selector.selects(labels, "pcsa.", true)) {
+			return false
+		}
+		return e.Selector.selects(labels, "", true) && e.NamespaceSelector.selects(labels, "pcns.", namespace != "") &&
+			(e.NotSelector == nil || !e.NotSelector.selects(labels, "", true))
+	}, selecting || own
 }
 
 // speaksOf evaluates the family and the protocol.
@@ -310,22 +363,9 @@ func (w World) endMatches(c CalicoPolicy, r CalicoRule, e CalicoEnd, a netip.Add
 		len(e.NotNets) > 0 && !slices.ContainsFunc(e.NotNets, ofFamily) {
 		return false
 	}
-	selecting := e.Selector != nil || e.NamespaceSelector != nil || e.ServiceAccounts != nil
-	own := c.Metadata.Namespace != "" && e.NamespaceSelector == nil && (selecting || e.NotSelector != nil)
-	wanted := func(labels map[string]string) bool {
-		namespace := labels["projectcalico.org/namespace"]
-		if own && namespace != c.Metadata.Namespace {
-			return false
-		}
-		if s := e.ServiceAccounts; s != nil && (len(s.Names) > 0 && !slices.Contains(s.Names, labels["pcsa.projectcalico.org/name"]) ||
-			!s.Selector.selects(labels, "pcsa.", true)) {
-			return false
-		}
-		return e.Selector.selects(labels, "", true) && e.NamespaceSelector.selects(labels, "pcns.", namespace != "") &&
-			(e.NotSelector == nil || !e.NotSelector.selects(labels, "", true))
-	}
+	wanted, selecting := e.wanted(c)
 	switch {
-	case selecting || own:
+	case selecting:
 		if !w.anyIs(a, wanted) {
 			return false
 		}
@@ -346,10 +386,7 @@ func (w World) anyIs(a netip.Addr, wanted func(map[string]string) bool) bool {
 		return true
 	}
 	for _, s := range w.Calico.Sets {
-		labels := maps.Clone(s.Labels)
-		if s.Metadata.Namespace != "" {
-			w.ofNamespace(labels, s.Metadata.Namespace)
-		}
+		labels := w.setLabels(s)
 		if slices.ContainsFunc(s.Nets, func(n string) bool { return in(n, a) }) && wanted(labels) {
 			return true
 		}

@@ -60,6 +60,7 @@ func (d draw) calico(w *naive.World) {
 		if d.yes("of a namespace") {
 			s.Metadata.Namespace = d.one("of namespace", namespaces()...)
 		}
+		s.Incomplete = d.seldom(4, "incomplete")
 		c.Sets = append(c.Sets, s)
 	}
 	for i := range d.number(1, 4, "Calico policies") {
@@ -213,15 +214,21 @@ func learnCalico(x *policy.Index, c *naive.Calico) {
 	for _, t := range c.Tiers {
 		tier, err := calico.Tier(object("Tier", naive.Metadata{Name: t.Name}, nil, t.Spec))
 		must(err)
-		x.Calico().SetTier(tier)
+		x.Calico().SetTier(*tier)
 	}
 	for _, s := range c.Sets {
 		kind := "GlobalNetworkSet"
 		if s.Metadata.Namespace != "" {
 			kind = "NetworkSet"
 		}
-		set, err := calico.NetworkSet(object(kind, s.Metadata, s.Labels, map[string]any{"nets": s.Nets}))
-		must(err)
+		nets := s.Nets
+		if s.Incomplete {
+			nets = append([]string{"10.0.0.0/33"}, nets...)
+		}
+		set, err := calico.NetworkSet(object(kind, s.Metadata, s.Labels, map[string]any{"nets": nets}))
+		if (err != nil) != s.Incomplete {
+			panic(err)
+		}
 		x.Calico().SetNetworkSet(*set)
 	}
 	for _, p := range c.Policies {
