@@ -5,6 +5,7 @@ package cniserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -67,6 +68,9 @@ func (r *recorder) note(ctx context.Context, verb string, job attach.Job) error 
 }
 
 func (r *recorder) AddAll(ctx context.Context, jobs []attach.Job) (results []model.Result, failed int, err error) {
+	if gone := jobs[0].Abandoned; gone != nil && gone() { // as an Attacher does
+		return nil, 0, errors.New("the caller gave up")
+	}
 	for i, job := range jobs {
 		if err := r.note(ctx, "ADD", job); err != nil {
 			return nil, i, err
@@ -169,7 +173,7 @@ func serveAt(t *testing.T, rec *recorder, socket string) (stop func()) {
 			if err != nil {
 				t.Errorf("Run: %v", err)
 			}
-		case <-time.After(grace + 5*time.Second):
+		case <-time.After(grace + time.Minute):
 			t.Error("the server does not stop")
 		}
 		if err := <-watching; err != nil {

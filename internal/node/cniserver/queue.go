@@ -48,7 +48,7 @@ type queue struct {
 	replaying sync.Mutex // locked during replayAll
 
 	mu      sync.Mutex
-	seen    unix.Timespec      // modification time of the directory before it was last read
+	seen    unix.Timespec      // modification time of the directory before the last replay that all its entries have had
 	retries map[string]attempt // the entries whose DEL failed, by path
 }
 
@@ -174,9 +174,6 @@ func (q *queue) replayAll(ctx context.Context, now string) {
 	q.replaying.Lock()
 	defer q.replaying.Unlock()
 	changed := q.changed()
-	q.mu.Lock()
-	q.seen = changed
-	q.mu.Unlock()
 	entries, err := os.ReadDir(q.dir) // sorted by name, which is by time
 	if err != nil {
 		q.log.Error("queue directory could not be read", "path", q.dir, "err", err)
@@ -197,6 +194,9 @@ func (q *queue) replayAll(ctx context.Context, now string) {
 		}
 	}
 	q.forgetGone(entries)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.seen = changed // not before: an ADD would overtake an entry that comes later in this replay
 }
 
 // removeStaleTemp removes the half-written entry of a killed weft-cni; its caller got no success.

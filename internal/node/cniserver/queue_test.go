@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,7 +38,7 @@ func enqueue(t *testing.T, socket string, at int64, frame []byte) string {
 func entries(t *testing.T, socket string, want int) []string {
 	t.Helper()
 	var names []string
-	for range 400 {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		files, err := os.ReadDir(wire.QueueDir(socket))
 		if err != nil {
 			t.Fatal(err)
@@ -46,12 +47,10 @@ func entries(t *testing.T, socket string, want int) []string {
 		for _, f := range files {
 			names = append(names, f.Name())
 		}
-		if len(names) == want {
-			break
+		if len(names) == want || time.Now().After(end) {
+			return names
 		}
-		time.Sleep(5 * time.Millisecond)
 	}
-	return names
 }
 
 func delFrame(id string) []byte { return frameOf(oneNetwork, false, vars("DEL", id)...) }
@@ -138,6 +137,39 @@ func TestAddIsNotOvertaken(t *testing.T) {
 		if calls := rec.seen(); !slices.Equal(calls, []string{"DEL net eth0", "ADD net eth0"}) {
 			t.Fatalf("round %d: %q", i, calls)
 		}
+	}
+}
+
+// TestAddWaitsForItsPlaceInTheQueue: an ADD waits for the queued DEL of its container also while a DEL before that one
+// takes long, and the directory has not changed since the replay began.
+func TestAddWaitsForItsPlaceInTheQueue(t *testing.T) {
+	hang, hanging := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	rec := &recorder{do: func(_ context.Context, verb string, _ attach.Job) error {
+		once.Do(func() { close(hanging); <-hang })
+		return nil
+	}}
+	socket, ns := filepath.Join(t.TempDir(), "agent.sock"), nettest.NS(t, "c")
+	enqueue(t, socket, 1, delFrame("stuck"))
+	enqueue(t, socket, 2, delFrame("c"))
+	time.Sleep(2 * coarse) // from now on an unchanged modification time means no new entry
+	defer serveAt(t, rec, socket)()
+	<-hanging
+	added := make(chan answer, 1)
+	go func() { added <- ask(t, socket, oneNetwork, ns, vars("ADD", "c")...) }()
+	select {
+	case a := <-added:
+		t.Errorf("ADD while its DEL is queued: %+v", a)
+		close(hang)
+	case <-time.After(200 * time.Millisecond):
+		close(hang)
+		if a := <-added; a.exit != 0 {
+			t.Errorf("ADD: %+v", a)
+		}
+	}
+	entries(t, socket, 0)
+	if diff := cmp.Diff([]string{"DEL net eth0", "DEL net eth0", "ADD net eth0"}, rec.seen()); diff != "" {
+		t.Error(diff)
 	}
 }
 
