@@ -50,6 +50,8 @@ type PolicyRow struct {
 	Selector string   `json:"selector"`
 	Pods     int      `json:"pods"`
 	Selects  []string `json:"selects"`
+	// Hosts are the host endpoints that it selects: "NAME of NODE at INTERFACE", of all agents that answered.
+	Hosts []string `json:"hosts"`
 	// Ingress and Egress are the rules as text; nil: the direction is not affected.
 	Ingress []string `json:"ingress"`
 	Egress  []string `json:"egress"`
@@ -82,11 +84,12 @@ func NewPolicies(in PoliciesInput) Policies {
 	}
 	selected := map[string]bool{}
 	denied, faults := bySummaries(in.Summaries)
+	hosts := hostsOf(in.Summaries)
 	claimed := map[string]bool{}
 	for _, p := range in.Policies {
 		row := PolicyRow{
 			Kind: string(p.Kind), Name: keyName(p.PolicyKey), Tier: string(p.Tier), Selector: peerText(p.Subject),
-			Networks: p.Networks, Selects: []string{}, Ingress: rules(p.Ingress), Egress: rules(p.Egress), Faults: []string{},
+			Networks: p.Networks, Selects: []string{}, Hosts: append([]string{}, hosts[p.PolicyKey]...), Ingress: rules(p.Ingress), Egress: rules(p.Egress), Faults: []string{},
 		}
 		switch {
 		case p.Order != nil:
@@ -110,7 +113,13 @@ func NewPolicies(in PoliciesInput) Policies {
 		row.Faults = append(append(row.Faults, p.Errors...), faults[p.PolicyKey]...)
 		slices.Sort(row.Faults)
 		row.Faults = slices.Compact(row.Faults)
-		if row.Pods == 0 {
+		switch hosts := p.Kind == model.KindGlobalNetworkPolicy; {
+		case row.Pods+len(row.Hosts) > 0:
+		case hosts && len(in.Silent) > 0:
+			row.Faults = append(row.Faults, "it selects no pods; whether it selects host endpoints is not known, because not all agents have answered")
+		case hosts:
+			row.Faults = append(row.Faults, "it selects no pods and no host endpoints, so it has no effect")
+		default:
 			row.Faults = append(row.Faults, "it selects no pods, so it has no effect")
 		}
 		for by, n := range denied {
@@ -123,7 +132,7 @@ func NewPolicies(in PoliciesInput) Policies {
 	}
 	for _, i := range in.Invalid {
 		v.Policies = append(v.Policies, PolicyRow{
-			Kind: "invalid", Name: i.Name, Selects: []string{}, Faults: []string{i.Text},
+			Kind: "invalid", Name: i.Name, Selects: []string{}, Hosts: []string{}, Faults: []string{i.Text},
 		})
 	}
 	slices.SortFunc(v.Policies, func(a, b PolicyRow) int { // what is wrong first
@@ -155,6 +164,30 @@ func NewPolicies(in PoliciesInput) Policies {
 	}
 	slices.SortFunc(v.NotEnforced, func(a, b Row) int { return compareNames(a.Name, b.Name) })
 	return v
+}
+
+// hostsOf returns the host endpoints at which policies act, sorted.
+func hostsOf(all []policy.Summary) map[model.PolicyKey][]string {
+	out := map[model.PolicyKey][]string{}
+	for _, s := range all {
+		for _, h := range s.HostEndpoints {
+			at := h.Name + " of " + h.Node + " at " + h.Interface
+			if h.Interface == model.AllInterfaces {
+				at = h.Name + " of " + h.Node + " at all interfaces"
+			}
+			for _, stage := range h.Stages {
+				for _, k := range stage.Policies {
+					if !slices.Contains(out[k], at) {
+						out[k] = append(out[k], at)
+					}
+				}
+			}
+		}
+	}
+	for _, names := range out {
+		slices.SortFunc(names, compareNames)
+	}
+	return out
 }
 
 // bySummaries returns the packets that agents denied, and the unsupported parts that they report, by policy.

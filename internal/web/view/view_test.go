@@ -14,6 +14,7 @@ import (
 	"github.com/weft-net/weft/internal/node/nodestatus"
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/plan/explain"
+	plan "github.com/weft-net/weft/internal/plan/policy"
 	"github.com/weft-net/weft/internal/web/view"
 )
 
@@ -363,6 +364,36 @@ func BenchmarkMap(b *testing.B) {
 	all := mesh(1000, 20)
 	for b.Loop() {
 		view.NewMap(view.MapInput{Nodes: all, Columns: 4})
+	}
+}
+
+// TestPoliciesAtHosts: a policy that selects host endpoints has an effect without pods. Which those are is what agents say.
+func TestPoliciesAtHosts(t *testing.T) {
+	nodes := model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "nodes"}
+	none := model.PolicyKey{Kind: model.KindGlobalNetworkPolicy, Name: "none"}
+	in := view.PoliciesInput{Policies: []model.Policy{{PolicyKey: nodes}, {PolicyKey: none}}}
+	for _, at := range [][2]string{{"n2", "*"}, {"n10", "eth0"}} {
+		stage := plan.HostStageView{Stage: "local", Policies: []model.PolicyKey{nodes}}
+		in.Summaries = append(in.Summaries, policy.Summary{Node: at[0], Known: true, HostEndpoints: []plan.HostEndpointView{
+			{Name: "h", Node: at[0], Interface: at[1], Stages: []plan.HostStageView{stage, stage}},
+		}})
+	}
+	row := func(v view.Policies, name string) view.PolicyRow {
+		return v.Policies[slices.IndexFunc(v.Policies, func(p view.PolicyRow) bool { return p.Name == name })]
+	}
+	v := view.NewPolicies(in)
+	if r := row(v, "nodes"); !slices.Equal(r.Hosts, []string{"h of n2 at all interfaces", "h of n10 at eth0"}) || len(r.Faults) > 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := row(v, "none"); !slices.Equal(r.Faults, []string{"it selects no pods and no host endpoints, so it has no effect"}) {
+		t.Errorf("%+v", r)
+	}
+	in.Silent = map[string]string{"n3": "no answer"}
+	if r := row(view.NewPolicies(in), "none"); len(r.Faults) != 1 || !strings.Contains(r.Faults[0], "not known") {
+		t.Errorf("%+v", r)
+	}
+	if b, _ := json.Marshal(v); strings.Contains(string(b), `"hosts":null`) {
+		t.Errorf("a list is null: %s", b)
 	}
 }
 

@@ -58,7 +58,7 @@ function Matrix({ query }) {
           </div>
         )}
       {d && (d.moreRows || d.moreCols) ? <p class="note">{Math.max(d.moreRows || 0, d.moreCols || 0)} more are not shown{one ? "." : ": find them by a part of their name."}</p> : null}
-      <p class="legend">What policies allow from a row to a column: all; some ports, or some of the pairs of pod groups; or none. Choose a cell for more.{network && " On a further network MultiNetworkPolicies that name it apply; outside are addresses that no pod has there."} Whether the network leads there is what Why shows.</p>
+      <p class="legend">What policies allow from a row to a column: all; some ports, or some of the pairs of pod groups; or none. Choose a cell for more. Policies of host endpoints are not in it.{network && " On a further network MultiNetworkPolicies that name it apply; outside are addresses that no pod has there."} Whether the network leads there is what Why shows.</p>
     </section>
   );
 }
@@ -67,7 +67,7 @@ export function Policies({ query }) {
   const of = useView("policies");
   const [find, setFind] = useState("");
   const d = of.data;
-  const has = (p) => [p.name, p.kind, p.selector, ...p.selects].some((s) => s.toLowerCase().includes(find.toLowerCase()));
+  const has = (p) => [p.name, p.kind, p.selector, ...p.selects, ...p.hosts].some((s) => s.toLowerCase().includes(find.toLowerCase()));
   return (
     <>
       <Head title="Policies" of={of} />
@@ -79,12 +79,12 @@ export function Policies({ query }) {
             <div><dt>Pods without a policy</dt><dd>{d.open}: no policy restricts their traffic</dd></div>
           </dl>
           {d.notEnforced.map((n) => <p class="note" key={n.name}><Badge state="warn" text="not known" /> <b>{n.name}</b> {n.text}</p>)}
-          <div class="bar"><Search label="Find a policy or a pod" value={find} onInput={setFind} /></div>
+          <div class="bar"><Search label="Find a policy, a pod or a host endpoint" value={find} onInput={setFind} /></div>
           {d.policies.length === 0 ? <Empty>There are no policies: every pod can connect to every other. They appear here as soon as they are applied.</Empty> : (
             <Table label="Policies" id={(p) => p.kind + p.name} rows={d.policies.filter(has)} columns={[
               ["Policy", (p) => <>{p.name}<div class="quiet">{p.kind}{p.tier && ", " + p.tier}{p.networks && ", of " + p.networks.join(", ")}</div></>],
               ["State", (p) => p.faults.length === 0 ? <Badge state="ok" text="in force" /> : <><Badge state="warn" text="fault" /><Lines of={p.faults} /></>],
-              ["Selects", (p) => <>{p.pods} of {d.pods} pods<div class="quiet">{p.selector}</div>{p.selects.length > 0 && <details><summary>Names<span class="hidden"> of the pods of {p.name}</span></summary><Lines of={p.selects} />{p.pods > p.selects.length && <div>and {p.pods - p.selects.length} more</div>}</details>}</>],
+              ["Selects", (p) => <>{p.pods} of {d.pods} pods<div class="quiet">{p.selector}</div>{p.selects.length > 0 && <details><summary>Names<span class="hidden"> of the pods of {p.name}</span></summary><Lines of={p.selects} />{p.pods > p.selects.length && <div>and {p.pods - p.selects.length} more</div>}</details>}{p.hosts.length > 0 && <details><summary>{p.hosts.length} host {p.hosts.length === 1 ? "endpoint" : "endpoints"}<span class="hidden"> of {p.name}</span></summary><Lines of={p.hosts} /></details>}</>],
               ["Ingress", (p) => <Rules of={p.ingress} />],
               ["Egress", (p) => <Rules of={p.egress} />],
               ["Denied packets", (p) => p.denied, "num"],
