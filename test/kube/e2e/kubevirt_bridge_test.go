@@ -13,9 +13,9 @@ import (
 // own prefixes. VMs have what they have on routed pods, but for addresses that can move: a VM that must take its own along
 // does not migrate, and continues where it is.
 func TestKubeVirtBridge(t *testing.T) {
-	c := kubeVirt(t)
-	if c.name == "" {
-		c.Cluster = newCluster(t, "e2ekvb", "--nodes", "3", "--cni", "weft", "--dual-stack")
+	c, kept := kubeVirt(t, "e2ekvb")
+	if !kept {
+		c.Cluster = newCluster(t, c.name, "--nodes", "3", "--cni", "weft", "--dual-stack")
 		encapsulation := strings.ReplaceAll(backend(), "none", "host-gw")
 		c.configure(t, "  design: bridge\n  encapsulation: "+encapsulation+"\n")
 		c.routePrefixes(t)

@@ -38,9 +38,9 @@ const (
 
 // TestKubeVirt: KubeVirt, installed by its operator, runs VMs on weft. docs/tasks/kubevirt.md has the same steps.
 func TestKubeVirt(t *testing.T) {
-	c := kubeVirt(t)
-	if c.name == "" {
-		c.Cluster = newCluster(t, "e2ekv", "--nodes", "3", "--cni", "weft", "--dual-stack")
+	c, kept := kubeVirt(t, "e2ekv")
+	if !kept {
+		c.Cluster = newCluster(t, c.name, "--nodes", "3", "--cni", "weft", "--dual-stack")
 		c.configure(t, strings.ReplaceAll(dualPools, "vxlan", backend()))
 		c.allocatesFromPools(t)
 		c.routeBlocks(t)
@@ -64,8 +64,9 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("connectivity-test", c.testConnectivityTest)
 }
 
-// kubeVirt returns the cluster that WEFT_E2E_CLUSTER names, or one without a name, or skips the test if KubeVirt is not built.
-func kubeVirt(t *testing.T) kubeVirtCluster {
+// kubeVirt returns the cluster of that name, and whether WEFT_E2E_CLUSTER says that it exists: of an earlier run that was
+// killed, or kept by WEFT_E2E_KEEP. It skips the test if that names another one, or if KubeVirt is not built.
+func kubeVirt(t *testing.T, name string) (c kubeVirtCluster, kept bool) {
 	t.Helper()
 	dir := os.Getenv("WEFT_KUBEVIRT_DIR")
 	if dir == "" {
@@ -75,11 +76,13 @@ func kubeVirt(t *testing.T) kubeVirtCluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := kubeVirtCluster{virtctl: filepath.Join(dir, "bin/virtctl"), weft: weft}
-	if name := os.Getenv("WEFT_E2E_CLUSTER"); name != "" { // of an earlier run that was killed, or kept by WEFT_E2E_KEEP
-		c.Cluster = Cluster{name: name, cni: "weft"}
+	given := os.Getenv("WEFT_E2E_CLUSTER")
+	if given != "" && given != name {
+		t.Skipf("WEFT_E2E_CLUSTER names the cluster %s, and this test has %s", given, name)
 	}
-	return c
+	return kubeVirtCluster{
+		Cluster: Cluster{name: name, cni: "weft"}, virtctl: filepath.Join(dir, "bin/virtctl"), weft: weft,
+	}, given != ""
 }
 
 // backend is how the nodes' pods reach each other: "none" are routes between the nodes, as with flannel's host-gw.
