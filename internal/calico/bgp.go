@@ -255,6 +255,7 @@ func bgpPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
 			Node                  string     `json:"node"`
 			NodeSelector          string     `json:"nodeSelector"`
 			PeerIP                string     `json:"peerIP"`
+			Interface             string     `json:"interface"`
 			ASNumber              asNumber   `json:"asNumber"`
 			LocalASNumber         asNumber   `json:"localASNumber"`
 			PeerSelector          string     `json:"peerSelector"`
@@ -277,7 +278,8 @@ func bgpPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
 	}
 	s := in.Spec
 	out := model.BGPPeer{
-		Name: o.Key.Name, Node: s.Node, ASN: uint32(s.ASNumber), LocalASN: uint32(s.LocalASNumber), Filters: s.Filters,
+		Name: o.Key.Name, Node: s.Node, Interface: s.Interface, ASN: uint32(s.ASNumber), LocalASN: uint32(s.LocalASNumber),
+		Filters:    s.Filters,
 		AllowOwnAS: s.AllowOwnAS, TTLSecurity: s.TTLSecurity, AnySource: s.SourceAddress == "None", NextHop: model.BGPNextHopAuto,
 	}
 	if s.Node != "" && s.NodeSelector != "" {
@@ -296,6 +298,16 @@ func bgpPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
 		return out, nil, invalid(o, "add a static route to the peer to the nodes", "spec.reachableBy is not supported")
 	case s.PeerIP != "" && s.PeerSelector != "":
 		return out, nil, invalid(o, "leave one of them out", "spec.peerIP %q and spec.peerSelector %q are both set", s.PeerIP, s.PeerSelector)
+	case s.Interface != "" && s.PeerIP+s.PeerSelector != "":
+		return out, nil, invalid(o, "leave out spec.interface, or the other one: the address of a peer on an interface is found",
+			"spec.interface %q and %s are both set", s.Interface, peerField(s.PeerIP, s.PeerSelector))
+	case s.Interface != "":
+		switch {
+		case !linkName(s.Interface):
+			return out, nil, invalid(o, `write for example "eth1"`, "spec.interface %q is not the name of an interface", s.Interface)
+		case out.ASN == 0:
+			return out, nil, invalid(o, "write the peer's AS number", "spec.asNumber is missing")
+		}
 	case s.PeerSelector != "":
 		if out.PeerSelector, err = model.ParseExpression(s.PeerSelector); err != nil {
 			return out, nil, invalid(o, "write for example \"has(route-reflector)\"", "spec.peerSelector: %w", err)
@@ -341,6 +353,19 @@ func bgpPeer(o store.Object) (model.BGPPeer, []model.Warning, error) {
 	}
 	out.KeepaliveTime, err = duration(o, "spec.keepaliveTime", s.KeepaliveTime)
 	return out, unknownFields(o, s), err
+}
+
+// peerField returns the field of an object that names its peer.
+func peerField(addr, selector string) string {
+	if addr != "" {
+		return fmt.Sprintf("spec.peerIP %q", addr)
+	}
+	return fmt.Sprintf("spec.peerSelector %q", selector)
+}
+
+// linkName reports whether the kernel could have an interface of that name.
+func linkName(text string) bool {
+	return len(text) < 16 && text != "." && text != ".." && !strings.ContainsAny(text, "/: %\t\n")
 }
 
 // peerAddr reads an address that may have a port.

@@ -33,9 +33,9 @@ func newBGPCmd(env Env) *cobra.Command {
 that contradict each other. -o wide prints a table of the sessions instead, -o name the peers' names. With --node it runs on
 that node.
 
-Keys of -o json: node, asNumber, routerID, running, error, synced, peers [{name, address, asNumber, session, since,
-received, accepted, advertised, error}], announced [{prefix, communities}], learned [{prefix, paths [{peer, nextHop,
-stale}], link}], problems [{message, hint}].`,
+Keys of -o json: node, asNumber, routerID, running, error, synced, peers [{name, address, interface, asNumber, session,
+since, received, accepted, advertised, error}], announced [{prefix, communities}], learned [{prefix, paths [{peer,
+nextHop, stale}], link}], problems [{message, hint}].`,
 		Example: "  weft bgp\n" +
 			"  weft bgp -o wide --watch\n" +
 			"  weft bgp --node node2",
@@ -71,7 +71,7 @@ func bgpResult(s nodebgp.Status, output *printer.Format) printer.Result {
 				since = time.Unix(p.Since, 0).UTC().Format(time.RFC3339)
 			}
 			count := func(n uint64) string { return strconv.FormatUint(n, 10) }
-			t.Row(p.Name, p.Name, p.Addr.String(), count(uint64(p.ASN)), p.Session, since, count(p.Received), count(p.Accepted),
+			t.Row(p.Name, p.Name, p.Where(), count(uint64(p.ASN)), p.Session, since, count(p.Received), count(p.Accepted),
 				count(p.Advertised), p.Error)
 		}
 		r.Tables = []printer.Table{t}
@@ -83,7 +83,7 @@ func bgpResult(s nodebgp.Status, output *printer.Format) printer.Result {
 	}
 	line("node %s, AS %d, router ID %s", s.Node, s.ASN, s.RouterID)
 	for _, p := range s.Peers {
-		text := fmt.Sprintf("peer %s (%s), AS %d: %s, %d of %d routes accepted, %d announced", p.Addr, p.Name, p.ASN, p.Session,
+		text := fmt.Sprintf("peer %s (%s), AS %d: %s, %d of %d routes accepted, %d announced", p.Where(), p.Name, p.ASN, p.Session,
 			p.Accepted, p.Received, p.Advertised)
 		if p.Error != "" {
 			text += ", last error: " + p.Error

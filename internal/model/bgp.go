@@ -72,9 +72,11 @@ type BGPPeer struct {
 	// Node is the name of the node, NodeSelector an expression for nodes; neither: all nodes.
 	Node         string     `json:"node,omitempty"`
 	NodeSelector Expression `json:"-"`
-	// Addr and Port are the peer's; Port 0 is the default. Without an address, the peers are the nodes of PeerSelector.
+	// Addr and Port are the peer's; Port 0 is the default. Without an address, the peer is the router on the link Interface
+	// (unnumbered), or the peers are the nodes of PeerSelector.
 	Addr         netip.Addr `json:"peerIP,omitzero"`
 	Port         int        `json:"port,omitempty"`
+	Interface    string     `json:"interface,omitempty"`
 	PeerSelector Expression `json:"-"`
 	// ASN is the peer's AS number.
 	ASN uint32 `json:"asNumber,omitempty"`

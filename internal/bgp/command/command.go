@@ -66,5 +66,7 @@ func Run(ctx context.Context, args []string, stderr io.Writer, now func() time.T
 	}
 	debug.SetMemoryLimit(softLimit)
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: lowest}))
-	return server.New(*socket, speaker.New(log, now), log, time.After).Run(ctx)
+	s := speaker.New(log, now)
+	go s.Run(ctx)
+	return server.New(*socket, s, log, time.After).Run(ctx)
 }

@@ -19,13 +19,15 @@ import (
 
 // sessions adds, changes and deletes peers. What was done is in s.have, also if a later one fails.
 func (s *Speaker) sessions(ctx context.Context) error {
+	notFound := func(p bgp.Peer) bool { return !p.Addr.IsValid() }
+	s.have.Peers = slices.DeleteFunc(slices.Clone(s.have.Peers), notFound)
 	for _, old := range slices.Clone(s.have.Peers) {
 		i := slices.IndexFunc(s.want.Peers, func(p bgp.Peer) bool { return p.Addr == old.Addr })
 		if i >= 0 && reflect.DeepEqual(session(old), session(s.want.Peers[i])) {
 			continue
 		}
 		if err := s.bgp.DeletePeer(ctx, &api.DeletePeerRequest{Address: old.Addr.String()}); err != nil {
-			return fmt.Errorf("peer %s (%s): %w", old.Addr, old.Name, err)
+			return fmt.Errorf("peer %s (%s): %w", old.Where(), old.Name, err)
 		}
 		s.have.Peers = slices.DeleteFunc(slices.Clone(s.have.Peers), func(p bgp.Peer) bool { return p.Addr == old.Addr })
 		delete(s.heard, old.Addr)
@@ -33,6 +35,9 @@ func (s *Speaker) sessions(ctx context.Context) error {
 		delete(s.states, old.Addr)
 	}
 	for _, p := range s.want.Peers {
+		if notFound(p) {
+			continue
+		}
 		if slices.ContainsFunc(s.have.Peers, func(o bgp.Peer) bool { return o.Addr == p.Addr }) {
 			continue
 		}
@@ -50,8 +55,11 @@ func session(p bgp.Peer) bgp.Peer {
 	return p
 }
 
-// familiesOf returns the families of a session: that of the addresses.
+// familiesOf returns the families of a session: that of the addresses, and without configured ones both.
 func familiesOf(p bgp.Peer) []gobgp.Family {
+	if p.Interface != "" {
+		return families()
+	}
 	if p.Addr.Is6() {
 		return []gobgp.Family{gobgp.RF_IPv6_UC}
 	}

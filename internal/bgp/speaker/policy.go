@@ -67,6 +67,9 @@ func newPolicies(c bgp.Speaker) policies {
 	var strict, withoutDefault, self, keep []netip.Addr
 	reflector := false
 	for _, peer := range c.Peers {
+		if !peer.Addr.IsValid() { // has not been found yet
+			continue
+		}
 		if !peer.Pods {
 			strict = append(strict, peer.Addr)
 		}
@@ -113,7 +116,7 @@ func newPolicies(c bgp.Speaker) policies {
 			&api.Actions{Nexthop: &api.NexthopAction{Unchanged: true}}))
 	}
 	for _, peer := range c.Peers {
-		if len(peer.Import)+len(peer.Export) == 0 {
+		if len(peer.Import)+len(peer.Export) == 0 || !peer.Addr.IsValid() {
 			continue
 		}
 		with := p.neighbors([]netip.Addr{peer.Addr})

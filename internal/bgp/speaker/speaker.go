@@ -30,6 +30,7 @@ import (
 	gobgp "github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 
+	"github.com/weft-net/weft/internal/bgp/discovery"
 	"github.com/weft-net/weft/internal/notify"
 	"github.com/weft-net/weft/internal/plan/bgp"
 )
@@ -50,16 +51,22 @@ type Speaker struct {
 	// routes and peers report changes of what Routes and Peers return.
 	routes, peers notify.Chan
 
-	mu      sync.Mutex
-	bgp     *server.BgpServer // nil before the first configuration
-	stop    context.CancelFunc
+	links *discovery.Links
+
+	mu   sync.Mutex
+	bgp  *server.BgpServer // nil before the first configuration
+	stop context.CancelFunc
+	// asked is the configuration, want the same with the addresses of the peers that were found on their links; missing is
+	// why others were not, by interface.
+	asked   bgp.Speaker
 	want    bgp.Speaker
+	missing map[string]error
 	have    bgp.Speaker
 	heard   map[netip.Addr]heard
 	started time.Time
 	synced  bool
-	// listenErr is why connections are not accepted.
-	listenErr error
+	// listenErr is why connections are not accepted, failed why something else is not in force.
+	listenErr, failed error
 	// announced are the paths that GoBGP has.
 	announced map[netip.Prefix]bgp.Announced
 	lastError map[netip.Addr]string
@@ -83,6 +90,26 @@ func New(log *slog.Logger, now func() time.Time) *Speaker {
 	return &Speaker{
 		log: log, now: now, routes: notify.New(), peers: notify.New(), heard: map[netip.Addr]heard{},
 		announced: map[netip.Prefix]bgp.Announced{}, lastError: map[netip.Addr]string{}, states: map[netip.Addr]string{},
+		links: discovery.New(log.With("component", "discovery"), now),
+	}
+}
+
+// Run follows the peers on links until ctx ends: one that is found gets a session.
+func (s *Speaker) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.links.Changed():
+		}
+		s.mu.Lock()
+		if s.bgp != nil {
+			if err := s.apply(ctx); err != nil {
+				s.log.Error("configuration is not in force; it is tried again", "err", err)
+			}
+			s.routes.Notify()
+		}
+		s.mu.Unlock()
 	}
 }
 
@@ -97,7 +124,14 @@ func (s *Speaker) PeersChanged() <-chan struct{} { return s.peers }
 func (s *Speaker) Set(ctx context.Context, want bgp.Speaker) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.want = want
+	s.asked = want
+	var links []string
+	for _, p := range want.Peers {
+		if p.Interface != "" {
+			links = append(links, p.Interface)
+		}
+	}
+	s.links.Set(links)
 	defer s.routes.Notify()
 	return s.apply(ctx)
 }
@@ -106,6 +140,10 @@ func (s *Speaker) Set(ctx context.Context, want bgp.Speaker) error {
 func (s *Speaker) Retry(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.bgp != nil && s.failed != nil {
+		defer s.routes.Notify()
+		return s.apply(ctx)
+	}
 	if s.bgp == nil || s.listenErr == nil || s.established() > 0 {
 		return s.listenErr
 	}
@@ -157,6 +195,14 @@ func global(c bgp.Speaker) bgp.Speaker {
 }
 
 func (s *Speaker) apply(ctx context.Context) error {
+	if s.failed = s.configure(ctx); s.failed != nil {
+		return s.failed
+	}
+	return s.listenErr
+}
+
+func (s *Speaker) configure(ctx context.Context) error {
+	s.resolve()
 	if s.bgp != nil && !reflect.DeepEqual(global(s.have), global(s.want)) {
 		s.log.Info("speaker is started again with other settings", "as", s.want.ASN, "router-id", s.want.RouterID)
 		s.end()
@@ -176,7 +222,7 @@ func (s *Speaker) apply(ctx context.Context) error {
 		return err
 	}
 	s.have = s.want
-	return s.listenErr
+	return nil
 }
 
 // start starts a server. If the port is taken, it runs without: sessions that this side opens are established.
@@ -269,7 +315,7 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 // each peer, for Peers.
 func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 	s.mu.Lock()
-	b := s.bgp
+	b, asn := s.bgp, s.have.ASN
 	s.mu.Unlock()
 	if b == nil {
 		return nil, nil
@@ -300,7 +346,7 @@ func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 					c.accepted++
 					counted[a] = c
 				}
-				if r, ok := route(paths); ok {
+				if r, ok := route(paths, asn); ok {
 					out = append(out, r)
 				}
 			})
@@ -320,8 +366,8 @@ func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 	return out, nil
 }
 
-// route returns the learned route to a destination; false if the best path is the node's own.
-func route(paths []*apiutil.Path) (bgp.Route, bool) {
+// route returns the learned route to a destination at a speaker of an AS; false if the best path is the node's own.
+func route(paths []*apiutil.Path, asn uint32) (bgp.Route, bool) {
 	var out bgp.Route
 	for i, p := range paths {
 		if !p.Best || p.Withdrawal || !p.PeerAddress.IsValid() || p.PeerAddress.IsUnspecified() {
@@ -335,7 +381,7 @@ func route(paths []*apiutil.Path) (bgp.Route, bool) {
 			return out, false
 		}
 		out.Prefix = n.Prefix
-		if hop := nextHop(p.Attrs); hop.IsValid() {
+		if hop := nextHop(p, asn); hop.IsValid() {
 			path := bgp.Path{Peer: p.PeerAddress.Unmap(), NextHop: hop, Stale: p.Stale}
 			if !slices.ContainsFunc(out.Paths, func(o bgp.Path) bool { return o.NextHop == hop }) {
 				out.Paths = append(out.Paths, path)
@@ -345,16 +391,23 @@ func route(paths []*apiutil.Path) (bgp.Route, bool) {
 	return out, len(out.Paths) > 0
 }
 
-func nextHop(attrs []gobgp.PathAttributeInterface) netip.Addr {
-	for _, a := range attrs {
+// nextHop returns the next hop of a path: the peer itself if it is on a link and of another AS, or if it names no address
+// that is valid elsewhere. GoBGP drops the link-local address of an announcement with two, and the other one of BIRD is
+// unspecified.
+func nextHop(p *apiutil.Path, asn uint32) netip.Addr {
+	var hop netip.Addr
+	for _, a := range p.Attrs {
 		switch a := a.(type) {
 		case *gobgp.PathAttributeNextHop:
-			return a.Value.Unmap()
+			hop = a.Value.Unmap()
 		case *gobgp.PathAttributeMpReachNLRI:
-			return a.Nexthop.Unmap()
+			hop = a.Nexthop.Unmap()
 		}
 	}
-	return netip.Addr{}
+	if p.PeerAddress.Zone() != "" && (p.PeerASN != asn || hop.IsUnspecified() || hop.IsLinkLocalUnicast()) {
+		return p.PeerAddress
+	}
+	return hop
 }
 
 func families() []gobgp.Family { return []gobgp.Family{gobgp.RF_IPv4_UC, gobgp.RF_IPv6_UC} }
@@ -366,8 +419,11 @@ func (s *Speaker) Peers() (out []bgp.PeerState) {
 	for _, p := range s.have.Peers {
 		c := s.counts[p.Addr]
 		state := bgp.PeerState{
-			Name: p.Name, Addr: p.Addr, ASN: p.ASN, Session: cmp.Or(s.states[p.Addr], "idle"), Error: s.lastError[p.Addr],
-			Received: c.received, Accepted: c.accepted, Advertised: c.advertised,
+			Name: p.Name, Addr: p.Addr, Interface: p.Interface, ASN: p.ASN, Session: cmp.Or(s.states[p.Addr], "idle"),
+			Error: s.lastError[p.Addr], Received: c.received, Accepted: c.accepted, Advertised: c.advertised,
+		}
+		if err := s.missing[p.Interface]; err != nil {
+			state.Error = err.Error()
 		}
 		if h := s.heard[p.Addr]; !h.at.IsZero() {
 			state.Since = h.at.Unix()

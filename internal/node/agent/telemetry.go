@@ -174,7 +174,7 @@ func measureBGP(m *metrics.Metrics, n *nodebgp.Node) {
 		return func() map[string]float64 {
 			out := map[string]float64{}
 			for _, p := range n.Peers() {
-				out[p.Addr.String()] = float64(value(p))
+				out[p.Where()] = float64(value(p))
 			}
 			return out
 		}

@@ -76,6 +76,18 @@ func (r *resolver) askLocked(ctx context.Context, a netip.Addr) hop {
 			return r.last[a]
 		}
 	}
+	if link := a.Zone(); link != "" { // a neighbor on that link
+		status, err := r.ns.Link(ctx, link)
+		switch {
+		case err != nil:
+			_ = r.ns.Close()
+			r.ns = nil
+			return r.last[a]
+		case status == nil || !status.Up || !status.Carrier:
+			return hop{}
+		}
+		return hop{a.WithZone(""), link}
+	}
 	found, err := r.ns.Route(ctx, lookup.Packet{To: a})
 	switch {
 	case err != nil:

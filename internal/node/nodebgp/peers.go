@@ -30,14 +30,15 @@ func (n *Node) tookPeersLocked(now []bgp.PeerState) (events []model.Event) {
 				why = ": " + p.Error
 			}
 			events = append(events, model.Event{
-				Warning: true, Reason: "BGPSessionLost", Message: fmt.Sprintf("session with peer %s (%s, AS %d) is lost%s", p.Addr, p.Name, p.ASN, why),
+				Warning: true, Reason: "BGPSessionLost",
+				Message: fmt.Sprintf("session with peer %s (%s, AS %d) is lost%s", p.Where(), p.Name, p.ASN, why),
 			})
 		}
 		if refused(p) > 0 && refused(old) == 0 {
 			events = append(events, model.Event{
 				Reason: "BGPRoutesRefused",
 				Message: fmt.Sprintf("%d of %d routes of peer %s (%s, AS %d) are not accepted: a filter refuses them, or they are of pods, "+
-					"Services or nodes", refused(p), p.Received, p.Addr, p.Name, p.ASN),
+					"Services or nodes", refused(p), p.Received, p.Where(), p.Name, p.ASN),
 			})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -150,11 +151,14 @@ func (p *planner) sessions() {
 	for _, o := range p.Peers {
 		switch {
 		case o.Node != "" && o.Node != p.self.Name, !o.NodeSelector.Empty() && !o.NodeSelector.Matches(p.self.Labels):
-			if !o.Addr.IsValid() && !o.OneSided && o.PeerSelector.Matches(p.self.Labels) { // the other ends have this one, too
+			toNodes := !o.Addr.IsValid() && o.Interface == ""
+			if toNodes && !o.OneSided && o.PeerSelector.Matches(p.self.Labels) { // the other ends have this one, too
 				p.reverse(o)
 			}
 		case o.Addr.IsValid():
 			p.toAddr(o)
+		case o.Interface != "":
+			p.add(o, Peer{Interface: o.Interface, ASN: o.ASN})
 		default:
 			for _, n := range p.Nodes {
 				if n.Name != p.self.Name && o.PeerSelector.Matches(n.Labels) {
@@ -166,7 +170,9 @@ func (p *planner) sessions() {
 			}
 		}
 	}
-	slices.SortFunc(p.out.Peers, func(a, b Peer) int { return a.Addr.Compare(b.Addr) })
+	slices.SortFunc(p.out.Peers, func(a, b Peer) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), strings.Compare(a.Interface, b.Interface))
+	})
 }
 
 // reverse plans the sessions of an object with the nodes that it is for.
@@ -226,19 +232,19 @@ func addrOf(n model.Node, six bool) (netip.Addr, bool) {
 	return n.Addrs[i], true
 }
 
-// add adds a session with an object's settings, unless there is one with the address.
+// add adds a session with an object's settings, unless there is one with the address, or over the interface.
 func (p *planner) add(o model.BGPPeer, s Peer) {
 	s.Name, s.LocalASN, s.TTLSecurity, s.AllowOwnAS = o.Name, o.LocalASN, o.TTLSecurity, o.AllowOwnAS
 	s.RestartTime, s.Keepalive = cmp.Or(o.RestartTime, DefaultRestartTime), o.KeepaliveTime
 	s.NextHopSelf, s.NextHopKeep = o.NextHop == model.BGPNextHopSelf, o.NextHop == model.BGPNextHopKeep
 	p.out.RestartTime = max(p.out.RestartTime, s.RestartTime)
-	if i := slices.IndexFunc(p.out.Peers, func(e Peer) bool { return e.Addr == s.Addr }); i >= 0 {
+	if i := slices.IndexFunc(p.out.Peers, func(e Peer) bool { return e.Where() == s.Where() }); i >= 0 {
 		if e := p.out.Peers[i]; e.ASN != s.ASN {
-			p.problem("delete one of them", "BGPPeers %s and %s: %s cannot be in AS %d and in AS %d", e.Name, s.Name, s.Addr, e.ASN, s.ASN)
+			p.problem("delete one of them", "BGPPeers %s and %s: %s cannot be in AS %d and in AS %d", e.Name, s.Name, s.Where(), e.ASN, s.ASN)
 		}
 		return
 	}
-	if !o.AnySource && !s.Addr.IsLinkLocalUnicast() {
+	if !o.AnySource && s.Interface == "" && !s.Addr.IsLinkLocalUnicast() {
 		s.Source, _ = addrOf(p.self, s.Addr.Is6())
 	}
 	if o.Password != (model.SecretKey{}) {

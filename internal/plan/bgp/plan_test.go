@@ -68,7 +68,7 @@ func expression(t *testing.T, text string) model.Expression {
 func peersOf(s Speaker) string {
 	var out []string
 	for _, p := range s.Peers {
-		text := p.Addr.String()
+		text := p.Where()
 		if p.Client {
 			text += " client"
 		}
@@ -118,6 +118,12 @@ func TestSessions(t *testing.T) {
 			"two ASs of one address", "n1", Facts{Peers: []model.BGPPeer{
 				{Name: "a", Addr: netip.MustParseAddr("10.9.0.9"), ASN: 1}, {Name: "b", Addr: netip.MustParseAddr("10.9.0.9"), ASN: 2},
 			}}, "10.9.0.9", "cannot be in AS 1 and in AS 2",
+		},
+		{
+			"peers on links, one each", "n1", Facts{Peers: []model.BGPPeer{
+				{Name: "a", Interface: "eth2", ASN: 1}, {Name: "b", Interface: "eth1", ASN: 1}, {Name: "c", Interface: "eth1", ASN: 2},
+				{Name: "d", Node: "n2", Interface: "eth3", ASN: 1},
+			}}, "eth1, eth2", "BGPPeers b and c: eth1 cannot be in AS 1 and in AS 2",
 		},
 		{
 			"a missing password", "n1", Facts{Peers: []model.BGPPeer{

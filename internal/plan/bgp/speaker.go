@@ -35,7 +35,7 @@ type Speaker struct {
 	Listen []netip.Addr `json:"listen,omitempty"`
 	// RestartTime is how long the node's routes are kept without its speaker, in seconds.
 	RestartTime int    `json:"restartTime"`
-	Peers       []Peer `json:"peers,omitempty"` // sorted by address
+	Peers       []Peer `json:"peers,omitempty"` // sorted by address and interface
 	// Announced are sorted by prefix.
 	Announced []Announced `json:"announced,omitempty"`
 	// Refused is what no peer may announce, Pods what only some may (Peer.Pods): the prefixes of the cluster's pods.
@@ -50,8 +50,10 @@ type Peer struct {
 	// Name is the object's, or of a session of the mesh the node's.
 	Name string     `json:"name"`
 	Addr netip.Addr `json:"address"`
-	Port int        `json:"port,omitempty"`
-	ASN  uint32     `json:"asNumber"`
+	// Interface has the peer, if it has no address: it is the router that is found on that link (unnumbered).
+	Interface string `json:"interface,omitempty"`
+	Port      int    `json:"port,omitempty"`
+	ASN       uint32 `json:"asNumber"`
 	// LocalASN is the AS number that the peer sees; 0 is the speaker's.
 	LocalASN uint32     `json:"localASNumber,omitempty"`
 	Source   netip.Addr `json:"source,omitzero"`
@@ -87,6 +89,16 @@ func (p Peer) OwnASN(s Speaker) uint32 {
 		return p.LocalASN
 	}
 	return s.ASN
+}
+
+// Where returns the peer's address, or the interface that has it.
+func (p Peer) Where() string { return where(p.Addr, p.Interface) }
+
+func where(addr netip.Addr, link string) string {
+	if !addr.IsValid() {
+		return link
+	}
+	return addr.String()
 }
 
 // Announced is a prefix that the node announces.
@@ -147,9 +159,11 @@ type Path struct {
 
 // PeerState is the state of a session.
 type PeerState struct {
-	Name string     `json:"name"`
-	Addr netip.Addr `json:"address"`
-	ASN  uint32     `json:"asNumber"`
+	Name string `json:"name"`
+	// Addr is invalid while no peer has been found on Interface.
+	Addr      netip.Addr `json:"address"`
+	Interface string     `json:"interface,omitempty"`
+	ASN       uint32     `json:"asNumber"`
 	// Session is BGP's state: idle, connect, active, opensent, openconfirm, established.
 	Session string `json:"session"`
 	// Since is when it was last established or lost, in seconds since 1970; 0: never.
@@ -161,3 +175,6 @@ type PeerState struct {
 	// Error is why the session was last lost or refused.
 	Error string `json:"error,omitempty"`
 }
+
+// Where returns the peer's address, or the interface on which no peer has been found.
+func (s PeerState) Where() string { return where(s.Addr, s.Interface) }

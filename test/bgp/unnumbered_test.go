@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bgp_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/nettest"
+)
+
+// unnumberedFRR and unnumberedBIRD are routers with the node on their link n1, which has link-local addresses only.
+const (
+	unnumberedFRR = `frr defaults datacenter
+log stdout
+router bgp 65001
+ bgp router-id 10.9.9.1
+ no bgp ebgp-requires-policy
+ no bgp network import-check
+ neighbor n1 interface remote-as 64512
+ address-family ipv4 unicast
+  network 203.0.113.0/24
+ exit-address-family
+ address-family ipv6 unicast
+  neighbor n1 activate
+  network 2001:db8:99::/48
+ exit-address-family
+`
+	unnumberedBIRD = `
+router id 10.9.9.2;
+protocol radv { interface "n1" { default lifetime 0; min ra interval 3; max ra interval 4; }; }
+protocol static s4 { ipv4; route 203.0.113.0/24 blackhole; }
+protocol static s6 { ipv6; route 2001:db8:99::/48 blackhole; }
+protocol kernel { ipv4 { export where source = RTS_BGP; }; }
+protocol bgp n1 {
+  local as 65001;
+  neighbor range fe80::/10 as 64512;
+  interface "n1";
+  graceful restart on;
+  ipv4 { import all; export where source = RTS_STATIC; next hop self; extended next hop on; };
+  ipv6 { import all; export where source = RTS_STATIC; next hop self; };
+}
+`
+)
+
+// unnumbered connects a node to two routers by the links eth1 and eth2 without addresses.
+func unnumbered(t *testing.T) (*node, [2]*netns.NS) {
+	t.Helper()
+	n := newNode(t, "n1")
+	connect(t, n.ns, "eth0", "10.9.0.1/24", nettest.NS(t, "hosts"), "eth0", "10.9.0.2/24")
+	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	var routers [2]*netns.NS
+	for i := range routers {
+		r := nettest.NS(t, fmt.Sprintf("router%d", i+1))
+		nettest.Run(t, r, "ip", "link", "set", "lo", "up")
+		nettest.Run(t, r, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+		nettest.Run(t, r, "ip", "addr", "add", "203.0.113.1/32", "dev", "lo")
+		connect(t, n.ns, fmt.Sprintf("eth%d", i+1), "", r, "n1", "")
+		routers[i] = r
+	}
+	n.put("node.yaml", nodeManifest("n1", "", []string{"10.244.1.0/24", "fd44:1::/64"}, []string{"10.9.0.1"}))
+	n.put("peers.yaml", unnumberedPeer("eth1", "")+"---\n"+unnumberedPeer("eth2", ""))
+	return n, routers
+}
+
+func unnumberedPeer(link, more string) string {
+	return fmt.Sprintf("apiVersion: weft.dev/v1alpha1\nkind: BGPPeer\nmetadata: {name: on-%s}\nspec: {interface: %s, asNumber: 65001%s}\n",
+		link, link, more)
+}
+
+// overLinks waits until the node's routes of both families go over exactly these links, to link-local next hops.
+func (n *node) overLinks(links ...string) {
+	n.t.Helper()
+	eventually(n.t, fmt.Sprintf("routes go over %v", links), func() bool {
+		for prefix, via := range map[string]string{"203.0.113.0/24": "via inet6 fe80:", "2001:db8:99::/48": "via fe80:"} {
+			r := n.route(prefix)
+			if strings.Count(r, via) != len(links) {
+				return false
+			}
+			for _, l := range links {
+				if !strings.Contains(r, "dev "+l+" ") {
+					return false
+				}
+			}
+		}
+		return true
+	}, func() string {
+		return fmt.Sprintf("%s\n%s\n%+v", n.route("203.0.113.0/24"), n.route("2001:db8:99::/48"), n.status())
+	})
+}
+
+// FRR and BIRD on links without addresses: each side finds the other, and both families are routed to link-local next hops,
+// in both directions. Packets pass. A session that is lost, and a link that goes, take their routes away.
+func TestUnnumbered(t *testing.T) {
+	n, routers := unnumbered(t)
+	f := startFRR(t, routers[0], unnumberedFRR)
+	b := startBird(t, routers[1], unnumberedBIRD)
+	n.startSpeaker()
+	n.startAgent("")
+	n.overLinks("eth1", "eth2")
+	f.routes("10.244.1.0/24", "via inet6 fe80:", true)
+	f.routes("fd44:1::/64", "via fe80:", true)
+	b.hears("10.244.1.0/24", "via fe80:", true)
+	b.hears("fd44:1::/64", "via fe80:", true)
+	for _, p := range n.status().Peers {
+		if zone := p.Addr.Zone(); zone != p.Interface || p.Session != "established" {
+			t.Errorf("peer %+v", p)
+		}
+	}
+
+	nettest.Run(t, n.ns, "ip", "addr", "add", "10.244.1.7/32", "dev", "lo") // a pod
+	pings := func(what string) {
+		t.Helper()
+		ping := []string{"ping", "-c1", "-W1", "-I", "10.244.1.7", "203.0.113.1"}
+		eventually(t, what, func() bool { _, err := nettest.Try(n.ns, ping...); return err == nil },
+			func() string { return n.route("203.0.113.0/24") })
+	}
+	pings("packets pass")
+
+	b.ask("disable", "n1")
+	b.ask("disable", `"dynbgp*"`) // the session that n1 has made
+	n.overLinks("eth1")
+	pings("packets pass over FRR")
+	b.ask("enable", "n1")
+	b.ask("enable", `"dynbgp*"`)
+	n.overLinks("eth1", "eth2")
+	nettest.Run(t, routers[0], "ip", "link", "set", "n1", "down")
+	n.overLinks("eth2")
+	pings("packets pass over BIRD")
+	nettest.Run(t, routers[0], "ip", "link", "set", "n1", "up")
+	n.overLinks("eth1", "eth2")
+
+	f.ask("configure terminal", "router bgp 65001", "address-family ipv4 unicast", "no network 203.0.113.0/24")
+	b.ask("disable", "s4")
+	n.forgets("203.0.113.0/24")
+}
+
+// A BGPPeer whose interface does not exist, has no router, or has two, reports that, and other sessions continue. One with
+// two ways to find its peer is refused.
+func TestUnnumberedBad(t *testing.T) {
+	n, routers := unnumbered(t)
+	b := startBird(t, routers[1], unnumberedBIRD)
+	n.put("peers.yaml", unnumberedPeer("eth2", "")+"---\n"+unnumberedPeer("eth7", "")+"---\n"+unnumberedPeer("eth1", "")+"---\n"+
+		strings.Replace(unnumberedPeer("eth3", ", peerIP: 192.0.2.1"), "on-eth3", "both", 1))
+	n.startSpeaker()
+	n.startAgent("")
+	reports := func(text string) {
+		t.Helper()
+		eventually(t, "the status has "+text, func() bool { return strings.Contains(fmt.Sprintf("%+v", n.status()), text) },
+			func() string { return fmt.Sprintf("%+v", n.status()) })
+	}
+	reports("interface eth7 does not exist")
+	reports("no router is heard on interface eth1")
+	reports(`spec.interface "eth3" and spec.peerIP "192.0.2.1" are both set`)
+	n.learns("203.0.113.0/24", "inet6 fe80:")
+
+	// The interface appears, and the router is another one later.
+	third := nettest.NS(t, "router3")
+	nettest.Run(t, third, "ip", "link", "set", "lo", "up")
+	connect(t, n.ns, "eth7", "", third, "n1", "")
+	startBird(t, third, strings.NewReplacer("10.9.9.2", "10.9.9.3", "203.0.113.0", "198.51.100.0").Replace(unnumberedBIRD))
+	n.learns("198.51.100.0/24", "inet6 fe80:")
+	nettest.Run(t, n.ns, "ip", "link", "del", "eth7")
+	n.forgets("198.51.100.0/24")
+	connect(t, n.ns, "eth7", "", third, "n1", "")
+	n.learns("198.51.100.0/24", "inet6 fe80:")
+
+	if r := n.route("203.0.113.0/24"); !strings.Contains(r, "dev eth2") || !strings.Contains(b.ask("show", "protocols"), "Established") {
+		t.Errorf("the other session is disturbed: %q", r)
+	}
+}
