@@ -64,7 +64,7 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("connectivity-test", c.testConnectivityTest)
 }
 
-// kubeVirt returns the cluster of that name, and whether WEFT_E2E_CLUSTER says that it exists: of an earlier run that was
+// kubeVirt returns the cluster of that name, and whether WEFT_E2E_CLUSTER reports that it exists: of an earlier run that was
 // killed, or kept by WEFT_E2E_KEEP. It skips the test if that names another one, or if KubeVirt is not built.
 func kubeVirt(t *testing.T, name string) (c kubeVirtCluster, kept bool) {
 	t.Helper()
