@@ -4,11 +4,16 @@ package attach
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/weft-net/weft/internal/kernel"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/notify"
 )
 
 // failing is a RecordStore that fails on demand.
@@ -75,6 +80,29 @@ func TestOwners(t *testing.T) {
 	if o.has(first) || !o.has(again) {
 		t.Errorf("after another ADD: the old record: %t, the new one: %t", o.has(first), o.has(again))
 	}
+}
+
+// A record is deleted also if the kernel has not deleted its links in time.
+func TestReleaseWithLateReaper(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := slog.New(slog.DiscardHandler)
+		o := &owners{of: map[string]map[model.AttachmentKey]int64{}}
+		q := &releaseQueue{
+			owners: o, cooling: &cooling{of: map[string]int{}}, locks: &lockSet{main: newProcessLocks()},
+			records:  &notifyingStore{store: &failing{}, forgotten: []func(model.AttachmentKey){o.forgotten}},
+			rollback: &rollback{agent: true}, reaper: kernel.NewReaper(nil, log), // it does not run
+			now: time.Now, log: log, wake: notify.New(),
+		}
+		rec := recordOf("net", "one", 1)
+		o.written(rec)
+		q.enqueue(rec)
+		if err := q.drain(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if o.has(rec) {
+			t.Error("the record is left")
+		}
+	})
 }
 
 // An address of two dead links cools until both are gone.

@@ -116,14 +116,18 @@ func (q *releaseQueue) finish(dead []Record) {
 			q.mu.Unlock()
 			continue
 		}
-		if err := q.unlessReplaced(ctx, rec, func() error { return q.records.forget(rec.Key()) }); err != nil {
+		err := q.unlessReplaced(rec, func(context.Context) error { return q.records.forget(rec.Key()) })
+		if err != nil {
 			q.log.Error("record of a released attachment cannot be deleted", "attachment", rec.Key().String(), "err", err)
 		}
 	}
 }
 
-// unlessReplaced calls f, unless a later ADD has replaced the released record.
-func (q *releaseQueue) unlessReplaced(ctx context.Context, rec Record, f func() error) error {
+// unlessReplaced calls f, unless a later ADD has replaced the released record. Each record has its own time limit: what the
+// reaper or another record has waited for leaves no record behind.
+func (q *releaseQueue) unlessReplaced(rec Record, f func(context.Context) error) error {
+	ctx, cancel := detached(context.Background())
+	defer cancel()
 	release, err := q.locks.of(rec.Request.Network).Container(ctx, rec.Request.ContainerID)
 	if err != nil {
 		return err
@@ -132,7 +136,7 @@ func (q *releaseQueue) unlessReplaced(ctx context.Context, rec Record, f func() 
 	if !q.owners.has(rec) {
 		return nil
 	}
-	return f()
+	return f(ctx)
 }
 
 // removeIdle removes the next shared objects when they are due; it returns early if a record is enqueued.
@@ -152,9 +156,7 @@ func (q *releaseQueue) removeIdle() {
 	q.mu.Lock()
 	q.idle = q.idle[1:]
 	q.mu.Unlock()
-	ctx, cancel := detached(context.Background())
-	defer cancel()
-	err := q.unlessReplaced(ctx, next.rec, func() error {
+	err := q.unlessReplaced(next.rec, func(ctx context.Context) error {
 		if !q.owners.last(next.rec.Key()) {
 			return q.records.forget(next.rec.Key()) // other attachments own the shared objects now
 		}
