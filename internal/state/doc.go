@@ -26,30 +26,30 @@ const (
 
 // Space is what one network namespace should hold.
 type Space struct {
-	Links   []Link   `json:"links,omitempty"`
-	Addrs   []Addr   `json:"addrs,omitempty"`
-	Routes  []Route  `json:"routes,omitempty"`
-	Rules   []Rule   `json:"rules,omitempty"`
-	Neighs  []Neigh  `json:"neighs,omitempty"`
-	FDBs    []FDB    `json:"fdbs,omitempty"`
-	Sysctls []Sysctl `json:"sysctls,omitempty"`
-	Tables  []Table  `json:"tables,omitempty"`
-	Qdiscs  []Qdisc  `json:"qdiscs,omitempty"`
+	Links   List[Link]   `json:"links,omitempty"`
+	Addrs   List[Addr]   `json:"addrs,omitempty"`
+	Routes  List[Route]  `json:"routes,omitempty"`
+	Rules   List[Rule]   `json:"rules,omitempty"`
+	Neighs  List[Neigh]  `json:"neighs,omitempty"`
+	FDBs    List[FDB]    `json:"fdbs,omitempty"`
+	Sysctls List[Sysctl] `json:"sysctls,omitempty"`
+	Tables  List[Table]  `json:"tables,omitempty"`
+	Qdiscs  List[Qdisc]  `json:"qdiscs,omitempty"`
 	// Joins connect taps and other links.
-	Joins []Join `json:"joins,omitempty"`
+	Joins List[Join] `json:"joins,omitempty"`
 	// Sources are source addresses of firewalld's zones; in the node's own namespace only.
-	Sources []ZoneSource `json:"sources,omitempty"`
+	Sources List[ZoneSource] `json:"sources,omitempty"`
 	// IPTables are chains and rules for plugins that use the iptables programs; in the node's own namespace only.
-	IPTables []IPTables `json:"iptables,omitempty"`
+	IPTables List[IPTables] `json:"iptables,omitempty"`
 }
 
 // Fragment is the part of a node's state that has one owner.
 type Fragment struct {
 	// Owner identifies the fragment, for example "attachment/<container id>/eth0" or "mesh/peer/node2".
-	Owner   string   `json:"owner"`
-	Host    Space    `json:"host"`
-	Pod     Space    `json:"pod"`
-	Effects []Effect `json:"effects,omitempty"`
+	Owner   string       `json:"owner"`
+	Host    Space        `json:"host"`
+	Pod     Space        `json:"pod"`
+	Effects List[Effect] `json:"effects,omitempty"`
 }
 
 // Space returns a pointer to the named space of f.

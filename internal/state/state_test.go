@@ -173,7 +173,7 @@ func TestMergeMovesRoutes(t *testing.T) {
 	f := Fragment{Pod: Space{Routes: []Route{r, otherTable, {Dst: r.Dst, Link: "f"}}}}
 	before := f
 	f.Merge(Fragment{Pod: Space{Routes: []Route{gone}}})
-	if want := []Route{otherTable, {Dst: r.Dst, Link: "f"}, gone}; !reflect.DeepEqual(f.Pod.Routes, want) {
+	if want := (List[Route]{otherTable, {Dst: r.Dst, Link: "f"}, gone}); !reflect.DeepEqual(f.Pod.Routes, want) {
 		t.Errorf("have %v, want %v", f.Pod.Routes, want)
 	}
 	if !reflect.DeepEqual(before.Pod.Routes[0], r) {

@@ -31,6 +31,12 @@ type Published struct {
 	Tables []state.Table `json:"tables,omitempty"`
 }
 
+// MarshalJSON encodes it like any structure; see state.List.
+func (p Published) MarshalJSON() ([]byte, error) {
+	type plain Published
+	return json.Marshal(plain(p))
+}
+
 // The ports that are chosen from for a container that requests any: the dynamic ports of RFC 6335.
 const (
 	dynamicFirst = 49152

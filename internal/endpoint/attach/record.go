@@ -100,7 +100,7 @@ type Act struct {
 	// Files are written before the kernel is changed and are removed with the act.
 	Files []plugin.File `json:"files,omitempty"`
 	// Guests are the DHCP and router advertisement settings of guests on links that the fragment creates.
-	Guests []model.GuestConfig `json:"guests,omitempty"`
+	Guests state.List[model.GuestConfig] `json:"guests,omitempty"`
 	// NewLinks are the names of the fragment's shared links that did not exist before.
 	NewLinks []string `json:"fresh,omitempty"`
 	// Published is set in the act that maps ports of the node for a container engine.

@@ -4,6 +4,7 @@ package attach
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,12 @@ type VMInterface struct {
 	// PodLink is the pod's link of that network.
 	PodLink string         `json:"podLink"`
 	Device  model.VMDevice `json:"device"`
+}
+
+// MarshalJSON encodes it like any structure; see state.List.
+func (i VMInterface) MarshalJSON() ([]byte, error) {
+	type plain VMInterface
+	return json.Marshal(plain(i))
 }
 
 // GrantedDevice is a device of the node that the hypervisor's user was granted in the root directory of its container.

@@ -77,7 +77,7 @@ func TestDefaultRoute(t *testing.T) {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
 		}
-		var pending []state.Route
+		var pending state.List[state.Route]
 		for _, i := range tc.open {
 			pending = append(pending, in.Chain.Pending.Pod.Routes[i])
 		}
