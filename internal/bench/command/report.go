@@ -43,11 +43,11 @@ func newBenchReportCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Run the measurements and print one table, with limits, and a chart",
-		Long: `Runs shim, cni with each --chain, mesh, path, policy and repair one after the other, and prints one table of the
-figures that the project has limits for: weft, its peer, the ratio with its spread, the limit and the number of
-samples. Above the tables of ADD is what an empty Go program takes on this host; limits of times count only where that
-is at most 1.5 ms. A measurement that fails is left out with a note. Takes about an hour, with --quick some minutes.
-Needs root; the host's network is not changed.
+		Long: `Runs shim, cni and networks with each --chain, mesh, path, policy and repair one after the other, and prints one
+table of the figures that the project has limits for: weft, its peer, the ratio with its spread, the limit and
+the number of samples. Above the tables of ADD is what an empty Go program takes on this host; limits of times
+count only where that is at most 1.5 ms. A measurement that fails is left out with a note. Takes about an hour,
+with --quick some minutes. Needs root; the host's network is not changed.
 
 Keys of -o json: host, empty, rows [{group, name, unit, n, weft, peer, peerName, ratio, low, high, limit, atLeast,
 counted}], notes.`,
@@ -135,7 +135,7 @@ func (f reportFlags) measure(ctx context.Context, env ui.Env, chains []bench.Cha
 	}
 	for _, chain := range chains {
 		add("cni "+chain.Name, func() error {
-			impls, err := bench.Impls(f.peers, []string{"agent"}, f.binDir, agentProgram(env))
+			impls, err := bench.Impls(f.peers, []string{"standalone", "agent"}, f.binDir, agentProgram(env))
 			if err != nil {
 				return err
 			}
@@ -146,6 +146,19 @@ func (f reportFlags) measure(ctx context.Context, env ui.Env, chains []bench.Cha
 			cfg.Strace, _ = exec.LookPath("strace")
 			in, err := bench.Run(ctx, cfg)
 			report.AddCalls(in)
+			return err
+		})
+		add("networks of "+chain.Name, func() error {
+			impls, err := bench.Impls(nil, []string{"agent"}, f.binDir, agentProgram(env))
+			if err != nil {
+				return err
+			}
+			const more = 7
+			in, err := bench.Networks(ctx, bench.NetworksConfig{
+				Chain: chain, Impls: impls, Networks: []int{0, more}, N: pick(100, 10), Concurrency: []int{1}, Pods: pick(10, 2),
+				Seed: 1, Log: log,
+			})
+			report.AddNetworks(in, chain.Name, more)
 			return err
 		})
 	}

@@ -21,8 +21,11 @@ const (
 	GroupRepairs = "Repairs, p95"
 )
 
-// agentImpl is the name of weft through the agent in reports of calls.
-const agentImpl = "weft-agent"
+// agentImpl and standaloneImpl are the names of weft in reports of calls: through the agent, and without one.
+const (
+	agentImpl      = "weft-agent"
+	standaloneImpl = "weft-standalone"
+)
 
 // limit is a limit of a figure.
 type limit struct {
@@ -37,6 +40,14 @@ func callLimits() map[string]limit {
 		"bridge4 add 1": {0.33, false},
 	}
 }
+
+// standaloneLimits are those without an agent.
+func standaloneLimits() map[string]limit {
+	return map[string]limit{"pod add 1": {1.0 / 5, false}, "pod add 8": {1.0 / 5, false}}
+}
+
+// maxNetworks is the limit of an ADD of a pod with eight networks in relation to that with one.
+const maxNetworks = 1.3
 
 // maxSyscalls is the limit of system calls of an ADD over an empty Go program, maxStart that of a run of weft-cni in
 // relation to it, and maxRepair that of a repair in ms.
@@ -70,23 +81,20 @@ func (r *Report) AddShim(in bench.Report) {
 	}
 }
 
-// AddCalls adds ADD and DEL of a chain through the agent, compared with a peer.
+// AddCalls adds ADD and DEL of a chain through the agent, and without one, compared with a peer.
 func (r *Report) AddCalls(in bench.Report) {
-	limits := callLimits()
-	for _, ratio := range in.Ratios {
-		if ratio.Weft != agentImpl || ratio.Metric != "add" && ratio.Metric != "del" {
-			continue
+	for _, form := range []struct {
+		impl, suffix string
+		limits       map[string]limit
+	}{{agentImpl, "", callLimits()}, {standaloneImpl, " without an agent", standaloneLimits()}} {
+		for _, ratio := range in.Ratios {
+			if ratio.Weft != form.impl || ratio.Metric != "add" && ratio.Metric != "del" {
+				continue
+			}
+			row := callRow(in, ratio, ratio.Chain+form.suffix, ratio.Peer, ratio.Chain)
+			row.setLimit(form.limits, fmt.Sprintf("%s %s %d", ratio.Chain, ratio.Metric, ratio.Concurrency))
+			r.Rows = append(r.Rows, row)
 		}
-		weft, peer := findRow(in, ratio, ratio.Weft), findRow(in, ratio, ratio.Peer)
-		row := Row{
-			Group: GroupCalls, Name: fmt.Sprintf("%s of %s, %d at a time", strings.ToUpper(ratio.Metric), ratio.Chain, ratio.Concurrency),
-			Unit: weft.Unit, N: weft.N, Weft: weft.P50, Peer: peer.P50, PeerName: ratio.Peer, Ratio: ratio.Ratio,
-		}
-		if peer.P95 > 0 && peer.P50 > 0 { // each against the other's median
-			row.Low, row.High = weft.P50/peer.P95, weft.P95/peer.P50
-		}
-		row.setLimit(limits, fmt.Sprintf("%s %s %d", ratio.Chain, ratio.Metric, ratio.Concurrency))
-		r.Rows = append(r.Rows, row)
 	}
 	for _, x := range in.Rows {
 		if x.Impl == agentImpl && x.Metric == "add_syscalls_over_empty" {
@@ -99,9 +107,37 @@ func (r *Report) AddCalls(in bench.Report) {
 	r.Notes = append(r.Notes, in.Notes...)
 }
 
-func findRow(in bench.Report, ratio bench.Ratio, impl string) bench.Row {
+// AddNetworks adds ADD and DEL of a pod with a chain and further networks through the agent, compared with the chain
+// alone.
+func (r *Report) AddNetworks(in bench.Report, chain string, more int) {
+	for _, ratio := range in.Ratios {
+		if ratio.Weft != agentImpl || ratio.Peer != agentImpl+" "+chain {
+			continue
+		}
+		row := callRow(in, ratio, fmt.Sprintf("%s and %d networks", chain, more), agentImpl, chain)
+		if row.PeerName = chain; ratio.Metric == "add" {
+			row.Limit = maxNetworks
+		}
+		r.Rows = append(r.Rows, row)
+	}
+}
+
+// callRow returns the figure of a ratio of calls. What was called is what, and the peer is a row of the chain peerChain.
+func callRow(in bench.Report, ratio bench.Ratio, what, peerImpl, peerChain string) Row {
+	weft, peer := findRow(in, ratio, ratio.Weft, ratio.Chain), findRow(in, ratio, peerImpl, peerChain)
+	row := Row{
+		Group: GroupCalls, Name: fmt.Sprintf("%s of %s, %d at a time", strings.ToUpper(ratio.Metric), what, ratio.Concurrency),
+		Unit: weft.Unit, N: weft.N, Weft: weft.P50, Peer: peer.P50, PeerName: peerImpl, Ratio: ratio.Ratio,
+	}
+	if peer.P95 > 0 && peer.P50 > 0 { // each against the other's median
+		row.Low, row.High = weft.P50/peer.P95, weft.P95/peer.P50
+	}
+	return row
+}
+
+func findRow(in bench.Report, ratio bench.Ratio, impl, chain string) bench.Row {
 	for _, x := range in.Rows {
-		if x.Impl == impl && x.Metric == ratio.Metric && x.Chain == ratio.Chain && x.Concurrency == ratio.Concurrency &&
+		if x.Impl == impl && x.Metric == ratio.Metric && x.Chain == chain && x.Concurrency == ratio.Concurrency &&
 			x.Pods == ratio.Pods {
 			return x
 		}
