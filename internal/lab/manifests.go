@@ -14,6 +14,7 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
+	"github.com/weft-net/weft/internal/lab/fabric"
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
@@ -28,6 +29,13 @@ func (u Up) fillStore(ctx context.Context, l layout.Layout) (pods []model.Pod, v
 		return nil, nil, nil, fmt.Errorf("store: %w", err)
 	}
 	written := map[string]string{}
+	if l.Spec.Fabric != "" {
+		file := filepath.Join(d.Store(), "fabric.yaml")
+		written[file] = file
+		if err := os.WriteFile(file, []byte(fabric.NodeManifests(l)), 0o644); err != nil {
+			return nil, nil, nil, fmt.Errorf("store: %w", err)
+		}
+	}
 	for _, dir := range u.From {
 		if err := d.copyManifests(dir, written); err != nil {
 			return nil, nil, nil, err

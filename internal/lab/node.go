@@ -31,6 +31,8 @@ const metricsAddress = "127.0.0.1:9119"
 const (
 	roleAgent   = "agent"
 	roleSandbox = "sandbox"
+	// roleSpeaker is the BGP speaker of nodes and routers in a lab with a fabric.
+	roleSpeaker = "bgp"
 )
 
 func roles() []string { return []string{roleAgent, roleSandbox} }
@@ -110,8 +112,7 @@ func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) erro
 	if err := os.WriteFile(u.Dir.Node(n.Name, "net.d", "10-weft.conflist"), append(conf, '\n'), 0o644); err != nil {
 		return u.Dir.unwritable(err)
 	}
-	if u.Spec.Observe != "" {
-		text := fmt.Sprintf("observe: {level: %q}\n", u.Spec.Observe)
+	if text := u.agentFile(n.Name); text != "" {
 		if err := os.WriteFile(u.Dir.agentConfig(n.Name), []byte(text), 0o644); err != nil {
 			return u.Dir.unwritable(err)
 		}
@@ -124,17 +125,29 @@ func (u Up) StartNode(ctx context.Context, n layout.Node, died func(error)) erro
 	return nil
 }
 
+// agentFile returns the text of the configuration of a node's agent, empty for none.
+func (u Up) agentFile(node string) string {
+	text := ""
+	if u.Spec.Observe != "" {
+		text += fmt.Sprintf("observe: {level: %q}\n", u.Spec.Observe)
+	}
+	if u.Spec.Fabric != "" {
+		text += fmt.Sprintf("bgp: {socket: %q}\n", u.Dir.speakerSocket(node))
+	}
+	return text
+}
+
 func (u Up) command(n layout.Node, role string) []string {
 	at := func(elem ...string) string { return u.Dir.Node(n.Name, elem...) }
 	if role == roleAgent {
 		argv := []string{
 			u.Agent, "agent", "--node", n.Name, "--socket", u.Dir.AgentSocket(n.Name),
 			"--state-dir", at("agent"), "--store-dir", u.Dir.Store(),
-			"--address-dir", at("ipam"), "--encapsulation", cmp.Or(u.Spec.Encapsulation, "host-gw"),
+			"--address-dir", at("ipam"), "--encapsulation", u.backend(),
 			"--metrics-address", metricsAddress, "--wireguard-key-file", at("agent", "wireguard.key"), "--addresses",
 			cmp.Or(u.Spec.Addresses, "podCIDRs"),
 		}
-		if u.Spec.Observe != "" {
+		if u.agentFile(n.Name) != "" {
 			argv = append(argv, "--config", u.Dir.agentConfig(n.Name))
 		}
 		return argv
@@ -148,6 +161,14 @@ func (u Up) command(n layout.Node, role string) []string {
 		argv = append(argv, "--pod-cidr", p.String())
 	}
 	return argv
+}
+
+// backend returns the agents' backend between nodes.
+func (u Up) backend() string {
+	if u.Spec.Fabric != "" {
+		return "bgp"
+	}
+	return cmp.Or(u.Spec.Encapsulation, "host-gw")
 }
 
 // startProcess starts a process that survives this one.

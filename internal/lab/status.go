@@ -15,6 +15,7 @@ import (
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/lab/connectivity"
 	"github.com/weft-net/weft/internal/lab/cut"
+	"github.com/weft-net/weft/internal/lab/fabric"
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/lab/replicas"
 	"github.com/weft-net/weft/internal/model"
@@ -29,6 +30,8 @@ type Status struct {
 	Phase string       `json:"phase"` // starting or up
 	Nodes []NodeStatus `json:"nodes"`
 	Pods  []PodStatus  `json:"pods"`
+	// Routers are those of a lab with a fabric.
+	Routers []RouterStatus `json:"routers,omitempty"`
 	// Deployments are the Deployments and ReplicaSets.
 	Deployments []replicas.Status `json:"deployments"`
 	// VMs are the running VMs, each in one of the pods.
@@ -60,6 +63,15 @@ type NodeStatus struct {
 	Pods     int            `json:"pods"`
 	// Unschedulable: no pods are bound to the node, as after `weft lab drain`.
 	Unschedulable bool `json:"unschedulable"`
+}
+
+// RouterStatus is a router of a lab's fabric.
+type RouterStatus struct {
+	Name    string `json:"name"`
+	ASN     uint32 `json:"asNumber"`
+	Agent   string `json:"agent"`   // running or dead
+	Speaker string `json:"speaker"` // weft-bgp: running or dead
+	Netns   string `json:"netns"`
 }
 
 // PodStatus is a pod of a lab.
@@ -147,6 +159,9 @@ func (r *StatusReader) Status(ctx context.Context) (Status, error) {
 		problem(err)
 		st.VMs = append(st.VMs, vms...)
 	}
+	for _, router := range fabric.Routers(m.Layout) {
+		st.Routers = append(st.Routers, d.routerStatus(router))
+	}
 	if p := d.cutProblem(ctx, m); p != "" {
 		st.Problems = append(st.Problems, p)
 	}
@@ -162,6 +177,14 @@ func (st Status) problems() []string {
 			if state != Running {
 				out = append(out,
 					fmt.Sprintf("node %s: %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
+			}
+		}
+	}
+	for _, r := range st.Routers {
+		for role, state := range map[string]string{roleAgent: r.Agent, roleSpeaker: r.Speaker} {
+			if state != Running {
+				out = append(out,
+					fmt.Sprintf("router %s: %s is %s: see %s.log in %s", r.Name, role, state, role, Dir(st.Dir).Node(r.Name)))
 			}
 		}
 	}
@@ -247,6 +270,12 @@ func (st Status) Find(name string) (Location, error) {
 		names = append(names, n.Name)
 		if n.Name == name {
 			found = append(found, Location{Name: name, Node: name, Netns: n.Netns})
+		}
+	}
+	for _, r := range st.Routers {
+		names = append(names, r.Name)
+		if r.Name == name {
+			found = append(found, Location{Name: name, Node: name, Netns: r.Netns})
 		}
 	}
 	for _, p := range st.Pods {

@@ -23,9 +23,10 @@ type Up struct {
 	From []string
 	// BinDirs are directories of CNI plugins; the first with a plugin wins.
 	BinDirs []string
-	// Self is this program, Agent is weft-agent, and Env is the environment of the nodes' processes.
-	Self, Agent string
-	Env         []string
+	// Self is this program, Agent is weft-agent, Speaker is weft-bgp, which only a fabric needs, and Env is the environment
+	// of the nodes' processes.
+	Self, Agent, Speaker string
+	Env                  []string
 	// AgentEnv is added to Env for agents, to configure custom backends.
 	AgentEnv []string
 	Logf     Progress
@@ -141,6 +142,9 @@ func (u Up) create(ctx context.Context, l layout.Layout, died context.CancelCaus
 	}
 	u.Logf("creating %s on %s", plural.Count(len(l.Nodes), "node", "nodes"), plural.Count(len(l.Wires), "wire", "wires"))
 	if err := u.Dir.Net().Create(ctx, l); err != nil {
+		return err
+	}
+	if err := u.startFabric(ctx, l, died); err != nil {
 		return err
 	}
 	u.Logf("starting agents and sandbox runtimes")

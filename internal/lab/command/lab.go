@@ -111,6 +111,12 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 			if _, err := os.Stat(u.Agent); err != nil {
 				return ui.FileError("for example --agent /usr/local/bin/weft-agent", "--agent", u.Agent, err)
 			}
+			if u.Spec.Fabric != "" {
+				u.Speaker = filepath.Join(filepath.Dir(env.Self), "weft-bgp")
+				if _, err := os.Stat(u.Speaker); err != nil {
+					return ui.FileError("run `make build`", "--fabric "+u.Spec.Fabric+": weft-bgp", u.Speaker, err)
+				}
+			}
 			u.BinDirs = append([]string{filepath.Join(filepath.Dir(env.Self), "cni")}, bins...)
 			line := progress.Start(env.Stderr, "creating the lab")
 			defer line.Stop()
@@ -128,6 +134,8 @@ func newLabUpCmd(env ui.Env, f *labFlags) *cobra.Command {
 		"`PREFIX` of the pods' addresses; one for each address family, separated by commas")
 	flags.StringVar(&u.Spec.Encapsulation, "encapsulation", "host-gw",
 		"`BACKEND` between nodes: host-gw, vxlan, udp, ipip, wireguard, or a custom backend of --agent")
+	flags.StringVar(&u.Spec.Fabric, "fabric", "",
+		"`NAME` of a fabric of routers: leaf-spine, two racks and two spines, in which nodes speak BGP (default: none)")
 	flags.StringVar(
 		&u.Agent, "agent", "",
 		"`PROGRAM` that the nodes run as their agent: a weft-agent with custom backends (default: weft-agent in this program's directory)",
@@ -221,12 +229,13 @@ func statusResult(output *printer.Format, st lab.Status) printer.Result {
 		name := p.Namespace + "/" + p.Name
 		pods.Row(name, name, join(p.IPs), p.Node, network, state, p.Netns)
 	}
-	r := printer.Result{Document: st, Tables: []printer.Table{nodes, pods}}
-	if output.Is(printer.Name) { // the nodes and pods that weft lab exec accepts
+	routers := routerTable(st.Routers)
+	r := printer.Result{Document: st, Tables: []printer.Table{nodes, routers, pods}}
+	if output.Is(printer.Name) { // the nodes, routers and pods that weft lab exec accepts
 		return r
 	}
 	r.Tables = []printer.Table{
-		nodes, deploymentTable(st.Deployments), pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts),
+		nodes, routers, deploymentTable(st.Deployments), pods, networkTable(st.Pods), vmTable(st.VMs), cutTable(st.Cuts),
 	}
 	head := "\n"
 	for _, s := range st.Skipped {
@@ -245,6 +254,15 @@ func scheduling(n lab.NodeStatus) string {
 		return "disabled"
 	}
 	return "enabled"
+}
+
+// routerTable lists the routers of a fabric.
+func routerTable(all []lab.RouterStatus) printer.Table {
+	t := printer.Table{Header: []string{"ROUTER", "AS", "AGENT", "SPEAKER"}}
+	for _, r := range all {
+		t.Row(r.Name, r.Name, strconv.FormatUint(uint64(r.ASN), 10), r.Agent, r.Speaker)
+	}
+	return t
 }
 
 // deploymentTable lists the Deployments and ReplicaSets.

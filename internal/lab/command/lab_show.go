@@ -168,8 +168,9 @@ func newLabExecCmd(env ui.Env, f *labFlags) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE|POD [flags] -- COMMAND [ARG…]",
 		Short: "Run a command in a node's or a pod's namespaces",
-		Long: "Runs a command in the network namespace of a node, or in the namespaces of a pod (NAME or NAMESPACE/NAME), and exits\n" +
-			"with its exit code. On a node weft finds the node's agent and the lab, by WEFT_STATE_DIR, WEFT_SOCKET and WEFT_LAB.",
+		Long: "Runs a command in the network namespace of a node or a router, or in the namespaces of a pod (NAME or NAMESPACE/NAME),\n" +
+			"and exits with its exit code. On a node weft finds the node's agent and the lab, by WEFT_STATE_DIR, WEFT_SOCKET and\n" +
+			"WEFT_LAB.",
 		Example: "  weft lab exec node1 -- ip route\n  weft lab exec default/web -- ping -c1 10.42.2.2\n" +
 			"  weft lab exec node1 -- weft doctor",
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -16,6 +16,9 @@ import (
 	"github.com/weft-net/weft/internal/plan/mesh"
 )
 
+// LeafSpine is the fabric of two racks, each with a router (leaf), and of two routers between these (spines).
+const LeafSpine = "leaf-spine"
+
 // Limits of a lab.
 const (
 	MaxNodes = 200 // a wire has a /24
@@ -32,6 +35,8 @@ type Spec struct {
 	// Encapsulation is the agents' backend: host-gw (the default), vxlan, udp, ipip or wireguard, or a custom backend of
 	// the agent, DOMAIN/NAME.
 	Encapsulation string `json:"encapsulation,omitempty"`
+	// Fabric is LeafSpine for a fabric of routers between the nodes, which then speak BGP.
+	Fabric string `json:"fabric,omitempty"`
 	// Design is how pods are attached to their node: routed (the default) or bridge.
 	Design string `json:"design,omitempty"`
 	// Addresses is how pod addresses are allocated: from podCIDRs (the default), one prefix for each node, or from pools,
@@ -137,6 +142,9 @@ func (l Layout) With(name string) (Layout, error) {
 		return l, err
 	}
 	switch {
+	case l.Spec.Fabric != "":
+		return l, model.Errorf(model.CodeInvalidConf, "take the lab up again with more --nodes",
+			"node %s: a lab with --fabric %s keeps its nodes", name, l.Spec.Fabric)
 	case l.Has(name):
 		return l, model.Errorf(model.CodeExists, "choose another name", "node %s exists already", name)
 	case len(name) > maxNodeName:
@@ -197,6 +205,14 @@ func (s Spec) check() error {
 			"DOMAIN/NAME, a custom backend of --agent")
 	}
 	switch {
+	case !slices.Contains([]string{"", LeafSpine}, s.Fabric):
+		return model.NotOneOf("--fabric", s.Fabric, LeafSpine)
+	case s.Fabric != "" && !slices.Contains([]string{"", "host-gw"}, s.Encapsulation):
+		return model.Errorf(model.CodeInvalidConf, "leave --encapsulation out",
+			"--fabric %s has no encapsulation, and --encapsulation is %s", s.Fabric, s.Encapsulation)
+	case s.Fabric != "" && s.Nodes < 2:
+		return model.Errorf(model.CodeInvalidConf, "choose 2 or more",
+			"--fabric %s has two racks, and --nodes is %d", s.Fabric, s.Nodes)
 	case !slices.Contains([]string{"", "routed", "bridge"}, s.Design):
 		return model.NotOneOf("--design", s.Design, "routed", "bridge")
 	case !slices.Contains([]string{"", "podCIDRs", "pools"}, s.Addresses):
