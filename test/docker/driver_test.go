@@ -4,7 +4,6 @@ package docker_test
 
 import (
 	"errors"
-	"fmt"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -18,9 +17,6 @@ import (
 // the network has both; removing them leaves nothing.
 func TestContainers(t *testing.T) {
 	c := newCluster(t, 2, withIPv6)
-	six := func(h *host, container, network string) string {
-		return h.docker("inspect", "-f", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).GlobalIPv6Address}}", network), container)
-	}
 	for _, h := range c.nodes {
 		h.network("pods", "--ipv6", "--subnet", "10.77.0.0/20", "--subnet", "fd77::/112")
 		for _, name := range []string{"c1", "c2"} {
@@ -33,21 +29,21 @@ func TestContainers(t *testing.T) {
 	one.reaches("c1", two.addr("c2", "pods"))
 	two.reaches("c1", one.addr("c2", "pods"))
 	for _, h := range c.nodes {
-		if a := six(h, "c2", "pods"); !strings.HasPrefix(a, "fd77::") {
+		if a := h.addr6("c2", "pods"); !strings.HasPrefix(a, "fd77::") {
 			t.Fatalf("the container has the IPv6 address %q", a)
 		}
 	}
-	one.reaches("c1", six(one, "c2", "pods"))
-	one.reaches("c1", six(two, "c2", "pods"))
-	two.reaches("c1", six(one, "c2", "pods"))
+	one.reaches("c1", one.addr6("c2", "pods"))
+	one.reaches("c1", two.addr6("c2", "pods"))
+	two.reaches("c1", one.addr6("c2", "pods"))
 	one.network("four")
 	one.run("c3", "--network", "four")
-	if a := six(one, "c3", "four"); a != "" {
+	if a := one.addr6("c3", "four"); a != "" {
 		t.Errorf("a container of a network without --ipv6 has the address %s", a)
 	}
 	one.network("both", "--ipv6")
 	one.run("c4", "--network", "both")
-	two.reaches("c1", six(one, "c4", "both"))
+	two.reaches("c1", one.addr6("c4", "both"))
 	one.docker("rm", "-f", "c3", "c4")
 	for _, h := range c.nodes {
 		h.docker("rm", "-f", "c1", "c2")
@@ -133,6 +129,36 @@ func TestOptions(t *testing.T) {
 	if files, _ := filepath.Glob(h.path("docker-state", "*", "*")); len(files) > 0 {
 		t.Errorf("the driver has kept %s", files)
 	}
+}
+
+// TestConnectIPv6: a running container of a network without IPv6 is connected to networks with it, disconnected and
+// connected again. Each network has its own gateways, and published ports stay so.
+func TestConnectIPv6(t *testing.T) {
+	c := newCluster(t, 1, withIPv6)
+	h := c.nodes[0]
+	networks := map[string]string{"one": "green,six", "two": "blue,more6"}
+	h.network("four", "-o", "pool=blue")
+	for network, pools := range networks {
+		h.network(network, "--ipv6", "-o", "pool="+pools)
+		h.run("peer-"+network, "--network", network)
+	}
+	h.serve("c1", "--network", "four", "-p", "8080:80")
+	for range 2 {
+		for network := range networks {
+			h.docker("network", "connect", network, "c1")
+		}
+		for network := range networks {
+			h.reaches("c1", h.addr6("peer-"+network, network))
+			h.reaches("peer-"+network, h.addr6("c1", network))
+		}
+		h.answers("c1", "192.168.77.1:8080")
+		for network := range networks {
+			h.docker("network", "disconnect", network, "c1")
+		}
+		h.answers("c1", "192.168.77.1:8080")
+	}
+	h.docker("rm", "-f", "c1", "peer-one", "peer-two")
+	h.clean()
 }
 
 // TestPolicy: policies select containers by their labels, on their own node and as peers of another one. Until the labels

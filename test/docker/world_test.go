@@ -39,7 +39,7 @@ const patience = 2 * time.Minute
 
 // cluster is a datastore of files with nodes on one network.
 type cluster struct {
-	t     *testing.T
+	t     testing.TB
 	dir   string
 	store *dir.Store
 	nodes []*host
@@ -47,7 +47,7 @@ type cluster struct {
 
 // host is a node with its agent, driver and dockerd.
 type host struct {
-	t             *testing.T
+	t             testing.TB
 	dir           string
 	ns            *netns.NS
 	agent, driver *process
@@ -79,7 +79,7 @@ const withIPv6 = "ipv6"
 const withCompose = "compose"
 
 // newCluster makes a cluster of n nodes.
-func newCluster(t *testing.T, n int, options ...string) *cluster {
+func newCluster(t testing.TB, n int, options ...string) *cluster {
 	t.Helper()
 	six := slices.Contains(options, withIPv6)
 	nettest.EndToEnd(t)
@@ -114,7 +114,8 @@ func newCluster(t *testing.T, n int, options ...string) *cluster {
 		if six {
 			v6 := fmt.Sprintf("fd18::%d", i+1)
 			nettest.IP(t, h.ns, "addr add "+v6+"/64 dev eth0 nodad")
-			addrs, h.pools6 = append(addrs, netip.MustParseAddr(v6)), ", {name: six, cidr: 'fd77::/112', blockSize: 122}"
+			addrs, h.pools6 = append(addrs, netip.MustParseAddr(v6)), ", {name: six, cidr: 'fd77::/112', blockSize: 122}, "+
+				"{name: more6, cidr: 'fd78::/112', blockSize: 122}"
 		}
 		o, err := store.NodeObject(model.Node{Name: h.name, Addrs: addrs})
 		if err == nil {
@@ -135,7 +136,7 @@ func newCluster(t *testing.T, n int, options ...string) *cluster {
 
 // reapOrphans reaps, until the test ends, the processes that a killed dockerd has left: the test's process is the init of
 // its namespace, and dockerd takes a containerd that is a zombie for one that runs.
-func reapOrphans(t *testing.T) {
+func reapOrphans(t testing.TB) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	t.Cleanup(func() { cancel(); <-done })
@@ -161,7 +162,7 @@ func reapOrphans(t *testing.T) {
 }
 
 // shortDir is a directory whose path is short enough for sockets.
-func shortDir(t *testing.T) string {
+func shortDir(t testing.TB) string {
 	t.Helper()
 	d, err := os.MkdirTemp("", "wd")
 	if err != nil {
@@ -172,7 +173,7 @@ func shortDir(t *testing.T) string {
 }
 
 // imageFile returns a root file system with busybox.
-func imageFile(t *testing.T) string {
+func imageFile(t testing.TB) string {
 	t.Helper()
 	path, _ := exec.LookPath("busybox")
 	program, err := os.ReadFile(path)
@@ -394,6 +395,12 @@ func (h *host) until(what string, is func() error) {
 func (h *host) addr(container, network string) string {
 	h.t.Helper()
 	return h.docker("inspect", "-f", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).IPAddress}}", network), container)
+}
+
+// addr6 returns a container's IPv6 address on a network.
+func (h *host) addr6(container, network string) string {
+	h.t.Helper()
+	return h.docker("inspect", "-f", fmt.Sprintf("{{(index .NetworkSettings.Networks %q).GlobalIPv6Address}}", network), container)
 }
 
 // reaches waits until a container reaches an address.

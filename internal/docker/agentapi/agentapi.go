@@ -49,8 +49,9 @@ type HandOver struct {
 	Link string `json:"link"`
 	// MTU in bytes; 0 keeps the network's.
 	MTU int `json:"mtu,omitempty"`
-	// Gateway is the IPv4 gateway of a routed interface.
-	Gateway netip.Addr `json:"gateway,omitzero"`
+	// Gateway and Gateway6 are the gateways of a routed interface; Gateway6 is a link-local address.
+	Gateway  netip.Addr `json:"gateway,omitzero"`
+	Gateway6 netip.Addr `json:"gateway6,omitzero"`
 	// Netns is the path of the ADD's namespace, for messages.
 	Netns string `json:"netns,omitempty"`
 }

@@ -69,6 +69,7 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	if !ok {
 		return nil, d.unknownNetwork(e.Network)
 	}
+	p6, _ := d.records.pool(e.Pool6)
 	path := d.nsPath(e)
 	ns, err := netns.Open(path)
 	if err != nil && !e.Joined {
@@ -79,7 +80,7 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	}
 	var out agentapi.HandedOver
 	if err := d.agent.request(ctx, http.MethodPost, agentapi.RouteHandOver, agentapi.HandOver{
-		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: p.Gateway, Netns: path,
+		Key: key(e), Link: e.link(), MTU: n.Options.MTU, Gateway: p.Gateway, Gateway6: p6.Gateway, Netns: path,
 	}, ns, &out); err != nil {
 		return nil, err
 	}
@@ -104,8 +105,10 @@ func joined(e endpoint, out agentapi.HandedOver, subnets []netip.Prefix) cnm.Joi
 	j := cnm.Joined{
 		InterfaceName: cnm.InterfaceName{SrcName: e.link(), DstPrefix: "eth"}, StaticRoutes: []cnm.StaticRoute{},
 	}
+	// Also to a link-local IPv6 gateway: dockerd looks for a route to it before the interface has the kernel's, which needs
+	// a carrier and so the container's labels.
 	onLink := func(gateway netip.Addr, in netip.Prefix) {
-		if !in.Contains(gateway) && !gateway.IsLinkLocalUnicast() || gateway.Is4() && !in.Contains(gateway) {
+		if !in.Contains(gateway) {
 			j.StaticRoutes = append(j.StaticRoutes, cnm.StaticRoute{
 				Destination: netip.PrefixFrom(gateway, gateway.BitLen()).String(), RouteType: cnm.RouteConnected,
 			})

@@ -73,7 +73,7 @@ func (d *Driver) requestPool(_ context.Context, q cnm.RequestPool) (any, error) 
 // a route to the same gateway twice would fail.
 func (d *Driver) freeGateway(six bool) (netip.Addr, error) {
 	a := netip.AddrFrom4([4]byte{169, 254, 1, 1})
-	if six { // it only identifies the pool: the gateway is the link-local address of the node's end
+	if six {
 		a = netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 14: 1, 15: 1})
 	}
 	const most = 60_000 // of 169.254.0.0/16, without its last addresses
@@ -115,7 +115,7 @@ func (d *Driver) requestAddress(ctx context.Context, q cnm.RequestAddress) (any,
 		}
 	}
 	if p.V6 {
-		return d.requestAddress6(n, mac, want)
+		return d.requestAddress6(n, p, mac, want)
 	}
 	id, err := d.random(6)
 	if err != nil {
@@ -150,7 +150,7 @@ func (d *Driver) requestGateway(p pool, asked string) (any, error) {
 }
 
 // requestAddress6 returns the IPv6 address of the attachment that the request for its IPv4 address has made.
-func (d *Driver) requestAddress6(n network, mac string, want netip.Addr) (any, error) {
+func (d *Driver) requestAddress6(n network, p pool, mac string, want netip.Addr) (any, error) {
 	e, ok := find(d.records, d.records.endpoints, func(e endpoint) bool {
 		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && !e.Address6.IsValid()
 	})
@@ -161,7 +161,7 @@ func (d *Driver) requestAddress6(n network, mac string, want netip.Addr) (any, e
 	if want.IsValid() && want != e.Offered6.Addr() {
 		return nil, model.Errorf(model.CodeInvalidConf, "leave it out", "--ip6 %s is not supported", want)
 	}
-	e.Address6 = e.Offered6
+	e.Address6, e.Pool6 = e.Offered6, p.ID
 	if err := d.records.putEndpoint(e); err != nil {
 		return nil, err
 	}

@@ -51,8 +51,10 @@ type endpoint struct {
 	// Network and Endpoint are Docker's IDs. Endpoint is empty until CreateEndpoint.
 	Network  string `json:"network"`
 	Endpoint string `json:"endpoint,omitempty"`
-	Pool     string `json:"pool"`
-	MAC      string `json:"mac"`
+	// Pool and Pool6 are the pools whose gateways the endpoint has; Pool6 is empty without Address6.
+	Pool  string `json:"pool"`
+	Pool6 string `json:"pool6,omitempty"`
+	MAC   string `json:"mac"`
 	// Address and Address6 are empty until the ADD has returned; Address6 also if Docker does not use it.
 	Address  netip.Prefix `json:"address,omitzero"`
 	Address6 netip.Prefix `json:"address6,omitzero"`

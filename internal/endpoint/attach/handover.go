@@ -48,9 +48,9 @@ type HandOver struct {
 	Link string
 	// MTU of both ends, in bytes; 0 keeps the network's.
 	MTU int
-	// Gateway is the IPv4 gateway of a routed interface, which the node's end answers for: the container has none of the
-	// neighbor entries that a pod has.
-	Gateway netip.Addr
+	// Gateway and Gateway6 are the gateways of a routed interface, which the node's end answers for: the container has none
+	// of the neighbor entries that a pod has. Gateway6 is a link-local address; invalid: the node's own.
+	Gateway, Gateway6 netip.Addr
 }
 
 // HandedOver is what the engine has to configure in the container.
@@ -129,10 +129,13 @@ func (r Record) engineEnd(how HandOver, end string, kind model.HostEnd) *state.F
 	if how.MTU != 0 {
 		f.Host.Links = append(f.Host.Links, state.Link{Name: end, MTU: how.MTU})
 	}
-	if kind == model.HostEndRouted && slices.Contains(r.engineSettings(how).Gateways, how.Gateway) {
-		f.Host.Addrs = append(f.Host.Addrs, state.Addr{
-			Link: end, Prefix: netip.PrefixFrom(how.Gateway, how.Gateway.BitLen()), NoPrefixRoute: true, HostScope: true,
-		})
+	for _, gateway := range r.engineSettings(how).Gateways {
+		if kind == model.HostEndRouted && (gateway == how.Gateway || gateway == how.Gateway6) {
+			f.Host.Addrs = append(f.Host.Addrs, state.Addr{
+				Link: end, Prefix: netip.PrefixFrom(gateway, gateway.BitLen()), NoPrefixRoute: true, HostScope: gateway.Is4(),
+				NoDAD: gateway.Is6(),
+			})
+		}
 	}
 	return &f
 }
@@ -149,13 +152,18 @@ func (r Record) engineSettings(how HandOver) HandedOver {
 	if r.Result == nil {
 		return out
 	}
+	_, kind := r.hostEnd()
 	for _, six := range []bool{false, true} {
 		for _, ip := range r.Result.IPs {
 			if ip.Address.Addr().Is6() != six {
 				continue
 			}
 			gateway := ip.Gateway
-			if !gateway.IsValid() && !six {
+			switch {
+			case gateway.IsValid() || kind != model.HostEndRouted:
+			case six:
+				gateway = how.Gateway6
+			default:
 				gateway = how.Gateway
 			}
 			for _, n := range f.Pod.Neighs { // the node's link-local address

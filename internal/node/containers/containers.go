@@ -85,15 +85,17 @@ func (s Server) handOver(r *http.Request) (any, error) {
 	if ns != nil {
 		defer func() { _ = ns.Close() }()
 	}
-	if q.Link == "" || q.Gateway.IsValid() && !q.Gateway.Is4() || q.MTU < 0 {
-		return nil, model.Errorf(model.CodeInvalidConf, "", "hand-over: link %q, gateway %s, mtu %d: invalid", q.Link,
-			q.Gateway, q.MTU)
+	if q.Link == "" || q.Gateway.IsValid() && !q.Gateway.Is4() || q.MTU < 0 ||
+		q.Gateway6.IsValid() && (!q.Gateway6.Is6() || !q.Gateway6.IsLinkLocalUnicast()) {
+		return nil, model.Errorf(model.CodeInvalidConf, "", "hand-over: link %q, gateways %s and %s, mtu %d: invalid", q.Link,
+			q.Gateway, q.Gateway6, q.MTU)
 	}
 	key, err := s.find(q.Key)
 	if err != nil {
 		return nil, err
 	}
-	out, err := s.Attachments.HandOver(r.Context(), key, attach.HandOver{Link: q.Link, MTU: q.MTU, Gateway: q.Gateway}, ns)
+	how := attach.HandOver{Link: q.Link, MTU: q.MTU, Gateway: q.Gateway, Gateway6: q.Gateway6}
+	out, err := s.Attachments.HandOver(r.Context(), key, how, ns)
 	return agentapi.HandedOver{Gateways: out.Gateways, MTU: out.MTU}, err
 }
 
