@@ -78,7 +78,7 @@ func (h *handover) publish(
 		if i := rec.publishedAct(); i >= 0 {
 			if have := rec.Acts[i].Published; slices.Equal(have.Requested, ports) {
 				chosen = have.Ports
-			} else if rec, err = h.revoke(ctx, rec); err != nil {
+			} else if rec, err = h.revoke(ctx, rec, ports); err != nil {
 				return err
 			}
 		}
@@ -120,7 +120,7 @@ func (h *handover) mapPorts(
 			return chosen, h.fail.At("after ports")
 		}
 		undo, cancel := detached(ctx)
-		reverted, failed := h.revoke(undo, rec)
+		reverted, failed := h.revoke(undo, rec, nil)
 		cancel()
 		rec = reverted
 		at, ok := takenPort(err)
@@ -185,13 +185,15 @@ func portmapOf(n model.Network, ports []model.PublishedPort) (model.PluginConf, 
 	return conf, nil
 }
 
-// revoke removes the mappings of a record. It is idempotent.
-func (h *handover) revoke(ctx context.Context, rec Record) (Record, error) {
+// revoke removes the mappings of a record, and ends the connections to those ports that are not requested again. It is
+// idempotent.
+func (h *handover) revoke(ctx context.Context, rec Record, again []model.PublishedPort) (Record, error) {
 	i := rec.publishedAct()
 	if i < 0 || len(rec.Acts[i].Published.Requested) == 0 {
 		return rec, nil
 	}
 	f := *rec.Acts[i].Fragment
+	f.Effects = rec.Acts[i].Published.flushes(f.Effects, again)
 	spaces := kernel.Spaces{Host: h.host}
 	// Before the rule goes that keeps packets from the link to 127.0.0.0/8 out. A link that is gone has no setting.
 	if reset := localnetReset(f); !reset.Host.Empty() {
@@ -214,6 +216,32 @@ func (h *handover) revoke(ctx context.Context, rec Record) (Record, error) {
 		Kind: ActApply, Fragment: &state.Fragment{Owner: f.Owner}, Published: &Published{Tables: emptyTables(f)},
 	}
 	return rec, h.records.put(rec)
+}
+
+// flushes returns effects that flush connections to the published ports which are not requested again, in place of those
+// that flush all connections to the container: its other connections continue.
+func (p Published) flushes(all []state.Effect, again []model.PublishedPort) []state.Effect {
+	out := slices.Clone(all)
+	for i, e := range out {
+		if e.Kind != state.FlushConntrack || e.When != state.OnRemove {
+			continue
+		}
+		out[i].Flows = nil
+		for _, to := range e.Flows {
+			for j, port := range p.Ports {
+				anyHost := !port.HostIP.IsValid() || port.HostIP.IsUnspecified()
+				if port.HostIP.IsValid() && port.HostIP.Is6() != to.IPv6 || slices.Contains(again, p.Requested[j]) {
+					continue
+				}
+				flow := state.Flow{IPv6: to.IPv6, Proto: port.Protocol, Port: port.HostPort, ReplySrc: to.ReplySrc}
+				if !anyHost {
+					flow.Dst = port.HostIP
+				}
+				out[i].Flows = append(out[i].Flows, flow)
+			}
+		}
+	}
+	return out
 }
 
 // localnetReset returns the setting of the links that other attachments do not share which leads packets from

@@ -4,14 +4,19 @@ package attach_test
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/endpoint/attach"
 	"github.com/weft-net/weft/internal/model"
+	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
 )
 
@@ -108,6 +113,83 @@ func TestPublish(t *testing.T) {
 		}
 	}
 	n.clean("DEL")
+}
+
+// TestPublishConnections: when one of a container's ports is revoked, connections to it end, and those to its other ports
+// and to its own address continue.
+func TestPublishConnections(t *testing.T) {
+	n := newNode(t)
+	job, key := n.container()
+	nettest.Run(t, nil, "ip", "link", "set", "lo", "up")
+	// Else the kernel makes new entries for connections whose entries were deleted.
+	const loose = "net.netfilter.nf_conntrack_tcp_loose="
+	nettest.Run(t, nil, "sysctl", "-w", loose+"0")
+	t.Cleanup(func() { nettest.Run(t, nil, "sysctl", "-w", loose+"1") })
+	echoTCP(t, job.Netns, 80)
+	const own = "10.8.0.2" // the first address of the range, as the engine configures it
+	link := "wd" + job.Request.ContainerID
+	nettest.IP(t, job.Netns, "link set "+link+" up")
+	nettest.IP(t, job.Netns, "addr add "+own+"/24 dev "+link)
+	nettest.IP(t, job.Netns, "route add default via 10.8.0.1")
+	if _, err := n.Publish(t.Context(), key, []model.PublishedPort{tcp(8080, 0, 80), tcp(8081, 0, 80), tcp(8090, 8092, 80)}); err != nil {
+		t.Fatal(err)
+	}
+	dialed := map[string]net.Conn{}
+	for _, addr := range []string{"10.8.0.1:8080", "10.8.0.1:8081", "10.8.0.1:8090", own + ":80"} {
+		c, err := net.DialTimeout("tcp", addr, time.Minute)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		dialed[addr] = c
+	}
+	echoes := func(c net.Conn) error {
+		_ = c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := c.Write([]byte{1}); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(c, make([]byte, 1))
+		return err
+	}
+	for addr, c := range dialed {
+		if err := echoes(c); err != nil {
+			t.Fatalf("%s: %v", addr, err)
+		}
+	}
+	if _, err := n.Publish(t.Context(), key, []model.PublishedPort{tcp(8090, 8092, 80), tcp(8081, 0, 80)}); err != nil {
+		t.Fatal(err)
+	}
+	for addr, c := range dialed {
+		switch err := echoes(c); {
+		case strings.HasSuffix(addr, ":8080") && !errors.Is(err, syscall.ECONNRESET):
+			t.Errorf("the connection to the revoked port %s goes on: %v", addr, err)
+		case !strings.HasSuffix(addr, ":8080") && err != nil:
+			t.Errorf("the connection to %s ends with port 8080: %v", addr, err)
+		}
+	}
+	if err := n.Del(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	n.clean("DEL")
+}
+
+// echoTCP echoes what arrives at a port of a namespace until the test ends.
+func echoTCP(t *testing.T, ns *netns.NS, port int) {
+	t.Helper()
+	var l net.Listener
+	if err := ns.Do(func() (err error) { l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port)); return err }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() { _, _ = io.Copy(c, c); _ = c.Close() }()
+		}
+	}()
 }
 
 // TestPublishKilled: a process that is killed at any step of publishing and revoking leaves a record by which the next
