@@ -53,6 +53,9 @@ func bridgeGoldens() map[string]Input {
 		"bridge-dad": {
 			Conf: confOf(`{"type":"bridge","bridge":"br0","enabledad":true,"isGateway":true,"ipam":{"type":"x"}}`), IPAM: dual(),
 		},
+		"bridge-probe": {
+			Conf: confOf(`{"type":"bridge","bridge":"br0","dadTimeout":200,"ipam":{"type":"x"}}`), IPAM: dual(), Answers: boot,
+		},
 		"bridge-down": {Conf: confOf(`{"type":"bridge","bridge":"br0","disableContainerInterface":true}`), Answers: boot},
 		"bridge-iptables": {
 			Conf: confOf(

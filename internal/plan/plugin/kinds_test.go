@@ -13,10 +13,13 @@ import (
 	"github.com/weft-net/weft/internal/state"
 )
 
-// master returns the answer that the link ens5 exists.
-func master(space state.SpaceName) state.Answers {
+// master returns the answer that the link ens5 exists, with addresses.
+func master(space state.SpaceName, prefixes ...string) state.Answers {
 	l := state.Link{Name: "ens5", MAC: state.MAC{2, 0, 0, 0, 0, 5}, MTU: 1450, Up: state.On()}
-	return state.Answers{{Space: space, Device: state.Device{Name: "ens5"}}: {Found: true, Link: l}}
+	for _, a := range exists(space, l, prefixes...) {
+		return state.Answers{{Space: space, Device: state.Device{Name: "ens5"}}: a}
+	}
+	return nil
 }
 
 // defaultMaster returns the answer that the default route is over ens5.
@@ -97,6 +100,18 @@ func kindsGoldens() map[string]Input {
 			Conf: confOf(`{"type":"macvlan","master":"ens5","ipam":{"type":"dhcp"}}`), IPAM: &model.Result{}, IPAMTiming: LinkOnly,
 			Answers: master(state.Host),
 		},
+		"macvlan-probe": {
+			Conf: confOf(`{"type":"macvlan","master":"ens5","dadTimeout":200,"ipam":{"type":"x"}}`), IPAM: dual(),
+			Answers: master(state.Host),
+		},
+		"macvlan-shim": {
+			Conf: confOf(`{"type":"macvlan","master":"ens5","hostShim":true,"ipam":{"type":"x"}}`), IPAM: dual(),
+			Answers: master(state.Host, "10.1.0.250/24", "192.0.2.1/24", "fd00:1::250/64"),
+		},
+		"macvlan-shim-no-address": {
+			Conf: confOf(`{"type":"macvlan","master":"ens5","hostShim":true,"ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: master(state.Host),
+		},
 		"ipvlan": {
 			Conf: confOf(`{"type":"ipvlan","master":"ens5","ipam":{"type":"x"}}`), IPAM: dual(), Answers: master(state.Host),
 		},
@@ -114,6 +129,10 @@ func kindsGoldens() map[string]Input {
 		"vlan-pod": {
 			Conf: confOf(`{"type":"vlan","master":"net1","vlanId":0,"linkInContainer":true,"ipam":{"type":"x"}}`), IPAM: v4(),
 			Chain: inPod("net1"),
+		},
+		"vlan-probe": {
+			Conf: confOf(`{"type":"vlan","master":"ens5","vlanId":7,"dadTimeout":1500,"ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: master(state.Host),
 		},
 		"dummy": {Conf: confOf(`{"type":"dummy","ipam":{"type":"x"}}`), IPAM: dual()},
 		"tap":   {Conf: confOf(`{"type":"tap"}`), Answers: taps(nil)},

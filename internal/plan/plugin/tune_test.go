@@ -125,6 +125,10 @@ func tuneGoldens() map[string]Input {
 			Conf: confOf(`{"type":"host-device","device":"ens5","ipam":{"type":"x"},"dns":{"domain":"d"}}`), IPAM: dual(),
 			Answers: theDevice(state.Device{Name: "ens5"}, "", ""),
 		},
+		"host-device-probe": {
+			Conf: confOf(`{"type":"host-device","device":"ens5","dadTimeout":200,"ipam":{"type":"x"}}`), IPAM: v4(),
+			Answers: theDevice(state.Device{Name: "ens5"}, "", ""),
+		},
 		"host-device-l2": {
 			Conf:    confOf(`{"type":"host-device","hwaddr":"02:00:00:00:00:05"}`),
 			Answers: theDevice(state.Device{MAC: state.MAC{2, 0, 0, 0, 0, 5}}, "", ""),
