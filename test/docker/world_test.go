@@ -32,7 +32,12 @@ import (
 	"github.com/weft-net/weft/internal/node/adminapi"
 )
 
-func TestMain(m *testing.M) { os.Exit(nettest.MainWithPrograms(m)) }
+func TestMain(m *testing.M) {
+	if server := os.Getenv(serverEnv); server != "" {
+		os.Exit(sendFirst(server, os.Getenv(nameEnv)))
+	}
+	os.Exit(nettest.MainWithPrograms(m))
+}
 
 // patience is how long anything may take on a busy host.
 const patience = 2 * time.Minute
