@@ -19,6 +19,7 @@ import (
 	"github.com/weft-net/weft/internal/node/policy"
 	"github.com/weft-net/weft/internal/plan/explain"
 	planpolicy "github.com/weft-net/weft/internal/plan/policy"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // outside is a host behind the node's interface up0: 192.0.2.2, and the node is 192.0.2.1.
@@ -387,6 +388,83 @@ spec: {selector: app == "web", ingress: [{action: Allow, source: {selector: role
 	w.eventually("the host endpoint of another node is allowed", func() bool { return reaches(o.ns, web, 80) })
 	w.remove("db")
 	w.eventually("it is gone", func() bool { return !reaches(o.ns, web, 80) })
+}
+
+// TestHostEndpointShim: a host endpoint for all interfaces decides about packets between the node and its own macvlan pods,
+// which pass a link of the node itself, the host shim; defaultEndpointToHostAction drops what these pods send to the node.
+// A MultiNetworkPolicy of the pods' network decides about other hosts, and not about the node.
+func TestHostEndpointShim(t *testing.T) {
+	nettest.Need(t, "macvlan")
+	w := newWorld(t)
+	o := w.outside()
+	shim := state.HostShimPrefix + "012345678"
+	w.start()
+	web, addr := w.pod("shop/web", "app: web"), netip.MustParseAddr("192.0.2.9")
+	net1 := model.WorkloadEndpoint{
+		Attachment: model.AttachmentKey{Network: "fast", ContainerID: web.Attachment.ContainerID, IfName: "net1"}, Pod: web.Pod,
+		Network: "shop/fast", IfName: "net1", Addrs: []netip.Addr{addr}, Netns: web.Netns, NetnsID: web.NetnsID,
+	}
+	if err := w.Admit(t.Context(), net1); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"link add " + shim + " link up0 type macvlan mode bridge", "addr add 192.0.2.1/32 dev " + shim, "link set " + shim + " up",
+		"route add 192.0.2.9/32 dev " + shim + " src 192.0.2.1",
+		"link add tmp2 link up0 type macvlan mode bridge", "link set tmp2 name net1 netns " + web.ns.Path(),
+	} {
+		nettest.IP(t, nil, line)
+	}
+	pod := web.ns
+	nettest.IP(t, pod, "addr add 192.0.2.9/24 dev net1")
+	nettest.IP(t, pod, "link set net1 up")
+	w.Attached(net1.Attachment)
+	for _, port := range []int{8080, 8081} {
+		w.listen(nil, port)
+		w.listen(pod, port+1000)
+	}
+	for _, to := range []uint16{8080, 8081} {
+		if !admits(pod, onNode, to) || !admits(nil, addr, to+1000) {
+			t.Fatalf("port %d: without a policy the node and its pod do not reach each other", to)
+		}
+	}
+	if !admits(o.ns, addr, 9080) {
+		t.Fatal("without a policy another host does not reach the pod")
+	}
+	w.manifest("fast", onlyFastFriends)
+	w.eventually("the pod is closed to another host", func() bool { return !connects(o.ns, addr, 9080) })
+	if !admits(nil, addr, 9080) {
+		t.Errorf("the policy decides about the node:\n%s", nettest.Run(t, pod, "nft", "list", "ruleset"))
+	}
+	w.manifest("hep", strings.NewReplacer("interfaceName: up0", "interfaceName: '*'").Replace(hostEth))
+	w.manifest("deny", `
+apiVersion: projectcalico.org/v3
+kind: GlobalNetworkPolicy
+metadata: {name: no-8080}
+spec:
+  selector: host == "web"
+  ingress:
+  - {action: Deny, protocol: TCP, destination: {ports: [8080]}}
+  - {action: Allow}
+  egress:
+  - {action: Deny, protocol: TCP, destination: {ports: [9080]}}
+  - {action: Allow}
+`)
+	w.eventually("the port is closed to another host", func() bool { return !connects(o.ns, onNode, 8080) })
+	w.eventually("the port is closed to the pod", func() bool { return !connects(pod, onNode, 8080) })
+	w.eventually("the pod's port is closed to the node", func() bool { return !connects(nil, addr, 9080) })
+	if !admits(pod, onNode, 8081) || !admits(nil, addr, 9081) {
+		t.Errorf("more than the policy denies is closed:\n%s", ruleset())
+	}
+	w.manifest("felix", `
+apiVersion: projectcalico.org/v3
+kind: FelixConfiguration
+metadata: {name: default}
+spec: {defaultEndpointToHostAction: Drop}
+`)
+	w.eventually("the node is closed to the pod", func() bool { return !connects(pod, onNode, 8081) })
+	if !admits(nil, addr, 9081) || !admits(o.ns, onNode, 8081) {
+		t.Errorf("more than what the pod sends to the node is closed:\n%s", ruleset())
+	}
 }
 
 // TestHostEndpointTunnels: a host endpoint that denies everything leaves the mesh's tunnels between nodes, and nothing else of
