@@ -3,6 +3,7 @@
 package calico
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -11,7 +12,6 @@ import (
 
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/model"
-	"github.com/weft-net/weft/internal/plural"
 )
 
 // The keys of Calico's etcd datastore (etcdv3).
@@ -26,27 +26,42 @@ const (
 // EtcdPrefixes returns the prefixes of the keys that ReadEtcd reads.
 func EtcdPrefixes() []string {
 	out := []string{etcdBlocks, etcdConfig}
-	for _, resource := range append([]string{"ippools", "ipreservations", "nodes"}, etcdPolicies()...) {
+	for _, resource := range []string{"ippools", "ipreservations", "nodes", profiles} {
 		out = append(out, etcdResource+resource+"/")
+	}
+	for _, kind := range etcdPolicies() {
+		out = append(out, etcdResource+kind.Resource+"/")
 	}
 	return out
 }
 
-// etcdPolicies are the resources that decide which packets pass, and that ReadEtcd only counts.
-func etcdPolicies() []string {
-	return []string{
-		"globalnetworkpolicies", "globalnetworksets", "hostendpoints", "networkpolicies", "networksets",
-		"stagedglobalnetworkpolicies", "stagednetworkpolicies", "tiers",
+// profiles are of a kind that Kubernetes does not have: Calico makes them of namespaces and service accounts.
+const profiles = "profiles"
+
+// accountProfile begins the names of the profiles of service accounts.
+const accountProfile = "ksa."
+
+// etcdPolicies are the kinds that decide which packets pass, as Kubernetes stores them, in the order in which they are to
+// be created.
+func etcdPolicies() (out []store.Kind) {
+	for _, k := range slices.Concat(Tiers(), NetworkSets(), GlobalNetworkSets(), HostEndpoints(), FelixConfigurations(),
+		ControllersConfigurations(), NetworkPolicies(), GlobalNetworkPolicies(), StagedKinds()) {
+		if k.Group == kinds("", "", false)[0].Group {
+			out = append(out, k)
+		}
 	}
+	return out
 }
 
 // Etcd is what Calico has stored in an etcd.
 type Etcd struct {
 	// Objects are its pools, reservations, configuration and blocks, as the group projectcalico.org has them.
 	Objects []store.Object
-	// Policies are how many objects there are of resources that decide which packets pass, without those that Calico
-	// has copied from Kubernetes or creates itself.
-	Policies map[string]int
+	// Policies are the objects that decide which packets pass, as Kubernetes stores them, without those that Calico has
+	// copied from Kubernetes or creates itself.
+	Policies []store.Object
+	// Profiles are those with rules of their own, which Kubernetes does not have.
+	Profiles []string
 }
 
 // Kinds returns the kinds of the objects that ReadEtcd returns, and of the same objects in the other group.
@@ -59,7 +74,7 @@ func Kinds() (out []store.Kind) {
 
 // ReadEtcd reads the values of Calico's keys. Calico's name of a node may differ from Kubernetes': its Node has that.
 func ReadEtcd(values map[string]string) (Etcd, error) {
-	out := Etcd{Policies: map[string]int{}}
+	out := Etcd{}
 	group := Groups()[1]
 	nodes, err := etcdNodes(values)
 	if err != nil {
@@ -76,11 +91,13 @@ func ReadEtcd(values map[string]string) (Etcd, error) {
 			o, err = etcdBlock(group.Blocks, key[strings.LastIndexByte(key, '/')+1:], text, nodes)
 		case strings.HasPrefix(key, etcdResource) && (resource == "ippools" || resource == "ipreservations"):
 			o, err = store.NewObject([]byte(text))
+		case strings.HasPrefix(key, etcdResource) && resource == profiles:
+			is = false
+			if !strings.HasPrefix(name, namespaceProfile) && !strings.HasPrefix(name, accountProfile) && name != allowProfile {
+				out.Profiles = append(out.Profiles, name)
+			}
 		default:
 			is = false
-			if slices.Contains(etcdPolicies(), resource) && !ownPolicy(resource, name) {
-				out.Policies[resource]++
-			}
 		}
 		if err != nil {
 			return out, fmt.Errorf("key %s: %w", key, err)
@@ -89,8 +106,71 @@ func ReadEtcd(values map[string]string) (Etcd, error) {
 			out.Objects = append(out.Objects, o)
 		}
 	}
+	out.Policies, err = etcdPolicyObjects(values, nodes)
+	return out, err
+}
+
+// etcdPolicyObjects returns the objects that decide which packets pass, as Kubernetes stores them.
+func etcdPolicyObjects(values, nodes map[string]string) (out []store.Object, err error) {
+	for _, kind := range etcdPolicies() {
+		prefix := etcdResource + kind.Resource + "/"
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			name, is := strings.CutPrefix(key, prefix)
+			if !is || ownPolicy(kind.Resource, name) {
+				continue
+			}
+			o, err := etcdPolicy(kind, name, values[key], nodes)
+			if err != nil {
+				return nil, fmt.Errorf("key %s: %w", key, err)
+			}
+			out = append(out, o)
+		}
+	}
 	return out, nil
 }
+
+// etcdPolicy returns an object of the etcd as one of Kubernetes. name is that in the key, with the namespace.
+func etcdPolicy(kind store.Kind, name, text string, nodes map[string]string) (store.Object, error) {
+	var in struct {
+		Metadata struct {
+			Labels      map[string]string `json:"labels"`
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+		Spec map[string]any `json:"spec"`
+	}
+	if err := json.Unmarshal([]byte(text), &in); err != nil {
+		return store.Object{}, etcdInvalid(name, err)
+	}
+	metadata := map[string]any{}
+	if kind.Namespaced {
+		metadata["namespace"], name, _ = strings.Cut(name, "/")
+	}
+	switch node, of := in.Spec["node"].(string); {
+	case kind.Kind == HostEndpoints()[0].Kind && of && nodes[node] != "":
+		in.Spec["node"] = nodes[node]
+	case kind.Kind == FelixConfigurations()[0].Kind:
+		if node, is := strings.CutPrefix(name, nodeConfiguration); is && nodes[node] != "" {
+			name = nodeConfiguration + nodes[node]
+		}
+	}
+	metadata["name"] = name
+	if len(in.Metadata.Labels) > 0 {
+		metadata["labels"] = in.Metadata.Labels
+	}
+	if len(in.Metadata.Annotations) > 0 {
+		metadata["annotations"] = in.Metadata.Annotations
+	}
+	raw, err := json.Marshal(map[string]any{
+		"apiVersion": kind.Group + "/" + kind.Version, "kind": kind.Kind, "metadata": metadata, "spec": in.Spec,
+	})
+	if err != nil {
+		return store.Object{}, err
+	}
+	return store.NewObject(raw)
+}
+
+// nodeConfiguration begins the names of the configurations of one node.
+const nodeConfiguration = "node."
 
 // ownPolicy reports whether an object is a copy of Kubernetes' or one that Calico creates itself.
 func ownPolicy(resource, name string) bool {
@@ -107,14 +187,31 @@ func ownPolicy(resource, name string) bool {
 	return false
 }
 
-// Warnings are what of the etcd is not imported.
-func (e Etcd) Warnings() (out []string) {
-	for _, resource := range slices.Sorted(maps.Keys(e.Policies)) {
-		out = append(out, fmt.Sprintf("etcd has %s of %s, which are not imported and will not be enforced; create them in "+
-			"Kubernetes: calicoctl get %s --all-namespaces -o yaml", plural.Count(e.Policies[resource], "object", "objects"),
-			resource, resource))
+// Warnings are what of the etcd is not enforced: policies that are not written to a file, those of which a part is not
+// understood, and rules of profiles.
+// objects are the cluster's others.
+func (e Etcd) Warnings(ctx context.Context, objects store.Objects, written bool) ([]string, error) {
+	var out []string
+	if len(e.Policies) > 0 && !written {
+		var names []string
+		for _, o := range e.Policies {
+			names = append(names, o.Key.String())
+		}
+		out = append(out, fmt.Sprintf("etcd has policies that are not imported and will not be enforced: %s; write them to a "+
+			"file with --calico-policies", Summary(names)))
 	}
-	return out
+	faults, err := Unenforced(ctx, store.Overlay(objects, slices.Concat(PolicyKinds()...), e.Policies))
+	if err != nil {
+		return nil, err
+	}
+	for _, fault := range faults {
+		out = append(out, "not enforced: "+fault)
+	}
+	for _, name := range e.Profiles {
+		out = append(out, fmt.Sprintf("not enforced: Profile %s (Kubernetes has no profiles; write its rules as a "+
+			"GlobalNetworkPolicy)", name))
+	}
+	return out, nil
 }
 
 // etcdNodes returns Kubernetes' names of Calico's nodes.

@@ -47,7 +47,7 @@ func newIPAMImportCmd(env Env) *cobra.Command {
 			"  calico       IPPools, IPReservations, IPAMConfigurations and IPAMBlocks; blocks of running pods keep their node affinity\n" +
 			"  host-local   on each node, as root: the files below --dir; the pools must have the addresses already",
 		Example: "  weft ipam import --from calico --dry-run\n" +
-			"  weft ipam import --from calico --calico-config /etc/calico/calicoctl.cfg\n" +
+			"  weft ipam import --from calico --calico-config /etc/calico/calicoctl.cfg --calico-policies policies.yaml\n" +
 			"  weft ipam import\n" +
 			"  weft ipam import --from host-local --node node1",
 		Args: cobra.NoArgs,
@@ -101,6 +101,8 @@ type importSource struct {
 	from, node, dir string
 	// calicoConfig is the path of calicoctl's configuration if Calico's objects are in an etcd.
 	calicoConfig string
+	// calicoPolicies is the path of the file that gets the policies of that etcd.
+	calicoPolicies string
 }
 
 func (s *importSource) flags(cmd *cobra.Command) {
@@ -108,6 +110,8 @@ func (s *importSource) flags(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&s.node, "node", "", "for host-local: `NAME` of this node (default: $NODE_NAME)")
 	cmd.Flags().StringVar(&s.calicoConfig, "calico-config", "",
 		"for calico: calicoctl's configuration `FILE`, if Calico's objects are in an etcd and not in Kubernetes")
+	cmd.Flags().StringVar(&s.calicoPolicies, "calico-policies", "",
+		"with --calico-config: write the policies in the etcd, and what they use, to `FILE`, as manifests for kubectl apply")
 	cmd.Flags().StringVar(&s.dir, "dir", "/var/lib/cni/networks", "for host-local: `DIR` of its networks")
 }
 
@@ -117,6 +121,10 @@ func (s *importSource) check() error {
 	}
 	if s.calicoConfig != "" && s.from != "calico" {
 		return ui.Misusef("add --from calico, or leave it out", "--calico-config %q: --from is %s", s.calicoConfig, s.from)
+	}
+	if s.calicoPolicies != "" && s.calicoConfig == "" {
+		return ui.Misusef("add --calico-config, or leave it out: policies in Kubernetes stay where they are",
+			"--calico-policies %q: --calico-config is missing", s.calicoPolicies)
 	}
 	if s.node == "" {
 		s.node = s.env.Getenv("NODE_NAME")
@@ -131,7 +139,7 @@ func (s *importSource) plan(ctx context.Context, objects store.Objects) (planned
 	switch s.from {
 	case "calico":
 		if s.calicoConfig != "" {
-			return planCalicoEtcd(ctx, objects, s.calicoConfig)
+			return planCalicoEtcd(ctx, objects, s.calicoConfig, s.calicoPolicies)
 		}
 		return controller.PlanCalico(ctx, objects, rand.Reader)
 	case "host-local":
@@ -181,6 +189,18 @@ func printImport(w io.Writer, plan planned, dryRun bool) error {
 	table := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	added, existing := 0, 0
 	var skipped, warnings []string
+	written := ""
+	if e, is := plan.(etcdImport); is {
+		plan = e.Import
+		if e.file != "" {
+			did := "written to"
+			if dryRun {
+				did = "to write to"
+			}
+			written = fmt.Sprintf("%s %s %s: kubectl apply -f %[3]s\n", plural.Count(len(e.policies), "policy object",
+				"policy objects"), did, e.file)
+		}
+	}
 	pool := func(name string, regions []model.AddressRegion, reserved []model.ReservedAddress, had int) {
 		for _, r := range regions {
 			fmt.Fprintf(table, "%s\t%s\tregion in blocks of /%d\n", name, r.CIDR, r.BlockSize)
@@ -218,6 +238,7 @@ func printImport(w io.Writer, plan planned, dryRun bool) error {
 	for _, s := range warnings {
 		fmt.Fprintf(w, "warning: %s\n", s)
 	}
+	fmt.Fprint(w, written)
 	did := "reserved"
 	if dryRun {
 		did = "to reserve (dry run)"

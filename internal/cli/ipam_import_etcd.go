@@ -3,8 +3,11 @@
 package cli
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -38,34 +41,73 @@ type calicoctlConfig struct {
 	} `json:"spec"`
 }
 
+// etcdImport is an import from Calico's etcd.
+type etcdImport struct {
+	controller.Import
+	policies []store.Object
+	file     string // gets the policies; empty: they are not written
+}
+
+// Apply imports the addresses, and writes the policies to the file.
+func (i etcdImport) Apply(ctx context.Context, objects store.Objects) error {
+	if i.file == "" {
+		return i.Import.Apply(ctx, objects)
+	}
+	var text bytes.Buffer
+	for _, o := range i.policies {
+		one, err := yaml.JSONToYAML(o.Raw)
+		if err != nil {
+			return fmt.Errorf("%s: %w", o.Key, err)
+		}
+		fmt.Fprintf(&text, "---\n%s", one)
+	}
+	// It is never written over: it may have been edited.
+	f, err := os.OpenFile(i.file, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return ui.FileError("name a file that can be created", "--calico-policies", i.file, err)
+	}
+	_, err = f.Write(text.Bytes())
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = i.Import.Apply(ctx, objects)
+	}
+	if err != nil { // so that the command can be repeated
+		return errors.Join(err, os.Remove(i.file))
+	}
+	return nil
+}
+
 // planCalicoEtcd plans an import from the etcd in calicoctl's configuration. The pools become weft's own: Kubernetes
-// has none of Calico's whose changes they could follow.
-func planCalicoEtcd(ctx context.Context, objects store.Objects, file string) (controller.Import, error) {
+// has none of Calico's whose changes they could follow. policies is the file for the policies, if any.
+func planCalicoEtcd(ctx context.Context, objects store.Objects, file, policies string) (etcdImport, error) {
 	access, err := readCalicoctlConfig(file)
 	if err != nil {
-		return controller.Import{}, err
+		return etcdImport{}, err
 	}
 	values, err := etcd.Values(ctx, etcd.Config{
 		Access: access, Log: slog.New(slog.DiscardHandler), Now: time.Now, After: time.After,
 	}, calico.EtcdPrefixes())
 	if err != nil {
-		return controller.Import{}, model.Errorf(model.CodeTryAgain, "compare with `calicoctl get ippools`",
+		return etcdImport{}, model.Errorf(model.CodeTryAgain, "compare with `calicoctl get ippools`",
 			"--calico-config %q: spec.etcdEndpoints %s: %w", file, strings.Join(access.Endpoints, ","), err)
 	}
 	found, err := calico.ReadEtcd(values)
 	if err != nil {
-		return controller.Import{}, err
+		return etcdImport{}, err
 	}
 	if len(found.Objects) == 0 {
-		return controller.Import{}, model.Errorf(model.CodeInvalidConf, "compare with `calicoctl get ippools`",
+		return etcdImport{}, model.Errorf(model.CodeInvalidConf, "compare with `calicoctl get ippools`",
 			"--calico-config %q: etcd %s has no pools of Calico", file, strings.Join(access.Endpoints, ","))
 	}
 	plan, err := controller.PlanCalico(ctx, store.Overlay(objects, calico.Kinds(), found.Objects), rand.Reader)
 	if err != nil {
-		return plan, err
+		return etcdImport{}, err
 	}
-	plan.Warnings = append(plan.Warnings, found.Warnings()...)
-	return plan.Independent(), nil
+	warnings, err := found.Warnings(ctx, objects, policies != "")
+	if err != nil {
+		return etcdImport{}, err
+	}
+	plan.Warnings = append(plan.Warnings, warnings...)
+	return etcdImport{plan.Independent(), found.Policies, policies}, nil
 }
 
 // readCalicoctlConfig reads how calicoctl connects to Calico's etcd.
