@@ -146,5 +146,5 @@ func TestTakenOverFromTheReference(t *testing.T) {
 			t.Errorf("rules of %s: %v, want %v\n%s", id, !want, want, nettest.Run(t, w.node, "nft", "list", "ruleset"))
 		}
 	}
-	nettest.Run(t, spaces["kept"], "ping", "-c1", "-W2", "10.9.0.1")
+	nettest.Run(t, spaces["kept"], "ping", "-c1", "-W20", "10.9.0.1")
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -76,7 +75,7 @@ func TestNetworkOfMultus(t *testing.T) {
 			t.Errorf("DEL %d: %v", i+1, err)
 		}
 	}
-	if all := nettest.Run(t, ns, "ip", "-br", "link"); slices.Contains(strings.Fields(all), "eth0") {
+	if all := p.lacks(func() string { return nettest.Run(t, ns, "ip", "-br", "link") }, "eth0"); all != "" {
 		t.Errorf("after DEL the pod has %s", all)
 	}
 }

@@ -84,10 +84,12 @@ func TestPoolsOfCalico(t *testing.T) {
 	if len(leads) != 1 {
 		t.Errorf("nodes %q look after the pools", leads)
 	}
-	o, err := p.store.Get(store.AddressPools().Key("", "theirs"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	var o store.Object
+	p.until("the pool's condition", func() bool { // is written after it was measured
+		var err error
+		o, err = p.store.Get(store.AddressPools().Key("", "theirs"))
+		return err == nil && o.Conditions()[model.ConditionAllocatable].True
+	})
 	pool, err := o.AddressPool()
 	if c := o.Conditions()[model.ConditionAllocatable]; err != nil || !c.True || len(pool.Excluded) != 2 ||
 		pool.AssignmentMode != model.AssignAutomatic {

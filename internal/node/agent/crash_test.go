@@ -50,6 +50,7 @@ func TestStoppedAgentIsAway(t *testing.T) {
 	w.start()
 	before := w.host()
 	list, ns := w.list("1.0.0", w.networks()["ptp"]), nettest.NS(t, "pod")
+	w.frozen = true
 	_ = w.agent.Process.Signal(syscall.SIGSTOP)
 	if _, err := w.add(list, "c1", ns); code(err) != 11 {
 		t.Errorf("ADD: code %d, %v", code(err), err)
@@ -58,6 +59,7 @@ func TestStoppedAgentIsAway(t *testing.T) {
 		t.Errorf("DEL: %v, %d queued", err, w.queued())
 	}
 	_ = w.agent.Process.Signal(syscall.SIGCONT)
+	w.frozen = false
 	for range 200 {
 		if w.queued() == 0 {
 			break
@@ -80,7 +82,7 @@ func TestRestartLeavesPods(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		w.stop()
-		nettest.Run(t, ns, "ping", "-c1", "-W2", r.IPs[0].Gateway.String())
+		nettest.Run(t, ns, "ping", "-c1", "-W20", r.IPs[0].Gateway.String())
 		w.start()
 		w.kill()
 		w.start()

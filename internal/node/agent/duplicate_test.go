@@ -27,7 +27,7 @@ func TestKilledWhileProbing(t *testing.T) {
 		_, err := w.add(list, "c1", ns)
 		failed <- err
 	}()
-	for end := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(5 * time.Millisecond) {
 		// The node's end comes up for the probe.
 		if out, err := nettest.Try(ns, "ip", "addr", "show", "dev", "eth0"); err == nil && strings.Contains(out, "LOWER_UP") {
 			if strings.Contains(out, "10.8.") {

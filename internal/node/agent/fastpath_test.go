@@ -449,6 +449,7 @@ func TestFastPathMigration(t *testing.T) {
 	b.speaks(t, b.addrs[0])
 	lead(b)
 	time.Sleep(time.Second) // packets from the source node are ignored at first
+	p.heard(a)
 	a.speaks(t, a.addrs[0])
 	lead(a)
 }

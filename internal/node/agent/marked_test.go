@@ -50,7 +50,7 @@ func codePoint(t *testing.T, from, at *netns.NS, to netip.Addr) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = l.SetReadDeadline(time.Now().Add(2 * time.Second))
+	_ = l.SetReadDeadline(time.Now().Add(10 * time.Second))
 	b, control := make([]byte, 9), make([]byte, 64)
 	_, size, _, _, err := l.ReadMsgUDP(b, control)
 	if errors.Is(err, os.ErrDeadlineExceeded) {

@@ -22,12 +22,12 @@ func (w *world) web(request string) string {
 	w.t.Helper()
 	var answer []byte
 	err := w.node.Do(func() error {
-		conn, err := net.DialTimeout("tcp", "127.0.0.1:9119", 5*time.Second)
+		conn, err := net.DialTimeout("tcp", "127.0.0.1:9119", 30*time.Second)
 		if err != nil {
 			return err
 		}
 		defer func() { _ = conn.Close() }()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		_ = conn.SetDeadline(time.Now().Add(time.Minute))
 		if _, err := fmt.Fprintf(conn, "%s\r\n\r\n", request); err != nil {
 			return err
 		}
@@ -53,7 +53,7 @@ func TestAuxiliary(t *testing.T) {
 	}
 	w.args = []string{"--config", w.path("weft.yaml")}
 	w.start()
-	for range 100 {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		if strings.Contains(w.web("GET /readyz HTTP/1.0"), "200 OK") {
 			break
 		}
@@ -80,7 +80,7 @@ func TestAuxiliary(t *testing.T) {
 		`weft_repairs_total{kind="nft"}`, "weft_attachments 1", "weft_ready 1",
 	}
 	var text string
-	for range 100 {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		if text = w.web("GET /metrics HTTP/1.0"); strings.Contains(text, wants[2]) {
 			break
 		}

@@ -187,6 +187,7 @@ func TestMigration(t *testing.T) {
 	p.answers(b, all...)
 	p.moves(0)
 	time.Sleep(time.Second) // packets from the source node are ignored at first
+	p.heard(a)
 	a.speaks(t, a.addrs[1])
 	p.answers(a, all...)
 	b.del(t)

@@ -40,7 +40,7 @@ func TestMovedServer(t *testing.T) {
 	k.Proxy.CloseConnections()
 	holds := func(when string) {
 		t.Helper()
-		if !client.reaches(web) {
+		if !client.hears(web) {
 			t.Errorf("%s: what is permitted does not arrive", when)
 		}
 		if other.reaches(web) {

@@ -237,8 +237,8 @@ func TestPodsOfMultus(t *testing.T) {
 					m.start()
 				}
 				m.same(how, before)
-				if now := inside(t, ns); now != empty {
-					t.Errorf("%s: the pod has\n%s, had\n%s", how, now, empty)
+				if diff := m.reads(func() string { return inside(t, ns) }, empty); diff != "" {
+					t.Errorf("%s: in the pod, %s", how, diff)
 				}
 				if err := m.cni.DelNetworkList(m.ctx(), list, conf); err != nil {
 					t.Errorf("%s: DEL again: %v", how, err)
@@ -264,11 +264,10 @@ func (m *multus) whole() string {
 func (m *multus) same(how, before string) {
 	m.t.Helper()
 	var now string
-	for range 100 {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
 		if now = m.whole(); now == before {
 			return
 		}
-		time.Sleep(30 * time.Millisecond)
 	}
 	m.t.Errorf("%s: before:\n%s\nafter:\n%s\nagent: %s", how, before, now, m.log())
 }

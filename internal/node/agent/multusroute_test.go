@@ -129,12 +129,8 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 					t.Errorf("%s: DEL: %v", typ, err)
 				}
 				links := func() string { return nettest.Run(t, ns, "ip", "-o", "link") }
-				left := func() bool { out := links(); return strings.Contains(out, "eth0") || strings.Contains(out, "net1") }
-				for end := time.Now().Add(30 * time.Second); left() && time.Now().Before(end); { // links are deleted after the answer
-					time.Sleep(10 * time.Millisecond)
-				}
-				if left() {
-					t.Errorf("%s: left: %s", typ, links())
+				if left := p.lacks(links, "eth0", "net1"); left != "" {
+					t.Errorf("%s: left: %s", typ, left)
 				}
 			}
 		})

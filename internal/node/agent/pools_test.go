@@ -97,8 +97,8 @@ func (w *world) configure(network string) {
 func (p two) until(what string, ok func() bool) {
 	p.t.Helper()
 	for begin := time.Now(); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Since(begin) > 30*time.Second {
-			p.t.Fatalf("not within 30s: %s\n%s\n%s", what, p.nodes[0].log(), p.nodes[1].log())
+		if time.Since(begin) > time.Minute {
+			p.t.Fatalf("not within a minute: %s\n%s\n%s", what, p.nodes[0].log(), p.nodes[1].log())
 		}
 	}
 }

@@ -24,7 +24,7 @@ import (
 // whole waits until CHECK of an attachment succeeds.
 func (w *world) whole(what string, check func() error) {
 	w.t.Helper()
-	for limit := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for limit := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
 		err := check()
 		if err == nil {
 			return
@@ -167,19 +167,35 @@ func TestRepairAtStart(t *testing.T) {
 	nettest.Run(t, ns, "ip", "addr", "del", addr.String(), "dev", "eth0")
 	w.start()
 	w.whole("at the start", func() error { return w.check(list, "c1", ns) })
+	// Counts and log lines follow the repair.
 	for _, kind := range []string{"route", "sysctl", "qdisc", "addr"} {
-		if n := w.countedRepairs(kind); n == 0 {
-			t.Errorf("weft_repairs_total counts no %s", kind)
-		}
+		w.whole("the count of "+kind, func() error {
+			if w.countedRepairs(kind) == 0 {
+				return fmt.Errorf("weft_repairs_total counts no %s", kind)
+			}
+			return nil
+		})
 	}
-	log := w.log()
+	whole := func() string {
+		b, err := os.ReadFile(w.path("agent.log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	logged := func(object string) int {
+		return len(regexp.MustCompile(`msg="drift of an attachment was repaired".* object="`+object+`[^\n]* age=`).
+			FindAllString(whole(), -1))
+	}
 	for _, object := range []string{"route " + addr.String(), "qdisc ", "addr " + addr.String()} {
-		if n := len(
-			regexp.MustCompile(
-				`msg="drift of an attachment was repaired".* object="`+object+`[^\n]* age=`,
-			).FindAllString(log, -1),
-		); n != 1 {
-			t.Errorf("%s is logged %d times with its age, want once:\n%s", object, n, log)
+		w.whole("the log of "+object, func() error {
+			if logged(object) == 0 {
+				return errors.New("it is not logged with its age")
+			}
+			return nil
+		})
+		if n := logged(object); n != 1 {
+			t.Errorf("%s is logged %d times with its age, want once:\n%s", object, n, whole())
 		}
 	}
 	w.stop()
@@ -252,9 +268,12 @@ func TestRepairJoins(t *testing.T) {
 				nettest.Run(t, ns, "tc", "qdisc", "del", "dev", "tap0", "ingress")
 				w.whole(how, check)
 				w.whole(how+", the pod's network", func() error { return w.check(pods, "c1", ns) })
-				if n := w.countedRepairs("join"); n <= before {
-					t.Errorf("%d joins are counted, %d before", n, before)
-				}
+				w.whole(how+", the count of joins", func() error { // it follows the repair
+					if n := w.countedRepairs("join"); n <= before {
+						return fmt.Errorf("%d joins are counted, %d before", n, before)
+					}
+					return nil
+				})
 			}
 			if err := w.cni.DelNetworkList(w.ctx(), direct, second); err != nil {
 				t.Error(err)

@@ -60,12 +60,6 @@ func without(t *testing.T, dir string, words ...string) {
 	}
 }
 
-// background reports whether the agent makes a request at any time, whatever calls there are: it follows a kind that is not
-// defined, or keeps the node's condition.
-func background(request string) bool {
-	return strings.HasSuffix(request, "/multi-networkpolicies") || strings.HasSuffix(request, "/api/v1/nodes/n1")
-}
-
 // TestUnknownPods counts the requests of ADDs to the API server for pods that are not in the agent's cache, with a
 // server that responds and with one that hangs. The agent's token is sent to its own server only.
 func TestUnknownPods(t *testing.T) {
@@ -110,7 +104,7 @@ func TestUnknownPods(t *testing.T) {
 			seen = seen[:i]
 		}
 		asked := slices.DeleteFunc(waited(seen), func(r string) bool {
-			return background(r) || strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod)
+			return strings.HasPrefix(r, lookup) && !strings.HasSuffix(r, "/"+c.pod)
 		})
 		if got := fmt.Sprint(asked); got != fmt.Sprint(c.asked) {
 			t.Errorf("%s: asked for %s, want %s", c.name, got, c.asked)
@@ -133,7 +127,7 @@ func TestUnknownPods(t *testing.T) {
 	t.Logf("ADD, the server hangs: %v", time.Since(start).Round(time.Millisecond))
 	close(hang)
 	k.Refuse(nil)
-	if got := fmt.Sprint(slices.DeleteFunc(k.waited(), background)); got != "["+lookup+"hangs]" {
+	if got := fmt.Sprint(k.waited()); got != "["+lookup+"hangs]" {
 		t.Errorf("a server that hangs was asked for %s", got)
 	}
 	w.stop()

@@ -44,7 +44,7 @@ func walk(t *testing.T, w *world, name, version string) {
 	if name == "chain" && (len(r.DNS.Nameservers) != 1 || !strings.Contains(w.files("marks"), "c1_eth0")) {
 		t.Errorf("the foreign plugin had no part: %+v, marks %s", r, w.files("marks"))
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", r.IPs[0].Gateway.String())
+	nettest.Run(t, ns, "ping", "-c1", "-W20", r.IPs[0].Gateway.String())
 	if err := w.check(list, "c1", ns); err != nil {
 		t.Errorf("CHECK: %v", err)
 	}

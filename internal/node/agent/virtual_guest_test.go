@@ -273,8 +273,8 @@ func TestVMRefused(t *testing.T) {
 		!strings.Contains(err.Error(), "socket @weft-guest: another process serves weft-guest there already") {
 		t.Errorf("%v", err)
 	}
-	if after := inPod(t, taken); after != before {
-		t.Errorf("before:\n%s\nafter:\n%s", before, after)
+	if diff := w.reads(func() string { return inPod(t, taken) }, before); diff != "" {
+		t.Error(diff)
 	}
 	if _, err := w.vms().Start(w.ctx(), host.Pod{NS: w.node}, in); err == nil ||
 		!strings.Contains(err.Error(), "the network namespace of the node itself") {

@@ -47,7 +47,7 @@ func TestVMPolicy(t *testing.T) {
 	w.kill()
 	nettest.Run(t, w.node, "nft", "delete", "table", "bridge", "weft-policy")
 	w.start()
-	for range 500 {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); {
 		if atPort, _ := enforced(); atPort {
 			w.stopVM(ns)
 			return

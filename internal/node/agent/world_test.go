@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -37,6 +38,25 @@ type world struct {
 	done  chan error // the agent's end
 	args  []string   // further flags
 	env   []string   // further variables
+	// frozen reports that the test has stopped the agent, which does not answer then.
+	frozen bool
+}
+
+// patientExec repeats a call that a running agent has not answered in time, as runtimes do: on a busy host it may not even
+// get the processor for the short time after which weft-cni takes it for away.
+type patientExec struct {
+	invoke.Exec
+	w *world
+}
+
+func (e *patientExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		out, err := e.Exec.ExecPlugin(ctx, path, stdin, environ)
+		if err == nil || e.w.agent == nil || e.w.frozen || code(err) != 11 ||
+			!strings.Contains(err.Error(), "no answer in time; is `weft agent` running") || time.Now().After(end) {
+			return out, err
+		}
+	}
 }
 
 func newWorld(t *testing.T) *world {
@@ -47,7 +67,7 @@ func newWorld(t *testing.T) *world {
 		t.Fatal(err)
 	}
 	// libcni makes one at the first call, without a lock.
-	execute := &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}
+	execute := &patientExec{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}, w: w}
 	w.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar)}, w.path("cache"), execute)
 	t.Cleanup(func() { _ = w.end(syscall.SIGKILL) })
 	return w
@@ -196,7 +216,7 @@ func runtimeConf(id string, ns *netns.NS) *libcni.RuntimeConf {
 }
 
 func (w *world) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // a hundred calls at once on a busy host
 	w.t.Cleanup(cancel)
 	return ctx
 }
@@ -277,12 +297,39 @@ func (w *world) files(dir string) string {
 func (w *world) settled(before string) string {
 	w.t.Helper()
 	var now string
-	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(30 * time.Millisecond) {
 		if now = w.host(); now == before {
 			return ""
 		}
 	}
 	return fmt.Sprintf("before:\n%s\nafter:\n%s\nagent: %s", before, now, w.log())
+}
+
+// reads waits until a pod's namespace, or a part of it, reads as wanted: links are deleted shortly after a DEL was
+// answered, and carriers follow changes of links. It returns how it differs.
+func (w *world) reads(read func() string, want string) string {
+	w.t.Helper()
+	var now string
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		if now = read(); now == want {
+			return ""
+		}
+	}
+	return fmt.Sprintf("want:\n%s\nhave:\n%s\nagent: %s", want, now, w.log())
+}
+
+// lacks waits until an output lacks all words: links are deleted shortly after a DEL was answered. It returns the output if
+// it does not.
+func (w *world) lacks(read func() string, words ...string) string {
+	w.t.Helper()
+	var now string
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+		now = read()
+		if !slices.ContainsFunc(words, func(word string) bool { return strings.Contains(now, word) }) {
+			return ""
+		}
+	}
+	return now
 }
 
 // records are how many attachments the ledger of the stopped agent knows.
