@@ -104,7 +104,7 @@ func TestSandboxes(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	defer serve(t, path, a)()
-	for range 100 {
+	for range 1200 {
 		if got, err = c.Sandboxes(t.Context()); err == nil {
 			break
 		}

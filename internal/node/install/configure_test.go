@@ -170,7 +170,7 @@ type reported struct {
 
 func (o *reported) await(t *testing.T, what, want string) {
 	t.Helper()
-	for range 200 {
+	for range 1200 {
 		o.Lock()
 		all := strings.Join(o.lines, "")
 		if strings.Contains(all, want) {

@@ -104,7 +104,7 @@ func TestRelaysOutliveAgent(t *testing.T) {
 	until := func(what string, ok func() bool) {
 		t.Helper()
 		for begin := time.Now(); !ok(); time.Sleep(time.Millisecond) {
-			if time.Since(begin) > 20*time.Second {
+			if time.Since(begin) > time.Minute {
 				t.Fatal("not within 20s: " + what)
 			}
 		}

@@ -912,7 +912,7 @@ func flood(t *testing.T, slow bool) {
 		r.mu.Unlock()
 	}
 	seen, lost := 0, uint64(0)
-	for late := time.After(60 * time.Second); seen+int(lost) < made; {
+	for late := time.After(3 * time.Minute); seen+int(lost) < made; {
 		select {
 		case l := <-r.lines:
 			switch {

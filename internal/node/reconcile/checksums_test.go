@@ -33,7 +33,7 @@ func hears(t *testing.T, from, to *netns.NS, addr string) bool {
 	defer func() { _ = out.Close() }()
 	for range 3 {
 		_, _ = out.Write([]byte("weft"))
-		_ = in.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+		_ = in.SetReadDeadline(time.Now().Add(time.Second))
 		if n, _, err := in.ReadFrom(make([]byte, 16)); err == nil && n == 4 {
 			return true
 		}
@@ -59,10 +59,10 @@ func TestChecksums(t *testing.T) {
 				addrs = addrs[:1] // over IPv6 the outer packets have checksums too, and this wire spoils them as well
 			}
 			for _, addr := range addrs {
-				within(t, 30*time.Second, "a datagram arrives at "+addr, func() bool { return hears(t, n1.pod, n2.pod, addr) })
+				within(t, soon, "a datagram arrives at "+addr, func() bool { return hears(t, n1.pod, n2.pod, addr) })
 			}
 			if !spoiled {
-				within(t, 40*time.Second, "a verdict", func() bool { return len(n1.reconciler.Status().Checksums) == 2 })
+				within(t, 2*time.Minute, "a verdict", func() bool { return len(n1.reconciler.Status().Checksums) == 2 })
 				if s := n1.reconciler.Status(); s.Checksums["flannel.1"] != "whole" ||
 					strings.Contains(s.Topology.Text(), "tx_checksum") {
 					t.Errorf("%v\n%s", s.Checksums, s.Topology.Text())

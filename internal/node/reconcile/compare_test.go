@@ -5,7 +5,6 @@ package reconcile_test
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/reconcile"
@@ -17,7 +16,7 @@ func TestCompare(t *testing.T) {
 	nettest.Need(t, "vxlan")
 	c := newMesh(t, mesh.Config{Backend: "vxlan"})
 	m := c.nodes[0]
-	within(t, 10*time.Second, "a mesh in force", func() bool { return len(m.reconciler.Status().Topology.Peers) == 2 })
+	within(t, soon, "a mesh in force", func() bool { return len(m.reconciler.Status().Topology.Peers) == 2 })
 	m.stop()
 	topology := m.reconciler.Status().Topology
 	broken, err := reconcile.Compare(t.Context(), m.node, topology)

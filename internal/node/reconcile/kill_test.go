@@ -248,7 +248,7 @@ func TestStoreIsAway(t *testing.T) {
 	go func() { done <- r.Run(ctx) }()
 	ip(t, n1.node, "link set eth0 down", "link set eth0 up", "addr replace fd00::1/64 dev eth0 nodad")
 	for range 10 {
-		nettest.Run(t, n1.pod, "ping", "-n", "-c1", "-W5", c.nodes[1].addrs[0])
+		nettest.Run(t, n1.pod, "ping", "-n", "-c1", "-W20", c.nodes[1].addrs[0])
 		time.Sleep(20 * time.Millisecond)
 	}
 	cancel()

@@ -44,9 +44,7 @@ func TestMasquerade(t *testing.T) {
 	nettest.Run(t, n2.pod, "nft", "add table inet look; add chain inet look in { type filter hook input priority 0; };"+
 		"add rule inet look in ip saddr 10.244.1.5 counter; add rule inet look in ip6 saddr fd00:244:1::5 counter")
 	for i, to := range n2.addrs {
-		if !reach(n1.pod, to) {
-			t.Errorf("no answer of %s", to)
-		}
+		within(t, soon, "an answer of "+to, func() bool { return reach(n1.pod, to) }) // also the other node has its route
 		if list := nettest.Run(t, n2.pod, "nft", "list", "table", "inet", "look"); strings.Count(list,
 			"counter packets 0") != 1-i {
 			t.Errorf("%s does not see the pod's own address:\n%s", to, list)

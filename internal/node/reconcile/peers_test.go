@@ -147,6 +147,7 @@ func TestFlushed(t *testing.T) {
 		guard, _ := nettest.Try(n1.node, "nft", "-s", "list", "table", "inet", mesh.GuardTable)
 		return out + guard + nettest.Run(t, n1.node, "sysctl", "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
 	}
+	settled(n1)
 	want := check()
 	if strings.Count(want, "udp dport 8472 fib") != 2 {
 		t.Fatalf("packets of tunnels are tracked:\n%s", want)
@@ -171,7 +172,7 @@ func TestFlushed(t *testing.T) {
 // settled waits until the pass that follows our own writes is over: what is repaired then was seen by itself.
 func settled(m *testNode) {
 	writes, calm := -1, 0
-	for tries := 0; calm < 20 && tries < 500; tries++ {
+	for tries := 0; calm < 20 && tries < 3000; tries++ {
 		if calm++; m.conn.Writes() != writes {
 			writes, calm = m.conn.Writes(), 0
 		}
@@ -191,7 +192,7 @@ func TestNotTracked(t *testing.T) {
 		"add rule inet look in udp dport 8472 ct state untracked counter comment good; add rule inet look out udp dport 8472 ct state untracked counter comment good;"+
 		"add rule inet look pass ip protocol icmp ct state new,established counter comment good")
 	for _, addr := range n2.addrs {
-		nettest.Run(t, n1.pod, "ping", "-n", "-c3", "-i0.2", "-W2", addr)
+		nettest.Run(t, n1.pod, "ping", "-n", "-c3", "-i0.2", "-W20", addr)
 	}
 	for _, line := range strings.Split(nettest.Run(t, n1.node, "nft", "list", "table", "inet", "look"), "\n") {
 		if none := strings.Contains(line, "packets 0 "); strings.Contains(line, "bad") && !none ||
@@ -264,7 +265,7 @@ func TestTakenOver(t *testing.T) {
 		"public-ip": "192.168.0.1",
 	})
 	within(t, soon, "n2 knows n1's end", func() bool { return strings.Contains(n2.tunnels(t), own) })
-	nettest.Run(t, n1.pod, "ping", "-n", "-c1", "-W2", n2.addrs[0])
+	nettest.Run(t, n1.pod, "ping", "-n", "-c1", "-W20", n2.addrs[0])
 	before := strings.Fields(nettest.Run(t, n1.node, "ip", "-o", "link", "show", "flannel.1"))[0]
 	pinged := make(chan string, 1)
 	go func() {

@@ -203,7 +203,7 @@ func acrossSubnets(t *testing.T, kind model.EncapsulationKind, device string) {
 		"dev "+device+" src 10.244.1.0") {
 		t.Errorf("the node's own way: %s", out)
 	}
-	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", n3.addrs[0])
+	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W20", n3.addrs[0])
 	_, err := c.store.Modify(t.Context(), store.AddressPools().Key("", "p"), func(fields map[string]any) error {
 		fields["spec"].(map[string]any)["encapsulation"] = map[string]any{"kind": string(kind), "when": "CrossSubnet"}
 		return nil

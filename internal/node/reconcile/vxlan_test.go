@@ -64,7 +64,7 @@ func TestVXLAN(t *testing.T) {
 	if out := nettest.Run(t, n1.node, "ip", "link", "show", "flannel-v6.1"); !strings.Contains(out, "mtu 1430") {
 		t.Errorf("flannel-v6.1: %s", out)
 	}
-	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", c.nodes[1].addrs[0]) // from the node itself
+	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W20", c.nodes[1].addrs[0]) // from the node itself
 	want := n1.tunnels(t)
 	for _, harm := range []string{
 		"ip link del flannel.1", "ip link set flannel.1 down", "ip link set flannel-v6.1 mtu 1300",

@@ -22,7 +22,7 @@ func TestUDP(t *testing.T) {
 	c := newCluster(t, how, how, how)
 	c.allReach()
 	n1, n2 := c.nodes[0], c.nodes[1]
-	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W2", n2.addrs[0]) // from the node itself
+	nettest.Run(t, n1.node, "ping", "-n", "-c1", "-W20", n2.addrs[0]) // from the node itself
 	for _, harm := range []string{
 		"ip link del flannel0", "ip link set flannel0 down", "ip -4 addr flush dev flannel0", "ip route flush proto 119",
 		"ip link set flannel0 mtu 1000",

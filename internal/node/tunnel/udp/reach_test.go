@@ -124,7 +124,7 @@ func (e *end) start(t testing.TB, peers ...*end) {
 				if err != nil {
 					t.Error(err)
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("a tunnel does not end")
 			}
 		}
@@ -159,7 +159,7 @@ func ping(t testing.TB, from *end, words ...string) (string, bool) {
 func answered(t testing.TB, from *end, words ...string) {
 	t.Helper()
 	out, ok := "", false
-	for begin := time.Now(); !ok && time.Since(begin) < 20*time.Second; {
+	for begin := time.Now(); !ok && time.Since(begin) < time.Minute; {
 		out, ok = ping(t, from, words...)
 	}
 	if !ok {
@@ -215,7 +215,7 @@ func stream(t testing.TB, from, to *end, family, size int) {
 	data := make([]byte, size)
 	_, _ = rand.NewChaCha8([32]byte{7}).Read(data)
 	err = from.ns.Do(func() error {
-		c, err := net.DialTimeout("tcp", l.Addr().String(), 10*time.Second)
+		c, err := net.DialTimeout("tcp", l.Addr().String(), time.Minute)
 		if err != nil {
 			return err
 		}
@@ -307,7 +307,7 @@ func TestDeviceDeleted(t *testing.T) {
 		if !errors.Is(err, tun.ErrMissing) {
 			t.Errorf("the path ended with %v", err)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the path does not see that its device is gone")
 	}
 	a.done <- nil
