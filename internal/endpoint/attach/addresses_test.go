@@ -61,7 +61,7 @@ func TestReservedAndDropped(t *testing.T) {
 		t.Errorf("addresses: %v", got)
 	}
 	cut = false
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	if _, err := n.Add(ctx, job); err != nil {
 		t.Errorf("the next ADD: %v", err)

@@ -296,7 +296,7 @@ func TestAddAllInAnyOrder(t *testing.T) {
 	nettest.Need(t, "macvlan")
 	n := newNode(t)
 	n.uplink()
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	var calls errgroup.Group
 	var mu sync.Mutex

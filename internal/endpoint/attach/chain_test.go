@@ -243,16 +243,23 @@ func TestGC(t *testing.T) {
 }
 
 // A hundred attachments are collected in about the time of one, with and without records: one by one it took 3 s on an
-// idle host. A busy host gets several tries.
+// idle host. A busy host gets several tries, and must take less than half of what it takes for one after the other.
 func TestGCOfMany(t *testing.T) {
 	n := newNode(t)
 	for _, recorded := range []bool{true, false} {
-		took := time.Hour
-		for try := 0; try < 4 && took > 2*time.Second; try++ {
+		took, most := time.Hour, 2*time.Second
+		for try := 0; try < 6 && took > most; try++ {
 			took = n.collect(100, recorded)
-			t.Logf("recorded %v: %v", recorded, took)
+			if most = 2 * time.Second; took > most {
+				var ten time.Duration
+				for range 10 {
+					ten += n.collect(1, recorded)
+				}
+				most = max(most, 10*ten/2)
+			}
+			t.Logf("recorded %v: %v, at most %v", recorded, took, most)
 		}
-		if took > 2*time.Second {
+		if took > most {
 			t.Errorf("GC of 100 attachments, recorded %v: %v", recorded, took)
 		}
 	}

@@ -76,7 +76,7 @@ func TestDuplicateOnTheWire(t *testing.T) {
 				if err := n.Check(t.Context(), job); err != nil {
 					t.Error(err)
 				}
-				nettest.Run(t, host, "ping", "-c1", "-W5", r.IPs[0].Address.Addr().String())
+				nettest.Run(t, host, "ping", "-c1", "-W20", r.IPs[0].Address.Addr().String())
 				if err := n.Del(t.Context(), job); err != nil {
 					t.Error(err)
 				}

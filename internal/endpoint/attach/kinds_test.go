@@ -68,7 +68,7 @@ func TestKindsInLists(t *testing.T) {
 			}
 			wantTuned(t, ns)
 			if tc.kind == "macvlan" {
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
 			}
 			job.Prev = &result
 			if err := n.Check(t.Context(), job); err != nil {
@@ -114,7 +114,7 @@ func TestMacvlanInAChain(t *testing.T) {
 		result.IPs[0].Address.Addr().String()); !strings.Contains(out, "table 100") {
 		t.Errorf("route by source: %s", out)
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "eth0", "10.7.0.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "eth0", "10.7.0.1")
 	job.Prev = &result
 	if err := n.Check(t.Context(), job); err != nil {
 		t.Error(err)
@@ -168,7 +168,7 @@ func TestMacvlanLate(t *testing.T) {
 	id, ns := n.pod()
 	job := n.job(n.list(`{"type":"macvlan","master":"ens5","ipam":{"type":"lease"}}`), id, ns)
 	result := n.add(job)
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
 	job.Prev = &result
 	if err := n.Check(t.Context(), job); err != nil {
 		t.Error(err)
@@ -204,7 +204,7 @@ func TestVRFInLists(t *testing.T) {
 			job := n.job(n.list(plugins...), id, ns)
 			result := n.add(job)
 			gateway := result.IPs[0].Gateway.String()
-			nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "blue", gateway)
+			nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "blue", gateway)
 			if out := nettest.Run(t, ns, "ip", "route", "show", "table", "7"); !strings.Contains(out,
 				"default via "+gateway+" dev eth0") {
 				t.Errorf("table 7: %s", out)

@@ -42,7 +42,7 @@ func TestLateIPAM(t *testing.T) {
 			if !slices.ContainsFunc(result.IPs, given) {
 				t.Errorf("%+v", result)
 			}
-			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.8.0.1")
+			nettest.Run(t, ns, "ping", "-c1", "-W20", "10.8.0.1")
 			job.Prev = &result
 			if err := n.Check(t.Context(), job); err != nil {
 				t.Error(err)

@@ -5,6 +5,7 @@ package attach_test
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -158,7 +159,8 @@ func TestAddOverRemains(t *testing.T) {
 // Calls for one container wait for each other; a GC waits for all; a call whose context ends gets "try again".
 func TestOneAtATime(t *testing.T) {
 	n := newNode(t)
-	n.plugin("slow", `sleep 0.4`+"\n"+passOn)
+	finish := filepath.Join(t.TempDir(), "finish")
+	n.plugin("slow", `[ "$CNI_COMMAND" = ADD ] && until [ -e `+finish+` ]; do sleep 0.02; done`+"\n"+passOn)
 	id, ns := n.pod()
 	job := n.job(n.list(bridge, `{"type":"slow"}`), id, ns)
 	done := make(chan error)
@@ -179,6 +181,9 @@ func TestOneAtATime(t *testing.T) {
 	case <-done:
 		t.Error("the other container had to wait")
 	default:
+	}
+	if err := os.WriteFile(finish, nil, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := <-done; err != nil {
 		t.Error(err)

@@ -197,7 +197,7 @@ func TestRoutedFloatingAtOnce(t *testing.T) {
 				return err
 			}
 			defer func() { _ = c.Close() }()
-			_ = c.SetReadDeadline(time.Now().Add(5 * time.Second))
+			_ = c.SetReadDeadline(time.Now().Add(time.Minute))
 			if _, _, err := c.ReadFrom(make([]byte, 64)); err != nil {
 				t.Errorf("nothing arrives at the pod: %v", err)
 			}

@@ -183,7 +183,7 @@ func TestRoutedLateIPAM(t *testing.T) {
 	if result.IPs[0].Address.String() != "10.8.0.7/32" {
 		t.Errorf("%+v", result)
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "192.0.2.7")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "192.0.2.7")
 	job.Prev = &result
 	if err := n.Check(t.Context(), job); err != nil {
 		t.Error(err)
@@ -203,7 +203,7 @@ func TestRoutedIPv6Only(t *testing.T) {
 		nettest.Run(t, job.Netns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 		n.add(job)
 	}
-	nettest.Run(t, a.Netns, "ping", "-c1", "-W2", "fd00:8::34")
+	nettest.Run(t, a.Netns, "ping", "-c1", "-W20", "fd00:8::34")
 	if out := nettest.Run(t, a.Netns, "ip", "-4", "route"); out != "" {
 		t.Errorf("routes of IPv4: %s", out)
 	}
@@ -254,7 +254,7 @@ func TestRoutedTwice(t *testing.T) {
 	}
 	for _, r := range results {
 		for _, ip := range r.IPs {
-			nettest.Run(t, other.Netns, "ping", "-c1", "-W2", ip.Address.Addr().String())
+			nettest.Run(t, other.Netns, "ping", "-c1", "-W20", ip.Address.Addr().String())
 		}
 	}
 	for _, job := range []attach.Job{first, second} {

@@ -37,7 +37,7 @@ func TestRoutedBandwidth(t *testing.T) {
 	if out := nettest.Run(t, job.Netns, "tc", "qdisc", "show", "dev", "eth0"); !strings.Contains(out, "rate 80Mbit") {
 		t.Errorf("egress: %s", out)
 	}
-	nettest.Run(t, nil, "ping", "-c1", "-W2", "-s", "1472", "10.8.0.9")
+	nettest.Run(t, nil, "ping", "-c1", "-W20", "-s", "1472", "10.8.0.9")
 	if err := n.Check(t.Context(), job); err != nil {
 		t.Error(err)
 	}

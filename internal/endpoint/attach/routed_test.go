@@ -64,9 +64,9 @@ func TestRoutedPod(t *testing.T) {
 		t.Errorf("result %+v", first)
 	}
 	for _, ip := range second.IPs {
-		nettest.Run(t, a.Netns, "ping", "-c1", "-W2", ip.Address.Addr().String())
+		nettest.Run(t, a.Netns, "ping", "-c1", "-W20", ip.Address.Addr().String())
 	}
-	nettest.Run(t, nil, "ping", "-c1", "-W2", first.IPs[0].Address.Addr().String())
+	nettest.Run(t, nil, "ping", "-c1", "-W20", first.IPs[0].Address.Addr().String())
 	if out := nettest.Run(t, a.Netns, "ip", "neigh"); strings.Count(out, "ee:ee:ee:ee:ee:ee PERMANENT") != 2 {
 		t.Errorf("the pod's gateways: %s", out)
 	}

@@ -101,12 +101,12 @@ func TestRoutedWishes(t *testing.T) {
 	if out := nettest.Run(t, job.Netns, "ip", "link", "show", "eth0"); !strings.Contains(out, "02:00:00:00:00:33") {
 		t.Error(out)
 	}
-	nettest.Run(t, nil, "ping", "-c1", "-W2", "10.8.0.33")
+	nettest.Run(t, nil, "ping", "-c1", "-W20", "10.8.0.33")
 	own := n.saying(calicoOpen, "web-1", "cni.projectcalico.org/ipAddrsNoIpam", `["172.16.0.9"]`)
 	if result := n.add(own); result.IPs[0].Address.String() != "172.16.0.9/32" || len(w.asked) != 1 {
 		t.Errorf("past IPAM: %+v, asked %d times", result, len(w.asked))
 	}
-	nettest.Run(t, nil, "ping", "-c1", "-W2", "172.16.0.9")
+	nettest.Run(t, nil, "ping", "-c1", "-W20", "172.16.0.9")
 	own.Prev = nil
 	if err := n.Check(t.Context(), own); err != nil {
 		t.Error(err)
@@ -139,12 +139,12 @@ func TestRoutedFloating(t *testing.T) {
 	n.add(a)
 	n.add(b)
 	for _, addr := range []string{"198.51.100.7", "198.51.100.8", "2001:db8:7::7"} {
-		nettest.Run(t, b.Netns, "ping", "-c1", "-W2", addr)
+		nettest.Run(t, b.Netns, "ping", "-c1", "-W20", addr)
 	}
 	nettest.Run(t, nil, "ip", "route", "add", "198.51.100.0/24", "dev", "lo") // a node has a default route
 	defer nettest.Run(t, nil, "ip", "route", "del", "198.51.100.0/24", "dev", "lo")
-	nettest.Run(t, nil, "ping", "-c1", "-W2", "198.51.100.7")
-	nettest.Run(t, a.Netns, "ping", "-c1", "-W2", "198.51.100.7")
+	nettest.Run(t, nil, "ping", "-c1", "-W20", "198.51.100.7")
+	nettest.Run(t, a.Netns, "ping", "-c1", "-W20", "198.51.100.7")
 	if err := n.Check(t.Context(), a); err != nil {
 		t.Error(err)
 	}

@@ -199,7 +199,7 @@ func TestStandby(t *testing.T) {
 		t.Errorf("holds %d after it was activated", m.holds(addrs))
 	}
 	for _, a := range addrs {
-		nettest.Run(t, nil, "ping", "-c1", "-W2", a.String())
+		nettest.Run(t, nil, "ping", "-c1", "-W20", a.String())
 	}
 	for range 2 {
 		if err := m.Retire(t.Context(), job.Request.Key()); err != nil {

@@ -43,7 +43,7 @@ func TestTunedAtCreation(t *testing.T) {
 			if links := last.Fragment.Pod.Links; len(links) != 1 || links[0].MTU != 1400 || links[0].Kind == "" {
 				t.Errorf("links: %v", links)
 			}
-			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.8.0.1")
+			nettest.Run(t, ns, "ping", "-c1", "-W20", "10.8.0.1")
 			job.Prev = &result
 			if err := n.Check(t.Context(), job); err != nil {
 				t.Error(err)
@@ -137,8 +137,8 @@ func TestRoutedBySourceAtCreation(t *testing.T) {
 			t.Errorf("%s: %q, want %q", argv, got, want)
 		}
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "10.8.0.2", "10.8.0.1")
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "fd00:8::2", "fd00:8::1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "10.8.0.2", "10.8.0.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "fd00:8::2", "fd00:8::1")
 	job.Prev = &result
 	if err := n.Check(t.Context(), job); err != nil {
 		t.Error(err)

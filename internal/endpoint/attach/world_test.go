@@ -82,7 +82,7 @@ func newNode(t testing.TB) *node {
 
 func (n *node) drain() {
 	n.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := n.Drain(ctx); err != nil {
 		n.t.Error(err)

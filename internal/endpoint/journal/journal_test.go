@@ -337,7 +337,7 @@ func TestTryContainerWhileHeld(t *testing.T) {
 // Lock succeeds however many shared locks follow each other.
 func TestLockIsNotStarved(t *testing.T) {
 	j := open(t, t.TempDir())
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
 	for i := range 4 {

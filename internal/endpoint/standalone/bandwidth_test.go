@@ -51,7 +51,7 @@ func speed(t *testing.T, from, to *netns.NS, addr string, size int) float64 {
 	defer func() { _ = l.Close() }()
 	var c net.Conn
 	err = from.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", l.Addr().String(), 3*time.Second)
+		c, err = net.DialTimeout("tcp", l.Addr().String(), time.Minute)
 		return err
 	})
 	if err != nil {
@@ -174,7 +174,8 @@ func TestBandwidthWithoutHostEnd(t *testing.T) {
 	prev := `{"cniVersion":"1.0.0","interfaces":[{"name":"eth0","sandbox":"` + ns.Path() +
 		`"}],"ips":[{"address":"10.7.0.1/24","interface":0}]}`
 	shaped := with(prev, conf("1.0.0", "bandwidth", `,"runtimeConfig":{"bandwidth":{`+shaping+`}}`))
-	before := nettest.Run(t, ns, "ip", "-br", "link")
+	links := func() string { return steady(nettest.Run(t, ns, "ip", "-o", "link")) }
+	before := links()
 	h.must("bandwidth", "ADD", shaped, ns)
 	between(t, "ingress", speed(t, other, ns, "10.7.0.1", 1<<20), 200_000, 1_300_000)
 	between(t, "egress", speed(t, ns, other, "10.7.0.2", 1<<19), 100_000, 700_000)
@@ -185,7 +186,7 @@ func TestBandwidthWithoutHostEnd(t *testing.T) {
 		t.Errorf("CHECK without the filter: %s", a.stdout)
 	}
 	h.must("bandwidth", "DEL", shaped, ns)
-	if after := nettest.Run(t, ns, "ip", "-br", "link"); after != before {
+	if after := links(); after != before {
 		t.Errorf("links before:\n%s\nafter:\n%s", before, after)
 	}
 	if out := nettest.Run(t, ns, "tc", "qdisc", "show"); strings.Contains(out, "tbf") || strings.Contains(out, "ingress") {

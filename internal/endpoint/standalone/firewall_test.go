@@ -101,8 +101,8 @@ func checkMatrix(t *testing.T, pods []*guarded, allowed func(from, to *guarded) 
 func checkNode(t *testing.T, pods []*guarded) {
 	t.Helper()
 	for _, g := range pods {
-		nettest.Run(t, g.ns, "ping", "-c1", "-W2", g.v4[:strings.LastIndex(g.v4, ".")]+".1")
-		nettest.Run(t, nil, "ping", "-c1", "-W2", g.v6)
+		nettest.Run(t, g.ns, "ping", "-c1", "-W20", g.v4[:strings.LastIndex(g.v4, ".")]+".1")
+		nettest.Run(t, nil, "ping", "-c1", "-W20", g.v6)
 	}
 }
 

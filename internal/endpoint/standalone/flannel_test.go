@@ -89,7 +89,7 @@ func TestFlannelVerbs(t *testing.T) {
 	if !strings.Contains(result, `"address": "10.42.3.2/24"`) || !strings.Contains(result, `"dst": "10.42.0.0/16"`) {
 		t.Errorf("ADD: %s", result)
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "10.42.3.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "10.42.3.1")
 	if out := nettest.Run(t, ns, "ip", "link", "show", "eth0"); !strings.Contains(out, "mtu 1450") {
 		t.Errorf("the MTU is not flanneld's: %s", out)
 	}

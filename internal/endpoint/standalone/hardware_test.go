@@ -49,8 +49,8 @@ func TestHostDevicePCIHardware(t *testing.T) {
 	if !strings.Contains(a.stdout, `"pciID": "`+cards[0]+`"`) || !strings.Contains(b.stdout, `"pciID": "`+cards[1]+`"`) {
 		t.Errorf("results: %s %s", a.stdout, b.stdout)
 	}
-	nettest.Run(t, one, "ping", "-c1", "-W5", "10.6.0.3")
-	nettest.Run(t, two, "ping", "-c1", "-W5", "fd00:6::2")
+	nettest.Run(t, one, "ping", "-c1", "-W20", "10.6.0.3")
+	nettest.Run(t, two, "ping", "-c1", "-W20", "fd00:6::2")
 	h.must("host-device", "CHECK", withPrev(c1, a.stdout), one)
 	if x := h.call("host-device", "STATUS", c1, nil); x.code() != 50 ||
 		!strings.Contains(x.stdout, "has no network device on this node") {

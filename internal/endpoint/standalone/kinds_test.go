@@ -131,8 +131,8 @@ func TestMacvlan(t *testing.T) {
 			h.life("macvlan", tc.options+wired, ns, func(result string) {
 				wantLink(t, ns, append(tc.words, "inet 10.7.0.5/24", "inet6 fd00:7::5/64", "UP")...)
 				routesHonored(t, ns)
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "fd00:7::1")
 				if out := nettest.Run(t, ns, "cat", "/proc/sys/net/ipv4/conf/eth0/arp_notify",
 					"/proc/sys/net/ipv6/conf/eth0/ndisc_notify"); out != "1\n1\n" {
 					t.Errorf("notifies: %q", out)
@@ -286,8 +286,8 @@ func TestIpvlan(t *testing.T) {
 			h.life("ipvlan", options+wired, ns, func(string) {
 				wantLink(t, ns, "ipvlan  mode "+mode, "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24", "inet6 fd00:7::5/64")
 				routesHonored(t, ns)
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "fd00:7::1")
 			})
 		})
 	}
@@ -317,7 +317,7 @@ func TestIpvlanChained(t *testing.T) {
 	h.must("ipvlan", "STATUS", conf("1.1.0", "ipvlan", ""), nil)
 	result := h.must("ipvlan", "ADD", c, ns).stdout
 	wantLink(t, ns, "inet 10.7.0.9/24")
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
 	var r struct {
 		Interfaces []struct{ Name string }
 		IPs        []struct{ Interface int }
@@ -341,8 +341,8 @@ func TestVLAN(t *testing.T) {
 		wantLink(t, ns, "vlan protocol 802.1Q id 7", "mtu 1400", "02:00:00:00:00:05", "inet 10.7.0.5/24",
 			"inet6 fd00:7::5/64")
 		routesHonored(t, ns)
-		nettest.Run(t, ns, "ping", "-c1", "-W2", "10.7.0.1")
-		nettest.Run(t, ns, "ping", "-c1", "-W2", "fd00:7::1")
+		nettest.Run(t, ns, "ping", "-c1", "-W20", "10.7.0.1")
+		nettest.Run(t, ns, "ping", "-c1", "-W20", "fd00:7::1")
 	})
 	h.life("vlan", `,"master":"ens5","vlanId":0`+wired, ns, func(string) { wantLink(t, ns, "vlan protocol 802.1Q id 0") })
 	h.must("vlan", "ADD", conf("1.1.0", "vlan", `,"master":"ens5","vlanId":7`+wired), ns)

@@ -26,7 +26,7 @@ func TestLinkLocalOnTheWire(t *testing.T) {
 			return strings.Contains(nettest.Run(t, ns, "ip", "-6", "addr", "show", "dev", "eth0", "scope", "link"),
 				"inet6 fe80::")
 		}
-		for deadline := time.Now().Add(5 * time.Second); want && !has() && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(time.Minute); want && !has() && time.Now().Before(deadline); {
 			time.Sleep(20 * time.Millisecond)
 		}
 		if got := has(); got != want {

@@ -124,13 +124,13 @@ func mapped(prev, options, mappings string) string {
 // forwarded packets.
 func settled(t *testing.T) {
 	t.Helper()
-	for range 50 {
+	for range 600 {
 		if nettest.Run(t, nil, "ip", "-6", "addr", "show", "tentative") == "" {
 			return
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Error("addresses of the node are still tentative after 5 s")
+	t.Error("addresses of the node are still tentative after a minute")
 }
 
 func clearNft(t *testing.T) {

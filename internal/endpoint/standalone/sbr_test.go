@@ -60,8 +60,8 @@ func TestSBR(t *testing.T) {
 		"default via 10.9.0.1 dev net1") || strings.Contains(out, "10.7") {
 		t.Errorf("table of the third address: %s", out)
 	}
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "10.7.0.5", "10.7.0.1")
-	nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", "fd00:7::5", "fd00:7::1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "10.7.0.5", "10.7.0.1")
+	nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", "fd00:7::5", "fd00:7::1")
 	h.must("sbr", "CHECK", withPrev(conf("1.1.0", "sbr", ""), result), ns, "CNI_IFNAME=net1")
 	h.must("bridge", "CHECK", withPrev(strings.Replace(second, `"name":"n"`, `"name":"m"`, 1), result), ns,
 		"CNI_IFNAME=net1")

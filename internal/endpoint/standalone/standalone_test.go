@@ -201,7 +201,7 @@ func TestVerbs(t *testing.T) {
 			if !strings.Contains(a.stdout, words) || !strings.Contains(a.stdout, `"cniVersion": "`+version+`"`) {
 				t.Errorf("ADD: %s", a.stdout)
 			}
-			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.6.0.1")
+			nettest.Run(t, ns, "ping", "-c1", "-W20", "10.6.0.1")
 			if version >= "0.4.0" {
 				prev := strings.Replace(c, "{", `{"prevResult":`+a.stdout+`,`, 1)
 				h.must("bridge", "CHECK", prev, ns)

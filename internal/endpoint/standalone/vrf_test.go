@@ -31,7 +31,7 @@ func inVRF(t *testing.T, ns *netns.NS, vrf, table string) {
 		}
 	}
 	for _, to := range []string{"10.6.0.1", "fd00:6::1"} {
-		nettest.Run(t, ns, "ping", "-c1", "-W2", "-I", vrf, to)
+		nettest.Run(t, ns, "ping", "-c1", "-W20", "-I", vrf, to)
 	}
 }
 
