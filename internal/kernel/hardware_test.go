@@ -74,7 +74,7 @@ func TestHardwareFallsBack(t *testing.T) {
 			t.Fatal(err)
 		}
 		if podName == "taken0" {
-			for deadline := time.Now().Add(10 * time.Second); ask().Link.Name == "" && time.Now().Before(deadline); {
+			for deadline := time.Now().Add(time.Minute); ask().Link.Name == "" && time.Now().Before(deadline); {
 				time.Sleep(20 * time.Millisecond)
 			}
 			if fallen := ask().Link; !strings.HasPrefix(fallen.Name, "dev") || fallen.Alias != name {

@@ -217,7 +217,7 @@ func TestJoinStays(t *testing.T) {
 		if left := made(t, s); left != "\n\n\n" {
 			t.Errorf("left of the join: %q", left)
 		}
-		nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+		nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.1.255.1")
 	})
 }
 
@@ -248,7 +248,7 @@ func TestJoinChooses(t *testing.T) {
 	if err := s.Remove(t.Context(), guest); err != nil {
 		t.Fatal(err)
 	}
-	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.1.255.1")
 }
 
 // TestJoinByTCX: when the kernel has no eBPF filters, tcx runs the programs: that is equivalent, and ends with the
@@ -286,7 +286,7 @@ func TestJoinByTCX(t *testing.T) {
 	if name, err := redirect.Attached(s.PodNS, w.Link.Index); name != "" || err != nil {
 		t.Errorf("%q is left (%v)", name, err)
 	}
-	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.1.255.1")
 }
 
 // TestJoinWithForeignFilter: when another program uses the link's filter position, tcx runs the programs, and the other
@@ -325,5 +325,5 @@ func TestJoinWithForeignFilter(t *testing.T) {
 	if name, err := redirect.Attached(s.PodNS, links["eth0"].Index); name != "" || err != nil {
 		t.Errorf("%q is left (%v)", name, err)
 	}
-	nettest.Run(t, s.PodNS, "ping", "-c1", "-W5", "10.1.255.1")
+	nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.1.255.1")
 }

@@ -124,9 +124,9 @@ func TestApplyCarriesPackets(t *testing.T) {
 			s := pair(t)
 			f := plan(1)
 			mustApply(t, s, f)
-			nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "10.1.255.1")
+			nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.1.255.1")
 			if name == "ptp" {
-				nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "fd00:1::1")
+				nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "fd00:1::1")
 			}
 			out := nettest.Run(t, s.PodNS, "ip", "-d", "link", "show", "eth0")
 			for _, part := range []string{"mtu 1400", f.Pod.Links[0].MAC.String(), "numtxqueues 1", "addrgenmode none"} {

@@ -101,9 +101,9 @@ func TestOnParent(t *testing.T) {
 					t.Errorf("eth0 lacks %q: %s", word, out)
 				}
 			}
-			nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "10.7.0.1")
+			nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "10.7.0.1")
 			if !layer3 {
-				nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "fd00:7::1")
+				nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "fd00:7::1")
 			}
 			for range 2 {
 				if err := s.Release(t.Context(), f); err != nil {

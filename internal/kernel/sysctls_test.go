@@ -57,7 +57,7 @@ func TestIPv6SwitchedOff(t *testing.T) {
 	s := pair(t)
 	nettest.Run(t, s.Pod.ns, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
 	mustApply(t, s, ptp(1))
-	nettest.Run(t, s.Pod.ns, "ping", "-n", "-c1", "-W1", "fd00:1::1")
+	nettest.Run(t, s.Pod.ns, "ping", "-n", "-c1", "-W20", "fd00:1::1")
 }
 
 // TestSettingsThatAreMissing: a setting that this kernel does not have is an error, or ignored.

@@ -72,7 +72,7 @@ func TestIPIP(t *testing.T) {
 	mustApply(t, a, near)
 	mustApply(t, b, overlay(device("10.7.0.1"), "10.42.2.0", "10.42.1.0", addr("10.7.0.254")))
 	ns := a.Host.ns
-	ping := func() { t.Helper(); nettest.Run(t, ns, "ping", "-c1", "-W2", "-M", "do", "-s", "1452", "10.42.2.0") }
+	ping := func() { t.Helper(); nettest.Run(t, ns, "ping", "-c1", "-W20", "-M", "do", "-s", "1452", "10.42.2.0") }
 	ping()
 	writes := a.Host.Writes()
 	mustApply(t, a, near)

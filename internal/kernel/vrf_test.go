@@ -53,7 +53,7 @@ func TestVRF(t *testing.T) {
 				t.Errorf("a second Apply wrote %d times", n)
 			}
 			for _, to := range []string{"10.1.255.1", "fd00:1::1"} {
-				nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "-I", "blue", to)
+				nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "-I", "blue", to)
 			}
 			if when != "afterwards" {
 				if err := s.Release(t.Context(), v); err != nil {
@@ -76,7 +76,7 @@ func TestVRF(t *testing.T) {
 			if out := nettest.Run(t, s.PodNS, "ip", "-d", "link"); strings.Contains(out, "vrf") {
 				t.Errorf("there is still a VRF: %s", out)
 			}
-			nettest.Run(t, s.PodNS, "ping", "-c1", "-W2", "fd00:1::1")
+			nettest.Run(t, s.PodNS, "ping", "-c1", "-W20", "fd00:1::1")
 		})
 	}
 }

@@ -49,7 +49,7 @@ func TestVXLAN(t *testing.T) {
 			a := pair(t)
 			lan := makeUplink(t, a)
 			lines(t, a.Host.ns, "addr add fd00:7::254/64 dev ens5 nodad")
-			for range 200 { // the kernel adds the route to the address a moment after the link has a carrier
+			for range 6000 { // the kernel adds the route to the address a moment after the link has a carrier
 				if strings.Contains(nettest.Run(t, a.Host.ns, "ip", "-6", "route", "show", "table", "local"), "fd00:7::254") {
 					break
 				}
@@ -61,7 +61,7 @@ func TestVXLAN(t *testing.T) {
 			f := tunnel(near, remote, endpoints[2], endpoints[3])
 			mustApply(t, a, f)
 			mustApply(t, b, tunnel(remote, near, endpoints[3], endpoints[2]))
-			ping := func() { t.Helper(); nettest.Run(t, a.Host.ns, "ping", "-c1", "-W2", endpoints[3]) }
+			ping := func() { t.Helper(); nettest.Run(t, a.Host.ns, "ping", "-c1", "-W20", endpoints[3]) }
 			ping()
 			writes := a.Host.Writes()
 			mustApply(t, a, f)

@@ -196,9 +196,11 @@ func TestAnyStateToAnyState(t *testing.T) {
 		if first, seen := whole[next]; seen && step%4 != 0 {
 			continue // ip's long output takes most of the time
 		} else if !seen {
-			time.Sleep(20 * time.Millisecond) // the kernel has finished its own changes
-			whole[next] = everything(t, s)
-		} else if diff := differsFor(time.Second, func() string { return cmp.Diff(first, everything(t, s)) }); diff != "" {
+			for was := ""; was == "" || whole[next] != was; { // until the kernel has finished its own changes
+				time.Sleep(100 * time.Millisecond)
+				was, whole[next] = whole[next], everything(t, s)
+			}
+		} else if diff := differsFor(time.Minute, func() string { return cmp.Diff(first, everything(t, s)) }); diff != "" {
 			t.Fatalf("%s: the namespaces are not what they were the first time (-first +now):\n%s", label, diff)
 		}
 	}

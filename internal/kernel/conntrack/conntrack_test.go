@@ -74,7 +74,7 @@ func TestEvents(t *testing.T) {
 	send(t, ns, "127.0.9.9:53", 1)
 	next := func(kind conntrack.Kind) conntrack.Event {
 		t.Helper()
-		for late := time.After(20 * time.Second); ; {
+		for late := time.After(time.Minute); ; {
 			select {
 			case e := <-events:
 				if e.Kind == kind {
@@ -242,7 +242,7 @@ func TestStates(t *testing.T) {
 				if all = append(all, string(e.Kind)+" "+e.State); all[len(all)-1] == last {
 					return all
 				}
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatalf("%v, without %s", all, last)
 			}
 		}
@@ -264,7 +264,7 @@ func TestStates(t *testing.T) {
 					t.Errorf("another connection: %+v", e)
 				}
 				states = append(states, string(e.Kind)+" "+e.State)
-			case <-time.After(20 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("no end")
 			}
 		}

@@ -86,7 +86,7 @@ func datagram(t *testing.T, from *netns.NS, to string) {
 func await(t *testing.T, s *drops.Session, match func(drops.Drop) bool) {
 	t.Helper()
 	var seen []drops.Drop
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
 		var err error
 		if seen, _, err = s.Seen(); err != nil {
 			t.Fatal(err)
@@ -195,7 +195,7 @@ func TestNothingIsLeft(t *testing.T) {
 	left := func() bool {
 		return slices.ContainsFunc(programs(t), func(id ebpf.ProgramID) bool { return slices.Contains(ours, id) })
 	}
-	for end := time.Now().Add(20 * time.Second); left(); time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); left(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("the program is still there")
 		}
@@ -258,7 +258,7 @@ func TestStream(t *testing.T) {
 	}
 	close(hold)
 	var missed uint64
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 		if missed, err = s.Missed(); err != nil {
 			t.Fatal(err)
 		}

@@ -28,7 +28,7 @@ func TestChecksums(t *testing.T) {
 			nettest.Run(t, b, "ip", "addr", "add", "10.0.0.2/24", "dev", "eth0")
 			nettest.Run(t, a, "ip", "addr", "add", "fd00::1/64", "dev", "eth0", "nodad")
 			nettest.Run(t, b, "ip", "addr", "add", "fd00::2/64", "dev", "eth0", "nodad")
-			nettest.Run(t, a, "ping", "-c1", "-W5", "10.0.0.2")
+			nettest.Run(t, a, "ping", "-c1", "-W20", "10.0.0.2")
 			for _, to := range []string{"10.0.0.2", "fd00::2"} {
 				v, err := Checksums(t.Context(), a, netip.MustParseAddr(to))
 				for tries := 0; tries < 20 && err == nil && v == Unknown; tries++ { // replies come late on a busy host

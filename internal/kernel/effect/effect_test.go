@@ -27,7 +27,7 @@ func wire(t *testing.T) (a, b *netns.NS) {
 		nettest.Run(t, ns, "ip", "link", "set", "eth0", "up")
 	}
 	for _, ns := range []*netns.NS{a, b} { // until the kernel has processed the carrier, frames are dropped
-		for end := time.Now().Add(5 * time.Second); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"),
+		for end := time.Now().Add(time.Minute); !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"),
 			" UP "); {
 			if time.Now().After(end) {
 				t.Fatal("eth0 has no carrier")
@@ -72,7 +72,7 @@ func TestAnnounce(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(2 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		out := nettest.Run(t, b, "ip", "neigh")
 		if !strings.Contains(out, "02:00:00:00:00:99") {
 			break

@@ -190,7 +190,7 @@ func TestCounts(t *testing.T) {
 	})
 	apply(t, c, tbl)
 	nettest.Run(t, ns, "ip", "link", "set", "lo", "up")
-	nettest.Run(t, ns, "ping", "-c2", "-i0.1", "-W1", "127.0.0.1")
+	nettest.Run(t, ns, "ping", "-c2", "-i0.1", "-W20", "127.0.0.1")
 	got, err := c.Counts(bounded(t), "inet", "weft-policy")
 	if err != nil || len(got) != 2 || got[0] != (Count{Comment: "np/shop/web"}) || got[1].Comment != "mine" ||
 		got[1].Packets != 4 || got[1].Bytes != 4*84 {

@@ -119,7 +119,7 @@ func seenAs(t *testing.T, from, at *netns.NS, to string) string {
 	}
 	defer func() { _ = sender.Close() }()
 	buf := make([]byte, 16)
-	for range 20 { // the first ones may be lost during neighbor discovery
+	for range 100 { // the first ones may be lost during neighbor discovery
 		if _, err := sender.Write([]byte("weft")); err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,7 @@ func TestTablesGone(t *testing.T) {
 		run(loud)
 		select {
 		case <-gone:
-		case <-time.After(3 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("not heard of: nft %s", loud)
 		}
 	}
@@ -60,7 +60,7 @@ func TestTablesGone(t *testing.T) {
 		if open {
 			<-gone
 		}
-	case <-time.After(3 * time.Second):
+	case <-time.After(time.Minute):
 		t.Error("the channel is not closed")
 	}
 }
@@ -106,7 +106,7 @@ func TestRulesGone(t *testing.T) {
 		run(c)
 		select {
 		case <-gone:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("not reported: nft %s", c)
 		}
 	}
@@ -220,7 +220,7 @@ func TestCommits(t *testing.T) {
 		nettest.Run(t, ns, "nft", command)
 		select {
 		case <-tokens:
-		case <-time.After(20 * time.Second):
+		case <-time.After(time.Minute):
 			t.Errorf("no token after %q", command)
 		}
 	}
