@@ -75,7 +75,7 @@ func TestExplainFaults(t *testing.T) {
 	healthy := func(t *testing.T) {
 		t.Helper()
 		var last explain.Report
-		within(t, 30*time.Second, "explanation without a fault", func() bool {
+		within(t, time.Minute, "explanation without a fault", func() bool {
 			var code int
 			last, code = explained(t, dir, a, b+":8080")
 			return code == 0 && last.State == explain.OK
@@ -90,7 +90,7 @@ func TestExplainFaults(t *testing.T) {
 			undo := f.apply(t, dir)
 			var r explain.Report
 			var code int
-			within(t, 30*time.Second, "the diagnosis", func() bool { // a fight begins
+			within(t, time.Minute, "the diagnosis", func() bool { // a fight begins
 				r, code = explained(t, dir, a, b+":8080")
 				return f.fight == "" || slices.ContainsFunc(r.Faults(), f.is)
 			})
@@ -158,7 +158,7 @@ func TestExplainFaults(t *testing.T) {
 		if err := os.WriteFile(policy, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		within(t, 30*time.Second, "denial explained", func() bool {
+		within(t, time.Minute, "denial explained", func() bool {
 			r, code := explained(t, dir, a, b+":8080")
 			return code == 1 && len(r.Faults()) == 1 && r.Faults()[0].ID == "ingress" &&
 				strings.Contains(r.Faults()[0].Object, "default/deny")
@@ -198,7 +198,7 @@ func TestExplainPairs(t *testing.T) {
 					}
 				}
 			}
-			within(t, 30*time.Second, "explanation without a fault", func() bool {
+			within(t, time.Minute, "explanation without a fault", func() bool {
 				r, code := explained(t, dir, a, b+":8080")
 				return code == 0 && r.State == explain.OK
 			})
@@ -211,7 +211,7 @@ func verifyPair(t *testing.T, dir, from, to string, f, g fault) {
 	t.Helper()
 	undoFirst, undoSecond := f.apply(t, dir), g.apply(t, dir)
 	var faults []explain.Hop
-	named := sometime(5*time.Second, func() bool { // another program needs a moment
+	named := sometime(30*time.Second, func() bool { // another program needs a moment
 		r, _ := explained(t, dir, from, to)
 		faults = r.Faults()
 		other := slices.ContainsFunc(faults, func(h explain.Hop) bool { return !f.explains(h) && !g.explains(h) })
@@ -337,11 +337,11 @@ func TestExplainAgrees(t *testing.T) {
 				return weft(t, "policy", "why", "--state-dir", filepath.Join(dir, "nodes", "node1", "agent"), from, to).code
 			}
 			denied := 0
-			within(t, 30*time.Second, "policy is enforced", func() bool { return why("backend/db", "default/web") == 1 })
+			within(t, time.Minute, "policy is enforced", func() bool { return why("backend/db", "default/web") == 1 })
 			pairs(func(from, to string) {
 				want := why(from, to)
 				denied += want
-				within(t, 30*time.Second, "explain agrees with policy why about "+from+" to "+to, func() bool {
+				within(t, time.Minute, "explain agrees with policy why about "+from+" to "+to, func() bool {
 					return weft(t, "explain", "--dir", dir, from, to).code == want
 				})
 			})

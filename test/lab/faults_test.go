@@ -224,12 +224,21 @@ func (f fault) run(t *testing.T, dir string, commands []string) {
 	for _, c := range commands {
 		place, argv, _ := strings.Cut(c, " ")
 		if c == "" {
+			awaitRestored(t, dir, "default/a")
 			time.Sleep(f.wait)
 			continue
 		}
 		must(t, append([]string{"lab", "exec", "--dir", dir, place, "--"}, strings.Fields(argv)...)...)
 	}
 	time.Sleep(f.wait)
+}
+
+// awaitRestored waits until the agent has set a pod's interface up again.
+func awaitRestored(t *testing.T, dir, pod string) {
+	t.Helper()
+	within(t, time.Minute, "the interface of "+pod+" is up again", func() bool {
+		return strings.Contains(must(t, "lab", "exec", "--dir", dir, pod, "--", "ip", "-o", "link", "show", "eth0").stdout, ",UP")
+	})
 }
 
 // is reports whether a hop of an explanation is the diagnosis.

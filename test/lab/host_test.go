@@ -116,17 +116,15 @@ func processesOf(dir string) []string {
 	return out
 }
 
-// expectSame fails the test if the host has changed. It waits a moment for processes to be reaped.
+// expectSame fails the test if the host has changed. It waits for processes to be reaped, and for the kernel to delete what
+// they had.
 func (h host) expectSame(t testing.TB, dir string) {
 	t.Helper()
 	var now host
-	for range 50 {
+	sometime(time.Minute, func() bool {
 		now = takeSnapshot(t, dir)
-		if len(now.processes) == len(h.processes) {
-			break
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return len(now.processes) == len(h.processes) && now.links == h.links && now.rules == h.rules && now.mounts == h.mounts
+	})
 	for _, c := range []struct{ what, was, is string }{
 		{"links", h.links, now.links},
 		{"nft", h.rules, now.rules},

@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-const waitUnit = time.Second
+const waitUnit = 3 * time.Second // on a busy host
 
 // A lab whose up is killed at any moment is removed by the next down or up.
 func TestKilledUp(t *testing.T) {
@@ -30,32 +31,20 @@ func TestKilledUp(t *testing.T) {
 	}
 
 	const rounds = 24
-	seed := uint64(time.Now().UnixNano())
-	dice := rand.New(rand.NewPCG(seed, 0))
-	hit := 0
+	hit, aim := 0, nettest.NewAim(whole)
 	for i := range rounds {
-		cmd := command(t, args...)
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		time.Sleep(time.Duration(dice.Int64N(int64(whole))))
-		if cmd.Process.Kill() == nil {
-			_ = cmd.Wait()
-			if !cmd.ProcessState.Exited() {
-				hit++
-			}
-		}
+		hit += killed(t, aim, args...)
 		if i%4 == 3 {
 			// The next up removes what the killed one left, unless that had finished.
 			if a := weft(t, args...); a.code != 0 && !strings.Contains(a.stderr, "is running in "+dir+" already") {
-				t.Fatalf("round %d, seed %d: up: %s", i, seed, a.stderr)
+				t.Fatalf("round %d: up: %s", i, a.stderr)
 			}
 			allReach(t, dir, 4*3*6)
 		}
 		must(t, "lab", "down", "--dir", dir)
 		before.expectSame(t, dir)
 		if t.Failed() {
-			t.Fatalf("round %d, seed %d", i, seed)
+			t.Fatalf("round %d", i)
 		}
 	}
 	t.Logf("%d of %d kills hit a live up (one takes %s)", hit, rounds, whole.Round(time.Millisecond))
@@ -76,7 +65,6 @@ func TestKilledHelpers(t *testing.T) {
 		cmd := command(t, "lab", "up", "--nodes", "2", "--from", from, "--dir", dir)
 		var stderr strings.Builder
 		cmd.Stderr = &stderr
-		begun := time.Now()
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
@@ -84,20 +72,21 @@ func TestKilledHelpers(t *testing.T) {
 		go func() { ended <- cmd.Wait() }()
 		role := []string{"agent", "sandbox"}[i%2]
 		var id process.ID
-		within(t, 30*time.Second, "pid file of the "+role, func() bool {
+		within(t, time.Minute, "pid file of the "+role, func() bool {
 			return process.ReadJSON(filepath.Join(dir, "nodes", "node2", role+".pid"), &id) == nil
 		})
 		time.Sleep(time.Duration(dice.Int64N(int64(60 * time.Millisecond))))
 		_ = id.Signal(syscall.SIGKILL)
+		begun := time.Now()
 		if err := <-ended; err != nil {
 			hit++
+			if took := time.Since(begun); took > 30*time.Second {
+				t.Errorf("up took another %s", took)
+			}
 			if !strings.Contains(stderr.String(), "node node2: "+role+" exited (signal: killed)") {
 				t.Errorf("up prints:\n%s", stderr.String())
 			}
 			before.expectSame(t, dir)
-		}
-		if took := time.Since(begun); took > 30*time.Second {
-			t.Errorf("up took %s", took)
 		}
 		must(t, "lab", "down", "--dir", dir)
 		before.expectSame(t, dir)
@@ -145,16 +134,16 @@ func TestKilledCut(t *testing.T) {
 	whole := time.Since(begun)
 	must(t, "lab", "heal", "--dir", dir, "--all")
 	const rounds = 12
-	hit := 0
+	hit, aim := 0, nettest.NewAim(whole)
 	for i := range rounds {
-		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "cut", "--dir", dir, "wire0", "node1", "node2")
+		hit += killed(t, aim, "lab", "cut", "--dir", dir, "wire0", "node1", "node2")
 		if i%2 == 0 {
 			must(t, "lab", "cut", "--dir", dir, "wire0", "node1", "node2")
 			if len(status(t, dir).Cuts) != 2 || pings(t, dir, "node1", "172.18.0.2") {
 				t.Fatalf("round %d: the link is not cut", i)
 			}
 		}
-		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "heal", "--dir", dir, "--all")
+		hit += killed(t, aim, "lab", "heal", "--dir", dir, "--all")
 		must(t, "lab", "heal", "--dir", dir, "--all")
 		if len(status(t, dir).Cuts) != 0 || !pings(t, dir, "node1", "172.18.0.2") {
 			t.Fatalf("round %d: the link is not healed", i)
@@ -164,25 +153,27 @@ func TestKilledCut(t *testing.T) {
 	if hit < rounds/2 {
 		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
 	}
-	hit += killed(t, whole/2, "lab", "cut", "--dir", dir, "wire0")
+	killed(t, aim, "lab", "cut", "--dir", dir, "wire0")
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }
 
-// killed starts weft and kills it after a time. It returns 1 if it was alive then, otherwise 0.
-func killed(t *testing.T, after time.Duration, args ...string) int {
+// killed starts weft and kills it a while later. It returns 1 if it was alive then, otherwise 0.
+func killed(t *testing.T, aim *nettest.Aim, args ...string) int {
 	t.Helper()
 	cmd := command(t, args...)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(after)
+	time.Sleep(aim.Moment())
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
-	if cmd.ProcessState.Exited() {
-		return 0
+	live := !cmd.ProcessState.Exited()
+	aim.Record(live)
+	if live {
+		return 1
 	}
-	return 1
+	return 0
 }
 
 // An apply or a delete that is killed at any moment is completed by the next one, and down removes everything.
@@ -196,14 +187,14 @@ func TestKilledApply(t *testing.T) {
 	whole := 2 * time.Since(begun)
 	must(t, "lab", "delete", "--dir", dir, "-f", manifest)
 	const rounds = 6
-	hit := 0
+	hit, aim := 0, nettest.NewAim(whole)
 	for i := range rounds {
-		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "apply", "--dir", dir, "-f", manifest)
+		hit += killed(t, aim, "lab", "apply", "--dir", dir, "-f", manifest)
 		must(t, "lab", "apply", "--dir", dir, "-f", manifest)
 		if st := status(t, dir); len(st.Pods) != 4 || len(st.Problems) != 0 {
 			t.Fatalf("round %d: %+v, %q", i, st.Pods, st.Problems)
 		}
-		hit += killed(t, time.Duration(i)*whole/rounds, "lab", "delete", "--dir", dir, "-f", manifest)
+		hit += killed(t, aim, "lab", "delete", "--dir", dir, "-f", manifest)
 		must(t, "lab", "delete", "--dir", dir, "-f", manifest)
 		within(t, time.Minute, "no pod is left", func() bool { st, _ := degradedStatus(t, dir); return len(st.Pods) == 0 })
 	}
@@ -211,7 +202,7 @@ func TestKilledApply(t *testing.T) {
 	if hit < rounds/2 {
 		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
 	}
-	killed(t, whole, "lab", "apply", "--dir", dir, "-f", manifest)
+	killed(t, aim, "lab", "apply", "--dir", dir, "-f", manifest)
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }
@@ -225,10 +216,10 @@ func TestKilledRestart(t *testing.T) {
 	must(t, "lab", "restart", "--dir", dir, "node1")
 	whole := time.Since(begun)
 	const rounds = 6
-	hit := 0
+	hit, aim := 0, nettest.NewAim(whole)
 	for i := range rounds {
 		for _, what := range []string{"node1", "one"} {
-			hit += killed(t, time.Duration(i)*whole/rounds, "lab", "restart", "--dir", dir, what)
+			hit += killed(t, aim, "lab", "restart", "--dir", dir, what)
 			must(t, "lab", "restart", "--dir", dir, what)
 		}
 		agents := 0
@@ -245,7 +236,7 @@ func TestKilledRestart(t *testing.T) {
 	if hit < rounds/2 {
 		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
 	}
-	killed(t, whole/2, "lab", "restart", "--dir", dir, "node1")
+	killed(t, aim, "lab", "restart", "--dir", dir, "node1")
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }

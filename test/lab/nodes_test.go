@@ -395,9 +395,9 @@ func TestKilledAddAndRemoveNode(t *testing.T) {
 	must(t, "lab", "apply", "--dir", dir, "-f", pod)
 	remove := timed("lab", "remove-node", "--dir", dir, "node3")
 	const rounds = 6
-	hit := 0
+	hit, adding, removing := 0, nettest.NewAim(add), nettest.NewAim(remove)
 	for i := range rounds {
-		hit += killed(t, time.Duration(i)*add/rounds, "lab", "add-node", "--dir", dir, "node3")
+		hit += killed(t, adding, "lab", "add-node", "--dir", dir, "node3")
 		switch st, _ := degradedStatus(t, dir); {
 		case slices.Contains(nodeNames(st), "node3"): // it was too late, or killed while it waited
 		case i%2 == 0:
@@ -413,7 +413,7 @@ func TestKilledAddAndRemoveNode(t *testing.T) {
 		must(t, "lab", "apply", "--dir", dir, "-f", pod)
 		allReach(t, dir, 6*5*6)
 		addrs := podNamed(t, status(t, dir), "far").IPs
-		hit += killed(t, time.Duration(i)*remove/rounds, "lab", "remove-node", "--dir", dir, "node3")
+		hit += killed(t, removing, "lab", "remove-node", "--dir", dir, "node3")
 		a := weft(t, "lab", "remove-node", "--dir", dir, "node3")
 		if a.code != 0 && !strings.Contains(a.stderr, `node "node3" not found`) {
 			t.Fatalf("round %d: remove-node: exit %d, %s", i, a.code, a.stderr)
@@ -431,7 +431,7 @@ func TestKilledAddAndRemoveNode(t *testing.T) {
 	if hit < rounds/2 {
 		t.Errorf("only %d of %d kills hit a live command", hit, 2*rounds)
 	}
-	killed(t, add/2, "lab", "add-node", "--dir", dir, "node3")
+	killed(t, adding, "lab", "add-node", "--dir", dir, "node3")
 	must(t, "lab", "down", "--dir", dir)
 	before.expectSame(t, dir)
 }

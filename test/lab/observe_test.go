@@ -154,7 +154,7 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 			t.Errorf("%+v", r)
 		}
 	}
-	within(t, 30*time.Second, "both nodes' decisions are explained", func() bool {
+	within(t, time.Minute, "both nodes' decisions are explained", func() bool {
 		why := must(t, "observe", "--dir", dir, "--why", "--from-pod", "a", "--to-port", "8080", "--last", "1").stdout
 		return strings.Contains(why, "egress at default/a on node1: ok") &&
 			strings.Contains(why, "ingress at default/b on node2: ok, allowed NetworkPolicy default/web")
@@ -163,7 +163,7 @@ spec: {podSelector: {}, policyTypes: [Ingress], ingress: [{ports: [{port: 8080},
 	o.flood(dir, b, "tcp", 8080)
 	rules := inNode(t, dir, "node1", "nft", "list", "tables")
 	killAgent(t, dir, "node1")
-	within(t, 30*time.Second, "the sockets of the killed agent are gone", func() bool { return sockets("node1") <= before })
+	within(t, time.Minute, "the sockets of the killed agent are gone", func() bool { return sockets("node1") <= before })
 	if now := inNode(t, dir, "node1", "nft", "list", "tables"); now != rules {
 		t.Errorf("tables %q, before %q", now, rules)
 	}

@@ -70,8 +70,11 @@ func TestStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The agent restores it once; the second removal is left.
-	for range 2 {
+	for i := range 2 {
 		must(t, "lab", "exec", "--dir", dir, "default/web", "--", "ip", "link", "set", "eth0", "down")
+		if i == 0 {
+			awaitRestored(t, dir, "default/web")
+		}
 		time.Sleep(2 * time.Second)
 	}
 	finds("a pod's interface that is down", "node1", "attachments", "default/web", 1)
