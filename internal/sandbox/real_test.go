@@ -50,6 +50,16 @@ func host(t *testing.T) string {
 	return b.String()
 }
 
+// hostAs returns the node's state as soon as it is as before: the kernel deletes links after their namespace.
+func hostAs(t *testing.T, before string) string {
+	t.Helper()
+	after := host(t)
+	for end := time.Now().Add(time.Minute); after != before && time.Now().Before(end); after = host(t) {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return after
+}
+
 func (w *world) oldConf(t *testing.T) {
 	t.Helper()
 	w.write("net.d/10-mynet.conf", fmt.Sprintf(`{
@@ -87,7 +97,7 @@ func TestOldConfigurations(t *testing.T) {
 	w.clean("after stop")
 	nettest.Run(t, nil, "ip", "link", "del",
 		"cni0") // the bridge plugin does not delete its bridge, like the reference plugin
-	if after := host(t); after != before {
+	if after := hostAs(t, before); after != before {
 		t.Errorf("the node was\n%s\nand is\n%s", before, after)
 	}
 }
@@ -121,11 +131,7 @@ func TestKilledWithRealPlugins(t *testing.T) {
 	}
 	w.empty(fmt.Sprintf("after %d kills", n))
 	_, _ = nettest.Try(nil, "ip", "link", "del", "cni0")
-	after := host(t)
-	for end := time.Now().Add(5 * time.Second); after != before && time.Now().Before(end); after = host(t) {
-		time.Sleep(20 * time.Millisecond) // the kernel deletes links after their namespace
-	}
-	if after != before {
+	if after := hostAs(t, before); after != before {
 		t.Errorf("the node was\n%s\nand is\n%s", before, after)
 	}
 	if left, _ := filepath.Glob(w.path("ipam/mynet/10.*")); len(left) > 0 {

@@ -85,7 +85,7 @@ func TestBoot(t *testing.T) {
 			if err := r.stop(); err != nil {
 				t.Error(err)
 			}
-			if after := w.dump(); after != before {
+			if after := w.dumpAs(before); after != before {
 				t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 			}
 		})
@@ -103,6 +103,16 @@ func (w *world) dump() string {
 		}
 	}
 	return strings.Join(out, "") + nettest.Run(w.t, w.pod, "nft", "-s", "list", "ruleset")
+}
+
+// dumpAs returns the pod's state as soon as it is as before: carriers follow changes of links.
+func (w *world) dumpAs(before string) string {
+	w.t.Helper()
+	after := w.dump()
+	for end := time.Now().Add(time.Minute); after != before && time.Now().Before(end); after = w.dump() {
+		time.Sleep(20 * time.Millisecond)
+	}
+	return after
 }
 
 // expectReply connects to the guest from the far namespace, until it listens.
@@ -199,7 +209,7 @@ func TestHypervisorDies(t *testing.T) {
 	if err == nil || err.Error() != "VM shop/vm1: the hypervisor ended: signal: killed" {
 		t.Errorf("%v", err)
 	}
-	if after := w.dump(); after != before {
+	if after := w.dumpAs(before); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }
@@ -226,7 +236,7 @@ func TestNoHypervisor(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "VM shop/vm1: start /nowhere/qemu: ") {
 		t.Errorf("%v", err)
 	}
-	if after := w.dump(); after != before {
+	if after := w.dumpAs(before); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }

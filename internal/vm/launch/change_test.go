@@ -94,7 +94,7 @@ func (r *running) hotplug(in plan.Input, blue *netns.NS) {
 
 	r.change(launch.Change{Detach: "green"})
 	r.waitFor("test ! -e /sys/class/net/eth3")
-	if after := r.dump(); after != before {
+	if after := r.dumpAs(before); after != before {
 		r.t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 	r.ip(r.pod, "link del podba4788b226a")

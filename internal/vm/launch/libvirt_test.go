@@ -81,7 +81,7 @@ func TestLibvirt(t *testing.T) {
 	if err := r.stop(); err != nil {
 		t.Error(err)
 	}
-	if after := w.dump(); after != before {
+	if after := w.dumpAs(before); after != before {
 		t.Errorf("the pod was\n%s\nand is\n%s", before, after)
 	}
 }
