@@ -296,7 +296,7 @@ func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
 }
 
 // settle is how long verdicts may differ after all nodes have read a world, on a busy host.
-const settle = 15 * time.Second
+const settle = time.Minute
 
 // differences applies a world and returns the connections whose verdicts differ with that of Felix, and all verdicts. Only
 // those of some are tried; nil: all.

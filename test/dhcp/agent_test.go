@@ -53,7 +53,7 @@ func TestAgent(t *testing.T) {
 				}
 			}
 			if strings.Contains(keys.want, "10.9") {
-				nettest.Run(t, ns, "ping", "-c1", "-W2", "10.9.0.1")
+				nettest.Run(t, ns, "ping", "-c1", "-W20", "10.9.0.1")
 			}
 			if link := nettest.Run(t, ns, "ip", "link", "show", "eth0"); name == "chain" && !strings.Contains(link, "mtu 1400") {
 				t.Errorf("tuning: %s", link)

@@ -128,7 +128,7 @@ func TestMainPlugins(t *testing.T) {
 			ns := n.pod(false)
 			conf := n.conf("1.0.0", "bridge", tc.keys)
 			result := n.mustCall(bin, "bridge", "ADD", conf, "c1", ns)
-			nettest.Run(t, ns, "ping", "-c1", "-W2", "10.9.0.1")
+			nettest.Run(t, ns, "ping", "-c1", "-W20", "10.9.0.1")
 			if out := nettest.Run(t, ns, "ip", "route"); !strings.Contains(out, "default via 10.9.0.1") {
 				t.Errorf("routes: %s", out)
 			}

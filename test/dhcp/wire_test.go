@@ -116,20 +116,20 @@ func (p *process) stop(sig syscall.Signal) {
 	select {
 	case err := <-p.done:
 		p.done <- err // for further calls
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		p.n.t.Errorf("%s does not exit", p.cmd.Path)
 	}
 }
 
 func (n *node) until(what string, ok func() bool) {
 	n.t.Helper()
-	for range 1500 {
+	for range 6000 {
 		if ok() {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	n.t.Fatalf("%s: not after 15 s", what)
+	n.t.Fatalf("%s: not after a minute", what)
 }
 
 // leased returns the addresses that the server has leased.

@@ -106,7 +106,7 @@ func filesIn(t testing.TB, dir string) []string {
 func expectSameHost(t testing.TB, what string, before host, dirs ...string) {
 	t.Helper()
 	diff := ""
-	for until := time.Now().Add(20 * time.Second); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
 		if diff = cmp.Diff(before, takeSnapshot(t, dirs...)); diff == "" {
 			return
 		}

@@ -55,7 +55,7 @@ func TestRenumbered(t *testing.T) {
 // testRenumbered: a node whose address is replaced immediately updates its annotation, and continues to watch nodes.
 // The keepalive would detect a dead connection from the old address after 45 seconds.
 func (s *kubeCluster) testRenumbered(string) {
-	const old, now, soon = "192.168.7.1", "192.168.7.51", 25 * time.Second
+	const old, now, soon = "192.168.7.1", "192.168.7.51", 40 * time.Second
 	a, b := s.node(1, nil), s.node(2, nil)
 	for _, n := range []*node{a, b} {
 		n.start(weft)

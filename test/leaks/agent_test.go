@@ -48,8 +48,8 @@ func (n *node) startAgent() *agent {
 		if !ok {
 			n.t.Fatalf("agent: %s", a.log.String())
 		}
-	case <-time.After(30 * time.Second):
-		n.t.Fatalf("the agent is not ready after 30 s: %s", a.log.String())
+	case <-time.After(time.Minute):
+		n.t.Fatalf("the agent is not ready after a minute: %s", a.log.String())
 	}
 	return a
 }

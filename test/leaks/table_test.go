@@ -120,7 +120,7 @@ func (n *node) runScenario(e scenario, killAgent bool, calls int) row {
 			r.failed = append(r.failed, err.Error())
 		}
 	}
-	patience := 10 * time.Second
+	patience := time.Minute
 	if os.Getenv("WEFT_LEAKS_BIN_DIR") != "" {
 		patience = time.Second
 	}

@@ -85,7 +85,7 @@ func (n *node) agent(mode, form, more string) {
 	go func() { defer close(ended); _ = cmd.Wait() }()
 	n.stop = func() { _ = cmd.Process.Signal(syscall.SIGTERM); <-ended; n.stop = func() {} }
 	n.t.Cleanup(func() { n.stop() })
-	for range 400 {
+	for range 2400 {
 		if _, err := os.Stat(n.path("net.d/" + form)); err == nil {
 			return
 		}
@@ -165,7 +165,7 @@ func TestContainerd(t *testing.T) {
 				t.Errorf("remove: %v", err)
 			}
 			n.agent(x.mode, x.form, x.more)
-			for range 400 {
+			for range 2400 {
 				if !strings.Contains(nettest.Run(t, nil, "nft", "list", "ruleset"), "8080") {
 					return
 				}

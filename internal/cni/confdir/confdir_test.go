@@ -189,7 +189,7 @@ func TestWatch(t *testing.T) {
 		if err := do(); err != nil {
 			t.Fatal(err)
 		}
-		for end := time.Now().Add(10 * time.Second); ; {
+		for end := time.Now().Add(time.Minute); ; {
 			name := ""
 			if s := w.Snapshot(); s.Default != nil {
 				name = s.Default.Name

@@ -128,7 +128,7 @@ func udp(t *testing.T, guest *netns.NS, network, at string) net.PacketConn {
 func exchange(t *testing.T, c net.PacketConn, message []byte, to net.Addr) []byte {
 	t.Helper()
 	buf := make([]byte, 9000)
-	for range 20 {
+	for range 60 {
 		if _, err := c.WriteTo(message, to); err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func TestKilledAtRandom(t *testing.T) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		deadline := time.Now().Add(10 * time.Second)
+		deadline := time.Now().Add(time.Minute)
 		for len(taken2(t, dir)) == before && time.Now().Before(deadline) {
 			time.Sleep(time.Millisecond)
 		}

@@ -46,8 +46,8 @@ func pairOfNodes(t *testing.T) (a, b Endpoint) {
 	// The kernel forwards packets after it has detected the carrier, which can take a second.
 	for _, ns := range []*netns.NS{nsA, nsB} {
 		for i := 0; !strings.Contains(nettest.Run(t, ns, "ip", "-br", "link", "show", "eth0"), " UP "); i++ {
-			if i > 250 {
-				t.Fatal("no carrier within 5 s")
+			if i > 3000 {
+				t.Fatal("no carrier within a minute")
 			}
 			time.Sleep(20 * time.Millisecond)
 		}
@@ -125,13 +125,13 @@ func TestReplyFromAnotherEndpoint(t *testing.T) {
 	c := b
 	c.Name, c.Addrs = "default/c", []netip.Addr{netip.MustParseAddr("10.0.0.3")}
 	nettest.Run(t, b.NS, "ip", "addr", "add", "10.0.0.3/24", "dev", "eth0")
-	l, err := listenAll([]Endpoint{b}, time.Second)
+	l, err := listenAll([]Endpoint{b}, time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.close()
 	at := l[listenKey{"default/b", netip.MustParseAddr("10.0.0.2"), TCP4}].addr
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := probeTCP(ctx, a.NS, at, c.Name); err == nil || err.Error() != "reply from default/b" {
 		t.Errorf("got %v, want a reply from default/b", err)

@@ -61,7 +61,7 @@ func newGuardStage(t *testing.T, options string, agent bool) *guardStage {
 func (s *guardStage) reaches(from pod, to netip.Addr) {
 	s.t.Helper()
 	var out string
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); {
 		var err error
 		if out, err = nettest.Try(from.ns, "ping", "-c1", "-W1", to.String()); err == nil {
 			return
@@ -113,7 +113,7 @@ func TestSourceGuard(t *testing.T) {
 			for text, send := range s.forged() {
 				limit := 200 * time.Millisecond
 				if tc.arrives {
-					limit = 15 * time.Second
+					limit = time.Minute
 				}
 				if got := s.ear.Receives(text, limit, send); got != tc.arrives {
 					t.Errorf("a packet with %q arrives: %t", text, got)
@@ -143,7 +143,7 @@ func (s *guardStage) poisons(wanted bool) bool {
 	}
 	limit := 500 * time.Millisecond
 	if wanted {
-		limit = 15 * time.Second
+		limit = time.Minute
 	}
 	for end := time.Now().Add(limit); time.Now().Before(end) && !taken(); time.Sleep(20 * time.Millisecond) {
 		nettest.SendFrame(s.t, s.attacker.ns, "eth0", frame)
@@ -162,7 +162,7 @@ func TestGuardedTraffic(t *testing.T) {
 	nettest.IP(t, a.ns, "addr flush dev eth0 scope global")
 	nettest.IP(t, a.ns, "addr add "+a.result.IPs[0].Address.String()+" dev eth0")
 	nettest.IP(t, a.ns, "addr add "+six.String()+" dev eth0")
-	for end := time.Now().Add(15 * time.Second); strings.Contains(nettest.IP(t, a.ns, "addr show dev eth0"),
+	for end := time.Now().Add(time.Minute); strings.Contains(nettest.IP(t, a.ns, "addr show dev eth0"),
 		"tentative"); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatal("duplicate address detection does not end")
