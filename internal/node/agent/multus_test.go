@@ -92,7 +92,7 @@ func newMultus(t *testing.T, to43 bool) *multus {
 			t.Fatal(err)
 		}
 	}
-	m.cni = libcni.NewCNIConfigWithCacheDir([]string{m.path("bin"), bin}, m.path("cache"), nil)
+	m.cni = libcni.NewCNIConfigWithCacheDir([]string{m.path("bin"), bin}, m.path("cache"), m.patient())
 	return m
 }
 

@@ -69,7 +69,7 @@ func TestDefaultRoutesOfForeignPlugins(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	p.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar), p.path("bin")}, p.path("cache"), nil)
+	p.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar), p.path("bin")}, p.path("cache"), p.patient())
 	for i := 1; i <= 2; i++ {
 		p.network("default", fmt.Sprint("wire", i), p.foreignWire(i, `"cniVersion":"1.0.0",`))
 	}

@@ -49,6 +49,11 @@ type patientExec struct {
 	w *world
 }
 
+// patient returns a patientExec. Without one, libcni makes an executor at the first call, without a lock.
+func (w *world) patient() *patientExec {
+	return &patientExec{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}, w: w}
+}
+
 func (e *patientExec) ExecPlugin(ctx context.Context, path string, stdin []byte, environ []string) ([]byte, error) {
 	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		out, err := e.Exec.ExecPlugin(ctx, path, stdin, environ)
@@ -66,9 +71,7 @@ func newWorld(t *testing.T) *world {
 	if err := os.MkdirAll(w.path("marks"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// libcni makes one at the first call, without a lock.
-	execute := &patientExec{Exec: &invoke.DefaultExec{RawExec: &invoke.RawExec{Stderr: os.Stderr}}, w: w}
-	w.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar)}, w.path("cache"), execute)
+	w.cni = libcni.NewCNIConfigWithCacheDir([]string{os.Getenv(binVar)}, w.path("cache"), w.patient())
 	t.Cleanup(func() { _ = w.end(syscall.SIGKILL) })
 	return w
 }
