@@ -189,7 +189,7 @@ func dial(t testing.TB, ns *netns.NS, network, addr string) *stream {
 	t.Helper()
 	s := &stream{t: t}
 	err := ns.Do(func() (err error) {
-		s.Conn, err = net.DialTimeout(network, addr, 20*time.Second)
+		s.Conn, err = net.DialTimeout(network, addr, time.Minute)
 		return err
 	})
 	if err != nil {

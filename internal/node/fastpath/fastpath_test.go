@@ -168,7 +168,7 @@ func TestRun(t *testing.T) {
 	}
 	until := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(20 * time.Second); !is(); time.Sleep(10 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !is(); time.Sleep(10 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatal(what)
 			}
