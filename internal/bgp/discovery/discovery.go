@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery finds the router on each of some links, and announces this node there as one, by router advertisements
-// (RFC 4861). They have the lifetime 0: no host makes the node its default router because of them.
+// Package discovery finds the router on each of some links, and announces this node there as one, by router
+// advertisements (RFC 4861). They have the lifetime 0: no host makes the node its default router because of them.
 //
 // A link of two routers needs no addresses for BGP then: each finds the link-local address of the other.
 package discovery
@@ -20,6 +20,8 @@ import (
 )
 
 const (
+	// inspect is how often each link is inspected: one that has failed must not be used for long.
+	inspect = 200 * time.Millisecond
 	// search is the interval of messages on a link where no router has been found, announce that on others.
 	search, announce = time.Second, 10 * time.Second
 	// forget is after how long without a message a second router of a link is reported no more.
@@ -40,7 +42,8 @@ type Links struct {
 
 // link is what is known of a link.
 type link struct {
-	index int
+	index int // 0: the link does not exist
+	mac   net.HardwareAddr
 	err   error // why nothing is sent
 	// routers are those that were heard, and when last; current is the last new one of them.
 	routers map[netip.Addr]time.Time
@@ -93,7 +96,7 @@ func (l *Links) openLocked() {
 			select {
 			case <-sock.closed:
 				return
-			case <-time.After(search):
+			case <-time.After(inspect):
 				l.mu.Lock()
 				if l.sock == sock {
 					l.sendLocked()
@@ -104,8 +107,8 @@ func (l *Links) openLocked() {
 	}()
 }
 
-// Router returns the link-local address of the router on a link, with the link's name as its zone, or why there is none. If
-// several are heard, the error names them, and the one that was found last is returned.
+// Router returns the link-local address of the router on a link, with the link's name as its zone, or why there is none.
+// If several are heard, the error names them, and the one that was found last is returned.
 func (l *Links) Router(name string) (netip.Addr, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,30 +121,34 @@ func (l *Links) Router(name string) (netip.Addr, error) {
 	case k.err != nil:
 		return netip.Addr{}, k.err
 	case !k.current.IsValid():
-		return netip.Addr{}, fmt.Errorf("no router is heard on interface %s: have the other end send router advertisements", name)
+		return netip.Addr{}, fmt.Errorf("no router is heard on interface %s: have the other end send router advertisements",
+			name)
 	}
 	maps.DeleteFunc(k.routers, func(a netip.Addr, at time.Time) bool { return a != k.current && l.now().Sub(at) > forget })
 	if len(k.routers) > 1 {
 		all := slices.SortedFunc(maps.Keys(k.routers), netip.Addr.Compare)
-		return k.current, fmt.Errorf("interface %s has the routers %v: use a link to one router, or write spec.peerIP", name, all)
+		return k.current, fmt.Errorf("interface %s has the routers %v: use a link to one router, or write spec.peerIP",
+			name, all)
 	}
 	return k.current, nil
 }
 
-// sendLocked sends what is due on each link, and looks whether it exists.
+// sendLocked sends what is due on each link, and inspects whether it exists.
 func (l *Links) sendLocked() {
 	for name, k := range l.links {
-		ifi, err := net.InterfaceByName(name)
-		if err != nil {
+		index, up, err := l.sock.inspect(name)
+		switch {
+		case index == 0 && err == nil:
 			err = fmt.Errorf("interface %s does not exist on this node: correct spec.interface, or select other nodes by "+
 				"spec.nodeSelector", name)
-			ifi = &net.Interface{}
-		} else if ifi.Flags&net.FlagUp == 0 || ifi.Flags&net.FlagRunning == 0 {
+		case err == nil && !up:
 			err = fmt.Errorf("interface %s is down: set up both ends of its link", name)
 		}
-		if ifi.Index != k.index { // another link: its router may be another one
-			k.index, k.current, k.sent = ifi.Index, netip.Addr{}, time.Time{}
-			clear(k.routers)
+		if index != k.index { // another link: its router may be another one
+			*k = link{index: index, routers: map[netip.Addr]time.Time{}, err: k.err}
+			if ifi, err := net.InterfaceByIndex(index); err == nil {
+				k.mac = ifi.HardwareAddr
+			}
 			l.changed.Notify()
 		}
 		if (err == nil) != (k.err == nil) || err != nil && err.Error() != k.err.Error() {
@@ -151,28 +158,25 @@ func (l *Links) sendLocked() {
 		if err != nil {
 			continue
 		}
-		if !k.current.IsValid() {
-			l.solicit(ifi)
+		since := l.now().Sub(k.sent)
+		if !k.current.IsValid() && since >= search {
+			l.send(k, routerSolicitation, allRouters(), make([]byte, 4))
 		}
-		if !k.current.IsValid() || l.now().Sub(k.sent) >= announce {
+		if !k.current.IsValid() && since >= search || since >= announce {
 			k.sent = l.now()
-			l.advertise(ifi)
+			l.advertise(k)
 		}
 	}
 }
 
-func (l *Links) solicit(ifi *net.Interface) {
-	l.send(ifi, routerSolicitation, allRouters(), make([]byte, 4))
-}
-
-func (l *Links) advertise(ifi *net.Interface) {
-	l.send(ifi, routerAdvertisement, allNodes(), make([]byte, 12)) // hop limit, flags, lifetime and timers are unspecified
+func (l *Links) advertise(k *link) {
+	l.send(k, routerAdvertisement, allNodes(), make([]byte, 12)) // hop limit, flags, lifetime and timers are unspecified
 }
 
 // send sends a message. A link that is not ready yet, as its address is still tested, is tried again.
-func (l *Links) send(ifi *net.Interface, kind byte, to netip.Addr, body []byte) {
-	if err := l.sock.send(ifi, kind, to, body); err != nil {
-		l.log.Debug("message to routers could not be sent", "interface", ifi.Name, "err", err)
+func (l *Links) send(k *link, kind byte, to netip.Addr, body []byte) {
+	if err := l.sock.send(k.index, k.mac, kind, to, body); err != nil {
+		l.log.Debug("message to routers could not be sent", "index", k.index, "err", err)
 	}
 }
 
@@ -197,19 +201,15 @@ func (l *Links) takeLocked(m message) {
 		if k.index != m.index || k.index == 0 {
 			continue
 		}
-		ifi, err := net.InterfaceByIndex(m.index)
-		if err != nil {
-			return
-		}
 		if m.kind == routerSolicitation {
-			l.advertise(ifi)
+			l.advertise(k)
 			return
 		}
 		router := m.from.WithZone(name)
 		if _, known := k.routers[router]; !known {
 			l.log.Info("router is found", "interface", name, "address", router)
 			k.current = router
-			l.advertise(ifi)
+			l.advertise(k)
 			l.changed.Notify()
 		}
 		k.routers[router] = l.now()

@@ -54,8 +54,8 @@ func reports(t *testing.T, l *Links, link, text string) {
 	}, func() any { _, err := l.Router(link); return err })
 }
 
-// Both ends of a link find each other. A second router, a link that is down and one that does not exist are reported, and a
-// new link of that name is searched again.
+// Both ends of a link find each other. A second router, a link that is down and one that does not exist are reported, and
+// a new link of that name is searched again.
 func TestRouter(t *testing.T) {
 	veth := func() {
 		nettest.Run(t, nil, "ip", "link", "add", "ra", "address", "02:00:00:00:00:0a", "type", "veth", "peer", "name", "rb",

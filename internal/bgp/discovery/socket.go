@@ -79,14 +79,37 @@ func (s *socket) close() {
 	})
 }
 
+// inspect returns the index of a link, 0 if it does not exist, and whether packets may pass. It asks for the one link
+// only: a node may have a thousand.
+func (s *socket) inspect(name string) (index int, up bool, err error) {
+	request, err := unix.NewIfreq(name)
+	if err != nil {
+		return 0, false, nil // the kernel has no such names
+	}
+	control := s.raw.Control(func(fd uintptr) {
+		if err = unix.IoctlIfreq(int(fd), unix.SIOCGIFINDEX, request); err != nil {
+			return
+		}
+		index = int(request.Uint32())
+		if err = unix.IoctlIfreq(int(fd), unix.SIOCGIFFLAGS, request); err == nil {
+			const both = unix.IFF_UP | unix.IFF_RUNNING
+			up = request.Uint16()&both == both
+		}
+	})
+	if errors.Is(err, unix.ENODEV) {
+		return 0, false, control
+	}
+	return index, up, errors.Join(control, err)
+}
+
 // send sends a message on a link with its MAC, if it has one. The kernel computes the checksum.
-func (s *socket) send(ifi *net.Interface, kind byte, to netip.Addr, body []byte) error {
+func (s *socket) send(index int, mac net.HardwareAddr, kind byte, to netip.Addr, body []byte) error {
 	const sourceMAC = 1 // the option with the sender's MAC, in units of 8 bytes
 	b := append([]byte{kind, 0, 0, 0}, body...)
-	if len(ifi.HardwareAddr) == 6 {
-		b = append(append(b, sourceMAC, 1), ifi.HardwareAddr...)
+	if len(mac) == 6 {
+		b = append(append(b, sourceMAC, 1), mac...)
 	}
-	group := &unix.IPv6Mreq{Multiaddr: allRouters().As16(), Interface: uint32(ifi.Index)}
+	group := &unix.IPv6Mreq{Multiaddr: allRouters().As16(), Interface: uint32(index)}
 	var err error
 	control := s.raw.Control(func(fd uintptr) {
 		// Solicitations are sent to this group; a link may be another one of the same name, so it is joined each time.
@@ -94,7 +117,7 @@ func (s *socket) send(ifi *net.Interface, kind byte, to netip.Addr, body []byte)
 		if err != nil && !errors.Is(err, unix.EADDRINUSE) {
 			return
 		}
-		err = unix.Sendto(int(fd), b, 0, &unix.SockaddrInet6{Addr: to.As16(), ZoneId: uint32(ifi.Index)})
+		err = unix.Sendto(int(fd), b, 0, &unix.SockaddrInet6{Addr: to.As16(), ZoneId: uint32(index)})
 	})
 	return errors.Join(control, err)
 }
