@@ -143,6 +143,17 @@ type Objects interface {
 	Delete(ctx context.Context, kind Kind, key Key, version string) error
 }
 
+// MayWatch reports whether the store allows to watch a kind. A store without users does.
+func MayWatch(ctx context.Context, objects Objects, kind Kind) (bool, error) {
+	asked, is := objects.(interface {
+		MayWatch(ctx context.Context, kind Kind) (bool, error)
+	})
+	if !is {
+		return true, nil
+	}
+	return asked.MayWatch(ctx, kind)
+}
+
 // Each visits all objects of a kind, in pages if the store supports them, so that a hundred thousand pods are not in
 // memory at once.
 func Each(ctx context.Context, objects Objects, kind Kind, visit func(Object)) error {

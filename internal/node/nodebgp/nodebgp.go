@@ -113,6 +113,7 @@ func (n *Node) Run(ctx context.Context) error {
 	link := connection{cfg: n.cfg, want: make(chan wire.Request, 1), updates: make(chan update)}
 	go link.run(ctx)
 	var due, late <-chan time.Time
+	denied := make(chan store.Kind, 1)
 	again, secrets := n.cfg.After(check), n.cfg.After(n.cfg.SecretInterval)
 	for {
 		soon := func() {
@@ -128,10 +129,18 @@ func (n *Node) Run(ctx context.Context) error {
 			if o.synced && !svc.watched && o.wantsServices() {
 				svc.watched, late = true, n.cfg.After(servicesWait)
 				go watch(ctx, n.cfg, ofServices, store.Services(), store.EndpointSlices())
+				go checkRights(ctx, n.cfg, denied, store.Services(), store.EndpointSlices())
 			}
 			soon()
 		case e := <-ofServices:
 			if svc.put(e) {
+				soon()
+			}
+		case kind := <-denied: // the agent's role is of an earlier version: it is not waited for what cannot come
+			if !svc.known {
+				n.cfg.Log.Warn("single addresses of Services are not announced: the agent may not watch them; apply the roles of its version",
+					"kind", kind.Kind)
+				svc.known = true
 				soon()
 			}
 		case <-late:

@@ -167,3 +167,13 @@ func watch(ctx context.Context, cfg Config, to chan<- store.Event, kinds ...stor
 		}
 	}
 }
+
+// checkRights reports the first of kinds that the agent may not watch. Without an answer nothing is reported.
+func checkRights(ctx context.Context, cfg Config, denied chan<- store.Kind, kinds ...store.Kind) {
+	for _, kind := range kinds {
+		if may, err := store.MayWatch(ctx, cfg.Objects, kind); err == nil && !may {
+			denied <- kind
+			return
+		}
+	}
+}

@@ -48,6 +48,31 @@ func (o objects) List(ctx context.Context, kind store.Kind) ([]store.Object, err
 	return out, nil
 }
 
+// MayWatch reports whether this user may list and watch all objects of a kind (SelfSubjectAccessReview).
+func (o objects) MayWatch(ctx context.Context, kind store.Kind) (bool, error) {
+	review := store.Kind{
+		Group: "authorization.k8s.io", Version: "v1", Kind: "SelfSubjectAccessReview", Resource: "selfsubjectaccessreviews",
+	}
+	for _, verb := range []string{"list", "watch"} {
+		type attributes struct {
+			Verb     string `json:"verb"`
+			Group    string `json:"group"`
+			Resource string `json:"resource"`
+		}
+		type spec struct {
+			Attributes attributes `json:"resourceAttributes"`
+		}
+		var answer struct {
+			Status struct{ Allowed, Denied bool }
+		}
+		err := o.s.review(ctx, review, spec{attributes{verb, kind.Group, kind.Resource}}, &answer)
+		if err != nil || !answer.Status.Allowed || answer.Status.Denied {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
 // page is the page size of lists.
 const page = 500
 

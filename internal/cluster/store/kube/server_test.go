@@ -319,6 +319,11 @@ func token(t *testing.T, w world) {
 	if _, err := v.Objects().Get(ctx, host, host.Key("default", "db")); !errors.Is(err, store.ErrNotFound) {
 		t.Errorf("a machine's instance: %v", err)
 	}
+	for kind, want := range map[store.Kind]bool{store.Services(): true, {Version: "v1", Kind: "Secret", Resource: "secrets"}: false} {
+		if may, err := store.MayWatch(ctx, v.Objects(), kind); err != nil || may != want {
+			t.Errorf("watch of %s: %t, %v", kind.Resource, may, err)
+		}
+	}
 	_ = v.Event(ctx, ref, model.Event{Reason: "Tested", Message: "m"})
 	eventually(t, "an event", func() bool {
 		return strings.Contains(
