@@ -11,7 +11,7 @@ import (
 )
 
 // router is a router with BIRD, connected to a node.
-func router(t *testing.T, n *node) *netns.NS {
+func router(t testing.TB, n *node) *netns.NS {
 	t.Helper()
 	tor := nettest.NS(t, "tor")
 	nettest.Run(t, tor, "ip", "link", "set", "lo", "up")

@@ -46,7 +46,7 @@ protocol bgp n1 {
 )
 
 // unnumbered connects a node to two routers by the links eth1 and eth2 without addresses.
-func unnumbered(t *testing.T) (*node, [2]*netns.NS) {
+func unnumbered(t testing.TB) (*node, [2]*netns.NS) {
 	t.Helper()
 	n := newNode(t, "n1")
 	connect(t, n.ns, "eth0", "10.9.0.1/24", nettest.NS(t, "hosts"), "eth0", "10.9.0.2/24")

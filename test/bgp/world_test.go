@@ -26,7 +26,7 @@ const patience = 90 * time.Second
 
 // node is a node with an agent and weft-bgp. Its manifests are its own; each node of a test gets the same.
 type node struct {
-	t    *testing.T
+	t    testing.TB
 	name string
 	ns   *netns.NS
 	dir  string
@@ -61,7 +61,7 @@ func (o *output) String() string {
 }
 
 // start starts a program in a namespace; it is killed at the end of the test.
-func start(t *testing.T, ns *netns.NS, argv ...string) *process {
+func start(t testing.TB, ns *netns.NS, argv ...string) *process {
 	t.Helper()
 	p := &process{cmd: exec.Command(argv[0], argv[1:]...), dead: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
@@ -88,7 +88,7 @@ func (p *process) kill() {
 }
 
 // newNode creates a node whose eth0 has the address, before its programs run.
-func newNode(t *testing.T, name string) *node {
+func newNode(t testing.TB, name string) *node {
 	t.Helper()
 	n := &node{t: t, name: name, ns: nettest.NS(t, name), dir: t.TempDir()}
 	nettest.Run(t, n.ns, "ip", "link", "set", "lo", "up")
@@ -150,7 +150,7 @@ func (n *node) route(prefix string) string {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool, state func() string) {
+func eventually(t testing.TB, what string, holds func() bool, state func() string) {
 	t.Helper()
 	for end := time.Now().Add(patience); !holds(); time.Sleep(100 * time.Millisecond) {
 		if time.Now().After(end) {
@@ -175,14 +175,14 @@ func (n *node) forgets(prefix string) {
 
 // bird is a BIRD in a namespace.
 type bird struct {
-	t   *testing.T
+	t   testing.TB
 	ns  *netns.NS
 	dir string
 	*process
 }
 
 // startBird starts BIRD with a configuration.
-func startBird(t *testing.T, ns *netns.NS, config string) *bird {
+func startBird(t testing.TB, ns *netns.NS, config string) *bird {
 	t.Helper()
 	if _, err := exec.LookPath("bird"); err != nil {
 		if _, err := os.Stat("/usr/sbin/bird"); err != nil {
@@ -240,7 +240,7 @@ func (b *bird) since(prefix string) time.Time {
 }
 
 // connect connects two namespaces by a veth pair with addresses at its ends.
-func connect(t *testing.T, a *netns.NS, aLink, aAddr string, b *netns.NS, bLink, bAddr string) {
+func connect(t testing.TB, a *netns.NS, aLink, aAddr string, b *netns.NS, bLink, bAddr string) {
 	t.Helper()
 	nettest.Run(t, a, "ip", "link", "add", aLink, "type", "veth", "peer", "name", bLink, "netns", b.Path())
 	for _, end := range []struct {
