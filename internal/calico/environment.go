@@ -52,11 +52,49 @@ func environment(ctx context.Context, objects store.Objects) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
+		etcd, err := usesEtcd(o)
+		if err != nil {
+			return nil, err
+		}
+		if etcd {
+			lost = append(lost, fmt.Sprintf("policies in its etcd are not read; write them to manifests by weft ipam import "+
+				"--from calico --calico-config FILE --calico-policies FILE, apply these, and then: kubectl -n %s annotate daemonset "+
+				"%s %s=%s", namespace, felixName, etcdAnnotation, etcdImported))
+		}
 		for _, text := range lost {
 			all = append(all, o.Key.String()+" ("+text+")")
 		}
 	}
 	return all, nil
+}
+
+// etcdAnnotation, with the value etcdImported, of Felix' DaemonSet: the policies in its etcd are in Kubernetes.
+const etcdAnnotation, etcdImported = "weft.dev/etcd-policies", "imported"
+
+// usesEtcd reports whether a DaemonSet's Felix reads policies from an etcd, which have not been imported.
+func usesEtcd(o store.Object) (bool, error) {
+	var in struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := decode(o, &in); err != nil {
+		return false, err
+	}
+	all, err := variables(o)
+	if err != nil || in.Metadata.Annotations[etcdAnnotation] == etcdImported {
+		return false, err
+	}
+	endpoints, typ := false, ""
+	for _, v := range all {
+		switch strings.ToLower(v.Name) {
+		case "etcd_endpoints", "felix_etcdendpoints":
+			endpoints = true
+		case "datastore_type", "felix_datastoretype":
+			typ = v.Value
+		}
+	}
+	return strings.EqualFold(typ, "etcdv3") || typ == "" && endpoints, nil
 }
 
 // felixConfigurations returns the readable ones, those of Calico's API server where nothing else has the name.
@@ -80,46 +118,58 @@ func felixConfigurations(ctx context.Context, objects store.Objects) ([]model.Fe
 // setting is one of Felix' environment. Its name there is written in any case.
 type setting struct{ variable, text string }
 
-// settingsOf returns the FELIX_ variables of a DaemonSet's container of its name. Those whose values are in other objects
-// are left out, and an error each.
-func settingsOf(o store.Object) (map[string]setting, []error, error) {
+// variable is one of a container's environment. From is set if its value is in another object.
+type variable struct {
+	Name  string          `json:"name"`
+	Value string          `json:"value"`
+	From  json.RawMessage `json:"valueFrom"`
+}
+
+// variables returns those of a DaemonSet's container of Felix' name.
+func variables(o store.Object) (out []variable, err error) {
 	var in struct {
 		Spec struct {
 			Template struct {
 				Spec struct {
 					Containers []struct {
-						Name string `json:"name"`
-						Env  []struct {
-							Name  string          `json:"name"`
-							Value string          `json:"value"`
-							From  json.RawMessage `json:"valueFrom"`
-						} `json:"env"`
+						Name string     `json:"name"`
+						Env  []variable `json:"env"`
 					} `json:"containers"`
 				} `json:"spec"`
 			} `json:"template"`
 		} `json:"spec"`
 	}
 	if err := decode(o, &in); err != nil {
+		return nil, err
+	}
+	for _, c := range in.Spec.Template.Spec.Containers {
+		if c.Name == felixName {
+			out = append(out, c.Env...)
+		}
+	}
+	return out, nil
+}
+
+// settingsOf returns the FELIX_ variables of a DaemonSet's container of its name. Those whose values are in other objects
+// are left out, and an error each.
+func settingsOf(o store.Object) (map[string]setting, []error, error) {
+	all, err := variables(o)
+	if err != nil {
 		return nil, nil, err
 	}
 	out := map[string]setting{}
 	var indirect []error
-	for _, c := range in.Spec.Template.Spec.Containers {
-		if c.Name != felixName {
+	for _, e := range all {
+		name, is := strings.CutPrefix(strings.ToLower(e.Name), "felix_")
+		if !is || !slices.Contains(verdictSettings(), name) {
 			continue
 		}
-		for _, e := range c.Env {
-			name, is := strings.CutPrefix(strings.ToLower(e.Name), "felix_")
-			if !is || !slices.Contains(verdictSettings(), name) {
-				continue
-			}
-			if len(e.From) > 0 {
-				indirect = append(indirect, fmt.Errorf("the value of %s is in another object; write it into FelixConfiguration default, and remove the variable", e.Name))
-				delete(out, name)
-				continue
-			}
-			out[name] = setting{e.Name, e.Value}
+		if len(e.From) > 0 {
+			indirect = append(indirect, fmt.Errorf("the value of %s is in another object; write it into FelixConfiguration default, and remove the variable", e.Name))
+			delete(out, name)
+			continue
 		}
+		out[name] = setting{e.Name, e.Value}
 	}
 	return out, indirect, nil
 }

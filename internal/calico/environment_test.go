@@ -23,14 +23,22 @@ func TestEnvironment(t *testing.T) {
 		return variable + ` "` + value + `" is not what FelixConfigurations have, which is what weft reads; write it as spec.` + field +
 			" of FelixConfiguration default, and of others that set the field"
 	}
+	const etcd = "policies in its etcd are not read; write them to manifests by weft ipam import --from calico --calico-config FILE " +
+		"--calico-policies FILE, apply these, and then: kubectl -n kube-system annotate daemonset calico-node " +
+		"weft.dev/etcd-policies=imported"
 	accept := "FELIX_DEFAULTENDPOINTTOHOSTACTION=ACCEPT"
 	configuration := func(name, spec string) string {
 		return "\n---\napiVersion: crd.projectcalico.org/v1\nkind: FelixConfiguration\nmetadata: {name: " + name + "}\nspec: {" + spec + "}\n"
 	}
 	for _, c := range []struct {
 		env, more string
+		imported  bool // from the etcd
 		want      []string
 	}{
+		{env: accept + " ETCD_ENDPOINTS=", want: []string{etcd}},
+		{env: accept + " ETCD_ENDPOINTS=", imported: true},
+		{env: accept + " DATASTORE_TYPE=etcdv3", want: []string{etcd}},
+		{env: accept + " DATASTORE_TYPE=kubernetes ETCD_ENDPOINTS="},
 		{env: accept},
 		{env: "FELIX_DefaultEndpointToHostAction=Return FELIX_LOGSEVERITYSCREEN=info FELIX_WORKLOADSOURCESPOOFING=Disabled IP=autodetect"},
 		{env: "IP=autodetect", want: []string{notSet}},
@@ -79,7 +87,11 @@ func TestEnvironment(t *testing.T) {
 		},
 	} {
 		var text strings.Builder
-		text.WriteString("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: calico-node, namespace: kube-system}\n" +
+		annotations := ""
+		if c.imported {
+			annotations = ", annotations: {weft.dev/etcd-policies: imported}"
+		}
+		text.WriteString("apiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: calico-node, namespace: kube-system" + annotations + "}\n" +
 			"spec: {template: {spec: {containers: [{name: other, env: [{name: FELIX_IPTABLESFILTERDENYACTION, value: REJECT}]},\n" +
 			"  {name: calico-node, env: [")
 		for e := range strings.FieldsSeq(c.env) {
