@@ -171,3 +171,38 @@ func TestUnnumberedBad(t *testing.T) {
 		t.Errorf("the other session is disturbed: %q", r)
 	}
 }
+
+// With a password: a second router on a link is reported, and does not take the place of the one with which the session is; when that is
+// gone, it does.
+func TestUnnumberedTwoRouters(t *testing.T) {
+	n, routers := unnumbered(t)
+	n.put("peers.yaml", unnumberedPeer("eth2", ", password: {secretKeyRef: {name: bgp, key: password}}"))
+	n.put("secret.yaml", "apiVersion: v1\nkind: Secret\nmetadata: {name: bgp, namespace: kube-system}\n"+
+		"stringData: {password: \"1\"}\n")
+	withPassword := strings.NewReplacer("graceful", "password \"1\"; graceful").Replace(unnumberedBIRD)
+	first := startBird(t, routers[1], withPassword)
+	n.startSpeaker()
+	n.startAgent("")
+	n.learns("203.0.113.0/24", "inet6 fe80:")
+	n.established()
+	used := n.status().Peers[0].Addr
+
+	second := nettest.NS(t, "router3")
+	nettest.Run(t, second, "ip", "link", "set", "lo", "up")
+	if out, err := nettest.Try(routers[1], "ip", "link", "add", "link", "n1", "name", "m1", "type", "macvlan"); err != nil {
+		nettest.SkipMissing(t, "links of type macvlan: "+out)
+	}
+	nettest.Run(t, routers[1], "ip", "link", "set", "m1", "netns", second.Path(), "name", "n1")
+	nettest.Run(t, second, "ip", "link", "set", "n1", "up")
+	startBird(t, second, strings.NewReplacer("10.9.9.2", "10.9.9.3", "203.0.113.0", "198.51.100.0").Replace(withPassword))
+	eventually(t, "the second router is reported", func() bool {
+		return strings.Contains(n.status().Peers[0].Error, "interface eth2 has the routers")
+	}, func() string { return fmt.Sprintf("%+v", n.status()) })
+	if p := n.status().Peers[0]; p.Addr != used || p.Session != "established" {
+		t.Errorf("the session has moved from %s: %+v", used, p)
+	}
+	first.kill()
+	nettest.Run(t, routers[1], "ip", "addr", "flush", "dev", "n1") // a router that has failed does not answer
+	n.learns("198.51.100.0/24", "inet6 fe80:")
+	n.forgets("203.0.113.0/24")
+}

@@ -45,9 +45,9 @@ type link struct {
 	index int // 0: the link does not exist
 	mac   net.HardwareAddr
 	err   error // why nothing is sent
-	// routers are those that were heard, and when last; current is the last new one of them.
+	// routers are those that were heard, and when last; newest is the one that was heard last.
 	routers map[netip.Addr]time.Time
-	current netip.Addr
+	newest  netip.Addr
 	sent    time.Time
 }
 
@@ -108,8 +108,9 @@ func (l *Links) openLocked() {
 }
 
 // Router returns the link-local address of the router on a link, with the link's name as its zone, or why there is none.
-// If several are heard, the error names them, and the one that was found last is returned.
-func (l *Links) Router(name string) (netip.Addr, error) {
+// If several are heard, the error names them, and the one in use is returned, or else the one that was heard last: no
+// other host of the link takes the place of a router that works.
+func (l *Links) Router(name string, used netip.Addr) (netip.Addr, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	k := l.links[name]
@@ -120,18 +121,24 @@ func (l *Links) Router(name string) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("interface %s is not searched", name)
 	case k.err != nil:
 		return netip.Addr{}, k.err
-	case !k.current.IsValid():
+	case !k.newest.IsValid():
 		return netip.Addr{}, fmt.Errorf("no router is heard on interface %s: have the other end send router advertisements",
 			name)
 	}
-	maps.DeleteFunc(k.routers, func(a netip.Addr, at time.Time) bool { return a != k.current && l.now().Sub(at) > forget })
+	router := k.newest
+	if _, known := k.routers[used]; known {
+		router = used
+	}
+	maps.DeleteFunc(k.routers, func(a netip.Addr, at time.Time) bool { return a != router && l.now().Sub(at) > forget })
 	if len(k.routers) > 1 {
 		all := slices.SortedFunc(maps.Keys(k.routers), netip.Addr.Compare)
-		return k.current, fmt.Errorf("interface %s has the routers %v: use a link to one router, or write spec.peerIP",
-			name, all)
+		return router, fmt.Errorf("interface %s has the routers %v: use a link to one router, or write spec.peerIP", name, all)
 	}
-	return k.current, nil
+	return router, nil
 }
+
+// Recheck reports that a router may be in use no more.
+func (l *Links) Recheck() { l.changed.Notify() }
 
 // sendLocked sends what is due on each link, and inspects whether it exists.
 func (l *Links) sendLocked() {
@@ -159,10 +166,10 @@ func (l *Links) sendLocked() {
 			continue
 		}
 		since := l.now().Sub(k.sent)
-		if !k.current.IsValid() && since >= search {
+		if !k.newest.IsValid() && since >= search {
 			l.send(k, routerSolicitation, allRouters(), make([]byte, 4))
 		}
-		if !k.current.IsValid() && since >= search || since >= announce {
+		if !k.newest.IsValid() && since >= search || since >= announce {
 			k.sent = l.now()
 			l.advertise(k)
 		}
@@ -208,10 +215,11 @@ func (l *Links) takeLocked(m message) {
 		router := m.from.WithZone(name)
 		if _, known := k.routers[router]; !known {
 			l.log.Info("router is found", "interface", name, "address", router)
-			k.current = router
 			l.advertise(k)
+		}
+		if k.routers[router] = l.now(); k.newest != router {
+			k.newest = router
 			l.changed.Notify()
 		}
-		k.routers[router] = l.now()
 	}
 }

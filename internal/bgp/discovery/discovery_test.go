@@ -40,18 +40,18 @@ func eventually(t *testing.T, what string, holds func() bool, state func() any) 
 func finds(t *testing.T, l *Links, link, want string) {
 	t.Helper()
 	eventually(t, link+" has the router "+want, func() bool {
-		got, err := l.Router(link)
+		got, err := l.Router(link, netip.Addr{})
 		return err == nil && got == netip.MustParseAddr(want).WithZone(link)
-	}, func() any { got, err := l.Router(link); return []any{got, err} })
+	}, func() any { got, err := l.Router(link, netip.Addr{}); return []any{got, err} })
 }
 
 // reports waits until the error about a link has a text.
 func reports(t *testing.T, l *Links, link, text string) {
 	t.Helper()
 	eventually(t, link+": "+text, func() bool {
-		_, err := l.Router(link)
+		_, err := l.Router(link, netip.Addr{})
 		return err != nil && strings.Contains(err.Error(), text)
-	}, func() any { _, err := l.Router(link); return err })
+	}, func() any { _, err := l.Router(link, netip.Addr{}); return err })
 }
 
 // Both ends of a link find each other. A second router, a link that is down and one that does not exist are reported, and
@@ -76,6 +76,12 @@ func TestRouter(t *testing.T) {
 	a.takeLocked(message{routerAdvertisement, netip.MustParseAddr("fe80::99"), a.links["ra"].index})
 	a.mu.Unlock()
 	reports(t, a, "ra", "has the routers [fe80::99%ra fe80::ff:fe00:b%ra]")
+
+	for _, used := range []string{"fe80::ff:fe00:b%ra", "fe80::99%ra"} {
+		if got, err := a.Router("ra", netip.MustParseAddr(used)); err == nil || got.String() != used {
+			t.Errorf("with %s in use: %s, %v", used, got, err)
+		}
+	}
 
 	nettest.Run(t, nil, "ip", "link", "set", "rb", "down")
 	reports(t, a, "ra", "interface ra is down")

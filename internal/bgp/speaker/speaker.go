@@ -301,6 +301,9 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 		s.log.Info("session is established", "peer", addr)
 	case !up && !h.since.IsZero():
 		h = heard{at: s.now()}
+		if addr.Zone() != "" {
+			s.links.Recheck() // another router may have taken its place
+		}
 		s.log.Warn("session is lost", "peer", addr, "reason", reason(e.Peer.State.DisconnectReason, e.Peer.State.DisconnectMessage))
 	}
 	if text := reason(e.Peer.State.DisconnectReason, e.Peer.State.DisconnectMessage); !up && text != "" {

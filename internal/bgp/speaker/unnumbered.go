@@ -20,7 +20,7 @@ func (s *Speaker) resolve() {
 		if p.Interface == "" {
 			continue
 		}
-		router, err := s.links.Router(p.Interface)
+		router, err := s.links.Router(p.Interface, s.usedOn(p.Interface))
 		if other, ok := s.conflict(*p, router); router.IsValid() && ok {
 			router, err = netip.Addr{}, fmt.Errorf("interface %s: its router %s has a session by BGPPeer %s, or its address is that of "+
 				"a router on another link with other filters: delete one of the two, or change the address", p.Interface, router, other)
@@ -49,4 +49,14 @@ func filters(p bgp.Peer) bgp.Peer {
 	return bgp.Peer{
 		Import: p.Import, Export: p.Export, Default: p.Default, Pods: p.Pods, NextHopSelf: p.NextHopSelf, NextHopKeep: p.NextHopKeep,
 	}
+}
+
+// usedOn returns the address of the peer on a link with which a session is established.
+func (s *Speaker) usedOn(link string) netip.Addr {
+	for _, p := range s.have.Peers {
+		if p.Interface == link && !s.heard[p.Addr].since.IsZero() {
+			return p.Addr
+		}
+	}
+	return netip.Addr{}
 }
