@@ -291,6 +291,7 @@ func (c kubeVirtCluster) testVM(t *testing.T, binding, yaml string) {
 		reach(t)
 	})
 	t.Run("service", func(t *testing.T) { c.testVMService(t, ns, pods) })
+	t.Run("ends", func(t *testing.T) { c.testVMEnds(t, ns, binding, yaml, addrs) })
 	t.Run("policy", func(t *testing.T) { c.testVMPolicy(t, ns, pods, addrs) })
 	t.Run("hostile", func(t *testing.T) { c.testHostileGuest(t, ns, binding, addrs) })
 	t.Run("migration", func(t *testing.T) { c.testMigration(t, ns, binding, addrs) })
