@@ -115,6 +115,21 @@ func TestOptions(t *testing.T) {
 	h.reaches("c1", h.addr("w2", "wire"))
 	h.docker("rm", "-f", "w1", "w2")
 
+	// A network of pods without a gateway: the container has no default route that would lead nowhere.
+	c.object(`{"apiVersion":"k8s.cni.cncf.io/v1","kind":"NetworkAttachmentDefinition",
+		"metadata":{"name":"flat","namespace":"default"},"spec":{"config":"{\"cniVersion\":\"1.0.0\",\"name\":\"flat\",` +
+		`\"plugins\":[{\"type\":\"bridge\",\"bridge\":\"flat0\",\"ipam\":{\"type\":\"static\",` +
+		`\"addresses\":[{\"address\":\"10.6.0.5/24\"}]}}]}"}}`)
+	h.until("the network without a gateway is known", func() error {
+		_, err := h.try("network", "create", "-d", "weft", "--ipam-driver", "weft", "-o", "network=default/flat", "flat")
+		return err
+	})
+	h.run("f1", "--network", "flat")
+	if routes := h.docker("exec", "f1", "ip", "route"); strings.Contains(routes, "default") {
+		t.Errorf("a container of a network without a gateway has a default route:\n%s", routes)
+	}
+	h.docker("rm", "-f", "f1")
+
 	h.agent.end(syscall.SIGKILL)
 	begin := time.Now()
 	h.refused([]string{"run", "--rm", "--network", "pods", image, "/bin/true"}, "agent")
@@ -125,7 +140,7 @@ func TestOptions(t *testing.T) {
 	h.startAgent()
 	h.docker("rm", "-f", "c2")
 	h.clean()
-	h.docker("network", "rm", "pods", "second", "wire")
+	h.docker("network", "rm", "pods", "second", "wire", "flat")
 	if files, _ := filepath.Glob(h.path("docker-state", "*", "*")); len(files) > 0 {
 		t.Errorf("the driver has kept %s", files)
 	}
