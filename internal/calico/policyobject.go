@@ -64,16 +64,20 @@ type HostFacts interface {
 
 // Fill reads what policies use of a cluster, if there are some of Calico's: tiers, network sets and service accounts, host
 // endpoints and what configures them if it is one of HostFacts that receives them, and the endpoints of Services if a rule
-// matches them. An object that is stored in both groups is read from that of stored objects last. Invalid objects are left
-// out, and are the error.
-func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, into Facts) error {
+// matches them. An object that is stored in both groups is read from that of stored objects last. Of invalid objects only the
+// valid parts are read; invalid says what is not, and err what could not be read from the cluster.
+func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, into Facts) (invalid []error, err error) {
 	if !slices.ContainsFunc(policies, func(p model.Policy) bool { return p.Kind.Calico() }) {
-		return nil
+		return nil, nil
 	}
 	var failed []error
 	each := func(kinds []store.Kind, set func(store.Object) error) {
 		for _, kind := range slices.Backward(kinds) {
-			err := store.Each(ctx, objects, kind, func(o store.Object) { failed = append(failed, set(o)) })
+			err := store.Each(ctx, objects, kind, func(o store.Object) {
+				if err := set(o); err != nil {
+					invalid = append(invalid, err)
+				}
+			})
 			if !errors.Is(err, store.ErrNotFound) {
 				failed = append(failed, err)
 			}
@@ -112,7 +116,7 @@ func Fill(ctx context.Context, objects store.Objects, policies []model.Policy, i
 			return err
 		})
 	}
-	return errors.Join(failed...)
+	return invalid, errors.Join(failed...)
 }
 
 // fillHosts reads host endpoints, and what configures them.

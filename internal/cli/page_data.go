@@ -289,11 +289,16 @@ func (d *pageData) matrix(ctx context.Context, q url.Values) (any, error) {
 		return nil, err
 	}
 	known := reach.Input{Policies: in.Policies, Pods: in.Pods, Namespaces: in.Namespaces}
-	if err := calico.Fill(ctx, c.Objects, in.Policies, &known); err != nil {
+	invalid, err := calico.Fill(ctx, c.Objects, in.Policies, &known)
+	if err != nil {
 		return nil, err
 	}
 	known.Network, known.Endpoints = q.Get("network"), in.Endpoints
-	return view.NewMatrix(known, q.Get("from"), q.Get("to"), q.Get("find")), nil
+	m := view.NewMatrix(known, q.Get("from"), q.Get("to"), q.Get("find"))
+	for _, i := range invalid {
+		m.Invalid = append(m.Invalid, i.Error())
+	}
+	return m, nil
 }
 
 func (d *pageData) addresses(ctx context.Context, q url.Values) (any, error) {

@@ -364,7 +364,10 @@ func fill(ctx context.Context, x *policy.Index, objects store.Objects, d *flow.D
 	for _, s := range tried {
 		policies = append(policies, s.Policy)
 	}
-	keep(calico.Fill(ctx, objects, policies, x.Calico()))
+	invalid, err := calico.Fill(ctx, objects, policies, x.Calico())
+	for _, i := range append(invalid, err) {
+		keep(i)
+	}
 	if x.Calico().HasHosts() {
 		add(store.Nodes(), func(o store.Object) {
 			n, err := o.Node()

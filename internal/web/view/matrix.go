@@ -31,6 +31,8 @@ type Matrix struct {
 	MoreCols int `json:"moreCols,omitempty"`
 	// Empty: no pod has an address yet on the network.
 	Empty bool `json:"empty,omitempty"`
+	// Invalid are what of the objects that policies need cannot be read: only their valid parts count.
+	Invalid []string `json:"invalid"`
 }
 
 // MatrixEnd is a namespace, a group of pods, or what is outside.
@@ -64,6 +66,7 @@ func NewMatrix(in reach.Input, from, to, find string) Matrix {
 	r := reach.New(in)
 	m := Matrix{
 		Network: in.Network, Networks: networksOf(in), Rows: []MatrixEnd{}, Cols: []MatrixEnd{}, Cells: [][]MatrixCell{}, Empty: len(r.Groups) < 2,
+		Invalid: []string{},
 	}
 	if from != "" && to != "" {
 		m.From, m.To = from, to

@@ -29,6 +29,7 @@ function Matrix({ query }) {
     <section>
       <h2>Allowed connections</h2>
       {of.stale && <p class="note"><Badge state="warn" text="not computed" /> {of.stale.error}</p>}
+      {d && d.invalid.length > 0 && <div class="note"><Badge state="warn" text="invalid objects" /> Only their valid parts count. <Lines of={d.invalid} /></div>}
       {one
         ? <p class="note">Pods of <b>{query.from}</b> (rows) to pods of <b>{query.to}</b> (columns), by the labels that policies select by. <a href={href("policies", { network })}>All namespaces</a>{query.from !== query.to && <> · <a href={href("policies", { from: query.to, to: query.from, network })}>The other direction</a></>}</p>
         : null}
