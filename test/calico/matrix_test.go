@@ -27,31 +27,42 @@ type matrix struct {
 // matrixPorts are the ports of servers.
 func matrixPorts() []string { return []string{"tcp/5000", "tcp/5001", "udp/6000", "udp/6001"} }
 
-// echo is the "port" of an ICMP echo request.
-const echo = "icmp/8"
+// matrixPorts6 are those of IPv6, in a cluster with both families.
+func matrixPorts6() []string {
+	return []string{"tcp6/5000", "tcp6/5001", "udp6/6000", "udp6/6001", echo6}
+}
+
+// echo is the "port" of an ICMP echo request, echo6 that of one of ICMPv6.
+const echo, echo6 = "icmp/8", "icmp6/128"
 
 // serveMatrix starts servers that answer what they receive.
 func serveMatrix(t *testing.T, hosts []host) *matrix {
 	t.Helper()
 	for _, h := range hosts {
+		families := []string{"4"}
+		if h.addr6.IsValid() {
+			families = append(families, "6")
+		}
 		for _, port := range matrixPorts() {
 			network, number, _ := strings.Cut(port, "/")
-			err := h.ns.Do(func() error {
-				if network == "udp" {
-					return echoDatagrams(t, ":"+number)
+			for _, family := range families {
+				err := h.ns.Do(func() error {
+					if network == "udp" {
+						return echoDatagrams(t, network+family, ":"+number)
+					}
+					return echoStreams(t, network+family, ":"+number)
+				})
+				if err != nil {
+					t.Fatal(err)
 				}
-				return echoStreams(t, ":"+number)
-			})
-			if err != nil {
-				t.Fatal(err)
 			}
 		}
 	}
 	return &matrix{t: t, hosts: hosts}
 }
 
-func echoDatagrams(t *testing.T, addr string) error {
-	conn, err := net.ListenPacket("udp4", addr)
+func echoDatagrams(t *testing.T, network, addr string) error {
+	conn, err := net.ListenPacket(network, addr)
 	if err != nil {
 		return err
 	}
@@ -70,8 +81,8 @@ func echoDatagrams(t *testing.T, addr string) error {
 	return nil
 }
 
-func echoStreams(t *testing.T, addr string) error {
-	l, err := net.Listen("tcp4", addr)
+func echoStreams(t *testing.T, network, addr string) error {
+	l, err := net.Listen(network, addr)
 	if err != nil {
 		return err
 	}
@@ -86,7 +97,10 @@ func echoStreams(t *testing.T, addr string) error {
 				continue
 			}
 			t.Cleanup(func() { _ = conn.Close() })
-			go func() { _, _ = io.Copy(conn, conn) }()
+			go func() {
+				_, _ = io.Copy(conn, conn)
+				_ = conn.Close()
+			}()
 		}
 	}()
 	return nil
@@ -100,15 +114,24 @@ func (m *matrix) host(name string) host {
 // tries is how often a connection is tried that is not answered. One is not enough on a busy host.
 const tries, tryLimit = 3, time.Second
 
-// answered reports whether a new connection is answered.
-func answered(from, to host, port string) bool {
+// answered returns nil if a new connection is answered, otherwise the error of the last one.
+func answered(from, to host, port string) (err error) {
 	network, number, _ := strings.Cut(port, "/")
+	network, six := strings.CutSuffix(network, "6")
+	addr := to.addr
+	if six {
+		addr = to.addr6
+	}
 	for range tries {
-		err := from.ns.Do(func() error {
-			if port == echo {
-				return ping(to.addr)
+		err = from.ns.Do(func() error {
+			if network == "icmp" {
+				return ping(addr)
 			}
-			conn, err := net.DialTimeout(network+"4", net.JoinHostPort(to.addr.String(), number), tryLimit)
+			family := "4"
+			if six {
+				family = "6"
+			}
+			conn, err := net.DialTimeout(network+family, net.JoinHostPort(addr.String(), number), tryLimit)
 			if err != nil {
 				return err
 			}
@@ -121,27 +144,33 @@ func answered(from, to host, port string) bool {
 			return err
 		})
 		if err == nil {
-			return true
+			return nil
 		}
 	}
-	return false
+	return err
 }
 
 // ping sends an ICMP echo request, and waits for the answer.
 func ping(to netip.Addr) error {
-	conn, err := net.DialIP("ip4:icmp", nil, &net.IPAddr{IP: to.AsSlice()})
+	network, kind, answer := "ip4:icmp", byte(8), byte(0)
+	if to.Is6() {
+		network, kind, answer = "ip6:ipv6-icmp", 128, 129 // the kernel computes its checksum
+	}
+	conn, err := net.DialIP(network, nil, &net.IPAddr{IP: to.AsSlice()})
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(tryLimit))
 	id := rand.N[uint16](0xffff)
-	request := []byte{8, 0, 0, 0, byte(id >> 8), byte(id), 0, 1}
-	sum := ^(uint16(8)<<8 + id + 1)
-	if uint32(8)<<8+uint32(id)+1 > 0xffff {
-		sum--
+	request := []byte{kind, 0, 0, 0, byte(id >> 8), byte(id), 0, 1}
+	if to.Is4() {
+		sum := ^(uint16(8)<<8 + id + 1)
+		if uint32(8)<<8+uint32(id)+1 > 0xffff {
+			sum--
+		}
+		request[2], request[3] = byte(sum>>8), byte(sum)
 	}
-	request[2], request[3] = byte(sum>>8), byte(sum)
 	if _, err := conn.Write(request); err != nil {
 		return err
 	}
@@ -150,7 +179,7 @@ func ping(to netip.Addr) error {
 		if err != nil {
 			return err
 		}
-		if n >= len(request) && b[0] == 0 && bytes.Equal(b[4:8], request[4:8]) {
+		if n >= len(request) && b[0] == answer && bytes.Equal(b[4:8], request[4:8]) {
 			return nil
 		}
 	}
@@ -160,6 +189,8 @@ func ping(to netip.Addr) error {
 type verdict struct {
 	from, to, port string
 	allowed        bool
+	// err is why it is not answered.
+	err error
 }
 
 func (v verdict) name() string { return v.from + " " + v.to + " " + v.port }
@@ -179,7 +210,10 @@ func (m *matrix) try(want map[string]bool) []verdict {
 	}
 	var wait sync.WaitGroup
 	for i := range all {
-		wait.Go(func() { all[i].allowed = answered(m.host(all[i].from), m.host(all[i].to), all[i].port) })
+		wait.Go(func() {
+			all[i].err = answered(m.host(all[i].from), m.host(all[i].to), all[i].port)
+			all[i].allowed = all[i].err == nil
+		})
 	}
 	wait.Wait()
 	return all

@@ -35,22 +35,35 @@ const otherNamespace = "bank"
 // same random objects, world after world, and each new connection must have the same verdict.
 func TestOracle(t *testing.T) {
 	worlds, seed := number(t, worldsVariable, defaultWorlds), uint64(number(t, seedVariable, 1))
+	dual := map[string]string{
+		"FELIX_IPV6SUPPORT": "true", "IP6": "autodetect", "CALICO_IPV6POOL_CIDR": "fd10:244::/64", "CALICO_IPV6POOL_VXLAN": "Always",
+		"CALICO_IPV6POOL_NAT_OUTGOING": "true", // or what a node answers has another address
+	}
 	for name, conf := range map[string]map[string]string{
-		"iptables-nft":    {"FELIX_IPTABLESBACKEND": "nft"},
-		"iptables-legacy": {"FELIX_IPTABLESBACKEND": "legacy"},
-		"nft":             {"FELIX_NFTABLESMODE": "Enabled"},
+		"iptables-nft":         {"FELIX_IPTABLESBACKEND": "nft"},
+		"iptables-legacy":      {"FELIX_IPTABLESBACKEND": "legacy"},
+		"nft":                  {"FELIX_NFTABLESMODE": "Enabled"},
+		"dual iptables-nft":    merged(dual, "FELIX_IPTABLESBACKEND", "nft"),
+		"dual iptables-legacy": merged(dual, "FELIX_IPTABLESBACKEND", "legacy"),
+		"dual nft":             merged(dual, "FELIX_NFTABLESMODE", "Enabled"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := newOracle(t, conf)
 			compared, allowed := 0, 0
 			for i := range worlds {
 				s := seed + uint64(i)
-				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1)))
+				all, some := o.compare(s, cloned(t, newWorld(s, s%2 == 1, o.felix.nodes[0].dual)))
 				compared, allowed = compared+all, allowed+some
 			}
 			t.Logf("seeds %d to %d: %d connections compared, of which %d are allowed", seed, seed+uint64(worlds)-1, compared, allowed)
 		})
 	}
+}
+
+func merged(conf map[string]string, key, value string) map[string]string {
+	out := maps.Clone(conf)
+	out[key] = value
+	return out
 }
 
 func number(t *testing.T, variable string, without int) int {
@@ -166,17 +179,37 @@ func (a *arena) populate() {
 			},
 		}, p.n.network(), programs...)
 		ip(a.t, a.hub, "route add "+pod.addr.String()+"/32 via "+p.n.addr) // from outside to pods
+		if p.n.dual {
+			ip(a.t, a.hub, "route add "+pod.all[1].String()+"/128 via "+p.n.addr6)
+		}
 		if p.labels["canary"] == nil {
 			hosts = append(hosts, pod.host())
 		}
 	}
-	hosts = append(hosts, host{name: "outside", ns: a.hub, addr: netip.MustParseAddr(hubAddr)})
+	hosts = append(hosts, host{name: "outside", ns: a.hub, addr: netip.MustParseAddr(hubAddr), addr6: netip.MustParseAddr(hubAddr6)})
 	for _, n := range a.nodes {
-		hosts = append(hosts, host{name: n.name, ns: n.ns, addr: netip.MustParseAddr(n.addr)})
+		hosts = append(hosts, host{name: n.name, ns: n.ns, addr: netip.MustParseAddr(n.addr), addr6: netip.MustParseAddr(n.addr6)})
 	}
 	for i := range hosts {
-		a.names[hosts[i].name] = hosts[i].addr
-		hosts[i].more = []string{echo}
+		h := &hosts[i]
+		a.names[h.name] = h.addr
+		h.more = []string{echo}
+		if a.nodes[0].dual {
+			a.names[h.name+".6"] = h.addr6
+			h.more = append(h.more, matrixPorts6()...)
+		} else {
+			h.addr6 = netip.Addr{}
+		}
+	}
+	for _, s := range []struct{ node, pod string }{{n1.name, "db"}, {n2.name, "far"}} {
+		h := &hosts[slices.IndexFunc(hosts, func(h host) bool { return h.name == s.node })]
+		h.more = append(h.more, "tcp/"+nodePort)
+		translate := "meta nfproto ipv4 tcp dport " + nodePort + " dnat ip to " + a.names[s.pod].String() + ":5000"
+		if a.nodes[0].dual {
+			h.more = append(h.more, "tcp6/"+nodePort)
+			translate += "; meta nfproto ipv6 tcp dport " + nodePort + " dnat ip6 to [" + a.names[s.pod+".6"].String() + "]:5000"
+		}
+		nettest.Run(a.t, h.ns, "nft", "table inet nodeport { chain prerouting { type nat hook prerouting priority dstnat; "+translate+"; }; }")
 	}
 	a.matrix = serveMatrix(a.t, hosts)
 	for _, s := range []struct {
@@ -187,16 +220,27 @@ func (a *arena) populate() {
 		{namespace, "till", []string{"db"}, []fields{{"name": "a", "port": 5000, "protocol": "TCP"}, {"name": "b", "port": 6000, "protocol": "UDP"}}},
 		{otherNamespace, "mixed", []string{"far", "other"}, []fields{{"name": "a", "port": 5001, "protocol": "TCP"}}},
 	} {
-		var endpoints []fields
+		var endpoints, endpoints6 []fields
 		for _, name := range s.pods {
 			endpoints = append(endpoints, fields{"addresses": []string{a.names[name].String()}})
+			if a.nodes[0].dual {
+				endpoints6 = append(endpoints6, fields{"addresses": []string{a.names[name+".6"].String()}})
+			}
 		}
-		a.Do(http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+s.in+"/endpointslices", fields{
-			"metadata":    fields{"name": s.name + "-1", "labels": fields{"kubernetes.io/service-name": s.name}},
-			"addressType": "IPv4", "endpoints": endpoints, "ports": s.ports,
-		})
+		for family, endpoints := range map[string][]fields{"IPv4": endpoints, "IPv6": endpoints6} {
+			if endpoints == nil {
+				continue
+			}
+			a.Do(http.MethodPost, "/apis/discovery.k8s.io/v1/namespaces/"+s.in+"/endpointslices", fields{
+				"metadata":    fields{"name": s.name + "-" + strings.ToLower(family), "labels": fields{"kubernetes.io/service-name": s.name}},
+				"addressType": family, "endpoints": endpoints, "ports": s.ports,
+			})
+		}
 	}
 }
+
+// nodePort is a port of each node that the kernel translates to port 5000 of a pod on it, as for a Service.
+const nodePort = "30500"
 
 // apply makes the objects those of a world, and waits until all nodes have read them: the last one is a policy of the
 // canaries with a port of its own.
@@ -267,7 +311,7 @@ func (n *node) ruleset() string {
 // returns how many connections were compared, and how many of them are allowed.
 func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
 	o.t.Helper()
-	differ, all := o.differences(world, nil)
+	differ, all, why := o.differences(world, nil)
 	for _, v := range all {
 		if v {
 			allowed++
@@ -280,7 +324,7 @@ func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
 	names := slices.Sorted(maps.Keys(differ))
 	first := map[string]bool{names[0]: true}
 	small := o.shrink(world, func(part []fields) bool {
-		d, _ := o.differences(part, first)
+		d, _, _ := o.differences(part, first)
 		return len(d) > 0
 	})
 	text, err := yaml.Marshal(small)
@@ -289,7 +333,10 @@ func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
 	}
 	var lines []string
 	for _, name := range names {
-		lines = append(lines, fmt.Sprintf("%s: allowed by Felix %t, by weft %t", name, differ[name], !differ[name]))
+		lines = append(lines, fmt.Sprintf("%s: allowed by Felix %t, by weft %t (%s)", name, differ[name], !differ[name], why[name]))
+	}
+	if again, _, _ := o.differences(world, first); len(again) == 0 {
+		lines = append(lines, "the first one does not differ any more when the world is applied again")
 	}
 	o.t.Errorf("seed %d:\n%s\nthe first one differs in the world\n%s", seed, strings.Join(lines, "\n"), text)
 	return len(all), allowed
@@ -298,17 +345,23 @@ func (o *oracle) compare(seed uint64, world []fields) (compared, allowed int) {
 // settle is how long verdicts may differ after all nodes have read a world, on a busy host.
 const settle = time.Minute
 
-// differences applies a world and returns the connections whose verdicts differ with that of Felix, and all verdicts. Only
-// those of some are tried; nil: all.
-func (o *oracle) differences(world []fields, only map[string]bool) (differ, all map[string]bool) {
+// differences applies a world and returns the connections whose verdicts differ with that of Felix, all verdicts, and the
+// errors of those that are denied by one of them only. Only some are tried; nil: all.
+func (o *oracle) differences(world []fields, only map[string]bool) (differ, all map[string]bool, why map[string]error) {
 	o.felix.apply(world)
 	o.weft.apply(world)
 	for deadline := time.Now().Add(settle); ; time.Sleep(time.Second) {
-		felix, weft := verdictsOf(o.felix.matrix.try(only)), verdictsOf(o.weft.matrix.try(only))
-		differ = map[string]bool{}
+		theirs, ours := o.felix.matrix.try(only), o.weft.matrix.try(only)
+		felix, weft := verdictsOf(theirs), verdictsOf(ours)
+		differ, why = map[string]bool{}, map[string]error{}
 		for name, is := range felix {
 			if weft[name] != is {
 				differ[name] = is
+			}
+		}
+		for _, v := range slices.Concat(theirs, ours) {
+			if _, is := differ[v.name()]; is && v.err != nil {
+				why[v.name()] = v.err
 			}
 		}
 		if all == nil {
@@ -318,7 +371,7 @@ func (o *oracle) differences(world []fields, only map[string]bool) (differ, all 
 			all[name] = is
 		}
 		if len(differ) == 0 || time.Now().After(deadline) {
-			return differ, all
+			return differ, all, why
 		}
 		only = differ
 	}

@@ -17,11 +17,13 @@ type generator struct {
 	*rand.Rand
 	// hosts: draw host endpoints, and policies of all kinds for them.
 	hosts bool
+	// dual: the cluster has both families.
+	dual bool
 }
 
 // newWorld returns the objects of a seed.
-func newWorld(seed uint64, hosts bool) []fields {
-	g := generator{rand.New(rand.NewPCG(seed, 0)), hosts}
+func newWorld(seed uint64, hosts, dual bool) []fields {
+	g := generator{rand.New(rand.NewPCG(seed, 0)), hosts, dual}
 	var out []fields
 	tiers := []string{"default"}
 	for _, name := range []string{"alpha", "beta"} {
@@ -37,7 +39,7 @@ func newWorld(seed uint64, hosts bool) []fields {
 		if g.one(2) {
 			kind, in = "NetworkSet", g.namespace()
 		}
-		set := object(kind, fmt.Sprint("set", i), in, fields{"nets": g.nets(false)})
+		set := object(kind, fmt.Sprint("set", i), in, fields{"nets": g.nets(g.six(), false)})
 		out = append(out, labeled(set, fields{"set": pick(g, "1", "2"), "app": pick(g, "friend", "net")}))
 	}
 	if hosts {
@@ -77,18 +79,26 @@ func (g generator) tier() fields {
 	return out
 }
 
+// six draws whether prefixes are of IPv6.
+func (g generator) six() bool { return g.one(map[bool]int{true: 3, false: 12}[g.dual]) }
+
 // nets returns prefixes of one family. Those that a rule must not match do not have all addresses.
-func (g generator) nets(negated bool) []string {
-	if g.one(12) {
+func (g generator) nets(six, negated bool) []string {
+	if six && !g.dual {
 		return []string{"fd00::/8"}
 	}
 	var out []string
 	for range 1 + g.IntN(2) {
+		if six {
+			out = append(out, pick(g, "@db.6/128", "@near.6/128", "@far.6/128", "@other.6/128", "@outside.6/128", "@n1.6/128",
+				"@n2.6/128", "fd07::/64", "fd10:244::/64", "2001:db8::/32"))
+			continue
+		}
 		out = append(out, pick(g, "@db/32", "@near/32", "@far/32", "@other/32", "@outside/32", "@n1/32", "@n2/32",
 			"192.168.7.0/24", "10.244.0.0/16", "172.16.0.0/12"))
 	}
 	if !negated && g.one(8) {
-		out = append(out, "0.0.0.0/0")
+		out = append(out, map[bool]string{true: "::/0", false: "0.0.0.0/0"}[six])
 	}
 	return out
 }
@@ -129,11 +139,11 @@ func (g generator) hostEndpoint(name string) fields {
 	case 0:
 		spec["interfaceName"] = "*"
 	case 1:
-		spec["expectedIPs"] = []string{"@" + node}
+		spec["expectedIPs"] = g.addresses(node)
 	default:
 		spec["interfaceName"] = "eth0"
 		if g.one(2) {
-			spec["expectedIPs"] = []string{"@" + node}
+			spec["expectedIPs"] = g.addresses(node)
 		}
 	}
 	if !g.one(3) {
@@ -145,6 +155,14 @@ func (g generator) hostEndpoint(name string) fields {
 		}
 	}
 	return labeled(object("HostEndpoint", name, "", spec), fields{"host": pick(g, "a", "b"), "app": pick(g, "host", "friend")})
+}
+
+// addresses returns some of a node's.
+func (g generator) addresses(node string) []string {
+	if !g.dual {
+		return []string{"@" + node}
+	}
+	return pick(g, []string{"@" + node}, []string{"@" + node, "@" + node + ".6"}, []string{"@" + node + ".6"})
 }
 
 // policy returns the part that both kinds of Calico's policies have.
@@ -220,8 +238,13 @@ func (g generator) rule(in string, egress bool) fields {
 		protocol = pick[any](g, "UDP", 17)
 	case 4:
 		protocol = "ICMP"
+		types := []fields{{"type": 8}, {"type": 8, "code": 0}, {"type": 3, "code": 1}}
+		if g.dual && g.one(2) {
+			protocol = "ICMPv6"
+			types = []fields{{"type": 128}, {"type": 128, "code": 0}, {"type": 1, "code": 4}}
+		}
 		if g.one(2) {
-			r[pick(g, "icmp", "notICMP")] = pick(g, fields{"type": 8}, fields{"type": 8, "code": 0}, fields{"type": 3, "code": 1})
+			r[pick(g, "icmp", "notICMP")] = pick(g, types...)
 		}
 	case 5:
 		r["notProtocol"] = pick[any](g, "TCP", "UDP", "ICMP", 132)
@@ -229,8 +252,9 @@ func (g generator) rule(in string, egress bool) fields {
 	if protocol != nil {
 		r["protocol"] = protocol
 	}
-	if g.one(12) && r["protocol"] != "ICMP" && r["notProtocol"] != "ICMP" {
-		r["ipVersion"] = 4
+	six := g.six()
+	if icmp := fmt.Sprint(r["protocol"], r["notProtocol"]); g.one(map[bool]int{true: 4, false: 12}[g.dual]) && !strings.Contains(icmp, "ICMP") {
+		r["ipVersion"] = map[bool]int{true: 6, false: 4}[six]
 	}
 	service := false
 	if g.one(8) && (protocol == nil || egress) {
@@ -240,36 +264,24 @@ func (g generator) rule(in string, egress bool) fields {
 	}
 	for _, end := range []string{"source", "destination"} {
 		if r[end] == nil && g.one(2) {
-			if e := g.end(in, end, protocol, service); len(e) > 0 {
+			if e := g.end(end, protocol, service, six); len(e) > 0 {
 				r[end] = e
 			}
 		}
 	}
-	// Prefixes of both families in one rule are invalid, and so are those of IPv6 with a version or a protocol of IPv4.
-	six := func(e any) bool { return strings.Contains(fmt.Sprint(e), "fd00::/8") }
-	if six(r["source"]) || six(r["destination"]) {
-		for _, end := range []string{"source", "destination"} {
-			if e, is := r[end].(fields); is {
-				for _, field := range []string{"nets", "notNets"} {
-					if e[field] != nil {
-						e[field] = []string{"fd00::/8"}
-					}
-				}
-			}
-		}
-		delete(r, "ipVersion")
-	}
 	return r
 }
 
-func (g generator) end(in, end string, protocol any, service bool) fields {
+// end draws the conditions of one end. Prefixes of both families in one rule are invalid, and those of another one than its
+// version.
+func (g generator) end(end string, protocol any, service, six bool) fields {
 	e := fields{}
 	for range 1 + g.IntN(2) {
 		switch g.IntN(9) {
 		case 0:
-			e["nets"] = g.nets(false)
+			e["nets"] = g.nets(six, false)
 		case 1:
-			e["notNets"] = g.nets(true)
+			e["notNets"] = g.nets(six, true)
 		case 2, 3:
 			e["selector"] = g.labels()
 		case 4:
@@ -292,7 +304,7 @@ func (g generator) end(in, end string, protocol any, service bool) fields {
 func (g generator) ports(end string, protocol any) []any {
 	named := []any{pick(g, "web", "dns")}
 	switch {
-	case protocol == "ICMP":
+	case protocol == "ICMP" || protocol == "ICMPv6":
 		return nil
 	case protocol == nil:
 		return named
@@ -303,7 +315,7 @@ func (g generator) ports(end string, protocol any) []any {
 	}
 	var out []any
 	for range 1 + g.IntN(2) {
-		out = append(out, pick[any](g, 5000, 5001, 6000, 6001, "5000:5001", "1:6000", "web"))
+		out = append(out, pick[any](g, 5000, 5001, 6000, 6001, "5000:5001", "1:6000", "web", 30500))
 	}
 	return out
 }
@@ -323,7 +335,11 @@ func (g generator) kubernetes(name string) fields {
 				out = append(out, fields{"podSelector": some(), "namespaceSelector": fields{}})
 			case 2:
 				out = append(out, fields{"namespaceSelector": fields{"matchLabels": fields{"team": pick(g, "red", "blue")}}})
-			default:
+			case 3:
+				if g.dual && g.one(2) {
+					out = append(out, fields{"ipBlock": fields{"cidr": "fd00::/8", "except": []string{pick(g, "@outside.6/128", "@db.6/128")}}})
+					continue
+				}
 				out = append(out, fields{"ipBlock": fields{"cidr": "192.168.0.0/16", "except": []string{pick(g, "@outside/32", "@n1/32")}}})
 			}
 		}

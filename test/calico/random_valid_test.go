@@ -16,7 +16,7 @@ import (
 func TestWorldsAreValid(t *testing.T) {
 	counts := map[string]int{}
 	for seed := range uint64(2000) {
-		for _, o := range newWorld(seed, seed%2 == 1) {
+		for _, o := range newWorld(seed, seed%2 == 1, seed%4 < 2) {
 			raw, err := json.Marshal(o)
 			if err != nil {
 				t.Fatal(err)
@@ -24,6 +24,8 @@ func TestWorldsAreValid(t *testing.T) {
 			for name, addr := range map[string]string{
 				"db": "10.244.0.1", "near": "10.244.0.2", "far": "10.244.1.1", "other": "10.244.1.2", "outside": hubAddr,
 				"n1": "192.168.7.1", "n2": "192.168.7.2",
+				"db.6": "fd10:244::1", "near.6": "fd10:244::2", "far.6": "fd10:244::3", "other.6": "fd10:244::4", "outside.6": hubAddr6,
+				"n1.6": "fd07::1", "n2.6": "fd07::2",
 			} {
 				raw = []byte(strings.NewReplacer(`"@`+name+`/`, `"`+addr+`/`, `"@`+name+`"`, `"`+addr+`"`).Replace(string(raw)))
 			}

@@ -21,11 +21,19 @@ type host struct {
 	name string
 	ns   *netns.NS
 	addr netip.Addr
+	// addr6 is not set in a cluster with one family.
+	addr6 netip.Addr
 	// more are ports of the matrix that only this host has.
 	more []string
 }
 
-func (p *pod) host() host { return host{name: p.name, ns: p.ns, addr: p.addr} }
+func (p *pod) host() host {
+	h := host{name: p.name, ns: p.ns, addr: p.addr}
+	if len(p.all) > 1 {
+		h.addr6 = p.all[1]
+	}
+	return h
+}
 
 // stream is traffic from one host to another, a datagram every few milliseconds.
 type stream struct {

@@ -35,8 +35,8 @@ const calicoDir = "WEFT_CALICO_DIR"
 // limit is the timeout of all waits, for a busy host.
 const limit = 2 * time.Minute
 
-// hubAddr is the address of the API server.
-const hubAddr = "192.168.7.100"
+// hubAddr and hubAddr6 are the addresses of the API server, which listens at the first one.
+const hubAddr, hubAddr6 = "192.168.7.100", "fd07::100"
 
 // apiPort stands for the port of the API server in Calico's environment.
 const apiPort = "$API"
@@ -68,7 +68,7 @@ func newCluster(t *testing.T, conf map[string]string) *cluster {
 	overlayDir(t, "/var/lib")
 	c.hub = nettest.NS(t, "hub")
 	ip(t, c.hub, "link set lo up", "link add br0 type bridge", "link set br0 up", "addr add "+hubAddr+"/24 dev br0",
-		"addr add fd07::100/64 dev br0 nodad")
+		"addr add "+hubAddr6+"/64 dev br0 nodad")
 	c.Server = apitest.Start(t, c.hub, netip.MustParseAddr(hubAddr))
 	for _, kinds := range []string{
 		filepath.Join(c.calico, "crds", "crd.projectcalico.org_*.yaml"), "../../deploy/crds/*.yaml",
@@ -137,10 +137,12 @@ type node struct {
 	c    *cluster
 	name string
 	addr string
-	ns   *netns.NS
-	dir  string
-	env  []string // Calico's
-	dual bool     // its pods are dual-stack
+	// addr6 is the second address.
+	addr6 string
+	ns    *netns.NS
+	dir   string
+	env   []string // Calico's
+	dual  bool     // its pods are dual-stack
 	// felix and agent are the running daemons; nil if not running.
 	felix, agent *daemon
 }
@@ -152,19 +154,18 @@ func (c *cluster) node(num int, conf map[string]string) *node {
 	name := fmt.Sprintf("n%d", num)
 	n := &node{
 		c: c, name: name, addr: fmt.Sprintf("192.168.7.%d", num), ns: nettest.NS(t, name), dir: t.TempDir(),
-		dual: conf["FELIX_IPV6SUPPORT"] == "true",
+		addr6: fmt.Sprintf("fd07::%d", num), dual: conf["FELIX_IPV6SUPPORT"] == "true",
 	}
-	addr6 := fmt.Sprintf("fd07::%d", num)
 	ip(t, c.hub, fmt.Sprintf("link add p%d type veth peer name eth0 netns %s", num, n.ns.Path()),
 		fmt.Sprintf("link set p%d master br0 up", num))
 	t.Cleanup(func() { _, _ = nettest.Try(c.hub, "ip", "link", "del", fmt.Sprintf("p%d", num)) })
 	ip(t, n.ns, "link set lo up", "link set eth0 up", "addr add "+n.addr+"/24 dev eth0", "route add default via "+hubAddr,
-		"addr add "+addr6+"/64 dev eth0 nodad", "route add default via fd07::100")
+		"addr add "+n.addr6+"/64 dev eth0 nodad", "route add default via "+hubAddr6)
 	nettest.Run(t, n.ns, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
 	c.Do(http.MethodPost, "/api/v1/nodes", fields{
 		"metadata": fields{"name": name, "labels": fields{"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
 		"status": fields{
-			"addresses": []fields{{"type": "InternalIP", "address": n.addr}, {"type": "InternalIP", "address": addr6}},
+			"addresses": []fields{{"type": "InternalIP", "address": n.addr}, {"type": "InternalIP", "address": n.addr6}},
 		},
 	})
 	n.env = []string{
@@ -212,13 +213,17 @@ func (n *node) ready() bool {
 	return err == nil && bytes.HasPrefix(answer, []byte("HTTP/1.0 2"))
 }
 
-// runOnce runs a command of Calico's that exits.
+// runOnce runs a command of Calico's that exits, again if it fails: some of its requests have short timeouts.
 func (n *node) runOnce(args ...string) {
 	n.c.t.Helper()
-	cmd := exec.Command(filepath.Join(n.c.calico, "calico-node"), args...)
-	cmd.Env = n.env
 	var out []byte
-	if err := n.ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err }); err != nil {
+	var err error
+	if !n.c.tryUntil(func() bool {
+		cmd := exec.Command(filepath.Join(n.c.calico, "calico-node"), args...)
+		cmd.Env = n.env
+		err = n.ns.Do(func() (err error) { out, err = cmd.CombinedOutput(); return err })
+		return err == nil
+	}) {
 		n.c.t.Fatalf("%s: calico-node %v: %v\n%s", n.name, args, err, out)
 	}
 }
