@@ -161,16 +161,11 @@ func Create(ctx context.Context, l layout.Layout, at func(name string) string) e
 
 // create configures the router's namespace, and creates its links to what is below it.
 func (r Router) create(ctx context.Context, at func(name string) string) error {
-	ns, err := netns.Open(at(r.Name))
+	ns, conn, err := open(at(r.Name))
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }()
-	conn, err := kernel.Dial(ns)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
+	defer func() { _, _ = conn.Close(), ns.Close() }()
 	f := state.Fragment{Owner: "lab/" + r.Name}
 	f.Host.Links = []state.Link{{Name: "lo", Up: state.On()}}
 	f.Host.Addrs = []state.Addr{{Link: "lo", Prefix: netip.PrefixFrom(r.ID, 32)}}
@@ -196,16 +191,11 @@ func (r Router) create(ctx context.Context, at func(name string) string) error {
 
 // create creates the link from the router, the host space, to the namespace at a path.
 func (l Link) create(ctx context.Context, spaces kernel.Spaces, path string) error {
-	ns, err := netns.Open(path)
+	ns, conn, err := open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = ns.Close() }()
-	conn, err := kernel.Dial(ns)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close() }()
+	defer func() { _, _ = conn.Close(), ns.Close() }()
 	f := state.Fragment{Owner: "lab/fabric/" + l.Name}
 	end := func(name string, space state.SpaceName, other string) []state.Link {
 		return []state.Link{{Name: name, Kind: state.Veth, Up: state.On(), Peer: &state.Peer{Space: space, Name: other}}}
@@ -213,4 +203,18 @@ func (l Link) create(ctx context.Context, spaces kernel.Spaces, path string) err
 	f.Host.Links, f.Pod.Links = end(l.Name, state.Pod, l.Peer), end(l.Peer, state.Host, l.Name)
 	spaces.Pod, spaces.PodNS = conn, ns
 	return spaces.Apply(ctx, f)
+}
+
+// open opens a namespace, and a connection to its part of the kernel.
+func open(path string) (*netns.NS, *kernel.Conn, error) {
+	ns, err := netns.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	conn, err := kernel.Dial(ns)
+	if err != nil {
+		_ = ns.Close()
+		return nil, nil, err
+	}
+	return ns, conn, nil
 }
