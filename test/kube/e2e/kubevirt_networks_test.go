@@ -121,6 +121,33 @@ func (c kubeVirtCluster) testFurtherPolicy(t *testing.T, ns, node, addr string) 
 	eventually(t, time.Minute, func() error { return c.askGuest(ns, other, addr) })
 }
 
+// ipv6Network is a network within each node, of IPv6 only.
+const ipv6Network = `
+apiVersion: k8s.cni.cncf.io/v1
+kind: NetworkAttachmentDefinition
+metadata: {name: six}
+spec:
+  config: '{"cniVersion": "1.0.0", "type": "bridge", "bridge": "e2e6", "isGateway": true,
+    "ipam": {"type": "host-local", "subnet": "fd38::/64"}}'
+`
+
+// testIPv6Network: a VM has a further network of IPv6 only with weft-direct. It gets its address by DHCPv6, and reaches the
+// gateway and a pod there, which reaches it.
+func (c kubeVirtCluster) testIPv6Network(t *testing.T) {
+	ns := c.namespace(t)
+	c.apply(t, ns, ipv6Network)
+	c.apply(t, ns, vmWith("vm", "{name: default, masquerade: {}}, {name: blue, binding: {name: weft-direct}}",
+		"{name: default, pod: {}}, {name: blue, multus: {networkName: six}}"))
+	v := c.running(t, ns, "")
+	c.awaitLease(t, ns)
+	c.guestHas(t, ns, "ADDR eth1 inet6 fd38::")
+	c.guestReaches(t, ns, "eth1", "fd38::1")
+	c.apply(t, ns, podOn("peer", v.Status.NodeName, "six"))
+	peer := c.allReadyNamed(t, ns, "peer")
+	c.guestReaches(t, ns, "eth1", peer.networks(t)[1].IPs[0])
+	eventually(t, vmTime, func() error { return c.askGuest(ns, peer, v.Status.Interfaces[1].IPAddress) })
+}
+
 // allReadyNamed waits until a pod is ready and has its networks' status.
 func (c kubeVirtCluster) allReadyNamed(t *testing.T, ns, name string) (p Pod) {
 	t.Helper()

@@ -56,6 +56,7 @@ func TestKubeVirt(t *testing.T) {
 	t.Run("guest-mac", c.testBridgeMAC)
 	t.Run("bridge-migration", c.testBridgeMigration)
 	t.Run("networks", c.testVMNetworks)
+	t.Run("ipv6-network", c.testIPv6Network)
 	t.Run("macvtap", c.testMacvtap)
 	t.Run("plug", c.testPlug)
 	t.Run("refused", c.testRefusedVMs)
