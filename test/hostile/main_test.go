@@ -27,4 +27,6 @@ func needSuite(t *testing.T) {
 	if os.Getenv("WEFT_HOSTILE") == "" {
 		t.Skip("make test-hostile runs it")
 	}
+	// A kernel that loads its modules on demand has this one before several worlds want it in the same moment.
+	nettest.Run(t, nettest.NS(t, "modules"), "ip", "link", "add", "one", "type", "veth", "peer", "name", "two")
 }

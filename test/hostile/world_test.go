@@ -376,9 +376,14 @@ func (w *world) dump() string {
 // until waits for something.
 func (w *world) until(what string, ok func() bool) {
 	w.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(10 * time.Millisecond) {
+	w.within(patience, what, ok)
+}
+
+func (w *world) within(limit time.Duration, what string, ok func() bool) {
+	w.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(end) {
-			w.Fatalf("not within %s: %s\n%s\n%s\n%s", patience, what, w.nodes[0].log(), w.nodes[1].log(), w.dump())
+			w.Fatalf("not within %s: %s\n%s\n%s\n%s", limit, what, w.nodes[0].log(), w.nodes[1].log(), w.dump())
 		}
 	}
 }
