@@ -71,8 +71,10 @@ type GuestDHCP6 struct {
 	Search  []string     `json:"search,omitempty"`
 }
 
-// GuestRA is a router advertisement with the managed flag (DHCPv6) and a default route.
+// GuestRA is a router advertisement with the managed flag (DHCPv6) and, unless NoRouter is set, a default route.
 type GuestRA struct {
+	// NoRouter: the network has no router, and the guest no default route by it.
+	NoRouter bool `json:"noRouter,omitempty"`
 	// Prefix is on-link; addresses in it come from DHCPv6 only (no SLAAC).
 	Prefix netip.Prefix `json:"prefix"`
 	MTU    int          `json:"mtu"`

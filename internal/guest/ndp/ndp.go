@@ -60,7 +60,11 @@ func Advertisement(g model.GuestConfig, lifetime uint16) []byte {
 	}
 	ra := *g.RA
 	out := []byte{advertisement, 0, 0, 0, hopLimit, managed | other}
-	out = binary.BigEndian.AppendUint16(out, lifetime)
+	router := lifetime
+	if ra.NoRouter {
+		router = 0
+	}
+	out = binary.BigEndian.AppendUint16(out, router)
 	out = append(out, make([]byte, 8)...) // reachable and retransmission times are the guest's choice
 	if mac, err := net.ParseMAC(g.LinkMAC); err == nil && len(mac) == 6 {
 		out = append(append(out, optSource, 1), mac...)

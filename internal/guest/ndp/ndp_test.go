@@ -5,6 +5,7 @@ package ndp
 import (
 	"encoding/hex"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/weft-net/weft/internal/model"
@@ -26,6 +27,11 @@ func TestAdvertisement(t *testing.T) {
 		"1f030000000007080763" + "6c7573746572056c6f63616c0000" // a search domain
 	if got := hex.EncodeToString(Advertisement(guest(), Lifetime)); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	alone := guest()
+	alone.RA.NoRouter = true // only the lifetime of the router is 0
+	if got, want := hex.EncodeToString(Advertisement(alone, Lifetime)), strings.Replace(want, "c00708", "c00000", 1); got != want {
+		t.Errorf("without a router\n got %s\nwant %s", got, want)
 	}
 	if got := Advertisement(guest(), 0); got[6] != 0 || got[7] != 0 {
 		t.Errorf("withdrawn: %x", got)

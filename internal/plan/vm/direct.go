@@ -155,7 +155,8 @@ func (p direct) subnetOf(j *state.Join, l *model.GuestDHCP4) {
 	l.Routes = nil
 }
 
-// ipv6 plans router advertisements on the tap. It returns the gateway's MAC.
+// ipv6 plans router advertisements on the tap. It returns the gateway's MAC. On a network without a default route they tell
+// the guest its subnet and that it has an address, but no router.
 func (p direct) ipv6(j *state.Join, g *model.GuestConfig) (state.MAC, error) {
 	own := p.addr(true)
 	if !own.IsValid() {
@@ -163,8 +164,8 @@ func (p direct) ipv6(j *state.Join, g *model.GuestConfig) (state.MAC, error) {
 	}
 	gw := p.gateway(true)
 	mac := p.neighbor(gw)
-	if mac.IsZero() {
-		if gw.IsValid() && p.Answers[gateways(p.names.pod)].Found {
+	if gw.IsValid() && mac.IsZero() {
+		if p.Answers[gateways(p.names.pod)].Found {
 			return mac, p.gatewayError(gw)
 		}
 		return mac, nil
@@ -185,7 +186,7 @@ func (p direct) ipv6(j *state.Join, g *model.GuestConfig) (state.MAC, error) {
 	j.LocalAddrs, j.DHCP6, j.RS = append(j.LocalAddrs, routerAddr()), true, true
 	dhcp := leases{p.planner}
 	g.DHCP6 = &model.GuestDHCP6{Address: own.Addr(), DNS: dhcp.nameservers(true), Search: dhcp.search()}
-	g.RA = &model.GuestRA{MTU: p.mtu, DNS: dhcp.nameservers(true), Search: dhcp.search()}
+	g.RA = &model.GuestRA{NoRouter: !gw.IsValid(), MTU: p.mtu, DNS: dhcp.nameservers(true), Search: dhcp.search()}
 	if !own.IsSingleIP() {
 		g.RA.Prefix = own.Masked()
 	}

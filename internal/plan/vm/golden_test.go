@@ -209,7 +209,10 @@ func goldens() map[string]Input {
 			VM: with(testVM(joined("default")), func(vm *model.VM) { vm.Queues = 4 }), Answers: near(single()),
 			DNS: clusterDNS(),
 		},
-		"direct-subnet":  {VM: testVM(joined("default")), Answers: near(routed()), SubnetBits: 24, Join: state.JoinMirred},
+		"direct-subnet": {VM: testVM(joined("default")), Answers: near(routed()), SubnetBits: 24, Join: state.JoinMirred},
+		"direct-no-router": {
+			VM: testVM(joined("default")), Answers: near(podLink{"eth0", []string{"fd00:1::5/64"}, nil}),
+		},
 		"direct-several": {VM: testVM(joined("default"), joined("blue")), Answers: near(flannels(), podLink{name: blue})},
 		"direct-node":    {VM: testVM(joined("default")), Answers: standIn(routed())},
 		"macvtap": {

@@ -121,7 +121,11 @@ func (w *writer) guest(g model.GuestConfig) {
 		if r.Prefix.IsValid() {
 			prefix = r.Prefix.String()
 		}
-		w.line("    RA %s mtu %d%s%s", prefix, r.MTU, words("dns", r.DNS), words("search", r.Search))
+		router := ""
+		if r.NoRouter {
+			router = " without a router"
+		}
+		w.line("    RA %s%s mtu %d%s%s", prefix, router, r.MTU, words("dns", r.DNS), words("search", r.Search))
 	}
 }
 
