@@ -28,9 +28,9 @@ func TestAdvertisement(t *testing.T) {
 	if got := hex.EncodeToString(Advertisement(guest(), Lifetime)); got != want {
 		t.Errorf("\n got %s\nwant %s", got, want)
 	}
-	alone := guest()
-	alone.RA.NoRouter = true // only the lifetime of the router is 0
-	if got, want := hex.EncodeToString(Advertisement(alone, Lifetime)), strings.Replace(want, "c00708", "c00000", 1); got != want {
+	routerless := guest()
+	routerless.RA.NoRouter = true // only the lifetime of the router is 0
+	if got, want := hex.EncodeToString(Advertisement(routerless, Lifetime)), strings.Replace(want, "c00708", "c00000", 1); got != want {
 		t.Errorf("without a router\n got %s\nwant %s", got, want)
 	}
 	if got := Advertisement(guest(), 0); got[6] != 0 || got[7] != 0 {
