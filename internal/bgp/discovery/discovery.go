@@ -26,6 +26,10 @@ const (
 	search, announce = time.Second, 10 * time.Second
 	// forget is after how long without a message a second router of a link is reported no more.
 	forget = 10 * time.Minute
+	// mostRouters is how many routers of a link are remembered: any host of it can send advertisements, of any address.
+	mostRouters = 16
+	// hold is how long a router is tried at least, before another one that is heard.
+	hold = 5 * time.Second
 )
 
 // Links are the links on which routers are searched. Its methods may be called concurrently.
@@ -45,10 +49,13 @@ type link struct {
 	index int // 0: the link does not exist
 	mac   net.HardwareAddr
 	err   error // why nothing is sent
-	// routers are those that were heard, and when last; newest is the one that was heard last.
+	// routers are those that were heard, and when last; chosen is the one to try, since a time.
 	routers map[netip.Addr]time.Time
-	newest  netip.Addr
+	chosen  netip.Addr
+	since   time.Time
 	sent    time.Time
+	// asked: an advertisement is due, as another router has asked for it, or was not known.
+	asked bool
 }
 
 // New returns Links without a link.
@@ -69,27 +76,37 @@ func (l *Links) Set(names []string) {
 			l.links[name] = &link{routers: map[netip.Addr]time.Time{}}
 		}
 	}
-	if l.sock == nil && len(names) > 0 {
+	switch {
+	case len(names) > 0:
 		l.openLocked()
-	}
-	if l.sock == nil {
-		return
-	}
-	if len(names) == 0 {
+	case l.sock != nil:
 		l.sock.close()
 		l.sock = nil
-		return
 	}
-	l.sendLocked()
 }
 
-// openLocked opens the socket, and starts what uses it until it is closed.
+// Retry opens the socket if that has failed.
+func (l *Links) Retry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.links) > 0 && l.sock == nil {
+		l.openLocked()
+		l.changed.Notify()
+	}
+}
+
+// openLocked opens the socket, if there is none, starts what uses it until it is closed, and sends what is due.
 func (l *Links) openLocked() {
+	if l.sock != nil {
+		l.sendLocked()
+		return
+	}
 	var sock *socket
 	if sock, l.err = openSocket(); l.err != nil {
 		return
 	}
 	l.sock = sock
+	l.sendLocked()
 	go l.receive(sock)
 	go func() {
 		for {
@@ -108,8 +125,8 @@ func (l *Links) openLocked() {
 }
 
 // Router returns the link-local address of the router on a link, with the link's name as its zone, or why there is none.
-// If several are heard, the error names them, and the one in use is returned, or else the one that was heard last: no
-// other host of the link takes the place of a router that works.
+// If several are heard, the error names them, and the one in use is returned, or else the one to try: no other host of
+// the link takes the place of a router that works.
 func (l *Links) Router(name string, used netip.Addr) (netip.Addr, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,15 +138,15 @@ func (l *Links) Router(name string, used netip.Addr) (netip.Addr, error) {
 		return netip.Addr{}, fmt.Errorf("interface %s is not searched", name)
 	case k.err != nil:
 		return netip.Addr{}, k.err
-	case !k.newest.IsValid():
+	case !k.chosen.IsValid():
 		return netip.Addr{}, fmt.Errorf("no router is heard on interface %s: have the other end send router advertisements",
 			name)
 	}
-	router := k.newest
+	router := k.chosen
 	if _, known := k.routers[used]; known {
 		router = used
 	}
-	maps.DeleteFunc(k.routers, func(a netip.Addr, at time.Time) bool { return a != router && l.now().Sub(at) > forget })
+	k.forget(l.now(), router)
 	if len(k.routers) > 1 {
 		all := slices.SortedFunc(maps.Keys(k.routers), netip.Addr.Compare)
 		return router, fmt.Errorf("interface %s has the routers %v: use a link to one router, or write spec.peerIP", name, all)
@@ -166,18 +183,16 @@ func (l *Links) sendLocked() {
 			continue
 		}
 		since := l.now().Sub(k.sent)
-		if !k.newest.IsValid() && since >= search {
+		searching := !k.chosen.IsValid() && since >= search
+		if searching {
 			l.send(k, routerSolicitation, allRouters(), make([]byte, 4))
 		}
-		if !k.newest.IsValid() && since >= search || since >= announce {
-			k.sent = l.now()
-			l.advertise(k)
+		if searching || since >= announce || k.asked {
+			k.sent, k.asked = l.now(), false
+			// Hop limit, flags, lifetime and timers are unspecified.
+			l.send(k, routerAdvertisement, allNodes(), make([]byte, 12))
 		}
 	}
-}
-
-func (l *Links) advertise(k *link) {
-	l.send(k, routerAdvertisement, allNodes(), make([]byte, 12)) // hop limit, flags, lifetime and timers are unspecified
 }
 
 // send sends a message. A link that is not ready yet, as its address is still tested, is tried again.
@@ -202,24 +217,37 @@ func (l *Links) receive(sock *socket) {
 	}
 }
 
-// takeLocked takes a message: a new router, and one that asks for routers, get an answer at once.
+// takeLocked takes a message. A new router, and one that asks for routers, get an answer when links are next inspected, and
+// not each its own: messages cost their sender nothing.
 func (l *Links) takeLocked(m message) {
 	for name, k := range l.links {
 		if k.index != m.index || k.index == 0 {
 			continue
 		}
 		if m.kind == routerSolicitation {
-			l.advertise(k)
+			k.asked = true
 			return
 		}
-		router := m.from.WithZone(name)
+		router, now := m.from.WithZone(name), l.now()
 		if _, known := k.routers[router]; !known {
+			k.forget(now, k.chosen)
+			if len(k.routers) >= mostRouters {
+				return
+			}
 			l.log.Info("router is found", "interface", name, "address", router)
-			l.advertise(k)
+			k.asked = true
 		}
-		if k.routers[router] = l.now(); k.newest != router {
-			k.newest = router
+		k.routers[router] = now
+		if k.chosen != router && now.Sub(k.since) >= hold {
+			k.chosen, k.since = router, now
 			l.changed.Notify()
 		}
 	}
+}
+
+// forget forgets the routers that have not been heard for long, but the one to try and another one.
+func (k *link) forget(now time.Time, kept netip.Addr) {
+	maps.DeleteFunc(k.routers, func(a netip.Addr, at time.Time) bool {
+		return a != k.chosen && a != kept && now.Sub(at) > forget
+	})
 }

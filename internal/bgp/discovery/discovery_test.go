@@ -91,6 +91,34 @@ func TestRouter(t *testing.T) {
 	finds(t, a, "ra", "fe80::ff:fe00:b")
 }
 
+// Any host of a link can send advertisements of any address: they are no reason to send as many, to remember as many, or to
+// give up the router that is tried.
+func TestFlood(t *testing.T) {
+	now := time.Now()
+	l := New(slog.New(slog.DiscardHandler), func() time.Time { return now })
+	router := netip.MustParseAddr("fe80::1")
+	l.links["ra"] = &link{index: 7, routers: map[netip.Addr]time.Time{}}
+	k := l.links["ra"]
+	l.takeLocked(message{routerAdvertisement, router, 7}) // there is no socket: an answer at once would end the test
+	if !k.asked {
+		t.Error("no advertisement is due for a new router")
+	}
+	a := netip.MustParseAddr("fe80::100")
+	for range 10 * mostRouters {
+		l.takeLocked(message{routerAdvertisement, a, 7})
+		l.takeLocked(message{routerSolicitation, a, 7})
+		a = a.Next()
+	}
+	if len(k.routers) != mostRouters || k.chosen != router.WithZone("ra") {
+		t.Errorf("%d routers are remembered, and %s is tried", len(k.routers), k.chosen)
+	}
+	now = now.Add(forget + time.Second)
+	l.takeLocked(message{routerAdvertisement, netip.MustParseAddr("fe80::2"), 7})
+	if got, err := l.Router("ra", router.WithZone("ra")); len(k.routers) != 2 || got != router.WithZone("ra") || err == nil {
+		t.Errorf("after the flood: %d routers, %s, %v", len(k.routers), got, err)
+	}
+}
+
 // A message that a router has forwarded, or that is not of a link-local address, is not a neighbor's.
 func TestDecode(t *testing.T) {
 	control := func(hops int) []byte {

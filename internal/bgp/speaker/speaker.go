@@ -96,6 +96,7 @@ func New(log *slog.Logger, now func() time.Time) *Speaker {
 
 // Run follows the peers on links until ctx ends: one that is found gets a session.
 func (s *Speaker) Run(ctx context.Context) {
+	defer s.links.Set(nil)
 	for {
 		select {
 		case <-ctx.Done():
@@ -140,6 +141,7 @@ func (s *Speaker) Set(ctx context.Context, want bgp.Speaker) error {
 func (s *Speaker) Retry(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.links.Retry()
 	if s.bgp != nil && s.failed != nil {
 		defer s.routes.Notify()
 		return s.apply(ctx)
