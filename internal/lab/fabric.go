@@ -90,13 +90,8 @@ func (u Up) startIn(ctx context.Context, node, role, socket string, argv []strin
 }
 
 func (d Dir) routerStatus(r fabric.Router) RouterStatus {
-	state := func(role string) string {
-		if d.running(r.Name, role) {
-			return Running
-		}
-		return procDead
-	}
 	return RouterStatus{
-		Name: r.Name, ASN: r.ASN, Agent: state(roleAgent), Speaker: state(roleSpeaker), Netns: d.NS(r.Name),
+		Name: r.Name, ASN: r.ASN, Agent: processState(d, r.Name, roleAgent), Speaker: processState(d, r.Name, roleSpeaker),
+		Netns: d.NS(r.Name),
 	}
 }

@@ -244,3 +244,11 @@ func (d Dir) running(node, role string) bool {
 	var p process.ID
 	return process.ReadJSON(d.pidFile(node, role), &p) == nil && p.Alive()
 }
+
+// processState returns whether a process of a node or router is running, or dead.
+func processState(d Dir, node, role string) string {
+	if d.running(node, role) {
+		return Running
+	}
+	return procDead
+}

@@ -59,8 +59,10 @@ type NodeStatus struct {
 	PodCIDRs []netip.Prefix `json:"podCIDRs"`
 	Agent    string         `json:"agent"`   // running or dead
 	Sandbox  string         `json:"sandbox"` // running or dead
-	Netns    string         `json:"netns"`
-	Pods     int            `json:"pods"`
+	// Speaker is weft-bgp in a lab with a fabric: running or dead.
+	Speaker string `json:"speaker,omitempty"`
+	Netns   string `json:"netns"`
+	Pods    int    `json:"pods"`
 	// Unschedulable: no pods are bound to the node, as after `weft lab drain`.
 	Unschedulable bool `json:"unschedulable"`
 }
@@ -154,6 +156,9 @@ func (r *StatusReader) Status(ctx context.Context) (Status, error) {
 		ns := d.nodeStatus(n, count[n.Name])
 		ns.PodCIDRs = append(ns.PodCIDRs, blocks[n.Name]...)
 		ns.Unschedulable = unschedulable[n.Name]
+		if m.Layout.Spec.Fabric != "" {
+			ns.Speaker = processState(d, n.Name, roleSpeaker)
+		}
 		st.Nodes = append(st.Nodes, ns)
 		vms, err := launch.ReadAll(d.VMs(n.Name))
 		problem(err)
@@ -173,8 +178,8 @@ func (r *StatusReader) Status(ctx context.Context) (Status, error) {
 func (st Status) problems() []string {
 	var out []string
 	for _, n := range st.Nodes {
-		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox} {
-			if state != Running {
+		for role, state := range map[string]string{roleAgent: n.Agent, roleSandbox: n.Sandbox, roleSpeaker: n.Speaker} {
+			if state != Running && state != "" {
 				out = append(out,
 					fmt.Sprintf("node %s: %s is %s: see %s.log in %s", n.Name, role, state, role, Dir(st.Dir).Node(n.Name)))
 			}
@@ -243,13 +248,7 @@ func (d Dir) nodeStatus(n layout.Node, pods int) NodeStatus {
 	for w := range n.Addrs {
 		ns.Wires = append(ns.Wires, n.AddrsOn(w))
 	}
-	state := func(role string) string {
-		if d.running(n.Name, role) {
-			return Running
-		}
-		return procDead
-	}
-	ns.Agent, ns.Sandbox = state(roleAgent), state(roleSandbox)
+	ns.Agent, ns.Sandbox = processState(d, n.Name, roleAgent), processState(d, n.Name, roleSandbox)
 	return ns
 }
 

@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
+	"github.com/weft-net/weft/internal/lab/fabric"
 	"github.com/weft-net/weft/internal/lab/layout"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plural"
@@ -114,14 +116,15 @@ func (u Up) checkExisting(old Marker) error {
 
 // alive reports whether every process of the lab is running.
 func (d Dir) alive(l layout.Layout) bool {
+	all := func(name string, roles ...string) bool {
+		return !slices.ContainsFunc(roles, func(role string) bool { return !d.running(name, role) })
+	}
 	for _, n := range l.Nodes {
-		for _, role := range roles() {
-			if !d.running(n.Name, role) {
-				return false
-			}
+		if !all(n.Name, roles()...) || l.Spec.Fabric != "" && !all(n.Name, roleSpeaker) {
+			return false
 		}
 	}
-	return true
+	return !slices.ContainsFunc(fabric.Routers(l), func(r fabric.Router) bool { return !all(r.Name, roleAgent, roleSpeaker) })
 }
 
 // create creates the lab. When a process of the lab exits, died is called with the error and cancels ctx.

@@ -69,6 +69,28 @@ func TestFabric(t *testing.T) {
 		!strings.Contains(fmt.Sprint(st.Problems), "router spine1: bgp is dead") {
 		t.Errorf("exit %d, problems %v", code, st.Problems)
 	}
+
+	// A speaker of a node that is dead is reported, too, and such a lab is not taken for one that is up.
+	var speaker process.ID
+	if err := process.ReadJSON(lab.Dir(dir).Node("node1", "bgp.pid"), &speaker); err != nil {
+		t.Fatal(err)
+	}
+	if err := speaker.Signal(syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		st, _ := degradedStatus(t, dir)
+		if strings.Contains(fmt.Sprint(st.Problems), "node node1: bgp is dead") {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("problems %v", st.Problems)
+		}
+	}
+	must(t, "lab", "up", "--fabric", "leaf-spine", "--nodes", "4", "--dir", dir)
+	if st := status(t, dir); len(st.Problems) > 0 || st.Nodes[0].Speaker != lab.Running {
+		t.Errorf("up again: %+v", st)
+	}
 	must(t, "lab", "down", "--dir", dir)
 	if _, err := os.Stat(dir); !os.IsNotExist(err) {
 		t.Errorf("the lab's directory remains: %v", err)
