@@ -92,6 +92,7 @@ func usesEtcd(o store.Object) (bool, error) {
 			endpoints = true
 		case "datastore_type", "felix_datastoretype":
 			typ = v.Value
+			endpoints = endpoints || len(v.From) > 0 // in another object: it may be an etcd
 		}
 	}
 	return strings.EqualFold(typ, "etcdv3") || typ == "" && endpoints, nil

@@ -38,6 +38,7 @@ func TestEnvironment(t *testing.T) {
 		{env: accept + " ETCD_ENDPOINTS=", want: []string{etcd}},
 		{env: accept + " ETCD_ENDPOINTS=", imported: true},
 		{env: accept + " DATASTORE_TYPE=etcdv3", want: []string{etcd}},
+		{env: accept + " DATASTORE_TYPE=", want: []string{etcd}},
 		{env: accept + " DATASTORE_TYPE=kubernetes ETCD_ENDPOINTS="},
 		{env: accept},
 		{env: "FELIX_DefaultEndpointToHostAction=Return FELIX_LOGSEVERITYSCREEN=info FELIX_WORKLOADSOURCESPOOFING=Disabled IP=autodetect"},
