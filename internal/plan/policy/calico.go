@@ -39,7 +39,7 @@ func (f CalicoFacts) tiersChanged() {
 
 // SetNetworkSet adds or replaces a network set.
 func (f CalicoFacts) SetNetworkSet(s model.NetworkSet) {
-	if f.index.cluster.setNetworkSet(s) {
+	if f.index.cluster.sets.put(s) {
 		f.setsChanged()
 	}
 }
@@ -67,7 +67,7 @@ func (f CalicoFacts) setsChanged() {
 // SetEndpointSlice adds or replaces a part of a Service's endpoints.
 func (f CalicoFacts) SetEndpointSlice(s model.EndpointSlice) {
 	was := f.index.cluster.slices[setKey{s.Namespace, s.Name}]
-	if f.index.cluster.setSlice(s) {
+	if f.index.cluster.slices.put(s) {
 		f.serviceChanged(s.Namespace, was.Service, s.Service)
 	}
 }
@@ -96,12 +96,12 @@ func (f CalicoFacts) serviceChanged(namespace string, names ...string) {
 
 // SetServiceAccount adds or replaces a service account.
 func (f CalicoFacts) SetServiceAccount(a model.ServiceAccount) {
-	f.accountChanged(f.index.cluster.setAccount(a.Namespace, a.Name, a.Labels))
+	f.accountChanged(f.index.cluster.pods.setAccount(a.Namespace, a.Name, a.Labels))
 }
 
 // DelServiceAccount deletes a service account.
 func (f CalicoFacts) DelServiceAccount(namespace, name string) {
-	f.accountChanged(f.index.cluster.setAccount(namespace, name, nil))
+	f.accountChanged(f.index.cluster.pods.setAccount(namespace, name, nil))
 }
 
 func (f CalicoFacts) accountChanged(s *namespace) {

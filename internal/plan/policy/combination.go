@@ -71,7 +71,7 @@ func (c *cluster) combination(on subject, dir direction) combination {
 			}
 		}
 		if len(selected) > before && before > 0 {
-			slices.SortFunc(selected, c.compare)
+			slices.SortFunc(selected, c.tiers.compare)
 		}
 	}
 	return c.byTier(selected)
@@ -80,7 +80,7 @@ func (c *cluster) combination(on subject, dir direction) combination {
 // byTier returns policies in order of evaluation by their tiers.
 func (c *cluster) byTier(selected []*policy) (out combination) {
 	for _, p := range selected {
-		t := c.tierOf(&p.Policy)
+		t := c.tiers.of(&p.Policy)
 		if n := len(out); n == 0 || out[n-1].tier != t {
 			out = append(out, selectedTier{tier: t})
 		}
@@ -111,7 +111,7 @@ func (c *cluster) mightSelect(on subject, dir direction) bool {
 			return p.governs(dir) && p.subject.mightMatch(on.pod.identity.namespace)
 		})
 	}
-	s := c.namespaces[on.namespace]
+	s := c.pods.namespaces[on.namespace]
 	if on.network != "" {
 		return s != nil && slices.ContainsFunc(s.multis, func(p *policy) bool {
 			return direct(&p.Policy, dir).On && slices.Contains(p.Networks, on.network)

@@ -28,7 +28,7 @@ type ruleWriter struct {
 
 // compileRules compiles the rules of a policy to nft rules, in order. Deny is the chain of denied packets.
 func (m *compiler) compileRules(p *model.Policy, dir direction, deny *chainSpec) []rule {
-	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets, endpoints: m.cluster.endpoints}
+	w := ruleWriter{dir: dir, networks: networksOf(p), nets: m.cluster.selectedNets, endpoints: m.cluster.slices.of}
 	if p.Kind.Calico() {
 		w.hosts, w.forwards = m.cluster.hosts, p.Kind == model.KindGlobalNetworkPolicy && len(m.cluster.hosts) > 0
 	}

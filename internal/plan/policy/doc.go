@@ -22,15 +22,16 @@
 //
 // Each part uses those above it only.
 //
-//	cluster    the facts: namespaces with their pods by identity, nodes, policies, the pods of addresses
+//	cluster    the facts: policies, nodes, tiers, network sets, and the podIndex
+//	podIndex   of the facts: namespaces with their pods, by name, by identity and by address
 //	groups     the members of the groups in use, and which of their elements changed
 //	compiler   which policies select a subject, and their chains and rules
 //	tables     the content of the tables of all places, and its changes; they use groups
 //	endpoints  this node's: the table and the chains of each; which of them are dirty
 //	explainer  why a connection is allowed or denied: walks the chains of tables as the kernel does
 //
-// An Index is their front: it passes each change of the facts on to the parts. Only one call goes upwards: the cluster
-// has one observer, the groups, because a pod's addresses must be counted while they change.
+// An Index is their front: it passes each change of the facts on to the parts. Only one call goes upwards: cluster and
+// podIndex have one observer, the groups, because a pod's addresses must be counted while they change.
 //
 // # The picture
 //

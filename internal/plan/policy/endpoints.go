@@ -47,13 +47,13 @@ func (es *endpoints) add(in model.WorkloadEndpoint) {
 	for _, a := range in.Addrs {
 		es.byAddr[a] = append(es.byAddr[a], e)
 	}
-	es.cluster.localPod(in.Key(), 1)
+	es.cluster.pods.localPod(in.Key(), 1)
 	es.dirty[e] = true
 }
 
 // remove stops to enforce policy on an endpoint.
 func (es *endpoints) remove(e *endpoint) {
-	es.cluster.localPod(e.Key(), -1)
+	es.cluster.pods.localPod(e.Key(), -1)
 	at := claim{e.table, e.link()}
 	if es.byLink[at] = slices.DeleteFunc(es.byLink[at], func(o *endpoint) bool {
 		return o == e
@@ -78,7 +78,7 @@ func (es *endpoints) remove(e *endpoint) {
 
 // markPod marks a pod's endpoints dirty.
 func (es *endpoints) markPod(namespace, name string) {
-	if p := es.cluster.pod(namespace, name); p == nil || p.locals == 0 {
+	if p := es.cluster.pods.pod(namespace, name); p == nil || p.locals == 0 {
 		return
 	}
 	for e := range es.of(namespace, name) {
@@ -117,7 +117,7 @@ func (es *endpoints) updateDirty() {
 
 func (es *endpoints) updateOne(e *endpoint) {
 	e.pod = nil
-	if p := es.cluster.pod(e.Pod.Namespace, e.Pod.Name); p != nil && p.identity != nil &&
+	if p := es.cluster.pods.pod(e.Pod.Namespace, e.Pod.Name); p != nil && p.identity != nil &&
 		(e.Pod.UID == "" || p.uid == 0 || p.uid == hashUID(e.Pod.UID)) {
 		e.pod = p
 	}

@@ -68,7 +68,7 @@ func (x *explainer) endpointOrTemplate(pod model.PodRef, network string, own net
 		}
 	}
 	e := &endpoint{WorkloadEndpoint: model.WorkloadEndpoint{Pod: pod, Network: network}}
-	if p := x.cluster.pod(pod.Namespace, pod.Name); p != nil && p.identity != nil {
+	if p := x.cluster.pods.pod(pod.Namespace, pod.Name); p != nil && p.identity != nil {
 		e.pod = p
 	}
 	return e, false

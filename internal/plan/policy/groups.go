@@ -34,7 +34,7 @@ func (gs *groups) use(spec *groupSpec) *group {
 	if g == nil {
 		g = &group{groupSpec: spec, members: map[*identity]bool{}, pending: map[element]bool{}}
 		gs.all[spec.id] = g
-		for id := range gs.cluster.identities() {
+		for id := range gs.cluster.pods.identities() {
 			if g.selects(id) {
 				gs.enter(g, id)
 			}
@@ -201,7 +201,7 @@ func (gs *groups) holds(g *groupSpec, e element, member func(*identity) bool) bo
 		return slices.Contains(gs.nodesOf(g), e)
 	}
 	for _, network := range g.networks {
-		for p := range gs.cluster.holders.of(networkAddr{network, e.addr}) {
+		for p := range gs.cluster.pods.holders.of(networkAddr{network, e.addr}) {
 			if member(p.identity) && (!g.local || p.locals > 0) &&
 				(g.port == nil || slices.ContainsFunc(p.ports(), func(o model.PodPort) bool {
 					return g.port.is(o) && o.Protocol == e.protocol && o.Number == e.port

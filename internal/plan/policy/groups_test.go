@@ -15,7 +15,7 @@ import (
 func TestGroupsFollow(t *testing.T) {
 	c := newCluster()
 	gs := newGroups(c)
-	c.observer = gs
+	c.observer, c.pods.observer = gs, gs
 	g := gs.use(&groupSpec{id: "web", networks: []string{""}, terms: []term{compileTerm(model.PodPeer{
 		Namespace: "x", Pods: model.Selector{Labels: map[string]string{"app": "web"}},
 	})}})
@@ -32,22 +32,22 @@ func TestGroupsFollow(t *testing.T) {
 	}
 	came, went := map[element]bool{{addr: shared}: true}, map[element]bool{{addr: shared}: false}
 
-	c.setPod(pod("a", "web"))
+	c.pods.setPod(pod("a", "web"))
 	pending("the first pod", came)
-	c.setPod(pod("b", "web"))
+	c.pods.setPod(pod("b", "web"))
 	pending("a second pod of the same address", nil)
-	c.setPod(pod("a", "db"))
+	c.pods.setPod(pod("a", "db"))
 	pending("the first is selected no more", nil)
-	c.delPod("x", "b")
+	c.pods.delPod("x", "b")
 	pending("the second is gone", went)
-	c.setPod(pod("a", "web"))
-	c.setPod(pod("a", "db"))
+	c.pods.setPod(pod("a", "web"))
+	c.pods.setPod(pod("a", "db"))
 	pending("there and back", nil)
 
 	g.refs--
 	gs.sweep()
-	c.delPod("x", "a")
-	if left := len(gs.all) + len(gs.of) + len(c.namespaces); left != 0 {
-		t.Errorf("left: groups %v, of %v, spaces %v", gs.all, gs.of, c.namespaces)
+	c.pods.delPod("x", "a")
+	if left := len(gs.all) + len(gs.of) + len(c.pods.namespaces); left != 0 {
+		t.Errorf("left: groups %v, of %v, spaces %v", gs.all, gs.of, c.pods.namespaces)
 	}
 }

@@ -115,12 +115,12 @@ func (f *facts) end(t *rapid.T, x *Index, m mirror) {
 	f.endHosts(x)
 	m.apply(t, x.Changes())
 	c, gs, es := x.cluster, x.groups, x.endpoints
-	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(c.slices) + len(es.all) +
+	left := len(m) + len(x.tables.all) + len(gs.all) + len(gs.of) + len(c.pods.namespaces) + len(c.policies) + len(c.wide) + len(c.tiers) + len(c.sets) + len(c.slices) + len(es.all) +
 		len(es.byAddr) + len(es.byLink) +
-		len(x.compiler.rules) + len(c.holders.usual) + len(c.holders.six) + len(c.holders.other) + len(c.holders.more)
+		len(x.compiler.rules) + len(c.pods.holders.usual) + len(c.pods.holders.six) + len(c.pods.holders.other) + len(c.pods.holders.more)
 	if left != 0 {
-		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.namespaces,
-			c.holders, x.compiler.rules)
+		t.Fatalf("left: %v, tables %v, groups %v, spaces %v, holders %v, rules %v", m, x.tables.all, gs.all, c.pods.namespaces,
+			c.pods.holders, x.compiler.rules)
 	}
 }
 

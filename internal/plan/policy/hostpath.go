@@ -56,8 +56,8 @@ func (x *explainer) nodeOf(a netip.Addr) (node string, is bool) {
 	if slices.Contains(x.tables.self, a) || len(x.endpoints.byAddr[a]) > 0 {
 		return x.hosts.node, true
 	}
-	if ref, is := x.cluster.podAt(networkAddr{"", a}); is {
-		p := x.cluster.pod(ref.Namespace, ref.Name)
+	if ref, is := x.cluster.pods.podAt(networkAddr{"", a}); is {
+		p := x.cluster.pods.pod(ref.Namespace, ref.Name)
 		if p == nil || p.node == (text{}) {
 			return "", false
 		}
@@ -213,7 +213,7 @@ func (p hostPath) own(a netip.Addr) bool {
 	if n := p.cluster.nodes[p.node]; n != nil && slices.Contains(n.addrs, a) || p.here && slices.Contains(p.tables.self, a) {
 		return true
 	}
-	_, pod := p.cluster.podAt(networkAddr{"", a})
+	_, pod := p.cluster.pods.podAt(networkAddr{"", a})
 	return !pod && slices.ContainsFunc(p.cluster.hosts, func(h model.HostEndpoint) bool {
 		return h.Node == p.node && slices.Contains(h.Addrs, a)
 	})
@@ -223,11 +223,11 @@ func (p hostPath) own(a netip.Addr) bool {
 // the node has the address.
 func (p hostPath) podLink(a netip.Addr) (link string, is bool) {
 	if !p.here {
-		ref, is := p.cluster.podAt(networkAddr{"", a})
+		ref, is := p.cluster.pods.podAt(networkAddr{"", a})
 		if !is {
 			return "", false
 		}
-		pod := p.cluster.pod(ref.Namespace, ref.Name)
+		pod := p.cluster.pods.pod(ref.Namespace, ref.Name)
 		return podInterface, pod != nil && pod.node != (text{}) && pod.node.Value() == p.node
 	}
 	for _, e := range p.endpoints.byAddr[a] {
@@ -269,7 +269,7 @@ func (p hostPath) uplinks(own, other netip.Addr) (out []string) {
 			out = append(out, at.Interface)
 		}
 	}
-	if _, pod := p.cluster.podAt(networkAddr{"", other}); !pod && len(p.placed) == 1 && len(out) == 1 {
+	if _, pod := p.cluster.pods.podAt(networkAddr{"", other}); !pod && len(p.placed) == 1 && len(out) == 1 {
 		return out
 	}
 	return append(out, anyInterface)

@@ -42,7 +42,7 @@ type Index struct {
 func New(cfg Config) *Index {
 	c := newCluster()
 	gs := newGroups(c)
-	c.observer = gs
+	c.observer, c.pods.observer = gs, gs
 	m := newCompiler(c, cfg.LogGroup, cfg.SeparateChains)
 	ts := newTables(gs)
 	es := newEndpoints(c, m, ts)
@@ -80,17 +80,17 @@ func (x *Index) replace(key model.PolicyKey, p *policy) {
 }
 
 // SetNamespace adds or replaces a namespace.
-func (x *Index) SetNamespace(n model.Namespace) { x.namespaceChanged(x.cluster.setNamespace(n)) }
+func (x *Index) SetNamespace(n model.Namespace) { x.namespaceChanged(x.cluster.pods.setNamespace(n)) }
 
 // DelNamespace deletes a namespace.
-func (x *Index) DelNamespace(name string) { x.namespaceChanged(x.cluster.delNamespace(name)) }
+func (x *Index) DelNamespace(name string) { x.namespaceChanged(x.cluster.pods.delNamespace(name)) }
 
 func (x *Index) namespaceChanged(s *namespace) {
 	if s != nil {
 		x.version++
 		x.groups.reselect(s)
 		x.endpoints.markNamespace(s.name)
-		if x.cluster.hasSets(s.name) {
+		if x.cluster.sets.in(s.name) {
 			x.Calico().setsChanged()
 		}
 	}
@@ -99,7 +99,7 @@ func (x *Index) namespaceChanged(s *namespace) {
 // SetPod adds or replaces a pod.
 func (x *Index) SetPod(in model.Pod) {
 	x.version++
-	if x.cluster.setPod(in) {
+	if x.cluster.pods.setPod(in) {
 		x.endpoints.markPod(in.Namespace, in.Name)
 	}
 }
@@ -107,7 +107,7 @@ func (x *Index) SetPod(in model.Pod) {
 // DelPod deletes a pod.
 func (x *Index) DelPod(namespace, name string) {
 	x.version++
-	if x.cluster.delPod(namespace, name) {
+	if x.cluster.pods.delPod(namespace, name) {
 		x.endpoints.markPod(namespace, name)
 	}
 }
@@ -146,7 +146,7 @@ func (x *Index) SetEndpoint(in model.WorkloadEndpoint) {
 		}
 		x.endpoints.remove(e)
 	}
-	x.cluster.publish(key, in.Network, in.Addrs)
+	x.cluster.pods.publish(key, in.Network, in.Addrs)
 	if in.Node == x.node {
 		x.endpoints.add(in)
 		x.hosts.dirty = true
@@ -160,7 +160,7 @@ func (x *Index) DelEndpoint(key model.EndpointKey) {
 		x.endpoints.remove(e)
 		x.hosts.dirty = true
 	}
-	x.cluster.publish(key, "", nil)
+	x.cluster.pods.publish(key, "", nil)
 }
 
 // DropReplies drops the replies of a connection that policy denies now, until UndropReplies. Otherwise the kernel would
@@ -231,7 +231,7 @@ func (x *Index) SelectedPods(key model.PolicyKey) (pods int, known bool) {
 
 // NodeOf returns the node of a pod; empty if it is not known.
 func (x *Index) NodeOf(ref model.PodRef) string {
-	if p := x.cluster.pod(ref.Namespace, ref.Name); p != nil && p.node != (text{}) {
+	if p := x.cluster.pods.pod(ref.Namespace, ref.Name); p != nil && p.node != (text{}) {
 		return p.node.Value()
 	}
 	return ""
@@ -239,7 +239,7 @@ func (x *Index) NodeOf(ref model.PodRef) string {
 
 // Holder returns the pod that has an address of a network ("" is the cluster's); zero if none is known.
 func (x *Index) Holder(network string, a netip.Addr) model.PodRef {
-	ref, _ := x.cluster.podAt(networkAddr{network, a.Unmap()})
+	ref, _ := x.cluster.pods.podAt(networkAddr{network, a.Unmap()})
 	return ref
 }
 

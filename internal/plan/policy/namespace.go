@@ -10,8 +10,8 @@ import (
 )
 
 // setNamespace returns the namespace if its labels changed, else nil.
-func (c *cluster) setNamespace(n model.Namespace) *namespace {
-	s := c.namespace(n.Name)
+func (x *podIndex) setNamespace(n model.Namespace) *namespace {
+	s := x.namespace(n.Name)
 	in := map[string]string{nameLabel: n.Name} // the API server sets it; other stores need not
 	maps.Copy(in, n.Labels)
 	ls := intern(in)
@@ -23,35 +23,35 @@ func (c *cluster) setNamespace(n model.Namespace) *namespace {
 }
 
 // delNamespace returns the namespace if it was known, else nil.
-func (c *cluster) delNamespace(name string) *namespace {
-	s := c.namespaces[name]
+func (x *podIndex) delNamespace(name string) *namespace {
+	s := x.namespaces[name]
 	if s == nil || !s.known {
 		return nil
 	}
 	s.known, s.labels = false, intern(map[string]string{nameLabel: name})
-	c.dropNamespace(s)
+	x.dropNamespace(s)
 	return s
 }
 
 // namespace returns the namespace of a name, and creates it if it is new.
-func (c *cluster) namespace(name string) *namespace {
-	s := c.namespaces[name]
+func (x *podIndex) namespace(name string) *namespace {
+	s := x.namespaces[name]
 	if s == nil {
 		s = &namespace{name: name, labels: intern(map[string]string{nameLabel: name})}
-		c.namespaces[name] = s
+		x.namespaces[name] = s
 	}
 	return s
 }
 
 // dropNamespace deletes a namespace without object, pods and policies.
-func (c *cluster) dropNamespace(s *namespace) {
+func (x *podIndex) dropNamespace(s *namespace) {
 	if !s.known && len(s.pods)+len(s.policies)+len(s.multis)+len(s.identities)+len(s.accounts) == 0 {
-		delete(c.namespaces, s.name)
+		delete(x.namespaces, s.name)
 	}
 }
 
 // identity returns the identity of the labels, and creates it if it is new.
-func (c *cluster) identity(s *namespace, in map[string]string) *identity {
+func (x *podIndex) identity(s *namespace, in map[string]string) *identity {
 	ls := intern(in)
 	h := ls.hash()
 	for id := s.identities[h]; id != nil; id = id.next {
@@ -64,12 +64,12 @@ func (c *cluster) identity(s *namespace, in map[string]string) *identity {
 		s.identities = map[uint64]*identity{}
 	}
 	s.identities[h] = id
-	c.observer.identityAdded(id)
+	x.observer.identityAdded(id)
 	return id
 }
 
 // leave removes the pod from its identity, which is deleted with its last pod.
-func (c *cluster) leave(p *pod) {
+func (x *podIndex) leave(p *pod) {
 	id := p.identity
 	last := len(id.pods) - 1
 	id.pods[p.slot] = id.pods[last]
@@ -80,7 +80,7 @@ func (c *cluster) leave(p *pod) {
 	if last > 0 {
 		return
 	}
-	c.observer.identityRemoved(id)
+	x.observer.identityRemoved(id)
 	h := id.labels.hash()
 	if s := id.namespace; s.identities[h] == id {
 		if s.identities[h] = id.next; id.next == nil {
@@ -97,9 +97,9 @@ func (c *cluster) leave(p *pod) {
 }
 
 // identities iterates over those of all namespaces.
-func (c *cluster) identities() func(yield func(*identity) bool) {
+func (x *podIndex) identities() func(yield func(*identity) bool) {
 	return func(yield func(*identity) bool) {
-		for _, s := range c.namespaces {
+		for _, s := range x.namespaces {
 			for _, first := range s.identities {
 				for id := first; id != nil; id = id.next {
 					if !yield(id) {
@@ -112,9 +112,9 @@ func (c *cluster) identities() func(yield func(*identity) bool) {
 }
 
 // setAccount sets the labels of a service account, none to delete it, and returns its namespace if they changed.
-func (c *cluster) setAccount(in, name string, is map[string]string) *namespace {
-	s, ls := c.namespace(in), intern(is)
-	defer c.dropNamespace(s)
+func (x *podIndex) setAccount(in, name string, is map[string]string) *namespace {
+	s, ls := x.namespace(in), intern(is)
+	defer x.dropNamespace(s)
 	if slices.Equal(s.accounts[name], ls) {
 		return nil
 	}

@@ -23,24 +23,27 @@ type networkSet struct {
 	incomplete bool
 }
 
-// setNetworkSet adds or replaces a network set, and reports whether that changed anything.
-func (c *cluster) setNetworkSet(in model.NetworkSet) bool {
+// networkSets are the network sets.
+type networkSets map[setKey]*networkSet
+
+// put adds or replaces a network set, and reports whether that changed anything.
+func (ns networkSets) put(in model.NetworkSet) bool {
 	key := setKey{in.Namespace, in.Name}
 	next := &networkSet{labels: maps.Clone(in.Labels), incomplete: in.Incomplete}
 	for _, p := range in.Nets {
 		next.blocks = append(next.blocks, &model.IPBlock{CIDR: p})
 	}
-	if was := c.sets[key]; was != nil && was.incomplete == next.incomplete && maps.Equal(was.labels, next.labels) &&
+	if was := ns[key]; was != nil && was.incomplete == next.incomplete && maps.Equal(was.labels, next.labels) &&
 		slices.EqualFunc(was.blocks, next.blocks, func(a, b *model.IPBlock) bool { return a.CIDR == b.CIDR }) {
 		return false
 	}
-	c.sets[key] = next
+	ns[key] = next
 	return true
 }
 
-// hasSets reports whether a namespace has network sets.
-func (c *cluster) hasSets(namespace string) bool {
-	for key := range c.sets {
+// in reports whether a namespace has network sets.
+func (ns networkSets) in(namespace string) bool {
+	for key := range ns {
 		if key.namespace == namespace {
 			return true
 		}
@@ -69,7 +72,7 @@ func (c *cluster) selectedNets(t term) (out []*model.IPBlock) {
 
 func (c *cluster) selectsSet(t term, key setKey) bool {
 	return t.endpoints != nil && (t.namespace == "" || t.namespace == key.namespace) &&
-		t.endpoints.Matches(networkSetView{c.namespaces[key.namespace], key, c.sets[key].labels})
+		t.endpoints.Matches(networkSetView{c.pods.namespaces[key.namespace], key, c.sets[key].labels})
 }
 
 func selectsHost(t term, h model.HostEndpoint) bool {
@@ -141,26 +144,4 @@ func (v networkSetView) Label(key string) (string, bool) {
 	}
 	value, is := v.labels[key]
 	return value, is
-}
-
-// setSlice sets a part of a Service's endpoints, and reports whether that changed anything.
-func (c *cluster) setSlice(in model.EndpointSlice) bool {
-	key := setKey{in.Namespace, in.Name}
-	was, is := c.slices[key]
-	c.slices[key] = in
-	return !is || was.Service != in.Service || !slices.Equal(was.Endpoints, in.Endpoints)
-}
-
-// endpoints returns the endpoints of a Service, sorted.
-func (c *cluster) endpoints(namespace, name string) (out []element) {
-	for key, s := range c.slices {
-		if key.namespace != namespace || s.Service != name {
-			continue
-		}
-		for _, e := range s.Endpoints {
-			out = append(out, element{e.Addr, e.Protocol, e.Port})
-		}
-	}
-	slices.SortFunc(out, element.compare)
-	return slices.Compact(out)
 }

@@ -10,25 +10,37 @@ import (
 	"github.com/weft-net/weft/internal/model"
 )
 
+// podIndex is the cluster's namespaces with their pods, which it finds by name, by labels and by address.
+type podIndex struct {
+	namespaces map[string]*namespace
+	holders    holders
+	observer   observer
+	named      map[*pod]string // the names of pods that were asked for by their addresses; some may be wrong by now
+}
+
+func newPodIndex() *podIndex {
+	return &podIndex{namespaces: map[string]*namespace{}, holders: newHolders(), named: map[*pod]string{}}
+}
+
 // setPod reports whether anything changed.
-func (c *cluster) setPod(in model.Pod) bool {
-	s := c.namespace(in.Namespace)
+func (x *podIndex) setPod(in model.Pod) bool {
+	s := x.namespace(in.Namespace)
 	p := s.pods[in.Name]
 	if p == nil {
-		p = c.newPod(s, in.Name)
+		p = x.newPod(s, in.Name)
 	}
-	id := c.identity(s, labelsOf(in))
+	id := x.identity(s, labelsOf(in))
 	silent := in.HostNetwork || in.Phase == "Succeeded" || in.Phase == "Failed"
 	uid, node := hashUID(in.UID), nodeName(in.Node)
 	if p.identity == id && p.excluded == silent && p.uid == uid && p.node == node && slices.Equal(p.ports(), in.Ports) &&
 		p.statusIs(in.IPs) {
 		return false
 	}
-	c.withdraw(p)
+	x.withdraw(p)
 	pubs := p.publications()
 	if p.identity != id {
 		if p.identity != nil {
-			c.leave(p)
+			x.leave(p)
 		}
 		id.join(p)
 	}
@@ -38,7 +50,7 @@ func (c *cluster) setPod(in model.Pod) bool {
 		p.named = &ports
 	}
 	p.pack(in.IPs, pubs)
-	c.announce(p)
+	x.announce(p)
 	return true
 }
 
@@ -60,22 +72,22 @@ func labelsOf(in model.Pod) map[string]string {
 }
 
 // delPod reports whether there was such a pod.
-func (c *cluster) delPod(namespace, name string) bool {
-	s := c.namespaces[namespace]
+func (x *podIndex) delPod(namespace, name string) bool {
+	s := x.namespaces[namespace]
 	if s == nil || s.pods[name] == nil || s.pods[name].identity == nil {
 		return false
 	}
 	p := s.pods[name]
-	c.withdraw(p)
+	x.withdraw(p)
 	pubs := p.publications()
-	c.leave(p)
+	x.leave(p)
 	p.excluded, p.uid, p.node, p.named = false, 0, text{}, nil
 	p.pack(nil, pubs)
-	c.dropPod(s, name)
+	x.dropPod(s, name)
 	return true
 }
 
-func (c *cluster) newPod(s *namespace, name string) *pod {
+func (x *podIndex) newPod(s *namespace, name string) *pod {
 	p := &pod{}
 	if s.pods == nil {
 		s.pods = map[string]*pod{}
@@ -85,26 +97,26 @@ func (c *cluster) newPod(s *namespace, name string) *pod {
 }
 
 // dropPod deletes a pod without object and endpoints.
-func (c *cluster) dropPod(s *namespace, name string) {
+func (x *podIndex) dropPod(s *namespace, name string) {
 	if p := s.pods[name]; p != nil && p.identity == nil && p.rare == nil && !p.published && p.locals == 0 {
 		delete(s.pods, name)
-		c.dropNamespace(s)
+		x.dropNamespace(s)
 	}
 }
 
-func (c *cluster) pod(namespace, name string) *pod {
-	if s := c.namespaces[namespace]; s != nil {
+func (x *podIndex) pod(namespace, name string) *pod {
+	if s := x.namespaces[namespace]; s != nil {
 		return s.pods[name]
 	}
 	return nil
 }
 
 // publish stores what a node has published, or, without addresses, that it was withdrawn.
-func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
-	s := c.namespace(key.Namespace)
+func (x *podIndex) publish(key model.EndpointKey, network string, addrs []netip.Addr) {
+	s := x.namespace(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
-		p = c.newPod(s, key.Pod)
+		p = x.newPod(s, key.Pod)
 	}
 	one := published{uid: hashUID(key.UID), node: nodeName(key.Node), ifName: key.IfName, network: network, addrs: addrs}
 	status, pubs := p.status(), slices.Clone(p.publications())
@@ -121,54 +133,54 @@ func (c *cluster) publish(key model.EndpointKey, network string, addrs []netip.A
 	case len(addrs) > 0:
 		pubs = append(pubs, one)
 	}
-	c.withdraw(p)
+	x.withdraw(p)
 	p.pack(status, pubs)
-	c.announce(p)
-	c.dropPod(s, key.Pod)
+	x.announce(p)
+	x.dropPod(s, key.Pod)
 }
 
 // withdraw removes a pod's elements from all groups, before the pod changes.
-func (c *cluster) withdraw(p *pod) {
+func (x *podIndex) withdraw(p *pod) {
 	for h := range p.networkAddrs {
-		c.holders.remove(h, p)
+		x.holders.remove(h, p)
 	}
-	c.observer.podChanged(p, false)
+	x.observer.podChanged(p, false)
 }
 
 // announce adds them again.
-func (c *cluster) announce(p *pod) {
-	c.observer.podChanged(p, true)
+func (x *podIndex) announce(p *pod) {
+	x.observer.podChanged(p, true)
 	for h := range p.networkAddrs {
-		c.holders.add(h, p)
+		x.holders.add(h, p)
 	}
 }
 
 // localPod counts the endpoints that this node has of a pod.
-func (c *cluster) localPod(key model.EndpointKey, n int32) {
-	s := c.namespace(key.Namespace)
+func (x *podIndex) localPod(key model.EndpointKey, n int32) {
+	s := x.namespace(key.Namespace)
 	p := s.pods[key.Pod]
 	if p == nil {
-		p = c.newPod(s, key.Pod)
+		p = x.newPod(s, key.Pod)
 	}
-	c.withdraw(p)
+	x.withdraw(p)
 	p.locals += n
-	c.announce(p)
-	c.dropPod(s, key.Pod)
+	x.announce(p)
+	x.dropPod(s, key.Pod)
 }
 
 // podAt returns the pod that has an address.
-func (c *cluster) podAt(h networkAddr) (model.PodRef, bool) {
-	for p := range c.holders.of(h) {
+func (x *podIndex) podAt(h networkAddr) (model.PodRef, bool) {
+	for p := range x.holders.of(h) {
 		s := p.identity.namespace
-		if name, ok := c.named[p]; ok && s.pods[name] == p {
+		if name, ok := x.named[p]; ok && s.pods[name] == p {
 			return model.PodRef{Namespace: s.name, Name: name}, true
 		}
 		for name, o := range s.pods { // pods do not have their names: of 100,000 pods few are asked for
 			if o == p {
-				if len(c.named) >= maxNamed {
-					clear(c.named)
+				if len(x.named) >= maxNamed {
+					clear(x.named)
 				}
-				c.named[p] = name
+				x.named[p] = name
 				return model.PodRef{Namespace: s.name, Name: name}, true
 			}
 		}

@@ -16,7 +16,7 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 		c.policies[key] = p
 	}
 	list := &c.wide
-	s := c.namespace(key.Namespace)
+	s := c.pods.namespace(key.Namespace)
 	switch key.Kind {
 	case model.KindNetworkPolicy:
 		list = &s.policies
@@ -25,10 +25,10 @@ func (c *cluster) setPolicy(key model.PolicyKey, p *policy) *policy {
 	}
 	*list = slices.DeleteFunc(*list, func(o *policy) bool { return o == was })
 	if p != nil {
-		i, _ := slices.BinarySearchFunc(*list, p, c.compare)
+		i, _ := slices.BinarySearchFunc(*list, p, c.tiers.compare)
 		*list = slices.Insert(*list, i, p)
 	}
-	c.dropNamespace(s)
+	c.pods.dropNamespace(s)
 	return was
 }
 
@@ -38,7 +38,7 @@ func (c *cluster) selectedPods(p *policy) int {
 	if p.Host.Only() {
 		return 0
 	}
-	for _, s := range c.namespaces {
+	for _, s := range c.pods.namespaces {
 		if !p.subject.matchesNamespace(s) {
 			continue
 		}

@@ -60,7 +60,7 @@ type RuleView struct {
 }
 
 func (x *explainer) show(ref model.PodRef) (View, error) {
-	p := x.cluster.pod(ref.Namespace, ref.Name)
+	p := x.cluster.pods.pod(ref.Namespace, ref.Name)
 	if p == nil || p.identity == nil && p.locals == 0 {
 		return View{}, model.Errorf(model.CodeInvalidConf, "run kubectl get pods -A", "pod %s is not known", ref)
 	}

@@ -40,8 +40,11 @@ func (t tier) compare(o tier) int {
 	return cmp.Or(cmp.Compare(one(t), one(o)), cmp.Compare(t.order, o.order), strings.Compare(string(t.name), string(o.name)))
 }
 
-// tierOf returns the tier of a policy.
-func (c *cluster) tierOf(p *model.Policy) tier {
+// tiers are the Tier objects.
+type tiers map[model.PolicyTier]tier
+
+// of returns the tier of a policy.
+func (ts tiers) of(p *model.Policy) tier {
 	switch {
 	case p.Kind == model.KindClusterNetworkPolicy && p.Tier == model.TierBaseline:
 		return tier{name: "kube-baseline", order: baselineOrder, pass: true}
@@ -50,14 +53,14 @@ func (c *cluster) tierOf(p *model.Policy) tier {
 	case p.Kind == model.KindMultiNetworkPolicy:
 		return tier{name: model.TierDefault, order: defaultOrder} // Calico's tiers are of the cluster's network
 	case !p.Kind.Calico():
-		return c.tier(model.TierDefault)
+		return ts.named(model.TierDefault)
 	}
-	return c.tier(p.Tier)
+	return ts.named(p.Tier)
 }
 
-// tier returns the tier of a name. Those that Calico always has need no object.
-func (c *cluster) tier(name model.PolicyTier) tier {
-	if t, is := c.tiers[name]; is {
+// named returns the tier of a name. Those that Calico always has need no object.
+func (ts tiers) named(name model.PolicyTier) tier {
+	if t, is := ts[name]; is {
 		return t
 	}
 	switch name {
@@ -78,7 +81,7 @@ func (c *cluster) setTier(in model.Tier) bool {
 		return false
 	}
 	c.tiers[in.Name] = t
-	c.sortWide()
+	slices.SortFunc(c.wide, c.tiers.compare)
 	return true
 }
 
@@ -88,11 +91,9 @@ func (c *cluster) delTier(name model.PolicyTier) bool {
 		return false
 	}
 	delete(c.tiers, name)
-	c.sortWide()
+	slices.SortFunc(c.wide, c.tiers.compare)
 	return true
 }
-
-func (c *cluster) sortWide() { slices.SortFunc(c.wide, c.compare) }
 
 // orderOf returns an order; nil is the last.
 func orderOf(order *float64) float64 {
@@ -105,7 +106,7 @@ func orderOf(order *float64) float64 {
 // compare compares policies by their order of evaluation. Two of one order are evaluated in the order of their names, as
 // in Calico, which compares them with the slash before the namespace: "a-b" goes before "a". The specification of
 // ClusterNetworkPolicies leaves it open, and it should be deterministic.
-func (c *cluster) compare(a, b *policy) int {
+func (ts tiers) compare(a, b *policy) int {
 	order := func(p *policy) float64 {
 		switch {
 		case p.Kind == model.KindClusterNetworkPolicy:
@@ -115,7 +116,7 @@ func (c *cluster) compare(a, b *policy) int {
 		}
 		return networkPolicyOrder
 	}
-	return cmp.Or(c.tierOf(&a.Policy).compare(c.tierOf(&b.Policy)), cmp.Compare(order(a), order(b)),
+	return cmp.Or(ts.of(&a.Policy).compare(ts.of(&b.Policy)), cmp.Compare(order(a), order(b)),
 		compareUpToSlash(a.Name, b.Name), compareUpToSlash(a.Namespace, b.Namespace),
 		strings.Compare(string(a.Kind), string(b.Kind)))
 }

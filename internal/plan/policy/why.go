@@ -126,7 +126,7 @@ func (x *explainer) portOf(to ConnectionEnd, name string, protocol model.Protoco
 			"port %q: only pods have named ports, and %s is an address", name, to.Addr)
 	}
 	var known []string
-	for _, p := range x.cluster.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
+	for _, p := range x.cluster.pods.pod(to.Pod.Namespace, to.Pod.Name).ports() { // it is known: it has addresses
 		if p.Name == name && (protocol == "" || p.Protocol == protocol) {
 			return p.Protocol, p.Number, nil
 		}
@@ -152,7 +152,7 @@ func (x *explainer) addrsOf(p ConnectionEnd, network string) ([]netip.Addr, erro
 	if p.Pod.Name == "" {
 		return []netip.Addr{p.Addr.Unmap()}, nil
 	}
-	pod := x.cluster.pod(p.Pod.Namespace, p.Pod.Name)
+	pod := x.cluster.pods.pod(p.Pod.Namespace, p.Pod.Name)
 	if pod == nil || pod.identity == nil {
 		return nil, model.Errorf(model.CodeInvalidConf, "run kubectl get pods -A", "%s is not known", p)
 	}
@@ -177,7 +177,7 @@ func (x *explainer) side(q Query, f Flow, dir direction) (Side, bool) {
 	}
 	if party.Pod.Name == "" {
 		var ok bool
-		if party.Pod, ok = x.cluster.podAt(networkAddr{q.Network, own}); !ok {
+		if party.Pod, ok = x.cluster.pods.podAt(networkAddr{q.Network, own}); !ok {
 			return Side{}, false
 		}
 	}
@@ -220,7 +220,7 @@ func (x *explainer) decide(network string, f Flow) (out []Side) {
 		if len(x.endpoints.byAddr[end.addr]) == 0 { // of another node, or outside
 			continue
 		}
-		pod, ok := x.cluster.podAt(networkAddr{network, end.addr})
+		pod, ok := x.cluster.pods.podAt(networkAddr{network, end.addr})
 		if !ok {
 			continue
 		}
