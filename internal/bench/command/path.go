@@ -28,11 +28,15 @@ two: TCP and UDP request/response, connections, packets and one stream. In each 
 in a random order. flannel's udp uses the real flanneld (--flanneld), with an etcd (--etcd). Needs root, iptables and
 weft's plugins (--bin-dir); the host's network is not changed. With --guards weft's designs are compared with and
 without the source guards of tunnels and bridge ports that agents enforce, instead of with flannel's. With --fast-path
-weft's routed pods are compared with and without network.fastPath ebpf.
+weft's routed pods are compared with and without network.fastPath ebpf. With --policies they are also measured with as
+many NetworkPolicies, each of which selects all pods in both directions and allows ten pods of other nodes, the last
+one also these pods; with --unfiltered also without any rule and connection tracking on the nodes.
 
 Keys of -o json: rows [{where, backend, design, test, unit, n, median, min, max, flannel, flannelMin, flannelMax,
-unguarded, unguardedMin, unguardedMax, slow, slowMin, slowMax, wire}], notes.`,
+unguarded, unguardedMin, unguardedMax, slow, slowMin, slowMax, unselected, unselectedMin, unselectedMax, unfiltered,
+unfilteredMin, unfilteredMax, wire}], notes.`,
 		Example: "  weft bench path --backends host-gw,vxlan\n" +
+			"  weft bench path --fast-path --policies 1000 --backends host-gw,vxlan -n 15\n" +
 			"  weft bench path --guards --backends host-gw,vxlan --tests \"tcp rr,udp rr\" -n 31 --span 150ms",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -55,6 +59,8 @@ unguarded, unguardedMin, unguardedMax, slow, slowMin, slowMax, wire}], notes.`,
 	fl.DurationVar(&cfg.Span, "span", 300*time.Millisecond, "`DURATION` of one test of one way, 1ms to 10s")
 	fl.BoolVar(&cfg.Guards, "guards", false, "compare with weft without source guards, not with flannel's dataplane")
 	fl.BoolVar(&cfg.FastPath, "fast-path", false, "compare weft's routed pods with and without network.fastPath ebpf")
+	fl.IntVar(&cfg.Policies, "policies", 0, "also measure weft's routed pods with `COUNT` NetworkPolicies")
+	fl.BoolVar(&cfg.Unfiltered, "unfiltered", false, "also measure weft's routed pods without any rule on the nodes")
 	fl.StringVar(&cfg.BinDir, "bin-dir", filepath.Join(filepath.Dir(env.Self), "cni"), "`DIR` of weft's own plugins")
 	fl.StringVar(&cfg.Flanneld, "flanneld", "", "`FILE` of the program flanneld, built with its udp backend")
 	fl.StringVar(&cfg.Etcd, "etcd", "", "`FILE` of the program etcd")

@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,11 +44,11 @@ func newBenchReportCmd(env ui.Env) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "report",
 		Short: "Run the measurements and print one table, with limits, and a chart",
-		Long: `Runs shim, cni and networks with each --chain, mesh, path, policy and repair one after the other, and prints one
-table of the figures that the project has limits for: weft, its peer, the ratio with its spread, the limit and
-the number of samples. Above the tables of ADD is what an empty Go program takes on this host; limits of times
-count only where that is at most 1.5 ms. A measurement that fails is left out with a note. Takes about an hour,
-with --quick some minutes. Needs root; the host's network is not changed.
+		Long: `Runs shim, cni and networks with each --chain, mesh, path (also with the fast path and policies), policy and repair one
+after the other, and prints one table of the figures that the project has limits for: weft, its peer, the ratio with
+its spread, the limit and the number of samples. Above the tables of ADD is what an empty Go program takes on this
+host; limits of times count only where that is at most 1.5 ms. A measurement that fails is left out with a note. Takes
+about an hour, with --quick some minutes. Needs root; the host's network is not changed.
 
 Keys of -o json: host, empty, rows [{group, name, unit, n, weft, peer, peerName, ratio, low, high, limit, atLeast,
 counted}], notes.`,
@@ -175,6 +176,16 @@ func (f reportFlags) measure(ctx context.Context, env ui.Env, chains []bench.Cha
 			Backends: []string{"host-gw", "vxlan"}, N: pick(15, 3), Span: time.Duration(pick(300, 50)) * time.Millisecond, Seed: 1,
 			Self: env.Self, BinDir: f.binDir, Log: log,
 		})
+		report.AddPath(in)
+		return err
+	})
+	add("path with policies", func() error {
+		in, err := path.Run(ctx, path.Config{
+			Backends: []string{"host-gw", "vxlan"}, N: pick(15, 3), Span: time.Duration(pick(300, 50)) * time.Millisecond, Seed: 1,
+			FastPath: true, Policies: pick(1000, 100), Self: env.Self, BinDir: f.binDir, Log: log,
+		})
+		in.Rows = slices.DeleteFunc(in.Rows, func(x path.Row) bool { return x.Slow == 0 && x.Unselected == 0 })
+		in.Notes = nil // the rows without both, and the notes, are those of path
 		report.AddPath(in)
 		return err
 	})

@@ -16,6 +16,7 @@ import (
 
 	"github.com/weft-net/weft/internal/bench/subprocess"
 	"github.com/weft-net/weft/internal/netns"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // clusterCIDR returns the range of all pods.
@@ -30,11 +31,15 @@ type world struct {
 	// fast reports whether established flows of the pods take the fast path.
 	fast bool
 	// guarded reports whether pods' links and tunnels have source guards, as with an agent.
-	guarded   bool
-	dir       string
-	nodes     [2]node
-	processes []*subprocess.Process
-	ns        []*netns.NS
+	guarded bool
+	// policies is how many NetworkPolicies select the pods.
+	policies int
+	// unfiltered reports whether the nodes have no table of nftables at all, and so no connection tracking.
+	unfiltered bool
+	dir        string
+	nodes      [2]node
+	processes  []*subprocess.Process
+	ns         []*netns.NS
 }
 
 // node is one of a world's two nodes.
@@ -47,28 +52,39 @@ type node struct {
 type pod struct {
 	ns   *netns.NS
 	addr netip.Addr
-	// link is the node's end of the pod's link, of weft's designs.
+	// link is the node's end of the pod's link and mac the pod's MAC address, of weft's designs.
 	link string
+	mac  state.MAC
 }
 
 func (w *world) name() string {
 	if w.plugin == "" {
 		return w.impl
 	}
+	name := w.impl + " " + w.plugin
 	if w.fast {
-		return w.impl + " " + w.plugin + fast
+		name += fast
 	}
-	if !w.guarded {
-		return w.impl + " " + w.plugin + unguarded
+	switch {
+	case w.unfiltered:
+		name += unfiltered
+	case !w.guarded:
+		name += unguarded
+	case w.policies > 0:
+		name += withPolicies(w.policies)
 	}
-	return w.impl + " " + w.plugin
+	return name
 }
 
-// unguarded is the suffix of names of designs without source guards.
-const unguarded = " unguarded"
+// Parts of names of designs: with the fast path, without source guards, and without any rule.
+const (
+	fast       = " fast"
+	unguarded  = " unguarded"
+	unfiltered = " unfiltered"
+)
 
-// fast is the suffix of names of designs with the fast path.
-const fast = " fast"
+// withPolicies is the suffix of names of designs with policies.
+func withPolicies(n int) string { return fmt.Sprintf(", %d policies", n) }
 
 func (w *world) namespace() (*netns.NS, error) {
 	ns, err := netns.Anonymous()

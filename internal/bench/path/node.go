@@ -33,14 +33,22 @@ type nodeMesh struct {
 	Masquerade []netip.Prefix
 }
 
-// nodeOutcome reports that the node's mesh is programmed; MTU is 0 if pods can use the wire's MTU.
+// podsOrder is what follows when all pods of both nodes exist.
+type podsOrder struct {
+	Pods     []nodePod
+	Guarded  bool
+	Policies int
+	FastPath []fastpath.Link // none: without the fast path
+}
+
+// nodeOutcome reports that an order was executed; MTU is 0 if pods can use the wire's MTU.
 type nodeOutcome struct {
 	MTU   int
 	Error string `json:",omitempty"`
 }
 
 // RunNode runs a node of weft's design until EOF on in: a reconciler that makes one pass in the process's own
-// namespace, and the tunnels of its plan.
+// namespace, the tunnels of its plan, and then the rules and the fast path of its pods.
 func RunNode(ctx context.Context, in io.Reader, out io.Writer) error {
 	var o nodeOrder
 	d := json.NewDecoder(in)
@@ -70,19 +78,25 @@ func RunNode(ctx context.Context, in io.Reader, out io.Writer) error {
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return err
 	}
-	var links []fastpath.Link
-	switch err := d.Decode(&links); {
+	var pods podsOrder
+	switch err := d.Decode(&pods); {
 	case errors.Is(err, io.EOF):
 		return nil
 	case err != nil:
 		return err
 	}
-	path, err := runFastPath(ctx, links)
+	if pods.Guarded {
+		err = program(ctx, conn, o.Cluster.Self, pods.Pods, pods.Policies)
+	}
+	if err == nil && len(pods.FastPath) > 0 {
+		var path *fastpath.Path
+		if path, err = runFastPath(ctx, pods.FastPath); err == nil {
+			defer func() { _ = path.Close() }()
+		}
+	}
 	result = nodeOutcome{}
 	if err != nil {
 		result.Error = err.Error()
-	} else {
-		defer func() { _ = path.Close() }()
 	}
 	if err := json.NewEncoder(out).Encode(result); err != nil {
 		return err

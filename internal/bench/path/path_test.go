@@ -113,6 +113,41 @@ func TestFastPath(t *testing.T) {
 	}
 }
 
+// TestPolicies measures weft's routed pods with policies, without, and without any rule.
+func TestPolicies(t *testing.T) {
+	if _, err := exec.LookPath("iptables-restore"); err != nil {
+		nettest.Skip(t, "iptables-restore is missing; it writes flannel's rules")
+	}
+	nettest.NeedBridgeNetfilter(t)
+	dir := nettest.Programs(t)
+	report, err := path.Run(t.Context(), path.Config{
+		Backends: []string{"host-gw"}, Tests: []string{"connect", "udp rr"}, Policies: 20, Unfiltered: true, N: 1,
+		Span: 5 * time.Millisecond, Self: filepath.Join(dir, "weft-bench"), BinDir: filepath.Join(dir, "cni"),
+		Log: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ratios := map[string]int{}
+	for _, r := range report.Rows {
+		if (r.Unselected > 0) != (r.Design == "weft ptp, 20 policies") {
+			t.Errorf("ratio to the same without policies: %+v", r)
+		}
+		if (r.Unfiltered > 0) != (r.Design == "weft ptp, 20 policies" || r.Design == "weft ptp") {
+			t.Errorf("ratio to the same without any rule: %+v", r)
+		}
+		ratios[r.Design]++
+	}
+	if ratios["weft ptp, 20 policies"] != 4 || ratios["weft ptp unfiltered"] != 4 { // two tests, on one node and across
+		t.Errorf("rows by design: %v", ratios)
+	}
+	var b strings.Builder
+	if err := report.Text(&b); err != nil || !strings.Contains(b.String(), "without policies") ||
+		!strings.Contains(b.String(), "without any rule") {
+		t.Errorf("text: %v\n%s", err, b.String())
+	}
+}
+
 func TestRunRejectsBadConfig(t *testing.T) {
 	for want, cfg := range map[string]path.Config{
 		"-n 0 is out of range: 1 or more (for example -n 7)": {Span: time.Second},
@@ -124,6 +159,10 @@ func TestRunRejectsBadConfig(t *testing.T) {
 		},
 		`--tests "sctp" is not tcp rr, udp rr, connect, packets or stream (for example --tests "tcp rr")`: {
 			N: 1, Span: time.Second, Tests: []string{"sctp"},
+		},
+		"--policies -1 is out of range: 0 to 26214 (for example --policies 1000)": {N: 1, Span: time.Second, Policies: -1},
+		"--guards compares designs without policies: --policies and --unfiltered have no effect with it (leave --guards out)": {
+			N: 1, Span: time.Second, Policies: 1, Guards: true,
 		},
 	} {
 		if _, err := path.Run(t.Context(), cfg); err == nil || err.Error() != want {

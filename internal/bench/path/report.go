@@ -35,6 +35,14 @@ type Row struct {
 	Slow    float64 `json:"slow,omitempty"`
 	SlowMin float64 `json:"slowMin,omitempty"`
 	SlowMax float64 `json:"slowMax,omitempty"`
+	// Unselected is the ratio of a design with policies to the same one without.
+	Unselected    float64 `json:"unselected,omitempty"`
+	UnselectedMin float64 `json:"unselectedMin,omitempty"`
+	UnselectedMax float64 `json:"unselectedMax,omitempty"`
+	// Unfiltered is the ratio to the same design without any rule.
+	Unfiltered    float64 `json:"unfiltered,omitempty"`
+	UnfilteredMin float64 `json:"unfilteredMin,omitempty"`
+	UnfilteredMax float64 `json:"unfilteredMax,omitempty"`
 }
 
 // Report is the result of Run.
@@ -58,13 +66,21 @@ func (b *bench) report() Report {
 			row.Flannel, row.FlannelMin, row.FlannelMax = rounds.Spread(
 				rounds.Quotients(values, b.peer(test, w.Where, w.Backend, "flannel")),
 			)
-			peer := b.peer(test, w.Where, w.Backend, w.Design+unguarded)
-			row.Unguarded, row.UnguardedMin, row.UnguardedMax = rounds.Spread(rounds.Quotients(values, peer))
-			if design, is := strings.CutSuffix(w.Design, fast); is {
-				row.Slow, row.SlowMin, row.SlowMax = rounds.Spread(
-					rounds.Quotients(values, b.peer(test, w.Where, w.Backend, design)),
-				)
+			to := func(design string) (median, least, most float64) {
+				return rounds.Spread(rounds.Quotients(values, b.peer(test, w.Where, w.Backend, design)))
 			}
+			row.Unguarded, row.UnguardedMin, row.UnguardedMax = to(w.Design + unguarded)
+			if strings.Contains(w.Design, fast) {
+				row.Slow, row.SlowMin, row.SlowMax = to(strings.Replace(w.Design, fast, "", 1))
+			}
+			design := w.Design
+			if b.cfg.Policies > 0 {
+				var is bool
+				if design, is = strings.CutSuffix(design, withPolicies(b.cfg.Policies)); is {
+					row.Unselected, row.UnselectedMin, row.UnselectedMax = to(design)
+				}
+			}
+			row.Unfiltered, row.UnfilteredMin, row.UnfilteredMax = to(design + unfiltered)
 			row.Wire, _, _ = rounds.Spread(rounds.Quotients(values, b.peer(test, "across", "", "wire")))
 			r.Rows = append(r.Rows, row)
 		}
@@ -116,6 +132,16 @@ func (r Report) Text(w io.Writer) error {
 	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Slow > 0 }) {
 		table("ratio to the same without the fast path", func(x Row) string {
 			return rounds.Ratio(x.Slow, x.SlowMin, x.SlowMax)
+		})
+	}
+	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Unselected > 0 }) {
+		table("ratio to the same without policies", func(x Row) string {
+			return rounds.Ratio(x.Unselected, x.UnselectedMin, x.UnselectedMax)
+		})
+	}
+	if slices.ContainsFunc(r.Rows, func(x Row) bool { return x.Unfiltered > 0 }) {
+		table("ratio to the same without any rule", func(x Row) string {
+			return rounds.Ratio(x.Unfiltered, x.UnfilteredMin, x.UnfilteredMax)
 		})
 	}
 	table("ratio to the wire", func(x Row) string { return rounds.Ratio(x.Wire, 0, 0) })

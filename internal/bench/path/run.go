@@ -26,12 +26,19 @@ type Config struct {
 	Guards bool
 	// FastPath compares weft's routed design with and without the fast path of established flows, and with flannel's.
 	FastPath bool
+	// Policies also measures weft's routed designs with so many NetworkPolicies that select the pods; 0: without only.
+	Policies int
+	// Unfiltered also measures weft's routed designs without any rule or connection tracking on the nodes.
+	Unfiltered bool
 	// Self is the program weft-bench, BinDir the directory of weft's plugins.
 	Self, BinDir string
 	// Flanneld and Etcd are programs; without them flannel's udp is skipped.
 	Flanneld, Etcd string
 	Log            *slog.Logger
 }
+
+// maxPolicies is limited by the range of addresses of the peers that they allow.
+const maxPolicies = 1 << 18 / peersOfPolicy
 
 // Check validates the configuration.
 func (cfg Config) Check() error {
@@ -40,6 +47,13 @@ func (cfg Config) Check() error {
 	}
 	if cfg.Guards && cfg.FastPath {
 		return model.Errorf(model.CodeInvalidConf, "leave one out", "--guards and --fast-path are two comparisons")
+	}
+	if cfg.Policies < 0 || cfg.Policies > maxPolicies {
+		return model.OutOfRange("--policies", cfg.Policies, fmt.Sprintf("0 to %d", maxPolicies), 1000)
+	}
+	if cfg.Guards && (cfg.Policies > 0 || cfg.Unfiltered) {
+		return model.Errorf(model.CodeInvalidConf, "leave --guards out",
+			"--guards compares designs without policies: --policies and --unfiltered have no effect with it")
 	}
 	if cfg.Span < time.Millisecond || cfg.Span > 10*time.Second {
 		return model.OutOfRange("--span", cfg.Span, "1ms to 10s", "300ms")
@@ -134,12 +148,26 @@ func (b *bench) build(ctx context.Context) error {
 	for _, backend := range b.cfg.Backends {
 		ptp, bridge := world{impl: "weft", backend: backend, plugin: "ptp", guarded: true},
 			world{impl: "weft", backend: backend, plugin: "bridge", guarded: true}
+		fast := ptp
+		fast.fast = true
+		routed := []*world{&ptp}
 		if b.cfg.FastPath {
-			fast := ptp
-			fast.fast = true
-			plan = append(plan, &ptp, &fast)
+			routed = append(routed, &fast)
 		} else {
-			plan = append(plan, &ptp, &bridge)
+			plan = append(plan, &bridge)
+		}
+		plan = append(plan, routed...)
+		for _, base := range routed {
+			if b.cfg.Policies > 0 {
+				w := *base
+				w.policies = b.cfg.Policies
+				plan = append(plan, &w)
+			}
+			if b.cfg.Unfiltered {
+				w := *base
+				w.unfiltered = true
+				plan = append(plan, &w)
+			}
 		}
 		if b.cfg.Guards {
 			bare, bareBridge := ptp, bridge

@@ -16,6 +16,7 @@ import (
 	"github.com/weft-net/weft/internal/kernel/fastpath"
 	"github.com/weft-net/weft/internal/model"
 	"github.com/weft-net/weft/internal/plan/mesh"
+	"github.com/weft-net/weft/internal/state"
 )
 
 // weft creates weft's design: each node's mesh by the reconciler, in its own process, and pods by weft's plugin.
@@ -55,42 +56,62 @@ func (b *bench) weft(ctx context.Context, w *world) error {
 	}
 	for i := range w.nodes {
 		for j := range 2 {
-			if err := b.attachPod(ctx, w, &w.nodes[i], fmt.Sprintf("pod%d-%d", i, j), mtu); err != nil {
+			if err := b.attachPod(ctx, w, &w.nodes[i], podName(i, j), mtu); err != nil {
 				return err
 			}
 		}
-		if w.fast {
-			if err := w.startFastPath(i); err != nil {
-				return err
+	}
+	if w.plugin == "bridge" { // its guard is the plugin's
+		return nil
+	}
+	for i := range w.nodes {
+		if err := w.programPods(i); err != nil {
+			return err
+		}
+		if w.unfiltered {
+			if err := w.nodes[i].ns.Do(func() error {
+				return exec.CommandContext(ctx, "nft", "flush", "ruleset").Run()
+			}); err != nil {
+				return fmt.Errorf("node %s: flush the rules: %w", nodeName(i), err)
 			}
 		}
 	}
 	return nil
 }
 
-// startFastPath makes a node's process keep the fast path of the node's pods.
-func (w *world) startFastPath(i int) error {
-	links := []fastpath.Link{{Name: "eth0", How: fastpath.ToNeighbor}}
-	for _, p := range w.nodes[i].pods {
-		links = append(links, fastpath.Link{Name: p.link, How: fastpath.ToPeer, Addrs: []netip.Addr{p.addr}})
+// programPods makes a node's process write the rules of the node's routed pods, and keep their fast path.
+func (w *world) programPods(i int) error {
+	o := podsOrder{Policies: w.policies, Guarded: w.guarded}
+	for j, n := range w.nodes {
+		for k, p := range n.pods {
+			o.Pods = append(o.Pods, nodePod{Name: podName(j, k), Node: nodeName(j), Link: p.link, MAC: p.mac, Addr: p.addr})
+		}
 	}
-	if w.backend == "vxlan" {
-		links[0].Name = "flannel.1"
+	if w.fast {
+		o.FastPath = []fastpath.Link{{Name: "eth0", How: fastpath.ToNeighbor}}
+		if w.backend == "vxlan" {
+			o.FastPath[0].Name = "flannel.1"
+		}
+		for _, p := range w.nodes[i].pods {
+			o.FastPath = append(o.FastPath, fastpath.Link{Name: p.link, How: fastpath.ToPeer, Addrs: []netip.Addr{p.addr}})
+		}
 	}
 	var result nodeOutcome
-	if err := w.processes[i].Send(links); err != nil {
+	if err := w.processes[i].Send(o); err != nil {
 		return err
 	}
 	if err := w.processes[i].Receive(&result); err != nil {
 		return err
 	}
 	if result.Error != "" {
-		return fmt.Errorf("node %s: fast path: %s", nodeName(i), result.Error)
+		return fmt.Errorf("node %s: pods: %s", nodeName(i), result.Error)
 	}
 	return nil
 }
 
 func nodeName(i int) string { return string(rune('a' + i)) }
+
+func podName(node, pod int) string { return fmt.Sprintf("pod%d-%d", node, pod) }
 
 // attachPod executes weft's plugin for one pod.
 func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu int) error {
@@ -137,7 +158,8 @@ func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu
 	}
 	var result struct {
 		Interfaces []struct {
-			Name string `json:"name"`
+			Name string    `json:"name"`
+			MAC  state.MAC `json:"mac"`
 		} `json:"interfaces"`
 		IPs []struct {
 			Address netip.Prefix `json:"address"`
@@ -147,8 +169,8 @@ func (b *bench) attachPod(ctx context.Context, w *world, n *node, id string, mtu
 		return fmt.Errorf("plugin %s: no address in %s", w.plugin, out.String())
 	}
 	p := pod{ns: ns, addr: result.IPs[0].Address.Addr()}
-	if len(result.Interfaces) > 0 {
-		p.link = result.Interfaces[0].Name
+	if last := len(result.Interfaces) - 1; last >= 0 { // the node's end, and the pod's last
+		p.link, p.mac = result.Interfaces[0].Name, result.Interfaces[last].MAC
 	}
 	n.pods = append(n.pods, p)
 	return nil

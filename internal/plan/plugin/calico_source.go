@@ -87,6 +87,11 @@ func (s source) tables(k model.AttachmentKey) []state.Table {
 	})
 }
 
+// SourceTables returns the anti-spoofing tables of a routed interface that has one address, for measurements without an agent.
+func SourceTables(k model.AttachmentKey, link string, mac state.MAC, addr netip.Addr) []state.Table {
+	return source{link: link, mac: mac, addrs: []netip.Addr{addr}}.tables(k)
+}
+
 // ownedByLast assigns the elements of shared tables to the attachment that was applied last: the next sandbox of a pod
 // has an interface of the same name, and a late cleanup of the previous sandbox must not remove its elements.
 func ownedByLast(tables []state.Table) []state.Table {
