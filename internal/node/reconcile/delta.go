@@ -70,9 +70,23 @@ func changedTables(old, now state.Fragment) (changes []state.TableChange, whole 
 	return changes, whole, reflect.DeepEqual(old, now)
 }
 
+// unchanged returns how many peers at the begin and at the end of two lists are the same.
+func unchanged(old, now []*mesh.Peer) (begin, end int) {
+	most := min(len(old), len(now))
+	for begin < most && old[begin] == now[begin] {
+		begin++
+	}
+	for end < most-begin && old[len(old)-1-end] == now[len(now)-1-end] {
+		end++
+	}
+	return begin, end
+}
+
 // difference returns new and changed parts of peers, and those that are gone. Both are sorted by name.
 func difference(old, now []*mesh.Peer) (add, gone state.Fragment) {
 	add.Owner, gone.Owner = "mesh/changed", "mesh/gone"
+	from, end := unchanged(old, now)
+	old, now = old[from:len(old)-end], now[from:len(now)-end]
 	for len(old) > 0 || len(now) > 0 {
 		switch {
 		case len(now) == 0 || len(old) > 0 && old[0].Name < now[0].Name:
@@ -194,8 +208,13 @@ func sameTopology(a, b mesh.Topology) bool {
 // sameTable is reflect.DeepEqual, which needs memory for each of thousands of elements.
 func sameTable(a, b state.Table) bool {
 	same := slices.EqualFunc(a.Sets, b.Sets, func(a, b state.Set) bool {
-		if !slices.EqualFunc(a.Elements, b.Elements, sameElement) {
+		if len(a.Elements) != len(b.Elements) {
 			return false
+		}
+		for i := range a.Elements {
+			if !sameElement(&a.Elements[i], &b.Elements[i]) {
+				return false
+			}
 		}
 		a.Elements, b.Elements = nil, nil
 		return reflect.DeepEqual(a, b)

@@ -76,15 +76,7 @@ func (s *Status) inForceAfter(old Status) {
 		s.inForce() // some peer has no fragment
 		return
 	}
-	from := 0
-	for from < len(t.Peers) && from < len(was.Peers) && t.Peers[from] == was.Peers[from] {
-		from++
-	}
-	end := 0
-	for end < len(t.Peers)-from && end < len(was.Peers)-from &&
-		t.Peers[len(t.Peers)-1-end] == was.Peers[len(was.Peers)-1-end] {
-		end++
-	}
+	from, end := unchanged(was.Peers, t.Peers)
 	s.Fragments = append(make([]FragmentStatus, 0, begin+len(t.Peers)), old.Fragments[:begin+from]...)
 	for _, p := range t.Peers[from : len(t.Peers)-end] {
 		if p.IsReached() {

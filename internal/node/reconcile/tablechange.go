@@ -62,7 +62,7 @@ func fewChanges(old, now []state.Element) (gone, added []state.Element, ok bool)
 	}
 	j := i
 	for i < len(old) || j < len(now) {
-		if i < len(old) && j < len(now) && sameElement(old[i], now[j]) {
+		if i < len(old) && j < len(now) && sameElement(&old[i], &now[j]) {
 			i, j = i+1, j+1
 			continue
 		}
@@ -74,11 +74,11 @@ func fewChanges(old, now []state.Element) (gone, added []state.Element, ok bool)
 			more = 0
 		default:
 			for d := 1; d <= lookahead; d++ {
-				if i+d < len(old) && sameElement(old[i+d], now[j]) {
+				if i+d < len(old) && sameElement(&old[i+d], &now[j]) {
 					less, more = d, 0
 					break
 				}
-				if j+d < len(now) && sameElement(old[i], now[j+d]) {
+				if j+d < len(now) && sameElement(&old[i], &now[j+d]) {
 					less, more = 0, d
 					break
 				}
@@ -90,15 +90,24 @@ func fewChanges(old, now []state.Element) (gone, added []state.Element, ok bool)
 		}
 	}
 	without := func(some, all []state.Element) (out []state.Element) {
-		for _, e := range some {
-			is := func(o state.Element) bool { return sameElement(e, o) }
-			if !slices.ContainsFunc(all, is) && !slices.ContainsFunc(out, is) {
-				out = append(out, e)
+		for i := range some {
+			if !containsElement(all, &some[i]) && !containsElement(out, &some[i]) {
+				out = append(out, some[i])
 			}
 		}
 		return out
 	}
 	return without(gone, now), without(added, old), true
+}
+
+// containsElement copies no element: there may be tens of thousands.
+func containsElement(all []state.Element, e *state.Element) bool {
+	for i := range all {
+		if sameElement(&all[i], e) {
+			return true
+		}
+	}
+	return false
 }
 
 func ids(all []state.Element) map[string]bool {
@@ -120,9 +129,10 @@ func onlyIn(some []state.Element, others map[string]bool) (out []state.Element) 
 	return out
 }
 
-func sameElement(a, b state.Element) bool {
-	return slices.Equal(a.Key, b.Key) && slices.Equal(a.Val, b.Val) && a.Stateful == b.Stateful &&
-		a.Comment == b.Comment && a.Shared == b.Shared
+// sameElement compares two elements. Most are copies of one, whose key is the same in memory.
+func sameElement(a, b *state.Element) bool {
+	key := len(a.Key) == len(b.Key) && (len(a.Key) == 0 || &a.Key[0] == &b.Key[0] || slices.Equal(a.Key, b.Key))
+	return key && slices.Equal(a.Val, b.Val) && a.Stateful == b.Stateful && a.Comment == b.Comment && a.Shared == b.Shared
 }
 
 // elementID identifies an element with its value. No part contains a control character.

@@ -120,25 +120,22 @@ func nodeChanges(old, now []model.Node, self string) (out []nodeChange, ok bool)
 	}
 	i, j := 0, 0
 	for i < len(old) || j < len(now) {
-		if j > 0 && j < len(now) && now[j-1].Name >= now[j].Name {
-			return nil, false
-		}
 		switch {
+		case i < len(old) && j < len(now) && old[i].Name == now[j].Name: // most names are the same text in memory
+			if !sameNode(&old[i], &now[j]) && !add(nodeChange{&old[i], &now[j]}, now[j].Name) {
+				return nil, false
+			}
+			i, j = i+1, j+1
 		case j == len(now) || i < len(old) && old[i].Name < now[j].Name:
 			if !add(nodeChange{&old[i], nil}, old[i].Name) {
 				return nil, false
 			}
 			i++
-		case i == len(old) || now[j].Name < old[i].Name:
-			if !add(nodeChange{nil, &now[j]}, now[j].Name) {
+		default:
+			if j > 0 && now[j-1].Name >= now[j].Name || !add(nodeChange{nil, &now[j]}, now[j].Name) {
 				return nil, false
 			}
 			j++
-		default:
-			if !sameNode(&old[i], &now[j]) && !add(nodeChange{&old[i], &now[j]}, now[j].Name) {
-				return nil, false
-			}
-			i, j = i+1, j+1
 		}
 	}
 	return out, true
@@ -314,8 +311,10 @@ func (a *advance) elements(n model.Node) (peers, sources map[string][]state.Elem
 			peers[s.Name] = s.Elements
 		}
 	}
-	for _, s := range from.sets {
-		sources[s.Name] = s.Elements
+	if guardsTunnels(a.guard) {
+		for _, s := range from.sets {
+			sources[s.Name] = s.Elements
+		}
 	}
 	return peers, sources, n.Name != a.planner.self.Name
 }

@@ -39,13 +39,14 @@ type guard struct {
 // peers.
 func (g guard) table(used []encapsulation) state.Table {
 	peers, sources := g.senders()
-	t := state.Table{Family: "inet", Name: GuardTable}
-	t.Sets = append(t.Sets, addrSets("peers", peers)...)
-	t.Sets = append(t.Sets, addrSets("self", g.tunnelAddrs())...)
-	outside, lenient := g.outside()
-	t.Sets = append(t.Sets, outside...)
-	relays, relayed := g.relays()
-	t.Sets, lenient = append(t.Sets, relays...), append(lenient, relayed...)
+	t := state.Table{Family: "inet", Name: GuardTable, Sets: addrSets("peers", peers)}
+	var lenient []string
+	if len(used) > 0 { // else no rule looks into a packet
+		outside, matches := g.outside()
+		relays, relayed := g.relays()
+		t.Sets = slices.Concat(t.Sets, addrSets(selfSets, g.tunnelAddrs()), outside, relays, sources.sets)
+		lenient = append(matches, relayed...)
+	}
 	// the chains of protocols without ports
 	ended := map[string]string{protoIPIP: "foreign", protoSixInFour: "foreign"}
 	var ports []string
@@ -59,7 +60,6 @@ func (g guard) table(used []encapsulation) state.Table {
 		}
 		t.Chains = append(t.Chains, e.chains(sources, lenient, g.atSelf())...)
 	}
-	t.Sets = append(t.Sets, sources.sets...)
 	// A comparison costs less than a lookup: most packets are TCP or go to another port, and there is rarely more
 	// than one.
 	input, forward := rules("meta l4proto tcp accept"), rules("meta l4proto tcp accept")
@@ -97,6 +97,14 @@ func (g guard) table(used []encapsulation) state.Table {
 		},
 	)
 	return t
+}
+
+// selfSets are the sets of self's addresses at which tunnels end.
+const selfSets = "self"
+
+// guardsTunnels reports whether a guard's table has rules for what is inside of tunnels, and sets for these.
+func guardsTunnels(t state.Table) bool {
+	return slices.ContainsFunc(t.Sets, func(s state.Set) bool { return s.Name == selfSets+"4" })
 }
 
 // foreign returns the rules for tunnel protocols that the mesh does not use: the administrator's own tunnels to the
