@@ -81,7 +81,7 @@ func writeSnapshot(t *testing.T, dir string, nodes int, backend string) {
 	}
 }
 
-// bytesPerNode bounds the live memory per node: 2,022 bytes with host-gw and 2,174 with vxlan were measured.
+// bytesPerNode bounds the live memory per node: 1,484 bytes with host-gw and 2,201 with vxlan were measured.
 const bytesPerNode = 2500
 
 // TestHeapPerNode: from the datastore to the kernel an agent keeps one copy of a node, and one plan.

@@ -16,7 +16,7 @@ import (
 // contradicts anything before and after: then the plan is the last one with these differences. Whatever is less simple
 // is planned as a whole.
 
-// maxAdvance is how many nodes may change at once: each is compared with all others.
+// maxAdvance is how many nodes may change at once: each copies lists of all nodes.
 const maxAdvance = 8
 
 // Previous is the last plan and its inputs. The zero Previous is ready for use. It is not safe for concurrent use.
@@ -31,6 +31,8 @@ type Previous struct {
 	vxlan bool
 	// displaced are the metrics of prefixes whose own metric another prefix has.
 	displaced []displacedMetric
+	// taken is what the nodes have; nil before the first change.
+	taken *taken
 	// simple reports that the plan can be advanced.
 	simple bool
 }
@@ -94,6 +96,11 @@ func (v *Previous) Advance(c *model.Cluster, cfg Config, answers state.Answers) 
 		}
 	}
 	if len(changes) > 0 {
+		if v.taken == nil {
+			if v.taken, ok = newTaken(v.planner, v.topology.Peers); !ok {
+				return Topology{}, 0, false
+			}
+		}
 		a := advance{Previous: v, topology: v.topology, displaced: v.displaced}
 		if !a.run(changes, held) {
 			*v = Previous{} // its blocks may have changed already
@@ -227,6 +234,9 @@ func (a *advance) remove(n model.Node) bool {
 	if !a.dropFromTunnels(i) {
 		return false
 	}
+	peer := a.topology.Peers[i]
+	a.taken.drop(appendClaims(nil, peer.Addrs, peer.PodCIDRs, a.planner.pools.byNode[n.Name]))
+	a.taken.note(peer, false)
 	a.topology.Peers = slices.Delete(a.topology.Peers, i, i+1)
 	for _, p := range a.prefixes(n) {
 		m := metricOf(p)
@@ -264,7 +274,7 @@ func (a *advance) add(n model.Node) bool {
 	for _, p := range all {
 		metrics[p] = metricOf(p)
 	}
-	if len(metrics) < len(all) || a.taken(n.Name, metrics) {
+	if len(metrics) < len(all) || a.takes(metrics) {
 		return false
 	}
 	planner := *a.planner
@@ -281,6 +291,7 @@ func (a *advance) add(n model.Node) bool {
 		return false
 	}
 	a.topology.Peers = slices.Insert(a.topology.Peers, i, &peer)
+	a.taken.note(&peer, true)
 	if !a.addToTunnels(n, i, t.Tunnels) {
 		return false
 	}
@@ -333,99 +344,34 @@ func (a *advance) drop(name string, elements []state.Element) bool {
 	if s == nil {
 		return false
 	}
-	left := elements
 	rest := make([]state.Element, 0, len(s.Elements)+64) // room for nodes that join
-	from := 0
+	from, left := 0, len(elements)
 	for i := range s.Elements {
-		if !slices.ContainsFunc(elements, func(o state.Element) bool { return slices.Equal(s.Elements[i].Key, o.Key) }) {
-			continue
+		for j := range elements {
+			if slices.Equal(s.Elements[i].Key, elements[j].Key) {
+				rest, from, left = append(rest, s.Elements[from:i]...), i+1, left-1
+				break
+			}
 		}
-		if len(left) == 0 {
-			return false
-		}
-		left = left[1:]
-		rest, from = append(rest, s.Elements[from:i]...), i+1
 	}
 	s.Elements = append(rest, s.Elements[from:]...)
-	return len(left) == 0
+	return left == 0
 }
 
 // contradicts reports whether something is wrong with a node alone, or whether it shares an address with another one.
+// Otherwise its addresses and prefixes are taken now.
 func (a *advance) contradicts(n model.Node) bool {
-	addrs, podCIDRs, cidrs := addrsOf(n), firstPerFamily(n.PodCIDRs), a.claimed(n)
+	addrs, podCIDRs, blocks := addrsOf(n), firstPerFamily(n.PodCIDRs), a.planner.pools.byNode[n.Name]
 	for _, p := range podCIDRs {
 		if specialPrefix(p.Addr()) != "" || len(a.cfg.Networks) > 0 && !isWithin(p, a.cfg.Networks) {
 			return true
 		}
 	}
-	for _, p := range cidrs {
-		if slices.ContainsFunc(addrs, p.Contains) {
-			return true
-		}
-	}
-	with := func(others []netip.Addr, prefixes []netip.Prefix, blocks []routedBlock) bool {
-		for _, other := range others {
-			for _, own := range addrs {
-				if own == other {
-					return true
-				}
-			}
-			for _, p := range cidrs {
-				if p.Contains(other) {
-					return true
-				}
-			}
-		}
-		overlaps := func(other netip.Prefix) bool {
-			for _, p := range cidrs {
-				if p.Overlaps(other) {
-					return true
-				}
-			}
-			for _, own := range addrs {
-				if other.Contains(own) {
-					return true
-				}
-			}
-			return false
-		}
-		for _, other := range prefixes {
-			if overlaps(other) {
-				return true
-			}
-		}
-		for i := range blocks {
-			if !blocks[i].cidr.IsSingleIP() && overlaps(blocks[i].cidr) {
-				return true
-			}
-		}
-		return false
-	}
-	held, self := a.planner.pools.byNode, a.planner.self
-	if with(addrsOf(self), firstPerFamily(self.PodCIDRs), held[self.Name]) {
-		return true
-	}
-	for _, o := range a.topology.Peers {
-		if o.Name != n.Name && with(o.Addrs, o.PodCIDRs, held[o.Name]) {
-			return true
-		}
-	}
-	return false
+	return !a.taken.add(appendClaims(nil, addrs, podCIDRs, blocks))
 }
 
-// claimed returns the prefixes of a node's pods that no other node may have: all but borrowed addresses.
-func (a *advance) claimed(n model.Node) []netip.Prefix {
-	out := firstPerFamily(n.PodCIDRs)
-	for _, b := range a.planner.pools.byNode[n.Name] {
-		if !b.cidr.IsSingleIP() {
-			out = append(out, b.cidr)
-		}
-	}
-	return out
-}
-
-// taken reports whether another node's prefix has one of the metrics, or wants it.
-func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
+// takes reports whether another node's prefix has one of the metrics, or wants it.
+func (a *advance) takes(metrics map[netip.Prefix]uint32) bool {
 	for p, m := range metrics {
 		for _, d := range a.displaced {
 			if d.metric == m || d.probed(m) {
@@ -442,13 +388,8 @@ func (a *advance) taken(name string, metrics map[netip.Prefix]uint32) bool {
 				return true
 			}
 		}
-		for _, peer := range a.topology.Peers {
-			routes := peer.Routes()
-			for i := range routes {
-				if peer.Name != name && routes[i].Metric == m {
-					return true
-				}
-			}
+		if a.taken.metrics[m] {
+			return true
 		}
 	}
 	return false
@@ -461,10 +402,8 @@ func (a *advance) sharesVTEP(p Peer) bool {
 		if slices.ContainsFunc(p.FDBs()[:i], is) { // as the whole plan, which takes it for two peers
 			return true
 		}
-		for _, o := range a.topology.Peers {
-			if o.Name != p.Name && slices.ContainsFunc(o.FDBs(), is) {
-				return true
-			}
+		if a.taken.vteps[vtepAt{f.Link, f.MAC}] {
+			return true
 		}
 	}
 	return false
