@@ -25,14 +25,15 @@ func (d *Driver) createEndpoint(_ context.Context, q cnm.CreateEndpoint) (any, e
 	if err != nil {
 		return nil, err
 	}
-	e, ok := d.records.byAddress(q.NetworkID, a)
-	if !ok || e.Endpoint != "" && e.Endpoint != q.EndpointID {
+	e, ok, err := d.records.updateFirst(func(e endpoint) bool {
+		return e.has(q.NetworkID, a) && (e.Endpoint == "" || e.Endpoint == q.EndpointID)
+	}, func(e *endpoint) { e.Endpoint = q.EndpointID })
+	if err != nil {
+		return nil, err
+	}
+	if !ok {
 		return nil, model.Errorf(model.CodeInvalidConf, "start the container again",
 			"address %s of the endpoint is not one that the driver has allocated for it", a)
-	}
-	e.Endpoint = q.EndpointID
-	if err := d.records.putEndpoint(e); err != nil {
-		return nil, err
 	}
 	out := cnm.CreatedEndpoint{Interface: &cnm.EndpointInterface{}}
 	if q.Interface.MacAddress == "" {

@@ -129,7 +129,12 @@ func (d *Driver) requestAddress(ctx context.Context, q cnm.RequestAddress) (any,
 		// Nothing is left, unless the agent was too slow: then the DEL is for what it is still doing.
 		return nil, errors.Join(err, d.detach(e))
 	}
-	if err := d.records.putEndpoint(e); err != nil {
+	_, ok, err = d.records.updateEndpoint(e.ID, func(r *endpoint) { r.Address, r.Offered6 = e.Address, e.Offered6 })
+	if err == nil && !ok {
+		err = model.Errorf(model.CodeTryAgain, "start the container again",
+			"address %s: dockerd did not know the endpoint, so it was undone before the agent had attached it", e.Address.Addr())
+	}
+	if err != nil {
 		return nil, errors.Join(err, d.detach(e))
 	}
 	return cnm.Address{Address: e.Address.String()}, nil
@@ -151,19 +156,21 @@ func (d *Driver) requestGateway(p pool, asked string) (any, error) {
 
 // requestAddress6 returns the IPv6 address of the attachment that the request for its IPv4 address has made.
 func (d *Driver) requestAddress6(n network, p pool, mac string, want netip.Addr) (any, error) {
-	e, ok := find(d.records, d.records.endpoints, func(e endpoint) bool {
-		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && !e.Address6.IsValid()
-	})
-	if !ok || !e.Offered6.IsValid() {
-		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
-			"network %s has no IPv6 addresses", n.name())
+	offers := func(e endpoint) bool {
+		return e.Network == n.ID && e.MAC == mac && e.Endpoint == "" && e.Offered6.IsValid() && !e.Address6.IsValid()
 	}
-	if want.IsValid() && want != e.Offered6.Addr() {
+	e, ok, err := d.records.updateFirst(func(e endpoint) bool {
+		return offers(e) && (!want.IsValid() || want == e.Offered6.Addr())
+	}, func(e *endpoint) { e.Address6, e.Pool6 = e.Offered6, p.ID })
+	if err != nil {
+		return nil, err
+	}
+	if _, other := find(d.records, d.records.endpoints, offers); !ok && other {
 		return nil, model.Errorf(model.CodeInvalidConf, "leave it out", "--ip6 %s is not supported", want)
 	}
-	e.Address6, e.Pool6 = e.Offered6, p.ID
-	if err := d.records.putEndpoint(e); err != nil {
-		return nil, err
+	if !ok {
+		return nil, model.Errorf(model.CodeInvalidConf, "leave --ipv6 out, or add an IPv6 pool to the cluster",
+			"network %s has no IPv6 addresses", n.name())
 	}
 	return cnm.Address{Address: e.Address6.String()}, nil
 }
@@ -266,13 +273,14 @@ func (d *Driver) releaseAddress(_ context.Context, q cnm.ReleaseAddress) (any, e
 	if err != nil {
 		return nil, err
 	}
+	if p.V6 {
+		_, _, err := d.records.updateFirst(func(e endpoint) bool { return e.has(p.Network, a) },
+			func(e *endpoint) { e.Address6 = netip.Prefix{} })
+		return struct{}{}, err
+	}
 	e, ok := d.records.byAddress(p.Network, a)
 	if !ok {
 		return struct{}{}, nil
-	}
-	if p.V6 {
-		e.Address6 = netip.Prefix{}
-		return struct{}{}, d.records.putEndpoint(e)
 	}
 	return struct{}{}, d.detach(e)
 }

@@ -74,6 +74,11 @@ type endpoint struct {
 // link is the interface's name in the node's namespace.
 func (e endpoint) link() string { return "wd" + strings.TrimPrefix(e.ID, idPrefix) }
 
+// has reports whether it is an endpoint of a network that has an address.
+func (e endpoint) has(network string, a netip.Addr) bool {
+	return e.Network == network && (e.Address.Addr() == a || e.Address6.Addr() == a) && a.IsValid()
+}
+
 // records are the driver's pools, networks and endpoints, in memory and in files.
 type records struct {
 	dir string
@@ -180,14 +185,21 @@ func (r *records) dropEndpoint(id string) error { return drop(r, dirEndpoints, i
 
 // updateEndpoint changes the record of an attachment, and returns it; false if there is none any more.
 func (r *records) updateEndpoint(id string, change func(*endpoint)) (endpoint, bool, error) {
+	return r.updateFirst(func(e endpoint) bool { return e.ID == id }, change)
+}
+
+// updateFirst changes the first endpoint that is the one, and returns it; false if there is none. What another call has
+// changed or dropped since the caller looked is not written back: is sees the record as it is now.
+func (r *records) updateFirst(is func(endpoint) bool, change func(*endpoint)) (endpoint, bool, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	e, ok := r.endpoints[id]
-	if !ok {
-		return e, false, nil
+	for id, e := range r.endpoints {
+		if is(e) {
+			change(&e)
+			return e, true, writeLocked(r, dirEndpoints, id, r.endpoints, e)
+		}
 	}
-	change(&e)
-	return e, true, writeLocked(r, dirEndpoints, id, r.endpoints, e)
+	return endpoint{}, false, nil
 }
 
 // find returns the first value that is the one.
@@ -232,9 +244,7 @@ func (r *records) byEndpoint(id string) (endpoint, bool) {
 
 // byAddress returns the endpoint of a network that has an address.
 func (r *records) byAddress(network string, a netip.Addr) (endpoint, bool) {
-	return find(r, r.endpoints, func(e endpoint) bool {
-		return e.Network == network && (e.Address.Addr() == a || e.Address6.Addr() == a) && a.IsValid()
-	})
+	return find(r, r.endpoints, func(e endpoint) bool { return e.has(network, a) })
 }
 
 // all returns the endpoints.
