@@ -35,7 +35,7 @@ type AddressPoolSpec struct {
 	// +listType=map
 	// +listMapKey=cidr
 	Regions []AddressRegion `json:"regions,omitempty"`
-	// CooldownSeconds is how long a released address is not allocated again. 0 means the default of ten seconds.
+	// CooldownSeconds is how long a released address is not allocated again. 0 means ten seconds, or a minute in pools of Services.
 	// +kubebuilder:validation:Minimum=0
 	CooldownSeconds int32 `json:"cooldownSeconds,omitempty"`
 	// Reserved are addresses that are not allocated to pods.

@@ -85,6 +85,8 @@ type Controller struct {
 	// servicesDue: Services or pools have changed since addresses were assigned to Services. followsCalico is FollowCalico
 	// or a request for it, in the last pass.
 	servicesDue, followsCalico bool
+	// cooldown is of the addresses that Services have given up.
+	cooldown serviceips.Cooldown
 }
 
 // Report holds a controller's last results.

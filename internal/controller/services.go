@@ -84,7 +84,7 @@ func (c *Controller) assignServicesNow(ctx context.Context, followCalico bool) e
 		return err
 	}
 	var errs []error
-	for name, r := range serviceips.Assign(pools, services) {
+	for name, r := range serviceips.Assign(pools, services, c.cooldown.Update(pools, services, c.cfg.Now())) {
 		errs = append(errs, c.writeService(ctx, objects[name], r))
 	}
 	return errors.Join(errs...)

@@ -68,24 +68,27 @@ func (a *assignment) automatic(s Service, family int, current netip.Addr) (netip
 		return current, Result{}
 	}
 	var last Result
-	usable := 0
+	var usable []netip.Prefix
 	for _, p := range pools {
 		if c := a.allocatable[p.Name]; !c.True {
 			last = fault(NoPool, "request another pool, or enable it", "pool %s: %s", p.Name, c.Message)
 			continue
 		}
-		usable++
 		for _, r := range p.Regions {
 			if r.CIDR.Addr().Is4() != (family == 4) {
 				continue
 			}
+			usable = append(usable, r.CIDR)
 			if addr := a.free(p, r.CIDR); addr.IsValid() {
 				return addr, Result{}
 			}
 		}
 	}
-	if usable == 0 {
+	if len(usable) == 0 {
 		return netip.Addr{}, last
+	}
+	if addr := a.coolest(usable); addr.IsValid() {
+		return addr, Result{}
 	}
 	return netip.Addr{}, fault(NoFreeAddress, "add a region to the pool, or delete Services", "no pool for Services has a free IPv%d address: %s",
 		family, names(pools))
@@ -138,7 +141,21 @@ func (a *assignment) candidates(s Service, family int) ([]model.AddressPool, Res
 	return out, Result{}
 }
 
-// free returns the first free address of a region, invalid if there is none.
+// coolest returns the free address of regions whose cooldown ends first, invalid if none is cooling.
+func (a *assignment) coolest(regions []netip.Prefix) (best netip.Addr) {
+	for addr, until := range a.cooling {
+		if !slices.ContainsFunc(regions, func(r netip.Prefix) bool { return r.Contains(addr) }) || a.holders[addr] != "" ||
+			a.isReserved(addr) || slices.ContainsFunc(a.poolOf(addr).Excluded, func(e model.ExcludedRange) bool { return e.CIDR.Contains(addr) }) {
+			continue
+		}
+		if c := until.Compare(a.cooling[best]); !best.IsValid() || c < 0 || c == 0 && addr.Less(best) {
+			best = addr
+		}
+	}
+	return best
+}
+
+// free returns the first free address of a region that is not cooling, invalid if there is none.
 func (a *assignment) free(p model.AddressPool, region netip.Prefix) netip.Addr {
 	addr, known := a.next[region]
 	if !known {
@@ -149,7 +166,7 @@ func (a *assignment) free(p model.AddressPool, region netip.Prefix) netip.Addr {
 			addr = last(p.Excluded[i].CIDR).Next()
 			continue
 		}
-		if a.holders[addr] == "" && !a.isReserved(addr) {
+		if _, cooling := a.cooling[addr]; a.holders[addr] == "" && !a.isReserved(addr) && !cooling {
 			break
 		}
 		addr = addr.Next()

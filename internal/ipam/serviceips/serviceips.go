@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/weft-net/weft/internal/model"
 )
@@ -85,9 +86,10 @@ const (
 )
 
 // Assign returns the results of the Services whose addresses are assigned here, or were, by name. An address that a
-// Service has stays with it, unless it requests another one.
-func Assign(pools []model.AddressPool, all []Service) map[string]Result {
+// Service has stays with it, unless it requests another one. Of cooling addresses see Cooldown.
+func Assign(pools []model.AddressPool, all []Service, cooling map[netip.Addr]time.Time) map[string]Result {
 	a := newAssignment(pools)
+	a.cooling = cooling
 	all = byAge(all)
 	for _, s := range all {
 		for _, addr := range s.Addrs {
@@ -149,6 +151,8 @@ type assignment struct {
 	allocatable map[string]model.Condition
 	holders     map[netip.Addr]string // Services by address
 	reserved    map[netip.Addr]string
+	// cooling are the addresses that are assigned only if nothing else is free, with the time until which.
+	cooling map[netip.Addr]time.Time
 	// next is the first address of a region that may be free, by the region's prefix.
 	next map[netip.Prefix]netip.Addr
 }

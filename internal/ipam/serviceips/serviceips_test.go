@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -92,16 +93,16 @@ func TestAssign(t *testing.T) {
 		if c.s.Owner == Other {
 			c.s.Owner = Weft
 		}
-		if got := line(Assign(pools, []Service{c.s, other})["b/s"]); got != c.want {
+		if got := line(Assign(pools, []Service{c.s, other}, nil)["b/s"]); got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, got, c.want)
 		}
 	}
 	shared := Service{Name: "b/s", Owner: Weft, Shared: true, Families: []int{4}, Addrs: addrs("172.16.0.1")}
-	if got := Assign(pools, []Service{shared}); len(got) != 0 {
+	if got := Assign(pools, []Service{shared}, nil); len(got) != 0 {
 		t.Errorf("a Service of another controller: %v", got)
 	}
 	shared.Addrs = nil
-	if got := Assign([]model.AddressPool{pods}, []Service{shared}); len(got) != 0 {
+	if got := Assign([]model.AddressPool{pods}, []Service{shared}, nil); len(got) != 0 {
 		t.Errorf("without a pool for Services: %v", got)
 	}
 }
@@ -129,7 +130,7 @@ func TestAssignIsConsistent(t *testing.T) {
 		for i := range all {
 			all[i].Name = fmt.Sprintf("ns/s%02d", i)
 		}
-		first := Assign(pools, all)
+		first := Assign(pools, all, nil)
 		held := map[netip.Addr]string{}
 		for i, s := range all {
 			r, ours := first[s.Name]
@@ -162,7 +163,7 @@ func TestAssignIsConsistent(t *testing.T) {
 				t.Fatalf("%s: %+v", s.Name, r)
 			}
 		}
-		for name, r := range Assign(pools, all) {
+		for name, r := range Assign(pools, all, nil) {
 			if was := first[name]; was.Reason == Assigned && !slices.Equal(was.Addrs, r.Addrs) {
 				t.Fatalf("%s: %s, and again %s", name, line(was), line(r))
 			}
@@ -171,4 +172,52 @@ func TestAssignIsConsistent(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestCooldown: an address that a Service has given up is assigned to another one after its pool's cooldown, before that
+// only if nothing else is free, or if it is requested.
+func TestCooldown(t *testing.T) {
+	p := pool("four", "192.0.2.0/30")
+	p.Cooldown = 30
+	p.Excluded = []model.ExcludedRange{{CIDR: netip.MustParsePrefix("192.0.2.3/32")}}
+	var c Cooldown
+	at := func(second int, all ...Service) string {
+		pools := []model.AddressPool{p}
+		var words []string
+		results := Assign(pools, all, c.Update(pools, all, time.Unix(int64(second), 0)))
+		for _, s := range all {
+			words = append(words, line(results[s.Name]))
+		}
+		return strings.Join(words, ", ")
+	}
+	has := func(name, addr string) Service {
+		return Service{Name: name, Owner: Weft, Families: []int{4}, Addrs: addrs(addr)}
+	}
+	wants := func(name string) Service { return Service{Name: name, Owner: Weft, Families: []int{4}} }
+	asks := wants("asks")
+	asks.Requests = []Request{{"spec.loadBalancerIP", netip.MustParseAddr("192.0.2.0")}}
+	for _, step := range []struct {
+		second int
+		all    []Service
+		want   string
+	}{
+		{0, []Service{has("a", "192.0.2.0")}, "192.0.2.0 Assigned"},
+		{1, []Service{wants("b")}, "192.0.2.1 Assigned"},
+		{30, []Service{has("b", "192.0.2.1"), wants("c")}, "192.0.2.1 Assigned, 192.0.2.2 Assigned"},
+		{31, []Service{has("b", "192.0.2.1"), wants("c")}, "192.0.2.1 Assigned, 192.0.2.0 Assigned"},
+		{32, []Service{has("b", "192.0.2.1"), has("c", "192.0.2.0")}, "192.0.2.1 Assigned, 192.0.2.0 Assigned"},
+		{33, []Service{has("b", "192.0.2.1"), asks}, "192.0.2.1 Assigned, 192.0.2.0 Assigned"},
+		{34, nil, ""},
+		// All addresses are cooling but one; then nothing else is free: the one whose cooldown ends first.
+		{35, []Service{wants("d"), wants("e"), wants("f"), wants("g")}, "192.0.2.2 Assigned, 192.0.2.0 Assigned, " +
+			"192.0.2.1 Assigned,  NoFreeAddress: no pool for Services has a free IPv4 address: four (add a region to the pool, or delete Services)"},
+	} {
+		if got := at(step.second, step.all...); got != step.want {
+			t.Errorf("after %d s: %s, not %s", step.second, got, step.want)
+		}
+	}
+	p.Cooldown = 0
+	if got := at(36, wants("h")); got != "192.0.2.2 Assigned" {
+		t.Errorf("with the default cooldown: %s", got)
+	}
 }
