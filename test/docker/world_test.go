@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/cluster/store"
 	"github.com/weft-net/weft/internal/cluster/store/dir"
 	"github.com/weft-net/weft/internal/docker/agentapi"
@@ -47,6 +48,8 @@ type cluster struct {
 	t     testing.TB
 	dir   string
 	store *dir.Store
+	// kube is the API server of a cluster with one, which has no store.
+	kube  *apitest.Server
 	nodes []*host
 }
 
@@ -58,8 +61,9 @@ type host struct {
 	agent, driver *process
 	dockerd       *process
 	containerd    *process
-	store         string
-	name          string
+	// store are the agent's flags that name the datastore.
+	store []string
+	name  string
 	// pools6 are the pools of IPv6 addresses, for the agent's configuration.
 	pools6 string
 	// steps is the file of a driver with failpoints; empty: it has none.
@@ -77,8 +81,14 @@ type process struct {
 
 const image = "weft-test"
 
+// dockerdEnv is the directory of another dockerd and its docker-proxy than Debian's: test/docker/build.sh builds one.
+const dockerdEnv = "WEFT_DOCKERD_DIR"
+
 // withIPv6 is an option of newCluster: nodes have IPv6 addresses, and the cluster a pool of such.
 const withIPv6 = "ipv6"
+
+// withKube is an option of newCluster: the datastore is an API server.
+const withKube = "kube"
 
 // withCompose is an option of newCluster: the test runs docker-compose.
 const withCompose = "compose"
@@ -92,6 +102,9 @@ func newCluster(t testing.TB, n int, options ...string) *cluster {
 	if slices.Contains(options, withCompose) {
 		programs = append(programs, "docker-compose")
 	}
+	if dir := os.Getenv(dockerdEnv); dir != "" {
+		t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	}
 	for _, program := range programs {
 		if _, err := exec.LookPath(program); err != nil {
 			nettest.SkipMissing(t, program+" is missing: apt-get install docker.io docker-compose busybox-static")
@@ -101,15 +114,20 @@ func newCluster(t testing.TB, n int, options ...string) *cluster {
 		nettest.SkipMissing(t, "dockerd needs root")
 	}
 	c := &cluster{t: t, dir: t.TempDir()}
-	reapOrphans(t)
-	var err error
-	if c.store, err = dir.Open(c.dir); err != nil {
-		t.Fatal(err)
-	}
 	wire := nettest.NS(t, "wire")
 	nettest.IP(t, wire, "link add br0 up type bridge")
+	flags := []string{"--store-dir", c.dir}
+	if slices.Contains(options, withKube) {
+		flags = c.startKube(wire)
+	} else {
+		var err error
+		if c.store, err = dir.Open(c.dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	reapOrphans(t)
 	for i := range n {
-		h := &host{t: t, dir: shortDir(t), ns: nettest.NS(t, "node"), store: c.dir, name: fmt.Sprintf("n%d", i+1)}
+		h := &host{t: t, dir: shortDir(t), ns: nettest.NS(t, "node"), store: flags, name: fmt.Sprintf("n%d", i+1)}
 		v4 := fmt.Sprintf("192.168.77.%d", i+1)
 		nettest.IP(t, h.ns, "link set lo up")
 		nettest.IP(t, wire, fmt.Sprintf("link add port%d master br0 up type veth peer name eth0 netns %s", i, h.ns.Path()))
@@ -122,13 +140,7 @@ func newCluster(t testing.TB, n int, options ...string) *cluster {
 			addrs, h.pools6 = append(addrs, netip.MustParseAddr(v6)), ", {name: six, cidr: 'fd77::/112', blockSize: 122}, "+
 				"{name: more6, cidr: 'fd78::/112', blockSize: 122}"
 		}
-		o, err := store.NodeObject(model.Node{Name: h.name, Addrs: addrs})
-		if err == nil {
-			_, err = c.store.Create(t.Context(), o)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		c.addNode(model.Node{Name: h.name, Addrs: addrs})
 		c.nodes = append(c.nodes, h)
 		h.startAgent()
 		h.startDriver()
@@ -137,6 +149,39 @@ func newCluster(t testing.TB, n int, options ...string) *cluster {
 		h.docker("import", imageFile(t), image)
 	}
 	return c
+}
+
+// startKube starts an API server on the nodes' network, with weft's kinds, and returns the agents' flags for it.
+func (c *cluster) startKube(wire *netns.NS) []string {
+	c.t.Helper()
+	const addr = "192.168.77.250"
+	nettest.IP(c.t, wire, "addr add "+addr+"/24 dev br0")
+	c.kube = apitest.Start(c.t, wire, netip.MustParseAddr(addr))
+	files, _ := filepath.Glob("../../deploy/crds/weft.dev_*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.kube.DefineKind(text)
+	}
+	return []string{"--kubeconfig", c.kube.Kubeconfig(c.kube.URL, "")}
+}
+
+// addNode creates a Node object.
+func (c *cluster) addNode(n model.Node) {
+	c.t.Helper()
+	o, err := store.NodeObject(n)
+	switch {
+	case err != nil:
+	case c.kube != nil:
+		c.kube.Do(http.MethodPost, "/api/v1/nodes", string(o.Raw))
+	default:
+		_, err = c.store.Create(c.t.Context(), o)
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 // reapOrphans reaps, until the test ends, the processes that a killed dockerd has left: the test's process is the init of
@@ -265,9 +310,10 @@ func (h *host) startAgent() {
 	if err := os.WriteFile(h.path("weft.yaml"), []byte(conf), 0o600); err != nil {
 		h.t.Fatal(err)
 	}
-	h.agent = h.start("agent", filepath.Join(nettest.Programs(h.t), "weft-agent"), "agent", "--node", h.name, "--socket",
-		h.socket(), "--state-dir", h.path("state"), "--store-dir", h.store, "--config", h.path("weft.yaml"),
-		"--log-level", "info")
+	h.agent = h.start("agent", append([]string{
+		filepath.Join(nettest.Programs(h.t), "weft-agent"), "agent", "--node", h.name, "--socket", h.socket(),
+		"--state-dir", h.path("state"), "--config", h.path("weft.yaml"), "--log-level", "info",
+	}, h.store...)...)
 	h.until("the agent writes the network's configuration", func() error {
 		files, _ := filepath.Glob(h.path("net.d", "*"))
 		if len(files) == 0 {
@@ -293,14 +339,14 @@ func (h *host) startDriver() {
 }
 
 // startContainerd starts the node's containerd, with a /run of its own, in which dockerd runs, too. It is not dockerd's
-// child, which would end with it.
+// child, which would end with it. The configuration of dockerd spares what Debian's runc does not know.
 func (h *host) startContainerd() {
 	h.t.Helper()
 	const script = `set -e
 mount -t tmpfs none /run
 mkdir -p /run/docker/plugins
 mount --bind "$1/plugins" /run/docker/plugins
-echo {} >"$1/none.json"
+echo '{"features": {"time-namespaces": false}}' >"$1/dockerd.json"
 printf 'version = 2\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n' >"$1/containerd.toml"
 exec containerd --log-level warn --config "$1/containerd.toml" --root "$1/containerd" --state "$1/containerd-state" \
   --address "$1/containerd.sock"`
@@ -323,10 +369,12 @@ func (h *host) startDockerd(flags ...string) {
 	again := h.dockerd != nil
 	_ = os.Remove(h.path("docker.pid"))
 	h.dockerd = h.start("dockerd", append([]string{
-		"nsenter", "-m", "-t", strconv.Itoa(h.containerd.cmd.Process.Pid), "dockerd", "--log-level", "warn",
+		"nsenter", "-m", "-t", strconv.Itoa(h.containerd.cmd.Process.Pid),
+		"env", "DOCKER_MIN_API_VERSION=1.24", // for Debian's client and docker-compose; unknown to their dockerd
+		"dockerd", "--log-level", "warn",
 		"--storage-driver", "vfs", "--iptables=false", "--ip-masq=false", "--bridge=none", "--data-root", h.path("data"),
 		"--exec-root", h.path("exec"), "--pidfile", h.path("docker.pid"), "--host", "unix://" + h.path("docker.sock"),
-		"--config-file", h.path("none.json"), "--containerd", h.path("containerd.sock"),
+		"--config-file", h.path("dockerd.json"), "--containerd", h.path("containerd.sock"),
 	}, flags...)...)
 	h.until("dockerd answers", func() error {
 		select {
