@@ -206,3 +206,49 @@ func TestUnnumberedTwoRouters(t *testing.T) {
 	n.learns("198.51.100.0/24", "inet6 fe80:")
 	n.forgets("203.0.113.0/24")
 }
+
+// With the same AS at both ends (iBGP), also by the localASNumber of a BGPPeer: FRR, BIRD and another node on links without
+// addresses find each other and route both families to link-local next hops. The next hop of a route that another router
+// has announced stays that router's, as iBGP keeps it, unless the peer is of another AS.
+func TestUnnumberedInternal(t *testing.T) {
+	n, routers := unnumbered(t)
+	far := newNode(t, "n3")
+	connect(t, n.ns, "eth3", "", far.ns, "n1", "")
+	connect(t, far.ns, "eth0", "10.8.0.1/24", nettest.NS(t, "farhosts"), "eth0", "10.8.0.2/24")
+	far.put("node.yaml", nodeManifest("n3", "", []string{"10.248.1.0/24", "fd48:1::/64"}, []string{"10.8.0.1"}))
+	internal := func(link, as string) string { return strings.Replace(unnumberedPeer(link, ""), "65001", as, 1) }
+	far.put("peers.yaml", internal("n1", "64512"))
+	n.put("peers.yaml", internal("eth1", "64512")+"---\n"+internal("eth2", "65001, localASNumber: 65001")+"---\n"+internal("eth3", "64512"))
+	f := startFRR(t, routers[0], strings.NewReplacer("router bgp 65001", "router bgp 64512", "remote-as 64512", "remote-as internal").
+		Replace(unnumberedFRR))
+	// 198.51.100.0/24 is another router's, which both BIRD and the node reach over eth0.
+	birdConf := strings.NewReplacer("as 64512;", "as 65001; direct;", "export where source = RTS_STATIC; next hop self; extended",
+		"export filter { if source != RTS_STATIC then reject; if net = 198.51.100.0/24 then bgp_next_hop = 10.9.0.2; accept; }; "+
+			"next hop keep; extended",
+		"route 203.0.113.0/24 blackhole;", "route 203.0.113.0/24 blackhole; route 198.51.100.0/24 blackhole;").Replace(unnumberedBIRD)
+	b := startBird(t, routers[1], birdConf)
+	for _, n := range []*node{n, far} {
+		n.startSpeaker()
+		n.startAgent("")
+	}
+	n.learns("203.0.113.0/24", "inet6 fe80:")
+	n.learns("2001:db8:99::/48", "fe80:")
+	n.learns("10.248.1.0/24", "inet6 fe80:")
+	n.learns("fd48:1::/64", "fe80:")
+	n.learns("198.51.100.0/24", "10.9.0.2")
+	far.learns("10.244.1.0/24", "inet6 fe80:")
+	far.learns("fd44:1::/64", "fe80:")
+	f.routes("10.244.1.0/24", "via inet6 fe80:", true)
+	f.routes("fd44:1::/64", "via fe80:", true)
+	b.hears("10.244.1.0/24", "via fe80:", true)
+	b.hears("fd44:1::/64", "via fe80:", true)
+
+	nettest.Run(t, n.ns, "ip", "addr", "add", "10.244.1.7/32", "dev", "lo") // pods
+	nettest.Run(t, far.ns, "ip", "addr", "add", "10.248.1.7/32", "dev", "lo")
+	for _, to := range []string{"203.0.113.1", "10.248.1.7"} {
+		eventually(t, "packets pass to "+to, func() bool {
+			_, err := nettest.Try(n.ns, "ping", "-c1", "-W1", "-I", "10.244.1.7", to)
+			return err == nil
+		}, func() string { return n.route("203.0.113.0/24") + n.route("10.248.1.0/24") })
+	}
+}

@@ -320,7 +320,11 @@ func (s *Speaker) session(e *apiutil.WatchEventMessage_PeerEvent) {
 // each peer, for Peers.
 func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 	s.mu.Lock()
-	b, asn := s.bgp, s.have.ASN
+	b := s.bgp
+	internal := map[netip.Addr]bool{}
+	for _, p := range s.have.Peers {
+		internal[p.Addr] = p.Internal(s.have)
+	}
 	s.mu.Unlock()
 	if b == nil {
 		return nil, nil
@@ -351,7 +355,7 @@ func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 					c.accepted++
 					counted[a] = c
 				}
-				if r, ok := route(paths, asn); ok {
+				if r, ok := route(paths, internal); ok {
 					out = append(out, r)
 				}
 			})
@@ -371,8 +375,9 @@ func (s *Speaker) Routes(ctx context.Context) ([]bgp.Route, error) {
 	return out, nil
 }
 
-// route returns the learned route to a destination at a speaker of an AS; false if the best path is the node's own.
-func route(paths []*apiutil.Path, asn uint32) (bgp.Route, bool) {
+// route returns the learned route to a destination; false if the best path is the node's own. Sessions with the internal
+// peers are within an AS.
+func route(paths []*apiutil.Path, internal map[netip.Addr]bool) (bgp.Route, bool) {
 	var out bgp.Route
 	for i, p := range paths {
 		if !p.Best || p.Withdrawal || !p.PeerAddress.IsValid() || p.PeerAddress.IsUnspecified() {
@@ -386,7 +391,7 @@ func route(paths []*apiutil.Path, asn uint32) (bgp.Route, bool) {
 			return out, false
 		}
 		out.Prefix = n.Prefix
-		if hop := nextHop(p, asn); hop.IsValid() {
+		if hop := nextHop(p, internal[p.PeerAddress.Unmap()]); hop.IsValid() {
 			path := bgp.Path{Peer: p.PeerAddress.Unmap(), NextHop: hop, Stale: p.Stale}
 			if !slices.ContainsFunc(out.Paths, func(o bgp.Path) bool { return o.NextHop == hop }) {
 				out.Paths = append(out.Paths, path)
@@ -399,7 +404,7 @@ func route(paths []*apiutil.Path, asn uint32) (bgp.Route, bool) {
 // nextHop returns the next hop of a path: the peer itself if it is on a link and of another AS, or if it names no address
 // that is valid elsewhere. GoBGP drops the link-local address of an announcement with two, and the other one of BIRD is
 // unspecified.
-func nextHop(p *apiutil.Path, asn uint32) netip.Addr {
+func nextHop(p *apiutil.Path, internal bool) netip.Addr {
 	var hop netip.Addr
 	for _, a := range p.Attrs {
 		switch a := a.(type) {
@@ -409,7 +414,7 @@ func nextHop(p *apiutil.Path, asn uint32) netip.Addr {
 			hop = a.Nexthop.Unmap()
 		}
 	}
-	if p.PeerAddress.Zone() != "" && (p.PeerASN != asn || hop.IsUnspecified() || hop.IsLinkLocalUnicast()) {
+	if p.PeerAddress.Zone() != "" && (!internal || hop.IsUnspecified() || hop.IsLinkLocalUnicast()) {
 		return p.PeerAddress
 	}
 	return hop
