@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/weft-net/weft/internal/netns"
 	"github.com/weft-net/weft/internal/nettest"
@@ -164,8 +165,12 @@ func TestUnnumberedBad(t *testing.T) {
 	n.learns("198.51.100.0/24", "inet6 fe80:")
 	nettest.Run(t, n.ns, "ip", "link", "del", "eth7")
 	n.forgets("198.51.100.0/24")
+	begin := time.Now()
 	connect(t, n.ns, "eth7", "", third, "n1", "")
 	n.learns("198.51.100.0/24", "inet6 fe80:")
+	if took := time.Since(begin); took > 45*time.Second { // 3 s on a host that is not busy
+		t.Errorf("the session over a link that was made again takes %s", took)
+	}
 
 	if r := n.route("203.0.113.0/24"); !strings.Contains(r, "dev eth2") || !strings.Contains(b.ask("show", "protocols"), "Established") {
 		t.Errorf("the other session is disturbed: %q", r)

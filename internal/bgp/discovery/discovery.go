@@ -173,6 +173,7 @@ func (l *Links) sendLocked() {
 			if ifi, err := net.InterfaceByIndex(index); err == nil {
 				k.mac = ifi.HardwareAddr
 			}
+			renewZones()
 			l.changed.Notify()
 		}
 		if (err == nil) != (k.err == nil) || err != nil && err.Error() != k.err.Error() {
@@ -192,6 +193,15 @@ func (l *Links) sendLocked() {
 			// Hop limit, flags, lifetime and timers are unspecified.
 			l.send(k, routerAdvertisement, allNodes(), make([]byte, 12))
 		}
+	}
+}
+
+// renewZones has the package net read the indexes of links again. It reads them once a minute only, so that for as long
+// connections to a link that was deleted and made again failed. It reads them at once for a name that it does not know,
+// and no link's name has a slash. Nothing is sent: the kernel refuses the address without a link.
+func renewZones() {
+	if c, err := net.DialUDP("udp6", nil, &net.UDPAddr{IP: net.ParseIP("fe80::1"), Port: 9, Zone: "/"}); err == nil {
+		_ = c.Close()
 	}
 }
 
