@@ -37,8 +37,8 @@ func newRecords(t *testing.T) *Driver {
 	return &Driver{records: r}
 }
 
-// together makes calls at once, as near as two processors come to it, and returns how many had no error.
-func together(calls ...func() error) int {
+// atOnce makes calls at the same time, as near as two processors come to it, and returns how many had no error.
+func atOnce(calls ...func() error) int {
 	var ready, done atomic.Int64
 	var all sync.WaitGroup
 	for _, call := range calls {
@@ -73,10 +73,10 @@ func TestOneEndpoint(t *testing.T) {
 			return err
 		})
 	}
-	if n := together(requests...); n != 1 {
+	if n := atOnce(requests...); n != 1 {
 		t.Errorf("%d requests got the IPv6 address", n)
 	}
-	if n := together(creates...); n != 1 {
+	if n := atOnce(creates...); n != 1 {
 		t.Errorf("%d endpoints have the address", n)
 	}
 }
@@ -103,16 +103,16 @@ func TestDroppedStays(t *testing.T) {
 			return err
 		}
 		drop := func() error { return d.records.dropEndpoint("docker-1") }
-		if n := together(request); n != 1 {
+		if n := atOnce(request); n != 1 {
 			t.Fatal("the IPv6 address is refused")
 		}
-		if n := together(create, release); n != 2 {
+		if n := atOnce(create, release); n != 2 {
 			t.Fatal("the endpoint or the release is refused")
 		}
 		if e, _ := d.records.byEndpoint("e"); e.ID == "" || e.Address6.IsValid() {
 			t.Fatalf("of two changes at once the record has not both: %+v", e)
 		}
-		together(create, release, drop)
+		atOnce(create, release, drop)
 		if left := d.records.all(); len(left) > 0 {
 			t.Fatalf("an attachment that was undone is recorded again: %+v", left)
 		}
