@@ -105,6 +105,7 @@ KUBE ?= yes
 test-e2e: ready
 	@[ $(KUBE) = no ] || { test/deps.sh kube && test/kube/build.sh; } || echo "make: Kubernetes cannot be built here: tests that need an API server are skipped"
 	@test/deps.sh docker || echo "make: dockerd cannot be installed here: its tests are skipped"
+	@CACHE=$(CACHE) test/docker/build.sh || echo "make: SKIPPED: a newer dockerd than Debian's cannot be built here: say by MOBY_SOURCE where a repository of Moby's is"
 	@CACHE=$(CACHE) test/run.sh e2e
 
 # A step that loses a datagram or resets a connection fails (docs/tasks/upgrade.md).

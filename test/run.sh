@@ -7,7 +7,8 @@
 #   COVER=DIR       writes coverage profiles of all of weft's packages there
 #
 # The tests execute the programs in bin/, copied to a directory that other users can read. Without the reference plugins and
-# flannel's flanneld, tests that need them are skipped. Skipped tests and the reasons are printed once at the end, and are in
+# flannel's flanneld, tests that need them are skipped. Those with Docker run a second time with a newer dockerd, if
+# test/docker/build.sh has built one. Skipped tests and the reasons are printed once at the end, and are in
 # bin/skipped or bin/skipped-e2e, which make test-vm reads.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -54,6 +55,11 @@ if [ "$suite" = test ]; then
 else
 	run e2e -p 2 -count=1 -timeout 30m
 	run e2e-serial -p 1 -count=1 -timeout 30m
+	newer=$(test/docker/build.sh --where)
+	if [ -n "$newer" ] && { ((${#words[@]} == 0)) || [[ " ${words[*]} " == *" docker "* ]]; }; then
+		echo "make: test/docker with the dockerd of $newer"
+		WEFT_DOCKERD_DIR=$newer go test -ldflags '-s -w' -count=1 -timeout 30m ./test/docker || code=1
+	fi
 fi
 if [ -s "$skipped" ]; then
 	echo "make: SKIPPED on this host:"

@@ -23,6 +23,9 @@ const (
 	OptionMAC = "com.docker.network.endpoint.macaddress"
 	// OptionPortMap has, in CreateEndpoint, Join and ProgramExternalConnectivity, the ports to publish, a list of PortBinding.
 	OptionPortMap = "com.docker.network.portmap"
+	// OptionOnlyIPv4 is set in ProgramExternalConnectivity from dockerd 28 on if the IPv6 gateway of the container is on
+	// another network, which has the ports of IPv6 addresses.
+	OptionOnlyIPv4 = "com.docker.network.driver.private.no_proxy_6to4"
 	// OptionGateway has, in the data of RequestPool's answer, the gateway, for which no address is requested then. It is
 	// also the value of OptionAddressType for a gateway.
 	OptionGateway = "com.docker.network.gateway"

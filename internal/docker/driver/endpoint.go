@@ -85,7 +85,9 @@ func (d *Driver) join(ctx context.Context, q cnm.Join) (any, error) {
 	}, ns, &out); err != nil {
 		return nil, err
 	}
-	if _, _, err := d.records.updateEndpoint(e.ID, func(e *endpoint) { e.Joined = true }); err != nil {
+	if _, _, err := d.records.updateEndpoint(e.ID, func(e *endpoint) {
+		e.Joined, e.Sandbox = true, q.SandboxKey
+	}); err != nil {
 		return nil, err
 	}
 	if err := netns.Remove(path); err != nil {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/weft-net/weft/internal/docker/agentapi"
@@ -17,7 +18,9 @@ import (
 )
 
 // publish publishes the container's ports. dockerd asks it of the endpoint that has the container's default gateway
-// only, again after a call that was cut off, and of another endpoint when the gateway changes.
+// only, again after a call that was cut off, and of another endpoint when the gateway changes. From version 28 on the two
+// families may have gateways on two networks: it asks it of both endpoints, and says only to that for IPv4 that there is
+// another one.
 func (d *Driver) publish(ctx context.Context, q cnm.EndpointRequest) (any, error) {
 	ports, err := published(q.Options)
 	if err != nil {
@@ -29,6 +32,21 @@ func (d *Driver) publish(ctx context.Context, q cnm.EndpointRequest) (any, error
 	e, err := d.endpoint(q.EndpointID)
 	if err != nil {
 		return nil, err
+	}
+	only4, _ := q.Options[cnm.OptionOnlyIPv4].(bool)
+	for _, other := range d.records.all() {
+		switch {
+		case other.ID == e.ID || other.Sandbox != e.Sandbox || e.Sandbox == "" || !hasIPv4(other.Ports):
+		case only4:
+			if err := d.setPorts(ctx, other.ID, ofFamily(other.Ports, true)); err != nil {
+				return nil, err
+			}
+		default: // it publishes those of IPv4
+			ports = ofFamily(ports, true)
+		}
+	}
+	if only4 {
+		ports = ofFamily(ports, false)
 	}
 	if ports, err = ofFamilies(ports, e.Address6.IsValid()); err != nil {
 		return nil, err
@@ -149,6 +167,27 @@ func published(options map[string]any) (out []model.PublishedPort, err error) {
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// hasIPv4 reports whether some of the ports are those of IPv4 addresses.
+func hasIPv4(ports []model.PublishedPort) bool {
+	return slices.ContainsFunc(ports, func(p model.PublishedPort) bool { return !p.HostIP.Is6() })
+}
+
+// ofFamily returns what of ports is at addresses of one family: IPv6 if six is set, else IPv4.
+func ofFamily(ports []model.PublishedPort, six bool) (out []model.PublishedPort) {
+	for _, p := range ports {
+		switch {
+		case p.HostIP.IsValid() && p.HostIP.Is6() != six:
+			continue
+		case !p.HostIP.IsValid() && six:
+			p.HostIP = netip.IPv6Unspecified()
+		case !p.HostIP.IsValid():
+			p.HostIP = netip.IPv4Unspecified()
+		}
+		out = append(out, p)
+	}
+	return out
 }
 
 // ofFamilies restricts ports to the address families that a container has: IPv4, and IPv6 if six is set.

@@ -60,6 +60,8 @@ type endpoint struct {
 	Address6 netip.Prefix `json:"address6,omitzero"`
 	// Offered6 is the attachment's IPv6 address, for which Docker asks in a second request.
 	Offered6 netip.Prefix `json:"offered6,omitzero"`
+	// Sandbox is Docker's key of the container: it is the same for all of its endpoints.
+	Sandbox string `json:"sandbox,omitempty"`
 	// Joined: the interface was handed over. Labeled: its container is known and packets pass.
 	Joined    bool   `json:"joined,omitempty"`
 	Labeled   bool   `json:"labeled,omitempty"`

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package docker_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// major returns the major version of dockerd.
+func (h *host) major() int {
+	h.t.Helper()
+	version := h.docker("version", "-f", "{{.Server.Version}}")
+	n, err := strconv.Atoi(version[:strings.IndexAny(version+".", ".-+")])
+	if err != nil {
+		h.t.Fatalf("version %q: %v", version, err)
+	}
+	return n
+}
+
+// post makes a request of dockerd's API, for what Debian's client has no option.
+func (h *host) post(path string, body any) error {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return err
+	}
+	client := http.Client{Timeout: patience, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", h.path("docker.sock"))
+		},
+	}}
+	answer, err := client.Post("http://docker"+path, "application/json", bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	defer func() { _ = answer.Body.Close() }()
+	if answer.StatusCode/100 == 2 {
+		return nil
+	}
+	text, err = io.ReadAll(answer.Body)
+	return fmt.Errorf("%s: %s: %s: %w", path, answer.Status, text, err)
+}
+
+// TestGateways: of a container on a network with IPv4 only and one with both families, published ports stay reachable
+// while either is connected, disconnected or gets the default gateway. A dockerd from version 28 on gives each family a
+// gateway of its own, so that two networks have a part of the ports.
+func TestGateways(t *testing.T) {
+	c := newCluster(t, 2, withIPv6)
+	h, from := c.nodes[0], c.nodes[1]
+	h.network("a4", "-o", "pool=blue")
+	h.network("b6", "--ipv6", "-o", "pool=green,six")
+	h.network("z4", "-o", "pool=blue")
+	h.docker("create", "--name", "c1", "--network", "a4", "-p", "8080:80", image, "/bin/sh", "-c",
+		"echo c1 >/index.html; exec httpd -f -p 80 -h /")
+	h.docker("network", "connect", "b6", "c1")
+	h.docker("start", "c1")
+	const four, six = "192.168.77.1:8080", "[fd18::1]:8080"
+	both := func() {
+		t.Helper()
+		from.answers("c1", four)
+		from.answers("c1", six)
+	}
+	silent := func(addr string) {
+		t.Helper()
+		h.until("nothing answers at "+addr, func() error {
+			if out, err := from.dial("tcp", addr, "GET / HTTP/1.0\r\n\r\n"); err == nil {
+				return fmt.Errorf("answer %q", out)
+			}
+			return nil
+		})
+	}
+	newer := h.major() >= 28
+	separate := func() {
+		t.Helper()
+		from.answers("c1", four)
+		if newer {
+			from.answers("c1", six)
+		}
+	}
+	separate()
+	h.docker("network", "disconnect", "a4", "c1")
+	both()
+	h.docker("network", "connect", "a4", "c1")
+	separate()
+	h.docker("network", "disconnect", "b6", "c1")
+	from.answers("c1", four)
+	silent(six)
+	h.docker("network", "connect", "b6", "c1")
+	separate()
+	if newer {
+		if err := h.post("/networks/z4/connect", map[string]any{
+			"Container": "c1", "EndpointConfig": map[string]any{"GwPriority": 10},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		addr := h.addr("c1", "z4")
+		h.until("the ports are those of the network with the highest priority", func() error {
+			if len(h.published(addr)) == 0 {
+				return errors.New(h.docker("exec", "c1", "ip", "route"))
+			}
+			return nil
+		})
+		both()
+		h.docker("network", "disconnect", "z4", "c1")
+		both()
+	}
+	h.docker("rm", "-f", "c1")
+	h.clean()
+	for _, addr := range []string{four, six} {
+		silent(addr)
+	}
+}
