@@ -52,8 +52,8 @@ func (h *host) post(path string, body any) error {
 }
 
 // TestGateways: of a container on a network with IPv4 only and one with both families, published ports stay reachable
-// while either is connected, disconnected or gets the default gateway. A dockerd from version 28 on gives each family a
-// gateway of its own, so that two networks have a part of the ports.
+// while either is connected, disconnected or has the default gateway. A dockerd from version 28 on has a gateway for each
+// family, so that two networks may have a part of the ports.
 func TestGateways(t *testing.T) {
 	c := newCluster(t, 2, withIPv6)
 	h, from := c.nodes[0], c.nodes[1]
