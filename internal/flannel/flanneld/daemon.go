@@ -100,15 +100,8 @@ func (d *daemon) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	d.log.Info(
-		"daemon chose the interface to the other nodes",
-		"interface",
-		u.Link,
-		"addresses",
-		u.Addrs,
-		"public",
-		u.external(),
-	)
+	d.log.Info("daemon chose the interface to the other nodes", "interface", u.Link, "addresses", u.Addrs,
+		"public", u.external())
 	previous := d.previous()
 	var g grant
 	err = d.retry(ctx, "acquire a subnet", func() (err error) {

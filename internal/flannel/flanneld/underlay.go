@@ -96,17 +96,8 @@ func (d *daemon) followAddresses(ctx context.Context, u Underlay, moved chan<- U
 		if now.Link == u.Link && slices.Equal(now.Addrs, u.Addrs) {
 			continue // it is back
 		}
-		d.log.Info(
-			"interface changed",
-			"interface",
-			now.Link,
-			"addresses",
-			now.Addrs,
-			"public",
-			now.external(),
-			"before",
-			u.Addrs,
-		)
+		d.log.Info("interface changed", "interface", now.Link, "addresses", now.Addrs, "public", now.external(),
+			"before", u.Addrs)
 		u = now
 		d.mgr.renumbered()
 		select {

@@ -185,15 +185,8 @@ func guarded(
 ) (out any, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			log.Error(
-				"handler of an admin request panicked",
-				"request",
-				pattern,
-				"panic",
-				fmt.Sprint(p),
-				"stack",
-				string(debug.Stack()),
-			)
+			log.Error("handler of an admin request panicked", "request", pattern, "panic", fmt.Sprint(p),
+				"stack", string(debug.Stack()))
 			err = fmt.Errorf("%s: %w: %v", pattern, errPanic, p)
 		}
 	}()

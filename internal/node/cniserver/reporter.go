@@ -76,15 +76,8 @@ func (n *statusReporter) queue(i report) {
 	select {
 	case n.wait <- i:
 	default:
-		n.log.Warn(
-			"report queue is full, and a report is dropped",
-			"pod",
-			i.pod.String(),
-			"reason",
-			i.event.Reason,
-			"message",
-			i.event.Message,
-		)
+		n.log.Warn("report queue is full, and a report is dropped", "pod", i.pod.String(), "reason", i.event.Reason,
+			"message", i.event.Message)
 	}
 }
 

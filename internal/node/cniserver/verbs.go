@@ -63,16 +63,8 @@ func (vs *verbs) verb(c *call, r wire.Request) (exit int, out []byte) {
 // outcome does a call and logs the result.
 func (vs *verbs) outcome(c *call, r wire.Request) ([]byte, error) {
 	call, err := parseCall(r)
-	log := vs.log.With(
-		"verb",
-		call.Command,
-		"container",
-		short(call.Request.ContainerID),
-		"interface",
-		call.Request.IfName,
-		"network",
-		call.Request.Network,
-	)
+	log := vs.log.With("verb", call.Command, "container", short(call.Request.ContainerID),
+		"interface", call.Request.IfName, "network", call.Request.Network)
 	var lines callLog
 	runtimes := r.Getenv(wire.PluginVar) == "" && call.Command != cni.Version
 	if runtimes { // a plugin's configuration may have keys of the same names

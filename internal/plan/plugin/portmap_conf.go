@@ -152,15 +152,8 @@ func conditions(option *[]string) []string {
 func checkArguments(conf model.PluginConf, key string, words []string) error {
 	for i, w := range words {
 		if w == "" || strings.ContainsFunc(w, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return model.Errorf(
-				model.CodeInvalidConf,
-				"one iptables argument in each string",
-				"plugin %s: %s[%d] %q is not an argument",
-				conf.Type,
-				key,
-				i,
-				w,
-			)
+			return model.Errorf(model.CodeInvalidConf, "one iptables argument in each string",
+				"plugin %s: %s[%d] %q is not an argument", conf.Type, key, i, w)
 		}
 		if slices.Contains([]string{"-j", "--jump", "-g", "--goto", "-A", "-I", "-D", "-t"}, w) {
 			return model.Errorf(model.CodeInvalidConf, "a condition is a match", "plugin %s: %s[%d] %q is not a condition",
