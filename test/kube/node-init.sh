@@ -54,7 +54,7 @@ if [ ! -e "$own/images" ]; then # they are kept across restarts
 	for f in "$KUBE_IMAGES"/*.tar; do ctr -n k8s.io images import "$f" >>"$own/log/import.log" 2>&1 || die "image $f"; done
 	touch "$own/images"
 fi
-kubelet --config="$own/kubelet.yaml" --kubeconfig="$pki/$node.kubeconfig" --hostname-override="$node" --node-ip="$(both "$(node_ip "$node")" "$(node_ip6 "$node")")" >>"$own/log/kubelet.log" 2>&1 &
+kubelet --config="$own/kubelet.yaml" --kubeconfig="$pki/$node.kubeconfig" --hostname-override="$node" --node-ip="$(of_families "$(node_ip "$node")" "$(node_ip6 "$node")")" >>"$own/log/kubelet.log" 2>&1 &
 [ "$(cat "$dir/proxy")" = none ] || kube-proxy --config="$own/proxy.yaml" >>"$own/log/kube-proxy.log" 2>&1 &
 touch /run/started
 while :; do wait -n || true; sleep 1; done # reap orphans

@@ -130,9 +130,9 @@ weft_up() {
 control_routes() {
 	local n
 	for n in $(node_names); do
-		inside "$prefix" ip route replace "$(pod_cidr "$n")" via "$(node_ip "$n")"
-		! dual_stack || inside "$prefix" ip route replace "$(kc get node "$n" -o 'jsonpath={.spec.podCIDRs[1]}')" via "$(node_ip6 "$n")"
+		inside "$prefix" ip route replace "$(pod_cidr "$n")" via "$(first_family "$(node_ip "$n")" "$(node_ip6 "$n")")"
+		[ "$(families)" != both ] || inside "$prefix" ip route replace "$(kc get node "$n" -o 'jsonpath={.spec.podCIDRs[1]}')" via "$(node_ip6 "$n")"
 	done
 }
 
-dns_up() { sed "s#@DNS_IP@#$DNS_IP#; s#@IMAGE@#$IMAGE_COREDNS#" "$here/dns.yaml" | kc apply -f - >&2; }
+dns_up() { sed "s#@DNS_IP@#$(dns_ip)#; s#@IMAGE@#$IMAGE_COREDNS#" "$here/dns.yaml" | kc apply -f - >&2; }

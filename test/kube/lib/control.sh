@@ -13,9 +13,11 @@ control_net() {
 		inside "$prefix" ip link add $b type bridge
 		inside "$prefix" ip link set $b up
 	done
-	inside "$prefix" ip addr add $CONTROL_IP/24 dev br0
-	inside "$prefix" sysctl -qw net.ipv4.ip_forward=1
-	! dual_stack || {
+	! has_ipv4 || {
+		inside "$prefix" ip addr add $CONTROL_IP/24 dev br0
+		inside "$prefix" sysctl -qw net.ipv4.ip_forward=1
+	}
+	! has_ipv6 || {
 		inside "$prefix" ip addr add $CONTROL_IP6/64 dev br0 nodad
 		inside "$prefix" sysctl -qw net.ipv6.conf.all.forwarding=1
 	}
@@ -32,8 +34,8 @@ component() {
 			--unsafe-no-fsync --log-level=warn)
 		;;
 	apiserver)
-		args=(kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address=0.0.0.0 --advertise-address=$CONTROL_IP
-			--service-cluster-ip-range="$(both $SERVICE_CIDR $SERVICE_CIDR6)" --allow-privileged --endpoint-reconciler-type=lease
+		args=(kube-apiserver --etcd-servers=http://127.0.0.1:2379 --secure-port=6443 --bind-address="$(first_family 0.0.0.0 ::)" --advertise-address="$(first_family $CONTROL_IP $CONTROL_IP6)"
+			--service-cluster-ip-range="$(of_families $SERVICE_CIDR $SERVICE_CIDR6)" --allow-privileged --endpoint-reconciler-type=lease
 			--authorization-mode=Node,RBAC --enable-admission-plugins=NodeRestriction --enable-aggregator-routing
 			--service-account-issuer=https://kubernetes.default.svc --service-account-key-file="$pki/sa.pub" --service-account-signing-key-file="$pki/sa.key"
 			--client-ca-file="$pki/ca.crt" --tls-cert-file="$pki/apiserver.crt" --tls-private-key-file="$pki/apiserver.key"
@@ -47,7 +49,7 @@ component() {
 		args=(kube-controller-manager --kubeconfig="$pki/controllers.kubeconfig" --authentication-kubeconfig="$pki/controllers.kubeconfig"
 			--authorization-kubeconfig="$pki/controllers.kubeconfig" --root-ca-file="$pki/ca.crt" --service-account-private-key-file="$pki/sa.key"
 			--use-service-account-credentials --cluster-signing-cert-file="$pki/ca.crt" --cluster-signing-key-file="$pki/ca.key"
-			--allocate-node-cidrs --cluster-cidr="$(both $POD_CIDR $POD_CIDR6)" --service-cluster-ip-range="$(both $SERVICE_CIDR $SERVICE_CIDR6)" --leader-elect=false
+			--allocate-node-cidrs --cluster-cidr="$(of_families $POD_CIDR $POD_CIDR6)" --service-cluster-ip-range="$(of_families $SERVICE_CIDR $SERVICE_CIDR6)" --leader-elect=false
 			--node-monitor-period=2s --node-monitor-grace-period=16s --bind-address=127.0.0.1)
 		;;
 	scheduler)

@@ -12,21 +12,32 @@ pki=$dir/pki
 bin=$KUBE_BIN
 
 CONTROL_IP=10.90.0.1
-API=https://$CONTROL_IP:6443
 POD_CIDR=10.244.0.0/16
 SERVICE_CIDR=10.96.0.0/16
-# Of a dual-stack cluster.
+# Of a cluster with IPv6.
 CONTROL_IP6=fd90::1
 POD_CIDR6=fd44::/56
 SERVICE_CIDR6=fd96::/112
-API_SERVICE_IP=10.96.0.1
-DNS_IP=10.96.0.10
 
 node_ip() { echo 10.90.0.$((10 + ${1#node})); }
 node_ip6() { echo fd90::$((10 + ${1#node})); }
-dual_stack() { [ -e "$dir/dual-stack" ]; }
-# both IPV4 IPV6: both with a comma in a dual-stack cluster, else the first.
-both() { if dual_stack; then echo "$1,$2"; else echo "$1"; fi; }
+# The cluster's address families: ipv4, ipv6 or both.
+families() { cat "$dir/families" 2>/dev/null || echo ipv4; }
+has_ipv4() { [ "$(families)" != ipv6 ]; }
+has_ipv6() { [ "$(families)" != ipv4 ]; }
+# of_families IPV4 IPV6: what belongs to the cluster's families, with a comma between both.
+of_families() {
+	case $(families) in
+	ipv4) echo "$1" ;;
+	ipv6) echo "$2" ;;
+	both) echo "$1,$2" ;;
+	esac
+}
+# first_family IPV4 IPV6: what belongs to the cluster's first family.
+first_family() { if has_ipv4; then echo "$1"; else echo "$2"; fi; }
+api() { echo "https://$(first_family "$CONTROL_IP" "[$CONTROL_IP6]"):6443"; }
+api_service_ip() { first_family 10.96.0.1 fd96::1; }
+dns_ip() { first_family 10.96.0.10 fd96::a; }
 node_names() { [ ! -f "$dir/nodes" ] || cat "$dir/nodes"; }
 say() { echo "kube: $*" >&2; }
 die() { say "$@"; exit 1; }

@@ -12,12 +12,14 @@ node_net() {
 	inside "$prefix" ip link add "$1-1" type veth peer name eth1 netns "$ns"
 	inside "$prefix" ip link set "$1-0" master br0 up
 	inside "$prefix" ip link set "$1-1" master br1 up
-	inside "$ns" ip addr add "$(node_ip "$1")/24" dev eth0
 	inside "$ns" ip link set eth0 up
 	inside "$ns" ip link set eth1 up
-	inside "$ns" ip route add default via $CONTROL_IP
-	inside "$ns" sysctl -qw net.ipv4.ip_forward=1
-	! dual_stack || {
+	! has_ipv4 || {
+		inside "$ns" ip addr add "$(node_ip "$1")/24" dev eth0
+		inside "$ns" ip route add default via $CONTROL_IP
+		inside "$ns" sysctl -qw net.ipv4.ip_forward=1
+	}
+	! has_ipv6 || {
 		inside "$ns" ip addr add "$(node_ip6 "$1")/64" dev eth0 nodad
 		inside "$ns" ip route add default via $CONTROL_IP6
 		inside "$ns" sysctl -qw net.ipv6.conf.all.forwarding=1
@@ -27,7 +29,7 @@ node_net() {
 node_files() {
 	local d=$dir/$1
 	mkdir -p "$d"/{log,lib-kubelet,lib-containerd,lib-cni,lib-weft,lib-kubevirt,node-labeller,log-pods,log-containers,etc-cni/net.d,opt-cni/bin,etc-containerd}
-	echo "nameserver $CONTROL_IP" >"$d/resolv.conf" # for pods with dnsPolicy Default; no server runs there
+	echo "nameserver $(first_family $CONTROL_IP $CONTROL_IP6)" >"$d/resolv.conf" # for pods with dnsPolicy Default; no server runs there
 	cat >"$d/etc-containerd/config.toml" <<-E
 		version = 3
 		root = "/var/lib/containerd"
@@ -61,7 +63,7 @@ node_files() {
 		cgroupRoot: /$prefix-$1
 		failCgroupV1: false
 		failSwapOn: false
-		clusterDNS: [$DNS_IP]
+		clusterDNS: ["$(dns_ip)"]
 		clusterDomain: cluster.local
 		containerRuntimeEndpoint: unix:///run/containerd/containerd.sock
 		resolvConf: "$d/resolv.conf"
@@ -77,7 +79,7 @@ node_files() {
 		apiVersion: kubeproxy.config.k8s.io/v1alpha1
 		kind: KubeProxyConfiguration
 		mode: $(cat "$dir/proxy")
-		clusterCIDR: $(both $POD_CIDR $POD_CIDR6)
+		clusterCIDR: $(of_families $POD_CIDR $POD_CIDR6)
 		hostnameOverride: $1
 		clientConnection: {kubeconfig: "$pki/proxy.kubeconfig"}
 		conntrack: {maxPerCore: 0, tcpEstablishedTimeout: 0s, tcpCloseWaitTimeout: 0s}
@@ -92,7 +94,7 @@ node_start() {
 	group "$prefix-$1/system"
 	# The first process stays outside of the other hierarchies until node-init puts itself there.
 	start "$prefix-$1/system" "$dir/$1/log/init.log" "$prefix-$1" \
-		env -i PATH="$bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" HOME=/root LANG=C.UTF-8 \
+		env -i PATH="$bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" HOME=/root LANG=C.UTF-8 WEFT_KUBE_STATE="$top" \
 		unshare --mount --uts --pid --ipc --fork --kill-child --mount-proc --propagation private \
 		bash "$here/node-init.sh" "$name" "$1"
 }

@@ -19,7 +19,7 @@ kubeconfig() {
 	cat >"$pki/$1.kubeconfig" <<-E
 		apiVersion: v1
 		kind: Config
-		clusters: [{name: $name, cluster: {server: "$API", certificate-authority: "$pki/ca.crt"}}]
+		clusters: [{name: $name, cluster: {server: "$(api)", certificate-authority: "$pki/ca.crt"}}]
 		users: [{name: $1, user: {client-certificate: "$pki/$1.crt", client-key: "$pki/$1.key"}}]
 		contexts: [{name: $name, context: {cluster: $name, user: $1}}]
 		current-context: $name
@@ -33,7 +33,7 @@ make_pki() {
 	openssl genrsa -out "$pki/sa.key" 2048 2>/dev/null
 	openssl rsa -in "$pki/sa.key" -pubout -out "$pki/sa.pub" 2>/dev/null
 	certificate apiserver /CN=kube-apiserver serverAuth \
-		"DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:$CONTROL_IP,IP:$API_SERVICE_IP"
+		"DNS:localhost,DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,IP:127.0.0.1,IP:$CONTROL_IP,IP:$CONTROL_IP6,IP:$(api_service_ip)"
 	certificate kubelet-client /O=system:masters/CN=apiserver-kubelet-client clientAuth
 	certificate front-proxy /CN=front-proxy-client clientAuth
 	certificate admin /O=system:masters/CN=admin clientAuth
@@ -43,7 +43,7 @@ make_pki() {
 	local who
 	for who in admin controllers scheduler proxy; do kubeconfig "$who"; done
 	for who in $(node_names); do
-		certificate "$who" "/O=system:nodes/CN=system:node:$who" clientAuth,serverAuth "DNS:$who,IP:$(node_ip "$who")"
+		certificate "$who" "/O=system:nodes/CN=system:node:$who" clientAuth,serverAuth "DNS:$who,IP:$(node_ip "$who"),IP:$(node_ip6 "$who")"
 		kubeconfig "$who"
 	done
 }
