@@ -4,23 +4,49 @@ package kube
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// TestGateSpreads: agents that lost the server at one moment do not come back at one moment.
+// TestGateSpreads: agents that lost the server at one moment do not come back at one moment, the more agents the less.
 func TestGateSpreads(t *testing.T) {
+	for _, c := range []struct {
+		agents int
+		most   int // agents within half a second
+		fewest time.Duration
+	}{{1000, 200, 4 * time.Second}, {5000, 350, 20 * time.Second}} {
+		for _, outage := range []time.Duration{3 * time.Second, time.Minute} {
+			t.Run(fmt.Sprintf("%d/%s", c.agents, outage), func(t *testing.T) {
+				const bucket = 500 * time.Millisecond
+				back := comeBack(t, c.agents, outage, bucket)
+				for at, n := range back {
+					if n > c.most {
+						t.Errorf("%d of %d agents came back within %s after %s", n, c.agents, bucket, at)
+					}
+				}
+				if over := time.Duration(len(back)) * bucket; over < c.fewest {
+					t.Errorf("all agents came back within %s: %v", over, back)
+				}
+			})
+		}
+	}
+}
+
+// comeBack returns how many agents of a cluster come back in which part of the time after an outage.
+func comeBack(t *testing.T, agents int, outage, bucket time.Duration) map[time.Duration]int {
+	back := map[time.Duration]int{}
 	synctest.Test(t, func(t *testing.T) {
-		const agents, bucket = 1000, 500 * time.Millisecond
-		begin := time.Now()
-		there := begin.Add(time.Minute)
+		there := time.Now().Add(outage)
 		var mu sync.Mutex
 		var running sync.WaitGroup
-		back := map[time.Duration]int{}
 		for range agents {
-			g := &gate{after: time.After}
+			g := &gate{after: time.After, nodes: func() int { return agents }}
 			g.leave(false, false)
 			running.Go(func() {
 				for {
@@ -41,13 +67,36 @@ func TestGateSpreads(t *testing.T) {
 			})
 		}
 		running.Wait()
-		for at, n := range back {
-			if n > agents/5 {
-				t.Errorf("%d of %d agents came back within %s after %s", n, agents, bucket, at)
+	})
+	return back
+}
+
+// TestGateStarting: to the watch that tries, a server that refuses requests while it starts is not there yet. To others
+// such an error is one of their kind.
+func TestGateStarting(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &source{s: &Store{gate: gate{after: time.After, nodes: func() int { return 1 }}}}
+		ctx := t.Context()
+		enter := func() (tries bool, waited time.Duration) {
+			begin := time.Now()
+			tries, err := f.s.gate.enter(ctx, nil)
+			if err != nil {
+				t.Fatal(err)
 			}
+			return tries, time.Since(begin)
 		}
-		if len(back) < 8 {
-			t.Errorf("all agents came back within %s: %v", time.Duration(len(back))*bucket, back)
+		f.leave(ctx, false, errors.New("connection refused"))
+		for _, starting := range []error{
+			apierrors.NewTooManyRequests("storage is (re)initializing", 1), apierrors.NewServiceUnavailable("starting"), nil,
+		} {
+			if tries, waited := enter(); !tries || waited == 0 {
+				t.Fatalf("before %v: tries %v after %s, want true after a delay", starting, tries, waited)
+			}
+			f.leave(ctx, true, starting)
+		}
+		f.leave(ctx, false, apierrors.NewServiceUnavailable("a kind of an aggregated API"))
+		if tries, waited := enter(); tries || waited > 0 {
+			t.Errorf("tries %v after %s when the server is there, want false at once", tries, waited)
 		}
 	})
 }
@@ -56,7 +105,7 @@ func TestGateSpreads(t *testing.T) {
 // continue at once; one whose caller ends while it is to try leaves this to another one.
 func TestGate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := &gate{after: time.After}
+		g := &gate{after: time.After, nodes: func() int { return 1 }}
 		if tries, err := g.enter(t.Context(), nil); tries || err != nil {
 			t.Fatal("the first request waits", tries, err)
 		}

@@ -261,6 +261,13 @@ func (s *objectCache) deleteLocked(key store.Key) (was store.Object, had bool) {
 	return was, had
 }
 
+// count returns the number of objects.
+func (s *objectCache) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.objects) + len(s.hashes)
+}
+
 // keys returns the keys of all objects.
 func (s *objectCache) keys() []store.Key {
 	s.mu.Lock()

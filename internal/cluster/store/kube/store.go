@@ -69,6 +69,7 @@ func Open(cfg Config) (*Store, error) {
 		}
 		s.restore(sh)
 	}
+	s.gate.nodes = s.cache(store.Nodes()).count
 	s.cache(pods()).fields = "spec.nodeName=" + cfg.Node
 	s.annotations.restore()
 	return s, nil

@@ -156,7 +156,7 @@ func (f *source) list(ctx context.Context, o metav1.ListOptions) (runtime.Object
 		return nil, err
 	}
 	raw, err := do(ctx, time.Minute, f.request(o))
-	f.s.gate.leave(tries, hasResponded(ctx, err))
+	f.leave(ctx, tries, err)
 	f.s.outage.note(f.kind, err)
 	if err == nil {
 		f.missingCount = 0
@@ -183,8 +183,8 @@ func (f *source) missingDelay() time.Duration {
 	if !f.cache.hashesOnly {
 		return missingRetry
 	}
-	nodes := len(f.s.cache(store.Nodes()).keys())
-	return min(max(missingRetryMin, time.Duration(nodes)*missingRetryPerNode), missingRetry)
+	nodes := time.Duration(f.s.cache(store.Nodes()).count())
+	return min(max(missingRetryMin, nodes*missingRetryPerNode), missingRetry)
 }
 
 // handleMissing handles a response that the kind does not exist. It is trusted after several times only, because a
@@ -202,21 +202,37 @@ func (f *source) handleMissing(ctx context.Context) {
 	}
 }
 
+// watch begins a watch. While the server cannot be reached it tries again: with an error the reflector would list
+// everything when the server is back, and the watch may continue where the last one ended.
 func (f *source) watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	tries, err := f.s.gate.enter(ctx, f.cache.useRestored)
-	if err != nil {
-		return nil, err
-	}
-	body, err := f.request(o).Param("watch", "true").Stream(ctx)
-	f.s.gate.leave(tries, hasResponded(ctx, err))
-	if !apierrors.IsNotFound(err) {
-		f.s.outage.note(f.kind, err)
-	}
-	if err != nil {
+	for {
+		tries, err := f.s.gate.enter(ctx, f.cache.useRestored)
+		if err != nil {
+			return nil, err
+		}
+		body, err := f.request(o).Param("watch", "true").Stream(ctx)
+		f.leave(ctx, tries, err)
+		if !apierrors.IsNotFound(err) {
+			f.s.outage.note(f.kind, err)
+		}
+		if err == nil {
+			reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
+			return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{f.kind, body, json.NewDecoder(body), f.keep},
+				reporter), nil
+		}
 		f.cache.useRestored()
-		return nil, err
+		if hasResponded(ctx, err) {
+			return nil, err
+		}
 	}
-	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
-	return watch.NewStreamWatcherWithLogger(logr.Discard(), &frames{f.kind, body, json.NewDecoder(body), f.keep},
-		reporter), nil
+}
+
+// leave reports a request's outcome to the gate. A server that is starting may refuse requests for some seconds, those
+// for CRDs' objects longest: to the one that tries it is not there yet.
+func (f *source) leave(ctx context.Context, tries bool, err error) {
+	starting := apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err)
+	if starting && !tries {
+		return
+	}
+	f.s.gate.leave(tries, hasResponded(ctx, err) && !starting)
 }
