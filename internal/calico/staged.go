@@ -44,15 +44,18 @@ type Staged struct {
 // Learn are the same here.
 func StagedPolicy(o store.Object) (s Staged, ok bool, err error) {
 	var all map[string]json.RawMessage
-	var spec struct {
-		Spec struct {
-			Action string `json:"stagedAction"`
-		} `json:"spec"`
+	var in struct {
+		Spec map[string]json.RawMessage `json:"spec"`
 	}
-	if err := errors.Join(json.Unmarshal(o.Raw, &all), json.Unmarshal(o.Raw, &spec)); err != nil {
+	var action string
+	err = errors.Join(json.Unmarshal(o.Raw, &all), json.Unmarshal(o.Raw, &in))
+	if raw := in.Spec["stagedAction"]; err == nil && raw != nil {
+		err = json.Unmarshal(raw, &action)
+	}
+	if err != nil {
 		return s, false, fmt.Errorf("%s: %w", o.Key, err)
 	}
-	switch spec.Spec.Action {
+	switch action {
 	case "", "Set", "Learn":
 	case "Delete":
 		s.Delete = true
@@ -60,7 +63,7 @@ func StagedPolicy(o store.Object) (s Staged, ok bool, err error) {
 		return s, false, nil
 	default:
 		return s, false, model.Errorf(model.CodeInvalidConf, "it is one of Set, Delete, Learn and Ignore",
-			"%s: spec.stagedAction %q is unknown", o.Key, spec.Spec.Action)
+			"%s: spec.stagedAction %q is unknown", o.Key, action)
 	}
 	version, kind := string(all["apiVersion"]), "NetworkPolicy"
 	switch o.Key.Kind {
@@ -68,6 +71,10 @@ func StagedPolicy(o store.Object) (s Staged, ok bool, err error) {
 		kind = "GlobalNetworkPolicy"
 	case stagedKubernetesPolicy:
 		version = `"networking.k8s.io/v1"`
+		delete(in.Spec, "stagedAction") // the kind that it stands for does not have it
+		if all["spec"], err = json.Marshal(in.Spec); err != nil {
+			return s, false, fmt.Errorf("%s: %w", o.Key, err)
+		}
 	}
 	all["apiVersion"], all["kind"] = json.RawMessage(version), json.RawMessage(`"`+kind+`"`)
 	raw, err := json.Marshal(all)

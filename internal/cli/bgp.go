@@ -45,7 +45,7 @@ nextHop, stale}], link}], problems [{message, hint}].`,
 				var s nodebgp.Status
 				q := adminapi.Request{
 					Socket: adminapi.InStateDir(stateDir), Method: http.MethodGet, Path: adminapi.RouteBGP, Timeout: bgpTimeout,
-					Server: "agent",
+					Server: "agent that speaks BGP", Hint: "start the agent, or set bgp.socket in its configuration",
 				}
 				err := q.Do(ctx, &s)
 				return bgpResult(s, output), err

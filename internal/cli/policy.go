@@ -79,9 +79,11 @@ func (f *policyFlags) query(
 	return text(env.Stdout)
 }
 
-// remote reports whether agents of a cluster are asked, and not this node's.
+// remote reports whether agents of a cluster are asked, and not this node's: its agent wins over a cluster that only the
+// environment names, as on a node of a lab.
 func (f *policyFlags) remote(cmd *cobra.Command) bool {
-	return f.source.Remote() || f.source.Env.Kubectl && !cmd.Flags().Changed("state-dir")
+	here := cmd.Flags().Changed("state-dir") || f.source.Env.Variable(ui.StateDirVariable, "") != ""
+	return f.source.Remote() || !here && (f.source.Env.Kubectl || f.source.Named())
 }
 
 // maxPolicyAgents is how many agents are asked that do not answer.

@@ -68,6 +68,9 @@ func (u Up) fillStore(ctx context.Context, l layout.Layout) (pods []model.Pod, v
 		return nil, nil, nil, err
 	}
 	c, problems := store.Cluster(objects)
+	for _, o := range objects {
+		problems = append(problems, CheckPolicy(o))
+	}
 	if err := errors.Join(problems...); err != nil {
 		return nil, nil, nil, OriginalPaths(err, written)
 	}
@@ -109,6 +112,20 @@ func handled(o store.Object) bool {
 			o.Key.Kind)
 	}
 	return false
+}
+
+// CheckPolicy returns an error about a NetworkPolicy or MultiNetworkPolicy that an API server refuses. Other kinds of
+// policies can be valid and have parts that weft does not enforce.
+func CheckPolicy(o store.Object) error {
+	if !o.Key.Of(store.NetworkPolicies()) && !o.Key.Of(store.MultiNetworkPolicies()) {
+		return nil
+	}
+	p, err := o.Policy()
+	if err == nil && len(p.Errors) > 0 {
+		err = model.Errorf(model.CodeInvalidConf, "compare with `kubectl explain "+strings.ToLower(o.Key.Kind)+".spec`",
+			"%s: %s", o.Key, strings.Join(p.Errors, "; "))
+	}
+	return err
 }
 
 // copyManifests copies the files of a directory and records the original path of each. It renames a file if another

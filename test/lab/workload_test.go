@@ -78,9 +78,15 @@ func TestApplyAndDelete(t *testing.T) {
 		second.Pods[1].ID != first.Pods[1].ID {
 		t.Errorf("pods were %+v, are %+v", first.Pods, second.Pods)
 	}
-	bad := write(t, "bad.yaml", sleeper("three", "")+"---\n"+sleeper("four", "nodeName: node9, "))
-	if a := weft(t, "lab", "apply", "--dir", dir, "-f", bad); a.code != 1 || !strings.Contains(a.stderr, `spec.nodeName "node9"`) {
-		t.Errorf("apply of a bad manifest: exit %d, %s", a.code, a.stderr)
+	for says, bad := range map[string]string{
+		`spec.nodeName "node9"`: sleeper("four", "nodeName: node9, "),
+		`spec.ingress[0]: field "form" is not known`: "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\n" +
+			"metadata: {name: misspelled}\nspec: {podSelector: {}, ingress: [{form: [{podSelector: {}}]}]}\n",
+	} {
+		file := write(t, "bad.yaml", sleeper("three", "")+"---\n"+bad)
+		if a := weft(t, "lab", "apply", "--dir", dir, "-f", file); a.code != 1 || !strings.Contains(a.stderr, says) {
+			t.Errorf("apply of a bad manifest: exit %d, %s, want %s", a.code, a.stderr, says)
+		}
 	}
 	if st := status(t, dir); len(st.Pods) != 2 {
 		t.Errorf("a bad manifest changed the pods: %+v", st.Pods)

@@ -3,6 +3,7 @@
 package store
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -13,16 +14,13 @@ import (
 // policyFor is the annotation with the networks of a MultiNetworkPolicy.
 const policyFor = "k8s.v1.cni.cncf.io/policy-for"
 
-// networkPolicy is a NetworkPolicy or a MultiNetworkPolicy, which has the same spec. Rules are decoded one by one, so
-// that an invalid one does not affect the others.
+// networkPolicy is the spec of a NetworkPolicy or a MultiNetworkPolicy. Rules are decoded one by one, so that an invalid
+// one does not affect the others.
 type networkPolicy struct {
-	Metadata metadata `json:"metadata"`
-	Spec     struct {
-		PodSelector json.RawMessage   `json:"podSelector"`
-		PolicyTypes []string          `json:"policyTypes"`
-		Ingress     []json.RawMessage `json:"ingress"`
-		Egress      []json.RawMessage `json:"egress"`
-	} `json:"spec"`
+	PodSelector json.RawMessage   `json:"podSelector"`
+	PolicyTypes []string          `json:"policyTypes"`
+	Ingress     []json.RawMessage `json:"ingress"`
+	Egress      []json.RawMessage `json:"egress"`
 }
 
 // Policy is the object as the model's policy. What cannot be understood of a rule is in its Faults, and fails closed
@@ -50,27 +48,27 @@ func (o Object) Policy() (model.Policy, error) {
 func (o Object) networkPolicy(key model.PolicyKey) (model.Policy, error) {
 	p := model.Policy{PolicyKey: key}
 	var in networkPolicy
-	if err := o.decode(&in); err != nil {
+	var r policyReader
+	err := r.spec(o, &in)
+	if err != nil {
 		return p, err
 	}
-	var r policyReader
-	var err error
 	p.Subject.Namespace = key.Namespace
-	if p.Subject.Pods, err = selectorOf("spec.podSelector", in.Spec.PodSelector); err != nil {
+	if p.Subject.Pods, err = selectorOf("spec.podSelector", in.PodSelector); err != nil {
 		return p, o.errorf(seeExplain(o.Key), "%w", err)
 	}
-	types := in.Spec.PolicyTypes
+	types := in.PolicyTypes
 	if len(types) == 0 {
-		if types = []string{"Ingress"}; len(in.Spec.Egress) > 0 {
+		if types = []string{"Ingress"}; len(in.Egress) > 0 {
 			types = append(types, "Egress")
 		}
 	}
 	for i, name := range types {
 		switch name {
 		case "Ingress":
-			p.Ingress.On, p.Ingress.Rules = true, r.rules("spec.ingress", "from", in.Spec.Ingress, key.Namespace)
+			p.Ingress.On, p.Ingress.Rules = true, r.rules("spec.ingress", "from", in.Ingress, key.Namespace)
 		case "Egress":
-			p.Egress.On, p.Egress.Rules = true, r.rules("spec.egress", "to", in.Spec.Egress, key.Namespace)
+			p.Egress.On, p.Egress.Rules = true, r.rules("spec.egress", "to", in.Egress, key.Namespace)
 		default:
 			r.fault("spec.policyTypes[%d] %q is neither Ingress nor Egress", i, name)
 		}
@@ -117,25 +115,56 @@ func (r *policyReader) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
+// spec decodes the spec of a policy. A field that it does not have is a fault: the spec is in force without it.
+func (r *policyReader) spec(o Object, into any) error {
+	var in struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := o.decode(&in); err != nil || !isSet(in.Spec) {
+		return err
+	}
+	if err := json.Unmarshal(in.Spec, into); err != nil {
+		return o.errorf(seeExplain(o.Key), "spec: %w", err)
+	}
+	if err := strictly(in.Spec, into); err != nil {
+		r.fault("spec: %v", err)
+	}
+	return nil
+}
+
+// strictly decodes JSON like json.Unmarshal, and refuses a field that the value does not have: ignored, a misspelled
+// "from" would let a rule allow everything.
+func strictly(raw json.RawMessage, into any) error {
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		if rest, is := strings.CutPrefix(err.Error(), "json: unknown field "); is {
+			return fmt.Errorf("field %s is not known", rest)
+		}
+		return err
+	}
+	return nil
+}
+
 // rules decodes the rules of a NetworkPolicy. All of them accept, so that an invalid part is left out.
 func (r *policyReader) rules(field, peers string, in []json.RawMessage, namespace string) []model.PolicyRule {
 	var out []model.PolicyRule
 	for i, raw := range in {
 		at := fmt.Sprintf("%s[%d]", field, i)
 		var rule struct {
-			From  []json.RawMessage `json:"from"`
-			To    []json.RawMessage `json:"to"`
+			rulePeers
 			Ports []json.RawMessage `json:"ports"`
 		}
 		one := model.PolicyRule{Action: model.PolicyAccept}
-		if err := json.Unmarshal(raw, &rule); err != nil {
+		err := strictly(raw, &rule)
+		var list []json.RawMessage
+		if err == nil {
+			list, err = rule.named(peers)
+		}
+		if err != nil {
 			r.fault("%s: %v", at, err)
 			out = append(out, one)
 			continue
-		}
-		list := rule.From
-		if peers == "to" {
-			list = rule.To
 		}
 		one.AnyPeer, one.AnyPort = len(list) == 0, len(rule.Ports) == 0
 		for j, raw := range list {
@@ -155,6 +184,24 @@ func (r *policyReader) rules(field, peers string, in []json.RawMessage, namespac
 		out = append(out, one)
 	}
 	return out
+}
+
+// rulePeers are the peers of a rule: From of ingress, To of egress.
+type rulePeers struct {
+	From []json.RawMessage `json:"from"`
+	To   []json.RawMessage `json:"to"`
+}
+
+// named returns those of "from" or "to". The other ones are an error: ignored, the rule would be about every peer.
+func (p rulePeers) named(field string) ([]json.RawMessage, error) {
+	list, other, name := p.From, p.To, "to"
+	if field == "to" {
+		list, other, name = p.To, p.From, "from"
+	}
+	if other != nil {
+		return nil, fmt.Errorf("field %q is not known: here it is %q", name, field)
+	}
+	return list, nil
 }
 
 func seeExplain(k Key) string {

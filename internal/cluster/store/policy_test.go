@@ -130,19 +130,27 @@ func TestNetworkPolicyFaults(t *testing.T) {
 		`{from: [{ipBlock: {cidr: "::ffff:10.0.0.0/90"}}]}`:             `spec.ingress[0].from[0].ipBlock.cidr "::ffff:10.0.0.0/90" is an IPv4-mapped IPv6 prefix`,
 		`{from: [{ipBlock: {cidr: 10.0.0.0/8}, podSelector: {}}]}`:      `spec.ingress[0].from[0] has both ipBlock and a selector: only one of them is allowed`,
 		`{from: [{}]}`:                `spec.ingress[0].from[0] has neither podSelector nor namespaceSelector nor ipBlock`,
-		`{from: [{fooSelector: {}}]}`: `spec.ingress[0].from[0] has neither podSelector nor namespaceSelector nor ipBlock`,
+		`{from: [{fooSelector: {}}]}`: `spec.ingress[0].from[0]: field "fooSelector" is not known`,
+		// Misspelled or of a later API: without the field each would allow more than is meant.
+		`{form: [{podSelector: {}}]}`:                                                            `spec.ingress[0]: field "form" is not known`,
+		`{to: [{podSelector: {}}]}`:                                                              `spec.ingress[0]: field "to" is not known: here it is "from"`,
+		`{port: [{port: 80}]}`:                                                                   `spec.ingress[0]: field "port" is not known`,
+		`{from: [{podSelector: {matchLabel: {a: b}}}]}`:                                          `spec.ingress[0].from[0].podSelector: field "matchLabel" is not known`,
+		`{from: [{podSelector: {}, nameSpaceSelector2: {}}]}`:                                    `spec.ingress[0].from[0]: field "nameSpaceSelector2" is not known`,
+		`{from: [{ipBlock: {cidr: 10.0.0.0/8, expect: [10.1.0.0/16]}}]}`:                         `spec.ingress[0].from[0]: field "expect" is not known`,
+		`{ports: [{protocol: TCP, ports: 80}]}`:                                                  `spec.ingress[0].ports[0]: field "ports" is not known`,
 		`{from: [{podSelector: {matchExpressions: [{key: a, operator: Is}]}}]}`:                  `spec.ingress[0].from[0].podSelector.matchExpressions[0].operator "Is" is none of In, NotIn, Exists, DoesNotExist`,
 		`{from: [{podSelector: {matchExpressions: [{key: a, operator: In}]}}]}`:                  `spec.ingress[0].from[0].podSelector.matchExpressions[0]: operator In needs values`,
 		`{from: [{podSelector: {matchExpressions: [{key: a, operator: Exists, values: [b]}]}}]}`: `spec.ingress[0].from[0].podSelector.matchExpressions[0]: operator Exists takes no values`,
 		`{from: [{podSelector: {matchExpressions: [{operator: Exists}]}}]}`:                      `spec.ingress[0].from[0].podSelector.matchExpressions[0].key is missing`,
-		`{ports: [{protocol: ICMP}]}`:         `spec.ingress[0].ports[0].protocol "ICMP" is none of TCP, UDP, SCTP`,
-		`{ports: [{port: 0}]}`:                `spec.ingress[0].ports[0].port 0 is no port from 1 to 65535`,
-		`{ports: [{port: 70000}]}`:            `spec.ingress[0].ports[0].port 70000 is no port from 1 to 65535`,
-		`{ports: [{port: 80, endPort: 79}]}`:  `spec.ingress[0].ports[0].port 80: the range ends at 79, want 80 to 65535`,
-		`{ports: [{endPort: 79}]}`:            `spec.ingress[0].ports[0].endPort 79 is set without port`,
-		`{ports: [{port: web, endPort: 79}]}`: `spec.ingress[0].ports[0].endPort 79 is set with a port by name, "web"`,
-		`{ports: [{port: "80"}]}`:             `spec.ingress[0].ports[0].port "80": a port's name has at most 15 lower case letters, digits and '-', among them a letter`,
-		`{ports: [{port: 1.5}]}`:              `spec.ingress[0].ports[0].port 1.5 is neither a number nor a name`,
+		`{ports: [{protocol: ICMP}]}`:                                                            `spec.ingress[0].ports[0].protocol "ICMP" is none of TCP, UDP, SCTP`,
+		`{ports: [{port: 0}]}`:                                                                   `spec.ingress[0].ports[0].port 0 is no port from 1 to 65535`,
+		`{ports: [{port: 70000}]}`:                                                               `spec.ingress[0].ports[0].port 70000 is no port from 1 to 65535`,
+		`{ports: [{port: 80, endPort: 79}]}`:                                                     `spec.ingress[0].ports[0].port 80: the range ends at 79, want 80 to 65535`,
+		`{ports: [{endPort: 79}]}`:                                                               `spec.ingress[0].ports[0].endPort 79 is set without port`,
+		`{ports: [{port: web, endPort: 79}]}`:                                                    `spec.ingress[0].ports[0].endPort 79 is set with a port by name, "web"`,
+		`{ports: [{port: "80"}]}`:                                                                `spec.ingress[0].ports[0].port "80": a port's name has at most 15 lower case letters, digits and '-', among them a letter`,
+		`{ports: [{port: 1.5}]}`:                                                                 `spec.ingress[0].ports[0].port 1.5 is neither a number nor a name`,
 	} {
 		p, err := policyOf(t, "networking.k8s.io/v1", "NetworkPolicy", "spec: {podSelector: {}, ingress: ["+rule+", {}]}")
 		if err != nil {
@@ -159,6 +167,15 @@ func TestNetworkPolicyFaults(t *testing.T) {
 	}
 }
 
+// A field that the spec does not have is a fault, and the rest is in force.
+func TestUnknownFieldOfASpec(t *testing.T) {
+	const want = `spec: field "policyType" is not known`
+	p, err := policyOf(t, "networking.k8s.io/v1", "NetworkPolicy", "spec: {podSelector: {}, policyType: [Egress]}")
+	if err != nil || !p.Ingress.On || p.Egress.On || len(p.Errors) != 1 || p.Errors[0] != want {
+		t.Errorf("%+v, %v; want the fault %s", p, err, want)
+	}
+}
+
 // What a policy is about must be known: these are not enforced, and say why.
 func TestPoliciesThatAreNone(t *testing.T) {
 	const np, cnp, mnp = "networking.k8s.io/v1 NetworkPolicy", "policy.networking.k8s.io/v1alpha2 ClusterNetworkPolicy",
@@ -168,6 +185,10 @@ func TestPoliciesThatAreNone(t *testing.T) {
 		{
 			np, `spec: {podSelector: {matchExpressions: [{key: a, operator: Is}]}}`,
 			"NetworkPolicy shop/p: spec.podSelector.matchExpressions[0].operator \"Is\" is none of In, NotIn, Exists, DoesNotExist (compare with `kubectl explain networkpolicy.spec`)",
+		},
+		{
+			np, `spec: {podSelector: {matchLabel: {a: b}}}`,
+			"NetworkPolicy shop/p: spec.podSelector: field \"matchLabel\" is not known (compare with `kubectl explain networkpolicy.spec`)",
 		},
 		{
 			mnp, `spec: {podSelector: {}}`,
@@ -190,6 +211,10 @@ func TestPoliciesThatAreNone(t *testing.T) {
 		{
 			cnp, `spec: {tier: Admin, priority: 1001, subject: {namespaces: {}}}`,
 			`ClusterNetworkPolicy p: spec.priority 1001 cannot be used (write a number from 0 to 1000)`,
+		},
+		{
+			cnp, `spec: {tier: Admin, priority: 1, subject: {namespaces: {}, pod: {}}}`,
+			"ClusterNetworkPolicy p: spec.subject: field \"pod\" is not known (compare with `kubectl explain clusternetworkpolicy.spec`)",
 		},
 		{
 			cnp, `spec: {tier: Admin, priority: 1, subject: {}}`,

@@ -15,29 +15,28 @@ import (
 func (o Object) clusterPolicy(key model.PolicyKey) (model.Policy, error) {
 	p := model.Policy{PolicyKey: key}
 	var in struct {
-		Spec struct {
-			Tier     string            `json:"tier"`
-			Priority *int              `json:"priority"`
-			Subject  json.RawMessage   `json:"subject"`
-			Ingress  []json.RawMessage `json:"ingress"`
-			Egress   []json.RawMessage `json:"egress"`
-		} `json:"spec"`
+		Tier     string            `json:"tier"`
+		Priority *int              `json:"priority"`
+		Subject  json.RawMessage   `json:"subject"`
+		Ingress  []json.RawMessage `json:"ingress"`
+		Egress   []json.RawMessage `json:"egress"`
 	}
-	if err := o.decode(&in); err != nil {
+	var r policyReader
+	if err := r.spec(o, &in); err != nil {
 		return p, err
 	}
-	switch p.Tier = model.PolicyTier(in.Spec.Tier); p.Tier {
+	switch p.Tier = model.PolicyTier(in.Tier); p.Tier {
 	case model.TierAdmin, model.TierBaseline:
 	default:
-		return p, o.errorf("write Admin or Baseline", "spec.tier %q cannot be used", in.Spec.Tier)
+		return p, o.errorf("write Admin or Baseline", "spec.tier %q cannot be used", in.Tier)
 	}
-	if in.Spec.Priority == nil {
+	if in.Priority == nil {
 		return p, o.errorf("write a number from 0 to 1000", "spec.priority is missing")
 	}
-	if p.Priority = *in.Spec.Priority; p.Priority < 0 || p.Priority > 1000 {
+	if p.Priority = *in.Priority; p.Priority < 0 || p.Priority > 1000 {
 		return p, o.errorf("write a number from 0 to 1000", "spec.priority %d cannot be used", p.Priority)
 	}
-	subject, err := podsPeer("spec.subject", in.Spec.Subject)
+	subject, err := subjectOf(in.Subject)
 	if err == nil && subject == nil {
 		err = errors.New("spec.subject has neither namespaces nor pods")
 	}
@@ -45,12 +44,22 @@ func (o Object) clusterPolicy(key model.PolicyKey) (model.Policy, error) {
 		return p, o.errorf(seeExplain(o.Key), "%w", err)
 	}
 	p.Subject = *subject
-	var r policyReader
-	p.Ingress.Rules = r.clusterRules("spec.ingress", in.Spec.Ingress, false)
-	p.Egress.Rules = r.clusterRules("spec.egress", in.Spec.Egress, true)
+	p.Ingress.Rules = r.clusterRules("spec.ingress", in.Ingress, false)
+	p.Egress.Rules = r.clusterRules("spec.egress", in.Egress, true)
 	p.Ingress.On, p.Egress.On = len(p.Ingress.Rules) > 0, len(p.Egress.Rules) > 0
 	p.Errors = r.faults
 	return p, nil
+}
+
+func subjectOf(raw json.RawMessage) (*model.PodPeer, error) {
+	var in clusterPods
+	if !isSet(raw) {
+		return nil, nil
+	}
+	if err := strictly(raw, &in); err != nil {
+		return nil, fmt.Errorf("spec.subject: %w", err)
+	}
+	return in.peer("spec.subject")
 }
 
 // clusterRules decodes rules. An invalid one fails closed, as the specification requires: an accept rule is dropped,
@@ -75,13 +84,15 @@ func (r *policyReader) clusterRules(field string, in []json.RawMessage, egress b
 
 func clusterRule(at string, raw json.RawMessage, egress bool) (model.PolicyRule, error) {
 	var in struct {
+		rulePeers
 		Name      string            `json:"name"`
 		Action    string            `json:"action"`
-		From      []json.RawMessage `json:"from"`
-		To        []json.RawMessage `json:"to"`
 		Protocols []json.RawMessage `json:"protocols"`
 	}
 	err := json.Unmarshal(raw, &in)
+	if err == nil {
+		err = strictly(raw, &in)
+	}
 	out := model.PolicyRule{Name: in.Name, Action: model.PolicyAction(in.Action)}
 	if err != nil {
 		return out, fmt.Errorf("%s: %w", at, err)
@@ -91,9 +102,14 @@ func clusterRule(at string, raw json.RawMessage, egress bool) (model.PolicyRule,
 	default:
 		return out, fmt.Errorf("%s.action %q is none of Accept, Deny, Pass", at, in.Action)
 	}
-	field, peers := at+".from", in.From
+	direction := "from"
 	if egress {
-		field, peers = at+".to", in.To
+		direction = "to"
+	}
+	field := at + "." + direction
+	peers, err := in.named(direction)
+	if err != nil {
+		return out, fmt.Errorf("%s: %w", at, err)
 	}
 	if len(peers) == 0 {
 		return out, fmt.Errorf("%s is missing or empty", field)
@@ -116,21 +132,17 @@ func clusterRule(at string, raw json.RawMessage, egress bool) (model.PolicyRule,
 	return out, nil
 }
 
-// podsPeer decodes "namespaces" or "pods"; nil if there is neither.
-func podsPeer(field string, raw json.RawMessage) (*model.PodPeer, error) {
-	var in struct {
-		Namespaces json.RawMessage `json:"namespaces"`
-		Pods       *struct {
-			Namespaces json.RawMessage `json:"namespaceSelector"`
-			Pods       json.RawMessage `json:"podSelector"`
-		} `json:"pods"`
-	}
-	if !isSet(raw) {
-		return nil, nil
-	}
-	if err := json.Unmarshal(raw, &in); err != nil {
-		return nil, fmt.Errorf("%s: %w", field, err)
-	}
+// clusterPods selects pods: by their namespaces, or by namespaces and labels.
+type clusterPods struct {
+	Namespaces json.RawMessage `json:"namespaces"`
+	Pods       *struct {
+		Namespaces json.RawMessage `json:"namespaceSelector"`
+		Pods       json.RawMessage `json:"podSelector"`
+	} `json:"pods"`
+}
+
+// peer returns the pods as the model's; nil if there is neither field.
+func (in clusterPods) peer(field string) (*model.PodPeer, error) {
 	out, err := &model.PodPeer{}, error(nil)
 	switch {
 	case isSet(in.Namespaces) && in.Pods != nil:
@@ -150,14 +162,15 @@ func podsPeer(field string, raw json.RawMessage) (*model.PodPeer, error) {
 // clusterPeer decodes a peer, which may be several networks.
 func clusterPeer(field string, raw json.RawMessage, egress bool) ([]model.PolicyPeer, error) {
 	var in struct {
+		clusterPods
 		Nodes    json.RawMessage `json:"nodes"`
 		Networks []string        `json:"networks"`
 		Domains  []string        `json:"domainNames"`
 	}
-	if err := json.Unmarshal(raw, &in); err != nil {
+	if err := strictly(raw, &in); err != nil {
 		return nil, fmt.Errorf("%s: %w", field, err)
 	}
-	pods, err := podsPeer(field, raw)
+	pods, err := in.peer(field)
 	switch {
 	case err != nil:
 		return nil, err
@@ -199,7 +212,7 @@ func clusterPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 		SCTP *ports `json:"sctp"`
 		Name string `json:"destinationNamedPort"`
 	}
-	if err := json.Unmarshal(raw, &in); err != nil {
+	if err := strictly(raw, &in); err != nil {
 		return model.PolicyPort{}, fmt.Errorf("%s: %w", field, err)
 	}
 	var out model.PolicyPort

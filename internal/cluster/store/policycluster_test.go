@@ -66,7 +66,27 @@ func TestClusterNetworkPolicyFaults(t *testing.T) {
 			"spec.ingress[0].from[0] has no peer that is understood",
 		},
 		{
-			"ingress", `{action: Deny, from: [{new: {}}]}`, everything, "spec.ingress[0].from[0] has no peer that is understood",
+			"ingress", `{action: Deny, from: [{new: {}}]}`, everything, `spec.ingress[0].from[0]: field "new" is not known`,
+		},
+		{
+			"ingress", `{action: Accept, from: [{namespaces: {}}], ports: [{tcp: {}}]}`, nothing,
+			`spec.ingress[0]: field "ports" is not known`,
+		},
+		{
+			"ingress", `{action: Deny, from: [{namespaces: {}}], ports: [{tcp: {}}]}`, everything,
+			`spec.ingress[0]: field "ports" is not known`,
+		},
+		{
+			"ingress", `{action: Accept, from: [{namespaces: {}}], to: [{namespaces: {}}]}`, nothing,
+			`spec.ingress[0]: field "to" is not known: here it is "from"`,
+		},
+		{
+			"egress", `{action: Accept, to: [{pods: {podSelector: {}, nameSelector: {}}}]}`, nothing,
+			`spec.egress[0].to[0]: field "nameSelector" is not known`,
+		},
+		{
+			"egress", `{action: Accept, to: [{namespaces: {}}], protocols: [{tcp: {destinationPorts: {number: 80}}}]}`, nothing,
+			`spec.egress[0].protocols[0]: field "destinationPorts" is not known`,
 		},
 		{
 			"ingress", `{action: Pass, from: [{networks: [10.0.0.0/8]}]}`, everything,
@@ -91,6 +111,10 @@ func TestClusterNetworkPolicyFaults(t *testing.T) {
 		},
 		{
 			"egress", `{action: Accept, to: [{namespaces: {}}], protocols: [{icmp: {}}]}`, nothing,
+			`spec.egress[0].protocols[0]: field "icmp" is not known`,
+		},
+		{
+			"egress", `{action: Accept, to: [{namespaces: {}}], protocols: [{}]}`, nothing,
 			"spec.egress[0].protocols[0] has no protocol that is understood",
 		},
 		{

@@ -18,7 +18,7 @@ func selectorOf(field string, raw json.RawMessage) (model.Selector, error) {
 	if len(raw) == 0 {
 		return s, nil
 	}
-	if err := json.Unmarshal(raw, &s); err != nil {
+	if err := strictly(raw, &s); err != nil {
 		return s, fmt.Errorf("%s: %w", field, err)
 	}
 	for i, r := range s.Requirements {
@@ -52,7 +52,7 @@ func networkPeer(field string, raw json.RawMessage, namespace string) (model.Pol
 			Except []string `json:"except"`
 		} `json:"ipBlock"`
 	}
-	if err := json.Unmarshal(raw, &in); err != nil {
+	if err := strictly(raw, &in); err != nil {
 		return model.PolicyPeer{}, fmt.Errorf("%s: %w", field, err)
 	}
 	pods, namespaces := isSet(in.Pods), isSet(in.Namespaces)
@@ -122,7 +122,7 @@ func networkPort(field string, raw json.RawMessage) (model.PolicyPort, error) {
 		Port     json.RawMessage `json:"port"`
 		EndPort  *int64          `json:"endPort"`
 	}
-	if err := json.Unmarshal(raw, &in); err != nil {
+	if err := strictly(raw, &in); err != nil {
 		return model.PolicyPort{}, fmt.Errorf("%s: %w", field, err)
 	}
 	out := model.PolicyPort{Protocol: model.TCP}

@@ -160,6 +160,8 @@ func validateObject(o store.Object, l layout.Layout) error {
 		if _, err := manifest.ReadLaunch(o.Raw, manifest.Options{}); err != nil {
 			return fmt.Errorf("VM %s: %w", o.Key.Name, err)
 		}
+	default:
+		return lab.CheckPolicy(o)
 	}
 	return nil
 }
