@@ -18,8 +18,9 @@ import (
 	"github.com/weft-net/weft/internal/sandbox/process"
 )
 
-// Variable is an environment variable of all processes of a lab; its value is the state directory.
-const Variable = "WEFT_LAB"
+// Variable is an environment variable of all processes that a lab starts; its value is the state directory. It is not the
+// one by which users choose a lab: whatever runs in a shell that exports that is not the lab's.
+const Variable = "WEFT_LAB_PROCESS"
 
 // Of reports whether a process has something of a lab, besides its namespace.
 type Of func(pid int) bool

@@ -44,6 +44,9 @@ func TestLabProcesses(t *testing.T) {
 		"unset "+Variable+"; sleep 60 & wait")
 	other, _ := start(t, nil, []string{Variable + "=" + d + "2"}, "sleep", "60")
 
+	// A user's shell chooses the lab for the commands in it, and is none of its processes.
+	chose, _ := start(t, nil, []string{"WEFT_LAB=" + d}, "sleep", "60")
+
 	// Another lab has the same path in another mount namespace.
 	hidden, _ := start(t, nil, []string{Variable + "=" + d}, "unshare", "--mount", "sh", "-ec",
 		"mount -t tmpfs weft-other "+d+"; exec sleep 60")
@@ -69,9 +72,9 @@ func TestLabProcesses(t *testing.T) {
 			t.Fatal("a process of the lab survived")
 		}
 	}
-	for _, pid := range []int{other, hidden} {
+	for _, pid := range []int{other, hidden, chose} {
 		if _, ok := process.Read(pid); !ok {
-			t.Errorf("process %d of another lab was killed", pid)
+			t.Errorf("process %d is not the lab's, and was killed", pid)
 		}
 	}
 }
