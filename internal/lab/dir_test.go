@@ -42,6 +42,33 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
+// TestTwoDowns: of two commands that take down a lab at the same time, the later one finds it gone, which is no error.
+func TestTwoDowns(t *testing.T) {
+	for range 30 {
+		d := Dir(filepath.Join(t.TempDir(), "lab"))
+		unlock, _, err := d.claim(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Write(Marker{Phase: phaseStarting}); err != nil {
+			t.Fatal(err)
+		}
+		downs := make(chan error)
+		for range 2 {
+			go func() { downs <- d.Down(t.Context(), quiet) }()
+		}
+		unlock()
+		for range 2 {
+			if err := <-downs; err != nil {
+				t.Errorf("two commands: %v", err)
+			}
+		}
+		if _, err := os.Stat(string(d)); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("left: %v", err)
+		}
+	}
+}
+
 func TestDownIsIdempotentAndComplete(t *testing.T) {
 	d := Dir(filepath.Join(t.TempDir(), "lab"))
 	if err := d.Down(context.Background(), quiet); err != nil {

@@ -36,6 +36,10 @@ func (d Dir) Down(ctx context.Context, logf Progress) error {
 	}
 	unlock, err := d.lock(ctx)
 	if err != nil {
+		if _, gone := os.Stat(string(d)); errors.Is(gone, os.ErrNotExist) {
+			logf("another weft command has taken down the lab in %s", d)
+			return nil
+		}
 		return err
 	}
 	defer unlock()
