@@ -536,6 +536,43 @@ func TestOtherPlaces(t *testing.T) {
 	}
 }
 
+// TestUnusedAddress: packets to an address of another node's prefix that no pod has go to that node, and not outside of the
+// cluster; what becomes of them there is what its kernel says.
+func TestUnusedAddress(t *testing.T) {
+	for name, c := range map[string]struct {
+		w     world
+		route explain.Route // of node2
+		state explain.State
+		cause string
+	}{
+		"routed":      {world{wireMTU: 1500}, explain.Route{Errno: "ENETUNREACH"}, explain.Blocked, "node2 has no route to 10.42.2.77"},
+		"in a tunnel": {world{vxlan: true, wireMTU: 1500}, explain.Route{Type: "unreachable"}, explain.Blocked, "a route of node2 makes 10.42.2.77 unreachable"},
+		"on a bridge": {world{bridge: true, wireMTU: 1500}, explain.Route{Type: "unicast", Out: "cni0"}, explain.Unknown, "no pod that the agents know has 10.42.2.77, an address of node2: it leaves over cni0"},
+		"the node's":  {world{vxlan: true, wireMTU: 1500}, explain.Route{Type: "local"}, explain.OK, ""},
+	} {
+		in := c.w.input()
+		in.To, in.OneWay = explain.End{Kind: explain.OutsideEnd, Name: "10.42.2.77", Addr: c.w.addr(2, 77)}, true
+		r, _ := explained(t, in, func(q explain.Question) explain.Answer {
+			if q.Kind == explain.AskRoute && q.Node == "node2" && q.To == in.To.Addr {
+				return explain.Answer{Route: &c.route}
+			}
+			return c.w.answer(q)
+		})
+		last := explain.Hop{}
+		for _, h := range r.Forward {
+			if h.Cause != "" {
+				last = h
+			}
+		}
+		if r.State != c.state || last.Cause != c.cause || c.cause != "" && !strings.HasSuffix(last.Where, "node2") {
+			t.Errorf("%s: %s at %s, %q; want %s, %q: %+v", name, r.State, last.Where, last.Cause, c.state, c.cause, r.Forward)
+		}
+		if r.To.Node != "" {
+			t.Errorf("%s: the report is about %+v", name, r.To)
+		}
+	}
+}
+
 // Without one of the answers nothing is ok, whichever it is; and with any other answer nothing panics, questions end, and
 // each hop has a judgment.
 func TestAnyAnswers(t *testing.T) {

@@ -133,15 +133,20 @@ func (n Node) pod(name string) (Pod, bool) {
 
 // path returns the planned path to an address of a peer's pod.
 func (n Node) path(to netip.Addr) (Path, bool) {
-	var best Path
+	_, best, ok := n.peerPath(to)
+	return best, ok
+}
+
+// peerPath returns the peer that has an address's prefix, too.
+func (n Node) peerPath(to netip.Addr) (peer string, best Path, ok bool) {
 	for _, p := range n.Peers {
 		for _, w := range p.Paths {
 			if w.CIDR.Contains(to) && (!best.CIDR.IsValid() || w.CIDR.Bits() > best.CIDR.Bits()) {
-				best = w
+				peer, best = p.Name, w
 			}
 		}
 	}
-	return best, best.CIDR.IsValid()
+	return peer, best, best.CIDR.IsValid()
 }
 
 // tunnelTo returns the tunnel's link over which the node reaches the pods of a peer that have addresses of the family;
@@ -173,7 +178,8 @@ type End struct {
 	Kind EndKind `json:"kind"`
 	// Name is namespace/name of a pod or service, the name of a node, or an address.
 	Name string `json:"name"`
-	// Node is the node of a pod, or the node itself; empty for others.
+	// Node is the node of a pod, or the node itself; empty for others. On the way to an address that no pod has it is the
+	// node whose prefix has it.
 	Node string     `json:"node,omitempty"`
 	Addr netip.Addr `json:"addr"`
 	// Interface is the pod's interface; zero for others, and for an address that no interface has.

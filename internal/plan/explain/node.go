@@ -12,6 +12,10 @@ import (
 
 // forward checks a node that routes a packet: one that arrived on in, or its own if in is empty.
 func (w *walk) forward(l leg, node, in string) {
+	if l.dst.Kind == OutsideEnd && l.dst.Node == "" {
+		// An address of a peer's prefix that no pod has: packets go to that peer, whose kernel says what becomes of them.
+		l.dst.Node, _, _ = w.in.Nodes[node].peerPath(l.dst.Addr)
+	}
 	w.limits(l, node)
 	h := &Hop{ID: "route", Where: node}
 	route, ok := w.route(h, l, node, in)
@@ -58,7 +62,7 @@ func (w *walk) forward(l leg, node, in string) {
 	switch {
 	case local:
 		w.deliver(l, route.Out)
-	case l.dst.Kind == OutsideEnd:
+	case l.dst.Kind == OutsideEnd && (l.dst.Node == "" || l.dst.Node == node):
 		w.outside(l, node, route)
 	case lost:
 		w.toNodeAsPlanned(l, node, path)
@@ -242,7 +246,7 @@ func (w *walk) localRoute(h *Hop, l leg, r Route) {
 // remoteRoute checks the route to another node, or to one of its pods, by the mesh's plan.
 func (w *walk) remoteRoute(h *Hop, l leg, node string, r Route) Path {
 	facts, known := w.in.Nodes[node]
-	if l.dst.Kind != PodEnd {
+	if l.dst.Kind != PodEnd && (l.dst.Kind != OutsideEnd || l.dst.Node == "" || l.dst.Node == node) {
 		return Path{Link: r.Out, Far: l.dst.Addr}
 	}
 	if !known {
@@ -455,6 +459,10 @@ func (w *walk) limits(l leg, node string) {
 // outside is the end of the path that the cluster knows.
 func (w *walk) outside(l leg, node string, r Route) {
 	h := &Hop{ID: "wire", Where: "from " + node}
+	if l.dst.Node == node {
+		h.unknown(fmt.Sprintf("no pod that the agents know has %s, an address of %s: it leaves over %s", l.dst.Addr, node, r.Out),
+			"address "+l.dst.Addr.String())
+	}
 	w.underlay(h, node, r, l.dst.Addr, netip.Addr{})
 	h.unknown("what is behind "+r.Out+" of "+node+" is outside of the cluster", "")
 	w.add(h)
