@@ -5,11 +5,15 @@ package bgp_test
 import (
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/weft-net/weft/internal/apitest"
 	"github.com/weft-net/weft/internal/nettest"
 	"github.com/weft-net/weft/internal/node/serviceannounce"
 )
@@ -156,4 +160,118 @@ endpoints: [{addresses: [10.244.1.7], nodeName: %s, conditions: {ready: %t}}]
 		return out
 	})
 	a.leadsTo(six, elect(six, left...))
+}
+
+// A node that is cut off from the API server answers for its addresses until another one announces them, and not after that:
+// the client always gets the new one. When it is back and ready it has them again.
+func TestAnnounceCutOff(t *testing.T) {
+	nettest.EndToEnd(t)
+	sw := nettest.NS(t, "switch")
+	nettest.Run(t, sw, "ip", "link", "add", "br0", "type", "bridge")
+	nettest.Run(t, sw, "ip", "addr", "add", "10.9.0.100/24", "dev", "br0")
+	nettest.Run(t, sw, "ip", "link", "set", "br0", "up")
+	server := apitest.Start(t, sw, netip.MustParseAddr("10.9.0.100"))
+	files, _ := filepath.Glob("../../deploy/crds/weft.dev_*.yaml")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.DefineKind(text)
+	}
+	type fields = map[string]any
+	a := announcers{t: t, nodes: map[string]*node{}, client: newNode(t, "client")}
+	attach(t, sw, a.client.ns, "p9", "10.9.0.9/24 fd09::9/64")
+	proxies := map[string]*apitest.Proxy{}
+	ready := func(name, status string) {
+		server.Do(http.MethodPatch, "/api/v1/nodes/"+name+"/status", fields{"status": fields{
+			"conditions": []fields{{"type": "Ready", "status": status}},
+		}})
+	}
+	names := []string{"n1", "n2"}
+	for i, name := range names {
+		n := newNode(t, name)
+		n.withoutBGP = true
+		attach(t, sw, n.ns, fmt.Sprintf("p%d", i), fmt.Sprintf("10.9.0.%d/24 fd09::%d/64", i+1, i+1))
+		proxies[name] = server.Proxy()
+		n.kubeconfig = server.Kubeconfig(proxies[name].URL, "")
+		a.nodes[name] = n
+		cidr := fmt.Sprintf("10.244.%d.0/24", i+1)
+		server.Do(http.MethodPost, "/api/v1/nodes", fields{
+			"metadata": fields{"name": name}, "spec": fields{"podCIDR": cidr, "podCIDRs": []string{cidr}},
+			"status": fields{"addresses": []fields{
+				{"type": "InternalIP", "address": fmt.Sprintf("10.9.0.%d", i+1)}, {"type": "InternalIP", "address": fmt.Sprintf("fd09::%d", i+1)},
+			}},
+		})
+		ready(name, "True")
+	}
+	const four, six = "10.9.0.70", "fd09::1:70"
+	server.Do(http.MethodPost, "/apis/weft.dev/v1alpha1/addresspools", fields{
+		"apiVersion": "weft.dev/v1alpha1", "kind": "AddressPool", "metadata": fields{"name": "lan"}, "spec": fields{
+			"assignmentMode": "Automatic", "allowedUses": []string{"LoadBalancer"},
+			"regions": []fields{{"cidr": "10.9.0.64/26"}, {"cidr": "fd09::1:0/112"}},
+		},
+	})
+	server.Do(http.MethodPost, "/api/v1/namespaces/default/services", fields{
+		"metadata": fields{"name": "web"},
+		"spec":     fields{"type": "LoadBalancer", "ports": []fields{{"port": 80}}},
+	})
+	server.Do(http.MethodPatch, "/api/v1/namespaces/default/services/web/status", fields{"status": fields{
+		"loadBalancer": fields{"ingress": []fields{{"ip": four}, {"ip": six}}},
+	}})
+	for _, n := range a.nodes {
+		n.startAgent("loadBalancer: {assignIPs: RequestedServicesOnly}\n")
+	}
+	for _, addr := range []string{four, six} {
+		old := serviceannounce.Elect(netip.MustParseAddr(addr), names)
+		other := names[0]
+		if old == other {
+			other = names[1]
+		}
+		a.leadsTo(addr, old)
+		proxies[old].Refuse(func(*http.Request) int { return http.StatusServiceUnavailable })
+		proxies[old].CloseConnections()
+		for range 10 {
+			a.answersOnly(addr, old)
+		}
+		ready(old, "Unknown")
+		a.leadsTo(addr, other)
+		eventually(t, old+" yields the address", func() bool {
+			return strings.Contains(a.nodes[old].agent.out.String(), "address="+addr)
+		}, func() string { return a.nodes[old].agent.out.String() })
+		for range 10 {
+			a.answersOnly(addr, other)
+		}
+		ready(old, "True")
+		proxies[old].Refuse(nil)
+		a.leadsTo(addr, old)
+		for range 10 {
+			a.answersOnly(addr, old)
+		}
+	}
+}
+
+// answersOnly asks who has an address, and expects the answer of a node, and no other one.
+func (a announcers) answersOnly(addr, name string) {
+	a.t.Helper()
+	nettest.Run(a.t, a.client.ns, "ip", "neigh", "flush", "to", addr)
+	got := ""
+	eventually(a.t, "a node answers for "+addr, func() bool {
+		err := a.client.ns.Do(func() error {
+			c, err := net.Dial("udp", net.JoinHostPort(addr, "9"))
+			if err == nil {
+				_, _ = c.Write([]byte("x"))
+				err = c.Close()
+			}
+			return err
+		})
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		got = a.neighbor(addr)
+		return got != ""
+	}, func() string { return "" })
+	if got != name {
+		a.t.Fatalf("%s answers for %s, not %s", got, addr, name)
+	}
 }

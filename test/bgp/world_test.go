@@ -32,6 +32,8 @@ type node struct {
 	dir  string
 	// withoutBGP: the agent's configuration does not have weft-bgp.
 	withoutBGP bool
+	// kubeconfig is that of the API server that is the datastore in the place of manifests, if any.
+	kubeconfig string
 	// agent and speaker are the running processes.
 	agent, speaker *process
 }
@@ -111,7 +113,11 @@ func (n *node) put(file, text string) {
 func (n *node) startAgent(more string) {
 	n.t.Helper()
 	file := n.path("weft.yaml")
-	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\nstoreDir: %s\n", n.name, n.path("agent.sock"), n.path("state"), n.path("store"))
+	datastore := "storeDir: " + n.path("store")
+	if n.kubeconfig != "" {
+		datastore = "kubernetes: {kubeconfig: " + n.kubeconfig + "}"
+	}
+	text := fmt.Sprintf("node: %s\nsocket: %s\nstateDir: %s\n%s\n", n.name, n.path("agent.sock"), n.path("state"), datastore)
 	if !n.withoutBGP {
 		text += fmt.Sprintf("bgp:\n  socket: %s\n  secretInterval: 1s\n", n.path("bgp.sock"))
 	}

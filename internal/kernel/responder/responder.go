@@ -5,6 +5,7 @@
 package responder
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -29,15 +30,18 @@ type Responder struct {
 	f     *os.File
 	// groups is the socket that has joined the multicast groups of IPv6 addresses; -1 without IPv6.
 	groups int
-	done   chan struct{}
+	// claimed is called with an address of the Responder that another host announces as its own.
+	claimed func(netip.Addr)
+	done    chan struct{}
 
 	mu     sync.Mutex
 	addrs  map[netip.Addr]bool
 	joined map[[16]byte]bool
 }
 
-// Open opens a Responder on a link of the process's own namespace. It answers for no address yet.
-func Open(link string) (*Responder, error) {
+// Open opens a Responder on a link of the process's own namespace. It answers for no address yet. claimed is called, and must
+// not block, when another host announces one of its addresses, by a gratuitous ARP or a neighbor advertisement.
+func Open(link string, claimed func(netip.Addr)) (*Responder, error) {
 	index, mac, err := effect.Link(link)
 	if err != nil {
 		return nil, fmt.Errorf("link %s: %w", link, err)
@@ -51,7 +55,7 @@ func Open(link string) (*Responder, error) {
 		groups = -1 // the kernel has no IPv6
 	}
 	r := &Responder{
-		link: link, index: index, mac: mac, f: f, groups: groups, done: make(chan struct{}), addrs: map[netip.Addr]bool{},
+		link: link, index: index, mac: mac, f: f, groups: groups, claimed: claimed, done: make(chan struct{}), addrs: map[netip.Addr]bool{},
 		joined: map[[16]byte]bool{},
 	}
 	go r.run()
@@ -145,17 +149,24 @@ func (r *Responder) reply(f []byte) []byte {
 	if binary.BigEndian.Uint16(f[12:]) == unix.ETH_P_ARP {
 		const request = 1
 		sender, target := netip.AddrFrom4([4]byte(p[14:18])), netip.AddrFrom4([4]byte(p[24:28]))
-		if binary.BigEndian.Uint16(p[6:]) != request || sender == target || !r.has(target) {
+		if sender == target {
+			r.claim(target, p[8:14])
+			return nil
+		}
+		if binary.BigEndian.Uint16(p[6:]) != request || !r.has(target) {
 			return nil
 		}
 		return effect.ARPReply(r.mac, from, target, sender)
 	}
-	const limit, header, solicitation = 255, 40, 24
+	const limit, header, solicitation, advertisement = 255, 40, 24, 136
 	if len(p) < header+solicitation || p[7] != limit { // RFC 4861, 7.1.1: not from another link
 		return nil
 	}
 	sender, target := netip.AddrFrom16([16]byte(p[8:24])), netip.AddrFrom16([16]byte(p[header+8:]))
 	switch {
+	case p[header] == advertisement:
+		r.claim(target, from)
+		return nil
 	case !r.has(target):
 		return nil
 	case sender.IsUnspecified(): // duplicate address detection
@@ -164,24 +175,32 @@ func (r *Responder) reply(f []byte) []byte {
 	return effect.Advertisement(r.mac, from, target, sender, true)
 }
 
+// claim reports an address that the host with a MAC address announces.
+func (r *Responder) claim(a netip.Addr, mac net.HardwareAddr) {
+	if !bytes.Equal(mac, r.mac) && r.has(a) {
+		r.claimed(a)
+	}
+}
+
 func (r *Responder) has(a netip.Addr) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.addrs[a]
 }
 
-// filter passes ARP and neighbor solicitations.
+// filter passes ARP, neighbor solicitations and neighbor advertisements.
 func filter() []unix.SockFilter {
 	const load16, load8, equal = unix.BPF_LD | unix.BPF_H | unix.BPF_ABS, unix.BPF_LD | unix.BPF_B | unix.BPF_ABS,
 		unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K
 	return []unix.SockFilter{
 		{Code: load16, K: 12},
-		{Code: equal, K: unix.ETH_P_ARP, Jt: 5},
-		{Code: equal, K: unix.ETH_P_IPV6, Jf: 5},
+		{Code: equal, K: unix.ETH_P_ARP, Jt: 6},
+		{Code: equal, K: unix.ETH_P_IPV6, Jf: 6},
 		{Code: load8, K: 20}, // next header
-		{Code: equal, K: unix.IPPROTO_ICMPV6, Jf: 3},
+		{Code: equal, K: unix.IPPROTO_ICMPV6, Jf: 4},
 		{Code: load8, K: 54}, // type
-		{Code: equal, K: 135, Jf: 1},
+		{Code: equal, K: 135, Jt: 1},
+		{Code: equal, K: 136, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 256},
 		{Code: unix.BPF_RET | unix.BPF_K, K: 0},
 	}

@@ -5,10 +5,15 @@
 //
 // Each agent elects the node by itself, from what all agents know: the nodes that are ready, and the Service's endpoints.
 // If a node is added or lost, the addresses of other nodes stay where they are.
+//
+// A node that is cut off from the datastore does not learn that another one has taken its addresses over. It hears that one
+// announce them, and answers for them no more until the datastore says again that the node is ready. It does not stop
+// before: while no node reaches the datastore, no other one would answer.
 package serviceannounce
 
 import (
 	"context"
+	"errors"
 	"hash/fnv"
 	"log/slog"
 	"maps"
@@ -27,8 +32,9 @@ import (
 const (
 	// settle is the pause after a change, which rarely comes alone; retry that after a watch that ended.
 	settle, retry = 100 * time.Millisecond, 2 * time.Second
-	// check is the period after which links are compared with what they were.
-	check = 5 * time.Second
+	// check is the period after which links are compared with what they were, and addresses that another node announces with
+	// the datastore, which has the time to answer.
+	check, askLimit = 5 * time.Second, 4 * time.Second
 	// repeats is how often a node announces an address that it has taken over, a second apart: a frame may be lost.
 	repeats, pause = 3, time.Second
 	// excluded is the label of nodes that take no part.
@@ -50,6 +56,7 @@ type Config struct {
 type Announcer struct {
 	cfg      Config
 	synced   bool
+	pools    map[store.Key]model.AddressPool // those for Services
 	services map[store.Key]serviceips.Service
 	slices   map[store.Key]endpoints
 	// links are the responders by link, held the addresses by link.
@@ -59,6 +66,10 @@ type Announcer struct {
 	mine map[netip.Addr]bool
 	// fresh are the addresses that are still announced, by how often.
 	fresh map[netip.Addr]int
+	// claims are addresses of this node that another one announces; contested are those that have come since the datastore
+	// was asked, yielded those for which this node does not answer until the datastore does.
+	claims             chan netip.Addr
+	contested, yielded map[netip.Addr]bool
 	// problem is the last error that was logged.
 	problem string
 }
@@ -73,8 +84,9 @@ type endpoints struct {
 func New(cfg Config) *Announcer {
 	cfg.Log = cfg.Log.With("component", "services")
 	return &Announcer{
-		cfg: cfg, services: map[store.Key]serviceips.Service{}, slices: map[store.Key]endpoints{},
+		cfg: cfg, pools: map[store.Key]model.AddressPool{}, services: map[store.Key]serviceips.Service{}, slices: map[store.Key]endpoints{},
 		links: map[string]*responder.Responder{}, held: map[string]map[netip.Addr]bool{}, fresh: map[netip.Addr]int{},
+		claims: make(chan netip.Addr, 64), contested: map[netip.Addr]bool{}, yielded: map[netip.Addr]bool{},
 	}
 }
 
@@ -87,8 +99,11 @@ func (a *Announcer) Run(ctx context.Context) error {
 	}()
 	changed, unsubscribe := a.cfg.Facts.Subscribe()
 	defer unsubscribe()
-	events := make(chan store.Event)
-	watched := false
+	poolEvents, events := make(chan store.Event), make(chan store.Event)
+	// The facts have pools only if pods get addresses of them.
+	go a.watch(ctx, poolEvents, store.AddressPools())
+	ready := make(chan error)
+	watched, asking := false, false
 	var due, again <-chan time.Time
 	soon := func() {
 		if due == nil {
@@ -101,6 +116,10 @@ func (a *Announcer) Run(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
+		case e := <-poolEvents:
+			a.putPool(e)
+			soon()
+			continue
 		case e := <-events:
 			a.put(e)
 			soon()
@@ -108,6 +127,12 @@ func (a *Announcer) Run(ctx context.Context) error {
 		case <-changed:
 			soon()
 			continue
+		case addr := <-a.claims:
+			a.contested[addr] = true
+			continue
+		case err := <-ready:
+			asking = false
+			a.decide(err)
 		case <-due:
 			due, a.mine = nil, nil
 		case <-again:
@@ -116,32 +141,65 @@ func (a *Announcer) Run(ctx context.Context) error {
 		case <-tick:
 			tick = a.cfg.After(check)
 			a.dropStale()
+			if !asking && len(a.contested)+len(a.yielded) > 0 {
+				asking = true
+				go a.ask(ctx, ready)
+			}
 		}
-		pools := a.pools()
-		if !watched && len(pools) > 0 {
+		if !watched && len(a.pools) > 0 {
 			watched = true
-			go a.watch(ctx, events)
+			go a.watch(ctx, events, store.Services(), store.EndpointSlices())
 		}
-		a.apply(pools)
+		a.apply()
 		if len(a.fresh) > 0 && again == nil {
 			again = a.cfg.After(pause)
 		}
 	}
 }
 
-// pools returns the pools for Services.
-func (a *Announcer) pools() []model.AddressPool {
-	cluster := a.cfg.Facts.Cluster()
-	if cluster == nil {
-		return nil
+// ask sends whether the datastore says that this node is ready.
+func (a *Announcer) ask(ctx context.Context, to chan<- error) {
+	limited, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	o, err := a.cfg.Objects.Get(limited, store.Nodes(), store.NodeKey(a.cfg.Node))
+	var n model.Node
+	if err == nil {
+		n, err = o.Node()
 	}
-	return slices.DeleteFunc(slices.Clone(cluster.Pools), func(p model.AddressPool) bool { return !p.ForServices() })
+	if err == nil && n.NotReady {
+		err = errors.New("the node is not ready")
+	}
+	select {
+	case to <- err:
+	case <-ctx.Done():
+	}
 }
 
-// watch sends the events of Services and their endpoints until ctx ends.
-func (a *Announcer) watch(ctx context.Context, to chan<- store.Event) {
+// decide decides about addresses that another node announces. If this one is ready, its own election decides, and it
+// announces again what it still has.
+func (a *Announcer) decide(err error) {
+	if err != nil {
+		for addr := range a.contested {
+			if !a.yielded[addr] {
+				a.cfg.Log.Warn("another node announces an address of a Service: this one answers for it no more until the datastore says "+
+					"that it is ready", "address", addr, "err", err)
+			}
+			a.yielded[addr] = true
+		}
+	} else {
+		for addr := range a.contested {
+			a.fresh[addr] = repeats
+		}
+		clear(a.yielded)
+		a.mine = nil
+	}
+	clear(a.contested)
+}
+
+// watch sends the events of kinds until ctx ends.
+func (a *Announcer) watch(ctx context.Context, to chan<- store.Event, kinds ...store.Kind) {
 	for logged := false; ctx.Err() == nil; logged = true {
-		events, err := a.cfg.Objects.Watch(ctx, store.Services(), store.EndpointSlices())
+		events, err := a.cfg.Objects.Watch(ctx, kinds...)
 		if err == nil {
 			for e := range events {
 				select {
@@ -150,11 +208,29 @@ func (a *Announcer) watch(ctx context.Context, to chan<- store.Event) {
 				}
 			}
 		} else if !logged {
-			a.cfg.Log.Warn("Services cannot be watched: their addresses are not announced by this node; it is tried again", "err", err)
+			a.cfg.Log.Warn("addresses of Services are not announced by this node, because objects cannot be watched; it is tried again",
+				"resource", kinds[0].Resource, "err", err)
 		}
 		select {
 		case <-ctx.Done():
 		case <-a.cfg.After(retry):
+		}
+	}
+}
+
+// putPool applies an event of a pool. Of one that cannot be read the last version stays.
+func (a *Announcer) putPool(e store.Event) {
+	switch e.Type {
+	case store.Synced, store.Faulty:
+	case store.Deleted:
+		delete(a.pools, e.Object.Key)
+	default:
+		p, err := e.Object.AddressPool()
+		if err != nil {
+			return
+		}
+		if delete(a.pools, e.Object.Key); p.ForServices() {
+			a.pools[e.Object.Key] = p
 		}
 	}
 }
@@ -181,7 +257,7 @@ func (a *Announcer) put(e store.Event) {
 }
 
 // elected returns the addresses of this node.
-func (a *Announcer) elected(pools []model.AddressPool) map[netip.Addr]bool {
+func (a *Announcer) elected() map[netip.Addr]bool {
 	local := map[store.Key]map[string]bool{}
 	for _, s := range a.slices {
 		if local[s.service] == nil {
@@ -196,7 +272,7 @@ func (a *Announcer) elected(pools []model.AddressPool) map[netip.Addr]bool {
 		}
 	}
 	out := map[netip.Addr]bool{}
-	holders := serviceips.Holders(pools, slices.Collect(maps.Values(a.services)))
+	holders := serviceips.Holders(slices.Collect(maps.Values(a.pools)), slices.Collect(maps.Values(a.services)))
 	for key, s := range a.services {
 		for _, addr := range s.Addrs {
 			if holders[addr] != s.Name {
@@ -234,16 +310,19 @@ func Elect(addr netip.Addr, nodes []string) (best string) {
 }
 
 // apply makes the responders answer for the addresses of this node.
-func (a *Announcer) apply(pools []model.AddressPool) {
+func (a *Announcer) apply() {
 	topology := a.cfg.Topology()
 	if !a.synced || topology == nil || a.cfg.Facts.Cluster() == nil {
 		return
 	}
 	want := map[string]map[netip.Addr]bool{}
 	if a.mine == nil {
-		a.mine = a.elected(pools)
+		a.mine = a.elected()
 	}
 	for addr := range a.mine {
+		if a.yielded[addr] {
+			continue
+		}
 		if link := linkFor(topology.Underlay, addr); link != "" {
 			if want[link] == nil {
 				want[link] = map[netip.Addr]bool{}
@@ -279,7 +358,12 @@ func (a *Announcer) set(link string, addrs map[netip.Addr]bool) error {
 	r := a.links[link]
 	if r == nil {
 		var err error
-		if r, err = responder.Open(link); err != nil {
+		if r, err = responder.Open(link, func(addr netip.Addr) {
+			select {
+			case a.claims <- addr:
+			default: // it is announced several times
+			}
+		}); err != nil {
 			return err
 		}
 		a.links[link] = r
